@@ -2,8 +2,12 @@ package cache
 
 import (
 	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/reflector"
@@ -12,18 +16,15 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
-	"sync"
-	"sync/atomic"
-	"time"
 )
 
 // Collection holds all objects of one resource in one encoding, kept up to date by one upstream
-// watch. It is made of a complete list and in no other way, so it is complete from the beginning. A
-// Manager creates and owns it. Its version never goes back: when the upstream's does, the
-// collection stops and the Manager makes another one. All methods are safe for concurrent use.
+// watch. It is made of a complete list or a loaded checkpoint, so it is complete from the
+// beginning. A Manager creates and owns it. Its version never goes back: when the upstream's does,
+// the collection stops, and the next reader starts another one. All methods are safe for concurrent
+// use.
 type Collection struct {
 	resource *source.Resource
-	formed   *form.Resource // of resource
 	encoding api.Encoding
 	limits   *Limits
 	store    *store.Store
@@ -64,15 +65,15 @@ func (c *Collection) SnapshotAt(rv uint64) (*store.Snapshot, error) {
 	return c.store.At(rv, time.Now())
 }
 
-// Retain keeps v for ViewAt, within the limits of age and bytes, so that a chunked list can
+// Retain keeps v for SnapshotAt, within the limits of age and bytes, so that a chunked list can
 // continue at its version.
 func (c *Collection) Retain(v *store.Snapshot) {
 	c.store.Retain(v, time.Now())
 }
 
 // Select returns the objects that f matches, in key order, and the version at which they are the
-// complete answer. ok is false if no index helps, so that the caller has to scan a View, and if ctx
-// has ended.
+// complete answer. ok is false if no index helps, so that the caller has to scan a Snapshot, and if
+// ctx has ended.
 func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool) {
 	return c.store.Select(ctx, f, c.resource.Namespaced, time.Now())
 }
@@ -99,6 +100,9 @@ func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
 
 // FreshFor is Fresh that adds the requests to the source to asked.
 func (c *Collection) FreshFor(ctx context.Context, asked *freshness.Cost) (uint64, error) {
+	if rv, err := c.checker.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
+		return rv, err
+	}
 	rv, err := c.checker.Fresh(ctx, asked)
 	if err == nil && c.Unconfirmed() {
 		err = c.store.Wait(ctx, c.feed.WhenConfirmed(), confirmWait, rv)
@@ -106,14 +110,14 @@ func (c *Collection) FreshFor(ctx context.Context, asked *freshness.Cost) (uint6
 	return rv, err
 }
 
-// FreshAtOnce is Fresh for a ImmediateSource, which needs no request and shares none. With any other
-// source the error is ErrUnsupported.
+// FreshAtOnce is Fresh for an ImmediateSource, which needs no request and shares none. With any
+// other source the error is ErrUnsupported.
 func (c *Collection) FreshAtOnce(ctx context.Context) (uint64, error) {
 	return c.checker.FreshAtOnce(ctx)
 }
 
-// CanRevalidate reports whether read.Reader.Revalidate is supported, as far as is known, and useful, that
-// is, whether the watch is not too slow.
+// CanRevalidate reports whether read.Reader.Revalidate is supported, as far as is known, and
+// useful, that is, whether the watch is not too slow.
 func (c *Collection) CanRevalidate() bool { return c.checker.CanRevalidate() }
 
 // WaitDeleted returns when the collection has seen the deletion of the object with this key and
@@ -132,7 +136,7 @@ func (c *Collection) Watch(from uint64, f *object.Filter, notify func()) (*watch
 	return c.store.Mux().Watch(from, f, notify)
 }
 
-// Follow returns View and a watcher of all events after it.
+// Follow returns Snapshot and a watcher of all events after it.
 func (c *Collection) Follow(f *object.Filter, notify func()) (*store.Snapshot, *watchmux.Watcher, error) {
 	return c.store.Follow(f, notify)
 }

@@ -1,11 +1,13 @@
 package cache
 
 import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/watchmux"
-	"github.com/prometheus/client_golang/prometheus"
-	"time"
 )
 
 // register registers the counters and the collector of the collections' current state.

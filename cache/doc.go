@@ -2,8 +2,8 @@
 // upstream.
 //
 // It does what client-go's reflector and store and kube-apiserver's watch cache
-// (k8s.io/apiserver/pkg/storage/cacher) do together, but keeps objects as the bytes that the upstream
-// sent and never decodes them.
+// (k8s.io/apiserver/pkg/storage/cacher) do together, but keeps objects as the bytes that the
+// upstream sent and never decodes them.
 //
 // This package is the facade: a Manager starts a Collection when it is first read and stops it when
 // nobody uses it. The work is done by the packages below, of which each knows only those before it:
@@ -24,10 +24,11 @@
 //
 // # Life of a collection
 //
-// A Collection comes into existence with its first complete list; before that there is an entry, from
-// which nothing can be read. If the upstream cannot be reached, the collection is Stale and says since
-// when. If the upstream's version goes back, the collection stops, its watches end with 410, and the
-// Manager makes another one. A panic ends the collection in which it happened (package contain).
+// A Collection is made of the first complete list, or of a loaded checkpoint; before that there is
+// an entry, from which nothing can be read. If the upstream cannot be reached, the collection is
+// Stale and says since when. If the upstream's version goes back, the collection stops, its watches
+// end with 410, and the next reader starts another one. A panic ends the collection in which it
+// happened (package contain).
 //
 // # Locks
 //

@@ -21,7 +21,8 @@ import (
 )
 
 // entry is one resource in one encoding from its first use to its end. Nothing can be read from an
-// entry. Only a Collection can be read, and it is made of the first complete list:
+// entry. Only a Collection can be read, and it is made of the first complete list, or of a
+// loaded checkpoint:
 //
 //	starting ---- first complete list ----> synced: there is a Collection
 //	    \                                      |
@@ -279,7 +280,6 @@ type finishedCheck struct {
 func newCollection(e *entry, first *store.List) *Collection {
 	c := &Collection{
 		resource: e.resource,
-		formed:   e.resource.Form(),
 		encoding: e.encoding,
 		limits:   e.parts.limits,
 		feed:     e.feed,

@@ -1,8 +1,9 @@
 package cache
 
 import (
-	"github.com/kubeweir/kubeweir/internal/defaults"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // Limits bound the memory and load of a Manager's collections. A zero field means its default.

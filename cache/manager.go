@@ -52,7 +52,8 @@ type Manager struct {
 	// checking admits one comparison at a time.
 	checking chan struct{}
 
-	// mu guards the maps. An entry leaves collections when it has stopped, or is told to stop.
+	// mu guards the maps. An entry leaves collections when it has stopped (see
+	// failedForGood for an exception), or is told to stop.
 	mu struct {
 		sync.RWMutex
 		collections map[collectionKey]*entry
@@ -67,6 +68,7 @@ type collectionKey struct {
 	encoding api.Encoding
 }
 
+// failedFor is how long an entry stays that failedForGood.
 const failedFor = time.Minute
 
 // tidyPeriod is how often the janitor looks at the collections.
@@ -78,7 +80,7 @@ const retrySeconds = 1
 // Panics returns what contains the panics of collections and of their users.
 func (m *Manager) Panics() *contain.Panics { return m.parts.panics }
 
-// IsImmediate reports whether the source is a ImmediateSource.
+// IsImmediate reports whether the source is an ImmediateSource.
 func (m *Manager) IsImmediate() bool {
 	_, ok := m.parts.source.(source.ImmediateSource)
 	return ok

@@ -2,12 +2,13 @@ package cache
 
 import (
 	"context"
+
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 )
 
-// Checkpoints lists the collections that have checkpoints: those that were in use when the last process
-// ended. See checkpoint.Checkpointer.List. A disk that does not respond blocks it; after the end of
-// ctx it changes nothing.
+// Checkpoints lists the collections that have checkpoints: those that were in use when the last
+// process ended. See checkpoint.Checkpointer.List. A disk that does not respond blocks it; after
+// the end of ctx it changes nothing.
 func (m *Manager) Checkpoints(ctx context.Context) []checkpoint.Saved {
 	if m.parts.keeper == nil {
 		return nil
@@ -15,9 +16,9 @@ func (m *Manager) Checkpoints(ctx context.Context) []checkpoint.Saved {
 	return m.parts.keeper.List(ctx, m.parts.panics)
 }
 
-// ReleaseCheckpoints saves what has changed and then ends the use of Options.Keep.Images, so that another
-// Manager may use them. Collections are served as before. It returns false if the disk does not
-// respond.
+// ReleaseCheckpoints saves what has changed and then ends the use of Options.Keep.Storage, so that
+// another Manager may use them. Collections are served as before. It returns false if the disk does
+// not respond.
 func (m *Manager) ReleaseCheckpoints() bool {
 	k := m.parts.keeper
 	if k == nil {
@@ -35,7 +36,8 @@ func (m *Manager) ReleaseCheckpoints() bool {
 	return true
 }
 
-// ForgetCheckpoint removes the checkpoint of a collection that will not come back and does not exist now.
+// ForgetCheckpoint removes the checkpoint of a collection that will not come back and does not
+// exist now.
 func (m *Manager) ForgetCheckpoint(c checkpoint.Saved) {
 	if m.parts.keeper != nil {
 		m.parts.keeper.Forget(c)

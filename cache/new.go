@@ -3,14 +3,15 @@ package cache
 import (
 	"context"
 	"fmt"
-	"github.com/kubeweir/kubeweir/cache/checkpoint"
-	"github.com/kubeweir/kubeweir/cache/reflector"
-	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/contain"
 	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
+	"github.com/kubeweir/kubeweir/cache/reflector"
+	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/contain"
 )
 
 // NewManager returns a Manager. Close stops it. The error is that of the Registerer.

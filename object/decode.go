@@ -2,9 +2,10 @@ package object
 
 import (
 	"fmt"
+	"math"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding"
-	"math"
 )
 
 // Decode scans raw, which it keeps (see WithoutManagedFields for an exception): the caller must not

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"k8s.io/client-go/util/jsonpath"
-
 	"k8s.io/apimachinery/pkg/fields"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding/encodingtest"

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 
 	"github.com/kubeweir/kubeweir/api"

@@ -27,10 +27,11 @@
 package watchmux
 
 import (
-	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/object"
 	"sync"
 	"sync/atomic"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // Event is one change of a collection. It is shared by all watchers and immutable once appended,

@@ -2,6 +2,7 @@ package watchmux
 
 import (
 	"errors"
+
 	"github.com/kubeweir/kubeweir/api"
 )
 

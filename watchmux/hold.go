@@ -3,7 +3,9 @@ package watchmux
 import (
 	"math/bits"
 	"time"
-) // A watcher with a limited rate stops in the middle of what it has to read. It would then never get
+)
+
+// A watcher with a limited rate stops in the middle of what it has to read. It would then never get
 // to an object that changes constantly, because the later an event is read, the likelier it was
 // superseded before. So the watcher holds what exists: the last events of the objects at that
 // moment stay in the log, although later ones supersede them, until the watcher has read them.

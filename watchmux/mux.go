@@ -3,12 +3,13 @@ package watchmux
 import (
 	"errors"
 	"fmt"
-	"github.com/kubeweir/kubeweir/internal/defaults"
-	"github.com/kubeweir/kubeweir/object"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // Reasons why watchers end, besides Stop.

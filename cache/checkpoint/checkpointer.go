@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -20,7 +21,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/flight"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Options configure a Checkpointer.
@@ -95,7 +95,7 @@ type Checkpointer struct {
 	}
 }
 
-// New returns a Checkpointer, nil if o.Images is nil. A nil *Checkpointer has no checkpoints.
+// New returns a Checkpointer, nil if o.Storage is nil. A nil *Checkpointer has no checkpoints.
 func New(o Options, source source.Source, log *slog.Logger) *Checkpointer {
 	if o.Storage == nil {
 		return nil
@@ -342,7 +342,7 @@ type Checkpoint struct {
 		// free.
 		awaited bool
 		writer  Writer
-		holds   store.Moment // what was saved; without View everything has to be written again
+		holds   store.Moment // what was saved; without Snapshot everything has to be written again
 		note    Note
 		saved   time.Time
 		// retry is when to try again after a failure, wait how long that is, and full whether there
@@ -528,8 +528,8 @@ func (k *Checkpointer) Forget(c Saved) {
 	}
 }
 
-// HandOver ends the use of Images, so that another Checkpointer may use them. Checkpoint.Leave ends
-// the use of each checkpoint.
+// HandOver ends the use of Storage, so that another Checkpointer may use them. Checkpoint.Leave
+// ends the use of each checkpoint.
 func (k *Checkpointer) HandOver() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -3,15 +3,18 @@
 //
 // A Checkpointer serves all collections of a Manager, a Checkpoint one of them. The saver (save.go)
 // writes changes behind the collections, never on the way of a request. Loading (load.go) returns a
-// state and what was true when it was saved; the reflector confirms it with the source before anybody
-// reads it, unless Options.ServeUnconfirmed allows otherwise.
+// state and what was true when it was saved; the reflector confirms it with the source before
+// anybody reads it, unless Options.ServeUnconfirmed allows otherwise.
 //
-// Promises: a checkpoint on disk is always of one version. It is used only for the same cluster, the
-// same definition of the resource and within Options.MaxAge, and not after any collection turned out
-// to be of a past that the source does not have. A disk that does not respond delays a collection by
-// a few seconds at most.
+// Promises: a checkpoint on disk is always of one version. It is used only for the same cluster,
+// the same definition of the resource and within Options.MaxAge, and not after any collection
+// turned out to be of a past that the source does not have. A disk that does not respond delays a
+// collection by a few seconds at most.
+//
+// What is saved of a collection besides its objects is a Note: the entry fills it
+// (Collection.Note), the reflector reads it back (warm.go).
 //
 // Storage is the interface to the disk, implemented by package state. The Manager creates a
-// Checkpointer, the reflector loads with it. The package sees collections only through the interface
-// Collection. It may import source and store.
+// Checkpointer, the reflector loads with it. The package sees collections only through the
+// interface Collection.
 package checkpoint

@@ -4,14 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
+
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/watchmux" // saveTick is how often the saver looks for changes.
-	"time"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 const (
+	// saveTick is how often the saver looks for changes.
 	saveTick = time.Second
 	// saveEvery is how long a change waits for others. saveChurn is how many replaced bytes may be
 	// held in memory meanwhile; with more, a change does not wait.

@@ -10,7 +10,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/kubeweir/kubeweir/api"
-) // coder compresses pieces. It is safe for concurrent use.
+)
+
+// coder compresses pieces. It is safe for concurrent use.
 type coder struct {
 	runs, events sync.Pool // *deflater
 	zstd         *zstd.Encoder
@@ -18,8 +20,8 @@ type coder struct {
 }
 
 // Levels of compression. Of runs that know the ones before, 3 leaves a third less than 1, which is
-// upstream's, in a tenth more time, and 5 another seventh in a third more. Events, each by itself, are
-// as large with any.
+// upstream's, in a tenth more time, and 5 another seventh in a third more. Events, each by itself,
+// are as large with any.
 const (
 	runLevel   = 3
 	eventLevel = 1

@@ -2,11 +2,12 @@ package form
 
 import (
 	"encoding/binary"
-	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/object"
 	"hash/crc32"
 	"math"
 	"slices"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // Lists are compressed in pieces: runs of neighbouring objects, each deflated by
@@ -27,10 +28,10 @@ import (
 // again: 80 ms for 30 MB); one piece per object (short pieces compress badly,
 // and a list of thousands of pieces costs more to put together).
 
-// knownBytes is how much of the run before a run is compressed behind, in whole objects. Pods of 6 KB
-// shrink to 2.8 % in runs that know one, to 5.8 % in runs that know nothing and to 2.8 % as a whole;
-// where every third has a Deployment, an environment and annotations of its own to 6.8, 9.9 and 6.8 %.
-// More helps no more, and makes more changes touch two runs.
+// knownBytes is how much of the run before a run is compressed behind, in whole objects. Pods of 6
+// KB shrink to 2.8 % in runs that know one, to 5.8 % in runs that know nothing and to 2.8 % as a
+// whole; where every third has a Deployment, an environment and annotations of its own to 6.8, 9.9
+// and 6.8 %. More helps no more, and makes more changes touch two runs.
 const knownBytes = 4 << 10
 
 // maxKnown is as far as a decoder of deflate looks back.

@@ -3,11 +3,13 @@ package form
 import (
 	"errors"
 	"fmt"
-	"github.com/dgraph-io/ristretto/v2"
-	"github.com/kubeweir/kubeweir/object"
-	"github.com/prometheus/client_golang/prometheus"
 	"hash/maphash"
 	"unsafe"
+
+	"github.com/dgraph-io/ristretto/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/object"
 )
 
 func newDerived(budget int64) (*derived, error) {

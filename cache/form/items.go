@@ -1,9 +1,10 @@
 package form
 
 import (
+	"time"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/object"
-	"time"
 )
 
 // items are the objects of a body in a form.

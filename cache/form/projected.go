@@ -46,8 +46,8 @@ type transcodedPart struct {
 	values [][]byte
 }
 
-// TranscodedPart is f, a form of whole objects in CBOR, with what left leaves of them in JSON, which
-// is the form from.
+// TranscodedPart is f, a form of whole objects in CBOR, with what left leaves of them in JSON,
+// which is the form from.
 func TranscodedPart(f, from Form, left *json.Projection) Form {
 	return &transcodedPart{Form: f, from: projected{from, left}}
 }

@@ -14,21 +14,21 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// transcoded is objects that are kept as JSON, or their metadata, in CBOR: once for each
-// version of an object.
+// transcoded is objects that are kept as JSON, or their metadata, in CBOR: once for each version of
+// an object.
 //
-// No collection is fed in CBOR, though kube-apiserver can serve it. For a pod of 5.9 KB
-// (2 cores of a Xeon, Go 1.26; encoding/cbor and object have the benchmarks):
+// No collection is fed in CBOR, though kube-apiserver can serve it. For a pod of 5.9 KB (2 cores of
+// a Xeon, Go 1.26; encoding/cbor and object have the benchmarks):
 //
 //	transcoding its JSON, when a client first wants the version     8.0 us, 4.9 KB kept while there is room
 //	scanning it in a feed, if as fast as JSON: at every version     6.2 us, and 5.5 KB kept for ever
 //	only seeing that it is well-formed CBOR                         2.9 us
 //	kube-apiserver's encoding of it, for one more feed             45.5 us
 //
-// A feed would save 1.8 us of what clients of CBOR want, cost 6.2 us of what they do not,
-// six times that upstream, and hold all objects once more: for 50,000 pods 290 MB.
-// Whoever has that room gives it to limits.derivedCacheBytes, which is filled with what is
-// read. Nor would a client see one version in JSON and another in CBOR.
+// A feed would save 1.8 us of what clients of CBOR want, cost 6.2 us of what they do not, six times
+// that upstream, and hold all objects once more: for 50,000 pods 290 MB. Whoever has that room
+// gives it to limits.derivedCacheBytes, which is filled with what is read. Nor would a client see
+// one version in JSON and another in CBOR.
 type transcoded struct {
 	base
 	shape cbor.Shape

@@ -1,14 +1,16 @@
 package form
 
 import (
-	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/watchmux"
 	"math"
 	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// youngVariant is the variant of a frame that is right now, for an event of an age; ok is false of old ones.
-// Times in objects are whole seconds, so all that is rendered within one second has the same ages.
+// youngVariant is the variant of a frame that is right now, for an event of an age; ok is false of
+// old ones. Times in objects are whole seconds, so all that is rendered within one second has the
+// same ages.
 func youngVariant(now time.Time, age int64) (variant uint8, ok bool) {
 	return uint8(now.Unix()), age < youngFrames
 }
@@ -105,6 +107,6 @@ func (w *Watch) closeMessage(f *Frames, head int) {
 	f.pieces.List[head] = f.pieces.Made(func(b []byte) []byte { return w.message(b, size) })
 }
 
-// youngFrames is how old an event may be whose rendered Tables are shared: the seconds in which they are
-// made tell them apart for that long.
+// youngFrames is how old an event may be whose rendered Tables are shared: the seconds in which
+// they are made tell them apart for that long.
 const youngFrames = int64(math.MaxUint8) * int64(time.Second)

@@ -20,7 +20,7 @@ import (
 type Checker struct {
 	Options
 	prompt    source.ImmediateSource // nil if the source is not one
-	immediate prometheus.Counter     // of Rounds; only with a ImmediateSource
+	immediate prometheus.Counter     // of Rounds; only with an ImmediateSource
 	fresh     flight.Group[struct{}, uint64]
 	referrer  referrer
 }
@@ -101,7 +101,7 @@ func (c *Checker) CheckNotRewound(held, version uint64) error {
 	return fmt.Errorf("%w: from %d to %d", store.ErrSuspect, held, version)
 }
 
-// FreshAtOnce is FreshFor for a ImmediateSource, which needs no request and therefore shares none.
+// FreshAtOnce is Fresh for an ImmediateSource, which needs no request and therefore shares none.
 // With any other source the error is ErrUnsupported.
 func (c *Checker) FreshAtOnce(ctx context.Context) (uint64, error) {
 	if err := c.advance(ctx, catchUpLimit); err != nil {
@@ -138,7 +138,7 @@ func (c *Checker) advance(ctx context.Context, timeout time.Duration) error {
 
 // referrer lists versions on behalf of one collection.
 type referrer struct {
-	names   *source.VersionReader // nil for a ImmediateSource, which is not asked
+	names   *source.VersionReader // nil for an ImmediateSource, which is not asked
 	flights flight.Group[source.VersionOptions, *Versions]
 }
 

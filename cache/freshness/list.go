@@ -3,10 +3,11 @@ package freshness
 import (
 	"cmp"
 	"errors"
+	"slices"
+
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
-	"slices"
 )
 
 // Versions are the keys and versions of the objects of a list. Once complete, they are immutable
@@ -32,7 +33,8 @@ type Version struct {
 // far behind proves nothing, and the bound keeps the cache from collecting a list in vain.
 const MaxUnseen = 1000
 
-// ErrTooFarBehind says that a list has more than MaxUnseen objects that the collection does not have.
+// ErrTooFarBehind says that a list has more than MaxUnseen objects that the collection does not
+// have.
 var ErrTooFarBehind = errors.New("the cache is too far behind the upstream")
 
 // Add appends an object, or fails if there are limit objects already.

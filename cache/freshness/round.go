@@ -11,7 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 )
 
-// freshRound is one round of FreshFor.
+// freshRound is one round of Fresh.
 //
 // Invariant: when it returns, the store holds every write that the source acknowledged before the
 // round began. All callers called before that.
@@ -76,7 +76,7 @@ func (c *Checker) catchUp(ctx context.Context) (rv uint64, way string, err error
 	return c.Store.LatestRV(), way, nil
 }
 
-// namesFirst reports whether the round begins with names: they are cheap, or the watch is not
+// namesFirst reports whether the round begins with names: they are cheap, and the watch is not
 // likely to bring the current version within HeadStart.
 func (c *Checker) namesFirst() bool {
 	return c.Store.Latest().Len() <= listedObjects && !c.isBusy()

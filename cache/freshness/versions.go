@@ -95,6 +95,6 @@ func pageCapacity(limit int64) int {
 	return int(min(limit, most))
 }
 
-// CanRevalidate reports whether Versions is supported, as far as is known, and useful, that is, whether the
-// watch is not too slow.
+// CanRevalidate reports whether Versions is supported, as far as is known, and useful, that is,
+// whether the watch is not too slow.
 func (c *Checker) CanRevalidate() bool { return !c.referrer.lacks() && !c.Lags() }

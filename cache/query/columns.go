@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/store"
-) // Columns caches the columns and orders that queries use on one collection. They are made on
+)
+
+// Columns caches the columns and orders that queries use on one collection. They are made on
 // demand, never while events are applied. Those of a newer state are made from those of an older
 // state and from what has changed since, which comparing pointers finds.
 //
@@ -26,7 +28,7 @@ type Columns struct {
 	framing sync.Mutex
 	// building orders the callers that make a column from all objects.
 	building turns
-	// worn is the churn above which columns must be dropped or renewed, see grown; noPin without
+	// worn is the churn above which columns must be dropped or renewed, see Grown; noPin without
 	// any.
 	worn atomic.Int64
 
@@ -284,7 +286,7 @@ func (k *Columns) trimLocked() {
 				room /= 2
 			}
 			k.worn.Store(churn + room)
-			// The store did not call grown for changes up to the previous worn. It does for all
+			// The store did not call Grown for changes up to the previous worn. It does for all
 			// that follow.
 			now := k.store.Churn()
 			if now-churn <= k.maxBytes-own {

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Condition is what the value at a path must be.
+// Condition is a condition on the value at a path.
 type Condition struct {
 	Path Path
 	op   operator
-	// values are the operands: one, or those of in and notin; none of has and hasNot.
+	// values are the operands: one, those of in and notin, or none for has and hasNot.
 	values []operand
 }
 
@@ -32,8 +32,8 @@ const (
 	atLeast
 )
 
-// operators are what stands for them behind a path, longer ones before those that they
-// begin with.
+// operators are the spellings of operators that follow a path. A spelling comes before its
+// prefixes.
 var operators = []spelling{{"==", in}, {"=", in}, {"!=", notIn}, {"!~", containsNot}, {"~", contains}, {"<=", atMost}, {"<", less}, {">=", atLeast}, {">", greater}}
 
 type spelling struct {
@@ -41,18 +41,18 @@ type spelling struct {
 	op   operator
 }
 
-// operand is a value to compare with, in all ways in which it can be.
+// operand is a value to compare with, parsed in every way that it can be.
 type operand struct {
 	text     string
-	number   Value // None if it is no JSON number
+	number   Value // None if it is not a JSON number
 	quantity float64
-	time     time.Time // zero if it is none
-	// age is a time that has passed, in seconds; isAge tells that it is one.
+	time     time.Time // zero if it is not a time
+	// age is an age in seconds, if isAge.
 	age   float64
 	isAge bool
 }
 
-// condition reads a condition.
+// condition parses a condition.
 func (s *scanner) condition() (c Condition, err error) {
 	if s.take("!") {
 		c.op = hasNot
@@ -88,10 +88,10 @@ func (s *scanner) condition() (c Condition, err error) {
 	return c, nil
 }
 
-// timed reports whether what the condition holds for depends on when it is asked.
+// timed reports whether the result of the condition depends on the time.
 func (c *Condition) timed() bool { return c.op >= less && c.Path.column && c.values[0].isAge }
 
-// set reads in or notin.
+// set parses in or notin.
 func (s *scanner) set() (op operator, ok bool) {
 	for _, word := range []string{"in", "notin"} {
 		if rest, found := strings.CutPrefix(s.rest(), word); found && strings.HasPrefix(strings.TrimLeft(rest, " "), "(") {
@@ -107,7 +107,7 @@ func (s *scanner) set() (op operator, ok bool) {
 	return 0, false
 }
 
-// operands reads what is in parentheses, of which the opening one has been read.
+// operands parses a list of values after its opening parenthesis.
 func (s *scanner) operands() (all []operand, err error) {
 	for {
 		s.spaces()
@@ -127,8 +127,8 @@ func (s *scanner) operands() (all []operand, err error) {
 	}
 }
 
-// operand reads a value: in quotes, or up to one of the bytes in ends, without the spaces
-// around it.
+// operand parses a value: a quoted one, or everything up to one of the bytes in ends, without
+// surrounding spaces.
 func (s *scanner) operand(ends string) (o operand, err error) {
 	if c := s.peek(); c == '\'' || c == '"' {
 		if o.text, err = s.quoted(); err != nil {
@@ -149,7 +149,7 @@ func (s *scanner) operand(ends string) (o operand, err error) {
 	return o, nil
 }
 
-// numberOf is the Number that a text is in JSON, None if it is none.
+// numberOf parses a JSON number. It returns None if text is not one.
 func numberOf(text string) Value {
 	if text == "" || text[0] != '-' && (text[0] < '0' || text[0] > '9') {
 		return Value{}
@@ -160,7 +160,7 @@ func numberOf(text string) Value {
 	return ValueOf([]byte(text))
 }
 
-// single reads a path to one value, or the name of a column.
+// single parses a path to one value, or the name of a column.
 func (s *scanner) single() (Path, error) {
 	switch c := s.peek(); {
 	case c == '\'' || c == '"':
@@ -180,7 +180,7 @@ func (s *scanner) single() (Path, error) {
 	return p, err
 }
 
-// Matches reports whether a value is as it must be at a moment.
+// Matches reports whether a value fulfills the condition at a point in time.
 func (c *Condition) Matches(v Value, now time.Time) bool {
 	switch c.op {
 	case has:
@@ -227,8 +227,8 @@ func (c *Condition) among(v Value) bool {
 	return false
 }
 
-// compare orders v and the operand, as times if that is one, else as ages or quantities; ok is
-// false where v is none.
+// compare compares v with the operand: as times if the operand is one, else as ages or quantities.
+// ok is false if v is not comparable.
 func (o *operand) compare(v Value, now time.Time) (order int, ok bool) {
 	if v.Kind == Age {
 		return cmp.Compare(float64(now.Unix())+v.number, o.age), o.isAge

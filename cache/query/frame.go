@@ -1,10 +1,11 @@
 package query
 
 import (
-	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/object"
 	"slices"
 	"sort"
+
+	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // frame is the objects of one snapshot in key order. Columns refer to their positions.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// What a query may have at most. It bounds what each object of a list costs.
+// Limits of a query. They bound its cost per object.
 const (
 	maxSort       = 8
 	maxConditions = 32

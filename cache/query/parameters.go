@@ -12,37 +12,37 @@ import (
 	"github.com/kubeweir/kubeweir/encoding/json"
 )
 
-// Query is what the parameters of a list say. It is immutable and safe for concurrent use.
+// Query is the parsed parameters of a list. It is immutable and safe for concurrent use.
 type Query struct {
-	// Sort is the order of the list, the first key before the others; without any, that
-	// of the objects' names.
+	// Sort is the order of the list, most significant key first. Without keys, objects are in the
+	// order of their names.
 	Sort []Key
-	// Where are conditions all of which hold for the objects of the list.
+	// Where are conditions that all objects of the list fulfill.
 	Where []Condition
-	// Offset is how many objects of the list come before its first page.
+	// Offset is how many objects of the list precede its first page.
 	Offset int
-	// Fields is what is left of objects, nil for all.
+	// Fields is the part of the objects to return, nil for all of it.
 	Fields *json.Projection
-	// CountBy are the paths or columns by whose values the objects of the list are counted.
+	// CountBy are the paths or columns by whose values objects are counted.
 	CountBy []Path
-	// CountsAlone is set when no objects are wanted.
+	// CountsAlone is set if only the counts are requested, and no objects.
 	CountsAlone bool
-	// text spells the query, and order what of it decides which objects come where.
+	// text spells the query, order that part of it that determines the objects and their order.
 	text, order string
 }
 
 // Key is one key of an order.
 type Key struct {
 	Path Path
-	// Quantity tells that values are compared as quantities.
+	// Quantity says that values are compared as quantities.
 	Quantity   bool
 	Descending bool
 }
 
-// String spells the query: two with the same have the same answers.
+// String returns the normalized query: queries with equal strings have equal results.
 func (q *Query) String() string { return q.text }
 
-// Parse reads the parameters of a list. The error is the 400 that names the parameter.
+// Parse parses the parameters of a list. The error is a 400 that names the parameter.
 func Parse(p *api.Query) (*Query, error) {
 	q := &Query{CountsAlone: p.LimitZero}
 	for _, one := range []struct {
@@ -75,7 +75,7 @@ func Parse(p *api.Query) (*Query, error) {
 	return q, nil
 }
 
-// BadRequest is the 400 about a parameter.
+// BadRequest returns the 400 for a parameter.
 func BadRequest(p api.QueryParameter, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("parameter %s: %v", p, err))
 }
@@ -90,7 +90,7 @@ func checkLength(text string) error {
 	return nil
 }
 
-// each calls read for each of the parts that commas separate.
+// each calls read for each comma-separated part of text, of which there may be at most most.
 func each(text string, most int, read func(s *scanner) error) error {
 	s := &scanner{text: text}
 	for n := 1; ; n++ {
@@ -135,7 +135,7 @@ func (q *Query) parseWhere(text string) error {
 	})
 }
 
-// Timed reports whether which objects the list has depends on when it is asked for.
+// Timed reports whether the objects of the list depend on the time of the request.
 func (q *Query) Timed() bool {
 	return slices.ContainsFunc(q.Where, func(c Condition) bool { return c.timed() })
 }
@@ -174,7 +174,7 @@ func (q *Query) parseCounts(text string) error {
 	})
 }
 
-// Describe says of a parameter what it means, and how it is used.
+// Describe returns what a parameter means and an example.
 func Describe(p api.QueryParameter) (means, example string) {
 	switch p {
 	case api.QuerySortBy:

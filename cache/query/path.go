@@ -10,15 +10,15 @@ import (
 	"github.com/kubeweir/kubeweir/encoding/json"
 )
 
-// maxSteps is how many steps a path may have, and maxPath how many bytes.
+// maxSteps and maxPath bound a path, in steps and in bytes.
 const (
 	maxSteps = 32
 	maxPath  = 512
 )
 
-// Path leads to one value in an object, as kubectl's --sort-by does:
-// .metadata.name, .metadata.labels['app.kubernetes.io/name'], .spec.containers[0].image,
-// .status.conditions[?(@.type=="Ready")].status; in braces, too.
+// Path leads to one value in an object, as in kubectl's --sort-by: .metadata.name,
+// .metadata.labels['app.kubernetes.io/name'], .spec.containers[0].image,
+// .status.conditions[?(@.type=="Ready")].status, optionally in braces.
 //
 // Or it is the name of a column of the resource's Table, as kubectl get shows it: status,
 // 'nominated node'.
@@ -28,16 +28,16 @@ type Path struct {
 	text   string
 }
 
-// Steps are those of the path, none for a column. They must not be changed.
+// Steps returns the steps of the path, none for a column. They must not be changed.
 func (p Path) Steps() []json.Step { return p.steps }
 
-// Column is the name of a column in lower case; ok is false for other paths.
+// Column returns the name of a column in lower case. ok is false for other paths.
 func (p Path) Column() (name string, ok bool) { return p.text, p.column }
 
-// String is the one spelling of the path: equal paths have the same.
+// String returns the normalized path: equal paths have equal strings.
 func (p Path) String() string { return p.text }
 
-// scanner reads the value of a parameter.
+// scanner parses the value of a parameter.
 type scanner struct {
 	text string
 	at   int
@@ -45,7 +45,7 @@ type scanner struct {
 
 func (s *scanner) rest() string { return s.text[s.at:] }
 
-// peek is the next byte, 0 at the end, as which none can come: values are printable.
+// peek returns the next byte, 0 at the end. Values are printable, so they do not contain 0.
 func (s *scanner) peek() byte {
 	if s.at == len(s.text) {
 		return 0
@@ -53,7 +53,7 @@ func (s *scanner) peek() byte {
 	return s.text[s.at]
 }
 
-// take reads a prefix if that comes next.
+// take consumes a prefix if it comes next.
 func (s *scanner) take(prefix string) bool {
 	if !strings.HasPrefix(s.rest(), prefix) {
 		return false
@@ -68,7 +68,7 @@ func (s *scanner) spaces() {
 	}
 }
 
-// unexpected is the error of what comes next.
+// unexpected returns the error about the next input.
 func (s *scanner) unexpected(wanted string) error {
 	if s.at == len(s.text) {
 		return fmt.Errorf("it ends where there must be %s", wanted)
@@ -80,7 +80,7 @@ func (s *scanner) unexpected(wanted string) error {
 	return fmt.Errorf("at character %d there must be %s, not %q", s.at+1, wanted, rest)
 }
 
-// path reads a path.
+// path parses a path.
 func (s *scanner) path() (Path, error) {
 	begin, braces := s.at, s.take("{")
 	if braces {
@@ -109,7 +109,7 @@ func (s *scanner) path() (Path, error) {
 	return Path{steps: steps, text: spell(steps)}, nil
 }
 
-// step reads one step.
+// step parses one step.
 func (s *scanner) step() (json.Step, error) {
 	if s.take("[") {
 		return s.bracket()
@@ -139,12 +139,12 @@ func (s *scanner) step() (json.Step, error) {
 	return json.Step{Kind: json.Member, Name: name.String()}, nil
 }
 
-// plainByte reports whether a byte may stand in a name without brackets around it.
+// plainByte reports whether a name may contain a byte without brackets.
 func plainByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '/'
 }
 
-// bracket reads a step whose opening bracket has been read.
+// bracket parses a step after its opening bracket.
 func (s *scanner) bracket() (step json.Step, err error) {
 	switch c := s.peek(); {
 	case c == '\'' || c == '"':
@@ -171,7 +171,7 @@ func (s *scanner) bracket() (step json.Step, err error) {
 	return step, err
 }
 
-// matching reads the rest of ?(@.type=="Ready").
+// matching parses the rest of ?(@.type=="Ready").
 func (s *scanner) matching() (json.Step, error) {
 	begin := s.at
 	for plainByte(s.peek()) {
@@ -198,7 +198,7 @@ func (s *scanner) matching() (json.Step, error) {
 	return step, nil
 }
 
-// quoted reads a text in quotes, in which a backslash stands before a quote or another one.
+// quoted parses a quoted text, in which a backslash escapes a quote or a backslash.
 func (s *scanner) quoted() (string, error) {
 	quote := s.peek()
 	s.at++
@@ -220,7 +220,7 @@ func (s *scanner) quoted() (string, error) {
 	}
 }
 
-// spell writes steps so that scanner.path reads them again.
+// spell formats steps as scanner.path parses them.
 func spell(steps []json.Step) string {
 	var b strings.Builder
 	for _, s := range steps {

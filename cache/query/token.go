@@ -9,20 +9,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Token says where the next page of a list with a query begins. Other servers do not take
-// it: they would begin it somewhere else.
+// Token is the continue token of a list with a query. Other servers reject it: they would continue
+// elsewhere.
 type Token struct {
 	// ResourceVersion is the version that all pages show.
 	ResourceVersion uint64
-	// Offset is how many objects of the list come before the page.
+	// Offset is how many objects of the list precede the page.
 	Offset int
-	// At is when its first page was asked for, in seconds since 1970, if the query is Timed.
+	// At is the time of the first page in seconds since 1970, if the query is Timed.
 	At int64
-	// Within is that of an api.ContinueToken.
+	// Within is that of api.ContinueToken.
 	Within string
 }
 
-// tokenVersion names the format of tokens; that of kube-apiserver's is another.
+// tokenVersion identifies the format. kube-apiserver's tokens have another.
 const tokenVersion = "kubeweir.io/query/v1"
 
 type wireToken struct {
@@ -31,12 +31,11 @@ type wireToken struct {
 	Offset          int    `json:"offset"`
 	At              int64  `json:"at,omitempty"`
 	Within          string `json:"within,omitempty"`
-	// List is a hash of what list it goes on with.
+	// List is a hash of the list that the token continues.
 	List string `json:"list"`
 }
 
-// Encode writes a token for the list that selected (its namespace and selectors) and q
-// describe.
+// Encode returns the token for the list that selected (its namespace and selectors) and q describe.
 func (t Token) Encode(q *Query, selected string) string {
 	data, err := json.Marshal(wireToken{tokenVersion, t.ResourceVersion, t.Offset, t.At, t.Within, q.hash(selected)})
 	if err != nil {
@@ -45,7 +44,7 @@ func (t Token) Encode(q *Query, selected string) string {
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// Decode reads a token of the same list. The error is a 400.
+// Decode parses a token of the same list. The error is a 400.
 func (q *Query) Decode(token, selected string) (Token, error) {
 	data, err := base64.RawURLEncoding.DecodeString(token)
 	var wire wireToken
@@ -63,7 +62,7 @@ func (q *Query) Decode(token, selected string) (Token, error) {
 	return Token{wire.ResourceVersion, wire.Offset, wire.At, wire.Within}, nil
 }
 
-// hash is that of what decides which objects come where.
+// hash returns a hash of everything that determines the objects and their order.
 func (q *Query) hash(selected string) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(selected + "\x00" + q.order))

@@ -11,39 +11,39 @@ import (
 	"github.com/kubeweir/kubeweir/encoding/json"
 )
 
-// Kind is what a Value is.
+// Kind is the kind of a Value.
 type Kind uint8
 
-// The kinds of values, in the order in which they are sorted.
+// The kinds of values, in sort order.
 const (
-	// None is where there is nothing that compares: no value, null, a list, an object.
+	// None is a value that cannot be compared: missing, null, a list, or an object.
 	None Kind = iota
 	Bool
 	Number
-	// Age is the time since a moment: the older, the greater.
+	// Age is the time since a moment. An older one is greater.
 	Age
 	String
 )
 
-// Value is what a path leads to in an object.
+// Value is the value at a path of an object.
 type Value struct {
 	Kind Kind
-	// number is that of a Number, as near as a float64 comes; of an Age, the seconds from
-	// the moment to 1970.
+	// number is the nearest float64 of a Number or, for an Age, the seconds from the moment to
+	// 1970.
 	number float64
-	// Text is the text of a String, the JSON of a Bool or a Number, the moment of an Age.
+	// Text is the text of a String, the JSON of a Bool or a Number, or the moment of an Age.
 	Text string
 }
 
-// maxString is how many bytes of a string count, as JSON has them between its quotes, and
-// maxNumber how many of a number are kept. What else a value has may be as large as its
-// object, and there are values of many objects at a time.
+// maxString is how many bytes of a string are compared, as JSON has them between its quotes, and
+// maxNumber how many of a number are kept. A value may be as large as its object, and the values of
+// many objects are kept.
 const (
 	maxString = 4 << 10
 	maxNumber = 64
 )
 
-// shortened is the JSON of what counts of a string.
+// shortened returns the JSON of the part of a string that is compared.
 func shortened(token []byte) []byte {
 	if len(token) <= maxString+2 {
 		return token
@@ -65,7 +65,7 @@ func shortened(token []byte) []byte {
 	return append(slices.Clip(token[:end]), '"')
 }
 
-// ValueOf is the value of a JSON token, None for nil.
+// ValueOf returns the value of a JSON token, None for nil.
 func ValueOf(token []byte) Value {
 	if len(token) == 0 {
 		return Value{}
@@ -80,19 +80,19 @@ func ValueOf(token []byte) Value {
 		return Value{}
 	}
 	text := string(token)
-	number, _ := strconv.ParseFloat(text, 64) // what is too large is infinite
+	number, _ := strconv.ParseFloat(text, 64) // a number that is too large is infinite
 	if len(text) > maxNumber {
 		text = strconv.FormatFloat(number, 'g', -1, 64)
 	}
 	return Value{Kind: Number, number: number, Text: text}
 }
 
-// AgeToken stands for a cell that says how long ago a moment was (seconds since 1970); no
-// JSON begins so.
+// AgeToken returns the token of a cell that shows how long ago a moment was (seconds since 1970).
+// It is not valid JSON.
 func AgeToken(seconds int64) []byte { return strconv.AppendInt([]byte{'@'}, seconds, 10) }
 
-// ValueOfCell is the value of a Table's cell: a text that begins with a number alone
-// ("3 (5m ago)") is that number, and an AgeToken an Age.
+// ValueOfCell returns the value of a Table's cell. A text that begins with a number, such as "3 (5m
+// ago)", is that number, and an AgeToken is an Age.
 func ValueOfCell(token []byte) Value {
 	if len(token) > 0 && token[0] == '@' {
 		seconds, _ := strconv.ParseInt(string(token[1:]), 10, 64)
@@ -106,10 +106,10 @@ func ValueOfCell(token []byte) Value {
 	return v
 }
 
-// StringOf is the value of a string.
+// StringOf returns the value of a string.
 func StringOf(text string) Value { return Value{Kind: String, Text: text} }
 
-// Compare orders values: false before true, numbers, ages, then strings by their bytes.
+// Compare orders values: false, true, numbers, ages, then strings by their bytes.
 func Compare(a, b Value) int {
 	if a.Kind != b.Kind {
 		return cmp.Compare(a.Kind, b.Kind)
@@ -120,7 +120,7 @@ func Compare(a, b Value) int {
 	if c := cmp.Compare(a.number, b.number); c != 0 {
 		return c
 	}
-	// Integers that a float64 cannot tell apart.
+	// These are integers that a float64 cannot tell apart.
 	x, errX := strconv.ParseInt(a.Text, 10, 64)
 	y, errY := strconv.ParseInt(b.Text, 10, 64)
 	if errX == nil && errY == nil {
@@ -129,8 +129,8 @@ func Compare(a, b Value) int {
 	return 0
 }
 
-// quantity is the number that a Number is, or a String as a quantity of Kubernetes; ok is
-// false for what is neither.
+// quantity returns the number of a Number, or of a String that is a Kubernetes quantity. ok is
+// false otherwise.
 func (v Value) quantity() (n float64, ok bool) {
 	switch v.Kind {
 	case Number:
@@ -141,7 +141,7 @@ func (v Value) quantity() (n float64, ok bool) {
 	return 0, false
 }
 
-// AsQuantity is v as the number that it is, None if it is none. An Age stays one.
+// AsQuantity returns v as a number, None if it is not one. An Age stays an Age.
 func (v Value) AsQuantity() Value {
 	if v.Kind == Age {
 		return v
@@ -153,8 +153,8 @@ func (v Value) AsQuantity() Value {
 	return Value{Kind: Number, number: n, Text: strconv.FormatFloat(n, 'g', -1, 64)}
 }
 
-// parseQuantity reads a quantity (resource.Quantity: 500m, 1.5Gi, 1e3) as near as a float64
-// comes. It costs nothing but its length, whatever the exponent.
+// parseQuantity parses a quantity (resource.Quantity: 500m, 1.5Gi, 1e3) to the nearest float64. Its
+// cost depends on the length of the text alone, whatever the exponent.
 func parseQuantity(text string) (n float64, ok bool) {
 	if len(text) == 0 || len(text) > 64 {
 		return 0, false
@@ -209,8 +209,7 @@ func parseQuantity(text string) (n float64, ok bool) {
 	return n, true
 }
 
-// parseAge reads a time that has passed as kubectl writes it (3d12h, 90s), or a number of
-// seconds.
+// parseAge parses an age as kubectl prints it (3d12h, 90s), or a number of seconds.
 func parseAge(text string) (seconds float64, ok bool) {
 	if text == "" || len(text) > maxNumber {
 		return 0, false

@@ -2,6 +2,7 @@ package read
 
 import (
 	"context"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/reason"

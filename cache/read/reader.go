@@ -33,7 +33,7 @@ func ForwardReason(err error) reason.Forward {
 	return reason.CacheUnavailable
 }
 
-// Request is one authorized get or list. A Reader does not keep it, and changes nothing but Asked.
+// Request is one authorized get or list. A Reader does not keep it, and changes nothing but Cost.
 type Request struct {
 	// Namespace and Name are those of the request. A list has no Name.
 	Namespace, Name string

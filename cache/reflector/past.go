@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // A source that was restored from a backup continues to count from the backup's version. Once its

@@ -8,13 +8,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Reflector keeps a store equal to its source. One goroutine runs it.
@@ -74,7 +75,7 @@ type Reflector struct {
 	refused     time.Time // since when the source rejects what it allowed before; zero while it does not
 	broke       time.Time // when the watch first broke since the last list or checkPast; zero if it did not
 
-	server atomic.Pointer[string] // who answered the last list, see Outage
+	server atomic.Pointer[string] // who was about to answer the last list, see Outage
 	// holds is who sent what the store holds; it becomes server when a list is complete. unsure is
 	// set while that may be wrong, because it is loaded and unconfirmed, or provisional. It is then
 	// not saved, because nobody would know that after a restart.

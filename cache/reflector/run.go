@@ -3,10 +3,12 @@ package reflector
 import (
 	"context"
 	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"time"
 )
 
 // Run fills the store and keeps it up to date until ctx is done or it cannot continue. The error

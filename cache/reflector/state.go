@@ -3,8 +3,9 @@ package reflector
 import (
 	"errors"
 	"fmt"
-	"github.com/kubeweir/kubeweir/cache/source"
 	"time"
+
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // Phase is a phase in the life of a collection: Starting, then Synced and Stale in turn, and

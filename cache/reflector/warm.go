@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // A reflector begins with the collection's checkpoint, if there is one. The loaded state is not

@@ -3,6 +3,7 @@ package reflector
 import (
 	"context"
 	"fmt"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"

@@ -73,8 +73,8 @@ func (r *Resource) Retire() { r.retired.Store(true) }
 // IsRetired reports whether Retire was called.
 func (r *Resource) IsRetired() bool { return r.retired.Load() }
 
-// Reinstate returns a copy that is not retired, for a definition that became current again at the time
-// changed.
+// Reinstate returns a copy that is not retired, for a definition that became current again at the
+// time changed.
 func (r *Resource) Reinstate(changed time.Time) *Resource {
 	return &Resource{
 		GroupVersionResource: r.GroupVersionResource,
@@ -99,9 +99,9 @@ func (r *Resource) IsCompatible(other *Resource) bool {
 // caller has to look it up again.
 var ErrRedefined = errors.New("the definition of the resource has changed")
 
-// RedefinitionTime is how long after the change of a definition its server may still respond according
-// to the old one. It then ends the watches that it began so, and what was listed with them has to be
-// listed again.
+// RedefinitionTime is how long after the change of a definition its server may still respond
+// according to the old one. It then ends the watches that it began so, and what was listed with
+// them has to be listed again.
 const RedefinitionTime = 30 * time.Second
 
 // ListOptions are the parameters of Source.List.
@@ -248,8 +248,8 @@ type CompressedSource interface {
 	Compressed() bool
 }
 
-// ImmediateSource is a Source in this process that knows at once how far its watches have come. With
-// it, the cache serves reads of the most recent state.
+// ImmediateSource is a Source in this process that knows at once how far its watches have come.
+// With it, the cache serves reads of the most recent state.
 type ImmediateSource interface {
 	Source
 	// Progress reports which version the collection that is filled by the open watch of res in enc

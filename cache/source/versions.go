@@ -9,8 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// VersionReader lists the keys and versions of the objects of one resource. It remembers if the source has
-// no such lists. It is safe for concurrent use.
+// VersionReader lists the keys and versions of the objects of one resource. It remembers if the
+// source has no such lists. It is safe for concurrent use.
 type VersionReader struct {
 	source     Source
 	references VersionLister // nil if the source is not one
@@ -20,7 +20,7 @@ type VersionReader struct {
 	lacking    atomic.Bool // the source has no such lists of the resource
 }
 
-// NewVersionReader returns the Names of res. decode decodes objects in the encoding enc.
+// NewVersionReader returns a VersionReader for res. decode decodes objects in the encoding enc.
 func NewVersionReader(src Source, res *Resource, enc api.Encoding, decode func([]byte) (*object.Object, error)) *VersionReader {
 	n := &VersionReader{source: src, resource: res, encoding: enc, decode: decode}
 	n.references, _ = src.(VersionLister)
@@ -28,10 +28,10 @@ func NewVersionReader(src Source, res *Resource, enc api.Encoding, decode func([
 }
 
 // IsSupported reports whether the source is a VersionLister that, as far as is known, has lists
-// of the resource's names.
+// of the resource's versions.
 func (n *VersionReader) IsSupported() bool { return n.references != nil && !n.lacking.Load() }
 
-// SetUnsupported records that the source has no usable lists of the resource's names.
+// SetUnsupported records that the source has no usable lists of the resource's versions.
 func (n *VersionReader) SetUnsupported() { n.lacking.Store(true) }
 
 // List calls VersionLister.ListVersions. IsSupported must have returned true at some time.
@@ -39,7 +39,7 @@ func (n *VersionReader) List(ctx context.Context, opts VersionOptions, visit fun
 	return n.references.ListVersions(ctx, n.resource, opts, visit)
 }
 
-// Page lists one page of names and versions. Without IsSupported it lists the objects instead.
+// Page lists one page of keys and versions. Without IsSupported it lists the objects instead.
 func (n *VersionReader) Page(ctx context.Context, limit int64, token string, visit func(key string, rv uint64) error) (ListMeta, error) {
 	if n.IsSupported() {
 		meta, err := n.List(ctx, VersionOptions{Limit: limit, Continue: token}, visit)

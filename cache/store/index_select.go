@@ -2,9 +2,10 @@ package store
 
 import (
 	"context"
+	"time"
+
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
-	"time"
 )
 
 // selectIndexed is Select on the applied state.

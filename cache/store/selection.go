@@ -2,8 +2,8 @@ package store
 
 import "github.com/kubeweir/kubeweir/object"
 
-// Selection is objects of a snapshot in key order: Objects if IsPicked, otherwise the first N objects
-// of Namespace ("" for all) whose keys are at least From.
+// Selection is objects of a snapshot in key order: Objects if IsPicked, otherwise the first N
+// objects of Namespace ("" for all) whose keys are at least From.
 type Selection struct {
 	Snapshot        *Snapshot
 	IsPicked        bool

@@ -7,7 +7,7 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// Reasons why a collection stops, beside ErrRewound and a *droppedError.
+// Reasons why a collection stops, beside ErrRewound and a *DroppedError.
 var (
 	// ErrIdle says that nobody used the collection.
 	ErrIdle = errors.New("not used for a while")
@@ -25,7 +25,8 @@ func (e *DroppedError) Error() string { return "dropped: " + e.Reason.Error() }
 // Unwrap returns the reason.
 func (e *DroppedError) Unwrap() error { return e.Reason }
 
-// CloseReason returns the error with which the watchers of a collection end that stopped for reason.
+// CloseReason returns the error with which the watchers of a collection end that stopped for
+// reason.
 func CloseReason(reason error) error {
 	var dropped *DroppedError
 	switch {

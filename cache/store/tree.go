@@ -1,10 +1,13 @@
 package store
 
 import (
+	"github.com/tidwall/btree"
+
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
-	"github.com/tidwall/btree"
-) // Tree is an ordered copy-on-write tree of objects. Copying a tree is O(1), because copies share
+)
+
+// Tree is an ordered copy-on-write tree of objects. Copying a tree is O(1), because copies share
 // nodes; the writer then copies each node that it changes, once per copy taken.
 type Tree = btree.BTreeG[*object.Object]
 

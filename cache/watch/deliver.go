@@ -1,8 +1,9 @@
 package watch
 
 import (
-	"github.com/kubeweir/kubeweir/reason"
 	"time"
+
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // run delivers once. If the stream was kicked meanwhile, it is queued again.

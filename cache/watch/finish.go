@@ -2,15 +2,18 @@ package watch
 
 import (
 	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"time" // fail makes the watch end with an ERROR event, or without one if err is nil. It runs before Start.
 )
 
+// fail makes the watch end with an ERROR event, or without one if err is nil. It runs before Start.
 func (s *stream) fail(err *apierrors.StatusError, why reason.WatchEnd) {
 	s.failure = err
 	s.reason.Store(&why)

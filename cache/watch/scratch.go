@@ -1,11 +1,12 @@
 package watch
 
 import (
+	"time"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/watchmux"
-	"time"
 )
 
 // scratch is the memory of one goroutine that is reused by its deliveries.

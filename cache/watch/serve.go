@@ -1,11 +1,13 @@
 package watch
 
 import (
+	"time"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/reason"
-	"time" // Start implements api.Stream.
 )
 
+// Start implements api.Stream.
 func (s *stream) Start(w api.StreamWriter) {
 	now := time.Now()
 	s.mu.Lock()
