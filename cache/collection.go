@@ -98,12 +98,12 @@ func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
 	return c.FreshFor(ctx, &freshness.Cost{})
 }
 
-// FreshFor is Fresh that adds the requests to the source to asked.
-func (c *Collection) FreshFor(ctx context.Context, asked *freshness.Cost) (uint64, error) {
+// FreshFor is Fresh that adds its requests to cost.
+func (c *Collection) FreshFor(ctx context.Context, cost *freshness.Cost) (uint64, error) {
 	if rv, err := c.checker.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
 		return rv, err
 	}
-	rv, err := c.checker.Fresh(ctx, asked)
+	rv, err := c.checker.Fresh(ctx, cost)
 	if err == nil && c.Unconfirmed() {
 		err = c.store.Wait(ctx, c.feed.WhenConfirmed(), confirmWait, rv)
 	}

@@ -69,16 +69,16 @@ type Collection interface {
 // It is safe for concurrent use.
 type Checkpointer struct {
 	Options
-	diskPatience time.Duration // see the constant of this name
-	lastSave     time.Duration // see the constant of this name
-	metrics      *metrics
-	log          *slog.Logger
-	done         chan struct{} // closed when the saver has ended
-	stop         context.CancelFunc
-	stuck        atomic.Int64 // loads that the disk does not return from
-	told         atomic.Bool  // see TellUnconfirmed
-	source       source.Source
-	asks         flight.Group[struct{}, string] // which cluster it is
+	diskTimeout time.Duration // see the constant of this name
+	lastSave    time.Duration // see the constant of this name
+	metrics     *metrics
+	log         *slog.Logger
+	done        chan struct{} // closed when the saver has ended
+	stop        context.CancelFunc
+	stuck       atomic.Int64 // loads that the disk does not return from
+	told        atomic.Bool  // see TellUnconfirmed
+	source      source.Source
+	asks        flight.Group[struct{}, string] // which cluster it is
 
 	mu struct {
 		sync.Mutex
@@ -101,7 +101,7 @@ func New(o Options, source source.Source, log *slog.Logger) *Checkpointer {
 		return nil
 	}
 	k := &Checkpointer{
-		Options: o, diskPatience: diskPatience, lastSave: lastSave,
+		Options: o, diskTimeout: diskTimeout, lastSave: lastSave,
 		source: source, metrics: newMetrics(), log: log, done: make(chan struct{}),
 	}
 	k.mu.held = make(map[string]chan struct{})
@@ -150,15 +150,15 @@ type Note struct {
 	Warnings   []string `json:"warnings,omitempty"`
 }
 
-// imageName returns the name of a collection's checkpoint, "" if it is not kept.
-func (k *Checkpointer) imageName(res *source.Resource, enc api.Encoding) string {
+// nameOf returns the name of a collection's checkpoint, "" if it is not kept.
+func (k *Checkpointer) nameOf(res *source.Resource, enc api.Encoding) string {
 	if k == nil || res.Aggregated || k.Exclude != nil && k.Exclude(res.GroupResource()) {
 		return ""
 	}
-	return imageName(res, enc)
+	return checkpointName(res, enc)
 }
 
-func imageName(res *source.Resource, enc api.Encoding) string {
+func checkpointName(res *source.Resource, enc api.Encoding) string {
 	name := res.GroupVersionResource.Resource + "." + res.Version
 	if res.Group != "" {
 		name += "." + res.Group
@@ -170,36 +170,36 @@ func imageName(res *source.Resource, enc api.Encoding) string {
 	return name
 }
 
-// diskPatience is how long the end of a collection, and its successor, wait for a disk that does
+// diskTimeout is how long the end of a collection, and its successor, wait for a disk that does
 // not respond. Changes of resource definitions wait behind them.
-const diskPatience = 2 * time.Second
+const diskTimeout = 2 * time.Second
 
 // lastSave is how long the last saving of all collections may take.
 const lastSave = 5 * time.Second
 
-// errDisk says that the user of a checkpoint has not returned from the disk.
-var errDisk = errors.New("the disk does not answer")
+// errDiskTimeout says that the user of a checkpoint has not returned from the disk.
+var errDiskTimeout = errors.New("the disk does not answer")
 
-// errLeft says that another Checkpointer uses the checkpoints.
-var errLeft = errors.New("what is kept is another's now")
+// errHandedOver says that another Checkpointer uses the checkpoints.
+var errHandedOver = errors.New("what is kept is another's now")
 
 // acquire waits, for a limited time, until nobody else uses a checkpoint. release lets the next
 // user in.
 func (k *Checkpointer) acquire(ctx context.Context, name string) error {
-	patience := time.NewTimer(k.diskPatience)
+	patience := time.NewTimer(k.diskTimeout)
 	defer patience.Stop()
 	for {
 		held, over := k.take(name)
 		switch {
 		case over:
-			return errLeft
+			return errHandedOver
 		case held == nil:
 			return nil
 		}
 		select {
 		case <-held:
 		case <-patience.C:
-			return errDisk
+			return errDiskTimeout
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -219,7 +219,7 @@ func (k *Checkpointer) take(name string) (held chan struct{}, over bool) {
 
 // ServesUnconfirmed is Options.ServeUnconfirmed.
 func (i *Checkpoint) ServesUnconfirmed() bool {
-	return i.keeper.ServeUnconfirmed != nil && i.keeper.ServeUnconfirmed()
+	return i.owner.ServeUnconfirmed != nil && i.owner.ServeUnconfirmed()
 }
 
 // isStuck reports whether the disk does not respond to a reader.
@@ -234,7 +234,7 @@ func (k *Checkpointer) release(name string) {
 
 // TellUnconfirmed logs, once, that loaded states are served unconfirmed.
 func (i *Checkpoint) TellUnconfirmed() {
-	if k := i.keeper; !k.told.Swap(true) {
+	if k := i.owner; !k.told.Swap(true) {
 		k.log.Warn("until the upstream answers, what was kept of it is served unconfirmed, as old as it is, to whom offline rules allow that")
 	}
 }
@@ -275,7 +275,7 @@ func (k *Checkpointer) askCluster(ctx context.Context) (string, error) {
 // CheckCluster asks whether the cluster is that of the loaded state. The error wraps ErrRewound if
 // it is another one, and ErrUnknownCluster if asking again will not help.
 func (i *Checkpoint) CheckCluster(ctx context.Context, l *Loaded) error {
-	cluster, err := i.keeper.cluster(ctx)
+	cluster, err := i.owner.cluster(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -286,10 +286,10 @@ func (i *Checkpoint) CheckCluster(ctx context.Context, l *Loaded) error {
 }
 
 // ForgetCluster records that another cluster may be behind the source now.
-func (i *Checkpoint) ForgetCluster() { i.keeper.forgetCluster() }
+func (i *Checkpoint) ForgetCluster() { i.owner.forgetCluster() }
 
 // SetConfirmed counts the loaded state as confirmed by the source.
-func (i *Checkpoint) SetConfirmed() { i.keeper.metrics.loads.WithLabelValues("confirmed").Inc() }
+func (i *Checkpoint) SetConfirmed() { i.owner.metrics.loads.WithLabelValues("confirmed").Inc() }
 
 // Drop removes a loaded state that the source does not confirm.
 func (i *Checkpoint) Drop(reason error) {
@@ -297,7 +297,7 @@ func (i *Checkpoint) Drop(reason error) {
 	if errors.Is(reason, store.ErrRewound) {
 		result = "rewound"
 	}
-	i.keeper.dropped(result, i.name, reason)
+	i.owner.dropped(result, i.name, reason)
 	i.remove()
 }
 
@@ -327,7 +327,7 @@ func (k *Checkpointer) doubts() bool {
 // Checkpoint is that of one collection. The reflector loads it, then the saver writes it until the
 // collection ends.
 type Checkpoint struct {
-	keeper *Checkpointer
+	owner  *Checkpointer
 	name   string
 	header header
 	log    *slog.Logger
@@ -355,11 +355,11 @@ type Checkpoint struct {
 
 // Checkpoint returns the checkpoint of a new collection, nil if it is not kept.
 func (k *Checkpointer) Checkpoint(res *source.Resource, enc api.Encoding, log *slog.Logger) *Checkpoint {
-	name := k.imageName(res, enc)
+	name := k.nameOf(res, enc)
 	if name == "" {
 		return nil
 	}
-	return &Checkpoint{keeper: k, name: name, header: headerOf(res, enc), log: log}
+	return &Checkpoint{owner: k, name: name, header: headerOf(res, enc), log: log}
 }
 
 // remove removes what is on disk, which is incomplete or of something else.
@@ -384,15 +384,15 @@ func (i *Checkpoint) Leave() {
 
 func (i *Checkpoint) leaveLocked() {
 	i.mu.held, i.mu.holds = false, store.Moment{}
-	i.keeper.forgive(i.name)
-	i.keeper.release(i.name)
+	i.owner.forgive(i.name)
+	i.owner.release(i.name)
 }
 
 func (i *Checkpoint) removeLocked() {
 	i.closeLocked()
 	i.mu.holds = store.Moment{}
-	if err := i.keeper.Storage.Remove(i.name); err != nil {
-		i.keeper.failed(i.name, err)
+	if err := i.owner.Storage.Remove(i.name); err != nil {
+		i.owner.failed(i.name, err)
 	}
 }
 
@@ -411,14 +411,14 @@ func (i *Checkpoint) closeLocked() {
 // to a goroutine of panics.
 func (i *Checkpoint) Close(panics *contain.Panics, reason error) {
 	if errors.Is(reason, store.ErrRewound) {
-		i.keeper.forgetCluster()
+		i.owner.forgetCluster()
 	}
 	ended := make(chan struct{})
 	panics.Go(nil, "background", func() {
 		defer close(ended)
 		i.finish(reason)
 	})
-	patience := time.NewTimer(i.keeper.diskPatience)
+	patience := time.NewTimer(i.owner.diskTimeout)
 	defer patience.Stop()
 	select {
 	case <-ended:
@@ -522,7 +522,7 @@ func (k *Checkpointer) List(ctx context.Context, panics *contain.Panics) []Saved
 
 // Forget removes the checkpoint of a collection that will not come back and does not exist now.
 func (k *Checkpointer) Forget(c Saved) {
-	name := imageName(&source.Resource{GroupVersionResource: c.Resource}, c.Encoding)
+	name := checkpointName(&source.Resource{GroupVersionResource: c.Resource}, c.Encoding)
 	if err := k.Storage.Remove(name); err != nil {
 		k.failed(name, err)
 	}
@@ -538,7 +538,7 @@ func (k *Checkpointer) HandOver() {
 
 // SetPatience limits each wait for a disk that does not respond to d. It is for tests and must be
 // called before any other method.
-func (k *Checkpointer) SetPatience(d time.Duration) { k.diskPatience, k.lastSave = d, d }
+func (k *Checkpointer) SetPatience(d time.Duration) { k.diskTimeout, k.lastSave = d, d }
 
 func (k *Checkpointer) readHeader(name string) (*header, error) {
 	r, err := k.Storage.Open(name)

@@ -29,22 +29,22 @@ func (i *Checkpoint) SetHeld(m store.Moment, l *Loaded) {
 	}
 }
 
-// loadPatience is how long one read of the disk may take.
-const loadPatience = 5 * time.Second
+// loadTimeout is how long one read of the disk may take.
+const loadTimeout = 5 * time.Second
 
 // Load reads the checkpoint. It returns nil if there is no usable one, or if the disk does not
 // respond; a goroutine then waits for the disk. decode decodes an object and keeps its bytes;
 // several goroutines of panics call it.
 func (i *Checkpoint) Load(ctx context.Context, panics *contain.Panics, decode func([]byte) (*object.Object, error)) *Loaded {
-	if err := i.keeper.acquire(ctx, i.name); err != nil {
-		if errors.Is(err, errDisk) {
+	if err := i.owner.acquire(ctx, i.name); err != nil {
+		if errors.Is(err, errDiskTimeout) {
 			i.await()
 		}
 		return nil
 	}
-	if i.keeper.isStuck() {
+	if i.owner.isStuck() {
 		i.settle(nil) // it is written when the disk responds
-		i.keeper.dropped("unreadable", i.name, errDisk)
+		i.owner.dropped("unreadable", i.name, errDiskTimeout)
 		return nil
 	}
 	var l *Loaded
@@ -55,7 +55,7 @@ func (i *Checkpoint) Load(ctx context.Context, panics *contain.Panics, decode fu
 		defer func() { l = i.settle(l) }()
 		l = i.loadAcquired(ctx, panics, &blocks, decode)
 	})
-	patience := time.NewTicker(loadPatience)
+	patience := time.NewTicker(loadTimeout)
 	defer patience.Stop()
 	for seen := int64(-1); ; {
 		hangs := false
@@ -75,11 +75,11 @@ func (i *Checkpoint) Load(ctx context.Context, panics *contain.Panics, decode fu
 			return l
 		}
 		if hangs {
-			i.keeper.dropped("unreadable", i.name, errDisk)
-			i.keeper.stuck.Add(1)
+			i.owner.dropped("unreadable", i.name, errDiskTimeout)
+			i.owner.stuck.Add(1)
 			panics.Go(nil, "feed", func() {
 				<-done
-				i.keeper.stuck.Add(-1)
+				i.owner.stuck.Add(-1)
 			})
 		}
 		return nil
@@ -89,7 +89,7 @@ func (i *Checkpoint) Load(ctx context.Context, panics *contain.Panics, decode fu
 // await leaves the checkpoint to the saver, which writes it from scratch once it is free, because
 // its content is outdated then.
 func (i *Checkpoint) await() {
-	i.keeper.dropped("unreadable", i.name, errDisk)
+	i.owner.dropped("unreadable", i.name, errDiskTimeout)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.mu.awaited = true
@@ -98,7 +98,7 @@ func (i *Checkpoint) await() {
 // tookLocked reports whether the collection has the checkpoint, which it may just have acquired.
 func (i *Checkpoint) tookLocked() bool {
 	if i.mu.awaited && !i.mu.over {
-		held, over := i.keeper.take(i.name)
+		held, over := i.owner.take(i.name)
 		i.mu.held = held == nil && !over
 		i.mu.awaited = !i.mu.held
 	}
@@ -126,7 +126,7 @@ func (i *Checkpoint) settle(l *Loaded) *Loaded {
 		l.append = nil
 	}
 	if i.mu.held = !i.mu.over; i.mu.over {
-		i.keeper.release(i.name)
+		i.owner.release(i.name)
 	}
 	if i.mu.abandoned {
 		return nil
@@ -136,7 +136,7 @@ func (i *Checkpoint) settle(l *Loaded) *Loaded {
 
 // loadAcquired loads an acquired checkpoint. A panic counts as damage.
 func (i *Checkpoint) loadAcquired(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) *Loaded {
-	k := i.keeper
+	k := i.owner
 	var l *Loaded
 	err := panics.Func("feed", func() (err error) {
 		l, err = i.read(ctx, panics, blocks, decode)
@@ -182,11 +182,11 @@ func (i *Checkpoint) checkHeader(h *header) error {
 func (i *Checkpoint) checkNote(note *Note) error {
 	age := time.Since(note.At)
 	switch {
-	case i.keeper.MaxAge > 0 && age > i.keeper.MaxAge:
+	case i.owner.MaxAge > 0 && age > i.owner.MaxAge:
 		return &unfitError{"old", fmt.Sprintf("it is %s old", age.Round(time.Second))}
 	case age < -time.Hour:
 		return &unfitError{"old", "it is of the future"}
-	case i.keeper.doubts():
+	case i.owner.doubts():
 		return &unfitError{"rewound", "another collection was of another past than the upstream"}
 	}
 	return nil
@@ -195,19 +195,19 @@ func (i *Checkpoint) checkNote(note *Note) error {
 // piece is a block of objects, decoded by one of several goroutines.
 type piece struct {
 	block Block
-	items []keptItem
+	items []item
 	bytes int64
 	err   error
 }
 
-// keptItem is an object, or the key of a deleted one.
-type keptItem struct {
+// item is an object, or the key of a deleted one.
+type item struct {
 	object *object.Object
 	key    string
 }
 
 func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ *Loaded, err error) {
-	r, err := i.keeper.Storage.Open(i.name)
+	r, err := i.owner.Storage.Open(i.name)
 	if err != nil {
 		return nil, err
 	}
@@ -285,12 +285,12 @@ func (p *piece) decode(decode func([]byte) (*object.Object, error)) error {
 	return block.Each(func(raw []byte) error {
 		o, err := decode(bytes.Clone(raw))
 		if err == nil {
-			p.items = append(p.items, keptItem{object: o})
+			p.items = append(p.items, item{object: o})
 			p.bytes += int64(len(raw))
 		}
 		return err
 	}, func(key string) error {
-		p.items = append(p.items, keptItem{key: key})
+		p.items = append(p.items, item{key: key})
 		return nil
 	})
 }

@@ -52,7 +52,7 @@ func (k *Checkpointer) run(ctx context.Context, collections func() []Collection)
 func (k *Checkpointer) Finish() bool {
 	k.Storage.Hurry()
 	k.stop()
-	patience := time.NewTimer(k.lastSave + k.diskPatience)
+	patience := time.NewTimer(k.lastSave + k.diskTimeout)
 	defer patience.Stop()
 	select {
 	case <-k.done:
@@ -102,8 +102,8 @@ func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	err := i.writeLocked(ctx, m, &note)
 	i.mu.saved = time.Now()
 	if err == nil {
-		i.keeper.metrics.seconds.Observe(time.Since(began).Seconds())
-		i.keeper.succeeded(i.name)
+		i.owner.metrics.seconds.Observe(time.Since(began).Seconds())
+		i.owner.succeeded(i.name)
 		i.mu.wait, i.mu.full = 0, false
 		return nil
 	}
@@ -153,14 +153,14 @@ func (i *Checkpoint) writeLocked(ctx context.Context, m store.Moment, note *Note
 }
 
 func (i *Checkpoint) createLocked(ctx context.Context) (err error) {
-	if i.header.Cluster, err = i.keeper.cluster(ctx); err != nil {
+	if i.header.Cluster, err = i.owner.cluster(ctx); err != nil {
 		return err
 	}
 	header, err := json.Marshal(i.header)
 	if err != nil {
 		return err
 	}
-	i.mu.writer, err = i.keeper.Storage.Create(ctx, i.name, header)
+	i.mu.writer, err = i.owner.Storage.Create(ctx, i.name, header)
 	return err
 }
 

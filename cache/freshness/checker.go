@@ -19,10 +19,10 @@ import (
 // be proved. It is safe for concurrent use.
 type Checker struct {
 	Options
-	prompt    source.ImmediateSource // nil if the source is not one
-	immediate prometheus.Counter     // of Rounds; only with an ImmediateSource
-	fresh     flight.Group[struct{}, uint64]
-	referrer  referrer
+	immediate       source.ImmediateSource // nil if the source is not one
+	immediateRounds prometheus.Counter     // of Rounds; only with an ImmediateSource
+	fresh           flight.Group[struct{}, uint64]
+	lister          versionLister
 }
 
 // Options configure a Checker. All of them are required.
@@ -49,10 +49,10 @@ type Reflector interface {
 // New returns a Checker.
 func New(o Options) *Checker {
 	c := &Checker{Options: o}
-	if c.prompt, _ = o.Source.(source.ImmediateSource); c.prompt != nil {
-		c.immediate = o.Rounds.WithLabelValues("told")
+	if c.immediate, _ = o.Source.(source.ImmediateSource); c.immediate != nil {
+		c.immediateRounds = o.Rounds.WithLabelValues("told")
 	} else {
-		c.referrer.names = o.Versions
+		c.lister.reader = o.Versions
 	}
 	return c
 }
@@ -66,7 +66,7 @@ func (c *Checker) WaitFor(ctx context.Context, rv uint64, timeout time.Duration)
 	if c.Store.LatestRV() >= rv {
 		return nil
 	}
-	if c.prompt != nil && timeout > 0 {
+	if c.immediate != nil && timeout > 0 {
 		// Perhaps nothing of this resource is missing.
 		_ = c.advance(ctx, timeout)
 	}
@@ -112,10 +112,10 @@ func (c *Checker) FreshAtOnce(ctx context.Context) (uint64, error) {
 
 // advance brings the store to the source's current version.
 func (c *Checker) advance(ctx context.Context, timeout time.Duration) error {
-	if c.prompt == nil {
+	if c.immediate == nil {
 		return source.ErrUnsupported
 	}
-	last, current, shared, err := c.prompt.Progress(ctx, c.Resource, c.Encoding)
+	last, current, shared, err := c.immediate.Progress(ctx, c.Resource, c.Encoding)
 	switch {
 	case err == nil && shared:
 		err = c.Store.WaitForComplete(ctx, last, timeout)
@@ -129,18 +129,18 @@ func (c *Checker) advance(ctx context.Context, timeout time.Duration) error {
 		c.Rounds.WithLabelValues("failed").Inc()
 		return fmt.Errorf("asking for the current version: %w", err)
 	}
-	c.immediate.Inc()
+	c.immediateRounds.Inc()
 	if c.Store.LatestRV() < current { // nothing has changed between the two
 		c.Store.Progress(current)
 	}
 	return nil
 }
 
-// referrer lists versions on behalf of one collection.
-type referrer struct {
-	names   *source.VersionReader // nil for an ImmediateSource, which is not asked
+// versionLister lists versions on behalf of one collection.
+type versionLister struct {
+	reader  *source.VersionReader // nil for an ImmediateSource, which is not asked
 	flights flight.Group[source.VersionOptions, *Versions]
 }
 
-// lacks reports whether the source cannot be asked.
-func (r *referrer) lacks() bool { return r.names == nil || !r.names.IsSupported() }
+// isUnsupported reports whether the source cannot be asked.
+func (r *versionLister) isUnsupported() bool { return r.reader == nil || !r.reader.IsSupported() }

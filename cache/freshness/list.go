@@ -77,9 +77,9 @@ func (refs *Versions) MatchSelection(sel *store.Selection) bool {
 }
 
 // IsSorted reports whether the items are in key order.
-func (refs *Versions) IsSorted() bool { return slices.IsSortedFunc(refs.Items, byReferenceKey) }
+func (refs *Versions) IsSorted() bool { return slices.IsSortedFunc(refs.Items, byKey) }
 
-func byReferenceKey(a, b Version) int { return cmp.Compare(a.Key, b.Key) }
+func byKey(a, b Version) int { return cmp.Compare(a.Key, b.Key) }
 
 // Sort sorts the items by key.
-func (refs *Versions) Sort() { slices.SortFunc(refs.Items, byReferenceKey) }
+func (refs *Versions) Sort() { slices.SortFunc(refs.Items, byKey) }

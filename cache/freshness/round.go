@@ -45,7 +45,7 @@ func (c *Checker) freshRound(ctx context.Context) (uint64, error) {
 
 // catchUp runs the round and returns how it ended.
 func (c *Checker) catchUp(ctx context.Context) (rv uint64, way string, err error) {
-	if c.namesFirst() {
+	if c.versionsFirst() {
 		// Names come with the version, so readers of an idle resource wait for one linearizable
 		// request.
 		if err := c.compare(ctx, 0); !errors.Is(err, source.ErrUnsupported) {
@@ -76,9 +76,9 @@ func (c *Checker) catchUp(ctx context.Context) (rv uint64, way string, err error
 	return c.Store.LatestRV(), way, nil
 }
 
-// namesFirst reports whether the round begins with names: they are cheap, and the watch is not
+// versionsFirst reports whether the round begins with names: they are cheap, and the watch is not
 // likely to bring the current version within HeadStart.
-func (c *Checker) namesFirst() bool {
+func (c *Checker) versionsFirst() bool {
 	return c.Store.Latest().Len() <= listedObjects && !c.isBusy()
 }
 
@@ -100,10 +100,10 @@ func (c *Checker) prove(ctx context.Context, version uint64) (way string, err er
 
 // compare is step 4 of freshRound.
 func (c *Checker) compare(ctx context.Context, version uint64) error {
-	if c.referrer.lacks() {
+	if c.lister.isUnsupported() {
 		return source.ErrUnsupported
 	}
-	refs, err := c.listReferences(ctx, source.VersionOptions{})
+	refs, err := c.listVersions(ctx, source.VersionOptions{})
 	switch {
 	case err != nil:
 		return err
@@ -182,12 +182,12 @@ var errShared = errors.New("the last version has several changes")
 // acknowledged by the source before the call. Concurrent callers share a round, but never one that
 // began before they called. The error wraps ErrUnsupported if the source cannot tell its version;
 // it is a *TooLargeError if the watch does not bring the version in time. The requests that the
-// call made are added to asked.
-func (c *Checker) Fresh(ctx context.Context, asked *Cost) (uint64, error) {
+// call made are added to cost.
+func (c *Checker) Fresh(ctx context.Context, cost *Cost) (uint64, error) {
 	if rv, err := c.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
 		return rv, err
 	}
 	rv, by, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)
-	asked.Requests += by.Part()
+	cost.Requests += by.Part()
 	return rv, err
 }

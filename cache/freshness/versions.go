@@ -11,22 +11,22 @@ import (
 
 // Versions lists what the source has now. Concurrent callers share a list that began after all of
 // them had called. The error wraps ErrUnsupported if the source has no such list. The caller's part
-// of the request is added to asked.
-func (c *Checker) Versions(ctx context.Context, opts source.VersionOptions, asked *Cost) (*Versions, error) {
-	if c.referrer.lacks() {
+// of the request is added to cost.
+func (c *Checker) Versions(ctx context.Context, opts source.VersionOptions, cost *Cost) (*Versions, error) {
+	if c.lister.isUnsupported() {
 		return nil, source.ErrUnsupported
 	}
-	refs, by, err := c.referrer.flights.Do(ctx, opts, func(ctx context.Context) (*Versions, error) {
+	refs, by, err := c.lister.flights.Do(ctx, opts, func(ctx context.Context) (*Versions, error) {
 		if opts.Continue == "" && c.isBusy() {
 			if rv, ok := c.overtaken(ctx); ok {
 				return &Versions{Meta: source.ListMeta{ResourceVersion: rv}, IsOvertaken: true}, nil
 			}
 		}
-		return c.listReferences(ctx, opts)
+		return c.listVersions(ctx, opts)
 	})
-	asked.Requests += by.Part()
+	cost.Requests += by.Part()
 	if err == nil {
-		asked.Bytes += by.Part() * float64(refs.Meta.Bytes)
+		cost.Bytes += by.Part() * float64(refs.Meta.Bytes)
 	}
 	return refs, err
 }
@@ -44,16 +44,16 @@ func (c *Checker) isBusy() bool {
 }
 
 const (
-	// trailingDelay is the delay from which on the watch does not bring in time what names promise.
-	// trailingTime is how long nothing must have changed for nothing to be missing.
-	trailingDelay = time.Second
-	trailingTime  = 10 * time.Second
+	// lagDelay is the delay from which on the watch does not bring in time what names promise.
+	// lagTime is how long nothing must have changed for nothing to be missing.
+	lagDelay = time.Second
+	lagTime  = 10 * time.Second
 )
 
 // Lags reports whether changes arrive, and late: readers would not wait long enough for what the
 // source names now.
 func (c *Checker) Lags() bool {
-	return c.Source.Delay() >= trailingDelay && c.Store.Mux().Recent(1, int64(trailingTime))
+	return c.Source.Delay() >= lagDelay && c.Store.Mux().Recent(1, int64(lagTime))
 }
 
 // overtaken asks for the source's version alone and reports whether the watch passes it at once. On
@@ -64,11 +64,11 @@ func (c *Checker) overtaken(ctx context.Context) (rv uint64, ok bool) {
 	return rv, err == nil && c.CheckNotRewound(held, rv) == nil && c.WaitFor(ctx, rv, HeadStart) == nil
 }
 
-func (c *Checker) listReferences(ctx context.Context, opts source.VersionOptions) (*Versions, error) {
+func (c *Checker) listVersions(ctx context.Context, opts source.VersionOptions) (*Versions, error) {
 	held, limit := c.Store.LatestRV(), c.Store.Latest().Len()+MaxUnseen
 	refs := &Versions{Items: make([]Version, 0, min(c.Store.Latest().Count(opts.Namespace), pageCapacity(opts.Limit)))}
 	var err error
-	refs.Meta, err = c.referrer.names.List(ctx, opts, func(key string, rv uint64) error {
+	refs.Meta, err = c.lister.reader.List(ctx, opts, func(key string, rv uint64) error {
 		return refs.Add(key, rv, limit)
 	})
 	switch {
@@ -77,7 +77,7 @@ func (c *Checker) listReferences(ctx context.Context, opts source.VersionOptions
 		fallthrough
 	case err != nil:
 		if errors.Is(err, source.ErrUnsupported) {
-			c.referrer.names.SetUnsupported()
+			c.lister.reader.SetUnsupported()
 		}
 		return nil, fmt.Errorf("asking for names and versions: %w", err)
 	case opts.Continue == "":
@@ -97,4 +97,4 @@ func pageCapacity(limit int64) int {
 
 // CanRevalidate reports whether Versions is supported, as far as is known, and useful, that is,
 // whether the watch is not too slow.
-func (c *Checker) CanRevalidate() bool { return !c.referrer.lacks() && !c.Lags() }
+func (c *Checker) CanRevalidate() bool { return !c.lister.isUnsupported() && !c.Lags() }

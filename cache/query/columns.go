@@ -27,10 +27,10 @@ type Columns struct {
 	// framing is held while a frame is made.
 	framing sync.Mutex
 	// building orders the callers that make a column from all objects.
-	building turns
-	// worn is the churn above which columns must be dropped or renewed, see Grown; noPin without
+	building fairQueue
+	// trimAt is the churn above which columns must be dropped or renewed, see Grown; noPin without
 	// any.
-	worn atomic.Int64
+	trimAt atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -70,19 +70,19 @@ const (
 func (k *Columns) Init(s *store.Store, maxBytes int64, maxAge time.Duration, spawn func(func())) {
 	k.maxBytes, k.maxAge, k.store, k.spawn = maxBytes, maxAge, s, spawn
 	k.building.init()
-	k.worn.Store(noPin)
+	k.trimAt.Store(noPin)
 	k.mu.made = make(map[columnKey]*madeColumn)
 	k.mu.making = make(map[columnKey]*makingColumn)
 }
 
 // frame returns the frame of v.
 func (k *Columns) frame(v *store.Snapshot) *frame {
-	if f, _ := k.framed(v); f != nil {
+	if f, _ := k.cachedFrame(v); f != nil {
 		return f
 	}
 	k.framing.Lock()
 	defer k.framing.Unlock()
-	f, earlier := k.framed(v)
+	f, earlier := k.cachedFrame(v)
 	if f != nil {
 		return f
 	}
@@ -98,8 +98,8 @@ func (k *Columns) frame(v *store.Snapshot) *frame {
 	return f
 }
 
-// framed returns the cached frame of v, or nil and the newest cached frame.
-func (k *Columns) framed(v *store.Snapshot) (f, newest *frame) {
+// cachedFrame returns the cached frame of v, or nil and the newest cached frame.
+func (k *Columns) cachedFrame(v *store.Snapshot) (f, newest *frame) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, f := range k.mu.frames {
@@ -205,7 +205,7 @@ func (k *Columns) dropLocked(key columnKey) {
 
 // Grown records the collection's churn after a change.
 func (k *Columns) Grown(churn int64) {
-	if churn <= k.worn.Load() {
+	if churn <= k.trimAt.Load() {
 		return
 	}
 	k.mu.Lock()
@@ -274,7 +274,7 @@ func (k *Columns) trimLocked() {
 	for {
 		oldest, churn := k.oldestLocked()
 		if churn == noPin {
-			k.worn.Store(noPin)
+			k.trimAt.Store(noPin)
 			return
 		}
 		pinned := max(0, k.mu.churn-churn)
@@ -285,8 +285,8 @@ func (k *Columns) trimLocked() {
 			if !k.mu.renewing {
 				room /= 2
 			}
-			k.worn.Store(churn + room)
-			// The store did not call Grown for changes up to the previous worn. It does for all
+			k.trimAt.Store(churn + room)
+			// The store did not call Grown for changes up to the previous trimAt. It does for all
 			// that follow.
 			now := k.store.Churn()
 			if now-churn <= k.maxBytes-own {

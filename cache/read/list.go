@@ -13,7 +13,7 @@ import (
 // until it has been written.
 func (r *Reader) List(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
 	if req.Query != nil {
-		return r.listAsked(ctx, c, req)
+		return r.listQuery(ctx, c, req)
 	}
 	f := r.form(c, req)
 	if f == nil {

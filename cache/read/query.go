@@ -23,10 +23,10 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// asked is a list with a query. It has those objects that the selectors and the query's conditions
+// queryList is a list with a query. It has those objects that the selectors and the query's conditions
 // match, in the query's order, from an offset on. All pages show the version of the first one,
 // which is retained as for the pages of other lists.
-type asked struct {
+type queryList struct {
 	*Request
 	*query.Query
 	// selected spells the namespace and the selectors.
@@ -38,13 +38,13 @@ type asked struct {
 	at time.Time
 }
 
-// listAsked is List with a query.
-func (r *Reader) listAsked(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
-	f, err := r.askedForm(c, req)
+// listQuery is List with a query.
+func (r *Reader) listQuery(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
+	f, err := r.queryForm(c, req)
 	if err != nil {
 		return nil, err
 	}
-	a, err := newAsked(req, r.now())
+	a, err := newQueryList(req, r.now())
 	if err == nil {
 		err = a.check(c.Resource())
 	}
@@ -65,10 +65,10 @@ func (r *Reader) listAsked(ctx context.Context, c Collection, req *Request) (*ap
 	}
 	page, counts, err := a.apply(ctx, c, sel)
 	if err != nil {
-		return nil, unsortable(ctx, c, err)
+		return nil, queryError(ctx, c, err)
 	}
 	if req.Shown != nil {
-		if page.Objects, err = r.shown(ctx, req.Shown, page); err != nil {
+		if page.Objects, err = r.objectsFrom(ctx, req.Shown, page); err != nil {
 			return nil, a.expired(err)
 		}
 	}
@@ -85,9 +85,9 @@ func (r *Reader) listAsked(ctx context.Context, c Collection, req *Request) (*ap
 	return resp, nil
 }
 
-// askedForm returns the form of a list with a query. The error is a 406 that names the supported
+// queryForm returns the form of a list with a query. The error is a 406 that names the supported
 // forms.
-func (r *Reader) askedForm(c Collection, req *Request) (form.Form, error) {
+func (r *Reader) queryForm(c Collection, req *Request) (form.Form, error) {
 	const have = "ask for application/json"
 	rep := req.Rep
 	switch {
@@ -116,24 +116,24 @@ func (r *Reader) askedForm(c Collection, req *Request) (form.Form, error) {
 	return f, nil
 }
 
-// shown returns the objects of a page from another collection of the resource. Each encoding has a
+// objectsFrom returns the objects of a page from another collection of the resource. Each encoding has a
 // watch of its own, and one may be behind the other. A version of an object is the same in both.
-func (r *Reader) shown(ctx context.Context, c Collection, page *Selection) ([]*object.Object, error) {
+func (r *Reader) objectsFrom(ctx context.Context, c Collection, page *Selection) ([]*object.Object, error) {
 	v := c.Snapshot()
-	objs, ok := page.in(v)
+	objs, ok := page.objectsIn(v)
 	if newest := page.newest(); !ok && v.RV() < newest {
 		if err := r.waitFor(ctx, c, newest); err != nil {
 			return nil, err
 		}
 		v = c.Snapshot()
-		objs, ok = page.in(v)
+		objs, ok = page.objectsIn(v)
 	}
 	if !ok { // an object has changed since
 		var err error
 		if v, err = c.SnapshotAt(page.RV); err != nil {
 			return nil, Forward(versionReason(err), err)
 		}
-		objs, ok = page.in(v)
+		objs, ok = page.objectsIn(v)
 	}
 	if !ok {
 		return nil, Forward(reason.CacheUnavailable, nil)
@@ -144,9 +144,9 @@ func (r *Reader) shown(ctx context.Context, c Collection, page *Selection) ([]*o
 	return objs, nil
 }
 
-// in returns the objects of a page as a snapshot of another collection has them. ok is false if it
+// objectsIn returns the objects of a page as a snapshot of another collection has them. ok is false if it
 // has other versions.
-func (s *Selection) in(v *store.Snapshot) (objs []*object.Object, ok bool) {
+func (s *Selection) objectsIn(v *store.Snapshot) (objs []*object.Object, ok bool) {
 	objs = make([]*object.Object, len(s.Objects))
 	for i, o := range s.Objects {
 		if objs[i] = v.Get(o.Key); objs[i] == nil || objs[i].RV != o.RV {
@@ -164,8 +164,8 @@ func (s *Selection) newest() (rv uint64) {
 	return rv
 }
 
-func newAsked(req *Request, now time.Time) (*asked, error) {
-	a := &asked{Request: req, Query: req.Query, offset: req.Query.Offset, at: now}
+func newQueryList(req *Request, now time.Time) (*queryList, error) {
+	a := &queryList{Request: req, Query: req.Query, offset: req.Query.Offset, at: now}
 	a.selected = req.Namespace
 	for _, selector := range []fmt.Stringer{req.Options.LabelSelector, req.Options.FieldSelector} {
 		a.selected += "\x00"
@@ -192,7 +192,7 @@ func newAsked(req *Request, now time.Time) (*asked, error) {
 }
 
 // check returns an error if a path names a column that the resource does not have.
-func (a *asked) check(res *source.Resource) error {
+func (a *queryList) check(res *source.Resource) error {
 	one := func(parameter api.QueryParameter, path query.Path) error {
 		if err := query.CheckPath(res, path); err != nil {
 			return query.BadRequest(parameter, err)
@@ -218,7 +218,7 @@ func (a *asked) check(res *source.Resource) error {
 }
 
 // whole returns the request of all objects that the selectors match.
-func (a *asked) whole() Request {
+func (a *queryList) whole() Request {
 	whole := *a.Request
 	whole.Query = nil
 	o := &whole.Options
@@ -232,9 +232,9 @@ func (a *asked) whole() Request {
 	return whole
 }
 
-// unsortable returns the error to forward a request if an object cannot be read. Errors of the
+// queryError returns the error to forward a request if an object cannot be read. Errors of the
 // request and of ctx stay as they are.
-func unsortable(ctx context.Context, c Collection, err error) error {
+func queryError(ctx context.Context, c Collection, err error) error {
 	var status apierrors.APIStatus
 	if ctx.Err() != nil || errors.As(err, &status) {
 		return err
@@ -243,7 +243,7 @@ func unsortable(ctx context.Context, c Collection, err error) error {
 }
 
 // expired translates the error of the version that a token names.
-func (a *asked) expired(err error) error {
+func (a *queryList) expired(err error) error {
 	if a.rv > 0 && errors.Is(err, ErrForward) && ForwardReason(err) == reason.VersionGone {
 		return apierrors.NewResourceExpired("The version that the pages of this list show is no longer held: begin it again without the parameter continue.")
 	}
@@ -251,7 +251,7 @@ func (a *asked) expired(err error) error {
 }
 
 // apply makes the page of a selection and the JSON of the counts, nil without countBy.
-func (a *asked) apply(ctx context.Context, c Collection, sel *Selection) (*Selection, []byte, error) {
+func (a *queryList) apply(ctx context.Context, c Collection, sel *Selection) (*Selection, []byte, error) {
 	t := query.NewResultSet(ctx, c.Columns(), c.Resource(), &sel.Selection, a.User, a.Rep.Redacted)
 	for i := range a.Where {
 		if err := t.Where(&a.Where[i], a.at); err != nil {
@@ -274,7 +274,7 @@ func (a *asked) apply(ctx context.Context, c Collection, sel *Selection) (*Selec
 }
 
 // page puts the objects of the page into sel.
-func (a *asked) page(c Collection, t *query.ResultSet, sel *Selection) error {
+func (a *queryList) page(c Collection, t *query.ResultSet, sel *Selection) error {
 	all := t.Len()
 	from, to := min(a.offset, all), all
 	if limit := a.Options.Limit; limit > 0 {
@@ -303,7 +303,7 @@ func (a *asked) page(c Collection, t *query.ResultSet, sel *Selection) error {
 }
 
 // count returns the JSON of the counts.
-func (a *asked) count(t *query.ResultSet) ([]byte, error) {
+func (a *queryList) count(t *query.ResultSet) ([]byte, error) {
 	if len(a.CountBy) == 0 {
 		return nil, nil
 	}

@@ -57,7 +57,7 @@ type Request struct {
 	// for this request. Without it, reads of that state (api.ListOptions.MostRecent; a get without
 	// resourceVersion) end in ErrForward.
 	MostRecent bool
-	// User identifies who waits where users take turns: for the columns of queries.
+	// User identifies the client. Users take turns to make columns for queries.
 	User string
 	// Cost counts the requests to the source so far.
 	Cost freshness.Cost

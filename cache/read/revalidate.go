@@ -11,8 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// errTrails says that the watch does not bring in time what the upstream would name.
-var errTrails = errors.New("the feed is late")
+// errLags says that the watch does not bring in time what the upstream would name.
+var errLags = errors.New("the feed is late")
 
 // Revalidate answers a list of the most recent state, or a later page of one, from a collection
 // that is not known to hold that state. After the call began, the upstream names the objects of the
@@ -49,7 +49,7 @@ func (r *Reader) Revalidate(ctx context.Context, c Collection, req *Request) (*a
 		from = q.fromKey(token.Start)
 	}
 	if c.Freshness().Lags() {
-		return nil, Forward(reason.Unproven, errTrails) // on a slow link each byte counts
+		return nil, Forward(reason.Unproven, errLags) // on a slow link each byte counts
 	}
 	refs, err := c.Freshness().Versions(ctx, q.referenceOptions(), &req.Cost)
 	if err != nil {

@@ -55,9 +55,9 @@ func (h *health) live() {
 	h.mu.opening = time.Now()
 }
 
-// sign records that the watch was accepted and, if brought, that it has brought something up to
+// contact records that the watch was accepted and, if brought, that it has brought something up to
 // version.
-func (h *health) sign(version uint64, brought bool) {
+func (h *health) contact(version uint64, brought bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.accepted = true
@@ -160,7 +160,7 @@ func (d *watchdog) watch(limit time.Duration, cause error) {
 		return
 	}
 	d.mu.limit, d.mu.cause, d.mu.last = limit, cause, time.Now()
-	d.mu.timer = time.AfterFunc(limit, d.look)
+	d.mu.timer = time.AfterFunc(limit, d.check)
 }
 
 // alive records a sign of life.
@@ -171,8 +171,8 @@ func (d *watchdog) alive() {
 	d.mu.last = now
 }
 
-// look runs when the limit may have passed.
-func (d *watchdog) look() {
+// check runs when the limit may have passed.
+func (d *watchdog) check() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.timer == nil {

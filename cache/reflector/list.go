@@ -139,11 +139,11 @@ func (f *Reflector) wrapListError(ctx context.Context, err error) error {
 // complete makes the list the state of the store. The first one makes the store.
 func (f *Reflector) complete(l *listing, list *store.List) error {
 	l.complete = true
-	f.broken, f.broke = 0, time.Time{}
+	f.broken, f.brokeAt = 0, time.Time{}
 	f.listedAt.Store(&l.began)
 	f.provisional = !f.Resource.Changed.IsZero() && l.began.Sub(f.Resource.Changed) < source.RedefinitionTime
 	if f.provisional {
-		f.unsure.Store(true) // before anybody reads the list
+		f.uncertain.Store(true) // before anybody reads the list
 	}
 	if f.store == nil {
 		f.health.listed(l.began)

@@ -98,12 +98,12 @@ func (o *Outage) suspect() {
 	defer o.mu.Unlock()
 	if !o.mu.looking && o.ctx.Err() == nil {
 		o.mu.looking = true
-		o.spawn(o.look)
+		o.spawn(o.probe)
 	}
 }
 
-// look probes the server until it responds.
-func (o *Outage) look() {
+// probe probes the server until it responds.
+func (o *Outage) probe() {
 	defer func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -111,7 +111,7 @@ func (o *Outage) look() {
 	}()
 	for {
 		over := o.over()
-		_, err := o.ask(o.ctx)
+		_, err := o.askOnce(o.ctx)
 		switch {
 		case errors.Is(err, source.ErrUnsupported):
 			return // the reflectors find out
@@ -151,9 +151,9 @@ func (o *Outage) down(err error) {
 	}
 }
 
-// ask asks the server once which program it is. The result is "" if it does not tell us. A server
+// askOnce asks the server once which program it is. The result is "" if it does not tell us. A server
 // that has told before and now rejects the request is still starting.
-func (o *Outage) ask(ctx context.Context) (server string, err error) {
+func (o *Outage) askOnce(ctx context.Context) (server string, err error) {
 	ctx, cancel := source.WithTimeout(ctx, o.source, lookTimeout)
 	defer cancel()
 	server, err = o.source.Server(ctx)
@@ -188,7 +188,7 @@ func (o *Outage) Heard() string {
 // Now asks which program the server is, once for concurrent callers. It returns "" if the server
 // does not tell.
 func (o *Outage) Now(ctx context.Context) string {
-	server, _, err := o.asks.Do(ctx, struct{}{}, o.ask)
+	server, _, err := o.asks.Do(ctx, struct{}{}, o.askOnce)
 	if err != nil {
 		return ""
 	}

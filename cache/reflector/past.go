@@ -30,17 +30,17 @@ import (
 // be of another past, all loaded ones are discarded, and all that were listed before its watch
 // broke. The self-check finds the rest, beginning with loaded collections.
 
-// errPast says that the state is of a past that the source does not have.
-var errPast = fmt.Errorf("%w before it has passed what is held", store.ErrRewound)
+// errOtherHistory says that the state is of a past that the source does not have.
+var errOtherHistory = fmt.Errorf("%w before it has passed what is held", store.ErrRewound)
 
-// checkBroken is checkPast if the watch broke since the last list or check.
-func (f *Reflector) checkBroken(ctx context.Context) error {
-	if f.broke.IsZero() || f.Resource.Aggregated {
+// checkHistoryAfterBreak is checkHistory if the watch broke since the last list or check.
+func (f *Reflector) checkHistoryAfterBreak(ctx context.Context) error {
+	if f.brokeAt.IsZero() || f.Resource.Aggregated {
 		return nil
 	}
-	err := f.checkPast(ctx, f.store.ResumeRV())
+	err := f.checkHistory(ctx, f.store.ResumeRV())
 	if err == nil {
-		f.broke = time.Time{}
+		f.brokeAt = time.Time{}
 	}
 	return err
 }
@@ -51,12 +51,12 @@ func (f *Reflector) HeldBefore(broke time.Time) bool {
 	if listed := f.listedAt.Load(); listed != nil && !broke.IsZero() {
 		return listed.Before(broke)
 	}
-	return f.kept.Load()
+	return f.fromCheckpoint.Load()
 }
 
-// checkPast compares the newest object that has not changed since a version with the source's. The
-// error wraps errPast if they differ. A source that does not support the request is trusted.
-func (f *Reflector) checkPast(ctx context.Context, since uint64) error {
+// checkHistory compares the newest object that has not changed since a version with the source's. The
+// error wraps errOtherHistory if they differ. A source that does not support the request is trusted.
+func (f *Reflector) checkHistory(ctx context.Context, since uint64) error {
 	at := f.store.ResumeRV()
 	v, err := f.store.AppliedAt(at, time.Now())
 	if err != nil {
@@ -84,11 +84,11 @@ func (f *Reflector) checkPast(ctx context.Context, since uint64) error {
 	case meta.ResourceVersion != at:
 		return nil // the response is of another state
 	case key != held.Key || rv != held.RV:
-		return fmt.Errorf("%w: at %d it has %s at %d, held is %s at %d", errPast, at, key, rv, held.Key, held.RV)
+		return fmt.Errorf("%w: at %d it has %s at %d, held is %s at %d", errOtherHistory, at, key, rv, held.Key, held.RV)
 	}
 	follow := v.CountFrom("", held.Key) - 1
 	if n, told := meta.Remaining(); told && n != int64(follow) {
-		return fmt.Errorf("%w: at %d it has %d objects behind %s, held are %d", errPast, at, n, held.Key, follow)
+		return fmt.Errorf("%w: at %d it has %d objects behind %s, held are %d", errOtherHistory, at, n, held.Key, follow)
 	}
 	return nil
 }

@@ -66,21 +66,21 @@ type Reflector struct {
 	relist bool         // the state has to be replaced by a list
 	paged  bool         // the source does not support initial events
 	// provisional: the last list may follow an outdated definition of the resource.
-	provisional bool
-	broken      int    // streaming lists that broke since the last complete list
-	last        uint64 // version of the last event or bookmark of the open watch
-	target      uint64 // the source's version before the watch was resumed
-	vague       bool   // target was a while old when it arrived
-	backoff     backoff
-	refused     time.Time // since when the source rejects what it allowed before; zero while it does not
-	broke       time.Time // when the watch first broke since the last list or checkPast; zero if it did not
+	provisional   bool
+	broken        int    // streaming lists that broke since the last complete list
+	last          uint64 // version of the last event or bookmark of the open watch
+	target        uint64 // the source's version before the watch was resumed
+	targetDelayed bool   // target was a while old when it arrived
+	backoff       backoff
+	rejectedSince time.Time // since when the source rejects what it allowed before; zero while it does not
+	brokeAt       time.Time // when the watch first broke since the last list or checkHistory; zero if it did not
 
 	server atomic.Pointer[string] // who was about to answer the last list, see Outage
-	// holds is who sent what the store holds; it becomes server when a list is complete. unsure is
+	// heldFrom is who sent what the store holds; it becomes server when a list is complete. unsure is
 	// set while that may be wrong, because it is loaded and unconfirmed, or provisional. It is then
 	// not saved, because nobody would know that after a restart.
-	holds  atomic.Pointer[string]
-	unsure atomic.Bool
+	heldFrom  atomic.Pointer[string]
+	uncertain atomic.Bool
 	// unconfirmed is when the loaded state that is being served was true; nil if the served state
 	// is confirmed.
 	unconfirmed atomic.Pointer[time.Time]
@@ -90,12 +90,12 @@ type Reflector struct {
 
 	progress atomic.Bool // the source is known to send bookmarks
 	Versions *source.VersionReader
-	// kept is set if the store's state was loaded, or began with what was loaded. listedAt is when
+	// fromCheckpoint is set if the store's state was loaded, or began with what was loaded. listedAt is when
 	// the last complete list began, nil before.
-	kept     atomic.Bool
-	listedAt atomic.Pointer[time.Time]
-	kind     atomic.Pointer[source.ListMeta]
-	bookmark atomic.Pointer[[]byte]
+	fromCheckpoint atomic.Bool
+	listedAt       atomic.Pointer[time.Time]
+	kind           atomic.Pointer[source.ListMeta]
+	bookmark       atomic.Pointer[[]byte]
 }
 
 // Options configure a Reflector. All fields except Checkpointer are required.
@@ -225,17 +225,17 @@ func (f *Reflector) ListMeta() *source.ListMeta { return f.kind.Load() }
 
 // Server returns the program that sent what the store holds, "" if unknown.
 func (f *Reflector) Server() (server string) {
-	if held := f.holds.Load(); held != nil {
+	if held := f.heldFrom.Load(); held != nil {
 		server = *held
 	}
 	return server
 }
 
 // IsUnsure reports whether the state may be wrong, so that it must not be saved.
-func (f *Reflector) IsUnsure() bool { return f.unsure.Load() }
+func (f *Reflector) IsUnsure() bool { return f.uncertain.Load() }
 
 // IsLoaded reports whether the store's state was loaded, or began with what was loaded.
-func (f *Reflector) IsLoaded() bool { return f.kept.Load() }
+func (f *Reflector) IsLoaded() bool { return f.fromCheckpoint.Load() }
 
 // IsUnconfirmed reports whether the served state was loaded and is not confirmed by the source.
 func (f *Reflector) IsUnconfirmed() bool { return f.unconfirmed.Load() != nil }

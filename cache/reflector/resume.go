@@ -136,7 +136,7 @@ func (f *Reflector) checkRewound(ctx context.Context) (current uint64, err error
 	if current < held {
 		return 0, fmt.Errorf("%w: from %d to %d", store.ErrRewound, held, current)
 	}
-	f.target, f.vague = current, time.Since(asked) >= settling
+	f.target, f.targetDelayed = current, time.Since(asked) >= settling
 	return current, nil
 }
 
@@ -164,7 +164,7 @@ func (f *Reflector) resume(ctx context.Context) error {
 	}
 	opts := source.WatchOptions{ResourceVersion: f.store.ResumeRV()}
 	if f.loaded == nil {
-		if err := f.checkBroken(ctx); err != nil {
+		if err := f.checkHistoryAfterBreak(ctx); err != nil {
 			return err
 		}
 		return f.watch(ctx, opts, nil)
@@ -180,22 +180,22 @@ func (f *Reflector) resume(ctx context.Context) error {
 	defer cancel(nil)
 	opened, from := time.Now(), f.store.AppliedRV()
 	l.patience = max(l.patience, maxCatchUpSeconds*time.Second)
-	l.quiet = time.AfterFunc(l.patience, func() { cancel(errPart) })
+	l.quiet = time.AfterFunc(l.patience, func() { cancel(errContinued) })
 	defer l.quiet.Stop()
 	err = f.watch(ctx, opts, nil)
 	switch {
-	case errors.Is(err, errPart) && f.loaded != nil:
+	case errors.Is(err, errContinued) && f.loaded != nil:
 		if l.seconds = 0; f.store.AppliedRV() == from {
 			l.patience *= 2
 		}
 	case f.loaded == nil || !errors.Is(err, errEnded):
-	case l.wholeWatch(opened): // the source has sent everything it had
+	case l.sawEverything(opened): // the source has sent everything it had
 		if failed := f.confirm(ctx); failed != nil {
 			return failed
 		}
 	case l.ranOut(opened):
 		f.backoff.reset()
-		err = errPart
+		err = errContinued
 	}
 	return err
 }

@@ -25,17 +25,17 @@ func (f *Reflector) Run(ctx context.Context) error {
 		}
 		listed := f.relist
 		reason, final := f.after(err)
-		if f.refusedForLong(err) {
+		if f.rejectedForLong(err) {
 			reason, final = "refused", true
 		}
 		if f.loaded != nil {
 			f.image.ForgetCluster() // another cluster may respond next time
-		} else if f.broke.IsZero() && (reason == "error" || reason == "silent" || reason == "suspect") {
-			f.broke = time.Now()
+		} else if f.brokeAt.IsZero() && (reason == "error" || reason == "silent" || reason == "suspect") {
+			f.brokeAt = time.Now()
 		}
 		unloaded := final && f.unload(err)
-		if errors.Is(err, errPast) {
-			f.Doubt(f.broke)
+		if errors.Is(err, errOtherHistory) {
+			f.Doubt(f.brokeAt)
 		}
 		if unloaded {
 			continue
@@ -51,7 +51,7 @@ func (f *Reflector) Run(ctx context.Context) error {
 		if !f.published.Load() {
 			f.publishUnconfirmed() // first: callers that are woken look at once
 		}
-		if !f.published.Load() && !errors.Is(err, errPart) {
+		if !f.published.Load() && !errors.Is(err, errContinued) {
 			f.Failed(err)
 		}
 		if !fed && reason == "error" {
@@ -93,22 +93,22 @@ func (f *Reflector) after(err error) (reason string, final bool) {
 	return "error", false
 }
 
-// refusedLimit is how long a source may reject what it allowed before. kube-apiserver rejects
+// rejectedLimit is how long a source may reject what it allowed before. kube-apiserver rejects
 // everything until it has read its RBAC objects.
-const refusedLimit = time.Minute
+const rejectedLimit = time.Minute
 
-// refusedForLong reports, after a stream ended with err, whether the source keeps rejecting what it
+// rejectedForLong reports, after a stream ended with err, whether the source keeps rejecting what it
 // allowed before. The collection then stops: otherwise its state would age forever, whereas reads
 // without a collection are forwarded.
-func (f *Reflector) refusedForLong(err error) bool {
+func (f *Reflector) rejectedForLong(err error) bool {
 	if !f.published.Load() || !apierrors.IsForbidden(err) {
-		f.refused = time.Time{}
+		f.rejectedSince = time.Time{}
 		return false
 	}
-	if f.refused.IsZero() {
-		f.refused = time.Now()
+	if f.rejectedSince.IsZero() {
+		f.rejectedSince = time.Now()
 	}
-	return time.Since(f.refused) >= refusedLimit
+	return time.Since(f.rejectedSince) >= rejectedLimit
 }
 
 // stream lists if necessary, and watches until the watch ends. It always returns an error; after a

@@ -36,15 +36,15 @@ const (
 	maxCatchUpSeconds = 60
 )
 
-// errPart says that a watch of a loaded state ran its full time, and will be continued by another.
-var errPart = fmt.Errorf("%w before it had brought everything", errEnded)
+// errContinued says that a watch of a loaded state ran its full time, and will be continued by another.
+var errContinued = fmt.Errorf("%w before it had brought everything", errEnded)
 
-// wholeWatch reports whether a watch that was opened at that time and ended cleanly has brought
+// sawEverything reports whether a watch that was opened at that time and ended cleanly has brought
 // everything: it lasted as long as requested and was silent for its last second. A watch that ended
 // early, as at the shutdown of a kube-apiserver, need not have brought anything. One that was still
 // bringing events may have been cut in the middle of more. The tolerance is for clocks that run at
 // different rates.
-func (l *loadedState) wholeWatch(opened time.Time) bool {
+func (l *loadedState) sawEverything(opened time.Time) bool {
 	return l.ranOut(opened) && time.Since(l.brought) >= settling
 }
 
@@ -63,18 +63,18 @@ func (f *Reflector) load(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	f.kept.Store(true) // before it is read, so that doubt in between is not lost
+	f.fromCheckpoint.Store(true) // before it is read, so that doubt in between is not lost
 	l := f.image.Load(ctx, f.Panics, f.Decode)
 	if l == nil {
-		f.kept.Store(false)
+		f.fromCheckpoint.Store(false)
 		return
 	}
 	// From now on, age is measured by the monotonic clock.
 	l.Note.At = time.Now().Add(-max(0, time.Since(l.Note.At)))
 	f.kind.Store(&source.ListMeta{Kind: l.Note.Kind, APIVersion: l.Note.APIVersion, Warnings: l.Note.Warnings})
 	f.server.Store(&l.Note.Server)
-	f.holds.Store(&l.Note.Server)
-	f.unsure.Store(true)
+	f.heldFrom.Store(&l.Note.Server)
+	f.uncertain.Store(true)
 	f.store = f.First(l.List)
 	f.loaded = &loadedState{image: l, note: l.Note}
 	f.image.SetHeld(f.store.Moment(), l)
@@ -87,7 +87,7 @@ func (f *Reflector) checkLoaded(ctx context.Context) error {
 	err := f.image.CheckCluster(ctx, f.loaded.image)
 	switch {
 	case f.published.Load() && apierrors.IsForbidden(err):
-		return err // the server may just be starting, see refusedForLong
+		return err // the server may just be starting, see rejectedForLong
 	case errors.Is(err, checkpoint.ErrUnknownCluster):
 		return fmt.Errorf("%w, perhaps: %w", store.ErrRewound, err)
 	}
@@ -120,8 +120,8 @@ func (f *Reflector) publish() {
 		f.isConfirmed = true
 		close(f.confirmed)
 	}
-	f.holds.Store(f.server.Load())
-	f.unsure.Store(f.provisional)
+	f.heldFrom.Store(f.server.Load())
+	f.uncertain.Store(f.provisional)
 	f.show()
 }
 
@@ -194,16 +194,16 @@ func (f *Reflector) unload(reason error) bool {
 	f.store.Close(store.CloseReason(reason))
 	f.store, f.loaded, f.relist, f.provisional = nil, nil, false, false
 	f.server.Store(nil)
-	f.holds.Store(nil)
-	f.unsure.Store(false)
-	f.kept.Store(false)
+	f.heldFrom.Store(nil)
+	f.uncertain.Store(false)
+	f.fromCheckpoint.Store(false)
 	f.kind.Store(nil)
 	return true
 }
 
 // confirm publishes the loaded state after the watch has brought it up to date.
 func (f *Reflector) confirm(ctx context.Context) error {
-	if err := f.checkPast(ctx, f.loaded.note.ResourceVersion); err != nil {
+	if err := f.checkHistory(ctx, f.loaded.note.ResourceVersion); err != nil {
 		return err
 	}
 	f.offer.withdraw()

@@ -13,7 +13,7 @@ import (
 func (f *Reflector) watch(ctx context.Context, opts source.WatchOptions, l *listing) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	f.health.opened(l == nil, max(opts.ResourceVersion, f.target), f.vague, cancel)
+	f.health.opened(l == nil, max(opts.ResourceVersion, f.target), f.targetDelayed, cancel)
 	dog := &watchdog{bite: cancel}
 	defer dog.stop()
 	if l != nil {
@@ -43,7 +43,7 @@ func (f *Reflector) watch(ctx context.Context, opts source.WatchOptions, l *list
 			dog.watch(silenceLimit, errSilent)
 		}
 		failed = f.live(ev)
-		f.health.sign(f.last, ev.Type != source.WatchAccepted)
+		f.health.contact(f.last, ev.Type != source.WatchAccepted)
 		if f.loaded != nil && failed == nil {
 			failed = f.caughtUp(ctx)
 		}

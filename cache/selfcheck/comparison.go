@@ -40,22 +40,22 @@ const (
 	checkAttempts = 3
 	// checkTimeout bounds the comparison of one collection.
 	checkTimeout = 5 * time.Minute
-	// checkPatience is how long the watch may take; bookmarks come once a minute.
-	checkPatience = 75 * time.Second
-	// checkLook is the maximum time between two looks at the watch's progress.
-	checkLook = 250 * time.Millisecond
+	// watchTimeout is how long the watch may take; bookmarks come once a minute.
+	watchTimeout = 75 * time.Second
+	// progressInterval is the maximum time between two looks at the watch's progress.
+	progressInterval = 250 * time.Millisecond
 	// probeAfter is when a probe helps the watch, which learns that nothing is missing sooner than
 	// from the next bookmark.
 	probeAfter = time.Second
-	// maxTold is how many differences are reported per collection.
-	maxTold = 20
+	// maxReported is how many differences are reported per collection.
+	maxReported = 20
 	// sampleSize is how many objects are compared byte by byte.
 	sampleSize = 10
 )
 
 var (
-	errMore   = errors.New("the upstream sends more objects than were requested")
-	errUneven = errors.New("the pages of the upstream's list are of several versions")
+	errMore          = errors.New("the upstream sends more objects than were requested")
+	errMixedVersions = errors.New("the pages of the upstream's list are of several versions")
 )
 
 // round is one comparison: what the upstream listed, and the collection's state then.
@@ -104,7 +104,7 @@ func (c *Comparison) mayCheckAgain(err error) bool {
 		c.Reflector.Restart(reflector.ErrLate)
 		return true
 	}
-	return errors.As(err, &expired) || source.IsExpired(err) || errors.Is(err, errUneven)
+	return errors.As(err, &expired) || source.IsExpired(err) || errors.Is(err, errMixedVersions)
 }
 
 // checkOnce is one attempt.
@@ -129,14 +129,14 @@ func (c *Comparison) checkOnce(ctx context.Context, pageSize int64, out *Checked
 	}
 	out.Result = Same
 	if len(found) > 0 {
-		out.Result, out.Differing, out.Differences = Differs, len(found), found[:min(len(found), maxTold)]
+		out.Result, out.Differing, out.Differences = Differs, len(found), found[:min(len(found), maxReported)]
 	}
 	return nil
 }
 
 // round asks the upstream and finds the collection's state at that version.
 func (c *Comparison) round(ctx context.Context, pageSize int64) (*round, error) {
-	refs, err := c.nameAll(ctx, pageSize)
+	refs, err := c.listVersions(ctx, pageSize)
 	if err != nil {
 		return nil, err
 	}
@@ -147,8 +147,8 @@ func (c *Comparison) round(ctx context.Context, pageSize int64) (*round, error) 
 	return &round{refs, v}, nil
 }
 
-// nameAll lists what the upstream has now, in pages of one version.
-func (c *Comparison) nameAll(ctx context.Context, pageSize int64) (*freshness.Versions, error) {
+// listVersions lists what the upstream has now, in pages of one version.
+func (c *Comparison) listVersions(ctx context.Context, pageSize int64) (*freshness.Versions, error) {
 	held, limit := c.Store.LatestRV(), c.Store.Latest().Len()+freshness.MaxUnseen
 	refs := &freshness.Versions{Items: make([]freshness.Version, 0, c.Store.Latest().Len())}
 	visit := func(key string, rv uint64) error {
@@ -170,7 +170,7 @@ func (c *Comparison) nameAll(ctx context.Context, pageSize int64) (*freshness.Ve
 			}
 			refs.Meta = meta
 		case meta.ResourceVersion != refs.Meta.ResourceVersion:
-			return nil, errUneven
+			return nil, errMixedVersions
 		}
 		next = meta.Continue
 	}
@@ -192,7 +192,7 @@ func (c *Comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*st
 			return v, nil
 		case c.Store.IsComplete(refs.Meta.ResourceVersion):
 			return c.Store.AppliedAt(refs.Meta.ResourceVersion, time.Now())
-		case time.Since(began) > checkPatience:
+		case time.Since(began) > watchTimeout:
 			return nil, reflector.ErrLate
 		case !probed && time.Since(began) > probeAfter:
 			probed = true
@@ -200,7 +200,7 @@ func (c *Comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*st
 			continue
 		}
 		// A missing change has at least the next version.
-		if err := c.Store.WaitFor(ctx, max(refs.Newest, v.RV()+1), checkLook); err != nil && !store.IsTooLarge(err) {
+		if err := c.Store.WaitFor(ctx, max(refs.Newest, v.RV()+1), progressInterval); err != nil && !store.IsTooLarge(err) {
 			return nil, err
 		}
 	}
@@ -338,7 +338,7 @@ func (c *Comparison) listAt(ctx context.Context, token api.ContinueToken, n int)
 		return err
 	})
 	if err == nil && meta.ResourceVersion != uint64(token.ResourceVersion) {
-		err = errUneven
+		err = errMixedVersions
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading a sample: %w", err)

@@ -62,7 +62,7 @@ func (s *Store) Replace(tree *Tree, rv uint64) error {
 	s.waits.reached(rv)
 	for _, ev := range events {
 		if ev.Prev != nil {
-			s.waits.gone(ev.Prev.Key)
+			s.waits.changed(ev.Prev.Key)
 		}
 	}
 	return nil
@@ -79,7 +79,7 @@ func (s *Store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 		s.mu.gaps = append(s.mu.gaps, gap{from: s.mu.rv, to: rv})
 	}
 	if len(events) > 0 && events[0].RV == s.mu.rv {
-		s.tearLocked()
+		s.markPartialLocked()
 	}
 	for i, ev := range events {
 		// The result is the same event, except after a replacement: its successor is now known to

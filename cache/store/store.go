@@ -59,7 +59,7 @@ type Store struct {
 		// changes of rv may follow, that is, until a change of a higher version or a bookmark
 		// arrives.
 		completeRV uint64
-		torn       torn
+		torn       partialVersion
 		content    uint64 // of copy
 		bytes      int64
 		churn      int64 // see Snapshot.Churn
@@ -196,7 +196,7 @@ func (s *Store) Apply(kind api.EventType, o *object.Object) error {
 	s.grown(churn)
 	s.waits.reached(o.RV)
 	if ev != nil && ev.Prev != nil {
-		s.waits.gone(ev.Prev.Key)
+		s.waits.changed(ev.Prev.Key)
 	}
 	return nil
 }
@@ -217,7 +217,7 @@ func (s *Store) applied(kind api.EventType, o *object.Object) (ev *watchmux.Even
 		case !fits:
 			return nil, -1, ErrOutOfOrder
 		}
-		s.tearLocked()
+		s.markPartialLocked()
 	} else {
 		s.mu.completeRV = max(s.mu.completeRV, o.RV-1)
 	}
@@ -236,13 +236,13 @@ func (s *Store) knownLocked(kind api.EventType, o *object.Object) (known, fits b
 	return ok && held.RV >= o.RV, o.RV == s.mu.rv
 }
 
-// torn describes the last version of which a snapshot may have been taken before all changes of
+// partialVersion describes the last version of which a snapshot may have been taken before all changes of
 // that version had arrived. Such snapshots have a content of at most content.
-type torn struct{ rv, content uint64 }
+type partialVersion struct{ rv, content uint64 }
 
-// tearLocked is called before another change of the current version is applied.
-func (s *Store) tearLocked() {
-	s.mu.torn = torn{s.mu.rv, s.Contents.Load()}
+// markPartialLocked is called before another change of the current version is applied.
+func (s *Store) markPartialLocked() {
+	s.mu.torn = partialVersion{s.mu.rv, s.Contents.Load()}
 	s.retain.remove(s.mu.rv)
 }
 

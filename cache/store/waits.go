@@ -99,8 +99,8 @@ func (w *waits) cancelKey(key string, k *keyWait) {
 	w.keys.Store(int64(len(w.mu.keys)))
 }
 
-// gone releases the callers that wait for the object at key, which was replaced or deleted.
-func (w *waits) gone(key string) {
+// changed releases the callers that wait for the object at key, which was replaced or deleted.
+func (w *waits) changed(key string) {
 	if w.keys.Load() == 0 {
 		return
 	}

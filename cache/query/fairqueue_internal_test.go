@@ -13,7 +13,7 @@ import (
 // TestTurns: who wants many columns does not keep others waiting for all of them, and who leaves gives up their place.
 func TestTurns(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		var all turns
+		var all fairQueue
 		all.init()
 		leave, err := all.take(t.Context(), "first")
 		if err != nil {
