@@ -6,7 +6,7 @@
 // is made: as a streaming list where the source supports it, else paged; over slow links paged and
 // merged with a watch (slow.go). A checkpoint replaces the first list when the source confirms it
 // (warm.go). A source that was restored from a backup is recognized by its version, or by an object
-// that it does not have (past.go).
+// that it does not have (history.go).
 //
 // Reflector.State tells whether the store is being kept up to date, and since when not (health.go,
 // which also has the backoff between attempts). Outage is what all reflectors of a Manager know

@@ -49,7 +49,7 @@ import (
 // Before a watch is resumed, the source is asked for its current version. A source that was
 // restored from a backup is below the store's version. It would not reject the watch, but stay
 // silent until its counter has passed the store's version, and then continue as if nothing had
-// happened. If the counter has passed it already, the version does not tell, see past.go. (Restore
+// happened. If the counter has passed it already, the version does not tell, see history.go. (Restore
 // etcd with --bump-revision, as Kubernetes requires.)
 type Reflector struct {
 	Options

@@ -20,7 +20,7 @@ import (
 //  2. A short watch from the loaded version brings the changes since, and a bookmark.
 //  3. When the store has reached the version that the source had before the watch, it holds every
 //     write up to then.
-//  4. An object of the past is compared with the source, see past.go.
+//  4. An object of the past is compared with the source, see history.go.
 //
 // Failures on the way are handled as usual: an expired version leads to a list, of which the
 // difference is applied. Only a failure that would stop a collection discards the loaded state, and
