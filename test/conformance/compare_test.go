@@ -159,6 +159,23 @@ func TestInvented(t *testing.T) {
 	}
 }
 
+// TestMaskBookmarks checks that a bookmark may have any version that is not below the last event's.
+func TestMaskBookmarks(t *testing.T) {
+	line := func(kind, version string) string {
+		return `{"type":"` + kind + `","object":{"metadata":{"resourceVersion":"` + version + `"}}}` + "\n"
+	}
+	for _, tc := range []struct{ body, want string }{
+		{line("ADDED", "9") + line("BOOKMARK", "10"), line("ADDED", "9") + line("BOOKMARK", "MASKED")},
+		{line("ADDED", "9") + line("BOOKMARK", "9"), line("ADDED", "9") + line("BOOKMARK", "MASKED")},
+		{line("ADDED", "9") + line("BOOKMARK", "8"), line("ADDED", "9") + line("BOOKMARK", "8")},
+		{`{"type":"BOOKMARK"} is no event`, `{"type":"BOOKMARK"} is no event`},
+	} {
+		if got := string(maskBookmarks([]byte(tc.body))); got != tc.want {
+			t.Errorf("masked %s want %s", got, tc.want)
+		}
+	}
+}
+
 // TestSortManagers: the second that a write fell into has no part in the order of managers, but a wrong order shows.
 func TestSortManagers(t *testing.T) {
 	entry := func(manager, second string) string {
