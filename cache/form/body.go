@@ -8,12 +8,13 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// smallBody is the size up to which a body is made at once, in memory of its
-// own; longer ones are written from the objects in chunks.
+// smallBody is the size, in bytes, up to which a body is built in one buffer of its own. Larger
+// bodies are written from the objects in chunks.
 const smallBody = 64 << 10
 
-// respond answers with a body, or with 304 to a client that has it. The ETag of a table
-// is known only with the moment it is written for, which often takes no look at the rows.
+// respond builds the response for s: the body, or 304 if the client already has it. The ETag of a
+// Table depends on the moment it is rendered for; that moment is often known without looking at the
+// rows, so a 304 is tried before the items are prepared.
 func (r *Renderer) respond(f Form, s subject, client Client) (*api.Response, error) {
 	p := s.place(f.common().res)
 	if client.IfNoneMatch != "" {
@@ -39,7 +40,7 @@ func (r *Renderer) respond(f Form, s subject, client Client) (*api.Response, err
 	return b.answer(tag)
 }
 
-// notModified is the answer to a client that has the response already.
+// notModified returns the 304 response with the given ETag.
 func notModified(tag string) *api.Response {
 	return &api.Response{Status: 304, Header: api.Header{
 		{Name: "Cache-Control", Value: api.CacheControl},
@@ -47,7 +48,7 @@ func notModified(tag string) *api.Response {
 	}}
 }
 
-// measure finds the size of the items.
+// measure sets the size of the items, and whether it is exact.
 func (b *body) measure() {
 	if b.one != nil {
 		b.size, b.exact = b.items.size(0, b.one)
@@ -63,7 +64,7 @@ func (b *body) measure() {
 	b.size, b.exact = size+max(0, b.items.objs.Len()-1)*len(b.items.separator()), exact
 }
 
-// frame finds what comes before and after the items.
+// frame sets the bytes before and after the items.
 func (b *body) frame() {
 	f, n := b.items.form, b.items.objs.Len()
 	if b.one != nil {
@@ -80,7 +81,7 @@ func (b *body) frame() {
 	}
 	switch {
 	case !b.items.pretty:
-	case len(b.head) == 0: // an object alone stands at the left, and no line ends behind it
+	case len(b.head) == 0: // a single object is not indented, and no newline follows it
 		b.tail = nil
 	default:
 		b.items.prefix = prettyItemPrefix
@@ -88,7 +89,7 @@ func (b *body) frame() {
 	}
 }
 
-// answer chooses between a body at once, in chunks, and compressed.
+// answer chooses how the body is written: in one buffer, in chunks, or compressed.
 func (b *body) answer(tag string) (*api.Response, error) {
 	rep := b.items.form.common().rep
 	header := make(api.Header, 0, 8)
@@ -148,7 +149,8 @@ func (b *body) mayCompress() bool {
 	return b.coding != api.Identity && (!b.exact || b.atLeast() > api.CompressionThreshold)
 }
 
-// verbatim are the bytes of one object, where the body is those between head and tail.
+// verbatim returns the stored bytes of a get's object if the body is exactly those bytes between
+// head and tail, otherwise nil.
 func (b *body) verbatim() []byte {
 	if b.one == nil || !b.exact {
 		return nil
@@ -156,7 +158,7 @@ func (b *body) verbatim() []byte {
 	return b.items.form.verbatim(b.one)
 }
 
-// writeVerbatim leaves collecting the parts to w.
+// writeVerbatim writes head, object and tail to w without copying them into a buffer.
 func (b *body) writeVerbatim(w io.Writer, object []byte) (written int64, err error) {
 	for _, p := range [][]byte{b.head, object, b.tail} {
 		n, err := w.Write(p)
@@ -182,7 +184,7 @@ func (b *body) WriteTo(w io.Writer) (int64, error) {
 	return c.written, c.err
 }
 
-// compressedBody is a compressed body. It is written once.
+// compressedBody is a compressed body. WriteTo may be called once.
 type compressedBody struct {
 	r             *Renderer
 	rep           api.Representation

@@ -8,45 +8,44 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// chunkSize is how many bytes a body is written in at a time: few enough to stay
-// in the processor's cache between the copy here and the encryption below, many
-// enough to fill TLS records.
+// chunkSize is the number of bytes of a body written at a time: small enough to stay in the
+// processor's cache between the copy here and the encryption below, large enough to fill TLS
+// records.
 const chunkSize = 256 << 10
 
-// Bodies hold their buffers for as long as their clients take to read, and what they refer
-// to. Where chunkBudget is held already, most of them wait, and more get buffers of
-// smallChunk.
+// A body holds its buffer, and the objects it refers to, for as long as its client reads. Once the
+// buffers in use add up to chunkBudget, most of them belong to slow clients, and further bodies get
+// buffers of smallChunk bytes.
 const (
 	chunkBudget = 128 * chunkSize
 	smallChunk  = 16 << 10
 )
 
-// leastPiece is the size from which on bytes are handed on where they are rather than
-// copied.
+// leastPiece is the size from which bytes are passed on in place rather than copied.
 const leastPiece = 1 << 10
 
-// chunks gathers the bytes of a body. With a writer it writes them there in
-// chunks of the size of its buffer; without one it keeps them all in buf.
+// chunks collects the bytes of a body. With a writer it writes them in chunks of the buffer's size;
+// without one it keeps all of them in buf.
 type chunks struct {
 	w       io.Writer
 	buf     []byte
 	written int64
-	err     error // of w; nothing is written after it
+	err     error // the first error of w; nothing is written after it
 
-	// pieces is w, if it is one. list is what it is to be given, listed bytes; of buf
-	// what is before at is in it.
+	// pieces is w if w implements api.PiecesWriter. list holds the pieces of its next call, listed
+	// is their total size, and buf[:at] is already in the list.
 	pieces     api.PiecesWriter
 	list       [][]byte
 	listed, at int
 }
 
-// chunksTo writes to w by way of buf.
+// chunksTo returns chunks that write to w through buf.
 func chunksTo(w io.Writer, buf []byte) chunks {
 	pieces, _ := w.(api.PiecesWriter)
 	return chunks{w: w, buf: buf[:0], pieces: pieces}
 }
 
-// refer is write for bytes that never change: they need not be copied.
+// refer writes p without copying it if possible. p must never change.
 func (c *chunks) refer(p []byte) {
 	if c.pieces == nil || len(p) < leastPiece {
 		c.write(p)
@@ -59,7 +58,7 @@ func (c *chunks) refer(p []byte) {
 	}
 }
 
-// seal puts what is in buf on the list.
+// seal appends the unlisted part of buf to the list.
 func (c *chunks) seal() {
 	if n := len(c.buf) - c.at; n > 0 {
 		c.list = append(c.list, c.buf[c.at:])
@@ -78,7 +77,7 @@ func (c *chunks) write(p []byte) {
 			return
 		}
 		if len(c.buf) == 0 && len(c.list) == 0 {
-			// Larger than the buffer: no use in copying it.
+			// p is larger than the buffer: copying it gains nothing.
 			n, err := c.w.Write(p)
 			c.wrote(n, len(p), err)
 			return
@@ -98,7 +97,7 @@ func (c *chunks) writeString(s string) {
 	c.buf = append(c.buf, s...)
 }
 
-// append lets add append about n bytes. More than the buffer holds make it grow.
+// append calls add to append about n bytes. If they exceed the buffer's capacity, add grows it.
 func (c *chunks) append(n int, add func([]byte) []byte) {
 	if c.w != nil && len(c.buf) > 0 && n > cap(c.buf)-len(c.buf) {
 		c.flush()
@@ -106,7 +105,7 @@ func (c *chunks) append(n int, add func([]byte) []byte) {
 	c.buf = add(c.buf)
 }
 
-// flush writes what is gathered.
+// flush writes the collected bytes.
 func (c *chunks) flush() {
 	switch {
 	case c.err != nil:
@@ -122,7 +121,7 @@ func (c *chunks) flush() {
 	c.buf, c.list, c.listed, c.at = c.buf[:0], c.list[:0], 0, 0
 }
 
-// wrote takes into account that w took n of size bytes.
+// wrote records that w accepted n of size bytes.
 func (c *chunks) wrote(n, size int, err error) {
 	c.written += int64(n)
 	if err == nil && n < size {
@@ -131,8 +130,8 @@ func (c *chunks) wrote(n, size int, err error) {
 	c.err = err
 }
 
-// buffers are buffers for reuse, of chunkSize or, where many are in use, of smallChunk. It is
-// safe for concurrent use.
+// buffers is a pool of buffers of chunkSize bytes or, when many are in use, of smallChunk bytes. It
+// is safe for concurrent use.
 type buffers struct {
 	large, small sync.Pool
 	held         atomic.Int64 // bytes in use
@@ -159,7 +158,7 @@ func (b *buffers) get() *[]byte {
 	return b.small.Get().(*[]byte)
 }
 
-// put takes a buffer back; it must not be one that has grown.
+// put returns a buffer to its pool. The buffer must not have grown.
 func (b *buffers) put(buf *[]byte) {
 	b.held.Add(-int64(cap(*buf)))
 	if cap(*buf) == chunkSize {

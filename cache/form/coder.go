@@ -12,24 +12,24 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// coder compresses pieces. It is safe for concurrent use.
+// coder compresses pieces of bodies. It is safe for concurrent use.
 type coder struct {
 	runs, events sync.Pool // *deflater
 	zstd         *zstd.Encoder
 	crc          crcCombiner
 }
 
-// Levels of compression. Of runs that know the ones before, 3 leaves a third less than 1, which is
-// upstream's, in a tenth more time, and 5 another seventh in a third more. Events, each by itself,
-// are as large with any.
+// Compression levels. For runs that are compressed behind the previous run, level 3 saves a third
+// over level 1 (kube-apiserver's level) for a tenth more time; level 5 saves another seventh for a
+// third more. Single events have the same size at every level.
 const (
 	runLevel   = 3
 	eventLevel = 1
 )
 
 func newCoder() *coder {
-	// Without a writer NewWriter makes an encoder for EncodeAll, which starts no
-	// goroutines; it fails for wrong options only.
+	// Without a writer, NewWriter returns an encoder for EncodeAll and starts no goroutines. It
+	// fails only for invalid options.
 	encoder, err := zstd.NewWriter(nil,
 		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(maxRunBytes))
 	if err != nil {
@@ -50,15 +50,15 @@ func newDeflater(level int) func() any {
 		d := &deflater{}
 		w, err := flate.NewWriter(&d.out, level)
 		if err != nil {
-			panic(err) // the level is wrong
+			panic(err) // only if the level is invalid
 		}
 		d.w = w
 		return d
 	}
 }
 
-// piece compresses raw so that the result can stand among other pieces: in gzip behind known, of
-// which no more than maxKnown counts, in zstd anywhere.
+// piece compresses raw so that the result can be concatenated with other pieces: in gzip after
+// known, of which at most maxKnown bytes count; in zstd anywhere.
 func (c *coder) piece(coding api.Compression, known, raw []byte) []byte {
 	if coding == api.Zstd {
 		return bytes.Clone(c.zstd.EncodeAll(raw, nil))
@@ -68,7 +68,7 @@ func (c *coder) piece(coding api.Compression, known, raw []byte) []byte {
 	return bytes.Clone(d.deflate(known, raw))
 }
 
-// appendPiece appends texts, compressed as one piece that can stand anywhere.
+// appendPiece appends texts compressed as one piece that can stand anywhere.
 func (c *coder) appendPiece(b []byte, coding api.Compression, texts ...[]byte) []byte {
 	if coding == api.Zstd {
 		if len(texts) != 1 {
@@ -81,7 +81,8 @@ func (c *coder) appendPiece(b []byte, coding api.Compression, texts ...[]byte) [
 	return append(b, d.deflate(nil, texts...)...)
 }
 
-// deflate compresses texts behind known. What it returns is good until the next call.
+// deflate compresses texts with known as the preceding text. The result is valid until the next
+// call.
 func (d *deflater) deflate(known []byte, texts ...[]byte) []byte {
 	d.out.Reset()
 	d.w.ResetDict(&d.out, known)
@@ -93,7 +94,7 @@ func (d *deflater) deflate(known []byte, texts ...[]byte) []byte {
 	return d.out.Bytes()
 }
 
-// literal is a short text as it stands between pieces.
+// literal returns a short text encoded to stand between pieces.
 func (c *coder) literal(coding api.Compression, text string) []byte {
 	switch {
 	case text == "":
@@ -104,7 +105,7 @@ func (c *coder) literal(coding api.Compression, text string) []byte {
 	return appendStored(nil, []byte(text), false)
 }
 
-// checksum is the checksum of a piece and the shift that combines it.
+// checksum returns the CRC-32 of raw and the shift that combines it with others.
 func (c *coder) checksum(raw []byte) (crc, shift uint32) {
 	return crc32.ChecksumIEEE(raw), c.crc.shift(int64(len(raw)))
 }
@@ -113,14 +114,14 @@ func updateCRC(crc uint32, text string) uint32 {
 	return crc32.Update(crc, crc32.IEEETable, []byte(text))
 }
 
-// gzipHeader: deflate, no name, no time, fastest, unknown system.
+// gzipHeader is a gzip header: deflate, no name, no time, fastest, unknown system.
 const gzipHeader = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
 
-// maxStored is the longest stored block.
+// maxStored is the length limit of a stored block.
 const maxStored = 1<<16 - 1
 
-// appendStored appends text as stored blocks (RFC 1951, 3.2.4). It must begin at
-// a byte, as the end of a piece does.
+// appendStored appends text as stored blocks (RFC 1951, section 3.2.4). Stored blocks must begin at
+// a byte boundary, which is where a piece ends.
 func appendStored(b, text []byte, final bool) []byte {
 	for {
 		block := text[:min(len(text), maxStored)]
@@ -139,14 +140,14 @@ func appendStored(b, text []byte, final bool) []byte {
 	}
 }
 
-// crcCombiner computes the CRC-32 of joined texts from theirs, as zlib's
-// crc32_combine does: a checksum is moved past a text of n bytes by multiplying
-// it by x^(8n) modulo the polynomial.
+// crcCombiner computes the CRC-32 of concatenated texts from their checksums, like zlib's
+// crc32_combine: it moves a checksum past a text of n bytes by multiplying it by x^(8n) modulo the
+// polynomial.
 type crcCombiner struct {
 	powers [32]uint32 // x^(2^i)
 }
 
-// crcPolynomial is that of gzip, with its bits reversed.
+// crcPolynomial is the polynomial of gzip's CRC-32, bit-reversed.
 const crcPolynomial = 0xedb88320
 
 func newCRCCombiner() crcCombiner {
@@ -180,7 +181,7 @@ func multiplyCRC(a, b uint32) uint32 {
 	}
 }
 
-// shift is x^(8n).
+// shift returns x^(8n).
 func (c *crcCombiner) shift(n int64) uint32 {
 	product := uint32(1) << 31 // 1
 	for i := 3; n > 0; i++ {
@@ -192,8 +193,8 @@ func (c *crcCombiner) shift(n int64) uint32 {
 	return product
 }
 
-// combine is the checksum of a text with checksum a followed by one with
-// checksum b, whose shift is given.
+// combine returns the checksum of two concatenated texts with the checksums a and b. shift is the
+// shift of the second text.
 func (c *crcCombiner) combine(a, b, shift uint32) uint32 { return multiplyCRC(shift, a) ^ b }
 
 func join(frames [][]byte) []byte {
@@ -208,9 +209,9 @@ func join(frames [][]byte) []byte {
 	return joined
 }
 
-// maxRunBytes ends a run wherever the last one ended.
+// maxRunBytes ends a run at this size, whatever its keys.
 const maxRunBytes = 4 * runBytes
 
-// runBytes is the size that runs have on the average, before compression. Twice the size makes a
-// change twice as dear.
+// runBytes is the average size of a run before compression. Doubling it doubles the cost of a
+// change.
 const runBytes = 64 << 10

@@ -10,41 +10,39 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// Lists are compressed in pieces: runs of neighbouring objects, each deflated by
-// itself up to a byte boundary (gzip) or into a frame of its own (zstd). Pieces
-// of either coding can be put one behind the other, so a list that differs from
-// the one before in a few objects costs the compression of a few runs, and the
-// checksum of the whole is combined from theirs.
+// Lists are compressed in pieces. A piece is a run of neighboring objects, deflated separately up
+// to a byte boundary (gzip) or into a frame of its own (zstd). Pieces can be concatenated in both
+// encodings, so a list that differs from the previous one in a few objects costs the compression of
+// a few runs. The checksum of the body is combined from those of the pieces.
 //
-// Where runs end depends on the keys of objects alone, so that objects which
-// come or go do not move the ends of other runs.
+// The keys alone decide where runs end, so adding or removing objects does not move the ends of
+// other runs.
 //
-// A decoder of deflate still knows what it wrote last, so a run is compressed as what follows the
-// last objects of the run before: its own first ones need not be told in full, as those that stand
-// beside each other are much alike. A change of those objects costs the compression of two runs.
-// Frames of zstd know nothing of each other.
+// A deflate decoder remembers what it wrote last. A run is therefore compressed with the last
+// objects of the previous run as its preceding text: neighboring objects are much alike. If those
+// objects change, two runs are compressed again. zstd frames are independent.
 //
-// Considered and rejected: whole bodies (one changed object costs all of it
-// again: 80 ms for 30 MB); one piece per object (short pieces compress badly,
-// and a list of thousands of pieces costs more to put together).
+// Rejected alternatives: compressing whole bodies (one changed object costs the whole body again:
+// 80 ms for 30 MB), and one piece per object (short pieces compress badly, and a list of thousands
+// of pieces takes longer to assemble).
 
-// knownBytes is how much of the run before a run is compressed behind, in whole objects. Pods of 6
-// KB shrink to 2.8 % in runs that know one, to 5.8 % in runs that know nothing and to 2.8 % as a
-// whole; where every third has a Deployment, an environment and annotations of its own to 6.8, 9.9
-// and 6.8 %. More helps no more, and makes more changes touch two runs.
+// knownBytes is how much of the previous run, in whole objects, a run is compressed behind. Pods of
+// 6 KB shrink to 2.8 % with one known object, to 5.8 % with none, and to 2.8 % as one stream. If
+// every third pod has a Deployment, an environment and annotations of its own, the figures are 6.8,
+// 9.9 and 6.8 %. A larger value does not help, and makes more changes touch two runs.
 const knownBytes = 4 << 10
 
-// maxKnown is as far as a decoder of deflate looks back.
+// maxKnown is the window of deflate.
 const maxKnown = 32 << 10
 
-// compressed are the items of a list, compressed, with their separators and
-// without what comes before and after them. It is immutable.
+// compressed is the compressed items of a list with their separators, without head and tail. It is
+// immutable.
 type compressed struct {
 	pieces []piece
 	raw    int64  // size before compression
 	size   int64  // size of the pieces with the separators between them
 	crc    uint32 // of the raw bytes; gzip only
-	// from and until delimit when all pieces read like this, see piece.
+	// All pieces render the same in [from, until); see piece.
 	from, until int64
 }
 
@@ -56,17 +54,16 @@ type piece struct {
 	data  []byte
 	raw   int
 	crc   uint32
-	// shift moves a checksum past the run (crcCombiner.shift).
+	// shift moves a checksum past the run; see crcCombiner.shift.
 	shift uint32
-	// from and until delimit when the run reads like this (Form.limits).
+	// The run renders the same in [from, until); see Form.limits.
 	from, until int64
 }
 
-// usableAt reports whether the items read at moment as they were compressed.
+// usableAt reports whether the items, rendered at moment, equal the compressed ones.
 func (c *compressed) usableAt(moment int64) bool { return c.from <= moment && moment < c.until }
 
-// compress returns the items of a response, compressed; p says where they are
-// kept.
+// compress returns the compressed items of a response. p is where they are cached.
 func (r *Renderer) compress(items *items, p place, coding api.Compression) (*compressed, error) {
 	s := p.slot(derivedBody)
 	if items.layout == layoutEvents {
@@ -92,7 +89,7 @@ func (r *Renderer) compress(items *items, p place, coding api.Compression) (*com
 	return value.(*compressed), nil
 }
 
-// memory is the room that c takes.
+// memory returns the size of c in bytes.
 func (c *compressed) memory() int {
 	n := 0
 	for i := range c.pieces {
@@ -102,21 +99,20 @@ func (c *compressed) memory() int {
 	return n
 }
 
-// compressor builds a compressed from objects, taking over pieces of an older
-// one.
+// compressor compresses objects, reusing the unchanged pieces of an older result.
 type compressor struct {
 	coder  *coder
 	items  *items
 	coding api.Compression
 	moment int64
-	old    []piece // by rising start, unless the order is not that of keys
+	old    []piece // sorted by start, unless the objects are not in key order
 
 	out   compressed
-	text  chunks           // raw bytes of the run being compressed, behind those of known
-	known []*object.Object // the last of the run before
+	text  chunks           // raw bytes of the run being compressed, after those of known
+	known []*object.Object // the last objects of the previous run
 	run   []*object.Object
-	at    int // position of the run's first object
-	size  int // of the run, roughly
+	at    int // index of the run's first object
+	size  int // of the run, approximately
 }
 
 func (b *compressor) build() *compressed {
@@ -142,7 +138,7 @@ func (b *compressor) build() *compressed {
 	return &b.out
 }
 
-// runMask makes one key in (size of runs) / (average item) end a run.
+// runMask returns the mask with which one key in (size of runs) / (average item) ends a run.
 func runMask(items *items) uint32 {
 	total := 0
 	items.objs.Each(func(i int, o *object.Object) bool {
@@ -157,8 +153,8 @@ func runMask(items *items) uint32 {
 	return mask - 1
 }
 
-// endsRun reports whether a run ends with the object at key (FNV-1a, with its
-// weak low bits strengthened).
+// endsRun reports whether a run ends with the object at key. The hash is FNV-1a with its weak low
+// bits mixed.
 func endsRun(key string, mask uint32) bool {
 	h := uint32(2166136261)
 	for i := range len(key) {
@@ -170,7 +166,7 @@ func endsRun(key string, mask uint32) bool {
 	return h&mask == 0
 }
 
-// endRun adds the run as a piece, the old one if that has not changed.
+// endRun adds the run as a piece, reusing the old piece if nothing changed.
 func (b *compressor) endRun() {
 	p := b.takeOver()
 	if p == nil {
@@ -181,7 +177,7 @@ func (b *compressor) endRun() {
 	b.run = b.run[:0]
 }
 
-// keepKnown chooses what the compression of the next run knows of this one.
+// keepKnown selects the objects that the next run is compressed behind.
 func (b *compressor) keepKnown() {
 	if b.coding != api.Gzip {
 		return
@@ -210,7 +206,7 @@ func (b *compressor) takeOver() *piece {
 	return p
 }
 
-// areOf reports whether ids are those of objs.
+// areOf reports whether ids are the IDs of objs.
 func areOf(ids []uint64, objs []*object.Object) bool {
 	return slices.EqualFunc(ids, objs, func(id uint64, o *object.Object) bool { return id == o.ID })
 }
@@ -265,7 +261,7 @@ func (b *compressor) add(p *piece) {
 	b.out.pieces = append(b.out.pieces, *p)
 }
 
-// enclose wraps items between the head and the tail of a body, all compressed.
+// enclose returns the compressed head and tail for the given items.
 func (c *coder) enclose(coding api.Compression, head, tail []byte, items *compressed) (before, after []byte) {
 	if coding == api.Zstd {
 		return c.zstd.EncodeAll(head, nil), c.zstd.EncodeAll(tail, nil)

@@ -17,8 +17,7 @@ func newDerived(budget int64) (*derived, error) {
 	d.making.slots = make(map[slot]*making)
 	var err error
 	d.cache, err = ristretto.NewCache(&ristretto.Config[uint64, *derivedEntry]{
-		// A few counters for each entry that could be there: most are rows of
-		// some 700 bytes.
+		// Several counters per possible entry; most entries are rows of about 700 bytes.
 		NumCounters: max(10_000, budget/256),
 		MaxCost:     budget,
 		BufferItems: 64,
@@ -29,8 +28,8 @@ func newDerived(budget int64) (*derived, error) {
 	return d, nil
 }
 
-// close frees what is kept and ends the cache's goroutines; nothing is kept from
-// then on.
+// close releases the entries and stops the cache's goroutines. Later values are computed but not
+// stored.
 func (d *derived) close() {
 	d.open.Lock()
 	defer d.open.Unlock()
@@ -40,12 +39,12 @@ func (d *derived) close() {
 	}
 }
 
-// bytes is the room taken.
+// bytes returns the size of the entries.
 func (d *derived) bytes() int64 { return max(0, d.cache.MaxCost()-d.cache.RemainingCost()) }
 
 func (d *derived) hash(s *slot) uint64 { return maphash.Comparable(d.seed, *s) }
 
-// peek returns what is in a slot, of whatever version; nil when it is empty.
+// peek returns the entry in a slot, whatever its version, or nil if the slot is empty.
 func (d *derived) peek(s *slot) *derivedEntry {
 	d.open.RLock()
 	defer d.open.RUnlock()
@@ -59,8 +58,8 @@ func (d *derived) peek(s *slot) *derivedEntry {
 	return e
 }
 
-// get returns the value of version id in a slot. Where there is none obtain
-// usually follows, which counts the miss.
+// get returns the value of version id in a slot. It does not count a miss: callers continue with
+// obtain, which does.
 func (d *derived) get(s *slot, id uint64) (any, bool) {
 	e := d.peek(s)
 	if e == nil || e.id != id {
@@ -70,7 +69,7 @@ func (d *derived) get(s *slot, id uint64) (any, bool) {
 	return e.value, true
 }
 
-// put fills a slot; size is that of the value in bytes.
+// put stores the value of version id in a slot. size is in bytes.
 func (d *derived) put(s *slot, id uint64, value any, size int) *derivedEntry {
 	e := &derivedEntry{slot: *s, id: id, value: value}
 	d.open.RLock()
@@ -80,8 +79,8 @@ func (d *derived) put(s *slot, id uint64, value any, size int) *derivedEntry {
 	}
 	d.cache.Set(d.hash(s), e, int64(size+len(s.key)+len(s.from))+int64(unsafe.Sizeof(*e)))
 	if s.kind.ofList() {
-		// The cache takes entries in when it finds the time. What took long to
-		// make must be found by whoever comes next.
+		// Ristretto stores entries asynchronously. The next caller must find a value that was
+		// expensive to compute.
 		d.cache.Wait()
 	}
 	return e
@@ -89,10 +88,10 @@ func (d *derived) put(s *slot, id uint64, value any, size int) *derivedEntry {
 
 var errAbandoned = errors.New("making a derived form was abandoned")
 
-// obtain returns the value of version id in a slot, making it when it is not
-// there or, where usable is given, not usable any more. build gets what the slot
-// has, nil if nothing, to build upon. One caller at a time makes a slot's value;
-// others wait, and make the next one if they need another version.
+// obtain returns the value of version id in a slot. If it is missing, or if usable rejects it,
+// obtain calls build with the slot's current entry, or nil, as a starting point. One caller at a
+// time builds a slot's value; the others wait for it, and build the next one if they need another
+// version.
 func (d *derived) obtain(s *slot, id uint64, usable func(value any) bool, build func(old *derivedEntry) (value any, size int, err error)) (any, error) {
 	fits := func(e *derivedEntry) bool { return e != nil && e.id == id && (usable == nil || usable(e.value)) }
 	old := d.peek(s)
@@ -109,7 +108,7 @@ func (d *derived) obtain(s *slot, id uint64, usable func(value any) bool, build 
 		}
 		d.making.Unlock()
 		<-other.done
-		// Its result counts even if the cache did not take it.
+		// The result is usable even if the cache rejected it.
 		if other.err == nil {
 			if old = other.entry; fits(old) {
 				return old.value, nil
@@ -119,7 +118,7 @@ func (d *derived) obtain(s *slot, id uint64, usable func(value any) bool, build 
 	m := &making{done: make(chan struct{}), err: errAbandoned}
 	d.making.slots[*s] = m
 	d.making.Unlock()
-	defer func() { // also when build panics
+	defer func() { // even if build panics
 		d.making.Lock()
 		delete(d.making.slots, *s)
 		d.making.Unlock()
@@ -128,7 +127,7 @@ func (d *derived) obtain(s *slot, id uint64, usable func(value any) bool, build 
 	if e := d.peek(s); e != nil {
 		old = e
 	}
-	if fits(old) { // made between the look and the lock
+	if fits(old) { // built between peek and lock
 		m.entry, m.err = old, nil
 		return old.value, nil
 	}
@@ -163,7 +162,7 @@ func (m *derivedMetrics) count(k derivedKind, hit bool) {
 	}
 }
 
-// collect calls one for each object, or takes the results from the slot s of p.
+// collect calls one for each object, or returns the results stored in slot s of p.
 func collect[T any](r *Renderer, p place, s slot, objs Objects, one func(*Resource, *object.Object) (T, error)) ([]T, error) {
 	all := func() ([]T, error) {
 		var failed error
@@ -174,8 +173,8 @@ func collect[T any](r *Renderer, p place, s slot, objs Objects, one func(*Resour
 		})
 		return values, failed
 	}
-	// What is collected keeps its parts alive beyond the budget. As that of pages
-	// and selectors is not kept, it is two generations of each namespace at most.
+	// The collected values stay reachable beyond the budget. Pages and selections are not stored,
+	// so at most two generations per namespace are.
 	if s.single || s.limit > 0 || s.key != "" {
 		return all()
 	}

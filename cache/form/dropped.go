@@ -8,13 +8,13 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// dropped is objects without their managedFields: their own bytes, but for a gap.
+// dropped renders objects without their managedFields: their own bytes with a gap.
 type dropped struct {
 	plain
 	codec encoding.Codec
 }
 
-// size is the length of an object's message.
+// size returns the length of an object's message.
 func (f *dropped) size(o *object.Object) int { return encoding.DroppedSize(f.codec, &o.Encoded) }
 
 func (f *dropped) itemSize(_ int, o *object.Object) (n int, exact bool) {
@@ -25,7 +25,7 @@ func (f *dropped) itemSize(_ int, o *object.Object) (n int, exact bool) {
 	return f.enc.ItemSize(n), true
 }
 
-// itemOpen begins an item that has no type of its own; see json.Item.
+// itemOpen begins an item without a type of its own; see json.Item.
 const itemOpen = "{"
 
 func (f *dropped) item(w *chunks, _ int, o *object.Object) {
@@ -37,7 +37,7 @@ func (f *dropped) item(w *chunks, _ int, o *object.Object) {
 	f.write(w, o, o.ListOffset)
 }
 
-// write writes a message from one of its bytes on, which is before the metadata.
+// write writes a message from the byte at from on, which must precede the metadata.
 func (f *dropped) write(w *chunks, o *object.Object, from int) {
 	if o.ManagedEnd == 0 {
 		w.refer(o.Raw[from:])

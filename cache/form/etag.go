@@ -15,7 +15,7 @@ func newTagger() tagger {
 	return tagger{process: rand.Text()[:10], start: time.Now(), seed: maphash.MakeSeed()}
 }
 
-// list is the ETag of a list.
+// list returns the ETag of a list.
 func (t tagger) list(l *List, rep api.Representation, coding api.Compression, moment time.Time) string {
 	b := t.begin()
 	b = strconv.AppendUint(b, l.Content, 36)
@@ -28,7 +28,7 @@ func (t tagger) list(l *List, rep api.Representation, coding api.Compression, mo
 	return t.end(b, rep, coding, moment)
 }
 
-// object is the ETag of a get.
+// object returns the ETag of a get.
 func (t tagger) object(o *object.Object, rep api.Representation, coding api.Compression, moment time.Time) string {
 	b := append(t.begin(), 'o')
 	b = strconv.AppendUint(b, o.ID, 36)
@@ -42,7 +42,7 @@ func (t tagger) begin() []byte {
 	return append(b, '-')
 }
 
-// columns is the tag of a Table with other columns than that of tag.
+// columns returns the ETag of a Table: tag extended by its column definitions.
 func (t tagger) columns(tag string, columns []byte) string {
 	b := append(make([]byte, 0, 96), tag[:len(tag)-1]...)
 	b = append(b, '-')
@@ -71,8 +71,8 @@ func (t tagger) end(b []byte, rep api.Representation, coding api.Compression, mo
 	return string(append(b, '"'))
 }
 
-// matchesTag reports whether an If-None-Match header names tag (RFC 9110,
-// 13.1.2: compared weakly).
+// matchesTag reports whether an If-None-Match header names tag, by weak comparison (RFC 9110,
+// section 13.1.2).
 func matchesTag(header, tag string) bool {
 	for header != "" {
 		var candidate string

@@ -5,8 +5,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// For chooses the form in which objects that are kept in one encoding are given as rep;
-// nil if they cannot be.
+// For returns the form that renders objects stored in one encoding as rep, or nil if there is none.
 func (r *Renderer) For(res *Resource, stored api.Encoding, rep api.Representation) Form {
 	if rep.Redacted {
 		return r.redacted(res, stored, rep)
@@ -14,7 +13,7 @@ func (r *Renderer) For(res *Resource, stored api.Encoding, rep api.Representatio
 	return r.formOf(res, stored, rep)
 }
 
-// formOf is For for objects as they are.
+// formOf is For without redaction.
 func (r *Renderer) formOf(res *Resource, stored api.Encoding, rep api.Representation) Form {
 	common := base{r: r, res: res, rep: rep, enc: framings[rep.Encoding]}
 	if rep.Encoding == api.CBOR {
@@ -44,7 +43,7 @@ func (r *Renderer) formOf(res *Resource, stored api.Encoding, rep api.Representa
 	return nil
 }
 
-// redacted is For for a representation that is to be redacted.
+// redacted is For for redacted representations.
 func (r *Renderer) redacted(res *Resource, stored api.Encoding, rep api.Representation) Form {
 	if stored != api.JSON || rep.Encoding == api.Protobuf {
 		return nil

@@ -21,31 +21,29 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// Form is how the objects of one resource look in one representation, in one response
-// or in one watch. Renderer.For chooses it; the package comment says what it promises.
-// A Form is used by one goroutine at a time.
+// Form renders the objects of one resource in one representation, for one response or one watch.
+// Renderer.For chooses it; the package comment lists what it promises. A Form is used by one
+// goroutine at a time.
 type Form interface {
-	// common is what all forms have.
+	// common returns what all forms share.
 	common() *base
 
-	// prepare derives what the items of a response are made of, before it begins: one
-	// that has begun cannot become a forwarded one. It returns the objects in the order
-	// in which they are to be written; i below is the place of an object in it. What
-	// was derived is kept under p.
+	// prepare derives what the items of a response are rendered from, before the response begins.
+	// It returns the objects in the order in which they are written; i below is an index into that
+	// order. Derived values are cached under p.
 	prepare(p place, objs Objects) (Objects, error)
-	// moment is the time for which a response is written, known before prepare only
-	// where that takes no look at the objects. Forms in which no time passes have none,
-	// and know that.
+	// moment returns the time for which a response is rendered. Before prepare it is known only if
+	// no look at the objects is needed. Forms without relative times return the zero time, known.
 	moment(p place) (at time.Time, known bool)
-	// limits are from when and until when (unix time in nanoseconds, exclusive) n items
-	// from the first on read as they do at the response's moment.
+	// limits returns the interval [from, until), in Unix nanoseconds, in which n items from first
+	// on render as they do at the response's moment.
 	limits(first, n int) (from, until int64)
 
-	// frame is what a list of n items has before and after them; size is the sum of
-	// theirs.
+	// frame returns the bytes before and after a list of n items. size is the total size of the
+	// items.
 	frame(l *List, n, size int) (head, tail []byte)
-	// itemSize is the length of object i as an item of a list, or what is known of it at
-	// least, with exact unset.
+	// itemSize returns the length of object i as an item of a list. If exact is false, n is a lower
+	// bound.
 	itemSize(i int, o *object.Object) (n int, exact bool)
 	// item writes object i as an item of a list, without its separator.
 	item(w *chunks, i int, o *object.Object)
@@ -54,50 +52,49 @@ type Form interface {
 	singleFrame(o *object.Object) (head, tail []byte)
 	singleSize(o *object.Object) (n int, exact bool)
 	single(w *chunks, o *object.Object)
-	// verbatim are the bytes that single writes, where they need not be made, else nil.
+	// verbatim returns the bytes that single writes if they exist already, otherwise nil.
 	verbatim(o *object.Object) []byte
 
-	// sharing says who else is sent the frames that event makes.
+	// sharing says which other watches receive the frames that event appends.
 	sharing() sharing
-	// event appends a watch event with object o, the i-th of those prepared if there are
-	// any. now is for which time it is written.
+	// event appends a watch event with object o, which is the prepared object i if any were
+	// prepared. Relative times are rendered for now.
 	event(f *Frames, t api.EventType, i int, o *object.Object, now time.Time) error
-	// bookmark appends a bookmark at rv; end marks the end of the initial events.
+	// bookmark appends a bookmark at rv. end marks the end of the initial events.
 	bookmark(f *Frames, t encoding.BookmarkTemplate, rv uint64, end bool, now time.Time) error
 }
 
-// sharing is what the frames of an event have in common with those of other watches.
+// sharing says what the frames of an event have in common with those of other watches.
 type sharing uint8
 
 const (
-	// referring: they are the object's own bytes between constant ones. There is nothing
-	// to keep.
+	// referring frames are the object's own bytes between constants. They are not cached.
 	referring sharing = iota
-	// kept: they are made once for all watches and kept with the event.
+	// kept frames are built once for all watches and cached with the event.
 	kept
-	// keptYoung: the same, while the relative times in them are right.
+	// keptYoung frames are kept while their relative times are right.
 	keptYoung
-	// alone: they are this watch's.
+	// alone frames belong to one watch.
 	alone
 )
 
-// Resource is what forms know of the resource whose objects they give. What is derived
-// from objects is kept under its address: the new definition of a custom resource is
-// another Resource and meets nothing of what the old one left.
+// Resource is what forms know about the resource whose objects they render. Derived values are
+// cached under its address, so the new definition of a custom resource is a new Resource and does
+// not meet values derived for the old one.
 type Resource struct {
-	// APIVersion and Kind are those of its objects.
+	// APIVersion and Kind of the objects.
 	APIVersion, Kind string
 	// Custom is true for resources defined by a CustomResourceDefinition.
 	Custom bool
-	// Printer renders its tables; nil when there are none.
+	// Printer renders Tables; nil if there are none.
 	Printer table.Printer
 
-	// redacted is that of redacted objects, made when it is first wanted; see redactedOne.
+	// redacted is the Resource of redacted objects, created on first use; see redactedOne.
 	redacted   atomic.Pointer[Resource]
 	isRedacted bool
 }
 
-// hiddenAnnotations are those that upstream leaves out of the metadata.
+// hiddenAnnotations returns the annotations that kube-apiserver omits from the metadata.
 func (r *Resource) hiddenAnnotations() []string {
 	if r.Printer == nil {
 		return nil
@@ -105,14 +102,14 @@ func (r *Resource) hiddenAnnotations() []string {
 	return r.Printer.Traits().HiddenAnnotations
 }
 
-// ownMetadata reports whether the metadata of objects is, as it stands, that of
-// their PartialObjectMetadata.
+// ownMetadata reports whether the metadata of a PartialObjectMetadata equals the object's metadata
+// byte for byte.
 func (r *Resource) ownMetadata() bool {
 	return !r.Custom && len(r.hiddenAnnotations()) == 0
 }
 
-// storedFor is the encoding of the objects whose metadata is given in enc: custom
-// resources are kept as JSON, but their metadata has a protobuf form.
+// storedFor returns the encoding of the stored objects whose metadata is rendered in enc: custom
+// resources are stored as JSON, but their metadata has a protobuf form.
 func (r *Resource) storedFor(enc api.Encoding) api.Encoding {
 	if r.Custom {
 		return api.JSON
@@ -120,7 +117,7 @@ func (r *Resource) storedFor(enc api.Encoding) api.Encoding {
 	return enc
 }
 
-// base is what all forms have, and what most of them do.
+// base is the part that all forms share.
 type base struct {
 	r   *Renderer
 	res *Resource
@@ -128,7 +125,7 @@ type base struct {
 	enc encoding.Framing
 }
 
-// framings are what objects are given in: an encoding is a row here.
+// framings holds the framing of each encoding.
 var framings = [...]encoding.Framing{
 	api.JSON:     json.Codec{},
 	api.Protobuf: protobuf.Codec{},
@@ -137,7 +134,7 @@ var framings = [...]encoding.Framing{
 
 func (b *base) common() *base { return b }
 
-// itemHead writes what comes before an item whose message has n bytes.
+// itemHead writes the bytes before an item whose message has n bytes.
 func (b *base) itemHead(w *chunks, n int) {
 	w.append(encoding.MaxItemHead, func(buf []byte) []byte { return b.enc.AppendItemHead(buf, n) })
 }
@@ -148,18 +145,18 @@ func (b *base) limits(int, int) (from, until int64) { return math.MinInt64, math
 
 func (b *base) verbatim(*object.Object) []byte { return nil }
 
-// Options configure a Renderer.
+// Options configures a Renderer.
 type Options struct {
-	// DerivedBytes bounds what is kept of what was derived from objects.
+	// DerivedBytes limits the size of the cached derived values, in bytes.
 	DerivedBytes int64
-	// Now is the clock of relative times in the tables of lists and gets.
+	// Now is the clock for relative times in the Tables of lists and gets.
 	Now func() time.Time
-	// Registerer takes the metrics; nil for none.
+	// Registerer registers the metrics; nil for none.
 	Registerer prometheus.Registerer
 }
 
-// Renderer makes the bodies of gets and lists and the events of watches, and keeps what
-// is derived for that. It is safe for concurrent use. Close releases what it holds.
+// Renderer renders the bodies of gets and lists and the events of watches, and caches what it
+// derives for them. It is safe for concurrent use. Close releases its resources.
 type Renderer struct {
 	now     func() time.Time
 	derived *derived
@@ -167,55 +164,55 @@ type Renderer struct {
 	buffers *buffers
 	tags    tagger
 	metrics metrics
-	// transcoding holds a place for each body that is being transcoded.
+	// transcoding holds a slot for each body that is being transcoded.
 	transcoding chan struct{}
 }
 
-// Objects are those of a response, in the order of their keys. They do not change.
+// Objects are the immutable objects of a response in key order.
 type Objects interface {
 	Len() int
-	// Each calls visit for each object with its place among them until it returns false.
+	// Each calls visit with each object and its index until visit returns false.
 	Each(visit func(i int, o *object.Object) bool)
 }
 
-// List is the answer to a list, or the beginning of a watch, before it has a form.
+// List is the result of a list, or the initial state of a watch, independent of any form.
 type List struct {
 	Objects
-	// Kind and APIVersion of the list (PodList, v1).
+	// Kind and APIVersion of the list, such as PodList and v1.
 	Kind, APIVersion string
-	// RV is the version that the list reports; Continue and RemainingItemCount are set
-	// when objects remain after a page.
+	// RV is the list's resourceVersion. Continue and RemainingItemCount are set if objects remain
+	// after this page.
 	RV                 uint64
 	Continue           string
 	RemainingItemCount *int64
-	// Counts is what its metadata has as the member kubeweir, in the encoding of the list, nil for
-	// none. Only forms in JSON and CBOR have it.
+	// Counts is the member "kubeweir" of the list's metadata, in the list's encoding; nil for none.
+	// Only forms in JSON and CBOR support it.
 	Counts []byte
-	// Shard is the selector that left these objects of all, "" for none.
+	// Shard is the shard selector, or "".
 	Shard string
-	// Content identifies the state that the objects were selected from; with the same
-	// Content and Scope two lists of a resource have the same objects.
+	// Content identifies the state that the objects were selected from. Lists of a resource with
+	// equal Content and Scope have the same objects.
 	Content uint64
 	Scope   Scope
 }
 
-// Scope says which objects of a state a list has. What is derived from one list is
-// found again, or built upon, by the next one of the same Scope.
+// Scope says which objects of a state a list selects. Values derived from one list are found, or
+// built upon, by the next list of the same Scope.
 type Scope struct {
-	// Namespace is "" for all. From is the first key of a page, and Limit its size, 0
-	// for no pages.
+	// Namespace is "" for all namespaces. From is the first key of a page, and Limit its size; 0
+	// means no pages.
 	Namespace, From string
 	Limit           int
-	// Selectors spells them, "" for none.
+	// Selectors is the text of the selectors, or "".
 	Selectors string
 }
 
-// meta is what the list says of itself.
+// meta returns the list's own metadata.
 func (l *List) meta() metav1.ListMeta {
 	return metav1.ListMeta{ResourceVersion: formatRV(l.RV), Continue: l.Continue, RemainingItemCount: l.RemainingItemCount}
 }
 
-// place is where what is derived from the list is kept.
+// place returns where values derived from the list are cached.
 func (l *List) place(res *Resource) place {
 	return place{
 		slotOf: slot{resource: res, namespace: l.Scope.Namespace, from: l.Scope.From, limit: l.Scope.Limit, key: l.Scope.Selectors},
@@ -223,27 +220,25 @@ func (l *List) place(res *Resource) place {
 	}
 }
 
-// Client is what the client of a get or a list has and accepts.
+// Client describes what the client of a get or list accepts and has cached.
 type Client struct {
-	// Compression of bodies above api.CompressionThreshold.
+	// Compression for bodies above api.CompressionThreshold.
 	Compression api.Compression
-	// IfNoneMatch is the header of that name.
+	// IfNoneMatch is the If-None-Match header.
 	IfNoneMatch string
 }
 
-// formatRV is the decimal form of a version.
+// formatRV formats a resourceVersion.
 func formatRV(rv uint64) string { return strconv.FormatUint(rv, 10) }
 
-// derived keeps what is made from objects and can be made again, within a budget
-// of bytes, and sees to it that nothing is made twice at the same time.
+// derived caches values derived from objects within a budget of bytes, and ensures that no value is
+// computed twice at the same time.
 //
-// What is kept lives in slots: a slot names a form of an object, or of a list,
-// whatever its version; a newer version replaces the older in place. So nothing
-// outdated takes up room for long, and lists of a changing collection can take
-// over from their predecessor what has not changed.
+// Values live in slots. A slot names a form of an object or of a list, regardless of its version; a
+// newer version replaces the older one. Outdated values therefore do not accumulate, and lists of a
+// changing collection can reuse the unchanged parts of their predecessor.
 type derived struct {
-	// open guards cache against use while it is closed, which it does not do
-	// itself; closed says that it is.
+	// open guards cache against use after close, which ristretto does not do itself.
 	open struct {
 		sync.RWMutex
 		closed bool
@@ -258,7 +253,7 @@ type derived struct {
 	metrics derivedMetrics
 }
 
-// slot is a place for a derived form.
+// slot is the key of a derived value.
 type slot struct {
 	kind   derivedKind
 	rep    api.Representation
@@ -269,14 +264,14 @@ type slot struct {
 	from      string
 	resource  *Resource
 	namespace string
-	// key is that of the object, or the variant of a selection.
+	// key is the object's key, or the text of the selectors.
 	key string
 }
 
-// place is where what is derived from a response's objects is kept: slots for
-// the list or the object, and the version of its contents.
+// place is where values derived from a response's objects are cached: the slot of the list or
+// object, and the version of its content.
 type place struct {
-	slotOf slot // with kind, rep and coding left open
+	slotOf slot // kind, rep and coding are left empty
 	id     uint64
 }
 
@@ -286,62 +281,61 @@ func (p place) slot(k derivedKind) slot {
 	return s
 }
 
-// derivedKind is what a slot holds.
+// derivedKind is the kind of value in a slot.
 type derivedKind uint8
 
 func (k derivedKind) String() string {
 	return [...]string{"row", "metadata", "rows", "metadata_list", "table_window", "body", "initial_events", "transcoded", "transcoded_list", "redacted", "redacted_list"}[k]
 }
 
-// ofList reports whether a form is that of a list, made from those of its
-// objects.
+// ofList reports whether values of kind k are computed from those of a list's objects.
 func (k derivedKind) ofList() bool {
 	return k == derivedRows || k == derivedMetas || k == derivedBody || k == derivedInitial || k == derivedTranscodedAll || k == derivedRedactedAll
 }
 
-// derivedEntry is what is in a slot. It is immutable.
+// derivedEntry is the value in a slot. It is immutable.
 type derivedEntry struct {
 	slot slot
-	// id says of which version of the object (its ID) or of the collection (its
-	// view's Content) value was made.
+	// id is the version of the value: the object's ID, or the snapshot's Content.
 	id    uint64
 	value any
 }
 
-// making is a value being made; its fields are set when done is closed.
+// making is a value under construction. Its fields are set when done is closed.
 type making struct {
 	done  chan struct{}
 	entry *derivedEntry
 	err   error
 }
 
-// An ETag names the exact bytes of a response: the process (so that versions of
-// different upstreams, or of one before and after it was restored from a backup,
-// never meet), the state of the collection or the object, the version that a
-// list reports and which of the objects it has, the representation with the coding
-// that the client accepts, and for tables their columns, which an upstream of another
-// release may change, and the moment from which on they read as they do.
+// tagger computes ETags. An ETag names the exact bytes of a response. It depends on:
 //
-// Responses are "no-cache, private": browsers may keep them and must ask before
-// they use them again, with the ETag. That question is authorized like any other
-// read, so a 304 reveals nothing that a 200 would not. There is no Vary for
-// Accept, as upstream has none: the ETags of two representations differ, so one
-// is never confirmed in the place of another.
+//   - the process, so that versions of different upstreams, or of one upstream before and after a
+//     restore from backup, never collide
+//   - the state of the collection or object, the list's version and its selection
+//   - the representation and the accepted compression
+//   - for Tables, the column definitions, which differ between releases, and the moment since which
+//     they render the same
+//
+// Responses are "no-cache, private": browsers may store them, and must revalidate them with the
+// ETag before each use. Revalidation is authorized like any other read, so a 304 reveals nothing
+// that a 200 would not. Like kube-apiserver, responses have no Vary for Accept: the ETags of two
+// representations differ, so one never confirms the other.
 type tagger struct {
 	process string
 	start   time.Time
-	seed    maphash.Seed // of the hashes of scopes
+	seed    maphash.Seed // seed of the hashes of scopes
 }
 
-// Frames are what a watch sends at once, in pieces. Whoever writes to many watches uses
-// the same Frames again for each.
+// Frames are what a watch writes at once, in pieces. Frames are reusable: one goroutine that writes
+// many watches uses the same Frames for all of them.
 type Frames struct {
 	pieces encoding.Pieces
-	// sent is Watch.sent when the frames are.
+	// sent is the value of Watch.sent once the frames are written.
 	sent compressedStream
 }
 
-// List are the pieces in their order, to be written before the Frames are used again.
+// List returns the pieces in order. They are valid until the Frames are used again.
 func (f *Frames) List() [][]byte { return f.pieces.List }
 
 func (f *Frames) reset() { f.pieces.List, f.pieces.Buf = f.pieces.List[:0], f.pieces.Buf[:0] }
@@ -361,13 +355,13 @@ const (
 	derivedKinds
 )
 
-// derivedMetrics count the lookups of derived forms.
+// derivedMetrics counts the lookups of derived values.
 type derivedMetrics struct {
 	lookups *prometheus.CounterVec
 	results [derivedKinds][2]prometheus.Counter // misses, hits
 }
 
-// metrics are those of a Renderer. The handles of the usual series are looked up once.
+// metrics are the metrics of a Renderer. The handles of the common series are cached.
 type metrics struct {
 	bytes   *prometheus.CounterVec
 	bodies  [len(framings)][3][3]prometheus.Counter // by encoding, transform, coding
@@ -376,9 +370,9 @@ type metrics struct {
 	derived *derivedMetrics
 }
 
-// compressedStream is what the end of a compressed watch must say of all before it.
+// compressedStream is the state of a compressed watch that the end of the stream depends on.
 type compressedStream struct {
-	begun bool // the head was sent
+	begun bool // the header was sent
 	crc   uint32
 	raw   uint32 // length before compression, modulo 2^32
 }

@@ -7,19 +7,19 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// items are the objects of a body in a form.
+// items are the objects of a body together with their form.
 type items struct {
 	form   Form
 	layout layout
 	objs   Objects
-	// pretty indents each item, behind prefix.
+	// pretty indents each item behind prefix.
 	pretty bool
 	prefix string
-	// event is where the frames of one are put together.
+	// event is a scratch buffer for the frames of one event.
 	event *Frames
 }
 
-// layout is how the objects of a body stand in it.
+// layout says how the objects of a body are arranged.
 type layout uint8
 
 // oneObject is the Objects of a get.
@@ -29,7 +29,7 @@ func (oneObject) Len() int { return 1 }
 
 func (s oneObject) Each(visit func(i int, o *object.Object) bool) { visit(0, s.o) }
 
-// sliceOfObjects are Objects in an order of their own.
+// sliceOfObjects are Objects in an arbitrary order.
 type sliceOfObjects []*object.Object
 
 func (s sliceOfObjects) Len() int { return len(s) }
@@ -42,7 +42,7 @@ func (s sliceOfObjects) Each(visit func(i int, o *object.Object) bool) {
 	}
 }
 
-// separator is what stands between two items.
+// separator returns the bytes between two items.
 func (t *items) separator() string {
 	separator := t.form.common().enc.Separator()
 	switch {
@@ -54,7 +54,7 @@ func (t *items) separator() string {
 	return separator
 }
 
-// size is the length of item i, or what is known of it at least, with exact unset.
+// size returns the length of item i. If exact is false, n is a lower bound.
 func (t *items) size(i int, o *object.Object) (n int, exact bool) {
 	if t.layout == layoutSingle {
 		n, exact = t.form.singleSize(o)
@@ -84,7 +84,7 @@ func (t *items) writeCompact(w *chunks, i int, o *object.Object) {
 		t.form.single(w, o)
 	case layoutEvents:
 		t.event.reset()
-		// What could fail was done when the form was prepared.
+		// Errors were reported when the form was prepared.
 		_ = t.form.event(t.event, api.Added, i, o, time.Time{})
 		for _, frame := range t.event.pieces.List {
 			w.write(frame)
@@ -92,7 +92,7 @@ func (t *items) writeCompact(w *chunks, i int, o *object.Object) {
 	}
 }
 
-// exceeds reports whether the items are more than threshold bytes.
+// exceeds reports whether the items are larger than threshold bytes.
 func (t *items) exceeds(threshold int64) bool {
 	total := int64(0)
 	t.objs.Each(func(i int, o *object.Object) bool {
@@ -103,22 +103,22 @@ func (t *items) exceeds(threshold int64) bool {
 	return total > threshold
 }
 
-// body is the body of a get or a list that is not compressed. It is written once.
+// body is the uncompressed body of a get or list. WriteTo may be called once.
 type body struct {
 	subject
 	r      *Renderer
-	coding api.Compression // what the client accepts
+	coding api.Compression // accepted by the client
 	items  items
 	head   []byte
 	tail   []byte
-	// size is that of the items with their separators, at least, or exactly with exact.
+	// size is the size of the items with their separators; a lower bound unless exact.
 	size  int
 	exact bool
 }
 
 func (b *body) atLeast() int { return len(b.head) + b.size + len(b.tail) }
 
-// bytes is the whole body.
+// bytes returns the whole body.
 func (b *body) bytes() []byte {
 	c := chunks{buf: make([]byte, 0, b.atLeast())}
 	b.writeTo(&c)
@@ -139,18 +139,18 @@ func (b *body) writeTo(c *chunks) {
 }
 
 const (
-	layoutList   layout = iota // as the items of a list
-	layoutSingle               // alone: the object of a get
-	layoutEvents               // as the ADDED events with which a watch begins
+	layoutList   layout = iota // as items of a list
+	layoutSingle               // alone, as the object of a get
+	layoutEvents               // as the initial ADDED events of a watch
 )
 
-// subject is what is answered with: a list or, for a get, one object.
+// subject is the content of a response: a list or, for a get, one object.
 type subject struct {
 	list *List
 	one  *object.Object
 }
 
-// place is where what is derived for the answer is kept.
+// place returns where values derived for the response are cached.
 func (s subject) place(res *Resource) place {
 	if s.one != nil {
 		return place{slotOf: slot{single: true, resource: res, key: s.one.Key}, id: s.one.ID}
@@ -158,7 +158,7 @@ func (s subject) place(res *Resource) place {
 	return s.list.place(res)
 }
 
-// tag is the ETag of the answer as it reads at moment.
+// tag returns the ETag of the response rendered at moment.
 func (s subject) tag(f Form, client *Client, moment time.Time) (tag string) {
 	c := f.common()
 	if s.one != nil {
@@ -172,7 +172,7 @@ func (s subject) tag(f Form, client *Client, moment time.Time) (tag string) {
 	return tag
 }
 
-// items are the objects of the answer.
+// items returns the objects of the response.
 func (s subject) items(f Form) items {
 	t := items{form: f, pretty: f.common().rep.Pretty}
 	if s.one != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// metadata is objects reduced to their metadata, PartialObjectMetadata. It is what
-// stands in the objects, or derived from that: see deriveMetadata.
+// metadata renders objects reduced to their metadata (PartialObjectMetadata). The metadata is a
+// part of the object's bytes, or derived from it; see deriveMetadata.
 type metadata struct {
 	base
-	// values are those of the objects of a response where they have to be derived.
+	// values are the metadata of a response's objects if they must be derived.
 	values [][]byte
 }
 
@@ -31,7 +31,7 @@ func (f *metadata) prepare(p place, objs Objects) (Objects, error) {
 	return objs, err
 }
 
-// of is the metadata of object i, in one part or in two.
+// of returns the metadata of object i, in one or two parts.
 func (f *metadata) of(i int, o *object.Object) (value, rest []byte) {
 	if f.values != nil {
 		return f.values[i], nil
@@ -39,7 +39,7 @@ func (f *metadata) of(i int, o *object.Object) (value, rest []byte) {
 	return f.ownMetadata(o)
 }
 
-// size is the length of the metadata of object i as a PartialObjectMetadata.
+// size returns the length of object i as a PartialObjectMetadata.
 func (f *metadata) size(i int, o *object.Object) int {
 	value, rest := f.of(i, o)
 	return f.enc.PartialSize(len(value) + len(rest))
@@ -47,7 +47,7 @@ func (f *metadata) size(i int, o *object.Object) int {
 
 func (f *metadata) frame(l *List, n, size int) (head, tail []byte) {
 	meta := l.meta()
-	// Upstream never makes the slice of items when there is nothing to put in.
+	// kube-apiserver encodes an empty list of items as null.
 	return f.enc.List(encoding.ListType{APIVersion: encoding.PartialAPIVersion, Kind: encoding.PartialListKind, Null: true}, &meta, n, size)
 }
 
@@ -101,7 +101,7 @@ func (f *metadata) event(fr *Frames, t api.EventType, i int, o *object.Object, _
 	return nil
 }
 
-// eventInTwo appends an event of metadata in two parts.
+// eventInTwo appends an event with metadata in two parts.
 func (f *metadata) eventInTwo(p *encoding.Pieces, t api.EventType, value, rest []byte) {
 	if around := f.enc.AroundPartial(); around != nil {
 		p.List = append(p.List, around.Heads[t], value, rest, around.Tail)
@@ -122,9 +122,9 @@ func (f *metadata) bookmark(fr *Frames, t encoding.BookmarkTemplate, rv uint64, 
 	return nil
 }
 
-// bookmarkMetadata is the metadata of a bookmark as a PartialObjectMetadata has
-// it. That of a custom resource is made anew: upstream reads it from an untyped
-// object and writes it as ObjectMeta.
+// bookmarkMetadata returns the metadata of a bookmark for a PartialObjectMetadata. The metadata of
+// a custom resource is encoded anew, because kube-apiserver decodes it from an unstructured object
+// and encodes it as ObjectMeta.
 func bookmarkMetadata(res *Resource, enc api.Encoding, t encoding.BookmarkTemplate, rv uint64, end bool) ([]byte, error) {
 	switch {
 	case !res.Custom:
@@ -139,8 +139,8 @@ func bookmarkMetadata(res *Resource, enc api.Encoding, t encoding.BookmarkTempla
 	return meta.Marshal()
 }
 
-// metadataOfAll returns the metadata of objects in their order,
-// where it is not what stands in them; p is their place. rep is a metadataRep.
+// metadataOfAll returns the derived metadata of objs in order. p is where they are cached, rep a
+// metadataRep.
 func (r *Renderer) metadataOfAll(p place, rep api.Representation, objs Objects) ([][]byte, error) {
 	s := p.slot(derivedMetas)
 	s.rep = rep
@@ -149,13 +149,13 @@ func (r *Renderer) metadataOfAll(p place, rep api.Representation, objs Objects) 
 	})
 }
 
-// metadataRep is what metadata in an encoding depends on.
+// metadataRep returns the parts of the representation that metadata in enc depends on.
 func (b *base) metadataRep(enc api.Encoding) api.Representation {
 	return api.Representation{Encoding: enc, DropManagedFields: b.rep.DropManagedFields}
 }
 
-// metadataOf returns the metadata of an object in the given encoding, as it stands in a
-// PartialObjectMetadata, in one part or in two.
+// metadataOf returns the metadata of an object for a PartialObjectMetadata in enc, in one or two
+// parts.
 func (b *base) metadataOf(enc api.Encoding, o *object.Object) (value, rest []byte, err error) {
 	if b.res.ownMetadata() {
 		value, rest = b.ownMetadata(o)
@@ -165,7 +165,7 @@ func (b *base) metadataOf(enc api.Encoding, o *object.Object) (value, rest []byt
 	return value, nil, err
 }
 
-// ownMetadata is metadata that need not be derived.
+// ownMetadata returns metadata that need not be derived.
 func (b *base) ownMetadata(o *object.Object) (value, rest []byte) {
 	if b.rep.DropManagedFields {
 		return o.DroppedMetadata()
@@ -173,7 +173,7 @@ func (b *base) ownMetadata(o *object.Object) (value, rest []byte) {
 	return o.Metadata(), nil
 }
 
-// derivedMetadata is deriveMetadata, done once.
+// derivedMetadata is a cached deriveMetadata.
 func (r *Renderer) derivedMetadata(res *Resource, rep api.Representation, o *object.Object) ([]byte, error) {
 	s := slot{kind: derivedMetadata, rep: rep, resource: res, key: o.Key}
 	if value, ok := r.derived.get(&s, o.ID); ok {
@@ -192,9 +192,9 @@ func (r *Renderer) derivedMetadata(res *Resource, rep api.Representation, o *obj
 	return value.([]byte), nil
 }
 
-// deriveMetadata makes the metadata of an object as upstream does: that of a custom
-// resource has sorted keys where upstream gives them in the order of ObjectMeta, that
-// of some built-in ones annotations which upstream hides.
+// deriveMetadata derives the metadata of an object as kube-apiserver does: custom resources have
+// sorted keys, which it reorders as in ObjectMeta; some built-in resources have annotations that it
+// hides.
 func deriveMetadata(res *Resource, rep api.Representation, o *object.Object) ([]byte, error) {
 	stored, enc := o.Encoded, rep.Encoding
 	if rep.DropManagedFields {
@@ -214,7 +214,7 @@ func deriveMetadata(res *Resource, rep api.Representation, o *object.Object) ([]
 	return value, err
 }
 
-// protobufMetadata turns the JSON of an ObjectMeta into protobuf.
+// protobufMetadata converts an ObjectMeta from JSON to protobuf.
 func protobufMetadata(data []byte) ([]byte, error) {
 	var typed metav1.ObjectMeta
 	if err := json.Unmarshal(data, &typed); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
-// transforms are their labels.
+// transforms are the values of the label transform.
 var transforms = [...]string{api.NoTransform: "none", api.Table: "table", api.PartialMetadata: "metadata"}
 
 func newMetrics(d *derived) metrics {
@@ -47,7 +47,7 @@ func (m *metrics) register(r prometheus.Registerer) error {
 	return nil
 }
 
-// wrote counts the bytes of a body.
+// wrote counts the n bytes of a body.
 func (m *metrics) wrote(rep api.Representation, coding api.Compression, n int64) {
 	m.bodies[rep.Encoding][rep.Transform][coding].Add(float64(n))
 }

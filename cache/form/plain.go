@@ -11,11 +11,10 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// plain is objects as they are: the bytes that the upstream sent.
+// plain renders objects as they are: the bytes that the upstream sent.
 type plain struct {
 	base
-	// around is that of enc. It spares each object of a list, and of a watch that begins
-	// with one, a call.
+	// around is enc's, cached to save a call per object of a list.
 	around *encoding.Constants
 }
 
@@ -24,7 +23,7 @@ func (f *plain) prepare(_ place, objs Objects) (Objects, error) { return objs, n
 func (f *plain) frame(l *List, n, size int) (head, tail []byte) {
 	meta := l.meta()
 	if l.Shard != "" {
-		// The only form that says it, as upstream; lists without a Go type do not.
+		// kube-apiserver sets it in this form only, and not in lists without a Go type.
 		meta.ShardInfo = &metav1.ShardInfo{Selector: l.Shard}
 	}
 	return f.enc.List(encoding.ListType{APIVersion: l.APIVersion, Kind: l.Kind, Untyped: f.res.Custom}, &meta, n, size)
@@ -39,7 +38,7 @@ func (f *plain) itemSize(_ int, o *object.Object) (n int, exact bool) {
 	return n, true
 }
 
-// item writes an object; the items of a typed list of JSON have no type of their own.
+// item writes an object. The items of a typed list in JSON omit apiVersion and kind.
 func (f *plain) item(w *chunks, _ int, o *object.Object) {
 	if f.around == nil {
 		f.itemHead(w, len(o.Raw))

@@ -12,14 +12,14 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// projected is what a projection leaves of objects in a list in JSON. It is made as it is
-// written: a page has few of them.
+// projected renders selected paths of objects in JSON. Items are projected while they are written,
+// because pages are small.
 type projected struct {
 	Form
 	left *json.Projection
 }
 
-// Projected is f, a form of whole objects in JSON, with what left leaves of them.
+// Projected returns f, a form of whole objects in JSON, reduced to the paths in left.
 func Projected(f Form, left *json.Projection) Form { return &projected{f, left} }
 
 func (f *projected) itemSize(int, *object.Object) (n int, exact bool) { return len("{}"), false }
@@ -29,7 +29,7 @@ func (f *projected) item(w *chunks, _ int, o *object.Object) {
 	w.append(len(raw), func(b []byte) []byte { return f.left.Append(b, raw) })
 }
 
-// whole is what there is of an object.
+// whole returns the bytes of an object.
 func (f *projected) whole(o *object.Object) []byte {
 	if f.common().rep.DropManagedFields {
 		return encoding.Drop(json.Codec{}, o.Encoded).Raw
@@ -37,8 +37,8 @@ func (f *projected) whole(o *object.Object) []byte {
 	return o.Raw
 }
 
-// transcodedPart is what a projection leaves of objects in a list in CBOR: that of their JSON, in
-// which they are kept.
+// transcodedPart renders selected paths of objects in CBOR. The paths are projected from the stored
+// JSON and then transcoded.
 type transcodedPart struct {
 	Form
 	from projected
@@ -46,8 +46,8 @@ type transcodedPart struct {
 	values [][]byte
 }
 
-// TranscodedPart is f, a form of whole objects in CBOR, with what left leaves of them in JSON,
-// which is the form from.
+// TranscodedPart returns f, a form of whole objects in CBOR, reduced to the paths in left of their
+// JSON, which from renders.
 func TranscodedPart(f, from Form, left *json.Projection) Form {
 	return &transcodedPart{Form: f, from: projected{from, left}}
 }
@@ -81,8 +81,8 @@ func (f *transcodedPart) itemSize(i int, _ *object.Object) (n int, exact bool) {
 
 func (f *transcodedPart) item(w *chunks, i int, _ *object.Object) { w.refer(f.values[i]) }
 
-// withCounts puts counts into the metadata of a list in JSON, which stands in its head, or
-// in its tail where its keys are sorted.
+// withCounts inserts counts into the metadata of a JSON list. The metadata is part of the head, or
+// of the tail if the list's keys are sorted.
 func withCounts(head, tail, counts []byte) (newHead, newTail []byte) {
 	metadata := []byte(`"metadata":{`)
 	insert := func(text []byte) []byte {

@@ -8,20 +8,19 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// redacted is another form of redacted objects (object.Redacted), made once for each
-// version. The form has nothing else to make its bytes of: whichever object it is told of,
-// the redacted one is what the form below sees. Its Resource is another as well, so that
-// nothing that is derived for one view is found by the other.
+// redacted renders redacted objects (object.Redacted) in another form. Objects are redacted once
+// per version. The inner form only ever sees the redacted object, and has a Resource of its own, so
+// values derived for one view are never found by the other.
 //
-// Redacted objects are JSON, so no other form is in protobuf either: an object in protobuf
-// has fields that this code does not know, and cannot tell.
+// Redacted objects are JSON, and there is no protobuf form of them: a protobuf object can have
+// fields that this code does not know and cannot redact.
 type redacted struct {
 	Form
-	// objs are those of a response, in the order in which they are written.
+	// objs are the objects of a response in the order in which they are written.
 	objs []*object.Object
 }
 
-// redactedOne is the Resource under which forms of redacted objects keep what they derive.
+// redactedOne returns the Resource under which forms of redacted objects cache derived values.
 func (r *Resource) redactedOne() *Resource {
 	if r.isRedacted {
 		return r
@@ -32,7 +31,7 @@ func (r *Resource) redactedOne() *Resource {
 	return r.redacted.Load()
 }
 
-// redact is object.Redacted, done once for each version of an object.
+// redact is a cached object.Redacted.
 func (r *Renderer) redact(res *Resource, o *object.Object) (*object.Object, error) {
 	s := slot{kind: derivedRedacted, resource: res, key: o.Key}
 	if value, ok := r.derived.get(&s, o.ID); ok {
@@ -90,7 +89,8 @@ func (f *redacted) single(w *chunks, _ *object.Object) { f.Form.single(w, f.objs
 
 func (f *redacted) verbatim(*object.Object) []byte { return f.Form.verbatim(f.objs[0]) }
 
-// sharing: the objects of events are not the collection's, so what refers to them is kept.
+// sharing implements Form. The redacted objects do not belong to the collection, so frames that
+// refer to them are kept.
 func (f *redacted) sharing() sharing {
 	if s := f.Form.sharing(); s != referring {
 		return s

@@ -5,7 +5,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// NewRenderer makes a Renderer.
+// NewRenderer returns a Renderer with the given options.
 func NewRenderer(o Options) (*Renderer, error) {
 	derived, err := newDerived(o.DerivedBytes)
 	if err != nil {
@@ -30,16 +30,16 @@ func NewRenderer(o Options) (*Renderer, error) {
 	return r, nil
 }
 
-// Close releases the memory and ends the goroutines of what is kept. A Renderer still
-// works after it, slowly.
+// Close releases the cached values and stops the cache's goroutines. The Renderer still works
+// afterwards, without caching.
 func (r *Renderer) Close() { r.derived.close() }
 
-// List answers a list in the form f. The error says which object cannot be given in it.
+// List renders a list in form f. The error names the object that cannot be rendered.
 func (r *Renderer) List(f Form, l *List, client Client) (*api.Response, error) {
 	return r.respond(f, subject{list: l}, client)
 }
 
-// Get answers a get of an object in the form f.
+// Get renders the response to a get in form f.
 func (r *Renderer) Get(f Form, o *object.Object, client Client) (*api.Response, error) {
 	return r.respond(f, subject{one: o}, client)
 }

@@ -17,18 +17,18 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// tables is objects as rows of a Table. Rows are derived once for each version of an
-// object (package table); relative times in them are filled in as they are written.
+// tables renders objects as rows of a Table. Rows are derived once per version of an object
+// (package table); relative times are filled in while they are written.
 type tables struct {
 	base
-	// rows and, where it has to be derived, metadata are those of the objects of a
-	// response, which is written for the time at.
+	// rows and, if it must be derived, metadata belong to the objects of a response, rendered for
+	// the time at.
 	rows     []*table.Row
 	metadata [][]byte
 	at       time.Time
-	// inOrder keeps rows in the order of their objects.
+	// inOrder keeps the rows in the order of their objects.
 	inOrder bool
-	// columns is set when an event of the watch had the column definitions.
+	// columns is set once an event of the watch has carried the column definitions.
 	columns bool
 }
 
@@ -52,8 +52,8 @@ func (f *tables) prepare(p place, objs Objects) (Objects, error) {
 	return objs, nil
 }
 
-// InOrder is f, whose rows have the order of the objects, whatever order the Tables of their
-// resource have else.
+// InOrder returns f with rows in the order of the objects, even if Tables of the resource are
+// usually sorted.
 func InOrder(f Form) Form {
 	if t, ok := f.(*tables); ok {
 		t.inOrder = true
@@ -80,7 +80,7 @@ func (f *tables) sort(objs Objects) Objects {
 	return sliceOfObjects(permuted(unsorted, order))
 }
 
-// permuted is values in another order.
+// permuted returns values in the given order.
 func permuted[T any](values []T, order []int) []T {
 	out := make([]T, len(order))
 	for to, from := range order {
@@ -106,7 +106,7 @@ func (f *tables) limits(first, n int) (from, until int64) {
 	return f.at.UnixNano(), until
 }
 
-// unixNano is t.UnixNano for times that it cannot hold as well.
+// unixNano is t.UnixNano, clamped for times out of range.
 func unixNano(t time.Time) int64 {
 	if t.Year() > 2250 {
 		return math.MaxInt64
@@ -140,7 +140,7 @@ func (f *tables) item(w *chunks, i int, o *object.Object) {
 	w.append(size+f.rows[i].Size(), func(b []byte) []byte { return table.AppendRow(b, f.rows[i], f.at, f.object(i, o)) })
 }
 
-// object is what the row of object i carries beside its cells.
+// object returns what the row of object i carries besides its cells.
 func (f *tables) object(i int, o *object.Object) (carried table.Object) {
 	switch f.rep.IncludeObject {
 	case api.IncludeMetadata:
@@ -152,7 +152,7 @@ func (f *tables) object(i int, o *object.Object) (carried table.Object) {
 	return carried
 }
 
-// of is the metadata of object i, in one part or in two.
+// of returns the metadata of object i, in one or two parts.
 func (f *tables) of(i int, o *object.Object) (value, rest []byte) {
 	if f.metadata != nil {
 		return f.metadata[i], nil
@@ -160,7 +160,7 @@ func (f *tables) of(i int, o *object.Object) (value, rest []byte) {
 	return f.ownMetadata(o)
 }
 
-// full is the whole object, for its row.
+// full returns the whole object for its row.
 func (f *tables) full(o *object.Object) table.Object {
 	if f.rep.DropManagedFields && o.ManagedEnd > 0 {
 		return table.FullObject(o.Raw[:o.ManagedStart], o.Raw[o.ManagedEnd:])
@@ -177,20 +177,20 @@ func (f *tables) singleSize(o *object.Object) (n int, exact bool) { return f.ite
 func (f *tables) single(w *chunks, o *object.Object) { f.item(w, 0, o) }
 
 func (f *tables) sharing() sharing {
-	// Column definitions go to each watch once.
+	// Each watch receives the column definitions once.
 	if f.withColumns() {
 		return alone
 	}
 	return keptYoung
 }
 
-// withColumns reports whether the next event of the watch carries column definitions:
-// the first one does.
+// withColumns reports whether the next event of the watch carries column definitions: the first one
+// does.
 func (f *tables) withColumns() bool {
 	return !f.columns || f.res.Printer.Traits().ColumnsInEveryEvent
 }
 
-// event appends an event whose object is a Table of one row.
+// event appends an event whose object is a Table with one row.
 func (f *tables) event(fr *Frames, t api.EventType, _ int, o *object.Object, now time.Time) error {
 	row, err := f.r.row(f.res, o)
 	if err != nil {
@@ -243,8 +243,8 @@ func (f *tables) appendSingle(fr *Frames, t api.EventType, single *table.Single,
 	f.enc.Event(&fr.pieces, t, table.APIVersion, table.Kind, message)
 }
 
-// rows returns the rows of objs in their order; p is their place. Those of a
-// whole list are kept together, so that an unchanged list costs one lookup.
+// rows returns the rows of objs in order. p is where they are cached: the rows of a whole list are
+// one entry, so an unchanged list costs one lookup.
 func (r *Renderer) rows(p place, objs Objects) ([]*table.Row, error) {
 	return collect(r, p, p.slot(derivedRows), objs, r.row)
 }
@@ -268,14 +268,12 @@ func (r *Renderer) row(res *Resource, o *object.Object) (*table.Row, error) {
 	return value.(*table.Row), nil
 }
 
-// tableWindow is when the rows of a response read the same: from from on, before
-// until.
+// tableWindow is the interval [from, until) in which the rows of a response render the same.
 type tableWindow struct{ from, until time.Time }
 
 func (w tableWindow) contains(t time.Time) bool { return !t.Before(w.from) && t.Before(w.until) }
 
-// knownMoment is the moment of a response (see moment) when it is known without looking
-// at the rows.
+// knownMoment returns the moment of a response if it is known without looking at the rows.
 func (r *Renderer) knownMoment(p place) (time.Time, bool) {
 	s := p.slot(derivedWindow)
 	value, ok := r.derived.get(&s, p.id)
@@ -285,8 +283,8 @@ func (r *Renderer) knownMoment(p place) (time.Time, bool) {
 	return value.(tableWindow).from, true
 }
 
-// moment returns a moment at which rows read as they do now, the same one for as
-// long as they do: it makes ETags, and compressed tables, last.
+// moment returns a time at which rows render as they do now. It stays the same for as long as they
+// do, so ETags and compressed Tables stay valid.
 func (r *Renderer) moment(p place, rows []*table.Row) (time.Time, error) {
 	now := r.now()
 	s := p.slot(derivedWindow)

@@ -14,33 +14,33 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// transcoded is objects that are kept as JSON, or their metadata, in CBOR: once for each version of
-// an object.
+// transcoded renders objects stored as JSON, or their metadata, in CBOR. Objects are transcoded
+// once per version.
 //
-// No collection is fed in CBOR, though kube-apiserver can serve it. For a pod of 5.9 KB (2 cores of
-// a Xeon, Go 1.26; encoding/cbor and object have the benchmarks):
+// No collection is filled in CBOR, although kube-apiserver can serve it. For a pod of 5.9 KB (2
+// cores of a Xeon, Go 1.26; encoding/cbor and object have the benchmarks):
 //
-//	transcoding its JSON, when a client first wants the version     8.0 us, 4.9 KB kept while there is room
-//	scanning it in a feed, if as fast as JSON: at every version     6.2 us, and 5.5 KB kept for ever
-//	only seeing that it is well-formed CBOR                         2.9 us
-//	kube-apiserver's encoding of it, for one more feed             45.5 us
+//	transcoding its JSON when a client first requests the version   8.0 us, 4.9 KB cached within the budget
+//	scanning it in a reflector, if as fast as JSON: every version   6.2 us, 5.5 KB stored permanently
+//	only checking that it is well-formed CBOR                       2.9 us
+//	kube-apiserver's encoding of it for one more watch             45.5 us
 //
-// A feed would save 1.8 us of what clients of CBOR want, cost 6.2 us of what they do not, six times
-// that upstream, and hold all objects once more: for 50,000 pods 290 MB. Whoever has that room
-// gives it to limits.derivedCacheBytes, which is filled with what is read. Nor would a client see
-// one version in JSON and another in CBOR.
+// A reflector would save 1.8 us for versions that CBOR clients request, cost 6.2 us for all others
+// and six times that upstream, and store every object twice: 290 MB for 50,000 pods. That memory is
+// better spent on limits.derivedCacheBytes. One collection also never shows a client one version in
+// JSON and another in CBOR.
 type transcoded struct {
 	base
 	shape cbor.Shape
-	// values are those of the objects of a response.
+	// values belong to the objects of a response.
 	values []transcodedObject
 }
 
-// transcodedObject is a message in CBOR, of an object or of its PartialObjectMetadata.
+// transcodedObject is an object, or its PartialObjectMetadata, in CBOR.
 type transcodedObject struct {
 	raw []byte
-	// afterType is where in raw the members begin that a typed list has of it; 0 if that
-	// has all.
+	// afterType is the offset in raw of the members that an item of a typed list has; 0 if it has
+	// all of them.
 	afterType int
 }
 
@@ -63,7 +63,7 @@ func (f *transcoded) prepare(p place, objs Objects) (Objects, error) {
 	return objs, err
 }
 
-// derive is transcode, done once for each version of an object.
+// derive is a cached transcode.
 func (f *transcoded) derive(o *object.Object) (transcodedObject, error) {
 	s := slot{kind: derivedTranscoded, rep: f.rep, resource: f.res, key: o.Key}
 	if value, ok := f.r.derived.get(&s, o.ID); ok {
@@ -82,7 +82,7 @@ func (f *transcoded) derive(o *object.Object) (transcodedObject, error) {
 	return value.(transcodedObject), nil
 }
 
-// transcode makes a message of the bytes of an object.
+// transcode encodes the bytes of an object in CBOR.
 func (f *transcoded) transcode(o *object.Object) (value transcodedObject, err error) {
 	if f.partial() {
 		metadata, rest, err := f.metadataOf(api.JSON, o)
@@ -108,12 +108,12 @@ func (f *transcoded) transcode(o *object.Object) (value transcodedObject, err er
 	return value, err
 }
 
-// message is JSON in CBOR, which is a fifth shorter.
+// message transcodes JSON to CBOR, which is a fifth shorter.
 func (f *transcoded) message(text []byte) ([]byte, error) {
 	return cbor.Append(make([]byte, 0, len(text)), text, f.shape)
 }
 
-// partialMessage is a PartialObjectMetadata in CBOR.
+// partialMessage returns a PartialObjectMetadata in CBOR.
 func (f *transcoded) partialMessage(metadata []byte) ([]byte, error) {
 	b := make([]byte, 0, f.enc.PartialSize(len(metadata)))
 	return cbor.Append(f.enc.AppendPartialHead(b, 0), metadata, cbor.Untyped)
@@ -123,7 +123,7 @@ func (f *transcoded) frame(l *List, n, size int) (head, tail []byte) {
 	meta := l.meta()
 	t := encoding.ListType{APIVersion: l.APIVersion, Kind: l.Kind, Untyped: f.res.Custom}
 	if l.Shard != "" && !f.partial() && !f.res.Custom {
-		meta.ShardInfo = &metav1.ShardInfo{Selector: l.Shard} // as plain does
+		meta.ShardInfo = &metav1.ShardInfo{Selector: l.Shard} // as in plain
 	}
 	if f.partial() {
 		t = encoding.ListType{APIVersion: encoding.PartialAPIVersion, Kind: encoding.PartialListKind, Null: true}

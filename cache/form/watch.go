@@ -11,28 +11,27 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// The frames of a watch are put together from pieces: for objects as they are,
-// the upstream's own bytes between a head and a tail, so that nothing is copied
-// or kept; for transforms, bytes made once per event and shared.
+// The frames of a watch are assembled from pieces. Objects in plain form are the upstream's own
+// bytes between a head and a tail, so nothing is copied or cached. Other forms use bytes built once
+// per event and shared by all watches.
 
-// Collection is what a watch knows of the collection whose events it sends.
+// Collection describes the collection whose events a watch sends.
 type Collection struct {
 	Resource *Resource
-	// Stored is the encoding in which its objects are kept.
+	// Stored is the encoding of the collection's objects.
 	Stored api.Encoding
 	Mux    *watchmux.Mux
 }
 
-// Watch makes the body of a watch in a representation; ok is false if its objects cannot
-// be given so. message makes each event a message, for transports that have such: it
-// appends the head of one of size bytes, and what tells events apart in a stream is left
-// out. It is nil for a stream.
+// Watch returns the renderer of one watch in a representation; ok is false if the collection's
+// objects cannot be rendered that way. For transports with messages, message appends the header of
+// a message of size bytes, and the delimiters of a stream are omitted. message is nil for streams.
 func (r *Renderer) Watch(c Collection, rep api.Representation, message func(dst []byte, size int) []byte) (w Watch, ok bool) {
 	w = Watch{r: r, form: r.For(c.Resource, c.Stored, rep), stored: c.Stored, mux: c.Mux, message: message}
 	return w, w.form != nil
 }
 
-// Header is that of the response.
+// Header returns the response's header.
 func (w *Watch) Header() api.Header {
 	header := api.Header{
 		{Name: "Cache-Control", Value: api.CacheControl},
@@ -45,14 +44,13 @@ func (w *Watch) Header() api.Header {
 	return header
 }
 
-// Sent says that f was written.
+// Sent records that f was written.
 func (w *Watch) Sent(f *Frames) {
 	clear(f.pieces.List)
 	w.sent = f.sent
 }
 
-// Added appends an object that was there when the watch began. The watch is not
-// compressed.
+// Added appends an initial event for o. The watch must not be compressed.
 func (w *Watch) Added(f *Frames, o *object.Object, now time.Time) error {
 	if w.message == nil {
 		return w.form.event(f, api.Added, 0, o, now)
@@ -63,7 +61,7 @@ func (w *Watch) Added(f *Frames, o *object.Object, now time.Time) error {
 	return err
 }
 
-// Event appends an event.
+// Event appends the event of d.
 func (w *Watch) Event(f *Frames, d watchmux.Delivery) error {
 	if w.coding != api.Identity {
 		return w.compressedEvent(f, d)
@@ -74,9 +72,9 @@ func (w *Watch) Event(f *Frames, d watchmux.Delivery) error {
 	return err
 }
 
-// Bookmark makes f a bookmark at rv; end marks the end of the initial events. template
-// is the object of a bookmark of the upstream, in the encoding of the collection, nil before
-// the first: the form of bookmarks is learned from it.
+// Bookmark sets f to a bookmark at rv. end marks the end of the initial events. template is the
+// object of a bookmark that the upstream sent, in the collection's encoding, from which the format
+// is learned; nil if there was none yet.
 func (w *Watch) Bookmark(f *Frames, template []byte, rv uint64, end bool) error {
 	w.Begin(f)
 	head := w.openMessage(f)
@@ -99,7 +97,7 @@ func (w *Watch) template(raw []byte) encoding.BookmarkTemplate {
 	return codec.NewBookmark(res.APIVersion, res.Kind, res.Custom)
 }
 
-// Error makes f the ERROR event of err.
+// Error sets f to an ERROR event with err.
 func (w *Watch) Error(f *Frames, err *apierrors.StatusError) {
 	w.Begin(f)
 	head := w.openMessage(f)

@@ -9,37 +9,35 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// A watch that begins with what is there is compressed if the client accepts that
-// and a list of the same objects would be, too. Its initial events are ready pieces
-// (compress.go), which all watches of these objects share, and so are the events
-// after them, each compressed once.
+// A watch with initial events is compressed if the client accepts it and a list of the same objects
+// would be compressed too. Its initial events are pieces (compress.go) shared by all watches of
+// these objects. Later events are compressed once each and shared as well.
 //
-// In gzip that is one member. Every piece and every event ends at a byte with an
-// empty stored block, behind which decoders give out all that they have; the end and
-// the checksum, combined from those of the pieces, come when the watch ends.
+// In gzip the body is one member. Every piece and every event ends at a byte boundary with an empty
+// stored block, at which decoders emit everything they have. The trailer and the checksum, combined
+// from those of the pieces, follow when the watch ends.
 //
-// Considered and rejected: a member for each delivery, as kube-apiserver 1.37 sends
-// them. A decoder may stop after the first one, as browsers' DecompressionStream and
-// the one of kube-rs do. In zstd, which is for those who prefer it, each piece and
-// each event is a frame.
+// Rejected alternative: one gzip member per delivery, as kube-apiserver 1.37 sends. Some decoders
+// stop after the first member, such as DecompressionStream in browsers and kube-rs. In zstd, for
+// clients that prefer it, each piece and each event is a frame.
 
 const (
-	// minCompressed is the size from which on an event is compressed. That costs
-	// about 4 us and 5 ns for each byte (10 to 40 us for a pod of 6 KB) once for all
-	// watches and makes it three to four times smaller; below, little is gained.
+	// minCompressed is the size from which events are compressed. Compression costs about 4 us plus
+	// 5 ns per byte (10 to 40 us for a pod of 6 KB), once for all watches, and makes events three
+	// to four times smaller. Below this size little is gained.
 	minCompressed = 512
-	// usualCompression is how many times smaller objects become, cautiously: pods of
-	// 5 KB and more become eight to fifteen times smaller.
+	// usualCompression is a conservative compression ratio: pods of 5 KB and more become eight to
+	// fifteen times smaller.
 	usualCompression = 8
-	// initialBytesAtOnce is how much of the initial events is written at a time.
+	// initialBytesAtOnce is how many bytes of initial events are written at a time.
 	initialBytesAtOnce = 1 << 20
 )
 
-// flushBlock is an empty stored block: decoders give out what came before it.
+// flushBlock is an empty stored block, at which decoders emit everything before it.
 const flushBlock = "\x00\x00\x00\xff\xff"
 
-// compressedFrame is an event compressed, behind what the checksums of the watches
-// that it is sent to take: its own, the shift past it, and its length.
+// compressedFrame is a compressed event. It begins with what a watch's checksum needs: the event's
+// CRC-32, its shift and its length.
 type compressedFrame []byte
 
 const compressedFrameHead = 12
@@ -49,8 +47,7 @@ func (f compressedFrame) crc() uint32    { return binary.LittleEndian.Uint32(f) 
 func (f compressedFrame) shift() uint32  { return binary.LittleEndian.Uint32(f[4:]) }
 func (f compressedFrame) length() uint32 { return binary.LittleEndian.Uint32(f[8:]) }
 
-// appendFrame appends the frame of which texts are the parts; small ones are not
-// compressed.
+// appendFrame appends the frame with the given parts. Small frames are stored.
 func (c *coder) appendFrame(b []byte, coding api.Compression, texts [][]byte) compressedFrame {
 	start, n, crc := len(b), 0, uint32(0)
 	for _, text := range texts {
@@ -66,7 +63,7 @@ func (c *coder) appendFrame(b []byte, coding api.Compression, texts [][]byte) co
 	return compressedFrame(appendPlain(b, texts))[start:]
 }
 
-// appendPlain appends texts as they are in a deflate stream.
+// appendPlain appends texts to a deflate stream without compression.
 func appendPlain(b []byte, texts [][]byte) []byte {
 	for _, text := range texts {
 		b = appendStored(b, text, false)
@@ -74,27 +71,27 @@ func appendPlain(b []byte, texts [][]byte) []byte {
 	return append(b, flushBlock...)
 }
 
-// count takes a compressed part of the stream into account.
+// count adds a compressed part to the stream's checksum and length.
 func (w *Watch) count(f *Frames, crc, shift, length uint32) {
 	f.sent.crc = w.r.coder.crc.combine(f.sent.crc, crc, shift)
 	f.sent.raw += length
 }
 
-// CanCompress reports whether it is worth selecting the initial events to compress them:
-// not in forms whose first event is different.
+// CanCompress reports whether Compress can succeed: not in forms whose first event differs from the
+// others.
 func (w *Watch) CanCompress(coding api.Compression) bool {
 	s := w.form.sharing()
 	return coding != api.Identity && s != alone && s != keptYoung
 }
 
-// Compress makes the watch a compressed one that begins with ADDED events of the objects
-// of initial, which has no limit; size is about that of the objects. It does not where
-// these are so few that a list of them is not compressed either, or so many that they
-// would be compressed anew for each watch because there is no room for them. It comes
-// before everything else.
+// Compress makes the watch a compressed one that begins with ADDED events for the objects of
+// initial, which must not be a page. size is the approximate size of the objects. Compress returns
+// false if the objects are too small for a list of them to be compressed, or so large that the
+// result would not fit the cache and be computed again for each watch. It must be called before all
+// other methods.
 func (w *Watch) Compress(initial *List, coding api.Compression, size int64) (ok bool, err error) {
 	common := w.form.common()
-	f := w.r.For(common.res, w.stored, common.rep) // one for these objects alone
+	f := w.r.For(common.res, w.stored, common.rep) // a form for these objects alone
 	p := initial.place(common.res)
 	objs, err := f.prepare(p, initial.Objects)
 	if err != nil {
@@ -102,7 +99,7 @@ func (w *Watch) Compress(initial *List, coding api.Compression, size int64) (ok 
 	}
 	events := items{form: f, layout: layoutEvents, objs: objs, event: &Frames{}}
 	most := w.r.derived.cache.MaxCost() * usualCompression
-	// The events are looked at one by one where not even the whole objects are few.
+	// The events are measured only if the objects do not settle it.
 	if !events.exceeds(api.CompressionThreshold) || size > most && events.exceeds(most) {
 		return false, nil
 	}
@@ -114,10 +111,10 @@ func (w *Watch) Compress(initial *List, coding api.Compression, size int64) (ok 
 	return true, nil
 }
 
-// HasPieces reports whether initial events of a compressed watch are still to be sent.
+// HasPieces reports whether initial events of a compressed watch remain to be sent.
 func (w *Watch) HasPieces() bool { return len(w.pieces) > 0 }
 
-// Pieces makes f the next initial events of a compressed watch.
+// Pieces sets f to the next initial events of a compressed watch.
 func (w *Watch) Pieces(f *Frames) {
 	w.Begin(f)
 	for n := 0; len(w.pieces) > 0 && n < initialBytesAtOnce; w.pieces = w.pieces[1:] {
@@ -131,7 +128,7 @@ func (w *Watch) Pieces(f *Frames) {
 	}
 }
 
-// Release frees what is still to be sent.
+// Release drops the initial events that were not sent.
 func (w *Watch) Release() { w.pieces = nil }
 
 // compressedEvent appends an event of a compressed watch.
@@ -147,7 +144,7 @@ func (w *Watch) compressedEvent(f *Frames, d watchmux.Delivery) error {
 		return err
 	}
 	if !ok {
-		// One who is far behind reads this: it is not compressed for each of them.
+		// The watch lags far behind and reads retained events; these are not compressed per watch.
 		first := len(f.pieces.List)
 		if err := w.plainEvent(f, d); err != nil {
 			return err
@@ -161,17 +158,17 @@ func (w *Watch) compressedEvent(f *Frames, d watchmux.Delivery) error {
 	return nil
 }
 
-// encode makes all of f, which is this watch's own, a part of its body.
+// encode makes all of f, which belongs to this watch alone, part of its compressed stream.
 func (w *Watch) encode(f *Frames) {
 	first := 0
 	if f.sent.begun != w.sent.begun {
-		first = 1 // the head of the body
+		first = 1 // the header
 	}
 	w.encodeFrom(f, first)
 }
 
-// encodeFrom makes the frames from the first one on, which are this watch's own, a part
-// of its compressed stream. It is not worth compressing them.
+// encodeFrom makes the frames of f from index first on, which belong to this watch alone, part of
+// its compressed stream. Compressing them is not worth the cost.
 func (w *Watch) encodeFrom(f *Frames, first int) {
 	texts := f.pieces.List[first:]
 	if w.coding == api.Identity || len(texts) == 0 {
@@ -192,7 +189,7 @@ func (w *Watch) encodeFrom(f *Frames, first int) {
 	f.pieces.List = append(f.pieces.List[:first], f.pieces.Buf[start:len(f.pieces.Buf):len(f.pieces.Buf)])
 }
 
-// End makes f what closes the body: nothing where it is not compressed.
+// End sets f to the end of the body: nothing if it is not compressed.
 func (w *Watch) End(f *Frames) {
 	if w.coding == api.Identity {
 		f.reset()

@@ -8,32 +8,31 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// youngVariant is the variant of a frame that is right now, for an event of an age; ok is false of
-// old ones. Times in objects are whole seconds, so all that is rendered within one second has the
-// same ages.
+// youngVariant returns the variant under which a frame rendered now is shared, for an event of the
+// given age in nanoseconds. ok is false for old events. Times in objects are whole seconds, so
+// everything rendered within one second shows the same ages.
 func youngVariant(now time.Time, age int64) (variant uint8, ok bool) {
 	return uint8(now.Unix()), age < youngFrames
 }
 
-// Watch makes the body of one watch: Begin and some Added or Event, or else one of
-// Pieces, Bookmark, Error and End, put what is to be written next into Frames, and Sent
-// is told when that was written. It is not safe for concurrent use.
+// Watch renders the body of one watch. Begin followed by any number of Added and Event, or one of
+// Pieces, Bookmark, Error and End, put what is written next into Frames; Sent records that it was
+// written. A Watch is not safe for concurrent use.
 type Watch struct {
 	r      *Renderer
 	form   Form
 	stored api.Encoding
 	mux    *watchmux.Mux
-	// message begins a message of size bytes; nil for a stream.
+	// message appends the header of a message of size bytes; nil for a stream.
 	message func(dst []byte, size int) []byte
-	// coding is that of the body; it does not change once there are events. Of a
-	// compressed one sent is what was sent so far, and pieces are the initial events
-	// still to be.
+	// coding is the compression of the body. It does not change after the first event. sent is the
+	// state of a compressed stream, and pieces are its remaining initial events.
 	coding api.Compression
 	sent   compressedStream
 	pieces []piece
 }
 
-// Begin empties f for what the watch sends next.
+// Begin empties f for the next write.
 func (w *Watch) Begin(f *Frames) {
 	f.reset()
 	f.sent = w.sent
@@ -43,7 +42,7 @@ func (w *Watch) Begin(f *Frames) {
 	}
 }
 
-// plainEvent appends an event of a stream that is not compressed.
+// plainEvent appends an event of an uncompressed stream.
 func (w *Watch) plainEvent(f *Frames, d watchmux.Delivery) error {
 	now := time.Now()
 	variant, shared := uint8(0), true
@@ -72,9 +71,8 @@ func (w *Watch) plainEvent(f *Frames, d watchmux.Delivery) error {
 	return nil
 }
 
-// restamped appends a delivery whose object may be the state before the event: an
-// object that leaves the selector is sent as it last matched, with the version of the
-// change.
+// restamped appends a delivery whose object may be the state before the event: an object that
+// leaves the selector is sent as it last matched, with the version of the change.
 func (w *Watch) restamped(f *Frames, d watchmux.Delivery, now time.Time) error {
 	o, err := d.Object.AtRV(w.stored, d.RV)
 	if err != nil {
@@ -83,9 +81,9 @@ func (w *Watch) restamped(f *Frames, d watchmux.Delivery, now time.Time) error {
 	return w.form.event(f, d.Type, 0, o, now)
 }
 
-// openMessage leaves room for the head of the event that is appended next. An event in
-// a message is the same pieces as that of a stream, behind a head of their size: what is
-// shared is shared by both.
+// openMessage reserves room for the header of the next event's message. An event in a message
+// consists of the same pieces as in a stream, behind a header with their size, so shared pieces
+// serve both.
 func (w *Watch) openMessage(f *Frames) (head int) {
 	if w.message == nil {
 		return 0
@@ -97,7 +95,7 @@ func (w *Watch) openMessage(f *Frames) (head int) {
 // closeMessage completes the event that was appended since openMessage.
 func (w *Watch) closeMessage(f *Frames, head int) {
 	if w.message == nil || len(f.pieces.List) == head+1 {
-		return // nothing was appended: an error, which is told instead
+		return // nothing was appended because of an error, which is sent instead
 	}
 	f.pieces.List[head+1] = f.pieces.List[head+1][w.form.common().enc.Delimiter():]
 	size := 0
@@ -107,6 +105,6 @@ func (w *Watch) closeMessage(f *Frames, head int) {
 	f.pieces.List[head] = f.pieces.Made(func(b []byte) []byte { return w.message(b, size) })
 }
 
-// youngFrames is how old an event may be whose rendered Tables are shared: the seconds in which
-// they are made tell them apart for that long.
+// youngFrames is the age, in nanoseconds, below which an event's rendered Tables are shared.
+// Variants are seconds modulo 256, so they are unique for that long.
 const youngFrames = int64(math.MaxUint8) * int64(time.Second)

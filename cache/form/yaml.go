@@ -10,24 +10,24 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// YAML is the JSON form of a whole body transcoded, by the library by which kube-apiserver
-// does it. That costs a hundred times what the JSON costs, and thirty times its room, so
-// that it is done for small bodies only, a few at a time; the rest is the upstream's.
+// YAML bodies are the JSON body transcoded with the library that kube-apiserver uses. That takes a
+// hundred times the CPU and thirty times the memory of JSON, so only small bodies are transcoded, a
+// few at a time; other requests are forwarded.
 
 const (
-	// maxYAML is the largest JSON that is transcoded: some 100 ms of a processor.
+	// maxYAML is the size limit of the JSON, in bytes: about 100 ms of CPU.
 	maxYAML = 1 << 20
 	// yamlAtOnce is how many bodies are transcoded at a time.
 	yamlAtOnce = 4
 )
 
-// ErrCostly says that a body is not given in a form because of what that would cost.
+// ErrCostly reports that rendering a body would cost too much.
 var ErrCostly = errors.New("too much to transcode")
 
-// yamlMediaType is the Content-Type of bodies in YAML.
+// yamlMediaType is the Content-Type of YAML bodies.
 const yamlMediaType = "application/yaml"
 
-// yaml answers with the body in YAML.
+// yaml renders the body in YAML.
 func (b *body) yaml(resp *api.Response) (*api.Response, error) {
 	if b.atLeast() > maxYAML {
 		return nil, fmt.Errorf("%w: %d bytes of JSON", ErrCostly, b.atLeast())
@@ -57,7 +57,7 @@ func (b *body) yaml(resp *api.Response) (*api.Response, error) {
 	return resp, nil
 }
 
-// whole is text as a whole body, compressed.
+// whole returns text compressed as a whole body.
 func (c *coder) whole(coding api.Compression, text []byte) []byte {
 	piece := c.piece(coding, nil, text)
 	crc, _ := c.checksum(text)

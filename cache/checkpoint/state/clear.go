@@ -13,9 +13,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// ClearOthers removes the state folders right below parent, but those in keep, that have the
-// name of the cluster that they are of: those of clusters that are not served any more. One
-// that is in use stays, as does one with a file in it that this package has not made.
+// ClearOthers removes checkpoints of clusters that are no longer served: the state directories
+// directly below parent that are named after their cluster and are not in keep. It skips
+// directories that are in use or contain other files.
 func ClearOthers(parent string, keep []string, log *slog.Logger) {
 	clearOthers(private{vfs.Default}, parent, keep, log)
 }
@@ -23,7 +23,7 @@ func ClearOthers(parent string, keep []string, log *slog.Logger) {
 func clearOthers(disk vfs.FS, parent string, keep []string, log *slog.Logger) {
 	names, err := disk.List(parent)
 	if err != nil {
-		return // there is none, or who opens one below it says more
+		return // there is none, or opening a directory below it reports the error
 	}
 	for _, name := range names {
 		path := filepath.Join(parent, name)
@@ -39,7 +39,7 @@ func clearOthers(disk vfs.FS, parent string, keep []string, log *slog.Logger) {
 	}
 }
 
-// tellCleared logs what became of the state of a cluster that is not served any more.
+// tellCleared logs the result of clearing the state of a cluster that is no longer served.
 func (d *Dir) tellCleared(cleared bool, err error) {
 	switch {
 	case err != nil:
@@ -49,9 +49,9 @@ func (d *Dir) tellCleared(cleared bool, err error) {
 	}
 }
 
-// Clear removes what is in the state folder of a cluster that is not served any more. The folder
-// itself stays, as somebody has named it. One that is in use stays as it is, as does one of
-// another cluster, or with a file in it that this package has not made.
+// Clear removes the files in the state directory of a cluster that is no longer served. The
+// directory itself stays, because the user named it. Clear does nothing if the directory is in use,
+// belongs to another cluster or contains other files.
 func Clear(path, cluster string, log *slog.Logger) {
 	d := newDir(Options{Dir: path, Cluster: cluster, Logger: log})
 	d.tellCleared(d.clear())
@@ -61,8 +61,7 @@ func isSame(path string, of []string) bool {
 	return slices.ContainsFunc(of, func(other string) bool { return filepath.Clean(other) == filepath.Clean(path) })
 }
 
-// clear removes all that is in the folder, if that is the state folder of the Dir's cluster,
-// which nobody uses.
+// clear removes all files in the directory if it is the unused state directory of d's cluster.
 func (d *Dir) clear() (cleared bool, err error) {
 	content, err := d.readFile(markerName)
 	var m marker
@@ -86,7 +85,7 @@ func (d *Dir) clear() (cleared bool, err error) {
 	return true, nil
 }
 
-// removeAll removes the files, the one that says what the folder is last.
+// removeAll removes the files, the marker last.
 func (d *Dir) removeAll() error {
 	names, err := d.fs.List(d.path)
 	if err != nil {
@@ -111,7 +110,7 @@ func (d *Dir) removeAll() error {
 	return nil
 }
 
-// isOurs reports whether this package makes files of that name.
+// isOurs reports whether name is a file name of this package.
 func isOurs(name string) bool {
 	return name == markerName || name == lockName ||
 		slices.ContainsFunc([]string{imageExt, recordExt, newExt}, func(ext string) bool { return strings.HasSuffix(name, ext) })

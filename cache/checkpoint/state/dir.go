@@ -20,26 +20,26 @@ import (
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
-// Options say where images are and what they may cost.
+// Options configures a Dir.
 type Options struct {
-	// Dir is the folder. It is made if it does not exist; one with other files in it is
-	// refused.
+	// Dir is the directory. It is created if it does not exist. A directory with other files in it
+	// is rejected.
 	Dir string
-	// Cluster names the one of several that the folder is of; see ClearOthers.
+	// Cluster is the name of the directory's cluster if there are several; see ClearOthers.
 	Cluster string
-	// Key seals the images: KeySize bytes, nil for none.
+	// Key encrypts the checkpoints: KeySize bytes, or nil for no encryption.
 	Key []byte
-	// MaxBytes bounds all images together, BytesPerSecond the rate of writing; 0 for no bound.
+	// MaxBytes limits the size of all checkpoints, BytesPerSecond the write rate; 0 means no limit.
 	MaxBytes, BytesPerSecond int64
-	// FS is the file system, that of the machine when nil.
+	// FS is the file system; nil for the operating system's.
 	FS vfs.FS
-	// Registerer takes the metrics; nil for none.
+	// Registerer registers the metrics; nil for none.
 	Registerer prometheus.Registerer
-	// Logger is slog.Default when nil.
+	// Logger defaults to slog.Default.
 	Logger *slog.Logger
 }
 
-// Dir is a folder of images. It is a checkpoint.Storage.
+// Dir is a directory of checkpoints. It implements checkpoint.Storage.
 type Dir struct {
 	path     string
 	cluster  string
@@ -51,10 +51,10 @@ type Dir struct {
 
 	mu struct {
 		sync.Mutex
-		lock    io.Closer        // nil while the folder is not this Dir's
-		sizes   map[string]int64 // of files, by name
+		lock    io.Closer        // nil unless this Dir owns the directory
+		sizes   map[string]int64 // by file name
 		bytes   int64            // their sum
-		written int64            // ever
+		written int64            // total since Open
 	}
 }
 
@@ -65,21 +65,20 @@ const (
 	newExt     = ".new"
 )
 
-// marker is the content of the file that says what the folder is.
+// marker is the content of the file that identifies a state directory.
 type marker struct {
 	Format int `json:"format"`
-	// Check is the proof of the key, "" when images are not sealed.
+	// Check proves knowledge of the key; "" if checkpoints are not encrypted.
 	Check string `json:"check,omitempty"`
-	// Cluster is that of Options.
+	// Cluster is Options.Cluster.
 	Cluster string `json:"cluster,omitempty"`
 }
 
-// ErrInUse tells that another Dir has the folder, of this process or of another.
+// ErrInUse reports that another Dir, of this process or another one, owns the directory.
 var ErrInUse = errors.New("is in use by another process")
 
-// Open opens the folder and locks it; Close gives it back. Images that this version cannot
-// read, or that are not sealed as they should be now, are removed. The error is for the
-// user: it says which folder it is about.
+// Open opens and locks the directory; Close unlocks it. Checkpoints that this version cannot read,
+// or whose encryption does not match the options, are removed. Errors name the directory.
 func Open(o Options) (*Dir, error) {
 	d := newDir(o)
 	if err := d.Take(); err != nil {
@@ -91,8 +90,8 @@ func Open(o Options) (*Dir, error) {
 	return d, nil
 }
 
-// Prepare makes the Dir of a folder that another one still has. Until Take there is nothing in
-// it, and nothing can be written.
+// Prepare returns a Dir for a directory that another Dir may still own. Until Take it is empty and
+// cannot be written.
 func Prepare(o Options) (*Dir, error) {
 	d := newDir(o)
 	return d, d.register(o.Registerer)
@@ -110,7 +109,7 @@ func newDir(o Options) *Dir {
 	return d
 }
 
-// Take opens and locks the folder of a Dir that was prepared.
+// Take opens and locks the directory of a prepared Dir.
 func (d *Dir) Take() error {
 	if err := d.open(); err != nil {
 		return errors.Join(err, d.Close())
@@ -140,7 +139,7 @@ func (d *Dir) register(r prometheus.Registerer) error {
 
 func (d *Dir) open() error {
 	err := d.fs.MkdirAll(d.path, 0o700)
-	_ = d.syncDir(filepath.Dir(filepath.Clean(d.path))) // which may not be ours to read
+	_ = d.syncDir(filepath.Dir(filepath.Clean(d.path))) // the parent may not be readable
 	if err != nil {
 		return fmt.Errorf("the state folder %s cannot be made: %w", d.path, cause(err))
 	}
@@ -148,7 +147,7 @@ func (d *Dir) open() error {
 	if err != nil {
 		return fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
 	}
-	if _, _, err := d.readMarker(names, slog.New(slog.DiscardHandler)); err != nil { // before a file is made in a folder of something else
+	if _, _, err := d.readMarker(names, slog.New(slog.DiscardHandler)); err != nil { // before a file is created in an unrelated directory
 		return err
 	}
 	lock, err := d.fs.Lock(filepath.Join(d.path, lockName))
@@ -164,7 +163,7 @@ func (d *Dir) open() error {
 	if err := d.chmod(); err != nil {
 		return err
 	}
-	// Another process may have had it until now.
+	// Another process may have owned it until now.
 	if names, err = d.fs.List(d.path); err != nil {
 		return fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
 	}
@@ -181,7 +180,7 @@ func (d *Dir) open() error {
 	return nil
 }
 
-// chmod takes a folder that others may read away from them.
+// chmod removes other users' access to the directory.
 func (d *Dir) chmod() error {
 	if _, ok := d.fs.(private); !ok {
 		return nil
@@ -192,7 +191,7 @@ func (d *Dir) chmod() error {
 	return nil
 }
 
-// readMarker reports whether the images can be read; the error says that the folder must
+// readMarker reports whether the checkpoints can be read. An error means that the directory must
 // not be used.
 func (d *Dir) readMarker(names []string, log *slog.Logger) (m marker, known bool, err error) {
 	content, err := d.readFile(markerName)
@@ -226,7 +225,7 @@ func (d *Dir) readMarker(names []string, log *slog.Logger) (m marker, known bool
 	return m, true, nil
 }
 
-// checkPlace is what the proof of a key is bound to.
+// checkPlace is the associated data of the marker's proof.
 var checkPlace = []byte("kubeweir-state")
 
 func (d *Dir) checks(check string) bool {
@@ -266,8 +265,8 @@ func (d *Dir) writeMarker() error {
 	return d.rename(markerName+newExt, markerName)
 }
 
-// tidy removes what is not an image or a record, and all of them unless they are known, and
-// counts the rest. It touches only files that this package makes.
+// tidy removes everything but checkpoints and records, removes those too unless known, and measures
+// the rest. It touches only files of this package.
 func (d *Dir) tidy(names []string, known bool) error {
 	for _, name := range names {
 		image := strings.HasSuffix(name, imageExt) || strings.HasSuffix(name, recordExt)
@@ -290,7 +289,7 @@ func (d *Dir) tidy(names []string, known bool) error {
 
 func (d *Dir) file(name string) string { return filepath.Join(d.path, name) }
 
-// create makes a file anew.
+// create creates or truncates a file.
 func (d *Dir) create(name string) (vfs.File, error) {
 	if err := d.fs.Remove(d.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -298,7 +297,7 @@ func (d *Dir) create(name string) (vfs.File, error) {
 	return d.fs.OpenReadWrite(d.file(name), vfs.WriteCategoryUnspecified)
 }
 
-// rename gives a file its name for good.
+// rename gives a file its final name.
 func (d *Dir) rename(from, to string) error {
 	if err := d.fs.Rename(d.file(from), d.file(to)); err != nil {
 		return err
@@ -306,7 +305,7 @@ func (d *Dir) rename(from, to string) error {
 	return d.syncDir(d.path)
 }
 
-// syncDir brings the names of a folder's files to the disk.
+// syncDir syncs a directory.
 func (d *Dir) syncDir(path string) error {
 	folder, err := d.fs.OpenDir(path)
 	if err != nil {
@@ -324,7 +323,7 @@ func (d *Dir) readFile(name string) ([]byte, error) {
 	return content, errors.Join(err, f.Close())
 }
 
-// account says how large a file is now.
+// account records the size of a file.
 func (d *Dir) account(name string, size int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -336,7 +335,7 @@ func (d *Dir) account(name string, size int64) {
 	}
 }
 
-// moved says that a file took the name, and the place, of another.
+// moved records that a file replaced another.
 func (d *Dir) moved(from, to string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -345,14 +344,14 @@ func (d *Dir) moved(from, to string) {
 	delete(d.mu.sizes, from)
 }
 
-// room reports whether n more bytes are allowed.
+// room reports whether n more bytes fit the limit.
 func (d *Dir) room(n int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.maxBytes <= 0 || d.mu.bytes+n <= d.maxBytes
 }
 
-// Bytes is what all images have on disk, and Written what was written of images since Open.
+// Bytes returns the current size of all checkpoints, and the bytes written since Open.
 func (d *Dir) Bytes() (now, written int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -393,17 +392,17 @@ func (d *Dir) Remove(name string) error {
 // Hurry implements checkpoint.Storage.
 func (d *Dir) Hurry() { d.pacer.lift() }
 
-// opened reports whether the folder is this Dir's.
+// opened reports whether this Dir owns the directory.
 func (d *Dir) opened() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.mu.lock != nil
 }
 
-// errClosed: the folder is, or may be, another Dir's.
+// errClosed reports that this Dir does not own the directory, or no longer.
 var errClosed = errors.New("the state folder is not open")
 
-// Close gives the folder back. No image may be in use.
+// Close unlocks the directory. No Reader or Writer may be in use.
 func (d *Dir) Close() error {
 	d.mu.Lock()
 	lock := d.mu.lock
@@ -415,13 +414,13 @@ func (d *Dir) Close() error {
 	return lock.Close()
 }
 
-// inUse: another process, or another Dir of this one, has the lock.
+// inUse reports whether err means that another Dir holds the lock.
 func inUse(err error) bool {
 	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) && !errors.As(err, new(*os.PathError)) ||
-		err.Error() == "lock held by current process" // Pebble has no value for it
+		err.Error() == "lock held by current process" // Pebble exports no value for it
 }
 
-// cause is an error without the path that its reader knows.
+// cause strips the path, which the caller adds, from an error.
 func cause(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -430,7 +429,7 @@ func cause(err error) error {
 	return err
 }
 
-// private is a file system whose files are their owner's alone.
+// private is a file system that creates files with mode 0600.
 type private struct{ vfs.FS }
 
 // OpenReadWrite implements vfs.FS.
@@ -443,7 +442,7 @@ func (p private) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts
 
 // Lock implements vfs.FS.
 func (p private) Lock(name string) (io.Closer, error) {
-	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) { // closing one that is locked would unlock it
+	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) { // only if it is missing: closing a locked file would release the lock
 		if err := own(name); err != nil {
 			return nil, err
 		}
@@ -451,7 +450,7 @@ func (p private) Lock(name string) (io.Closer, error) {
 	return p.FS.Lock(name)
 }
 
-// own makes a file that does not exist, with the mode that it should have.
+// own creates a missing file with mode 0600.
 func own(name string) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

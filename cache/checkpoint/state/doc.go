@@ -1,33 +1,32 @@
-// Package state keeps images of collections in a folder: the objects' bytes at one version,
-// and what else its caller wants to know of them, which it does not read. It knows nothing
-// of where objects come from.
+// Package state stores checkpoints of collections in a directory: the bytes of the objects at one
+// version, and data of its caller that it does not interpret. It does not know where objects come
+// from.
 //
 // # Files
 //
-// The file "kubeweir-state" says that the folder is one, in which format, and whether
-// images are sealed. Every image has a file NAME.image:
+// The file "kubeweir-state" identifies the directory, its format and whether checkpoints are
+// encrypted. Each checkpoint is a file NAME.image:
 //
-//	preamble   magic, format, whether sealed, 16 random bytes: the file's identity
-//	block 0    a header: the caller's
+//	preamble   magic, format, whether encrypted, 16 random bytes: the file's identity
+//	block 0    a header of the caller
 //	block 1…   objects: set (bytes) or deleted (key), in pieces of about 256 KiB
-//	           commit: the caller's; what came since the last one counts from here on
+//	           commit: data of the caller; makes everything since the previous commit valid
 //
-// A record, NAME.record, is a preamble and a single block, which is written anew each time.
+// A record, NAME.record, is a preamble and a single block. It is rewritten as a whole.
 //
-// A block is its length, a CRC-32C, its kind, and its content, which is compressed (S2) and
-// then, with a key, sealed (AES-256-GCM). Checksum, key and associated data are those of
-// one file, by its identity, and of one place in it: blocks of another file, left-overs of
-// an older one, and blocks in another order are none.
+// A block is its length, a CRC-32C, its kind and its content, which is compressed (S2) and, with a
+// key, encrypted (AES-256-GCM). Checksum, key and associated data are bound to the file's identity
+// and the block's position. Blocks of another file, leftovers of an older one and reordered blocks
+// are therefore invalid.
 //
 // # Crashes
 //
-// A file only grows, and what follows its last commit is not read: so whatever a crash
-// leaves of it is the whole image of some commit, or no image. An image is begun anew in
-// another file that takes the place of the old one when it is on disk. A block that cannot
-// be read ends the image before it.
+// Files only grow, and data after the last commit is ignored. Whatever a crash leaves is thus the
+// complete checkpoint of some commit, or none. A new checkpoint is written to another file, which
+// replaces the old one once it is on disk. An unreadable block ends the checkpoint before it.
 //
 // # Locks
 //
-// Dir.mu guards the count of bytes on disk. A Writer and a Reader belong to one goroutine;
-// a Block is read by any number.
+// Dir.mu guards the byte counts. A Writer or Reader is used by one goroutine; a Block can be read
+// by any number.
 package state

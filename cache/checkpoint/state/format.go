@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// format is what this version writes, and the only one that it reads.
+	// format is the only format that this version writes and reads.
 	format = 1
 
 	magic        = "kubeweir-image\n\x00"
 	identitySize = 16
-	// preambleSize is magic, format (uint32), sealed (byte), identity.
+	// preambleSize is the size of magic, format (uint32), encrypted (byte) and identity.
 	preambleSize = len(magic) + 4 + 1 + identitySize
-	// frameSize is a block's length (uint32), checksum (uint32) and kind (byte).
+	// frameSize is the size of a block's length (uint32), checksum (uint32) and kind (byte).
 	frameSize = 4 + 4 + 1
-	// maxBlock bounds the content of a block, packed or not. An object is below that by far.
+	// maxBlock limits the content of a block, compressed or not. Objects are far smaller.
 	maxBlock = 1 << 30
 )
 
-// ErrDamaged says that a file is not, or not up to its end, what this package wrote.
+// ErrDamaged reports that a file is not, or not completely, what this package wrote.
 var ErrDamaged = errors.New("damaged")
 
-// ErrForeign says that a file was written by another version of kubeweir, or otherwise
-// sealed.
+// ErrForeign reports that a file was written by another version of kubeweir, or with another
+// encryption.
 var ErrForeign = errors.New("of another format")
 
-// kind says what a block holds.
+// kind is the type of a block.
 type kind byte
 
 const (
@@ -45,7 +45,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // layout is what the blocks of one file have in common.
 type layout struct {
 	identity []byte
-	name     string // of a record, which does not say itself what it is
+	name     string // of a record; the file itself does not contain its name
 	sealer   *sealer
 }
 
@@ -54,7 +54,7 @@ func newLayout(key, identity []byte) (*layout, error) {
 	return &layout{identity: identity, sealer: s}, err
 }
 
-// place is what a checksum and a seal bind a block to.
+// place returns what a block's checksum and encryption are bound to.
 func (l *layout) place(k kind, index uint64) []byte {
 	place := make([]byte, 0, identitySize+9+len(l.name))
 	place = append(place, l.identity...)
@@ -81,7 +81,7 @@ func checksum(place, content []byte) uint32 {
 	return crc32.Update(crc32.Checksum(place, castagnoli), castagnoli, content)
 }
 
-// unpack returns the content of a block; dst is room for it.
+// unpack returns the content of a block, using dst as a buffer.
 func (l *layout) unpack(dst []byte, k kind, index uint64, sealed []byte) ([]byte, error) {
 	packed, err := l.sealer.open(sealed, l.place(k, index))
 	if err != nil {
@@ -124,7 +124,8 @@ func parsePreamble(p []byte, sealed bool) (identity []byte, err error) {
 	return p[5 : 5+identitySize], nil
 }
 
-// An objects block is a sequence of items: a byte, the length as uvarint, and the bytes of
+// A block of objects is a sequence of items: a byte, the length as uvarint, and the bytes of the
+// object or the key of a deleted one.
 // the object or the key of one that is gone.
 const (
 	itemSet    = 0
@@ -137,7 +138,7 @@ func appendItem(dst []byte, op byte, content []byte) []byte {
 	return append(dst, content...)
 }
 
-// eachItem calls set and deleted for the items, in their order.
+// eachItem calls set and deleted for the items in order.
 func eachItem(content []byte, set func(object []byte) error, deleted func(key string) error) error {
 	for len(content) > 0 {
 		op := content[0]

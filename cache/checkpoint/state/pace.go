@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// pacer spaces what is written. Its zero value does not.
+// pacer limits the write rate. Its zero value does not.
 type pacer struct {
 	mu struct {
 		sync.Mutex
-		perSecond int64     // 0: no bound
-		free      time.Time // when what was allowed so far is paid for
+		perSecond int64     // 0: no limit
+		free      time.Time // when the bytes allowed so far are used up
 	}
 	hurry     chan struct{} // closed by lift
 	closeOnce sync.Once
@@ -23,7 +23,7 @@ func newPacer(perSecond int64) *pacer {
 	return p
 }
 
-// wait returns when n bytes may be written.
+// wait blocks until n bytes may be written.
 func (p *pacer) wait(ctx context.Context, n int) error {
 	p.mu.Lock()
 	if p.mu.perSecond <= 0 {
@@ -52,7 +52,7 @@ func (p *pacer) wait(ctx context.Context, n int) error {
 	}
 }
 
-// lift ends all waiting, now and later.
+// lift ends all current and future waits.
 func (p *pacer) lift() {
 	p.closeOnce.Do(func() { close(p.hurry) })
 	p.mu.Lock()

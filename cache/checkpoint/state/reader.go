@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 )
 
-// Reader reads an image. It is a checkpoint.Reader.
+// Reader reads a checkpoint. It implements checkpoint.Reader.
 type Reader struct {
 	dir    *Dir
 	name   string
@@ -28,7 +28,7 @@ type Reader struct {
 	ended  bool   // at the end of the file
 }
 
-// readAhead is the room for what is read of a file at once.
+// readAhead is the size of the read buffer.
 const readAhead = 1 << 20
 
 // Open implements checkpoint.Storage.
@@ -89,7 +89,7 @@ func (r *Reader) Next() (checkpoint.Block, error) {
 	case kindObjects:
 		return b, nil
 	case kindCommit:
-		// It is read at once: what it commits may be dropped without it.
+		// It is read now, because the blocks it commits are dropped without it.
 		if b.commit, err = b.content(); err != nil {
 			return nil, err
 		}

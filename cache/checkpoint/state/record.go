@@ -11,11 +11,11 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 )
 
-// recordExt is the end of a record's file name.
+// recordExt is the file extension of records.
 const recordExt = ".record"
 
-// SaveRecord keeps content under a name, in place of what was kept so before. It is a file
-// like an image of one block, and counts as one.
+// SaveRecord stores content under a name, replacing any previous record. The file counts against
+// the size limit like a checkpoint.
 func (d *Dir) SaveRecord(ctx context.Context, name string, content []byte) error {
 	if !d.opened() {
 		return errClosed
@@ -57,8 +57,8 @@ func (d *Dir) writeRecord(name string, content []byte) error {
 	return nil
 }
 
-// LoadRecord returns what was kept under a name. The error is fs.ErrNotExist (wrapped) when
-// there is nothing, and anything else when it cannot be used.
+// LoadRecord returns the content stored under a name. The error wraps fs.ErrNotExist if there is
+// none; any other error means that the record cannot be used.
 func (d *Dir) LoadRecord(name string) ([]byte, error) {
 	if !d.opened() {
 		return nil, errClosed
@@ -89,8 +89,7 @@ func (d *Dir) LoadRecord(name string) ([]byte, error) {
 	return l.unpack(nil, kindRecord, 0, block[frameSize:])
 }
 
-// recordLayout is that of a record: another cluster's, or one of another name, does not pass
-// for it.
+// recordLayout returns the layout of a record, which is bound to the cluster and the name.
 func (d *Dir) recordLayout(name string, identity []byte) (*layout, error) {
 	l, err := newLayout(d.key, identity)
 	if l != nil {
@@ -99,7 +98,7 @@ func (d *Dir) recordLayout(name string, identity []byte) (*layout, error) {
 	return l, err
 }
 
-// RemoveRecord removes what is kept under a name, if there is something.
+// RemoveRecord removes the record with the given name, if there is one.
 func (d *Dir) RemoveRecord(name string) error {
 	if !d.opened() {
 		return nil

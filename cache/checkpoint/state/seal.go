@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// KeySize is the length of a key in bytes.
+// KeySize is the size of a key in bytes.
 const KeySize = 32
 
-// ParseKey reads a key file: 32 bytes, or their base64 in one line.
+// ParseKey parses a key file: 32 bytes, or their base64 encoding on one line.
 func ParseKey(content []byte) ([]byte, error) {
 	if len(content) == KeySize {
 		return content, nil
@@ -26,11 +26,11 @@ func ParseKey(content []byte) ([]byte, error) {
 	return key, nil
 }
 
-// sealer seals the blocks of one file; nil leaves them as they are.
+// sealer encrypts the blocks of one file; nil leaves them unencrypted.
 type sealer struct{ aead cipher.AEAD }
 
-// newSealer makes the sealer of the file with an identity, nil without a key. Each file has
-// a key of its own, so that the random nonces of one are few.
+// newSealer returns the sealer of the file with an identity, or nil without a key. Each file has
+// its own key, so the number of random nonces per key is small.
 func newSealer(key, identity []byte) (*sealer, error) {
 	if key == nil {
 		return nil, nil
@@ -68,7 +68,7 @@ func (s *sealer) open(sealed, place []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// randomIdentity is a new file's.
+// randomIdentity returns the identity of a new file.
 func randomIdentity() []byte {
 	id := make([]byte, identitySize)
 	_, _ = rand.Read(id) // never fails

@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// pieceSize is how much of objects goes into a block: enough to compress well, and for
-	// readers that work side by side.
+	// pieceSize is the size of a block of objects: large enough to compress well, and small enough
+	// for parallel readers.
 	pieceSize = 256 << 10
-	// writeSize is how much is written at once.
+	// writeSize is the size of a write.
 	writeSize = 1 << 20
 )
 
-// Writer writes an image. It is a checkpoint.Writer.
+// Writer writes a checkpoint. It implements checkpoint.Writer.
 type Writer struct {
 	dir    *Dir
-	name   string // of the image
+	name   string // of the checkpoint
 	layout *layout
 	file   vfs.File
-	begun  bool   // the file is not the image yet
+	begun  bool   // the file has not replaced the previous checkpoint yet
 	offset int64  // of out in the file
 	index  uint64 // of the next block
 
-	items   []byte // of the block to come
+	items   []byte // of the next block
 	out     []byte // blocks that are not written yet
 	scratch []byte
 	failed  error
@@ -53,7 +53,7 @@ func (d *Dir) Create(ctx context.Context, name string, header []byte) (checkpoin
 	return w, nil
 }
 
-// fileName is the file's present name.
+// fileName returns the current name of the file.
 func (w *Writer) fileName() string {
 	if w.begun {
 		return w.name + newExt
@@ -83,7 +83,7 @@ func (w *Writer) item(ctx context.Context, op byte, content []byte) error {
 	return nil
 }
 
-// fail makes a first error that of everything that follows.
+// fail keeps the first error for all later calls.
 func (w *Writer) fail(err error) error {
 	if err != nil && w.failed == nil {
 		w.failed = err
@@ -103,7 +103,7 @@ func (w *Writer) block(k kind, content []byte) {
 	w.index++
 }
 
-// write brings the blocks into the file.
+// write writes the collected blocks to the file.
 func (w *Writer) write(ctx context.Context) error {
 	if !w.dir.room(int64(len(w.out))) {
 		return checkpoint.ErrFull
@@ -141,7 +141,7 @@ func (w *Writer) Commit(ctx context.Context, note []byte) error {
 		w.dir.moved(w.fileName(), w.name+imageExt)
 		w.begun = false
 	}
-	if cap(w.items) > 4*pieceSize || cap(w.out) > 4*writeSize { // after an object of unusual size
+	if cap(w.items) > 4*pieceSize || cap(w.out) > 4*writeSize { // after an unusually large object
 		w.items, w.out, w.scratch = nil, nil, nil
 	}
 	return nil
@@ -150,7 +150,7 @@ func (w *Writer) Commit(ctx context.Context, note []byte) error {
 // Size implements checkpoint.Writer.
 func (w *Writer) Size() int64 { return w.offset }
 
-// Close implements checkpoint.Writer. What is not committed is gone.
+// Close closes the file. Data after the last commit is lost.
 func (w *Writer) Close() error {
 	err := w.file.Close()
 	if w.begun {

@@ -11,24 +11,21 @@ import (
 	"github.com/kubeweir/kubeweir/encoding/json"
 )
 
-// Cell is the content of one cell: either a fixed JSON value or a text with
-// relative times in it.
+// Cell is the content of one cell: a fixed JSON value, or text with relative times.
 type Cell struct {
-	// Value is the fixed value: a string, number, boolean or nil. It is ignored
-	// when Text is set.
+	// Value is the fixed value: a string, number, boolean or nil. It is ignored if Text is set.
 	Value any
-	// Text is the content in pieces.
+	// Text is the text in pieces.
 	Text []Piece
 }
 
-// Piece is a part of a cell's text: the time passed since Since, or, when Since
-// is the zero time, Static.
+// Piece is a part of a cell's text: the time elapsed since Since or, if Since is zero, Static.
 type Piece struct {
 	Static string
 	Since  time.Time
 }
 
-// Age is a cell that reads how long ago t was, or "<unknown>" for the zero time.
+// Age returns a cell that shows the time since t, or "<unknown>" for the zero time.
 func Age(t time.Time) Cell {
 	if t.IsZero() {
 		return Cell{Value: "<unknown>"}
@@ -36,8 +33,8 @@ func Age(t time.Time) Cell {
 	return Cell{Text: []Piece{{Since: t}}}
 }
 
-// NewRow builds the row with these cells and conditions. sortKey is empty for
-// resources whose lists are in key order.
+// NewRow returns the row with the given cells and conditions. sortKey is empty for resources whose
+// lists are in key order.
 func NewRow(cells []Cell, conditions []metav1.TableRowCondition, sortKey string) (*Row, error) {
 	b := rowBuilder{text: make([]byte, 0, 256)}
 	b.raw(`"cells":[`)
@@ -59,13 +56,13 @@ func NewRow(cells []Cell, conditions []metav1.TableRowCondition, sortKey string)
 		return nil, b.err
 	}
 	r := &Row{sortKey: sortKey}
-	// Rows are kept for as long as their objects: no spare capacity.
+	// Rows live as long as their objects, so they have no spare capacity.
 	r.text = append(make([]byte, 0, len(b.text)), b.text...)
 	r.slots = append(make([]slot, 0, len(b.slots)), b.slots...)
 	return r, nil
 }
 
-// rowBuilder collects the text and slots of a row. The first error sticks.
+// rowBuilder collects the text and slots of a row. It keeps the first error.
 type rowBuilder struct {
 	text  []byte
 	slots []slot

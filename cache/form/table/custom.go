@@ -14,25 +14,24 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// customPrinter prints the additionalPrinterColumns of a custom resource, as
-// k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor.
+// customPrinter prints the additionalPrinterColumns of a custom resource
+// (k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor).
 type customPrinter struct {
 	columns []byte
 	extra   []customColumn
 }
 
 type customColumn struct {
-	kind string // type of the column
+	kind string // the column's type
 	path *jsonpath.JSONPath
 }
 
-// NewCustomPrinter returns the printer for the additionalPrinterColumns of one
-// version of a CustomResourceDefinition. Without any, the column is Age.
+// NewCustomPrinter returns the printer for the additionalPrinterColumns of one version of a
+// CustomResourceDefinition. Without any, the only column is Age.
 //
-// A path that does not parse ends the columns before it, as in kube-apiserver.
-// An error means that there is no printer and Tables are to be forwarded: a path
-// has the keyword range or end, with which a JSONPath keeps state, so that what
-// kube-apiserver answers depends on what it was asked before.
+// As in kube-apiserver, columns from the first one whose path does not parse are ignored. An error
+// means that Tables must be forwarded: a path uses range or end, with which a JSONPath keeps state,
+// so kube-apiserver's response depends on its earlier requests.
 func NewCustomPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) (Printer, error) {
 	docs := metav1.ObjectMeta{}.SwaggerDoc()
 	if len(columns) == 0 {
@@ -64,8 +63,8 @@ func NewCustomPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) 
 	return p, nil
 }
 
-// hasKeyword tells whether there is a keyword anywhere in a parsed path.
-// Without one, evaluating it changes nothing and may be done concurrently.
+// hasKeyword reports whether a parsed path contains a keyword. Evaluating a path without keywords
+// has no side effects, so it can run concurrently.
 func hasKeyword(list *jsonpath.ListNode) bool {
 	for _, node := range list.Nodes {
 		switch n := node.(type) {
@@ -94,8 +93,8 @@ func (p customPrinter) Columns() []byte { return p.columns }
 
 func (p customPrinter) Traits() Traits { return Traits{} }
 
-// Bookmark evaluates the columns as for any object: a path can name a field
-// that bookmarks have, and nothing is defaulted here.
+// Bookmark evaluates the columns as for any object: a path can name a field that bookmarks have,
+// and nothing is defaulted here.
 func (p customPrinter) Bookmark(raw []byte) (*Row, error) { return p.Row(raw) }
 
 func (p customPrinter) PartialMetadata(raw, _ []byte) ([]byte, error) { return PartialMetadata(raw) }
@@ -118,8 +117,8 @@ func (p customPrinter) Row(raw []byte) (*Row, error) {
 	return NewRow(cells, nil, "")
 }
 
-// cell evaluates the column on object. Only the first result counts; missing
-// fields and values of another type than the column's are null.
+// cell evaluates the column on object. Only the first result counts. Missing fields and values of a
+// type other than the column's are null.
 func (c customColumn) cell(object map[string]any) Cell {
 	results, err := c.path.FindResults(object)
 	if err != nil || len(results) == 0 || len(results[0]) == 0 {
@@ -128,7 +127,7 @@ func (c customColumn) cell(object map[string]any) Cell {
 	value := results[0][0].Interface()
 	switch c.kind {
 	case "string":
-		// Anything is printed as text, objects and lists as JSON.
+		// Values of any type are printed as text; objects and lists as JSON.
 		var buf bytes.Buffer
 		if err := c.path.PrintResults(&buf, []reflect.Value{reflect.ValueOf(value)}); err != nil {
 			return Cell{}

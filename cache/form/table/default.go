@@ -9,15 +9,13 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// defaultPrinter prints the columns Name and Created At, which resources
-// without columns of their own have (k8s.io/apiserver/pkg/registry/rest,
-// NewDefaultTableConvertor). The time is absolute.
+// defaultPrinter prints the columns Name and Created At of resources without columns of their own
+// (NewDefaultTableConvertor in k8s.io/apiserver/pkg/registry/rest). The time is absolute.
 type defaultPrinter struct {
 	columns []byte
 }
 
-// NewDefaultPrinter returns the printer of resources without columns of their
-// own, such as Role.
+// NewDefaultPrinter returns the printer of resources without columns of their own, such as Role.
 func NewDefaultPrinter() Printer {
 	docs := metav1.ObjectMeta{}.SwaggerDoc()
 	return defaultPrinter{columns: EncodeColumns([]metav1.TableColumnDefinition{
@@ -26,9 +24,9 @@ func NewDefaultPrinter() Printer {
 	})}
 }
 
-// EncodeColumns returns the JSON of column definitions as it stands in a Table.
+// EncodeColumns returns column definitions in the JSON form that Tables contain.
 func EncodeColumns(columns []metav1.TableColumnDefinition) []byte {
-	// The type holds strings and an integer only: the error is always nil.
+	// Marshaling strings and integers cannot fail.
 	data, _ := json.Marshal(columns)
 	return data
 }

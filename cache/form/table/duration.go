@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// invalidDuration is what a time in the future reads, escaped for JSON.
+// invalidDuration is the text of a time in the future, escaped for JSON.
 const invalidDuration = `\u003cinvalid\u003e`
 
 const (
@@ -14,11 +14,10 @@ const (
 	year = 365 * day
 )
 
-// appendHumanDuration appends HumanDuration(d) of
-// k8s.io/apimachinery/pkg/util/duration, escaped for a JSON string.
+// appendHumanDuration appends HumanDuration(d) of k8s.io/apimachinery/pkg/util/duration, escaped
+// for JSON.
 func appendHumanDuration(dst []byte, d time.Duration) []byte {
-	// Truncation matters here: up to two seconds (excluded) in the future
-	// count as now.
+	// Truncation matters: times less than two seconds in the future count as now.
 	switch seconds := int64(d / time.Second); {
 	case seconds < -1:
 		return append(dst, invalidDuration...)
@@ -50,7 +49,7 @@ func appendUnit(dst []byte, n int64, unit byte) []byte {
 	return append(strconv.AppendInt(dst, n, 10), unit)
 }
 
-// appendTwo appends d in two units, the smaller one only when it is not zero.
+// appendTwo appends d in two units, the smaller one only if it is not zero.
 func appendTwo(dst []byte, d, large time.Duration, largeUnit byte, small time.Duration, smallUnit byte) []byte {
 	dst = appendUnit(dst, int64(d/large), largeUnit)
 	if rest := d % large / small; rest > 0 {
@@ -59,8 +58,7 @@ func appendTwo(dst []byte, d, large time.Duration, largeUnit byte, small time.Du
 	return dst
 }
 
-// untilNextText returns after how long the text of an age that is d now and
-// grows with time will read differently.
+// untilNextText returns how long the text of an age that is now d stays the same.
 func untilNextText(d time.Duration) time.Duration {
 	var step time.Duration
 	switch {

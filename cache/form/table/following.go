@@ -14,32 +14,31 @@ import (
 
 var errOtherColumns = errors.New("the server's release has other columns")
 
-// Following is the Printer of one release of Kubernetes for servers of any. Releases
-// describe the same columns in other words: those of the server are shown. Where its
-// columns are others there are no Tables. Cells are as the printer's release writes them.
-// It is safe for concurrent use.
+// Following adapts the Printer of one Kubernetes release to servers of any release. Releases
+// describe the same columns in different words; the server's words are shown. If the server has
+// different columns, there are no Tables. Cells are printed as in the printer's release. Following
+// is safe for concurrent use.
 type Following struct {
 	Printer
-	release string // as "1.36"
+	release string // such as "1.36"
 
-	server atomic.Pointer[serverColumns] // nil while they are the printer's own
+	server atomic.Pointer[serverColumns] // nil while the server has the printer's columns
 }
 
-// serverColumns are those of a server of another release.
+// serverColumns are the columns of a server of another release.
 type serverColumns struct {
 	json  []byte
-	other bool // than the printer's, in more than words
+	other bool // whether they differ from the printer's in more than descriptions
 }
 
-// NewFollowing returns p, which is of a release such as "1.36" or "1.36.3", for servers of
-// any release.
+// NewFollowing returns a Following for p, the printer of a release such as "1.36" or "1.36.3".
 func NewFollowing(p Printer, release string) *Following {
 	parts := strings.SplitN(release, ".", 3)
 	return &Following{Printer: p, release: strings.Join(parts[:min(2, len(parts))], ".")}
 }
 
-// Follows reports whether the columns of a server have to be asked for: it says by
-// /version, in JSON, that it is of another release.
+// Follows reports whether the server's columns must be fetched: its /version, in JSON, names
+// another release.
 func (f *Following) Follows(version string) bool {
 	var server struct {
 		GitVersion string `json:"gitVersion"`
@@ -50,8 +49,8 @@ func (f *Following) Follows(version string) bool {
 	return !strings.HasPrefix(server.GitVersion, "v"+f.release+".")
 }
 
-// Follow says which columns the server shows, as the JSON of a Table's columnDefinitions;
-// nil when it is of the printer's release, or shows none.
+// Follow sets the columns that the server shows, as the JSON of a Table's columnDefinitions. nil
+// means that the server is of the printer's release or shows no Tables.
 func (f *Following) Follow(columns []byte) {
 	if columns == nil {
 		f.server.Store(nil)
@@ -60,7 +59,7 @@ func (f *Following) Follow(columns []byte) {
 	f.server.Store(&serverColumns{json: bytes.Clone(columns), other: !sameColumns(f.Printer.Columns(), columns)})
 }
 
-// sameColumns reports whether columns differ in their descriptions at most.
+// sameColumns reports whether a and b differ at most in descriptions.
 func sameColumns(a, b []byte) bool {
 	shapes := make([][]metav1.TableColumnDefinition, 2)
 	for i, columns := range [][]byte{a, b} {
@@ -89,7 +88,7 @@ func (f *Following) Traits() Traits {
 	return traits
 }
 
-// other reports whether the server has other columns.
+// other reports whether the server has different columns.
 func (f *Following) other() bool {
 	s := f.server.Load()
 	return s != nil && s.other

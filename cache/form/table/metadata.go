@@ -13,11 +13,10 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// PartialMetadata returns the metadata of a custom resource's object, given as
-// JSON, the way kube-apiserver gives it in a PartialObjectMetadata: read from an
-// untyped object field by field, written in the order of ObjectMeta. What
-// ObjectMeta does not know and what has the wrong type is left out. Built-in
-// objects need none of this: their metadata is in that form already.
+// PartialMetadata returns the metadata of a custom resource's object, given as JSON, as
+// kube-apiserver encodes it in a PartialObjectMetadata: read field by field from an unstructured
+// object and written in the order of ObjectMeta. Fields that ObjectMeta does not have, or that have
+// the wrong type, are omitted. The metadata of built-in objects already has that form.
 func PartialMetadata(raw []byte) ([]byte, error) {
 	var object struct {
 		Metadata json.RawMessage `json:"metadata"`
@@ -41,9 +40,8 @@ func PartialMetadata(raw []byte) ([]byte, error) {
 	return data, nil
 }
 
-// HideAnnotations returns the JSON of an ObjectMeta without some annotations,
-// and without the member annotations when none is left. The result may share
-// memory with metadata.
+// HideAnnotations returns the JSON of an ObjectMeta without the annotations in keys, and without
+// the member annotations if none is left. The result may share memory with metadata.
 func HideAnnotations(metadata []byte, keys []string) ([]byte, error) {
 	if !slices.ContainsFunc(keys, func(key string) bool { return bytes.Contains(metadata, []byte(key)) }) {
 		return metadata, nil
@@ -65,8 +63,8 @@ func HideAnnotations(metadata []byte, keys []string) ([]byte, error) {
 	})
 }
 
-// editMembers rewrites a JSON object member by member; edit returns nil for
-// members to drop. What is kept is kept byte for byte.
+// editMembers rewrites a JSON object member by member. edit returns nil for members to drop.
+// Unchanged members keep their bytes.
 func editMembers(object []byte, edit func(name string, value []byte) ([]byte, error)) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(object))
 	if first, err := decoder.Token(); err != nil || first != json.Delim('{') {

@@ -1,69 +1,59 @@
-// Package table renders objects as server-side Tables (kind Table of
-// meta.k8s.io/v1), byte for byte as kube-apiserver writes them.
+// Package table renders objects as server-side Tables (kind Table of meta.k8s.io/v1), byte for byte
+// as kube-apiserver does.
 //
-// Printing an object is expensive (it is decoded, converted and formatted), and
-// what is printed goes stale by itself: "AGE 5m", "RESTARTS 3 (10s ago)". So a
-// Printer is run once per object version and yields a Row: the JSON of the
-// row's cells with holes where a relative time belongs. Filling the holes for
-// the moment of a request costs a copy and a few integer divisions and
-// allocates nothing.
+// Printing an object is expensive: it is decoded, converted and formatted. Printed text also goes
+// stale: "AGE 5m", "RESTARTS 3 (10s ago)". A Printer therefore runs once per object version and
+// returns a Row: the JSON of the row's cells with slots for relative times. Filling the slots for a
+// request costs a copy and a few integer divisions, and allocates nothing.
 //
-// The package knows the default columns (NewDefaultPrinter) and those of custom
-// resources (NewCustomPrinter). Printers of the built-in types live elsewhere,
-// behind the Printer interface, because they need k8s.io/kubernetes.
+// The package has the default columns (NewDefaultPrinter) and the columns of custom resources
+// (NewCustomPrinter). The printers of built-in types need k8s.io/kubernetes and live elsewhere,
+// behind the Printer interface.
 package table
 
-// Printer turns objects of one resource into Rows. Implementations are safe for
-// concurrent use.
+// Printer converts objects of one resource to Rows. Implementations are safe for concurrent use.
 type Printer interface {
-	// Columns is the JSON of the columnDefinitions array. It is shared and must
-	// not be changed.
+	// Columns returns the JSON of the columnDefinitions array. Callers must not modify it.
 	Columns() []byte
 
-	// Row prints the JSON of one object. raw is not kept. It is meant to be
-	// called once per object version and its result kept.
+	// Row prints one object, given as JSON. It does not retain raw. Callers cache the result per
+	// object version.
 	//
-	// An error means that the row cannot be given exactly as kube-apiserver
-	// would; the request is then better forwarded than approximated.
+	// An error means that kube-apiserver's row cannot be reproduced exactly; the request is then
+	// forwarded.
 	Row(raw []byte) (*Row, error)
 
-	// Bookmark prints the JSON of a watch bookmark's object. kube-apiserver
-	// prints bookmarks like any object, but an empty one without defaults, so
-	// Row would give other cells.
+	// Bookmark prints the object of a watch bookmark, given as JSON. kube-apiserver prints
+	// bookmarks like any object, but without defaulting, so Row would return other cells.
 	Bookmark(raw []byte) (*Row, error)
 
-	// PartialMetadata returns the JSON of the ObjectMeta that kube-apiserver
-	// puts into a PartialObjectMetadata of an object, in Tables and elsewhere.
-	// raw is the JSON of the object and metadata the value of its metadata,
-	// which is what is returned for most built-in resources: the result may
-	// share memory with metadata.
+	// PartialMetadata returns the JSON of the ObjectMeta in kube-apiserver's PartialObjectMetadata
+	// of an object. raw is the object's JSON and metadata the value of its member metadata, which
+	// is the result for most built-in resources. The result may share memory with metadata.
 	PartialMetadata(raw, metadata []byte) ([]byte, error)
 
-	// Traits tells where this resource's Tables leave the common form.
+	// Traits returns how this resource's Tables differ from the common form.
 	Traits() Traits
 }
 
-// Traits are the peculiarities of a resource's Tables. The zero value is what
-// nearly all resources have.
+// Traits are the peculiarities of a resource's Tables. Nearly all resources have the zero value.
 type Traits struct {
-	// NoTables is set when a row cannot be made from one served object, so that
-	// Row and Bookmark always fail and requests for Tables are forwarded:
-	// autoscaling/v1 HorizontalPodAutoscaler and StorageClass.
+	// NoTables is set if a row cannot be made from one served object. Row and Bookmark always fail,
+	// and requests for Tables are forwarded: autoscaling/v1 HorizontalPodAutoscaler and
+	// StorageClass.
 	NoTables bool
-	// NullWhenEmpty is set when an empty list has "rows":null instead of
-	// "rows":[]. Resources with the default columns and
-	// CustomResourceDefinitions do this.
+	// NullWhenEmpty is set if an empty list has "rows":null instead of "rows":[]: resources with
+	// the default columns, and CustomResourceDefinitions.
 	NullWhenEmpty bool
-	// ColumnsInEveryEvent is set when each event of a watch carries
-	// columnDefinitions, not only the first one. APIService does this.
+	// ColumnsInEveryEvent is set if every event of a watch carries columnDefinitions, not only the
+	// first: APIService.
 	ColumnsInEveryEvent bool
-	// Sorted is set when the rows of a list (of one page of it) are ordered by
-	// Row.SortKey, not by the keys of the objects. FlowSchema does this.
+	// Sorted is set if the rows of a list, or of one page, are sorted by Row.SortKey instead of by
+	// key: FlowSchema.
 	Sorted bool
-	// HiddenAnnotations are annotations that objects have but a
-	// PartialObjectMetadata of them has not: kube-apiserver makes them up from
-	// other fields when it converts an object to the version asked for, and
-	// takes the partial metadata before that. PartialMetadata leaves them out;
-	// protobuf.HideAnnotations does so in protobuf.
+	// HiddenAnnotations are annotations of objects that their PartialObjectMetadata lacks.
+	// kube-apiserver creates them from other fields when it converts an object to the requested
+	// version, and takes the partial metadata before that. PartialMetadata omits them, and so does
+	// protobuf.HideAnnotations.
 	HiddenAnnotations []string
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/encoding/json"
 )
 
-// The type of Tables.
+// apiVersion and kind of Tables.
 const (
 	APIVersion = "meta.k8s.io/v1"
 	Kind       = "Table"
@@ -16,14 +16,14 @@ const (
 
 const tableHead = `{"kind":"` + Kind + `","apiVersion":"` + APIVersion + `","metadata":`
 
-// Object is what a row carries beside its cells, by the request's
-// includeObject. The zero value is none of it (null).
+// Object is what a row carries besides its cells, depending on includeObject. The zero value is
+// null.
 //
-// Mind the bookmark that ends a watch's initial events: it carries its metadata
-// with includeObject=None too.
+// The bookmark that ends a watch's initial events carries its metadata even with
+// includeObject=None.
 type Object struct {
 	kind objectKind
-	// json and, where it is in two parts, rest are its JSON.
+	// json, followed by rest if set, is the object's JSON.
 	json, rest []byte
 }
 
@@ -35,16 +35,14 @@ const (
 	objectFull
 )
 
-// MetadataObject is the object for includeObject=Metadata, the default.
-// metadata is the JSON of the ObjectMeta in its typed order; for custom
-// resources that is what PartialMetadata returns. rest follows it, nil if it is whole.
+// MetadataObject returns the Object for includeObject=Metadata, the default. metadata is the JSON
+// of the ObjectMeta in typed order (see PartialMetadata), followed by rest if set.
 func MetadataObject(metadata, rest []byte) Object {
 	return Object{kind: objectMetadata, json: metadata, rest: rest}
 }
 
-// FullObject is the object for includeObject=Object: the JSON of the whole
-// object, which must have kind and apiVersion (items of built-in lists have
-// none). rest follows it, nil if it is whole.
+// FullObject returns the Object for includeObject=Object: the JSON of the whole object, followed by
+// rest if set. The object must have kind and apiVersion, which items of built-in lists lack.
 func FullObject(object, rest []byte) Object {
 	return Object{kind: objectFull, json: object, rest: rest}
 }
@@ -61,9 +59,9 @@ func (o Object) append(dst []byte) []byte {
 	return append(dst, "null"...)
 }
 
-// Frame is what the Table of a list that p prints has before and after its n rows, the
-// final newline included. Commas stand between the rows (AppendRow). Of meta it takes
-// resourceVersion, continue and remainingItemCount.
+// Frame returns the bytes before and after the n rows of a list's Table, including the final
+// newline. Rows (AppendRow) are separated by commas. Of meta, it uses resourceVersion, continue and
+// remainingItemCount.
 func Frame(p Printer, meta *metav1.ListMeta, n int) (head, tail []byte) {
 	head = append(head, tableHead...)
 	head = json.AppendListMeta(head, meta)
@@ -79,7 +77,7 @@ func Frame(p Printer, meta *metav1.ListMeta, n int) (head, tail []byte) {
 	return head, []byte("[]}\n")
 }
 
-// AppendRow appends one row as it reads at now.
+// AppendRow appends one row, rendered at now.
 func AppendRow(dst []byte, row *Row, now time.Time, object Object) []byte {
 	dst = append(dst, '{')
 	dst = row.Append(dst, now)
@@ -88,20 +86,18 @@ func AppendRow(dst []byte, row *Row, now time.Time, object Object) []byte {
 	return append(dst, '}')
 }
 
-// Single is the Table of one object: the response to a get, or the object of a
-// watch event.
+// Single is the Table of one object: the response to a get, or the object of a watch event.
 type Single struct {
-	// ResourceVersion is that of the object.
+	// ResourceVersion of the object.
 	ResourceVersion string
-	// Columns are the Printer's, or nil to leave them out as the second and
-	// later events of a watch do.
+	// Columns are the Printer's, or nil to omit them, as the second and later events of a watch do.
 	Columns []byte
 	Row     *Row
 	Object  Object
 }
 
-// Append appends the Table as it reads at now, without a final newline: a get
-// ends with one, an event's object has none.
+// Append appends the Table, rendered at now, without a final newline. Gets end with one; events do
+// not.
 func (s *Single) Append(dst []byte, now time.Time) []byte {
 	dst = append(dst, tableHead...)
 	dst = json.AppendListMeta(dst, &metav1.ListMeta{ResourceVersion: s.ResourceVersion})
