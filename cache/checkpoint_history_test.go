@@ -290,7 +290,7 @@ func TestKeptOtherCluster(t *testing.T) {
 		k.source.Bump(1000)
 		time.Sleep(time.Minute)
 		k.open()
-		if !strings.Contains(k.log.String(), "three instead of two") {
+		if !strings.Contains(k.log.String(), "different cluster: three, not two") {
 			t.Errorf("it is not noticed: %s", k.log.String())
 		}
 	})
@@ -325,7 +325,7 @@ func TestKeptTooLarge(t *testing.T) {
 		if _, written := k.dir.Bytes(); written > 30<<20 {
 			t.Errorf("%d bytes were written in an hour", written)
 		}
-		if lines := strings.Count(k.log.String(), "not kept for a restart"); lines != 1 {
+		if lines := strings.Count(k.log.String(), "checkpoint failed"); lines != 1 {
 			t.Errorf("%d lines in the log: %.2000s", lines, k.log.String())
 		}
 	})
@@ -430,7 +430,7 @@ func TestKeptReadHangs(t *testing.T) {
 		open(k.res, 11*time.Second)
 		open(nodes, time.Second)
 		k.same(k.open())
-		if lines := strings.Count(k.log.String(), "the disk does not answer"); lines != 2 {
+		if lines := strings.Count(k.log.String(), "the disk does not respond"); lines != 2 {
 			t.Errorf("%d lines: %s", lines, k.log.String())
 		}
 		close(hangs)

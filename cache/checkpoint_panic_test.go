@@ -76,7 +76,7 @@ func TestKeptPanic(t *testing.T) {
 					t.Errorf("it was not listed: %s", calls)
 				}
 				k.stop()
-				if got := k.log.String(); strings.Count(got, "state of a collection dropped") != 1 || !strings.Contains(got, "a panic was contained") {
+				if got := k.log.String(); strings.Count(got, "checkpoint dropped") != 1 || !strings.Contains(got, "a panic was contained") {
 					t.Errorf("log: %s", got)
 				}
 				k.images = nil

@@ -149,7 +149,7 @@ func TestKeptReadDifferently(t *testing.T) {
 		k.start()
 		defer func() { k.stop() }()
 		k.open()
-		if !strings.Contains(k.log.String(), "the resource was Pod") || strings.Contains(k.log.String(), "instead of") {
+		if !strings.Contains(k.log.String(), "the resource was Pod") || strings.Contains(k.log.String(), ", want ") {
 			t.Error(k.log.String())
 		}
 	})

@@ -177,7 +177,7 @@ func TestKept(t *testing.T) {
 		name:      "another cluster",
 		meanwhile: func(k *keeping) { k.source.Bump(1000); k.is("two") },
 		calls:     "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
-		log:       "it is another cluster, two instead of one",
+		log:       "different cluster: two, not one",
 		first:     1120,
 	}, {
 		name: "a cluster that does not say which it is",
@@ -188,7 +188,7 @@ func TestKept(t *testing.T) {
 			k.source.Bump(1)
 		},
 		calls: "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
-		log:   "does not tell which cluster it is",
+		log:   "does not identify its cluster",
 		first: 121,
 	}, {
 		name: "a restored upstream",
@@ -226,7 +226,7 @@ func TestKept(t *testing.T) {
 			k.source.Bump(1)
 		},
 		calls: "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
-		log:   "state of a collection dropped",
+		log:   "checkpoint dropped",
 		first: 121,
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -311,7 +311,7 @@ func TestKeptRandom(t *testing.T) {
 					if random.IntN(6) == 0 {
 						k.source.Compact()
 					}
-					if dropped := strings.Count(k.log.String(), "state of a collection dropped"); dropped > 0 {
+					if dropped := strings.Count(k.log.String(), "checkpoint dropped"); dropped > 0 {
 						t.Errorf("dropped: %s", k.log.String())
 					}
 				}
@@ -369,7 +369,7 @@ func TestKeptUnconfirmed(t *testing.T) {
 					if state := c.State(); state.Phase != reflector.Stale || state.Since.After(saved) || saved.Sub(state.Since) > time.Minute || c.RV() != 120 {
 						t.Errorf("at %d, %v", c.RV(), state)
 					}
-					if !c.Unconfirmed() || strings.Count(k.log.String(), "served unconfirmed") != 1 {
+					if !c.Unconfirmed() || strings.Count(k.log.String(), "serving unconfirmed") != 1 {
 						t.Errorf("unconfirmed: %t, log: %s", c.Unconfirmed(), k.log.String())
 					}
 				}

@@ -65,7 +65,7 @@ func TestFreshByNames(t *testing.T) {
 				t.Errorf("%q", calls)
 			}
 		},
-		"the feed is late": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+		"the watch lags": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
 			s.Hold()
 			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 			s.Bump(10)

@@ -218,7 +218,7 @@ func TestFresh(t *testing.T) {
 				t.Errorf("%d watches left", s.Watches())
 			}
 		},
-		"the feed is late": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+		"the watch lags": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
 			s.Hold()
 			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 			s.Bump(10)

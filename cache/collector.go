@@ -18,10 +18,10 @@ func (m *Manager) register(r prometheus.Registerer, checkPeriod time.Duration) e
 	}
 	for _, collector := range []prometheus.Collector{
 		c.restarts, c.events, c.fresh, c.syncSeconds, c.refused, c.checks, c.differences, newStateCollector(m),
-		setting("kubeweir_cache_check_period_seconds", "How often each collection is to be compared with the upstream; 0 for never.", checkPeriod.Seconds()),
-		setting("kubeweir_cache_history_bytes_limit", "Bytes that the history of each collection may keep from being freed; the oldest events are dropped for others.", float64(m.parts.limits.HistoryBytes)),
-		setting("kubeweir_cache_snapshot_bytes_limit", "Bytes that the retained views of each collection may keep from being freed; the oldest are dropped for others.", float64(m.parts.limits.SnapshotBytes)),
-		setting("kubeweir_cache_query_bytes_limit", "Bytes that the columns of each collection may have and keep from being freed; the least used are dropped for others.", float64(m.parts.limits.QueryBytes)),
+		setting("kubeweir_cache_check_period_seconds", "Interval at which each collection is compared with the upstream; 0 for never.", checkPeriod.Seconds()),
+		setting("kubeweir_cache_history_bytes_limit", "Limit on the bytes retained by the event history of each collection; the oldest events are evicted.", float64(m.parts.limits.HistoryBytes)),
+		setting("kubeweir_cache_snapshot_bytes_limit", "Limit on the bytes retained by the old snapshots of each collection; the oldest are evicted.", float64(m.parts.limits.SnapshotBytes)),
+		setting("kubeweir_cache_query_bytes_limit", "Limit on the bytes of the query columns of each collection; the least recently used are evicted.", float64(m.parts.limits.QueryBytes)),
 	} {
 		if err := r.Register(collector); err != nil {
 			return err

@@ -227,7 +227,7 @@ func TestUnreadableObject(t *testing.T) {
 				s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
 				synctest.Wait()
 				for range 3 {
-					if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); err == nil || !strings.Contains(err.Error(), "cannot read") {
+					if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); err == nil || !strings.Contains(err.Error(), "cannot decode") {
 						t.Errorf("got %v", err)
 					}
 				}
@@ -529,7 +529,7 @@ kubeweir_cache_feed_events_total{encoding="json",group="",resource="pods",type="
 # HELP kubeweir_cache_feed_lag_seconds Time since the feed's connection last gave a sign of life, or since the feed broke.
 # TYPE kubeweir_cache_feed_lag_seconds gauge
 kubeweir_cache_feed_lag_seconds{encoding="json",group="",resource="pods"} 41
-# HELP kubeweir_cache_feed_restarts_total Ends of the upstream watches that feed the cache, by reason.
+# HELP kubeweir_cache_feed_restarts_total Upstream watches of reflectors that ended, by reason.
 # TYPE kubeweir_cache_feed_restarts_total counter
 kubeweir_cache_feed_restarts_total{encoding="json",group="",reason="ended",resource="pods"} 1
 # HELP kubeweir_cache_feed_synced 1 when the collection is complete and fed, 0 when starting, stale or stopped.

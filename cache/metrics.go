@@ -29,7 +29,7 @@ func newMetrics() *metrics {
 	return &metrics{
 		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_cache_feed_restarts_total",
-			Help: "Ends of the upstream watches that feed the cache, by reason.",
+			Help: "Upstream watches of reflectors that ended, by reason.",
 		}, []string{"group", "resource", "encoding", "reason"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_cache_feed_events_total",
@@ -37,24 +37,24 @@ func newMetrics() *metrics {
 		}, []string{"group", "resource", "encoding", "type"}),
 		fresh: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_cache_fresh_rounds_total",
-			Help: "Rounds that asked the upstream for its version, by how the cache reached that: held, fed (within 20 ms), listed (by the names of its objects), probed (by a watch), failed; told by an upstream in this process, which needs no round.",
+			Help: "Freshness checks by how the cache reached the upstream's current version: held (it was there), fed (by the watch within 20 ms), listed (versions listed), probed (by a second watch), failed, told (by an upstream in this process, without a request).",
 		}, []string{"group", "resource", "encoding", "way"}),
 		syncSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeweir_cache_start_seconds",
-			Help:    "Time from the first use of a collection until it was complete.",
+			Help:    "Time from the first use of a collection until it was synced.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
 		}, []string{"group", "resource", "encoding"}),
 		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_cache_checks_total",
-			Help: "Comparisons of a collection with the upstream at one version, by result: same, differs, unfinished (the upstream did not answer, or the feed was late).",
+			Help: "Comparisons of a collection with the upstream at one version, by result: same, differs, unfinished (the upstream was unreachable, or the watch lagged).",
 		}, []string{"group", "resource", "encoding", "result"}),
 		differences: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_cache_differences_total",
-			Help: "Objects, at most 20 a check, in which a collection was found to differ from the upstream: missing, extra, version (another one), bytes (others of the same version). The collection is listed anew.",
+			Help: "Objects in which a collection differed from the upstream, at most 20 per comparison: missing, extra, version (different version), bytes (same version, different bytes). The collection is relisted.",
 		}, []string{"group", "resource", "encoding", "difference"}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_cache_start_refused_total",
-			Help: "Requests told to retry (429) because too many waited for collections that were starting.",
+			Help: "Requests rejected with 429 because too many waited for collections to sync.",
 		}),
 	}
 }

@@ -110,7 +110,7 @@ func TestOutageEndsForAll(t *testing.T) {
 			}
 			if away > time.Second {
 				log := b.logged.String()
-				if strings.Count(log, "\n") != 2 || strings.Count(log, "does not answer") != 1 || strings.Count(log, "answers again") != 1 {
+				if strings.Count(log, "\n") != 2 || strings.Count(log, "upstream unreachable") != 1 || strings.Count(log, "upstream recovered") != 1 {
 					t.Errorf("log:\n%s", log)
 				}
 			}

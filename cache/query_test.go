@@ -272,7 +272,7 @@ func TestQueryTableColumns(t *testing.T) {
 			}
 		}
 		for query, want := range map[string]string{
-			"sortBy=Colour":          `parameter sortBy: the Table of widgets has no column "colour": name a path, as .metadata.name is, or one of the columns Name, Color, Restarts, Nominated Size, Age`,
+			"sortBy=Colour":          `parameter sortBy: the Table of widgets has no column "colour": use a path, such as .metadata.name, or one of the columns Name, Color, Restarts, Nominated Size, Age`,
 			"where=size=1":           `parameter where: the Table of widgets has no column "size"`,
 			"limit=0&countBy='Nom '": `parameter countBy: the Table of widgets has no column "nom "`,
 		} {

@@ -92,7 +92,7 @@ func TestKeptRestored(t *testing.T) {
 				synctest.Wait() // until what another collection tells of is given up
 				k.same(k.open())
 				synctest.Wait()
-				if found := strings.Contains(k.log.String(), "before it has passed what is held"); found != tc.found {
+				if found := strings.Contains(k.log.String(), "before it reached the cached version"); found != tc.found {
 					t.Errorf("found %t: %s", found, k.log.String())
 				}
 				if tc.found != strings.Contains(k.calls(), "watch pods rv=0 initial=true") {

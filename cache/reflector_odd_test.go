@@ -270,14 +270,14 @@ func TestOddSources(t *testing.T) {
 			{events: "ADDED a/1@5 END @8", end: expired},
 			{events: "ADDED a/1@5 ADDED a/2@8 END @9"},
 		},
-		version: 9, stopped: "a/2 at 8 does not fit",
+		version: 9, stopped: "a/2 at 8 is not between",
 	}, {
 		name: "a deletion without a version",
 		streams: []stream{
 			{events: "ADDED a/1@5 ADDED a/2@6 ADDED a/3@7 END @8", end: expired},
 			{events: "ADDED a/1@5 ADDED a/2@6 END @8"},
 		},
-		version: 10, stopped: "no version is left for the deletion of a/3",
+		version: 10, stopped: "no version left for the deletion of a/3",
 	}, {
 		name: "more deletions than versions",
 		streams: []stream{

@@ -22,8 +22,8 @@ const (
 )
 
 var (
-	errIncomplete = errors.New("the collection is not complete yet")
-	errStaleNow   = errors.New("the collection is stale, the upstream does not answer")
+	errIncomplete = errors.New("the collection is not synced yet")
+	errStaleNow   = errors.New("the collection is stale: the upstream is unreachable")
 )
 
 // Check compares the chosen collections with the upstream, one after the other, ordered by resource
@@ -57,16 +57,16 @@ func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Checked {
 	log := e.log.With("resourceVersion", out.RV, "objects", out.Objects, "sampled", out.Sampled, "seconds", out.Took.Seconds())
 	switch out.Result {
 	case selfcheck.Same:
-		log.Debug("the collection equals the upstream")
+		log.Debug("collection equals the upstream")
 		e.checked.Store(time.Now().UnixNano())
 	case selfcheck.Unfinished:
-		log.Debug("the collection could not be compared with the upstream", "error", out.Err)
+		log.Debug("collection not compared with the upstream", "error", out.Err)
 	case selfcheck.Differs:
 		for _, d := range out.Differences {
-			e.log.Error("the cache differs from the upstream", "key", d.Key, "difference", d.Kind.String(), "cached", d.Cached, "upstream", d.Upstream)
+			e.log.Error("cached object differs from the upstream", "key", d.Key, "difference", d.Kind.String(), "cached", d.Cached, "upstream", d.Upstream)
 			m.parts.metrics.differences.WithLabelValues(append(labels, d.Kind.String())...).Inc()
 		}
-		log.Error("the collection differs from the upstream and is listed anew", "differences", out.Differing)
+		log.Error("collection differs from the upstream, relisting", "differences", out.Differing)
 		m.stop(store.ErrDiffers, func(_ collectionKey, other *entry) bool { return other == e })
 		if next, err := m.find(collectionKey{e.resource.GroupVersionResource, e.encoding}, e.resource); err == nil {
 			next.lastCheck.Store(last) // the result is shown with the new collection

@@ -331,7 +331,7 @@ func TestCheckUnfinished(t *testing.T) {
 			t.Errorf("just down: %s", told(got))
 		}
 		time.Sleep(time.Minute)
-		if got := told(checkPods(t, m)); !strings.HasPrefix(got, "unfinished, 0 objects, 0 sampled; the collection is stale, the upstream does not answer") {
+		if got := told(checkPods(t, m)); !strings.HasPrefix(got, "unfinished, 0 objects, 0 sampled; the collection is stale: the upstream is unreachable") {
 			t.Errorf("down for long: %s", got)
 		}
 	})

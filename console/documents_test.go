@@ -112,7 +112,7 @@ func busy() *handler {
 			LastCheck: &selfcheck.Checked{Result: selfcheck.Differs, Objects: 5, Differing: 1, Took: time.Second}, LookedAt: time.Now(),
 		}, {
 			Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Encoding: api.Protobuf,
-			State: reflector.State{Phase: reflector.Stale, Since: time.Now().Add(-time.Minute), Err: errors.New("the upstream does not answer")},
+			State: reflector.State{Phase: reflector.Stale, Since: time.Now().Add(-time.Minute), Err: errors.New("upstream unreachable")},
 		}},
 		open: []watch.OpenWatch{
 			{ID: 7, Client: watch.Client{User: "jane", UserAgent: "kubectl", LabelSelector: "app=" + strings.Repeat("x", 1000)}, Resource: pods, Began: time.Now().Add(-time.Minute), Events: 1},
@@ -199,7 +199,7 @@ func TestCollections(t *testing.T) {
 		first.History.Seconds != 60 || first.Age == nil || first.Series == nil || first.Checked == nil {
 		t.Errorf("%+v", first)
 	}
-	if second.State != "stale" || second.Error != "the upstream does not answer" || second.LastContact != nil {
+	if second.State != "stale" || second.Error != "upstream unreachable" || second.LastContact != nil {
 		t.Errorf("%+v", second)
 	}
 }

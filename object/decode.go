@@ -16,23 +16,23 @@ import (
 func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 	codec := Codec(enc)
 	if codec == nil {
-		return nil, fmt.Errorf("decode object: unknown encoding %d", enc)
+		return nil, fmt.Errorf("decoding object: unknown encoding %d", enc)
 	}
 	if len(raw) > math.MaxInt32 {
-		return nil, fmt.Errorf("decode %s object: %w", enc, encoding.TooLarge("object", math.MaxInt32))
+		return nil, fmt.Errorf("decoding %s object: %w", enc, encoding.TooLarge("object", math.MaxInt32))
 	}
 	sc := s.scan(raw)
 	defer sc.release()
 	err := codec.Scan(&sc.Scan)
 	if err != nil {
-		return nil, fmt.Errorf("decode %s object: %w", enc, err)
+		return nil, fmt.Errorf("decoding %s object: %w", enc, err)
 	}
 	if s.dropManaged {
 		sc.Encoded = encoding.Drop(codec, sc.Encoded)
 	}
 	o, err := sc.object()
 	if err != nil {
-		return nil, fmt.Errorf("decode %s object: %w", enc, err)
+		return nil, fmt.Errorf("decoding %s object: %w", enc, err)
 	}
 	return o, nil
 }

@@ -73,7 +73,7 @@ func NewFilter(schema *Schema, namespace, name string, labelSel labels.Selector,
 		}
 	}
 	if n := f.Terms(); n > MaxTerms {
-		return nil, fmt.Errorf("selectors of %d terms, more than %d", n, MaxTerms)
+		return nil, fmt.Errorf("selectors have %d terms, the limit is %d", n, MaxTerms)
 	}
 	return f, nil
 }

@@ -13,14 +13,14 @@ import (
 func (o *Object) Redacted(secret bool) (*Object, error) {
 	raw, err := json.Redact(o.Raw, secret)
 	if err != nil {
-		return nil, fmt.Errorf("redact %s: %w", o.Key, err)
+		return nil, fmt.Errorf("redacting %s: %w", o.Key, err)
 	}
 	if len(raw) == len(o.Raw) && (len(raw) == 0 || &raw[0] == &o.Raw[0]) {
 		return o, nil
 	}
 	scan := encoding.Scan{Encoded: encoding.Encoded{Raw: raw}}
 	if err := (json.Codec{}).Scan(&scan); err != nil {
-		return nil, fmt.Errorf("redact %s: %w", o.Key, err)
+		return nil, fmt.Errorf("redacting %s: %w", o.Key, err)
 	}
 	c := *o
 	c.Encoded, c.ListOffset = scan.Encoded, scan.ListOffset

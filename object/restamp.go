@@ -16,7 +16,7 @@ func (o *Object) AtRV(enc api.Encoding, rv uint64) (*Object, error) {
 	}
 	stamped, err := Codec(enc).Stamp(o.Encoded, rv)
 	if err != nil {
-		return nil, fmt.Errorf("restamp %s: %w", o.Key, err)
+		return nil, fmt.Errorf("restamping %s: %w", o.Key, err)
 	}
 	c := *o
 	c.RV, c.ID, c.Encoded = rv, lastID.Add(1), stamped

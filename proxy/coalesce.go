@@ -37,7 +37,7 @@ func parseCoalesce(text string) (time.Duration, error) {
 	asked, err := time.ParseDuration(text)
 	switch {
 	case text == "":
-		return 0, badCoalesce("it has no value: give it one, or leave it out")
+		return 0, badCoalesce("empty value: set a value or omit the parameter")
 	case err != nil:
 		return 0, badCoalesce(fmt.Sprintf("%q is no duration such as 500ms or 2s", text[:min(len(text), 64)]))
 	case asked < defaults.MinCoalesce || asked > defaults.MaxCoalesce:

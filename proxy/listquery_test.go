@@ -32,7 +32,7 @@ func TestQueries(t *testing.T) {
 
 		{name: "without rights", line: pods + "resourceVersion=0&sortBy=x", header: "Authorization: Bearer nobody", status: 403},
 		{name: "without rights, not answered", line: "GET /api/v1/nothings?" + sorted, header: "Authorization: Bearer nobody", status: 403},
-		{name: "bad path", line: pods + "resourceVersion=0&sortBy=x", status: 400, says: `parameter sortBy: the Table of pods has no column \"x\": name a path, as .metadata.name is, or one of the columns Name, Created At`},
+		{name: "bad path", line: pods + "resourceVersion=0&sortBy=x", status: 400, says: `parameter sortBy: the Table of pods has no column \"x\": use a path, such as .metadata.name, or one of the columns Name, Created At`},
 		{name: "bad condition", line: pods + "where=.a%3E%20x", status: 400, says: "parameter where: "},
 		{name: "many values", line: pods + "where=.a%20in%20(" + strings.Repeat("a,", 300) + "a)", status: 400, says: "more than 256 values"},
 		{name: "an age of a path", line: pods + "where=.a%3C1h", status: 400, says: "is no number, quantity or time"},

@@ -74,7 +74,7 @@ const (
 	memoryTick  = time.Second
 	memoryEvery = time.Minute
 	memoryRate  = 256 << 10
-	// memoryWait bounds asking which cluster it is, and waiting for the disk at the end.
+	// memoryWait bounds identifying the cluster, and waiting for the disk at the end.
 	memoryWait = 5 * time.Second
 	// memoryPatience is for how long a cluster may refuse to say which it is: kube-apiserver
 	// refuses everything until it has read its RBAC objects.
@@ -247,7 +247,7 @@ func (c *cluster) confirm(ctx context.Context) bool {
 		m.refused = time.Now()
 		return false
 	case refuses && m.last != nil && time.Since(m.refused) >= memoryPatience:
-		m.log.Warn("what was said last of clients is forgotten: the upstream does not tell which cluster it is", "error", err)
+		m.log.Warn("what was said last of clients is forgotten: the upstream does not identify its cluster", "error", err)
 		c.forgetWords()
 		m.last = nil
 		m.remove() // it would not have what is said from now on

@@ -178,10 +178,10 @@ const diskTimeout = 2 * time.Second
 const lastSave = 5 * time.Second
 
 // errDiskTimeout says that the user of a checkpoint has not returned from the disk.
-var errDiskTimeout = errors.New("the disk does not answer")
+var errDiskTimeout = errors.New("the disk does not respond")
 
 // errHandedOver says that another Checkpointer uses the checkpoints.
-var errHandedOver = errors.New("what is kept is another's now")
+var errHandedOver = errors.New("the state directory was handed over")
 
 // acquire waits, for a limited time, until nobody else uses a checkpoint. release lets the next
 // user in.
@@ -235,12 +235,12 @@ func (k *Checkpointer) release(name string) {
 // TellUnconfirmed logs, once, that loaded states are served unconfirmed.
 func (i *Checkpoint) TellUnconfirmed() {
 	if k := i.owner; !k.told.Swap(true) {
-		k.log.Warn("until the upstream answers, what was kept of it is served unconfirmed, as old as it is, to whom offline rules allow that")
+		k.log.Warn("upstream unreachable, serving unconfirmed checkpoints as offline rules allow")
 	}
 }
 
-// ErrUnknownCluster says that the source does not tell which cluster it is.
-var ErrUnknownCluster = errors.New("the upstream does not tell which cluster it is")
+// ErrUnknownCluster reports that the source does not identify its cluster.
+var ErrUnknownCluster = errors.New("the upstream does not identify its cluster")
 
 // cluster returns the identity of the cluster behind the source. The error wraps ErrUnknownCluster
 // if asking again will not help.
@@ -264,7 +264,7 @@ func (k *Checkpointer) askCluster(ctx context.Context) (string, error) {
 	case source.IsRejected(err) || apierrors.IsNotFound(err):
 		return "", fmt.Errorf("%w: %w", ErrUnknownCluster, err)
 	case err != nil:
-		return "", fmt.Errorf("asking which cluster it is: %w", err)
+		return "", fmt.Errorf("identifying the cluster: %w", err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -280,7 +280,7 @@ func (i *Checkpoint) CheckCluster(ctx context.Context, l *Loaded) error {
 	case err != nil:
 		return err
 	case cluster != l.header.Cluster:
-		return fmt.Errorf("%w: it is another cluster, %s instead of %s", store.ErrRewound, cluster, l.header.Cluster)
+		return fmt.Errorf("%w: different cluster: %s, not %s", store.ErrRewound, cluster, l.header.Cluster)
 	}
 	return nil
 }
@@ -400,7 +400,7 @@ func (i *Checkpoint) removeLocked() {
 func (i *Checkpoint) closeLocked() {
 	if i.mu.writer != nil {
 		if err := i.mu.writer.Close(); err != nil {
-			i.log.Debug("closing an image", "error", err)
+			i.log.Debug("closing checkpoint", "error", err)
 		}
 		i.mu.writer = nil
 	}
@@ -423,7 +423,7 @@ func (i *Checkpoint) Close(panics *contain.Panics, reason error) {
 	select {
 	case <-ended:
 	case <-patience.C:
-		i.log.Warn("the disk does not answer, it is not waited for", "image", i.name)
+		i.log.Warn("disk does not respond, not waiting", "image", i.name)
 	}
 }
 
@@ -454,14 +454,14 @@ func (k *Checkpointer) failed(name string, err error) {
 	k.mu.failing[name] = err.Error()
 	k.mu.Unlock()
 	if !told {
-		k.log.Warn("collections are not kept for a restart, serving goes on", "image", name, "error", err)
+		k.log.Warn("checkpoint failed", "image", name, "error", err)
 	}
 }
 
 func (k *Checkpointer) succeeded(name string) {
 	k.metrics.saves.WithLabelValues("saved").Inc()
 	if k.forgive(name) {
-		k.log.Info("collections are kept for a restart again")
+		k.log.Info("checkpoints work again")
 	}
 }
 
@@ -506,7 +506,7 @@ func (k *Checkpointer) List(ctx context.Context, panics *contain.Panics) []Saved
 			continue
 		}
 		if err == nil && k.Exclude != nil && k.Exclude(h.gvr().GroupResource()) {
-			err = errors.New("it is not to be kept")
+			err = errors.New("it is not persisted")
 		}
 		if err == nil {
 			all = append(all, Saved{h.gvr(), h.Encoding})
@@ -552,7 +552,7 @@ func (k *Checkpointer) readHeader(name string) (*header, error) {
 
 func (k *Checkpointer) dropped(result, name string, err error) {
 	k.metrics.loads.WithLabelValues(result).Inc()
-	k.log.Info("state of a collection dropped, it is listed anew", "image", name, "reason", err)
+	k.log.Info("checkpoint dropped, relisting", "image", name, "reason", err)
 }
 
 func (k *Checkpointer) Register(r prometheus.Registerer) error {

@@ -224,7 +224,7 @@ func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, blocks *a
 		return nil, ctx.Err()
 	}
 	if note == nil {
-		return nil, errors.New("it was never whole")
+		return nil, errors.New("it was never complete")
 	}
 	if err := json.Unmarshal(note, &l.Note); err != nil {
 		return nil, fmt.Errorf("note: %w", err)
@@ -308,7 +308,7 @@ func assemble(pieces []*piece, note *Note) (*store.List, error) {
 			case o == nil:
 				was, _ = tree.Delete(&object.Object{Key: item.key})
 			case o.RV > note.ResourceVersion:
-				return nil, fmt.Errorf("an object of version %d in a state of version %d", o.RV, note.ResourceVersion)
+				return nil, fmt.Errorf("object of version %d in a checkpoint of version %d", o.RV, note.ResourceVersion)
 			default:
 				was, _ = tree.Load(o)
 				size += int64(len(o.Raw))
@@ -320,7 +320,7 @@ func assemble(pieces []*piece, note *Note) (*store.List, error) {
 	}
 	switch {
 	case tree.Len() != note.Objects || size != note.Bytes:
-		return nil, fmt.Errorf("%d objects of %d bytes instead of %d of %d", tree.Len(), size, note.Objects, note.Bytes)
+		return nil, fmt.Errorf("%d objects with %d bytes, want %d with %d", tree.Len(), size, note.Objects, note.Bytes)
 	case note.ResourceVersion == 0 || note.Whole == 0 || note.Whole > note.ResourceVersion:
 		return nil, fmt.Errorf("%w: %d, %d", source.ErrNoVersion, note.ResourceVersion, note.Whole)
 	}

@@ -14,15 +14,15 @@ func newMetrics() *metrics {
 	return &metrics{
 		saves: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_state_saves_total",
-			Help: "Savings of collections for the next start, by result: saved, failed.",
+			Help: "Checkpoints of collections written, by result: saved, failed.",
 		}, []string{"result"}),
 		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_state_loads_total",
-			Help: "Collections looked for in the state of the last process, by result: confirmed (used), absent, or dropped because it was damaged, old, redefined (of another definition), rewound (of another or a restored cluster), unreadable.",
+			Help: "Checkpoints looked up at the start of a collection, by result: confirmed (used), absent, or dropped because it was damaged, old, redefined (resource definition changed), rewound (other or restored cluster), unreadable.",
 		}, []string{"result"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kubeweir_state_save_seconds",
-			Help:    "Time that saving what changed in a collection took, with the pauses that the limit on the rate of writing makes.",
+			Help:    "Time to write a checkpoint of a collection, including pauses for the write rate limit.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}),
 	}

@@ -58,7 +58,7 @@ func (k *Checkpointer) Finish() bool {
 	case <-k.done:
 		return true
 	case <-patience.C:
-		k.log.Warn("the disk does not answer, what has changed is not saved")
+		k.log.Warn("disk does not respond, changes not saved")
 		return false
 	}
 }

@@ -57,4 +57,4 @@ type Writer interface {
 }
 
 // ErrFull says that the checkpoints have reached their maximum size.
-var ErrFull = errors.New("the state has as many bytes as --state-max-bytes allows")
+var ErrFull = errors.New("state directory is full, the limit is --state-max-bytes")

@@ -23,7 +23,7 @@ func newDerived(budget int64) (*derived, error) {
 		BufferItems: 64,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the cache of derived forms: %w", err)
+		return nil, fmt.Errorf("creating the cache of derived forms: %w", err)
 	}
 	return d, nil
 }
@@ -86,7 +86,7 @@ func (d *derived) put(s *slot, id uint64, value any, size int) *derivedEntry {
 	return e
 }
 
-var errAbandoned = errors.New("making a derived form was abandoned")
+var errAbandoned = errors.New("building a derived form was abandoned")
 
 // obtain returns the value of version id in a slot. If it is missing, or if usable rejects it,
 // obtain calls build with the slot's current entry, or nil, as a starting point. One caller at a
@@ -143,7 +143,7 @@ func (d *derived) obtain(s *slot, id uint64, usable func(value any) bool, build 
 func newDerivedMetrics() derivedMetrics {
 	m := derivedMetrics{lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_derived_lookups_total",
-		Help: "Lookups of derived forms, by what was looked for and whether it was there.",
+		Help: "Lookups of derived forms, by form and result (hit, miss).",
 	}, []string{"form", "result"})}
 	for k := range derivedKinds {
 		m.results[k] = [2]prometheus.Counter{

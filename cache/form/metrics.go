@@ -16,15 +16,15 @@ func newMetrics(d *derived) metrics {
 	m := metrics{
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_read_body_bytes_total",
-			Help: "Bytes of the bodies of gets and lists answered from the cache, by encoding, transform and content coding.",
+			Help: "Bytes of get and list bodies served from the cache, by encoding, transform and content coding.",
 		}, []string{"encoding", "transform", "coding"}),
 		size: gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_derived_bytes",
-			Help: "Bytes taken by derived forms: compressed lists, rows of tables, metadata.",
+			Help: "Bytes of derived forms: compressed lists, rows of Tables, metadata.",
 		}, func() float64 { return float64(d.bytes()) }),
 		max: gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_derived_bytes_limit",
-			Help: "Bytes that derived forms may take; the least used are dropped for others.",
+			Help: "Limit on the bytes of derived forms; the least used are evicted.",
 		}, func() float64 { return float64(d.cache.MaxCost()) }),
 		derived: &d.metrics,
 	}
@@ -41,7 +41,7 @@ func newMetrics(d *derived) metrics {
 func (m *metrics) register(r prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{m.bytes, m.size, m.max, m.derived.lookups} {
 		if err := r.Register(c); err != nil {
-			return fmt.Errorf("registering the reader's metrics: %w", err)
+			return fmt.Errorf("registering metrics of rendered bodies: %w", err)
 		}
 	}
 	return nil

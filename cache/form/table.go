@@ -216,7 +216,7 @@ func (f *tables) bookmark(fr *Frames, t encoding.BookmarkTemplate, rv uint64, en
 	raw := t.AppendObject(nil, rv, end)
 	row, err := f.res.Printer.Bookmark(raw)
 	if err != nil {
-		return fmt.Errorf("print bookmark: %w", err)
+		return fmt.Errorf("printing bookmark: %w", err)
 	}
 	single := table.Single{ResourceVersion: formatRV(rv), Row: row}
 	include := f.rep.IncludeObject

@@ -187,7 +187,7 @@ func (f *transcoded) bookmark(fr *Frames, t encoding.BookmarkTemplate, rv uint64
 		message, err = f.message(t.AppendObject(nil, rv, end))
 	}
 	if err != nil {
-		return fmt.Errorf("transcode bookmark: %w", err)
+		return fmt.Errorf("transcoding bookmark: %w", err)
 	}
 	f.enc.Event(&fr.pieces, api.Bookmark, f.res.APIVersion, f.res.Kind, message)
 	return nil

@@ -22,7 +22,7 @@ const (
 )
 
 // ErrCostly reports that rendering a body would cost too much.
-var ErrCostly = errors.New("too much to transcode")
+var ErrCostly = errors.New("too expensive to transcode")
 
 // yamlMediaType is the Content-Type of YAML bodies.
 const yamlMediaType = "application/yaml"

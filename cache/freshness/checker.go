@@ -127,7 +127,7 @@ func (c *Checker) advance(ctx context.Context, timeout time.Duration) error {
 		return err
 	case err != nil:
 		c.Rounds.WithLabelValues("failed").Inc()
-		return fmt.Errorf("asking for the current version: %w", err)
+		return fmt.Errorf("reading the current version: %w", err)
 	}
 	c.immediateRounds.Inc()
 	if c.Store.LatestRV() < current { // nothing has changed between the two

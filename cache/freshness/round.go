@@ -58,7 +58,7 @@ func (c *Checker) catchUp(ctx context.Context) (rv uint64, way string, err error
 	held := c.Store.LatestRV()
 	v, err := c.Source.CurrentVersion(ctx, c.Resource)
 	if err != nil {
-		return 0, "failed", fmt.Errorf("asking for the current version: %w", err)
+		return 0, "failed", fmt.Errorf("reading the current version: %w", err)
 	}
 	if err := c.CheckNotRewound(held, v); err != nil {
 		return 0, "failed", err
@@ -176,7 +176,7 @@ func (c *Checker) Probe(ctx context.Context) error {
 
 // errShared says that several changes have the last version that a probe saw. Nobody knows whether
 // all of them have arrived.
-var errShared = errors.New("the last version has several changes")
+var errShared = errors.New("the last version contains several changes")
 
 // Fresh returns a version that the store holds and that is at least as new as every write
 // acknowledged by the source before the call. Concurrent callers share a round, but never one that

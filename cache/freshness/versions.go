@@ -79,7 +79,7 @@ func (c *Checker) listVersions(ctx context.Context, opts source.VersionOptions) 
 		if errors.Is(err, source.ErrUnsupported) {
 			c.lister.reader.SetUnsupported()
 		}
-		return nil, fmt.Errorf("asking for names and versions: %w", err)
+		return nil, fmt.Errorf("listing versions: %w", err)
 	case opts.Continue == "":
 		err = c.CheckNotRewound(held, refs.Meta.ResourceVersion)
 	}

@@ -113,7 +113,7 @@ func readerOf(res *source.Resource, p Path, quantity bool) (s valueReader, err e
 // cellOf returns a reader of the cells of a column of the resource's Table. name is in lower case.
 func cellOf(res *source.Resource, name string) (func(*object.Object) ([]byte, error), error) {
 	if res.Printer == nil || res.Printer.Traits().NoTables {
-		return nil, fmt.Errorf("there are no Tables of %s, whose column %q could be: name a path, as .metadata.name is", res.Resource, name)
+		return nil, fmt.Errorf("column %[2]q: %[1]s has no Tables: use a path, such as .metadata.name", res.Resource, name)
 	}
 	var columns []metav1.TableColumnDefinition
 	if err := stdjson.Unmarshal(res.Printer.Columns(), &columns); err != nil {
@@ -126,7 +126,7 @@ func cellOf(res *source.Resource, name string) (func(*object.Object) ([]byte, er
 		for i := range columns {
 			names[i] = columns[i].Name
 		}
-		return nil, fmt.Errorf("the Table of %s has no column %q: name a path, as .metadata.name is, or one of the columns %s", res.Resource, name, strings.Join(names, ", "))
+		return nil, fmt.Errorf("the Table of %s has no column %q: use a path, such as .metadata.name, or one of the columns %s", res.Resource, name, strings.Join(names, ", "))
 	case columns[i].Format == "name":
 		return tokenAt([]json.Step{{Name: "metadata"}, {Name: "name"}}), nil
 	case name == "age" && !res.Custom: // without printing the row

@@ -82,7 +82,7 @@ func (s *scanner) condition() (c Condition, err error) {
 	c.values = []operand{one}
 	if c.op >= less && one.time.IsZero() {
 		if _, ok := parseQuantity(one.text); !ok && !(c.Path.column && one.isAge) {
-			return c, fmt.Errorf("%q is no number, quantity or time (2026-01-31T12:00:00Z), nor an age (3d12h) for a column, and only those are less or greater than others", one.text)
+			return c, fmt.Errorf("%q cannot be ordered: use a number, a quantity, a time (2026-01-31T12:00:00Z) or, for a column, an age (3d12h)", one.text)
 		}
 	}
 	return c, nil
@@ -175,7 +175,7 @@ func (s *scanner) single() (Path, error) {
 	}
 	p, err := s.path()
 	if err == nil && p.hasEvery() {
-		err = errors.New("[*] leads to several values: name one, as [0] or [?(@.type==\"Ready\")] does")
+		err = errors.New("[*] selects several values: select one, such as [0] or [?(@.type==\"Ready\")]")
 	}
 	return p, err
 }

@@ -14,4 +14,4 @@ const (
 	maxText       = 8 << 10 // of a parameter
 )
 
-var errOperands = fmt.Errorf("its conditions have more than %d values: ask for fewer at a time", maxOperands)
+var errOperands = fmt.Errorf("conditions have more than %d values: split the request", maxOperands)

@@ -83,9 +83,9 @@ func BadRequest(p api.QueryParameter, err error) error {
 func checkLength(text string) error {
 	switch {
 	case text == "":
-		return errors.New("it has no value: give it one, or leave it out")
+		return errors.New("empty value: set a value or omit the parameter")
 	case len(text) > maxText:
-		return fmt.Errorf("it has %d characters, more than %d", len(text), maxText)
+		return fmt.Errorf("value has %d characters, the limit is %d", len(text), maxText)
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func each(text string, most int, read func(s *scanner) error) error {
 	s := &scanner{text: text}
 	for n := 1; ; n++ {
 		if n > most {
-			return fmt.Errorf("it has more than %d parts", most)
+			return fmt.Errorf("value has more than %d parts", most)
 		}
 		s.spaces()
 		if err := read(s); err != nil {
@@ -143,7 +143,7 @@ func (q *Query) Timed() bool {
 func (q *Query) parseOffset(text string) error {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n < 0 {
-		return fmt.Errorf("%q is no number of objects", text)
+		return fmt.Errorf("%q is not a number of objects", text)
 	}
 	q.Offset = int(n)
 	return nil
@@ -158,7 +158,7 @@ func (q *Query) parseFields(text string) error {
 		}
 		for _, step := range p.steps {
 			if step.Kind != json.Member && step.Kind != json.Every {
-				return fmt.Errorf("%s names one element, which would stand alone in its list: use [*] or leave the brackets out", p)
+				return fmt.Errorf("%s selects one element of a list: use [*] or omit the brackets", p)
 			}
 		}
 		q.Fields.Add(p.steps)

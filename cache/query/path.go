@@ -71,13 +71,13 @@ func (s *scanner) spaces() {
 // unexpected returns the error about the next input.
 func (s *scanner) unexpected(wanted string) error {
 	if s.at == len(s.text) {
-		return fmt.Errorf("it ends where there must be %s", wanted)
+		return fmt.Errorf("unexpected end: expected %s", wanted)
 	}
 	rest := s.rest()
 	if len(rest) > 20 {
 		rest = rest[:20] + "..."
 	}
-	return fmt.Errorf("at character %d there must be %s, not %q", s.at+1, wanted, rest)
+	return fmt.Errorf("at character %d: expected %s, got %q", s.at+1, wanted, rest)
 }
 
 // path parses a path.
@@ -88,7 +88,7 @@ func (s *scanner) path() (Path, error) {
 	}
 	s.take("$")
 	if c := s.peek(); c != '.' && c != '[' {
-		return Path{}, s.unexpected("a path, as .metadata.name is")
+		return Path{}, s.unexpected("a path, such as .metadata.name")
 	}
 	var steps []json.Step
 	for s.peek() == '.' || s.peek() == '[' {
@@ -104,7 +104,7 @@ func (s *scanner) path() (Path, error) {
 		}
 	}
 	if len(steps) > maxSteps || s.at-begin > maxPath {
-		return Path{}, fmt.Errorf("a path may have %d steps and %d characters", maxSteps, maxPath)
+		return Path{}, fmt.Errorf("path too long: the limits are %d steps and %d characters", maxSteps, maxPath)
 	}
 	return Path{steps: steps, text: spell(steps)}, nil
 }
@@ -117,9 +117,9 @@ func (s *scanner) step() (json.Step, error) {
 	s.at++ // the dot
 	switch {
 	case s.peek() == '.':
-		return json.Step{}, errors.New("paths may not search at every depth (..): name each step")
+		return json.Step{}, errors.New("recursive descent (..) is not supported: name each step")
 	case s.peek() == '*':
-		return json.Step{}, errors.New("a path may not lead into every member (.*): name one")
+		return json.Step{}, errors.New("wildcard members (.*) are not supported: name one")
 	}
 	var name strings.Builder
 	for {
@@ -160,7 +160,7 @@ func (s *scanner) bracket() (step json.Step, err error) {
 		}
 		step.Kind = json.Element
 		if step.Index, err = strconv.Atoi(s.text[begin:s.at]); err != nil || step.Index > 1<<20 {
-			err = fmt.Errorf("no list has an element %s", s.text[begin:s.at])
+			err = fmt.Errorf("invalid index %s", s.text[begin:s.at])
 		}
 	default:
 		err = s.unexpected(`a name in quotes, a number, * or ?(@.type=="Ready")`)
@@ -207,7 +207,7 @@ func (s *scanner) quoted() (string, error) {
 		c := s.peek()
 		switch {
 		case c == 0:
-			return "", fmt.Errorf("a %c has no other one", quote)
+			return "", fmt.Errorf("missing closing %c", quote)
 		case c == quote:
 			s.at++
 			return text.String(), nil

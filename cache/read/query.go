@@ -315,7 +315,7 @@ func (a *queryList) count(t *query.ResultSet) ([]byte, error) {
 			return nil, err
 		}
 		if len(groups) > query.MaxGroups {
-			return nil, query.BadRequest(api.QueryCountBy, fmt.Errorf("%s has more than %d different values: count by a path that has fewer, or narrow the list with where", path, query.MaxGroups))
+			return nil, query.BadRequest(api.QueryCountBy, fmt.Errorf("%s has more than %d different values: count by another path, or narrow the list with where", path, query.MaxGroups))
 		}
 		if i > 0 {
 			out = append(out, ',')

@@ -22,7 +22,7 @@ import (
 
 // ErrForward says that the cache cannot answer a read exactly as the upstream would, so that the
 // request has to be forwarded. ForwardReason returns the reason.
-var ErrForward = errors.New("not answerable from the cache")
+var ErrForward = errors.New("cannot be served from the cache")
 
 // ForwardReason returns the reason of an error that is ErrForward.
 func ForwardReason(err error) reason.Forward {

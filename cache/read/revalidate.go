@@ -12,7 +12,7 @@ import (
 )
 
 // errLags says that the watch does not bring in time what the upstream would name.
-var errLags = errors.New("the feed is late")
+var errLags = errors.New("the watch lags")
 
 // Revalidate answers a list of the most recent state, or a later page of one, from a collection
 // that is not known to hold that state. After the call began, the upstream names the objects of the

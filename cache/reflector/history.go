@@ -31,7 +31,7 @@ import (
 // broke. The self-check finds the rest, beginning with loaded collections.
 
 // errOtherHistory says that the state is of a past that the source does not have.
-var errOtherHistory = fmt.Errorf("%w before it has passed what is held", store.ErrRewound)
+var errOtherHistory = fmt.Errorf("%w before it reached the cached version", store.ErrRewound)
 
 // checkHistoryAfterBreak is checkHistory if the watch broke since the last list or check.
 func (f *Reflector) checkHistoryAfterBreak(ctx context.Context) error {
@@ -77,18 +77,18 @@ func (f *Reflector) checkHistory(ctx context.Context, since uint64) error {
 	})
 	switch {
 	case source.IsStatus(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err), errors.Is(err, source.ErrUnsupported):
-		f.Log.Debug("what is held cannot be compared with the upstream's past", "error", err)
+		f.Log.Debug("cached objects not compared with the upstream's history", "error", err)
 		return nil
 	case err != nil:
-		return fmt.Errorf("asking for an object that is held: %w", err)
+		return fmt.Errorf("reading a cached object: %w", err)
 	case meta.ResourceVersion != at:
 		return nil // the response is of another state
 	case key != held.Key || rv != held.RV:
-		return fmt.Errorf("%w: at %d it has %s at %d, held is %s at %d", errOtherHistory, at, key, rv, held.Key, held.RV)
+		return fmt.Errorf("%w: at %d the upstream has %s at %d, the cache has %s at %d", errOtherHistory, at, key, rv, held.Key, held.RV)
 	}
 	follow := v.CountFrom("", held.Key) - 1
 	if n, told := meta.Remaining(); told && n != int64(follow) {
-		return fmt.Errorf("%w: at %d it has %d objects behind %s, held are %d", errOtherHistory, at, n, held.Key, follow)
+		return fmt.Errorf("%w: at %d the upstream has %d objects after %s, the cache has %d", errOtherHistory, at, n, held.Key, follow)
 	}
 	return nil
 }

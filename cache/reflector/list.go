@@ -126,7 +126,7 @@ func (f *Reflector) listPages(ctx context.Context, l *listing) (*store.List, err
 }
 
 // errPaged says that the upstream sent a page although the whole list was requested.
-var errPaged = errors.New("the upstream divides a list that was asked for in one piece")
+var errPaged = errors.New("the upstream returned a page of a list requested without a limit")
 
 func (f *Reflector) wrapListError(ctx context.Context, err error) error {
 	var decode *DecodeError

@@ -88,7 +88,7 @@ func (o *Outage) answered() {
 	}
 	o.mu.Unlock()
 	if !began.IsZero() {
-		o.log.Info("the upstream answers again", "seconds", time.Since(began).Seconds())
+		o.log.Info("upstream recovered", "seconds", time.Since(began).Seconds())
 	}
 }
 
@@ -147,7 +147,7 @@ func (o *Outage) down(err error) {
 	}
 	o.mu.Unlock()
 	if first {
-		o.log.Warn("the upstream does not answer", "error", err)
+		o.log.Warn("upstream unreachable", "error", err)
 	}
 }
 

@@ -151,7 +151,7 @@ const (
 type DecodeError struct{ err error }
 
 func (e *DecodeError) Error() string {
-	return "cannot read an object of the upstream: " + e.err.Error()
+	return "cannot decode an object from the upstream: " + e.err.Error()
 }
 func (e *DecodeError) Unwrap() error { return e.err }
 
@@ -168,7 +168,7 @@ func (f *Reflector) pause(ctx context.Context, reason string, err error, delay t
 	case !source.IsStatus(err) && !f.Outage.isDown():
 		delay = min(delay, brokenDelay)
 	}
-	f.Log.Debug("feed restarts", "reason", reason, "error", err, "delay", delay)
+	f.Log.Debug("reflector restarting", "reason", reason, "error", err, "delay", delay)
 	t := time.NewTimer(delay)
 	defer t.Stop()
 	select {

@@ -57,7 +57,7 @@ func (f *Reflector) list(ctx context.Context) error {
 			}
 			return err
 		}
-		f.Log.Debug("no streaming list, listing in pages", "error", err)
+		f.Log.Debug("streaming list not supported, listing in pages", "error", err)
 		f.paged = true
 		l.tree = store.NewTree()
 	}
@@ -84,7 +84,7 @@ func (f *Reflector) learnKind(ctx context.Context) error {
 	}
 	meta, err := f.listOne(ctx)
 	if err != nil {
-		return fmt.Errorf("asking for the list's kind: %w", err)
+		return fmt.Errorf("reading the list's kind: %w", err)
 	}
 	f.kind.Store(&source.ListMeta{Kind: meta.Kind, APIVersion: meta.APIVersion, Warnings: meta.Warnings})
 	return nil
@@ -106,11 +106,11 @@ func (f *Reflector) learnColumns(ctx context.Context) error {
 	defer cancel()
 	columns, err := src.Columns(ctx, f.Resource)
 	if err != nil {
-		return fmt.Errorf("asking for the columns of Tables: %w", err)
+		return fmt.Errorf("reading the columns of Tables: %w", err)
 	}
 	printer.Follow(columns)
 	if printer.Traits().NoTables {
-		f.Log.Info("the upstream's release has other columns in its Tables of this resource, which are forwarded")
+		f.Log.Info("Table columns differ in the upstream's release, forwarding Tables")
 	}
 	return nil
 }
@@ -128,10 +128,10 @@ func (f *Reflector) checkRewound(ctx context.Context) (current uint64, err error
 		current = meta.ResourceVersion
 	}
 	if err != nil {
-		return 0, fmt.Errorf("asking for the current version: %w", err)
+		return 0, fmt.Errorf("reading the current version: %w", err)
 	}
 	if current < held && f.behind(versionCtx, held) {
-		return 0, fmt.Errorf("%w: it is at %d, what is held at %d", errBehind, current, held)
+		return 0, fmt.Errorf("%w: it is at %d, the cache at %d", errBehind, current, held)
 	}
 	if current < held {
 		return 0, fmt.Errorf("%w: from %d to %d", store.ErrRewound, held, current)

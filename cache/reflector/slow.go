@@ -124,7 +124,7 @@ func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error
 			}
 		}
 		if first != 0 && !m.begun && (rest != "" || time.Since(began) >= mergeAfter) {
-			f.Log.Debug("a list takes long, what happens meanwhile is watched")
+			f.Log.Debug("slow list, watching in parallel")
 			m.begun, m.first, m.seen = true, first, first
 			f.Panics.Go(&m.watching, "feed", func() { m.watch(watchCtx) })
 		}
@@ -177,7 +177,7 @@ func (m *merging) watch(ctx context.Context) {
 		var decode *DecodeError
 		if source.IsExpired(err) || source.IsRejected(err) || errors.As(err, &decode) {
 			m.mu.Lock()
-			m.err = fmt.Errorf("watching meanwhile: %w", err)
+			m.err = fmt.Errorf("watching in parallel: %w", err)
 			m.mu.Unlock()
 			m.tell()
 			return

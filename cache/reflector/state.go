@@ -58,10 +58,10 @@ func (s State) Fed() time.Time {
 // Errors that end a stream, besides those of the source.
 var (
 	errSilent = errors.New("no event and no bookmark for too long")
-	errBehind = errors.New("the API server is behind others, it is waited for")
+	errBehind = errors.New("the API server lags behind others")
 	errEnded  = errors.New("the watch ended")
 	// ErrLate says that the source has changes that its watch does not bring.
-	ErrLate = errors.New("the feed does not bring what the upstream has")
+	ErrLate = errors.New("the watch lags behind the upstream")
 	// errNoInitialEnd is treated as ErrUnsupported.
 	errNoInitialEnd = fmt.Errorf("the initial events did not end: %w", source.ErrUnsupported)
 )

@@ -37,7 +37,7 @@ const (
 )
 
 // errContinued says that a watch of a loaded state ran its full time, and will be continued by another.
-var errContinued = fmt.Errorf("%w before it had brought everything", errEnded)
+var errContinued = fmt.Errorf("%w before the list was complete", errEnded)
 
 // sawEverything reports whether a watch that was opened at that time and ended cleanly has brought
 // everything: it lasted as long as requested and was silent for its last second. A watch that ended
@@ -78,7 +78,7 @@ func (f *Reflector) load(ctx context.Context) {
 	f.store = f.First(l.List)
 	f.loaded = &loadedState{image: l, note: l.Note}
 	f.image.SetHeld(f.store.Moment(), l)
-	f.Log.Info("collection loaded, not confirmed yet", "objects", l.Note.Objects, "bytes", l.Note.Bytes,
+	f.Log.Info("collection loaded from its checkpoint, unconfirmed", "objects", l.Note.Objects, "bytes", l.Note.Bytes,
 		"resourceVersion", l.Note.ResourceVersion, "saved", l.Note.At)
 }
 
@@ -89,7 +89,7 @@ func (f *Reflector) checkLoaded(ctx context.Context) error {
 	case f.published.Load() && apierrors.IsForbidden(err):
 		return err // the server may just be starting, see rejectedForLong
 	case errors.Is(err, checkpoint.ErrUnknownCluster):
-		return fmt.Errorf("%w, perhaps: %w", store.ErrRewound, err)
+		return fmt.Errorf("possibly %w: %w", store.ErrRewound, err)
 	}
 	return err
 }

@@ -54,8 +54,8 @@ const (
 )
 
 var (
-	errMore          = errors.New("the upstream sends more objects than were requested")
-	errMixedVersions = errors.New("the pages of the upstream's list are of several versions")
+	errMore          = errors.New("the upstream returned more objects than requested")
+	errMixedVersions = errors.New("the pages of the upstream's list have different versions")
 )
 
 // round is one comparison: what the upstream listed, and the collection's state then.
@@ -100,7 +100,7 @@ func (c *Comparison) Run(ctx context.Context, pageSize int64) *Checked {
 func (c *Comparison) mayCheckAgain(err error) bool {
 	var expired *store.ExpiredError
 	if errors.Is(err, reflector.ErrLate) {
-		c.Log.Warn("the feed does not bring what the upstream has; its watch begins again", "resourceVersion", c.Store.LatestRV())
+		c.Log.Warn("watch lags behind the upstream, restarting it", "resourceVersion", c.Store.LatestRV())
 		c.Reflector.Restart(reflector.ErrLate)
 		return true
 	}
@@ -161,7 +161,7 @@ func (c *Comparison) listVersions(ctx context.Context, pageSize int64) (*freshne
 			refs.IsPartial = true
 			return refs, nil
 		case err != nil:
-			return nil, fmt.Errorf("asking for names and versions: %w", err)
+			return nil, fmt.Errorf("listing versions: %w", err)
 		case meta.ResourceVersion == 0:
 			return nil, source.ErrNoVersion
 		case first:
@@ -341,7 +341,7 @@ func (c *Comparison) listAt(ctx context.Context, token api.ContinueToken, n int)
 		err = errMixedVersions
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading a sample: %w", err)
+		return nil, fmt.Errorf("sampling objects: %w", err)
 	}
 	return objs, nil
 }

@@ -97,7 +97,7 @@ func (r *Resource) IsCompatible(other *Resource) bool {
 
 // ErrRedefined says that the caller's Resource is outdated, because its definition has changed. The
 // caller has to look it up again.
-var ErrRedefined = errors.New("the definition of the resource has changed")
+var ErrRedefined = errors.New("the resource was redefined")
 
 // RedefinitionTime is how long after the change of a definition its server may still respond
 // according to the old one. It then ends the watches that it began so, and what was listed with
@@ -180,7 +180,7 @@ type Event struct {
 }
 
 // ErrUnsupported says that a source does not support a request.
-var ErrUnsupported = errors.New("not supported by the source")
+var ErrUnsupported = errors.New("not supported by the upstream")
 
 // ErrNoBookmark says that a watch ended without the bookmark that was expected.
 var ErrNoBookmark = errors.New("the watch ended without a bookmark")

@@ -11,7 +11,7 @@ import (
 
 // errDeletionUnknown says that the store neither holds an object nor remembers its deletion. The
 // store may not even have seen the creation yet.
-var errDeletionUnknown = errors.New("the collection does not remember the deletion")
+var errDeletionUnknown = errors.New("deletion not recorded")
 
 // deletionLookBack is how many of the newest events are searched for a deletion.
 const deletionLookBack = 1024

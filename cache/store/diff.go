@@ -43,7 +43,7 @@ func (s *Store) Replace(tree *Tree, rv uint64) error {
 	// Only the holder of publish changes the state, so comparing it does not need mu.
 	old := s.Current()
 	if rv < old.rv {
-		return fmt.Errorf("%w: listed at %d, known to be at %d since", ErrOutOfOrder, rv, old.rv)
+		return fmt.Errorf("%w: listed at %d, already seen at %d", ErrOutOfOrder, rv, old.rv)
 	}
 	d, err := compare(old, tree)
 	if err != nil {
@@ -172,7 +172,7 @@ func (d *diff) events(enc api.Encoding, held, from, to uint64) ([]*watchmux.Even
 	byRV := func(a, b *watchmux.Event) int { return cmp.Compare(a.RV, b.RV) }
 	for _, ev := range d.changes {
 		if ev.RV <= from || ev.RV > to {
-			return nil, fmt.Errorf("%w: object %s at %d does not fit between %d and %d", ErrRewound, ev.Object.Key, ev.RV, from, to)
+			return nil, fmt.Errorf("%w: object %s at %d is not between %d and %d", ErrRewound, ev.Object.Key, ev.RV, from, to)
 		}
 	}
 	events := make([]*watchmux.Event, 0, len(d.changes)+len(d.deletes))
@@ -185,7 +185,7 @@ func (d *diff) events(enc api.Encoding, held, from, to uint64) ([]*watchmux.Even
 			rv = max(from, del.obj.RV) + 1
 		}
 		if rv >= bound {
-			return nil, fmt.Errorf("%w: no version is left for the deletion of %s between %d and %d", ErrRewound, del.obj.Key, from, to)
+			return nil, fmt.Errorf("%w: no version left for the deletion of %s between %d and %d", ErrRewound, del.obj.Key, from, to)
 		}
 		last, err := del.obj.AtRV(enc, rv)
 		if err != nil {

@@ -7,10 +7,10 @@ import (
 
 // ErrRewound says that the upstream's resourceVersion went back, for example because etcd was
 // restored or because it is another cluster. Nothing that was held is valid.
-var ErrRewound = errors.New("the upstream's resource version went back")
+var ErrRewound = errors.New("the upstream's resourceVersion went back")
 
 // ErrSuspect says that the upstream's resourceVersion may have gone back. The reflector finds out.
-var ErrSuspect = errors.New("the upstream's version may have gone back")
+var ErrSuspect = errors.New("the upstream's resourceVersion may have gone back")
 
 // ExpiredError says that the state at a version is no longer held.
 type ExpiredError struct {
@@ -39,6 +39,6 @@ func IsTooLarge(err error) bool {
 type StoppedError struct{ Reason error }
 
 func (e *StoppedError) Error() string {
-	return "the cache of this resource stopped: " + e.Reason.Error()
+	return "the collection stopped: " + e.Reason.Error()
 }
 func (e *StoppedError) Unwrap() error { return e.Reason }

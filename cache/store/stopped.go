@@ -10,11 +10,11 @@ import (
 // Reasons why a collection stops, beside ErrRewound and a *DroppedError.
 var (
 	// ErrIdle says that nobody used the collection.
-	ErrIdle = errors.New("not used for a while")
+	ErrIdle = errors.New("idle")
 	// ErrManagerClosed says that the Manager was closed.
 	ErrManagerClosed = errors.New("the cache is shutting down")
 	// ErrDiffers says that the collection was found to differ from the upstream.
-	ErrDiffers = errors.New("the cache differed from the upstream")
+	ErrDiffers = errors.New("the collection differed from the upstream")
 )
 
 // DroppedError says that the collection was dropped for a reason, see Manager.Drop.

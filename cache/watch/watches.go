@@ -34,13 +34,13 @@ func New(reader *read.Reader, registerer prometheus.Registerer) *Watches {
 	if registerer != nil {
 		registerer.MustRegister(ended, gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_watches_open",
-			Help: "Client watches served from the cache now.",
+			Help: "Open client watches served from the cache.",
 		}, func() float64 { return float64(w.Open()) }), gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_watches_coalescing",
-			Help: "Client watches served from the cache that coalesce events, by a rule or because their client asked for it.",
+			Help: "Client watches served from the cache whose events are coalesced, by a rule or at the client's request.",
 		}, func() float64 { return float64(w.coalescing.Load()) }), gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_watches_widened",
-			Help: "Client watches whose events wait longer than coalesce says, because they would bring more than watchBytesPerSecond.",
+			Help: "Client watches whose delivery interval is longer than coalesce because they would exceed watchBytesPerSecond.",
 		}, func() float64 { return float64(w.widened.Load()) }))
 	}
 	return w

@@ -79,7 +79,7 @@ func (l *life) leave() {
 
 func (l *life) back(since int64) {
 	if l.gone.CompareAndSwap(since, 0) {
-		l.log.Info("the upstream answers again")
+		l.log.Info("upstream recovered")
 	}
 }
 

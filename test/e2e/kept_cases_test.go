@@ -126,7 +126,7 @@ func fullDisk(ctx context.Context, t *testing.T, s *keptScene) {
 	s.from = s.putOwn(ctx, t, gw, noise(64<<10))
 	s.sees(ctx, t, g)
 	eventually(ctx, t, time.Minute, func() error {
-		if lineWith(g.Log(), []string{"not kept for a restart"}) == "" {
+		if lineWith(g.Log(), []string{"checkpoint failed"}) == "" {
 			return fmt.Errorf("nothing is said of a full disk: %s", g.Log())
 		}
 		return nil

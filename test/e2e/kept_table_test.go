@@ -52,35 +52,35 @@ var keptCases = []keptCase{
 	})},
 	{what: "kill -9", reads: fromState, watches: goOn, happens: runAndEnd(func(_ context.Context, _ *testing.T, g *realkube.Gateway) { g.Kill() })},
 	{what: "the disk is full while it is written", reads: fromState, watches: goOn, happens: fullDisk,
-		says: []string{"collections are not kept for a restart, serving goes on", "writing the state: "}},
+		says: []string{"checkpoint failed", "writing the state: "}},
 	{what: "the last bytes of a file are missing", reads: fromState, watches: goOn, happens: changeImage(func(b []byte) []byte { return b[:len(b)-7] })},
 	{what: "half of a file is missing", reads: fromList, watches: sentOn, happens: changeImage(func(b []byte) []byte { return b[:len(b)/4] }),
-		says: []string{"state of a collection dropped, it is listed anew", "it was never whole"}},
+		says: []string{"checkpoint dropped, relisting", "it was never complete"}},
 	{what: "a file is empty", reads: fromList, watches: sentOn, happens: changeImage(func([]byte) []byte { return nil }),
-		says: []string{"state of a collection dropped, it is listed anew", "damaged"}},
+		says: []string{"checkpoint dropped, relisting", "damaged"}},
 	{what: "a bit of a file has changed", reads: fromList, watches: sentOn, happens: changeImage(func(b []byte) []byte {
 		b[len(b)/4] ^= 4
 		return b
-	}), says: []string{"state of a collection dropped, it is listed anew", "it was never whole"}},
+	}), says: []string{"checkpoint dropped, relisting", "it was never complete"}},
 	{what: "the file that says what the folder is is damaged", reads: fromList, watches: sentOn, happens: changeMarker("x"),
-		says: []string{"state dropped, its folder is damaged"}},
+		says: []string{"state dropped: damaged"}},
 	{what: "the state is of a newer format", reads: fromList, watches: sentOn, happens: changeMarker(`{"format":2}`),
-		says: []string{"state dropped, it is of another format", "format=2 known=1"}},
+		says: []string{"state dropped: unknown format", "format=2 known=1"}},
 	{what: "the state is of an older format", reads: fromList, watches: sentOn, happens: changeMarker(`{"format":0}`),
-		says: []string{"state dropped, it is of another format", "format=0 known=1"}},
+		says: []string{"state dropped: unknown format", "format=0 known=1"}},
 	{what: "another cluster answers by the same name", reads: fromList, watches: theirs, happens: otherCluster,
-		says: []string{"state of a collection dropped, it is listed anew", "it is another cluster"}},
+		says: []string{"checkpoint dropped, relisting", "different cluster"}},
 	{what: "another `--drop-managed-fields`", reads: fromList, watches: sentOn, happens: withArgs("--drop-managed-fields=configmaps"),
-		says: []string{"state of a collection dropped, it is listed anew", "the resource was ConfigMap"}},
+		says: []string{"checkpoint dropped, relisting", "the resource was ConfigMap"}},
 	{what: "it is older than `--state-max-age`", reads: fromList, watches: sentOn, happens: grownOld,
-		says: []string{"state of a collection dropped, it is listed anew", "s old"}},
+		says: []string{"checkpoint dropped, relisting", "s old"}},
 	{what: "a key, and what is there was written without", reads: fromList, watches: sentOn, happens: withKey("other"),
-		says: []string{"state dropped, it was not sealed"}},
+		says: []string{"state dropped: not encrypted"}},
 	{what: "the same key", sealed: true, reads: fromState, watches: goOn, happens: withKey("key")},
-	{what: "another key", sealed: true, happens: withKey("other"), says: []string{"is sealed with another key than that of --state-key-file"}},
-	{what: "no key, and what is there is sealed", sealed: true, happens: withArgs(), says: []string{"is sealed: --state-key-file is needed, or another folder"}},
+	{what: "another key", sealed: true, happens: withKey("other"), says: []string{"is encrypted with a key other than --state-key-file"}},
+	{what: "no key, and what is there is sealed", sealed: true, happens: withArgs(), says: []string{"is encrypted: set --state-key-file, or use another directory"}},
 	{what: "another process has the folder", happens: inUse, says: []string{"is in use by another process"}},
-	{what: "the folder has other files in it", happens: otherFolder, says: []string{"has other files in it", ": an empty one is needed"}},
+	{what: "the folder has other files in it", happens: otherFolder, says: []string{"contains other files", ": use an empty directory"}},
 }
 
 const (
@@ -219,7 +219,7 @@ func (s *keptScene) play(ctx context.Context, t *testing.T, c *keptCase) string 
 	}
 	log := g.Log()
 	reads := fromList
-	if lineWith(log, []string{"collection loaded, not confirmed yet", "resource=configmaps"}) != "" && lineWith(log, []string{"dropped", keptImage[:9]}) == "" {
+	if lineWith(log, []string{"collection loaded from its checkpoint, unconfirmed", "resource=configmaps"}) != "" && lineWith(log, []string{"dropped", keptImage[:9]}) == "" {
 		reads = fromState
 	}
 	watches := theirs
@@ -233,7 +233,7 @@ func (s *keptScene) play(ctx context.Context, t *testing.T, c *keptCase) string 
 	if len(c.says) > 0 && lineWith(log, c.says) == "" {
 		t.Errorf("it does not say %q", c.says)
 	}
-	if line := lineWith(log, []string{"dropped"}) + lineWith(log, []string{"not kept"}); len(c.says) == 0 && line != "" {
+	if line := lineWith(log, []string{"dropped"}) + lineWith(log, []string{"checkpoint failed"}) + lineWith(log, []string{"not kept"}); len(c.says) == 0 && line != "" {
 		t.Errorf("it says %q", line)
 	}
 	return c.row(reads, watches)

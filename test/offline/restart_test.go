@@ -147,7 +147,7 @@ func TestRestarted(t *testing.T) {
 	if live, ready, rest := health("/livez"), health("/readyz"), health("/readyz?exclude=feeds"); live != 200 || ready != 500 || rest != 200 {
 		t.Errorf("/livez %d, /readyz %d, without feeds %d", live, ready, rest)
 	}
-	if log := g.Log(); strings.Count(log, "served unconfirmed") != 1 {
+	if log := g.Log(); strings.Count(log, "serving unconfirmed") != 1 {
 		t.Errorf("the log does not say once what is served:\n%s", log)
 	}
 
@@ -245,7 +245,7 @@ func TestRestartedBeforeAnotherCluster(t *testing.T) {
 		if a := root.do(ctx, "GET", maps, ""); a.status != 200 || a.marked() || strings.Contains(a.body, `"kept"`) {
 			return fmt.Errorf("root: %v", a)
 		}
-		if !strings.Contains(g.Log(), "it is another cluster") {
+		if !strings.Contains(g.Log(), "different cluster") {
 			return fmt.Errorf("the log does not say what is forgotten:\n%s", g.Log())
 		}
 		return nil

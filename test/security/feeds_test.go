@@ -187,10 +187,10 @@ func TestFeedsDoNotSleepOnAfterAnOutage(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 	log := g.Log()
-	if begins, ends := strings.Count(log, "the upstream does not answer"), strings.Count(log, "the upstream answers again"); begins != 1 || ends != 1 {
+	if begins, ends := strings.Count(log, "upstream unreachable"), strings.Count(log, "upstream recovered"); begins != 1 || ends != 1 {
 		t.Errorf("%d lines say that it began, %d that it ended", begins, ends)
 	}
-	if strings.Contains(log, "feed restarts") {
+	if strings.Contains(log, "reflector restarting") {
 		t.Error("the log tells of every feed")
 	}
 }

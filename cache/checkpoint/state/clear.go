@@ -43,9 +43,9 @@ func clearOthers(disk vfs.FS, parent string, keep []string, log *slog.Logger) {
 func (d *Dir) tellCleared(cleared bool, err error) {
 	switch {
 	case err != nil:
-		d.log.Warn("the state of a cluster that is not served any more stays", "dir", d.path, "error", err)
+		d.log.Warn("state of a removed cluster not cleared", "dir", d.path, "error", err)
 	case cleared:
-		d.log.Info("the state of a cluster that is not served any more was removed", "dir", d.path)
+		d.log.Info("state of a removed cluster cleared", "dir", d.path)
 	}
 }
 
@@ -93,7 +93,7 @@ func (d *Dir) removeAll() error {
 	}
 	for _, name := range names {
 		if !isOurs(name) {
-			return fmt.Errorf("there is a file in it that is none of its own, %s", name)
+			return fmt.Errorf("unexpected file %s", name)
 		}
 	}
 	for _, name := range names {

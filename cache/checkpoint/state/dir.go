@@ -123,13 +123,13 @@ func (d *Dir) register(r prometheus.Registerer) error {
 	}
 	if err := errors.Join(
 		r.Register(gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_state_bytes", Help: "Bytes on disk of what is kept over restarts.",
+			Name: "kubeweir_state_bytes", Help: "Bytes of checkpoints on disk.",
 		}, func() float64 { now, _ := d.Bytes(); return float64(now) })),
 		r.Register(gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_state_bytes_limit", Help: "Bytes on disk that what is kept over restarts may have; a collection that does not fit is not kept.",
+			Name: "kubeweir_state_bytes_limit", Help: "Limit on the bytes of checkpoints on disk; collections that do not fit are not saved.",
 		}, func() float64 { return float64(d.maxBytes) })),
 		r.Register(gaugefunc.NewCounter(prometheus.CounterOpts{
-			Name: "kubeweir_state_written_bytes_total", Help: "Bytes written to disk of what is kept over restarts.",
+			Name: "kubeweir_state_written_bytes_total", Help: "Bytes of checkpoints written to disk.",
 		}, func() float64 { _, written := d.Bytes(); return float64(written) })),
 	); err != nil {
 		return fmt.Errorf("state metrics: %w", err)
@@ -141,11 +141,11 @@ func (d *Dir) open() error {
 	err := d.fs.MkdirAll(d.path, 0o700)
 	_ = d.syncDir(filepath.Dir(filepath.Clean(d.path))) // the parent may not be readable
 	if err != nil {
-		return fmt.Errorf("the state folder %s cannot be made: %w", d.path, cause(err))
+		return fmt.Errorf("cannot create the state directory %s: %w", d.path, cause(err))
 	}
 	names, err := d.fs.List(d.path)
 	if err != nil {
-		return fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
+		return fmt.Errorf("cannot read the state directory %s: %w", d.path, cause(err))
 	}
 	if _, _, err := d.readMarker(names, slog.New(slog.DiscardHandler)); err != nil { // before a file is created in an unrelated directory
 		return err
@@ -153,9 +153,9 @@ func (d *Dir) open() error {
 	lock, err := d.fs.Lock(filepath.Join(d.path, lockName))
 	if err != nil {
 		if inUse(err) {
-			return fmt.Errorf("the state folder %s %w", d.path, ErrInUse)
+			return fmt.Errorf("the state directory %s %w", d.path, ErrInUse)
 		}
-		return fmt.Errorf("the state folder %s cannot be written: %w", d.path, cause(err))
+		return fmt.Errorf("cannot write to the state directory %s: %w", d.path, cause(err))
 	}
 	d.mu.Lock()
 	d.mu.lock = lock
@@ -165,7 +165,7 @@ func (d *Dir) open() error {
 	}
 	// Another process may have owned it until now.
 	if names, err = d.fs.List(d.path); err != nil {
-		return fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
+		return fmt.Errorf("cannot read the state directory %s: %w", d.path, cause(err))
 	}
 	m, known, err := d.readMarker(names, d.log)
 	if err != nil {
@@ -175,7 +175,7 @@ func (d *Dir) open() error {
 		err = d.writeMarker()
 	}
 	if err != nil {
-		return fmt.Errorf("the state folder %s cannot be written: %w", d.path, cause(err))
+		return fmt.Errorf("cannot write to the state directory %s: %w", d.path, cause(err))
 	}
 	return nil
 }
@@ -186,7 +186,7 @@ func (d *Dir) chmod() error {
 		return nil
 	}
 	if err := os.Chmod(d.path, 0o700); err != nil {
-		return fmt.Errorf("the state folder %s cannot be kept from others: %w", d.path, cause(err))
+		return fmt.Errorf("cannot restrict access to the state directory %s: %w", d.path, cause(err))
 	}
 	return nil
 }
@@ -199,28 +199,28 @@ func (d *Dir) readMarker(names []string, log *slog.Logger) (m marker, known bool
 	case errors.Is(err, fs.ErrNotExist):
 		for _, name := range names {
 			if name != lockName && name != markerName+newExt {
-				return m, false, fmt.Errorf("the state folder %s has other files in it, such as %s: an empty one is needed", d.path, name)
+				return m, false, fmt.Errorf("the state directory %s contains other files, such as %s: use an empty directory", d.path, name)
 			}
 		}
 		return m, false, nil
 	case err != nil:
-		return m, false, fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
+		return m, false, fmt.Errorf("cannot read the state directory %s: %w", d.path, cause(err))
 	}
 	if err := json.Unmarshal(content, &m); err != nil {
-		log.Warn("state dropped, its folder is damaged", "dir", d.path, "error", err)
+		log.Warn("state dropped: damaged", "dir", d.path, "error", err)
 		return m, false, nil
 	}
 	switch {
 	case m.Format != format:
-		log.Warn("state dropped, it is of another format", "dir", d.path, "format", m.Format, "known", format)
+		log.Warn("state dropped: unknown format", "dir", d.path, "format", m.Format, "known", format)
 		return m, false, nil
 	case m.Check != "" && d.key == nil:
-		return m, false, fmt.Errorf("the state folder %s is sealed: --state-key-file is needed, or another folder", d.path)
+		return m, false, fmt.Errorf("the state directory %s is encrypted: set --state-key-file, or use another directory", d.path)
 	case m.Check == "" && d.key != nil:
-		log.Warn("state dropped, it was not sealed", "dir", d.path)
+		log.Warn("state dropped: not encrypted", "dir", d.path)
 		return m, false, nil
 	case m.Check != "" && !d.checks(m.Check):
-		return m, false, fmt.Errorf("the state folder %s is sealed with another key than that of --state-key-file", d.path)
+		return m, false, fmt.Errorf("the state directory %s is encrypted with a key other than --state-key-file", d.path)
 	}
 	return m, true, nil
 }
@@ -365,7 +365,7 @@ func (d *Dir) Names() ([]string, error) {
 	}
 	files, err := d.fs.List(d.path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the state folder: %w", cause(err))
+		return nil, fmt.Errorf("reading the state directory: %w", cause(err))
 	}
 	var names []string
 	for _, file := range files {
@@ -400,7 +400,7 @@ func (d *Dir) opened() bool {
 }
 
 // errClosed reports that this Dir does not own the directory, or no longer.
-var errClosed = errors.New("the state folder is not open")
+var errClosed = errors.New("the state directory is not open")
 
 // Close unlocks the directory. No Reader or Writer may be in use.
 func (d *Dir) Close() error {

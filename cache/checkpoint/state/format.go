@@ -112,14 +112,14 @@ func appendPreamble(dst []byte, sealed bool, identity []byte) []byte {
 // parsePreamble returns the identity of a file.
 func parsePreamble(p []byte, sealed bool) (identity []byte, err error) {
 	if len(p) < preambleSize || string(p[:len(magic)]) != magic {
-		return nil, fmt.Errorf("%w: it does not begin as an image", ErrDamaged)
+		return nil, fmt.Errorf("%w: not a checkpoint file", ErrDamaged)
 	}
 	p = p[len(magic):]
 	if has := binary.LittleEndian.Uint32(p); has != format {
 		return nil, fmt.Errorf("%w: format %d, this version reads %d", ErrForeign, has, format)
 	}
 	if (p[4] != 0) != sealed {
-		return nil, fmt.Errorf("%w: sealed %t, now %t", ErrForeign, p[4] != 0, sealed)
+		return nil, fmt.Errorf("%w: encrypted %t, want %t", ErrForeign, p[4] != 0, sealed)
 	}
 	return p[5 : 5+identitySize], nil
 }
@@ -144,7 +144,7 @@ func eachItem(content []byte, set func(object []byte) error, deleted func(key st
 		op := content[0]
 		n, used := binary.Uvarint(content[1:])
 		if used <= 0 || n > uint64(len(content)-1-used) {
-			return fmt.Errorf("%w: an item's length", ErrDamaged)
+			return fmt.Errorf("%w: invalid item length", ErrDamaged)
 		}
 		item := content[1+used : 1+used+int(n)]
 		content = content[1+used+int(n):]
@@ -155,7 +155,7 @@ func eachItem(content []byte, set func(object []byte) error, deleted func(key st
 		case itemDelete:
 			err = deleted(string(item))
 		default:
-			err = fmt.Errorf("%w: an item of kind %d", ErrDamaged, op)
+			err = fmt.Errorf("%w: unknown item kind %d", ErrDamaged, op)
 		}
 		if err != nil {
 			return err

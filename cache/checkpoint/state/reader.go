@@ -70,7 +70,7 @@ func (r *Reader) begin() error {
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if b.kind != kindHeader {
-		return fmt.Errorf("%w: it has no header", ErrDamaged)
+		return fmt.Errorf("%w: missing header", ErrDamaged)
 	}
 	r.header, err = b.content()
 	return err
@@ -95,7 +95,7 @@ func (r *Reader) Next() (checkpoint.Block, error) {
 		}
 		return b, nil
 	}
-	return nil, fmt.Errorf("%w: a block of kind %d", ErrDamaged, b.kind)
+	return nil, fmt.Errorf("%w: unknown block kind %d", ErrDamaged, b.kind)
 }
 
 func (r *Reader) next() (*block, error) {
@@ -115,7 +115,7 @@ func (r *Reader) next() (*block, error) {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if checksum(r.layout.place(b.kind, b.index), b.sealed) != binary.LittleEndian.Uint32(frame[4:]) {
-		return nil, fmt.Errorf("%w: the checksum of block %d", ErrDamaged, b.index)
+		return nil, fmt.Errorf("%w: wrong checksum of block %d", ErrDamaged, b.index)
 	}
 	r.index++
 	r.end += frameSize + n

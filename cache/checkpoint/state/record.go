@@ -81,10 +81,10 @@ func (d *Dir) LoadRecord(name string) ([]byte, error) {
 	}
 	block := file[preambleSize:]
 	if len(block) < frameSize || int(binary.LittleEndian.Uint32(block)) != len(block)-frameSize || kind(block[8]) != kindRecord {
-		return nil, fmt.Errorf("%w: it is no record", ErrDamaged)
+		return nil, fmt.Errorf("%w: not a record", ErrDamaged)
 	}
 	if checksum(l.place(kindRecord, 0), block[frameSize:]) != binary.LittleEndian.Uint32(block[4:]) {
-		return nil, fmt.Errorf("%w: its checksum", ErrDamaged)
+		return nil, fmt.Errorf("%w: wrong checksum", ErrDamaged)
 	}
 	return l.unpack(nil, kindRecord, 0, block[frameSize:])
 }

@@ -21,7 +21,7 @@ func ParseKey(content []byte) ([]byte, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(content)))
 	if err != nil || len(key) != KeySize {
-		return nil, fmt.Errorf("must hold a key of %d bytes, as they are or as base64 (head -c %[1]d /dev/urandom | base64); it has %d bytes, which are neither", KeySize, len(content))
+		return nil, fmt.Errorf("must contain a key of %d bytes, raw or in base64 (head -c %[1]d /dev/urandom | base64), not %d bytes", KeySize, len(content))
 	}
 	return key, nil
 }

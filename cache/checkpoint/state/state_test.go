@@ -374,13 +374,13 @@ func TestOpen(t *testing.T) {
 		{name: "a new folder, sealed", key: key},
 		{name: "again", plain: true, imageKept: true},
 		{name: "again, sealed", sealed: key, key: key, imageKept: true},
-		{name: "another key", sealed: key, key: other, want: "sealed with another key than that of --state-key-file"},
-		{name: "no key", sealed: key, want: "is sealed: --state-key-file is needed"},
-		{name: "a key now", plain: true, key: key, dropped: "was not sealed"},
-		{name: "a newer format", files: marker(`{"format":99}`), dropped: "another format"},
+		{name: "another key", sealed: key, key: other, want: "encrypted with a key other than --state-key-file"},
+		{name: "no key", sealed: key, want: "is encrypted: set --state-key-file"},
+		{name: "a key now", plain: true, key: key, dropped: "not encrypted"},
+		{name: "a newer format", files: marker(`{"format":99}`), dropped: "unknown format"},
 		{name: "damaged", files: marker(`{"form`), dropped: "damaged"},
 		{name: "empty", files: marker(``), dropped: "damaged"},
-		{name: "another folder", files: map[string]string{"letter.txt": "Dear"}, want: "has other files in it, such as letter.txt"},
+		{name: "another folder", files: map[string]string{"letter.txt": "Dear"}, want: "contains other files, such as letter.txt"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()

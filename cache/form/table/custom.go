@@ -48,7 +48,7 @@ func NewCustomPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) 
 			break
 		}
 		if parsed, err := jsonpath.Parse(c.Name, text); err != nil || hasKeyword(parsed.Root) {
-			return nil, fmt.Errorf("column %q: JSONPath %q has a keyword, which only kube-apiserver can evaluate", c.Name, c.JSONPath)
+			return nil, fmt.Errorf("column %q: JSONPath %q uses a keyword that only kube-apiserver can evaluate", c.Name, c.JSONPath)
 		}
 		description := "Custom resource definition column (in JSONPath format): " + c.JSONPath
 		if c.Description != "" {

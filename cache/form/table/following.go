@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var errOtherColumns = errors.New("the server's release has other columns")
+var errOtherColumns = errors.New("the server's release has different columns")
 
 // Following adapts the Printer of one Kubernetes release to servers of any release. Releases
 // describe the same columns in different words; the server's words are shown. If the server has

@@ -68,7 +68,7 @@ func HideAnnotations(metadata []byte, keys []string) ([]byte, error) {
 func editMembers(object []byte, edit func(name string, value []byte) ([]byte, error)) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(object))
 	if first, err := decoder.Token(); err != nil || first != json.Delim('{') {
-		return nil, fmt.Errorf("no JSON object: %w", errors.Join(err, errMalformedMetadata))
+		return nil, fmt.Errorf("not a JSON object: %w", errors.Join(err, errMalformedMetadata))
 	}
 	out := append(make([]byte, 0, len(object)), '{')
 	for decoder.More() {
