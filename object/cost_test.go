@@ -32,7 +32,7 @@ func TestLookUp(t *testing.T) {
 			}
 		}
 		for _, key := range []string{"", "a", "z"} {
-			if l.Has(key) {
+			if _, ok := l.Lookup(key); ok {
 				t.Errorf("%d labels: %q found", n, key)
 			}
 		}

@@ -1,6 +1,10 @@
 package object
 
-import "strings"
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // CustomSchema returns the schema of a custom resource with the jsonPaths of its
 // CRD version's selectableFields (".spec.color"). Labels are the paths without
@@ -21,20 +25,10 @@ func CustomSchema(paths []string) *Schema {
 	return newSchema(specs, nil, false)
 }
 
-// plainPath reports whether label is names joined by dots, without any of
-// JSONPath's brackets, quotes, wildcards or escapes.
+var pathOfNames = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+// plainPath reports whether label is names joined by dots, without any of JSONPath's brackets,
+// quotes, wildcards or escapes.
 func plainPath(label string) bool {
-	for _, name := range strings.Split(label, ".") {
-		if name == "" || name == "metadata" {
-			return false
-		}
-		for _, c := range []byte(name) {
-			switch {
-			case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
-			default:
-				return false
-			}
-		}
-	}
-	return true
+	return pathOfNames.MatchString(label) && !slices.Contains(dotted(label), "metadata")
 }

@@ -1,8 +1,11 @@
 package object
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -38,22 +41,15 @@ type Filter struct {
 type labelTerm struct {
 	op     selection.Operator // In, NotIn, Exists, DoesNotExist, GreaterThan, LessThan
 	key    string
-	values valueSet
-	bound  int64 // of GreaterThan and LessThan
+	values []string // sorted
+	bound  int64    // of GreaterThan and LessThan
 }
 
+// fieldTerm requires that a field has, or does not have, the one value of its Equality.
 type fieldTerm struct {
-	label string
-	index int // in Schema.Fields, or indexName, indexNamespace
-	value string
+	Equality
 	equal bool
 }
-
-// indexName and indexNamespace say that a fieldTerm's value is not in Object.Fields.
-const (
-	indexName      = -1
-	indexNamespace = -2
-)
 
 // MaxTerms is the maximum number of terms of a Filter's selectors. It bounds the cost per object of
 // a list and per event of a watch that a client can cause.
@@ -86,16 +82,21 @@ func (f *Filter) addLabels(sel labels.Selector) {
 	}
 	for i := range requirements {
 		r := &requirements[i]
-		t := labelTerm{op: r.Operator(), key: r.Key(), values: newValueSet(r.ValuesUnsorted())}
+		values := r.ValuesUnsorted()
+		slices.Sort(values)
+		t := labelTerm{op: r.Operator(), key: r.Key(), values: slices.Compact(values)}
 		switch t.op {
 		case selection.Equals, selection.DoubleEquals:
 			t.op = selection.In
 		case selection.NotEquals:
 			t.op = selection.NotIn
 		case selection.GreaterThan, selection.LessThan:
-			var ok bool
 			// Requirement.Matches is false for a bound that is no integer.
-			if t.bound, ok = parseInt(t.values.first()); !ok || t.values.len() != 1 {
+			if len(t.values) != 1 {
+				f.never = true
+			} else if n, ok := parseInt(t.values[0]); ok {
+				t.bound = n
+			} else {
 				f.never = true
 			}
 		}
@@ -114,16 +115,16 @@ func (f *Filter) addFields(schema *Schema, sel fields.Selector) error {
 		if !ok {
 			return fmt.Errorf("field label not supported: %s", r.Field)
 		}
-		t := fieldTerm{label: label, value: r.Value, equal: r.Operator != selection.NotEquals}
+		e := Equality{Kind: FieldTerm, Key: label, Values: []string{r.Value}}
 		switch label {
 		case fieldName:
-			t.index = indexName
+			e.Kind, e.Key = NameTerm, ""
 		case fieldNamespace:
-			t.index = indexNamespace
+			e.Kind, e.Key = NamespaceTerm, ""
 		default:
-			t.index = schema.fieldIndex(label)
+			e.Field = slices.Index(schema.Fields, label)
 		}
-		f.fields = append(f.fields, t)
+		f.fields = append(f.fields, fieldTerm{e, r.Operator != selection.NotEquals})
 	}
 	return nil
 }
@@ -179,7 +180,7 @@ func (f *Filter) Matches(o *Object) bool {
 	}
 	for i := range f.fields {
 		t := &f.fields[i]
-		if (o.fieldValue(t.index) == t.value) != t.equal {
+		if (t.value(o) == t.Values[0]) != t.equal {
 			return false
 		}
 	}
@@ -191,30 +192,27 @@ func (f *Filter) Matches(o *Object) bool {
 	return true
 }
 
-// fieldValue returns the value at an index of fieldTerm.
-func (o *Object) fieldValue(index int) string {
+// value returns o's value of the field.
+func (t *fieldTerm) value(o *Object) string {
 	switch {
-	case index == indexName:
+	case t.Kind == NameTerm:
 		return o.Name
-	case index == indexNamespace:
+	case t.Kind == NamespaceTerm:
 		return o.Namespace
-	case index < len(o.Fields):
-		return o.Fields[index]
+	case t.Field < len(o.Fields):
+		return o.Fields[t.Field]
 	}
 	return ""
 }
 
 // matches follows labels.Requirement.Matches.
 func (t *labelTerm) matches(l Labels) bool {
-	if len(l) > scanLabels {
-		l = l.only(t.key)
-	}
-	value, exists := l.scan(t.key) // Lookup, without its call
+	value, exists := l.Lookup(t.key)
 	switch t.op {
 	case selection.In:
-		return exists && t.values.has(value)
+		return exists && t.has(value)
 	case selection.NotIn:
-		return !exists || !t.values.has(value)
+		return !exists || !t.has(value)
 	case selection.Exists:
 		return exists
 	case selection.DoesNotExist:
@@ -232,12 +230,12 @@ func (t *labelTerm) matches(l Labels) bool {
 // TermKind is what an Equality is about.
 type TermKind uint8
 
-// The kinds of equality terms.
+// The kinds of equality terms, the most selective first.
 const (
 	NameTerm TermKind = iota
-	NamespaceTerm
-	LabelTerm
 	FieldTerm
+	LabelTerm
+	NamespaceTerm
 )
 
 // Equality is a condition that every matching object fulfills: the name, the namespace, the label
@@ -270,108 +268,34 @@ func (f *Filter) Equalities() []Equality {
 		terms = append(terms, Equality{Kind: NameTerm, Values: []string{f.Name}})
 	}
 	for _, t := range f.fields {
-		if !t.equal {
-			continue
+		if t.equal {
+			terms = append(terms, t.Equality)
 		}
-		e := Equality{Kind: FieldTerm, Key: t.label, Field: t.index, Values: []string{t.value}}
-		switch t.index {
-		case indexName:
-			e = Equality{Kind: NameTerm, Values: e.Values}
-		case indexNamespace:
-			e = Equality{Kind: NamespaceTerm, Values: e.Values}
-		}
-		terms = append(terms, e)
 	}
 	for i := range f.labels {
 		t := &f.labels[i]
-		if t.op == selection.In && t.values.len() <= maxEqualityValues {
-			terms = append(terms, Equality{Kind: LabelTerm, Key: t.key, Values: t.values.list})
+		if t.op == selection.In && len(t.values) <= maxEqualityValues {
+			terms = append(terms, Equality{Kind: LabelTerm, Key: t.key, Values: t.values})
 		}
 	}
 	if f.Namespace != "" {
 		terms = append(terms, Equality{Kind: NamespaceTerm, Values: []string{f.Namespace}})
 	}
-	slices.SortStableFunc(terms, func(a, b Equality) int { return rank(a.Kind) - rank(b.Kind) })
+	slices.SortStableFunc(terms, func(a, b Equality) int { return cmp.Compare(a.Kind, b.Kind) })
 	return terms
 }
 
-func rank(k TermKind) int {
-	switch k {
-	case NameTerm:
-		return 0
-	case FieldTerm:
-		return 1
-	case LabelTerm:
-		return 2
-	default:
-		return 3
-	}
+func (t *labelTerm) has(value string) bool {
+	_, found := slices.BinarySearch(t.values, value)
+	return found
 }
 
-// valueSet is a small set of strings; a long one has a map beside it.
-type valueSet struct {
-	list []string
-	set  map[string]struct{}
-}
-
-// valueSetMap is the size from which a map is faster than a scan.
-const valueSetMap = 9
-
-func newValueSet(values []string) valueSet {
-	slices.Sort(values)
-	s := valueSet{list: slices.Compact(values)}
-	if len(s.list) >= valueSetMap {
-		s.set = make(map[string]struct{}, len(s.list))
-		for _, v := range s.list {
-			s.set[v] = struct{}{}
-		}
-	}
-	return s
-}
-
-func (s *valueSet) len() int { return len(s.list) }
-
-func (s *valueSet) first() string {
-	if len(s.list) == 0 {
-		return ""
-	}
-	return s.list[0]
-}
-
-func (s *valueSet) has(value string) bool {
-	if s.set != nil {
-		_, ok := s.set[value]
-		return ok
-	}
-	return slices.Contains(s.list, value)
-}
-
-// parseInt is strconv.ParseInt(s, 10, 64) without its allocation on errors:
-// ordinary label values are no integers.
+// parseInt parses a decimal integer. It tests for other characters first because ordinary label
+// values are no integers, and an error of strconv allocates.
 func parseInt(s string) (n int64, ok bool) {
-	digits := s
-	negative := false
-	if digits != "" && (digits[0] == '+' || digits[0] == '-') {
-		negative = digits[0] == '-'
-		digits = digits[1:]
-	}
-	if digits == "" {
+	if s == "" || strings.TrimLeft(s, "+-0123456789") != "" {
 		return 0, false
 	}
-	var v uint64
-	limit := uint64(1<<63 - 1)
-	if negative {
-		limit++
-	}
-	for i := range len(digits) {
-		d := uint64(digits[i] - '0')
-		if d > 9 || v > (limit-d)/10 {
-			return 0, false
-		}
-		v = v*10 + d
-	}
-	if negative {
-		return -int64(v), true
-	}
-	return int64(v), true
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil
 }

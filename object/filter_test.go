@@ -124,7 +124,7 @@ func checkEqualities(t *testing.T, f *object.Filter, o *object.Object) {
 		case object.NamespaceTerm:
 			value = o.Namespace
 		case object.LabelTerm:
-			value = o.Labels.Get(e.Key)
+			value, _ = o.Labels.Lookup(e.Key)
 		case object.FieldTerm:
 			value = o.Fields[e.Field]
 		}

@@ -31,7 +31,7 @@ func (t *interner) get(b []byte) (s string, ok bool) {
 	if len(b) == 0 {
 		return "", true
 	}
-	if t == nil || len(b) > internMaxLen {
+	if len(b) > internMaxLen {
 		return "", false
 	}
 	h := maphash.Bytes(t.seed, b)

@@ -3,18 +3,13 @@ package object
 import (
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Label is one label.
 type Label struct{ Key, Value string }
 
-// Labels are sorted by Key, each key once. They implement
-// k8s.io/apimachinery/pkg/labels.Labels.
+// Labels are sorted by Key, each key once.
 type Labels []Label
-
-var _ labels.Labels = Labels(nil)
 
 // scanLabels is the number of labels up to which a scan is faster than a binary search. The API
 // does not bound the number of labels: 20,000 are 240 KB.
@@ -47,16 +42,4 @@ func (l Labels) only(key string) Labels {
 		return nil
 	}
 	return l[i : i+1]
-}
-
-// Get returns the value of a label, "" if the object does not have it.
-func (l Labels) Get(key string) string {
-	value, _ := l.Lookup(key)
-	return value
-}
-
-// Has reports whether the object has the label.
-func (l Labels) Has(key string) bool {
-	_, exists := l.Lookup(key)
-	return exists
 }

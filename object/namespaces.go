@@ -4,12 +4,15 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Namespaces is a set of namespaces: those whose objects are visible, or the visible Namespace
 // objects themselves. It is immutable and safe for concurrent use.
 type Namespaces struct {
-	names map[string]struct{}
+	names sets.Set[string]
 	// keys are the key prefixes of the objects or, for Namespaces themselves, their keys, sorted.
 	keys       []string
 	themselves bool
@@ -18,24 +21,16 @@ type Namespaces struct {
 
 // NewNamespaces returns the set of names, for the objects in them or for the Namespaces themselves.
 func NewNamespaces(names []string, themselves bool) *Namespaces {
-	n := &Namespaces{names: make(map[string]struct{}, len(names)), keys: make([]string, 0, len(names)), themselves: themselves}
-	for _, name := range names {
-		if _, again := n.names[name]; again {
-			continue
-		}
-		n.names[name] = struct{}{}
+	n := &Namespaces{names: sets.New(names...), themselves: themselves}
+	for name := range n.names {
 		if !themselves {
 			name += "/"
 		}
 		n.keys = append(n.keys, name)
 	}
 	slices.Sort(n.keys) // with the "/": "a-b/" comes before "a/"
-	h := sha256.New()
-	for _, key := range n.keys {
-		h.Write([]byte(key))
-		h.Write([]byte{0})
-	}
-	n.id = base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
+	h := sha256.Sum256([]byte(strings.Join(append(slices.Clip(n.keys), ""), "\x00")))
+	n.id = base64.RawURLEncoding.EncodeToString(h[:16])
 	return n
 }
 
@@ -43,10 +38,7 @@ func NewNamespaces(names []string, themselves bool) *Namespaces {
 func (n *Namespaces) Len() int { return len(n.keys) }
 
 // Has reports whether the set contains a namespace.
-func (n *Namespaces) Has(name string) bool {
-	_, ok := n.names[name]
-	return ok
-}
+func (n *Namespaces) Has(name string) bool { return n.names.Has(name) }
 
 // ID identifies the set: two sets with the same ID have the same namespaces.
 func (n *Namespaces) ID() string { return n.id }
@@ -60,10 +52,8 @@ func (n *Namespaces) Keys() []string { return n.keys }
 
 // shows reports whether o is visible.
 func (n *Namespaces) shows(o *Object) bool {
-	name := o.Namespace
 	if n.themselves {
-		name = o.Name
+		return n.Has(o.Name)
 	}
-	_, ok := n.names[name]
-	return ok
+	return n.Has(o.Namespace)
 }

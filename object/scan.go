@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,7 @@ type scan struct {
 	encoding.Scan
 	schema *Schema
 	cutter cutter
+	key    []byte // scratch
 }
 
 // scan takes a scan from the pool. release returns it.
@@ -54,9 +56,9 @@ func (sc *scan) object() (*Object, error) {
 	if len(sc.ResourceVersion) == 0 {
 		return nil, encoding.ErrNoVersion
 	}
-	rv, err := parseRV(sc.ResourceVersion)
+	rv, err := strconv.ParseUint(string(sc.ResourceVersion), 10, 64)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("metadata.resourceVersion: %w", err)
 	}
 	sc.sortLabels()
 	o := &Object{
@@ -77,20 +79,20 @@ func (sc *scan) object() (*Object, error) {
 }
 
 func (sc *scan) identity(o *Object) {
-	c := &sc.cutter
+	sc.key = sc.key[:0]
 	if len(sc.Namespace) > 0 {
-		c.join(&o.Key, sc.Namespace, sc.Name)
-	} else {
-		c.add(&o.Key, sc.Name)
+		sc.key = append(append(sc.key, sc.Namespace...), '/')
 	}
-	c.add(&o.UID, sc.UID)
+	sc.key = append(sc.key, sc.Name...)
+	sc.cutter.add(&o.Key, sc.key)
+	sc.cutter.add(&o.UID, sc.UID)
 }
 
 func (sc *scan) labelStrings(o *Object) {
 	if len(sc.Labels) == 0 {
 		return
 	}
-	shared := sc.schema.strings()
+	shared := sc.schema.shared()
 	o.Labels = make(Labels, len(sc.Labels))
 	for i, l := range sc.Labels {
 		sc.cutter.share(shared, &o.Labels[i].Key, l.Key)
@@ -103,7 +105,7 @@ func (sc *scan) fieldStrings(o *Object) {
 	if len(specs) == 0 {
 		return
 	}
-	shared := sc.schema.strings()
+	shared := sc.schema.shared()
 	o.Fields = make([]string, len(specs))
 	for i := range specs {
 		f := &specs[i]
@@ -130,11 +132,7 @@ func (sc *scan) value(slot int) []byte {
 // sorted, so this is one pass as a rule.
 func (sc *scan) sortLabels() {
 	l := sc.Labels
-	for i := 1; i < len(l); i++ {
-		for k := i; k > 0 && bytes.Compare(l[k-1].Key, l[k].Key) > 0; k-- {
-			l[k-1], l[k] = l[k], l[k-1]
-		}
-	}
+	slices.SortStableFunc(l, func(a, b encoding.Label) int { return bytes.Compare(a.Key, b.Key) })
 	kept := l[:0]
 	for i := range l {
 		if i+1 < len(l) && bytes.Equal(l[i].Key, l[i+1].Key) {
@@ -145,43 +143,23 @@ func (sc *scan) sortLabels() {
 	sc.Labels = kept
 }
 
-// parseRV parses a resource version without converting it to a string first.
-func parseRV(b []byte) (uint64, error) {
-	var v uint64
-	for _, c := range b {
-		d := uint64(c - '0')
-		if d > 9 || v > (1<<64-1-d)/10 {
-			return 0, fmt.Errorf("metadata.resourceVersion: %w", &strconv.NumError{
-				Func: "ParseUint", Num: string(b), Err: strconv.ErrSyntax})
-		}
-		v = v*10 + d
-	}
-	return v, nil
-}
-
 // cutter collects strings and allocates them together.
 type cutter struct {
 	pieces []piece
 	size   int
 }
 
-// piece is one string to be allocated: first, or first/second.
+// piece is one string to be allocated.
 type piece struct {
-	target        *string
-	first, second []byte
+	target *string
+	text   []byte
 }
 
 func (c *cutter) add(target *string, text []byte) {
 	if len(text) > 0 {
-		c.pieces = append(c.pieces, piece{target: target, first: text})
+		c.pieces = append(c.pieces, piece{target, text})
 		c.size += len(text)
 	}
-}
-
-// join adds first + "/" + second.
-func (c *cutter) join(target *string, first, second []byte) {
-	c.pieces = append(c.pieces, piece{target, first, second})
-	c.size += len(first) + 1 + len(second)
 }
 
 // share sets target to the shared string if there is one, else adds it.
@@ -197,18 +175,11 @@ func (c *cutter) cut() {
 	var all strings.Builder
 	all.Grow(c.size)
 	for _, p := range c.pieces {
-		all.Write(p.first)
-		if p.second != nil {
-			all.WriteByte('/')
-			all.Write(p.second)
-		}
+		all.Write(p.text)
 	}
 	rest := all.String()
 	for _, p := range c.pieces {
-		n := len(p.first)
-		if p.second != nil {
-			n += 1 + len(p.second)
-		}
+		n := len(p.text)
 		*p.target, rest = rest[:n], rest[n:]
 	}
 }

@@ -1,8 +1,8 @@
 package object
 
 import (
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/fields"
@@ -24,11 +24,7 @@ type Schema struct {
 	// Fields names the selectable fields, as field selectors spell them after
 	// CanonicalField.
 	Fields []string
-	// Unexported details.
-	schemaDetail
-}
 
-type schemaDetail struct {
 	specs []fieldSpec     // parallel to Fields
 	root  *encoding.Field // of their paths
 	slots int             // values that a scan collects: one per path
@@ -38,10 +34,8 @@ type schemaDetail struct {
 	noNamespace bool
 	// dropManaged: objects are kept without their managedFields.
 	dropManaged bool
-	// used is set by the first object with strings to share.
-	used     atomic.Bool
-	interner atomic.Pointer[interner]
-	scans    sync.Pool // of *scan
+	shared      func() *interner // the table of shared strings, made for the first object
+	scans       sync.Pool        // of *scan
 }
 
 // fieldSpec is one selectable field: where its value is, and what replaces an absent one.
@@ -68,10 +62,10 @@ type fieldSpec struct {
 func DefaultSchema() *Schema { return newSchema(nil, nil, false) }
 
 func newSchema(specs []fieldSpec, aliases map[string]string, noNamespace bool) *Schema {
-	s := &Schema{schemaDetail: schemaDetail{
+	s := &Schema{
 		specs: specs, aliases: aliases, noNamespace: noNamespace,
-		root: &encoding.Field{Slot: encoding.NoSlot},
-	}}
+		root: &encoding.Field{Slot: encoding.NoSlot}, shared: sync.OnceValue(newInterner),
+	}
 	for i := range specs {
 		f := &specs[i]
 		s.Fields = append(s.Fields, f.label)
@@ -136,7 +130,7 @@ func (s *Schema) CanonicalField(label string) (canonical string, ok bool) {
 	if c, found := s.aliases[label]; found {
 		return c, true
 	}
-	if s.fieldIndex(label) >= 0 {
+	if slices.Contains(s.Fields, label) {
 		return label, true
 	}
 	return "", false
@@ -148,32 +142,9 @@ func (s *Schema) Since(selector fields.Selector) int {
 	newest := 0
 	for _, r := range selector.Requirements() {
 		label, _ := s.CanonicalField(r.Field)
-		if i := s.fieldIndex(label); i >= 0 {
+		if i := slices.Index(s.Fields, label); i >= 0 {
 			newest = max(newest, s.specs[i].since)
 		}
 	}
 	return newest
-}
-
-// fieldIndex returns the position of a canonical label in Fields, -1 if it is absent.
-func (s *Schema) fieldIndex(label string) int {
-	for i, f := range s.Fields {
-		if f == label {
-			return i
-		}
-	}
-	return -1
-}
-
-// strings returns the table of shared strings. It returns nil before the second object: most
-// resources of a cluster have no objects, and a schema for a single object has nothing to share.
-func (s *Schema) strings() *interner {
-	if t := s.interner.Load(); t != nil {
-		return t
-	}
-	if !s.used.Swap(true) {
-		return nil
-	}
-	s.interner.CompareAndSwap(nil, newInterner())
-	return s.interner.Load()
 }
