@@ -1,5 +1,7 @@
 package watchmux
 
+import "slices"
+
 // Start says that the history begins after rv, the version of the first list. It must be called
 // before the first Append.
 func (m *Mux) Start(rv uint64) {
@@ -18,10 +20,8 @@ const appendEvents = 64
 // comment. The events belong to the ring afterwards.
 func (m *Mux) Append(events ...*Event) {
 	now := m.options.Clock()
-	for len(events) > 0 {
-		n := min(len(events), appendEvents)
-		m.append(events[:n], now)
-		events = events[n:]
+	for chunk := range slices.Chunk(events, appendEvents) {
+		m.append(chunk, now)
 	}
 }
 

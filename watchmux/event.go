@@ -102,17 +102,6 @@ func (e *Event) deliver(f *object.Filter) (d Delivery, ok bool) {
 // above that of the ring.
 func (e *Event) isAbove(rv uint64) bool { return e.RV > rv || e.shares && e.RV == rv }
 
-// concerns reports whether deliver has something for the filter.
-func (e *Event) concerns(f *object.Filter) bool {
-	if f == nil {
-		return true
-	}
-	if e.Prev != nil && f.Matches(e.Prev) {
-		return true
-	}
-	return (e.Type != api.Deleted || e.Prev == nil) && f.Matches(e.Object)
-}
-
 // Delivery is an Event as one watcher sees it.
 type Delivery struct {
 	Event *Event

@@ -15,15 +15,8 @@ var retired = &frame{}
 // errNoFrame is the error of a frame whose encoder panicked.
 var errNoFrame = errors.New("the event could not be encoded")
 
-func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) ([]byte, error)) ([]byte, error) {
-	if b, ok, err := c.getKept(key, d, encode); ok {
-		return b, err
-	}
-	return encode(d)
-}
-
-// getKept makes only frames that are kept; otherwise ok is false.
-func (c *frameCache) getKept(key frameKey, d Delivery, encode func(Delivery) ([]byte, error)) (b []byte, ok bool, err error) {
+// get makes only frames that are kept; otherwise ok is false.
+func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) ([]byte, error)) (b []byte, ok bool, err error) {
 	f := c.entry(key)
 	if f == nil {
 		return nil, false, nil
@@ -89,11 +82,14 @@ func (c *frameCache) discount(f *frame) {
 // other than representation and type. Frames of events that have left the frame budget are encoded
 // at each call.
 func (d Delivery) Frame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) ([]byte, error) {
-	return d.Event.frames.get(frameKey{rep, d.Type, variant}, d, encode)
+	if b, ok, err := d.KeptFrame(rep, variant, encode); ok {
+		return b, err
+	}
+	return encode(d)
 }
 
 // KeptFrame is Frame for frames that are too expensive to be encoded at each call: if the frame
 // would not be kept, nothing is encoded and ok is false.
 func (d Delivery) KeptFrame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) (frame []byte, ok bool, err error) {
-	return d.Event.frames.getKept(frameKey{rep, d.Type, variant}, d, encode)
+	return d.Event.frames.get(frameKey{rep, d.Type, variant}, d, encode)
 }

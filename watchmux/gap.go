@@ -1,5 +1,12 @@
 package watchmux
 
+// InGap reports whether rv is a version whose state is not known, see Skip.
+func (m *Mux) InGap(rv uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.beyond(rv) > 0
+}
+
 // Skip records that the changes between RV and to are only known in sum, by the events appended
 // next, the last of them at to or below, and then Progress(to). Call it before those. Watchers that
 // have seen everything up to RV continue with them. But a watch cannot start strictly between RV

@@ -9,7 +9,6 @@ import (
 // the watcher finds out by itself whether an event concerns it, in Next and without the lock. So
 // the cost of an event under the lock is a number of watchers times a small constant, whatever the
 // watchers request.
-// the lock is a number of watchers times a small constant, whatever they ask for.
 const (
 	fewTerms  = 8
 	fewLabels = 32
@@ -61,9 +60,6 @@ func (x *index) wakeTerms(o *object.Object, ev *Event, seq uint64, woken []*Watc
 }
 
 func (x *index) wakeValue(v *values, value string, ev *Event, seq uint64, woken []*Watcher) []*Watcher {
-	if len(v.buckets) == 0 {
-		return woken
-	}
 	if b := v.buckets[value]; b != nil {
 		return x.wakeBucket(b, ev, seq, woken)
 	}
@@ -75,8 +71,13 @@ func (x *index) wakeBucket(b *bucket, ev *Event, seq uint64, woken []*Watcher) [
 	// Backwards, because disarm moves the last one into the gap.
 	for i := len(b.armed) - 1; i >= 0; i-- {
 		w := b.armed[i].watcher
-		if !ev.isAbove(w.future) || w.fewTerms && small && !ev.concerns(w.filter) {
+		if !ev.isAbove(w.future) {
 			continue
+		}
+		if w.fewTerms && small {
+			if _, concerns := ev.deliver(w.filter); !concerns {
+				continue
+			}
 		}
 		x.disarm(w)
 		w.cursor, w.reading = seq, seq
@@ -86,9 +87,6 @@ func (x *index) wakeBucket(b *bucket, ev *Event, seq uint64, woken []*Watcher) [
 }
 
 func (x *index) arm(w *Watcher) {
-	if w.armed {
-		return
-	}
 	w.armed = true
 	for i := range w.members {
 		m := &w.members[i]

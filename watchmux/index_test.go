@@ -173,8 +173,8 @@ func TestRing(t *testing.T) {
 		if r.len() != len(plain) || r.bytes != int64(len(plain))*eventOverhead {
 			t.Fatalf("%d events of %d bytes, want %d", r.len(), r.bytes, len(plain))
 		}
-		if len(r.slots) > minSlots && len(r.slots) > 4*len(plain)+4 {
-			t.Fatalf("%d slots for %d events", len(r.slots), len(plain))
+		if n := cap(r.events); n > 64+4*len(plain) {
+			t.Fatalf("room for %d events, there are %d", n, len(plain))
 		}
 		if step%50 == 0 {
 			want := rng.Intn(int(rv) + 2)

@@ -368,7 +368,7 @@ func TestConcurrent(t *testing.T) {
 		m.Progress(w.feed.rv)
 		if w.rng.Intn(20) == 0 {
 			m.Stats()
-			if err := m.Since(w.feed.rv/2, func(*watchmux.Event) bool { return true }); err != nil {
+			if _, err := m.Since(w.feed.rv / 2); err != nil {
 				t.Error(err)
 			}
 		}

@@ -1,6 +1,7 @@
 package watchmux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,20 +55,16 @@ type Options struct {
 	// that read at about the same time share frames, so this need not cover the history. Frames
 	// that are being made may exceed it.
 	MaxFrameBytes int64
-	// LagAfter is how old the next unread event of a watcher must be for the watcher to count as
-	// lagging; default 1 s.
-	LagAfter time.Duration
 	// Clock returns nanoseconds since some moment. Unlike the time of day it must not jump.
 	// Default: nanoseconds since New.
 	Clock func() int64
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.MaxAge, defaults.HistoryAge)
-	setDefault(&o.MaxBytes, defaults.HistoryBytes)
-	setDefault(&o.MaxEvents, defaults.HistoryEvents)
-	setDefault(&o.MaxFrameBytes, 8<<20)
-	setDefault(&o.LagAfter, time.Second)
+	o.MaxAge = cmp.Or(o.MaxAge, defaults.HistoryAge)
+	o.MaxBytes = cmp.Or(o.MaxBytes, defaults.HistoryBytes)
+	o.MaxEvents = cmp.Or(o.MaxEvents, defaults.HistoryEvents)
+	o.MaxFrameBytes = cmp.Or(o.MaxFrameBytes, 8<<20)
 	if o.Clock == nil {
 		begun := time.Now()
 		o.Clock = func() int64 { return int64(time.Since(begun)) }
@@ -75,11 +72,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func setDefault[T time.Duration | int64 | int](v *T, def T) {
-	if *v <= 0 {
-		*v = def
-	}
-}
+// lagAfter is how old the next unread event of a watcher must be for the watcher to count as
+// lagging.
+const lagAfter = time.Second
 
 // Mux is the ring and the watchers of one collection.
 //

@@ -3,7 +3,6 @@ package watchmux_test
 import (
 	"errors"
 	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -464,38 +463,28 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestSince visits from the newest event down.
+// TestSince checks which events Since returns.
 func TestSince(t *testing.T) {
 	m := start(t, watchmux.Options{MaxEvents: 300}, 0)
 	feed := newFeeder(t, 0)
-	since := func(rv uint64, limit int) (seen []uint64, err error) {
-		err = m.Since(rv, func(e *watchmux.Event) bool {
-			seen = append(seen, e.RV)
-			return len(seen) < limit
-		})
-		return seen, err
-	}
-	if seen, err := since(0, 10); len(seen) != 0 || err != nil {
+	if seen, err := m.Since(0); len(seen) != 0 || err != nil {
 		t.Errorf("empty: %v, %v", seen, err)
 	}
 	for range 400 {
 		m.Append(feed.set(state{key: "a"}))
 	}
 	for _, rv := range []uint64{100, 101, 150, 335, 336, 337, 399, 400, 500} {
-		seen, err := since(rv, math.MaxInt)
+		seen, err := m.Since(rv)
 		if err != nil || len(seen) != 400-int(min(rv, 400)) {
 			t.Errorf("since %d: %d events, %v", rv, len(seen), err)
 		}
 		for i, got := range seen {
-			if got != 400-uint64(i) {
-				t.Fatalf("since %d: event %d is %d", rv, i, got)
+			if got.RV != rv+1+uint64(i) {
+				t.Fatalf("since %d: event %d is %d", rv, i, got.RV)
 			}
 		}
 	}
-	if seen, err := since(100, 5); len(seen) != 5 || err != nil {
-		t.Errorf("stopped: %v, %v", seen, err)
-	}
-	if _, err := since(99, 5); !errors.Is(err, watchmux.ErrExpired) {
+	if _, err := m.Since(99); !errors.Is(err, watchmux.ErrExpired) {
 		t.Errorf("too old: %v", err)
 	}
 }

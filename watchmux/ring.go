@@ -1,58 +1,43 @@
 package watchmux
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // ring holds the newest events. Each has a sequence number, and the ring holds those in [tail,
-// head). It grows and shrinks with its content. It is guarded by Mux.mu.
+// head). Its memory follows its content: append moves the events once there is no room behind them.
+// It is guarded by Mux.mu.
 type ring struct {
-	slots      []*Event // the length is a power of two
+	events     []*Event
 	tail, head uint64
 	bytes      int64
 	// frames is the position, in [tail, head], of the first event whose frames are kept.
 	frames uint64
 }
 
-// minSlots is the minimum number of slots.
-const minSlots = 64
+func (r *ring) len() int { return len(r.events) }
 
-func (r *ring) len() int { return int(r.head - r.tail) }
-
-func (r *ring) at(seq uint64) *Event { return r.slots[seq&uint64(len(r.slots)-1)] }
+func (r *ring) at(seq uint64) *Event { return r.events[seq-r.tail] }
 
 func (r *ring) push(e *Event) {
-	if r.len() == len(r.slots) {
-		r.resize(max(minSlots, 2*len(r.slots)))
-	}
-	r.slots[r.head&uint64(len(r.slots)-1)] = e
+	r.events = append(r.events, e)
 	r.head++
 	r.bytes += e.cost()
 }
 
 // pop drops the oldest event.
 func (r *ring) pop() *Event {
-	slot := &r.slots[r.tail&uint64(len(r.slots)-1)]
-	e := *slot
-	*slot = nil
+	e := r.events[0]
+	r.events[0] = nil
+	if r.events = r.events[1:]; cap(r.events) > 64+4*len(r.events) {
+		r.events = slices.Clone(r.events)
+	}
 	r.tail++
 	r.bytes -= e.cost()
-	if r.frames < r.tail {
-		r.frames = r.tail
-	}
+	r.frames = max(r.frames, r.tail)
 	e.frames.retire()
-	// Shrinking at a quarter leaves room in both directions, so each resize is paid for by as many
-	// pushes or pops.
-	if len(r.slots) > minSlots && r.len() < len(r.slots)/4 {
-		r.resize(len(r.slots) / 2)
-	}
 	return e
-}
-
-func (r *ring) resize(n int) {
-	slots := make([]*Event, n)
-	for seq := r.tail; seq < r.head; seq++ {
-		slots[seq&uint64(n-1)] = r.at(seq)
-	}
-	r.slots = slots
 }
 
 // after returns the sequence number of the first event above rv.
@@ -79,13 +64,4 @@ func (r *ring) resume(rv uint64) uint64 {
 // isTorn reports whether only some of the changes of version rv were dropped.
 func (r *ring) isTorn(rv uint64) bool {
 	return r.len() > 0 && r.at(r.tail).RV == rv && r.at(r.tail).shares
-}
-
-// copy copies events from seq on into dst and returns how many.
-func (r *ring) copy(dst []*Event, seq uint64) int {
-	n := min(len(dst), int(r.head-seq))
-	for i := range n {
-		dst[i] = r.at(seq + uint64(i))
-	}
-	return n
 }

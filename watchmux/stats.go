@@ -3,7 +3,7 @@ package watchmux
 // Stats are the figures of a Mux for metrics.
 type Stats struct {
 	// Watchers is the number of open watchers. Pending of them have something to read, and Lagging
-	// of those have left it for longer than Options.LagAfter, and not to coalesce it.
+	// of those have left it for longer than a second, and not to coalesce it.
 	Watchers, Pending, Lagging int
 	// Events and Bytes are what the ring holds, FrameBytes is the size of the encoded frames kept
 	// with it.
@@ -49,10 +49,10 @@ func (m *Mux) Stats() Stats {
 // lags reports whether a pending watcher has left its next event for too long. The caller holds mu.
 func (m *Mux) lags(w *Watcher, now int64) bool {
 	r := &m.mu.ring
-	return !w.coalesces && (w.cursor < r.tail || now-r.at(w.cursor).Appended > int64(m.options.LagAfter))
+	return !w.coalesces && (w.cursor < r.tail || now-r.at(w.cursor).Appended > int64(lagAfter))
 }
 
-// Lagging reports whether the watcher has left its next event for longer than Options.LagAfter.
+// Lagging reports whether the watcher has left its next event for longer than a second.
 func (w *Watcher) Lagging() bool {
 	m := w.mux
 	now := m.options.Clock()

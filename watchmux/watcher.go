@@ -28,8 +28,11 @@ func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err 
 	torn, last := false, uint64(0)
 	for more := true; more && (torn || len(out)-before < max); {
 		var n int
-		var superseded uint64
-		if n, superseded, more, torn, rv, err = w.take(chunk[:], before+max-len(out), tornAt(torn, last)); err != nil {
+		var superseded, version uint64
+		if torn {
+			version = last
+		}
+		if n, superseded, more, torn, rv, err = w.take(chunk[:], before+max-len(out), version); err != nil {
 			break
 		}
 		var read int
@@ -68,14 +71,6 @@ func (w *Watcher) read(out []Delivery, events []*Event, superseded, last uint64,
 	return out, len(events)
 }
 
-// tornAt returns the version of the last event if the next one has the same, else 0.
-func tornAt(torn bool, last uint64) uint64 {
-	if torn {
-		return last
-	}
-	return 0
-}
-
 // take copies the next events into chunk and moves the cursor past them. If they reach the end of
 // the ring and are certain to leave some of the room unused, it arms the watcher at once, and more
 // is false. torn says that the next event has the version of the last one taken; last is that
@@ -105,7 +100,7 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 			m.mu.ended.Expired++
 			return 0, 0, false, false, w.seen, err
 		}
-		n = r.copy(chunk, w.cursor)
+		n = copy(chunk, r.events[w.cursor-r.tail:])
 		w.cursor += uint64(n)
 		torn = w.cursor < r.head && r.at(w.cursor).RV == chunk[n-1].RV
 	}
@@ -229,7 +224,7 @@ func (m *Mux) Follow(f *object.Filter, notify func()) (*Watcher, error) {
 
 func (m *Mux) newWatcher(f *object.Filter, notify func()) (*Watcher, []object.Equality) {
 	if f.Empty() {
-		f = nil // the fast path of Event.concerns
+		f = nil // the fast path of Filter.Matches
 	}
 	return &Watcher{mux: m, filter: f, fewTerms: f.Terms() <= fewTerms, notify: notify}, f.Equalities()
 }

@@ -3,10 +3,10 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // errDeletionUnknown says that the store neither holds an object nor remembers its deletion. The
@@ -43,17 +43,14 @@ func (s *Store) sawDeletion(key, uid string) bool {
 	// While publish is held, the mux has all events that the state shows.
 	s.publish.Lock()
 	defer s.publish.Unlock()
-	seen, left := false, deletionLookBack
-	// The only error is an *ExpiredError: an event that is dropped meanwhile was not found.
-	_ = s.mux.Since(s.mux.Oldest(), func(ev *watchmux.Event) bool {
+	end := s.mux.Position()
+	events, _ := s.mux.Between(end-min(end, deletionLookBack), end)
+	for _, ev := range slices.Backward(events) {
 		if ev.Prev != nil && ev.Prev.UID == uid && ev.Prev.Key == key {
 			// This is the object's newest event. It is a deletion also if another object took its
 			// place.
-			seen = ev.Type == api.Deleted || ev.Object.UID != uid
-			return false
+			return ev.Type == api.Deleted || ev.Object.UID != uid
 		}
-		left--
-		return left > 0
-	})
-	return seen
+	}
+	return false
 }

@@ -75,9 +75,6 @@ func (s *Store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 		s.mu.Unlock()
 		return false
 	}
-	if rv > s.mu.rv+1 {
-		s.mu.gaps = append(s.mu.gaps, gap{from: s.mu.rv, to: rv})
-	}
 	if len(events) > 0 && events[0].RV == s.mu.rv {
 		s.markPartialLocked()
 	}

@@ -27,7 +27,16 @@ func (m Moment) EventsSince(earlier Moment, visit func(*watchmux.Event) error) (
 	if earlier.recoded != m.recoded {
 		return false, nil
 	}
-	return m.mux.Between(earlier.position, m.position, visit)
+	events, complete := m.mux.Between(earlier.position, m.position)
+	if !complete {
+		return false, nil
+	}
+	for _, ev := range events {
+		if err := visit(ev); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
 }
 
 // ChangedSince returns the keys of all objects that have changed since the snapshot with the mark m
@@ -46,9 +55,9 @@ func (s *Store) ChangedSince(m Mark, most int) (keys []string, ok bool) {
 	if recoded != m.recoded || position-m.position > uint64(most) {
 		return nil, false
 	}
-	ok, _ = s.mux.Between(m.position, position, func(ev *watchmux.Event) error {
+	events, ok := s.mux.Between(m.position, position)
+	for _, ev := range events {
 		keys = append(keys, ev.Object.Key)
-		return nil
-	})
+	}
 	return keys, ok
 }

@@ -21,7 +21,7 @@ func (s *Store) AppliedAt(rv uint64, now time.Time) (*Snapshot, error) {
 	// so that undoing does not miss the event.
 	s.publish.Lock()
 	head := s.Current()
-	unknown := s.inGap(rv)
+	unknown := s.mux.InGap(rv)
 	oldest := s.mux.Oldest()
 	s.publish.Unlock()
 	switch {
@@ -33,18 +33,6 @@ func (s *Store) AppliedAt(rv uint64, now time.Time) (*Snapshot, error) {
 		return nil, &ExpiredError{RV: rv, Oldest: oldest}
 	}
 	return s.undo(head, rv, now)
-}
-
-// inGap reports whether rv is a version whose state is not known. It forgets gaps that the history
-// has left behind.
-func (s *Store) inGap(rv uint64) bool {
-	oldest := s.mux.Oldest()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for len(s.mu.gaps) > 0 && s.mu.gaps[0].to <= oldest {
-		s.mu.gaps = s.mu.gaps[1:]
-	}
-	return slices.ContainsFunc(s.mu.gaps, func(g gap) bool { return g.from < rv && rv < g.to })
 }
 
 // undo makes the snapshot at rv from a later one and retains it, because a chunked list that needed
@@ -61,9 +49,13 @@ func (s *Store) undo(head *Snapshot, rv uint64, now time.Time) (*Snapshot, error
 	v := new(Snapshot)
 	*v = *base
 	v.rv = rv
-	err := s.mux.Since(rv, func(ev *watchmux.Event) bool {
+	events, err := s.mux.Since(rv)
+	if err != nil {
+		return nil, &ExpiredError{RV: rv, Oldest: s.mux.Oldest()}
+	}
+	for _, ev := range slices.Backward(events) {
 		if ev.RV > base.rv {
-			return true
+			continue
 		}
 		if v.content == base.content {
 			v.content, v.mark = s.Contents.Add(1), Mark{}
@@ -75,10 +67,6 @@ func (s *Store) undo(head *Snapshot, rv uint64, now time.Time) (*Snapshot, error
 			}
 		}
 		v.undo(ev)
-		return true
-	})
-	if err != nil {
-		return nil, &ExpiredError{RV: rv, Oldest: s.mux.Oldest()}
 	}
 	s.retain.put(v, now)
 	return v, nil

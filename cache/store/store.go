@@ -64,7 +64,6 @@ type Store struct {
 		bytes      int64
 		churn      int64 // see Snapshot.Churn
 		recoded    int   // counts replacements without an event, see diff
-		gaps       []gap // ascending
 		indexes    indexes
 		shards     shardIndexes
 		closed     bool
@@ -78,10 +77,6 @@ type Store struct {
 	// or below.
 	ahead atomic.Pointer[Snapshot]
 }
-
-// gap is a range of versions, both ends exclusive, that a relist skipped. The state at these
-// versions is not known, because the versions of the deletions are not, see diff.go.
-type gap struct{ from, to uint64 }
 
 // New returns an empty store of objects in the encoding enc.
 func New(enc api.Encoding, o Options) *Store {
