@@ -116,10 +116,6 @@ func (c *Collection) FreshAtOnce(ctx context.Context) (uint64, error) {
 	return c.checker.FreshAtOnce(ctx)
 }
 
-// CanRevalidate reports whether read.Reader.Revalidate is supported, as far as is known, and
-// useful, that is, whether the watch is not too slow.
-func (c *Collection) CanRevalidate() bool { return c.checker.CanRevalidate() }
-
 // WaitDeleted returns when the collection has seen the deletion of the object with this key and
 // uid, so that no later state has it. If the object is absent and its deletion was not seen, it
 // fails at once, because the watch may yet bring the creation. The other errors are those of
@@ -130,11 +126,6 @@ func (c *Collection) WaitDeleted(ctx context.Context, key, uid string, timeout t
 
 // confirmWait is how long readers of the most recent state wait for a loaded state to be confirmed.
 const confirmWait = 3 * time.Second
-
-// Watch is Mux().Watch.
-func (c *Collection) Watch(from uint64, f *object.Filter, notify func()) (*watchmux.Watcher, error) {
-	return c.store.Mux().Watch(from, f, notify)
-}
 
 // Follow returns Snapshot and a watcher of all events after it.
 func (c *Collection) Follow(f *object.Filter, notify func()) (*store.Snapshot, *watchmux.Watcher, error) {
@@ -183,19 +174,6 @@ func (c *Collection) Freshness() *freshness.Checker { return c.checker }
 func (c *Collection) close(reason error) {
 	c.store.Close(reason)
 	c.columns.Close()
-}
-
-// collectionSizes are the figures for metrics and status.
-type collectionSizes struct {
-	store.Sizes
-	columns     int
-	columnBytes int64
-}
-
-func (c *Collection) sizes() collectionSizes {
-	z := collectionSizes{Sizes: c.store.Sizes()}
-	z.columns, z.columnBytes = c.columns.Size(z.Churn)
-	return z
 }
 
 // ending is the end of an entry and of its Collection.

@@ -106,7 +106,7 @@ func TestProofOvertakesList(t *testing.T) {
 // names is brought to watches, though a probe has shown a later one.
 func TestProbeAfterProofByNames(t *testing.T) {
 	listedBubble(t, func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
-		w, err := c.Watch(c.RV(), nil, func() {})
+		w, err := c.Mux().Watch(c.RV(), nil, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -135,7 +135,7 @@ func TestComeAndGone(t *testing.T) {
 	listedBubble(t, func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 		synctest.Wait()
-		w, err := c.Watch(c.RV(), nil, func() {})
+		w, err := c.Mux().Watch(c.RV(), nil, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestComeAndGone(t *testing.T) {
 			t.Fatal(rv, err)
 		}
 		held := c.Snapshot()
-		later, err := c.Watch(held.RV(), nil, func() {})
+		later, err := c.Mux().Watch(held.RV(), nil, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}

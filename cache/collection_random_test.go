@@ -409,7 +409,7 @@ func (w *world) follow() {
 	if past, err := w.c.SnapshotAt(v.RV() - uint64(w.rand.IntN(5))); err == nil {
 		v = past
 	}
-	watcher, err := w.c.Watch(v.RV(), f, func() {})
+	watcher, err := w.c.Mux().Watch(v.RV(), f, func() {})
 	if err != nil {
 		var expired *watchmux.ExpiredError
 		if !errors.As(err, &expired) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
-	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // register registers the counters and the collector of the collections' current state.
@@ -44,19 +43,8 @@ type stateCollector struct {
 type gauge struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
-	read func(*reading) float64
+	read func(*CollectionStatus) float64
 	join func(a, b float64) float64
-}
-
-// reading is the state of one collection at one moment.
-type reading struct {
-	state reflector.State
-	sizes collectionSizes
-	rv    uint64
-	now   time.Time
-	mux   watchmux.Stats
-	// checked is when it was last found equal to the upstream, zero while it is starting.
-	checked time.Time
 }
 
 type collectionLabels struct{ group, resource, encoding string }
@@ -66,49 +54,49 @@ func newStateCollector(m *Manager) *stateCollector {
 	sum := func(a, b float64) float64 { return a + b }
 	lowest := func(a, b float64) float64 { return min(a, b) }
 	highest := func(a, b float64) float64 { return max(a, b) }
-	add := func(name, help string, kind prometheus.ValueType, join func(a, b float64) float64, read func(*reading) float64) {
+	add := func(name, help string, kind prometheus.ValueType, join func(a, b float64) float64, read func(*CollectionStatus) float64) {
 		desc := prometheus.NewDesc("kubeweir_cache_"+name, help, []string{"group", "resource", "encoding"}, nil)
 		c.gauges = append(c.gauges, gauge{desc: desc, kind: kind, read: read, join: join})
 	}
 	level, count := prometheus.GaugeValue, prometheus.CounterValue
-	add("objects", "Objects held.", level, sum, func(r *reading) float64 { return float64(r.sizes.Objects) })
-	add("object_bytes", "Encoded size of the objects held.", level, sum, func(r *reading) float64 { return float64(r.sizes.Bytes) })
-	add("indexes", "Labels and fields that are indexed, because selectors asked for them.", level, sum, func(r *reading) float64 { return float64(r.sizes.Indexes) })
-	add("snapshots", "Views retained for lists in pieces and lists of an exact version.", level, sum, func(r *reading) float64 { return float64(r.sizes.Snapshots) })
-	add("snapshot_bytes", "Upper bound of what retained views keep from being freed.", level, sum, func(r *reading) float64 { return float64(r.sizes.SnapshotBytes) })
-	add("query_columns", "Columns and orders kept for lists with sortBy, where or countBy.", level, sum, func(r *reading) float64 { return float64(r.sizes.columns) })
-	add("query_bytes", "Upper bound of what those columns have, and keep from being freed.", level, sum, func(r *reading) float64 { return float64(r.sizes.columnBytes) })
-	add("resource_version", "resourceVersion up to which the collection is current.", level, lowest, func(r *reading) float64 { return float64(r.rv) })
-	add("feed_synced", "1 when the collection is complete and fed, 0 when starting, stale or stopped.", level, lowest, func(r *reading) float64 {
-		if r.state.Phase == reflector.Synced {
+	add("objects", "Objects held.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Objects) })
+	add("object_bytes", "Encoded size of the objects held.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Bytes) })
+	add("indexes", "Labels and fields with an index, because selectors use them.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Indexes) })
+	add("snapshots", "Old snapshots retained for chunked lists and lists at an exact version.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Snapshots) })
+	add("snapshot_bytes", "Upper bound of the bytes retained by old snapshots.", level, sum, func(r *CollectionStatus) float64 { return float64(r.SnapshotBytes) })
+	add("query_columns", "Cached columns and orders for lists with sortBy, where or countBy.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Columns) })
+	add("query_bytes", "Upper bound of the bytes of query columns, and of what they retain.", level, sum, func(r *CollectionStatus) float64 { return float64(r.ColumnBytes) })
+	add("resource_version", "resourceVersion up to which the collection is current.", level, lowest, func(r *CollectionStatus) float64 { return float64(r.RV) })
+	add("feed_synced", "1 if the collection is synced, 0 if it is starting, stale or stopped.", level, lowest, func(r *CollectionStatus) float64 {
+		if r.State.Phase == reflector.Synced {
 			return 1
 		}
 		return 0
 	})
-	add("feed_lag_seconds", "Time since the feed's connection last gave a sign of life, or since the feed broke.", level, highest, (*reading).lag)
-	add("history_events", "Events held for watches that begin in the past and for lists of an exact version.", level, sum, func(r *reading) float64 { return float64(r.mux.Events) })
-	add("history_bytes", "Bytes that the history keeps from being freed.", level, sum, func(r *reading) float64 { return float64(r.mux.Bytes) })
-	add("history_frame_bytes", "Bytes of events as they were sent, kept with the history for other watches.", level, sum, func(r *reading) float64 { return float64(r.mux.FrameBytes) })
-	add("history_seconds", "Age of the oldest event held.", level, lowest, func(r *reading) float64 { return float64(r.mux.OldestAge) / 1e9 })
-	add("check_age_seconds", "Time since the collection was last found equal to the upstream, or since it was first listed.", level, highest, func(r *reading) float64 {
-		if r.checked.IsZero() {
+	add("feed_lag_seconds", "Time since the upstream watch last received data or a heartbeat, or since it broke.", level, highest, lag)
+	add("history_events", "Events retained for watches from older versions and lists at an exact version.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Watches.Events) })
+	add("history_bytes", "Bytes retained by the event history.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Watches.Bytes) })
+	add("history_frame_bytes", "Bytes of encoded events, cached with the history for other watches.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Watches.FrameBytes) })
+	add("history_seconds", "Age of the oldest retained event.", level, lowest, func(r *CollectionStatus) float64 { return float64(r.Watches.OldestAge) / 1e9 })
+	add("check_age_seconds", "Time since the collection last equaled the upstream in a comparison, or since its first list.", level, highest, func(r *CollectionStatus) float64 {
+		if r.Checked.IsZero() {
 			return 0
 		}
-		return r.now.Sub(r.checked).Seconds()
+		return time.Since(r.Checked).Seconds()
 	})
-	add("watchers", "Open client watches.", level, sum, func(r *reading) float64 { return float64(r.mux.Watchers) })
-	add("watchers_lagging", "Client watches that have left events unread for longer than a second.", level, sum, func(r *reading) float64 { return float64(r.mux.Lagging) })
-	add("deliveries_total", "Events handed to client watches.", count, sum, func(r *reading) float64 { return float64(r.mux.Deliveries) })
-	add("watchers_expired_total", "Client watches that fell behind the history and ended with 410.", count, sum, func(r *reading) float64 { return float64(r.mux.Ended.Expired) })
+	add("watchers", "Open client watches.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Watches.Watchers) })
+	add("watchers_lagging", "Client watches with an event unread for longer than a second.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Watches.Lagging) })
+	add("deliveries_total", "Events delivered to client watches.", count, sum, func(r *CollectionStatus) float64 { return float64(r.Watches.Deliveries) })
+	add("watchers_expired_total", "Client watches that fell behind the history and ended with 410.", count, sum, func(r *CollectionStatus) float64 { return float64(r.Watches.Ended.Expired) })
 	return c
 }
 
 // lag returns 0 for a collection that is starting.
-func (r *reading) lag() float64 {
-	if r.state.LastContact.IsZero() {
+func lag(r *CollectionStatus) float64 {
+	if r.State.LastContact.IsZero() {
 		return 0
 	}
-	return max(0, r.now.Sub(r.state.LastContact).Seconds())
+	return max(0, time.Since(r.State.LastContact).Seconds())
 }
 
 // Describe implements prometheus.Collector.
@@ -121,17 +109,12 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	values := make(map[collectionLabels][]float64)
-	for _, e := range c.manager.entries() {
-		r := &reading{state: e.state(), now: time.Now()}
-		if c := e.collection.Load(); c != nil {
-			r.sizes, r.rv, r.mux = c.sizes(), c.RV(), c.store.Mux().Stats()
-			r.checked = time.Unix(0, e.checked.Load())
-		}
-		labels := collectionLabels{e.resource.Group, e.resource.Resource, e.encoding.String()}
+	for _, r := range c.manager.Status() {
+		labels := collectionLabels{r.Resource.Group, r.Resource.Resource, r.Encoding.String()}
 		before, joined := values[labels]
 		now := make([]float64, len(c.gauges))
 		for i := range c.gauges {
-			now[i] = c.gauges[i].read(r)
+			now[i] = c.gauges[i].read(&r)
 			if joined {
 				now[i] = c.gauges[i].join(before[i], now[i])
 			}

@@ -181,6 +181,14 @@ func (e *entry) current() *Collection {
 	return e.collection.Load()
 }
 
+// readable is current for readers of res. e may be nil.
+func (e *entry) readable(res *source.Resource) *Collection {
+	if e == nil || !e.resource.IsCompatible(res) {
+		return nil
+	}
+	return e.current()
+}
+
 // startError says that a collection cannot be read because its first list failed.
 type startError struct{ reason error }
 

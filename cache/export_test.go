@@ -7,11 +7,11 @@ import "time"
 func (c *Collection) CheckInvariants() string { return c.store.CheckInvariants() }
 
 // Indexes is the number of indexes built.
-func (c *Collection) Indexes() int { return c.sizes().Indexes }
+func (c *Collection) Indexes() int { return c.store.Sizes().Indexes }
 
 // Snapshots is the number of retained views and the bound of what they cost.
 func (c *Collection) Snapshots() (views int, bytes int64) {
-	z := c.sizes()
+	z := c.store.Sizes()
 	return z.Snapshots, z.SnapshotBytes
 }
 
@@ -33,6 +33,5 @@ func (m *Manager) WithDiskPatience(d time.Duration) {
 
 // QueryColumns is the number of columns kept for queries, and what they cost.
 func QueryColumns(c *Collection) (n int, bytes int64) {
-	z := c.sizes()
-	return z.columns, z.columnBytes
+	return c.columns.Size(c.store.Sizes().Churn)
 }

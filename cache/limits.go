@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/defaults"
@@ -34,22 +35,16 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	orDefault(&l.HistoryAge, defaults.HistoryAge)
-	orDefault(&l.HistoryBytes, defaults.HistoryBytes)
-	orDefault(&l.HistoryEvents, defaults.HistoryEvents)
-	orDefault(&l.SnapshotAge, defaults.SnapshotAge)
-	orDefault(&l.SnapshotBytes, defaults.SnapshotBytes)
-	orDefault(&l.QueryBytes, defaults.QueryBytes)
-	orDefault(&l.IdleAfter, defaults.IdleCollectionTimeout)
-	orDefault(&l.ColdStarts, defaults.MaxColdStarts)
-	orDefault(&l.StartWaiters, defaults.MaxStartWaiters)
-	orDefault(&l.StaleAfter, defaults.FeedStale)
-	orDefault(&l.Indexes, defaults.MaxIndexes)
+	l.HistoryAge = cmp.Or(l.HistoryAge, defaults.HistoryAge)
+	l.HistoryBytes = cmp.Or(l.HistoryBytes, defaults.HistoryBytes)
+	l.HistoryEvents = cmp.Or(l.HistoryEvents, defaults.HistoryEvents)
+	l.SnapshotAge = cmp.Or(l.SnapshotAge, defaults.SnapshotAge)
+	l.SnapshotBytes = cmp.Or(l.SnapshotBytes, defaults.SnapshotBytes)
+	l.QueryBytes = cmp.Or(l.QueryBytes, defaults.QueryBytes)
+	l.IdleAfter = cmp.Or(l.IdleAfter, defaults.IdleCollectionTimeout)
+	l.ColdStarts = cmp.Or(l.ColdStarts, defaults.MaxColdStarts)
+	l.StartWaiters = cmp.Or(l.StartWaiters, defaults.MaxStartWaiters)
+	l.StaleAfter = cmp.Or(l.StaleAfter, defaults.FeedStale)
+	l.Indexes = cmp.Or(l.Indexes, defaults.MaxIndexes)
 	return l
-}
-
-func orDefault[T int | int64 | time.Duration](v *T, def T) {
-	if *v <= 0 {
-		*v = def
-	}
 }

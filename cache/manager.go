@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,14 +140,11 @@ func (m *Manager) Collection(ctx context.Context, res *source.Resource, enc api.
 func (m *Manager) Wanted(res *source.Resource, enc api.Encoding) *Collection {
 	key := collectionKey{res.GroupVersionResource, enc}
 	e := m.lookup(key)
-	switch {
-	case e == nil && m.wantedAgain(key):
+	if e == nil && m.wantedAgain(key) {
 		_, _ = m.find(key, res)
 		return nil
-	case e == nil || !e.resource.IsCompatible(res):
-		return nil
 	}
-	if c := e.current(); c != nil && c.State().Phase == reflector.Synced {
+	if c := e.readable(res); c != nil && c.State().Phase == reflector.Synced {
 		return c
 	}
 	return nil
@@ -154,11 +152,7 @@ func (m *Manager) Wanted(res *source.Resource, enc api.Encoding) *Collection {
 
 // Held returns the collection of res in enc if it is complete, stale or not. It does not start one.
 func (m *Manager) Held(res *source.Resource, enc api.Encoding) *Collection {
-	e := m.lookup(collectionKey{res.GroupVersionResource, enc})
-	if e == nil || !e.resource.IsCompatible(res) {
-		return nil
-	}
-	return e.current()
+	return m.lookup(collectionKey{res.GroupVersionResource, enc}).readable(res)
 }
 
 // Peek is Held that does not count as a use of the collection.
@@ -166,10 +160,7 @@ func (m *Manager) Peek(res *source.Resource, enc api.Encoding) *Collection {
 	m.mu.RLock()
 	e := m.mu.collections[collectionKey{res.GroupVersionResource, enc}]
 	m.mu.RUnlock()
-	if e == nil || !e.resource.IsCompatible(res) {
-		return nil
-	}
-	return e.current()
+	return e.readable(res)
 }
 
 // Start starts the collection of res in enc in the background, if there is none.
@@ -346,11 +337,14 @@ func (m *Manager) tidy() {
 func (m *Manager) entries() []*entry {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	all := make([]*entry, 0, len(m.mu.collections))
-	for _, e := range m.mu.collections {
-		all = append(all, e)
-	}
-	return all
+	return slices.SortedFunc(maps.Values(m.mu.collections), func(a, b *entry) int {
+		return cmp.Or(
+			cmp.Compare(a.resource.Group, b.resource.Group),
+			cmp.Compare(a.resource.Resource, b.resource.Resource),
+			cmp.Compare(a.resource.Version, b.resource.Version),
+			cmp.Compare(a.encoding, b.encoding),
+		)
+	})
 }
 
 // CollectionStatus is the status of one collection.
@@ -385,10 +379,10 @@ func (m *Manager) Status() []CollectionStatus {
 			State:    e.state(),
 		}
 		if c := e.collection.Load(); c != nil {
-			z := c.sizes()
+			z := c.store.Sizes()
 			status.RV, status.Objects, status.Bytes, status.Watches = c.RV(), z.Objects, z.Bytes, c.store.Mux().Stats()
-			status.Indexes, status.Snapshots, status.Columns = z.Indexes, z.Snapshots, z.columns
-			status.SnapshotBytes, status.ColumnBytes = z.SnapshotBytes, z.columnBytes
+			status.Indexes, status.Snapshots, status.SnapshotBytes = z.Indexes, z.Snapshots, z.SnapshotBytes
+			status.Columns, status.ColumnBytes = c.columns.Size(z.Churn)
 			status.Checked = time.Unix(0, e.checked.Load())
 		}
 		if last := e.lastCheck.Load(); last != nil {
@@ -396,13 +390,5 @@ func (m *Manager) Status() []CollectionStatus {
 		}
 		all = append(all, status)
 	}
-	slices.SortFunc(all, func(a, b CollectionStatus) int {
-		return cmp.Or(
-			cmp.Compare(a.Resource.Group, b.Resource.Group),
-			cmp.Compare(a.Resource.Resource, b.Resource.Resource),
-			cmp.Compare(a.Resource.Version, b.Resource.Version),
-			cmp.Compare(a.Encoding, b.Encoding),
-		)
-	})
 	return all
 }

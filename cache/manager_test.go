@@ -361,7 +361,7 @@ func TestIdle(t *testing.T) {
 				t.Fatal("stopped though it was used")
 			}
 		}
-		w, err := c.Watch(c.RV(), nil, func() {})
+		w, err := c.Mux().Watch(c.RV(), nil, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,7 +396,7 @@ func TestDrop(t *testing.T) {
 			t.Fatal(err)
 		}
 		notified := 0
-		w, err := c.Watch(c.RV(), nil, func() { notified++ })
+		w, err := c.Mux().Watch(c.RV(), nil, func() { notified++ })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -407,7 +407,7 @@ func TestDrop(t *testing.T) {
 		if _, _, err := w.Next(nil, 10); notified != 1 || !errors.Is(err, watchmux.ErrGone) {
 			t.Errorf("notified %d times, the watch ended with %v", notified, err)
 		}
-		if _, err := c.Watch(c.RV(), nil, func() {}); err == nil {
+		if _, err := c.Mux().Watch(c.RV(), nil, func() {}); err == nil {
 			t.Error("a stopped collection can be watched")
 		}
 		if nodes.State().Phase != reflector.Synced {
@@ -526,16 +526,16 @@ func TestMetrics(t *testing.T) {
 # HELP kubeweir_cache_feed_events_total Events received from upstream watches, by type; bookmarks and initial lists are not counted.
 # TYPE kubeweir_cache_feed_events_total counter
 kubeweir_cache_feed_events_total{encoding="json",group="",resource="pods",type="ADDED"} 2
-# HELP kubeweir_cache_feed_lag_seconds Time since the feed's connection last gave a sign of life, or since the feed broke.
+# HELP kubeweir_cache_feed_lag_seconds Time since the upstream watch last received data or a heartbeat, or since it broke.
 # TYPE kubeweir_cache_feed_lag_seconds gauge
 kubeweir_cache_feed_lag_seconds{encoding="json",group="",resource="pods"} 41
 # HELP kubeweir_cache_feed_restarts_total Upstream watches of reflectors that ended, by reason.
 # TYPE kubeweir_cache_feed_restarts_total counter
 kubeweir_cache_feed_restarts_total{encoding="json",group="",reason="ended",resource="pods"} 1
-# HELP kubeweir_cache_feed_synced 1 when the collection is complete and fed, 0 when starting, stale or stopped.
+# HELP kubeweir_cache_feed_synced 1 if the collection is synced, 0 if it is starting, stale or stopped.
 # TYPE kubeweir_cache_feed_synced gauge
 kubeweir_cache_feed_synced{encoding="json",group="",resource="pods"} 0
-# HELP kubeweir_cache_history_events Events held for watches that begin in the past and for lists of an exact version.
+# HELP kubeweir_cache_history_events Events retained for watches from older versions and lists at an exact version.
 # TYPE kubeweir_cache_history_events gauge
 kubeweir_cache_history_events{encoding="json",group="",resource="pods"} 1
 # HELP kubeweir_cache_objects Objects held.

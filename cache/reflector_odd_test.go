@@ -366,7 +366,7 @@ func TestOddSources(t *testing.T) {
 				if got := strings.Join(s.calls, ", "); got != tc.calls {
 					t.Errorf("calls %s,\n want %s", got, tc.calls)
 				}
-				w, err := c.Watch(first, nil, func() {})
+				w, err := c.Mux().Watch(first, nil, func() {})
 				if err != nil {
 					t.Fatal(err)
 				}

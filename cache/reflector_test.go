@@ -219,7 +219,7 @@ func (s *script) watch(t *testing.T, td *datadriven.TestData) string {
 	if td.HasArg("from") {
 		td.ScanArgs(t, "from", &from)
 	}
-	w, err := s.c.Watch(from, nil, func() {})
+	w, err := s.c.Mux().Watch(from, nil, func() {})
 	if err != nil {
 		return "error: " + err.Error()
 	}

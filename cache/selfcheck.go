@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,16 +29,7 @@ var (
 // and encoding. A collection that differs is stopped and filled again.
 func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResource) bool) []*selfcheck.Checked {
 	var all []*selfcheck.Checked
-	entries := m.entries()
-	slices.SortFunc(entries, func(a, b *entry) int {
-		return cmp.Or(
-			cmp.Compare(a.resource.Group, b.resource.Group),
-			cmp.Compare(a.resource.Resource, b.resource.Resource),
-			cmp.Compare(a.resource.Version, b.resource.Version),
-			cmp.Compare(a.encoding, b.encoding),
-		)
-	})
-	for _, e := range entries {
+	for _, e := range m.entries() {
 		if ctx.Err() == nil && which(e.resource.GroupVersionResource) {
 			all = append(all, m.check(ctx, e))
 		}

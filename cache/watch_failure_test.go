@@ -208,7 +208,7 @@ func TestPanicsOfAFeed(t *testing.T) {
 		defer m.Close()
 		c := pods(t, m)
 		ended := make(chan struct{}, 1)
-		w, err := c.Watch(c.RV(), nil, func() { ended <- struct{}{} })
+		w, err := c.Mux().Watch(c.RV(), nil, func() { ended <- struct{}{} })
 		if err != nil {
 			t.Fatal(err)
 		}

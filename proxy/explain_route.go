@@ -439,7 +439,7 @@ func (e *explaining) strict(ctx context.Context) {
 		e.cached(ctx, textStale, 0)
 	case e.over != nil:
 		e.spent()
-	case synced && e.Info.Verb == "list" && revalidates(q.res, q.rep) && e.c.CanRevalidate() && !g.isAway():
+	case synced && e.Info.Verb == "list" && revalidates(q.res, q.rep) && e.c.Freshness().CanRevalidate() && !g.isAway():
 		e.Cost = "The names and versions of the objects, in metadata alone, shared by all who ask meanwhile."
 		e.route(string(fromRevalidated), "", "The read asks for the most recent state, and its mode is strict: the upstream names the versions that are current, and the cache has their bytes.", 1)
 	case g.refusals.has(refusal{e.Info.Verb, q.res.GroupResource(), e.Info.Namespace}):

@@ -9,17 +9,13 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-var (
-	errCollectionClosed = errors.New("the collection was closed")
-	errNotServed        = errors.New("the upstream does not serve it")
-)
+var errNotServed = errors.New("the upstream does not serve it")
 
-// followCollection hands the present objects to initial and every later change
-// to change, in order, until ctx ends or the collection does.
+// followCollection passes the current objects to initial and every later change to change, in order,
+// until ctx ends or the collection does.
 func followCollection(ctx context.Context, c *cache.Collection, initial func([]*object.Object), change func(watchmux.Delivery)) error {
 	wake := make(chan struct{}, 1)
-	view := c.Snapshot()
-	w, err := c.Mux().Watch(view.RV(), nil, func() {
+	view, w, err := c.Follow(nil, func() {
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -49,8 +45,6 @@ func followCollection(ctx context.Context, c *cache.Collection, initial func([]*
 		}
 		select {
 		case <-wake:
-		case <-c.Closed():
-			return errCollectionClosed
 		case <-ctx.Done():
 			return ctx.Err()
 		}
