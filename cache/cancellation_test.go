@@ -12,7 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 )
 
-// patience is a context that ends when it was looked at so many times.
+// patience is a context that ends after it was checked a number of times.
 type patience struct {
 	context.Context
 	looks, end int
@@ -25,8 +25,8 @@ func (p *patience) Err() error {
 	return nil
 }
 
-// TestListEndsWithItsClient: a list looks whether its client is still there between
-// objects, not only before the first and after the last of very many.
+// TestListEndsWithItsClient checks that a list looks for its client's departure between objects,
+// not only before the first and after the last.
 func TestListEndsWithItsClient(t *testing.T) {
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		for i := range 5000 {

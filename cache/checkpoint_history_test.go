@@ -21,8 +21,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// hasty is a source whose watches that go on are ended at once and cleanly, as those of a
-// kube-apiserver are that is being shut down, and whose streaming lists do not begin.
+// hasty is a source that ends resumed watches at once and cleanly, like a kube-apiserver that is
+// shutting down, and whose streaming lists do not begin.
 type hasty struct {
 	*cachetest.Source
 	ends, hangs *atomic.Bool
@@ -39,11 +39,11 @@ func (h hasty) Watch(ctx context.Context, res *source.Resource, enc api.Encoding
 	return h.Source.Watch(ctx, res, enc, opts, handle)
 }
 
-// calls are what the source was asked since the last time.
+// calls returns the source's calls since the last time.
 func (k *keeping) calls() string { return strings.Join(k.source.Calls(), ", ") }
 
-// TestKeptWatchCut: a watch that was ended before its time has not brought what there is,
-// and confirms nothing.
+// TestKeptWatchCut checks that a watch that ended early, without bringing everything, confirms
+// nothing.
 func TestKeptWatchCut(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
@@ -70,8 +70,8 @@ func TestKeptWatchCut(t *testing.T) {
 	})
 }
 
-// narrow is a source behind a link that carries an event in a while: a watch that is over by
-// then ends cleanly in the middle of them.
+// narrow is a source behind a link that takes a while per event: a watch that times out ends
+// cleanly in between.
 type narrow struct {
 	*cachetest.Source
 	each time.Duration
@@ -95,19 +95,19 @@ func (n narrow) Watch(ctx context.Context, res *source.Resource, enc api.Encodin
 	return err
 }
 
-// TestKeptNarrow: over a link that carries less than there is in the time of a watch, what
-// was loaded is not taken for current before everything has come, and it does come.
+// TestKeptNarrow checks that, over a link that carries fewer events per watch than there are, a
+// loaded state is not taken for current before all of them have arrived, and that they do arrive.
 func TestKeptNarrow(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.start()
 		k.open()
 		k.stop()
-		for range 10 { // three events each, of 21 s together
+		for range 10 { // three events each, which take 21 s together
 			k.change()
 		}
 		k.wrap = func(s source.Source) source.Source { return narrow{s.(*cachetest.Source), 700 * time.Millisecond} }
-		k.source.Calls() // forgets them
+		k.source.Calls() // resets the list
 		k.start()
 		defer func() { k.stop() }()
 		began := time.Now()
@@ -125,7 +125,7 @@ func TestKeptNarrow(t *testing.T) {
 	})
 }
 
-// large is a source behind a link on which an event takes longer than most watches last.
+// large is a source behind a link on which one event takes longer than most watches last.
 type large struct {
 	*cachetest.Source
 	takes time.Duration
@@ -144,8 +144,8 @@ func (l large) Watch(ctx context.Context, res *source.Resource, enc api.Encoding
 	})
 }
 
-// TestKeptLarge: a change that is minutes on its way is waited for in the end, before its
-// version has expired.
+// TestKeptLarge checks that a change that takes minutes to arrive is eventually waited for, before
+// its version expires.
 func TestKeptLarge(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
@@ -154,7 +154,7 @@ func TestKeptLarge(t *testing.T) {
 		k.stop()
 		k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "node"))
 		k.wrap = func(s source.Source) source.Source { return large{s.(*cachetest.Source), 3 * time.Minute} }
-		k.source.Calls() // forgets them
+		k.source.Calls() // resets the list
 		k.start()
 		defer func() { k.stop() }()
 		k.same(k.open())
@@ -164,8 +164,8 @@ func TestKeptLarge(t *testing.T) {
 	})
 }
 
-// TestKeptOfOldServer: what is saved while a new server is about to be listed is of the old
-// one, and is listed after a restart too.
+// TestKeptOfOldServer checks that a state saved just before a new server is listed belongs to the
+// old server, and is relisted after a restart too.
 func TestKeptOfOldServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
@@ -180,7 +180,7 @@ func TestKeptOfOldServer(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		k.stop()
 		hangs.Store(false)
-		k.source.Calls() // forgets them
+		k.source.Calls() // resets the list
 		k.start()
 		defer func() { k.stop() }()
 		k.same(k.open())
@@ -190,15 +190,15 @@ func TestKeptOfOldServer(t *testing.T) {
 	})
 }
 
-// TestKeptProvisional: what an old definition may have left is not kept as that of the new
-// one; it is when it has been listed again.
+// TestKeptProvisional checks that a state that an old definition may have left is not saved as that
+// of the new one until it was relisted.
 func TestKeptProvisional(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		res := k.res
 		restart := func() {
 			k.stop()
-			k.source.Calls() // forgets them
+			k.source.Calls() // resets the list
 			k.start()
 		}
 		k.start()
@@ -229,8 +229,8 @@ func TestKeptProvisional(t *testing.T) {
 
 var errRedefinition = fmt.Errorf("redefined")
 
-// TestKeptOtherCluster: while nobody knows yet whether what was kept is that of the cluster,
-// which may be another one each time that it is asked, nothing is saved in its name.
+// TestKeptOtherCluster checks that nothing is saved while it is unknown whether the loaded
+// checkpoint belongs to the cluster, which may be a different one at each attempt.
 func TestKeptOtherCluster(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
@@ -241,7 +241,7 @@ func TestKeptOtherCluster(t *testing.T) {
 		k.start()
 		k.open()
 		k.stop()
-		// A crash has left a piece of what was to follow: the image has to be written anew.
+		// A crash has left part of the next write, so the checkpoint must be rewritten.
 		f, err := k.disk.OpenReadWrite("/state/pods.v1.json.image", vfs.WriteCategoryUnspecified)
 		if err != nil {
 			t.Fatal(err)
@@ -268,7 +268,7 @@ func TestKeptOtherCluster(t *testing.T) {
 		}
 		k.source.SetDown(false)
 		k.source.Bump(1000)
-		k.source.Calls() // forgets them
+		k.source.Calls() // resets the list
 		k.start()
 		k.open()
 		if calls := k.calls(); !strings.Contains(calls, "initial=true") {
@@ -276,7 +276,7 @@ func TestKeptOtherCluster(t *testing.T) {
 		}
 		k.stop()
 
-		// And the cluster is asked again after each attempt.
+		// The cluster is identified again at each attempt.
 		name.Store("two")
 		k.source.SetDown(true)
 		k.options.ServeUnconfirmed = func() bool { return false }
@@ -296,8 +296,8 @@ func TestKeptOtherCluster(t *testing.T) {
 	})
 }
 
-// TestKeptTooLarge: a collection that does not fit costs the disk little and the log a line,
-// and the others are kept.
+// TestKeptTooLarge checks that a collection that does not fit costs little disk and one log line,
+// and that the others are saved.
 func TestKeptTooLarge(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
@@ -331,8 +331,7 @@ func TestKeptTooLarge(t *testing.T) {
 	})
 }
 
-// stuck is a disk whose files hang when they are synced, from the moment that reached is
-// closed until hangs is.
+// stuck is a disk on which syncing a file hangs after reached is closed, until hangs is closed.
 type stuck struct {
 	vfs.FS
 	reached func()
@@ -355,9 +354,9 @@ func (f stuckFile) SyncData() error {
 	return f.File.SyncData()
 }
 
-// TestKeptDiskHangs: a disk that does not answer keeps neither a definition from changing
-// nor the process from ending. (In real time: a bubble's clock stands while a goroutine waits
-// for a mutex.)
+// TestKeptDiskHangs checks that a hanging disk delays neither a change of definition nor the end of
+// the process. It runs in real time because the clock of a bubble stands still while a goroutine
+// waits for a mutex.
 func TestKeptDiskHangs(t *testing.T) {
 	t.Parallel()
 	k := newKeeping(t)
@@ -378,7 +377,7 @@ func TestKeptDiskHangs(t *testing.T) {
 	k.stop()
 }
 
-// unread is a disk whose images hang when they are read, while hangs is open.
+// unread is a disk on which reading a checkpoint hangs while hangs is open.
 type unread struct {
 	vfs.FS
 	hangs chan struct{}
@@ -402,8 +401,8 @@ func (f unreadFile) Read(p []byte) (int, error) {
 	return f.File.Read(p)
 }
 
-// TestKeptReadHangs: a disk that does not answer who reads it delays the first collections by
-// some seconds and the others not at all; they are kept again when it answers.
+// TestKeptReadHangs checks that a disk that hangs while it is read delays the first collections by
+// some seconds and others not at all, and that they are saved again once it responds.
 func TestKeptReadHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
@@ -438,7 +437,7 @@ func TestKeptReadHangs(t *testing.T) {
 		synctest.Wait()
 		k.change()
 		k.stop()
-		k.source.Calls() // forgets them
+		k.source.Calls() // resets the list
 		k.start()
 		defer func() { k.stop() }()
 		k.same(k.open())
@@ -448,8 +447,8 @@ func TestKeptReadHangs(t *testing.T) {
 	})
 }
 
-// TestKeptAwaited: a collection that is made anew while its image is still read, on a disk that
-// does not answer, is kept when that does.
+// TestKeptAwaited checks that a collection recreated while its checkpoint is still being read, from
+// a hanging disk, is saved once the disk responds.
 func TestKeptAwaited(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
@@ -465,10 +464,10 @@ func TestKeptAwaited(t *testing.T) {
 		k.open()
 		close(hangs)
 		k.change()
-		time.Sleep(2 * time.Minute) // bookmarks come, too
+		time.Sleep(2 * time.Minute) // long enough for bookmarks
 		synctest.Wait()
 		k.stop()
-		k.source.Calls() // forgets them
+		k.source.Calls() // resets the list
 		k.start()
 		defer func() { k.stop() }()
 		k.same(k.open())

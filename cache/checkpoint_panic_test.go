@@ -10,7 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// bursting are images whose reader panics somewhere.
+// bursting is a Storage whose readers panic at one of several points.
 type bursting struct {
 	checkpoint.Storage
 	where string
@@ -52,13 +52,14 @@ func (b burstingBlock) Each(set func([]byte) error, deleted func(string) error) 
 	return b.Block.Each(set, deleted)
 }
 
-// TestKeptPanic: what cannot be read without a panic is listed anew, and kept anew.
+// TestKeptPanic checks that a checkpoint that cannot be read without a panic is relisted and saved
+// again.
 func TestKeptPanic(t *testing.T) {
 	for _, where := range []string{"open", "next", "each"} {
 		t.Run(where, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
-				for range 4 * runtime.GOMAXPROCS(0) { // more blocks than there are goroutines that read them
+				for range 4 * runtime.GOMAXPROCS(0) { // more blocks than goroutines that read them
 					k.start()
 					k.same(k.open())
 					k.change()
@@ -70,7 +71,7 @@ func TestKeptPanic(t *testing.T) {
 				if n := len(k.manager.Checkpoints(t.Context())); n != 1 && where != "open" || n != 0 && where == "open" {
 					t.Errorf("%d collections were kept", n)
 				}
-				k.source.Calls() // forgets them
+				k.source.Calls() // resets the list
 				k.same(k.open())
 				if calls := strings.Join(k.source.Calls(), ", "); !strings.HasPrefix(calls, "list pods") {
 					t.Errorf("it was not listed: %s", calls)

@@ -17,7 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// recoding is a source that sends other bytes of the same versions once it is told to.
+// recoding is a source that sends different bytes for the same versions once told to.
 type recoding struct {
 	*cachetest.Source
 	recode *bool
@@ -32,8 +32,8 @@ func (r recoding) Watch(ctx context.Context, res *source.Resource, enc api.Encod
 	})
 }
 
-// TestKeptRecoded: objects that a new server encodes differently, of which no event tells, are
-// saved.
+// TestKeptRecoded checks that objects that a new server encodes differently are saved although no
+// event announces them.
 func TestKeptRecoded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
@@ -55,7 +55,7 @@ func TestKeptRecoded(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		k.stop()
-		k.source.Calls() // forgets them
+		k.source.Calls() // resets the list
 		k.start()
 		defer func() { k.stop() }()
 		k.open().Snapshot().Ascend("", "", func(o *object.Object) bool {
@@ -70,7 +70,7 @@ func TestKeptRecoded(t *testing.T) {
 	})
 }
 
-// TestKeptWritesWhatChanged: of many objects, those are written that have changed.
+// TestKeptWritesWhatChanged checks that of many objects only the changed ones are written.
 func TestKeptWritesWhatChanged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
@@ -80,7 +80,7 @@ func TestKeptWritesWhatChanged(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		_, before := k.dir.Bytes()
-		for range 10 { // and some come and go between two savings
+		for range 10 { // some come and go between two saves
 			k.source.Create(cachetest.Pods, cachetest.Pod("default/short", ""))
 			k.source.Delete(cachetest.Pods, "default/short")
 			k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-03", "node"))
@@ -93,7 +93,8 @@ func TestKeptWritesWhatChanged(t *testing.T) {
 	})
 }
 
-// TestKeptLeft: what one manager leaves another can go on with, while the first still serves.
+// TestKeptLeft checks that a second manager can continue with what the first one hands over while
+// it still serves.
 func TestKeptLeft(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
@@ -109,7 +110,7 @@ func TestKeptLeft(t *testing.T) {
 		if err := folder.Close(); err != nil {
 			t.Fatal(err)
 		}
-		k.source.Calls() // forgets them
+		k.source.Calls() // resets the list
 		k.start()
 		defer func() { k.stop() }()
 		k.same(k.open())
@@ -120,7 +121,7 @@ func TestKeptLeft(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		k.same(c)
-		before.Drop(cachetest.Pods, errRedefinition) // which would remove its image
+		before.Drop(cachetest.Pods, errRedefinition) // would remove its checkpoint
 		if _, err := before.Collection(t.Context(), k.res, api.JSON); err != nil {
 			t.Error(err)
 		}
@@ -132,8 +133,8 @@ func TestKeptLeft(t *testing.T) {
 	})
 }
 
-// TestKeptReadDifferently: an image of another definition is told from a damaged one, though its
-// objects are read differently now.
+// TestKeptReadDifferently checks that a checkpoint of another definition is not reported as damaged
+// although its objects are decoded differently.
 func TestKeptReadDifferently(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)

@@ -30,18 +30,18 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// keeping is a process that keeps its collections on a disk, and is started again and again.
+// keeping is a process that saves its collections to a disk and is restarted repeatedly.
 type keeping struct {
 	t       *testing.T
 	disk    *vfs.MemFS
 	source  *cachetest.Source
 	res     *source.Resource
 	options checkpoint.Options
-	fs      func(vfs.FS) vfs.FS // nil: the disk as it is
-	limit   int64               // of bytes on disk, 0 for none
+	fs      func(vfs.FS) vfs.FS // nil: no wrapper
+	limit   int64               // of bytes on disk, 0: none
 	limits  cache.Limits
-	wrap    func(source.Source) source.Source           // nil: the source as it is
-	images  func(checkpoint.Storage) checkpoint.Storage // nil: what is kept as it is
+	wrap    func(source.Source) source.Source           // nil: no wrapper
+	images  func(checkpoint.Storage) checkpoint.Storage // nil: no wrapper
 	log     bytes.Buffer
 
 	dir     *state.Dir
@@ -58,7 +58,7 @@ func newKeeping(t *testing.T) *keeping {
 	return k
 }
 
-// is says which cluster it is.
+// is sets the identity of the cluster.
 func (k *keeping) is(cluster string) {
 	k.options.Cluster = func(context.Context) (string, error) { return cluster, nil }
 }
@@ -88,7 +88,7 @@ func (k *keeping) start() {
 	}
 }
 
-// open reads the collection of pods.
+// open opens the collection of pods.
 func (k *keeping) open() *cache.Collection {
 	k.t.Helper()
 	c, err := k.manager.Collection(k.t.Context(), k.res, api.JSON)
@@ -106,7 +106,7 @@ func (k *keeping) stop() {
 	}
 }
 
-// kill ends the process without a word; what it has written but not synced may be lost.
+// kill ends the process abruptly; data that was written but not synced may be lost.
 func (k *keeping) kill(random *rand.Rand) {
 	k.t.Helper()
 	crashed := k.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: random.IntN(101), RNG: random})
@@ -114,7 +114,7 @@ func (k *keeping) kill(random *rand.Rand) {
 	k.disk = crashed
 }
 
-// same compares what is held with the source at that version, byte for byte.
+// same compares the collection with the source at the collection's version, byte for byte.
 func (k *keeping) same(c *cache.Collection) {
 	k.t.Helper()
 	if broken := c.CheckInvariants(); broken != "" {
@@ -134,7 +134,7 @@ func (k *keeping) same(c *cache.Collection) {
 	}
 }
 
-// change makes one of each change.
+// change makes one change of each kind.
 func (k *keeping) change() {
 	k.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/new-%d", k.source.Revision()), ""))
 	objects := k.source.Objects(cachetest.Pods)
@@ -142,14 +142,14 @@ func (k *keeping) change() {
 	k.source.Delete(cachetest.Pods, "default/"+objects[int(k.source.Revision())%len(objects)].GetName())
 }
 
-// TestKept restarts a process in front of what has changed meanwhile.
+// TestKept restarts a process in front of a source that has changed meanwhile.
 func TestKept(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		meanwhile func(*keeping)
 		calls     string
 		log       string // part of it
-		first     uint64 // oldest version from which a watch can begin; 0: the version kept
+		first     uint64 // oldest version from which a watch can start; 0: the saved one
 	}{{
 		name:      "nothing",
 		meanwhile: func(*keeping) {},
@@ -235,7 +235,7 @@ func TestKept(t *testing.T) {
 				k.start()
 				k.same(k.open())
 				k.stop()
-				k.source.Calls() // forgets them
+				k.source.Calls() // resets the list
 				tc.meanwhile(k)
 				k.start()
 				defer func() { k.stop() }()
@@ -267,8 +267,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestKeptRandom kills and stops a process again and again while its source changes. What
-// is held is always a state of the source; a watch that goes on misses and repeats nothing.
+// TestKeptRandom kills and stops a process repeatedly while its source changes. Every state it
+// serves must be one of the source, and resumed watches must miss and repeat nothing.
 func TestKeptRandom(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 4, 100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestKeptRandom(t *testing.T) {
 					k.source.NoCurrentVersion()
 				}
 				if seed%4 > 1 {
-					k.limits.HistoryEvents = 5 // so that events do not always tell what has changed
+					k.limits.HistoryEvents = 5 // so that events do not always tell what changed
 				}
 				for range 12 {
 					k.start()
@@ -294,7 +294,7 @@ func TestKeptRandom(t *testing.T) {
 						}
 						if random.IntN(6) == 0 {
 							k.source.Compact()
-							k.source.Break(nil) // it is listed again
+							k.source.Break(nil) // causes a relist
 						}
 						time.Sleep(time.Duration(random.IntN(5000)) * time.Millisecond)
 						synctest.Wait()
@@ -323,8 +323,9 @@ func TestKeptRandom(t *testing.T) {
 	}
 }
 
-// TestKeptUnconfirmed: while the source is away, what was kept is served only where that is
-// wanted, as old as it is; and when the source is another cluster, nobody goes on with it.
+// TestKeptUnconfirmed checks that, while the source is unreachable, a loaded state is served only
+// if the options allow it, with its age, and that nothing continues with it if the source turns out
+// to be another cluster.
 func TestKeptUnconfirmed(t *testing.T) {
 	for _, tc := range []struct {
 		name                   string
@@ -406,8 +407,8 @@ func TestKeptUnconfirmed(t *testing.T) {
 	}
 }
 
-// TestKeptUnconfirmedIsNotFresh: what was kept is not taken for the most recent state before it
-// is known of which cluster that is, whatever the version; and is when that is told.
+// TestKeptUnconfirmedIsNotFresh checks that a loaded state is not taken for the most recent one,
+// whatever its version, before the cluster is identified.
 func TestKeptUnconfirmedIsNotFresh(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
@@ -441,8 +442,8 @@ func TestKeptUnconfirmedIsNotFresh(t *testing.T) {
 	})
 }
 
-// TestKeptSlow: while the source answers, but slowly, what was kept is served after a moment
-// where that is wanted, as old as it is; else when it is known to be true.
+// TestKeptSlow checks that, while the source responds slowly, a loaded state is served after a
+// moment if the options allow it, with its age; otherwise only once it is confirmed.
 func TestKeptSlow(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
@@ -503,7 +504,8 @@ func TestKeptSlow(t *testing.T) {
 	}
 }
 
-// TestKeptEnds: what is kept of a collection goes with it, and with the wish to keep it.
+// TestKeptEnds checks that the checkpoint of a collection is removed with the resource, and when it
+// is excluded from saving.
 func TestKeptEnds(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,10 +70,10 @@ func (c *Collection) Retain(v *store.Snapshot) {
 	c.store.Retain(v, time.Now())
 }
 
-// Select returns the objects that f matches, in key order, and the version at which they are the
-// complete answer. ok is false if no index helps, so that the caller has to scan a Snapshot, and if
-// ctx has ended.
-func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool) {
+// Select returns the objects of a snapshot that f matches, in key order, and that snapshot, which is
+// not older than Snapshot. It is nil if no index helps, so that the caller has to scan a Snapshot,
+// and if ctx has ended.
+func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*object.Object, at *store.Snapshot) {
 	return c.store.Select(ctx, f, c.resource.Namespaced, time.Now())
 }
 
@@ -100,20 +99,11 @@ func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
 
 // FreshFor is Fresh that adds its requests to cost.
 func (c *Collection) FreshFor(ctx context.Context, cost *freshness.Cost) (uint64, error) {
-	if rv, err := c.checker.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
-		return rv, err
-	}
 	rv, err := c.checker.Fresh(ctx, cost)
 	if err == nil && c.Unconfirmed() {
 		err = c.store.Wait(ctx, c.feed.WhenConfirmed(), confirmWait, rv)
 	}
 	return rv, err
-}
-
-// FreshAtOnce is Fresh for an ImmediateSource, which needs no request and shares none. With any
-// other source the error is ErrUnsupported.
-func (c *Collection) FreshAtOnce(ctx context.Context) (uint64, error) {
-	return c.checker.FreshAtOnce(ctx)
 }
 
 // WaitDeleted returns when the collection has seen the deletion of the object with this key and

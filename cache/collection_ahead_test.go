@@ -17,8 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 )
 
-// TestRewoundBelowProof: what was shown to readers is at a proven version, so an upstream that
-// goes back below that has gone back, though the feed has not come to it.
+// TestRewoundBelowProof checks that an upstream that goes back below a proven version counts as
+// rewound although the watch has not reached that version: readers have seen it.
 func TestRewoundBelowProof(t *testing.T) {
 	for name, after := range map[string]func(s *cachetest.Source){
 		"the watch is resumed": func(*cachetest.Source) {},
@@ -45,10 +45,10 @@ func TestRewoundBelowProof(t *testing.T) {
 	}
 }
 
-// lateListSource keeps the end of streaming lists back until it is told.
+// lateListSource withholds the end of streaming lists until told.
 type lateListSource struct {
 	cachetest.VersionLister
-	late chan struct{} // nil: at once
+	late chan struct{} // nil: no delay
 }
 
 func (s *lateListSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
@@ -61,8 +61,8 @@ func (s *lateListSource) Watch(ctx context.Context, res *source.Resource, enc ap
 	})
 }
 
-// TestProofOvertakesList: that readers were shown a newer version while a list was under
-// way does not mean that the upstream has gone back.
+// TestProofOvertakesList checks that readers who saw a newer version while a list was in progress
+// do not make the upstream look rewound.
 func TestProofOvertakesList(t *testing.T) {
 	for name, before := range map[string]func(*cachetest.Source){
 		"by names":   func(*cachetest.Source) {},
@@ -82,7 +82,7 @@ func TestProofOvertakesList(t *testing.T) {
 				s.Bump(5)
 				s.Fail("watch", apierrors.NewResourceExpired("compacted"))
 				s.Break(errors.New("reset"))
-				time.Sleep(2 * time.Second) // the list is read, but for its end
+				time.Sleep(2 * time.Second) // the list is read except for its end
 				s.Bump(5)
 				if rv, err := c.Fresh(t.Context()); err != nil || rv != 111 {
 					t.Fatal(rv, err)
@@ -102,8 +102,8 @@ func TestProofOvertakesList(t *testing.T) {
 	}
 }
 
-// TestProbeAfterProofByNames: what came and went before a version that was proved by
-// names is brought to watches, though a probe has shown a later one.
+// TestProbeAfterProofByNames checks that watches receive what came and went before a version proven
+// by names, although a probe has reached a later version.
 func TestProbeAfterProofByNames(t *testing.T) {
 	listedBubble(t, func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
 		w, err := c.Mux().Watch(c.RV(), nil, func() {})

@@ -14,8 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestImmediateSource: with a source that tells how far it is no time passes until a
-// collection is fresh, but that which the feed takes.
+// TestImmediateSource checks that, with a source that knows its version, a collection is fresh as
+// soon as its watch has delivered.
 func TestImmediateSource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		src := &cachetest.ImmediateSource{Source: cachetest.New(cachetest.PodResource())}
@@ -54,7 +54,7 @@ func TestImmediateSource(t *testing.T) {
 			t.Errorf("waiting for a version of the future: %v", err)
 		}
 
-		// A feed that lags behind.
+		// The watch lags.
 		src.Hold()
 		src.Create(cachetest.Pods, cachetest.Pod("default/b", ""))
 		time.AfterFunc(time.Second, src.Release)
@@ -66,9 +66,9 @@ func TestImmediateSource(t *testing.T) {
 		}
 		src.Release()
 
-		// What the source cannot tell is found out as with any other.
+		// What this source cannot tell is determined as with any other.
 		src.Deaf.Store(true)
-		if _, err := c.FreshAtOnce(t.Context()); !errors.Is(err, source.ErrUnsupported) {
+		if err := c.Freshness().FreshAtOnce(t.Context()); !errors.Is(err, source.ErrUnsupported) {
 			t.Errorf("err = %v", err)
 		}
 		src.Create(cachetest.Pods, cachetest.Pod("default/d", ""))
@@ -76,8 +76,8 @@ func TestImmediateSource(t *testing.T) {
 	})
 }
 
-// TestImmediateSourceBetweenTwo: a read that comes while the feed is between two changes of
-// one version waits for the second, which is no reason to list again.
+// TestImmediateSourceBetweenTwo checks that a read that arrives while the watch is between two
+// changes of one version waits for the second, and does not list.
 func TestImmediateSourceBetweenTwo(t *testing.T) {
 	for name, others := range map[string]uint64{"the last version": 0, "a version of another resource": 5} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestImmediateSourceBetweenTwo(t *testing.T) {
 				if calls := source.Calls(); len(calls) > 0 {
 					t.Errorf("the source was called: %v", calls)
 				}
-				// What is known to be whole is not waited for.
+				// A complete version is not waited for.
 				if rv, err = c.Fresh(t.Context()); err != nil || rv != want {
 					t.Errorf("fresh at %d, %v", rv, err)
 				}
@@ -131,7 +131,7 @@ func TestNotPrompt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.FreshAtOnce(t.Context()); !errors.Is(err, source.ErrUnsupported) || manager.IsImmediate() {
+		if err := c.Freshness().FreshAtOnce(t.Context()); !errors.Is(err, source.ErrUnsupported) || manager.IsImmediate() {
 			t.Errorf("err = %v", err)
 		}
 	})

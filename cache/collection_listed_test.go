@@ -16,8 +16,8 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// TestFreshByNames: freshness is proved by the names and versions of the objects, where
-// those are few or where no bookmark would come.
+// TestFreshByNames checks that freshness is proved by the names and versions of the objects if
+// there are few, or if no bookmark would arrive.
 func TestFreshByNames(t *testing.T) {
 	const names = "references pods limit=0"
 	fresh := func(t *testing.T, s *cachetest.Source, c *cache.Collection, within time.Duration) {
@@ -49,7 +49,7 @@ func TestFreshByNames(t *testing.T) {
 			for i := range 2500 { // however many objects
 				s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), ""))
 			}
-			synctest.Wait() // who is far behind is told so
+			synctest.Wait() // collections that lag far behind report it
 			s.Bump(10)
 			fresh(t, s, c, 20*time.Millisecond)
 		},
@@ -128,9 +128,9 @@ func listedBubble(t *testing.T, f func(t *testing.T, s *cachetest.Source, c *cac
 	})
 }
 
-// TestComeAndGone: once it is proved that the collection's state is that of a version, no
-// reader sees an older one, though the feed brings what happened before it only then.
-// Watches get it, as it happened.
+// TestComeAndGone checks that, once the collection's state is proven at a version, no reader sees
+// an older one although the watch delivers earlier events only then. Watches receive these events
+// as they happened.
 func TestComeAndGone(t *testing.T) {
 	listedBubble(t, func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
@@ -160,8 +160,8 @@ func TestComeAndGone(t *testing.T) {
 			if v := c.Snapshot(); v.RV() != 114 || v.Len() != 1 {
 				t.Errorf("%d objects at %d", v.Len(), v.RV())
 			}
-			if objs, rv, ok := c.Select(t.Context(), f); ok && (rv < 114 || len(objs) != 1) {
-				t.Errorf("selected %d objects at %d", len(objs), rv)
+			if objs, at := c.Select(t.Context(), f); at != nil && (at.RV() < 114 || len(objs) != 1) {
+				t.Errorf("selected %d objects at %d", len(objs), at.RV())
 			}
 		}
 		bring()
@@ -189,7 +189,7 @@ func TestComeAndGone(t *testing.T) {
 	})
 }
 
-// TestListedInProtobuf: the names are the same in every encoding.
+// TestListedInProtobuf checks that the proof by names works in every encoding.
 func TestListedInProtobuf(t *testing.T) {
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 		m := newManager(t, cachetest.VersionLister{Source: s}, cache.Limits{})

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 )
 
-// tearingSource is late with every second deletion.
+// tearingSource delays every second deletion.
 type tearingSource struct {
 	cachetest.VersionLister
 	deletions atomic.Int64
@@ -29,8 +29,8 @@ func (s *tearingSource) Watch(ctx context.Context, res *source.Resource, enc api
 	})
 }
 
-// TestFreshWithinVersion: a proof that finds the feed between two changes of one version
-// waits for the second, not for a later version.
+// TestFreshWithinVersion checks that a proof that finds the watch between two changes of one
+// version waits for the second, not for a later version.
 func TestFreshWithinVersion(t *testing.T) {
 	for name, others := range map[string]uint64{"the newest version": 0, "an older version": 5} {
 		t.Run(name, func(t *testing.T) {

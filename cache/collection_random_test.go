@@ -30,13 +30,13 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
 
-// TestRandom does random things to a source and compares what the collection
-// and its watchers show with the source's own history after each step, and what
-// each watcher got with the guarantees of a watch.
+// TestRandom performs random operations on a source. After each step it compares what the
+// collection and its watchers show with the source's history, and the events of each watcher with
+// the guarantees of a watch.
 func TestRandom(t *testing.T) {
 	for i, seed := range soak.Seeds(t, 4, 200) {
 		encodings := []api.Encoding{api.JSON, api.Protobuf}
-		if !soak.Enabled() { // in turn
+		if !soak.Enabled() { // one after the other
 			encodings = encodings[i%2:][:1]
 		}
 		for _, enc := range encodings {
@@ -47,7 +47,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// world is a source, a collection of it and clients that watch that.
+// world is a source, a collection of it, and clients that watch the collection.
 type world struct {
 	t       *testing.T
 	rand    *rand.Rand
@@ -59,7 +59,7 @@ type world struct {
 	down    bool
 	live    map[string]bool
 	decoded map[string]*object.Object // by key and version
-	compact bool                      // the source's history; the feed may have to list again
+	compact bool                      // compacts the source's history; the reflector may have to relist
 }
 
 func newWorld(t *testing.T, seed uint64, enc api.Encoding) *world {
@@ -119,8 +119,8 @@ func (w *world) run(steps int) {
 	}
 }
 
-// guarantees reads to the end and checks all that a watcher got. A list in between hides changes,
-// so then it is not compared with the history.
+// guarantees reads to the end and checks everything that a watcher received. A relist in between
+// hides changes; the history is not compared then.
 func (w *world) guarantees(fl *follower) {
 	fl.readNow(w)
 	truth := watchtest.Truth{From: 0, Complete: true, Shared: true, Events: w.truth(fl.filter)}
@@ -134,7 +134,7 @@ func (w *world) guarantees(fl *follower) {
 	}
 }
 
-// truth is what an unbroken watch with this filter sends.
+// truth returns what an uninterrupted watch with this filter sends.
 func (w *world) truth(f *object.Filter) []watchtest.WireEvent {
 	var events []watchtest.WireEvent
 	matched := map[string]bool{}
@@ -192,7 +192,7 @@ func (w *world) toggleDown() {
 	w.source.SetDown(w.down)
 }
 
-// write creates, updates or deletes one of some 900 pods.
+// write creates, updates or deletes one of about 900 pods.
 func (w *world) write() {
 	key := fmt.Sprintf("ns-%d/pod-%d", w.rand.IntN(3), w.rand.IntN(300))
 	pod := cachetest.Pod(key, fmt.Sprintf("node-%d", w.rand.IntN(5)), fmt.Sprintf("app=%d", w.rand.IntN(4)))
@@ -211,8 +211,8 @@ func (w *world) write() {
 	}
 }
 
-// together deletes several objects at one version, and sometimes ends the watches
-// between two of them.
+// together deletes several objects at one version, and sometimes ends the watches between two of
+// them.
 func (w *world) together() {
 	var keys []string
 	for key := range w.live {
@@ -233,7 +233,7 @@ func (w *world) together() {
 	for _, key := range keys {
 		delete(w.live, key)
 	}
-	if cut { // until it has gone on
+	if cut { // until the watch has resumed
 		synctest.Wait()
 		for _, fl := range w.watches {
 			fl.readNow(w)
@@ -246,14 +246,14 @@ func (w *world) fresh() {
 	if w.down {
 		return
 	}
-	w.source.Release() // or the round could wait for longer than we want to
+	w.source.Release() // otherwise the round could take too long
 	before := w.source.Revision()
 	rv, err := w.c.Fresh(w.t.Context())
 	switch {
 	case errors.Is(err, source.ErrUnsupported):
 	case err != nil:
-		// The feed was waiting for its next attempt, or the version from which to
-		// probe has been compacted.
+		// The reflector was waiting for its next attempt, or the version from which to probe was
+		// compacted.
 		if w.c.State().Phase == reflector.Synced && !apierrors.IsResourceExpired(err) {
 			w.t.Errorf("fresh: %v", err)
 		}
@@ -262,7 +262,7 @@ func (w *world) fresh() {
 	}
 }
 
-// randomFilter is one of several kinds of filters, sometimes nil.
+// randomFilter returns a filter of one of several kinds, sometimes nil.
 func (w *world) randomFilter() *object.Filter {
 	namespace, label, field := "", "", ""
 	if w.rand.IntN(3) == 0 {
@@ -306,7 +306,7 @@ func filter(t testing.TB, res *source.Resource, namespace, label, field string) 
 	return f
 }
 
-// want are the source's objects at a version that f matches, as "key@version".
+// want returns the source's objects at a version that f matches, as "key@version".
 func (w *world) want(rv uint64, f *object.Filter) []string {
 	var out []string
 	for _, o := range w.source.ObjectsAt(cachetest.Pods, rv) {
@@ -353,7 +353,7 @@ func all(v *store.Snapshot, namespace, from string) []*object.Object {
 	return objs
 }
 
-// check compares everything that can be seen with the source.
+// check compares everything observable with the source.
 func (w *world) check() {
 	if broken := w.c.CheckInvariants(); broken != "" {
 		w.t.Error(broken)
@@ -368,8 +368,8 @@ func (w *world) check() {
 	}
 
 	f := w.randomFilter()
-	if objs, rv, ok := w.c.Select(w.t.Context(), f); ok {
-		w.compare("select", rv, names(objs), f)
+	if objs, at := w.c.Select(w.t.Context(), f); at != nil {
+		w.compare("select", at.RV(), names(objs), f)
 	}
 	if w.rand.IntN(4) == 0 {
 		w.c.Retain(v)
@@ -389,7 +389,7 @@ func (w *world) check() {
 	}
 }
 
-// follower is a client: a watch and the state that its events add up to.
+// follower is a client: a watch, and the state that its events add up to.
 type follower struct {
 	watcher *watchmux.Watcher
 	filter  *object.Filter
@@ -399,7 +399,7 @@ type follower struct {
 	seen    watchtest.Watch
 }
 
-// follow starts a watch at the current version, or at an older one.
+// follow starts a watch at the current version or an older one.
 func (w *world) follow() {
 	if len(w.watches) > 8 {
 		return
@@ -443,7 +443,7 @@ func (fl *follower) read(w *world) {
 	}
 }
 
-// readNow reads what there is, to the version rv.
+// readNow reads what is available, up to the version rv.
 func (fl *follower) readNow(w *world) (rv uint64, ok bool) {
 	if fl.ended {
 		return 0, false

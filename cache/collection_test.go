@@ -27,7 +27,7 @@ func TestViewIsShared(t *testing.T) {
 			t.Error("another view though nothing changed")
 		}
 		s.Bump(5)
-		time.Sleep(61 * time.Second) // a bookmark
+		time.Sleep(61 * time.Second) // long enough for a bookmark
 		moved := c.Snapshot()
 		if moved.RV() != v.RV()+5 || moved.Content() != v.Content() || moved.Get("a/1") != v.Get("a/1") {
 			t.Errorf("after a bookmark: version %d content %d, was %d %d", moved.RV(), moved.Content(), v.RV(), v.Content())
@@ -49,7 +49,7 @@ func TestViewIsShared(t *testing.T) {
 
 func TestOrderAndCounts(t *testing.T) {
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
-		// "a-b/x" is before "a/x": keys order by bytes, and "-" is below "/".
+		// "a-b/x" sorts before "a/x": keys are compared bytewise, and "-" is below "/".
 		for _, key := range []string{"a/x", "a-b/x", "a/y", "a0/x", "b/x"} {
 			s.Create(cachetest.Pods, cachetest.Pod(key, ""))
 		}
@@ -96,7 +96,7 @@ func TestWaitFor(t *testing.T) {
 		if err := c.WaitFor(ctx, 101, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		// Waiters of several versions are released as those are reached.
+		// Waiters are released as their versions are reached.
 		var order []uint64
 		var mu sync.Mutex
 		var wg sync.WaitGroup
@@ -132,9 +132,9 @@ func TestWaitDeleted(t *testing.T) {
 			return c.WaitDeleted(t.Context(), key, string(o.GetUID()), timeout)
 		}
 		s.Hold()
-		s.Update(cachetest.Pods, cachetest.Pod("a/1", "n")) // wakes the waiter, who waits on
+		s.Update(cachetest.Pods, cachetest.Pod("a/1", "n")) // wakes the waiter, which keeps waiting
 		s.Delete(cachetest.Pods, "a/1")
-		s.Create(cachetest.Pods, cachetest.Pod("a/1", "")) // by another uid
+		s.Create(cachetest.Pods, cachetest.Pod("a/1", "")) // with another uid
 		var tooLarge *store.TooLargeError
 		if err := wait("a/1", pod, time.Second); !errors.As(err, &tooLarge) {
 			t.Errorf("an object that is there: %v", err)
@@ -151,7 +151,7 @@ func TestWaitDeleted(t *testing.T) {
 			t.Errorf("with another object in its place: %v", err)
 		}
 
-		// Created and deleted before the feed brought either: absent is not deleted.
+		// Created and deleted before the watch delivered either: absent does not mean deleted.
 		s.Hold()
 		s.Create(cachetest.Pods, cachetest.Pod("a/2", ""))
 		late := s.Delete(cachetest.Pods, "a/2")
@@ -167,7 +167,7 @@ func TestWaitDeleted(t *testing.T) {
 			t.Error("a deletion before the first list is not remembered")
 		}
 
-		// A deletion that only a list tells of.
+		// A deletion that only a relist reveals.
 		gone := s.Create(cachetest.Pods, cachetest.Pod("a/3", ""))
 		synctest.Wait()
 		s.SetDown(true)
@@ -280,7 +280,7 @@ func TestFresh(t *testing.T) {
 			s.SetSilent(false)
 		},
 		"shared": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
-			s.SetSilent(true) // the first round hangs in its call
+			s.SetSilent(true) // the call of the first round hangs
 			var wg sync.WaitGroup
 			wg.Go(func() { fresh(t, c, 100) })
 			synctest.Wait()
@@ -330,8 +330,7 @@ func TestSnapshotLimits(t *testing.T) {
 		if n, bytes := c.Snapshots(); n != 2 || bytes < 5<<10 || bytes > 20<<10 {
 			t.Errorf("%d views of %d bytes", n, bytes)
 		}
-		// What must be kept for the first exceeds the budget before what must be
-		// kept for the second does.
+		// The first snapshot exceeds the budget before the second one does.
 		update(6)
 		if _, err := c.SnapshotAt(first.RV()); err == nil {
 			t.Error("over the budget")
@@ -373,9 +372,9 @@ func TestIndexes(t *testing.T) {
 		use := func(namespace, label, field string) bool {
 			t.Helper()
 			f := filter(t, c.Resource(), namespace, label, field)
-			objs, rv, ok := c.Select(t.Context(), f)
+			objs, at := c.Select(t.Context(), f)
 			synctest.Wait()
-			if !ok {
+			if at == nil {
 				return false
 			}
 			var want []*object.Object
@@ -384,8 +383,8 @@ func TestIndexes(t *testing.T) {
 					want = append(want, o)
 				}
 			}
-			if rv != c.RV() || !slices.Equal(objs, want) {
-				t.Errorf("select %s %s: %d objects at %d, want %d", label, field, len(objs), rv, len(want))
+			if at.RV() != c.RV() || !slices.Equal(objs, want) {
+				t.Errorf("select %s %s: %d objects at %d, want %d", label, field, len(objs), at.RV(), len(want))
 			}
 			return true
 		}
@@ -421,7 +420,7 @@ func TestIndexes(t *testing.T) {
 			check("no room", use("", "b=1", ""), false)
 		}
 		time.Sleep(2 * time.Minute)
-		use("", "a=1", "") // the field's is the older now
+		use("", "a=1", "") // the field's index is the older one now
 		for range 2 {
 			use("", "b=1", "")
 		}

@@ -15,11 +15,11 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// columnSource is a source that tells its columns, once it can.
+// columnSource is a source that reports its columns after some failures.
 type columnSource struct {
 	*cachetest.Source
 	columns string
-	failing atomic.Int64 // how often it cannot, first
+	failing atomic.Int64 // how many times it fails first
 	asked   atomic.Int64
 }
 
@@ -31,8 +31,8 @@ func (s *columnSource) Columns(context.Context, *source.Resource) ([]byte, error
 	return []byte(s.columns), nil
 }
 
-// TestColumnsOfTheServer: a collection of JSON begins when it is known what Tables a server of another release shows, and
-// asks again when another server answers.
+// TestColumnsOfTheServer checks that a collection in JSON starts once it is known which Tables a
+// server of another release shows, and that another server is asked again.
 func TestColumnsOfTheServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		pods := cachetest.PodResource()
@@ -60,7 +60,7 @@ func TestColumnsOfTheServer(t *testing.T) {
 	})
 }
 
-// TestMinor: the release of the server is what it says it is, if that is one of Kubernetes.
+// TestMinor checks which releases are recognized.
 func TestMinor(t *testing.T) {
 	for version, want := range map[string]int{
 		`{"gitVersion":"v1.30.14"}`: 30, `{"gitVersion":"v1.31.0-eks-a1"}`: 31, `{"gitVersion":"v1.36+"}`: 0,

@@ -49,7 +49,7 @@ type entry struct {
 	// lookedAt is when the last check of the collection began, or when the entry was made. checked
 	// is when a check last found no difference. Both are in Unix nanoseconds.
 	lookedAt, checked atomic.Int64
-	lastCheck         atomic.Pointer[finishedCheck]
+	lastCheck         atomic.Pointer[selfcheck.Checked]
 
 	mu struct {
 		sync.Mutex
@@ -257,31 +257,31 @@ func (e *entry) Context() context.Context { return e.ctx }
 // Churn implements checkpoint.Collection. It must not be called before Checkpoint has returned one.
 func (e *entry) Churn() int64 { return e.collection.Load().store.Churn() }
 
+// ChangedSince implements checkpoint.Collection.
+func (e *entry) ChangedSince(m store.Mark, most int) (keys []string, ok bool) {
+	return e.collection.Load().store.ChangedSince(m, most)
+}
+
 // Note implements checkpoint.Collection.
-func (e *entry) Note() (_ store.Moment, _ checkpoint.Note, ok bool) {
+func (e *entry) Note() (_ *store.Snapshot, _ checkpoint.Note, ok bool) {
 	c := e.collection.Load()
 	// The server is read first: a list that completes meanwhile must not be attributed to the old
 	// state. The other way round, a new state with the old server is merely listed once more.
 	server := c.feed.Server()
 	if c.feed.IsUnsure() {
-		return store.Moment{}, checkpoint.Note{}, false
+		return nil, checkpoint.Note{}, false
 	}
-	m := c.store.Moment()
+	whole := c.store.ResumeRV() // before the state, which then has at least the changes up to it
+	v := c.store.Current()
 	kind := c.feed.ListMeta()
 	note := checkpoint.Note{
-		ResourceVersion: m.Snapshot.RV(), Whole: m.ResumeRV, At: time.Now(), Objects: m.Snapshot.Len(), Bytes: m.Snapshot.Bytes(),
+		ResourceVersion: v.RV(), Whole: whole, At: time.Now(), Objects: v.Len(), Bytes: v.Bytes(),
 		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
 	}
 	if state := c.State(); state.Phase == reflector.Stale {
 		note.At = state.Since
 	}
-	return m, note, !c.feed.IsUnsure() // it may have changed meanwhile
-}
-
-// finishedCheck is the result of the last check of a collection.
-type finishedCheck struct {
-	found *selfcheck.Checked
-	at    time.Time
+	return v, note, !c.feed.IsUnsure() // it may have changed meanwhile
 }
 
 // newCollection makes the collection of e from its first list.

@@ -16,7 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// A fixedSource is an API server that has one ConfigMap, which never changes.
+// fixedSource is an API server with one ConfigMap that never changes.
 type fixedSource struct{}
 
 const configMap = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"default","uid":"1","resourceVersion":"7"}}`
@@ -30,7 +30,7 @@ func (fixedSource) List(_ context.Context, _ *source.Resource, enc api.Encoding,
 
 func (fixedSource) Watch(ctx context.Context, _ *source.Resource, _ api.Encoding, o source.WatchOptions, handle func(source.Event) error) error {
 	if o.SendInitialEvents {
-		return source.ErrUnsupported // it is listed then
+		return source.ErrUnsupported // the reflector lists instead
 	}
 	if err := handle(source.Event{Type: source.WatchAccepted}); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (fixedSource) Server(context.Context) (string, error)                      
 func (fixedSource) LastContact() time.Time                                           { return time.Now() }
 func (fixedSource) Delay() time.Duration                                             { return 0 }
 
-// Lists of a Source of one's own, answered as kube-apiserver answers them.
+// A custom Source whose lists are served as by kube-apiserver.
 func ExampleSource() {
 	manager, err := cache.NewManager(cache.Options{Source: fixedSource{}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -69,6 +69,6 @@ func ExampleSource() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%d %s", resp.Status, resp.Body) // a large list has a BodyTo
+	fmt.Printf("%d %s", resp.Status, resp.Body) // large lists have a BodyTo instead
 	// Output: 200 {"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"8"},"items":[{"metadata":{"name":"a","namespace":"default","uid":"1","resourceVersion":"7"}}]}
 }

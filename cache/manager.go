@@ -363,10 +363,9 @@ type CollectionStatus struct {
 	Indexes, Snapshots, Columns int
 	SnapshotBytes, ColumnBytes  int64
 	// Checked is when the collection was last listed, or found equal to the upstream; zero while it
-	// is starting. LastCheck is the result of the last comparison at LookedAt, nil before the
-	// first.
-	Checked, LookedAt time.Time
-	LastCheck         *selfcheck.Checked
+	// is starting. LastCheck is the result of the last comparison, nil before the first.
+	Checked   time.Time
+	LastCheck *selfcheck.Checked
 }
 
 // Status lists all collections, ordered by resource and encoding.
@@ -385,9 +384,7 @@ func (m *Manager) Status() []CollectionStatus {
 			status.Columns, status.ColumnBytes = c.columns.Size(z.Churn)
 			status.Checked = time.Unix(0, e.checked.Load())
 		}
-		if last := e.lastCheck.Load(); last != nil {
-			status.LastCheck, status.LookedAt = last.found, last.at
-		}
+		status.LastCheck = e.lastCheck.Load()
 		all = append(all, status)
 	}
 	return all

@@ -28,7 +28,7 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// withManager runs f with a source of pods and nodes and a manager over it, in fake time.
+// withManager runs f with a source of pods and nodes and a manager, in fake time.
 func withManager(t *testing.T, limits cache.Limits, f func(t *testing.T, s *cachetest.Source, m *cache.Manager)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestEncodingsAreFedApart(t *testing.T) {
 	})
 }
 
-// TestAdmission: a collection cannot start, and only so many wait for it.
+// TestAdmission checks the limit on requests that wait for a collection that cannot start.
 func TestAdmission(t *testing.T) {
 	withManager(t, cache.Limits{StartWaiters: 3}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetSilent(true)
@@ -123,7 +123,7 @@ func TestAdmission(t *testing.T) {
 	})
 }
 
-// TestColdStarts: lists beyond the limit wait for one another.
+// TestColdStarts checks that lists beyond the limit wait for one another.
 func TestColdStarts(t *testing.T) {
 	withManager(t, cache.Limits{ColdStarts: 1}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		blocked := make(chan struct{})
@@ -149,7 +149,7 @@ func TestColdStarts(t *testing.T) {
 	})
 }
 
-// slowSource lets a streaming list end when told to.
+// slowSource ends a streaming list when told to.
 type slowSource struct {
 	*cachetest.Source
 	listing chan struct{}
@@ -176,7 +176,7 @@ func TestCallerLeaves(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		s.SetSilent(false)
-		pods(t, m) // the start went on without its caller
+		pods(t, m) // the start continued without its caller
 		if n := len(s.Calls()); n != 2 {
 			t.Errorf("%d calls", n)
 		}
@@ -193,7 +193,7 @@ func TestFailingStart(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the error came after %s", took)
 		}
-		// From now on it comes at once, while the feed goes on trying.
+		// From now on the error is immediate, while the reflector keeps trying.
 		s.Calls()
 		if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); !errors.Is(err, cachetest.ErrDown) {
 			t.Errorf("got %v", err)
@@ -210,8 +210,8 @@ func TestFailingStart(t *testing.T) {
 	})
 }
 
-// TestUnreadableObject: a collection that cannot read an object would be
-// incomplete. It stops, and is not started again for each request.
+// TestUnreadableObject checks that a collection that cannot decode an object stops, because it
+// would be incomplete, and is not restarted for each request.
 func TestUnreadableObject(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		t.Run(fmt.Sprintf("live=%v", live), func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestUnreadableObject(t *testing.T) {
 	}
 }
 
-// spoiledSource cuts objects short.
+// spoiledSource truncates objects.
 type spoiledSource struct {
 	*cachetest.Source
 	spoil bool
@@ -265,7 +265,7 @@ func (s *spoiledSource) Watch(ctx context.Context, res *source.Resource, enc api
 	})
 }
 
-// TestRewoundAgain: a source that goes back again and again is left alone.
+// TestRewoundAgain checks that a source that goes back repeatedly is not listed forever.
 func TestRewoundAgain(t *testing.T) {
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		b := s.Backup()
@@ -290,8 +290,8 @@ func TestRewoundAgain(t *testing.T) {
 	})
 }
 
-// TestConcurrentReaders is for the race detector: everything that readers do
-// while the feed writes.
+// TestConcurrentReaders is for the race detector: it does everything that readers do while the
+// reflector writes.
 func TestConcurrentReaders(t *testing.T) {
 	s := cachetest.New(cachetest.PodResource())
 	for i := range 300 {
@@ -319,7 +319,7 @@ func TestConcurrentReaders(t *testing.T) {
 				if old, err := c.SnapshotAt(v.RV() - 3); err == nil && len(all(old, "", "")) != old.Len() {
 					t.Error("an old view has another length than it says")
 				}
-				if objs, _, ok := c.Select(t.Context(), f); ok && !slices.IsSortedFunc(objs, func(a, b *object.Object) int { return cmp.Compare(a.Key, b.Key) }) {
+				if objs, at := c.Select(t.Context(), f); at != nil && !slices.IsSortedFunc(objs, func(a, b *object.Object) int { return cmp.Compare(a.Key, b.Key) }) {
 					t.Error("not in order")
 				}
 				if _, err := m.Collection(t.Context(), c.Resource(), api.JSON); err != nil {
@@ -419,7 +419,8 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-// TestDropWhileStarting: who waits for a collection that is dropped gets the next.
+// TestDropWhileStarting checks that callers that wait for a collection that is dropped get the next
+// one.
 func TestDropWhileStarting(t *testing.T) {
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetSilent(true)
@@ -432,8 +433,8 @@ func TestDropWhileStarting(t *testing.T) {
 	})
 }
 
-// TestRedefined: nobody gets a collection of another definition than their own, and none
-// is made with one that is no longer true, whoever waited for what.
+// TestRedefined checks that no caller gets a collection of another definition than its own, and
+// that none is created with an outdated one, whoever waited for which.
 func TestRedefined(t *testing.T) {
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		old := cachetest.WidgetResource()
@@ -468,7 +469,7 @@ func TestRedefined(t *testing.T) {
 			t.Fatalf("a collection of the new definition: %v", err)
 		}
 		late()
-		// Nor the other way round, while the old one is still there.
+		// Nor the other way round, while the old collection still exists.
 		newest := cachetest.WidgetResource()
 		if c, err := m.Collection(t.Context(), newest, api.JSON); !errors.Is(err, source.ErrRedefined) {
 			t.Errorf("who comes early: %v, %v", c, err)
@@ -505,7 +506,7 @@ func TestMetrics(t *testing.T) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
 		c := pods(t, m)
 		s.Create(cachetest.Pods, cachetest.Pod("a/2", "n"))
-		synctest.Wait() // the event comes, and again after the break: others may be of its version
+		synctest.Wait() // the event arrives, and again after the break: others may share its version
 		s.Break(nil)
 		time.Sleep(time.Second)
 		s.SetSilent(true)
@@ -513,7 +514,7 @@ func TestMetrics(t *testing.T) {
 		if c.Snapshot().Len() != 2 {
 			t.Fatal("not synced")
 		}
-		// Another version of the same resource shares its labels.
+		// Another version of the same resource has the same labels.
 		other := cachetest.PodResource()
 		other.Version = "v2"
 		other.Schema = c.Resource().Schema

@@ -23,7 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// outageBench are collections of many resources, fed by one source.
+// outageBench is a set of collections fed by one source.
 type outageBench struct {
 	t      *testing.T
 	source *cachetest.Source
@@ -70,7 +70,7 @@ func (b *outageBench) change() {
 	}
 }
 
-// behind are the collections that do not hold the last change.
+// behind returns the number of collections without the last change.
 func (b *outageBench) behind() (n int) {
 	synctest.Wait()
 	for _, c := range b.feeds {
@@ -87,8 +87,8 @@ func (b *outageBench) lacks(c *cache.Collection) bool {
 	return fmt.Sprint(c.Snapshot().Get("a/1").RV) != objs[0].GetResourceVersion()
 }
 
-// TestOutageEndsForAll: however long the upstream was away, every feed is current soon
-// after, and the log has a line for the beginning and one for the end.
+// TestOutageEndsForAll checks that, however long the upstream was unreachable, every collection is
+// current soon afterwards, and that the log has one line each for the beginning and the end.
 func TestOutageEndsForAll(t *testing.T) {
 	for _, away := range []time.Duration{time.Second, 10 * time.Second, 10 * time.Minute} {
 		bubble.Test(t, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestOutageEndsForAll(t *testing.T) {
 	}
 }
 
-// TestStartingServer: what a server refuses or breaks off while it starts is tried again
+// TestStartingServer checks that what a server rejects or breaks off while it starts is retried
 // soon.
 func TestStartingServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -135,14 +135,14 @@ func TestStartingServer(t *testing.T) {
 		if i := slices.IndexFunc(b.feeds, b.lacks); i >= 0 {
 			t.Errorf("%s is behind after 3 s", b.feeds[i].Resource().Resource)
 		}
-		time.Sleep(time.Second) // a watch that brings nothing of the newest version has to be quiet for so long
+		time.Sleep(time.Second) // a watch that brings nothing of the newest version must be idle for that long
 		if n := b.behind(); n > 0 {
 			t.Errorf("%d feeds are stale after 4 s", n)
 		}
 	})
 }
 
-// TestLoneFailure: one feed that fails while others do not is not hurried by them.
+// TestLoneFailure checks that one failing reflector is not sped up by healthy ones.
 func TestLoneFailure(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newOutageBench(t, func(s *cachetest.Source) source.Source { return &brokenSource{Source: s, group: "g3"} })
@@ -161,8 +161,8 @@ func TestLoneFailure(t *testing.T) {
 	})
 }
 
-// TestBrokenWay: when what breaks watches off is gone, though the server answered all the time, every feed is current
-// soon after.
+// TestBrokenWay checks that, after a fault that broke watches while the server kept responding,
+// every collection is current soon.
 func TestBrokenWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		cuts := &cutSource{phase: "live", at: 1, err: errors.New("reset"), times: 1 << 30}
@@ -180,8 +180,8 @@ func TestBrokenWay(t *testing.T) {
 	})
 }
 
-// TestCatchingUp: a watch that was resumed after an outage and has not yet brought what happened meanwhile leaves its
-// collection stale.
+// TestCatchingUp checks that a watch resumed after an outage leaves its collection stale until it
+// has brought what happened meanwhile.
 func TestCatchingUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newOutageBench(t, func(s *cachetest.Source) source.Source { return lateSource{s} })
@@ -206,7 +206,7 @@ func TestCatchingUp(t *testing.T) {
 	})
 }
 
-// lateSource takes its time for each event of a watch.
+// lateSource delays each event of a watch.
 type lateSource struct{ *cachetest.Source }
 
 func (s lateSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
@@ -218,7 +218,7 @@ func (s lateSource) Watch(ctx context.Context, res *source.Resource, enc api.Enc
 	})
 }
 
-// brokenSource refuses to go on with the watches of one group.
+// brokenSource rejects resumed watches of one API group.
 type brokenSource struct {
 	*cachetest.Source
 	group string
@@ -231,7 +231,7 @@ func (s *brokenSource) Watch(ctx context.Context, res *source.Resource, enc api.
 	return s.Source.Watch(ctx, res, enc, opts, handle)
 }
 
-// TestStreamingListBrokenOff: after two that were broken off pages are asked for.
+// TestStreamingListBrokenOff checks that pages are requested after two interrupted streaming lists.
 func TestStreamingListBrokenOff(t *testing.T) {
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
@@ -256,8 +256,8 @@ func TestStreamingListBrokenOff(t *testing.T) {
 	})
 }
 
-// TestUpgradedServer: another program behind the source may encode the same versions
-// differently, so everything is listed again; one question finds that out for all.
+// TestUpgradedServer checks that everything is relisted if another program serves the source,
+// because it may encode the same versions differently, and that one request detects this for all.
 func TestUpgradedServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newOutageBench(t, nil)

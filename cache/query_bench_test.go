@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 )
 
-// benchQueries are what a dashboard asks for, by any of five columns.
+// benchQueries are the queries of a dashboard with five columns to sort by.
 var benchQueries = []struct{ name, query string }{
 	{"name", "sortBy=.metadata.name&limit=50"},
 	{"age", "sortBy=-.metadata.creationTimestamp&limit=50"},
@@ -27,7 +27,7 @@ var benchQueries = []struct{ name, query string }{
 	{"count", "limit=0&countBy=.status.phase,.metadata.namespace"},
 }
 
-// queryBench is a collection of n pods of about size bytes.
+// queryBench returns a collection of n pods of about size bytes.
 func queryBench(b *testing.B, n, size int) (*readBench, *cache.Collection) {
 	b.Helper()
 	r := newReadBench(b)
@@ -45,7 +45,8 @@ func benchPod(i, size, restarts int) *corev1.Pod {
 	return pod
 }
 
-// BenchmarkQuery asks again and again, of what did not change and after one change each. The first answer is timed apart.
+// BenchmarkQuery repeats queries on an unchanged collection, and after one change each. The first
+// response is timed separately.
 func BenchmarkQuery(b *testing.B) {
 	for _, size := range []struct{ n, bytes int }{{5000, 6000}, {150_000, 1500}} {
 		r, c := queryBench(b, size.n, size.bytes)

@@ -18,8 +18,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 )
 
-// TestQueryTypedCBOR: what is left of built-in objects, and what is counted, is in CBOR what it is in JSON, to who
-// decodes lists of their type, redacted as well.
+// TestQueryTypedCBOR checks that projected built-in objects and counts are the same in CBOR as in
+// JSON for typed clients, redacted or not.
 func TestQueryTypedCBOR(t *testing.T) {
 	b := newReadBench(t)
 	for i := range 20 {
@@ -53,7 +53,7 @@ func TestQueryTypedCBOR(t *testing.T) {
 				t.Fatal(query, err)
 			}
 			for _, list := range []runtime.Object{got, want} {
-				list.(*corev1.PodList).Continue = "" // the time is in it
+				list.(*corev1.PodList).Continue = "" // it contains the time
 			}
 			if !equality.Semantic.DeepEqual(got, want) {
 				t.Errorf("%s:\n got %+v\nwant %+v", query, got, want)
@@ -62,7 +62,7 @@ func TestQueryTypedCBOR(t *testing.T) {
 	}
 }
 
-// checkQueryInCBOR compares the answer in CBOR with that in JSON.
+// checkQueryInCBOR compares a response in CBOR with the one in JSON.
 func (b *readBench) checkQueryInCBOR(t *testing.T, c *cache.Collection, path string, inJSON []byte) {
 	t.Helper()
 	resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{Encoding: api.CBOR}))
@@ -81,7 +81,7 @@ func (b *readBench) checkQueryInCBOR(t *testing.T, c *cache.Collection, path str
 		t.Fatalf("%s: %v", path, err)
 	}
 	for _, list := range []map[string]any{got, want} {
-		delete(list["metadata"].(map[string]any), "continue") // the time is in it
+		delete(list["metadata"].(map[string]any), "continue") // it contains the time
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s in CBOR:\n got %v\nwant %v", path, got, want)

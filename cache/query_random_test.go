@@ -23,7 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// queryPaths are what random queries ask for.
+// queryPaths are the paths of random queries.
 var queryPaths = []string{
 	".metadata.name", ".metadata.namespace", ".metadata.creationTimestamp", `.metadata.labels.app\.kubernetes\.io/name`, ".metadata.annotations.note",
 	".spec.number", ".spec.float", ".spec.text", ".spec.flag", ".spec.any", ".spec.quantity", ".spec.time", ".spec.list[1].x", ".spec.list[0]",
@@ -32,7 +32,7 @@ var queryPaths = []string{
 
 var queryTexts = []string{"", "a", "b", "ab", "A", "é", "<ab>", "1", "10", "9", "500m", "1Gi", "true", "2026-01-01T00:00:00Z", "2026-06-01T00:00:00Z", "x,y"}
 
-// randomWidget is a custom object of random content.
+// randomWidget returns a custom object with random content.
 func randomWidget(r *rand.Rand, key string) *unstructured.Unstructured {
 	text := func() any { return queryTexts[r.IntN(len(queryTexts))] }
 	anything := []func() any{
@@ -68,7 +68,7 @@ func randomWidget(r *rand.Rand, key string) *unstructured.Unstructured {
 	return w
 }
 
-// randomQuery is a query with what the oracle needs of it.
+// randomQuery is a query in the terms of the oracle.
 type randomQuery struct {
 	namespace string
 	label     bool
@@ -172,13 +172,13 @@ func (q *randomQuery) String() string {
 	return q.namespace + "?" + strings.Join(parts, "&")
 }
 
-// oracle computes answers from decoded objects, with client-go's JSONPath.
+// oracle computes responses from decoded objects with client-go's JSONPath.
 type oracle struct {
 	t     *testing.T
 	paths map[string]*jsonpath.JSONPath
 }
 
-// value is what a path leads to, nil for nothing that compares.
+// value returns the value at a path, nil if it cannot be compared.
 func (o *oracle) value(object map[string]any, path string) any {
 	p := o.paths[path]
 	if p == nil {
@@ -296,7 +296,7 @@ func compareWith(v any, text string) (order int, ok bool) {
 	return got.Cmp(want), err == nil
 }
 
-// answer is what a query has of all objects: the names of the page, and how many remain.
+// answer returns the objects of the page, and all objects that the query selects.
 func (o *oracle) answer(q *randomQuery, objs []cachetest.Object) (page []map[string]any, all []map[string]any) {
 	for _, obj := range objs {
 		data, err := stdjson.Marshal(obj)
@@ -341,11 +341,12 @@ func (o *oracle) answer(q *randomQuery, objs []cachetest.Object) (page []map[str
 	return page, all
 }
 
-// TestRandomQueries compares the answers to random queries with those of the oracle, while objects come, change and go,
-// several at one version as well, and at times more of them between two queries than history holds.
+// TestRandomQueries compares responses to random queries with the oracle's while objects are
+// created, changed and deleted, several at one version too, and sometimes more between two queries
+// than the history holds.
 func TestRandomQueries(t *testing.T) {
 	seed := soak.Seed(t)
-	for n, rounds := range map[int]int{120: soak.Cases(20, 60), 700: soak.Cases(10, 25)} { // columns are kept of the second
+	for n, rounds := range map[int]int{120: soak.Cases(20, 60), 700: soak.Cases(10, 25)} { // the second size uses cached columns
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(n), seed))
 			const history = 40
@@ -356,7 +357,7 @@ func TestRandomQueries(t *testing.T) {
 			o := &oracle{t: t, paths: map[string]*jsonpath.JSONPath{}}
 			for round := range rounds {
 				c := b.collection(cachetest.Widgets, api.JSON)
-				if err := c.WaitFor(t.Context(), b.source.Revision(), 20*time.Second); err != nil { // deletions, too
+				if err := c.WaitFor(t.Context(), b.source.Revision(), 20*time.Second); err != nil { // also deletions
 					t.Fatal(err)
 				}
 				q := newRandomQuery(r)
@@ -368,7 +369,7 @@ func TestRandomQueries(t *testing.T) {
 				for range changes {
 					b.changeRandomly(r, n+round)
 				}
-				if changes > 0 { // nobody knows which of several at one version is the last
+				if changes > 0 { // it is unknown which of several changes of one version is the last
 					objs := b.source.Objects(cachetest.Widgets)
 					b.source.Update(cachetest.Widgets, randomWidget(r, keyOf(objs[r.IntN(len(objs))])))
 				}
@@ -398,7 +399,7 @@ func (b *readBench) changeRandomly(r *rand.Rand, next int) {
 
 func keyOf(o cachetest.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
-// leftOf is what the fields of random queries leave of an object.
+// leftOf returns what the fields of random queries leave of an object.
 func leftOf(object map[string]any) map[string]any {
 	whole := object["spec"].(map[string]any)
 	spec := map[string]any{}

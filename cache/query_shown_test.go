@@ -16,8 +16,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form/table"
 )
 
-// TestQueryInProtobuf: the pages of a list in protobuf are those of the list in JSON, of one version whatever changes
-// meanwhile, though the collections of both are fed each by itself.
+// TestQueryInProtobuf checks that the pages of a list in protobuf are those of the list in JSON, of
+// one version whatever changes meanwhile, although each collection has a watch of its own.
 func TestQueryInProtobuf(t *testing.T) {
 	for _, n := range []int{60, 600} {
 		b := newReadBench(t)
@@ -65,7 +65,7 @@ func TestQueryInProtobuf(t *testing.T) {
 	}
 }
 
-// backwards prints Tables that have the last name first, as those of FlowSchemas have an order of their own.
+// backwards prints Tables sorted by descending name, as FlowSchemas have an order of their own.
 type backwards struct{ table.Printer }
 
 func (b backwards) Traits() table.Traits { return table.Traits{Sorted: true} }
@@ -82,7 +82,7 @@ func (b backwards) Row(raw []byte) (*table.Row, error) {
 	return table.NewRow([]table.Cell{{Value: o.Name}, table.Age(o.CreationTimestamp.Time)}, nil, string(key))
 }
 
-// TestQueryOfSortedTables: what a query asks for goes before the order that Tables have by themselves.
+// TestQueryOfSortedTables checks that the order of a query overrides that of the Tables.
 func TestQueryOfSortedTables(t *testing.T) {
 	b := newReadBench(t)
 	b.res[cachetest.Pods].Printer = backwards{b.res[cachetest.Pods].Printer}

@@ -23,7 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 )
 
-// askRequest is readRequest with the parameters of a query, which are escaped here.
+// askRequest is readRequest with the parameters of a query, which it escapes.
 func askRequest(t testing.TB, path string, rep api.Representation) *read.Request {
 	t.Helper()
 	path, params, _ := strings.Cut(path, "?")
@@ -44,7 +44,7 @@ func askRequest(t testing.TB, path string, rep api.Representation) *read.Request
 	return req
 }
 
-// ask performs a list with a query; names are those of its objects.
+// ask performs a list with a query. names are those of its objects.
 func (b *readBench) ask(t testing.TB, c *cache.Collection, path string) (list *metav1.PartialObjectMetadataList, names []string) {
 	t.Helper()
 	resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{}))
@@ -61,7 +61,7 @@ func (b *readBench) ask(t testing.TB, c *cache.Collection, path string) (list *m
 	return list, names
 }
 
-// fillPhases makes pods of three phases and rising numbers of restarts.
+// fillPhases creates pods in three phases with increasing numbers of restarts.
 func (b *readBench) fillPhases(n int) {
 	for i := range n {
 		pod := cachetest.Pod(fmt.Sprintf("ns-%d/web-%05d", i%4, i), fmt.Sprintf("node-%d", i%10), fmt.Sprintf("tenth=%d", i%10))
@@ -71,8 +71,8 @@ func (b *readBench) fillPhases(n int) {
 	}
 }
 
-// TestQueryPages: pages of a sorted list show one version, whatever changes meanwhile, in a small collection as in one
-// of which columns are kept.
+// TestQueryPages checks that the pages of a sorted list show one version, whatever changes
+// meanwhile, in a small collection and in one with cached columns.
 func TestQueryPages(t *testing.T) {
 	for _, n := range []int{100, 1000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestQueryPages(t *testing.T) {
 	}
 }
 
-// TestQueryExpired: a page whose version is gone is a 410 that says to begin again.
+// TestQueryExpired checks that a page whose version is gone is a 410 that says to begin again.
 func TestQueryExpired(t *testing.T) {
 	b := newReadBench(t)
 	b.manager = newManager(t, b.source, cache.Limits{SnapshotBytes: 1, HistoryEvents: 1})
@@ -172,8 +172,8 @@ func (b *readBench) shownRequest(t testing.TB, path string, rep api.Representati
 	return req
 }
 
-// TestQueryForms: what is sorted and narrowed is in that order in every form; what a form has no place for is refused,
-// clearly.
+// TestQueryForms checks that sorted and filtered lists have their order in every form, and that
+// unsupported combinations are rejected with a clear message.
 func TestQueryForms(t *testing.T) {
 	b := newReadBench(t)
 	b.fillPhases(600)
@@ -221,8 +221,8 @@ func TestQueryForms(t *testing.T) {
 	}
 }
 
-// TestQueryTableColumns: lists are sorted, narrowed and counted by what kubectl get shows, in a small collection as in one of
-// which columns are kept.
+// TestQueryTableColumns checks that lists are sorted, filtered and counted by what kubectl get
+// shows, in a small collection and in one with cached columns.
 func TestQueryTableColumns(t *testing.T) {
 	printer, err := table.NewCustomPrinter([]apiextensionsv1.CustomResourceColumnDefinition{
 		{Name: "Color", Type: "string", JSONPath: ".spec.color"}, {Name: "Restarts", Type: "string", JSONPath: ".spec.restarts"},
@@ -291,7 +291,7 @@ func TestQueryTableColumns(t *testing.T) {
 	}
 }
 
-// TestQueryFields: of objects the named fields are left, in JSON and YAML, whole or compressed.
+// TestQueryFields checks projections in JSON and YAML, compressed or not.
 func TestQueryFields(t *testing.T) {
 	b := newReadBench(t)
 	b.fillPhases(600)
@@ -335,7 +335,8 @@ func TestQueryFields(t *testing.T) {
 	}
 }
 
-// TestQueryIsBounded: columns that are too much are given up, and the answers are right all the same.
+// TestQueryIsBounded checks that columns beyond the limit are dropped and that responses stay
+// correct.
 func TestQueryIsBounded(t *testing.T) {
 	b := newReadBench(t)
 	b.manager = newManager(t, b.source, cache.Limits{QueryBytes: 40_000})
@@ -372,8 +373,8 @@ func TestQueryIsBounded(t *testing.T) {
 	}
 }
 
-// TestQueryOfLongValues: to read values that are as large as their objects takes little memory, and of long strings it is
-// their beginning that counts.
+// TestQueryOfLongValues checks that reading values as large as their objects takes little memory,
+// and that long strings are compared by their beginning.
 func TestQueryOfLongValues(t *testing.T) {
 	const objects, size = 200, 100_000
 	b := newReadBench(t)
@@ -398,7 +399,7 @@ func TestQueryOfLongValues(t *testing.T) {
 	}
 }
 
-// TestQueryColumnNames: a column that is called as a path, an order or a quantity is itself.
+// TestQueryColumnNames checks columns whose names look like paths, orders or quantities.
 func TestQueryColumnNames(t *testing.T) {
 	b := newReadBench(t)
 	b.fillPhases(300)
@@ -410,7 +411,7 @@ func TestQueryColumnNames(t *testing.T) {
 	}
 }
 
-// renamingPrinter calls its first column by another name.
+// renamingPrinter gives its first column another name.
 type renamingPrinter struct {
 	table.Printer
 	name string
@@ -420,8 +421,8 @@ func (p *renamingPrinter) Columns() []byte {
 	return []byte(strings.Replace(string(p.Printer.Columns()), `"name":"Name"`, fmt.Sprintf(`"name":%q`, p.name), 1))
 }
 
-// TestQueryColumnsAreRenewed: columns that nobody asks for while much changes are neither given up nor made of all objects
-// again, and keep no more from being freed than they may.
+// TestQueryColumnsAreRenewed checks that columns nobody uses while much changes are neither dropped
+// nor rebuilt from all objects, and retain no more than allowed.
 func TestQueryColumnsAreRenewed(t *testing.T) {
 	const limit = 400_000
 	b := newReadBench(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 )
 
-// discard counts writes and drops them, as a connection that costs nothing.
+// discard counts writes and drops them.
 type discard struct{ writes int }
 
 func (d *discard) Write(p []byte) (int, error) {
@@ -28,7 +28,7 @@ func drain(b *testing.B, resp *api.Response) int64 {
 	return n
 }
 
-// fill5000 is 5,000 pods of about 6 KB in 20 namespaces.
+// fill5000 creates 5,000 pods of about 6 KB in 20 namespaces.
 func fill5000(b *testing.B, r *readBench) {
 	b.Helper()
 	for i := range 5000 {

@@ -19,8 +19,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 )
 
-// FuzzListQuery follows a list with arbitrary parameters to its last page. All
-// pages must show one version, and together what the selectors match, in order.
+// FuzzListQuery follows a list with arbitrary parameters to its last page. All pages must show one
+// version and, together, the selected objects in order.
 func FuzzListQuery(f *testing.F) {
 	b := newReadBench(f)
 	b.fill(60, 600)
@@ -48,8 +48,7 @@ func FuzzListQuery(f *testing.F) {
 	})
 }
 
-// followPages lists page by page; ok is false for lists that are forwarded or
-// refused.
+// followPages lists page by page. ok is false for lists that are forwarded or rejected.
 func followPages(t *testing.T, b *readBench, c *cache.Collection, namespace string, opts api.ListOptions) (names []string, ok bool) {
 	version := ""
 	for range 200 {
@@ -76,8 +75,8 @@ func followPages(t *testing.T, b *readBench, c *cache.Collection, namespace stri
 			return names, true
 		}
 		if _, narrowed := opts.FieldSelector.RequiresExactMatch("metadata.namespace"); narrowed && namespace == "" {
-			// As upstream, whose token is relative to the namespace found while
-			// the next page is looked for in all.
+			// As upstream: the token is relative to the namespace that the selector names, while
+			// the next page is looked for in all namespaces.
 			return nil, false
 		}
 		opts.Continue, opts.ResourceVersion, opts.ResourceVersionMatch = list.Continue, "", ""
@@ -86,7 +85,7 @@ func followPages(t *testing.T, b *readBench, c *cache.Collection, namespace stri
 	return nil, false
 }
 
-// matching is the answer by definition.
+// matching returns the expected objects.
 func matching(b *readBench, namespace string, opts api.ListOptions) []string {
 	var names []string
 	exact, _ := api.ParseResourceVersion(opts.ResourceVersion)

@@ -22,9 +22,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestReadMatrix runs the transcripts in testdata/read: what gets and lists
-// answer for each combination of resourceVersion, resourceVersionMatch, limit,
-// continue and selectors.
+// TestReadMatrix runs the transcripts in testdata/read: the responses to gets and lists for each
+// combination of resourceVersion, resourceVersionMatch, limit, continue and selectors.
 func TestReadMatrix(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	files, err := filepath.Glob("testdata/read/*")
@@ -72,8 +71,8 @@ func (s *readScript) run(t *testing.T, td *datadriven.TestData) string {
 	return ""
 }
 
-// write: create|update KEY [value] [labels=(a:b,...)]; the value is a pod's node
-// or a widget's color.
+// write: create|update KEY [value] [labels=(a:b,...)]. The value is a pod's node or a widget's
+// color.
 func (s *readScript) write(td *datadriven.TestData) string {
 	key, value := td.CmdArgs[0].Key, ""
 	var labels []string
@@ -101,8 +100,8 @@ func (s *readScript) write(td *datadriven.TestData) string {
 	return "revision " + s.source.Update(s.gvr, obj).GetResourceVersion()
 }
 
-// read performs one read, a line: [RESOURCE PATH][?QUERY]. $next stands for the
-// token of the list before, $token(rv,start) for one made up.
+// read performs one read per line: [RESOURCE PATH][?QUERY]. $next is the token of the previous
+// list, $token(rv,start) an invented one.
 func (s *readScript) read(t *testing.T, verb, line string, recent bool) string {
 	path := strings.ReplaceAll(line, "$next", s.token)
 	if at := strings.Index(path, "$token("); at >= 0 {

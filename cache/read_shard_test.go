@@ -30,7 +30,7 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// shardOf is shard i of n by a field.
+// shardOf returns shard i of n by a field.
 func shardOf(field string, i, n uint64) string {
 	step := (1<<64-1)/n + 1
 	end := "0x10000000000000000"
@@ -42,13 +42,14 @@ func shardOf(field string, i, n uint64) string {
 
 func shardQuery(selector string) string { return "&shardSelector=" + url.QueryEscape(selector) }
 
-// withUID gives a pod a uid whose hash is like that of any other.
+// withUID gives a pod a random uid.
 func withUID(pod *corev1.Pod, random *rand.Rand) *corev1.Pod {
 	pod.UID = types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", random.Uint32(), random.Uint64()&(1<<48-1)))
 	return pod
 }
 
-// shardWorld compares pages of shards with what kube-apiserver's watch cache makes of the same objects.
+// shardWorld compares pages of shards with what kube-apiserver's watch cache returns for the same
+// objects.
 type shardWorld struct {
 	*readBench
 	t      *testing.T
@@ -65,7 +66,7 @@ func newShardWorld(t *testing.T, n int) *shardWorld {
 	return w
 }
 
-// randomShard is a selector of one or more ranges.
+// randomShard returns a selector of one or more ranges.
 func (w *shardWorld) randomShard() string {
 	field := []string{"uid", "uid", "namespace"}[w.random.IntN(3)]
 	var parts []string
@@ -76,14 +77,14 @@ func (w *shardWorld) randomShard() string {
 	return strings.Join(parts, " || ")
 }
 
-// shardPage is one request, in the terms of the oracle.
+// shardPage is one request in the terms of the oracle.
 type shardPage struct {
 	namespace, label, shard, token string
 	limit                          int
-	rv                             uint64 // exact, 0 for the newest
+	rv                             uint64 // exact version, 0 for the latest
 }
 
-// want is what kube-apiserver's watch cache answers (cacher.GetList).
+// want returns what kube-apiserver's watch cache returns (cacher.GetList).
 func (w *shardWorld) want(p shardPage) (names []string, meta metav1.ListMeta) {
 	rv := p.rv
 	if rv == 0 {
@@ -134,7 +135,7 @@ func (w *shardWorld) want(p shardPage) (names []string, meta metav1.ListMeta) {
 	return names, meta
 }
 
-// check reads a page and compares it; it returns the token of the next.
+// check reads a page, compares it and returns the token of the next one.
 func (w *shardWorld) check(p shardPage) string {
 	w.t.Helper()
 	query := "?labelSelector=" + url.QueryEscape(p.label) + shardQuery(p.shard)
@@ -174,8 +175,8 @@ func (w *shardWorld) check(p shardPage) string {
 	return wantMeta.Continue
 }
 
-// TestListShard reads random shards, whole and page by page, in all scopes and at versions of the past, before there
-// is an index, with it, and while objects change.
+// TestListShard reads random shards, whole and in pages, in all scopes and at past versions, before
+// an index exists, with one, and while objects change.
 func TestListShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newShardWorld(t, 700)
@@ -187,7 +188,7 @@ func TestListShard(t *testing.T) {
 					w.source.Update(cachetest.Pods, cachetest.Pod(key, "moved", fmt.Sprintf("tenth=%d", round%10)))
 				} else {
 					w.source.Delete(cachetest.Pods, key)
-					w.source.Create(cachetest.Pods, withUID(cachetest.Pod(key, "again"), w.random)) // another uid
+					w.source.Create(cachetest.Pods, withUID(cachetest.Pod(key, "again"), w.random)) // with another uid
 				}
 				synctest.Wait()
 			}
@@ -216,7 +217,8 @@ func TestListShard(t *testing.T) {
 	})
 }
 
-// TestShardIndexIsMadeAndDropped: at the first sharded read of a collection that is worth it, until none came for long.
+// TestShardIndexIsMadeAndDropped checks that the first sharded read of a large collection creates
+// an index, and that it is dropped after a long time without one.
 func TestShardIndexIsMadeAndDropped(t *testing.T) {
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		random := rand.New(rand.NewPCG(1, 1))
@@ -246,7 +248,7 @@ func TestShardIndexIsMadeAndDropped(t *testing.T) {
 			}
 		}
 		read("")
-		read(shardQuery(shardOf("uid", 1, 5))) // to look at all objects costs less
+		read(shardQuery(shardOf("uid", 1, 5))) // visiting all objects costs less
 		expect(0)
 		read(shardQuery(shardOf("uid", 0, 8)))
 		expect(1)
@@ -268,7 +270,8 @@ func TestShardIndexIsMadeAndDropped(t *testing.T) {
 	})
 }
 
-// TestShardForms: what a list says of its shard in each form, and the bytes of a protobuf list.
+// TestShardForms checks what a list says about its shard in each form, and the bytes of a protobuf
+// list.
 func TestShardForms(t *testing.T) {
 	b := newReadBench(t)
 	b.fill(40, 900)
@@ -312,11 +315,12 @@ func TestShardForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if body := bodyOf(t, resp); bytes.Contains(body, []byte("shardInfo")) || bytes.Count(body, []byte(`"kind":"Widget"`)) != 4 {
-		t.Errorf("%.400s", body) // a list without a Go type does not say it
+		t.Errorf("%.400s", body) // lists without a Go type do not have it
 	}
 }
 
-// TestShardRefusals: what is no selector gets upstream's words, before anything else is looked at.
+// TestShardRefusals checks that invalid selectors get upstream's message before anything else is
+// examined.
 func TestShardRefusals(t *testing.T) {
 	b := newReadBench(t)
 	b.fill(10, 600)
@@ -330,12 +334,13 @@ func TestShardRefusals(t *testing.T) {
 	}
 }
 
-// TestWatchShard: the initial objects of a shard, and its changes; the end is marked as that of any other watch.
+// TestWatchShard checks the initial objects and the changes of a shard, and the bookmark between
+// them.
 func TestWatchShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		random := rand.New(rand.NewPCG(1, 2))
-		const parts = 8 // few objects of all: an index pays
+		const parts = 8 // few of all objects, so an index pays
 		var want [parts][]string
 		create := func(key string) (of int, rv string) {
 			o := b.source.Create(cachetest.Pods, withUID(cachetest.Pod(key, ""), random))
@@ -347,7 +352,7 @@ func TestWatchShard(t *testing.T) {
 			want[of] = append(want[of], fmt.Sprintf("ADDED default/p%04d@%s", i, rv))
 		}
 		var watches [parts][2]*openWatch
-		for round := range 2 { // the second with an index
+		for round := range 2 { // the second round with an index
 			for of := range parts {
 				watches[of][round] = b.watch(initial+shardQuery(shardOf("uid", uint64(of), parts)), api.Representation{})
 				defer watches[of][round].stop()
@@ -367,7 +372,8 @@ func TestWatchShard(t *testing.T) {
 				expect(t, watches[(of+1)%parts][round].lines(t))
 			}
 		}
-		// Another object of the same name is in another shard: it leaves the one and enters the other.
+		// Another object with the same name is in another shard: it leaves one and enters the
+		// other.
 		of, _ := create("default/r")
 		next := of
 		for next == of {
@@ -383,7 +389,7 @@ func TestWatchShard(t *testing.T) {
 	})
 }
 
-// TestShardsAddUp: n shards are the whole, each of its part of the bytes.
+// TestShardsAddUp checks that n shards are the whole list, each with its part of the bytes.
 func TestShardsAddUp(t *testing.T) {
 	const n, objects = 8, 4000
 	b := newReadBench(t)
@@ -417,7 +423,7 @@ func TestShardsAddUp(t *testing.T) {
 	}
 }
 
-// BenchmarkListShard reads 8 shards of 5,000 pods beside one full list.
+// BenchmarkListShard reads 8 shards of 5,000 pods, and one full list for comparison.
 func BenchmarkListShard(b *testing.B) {
 	r, random := newReadBench(b), rand.New(rand.NewPCG(5, 6))
 	for i := range 5000 {
@@ -444,7 +450,7 @@ func BenchmarkListShard(b *testing.B) {
 		shards[i] = shardQuery(shardOf("uid", uint64(i), n))
 	}
 	for list(b, shards[0]); c.Indexes() == 0; {
-		time.Sleep(time.Millisecond) // it is made beside
+		time.Sleep(time.Millisecond) // built in the background
 	}
 	r.source.Update(cachetest.Pods, cachetest.BigPod("ns-00/web-00000", "node-000", 6000, "app=web"))
 	r.collection(cachetest.Pods, api.JSON)

@@ -26,12 +26,12 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// countingPrinter counts what it prints.
+// countingPrinter counts the rows that it prints.
 type countingPrinter struct {
 	table.Printer
 	rows   atomic.Int64
 	broken atomic.Bool
-	// fatal is the name of an object whose printing panics; nil is none.
+	// fatal is the name of an object whose printing panics, or nil.
 	fatal atomic.Pointer[string]
 }
 
@@ -60,8 +60,7 @@ func (b *readBench) list(t *testing.T, c *cache.Collection, path string, change 
 	return resp
 }
 
-// TestConditionalReads: the ETag holds for as long as the body stays the same
-// and for nothing else.
+// TestConditionalReads checks that the ETag stays the same as long as the body does, and no longer.
 func TestConditionalReads(t *testing.T) {
 	b := newReadBench(t)
 	b.fill(20, 600)
@@ -96,7 +95,7 @@ func TestConditionalReads(t *testing.T) {
 	}
 }
 
-// conditionalScopes are lists of different objects of one state.
+// conditionalScopes returns lists of different objects of one state.
 func conditionalScopes() []string {
 	return []string{
 		"?resourceVersion=0", "ns-1/?resourceVersion=0", "?resourceVersion=0&labelSelector=app", "ns-1/?resourceVersion=0&labelSelector=app",
@@ -130,8 +129,8 @@ func (b *readBench) etag(t *testing.T, c *cache.Collection, path string, rep api
 	return tag
 }
 
-// TestTableETagFollowsTheClock: a Table's ETag lasts until one of its times
-// would read differently.
+// TestTableETagFollowsTheClock checks that a Table's ETag lasts until one of its times renders
+// differently.
 func TestTableETagFollowsTheClock(t *testing.T) { bubble.Test(t, testTableETag) }
 
 func testTableETag(t *testing.T) {
@@ -146,7 +145,7 @@ func testTableETag(t *testing.T) {
 	for _, path := range []string{"?resourceVersion=0", "ns-1/a?resourceVersion=0"} {
 		b.now = created.Add(30 * time.Minute)
 		first := b.etag(t, c, path, rep, api.Identity, "")
-		synctest.Wait() // what was derived is found from now on
+		synctest.Wait() // derived values are found from now on
 		b.now = b.now.Add(20 * time.Second)
 		if tag := b.etag(t, c, path, rep, api.Identity, first); tag != "" {
 			t.Errorf("%s: %s became %s within the minute", path, first, tag)
@@ -162,7 +161,7 @@ func testTableETag(t *testing.T) {
 	}
 }
 
-// TestManyAskAtOnce: what is derived is made once.
+// TestManyAskAtOnce checks that concurrent requests share derived values.
 func TestManyAskAtOnce(t *testing.T) {
 	b := newReadBench(t)
 	printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
@@ -190,7 +189,7 @@ func TestManyAskAtOnce(t *testing.T) {
 	}
 }
 
-// TestRowThatCannotBePrinted: the request is upstream's then.
+// TestRowThatCannotBePrinted checks that the request is forwarded.
 func TestRowThatCannotBePrinted(t *testing.T) {
 	b := newReadBench(t)
 	printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
@@ -214,8 +213,8 @@ func TestRowThatCannotBePrinted(t *testing.T) {
 	}
 }
 
-// TestReadsWhileWriting lists in all forms while objects change, and compares
-// each list with a plain one at the same version.
+// TestReadsWhileWriting lists in all forms while objects change, and compares each list with a
+// plain one at the same version.
 func TestReadsWhileWriting(t *testing.T) {
 	b := newReadBench(t)
 	b.fill(300, 1000)
@@ -294,7 +293,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// TestNoAllocationPerObject: lists of more objects do not allocate more.
+// TestNoAllocationPerObject checks that lists of more objects do not allocate more.
 func TestNoAllocationPerObject(t *testing.T) { bubble.Test(t, testNoAllocationPerObject) }
 
 func testNoAllocationPerObject(t *testing.T) {
@@ -305,7 +304,7 @@ func testNoAllocationPerObject(t *testing.T) {
 		count := func(path string) float64 {
 			req := readRequest(t, path, rep)
 			b.list(t, c, path, func(r *read.Request) { r.Rep = rep })
-			synctest.Wait() // what was derived is found from now on
+			synctest.Wait() // derived values are found from now on
 			return testing.AllocsPerRun(20, func() {
 				resp, err := b.reader.List(t.Context(), c, req)
 				if err != nil {
@@ -345,7 +344,7 @@ func TestReaderMetrics(t *testing.T) {
 	}
 }
 
-// columnsPrinter prints the age of custom resources.
+// columnsPrinter returns a printer of custom resources with an age.
 func columnsPrinter(t *testing.T) table.Printer {
 	t.Helper()
 	p, err := table.NewCustomPrinter([]apiextensionsv1.CustomResourceColumnDefinition{{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"}})

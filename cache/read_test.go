@@ -33,7 +33,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// readBench is a source, collections of it and a Reader.
+// readBench is a source, its collections and a Reader.
 type readBench struct {
 	t       testing.TB
 	source  *cachetest.Source
@@ -65,8 +65,8 @@ func newLimitedReadBench(t testing.TB, limits cache.Limits) *readBench {
 	return b
 }
 
-// fill makes n pods of about size bytes in four namespaces on ten nodes, and a
-// widget and a node for every ten of them.
+// fill creates n pods of about size bytes in four namespaces on ten nodes, and a widget and a node
+// for every ten of them.
 func (b *readBench) fill(n, size int) {
 	for i := range n {
 		pod := cachetest.BigPod(fmt.Sprintf("ns-%d/web-%05d", i%4, i), fmt.Sprintf("node-%d", i%10), size, fmt.Sprintf("tenth=%d", i%10), "app=<web>")
@@ -80,8 +80,8 @@ func (b *readBench) fill(n, size int) {
 	}
 }
 
-// manage gives most objects managers, some so many fields that pieces of their bytes are
-// not copied.
+// manage gives most objects managedFields, some of them so many that parts of their bytes are not
+// copied.
 func (b *readBench) manage() {
 	for gvr := range b.res {
 		for i, o := range b.source.Objects(gvr) {
@@ -102,7 +102,7 @@ func (b *readBench) manage() {
 	}
 }
 
-// collection returns a collection that holds all that the source has.
+// collection returns a collection that holds everything the source has.
 func (b *readBench) collection(gvr schema.GroupVersionResource, enc api.Encoding) *cache.Collection {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
@@ -122,7 +122,7 @@ func (b *readBench) collection(gvr schema.GroupVersionResource, enc api.Encoding
 	return c
 }
 
-// request parses "namespace/name?query" (either may be missing).
+// readRequest parses "namespace/name?query" (either part may be missing).
 func readRequest(t testing.TB, path string, rep api.Representation) *read.Request {
 	t.Helper()
 	path, query, _ := strings.Cut(path, "?")
@@ -136,7 +136,7 @@ func readRequest(t testing.TB, path string, rep api.Representation) *read.Reques
 	return req
 }
 
-// bodyOf writes a response and checks its length and coding.
+// bodyOf writes a response and checks its length and encoding.
 func bodyOf(t testing.TB, resp *api.Response) []byte {
 	t.Helper()
 	data := resp.Body
@@ -177,7 +177,7 @@ func bodyOf(t testing.TB, resp *api.Response) []byte {
 	return data
 }
 
-// The oracle: upstream's own types and serializers.
+// The oracle consists of upstream's own types and serializers.
 
 func testScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
@@ -206,7 +206,7 @@ func encodeAs(t testing.TB, obj runtime.Object, rep api.Representation) []byte {
 	return data
 }
 
-// shown are objects as they are before they are encoded as rep.
+// shown returns objects as they are before they are encoded as rep.
 func shown(objs []cachetest.Object, rep api.Representation) []cachetest.Object {
 	if !rep.DropManagedFields {
 		return objs
@@ -219,7 +219,7 @@ func shown(objs []cachetest.Object, rep api.Representation) []cachetest.Object {
 	return dropped
 }
 
-// expected is the list that upstream would give of objs.
+// expected returns the list that upstream would send.
 func expected(t testing.TB, res *source.Resource, objs []cachetest.Object, listMeta metav1.ListMeta, rep api.Representation) []byte {
 	t.Helper()
 	objs = shown(objs, rep)
@@ -289,7 +289,7 @@ func filterObjects(objs []cachetest.Object, keep func(cachetest.Object) bool) []
 	return kept
 }
 
-// representations are all that lists can have.
+// representations returns all representations of lists.
 func representations() map[string]api.Representation {
 	all := map[string]api.Representation{
 		"json":                    {},
@@ -311,8 +311,7 @@ func representations() map[string]api.Representation {
 	return all
 }
 
-// TestListBytes compares lists with what upstream's serializers make of the same
-// objects.
+// TestListBytes compares lists with the output of upstream's serializers for the same objects.
 func TestListBytes(t *testing.T) {
 	b := newReadBench(t)
 	b.fill(200, 1500)
@@ -345,7 +344,7 @@ func TestListBytes(t *testing.T) {
 					continue
 				}
 				var codings []api.Compression
-				if soak.Enabled() || i == 0 || name == "json" { // each with each form and each list, but not with each pair of them
+				if soak.Enabled() || i == 0 || name == "json" { // each with each form and each list, but not every pair
 					codings = []api.Compression{api.Gzip, api.Zstd}
 				}
 				t.Run(gvr.Resource+" "+name+" "+tc.path, func(t *testing.T) {
@@ -396,8 +395,8 @@ func (b *readBench) checkList(t *testing.T, c *cache.Collection, path string, re
 	}
 }
 
-// checkTable reads a Table into its Go type and writes it again; its rows must be
-// those of the objects.
+// checkTable decodes a Table into its Go type and encodes it again; its rows must be those of the
+// objects.
 func (b *readBench) checkTable(t *testing.T, res *source.Resource, body []byte, rep api.Representation, listMeta metav1.ListMeta, objs []cachetest.Object) {
 	t.Helper()
 	var got metav1.Table

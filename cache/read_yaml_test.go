@@ -18,8 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// TestYAML compares gets and lists in YAML with what upstream's serializer makes of the same objects, Tables with their
-// JSON.
+// TestYAML compares gets and lists in YAML with upstream's serializer, and Tables with their JSON.
 func TestYAML(t *testing.T) {
 	b := newReadBench(t)
 	b.fill(40, 900)
@@ -72,7 +71,8 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// TestYAMLIsBounded: what would cost too much is the upstream's, and a large body is compressed as one.
+// TestYAMLIsBounded checks that expensive bodies are forwarded, and that large ones are compressed
+// as a whole.
 func TestYAMLIsBounded(t *testing.T) {
 	b := newReadBench(t)
 	pod := cachetest.Pod("a/large", "")

@@ -23,8 +23,8 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// A streaming list that its server ends before the bookmark that says it is whole is
-// no list, however cleanly it was ended.
+// TestListThatEndsEarlyIsNeverServed checks that a streaming list that ends before its final
+// bookmark is discarded, however cleanly it ended.
 func TestListThatEndsEarlyIsNeverServed(t *testing.T) {
 	for after := range 4 {
 		withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
@@ -45,12 +45,12 @@ func TestListThatEndsEarlyIsNeverServed(t *testing.T) {
 	}
 }
 
-// cutSource cuts off what it brings, some times, always at the same point of the same
-// phase, and may bring what it brought already.
+// cutSource interrupts what it sends, a number of times, always at the same point of the same
+// phase, and may repeat events.
 type cutSource struct {
 	*cachetest.Source
-	// phase is "initial" (of a streaming list), "live" (events), "list" (the first page)
-	// or "page" (a later one); at counts what comes before the cut.
+	// phase is "initial" (streaming list), "live" (events), "list" (first page) or "page" (later
+	// pages). at is the number of items before the cut.
 	phase string
 	at    int
 	err   error // nil for a clean end
@@ -124,9 +124,9 @@ func (s *cutSource) List(ctx context.Context, res *source.Resource, enc api.Enco
 	return meta, err
 }
 
-// TestCutAnywhere cuts off lists and watches at every point, in every way, again and
-// again, while objects are written: whatever is served at any moment was true at the
-// version that it names, watches miss nothing, and afterwards all is well.
+// TestCutAnywhere interrupts lists and watches at every point, in every way, repeatedly, while
+// objects are written. Every served state must be that of its version, watches must miss nothing,
+// and in the end everything must be current.
 func TestCutAnywhere(t *testing.T) {
 	gr := cachetest.PodResource().GroupResource()
 	ends := []struct {
@@ -150,10 +150,10 @@ func TestCutAnywhere(t *testing.T) {
 		for at := 0; at <= point.last; at++ {
 			for i, end := range ends {
 				if end.err == nil && (point.phase == "list" || point.phase == "page") {
-					continue // the readers of lists know their ends
+					continue // lists detect their own ends
 				}
 				repetitions := []int{1, 3, 9}
-				if !soak.Enabled() { // each with each point and with each end, but not with each pair of them
+				if !soak.Enabled() { // each with each point and each end, but not every pair
 					repetitions = repetitions[(at+i)%3:][:1]
 				}
 				for _, times := range repetitions {
@@ -174,7 +174,7 @@ func runCut(t *testing.T, s *cutSource, seed uint64) {
 		live: map[string]bool{}, decoded: map[string]*object.Object{},
 		source: cachetest.New(cachetest.PodResource()),
 	}
-	// A list in between hides what happened from watches.
+	// A relist in between hides events from watches.
 	w.compact = apierrors.IsResourceExpired(s.err)
 	s.Source = w.source
 	if s.phase == "list" || s.phase == "page" {

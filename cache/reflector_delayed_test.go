@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// farServer is a source whose version is under way for a while.
+// farServer is a source whose version takes a while to arrive.
 type farServer struct {
 	*scriptedSource
 	takes time.Duration
@@ -24,8 +24,8 @@ func (s *farServer) CurrentVersion(context.Context, *source.Resource) (uint64, e
 	return s.version, nil
 }
 
-// TestVersionUnderWay: a watch that was resumed has caught up when it has come to the version
-// that its source had before, unless that was long before.
+// TestVersionUnderWay checks that a resumed watch has caught up once it reaches the version that
+// the source had before, unless that was read long before.
 func TestVersionUnderWay(t *testing.T) {
 	for takes, want := range map[time.Duration]reflector.Phase{
 		999 * time.Millisecond: reflector.Synced,

@@ -17,13 +17,13 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestKeptRestored: a source that was restored from a backup, and whose version has passed the
-// one kept, is found out before anything of what was kept is served.
+// TestKeptRestored checks that a source that was restored from a backup, and has since counted past
+// the saved version, is detected before the checkpoint is served.
 func TestKeptRestored(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		lost    func(*keeping) // after the backup
-		instead func(*keeping) // after it was restored
+		instead func(*keeping) // after the restore
 		found   bool
 	}{{
 		name:  "an object is lost",
@@ -74,7 +74,7 @@ func TestKeptRestored(t *testing.T) {
 				}
 				backup := k.source.Backup()
 				tc.lost(k)
-				time.Sleep(2 * time.Minute) // bookmarks come, too
+				time.Sleep(2 * time.Minute) // long enough for bookmarks
 				synctest.Wait()
 				k.stop()
 				k.source.RewindSilently(backup)
@@ -82,14 +82,14 @@ func TestKeptRestored(t *testing.T) {
 					tc.instead(k)
 				}
 				k.source.Bump(20)
-				k.source.Calls() // forgets them
+				k.source.Calls() // resets the list
 				k.start()
 				defer func() { k.stop() }()
 				k.manager.Start(k.res, api.JSON)
 				if _, err := k.manager.Collection(t.Context(), nodes, api.JSON); err != nil {
 					t.Fatal(err)
 				}
-				synctest.Wait() // until what another collection tells of is given up
+				synctest.Wait() // until the finding of another collection is forgotten
 				k.same(k.open())
 				synctest.Wait()
 				if found := strings.Contains(k.log.String(), "before it reached the cached version"); found != tc.found {
@@ -107,8 +107,8 @@ func TestKeptRestored(t *testing.T) {
 	}
 }
 
-// TestKeptNotToBeCompared: a source that cannot be asked for one object is believed, and one
-// that is busy is asked again.
+// TestKeptNotToBeCompared checks that a source that cannot list one object is believed, and that a
+// busy one is asked again.
 func TestKeptNotToBeCompared(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err    error
@@ -138,8 +138,8 @@ func TestKeptNotToBeCompared(t *testing.T) {
 	}
 }
 
-// behind is a source over a store that begins pages behind the key that it is given, as kine
-// does: it drops the zero byte with which API servers say that.
+// behind is a source whose store begins pages after the given key, like kine: it drops the zero
+// byte by which API servers exclude it.
 type behind struct{ cachetest.VersionLister }
 
 func (b behind) ListVersions(ctx context.Context, res *source.Resource, opts source.VersionOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
@@ -154,8 +154,8 @@ func (b behind) ListVersions(ctx context.Context, res *source.Resource, opts sou
 	return b.VersionLister.ListVersions(ctx, res, opts, visit)
 }
 
-// TestKeptOfOtherStore: what was kept is compared with the object that it is to be compared
-// with, the first and others, also where the source's store is not etcd.
+// TestKeptOfOtherStore checks that a checkpoint is compared with the right object, the first one or
+// another, even if the source's store is not etcd.
 func TestKeptOfOtherStore(t *testing.T) {
 	for _, newest := range []string{"default/pod-00", "default/pod-07", "default/pod-19"} {
 		t.Run(newest, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestKeptOfOtherStore(t *testing.T) {
 				k.open()
 				k.stop()
 				k.source.Bump(3)
-				k.source.Calls() // forgets them
+				k.source.Calls() // resets the list
 				k.start()
 				defer func() { k.stop() }()
 				k.same(k.open())
@@ -181,14 +181,14 @@ func TestKeptOfOtherStore(t *testing.T) {
 	}
 }
 
-// TestHeldRestored: a source that was restored from a backup while a collection's watch was
-// broken, and whose version has passed the one held by then, is found out when it answers; not
-// what it shows nothing of, and nothing where nothing was restored.
+// TestHeldRestored checks that a restore from a backup during a broken watch, after which the
+// source has counted past the held version, is detected when it responds; that differences outside
+// what it shows are not; and that nothing is detected without a restore.
 func TestHeldRestored(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		lost    func(*cachetest.Source) // after the backup
-		instead func(*cachetest.Source) // after it was restored
+		instead func(*cachetest.Source) // after the restore
 		found   bool
 	}{{
 		name:  "an object is lost",
@@ -231,7 +231,7 @@ func TestHeldRestored(t *testing.T) {
 				before := []*cache.Collection{open(pods), open(nodes)}
 				backup := src.Backup()
 				tc.lost(src)
-				time.Sleep(2 * time.Minute) // bookmarks come, too
+				time.Sleep(2 * time.Minute) // long enough for bookmarks
 				src.SetDown(true)
 				time.Sleep(10 * time.Second)
 				src.RewindSilently(backup)
@@ -239,7 +239,7 @@ func TestHeldRestored(t *testing.T) {
 					tc.instead(src)
 				}
 				src.Bump(200)
-				src.Calls() // forgets them
+				src.Calls() // resets the list
 				src.SetDown(false)
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
@@ -261,7 +261,7 @@ func TestHeldRestored(t *testing.T) {
 						t.Errorf("%d %s, the source has %d", got, res.Resource, want)
 					}
 				}
-				// A watch that ends cleanly is resumed without it.
+				// A watch that ends cleanly is resumed without the comparison.
 				src.Break(nil)
 				time.Sleep(5 * time.Second)
 				if calls := strings.Join(src.Calls(), ", "); strings.Contains(calls, "references") {

@@ -22,15 +22,15 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// stream is what one watch of a scriptedSource brings: events as "TYPE key@rv"
-// (rv of a bookmark: "BOOKMARK @rv", of the one that ends initial events: "END
-// @rv"; a uid after "#", other bytes after "!"), then the end or silence.
+// stream is what one watch of a scriptedSource sends: events as "TYPE key@rv" (bookmarks: "BOOKMARK
+// @rv", the one that ends the initial events: "END @rv"; a uid after "#", other bytes after "!"),
+// then its end, or silence.
 type stream struct {
 	events string
 	end    error // nil: silence
 }
 
-// scriptedSource answers with what a test wants, however odd.
+// scriptedSource responds as a test wants.
 type scriptedSource struct {
 	streams []stream
 	pages   []func() (source.ListMeta, string, error) // items as in stream.events
@@ -59,7 +59,7 @@ func (s *scriptedSource) List(_ context.Context, res *source.Resource, _ api.Enc
 	return meta, err
 }
 
-// scriptedPod makes a pod of "ns/name@rv#uid!other".
+// scriptedPod returns a pod described by "ns/name@rv#uid!other".
 func scriptedPod(item string) []byte {
 	item, other, _ := strings.Cut(item, "!")
 	item, uid, _ := strings.Cut(item, "#")
@@ -119,7 +119,7 @@ func (s *scriptedSource) Server(context.Context) (string, error) { return "", so
 func (s *scriptedSource) Delay() time.Duration   { return 0 }
 func (s *scriptedSource) LastContact() time.Time { return time.Now() }
 
-// TestOddSources: what a source may, should not or must not do.
+// TestOddSources checks everything a source may do, should not do or must not do.
 func TestOddSources(t *testing.T) {
 	page := func(rv uint64, token, items string, err error) func() (source.ListMeta, string, error) {
 		return func() (source.ListMeta, string, error) {
@@ -130,10 +130,10 @@ func TestOddSources(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		streams []stream
-		pages   []func() (source.ListMeta, string, error) // and no streaming list
-		onePage func() (source.ListMeta, string, error)   // for a list that is not asked for at first
+		pages   []func() (source.ListMeta, string, error) // instead of streaming lists
+		onePage func() (source.ListMeta, string, error)   // for a list without pages
 		version uint64
-		state   string // in the end
+		state   string // at the end
 		events  string // of a watch from the first version
 		calls   string
 		stopped string
@@ -289,7 +289,7 @@ func TestOddSources(t *testing.T) {
 		events:  "DELETED a/2@9 DELETED a/3@9 MODIFIED a/1@9",
 		calls:   "watch 0 initial=true, watch 0 initial=true",
 	}, {
-		name: "deletions that share a version", // an etcd lease that ends
+		name: "deletions that share a version", // as when an etcd lease expires
 		streams: []stream{
 			{events: "ADDED a/1@5 ADDED a/2@6 END @8 DELETED a/1@9 DELETED a/2@9 BOOKMARK @9"},
 		},
@@ -401,8 +401,8 @@ func scriptedDeliveries(w *watchmux.Watcher) string {
 	return strings.Join(out, " ")
 }
 
-// TestListedByAnOldDefinition: what was listed while a definition was changing is listed
-// again when its watch ends; later lists are as good as any.
+// TestListedByAnOldDefinition checks that a list made while a definition was changing is repeated
+// when its watch ends, and that later lists are not.
 func TestListedByAnOldDefinition(t *testing.T) {
 	for age, want := range map[time.Duration]string{0: "9: a/1@5!new", time.Minute: "8: a/1@5"} {
 		bubble.Test(t, func(t *testing.T) {
@@ -429,15 +429,15 @@ func TestListedByAnOldDefinition(t *testing.T) {
 	}
 }
 
-// manyServers is a scriptedSource of several servers.
+// manyServers is a scriptedSource with several servers.
 type manyServers struct {
 	*scriptedSource
 	newest uint64
 	asked  int
 }
 
-// NewestVersion implements source.ReplicatedSource; the server that was asked before catches up.
-// At first the others cannot be asked.
+// NewestVersion implements source.ReplicatedSource. The server that was asked before catches up. At
+// first the others do not respond.
 func (s *manyServers) NewestVersion(context.Context, *source.Resource) (uint64, error) {
 	if s.asked++; s.asked == 1 {
 		return s.version, errors.New("connection reset by peer")
@@ -448,7 +448,7 @@ func (s *manyServers) NewestVersion(context.Context, *source.Resource) (uint64, 
 	return s.newest, nil
 }
 
-// TestServerBehind: a server that is behind others of its store is waited for, and nothing
+// TestServerBehind checks that a server that lags behind others is waited for, and that nothing
 // goes back.
 func TestServerBehind(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestRefusedFeedStops: what the source does not allow any more is not served for ever as
-// an old state, but a refusal of some seconds, as of a server that is starting, is
-// outlived.
+// TestRefusedFeedStops checks that a collection that the source no longer permits is not served
+// forever as a stale state, while a rejection of some seconds, as from a starting server, is
+// survived.
 func TestRefusedFeedStops(t *testing.T) {
 	for _, c := range []struct {
 		name     string

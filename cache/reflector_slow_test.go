@@ -20,8 +20,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// slowLink is a source over a slow link, whose lists come compressed. While they come, things happen to its objects, pages
-// break off and versions expire.
+// slowLink is a source over a slow link with compressed lists. While they arrive, objects change,
+// pages break off and versions expire.
 type slowLink struct {
 	*cachetest.Source
 	rng     *rand.Rand
@@ -31,7 +31,7 @@ type slowLink struct {
 	expired int
 }
 
-// Compressed implements cache.CompressedSource.
+// Compressed implements source.CompressedSource.
 func (*slowLink) Compressed() bool { return true }
 
 func (s *slowLink) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
@@ -88,7 +88,8 @@ func (s *slowLink) change() {
 	}
 }
 
-// A list over a slow link comes to its end, whatever expires and breaks off meanwhile, and is the state of one version.
+// TestListOverSlowLink checks that a list over a slow link completes, whatever expires and breaks
+// off meanwhile, with the state of one version.
 func TestListOverSlowLink(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 4, 200) {
 		bubble.Test(t, func(t *testing.T) {
@@ -117,7 +118,7 @@ func TestListOverSlowLink(t *testing.T) {
 	}
 }
 
-// sameAsSource compares a collection with what its source has.
+// sameAsSource compares a collection with its source.
 func sameAsSource(t *testing.T, c *cache.Collection, s *cachetest.Source) {
 	t.Helper()
 	objs := s.Objects(cachetest.Pods)
@@ -132,7 +133,7 @@ func sameAsSource(t *testing.T, c *cache.Collection, s *cachetest.Source) {
 	}
 }
 
-// quickLink is a source whose lists may come compressed but need not.
+// quickLink is a source whose lists may be compressed but need not be.
 type quickLink struct{ slowLink }
 
 func (s *quickLink) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
@@ -140,7 +141,8 @@ func (s *quickLink) List(ctx context.Context, res *source.Resource, enc api.Enco
 	return s.Source.List(ctx, res, enc, opts, visit)
 }
 
-// Over a fast link a list is streamed, which costs the upstream less than its compression.
+// TestListOverQuickLink checks that lists over a fast link are streamed, which costs the upstream
+// less than compression.
 func TestListOverQuickLink(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &quickLink{slowLink{Source: cachetest.New(cachetest.PodResource(), cachetest.NodeResource())}}
@@ -158,7 +160,7 @@ func TestListOverQuickLink(t *testing.T) {
 				sameAsSource(t, c, s.Source)
 			}
 		}
-		if s.streams != 1 || s.largest > 100 { // of pods: nodes are one page
+		if s.streams != 1 || s.largest > 100 { // of pods; nodes are one page
 			t.Errorf("%d streaming lists, pages of up to %d", s.streams, s.largest)
 		}
 	})

@@ -28,8 +28,7 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// TestFeed runs the transcripts in testdata/feed. Time is fake: "advance" moves
-// it.
+// TestFeed runs the transcripts in testdata/feed. Time is fake; "advance" moves it.
 func TestFeed(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	files, err := filepath.Glob("testdata/feed/*")
@@ -196,7 +195,7 @@ func (s *script) start(t *testing.T) string {
 	return fmt.Sprintf("%s %s, %s", apiVersion, kind, s.state())
 }
 
-// state: what the collection holds, and how old that is.
+// state: what the collection holds, and its age.
 func (s *script) state() string {
 	st := s.c.State()
 	out := fmt.Sprintf("%s at %d:", st.Phase, s.c.RV())
@@ -213,7 +212,7 @@ func (s *script) state() string {
 	return out
 }
 
-// watch NAME [from=N]: by default from the current version
+// watch NAME [from=N]: the default is the current version
 func (s *script) watch(t *testing.T, td *datadriven.TestData) string {
 	from := s.c.RV()
 	if td.HasArg("from") {
@@ -248,7 +247,7 @@ func (s *script) events(name string) string {
 	return out.String()
 }
 
-// at N: the view at a version
+// at N: the snapshot at a version
 func (s *script) at(t *testing.T, td *datadriven.TestData) string {
 	rv, err := strconv.ParseUint(td.CmdArgs[0].Key, 10, 64)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// revalidateBench is a collection of pods before a source that lists references.
+// revalidateBench is a collection of pods in front of a source that lists versions.
 type revalidateBench struct {
 	t       *testing.T
 	source  cachetest.VersionLister
@@ -52,7 +52,7 @@ func newRevalidateBench(t *testing.T, n int) *revalidateBench {
 	return b
 }
 
-// podsListed is what a test looks at in a list.
+// podsListed is what a test examines in a list.
 type podsListed struct {
 	Metadata struct {
 		ResourceVersion, Continue string
@@ -84,7 +84,7 @@ func (b *revalidateBench) read(ctx context.Context, path string) (*podsListed, e
 	return l, nil
 }
 
-// now is what the source has.
+// now returns what the source has.
 func (b *revalidateBench) now(keep func(name string, labels map[string]string) bool) []string {
 	var names []string
 	for _, o := range b.source.Objects(cachetest.Pods) {
@@ -112,12 +112,13 @@ func (b *revalidateBench) expect(path string, keep func(string, map[string]strin
 	}
 }
 
-// TestRevalidate: a list has the upstream's version as soon as the collection has the objects that the upstream names.
+// TestRevalidate checks that a list has the upstream's version as soon as the collection has the
+// objects that the upstream names.
 func TestRevalidate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 30)
 		for range 2 {
-			b.source.Bump(7) // writes elsewhere, of which the collection does not hear
+			b.source.Bump(7) // writes to other resources, which the collection does not see
 			began := time.Now()
 			b.expect("", everything)
 			b.expect("ns-1", func(name string, _ map[string]string) bool { return strings.HasPrefix(name, "ns-1/") })
@@ -134,14 +135,15 @@ func TestRevalidate(t *testing.T) {
 			b.source.Delete(cachetest.Pods, b.source.Objects(cachetest.Pods)[3].GetNamespace()+"/"+b.source.Objects(cachetest.Pods)[3].GetName())
 			synctest.Wait()
 		}
-		// When the feed has brought the newest version there is, the collection is current by itself.
+		// Once the watch has brought the newest version, the collection is current by itself.
 		b.source.Create(cachetest.Pods, cachetest.Pod("ns-0/last", ""))
 		synctest.Wait()
 		b.expect("", everything)
 	})
 }
 
-// TestRevalidateWaitsForTheFeed: what the upstream names and the collection lacks, or the other way round, is on its way.
+// TestRevalidateWaitsForTheFeed checks that objects on which the upstream and the collection differ
+// are waited for.
 func TestRevalidateWaitsForTheFeed(t *testing.T) {
 	for name, change := range map[string]func(*cachetest.Source){
 		"created": func(s *cachetest.Source) { s.Create(cachetest.Pods, cachetest.Pod("ns-0/new", "")) },
@@ -170,14 +172,15 @@ func TestRevalidateWaitsForTheFeed(t *testing.T) {
 				if _, err := b.read(t.Context(), ""); !errors.Is(err, read.ErrForward) || time.Since(began) != 100*time.Millisecond {
 					t.Errorf("the feed does not come: %v after %v", err, time.Since(began))
 				}
-				// What has not changed is known to be current all the same.
+				// Unchanged namespaces are still proven current.
 				b.expect("ns-2", func(name string, _ map[string]string) bool { return strings.HasPrefix(name, "ns-2/") })
 			})
 		})
 	}
 }
 
-// TestRevalidatePages: the pages of a list show one version, also where the collection has gone on meanwhile.
+// TestRevalidatePages checks that the pages of a list show one version although the collection has
+// changed meanwhile.
 func TestRevalidatePages(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		for _, path := range []string{"?", "ns-1?", "?labelSelector=fifth!=3&"} {
@@ -237,7 +240,8 @@ func TestRevalidateIsShared(t *testing.T) {
 	})
 }
 
-// TestRevalidateBusy: where events come again and again the next one shows what the names would.
+// TestRevalidateBusy checks that, if events arrive constantly, the next one replaces the list of
+// versions.
 func TestRevalidateBusy(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 300)
@@ -270,7 +274,7 @@ func TestRevalidateBusy(t *testing.T) {
 		asked("version")
 		calm()
 		writer.Wait()
-		asked("version") // and then for the names, as no event comes
+		asked("version") // then for the versions, because no event arrives
 		time.Sleep(time.Second)
 		asked("references")
 	})
@@ -288,7 +292,7 @@ func TestRevalidateBusy(t *testing.T) {
 	})
 }
 
-// TestRevalidateCannot: everything that cannot be shown is forwarded.
+// TestRevalidateCannot checks that unprovable lists are forwarded.
 func TestRevalidateCannot(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 10)
@@ -309,7 +313,7 @@ func TestRevalidateCannot(t *testing.T) {
 			t.Errorf("without a client: %v", err)
 		}
 
-		// A server that is behind what it told before is looked into, and not believed.
+		// A server below a version it reported earlier is examined and not believed.
 		backup := b.source.Backup()
 		b.source.Create(cachetest.Pods, cachetest.Pod("ns-0/new", ""))
 		synctest.Wait()
@@ -332,7 +336,7 @@ func TestRevalidateCannot(t *testing.T) {
 	})
 }
 
-// TestRevalidateLate: while the feed brings changes late, the upstream is not asked for names in vain.
+// TestRevalidateLate checks that no versions are listed while the watch delivers changes late.
 func TestRevalidateLate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 10)
@@ -367,7 +371,7 @@ func TestRevalidateLate(t *testing.T) {
 	})
 }
 
-// TestWanted: what is wanted twice within a minute is started.
+// TestWanted checks that a collection wanted twice within a minute is started.
 func TestWanted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		res := cachetest.PodResource()

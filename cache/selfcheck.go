@@ -40,8 +40,8 @@ func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResou
 // check checks one collection and refills it if it differs.
 func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Checked {
 	out := m.compared(ctx, e)
-	last := &finishedCheck{out, time.Now()}
-	e.lastCheck.Store(last)
+	out.At = time.Now()
+	e.lastCheck.Store(out)
 	labels := []string{e.resource.Group, e.resource.Resource, e.encoding.String()}
 	m.parts.metrics.checks.WithLabelValues(append(labels, out.Result.String())...).Inc()
 	log := e.log.With("resourceVersion", out.RV, "objects", out.Objects, "sampled", out.Sampled, "seconds", out.Took.Seconds())
@@ -59,7 +59,7 @@ func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Checked {
 		log.Error("collection differs from the upstream, relisting", "differences", out.Differing)
 		m.stop(store.ErrDiffers, func(_ collectionKey, other *entry) bool { return other == e })
 		if next, err := m.find(collectionKey{e.resource.GroupVersionResource, e.encoding}, e.resource); err == nil {
-			next.lastCheck.Store(last) // the result is shown with the new collection
+			next.lastCheck.Store(out) // the result is shown with the new collection
 		}
 	}
 	return out
@@ -101,11 +101,9 @@ func (m *Manager) checkAll(period time.Duration) {
 	for {
 		pause := period / time.Duration(max(1, len(m.entries())))
 		pause = pause/2 + time.Duration(m.parts.jitter(max(1, int64(pause))))
-		timer := time.NewTimer(max(pause, checkShare*took))
 		select {
-		case <-timer.C:
+		case <-time.After(max(pause, checkShare*took)):
 		case <-m.ctx.Done():
-			timer.Stop()
 			return
 		}
 		took = 0

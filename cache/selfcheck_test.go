@@ -25,12 +25,12 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// faultySource changes what the feed's watch and samples of lists bring.
+// faultySource changes what the reflector's watch and samples of lists return.
 type faultySource struct {
 	cachetest.VersionLister
-	// watched may drop an event of the feed, with false, or change its bytes.
+	// watched may drop an event of the watch, by returning false, or change its bytes.
 	watched func(*source.Event) bool
-	// listed may change the bytes of an object that is listed from a token on.
+	// listed may change the bytes of an object listed with a continue token.
 	listed func([]byte) []byte
 }
 
@@ -52,7 +52,7 @@ func (s *faultySource) List(ctx context.Context, res *source.Resource, enc api.E
 	})
 }
 
-// checkBench runs f with a faulty source of n pods and a manager over it, in fake time.
+// checkBench runs f with a faulty source of n pods and a manager, in fake time.
 func checkBench(t *testing.T, n int, o cache.Options, f func(t *testing.T, s *faultySource, m *cache.Manager)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
@@ -94,12 +94,12 @@ func told(c *selfcheck.Checked) string {
 	return b.String()
 }
 
-// TestCheckFindsDifferences injects each kind of fault into a feed.
+// TestCheckFindsDifferences injects each kind of fault into a watch.
 func TestCheckFindsDifferences(t *testing.T) {
 	is := func(kind api.EventType) func(*source.Event) bool {
 		return func(ev *source.Event) bool { return ev.Type != kind }
 	}
-	const key = "ns-1/pod-001" // created at 102
+	const key = "ns-1/pod-001" // created at version 102
 	for _, c := range []struct {
 		name  string
 		fault func(*source.Event) bool
@@ -155,7 +155,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 	}
 }
 
-// TestCheckTellsSoon: of a resource that is quiet, and of which no bookmark has come yet, too.
+// TestCheckTellsSoon checks that the result for an idle resource does not wait for a bookmark.
 func TestCheckTellsSoon(t *testing.T) {
 	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		pods(t, m)
@@ -177,7 +177,7 @@ func TestCheckTellsSoon(t *testing.T) {
 	})
 }
 
-// TestCheckBegins the feed again that silently brings nothing.
+// TestCheckBeginsFeedsAgain checks that a watch that silently delivers nothing is restarted.
 func TestCheckBeginsFeedsAgain(t *testing.T) {
 	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		c := pods(t, m)
@@ -197,7 +197,7 @@ func TestCheckBeginsFeedsAgain(t *testing.T) {
 	})
 }
 
-// TestCheckIsNeverWrong: whatever happens meanwhile, an honest feed is no difference.
+// TestCheckIsNeverWrong checks that an honest watch is never reported as a difference.
 func TestCheckIsNeverWrong(t *testing.T) {
 	seed, rounds := soak.Seed(t), soak.Cases(60, 1000)
 	checkBench(t, 30, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
@@ -230,7 +230,7 @@ func TestCheckIsNeverWrong(t *testing.T) {
 	})
 }
 
-// disturb writes and lets the source fail until ctx ends.
+// disturb writes objects and makes the source fail until ctx ends.
 func disturb(ctx context.Context, r *rand.Rand, s *faultySource) {
 	fresh := 0
 	for ctx.Err() == nil {
@@ -275,8 +275,8 @@ func slicesIndex(objs []cachetest.Object, o cachetest.Object) int {
 	return 0
 }
 
-// TestCheckOtherBytes: bytes that another program sends, or that the upstream does not
-// repeat, are no difference.
+// TestCheckOtherBytes checks that bytes sent by another program, or not repeated by the upstream,
+// are no difference.
 func TestCheckOtherBytes(t *testing.T) {
 	var n atomic.Int64
 	for name, prepare := range map[string]func(s *faultySource){
@@ -302,7 +302,7 @@ func TestCheckOtherBytes(t *testing.T) {
 	}
 }
 
-// TestCheckWithoutNames: what has no lists of names is listed whole.
+// TestCheckWithoutNames checks that objects are listed if the source has no lists of versions.
 func TestCheckWithoutNames(t *testing.T) {
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		m.WithPages(2)
@@ -316,7 +316,7 @@ func TestCheckWithoutNames(t *testing.T) {
 	})
 }
 
-// TestCheckUnfinished: an upstream that does not answer is no difference.
+// TestCheckUnfinished checks that an unreachable upstream is no difference.
 func TestCheckUnfinished(t *testing.T) {
 	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		pods(t, m)
@@ -337,7 +337,7 @@ func TestCheckUnfinished(t *testing.T) {
 	})
 }
 
-// TestCheckPeriod: each collection is compared once in a period, one at a time.
+// TestCheckPeriod checks that each collection is compared once per period, one at a time.
 func TestCheckPeriod(t *testing.T) {
 	checkBench(t, 5, cache.Options{CheckPeriod: 5 * time.Minute}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		for _, res := range []*source.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()} {
@@ -361,7 +361,7 @@ func TestCheckPeriod(t *testing.T) {
 	})
 }
 
-// TestCheckHeals finds a fault by itself.
+// TestCheckHeals checks that a fault is found and repaired without help.
 func TestCheckHeals(t *testing.T) {
 	checkBench(t, 5, cache.Options{CheckPeriod: 5 * time.Minute}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		c := pods(t, m)

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// benchSource holds pods of about 6 KB, encoded, and brings events when told to.
+// benchSource holds encoded pods of about 6 KB and sends events when told to.
 type benchSource struct {
 	enc    api.Encoding
 	items  [][]byte
@@ -34,8 +34,7 @@ func newBenchSource(tb testing.TB, pods int, enc api.Encoding) *benchSource {
 	return s
 }
 
-// pod is the state of pod i at a version: in one of 20 namespaces, on one of 200
-// nodes, of one of 50 apps.
+// pod returns pod i at a version: in one of 20 namespaces, on one of 200 nodes, of one of 50 apps.
 func (s *benchSource) pod(i, rv int) []byte {
 	key := fmt.Sprintf("namespace-%02d/pod-%06d", i*20/5000%20, i)
 	p := cachetest.BigPod(key, fmt.Sprintf("node-%03d", i%200), 6000,
@@ -90,9 +89,8 @@ func (s *benchSource) collection(tb testing.TB, m *cache.Manager) *cache.Collect
 	return c
 }
 
-// BenchmarkColdSync: the time and memory of filling a collection, without the
-// source's own. resident is the heap in use afterwards as a multiple of the
-// objects' bytes.
+// BenchmarkColdSync measures the time and memory of filling a collection, without the source's own.
+// resident is the heap in use afterwards as a multiple of the objects' bytes.
 func BenchmarkColdSync(b *testing.B) {
 	for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 		b.Run(enc.String(), func(b *testing.B) {
@@ -127,8 +125,8 @@ func heap() uint64 {
 	return ms.HeapAlloc
 }
 
-// BenchmarkApply: one event from its bytes into the store and the mux's ring,
-// with a view taken after each or not.
+// BenchmarkApply applies one event from its bytes to the store and the event ring, with or without
+// a snapshot after each.
 func BenchmarkApply(b *testing.B) {
 	for _, views := range []bool{false, true} {
 		for _, indexed := range []bool{false, true} {
@@ -178,7 +176,7 @@ func index(b *testing.B, c *cache.Collection, label, field string) {
 	b.Helper()
 	f := filter(b, c.Resource(), "", label, field)
 	for range 1000 {
-		if _, _, ok := c.Select(b.Context(), f); ok {
+		if _, at := c.Select(b.Context(), f); at != nil {
 			return
 		}
 		time.Sleep(time.Millisecond)
@@ -227,7 +225,7 @@ func BenchmarkStore(b *testing.B) {
 	} {
 		f := filter(b, res, sel.ns, sel.label, sel.field)
 		run(sel.name, func() {
-			if _, _, ok := c.Select(b.Context(), f); !ok {
+			if _, at := c.Select(b.Context(), f); at == nil {
 				b.Fatal("no index")
 			}
 		})
@@ -243,7 +241,7 @@ func BenchmarkStore(b *testing.B) {
 	})
 	rv := head + 500
 	run("ViewAtUndo500", func() {
-		rv = head + 500 + (rv+1)%20 // not retained yet, most of the time
+		rv = head + 500 + (rv+1)%20 // usually not retained yet
 		if _, err := c.SnapshotAt(rv); err != nil {
 			b.Fatal(err)
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/watch"
 )
 
-// discardWatch is a connection that costs nothing. It tells of short writes: a
-// bookmark, an event.
+// discardWatch is a connection that discards everything and reports short writes: a bookmark, an
+// event.
 type discardWatch struct {
 	bytes atomic.Int64
 	short chan struct{}
@@ -48,7 +48,7 @@ func openDiscarded(b *testing.B, watches *watch.Watches, c *cache.Collection, re
 	return resp.Stream
 }
 
-// BenchmarkWatchList opens watches of 5,000 pods that begin with all of them.
+// BenchmarkWatchList opens watches with 5,000 pods as initial events.
 func BenchmarkWatchList(b *testing.B) {
 	r := newReadBench(b)
 	fill5000(b, r)
@@ -69,7 +69,7 @@ func BenchmarkWatchList(b *testing.B) {
 	}
 }
 
-// BenchmarkWatchEvent brings an event of 6 KB to 20 watches.
+// BenchmarkWatchEvent delivers an event of 6 KB to 20 watches.
 func BenchmarkWatchEvent(b *testing.B) {
 	const open = 20
 	r := newReadBench(b)

@@ -16,12 +16,12 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// TestBoundedWatchIsPaced: a watch of objects that change all the time brings less than its bound in
-// any ten seconds, however long all of them take; each is sent again and again, one that changes
-// rarely soon, and bookmarks come when all up to their version was sent.
+// TestBoundedWatchIsPaced checks that a rate-limited watch of constantly changing objects sends
+// less than its limit in any ten seconds, that each object is sent again and again, rarely changing
+// ones soon, and that bookmarks follow once everything up to their version was sent.
 func TestBoundedWatchIsPaced(t *testing.T) {
 	forms := map[string]api.Representation{"Table": {Transform: api.Table}}
-	if soak.Enabled() { // TestRandomCalmWatches bounds watches of every form
+	if soak.Enabled() { // TestRandomCalmWatches limits watches in every form
 		forms["metadata"], forms["JSON"] = api.Representation{Transform: api.PartialMetadata}, api.Representation{}
 	}
 	for name, rep := range forms {
@@ -40,7 +40,7 @@ func watchBounded(t *testing.T, rep api.Representation) {
 	b.pod("default/rare")
 	w := b.calm("resourceVersion="+fmt.Sprint(b.c.RV())+"&allowWatchBookmarks=true", rep, watch.Pace{Coalesce: half, BytesPerSecond: rate})
 	defer w.stop()
-	sizes := make([]int, 2*seconds) // of each half second
+	sizes := make([]int, 2*seconds) // per half second
 	sent, written, waited, bookmarks := map[string]int{}, map[string]uint64{}, 0, 0
 	rareAt, version := -1, uint64(0)
 	for step := range sizes {
@@ -97,7 +97,8 @@ func watchBounded(t *testing.T, rep api.Representation) {
 	}
 }
 
-// TestBoundedWatchComesBack: what a watch missed before it came is sent at once, and it does not wait for that.
+// TestBoundedWatchComesBack checks that events missed before the watch began are sent at once and
+// do not count against its limit.
 func TestBoundedWatchComesBack(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
@@ -117,8 +118,8 @@ func TestBoundedWatchComesBack(t *testing.T) {
 	})
 }
 
-// TestBoundedWatchOwesLittle: what a watch was sent because there was no room to keep it is not paid for
-// longer than a turn may take, however often that was.
+// TestBoundedWatchOwesLittle checks that events sent early for lack of room do not delay the watch
+// for longer than one round, however often that happened.
 func TestBoundedWatchOwesLittle(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 400})
@@ -141,7 +142,7 @@ func TestBoundedWatchOwesLittle(t *testing.T) {
 	})
 }
 
-// eventOf reads an event of any form; there may be none.
+// eventOf parses an event in any form; there may be none.
 func eventOf(t *testing.T, line string) (kind, name string, rv uint64) {
 	t.Helper()
 	if line == "" {

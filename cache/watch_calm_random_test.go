@@ -22,12 +22,13 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// calmSecret is in every object, where a redacted view does not have it.
+// calmSecret is in every object, where a redacted view does not show it.
 const calmSecret = "c0nfidential"
 
-// TestRandomCalmWatches: whatever the form, the selector, the view and the pace of a watch, it ends with the state that
-// one without a pace has, has told of the same additions and deletions in the same order, with rising versions, and a redacted
-// one has never had a secret; a list with a query has that state, too.
+// TestRandomCalmWatches checks coalescing watches in random forms, with random selectors, views and
+// rates. Each ends with the state of an unlimited watch, has sent the same additions and deletions
+// in the same order, with ascending versions, and has never sent a secret if it is redacted. A list
+// with a query shows the same state.
 func TestRandomCalmWatches(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 2, 100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -36,13 +37,13 @@ func TestRandomCalmWatches(t *testing.T) {
 	}
 }
 
-// calmPair is a watch with a pace beside the same one without.
+// calmPair is a coalescing watch and the same one without a delivery interval.
 type calmPair struct {
 	rep         api.Representation
 	selector    string
 	pace        watch.Pace
 	calm, plain *openWatch
-	state       map[string]uint64 // in the end
+	state       map[string]uint64 // at the end
 }
 
 func randomCalmWatches(t *testing.T, r *rand.Rand) {
@@ -120,7 +121,7 @@ func (p *calmPair) compare(t *testing.T) {
 	}
 }
 
-// calmRecord is what a client has made of a watch.
+// calmRecord is what a client knows from a watch.
 type calmRecord struct {
 	state         map[string]uint64
 	comings       []string
@@ -157,7 +158,7 @@ func readCalm(t *testing.T, text string) *calmRecord {
 	return c
 }
 
-// compareQuery compares lists with a query with what the watches ended with.
+// compareQuery compares lists with a query with the final state of the watches.
 func (b *watchBench) compareQuery(t *testing.T, pairs []*calmPair) {
 	t.Helper()
 	reader, err := read.New(read.Options{})

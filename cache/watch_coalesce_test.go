@@ -22,7 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// calm opens watches that coalesce.
+// calm opens coalescing watches.
 func (b *watchBench) calm(query string, rep api.Representation, pace watch.Pace) *openWatch {
 	b.t.Helper()
 	b.pace = pace
@@ -32,8 +32,9 @@ func (b *watchBench) calm(query string, rep api.Representation, pace watch.Pace)
 
 const half = 500 * time.Millisecond
 
-// TestWatchCoalesces: an event after a quiet time is sent at once, what comes within the
-// window together, of each object the last state; additions and deletions are all sent.
+// TestWatchCoalesces checks that an event after an idle time is sent at once, that later ones
+// within the interval are sent together, the last state of each object, and that all additions and
+// deletions are sent.
 func TestWatchCoalesces(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
@@ -61,8 +62,8 @@ func TestWatchCoalesces(t *testing.T) {
 	})
 }
 
-// TestCoalescingWatchOfSelector: who leaves the selection and comes back within the window
-// is told of both.
+// TestCoalescingWatchOfSelector checks that an object that leaves the selection and returns within
+// the interval is sent as both.
 func TestCoalescingWatchOfSelector(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
@@ -83,8 +84,8 @@ func TestCoalescingWatchOfSelector(t *testing.T) {
 	})
 }
 
-// TestCoalescingWatchEnds: bookmarks, the end by timeout, by a drain and by a revocation do
-// not wait, and but for the last what waits is sent before.
+// TestCoalescingWatchEnds checks that bookmarks and ends by timeout, drain and revocation do not
+// wait, and that pending events are sent before all but the last.
 func TestCoalescingWatchEnds(t *testing.T) {
 	long := watch.Pace{Coalesce: 30 * time.Second}
 	open := func(b *watchBench, query string) *openWatch {
@@ -146,7 +147,8 @@ func TestCoalescingWatchEnds(t *testing.T) {
 	}
 }
 
-// TestCoalescingWatchIsHurried: what waits is sent early when there is no room to keep more.
+// TestCoalescingWatchIsHurried checks that pending events are flushed early if there is no room for
+// more.
 func TestCoalescingWatchIsHurried(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 400})
@@ -165,8 +167,8 @@ func TestCoalescingWatchIsHurried(t *testing.T) {
 	})
 }
 
-// TestWatchBytesPerSecond: a watch that would bring more bytes waits longer, and is counted
-// while it does; one that nobody bounds, and one that brings less, does not.
+// TestWatchBytesPerSecond checks that a watch above its rate limit waits longer, and is counted
+// meanwhile, and that unlimited or slower watches do not.
 func TestWatchBytesPerSecond(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
@@ -213,7 +215,7 @@ func TestWatchBytesPerSecond(t *testing.T) {
 			}
 		}
 		counts(1, 1)
-		time.Sleep(3 * time.Minute) // a bookmark, or the end
+		time.Sleep(3 * time.Minute) // long enough for a bookmark, or the end
 		b.update("default/p1")
 		time.Sleep(time.Minute)
 		counts(1, 0)
@@ -223,7 +225,7 @@ func TestWatchBytesPerSecond(t *testing.T) {
 	})
 }
 
-// take is what came since the last call.
+// take returns what arrived since the last call.
 func (c *watchClient) take() string {
 	synctest.Wait()
 	c.mu.Lock()
@@ -233,7 +235,7 @@ func (c *watchClient) take() string {
 	return text
 }
 
-// TestCoalescingForms: every form of a watch that coalesces says the same as a list, at each
+// TestCoalescingForms checks that a coalescing watch in every form agrees with a list, at each
 // bookmark and at the end.
 func TestCoalescingForms(t *testing.T) {
 	for name, rep := range map[string]api.Representation{
@@ -246,9 +248,8 @@ func TestCoalescingForms(t *testing.T) {
 	}
 }
 
-// coalesceForm opens a watch that coalesces and one that does not, and compares what they sent in
-// the end: the events of the first are among those of the second, and its last ones of each
-// object are the last.
+// coalesceForm compares the events of a coalescing watch with those of another one: they must be
+// among them, and end with the same event per object.
 func coalesceForm(t *testing.T, name string, rep api.Representation) {
 	b := newWatchBench(t, cache.Limits{})
 	switch name {
@@ -294,15 +295,15 @@ func coalesceForm(t *testing.T, name string, rep api.Representation) {
 		all[e] = true
 	}
 	for _, e := range calmEvents {
-		if !all[e] && rep.Transform != api.Table { // ages go on
+		if !all[e] && rep.Transform != api.Table { // ages change
 			t.Errorf("an event that no other watch has: %.300q", e)
 		}
 	}
 	calmUpdates, allUpdates := len(calmEvents)-1000, len(allEvents)-1000
-	if name == "messages" { // each with a line before it
+	if name == "messages" { // each message has a line before it
 		calmUpdates, allUpdates = calmUpdates/2-500, allUpdates/2-500
 	}
-	if calmUpdates > allUpdates/2 || calmUpdates < updates/5 { // half of 20 objects each half second
+	if calmUpdates > allUpdates/2 || calmUpdates < updates/5 { // half of 20 objects in each half second
 		t.Errorf("%d events of %d", calmUpdates, allUpdates)
 	}
 	if rep.Encoding == api.JSON && name != "messages" && rep.IncludeObject != api.IncludeNone {
@@ -314,7 +315,7 @@ func coalesceForm(t *testing.T, name string, rep api.Representation) {
 	calm.stop()
 }
 
-// lastVersions are those of the objects that JSON events end with.
+// lastVersions returns the versions of the objects after the given JSON events.
 func lastVersions(t *testing.T, events []string) map[string]string {
 	last := map[string]string{}
 	for _, line := range events {

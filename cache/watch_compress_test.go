@@ -28,12 +28,12 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// decodingClient decodes what it gets while it comes, as net/http's does.
+// decodingClient decodes what it receives incrementally, like net/http.
 type decodingClient struct {
-	watchClient // of what was decoded
+	watchClient // what was decoded
 	pipe        *io.PipeWriter
 	compressed  int
-	err         error // of the decoder when the stream is over, nil for a whole one
+	err         error // the decoder's error at the end of the stream, nil if it is complete
 }
 
 func newDecodingClient(t testing.TB, coding api.Compression) *decodingClient {
@@ -58,7 +58,7 @@ func (c *decodingClient) decode(coding api.Compression, r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		members.Multistream(false) // as decoders which know one member only
+		members.Multistream(false) // like decoders that know one member only
 		decoder = members
 	case api.Zstd:
 		frames, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
@@ -101,7 +101,7 @@ func (c *decodingClient) WriteFrames(frames [][]byte) error {
 func (c *decodingClient) Close() { _ = c.pipe.Close() }
 func (c *decodingClient) Abort() { _ = c.pipe.CloseWithError(io.ErrUnexpectedEOF) }
 
-// text is what was decoded since the last call.
+// text returns what was decoded since the last call.
 func (c *watchClient) text() string {
 	synctest.Wait()
 	c.mu.Lock()
@@ -111,7 +111,7 @@ func (c *watchClient) text() string {
 	return text
 }
 
-// openCompressed opens a watch of path ("NAMESPACE?query") and returns its header as well.
+// openCompressed opens a watch of path ("NAMESPACE?query") and returns it with its header.
 func (b *watchBench) openCompressed(path string, rep api.Representation, coding api.Compression, client api.StreamWriter) (*openWatch, api.Header) {
 	b.t.Helper()
 	namespace, query, _ := strings.Cut(path, "?")
@@ -136,7 +136,7 @@ func (b *watchBench) openCompressed(path string, rep api.Representation, coding 
 	return w, resp.Header
 }
 
-// read makes the collection one of another encoding.
+// read makes b.c a collection in another encoding.
 func (b *watchBench) read(enc api.Encoding) {
 	b.t.Helper()
 	var err error
@@ -145,7 +145,7 @@ func (b *watchBench) read(enc api.Encoding) {
 	}
 }
 
-// fillBig makes n pods of 6 KB in three namespaces.
+// fillBig creates n pods of 6 KB in three namespaces.
 func (b *watchBench) fillBig(n int) {
 	for i := range n {
 		b.source.Create(cachetest.Pods, bigPod(i, "app=web"))
@@ -157,8 +157,8 @@ func bigPod(i int, labels ...string) *corev1.Pod {
 	return cachetest.BigPod(fmt.Sprintf("ns-%d/web-%03d", i%3, i), fmt.Sprintf("node-%d", i%2), 6000, labels...)
 }
 
-// TestCompressedWatch: a compressed watch says what one that is not says, event by
-// event as they come.
+// TestCompressedWatch checks that a compressed watch has the events of an uncompressed one, and
+// that each arrives immediately.
 func TestCompressedWatch(t *testing.T) {
 	all := "?" + initial
 	selector := "&labelSelector=" + url.QueryEscape("app in (web,db)")
@@ -179,7 +179,7 @@ func TestCompressedWatch(t *testing.T) {
 			{path: all, rep: api.Representation{DropManagedFields: true, Encoding: api.Protobuf, Transform: api.PartialMetadata}},
 		} {
 			if !soak.Enabled() && i > 0 && i%2 == n {
-				continue // the other coding has it
+				continue // covered by the other encoding
 			}
 			t.Run(fmt.Sprintf("%v %s %v", coding, test.path, test.rep), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) { testCompressedWatch(t, test.path, test.rep, coding) })
@@ -221,10 +221,10 @@ func testCompressedWatch(t *testing.T, path string, rep api.Representation, codi
 		b.update(fmt.Sprintf("ns-%d/web-%03d", i%3, i), "app=web")
 		check("small")
 	}
-	if size < before+4*200 { // events of a namespace at least
+	if size < before+4*200 { // at least the events of one namespace
 		t.Errorf("%d bytes, then %d", before, size)
 	}
-	b.source.Update(cachetest.Pods, bigPod(7, "app=none")) // leaves the selection as it last was
+	b.source.Update(cachetest.Pods, bigPod(7, "app=none")) // leaves the selection in its last state
 	b.source.Update(cachetest.Pods, bigPod(8, "app=none"))
 	check("left")
 	time.Sleep(bookmarkPeriod)
@@ -245,8 +245,7 @@ func testCompressedWatch(t *testing.T, path string, rep api.Representation, codi
 // bookmarkPeriod is upstream's.
 const bookmarkPeriod = time.Minute
 
-// TestNotCompressedWatch: watches that are sent as they are though the client accepts
-// gzip.
+// TestNotCompressedWatch checks watches that are not compressed although the client accepts gzip.
 func TestNotCompressedWatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
@@ -265,16 +264,17 @@ func TestNotCompressedWatch(t *testing.T) {
 			if h.Has("Content-Encoding") || h.Has("Vary") {
 				t.Errorf("%s: %v", path, h)
 			}
-			client.lines(t) // reads them
+			client.lines(t) // discards them
 			w.stop()
 		}
 	})
 }
 
-// TestNotCompressedWithoutRoom: what could not be kept would be compressed anew for
-// each watch. Of metadata-only watches that is the metadata.
+// TestNotCompressedWithoutRoom checks that initial events too large for the cache are not
+// compressed, because each watch would do it again. For metadata-only watches the size of the
+// metadata counts.
 func TestNotCompressedWithoutRoom(t *testing.T) {
-	small := func(i int) *corev1.Pod { // but for its spec
+	small := func(i int) *corev1.Pod { // except for its spec
 		p := cachetest.Pod(fmt.Sprintf("ns-%d/web-%03d", i%3, i), "")
 		p.Spec.Containers = []corev1.Container{{Name: "web", Args: []string{strings.Repeat("x", 6000)}}}
 		return p
@@ -314,7 +314,7 @@ func TestNotCompressedWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestCompressedWatchEnds: however a compressed watch ends it is whole, with the right
+// TestCompressedWatchEnds checks that a compressed watch always ends completely and with the right
 // checksum, unless the client has left or a write was interrupted.
 func TestCompressedWatchEnds(t *testing.T) {
 	for name, end := range map[string]func(b *watchBench, w *openWatch){
@@ -340,8 +340,8 @@ func TestCompressedWatchEnds(t *testing.T) {
 	}
 }
 
-// TestCompressedWatchOfASlowReader: one who does not read falls off the history as
-// others do, and the ERROR event is the last of a whole body.
+// TestCompressedWatchOfASlowReader checks that a reader that falls off the history receives the
+// ERROR event as the end of a complete body.
 func TestCompressedWatchOfASlowReader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 100, HistoryAge: time.Second})
@@ -365,14 +365,14 @@ func TestCompressedWatchOfASlowReader(t *testing.T) {
 	})
 }
 
-// TestCompressedWatchOfALeavingClient: one who leaves in the middle of the initial
-// events disturbs nobody.
+// TestCompressedWatchOfALeavingClient checks that a client that leaves during the initial events
+// disturbs no other.
 func TestCompressedWatchOfALeavingClient(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.fillBig(90)
 		leaving, staying := newDecodingClient(t, api.Gzip), newDecodingClient(t, api.Gzip)
-		leaving.fail = io.ErrClosedPipe // its decoder gives up at the first bytes
+		leaving.fail = io.ErrClosedPipe // its decoder fails at the first bytes
 		w1, _ := b.openCompressed("?"+initial, api.Representation{}, api.Gzip, leaving)
 		w2, _ := b.openCompressed("?"+initial, api.Representation{}, api.Gzip, staying)
 		if n := strings.Count(staying.text(), "\n"); n != 91 {
@@ -390,7 +390,7 @@ func TestCompressedWatchOfALeavingClient(t *testing.T) {
 	})
 }
 
-// pieceClient tells where the frames are that it gets.
+// pieceClient records the addresses of the frames that it receives.
 type pieceClient struct {
 	watchClient
 	at []*byte
@@ -405,8 +405,8 @@ func (c *pieceClient) WriteFrames(frames [][]byte) error {
 	return nil
 }
 
-// TestOneCompressionForManyWatches: 500 informers that start at once get the same
-// pieces, and so they do of an event.
+// TestOneCompressionForManyWatches checks that 500 informers that start together share the same
+// pieces, and later the same event.
 func TestOneCompressionForManyWatches(t *testing.T) {
 	const watches = 500
 	bubble.Test(t, func(t *testing.T) {
@@ -422,14 +422,14 @@ func TestOneCompressionForManyWatches(t *testing.T) {
 		}
 		starting.Wait()
 		b.source.Update(cachetest.Pods, bigPod(0, "app=other"))
-		time.Sleep(time.Second) // writes to many are paced
+		time.Sleep(time.Second) // writes to many watches are spaced
 		synctest.Wait()
 		first := &clients[0]
 		if len(first.at) < 5 {
 			t.Fatalf("%d frames", len(first.at))
 		}
 		for i := range clients {
-			// Their own are the head and, behind the initial events, the bookmark.
+			// Not shared are the header and the bookmark after the initial events.
 			c, bookmark := &clients[i], len(first.at)-2
 			if !slices.Equal(c.at[1:bookmark], first.at[1:bookmark]) || c.at[bookmark+1] != first.at[bookmark+1] {
 				t.Errorf("watch %d has %d frames of its own, or some of them", i, len(c.at))

@@ -23,7 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// garbageSource sends, once it is told to, what is no object, or loses events.
+// garbageSource sends invalid objects, or loses events, once told to.
 type garbageSource struct {
 	cachetest.VersionLister
 	on, loses atomic.Bool
@@ -47,7 +47,7 @@ type watchEndCase struct {
 	query string
 	rep   api.Representation
 	end   func(b *watchBench, w *openWatch)
-	want  string // the last that the client gets
+	want  string // the last thing that the client receives
 }
 
 const fromNow = "resourceVersion=100&timeoutSeconds=600"
@@ -57,7 +57,7 @@ var watchEndCases = []watchEndCase{
 		end: func(*watchBench, *openWatch) { time.Sleep(6 * time.Second) }},
 	{why: reason.WatchTimeout, query: "timeoutSeconds=-1", want: "$", end: func(*watchBench, *openWatch) {}},
 	{why: reason.WatchTimeout, query: "resourceVersion=50&timeoutSeconds=-1", want: "$", end: func(*watchBench, *openWatch) {}},
-	{why: reason.WatchTimeout, query: "timeoutSeconds=9223372037", want: "$", end: func(*watchBench, *openWatch) {}}, // nanoseconds overflow
+	{why: reason.WatchTimeout, query: "timeoutSeconds=9223372037", want: "$", end: func(*watchBench, *openWatch) {}}, // overflows in nanoseconds
 	{why: reason.WatchClient, query: fromNow, end: func(*watchBench, *openWatch) {}},
 	{why: reason.WatchClient, query: fromNow, want: "$", end: func(b *watchBench, w *openWatch) {
 		w.fail = errors.New("broken pipe")
@@ -120,8 +120,8 @@ var watchEndCases = []watchEndCase{
 	}},
 }
 
-// TestWatchEnds has a watch for each reason to end: what its client gets last, and that
-// it is counted.
+// TestWatchEnds opens a watch for each reason to end, and checks what its client receives last and
+// that the end is counted.
 func TestWatchEnds(t *testing.T) {
 	covered := make(map[reason.WatchEnd]bool)
 	for _, c := range watchEndCases {

@@ -21,8 +21,8 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// tableLines are the events of a Table watch since the last call, each by its type
-// and version, with "$" for the end.
+// tableLines returns the events of a Table watch since the last call as types and versions, with
+// "$" for the end.
 func (c *watchClient) tableLines(t *testing.T) string {
 	t.Helper()
 	synctest.Wait()
@@ -50,8 +50,8 @@ func (c *watchClient) tableLines(t *testing.T) string {
 
 var tables = api.Representation{Transform: api.Table, IncludeObject: api.IncludeNone}
 
-// TestWatchOfWhatCannotBePrinted: an event that cannot be printed is an error for
-// every watch of Tables. It is left out of none.
+// TestWatchOfWhatCannotBePrinted checks that an event that cannot be printed is an error in every
+// watch of Tables, and skipped in none.
 func TestWatchOfWhatCannotBePrinted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
@@ -60,7 +60,7 @@ func TestWatchOfWhatCannotBePrinted(t *testing.T) {
 		for range 3 {
 			all = append(all, b.watch("resourceVersion=100", tables))
 		}
-		b.pod("default/a") // columns are out
+		b.pod("default/a") // the columns were sent
 		printer.broken.Store(true)
 		b.pod("default/b")
 		printer.broken.Store(false)
@@ -74,8 +74,7 @@ func TestWatchOfWhatCannotBePrinted(t *testing.T) {
 	})
 }
 
-// TestPanicsOfAWatch: what panics while one watch is served ends that watch and
-// nothing else.
+// TestPanicsOfAWatch checks that a panic while a watch is served ends that watch only.
 func TestPanicsOfAWatch(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -136,8 +135,8 @@ type panickingClient struct {
 func (c *panickingClient) WriteFrames([][]byte) error { panic("in the transport") }
 func (c *panickingClient) Abort()                     { c.aborted = true }
 
-// TestPanicsWithinAWrite: nobody knows what of a write the client has then, so
-// nothing may follow, not even an error.
+// TestPanicsWithinAWrite checks that nothing follows an interrupted write, not even an error,
+// because it is unknown what the client has received.
 func TestPanicsWithinAWrite(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -163,14 +162,14 @@ func TestPanicsWithinAWrite(t *testing.T) {
 	})
 }
 
-// panickingFlusher takes frames for later and panics when they are to leave.
+// panickingFlusher queues frames and panics when they are flushed.
 type panickingFlusher struct{ panickingClient }
 
 func (c *panickingFlusher) QueueFrames([][]byte) bool { return true }
 func (c *panickingFlusher) Flush()                    { panic("in the transport") }
 
-// TestPanicsWithinAFlush: what was queued together for other connections leaves, and the
-// goroutine goes on.
+// TestPanicsWithinAFlush checks that frames queued for other connections are sent, and that the
+// goroutine continues.
 func TestPanicsWithinAFlush(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -199,8 +198,8 @@ func TestPanicsWithinAFlush(t *testing.T) {
 	})
 }
 
-// TestPanicsOfAFeed: a collection whose feed panics stops, its watches end, and the
-// next one is not begun at once, for it would meet the same.
+// TestPanicsOfAFeed checks that a collection whose reflector panics stops, that its watches end,
+// and that the next one does not start at once, because it would panic as well.
 func TestPanicsOfAFeed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		source := &panickingSource{Source: cachetest.New(cachetest.PodResource())}
@@ -254,14 +253,14 @@ func (s *panickingSource) Watch(ctx context.Context, res *source.Resource, enc a
 	})
 }
 
-// panickingContext panics when it is asked whether the client is still there, as the
-// compression of initial events does.
+// panickingContext panics when it is asked whether the client is still there, as the compression of
+// initial events does.
 type panickingContext struct{ context.Context }
 
 func (panickingContext) Err() error { panic("in a context") }
 
-// TestPanicsOfACompression: the watch goes on without, so that nothing is left that follows
-// the collection for nobody.
+// TestPanicsOfACompression checks that the watch continues without compression, so that no orphaned
+// watcher remains.
 func TestPanicsOfACompression(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -291,7 +290,8 @@ func TestPanicsOfACompression(t *testing.T) {
 	})
 }
 
-// TestCompressionForNobody: the initial events of a client that has left are not selected.
+// TestCompressionForNobody checks that the initial events of a client that has left are not
+// selected.
 func TestCompressionForNobody(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})

@@ -14,7 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestWatchInMessages: an event as a message is what it is in a stream, behind its head.
+// TestWatchInMessages checks that an event in a message equals the one in a stream, after its
+// header.
 func TestWatchInMessages(t *testing.T) {
 	for name, rep := range map[string]api.Representation{
 		"json": {}, "protobuf": {Encoding: api.Protobuf},
@@ -36,7 +37,7 @@ func TestWatchInMessages(t *testing.T) {
 				b.message = func(dst []byte, size int) []byte { return fmt.Appendf(dst, "<%d>", size) }
 				w := b.watchWith(initial+"&labelSelector=app", rep, messages)
 				b.pod("default/b", "app", "b")
-				b.update("default/a") // leaves the selector
+				b.update("default/a") // leaves the selection
 				b.update("default/b", "app", "c")
 				synctest.Wait()
 				want, got := events(t, rep, stream.data), messagesOf(t, messages.data)
@@ -50,7 +51,7 @@ func TestWatchInMessages(t *testing.T) {
 	}
 }
 
-// TestErrorInAMessage: what ends a watch is a message as well.
+// TestErrorInAMessage checks that the end of a watch is a message as well.
 func TestErrorInAMessage(t *testing.T) {
 	for _, encoding := range []api.Encoding{api.JSON, api.Protobuf} {
 		bubble.Test(t, func(t *testing.T) {
@@ -76,7 +77,7 @@ func TestErrorInAMessage(t *testing.T) {
 	}
 }
 
-// events takes the events of a stream apart.
+// events splits a stream into events.
 func events(t *testing.T, rep api.Representation, data []byte) (all []string) {
 	t.Helper()
 	if rep.Encoding == api.JSON {
@@ -92,7 +93,7 @@ func events(t *testing.T, rep api.Representation, data []byte) (all []string) {
 	return all
 }
 
-// messagesOf takes messages apart, whose heads are of TestWatchInMessages.
+// messagesOf splits messages with the headers of TestWatchInMessages.
 func messagesOf(t *testing.T, data []byte) (all []string) {
 	t.Helper()
 	for rest := string(data); rest != ""; {

@@ -10,13 +10,14 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestWatchPace: a few watchers get every event by itself, however fast events
-// come; many get several at a time, but only then, and none is lost or late.
+// TestWatchPace checks that a few watchers receive every event separately, however fast events
+// arrive, that many watchers receive several at a time, but only then, and that none is lost or
+// late.
 func TestWatchPace(t *testing.T) {
 	for _, test := range []struct {
 		watchers    int
 		every       time.Duration
-		least, most int // writes to a watcher
+		least, most int // writes per watcher
 	}{
 		{watchers: 1, every: time.Millisecond, least: 1000, most: 1000},
 		{watchers: 20, every: time.Millisecond, least: 1000, most: 1000},

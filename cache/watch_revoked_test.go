@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// slowClient lets a write through for each send on passes.
+// slowClient lets one write through for each send on passes.
 type slowClient struct {
 	watchClient
 	passes chan struct{}
@@ -24,8 +24,8 @@ func (c *slowClient) WriteFrames(frames [][]byte) error {
 	return c.watchClient.WriteFrames(frames)
 }
 
-// TestRevokedInTheMiddle: one who reads the initial events, or those after them, slowly gets nothing of what is not being
-// written yet when the permission is lost.
+// TestRevokedInTheMiddle checks that a slow reader receives nothing beyond the current write after
+// its permission is revoked, during the initial events or later.
 func TestRevokedInTheMiddle(t *testing.T) {
 	for name, coding := range map[string]api.Compression{"as they are": api.Identity, "compressed": api.Gzip, "later events": api.Identity} {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestRevokedInTheMiddle(t *testing.T) {
 				w.watch.End(reason.PermissionRevoked)
 				close(client.passes)
 				synctest.Wait()
-				// One before and one under way, and the end of a compressed body.
+				// One before and one in progress, and the end of a compressed body.
 				if want := 2 + int(coding); client.writes != want || !client.closed {
 					t.Errorf("%d writes, want %d; closed %v", client.writes, want, client.closed)
 				}

@@ -38,14 +38,14 @@ func TestWatchTable(t *testing.T) {
 	})
 }
 
-// TestWatchTableAges: rows of an event that are shared have the ages that they have when they are sent.
+// TestWatchTableAges checks that shared rows of an event show the ages of the moment they are sent.
 func TestWatchTableAges(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newPrintingWatchBench(t, cache.Limits{}, columnsPrinter(t))
 		b.pod("default/a")
 		time.Sleep(500 * time.Millisecond)
 		b.update("default/a")
-		b.update("default/a") // the first event has the columns, which nothing is shared with
+		b.update("default/a") // the first event has the columns and is never shared
 		synctest.Wait()
 		time.Sleep(1400 * time.Millisecond)
 		for _, want := range []string{`"cells":["a","1s"]`, `"cells":["a","2s"]`} {

@@ -30,7 +30,7 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// watchClient is the far end of a watch: it collects what is written.
+// watchClient is the client of a watch; it collects what is written.
 type watchClient struct {
 	mu     sync.Mutex
 	data   []byte
@@ -68,8 +68,8 @@ func (c *watchClient) Close() {
 
 func (c *watchClient) Abort() { c.Close() }
 
-// lines returns what came since the last call, an event a line in short form:
-// "ADDED default/a@101", with "$" for a closed stream.
+// lines returns what arrived since the last call, one event per line in short form: "ADDED
+// default/a@101", with "$" for a closed stream.
 func (c *watchClient) lines(t *testing.T) []string {
 	t.Helper()
 	synctest.Wait()
@@ -127,7 +127,7 @@ type watchBench struct {
 	message     func(dst []byte, size int) []byte // see watch.Request
 	pace        watch.Pace
 	compression api.Compression
-	// Of TestWatchEnds.
+	// For TestWatchEnds.
 	printer *countingPrinter
 	garbage *garbageSource
 }
@@ -146,7 +146,7 @@ func newPrintingWatchBench(t *testing.T, limits cache.Limits, printer table.Prin
 	return b
 }
 
-// start makes the collection, fed by source.
+// start creates the collection, fed by source.
 func (b *watchBench) start(res *source.Resource, source source.Source, limits cache.Limits) {
 	b.t.Helper()
 	var err error
@@ -228,7 +228,8 @@ func expect(t *testing.T, got []string, want ...string) {
 
 const initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 
-// TestNoWatchOfClusterScopedInANamespace: as a list of them, it is upstream's to refuse.
+// TestNoWatchOfClusterScopedInANamespace checks that such watches, like such lists, are forwarded
+// for rejection.
 func TestNoWatchOfClusterScopedInANamespace(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b, res := newWatchBench(t, cache.Limits{}), cachetest.NodeResource()
@@ -264,7 +265,7 @@ func TestWatchInitialEvents(t *testing.T) {
 		defer unmarked.stop()
 		expect(t, unmarked.lines(t), "ADDED default/a@103")
 
-		// Without sendInitialEvents there is no mark, though bookmarks are allowed.
+		// Without sendInitialEvents there is no such annotation, although bookmarks are allowed.
 		zero := b.watch("resourceVersion=00&allowWatchBookmarks=true", api.Representation{})
 		defer zero.stop()
 		expect(t, zero.lines(t), "ADDED default/a@103")
@@ -382,9 +383,8 @@ func TestWatchExpired(t *testing.T) {
 	})
 }
 
-// TestWatchForeignVersion: a version from elsewhere, that a quiet resource has not heard
-// of, is no reason to fail a watch or to keep it waiting. What nobody has is for the
-// upstream to answer.
+// TestWatchForeignVersion checks that a version of another resource that an idle resource has not
+// seen neither fails a watch nor delays it. Versions that nobody has are forwarded.
 func TestWatchForeignVersion(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
@@ -420,9 +420,9 @@ func TestSlowWatcherDelaysNobody(t *testing.T) {
 		}
 		fast := b.watch("resourceVersion=100", api.Representation{})
 		b.pod("default/a")
-		time.Sleep(100 * time.Millisecond) // the writers notice that they stand still
+		time.Sleep(100 * time.Millisecond) // the writers notice that they are blocked
 		expect(t, fast.lines(t), "ADDED default/a@101")
-		for i := range 200 { // beyond history
+		for i := range 200 { // more than the history holds
 			b.pod(fmt.Sprintf("default/p%d", i))
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -430,7 +430,7 @@ func TestSlowWatcherDelaysNobody(t *testing.T) {
 			t.Errorf("the fast watcher got %d events", n)
 		}
 		close(gate)
-		time.Sleep(100 * time.Millisecond) // so many at once wait for their second write
+		time.Sleep(100 * time.Millisecond) // with so many, the second write waits
 		for _, w := range slow {
 			lines := w.lines(t)
 			if last := lines[len(lines)-2:]; !slices.Equal(last, []string{"ERROR 410 Expired", "$"}) {
@@ -553,7 +553,7 @@ func TestWatchSurvivesABrokenFeed(t *testing.T) {
 		b.source.SetDown(true)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/b", ""))
 		b.source.Delete(cachetest.Pods, "default/a")
-		b.source.Compact() // the feed must list again, and find the deletion
+		b.source.Compact() // the reflector must relist, and find the deletion
 		time.Sleep(time.Second)
 		b.source.SetDown(false)
 		time.Sleep(time.Minute)

@@ -14,7 +14,7 @@ func (c *Console) checks(a *ask) (any, error) {
 			s := &v.collections[i]
 			row := CheckedCollection{CollectionName: v.nameOf(s), Result: "none"}
 			if last := s.LastCheck; last != nil {
-				row.Result, row.Checked = last.Result.String(), present(s.LookedAt)
+				row.Result, row.Checked = last.Result.String(), present(last.At)
 				row.Objects, row.Sampled, row.Differing = last.Objects, last.Sampled, last.Differing
 				row.Seconds = last.Took.Round(time.Millisecond).Seconds()
 				if last.Err != nil {

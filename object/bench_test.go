@@ -72,12 +72,12 @@ func filter(t testing.TB, s *object.Schema, namespace, name, labelSel, fieldSel 
 	return out
 }
 
-// TestMemoryBudget keeps what a decoded pod takes within 1.5 times its bytes,
-// which leaves room for the containers that hold it.
+// TestMemoryBudget checks that a decoded pod takes at most 1.5 times its bytes, which leaves room
+// for the containers that hold it.
 func TestMemoryBudget(t *testing.T) {
 	pods := 5000
 	if raceEnabled {
-		pods = 500 // make unit measures without the race detector, too
+		pods = 500 // make unit also measures without the race detector
 	}
 	for _, enc := range encodingtest.Encodings {
 		t.Run(enc.String(), func(t *testing.T) {

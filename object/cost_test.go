@@ -10,7 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// manyLabels are n labels in order.
+// manyLabels returns n labels in order.
 func manyLabels(n int) object.Labels {
 	l := make(object.Labels, n)
 	for i := range l {
@@ -19,7 +19,7 @@ func manyLabels(n int) object.Labels {
 	return l
 }
 
-// TestLookUp: with few labels and with many, each is found and nothing else.
+// TestLookUp checks that, with few labels and with many, each is found and nothing else.
 func TestLookUp(t *testing.T) {
 	for _, n := range []int{0, 1, 15, 16, 17, 1000} {
 		l := manyLabels(n)
@@ -39,7 +39,7 @@ func TestLookUp(t *testing.T) {
 	}
 }
 
-// TestMaxTerms: what a client can make one match cost is bounded.
+// TestMaxTerms checks that the cost of a match that a client can cause is bounded.
 func TestMaxTerms(t *testing.T) {
 	selector := func(n int) labels.Selector {
 		terms := make([]string, n)
@@ -61,8 +61,8 @@ func TestMaxTerms(t *testing.T) {
 	}
 }
 
-// BenchmarkMatchMany is the worst that a client can choose: a selector of as many
-// terms as there may be on an object of very many labels.
+// BenchmarkMatchMany is the worst case that a client can choose: a selector with the maximum number
+// of terms on an object with very many labels.
 func BenchmarkMatchMany(b *testing.B) {
 	terms := make([]string, object.MaxTerms)
 	for i := range terms {

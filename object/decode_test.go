@@ -29,8 +29,8 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// builtin is a built-in type and the field set that its registry computes
-// (*ToSelectableFields in k8s.io/kubernetes/pkg/registry), stated on the v1 type.
+// builtin is a built-in type and the field set that its registry computes (*ToSelectableFields in
+// k8s.io/kubernetes/pkg/registry), stated for the v1 type.
 type builtin struct {
 	gvr    schema.GroupVersionResource
 	new    func() runtime.Object
@@ -116,8 +116,8 @@ func reference(prefix string, r corev1.ObjectReference) map[string]string {
 	}
 }
 
-// filler fills objects with random content: strings with quotes, escapes and all
-// planes of Unicode, absent and present fields.
+// filler fills objects with random content: strings with quotes, escapes and all planes of Unicode,
+// absent and present fields.
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 3).MaxDepth(12).Funcs(
 		func(s *string, c randfill.Continue) {
@@ -156,8 +156,8 @@ func fillObject(f *randfill.Filler, obj runtime.Object, gvr schema.GroupVersionR
 	obj.GetObjectKind().SetGroupVersionKind(gvr.GroupVersion().WithKind(kind))
 }
 
-// TestDecodeBuiltins compares what the scanner finds with the typed object, for
-// random objects of every type with a schema of its own.
+// TestDecodeBuiltins compares the scanner's result with the typed object for random objects of
+// every type with a schema of its own.
 func TestDecodeBuiltins(t *testing.T) {
 	for _, b := range builtins() {
 		t.Run(b.gvr.Resource+"."+b.gvr.Group, func(t *testing.T) {
@@ -317,7 +317,7 @@ func TestDecodeErrors(t *testing.T) {
 	}
 }
 
-// TestDecodeAllocations: the object, its labels, its fields, one backing string.
+// TestDecodeAllocations allows the object, its labels, its fields and one backing string.
 func TestDecodeAllocations(t *testing.T) {
 	want := 4.0
 	if raceEnabled {
@@ -333,8 +333,8 @@ func TestDecodeAllocations(t *testing.T) {
 	}
 }
 
-// TestDecodeShares: repeated strings are shared, and the table is bounded, so
-// that a flood of unique values takes no more than its own objects.
+// TestDecodeShares checks that repeated strings are shared and that the table is bounded, so that a
+// flood of unique values takes no more than its own objects.
 func TestDecodeShares(t *testing.T) {
 	s := object.DefaultSchema()
 	rng := rand.New(rand.NewSource(1))

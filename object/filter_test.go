@@ -15,7 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// thing is a custom object with some labels and one selectable field.
+// thing returns a custom object with labels and one selectable field.
 func thing(t testing.TB, s *object.Schema, ns, name string, l map[string]string, color string) *object.Object {
 	t.Helper()
 	var pairs []string
@@ -27,8 +27,7 @@ func thing(t testing.TB, s *object.Schema, ns, name string, l map[string]string,
 	return decode(t, s, api.JSON, []byte(raw))
 }
 
-// TestFilterAgrees compares with apimachinery's selectors on random selectors
-// and objects.
+// TestFilterAgrees compares filters with apimachinery's selectors on random selectors and objects.
 func TestFilterAgrees(t *testing.T) {
 	s := object.CustomSchema([]string{".spec.color"})
 	rng := rand.New(rand.NewSource(1))
@@ -113,7 +112,7 @@ func TestFilterAgrees(t *testing.T) {
 	}
 }
 
-// checkEqualities: what a filter matches fulfils each of its equality terms.
+// checkEqualities checks that what a filter matches fulfills each of its equality terms.
 func checkEqualities(t *testing.T, f *object.Filter, o *object.Object) {
 	t.Helper()
 	for _, e := range f.Equalities() {
@@ -207,7 +206,7 @@ func TestFilterSpecialCases(t *testing.T) {
 	}
 }
 
-// TestFilterAllocations: no operator allocates.
+// TestFilterAllocations checks that no operator allocates.
 func TestFilterAllocations(t *testing.T) {
 	s := object.SchemaFor(podResource)
 	o := decode(t, s, api.JSON, encodingtest.Raw(t, api.JSON, encodingtest.Pod(7)))

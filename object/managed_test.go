@@ -17,8 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// managedPod is a pod with the managedFields that kube-apiserver writes for one: its
-// creator has the spec and the metadata, the kubelet the status.
+// managedPod returns a pod with managedFields as kube-apiserver writes them: its creator owns the
+// spec and the metadata, the kubelet the status.
 func managedPod(t *testing.T, i int) *corev1.Pod {
 	pod := encodingtest.Pod(i)
 	pod.ManagedFields = nil
@@ -42,8 +42,8 @@ func managedPod(t *testing.T, i int) *corev1.Pod {
 	return pod
 }
 
-// fieldsOf is the FieldsV1 of a value: lists of what has a name or a type have keys,
-// others are one field.
+// fieldsOf returns the FieldsV1 of a value: lists of named or typed items have keys, others are one
+// field.
 func fieldsOf(v any) map[string]any {
 	out := map[string]any{}
 	switch v := v.(type) {
@@ -67,8 +67,8 @@ func fieldsOf(v any) map[string]any {
 	return out
 }
 
-// TestWithoutManagedFields: objects are kept as the libraries write them without
-// managedFields, which are a third of the memory of usual ones and more.
+// TestWithoutManagedFields checks that objects are stored as the libraries encode them without
+// managedFields, which are a third or more of the usual memory.
 func TestWithoutManagedFields(t *testing.T) {
 	whole := object.SchemaFor(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
 	without := whole.WithoutManagedFields()
@@ -95,8 +95,8 @@ func TestWithoutManagedFields(t *testing.T) {
 	}
 }
 
-// kept is how many bytes the objects of raws take, which the source gives in memory of
-// their own.
+// kept returns the bytes that the objects of raws take. The source provides each in memory of its
+// own.
 func kept(t *testing.T, s *object.Schema, enc api.Encoding, raws [][]byte) int {
 	t.Helper()
 	objects := make([]*object.Object, len(raws))

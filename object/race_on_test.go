@@ -2,5 +2,5 @@
 
 package object_test
 
-// raceEnabled: under the race detector sync.Pool forgets at random, on purpose.
+// raceEnabled is true because sync.Pool drops items at random under the race detector.
 const raceEnabled = true

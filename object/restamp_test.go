@@ -11,15 +11,15 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// TestAtRV changes the version in the bytes, also where its length changes that
-// of the metadata, and of the metadata's own length.
+// TestAtRV changes the version in the bytes, including cases in which its length changes the length
+// of the metadata and of that length itself.
 func TestAtRV(t *testing.T) {
 	s := object.SchemaFor(podResource)
 	for _, enc := range encodingtest.Encodings {
 		for _, padding := range []int{0, 40, 60, 80} {
 			for _, rv := range []string{"1", "99999", "18446744073709551615"} {
 				pod := encodingtest.Pod(4)
-				if padding > 0 { // metadata of about 128 bytes, where its length grows a byte
+				if padding > 0 { // metadata of about 128 bytes, where its length grows by a byte
 					pod.ObjectMeta = metav1.ObjectMeta{Name: strings.Repeat("n", padding), Namespace: "ns", UID: "u", ResourceVersion: "12345"}
 				}
 				o := decode(t, s, enc, encodingtest.Raw(t, enc, pod))

@@ -18,8 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// TestCanonicalField: the labels that kube-apiserver v1.36.3 takes (200) and
-// refuses (400), as it answered.
+// TestCanonicalField checks the labels that kube-apiserver v1.36.3 accepts (200) and rejects (400).
 func TestCanonicalField(t *testing.T) {
 	for _, c := range []struct {
 		group, resource, yes, no string
@@ -75,9 +74,9 @@ func TestCustomSchema(t *testing.T) {
 	}
 }
 
-// TestCustomValues compares with the computation of apiextensions-apiserver
-// (selectableFields in pkg/registry/customresource/strategy.go) on random values,
-// also on those that no schema allows.
+// TestCustomValues compares values with those of apiextensions-apiserver (selectableFields in
+// pkg/registry/customresource/strategy.go) on random values, including values that no schema
+// allows.
 func TestCustomValues(t *testing.T) {
 	paths := []string{".spec.color", ".spec.deep.er", ".top"}
 	s := object.CustomSchema(paths)
@@ -126,8 +125,8 @@ func selectableValue(t *testing.T, path string, content map[string]any) string {
 	return ""
 }
 
-// FuzzDecodeJSON: the scanner accepts what encoding/json accepts, finds the same,
-// and reports everything else.
+// FuzzDecodeJSON checks that the scanner accepts what encoding/json accepts, finds the same, and
+// reports everything else.
 func FuzzDecodeJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"metadata":{"name":"n","namespace":"s","uid":"u","resourceVersion":"1","labels":{"a":"b"}},"spec":{"color":"red"}}`,
@@ -148,7 +147,7 @@ func FuzzDecodeJSON(f *testing.F) {
 		if !json.Valid(raw) {
 			t.Fatalf("accepted %q", raw)
 		}
-		if utf8.Valid(raw) { // encoding/json replaces what is not
+		if utf8.Valid(raw) { // encoding/json replaces invalid UTF-8
 			compareMeta(t, raw, o)
 		}
 		if restamped, err := o.AtRV(api.JSON, o.RV+1); err != nil {
@@ -159,8 +158,8 @@ func FuzzDecodeJSON(f *testing.F) {
 	})
 }
 
-// compareMeta reads the metadata with encoding/json: maps, because struct fields
-// match keys without case.
+// compareMeta reads the metadata with encoding/json into maps, because struct fields match keys
+// case-insensitively.
 func compareMeta(t *testing.T, raw []byte, o *object.Object) {
 	t.Helper()
 	var top, meta map[string]json.RawMessage
@@ -187,7 +186,7 @@ func compareMeta(t *testing.T, raw []byte, o *object.Object) {
 	}
 }
 
-// FuzzDecodeProtobuf: no panic, and what is accepted can be restamped.
+// FuzzDecodeProtobuf checks that nothing panics and that accepted objects can be restamped.
 func FuzzDecodeProtobuf(f *testing.F) {
 	f.Add(encodingtest.Raw(f, api.Protobuf, encodingtest.Pod(1)))
 	f.Add([]byte{0x0a, 6, 0x0a, 1, 'n', 0x32, 1, '7'})
@@ -213,7 +212,7 @@ func FuzzDecodeProtobuf(f *testing.F) {
 	})
 }
 
-// TestSince: what selectors need of a server is the newest of their fields.
+// TestSince checks that selectors need the newest release of their fields.
 func TestSince(t *testing.T) {
 	services, pods := object.SchemaFor(gvr("", "v1", "services")), object.SchemaFor(podResource)
 	for _, tc := range []struct {

@@ -311,7 +311,7 @@ func warn(resp *api.Response, c *cache.Collection) {
 // holds reports whether c may answer a most-recent read: it is known to hold the
 // most recent state, or the read is in session mode and c holds what that asks for.
 func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) bool {
-	if _, err := c.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
+	if err := c.Freshness().FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
 		return err == nil
 	}
 	if x.mode(c.Resource()) == ModeStrict {

@@ -128,7 +128,7 @@ func BenchmarkFresh(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := c.FreshAtOnce(b.Context()); err != nil {
+		if err := c.Freshness().FreshAtOnce(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}

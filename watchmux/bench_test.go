@@ -11,8 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// hall is a mux with watchers that read as soon as they are woken. All its
-// events concern existing objects, made beforehand.
+// hall is a mux whose watchers read as soon as they are woken. Its events concern existing objects
+// and are created in advance.
 type hall struct {
 	mux     *watchmux.Mux
 	readers []*benchReader
@@ -24,8 +24,7 @@ type hall struct {
 
 type benchReader struct{ w *watchmux.Watcher }
 
-// newHall makes watchers whose filters are those of filters, in turn, and
-// objects with label l=0, 1, 2 ...
+// newHall creates watchers with filters in turn, and objects with the labels l=0, 1, 2 ...
 func newHall(t testing.TB, watchers, objects int, filterOf func(i int) *object.Filter) *hall {
 	const ring = 128
 	h := &hall{mux: start(t, watchmux.Options{MaxEvents: ring}, 0), buffer: make([]watchmux.Delivery, 0, 16)}
@@ -44,7 +43,7 @@ func newHall(t testing.TB, watchers, objects int, filterOf func(i int) *object.F
 		h.woken = append(h.woken, r)
 	}
 	h.read(t)
-	for range 2 * ring { // until it has its size
+	for range 2 * ring { // until it has its full size
 		h.mux.Append(h.event())
 		h.read(t)
 	}
@@ -57,7 +56,7 @@ func (h *hall) event() *watchmux.Event {
 	return &watchmux.Event{Type: api.Modified, RV: uint64(h.n), Object: o, Prev: o}
 }
 
-// read lets all woken watchers read; it returns the number of deliveries.
+// read lets all woken watchers read and returns the number of deliveries.
 func (h *hall) read(t testing.TB) (deliveries int) {
 	for _, r := range h.woken {
 		var err error
@@ -83,8 +82,8 @@ func ownLabel(t testing.TB) func(int) *object.Filter {
 	}
 }
 
-// TestDispatchAllocations: an event costs no allocation per watcher, neither
-// when it is appended nor when it is read.
+// TestDispatchAllocations checks that an event costs no allocation per watcher, neither when it is
+// appended nor when it is read.
 func TestDispatchAllocations(t *testing.T) {
 	for name, filterOf := range map[string]func(int) *object.Filter{"everything": everything, "own label": ownLabel(t)} {
 		h := newHall(t, 1000, 1000, filterOf)
@@ -129,7 +128,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkDispatch appends one event and lets everybody read it.
+// BenchmarkDispatch appends one event and lets all watchers read it.
 func BenchmarkDispatch(b *testing.B) {
 	for _, kind := range []string{"everything", "own label"} {
 		for _, watchers := range []int{10, 1000, 5000} {

@@ -12,9 +12,9 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// TestCoalesceWhileWritten: while a writer writes, coalescing watchers come, are cut off in the
-// midst of what they read, and go on from the last version they saw: they are where a list is in
-// the end, and have lost nothing on the way.
+// TestCoalesceWhileWritten starts coalescing watchers while a writer writes, interrupts them while
+// they read, and resumes them from the last version they saw. In the end they must agree with a
+// list, and have lost nothing.
 func TestCoalesceWhileWritten(t *testing.T) {
 	const readers, writes = 6, 20_000
 	f := newFeeder(t, 0)

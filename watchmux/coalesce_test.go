@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
 
-// calmClient is a client whose watch coalesces. It follows the state as an informer does.
+// calmClient is a client with a coalescing watch. It tracks the state like an informer.
 type calmClient struct {
 	t     *testing.T
 	sel   selector
@@ -24,16 +24,16 @@ type calmClient struct {
 	woken int
 	armed bool
 	state map[string]uint64
-	// rv is the version from which it would go on, whole the version up to which it has seen
-	// everything, additions and deletions included.
+	// rv is the version from which it would resume, whole the version up to which it has seen
+	// everything, including additions and deletions.
 	rv, whole uint64
-	// truth is what it must see of the first so many changes; done is how many events of it are up
-	// to whole, and present the state after it.
+	// truth is what it must see of the first changes. done is the number of its events up to whole,
+	// and present is the state after them.
 	truth   watchtest.Truth
 	changes int
 	done    int
 	present map[string]uint64
-	// batch are the events since it came to the end last, atOnce is set if no others came while
+	// batch are the events since it last reached the end. atOnce is set if no others arrived while
 	// it read them.
 	batch  []watchtest.WireEvent
 	atOnce bool
@@ -48,14 +48,14 @@ func (c *calmClient) connect(from uint64) error {
 	c.w, c.rv, c.whole, c.armed, c.woken, c.batch, c.atOnce = w, from, from, false, 0, nil, false
 	c.follow()
 	c.done = len(c.truth.Between(0, from))
-	for !c.armed && err == nil { // what was before it came is read at once
+	for !c.armed && err == nil { // what came before is read at once
 		err = c.read(8)
 	}
 	c.woken = 0
 	return err
 }
 
-// follow brings the truth to the present.
+// follow extends the truth to the present.
 func (c *calmClient) follow() {
 	if c.present == nil {
 		c.present = map[string]uint64{}
@@ -71,7 +71,7 @@ func (c *calmClient) follow() {
 	}
 }
 
-// listAndWatch begins anew.
+// listAndWatch starts over.
 func (c *calmClient) listAndWatch() {
 	rv := c.mux.RV()
 	c.follow()
@@ -81,7 +81,7 @@ func (c *calmClient) listAndWatch() {
 	}
 }
 
-// read reads up to size events; it returns an error of Next.
+// read reads up to size events and returns an error of Next.
 func (c *calmClient) read(size int) error {
 	ds, rv, err := c.w.Next(nil, size)
 	for _, d := range ds {
@@ -146,9 +146,9 @@ func (c *calmClient) check(rv uint64) {
 	c.rv, c.whole, c.done, c.batch, c.atOnce = rv, rv, len(c.truth.Events), nil, true
 }
 
-// TestCoalesce: watchers that read rarely get, of what came meanwhile, each addition and
-// deletion, and of each object the last modification; at the end of that they are where a
-// list is. They do not fall off a ring that is much shorter.
+// TestCoalesce checks that watchers that read rarely receive each addition and deletion, and the
+// last modification of each object; that they then agree with a list; and that they do not fall off
+// a much shorter ring.
 func TestCoalesce(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 3, 300) {
 		w := newWriter(t, int64(seed))
@@ -159,7 +159,7 @@ func TestCoalesce(t *testing.T) {
 			switch n := w.rng.Intn(20); {
 			case n < 12:
 				if seed%2 == 0 {
-					w.together = map[string]bool{} // no two changes of a version
+					w.together = map[string]bool{} // no two changes of one version
 				}
 				m.Append(w.event())
 				for _, c := range clients {
@@ -180,13 +180,13 @@ func TestCoalesce(t *testing.T) {
 					c.listAndWatch()
 				case step > 300:
 					continue
-				default: // a version may be in the midst of its changes
+				default: // a version may be incomplete
 					if err := c.connect(0); err != nil {
 						t.Fatal(err)
 					}
 				}
 				clients = append(clients, c)
-			case n == 14 && seed%2 == 0 && len(clients) > 0 && w.rng.Intn(4) == 0: // cut off, it goes on
+			case n == 14 && seed%2 == 0 && len(clients) > 0 && w.rng.Intn(4) == 0: // interrupted, it resumes
 				c := clients[w.rng.Intn(len(clients))]
 				c.w.Stop()
 				if err := c.connect(c.rv); err != nil {
@@ -229,7 +229,7 @@ func TestCoalesce(t *testing.T) {
 	}
 }
 
-// TestCoalesceOrder: what is told of one object.
+// TestCoalesceOrder checks what is delivered for one object.
 func TestCoalesceOrder(t *testing.T) {
 	x, y := state{"ns/a", "x", ""}, state{"ns/a", "y", ""}
 	for name, test := range map[string]struct {
@@ -273,8 +273,9 @@ func TestCoalesceOrder(t *testing.T) {
 	}
 }
 
-// TestCoalesceHurries: a watcher that lets so much wait that there is no room for it is told
-// to read, once; one that does not read goes on from the ring as long as that reaches back.
+// TestCoalesceHurries checks that a watcher that leaves so much unread that there is no more room
+// is told to read, once, and that one that does not read continues from the ring as long as that
+// reaches back.
 func TestCoalesceHurries(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{MaxEvents: 800}, 0)
@@ -297,15 +298,15 @@ func TestCoalesceHurries(t *testing.T) {
 	if ds, rv := drain(t, r); len(ds) != 700 || rv != 700 || r.Hurried() {
 		t.Fatalf("%d events up to %d, hurried %t", len(ds), rv, r.Hurried())
 	}
-	add(790) // more than the log keeps: the ring has them
+	add(790) // more than the log holds; the ring has them
 	add(350)
 	if _, _, err := r.Next(nil, 1000); !errors.Is(err, watchmux.ErrExpired) {
 		t.Errorf("far behind: %v", err)
 	}
 }
 
-// TestCoalesceOutlivesTheRing: modifications do not fill up what coalescing watchers read,
-// however many there are.
+// TestCoalesceOutlivesTheRing checks that modifications do not fill the log, however many there
+// are.
 func TestCoalesceOutlivesTheRing(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{MaxEvents: 100}, 0)
@@ -326,8 +327,8 @@ func TestCoalesceOutlivesTheRing(t *testing.T) {
 	}
 }
 
-// TestCoalesceComesToAnEnd: what comes while a watcher reads is not for the same time, or it
-// might read for ever. It is told that it is behind, and is not notified.
+// TestCoalesceComesToAnEnd checks that events that arrive while a watcher reads are left for the
+// next time, because it might read forever otherwise: it is behind, and not notified.
 func TestCoalesceComesToAnEnd(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{}, 0)
@@ -348,7 +349,7 @@ func TestCoalesceComesToAnEnd(t *testing.T) {
 	}
 	add(0, 10)
 	next(4, 4, 0, false)
-	add(8, 4) // the last two of those that wait are modified, two are new
+	add(8, 4) // modifies the last two waiting objects and adds two
 	next(4, 4, 0, false)
 	add(20, 1)
 	next(4, 2, 0, true)
@@ -362,7 +363,8 @@ func TestCoalesceComesToAnEnd(t *testing.T) {
 	}
 }
 
-// TestCoalesceEndsWithTheMux: who waits is told when the history ends, and gets the rest of it.
+// TestCoalesceEndsWithTheMux checks that waiting watchers are told when the history ends, and
+// receive the rest of it.
 func TestCoalesceEndsWithTheMux(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{}, 0)
@@ -382,8 +384,8 @@ func TestCoalesceEndsWithTheMux(t *testing.T) {
 	}
 }
 
-// BenchmarkCoalesce is what events cost that come to 200 watchers, of 5,000 modifications of 2,000
-// objects between two reads.
+// BenchmarkCoalesce measures the cost of events for 200 watchers that read after every 5,000
+// modifications of 2,000 objects.
 func BenchmarkCoalesce(b *testing.B) {
 	const watchers, events = 200, 5000
 	for _, coalesce := range []bool{false, true} {

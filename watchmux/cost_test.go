@@ -11,7 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// labelled is an object with n labels, in order.
+// labelled returns an object with n labels in order.
 func labelled(rv uint64, n int) *object.Object {
 	o := &object.Object{Key: "n/a", Namespace: "n", Name: "a", RV: rv}
 	for i := range n {
@@ -20,7 +20,7 @@ func labelled(rv uint64, n int) *object.Object {
 	return o
 }
 
-// costly is a selector of as many terms as there may be, none of them an equality.
+// costly returns a selector with the maximum number of terms, none of them an equality.
 func costly(tb testing.TB, suffix string) *object.Filter {
 	terms := make([]string, object.MaxTerms)
 	for i := range terms {
@@ -37,9 +37,9 @@ func costly(tb testing.TB, suffix string) *object.Filter {
 	return f
 }
 
-// TestCostlyFiltersAreAskedByTheirReaders: a filter of many terms is not asked while
-// the multiplexer is locked, nor is any about an object of many labels: the watcher
-// is woken and finds out by itself, also that there is nothing for it.
+// TestCostlyFiltersAreAskedByTheirReaders checks that filters with many terms, and filters of
+// objects with many labels, are not evaluated under the lock: the watcher is woken and evaluates
+// it, even if there is nothing for it.
 func TestCostlyFiltersAreAskedByTheirReaders(t *testing.T) {
 	m := New(Options{})
 	notified := map[string]int{}
@@ -79,8 +79,8 @@ func TestCostlyFiltersAreAskedByTheirReaders(t *testing.T) {
 	step(5000, "costly; costly, matches; few; few, matches; equality;", "costly, matches; few, matches; equality;")
 }
 
-// BenchmarkAppendToCostlyWatchers is what an event costs the feed, and everyone who
-// waits for the multiplexer's lock, when clients have chosen what is worst.
+// BenchmarkAppendToCostlyWatchers measures the cost of an event for the writer, and for everyone
+// who waits for the lock, with the worst filters that clients can choose.
 func BenchmarkAppendToCostlyWatchers(b *testing.B) {
 	const watchers = 100
 	m := New(Options{MaxEvents: 128})

@@ -2,7 +2,7 @@ package watchmux
 
 import "fmt"
 
-// CheckHolds says what is wrong with what is held, "" if nothing is.
+// CheckHolds returns what is inconsistent about the holds, or "".
 func CheckHolds(m *Mux) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

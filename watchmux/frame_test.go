@@ -13,8 +13,8 @@ import (
 
 var jsonRep = api.Representation{Encoding: api.JSON}
 
-// TestFrame: one frame for each representation, type and variant of an event,
-// made once however many ask at the same time.
+// TestFrame checks that there is one frame for each representation, type and variant of an event,
+// built once for concurrent callers.
 func TestFrame(t *testing.T) {
 	m := start(t, watchmux.Options{}, 0)
 	feed := newFeeder(t, 0)
@@ -57,8 +57,8 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// TestFrameBudget: frames leave oldest first when there are too many, all of
-// them when their event leaves, and then they are not kept any more.
+// TestFrameBudget checks that the oldest frames are dropped first if there are too many, and all of
+// an event when it leaves, after which they are no longer cached.
 func TestFrameBudget(t *testing.T) {
 	m := start(t, watchmux.Options{MaxFrameBytes: 1000, MaxEvents: 20}, 0)
 	feed := newFeeder(t, 0)
@@ -77,7 +77,7 @@ func TestFrameBudget(t *testing.T) {
 	}
 	made := 0
 	count := func(watchmux.Delivery) ([]byte, error) { made++; return nil, nil }
-	for range 2 { // of a forgotten event, and of one in the ring whose frames are gone
+	for range 2 { // of a dropped event, and of one in the ring without frames
 		_, _ = all[0].Frame(jsonRep, 0, count)
 		_, _ = all[35].Frame(jsonRep, 0, count)
 	}
@@ -98,8 +98,8 @@ func TestFrameBudget(t *testing.T) {
 	}
 }
 
-// TestFrameBudgetOfOneReader: somebody who reads the whole history between two
-// events does not fill the memory with its frames.
+// TestFrameBudgetOfOneReader checks that a reader of the whole history between two events does not
+// fill the memory with its frames.
 func TestFrameBudgetOfOneReader(t *testing.T) {
 	m := start(t, watchmux.Options{MaxFrameBytes: 1000}, 0)
 	feed := newFeeder(t, 0)
@@ -124,8 +124,8 @@ func TestFrameBudgetOfOneReader(t *testing.T) {
 	}
 }
 
-// TestFrameRetiredMeanwhile: an event may leave while its frame is being made;
-// the budget must come out even.
+// TestFrameRetiredMeanwhile checks that the budget is balanced if an event leaves while its frame
+// is being built.
 func TestFrameRetiredMeanwhile(t *testing.T) {
 	m := start(t, watchmux.Options{MaxEvents: 1}, 0)
 	feed := newFeeder(t, 0)
@@ -140,7 +140,7 @@ func TestFrameRetiredMeanwhile(t *testing.T) {
 	}
 }
 
-// TestFrameOfLooseEvent: an event that is in no ring has frames too.
+// TestFrameOfLooseEvent checks that events outside any ring have frames too.
 func TestFrameOfLooseEvent(t *testing.T) {
 	d := watchmux.Delivery{Event: &watchmux.Event{}, Type: api.Added}
 	for range 2 {
@@ -150,8 +150,8 @@ func TestFrameOfLooseEvent(t *testing.T) {
 	}
 }
 
-// TestFrameThatFails: what cannot be encoded for one reader is an error for all of
-// them, nothing for none; also when encoding it panics.
+// TestFrameThatFails checks that an event that cannot be encoded is an error for all readers, also
+// if the encoder panics.
 func TestFrameThatFails(t *testing.T) {
 	m := start(t, watchmux.Options{}, 0)
 	feed := newFeeder(t, 0)

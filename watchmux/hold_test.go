@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
 
-// portionClient is a client whose watch coalesces, and who reads a portion at a time.
+// portionClient is a client with a coalescing watch that reads a portion at a time.
 type portionClient struct {
 	t         *testing.T
 	model     *model
@@ -21,17 +21,17 @@ type portionClient struct {
 	size, gap int
 	w         *watchmux.Watcher
 	state     map[string]uint64
-	// last is the version of the last event, whole that up to which it has everything.
+	// last is the version of the last event, whole the version up to which it has everything.
 	last, whole uint64
 	truth       watchtest.Truth
 	changes     int
-	// got are the additions and deletions so far; at is the step at which all was read last.
+	// got are the additions and deletions so far. at is the step at which everything was last read.
 	got         []watchtest.WireEvent
 	at, longest int
-	slow        bool // it reads so rarely that what is held for it is given up
+	slow        bool // reads so rarely that its hold is released
 }
 
-// read reads a portion, and all when it cannot be held.
+// read reads a portion, or everything if it cannot be held.
 func (c *portionClient) read(step int) {
 	c.t.Helper()
 	for {
@@ -83,9 +83,9 @@ func (c *portionClient) check(rv uint64) {
 	}
 }
 
-// TestHold: watchers that read a few events at a time, while more come than they can read, have
-// again and again the state of a version, which is said to them; versions rise, and no addition or
-// deletion is lost.
+// TestHold checks that watchers that read a few events at a time, while more arrive than they can
+// read, repeatedly reach the state of a version and learn which; that versions ascend; and that no
+// addition or deletion is lost.
 func TestHold(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 3, 200) {
 		w := newWriter(t, int64(seed))
@@ -93,7 +93,7 @@ func TestHold(t *testing.T) {
 		m := start(t, watchmux.Options{MaxEvents: 4000, Clock: func() int64 { return now }}, 0)
 		tick := int64(10 * time.Millisecond)
 		if seed%3 == 0 {
-			tick = int64(time.Second) // what is held is not read in time
+			tick = int64(time.Second) // holds are not read in time
 		}
 		var clients []*portionClient
 		for n := range 6 {
@@ -109,7 +109,7 @@ func TestHold(t *testing.T) {
 			c.w.Coalesce(true)
 			clients = append(clients, c)
 		}
-		burst := watch(t, m, 0, nil) // does not hold, and reads all at once
+		burst := watch(t, m, 0, nil) // does not hold, and reads everything at once
 		burst.Coalesce(false)
 		drain(t, burst)
 		for step := range 2000 {
@@ -148,8 +148,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHoldIsFair: what changes all the time is told of, however little is read at a time, and what
-// changes rarely does not wait for it for longer than a turn takes.
+// TestHoldIsFair checks that constantly changing objects are delivered, however little is read at a
+// time, and that rarely changing ones do not wait longer than one round.
 func TestHoldIsFair(t *testing.T) {
 	const hot = 50
 	steps := soak.Cases(1200, 4000)
@@ -160,7 +160,7 @@ func TestHoldIsFair(t *testing.T) {
 	told := map[string]int{}
 	written, waited := 0, 0
 	for step := range steps {
-		for i := range hot { // always the same order, each of them again before one is read
+		for i := range hot { // always the same order, all again before one is read
 			m.Append(f.set(state{fmt.Sprintf("ns/hot%d", i), "", ""}))
 		}
 		if step%200 == 100 {
@@ -192,8 +192,8 @@ func TestHoldIsFair(t *testing.T) {
 	}
 }
 
-// TestHoldBesideOthers: watchers that read nothing of what they hold keep nobody from having turns of
-// its own, however many there are.
+// TestHoldBesideOthers checks that watchers that read nothing of their holds do not keep others
+// from having rounds, however many there are.
 func TestHoldBesideOthers(t *testing.T) {
 	const hot = 50
 	steps := soak.Cases(1000, 2000)
@@ -237,14 +237,14 @@ func TestHoldBesideOthers(t *testing.T) {
 			t.Errorf("%s was not told of", key)
 		}
 	}
-	// Ten readings are a turn; and a while is waited for others.
+	// Ten reads are a round, after a short wait for the others.
 	if len(last) != hot || waited > 40 || apart > 40 {
 		t.Errorf("%d objects, after %d steps at most, versions %d apart", len(last), waited, apart)
 	}
 }
 
-// TestHoldHasAnEnd: so much later what is left is to be read at once; one that does not come to it
-// holds up nobody.
+// TestHoldHasAnEnd checks that the rest of a hold must be read at once after some time, and that a
+// watcher that does not read it delays no other.
 func TestHoldHasAnEnd(t *testing.T) {
 	now := int64(0)
 	f := newFeeder(t, 0)
@@ -286,8 +286,8 @@ func TestHoldHasAnEnd(t *testing.T) {
 	}
 	write()
 	now += int64(watchmux.HoldFor)
-	next(other, 5, 0, 20) // what was left is modified since: nothing held it
-	if !other.Hold() {    // now something does
+	next(other, 5, 0, 20) // the rest was modified since; nothing held it
+	if !other.Hold() {    // now it is held
 		t.Error("the other does not hold")
 	}
 	write()
@@ -300,7 +300,7 @@ func TestHoldHasAnEnd(t *testing.T) {
 	}
 }
 
-// TestHoldNeedsRoom: what is held is given up where there is no room for it.
+// TestHoldNeedsRoom checks that holds are released if there is no room for them.
 func TestHoldNeedsRoom(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{MaxEvents: 800}, 0)

@@ -25,7 +25,7 @@ func testFilter(t *testing.T, ns, name, labelSel, fieldSel string) *object.Filte
 	return f
 }
 
-// describe tells where a watcher stands.
+// describe returns where a watcher is registered.
 func describe(x *index, w *Watcher) string {
 	s := ""
 	for _, m := range w.members {
@@ -52,7 +52,7 @@ func describe(x *index, w *Watcher) string {
 	return s
 }
 
-// TestIndexChoice: watchers stand under the term that fewest others share.
+// TestIndexChoice checks that watchers are registered under the least crowded term.
 func TestIndexChoice(t *testing.T) {
 	m := New(Options{})
 	x := &m.mu.index
@@ -85,8 +85,8 @@ func TestIndexChoice(t *testing.T) {
 	}
 }
 
-// TestIndexForgets: what clients named in selectors leaves with them, and the
-// positions of the armed watchers stay right through any order of leaving.
+// TestIndexForgets checks that values named in selectors leave with their watchers, and that the
+// positions of armed watchers stay right in any order of leaving.
 func TestIndexForgets(t *testing.T) {
 	m := New(Options{})
 	x := &m.mu.index
@@ -126,7 +126,7 @@ func TestIndexForgets(t *testing.T) {
 	}
 }
 
-// checkIndex: the buckets and the watchers agree about each other.
+// checkIndex checks that the buckets and the watchers agree.
 func checkIndex(t *testing.T, m *Mux) {
 	t.Helper()
 	armed := map[*bucket]int{}
@@ -152,7 +152,7 @@ func checkIndex(t *testing.T, m *Mux) {
 	}
 }
 
-// TestRing: growing, shrinking and searching, against a plain slice.
+// TestRing compares growing, shrinking and searching with a plain slice.
 func TestRing(t *testing.T) {
 	var r ring
 	var plain []*Event

@@ -8,7 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// logBench writes objects of a size to a Mux.
+// logBench writes objects of a given size to a Mux.
 type logBench struct {
 	*Mux
 	size int
@@ -32,7 +32,7 @@ func (b *logBench) write(key string) {
 	b.Append(e)
 }
 
-// calm is a coalescing watcher that has read everything.
+// calm returns a coalescing watcher that has read everything.
 func (b *logBench) calm(t *testing.T) *Watcher {
 	t.Helper()
 	w, err := b.Watch(b.rv, nil, func() {})
@@ -46,8 +46,8 @@ func (b *logBench) calm(t *testing.T) *Watcher {
 	return w
 }
 
-// TestLogKeepsWhatIsGivenBack: what a watcher has taken, and may still give back, is not
-// forgotten, though all have read it as it seems, and the ring has dropped it.
+// TestLogKeepsWhatIsGivenBack checks that events a watcher has taken and may give back are kept,
+// although all seem to have read them and the ring has dropped them.
 func TestLogKeepsWhatIsGivenBack(t *testing.T) {
 	b := newLogBench(Options{MaxEvents: 400}, 10)
 	w := b.calm(t)
@@ -71,12 +71,12 @@ func TestLogKeepsWhatIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestLogCountsWhatItAloneKeeps: states that were replaced, and that nobody else remembers,
-// count, also those of additions.
+// TestLogCountsWhatItAloneKeeps checks that replaced states that nothing else retains count, also
+// those of additions.
 func TestLogCountsWhatItAloneKeeps(t *testing.T) {
 	const most = 1 << 20
 	b := newLogBench(Options{MaxBytes: most}, 10_000)
-	b.calm(t) // and reads no more
+	b.calm(t) // reads no more
 	for i := range 1000 {
 		for range 4 {
 			b.write(fmt.Sprint("n/", i))
@@ -100,8 +100,8 @@ func TestLogCountsWhatItAloneKeeps(t *testing.T) {
 	}
 }
 
-// TestLogIsNotForWhoIsLost: nothing is kept, and nobody is hurried, for the sake of a watcher
-// that has fallen off the log and the ring.
+// TestLogIsNotForWhoIsLost checks that a watcher that has fallen off the log and the ring neither
+// retains events nor hurries others.
 func TestLogIsNotForWhoIsLost(t *testing.T) {
 	b := newLogBench(Options{MaxEvents: 800}, 10)
 	lost, quick := b.calm(t), b.calm(t)
@@ -128,8 +128,8 @@ func TestLogIsNotForWhoIsLost(t *testing.T) {
 	}
 }
 
-// TestLogDividesNoVersion: the changes of a version that are there are told of together, also those that came
-// while the watcher was reading, wherever the chunks end in which it reads.
+// TestLogDividesNoVersion checks that the changes of one version are delivered together, including
+// those that arrived while the watcher read, wherever its chunks end.
 func TestLogDividesNoVersion(t *testing.T) {
 	b := newLogBench(Options{}, 10)
 	w := b.calm(t)

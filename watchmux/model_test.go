@@ -17,8 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
 
-// model is the history as the test wrote it, from which the truth of any
-// selector follows without any code of the multiplexer.
+// model is the history as the test wrote it. The truth of any selector follows from it without code
+// of the multiplexer.
 type model struct {
 	mu      sync.Mutex
 	changes []change
@@ -29,7 +29,7 @@ type change struct {
 	before, after *state // nil: absent
 }
 
-// selector is a filter in the words of apimachinery.
+// selector is a filter in apimachinery's syntax.
 type selector struct{ ns, labels, fields string }
 
 func (s selector) matches(st *state) bool {
@@ -52,15 +52,15 @@ func (s selector) matches(st *state) bool {
 		fields.ParseSelectorOrDie(s.fields).Matches(fields.Set{"metadata.name": name, "metadata.namespace": ns, "spec.node": st.node})
 }
 
-// truth is what a watcher with the selector must see of the whole history.
+// truth returns what a watcher with the selector must see of the whole history.
 func (m *model) truth(s selector) watchtest.Truth {
 	t := watchtest.Truth{Complete: true, Shared: true}
 	m.extend(&t, s, 0)
 	return t
 }
 
-// extend adds what a watcher with the selector must see of the history from a change on; it
-// returns how many changes there are.
+// extend appends what a watcher with the selector must see of the history from a change on, and
+// returns the number of changes.
 func (m *model) extend(t *watchtest.Truth, s selector, from int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,13 +94,13 @@ func (m *model) extend(t *watchtest.Truth, s selector, from int) int {
 	return len(m.changes)
 }
 
-// writer makes random events and the model of them.
+// writer makes random events and their model.
 type writer struct {
 	rng   *rand.Rand
 	feed  *feeder
 	model *model
 	now   map[string]state
-	// together are the keys that were changed at the present version.
+	// together are the keys changed at the current version.
 	together map[string]bool
 }
 
@@ -111,9 +111,9 @@ func newWriter(t testing.TB, seed int64) *writer {
 func (w *writer) event() *watchmux.Event {
 	key := fmt.Sprintf("ns%d/obj%d", w.rng.Intn(3), w.rng.Intn(12))
 	if w.feed.rv > 0 && !w.together[key] && len(w.together) > 0 && w.rng.Intn(3) == 0 {
-		w.feed.rv-- // one more of the same transaction
+		w.feed.rv-- // another change of the same transaction
 	} else {
-		w.feed.rv += uint64(w.rng.Intn(3)) // versions count writes to other resources, too
+		w.feed.rv += uint64(w.rng.Intn(3)) // versions also count writes to other resources
 		w.together = map[string]bool{}
 	}
 	w.together[key] = true
@@ -152,15 +152,14 @@ func (w *writer) selector() selector {
 	}
 }
 
-// client is one client: it watches, is cut off at times, resumes at the version
-// it has, and writes down what it saw.
+// client watches, is interrupted at times, resumes at its version and records what it saw.
 type client struct {
 	sel     selector
 	rng     *rand.Rand
 	mux     *watchmux.Mux
 	watches []watchtest.Watch
 	w       *watchmux.Watcher
-	// woken has room for one: it says that notify was called.
+	// woken has room for one value, which says that notify was called.
 	woken chan struct{}
 }
 
@@ -181,8 +180,8 @@ func (c *client) connect(t testing.TB, from uint64) error {
 	return nil
 }
 
-// read takes what there is, in portions of random size; armed tells whether the
-// watcher has to wait for its wake-up now.
+// read reads what is available in portions of random size. armed says whether the watcher waits for
+// a notification now.
 func (c *client) read(portions int) (armed bool, err error) {
 	for range portions {
 		size := 1 + c.rng.Intn(8)
@@ -197,7 +196,7 @@ func (c *client) read(portions int) (armed bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		// Every version that Next tells must do as a bookmark.
+		// Every version that Next returns must be usable as a bookmark.
 		watch.Events = append(watch.Events, watchtest.WireEvent{Type: api.Bookmark, RV: rv})
 		if len(ds) < size {
 			return true, nil
@@ -208,8 +207,8 @@ func (c *client) read(portions int) (armed bool, err error) {
 
 func (c *client) last() uint64 { return c.watches[len(c.watches)-1].Last() }
 
-// TestModel interleaves writes and clients in one goroutine, so that every step
-// can be checked: after each, whoever is not woken must have nothing to read.
+// TestModel interleaves writes and clients in one goroutine, so that every step can be checked:
+// clients that were not woken must have nothing to read.
 func TestModel(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 4, 300) {
 		w := newWriter(t, int64(seed))
@@ -237,7 +236,7 @@ func TestModel(t *testing.T) {
 			default:
 				c := clients[w.rng.Intn(len(clients))]
 				if armed[c] && len(c.woken) == 0 {
-					if w.rng.Intn(10) == 0 { // it looks at the whole history
+					if w.rng.Intn(10) == 0 { // reads the whole history
 						checkNothing(t, c, w.model)
 					}
 					break
@@ -280,21 +279,20 @@ func stepClient(t *testing.T, c *client, armed map[*client]bool) {
 	}
 }
 
-// reconnect resumes; a client that is too far behind starts anew, like one that
-// has listed.
+// reconnect resumes. A client that is too far behind starts over, like one that lists.
 func reconnect(t testing.TB, c *client, from uint64) {
 	if from == c.last() {
 		if err := c.connect(t, from); err == nil {
 			return
 		}
 	}
-	c.watches = nil // what it saw before is checked by others
+	c.watches = nil // what it saw before is checked elsewhere
 	if err := c.connect(t, c.mux.RV()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// checkNothing: an armed watcher that was not woken has nothing to read.
+// checkNothing checks that an armed watcher that was not woken has nothing to read.
 func checkNothing(t *testing.T, c *client, m *model) {
 	t.Helper()
 	if missed := m.truth(c.sel).Between(c.last(), c.mux.RV()); len(missed) > 0 {
@@ -318,8 +316,8 @@ func finish(t testing.TB, c *client) {
 	}
 }
 
-// TestConcurrent has a goroutine per client and one feed, for the race detector
-// and for lost wake-ups: a client that is not woken would wait for ever.
+// TestConcurrent runs a goroutine per client and one writer, for the race detector and for lost
+// wake-ups, after which a client would wait forever.
 func TestConcurrent(t *testing.T) {
 	const clients, batches = 24, 400
 	w := newWriter(t, 99)
@@ -380,7 +378,7 @@ func TestConcurrent(t *testing.T) {
 		if err := watchtest.Resumable(c.watches, truth); err != nil {
 			t.Errorf("client %d %+v: %v", i, c.sel, err)
 		}
-		// One that was connected at the end has seen everything.
+		// A client connected at the end has seen everything.
 		if last := c.watches[len(c.watches)-1]; len(last.Events) > 0 && last.Last() < w.feed.rv && len(truth.Between(last.Last(), w.feed.rv)) > 0 {
 			if _, _, err := c.w.Next(nil, 1); !errors.Is(err, watchmux.ErrStopped) {
 				t.Errorf("client %d stopped reading at %d of %d", i, last.Last(), w.feed.rv)

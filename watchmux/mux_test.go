@@ -18,11 +18,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// schema has one selectable field beside name and namespace.
+// schema has one selectable field besides name and namespace.
 func schema() *object.Schema { return object.CustomSchema([]string{".spec.node"}) }
 
-// state is a version of an object in namespace/name; "" for an absent label or
-// field.
+// state is a version of an object in namespace/name. "" is an absent label or field.
 type state struct {
 	key, label, node string
 }
@@ -64,7 +63,7 @@ func filter(t testing.TB, ns, labelSel, fieldSel string) *object.Filter {
 	return f
 }
 
-// feeder makes events with rising versions from states.
+// feeder makes events with ascending versions from states.
 type feeder struct {
 	t      testing.TB
 	schema *object.Schema
@@ -133,7 +132,7 @@ func drain(t testing.TB, r *reader) (deliveries []watchmux.Delivery, rv uint64) 
 	return deliveries, rv
 }
 
-// show writes deliveries as the test tables do.
+// show formats deliveries like the test tables.
 func show(ds []watchmux.Delivery) string {
 	s := ""
 	for _, d := range ds {
@@ -142,8 +141,8 @@ func show(ds []watchmux.Delivery) string {
 	return s
 }
 
-// TestTransitions: what a selector makes of an object's way in and out of it.
-// Each delivery shows the version of the change and that of the state sent.
+// TestTransitions checks the deliveries of an object that enters and leaves a selector. Each has
+// the version of the change and that of the state sent.
 func TestTransitions(t *testing.T) {
 	in, in2, out := state{"n/a", "x", "node1"}, state{"n/a", "x", "node2"}, state{"n/a", "y", "node1"}
 	for _, c := range []struct {
@@ -200,8 +199,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// TestNotify: exactly one call each time an idle watcher gets something to read,
-// none for events that do not concern it.
+// TestNotify checks that an idle watcher is notified exactly once when it gets something to read,
+// and not of events that do not concern it.
 func TestNotify(t *testing.T) {
 	m := start(t, watchmux.Options{}, 0)
 	feed := newFeeder(t, 0)
@@ -249,8 +248,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestExactFill: a full portion leaves the watcher unarmed, although nothing is
-// left; it is armed by the Next after it.
+// TestExactFill checks that a full portion leaves the watcher unarmed although nothing remains, and
+// that the following Next arms it.
 func TestExactFill(t *testing.T) {
 	m := start(t, watchmux.Options{}, 0)
 	feed := newFeeder(t, 0)
@@ -272,8 +271,8 @@ func TestExactFill(t *testing.T) {
 	}
 }
 
-// TestDeletedWithOtherLabels: whether a deletion concerns a watcher is decided by
-// the state before it, what is sent is the state that came with it.
+// TestDeletedWithOtherLabels checks that the state before a deletion decides whom it concerns, and
+// that the state that came with it is sent.
 func TestDeletedWithOtherLabels(t *testing.T) {
 	for _, c := range []struct{ before, after, want string }{
 		{"x", "y", "DELETED n/a@12:12 "}, {"y", "x", ""},
@@ -293,8 +292,8 @@ func TestDeletedWithOtherLabels(t *testing.T) {
 	}
 }
 
-// TestFuture: a watch above the present is silent until its version is passed,
-// and never reports a version below its start.
+// TestFuture checks that a watch above the present is silent until its version is passed, and never
+// reports a version below its start.
 func TestFuture(t *testing.T) {
 	m := start(t, watchmux.Options{}, 5)
 	feed := newFeeder(t, 5)
@@ -314,8 +313,8 @@ func TestFuture(t *testing.T) {
 	}
 }
 
-// TestBounds: events leave by count, bytes and age, and what needs them gets
-// ErrExpired with kube-apiserver's words.
+// TestSkip checks that watches cannot start in a gap, and that those from before it receive all
+// events.
 func TestSkip(t *testing.T) {
 	m := watchmux.New(watchmux.Options{MaxEvents: 3})
 	m.Start(10)
@@ -378,6 +377,8 @@ func TestSkip(t *testing.T) {
 	}
 }
 
+// TestBounds checks that events leave by count, bytes and age, and that watches that need them get
+// ErrExpired with kube-apiserver's message.
 func TestBounds(t *testing.T) {
 	now := int64(0)
 	clock := func() int64 { return now }
@@ -429,7 +430,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestClose: watchers get what was before, then the reason.
+// TestClose checks that watchers receive what came before, then the reason.
 func TestClose(t *testing.T) {
 	m := start(t, watchmux.Options{}, 0)
 	feed := newFeeder(t, 0)
@@ -489,8 +490,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestStale: events of versions that the ring has passed are dropped and counted;
-// another of the version that it is at is not.
+// TestStale checks that events of versions that the ring has passed are dropped and counted, but
+// not another event of its current version.
 func TestStale(t *testing.T) {
 	m := start(t, watchmux.Options{}, 10)
 	feed := newFeeder(t, 8)
@@ -505,7 +506,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestClock: events age by a clock that the time of day does not move.
+// TestClock checks that events age by a clock independent of the time of day.
 func TestClock(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := start(t, watchmux.Options{}, 0)
@@ -519,8 +520,8 @@ func TestClock(t *testing.T) {
 	})
 }
 
-// TestFutureShared: who listed at a version of several changes, before the ring came to
-// it, has the first of them and may lack the others.
+// TestFutureShared checks a client that listed at a version with several changes before the ring
+// reached it: it has the first change and may lack the others.
 func TestFutureShared(t *testing.T) {
 	for name, f := range map[string]*object.Filter{"all": nil, "selected": filter(t, "", "l=x", "")} {
 		t.Run(name, func(t *testing.T) {
@@ -545,8 +546,8 @@ func TestFutureShared(t *testing.T) {
 	}
 }
 
-// TestTornHistory: no watch begins at a version of several changes of which history has
-// lost some.
+// TestTornHistory checks that no watch starts at a version of which the history has lost some
+// changes.
 func TestTornHistory(t *testing.T) {
 	m := start(t, watchmux.Options{MaxEvents: 2}, 5)
 	feed := newFeeder(t, 5)

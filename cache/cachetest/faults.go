@@ -10,23 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ErrDown is what calls return while the source is down.
+// ErrDown is returned by all calls while the source is down.
 var ErrDown = errors.New("cachetest: connection refused")
 
-// faults are what is wrong with the source at present.
+// faults are the current faults of the source.
 type faults struct {
 	down, silent           bool
 	noWatchList, noVersion bool
 	holdBookmarks          bool
-	fail                   map[string][]error // by call: errors of the next calls
+	fail                   map[string][]error // errors of the next calls, by method
 }
 
 // Break ends all open watches with err; nil is a clean end.
-func (s *Source) Break(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.breakLocked(err)
-}
+func (s *Source) Break(err error) { s.locked(func() { s.breakLocked(err) }) }
 
 func (s *Source) breakLocked(err error) {
 	for st := range s.mu.streams {
@@ -35,7 +31,7 @@ func (s *Source) breakLocked(err error) {
 	s.wakeLocked()
 }
 
-// SetDown breaks all watches and refuses all calls with ErrDown, or ends that.
+// SetDown breaks all watches and fails all calls with ErrDown, or ends that.
 func (s *Source) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,8 +42,8 @@ func (s *Source) SetDown(down bool) {
 	}
 }
 
-// SetSilent makes open watches deliver nothing and calls hang, as on a
-// connection whose other end is gone without a word, or ends that.
+// SetSilent makes open watches deliver nothing and calls hang, as on a silently lost connection, or
+// ends that.
 func (s *Source) SetSilent(silent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +59,8 @@ func (s *Source) freezeLocked(frozen bool) {
 	}
 }
 
-// Hold keeps the watches that are open now from delivering anything until
-// Release; others go on: a feed that lags behind its server.
+// Hold keeps the currently open watches from delivering anything until Release; later ones deliver.
+// It simulates a watch that lags behind its server.
 func (s *Source) Hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +69,8 @@ func (s *Source) Hold() {
 	}
 }
 
-// HoldAfter is Hold when the watches that are open now have delivered n more events, also
-// between two of one version.
+// HoldAfter is Hold once the currently open watches have delivered n more events, even between two
+// of one version.
 func (s *Source) HoldAfter(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +79,8 @@ func (s *Source) HoldAfter(n int) {
 	}
 }
 
-// Cut ends the watches that are open now with ErrDown when they have delivered n more
-// events, also between two of one version.
+// Cut ends the currently open watches with ErrDown once they have delivered n more events, even
+// between two of one version.
 func (s *Source) Cut(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +89,7 @@ func (s *Source) Cut(n int) {
 	}
 }
 
-// Release ends what Hold began.
+// Release ends Hold.
 func (s *Source) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,30 +99,17 @@ func (s *Source) Release() {
 	s.wakeLocked()
 }
 
-// HoldBookmarks stops bookmarks (not the one that ends initial events), or lets
-// them go on.
-func (s *Source) HoldBookmarks(hold bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.faults.holdBookmarks = hold
-}
+// HoldBookmarks stops bookmarks, except those that end initial events, or resumes them.
+func (s *Source) HoldBookmarks(hold bool) { s.locked(func() { s.mu.faults.holdBookmarks = hold }) }
 
-// NoWatchList makes the source refuse SendInitialEvents.
-func (s *Source) NoWatchList() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.faults.noWatchList = true
-}
+// NoWatchList makes the source reject SendInitialEvents.
+func (s *Source) NoWatchList() { s.locked(func() { s.mu.faults.noWatchList = true }) }
 
-// NoCurrentVersion makes the source unable to tell its current version.
-func (s *Source) NoCurrentVersion() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.faults.noVersion = true
-}
+// NoCurrentVersion makes CurrentVersion unsupported.
+func (s *Source) NoCurrentVersion() { s.locked(func() { s.mu.faults.noVersion = true }) }
 
-// Fail makes the next calls of a method ("list", "page" for a list with a
-// continue token, "watch", "version") fail with these errors, one each.
+// Fail makes the next calls of a method ("list", "page" for lists with a continue token, "watch",
+// "version") fail with these errors, one each.
 func (s *Source) Fail(method string, errs ...error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,13 +119,9 @@ func (s *Source) Fail(method string, errs ...error) {
 	s.mu.faults.fail[method] = append(s.mu.faults.fail[method], errs...)
 }
 
-// Compact forgets history up to the current revision: reads and watches from
-// below it are refused as expired.
-func (s *Source) Compact() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.compacted = s.mu.rev
-}
+// Compact drops the history up to the current revision: reads and watches from below it have
+// expired.
+func (s *Source) Compact() { s.locked(func() { s.mu.compacted = s.mu.rev }) }
 
 // Backup is the state of a Source at one time.
 type Backup struct {
@@ -167,15 +146,14 @@ func (s *Source) Backup() *Backup {
 	return b
 }
 
-// Rewind goes back to a backup, as an etcd that was restored, and breaks all
-// watches.
+// Rewind restores a backup, like an etcd restore, and breaks all watches.
 func (s *Source) Rewind(b *Backup) {
 	s.RewindSilently(b)
 	s.Break(ErrDown)
 }
 
-// RewindSilently goes back to a backup; watches stay open and are silent until
-// the revision has passed what they have seen.
+// RewindSilently restores a backup. Watches stay open and are silent until the revision has passed
+// what they have seen.
 func (s *Source) RewindSilently(b *Backup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,15 +164,14 @@ func (s *Source) RewindSilently(b *Backup) {
 	}
 }
 
-// Watches is the number of open watches, streaming lists included.
+// Watches returns the number of open watches, including streaming lists.
 func (s *Source) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.mu.streams)
 }
 
-// Calls returns the calls since the last Calls, one line each: what was called
-// with which options.
+// Calls returns the calls since the last Calls, one line each with its options.
 func (s *Source) Calls() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +180,7 @@ func (s *Source) Calls() []string {
 	return calls
 }
 
-// enter begins a call: it is logged and meets the faults that are in force.
+// enter begins a call: it records the call and applies the current faults.
 func (s *Source) enter(ctx context.Context, method, call string) error {
 	s.mu.Lock()
 	s.mu.calls = append(s.mu.calls, call)
@@ -220,7 +197,7 @@ func (s *Source) enter(ctx context.Context, method, call string) error {
 	return s.whileSilent(ctx)
 }
 
-// whileSilent blocks as long as the source is silent.
+// whileSilent blocks while the source is silent.
 func (s *Source) whileSilent(ctx context.Context) error {
 	for {
 		s.mu.Lock()

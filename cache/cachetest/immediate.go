@@ -8,12 +8,12 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 )
 
-// ImmediateSource is a Source that is a source.ImmediateSource, too.
+// ImmediateSource is a Source that implements source.ImmediateSource.
 type ImmediateSource struct {
 	*Source
-	// Deaf makes Progress unsupported: nothing that it knows of is watched.
+	// Deaf makes Progress unsupported.
 	Deaf atomic.Bool
-	// Asked counts calls of Progress.
+	// Asked counts the calls of Progress.
 	Asked atomic.Int64
 }
 

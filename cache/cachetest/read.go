@@ -62,10 +62,10 @@ func (s *Source) page(res *source.Resource, opts source.ListOptions) ([]change, 
 	return items, meta, nil
 }
 
-// positionLocked is where a page begins: its revision and first key.
+// positionLocked returns where a page begins: its revision and first key.
 func (s *Source) positionLocked(opts source.ListOptions) (rev uint64, from string, err error) {
 	if opts.Continue != "" {
-		if token, err := api.DecodeContinue(opts.Continue); err == nil { // kube-apiserver's are taken, too
+		if token, err := api.DecodeContinue(opts.Continue); err == nil { // kube-apiserver's tokens are accepted too
 			opts.Continue = fmt.Sprintf("%d:%s", token.ResourceVersion, token.Start)
 		}
 		at, key, _ := strings.Cut(opts.Continue, ":")
@@ -99,14 +99,14 @@ func (s *Source) positionLocked(opts source.ListOptions) (rev uint64, from strin
 type stream struct {
 	res    *source.Resource
 	enc    api.Encoding
-	cursor uint64 // what was delivered, or skipped as too old
+	cursor uint64 // revision up to which events were delivered, or skipped as too old
 	held   bool
 	broken bool
 	err    error
-	cut    bool // after left events
-	hold   bool // after left events
+	cut    bool // end after left events
+	hold   bool // hold after left events
 	left   int
-	rest   []source.Event // of before the cursor, while held
+	rest   []source.Event // events before the cursor, while held
 	ended  bool           // the timeout passed
 	timer  bool           // a bookmark is due
 }
@@ -121,8 +121,15 @@ func (s *Source) Watch(ctx context.Context, res *source.Resource, enc api.Encodi
 	if err != nil {
 		return err
 	}
-	defer s.close(st)
-	defer s.schedule(st, opts.TimeoutSeconds)()
+	defer func() { s.locked(func() { delete(s.mu.streams, st) }) }()
+	// Bookmarks are due each minute and two seconds before the end.
+	ticker := time.NewTicker(time.Minute)
+	defer ticker.Stop()
+	due := func() { s.locked(func() { st.timer = !s.mu.faults.holdBookmarks }) }
+	var last, end <-chan time.Time
+	if timeout := time.Duration(opts.TimeoutSeconds) * time.Second; timeout > 0 {
+		last, end = time.After(timeout-2*time.Second), time.After(timeout)
+	}
 	if err := handle(source.Event{Type: source.WatchAccepted}); err != nil {
 		return err
 	}
@@ -146,13 +153,19 @@ func (s *Source) Watch(ctx context.Context, res *source.Resource, enc api.Encodi
 		}
 		select {
 		case <-wait:
+		case <-ticker.C:
+			due()
+		case <-last:
+			due()
+		case <-end:
+			s.locked(func() { st.ended = true })
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// open begins a watch and returns the initial events, the bookmark included.
+// open begins a watch and returns the initial events, including the bookmark.
 func (s *Source) open(res *source.Resource, enc api.Encoding, opts source.WatchOptions) (*stream, []source.Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,59 +192,8 @@ func (s *Source) open(res *source.Resource, enc api.Encoding, opts source.WatchO
 	return st, events, nil
 }
 
-func (s *Source) close(st *stream) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.mu.streams, st)
-}
-
-// schedule sets the timers of a watch: bookmarks each period and two seconds
-// before the end, and the end. The result stops them.
-func (s *Source) schedule(st *stream, timeoutSeconds int64) (stop func()) {
-	due := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		st.timer = !s.mu.faults.holdBookmarks
-		s.wakeLocked()
-	}
-	ticker := time.NewTicker(s.BookmarkEvery)
-	done := make(chan struct{})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-ticker.C:
-				due()
-			case <-done:
-				return
-			}
-		}
-	}()
-	timers := []*time.Timer{}
-	if timeoutSeconds > 0 {
-		timeout := time.Duration(timeoutSeconds) * time.Second
-		timers = append(timers,
-			time.AfterFunc(max(0, timeout-2*time.Second), due),
-			time.AfterFunc(timeout, func() {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				st.ended = true
-				s.wakeLocked()
-			}))
-	}
-	return func() {
-		ticker.Stop()
-		for _, t := range timers {
-			t.Stop()
-		}
-		close(done)
-		<-ended
-	}
-}
-
-// next takes what a watch has to deliver now. done with a nil error is a clean
-// end; otherwise wait is closed when there may be more.
+// next returns what a watch has to deliver now. done with a nil error is a clean end; otherwise
+// wait is closed when there may be more.
 func (s *Source) next(st *stream) (events []source.Event, done bool, wait <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +219,7 @@ func (s *Source) next(st *stream) (events []source.Event, done bool, wait <-chan
 		events, st.rest = events[:st.left:st.left], events[st.left:]
 		return events, false, s.mu.changed, nil
 	}
-	behind := st.cursor > s.mu.rev // a version of the future: silence until it has passed
+	behind := st.cursor > s.mu.rev // a future version: silence until it has passed
 	if !behind {
 		st.cursor = s.mu.rev
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// The resources that most tests need.
+// Resources for most tests.
 var (
 	Pods    = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	Nodes   = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
@@ -39,8 +39,7 @@ func WidgetResource() *source.Resource {
 	}
 }
 
-// Pod makes a pod from its key ("namespace/name"), the node it is on and labels
-// ("key=value").
+// Pod returns a pod with the given key ("namespace/name"), node and labels ("key=value").
 func Pod(key, node string, labels ...string) *corev1.Pod {
 	ns, name, _ := strings.Cut(key, "/")
 	return &corev1.Pod{
@@ -53,7 +52,7 @@ func Pod(key, node string, labels ...string) *corev1.Pod {
 	}
 }
 
-// BigPod is a Pod that takes about size bytes.
+// BigPod returns a Pod of about size bytes.
 func BigPod(key, node string, size int, labels ...string) *corev1.Pod {
 	p := Pod(key, node, labels...)
 	p.Annotations = map[string]string{}
@@ -64,13 +63,13 @@ func BigPod(key, node string, size int, labels ...string) *corev1.Pod {
 	return p
 }
 
-// Node makes a node with labels ("key=value").
+// Node returns a node with labels ("key=value").
 func Node(name string, labels ...string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labelMap(labels)}}
 }
 
-// Widget makes a custom object from its key ("namespace/name"), its spec.color
-// and labels ("key=value").
+// Widget returns a custom object with the given key ("namespace/name"), spec.color and labels
+// ("key=value").
 func Widget(key, color string, labels ...string) *unstructured.Unstructured {
 	ns, name, _ := strings.Cut(key, "/")
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"color": color}}}

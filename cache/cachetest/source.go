@@ -1,6 +1,6 @@
-// Package cachetest is an API server in memory for tests of the cache and of
-// what stands on it: a source.Source with a revision counter of its own that can
-// lose connections, compact history, go back in time and fall silent.
+// Package cachetest provides an in-memory API server for tests of the cache and its users: a
+// source.Source with its own revision counter that can lose connections, compact history, go back
+// in time and fall silent.
 package cachetest
 
 import (
@@ -28,13 +28,8 @@ type Object interface {
 	runtime.Object
 }
 
-// Source is the API server. It is safe for concurrent use; its zero value is
-// not, use New.
+// Source is the API server. It is safe for concurrent use. Create it with New.
 type Source struct {
-	// BookmarkEvery is the period of bookmarks on watches, a minute if 0. Set it
-	// before use.
-	BookmarkEvery time.Duration
-
 	mu struct {
 		sync.Mutex
 		rev, compacted uint64
@@ -42,7 +37,7 @@ type Source struct {
 		resources      map[schema.GroupVersionResource]*resource
 		streams        map[*stream]struct{}
 		faults         faults
-		frozen         time.Time // of the last contact, while silent
+		frozen         time.Time // time of the last contact, while silent
 		delay          time.Duration
 		calls          []string
 		server         string
@@ -51,10 +46,10 @@ type Source struct {
 	}
 }
 
-// resource is one resource's history; its last entry per key is the state.
+// resource is the history of one resource; the last entry per key is its state.
 type resource struct {
 	res  *source.Resource
-	log  []change // by rising revision
+	log  []change // by ascending revision
 	live map[string]change
 }
 
@@ -63,12 +58,12 @@ type change struct {
 	kind api.EventType
 	rev  uint64
 	key  string
-	obj  Object // after the write, for a deletion the last state with its revision
+	obj  Object // after the write; for a deletion the last state with its revision
 }
 
-// New makes a source without objects, at revision 100.
+// New returns a source without objects, at revision 100.
 func New(resources ...*source.Resource) *Source {
-	s := &Source{BookmarkEvery: time.Minute}
+	s := new(Source)
 	s.mu.rev = 100
 	s.mu.server = "1"
 	s.mu.resources = make(map[schema.GroupVersionResource]*resource)
@@ -82,14 +77,14 @@ func New(resources ...*source.Resource) *Source {
 
 var _ source.Source = (*Source)(nil)
 
-// Revision is the current revision.
+// Revision returns the current revision.
 func (s *Source) Revision() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.rev
 }
 
-// Bump moves the revision on by n, as writes to other resources do.
+// Bump advances the revision by n, like writes to other resources.
 func (s *Source) Bump(n uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,8 +93,8 @@ func (s *Source) Bump(n uint64) uint64 {
 	return s.mu.rev
 }
 
-// Create writes a copy of obj and returns what was stored; it panics if the
-// object exists. uid (if empty), resourceVersion and creationTimestamp are set.
+// Create writes a copy of obj and returns what was stored. It panics if the object exists. It sets
+// uid (if empty), resourceVersion and creationTimestamp.
 func (s *Source) Create(gvr schema.GroupVersionResource, obj Object) Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +112,8 @@ func (s *Source) Create(gvr schema.GroupVersionResource, obj Object) Object {
 	return s.writeLocked(r, api.Added, key, obj)
 }
 
-// Update replaces an object, keeping its uid and creationTimestamp, and returns
-// what was stored; it panics if there is none.
+// Update replaces an object, keeps its uid and creationTimestamp, and returns what was stored. It
+// panics if there is none.
 func (s *Source) Update(gvr schema.GroupVersionResource, obj Object) Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,22 +129,15 @@ func (s *Source) Update(gvr schema.GroupVersionResource, obj Object) Object {
 	return s.writeLocked(r, api.Modified, key, obj)
 }
 
-// Delete deletes the object at key ("namespace/name" or "name") and returns its
-// last state with the version of the deletion; it panics if there is none.
+// Delete deletes the object at key ("namespace/name" or "name") and returns its last state with the
+// version of the deletion. It panics if there is none.
 func (s *Source) Delete(gvr schema.GroupVersionResource, key string) Object {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.resourceLocked(gvr)
-	old, ok := r.live[key]
-	if !ok {
-		panic(fmt.Sprintf("cachetest: delete: no %s %s", gvr.Resource, key))
-	}
-	return s.writeLocked(r, api.Deleted, key, old.obj.DeepCopyObject().(Object))
+	return s.DeleteTogether(gvr, key)[0]
 }
 
-// DeleteTogether deletes the objects at keys in one transaction, as etcd does when a
-// lease ends: all with the same version.
-func (s *Source) DeleteTogether(gvr schema.GroupVersionResource, keys ...string) {
+// DeleteTogether deletes the objects at keys in one transaction, like an expiring etcd lease: all
+// with the same version.
+func (s *Source) DeleteTogether(gvr schema.GroupVersionResource, keys ...string) (last []Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.resourceLocked(gvr)
@@ -160,16 +148,17 @@ func (s *Source) DeleteTogether(gvr schema.GroupVersionResource, keys ...string)
 			panic(fmt.Sprintf("cachetest: delete: no %s %s", gvr.Resource, key))
 		}
 		s.mu.rev--
-		s.writeLocked(r, api.Deleted, key, old.obj.DeepCopyObject().(Object))
+		last = append(last, s.writeLocked(r, api.Deleted, key, old.obj.DeepCopyObject().(Object)))
 	}
+	return last
 }
 
-// Objects are the current objects in key order.
+// Objects returns the current objects in key order.
 func (s *Source) Objects(gvr schema.GroupVersionResource) []Object {
 	return s.ObjectsAt(gvr, s.Revision())
 }
 
-// ObjectsAt are the objects at a revision, compacted or not, in key order.
+// ObjectsAt returns the objects at a revision, compacted or not, in key order.
 func (s *Source) ObjectsAt(gvr schema.GroupVersionResource, rev uint64) []Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,12 +174,12 @@ type Change struct {
 	// Type is Added, Modified or Deleted.
 	Type api.EventType
 	RV   uint64
-	// Object is the state after the write; for a deletion the last one, with the
-	// version of the deletion.
+	// Object is the state after the write; for a deletion the last one, with the version of the
+	// deletion.
 	Object Object
 }
 
-// History are all writes to a resource, compacted or not, oldest first.
+// History returns all writes to a resource, compacted or not, oldest first.
 func (s *Source) History(gvr schema.GroupVersionResource) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,12 +214,18 @@ func (s *Source) writeLocked(r *resource, kind api.EventType, key string, obj Ob
 	return obj
 }
 
+func (s *Source) locked(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
 func (s *Source) wakeLocked() {
 	close(s.mu.changed)
 	s.mu.changed = make(chan struct{})
 }
 
-// at is the state at a revision, in key order.
+// at returns the state at a revision in key order.
 func (r *resource) at(rev uint64) []change {
 	var state []change
 	if n := len(r.log); n == 0 || r.log[n-1].rev <= rev {
@@ -254,7 +249,7 @@ func (r *resource) at(rev uint64) []change {
 	return state
 }
 
-// since are the changes above a revision.
+// since returns the changes above a revision.
 func (r *resource) since(rev uint64) []change {
 	i, _ := slices.BinarySearchFunc(r.log, rev+1, func(c change, rev uint64) int { return cmp.Compare(c.rev, rev) })
 	return r.log[i:]
@@ -267,7 +262,7 @@ func keyOf(obj Object) string {
 	return obj.GetName()
 }
 
-// Encode encodes an object as a Source hands it to the cache.
+// Encode encodes an object as a Source passes it to the cache.
 func Encode(obj Object, enc api.Encoding) []byte {
 	if enc == api.Protobuf {
 		m, ok := obj.(interface{ Marshal() ([]byte, error) })
@@ -279,7 +274,7 @@ func Encode(obj Object, enc api.Encoding) []byte {
 	return must(json.Marshal(obj))
 }
 
-// bookmark is the object of a bookmark.
+// bookmark returns the object of a bookmark.
 func bookmark(res *source.Resource, enc api.Encoding, rev uint64) []byte {
 	m := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(rev)}}
 	if enc == api.Protobuf {
@@ -321,26 +316,18 @@ func (s *Source) Server(ctx context.Context) (string, error) {
 	return server, s.whileSilent(ctx)
 }
 
-// SetServer changes what Server tells, "1" at first.
-func (s *Source) SetServer(server string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.server = server
-}
+// SetServer sets the result of Server, which is "1" at first.
+func (s *Source) SetServer(server string) { s.locked(func() { s.mu.server = server }) }
 
-// Asked is the number of calls of Server.
+// Asked returns the number of calls of Server.
 func (s *Source) Asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.asked
 }
 
-// SetDelay says for how long events are under way.
-func (s *Source) SetDelay(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.delay = d
-}
+// SetDelay sets the delay of events.
+func (s *Source) SetDelay(d time.Duration) { s.locked(func() { s.mu.delay = d }) }
 
 // Delay implements source.Source.
 func (s *Source) Delay() time.Duration {

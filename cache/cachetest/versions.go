@@ -13,8 +13,8 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// VersionLister is a Source that is a source.VersionLister, too. Its continue
-// tokens are kube-apiserver's.
+// VersionLister is a Source that implements source.VersionLister. Its continue tokens are
+// kube-apiserver's.
 type VersionLister struct{ *Source }
 
 var _ source.VersionLister = VersionLister{}
@@ -45,7 +45,7 @@ func (s VersionLister) ListVersions(ctx context.Context, res *source.Resource, o
 	return meta, ctx.Err()
 }
 
-// matching are the objects of a list without its limit.
+// matching returns the objects of a list regardless of its limit.
 func (s VersionLister) matching(res *source.Resource, opts source.VersionOptions) ([]*object.Object, source.ListMeta, error) {
 	l, err := labels.Parse(opts.LabelSelector)
 	if err != nil {

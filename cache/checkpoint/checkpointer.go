@@ -52,7 +52,9 @@ type Collection interface {
 	Churn() int64
 	// Note returns the present state and what to save about it. ok is false if it must not be
 	// saved.
-	Note() (m store.Moment, note Note, ok bool)
+	Note() (v *store.Snapshot, note Note, ok bool)
+	// ChangedSince is Store.ChangedSince.
+	ChangedSince(m store.Mark, most int) (keys []string, ok bool)
 }
 
 // Checkpointer keeps the checkpoints of all collections of a Manager. load.go reads them, save.go
@@ -186,8 +188,7 @@ var errHandedOver = errors.New("the state directory was handed over")
 // acquire waits, for a limited time, until nobody else uses a checkpoint. release lets the next
 // user in.
 func (k *Checkpointer) acquire(ctx context.Context, name string) error {
-	patience := time.NewTimer(k.diskTimeout)
-	defer patience.Stop()
+	patience := time.After(k.diskTimeout)
 	for {
 		held, over := k.take(name)
 		switch {
@@ -198,7 +199,7 @@ func (k *Checkpointer) acquire(ctx context.Context, name string) error {
 		}
 		select {
 		case <-held:
-		case <-patience.C:
+		case <-patience:
 			return errDiskTimeout
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -342,7 +343,7 @@ type Checkpoint struct {
 		// free.
 		awaited bool
 		writer  Writer
-		holds   store.Moment // what was saved; without Snapshot everything has to be written again
+		holds   *store.Snapshot // what was saved; nil if everything has to be written again
 		note    Note
 		saved   time.Time
 		// retry is when to try again after a failure, wait how long that is, and full whether there
@@ -383,14 +384,14 @@ func (i *Checkpoint) Leave() {
 }
 
 func (i *Checkpoint) leaveLocked() {
-	i.mu.held, i.mu.holds = false, store.Moment{}
+	i.mu.held, i.mu.holds = false, nil
 	i.owner.forgive(i.name)
 	i.owner.release(i.name)
 }
 
 func (i *Checkpoint) removeLocked() {
 	i.closeLocked()
-	i.mu.holds = store.Moment{}
+	i.mu.holds = nil
 	if err := i.owner.Storage.Remove(i.name); err != nil {
 		i.owner.failed(i.name, err)
 	}
@@ -418,11 +419,9 @@ func (i *Checkpoint) Close(panics *contain.Panics, reason error) {
 		defer close(ended)
 		i.finish(reason)
 	})
-	patience := time.NewTimer(i.owner.diskTimeout)
-	defer patience.Stop()
 	select {
 	case <-ended:
-	case <-patience.C:
+	case <-time.After(i.owner.diskTimeout):
 		i.log.Warn("disk does not respond, not waiting", "image", i.name)
 	}
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// SetHeld records that m, which was made of l, is what the checkpoint contains.
-func (i *Checkpoint) SetHeld(m store.Moment, l *Loaded) {
+// SetHeld records that v, which was made of l, is what the checkpoint contains.
+func (i *Checkpoint) SetHeld(v *store.Snapshot, l *Loaded) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.mu.note = l.Note
 	if i.mu.writer = l.append; l.append != nil {
-		i.mu.holds = m
+		i.mu.holds = v
 	}
 }
 
@@ -196,7 +196,6 @@ func (i *Checkpoint) checkNote(note *Note) error {
 type piece struct {
 	block Block
 	items []item
-	bytes int64
 	err   error
 }
 
@@ -245,19 +244,8 @@ func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, blocks *a
 // blocks. clean says that nothing follows that commit.
 func readPieces(ctx context.Context, r Reader, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ []*piece, note []byte, clean bool) {
 	var workers sync.WaitGroup
-	work := make(chan *piece, 2*runtime.GOMAXPROCS(0))
-	for range runtime.GOMAXPROCS(0) {
-		panics.Go(&workers, "feed", func() {
-			for p := range work {
-				p.err = panics.Func("feed", func() error { return p.decode(decode) })()
-			}
-		})
-	}
-	end := sync.OnceFunc(func() {
-		close(work)
-		workers.Wait()
-	})
-	defer end() // also after a panic
+	defer workers.Wait()
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var pieces []*piece
 	committed := 0
 	for ctx.Err() == nil {
@@ -273,9 +261,12 @@ func readPieces(ctx context.Context, r Reader, panics *contain.Panics, blocks *a
 		}
 		p := &piece{block: b}
 		pieces = append(pieces, p)
-		work <- p
+		slots <- struct{}{}
+		panics.Go(&workers, "feed", func() {
+			defer func() { <-slots }()
+			p.err = panics.Func("feed", func() error { return p.decode(decode) })()
+		})
 	}
-	end()
 	return pieces[:committed], note, clean
 }
 
@@ -286,7 +277,6 @@ func (p *piece) decode(decode func([]byte) (*object.Object, error)) error {
 		o, err := decode(bytes.Clone(raw))
 		if err == nil {
 			p.items = append(p.items, item{object: o})
-			p.bytes += int64(len(raw))
 		}
 		return err
 	}, func(key string) error {

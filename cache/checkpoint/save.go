@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 const (
@@ -52,12 +52,10 @@ func (k *Checkpointer) run(ctx context.Context, collections func() []Collection)
 func (k *Checkpointer) Finish() bool {
 	k.Storage.Hurry()
 	k.stop()
-	patience := time.NewTimer(k.lastSave + k.diskTimeout)
-	defer patience.Stop()
 	select {
 	case <-k.done:
 		return true
-	case <-patience.C:
+	case <-time.After(k.lastSave + k.diskTimeout):
 		k.log.Warn("disk does not respond, changes not saved")
 		return false
 	}
@@ -91,15 +89,15 @@ func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	if i.mu.over || !i.tookLocked() || waits && (!now || i.mu.full) { // the last save is for those that have space
 		return nil
 	}
-	if view := i.mu.holds.Snapshot; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.Churn()-view.Churn() <= saveChurn {
+	if view := i.mu.holds; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.Churn()-view.Churn() <= saveChurn {
 		return nil // without taking a snapshot, which would make the reflector copy what it changes next
 	}
-	m, note, ok := c.Note()
-	if !ok || !i.dueLocked(m.Snapshot, &note, now) {
+	v, note, ok := c.Note()
+	if !ok || !i.dueLocked(v, &note, now) {
 		return nil
 	}
 	began := time.Now()
-	err := i.writeLocked(ctx, m, &note)
+	err := i.writeLocked(ctx, c, v, &note)
 	i.mu.saved = time.Now()
 	if err == nil {
 		i.owner.metrics.seconds.Observe(time.Since(began).Seconds())
@@ -109,7 +107,7 @@ func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	}
 	i.closeLocked()
 	i.mu.wait = min(max(2*i.mu.wait, retryAfter), maxRetryAfter)
-	i.mu.holds, i.mu.retry = store.Moment{}, i.mu.saved.Add(i.mu.wait)
+	i.mu.holds, i.mu.retry = nil, i.mu.saved.Add(i.mu.wait)
 	if i.mu.full = errors.Is(err, ErrFull); i.mu.full {
 		i.removeLocked() // a checkpoint that cannot be kept up to date makes room for others
 	}
@@ -117,7 +115,7 @@ func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 }
 
 func (i *Checkpoint) dueLocked(v *store.Snapshot, note *Note, now bool) bool {
-	if i.mu.holds.Snapshot == nil || v.Content() != i.mu.holds.Snapshot.Content() {
+	if i.mu.holds == nil || v.Content() != i.mu.holds.Content() {
 		return true
 	}
 	if note.ResourceVersion != i.mu.note.ResourceVersion || note.Whole != i.mu.note.Whole || note.Server != i.mu.note.Server {
@@ -127,16 +125,16 @@ func (i *Checkpoint) dueLocked(v *store.Snapshot, note *Note, now bool) bool {
 }
 
 // writeLocked writes what has changed since the last time, or everything.
-func (i *Checkpoint) writeLocked(ctx context.Context, m store.Moment, note *Note) error {
+func (i *Checkpoint) writeLocked(ctx context.Context, c Collection, v *store.Snapshot, note *Note) error {
 	note.Changed = i.mu.note.Changed
-	if i.mu.writer == nil || i.mu.holds.Snapshot == nil || note.Changed > max(note.Bytes, fewChanges) {
+	if i.mu.writer == nil || i.mu.holds == nil || note.Changed > max(note.Bytes, fewChanges) {
 		i.closeLocked()
 		if err := i.createLocked(ctx); err != nil {
 			return err
 		}
-		i.mu.holds, note.Changed = store.Moment{}, 0
+		i.mu.holds, note.Changed = nil, 0
 	}
-	changed, err := i.writeDifferenceLocked(ctx, m)
+	changed, err := i.writeDifferenceLocked(ctx, c, v)
 	if err != nil {
 		return err
 	}
@@ -148,7 +146,7 @@ func (i *Checkpoint) writeLocked(ctx context.Context, m store.Moment, note *Note
 	if err := i.mu.writer.Commit(ctx, content); err != nil {
 		return err
 	}
-	i.mu.holds, i.mu.note = m, *note
+	i.mu.holds, i.mu.note = v, *note
 	return nil
 }
 
@@ -164,57 +162,39 @@ func (i *Checkpoint) createLocked(ctx context.Context) (err error) {
 	return err
 }
 
-// writeDifferenceLocked writes the difference between m and the checkpoint, and returns the size of
-// the changes.
-func (i *Checkpoint) writeDifferenceLocked(ctx context.Context, m store.Moment) (changed int64, err error) {
+// writeDifferenceLocked writes the difference between v and the checkpoint, and returns the size of
+// the changes. If the history does not tell what has changed, it compares all objects.
+func (i *Checkpoint) writeDifferenceLocked(ctx context.Context, c Collection, v *store.Snapshot) (changed int64, err error) {
 	held, w := i.mu.holds, i.mu.writer
 	switch {
-	case held.Snapshot == nil:
-		return 0, m.Snapshot.Each(func(o *object.Object) error { return w.Set(ctx, o.Raw) })
-	case held.Snapshot.Content() == m.Snapshot.Content():
+	case held == nil:
+		return 0, v.Each(func(o *object.Object) error { return w.Set(ctx, o.Raw) })
+	case held.Content() == v.Content():
 		return 0, nil
 	}
-	changed, whole, err := i.writeEventsLocked(ctx, m)
-	if whole {
+	write := func(was, is *object.Object) error {
+		switch {
+		case was == is:
+			return nil
+		case is == nil:
+			changed += int64(len(was.Key))
+			return w.Delete(ctx, was.Key)
+		}
+		changed += int64(len(is.Raw))
+		return w.Set(ctx, is.Raw)
+	}
+	keys, ok := c.ChangedSince(held.Mark(), v.Len())
+	if !ok {
+		err = v.ChangesSince(held, write)
 		return changed, err
 	}
-	return i.writeComparedLocked(ctx, m.Snapshot)
-}
-
-// writeEventsLocked finds the changes by the events since. whole is false if the history does not
-// have all of them; what was written is correct nevertheless.
-func (i *Checkpoint) writeEventsLocked(ctx context.Context, m store.Moment) (changed int64, whole bool, err error) {
-	held, seen := i.mu.holds, make(map[string]struct{})
-	whole, err = m.EventsSince(held, func(ev *watchmux.Event) error {
-		key := ev.Object.Key
-		if _, ok := seen[key]; ok {
-			return nil
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		if err := write(held.Get(key), v.Get(key)); err != nil {
+			return changed, err
 		}
-		seen[key] = struct{}{}
-		o := m.Snapshot.Get(key)
-		switch {
-		case o == held.Snapshot.Get(key):
-			return nil
-		case o == nil:
-			changed += int64(len(key))
-			return i.mu.writer.Delete(ctx, key)
-		}
-		changed += int64(len(o.Raw))
-		return i.mu.writer.Set(ctx, o.Raw)
-	})
-	return changed, whole, err
-}
-
-// writeComparedLocked finds the changes by comparing all objects.
-func (i *Checkpoint) writeComparedLocked(ctx context.Context, v *store.Snapshot) (changed int64, err error) {
-	err = v.ChangesSince(i.mu.holds.Snapshot, func(o *object.Object) error {
-		changed += int64(len(o.Raw))
-		return i.mu.writer.Set(ctx, o.Raw)
-	}, func(key string) error {
-		changed += int64(len(key))
-		return i.mu.writer.Delete(ctx, key)
-	})
-	return changed, err
+	}
+	return changed, nil
 }
 
 // Start begins to save what changes in collections, until Finish or the end of ctx.

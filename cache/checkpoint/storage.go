@@ -51,8 +51,6 @@ type Writer interface {
 	Delete(ctx context.Context, key string) error
 	// Commit makes everything before it part of the checkpoint, and returns when it is on disk.
 	Commit(ctx context.Context, note []byte) error
-	// Size returns the size on disk in bytes.
-	Size() int64
 	Close() error
 }
 

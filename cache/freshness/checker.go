@@ -22,7 +22,7 @@ type Checker struct {
 	immediate       source.ImmediateSource // nil if the source is not one
 	immediateRounds prometheus.Counter     // of Rounds; only with an ImmediateSource
 	fresh           flight.Group[struct{}, uint64]
-	lister          versionLister
+	lists           flight.Group[source.VersionOptions, *Versions]
 }
 
 // Options configure a Checker. All of them are required.
@@ -51,11 +51,13 @@ func New(o Options) *Checker {
 	c := &Checker{Options: o}
 	if c.immediate, _ = o.Source.(source.ImmediateSource); c.immediate != nil {
 		c.immediateRounds = o.Rounds.WithLabelValues("told")
-	} else {
-		c.lister.reader = o.Versions
 	}
 	return c
 }
+
+// listsVersions reports whether the source, as far as is known, has lists of versions. An
+// ImmediateSource is not asked for any.
+func (c *Checker) listsVersions() bool { return c.immediate == nil && c.Options.Versions.IsSupported() }
 
 // Cost counts the requests to the source and the bytes of their responses. If several callers
 // share a request, each is charged a part of it.
@@ -103,12 +105,7 @@ func (c *Checker) CheckNotRewound(held, version uint64) error {
 
 // FreshAtOnce is Fresh for an ImmediateSource, which needs no request and therefore shares none.
 // With any other source the error is ErrUnsupported.
-func (c *Checker) FreshAtOnce(ctx context.Context) (uint64, error) {
-	if err := c.advance(ctx, catchUpLimit); err != nil {
-		return 0, err
-	}
-	return c.Store.LatestRV(), nil
-}
+func (c *Checker) FreshAtOnce(ctx context.Context) error { return c.advance(ctx, catchUpLimit) }
 
 // advance brings the store to the source's current version.
 func (c *Checker) advance(ctx context.Context, timeout time.Duration) error {
@@ -135,12 +132,3 @@ func (c *Checker) advance(ctx context.Context, timeout time.Duration) error {
 	}
 	return nil
 }
-
-// versionLister lists versions on behalf of one collection.
-type versionLister struct {
-	reader  *source.VersionReader // nil for an ImmediateSource, which is not asked
-	flights flight.Group[source.VersionOptions, *Versions]
-}
-
-// isUnsupported reports whether the source cannot be asked.
-func (r *versionLister) isUnsupported() bool { return r.reader == nil || !r.reader.IsSupported() }

@@ -47,22 +47,6 @@ func (refs *Versions) Add(key string, rv uint64, limit int) error {
 	return nil
 }
 
-// MatchSnapshot reports whether v holds exactly these objects.
-func (refs *Versions) MatchSnapshot(v *store.Snapshot) bool {
-	if v.Len() != len(refs.Items) {
-		return false
-	}
-	i := 0
-	v.Ascend("", "", func(o *object.Object) bool {
-		if refs.Items[i].RV != o.RV || refs.Items[i].Key != o.Key {
-			return false
-		}
-		i++
-		return true
-	})
-	return i == len(refs.Items)
-}
-
 // MatchSelection reports whether sel has exactly these objects, in this order.
 func (refs *Versions) MatchSelection(sel *store.Selection) bool {
 	if sel.Len() != len(refs.Items) {

@@ -55,25 +55,30 @@ func (c *Checker) catchUp(ctx context.Context) (rv uint64, way string, err error
 			return c.Store.LatestRV(), "listed", nil
 		}
 	}
-	held := c.Store.LatestRV()
-	v, err := c.Source.CurrentVersion(ctx, c.Resource)
-	if err != nil {
-		return 0, "failed", fmt.Errorf("reading the current version: %w", err)
-	}
-	if err := c.CheckNotRewound(held, v); err != nil {
-		return 0, "failed", err
-	}
-	if rv := c.Store.LatestRV(); rv >= v {
-		return rv, "held", nil
-	}
-	way, err = "fed", c.WaitFor(ctx, v, HeadStart)
+	v, way, err := c.ask(ctx)
 	if store.IsTooLarge(err) {
 		way, err = c.prove(ctx, v)
 	}
-	if err != nil && c.Store.LatestRV() < v { // the watch may have passed v during a proof that failed
+	if err != nil && (v == 0 || c.Store.LatestRV() < v) { // the watch may have passed v during a proof that failed
 		return 0, "failed", err
 	}
 	return c.Store.LatestRV(), way, nil
+}
+
+// ask reads the source's current version, and gives the watch HeadStart to bring it. The error is a
+// *TooLargeError if it does not; v is 0 after any other error.
+func (c *Checker) ask(ctx context.Context) (v uint64, way string, err error) {
+	held := c.Store.LatestRV()
+	if v, err = c.Source.CurrentVersion(ctx, c.Resource); err != nil {
+		return 0, "", fmt.Errorf("reading the current version: %w", err)
+	}
+	if err := c.CheckNotRewound(held, v); err != nil {
+		return 0, "", err
+	}
+	if c.Store.LatestRV() >= v {
+		return v, "held", nil
+	}
+	return v, "fed", c.WaitFor(ctx, v, HeadStart)
 }
 
 // versionsFirst reports whether the round begins with names: they are cheap, and the watch is not
@@ -100,7 +105,7 @@ func (c *Checker) prove(ctx context.Context, version uint64) (way string, err er
 
 // compare is step 4 of freshRound.
 func (c *Checker) compare(ctx context.Context, version uint64) error {
-	if c.lister.isUnsupported() {
+	if !c.listsVersions() {
 		return source.ErrUnsupported
 	}
 	refs, err := c.listVersions(ctx, source.VersionOptions{})
@@ -116,7 +121,7 @@ func (c *Checker) compare(ctx context.Context, version uint64) error {
 		switch {
 		case v.RV() > refs.Meta.ResourceVersion, c.Store.IsComplete(refs.Meta.ResourceVersion):
 			return nil
-		case refs.MatchSnapshot(v):
+		case refs.MatchSelection(&store.Selection{Snapshot: v, N: v.Len()}):
 			c.Store.Confirm(v, refs.Meta.ResourceVersion)
 			return nil
 		}
@@ -184,8 +189,8 @@ var errShared = errors.New("the last version contains several changes")
 // it is a *TooLargeError if the watch does not bring the version in time. The requests that the
 // call made are added to cost.
 func (c *Checker) Fresh(ctx context.Context, cost *Cost) (uint64, error) {
-	if rv, err := c.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
-		return rv, err
+	if err := c.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
+		return c.Store.LatestRV(), err
 	}
 	rv, by, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)
 	cost.Requests += by.Part()

@@ -2,7 +2,6 @@ package freshness
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,10 +12,10 @@ import (
 // them had called. The error wraps ErrUnsupported if the source has no such list. The caller's part
 // of the request is added to cost.
 func (c *Checker) Versions(ctx context.Context, opts source.VersionOptions, cost *Cost) (*Versions, error) {
-	if c.lister.isUnsupported() {
+	if !c.listsVersions() {
 		return nil, source.ErrUnsupported
 	}
-	refs, by, err := c.lister.flights.Do(ctx, opts, func(ctx context.Context) (*Versions, error) {
+	refs, by, err := c.lists.Do(ctx, opts, func(ctx context.Context) (*Versions, error) {
 		if opts.Continue == "" && c.isBusy() {
 			if rv, ok := c.overtaken(ctx); ok {
 				return &Versions{Meta: source.ListMeta{ResourceVersion: rv}, IsOvertaken: true}, nil
@@ -59,26 +58,27 @@ func (c *Checker) Lags() bool {
 // overtaken asks for the source's version alone and reports whether the watch passes it at once. On
 // a busy resource it does, and names are not needed.
 func (c *Checker) overtaken(ctx context.Context) (rv uint64, ok bool) {
-	held := c.Store.LatestRV()
-	rv, err := c.Source.CurrentVersion(ctx, c.Resource)
-	return rv, err == nil && c.CheckNotRewound(held, rv) == nil && c.WaitFor(ctx, rv, HeadStart) == nil
+	rv, _, err := c.ask(ctx)
+	return rv, err == nil
 }
 
 func (c *Checker) listVersions(ctx context.Context, opts source.VersionOptions) (*Versions, error) {
 	held, limit := c.Store.LatestRV(), c.Store.Latest().Len()+MaxUnseen
-	refs := &Versions{Items: make([]Version, 0, min(c.Store.Latest().Count(opts.Namespace), pageCapacity(opts.Limit)))}
+	capacity := c.Store.Latest().Count(opts.Namespace)
+	if opts.Limit > 0 {
+		capacity = int(min(int64(capacity), opts.Limit))
+	}
+	refs := &Versions{Items: make([]Version, 0, capacity)}
 	var err error
-	refs.Meta, err = c.lister.reader.List(ctx, opts, func(key string, rv uint64) error {
+	refs.Meta, err = c.Options.Versions.List(ctx, opts, func(key string, rv uint64) error {
 		return refs.Add(key, rv, limit)
 	})
 	switch {
 	case err == nil && refs.Meta.ResourceVersion == 0:
+		c.Options.Versions.SetUnsupported()
 		err = fmt.Errorf("%w: %w", source.ErrUnsupported, source.ErrNoVersion)
 		fallthrough
 	case err != nil:
-		if errors.Is(err, source.ErrUnsupported) {
-			c.lister.reader.SetUnsupported()
-		}
 		return nil, fmt.Errorf("listing versions: %w", err)
 	case opts.Continue == "":
 		err = c.CheckNotRewound(held, refs.Meta.ResourceVersion)
@@ -86,15 +86,6 @@ func (c *Checker) listVersions(ctx context.Context, opts source.VersionOptions) 
 	return refs, err
 }
 
-// pageCapacity returns the capacity for a page of limit objects; 0 is no limit.
-func pageCapacity(limit int64) int {
-	const most = 1 << 20
-	if limit <= 0 {
-		return most
-	}
-	return int(min(limit, most))
-}
-
 // CanRevalidate reports whether Versions is supported, as far as is known, and useful, that is,
 // whether the watch is not too slow.
-func (c *Checker) CanRevalidate() bool { return !c.lister.isUnsupported() && !c.Lags() }
+func (c *Checker) CanRevalidate() bool { return c.listsVersions() && !c.Lags() }

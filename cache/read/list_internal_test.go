@@ -9,8 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// TestVariants: what is derived from one selection does not pass for what is from another,
-// though selectors of nothing and of all print alike.
+// TestVariants checks that values derived from one selection are not used for another, although
+// selectors that match nothing and everything print alike.
 func TestVariants(t *testing.T) {
 	named := fields.OneTermEqualSelector("metadata.name", "a")
 	variants := map[string]int{}

@@ -85,11 +85,11 @@ type Collection interface {
 	Resource() *source.Resource
 	Encoding() api.Encoding
 	ListKind() (kind, apiVersion string)
-	// Snapshot, ViewAt, Retain and Select are Latest, At, Retain and Select of store.Store.
+	// Snapshot, SnapshotAt, Retain and Select are Latest, At, Retain and Select of store.Store.
 	Snapshot() *store.Snapshot
 	SnapshotAt(rv uint64) (*store.Snapshot, error)
 	Retain(v *store.Snapshot)
-	Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool)
+	Select(ctx context.Context, f *object.Filter) (objs []*object.Object, at *store.Snapshot)
 	WantShard(s *shard.Selector)
 	WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error
 	Columns() *query.Columns

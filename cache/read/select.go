@@ -79,7 +79,7 @@ func (q *listRequest) narrow(res *source.Resource) {
 	}
 	in := q.namespace
 	if namespace, ok := fields.RequiresExactMatch("metadata.namespace"); ok && in == "" && res.Namespaced {
-		if in = namespace; q.filter.Within == nil { // else see selectWithin
+		if in = namespace; q.filter.Within == nil { // else see selectFrom
 			q.namespace = namespace
 		}
 	}
@@ -235,7 +235,7 @@ func versionReason(err error) reason.Forward {
 // latest answers from the latest snapshot v.
 func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *store.Snapshot, from string) (*Selection, error) {
 	if q.filter.HasTerms() && q.single == "" && from == "" && q.limit() == 0 {
-		if objs, at := indexed(ctx, c, q.filter, v); at != nil {
+		if objs, at := c.Select(ctx, q.filter); at != nil && at.RV() >= v.RV() {
 			s := q.newSelection(at, at.RV(), "")
 			s.IsPicked, s.Objects = true, objs
 			return s, nil
@@ -246,24 +246,6 @@ func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *st
 		index = upstreamIndex(c.Resource(), q.filter)
 	}
 	return q.selectFrom(ctx, c, v, v.RV(), from, index)
-}
-
-// indexed answers from an index at the version of v or of a newer snapshot, which it returns. It
-// returns nil if no index helps.
-func indexed(ctx context.Context, c Collection, f *object.Filter, v *store.Snapshot) ([]*object.Object, *store.Snapshot) {
-	for range 3 {
-		objs, rv, ok := c.Select(ctx, f)
-		if !ok {
-			return nil, nil
-		}
-		if rv == v.RV() {
-			return objs, v
-		}
-		if v = c.Snapshot(); rv == v.RV() {
-			return objs, v
-		}
-	}
-	return nil, nil
 }
 
 // newSelection returns a selection without objects. It must contain everything that determines
@@ -293,14 +275,14 @@ func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.Sna
 		return s, nil
 	}
 	search := store.NewCancellation(ctx)
-	if q.filter.Within != nil {
-		q.selectWithin(c, s, &search)
-		if search.Seen {
-			return nil, ctx.Err()
-		}
-		return s, nil
+	ascend := func(visit func(*object.Object) bool) { v.Ascend(q.namespace, from, visit) }
+	within := q.filter.Within != nil
+	if within {
+		// Only the objects in these namespaces, each of which is a range of keys.
+		index = nil
+		ascend = func(visit func(*object.Object) bool) { v.AscendNamespaces(q.filter, from, visit) }
 	}
-	if q.filter.Shard != nil && index == nil {
+	if q.filter.Shard != nil && index == nil && !within {
 		if objs, ok := v.SelectShard(q.filter, q.namespace, from, s.limit, &search); ok {
 			if search.Seen {
 				return nil, ctx.Err()
@@ -309,19 +291,20 @@ func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.Sna
 			return s, nil
 		}
 	}
-	limit := s.limit
-	more := false
-	v.Ascend(q.namespace, from, func(o *object.Object) bool {
-		if search.Requested() {
+	counts := within && !q.filter.HasTerms() && q.filter.Shard == nil // then all in them match
+	more := int64(0)
+	ascend(func(o *object.Object) bool {
+		switch {
+		case search.Requested():
 			return false
-		}
-		if limit > 0 && len(s.Objects) == limit {
+		case s.limit > 0 && len(s.Objects) == s.limit:
 			// As upstream: something remains if its scan would visit another object, matching or
 			// not.
-			more = index == nil || index.matches(o)
-			return !more
-		}
-		if q.filter.Matches(o) {
+			if index == nil || index.matches(o) {
+				more++
+			}
+			return more == 0 || counts
+		case counts || q.filter.Matches(o):
 			s.Objects = append(s.Objects, o)
 		}
 		return true
@@ -329,8 +312,11 @@ func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.Sna
 	if search.Seen {
 		return nil, ctx.Err()
 	}
-	if more {
-		q.page(c, s, s.Objects[limit-1].Key)
+	if more > 0 {
+		if counts {
+			s.remaining = &more
+		}
+		q.page(c, s, s.Objects[s.limit-1].Key)
 	}
 	return s, nil
 }
@@ -424,32 +410,4 @@ func upstreamIndex(res *source.Resource, f *object.Filter) *indexTerm {
 		}
 	}
 	return nil
-}
-
-// selectWithin selects what the filter matches within its namespaces. It visits only the objects in
-// these, each of which is a range of keys.
-func (q *listRequest) selectWithin(c Collection, s *Selection, looking *store.Cancellation) {
-	terms := q.filter.HasTerms() || q.filter.Shard != nil
-	more := 0
-	s.Snapshot.AscendNamespaces(q.filter, s.From, func(o *object.Object) bool {
-		switch {
-		case looking.Requested():
-			return false
-		case s.limit > 0 && len(s.Objects) == s.limit:
-			// As elsewhere, something remains if there is another object, matching or not.
-			more++
-			return !terms
-		case !terms || q.filter.Matches(o):
-			s.Objects = append(s.Objects, o)
-		}
-		return true
-	})
-	if looking.Seen || more == 0 {
-		return
-	}
-	if !terms {
-		remaining := int64(more)
-		s.remaining = &remaining
-	}
-	q.page(c, s, s.Objects[s.limit-1].Key)
 }

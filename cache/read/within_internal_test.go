@@ -11,7 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// storeOnly is a collection that has nothing but a store.
+// storeOnly is a collection that has only a store.
 type storeOnly struct {
 	Collection
 	store *store.Store
@@ -19,7 +19,8 @@ type storeOnly struct {
 
 func (c storeOnly) Retain(v *store.Snapshot) { c.store.Retain(v, time.Now()) }
 
-// BenchmarkWithin finds the objects of 1,000 of 5,000 namespaces of 30 objects, as a list and as a page of 500.
+// BenchmarkWithin selects the objects of 1,000 of 5,000 namespaces with 30 objects each, as a list
+// and as a page of 500.
 func BenchmarkWithin(b *testing.B) {
 	var all, some []string
 	for i := range 5000 {
@@ -47,9 +48,10 @@ func BenchmarkWithin(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				q := &listRequest{Request: &Request{Options: api.ListOptions{Limit: limit}}, filter: f}
-				s := &Selection{Selection: store.Selection{Snapshot: v, IsPicked: true}, limit: q.limit()}
-				looking := store.NewCancellation(b.Context())
-				q.selectWithin(c, s, &looking)
+				s, err := q.selectFrom(b.Context(), c, v, v.RV(), "", nil)
+				if err != nil {
+					b.Fatal(err)
+				}
 				if limit == 0 && len(s.Objects) != 30_000 {
 					b.Fatal(len(s.Objects))
 				}

@@ -118,12 +118,6 @@ func (h *health) restart(cause error) {
 // state tells whether a complete store is synced or stale. contact is the last sign of life of the
 // connection, delay its delay, and staleAfter how long a healthy connection may be silent.
 func (h *health) state(contact time.Time, delay, staleAfter time.Duration) State {
-	s := h.phase(contact, delay, staleAfter)
-	s.Delay = delay
-	return s
-}
-
-func (h *health) phase(contact time.Time, delay, staleAfter time.Duration) State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.fedLocked(contact, delay) {
@@ -131,68 +125,41 @@ func (h *health) phase(contact time.Time, delay, staleAfter time.Duration) State
 		if time.Since(h.mu.lost) < grace {
 			phase = Synced
 		}
-		return State{Phase: phase, Since: h.mu.lost, LastContact: h.mu.lost, Err: h.mu.err}
+		return State{Phase: phase, Since: h.mu.lost, LastContact: h.mu.lost, Delay: delay, Err: h.mu.err}
 	}
 	if time.Since(contact) > staleAfter {
-		return State{Phase: Stale, Since: contact, LastContact: contact, Err: errSilent}
+		return State{Phase: Stale, Since: contact, LastContact: contact, Delay: delay, Err: errSilent}
 	}
-	return State{Phase: Synced, Since: h.mu.opening, LastContact: contact}
+	return State{Phase: Synced, Since: h.mu.opening, LastContact: contact, Delay: delay}
 }
 
-// watchdog ends a stream that is silent for too long.
+// watchdog ends a stream that is silent for too long. It belongs to the goroutine of the stream.
 type watchdog struct {
-	bite context.CancelCauseFunc
-	mu   struct {
-		sync.Mutex
-		timer *time.Timer // nil while no silence is limited
-		limit time.Duration
-		cause error
-		last  time.Time // last sign of life
-	}
+	bite  context.CancelCauseFunc
+	timer *time.Timer // nil while no silence is limited
+	limit time.Duration
 }
 
 // watch limits the silence of the stream from now on; after it, the stream ends with cause. It has
 // no effect while another limit applies.
 func (d *watchdog) watch(limit time.Duration, cause error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.mu.timer != nil {
-		return
+	if d.timer == nil {
+		d.limit, d.timer = limit, time.AfterFunc(limit, func() { d.bite(cause) })
 	}
-	d.mu.limit, d.mu.cause, d.mu.last = limit, cause, time.Now()
-	d.mu.timer = time.AfterFunc(limit, d.check)
 }
 
 // alive records a sign of life.
 func (d *watchdog) alive() {
-	now := time.Now()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.mu.last = now
-}
-
-// check runs when the limit may have passed.
-func (d *watchdog) check() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.mu.timer == nil {
-		return
+	if d.timer != nil {
+		d.timer.Reset(d.limit)
 	}
-	left := d.mu.limit - time.Since(d.mu.last)
-	if left > 0 {
-		d.mu.timer.Reset(left)
-		return
-	}
-	d.bite(d.mu.cause)
 }
 
 // stop ends the limit.
 func (d *watchdog) stop() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.mu.timer != nil {
-		d.mu.timer.Stop()
-		d.mu.timer = nil
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
 	}
 }
 

@@ -120,13 +120,11 @@ func (o *Outage) probe() {
 			return
 		}
 		o.down(err)
-		wait := time.NewTimer(lookEvery + time.Duration(o.jitter(int64(lookEvery/10))))
 		select {
-		case <-wait.C:
+		case <-time.After(lookEvery + time.Duration(o.jitter(int64(lookEvery/10)))):
 		case <-over:
 		case <-o.ctx.Done():
 		}
-		wait.Stop()
 		if o.ctx.Err() != nil || !o.isDown() {
 			return
 		}

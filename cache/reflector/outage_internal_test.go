@@ -10,7 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// heardSource was heard of last when the test says.
+// heardSource reports the last contact that the test sets.
 type heardSource struct {
 	source.Source
 	last func() time.Time
@@ -18,14 +18,14 @@ type heardSource struct {
 
 func (s heardSource) LastContact() time.Time { return s.last() }
 
-// TestPatient: a small call is given up after its timeout, but not while bytes come, and then
-// not for ever.
+// TestPatient checks that a small request times out, but not while bytes arrive, and not forever
+// then.
 func TestPatient(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, one := range []struct {
 			name        string
 			timeout     time.Duration
-			bytes       time.Duration // for how long they come
+			bytes       time.Duration // for how long they arrive
 			least, most time.Duration
 		}{
 			{"none come", lookTimeout, 0, lookTimeout, lookTimeout},

@@ -169,19 +169,16 @@ func (f *Reflector) pause(ctx context.Context, reason string, err error, delay t
 		delay = min(delay, brokenDelay)
 	}
 	f.Log.Debug("reflector restarting", "reason", reason, "error", err, "delay", delay)
-	t := time.NewTimer(delay)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(delay):
 		return true
 	case <-ctx.Done():
 		return false
 	case <-over:
 	}
 	f.backoff.reset()
-	t.Reset(time.Duration(f.backoff.jitter(int64(returnSpread))))
 	select {
-	case <-t.C:
+	case <-time.After(time.Duration(f.backoff.jitter(int64(returnSpread)))):
 		return true
 	case <-ctx.Done():
 		return false

@@ -182,12 +182,10 @@ func (m *merging) watch(ctx context.Context) {
 			m.tell()
 			return
 		}
-		retry := time.NewTimer(baseDelay)
 		select {
-		case <-retry.C:
+		case <-time.After(baseDelay):
 		case <-ctx.Done():
 		}
-		retry.Stop()
 	}
 }
 
@@ -241,8 +239,7 @@ func (m *merging) failed() error {
 
 // reach waits until the watch has reached rv, ends it there or later, and returns its version.
 func (m *merging) reach(ctx context.Context, rv uint64) (uint64, error) {
-	limit := time.NewTimer(mergeLimit)
-	defer limit.Stop()
+	limit := time.After(mergeLimit)
 	for {
 		m.mu.Lock()
 		seen, err := m.seen, m.err
@@ -253,7 +250,7 @@ func (m *merging) reach(ctx context.Context, rv uint64) (uint64, error) {
 		}
 		select {
 		case <-m.news:
-		case <-limit.C:
+		case <-limit:
 			return 0, source.ErrNoBookmark
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)

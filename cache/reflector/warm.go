@@ -77,7 +77,7 @@ func (f *Reflector) load(ctx context.Context) {
 	f.uncertain.Store(true)
 	f.store = f.First(l.List)
 	f.loaded = &loadedState{image: l, note: l.Note}
-	f.image.SetHeld(f.store.Moment(), l)
+	f.image.SetHeld(f.store.Current(), l)
 	f.Log.Info("collection loaded from its checkpoint, unconfirmed", "objects", l.Note.Objects, "bytes", l.Note.Bytes,
 		"resourceVersion", l.Note.ResourceVersion, "saved", l.Note.At)
 }

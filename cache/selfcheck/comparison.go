@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/freshness"
@@ -174,21 +177,19 @@ func (c *Comparison) listVersions(ctx context.Context, pageSize int64) (*freshne
 		}
 		next = meta.Continue
 	}
-	if !refs.IsSorted() { // kube-apiserver's are
-		refs.Sort()
-	}
+	refs.Sort() // kube-apiserver's are sorted
 	return refs, nil
 }
 
 // stateAt returns the collection's state at the version of refs, or a later one that has exactly
 // these objects.
 func (c *Comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*store.Snapshot, error) {
-	_, _ = c.Checker.FreshAtOnce(ctx) // otherwise the loop waits for the watch
+	_ = c.Checker.FreshAtOnce(ctx) // otherwise the loop waits for the watch
 	began, probed := time.Now(), false
 	for {
 		v := c.Store.Latest()
 		switch {
-		case !refs.IsPartial && refs.MatchSnapshot(v):
+		case !refs.IsPartial && refs.MatchSelection(&store.Selection{Snapshot: v, N: v.Len()}):
 			return v, nil
 		case c.Store.IsComplete(refs.Meta.ResourceVersion):
 			return c.Store.AppliedAt(refs.Meta.ResourceVersion, time.Now())
@@ -238,17 +239,8 @@ func (r *round) differences() []Difference {
 
 // inBoth returns the differences that both rounds found.
 func inBoth(first, second []Difference) []Difference {
-	seen := make(map[Difference]bool, len(first))
-	for _, d := range first {
-		seen[d] = true
-	}
-	var both []Difference
-	for _, d := range second {
-		if seen[d] {
-			both = append(both, d)
-		}
-	}
-	return both
+	seen := sets.New(first...)
+	return slices.DeleteFunc(second, func(d Difference) bool { return !seen.Has(d) })
 }
 
 // sample compares some objects byte by byte, or all objects of a small collection.

@@ -68,4 +68,5 @@ type Checked struct {
 	// Err is why the comparison is unfinished.
 	Err  error
 	Took time.Duration
+	At   time.Time // the end
 }

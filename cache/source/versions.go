@@ -34,19 +34,24 @@ func (n *VersionReader) IsSupported() bool { return n.references != nil && !n.la
 // SetUnsupported records that the source has no usable lists of the resource's versions.
 func (n *VersionReader) SetUnsupported() { n.lacking.Store(true) }
 
-// List calls VersionLister.ListVersions. IsSupported must have returned true at some time.
+// List calls VersionLister.ListVersions. The error wraps ErrUnsupported if the source has no lists
+// of the resource's versions.
 func (n *VersionReader) List(ctx context.Context, opts VersionOptions, visit func(key string, rv uint64) error) (ListMeta, error) {
-	return n.references.ListVersions(ctx, n.resource, opts, visit)
+	if !n.IsSupported() {
+		return ListMeta{}, ErrUnsupported
+	}
+	meta, err := n.references.ListVersions(ctx, n.resource, opts, visit)
+	if errors.Is(err, ErrUnsupported) {
+		n.SetUnsupported()
+	}
+	return meta, err
 }
 
 // Page lists one page of keys and versions. Without IsSupported it lists the objects instead.
 func (n *VersionReader) Page(ctx context.Context, limit int64, token string, visit func(key string, rv uint64) error) (ListMeta, error) {
-	if n.IsSupported() {
-		meta, err := n.List(ctx, VersionOptions{Limit: limit, Continue: token}, visit)
-		if !errors.Is(err, ErrUnsupported) {
-			return meta, err
-		}
-		n.SetUnsupported()
+	meta, err := n.List(ctx, VersionOptions{Limit: limit, Continue: token}, visit)
+	if !errors.Is(err, ErrUnsupported) {
+		return meta, err
 	}
 	return n.source.List(ctx, n.resource, n.encoding, ListOptions{Limit: limit, Continue: token}, func(raw []byte) error {
 		o, err := n.decode(raw)

@@ -47,9 +47,6 @@ func (s *Store) CheckInvariants() string {
 	return s.checkShards(objs)
 }
 
-// DropSnapshots drops the retained snapshots. It is for tests.
-func (s *Store) DropSnapshots() { s.retain.drop() }
-
 // checkShards checks the shard indexes of the store and of its current snapshot.
 func (s *Store) checkShards(objs map[string]*object.Object) string {
 	v := s.currentLocked()

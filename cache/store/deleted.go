@@ -20,22 +20,16 @@ const deletionLookBack = 1024
 // that no later snapshot has it. If the object is absent and its deletion was not seen, it fails at
 // once, because the watch may yet bring the creation. The other errors are those of WaitFor.
 func (s *Store) WaitDeleted(ctx context.Context, key, uid string, timeout time.Duration) error {
-	deadline := time.Now().Add(timeout)
-	for {
-		w := s.waits.key(key)
-		if o := s.Latest().Get(key); o == nil || o.UID != uid {
-			s.waits.cancelKey(key, w)
-			if s.sawDeletion(key, uid) {
-				return nil
-			}
-			return errDeletionUnknown
-		}
-		err := s.Wait(ctx, w.done, time.Until(deadline), s.LatestRV()+1)
-		s.waits.cancelKey(key, w)
-		if err != nil {
-			return err
-		}
+	err := s.waitUntil(ctx, timeout, s.LatestRV()+1,
+		func() chan struct{} { return s.waits.key(key) },
+		func() bool {
+			o := s.Latest().Get(key)
+			return o == nil || o.UID != uid
+		})
+	if err == nil && !s.sawDeletion(key, uid) {
+		return errDeletionUnknown
 	}
+	return err
 }
 
 // sawDeletion reports whether one of the newest events removed the object.

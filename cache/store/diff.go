@@ -116,29 +116,18 @@ type deletion struct {
 // compare walks both states in key order.
 func compare(old *Snapshot, tree *Tree) (*diff, error) {
 	d := &diff{}
-	objs := make([]*object.Object, 0, tree.Len())
-	tree.Scan(func(o *object.Object) bool {
-		objs = append(objs, o)
-		return true
-	})
-	var failed error
-	old.tree.Scan(func(held *object.Object) bool {
-		for len(objs) > 0 && objs[0].Key < held.Key {
-			d.added(objs[0])
-			objs = objs[1:]
-		}
-		if len(objs) == 0 || objs[0].Key > held.Key {
+	err := (&Snapshot{tree: tree}).ChangesSince(old, func(held, now *object.Object) error {
+		switch {
+		case now == nil:
 			d.deletes = append(d.deletes, deletion{obj: held})
-			return true
+		case held == nil:
+			d.added(now)
+		default:
+			return d.same(held, now)
 		}
-		failed = d.same(held, objs[0])
-		objs = objs[1:]
-		return failed == nil
+		return nil
 	})
-	for _, o := range objs {
-		d.added(o)
-	}
-	return d, failed
+	return d, err
 }
 
 func (d *diff) added(o *object.Object) {
@@ -148,8 +137,6 @@ func (d *diff) added(o *object.Object) {
 // same compares two states of one key.
 func (d *diff) same(held, now *object.Object) error {
 	switch {
-	case held == now:
-		return nil
 	case now.RV < held.RV, now.RV == held.RV && now.UID != held.UID:
 		return fmt.Errorf("%w: object %s from %d to %d", ErrRewound, now.Key, held.RV, now.RV)
 	case now.UID != held.UID:

@@ -9,10 +9,10 @@ import (
 )
 
 // selectIndexed is Select on the applied state.
-func (s *Store) selectIndexed(ctx context.Context, f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, rv uint64, ok bool) {
+func (s *Store) selectIndexed(ctx context.Context, f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, at *Snapshot) {
 	terms := f.Equalities()
 	if len(terms) == 0 {
-		return nil, 0, false
+		return nil, nil
 	}
 	namespace := ""
 	for i := range terms {
@@ -25,7 +25,7 @@ func (s *Store) selectIndexed(ctx context.Context, f *object.Filter, namespaced 
 		if o := v.Get(key); o != nil && f.Matches(o) {
 			objs = append(objs, o)
 		}
-		return objs, v.rv, true
+		return objs, v
 	}
 	v, found := s.lookUp(terms, now)
 	best := choose(found, terms, namespace)
@@ -44,12 +44,12 @@ func (s *Store) selectIndexed(ctx context.Context, f *object.Filter, namespaced 
 			return true
 		})
 	default:
-		return nil, 0, false
+		return nil, nil
 	}
 	if search.Seen {
-		return nil, 0, false
+		return nil, nil
 	}
-	return objs, v.rv, true
+	return objs, v
 }
 
 // singleKey returns the key of the only object that can match, if the terms name it.
@@ -130,13 +130,10 @@ func (s *Store) buildIndex(x *index, v *Snapshot) {
 // WantShard records that a shard is being read. Where an index pays, it is built for later reads,
 // or kept.
 func (s *Store) WantShard(shard *shard.Selector, now time.Time) {
-	if worthIndex(shard) {
-		s.wantShards(shard.Key(), now)
+	if !worthIndex(shard) {
+		return
 	}
-}
-
-// wantShards builds the index for key in the background, unless there is one.
-func (s *Store) wantShards(key shard.Key, now time.Time) {
+	key := shard.Key()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.mu.shards[key]

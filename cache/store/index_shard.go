@@ -143,9 +143,8 @@ func (v *Snapshot) SelectShard(f *object.Filter, namespace, from string, limit i
 		return nil, false
 	}
 	objs = make([]*object.Object, 0, held)
-	pivot := v.pivots.get("")
 	for _, r := range f.Shard.Ranges() {
-		tree.Ascend(hashed{r.First, pivot}, func(h hashed) bool {
+		tree.Ascend(hashed{r.First, new(object.Object)}, func(h hashed) bool {
 			if h.hash > r.Last || looking.Requested() {
 				return false
 			}
@@ -155,7 +154,6 @@ func (v *Snapshot) SelectShard(f *object.Filter, namespace, from string, limit i
 			return true
 		})
 	}
-	v.pivots.put(pivot)
 	slices.SortFunc(objs, func(a, b *object.Object) int { return cmp.Compare(a.Key, b.Key) })
 	return objs, true
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// shardView is n objects with an index, and the filter of a part of them.
+// shardView returns a snapshot of n objects with an index, and the filter of a part of them.
 func shardView(tb testing.TB, n int, key, end string) (*Snapshot, *object.Filter) {
 	tb.Helper()
-	schema, v := object.CustomSchema(nil), &Snapshot{tree: NewTree(), pivots: new(pivots)}
+	schema, v := object.CustomSchema(nil), &Snapshot{tree: NewTree()}
 	for i := range n {
 		o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":"ns-%d","name":"pod-%06d","uid":"%08x-0000-4000-8000-%012x","resourceVersion":"1"}}`, i%2, i, i*2654435761&0xffffffff, i))
 		if err != nil {
@@ -36,8 +36,8 @@ func shardView(tb testing.TB, n int, key, end string) (*Snapshot, *object.Filter
 	return v, &object.Filter{Shard: selector}
 }
 
-// TestShardIndexPays: the index is read only where that costs less than to look at the objects in their order. A page of
-// a few must not cost the shard, nor a shard of nearly all objects that they are sorted again.
+// TestShardIndexPays checks that the index is used only if it is cheaper than a scan: a small page
+// must not cost the whole shard, nor a shard of nearly all objects sorting them.
 func TestShardIndexPays(t *testing.T) {
 	const whole, half, small = "0x10000000000000000", "0x8000000000000000", "0x0400000000000000"
 	for _, c := range []struct {
@@ -67,8 +67,9 @@ func TestShardIndexPays(t *testing.T) {
 	}
 }
 
-// TestShardIndexWhileItChanges reads shards of views and of versions of the past while objects come, go and change their
-// hash, and the index is made and dropped: each shard is what the view has.
+// TestShardIndexWhileItChanges reads shards of current and past snapshots while objects are
+// created, changed, deleted and rehashed, and the index is built and dropped. Each shard must be
+// that of its snapshot.
 func TestShardIndexWhileItChanges(t *testing.T) {
 	const objects, writes = 600, 2000
 	schema, random := object.CustomSchema(nil), rand.New(rand.NewPCG(1, 2))
@@ -119,7 +120,7 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 					return
 				default:
 				}
-				s.wantShards(shard.UID, time.Now())
+				s.WantShard(selector, time.Now())
 				v := s.Current()
 				read(v)
 				s.Retain(v, time.Now())
@@ -140,7 +141,7 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 		}
 	}
 	for found.Load() == 0 && !t.Failed() {
-		s.wantShards(shard.UID, time.Now())
+		s.WantShard(selector, time.Now())
 		runtime.Gosched()
 	}
 	close(done)
@@ -151,7 +152,7 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 	}
 }
 
-// TestShardIndexOfThePast: a version that is made by undoing history has its shards in an index, too.
+// TestShardIndexOfThePast checks that a version made by undoing history has a shard index too.
 func TestShardIndexOfThePast(t *testing.T) {
 	schema, content := object.CustomSchema(nil), new(atomic.Uint64)
 	pod := func(i, rv int, uid string) *object.Object {
@@ -169,7 +170,11 @@ func TestShardIndexOfThePast(t *testing.T) {
 		tree.Set(pod(i, i+1, fmt.Sprint(i)))
 	}
 	s.Install(&List{Tree: tree, RV: objects})
-	s.wantShards(shard.UID, time.Now())
+	selector, err := shard.Parse("shardRange(object.metadata.uid, '0x0000000000000000', '0x1000000000000000')")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.WantShard(selector, time.Now())
 	background.Wait()
 	for i, change := range []struct {
 		kind api.EventType
@@ -207,7 +212,7 @@ func TestShardIndexOfThePast(t *testing.T) {
 	}
 }
 
-// BenchmarkShardOf finds a shard of 100,000 objects in the index, and by a look at all of them.
+// BenchmarkShardOf selects a shard of 100,000 objects with the index and by a scan.
 func BenchmarkShardOf(b *testing.B) {
 	for name, end := range map[string]string{"an eighth": "0x2000000000000000", "a 64th": "0x0400000000000000"} {
 		v, f := shardView(b, 100_000, "uid", end)
@@ -233,7 +238,8 @@ func BenchmarkShardOf(b *testing.B) {
 	}
 }
 
-// TestIndexThatCannotBeBuilt: an index whose building panics is not there any more, so that it keeps nothing.
+// TestIndexThatCannotBeBuilt checks that an index whose construction panics is dropped and collects
+// no changes.
 func TestIndexThatCannotBeBuilt(t *testing.T) {
 	s := New(api.JSON, Options{Contents: new(atomic.Uint64), Spawn: func(func()) {}})
 	x, byHash := newIndex(&object.Equality{Kind: object.LabelTerm, Key: "app"}), new(shardIndex)

@@ -18,7 +18,6 @@ type Snapshot struct {
 	bytes   int64
 	churn   int64 // see Churn
 	tree    *Tree
-	pivots  *pivots
 	mark    Mark
 	// shards are the objects in the order of their hashes, nil without an index of those.
 	shards [shard.Keys]*hashTree
@@ -62,11 +61,17 @@ func (v *Snapshot) Bytes() int64 { return v.bytes }
 
 // Get returns the object with the key ("namespace/name", or "name" if cluster-scoped), or nil.
 func (v *Snapshot) Get(key string) *object.Object {
-	p := v.pivots.get(key)
+	p := pivots.Get().(*object.Object)
+	p.Key = key
 	o, _ := v.tree.Get(p)
-	v.pivots.put(p)
+	p.Key = ""
+	pivots.Put(p)
 	return o
 }
+
+// pivots are objects that have only a key. A tree compares objects, so a lookup needs one, which
+// would be its only allocation.
+var pivots = sync.Pool{New: func() any { return new(object.Object) }}
 
 // Ascend calls visit for each object of namespace ("" for all) whose key is at least fromKey, in
 // bytewise order of the keys, until visit returns false.
@@ -109,24 +114,6 @@ func (v *Snapshot) rank(key string) int {
 	})
 }
 
-// pivots is a pool of objects that have only a key. A tree compares objects, so a lookup needs one,
-// which would be its only allocation.
-type pivots struct{ pool sync.Pool }
-
-func (p *pivots) get(key string) *object.Object {
-	o, _ := p.pool.Get().(*object.Object)
-	if o == nil {
-		o = new(object.Object)
-	}
-	o.Key = key
-	return o
-}
-
-func (p *pivots) put(o *object.Object) {
-	o.Key = ""
-	p.pool.Put(o)
-}
-
 // At returns the object at position i in key order, from 0 on.
 func (v *Snapshot) At(i int) *object.Object {
 	o, _ := v.tree.GetAt(i)
@@ -142,35 +129,35 @@ func (v *Snapshot) Each(visit func(*object.Object) error) (err error) {
 	return err
 }
 
-// ChangesSince compares v with an earlier snapshot, object by object. It calls set for each object
-// that is new or has changed and gone for the key of each object that v does not have, both in key
-// order. It stops at the first error and returns it.
-func (v *Snapshot) ChangesSince(earlier *Snapshot, set func(*object.Object) error, gone func(key string) error) error {
+// ChangesSince compares v with an earlier snapshot, object by object in key order. It calls visit for
+// each object that is new (was is nil), has changed or is gone (is is nil). It stops at the first
+// error and returns it.
+func (v *Snapshot) ChangesSince(earlier *Snapshot, visit func(was, is *object.Object) error) error {
 	old := earlier.tree.Iter()
 	defer old.Release()
 	more := old.First()
-	drop := func() error {
-		key := old.Item().Key
+	next := func() *object.Object {
+		o := old.Item()
 		more = old.Next()
-		return gone(key)
+		return o
 	}
 	err := v.Each(func(o *object.Object) error {
 		for more && old.Item().Key < o.Key {
-			if err := drop(); err != nil {
+			if err := visit(next(), nil); err != nil {
 				return err
 			}
 		}
+		var was *object.Object
 		if more && old.Item().Key == o.Key {
-			same := old.Item() == o
-			more = old.Next()
-			if same {
-				return nil
-			}
+			was = next()
 		}
-		return set(o)
+		if was == o {
+			return nil
+		}
+		return visit(was, o)
 	})
 	for more && err == nil {
-		err = drop()
+		err = visit(next(), nil)
 	}
 	return err
 }

@@ -39,8 +39,7 @@ func (v *Snapshot) AscendNamespaces(f *object.Filter, from string, visit func(*o
 	if !found && first > 0 && !f.Within.Themselves() && strings.HasPrefix(from, keys[first-1]) {
 		first-- // from is inside that namespace
 	}
-	pivot := v.pivots.get("")
-	defer func() { v.pivots.put(pivot) }()
+	pivot := new(object.Object)
 	for _, key := range keys[first:] {
 		pivot.Key = key
 		if f.Within.Themselves() {

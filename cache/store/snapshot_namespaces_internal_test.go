@@ -12,10 +12,10 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// namespacedView is a view of objects in namespaces.
+// namespacedView returns a snapshot of objects in namespaces.
 func namespacedView(tb testing.TB, namespaces []string, each int) *Snapshot {
 	tb.Helper()
-	schema, v := object.CustomSchema(nil), &Snapshot{tree: NewTree(), pivots: new(pivots)}
+	schema, v := object.CustomSchema(nil), &Snapshot{tree: NewTree()}
 	for _, namespace := range namespaces {
 		for i := range each {
 			o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":%q,"name":"o%d","resourceVersion":"1"}}`, namespace, i))
@@ -28,8 +28,8 @@ func namespacedView(tb testing.TB, namespaces []string, each int) *Snapshot {
 	return v
 }
 
-// TestWithin: from any key on, the objects of random sets of namespaces are visited in the order of their keys, and no others.
-// The names have the characters that come before and after the "/" in keys.
+// TestWithin checks that the objects of random sets of namespaces are visited in key order from any
+// key on, and no others. The names contain the characters around the "/" of keys.
 func TestWithin(t *testing.T) {
 	namespaces := []string{"a", "a-", "a-b", "a0", "aa", "b", "b-1", "b1", "c", "zz"}
 	v := namespacedView(t, namespaces, 3)
@@ -68,9 +68,9 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestWithinThemselves: the Namespaces themselves are found by their names.
+// TestWithinThemselves checks that Namespace objects are found by name.
 func TestWithinThemselves(t *testing.T) {
-	schema, v := object.CustomSchema(nil), &Snapshot{tree: NewTree(), pivots: new(pivots)}
+	schema, v := object.CustomSchema(nil), &Snapshot{tree: NewTree()}
 	for _, name := range []string{"a", "a-b", "aa", "b", "c"} {
 		o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"name":%q,"resourceVersion":"1"}}`, name))
 		if err != nil {

@@ -41,7 +41,6 @@ type Store struct {
 	mux      *watchmux.Mux
 	waits    waits
 	retain   retained
-	pivots   pivots
 	Options
 
 	// publish is held from before a change of the state until the mux has the change, too: whoever
@@ -120,7 +119,7 @@ func (s *Store) currentLocked() *Snapshot {
 		s.mu.copy = s.mu.tree.Copy()
 		s.mu.content = s.Contents.Add(1)
 	}
-	v := &Snapshot{rv: s.mu.rv, content: s.mu.content, bytes: s.mu.bytes, churn: s.mu.churn, tree: s.mu.copy, pivots: &s.pivots}
+	v := &Snapshot{rv: s.mu.rv, content: s.mu.content, bytes: s.mu.bytes, churn: s.mu.churn, tree: s.mu.copy}
 	v.mark = Mark{true, s.mux.Position(), s.mu.recoded}
 	v.shards = s.mu.shards.snapshots()
 	s.view.Store(v)

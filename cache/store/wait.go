@@ -14,29 +14,34 @@ func (s *Store) WaitFor(ctx context.Context, rv uint64, timeout time.Duration) e
 	if timeout <= 0 {
 		return &TooLargeError{RV: rv, Current: s.LatestRV()}
 	}
-	w := s.waits.version(rv)
-	defer s.waits.cancel(w)
-	if s.LatestRV() >= rv {
-		return nil
-	}
-	return s.Wait(ctx, w.done, timeout, rv)
+	return s.waitUntil(ctx, timeout, rv,
+		func() chan struct{} { return s.waits.version(rv) },
+		func() bool { return s.LatestRV() >= rv })
 }
 
 // WaitForComplete waits until no change up to rv is missing. The errors are those of WaitFor.
 func (s *Store) WaitForComplete(ctx context.Context, rv uint64, timeout time.Duration) error {
+	return s.waitUntil(ctx, timeout, rv,
+		func() chan struct{} { return s.waits.version(rv) },
+		func() bool { return s.IsComplete(rv) })
+}
+
+// waitUntil returns when isReached does. It checks after each call of register, and again when what
+// that returned is closed. The errors are those of WaitFor; rv is only reported.
+func (s *Store) waitUntil(ctx context.Context, timeout time.Duration, rv uint64, register func() chan struct{}, isReached func() bool) error {
 	deadline := time.Now().Add(timeout)
-	for !s.IsComplete(rv) {
-		w := s.waits.version(rv)
-		var err error
-		if !s.IsComplete(rv) { // a change between the two does not wake w
-			err = s.Wait(ctx, w.done, time.Until(deadline), rv)
+	for {
+		done := register()
+		if isReached() {
+			s.waits.cancel(done)
+			return nil
 		}
-		s.waits.cancel(w)
+		err := s.Wait(ctx, done, time.Until(deadline), rv)
+		s.waits.cancel(done)
 		if err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 // Wait waits for done. The errors are those of WaitFor; rv is only reported.

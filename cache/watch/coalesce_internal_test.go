@@ -7,7 +7,7 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// TestPaceTakes: for how long a delivery is paid.
+// TestPaceTakes checks how long a delivery delays the next one.
 func TestPaceTakes(t *testing.T) {
 	for _, test := range []struct {
 		rate, bytes int64

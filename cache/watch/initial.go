@@ -28,13 +28,13 @@ func (s *stream) pickPart(ctx context.Context) {
 		return
 	}
 	looking := store.NewCancellation(ctx)
+	objs, ok := []*object.Object(nil), true
 	if f.Within != nil {
-		if objs := s.initial.SelectNamespaces(f, &looking); !looking.Seen {
-			s.picked = objs
-		}
-		return
+		objs = s.initial.SelectNamespaces(f, &looking)
+	} else {
+		objs, ok = s.initial.SelectShard(f, s.initialNamespace(), "", 0, &looking)
 	}
-	if objs, ok := s.initial.SelectShard(f, s.initialNamespace(), "", 0, &looking); ok && !looking.Seen {
+	if ok && !looking.Seen {
 		s.picked = objs
 	}
 }
@@ -113,7 +113,7 @@ func (s *stream) deliverInitial(sc *scratch) (ok bool) {
 			if s.leaving.Load() {
 				return false
 			}
-			if s.req.Filter != nil && !s.req.Filter.Matches(o) {
+			if !s.req.Filter.Matches(o) {
 				return true
 			}
 			if n == initialFramesAtOnce {

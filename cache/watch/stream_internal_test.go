@@ -8,9 +8,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestWakeAgain: a watch that is to be woken for a moment that has passed is woken, though its
-// timer has fired for just that. A watch that coalesces and is behind with nothing that is for
-// its client has no other moment.
+// TestWakeAgain checks that a watch that must be woken for a moment that has passed is woken,
+// although its timer has fired for just that. A coalescing watch that is behind with nothing for
+// its client has no other wake-up.
 func TestWakeAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		woken := 0

@@ -162,15 +162,9 @@ func (s *stream) follow() (*store.Snapshot, error) {
 func (ws *Watches) Drain(ctx context.Context, over time.Duration) {
 	ws.mu.Lock()
 	ws.mu.draining = true
-	open := make([]*stream, 0, len(ws.mu.open))
-	for s := range ws.mu.open {
-		open = append(open, s)
-	}
 	ws.mu.Unlock()
-	if len(open) == 0 {
-		return
-	}
-	pause := over / time.Duration(len(open))
+	open := ws.streams()
+	pause := over / time.Duration(max(1, len(open)))
 	for _, s := range open {
 		s.end(reason.WatchDraining)
 		if pause > 0 {

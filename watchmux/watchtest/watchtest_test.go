@@ -43,7 +43,7 @@ func initial(events ...watchtest.WireEvent) watchtest.Watch {
 	return watchtest.Watch{Initial: true, Cut: true, Events: events}
 }
 
-// TestMissingEnd: without its last events a watch is complete only if it was cut.
+// TestMissingEnd checks that a watch without its last events is complete only if it was cut.
 func TestMissingEnd(t *testing.T) {
 	all := truth().Events
 	for n := range len(all) + 1 {
@@ -62,7 +62,7 @@ func TestMissingEnd(t *testing.T) {
 			t.Errorf("%d events in two watches: %v", n, err)
 		}
 	}
-	// The last of the events of one version.
+	// The last event of one version.
 	shared := watchtest.Truth{From: 1, Complete: true, Shared: true, Events: []watchtest.WireEvent{added("a", 2), added("b", 2)}}
 	w := watch(1, added("a", 2))
 	if err := watchtest.Check(w, shared); err != nil {
@@ -76,7 +76,7 @@ func TestMissingEnd(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		w    watchtest.Watch
-		want string // of the error; "" for none
+		want string // in the error; "" for none
 	}{
 		"all":                        {watch(1, added("a", 2), added("b", 4), modified("a", 6), deleted("b", 8), added("b", 10)), ""},
 		"a part":                     {watch(4, modified("a", 6), deleted("b", 8)), ""},
@@ -132,7 +132,7 @@ func TestResumable(t *testing.T) {
 	}
 }
 
-// TestShared: what a watch may and may not do where several changes have one version.
+// TestShared checks what a watch may do if several changes have one version.
 func TestShared(t *testing.T) {
 	truth := watchtest.Truth{Complete: true, Shared: true, Events: []watchtest.WireEvent{
 		added("a", 2), added("b", 4), added("c", 5), deleted("a", 8), deleted("b", 8), deleted("c", 8), added("d", 9),

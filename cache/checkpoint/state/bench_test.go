@@ -18,8 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 )
 
-// endless is a source of many pods that are listed once; its watches bring nothing but the
-// version.
+// endless is a source of many pods that are listed once. Its watches send only bookmarks.
 type endless struct {
 	pods  [][]byte
 	bytes int64

@@ -17,17 +17,14 @@ import (
 // directly below parent that are named after their cluster and are not in keep. It skips
 // directories that are in use or contain other files.
 func ClearOthers(parent string, keep []string, log *slog.Logger) {
-	clearOthers(private{vfs.Default}, parent, keep, log)
-}
-
-func clearOthers(disk vfs.FS, parent string, keep []string, log *slog.Logger) {
+	disk := private{vfs.Default}
 	names, err := disk.List(parent)
 	if err != nil {
 		return // there is none, or opening a directory below it reports the error
 	}
 	for _, name := range names {
 		path := filepath.Join(parent, name)
-		if info, err := disk.Stat(path); err != nil || !info.IsDir() || isSame(path, keep) {
+		if info, err := disk.Stat(path); err != nil || !info.IsDir() || slices.ContainsFunc(keep, func(other string) bool { return filepath.Clean(other) == path }) {
 			continue
 		}
 		d := newDir(Options{Dir: path, Cluster: name, FS: disk, Logger: log})
@@ -55,10 +52,6 @@ func (d *Dir) tellCleared(cleared bool, err error) {
 func Clear(path, cluster string, log *slog.Logger) {
 	d := newDir(Options{Dir: path, Cluster: cluster, Logger: log})
 	d.tellCleared(d.clear())
-}
-
-func isSame(path string, of []string) bool {
-	return slices.ContainsFunc(of, func(other string) bool { return filepath.Clean(other) == filepath.Clean(path) })
 }
 
 // clear removes all files in the directory if it is the unused state directory of d's cluster.

@@ -12,8 +12,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
 )
 
-// TestClearOthers: of what is below a folder, the state of clusters that are not served any
-// more is removed, and nothing else.
+// TestClearOthers checks that exactly the state of clusters that are no longer served is removed
+// from a parent directory.
 func TestClearOthers(t *testing.T) {
 	parent := t.TempDir()
 	folder := func(name, cluster string) *state.Dir {
@@ -37,8 +37,8 @@ func TestClearOthers(t *testing.T) {
 	}
 	closed(folder("gone", "gone"))
 	closed(folder("served", "served"))
-	closed(folder("alone", ""))      // of a gateway of one cluster
-	closed(folder("named", "other")) // not by the division of the folder
+	closed(folder("alone", ""))      // of a gateway with one cluster
+	closed(folder("named", "other")) // not named after its cluster
 	closed(folder("mixed", "mixed"))
 	busy := folder("busy", "busy")
 	defer busy.Close()
@@ -76,8 +76,8 @@ func TestClearOthers(t *testing.T) {
 	state.ClearOthers(filepath.Join(parent, "none"), nil, quiet())
 }
 
-// TestClear: the state of a cluster is removed from the folder that it alone had, which stays;
-// what is another's is not.
+// TestClear checks that the state of a cluster is removed from a directory that it alone used, that
+// the directory stays, and that another cluster's state is kept.
 func TestClear(t *testing.T) {
 	parent := t.TempDir()
 	for name, tc := range map[string]struct {
@@ -126,7 +126,8 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// TestPrepare: of a folder that another has, nothing is seen, written or removed until it is taken.
+// TestPrepare checks that a directory owned by another Dir is neither read, written nor cleared
+// until it is taken.
 func TestPrepare(t *testing.T) {
 	options := state.Options{Dir: t.TempDir(), Logger: quiet()}
 	first := open(t, options)

@@ -377,17 +377,7 @@ func (d *Dir) Names() ([]string, error) {
 }
 
 // Remove implements checkpoint.Storage.
-func (d *Dir) Remove(name string) error {
-	if !d.opened() {
-		return nil
-	}
-	err := d.fs.Remove(d.file(name + imageExt))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing the state of %s: %w", name, cause(err))
-	}
-	d.account(name+imageExt, 0)
-	return nil
-}
+func (d *Dir) Remove(name string) error { return d.remove(name + imageExt) }
 
 // Hurry implements checkpoint.Storage.
 func (d *Dir) Hurry() { d.pacer.lift() }

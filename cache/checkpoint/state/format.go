@@ -45,22 +45,22 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // layout is what the blocks of one file have in common.
 type layout struct {
 	identity []byte
-	name     string // of a record; the file itself does not contain its name
+	bound    string // what the file is bound to besides its identity
 	sealer   *sealer
 }
 
-func newLayout(key, identity []byte) (*layout, error) {
+func newLayout(key, identity []byte, bound string) (*layout, error) {
 	s, err := newSealer(key, identity)
-	return &layout{identity: identity, sealer: s}, err
+	return &layout{identity: identity, bound: bound, sealer: s}, err
 }
 
 // place returns what a block's checksum and encryption are bound to.
 func (l *layout) place(k kind, index uint64) []byte {
-	place := make([]byte, 0, identitySize+9+len(l.name))
+	place := make([]byte, 0, identitySize+9+len(l.bound))
 	place = append(place, l.identity...)
 	place = binary.LittleEndian.AppendUint64(place, index)
 	place = append(place, byte(k))
-	return append(place, l.name...)
+	return append(place, l.bound...)
 }
 
 // appendBlock appends a block with content to dst.

@@ -6,56 +6,40 @@ import (
 	"time"
 )
 
-// pacer limits the write rate. Its zero value does not.
+// pacer limits the write rate.
 type pacer struct {
-	mu struct {
-		sync.Mutex
-		perSecond int64     // 0: no limit
-		free      time.Time // when the bytes allowed so far are used up
-	}
+	perSecond int64 // 0: no limit
+	mu        sync.Mutex
+	free      time.Time     // when the bytes allowed so far are used up; guarded by mu
 	hurry     chan struct{} // closed by lift
-	closeOnce sync.Once
+	lift      func()        // ends all current and future waits
 }
 
 func newPacer(perSecond int64) *pacer {
-	p := &pacer{hurry: make(chan struct{})}
-	p.mu.perSecond = perSecond
+	p := &pacer{perSecond: perSecond, hurry: make(chan struct{})}
+	p.lift = sync.OnceFunc(func() { close(p.hurry) })
 	return p
 }
 
 // wait blocks until n bytes may be written.
 func (p *pacer) wait(ctx context.Context, n int) error {
-	p.mu.Lock()
-	if p.mu.perSecond <= 0 {
-		p.mu.Unlock()
+	if p.perSecond <= 0 {
 		return ctx.Err()
 	}
+	p.mu.Lock()
 	now := time.Now()
-	if p.mu.free.Before(now) {
-		p.mu.free = now
+	if p.free.Before(now) {
+		p.free = now
 	}
-	delay := p.mu.free.Sub(now)
-	p.mu.free = p.mu.free.Add(time.Duration(float64(n) / float64(p.mu.perSecond) * float64(time.Second)))
+	delay := p.free.Sub(now)
+	p.free = p.free.Add(time.Duration(float64(n) / float64(p.perSecond) * float64(time.Second)))
 	p.mu.Unlock()
-	if delay == 0 {
-		return ctx.Err()
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-p.hurry:
+		case <-ctx.Done():
+		}
 	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-p.hurry:
-		return ctx.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// lift ends all current and future waits.
-func (p *pacer) lift() {
-	p.closeOnce.Do(func() { close(p.hurry) })
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.perSecond = 0
+	return ctx.Err()
 }

@@ -16,7 +16,7 @@ import (
 // Reader reads a checkpoint. It implements checkpoint.Reader.
 type Reader struct {
 	dir    *Dir
-	name   string
+	name   string // of the file
 	layout *layout
 	file   vfs.File
 	in     *bufio.Reader
@@ -33,21 +33,30 @@ const readAhead = 1 << 20
 
 // Open implements checkpoint.Storage.
 func (d *Dir) Open(name string) (checkpoint.Reader, error) {
+	r, err := d.openFile(name+imageExt, "", kindHeader)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// openFile opens a file and reads its first block, which must have kind first.
+func (d *Dir) openFile(name, bound string, first kind) (*Reader, error) {
 	if !d.opened() {
 		return nil, fmt.Errorf("reading the state: %w", fs.ErrNotExist)
 	}
-	f, err := d.fs.Open(d.file(name + imageExt))
+	f, err := d.fs.Open(d.file(name))
 	if err != nil {
 		return nil, fmt.Errorf("reading the state: %w", err)
 	}
 	r := &Reader{dir: d, name: name, file: f, in: bufio.NewReaderSize(f, readAhead)}
-	if err := r.begin(); err != nil {
+	if err := r.begin(bound, first); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return r, nil
 }
 
-func (r *Reader) begin() error {
+func (r *Reader) begin(bound string, first kind) error {
 	info, err := r.file.Stat()
 	if err != nil {
 		return err
@@ -62,15 +71,15 @@ func (r *Reader) begin() error {
 	if err != nil {
 		return err
 	}
-	if r.layout, err = newLayout(r.dir.key, identity); err != nil {
+	if r.layout, err = newLayout(r.dir.key, identity, bound); err != nil {
 		return err
 	}
 	b, err := r.next()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	if b.kind != kindHeader {
-		return fmt.Errorf("%w: missing header", ErrDamaged)
+	if b.kind != first {
+		return fmt.Errorf("%w: block of kind %d, want %d", ErrDamaged, b.kind, first)
 	}
 	r.header, err = b.content()
 	return err
@@ -128,11 +137,11 @@ func (r *Reader) Append() (checkpoint.Writer, error) {
 	if !r.ended || r.last != kindCommit || !r.dir.opened() {
 		return nil, nil
 	}
-	f, err := r.dir.fs.OpenReadWrite(r.dir.file(r.name+imageExt), vfs.WriteCategoryUnspecified)
+	f, err := r.dir.fs.OpenReadWrite(r.dir.file(r.name), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, fmt.Errorf("writing the state: %w", cause(err))
 	}
-	return &Writer{dir: r.dir, name: r.name, layout: r.layout, file: f, offset: r.end, index: r.index}, nil
+	return &Writer{dir: r.dir, target: r.name, layout: r.layout, file: f, offset: r.end, index: r.index}, nil
 }
 
 // Close implements checkpoint.Reader.

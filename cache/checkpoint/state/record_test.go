@@ -15,8 +15,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
 )
 
-// TestRecords: the last record of a name is what is read, by another process, too, and none
-// is an image.
+// TestRecords checks that the last record of a name is read, by another process too, and that
+// records are no checkpoints.
 func TestRecords(t *testing.T) {
 	mem := vfs.NewMem()
 	d := open(t, state.Options{FS: mem, Key: key})
@@ -53,7 +53,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsAreBounded by what all files may have together.
+// TestRecordsAreBounded checks that records count against the limit of all files.
 func TestRecordsAreBounded(t *testing.T) {
 	d := open(t, state.Options{FS: vfs.NewMem(), MaxBytes: 100})
 	if err := d.SaveRecord(t.Context(), "a", []byte("small")); err != nil {
@@ -69,8 +69,8 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDamagedRecords: a record that was cut off, changed, or taken from another place is none;
-// and nothing of a sealed one is on disk as it is.
+// TestDamagedRecords checks that a record that was truncated, changed or copied from another place
+// is rejected, and that encrypted ones contain no plain text.
 func TestDamagedRecords(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	d := open(t, state.Options{Dir: dir, Key: key})
@@ -102,8 +102,8 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsOfOthers: a record of another name, or of another cluster, is not taken for that
-// which was there, though it is sealed by the same key.
+// TestRecordsOfOthers checks that a record of another name or cluster is rejected although the key
+// is the same.
 func TestRecordsOfOthers(t *testing.T) {
 	for _, k := range [][]byte{key, nil} {
 		mem := vfs.NewMem()

@@ -58,7 +58,7 @@ func (c contents) deleted(key string) error {
 	return nil
 }
 
-// read reads an image up to its last commit.
+// read reads a checkpoint up to its last commit.
 func read(d *state.Dir, name string) (note string, c contents, clean bool, err error) {
 	r, err := d.Open(name)
 	if err != nil {
@@ -91,21 +91,21 @@ func read(d *state.Dir, name string) (note string, c contents, clean bool, err e
 	}
 }
 
-// history makes random changes to an image and remembers what was true at each commit.
+// history makes random changes to a checkpoint and records the state at each commit.
 type history struct {
 	rand    *rand.Rand
 	dir     *state.Dir
 	writer  checkpoint.Writer
 	now     contents
 	commits []contents // by note
-	durable int        // the last commit that has returned
+	durable int        // the last commit that returned
 }
 
 func newHistory(seed uint64, d *state.Dir) *history {
 	return &history{rand: rand.New(rand.NewPCG(seed, 1)), dir: d, now: contents{}, commits: []contents{nil}}
 }
 
-// step makes a few changes and commits them, at times in a new image.
+// step makes a few changes and commits them, sometimes in a new checkpoint.
 func (h *history) step() error {
 	ctx := context.Background()
 	for range h.rand.IntN(8) {
@@ -157,8 +157,8 @@ func (h *history) rewrite(ctx context.Context) (err error) {
 	return nil
 }
 
-// check compares an image with the history: the whole of a commit that is not older than
-// the last one that returned.
+// check compares a checkpoint with the history: it must be the complete state of a commit not older
+// than the last one that returned.
 func (h *history) check(tb testing.TB, d *state.Dir) {
 	tb.Helper()
 	note, got, _, err := read(d, "pods")
@@ -182,8 +182,8 @@ func (h *history) same(tb testing.TB, note string, got contents, atLeast int) {
 	}
 }
 
-// TestCrash lets the machine lose power at each operation of a history that would change
-// the disk: what is there afterwards is whole, and not older than the last commit.
+// TestCrash simulates a power failure at each operation that changes the disk: what remains must be
+// complete and not older than the last commit.
 func TestCrash(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 2, 100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -218,8 +218,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestFailedWrites: after a write that fails, for want of room say, there is the last whole
-// image, and another can be begun.
+// TestFailedWrites checks that, after a failed write, the last complete checkpoint remains, and
+// that another one can be begun.
 func TestFailedWrites(t *testing.T) {
 	mem := vfs.NewMem()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -253,8 +253,8 @@ func TestFailedWrites(t *testing.T) {
 	}
 }
 
-// TestDamage cuts a file off, and changes it, at random places: what is read of it is the
-// whole of some commit, or an error.
+// TestDamage truncates and changes a file at random places: reading it must return the complete
+// state of some commit, or an error.
 func TestDamage(t *testing.T) {
 	for _, key := range [][]byte{nil, key} {
 		mem := vfs.NewMem()
@@ -315,7 +315,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestSealed: with a key, nothing of the objects is on disk as it is.
+// TestSealed checks that encrypted checkpoints contain no plain text.
 func TestSealed(t *testing.T) {
 	dir := t.TempDir()
 	for _, key := range [][]byte{nil, key} {
@@ -354,7 +354,7 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// TestOpen: what a folder has to be.
+// TestOpen checks which directories are accepted.
 func TestOpen(t *testing.T) {
 	marker := func(content string) map[string]string {
 		return map[string]string{"kubeweir-state": content, "pods.image": "x", "lock": ""}
@@ -363,11 +363,11 @@ func TestOpen(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		files     map[string]string
-		sealed    []byte // by an earlier process
+		sealed    []byte // key of an earlier process
 		plain     bool   // written by an earlier process
 		key       []byte
-		want      string // part of the error
-		dropped   string // part of a log line
+		want      string // in the error
+		dropped   string // in a log line
 		imageKept bool
 	}{
 		{name: "a new folder"},
@@ -428,7 +428,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestBound: images have no more bytes than they may, and removing one makes room.
+// TestBound checks that checkpoints stay within the limit, and that removing one makes room.
 func TestBound(t *testing.T) {
 	d := open(t, state.Options{FS: vfs.NewMem(), MaxBytes: 5000})
 	noise := func(n int) []byte {
@@ -461,7 +461,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestParseKey: what a key file may hold.
+// TestParseKey checks which key files are accepted.
 func TestParseKey(t *testing.T) {
 	for content, ok := range map[string]bool{
 		strings.Repeat("k", 32):                          true,

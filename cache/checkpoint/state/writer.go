@@ -21,10 +21,10 @@ const (
 // Writer writes a checkpoint. It implements checkpoint.Writer.
 type Writer struct {
 	dir    *Dir
-	name   string // of the checkpoint
+	target string // name of the complete file
 	layout *layout
 	file   vfs.File
-	begun  bool   // the file has not replaced the previous checkpoint yet
+	begun  bool   // the file has not replaced target yet
 	offset int64  // of out in the file
 	index  uint64 // of the next block
 
@@ -35,30 +35,39 @@ type Writer struct {
 }
 
 // Create implements checkpoint.Storage.
-func (d *Dir) Create(ctx context.Context, name string, header []byte) (checkpoint.Writer, error) {
+func (d *Dir) Create(_ context.Context, name string, header []byte) (checkpoint.Writer, error) {
+	w, err := d.begin(name+imageExt, "", kindHeader, header)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// begin begins a file that replaces target once it is finished. first is its first block.
+func (d *Dir) begin(target, bound string, k kind, first []byte) (*Writer, error) {
 	if !d.opened() {
 		return nil, errClosed
 	}
 	identity := randomIdentity()
-	l, err := newLayout(d.key, identity)
+	l, err := newLayout(d.key, identity, bound)
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{dir: d, name: name, layout: l, begun: true}
+	w := &Writer{dir: d, target: target, layout: l, begun: true}
 	if w.file, err = d.create(w.fileName()); err != nil {
 		return nil, fmt.Errorf("writing the state: %w", cause(err))
 	}
 	w.out = appendPreamble(nil, d.key != nil, identity)
-	w.block(kindHeader, header)
+	w.block(k, first)
 	return w, nil
 }
 
 // fileName returns the current name of the file.
 func (w *Writer) fileName() string {
 	if w.begun {
-		return w.name + newExt
+		return w.target + newExt
 	}
-	return w.name + imageExt
+	return w.target
 }
 
 // Set implements checkpoint.Writer.
@@ -128,18 +137,8 @@ func (w *Writer) Commit(ctx context.Context, note []byte) error {
 	}
 	w.flushItems()
 	w.block(kindCommit, note)
-	if err := w.write(ctx); err != nil {
+	if err := w.finish(ctx); err != nil {
 		return w.fail(err)
-	}
-	if err := w.file.SyncData(); err != nil {
-		return w.fail(fmt.Errorf("writing the state: %w", cause(err)))
-	}
-	if w.begun {
-		if err := w.dir.rename(w.fileName(), w.name+imageExt); err != nil {
-			return w.fail(fmt.Errorf("writing the state: %w", cause(err)))
-		}
-		w.dir.moved(w.fileName(), w.name+imageExt)
-		w.begun = false
 	}
 	if cap(w.items) > 4*pieceSize || cap(w.out) > 4*writeSize { // after an unusually large object
 		w.items, w.out, w.scratch = nil, nil, nil
@@ -147,8 +146,23 @@ func (w *Writer) Commit(ctx context.Context, note []byte) error {
 	return nil
 }
 
-// Size implements checkpoint.Writer.
-func (w *Writer) Size() int64 { return w.offset }
+// finish writes the collected blocks to disk and makes the file the target.
+func (w *Writer) finish(ctx context.Context) error {
+	if err := w.write(ctx); err != nil {
+		return err
+	}
+	if err := w.file.SyncData(); err != nil {
+		return fmt.Errorf("writing the state: %w", cause(err))
+	}
+	if w.begun {
+		if err := w.dir.rename(w.fileName(), w.target); err != nil {
+			return fmt.Errorf("writing the state: %w", cause(err))
+		}
+		w.dir.moved(w.fileName(), w.target)
+		w.begun = false
+	}
+	return nil
+}
 
 // Close closes the file. Data after the last commit is lost.
 func (w *Writer) Close() error {
