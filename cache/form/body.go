@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/object"
 )
@@ -29,6 +30,12 @@ func (r *Renderer) respond(f Form, s subject, client Client) (*api.Response, err
 	if items.objs, err = f.prepare(p, items.objs); err != nil {
 		return nil, err
 	}
+	if s.one != nil { // perhaps another one, such as the redacted one
+		items.objs.Each(func(_ int, o *object.Object) bool {
+			s.one = o
+			return false
+		})
+	}
 	moment, _ := f.moment(p)
 	tag := s.tag(f, &client, moment)
 	if matchesTag(client.IfNoneMatch, tag) {
@@ -50,18 +57,9 @@ func notModified(tag string) *api.Response {
 
 // measure sets the size of the items, and whether it is exact.
 func (b *body) measure() {
-	if b.one != nil {
-		b.size, b.exact = b.items.size(0, b.one)
-		return
-	}
-	f, size, exact := b.items.form, 0, !b.items.pretty
-	b.items.objs.Each(func(i int, o *object.Object) bool {
-		n, known := f.itemSize(i, o)
-		size += n
-		exact = exact && known
-		return true
-	})
-	b.size, b.exact = size+max(0, b.items.objs.Len()-1)*len(b.items.separator()), exact
+	b.size, b.exact = b.items.total()
+	b.size += max(0, b.items.objs.Len()-1) * len(b.items.separator())
+	b.exact = b.exact && !b.items.pretty
 }
 
 // frame sets the bytes before and after the items.
@@ -137,8 +135,8 @@ func (b *body) compressed(resp *api.Response) (*api.Response, error) {
 		return nil, err
 	}
 	z := &compressedBody{r: b.r, rep: c.rep, coding: b.coding, items: pieces}
-	z.separator = b.r.coder.literal(b.coding, b.items.separator())
-	z.before, z.after = b.r.coder.enclose(b.coding, b.head, b.tail, pieces)
+	z.separator = b.r.coder.Literal(b.coding, b.items.separator())
+	z.before, z.after = b.r.coder.Enclose(b.coding, b.head, b.tail, pieces.raw, pieces.crc)
 	resp.Header.Add("Content-Encoding", b.coding.String())
 	resp.Header.Add("Vary", "Accept-Encoding")
 	resp.BodyTo, resp.Ready, resp.Length = z, true, int64(len(z.before)+len(z.after))+pieces.size
@@ -175,13 +173,13 @@ func (b *body) WriteTo(w io.Writer) (int64, error) {
 	if object := b.verbatim(); object != nil {
 		return b.writeVerbatim(w, object)
 	}
-	buf := b.r.buffers.get()
-	defer b.r.buffers.put(buf)
-	c := chunksTo(w, *buf)
+	buf := b.r.buffers.Get()
+	defer b.r.buffers.Put(buf)
+	c := chunks.To(w, *buf)
 	b.writeTo(&c)
-	c.flush()
-	b.r.metrics.wrote(b.items.form.common().rep, api.Identity, c.written)
-	return c.written, c.err
+	c.Flush()
+	b.r.metrics.wrote(b.items.form.common().rep, api.Identity, c.Written)
+	return c.Written, c.Err
 }
 
 // compressedBody is a compressed body. WriteTo may be called once.
@@ -196,18 +194,18 @@ type compressedBody struct {
 
 // WriteTo implements io.WriterTo.
 func (z *compressedBody) WriteTo(w io.Writer) (int64, error) {
-	buf := z.r.buffers.get()
-	defer z.r.buffers.put(buf)
-	c := chunksTo(w, *buf)
-	c.write(z.before)
+	buf := z.r.buffers.Get()
+	defer z.r.buffers.Put(buf)
+	c := chunks.To(w, *buf)
+	c.Copy(z.before)
 	for i := range z.items.pieces {
 		if i > 0 {
-			c.write(z.separator)
+			c.Copy(z.separator)
 		}
-		c.refer(z.items.pieces[i].data)
+		c.Refer(z.items.pieces[i].data)
 	}
-	c.write(z.after)
-	c.flush()
-	z.r.metrics.wrote(z.rep, z.coding, c.written)
-	return c.written, c.err
+	c.Copy(z.after)
+	c.Flush()
+	z.r.metrics.wrote(z.rep, z.coding, c.Written)
+	return c.Written, c.Err
 }

@@ -1,12 +1,14 @@
 package form
 
 import (
-	"encoding/binary"
 	"hash/crc32"
 	"math"
 	"slices"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
+	"github.com/kubeweir/kubeweir/cache/form/derived"
+	"github.com/kubeweir/kubeweir/cache/form/pieces"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -32,8 +34,9 @@ import (
 // 9.9 and 6.8 %. A larger value does not help, and makes more changes touch two runs.
 const knownBytes = 4 << 10
 
-// maxKnown is the window of deflate.
-const maxKnown = 32 << 10
+// runBytes is the average size of a run before compression. Doubling it doubles the cost of a
+// change.
+const runBytes = 64 << 10
 
 // compressed is the compressed items of a list with their separators, without head and tail. It is
 // immutable.
@@ -73,12 +76,12 @@ func (r *Renderer) compress(items *items, p place, coding api.Compression) (*com
 	at, _ := items.form.moment(p)
 	moment := at.UnixNano()
 	usable := func(value any) bool { return value.(*compressed).usableAt(moment) }
-	value, err := r.derived.obtain(&s, p.id, usable, func(old *derivedEntry) (any, int, error) {
-		buf := r.buffers.get()
-		defer r.buffers.put(buf)
-		b := compressor{coder: r.coder, items: items, coding: coding, moment: moment, text: chunks{buf: *buf}}
+	value, err := r.derived.Obtain(&s, p.id, usable, func(old *derived.Entry[slot]) (any, int, error) {
+		buf := r.buffers.Get()
+		defer r.buffers.Put(buf)
+		b := compressor{coder: r.coder, items: items, coding: coding, moment: moment, text: chunks.Writer{Buf: *buf}}
 		if old != nil {
-			b.old = old.value.(*compressed).pieces
+			b.old = old.Value.(*compressed).pieces
 		}
 		c := b.build()
 		return c, c.memory(), nil
@@ -101,14 +104,14 @@ func (c *compressed) memory() int {
 
 // compressor compresses objects, reusing the unchanged pieces of an older result.
 type compressor struct {
-	coder  *coder
+	coder  *pieces.Encoder
 	items  *items
 	coding api.Compression
 	moment int64
 	old    []piece // sorted by start, unless the objects are not in key order
 
 	out   compressed
-	text  chunks           // raw bytes of the run being compressed, after those of known
+	text  chunks.Writer    // raw bytes of the run being compressed, after those of known
 	known []*object.Object // the last objects of the previous run
 	run   []*object.Object
 	at    int // index of the run's first object
@@ -126,7 +129,7 @@ func (b *compressor) build() *compressed {
 		b.run = append(b.run, o)
 		n, _ := b.items.size(i, o)
 		b.size += n
-		if endsRun(o.Key, mask) || b.size >= maxRunBytes {
+		if endsRun(o.Key, mask) || b.size >= pieces.MaxPiece {
 			b.endRun()
 		}
 		return true
@@ -140,12 +143,7 @@ func (b *compressor) build() *compressed {
 
 // runMask returns the mask with which one key in (size of runs) / (average item) ends a run.
 func runMask(items *items) uint32 {
-	total := 0
-	items.objs.Each(func(i int, o *object.Object) bool {
-		n, _ := items.size(i, o)
-		total += n
-		return true
-	})
+	total, _ := items.total()
 	mask := uint32(1)
 	for average := total/max(1, items.objs.Len()) + 1; int(mask)*average < runBytes; {
 		mask *= 2
@@ -221,26 +219,26 @@ func idsOf(objs []*object.Object) []uint64 {
 
 func (b *compressor) compressRun() *piece {
 	separator := b.items.separator()
-	b.text.buf = b.text.buf[:0]
+	b.text.Buf = b.text.Buf[:0]
 	p := &piece{start: b.run[0].Key, ids: idsOf(b.run), known: idsOf(b.known)}
 	first := b.at - len(b.known)
 	p.from, p.until = b.items.form.limits(first, len(b.known)+len(b.run))
 	for i, o := range b.known {
 		b.items.write(&b.text, first+i, o)
-		b.text.writeString(separator)
+		b.text.CopyString(separator)
 	}
-	known := len(b.text.buf)
+	known := len(b.text.Buf)
 	for i, o := range b.run {
 		if i > 0 {
-			b.text.writeString(separator)
+			b.text.CopyString(separator)
 		}
 		b.items.write(&b.text, b.at+i, o)
 	}
-	raw := b.text.buf[known:]
+	raw := b.text.Buf[known:]
 	p.raw = len(raw)
-	p.data = b.coder.piece(b.coding, b.text.buf[max(0, known-maxKnown):known], raw)
+	p.data = b.coder.Piece(b.coding, b.text.Buf[max(0, known-pieces.MaxKnown):known], raw)
 	if b.coding == api.Gzip {
-		p.crc, p.shift = b.coder.checksum(raw)
+		p.crc, p.shift = crc32.ChecksumIEEE(raw), pieces.ShiftCRC(int64(len(raw)))
 	}
 	return p
 }
@@ -249,29 +247,14 @@ func (b *compressor) add(p *piece) {
 	if len(b.out.pieces) > 0 {
 		separator := b.items.separator()
 		b.out.raw += int64(len(separator))
-		b.out.size += int64(len(b.coder.literal(b.coding, separator)))
+		b.out.size += int64(len(b.coder.Literal(b.coding, separator)))
 		if b.coding == api.Gzip {
-			b.out.crc = updateCRC(b.out.crc, separator)
+			b.out.crc = crc32.Update(b.out.crc, crc32.IEEETable, []byte(separator))
 		}
 	}
 	b.out.raw += int64(p.raw)
 	b.out.size += int64(len(p.data))
-	b.out.crc = b.coder.crc.combine(b.out.crc, p.crc, p.shift)
+	b.out.crc = pieces.CombineCRC(b.out.crc, p.crc, p.shift)
 	b.out.from, b.out.until = max(b.out.from, p.from), min(b.out.until, p.until)
 	b.out.pieces = append(b.out.pieces, *p)
-}
-
-// enclose returns the compressed head and tail for the given items.
-func (c *coder) enclose(coding api.Compression, head, tail []byte, items *compressed) (before, after []byte) {
-	if coding == api.Zstd {
-		return c.zstd.EncodeAll(head, nil), c.zstd.EncodeAll(tail, nil)
-	}
-	before = append(before, gzipHeader...)
-	before = appendStored(before, head, false)
-	after = appendStored(after, tail, true)
-	crc := c.crc.combine(crc32.ChecksumIEEE(head), items.crc, c.crc.shift(items.raw))
-	crc = crc32.Update(crc, crc32.IEEETable, tail)
-	after = binary.LittleEndian.AppendUint32(after, crc)
-	after = binary.LittleEndian.AppendUint32(after, uint32(int64(len(head)+len(tail))+items.raw))
-	return before, after
 }

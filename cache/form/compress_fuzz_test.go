@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/pieces"
 	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// FuzzTakenOver changes a list, two bytes of data a step, and compresses it each time with what can be taken over: whatever
-// comes and goes, is larger than what a decoder looks back, grows older or stands in another order,
-// the text is that of the objects.
+// FuzzTakenOver changes a list, two bytes of input per step, and compresses it each time with the
+// previous pieces. Whatever was added or removed, exceeds the window, aged or was reordered, the
+// text must be that of the objects.
 func FuzzTakenOver(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7})
 	f.Add([]byte{4, 1, 4, 2, 4, 3, 0, 2, 1, 2, 0, 1})
@@ -65,7 +66,7 @@ func newChangedList(rep api.Representation) *changedList {
 	return l
 }
 
-// make makes one with text that others have in part, too.
+// make returns an object that has parts in common with others.
 func (l *changedList) make(name string, size int) *object.Object {
 	var text strings.Builder
 	for text.Len() < size {
@@ -92,7 +93,7 @@ func (l *changedList) step(what byte, where int) {
 	}
 	switch {
 	case what%8 == 4:
-		insert(l.make(fmt.Sprintf("name-%03d-%d", i, l.next), maxKnown+where*100))
+		insert(l.make(fmt.Sprintf("name-%03d-%d", i, l.next), pieces.MaxKnown+where*100))
 	case what%8 == 5:
 		l.at = l.at.Add(time.Duration(where) * time.Second)
 	case len(l.objs) == 0 || what%8 == 2:
@@ -103,7 +104,7 @@ func (l *changedList) step(what byte, where int) {
 		l.objs = append(l.objs[:i:i], l.objs[i+1:]...)
 	case what%8 == 3:
 		l.objs = append(l.objs[i:len(l.objs):len(l.objs)], l.objs[:i]...)
-	case what%8 == 6: // others are selected
+	case what%8 == 6: // a different selection
 		l.objs = append(l.objs[:i:i], l.objs[min(len(l.objs), i+where/8):]...)
 	default:
 		j := l.random.IntN(len(l.objs))
@@ -136,8 +137,8 @@ func (l *changedList) check(t *testing.T, layout layout, coding api.Compression,
 		c.old = old.pieces
 	}
 	z := c.build()
-	before, after := l.r.coder.enclose(coding, []byte("HEAD["), []byte("]TAIL"), z)
-	body := &compressedBody{r: l.r, rep: l.rep, coding: coding, before: before, after: after, separator: l.r.coder.literal(coding, items.separator()), items: z}
+	before, after := l.r.coder.Enclose(coding, []byte("HEAD["), []byte("]TAIL"), z.raw, z.crc)
+	body := &compressedBody{r: l.r, rep: l.rep, coding: coding, before: before, after: after, separator: l.r.coder.Literal(coding, items.separator()), items: z}
 	var out bytes.Buffer
 	if n, err := body.WriteTo(&out); err != nil || n != int64(len(before)+len(after))+z.size {
 		t.Fatalf("wrote %d, want %d: %v", n, int64(len(before)+len(after))+z.size, err)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"strings"
@@ -15,58 +14,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
+	"github.com/kubeweir/kubeweir/cache/form/pieces"
 	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
 )
 
-func FuzzCombineCRC(f *testing.F) {
-	f.Add([]byte("abc"), []byte("defg"))
-	f.Add([]byte{}, []byte{0})
-	f.Add([]byte("x"), []byte{})
-	c := newCRCCombiner()
-	f.Fuzz(func(t *testing.T, a, b []byte) {
-		want := crc32.ChecksumIEEE(append(bytes.Clone(a), b...))
-		if got := c.combine(crc32.ChecksumIEEE(a), crc32.ChecksumIEEE(b), c.shift(int64(len(b)))); got != want {
-			t.Errorf("%08x, want %08x", got, want)
-		}
-	})
-}
-
-func TestCombineCRCOfLongTexts(t *testing.T) {
-	c := newCRCCombiner()
-	text := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
-	for _, at := range []int{0, 1, 65535, 65536, 1 << 20, len(text) - 1, len(text)} {
-		a, b := text[:at], text[at:]
-		if got, want := c.combine(crc32.ChecksumIEEE(a), crc32.ChecksumIEEE(b), c.shift(int64(len(b)))), crc32.ChecksumIEEE(text); got != want {
-			t.Errorf("at %d: %08x, want %08x", at, got, want)
-		}
-	}
-}
-
-func TestAppendStored(t *testing.T) {
-	for _, n := range []int{0, 1, maxStored - 1, maxStored, maxStored + 1, 3 * maxStored} {
-		text := bytes.Repeat([]byte("x"), n)
-		body := appendStored([]byte(gzipHeader), text, true)
-		body = append(body, 0, 0, 0, 0, 0, 0, 0, 0)
-		crc := crc32.ChecksumIEEE(text)
-		copy(body[len(body)-8:], []byte{byte(crc), byte(crc >> 8), byte(crc >> 16), byte(crc >> 24), byte(n), byte(n >> 8), byte(n >> 16), 0})
-		r, err := gzip.NewReader(bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, text) {
-			t.Errorf("%d bytes: %d, %v", n, len(got), err)
-		}
-	}
-}
-
-// TestCompressedStream joins what streams are made of in any order, with and without
-// the event that another watch shares.
+// TestCompressedStream concatenates the parts of streams in any order, with and without events
+// shared with other watches.
 func TestCompressedStream(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, coding := range []api.Compression{api.Gzip, api.Zstd} {
-		w := &Watch{r: &Renderer{coder: newCoder()}, coding: coding}
+		w := &Watch{r: &Renderer{coder: pieces.New()}, coding: coding}
 		var f Frames
 		var want, got []byte
 		send := func() {
@@ -85,16 +45,16 @@ func TestCompressedStream(t *testing.T) {
 					want = append(want, texts[i]...)
 				}
 				if random.IntN(2) == 0 {
-					event := w.r.coder.appendFrame(nil, coding, texts)
-					f.pieces.List = append(f.pieces.List, event.data())
-					w.count(&f, event.crc(), event.shift(), event.length())
+					event := w.r.coder.AppendFrame(nil, coding, texts)
+					f.pieces.List = append(f.pieces.List, event.Data())
+					w.count(&f, event.CRC(), event.Shift(), event.Length())
 					continue
 				}
 				first := len(f.pieces.List)
 				f.pieces.List = append(f.pieces.List, texts...)
 				w.encodeFrom(&f, first)
 			}
-			if random.IntN(4) > 0 { // else it was given up before it was sent
+			if random.IntN(4) > 0 { // otherwise it is dropped unsent
 				send()
 			} else {
 				want = want[:sent]
@@ -117,7 +77,7 @@ type pieceBench struct {
 }
 
 func newPieceBench(n int) *pieceBench {
-	r := &Renderer{coder: newCoder(), buffers: newBuffers(), metrics: newMetrics(&derived{metrics: newDerivedMetrics()})}
+	r := &Renderer{coder: pieces.New(), buffers: chunks.NewBuffers(), metrics: newMetrics()}
 	b := &pieceBench{r: r, schema: object.SchemaFor(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}), next: 1}
 	for i := range n {
 		b.objs = append(b.objs, b.object(fmt.Sprintf("name-%05d", i), 2000))
@@ -136,7 +96,7 @@ func (b *pieceBench) object(name string, size int) *object.Object {
 	return o
 }
 
-// items are the bench's objects in a form.
+// items returns the bench's objects in a form.
 func (b *pieceBench) items(f Form) *items {
 	return &items{form: f, objs: sliceOfObjects(b.objs), pretty: f.common().rep.Pretty, prefix: prettyItemPrefix}
 }
@@ -147,23 +107,23 @@ func (b *pieceBench) compress(f Form, coding api.Compression, old []piece) *comp
 	return c.build()
 }
 
-// text is what the items read before compression.
+// text returns the items before compression.
 func (b *pieceBench) text(items *items) string {
-	var c chunks
+	var c chunks.Writer
 	for i, o := range b.objs {
 		if i > 0 {
-			c.writeString(items.separator())
+			c.CopyString(items.separator())
 		}
 		items.write(&c, i, o)
 	}
-	return string(c.buf)
+	return string(c.Buf)
 }
 
 func (b *pieceBench) check(t *testing.T, f Form, coding api.Compression, z *compressed) {
 	t.Helper()
 	items := b.items(f)
-	before, after := b.r.coder.enclose(coding, []byte("HEAD["), []byte("]TAIL"), z)
-	body := &compressedBody{r: b.r, coding: coding, before: before, after: after, separator: b.r.coder.literal(coding, items.separator()), items: z}
+	before, after := b.r.coder.Enclose(coding, []byte("HEAD["), []byte("]TAIL"), z.raw, z.crc)
+	body := &compressedBody{r: b.r, coding: coding, before: before, after: after, separator: b.r.coder.Literal(coding, items.separator()), items: z}
 	var out bytes.Buffer
 	if n, err := body.WriteTo(&out); err != nil || n != int64(len(before)+len(after))+z.size {
 		t.Fatalf("wrote %d, want %d: %v", n, int64(len(before)+len(after))+z.size, err)
@@ -208,8 +168,8 @@ func made(z *compressed, old []piece) int {
 	return n
 }
 
-// TestPiecesAreTakenOver changes lists at random: the result must read like the
-// list, and only the runs around a change may be compressed again.
+// TestPiecesAreTakenOver changes lists at random: the result must decode to the list, and only the
+// runs around a change may be compressed again.
 func TestPiecesAreTakenOver(t *testing.T) {
 	for _, coding := range []api.Compression{api.Gzip, api.Zstd} {
 		for _, rep := range []api.Representation{{}, {Pretty: true}, {Encoding: api.Protobuf}} {
@@ -233,8 +193,8 @@ func TestPiecesAreTakenOver(t *testing.T) {
 				}
 				z = b.compress(f, coding, old)
 				b.check(t, f, coding, z)
-				// A change touches one run; one that removes or adds the end of a
-				// run, or moves an end made by size, touches a few.
+				// A change touches one run. Adding or removing the end of a run, or moving an end
+				// determined by size, touches a few.
 				if n := made(z, old); n > 6 {
 					t.Errorf("%v %+v: %d of %d pieces made again", coding, rep, n, total)
 				}
@@ -245,8 +205,8 @@ func TestPiecesAreTakenOver(t *testing.T) {
 	}
 }
 
-// TestRunsKnowTheOneBefore: what objects have in common is sent once in gzip, and only a change of what
-// the next run is compressed behind touches that one, too.
+// TestRunsKnowTheOneBefore checks that what objects have in common is sent once in gzip, and that
+// only a change of the objects that the next run is compressed behind affects that run too.
 func TestRunsKnowTheOneBefore(t *testing.T) {
 	const common = 10_000
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -281,8 +241,8 @@ func TestRunsKnowTheOneBefore(t *testing.T) {
 	}
 }
 
-// TestAgesOfKnownCount: a run whose ages read the same is compressed again when those of the objects before it, behind
-// which it is compressed, do not.
+// TestAgesOfKnownCount checks that a run whose ages stay the same is compressed again if those of
+// the preceding objects change.
 func TestAgesOfKnownCount(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	b := newPieceBench(300)
@@ -305,7 +265,7 @@ func TestAgesOfKnownCount(t *testing.T) {
 	rows(nil)
 	z := b.compress(f, api.Gzip, nil)
 	young, at := map[int]bool{}, 0
-	for i := range z.pieces { // the last of each other run
+	for i := range z.pieces { // the last of every other run
 		if at += len(z.pieces[i].ids); i%2 == 0 {
 			young[at-1] = true
 		}
@@ -315,13 +275,13 @@ func TestAgesOfKnownCount(t *testing.T) {
 	}
 	rows(young)
 	z = b.compress(f, api.Gzip, nil)
-	f.at = start.Add(time.Second) // 9s, 10s: what is before it has moved
+	f.at = start.Add(time.Second) // 9s, 10s: the preceding ages have changed
 	z = b.compress(f, api.Gzip, z.pieces)
 	b.check(t, f, api.Gzip, z)
 }
 
-// TestTablePiecesExpire: pieces of tables are made again when a time in them
-// would read differently.
+// TestTablePiecesExpire checks that pieces of Tables are rebuilt when one of their times renders
+// differently.
 func TestTablePiecesExpire(t *testing.T) {
 	b := newPieceBench(300)
 	start := time.Unix(1_700_000_000, 0)
@@ -329,7 +289,7 @@ func TestTablePiecesExpire(t *testing.T) {
 	f := b.r.For(&Resource{Printer: table.NewDefaultPrinter()}, api.JSON, rep).(*tables)
 	f.at = start
 	for i := range b.objs {
-		// The first hundred are young, so that their ages change every second.
+		// The first hundred are young, so their ages change every second.
 		created := start.Add(-72 * time.Hour)
 		if i < 100 {
 			created = start.Add(-10 * time.Second)

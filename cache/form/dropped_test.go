@@ -10,10 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/encoding/encodingtest"
 )
 
-// piecesTo takes pieces as a connection does.
+// piecesTo accepts pieces, as a connection does.
 type piecesTo struct{ io.Writer }
 
 func (piecesTo) WritePieces(list [][]byte) (n int, err error) {
@@ -23,31 +24,32 @@ func (piecesTo) WritePieces(list [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// TestDroppedItemsAllocateNothing: no more than whole ones do.
+// TestDroppedItemsAllocateNothing checks that items without managedFields allocate no more than
+// whole ones.
 func TestDroppedItemsAllocateNothing(t *testing.T) {
 	for _, enc := range encodingtest.Encodings {
 		o := decode(t, enc, encodingtest.Pod(1))
 		for _, transform := range []api.Transform{api.NoTransform, api.PartialMetadata} {
 			f := (&Renderer{}).For(&Resource{APIVersion: "v1", Kind: "Pod"}, enc, api.Representation{Encoding: enc, Transform: transform, DropManagedFields: true})
-			w := chunksTo(piecesTo{io.Discard}, make([]byte, 0, chunkSize))
+			w := chunks.To(piecesTo{io.Discard}, make([]byte, 0, chunks.Size))
 			write := func() {
 				for i := range 100 {
 					f.itemSize(i, o)
 					f.item(&w, i, o)
 				}
-				w.flush()
+				w.Flush()
 			}
 			if n := testing.AllocsPerRun(10, write); n != 0 {
 				t.Errorf("%v %v: %v allocations for 100 items", enc, transform, n)
 			}
-			if n, exact := f.itemSize(0, o); w.written%int64(n) != 0 || !exact {
-				t.Errorf("%v %v: %d bytes written, of items of %d", enc, transform, w.written, n)
+			if n, exact := f.itemSize(0, o); w.Written%int64(n) != 0 || !exact {
+				t.Errorf("%v %v: %d bytes written, of items of %d", enc, transform, w.Written, n)
 			}
 		}
 	}
 }
 
-// TestDroppedCBOR: what is transcoded is the object without its managedFields.
+// TestDroppedCBOR checks that the transcoded object lacks managedFields.
 func TestDroppedCBOR(t *testing.T) {
 	with, without := encodingtest.Pod(1), encodingtest.Pod(1)
 	without.ManagedFields = nil
@@ -79,7 +81,7 @@ func TestDroppedCBOR(t *testing.T) {
 	}
 }
 
-// BenchmarkItems writes the items of a list whole and without their managedFields.
+// BenchmarkItems writes the items of a list with and without their managedFields.
 func BenchmarkItems(b *testing.B) {
 	for _, drop := range []bool{false, true} {
 		for _, enc := range encodingtest.Encodings {
@@ -89,14 +91,14 @@ func BenchmarkItems(b *testing.B) {
 					b.Fatal(err)
 				}
 				f := (&Renderer{}).For(&Resource{APIVersion: "v1", Kind: "Pod"}, enc, api.Representation{Encoding: enc, DropManagedFields: drop})
-				w := chunksTo(piecesTo{io.Discard}, make([]byte, 0, chunkSize))
+				w := chunks.To(piecesTo{io.Discard}, make([]byte, 0, chunks.Size))
 				b.ReportAllocs()
 				for b.Loop() {
 					f.itemSize(0, o)
 					f.item(&w, 0, o)
 				}
-				w.flush()
-				b.ReportMetric(float64(w.written)/float64(b.N), "bytes/item")
+				w.Flush()
+				b.ReportMetric(float64(w.Written)/float64(b.N), "bytes/item")
 			})
 		}
 	}

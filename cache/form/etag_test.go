@@ -9,7 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form/table"
 )
 
-// TestTableTagHasItsColumns: those of an upstream that became another release are not what a client has.
+// TestTableTagHasItsColumns checks that the tag of a Table changes with the columns of the
+// upstream's release.
 func TestTableTagHasItsColumns(t *testing.T) {
 	r, err := NewRenderer(Options{DerivedBytes: 1 << 20, Now: time.Now})
 	if err != nil {
@@ -33,7 +34,7 @@ func TestTableTagHasItsColumns(t *testing.T) {
 	}
 }
 
-// TestTagHasAllFields: whatever is added to what an answer depends on has to be added to its tag.
+// TestTagHasAllFields checks that every field that a response depends on is part of its tag.
 func TestTagHasAllFields(t *testing.T) {
 	tags, moment := newTagger(), time.Now()
 	differ := func(value any, tag func() string) {

@@ -21,7 +21,7 @@ import (
 
 var podSchema = object.SchemaFor(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
 
-// decode makes the object that a collection in enc has.
+// decode returns the object that a collection in enc stores.
 func decode(t *testing.T, enc api.Encoding, pod *corev1.Pod) *object.Object {
 	t.Helper()
 	o, err := podSchema.Decode(enc, encodingtest.Raw(t, enc, pod))
@@ -43,7 +43,7 @@ func samplePod(rv string) *corev1.Pod {
 	}
 }
 
-// watchOfPods is a watch of pods that are kept in the encoding of rep.
+// watchOfPods returns a watch of pods stored in the encoding of rep.
 func watchOfPods(t *testing.T, rep api.Representation) *Watch {
 	t.Helper()
 	r, err := NewRenderer(Options{DerivedBytes: 1 << 20, Now: time.Now})
@@ -58,9 +58,9 @@ func watchOfPods(t *testing.T, rep api.Representation) *Watch {
 	return &w
 }
 
-// TestEventBytes compares the events of watches with those of kube-apiserver's
-// serializers: with the object's own bytes and, where it left the selector, with those
-// of before under the version of the change; and the ERROR event.
+// TestEventBytes compares the events of watches with those of kube-apiserver's serializers: with
+// the object's own bytes; if it left the selector, with its previous state at the version of the
+// change; and the ERROR event.
 func TestEventBytes(t *testing.T) {
 	failure := apierrors.NewResourceExpired("too old resource version: 1 (7)")
 	status := failure.ErrStatus
@@ -92,19 +92,19 @@ func TestEventBytes(t *testing.T) {
 					want = append(want, encodingtest.Frame(t, enc, event.String(), shown(samplePod(formatRV(rv))))...)
 				}
 			}
-			if got := join(f.List()); !bytes.Equal(got, want) {
+			if got := bytes.Join(f.List(), nil); !bytes.Equal(got, want) {
 				t.Errorf("%+v:\n got %q\nwant %q", rep, got, want)
 			}
 			w.Error(&f, failure)
-			if got, want := join(f.List()), encodingtest.Frame(t, enc, "ERROR", &status); !bytes.Equal(got, want) {
+			if got, want := bytes.Join(f.List(), nil), encodingtest.Frame(t, enc, "ERROR", &status); !bytes.Equal(got, want) {
 				t.Errorf("%+v:\n got %q\nwant %q", rep, got, want)
 			}
 		}
 	}
 }
 
-// TestBookmarkBytes: a bookmark is an empty object of the kind, as the upstream's own
-// one was, and reduced to its metadata a PartialObjectMetadata.
+// TestBookmarkBytes checks that a bookmark is an empty object of the kind, like the upstream's, or
+// a PartialObjectMetadata.
 func TestBookmarkBytes(t *testing.T) {
 	bookmark := func(rv string, end bool) *corev1.Pod {
 		pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{ResourceVersion: rv}}
@@ -121,7 +121,7 @@ func TestBookmarkBytes(t *testing.T) {
 			if err := w.Bookmark(&f, learned, 123456, end); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := join(f.List()), encodingtest.Frame(t, enc, "BOOKMARK", bookmark("123456", end)); !bytes.Equal(got, want) {
+			if got, want := bytes.Join(f.List(), nil), encodingtest.Frame(t, enc, "BOOKMARK", bookmark("123456", end)); !bytes.Equal(got, want) {
 				t.Errorf("%v:\n got %q\nwant %q", enc, got, want)
 			}
 			w = watchOfPods(t, api.Representation{Encoding: enc, Transform: api.PartialMetadata})
@@ -130,14 +130,14 @@ func TestBookmarkBytes(t *testing.T) {
 			}
 			m := meta.AsPartialObjectMetadata(bookmark("123456", end))
 			m.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind(encoding.PartialKind))
-			if got, want := join(f.List()), encodingtest.Frame(t, enc, "BOOKMARK", m); !bytes.Equal(got, want) {
+			if got, want := bytes.Join(f.List(), nil), encodingtest.Frame(t, enc, "BOOKMARK", m); !bytes.Equal(got, want) {
 				t.Errorf("%v metadata:\n got %q\nwant %q", enc, got, want)
 			}
 		}
 	}
 }
 
-// TestFor: what can be given of what is kept, and what cannot.
+// TestFor checks which representations are supported.
 func TestFor(t *testing.T) {
 	r := &Renderer{}
 	builtin := &Resource{APIVersion: "v1", Kind: "Pod"}

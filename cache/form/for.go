@@ -33,11 +33,11 @@ func (r *Renderer) formOf(res *Resource, stored api.Encoding, rep api.Representa
 		}
 	case api.NoTransform:
 		if rep.Encoding == stored {
-			whole := plain{base: common, around: common.enc.Around()}
+			f := &plain{base: common, around: common.enc.Around()}
 			if rep.DropManagedFields {
-				return &dropped{plain: whole, codec: object.Codec(stored)}
+				f.drop = object.Codec(stored)
 			}
-			return &whole
+			return f
 		}
 	}
 	return nil

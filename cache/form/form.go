@@ -4,15 +4,16 @@ import (
 	"hash/maphash"
 	"math"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/dgraph-io/ristretto/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
+	"github.com/kubeweir/kubeweir/cache/form/derived"
+	"github.com/kubeweir/kubeweir/cache/form/pieces"
 	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
@@ -46,12 +47,12 @@ type Form interface {
 	// bound.
 	itemSize(i int, o *object.Object) (n int, exact bool)
 	// item writes object i as an item of a list, without its separator.
-	item(w *chunks, i int, o *object.Object)
+	item(w *chunks.Writer, i int, o *object.Object)
 
 	// singleFrame, singleSize and single are frame, itemSize and item for a get.
 	singleFrame(o *object.Object) (head, tail []byte)
 	singleSize(o *object.Object) (n int, exact bool)
-	single(w *chunks, o *object.Object)
+	single(w *chunks.Writer, o *object.Object)
 	// verbatim returns the bytes that single writes if they exist already, otherwise nil.
 	verbatim(o *object.Object) []byte
 
@@ -135,8 +136,8 @@ var framings = [...]encoding.Framing{
 func (b *base) common() *base { return b }
 
 // itemHead writes the bytes before an item whose message has n bytes.
-func (b *base) itemHead(w *chunks, n int) {
-	w.append(encoding.MaxItemHead, func(buf []byte) []byte { return b.enc.AppendItemHead(buf, n) })
+func (b *base) itemHead(w *chunks.Writer, n int) {
+	w.Append(encoding.MaxItemHead, func(buf []byte) []byte { return b.enc.AppendItemHead(buf, n) })
 }
 
 func (b *base) moment(place) (time.Time, bool) { return time.Time{}, true }
@@ -159,9 +160,9 @@ type Options struct {
 // derives for them. It is safe for concurrent use. Close releases its resources.
 type Renderer struct {
 	now     func() time.Time
-	derived *derived
-	coder   *coder
-	buffers *buffers
+	derived *derived.Cache[slot]
+	coder   *pieces.Encoder
+	buffers *chunks.Buffers
 	tags    tagger
 	metrics metrics
 	// transcoding holds a slot for each body that is being transcoded.
@@ -231,28 +232,6 @@ type Client struct {
 // formatRV formats a resourceVersion.
 func formatRV(rv uint64) string { return strconv.FormatUint(rv, 10) }
 
-// derived caches values derived from objects within a budget of bytes, and ensures that no value is
-// computed twice at the same time.
-//
-// Values live in slots. A slot names a form of an object or of a list, regardless of its version; a
-// newer version replaces the older one. Outdated values therefore do not accumulate, and lists of a
-// changing collection can reuse the unchanged parts of their predecessor.
-type derived struct {
-	// open guards cache against use after close, which ristretto does not do itself.
-	open struct {
-		sync.RWMutex
-		closed bool
-	}
-	cache *ristretto.Cache[uint64, *derivedEntry]
-	seed  maphash.Seed
-
-	making struct {
-		sync.Mutex
-		slots map[slot]*making
-	}
-	metrics derivedMetrics
-}
-
 // slot is the key of a derived value.
 type slot struct {
 	kind   derivedKind
@@ -284,29 +263,23 @@ func (p place) slot(k derivedKind) slot {
 // derivedKind is the kind of value in a slot.
 type derivedKind uint8
 
-func (k derivedKind) String() string {
-	return [...]string{"row", "metadata", "rows", "metadata_list", "table_window", "body", "initial_events", "transcoded", "transcoded_list", "redacted", "redacted_list"}[k]
+// derivedKinds are the names of the kinds in metrics.
+var derivedKinds = []string{"row", "metadata", "rows", "metadata_list", "table_window", "body", "initial_events", "transcoded", "transcoded_list", "redacted", "redacted_list"}
+
+// Kind implements derived.Slot.
+func (s slot) Kind() int { return int(s.kind) }
+
+// IsExpensive implements derived.Slot: values of lists are computed from those of their objects.
+func (s slot) IsExpensive() bool {
+	switch s.kind {
+	case derivedRows, derivedMetas, derivedBody, derivedInitial, derivedTranscodedAll, derivedRedactedAll:
+		return true
+	}
+	return false
 }
 
-// ofList reports whether values of kind k are computed from those of a list's objects.
-func (k derivedKind) ofList() bool {
-	return k == derivedRows || k == derivedMetas || k == derivedBody || k == derivedInitial || k == derivedTranscodedAll || k == derivedRedactedAll
-}
-
-// derivedEntry is the value in a slot. It is immutable.
-type derivedEntry struct {
-	slot slot
-	// id is the version of the value: the object's ID, or the snapshot's Content.
-	id    uint64
-	value any
-}
-
-// making is a value under construction. Its fields are set when done is closed.
-type making struct {
-	done  chan struct{}
-	entry *derivedEntry
-	err   error
-}
+// Size implements derived.Slot.
+func (s slot) Size() int { return len(s.key) + len(s.from) }
 
 // tagger computes ETags. An ETag names the exact bytes of a response. It depends on:
 //
@@ -352,22 +325,12 @@ const (
 	derivedTranscodedAll                    // []transcodedObject of a list
 	derivedRedacted                         // *object.Object, redacted
 	derivedRedactedAll                      // []*object.Object of a list
-	derivedKinds
 )
-
-// derivedMetrics counts the lookups of derived values.
-type derivedMetrics struct {
-	lookups *prometheus.CounterVec
-	results [derivedKinds][2]prometheus.Counter // misses, hits
-}
 
 // metrics are the metrics of a Renderer. The handles of the common series are cached.
 type metrics struct {
-	bytes   *prometheus.CounterVec
-	bodies  [len(framings)][3][3]prometheus.Counter // by encoding, transform, coding
-	size    prometheus.Collector
-	max     prometheus.Collector
-	derived *derivedMetrics
+	bytes  *prometheus.CounterVec
+	bodies [len(framings)][3][3]prometheus.Counter // by encoding, transform, coding
 }
 
 // compressedStream is the state of a compressed watch that the end of the stream depends on.

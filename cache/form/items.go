@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -65,10 +66,10 @@ func (t *items) size(i int, o *object.Object) (n int, exact bool) {
 }
 
 // write writes item i without its separator.
-func (t *items) write(w *chunks, i int, o *object.Object) {
+func (t *items) write(w *chunks.Writer, i int, o *object.Object) {
 	switch {
 	case t.pretty:
-		writePretty(w, t.prefix, func(w *chunks) { t.writeCompact(w, i, o) })
+		writePretty(w, t.prefix, func(w *chunks.Writer) { t.writeCompact(w, i, o) })
 	case t.layout == layoutList:
 		t.form.item(w, i, o)
 	default:
@@ -76,7 +77,7 @@ func (t *items) write(w *chunks, i int, o *object.Object) {
 	}
 }
 
-func (t *items) writeCompact(w *chunks, i int, o *object.Object) {
+func (t *items) writeCompact(w *chunks.Writer, i int, o *object.Object) {
 	switch t.layout {
 	case layoutList:
 		t.form.item(w, i, o)
@@ -87,9 +88,21 @@ func (t *items) writeCompact(w *chunks, i int, o *object.Object) {
 		// Errors were reported when the form was prepared.
 		_ = t.form.event(t.event, api.Added, i, o, time.Time{})
 		for _, frame := range t.event.pieces.List {
-			w.write(frame)
+			w.Copy(frame)
 		}
 	}
+}
+
+// total returns the size of all items, without separators. If exact is false, it is a lower bound.
+func (t *items) total() (size int, exact bool) {
+	exact = true
+	t.objs.Each(func(i int, o *object.Object) bool {
+		n, known := t.size(i, o)
+		size += n
+		exact = exact && known
+		return true
+	})
+	return size, exact
 }
 
 // exceeds reports whether the items are larger than threshold bytes.
@@ -120,22 +133,22 @@ func (b *body) atLeast() int { return len(b.head) + b.size + len(b.tail) }
 
 // bytes returns the whole body.
 func (b *body) bytes() []byte {
-	c := chunks{buf: make([]byte, 0, b.atLeast())}
+	c := chunks.Writer{Buf: make([]byte, 0, b.atLeast())}
 	b.writeTo(&c)
-	return c.buf
+	return c.Buf
 }
 
-func (b *body) writeTo(c *chunks) {
-	c.write(b.head)
+func (b *body) writeTo(c *chunks.Writer) {
+	c.Copy(b.head)
 	separator := b.items.separator()
 	b.items.objs.Each(func(i int, o *object.Object) bool {
 		if i > 0 {
-			c.writeString(separator)
+			c.CopyString(separator)
 		}
 		b.items.write(c, i, o)
-		return c.err == nil
+		return c.Err == nil
 	})
-	c.write(b.tail)
+	c.Copy(b.tail)
 }
 
 const (

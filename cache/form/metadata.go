@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
+	"github.com/kubeweir/kubeweir/cache/form/derived"
 	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/protobuf"
@@ -55,7 +57,7 @@ func (f *metadata) itemSize(i int, o *object.Object) (n int, exact bool) {
 	return f.enc.ItemSize(f.size(i, o)), true
 }
 
-func (f *metadata) item(w *chunks, i int, o *object.Object) {
+func (f *metadata) item(w *chunks.Writer, i int, o *object.Object) {
 	f.itemHead(w, f.size(i, o))
 	f.write(w, i, o)
 }
@@ -66,15 +68,15 @@ func (f *metadata) singleFrame(o *object.Object) (head, tail []byte) {
 
 func (f *metadata) singleSize(o *object.Object) (n int, exact bool) { return f.size(0, o), true }
 
-func (f *metadata) single(w *chunks, o *object.Object) { f.write(w, 0, o) }
+func (f *metadata) single(w *chunks.Writer, o *object.Object) { f.write(w, 0, o) }
 
 // write writes object i as a PartialObjectMetadata.
-func (f *metadata) write(w *chunks, i int, o *object.Object) {
+func (f *metadata) write(w *chunks.Writer, i int, o *object.Object) {
 	value, rest := f.of(i, o)
-	w.append(encoding.MaxHead, func(b []byte) []byte { return f.enc.AppendPartialHead(b, len(value)+len(rest)) })
-	w.refer(value)
-	w.refer(rest)
-	w.writeString(f.enc.PartialTail())
+	w.Append(encoding.MaxHead, func(b []byte) []byte { return f.enc.AppendPartialHead(b, len(value)+len(rest)) })
+	w.Refer(value)
+	w.Refer(rest)
+	w.CopyString(f.enc.PartialTail())
 }
 
 func (f *metadata) sharing() sharing {
@@ -176,20 +178,13 @@ func (b *base) ownMetadata(o *object.Object) (value, rest []byte) {
 // derivedMetadata is a cached deriveMetadata.
 func (r *Renderer) derivedMetadata(res *Resource, rep api.Representation, o *object.Object) ([]byte, error) {
 	s := slot{kind: derivedMetadata, rep: rep, resource: res, key: o.Key}
-	if value, ok := r.derived.get(&s, o.ID); ok {
-		return value.([]byte), nil
-	}
-	value, err := r.derived.obtain(&s, o.ID, nil, func(*derivedEntry) (any, int, error) {
+	return derived.Once(r.derived, &s, o.ID, func() ([]byte, int, error) {
 		value, err := deriveMetadata(res, rep, o)
 		if err != nil {
 			return nil, 0, fmt.Errorf("metadata of %s: %w", o.Key, err)
 		}
 		return value, len(value), nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return value.([]byte), nil
 }
 
 // deriveMetadata derives the metadata of an object as kube-apiserver does: custom resources have

@@ -6,27 +6,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
 // transforms are the values of the label transform.
 var transforms = [...]string{api.NoTransform: "none", api.Table: "table", api.PartialMetadata: "metadata"}
 
-func newMetrics(d *derived) metrics {
+func newMetrics() metrics {
 	m := metrics{
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_read_body_bytes_total",
 			Help: "Bytes of get and list bodies served from the cache, by encoding, transform and content coding.",
 		}, []string{"encoding", "transform", "coding"}),
-		size: gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_derived_bytes",
-			Help: "Bytes of derived forms: compressed lists, rows of Tables, metadata.",
-		}, func() float64 { return float64(d.bytes()) }),
-		max: gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_derived_bytes_limit",
-			Help: "Limit on the bytes of derived forms; the least used are evicted.",
-		}, func() float64 { return float64(d.cache.MaxCost()) }),
-		derived: &d.metrics,
 	}
 	for e := range m.bodies {
 		for t := range m.bodies[e] {
@@ -38,8 +28,9 @@ func newMetrics(d *derived) metrics {
 	return m
 }
 
-func (m *metrics) register(r prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{m.bytes, m.size, m.max, m.derived.lookups} {
+// register registers the metrics and those of derived.
+func (m *metrics) register(r prometheus.Registerer, derived []prometheus.Collector) error {
+	for _, c := range append(derived, m.bytes) {
 		if err := r.Register(c); err != nil {
 			return fmt.Errorf("registering metrics of rendered bodies: %w", err)
 		}

@@ -6,16 +6,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/encoding"
-	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// plain renders objects as they are: the bytes that the upstream sent.
+// plain renders objects as they are, the bytes that the upstream sent, or without their
+// managedFields: those bytes with a gap.
 type plain struct {
 	base
 	// around is enc's, cached to save a call per object of a list.
 	around *encoding.Constants
+	// drop encodes metadata without managedFields; nil for whole objects.
+	drop encoding.Codec
+}
+
+// hasGap reports whether managedFields of o are left out.
+func (f *plain) hasGap(o *object.Object) bool { return f.drop != nil && o.ManagedEnd > 0 }
+
+// size returns the length of an object's message.
+func (f *plain) size(o *object.Object) int {
+	if f.hasGap(o) {
+		return encoding.DroppedSize(f.drop, &o.Encoded)
+	}
+	return len(o.Raw)
 }
 
 func (f *plain) prepare(_ place, objs Objects) (Objects, error) { return objs, nil }
@@ -29,36 +43,59 @@ func (f *plain) frame(l *List, n, size int) (head, tail []byte) {
 	return f.enc.List(encoding.ListType{APIVersion: l.APIVersion, Kind: l.Kind, Untyped: f.res.Custom}, &meta, n, size)
 }
 
+// itemOpen begins an item of a typed list of JSON, which has no apiVersion and kind; see json.Item.
+const itemOpen = "{"
+
 func (f *plain) itemSize(_ int, o *object.Object) (n int, exact bool) {
-	open, rest := json.Item(o.Raw, o.ListOffset)
-	n = len(open) + len(rest)
-	if f.around == nil {
+	n = f.size(o)
+	switch {
+	case o.ListOffset > 0:
+		n += len(itemOpen) - o.ListOffset
+	case f.around == nil:
 		n = f.enc.ItemSize(n)
 	}
 	return n, true
 }
 
-// item writes an object. The items of a typed list in JSON omit apiVersion and kind.
-func (f *plain) item(w *chunks, _ int, o *object.Object) {
-	if f.around == nil {
-		f.itemHead(w, len(o.Raw))
-		w.refer(o.Raw)
+func (f *plain) item(w *chunks.Writer, _ int, o *object.Object) {
+	switch {
+	case o.ListOffset > 0:
+		w.CopyString(itemOpen)
+	case f.around == nil:
+		f.itemHead(w, f.size(o))
+	}
+	f.write(w, o, o.ListOffset)
+}
+
+// write writes a message from the byte at from on, which must precede the metadata.
+func (f *plain) write(w *chunks.Writer, o *object.Object, from int) {
+	if !f.hasGap(o) {
+		w.Refer(o.Raw[from:])
 		return
 	}
-	open, rest := json.Item(o.Raw, o.ListOffset)
-	w.writeString(open)
-	w.refer(rest)
+	if f.around == nil {
+		w.Refer(o.Raw[from:encoding.MetaHead(f.drop, &o.Encoded)])
+		w.Append(encoding.MaxItemHead, func(b []byte) []byte { return f.drop.AppendMetadataHead(b, o.DroppedMetaSize()) })
+		from = int(o.MetaStart)
+	}
+	w.Refer(o.Raw[from:o.ManagedStart])
+	w.Refer(o.Raw[o.ManagedEnd:])
 }
 
 func (f *plain) singleFrame(o *object.Object) (head, tail []byte) {
-	return f.enc.Body(f.res.APIVersion, f.res.Kind, len(o.Raw))
+	return f.enc.Body(f.res.APIVersion, f.res.Kind, f.size(o))
 }
 
-func (f *plain) singleSize(o *object.Object) (n int, exact bool) { return len(o.Raw), true }
+func (f *plain) singleSize(o *object.Object) (n int, exact bool) { return f.size(o), true }
 
-func (f *plain) single(w *chunks, o *object.Object) { w.write(o.Raw) }
+func (f *plain) single(w *chunks.Writer, o *object.Object) { f.write(w, o, 0) }
 
-func (f *plain) verbatim(o *object.Object) []byte { return o.Raw }
+func (f *plain) verbatim(o *object.Object) []byte {
+	if f.hasGap(o) {
+		return nil
+	}
+	return o.Raw
+}
 
 func (f *plain) sharing() sharing {
 	if f.around != nil {
@@ -68,11 +105,22 @@ func (f *plain) sharing() sharing {
 }
 
 func (f *plain) event(fr *Frames, t api.EventType, _ int, o *object.Object, _ time.Time) error {
-	if f.around != nil {
-		f.around.Append(&fr.pieces, t, o.Raw)
+	p, from := &fr.pieces, 0
+	switch {
+	case !f.hasGap(o) && f.around != nil:
+		f.around.Append(p, t, o.Raw)
+		return nil
+	case !f.hasGap(o):
+		f.enc.Event(p, t, f.res.APIVersion, f.res.Kind, o.Raw)
 		return nil
 	}
-	f.enc.Event(&fr.pieces, t, f.res.APIVersion, f.res.Kind, o.Raw)
+	f.enc.EventHead(p, t, f.res.APIVersion, f.res.Kind, f.size(o))
+	if f.around == nil {
+		p.List = append(p.List, o.Raw[:encoding.MetaHead(f.drop, &o.Encoded)])
+		p.Make(func(b []byte) []byte { return f.drop.AppendMetadataHead(b, o.DroppedMetaSize()) })
+		from = int(o.MetaStart)
+	}
+	p.List = append(p.List, o.Raw[from:o.ManagedStart], o.Raw[o.ManagedEnd:], f.enc.EventTail())
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
 )
 
 // kube-apiserver indents with json.MarshalIndent, which is json.Indent of the compact bytes, and
@@ -15,10 +17,10 @@ const (
 )
 
 // writePretty writes the indented form of what compact writes.
-func writePretty(w *chunks, prefix string, compact func(*chunks)) {
-	var c chunks
+func writePretty(w *chunks.Writer, prefix string, compact func(*chunks.Writer)) {
+	var c chunks.Writer
 	compact(&c)
-	w.append(2*len(c.buf), func(b []byte) []byte { return appendIndented(b, prefix, c.buf) })
+	w.Append(2*len(c.Buf), func(b []byte) []byte { return appendIndented(b, prefix, c.Buf) })
 }
 
 // appendIndented appends compact, indented. compact must be JSON without a final newline.

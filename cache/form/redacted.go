@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/derived"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -16,8 +17,8 @@ import (
 // fields that this code does not know and cannot redact.
 type redacted struct {
 	Form
-	// objs are the objects of a response in the order in which they are written.
-	objs []*object.Object
+	// prepared says that event gets objects that prepare has redacted.
+	prepared bool
 }
 
 // redactedOne returns the Resource under which forms of redacted objects cache derived values.
@@ -34,10 +35,7 @@ func (r *Resource) redactedOne() *Resource {
 // redact is a cached object.Redacted.
 func (r *Renderer) redact(res *Resource, o *object.Object) (*object.Object, error) {
 	s := slot{kind: derivedRedacted, resource: res, key: o.Key}
-	if value, ok := r.derived.get(&s, o.ID); ok {
-		return value.(*object.Object), nil
-	}
-	value, err := r.derived.obtain(&s, o.ID, nil, func(*derivedEntry) (any, int, error) {
+	return derived.Once(r.derived, &s, o.ID, func() (*object.Object, int, error) {
 		value, err := o.Redacted(res.Kind == "Secret" && res.APIVersion == "v1")
 		if err != nil {
 			return nil, 0, fmt.Errorf("redacting: %w", err)
@@ -47,10 +45,6 @@ func (r *Renderer) redact(res *Resource, o *object.Object) (*object.Object, erro
 		}
 		return value, cap(value.Raw), nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return value.(*object.Object), nil
 }
 
 func (f *redacted) prepare(p place, objs Objects) (Objects, error) {
@@ -59,35 +53,9 @@ func (f *redacted) prepare(p place, objs Objects) (Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	prepared, err := f.Form.prepare(p, sliceOfObjects(of))
-	if err != nil {
-		return nil, err
-	}
-	f.objs = make([]*object.Object, 0, len(of))
-	prepared.Each(func(_ int, o *object.Object) bool {
-		f.objs = append(f.objs, o)
-		return true
-	})
-	return prepared, nil
+	f.prepared = true
+	return f.Form.prepare(p, sliceOfObjects(of))
 }
-
-func (f *redacted) itemSize(i int, _ *object.Object) (n int, exact bool) {
-	return f.Form.itemSize(i, f.objs[i])
-}
-
-func (f *redacted) item(w *chunks, i int, _ *object.Object) { f.Form.item(w, i, f.objs[i]) }
-
-func (f *redacted) singleFrame(*object.Object) (head, tail []byte) {
-	return f.Form.singleFrame(f.objs[0])
-}
-
-func (f *redacted) singleSize(*object.Object) (n int, exact bool) {
-	return f.Form.singleSize(f.objs[0])
-}
-
-func (f *redacted) single(w *chunks, _ *object.Object) { f.Form.single(w, f.objs[0]) }
-
-func (f *redacted) verbatim(*object.Object) []byte { return f.Form.verbatim(f.objs[0]) }
 
 // sharing implements Form. The redacted objects do not belong to the collection, so frames that
 // refer to them are kept.
@@ -99,8 +67,8 @@ func (f *redacted) sharing() sharing {
 }
 
 func (f *redacted) event(fr *Frames, t api.EventType, i int, o *object.Object, now time.Time) error {
-	if f.objs != nil {
-		return f.Form.event(fr, t, i, f.objs[i], now)
+	if f.prepared {
+		return f.Form.event(fr, t, i, o, now)
 	}
 	common := f.common()
 	o, err := common.r.redact(common.res, o)

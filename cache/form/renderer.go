@@ -2,28 +2,31 @@ package form
 
 import (
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
+	"github.com/kubeweir/kubeweir/cache/form/derived"
+	"github.com/kubeweir/kubeweir/cache/form/pieces"
 	"github.com/kubeweir/kubeweir/object"
 )
 
 // NewRenderer returns a Renderer with the given options.
 func NewRenderer(o Options) (*Renderer, error) {
-	derived, err := newDerived(o.DerivedBytes)
+	values, err := derived.New[slot](o.DerivedBytes, derivedKinds)
 	if err != nil {
 		return nil, err
 	}
 	r := &Renderer{
 		now:     o.Now,
-		derived: derived,
-		coder:   newCoder(),
-		buffers: newBuffers(),
+		derived: values,
+		coder:   pieces.New(),
+		buffers: chunks.NewBuffers(),
 		tags:    newTagger(),
-		metrics: newMetrics(derived),
+		metrics: newMetrics(),
 
 		transcoding: make(chan struct{}, yamlAtOnce),
 	}
 	if o.Registerer != nil {
-		if err := r.metrics.register(o.Registerer); err != nil {
-			derived.close()
+		if err := r.metrics.register(o.Registerer, values.Collectors()); err != nil {
+			values.Close()
 			return nil, err
 		}
 	}
@@ -32,7 +35,7 @@ func NewRenderer(o Options) (*Renderer, error) {
 
 // Close releases the cached values and stops the cache's goroutines. The Renderer still works
 // afterwards, without caching.
-func (r *Renderer) Close() { r.derived.close() }
+func (r *Renderer) Close() { r.derived.Close() }
 
 // List renders a list in form f. The error names the object that cannot be rendered.
 func (r *Renderer) List(f Form, l *List, client Client) (*api.Response, error) {

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
+	"github.com/kubeweir/kubeweir/cache/form/derived"
 	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/json"
@@ -55,7 +57,10 @@ func (f *tables) prepare(p place, objs Objects) (Objects, error) {
 // InOrder returns f with rows in the order of the objects, even if Tables of the resource are
 // usually sorted.
 func InOrder(f Form) Form {
-	if t, ok := f.(*tables); ok {
+	switch t := f.(type) {
+	case *redacted:
+		t.Form = InOrder(t.Form)
+	case *tables:
 		t.inOrder = true
 	}
 	return f
@@ -135,9 +140,9 @@ func (f *tables) itemSize(i int, o *object.Object) (n int, exact bool) {
 	return n, false
 }
 
-func (f *tables) item(w *chunks, i int, o *object.Object) {
+func (f *tables) item(w *chunks.Writer, i int, o *object.Object) {
 	size, _ := f.itemSize(i, o)
-	w.append(size+f.rows[i].Size(), func(b []byte) []byte { return table.AppendRow(b, f.rows[i], f.at, f.object(i, o)) })
+	w.Append(size+f.rows[i].Size(), func(b []byte) []byte { return table.AppendRow(b, f.rows[i], f.at, f.object(i, o)) })
 }
 
 // object returns what the row of object i carries besides its cells.
@@ -174,7 +179,7 @@ func (f *tables) singleFrame(o *object.Object) (head, tail []byte) {
 
 func (f *tables) singleSize(o *object.Object) (n int, exact bool) { return f.itemSize(0, o) }
 
-func (f *tables) single(w *chunks, o *object.Object) { f.item(w, 0, o) }
+func (f *tables) single(w *chunks.Writer, o *object.Object) { f.item(w, 0, o) }
 
 func (f *tables) sharing() sharing {
 	// Each watch receives the column definitions once.
@@ -252,20 +257,13 @@ func (r *Renderer) rows(p place, objs Objects) ([]*table.Row, error) {
 // row returns the row of an object.
 func (r *Renderer) row(res *Resource, o *object.Object) (*table.Row, error) {
 	s := slot{kind: derivedRow, resource: res, key: o.Key}
-	if value, ok := r.derived.get(&s, o.ID); ok {
-		return value.(*table.Row), nil
-	}
-	value, err := r.derived.obtain(&s, o.ID, nil, func(*derivedEntry) (any, int, error) {
+	return derived.Once(r.derived, &s, o.ID, func() (*table.Row, int, error) {
 		row, err := res.Printer.Row(o.Raw)
 		if err != nil {
 			return nil, 0, fmt.Errorf("printing %s: %w", o.Key, err)
 		}
 		return row, row.Size(), nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return value.(*table.Row), nil
 }
 
 // tableWindow is the interval [from, until) in which the rows of a response render the same.
@@ -276,8 +274,8 @@ func (w tableWindow) contains(t time.Time) bool { return !t.Before(w.from) && t.
 // knownMoment returns the moment of a response if it is known without looking at the rows.
 func (r *Renderer) knownMoment(p place) (time.Time, bool) {
 	s := p.slot(derivedWindow)
-	value, ok := r.derived.get(&s, p.id)
-	if !ok || !value.(tableWindow).contains(r.now()) {
+	value, ok := r.derived.Get(&s, p.id, func(value any) bool { return value.(tableWindow).contains(r.now()) })
+	if !ok {
 		return time.Time{}, false
 	}
 	return value.(tableWindow).from, true
@@ -288,7 +286,7 @@ func (r *Renderer) knownMoment(p place) (time.Time, bool) {
 func (r *Renderer) moment(p place, rows []*table.Row) (time.Time, error) {
 	now := r.now()
 	s := p.slot(derivedWindow)
-	value, err := r.derived.obtain(&s, p.id, func(value any) bool { return value.(tableWindow).contains(now) }, func(*derivedEntry) (any, int, error) {
+	value, err := r.derived.Obtain(&s, p.id, func(value any) bool { return value.(tableWindow).contains(now) }, func(*derived.Entry[slot]) (any, int, error) {
 		w := tableWindow{from: now, until: now.Add(1 << 62)}
 		for _, row := range rows {
 			if next, ok := row.NextChange(now); ok && next.Before(w.until) {

@@ -9,8 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
+	"github.com/kubeweir/kubeweir/cache/form/derived"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
+	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -32,6 +35,8 @@ import (
 type transcoded struct {
 	base
 	shape cbor.Shape
+	// left are the paths to which objects are reduced; nil for whole objects.
+	left *json.Projection
 	// values belong to the objects of a response.
 	values []transcodedObject
 }
@@ -56,9 +61,20 @@ func newTranscoded(common base) *transcoded {
 func (f *transcoded) partial() bool { return f.rep.Transform == api.PartialMetadata }
 
 func (f *transcoded) prepare(p place, objs Objects) (Objects, error) {
+	var err error
+	if f.left != nil { // pages are small
+		objs.Each(func(_ int, o *object.Object) bool {
+			var value transcodedObject
+			if value.raw, err = f.message(f.left.Append(nil, f.whole(o))); err != nil {
+				err = fmt.Errorf("transcoding a part of %s: %w", o.Key, err)
+			}
+			f.values = append(f.values, value)
+			return err == nil
+		})
+		return objs, err
+	}
 	s := p.slot(derivedTranscodedAll)
 	s.rep = f.rep
-	var err error
 	f.values, err = collect(f.r, p, s, objs, func(_ *Resource, o *object.Object) (transcodedObject, error) { return f.derive(o) })
 	return objs, err
 }
@@ -66,20 +82,13 @@ func (f *transcoded) prepare(p place, objs Objects) (Objects, error) {
 // derive is a cached transcode.
 func (f *transcoded) derive(o *object.Object) (transcodedObject, error) {
 	s := slot{kind: derivedTranscoded, rep: f.rep, resource: f.res, key: o.Key}
-	if value, ok := f.r.derived.get(&s, o.ID); ok {
-		return value.(transcodedObject), nil
-	}
-	value, err := f.r.derived.obtain(&s, o.ID, nil, func(*derivedEntry) (any, int, error) {
+	return derived.Once(f.r.derived, &s, o.ID, func() (transcodedObject, int, error) {
 		value, err := f.transcode(o)
 		if err != nil {
-			return nil, 0, fmt.Errorf("transcoding %s: %w", o.Key, err)
+			return value, 0, fmt.Errorf("transcoding %s: %w", o.Key, err)
 		}
 		return value, cap(value.raw), nil
 	})
-	if err != nil {
-		return transcodedObject{}, err
-	}
-	return value.(transcodedObject), nil
 }
 
 // transcode encodes the bytes of an object in CBOR.
@@ -95,11 +104,7 @@ func (f *transcoded) transcode(o *object.Object) (value transcodedObject, err er
 		value.raw, err = f.partialMessage(metadata)
 		return value, err
 	}
-	stored := o.Encoded
-	if f.rep.DropManagedFields {
-		stored = encoding.Drop(object.Codec(api.JSON), stored)
-	}
-	if value.raw, err = f.message(stored.Raw); err != nil {
+	if value.raw, err = f.message(f.whole(o)); err != nil {
 		return value, err
 	}
 	if o.ListOffset > 0 {
@@ -138,14 +143,14 @@ func (f *transcoded) itemSize(i int, _ *object.Object) (n int, exact bool) {
 	return len(f.values[i].raw), true
 }
 
-func (f *transcoded) item(w *chunks, i int, _ *object.Object) {
+func (f *transcoded) item(w *chunks.Writer, i int, _ *object.Object) {
 	v := &f.values[i]
 	if v.afterType == 0 {
-		w.refer(v.raw)
+		w.Refer(v.raw)
 		return
 	}
-	w.append(encoding.MaxItemHead, func(b []byte) []byte { return cbor.AppendItemHead(b, v.raw) })
-	w.refer(v.raw[v.afterType:])
+	w.Append(encoding.MaxItemHead, func(b []byte) []byte { return cbor.AppendItemHead(b, v.raw) })
+	w.Refer(v.raw[v.afterType:])
 }
 
 func (f *transcoded) singleFrame(*object.Object) (head, tail []byte) {
@@ -156,7 +161,7 @@ func (f *transcoded) singleSize(*object.Object) (n int, exact bool) {
 	return len(f.values[0].raw), true
 }
 
-func (f *transcoded) single(w *chunks, _ *object.Object) { w.write(f.values[0].raw) }
+func (f *transcoded) single(w *chunks.Writer, _ *object.Object) { w.Copy(f.values[0].raw) }
 
 func (f *transcoded) verbatim(*object.Object) []byte { return f.values[0].raw }
 

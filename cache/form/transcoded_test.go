@@ -23,7 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// inCBOR is what kube-apiserver answers with an object or a list, with the members of maps in order.
+// inCBOR returns kube-apiserver's encoding of an object or a list, with sorted map members.
 func inCBOR(t *testing.T, obj runtime.Object) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -54,7 +54,7 @@ func newTestRenderer(t *testing.T) *Renderer {
 	return r
 }
 
-// bodyOf is the body of a response, with the members of maps in order.
+// bodyOf returns the body of a response with sorted map members.
 func bodyOf(t *testing.T, resp *api.Response, err error) []byte {
 	t.Helper()
 	if err != nil {
@@ -92,7 +92,7 @@ func sampleSecret(i int) *corev1.Secret {
 	}
 }
 
-// TestTranscodedReads compares lists and gets in CBOR with those of apimachinery.
+// TestTranscodedReads compares lists and gets in CBOR with apimachinery's.
 func TestTranscodedReads(t *testing.T) {
 	res := &Resource{APIVersion: "v1", Kind: "Secret"}
 	for _, n := range []int{0, 1, 300} {
@@ -128,7 +128,8 @@ func TestTranscodedReads(t *testing.T) {
 	}
 }
 
-// TestTranscodedCustom: custom resources are what their JSON says, in a list of sorted members, too.
+// TestTranscodedCustom checks that custom resources equal their JSON, also in lists with sorted
+// members.
 func TestTranscodedCustom(t *testing.T) {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w", "namespace": "n", "resourceVersion": "7"},
@@ -150,7 +151,8 @@ func TestTranscodedCustom(t *testing.T) {
 	same(t, "metadata", bodyOf(t, resp, err), inCBOR(t, partial(u)))
 }
 
-// TestTranscodedEvents compares the events of watches in CBOR, bookmarks and the ERROR event with those of apimachinery.
+// TestTranscodedEvents compares watch events, bookmarks and the ERROR event in CBOR with
+// apimachinery's.
 func TestTranscodedEvents(t *testing.T) {
 	failure := apierrors.NewResourceExpired("too old resource version: 1 (7)")
 	status := failure.ErrStatus
@@ -177,7 +179,7 @@ func TestTranscodedEvents(t *testing.T) {
 				if err := w.Event(&f, d); err != nil {
 					t.Fatal(err)
 				}
-				same(t, event.String(), cbortest.Sorted(t, join(f.List())), eventInCBOR(t, event, shown(samplePod(formatRV(rv)))))
+				same(t, event.String(), cbortest.Sorted(t, bytes.Join(f.List(), nil)), eventInCBOR(t, event, shown(samplePod(formatRV(rv)))))
 			}
 		}
 		for _, end := range []bool{false, true} {
@@ -189,9 +191,9 @@ func TestTranscodedEvents(t *testing.T) {
 			if bookmark.ResourceVersion = "123456"; end {
 				bookmark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 			}
-			same(t, "bookmark", cbortest.Sorted(t, join(f.List())), eventInCBOR(t, api.Bookmark, shown(bookmark)))
+			same(t, "bookmark", cbortest.Sorted(t, bytes.Join(f.List(), nil)), eventInCBOR(t, api.Bookmark, shown(bookmark)))
 		}
 		w.Error(&f, failure)
-		same(t, "ERROR", cbortest.Sorted(t, join(f.List())), eventInCBOR(t, api.Error, &status))
+		same(t, "ERROR", cbortest.Sorted(t, bytes.Join(f.List(), nil)), eventInCBOR(t, api.Error, &status))
 	}
 }

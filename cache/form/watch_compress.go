@@ -1,11 +1,11 @@
 package form
 
 import (
-	"encoding/binary"
 	"hash/crc32"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/pieces"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -22,10 +22,6 @@ import (
 // clients that prefer it, each piece and each event is a frame.
 
 const (
-	// minCompressed is the size from which events are compressed. Compression costs about 4 us plus
-	// 5 ns per byte (10 to 40 us for a pod of 6 KB), once for all watches, and makes events three
-	// to four times smaller. Below this size little is gained.
-	minCompressed = 512
 	// usualCompression is a conservative compression ratio: pods of 5 KB and more become eight to
 	// fifteen times smaller.
 	usualCompression = 8
@@ -33,47 +29,9 @@ const (
 	initialBytesAtOnce = 1 << 20
 )
 
-// flushBlock is an empty stored block, at which decoders emit everything before it.
-const flushBlock = "\x00\x00\x00\xff\xff"
-
-// compressedFrame is a compressed event. It begins with what a watch's checksum needs: the event's
-// CRC-32, its shift and its length.
-type compressedFrame []byte
-
-const compressedFrameHead = 12
-
-func (f compressedFrame) data() []byte   { return f[compressedFrameHead:] }
-func (f compressedFrame) crc() uint32    { return binary.LittleEndian.Uint32(f) }
-func (f compressedFrame) shift() uint32  { return binary.LittleEndian.Uint32(f[4:]) }
-func (f compressedFrame) length() uint32 { return binary.LittleEndian.Uint32(f[8:]) }
-
-// appendFrame appends the frame with the given parts. Small frames are stored.
-func (c *coder) appendFrame(b []byte, coding api.Compression, texts [][]byte) compressedFrame {
-	start, n, crc := len(b), 0, uint32(0)
-	for _, text := range texts {
-		n += len(text)
-		crc = crc32.Update(crc, crc32.IEEETable, text)
-	}
-	b = binary.LittleEndian.AppendUint32(b, crc)
-	b = binary.LittleEndian.AppendUint32(b, c.crc.shift(int64(n)))
-	b = binary.LittleEndian.AppendUint32(b, uint32(n))
-	if coding == api.Zstd || n >= minCompressed {
-		return compressedFrame(c.appendPiece(b, coding, texts...))[start:]
-	}
-	return compressedFrame(appendPlain(b, texts))[start:]
-}
-
-// appendPlain appends texts to a deflate stream without compression.
-func appendPlain(b []byte, texts [][]byte) []byte {
-	for _, text := range texts {
-		b = appendStored(b, text, false)
-	}
-	return append(b, flushBlock...)
-}
-
 // count adds a compressed part to the stream's checksum and length.
 func (w *Watch) count(f *Frames, crc, shift, length uint32) {
-	f.sent.crc = w.r.coder.crc.combine(f.sent.crc, crc, shift)
+	f.sent.crc = pieces.CombineCRC(f.sent.crc, crc, shift)
 	f.sent.raw += length
 }
 
@@ -98,7 +56,7 @@ func (w *Watch) Compress(initial *List, coding api.Compression, size int64) (ok 
 		return false, err
 	}
 	events := items{form: f, layout: layoutEvents, objs: objs, event: &Frames{}}
-	most := w.r.derived.cache.MaxCost() * usualCompression
+	most := w.r.derived.Budget() * usualCompression
 	// The events are measured only if the objects do not settle it.
 	if !events.exceeds(api.CompressionThreshold) || size > most && events.exceeds(most) {
 		return false, nil
@@ -138,7 +96,7 @@ func (w *Watch) compressedEvent(f *Frames, d watchmux.Delivery) error {
 		if err := w.restamped(&own, d, time.Now()); err != nil {
 			return nil, err
 		}
-		return w.r.coder.appendFrame(nil, w.coding, own.pieces.List), nil
+		return w.r.coder.AppendFrame(nil, w.coding, own.pieces.List), nil
 	})
 	if err != nil {
 		return err
@@ -152,9 +110,9 @@ func (w *Watch) compressedEvent(f *Frames, d watchmux.Delivery) error {
 		w.encodeFrom(f, first)
 		return nil
 	}
-	frame := compressedFrame(kept)
-	f.pieces.List = append(f.pieces.List, frame.data())
-	w.count(f, frame.crc(), frame.shift(), frame.length())
+	frame := pieces.Frame(kept)
+	f.pieces.List = append(f.pieces.List, frame.Data())
+	w.count(f, frame.CRC(), frame.Shift(), frame.Length())
 	return nil
 }
 
@@ -176,14 +134,14 @@ func (w *Watch) encodeFrom(f *Frames, first int) {
 	}
 	start, n := len(f.pieces.Buf), 0
 	if w.coding == api.Zstd {
-		f.pieces.Buf = w.r.coder.appendPiece(f.pieces.Buf, w.coding, texts...)
+		f.pieces.Buf = w.r.coder.AppendPiece(f.pieces.Buf, w.coding, texts...)
 	} else {
 		for _, text := range texts {
 			f.sent.crc = crc32.Update(f.sent.crc, crc32.IEEETable, text)
 			n += len(text)
 		}
 		f.sent.raw += uint32(n)
-		f.pieces.Buf = appendPlain(f.pieces.Buf, texts)
+		f.pieces.Buf = pieces.AppendPlain(f.pieces.Buf, texts)
 	}
 	clear(texts)
 	f.pieces.List = append(f.pieces.List[:first], f.pieces.Buf[start:len(f.pieces.Buf):len(f.pieces.Buf)])
@@ -200,8 +158,6 @@ func (w *Watch) End(f *Frames) {
 		return
 	}
 	f.pieces.Make(func(b []byte) []byte {
-		b = appendStored(b, nil, true)
-		b = binary.LittleEndian.AppendUint32(b, f.sent.crc)
-		return binary.LittleEndian.AppendUint32(b, f.sent.raw)
+		return pieces.AppendTrailer(b, f.sent.crc, f.sent.raw)
 	})
 }

@@ -1,10 +1,12 @@
 package form
 
 import (
+	"bytes"
 	"math"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/pieces"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -38,7 +40,7 @@ func (w *Watch) Begin(f *Frames) {
 	f.sent = w.sent
 	if w.coding == api.Gzip && !f.sent.begun {
 		f.sent.begun = true
-		f.pieces.Make(func(b []byte) []byte { return append(b, gzipHeader...) })
+		f.pieces.Make(func(b []byte) []byte { return append(b, pieces.GzipHeader...) })
 	}
 }
 
@@ -62,7 +64,7 @@ func (w *Watch) plainEvent(f *Frames, d watchmux.Delivery) error {
 		if err := w.restamped(&own, d, now); err != nil {
 			return nil, err
 		}
-		return join(own.pieces.List), nil
+		return bytes.Join(own.pieces.List, nil), nil
 	})
 	if err != nil {
 		return err

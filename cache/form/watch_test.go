@@ -7,8 +7,8 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// TestEventsAllocateNothing: an event that is an object's own bytes, and the head of a
-// message, are put together in memory that is kept from one delivery to the next.
+// TestEventsAllocateNothing checks that events made of an object's own bytes, and message headers,
+// are assembled in reused memory.
 func TestEventsAllocateNothing(t *testing.T) {
 	message := func(dst []byte, size int) []byte { return append(dst, byte(size)) }
 	o := decode(t, api.JSON, samplePod("7"))
@@ -17,7 +17,7 @@ func TestEventsAllocateNothing(t *testing.T) {
 		rep     api.Representation
 		message func([]byte, int) []byte
 		pieces  int
-		shared  *byte // the last piece but one begins there
+		shared  *byte // start of the last piece but one
 	}{
 		{api.Representation{}, nil, 3, &o.Raw[0]},
 		{api.Representation{}, message, 4, &o.Raw[0]},

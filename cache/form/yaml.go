@@ -3,7 +3,6 @@ package form
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"sigs.k8s.io/yaml"
 
@@ -47,7 +46,7 @@ func (b *body) yaml(resp *api.Response) (*api.Response, error) {
 		coding = api.Identity
 	}
 	if coding != api.Identity {
-		text = b.r.coder.whole(coding, text)
+		text = b.r.coder.Whole(coding, text)
 		resp.Header.Add("Content-Encoding", coding.String())
 		resp.Header.Add("Vary", "Accept-Encoding")
 	}
@@ -55,12 +54,4 @@ func (b *body) yaml(resp *api.Response) (*api.Response, error) {
 	resp.Body, resp.Length = text, int64(len(text))
 	b.r.metrics.bytes.WithLabelValues("yaml", transforms[rep.Transform], coding.String()).Add(float64(len(text)))
 	return resp, nil
-}
-
-// whole returns text compressed as a whole body.
-func (c *coder) whole(coding api.Compression, text []byte) []byte {
-	piece := c.piece(coding, nil, text)
-	crc, _ := c.checksum(text)
-	before, after := c.enclose(coding, nil, nil, &compressed{raw: int64(len(text)), crc: crc, from: math.MinInt64, until: math.MaxInt64})
-	return append(append(before, piece...), after...)
 }

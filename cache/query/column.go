@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/encoding/json"
@@ -72,7 +73,7 @@ func (s valueReader) redacted(res *source.Resource) valueReader {
 // plainlyMetadata reports whether a path leads to metadata that is never redacted and cheap to
 // find.
 func plainlyMetadata(p Path) bool {
-	steps := p.Steps()
+	steps := p.steps
 	if len(steps) < 2 || steps[0].Kind != json.Member || steps[0].Name != "metadata" || steps[1].Kind != json.Member {
 		return false
 	}
@@ -83,24 +84,44 @@ func plainlyMetadata(p Path) bool {
 	return false
 }
 
-// CheckPath returns an error if path names a column that the resource's Table does not have.
-func CheckPath(res *source.Resource, path Path) error {
-	_, err := readerOf(res, path, false)
-	return err
+// Check returns a 400 if a path of the query names a column that the resource's Table does not have.
+func (q *Query) Check(res *source.Resource) error {
+	check := func(parameter api.QueryParameter, path Path) error {
+		if _, err := readerOf(res, path, false); err != nil {
+			return BadRequest(parameter, err)
+		}
+		return nil
+	}
+	for _, key := range q.Sort {
+		if err := check(api.QuerySortBy, key.Path); err != nil {
+			return err
+		}
+	}
+	for i := range q.Where {
+		if err := check(api.QueryWhere, q.Where[i].Path); err != nil {
+			return err
+		}
+	}
+	for _, path := range q.CountBy {
+		if err := check(api.QueryCountBy, path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readerOf returns the reader of the values at a path. The error says that the resource has no such
 // column.
 func readerOf(res *source.Resource, p Path, quantity bool) (s valueReader, err error) {
 	s = valueReader{name: p.String(), read: ValueOf}
-	if name, ok := p.Column(); ok {
-		s.name = "column " + name // neither a path nor an order is spelled so
+	if p.column {
+		s.name = "column " + p.text // neither a path nor an order is spelled so
 		s.read = ValueOfCell
-		if s.token, err = cellOf(res, name); err != nil {
+		if s.token, err = cellOf(res, p.text); err != nil {
 			return s, err
 		}
 	} else {
-		s.token = tokenAt(p.Steps())
+		s.token = tokenAt(p.steps)
 	}
 	if quantity {
 		read := s.read

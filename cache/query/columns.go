@@ -114,18 +114,12 @@ func (k *Columns) cachedFrame(v *store.Snapshot) (f, newest *frame) {
 	return nil, newest
 }
 
-// begun reports whether a column with the name is cached for any state, or is being made for f.
-func (k *Columns) begun(f *frame, name string) bool {
-	key := columnKey{name, f.content}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.mu.making[key] != nil || k.nearestLocked(key) != nil
-}
-
 // obtain returns the column of a reader for f. If it is not cached, build makes it, once for all
-// callers that wait for it, from the column of the same reader for another state, or from nil.
-func (k *Columns) obtain(ctx context.Context, f *frame, s valueReader, build func(*madeColumn) (*column, error)) (*column, error) {
+// callers that wait for it, from the column of the same reader for another state, or from nil. In
+// the latter case it waits for a turn first, if turn is not nil.
+func (k *Columns) obtain(ctx context.Context, f *frame, s valueReader, turn func() (leave func(), err error), build func(*madeColumn) (*column, error)) (*column, error) {
 	key := columnKey{s.name, f.content}
+	var base *madeColumn
 	for {
 		k.mu.Lock()
 		if made := k.mu.made[key]; made != nil {
@@ -134,10 +128,19 @@ func (k *Columns) obtain(ctx context.Context, f *frame, s valueReader, build fun
 			return made.column, nil
 		}
 		other := k.mu.making[key]
-		if other == nil {
+		if base = k.nearestLocked(key); other == nil && (base != nil || turn == nil) {
 			break
 		}
 		k.mu.Unlock()
+		if other == nil {
+			leave, err := turn()
+			if err != nil {
+				return nil, err
+			}
+			defer leave()
+			turn = nil
+			continue
+		}
 		select {
 		case <-other.done:
 			if other.column != nil {
@@ -149,7 +152,6 @@ func (k *Columns) obtain(ctx context.Context, f *frame, s valueReader, build fun
 	}
 	m := &makingColumn{done: make(chan struct{})}
 	k.mu.making[key] = m
-	base := k.nearestLocked(key)
 	k.mu.Unlock()
 	defer func() { // also if build panics
 		k.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// TestFramesOfChanges: a frame that is made of an earlier one and of what has changed since has the objects of its view,
-// and what is carried over from one to the other is what belongs to them.
+// TestFramesOfChanges checks that a frame derived from an earlier one and the changes since has the
+// objects of its snapshot, and that carried columns belong to them.
 func TestFramesOfChanges(t *testing.T) {
 	s := store.New(api.JSON, store.Options{
 		History:     watchmux.Options{MaxAge: 10 * time.Minute, MaxBytes: 64 << 20, MaxEvents: 102_400},
@@ -45,7 +45,7 @@ func TestFramesOfChanges(t *testing.T) {
 			i := r.IntN(2100)
 			change([]api.EventType{api.Modified, api.Modified, api.Deleted}[r.IntN(3)], i)
 		}
-		if round%50 == 49 { // more than is looked for
+		if round%50 == 49 { // more changes than are looked up
 			for i := range 200 {
 				change(api.Modified, i)
 			}

@@ -115,9 +115,7 @@ func (s *scanner) operands() (all []operand, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, one); len(all) > maxOperands {
-			return nil, errOperands
-		}
+		all = append(all, one)
 		if s.spaces(); s.take(")") {
 			return all, nil
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestTurns: who wants many columns does not keep others waiting for all of them, and who leaves gives up their place.
+// TestTurns checks that a user who needs many columns does not delay others for all of them, and
+// that callers who leave give up their place.
 func TestTurns(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var all fairQueue

@@ -1,9 +1,5 @@
 package query
 
-import (
-	"fmt"
-)
-
 // Limits of a query. They bound its cost per object.
 const (
 	maxSort       = 8
@@ -13,5 +9,3 @@ const (
 	maxCounts     = 8
 	maxText       = 8 << 10 // of a parameter
 )
-
-var errOperands = fmt.Errorf("conditions have more than %d values: split the request", maxOperands)

@@ -129,7 +129,7 @@ func (q *Query) parseWhere(text string) error {
 		c, err := s.condition()
 		q.Where = append(q.Where, c)
 		if operands += len(c.values); err == nil && operands > maxOperands {
-			err = errOperands
+			err = fmt.Errorf("conditions have more than %d values: split the request", maxOperands)
 		}
 		return err
 	})

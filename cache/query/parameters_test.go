@@ -50,7 +50,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestBadQueries: the error names the parameter and says what to do.
+// TestBadQueries checks that errors name the parameter and say what to do.
 func TestBadQueries(t *testing.T) {
 	long := strings.Repeat(".a,", 100)
 	for query, want := range map[string]string{
@@ -118,7 +118,7 @@ func TestBadQueries(t *testing.T) {
 	}
 }
 
-// many is a value, n times with commas between.
+// many returns a value n times, separated by commas.
 func many(n int, values ...string) string {
 	value := "x"
 	if len(values) > 0 {
@@ -185,7 +185,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestCompare: the order is total, and that of the kinds.
+// TestCompare checks that the order is total and begins with the kinds.
 func TestCompare(t *testing.T) {
 	rising := []string{"null", "false", "true", "-1e400", "-7", "0", "0.5", "9007199254740992", "9007199254740993", "1e300", `""`, `"10"`, `"9"`, `"A"`, `"a"`, `"é"`}
 	for i, a := range rising {
@@ -201,7 +201,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestQuantities: they are read as apimachinery does, but those that would cost it much.
+// TestQuantities compares quantities with apimachinery, except for those that would be expensive
+// there.
 func TestQuantities(t *testing.T) {
 	suffixes := []string{"", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E-2", "e", "K", "mi", "ki", "x", "Mi ", " m", "mm", "e1.5", "-"}
 	numbers := []string{"0", "1", "7", "12", "1.5", ".5", "5.", "-3", "+4", "0.001", "100", "", "1.2.3", "--1", "1-", "0x1"}
@@ -258,8 +259,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// FuzzParse: no query makes the parser fail but by an error, and paths are read again as
-// they are spelt.
+// FuzzParse checks that every query is parsed or rejected, and that normalized paths parse to
+// themselves.
 func FuzzParse(f *testing.F) {
 	for _, query := range []string{
 		"sortBy=-.metadata.name:quantity,{.a['b']}", "where=.a in (1,'x'),!.b,.c~d,.e>=2Gi&offset=3", "fields=.a[*].b,.c&countBy=.a[?(@.b=='c')].d",
@@ -279,7 +280,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, key := range q.Sort {
-			if _, ok := key.Path.Column(); ok {
+			if key.Path.column {
 				continue
 			}
 			s := &scanner{text: key.Path.String()}
@@ -296,7 +297,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestLongValues: of a string its beginning counts, cut between characters.
+// TestLongValues checks that long strings are cut between characters.
 func TestLongValues(t *testing.T) {
 	for _, c := range []struct{ token, want string }{
 		{strings.Repeat("a", maxString), strings.Repeat("a", maxString)},

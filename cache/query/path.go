@@ -23,16 +23,10 @@ const (
 // Or it is the name of a column of the resource's Table, as kubectl get shows it: status,
 // 'nominated node'.
 type Path struct {
-	steps  []json.Step
+	steps  []json.Step // none for a column
 	column bool
-	text   string
+	text   string // of a column its name, in lower case
 }
-
-// Steps returns the steps of the path, none for a column. They must not be changed.
-func (p Path) Steps() []json.Step { return p.steps }
-
-// Column returns the name of a column in lower case. ok is false for other paths.
-func (p Path) Column() (name string, ok bool) { return p.text, p.column }
 
 // String returns the normalized path: equal paths have equal strings.
 func (p Path) String() string { return p.text }

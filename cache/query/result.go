@@ -77,29 +77,10 @@ func (t *ResultSet) column(path Path, quantity bool) (*column, error) {
 	if t.columns == nil {
 		return buildColumn(t.ctx, t.frame.objs, s)
 	}
-	var leave func()
-	turn := func() {
-		if leave == nil && err == nil {
-			leave, err = t.columns.building.take(t.ctx, t.user)
-		}
-	}
-	defer func() {
-		if leave != nil {
-			leave()
-		}
-	}()
-	if !t.columns.begun(t.frame, s.name) {
-		turn() // first: callers that wait for the column would wait for this turn, too
-	}
-	if err != nil {
-		return nil, err
-	}
-	return t.columns.obtain(t.ctx, t.frame, s, func(base *madeColumn) (*column, error) {
+	turn := func() (leave func(), err error) { return t.columns.building.take(t.ctx, t.user) }
+	return t.columns.obtain(t.ctx, t.frame, s, turn, func(base *madeColumn) (*column, error) {
 		if base != nil {
 			return carry(t.ctx, base.column, changeOf(base.frame.objs, t.frame.objs), t.frame.objs, s)
-		}
-		if turn(); err != nil {
-			return nil, err
 		}
 		return buildColumn(t.ctx, t.frame.objs, s)
 	})
@@ -183,7 +164,7 @@ func (t *ResultSet) order(keys []Key) ([]int32, error) {
 	for _, key := range keys {
 		name += fmt.Sprintf(" %s %t %t", key.Path, key.Quantity, key.Descending)
 	}
-	col, err := t.columns.obtain(t.ctx, t.frame, valueReader{name: name}, func(base *madeColumn) (*column, error) {
+	col, err := t.columns.obtain(t.ctx, t.frame, valueReader{name: name}, nil, func(base *madeColumn) (*column, error) {
 		var order []int32
 		var err error
 		if base == nil {

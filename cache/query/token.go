@@ -13,31 +13,28 @@ import (
 // elsewhere.
 type Token struct {
 	// ResourceVersion is the version that all pages show.
-	ResourceVersion uint64
+	ResourceVersion uint64 `json:"rv"`
 	// Offset is how many objects of the list precede the page.
-	Offset int
+	Offset int `json:"offset"`
 	// At is the time of the first page in seconds since 1970, if the query is Timed.
-	At int64
+	At int64 `json:"at,omitempty"`
 	// Within is that of api.ContinueToken.
-	Within string
+	Within string `json:"within,omitempty"`
 }
 
 // tokenVersion identifies the format. kube-apiserver's tokens have another.
 const tokenVersion = "kubeweir.io/query/v1"
 
 type wireToken struct {
-	Version         string `json:"v"`
-	ResourceVersion uint64 `json:"rv"`
-	Offset          int    `json:"offset"`
-	At              int64  `json:"at,omitempty"`
-	Within          string `json:"within,omitempty"`
+	Version string `json:"v"`
+	Token
 	// List is a hash of the list that the token continues.
 	List string `json:"list"`
 }
 
 // Encode returns the token for the list that selected (its namespace and selectors) and q describe.
 func (t Token) Encode(q *Query, selected string) string {
-	data, err := json.Marshal(wireToken{tokenVersion, t.ResourceVersion, t.Offset, t.At, t.Within, q.hash(selected)})
+	data, err := json.Marshal(wireToken{tokenVersion, t, q.hash(selected)})
 	if err != nil {
 		panic(err) // strings and numbers always marshal
 	}
@@ -59,7 +56,7 @@ func (q *Query) Decode(token, selected string) (Token, error) {
 	case q.Offset > 0:
 		return Token{}, apierrors.NewBadRequest("parameter offset: with continue it has no meaning: leave one of them out")
 	}
-	return Token{wire.ResourceVersion, wire.Offset, wire.At, wire.Within}, nil
+	return wire.Token, nil
 }
 
 // hash returns a hash of everything that determines the objects and their order.

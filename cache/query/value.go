@@ -167,47 +167,30 @@ func parseQuantity(text string) (n float64, ok bool) {
 	if len(suffix) > 1 && (suffix[0] == 'e' || suffix[0] == 'E') && suffix[1] <= '9' {
 		end, suffix = len(text), "" // an exponent
 	}
-	n, err := strconv.ParseFloat(text[:end], 64)
-	if err != nil {
+	factor, binary := binarySuffixes[suffix]
+	exponent, decimal := decimalSuffixes[suffix]
+	if !binary && !decimal {
 		return 0, false
 	}
-	switch suffix {
-	case "":
-	case "n":
-		n /= 1e9
-	case "u":
-		n /= 1e6
-	case "m":
-		n /= 1e3
-	case "k":
-		n *= 1e3
-	case "M":
-		n *= 1e6
-	case "G":
-		n *= 1e9
-	case "T":
-		n *= 1e12
-	case "P":
-		n *= 1e15
-	case "E":
-		n *= 1e18
-	case "Ki":
-		n *= 1 << 10
-	case "Mi":
-		n *= 1 << 20
-	case "Gi":
-		n *= 1 << 30
-	case "Ti":
-		n *= 1 << 40
-	case "Pi":
-		n *= 1 << 50
-	case "Ei":
-		n *= 1 << 60
-	default:
-		return 0, false
+	n, err := strconv.ParseFloat(text[:end]+exponent, 64)
+	if binary {
+		n *= factor
 	}
-	return n, true
+	return n, err == nil
 }
+
+// The suffixes of quantities.
+var (
+	decimalSuffixes = map[string]string{
+		"": "", "n": "e-9", "u": "e-6", "m": "e-3", "k": "e3", "M": "e6", "G": "e9", "T": "e12", "P": "e15", "E": "e18",
+	}
+	binarySuffixes = map[string]float64{
+		"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60,
+	}
+)
+
+// secondsOf are the units of ages.
+var secondsOf = map[byte]float64{'s': 1, 'm': 60, 'h': 60 * 60, 'd': 24 * 60 * 60, 'y': 365 * 24 * 60 * 60}
 
 // parseAge parses an age as kubectl prints it (3d12h, 90s), or a number of seconds.
 func parseAge(text string) (seconds float64, ok bool) {
@@ -225,17 +208,7 @@ func parseAge(text string) (seconds float64, ok bool) {
 		}
 		unit := 1.0
 		if text = text[end:]; text != "" {
-			switch text[0] {
-			case 's':
-			case 'm':
-				unit = 60
-			case 'h':
-				unit = 60 * 60
-			case 'd':
-				unit = 24 * 60 * 60
-			case 'y':
-				unit = 365 * 24 * 60 * 60
-			default:
+			if unit = secondsOf[text[0]]; unit == 0 {
 				return 0, false
 			}
 			text = text[1:]

@@ -2,10 +2,9 @@ package read
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -15,10 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/query"
-	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
-	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -46,7 +43,7 @@ func (r *Reader) listQuery(ctx context.Context, c Collection, req *Request) (*ap
 	}
 	a, err := newQueryList(req, r.now())
 	if err == nil {
-		err = a.check(c.Resource())
+		err = a.Check(c.Resource())
 	}
 	if err != nil {
 		return nil, err
@@ -103,11 +100,7 @@ func (r *Reader) queryForm(c Collection, req *Request) (form.Form, error) {
 	if f == nil {
 		return nil, Forward(reason.Unservable, nil)
 	}
-	switch {
-	case req.Query.Fields != nil && rep.Encoding == api.CBOR:
-		rep.Encoding = api.JSON
-		return form.TranscodedPart(f, r.renderer.For(c.Resource().Form(), c.Encoding(), rep), req.Query.Fields), nil
-	case req.Query.Fields != nil:
+	if req.Query.Fields != nil {
 		return form.Projected(f, req.Query.Fields), nil
 	}
 	if len(req.Query.Sort) > 0 {
@@ -189,32 +182,6 @@ func newQueryList(req *Request, now time.Time) (*queryList, error) {
 		a.at = time.Unix(token.At, 0)
 	}
 	return a, err
-}
-
-// check returns an error if a path names a column that the resource does not have.
-func (a *queryList) check(res *source.Resource) error {
-	one := func(parameter api.QueryParameter, path query.Path) error {
-		if err := query.CheckPath(res, path); err != nil {
-			return query.BadRequest(parameter, err)
-		}
-		return nil
-	}
-	for _, key := range a.Sort {
-		if err := one(api.QuerySortBy, key.Path); err != nil {
-			return err
-		}
-	}
-	for i := range a.Where {
-		if err := one(api.QueryWhere, a.Where[i].Path); err != nil {
-			return err
-		}
-	}
-	for _, path := range a.CountBy {
-		if err := one(api.QueryCountBy, path); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // whole returns the request of all objects that the selectors match.
@@ -307,9 +274,16 @@ func (a *queryList) count(t *query.ResultSet) ([]byte, error) {
 	if len(a.CountBy) == 0 {
 		return nil, nil
 	}
-	out := append([]byte(`{"count":`), strconv.Itoa(t.Len())...)
-	out = append(out, `,"countBy":[`...)
-	for i, path := range a.CountBy {
+	type countBy struct {
+		Path    string         `json:"path"`
+		Without int            `json:"without"`
+		Values  map[string]int `json:"values"`
+	}
+	out := struct {
+		Count   int       `json:"count"`
+		CountBy []countBy `json:"countBy"`
+	}{Count: t.Len()}
+	for _, path := range a.CountBy {
 		groups, without, err := t.CountBy(path)
 		if err != nil {
 			return nil, err
@@ -317,20 +291,7 @@ func (a *queryList) count(t *query.ResultSet) ([]byte, error) {
 		if len(groups) > query.MaxGroups {
 			return nil, query.BadRequest(api.QueryCountBy, fmt.Errorf("%s has more than %d different values: count by another path, or narrow the list with where", path, query.MaxGroups))
 		}
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, `{"path":"`...)
-		out = append(json.AppendText(out, path.String()), `","without":`...)
-		out = append(strconv.AppendInt(out, int64(without), 10), `,"values":{`...)
-		for n, text := range slices.Sorted(maps.Keys(groups)) {
-			if n > 0 {
-				out = append(out, ',')
-			}
-			out = append(json.AppendText(append(out, '"'), text), `":`...)
-			out = strconv.AppendInt(out, int64(groups[text]), 10)
-		}
-		out = append(out, `}}`...)
+		out.CountBy = append(out.CountBy, countBy{path.String(), without, groups})
 	}
-	return append(out, `]}`...), nil
+	return json.Marshal(out)
 }

@@ -60,6 +60,9 @@ var arrows = []arrow{
 	{"cache/freshness", above("watchmux", "cache/source", "cache/store")},
 	// A form knows objects and how they look, not who keeps or selects them.
 	{"cache/form", above("watchmux")},
+	{"cache/form/chunks", []string{"api", "internal"}},
+	{"cache/form/derived", []string{"internal"}},
+	{"cache/form/pieces", []string{"api"}},
 	{"config", base},
 	// The pages are files.
 	{"console/web", nil},

@@ -40,10 +40,6 @@ func (p apiServicePrinter) Traits() table.Traits {
 // Bookmark is no different from Row: no defaults are applied here.
 func (p apiServicePrinter) Bookmark(raw []byte) (*table.Row, error) { return p.Row(raw) }
 
-func (p apiServicePrinter) PartialMetadata(_, metadata []byte) ([]byte, error) {
-	return metadata, nil
-}
-
 func (p apiServicePrinter) Row(raw []byte) (*table.Row, error) {
 	var object apiregistrationv1.APIService
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &object); err != nil {

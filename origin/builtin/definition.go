@@ -46,11 +46,6 @@ func (p definitionPrinter) Traits() table.Traits { return table.Traits{NullWhenE
 // Bookmark implements table.Printer. It prints like Row, because no defaults apply.
 func (p definitionPrinter) Bookmark(raw []byte) (*table.Row, error) { return p.Row(raw) }
 
-// PartialMetadata implements table.Printer.
-func (p definitionPrinter) PartialMetadata(_, metadata []byte) ([]byte, error) {
-	return metadata, nil
-}
-
 // definition is the part of a CustomResourceDefinition that is printed.
 type definition struct {
 	Metadata struct {

@@ -179,10 +179,6 @@ func (p *kindPrinter) Bookmark([]byte) (*table.Row, error) {
 	return p.bookmark, nil
 }
 
-func (p *kindPrinter) PartialMetadata(_, metadata []byte) ([]byte, error) {
-	return table.HideAnnotations(metadata, p.traits.HiddenAnnotations)
-}
-
 func (p *kindPrinter) Row(raw []byte) (*table.Row, error) {
 	if p.traits.NoTables {
 		return nil, fmt.Errorf("printing %s: %w", p.gvk, errNoTables)

@@ -299,7 +299,7 @@ func TestPartialMetadata(t *testing.T) {
 			if err := json.Unmarshal(raw, &versioned); err != nil {
 				t.Fatal(err)
 			}
-			got, err := printer.PartialMetadata(raw, versioned.Metadata)
+			got, err := table.HideAnnotations(versioned.Metadata, printer.Traits().HiddenAnnotations)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -200,7 +200,10 @@ func (r *resource) object(t *testing.T, raw []byte, include string) table.Object
 	if err := json.Unmarshal(raw, &object); err != nil {
 		t.Fatal(err)
 	}
-	metadata, err := r.printer.PartialMetadata(raw, object.Metadata)
+	metadata, err := table.HideAnnotations(object.Metadata, r.printer.Traits().HiddenAnnotations)
+	if r.custom {
+		metadata, err = table.PartialMetadata(raw)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

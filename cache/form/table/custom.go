@@ -2,7 +2,6 @@ package table
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -97,8 +96,6 @@ func (p customPrinter) Traits() Traits { return Traits{} }
 // and nothing is defaulted here.
 func (p customPrinter) Bookmark(raw []byte) (*Row, error) { return p.Row(raw) }
 
-func (p customPrinter) PartialMetadata(raw, _ []byte) ([]byte, error) { return PartialMetadata(raw) }
-
 func (p customPrinter) Row(raw []byte) (*Row, error) {
 	var content any
 	if err := utiljson.Unmarshal(raw, &content); err != nil {
@@ -134,43 +131,25 @@ func (c customColumn) cell(object map[string]any) Cell {
 		}
 		return Cell{Value: buf.String()}
 	case "integer":
-		return integerCell(value)
+		switch v := value.(type) {
+		case int64:
+			return Cell{Value: v}
+		case float64:
+			return Cell{Value: int64(v)}
+		}
 	case "number":
-		return numberCell(value)
+		switch v := value.(type) {
+		case int64:
+			return Cell{Value: float64(v)}
+		case float64:
+			return Cell{Value: v}
+		}
 	case "boolean":
 		if b, ok := value.(bool); ok {
 			return Cell{Value: b}
 		}
 	case "date":
 		return dateCell(value)
-	}
-	return Cell{}
-}
-
-func integerCell(value any) Cell {
-	switch v := value.(type) {
-	case int64:
-		return Cell{Value: v}
-	case float64:
-		return Cell{Value: int64(v)}
-	case json.Number:
-		if i, err := v.Int64(); err == nil {
-			return Cell{Value: i}
-		}
-	}
-	return Cell{}
-}
-
-func numberCell(value any) Cell {
-	switch v := value.(type) {
-	case int64:
-		return Cell{Value: float64(v)}
-	case float64:
-		return Cell{Value: v}
-	case json.Number:
-		if f, err := v.Float64(); err == nil {
-			return Cell{Value: f}
-		}
 	}
 	return Cell{}
 }

@@ -20,7 +20,7 @@ func column(name, kind, path string) apiextensionsv1.CustomResourceColumnDefinit
 	return apiextensionsv1.CustomResourceColumnDefinition{Name: name, Type: kind, JSONPath: path}
 }
 
-// allTypes asks every path as every type.
+// allTypes combines every path with every type.
 func allTypes() []apiextensionsv1.CustomResourceColumnDefinition {
 	var columns []apiextensionsv1.CustomResourceColumnDefinition
 	for _, path := range []string{
@@ -101,8 +101,8 @@ func TestDefaultPrinterLikeUpstream(t *testing.T) {
 	compareWithConvertor(t, NewDefaultPrinter(), upstream, `{"apiVersion":"v1","kind":"X","metadata":{}}`)
 }
 
-// compareWithConvertor compares columns, and rows at several times. Made in a
-// synctest bubble, the clock stands still between them.
+// compareWithConvertor compares columns, and rows at several times. In a synctest bubble the clock
+// does not move in between.
 func compareWithConvertor(t *testing.T, printer Printer, upstream rest.TableConvertor, raw string) {
 	t.Helper()
 	object := &unstructured.Unstructured{}

@@ -37,8 +37,6 @@ func (p defaultPrinter) Traits() Traits { return Traits{NullWhenEmpty: true} }
 
 func (p defaultPrinter) Bookmark(raw []byte) (*Row, error) { return p.Row(raw) }
 
-func (p defaultPrinter) PartialMetadata(_, metadata []byte) ([]byte, error) { return metadata, nil }
-
 func (p defaultPrinter) Row(raw []byte) (*Row, error) {
 	var object struct {
 		Metadata struct {

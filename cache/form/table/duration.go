@@ -14,72 +14,66 @@ const (
 	year = 365 * day
 )
 
+// spans are the units in which ages below a bound are shown. The second one is left out if it is
+// zero.
+var spans = [...]struct {
+	below        time.Duration
+	large, small time.Duration // small is 0 for one unit
+	units        string
+}{
+	{2 * time.Minute, time.Second, 0, "s"},
+	{10 * time.Minute, time.Minute, time.Second, "ms"},
+	{3 * time.Hour, time.Minute, 0, "m"},
+	{8 * time.Hour, time.Hour, time.Minute, "hm"},
+	{2 * day, time.Hour, 0, "h"},
+	{8 * day, day, time.Hour, "dh"},
+	{2 * year, day, 0, "d"},
+	{8 * year, year, day, "yd"},
+	{math.MaxInt64, year, 0, "y"},
+}
+
 // appendHumanDuration appends HumanDuration(d) of k8s.io/apimachinery/pkg/util/duration, escaped
 // for JSON.
 func appendHumanDuration(dst []byte, d time.Duration) []byte {
 	// Truncation matters: times less than two seconds in the future count as now.
-	switch seconds := int64(d / time.Second); {
+	switch seconds := d / time.Second; {
 	case seconds < -1:
 		return append(dst, invalidDuration...)
 	case seconds < 0:
 		return append(dst, "0s"...)
-	case seconds < 120:
-		return appendUnit(dst, seconds, 's')
 	}
-	switch {
-	case d < 10*time.Minute:
-		return appendTwo(dst, d, time.Minute, 'm', time.Second, 's')
-	case d < 3*time.Hour:
-		return appendUnit(dst, int64(d/time.Minute), 'm')
-	case d < 8*time.Hour:
-		return appendTwo(dst, d, time.Hour, 'h', time.Minute, 'm')
-	case d < 2*day:
-		return appendUnit(dst, int64(d/time.Hour), 'h')
-	case d < 8*day:
-		return appendTwo(dst, d, day, 'd', time.Hour, 'h')
-	case d < 2*year:
-		return appendUnit(dst, int64(d/day), 'd')
-	case d < 8*year:
-		return appendTwo(dst, d, year, 'y', day, 'd')
+	i := 0
+	for d >= spans[i].below && i < len(spans)-1 {
+		i++
 	}
-	return appendUnit(dst, int64(d/year), 'y')
-}
-
-func appendUnit(dst []byte, n int64, unit byte) []byte {
-	return append(strconv.AppendInt(dst, n, 10), unit)
-}
-
-// appendTwo appends d in two units, the smaller one only if it is not zero.
-func appendTwo(dst []byte, d, large time.Duration, largeUnit byte, small time.Duration, smallUnit byte) []byte {
-	dst = appendUnit(dst, int64(d/large), largeUnit)
-	if rest := d % large / small; rest > 0 {
-		dst = appendUnit(dst, int64(rest), smallUnit)
+	span := &spans[i]
+	dst = append(strconv.AppendInt(dst, int64(d/span.large), 10), span.units[0])
+	if span.small > 0 {
+		if rest := d % span.large / span.small; rest > 0 {
+			dst = append(strconv.AppendInt(dst, int64(rest), 10), span.units[1])
+		}
 	}
 	return dst
 }
 
 // untilNextText returns how long the text of an age that is now d stays the same.
 func untilNextText(d time.Duration) time.Duration {
-	var step time.Duration
 	switch {
+	case d == math.MinInt64:
+		return math.MaxInt64
 	case d <= -2*time.Second:
 		// "<invalid>" ends when the truncated seconds reach -1.
-		if d == math.MinInt64 {
-			return math.MaxInt64
-		}
 		return -2*time.Second + 1 - d
 	case d < time.Second:
 		return time.Second - d
-	case d < 10*time.Minute:
-		step = time.Second
-	case d < 8*time.Hour:
-		step = time.Minute
-	case d < 8*day:
-		step = time.Hour
-	case d < 8*year:
-		step = day
-	default:
-		step = year
+	}
+	i := 0
+	for d >= spans[i].below && i < len(spans)-1 {
+		i++
+	}
+	step := spans[i].large
+	if spans[i].small > 0 {
+		step = spans[i].small
 	}
 	return step - d%step
 }

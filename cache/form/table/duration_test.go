@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// durations are values around every boundary of the format, and random ones of
-// all magnitudes.
+// durations returns values around every boundary of the format, and random ones of all magnitudes.
 func durations() []time.Duration {
 	values := []time.Duration{0, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, math.MinInt64 + 1}
 	around := func(d time.Duration) {

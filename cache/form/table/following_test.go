@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFollowing: the columns of a server of another release are shown where they differ in words; where they are others,
-// there are no Tables, until the server is of the printer's release again.
+// TestFollowing checks that different descriptions of a server's columns are shown, and that there
+// are no Tables while its columns themselves differ.
 func TestFollowing(t *testing.T) {
 	own := NewDefaultPrinter()
 	f := NewFollowing(own, "1.36.3")

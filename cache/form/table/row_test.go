@@ -52,7 +52,7 @@ func TestRowFillsSlots(t *testing.T) {
 	}
 }
 
-// The remotest instants that JSON can hold are kept.
+// TestRowKeepsExtremeTimes checks the remotest times that JSON can hold.
 func TestRowKeepsExtremeTimes(t *testing.T) {
 	ancient, future := time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 	row := mustRow(t, []Cell{Age(ancient), Age(future)})
@@ -95,7 +95,7 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// benchmarkRow is like that of a pod that has restarted.
+// benchmarkRow returns a row like that of a restarted pod.
 func benchmarkRow(t testing.TB) *Row {
 	return mustRow(t, []Cell{
 		{Value: "frontend-7d4b9c5f6d-x2x7k"}, {Value: "2/2"}, {Value: "Running"},

@@ -27,11 +27,6 @@ type Printer interface {
 	// bookmarks like any object, but without defaulting, so Row would return other cells.
 	Bookmark(raw []byte) (*Row, error)
 
-	// PartialMetadata returns the JSON of the ObjectMeta in kube-apiserver's PartialObjectMetadata
-	// of an object. raw is the object's JSON and metadata the value of its member metadata, which
-	// is the result for most built-in resources. The result may share memory with metadata.
-	PartialMetadata(raw, metadata []byte) ([]byte, error)
-
 	// Traits returns how this resource's Tables differ from the common form.
 	Traits() Traits
 }

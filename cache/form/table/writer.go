@@ -22,52 +22,44 @@ const tableHead = `{"kind":"` + Kind + `","apiVersion":"` + APIVersion + `","met
 // The bookmark that ends a watch's initial events carries its metadata even with
 // includeObject=None.
 type Object struct {
-	kind objectKind
-	// json, followed by rest if set, is the object's JSON.
+	// json, followed by rest if set, is the object's JSON, between head and tail.
+	head, tail string
 	json, rest []byte
 }
-
-type objectKind uint8
-
-const (
-	objectNone objectKind = iota
-	objectMetadata
-	objectFull
-)
 
 // MetadataObject returns the Object for includeObject=Metadata, the default. metadata is the JSON
 // of the ObjectMeta in typed order (see PartialMetadata), followed by rest if set.
 func MetadataObject(metadata, rest []byte) Object {
-	return Object{kind: objectMetadata, json: metadata, rest: rest}
+	return Object{head: json.PartialHead, json: metadata, rest: rest, tail: json.PartialTail}
 }
 
 // FullObject returns the Object for includeObject=Object: the JSON of the whole object, followed by
 // rest if set. The object must have kind and apiVersion, which items of built-in lists lack.
-func FullObject(object, rest []byte) Object {
-	return Object{kind: objectFull, json: object, rest: rest}
-}
+func FullObject(object, rest []byte) Object { return Object{json: object, rest: rest} }
 
 func (o Object) append(dst []byte) []byte {
-	switch o.kind {
-	case objectMetadata:
-		dst = append(dst, json.PartialHead...)
-		dst = append(append(dst, o.json...), o.rest...)
-		return append(dst, json.PartialTail...)
-	case objectFull:
-		return append(append(dst, o.json...), o.rest...)
+	if o.json == nil {
+		return append(dst, "null"...)
 	}
-	return append(dst, "null"...)
+	dst = append(append(append(dst, o.head...), o.json...), o.rest...)
+	return append(dst, o.tail...)
+}
+
+// appendHead appends a Table up to its column definitions; nil for none.
+func appendHead(dst []byte, meta *metav1.ListMeta, columns []byte) []byte {
+	dst = json.AppendListMeta(append(dst, tableHead...), meta)
+	dst = append(dst, `,"columnDefinitions":`...)
+	if columns == nil {
+		return append(dst, "null"...)
+	}
+	return append(dst, columns...)
 }
 
 // Frame returns the bytes before and after the n rows of a list's Table, including the final
 // newline. Rows (AppendRow) are separated by commas. Of meta, it uses resourceVersion, continue and
 // remainingItemCount.
 func Frame(p Printer, meta *metav1.ListMeta, n int) (head, tail []byte) {
-	head = append(head, tableHead...)
-	head = json.AppendListMeta(head, meta)
-	head = append(head, `,"columnDefinitions":`...)
-	head = append(head, p.Columns()...)
-	head = append(head, `,"rows":`...)
+	head = append(appendHead(nil, meta, p.Columns()), `,"rows":`...)
 	switch {
 	case n > 0:
 		return append(head, '['), []byte("]}\n")
@@ -99,14 +91,7 @@ type Single struct {
 // Append appends the Table, rendered at now, without a final newline. Gets end with one; events do
 // not.
 func (s *Single) Append(dst []byte, now time.Time) []byte {
-	dst = append(dst, tableHead...)
-	dst = json.AppendListMeta(dst, &metav1.ListMeta{ResourceVersion: s.ResourceVersion})
-	dst = append(dst, `,"columnDefinitions":`...)
-	if s.Columns == nil {
-		dst = append(dst, "null"...)
-	} else {
-		dst = append(dst, s.Columns...)
-	}
+	dst = appendHead(dst, &metav1.ListMeta{ResourceVersion: s.ResourceVersion}, s.Columns)
 	dst = append(dst, `,"rows":[`...)
 	dst = AppendRow(dst, s.Row, now, s.Object)
 	return append(dst, "]}"...)

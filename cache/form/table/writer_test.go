@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// serverJSON encodes as kube-apiserver does.
+// serverJSON encodes v as kube-apiserver does.
 func serverJSON(t *testing.T, v any) string {
 	t.Helper()
 	data, err := json.Marshal(v)
