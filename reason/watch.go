@@ -77,7 +77,7 @@ var watchEndEntries = [watchEnds]Entry{
 	},
 	WatchDiffers: {
 		Label: "differs", When: "The self-check found the cache of the resource to differ from the upstream, and fills it anew.",
-		Client: expiredEvent, Do: "Report it with the log's lines \"the cache differs from the upstream\"; the runbook of KubeweirCacheDiffers tells more.",
+		Client: expiredEvent, Do: "Report it with the log's lines \"cached object differs from the upstream\"; the runbook of KubeweirCacheDiffers tells more.",
 	},
 	WatchRedefined: {
 		Label: "redefined", When: "The custom resource's definition changed, was deleted or is not known any more, or another server serves the group version now.",

@@ -34,7 +34,7 @@ func TestKeptOfHungDisk(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		c.background.Wait()
-		if strings.Count(log.String(), "the disk does not respond") != 1 {
+		if strings.Count(log.String(), "the disk does not answer") != 1 {
 			t.Errorf("the log: %s", log.String())
 		}
 		close(answers)
