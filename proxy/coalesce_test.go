@@ -44,8 +44,8 @@ func TestCoalesceParameter(t *testing.T) {
 		{name: "everybody but who is excepted", line: pods + "watch=1", options: everybody, agent: "controller", status: 200},
 		{name: "who is excepted asks", line: pods + "watch=1&coalesce=1s", options: everybody, agent: "controller", status: 200, header: "1s"},
 
-		{name: "empty", line: pods + "watch=1&coalesce=", status: 400, says: "parameter coalesce: it has no value"},
-		{name: "without value", line: pods + "watch=1&coalesce", status: 400, says: "parameter coalesce: it has no value"},
+		{name: "empty", line: pods + "watch=1&coalesce=", status: 400, says: "parameter coalesce: empty value"},
+		{name: "without value", line: pods + "watch=1&coalesce", status: 400, says: "parameter coalesce: empty value"},
 		{name: "no duration", line: pods + "watch=1&coalesce=500", status: 400, says: `parameter coalesce: \"500\" is no duration such as 500ms`},
 		{name: "too short", line: pods + "watch=1&coalesce=9ms", status: 400, says: "parameter coalesce: it is from 10ms to 30s, not 9ms"},
 		{name: "too long", line: pods + "watch=1&coalesce=31s", status: 400, says: "parameter coalesce: it is from 10ms to 30s, not 31s"},
