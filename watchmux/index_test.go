@@ -173,7 +173,7 @@ func TestRing(t *testing.T) {
 		if r.len() != len(plain) || r.bytes != int64(len(plain))*eventOverhead {
 			t.Fatalf("%d events of %d bytes, want %d", r.len(), r.bytes, len(plain))
 		}
-		if n := cap(r.events); n > 64+4*len(plain) {
+		if n := cap(r.events); n > 64+5*len(plain) || r.popped > 64+3*len(plain) {
 			t.Fatalf("room for %d events, there are %d", n, len(plain))
 		}
 		if step%50 == 0 {

@@ -1,15 +1,14 @@
 package watchmux
 
-import (
-	"slices"
-	"sort"
-)
+import "sort"
 
 // ring holds the newest events. Each has a sequence number, and the ring holds those in [tail,
-// head). Its memory follows its content: append moves the events once there is no room behind them.
+// head). Its memory follows its content: append moves the events once there is no room behind them,
+// and pop once most of the memory is that of dropped ones.
 // It is guarded by Mux.mu.
 type ring struct {
 	events     []*Event
+	popped     int // places of dropped events in the memory of events
 	tail, head uint64
 	bytes      int64
 	// frames is the position, in [tail, head], of the first event whose frames are kept.
@@ -21,6 +20,9 @@ func (r *ring) len() int { return len(r.events) }
 func (r *ring) at(seq uint64) *Event { return r.events[seq-r.tail] }
 
 func (r *ring) push(e *Event) {
+	if len(r.events) == cap(r.events) {
+		r.popped = 0 // append moves the events
+	}
 	r.events = append(r.events, e)
 	r.head++
 	r.bytes += e.cost()
@@ -30,8 +32,9 @@ func (r *ring) push(e *Event) {
 func (r *ring) pop() *Event {
 	e := r.events[0]
 	r.events[0] = nil
-	if r.events = r.events[1:]; cap(r.events) > 64+4*len(r.events) {
-		r.events = slices.Clone(r.events)
+	r.events = r.events[1:]
+	if r.popped++; r.popped > 64+3*len(r.events) {
+		r.events, r.popped = append(make([]*Event, 0, len(r.events)), r.events...), 0
 	}
 	r.tail++
 	r.bytes -= e.cost()

@@ -245,7 +245,7 @@ func TestRestartedBeforeAnotherCluster(t *testing.T) {
 		if a := root.do(ctx, "GET", maps, ""); a.status != 200 || a.marked() || strings.Contains(a.body, `"kept"`) {
 			return fmt.Errorf("root: %v", a)
 		}
-		if !strings.Contains(g.Log(), "different cluster") {
+		if !strings.Contains(g.Log(), "it is another cluster") {
 			return fmt.Errorf("the log does not say what is forgotten:\n%s", g.Log())
 		}
 		return nil
