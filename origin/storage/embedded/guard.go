@@ -56,6 +56,8 @@ type guard struct {
 	guarding atomic.Bool
 	// opened is set when the store is open: before, nobody waits for space.
 	opened atomic.Bool
+	// spent counts the reserves that were given up. It is written with mu held.
+	spent atomic.Int64
 	// frozen is closed by the change to that state.
 	frozen chan struct{}
 	// unlock gives the folder's lock back. Set when Pebble takes it.
@@ -184,6 +186,7 @@ func (g *guard) run(op func() error, again func(error) bool) error {
 		if g.isFrozen() {
 			g.park()
 		}
+		spent := g.spent.Load()
 		err := op()
 		if err == nil {
 			if waits {
@@ -194,7 +197,7 @@ func (g *guard) run(op func() error, again func(error) bool) error {
 		if !g.guarding.Load() {
 			return err
 		}
-		if again != nil && g.spend(err) {
+		if again != nil && g.spend(err, spent) {
 			continue
 		}
 		if again != nil && again(err) && g.opened.Load() && (waits || g.wait(err)) {
@@ -219,11 +222,12 @@ func (g *guard) try(op func() error) error {
 		if g.isFrozen() {
 			g.park()
 		}
+		spent := g.spent.Load()
 		err := op()
 		switch {
 		case err == nil || !g.guarding.Load():
 			return err
-		case g.opened.Load() && g.spend(err):
+		case g.opened.Load() && g.spend(err, spent):
 			continue
 		case full(err):
 			g.crowd(err)

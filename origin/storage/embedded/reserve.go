@@ -36,14 +36,18 @@ const (
 	spareUpdates = reserveSize / 2
 )
 
-// spend gives up a reserve for a write that found no room, and returns whether there was
-// one. Creations are refused from then on, until it is provided again.
-func (g *guard) spend(err error) bool {
+// spend gives up a reserve for a write that found no room, and reports whether to try it again: a
+// reserve was left, or another write has given one up since g.spent was spent, before this one
+// began. Creations are refused from then on, until the reserve is provided again.
+func (g *guard) spend(err error, spent int64) bool {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return false // other files do not help
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.spent.Load() != spent {
+		return true
+	}
 	names := []string{runningReserve}
 	if !g.opened.Load() {
 		names = append(names, startReserve)
@@ -57,6 +61,7 @@ func (g *guard) spend(err error) bool {
 			g.log.Warn("Store could not give up its reserve", "dir", g.dir, "error", plain(err))
 			continue
 		}
+		g.spent.Add(1)
 		g.runLow(err)
 		return true
 	}

@@ -21,7 +21,7 @@ func TestWaitingCreationsLeaveTheReserve(t *testing.T) {
 	defer mustClose(t, e)
 	rev := mustPut(t, e, "a", "one", 0)
 	disk.capacity.Add(-disk.free())
-	if !e.guard.spend(syscall.ENOSPC) {
+	if !e.guard.spend(syscall.ENOSPC, e.guard.spent.Load()) {
 		t.Fatal("no reserve")
 	}
 	value := []byte(strings.Repeat("v", 1<<20))
@@ -75,7 +75,7 @@ func TestReserveGivenUpWhileProvided(t *testing.T) {
 	e := openAt(t, Options{Dir: "data", FS: disk, HistoryAge: -1})
 	defer mustClose(t, e)
 	disk.taken = func() {
-		if !e.guard.spend(syscall.ENOSPC) {
+		if !e.guard.spend(syscall.ENOSPC, e.guard.spent.Load()) {
 			t.Error("no reserve")
 		}
 	}
@@ -86,6 +86,34 @@ func TestReserveGivenUpWhileProvided(t *testing.T) {
 		t.Error("without a reserve creations are accepted")
 	}
 	creates(t, e)
+}
+
+// TestReserveServesConcurrentWrites: of two writes that find the disk full at once, one gives up the reserve, and both
+// are tried again. Neither waits, and nothing but creations is refused.
+func TestReserveServesConcurrentWrites(t *testing.T) {
+	e := openAt(t, Options{Dir: "data", FS: newLimited(1 << 30), HistoryAge: -1})
+	defer mustClose(t, e)
+	for name, run := range map[string]func(func() error) error{"a write": e.guard.do, "one of a compaction": e.guard.try} {
+		if !e.guard.provide() {
+			t.Fatal("no reserve is provided")
+		}
+		calls := 0
+		err := run(func() error {
+			if calls++; calls > 1 {
+				if _, reason := e.guard.unavailable(); reason != nil {
+					t.Errorf("%s waits: %v", name, reason)
+				}
+				return nil
+			}
+			if !e.guard.spend(syscall.ENOSPC, e.guard.spent.Load()) { // the other write
+				t.Error("no reserve")
+			}
+			return syscall.ENOSPC
+		})
+		if err != nil || calls != 2 {
+			t.Errorf("%s: %v after %d calls", name, err, calls)
+		}
+	}
 }
 
 // TestTakenChangeIsUncertainWhenClosed: a change that is being written when the store is closed on a full disk may be
