@@ -66,7 +66,7 @@ func TestImmediateSource(t *testing.T) {
 		}
 		src.Release()
 
-		// What this source cannot tell is determined as with any other.
+		// Without an immediate answer of the source the version is determined as for any other source.
 		src.Deaf.Store(true)
 		if err := c.Freshness().FreshAtOnce(t.Context()); !errors.Is(err, source.ErrUnsupported) {
 			t.Errorf("err = %v", err)

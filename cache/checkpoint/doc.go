@@ -11,8 +11,8 @@
 // turned out to be of a past that the source does not have. A disk that does not respond delays a
 // collection by a few seconds at most.
 //
-// What is saved of a collection besides its objects is a Note: the entry fills it
-// (Collection.Note), the reflector reads it back (warm.go).
+// A Note is saved with the objects of a collection: the entry fills it (Collection.Note), the
+// reflector reads it back (warm.go).
 //
 // Storage is the interface to the disk, implemented by package state. The Manager creates a
 // Checkpointer, the reflector loads with it. The package sees collections only through the

@@ -56,7 +56,7 @@ type Form interface {
 	// verbatim returns the bytes that single writes if they exist already, otherwise nil.
 	verbatim(o *object.Object) []byte
 
-	// sharing says which other watches receive the frames that event appends.
+	// sharing returns which other watches receive the frames that event appends.
 	sharing() sharing
 	// event appends a watch event with object o, which is the prepared object i if any were
 	// prepared. Relative times are rendered for now.
@@ -65,7 +65,7 @@ type Form interface {
 	bookmark(f *Frames, t encoding.BookmarkTemplate, rv uint64, end bool, now time.Time) error
 }
 
-// sharing says what the frames of an event have in common with those of other watches.
+// sharing is how the frames of an event are shared between watches.
 type sharing uint8
 
 const (
@@ -197,7 +197,7 @@ type List struct {
 	Scope   Scope
 }
 
-// Scope says which objects of a state a list selects. Values derived from one list are found, or
+// Scope selects objects of a state for a list. Values derived from one list are found, or
 // built upon, by the next list of the same Scope.
 type Scope struct {
 	// Namespace is "" for all namespaces. From is the first key of a page, and Limit its size; 0

@@ -20,7 +20,7 @@ type items struct {
 	event *Frames
 }
 
-// layout says how the objects of a body are arranged.
+// layout is the arrangement of the objects of a body.
 type layout uint8
 
 // oneObject is the Objects of a get.
