@@ -28,11 +28,11 @@ func (p *patience) Err() error {
 // TestListEndsWithItsClient checks that a list looks for its client's departure between objects,
 // not only before the first and after the last.
 func TestListEndsWithItsClient(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		for i := range 5000 {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), "", "app=web"))
 		}
-		c := pods(t, m)
+		c := cachetest.PodCollection(t, m)
 		r, err := read.New(read.Options{})
 		if err != nil {
 			t.Fatal(err)

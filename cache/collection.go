@@ -122,6 +122,9 @@ func (c *Collection) Follow(f *object.Filter, notify func()) (*store.Snapshot, *
 	return c.store.Follow(f, notify)
 }
 
+// CheckInvariants is CheckInvariants of store.Store. It is for tests.
+func (c *Collection) CheckInvariants() string { return c.store.CheckInvariants() }
+
 // Mux returns the multiplexer of the collection's events.
 func (c *Collection) Mux() *watchmux.Mux { return c.store.Mux() }
 

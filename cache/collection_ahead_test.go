@@ -69,11 +69,11 @@ func TestProofOvertakesList(t *testing.T) {
 		"by a probe": func(s *cachetest.Source) { s.Fail("references", source.ErrUnsupported) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+			cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 				source := &lateListSource{VersionLister: cachetest.VersionLister{Source: s}}
-				m := newManager(t, source, cache.Limits{})
+				m := cachetest.NewManager(t, source, cache.Limits{})
 				defer m.Close()
-				c := pods(t, m)
+				c := cachetest.PodCollection(t, m)
 				synctest.Wait()
 				source.late = make(chan struct{})
 				before(s)

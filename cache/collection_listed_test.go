@@ -120,10 +120,10 @@ func TestFreshByNames(t *testing.T) {
 
 func listedBubble(t *testing.T, f func(t *testing.T, s *cachetest.Source, c *cache.Collection)) {
 	t.Helper()
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
-		m := newManager(t, cachetest.VersionLister{Source: s}, cache.Limits{})
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+		m := cachetest.NewManager(t, cachetest.VersionLister{Source: s}, cache.Limits{})
 		defer m.Close()
-		f(t, s, pods(t, m))
+		f(t, s, cachetest.PodCollection(t, m))
 		synctest.Wait()
 	})
 }
@@ -152,7 +152,7 @@ func TestComeAndGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := filter(t, c.Resource(), "a", "", "")
+		f := cachetest.Filter(t, c.Resource(), "a", "", "")
 		bring := func() {
 			t.Helper()
 			s.Release()
@@ -191,8 +191,8 @@ func TestComeAndGone(t *testing.T) {
 
 // TestListedInProtobuf checks that the proof by names works in every encoding.
 func TestListedInProtobuf(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
-		m := newManager(t, cachetest.VersionLister{Source: s}, cache.Limits{})
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+		m := cachetest.NewManager(t, cachetest.VersionLister{Source: s}, cache.Limits{})
 		defer m.Close()
 		s.Create(cachetest.Pods, cachetest.Pod("a-b/1", ""))
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))

@@ -34,10 +34,10 @@ func (s *tearingSource) Watch(ctx context.Context, res *source.Resource, enc api
 func TestFreshWithinVersion(t *testing.T) {
 	for name, others := range map[string]uint64{"the newest version": 0, "an older version": 5} {
 		t.Run(name, func(t *testing.T) {
-			withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
-				m := newManager(t, &tearingSource{VersionLister: cachetest.VersionLister{Source: s}}, cache.Limits{})
+			cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+				m := cachetest.NewManager(t, &tearingSource{VersionLister: cachetest.VersionLister{Source: s}}, cache.Limits{})
 				defer m.Close()
-				c := pods(t, m)
+				c := cachetest.PodCollection(t, m)
 				s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 				s.Create(cachetest.Pods, cachetest.Pod("a/2", ""))
 				synctest.Wait()

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
@@ -82,7 +80,7 @@ func newWorld(t *testing.T, seed uint64, enc api.Encoding) *world {
 	if w.rand.IntN(2) == 0 {
 		limits = cache.Limits{HistoryEvents: 40, SnapshotBytes: 20 << 10}
 	}
-	w.manager = newManager(t, w.source, limits)
+	w.manager = cachetest.NewManager(t, w.source, limits)
 	return w
 }
 
@@ -280,28 +278,12 @@ func (w *world) randomFilter() *object.Filter {
 	case 4:
 		label, field = "odd=yes", fmt.Sprintf("spec.nodeName!=node-%d", w.rand.IntN(6))
 	}
-	f := filter(w.t, cachetest.PodResource(), namespace, label, field)
+	f := cachetest.Filter(w.t, cachetest.PodResource(), namespace, label, field)
 	if w.rand.IntN(3) == 0 {
 		var err error
 		if f.Shard, err = shard.Parse(shardOf([]string{"uid", "namespace"}[w.rand.IntN(2)], w.rand.Uint64N(4), 4)); err != nil {
 			w.t.Fatal(err)
 		}
-	}
-	return f
-}
-
-func filter(t testing.TB, res *source.Resource, namespace, label, field string) *object.Filter {
-	ls, err := labels.Parse(label)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fs, err := fields.ParseSelector(field)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := object.NewFilter(res.Schema, namespace, "", ls, fs)
-	if err != nil {
-		t.Fatal(err)
 	}
 	return f
 }

@@ -19,9 +19,9 @@ import (
 )
 
 func TestViewIsShared(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
-		c := pods(t, m)
+		c := cachetest.PodCollection(t, m)
 		v := c.Snapshot()
 		if c.Snapshot() != v {
 			t.Error("another view though nothing changed")
@@ -48,12 +48,12 @@ func TestViewIsShared(t *testing.T) {
 }
 
 func TestOrderAndCounts(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		// "a-b/x" sorts before "a/x": keys are compared bytewise, and "-" is below "/".
 		for _, key := range []string{"a/x", "a-b/x", "a/y", "a0/x", "b/x"} {
 			s.Create(cachetest.Pods, cachetest.Pod(key, ""))
 		}
-		v := pods(t, m).Snapshot()
+		v := cachetest.PodCollection(t, m).Snapshot()
 		for _, tc := range []struct{ namespace, from, want string }{
 			{"", "", "a-b/x a/x a/y a0/x b/x"},
 			{"", "a/y", "a/y a0/x b/x"},
@@ -81,8 +81,8 @@ func TestOrderAndCounts(t *testing.T) {
 }
 
 func TestWaitFor(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
-		c := pods(t, m)
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		c := cachetest.PodCollection(t, m)
 		var tooLarge *store.TooLargeError
 		for _, timeout := range []time.Duration{0, 3 * time.Second} {
 			began := time.Now()
@@ -123,11 +123,11 @@ func TestWaitFor(t *testing.T) {
 }
 
 func TestWaitDeleted(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		before := s.Create(cachetest.Pods, cachetest.Pod("a/0", ""))
 		s.Delete(cachetest.Pods, "a/0")
 		pod := s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
-		c := pods(t, m)
+		c := cachetest.PodCollection(t, m)
 		wait := func(key string, o cachetest.Object, timeout time.Duration) error {
 			return c.WaitDeleted(t.Context(), key, string(o.GetUID()), timeout)
 		}
@@ -298,8 +298,8 @@ func TestFresh(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
-				c := pods(t, m)
+			cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+				c := cachetest.PodCollection(t, m)
 				s.Calls()
 				test(t, s, c)
 				synctest.Wait()
@@ -310,9 +310,9 @@ func TestFresh(t *testing.T) {
 
 func TestSnapshotLimits(t *testing.T) {
 	limits := cache.Limits{SnapshotAge: time.Minute, SnapshotBytes: 30 << 10, HistoryEvents: 1}
-	withManager(t, limits, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, limits, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.Create(cachetest.Pods, cachetest.BigPod("a/1", "", 1<<10))
-		c := pods(t, m)
+		c := cachetest.PodCollection(t, m)
 		first := c.Snapshot()
 		c.Retain(first)
 		update := func(times int) {
@@ -327,8 +327,8 @@ func TestSnapshotLimits(t *testing.T) {
 		}
 		second := c.Snapshot()
 		c.Retain(second)
-		if n, bytes := c.Snapshots(); n != 2 || bytes < 5<<10 || bytes > 20<<10 {
-			t.Errorf("%d views of %d bytes", n, bytes)
+		if s := cachetest.Status(m, c); s.Snapshots != 2 || s.SnapshotBytes < 5<<10 || s.SnapshotBytes > 20<<10 {
+			t.Errorf("%d views of %d bytes", s.Snapshots, s.SnapshotBytes)
 		}
 		// The first snapshot exceeds the budget before the second one does.
 		update(6)
@@ -352,8 +352,8 @@ func TestSnapshotLimits(t *testing.T) {
 		if _, err := c.SnapshotAt(second.RV()); !errors.As(err, &expired) {
 			t.Errorf("got %v", err)
 		}
-		if n, bytes := c.Snapshots(); n != 0 || bytes != 0 {
-			t.Errorf("%d views of %d bytes", n, bytes)
+		if s := cachetest.Status(m, c); s.Snapshots != 0 || s.SnapshotBytes != 0 {
+			t.Errorf("%d views of %d bytes", s.Snapshots, s.SnapshotBytes)
 		}
 		var tooLarge *store.TooLargeError
 		if _, err := c.SnapshotAt(c.RV() + 1); !errors.As(err, &tooLarge) {
@@ -363,15 +363,15 @@ func TestSnapshotLimits(t *testing.T) {
 }
 
 func TestIndexes(t *testing.T) {
-	withManager(t, cache.Limits{Indexes: 2}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{Indexes: 2}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		for i := range 300 {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-%d/%d", i%3, i), fmt.Sprintf("n%d", i%7),
 				fmt.Sprintf("a=%d", i%10), fmt.Sprintf("b=%d", i%11), fmt.Sprintf("c=%d", i%12)))
 		}
-		c := pods(t, m)
+		c := cachetest.PodCollection(t, m)
 		use := func(namespace, label, field string) bool {
 			t.Helper()
-			f := filter(t, c.Resource(), namespace, label, field)
+			f := cachetest.Filter(t, c.Resource(), namespace, label, field)
 			objs, at := c.Select(t.Context(), f)
 			synctest.Wait()
 			if at == nil {
@@ -413,7 +413,7 @@ func TestIndexes(t *testing.T) {
 		synctest.Wait()
 		check("after changes", use("", "a=1", ""), true)
 		check("after changes", use("", "a=0", "spec.nodeName=n3"), true)
-		if n := c.Indexes(); n != 2 {
+		if n := cachetest.Status(m, c).Indexes; n != 2 {
 			t.Errorf("%d indexes", n)
 		}
 		for range 3 {
@@ -427,10 +427,10 @@ func TestIndexes(t *testing.T) {
 		check("room was made", use("", "b=1", ""), true)
 		check("by dropping the oldest", use("", "", "spec.nodeName=n3"), false)
 		for range 60 {
-			pods(t, m)
+			cachetest.PodCollection(t, m)
 			time.Sleep(15 * time.Second)
 		}
-		if n := c.Indexes(); n != 0 {
+		if n := cachetest.Status(m, c).Indexes; n != 0 {
 			t.Errorf("%d indexes though none was used", n)
 		}
 		if broken := c.CheckInvariants(); broken != "" {
@@ -440,8 +440,8 @@ func TestIndexes(t *testing.T) {
 }
 
 func TestBookmarkTemplate(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
-		c := pods(t, m)
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		c := cachetest.PodCollection(t, m)
 		got, err := object.Codec(c.Encoding()).ParseBookmark(c.BookmarkTemplate())
 		if err != nil || got.ResourceVersion != 100 {
 			t.Errorf("%s: %+v, %v", c.BookmarkTemplate(), got, err)

@@ -41,7 +41,7 @@ func TestColumnsOfTheServer(t *testing.T) {
 		s := &columnSource{Source: cachetest.New(pods), columns: `[{"name":"Else"}]`}
 		s.SetServer(`{"gitVersion":"v1.30.14"}`)
 		s.failing.Store(1)
-		manager := newManager(t, s, cache.Limits{})
+		manager := cachetest.NewManager(t, s, cache.Limits{})
 		defer manager.Close()
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 			if _, err := manager.Collection(t.Context(), pods, enc); err != nil {
@@ -68,7 +68,7 @@ func TestMinor(t *testing.T) {
 	} {
 		s := cachetest.New(cachetest.PodResource())
 		s.SetServer(version)
-		manager := newManager(t, s, cache.Limits{})
+		manager := cachetest.NewManager(t, s, cache.Limits{})
 		if got := manager.Minor(t.Context()); got != want {
 			t.Errorf("%s: %d, want %d", version, got, want)
 		}

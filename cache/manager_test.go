@@ -28,32 +28,12 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// withManager runs f with a source of pods and nodes and a manager, in fake time.
-func withManager(t *testing.T, limits cache.Limits, f func(t *testing.T, s *cachetest.Source, m *cache.Manager)) {
-	t.Helper()
-	bubble.Test(t, func(t *testing.T) {
-		s := cachetest.New(cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource())
-		m := newManager(t, s, limits)
-		defer m.Close()
-		f(t, s, m)
-	})
-}
-
-func pods(t *testing.T, m *cache.Manager) *cache.Collection {
-	t.Helper()
-	c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 func TestOneStartForManyCallers(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		got := make([]*cache.Collection, 50)
 		var wg sync.WaitGroup
 		for i := range got {
-			wg.Go(func() { got[i] = pods(t, m) })
+			wg.Go(func() { got[i] = cachetest.PodCollection(t, m) })
 		}
 		wg.Wait()
 		for _, c := range got {
@@ -71,7 +51,7 @@ func TestOneStartForManyCallers(t *testing.T) {
 }
 
 func TestEncodingsAreFedApart(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		pod := s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 			c, err := m.Collection(t.Context(), cachetest.PodResource(), enc)
@@ -106,11 +86,11 @@ func TestEncodingsAreFedApart(t *testing.T) {
 
 // TestAdmission checks the limit on requests that wait for a collection that cannot start.
 func TestAdmission(t *testing.T) {
-	withManager(t, cache.Limits{StartWaiters: 3}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{StartWaiters: 3}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetSilent(true)
 		var wg sync.WaitGroup
 		for range 3 {
-			wg.Go(func() { pods(t, m) })
+			wg.Go(func() { cachetest.PodCollection(t, m) })
 		}
 		synctest.Wait()
 		_, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON)
@@ -119,16 +99,16 @@ func TestAdmission(t *testing.T) {
 		}
 		s.SetSilent(false)
 		wg.Wait()
-		pods(t, m)
+		cachetest.PodCollection(t, m)
 	})
 }
 
 // TestColdStarts checks that lists beyond the limit wait for one another.
 func TestColdStarts(t *testing.T) {
-	withManager(t, cache.Limits{ColdStarts: 1}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{ColdStarts: 1}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		blocked := make(chan struct{})
 		slow := &slowSource{Source: s, listing: blocked}
-		m2 := newManager(t, slow, cache.Limits{ColdStarts: 1})
+		m2 := cachetest.NewManager(t, slow, cache.Limits{ColdStarts: 1})
 		defer m2.Close()
 		var wg sync.WaitGroup
 		for _, res := range []*source.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()} {
@@ -168,7 +148,7 @@ func (s *slowSource) Watch(ctx context.Context, res *source.Resource, enc api.En
 }
 
 func TestCallerLeaves(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetSilent(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -176,7 +156,7 @@ func TestCallerLeaves(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		s.SetSilent(false)
-		pods(t, m) // the start continued without its caller
+		cachetest.PodCollection(t, m) // the start continued without its caller
 		if n := len(s.Calls()); n != 2 {
 			t.Errorf("%d calls", n)
 		}
@@ -184,7 +164,7 @@ func TestCallerLeaves(t *testing.T) {
 }
 
 func TestFailingStart(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetDown(true)
 		began := time.Now()
 		if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); !errors.Is(err, cachetest.ErrDown) {
@@ -206,7 +186,7 @@ func TestFailingStart(t *testing.T) {
 		}
 		s.SetDown(false)
 		time.Sleep(time.Minute)
-		pods(t, m)
+		cachetest.PodCollection(t, m)
 	})
 }
 
@@ -215,13 +195,13 @@ func TestFailingStart(t *testing.T) {
 func TestUnreadableObject(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		t.Run(fmt.Sprintf("live=%v", live), func(t *testing.T) {
-			withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+			cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 				bad := &spoiledSource{Source: s}
-				m := newManager(t, bad, cache.Limits{})
+				m := cachetest.NewManager(t, bad, cache.Limits{})
 				defer m.Close()
 				var c *cache.Collection
 				if live {
-					c = pods(t, m)
+					c = cachetest.PodCollection(t, m)
 				}
 				bad.spoil = true
 				s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
@@ -242,7 +222,7 @@ func TestUnreadableObject(t *testing.T) {
 				}
 				bad.spoil = false
 				time.Sleep(2 * time.Minute)
-				if pods(t, m).Snapshot().Len() != 1 {
+				if cachetest.PodCollection(t, m).Snapshot().Len() != 1 {
 					t.Error("not started again later")
 				}
 			})
@@ -267,7 +247,7 @@ func (s *spoiledSource) Watch(ctx context.Context, res *source.Resource, enc api
 
 // TestRewoundAgain checks that a source that goes back repeatedly is not listed forever.
 func TestRewoundAgain(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		b := s.Backup()
 		for attempt := range 3 {
 			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
@@ -277,7 +257,7 @@ func TestRewoundAgain(t *testing.T) {
 					t.Errorf("the third start: %v", err)
 				}
 				time.Sleep(2 * time.Minute)
-				pods(t, m)
+				cachetest.PodCollection(t, m)
 				return
 			}
 			if err != nil {
@@ -297,14 +277,14 @@ func TestConcurrentReaders(t *testing.T) {
 	for i := range 300 {
 		s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns/%d", i), "n1", "a=1"))
 	}
-	m := newManager(t, s, cache.Limits{})
+	m := cachetest.NewManager(t, s, cache.Limits{})
 	defer m.Close()
-	c := pods(t, m)
+	c := cachetest.PodCollection(t, m)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
-			f := filter(t, c.Resource(), "", fmt.Sprintf("a=%d", i%2), "")
+			f := cachetest.Filter(t, c.Resource(), "", fmt.Sprintf("a=%d", i%2), "")
 			for {
 				select {
 				case <-done:
@@ -353,11 +333,11 @@ func TestConcurrentReaders(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
-	withManager(t, cache.Limits{IdleAfter: 10 * time.Minute}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
-		c := pods(t, m)
+	cachetest.WithManager(t, cache.Limits{IdleAfter: 10 * time.Minute}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		c := cachetest.PodCollection(t, m)
 		for range 3 {
 			time.Sleep(9 * time.Minute)
-			if pods(t, m) != c {
+			if cachetest.PodCollection(t, m) != c {
 				t.Fatal("stopped though it was used")
 			}
 		}
@@ -382,15 +362,15 @@ func TestIdle(t *testing.T) {
 		if s.Watches() != 0 || len(m.Status()) != 0 {
 			t.Errorf("%d watches, status %+v", s.Watches(), m.Status())
 		}
-		if pods(t, m) == c {
+		if cachetest.PodCollection(t, m) == c {
 			t.Error("got a stopped collection")
 		}
 	})
 }
 
 func TestDrop(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
-		c := pods(t, m)
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		c := cachetest.PodCollection(t, m)
 		nodes, err := m.Collection(t.Context(), cachetest.NodeResource(), api.JSON)
 		if err != nil {
 			t.Fatal(err)
@@ -413,7 +393,7 @@ func TestDrop(t *testing.T) {
 		if nodes.State().Phase != reflector.Synced {
 			t.Error("another collection was stopped, too")
 		}
-		if next := pods(t, m); next == c || next.State().Phase != reflector.Synced {
+		if next := cachetest.PodCollection(t, m); next == c || next.State().Phase != reflector.Synced {
 			t.Error("not started again")
 		}
 	})
@@ -422,10 +402,10 @@ func TestDrop(t *testing.T) {
 // TestDropWhileStarting checks that callers that wait for a collection that is dropped get the next
 // one.
 func TestDropWhileStarting(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetSilent(true)
 		var wg sync.WaitGroup
-		wg.Go(func() { pods(t, m) })
+		wg.Go(func() { cachetest.PodCollection(t, m) })
 		synctest.Wait()
 		m.Drop(cachetest.Pods, watchmux.ErrGone)
 		s.SetSilent(false)
@@ -436,7 +416,7 @@ func TestDropWhileStarting(t *testing.T) {
 // TestRedefined checks that no caller gets a collection of another definition than its own, and
 // that none is created with an outdated one, whoever waited for which.
 func TestRedefined(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		old := cachetest.WidgetResource()
 		s.SetSilent(true)
 		var wg sync.WaitGroup
@@ -478,8 +458,8 @@ func TestRedefined(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
-		c := pods(t, m)
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		c := cachetest.PodCollection(t, m)
 		m.Close()
 		<-c.Closed()
 		if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); !errors.Is(err, store.ErrManagerClosed) {
@@ -504,7 +484,7 @@ func TestMetrics(t *testing.T) {
 			t.Error("registered twice")
 		}
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
-		c := pods(t, m)
+		c := cachetest.PodCollection(t, m)
 		s.Create(cachetest.Pods, cachetest.Pod("a/2", "n"))
 		synctest.Wait() // the event arrives, and again after the break: others may share its version
 		s.Break(nil)

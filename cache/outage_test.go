@@ -233,9 +233,9 @@ func (s *brokenSource) Watch(ctx context.Context, res *source.Resource, enc api.
 
 // TestStreamingListBrokenOff checks that pages are requested after two interrupted streaming lists.
 func TestStreamingListBrokenOff(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
-		m := newManager(t, &cutSource{Source: s, phase: "initial", at: 2, times: 100}, cache.Limits{})
+		m := cachetest.NewManager(t, &cutSource{Source: s, phase: "initial", at: 2, times: 100}, cache.Limits{})
 		defer m.Close()
 		for range 3 {
 			if c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); err == nil {

@@ -114,7 +114,7 @@ func TestQueryPages(t *testing.T) {
 // TestQueryExpired checks that a page whose version is gone is a 410 that says to begin again.
 func TestQueryExpired(t *testing.T) {
 	b := newReadBench(t)
-	b.manager = newManager(t, b.source, cache.Limits{SnapshotBytes: 1, HistoryEvents: 1})
+	b.manager = cachetest.NewManager(t, b.source, cache.Limits{SnapshotBytes: 1, HistoryEvents: 1})
 	t.Cleanup(b.manager.Close)
 	b.fillPhases(300)
 	c := b.collection(cachetest.Pods, api.JSON)
@@ -339,7 +339,7 @@ func TestQueryFields(t *testing.T) {
 // correct.
 func TestQueryIsBounded(t *testing.T) {
 	b := newReadBench(t)
-	b.manager = newManager(t, b.source, cache.Limits{QueryBytes: 40_000})
+	b.manager = cachetest.NewManager(t, b.source, cache.Limits{QueryBytes: 40_000})
 	t.Cleanup(b.manager.Close)
 	b.fillPhases(1000)
 	c := b.collection(cachetest.Pods, api.JSON)
@@ -348,17 +348,16 @@ func TestQueryIsBounded(t *testing.T) {
 			if _, names := b.ask(t, c, "?resourceVersion=0&limit=5&offset=100&sortBy="+path+",.metadata.name"); len(names) != 5 {
 				t.Errorf("%v", names)
 			}
-			n, bytes := cache.QueryColumns(c)
-			if bytes > 40_000 {
-				t.Fatalf("%d columns have %d bytes", n, bytes)
+			if s := cachetest.Status(b.manager, c); s.ColumnBytes > 40_000 {
+				t.Fatalf("%d columns have %d bytes", s.Columns, s.ColumnBytes)
 			}
 		}
 		for i := range 30 {
 			b.source.Update(cachetest.Pods, cachetest.BigPod(fmt.Sprintf("ns-%d/web-%05d", i%4, i), "elsewhere", 2000))
 		}
 		b.collection(cachetest.Pods, api.JSON)
-		if n, bytes := cache.QueryColumns(c); bytes > 40_000 {
-			t.Fatalf("%d columns have, and pin, %d bytes", n, bytes)
+		if s := cachetest.Status(b.manager, c); s.ColumnBytes > 40_000 {
+			t.Fatalf("%d columns have, and pin, %d bytes", s.Columns, s.ColumnBytes)
 		}
 	}
 	if _, err := b.reader.List(t.Context(), c, askRequest(t, "?resourceVersion=0&limit=0&countBy=.metadata.name", api.Representation{})); err != nil {
@@ -426,7 +425,7 @@ func (p *renamingPrinter) Columns() []byte {
 func TestQueryColumnsAreRenewed(t *testing.T) {
 	const limit = 400_000
 	b := newReadBench(t)
-	b.manager = newManager(t, b.source, cache.Limits{QueryBytes: limit})
+	b.manager = cachetest.NewManager(t, b.source, cache.Limits{QueryBytes: limit})
 	t.Cleanup(b.manager.Close)
 	printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
 	b.res[cachetest.Pods].Printer = printer
@@ -442,9 +441,9 @@ func TestQueryColumnsAreRenewed(t *testing.T) {
 		}
 		b.collection(cachetest.Pods, api.JSON)
 		deadline := time.Now().Add(20 * time.Second)
-		for n, bytes := cache.QueryColumns(c); n == 0 || bytes > limit*3/4; n, bytes = cache.QueryColumns(c) {
+		for s := cachetest.Status(b.manager, c); s.Columns == 0 || s.ColumnBytes > limit*3/4; s = cachetest.Status(b.manager, c) {
 			if time.Now().After(deadline) {
-				t.Fatalf("%d columns have %d bytes", n, bytes)
+				t.Fatalf("%d columns have %d bytes", s.Columns, s.ColumnBytes)
 			}
 			runtime.Gosched()
 		}

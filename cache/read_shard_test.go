@@ -208,7 +208,7 @@ func TestListShard(t *testing.T) {
 			for p.token = w.check(p); p.token != ""; p.token = w.check(p) {
 			}
 		}
-		if n := w.c.Indexes(); n < 2 {
+		if n := cachetest.Status(w.manager, w.c).Indexes; n < 2 {
 			t.Errorf("%d indexes", n)
 		}
 		if broken := w.c.CheckInvariants(); broken != "" {
@@ -220,12 +220,12 @@ func TestListShard(t *testing.T) {
 // TestShardIndexIsMadeAndDropped checks that the first sharded read of a large collection creates
 // an index, and that it is dropped after a long time without one.
 func TestShardIndexIsMadeAndDropped(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		random := rand.New(rand.NewPCG(1, 1))
 		for i := range 300 {
 			s.Create(cachetest.Pods, withUID(cachetest.Pod(fmt.Sprintf("a/%d", i), ""), random))
 		}
-		c := pods(t, m)
+		c := cachetest.PodCollection(t, m)
 		reader, err := read.New(read.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -240,7 +240,7 @@ func TestShardIndexIsMadeAndDropped(t *testing.T) {
 		}
 		expect := func(want int) {
 			t.Helper()
-			if n := c.Indexes(); n != want {
+			if n := cachetest.Status(m, c).Indexes; n != want {
 				t.Errorf("%d indexes, want %d", n, want)
 			}
 			if broken := c.CheckInvariants(); broken != "" {
@@ -257,13 +257,13 @@ func TestShardIndexIsMadeAndDropped(t *testing.T) {
 		read(shardQuery(shardOf("namespace", 0, 8)))
 		expect(2)
 		for range 60 {
-			pods(t, m)
+			cachetest.PodCollection(t, m)
 			time.Sleep(15 * time.Second)
 			read(shardQuery(shardOf("uid", 0, 8)))
 		}
 		expect(1)
 		for range 60 {
-			pods(t, m)
+			cachetest.PodCollection(t, m)
 			time.Sleep(15 * time.Second)
 		}
 		expect(0)
@@ -359,7 +359,7 @@ func TestWatchShard(t *testing.T) {
 				expect(t, watches[of][round].lines(t), append(want[of], fmt.Sprintf("BOOKMARK end@%d", b.c.RV()))...)
 			}
 		}
-		if n := b.c.Indexes(); n != 1 {
+		if n := cachetest.Status(b.manager, b.c).Indexes; n != 1 {
 			t.Errorf("%d indexes", n)
 		}
 		for i := range 20 {
@@ -449,7 +449,7 @@ func BenchmarkListShard(b *testing.B) {
 	for i := range shards {
 		shards[i] = shardQuery(shardOf("uid", uint64(i), n))
 	}
-	for list(b, shards[0]); c.Indexes() == 0; {
+	for list(b, shards[0]); cachetest.Status(r.manager, c).Indexes == 0; {
 		time.Sleep(time.Millisecond) // built in the background
 	}
 	r.source.Update(cachetest.Pods, cachetest.BigPod("ns-00/web-00000", "node-000", 6000, "app=web"))

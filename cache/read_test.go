@@ -54,7 +54,7 @@ func newLimitedReadBench(t testing.TB, limits cache.Limits) *readBench {
 		b.res[res.GroupVersionResource] = res
 	}
 	b.source = cachetest.New(resources...)
-	b.manager = newManager(t, b.source, limits)
+	b.manager = cachetest.NewManager(t, b.source, limits)
 	t.Cleanup(b.manager.Close)
 	var err error
 	b.reader, err = read.New(read.Options{Now: func() time.Time { return b.now }, Wait: time.Millisecond})

@@ -27,11 +27,11 @@ import (
 // bookmark is discarded, however cleanly it ended.
 func TestListThatEndsEarlyIsNeverServed(t *testing.T) {
 	for after := range 4 {
-		withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+		cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 			for _, key := range []string{"a/1", "a/2", "a/3"} {
 				s.Create(cachetest.Pods, cachetest.Pod(key, ""))
 			}
-			m := newManager(t, &cutSource{Source: s, phase: "initial", at: after + 1, times: 100}, cache.Limits{})
+			m := cachetest.NewManager(t, &cutSource{Source: s, phase: "initial", at: after + 1, times: 100}, cache.Limits{})
 			defer m.Close()
 			for range 3 {
 				c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON)
@@ -56,6 +56,7 @@ type cutSource struct {
 	err   error // nil for a clean end
 	// repeat is by how many versions a resumed watch begins too early.
 	repeat uint64
+	limit  int64 // the maximum size of pages, 0 for none
 
 	mu    sync.Mutex
 	times int // guarded by mu
@@ -105,6 +106,9 @@ func (s *cutSource) Watch(ctx context.Context, res *source.Resource, enc api.Enc
 
 func (s *cutSource) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
 	phase, n := "list", 0
+	if s.limit > 0 {
+		opts.Limit = min(opts.Limit, s.limit)
+	}
 	switch {
 	case opts.Limit == 1:
 		phase = "one"
@@ -176,15 +180,14 @@ func runCut(t *testing.T, s *cutSource, seed uint64) {
 	}
 	// A relist in between hides events from watches.
 	w.compact = apierrors.IsResourceExpired(s.err)
-	s.Source = w.source
+	s.Source, s.limit = w.source, 2
 	if s.phase == "list" || s.phase == "page" {
 		w.source.NoWatchList()
 	}
 	for range 5 {
 		w.write()
 	}
-	w.manager = newManager(t, s, cache.Limits{})
-	w.manager.WithPages(2)
+	w.manager = cachetest.NewManager(t, s, cache.Limits{})
 	defer w.manager.Close()
 	for range 25 {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -204,7 +207,7 @@ func runCut(t *testing.T, s *cutSource, seed uint64) {
 	s.mu.Unlock()
 	time.Sleep(90 * time.Second)
 	synctest.Wait()
-	if w.c = pods(t, w.manager); w.c.RV() != w.source.Revision() || w.c.State().Phase != reflector.Synced {
+	if w.c = cachetest.PodCollection(t, w.manager); w.c.RV() != w.source.Revision() || w.c.State().Phase != reflector.Synced {
 		t.Errorf("in the end at %d, the source at %d, state %+v", w.c.RV(), w.source.Revision(), w.c.State())
 	}
 	w.check()

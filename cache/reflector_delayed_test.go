@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
@@ -37,9 +38,9 @@ func TestVersionUnderWay(t *testing.T) {
 					{events: "ADDED a/1@5 END @8", end: errors.New("unexpected EOF")},
 					{events: "ADDED a/2@9"},
 				}}}
-				m := newManager(t, s, cache.Limits{})
+				m := cachetest.NewManager(t, s, cache.Limits{})
 				defer m.Close()
-				c := pods(t, m)
+				c := cachetest.PodCollection(t, m)
 				for c.RV() != 9 {
 					time.Sleep(time.Millisecond)
 				}

@@ -218,7 +218,7 @@ func TestHeldRestored(t *testing.T) {
 					src.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/pod-%02d", i), ""))
 				}
 				src.Create(cachetest.Nodes, cachetest.Node("first"))
-				m := newManager(t, cachetest.VersionLister{Source: src}, cache.Limits{})
+				m := cachetest.NewManager(t, cachetest.VersionLister{Source: src}, cache.Limits{})
 				defer m.Close()
 				open := func(res *source.Resource) *cache.Collection {
 					t.Helper()

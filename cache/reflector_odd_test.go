@@ -343,9 +343,9 @@ func TestOddSources(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				s := &scriptedSource{streams: tc.streams, pages: tc.pages, version: tc.version, onePage: tc.onePage}
-				m := newManager(t, s, cache.Limits{})
+				m := cachetest.NewManager(t, s, cache.Limits{})
 				defer m.Close()
-				c := pods(t, m)
+				c := cachetest.PodCollection(t, m)
 				synctest.Wait()
 				first := c.Mux().Oldest()
 				time.Sleep(5 * time.Second)
@@ -413,7 +413,7 @@ func TestListedByAnOldDefinition(t *testing.T) {
 			if age > 0 {
 				s.streams[1].events = ""
 			}
-			m := newManager(t, s, cache.Limits{})
+			m := cachetest.NewManager(t, s, cache.Limits{})
 			defer m.Close()
 			res := cachetest.PodResource()
 			res.Custom, res.Changed = true, time.Now().Add(-age)
@@ -456,9 +456,9 @@ func TestServerBehind(t *testing.T) {
 		s := &manyServers{newest: 9, scriptedSource: &scriptedSource{
 			version: 5, streams: []stream{{events: "ADDED a/1@5 END @8", end: errEOF}, {events: "ADDED a/2@9"}},
 		}}
-		m := newManager(t, s, cache.Limits{})
+		m := cachetest.NewManager(t, s, cache.Limits{})
 		defer m.Close()
-		c := pods(t, m)
+		c := cachetest.PodCollection(t, m)
 		synctest.Wait()
 		time.Sleep(30 * time.Second)
 		synctest.Wait()

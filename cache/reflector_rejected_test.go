@@ -29,7 +29,7 @@ func TestRefusedFeedStops(t *testing.T) {
 				res := cachetest.PodResource()
 				source := cachetest.New(res)
 				source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
-				m := newManager(t, source, cache.Limits{})
+				m := cachetest.NewManager(t, source, cache.Limits{})
 				defer m.Close()
 				collection, err := m.Collection(t.Context(), res, api.JSON)
 				if err != nil {

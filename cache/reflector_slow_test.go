@@ -97,7 +97,7 @@ func TestListOverSlowLink(t *testing.T) {
 			for i := range 300 {
 				s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%03d", i), ""))
 			}
-			m := newManager(t, s, cache.Limits{})
+			m := cachetest.NewManager(t, s, cache.Limits{})
 			defer m.Close()
 			c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON)
 			if err != nil {
@@ -149,7 +149,7 @@ func TestListOverQuickLink(t *testing.T) {
 		for i := range 300 {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%03d", i), ""))
 		}
-		m := newManager(t, s, cache.Limits{})
+		m := cachetest.NewManager(t, s, cache.Limits{})
 		defer m.Close()
 		for _, res := range []*source.Resource{cachetest.PodResource(), cachetest.NodeResource()} {
 			c, err := m.Collection(t.Context(), res, api.JSON)

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,7 +20,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/reflector"
-	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -68,14 +65,6 @@ func (s *script) close() {
 	if s.manager != nil {
 		s.manager.Close()
 	}
-}
-
-func newManager(t testing.TB, source source.Source, limits cache.Limits) *cache.Manager {
-	m, err := cache.NewManager(cache.Options{Source: source, Limits: limits, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
 }
 
 func (s *script) run(t *testing.T, td *datadriven.TestData) string {
@@ -182,7 +171,7 @@ var statusErrors = map[string]error{
 
 func (s *script) start(t *testing.T) string {
 	if s.manager == nil {
-		s.manager = newManager(t, s.source, cache.Limits{})
+		s.manager = cachetest.NewManager(t, s.source, cache.Limits{})
 		s.manager.WithoutJitter()
 	}
 	c, err := s.manager.Collection(t.Context(), cachetest.PodResource(), api.JSON)

@@ -39,7 +39,7 @@ func newRevalidateBench(t *testing.T, n int) *revalidateBench {
 	for i := range n {
 		b.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-%d/pod-%03d", i%3, i), fmt.Sprintf("node-%d", i%2), fmt.Sprintf("fifth=%d", i%5)))
 	}
-	b.manager = newManager(t, b.source, cache.Limits{})
+	b.manager = cachetest.NewManager(t, b.source, cache.Limits{})
 	t.Cleanup(b.manager.Close)
 	var err error
 	if b.reader, err = read.New(read.Options{}); err != nil {
@@ -376,7 +376,7 @@ func TestWanted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		res := cachetest.PodResource()
 		source := cachetest.New(res)
-		manager := newManager(t, source, cache.Limits{})
+		manager := cachetest.NewManager(t, source, cache.Limits{})
 		defer manager.Close()
 		for range 3 {
 			if c := manager.Wanted(res, api.JSON); c != nil {

@@ -32,6 +32,19 @@ type faultySource struct {
 	watched func(*source.Event) bool
 	// listed may change the bytes of an object listed with a continue token.
 	listed func([]byte) []byte
+	page   int64 // the maximum size of pages, 0 for none
+}
+
+func (s *faultySource) limit(limit int64) int64 {
+	if s.page > 0 {
+		return min(limit, s.page)
+	}
+	return limit
+}
+
+func (s *faultySource) ListVersions(ctx context.Context, res *source.Resource, opts source.VersionOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
+	opts.Limit = s.limit(opts.Limit)
+	return s.VersionLister.ListVersions(ctx, res, opts, visit)
 }
 
 func (s *faultySource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
@@ -44,6 +57,7 @@ func (s *faultySource) Watch(ctx context.Context, res *source.Resource, enc api.
 }
 
 func (s *faultySource) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
+	opts.Limit = s.limit(opts.Limit)
 	return s.Source.List(ctx, res, enc, opts, func(item []byte) error {
 		if s.listed != nil && opts.Continue != "" {
 			item = s.listed(item)
@@ -158,7 +172,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 // TestCheckTellsSoon checks that the result for an idle resource does not wait for a bookmark.
 func TestCheckTellsSoon(t *testing.T) {
 	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
-		pods(t, m)
+		cachetest.PodCollection(t, m)
 		synctest.Wait()
 		s.watched = func(*source.Event) bool { return false }
 		s.Delete(cachetest.Pods, "ns-1/pod-001")
@@ -180,7 +194,7 @@ func TestCheckTellsSoon(t *testing.T) {
 // TestCheckBeginsFeedsAgain checks that a watch that silently delivers nothing is restarted.
 func TestCheckBeginsFeedsAgain(t *testing.T) {
 	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
-		c := pods(t, m)
+		c := cachetest.PodCollection(t, m)
 		synctest.Wait()
 		s.Hold()
 		s.Delete(cachetest.Pods, "ns-1/pod-001")
@@ -191,8 +205,8 @@ func TestCheckBeginsFeedsAgain(t *testing.T) {
 		if took := time.Since(began); took > 2*time.Minute {
 			t.Errorf("it took %s", took)
 		}
-		if c != pods(t, m) || c.Snapshot().Len() != 4 {
-			t.Errorf("%d pods are held, by another collection: %t", c.Snapshot().Len(), c != pods(t, m))
+		if c != cachetest.PodCollection(t, m) || c.Snapshot().Len() != 4 {
+			t.Errorf("%d pods are held, by another collection: %t", c.Snapshot().Len(), c != cachetest.PodCollection(t, m))
 		}
 	})
 }
@@ -201,8 +215,8 @@ func TestCheckBeginsFeedsAgain(t *testing.T) {
 func TestCheckIsNeverWrong(t *testing.T) {
 	seed, rounds := soak.Seed(t), soak.Cases(60, 1000)
 	checkBench(t, 30, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
-		m.WithPages(7)
-		pods(t, m)
+		s.page = 7
+		cachetest.PodCollection(t, m)
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 			if _, err := m.Collection(t.Context(), cachetest.PodResource(), enc); err != nil {
 				t.Fatal(err)
@@ -292,7 +306,7 @@ func TestCheckOtherBytes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
-				pods(t, m)
+				cachetest.PodCollection(t, m)
 				prepare(s)
 				if got := told(checkPods(t, m)); got != "same, 5 objects, 0 sampled" {
 					t.Error(got)
@@ -302,14 +316,24 @@ func TestCheckOtherBytes(t *testing.T) {
 	}
 }
 
+// pagedSource lists in pages of two objects.
+type pagedSource struct{ *cachetest.Source }
+
+func (s pagedSource) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
+	opts.Limit = min(opts.Limit, 2)
+	return s.Source.List(ctx, res, enc, opts, visit)
+}
+
 // TestCheckWithoutNames checks that objects are listed if the source has no lists of versions.
 func TestCheckWithoutNames(t *testing.T) {
-	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
-		m.WithPages(2)
+	bubble.Test(t, func(t *testing.T) {
+		s := cachetest.New(cachetest.PodResource())
+		m := cachetest.NewManager(t, pagedSource{s}, cache.Limits{})
+		defer m.Close()
 		for i := range 20 {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), ""))
 		}
-		pods(t, m)
+		cachetest.PodCollection(t, m)
 		if got := told(checkPods(t, m)); got != "same, 20 objects, 10 sampled" {
 			t.Error(got)
 		}
@@ -319,7 +343,7 @@ func TestCheckWithoutNames(t *testing.T) {
 // TestCheckUnfinished checks that an unreachable upstream is no difference.
 func TestCheckUnfinished(t *testing.T) {
 	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
-		pods(t, m)
+		cachetest.PodCollection(t, m)
 		for range 3 {
 			s.Fail("references", apierrors.NewResourceExpired("again"))
 		}
@@ -364,7 +388,7 @@ func TestCheckPeriod(t *testing.T) {
 // TestCheckHeals checks that a fault is found and repaired without help.
 func TestCheckHeals(t *testing.T) {
 	checkBench(t, 5, cache.Options{CheckPeriod: 5 * time.Minute}, func(t *testing.T, s *faultySource, m *cache.Manager) {
-		c := pods(t, m)
+		c := cachetest.PodCollection(t, m)
 		synctest.Wait()
 		s.watched = func(*source.Event) bool { return false }
 		s.Delete(cachetest.Pods, "ns-1/pod-001")
@@ -372,7 +396,7 @@ func TestCheckHeals(t *testing.T) {
 		s.watched = nil
 		s.Create(cachetest.Pods, cachetest.Pod("ns-1/other", ""))
 		time.Sleep(10 * time.Minute)
-		if now := pods(t, m); c == now || now.Snapshot().Get("ns-1/pod-001") != nil {
+		if now := cachetest.PodCollection(t, m); c == now || now.Snapshot().Get("ns-1/pod-001") != nil {
 			t.Error("the object that was deleted is there still")
 		}
 	})

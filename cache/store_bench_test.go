@@ -101,7 +101,7 @@ func BenchmarkColdSync(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				before := heap()
-				m := newManager(b, s, cache.Limits{})
+				m := cachetest.NewManager(b, s, cache.Limits{})
 				b.StartTimer()
 				c := s.collection(b, m)
 				b.StopTimer()
@@ -132,7 +132,7 @@ func BenchmarkApply(b *testing.B) {
 		for _, indexed := range []bool{false, true} {
 			b.Run(fmt.Sprintf("views=%v/indexed=%v", views, indexed), func(b *testing.B) {
 				s := newBenchSource(b, 5000, api.JSON)
-				m := newManager(b, s, cache.Limits{})
+				m := cachetest.NewManager(b, s, cache.Limits{})
 				defer m.Close()
 				c := s.collection(b, m)
 				if indexed {
@@ -174,7 +174,7 @@ func BenchmarkApply(b *testing.B) {
 // index makes Select build an index.
 func index(b *testing.B, c *cache.Collection, label, field string) {
 	b.Helper()
-	f := filter(b, c.Resource(), "", label, field)
+	f := cachetest.Filter(b, c.Resource(), "", label, field)
 	for range 1000 {
 		if _, at := c.Select(b.Context(), f); at != nil {
 			return
@@ -185,15 +185,19 @@ func index(b *testing.B, c *cache.Collection, label, field string) {
 }
 
 func BenchmarkStore(b *testing.B) {
-	s := newBenchSource(b, 5000, api.JSON)
-	m := newManager(b, s, cache.Limits{})
-	defer m.Close()
-	c := s.collection(b, m)
-	head := c.RV()
-	for i := range 1000 {
-		s.events <- s.pod(i*5, int(head)+1+i)
+	const head = 5000
+	start := func(limits cache.Limits) (*cache.Manager, *cache.Collection) {
+		s := newBenchSource(b, head, api.JSON)
+		m := cachetest.NewManager(b, s, limits)
+		b.Cleanup(m.Close)
+		c := s.collection(b, m)
+		for i := range 1000 {
+			s.events <- s.pod(i*5, head+1+i)
+		}
+		<-s.done
+		return m, c
 	}
-	<-s.done
+	m, c := start(cache.Limits{})
 	index(b, c, "app=1", "")
 	index(b, c, "", "spec.nodeName=node-001")
 	v := c.Snapshot()
@@ -223,14 +227,14 @@ func BenchmarkStore(b *testing.B) {
 		{"SelectBoth", "", "app=1", "spec.nodeName=node-001"},
 		{"SelectNamespaceLabel", "namespace-01", "app=1", ""},
 	} {
-		f := filter(b, res, sel.ns, sel.label, sel.field)
+		f := cachetest.Filter(b, res, sel.ns, sel.label, sel.field)
 		run(sel.name, func() {
 			if _, at := c.Select(b.Context(), f); at == nil {
 				b.Fatal("no index")
 			}
 		})
 	}
-	f := filter(b, res, "", "team=nobody", "spec.nodeName!=x")
+	f := cachetest.Filter(b, res, "", "team=nobody", "spec.nodeName!=x")
 	run("ScanLabel5000", func() {
 		v.Ascend("", "", func(o *object.Object) bool {
 			if f.Matches(o) {
@@ -239,13 +243,13 @@ func BenchmarkStore(b *testing.B) {
 			return true
 		})
 	})
-	rv := head + 500
+	_, forgetful := start(cache.Limits{SnapshotBytes: 1}) // retains no snapshots
+	rv := uint64(head + 500)
 	run("ViewAtUndo500", func() {
-		rv = head + 500 + (rv+1)%20 // usually not retained yet
-		if _, err := c.SnapshotAt(rv); err != nil {
+		rv = head + 500 + (rv+1)%20
+		if _, err := forgetful.SnapshotAt(rv); err != nil {
 			b.Fatal(err)
 		}
-		c.DropSnapshots()
 	})
 	c.Retain(v)
 	run("ViewAtRetained", func() { _, _ = c.SnapshotAt(v.RV()) })

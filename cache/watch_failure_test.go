@@ -203,9 +203,9 @@ func TestPanicsWithinAFlush(t *testing.T) {
 func TestPanicsOfAFeed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		source := &panickingSource{Source: cachetest.New(cachetest.PodResource())}
-		m := newManager(t, source, cache.Limits{})
+		m := cachetest.NewManager(t, source, cache.Limits{})
 		defer m.Close()
-		c := pods(t, m)
+		c := cachetest.PodCollection(t, m)
 		ended := make(chan struct{}, 1)
 		w, err := c.Mux().Watch(c.RV(), nil, func() { ended <- struct{}{} })
 		if err != nil {
@@ -232,7 +232,7 @@ func TestPanicsOfAFeed(t *testing.T) {
 		}
 		source.fatal = false
 		time.Sleep(90 * time.Second)
-		if v := pods(t, m).Snapshot(); v.Get("a/1") == nil {
+		if v := cachetest.PodCollection(t, m).Snapshot(); v.Get("a/1") == nil {
 			t.Error("the collection did not begin anew")
 		}
 	})

@@ -1,0 +1,73 @@
+package cachetest
+
+import (
+	"log/slog"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// NewManager returns a manager of collections of src. It logs nothing.
+func NewManager(t testing.TB, src source.Source, limits cache.Limits) *cache.Manager {
+	t.Helper()
+	m, err := cache.NewManager(cache.Options{Source: src, Limits: limits, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// WithManager runs f with a source of pods, nodes and widgets and a manager, in fake time.
+func WithManager(t *testing.T, limits cache.Limits, f func(t *testing.T, s *Source, m *cache.Manager)) {
+	t.Helper()
+	bubble.Test(t, func(t *testing.T) {
+		s := New(PodResource(), NodeResource(), WidgetResource())
+		m := NewManager(t, s, limits)
+		defer m.Close()
+		f(t, s, m)
+	})
+}
+
+// PodCollection returns the collection of pods in JSON.
+func PodCollection(t testing.TB, m *cache.Manager) *cache.Collection {
+	t.Helper()
+	c, err := m.Collection(t.Context(), PodResource(), api.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Status returns the status of a collection.
+func Status(m *cache.Manager, c *cache.Collection) cache.CollectionStatus {
+	all := m.Status()
+	return all[slices.IndexFunc(all, func(s cache.CollectionStatus) bool {
+		return s.Resource == c.Resource().GroupVersionResource && s.Encoding == c.Encoding()
+	})]
+}
+
+// Filter compiles selectors.
+func Filter(t testing.TB, res *source.Resource, namespace, label, field string) *object.Filter {
+	t.Helper()
+	ls, err := labels.Parse(label)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs, err := fields.ParseSelector(field)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := object.NewFilter(res.Schema, namespace, "", ls, fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
