@@ -326,25 +326,16 @@ func names(objs []*object.Object) []string {
 	return out
 }
 
-func all(v *store.Snapshot, namespace, from string) []*object.Object {
-	var objs []*object.Object
-	v.Ascend(namespace, from, func(o *object.Object) bool {
-		objs = append(objs, o)
-		return true
-	})
-	return objs
-}
-
 // check compares everything observable with the source.
 func (w *world) check() {
 	if broken := w.c.CheckInvariants(); broken != "" {
 		w.t.Error(broken)
 	}
 	v := w.c.Snapshot()
-	w.compare("view", v.RV(), names(all(v, "", "")), nil)
+	w.compare("view", v.RV(), names(cachetest.All(v, "", "")), nil)
 	from := fmt.Sprintf("ns-%d/pod-%d", w.rand.IntN(4), w.rand.IntN(300))
 	for _, ns := range []string{"", "ns-0", "ns-1"} {
-		if got, want := v.CountFrom(ns, from), len(all(v, ns, from)); got != want {
+		if got, want := v.CountFrom(ns, from), len(cachetest.All(v, ns, from)); got != want {
 			w.t.Errorf("CountFrom(%q, %q) = %d, want %d", ns, from, got, want)
 		}
 	}
@@ -359,7 +350,7 @@ func (w *world) check() {
 	past := v.RV() - min(v.RV(), uint64(w.rand.IntN(60)))
 	var expired *store.ExpiredError
 	if old, err := w.c.SnapshotAt(past); err == nil {
-		w.compare("view of the past", past, names(all(old, "", "")), nil)
+		w.compare("view of the past", past, names(cachetest.All(old, "", "")), nil)
 		if old.RV() != past {
 			w.t.Errorf("ViewAt(%d) is at %d", past, old.RV())
 		}
@@ -400,7 +391,7 @@ func (w *world) follow() {
 		return
 	}
 	fl := &follower{watcher: watcher, filter: f, state: map[string]*object.Object{}, last: v.RV(), seen: watchtest.Watch{From: v.RV()}}
-	for _, o := range all(v, "", "") {
+	for _, o := range cachetest.All(v, "", "") {
 		if f.Matches(o) {
 			fl.state[o.Key] = o
 		}

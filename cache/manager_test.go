@@ -293,10 +293,10 @@ func TestConcurrentReaders(t *testing.T) {
 				}
 				v := c.Snapshot()
 				c.Retain(v)
-				if n := len(all(v, "", "")); n != v.Len() {
+				if n := len(cachetest.All(v, "", "")); n != v.Len() {
 					t.Errorf("%d objects, Len says %d", n, v.Len())
 				}
-				if old, err := c.SnapshotAt(v.RV() - 3); err == nil && len(all(old, "", "")) != old.Len() {
+				if old, err := c.SnapshotAt(v.RV() - 3); err == nil && len(cachetest.All(old, "", "")) != old.Len() {
 					t.Error("an old view has another length than it says")
 				}
 				if objs, at := c.Select(t.Context(), f); at != nil && !slices.IsSortedFunc(objs, func(a, b *object.Object) int { return cmp.Compare(a.Key, b.Key) }) {

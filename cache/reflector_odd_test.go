@@ -19,7 +19,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
-	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // stream is what one watch of a scriptedSource sends: events as "TYPE key@rv" (bookmarks: "BOOKMARK
@@ -370,7 +369,7 @@ func TestOddSources(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := scriptedDeliveries(w); got != tc.events {
+				if got := cachetest.Deliveries(w); got != tc.events {
 					t.Errorf("events %s, want %s", got, tc.events)
 				}
 			})
@@ -380,25 +379,13 @@ func TestOddSources(t *testing.T) {
 
 func scriptedState(v *store.Snapshot) string {
 	out := fmt.Sprintf("%d:", v.RV())
-	for _, o := range all(v, "", "") {
+	for _, o := range cachetest.All(v, "", "") {
 		out += fmt.Sprintf(" %s@%d", o.Key, o.RV)
 		if strings.Contains(string(o.Raw), "new") {
 			out += "!new"
 		}
 	}
 	return out
-}
-
-func scriptedDeliveries(w *watchmux.Watcher) string {
-	deliveries, _, err := w.Next(nil, 100)
-	var out []string
-	for _, d := range deliveries {
-		out = append(out, fmt.Sprintf("%s %s@%d", d.Type, d.Object.Key, d.RV))
-	}
-	if err != nil {
-		out = append(out, err.Error())
-	}
-	return strings.Join(out, " ")
 }
 
 // TestListedByAnOldDefinition checks that a list made while a definition was changing is repeated

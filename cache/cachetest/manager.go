@@ -1,8 +1,10 @@
 package cachetest
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -11,8 +13,10 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // NewManager returns a manager of collections of src. It logs nothing.
@@ -70,4 +74,27 @@ func Filter(t testing.TB, res *source.Resource, namespace, label, field string) 
 		t.Fatal(err)
 	}
 	return f
+}
+
+// All returns the objects of a namespace, "" for all, from a key on.
+func All(v *store.Snapshot, namespace, from string) []*object.Object {
+	var objs []*object.Object
+	v.Ascend(namespace, from, func(o *object.Object) bool {
+		objs = append(objs, o)
+		return true
+	})
+	return objs
+}
+
+// Deliveries returns what w has to deliver, as "TYPE key@version" and its error.
+func Deliveries(w *watchmux.Watcher) string {
+	deliveries, _, err := w.Next(nil, 100)
+	var out []string
+	for _, d := range deliveries {
+		out = append(out, fmt.Sprintf("%s %s@%d", d.Type, d.Object.Key, d.RV))
+	}
+	if err != nil {
+		out = append(out, err.Error())
+	}
+	return strings.Join(out, " ")
 }

@@ -74,7 +74,7 @@ func writeAssertions() []Assertion {
 
 func gatewayAssertions() []Assertion {
 	return []Assertion{
-		{ID: "fresh-1", Text: "Under strict consistency a read of the most recent state holds every write that was acknowledged before it came.", Cases: []string{"list/unset", "get/unset"}, Tests: []string{"proxy.TestStrictListsAreRevalidated", "cache.TestFresh", "test/e2e.TestStrictLists"}},
+		{ID: "fresh-1", Text: "Under strict consistency a read of the most recent state holds every write that was acknowledged before it came.", Cases: []string{"list/unset", "get/unset"}, Tests: []string{"proxy.TestStrictListsAreRevalidated", "cache/freshness.TestFresh", "test/e2e.TestStrictLists"}},
 		{ID: "fresh-2", Text: "Equal most-recent reads share the next request to the upstream, never the one under way; forms are kept apart.", Tests: []string{"proxy.TestCollapseSharesTheNextRequest", "proxy.TestCollapseKeepsFormsApart", "proxy.TestCollapseNeverServesHalfAnAnswer"}},
 		{ID: "fresh-3", Text: "A list that is revalidated has the objects and the version that the upstream named.", Tests: []string{"cache.TestRevalidate", "cache.TestRevalidatePages", "proxy.TestRevalidatedListsArePermitted"}},
 		{ID: "session-1", Text: "In session mode a read holds every write that went through this gateway, whoever made it.", Tests: []string{"proxy.TestSessionSeesWritesMadeHere", "proxy.TestWriteIsRecordedBeforeItsAnswerGoesOut", "test/e2e.TestSessionConsistency"}},

@@ -1,4 +1,4 @@
-package cache_test
+package freshness_test
 
 import (
 	"context"
@@ -125,7 +125,7 @@ func TestProbeAfterProofByNames(t *testing.T) {
 		s.Calls()
 		s.Release()
 		time.Sleep(5 * time.Second)
-		if got := scriptedDeliveries(w); got != "ADDED a/1@101 DELETED a/1@102" {
+		if got := cachetest.Deliveries(w); got != "ADDED a/1@101 DELETED a/1@102" {
 			t.Errorf("the watch got %q", got)
 		}
 		if calls := s.Calls(); len(calls) > 0 {

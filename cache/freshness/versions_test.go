@@ -1,4 +1,4 @@
-package cache_test
+package freshness_test
 
 import (
 	"errors"
@@ -118,16 +118,6 @@ func TestFreshByNames(t *testing.T) {
 	}
 }
 
-func listedBubble(t *testing.T, f func(t *testing.T, s *cachetest.Source, c *cache.Collection)) {
-	t.Helper()
-	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
-		m := cachetest.NewManager(t, cachetest.VersionLister{Source: s}, cache.Limits{})
-		defer m.Close()
-		f(t, s, cachetest.PodCollection(t, m))
-		synctest.Wait()
-	})
-}
-
 // TestComeAndGone checks that, once the collection's state is proven at a version, no reader sees
 // an older one although the watch delivers earlier events only then. Watches receive these events
 // as they happened.
@@ -165,7 +155,7 @@ func TestComeAndGone(t *testing.T) {
 			}
 		}
 		bring()
-		if got := scriptedDeliveries(w); got != "ADDED a/2@102 MODIFIED a/2@103 DELETED a/2@104" {
+		if got := cachetest.Deliveries(w); got != "ADDED a/2@102 MODIFIED a/2@103 DELETED a/2@104" {
 			t.Errorf("the watch got %s", got)
 		}
 		if v, err := c.SnapshotAt(103); err != nil || v.Len() != 2 {
@@ -176,7 +166,7 @@ func TestComeAndGone(t *testing.T) {
 		if v := c.Snapshot(); v.RV() != 115 || v.Len() != 2 {
 			t.Errorf("%d objects at %d", v.Len(), v.RV())
 		}
-		if got := scriptedDeliveries(later); got != "ADDED a/2@102 MODIFIED a/2@103 DELETED a/2@104 ADDED a/3@115" && got != "ADDED a/3@115" {
+		if got := cachetest.Deliveries(later); got != "ADDED a/2@102 MODIFIED a/2@103 DELETED a/2@104 ADDED a/3@115" && got != "ADDED a/3@115" {
 			t.Errorf("the later watch got %s", got)
 		}
 		time.Sleep(time.Minute)
