@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"sort"
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/read"
@@ -14,80 +13,78 @@ import (
 // they are compressed before the watch starts, once for all clients that request the same objects,
 // see form.Watch. Otherwise they are read from the snapshot while they are sent.
 
-// pickPart selects the initial objects of a watch of a shard or of some namespaces, if that is
-// cheaper than visiting all objects. It runs before Start.
-func (s *stream) pickPart(ctx context.Context) {
+// pickInitial selects the objects of view with which the watch starts; nil selects none. Objects of
+// a shard or of some namespaces are looked up if that is cheaper than visiting all objects. It runs
+// before Start.
+func (s *stream) pickInitial(ctx context.Context, view *store.Snapshot) {
 	f := s.req.Filter
-	if f == nil || f.Shard == nil && f.Within == nil {
-		return
-	}
-	if f.Shard != nil {
+	if f != nil && f.Shard != nil {
 		s.c.WantShard(f.Shard)
 	}
-	if s.initial == nil {
+	if view == nil {
 		return
 	}
+	sel := &read.Selection{Selection: store.Selection{Snapshot: view}, RV: view.RV()}
+	if f != nil {
+		sel.Namespace = f.Namespace
+	}
+	sel.N = view.Count(sel.Namespace)
+	s.initial = sel
 	looking := store.NewCancellation(ctx)
-	objs, ok := []*object.Object(nil), true
-	if f.Within != nil {
-		objs = s.initial.SelectNamespaces(f, &looking)
-	} else {
-		objs, ok = s.initial.SelectShard(f, s.initialNamespace(), "", 0, &looking)
+	objs, ok := []*object.Object(nil), false
+	switch {
+	case f == nil:
+	case f.Within != nil:
+		objs, ok = view.SelectNamespaces(f, &looking), true
+	case f.Shard != nil:
+		objs, ok = view.SelectShard(f, sel.Namespace, "", 0, &looking)
 	}
 	if ok && !looking.Seen {
-		s.picked = objs
+		sel.IsPicked, sel.Objects = true, objs
 	}
 }
 
 // compressInitial compresses the initial events in the client's encoding, if that pays. It runs
 // before Start.
 func (s *stream) compressInitial(ctx context.Context) {
-	if s.initial == nil || !s.body.CanCompress(s.req.Compression) {
+	sel := s.initial
+	if sel == nil || !s.body.CanCompress(s.req.Compression) || !s.matchInitial(ctx) {
 		return
 	}
-	sel, ok := s.selectInitial(ctx)
-	if !ok {
-		return
+	done, err := s.body.Compress(sel.FormList(s.c.ListKind()), s.req.Compression, sel.Bytes())
+	if err == nil && done { // if an object cannot be rendered, the watch reports it when it gets there
+		s.initial = nil
 	}
-	if done, err := s.body.Compress(sel.FormList(s.c.ListKind()), s.req.Compression, sel.Bytes()); err != nil || !done {
-		// If an object cannot be rendered, the watch reports it when it gets there.
-		if sel.IsPicked {
-			s.picked = sel.Objects
-		}
-		return
-	}
-	s.initial = nil
 }
 
-// selectInitial selects the initial objects. ok is false if the client has left, and for objects
-// that are selected by fields (the pods of a node, one Secret), which hardly two clients have in
-// common.
-func (s *stream) selectInitial(ctx context.Context) (sel *read.Selection, ok bool) {
-	f := s.req.Filter
-	if f != nil && f.Fields != nil && !f.Fields.Empty() {
-		return nil, false
-	}
-	sel = &read.Selection{Selection: store.Selection{Snapshot: s.initial, Namespace: s.initialNamespace()}, RV: s.initial.RV()}
-	if !f.Selective() {
-		sel.N = s.initial.Count(sel.Namespace)
-		return sel, true
-	}
-	sel.IsPicked, sel.Variant = true, read.SelectorKey(f)
-	if s.picked != nil {
-		sel.Objects = s.picked
-		return sel, true
-	}
-	looking := store.NewCancellation(ctx)
-	s.initial.Ascend(sel.Namespace, "", func(o *object.Object) bool {
-		if looking.Requested() {
-			return false
-		}
-		if f.Matches(o) {
-			sel.Objects = append(sel.Objects, o)
-		}
+// matchInitial reduces the initial objects to those that match the filter. It returns false if the
+// client has left, and for objects that are selected by fields (the pods of a node, one Secret),
+// which hardly two clients have in common.
+func (s *stream) matchInitial(ctx context.Context) bool {
+	f, sel := s.req.Filter, s.initial
+	switch {
+	case f != nil && f.Fields != nil && !f.Fields.Empty():
+		return false
+	case !f.Selective():
 		return true
+	}
+	sel.Variant = read.SelectorKey(f)
+	if sel.IsPicked {
+		return true
+	}
+	var objs []*object.Object
+	looking := store.NewCancellation(ctx)
+	sel.Each(func(_ int, o *object.Object) bool {
+		if f.Matches(o) {
+			objs = append(objs, o)
+		}
+		return !looking.Requested()
 	})
-	return sel, ctx.Err() == nil
+	if ctx.Err() != nil {
+		return false
+	}
+	sel.IsPicked, sel.Objects = true, objs
+	return true
 }
 
 // deliverInitial sends the initial objects and the bookmark that ends them. ok is false if the
@@ -102,38 +99,11 @@ func (s *stream) deliverInitial(sc *scratch) (ok bool) {
 			return false
 		}
 	}
-	for s.initial != nil {
-		if s.finishRevoked(sc) {
+	if s.initial != nil {
+		if !s.renderInitial(sc) {
 			return false
 		}
-		s.body.Begin(&sc.frames)
-		n, more, now := 0, false, time.Now()
-		var renderErr error
-		s.ascendInitial(func(o *object.Object) bool {
-			if s.leaving.Load() {
-				return false
-			}
-			if !s.req.Filter.Matches(o) {
-				return true
-			}
-			if n == initialFramesAtOnce {
-				s.initKey, more = o.Key, true
-				return false
-			}
-			n++
-			renderErr = s.body.Added(&sc.frames, o, now)
-			return renderErr == nil
-		})
-		if s.leaving.Load() {
-			return false
-		}
-		if renderErr != nil {
-			s.fail500(sc, renderErr)
-			return false
-		}
-		if !more {
-			s.initial, s.picked = nil, nil
-		}
+		s.initial = nil // not needed while the client reads the rest
 		if !s.write(sc) {
 			return false
 		}
@@ -145,24 +115,28 @@ func (s *stream) deliverInitial(sc *scratch) (ok bool) {
 	return true
 }
 
-// ascendInitial calls visit for the objects that have not been sent, and perhaps for others that
-// the selectors exclude.
-func (s *stream) ascendInitial(visit func(*object.Object) bool) {
-	if s.picked == nil {
-		s.initial.Ascend(s.initialNamespace(), s.initKey, visit)
-		return
-	}
-	first := sort.Search(len(s.picked), func(i int) bool { return s.picked[i].Key >= s.initKey })
-	for _, o := range s.picked[first:] {
-		if !visit(o) {
-			return
+// renderInitial sends the initial objects, except for the last ones, whose frames it leaves in sc.
+func (s *stream) renderInitial(sc *scratch) (ok bool) {
+	ok = true
+	n, now := 0, time.Now()
+	s.body.Begin(&sc.frames)
+	s.initial.Each(func(_ int, o *object.Object) bool {
+		if ok = !s.leaving.Load(); !ok || !s.req.Filter.Matches(o) {
+			return ok
 		}
-	}
-}
-
-func (s *stream) initialNamespace() string {
-	if s.req.Filter == nil {
-		return ""
-	}
-	return s.req.Filter.Namespace
+		if n == initialFramesAtOnce {
+			if ok = s.write(sc) && !s.finishRevoked(sc); !ok {
+				return false
+			}
+			s.body.Begin(&sc.frames)
+			n, now = 0, time.Now()
+		}
+		n++
+		if err := s.body.Added(&sc.frames, o, now); err != nil {
+			s.fail500(sc, err)
+			ok = false
+		}
+		return ok
+	})
+	return ok
 }

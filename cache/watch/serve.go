@@ -41,7 +41,7 @@ func (s *stream) Stop() {
 	if s.w != nil && s.req.Pace.coalesces() {
 		s.owner.coalescing.Add(-1)
 	}
-	s.initial, s.picked = nil, nil
+	s.initial = nil
 	s.body.Release()
 	s.mu.Unlock()
 	if ended == reason.NotEnded {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
@@ -42,6 +43,9 @@ type stream struct {
 	state atomic.Uint32
 	// served is when the last delivery ended. It belongs to whoever made the state queued.
 	served time.Time
+	// due and next belong to owner.writers: until when the stream waits, and the one behind it.
+	due  time.Time
+	next *stream
 	// reason is why the watch is to end, nil otherwise.
 	reason atomic.Pointer[reason.WatchEnd]
 	// leaving is set by Stop, which waits for the current delivery: it makes a scan of many objects
@@ -54,11 +58,9 @@ type stream struct {
 	body     form.Watch
 	watcher  *watchmux.Watcher
 	stopped  bool
-	writing  bool             // within WriteFrames
-	initial  *store.Snapshot  // objects to be sent as ADDED, nil when done
-	picked   []*object.Object // the selected ones of initial, if known
-	initKey  string           // the first key of initial that was not sent
-	markEnd  bool             // the bookmark after the initial events is due
+	writing  bool            // within WriteFrames
+	initial  *read.Selection // objects to be sent as ADDED, nil when done
+	markEnd  bool            // the bookmark after the initial events is due
 	failure  *apierrors.StatusError
 	waiting  waiting
 	bookmark time.Time // when the next one is due; zero for never

@@ -73,13 +73,14 @@ func (ws *Watches) Watch(ctx context.Context, c Collection, req *Request) (*api.
 	}
 	s := &stream{owner: ws, c: c, req: req, body: body, from: from, id: ws.ids.Add(1), began: time.Now()}
 	s.deadline = s.began.Add(watchDuration(req.Options.TimeoutSeconds))
-	if err := s.open(ctx); err != nil {
+	initial, err := s.open(ctx)
+	if err != nil {
 		return nil, Watch{}, err
 	}
 	if s.watcher != nil && req.Pace.coalesces() {
 		s.watcher.Coalesce(req.Pace.BytesPerSecond > 0)
 	}
-	s.pickPart(ctx)
+	s.pickInitial(ctx, initial)
 	// After a panic the initial events are sent uncompressed.
 	_ = s.owner.panics.Run("watch", func() { s.compressInitial(ctx) })
 	return &api.Response{Status: 200, Header: s.body.Header(), Stream: s}, Watch{s}, nil
@@ -99,34 +100,28 @@ func watchDuration(timeoutSeconds int64) time.Duration {
 	return min(max(d, 0), maxWatchDuration)
 }
 
-// open determines where the watch starts.
-func (s *stream) open(ctx context.Context) error {
-	if !s.req.Options.SendInitialEvents {
-		if s.from == 0 {
-			view, err := s.follow()
-			if s.req.Options.UnmarkedStart {
-				s.initial = view
-			}
-			return err
+// open determines where the watch starts. It returns the state whose objects are sent first, nil
+// for none.
+func (s *stream) open(ctx context.Context) (initial *store.Snapshot, err error) {
+	switch {
+	case s.req.Options.SendInitialEvents:
+		if err := s.reach(ctx, max(s.from, s.req.MostRecent)); err != nil {
+			return nil, err
 		}
-		w, err := s.c.Mux().Watch(s.from, s.req.Filter, s.kick)
+		initial, err = s.follow()
+		s.markEnd = initial != nil && s.req.Options.AllowWatchBookmarks
+	case s.from > 0:
+		s.watcher, err = s.c.Mux().Watch(s.from, s.req.Filter, s.kick)
 		if err != nil {
-			return s.failed(err)
+			err = s.failed(err)
 		}
-		s.watcher = w
-		return nil
+	default:
+		initial, err = s.follow()
+		if !s.req.Options.UnmarkedStart {
+			initial = nil
+		}
 	}
-	required := max(s.from, s.req.MostRecent)
-	if err := s.reach(ctx, required); err != nil {
-		return err
-	}
-	view, err := s.follow()
-	if err != nil || view == nil {
-		return err
-	}
-	s.initial = view
-	s.markEnd = s.req.Options.AllowWatchBookmarks
-	return nil
+	return initial, err
 }
 
 // reach returns when the collection holds rv, which may be the version of another resource. An idle

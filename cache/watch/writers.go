@@ -27,8 +27,8 @@ import (
 type writers struct {
 	mu struct {
 		sync.Mutex
-		ready   fifo[*stream]
-		pacing  fifo[pacedStream]
+		ready   fifo
+		pacing  fifo // until stream.due
 		pace    pace
 		alarmed bool   // a timer will look at pacing
 		served  uint64 // streams taken from ready so far
@@ -38,12 +38,6 @@ type writers struct {
 	panics *contain.Panics
 	stall  time.Duration
 	base   int // goroutines that start without a stall
-}
-
-// pacedStream is a stream that is not served before due.
-type pacedStream struct {
-	*stream
-	due time.Time
 }
 
 func newWriters(panics *contain.Panics) *writers {
@@ -57,42 +51,43 @@ func (p *writers) submit(s *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if due := p.mu.pace.due(now, s.served); due.After(now) {
-		p.mu.pacing.push(pacedStream{s, due})
+	if s.due = p.mu.pace.due(now, s.served); s.due.After(now) {
+		p.mu.pacing.push(s)
 		p.alarmLocked(now)
 		return
 	}
-	p.mu.ready.push(s)
-	p.startLocked(1)
+	p.serveLocked(s)
 }
 
-// startLocked starts up to n goroutines, as many as may start without a stall.
-func (p *writers) startLocked(n int) {
-	for range n {
-		if p.mu.active >= p.base {
-			p.watchLocked()
-			return
-		}
-		p.mu.active++
-		p.panics.Go(nil, "watch", p.run)
+// serveLocked makes s ready, and starts a goroutine for it unless that takes a stall.
+func (p *writers) serveLocked(s *stream) {
+	p.mu.ready.push(s)
+	if p.mu.active >= p.base {
+		p.watchLocked()
+		return
 	}
+	p.startLocked()
+}
+
+func (p *writers) startLocked() {
+	p.mu.active++
+	p.panics.Go(nil, "watch", p.run)
 }
 
 // alarmLocked sets a timer for when the streams of pacing are due.
 func (p *writers) alarmLocked(now time.Time) {
-	if p.mu.alarmed || p.mu.pacing.len() == 0 {
+	if p.mu.alarmed || p.mu.pacing.len == 0 {
 		return
 	}
 	p.mu.alarmed = true
-	time.AfterFunc(p.mu.pacing.first().due.Sub(now), func() {
+	time.AfterFunc(p.mu.pacing.first.due.Sub(now), func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.mu.alarmed = false
 		now := time.Now()
-		for p.mu.pacing.len() > 0 && !p.mu.pacing.first().due.After(now) {
-			p.mu.ready.push(p.mu.pacing.pop().stream)
+		for p.mu.pacing.len > 0 && !p.mu.pacing.first.due.After(now) {
+			p.serveLocked(p.mu.pacing.pop())
 		}
-		p.startLocked(min(p.base, p.mu.ready.len()))
 		p.alarmLocked(now)
 	})
 }
@@ -111,15 +106,14 @@ func (p *writers) relieve(served uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.watched = false
-	if p.mu.ready.len() == 0 {
+	if p.mu.ready.len == 0 {
 		return
 	}
 	if p.mu.served == served {
 		// All goroutines are blocked by slow clients. Doubling their number makes room for the
 		// others in a few steps, however many slow clients there are.
-		for range min(p.mu.active, p.mu.ready.len()) {
-			p.mu.active++
-			p.panics.Go(nil, "watch", p.run)
+		for range min(p.mu.active, p.mu.ready.len) {
+			p.startLocked()
 		}
 	}
 	p.watchLocked()
@@ -144,12 +138,12 @@ func (p *writers) take(sc *scratch) *stream {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.ready.len() == 0 && len(sc.queued) > 0 {
+	if p.mu.ready.len == 0 && len(sc.queued) > 0 {
 		p.mu.Unlock()
 		sc.flush(p.panics)
 		p.mu.Lock()
 	}
-	if p.mu.ready.len() == 0 {
+	if p.mu.ready.len == 0 {
 		p.mu.active--
 		return nil
 	}
@@ -199,30 +193,28 @@ func (p *pace) due(now, last time.Time) time.Time {
 	return last.Add(pause)
 }
 
-// fifo is a queue that reuses its memory.
-type fifo[T any] struct {
-	items []T
-	head  int
+// fifo is a queue of streams. A stream is in one queue at most.
+type fifo struct {
+	first, last *stream
+	len         int
 }
 
-func (q *fifo[T]) len() int { return len(q.items) - q.head }
-
-func (q *fifo[T]) first() *T { return &q.items[q.head] }
-
-func (q *fifo[T]) push(v T) { q.items = append(q.items, v) }
-
-func (q *fifo[T]) pop() T {
-	var zero T
-	v := q.items[q.head]
-	q.items[q.head] = zero
-	q.head++
-	switch {
-	case q.head == len(q.items):
-		q.items, q.head = q.items[:0], 0
-	case q.head > 1024 && q.head > len(q.items)/2:
-		n := copy(q.items, q.items[q.head:])
-		clear(q.items[n:])
-		q.items, q.head = q.items[:n], 0
+func (q *fifo) push(s *stream) {
+	if q.len == 0 {
+		q.first = s
+	} else {
+		q.last.next = s
 	}
-	return v
+	q.last = s
+	q.len++
+}
+
+func (q *fifo) pop() *stream {
+	s := q.first
+	q.first, s.next = s.next, nil
+	q.len--
+	if q.len == 0 {
+		q.last = nil
+	}
+	return s
 }
