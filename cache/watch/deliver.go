@@ -49,11 +49,11 @@ func (s *stream) deliver(sc *scratch) {
 		return
 	}
 	if s.deadline.Equal(s.began) { // the client asked for a watch that ends at once
-		s.finish(sc, reason.WatchTimeout)
+		s.finish(sc, reason.WatchTimeout, nil)
 		return
 	}
 	if s.watcher == nil {
-		s.finishFailed(sc)
+		s.finish(sc, *s.reason.Load(), s.failure)
 		return
 	}
 	if !s.deliverInitial(sc) || s.holdsBack() {
@@ -79,7 +79,7 @@ func (s *stream) deliver(sc *scratch) {
 		}
 	}
 	if !now.Before(s.deadline) {
-		s.finish(sc, reason.WatchTimeout)
+		s.finish(sc, reason.WatchTimeout, nil)
 		return
 	}
 	if s.finishRevoked(sc) { // revoked during the last write
@@ -89,7 +89,7 @@ func (s *stream) deliver(sc *scratch) {
 		if s.req.Options.AllowWatchBookmarks && rv > 0 && whole {
 			s.writeBookmark(sc, rv, false)
 		}
-		s.finish(sc, *why)
+		s.finish(sc, *why, nil)
 		return
 	}
 	next := s.nextWake()
@@ -131,7 +131,7 @@ func (s *stream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 			return 0, false
 		case err != nil:
 			_ = s.failed(err)
-			s.finishFailed(sc)
+			s.finish(sc, *s.reason.Load(), s.failure)
 			return 0, false
 		}
 		s.waiting.stopped = n >= atOnce && s.stops()

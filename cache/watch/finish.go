@@ -13,12 +13,6 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// fail makes the watch end with an ERROR event, or without one if err is nil. It runs before Start.
-func (s *stream) fail(err *apierrors.StatusError, why reason.WatchEnd) {
-	s.failure = err
-	s.reason.Store(&why)
-}
-
 // wakeAt sets the timer. If the timer has fired for next already, it is set again.
 func (s *stream) wakeAt(next, now time.Time) {
 	if !next.Equal(s.wake) || !next.After(now) {
@@ -42,7 +36,7 @@ func (s *stream) write(sc *scratch) bool {
 	s.writing = false
 	s.body.Sent(&sc.frames)
 	if err != nil {
-		s.finish(sc, reason.WatchClient)
+		s.finish(sc, reason.WatchClient, nil)
 		return false
 	}
 	return true
@@ -56,17 +50,6 @@ func (s *stream) writeBookmark(sc *scratch, rv uint64, initialEventsEnd bool) bo
 	return s.write(sc)
 }
 
-// finishFailed ends a watch that was rejected or has fallen behind.
-func (s *stream) finishFailed(sc *scratch) {
-	if s.failure != nil {
-		s.body.Error(&sc.frames, s.failure)
-		if !s.write(sc) {
-			return
-		}
-	}
-	s.finish(sc, *s.reason.Load())
-}
-
 // finishRevoked ends the watch of a client that has lost its permission and gets nothing more. It
 // is called before each write, because a delivery to a slow client takes long.
 func (s *stream) finishRevoked(sc *scratch) bool {
@@ -74,29 +57,31 @@ func (s *stream) finishRevoked(sc *scratch) bool {
 	if why == nil || !why.Revoked() {
 		return false
 	}
+	var failure *apierrors.StatusError
 	if *why == reason.NamespacesChanged {
-		s.body.Error(&sc.frames, api.NewOtherNamespaces())
-		if !s.write(sc) {
-			return true
-		}
+		failure = api.NewOtherNamespaces()
 	}
-	s.finish(sc, *why)
+	s.finish(sc, *why, failure)
 	return true
 }
 
 // fail500 ends the watch when an object cannot be rendered.
 func (s *stream) fail500(sc *scratch, err error) {
-	s.body.Error(&sc.frames, apierrors.NewInternalError(err))
-	if s.write(sc) {
-		s.finish(sc, reason.WatchFailed)
-	}
+	s.finish(sc, reason.WatchFailed, apierrors.NewInternalError(err))
 }
 
-func (s *stream) finish(sc *scratch, why reason.WatchEnd) {
+// finish ends the watch with an ERROR event, or without one if failure is nil.
+func (s *stream) finish(sc *scratch, why reason.WatchEnd, failure *apierrors.StatusError) {
+	if failure != nil {
+		s.body.Error(&sc.frames, failure)
+		if !s.write(sc) {
+			return // the client has left
+		}
+	}
 	if why != reason.WatchClient {
 		s.body.End(&sc.frames)
 		if !s.write(sc) {
-			return // the client has left
+			return
 		}
 	}
 	s.ended = why
@@ -124,41 +109,36 @@ func nextBookmark(now, deadline time.Time) time.Time {
 	return next
 }
 
-// failed turns an error of the multiplexer into the end of the watch. It returns an error only
-// before Start, for the caller of Watch.
+// failed turns an error of the multiplexer into the end of the watch: a reason and perhaps an ERROR
+// event. It returns an error only before Start, for the caller of Watch.
 func (s *stream) failed(err error) error {
+	var why reason.WatchEnd
 	var expired *watchmux.ExpiredError
+	var dropped *store.DroppedError
 	switch {
 	case errors.As(err, &expired) && s.w == nil && s.req.ForwardExpired:
 		return read.Forward(reason.History, err)
 	case errors.As(err, &expired):
-		why := reason.WatchExpired
+		why = reason.WatchExpired
 		if s.watcher != nil {
 			why = reason.WatchSlow
 		}
-		s.fail(api.NewExpiredWatch(s.from, expired.Oldest), why)
+		s.failure = api.NewExpiredWatch(s.from, expired.Oldest)
 	case errors.Is(err, store.ErrRewound):
-		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchRewound)
+		why, s.failure = reason.WatchRewound, api.NewExpiredWatch(s.from, 0)
 	case errors.Is(err, store.ErrDiffers):
-		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchDiffers)
-	default:
-		// The collection stopped. kube-apiserver ends watches without an error then, too, and
-		// clients start new ones.
-		s.fail(nil, whyStopped(err))
-	}
-	return nil
-}
-
-// whyStopped returns why a collection that was closed with err ends its watches.
-func whyStopped(err error) reason.WatchEnd {
-	var dropped *store.DroppedError
-	switch {
+		why, s.failure = reason.WatchDiffers, api.NewExpiredWatch(s.from, 0)
+	// Otherwise the collection stopped. kube-apiserver ends watches without an error then, too, and
+	// clients start new ones.
 	case errors.As(err, &dropped):
-		return reason.WatchRedefined
+		why = reason.WatchRedefined
 	case errors.Is(err, store.ErrManagerClosed), errors.Is(err, store.ErrIdle):
-		return reason.WatchStopped
+		why = reason.WatchStopped
+	default:
+		why = reason.WatchFeedLost
 	}
-	return reason.WatchFeedLost
+	s.reason.Store(&why)
+	return nil
 }
 
 // nextDueBookmark returns when the next bookmark is due that flushes the waiting events, zero for

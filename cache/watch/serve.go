@@ -18,9 +18,16 @@ func (s *stream) Start(w api.StreamWriter) {
 	s.wake = s.nextWake()
 	s.timer = time.AfterFunc(s.wake.Sub(now), s.kick)
 	s.mu.Unlock()
-	s.owner.add(s)
+	ws := s.owner
 	if s.req.Pace.coalesces() {
-		s.owner.coalescing.Add(1)
+		ws.coalescing.Add(1)
+	}
+	ws.mu.Lock()
+	ws.mu.open[s] = struct{}{}
+	draining := ws.mu.draining
+	ws.mu.Unlock()
+	if draining {
+		s.end(reason.WatchDraining)
 	}
 	s.kick()
 }
@@ -47,8 +54,11 @@ func (s *stream) Stop() {
 	if ended == reason.NotEnded {
 		ended = reason.WatchClient
 	}
-	s.owner.remove(s)
-	s.owner.ended[ended].Inc()
+	ws := s.owner
+	ws.mu.Lock()
+	delete(ws.mu.open, s)
+	ws.mu.Unlock()
+	ws.ended.WithLabelValues(ended.String()).Inc()
 	if s.req.Ended != nil {
 		s.req.Ended(ended)
 	}
@@ -84,20 +94,4 @@ func (s *stream) kick() {
 			return
 		}
 	}
-}
-
-func (ws *Watches) add(s *stream) {
-	ws.mu.Lock()
-	ws.mu.open[s] = struct{}{}
-	draining := ws.mu.draining
-	ws.mu.Unlock()
-	if draining {
-		s.end(reason.WatchDraining)
-	}
-}
-
-func (ws *Watches) remove(s *stream) {
-	ws.mu.Lock()
-	delete(ws.mu.open, s)
-	ws.mu.Unlock()
 }

@@ -134,7 +134,7 @@ type Watches struct {
 	renderer *form.Renderer
 	writers  *writers
 	panics   *contain.Panics
-	ended    []prometheus.Counter // by reason.WatchEnd
+	ended    *prometheus.CounterVec // by reason.WatchEnd
 	begun    time.Time
 	// coalescing counts the open watches that coalesce, widened those of them whose delivery
 	// interval is extended.

@@ -23,16 +23,15 @@ func New(reader *read.Reader, registerer prometheus.Registerer) *Watches {
 	panics := contain.New(registerer, nil)
 	w := &Watches{renderer: reader.Renderer(), writers: newWriters(panics), panics: panics, begun: time.Now()}
 	w.mu.open = make(map[*stream]struct{})
-	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
+	w.ended = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_watches_ended_total",
 		Help: "Client watches served from the cache that ended, by reason (docs/reasons.md).",
 	}, []string{"reason"})
-	w.ended = make([]prometheus.Counter, len(reason.WatchEnds())+1)
 	for _, why := range reason.WatchEnds() {
-		w.ended[why] = ended.WithLabelValues(why.String())
+		w.ended.WithLabelValues(why.String()) // so that the first one is a change, too
 	}
 	if registerer != nil {
-		registerer.MustRegister(ended, gaugefunc.New(prometheus.GaugeOpts{
+		registerer.MustRegister(w.ended, gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_watches_open",
 			Help: "Open client watches served from the cache.",
 		}, func() float64 { return float64(w.Open()) }), gaugefunc.New(prometheus.GaugeOpts{
