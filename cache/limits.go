@@ -14,8 +14,8 @@ type Limits struct {
 	HistoryAge    time.Duration
 	HistoryBytes  int64
 	HistoryEvents int
-	// SnapshotAge and SnapshotBytes bound the retained snapshots of a collection: how long one may
-	// stay unused, and the bytes that all of them keep from being freed. Defaults: 10 min, 64 MiB.
+	// SnapshotAge and SnapshotBytes bound the retained snapshots of a collection: how long one is
+	// kept, and the bytes that all of them keep from being freed. Defaults: 5 min, 64 MiB.
 	SnapshotAge   time.Duration
 	SnapshotBytes int64
 	// QueryBytes bounds the columns and orders that queries make of a collection, including what

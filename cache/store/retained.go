@@ -23,6 +23,10 @@ type retained struct {
 		sync.Mutex
 		views []retainedSnapshot
 		churn int64 // the collection's
+		// floor is above every past version whose snapshot reached maxAge. Snapshots below it are not
+		// made again from history: otherwise a client that repeats a read would hold its version
+		// forever, whereas kube-apiserver's continue tokens end with etcd's compaction.
+		floor uint64
 	}
 	// oldest is the churn of the oldest snapshot, or noChurn, for the writer to read without a
 	// lock.
@@ -31,7 +35,7 @@ type retained struct {
 
 type retainedSnapshot struct {
 	view *Snapshot
-	used time.Time
+	made time.Time
 }
 
 // maxRetained is the maximum number of retained snapshots, whatever they cost.
@@ -49,15 +53,21 @@ func (r *retained) search(rv uint64) (int, bool) {
 	return slices.BinarySearchFunc(r.mu.views, rv, func(v retainedSnapshot, rv uint64) int { return cmp.Compare(v.view.rv, rv) })
 }
 
-func (r *retained) get(rv uint64, now time.Time) *Snapshot {
+func (r *retained) get(rv uint64) *Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i, ok := r.search(rv)
 	if !ok {
 		return nil
 	}
-	r.mu.views[i].used = now
 	return r.mu.views[i].view
+}
+
+// isExpired reports whether rv is below the floor.
+func (r *retained) isExpired(rv uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return rv < r.mu.floor
 }
 
 // remove drops the snapshot at rv, if there is one.
@@ -85,10 +95,10 @@ func (r *retained) put(v *Snapshot, now time.Time) {
 	defer r.mu.Unlock()
 	i, ok := r.search(v.rv)
 	if ok {
-		r.mu.views[i].used = now
+		r.mu.views[i].made = now
 		return
 	}
-	r.mu.views = slices.Insert(r.mu.views, i, retainedSnapshot{view: v, used: now})
+	r.mu.views = slices.Insert(r.mu.views, i, retainedSnapshot{view: v, made: now})
 	r.mu.churn = max(r.mu.churn, v.churn)
 	r.trimLocked()
 }
@@ -104,11 +114,17 @@ func (r *retained) grown(churn int64) {
 	r.trimLocked()
 }
 
-// expire drops the snapshots that nobody has used for maxAge.
-func (r *retained) expire(now time.Time) {
+// expire drops the snapshots that were made maxAge ago. current is the collection's version.
+func (r *retained) expire(now time.Time, current uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.views = slices.DeleteFunc(r.mu.views, func(v retainedSnapshot) bool { return now.Sub(v.used) >= r.maxAge })
+	r.mu.views = slices.DeleteFunc(r.mu.views, func(v retainedSnapshot) bool {
+		old := now.Sub(v.made) >= r.maxAge
+		if old && v.view.rv < current {
+			r.mu.floor = max(r.mu.floor, v.view.rv+1)
+		}
+		return old
+	})
 	r.trimLocked()
 }
 

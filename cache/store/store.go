@@ -15,8 +15,8 @@ import (
 type Options struct {
 	// History bounds the events that are kept for late watchers and exact reads.
 	History watchmux.Options
-	// SnapshotAge bounds how long a retained snapshot may stay unused, SnapshotBytes how many bytes
-	// all of them may keep from being freed.
+	// SnapshotAge bounds how long a snapshot is retained, SnapshotBytes how many bytes all of them may
+	// keep from being freed.
 	SnapshotAge   time.Duration
 	SnapshotBytes int64
 	// Indexes is the maximum number of indexes by label, field or name.
@@ -353,10 +353,10 @@ func (s *Store) Close(reason error) {
 	}
 }
 
-// DropUnused drops the snapshots and indexes that nobody has used for a while.
+// DropUnused drops old snapshots, and the indexes that nobody has used for a while.
 func (s *Store) DropUnused(now time.Time) {
 	s.dropAhead()
-	s.retain.expire(now)
+	s.retain.expire(now, s.AppliedRV())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.indexes.expire(now)

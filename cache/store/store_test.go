@@ -209,11 +209,6 @@ func TestSnapshotLimits(t *testing.T) {
 		if v, err := c.SnapshotAt(second.RV()); err != nil || v != second {
 			t.Errorf("the second view: %v", err)
 		}
-		// Age counts from the last use.
-		time.Sleep(50 * time.Second)
-		if _, err := c.SnapshotAt(second.RV()); err != nil {
-			t.Error(err)
-		}
 		time.Sleep(50 * time.Second)
 		if _, err := c.SnapshotAt(second.RV()); err != nil {
 			t.Error(err)
@@ -229,6 +224,46 @@ func TestSnapshotLimits(t *testing.T) {
 		var tooLarge *store.TooLargeError
 		if _, err := c.SnapshotAt(c.RV() + 1); !errors.As(err, &tooLarge) {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestReadsDoNotExtendSnapshotAge: as on kube-apiserver, a continue token expires however often a
+// client uses it.
+func TestReadsDoNotExtendSnapshotAge(t *testing.T) {
+	cachetest.WithManager(t, cache.Limits{SnapshotAge: 5 * time.Minute}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
+		c := cachetest.PodCollection(t, m)
+		s.Create(cachetest.Pods, cachetest.Pod("a/2", "n"))
+		synctest.Wait()
+		rv := c.RV()
+		c.Retain(c.Snapshot())
+		start := time.Now()
+		s.Create(cachetest.Pods, cachetest.Pod("a/3", "n"))
+		synctest.Wait()
+		var err error
+		for err == nil && time.Since(start) < time.Hour {
+			time.Sleep(20 * time.Second)
+			_, err = c.SnapshotAt(rv)
+		}
+		var expired *store.ExpiredError
+		if age := time.Since(start); !errors.As(err, &expired) || age < 5*time.Minute || age > 7*time.Minute {
+			t.Errorf("after %v: %v", age, err)
+		}
+		// History still has the version. A version that was not retained is made from it.
+		if _, err := c.SnapshotAt(rv + 1); err != nil {
+			t.Error(err)
+		}
+		// The current version is retained again when a client reads it.
+		c.Retain(c.Snapshot())
+		rv = c.RV()
+		time.Sleep(10 * time.Minute)
+		c.Retain(c.Snapshot())
+		s.Create(cachetest.Pods, cachetest.Pod("a/4", "n"))
+		synctest.Wait()
+		time.Sleep(4 * time.Minute)
+		if _, err := c.SnapshotAt(rv); err != nil {
+			t.Error(err)
 		}
 	})
 }

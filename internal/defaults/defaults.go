@@ -10,7 +10,7 @@ const (
 	HistoryAge            = 10 * time.Minute
 	HistoryBytes          = 64 << 20
 	HistoryEvents         = 102400
-	SnapshotAge           = 10 * time.Minute
+	SnapshotAge           = 5 * time.Minute // kube-apiserver's continue tokens last so long at least
 	SnapshotBytes         = 64 << 20
 	QueryBytes            = 64 << 20
 	IdleCollectionTimeout = 10 * time.Minute
