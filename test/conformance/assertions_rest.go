@@ -22,7 +22,8 @@ func discoveryAssertions() []Assertion {
 		{ID: "discovery-8", Text: "An OpenAPI document that is kept is answered with when the cluster has just told this client, by 304, that it is current; so it is never an older one, and nobody gets one whom the cluster refuses it.", Tests: []string{"proxy.TestOpenAPIDocumentsAreBounded", "test/e2e.TestOpenAPIFromMemory"}},
 		{ID: "discovery-5", Text: "/version, the service account issuer's keys and configuration are served.", Cases: []string{"discovery//version*", "discovery//openid/*", "discovery//.well-known/*", "discovery/version for nobody in particular"}},
 		{ID: "discovery-6", Text: "/livez, /readyz and /healthz are answered for everybody, by kubeweir itself; they tell strangers no reasons.", Cases: []string{"discovery/healthz", "discovery/livez", "discovery/readyz"}, Tests: []string{"proxy.TestHealth"}},
-		{ID: "discovery-7", Text: "Other paths that are no resources are authorized as such: 403 names the path.", Cases: []string{"discovery/api for nobody in particular", "discovery/metrics*"}},
+		{ID: "discovery-7", Text: "Other paths that are no resources are authorized as such: 403 names the path.", Cases: []string{"discovery/api for nobody in particular", "discovery/metrics*", "discovery/statusz*", "discovery/flagz*"}},
+		{ID: "discovery-9", Text: "/statusz and /flagz are the cluster's, as text and structured (config.k8s.io).", Cases: []string{"discovery/structured*", "discovery/text*", "discovery/JSON statusz"}},
 	}
 }
 

@@ -1,6 +1,9 @@
 package conformance
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 const (
 	aggregatedV2      = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -34,6 +37,13 @@ func discoveryCases(*Env) []Case {
 	} {
 		out = append(out, either("discovery/"+path, path))
 	}
+	for _, version := range []string{"v1beta1", "v1alpha1", "v9"} {
+		for _, page := range []string{"statusz", "flagz"} {
+			kind := strings.ToUpper(page[:1]) + page[1:]
+			out = append(out, either("discovery/structured "+page+" "+version, "/"+page).
+				accept("application/json;g=config.k8s.io;v="+version+";as="+kind).mask(`"uptimeSeconds": \d+`))
+		}
+	}
 	return append(out,
 		get("discovery/protobuf resources", "/api/v1").accept(typeProto).typed(typeProto),
 		get("discovery/51 OpenAPI v2 protobuf", "/openapi/v2").accept(openAPIProto),
@@ -48,6 +58,11 @@ func discoveryCases(*Env) []Case {
 		get("discovery/60 readyz", "/readyz").from(anonymous).says("ok"),
 		fails("discovery/60 api for nobody in particular", "/api", 403, `forbidden: User \"system:anonymous\" cannot get path \"/api\"`).from(anonymous),
 		get("discovery/version for nobody in particular", "/version").from(anonymous),
+		get("discovery/text statusz", "/statusz").ignoreBody(), // its delimiters are random
+		get("discovery/text flagz", "/flagz").ignoreBody(),
+		fails("discovery/JSON statusz", "/statusz", 406).accept(typeJSON),
+		fails("discovery/statusz without rights", "/statusz", 403, `cannot get path \"/statusz\"`).from(alice),
+		fails("discovery/flagz for nobody in particular", "/flagz", 403, `cannot get path \"/flagz\"`).from(anonymous),
 		get("discovery/metrics", "/metrics").ignoreBody(),
 		fails("discovery/metrics without rights", "/metrics", 403, `cannot get path \"/metrics\"`).from(alice),
 		get("discovery/53 a custom resource is listed", "/apis").accept(aggregatedV2).says("widgets"),

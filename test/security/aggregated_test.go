@@ -22,10 +22,15 @@ const (
 	personalNotes   = personalVersion + "/notes"
 )
 
-// A personalAPI is an API server behind kube-apiserver that shows everybody notes of their own.
-type personalAPI struct {
+// An aggregatedAPI is an API server behind kube-apiserver that serves v1 of a group.
+type aggregatedAPI struct {
 	*httptest.Server
-	port  string
+	group, port string
+}
+
+// A personalAPI is an aggregatedAPI that shows everybody notes of their own.
+type personalAPI struct {
+	aggregatedAPI
 	asked sync.Map // users who asked for notes
 }
 
@@ -59,12 +64,17 @@ func newPersonalAPI(t *testing.T) *personalAPI {
 		}
 		answer(w, fmt.Sprintf(`{"type":"ADDED","object":%s}`+"\n", note(user)))
 	})
-	p.Server = httptest.NewTLSServer(mux)
-	t.Cleanup(p.Close)
-	_, port, err := net.SplitHostPort(p.Listener.Addr().String())
-	must(t, err)
-	p.port = port
+	p.aggregatedAPI = newAggregatedAPI(t, personalGroup, mux)
 	return p
+}
+
+func newAggregatedAPI(t *testing.T, group string, h http.Handler) aggregatedAPI {
+	t.Helper()
+	server := httptest.NewTLSServer(h)
+	t.Cleanup(server.Close)
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	must(t, err)
+	return aggregatedAPI{Server: server, group: group, port: port}
 }
 
 func (p *personalAPI) user(r *http.Request) string {
@@ -74,7 +84,7 @@ func (p *personalAPI) user(r *http.Request) string {
 }
 
 // create makes an object at kube-apiserver that goes with the test.
-func (p *personalAPI) create(ctx context.Context, t *testing.T, path, name, rest string) {
+func (p *aggregatedAPI) create(ctx context.Context, t *testing.T, path, name, rest string) {
 	t.Helper()
 	body := fmt.Sprintf(`{"metadata":{"name":%q},%s}`, name, rest)
 	if a := do(ctx, t, kube.URL(), kube.AdminToken(), "POST", path, body); a.status != 201 {
@@ -86,29 +96,30 @@ func (p *personalAPI) create(ctx context.Context, t *testing.T, path, name, rest
 // place makes what the registration of p needs: everybody's right, and a service that names this machine. kube-apiserver
 // asks a registered server again half a minute later if it did not know of the service yet, so the gateway is started
 // between the two.
-func (p *personalAPI) place(ctx context.Context, t *testing.T) {
+func (p *aggregatedAPI) place(ctx context.Context, t *testing.T) {
 	t.Helper()
-	p.create(ctx, t, "/api/v1/namespaces/default/services", "personal-"+p.port,
+	p.create(ctx, t, "/api/v1/namespaces/default/services", "aggregated-"+p.port,
 		fmt.Sprintf(`"spec":{"type":"ExternalName","externalName":"localhost","ports":[{"port":%s}]}`, p.port))
-	p.create(ctx, t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", "personal",
-		fmt.Sprintf(`"rules":[{"apiGroups":[%q],"resources":["*"],"verbs":["*"]}]`, personalGroup))
-	p.create(ctx, t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "personal",
-		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"personal"},
-		"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}]`)
+	p.create(ctx, t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", p.group,
+		fmt.Sprintf(`"rules":[{"apiGroups":[%q],"resources":["*"],"verbs":["*"]}]`, p.group))
+	p.create(ctx, t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", p.group,
+		fmt.Sprintf(`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},
+		"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}]`, p.group))
 }
 
-// register makes p known to kube-apiserver, and returns when g knows it as well: from then on it could cache the notes.
-func (p *personalAPI) register(ctx context.Context, t *testing.T, g *realkube.Gateway) {
+// register makes p known to kube-apiserver, and returns when g knows it as well: from then on it could cache what the
+// resource at path has.
+func (p *aggregatedAPI) register(ctx context.Context, t *testing.T, g *realkube.Gateway, path string) {
 	t.Helper()
-	p.create(ctx, t, "/apis/apiregistration.k8s.io/v1/apiservices", "v1."+personalGroup,
+	p.create(ctx, t, "/apis/apiregistration.k8s.io/v1/apiservices", "v1."+p.group,
 		fmt.Sprintf(`"spec":{"group":%q,"version":"v1","groupPriorityMinimum":1500,"versionPriority":20,
-		"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"personal-%s","port":%s}}`, personalGroup, p.port, p.port))
+		"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"aggregated-%s","port":%s}}`, p.group, p.port, p.port))
 	eventually(ctx, t, func() error {
-		if a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", personalNotes, ""); a.status != 200 {
+		if a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", path, ""); a.status != 200 {
 			return fmt.Errorf("%s", a)
 		}
 		m, err := g.Metrics(ctx)
-		if err == nil && m.Sum("kubeweir_requests_total", map[string]string{"group": personalGroup, "resource": "notes"}) == 0 {
+		if err == nil && m.Sum("kubeweir_requests_total", map[string]string{"group": p.group, "resource": path[strings.LastIndex(path, "/")+1:]}) == 0 {
 			err = errors.New("the gateway does not know the resource yet")
 		}
 		return err
@@ -127,7 +138,7 @@ func TestAggregatedAnswersAreNotShared(t *testing.T) {
 	personal := newPersonalAPI(t)
 	personal.place(ctx, t)
 	g := startGateway(t)
-	personal.register(ctx, t, g)
+	personal.register(ctx, t, g, personalNotes)
 	users := []string{realkube.Alice, realkube.Bob, realkube.Jane}
 	var all sync.WaitGroup
 	for range 3 { // at the same time, so that they could be joined
@@ -154,7 +165,7 @@ func TestConfiguredAggregatedGroupIsCached(t *testing.T) {
 	personal := newPersonalAPI(t)
 	personal.place(ctx, t)
 	g := startGateway(t, "--cache-aggregated-groups="+personalGroup)
-	personal.register(ctx, t, g)
+	personal.register(ctx, t, g, personalNotes)
 	eventually(ctx, t, func() error {
 		a := do(ctx, t, g.URL(), kube.Token(realkube.Alice), "GET", personalNotes+"?resourceVersion=0", "")
 		if a.status != 200 || !strings.Contains(a.body, fmt.Sprintf(`"owner":%q`, realkube.GatewayUser)) {
