@@ -73,13 +73,10 @@ type collectionParts struct {
 	content *atomic.Uint64
 	metrics *metrics
 	outage  *reflector.Outage
-	// pageSize is the page size of paged lists. Tests make it small.
-	pageSize int64
-	jitter   func(n int64) int64      // returns a random number in [0, n)
-	keeper   *checkpoint.Checkpointer // nil if nothing is kept
-	doubt    func(time.Time)          // see reflector.Options
-	log      *slog.Logger
-	panics   *contain.Panics
+	keeper  *checkpoint.Checkpointer // nil if nothing is kept
+	doubt   func(time.Time)          // see reflector.Options
+	log     *slog.Logger
+	panics  *contain.Panics
 }
 
 func newEntry(ctx context.Context, p *collectionParts, res *source.Resource, enc api.Encoding) *entry {
@@ -102,7 +99,7 @@ func newEntry(ctx context.Context, p *collectionParts, res *source.Resource, enc
 	e.metrics = p.metrics.collection(res, enc)
 	e.feed = reflector.New(reflector.Options{
 		Source: p.source, Resource: res, Encoding: enc, Log: e.log, Metrics: e.metrics.feed, Listing: p.listing,
-		Outage: p.outage, Panics: p.panics, PageSize: p.pageSize, Jitter: p.jitter, Checkpointer: p.keeper,
+		Outage: p.outage, Panics: p.panics, Checkpointer: p.keeper,
 		First: e.firstList, Ready: e.ready, Failed: e.attemptFailed, Doubt: p.doubt,
 	})
 	e.image = e.feed.Checkpoint()

@@ -533,3 +533,19 @@ kubeweir_cache_objects{encoding="json",group="",resource="pods"} 2
 		}
 	})
 }
+
+// TestMinor checks which releases are recognized.
+func TestMinor(t *testing.T) {
+	for version, want := range map[string]int{
+		`{"gitVersion":"v1.30.14"}`: 30, `{"gitVersion":"v1.31.0-eks-a1"}`: 31, `{"gitVersion":"v1.36+"}`: 0,
+		`{"gitVersion":"v2.1.0"}`: 0, `{"gitVersion":"v1.-3.0"}`: 0, `{"gitVersion":1}`: 0, `{}`: 0, `here`: 0, ``: 0,
+	} {
+		s := cachetest.New(cachetest.PodResource())
+		s.SetServer(version)
+		manager := cachetest.NewManager(t, s, cache.Limits{})
+		if got := manager.Minor(t.Context()); got != want {
+			t.Errorf("%s: %d, want %d", version, got, want)
+		}
+		manager.Close()
+	}
+}

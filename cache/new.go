@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -22,17 +21,15 @@ func NewManager(o Options) (*Manager, error) {
 		log = slog.Default()
 	}
 	m := &Manager{parts: collectionParts{
-		source:   o.Source,
-		limits:   &limits,
-		listing:  make(chan struct{}, limits.ColdStarts),
-		content:  new(atomic.Uint64),
-		metrics:  newMetrics(),
-		log:      log,
-		pageSize: reflector.DefaultPageSize,
-		panics:   contain.New(o.Registerer, log),
+		source:  o.Source,
+		limits:  &limits,
+		listing: make(chan struct{}, limits.ColdStarts),
+		content: new(atomic.Uint64),
+		metrics: newMetrics(),
+		log:     log,
+		panics:  contain.New(o.Registerer, log),
 	}}
 	m.checking = make(chan struct{}, 1)
-	m.parts.jitter = rand.Int64N
 	m.parts.keeper, m.parts.doubt = checkpoint.New(o.Keep, o.Source, log), m.doubtHeld
 	m.mu.collections = make(map[collectionKey]*entry)
 	m.mu.rewound = make(map[collectionKey]time.Time)
@@ -44,8 +41,7 @@ func NewManager(o Options) (*Manager, error) {
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	spawn := func(f func()) { m.parts.panics.Go(&m.work, "background", f) }
-	jitter := func(n int64) int64 { return m.parts.jitter(n) }
-	m.parts.outage = reflector.NewOutage(m.ctx, o.Source, spawn, jitter, log)
+	m.parts.outage = reflector.NewOutage(m.ctx, o.Source, spawn, log)
 	m.parts.panics.Keep(&m.work, "background", m.tidy)
 	if k := m.parts.keeper; k != nil {
 		k.Start(m.ctx, m.parts.panics, m.kept)

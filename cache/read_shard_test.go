@@ -30,16 +30,6 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// shardOf returns shard i of n by a field.
-func shardOf(field string, i, n uint64) string {
-	step := (1<<64-1)/n + 1
-	end := "0x10000000000000000"
-	if i+1 < n {
-		end = fmt.Sprintf("0x%016x", (i+1)*step)
-	}
-	return fmt.Sprintf("shardRange(object.metadata.%s, '0x%016x', '%s')", field, i*step, end)
-}
-
 func shardQuery(selector string) string { return "&shardSelector=" + url.QueryEscape(selector) }
 
 // withUID gives a pod a random uid.
@@ -72,7 +62,7 @@ func (w *shardWorld) randomShard() string {
 	var parts []string
 	for range 1 + w.random.IntN(3) {
 		n := uint64(1 + w.random.IntN(60))
-		parts = append(parts, shardOf(field, w.random.Uint64N(n), n))
+		parts = append(parts, cachetest.ShardOf(field, w.random.Uint64N(n), n))
 	}
 	return strings.Join(parts, " || ")
 }
@@ -248,18 +238,18 @@ func TestShardIndexIsMadeAndDropped(t *testing.T) {
 			}
 		}
 		read("")
-		read(shardQuery(shardOf("uid", 1, 5))) // visiting all objects costs less
+		read(shardQuery(cachetest.ShardOf("uid", 1, 5))) // visiting all objects costs less
 		expect(0)
-		read(shardQuery(shardOf("uid", 0, 8)))
+		read(shardQuery(cachetest.ShardOf("uid", 0, 8)))
 		expect(1)
-		read(shardQuery(shardOf("uid", 3, 8)))
+		read(shardQuery(cachetest.ShardOf("uid", 3, 8)))
 		expect(1)
-		read(shardQuery(shardOf("namespace", 0, 8)))
+		read(shardQuery(cachetest.ShardOf("namespace", 0, 8)))
 		expect(2)
 		for range 60 {
 			cachetest.PodCollection(t, m)
 			time.Sleep(15 * time.Second)
-			read(shardQuery(shardOf("uid", 0, 8)))
+			read(shardQuery(cachetest.ShardOf("uid", 0, 8)))
 		}
 		expect(1)
 		for range 60 {
@@ -275,7 +265,7 @@ func TestShardIndexIsMadeAndDropped(t *testing.T) {
 func TestShardForms(t *testing.T) {
 	b := newReadBench(t)
 	b.fill(40, 900)
-	selector := shardOf("uid", 1, 2)
+	selector := cachetest.ShardOf("uid", 1, 2)
 	parsed, err := sharding.Parse(selector)
 	if err != nil {
 		t.Fatal(err)
@@ -310,7 +300,7 @@ func TestShardForms(t *testing.T) {
 		}
 	}
 	widgets := b.collection(cachetest.Widgets, api.JSON)
-	resp, err := b.reader.List(t.Context(), widgets, readRequest(t, "?resourceVersion=0"+shardQuery(shardOf("uid", 0, 1)), api.Representation{}))
+	resp, err := b.reader.List(t.Context(), widgets, readRequest(t, "?resourceVersion=0"+shardQuery(cachetest.ShardOf("uid", 0, 1)), api.Representation{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +344,7 @@ func TestWatchShard(t *testing.T) {
 		var watches [parts][2]*openWatch
 		for round := range 2 { // the second round with an index
 			for of := range parts {
-				watches[of][round] = b.watch(initial+shardQuery(shardOf("uid", uint64(of), parts)), api.Representation{})
+				watches[of][round] = b.watch(initial+shardQuery(cachetest.ShardOf("uid", uint64(of), parts)), api.Representation{})
 				defer watches[of][round].stop()
 				expect(t, watches[of][round].lines(t), append(want[of], fmt.Sprintf("BOOKMARK end@%d", b.c.RV()))...)
 			}
@@ -400,7 +390,7 @@ func TestShardsAddUp(t *testing.T) {
 	c := b.collection(cachetest.Pods, api.JSON)
 	names := map[string]bool{}
 	for i := range uint64(n) {
-		resp, err := b.reader.List(t.Context(), c, readRequest(t, "?resourceVersion=0"+shardQuery(shardOf("uid", i, n)), api.Representation{}))
+		resp, err := b.reader.List(t.Context(), c, readRequest(t, "?resourceVersion=0"+shardQuery(cachetest.ShardOf("uid", i, n)), api.Representation{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -447,7 +437,7 @@ func BenchmarkListShard(b *testing.B) {
 	const n = 8
 	var shards [n]string
 	for i := range shards {
-		shards[i] = shardQuery(shardOf("uid", uint64(i), n))
+		shards[i] = shardQuery(cachetest.ShardOf("uid", uint64(i), n))
 	}
 	for list(b, shards[0]); cachetest.Status(r.manager, c).Indexes == 0; {
 		time.Sleep(time.Millisecond) // built in the background

@@ -99,7 +99,7 @@ func TestConditionalReads(t *testing.T) {
 func conditionalScopes() []string {
 	return []string{
 		"?resourceVersion=0", "ns-1/?resourceVersion=0", "?resourceVersion=0&labelSelector=app", "ns-1/?resourceVersion=0&labelSelector=app",
-		"?resourceVersion=0" + shardQuery(shardOf("uid", 0, 2)), "?resourceVersion=0" + shardQuery(shardOf("uid", 1, 2)), "?resourceVersion=0" + shardQuery(shardOf("namespace", 0, 2)),
+		"?resourceVersion=0" + shardQuery(cachetest.ShardOf("uid", 0, 2)), "?resourceVersion=0" + shardQuery(cachetest.ShardOf("uid", 1, 2)), "?resourceVersion=0" + shardQuery(cachetest.ShardOf("namespace", 0, 2)),
 	}
 }
 

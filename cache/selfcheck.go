@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -91,7 +92,7 @@ func (m *Manager) compared(ctx context.Context, e *entry) *selfcheck.Checked {
 	return (&selfcheck.Comparison{
 		Resource: c.resource, Encoding: c.encoding, Store: c.store, Source: m.parts.source, Versions: c.feed.Versions,
 		Checker: c.checker, Reflector: c.feed, Outage: m.parts.outage, Log: e.log,
-	}).Run(ctx, m.parts.pageSize)
+	}).Run(ctx)
 }
 
 // checkAll checks each collection once per period, one at a time and spread over the period, until
@@ -100,7 +101,7 @@ func (m *Manager) checkAll(period time.Duration) {
 	var took time.Duration
 	for {
 		pause := period / time.Duration(max(1, len(m.entries())))
-		pause = pause/2 + time.Duration(m.parts.jitter(max(1, int64(pause))))
+		pause = pause/2 + time.Duration(rand.Int64N(max(1, int64(pause))))
 		select {
 		case <-time.After(max(pause, checkShare*took)):
 		case <-m.ctx.Done():

@@ -98,3 +98,13 @@ func Deliveries(w *watchmux.Watcher) string {
 	}
 	return strings.Join(out, " ")
 }
+
+// ShardOf returns the selector of shard i of n by a field.
+func ShardOf(field string, i, n uint64) string {
+	step := (1<<64-1)/n + 1
+	end := "0x10000000000000000"
+	if i+1 < n {
+		end = fmt.Sprintf("0x%016x", (i+1)*step)
+	}
+	return fmt.Sprintf("shardRange(object.metadata.%s, '0x%016x', '%s')", field, i*step, end)
+}

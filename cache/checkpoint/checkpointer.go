@@ -71,16 +71,14 @@ type Collection interface {
 // It is safe for concurrent use.
 type Checkpointer struct {
 	Options
-	diskTimeout time.Duration // see the constant of this name
-	lastSave    time.Duration // see the constant of this name
-	metrics     *metrics
-	log         *slog.Logger
-	done        chan struct{} // closed when the saver has ended
-	stop        context.CancelFunc
-	stuck       atomic.Int64 // loads that the disk does not return from
-	told        atomic.Bool  // see TellUnconfirmed
-	source      source.Source
-	asks        flight.Group[struct{}, string] // which cluster it is
+	metrics *metrics
+	log     *slog.Logger
+	done    chan struct{} // closed when the saver has ended
+	stop    context.CancelFunc
+	stuck   atomic.Int64 // loads that the disk does not return from
+	told    atomic.Bool  // see TellUnconfirmed
+	source  source.Source
+	asks    flight.Group[struct{}, string] // which cluster it is
 
 	mu struct {
 		sync.Mutex
@@ -103,8 +101,7 @@ func New(o Options, source source.Source, log *slog.Logger) *Checkpointer {
 		return nil
 	}
 	k := &Checkpointer{
-		Options: o, diskTimeout: diskTimeout, lastSave: lastSave,
-		source: source, metrics: newMetrics(), log: log, done: make(chan struct{}),
+		Options: o, source: source, metrics: newMetrics(), log: log, done: make(chan struct{}),
 	}
 	k.mu.held = make(map[string]chan struct{})
 	k.mu.failing = make(map[string]string)
@@ -173,11 +170,11 @@ func checkpointName(res *source.Resource, enc api.Encoding) string {
 }
 
 // diskTimeout is how long the end of a collection, and its successor, wait for a disk that does
-// not respond. Changes of resource definitions wait behind them.
-const diskTimeout = 2 * time.Second
+// not respond. Changes of resource definitions wait behind them. Tests make it and lastSave short.
+var diskTimeout = 2 * time.Second
 
 // lastSave is how long the last saving of all collections may take.
-const lastSave = 5 * time.Second
+var lastSave = 5 * time.Second
 
 // errDiskTimeout says that the user of a checkpoint has not returned from the disk.
 var errDiskTimeout = errors.New("the disk does not respond")
@@ -188,7 +185,7 @@ var errHandedOver = errors.New("the state directory was handed over")
 // acquire waits, for a limited time, until nobody else uses a checkpoint. release lets the next
 // user in.
 func (k *Checkpointer) acquire(ctx context.Context, name string) error {
-	patience := time.After(k.diskTimeout)
+	patience := time.After(diskTimeout)
 	for {
 		held, over := k.take(name)
 		switch {
@@ -421,7 +418,7 @@ func (i *Checkpoint) Close(panics *contain.Panics, reason error) {
 	})
 	select {
 	case <-ended:
-	case <-time.After(i.owner.diskTimeout):
+	case <-time.After(diskTimeout):
 		i.log.Warn("disk does not respond, not waiting", "image", i.name)
 	}
 }
@@ -534,10 +531,6 @@ func (k *Checkpointer) HandOver() {
 	defer k.mu.Unlock()
 	k.mu.over = true
 }
-
-// SetPatience limits each wait for a disk that does not respond to d. It is for tests and must be
-// called before any other method.
-func (k *Checkpointer) SetPatience(d time.Duration) { k.diskTimeout, k.lastSave = d, d }
 
 func (k *Checkpointer) readHeader(name string) (*header, error) {
 	r, err := k.Storage.Open(name)

@@ -42,7 +42,7 @@ func (k *Checkpointer) run(ctx context.Context, collections func() []Collection)
 		case <-ctx.Done():
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.lastSave)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSave)
 	defer cancel()
 	k.saveAll(ctx, collections(), true)
 }
@@ -55,7 +55,7 @@ func (k *Checkpointer) Finish() bool {
 	select {
 	case <-k.done:
 		return true
-	case <-time.After(k.lastSave + k.diskTimeout):
+	case <-time.After(lastSave + diskTimeout):
 		k.log.Warn("disk does not respond, changes not saved")
 		return false
 	}

@@ -3,6 +3,7 @@ package reflector
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -166,10 +167,10 @@ func (d *watchdog) stop() {
 // backoff spaces the attempts of a reflector. The first one after a success follows almost at once,
 // so that a short interruption goes unnoticed. Further ones are spaced exponentially, with jitter,
 // so that reflectors neither overload a server that is down nor act in step.
-type backoff struct {
-	jitter   func(n int64) int64 // returns a random number in [0, n)
-	failures int
-}
+type backoff struct{ failures int }
+
+// jitter returns a random number in [0, n). Tests replace it.
+var jitter = rand.Int64N
 
 const (
 	firstDelay = 100 * time.Millisecond
@@ -191,10 +192,10 @@ func (b *backoff) next(err error, healthy bool) time.Duration {
 			return 0 // the watch timed out
 		}
 	}
-	delay := time.Duration(b.jitter(int64(firstDelay)))
+	delay := time.Duration(jitter(int64(firstDelay)))
 	if b.failures > 0 {
 		delay = min(maxDelay, baseDelay<<min(b.failures-1, 10))
-		delay = delay/2 + time.Duration(b.jitter(int64(delay)))
+		delay = delay/2 + time.Duration(jitter(int64(delay)))
 	}
 	b.failures++
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {

@@ -105,7 +105,7 @@ func (f *Reflector) listPages(ctx context.Context, l *listing) (*store.List, err
 		}
 		return err
 	}
-	opts, rv := source.ListOptions{Limit: f.PageSize}, uint64(0)
+	opts, rv := source.ListOptions{Limit: DefaultPageSize}, uint64(0)
 	for {
 		meta, err := f.Source.List(ctx, f.Resource, f.Encoding, opts, visit)
 		first := opts.Continue == ""
@@ -121,7 +121,7 @@ func (f *Reflector) listPages(ctx context.Context, l *listing) (*store.List, err
 		case opts.Limit == 0:
 			return nil, f.wrapListError(ctx, errPaged)
 		}
-		opts, rv = source.ListOptions{Limit: f.PageSize, Continue: meta.Continue}, meta.ResourceVersion
+		opts, rv = source.ListOptions{Limit: DefaultPageSize, Continue: meta.Continue}, meta.ResourceVersion
 	}
 }
 

@@ -29,7 +29,6 @@ type Outage struct {
 	log    *slog.Logger
 	ctx    context.Context // the Manager's
 	spawn  func(func())    // runs probes; the Manager waits for it
-	jitter func(n int64) int64
 	asks   flight.Group[struct{}, string]
 
 	mu struct {
@@ -57,8 +56,8 @@ const (
 )
 
 // NewOutage returns an Outage that lives until the end of ctx.
-func NewOutage(ctx context.Context, source source.Source, spawn func(func()), jitter func(int64) int64, log *slog.Logger) *Outage {
-	o := &Outage{source: source, log: log, ctx: ctx, spawn: spawn, jitter: jitter}
+func NewOutage(ctx context.Context, source source.Source, spawn func(func()), log *slog.Logger) *Outage {
+	o := &Outage{source: source, log: log, ctx: ctx, spawn: spawn}
 	o.mu.back = make(chan struct{})
 	return o
 }
@@ -121,7 +120,7 @@ func (o *Outage) probe() {
 		}
 		o.down(err)
 		select {
-		case <-time.After(lookEvery + time.Duration(o.jitter(int64(lookEvery/10)))):
+		case <-time.After(lookEvery + time.Duration(jitter(int64(lookEvery/10)))):
 		case <-over:
 		case <-o.ctx.Done():
 		}

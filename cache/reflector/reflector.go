@@ -108,8 +108,6 @@ type Options struct {
 	Listing  chan struct{} // slots for lists, shared by all reflectors
 	Outage   *Outage
 	Panics   *contain.Panics
-	PageSize int64
-	Jitter   func(n int64) int64 // returns a random number in [0, n)
 	// Checkpointer is nil if nothing is kept.
 	Checkpointer *checkpoint.Checkpointer
 	// First is called with the first complete list, or with a loaded state, and returns the store
@@ -131,7 +129,7 @@ type Metrics struct {
 
 // New returns a Reflector. Run starts it.
 func New(o Options) *Reflector {
-	f := &Reflector{Options: o, backoff: backoff{jitter: o.Jitter}, confirmed: make(chan struct{})}
+	f := &Reflector{Options: o, confirmed: make(chan struct{})}
 	f.Versions = source.NewVersionReader(o.Source, o.Resource, o.Encoding, f.Decode)
 	f.image = o.Checkpointer.Checkpoint(o.Resource, o.Encoding, o.Log)
 	return f
@@ -178,7 +176,7 @@ func (f *Reflector) pause(ctx context.Context, reason string, err error, delay t
 	}
 	f.backoff.reset()
 	select {
-	case <-time.After(time.Duration(f.backoff.jitter(int64(returnSpread)))):
+	case <-time.After(time.Duration(jitter(int64(returnSpread)))):
 		return true
 	case <-ctx.Done():
 		return false

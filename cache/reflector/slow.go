@@ -92,7 +92,7 @@ func (f *Reflector) listCompressed(ctx context.Context, l *listing, streams bool
 // watchCtx.
 func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error) {
 	f, broken, began, first := m.f, 0, time.Now(), uint64(0)
-	opts := source.ListOptions{Limit: min(f.PageSize, firstPageSize)}
+	opts := source.ListOptions{Limit: firstPageSize}
 	for {
 		start := time.Now()
 		meta, err := f.Source.List(ctx, f.Resource, f.Encoding, opts, m.page)
@@ -140,7 +140,7 @@ func (f *Reflector) nextPage(limit int64, took time.Duration) int64 {
 	if took > pageTime/2 {
 		next = int64(float64(limit) * pageTime.Seconds() / took.Seconds())
 	}
-	return min(max(next, minPageSize), f.PageSize)
+	return min(max(next, minPageSize), DefaultPageSize)
 }
 
 // restOf returns the token with which an expired list continues at the current version, "" if there

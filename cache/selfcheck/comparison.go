@@ -80,15 +80,15 @@ type Comparison struct {
 	Log       *slog.Logger
 }
 
-// Run compares the collection with the upstream. pageSize is the page size of its lists.
-func (c *Comparison) Run(ctx context.Context, pageSize int64) *Checked {
+// Run compares the collection with the upstream.
+func (c *Comparison) Run(ctx context.Context) *Checked {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	began := time.Now()
 	out := &Checked{Resource: c.Resource.GroupVersionResource, Encoding: c.Encoding}
 	var err error
 	for range checkAttempts {
-		if err = c.checkOnce(ctx, pageSize, out); err == nil || !c.mayCheckAgain(err) {
+		if err = c.checkOnce(ctx, out); err == nil || !c.mayCheckAgain(err) {
 			break
 		}
 	}
@@ -111,14 +111,14 @@ func (c *Comparison) mayCheckAgain(err error) bool {
 }
 
 // checkOnce is one attempt.
-func (c *Comparison) checkOnce(ctx context.Context, pageSize int64, out *Checked) error {
-	r, err := c.round(ctx, pageSize)
+func (c *Comparison) checkOnce(ctx context.Context, out *Checked) error {
+	r, err := c.round(ctx)
 	if err != nil {
 		return err
 	}
 	found := r.differences()
 	if len(found) > 0 {
-		again, err := c.round(ctx, pageSize)
+		again, err := c.round(ctx)
 		if err != nil {
 			return err
 		}
@@ -138,8 +138,8 @@ func (c *Comparison) checkOnce(ctx context.Context, pageSize int64, out *Checked
 }
 
 // round asks the upstream and finds the collection's state at that version.
-func (c *Comparison) round(ctx context.Context, pageSize int64) (*round, error) {
-	refs, err := c.listVersions(ctx, pageSize)
+func (c *Comparison) round(ctx context.Context) (*round, error) {
+	refs, err := c.listVersions(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -151,14 +151,14 @@ func (c *Comparison) round(ctx context.Context, pageSize int64) (*round, error) 
 }
 
 // listVersions lists what the upstream has now, in pages of one version.
-func (c *Comparison) listVersions(ctx context.Context, pageSize int64) (*freshness.Versions, error) {
+func (c *Comparison) listVersions(ctx context.Context) (*freshness.Versions, error) {
 	held, limit := c.Store.LatestRV(), c.Store.Latest().Len()+freshness.MaxUnseen
 	refs := &freshness.Versions{Items: make([]freshness.Version, 0, c.Store.Latest().Len())}
 	visit := func(key string, rv uint64) error {
 		return refs.Add(key, rv, limit)
 	}
 	for next, first := "", true; first || next != ""; first = false {
-		meta, err := c.Versions.Page(ctx, pageSize, next, visit)
+		meta, err := c.Versions.Page(ctx, reflector.DefaultPageSize, next, visit)
 		switch {
 		case errors.Is(err, freshness.ErrTooFarBehind) && !first && refs.IsSorted():
 			refs.IsPartial = true

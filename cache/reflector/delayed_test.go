@@ -1,4 +1,4 @@
-package cache_test
+package reflector_test
 
 import (
 	"context"

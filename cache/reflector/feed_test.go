@@ -1,4 +1,4 @@
-package cache_test
+package reflector_test
 
 import (
 	"encoding/json"
@@ -28,6 +28,7 @@ import (
 // TestFeed runs the transcripts in testdata/feed. Time is fake; "advance" moves it.
 func TestFeed(t *testing.T) {
 	defer goleak.VerifyNone(t)
+	reflector.WithoutJitter(t)
 	files, err := filepath.Glob("testdata/feed/*")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
@@ -172,7 +173,6 @@ var statusErrors = map[string]error{
 func (s *script) start(t *testing.T) string {
 	if s.manager == nil {
 		s.manager = cachetest.NewManager(t, s.source, cache.Limits{})
-		s.manager.WithoutJitter()
 	}
 	c, err := s.manager.Collection(t.Context(), cachetest.PodResource(), api.JSON)
 	if err != nil {

@@ -1,4 +1,4 @@
-package cache_test
+package reflector_test
 
 import (
 	"errors"
@@ -20,30 +20,11 @@ import (
 	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/internal/bubble"
-	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
-
-// TestRandom performs random operations on a source. After each step it compares what the
-// collection and its watchers show with the source's history, and the events of each watcher with
-// the guarantees of a watch.
-func TestRandom(t *testing.T) {
-	for i, seed := range soak.Seeds(t, 4, 200) {
-		encodings := []api.Encoding{api.JSON, api.Protobuf}
-		if !soak.Enabled() { // one after the other
-			encodings = encodings[i%2:][:1]
-		}
-		for _, enc := range encodings {
-			t.Run(fmt.Sprintf("%d-%s", seed, enc), func(t *testing.T) {
-				bubble.Test(t, func(t *testing.T) { newWorld(t, seed, enc).run(150) })
-			})
-		}
-	}
-}
 
 // world is a source, a collection of it, and clients that watch the collection.
 type world struct {
@@ -281,7 +262,7 @@ func (w *world) randomFilter() *object.Filter {
 	f := cachetest.Filter(w.t, cachetest.PodResource(), namespace, label, field)
 	if w.rand.IntN(3) == 0 {
 		var err error
-		if f.Shard, err = shard.Parse(shardOf([]string{"uid", "namespace"}[w.rand.IntN(2)], w.rand.Uint64N(4), 4)); err != nil {
+		if f.Shard, err = shard.Parse(cachetest.ShardOf([]string{"uid", "namespace"}[w.rand.IntN(2)], w.rand.Uint64N(4), 4)); err != nil {
 			w.t.Fatal(err)
 		}
 	}

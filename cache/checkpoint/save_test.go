@@ -1,4 +1,4 @@
-package cache_test
+package checkpoint_test
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package cache_test
+package checkpoint_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
@@ -38,9 +39,6 @@ func (h hasty) Watch(ctx context.Context, res *source.Resource, enc api.Encoding
 	}
 	return h.Source.Watch(ctx, res, enc, opts, handle)
 }
-
-// calls returns the source's calls since the last time.
-func (k *keeping) calls() string { return strings.Join(k.source.Calls(), ", ") }
 
 // TestKeptWatchCut checks that a watch that ended early, without bringing everything, confirms
 // nothing.
@@ -227,8 +225,6 @@ func TestKeptProvisional(t *testing.T) {
 	})
 }
 
-var errRedefinition = fmt.Errorf("redefined")
-
 // TestKeptOtherCluster checks that nothing is saved while it is unknown whether the loaded
 // checkpoint belongs to the cluster, which may be a different one at each attempt.
 func TestKeptOtherCluster(t *testing.T) {
@@ -358,12 +354,11 @@ func (f stuckFile) SyncData() error {
 // the process. It runs in real time because the clock of a bubble stands still while a goroutine
 // waits for a mutex.
 func TestKeptDiskHangs(t *testing.T) {
-	t.Parallel()
+	checkpoint.SetDiskTimeout(t, 50*time.Millisecond)
 	k := newKeeping(t)
 	reached, hangs := make(chan struct{}), make(chan struct{})
 	k.fs = func(fs vfs.FS) vfs.FS { return stuck{fs, sync.OnceFunc(func() { close(reached) }), hangs} }
 	k.start()
-	k.manager.WithDiskPatience(50 * time.Millisecond)
 	k.open()
 	<-reached
 	release := sync.OnceFunc(func() { close(hangs) })

@@ -1,4 +1,4 @@
-package cache_test
+package reflector_test
 
 import (
 	"context"
@@ -58,20 +58,4 @@ func TestColumnsOfTheServer(t *testing.T) {
 			t.Errorf("after the upgrade: asked %d times, %+v", n, printer.Traits())
 		}
 	})
-}
-
-// TestMinor checks which releases are recognized.
-func TestMinor(t *testing.T) {
-	for version, want := range map[string]int{
-		`{"gitVersion":"v1.30.14"}`: 30, `{"gitVersion":"v1.31.0-eks-a1"}`: 31, `{"gitVersion":"v1.36+"}`: 0,
-		`{"gitVersion":"v2.1.0"}`: 0, `{"gitVersion":"v1.-3.0"}`: 0, `{"gitVersion":1}`: 0, `{}`: 0, `here`: 0, ``: 0,
-	} {
-		s := cachetest.New(cachetest.PodResource())
-		s.SetServer(version)
-		manager := cachetest.NewManager(t, s, cache.Limits{})
-		if got := manager.Minor(t.Context()); got != want {
-			t.Errorf("%s: %d, want %d", version, got, want)
-		}
-		manager.Close()
-	}
 }
