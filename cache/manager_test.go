@@ -549,3 +549,94 @@ func TestMinor(t *testing.T) {
 		manager.Close()
 	}
 }
+
+// TestWanted checks that a collection wanted twice within a minute is started.
+func TestWanted(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		res := cachetest.PodResource()
+		source := cachetest.New(res)
+		manager := cachetest.NewManager(t, source, cache.Limits{})
+		defer manager.Close()
+		for range 3 {
+			if c := manager.Wanted(res, api.JSON); c != nil {
+				t.Error("a collection that nobody started")
+			}
+			time.Sleep(time.Minute)
+		}
+		if calls := source.Calls(); len(calls) > 0 {
+			t.Errorf("started by reads a minute apart: %v", calls)
+		}
+		manager.Wanted(res, api.JSON)
+		time.Sleep(59 * time.Second)
+		if c := manager.Wanted(res, api.JSON); c != nil {
+			t.Error("the second call waited")
+		}
+		synctest.Wait()
+		if c := manager.Wanted(res, api.JSON); c == nil {
+			t.Error("not started by the second call")
+		}
+		if c := manager.Wanted(res, api.Protobuf); c != nil {
+			t.Error("another encoding was started with it")
+		}
+		source.SetDown(true)
+		time.Sleep(10 * time.Second)
+		if c := manager.Wanted(res, api.JSON); c != nil {
+			t.Error("a collection that is not fed")
+		}
+	})
+}
+
+// TestPanicsOfAFeed checks that a collection whose reflector panics stops, that its watches end,
+// and that the next one does not start at once, because it would panic as well.
+func TestPanicsOfAFeed(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		source := &panickingSource{Source: cachetest.New(cachetest.PodResource())}
+		m := cachetest.NewManager(t, source, cache.Limits{})
+		defer m.Close()
+		c := cachetest.PodCollection(t, m)
+		ended := make(chan struct{}, 1)
+		w, err := c.Mux().Watch(c.RV(), nil, func() { ended <- struct{}{} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := w.Next(nil, 1); err != nil {
+			t.Fatal(err)
+		}
+		source.fatal = true
+		source.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+		<-ended
+		if _, _, err := w.Next(nil, 1); err == nil {
+			t.Error("the watch goes on")
+		}
+		<-c.Closed()
+		calls := len(source.Calls())
+		for range 10 {
+			if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); err == nil {
+				t.Error("a collection whose feed panicked")
+			}
+		}
+		if n := len(source.Calls()); n > 0 {
+			t.Errorf("%d calls after the panic, %d before", n, calls)
+		}
+		source.fatal = false
+		time.Sleep(90 * time.Second)
+		if v := cachetest.PodCollection(t, m).Snapshot(); v.Get("a/1") == nil {
+			t.Error("the collection did not begin anew")
+		}
+	})
+}
+
+// panickingSource panics while a watch is read.
+type panickingSource struct {
+	*cachetest.Source
+	fatal bool
+}
+
+func (s *panickingSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
+	return s.Source.Watch(ctx, res, enc, opts, func(ev source.Event) error {
+		if s.fatal && ev.Type == api.Added {
+			panic("while reading")
+		}
+		return handle(ev)
+	})
+}

@@ -1,4 +1,4 @@
-package cache_test
+package read_test
 
 import (
 	"context"

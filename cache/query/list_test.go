@@ -1,82 +1,29 @@
-package cache_test
+package query_test
 
 import (
 	stdjson "encoding/json"
 	"fmt"
-	"net/url"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/form/table"
-	"github.com/kubeweir/kubeweir/cache/query"
-	"github.com/kubeweir/kubeweir/cache/read"
 )
-
-// askRequest is readRequest with the parameters of a query, which it escapes.
-func askRequest(t testing.TB, path string, rep api.Representation) *read.Request {
-	t.Helper()
-	path, params, _ := strings.Cut(path, "?")
-	var escaped []string
-	for _, pair := range strings.Split(params, "&") {
-		name, value, _ := strings.Cut(pair, "=")
-		escaped = append(escaped, name+"="+url.QueryEscape(value))
-	}
-	params = strings.Join(escaped, "&")
-	req := readRequest(t, path+"?"+params, rep)
-	req.MostRecent = true
-	if info := api.ParseRequestInfo("GET", "/api/v1/pods", params); info.Query != nil {
-		var err error
-		if req.Query, err = query.Parse(info.Query); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return req
-}
-
-// ask performs a list with a query. names are those of its objects.
-func (b *readBench) ask(t testing.TB, c *cache.Collection, path string) (list *metav1.PartialObjectMetadataList, names []string) {
-	t.Helper()
-	resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{}))
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	list = new(metav1.PartialObjectMetadataList)
-	if err := stdjson.Unmarshal(bodyOf(t, resp), list); err != nil {
-		t.Fatal(err)
-	}
-	for _, item := range list.Items {
-		names = append(names, item.Name)
-	}
-	return list, names
-}
-
-// fillPhases creates pods in three phases with increasing numbers of restarts.
-func (b *readBench) fillPhases(n int) {
-	for i := range n {
-		pod := cachetest.Pod(fmt.Sprintf("ns-%d/web-%05d", i%4, i), fmt.Sprintf("node-%d", i%10), fmt.Sprintf("tenth=%d", i%10))
-		pod.Status.Phase = []corev1.PodPhase{corev1.PodRunning, corev1.PodPending, corev1.PodFailed}[i%3]
-		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", RestartCount: int32(i / 10)}}
-		b.source.Create(cachetest.Pods, pod)
-	}
-}
 
 // TestQueryPages checks that the pages of a sorted list show one version, whatever changes
 // meanwhile, in a small collection and in one with cached columns.
 func TestQueryPages(t *testing.T) {
 	for _, n := range []int{100, 1000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			b := newReadBench(t)
+			b := newQueryBench(t)
 			b.fillPhases(n)
 			c := b.collection(cachetest.Pods, api.JSON)
 			const sorted = "?resourceVersion=0&sortBy=-.status.containerStatuses[0].restartCount,.metadata.name&where=.status.phase=Running"
@@ -113,7 +60,7 @@ func TestQueryPages(t *testing.T) {
 
 // TestQueryExpired checks that a page whose version is gone is a 410 that says to begin again.
 func TestQueryExpired(t *testing.T) {
-	b := newReadBench(t)
+	b := newQueryBench(t)
 	b.manager = cachetest.NewManager(t, b.source, cache.Limits{SnapshotBytes: 1, HistoryEvents: 1})
 	t.Cleanup(b.manager.Close)
 	b.fillPhases(300)
@@ -131,7 +78,7 @@ func TestQueryExpired(t *testing.T) {
 
 func TestQueryCounts(t *testing.T) {
 	for _, n := range []int{30, 900} {
-		b := newReadBench(t)
+		b := newQueryBench(t)
 		b.fillPhases(n)
 		for i := range n {
 			b.source.Create(cachetest.Widgets, cachetest.Widget(fmt.Sprintf("ns-%d/w-%05d", i%4, i), "red"))
@@ -155,7 +102,7 @@ func TestQueryCounts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			body := bodyOf(t, resp)
+			body := cachetest.Body(t, resp)
 			if !stdjson.Valid(body) || !strings.Contains(string(body), tc.wants) {
 				t.Errorf("%s: %.600s", tc.path, body)
 			}
@@ -163,19 +110,10 @@ func TestQueryCounts(t *testing.T) {
 	}
 }
 
-// shownRequest is askRequest for a list of pods.
-func (b *readBench) shownRequest(t testing.TB, path string, rep api.Representation) *read.Request {
-	req := askRequest(t, path, rep)
-	if rep.Encoding == api.Protobuf {
-		req.Shown = b.collection(cachetest.Pods, api.Protobuf)
-	}
-	return req
-}
-
 // TestQueryForms checks that sorted and filtered lists have their order in every form, and that
 // unsupported combinations are rejected with a clear message.
 func TestQueryForms(t *testing.T) {
-	b := newReadBench(t)
+	b := newQueryBench(t)
 	b.fillPhases(600)
 	c := b.collection(cachetest.Pods, api.JSON)
 	const path = "?resourceVersion=0&sortBy=-.metadata.name&where=.status.phase=Pending&offset=2&limit=3"
@@ -190,7 +128,7 @@ func TestQueryForms(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			body := string(bodyOf(t, resp))
+			body := string(cachetest.Body(t, resp))
 			at := -1
 			for _, want := range []string{"web-00592", "web-00589", "web-00586"} {
 				next := strings.Index(body, want)
@@ -204,7 +142,7 @@ func TestQueryForms(t *testing.T) {
 			}
 		}
 	}
-	if resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{Encoding: api.CBOR})); err != nil || len(bodyOf(t, resp)) == 0 {
+	if resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{Encoding: api.CBOR})); err != nil || len(cachetest.Body(t, resp)) == 0 {
 		t.Error(err)
 	}
 	for query, rep := range map[string]api.Representation{
@@ -232,7 +170,7 @@ func TestQueryTableColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []int{40, 400} {
-		b := newReadBench(t)
+		b := newQueryBench(t)
 		b.res[cachetest.Widgets].Printer = printer
 		for i := range n {
 			w := cachetest.Widget(fmt.Sprintf("ns/w-%03d", i), []string{"red", "green"}[i%2])
@@ -285,7 +223,7 @@ func TestQueryTableColumns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if body := string(bodyOf(t, resp)); !strings.Contains(body, fmt.Sprintf(`{"path":"color","without":0,"values":{"green":%d,"red":%d}}`, n/2, n/2)) {
+		if body := string(cachetest.Body(t, resp)); !strings.Contains(body, fmt.Sprintf(`{"path":"color","without":0,"values":{"green":%d,"red":%d}}`, n/2, n/2)) {
 			t.Error(body)
 		}
 	}
@@ -293,7 +231,7 @@ func TestQueryTableColumns(t *testing.T) {
 
 // TestQueryFields checks projections in JSON and YAML, compressed or not.
 func TestQueryFields(t *testing.T) {
-	b := newReadBench(t)
+	b := newQueryBench(t)
 	b.fillPhases(600)
 	b.manage()
 	c := b.collection(cachetest.Pods, api.JSON)
@@ -303,21 +241,21 @@ func TestQueryFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if body := string(bodyOf(t, resp)); !strings.Contains(body, `"items":[`+item+"]}\n") {
+	if body := string(cachetest.Body(t, resp)); !strings.Contains(body, `"items":[`+item+"]}\n") {
 		t.Error(body)
 	}
 	resp, err = b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{DropManagedFields: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if body := string(bodyOf(t, resp)); strings.Contains(body, "manager") || !strings.Contains(body, `{"name":"web-00001"}`) {
+	if body := string(cachetest.Body(t, resp)); strings.Contains(body, "manager") || !strings.Contains(body, `{"name":"web-00001"}`) {
 		t.Error(body)
 	}
 	resp, err = b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{YAML: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if body := string(bodyOf(t, resp)); !strings.Contains(body, "- metadata:\n    managedFields:\n    - manager: <m0>\n") {
+	if body := string(cachetest.Body(t, resp)); !strings.Contains(body, "- metadata:\n    managedFields:\n    - manager: <m0>\n") {
 		t.Error(body)
 	}
 	var whole string
@@ -327,7 +265,7 @@ func TestQueryFields(t *testing.T) {
 		if resp, err = b.reader.List(t.Context(), c, req); err != nil {
 			t.Fatal(err)
 		}
-		if body := string(bodyOf(t, resp)); whole == "" {
+		if body := string(cachetest.Body(t, resp)); whole == "" {
 			whole = body
 		} else if body != whole || resp.Header.Get("Content-Encoding") != coding.String() {
 			t.Errorf("%v: the body differs, or %v", coding, resp.Header)
@@ -338,7 +276,7 @@ func TestQueryFields(t *testing.T) {
 // TestQueryIsBounded checks that columns beyond the limit are dropped and that responses stay
 // correct.
 func TestQueryIsBounded(t *testing.T) {
-	b := newReadBench(t)
+	b := newQueryBench(t)
 	b.manager = cachetest.NewManager(t, b.source, cache.Limits{QueryBytes: 40_000})
 	t.Cleanup(b.manager.Close)
 	b.fillPhases(1000)
@@ -376,7 +314,7 @@ func TestQueryIsBounded(t *testing.T) {
 // and that long strings are compared by their beginning.
 func TestQueryOfLongValues(t *testing.T) {
 	const objects, size = 200, 100_000
-	b := newReadBench(t)
+	b := newQueryBench(t)
 	for i := range objects {
 		pod := cachetest.Pod(fmt.Sprintf("default/web-%05d", i), "n")
 		pod.Annotations = map[string]string{"big": strings.Repeat("x", size) + pod.Name}
@@ -400,7 +338,7 @@ func TestQueryOfLongValues(t *testing.T) {
 
 // TestQueryColumnNames checks columns whose names look like paths, orders or quantities.
 func TestQueryColumnNames(t *testing.T) {
-	b := newReadBench(t)
+	b := newQueryBench(t)
 	b.fillPhases(300)
 	b.res[cachetest.Pods].Printer = &renamingPrinter{Printer: table.NewDefaultPrinter(), name: "order .metadata.name false false"}
 	c := b.collection(cachetest.Pods, api.JSON)
@@ -424,10 +362,10 @@ func (p *renamingPrinter) Columns() []byte {
 // nor rebuilt from all objects, and retain no more than allowed.
 func TestQueryColumnsAreRenewed(t *testing.T) {
 	const limit = 400_000
-	b := newReadBench(t)
+	b := newQueryBench(t)
 	b.manager = cachetest.NewManager(t, b.source, cache.Limits{QueryBytes: limit})
 	t.Cleanup(b.manager.Close)
-	printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
+	printer := &cachetest.Printer{Printer: table.NewDefaultPrinter()}
 	b.res[cachetest.Pods].Printer = printer
 	b.fillPhases(1000)
 	c := b.collection(cachetest.Pods, api.JSON)
@@ -449,7 +387,7 @@ func TestQueryColumnsAreRenewed(t *testing.T) {
 		}
 	}
 	b.ask(t, c, query)
-	if n := printer.rows.Load(); n < 1000 || n > 1000+changes {
+	if n := printer.Rows.Load(); n < 1000 || n > 1000+changes {
 		t.Errorf("%d rows printed of 1000 objects and %d changes", n, changes)
 	}
 }

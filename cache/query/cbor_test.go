@@ -1,4 +1,4 @@
-package cache_test
+package query_test
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ import (
 // TestQueryTypedCBOR checks that projected built-in objects and counts are the same in CBOR as in
 // JSON for typed clients, redacted or not.
 func TestQueryTypedCBOR(t *testing.T) {
-	b := newReadBench(t)
+	b := newQueryBench(t)
 	for i := range 20 {
 		b.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/p-%02d", i), "node", "app=x"))
 	}
@@ -42,7 +42,7 @@ func TestQueryTypedCBOR(t *testing.T) {
 				if err != nil {
 					t.Fatal(query, err)
 				}
-				return bodyOf(t, resp)
+				return cachetest.Body(t, resp)
 			}
 			got, _, err := inCBOR.Decode(get(api.Representation{Encoding: api.CBOR}), nil, nil)
 			if err != nil {
@@ -63,13 +63,13 @@ func TestQueryTypedCBOR(t *testing.T) {
 }
 
 // checkQueryInCBOR compares a response in CBOR with the one in JSON.
-func (b *readBench) checkQueryInCBOR(t *testing.T, c *cache.Collection, path string, inJSON []byte) {
+func (b *queryBench) checkQueryInCBOR(t *testing.T, c *cache.Collection, path string, inJSON []byte) {
 	t.Helper()
 	resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{Encoding: api.CBOR}))
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
-	body := bodyOf(t, resp)
+	body := cachetest.Body(t, resp)
 	if length := resp.Length; length >= 0 && length != int64(len(body)) {
 		t.Errorf("%s: %d bytes, said to be %d", path, len(body), length)
 	}

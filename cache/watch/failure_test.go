@@ -1,4 +1,4 @@
-package cache_test
+package watch_test
 
 import (
 	"context"
@@ -8,13 +8,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/form/table"
-	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
@@ -54,16 +52,16 @@ var tables = api.Representation{Transform: api.Table, IncludeObject: api.Include
 // watch of Tables, and skipped in none.
 func TestWatchOfWhatCannotBePrinted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
+		printer := &cachetest.Printer{Printer: table.NewDefaultPrinter()}
 		b := newPrintingWatchBench(t, cache.Limits{}, printer)
 		var all []*openWatch
 		for range 3 {
 			all = append(all, b.watch("resourceVersion=100", tables))
 		}
 		b.pod("default/a") // the columns were sent
-		printer.broken.Store(true)
+		printer.Broken.Store(true)
 		b.pod("default/b")
-		printer.broken.Store(false)
+		printer.Broken.Store(false)
 		b.pod("default/c")
 		for i, w := range all {
 			if got, want := w.tableLines(t), "ADDED@101 ERROR@ $"; got != want {
@@ -79,10 +77,10 @@ func TestPanicsOfAWatch(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	bubble.Test(t, func(t *testing.T) {
-		printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
+		printer := &cachetest.Printer{Printer: table.NewDefaultPrinter()}
 		b := newPrintingWatchBench(t, cache.Limits{}, printer)
 		fatal := "fatal"
-		printer.fatal.Store(&fatal)
+		printer.Fatal.Store(&fatal)
 		watches := []*openWatch{b.watch("resourceVersion=100", tables), b.watch("resourceVersion=100", tables)}
 		plain := b.watch("resourceVersion=100", api.Representation{})
 		elsewhere := b.watch("resourceVersion=100&labelSelector=app%3Dweb", tables)
@@ -195,61 +193,6 @@ func TestPanicsWithinAFlush(t *testing.T) {
 		b.pod("default/b")
 		expect(t, plain.lines(t), "ADDED default/a@101", "ADDED default/b@102")
 		plain.stop()
-	})
-}
-
-// TestPanicsOfAFeed checks that a collection whose reflector panics stops, that its watches end,
-// and that the next one does not start at once, because it would panic as well.
-func TestPanicsOfAFeed(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		source := &panickingSource{Source: cachetest.New(cachetest.PodResource())}
-		m := cachetest.NewManager(t, source, cache.Limits{})
-		defer m.Close()
-		c := cachetest.PodCollection(t, m)
-		ended := make(chan struct{}, 1)
-		w, err := c.Mux().Watch(c.RV(), nil, func() { ended <- struct{}{} })
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := w.Next(nil, 1); err != nil {
-			t.Fatal(err)
-		}
-		source.fatal = true
-		source.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
-		<-ended
-		if _, _, err := w.Next(nil, 1); err == nil {
-			t.Error("the watch goes on")
-		}
-		<-c.Closed()
-		calls := len(source.Calls())
-		for range 10 {
-			if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); err == nil {
-				t.Error("a collection whose feed panicked")
-			}
-		}
-		if n := len(source.Calls()); n > 0 {
-			t.Errorf("%d calls after the panic, %d before", n, calls)
-		}
-		source.fatal = false
-		time.Sleep(90 * time.Second)
-		if v := cachetest.PodCollection(t, m).Snapshot(); v.Get("a/1") == nil {
-			t.Error("the collection did not begin anew")
-		}
-	})
-}
-
-// panickingSource panics while a watch is read.
-type panickingSource struct {
-	*cachetest.Source
-	fatal bool
-}
-
-func (s *panickingSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
-	return s.Source.Watch(ctx, res, enc, opts, func(ev source.Event) error {
-		if s.fatal && ev.Type == api.Added {
-			panic("while reading")
-		}
-		return handle(ev)
 	})
 }
 

@@ -1,4 +1,4 @@
-package cache_test
+package read_test
 
 import (
 	"bytes"
@@ -27,7 +27,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
-	"github.com/kubeweir/kubeweir/shard"
 )
 
 func shardQuery(selector string) string { return "&shardSelector=" + url.QueryEscape(selector) }
@@ -138,13 +137,13 @@ func (w *shardWorld) check(p shardPage) string {
 	case p.rv > 0:
 		query += fmt.Sprintf("&resourceVersion=%d&resourceVersionMatch=Exact", p.rv)
 	}
-	req := readRequest(w.t, p.namespace+query, api.Representation{})
+	req := cachetest.ReadRequest(w.t, p.namespace+query, api.Representation{})
 	req.MostRecent = true
 	resp, err := w.reader.List(w.t.Context(), w.c, req)
 	if err != nil {
 		w.t.Fatalf("%+v: %v", p, err)
 	}
-	body := bodyOf(w.t, resp)
+	body := cachetest.Body(w.t, resp)
 	var got struct {
 		Metadata metav1.ListMeta
 		Items    []struct{ Metadata metav1.ObjectMeta }
@@ -223,7 +222,7 @@ func TestShardIndexIsMadeAndDropped(t *testing.T) {
 		defer reader.Close()
 		read := func(query string) {
 			t.Helper()
-			if _, err := reader.List(t.Context(), c, readRequest(t, "?resourceVersion=0"+query, api.Representation{})); err != nil {
+			if _, err := reader.List(t.Context(), c, cachetest.ReadRequest(t, "?resourceVersion=0"+query, api.Representation{})); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -279,12 +278,12 @@ func TestShardForms(t *testing.T) {
 			matches, _ := parsed.Matches(o)
 			return matches
 		})
-		req := readRequest(t, "?resourceVersion=0"+shardQuery(selector), rep)
+		req := cachetest.ReadRequest(t, "?resourceVersion=0"+shardQuery(selector), rep)
 		resp, err := b.reader.List(t.Context(), c, req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		body := bodyOf(t, resp)
+		body := cachetest.Body(t, resp)
 		if rep.Transform == api.Table {
 			if bytes.Contains(body, []byte("shardInfo")) || bytes.Count(body, []byte(`"cells"`)) != len(objs) {
 				t.Errorf("%s: %.300s", name, body)
@@ -300,11 +299,11 @@ func TestShardForms(t *testing.T) {
 		}
 	}
 	widgets := b.collection(cachetest.Widgets, api.JSON)
-	resp, err := b.reader.List(t.Context(), widgets, readRequest(t, "?resourceVersion=0"+shardQuery(cachetest.ShardOf("uid", 0, 1)), api.Representation{}))
+	resp, err := b.reader.List(t.Context(), widgets, cachetest.ReadRequest(t, "?resourceVersion=0"+shardQuery(cachetest.ShardOf("uid", 0, 1)), api.Representation{}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if body := bodyOf(t, resp); bytes.Contains(body, []byte("shardInfo")) || bytes.Count(body, []byte(`"kind":"Widget"`)) != 4 {
+	if body := cachetest.Body(t, resp); bytes.Contains(body, []byte("shardInfo")) || bytes.Count(body, []byte(`"kind":"Widget"`)) != 4 {
 		t.Errorf("%.400s", body) // lists without a Go type do not have it
 	}
 }
@@ -317,66 +316,11 @@ func TestShardRefusals(t *testing.T) {
 	c := b.collection(cachetest.Pods, api.JSON)
 	for _, selector := range []string{"x", " ", "shardRange(object.metadata.name, '0x0000000000000000', '0x8000000000000000')"} {
 		_, want := sharding.Parse(selector)
-		_, err := b.reader.List(t.Context(), c, readRequest(t, "?resourceVersion=99999"+shardQuery(selector), api.Representation{}))
+		_, err := b.reader.List(t.Context(), c, cachetest.ReadRequest(t, "?resourceVersion=99999"+shardQuery(selector), api.Representation{}))
 		if status := api.StatusOf(err); err == nil || status.Code != 500 || status.Reason != "" || status.Message != "invalid shard selector: "+want.Error() {
 			t.Errorf("%q: %+v", selector, err)
 		}
 	}
-}
-
-// TestWatchShard checks the initial objects and the changes of a shard, and the bookmark between
-// them.
-func TestWatchShard(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		b := newWatchBench(t, cache.Limits{})
-		random := rand.New(rand.NewPCG(1, 2))
-		const parts = 8 // few of all objects, so an index pays
-		var want [parts][]string
-		create := func(key string) (of int, rv string) {
-			o := b.source.Create(cachetest.Pods, withUID(cachetest.Pod(key, ""), random))
-			synctest.Wait()
-			return int(shard.Hash(string(o.GetUID())) >> 61), o.GetResourceVersion()
-		}
-		for i := range 400 { // enough for an index
-			of, rv := create(fmt.Sprintf("default/p%04d", i))
-			want[of] = append(want[of], fmt.Sprintf("ADDED default/p%04d@%s", i, rv))
-		}
-		var watches [parts][2]*openWatch
-		for round := range 2 { // the second round with an index
-			for of := range parts {
-				watches[of][round] = b.watch(initial+shardQuery(cachetest.ShardOf("uid", uint64(of), parts)), api.Representation{})
-				defer watches[of][round].stop()
-				expect(t, watches[of][round].lines(t), append(want[of], fmt.Sprintf("BOOKMARK end@%d", b.c.RV()))...)
-			}
-		}
-		if n := cachetest.Status(b.manager, b.c).Indexes; n != 1 {
-			t.Errorf("%d indexes", n)
-		}
-		for i := range 20 {
-			key := fmt.Sprintf("default/q%d", i)
-			of, rv := create(key)
-			b.update(key)
-			gone := b.source.Delete(cachetest.Pods, key).GetResourceVersion()
-			for round := range 2 {
-				expect(t, watches[of][round].lines(t), "ADDED "+key+"@"+rv, fmt.Sprintf("MODIFIED %s@%d", key, b.c.RV()-1), "DELETED "+key+"@"+gone)
-				expect(t, watches[(of+1)%parts][round].lines(t))
-			}
-		}
-		// Another object with the same name is in another shard: it leaves one and enters the
-		// other.
-		of, _ := create("default/r")
-		next := of
-		for next == of {
-			b.source.Delete(cachetest.Pods, "default/r")
-			next, _ = create("default/r")
-		}
-		for _, i := range []int{of, next} {
-			lines := watches[i][0].lines(t)
-			if len(lines) == 0 || strings.HasPrefix(lines[len(lines)-1], "ADDED") != (i != of) {
-				t.Errorf("shard %d, it was in %d: %v", i, of, lines)
-			}
-		}
-	})
 }
 
 // TestShardsAddUp checks that n shards are the whole list, each with its part of the bytes.
@@ -390,12 +334,12 @@ func TestShardsAddUp(t *testing.T) {
 	c := b.collection(cachetest.Pods, api.JSON)
 	names := map[string]bool{}
 	for i := range uint64(n) {
-		resp, err := b.reader.List(t.Context(), c, readRequest(t, "?resourceVersion=0"+shardQuery(cachetest.ShardOf("uid", i, n)), api.Representation{}))
+		resp, err := b.reader.List(t.Context(), c, cachetest.ReadRequest(t, "?resourceVersion=0"+shardQuery(cachetest.ShardOf("uid", i, n)), api.Representation{}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var list corev1.PodList
-		if err := stdjson.Unmarshal(bodyOf(t, resp), &list); err != nil {
+		if err := stdjson.Unmarshal(cachetest.Body(t, resp), &list); err != nil {
 			t.Fatal(err)
 		}
 		for _, pod := range list.Items {
@@ -422,7 +366,7 @@ func BenchmarkListShard(b *testing.B) {
 	c := r.collection(cachetest.Pods, api.JSON)
 	var all int64
 	list := func(b *testing.B, query string) int64 {
-		resp, err := r.reader.List(context.Background(), c, readRequest(b, "?resourceVersion=0"+query, api.Representation{}))
+		resp, err := r.reader.List(context.Background(), c, cachetest.ReadRequest(b, "?resourceVersion=0"+query, api.Representation{}))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package cache_test
+package read_test
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,29 +25,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// countingPrinter counts the rows that it prints.
-type countingPrinter struct {
-	table.Printer
-	rows   atomic.Int64
-	broken atomic.Bool
-	// fatal is the name of an object whose printing panics, or nil.
-	fatal atomic.Pointer[string]
-}
-
-func (p *countingPrinter) Row(raw []byte) (*table.Row, error) {
-	p.rows.Add(1)
-	if p.broken.Load() {
-		return nil, errors.New("cannot print this")
-	}
-	if name := p.fatal.Load(); name != nil && bytes.Contains(raw, []byte(*name)) {
-		panic("cannot print " + *name)
-	}
-	return p.Printer.Row(raw)
-}
-
 func (b *readBench) list(t *testing.T, c *cache.Collection, path string, change func(*read.Request)) *api.Response {
 	t.Helper()
-	req := readRequest(t, path, api.Representation{})
+	req := cachetest.ReadRequest(t, path, api.Representation{})
 	req.MostRecent = true
 	if change != nil {
 		change(req)
@@ -106,7 +85,7 @@ func conditionalScopes() []string {
 // etag performs a read and returns its ETag, "" for a 304.
 func (b *readBench) etag(t *testing.T, c *cache.Collection, path string, rep api.Representation, coding api.Compression, match string) string {
 	t.Helper()
-	req := readRequest(t, path, rep)
+	req := cachetest.ReadRequest(t, path, rep)
 	req.Compression, req.IfNoneMatch = coding, match
 	read := b.reader.List
 	if req.Name != "" {
@@ -155,7 +134,7 @@ func testTableETag(t *testing.T) {
 			t.Errorf("%s: %s still matches after a minute", path, first)
 		}
 	}
-	body := string(bodyOf(t, b.list(t, c, "?resourceVersion=0", func(r *read.Request) { r.Rep = rep })))
+	body := string(cachetest.Body(t, b.list(t, c, "?resourceVersion=0", func(r *read.Request) { r.Rep = rep })))
 	if !strings.Contains(body, `"31m"`) {
 		t.Errorf("no age of 31m in %s", body)
 	}
@@ -164,7 +143,7 @@ func testTableETag(t *testing.T) {
 // TestManyAskAtOnce checks that concurrent requests share derived values.
 func TestManyAskAtOnce(t *testing.T) {
 	b := newReadBench(t)
-	printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
+	printer := &cachetest.Printer{Printer: table.NewDefaultPrinter()}
 	b.res[cachetest.Pods].Printer = printer
 	b.fill(400, 1000)
 	c := b.collection(cachetest.Pods, api.JSON)
@@ -172,7 +151,7 @@ func TestManyAskAtOnce(t *testing.T) {
 	bodies := make([][]byte, 16)
 	for i := range bodies {
 		wg.Go(func() {
-			bodies[i] = bodyOf(t, b.list(t, c, "?resourceVersion=0", func(r *read.Request) {
+			bodies[i] = cachetest.Body(t, b.list(t, c, "?resourceVersion=0", func(r *read.Request) {
 				r.Rep.Transform = api.Table
 				r.Compression = api.Compression(i % 3)
 			}))
@@ -184,7 +163,7 @@ func TestManyAskAtOnce(t *testing.T) {
 			t.Error("bodies differ")
 		}
 	}
-	if n := printer.rows.Load(); n != 400 {
+	if n := printer.Rows.Load(); n != 400 {
 		t.Errorf("%d rows printed, want 400", n)
 	}
 }
@@ -192,13 +171,13 @@ func TestManyAskAtOnce(t *testing.T) {
 // TestRowThatCannotBePrinted checks that the request is forwarded.
 func TestRowThatCannotBePrinted(t *testing.T) {
 	b := newReadBench(t)
-	printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
-	printer.broken.Store(true)
+	printer := &cachetest.Printer{Printer: table.NewDefaultPrinter()}
+	printer.Broken.Store(true)
 	b.res[cachetest.Pods].Printer = printer
 	b.fill(3, 600)
 	c := b.collection(cachetest.Pods, api.JSON)
 	for _, path := range []string{"?resourceVersion=0", "ns-1/web-00001?resourceVersion=0"} {
-		req := readRequest(t, path, api.Representation{Transform: api.Table})
+		req := cachetest.ReadRequest(t, path, api.Representation{Transform: api.Table})
 		got := b.reader.List
 		if req.Name != "" {
 			got = b.reader.Get
@@ -207,7 +186,7 @@ func TestRowThatCannotBePrinted(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	printer.broken.Store(false)
+	printer.Broken.Store(false)
 	if resp := b.list(t, c, "?resourceVersion=0", func(r *read.Request) { r.Rep.Transform = api.Table }); resp.Status != 200 {
 		t.Errorf("an error was kept: %d", resp.Status)
 	}
@@ -255,9 +234,9 @@ func TestReadsWhileWriting(t *testing.T) {
 }
 
 func (b *readBench) compareAtVersion(t *testing.T, c *cache.Collection, path, selector string, rep api.Representation, coding api.Compression) {
-	body := bodyOf(t, b.list(t, c, path+"?resourceVersion=0"+selector, func(r *read.Request) { r.Rep, r.Compression = rep, coding }))
+	body := cachetest.Body(t, b.list(t, c, path+"?resourceVersion=0"+selector, func(r *read.Request) { r.Rep, r.Compression = rep, coding }))
 	rv := listMetaOf(t, body).ResourceVersion
-	again := bodyOf(t, b.list(t, c, path+"?resourceVersionMatch=Exact&resourceVersion="+rv+selector, func(r *read.Request) { r.Rep = rep }))
+	again := cachetest.Body(t, b.list(t, c, path+"?resourceVersionMatch=Exact&resourceVersion="+rv+selector, func(r *read.Request) { r.Rep = rep }))
 	if !bytes.Equal(body, again) {
 		t.Errorf("%s %+v %v at %s: the same version reads differently: %d bytes, %d bytes", path, rep, coding, rv, len(body), len(again))
 	}
@@ -302,7 +281,7 @@ func testNoAllocationPerObject(t *testing.T) {
 	c := b.collection(cachetest.Pods, api.JSON)
 	for _, rep := range []api.Representation{{}, {Transform: api.PartialMetadata}, {Transform: api.Table}} {
 		count := func(path string) float64 {
-			req := readRequest(t, path, rep)
+			req := cachetest.ReadRequest(t, path, rep)
 			b.list(t, c, path, func(r *read.Request) { r.Rep = rep })
 			synctest.Wait() // derived values are found from now on
 			return testing.AllocsPerRun(20, func() {
@@ -333,8 +312,8 @@ func TestReaderMetrics(t *testing.T) {
 	b.fill(300, 1000)
 	c := b.collection(cachetest.Pods, api.JSON)
 	for range 3 {
-		bodyOf(t, b.list(t, c, "?resourceVersion=0", nil))
-		bodyOf(t, b.list(t, c, "?resourceVersion=0", func(r *read.Request) { r.Compression = api.Gzip }))
+		cachetest.Body(t, b.list(t, c, "?resourceVersion=0", nil))
+		cachetest.Body(t, b.list(t, c, "?resourceVersion=0", func(r *read.Request) { r.Compression = api.Gzip }))
 	}
 	if n, err := testutil.GatherAndCount(registry, "kubeweir_read_body_bytes_total", "kubeweir_derived_bytes", "kubeweir_derived_lookups_total"); err != nil || n < 20 {
 		t.Errorf("%d series, %v", n, err)

@@ -1,4 +1,4 @@
-package cache_test
+package watch_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
@@ -83,7 +84,7 @@ var watchEndCases = []watchEndCase{
 		synctest.Wait()
 		b.garbage.loses.Store(false)
 		b.pod("default/b")
-		b.manager.Check(b.t.Context(), everyResource)
+		b.manager.Check(b.t.Context(), func(schema.GroupVersionResource) bool { return true })
 	}},
 	{why: reason.WatchRedefined, query: fromNow, want: "$", end: func(b *watchBench, _ *openWatch) {
 		b.manager.Drop(cachetest.Pods, errors.New("the definition changed"))
@@ -115,7 +116,7 @@ var watchEndCases = []watchEndCase{
 	{why: reason.WatchDraining, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $",
 		end: func(b *watchBench, _ *openWatch) { b.watches.Drain(b.t.Context(), 0) }},
 	{why: reason.WatchFailed, query: fromNow, rep: tables, want: "ERROR 500 InternalError $", end: func(b *watchBench, _ *openWatch) {
-		b.printer.broken.Store(true)
+		b.printer.Broken.Store(true)
 		b.pod("default/a")
 	}},
 }
@@ -138,7 +139,7 @@ func TestWatchEnds(t *testing.T) {
 }
 
 func testWatchEnd(t *testing.T, c *watchEndCase) {
-	res, printer := cachetest.PodResource(), &countingPrinter{Printer: table.NewDefaultPrinter()}
+	res, printer := cachetest.PodResource(), &cachetest.Printer{Printer: table.NewDefaultPrinter()}
 	res.Printer = printer
 	b := &watchBench{t: t, source: cachetest.New(res), printer: printer}
 	b.garbage = &garbageSource{VersionLister: cachetest.VersionLister{Source: b.source}}

@@ -1,4 +1,4 @@
-package cache_test
+package watch_test
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package cache_test
+package read_test
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ func TestYAML(t *testing.T) {
 	b.fill(40, 900)
 	read := func(gvr schema.GroupVersionResource, path string, rep api.Representation, coding api.Compression) (*api.Response, string) {
 		t.Helper()
-		req := readRequest(t, path, rep)
+		req := cachetest.ReadRequest(t, path, rep)
 		req.Compression = coding
 		read := b.reader.List
 		if req.Name != "" {
@@ -34,7 +34,7 @@ func TestYAML(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return resp, string(bodyOf(t, resp))
+		return resp, string(cachetest.Body(t, resp))
 	}
 	for gvr, name := range map[schema.GroupVersionResource]string{cachetest.Pods: "web-00000", cachetest.Widgets: "widget-00000"} {
 		for _, path := range []string{"?resourceVersion=0", "nowhere?resourceVersion=0", "ns-0/" + name + "?resourceVersion=0"} {
@@ -82,17 +82,17 @@ func TestYAMLIsBounded(t *testing.T) {
 	b.source.Create(cachetest.Pods, pod)
 	c := b.collection(cachetest.Pods, api.JSON)
 	for _, coding := range []api.Compression{api.Gzip, api.Zstd} {
-		req := readRequest(t, "a/large?resourceVersion=0", api.Representation{YAML: true})
+		req := cachetest.ReadRequest(t, "a/large?resourceVersion=0", api.Representation{YAML: true})
 		req.Compression = coding
 		resp, err := b.reader.Get(t.Context(), c, req)
 		if err != nil || resp.Header.Get("Content-Encoding") != coding.String() {
 			t.Fatalf("%v, %v", resp, err)
 		}
-		if body := bodyOf(t, resp); !bytes.HasPrefix(body, []byte("apiVersion: v1\nkind: Pod\n")) || len(body) < 300<<10 {
+		if body := cachetest.Body(t, resp); !bytes.HasPrefix(body, []byte("apiVersion: v1\nkind: Pod\n")) || len(body) < 300<<10 {
 			t.Errorf("%.100q", body)
 		}
 	}
-	_, err := b.reader.Get(t.Context(), c, readRequest(t, "a/larger?resourceVersion=0", api.Representation{YAML: true}))
+	_, err := b.reader.Get(t.Context(), c, cachetest.ReadRequest(t, "a/larger?resourceVersion=0", api.Representation{YAML: true}))
 	if !errors.Is(err, read.ErrForward) || read.ForwardReason(err) != reason.Representation {
 		t.Error(err)
 	}

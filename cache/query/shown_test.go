@@ -1,4 +1,4 @@
-package cache_test
+package query_test
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 // one version whatever changes meanwhile, although each collection has a watch of its own.
 func TestQueryInProtobuf(t *testing.T) {
 	for _, n := range []int{60, 600} {
-		b := newReadBench(t)
+		b := newQueryBench(t)
 		b.fillPhases(n)
 		c := b.collection(cachetest.Pods, api.JSON)
 		const path = "?sortBy=-.metadata.name&where=.status.phase!=Failed&limit=10"
@@ -33,7 +33,7 @@ func TestQueryInProtobuf(t *testing.T) {
 				t.Fatalf("page %d: %v", page, err)
 			}
 			var body runtime.Unknown
-			if err := body.Unmarshal(bytes.TrimPrefix(bodyOf(t, resp), []byte("k8s\x00"))); err != nil {
+			if err := body.Unmarshal(bytes.TrimPrefix(cachetest.Body(t, resp), []byte("k8s\x00"))); err != nil {
 				t.Fatal(err)
 			}
 			list := new(corev1.PodList)
@@ -84,7 +84,7 @@ func (b backwards) Row(raw []byte) (*table.Row, error) {
 
 // TestQueryOfSortedTables checks that the order of a query overrides that of the Tables.
 func TestQueryOfSortedTables(t *testing.T) {
-	b := newReadBench(t)
+	b := newQueryBench(t)
 	b.res[cachetest.Pods].Printer = backwards{b.res[cachetest.Pods].Printer}
 	b.fillPhases(9)
 	c := b.collection(cachetest.Pods, api.JSON)
@@ -101,7 +101,7 @@ func TestQueryOfSortedTables(t *testing.T) {
 				t.Fatal(err)
 			}
 			var list metav1.Table
-			if err := stdjson.Unmarshal(bodyOf(t, resp), &list); err != nil {
+			if err := stdjson.Unmarshal(cachetest.Body(t, resp), &list); err != nil {
 				t.Fatal(err)
 			}
 			var got []string

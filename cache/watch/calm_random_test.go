@@ -1,10 +1,11 @@
-package cache_test
+package watch_test
 
 import (
 	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
@@ -167,13 +169,18 @@ func (b *watchBench) compareQuery(t *testing.T, pairs []*calmPair) {
 	}
 	defer reader.Close()
 	for _, p := range pairs {
-		selector := strings.NewReplacer("%3D", "=", "%21", "!").Replace(p.selector)
-		rep := api.Representation{Redacted: p.rep.Redacted}
-		resp, err := reader.List(t.Context(), b.c, askRequest(t, "default?resourceVersion=0&sortBy=-.metadata.name&where=.spec.containers[0].name='a'&fields=.metadata,.spec"+selector, rep))
+		params := "resourceVersion=0&sortBy=-.metadata.name&where=" + url.QueryEscape(".spec.containers[0].name='a'") + "&fields=.metadata,.spec" + p.selector
+		req := cachetest.ReadRequest(t, "default?"+params, api.Representation{Redacted: p.rep.Redacted})
+		req.MostRecent = true
+		var err error
+		if req.Query, err = query.Parse(api.ParseRequestInfo("GET", "/api/v1/pods", params).Query); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := reader.List(t.Context(), b.c, req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		body := string(bodyOf(t, resp))
+		body := string(cachetest.Body(t, resp))
 		listed := readCalmList(t, body)
 		if !maps.Equal(listed, p.state) || strings.Contains(body, calmSecret) == p.rep.Redacted {
 			t.Errorf("%s: listed\n%v, want\n%v; a secret is in it: %t", p.selector, listed, p.state, strings.Contains(body, calmSecret))

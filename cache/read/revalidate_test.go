@@ -1,4 +1,4 @@
-package cache_test
+package read_test
 
 import (
 	"context"
@@ -73,12 +73,12 @@ func (l *podsListed) names() []string {
 
 func (b *revalidateBench) read(ctx context.Context, path string) (*podsListed, error) {
 	b.t.Helper()
-	resp, err := b.reader.Revalidate(ctx, b.pods, readRequest(b.t, path, api.Representation{}))
+	resp, err := b.reader.Revalidate(ctx, b.pods, cachetest.ReadRequest(b.t, path, api.Representation{}))
 	if err != nil {
 		return nil, err
 	}
 	l := &podsListed{}
-	if err := json.Unmarshal(bodyOf(b.t, resp), l); err != nil {
+	if err := json.Unmarshal(cachetest.Body(b.t, resp), l); err != nil {
 		b.t.Fatal(err)
 	}
 	return l, nil
@@ -367,42 +367,6 @@ func TestRevalidateLate(t *testing.T) {
 		synctest.Wait()
 		if n := asks(); n != 1 {
 			t.Errorf("asked %d times while changes come soon", n)
-		}
-	})
-}
-
-// TestWanted checks that a collection wanted twice within a minute is started.
-func TestWanted(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		res := cachetest.PodResource()
-		source := cachetest.New(res)
-		manager := cachetest.NewManager(t, source, cache.Limits{})
-		defer manager.Close()
-		for range 3 {
-			if c := manager.Wanted(res, api.JSON); c != nil {
-				t.Error("a collection that nobody started")
-			}
-			time.Sleep(time.Minute)
-		}
-		if calls := source.Calls(); len(calls) > 0 {
-			t.Errorf("started by reads a minute apart: %v", calls)
-		}
-		manager.Wanted(res, api.JSON)
-		time.Sleep(59 * time.Second)
-		if c := manager.Wanted(res, api.JSON); c != nil {
-			t.Error("the second call waited")
-		}
-		synctest.Wait()
-		if c := manager.Wanted(res, api.JSON); c == nil {
-			t.Error("not started by the second call")
-		}
-		if c := manager.Wanted(res, api.Protobuf); c != nil {
-			t.Error("another encoding was started with it")
-		}
-		source.SetDown(true)
-		time.Sleep(10 * time.Second)
-		if c := manager.Wanted(res, api.JSON); c != nil {
-			t.Error("a collection that is not fed")
 		}
 	})
 }

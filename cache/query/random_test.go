@@ -1,4 +1,4 @@
-package cache_test
+package query_test
 
 import (
 	"bytes"
@@ -350,7 +350,7 @@ func TestRandomQueries(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(n), seed))
 			const history = 40
-			b := newLimitedReadBench(t, cache.Limits{HistoryEvents: history})
+			b := newLimitedQueryBench(t, cache.Limits{HistoryEvents: history})
 			for i := range n {
 				b.source.Create(cachetest.Widgets, randomWidget(r, fmt.Sprintf("ns-%d/w-%04d", r.IntN(3), i)))
 			}
@@ -378,7 +378,7 @@ func TestRandomQueries(t *testing.T) {
 	}
 }
 
-func (b *readBench) changeRandomly(r *rand.Rand, next int) {
+func (b *queryBench) changeRandomly(r *rand.Rand, next int) {
 	objs := b.source.Objects(cachetest.Widgets)
 	key := keyOf(objs[r.IntN(len(objs))])
 	switch r.IntN(8) {
@@ -422,7 +422,7 @@ func leftOf(object map[string]any) map[string]any {
 	return map[string]any{"metadata": map[string]any{"name": object["metadata"].(map[string]any)["name"]}, "spec": spec}
 }
 
-func (b *readBench) checkQuery(t *testing.T, c *cache.Collection, o *oracle, q *randomQuery) {
+func (b *queryBench) checkQuery(t *testing.T, c *cache.Collection, o *oracle, q *randomQuery) {
 	t.Helper()
 	path := q.String()
 	page, all := o.answer(q, b.source.Objects(cachetest.Widgets))
@@ -444,7 +444,7 @@ func (b *readBench) checkQuery(t *testing.T, c *cache.Collection, o *oracle, q *
 		}
 		Items []map[string]any
 	}
-	body := bodyOf(t, resp)
+	body := cachetest.Body(t, resp)
 	b.checkQueryInCBOR(t, c, path, body)
 	decoder := stdjson.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()

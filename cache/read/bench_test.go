@@ -1,40 +1,12 @@
-package cache_test
+package read_test
 
 import (
 	"fmt"
-	"io"
 	"testing"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 )
-
-// discard counts writes and drops them.
-type discard struct{ writes int }
-
-func (d *discard) Write(p []byte) (int, error) {
-	d.writes++
-	return len(p), nil
-}
-
-func drain(b *testing.B, resp *api.Response) int64 {
-	if resp.BodyTo == nil {
-		return int64(len(resp.Body))
-	}
-	n, err := resp.BodyTo.WriteTo(io.Writer(&discard{}))
-	if err != nil {
-		b.Fatal(err)
-	}
-	return n
-}
-
-// fill5000 creates 5,000 pods of about 6 KB in 20 namespaces.
-func fill5000(b *testing.B, r *readBench) {
-	b.Helper()
-	for i := range 5000 {
-		r.source.Create(cachetest.Pods, cachetest.BigPod(fmt.Sprintf("ns-%02d/web-%05d", i%20, i), fmt.Sprintf("node-%03d", i%200), 6000, fmt.Sprintf("fiftieth=%d", i%50), "app=web"))
-	}
-}
 
 func BenchmarkRead(b *testing.B) {
 	r := newReadBench(b)
@@ -69,7 +41,7 @@ func BenchmarkRead(b *testing.B) {
 			if bench.rep.Encoding == api.Protobuf {
 				c = protoPods
 			}
-			req := readRequest(b, bench.path, bench.rep)
+			req := cachetest.ReadRequest(b, bench.path, bench.rep)
 			req.Compression = bench.coding
 			read := r.reader.List
 			if req.Name != "" {
@@ -110,7 +82,7 @@ func BenchmarkReadUnderChurn(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			c := r.collection(cachetest.Pods, api.JSON)
-			req := readRequest(b, "?resourceVersion=0", bench.rep)
+			req := cachetest.ReadRequest(b, "?resourceVersion=0", bench.rep)
 			req.Compression = bench.coding
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

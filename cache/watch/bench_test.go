@@ -1,4 +1,4 @@
-package cache_test
+package watch_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/watch"
 )
 
@@ -48,15 +49,39 @@ func openDiscarded(b *testing.B, watches *watch.Watches, c *cache.Collection, re
 	return resp.Stream
 }
 
+// fill5000 returns a source with 5,000 pods of about 6 KB in 20 namespaces, and what watches them.
+func fill5000(b *testing.B) (*cachetest.Source, *cache.Manager, *watch.Watches) {
+	res := cachetest.PodResource()
+	src := cachetest.New(res)
+	for i := range 5000 {
+		src.Create(cachetest.Pods, cachetest.BigPod(fmt.Sprintf("ns-%02d/web-%05d", i%20, i), fmt.Sprintf("node-%03d", i%200), 6000, fmt.Sprintf("fiftieth=%d", i%50), "app=web"))
+	}
+	manager := cachetest.NewManager(b, src, cache.Limits{})
+	b.Cleanup(manager.Close)
+	reader, err := read.New(read.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(reader.Close)
+	return src, manager, watch.New(reader, nil)
+}
+
+func collect(b *testing.B, m *cache.Manager, enc api.Encoding) *cache.Collection {
+	b.Helper()
+	c, err := m.Collection(b.Context(), cachetest.PodResource(), enc)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
 // BenchmarkWatchList opens watches with 5,000 pods as initial events.
 func BenchmarkWatchList(b *testing.B) {
-	r := newReadBench(b)
-	fill5000(b, r)
-	watches := watch.New(r.reader, nil)
+	_, manager, watches := fill5000(b)
 	for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 		for _, coding := range []api.Compression{api.Identity, api.Gzip, api.Zstd} {
 			b.Run(fmt.Sprintf("%v/%v", enc, coding), func(b *testing.B) {
-				c, rep := r.collection(cachetest.Pods, enc), api.Representation{Encoding: enc}
+				c, rep := collect(b, manager, enc), api.Representation{Encoding: enc}
 				client := &discardWatch{short: make(chan struct{}, 1)}
 				openDiscarded(b, watches, c, rep, coding, client).Stop()
 				b.SetBytes(client.bytes.Load())
@@ -72,10 +97,8 @@ func BenchmarkWatchList(b *testing.B) {
 // BenchmarkWatchEvent delivers an event of 6 KB to 20 watches.
 func BenchmarkWatchEvent(b *testing.B) {
 	const open = 20
-	r := newReadBench(b)
-	fill5000(b, r)
-	watches := watch.New(r.reader, nil)
-	c := r.collection(cachetest.Pods, api.JSON)
+	src, manager, watches := fill5000(b)
+	c := collect(b, manager, api.JSON)
 	for _, coding := range []api.Compression{api.Identity, api.Gzip, api.Zstd} {
 		b.Run(coding.String(), func(b *testing.B) {
 			clients := make([]discardWatch, open)
@@ -88,7 +111,7 @@ func BenchmarkWatchEvent(b *testing.B) {
 				b.StopTimer()
 				pod := cachetest.BigPod("ns-07/web-00007", "node-007", 6000, fmt.Sprint("i=", i))
 				b.StartTimer()
-				r.source.Update(cachetest.Pods, pod)
+				src.Update(cachetest.Pods, pod)
 				for i := range clients {
 					<-clients[i].short
 				}

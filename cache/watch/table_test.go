@@ -1,4 +1,4 @@
-package cache_test
+package watch_test
 
 import (
 	"strings"
@@ -6,8 +6,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -59,4 +62,14 @@ func TestWatchTableAges(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 		}
 	})
+}
+
+// columnsPrinter returns a printer of custom resources with an age.
+func columnsPrinter(t *testing.T) table.Printer {
+	t.Helper()
+	p, err := table.NewCustomPrinter([]apiextensionsv1.CustomResourceColumnDefinition{{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

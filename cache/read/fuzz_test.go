@@ -1,4 +1,4 @@
-package cache_test
+package read_test
 
 import (
 	"context"
@@ -61,7 +61,7 @@ func followPages(t *testing.T, b *readBench, c *cache.Collection, namespace stri
 			t.Fatal(err)
 		}
 		var list metav1.PartialObjectMetadataList
-		if err := json.Unmarshal(bodyOf(t, resp), &list); err != nil {
+		if err := json.Unmarshal(cachetest.Body(t, resp), &list); err != nil {
 			t.Fatal(err)
 		}
 		if version != "" && list.ResourceVersion != version {
@@ -109,10 +109,10 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	c := b.collection(cachetest.Pods, api.JSON)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := b.reader.List(ctx, c, readRequest(t, "?resourceVersion=999999", api.Representation{})); !errors.Is(err, context.Canceled) || errors.Is(err, read.ErrForward) {
+	if _, err := b.reader.List(ctx, c, cachetest.ReadRequest(t, "?resourceVersion=999999", api.Representation{})); !errors.Is(err, context.Canceled) || errors.Is(err, read.ErrForward) {
 		t.Errorf("%v", err)
 	}
-	if _, err := b.reader.Get(ctx, c, readRequest(t, "ns-1/web-00001?resourceVersion=999999", api.Representation{})); !errors.Is(err, context.Canceled) {
+	if _, err := b.reader.Get(ctx, c, cachetest.ReadRequest(t, "ns-1/web-00001?resourceVersion=999999", api.Representation{})); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,12 +1,14 @@
-package cache_test
+package query_test
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -27,10 +29,10 @@ var benchQueries = []struct{ name, query string }{
 	{"count", "limit=0&countBy=.status.phase,.metadata.namespace"},
 }
 
-// queryBench returns a collection of n pods of about size bytes.
-func queryBench(b *testing.B, n, size int) (*readBench, *cache.Collection) {
+// benchCollection returns a collection of n pods of about size bytes.
+func benchCollection(b *testing.B, n, size int) (*queryBench, *cache.Collection) {
 	b.Helper()
-	r := newReadBench(b)
+	r := newQueryBench(b)
 	for i := range n {
 		r.source.Create(cachetest.Pods, benchPod(i, size, 0))
 	}
@@ -49,7 +51,7 @@ func benchPod(i, size, restarts int) *corev1.Pod {
 // response is timed separately.
 func BenchmarkQuery(b *testing.B) {
 	for _, size := range []struct{ n, bytes int }{{5000, 6000}, {150_000, 1500}} {
-		r, c := queryBench(b, size.n, size.bytes)
+		r, c := benchCollection(b, size.n, size.bytes)
 		ask := func(b *testing.B, query string) {
 			resp, err := r.reader.List(b.Context(), c, askRequest(b, "?resourceVersion=0&"+query, api.Representation{}))
 			if err != nil {
@@ -88,4 +90,23 @@ func BenchmarkQuery(b *testing.B) {
 			})
 		}
 	}
+}
+
+// discard counts writes and drops them.
+type discard struct{ writes int }
+
+func (d *discard) Write(p []byte) (int, error) {
+	d.writes++
+	return len(p), nil
+}
+
+func drain(b *testing.B, resp *api.Response) int64 {
+	if resp.BodyTo == nil {
+		return int64(len(resp.Body))
+	}
+	n, err := resp.BodyTo.WriteTo(io.Writer(&discard{}))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
 }

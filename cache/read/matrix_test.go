@@ -1,4 +1,4 @@
-package cache_test
+package read_test
 
 import (
 	"encoding/base64"
@@ -112,7 +112,7 @@ func (s *readScript) read(t *testing.T, verb, line string, recent bool) string {
 	}
 	c := s.collection(s.gvr, api.JSON)
 	synctest.Wait()
-	req := readRequest(t, path, api.Representation{})
+	req := cachetest.ReadRequest(t, path, api.Representation{})
 	req.MostRecent = recent
 	read := s.reader.List
 	if verb == "get" {
@@ -132,7 +132,7 @@ func (s *readScript) outcome(t *testing.T, verb string, resp *api.Response, err 
 	case err != nil:
 		return "error " + err.Error()
 	}
-	body := bodyOf(t, resp)
+	body := cachetest.Body(t, resp)
 	if verb == "get" {
 		var o metav1.PartialObjectMetadata
 		if err := json.Unmarshal(body, &o); err != nil {
