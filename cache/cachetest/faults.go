@@ -3,11 +3,7 @@ package cachetest
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"time"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // ErrDown is returned by all calls while the source is down.
@@ -25,31 +21,38 @@ type faults struct {
 func (s *Source) Break(err error) { s.locked(func() { s.breakLocked(err) }) }
 
 func (s *Source) breakLocked(err error) {
+	s.eachStreamLocked(func(st *stream) { st.broken, st.err = true, err })
+}
+
+// eachStreamLocked changes the open watches and wakes them.
+func (s *Source) eachStreamLocked(change func(*stream)) {
 	for st := range s.mu.streams {
-		st.broken, st.err = true, err
+		change(st)
 	}
 	s.wakeLocked()
 }
 
+func (s *Source) eachStream(change func(*stream)) { s.locked(func() { s.eachStreamLocked(change) }) }
+
 // SetDown breaks all watches and fails all calls with ErrDown, or ends that.
 func (s *Source) SetDown(down bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.faults.down = down
-	s.freezeLocked(down)
-	if down {
-		s.breakLocked(ErrDown)
-	}
+	s.locked(func() {
+		s.mu.faults.down = down
+		s.freezeLocked(down)
+		if down {
+			s.breakLocked(ErrDown)
+		}
+	})
 }
 
 // SetSilent makes open watches deliver nothing and calls hang, as on a silently lost connection, or
 // ends that.
 func (s *Source) SetSilent(silent bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.faults.silent = silent
-	s.freezeLocked(silent)
-	s.wakeLocked()
+	s.locked(func() {
+		s.mu.faults.silent = silent
+		s.freezeLocked(silent)
+		s.wakeLocked()
+	})
 }
 
 func (s *Source) freezeLocked(frozen bool) {
@@ -61,43 +64,18 @@ func (s *Source) freezeLocked(frozen bool) {
 
 // Hold keeps the currently open watches from delivering anything until Release; later ones deliver.
 // It simulates a watch that lags behind its server.
-func (s *Source) Hold() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for st := range s.mu.streams {
-		st.held = true
-	}
-}
+func (s *Source) Hold() { s.eachStream(func(st *stream) { st.held = true }) }
 
 // HoldAfter is Hold once the currently open watches have delivered n more events, even between two
 // of one version.
-func (s *Source) HoldAfter(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for st := range s.mu.streams {
-		st.hold, st.left = true, n
-	}
-}
+func (s *Source) HoldAfter(n int) { s.eachStream(func(st *stream) { st.hold, st.left = true, n }) }
 
 // Cut ends the currently open watches with ErrDown once they have delivered n more events, even
 // between two of one version.
-func (s *Source) Cut(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for st := range s.mu.streams {
-		st.cut, st.left = true, n
-	}
-}
+func (s *Source) Cut(n int) { s.eachStream(func(st *stream) { st.cut, st.left = true, n }) }
 
 // Release ends Hold.
-func (s *Source) Release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for st := range s.mu.streams {
-		st.held = false
-	}
-	s.wakeLocked()
-}
+func (s *Source) Release() { s.eachStream(func(st *stream) { st.held = false }) }
 
 // HoldBookmarks stops bookmarks, except those that end initial events, or resumes them.
 func (s *Source) HoldBookmarks(hold bool) { s.locked(func() { s.mu.faults.holdBookmarks = hold }) }
@@ -111,12 +89,7 @@ func (s *Source) NoCurrentVersion() { s.locked(func() { s.mu.faults.noVersion = 
 // Fail makes the next calls of a method ("list", "page" for lists with a continue token, "watch",
 // "version") fail with these errors, one each.
 func (s *Source) Fail(method string, errs ...error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.faults.fail == nil {
-		s.mu.faults.fail = make(map[string][]error)
-	}
-	s.mu.faults.fail[method] = append(s.mu.faults.fail[method], errs...)
+	s.locked(func() { s.mu.faults.fail[method] = append(s.mu.faults.fail[method], errs...) })
 }
 
 // Compact drops the history up to the current revision: reads and watches from below it have
@@ -124,25 +97,11 @@ func (s *Source) Fail(method string, errs ...error) {
 func (s *Source) Compact() { s.locked(func() { s.mu.compacted = s.mu.rev }) }
 
 // Backup is the state of a Source at one time.
-type Backup struct {
-	rev, compacted uint64
-	logs           map[schema.GroupVersionResource][]change
-	live           map[schema.GroupVersionResource]map[string]change
-}
+type Backup struct{ rev, compacted uint64 }
 
-// Backup saves the state for Rewind.
-func (s *Source) Backup() *Backup {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := &Backup{
-		rev: s.mu.rev, compacted: s.mu.compacted,
-		logs: make(map[schema.GroupVersionResource][]change),
-		live: make(map[schema.GroupVersionResource]map[string]change),
-	}
-	for gvr, r := range s.mu.resources {
-		b.logs[gvr] = slices.Clone(r.log)
-		b.live[gvr] = maps.Clone(r.live)
-	}
+// Backup returns what Rewind needs. A Source that was rewound cannot return to a later Backup.
+func (s *Source) Backup() (b *Backup) {
+	s.locked(func() { b = &Backup{s.mu.rev, s.mu.compacted} })
 	return b
 }
 
@@ -159,24 +118,19 @@ func (s *Source) RewindSilently(b *Backup) {
 	defer s.mu.Unlock()
 	s.mu.rev, s.mu.compacted = b.rev, b.compacted
 	for gvr, r := range s.mu.resources {
-		r.log = slices.Clone(b.logs[gvr])
-		r.live = maps.Clone(b.live[gvr])
+		s.mu.resources[gvr] = r.until(b.rev)
 	}
 }
 
 // Watches returns the number of open watches, including streaming lists.
-func (s *Source) Watches() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.mu.streams)
+func (s *Source) Watches() (n int) {
+	s.locked(func() { n = len(s.mu.streams) })
+	return n
 }
 
 // Calls returns the calls since the last Calls, one line each with its options.
-func (s *Source) Calls() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	calls := s.mu.calls
-	s.mu.calls = nil
+func (s *Source) Calls() (calls []string) {
+	s.locked(func() { calls, s.mu.calls = s.mu.calls, nil })
 	return calls
 }
 
@@ -184,26 +138,25 @@ func (s *Source) Calls() []string {
 func (s *Source) enter(ctx context.Context, method, call string) error {
 	s.mu.Lock()
 	s.mu.calls = append(s.mu.calls, call)
-	if errs := s.mu.faults.fail[method]; len(errs) > 0 {
-		s.mu.faults.fail[method] = errs[1:]
-		s.mu.Unlock()
+	errs := s.mu.faults.fail[method]
+	s.mu.faults.fail[method] = errs[min(1, len(errs)):]
+	s.mu.Unlock()
+	if len(errs) > 0 {
 		return errs[0]
 	}
-	down := s.mu.faults.down
-	s.mu.Unlock()
-	if down {
-		return ErrDown
-	}
-	return s.whileSilent(ctx)
+	return s.reach(ctx)
 }
 
-// whileSilent blocks while the source is silent.
-func (s *Source) whileSilent(ctx context.Context) error {
+// reach blocks while the source is silent. It fails if it is down.
+func (s *Source) reach(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		silent, changed := s.mu.faults.silent, s.mu.changed
+		down, silent, changed := s.mu.faults.down, s.mu.faults.silent, s.mu.changed
 		s.mu.Unlock()
-		if !silent {
+		switch {
+		case down:
+			return ErrDown
+		case !silent:
 			return ctx.Err()
 		}
 		select {

@@ -28,8 +28,8 @@ func (s *ImmediateSource) Progress(_ context.Context, res *source.Resource, _ ap
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if log := s.resourceLocked(res.GroupVersionResource).log; len(log) > 0 {
-		last = log[len(log)-1].rev
-		shared = len(log) > 1 && log[len(log)-2].rev == last
+		last = log[len(log)-1].RV
+		shared = len(log) > 1 && log[len(log)-2].RV == last
 	}
 	if shared {
 		for st := range s.mu.streams {

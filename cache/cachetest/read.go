@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,7 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 )
 
-// List implements source.Source. Its continue tokens are "revision:key".
+// List implements source.Source. Its continue tokens are kube-apiserver's.
 func (s *Source) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
 	call := fmt.Sprintf("list %s rv=%q match=%q limit=%d", res.Resource, opts.ResourceVersion, opts.ResourceVersionMatch, opts.Limit)
 	method := "list"
@@ -29,14 +28,14 @@ func (s *Source) List(ctx context.Context, res *source.Resource, enc api.Encodin
 		return source.ListMeta{}, err
 	}
 	for _, c := range items {
-		if err := visit(Encode(c.obj, enc)); err != nil {
+		if err := visit(Encode(c.Object, enc)); err != nil {
 			return source.ListMeta{}, err
 		}
 	}
 	return meta, ctx.Err()
 }
 
-func (s *Source) page(res *source.Resource, opts source.ListOptions) ([]change, source.ListMeta, error) {
+func (s *Source) page(res *source.Resource, opts source.ListOptions) ([]Change, source.ListMeta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rev, from, err := s.positionLocked(opts)
@@ -48,13 +47,13 @@ func (s *Source) page(res *source.Resource, opts source.ListOptions) ([]change, 
 		Kind:            res.Kind + "List",
 		APIVersion:      res.GroupVersion().String(),
 	}
-	var items []change
+	var items []Change
 	for _, c := range s.resourceLocked(res.GroupVersionResource).at(rev) {
-		if c.key < from {
+		if c.Key < from {
 			continue
 		}
 		if opts.Limit > 0 && int64(len(items)) == opts.Limit {
-			meta.Continue = fmt.Sprintf("%d:%s", rev, c.key)
+			meta.Continue = api.ContinueToken{ResourceVersion: int64(rev), Start: c.Key}.Encode()
 			break
 		}
 		items = append(items, c)
@@ -65,18 +64,11 @@ func (s *Source) page(res *source.Resource, opts source.ListOptions) ([]change, 
 // positionLocked returns where a page begins: its revision and first key.
 func (s *Source) positionLocked(opts source.ListOptions) (rev uint64, from string, err error) {
 	if opts.Continue != "" {
-		if token, err := api.DecodeContinue(opts.Continue); err == nil { // kube-apiserver's tokens are accepted too
-			opts.Continue = fmt.Sprintf("%d:%s", token.ResourceVersion, token.Start)
+		token, err := api.DecodeContinue(opts.Continue)
+		if err == nil && uint64(token.ResourceVersion) < s.mu.compacted {
+			err = apierrors.NewResourceExpired("The provided continue parameter is too old")
 		}
-		at, key, _ := strings.Cut(opts.Continue, ":")
-		rev, err = strconv.ParseUint(at, 10, 64)
-		if err != nil {
-			return 0, "", apierrors.NewBadRequest(err.Error())
-		}
-		if rev < s.mu.compacted {
-			return 0, "", apierrors.NewResourceExpired("The provided continue parameter is too old")
-		}
-		return rev, key, nil
+		return uint64(token.ResourceVersion), token.Start, err
 	}
 	if opts.ResourceVersion == "" || opts.ResourceVersion == "0" {
 		return s.mu.rev, "", nil
@@ -186,7 +178,7 @@ func (s *Source) open(res *source.Resource, enc api.Encoding, opts source.WatchO
 	st.cursor = rev
 	var events []source.Event
 	for _, c := range s.resourceLocked(res.GroupVersionResource).at(rev) {
-		events = append(events, source.Event{Type: api.Added, Object: Encode(c.obj, enc)})
+		events = append(events, source.Event{Type: api.Added, Object: Encode(c.Object, enc)})
 	}
 	events = append(events, source.Event{Type: api.Bookmark, ResourceVersion: rev, InitialEventsEnd: true, Object: bookmark(res, enc, rev)})
 	return st, events, nil
@@ -204,8 +196,9 @@ func (s *Source) next(st *stream) (events []source.Event, done bool, wait <-chan
 		return nil, false, s.mu.changed, nil
 	}
 	events, st.rest = st.rest, nil
-	for _, c := range s.resourceLocked(st.res.GroupVersionResource).since(st.cursor) {
-		events = append(events, source.Event{Type: c.kind, Object: Encode(c.obj, st.enc)})
+	r := s.resourceLocked(st.res.GroupVersionResource)
+	for _, c := range r.log[r.position(st.cursor):] {
+		events = append(events, source.Event{Type: c.Type, Object: Encode(c.Object, st.enc)})
 	}
 	if st.cut {
 		if len(events) >= st.left {

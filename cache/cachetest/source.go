@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -49,16 +50,19 @@ type Source struct {
 // resource is the history of one resource; the last entry per key is its state.
 type resource struct {
 	res  *source.Resource
-	log  []change // by ascending revision
-	live map[string]change
+	log  []Change // by ascending revision
+	live map[string]Change
 }
 
-// change is one write of one object.
-type change struct {
-	kind api.EventType
-	rev  uint64
-	key  string
-	obj  Object // after the write; for a deletion the last state with its revision
+// Change is one write of one object.
+type Change struct {
+	// Type is Added, Modified or Deleted.
+	Type api.EventType
+	RV   uint64
+	Key  string
+	// Object is the state after the write; for a deletion the last one, with the version of the
+	// deletion.
+	Object Object
 }
 
 // New returns a source without objects, at revision 100.
@@ -69,8 +73,9 @@ func New(resources ...*source.Resource) *Source {
 	s.mu.resources = make(map[schema.GroupVersionResource]*resource)
 	s.mu.streams = make(map[*stream]struct{})
 	s.mu.changed = make(chan struct{})
+	s.mu.faults.fail = make(map[string][]error)
 	for _, r := range resources {
-		s.mu.resources[r.GroupVersionResource] = &resource{res: r, live: make(map[string]change)}
+		s.mu.resources[r.GroupVersionResource] = newResource(r)
 	}
 	return s
 }
@@ -78,10 +83,9 @@ func New(resources ...*source.Resource) *Source {
 var _ source.Source = (*Source)(nil)
 
 // Revision returns the current revision.
-func (s *Source) Revision() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.rev
+func (s *Source) Revision() (rev uint64) {
+	s.locked(func() { rev = s.mu.rev })
+	return rev
 }
 
 // Bump advances the revision by n, like writes to other resources.
@@ -96,37 +100,28 @@ func (s *Source) Bump(n uint64) uint64 {
 // Create writes a copy of obj and returns what was stored. It panics if the object exists. It sets
 // uid (if empty), resourceVersion and creationTimestamp.
 func (s *Source) Create(gvr schema.GroupVersionResource, obj Object) Object {
+	obj = obj.DeepCopyObject().(Object)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.resourceLocked(gvr)
-	key := keyOf(obj)
-	if _, ok := r.live[key]; ok {
-		panic(fmt.Sprintf("cachetest: create: %s %s exists", gvr.Resource, key))
-	}
-	obj = obj.DeepCopyObject().(Object)
 	if obj.GetUID() == "" {
 		s.mu.uids++
 		obj.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", s.mu.uids)))
 	}
 	obj.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
-	return s.writeLocked(r, api.Added, key, obj)
+	return s.writeLocked(gvr, api.Added, keyOf(obj), func(Object) Object { return obj })
 }
 
 // Update replaces an object, keeps its uid and creationTimestamp, and returns what was stored. It
 // panics if there is none.
 func (s *Source) Update(gvr schema.GroupVersionResource, obj Object) Object {
+	obj = obj.DeepCopyObject().(Object)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.resourceLocked(gvr)
-	key := keyOf(obj)
-	old, ok := r.live[key]
-	if !ok {
-		panic(fmt.Sprintf("cachetest: update: no %s %s", gvr.Resource, key))
-	}
-	obj = obj.DeepCopyObject().(Object)
-	obj.SetUID(old.obj.GetUID())
-	obj.SetCreationTimestamp(old.obj.GetCreationTimestamp())
-	return s.writeLocked(r, api.Modified, key, obj)
+	return s.writeLocked(gvr, api.Modified, keyOf(obj), func(old Object) Object {
+		obj.SetUID(old.GetUID())
+		obj.SetCreationTimestamp(old.GetCreationTimestamp())
+		return obj
+	})
 }
 
 // Delete deletes the object at key ("namespace/name" or "name") and returns its last state with the
@@ -140,15 +135,11 @@ func (s *Source) Delete(gvr schema.GroupVersionResource, key string) Object {
 func (s *Source) DeleteTogether(gvr schema.GroupVersionResource, keys ...string) (last []Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.resourceLocked(gvr)
-	s.mu.rev++
-	for _, key := range keys {
-		old, ok := r.live[key]
-		if !ok {
-			panic(fmt.Sprintf("cachetest: delete: no %s %s", gvr.Resource, key))
+	for i, key := range keys {
+		if i > 0 {
+			s.mu.rev--
 		}
-		s.mu.rev--
-		last = append(last, s.writeLocked(r, api.Deleted, key, old.obj.DeepCopyObject().(Object)))
+		last = append(last, s.writeLocked(gvr, api.Deleted, key, func(old Object) Object { return old.DeepCopyObject().(Object) }))
 	}
 	return last
 }
@@ -164,30 +155,16 @@ func (s *Source) ObjectsAt(gvr schema.GroupVersionResource, rev uint64) []Object
 	defer s.mu.Unlock()
 	objs := make([]Object, 0)
 	for _, c := range s.resourceLocked(gvr).at(rev) {
-		objs = append(objs, c.obj)
+		objs = append(objs, c.Object)
 	}
 	return objs
-}
-
-// Change is one write of one object.
-type Change struct {
-	// Type is Added, Modified or Deleted.
-	Type api.EventType
-	RV   uint64
-	// Object is the state after the write; for a deletion the last one, with the version of the
-	// deletion.
-	Object Object
 }
 
 // History returns all writes to a resource, compacted or not, oldest first.
 func (s *Source) History(gvr schema.GroupVersionResource) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var history []Change
-	for _, c := range s.resourceLocked(gvr).log {
-		history = append(history, Change{Type: c.kind, RV: c.rev, Object: c.obj})
-	}
-	return history
+	return slices.Clone(s.resourceLocked(gvr).log)
 }
 
 func (s *Source) resourceLocked(gvr schema.GroupVersionResource) *resource {
@@ -198,18 +175,19 @@ func (s *Source) resourceLocked(gvr schema.GroupVersionResource) *resource {
 	return r
 }
 
-func (s *Source) writeLocked(r *resource, kind api.EventType, key string, obj Object) Object {
+// writeLocked writes what change returns for the object that exists, nil for none. It panics if
+// there is one to be added, or none to be modified or deleted.
+func (s *Source) writeLocked(gvr schema.GroupVersionResource, kind api.EventType, key string, change func(old Object) Object) Object {
+	r := s.resourceLocked(gvr)
+	old, exists := r.live[key]
+	if exists == (kind == api.Added) {
+		panic(fmt.Sprintf("cachetest: %s: %s %s exists: %t", kind, gvr.Resource, key, exists))
+	}
+	obj := change(old.Object)
 	s.mu.rev++
 	obj.SetResourceVersion(fmt.Sprint(s.mu.rev))
-	gvk := r.res.GroupVersion().WithKind(r.res.Kind)
-	obj.GetObjectKind().SetGroupVersionKind(gvk)
-	c := change{kind: kind, rev: s.mu.rev, key: key, obj: obj}
-	r.log = append(r.log, c)
-	if kind == api.Deleted {
-		delete(r.live, key)
-	} else {
-		r.live[key] = c
-	}
+	obj.GetObjectKind().SetGroupVersionKind(r.res.GroupVersion().WithKind(r.res.Kind))
+	r.add(Change{Type: kind, RV: s.mu.rev, Key: key, Object: obj})
 	s.wakeLocked()
 	return obj
 }
@@ -225,34 +203,38 @@ func (s *Source) wakeLocked() {
 	s.mu.changed = make(chan struct{})
 }
 
-// at returns the state at a revision in key order.
-func (r *resource) at(rev uint64) []change {
-	var state []change
-	if n := len(r.log); n == 0 || r.log[n-1].rev <= rev {
-		for _, c := range r.live {
-			state = append(state, c)
-		}
-	} else {
-		last := make(map[string]change)
-		for _, c := range r.log {
-			if c.rev <= rev {
-				last[c.key] = c
-			}
-		}
-		for _, c := range last {
-			if c.kind != api.Deleted {
-				state = append(state, c)
-			}
-		}
-	}
-	slices.SortFunc(state, func(a, b change) int { return cmp.Compare(a.key, b.key) })
-	return state
+func newResource(res *source.Resource) *resource {
+	return &resource{res: res, live: make(map[string]Change)}
 }
 
-// since returns the changes above a revision.
-func (r *resource) since(rev uint64) []change {
-	i, _ := slices.BinarySearchFunc(r.log, rev+1, func(c change, rev uint64) int { return cmp.Compare(c.rev, rev) })
-	return r.log[i:]
+func (r *resource) add(c Change) {
+	r.log = append(r.log, c)
+	if r.live[c.Key] = c; c.Type == api.Deleted {
+		delete(r.live, c.Key)
+	}
+}
+
+// until returns the history up to a revision.
+func (r *resource) until(rev uint64) *resource {
+	if n := len(r.log); n == 0 || r.log[n-1].RV <= rev {
+		return r
+	}
+	past := newResource(r.res)
+	for _, c := range r.log[:r.position(rev)] {
+		past.add(c)
+	}
+	return past
+}
+
+// at returns the state at a revision in key order.
+func (r *resource) at(rev uint64) []Change {
+	return slices.SortedFunc(maps.Values(r.until(rev).live), func(a, b Change) int { return cmp.Compare(a.Key, b.Key) })
+}
+
+// position returns the number of changes up to a revision.
+func (r *resource) position(rev uint64) int {
+	i, _ := slices.BinarySearchFunc(r.log, rev+1, func(c Change, rev uint64) int { return cmp.Compare(c.RV, rev) })
+	return i
 }
 
 func keyOf(obj Object) string {
@@ -305,35 +287,30 @@ func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint
 }
 
 // Server implements source.Source. It is not among the Calls.
-func (s *Source) Server(ctx context.Context) (string, error) {
-	s.mu.Lock()
-	s.mu.asked++
-	server, down := s.mu.server, s.mu.faults.down
-	s.mu.Unlock()
-	if down {
-		return "", ErrDown
-	}
-	return server, s.whileSilent(ctx)
+func (s *Source) Server(ctx context.Context) (server string, err error) {
+	s.locked(func() {
+		s.mu.asked++
+		server = s.mu.server
+	})
+	return server, s.reach(ctx)
 }
 
 // SetServer sets the result of Server, which is "1" at first.
 func (s *Source) SetServer(server string) { s.locked(func() { s.mu.server = server }) }
 
 // Asked returns the number of calls of Server.
-func (s *Source) Asked() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.asked
+func (s *Source) Asked() (n int) {
+	s.locked(func() { n = s.mu.asked })
+	return n
 }
 
 // SetDelay sets the delay of events.
 func (s *Source) SetDelay(d time.Duration) { s.locked(func() { s.mu.delay = d }) }
 
 // Delay implements source.Source.
-func (s *Source) Delay() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.delay
+func (s *Source) Delay() (d time.Duration) {
+	s.locked(func() { d = s.mu.delay })
+	return d
 }
 
 // LastContact implements source.Source.

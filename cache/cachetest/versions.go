@@ -2,6 +2,7 @@ package cachetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -13,8 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// VersionLister is a Source that implements source.VersionLister. Its continue tokens are
-// kube-apiserver's.
+// VersionLister is a Source that implements source.VersionLister.
 type VersionLister struct{ *Source }
 
 var _ source.VersionLister = VersionLister{}
@@ -24,15 +24,16 @@ func (s VersionLister) ListVersions(ctx context.Context, res *source.Resource, o
 	if err := s.enter(ctx, "references", fmt.Sprintf("references %s limit=%d", res.Resource, opts.Limit)); err != nil {
 		return source.ListMeta{}, err
 	}
-	matching, meta, err := s.matching(res, opts)
+	matching, rev, err := s.matching(res, opts)
 	if err != nil {
 		return source.ListMeta{}, err
 	}
+	meta := source.ListMeta{ResourceVersion: rev}
 	if n := int(opts.Limit); n > 0 && len(matching) > n {
 		remaining := int64(len(matching) - n)
 		matching = matching[:n]
 		start := strings.TrimPrefix(matching[n-1].Key, opts.Namespace+"/") + "\x00"
-		meta.Continue = api.ContinueToken{ResourceVersion: int64(meta.ResourceVersion), Start: start}.Encode()
+		meta.Continue = api.ContinueToken{ResourceVersion: int64(rev), Start: start}.Encode()
 		if opts.LabelSelector == "" && opts.FieldSelector == "" {
 			meta.RemainingItemCount = &remaining
 		}
@@ -45,40 +46,34 @@ func (s VersionLister) ListVersions(ctx context.Context, res *source.Resource, o
 	return meta, ctx.Err()
 }
 
-// matching returns the objects of a list regardless of its limit.
-func (s VersionLister) matching(res *source.Resource, opts source.VersionOptions) ([]*object.Object, source.ListMeta, error) {
-	l, err := labels.Parse(opts.LabelSelector)
-	if err != nil {
-		return nil, source.ListMeta{}, err
-	}
-	f, err := fields.ParseSelector(opts.FieldSelector)
-	if err != nil {
-		return nil, source.ListMeta{}, err
+// matching returns the objects of a list regardless of its limit, and its revision.
+func (s VersionLister) matching(res *source.Resource, opts source.VersionOptions) (matching []*object.Object, rev uint64, err error) {
+	l, labelErr := labels.Parse(opts.LabelSelector)
+	f, fieldErr := fields.ParseSelector(opts.FieldSelector)
+	if err := errors.Join(labelErr, fieldErr); err != nil {
+		return nil, 0, err
 	}
 	filter, err := object.NewFilter(res.Schema, opts.Namespace, "", l, f)
 	if err != nil {
-		return nil, source.ListMeta{}, err
+		return nil, 0, err
 	}
-	meta, from := source.ListMeta{ResourceVersion: s.Revision()}, ""
-	if opts.Continue != "" {
-		token, err := api.DecodeContinue(opts.Continue)
-		if err != nil {
-			return nil, source.ListMeta{}, err
-		}
-		meta.ResourceVersion, from = uint64(token.ResourceVersion), token.Start
-		if opts.Namespace != "" {
-			from = opts.Namespace + "/" + from
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rev, from, err := s.positionLocked(source.ListOptions{Continue: opts.Continue})
+	if err != nil {
+		return nil, 0, err
 	}
-	var matching []*object.Object
-	for _, obj := range s.ObjectsAt(res.GroupVersionResource, meta.ResourceVersion) {
-		o, err := res.Schema.Decode(api.JSON, Encode(obj, api.JSON))
+	if from != "" && opts.Namespace != "" {
+		from = opts.Namespace + "/" + from
+	}
+	for _, c := range s.resourceLocked(res.GroupVersionResource).at(rev) {
+		o, err := res.Schema.Decode(api.JSON, Encode(c.Object, api.JSON))
 		if err != nil {
-			return nil, source.ListMeta{}, err
+			return nil, 0, err
 		}
 		if o.Key >= from && filter.Matches(o) {
 			matching = append(matching, o)
 		}
 	}
-	return matching, meta, nil
+	return matching, rev, nil
 }

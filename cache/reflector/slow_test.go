@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,8 +64,12 @@ func (s *slowLink) List(ctx context.Context, res *source.Resource, enc api.Encod
 		s.expired++
 		var status *apierrors.StatusError
 		errors.As(err, &status)
-		_, key, _ := strings.Cut(opts.Continue, ":")
-		status.ErrStatus.Continue = fmt.Sprintf("%d:%s", s.Revision(), key)
+		token, decodeErr := api.DecodeContinue(opts.Continue)
+		if decodeErr != nil {
+			return meta, decodeErr
+		}
+		token.ResourceVersion = int64(s.Revision())
+		status.ErrStatus.Continue = token.Encode()
 	}
 	return meta, err
 }
