@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kubeweir/kubeweir/encoding/json"
 )
 
 // Condition is a condition on the value at a path.
@@ -64,10 +66,16 @@ func (s *scanner) condition() (c Condition, err error) {
 	if c.op == hasNot || s.peek() == ',' || s.peek() == 0 {
 		return c, nil
 	}
-	if op, ok := s.set(); ok {
-		c.op = op
-		c.values, err = s.operands()
-		return c, err
+	for _, set := range []spelling{{"in", in}, {"notin", notIn}} {
+		begin := s.at
+		if s.take(set.text) {
+			if s.spaces(); s.take("(") {
+				c.op = set.op
+				c.values, err = s.operands()
+				return c, err
+			}
+		}
+		s.at = begin
 	}
 	i := slices.IndexFunc(operators, func(o spelling) bool { return s.take(o.text) })
 	if i < 0 {
@@ -86,25 +94,6 @@ func (s *scanner) condition() (c Condition, err error) {
 		}
 	}
 	return c, nil
-}
-
-// timed reports whether the result of the condition depends on the time.
-func (c *Condition) timed() bool { return c.op >= less && c.Path.column && c.values[0].isAge }
-
-// set parses in or notin.
-func (s *scanner) set() (op operator, ok bool) {
-	for _, word := range []string{"in", "notin"} {
-		if rest, found := strings.CutPrefix(s.rest(), word); found && strings.HasPrefix(strings.TrimLeft(rest, " "), "(") {
-			s.at += len(word)
-			s.spaces()
-			s.at++ // the parenthesis
-			if word == "in" {
-				return in, true
-			}
-			return notIn, true
-		}
-	}
-	return 0, false
 }
 
 // operands parses a list of values after its opening parenthesis.
@@ -165,14 +154,11 @@ func (s *scanner) single() (Path, error) {
 		name, err := s.quoted()
 		return Path{column: true, text: strings.ToLower(name)}, err
 	case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
-		begin := s.at
-		for c := s.peek(); plainByte(c) && c != '/'; c = s.peek() {
-			s.at++
-		}
-		return Path{column: true, text: strings.ToLower(s.text[begin:s.at])}, nil
+		name := s.while(func(c byte) bool { return plainByte(c) && c != '/' })
+		return Path{column: true, text: strings.ToLower(name)}, nil
 	}
 	p, err := s.path()
-	if err == nil && p.hasEvery() {
+	if err == nil && slices.ContainsFunc(p.steps, func(s json.Step) bool { return s.Kind == json.Every }) {
 		err = errors.New("[*] selects several values: select one, such as [0] or [?(@.type==\"Ready\")]")
 	}
 	return p, err
@@ -210,19 +196,12 @@ func (c *Condition) Matches(v Value, now time.Time) bool {
 
 // among reports whether v is one of the operands.
 func (c *Condition) among(v Value) bool {
-	for i := range c.values {
-		o := &c.values[i]
-		switch {
-		case v.Kind == None:
-		case v.Kind == Number && o.number.Kind == Number:
-			if Compare(v, o.number) == 0 {
-				return true
-			}
-		case v.Text == o.text:
-			return true
+	return v.Kind != None && slices.ContainsFunc(c.values, func(o operand) bool {
+		if v.Kind == Number && o.number.Kind == Number {
+			return Compare(v, o.number) == 0
 		}
-	}
-	return false
+		return v.Text == o.text
+	})
 }
 
 // compare compares v with the operand: as times if the operand is one, else as ages or quantities.

@@ -12,6 +12,16 @@ import (
 	"github.com/kubeweir/kubeweir/encoding/json"
 )
 
+// Limits of a query. They bound its cost per object.
+const (
+	maxSort       = 8
+	maxConditions = 32
+	maxOperands   = 256 // of all conditions
+	maxFields     = 64
+	maxCounts     = 8
+	maxText       = 8 << 10 // of a parameter
+)
+
 // Query is the parsed parameters of a list. It is immutable and safe for concurrent use.
 type Query struct {
 	// Sort is the order of the list, most significant key first. Without keys, objects are in the
@@ -45,30 +55,26 @@ func (q *Query) String() string { return q.text }
 // Parse parses the parameters of a list. The error is a 400 that names the parameter.
 func Parse(p *api.Query) (*Query, error) {
 	q := &Query{CountsAlone: p.LimitZero}
-	for _, one := range []struct {
-		parameter api.QueryParameter
-		parse     func(text string) error
-	}{
-		{api.QuerySortBy, q.parseSort},
-		{api.QueryOffset, q.parseOffset},
-		{api.QueryWhere, q.parseWhere},
-		{api.QueryFields, q.parseFields},
-		{api.QueryCountBy, q.parseCounts},
-	} {
-		text, given := p.Get(one.parameter)
+	for _, parameter := range api.QueryParameters() {
+		text, given := p.Get(parameter)
 		if !given {
 			continue
 		}
-		err := checkLength(text)
-		if err == nil {
-			err = one.parse(text)
+		var err error
+		switch {
+		case text == "":
+			err = errors.New("empty value: set a value or omit the parameter")
+		case len(text) > maxText:
+			err = fmt.Errorf("value has %d characters, the limit is %d", len(text), maxText)
+		default:
+			err = parameters[parameter].parse(q, text)
 		}
 		if err != nil {
-			return nil, BadRequest(one.parameter, err)
+			return nil, BadRequest(parameter, err)
 		}
-		q.text += "&" + one.parameter.String() + "=" + strconv.Quote(text)
-		if one.parameter == api.QuerySortBy || one.parameter == api.QueryWhere {
-			q.order += "&" + one.parameter.String() + "=" + strconv.Quote(text)
+		q.text += "&" + parameter.String() + "=" + strconv.Quote(text)
+		if parameter == api.QuerySortBy || parameter == api.QueryWhere {
+			q.order += "&" + parameter.String() + "=" + strconv.Quote(text)
 		}
 	}
 	q.CountsAlone = q.CountsAlone && len(q.CountBy) > 0
@@ -78,16 +84,6 @@ func Parse(p *api.Query) (*Query, error) {
 // BadRequest returns the 400 for a parameter.
 func BadRequest(p api.QueryParameter, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("parameter %s: %v", p, err))
-}
-
-func checkLength(text string) error {
-	switch {
-	case text == "":
-		return errors.New("empty value: set a value or omit the parameter")
-	case len(text) > maxText:
-		return fmt.Errorf("value has %d characters, the limit is %d", len(text), maxText)
-	}
-	return nil
 }
 
 // each calls read for each comma-separated part of text, of which there may be at most most.
@@ -137,7 +133,7 @@ func (q *Query) parseWhere(text string) error {
 
 // Timed reports whether the objects of the list depend on the time of the request.
 func (q *Query) Timed() bool {
-	return slices.ContainsFunc(q.Where, func(c Condition) bool { return c.timed() })
+	return slices.ContainsFunc(q.Where, func(c Condition) bool { return c.op >= less && c.Path.column && c.values[0].isAge })
 }
 
 func (q *Query) parseOffset(text string) error {
@@ -176,16 +172,16 @@ func (q *Query) parseCounts(text string) error {
 
 // Describe returns what a parameter means and an example.
 func Describe(p api.QueryParameter) (means, example string) {
-	switch p {
-	case api.QuerySortBy:
-		return "the order of the list: paths or columns of its Table, the first before the others; with - in front the greatest comes first; :quantity behind compares quantities", "-restarts,.metadata.name"
-	case api.QueryOffset:
-		return "how many objects of the list come before the page", "50"
-	case api.QueryWhere:
-		return "conditions, all of which hold for the objects of the list: path or column, one of = != ~ !~ < <= > >= in notin, value", ".status.phase in (Pending,Failed),.spec.nodeName~worker"
-	case api.QueryFields:
-		return "the paths that are left of each object", ".metadata.name,.spec.containers[*].image"
-	default:
-		return "paths by whose values the objects of the list are counted, in metadata.kubeweir; alone with limit=0", ".metadata.namespace,.status.phase"
-	}
+	return parameters[p].means, parameters[p].example
+}
+
+var parameters = map[api.QueryParameter]struct {
+	parse          func(q *Query, text string) error
+	means, example string
+}{
+	api.QuerySortBy:  {(*Query).parseSort, "the order of the list: paths or columns of its Table, the first before the others; with - in front the greatest comes first; :quantity behind compares quantities", "-restarts,.metadata.name"},
+	api.QueryOffset:  {(*Query).parseOffset, "how many objects of the list come before the page", "50"},
+	api.QueryWhere:   {(*Query).parseWhere, "conditions, all of which hold for the objects of the list: path or column, one of = != ~ !~ < <= > >= in notin, value", ".status.phase in (Pending,Failed),.spec.nodeName~worker"},
+	api.QueryFields:  {(*Query).parseFields, "the paths that are left of each object", ".metadata.name,.spec.containers[*].image"},
+	api.QueryCountBy: {(*Query).parseCounts, "paths by whose values the objects of the list are counted, in metadata.kubeweir; alone with limit=0", ".metadata.namespace,.status.phase"},
 }

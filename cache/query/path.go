@@ -3,7 +3,6 @@ package query
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -56,11 +55,16 @@ func (s *scanner) take(prefix string) bool {
 	return true
 }
 
-func (s *scanner) spaces() {
-	for s.peek() == ' ' {
+// while consumes the bytes that belong to a text.
+func (s *scanner) while(belongs func(c byte) bool) string {
+	begin := s.at
+	for s.at < len(s.text) && belongs(s.text[s.at]) {
 		s.at++
 	}
+	return s.text[begin:s.at]
 }
+
+func (s *scanner) spaces() { s.while(func(c byte) bool { return c == ' ' }) }
 
 // unexpected returns the error about the next input.
 func (s *scanner) unexpected(wanted string) error {
@@ -115,22 +119,11 @@ func (s *scanner) step() (json.Step, error) {
 	case s.peek() == '*':
 		return json.Step{}, errors.New("wildcard members (.*) are not supported: name one")
 	}
-	var name strings.Builder
-	for {
-		c := s.peek()
-		if c == '\\' && s.at+1 < len(s.text) { // as in kubectl: .metadata.labels.kubernetes\.io/os
-			s.at++
-			c = s.peek()
-		} else if !plainByte(c) {
-			break
-		}
-		name.WriteByte(c)
-		s.at++
-	}
-	if name.Len() == 0 {
+	name := s.unescaped(plainByte) // as in kubectl: .metadata.labels.kubernetes\.io/os
+	if name == "" {
 		return json.Step{}, s.unexpected("the name of a field")
 	}
-	return json.Step{Kind: json.Member, Name: name.String()}, nil
+	return json.Step{Kind: json.Member, Name: name}, nil
 }
 
 // plainByte reports whether a name may contain a byte without brackets.
@@ -148,13 +141,10 @@ func (s *scanner) bracket() (step json.Step, err error) {
 	case s.take("?(@."):
 		step, err = s.matching()
 	case '0' <= c && c <= '9':
-		begin := s.at
-		for '0' <= s.peek() && s.peek() <= '9' {
-			s.at++
-		}
+		digits := s.while(func(c byte) bool { return '0' <= c && c <= '9' })
 		step.Kind = json.Element
-		if step.Index, err = strconv.Atoi(s.text[begin:s.at]); err != nil || step.Index > 1<<20 {
-			err = fmt.Errorf("invalid index %s", s.text[begin:s.at])
+		if step.Index, err = strconv.Atoi(digits); err != nil || step.Index > 1<<20 {
+			err = fmt.Errorf("invalid index %s", digits)
 		}
 	default:
 		err = s.unexpected(`a name in quotes, a number, * or ?(@.type=="Ready")`)
@@ -167,11 +157,7 @@ func (s *scanner) bracket() (step json.Step, err error) {
 
 // matching parses the rest of ?(@.type=="Ready").
 func (s *scanner) matching() (json.Step, error) {
-	begin := s.at
-	for plainByte(s.peek()) {
-		s.at++
-	}
-	step := json.Step{Kind: json.Matching, Name: s.text[begin:s.at]}
+	step := json.Step{Kind: json.Matching, Name: s.while(plainByte)}
 	if step.Name == "" {
 		return step, s.unexpected("the name of a field")
 	}
@@ -196,18 +182,24 @@ func (s *scanner) matching() (json.Step, error) {
 func (s *scanner) quoted() (string, error) {
 	quote := s.peek()
 	s.at++
+	text := s.unescaped(func(c byte) bool { return c != quote })
+	if !s.take(string(quote)) {
+		return "", fmt.Errorf("missing closing %c", quote)
+	}
+	return text, nil
+}
+
+// unescaped consumes the bytes that belong to a text, and those that a backslash precedes. It
+// returns them without the backslashes.
+func (s *scanner) unescaped(belongs func(c byte) bool) string {
 	var text strings.Builder
 	for {
 		c := s.peek()
-		switch {
-		case c == 0:
-			return "", fmt.Errorf("missing closing %c", quote)
-		case c == quote:
-			s.at++
-			return text.String(), nil
-		case c == '\\' && s.at+1 < len(s.text):
+		if c == '\\' && s.at+1 < len(s.text) {
 			s.at++
 			c = s.peek()
+		} else if c == 0 || !belongs(c) {
+			return text.String()
 		}
 		text.WriteByte(c)
 		s.at++
@@ -220,7 +212,7 @@ func spell(steps []json.Step) string {
 	for _, s := range steps {
 		switch s.Kind {
 		case json.Member:
-			if isPlain(s.Name) {
+			if (&scanner{text: s.Name}).while(plainByte) == s.Name && s.Name != "" {
 				b.WriteString("." + s.Name)
 			} else {
 				b.WriteString("[" + quote(s.Name) + "]")
@@ -236,20 +228,6 @@ func spell(steps []json.Step) string {
 	return b.String()
 }
 
-func isPlain(name string) bool {
-	for i := range len(name) {
-		if !plainByte(name[i]) {
-			return false
-		}
-	}
-	return name != ""
-}
-
 func quote(text string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'"
-}
-
-// hasEvery reports whether the path leads to several values.
-func (p Path) hasEvery() bool {
-	return slices.ContainsFunc(p.steps, func(s json.Step) bool { return s.Kind == json.Every })
 }
