@@ -22,45 +22,31 @@ type run struct{ before, after, n int }
 
 func changeOf(before, objs []*object.Object) *change {
 	c := &change{gone: len(before)}
-	at, i := 0, 0
-	for i < len(objs) {
-		n := common(before[at:], objs[i:])
-		if n > 0 {
+	for at, i := 0, 0; i < len(objs); {
+		n := 0
+		for at+n < len(before) && i+n < len(objs) && before[at+n] == objs[i+n] {
+			n++
+		}
+		switch {
+		case n > 0:
 			c.same = append(c.same, run{at, i, n})
 			c.gone -= n
 			at, i = at+n, i+n
-			continue
-		}
-		for at < len(before) && before[at].Key < objs[i].Key {
+		case at < len(before) && before[at].Key < objs[i].Key:
 			at++
+		default:
+			c.fresh = append(c.fresh, int32(i))
+			i++
 		}
-		if at < len(before) && before[at] == objs[i] {
-			continue
-		}
-		if at < len(before) && before[at].Key == objs[i].Key {
-			at++
-		}
-		c.fresh = append(c.fresh, int32(i))
-		i++
 	}
 	return c
 }
 
-// common returns the length of the common prefix.
-func common(a, b []*object.Object) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
-}
-
-// carry makes the column of objs from base, the column of the objects before the change.
-func carry(ctx context.Context, base *column, c *change, objs []*object.Object, s valueReader) (*column, error) {
+// carry makes a column of f from base, that of an older frame.
+func (f *frame) carry(ctx context.Context, s valueReader, base *column) (*column, error) {
 	looking := store.NewCancellation(ctx)
-	codes := make([]uint32, len(objs))
+	c := changeOf(base.frame.objs, f.objs)
+	codes := make([]uint32, len(f.objs))
 	for _, r := range c.same {
 		copy(codes[r.after:r.after+r.n], base.codes[r.before:])
 	}
@@ -69,7 +55,7 @@ func carry(ctx context.Context, base *column, c *change, objs []*object.Object, 
 		if looking.Requested() {
 			return nil, ctx.Err()
 		}
-		token, err := s.token(objs[at])
+		token, err := s.token(f.objs[at])
 		if err != nil {
 			return nil, err
 		}
@@ -84,62 +70,13 @@ func carry(ctx context.Context, base *column, c *change, objs []*object.Object, 
 			codes[at] = uint32(len(base.values) + len(fresh))
 		}
 	}
-	col := base.with(codes, fresh)
-	if col.unused = base.unused + c.gone; col.unused > len(col.values)/8+16 {
-		col = col.compact()
+	if len(fresh) == 0 && len(base.values) <= len(codes)/8*9+16 {
+		// Values that no object has any more remain until there are new ones, or many more than
+		// objects.
+		bytes := base.bytes + int64(len(codes)-len(base.codes))*4
+		return &column{frame: f, codes: codes, values: base.values, bytes: bytes}, nil
 	}
-	return col, nil
-}
-
-// with returns the column of codes that refer to the values of c, and to fresh after them.
-func (c *column) with(codes []uint32, fresh []Value) *column {
-	if len(fresh) == 0 {
-		return &column{codes: codes, values: c.values, valueBytes: c.valueBytes, bytes: int64(len(codes))*4 + c.valueBytes}
-	}
-	order := sortedPlaces(fresh)
-	recoded := make([]uint32, 1, len(c.values)+len(fresh)+1)
-	ofFresh := make([]uint32, len(fresh))
-	values := make([]Value, 0, len(c.values)+len(fresh))
-	take := func(upTo int) { // of c.values
-		for old := len(recoded) - 1; old < upTo; old++ {
-			values = append(values, c.values[old])
-			recoded = append(recoded, uint32(len(values)))
-		}
-	}
-	for i, at := range order {
-		if i == 0 || Compare(fresh[order[i-1]], fresh[at]) != 0 {
-			place, _ := slices.BinarySearchFunc(c.values, fresh[at], Compare)
-			take(place)
-			values = append(values, fresh[at])
-		}
-		ofFresh[at] = uint32(len(values))
-	}
-	take(len(c.values))
-	recoded = append(recoded, ofFresh...)
-	for i, code := range codes {
-		codes[i] = recoded[code]
-	}
-	return withValues(codes, values)
-}
-
-// compact drops the values that no object has.
-func (c *column) compact() *column {
-	recoded := make([]uint32, len(c.values)+1)
-	for _, code := range c.codes {
-		recoded[code] = 1
-	}
-	values := make([]Value, 0, len(c.values))
-	for i := range c.values {
-		if recoded[i+1] > 0 {
-			values = append(values, c.values[i])
-			recoded[i+1] = uint32(len(values))
-		}
-	}
-	recoded[0] = 0
-	for i, code := range c.codes {
-		c.codes[i] = recoded[code]
-	}
-	return withValues(c.codes, slices.Clip(values))
+	return f.newColumn(codes, base.values, fresh), nil
 }
 
 // move appends positions in the older frame to moved, translated to the newer frame. It skips

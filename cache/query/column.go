@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 	"unsafe"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,30 +21,55 @@ import (
 // once, in order. Sorting is therefore counting, and a condition is evaluated once per value,
 // however many objects have it. It is immutable.
 type column struct {
+	frame *frame
 	// codes are by position: 0 for no value, or 1 + the index of the value in values.
 	codes []uint32
 	// values are ascending and distinct.
 	values []Value
-	// unused is an upper bound of how many values no object has any more.
-	unused int
 	// order is, if the column is an order, all positions in that order.
 	order []int32
-	// bytes is the size of the column, valueBytes that of values.
-	bytes, valueBytes int64
+	// bytes is the size of the column.
+	bytes int64
 }
 
-// withValues returns a column of codes and values.
-func withValues(codes []uint32, values []Value) *column {
-	c := &column{codes: codes, values: values}
-	for i := range values {
-		c.valueBytes += int64(unsafe.Sizeof(values[i])) + int64(len(values[i].Text))
+// newColumn returns a column of codes that refer to values, which are ascending and distinct, and
+// to fresh after them, which are in any order, not distinct, and not in values. It drops the values
+// that no object has. It changes codes.
+func (f *frame) newColumn(codes []uint32, values, fresh []Value) *column {
+	recoded := make([]uint32, 1+len(values)+len(fresh)) // by code, at first 1 for those in use
+	for _, code := range codes {
+		recoded[code] = 1
 	}
-	c.bytes = int64(len(codes))*4 + c.valueBytes
+	recoded[0] = 0
+	c := &column{frame: f, codes: codes, values: make([]Value, 0, len(values)+len(fresh))}
+	at := 0
+	take := func(upTo int) { // of values
+		for ; at < upTo; at++ {
+			if recoded[at+1] > 0 {
+				c.values = append(c.values, values[at])
+				recoded[at+1] = uint32(len(c.values))
+			}
+		}
+	}
+	for _, i := range sortedPlaces(fresh) {
+		place, _ := slices.BinarySearchFunc(values[at:], fresh[i], Compare)
+		take(at + place)
+		if n := len(c.values); n == 0 || Compare(c.values[n-1], fresh[i]) != 0 {
+			c.values = append(c.values, fresh[i])
+		}
+		recoded[1+len(values)+int(i)] = uint32(len(c.values))
+	}
+	take(len(values))
+	for i, code := range codes {
+		codes[i] = recoded[code]
+	}
+	c.values = slices.Clip(c.values)
+	c.bytes = int64(len(codes)) * 4
+	for i := range c.values {
+		c.bytes += int64(unsafe.Sizeof(c.values[i])) + int64(len(c.values[i].Text))
+	}
 	return c
 }
-
-// withOrder returns an order.
-func withOrder(order []int32) *column { return &column{order: order, bytes: int64(len(order)) * 4} }
 
 // valueReader reads the values of a column.
 type valueReader struct {
@@ -73,38 +97,44 @@ func (s valueReader) redacted(res *source.Resource) valueReader {
 // plainlyMetadata reports whether a path leads to metadata that is never redacted and cheap to
 // find.
 func plainlyMetadata(p Path) bool {
-	steps := p.steps
-	if len(steps) < 2 || steps[0].Kind != json.Member || steps[0].Name != "metadata" || steps[1].Kind != json.Member {
+	steps := inMetadata(p.steps)
+	if steps == nil || steps[0].Kind != json.Member {
 		return false
 	}
-	switch steps[1].Name {
+	switch steps[0].Name {
 	case "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "labels":
 		return true
 	}
 	return false
 }
 
+// inMetadata returns the rest of a path to a member of metadata, else nil.
+func inMetadata(steps []json.Step) []json.Step {
+	if len(steps) > 1 && steps[0] == (json.Step{Kind: json.Member, Name: "metadata"}) {
+		return steps[1:]
+	}
+	return nil
+}
+
 // Check returns a 400 if a path of the query names a column that the resource's Table does not have.
 func (q *Query) Check(res *source.Resource) error {
-	check := func(parameter api.QueryParameter, path Path) error {
-		if _, err := readerOf(res, path, false); err != nil {
-			return BadRequest(parameter, err)
-		}
-		return nil
+	type use struct {
+		parameter api.QueryParameter
+		path      Path
 	}
+	var uses []use
 	for _, key := range q.Sort {
-		if err := check(api.QuerySortBy, key.Path); err != nil {
-			return err
-		}
+		uses = append(uses, use{api.QuerySortBy, key.Path})
 	}
-	for i := range q.Where {
-		if err := check(api.QueryWhere, q.Where[i].Path); err != nil {
-			return err
-		}
+	for _, condition := range q.Where {
+		uses = append(uses, use{api.QueryWhere, condition.Path})
 	}
 	for _, path := range q.CountBy {
-		if err := check(api.QueryCountBy, path); err != nil {
-			return err
+		uses = append(uses, use{api.QueryCountBy, path})
+	}
+	for _, u := range uses {
+		if _, err := readerOf(res, u.path, false); err != nil {
+			return BadRequest(u.parameter, err)
 		}
 	}
 	return nil
@@ -174,8 +204,8 @@ func cellOf(res *source.Resource, name string) (func(*object.Object) ([]byte, er
 // tokenAt returns a reader of the value at a path. It finds metadata without parsing what precedes
 // it.
 func tokenAt(steps []json.Step) func(*object.Object) ([]byte, error) {
-	if steps[0].Kind == json.Member && steps[0].Name == "metadata" && len(steps) > 1 {
-		return func(o *object.Object) ([]byte, error) { return json.Lookup(o.Metadata(), steps[1:]), nil }
+	if rest := inMetadata(steps); rest != nil {
+		return func(o *object.Object) ([]byte, error) { return json.Lookup(o.Metadata(), rest), nil }
 	}
 	return func(o *object.Object) ([]byte, error) { return json.Lookup(o.Raw, steps), nil }
 }
@@ -184,10 +214,14 @@ func tokenAt(steps []json.Step) func(*object.Object) ([]byte, error) {
 // token may be as large as its object.
 const longToken = 256
 
-// buildColumn makes a column from all objects. It stops early when ctx ends.
-func buildColumn(ctx context.Context, objs []*object.Object, s valueReader) (*column, error) {
+// column makes a column of f, from base if that is not nil, else from all objects. It stops early
+// when ctx ends.
+func (f *frame) column(ctx context.Context, s valueReader, base *column) (*column, error) {
+	if base != nil {
+		return f.carry(ctx, s, base)
+	}
 	looking := store.NewCancellation(ctx)
-	codes := make([]uint32, len(objs))
+	codes := make([]uint32, len(f.objs))
 	seen := make(map[string]uint32)
 	long := make(map[Value]uint32) // long tokens, by value
 	var values []Value
@@ -198,7 +232,7 @@ func buildColumn(ctx context.Context, objs []*object.Object, s valueReader) (*co
 		values = append(values, value)
 		return uint32(len(values))
 	}
-	for i, o := range objs {
+	for i, o := range f.objs {
 		if looking.Requested() {
 			return nil, ctx.Err()
 		}
@@ -221,23 +255,7 @@ func buildColumn(ctx context.Context, objs []*object.Object, s valueReader) (*co
 		}
 		codes[i] = code
 	}
-	return sortedColumn(codes, values), nil
-}
-
-// sortedColumn returns a column of codes for values that are in any order and not distinct.
-func sortedColumn(codes []uint32, values []Value) *column {
-	recoded := make([]uint32, len(values)+1)
-	sorted := make([]Value, 0, len(values))
-	for _, i := range sortedPlaces(values) {
-		if n := len(sorted); n == 0 || Compare(sorted[n-1], values[i]) != 0 {
-			sorted = append(sorted, values[i])
-		}
-		recoded[i+1] = uint32(len(sorted))
-	}
-	for i, code := range codes {
-		codes[i] = recoded[code]
-	}
-	return withValues(codes, slices.Clip(sorted))
+	return f.newColumn(codes, nil, values), nil
 }
 
 // sortedPlaces returns the indexes of values in the order of the values.
@@ -248,48 +266,4 @@ func sortedPlaces(values []Value) []uint32 {
 	}
 	slices.SortStableFunc(order, func(a, b uint32) int { return Compare(values[a], values[b]) })
 	return order
-}
-
-// passing returns, by code, whether the condition holds for the value at a point in time.
-func (c *column) passing(ctx context.Context, where *Condition, at time.Time) ([]bool, error) {
-	looking := store.NewCancellation(ctx)
-	passes := make([]bool, len(c.values)+1)
-	passes[0] = where.Matches(Value{}, at)
-	for i := range c.values {
-		if looking.Requested() {
-			return nil, ctx.Err()
-		}
-		passes[i+1] = where.Matches(c.values[i], at)
-	}
-	return passes, nil
-}
-
-// place returns the rank of the values with a code, from 0 on. Objects without a value come last.
-func (c *column) place(code uint32, descending bool) uint32 {
-	last := uint32(len(c.values))
-	switch {
-	case code == 0:
-		return last
-	case descending:
-		return last - code
-	}
-	return code - 1
-}
-
-// sortBy sorts positions by the column. The sort is stable.
-func (c *column) sortBy(positions []int32, descending bool) []int32 {
-	starts := make([]int32, len(c.values)+2)
-	for _, at := range positions {
-		starts[c.place(c.codes[at], descending)+1]++
-	}
-	for i := 1; i < len(starts); i++ {
-		starts[i] += starts[i-1]
-	}
-	sorted := make([]int32, len(positions))
-	for _, at := range positions {
-		place := c.place(c.codes[at], descending)
-		sorted[starts[place]] = at
-		starts[place]++
-	}
-	return sorted
 }

@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 )
 
-// Columns caches the columns and orders that queries use on one collection. They are made on
+// Columns caches the frames, columns and orders that queries use on one collection. They are made on
 // demand, never while events are applied. Those of a newer state are made from those of an older
 // state and from what has changed since, which comparing pointers finds.
 //
@@ -24,8 +23,6 @@ type Columns struct {
 	maxAge   time.Duration
 	store    *store.Store // mu may be taken while its publish is held, and its mu while mu is held
 	spawn    func(func()) // runs renew; the collection waits for it
-	// framing is held while a frame is made.
-	framing sync.Mutex
 	// building orders the callers that make a column from all objects.
 	building fairQueue
 	// trimAt is the churn above which columns must be dropped or renewed, see Grown; noPin without
@@ -34,27 +31,31 @@ type Columns struct {
 
 	mu struct {
 		sync.Mutex
-		frames []*frame // most recently used first, at most framesKept
-		made   map[columnKey]*madeColumn
-		making map[columnKey]*makingColumn
-		churn  int64 // the collection's, when it was last read
-		bytes  int64 // of made
-		closed bool
+		made, making map[columnKey]*madeColumn
+		churn        int64 // the collection's, when it was last read
+		bytes        int64 // of made
+		closed       bool
 		// renewing is true while renew runs.
 		renewing bool
 	}
 }
 
-// columnKey identifies a column or an order of one state.
+// columnKey identifies a frame, or a column or an order of one.
 type columnKey struct {
 	name    string
 	content uint64
 }
 
-type makingColumn struct {
-	done   chan struct{}
-	column *column // nil if it failed
+// madeColumn is a column that is cached or being made. A frame is cached as a column that has only
+// frame and bytes, an order as one that has order as well.
+type madeColumn struct {
+	*column               // nil until it is made, or if that failed
+	done    chan struct{} // closed then
+	reader  valueReader   // of a frame or an order only the name
+	used    time.Time
 }
+
+func (m *madeColumn) isFrame() bool { return m.reader.name == frameName }
 
 // noPin is the churn of the oldest pinned state if none is pinned.
 const noPin = math.MaxInt64
@@ -65,6 +66,8 @@ const (
 	framesKept = 2
 	// maxColumns is the maximum number of columns, whatever they cost.
 	maxColumns = 128
+	// frameName is the name of frames. Neither a column nor an order has it.
+	frameName = "frame"
 )
 
 func (k *Columns) Init(s *store.Store, maxBytes int64, maxAge time.Duration, spawn func(func())) {
@@ -72,63 +75,39 @@ func (k *Columns) Init(s *store.Store, maxBytes int64, maxAge time.Duration, spa
 	k.building.init()
 	k.trimAt.Store(noPin)
 	k.mu.made = make(map[columnKey]*madeColumn)
-	k.mu.making = make(map[columnKey]*makingColumn)
+	k.mu.making = make(map[columnKey]*madeColumn)
 }
 
 // frame returns the frame of v.
 func (k *Columns) frame(v *store.Snapshot) *frame {
-	if f, _ := k.cachedFrame(v); f != nil {
-		return f
-	}
-	k.framing.Lock()
-	defer k.framing.Unlock()
-	f, earlier := k.cachedFrame(v)
-	if f != nil {
-		return f
-	}
-	f = newFrame(k.store, v, earlier)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.mu.closed {
-		return f
-	}
-	k.mu.frames = slices.Insert(k.mu.frames[:min(len(k.mu.frames), framesKept-1)], 0, f)
-	k.mu.churn = max(k.mu.churn, f.churn)
-	k.trimLocked()
-	return f
+	c, _ := k.obtain(context.Background(), v.Content(), valueReader{name: frameName}, time.Now(), nil, func(base *column) (*column, error) {
+		f := newFrame(k.store, v, base)
+		return &column{frame: f, bytes: int64(len(f.objs)) * 8}, nil
+	})
+	return c.frame
 }
 
-// cachedFrame returns the cached frame of v, or nil and the newest cached frame.
-func (k *Columns) cachedFrame(v *store.Snapshot) (f, newest *frame) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for i, f := range k.mu.frames {
-		if f.content == v.Content() {
-			k.mu.frames = slices.Insert(slices.Delete(k.mu.frames, i, i+1), 0, f)
-			return f, nil
-		}
-		if newest == nil || f.mark.IsKnown() && f.content > newest.content {
-			newest = f
-		}
-	}
-	return nil, newest
-}
-
-// obtain returns the column of a reader for f. If it is not cached, build makes it, once for all
-// callers that wait for it, from the column of the same reader for another state, or from nil. In
-// the latter case it waits for a turn first, if turn is not nil.
-func (k *Columns) obtain(ctx context.Context, f *frame, s valueReader, turn func() (leave func(), err error), build func(*madeColumn) (*column, error)) (*column, error) {
-	key := columnKey{s.name, f.content}
-	var base *madeColumn
+// obtain returns the column of a reader for the state content. If it is not cached, build makes it,
+// once for all callers that wait for it, from the column of the same reader for another state, or
+// from nil. In the latter case it waits for a turn first, if turn is not nil. used is when the
+// column is used.
+func (k *Columns) obtain(ctx context.Context, content uint64, s valueReader, used time.Time, turn func() (leave func(), err error), build func(base *column) (*column, error)) (*column, error) {
+	key := columnKey{s.name, content}
+	var base *column
 	for {
 		k.mu.Lock()
 		if made := k.mu.made[key]; made != nil {
-			made.used = time.Now()
+			if made.used.Before(used) {
+				made.used = used
+			}
 			k.mu.Unlock()
 			return made.column, nil
 		}
+		if newest := k.firstLocked(s.name, isNewer); newest != nil {
+			base = newest.column
+		}
 		other := k.mu.making[key]
-		if base = k.nearestLocked(key); other == nil && (base != nil || turn == nil) {
+		if other == nil && (base != nil || turn == nil) {
 			break
 		}
 		k.mu.Unlock()
@@ -150,7 +129,7 @@ func (k *Columns) obtain(ctx context.Context, f *frame, s valueReader, turn func
 			return nil, ctx.Err()
 		}
 	}
-	m := &makingColumn{done: make(chan struct{})}
+	m := &madeColumn{done: make(chan struct{}), reader: s, used: used}
 	k.mu.making[key] = m
 	k.mu.Unlock()
 	defer func() { // also if build panics
@@ -158,7 +137,7 @@ func (k *Columns) obtain(ctx context.Context, f *frame, s valueReader, turn func
 		defer k.mu.Unlock()
 		delete(k.mu.making, key)
 		if m.column != nil {
-			k.putLocked(key, &madeColumn{column: m.column, reader: s, frame: f, used: time.Now()})
+			k.putLocked(key, m)
 		}
 		close(m.done)
 	}()
@@ -167,14 +146,30 @@ func (k *Columns) obtain(ctx context.Context, f *frame, s valueReader, turn func
 	return m.column, err
 }
 
-// nearestLocked returns the column with key's name for the newest state.
-func (k *Columns) nearestLocked(key columnKey) (nearest *madeColumn) {
-	for other, made := range k.mu.made {
-		if other.name == key.name && (nearest == nil || other.content > nearest.frame.content) {
-			nearest = made
+// firstLocked returns what comes before all others with a name, or before all if name is "". It
+// returns nil if there is none.
+func (k *Columns) firstLocked(name string, before func(a, b *madeColumn) bool) (first *madeColumn) {
+	for key, made := range k.mu.made {
+		if (name == "" || name == key.name) && (first == nil || before(made, first)) {
+			first = made
 		}
 	}
-	return nearest
+	return first
+}
+
+// isNewer orders by state, the newest first.
+func isNewer(a, b *madeColumn) bool { return a.frame.content > b.frame.content }
+
+// pinsMore orders by what is kept from being freed.
+func pinsMore(a, b *madeColumn) bool { return a.frame.churn < b.frame.churn }
+
+// isLessUsed orders by use, the least recent one first. Frames come last, because all columns need
+// them.
+func isLessUsed(a, b *madeColumn) bool {
+	if a.isFrame() != b.isFrame() {
+		return b.isFrame()
+	}
+	return a.used.Before(b.used)
 }
 
 // putLocked caches a column. At most framesKept columns of the same name remain.
@@ -182,27 +177,29 @@ func (k *Columns) putLocked(key columnKey, made *madeColumn) {
 	if k.mu.closed {
 		return
 	}
-	var oldest columnKey
 	n := 0
-	for other, m := range k.mu.made {
-		if other.name != key.name {
-			continue
-		}
-		if n++; n == 1 || m.used.Before(k.mu.made[oldest].used) {
-			oldest = other
+	for other := range k.mu.made {
+		if other.name == key.name {
+			n++
 		}
 	}
 	if n >= framesKept {
-		k.dropLocked(oldest)
+		k.dropLocked(k.firstLocked(key.name, isLessUsed))
 	}
 	k.mu.made[key] = made
 	k.mu.bytes += made.bytes
+	k.mu.churn = max(k.mu.churn, made.frame.churn)
 	k.trimLocked()
 }
 
-func (k *Columns) dropLocked(key columnKey) {
-	k.mu.bytes -= k.mu.made[key].bytes
-	delete(k.mu.made, key)
+func (k *Columns) dropLocked(made *madeColumn) {
+	k.mu.bytes -= made.bytes
+	delete(k.mu.made, columnKey{made.reader.name, made.frame.content})
+}
+
+func (k *Columns) dropAllLocked() {
+	clear(k.mu.made)
+	k.mu.bytes = 0
 }
 
 // Grown records the collection's churn after a change.
@@ -214,7 +211,7 @@ func (k *Columns) Grown(churn int64) {
 	defer k.mu.Unlock()
 	k.mu.churn = max(k.mu.churn, churn)
 	k.trimLocked()
-	if _, oldest := k.oldestLocked(); oldest != noPin && !k.mu.renewing && !k.mu.closed {
+	if len(k.mu.made) > 0 && !k.mu.renewing {
 		k.mu.renewing = true
 		k.trimLocked()
 		k.spawn(k.renew)
@@ -229,43 +226,32 @@ func (k *Columns) renew() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if k.mu.renewing = false; !renewed { // a panic, which would repeat
-			clear(k.mu.made)
-			k.mu.frames, k.mu.bytes = nil, 0
+			k.dropAllLocked()
 		}
 		k.trimLocked()
 	}()
 	f := k.frame(k.store.Current())
 	k.mu.Lock()
-	var old []*madeColumn
+	var old []madeColumn
 	for key, made := range k.mu.made {
-		if made.reader.token != nil && made == k.nearestLocked(key) {
-			old = append(old, made)
+		if made.reader.token != nil && made == k.firstLocked(key.name, isNewer) {
+			old = append(old, *made)
 		}
 	}
 	k.mu.Unlock()
 	for _, made := range old {
-		col := made.column
-		if made.frame != f {
-			var err error
-			if col, err = carry(context.Background(), col, changeOf(made.frame.objs, f.objs), f.objs, made.reader); err != nil {
-				continue // the next query gets the error
-			}
-		}
-		k.mu.Lock()
-		key := columnKey{made.reader.name, f.content}
-		if k.mu.made[key] == nil {
-			k.putLocked(key, &madeColumn{column: col, reader: made.reader, frame: f, used: made.used})
-		}
-		k.mu.Unlock()
+		// If there is an error, the next query gets it.
+		_, _ = k.obtain(context.Background(), f.content, made.reader, made.used, nil, func(*column) (*column, error) {
+			return f.carry(context.Background(), made.reader, made.column)
+		})
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for key, made := range k.mu.made {
+	for _, made := range k.mu.made {
 		if made.frame.churn < f.churn {
-			k.dropLocked(key)
+			k.dropLocked(made)
 		}
 	}
-	k.mu.frames = slices.DeleteFunc(k.mu.frames, func(other *frame) bool { return other.churn < f.churn })
 	renewed = true
 }
 
@@ -273,91 +259,44 @@ func (k *Columns) renew() {
 // for what they pin. It drops those that pin the most if pinned objects are the larger part, else
 // the least recently used ones. It takes the store's mu.
 func (k *Columns) trimLocked() {
-	for {
-		oldest, churn := k.oldestLocked()
-		if churn == noPin {
-			k.trimAt.Store(noPin)
-			return
-		}
-		pinned := max(0, k.mu.churn-churn)
-		own := k.mu.bytes + k.frameBytesLocked()
-		room := k.maxBytes - own
+	for len(k.mu.made) > 0 {
+		oldest := k.firstLocked("", pinsMore)
+		churn := oldest.frame.churn
+		pinned, room := max(0, k.mu.churn-churn), k.maxBytes-k.mu.bytes
 		switch {
-		case pinned <= room && own <= k.maxBytes/4*3 && len(k.mu.made) <= maxColumns:
+		case pinned <= room && k.mu.bytes <= k.maxBytes/4*3 && len(k.mu.made) <= maxColumns+framesKept:
+			trimAt := churn + room
 			if !k.mu.renewing {
-				room /= 2
+				trimAt = churn + room/2
 			}
-			k.trimAt.Store(churn + room)
+			k.trimAt.Store(trimAt)
 			// The store did not call Grown for changes up to the previous trimAt. It does for all
 			// that follow.
 			now := k.store.Churn()
-			if now-churn <= k.maxBytes-own {
+			if now-churn <= room {
 				return
 			}
 			k.mu.churn = now
-		case pinned > k.mu.bytes && oldest.frame != nil:
-			k.mu.frames = slices.DeleteFunc(k.mu.frames, func(f *frame) bool { return f == oldest.frame })
 		case pinned > k.mu.bytes:
-			k.dropLocked(oldest.key)
-		case len(k.mu.made) > 0:
-			k.dropLocked(k.unusedLocked())
+			k.dropLocked(oldest)
 		default:
-			k.mu.frames = nil // even one is too much
+			k.dropLocked(k.firstLocked("", isLessUsed))
 		}
 	}
-}
-
-func (k *Columns) frameBytesLocked() (n int64) {
-	for _, f := range k.mu.frames {
-		n += int64(len(f.objs)) * 8
-	}
-	return n
-}
-
-// pin is what keeps the objects of a state from being freed: a frame, or else the column of key.
-type pin struct {
-	frame *frame
-	key   columnKey
-}
-
-// oldestLocked returns what pins the oldest state, and the churn of that state.
-func (k *Columns) oldestLocked() (oldest pin, churn int64) {
-	churn = noPin
-	for _, f := range k.mu.frames {
-		if f.churn < churn {
-			oldest, churn = pin{frame: f}, f.churn
-		}
-	}
-	for key, made := range k.mu.made {
-		if made.frame.churn < churn {
-			oldest, churn = pin{key: key}, made.frame.churn
-		}
-	}
-	return oldest, churn
-}
-
-// unusedLocked returns the least recently used column.
-func (k *Columns) unusedLocked() (unused columnKey) {
-	var used time.Time
-	for key, made := range k.mu.made {
-		if used.IsZero() || made.used.Before(used) {
-			unused, used = key, made.used
-		}
-	}
-	return unused
+	k.trimAt.Store(noPin)
 }
 
 // DropUnused drops what nobody has used for maxAge.
 func (k *Columns) DropUnused(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for key, made := range k.mu.made {
+	for _, made := range k.mu.made {
 		if now.Sub(made.used) >= k.maxAge {
-			k.dropLocked(key)
+			k.dropLocked(made)
 		}
 	}
-	if len(k.mu.made) == 0 {
-		k.mu.frames = nil // cheap to make
+	if unused := k.firstLocked("", isLessUsed); unused != nil && unused.isFrame() {
+		k.dropAllLocked() // frames are cheap to make
 	}
 	k.trimLocked()
 }
@@ -367,8 +306,7 @@ func (k *Columns) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.closed = true
-	k.mu.frames, k.mu.bytes = nil, 0
-	clear(k.mu.made)
+	k.dropAllLocked()
 	k.trimLocked()
 }
 
@@ -376,17 +314,13 @@ func (k *Columns) Close() {
 func (k *Columns) Size(churn int64) (n int, bytes int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	bytes = k.mu.bytes + k.frameBytesLocked()
-	if _, oldest := k.oldestLocked(); oldest != noPin {
-		bytes += max(0, churn-oldest)
+	for _, made := range k.mu.made {
+		if !made.isFrame() {
+			n++
+		}
 	}
-	return len(k.mu.made), bytes
-}
-
-// madeColumn is a cached column. An order has only column.order.
-type madeColumn struct {
-	*column
-	reader valueReader // of an order only the name
-	frame  *frame
-	used   time.Time
+	if oldest := k.firstLocked("", pinsMore); oldest != nil {
+		bytes = max(0, churn-oldest.frame.churn)
+	}
+	return n, bytes + k.mu.bytes
 }

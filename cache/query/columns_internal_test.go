@@ -54,7 +54,7 @@ func TestFramesOfChanges(t *testing.T) {
 		if _, ok := s.ChangedSince(earlier.mark, v.Len()/fewChanged); ok {
 			followed++
 		}
-		f, all := newFrame(s, v, earlier), newFrame(s, v, nil)
+		f, all := newFrame(s, v, &column{frame: earlier}), newFrame(s, v, nil)
 		if !slices.Equal(f.objs, all.objs) {
 			t.Fatalf("round %d: %d objects, want %d", round, len(f.objs), len(all.objs))
 		}

@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -30,24 +31,23 @@ func (t *fairQueue) init() {
 // take waits for the user's turn. The caller calls leave when it is done. The error is that of ctx.
 func (t *fairQueue) take(ctx context.Context, user string) (leave func(), err error) {
 	mine := t.of(user)
-	select {
-	case mine.place <- struct{}{}:
-	case <-ctx.Done():
+	var taken []chan struct{}
+	leave = func() {
+		for _, place := range slices.Backward(taken) {
+			<-place
+		}
 		t.forget(user, mine)
-		return nil, ctx.Err()
 	}
-	select {
-	case t.place <- struct{}{}:
-	case <-ctx.Done():
-		<-mine.place
-		t.forget(user, mine)
-		return nil, ctx.Err()
+	for _, place := range []chan struct{}{mine.place, t.place} {
+		select {
+		case place <- struct{}{}:
+			taken = append(taken, place)
+		case <-ctx.Done():
+			leave()
+			return nil, ctx.Err()
+		}
 	}
-	return func() {
-		<-t.place
-		<-mine.place
-		t.forget(user, mine)
-	}, nil
+	return leave, nil
 }
 
 func (t *fairQueue) of(user string) *userQueue {

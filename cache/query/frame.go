@@ -17,12 +17,12 @@ type frame struct {
 }
 
 // newFrame makes the frame of v. If earlier is not nil and only a few objects have changed since,
-// it makes the frame from earlier.
-func newFrame(s *store.Store, v *store.Snapshot, earlier *frame) *frame {
+// it takes the others from there.
+func newFrame(s *store.Store, v *store.Snapshot, earlier *column) *frame {
 	f := &frame{content: v.Content(), churn: v.Churn(), mark: v.Mark()}
-	if earlier != nil && v.Mark().IsKnown() && earlier.content < v.Content() {
-		if keys, ok := s.ChangedSince(earlier.mark, v.Len()/fewChanged); ok {
-			f.objs = earlier.with(v, keys)
+	if earlier != nil && f.mark.IsKnown() && earlier.frame.content < f.content {
+		if keys, ok := s.ChangedSince(earlier.frame.mark, v.Len()/fewChanged); ok {
+			f.objs = earlier.frame.with(v, keys)
 			return f
 		}
 	}
@@ -45,7 +45,7 @@ func (f *frame) with(v *store.Snapshot, keys []string) []*object.Object {
 	objs := make([]*object.Object, 0, v.Len())
 	from := 0
 	for _, key := range slices.Compact(keys) {
-		at := from + sort.Search(len(f.objs)-from, func(i int) bool { return f.objs[from+i].Key >= key })
+		at := f.search(key)
 		objs = append(objs, f.objs[from:at]...)
 		if from = at; from < len(f.objs) && f.objs[from].Key == key {
 			from++
@@ -119,19 +119,12 @@ func (f *frame) rowsOf(s *store.Selection) (r rows, ok bool) {
 		return rows{from: f.search(s.Namespace + "/"), to: f.search(s.Namespace + "0")}, true // "0" follows "/"
 	}
 	r = rows{picked: make([]int32, 0, len(s.Objects)), isPicked: true}
-	// A search visits about 17 objects anywhere in memory, the next position is one comparison
-	// away.
-	stride := len(f.objs) / 32
 	at := 0
 	for _, o := range s.Objects {
-		if len(s.Objects) < stride {
-			at += sort.Search(len(f.objs)-at, func(i int) bool { return f.objs[at+i].Key >= o.Key })
-		} else {
-			for at < len(f.objs) && f.objs[at] != o {
-				at++
-			}
+		for at < len(f.objs) && f.objs[at] != o {
+			at++
 		}
-		if at == len(f.objs) || f.objs[at] != o {
+		if at == len(f.objs) {
 			return r, false
 		}
 		r.picked = append(r.picked, int32(at))

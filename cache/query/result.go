@@ -3,8 +3,6 @@ package query
 import (
 	"context"
 	"fmt"
-	"slices"
-	"sort"
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/source"
@@ -61,8 +59,21 @@ func (t *ResultSet) CountBy(path Path) (groups map[string]int, without int, err 
 	if err != nil {
 		return nil, 0, err
 	}
-	groups, without = col.groups(&t.rows)
-	return groups, without, nil
+	counts := make([]int, len(col.values)+1)
+	if t.rows.isPicked {
+		t.rows.each(func(at int32) { counts[col.codes[at]]++ })
+	} else {
+		for _, code := range col.codes[t.rows.from:t.rows.to] {
+			counts[code]++
+		}
+	}
+	groups = make(map[string]int)
+	for code, n := range counts {
+		if n > 0 && code > 0 && len(groups) <= MaxGroups {
+			groups[col.values[code-1].Text] += n
+		}
+	}
+	return groups, counts[0], nil
 }
 
 // column returns the values at a path.
@@ -75,14 +86,11 @@ func (t *ResultSet) column(path Path, quantity bool) (*column, error) {
 		s = s.redacted(t.resource)
 	}
 	if t.columns == nil {
-		return buildColumn(t.ctx, t.frame.objs, s)
+		return t.frame.column(t.ctx, s, nil)
 	}
 	turn := func() (leave func(), err error) { return t.columns.building.take(t.ctx, t.user) }
-	return t.columns.obtain(t.ctx, t.frame, s, turn, func(base *madeColumn) (*column, error) {
-		if base != nil {
-			return carry(t.ctx, base.column, changeOf(base.frame.objs, t.frame.objs), t.frame.objs, s)
-		}
-		return buildColumn(t.ctx, t.frame.objs, s)
+	return t.columns.obtain(t.ctx, t.frame.content, s, time.Now(), turn, func(base *column) (*column, error) {
+		return t.frame.column(t.ctx, s, base)
 	})
 }
 
@@ -92,9 +100,14 @@ func (t *ResultSet) Where(condition *Condition, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	passes, err := col.passing(t.ctx, condition, at)
-	if err != nil {
-		return err
+	looking := store.NewCancellation(t.ctx)
+	passes := make([]bool, len(col.values)+1) // by code
+	passes[0] = condition.Matches(Value{}, at)
+	for i, value := range col.values {
+		if looking.Requested() {
+			return t.ctx.Err()
+		}
+		passes[i+1] = condition.Matches(value, at)
 	}
 	t.rows.keep(func(at int32) bool { return passes[col.codes[at]] })
 	return nil
@@ -109,11 +122,11 @@ func (t *ResultSet) Sorted(keys []Key, from, to int) ([]int32, error) {
 		return t.rows.list()[from:to], nil
 	}
 	if t.columns == nil || t.rows.len() < len(t.frame.objs)/16 {
-		sorted, err := t.sort(keys, t.rows.list())
+		by, err := t.sortKeys(keys)
 		if err != nil {
 			return nil, err
 		}
-		return sorted[from:to], nil
+		return by.sort(t.rows.list())[from:to], nil
 	}
 	order, err := t.order(keys)
 	if err != nil || t.rows.len() == len(order) {
@@ -122,37 +135,18 @@ func (t *ResultSet) Sorted(keys []Key, from, to int) ([]int32, error) {
 	among := make([]bool, len(order))
 	t.rows.each(func(at int32) { among[at] = true })
 	page := make([]int32, 0, to-from)
-	n := 0
 	for _, at := range order {
 		if !among[at] {
 			continue
 		}
-		if n >= from {
+		if from--; from < 0 {
 			page = append(page, at)
 		}
-		if n++; n == to {
+		if len(page) == cap(page) {
 			break
 		}
 	}
 	return page, nil
-}
-
-// sort sorts positions by the keys, beginning with the last one.
-func (t *ResultSet) sort(keys []Key, positions []int32) ([]int32, error) {
-	for _, key := range slices.Backward(keys) {
-		col, err := t.column(key.Path, key.Quantity)
-		if err != nil {
-			return nil, err
-		}
-		if len(positions) < len(col.values)/4 {
-			slices.SortStableFunc(positions, func(a, b int32) int {
-				return int(col.place(col.codes[a], key.Descending)) - int(col.place(col.codes[b], key.Descending))
-			})
-		} else {
-			positions = col.sortBy(positions, key.Descending)
-		}
-	}
-	return positions, nil
 }
 
 // order returns all positions in the order of the keys.
@@ -164,18 +158,13 @@ func (t *ResultSet) order(keys []Key) ([]int32, error) {
 	for _, key := range keys {
 		name += fmt.Sprintf(" %s %t %t", key.Path, key.Quantity, key.Descending)
 	}
-	col, err := t.columns.obtain(t.ctx, t.frame, valueReader{name: name}, nil, func(base *madeColumn) (*column, error) {
-		var order []int32
-		var err error
-		if base == nil {
-			order, err = t.sortAll(keys)
-		} else {
-			order, err = t.carryOrder(keys, base)
-		}
+	col, err := t.columns.obtain(t.ctx, t.frame.content, valueReader{name: name}, time.Now(), nil, func(base *column) (*column, error) {
+		by, err := t.sortKeys(keys)
 		if err != nil {
 			return nil, err
 		}
-		return withOrder(order), nil
+		order := by.order(t.frame, base)
+		return &column{frame: t.frame, order: order, bytes: int64(len(order)) * 4}, nil
 	})
 	if err != nil {
 		return nil, err
@@ -183,79 +172,14 @@ func (t *ResultSet) order(keys []Key) ([]int32, error) {
 	return col.order, nil
 }
 
-// sortAll sorts all positions by the keys.
-func (t *ResultSet) sortAll(keys []Key) ([]int32, error) {
-	all := rows{to: len(t.frame.objs)}
-	return t.sort(keys, all.list())
-}
-
-// groups returns how many rows have each value, by its text, and how many have none.
-func (c *column) groups(r *rows) (groups map[string]int, without int) {
-	counts := make([]int, len(c.values)+1)
-	if r.isPicked {
-		r.each(func(at int32) { counts[c.codes[at]]++ })
-	} else {
-		for _, code := range c.codes[r.from:r.to] {
-			counts[code]++
-		}
-	}
-	groups = make(map[string]int)
-	for code, n := range counts {
-		if n > 0 && code > 0 && len(groups) <= MaxGroups {
-			groups[c.values[code-1].Text] += n
-		}
-	}
-	return groups, counts[0]
-}
-
-// fewFresh is the maximum share of fresh objects that are inserted into an order one by one. With
-// more of them, sorting all objects is cheaper.
-const fewFresh = 1.0 / 16
-
-// carryOrder makes an order from the order of the older frame by inserting the fresh objects.
-func (t *ResultSet) carryOrder(keys []Key, base *madeColumn) ([]int32, error) {
-	c := changeOf(base.frame.objs, t.frame.objs)
-	if float64(len(c.fresh)) > fewFresh*float64(len(t.frame.objs)) {
-		return t.sortAll(keys)
-	}
-	fresh, err := t.sort(keys, c.fresh)
-	if err != nil {
-		return nil, err
-	}
-	before, err := t.before(keys)
-	if err != nil {
-		return nil, err
-	}
-	// The common objects move to the end of what becomes the order, and from there, in runs, to
-	// their places.
-	order := c.move(make([]int32, len(fresh), len(t.frame.objs)), base.order)
-	kept, to := order[len(fresh):], 0
-	for _, at := range fresh {
-		n := sort.Search(len(kept), func(i int) bool { return before(at, kept[i]) })
-		to += copy(order[to:], kept[:n])
-		order[to] = at
-		to++
-		kept = kept[n:]
-	}
-	return order, nil
-}
-
-// before returns a function that compares two positions by the keys.
-func (t *ResultSet) before(keys []Key) (func(a, b int32) bool, error) {
-	cols := make([]*column, len(keys))
+// sortKeys returns the columns of the keys.
+func (t *ResultSet) sortKeys(keys []Key) (by sortKeys, err error) {
+	by = make(sortKeys, len(keys))
 	for i, key := range keys {
-		var err error
-		if cols[i], err = t.column(key.Path, key.Quantity); err != nil {
+		by[i].descending = key.Descending
+		if by[i].column, err = t.column(key.Path, key.Quantity); err != nil {
 			return nil, err
 		}
 	}
-	return func(a, b int32) bool {
-		for i, col := range cols {
-			x, y := col.place(col.codes[a], keys[i].Descending), col.place(col.codes[b], keys[i].Descending)
-			if x != y {
-				return x < y
-			}
-		}
-		return a < b
-	}, nil
+	return by, nil
 }
