@@ -23,19 +23,17 @@ func (r *Reader) List(ctx context.Context, c Collection, req *Request) (*api.Res
 	if err != nil {
 		return nil, err
 	}
-	if q.filter != nil && q.filter.Shard != nil {
-		c.WantShard(q.filter.Shard)
-	}
 	sel, err := r.resolve(ctx, c, q)
 	if err != nil {
 		return nil, err
 	}
-	return r.respond(c, req, f, sel)
+	sel.retain(c)
+	return r.respond(c, req, f, sel.FormList(c.ListKind()))
 }
 
-// respond renders a selection.
-func (r *Reader) respond(c Collection, req *Request, f form.Form, sel *Selection) (*api.Response, error) {
-	resp, err := r.renderer.List(f, sel.FormList(c.ListKind()), req.client())
+// respond renders a list.
+func (r *Reader) respond(c Collection, req *Request, f form.Form, list *form.List) (*api.Response, error) {
+	resp, err := r.renderer.List(f, list, req.client())
 	if err != nil {
 		return nil, unrenderable(c, err)
 	}

@@ -53,17 +53,19 @@ func (r *Reader) listQuery(ctx context.Context, c Collection, req *Request) (*ap
 	if err != nil {
 		return nil, err
 	}
-	if q.filter != nil && q.filter.Shard != nil {
-		c.WantShard(q.filter.Shard)
-	}
 	sel, err := r.resolve(ctx, c, q)
 	if err != nil {
 		return nil, a.expired(err)
 	}
 	page, counts, err := a.apply(ctx, c, sel)
-	if err != nil {
-		return nil, queryError(ctx, c, err)
+	var status apierrors.APIStatus
+	switch {
+	case err != nil && (ctx.Err() != nil || errors.As(err, &status)):
+		return nil, err
+	case err != nil: // an object cannot be read
+		return nil, unrenderable(c, err)
 	}
+	page.retain(c)
 	if req.Shown != nil {
 		if page.Objects, err = r.objectsFrom(ctx, req.Shown, page); err != nil {
 			return nil, a.expired(err)
@@ -75,11 +77,7 @@ func (r *Reader) listQuery(ctx context.Context, c Collection, req *Request) (*ap
 			return nil, unrenderable(c, err)
 		}
 	}
-	resp, err := r.renderer.List(f, list, req.client())
-	if err != nil {
-		return nil, unrenderable(c, err)
-	}
-	return resp, nil
+	return r.respond(c, req, f, list)
 }
 
 // queryForm returns the form of a list with a query. The error is a 406 that names the supported
@@ -112,24 +110,22 @@ func (r *Reader) queryForm(c Collection, req *Request) (form.Form, error) {
 // objectsFrom returns the objects of a page from another collection of the resource. Each encoding has a
 // watch of its own, and one may be behind the other. A version of an object is the same in both.
 func (r *Reader) objectsFrom(ctx context.Context, c Collection, page *Selection) ([]*object.Object, error) {
-	v := c.Snapshot()
-	objs, ok := page.objectsIn(v)
-	if newest := page.newest(); !ok && v.RV() < newest {
-		if err := r.waitFor(ctx, c, newest); err != nil {
-			return nil, err
-		}
-		v = c.Snapshot()
-		objs, ok = page.objectsIn(v)
+	newest := uint64(0)
+	for _, o := range page.Objects {
+		newest = max(newest, o.RV)
 	}
+	v, err := r.snapshotNotOlderThan(ctx, c, newest)
+	if err != nil {
+		return nil, err
+	}
+	objs, ok := page.objectsIn(v)
 	if !ok { // an object has changed since
-		var err error
 		if v, err = c.SnapshotAt(page.RV); err != nil {
 			return nil, Forward(versionReason(err), err)
 		}
-		objs, ok = page.objectsIn(v)
-	}
-	if !ok {
-		return nil, Forward(reason.CacheUnavailable, nil)
+		if objs, ok = page.objectsIn(v); !ok {
+			return nil, Forward(reason.CacheUnavailable, nil)
+		}
 	}
 	if page.token != "" {
 		c.Retain(v)
@@ -147,14 +143,6 @@ func (s *Selection) objectsIn(v *store.Snapshot) (objs []*object.Object, ok bool
 		}
 	}
 	return objs, true
-}
-
-// newest returns the highest version of the objects.
-func (s *Selection) newest() (rv uint64) {
-	for _, o := range s.Objects {
-		rv = max(rv, o.RV)
-	}
-	return rv
 }
 
 func newQueryList(req *Request, now time.Time) (*queryList, error) {
@@ -199,16 +187,6 @@ func (a *queryList) whole() Request {
 	return whole
 }
 
-// queryError returns the error to forward a request if an object cannot be read. Errors of the
-// request and of ctx stay as they are.
-func queryError(ctx context.Context, c Collection, err error) error {
-	var status apierrors.APIStatus
-	if ctx.Err() != nil || errors.As(err, &status) {
-		return err
-	}
-	return unrenderable(c, err)
-}
-
 // expired translates the error of the version that a token names.
 func (a *queryList) expired(err error) error {
 	if a.rv > 0 && errors.Is(err, ErrForward) && ForwardReason(err) == reason.VersionGone {
@@ -237,11 +215,11 @@ func (a *queryList) apply(ctx context.Context, c Collection, sel *Selection) (*S
 	if a.CountsAlone {
 		return sel, counts, nil
 	}
-	return sel, counts, a.page(c, t, sel)
+	return sel, counts, a.page(t, sel)
 }
 
 // page puts the objects of the page into sel.
-func (a *queryList) page(c Collection, t *query.ResultSet, sel *Selection) error {
+func (a *queryList) page(t *query.ResultSet, sel *Selection) error {
 	all := t.Len()
 	from, to := min(a.offset, all), all
 	if limit := a.Options.Limit; limit > 0 {
@@ -264,7 +242,6 @@ func (a *queryList) page(c Collection, t *query.ResultSet, sel *Selection) error
 			token.At = a.at.Unix()
 		}
 		sel.token = token.Encode(a.Query, a.selected)
-		c.Retain(sel.Snapshot)
 	}
 	return nil
 }

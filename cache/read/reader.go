@@ -239,9 +239,6 @@ func (e *forwardError) Error() string {
 	return text
 }
 
-func (e *forwardError) Unwrap() []error {
-	if e.err == nil {
-		return []error{ErrForward}
-	}
-	return []error{ErrForward, e.err}
-}
+func (e *forwardError) Is(target error) bool { return target == ErrForward }
+
+func (e *forwardError) Unwrap() error { return e.err }

@@ -62,7 +62,7 @@ func (r *Reader) Revalidate(ctx context.Context, c Collection, req *Request) (*a
 	if err != nil {
 		return nil, err
 	}
-	return r.respond(c, req, f, sel)
+	return r.respond(c, req, f, sel.FormList(c.ListKind()))
 }
 
 // referenceOptions returns the parameters of the list in the upstream's terms.
@@ -84,12 +84,19 @@ func (r *Reader) confirm(ctx context.Context, c Collection, q *listRequest, from
 		v := c.Snapshot()
 		// At the list's own version, some of several changes may be missing.
 		if v.RV() > refs.Meta.ResourceVersion || refs.IsOvertaken {
+			var sel *Selection
+			var err error
 			if from != "" {
-				return r.exact(ctx, c, q, refs.Meta.ResourceVersion, from)
+				sel, err = r.exact(ctx, c, q, refs.Meta.ResourceVersion, from)
+			} else {
+				sel, err = r.latest(ctx, c, q, v, "")
 			}
-			return r.latest(ctx, c, q, v, "")
+			if err == nil {
+				sel.retain(c)
+			}
+			return sel, err
 		}
-		sel, err := r.latest(ctx, c, q.unretained(), v, from)
+		sel, err := r.latest(ctx, c, q, v, from)
 		if err != nil {
 			return nil, err
 		}

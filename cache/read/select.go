@@ -29,15 +29,6 @@ type listRequest struct {
 	single string
 	// storeOnly is Resource.BypassesWatchCache.
 	storeOnly bool
-	// onePage is set if later pages are not read from the same snapshot.
-	onePage bool
-}
-
-// unretained returns q for a snapshot that need not be retained.
-func (q *listRequest) unretained() *listRequest {
-	other := *q
-	other.onePage = true
-	return &other
 }
 
 func newListRequest(c Collection, req *Request) (*listRequest, error) {
@@ -142,6 +133,9 @@ func (s *Selection) FormList(kind, apiVersion string) *form.List {
 // (delegator.go, watch_cache.go), in the same order.
 func (r *Reader) resolve(ctx context.Context, c Collection, q *listRequest) (*Selection, error) {
 	opts := &q.Options
+	if q.filter != nil && q.filter.Shard != nil {
+		c.WantShard(q.filter.Shard)
+	}
 	if opts.Continue != "" {
 		return r.resolveContinue(ctx, c, q)
 	}
@@ -221,7 +215,7 @@ func (r *Reader) exact(ctx context.Context, c Collection, q *listRequest, rv uin
 		// gone.
 		return nil, Forward(versionReason(err), err)
 	}
-	return q.selectFrom(ctx, c, v, rv, from, nil)
+	return q.selectFrom(ctx, v, rv, from, nil)
 }
 
 // versionReason distinguishes a version that is still to come from one that is no longer held.
@@ -245,7 +239,7 @@ func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *st
 	if from == "" {
 		index = upstreamIndex(c.Resource(), q.filter)
 	}
-	return q.selectFrom(ctx, c, v, v.RV(), from, index)
+	return q.selectFrom(ctx, v, v.RV(), from, index)
 }
 
 // newSelection returns a selection without objects. It must contain everything that determines
@@ -261,10 +255,10 @@ func (q *listRequest) newSelection(v *store.Snapshot, rv uint64, from string) *S
 
 // selectFrom selects from v, beginning at the key from. rv is the version to report. The error is
 // that of ctx.
-func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.Snapshot, rv uint64, from string, index *indexTerm) (*Selection, error) {
+func (q *listRequest) selectFrom(ctx context.Context, v *store.Snapshot, rv uint64, from string, index *indexTerm) (*Selection, error) {
 	s := q.newSelection(v, rv, from)
 	if q.filter == nil {
-		q.selectRun(c, s)
+		q.selectRun(s)
 		return s, nil
 	}
 	s.IsPicked = true
@@ -287,7 +281,7 @@ func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.Sna
 			if search.Seen {
 				return nil, ctx.Err()
 			}
-			q.cut(c, s, objs)
+			q.cut(s, objs)
 			return s, nil
 		}
 	}
@@ -316,13 +310,13 @@ func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.Sna
 		if counts {
 			s.remaining = &more
 		}
-		q.page(c, s, s.Objects[s.limit-1].Key)
+		q.page(s, s.Objects[s.limit-1].Key)
 	}
 	return s, nil
 }
 
 // cut makes s a page of objs, which are all objects that are selected from s.From on.
-func (q *listRequest) cut(c Collection, s *Selection, objs []*object.Object) {
+func (q *listRequest) cut(s *Selection, objs []*object.Object) {
 	s.Objects = objs
 	if s.limit == 0 || len(objs) < s.limit {
 		return
@@ -330,12 +324,12 @@ func (q *listRequest) cut(c Collection, s *Selection, objs []*object.Object) {
 	s.Objects = objs[:s.limit:s.limit]
 	last := s.Objects[s.limit-1].Key
 	if s.Snapshot.CountFrom(q.namespace, last+"\x00") > 0 { // of any shard, as upstream
-		q.page(c, s, last)
+		q.page(s, last)
 	}
 }
 
 // selectRun selects without selectors.
-func (q *listRequest) selectRun(c Collection, s *Selection) {
+func (q *listRequest) selectRun(s *Selection) {
 	s.N = s.Snapshot.CountFrom(s.Namespace, s.From)
 	limit := s.limit
 	if limit == 0 || s.N <= limit {
@@ -343,26 +337,27 @@ func (q *listRequest) selectRun(c Collection, s *Selection) {
 	}
 	remaining := int64(s.N - limit)
 	s.N, s.remaining = limit, &remaining
-	last := ""
-	s.Each(func(i int, o *object.Object) bool {
-		if i == limit-1 {
-			last = o.Key
-		}
-		return true
-	})
-	q.page(c, s, last)
+	from := s.From
+	if s.Namespace != "" {
+		from = max(from, s.Namespace+"/")
+	}
+	v := s.Snapshot
+	q.page(s, v.At(v.Len()-v.CountFrom("", from)+limit-1).Key)
 }
 
-// page makes s a page that is not the last one and retains its snapshot for the others.
-func (q *listRequest) page(c Collection, s *Selection, last string) {
-	if q.onePage {
-		return
-	}
+// page makes s a page that is not the last one.
+func (q *listRequest) page(s *Selection, last string) {
 	if q.namespace != "" {
 		last = last[len(q.namespace)+1:]
 	}
 	s.token = api.ContinueToken{ResourceVersion: int64(s.RV), Start: last + "\x00", Within: q.filter.WithinID()}.Encode()
-	c.Retain(s.Snapshot)
+}
+
+// retain keeps the snapshot of s for the pages that follow, if any do.
+func (s *Selection) retain(c Collection) {
+	if s.token != "" {
+		c.Retain(s.Snapshot)
+	}
 }
 
 // SelectorKey spells the selectors of f. A selector that matches nothing prints like one that

@@ -4,20 +4,11 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 )
-
-// storeOnly is a collection that has only a store.
-type storeOnly struct {
-	Collection
-	store *store.Store
-}
-
-func (c storeOnly) Retain(v *store.Snapshot) { c.store.Retain(v, time.Now()) }
 
 // BenchmarkWithin selects the objects of 1,000 of 5,000 namespaces with 30 objects each, as a list
 // and as a page of 500.
@@ -41,14 +32,14 @@ func BenchmarkWithin(b *testing.B) {
 	}
 	held := store.New(api.JSON, store.Options{Contents: new(atomic.Uint64)})
 	held.Install(&store.List{Tree: tree, RV: 1})
-	c, v := storeOnly{store: held}, held.Latest()
+	v := held.Latest()
 	f := &object.Filter{Within: object.NewNamespaces(some, false)}
 	for name, limit := range map[string]int64{"all": 0, "a page": 500} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				q := &listRequest{Request: &Request{Options: api.ListOptions{Limit: limit}}, filter: f}
-				s, err := q.selectFrom(b.Context(), c, v, v.RV(), "", nil)
+				s, err := q.selectFrom(b.Context(), v, v.RV(), "", nil)
 				if err != nil {
 					b.Fatal(err)
 				}
