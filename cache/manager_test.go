@@ -54,10 +54,7 @@ func TestEncodingsAreFedApart(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		pod := s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
-			c, err := m.Collection(t.Context(), cachetest.PodResource(), enc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := cachetest.Collection(t, m, cachetest.PodResource(), enc)
 			if o := c.Snapshot().Get("a/1"); o == nil || string(o.Raw) != string(cachetest.Encode(pod, enc)) {
 				t.Errorf("%s: %v", enc, o)
 			}
@@ -65,10 +62,7 @@ func TestEncodingsAreFedApart(t *testing.T) {
 				t.Errorf("collection of %s in %s", c.Resource().Resource, c.Encoding())
 			}
 		}
-		nodes, err := m.Collection(t.Context(), cachetest.NodeResource(), api.JSON)
-		if err != nil {
-			t.Fatal(err)
-		}
+		nodes := cachetest.Collection(t, m, cachetest.NodeResource(), api.JSON)
 		if kind, apiVersion := nodes.ListKind(); kind != "NodeList" || apiVersion != "v1" {
 			t.Errorf("list kind %s %s", apiVersion, kind)
 		}
@@ -371,10 +365,7 @@ func TestIdle(t *testing.T) {
 func TestDrop(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := cachetest.PodCollection(t, m)
-		nodes, err := m.Collection(t.Context(), cachetest.NodeResource(), api.JSON)
-		if err != nil {
-			t.Fatal(err)
-		}
+		nodes := cachetest.Collection(t, m, cachetest.NodeResource(), api.JSON)
 		notified := 0
 		w, err := c.Mux().Watch(c.RV(), nil, func() { notified++ })
 		if err != nil {

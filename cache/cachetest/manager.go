@@ -1,6 +1,7 @@
 package cachetest
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -40,14 +41,20 @@ func WithManager(t *testing.T, limits cache.Limits, f func(t *testing.T, s *Sour
 	})
 }
 
-// PodCollection returns the collection of pods in JSON.
-func PodCollection(t testing.TB, m *cache.Manager) *cache.Collection {
+// Collection returns the collection of res in enc.
+func Collection(t testing.TB, m *cache.Manager, res *source.Resource, enc api.Encoding) *cache.Collection {
 	t.Helper()
-	c, err := m.Collection(t.Context(), PodResource(), api.JSON)
+	c, err := m.Collection(t.Context(), res, enc)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// PodCollection returns the collection of pods in JSON.
+func PodCollection(t testing.TB, m *cache.Manager) *cache.Collection {
+	t.Helper()
+	return Collection(t, m, PodResource(), api.JSON)
 }
 
 // Status returns the status of a collection.
@@ -61,19 +68,20 @@ func Status(m *cache.Manager, c *cache.Collection) cache.CollectionStatus {
 // Filter compiles selectors.
 func Filter(t testing.TB, res *source.Resource, namespace, label, field string) *object.Filter {
 	t.Helper()
-	ls, err := labels.Parse(label)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fs, err := fields.ParseSelector(field)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := object.NewFilter(res.Schema, namespace, "", ls, fs)
+	f, err := newFilter(res, namespace, label, field)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return f
+}
+
+func newFilter(res *source.Resource, namespace, label, field string) (*object.Filter, error) {
+	l, labelErr := labels.Parse(label)
+	f, fieldErr := fields.ParseSelector(field)
+	if err := errors.Join(labelErr, fieldErr); err != nil {
+		return nil, err
+	}
+	return object.NewFilter(res.Schema, namespace, "", l, f)
 }
 
 // All returns the objects of a namespace, "" for all, from a key on.

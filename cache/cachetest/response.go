@@ -16,6 +16,17 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 )
 
+// NewReader returns a reader that is closed at the end of the test.
+func NewReader(t testing.TB, o read.Options) *read.Reader {
+	t.Helper()
+	r, err := read.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
 // ReadRequest parses "namespace/name?query" (either part may be missing).
 func ReadRequest(t testing.TB, path string, rep api.Representation) *read.Request {
 	t.Helper()

@@ -2,12 +2,8 @@ package cachetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
@@ -48,12 +44,7 @@ func (s VersionLister) ListVersions(ctx context.Context, res *source.Resource, o
 
 // matching returns the objects of a list regardless of its limit, and its revision.
 func (s VersionLister) matching(res *source.Resource, opts source.VersionOptions) (matching []*object.Object, rev uint64, err error) {
-	l, labelErr := labels.Parse(opts.LabelSelector)
-	f, fieldErr := fields.ParseSelector(opts.FieldSelector)
-	if err := errors.Join(labelErr, fieldErr); err != nil {
-		return nil, 0, err
-	}
-	filter, err := object.NewFilter(res.Schema, opts.Namespace, "", l, f)
+	filter, err := newFilter(res, opts.Namespace, opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -81,10 +81,7 @@ func (k *keeping) start() {
 // open opens the collection of pods.
 func (k *keeping) open() *cache.Collection {
 	k.t.Helper()
-	c, err := k.manager.Collection(k.t.Context(), k.res, api.JSON)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	c := cachetest.Collection(k.t, k.manager, k.res, api.JSON)
 	return c
 }
 

@@ -66,9 +66,7 @@ func TestKeptRestored(t *testing.T) {
 				k.source.Create(cachetest.Nodes, cachetest.Node("first"))
 				k.start()
 				k.open()
-				if _, err := k.manager.Collection(t.Context(), nodes, api.JSON); err != nil {
-					t.Fatal(err)
-				}
+				cachetest.Collection(t, k.manager, nodes, api.JSON)
 				backup := k.source.Backup()
 				tc.lost(k)
 				time.Sleep(2 * time.Minute) // long enough for bookmarks
@@ -83,9 +81,7 @@ func TestKeptRestored(t *testing.T) {
 				k.start()
 				defer func() { k.stop() }()
 				k.manager.Start(k.res, api.JSON)
-				if _, err := k.manager.Collection(t.Context(), nodes, api.JSON); err != nil {
-					t.Fatal(err)
-				}
+				cachetest.Collection(t, k.manager, nodes, api.JSON)
 				synctest.Wait() // until the finding of another collection is forgotten
 				k.same(k.open())
 				synctest.Wait()

@@ -312,9 +312,7 @@ func TestKeptTooLarge(t *testing.T) {
 		defer func() { k.stop() }()
 		for range 60 {
 			k.open()
-			if _, err := k.manager.Collection(t.Context(), nodes, api.JSON); err != nil {
-				t.Fatal(err)
-			}
+			cachetest.Collection(t, k.manager, nodes, api.JSON)
 			time.Sleep(time.Minute)
 		}
 		synctest.Wait()
@@ -407,9 +405,7 @@ func TestKeptReadHangs(t *testing.T) {
 		open := func(res *source.Resource, patience time.Duration) {
 			t.Helper()
 			began := time.Now()
-			if _, err := k.manager.Collection(t.Context(), res, api.JSON); err != nil {
-				t.Fatal(err)
-			}
+			cachetest.Collection(t, k.manager, res, api.JSON)
 			if took := time.Since(began); took > patience {
 				t.Errorf("%s took %s", res.Resource, took)
 			}

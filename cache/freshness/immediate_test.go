@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
@@ -19,18 +18,12 @@ import (
 func TestImmediateSource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		src := &cachetest.ImmediateSource{Source: cachetest.New(cachetest.PodResource())}
-		manager, err := cache.NewManager(cache.Options{Source: src})
-		if err != nil {
-			t.Fatal(err)
-		}
+		manager := cachetest.NewManager(t, src, cache.Limits{})
 		defer manager.Close()
 		if !manager.IsImmediate() {
 			t.Error("the manager does not know")
 		}
-		c, err := manager.Collection(t.Context(), cachetest.PodResource(), api.JSON)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := cachetest.PodCollection(t, manager)
 		fresh := func(want uint64, wantTime time.Duration) {
 			t.Helper()
 			began := time.Now()
@@ -86,15 +79,9 @@ func TestImmediateSourceBetweenTwo(t *testing.T) {
 				for _, name := range []string{"a", "b", "c"} {
 					source.Create(cachetest.Pods, cachetest.Pod("default/"+name, ""))
 				}
-				manager, err := cache.NewManager(cache.Options{Source: source})
-				if err != nil {
-					t.Fatal(err)
-				}
+				manager := cachetest.NewManager(t, source, cache.Limits{})
 				defer manager.Close()
-				c, err := manager.Collection(t.Context(), cachetest.PodResource(), api.JSON)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := cachetest.PodCollection(t, manager)
 				synctest.Wait()
 				source.Calls()
 				source.HoldAfter(1)
@@ -122,15 +109,9 @@ func TestImmediateSourceBetweenTwo(t *testing.T) {
 
 func TestNotPrompt(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		manager, err := cache.NewManager(cache.Options{Source: cachetest.New(cachetest.PodResource())})
-		if err != nil {
-			t.Fatal(err)
-		}
+		manager := cachetest.NewManager(t, cachetest.New(cachetest.PodResource()), cache.Limits{})
 		defer manager.Close()
-		c, err := manager.Collection(t.Context(), cachetest.PodResource(), api.JSON)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := cachetest.PodCollection(t, manager)
 		if err := c.Freshness().FreshAtOnce(t.Context()); !errors.Is(err, source.ErrUnsupported) || manager.IsImmediate() {
 			t.Errorf("err = %v", err)
 		}

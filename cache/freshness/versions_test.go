@@ -186,10 +186,7 @@ func TestListedInProtobuf(t *testing.T) {
 		defer m.Close()
 		s.Create(cachetest.Pods, cachetest.Pod("a-b/1", ""))
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
-		c, err := m.Collection(t.Context(), cachetest.PodResource(), api.Protobuf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := cachetest.Collection(t, m, cachetest.PodResource(), api.Protobuf)
 		s.Bump(3)
 		if rv, err := c.Fresh(t.Context()); err != nil || rv != s.Revision() {
 			t.Errorf("%d %v", rv, err)

@@ -108,12 +108,7 @@ func newLimitedQueryBench(t testing.TB, limits cache.Limits) *queryBench {
 	b.source = cachetest.New(resources...)
 	b.manager = cachetest.NewManager(t, b.source, limits)
 	t.Cleanup(b.manager.Close)
-	var err error
-	b.reader, err = read.New(read.Options{Now: func() time.Time { return b.now }, Wait: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.reader.Close)
+	b.reader = cachetest.NewReader(t, read.Options{Now: func() time.Time { return b.now }, Wait: time.Millisecond})
 	return b
 }
 

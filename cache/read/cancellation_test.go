@@ -33,11 +33,7 @@ func TestListEndsWithItsClient(t *testing.T) {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), "", "app=web"))
 		}
 		c := cachetest.PodCollection(t, m)
-		r, err := read.New(read.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
+		r := cachetest.NewReader(t, read.Options{})
 		for _, query := range []struct{ namespace, options string }{
 			{"", "labelSelector=!x"}, {"a", "labelSelector=!x"}, {"a", "labelSelector=app%3Dweb,!x"},
 			{"", "labelSelector=!x&limit=4000"}, {"", "labelSelector=app%3Dweb,!x"},

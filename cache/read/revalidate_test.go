@@ -41,14 +41,8 @@ func newRevalidateBench(t *testing.T, n int) *revalidateBench {
 	}
 	b.manager = cachetest.NewManager(t, b.source, cache.Limits{})
 	t.Cleanup(b.manager.Close)
-	var err error
-	if b.reader, err = read.New(read.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.reader.Close)
-	if b.pods, err = b.manager.Collection(t.Context(), res, api.JSON); err != nil {
-		t.Fatal(err)
-	}
+	b.reader = cachetest.NewReader(t, read.Options{})
+	b.pods = cachetest.Collection(t, b.manager, res, api.JSON)
 	return b
 }
 

@@ -215,11 +215,7 @@ func TestShardIndexIsMadeAndDropped(t *testing.T) {
 			s.Create(cachetest.Pods, withUID(cachetest.Pod(fmt.Sprintf("a/%d", i), ""), random))
 		}
 		c := cachetest.PodCollection(t, m)
-		reader, err := read.New(read.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer reader.Close()
+		reader := cachetest.NewReader(t, read.Options{})
 		read := func(query string) {
 			t.Helper()
 			if _, err := reader.List(t.Context(), c, cachetest.ReadRequest(t, "?resourceVersion=0"+query, api.Representation{})); err != nil {

@@ -303,11 +303,7 @@ func testNoAllocationPerObject(t *testing.T) {
 func TestReaderMetrics(t *testing.T) {
 	b := newReadBench(t)
 	registry := prometheus.NewPedanticRegistry()
-	reader, err := read.New(read.Options{Registerer: registry})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
+	reader := cachetest.NewReader(t, read.Options{Registerer: registry})
 	b.reader = reader
 	b.fill(300, 1000)
 	c := b.collection(cachetest.Pods, api.JSON)

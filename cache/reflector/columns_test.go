@@ -44,9 +44,7 @@ func TestColumnsOfTheServer(t *testing.T) {
 		manager := cachetest.NewManager(t, s, cache.Limits{})
 		defer manager.Close()
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
-			if _, err := manager.Collection(t.Context(), pods, enc); err != nil {
-				t.Fatal(err)
-			}
+			cachetest.Collection(t, manager, pods, enc)
 		}
 		if n := s.asked.Load(); n != 2 || !printer.Traits().NoTables {
 			t.Errorf("asked %d times, %+v", n, printer.Traits())

@@ -67,10 +67,7 @@ func newWorld(t *testing.T, seed uint64, enc api.Encoding) *world {
 
 func (w *world) run(steps int) {
 	defer w.manager.Close()
-	c, err := w.manager.Collection(w.t.Context(), cachetest.PodResource(), w.enc)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	c := cachetest.Collection(w.t, w.manager, cachetest.PodResource(), w.enc)
 	w.c = c
 	for range steps {
 		w.step()

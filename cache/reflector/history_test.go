@@ -57,10 +57,7 @@ func TestHeldRestored(t *testing.T) {
 				defer m.Close()
 				open := func(res *source.Resource) *cache.Collection {
 					t.Helper()
-					c, err := m.Collection(t.Context(), res, api.JSON)
-					if err != nil {
-						t.Fatal(err)
-					}
+					c := cachetest.Collection(t, m, res, api.JSON)
 					return c
 				}
 				before := []*cache.Collection{open(pods), open(nodes)}

@@ -404,10 +404,7 @@ func TestListedByAnOldDefinition(t *testing.T) {
 			defer m.Close()
 			res := cachetest.PodResource()
 			res.Custom, res.Changed = true, time.Now().Add(-age)
-			c, err := m.Collection(t.Context(), res, api.JSON)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := cachetest.Collection(t, m, res, api.JSON)
 			time.Sleep(time.Second)
 			if got := scriptedState(c.Snapshot()); got != want {
 				t.Errorf("%s after the change: %s, want %s; %q", age, got, want, s.calls)

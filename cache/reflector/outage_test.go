@@ -51,10 +51,7 @@ func newOutageBench(t *testing.T, wrap func(*cachetest.Source) source.Source) *o
 	t.Cleanup(m.Close)
 	for _, res := range resources {
 		b.source.Create(res.GroupVersionResource, cachetest.Pod("a/1", ""))
-		c, err := m.Collection(t.Context(), res, api.JSON)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := cachetest.Collection(t, m, res, api.JSON)
 		b.feeds = append(b.feeds, c)
 	}
 	synctest.Wait()

@@ -31,10 +31,7 @@ func TestRefusedFeedStops(t *testing.T) {
 				source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 				m := cachetest.NewManager(t, source, cache.Limits{})
 				defer m.Close()
-				collection, err := m.Collection(t.Context(), res, api.JSON)
-				if err != nil {
-					t.Fatal(err)
-				}
+				collection := cachetest.Collection(t, m, res, api.JSON)
 				refusal := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", errors.New("no"))
 				source.Fail("version", slices.Repeat([]error{refusal}, c.refusals)...)
 				source.Break(errors.New("the watch broke"))

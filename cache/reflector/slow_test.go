@@ -102,10 +102,7 @@ func TestListOverSlowLink(t *testing.T) {
 			}
 			m := cachetest.NewManager(t, s, cache.Limits{})
 			defer m.Close()
-			c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := cachetest.PodCollection(t, m)
 			synctest.Wait()
 			sameAsSource(t, c, s.Source)
 			for range 50 {
@@ -155,10 +152,7 @@ func TestListOverQuickLink(t *testing.T) {
 		m := cachetest.NewManager(t, s, cache.Limits{})
 		defer m.Close()
 		for _, res := range []*source.Resource{cachetest.PodResource(), cachetest.NodeResource()} {
-			c, err := m.Collection(t.Context(), res, api.JSON)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := cachetest.Collection(t, m, res, api.JSON)
 			if res.GroupVersionResource == cachetest.Pods {
 				sameAsSource(t, c, s.Source)
 			}

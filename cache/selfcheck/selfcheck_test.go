@@ -55,10 +55,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 			t.Run(c.name+" in "+enc.String(), func(t *testing.T) {
 				checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
-					held, err := m.Collection(t.Context(), cachetest.PodResource(), enc)
-					if err != nil {
-						t.Fatal(err)
-					}
+					held := cachetest.Collection(t, m, cachetest.PodResource(), enc)
 					synctest.Wait()
 					if got := told(checkPods(t, m)); got != "same, 5 objects, 5 sampled" {
 						t.Fatalf("before the fault: %s", got)
@@ -134,9 +131,7 @@ func TestCheckIsNeverWrong(t *testing.T) {
 		s.page = 7
 		cachetest.PodCollection(t, m)
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
-			if _, err := m.Collection(t.Context(), cachetest.PodResource(), enc); err != nil {
-				t.Fatal(err)
-			}
+			cachetest.Collection(t, m, cachetest.PodResource(), enc)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var disturbing sync.WaitGroup
@@ -281,9 +276,7 @@ func TestCheckUnfinished(t *testing.T) {
 func TestCheckPeriod(t *testing.T) {
 	checkBench(t, 5, cache.Options{CheckPeriod: 5 * time.Minute}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		for _, res := range []*source.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()} {
-			if _, err := m.Collection(t.Context(), res, api.JSON); err != nil {
-				t.Fatal(err)
-			}
+			cachetest.Collection(t, m, res, api.JSON)
 		}
 		s.Calls()
 		time.Sleep(time.Hour)

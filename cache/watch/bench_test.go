@@ -58,21 +58,8 @@ func fill5000(b *testing.B) (*cachetest.Source, *cache.Manager, *watch.Watches) 
 	}
 	manager := cachetest.NewManager(b, src, cache.Limits{})
 	b.Cleanup(manager.Close)
-	reader, err := read.New(read.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(reader.Close)
+	reader := cachetest.NewReader(b, read.Options{})
 	return src, manager, watch.New(reader, nil)
-}
-
-func collect(b *testing.B, m *cache.Manager, enc api.Encoding) *cache.Collection {
-	b.Helper()
-	c, err := m.Collection(b.Context(), cachetest.PodResource(), enc)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return c
 }
 
 // BenchmarkWatchList opens watches with 5,000 pods as initial events.
@@ -81,7 +68,7 @@ func BenchmarkWatchList(b *testing.B) {
 	for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 		for _, coding := range []api.Compression{api.Identity, api.Gzip, api.Zstd} {
 			b.Run(fmt.Sprintf("%v/%v", enc, coding), func(b *testing.B) {
-				c, rep := collect(b, manager, enc), api.Representation{Encoding: enc}
+				c, rep := cachetest.Collection(b, manager, cachetest.PodResource(), enc), api.Representation{Encoding: enc}
 				client := &discardWatch{short: make(chan struct{}, 1)}
 				openDiscarded(b, watches, c, rep, coding, client).Stop()
 				b.SetBytes(client.bytes.Load())
@@ -98,7 +85,7 @@ func BenchmarkWatchList(b *testing.B) {
 func BenchmarkWatchEvent(b *testing.B) {
 	const open = 20
 	src, manager, watches := fill5000(b)
-	c := collect(b, manager, api.JSON)
+	c := cachetest.PodCollection(b, manager)
 	for _, coding := range []api.Compression{api.Identity, api.Gzip, api.Zstd} {
 		b.Run(coding.String(), func(b *testing.B) {
 			clients := make([]discardWatch, open)

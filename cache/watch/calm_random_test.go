@@ -163,11 +163,7 @@ func readCalm(t *testing.T, text string) *calmRecord {
 // compareQuery compares lists with a query with the final state of the watches.
 func (b *watchBench) compareQuery(t *testing.T, pairs []*calmPair) {
 	t.Helper()
-	reader, err := read.New(read.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
+	reader := cachetest.NewReader(t, read.Options{})
 	for _, p := range pairs {
 		params := "resourceVersion=0&sortBy=-.metadata.name&where=" + url.QueryEscape(".spec.containers[0].name='a'") + "&fields=.metadata,.spec" + p.selector
 		req := cachetest.ReadRequest(t, "default?"+params, api.Representation{Redacted: p.rep.Redacted})

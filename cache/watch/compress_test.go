@@ -299,11 +299,7 @@ func TestNotCompressedWithoutRoom(t *testing.T) {
 				b.source.Create(cachetest.Pods, test.pod(i))
 			}
 			synctest.Wait()
-			reader, err := read.New(read.Options{DerivedBytes: test.room})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(reader.Close)
+			reader := cachetest.NewReader(t, read.Options{DerivedBytes: test.room})
 			b.watches = watch.New(reader, nil)
 			w, h := b.openCompressed("?"+initial, test.rep, api.Gzip, &watchClient{})
 			if got := h.Get("Content-Encoding"); got != test.want {

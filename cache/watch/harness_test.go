@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -145,21 +144,11 @@ func newPrintingWatchBench(t *testing.T, limits cache.Limits, printer table.Prin
 // start creates the collection, fed by source.
 func (b *watchBench) start(res *source.Resource, source source.Source, limits cache.Limits) {
 	b.t.Helper()
-	var err error
-	if b.manager, err = cache.NewManager(cache.Options{Source: source, Limits: limits, Logger: slog.New(slog.DiscardHandler)}); err != nil {
-		b.t.Fatal(err)
-	}
-	reader, err := read.New(read.Options{})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(reader.Close)
+	b.manager = cachetest.NewManager(b.t, source, limits)
 	b.t.Cleanup(b.manager.Close)
 	b.metrics = prometheus.NewPedanticRegistry()
-	b.watches = watch.New(reader, b.metrics)
-	if b.c, err = b.manager.Collection(b.t.Context(), res, api.JSON); err != nil {
-		b.t.Fatal(err)
-	}
+	b.watches = watch.New(cachetest.NewReader(b.t, read.Options{}), b.metrics)
+	b.c = cachetest.Collection(b.t, b.manager, res, api.JSON)
 }
 
 func (b *watchBench) pod(key string, labels ...string) uint64 {

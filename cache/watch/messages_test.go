@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -26,10 +27,7 @@ func TestWatchInMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				b := newWatchBench(t, cache.Limits{})
-				c, err := b.manager.Collection(t.Context(), b.c.Resource(), rep.Encoding)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := cachetest.Collection(t, b.manager, b.c.Resource(), rep.Encoding)
 				b.c = c
 				b.pod("default/a", "app", "a")
 				stream := b.watch(initial+"&labelSelector=app", rep)
@@ -56,10 +54,7 @@ func TestErrorInAMessage(t *testing.T) {
 	for _, encoding := range []api.Encoding{api.JSON, api.Protobuf} {
 		bubble.Test(t, func(t *testing.T) {
 			b := newWatchBench(t, cache.Limits{HistoryEvents: 1})
-			c, err := b.manager.Collection(t.Context(), b.c.Resource(), encoding)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := cachetest.Collection(t, b.manager, b.c.Resource(), encoding)
 			b.c = c
 			for i := range 4 {
 				b.pod(fmt.Sprint("default/", i))

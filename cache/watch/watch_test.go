@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"slices"
 	"strings"
@@ -27,16 +26,10 @@ import (
 func TestNoWatchOfClusterScopedInANamespace(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b, res := newWatchBench(t, cache.Limits{}), cachetest.NodeResource()
-		manager, err := cache.NewManager(cache.Options{Source: cachetest.New(res), Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		manager := cachetest.NewManager(t, cachetest.New(res), cache.Limits{})
 		t.Cleanup(manager.Close)
-		c, err := manager.Collection(t.Context(), res, api.JSON)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _, err = b.watches.Watch(t.Context(), c, &watch.Request{Filter: &object.Filter{Namespace: "a"}, Options: api.ListOptions{Watch: true, ResourceVersion: "1"}})
+		c := cachetest.Collection(t, manager, res, api.JSON)
+		_, _, err := b.watches.Watch(t.Context(), c, &watch.Request{Filter: &object.Filter{Namespace: "a"}, Options: api.ListOptions{Watch: true, ResourceVersion: "1"}})
 		if !errors.Is(err, read.ErrForward) {
 			t.Errorf("%v, want ErrForward", err)
 		}
