@@ -32,66 +32,12 @@ type column struct {
 	bytes int64
 }
 
-// newColumn returns a column of codes that refer to values, which are ascending and distinct, and
-// to fresh after them, which are in any order, not distinct, and not in values. It drops the values
-// that no object has. It changes codes.
-func (f *frame) newColumn(codes []uint32, values, fresh []Value) *column {
-	recoded := make([]uint32, 1+len(values)+len(fresh)) // by code, at first 1 for those in use
-	for _, code := range codes {
-		recoded[code] = 1
-	}
-	recoded[0] = 0
-	c := &column{frame: f, codes: codes, values: make([]Value, 0, len(values)+len(fresh))}
-	at := 0
-	take := func(upTo int) { // of values
-		for ; at < upTo; at++ {
-			if recoded[at+1] > 0 {
-				c.values = append(c.values, values[at])
-				recoded[at+1] = uint32(len(c.values))
-			}
-		}
-	}
-	for _, i := range sortedPlaces(fresh) {
-		place, _ := slices.BinarySearchFunc(values[at:], fresh[i], Compare)
-		take(at + place)
-		if n := len(c.values); n == 0 || Compare(c.values[n-1], fresh[i]) != 0 {
-			c.values = append(c.values, fresh[i])
-		}
-		recoded[1+len(values)+int(i)] = uint32(len(c.values))
-	}
-	take(len(values))
-	for i, code := range codes {
-		codes[i] = recoded[code]
-	}
-	c.values = slices.Clip(c.values)
-	c.bytes = int64(len(codes)) * 4
-	for i := range c.values {
-		c.bytes += int64(unsafe.Sizeof(c.values[i])) + int64(len(c.values[i].Text))
-	}
-	return c
-}
-
 // valueReader reads the values of a column.
 type valueReader struct {
 	name string
 	// token returns the JSON of an object's value, or nil for none. read parses it.
 	token func(*object.Object) ([]byte, error)
 	read  func(token []byte) Value
-}
-
-// redacted returns a reader of redacted objects. Objects are redacted while the column is made and
-// are not kept, because users with a redacted view seldom query more than metadata.
-func (s valueReader) redacted(res *source.Resource) valueReader {
-	token := s.token
-	s.name = "redacted " + s.name // no path is spelled so
-	s.token = func(o *object.Object) ([]byte, error) {
-		o, err := o.Redacted(res.HoldsSecrets())
-		if err != nil {
-			return nil, err
-		}
-		return token(o)
-	}
-	return s
 }
 
 // plainlyMetadata reports whether a path leads to metadata that is never redacted and cheap to
@@ -133,16 +79,17 @@ func (q *Query) Check(res *source.Resource) error {
 		uses = append(uses, use{api.QueryCountBy, path})
 	}
 	for _, u := range uses {
-		if _, err := readerOf(res, u.path, false); err != nil {
+		if _, err := readerOf(res, u.path, false, false); err != nil {
 			return BadRequest(u.parameter, err)
 		}
 	}
 	return nil
 }
 
-// readerOf returns the reader of the values at a path. The error says that the resource has no such
-// column.
-func readerOf(res *source.Resource, p Path, quantity bool) (s valueReader, err error) {
+// readerOf returns the reader of the values at a path, of redacted objects if redacted is set. These
+// are made while the column is and are not kept, because users with a redacted view seldom query
+// more than metadata. The error says that the resource has no such column.
+func readerOf(res *source.Resource, p Path, quantity, redacted bool) (s valueReader, err error) {
 	s = valueReader{name: p.String(), read: ValueOf}
 	if p.column {
 		s.name = "column " + p.text // neither a path nor an order is spelled so
@@ -158,6 +105,17 @@ func readerOf(res *source.Resource, p Path, quantity bool) (s valueReader, err e
 		s.name += ":quantity"
 		s.read = func(token []byte) Value { return read(token).AsQuantity() }
 	}
+	if redacted && !plainlyMetadata(p) {
+		token := s.token
+		s.name = "redacted " + s.name // no path is spelled so
+		s.token = func(o *object.Object) ([]byte, error) {
+			o, err := o.Redacted(res.HoldsSecrets())
+			if err != nil {
+				return nil, err
+			}
+			return token(o)
+		}
+	}
 	return s, nil
 }
 
@@ -170,13 +128,13 @@ func cellOf(res *source.Resource, name string) (func(*object.Object) ([]byte, er
 	if err := stdjson.Unmarshal(res.Printer.Columns(), &columns); err != nil {
 		return nil, fmt.Errorf("reading columns: %w", err)
 	}
-	i := slices.IndexFunc(columns, func(c metav1.TableColumnDefinition) bool { return strings.EqualFold(c.Name, name) })
+	names := make([]string, len(columns))
+	for i := range columns {
+		names[i] = columns[i].Name
+	}
+	i := slices.IndexFunc(names, func(column string) bool { return strings.EqualFold(column, name) })
 	switch {
 	case i < 0:
-		names := make([]string, len(columns))
-		for i := range columns {
-			names[i] = columns[i].Name
-		}
 		return nil, fmt.Errorf("the Table of %s has no column %q: use a path, such as .metadata.name, or one of the columns %s", res.Resource, name, strings.Join(names, ", "))
 	case columns[i].Format == "name":
 		return tokenAt([]json.Step{{Name: "metadata"}, {Name: "name"}}), nil
@@ -256,6 +214,82 @@ func (f *frame) column(ctx context.Context, s valueReader, base *column) (*colum
 		codes[i] = code
 	}
 	return f.newColumn(codes, nil, values), nil
+}
+
+// carry makes a column of f from base, that of an older frame.
+func (f *frame) carry(ctx context.Context, s valueReader, base *column) (*column, error) {
+	looking := store.NewCancellation(ctx)
+	c := changeOf(base.frame.objs, f.objs)
+	codes := make([]uint32, len(f.objs))
+	for _, r := range c.same {
+		copy(codes[r.after:r.after+r.n], base.codes[r.before:])
+	}
+	var fresh []Value // their codes follow those of base.values
+	for _, at := range c.fresh {
+		if looking.Requested() {
+			return nil, ctx.Err()
+		}
+		token, err := s.token(f.objs[at])
+		if err != nil {
+			return nil, err
+		}
+		value := s.read(token)
+		if value.Kind == None {
+			continue
+		}
+		if place, known := slices.BinarySearchFunc(base.values, value, Compare); known {
+			codes[at] = uint32(place + 1)
+		} else {
+			fresh = append(fresh, value)
+			codes[at] = uint32(len(base.values) + len(fresh))
+		}
+	}
+	if len(fresh) == 0 && len(base.values) <= len(codes)/8*9+16 {
+		// Values that no object has any more remain until there are new ones, or many more than
+		// objects.
+		bytes := base.bytes + int64(len(codes)-len(base.codes))*4
+		return &column{frame: f, codes: codes, values: base.values, bytes: bytes}, nil
+	}
+	return f.newColumn(codes, base.values, fresh), nil
+}
+
+// newColumn returns a column of codes that refer to values, which are ascending and distinct, and
+// to fresh after them, which are in any order, not distinct, and not in values. It drops the values
+// that no object has. It changes codes.
+func (f *frame) newColumn(codes []uint32, values, fresh []Value) *column {
+	recoded := make([]uint32, 1+len(values)+len(fresh)) // by code, at first 1 for those in use
+	for _, code := range codes {
+		recoded[code] = 1
+	}
+	recoded[0] = 0
+	c := &column{frame: f, codes: codes, values: make([]Value, 0, len(values)+len(fresh))}
+	at := 0
+	take := func(upTo int) { // of values
+		for ; at < upTo; at++ {
+			if recoded[at+1] > 0 {
+				c.values = append(c.values, values[at])
+				recoded[at+1] = uint32(len(c.values))
+			}
+		}
+	}
+	for _, i := range sortedPlaces(fresh) {
+		place, _ := slices.BinarySearchFunc(values[at:], fresh[i], Compare)
+		take(at + place)
+		if n := len(c.values); n == 0 || Compare(c.values[n-1], fresh[i]) != 0 {
+			c.values = append(c.values, fresh[i])
+		}
+		recoded[1+len(values)+int(i)] = uint32(len(c.values))
+	}
+	take(len(values))
+	for i, code := range codes {
+		codes[i] = recoded[code]
+	}
+	c.values = slices.Clip(c.values)
+	c.bytes = int64(len(codes)) * 4
+	for i := range c.values {
+		c.bytes += int64(unsafe.Sizeof(c.values[i])) + int64(len(c.values[i].Text))
+	}
+	return c
 }
 
 // sortedPlaces returns the indexes of values in the order of the values.

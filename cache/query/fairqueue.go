@@ -30,13 +30,24 @@ func (t *fairQueue) init() {
 
 // take waits for the user's turn. The caller calls leave when it is done. The error is that of ctx.
 func (t *fairQueue) take(ctx context.Context, user string) (leave func(), err error) {
-	mine := t.of(user)
+	t.mu.Lock()
+	mine := t.mu.users[user]
+	if mine == nil {
+		mine = &userQueue{place: make(chan struct{}, 1)}
+		t.mu.users[user] = mine
+	}
+	mine.callers++
+	t.mu.Unlock()
 	var taken []chan struct{}
 	leave = func() {
 		for _, place := range slices.Backward(taken) {
 			<-place
 		}
-		t.forget(user, mine)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if mine.callers--; mine.callers == 0 {
+			delete(t.mu.users, user)
+		}
 	}
 	for _, place := range []chan struct{}{mine.place, t.place} {
 		select {
@@ -48,24 +59,4 @@ func (t *fairQueue) take(ctx context.Context, user string) (leave func(), err er
 		}
 	}
 	return leave, nil
-}
-
-func (t *fairQueue) of(user string) *userQueue {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	mine := t.mu.users[user]
-	if mine == nil {
-		mine = &userQueue{place: make(chan struct{}, 1)}
-		t.mu.users[user] = mine
-	}
-	mine.callers++
-	return mine
-}
-
-func (t *fairQueue) forget(user string, mine *userQueue) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if mine.callers--; mine.callers == 0 {
-		delete(t.mu.users, user)
-	}
 }

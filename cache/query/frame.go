@@ -131,3 +131,71 @@ func (f *frame) rowsOf(s *store.Selection) (r rows, ok bool) {
 	}
 	return r, true
 }
+
+// change is the difference between the objects of two frames. Columns and orders of the newer frame
+// are made from those of the older one by it: common objects are copied in long runs, and only the
+// fresh ones are read.
+type change struct {
+	same  []run
+	fresh []int32 // ascending positions of the objects that only the newer frame has
+	gone  int     // how many objects only the older frame has
+}
+
+// run is a range of objects that both frames have, with its positions in each.
+type run struct{ before, after, n int }
+
+func changeOf(before, objs []*object.Object) *change {
+	c := &change{gone: len(before)}
+	for at, i := 0, 0; i < len(objs); {
+		n := 0
+		for at+n < len(before) && i+n < len(objs) && before[at+n] == objs[i+n] {
+			n++
+		}
+		switch {
+		case n > 0:
+			c.same = append(c.same, run{at, i, n})
+			c.gone -= n
+			at, i = at+n, i+n
+		case at < len(before) && before[at].Key < objs[i].Key:
+			at++
+		default:
+			c.fresh = append(c.fresh, int32(i))
+			i++
+		}
+	}
+	return c
+}
+
+// move appends positions in the older frame to moved, translated to the newer frame. It skips
+// objects that are gone.
+func (c *change) move(moved, positions []int32) []int32 {
+	if c.keepsPlaces() {
+		gone := make([]uint64, len(positions)/64+1) // small enough for the processor's caches
+		for _, at := range c.fresh {
+			gone[at/64] |= 1 << (at % 64)
+		}
+		for _, at := range positions {
+			if gone[at/64]>>(at%64)&1 == 0 {
+				moved = append(moved, at)
+			}
+		}
+		return moved
+	}
+	to := make([]int32, len(positions)) // 0 for gone, else 1 + the position
+	for _, r := range c.same {
+		for i := range r.n {
+			to[r.before+i] = int32(r.after + i + 1)
+		}
+	}
+	for _, at := range positions {
+		if now := to[at]; now > 0 {
+			moved = append(moved, now-1)
+		}
+	}
+	return moved
+}
+
+// keepsPlaces reports whether objects were only replaced, each by one with the same key.
+func (c *change) keepsPlaces() bool {
+	return c.gone == len(c.fresh) && !slices.ContainsFunc(c.same, func(r run) bool { return r.before != r.after })
+}

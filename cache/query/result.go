@@ -78,12 +78,9 @@ func (t *ResultSet) CountBy(path Path) (groups map[string]int, without int, err 
 
 // column returns the values at a path.
 func (t *ResultSet) column(path Path, quantity bool) (*column, error) {
-	s, err := readerOf(t.resource, path, quantity)
+	s, err := readerOf(t.resource, path, quantity, t.redacted)
 	if err != nil {
 		return nil, err
-	}
-	if t.redacted && !plainlyMetadata(path) {
-		s = s.redacted(t.resource)
 	}
 	if t.columns == nil {
 		return t.frame.column(t.ctx, s, nil)
