@@ -28,11 +28,8 @@ type queryList struct {
 	*query.Query
 	// selected spells the namespace and the selectors.
 	selected string
-	// offset is where the page begins. rv is the version that it shows, 0 for that of the request.
-	offset int
-	rv     uint64
-	// at is the time of the first page.
-	at time.Time
+	// token is that of the page. On the first page it has no version.
+	token query.Token
 }
 
 // listQuery is List with a query.
@@ -146,8 +143,7 @@ func (s *Selection) objectsIn(v *store.Snapshot) (objs []*object.Object, ok bool
 }
 
 func newQueryList(req *Request, now time.Time) (*queryList, error) {
-	a := &queryList{Request: req, Query: req.Query, offset: req.Query.Offset, at: now}
-	a.selected = req.Namespace
+	a := &queryList{Request: req, Query: req.Query, selected: req.Namespace, token: query.Token{Offset: req.Query.Offset}}
 	for _, selector := range []fmt.Stringer{req.Options.LabelSelector, req.Options.FieldSelector} {
 		a.selected += "\x00"
 		if selector != nil {
@@ -156,18 +152,17 @@ func newQueryList(req *Request, now time.Time) (*queryList, error) {
 	}
 	a.selected += "\x00" + req.Options.ShardSelector
 	if req.Options.Continue == "" {
+		if a.Timed() {
+			a.token.At = now.Unix()
+		}
 		return a, nil
 	}
 	if rv := req.Options.ResourceVersion; rv != "" && rv != "0" {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
-	token, err := a.Decode(req.Options.Continue, a.selected)
-	if err == nil && token.Within != req.Filter.WithinID() {
+	var err error
+	if a.token, err = a.Decode(req.Options.Continue, a.selected); err == nil && a.token.Within != req.Filter.WithinID() {
 		err = api.NewOtherNamespaces()
-	}
-	a.offset, a.rv = token.Offset, token.ResourceVersion
-	if token.At > 0 {
-		a.at = time.Unix(token.At, 0)
 	}
 	return a, err
 }
@@ -178,8 +173,8 @@ func (a *queryList) whole() Request {
 	whole.Query = nil
 	o := &whole.Options
 	switch {
-	case a.rv > 0:
-		o.ResourceVersion, o.ResourceVersionMatch = strconv.FormatUint(a.rv, 10), metav1.ResourceVersionMatchExact
+	case a.token.ResourceVersion > 0:
+		o.ResourceVersion, o.ResourceVersionMatch = strconv.FormatUint(a.token.ResourceVersion, 10), metav1.ResourceVersionMatchExact
 	case o.Limit > 0 && o.ResourceVersion != "" && o.ResourceVersion != "0" && o.ResourceVersionMatch == "":
 		o.ResourceVersionMatch = metav1.ResourceVersionMatchExact // as resolve does
 	}
@@ -189,7 +184,7 @@ func (a *queryList) whole() Request {
 
 // expired translates the error of the version that a token names.
 func (a *queryList) expired(err error) error {
-	if a.rv > 0 && errors.Is(err, ErrForward) && ForwardReason(err) == reason.VersionGone {
+	if a.token.ResourceVersion > 0 && errors.Is(err, ErrForward) && ForwardReason(err) == reason.VersionGone {
 		return apierrors.NewResourceExpired("The version that the pages of this list show is no longer held: begin it again without the parameter continue.")
 	}
 	return err
@@ -199,7 +194,7 @@ func (a *queryList) expired(err error) error {
 func (a *queryList) apply(ctx context.Context, c Collection, sel *Selection) (*Selection, []byte, error) {
 	t := query.NewResultSet(ctx, c.Columns(), c.Resource(), &sel.Selection, a.User, a.Rep.Redacted)
 	for i := range a.Where {
-		if err := t.Where(&a.Where[i], a.at); err != nil {
+		if err := t.Where(&a.Where[i], time.Unix(a.token.At, 0)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -208,9 +203,9 @@ func (a *queryList) apply(ctx context.Context, c Collection, sel *Selection) (*S
 		return nil, nil, err
 	}
 	sel.Objects, sel.IsPicked = nil, true
-	sel.Variant += "\x02" + a.Query.String() + "@" + strconv.Itoa(a.offset)
+	sel.Variant += "\x02" + a.Query.String() + "@" + strconv.Itoa(a.token.Offset)
 	if a.Timed() {
-		sel.Variant += "@" + strconv.FormatInt(a.at.Unix(), 10)
+		sel.Variant += "@" + strconv.FormatInt(a.token.At, 10)
 	}
 	if a.CountsAlone {
 		return sel, counts, nil
@@ -221,7 +216,7 @@ func (a *queryList) apply(ctx context.Context, c Collection, sel *Selection) (*S
 // page puts the objects of the page into sel.
 func (a *queryList) page(t *query.ResultSet, sel *Selection) error {
 	all := t.Len()
-	from, to := min(a.offset, all), all
+	from, to := min(a.token.Offset, all), all
 	if limit := a.Options.Limit; limit > 0 {
 		to = from + int(min(limit, int64(all-from)))
 	}
@@ -237,10 +232,7 @@ func (a *queryList) page(t *query.ResultSet, sel *Selection) error {
 	if to < all {
 		remaining := int64(all - to)
 		sel.remaining = &remaining
-		token := query.Token{ResourceVersion: sel.RV, Offset: to, Within: a.Filter.WithinID()}
-		if a.Timed() {
-			token.At = a.at.Unix()
-		}
+		token := query.Token{ResourceVersion: sel.RV, Offset: to, At: a.token.At, Within: a.Filter.WithinID()}
 		sel.token = token.Encode(a.Query, a.selected)
 	}
 	return nil

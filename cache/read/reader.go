@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,12 +107,8 @@ type Reader struct {
 
 // New returns a Reader. Close releases it.
 func New(o Options) (*Reader, error) {
-	if o.DerivedBytes == 0 {
-		o.DerivedBytes = defaults.DerivedCacheBytes
-	}
-	if o.Wait == 0 {
-		o.Wait = defaultReadWait
-	}
+	o.DerivedBytes = cmp.Or(o.DerivedBytes, defaults.DerivedCacheBytes)
+	o.Wait = cmp.Or(o.Wait, defaultReadWait)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -148,6 +145,38 @@ func (r *Reader) Get(ctx context.Context, c Collection, req *Request) (*api.Resp
 		return nil, api.NewNotFound(c.Resource().GroupResource(), req.Name)
 	}
 	resp, err := r.renderer.Get(f, o, req.client())
+	if err != nil {
+		return nil, unrenderable(c, err)
+	}
+	return resp, nil
+}
+
+// List answers a list from c. The error is a Status error that the upstream would answer with as
+// well, ErrForward, or that of ctx. The response has no Audit-Id. Its body may hold a snapshot
+// until it has been written.
+func (r *Reader) List(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
+	if req.Query != nil {
+		return r.listQuery(ctx, c, req)
+	}
+	f := r.form(c, req)
+	if f == nil {
+		return nil, Forward(reason.Unservable, nil)
+	}
+	q, err := newListRequest(c, req)
+	if err != nil {
+		return nil, err
+	}
+	sel, err := r.resolve(ctx, c, q)
+	if err != nil {
+		return nil, err
+	}
+	sel.retain(c)
+	return r.respond(c, req, f, sel.FormList(c.ListKind()))
+}
+
+// respond renders a list.
+func (r *Reader) respond(c Collection, req *Request, f form.Form, list *form.List) (*api.Response, error) {
+	resp, err := r.renderer.List(f, list, req.client())
 	if err != nil {
 		return nil, unrenderable(c, err)
 	}
@@ -199,8 +228,7 @@ func (r *Reader) snapshotForGet(ctx context.Context, c Collection, req *Request)
 
 // snapshotNotOlderThan waits up to Options.Wait for a snapshot at rv or above.
 func (r *Reader) snapshotNotOlderThan(ctx context.Context, c Collection, rv uint64) (*store.Snapshot, error) {
-	v := c.Snapshot()
-	if v.RV() >= rv {
+	if v := c.Snapshot(); v.RV() >= rv {
 		return v, nil
 	}
 	if err := r.waitFor(ctx, c, rv); err != nil {

@@ -11,9 +11,6 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// errLags says that the watch does not bring in time what the upstream would name.
-var errLags = errors.New("the watch lags")
-
 // Revalidate answers a list of the most recent state, or a later page of one, from a collection
 // that is not known to hold that state. After the call began, the upstream names the objects of the
 // list and their versions. If the collection holds exactly these, their bytes are the answer, with
@@ -49,7 +46,9 @@ func (r *Reader) Revalidate(ctx context.Context, c Collection, req *Request) (*a
 		from = q.fromKey(token.Start)
 	}
 	if c.Freshness().Lags() {
-		return nil, Forward(reason.Unproven, errLags) // on a slow link each byte counts
+		// The watch would not bring in time what the upstream names, and on a slow link each byte
+		// counts.
+		return nil, Forward(reason.Unproven, errors.New("the watch lags"))
 	}
 	refs, err := c.Freshness().Versions(ctx, q.referenceOptions(), &req.Cost)
 	if err != nil {

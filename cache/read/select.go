@@ -2,7 +2,6 @@ package read
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -106,16 +105,12 @@ type Selection struct {
 	// Variant spells the selectors. Two selections of one snapshot with the same variant,
 	// namespace, first key and limit have the same objects.
 	Variant string
-	// shard is the requested one, nil for all.
-	shard *shard.Selector
+	// shard spells the requested one, "" for all.
+	shard string
 }
 
 // FormList returns the selection as forms take it.
 func (s *Selection) FormList(kind, apiVersion string) *form.List {
-	echoed := ""
-	if s.shard != nil {
-		echoed = s.shard.String()
-	}
 	return &form.List{
 		Objects:            s,
 		Kind:               kind,
@@ -123,7 +118,7 @@ func (s *Selection) FormList(kind, apiVersion string) *form.List {
 		RV:                 s.RV,
 		Continue:           s.token,
 		RemainingItemCount: s.remaining,
-		Shard:              echoed,
+		Shard:              s.shard,
 		Content:            s.Snapshot.Content(),
 		Scope:              form.Scope{Namespace: s.Namespace, From: s.From, Limit: s.limit, Selectors: s.Variant},
 	}
@@ -201,10 +196,9 @@ func (q *listRequest) fromKey(start string) string {
 // exact answers from the state at rv.
 func (r *Reader) exact(ctx context.Context, c Collection, q *listRequest, rv uint64, from string) (*Selection, error) {
 	v, err := c.SnapshotAt(rv)
-	var tooLarge *store.TooLargeError
 	// A token above the collection's version comes from the upstream, where the list began. On an
 	// idle resource the watch would not bring that version, page after page.
-	if errors.As(err, &tooLarge) && from == "" {
+	if store.IsTooLarge(err) && from == "" {
 		if err := r.waitFor(ctx, c, rv); err != nil {
 			return nil, err
 		}
@@ -235,11 +229,11 @@ func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *st
 			return s, nil
 		}
 	}
-	var index *indexTerm
+	var isIndexed func(*object.Object) bool
 	if from == "" {
-		index = upstreamIndex(c.Resource(), q.filter)
+		isIndexed = upstreamIndex(c.Resource(), q.filter)
 	}
-	return q.selectFrom(ctx, v, v.RV(), from, index)
+	return q.selectFrom(ctx, v, v.RV(), from, isIndexed)
 }
 
 // newSelection returns a selection without objects. It must contain everything that determines
@@ -248,14 +242,17 @@ func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *st
 func (q *listRequest) newSelection(v *store.Snapshot, rv uint64, from string) *Selection {
 	s := &Selection{Selection: store.Selection{Snapshot: v, Namespace: q.namespace, From: from}, RV: rv, limit: q.limit()}
 	if q.filter != nil {
-		s.Variant, s.shard = SelectorKey(q.filter), q.filter.Shard
+		s.Variant = SelectorKey(q.filter)
+		if q.filter.Shard != nil {
+			s.shard = q.filter.Shard.String()
+		}
 	}
 	return s
 }
 
-// selectFrom selects from v, beginning at the key from. rv is the version to report. The error is
-// that of ctx.
-func (q *listRequest) selectFrom(ctx context.Context, v *store.Snapshot, rv uint64, from string, index *indexTerm) (*Selection, error) {
+// selectFrom selects from v, beginning at the key from. rv is the version to report. isIndexed is
+// that of upstreamIndex. The error is that of ctx.
+func (q *listRequest) selectFrom(ctx context.Context, v *store.Snapshot, rv uint64, from string, isIndexed func(*object.Object) bool) (*Selection, error) {
 	s := q.newSelection(v, rv, from)
 	if q.filter == nil {
 		q.selectRun(s)
@@ -273,15 +270,21 @@ func (q *listRequest) selectFrom(ctx context.Context, v *store.Snapshot, rv uint
 	within := q.filter.Within != nil
 	if within {
 		// Only the objects in these namespaces, each of which is a range of keys.
-		index = nil
+		isIndexed = nil
 		ascend = func(visit func(*object.Object) bool) { v.AscendNamespaces(q.filter, from, visit) }
 	}
-	if q.filter.Shard != nil && index == nil && !within {
+	if q.filter.Shard != nil && isIndexed == nil && !within {
 		if objs, ok := v.SelectShard(q.filter, q.namespace, from, s.limit, &search); ok {
 			if search.Seen {
 				return nil, ctx.Err()
 			}
-			q.cut(s, objs)
+			if s.Objects = objs; s.limit > 0 && len(objs) >= s.limit {
+				s.Objects = objs[:s.limit:s.limit]
+				last := objs[s.limit-1].Key
+				if v.CountFrom(q.namespace, last+"\x00") > 0 { // of any shard, as upstream
+					q.page(s, last)
+				}
+			}
 			return s, nil
 		}
 	}
@@ -294,7 +297,7 @@ func (q *listRequest) selectFrom(ctx context.Context, v *store.Snapshot, rv uint
 		case s.limit > 0 && len(s.Objects) == s.limit:
 			// As upstream: something remains if its scan would visit another object, matching or
 			// not.
-			if index == nil || index.matches(o) {
+			if isIndexed == nil || isIndexed(o) {
 				more++
 			}
 			return more == 0 || counts
@@ -313,19 +316,6 @@ func (q *listRequest) selectFrom(ctx context.Context, v *store.Snapshot, rv uint
 		q.page(s, s.Objects[s.limit-1].Key)
 	}
 	return s, nil
-}
-
-// cut makes s a page of objs, which are all objects that are selected from s.From on.
-func (q *listRequest) cut(s *Selection, objs []*object.Object) {
-	s.Objects = objs
-	if s.limit == 0 || len(objs) < s.limit {
-		return
-	}
-	s.Objects = objs[:s.limit:s.limit]
-	last := s.Objects[s.limit-1].Key
-	if s.Snapshot.CountFrom(q.namespace, last+"\x00") > 0 { // of any shard, as upstream
-		q.page(s, last)
-	}
 }
 
 // selectRun selects without selectors.
@@ -379,20 +369,9 @@ func SelectorKey(f *object.Filter) string {
 	return variant
 }
 
-// indexTerm is a field term for which upstream has an index, so that its scan visits no other
-// objects.
-type indexTerm struct {
-	field int
-	value string
-}
-
-func (t *indexTerm) matches(o *object.Object) bool {
-	return t.field < len(o.Fields) && o.Fields[t.field] == t.value
-}
-
-// upstreamIndex returns the term of f for which upstream has an index
-// (SelectionPredicate.IndexFields of pods and resource slices), or nil.
-func upstreamIndex(res *source.Resource, f *object.Filter) *indexTerm {
+// upstreamIndex returns which objects the scan of an upstream visits that has an index for a term
+// of f (SelectionPredicate.IndexFields of pods and resource slices), or nil.
+func upstreamIndex(res *source.Resource, f *object.Filter) func(*object.Object) bool {
 	const indexed = "spec.nodeName"
 	switch res.GroupResource().String() {
 	case "pods", "resourceslices.resource.k8s.io":
@@ -401,7 +380,7 @@ func upstreamIndex(res *source.Resource, f *object.Filter) *indexTerm {
 	}
 	for _, e := range f.Equalities() {
 		if e.Kind == object.FieldTerm && e.Key == indexed && len(e.Values) == 1 {
-			return &indexTerm{field: e.Field, value: e.Values[0]}
+			return func(o *object.Object) bool { return e.Field < len(o.Fields) && o.Fields[e.Field] == e.Values[0] }
 		}
 	}
 	return nil
