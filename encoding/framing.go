@@ -36,11 +36,10 @@ type Framing interface {
 	// comes after.
 	EventHead(p *Pieces, t api.EventType, apiVersion, kind string, n int)
 	EventTail() []byte
-	// PartialEvent appends one whose object is a PartialObjectMetadata.
-	PartialEvent(p *Pieces, t api.EventType, metadata []byte)
-	// Around and AroundPartial are what Event and PartialEvent put around what they are
-	// given; nil in encodings in which what comes before a message depends on its
-	// length. In the others an item of a list has nothing before it.
+	// Around is what Event puts around a message, and AroundPartial what an event with a
+	// PartialObjectMetadata has around the metadata; nil in encodings in which what comes
+	// before a message depends on its length. In the others an item of a list has nothing
+	// before it.
 	Around() *Constants
 	AroundPartial() *Constants
 	// Status is the message of a Status.
@@ -67,6 +66,24 @@ type Constants struct {
 // Append appends an event.
 func (c *Constants) Append(p *Pieces, t api.EventType, message []byte) {
 	p.List = append(p.List, c.Heads[t], message, c.Tail)
+}
+
+// AppendPartialEvent appends a watch event whose object is a PartialObjectMetadata with
+// metadata in one part or two.
+func AppendPartialEvent(f Framing, p *Pieces, t api.EventType, metadata, rest []byte) {
+	tail := f.EventTail()
+	if around := f.AroundPartial(); around != nil {
+		p.List, tail = append(p.List, around.Heads[t]), around.Tail
+	} else {
+		n := len(metadata) + len(rest)
+		f.EventHead(p, t, PartialAPIVersion, PartialKind, f.PartialSize(n))
+		p.Make(func(b []byte) []byte { return f.AppendPartialHead(b, n) })
+	}
+	p.List = append(p.List, metadata)
+	if rest != nil {
+		p.List = append(p.List, rest)
+	}
+	p.List = append(p.List, tail)
 }
 
 // ListType is how a list introduces itself.

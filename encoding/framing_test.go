@@ -68,7 +68,7 @@ func TestEventFrames(t *testing.T) {
 		var want []byte
 		for _, typ := range []api.EventType{api.Added, api.Modified, api.Deleted, api.Bookmark} {
 			f.Event(&all, typ, "v1", "Pod", message)
-			f.PartialEvent(&all, typ, metadata)
+			encoding.AppendPartialEvent(f, &all, typ, metadata, nil)
 			want = append(want, encodingtest.Frame(t, enc, typ.String(), pod)...)
 			want = append(want, encodingtest.Frame(t, enc, typ.String(), partialOf(pod))...)
 		}

@@ -2,9 +2,14 @@ package form
 
 import (
 	"io"
+	"math"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form/chunks"
+	"github.com/kubeweir/kubeweir/cache/form/table"
+	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/object"
 )
@@ -13,38 +18,38 @@ import (
 // bodies are written from the objects in chunks.
 const smallBody = 64 << 10
 
-// respond builds the response for s: the body, or 304 if the client already has it. The ETag of a
-// Table depends on the moment it is rendered for; that moment is often known without looking at the
-// rows, so a 304 is tried before the items are prepared.
-func (r *Renderer) respond(f Form, s subject, client Client) (*api.Response, error) {
-	p := s.place(f.common().res)
+// List renders a list in form f: the body, or 304 if the client already has it. The ETag of a Table
+// depends on the moment it is rendered for; that moment is often known without looking at the rows,
+// so a 304 is tried before the items are prepared. The error names the object that cannot be
+// rendered.
+func (r *Renderer) List(f Form, l *List, client Client) (*api.Response, error) {
+	c := f.common()
+	p := c.place(l)
 	if client.IfNoneMatch != "" {
 		if moment, known := f.moment(p); known {
-			if tag := s.tag(f, &client, moment); matchesTag(client.IfNoneMatch, tag) {
+			if tag := r.tags.tag(c, l, client.Compression, moment); matchesTag(client.IfNoneMatch, tag) {
 				return notModified(tag), nil
 			}
 		}
 	}
-	items := s.items(f)
-	var err error
-	if items.objs, err = f.prepare(p, items.objs); err != nil {
+	objs, err := f.prepare(p, l.Objects)
+	if err != nil {
 		return nil, err
 	}
-	if s.one != nil { // perhaps another one, such as the redacted one
-		items.objs.Each(func(_ int, o *object.Object) bool {
-			s.one = o
-			return false
-		})
-	}
 	moment, _ := f.moment(p)
-	tag := s.tag(f, &client, moment)
+	tag := r.tags.tag(c, l, client.Compression, moment)
 	if matchesTag(client.IfNoneMatch, tag) {
 		return notModified(tag), nil
 	}
-	b := &body{r: r, subject: s, coding: client.Compression, items: items}
-	b.measure()
-	b.frame()
-	return b.answer(tag)
+	b := &body{form: f, objs: objs}
+	if c.rep.Pretty {
+		b.form = indented(f)
+	}
+	n := objs.Len()
+	b.size, b.exact = sizeOf(b.form, objs, math.MaxInt)
+	b.size += max(0, n-1) * len(b.form.separator())
+	b.head, b.tail = c.frame(l, n, b.size)
+	return b.answer(p, tag, client.Compression)
 }
 
 // notModified returns the 304 response with the given ETag.
@@ -55,130 +60,134 @@ func notModified(tag string) *api.Response {
 	}}
 }
 
-// measure sets the size of the items, and whether it is exact.
-func (b *body) measure() {
-	b.size, b.exact = b.items.total()
-	b.size += max(0, b.items.objs.Len()-1) * len(b.items.separator())
-	b.exact = b.exact && !b.items.pretty
-}
-
-// frame sets the bytes before and after the items.
-func (b *body) frame() {
-	f, n := b.items.form, b.items.objs.Len()
-	if b.one != nil {
-		b.head, b.tail = f.singleFrame(b.one)
-	} else {
-		b.head, b.tail = f.frame(b.list, n, b.size)
-		switch {
-		case b.list.Counts == nil:
-		case f.common().rep.Encoding == api.CBOR:
-			b.head = cbor.WithListMember(b.head, "kubeweir", b.list.Counts)
-		default:
-			b.head, b.tail = withCounts(b.head, b.tail, b.list.Counts)
+// frame returns the bytes before and after the n items of l, or the object of a get. size is the
+// size of the items with their separators.
+func (b *base) frame(l *List, n, size int) (head, tail []byte) {
+	switch {
+	case b.alone && b.rep.Pretty: // a single object is not indented, and no newline follows it
+		return nil, nil
+	case b.alone && b.partial():
+		return b.enc.Body(encoding.PartialAPIVersion, encoding.PartialKind, size)
+	case b.alone:
+		return b.enc.Body(b.res.APIVersion, b.res.Kind, size)
+	}
+	meta := metav1.ListMeta{ResourceVersion: formatRV(l.RV), Continue: l.Continue, RemainingItemCount: l.RemainingItemCount}
+	switch {
+	case b.rep.Transform == api.Table:
+		head, tail = table.Frame(b.res.Printer, &meta, n)
+	case b.partial():
+		// kube-apiserver encodes an empty list of items as null.
+		head, tail = b.enc.List(encoding.ListType{APIVersion: encoding.PartialAPIVersion, Kind: encoding.PartialListKind, Null: true}, &meta, n, size)
+	default:
+		if l.Shard != "" && !b.res.Custom {
+			// kube-apiserver sets it in this form only, and not in lists without a Go type.
+			meta.ShardInfo = &metav1.ShardInfo{Selector: l.Shard}
 		}
+		head, tail = b.enc.List(encoding.ListType{APIVersion: l.APIVersion, Kind: l.Kind, Untyped: b.res.Custom}, &meta, n, size)
 	}
 	switch {
-	case !b.items.pretty:
-	case len(b.head) == 0: // a single object is not indented, and no newline follows it
-		b.tail = nil
+	case l.Counts == nil:
+	case b.rep.Encoding == api.CBOR:
+		head = cbor.WithListMember(head, "kubeweir", l.Counts)
 	default:
-		b.items.prefix = prettyItemPrefix
-		b.head, b.tail = prettyFrame(b.head, b.tail, n)
+		head, tail = withCounts(head, tail, l.Counts)
 	}
+	if b.rep.Pretty {
+		return prettyFrame(head, tail, n)
+	}
+	return head, tail
 }
 
-// answer chooses how the body is written: in one buffer, in chunks, or compressed.
-func (b *body) answer(tag string) (*api.Response, error) {
-	rep := b.items.form.common().rep
+// body is the uncompressed body of a get or list. WriteTo may be called once.
+type body struct {
+	form Form
+	objs Objects
+	head []byte
+	tail []byte
+	// size is the size of the items with their separators; a lower bound unless exact.
+	size  int
+	exact bool
+}
+
+func (b *body) atLeast() int { return len(b.head) + b.size + len(b.tail) }
+
+// answer chooses how the body is written: in one buffer, in chunks, or compressed if the client
+// accepts coding. p is where what is derived for it is cached.
+func (b *body) answer(p place, tag string, coding api.Compression) (*api.Response, error) {
+	c := b.form.common()
 	header := make(api.Header, 0, 8)
 	header.Add("Cache-Control", api.CacheControl)
-	header.Add("Content-Type", rep.Encoding.MediaType())
+	header.Add("Content-Type", c.rep.Encoding.MediaType())
 	header.Add("Etag", tag)
 	resp := &api.Response{Status: 200, Header: header, Length: -1}
-	if rep.YAML {
-		return b.yaml(resp)
+	if c.rep.YAML {
+		return b.yaml(resp, coding)
 	}
-	if b.exact {
-		resp.Length = int64(len(b.head) + b.size + len(b.tail))
+	least := b.atLeast()
+	var whole []byte
+	switch {
+	case coding != api.Identity && !b.exact && least <= api.CompressionThreshold,
+		least <= smallBody && (b.exact && !c.alone || !b.exact && b.objs.Len() <= 16):
+		whole = b.bytes()
+		least = len(whole)
 	}
 	switch {
-	case !b.mayCompress():
-	case b.atLeast() > api.CompressionThreshold:
-		return b.compressed(resp)
-	case !b.exact:
-		whole := b.bytes()
-		if len(whole) > api.CompressionThreshold {
-			return b.compressed(resp)
-		}
-		resp.Body, resp.Length = whole, int64(len(whole))
-	}
-	if resp.Body == nil && b.verbatim() != nil {
-		resp.BodyTo, resp.Ready = b, true
+	case coding != api.Identity && least > api.CompressionThreshold:
+		return b.compressed(resp, p, coding)
+	case whole != nil:
+		resp.Body, resp.Length = whole, int64(least)
+		c.r.metrics.wrote(c.rep, api.Identity, resp.Length)
 		return resp, nil
-	}
-	if resp.Body == nil && b.atLeast() <= smallBody && (b.exact || b.items.objs.Len() <= 16) {
-		resp.Body = b.bytes()
-		resp.Length = int64(len(resp.Body))
-	}
-	if resp.Body != nil {
-		b.r.metrics.wrote(rep, api.Identity, resp.Length)
-		return resp, nil
+	case b.exact:
+		resp.Length = int64(least)
 	}
 	resp.BodyTo, resp.Ready = b, true
 	return resp, nil
 }
 
-func (b *body) compressed(resp *api.Response) (*api.Response, error) {
-	c := b.items.form.common()
-	pieces, err := b.r.compress(&b.items, b.place(c.res), b.coding)
+func (b *body) compressed(resp *api.Response, p place, coding api.Compression) (*api.Response, error) {
+	c := b.form.common()
+	items, err := c.r.compress(b.form, b.objs, p, derivedBody, coding)
 	if err != nil {
 		return nil, err
 	}
-	z := &compressedBody{r: b.r, rep: c.rep, coding: b.coding, items: pieces}
-	z.separator = b.r.coder.Literal(b.coding, b.items.separator())
-	z.before, z.after = b.r.coder.Enclose(b.coding, b.head, b.tail, pieces.raw, pieces.crc)
-	resp.Header.Add("Content-Encoding", b.coding.String())
+	z := &compressedBody{r: c.r, rep: c.rep, coding: coding, items: items}
+	z.separator = c.r.coder.Literal(coding, b.form.separator())
+	z.before, z.after = c.r.coder.Enclose(coding, b.head, b.tail, items.raw, items.crc)
+	resp.Header.Add("Content-Encoding", coding.String())
 	resp.Header.Add("Vary", "Accept-Encoding")
-	resp.BodyTo, resp.Ready, resp.Length = z, true, int64(len(z.before)+len(z.after))+pieces.size
+	resp.BodyTo, resp.Ready, resp.Length = z, true, int64(len(z.before)+len(z.after))+items.size
 	return resp, nil
 }
 
-func (b *body) mayCompress() bool {
-	return b.coding != api.Identity && (!b.exact || b.atLeast() > api.CompressionThreshold)
+// bytes returns the whole body.
+func (b *body) bytes() []byte {
+	c := chunks.Writer{Buf: make([]byte, 0, b.atLeast())}
+	b.writeTo(&c)
+	return c.Buf
 }
 
-// verbatim returns the stored bytes of a get's object if the body is exactly those bytes between
-// head and tail, otherwise nil.
-func (b *body) verbatim() []byte {
-	if b.one == nil || !b.exact {
-		return nil
-	}
-	return b.items.form.verbatim(b.one)
-}
-
-// writeVerbatim writes head, object and tail to w without copying them into a buffer.
-func (b *body) writeVerbatim(w io.Writer, object []byte) (written int64, err error) {
-	for _, p := range [][]byte{b.head, object, b.tail} {
-		n, err := w.Write(p)
-		if written += int64(n); err != nil {
-			return written, err
+func (b *body) writeTo(c *chunks.Writer) {
+	c.Copy(b.head)
+	separator := b.form.separator()
+	b.objs.Each(func(i int, o *object.Object) bool {
+		if i > 0 {
+			c.CopyString(separator)
 		}
-	}
-	b.r.metrics.wrote(b.items.form.common().rep, api.Identity, written)
-	return written, nil
+		b.form.item(c, i, o)
+		return c.Err == nil
+	})
+	c.Copy(b.tail)
 }
 
 // WriteTo implements io.WriterTo.
 func (b *body) WriteTo(w io.Writer) (int64, error) {
-	if object := b.verbatim(); object != nil {
-		return b.writeVerbatim(w, object)
-	}
-	buf := b.r.buffers.Get()
-	defer b.r.buffers.Put(buf)
-	c := chunks.To(w, *buf)
-	b.writeTo(&c)
+	common := b.form.common()
+	c := common.r.writers.Get(w, !common.alone)
+	defer common.r.writers.Put(c)
+	b.writeTo(c)
 	c.Flush()
-	b.r.metrics.wrote(b.items.form.common().rep, api.Identity, c.Written)
+	common.r.metrics.wrote(common.rep, api.Identity, c.Written)
 	return c.Written, c.Err
 }
 
@@ -194,9 +203,8 @@ type compressedBody struct {
 
 // WriteTo implements io.WriterTo.
 func (z *compressedBody) WriteTo(w io.Writer) (int64, error) {
-	buf := z.r.buffers.Get()
-	defer z.r.buffers.Put(buf)
-	c := chunks.To(w, *buf)
+	c := z.r.writers.Get(w, true)
+	defer z.r.writers.Put(c)
 	c.Copy(z.before)
 	for i := range z.items.pieces {
 		if i > 0 {

@@ -8,19 +8,19 @@ import (
 )
 
 // collect calls one for each object, or returns the results stored in slot s of p.
-func collect[T any](r *Renderer, p place, s slot, objs Objects, one func(*Resource, *object.Object) (T, error)) ([]T, error) {
+func collect[T any](r *Renderer, p place, s slot, objs Objects, one func(*object.Object) (T, error)) ([]T, error) {
 	all := func() ([]T, error) {
 		var failed error
 		values := make([]T, objs.Len())
 		objs.Each(func(i int, o *object.Object) bool {
-			values[i], failed = one(s.resource, o)
+			values[i], failed = one(o)
 			return failed == nil
 		})
 		return values, failed
 	}
 	// The collected values stay reachable beyond the budget. Pages and selections are not stored,
 	// so at most two generations per namespace are.
-	if s.single || s.limit > 0 || s.key != "" {
+	if s.scope != (Scope{Namespace: s.scope.Namespace}) {
 		return all()
 	}
 	return derived.Once(r.derived, &s, p.id, func() ([]T, int, error) {

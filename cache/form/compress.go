@@ -66,20 +66,17 @@ type piece struct {
 // usableAt reports whether the items, rendered at moment, equal the compressed ones.
 func (c *compressed) usableAt(moment int64) bool { return c.from <= moment && moment < c.until }
 
-// compress returns the compressed items of a response. p is where they are cached.
-func (r *Renderer) compress(items *items, p place, coding api.Compression) (*compressed, error) {
-	s := p.slot(derivedBody)
-	if items.layout == layoutEvents {
-		s = p.slot(derivedInitial)
-	}
-	s.rep, s.coding = items.form.common().rep, coding
-	at, _ := items.form.moment(p)
+// compress returns the compressed items of a response. p and k are where they are cached.
+func (r *Renderer) compress(f Form, objs Objects, p place, k derivedKind, coding api.Compression) (*compressed, error) {
+	s := p.slot(k)
+	s.rep, s.coding = f.common().rep, coding
+	at, _ := f.moment(p)
 	moment := at.UnixNano()
 	usable := func(value any) bool { return value.(*compressed).usableAt(moment) }
 	value, err := r.derived.Obtain(&s, p.id, usable, func(old *derived.Entry[slot]) (any, int, error) {
-		buf := r.buffers.Get()
-		defer r.buffers.Put(buf)
-		b := compressor{coder: r.coder, items: items, coding: coding, moment: moment, text: chunks.Writer{Buf: *buf}}
+		text := r.writers.Get(nil, true)
+		defer r.writers.Put(text)
+		b := compressor{coder: r.coder, form: f, objs: objs, coding: coding, moment: moment, text: text}
 		if old != nil {
 			b.old = old.Value.(*compressed).pieces
 		}
@@ -105,13 +102,14 @@ func (c *compressed) memory() int {
 // compressor compresses objects, reusing the unchanged pieces of an older result.
 type compressor struct {
 	coder  *pieces.Encoder
-	items  *items
+	form   Form
+	objs   Objects
 	coding api.Compression
 	moment int64
 	old    []piece // sorted by start, unless the objects are not in key order
 
 	out   compressed
-	text  chunks.Writer    // raw bytes of the run being compressed, after those of known
+	text  *chunks.Writer   // raw bytes of the run being compressed, after those of known
 	known []*object.Object // the last objects of the previous run
 	run   []*object.Object
 	at    int // index of the run's first object
@@ -121,13 +119,13 @@ type compressor struct {
 func (b *compressor) build() *compressed {
 	b.out.from, b.out.until = math.MinInt64, math.MaxInt64
 	b.out.pieces = make([]piece, 0, len(b.old)+8)
-	mask := runMask(b.items)
-	b.items.objs.Each(func(i int, o *object.Object) bool {
+	mask := runMask(b.form, b.objs)
+	b.objs.Each(func(i int, o *object.Object) bool {
 		if len(b.run) == 0 {
 			b.at, b.size = i, 0
 		}
 		b.run = append(b.run, o)
-		n, _ := b.items.size(i, o)
+		n, _ := b.form.itemSize(i, o)
 		b.size += n
 		if endsRun(o.Key, mask) || b.size >= pieces.MaxPiece {
 			b.endRun()
@@ -142,10 +140,10 @@ func (b *compressor) build() *compressed {
 }
 
 // runMask returns the mask with which one key in (size of runs) / (average item) ends a run.
-func runMask(items *items) uint32 {
-	total, _ := items.total()
+func runMask(f Form, objs Objects) uint32 {
+	total, _ := sizeOf(f, objs, math.MaxInt)
 	mask := uint32(1)
-	for average := total/max(1, items.objs.Len()) + 1; int(mask)*average < runBytes; {
+	for average := total/max(1, objs.Len()) + 1; int(mask)*average < runBytes; {
 		mask *= 2
 	}
 	return mask - 1
@@ -183,7 +181,7 @@ func (b *compressor) keepKnown() {
 	first, size := len(b.run), 0
 	for first > 0 && size < knownBytes {
 		first--
-		n, _ := b.items.size(b.at+first, b.run[first])
+		n, _ := b.form.itemSize(b.at+first, b.run[first])
 		size += n
 	}
 	b.known = append(b.known[:0], b.run[first:]...)
@@ -218,13 +216,13 @@ func idsOf(objs []*object.Object) []uint64 {
 }
 
 func (b *compressor) compressRun() *piece {
-	separator := b.items.separator()
+	separator := b.form.separator()
 	b.text.Buf = b.text.Buf[:0]
 	p := &piece{start: b.run[0].Key, ids: idsOf(b.run), known: idsOf(b.known)}
 	first := b.at - len(b.known)
-	p.from, p.until = b.items.form.limits(first, len(b.known)+len(b.run))
+	p.from, p.until = b.form.limits(first, len(b.known)+len(b.run))
 	for i, o := range b.known {
-		b.items.write(&b.text, first+i, o)
+		b.form.item(b.text, first+i, o)
 		b.text.CopyString(separator)
 	}
 	known := len(b.text.Buf)
@@ -232,7 +230,7 @@ func (b *compressor) compressRun() *piece {
 		if i > 0 {
 			b.text.CopyString(separator)
 		}
-		b.items.write(&b.text, b.at+i, o)
+		b.form.item(b.text, b.at+i, o)
 	}
 	raw := b.text.Buf[known:]
 	p.raw = len(raw)
@@ -245,7 +243,7 @@ func (b *compressor) compressRun() *piece {
 
 func (b *compressor) add(p *piece) {
 	if len(b.out.pieces) > 0 {
-		separator := b.items.separator()
+		separator := b.form.separator()
 		b.out.raw += int64(len(separator))
 		b.out.size += int64(len(b.coder.Literal(b.coding, separator)))
 		if b.coding == api.Gzip {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/cache/form/pieces"
 	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/object"
@@ -27,16 +28,16 @@ func FuzzTakenOver(f *testing.F) {
 		}
 		for _, rep := range []api.Representation{{}, {Pretty: true}, {Encoding: api.Protobuf}, {Transform: api.Table, IncludeObject: api.IncludeObjectFull}} {
 			changed := newChangedList(rep)
-			for _, layout := range []layout{layoutList, layoutEvents} {
-				if layout == layoutEvents && (rep.Pretty || rep.Transform == api.Table) {
+			for _, events := range []bool{false, true} {
+				if events && (rep.Pretty || rep.Transform == api.Table) {
 					continue
 				}
 				var gzip, zstd *compressed
 				for i := 0; i+1 < len(data); i += 2 {
 					changed.step(data[i], int(data[i+1]))
-					gzip = changed.check(t, layout, api.Gzip, gzip)
+					gzip = changed.check(t, events, api.Gzip, gzip)
 					if i%8 == 0 {
-						zstd = changed.check(t, layout, api.Zstd, zstd)
+						zstd = changed.check(t, events, api.Zstd, zstd)
 					}
 				}
 			}
@@ -115,7 +116,7 @@ func (l *changedList) step(what byte, where int) {
 }
 
 // check compresses the list with the pieces of old.
-func (l *changedList) check(t *testing.T, layout layout, coding api.Compression, old *compressed) *compressed {
+func (l *changedList) check(t *testing.T, events bool, coding api.Compression, old *compressed) *compressed {
 	t.Helper()
 	f := l.r.For(l.res, l.rep.Encoding, l.rep)
 	if tables, ok := f.(*tables); ok {
@@ -128,22 +129,21 @@ func (l *changedList) check(t *testing.T, layout layout, coding api.Compression,
 			tables.rows = append(tables.rows, row)
 		}
 	}
-	items := l.items(f)
-	if items.layout = layout; layout == layoutEvents {
-		items.event = &Frames{}
+	if f = items(f); events {
+		f = &initialEvents{Form: f}
 	}
-	c := compressor{coder: l.r.coder, items: items, coding: coding, moment: l.at.UnixNano()}
+	c := compressor{coder: l.r.coder, form: f, objs: sliceOfObjects(l.objs), text: &chunks.Writer{}, coding: coding, moment: l.at.UnixNano()}
 	if old != nil {
 		c.old = old.pieces
 	}
 	z := c.build()
 	before, after := l.r.coder.Enclose(coding, []byte("HEAD["), []byte("]TAIL"), z.raw, z.crc)
-	body := &compressedBody{r: l.r, rep: l.rep, coding: coding, before: before, after: after, separator: l.r.coder.Literal(coding, items.separator()), items: z}
+	body := &compressedBody{r: l.r, rep: l.rep, coding: coding, before: before, after: after, separator: l.r.coder.Literal(coding, f.separator()), items: z}
 	var out bytes.Buffer
 	if n, err := body.WriteTo(&out); err != nil || n != int64(len(before)+len(after))+z.size {
 		t.Fatalf("wrote %d, want %d: %v", n, int64(len(before)+len(after))+z.size, err)
 	}
-	if got, want := decompress(t, coding, out.Bytes()), "HEAD["+l.text(items)+"]TAIL"; got != want {
+	if got, want := decompress(t, coding, out.Bytes()), "HEAD["+l.text(f)+"]TAIL"; got != want {
 		t.Fatalf("%v, %+v: %d bytes, want %d", coding, l.rep, len(got), len(want))
 	}
 	return z

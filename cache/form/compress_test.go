@@ -77,7 +77,7 @@ type pieceBench struct {
 }
 
 func newPieceBench(n int) *pieceBench {
-	r := &Renderer{coder: pieces.New(), buffers: chunks.NewBuffers(), metrics: newMetrics()}
+	r := &Renderer{coder: pieces.New(), writers: chunks.NewPool(), metrics: newMetrics()}
 	b := &pieceBench{r: r, schema: object.SchemaFor(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}), next: 1}
 	for i := range n {
 		b.objs = append(b.objs, b.object(fmt.Sprintf("name-%05d", i), 2000))
@@ -96,39 +96,42 @@ func (b *pieceBench) object(name string, size int) *object.Object {
 	return o
 }
 
-// items returns the bench's objects in a form.
-func (b *pieceBench) items(f Form) *items {
-	return &items{form: f, objs: sliceOfObjects(b.objs), pretty: f.common().rep.Pretty, prefix: prettyItemPrefix}
+// items returns f as the form of the items of a list.
+func items(f Form) Form {
+	if f.common().rep.Pretty {
+		return indented(f)
+	}
+	return f
 }
 
 func (b *pieceBench) compress(f Form, coding api.Compression, old []piece) *compressed {
 	moment, _ := f.moment(place{})
-	c := compressor{coder: b.r.coder, items: b.items(f), coding: coding, moment: moment.UnixNano(), old: old}
+	c := compressor{coder: b.r.coder, form: items(f), objs: sliceOfObjects(b.objs), text: &chunks.Writer{}, coding: coding, moment: moment.UnixNano(), old: old}
 	return c.build()
 }
 
 // text returns the items before compression.
-func (b *pieceBench) text(items *items) string {
+func (b *pieceBench) text(f Form) string {
 	var c chunks.Writer
 	for i, o := range b.objs {
 		if i > 0 {
-			c.CopyString(items.separator())
+			c.CopyString(f.separator())
 		}
-		items.write(&c, i, o)
+		f.item(&c, i, o)
 	}
 	return string(c.Buf)
 }
 
 func (b *pieceBench) check(t *testing.T, f Form, coding api.Compression, z *compressed) {
 	t.Helper()
-	items := b.items(f)
+	f = items(f)
 	before, after := b.r.coder.Enclose(coding, []byte("HEAD["), []byte("]TAIL"), z.raw, z.crc)
-	body := &compressedBody{r: b.r, coding: coding, before: before, after: after, separator: b.r.coder.Literal(coding, items.separator()), items: z}
+	body := &compressedBody{r: b.r, coding: coding, before: before, after: after, separator: b.r.coder.Literal(coding, f.separator()), items: z}
 	var out bytes.Buffer
 	if n, err := body.WriteTo(&out); err != nil || n != int64(len(before)+len(after))+z.size {
 		t.Fatalf("wrote %d, want %d: %v", n, int64(len(before)+len(after))+z.size, err)
 	}
-	want := "HEAD[" + b.text(items) + "]TAIL"
+	want := "HEAD[" + b.text(f) + "]TAIL"
 	if got := decompress(t, coding, out.Bytes()); got != want {
 		t.Fatalf("%v: %d bytes, want %d", coding, len(got), len(want))
 	}

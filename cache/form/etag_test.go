@@ -22,14 +22,14 @@ func TestTableTagHasItsColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	following := table.NewFollowing(printer, "1.36")
-	f := r.For(&Resource{Printer: following}, api.JSON, api.Representation{Transform: api.Table})
-	s, moment := subject{list: &List{}}, time.Now()
-	before := s.tag(f, &Client{}, moment)
-	if again := s.tag(f, &Client{}, moment); again != before {
+	f := r.For(&Resource{Printer: following}, api.JSON, api.Representation{Transform: api.Table}).common()
+	moment := time.Now()
+	before := r.tags.tag(f, &List{}, api.Identity, moment)
+	if again := r.tags.tag(f, &List{}, api.Identity, moment); again != before {
 		t.Errorf("%s, then %s", before, again)
 	}
 	following.Follow([]byte(`[{"name":"Name"}]`))
-	if after := s.tag(f, &Client{}, moment); after == before {
+	if after := r.tags.tag(f, &List{}, api.Identity, moment); after == before {
 		t.Errorf("other columns have the same tag %s", after)
 	}
 }
@@ -57,8 +57,8 @@ func TestTagHasAllFields(t *testing.T) {
 			field.SetZero()
 		}
 	}
-	var rep api.Representation
+	f := base{res: &Resource{Printer: table.NewDefaultPrinter()}}
 	var list List
-	differ(&rep, func() string { return tags.list(&list, rep, api.Identity, moment) })
-	differ(&list.Scope, func() string { return tags.list(&list, rep, api.Identity, moment) })
+	differ(&f.rep, func() string { return tags.tag(&f, &list, api.Identity, moment) })
+	differ(&list.Scope, func() string { return tags.tag(&f, &list, api.Identity, moment) })
 }

@@ -7,15 +7,19 @@ import (
 
 // For returns the form that renders objects stored in one encoding as rep, or nil if there is none.
 func (r *Renderer) For(res *Resource, stored api.Encoding, rep api.Representation) Form {
-	if rep.Redacted {
-		return r.redacted(res, stored, rep)
+	f := r.formOf(res, stored, rep)
+	switch {
+	case !rep.Redacted || f == nil:
+		return f
+	case stored != api.JSON || rep.Encoding == api.Protobuf:
+		return nil
 	}
-	return r.formOf(res, stored, rep)
+	return &redacted{Form: f}
 }
 
 // formOf is For without redaction.
 func (r *Renderer) formOf(res *Resource, stored api.Encoding, rep api.Representation) Form {
-	common := base{r: r, res: res, rep: rep, enc: framings[rep.Encoding]}
+	common := base{r: r, res: res, rep: rep, enc: framings[rep.Encoding], ownMetadata: res.ownMetadata()}
 	if rep.Encoding == api.CBOR {
 		if stored == api.JSON && rep.Transform != api.Table {
 			return newTranscoded(common)
@@ -41,16 +45,4 @@ func (r *Renderer) formOf(res *Resource, stored api.Encoding, rep api.Representa
 		}
 	}
 	return nil
-}
-
-// redacted is For for redacted representations.
-func (r *Renderer) redacted(res *Resource, stored api.Encoding, rep api.Representation) Form {
-	if stored != api.JSON || rep.Encoding == api.Protobuf {
-		return nil
-	}
-	f := r.formOf(res.redactedOne(), stored, rep)
-	if f == nil {
-		return nil
-	}
-	return &redacted{Form: f}
 }

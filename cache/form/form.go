@@ -4,11 +4,9 @@ import (
 	"hash/maphash"
 	"math"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form/chunks"
@@ -40,21 +38,12 @@ type Form interface {
 	// on render as they do at the response's moment.
 	limits(first, n int) (from, until int64)
 
-	// frame returns the bytes before and after a list of n items. size is the total size of the
-	// items.
-	frame(l *List, n, size int) (head, tail []byte)
-	// itemSize returns the length of object i as an item of a list. If exact is false, n is a lower
-	// bound.
+	// itemSize returns the length of item i. If exact is false, n is a lower bound.
 	itemSize(i int, o *object.Object) (n int, exact bool)
-	// item writes object i as an item of a list, without its separator.
+	// item writes object i as an item of a list, without its separator, or alone for a get.
 	item(w *chunks.Writer, i int, o *object.Object)
-
-	// singleFrame, singleSize and single are frame, itemSize and item for a get.
-	singleFrame(o *object.Object) (head, tail []byte)
-	singleSize(o *object.Object) (n int, exact bool)
-	single(w *chunks.Writer, o *object.Object)
-	// verbatim returns the bytes that single writes if they exist already, otherwise nil.
-	verbatim(o *object.Object) []byte
+	// separator returns the bytes between two items.
+	separator() string
 
 	// sharing returns which other watches receive the frames that event appends.
 	sharing() sharing
@@ -89,10 +78,6 @@ type Resource struct {
 	Custom bool
 	// Printer renders Tables; nil if there are none.
 	Printer table.Printer
-
-	// redacted is the Resource of redacted objects, created on first use; see redactedOne.
-	redacted   atomic.Pointer[Resource]
-	isRedacted bool
 }
 
 // hiddenAnnotations returns the annotations that kube-apiserver omits from the metadata.
@@ -122,8 +107,19 @@ func (r *Resource) storedFor(enc api.Encoding) api.Encoding {
 type base struct {
 	r   *Renderer
 	res *Resource
-	rep api.Representation
 	enc encoding.Framing
+	rep api.Representation
+	// alone is set for gets, whose only item is an object or its metadata without a list. The Table
+	// of a get is that of a list of one object.
+	alone bool
+	// inOrder keeps the rows of a Table in the order of their objects.
+	inOrder bool
+	// ownMetadata is Resource.ownMetadata. If it is false, metas are the derived metadata of a
+	// response's objects.
+	ownMetadata bool
+	metas       [][]byte
+	// fields are the paths to which whole objects are reduced; nil for all.
+	fields *json.Projection
 }
 
 // framings holds the framing of each encoding.
@@ -135,16 +131,29 @@ var framings = [...]encoding.Framing{
 
 func (b *base) common() *base { return b }
 
+// partial reports whether objects are reduced to their metadata.
+func (b *base) partial() bool { return b.rep.Transform == api.PartialMetadata }
+
 // itemHead writes the bytes before an item whose message has n bytes.
 func (b *base) itemHead(w *chunks.Writer, n int) {
-	w.Append(encoding.MaxItemHead, func(buf []byte) []byte { return b.enc.AppendItemHead(buf, n) })
+	if !b.alone {
+		w.Append(encoding.MaxItemHead, func(buf []byte) []byte { return b.enc.AppendItemHead(buf, n) })
+	}
 }
+
+// messageSize returns the length of an item whose message has n bytes.
+func (b *base) messageSize(n int) int {
+	if b.alone {
+		return n
+	}
+	return b.enc.ItemSize(n)
+}
+
+func (b *base) separator() string { return b.enc.Separator() }
 
 func (b *base) moment(place) (time.Time, bool) { return time.Time{}, true }
 
 func (b *base) limits(int, int) (from, until int64) { return math.MinInt64, math.MaxInt64 }
-
-func (b *base) verbatim(*object.Object) []byte { return nil }
 
 // Options configures a Renderer.
 type Options struct {
@@ -162,7 +171,7 @@ type Renderer struct {
 	now     func() time.Time
 	derived *derived.Cache[slot]
 	coder   *pieces.Encoder
-	buffers *chunks.Buffers
+	writers *chunks.Pool
 	tags    tagger
 	metrics metrics
 	// transcoding holds a slot for each body that is being transcoded.
@@ -206,19 +215,18 @@ type Scope struct {
 	Limit           int
 	// Selectors is the text of the selectors, or "".
 	Selectors string
+	// Key is the key of a single object, or "" for a list.
+	Key string
 }
 
-// meta returns the list's own metadata.
-func (l *List) meta() metav1.ListMeta {
-	return metav1.ListMeta{ResourceVersion: formatRV(l.RV), Continue: l.Continue, RemainingItemCount: l.RemainingItemCount}
+// place returns where values derived from a list are cached.
+func (b *base) place(l *List) place {
+	return place{slotOf: slot{resource: b.res, redacted: b.rep.Redacted, scope: l.Scope}, id: l.Content}
 }
 
-// place returns where values derived from the list are cached.
-func (l *List) place(res *Resource) place {
-	return place{
-		slotOf: slot{resource: res, namespace: l.Scope.Namespace, from: l.Scope.From, limit: l.Scope.Limit, key: l.Scope.Selectors},
-		id:     l.Content,
-	}
+// slot returns the slot of a value derived from an object.
+func (b *base) slot(k derivedKind, o *object.Object) slot {
+	return slot{kind: k, resource: b.res, redacted: b.rep.Redacted, scope: Scope{Key: o.Key}}
 }
 
 // Client describes what the client of a get or list accepts and has cached.
@@ -234,17 +242,14 @@ func formatRV(rv uint64) string { return strconv.FormatUint(rv, 10) }
 
 // slot is the key of a derived value.
 type slot struct {
-	kind   derivedKind
-	rep    api.Representation
-	coding api.Compression
-	single bool // a form of one object, not of a list
-	// limit and from are the size and the first key of a page.
-	limit     int
-	from      string
-	resource  *Resource
-	namespace string
-	// key is the object's key, or the text of the selectors.
-	key string
+	kind     derivedKind
+	rep      api.Representation
+	coding   api.Compression
+	resource *Resource
+	// redacted is set for values derived from redacted objects, which are never found by forms of
+	// plain ones, nor the other way round.
+	redacted bool
+	scope    Scope
 }
 
 // place is where values derived from a response's objects are cached: the slot of the list or
@@ -279,7 +284,7 @@ func (s slot) IsExpensive() bool {
 }
 
 // Size implements derived.Slot.
-func (s slot) Size() int { return len(s.key) + len(s.from) }
+func (s slot) Size() int { return len(s.scope.Key) + len(s.scope.Selectors) + len(s.scope.From) }
 
 // tagger computes ETags. An ETag names the exact bytes of a response. It depends on:
 //

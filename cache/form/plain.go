@@ -3,8 +3,6 @@ package form
 import (
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/encoding"
@@ -34,37 +32,37 @@ func (f *plain) size(o *object.Object) int {
 
 func (f *plain) prepare(_ place, objs Objects) (Objects, error) { return objs, nil }
 
-func (f *plain) frame(l *List, n, size int) (head, tail []byte) {
-	meta := l.meta()
-	if l.Shard != "" {
-		// kube-apiserver sets it in this form only, and not in lists without a Go type.
-		meta.ShardInfo = &metav1.ShardInfo{Selector: l.Shard}
-	}
-	return f.enc.List(encoding.ListType{APIVersion: l.APIVersion, Kind: l.Kind, Untyped: f.res.Custom}, &meta, n, size)
-}
-
 // itemOpen begins an item of a typed list of JSON, which has no apiVersion and kind; see json.Item.
 const itemOpen = "{"
 
 func (f *plain) itemSize(_ int, o *object.Object) (n int, exact bool) {
-	n = f.size(o)
-	switch {
+	switch n = f.size(o); {
+	case f.fields != nil:
+		return len("{}"), false
+	case f.alone:
 	case o.ListOffset > 0:
 		n += len(itemOpen) - o.ListOffset
 	case f.around == nil:
-		n = f.enc.ItemSize(n)
+		n = f.messageSize(n)
 	}
 	return n, true
 }
 
 func (f *plain) item(w *chunks.Writer, _ int, o *object.Object) {
+	from := 0
 	switch {
+	case f.fields != nil:
+		whole := f.whole(o)
+		w.Append(len(whole), func(b []byte) []byte { return f.fields.Append(b, whole) })
+		return
+	case f.alone:
 	case o.ListOffset > 0:
 		w.CopyString(itemOpen)
+		from = o.ListOffset
 	case f.around == nil:
 		f.itemHead(w, f.size(o))
 	}
-	f.write(w, o, o.ListOffset)
+	f.write(w, o, from)
 }
 
 // write writes a message from the byte at from on, which must precede the metadata.
@@ -80,21 +78,6 @@ func (f *plain) write(w *chunks.Writer, o *object.Object, from int) {
 	}
 	w.Refer(o.Raw[from:o.ManagedStart])
 	w.Refer(o.Raw[o.ManagedEnd:])
-}
-
-func (f *plain) singleFrame(o *object.Object) (head, tail []byte) {
-	return f.enc.Body(f.res.APIVersion, f.res.Kind, f.size(o))
-}
-
-func (f *plain) singleSize(o *object.Object) (n int, exact bool) { return f.size(o), true }
-
-func (f *plain) single(w *chunks.Writer, o *object.Object) { f.write(w, o, 0) }
-
-func (f *plain) verbatim(o *object.Object) []byte {
-	if f.hasGap(o) {
-		return nil
-	}
-	return o.Raw
 }
 
 func (f *plain) sharing() sharing {

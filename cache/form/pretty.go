@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kubeweir/kubeweir/cache/form/chunks"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // kube-apiserver indents with json.MarshalIndent, which is json.Indent of the compact bytes, and
@@ -16,11 +17,31 @@ const (
 	prettyItemPrefix = prettyIndent + prettyIndent // items are two levels deep
 )
 
-// writePretty writes the indented form of what compact writes.
-func writePretty(w *chunks.Writer, prefix string, compact func(*chunks.Writer)) {
+// pretty indents the items of another form.
+type pretty struct {
+	Form
+	prefix string
+}
+
+// indented returns f with indented items.
+func indented(f Form) *pretty {
+	if f.common().alone {
+		return &pretty{Form: f}
+	}
+	return &pretty{Form: f, prefix: prettyItemPrefix}
+}
+
+func (f *pretty) separator() string { return f.Form.separator() + "\n" + f.prefix }
+
+func (f *pretty) itemSize(i int, o *object.Object) (n int, exact bool) {
+	n, _ = f.Form.itemSize(i, o)
+	return n, false
+}
+
+func (f *pretty) item(w *chunks.Writer, i int, o *object.Object) {
 	var c chunks.Writer
-	compact(&c)
-	w.Append(2*len(c.Buf), func(b []byte) []byte { return appendIndented(b, prefix, c.Buf) })
+	f.Form.item(&c, i, o)
+	w.Append(2*len(c.Buf), func(b []byte) []byte { return appendIndented(b, f.prefix, c.Buf) })
 }
 
 // appendIndented appends compact, indented. compact must be JSON without a final newline.

@@ -10,8 +10,8 @@ import (
 )
 
 // redacted renders redacted objects (object.Redacted) in another form. Objects are redacted once
-// per version. The inner form only ever sees the redacted object, and has a Resource of its own, so
-// values derived for one view are never found by the other.
+// per version. The inner form only ever sees the redacted object, and its slots say so, so values
+// derived for one view are never found by the other.
 //
 // Redacted objects are JSON, and there is no protobuf form of them: a protobuf object can have
 // fields that this code does not know and cannot redact.
@@ -21,22 +21,11 @@ type redacted struct {
 	prepared bool
 }
 
-// redactedOne returns the Resource under which forms of redacted objects cache derived values.
-func (r *Resource) redactedOne() *Resource {
-	if r.isRedacted {
-		return r
-	}
-	if r.redacted.Load() == nil {
-		r.redacted.CompareAndSwap(nil, &Resource{APIVersion: r.APIVersion, Kind: r.Kind, Custom: r.Custom, Printer: r.Printer, isRedacted: true})
-	}
-	return r.redacted.Load()
-}
-
 // redact is a cached object.Redacted.
-func (r *Renderer) redact(res *Resource, o *object.Object) (*object.Object, error) {
-	s := slot{kind: derivedRedacted, resource: res, key: o.Key}
-	return derived.Once(r.derived, &s, o.ID, func() (*object.Object, int, error) {
-		value, err := o.Redacted(res.Kind == "Secret" && res.APIVersion == "v1")
+func (b *base) redact(o *object.Object) (*object.Object, error) {
+	s := b.slot(derivedRedacted, o)
+	return derived.Once(b.r.derived, &s, o.ID, func() (*object.Object, int, error) {
+		value, err := o.Redacted(b.res.Kind == "Secret" && b.res.APIVersion == "v1")
 		if err != nil {
 			return nil, 0, fmt.Errorf("redacting: %w", err)
 		}
@@ -49,7 +38,7 @@ func (r *Renderer) redact(res *Resource, o *object.Object) (*object.Object, erro
 
 func (f *redacted) prepare(p place, objs Objects) (Objects, error) {
 	common := f.common()
-	of, err := collect(common.r, p, p.slot(derivedRedactedAll), objs, common.r.redact)
+	of, err := collect(common.r, p, p.slot(derivedRedactedAll), objs, common.redact)
 	if err != nil {
 		return nil, err
 	}
@@ -67,13 +56,11 @@ func (f *redacted) sharing() sharing {
 }
 
 func (f *redacted) event(fr *Frames, t api.EventType, i int, o *object.Object, now time.Time) error {
-	if f.prepared {
-		return f.Form.event(fr, t, i, o, now)
-	}
-	common := f.common()
-	o, err := common.r.redact(common.res, o)
-	if err != nil {
-		return err
+	if !f.prepared {
+		var err error
+		if o, err = f.common().redact(o); err != nil {
+			return err
+		}
 	}
 	return f.Form.event(fr, t, i, o, now)
 }

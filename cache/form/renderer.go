@@ -18,7 +18,7 @@ func NewRenderer(o Options) (*Renderer, error) {
 		now:     o.Now,
 		derived: values,
 		coder:   pieces.New(),
-		buffers: chunks.NewBuffers(),
+		writers: chunks.NewPool(),
 		tags:    newTagger(),
 		metrics: newMetrics(),
 
@@ -37,12 +37,9 @@ func NewRenderer(o Options) (*Renderer, error) {
 // afterwards, without caching.
 func (r *Renderer) Close() { r.derived.Close() }
 
-// List renders a list in form f. The error names the object that cannot be rendered.
-func (r *Renderer) List(f Form, l *List, client Client) (*api.Response, error) {
-	return r.respond(f, subject{list: l}, client)
-}
-
 // Get renders the response to a get in form f.
 func (r *Renderer) Get(f Form, o *object.Object, client Client) (*api.Response, error) {
-	return r.respond(f, subject{one: o}, client)
+	c := f.common()
+	c.alone = c.rep.Transform != api.Table
+	return r.List(f, &List{Objects: oneObject{o}, RV: o.RV, Content: o.ID, Scope: Scope{Key: o.Key}}, client)
 }

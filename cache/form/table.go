@@ -8,8 +8,6 @@ import (
 	"time"
 	"unsafe"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/cache/form/derived"
@@ -23,24 +21,21 @@ import (
 // (package table); relative times are filled in while they are written.
 type tables struct {
 	base
-	// rows and, if it must be derived, metadata belong to the objects of a response, rendered for
-	// the time at.
-	rows     []*table.Row
-	metadata [][]byte
-	at       time.Time
-	// inOrder keeps the rows in the order of their objects.
-	inOrder bool
+	// rows belong to the objects of a response, rendered for the time at.
+	rows []*table.Row
+	at   time.Time
 	// columns is set once an event of the watch has carried the column definitions.
 	columns bool
 }
 
 func (f *tables) prepare(p place, objs Objects) (Objects, error) {
-	rows, err := f.r.rows(p, objs)
+	// The rows of a whole list are one entry, so an unchanged list costs one lookup.
+	rows, err := collect(f.r, p, p.slot(derivedRows), objs, f.row)
 	if err != nil {
 		return nil, err
 	}
-	if f.rep.IncludeObject == api.IncludeMetadata && !f.res.ownMetadata() {
-		if f.metadata, err = f.r.metadataOfAll(p, f.metadataRep(api.JSON), objs); err != nil {
+	if f.rep.IncludeObject == api.IncludeMetadata {
+		if err := f.prepareMetadata(p, objs); err != nil {
 			return nil, err
 		}
 	}
@@ -52,18 +47,6 @@ func (f *tables) prepare(p place, objs Objects) (Objects, error) {
 		return f.sort(objs), nil
 	}
 	return objs, nil
-}
-
-// InOrder returns f with rows in the order of the objects, even if Tables of the resource are
-// usually sorted.
-func InOrder(f Form) Form {
-	switch t := f.(type) {
-	case *redacted:
-		t.Form = InOrder(t.Form)
-	case *tables:
-		t.inOrder = true
-	}
-	return f
 }
 
 // sort orders the rows by their sort keys.
@@ -78,8 +61,8 @@ func (f *tables) sort(objs Objects) Objects {
 		unsorted = append(unsorted, o)
 		return true
 	})
-	if f.metadata != nil {
-		f.metadata = permuted(f.metadata, order)
+	if f.metas != nil {
+		f.metas = permuted(f.metas, order)
 	}
 	f.rows = permuted(f.rows, order)
 	return sliceOfObjects(permuted(unsorted, order))
@@ -119,16 +102,11 @@ func unixNano(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-func (f *tables) frame(l *List, n, _ int) (head, tail []byte) {
-	meta := l.meta()
-	return table.Frame(f.res.Printer, &meta, n)
-}
-
 func (f *tables) itemSize(i int, o *object.Object) (n int, exact bool) {
 	n = len(`{"cells":[],"object":null}`) + len(o.Name)
 	switch f.rep.IncludeObject {
 	case api.IncludeMetadata:
-		value, rest := f.of(i, o)
+		value, rest, _ := f.metadataOf(i, o)
 		n += len(json.PartialHead) + len(value) + len(rest)
 	case api.IncludeObjectFull:
 		n += len(o.Raw)
@@ -142,44 +120,24 @@ func (f *tables) itemSize(i int, o *object.Object) (n int, exact bool) {
 
 func (f *tables) item(w *chunks.Writer, i int, o *object.Object) {
 	size, _ := f.itemSize(i, o)
-	w.Append(size+f.rows[i].Size(), func(b []byte) []byte { return table.AppendRow(b, f.rows[i], f.at, f.object(i, o)) })
+	carried, _ := f.object(i, o)
+	w.Append(size+f.rows[i].Size(), func(b []byte) []byte { return table.AppendRow(b, f.rows[i], f.at, carried) })
 }
 
-// object returns what the row of object i carries besides its cells.
-func (f *tables) object(i int, o *object.Object) (carried table.Object) {
-	switch f.rep.IncludeObject {
-	case api.IncludeMetadata:
-		carried = table.MetadataObject(f.of(i, o))
-	case api.IncludeObjectFull:
-		carried = f.full(o)
-	case api.IncludeNone:
+// object returns what the row of object i carries besides its cells. It fails only for objects that
+// were not prepared.
+func (f *tables) object(i int, o *object.Object) (table.Object, error) {
+	switch {
+	case f.rep.IncludeObject == api.IncludeNone:
+		return table.Object{}, nil
+	case f.rep.IncludeObject == api.IncludeMetadata:
+		value, rest, err := f.metadataOf(i, o)
+		return table.MetadataObject(value, rest), err
+	case f.rep.DropManagedFields && o.ManagedEnd > 0:
+		return table.FullObject(o.Raw[:o.ManagedStart], o.Raw[o.ManagedEnd:]), nil
 	}
-	return carried
+	return table.FullObject(o.Raw, nil), nil
 }
-
-// of returns the metadata of object i, in one or two parts.
-func (f *tables) of(i int, o *object.Object) (value, rest []byte) {
-	if f.metadata != nil {
-		return f.metadata[i], nil
-	}
-	return f.ownMetadata(o)
-}
-
-// full returns the whole object for its row.
-func (f *tables) full(o *object.Object) table.Object {
-	if f.rep.DropManagedFields && o.ManagedEnd > 0 {
-		return table.FullObject(o.Raw[:o.ManagedStart], o.Raw[o.ManagedEnd:])
-	}
-	return table.FullObject(o.Raw, nil)
-}
-
-func (f *tables) singleFrame(o *object.Object) (head, tail []byte) {
-	return table.Frame(f.res.Printer, &metav1.ListMeta{ResourceVersion: formatRV(o.RV)}, 1)
-}
-
-func (f *tables) singleSize(o *object.Object) (n int, exact bool) { return f.itemSize(0, o) }
-
-func (f *tables) single(w *chunks.Writer, o *object.Object) { f.item(w, 0, o) }
 
 func (f *tables) sharing() sharing {
 	// Each watch receives the column definitions once.
@@ -196,24 +154,16 @@ func (f *tables) withColumns() bool {
 }
 
 // event appends an event whose object is a Table with one row.
-func (f *tables) event(fr *Frames, t api.EventType, _ int, o *object.Object, now time.Time) error {
-	row, err := f.r.row(f.res, o)
+func (f *tables) event(fr *Frames, t api.EventType, i int, o *object.Object, now time.Time) error {
+	row, err := f.row(o)
 	if err != nil {
 		return err
 	}
-	single := table.Single{ResourceVersion: formatRV(o.RV), Row: row}
-	switch f.rep.IncludeObject {
-	case api.IncludeMetadata:
-		value, rest, err := f.metadataOf(api.JSON, o)
-		if err != nil {
-			return err
-		}
-		single.Object = table.MetadataObject(value, rest)
-	case api.IncludeObjectFull:
-		single.Object = f.full(o)
-	case api.IncludeNone:
+	carried, err := f.object(i, o)
+	if err != nil {
+		return err
 	}
-	f.appendSingle(fr, t, &single, now)
+	f.appendSingle(fr, t, &table.Single{ResourceVersion: formatRV(o.RV), Row: row, Object: carried}, now)
 	return nil
 }
 
@@ -229,7 +179,7 @@ func (f *tables) bookmark(fr *Frames, t encoding.BookmarkTemplate, rv uint64, en
 	case include == api.IncludeObjectFull:
 		single.Object = table.FullObject(raw, nil)
 	case include == api.IncludeMetadata, end:
-		value, err := bookmarkMetadata(f.res, api.JSON, t, rv, end)
+		value, err := f.bookmarkMetadata(t, rv, end)
 		if err != nil {
 			return err
 		}
@@ -248,17 +198,11 @@ func (f *tables) appendSingle(fr *Frames, t api.EventType, single *table.Single,
 	f.enc.Event(&fr.pieces, t, table.APIVersion, table.Kind, message)
 }
 
-// rows returns the rows of objs in order. p is where they are cached: the rows of a whole list are
-// one entry, so an unchanged list costs one lookup.
-func (r *Renderer) rows(p place, objs Objects) ([]*table.Row, error) {
-	return collect(r, p, p.slot(derivedRows), objs, r.row)
-}
-
 // row returns the row of an object.
-func (r *Renderer) row(res *Resource, o *object.Object) (*table.Row, error) {
-	s := slot{kind: derivedRow, resource: res, key: o.Key}
-	return derived.Once(r.derived, &s, o.ID, func() (*table.Row, int, error) {
-		row, err := res.Printer.Row(o.Raw)
+func (f *tables) row(o *object.Object) (*table.Row, error) {
+	s := f.slot(derivedRow, o)
+	return derived.Once(f.r.derived, &s, o.ID, func() (*table.Row, int, error) {
+		row, err := f.res.Printer.Row(o.Raw)
 		if err != nil {
 			return nil, 0, fmt.Errorf("printing %s: %w", o.Key, err)
 		}

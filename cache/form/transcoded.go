@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -13,7 +12,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form/derived"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
-	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -35,8 +33,6 @@ import (
 type transcoded struct {
 	base
 	shape cbor.Shape
-	// left are the paths to which objects are reduced; nil for whole objects.
-	left *json.Projection
 	// values belong to the objects of a response.
 	values []transcodedObject
 }
@@ -57,15 +53,12 @@ func newTranscoded(common base) *transcoded {
 	return f
 }
 
-// partial reports whether objects are reduced to their metadata.
-func (f *transcoded) partial() bool { return f.rep.Transform == api.PartialMetadata }
-
 func (f *transcoded) prepare(p place, objs Objects) (Objects, error) {
 	var err error
-	if f.left != nil { // pages are small
+	if f.fields != nil { // pages are small
 		objs.Each(func(_ int, o *object.Object) bool {
 			var value transcodedObject
-			if value.raw, err = f.message(f.left.Append(nil, f.whole(o))); err != nil {
+			if value.raw, err = f.message(f.fields.Append(nil, f.whole(o))); err != nil {
 				err = fmt.Errorf("transcoding a part of %s: %w", o.Key, err)
 			}
 			f.values = append(f.values, value)
@@ -75,13 +68,14 @@ func (f *transcoded) prepare(p place, objs Objects) (Objects, error) {
 	}
 	s := p.slot(derivedTranscodedAll)
 	s.rep = f.rep
-	f.values, err = collect(f.r, p, s, objs, func(_ *Resource, o *object.Object) (transcodedObject, error) { return f.derive(o) })
+	f.values, err = collect(f.r, p, s, objs, f.derive)
 	return objs, err
 }
 
 // derive is a cached transcode.
 func (f *transcoded) derive(o *object.Object) (transcodedObject, error) {
-	s := slot{kind: derivedTranscoded, rep: f.rep, resource: f.res, key: o.Key}
+	s := f.slot(derivedTranscoded, o)
+	s.rep = f.rep
 	return derived.Once(f.r.derived, &s, o.ID, func() (transcodedObject, int, error) {
 		value, err := f.transcode(o)
 		if err != nil {
@@ -94,7 +88,7 @@ func (f *transcoded) derive(o *object.Object) (transcodedObject, error) {
 // transcode encodes the bytes of an object in CBOR.
 func (f *transcoded) transcode(o *object.Object) (value transcodedObject, err error) {
 	if f.partial() {
-		metadata, rest, err := f.metadataOf(api.JSON, o)
+		metadata, rest, err := f.metadataOf(0, o)
 		if err != nil {
 			return value, err
 		}
@@ -124,20 +118,8 @@ func (f *transcoded) partialMessage(metadata []byte) ([]byte, error) {
 	return cbor.Append(f.enc.AppendPartialHead(b, 0), metadata, cbor.Untyped)
 }
 
-func (f *transcoded) frame(l *List, n, size int) (head, tail []byte) {
-	meta := l.meta()
-	t := encoding.ListType{APIVersion: l.APIVersion, Kind: l.Kind, Untyped: f.res.Custom}
-	if l.Shard != "" && !f.partial() && !f.res.Custom {
-		meta.ShardInfo = &metav1.ShardInfo{Selector: l.Shard} // as in plain
-	}
-	if f.partial() {
-		t = encoding.ListType{APIVersion: encoding.PartialAPIVersion, Kind: encoding.PartialListKind, Null: true}
-	}
-	return f.enc.List(t, &meta, n, size)
-}
-
 func (f *transcoded) itemSize(i int, _ *object.Object) (n int, exact bool) {
-	if v := &f.values[i]; v.afterType > 0 {
+	if v := &f.values[i]; v.afterType > 0 && !f.alone {
 		return cbor.ItemSize(v.raw, v.afterType), true
 	}
 	return len(f.values[i].raw), true
@@ -145,7 +127,7 @@ func (f *transcoded) itemSize(i int, _ *object.Object) (n int, exact bool) {
 
 func (f *transcoded) item(w *chunks.Writer, i int, _ *object.Object) {
 	v := &f.values[i]
-	if v.afterType == 0 {
+	if v.afterType == 0 || f.alone {
 		w.Refer(v.raw)
 		return
 	}
@@ -153,27 +135,14 @@ func (f *transcoded) item(w *chunks.Writer, i int, _ *object.Object) {
 	w.Refer(v.raw[v.afterType:])
 }
 
-func (f *transcoded) singleFrame(*object.Object) (head, tail []byte) {
-	return f.enc.Body(f.res.APIVersion, f.res.Kind, len(f.values[0].raw))
-}
-
-func (f *transcoded) singleSize(*object.Object) (n int, exact bool) {
-	return len(f.values[0].raw), true
-}
-
-func (f *transcoded) single(w *chunks.Writer, _ *object.Object) { w.Copy(f.values[0].raw) }
-
-func (f *transcoded) verbatim(*object.Object) []byte { return f.values[0].raw }
-
 func (f *transcoded) sharing() sharing { return kept }
 
 func (f *transcoded) event(fr *Frames, t api.EventType, i int, o *object.Object, _ time.Time) error {
+	var v transcodedObject
+	var err error
 	if f.values != nil {
-		f.enc.Event(&fr.pieces, t, f.res.APIVersion, f.res.Kind, f.values[i].raw)
-		return nil
-	}
-	v, err := f.derive(o)
-	if err != nil {
+		v = f.values[i]
+	} else if v, err = f.derive(o); err != nil {
 		return err
 	}
 	f.enc.Event(&fr.pieces, t, f.res.APIVersion, f.res.Kind, v.raw)
@@ -185,7 +154,7 @@ func (f *transcoded) bookmark(fr *Frames, t encoding.BookmarkTemplate, rv uint64
 	var err error
 	if f.partial() {
 		var metadata []byte
-		if metadata, err = bookmarkMetadata(f.res, api.JSON, t, rv, end); err == nil {
+		if metadata, err = f.bookmarkMetadata(t, rv, end); err == nil {
 			message, err = f.partialMessage(metadata)
 		}
 	} else {

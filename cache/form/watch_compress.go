@@ -50,18 +50,21 @@ func (w *Watch) CanCompress(coding api.Compression) bool {
 func (w *Watch) Compress(initial *List, coding api.Compression, size int64) (ok bool, err error) {
 	common := w.form.common()
 	f := w.r.For(common.res, w.stored, common.rep) // a form for these objects alone
-	p := initial.place(common.res)
+	p := common.place(initial)
 	objs, err := f.prepare(p, initial.Objects)
 	if err != nil {
 		return false, err
 	}
-	events := items{form: f, layout: layoutEvents, objs: objs, event: &Frames{}}
+	exceeds := func(limit int64) bool {
+		n, _ := sizeOf(f, objs, int(limit))
+		return int64(n) > limit
+	}
 	most := w.r.derived.Budget() * usualCompression
 	// The events are measured only if the objects do not settle it.
-	if !events.exceeds(api.CompressionThreshold) || size > most && events.exceeds(most) {
+	if !exceeds(api.CompressionThreshold) || size > most && exceeds(most) {
 		return false, nil
 	}
-	z, err := w.r.compress(&events, p, coding)
+	z, err := w.r.compress(&initialEvents{Form: f}, objs, p, derivedInitial, coding)
 	if err != nil {
 		return false, err
 	}

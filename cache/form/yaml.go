@@ -27,13 +27,14 @@ var ErrCostly = errors.New("too expensive to transcode")
 const yamlMediaType = "application/yaml"
 
 // yaml renders the body in YAML.
-func (b *body) yaml(resp *api.Response) (*api.Response, error) {
+func (b *body) yaml(resp *api.Response, coding api.Compression) (*api.Response, error) {
+	c := b.form.common()
 	if b.atLeast() > maxYAML {
 		return nil, fmt.Errorf("%w: %d bytes of JSON", ErrCostly, b.atLeast())
 	}
 	select {
-	case b.r.transcoding <- struct{}{}:
-		defer func() { <-b.r.transcoding }()
+	case c.r.transcoding <- struct{}{}:
+		defer func() { <-c.r.transcoding }()
 	default:
 		return nil, fmt.Errorf("%w: %d bodies are being transcoded", ErrCostly, yamlAtOnce)
 	}
@@ -41,17 +42,16 @@ func (b *body) yaml(resp *api.Response) (*api.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	rep, coding := b.items.form.common().rep, b.coding
 	if len(text) <= api.CompressionThreshold {
 		coding = api.Identity
 	}
 	if coding != api.Identity {
-		text = b.r.coder.Whole(coding, text)
+		text = c.r.coder.Whole(coding, text)
 		resp.Header.Add("Content-Encoding", coding.String())
 		resp.Header.Add("Vary", "Accept-Encoding")
 	}
 	resp.Header.Set("Content-Type", yamlMediaType)
 	resp.Body, resp.Length = text, int64(len(text))
-	b.r.metrics.bytes.WithLabelValues("yaml", transforms[rep.Transform], coding.String()).Add(float64(len(text)))
+	c.r.metrics.bytes.WithLabelValues("yaml", transforms[c.rep.Transform], coding.String()).Add(float64(len(text)))
 	return resp, nil
 }

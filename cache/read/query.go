@@ -96,10 +96,10 @@ func (r *Reader) queryForm(c Collection, req *Request) (form.Form, error) {
 		return nil, Forward(reason.Unservable, nil)
 	}
 	if req.Query.Fields != nil {
-		return form.Projected(f, req.Query.Fields), nil
+		form.Project(f, req.Query.Fields)
 	}
 	if len(req.Query.Sort) > 0 {
-		f = form.InOrder(f)
+		form.KeepOrder(f)
 	}
 	return f, nil
 }

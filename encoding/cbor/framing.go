@@ -99,11 +99,6 @@ func (Framing) EventHead(p *encoding.Pieces, t api.EventType, _, _ string, _ int
 // EventTail implements encoding.Framing.
 func (Framing) EventTail() []byte { return event.Tail }
 
-// PartialEvent implements encoding.Framing.
-func (Framing) PartialEvent(p *encoding.Pieces, t api.EventType, metadata []byte) {
-	partialEvent.Append(p, t, metadata)
-}
-
 // Around implements encoding.Framing: nothing depends on the length of what follows.
 func (Framing) Around() *encoding.Constants { return event }
 

@@ -144,11 +144,6 @@ func (Codec) EventHead(p *encoding.Pieces, t api.EventType, _, _ string, _ int) 
 // EventTail implements encoding.Framing.
 func (Codec) EventTail() []byte { return event.Tail }
 
-// PartialEvent implements encoding.Framing.
-func (Codec) PartialEvent(p *encoding.Pieces, t api.EventType, metadata []byte) {
-	partialEvent.Append(p, t, metadata)
-}
-
 // Status implements encoding.Framing.
 func (Codec) Status(status *metav1.Status) []byte {
 	message, err := json.Marshal(status)

@@ -59,16 +59,6 @@ func (Codec) EventHead(p *encoding.Pieces, t api.EventType, apiVersion, kind str
 // EventTail implements encoding.Framing.
 func (Codec) EventTail() []byte { return tailBytes }
 
-// PartialEvent implements encoding.Framing.
-func (c Codec) PartialEvent(p *encoding.Pieces, t api.EventType, metadata []byte) {
-	n := len(metadata)
-	p.Make(func(b []byte) []byte {
-		b = appendEventHead(b, t, encoding.PartialAPIVersion, encoding.PartialKind, c.PartialSize(n))
-		return c.AppendPartialHead(b, n)
-	})
-	p.List = append(p.List, metadata, tailBytes)
-}
-
 // Around implements encoding.Framing: whatever stands around a message begins with its
 // length.
 func (Codec) Around() *encoding.Constants { return nil }

@@ -1,4 +1,4 @@
-// Package chunks writes bodies in chunks: it copies small pieces into a shared buffer and passes
+// Package chunks writes bodies in chunks: it copies small pieces into a reused buffer and passes
 // large ones on in place. Package form uses it. It imports nothing of the cache.
 package chunks
 
@@ -17,10 +17,11 @@ const Size = 256 << 10
 
 // A body holds its buffer, and the objects it refers to, for as long as its client reads. Once the
 // buffers in use add up to budget, most of them belong to slow clients, and further bodies get
-// buffers of Small bytes.
+// buffers of Small bytes. Single objects, which are passed on in place, always get tiny ones.
 const (
 	budget = 128 * Size
 	Small  = 16 << 10
+	tiny   = 512
 )
 
 // leastPiece is the size from which bytes are passed on in place rather than copied.
@@ -32,7 +33,8 @@ type Writer struct {
 	w       io.Writer
 	Buf     []byte
 	Written int64
-	Err     error // the first error of w; nothing is written after it
+	Err     error  // the first error of w; nothing is written after it
+	own     []byte // the buffer that the Pool gave it, from which Buf may have grown
 
 	// pieces is w if w implements api.PiecesWriter. list holds the pieces of its next call, listed
 	// is their total size, and Buf[:at] is already in the list.
@@ -71,41 +73,33 @@ func (c *Writer) seal() {
 
 // Copy writes p.
 func (c *Writer) Copy(p []byte) {
-	if c.w == nil {
-		c.Buf = append(c.Buf, p...)
-		return
-	}
-	for len(p) > cap(c.Buf)-len(c.Buf) {
-		if c.Err != nil {
-			return
-		}
-		if len(c.Buf) == 0 && len(c.list) == 0 {
-			// p is larger than the buffer: copying it gains nothing.
+	if c.makeRoom(len(p)); c.w != nil && len(p) > cap(c.Buf) {
+		// Copying it gains nothing.
+		if c.Err == nil {
 			n, err := c.w.Write(p)
 			c.wrote(n, len(p), err)
-			return
 		}
-		n := cap(c.Buf) - len(c.Buf)
-		c.Buf = append(c.Buf, p[:n]...)
-		p = p[n:]
-		c.Flush()
+		return
 	}
 	c.Buf = append(c.Buf, p...)
 }
 
 // CopyString writes s.
 func (c *Writer) CopyString(s string) {
-	if c.w != nil && len(s) > cap(c.Buf)-len(c.Buf) {
+	c.makeRoom(len(s))
+	c.Buf = append(c.Buf, s...)
+}
+
+// makeRoom writes the collected bytes if n more do not fit the buffer.
+func (c *Writer) makeRoom(n int) {
+	if c.w != nil && n > cap(c.Buf)-len(c.Buf) {
 		c.Flush()
 	}
-	c.Buf = append(c.Buf, s...)
 }
 
 // Append calls add to append about n bytes. If they exceed the buffer's capacity, add grows it.
 func (c *Writer) Append(n int, add func([]byte) []byte) {
-	if c.w != nil && len(c.Buf) > 0 && n > cap(c.Buf)-len(c.Buf) {
-		c.Flush()
-	}
+	c.makeRoom(n)
 	c.Buf = add(c.Buf)
 }
 
@@ -134,42 +128,52 @@ func (c *Writer) wrote(n, size int, err error) {
 	c.Err = err
 }
 
-// Buffers is a pool of buffers of Size bytes or, when many are in use, of Small bytes. It
-// is safe for concurrent use.
-type Buffers struct {
-	large, small sync.Pool
-	held         atomic.Int64 // bytes in use
+// Pool is a pool of Writers. It is safe for concurrent use.
+type Pool struct {
+	large, small, tiny sync.Pool
+	held               atomic.Int64 // bytes of large and small buffers in use
 }
 
-// NewBuffers returns an empty pool.
-func NewBuffers() *Buffers {
-	b := new(Buffers)
-	b.large.New, b.small.New = newBuffer(Size), newBuffer(Small)
-	return b
+// NewPool returns an empty pool.
+func NewPool() *Pool {
+	p := new(Pool)
+	p.large.New, p.small.New, p.tiny.New = newWriter(Size), newWriter(Small), newWriter(tiny)
+	return p
 }
 
-func newBuffer(size int) func() any {
-	return func() any {
-		b := make([]byte, 0, size)
-		return &b
+func newWriter(size int) func() any {
+	return func() any { return &Writer{own: make([]byte, 0, size)} }
+}
+
+// Get returns a Writer to w. If it is for many objects, its buffer has Size bytes or, when many are
+// in use, Small bytes.
+func (p *Pool) Get(w io.Writer, many bool) *Writer {
+	pool := &p.tiny
+	if many {
+		if pool = &p.large; p.held.Add(Size) > budget {
+			pool = &p.small
+			p.held.Add(Small - Size)
+		}
 	}
+	c := pool.Get().(*Writer)
+	own, list := c.own, c.list
+	*c = To(w, own)
+	c.own, c.list = own, list
+	return c
 }
 
-// Get returns an empty buffer.
-func (b *Buffers) Get() *[]byte {
-	if b.held.Add(Size) <= budget {
-		return b.large.Get().(*[]byte)
-	}
-	b.held.Add(Small - Size)
-	return b.small.Get().(*[]byte)
-}
-
-// Put returns a buffer to its pool. The buffer must not have grown.
-func (b *Buffers) Put(buf *[]byte) {
-	b.held.Add(-int64(cap(*buf)))
-	if cap(*buf) == Size {
-		b.large.Put(buf)
-	} else {
-		b.small.Put(buf)
+// Put returns a Writer to the pool.
+func (p *Pool) Put(c *Writer) {
+	clear(c.list)
+	*c = Writer{own: c.own, list: c.list[:0]} // w can be a connection
+	switch size := cap(c.own); size {
+	case tiny:
+		p.tiny.Put(c)
+	case Small:
+		p.held.Add(-Small)
+		p.small.Put(c)
+	default:
+		p.held.Add(-Size)
+		p.large.Put(c)
 	}
 }

@@ -3,38 +3,18 @@ package form
 import (
 	"bytes"
 
-	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// projected renders selected paths of objects in JSON. Items are projected while they are written,
-// because pages are small.
-type projected struct {
-	Form
-	left *json.Projection
-}
+// Project reduces the items of f, a form of whole objects in JSON or CBOR, to fields. Items are
+// projected while they are written, because pages are small.
+func Project(f Form, fields *json.Projection) { f.common().fields = fields }
 
-// Projected returns f, a form of whole objects in JSON or CBOR, reduced to the paths in left.
-func Projected(f Form, left *json.Projection) Form {
-	switch t := f.(type) {
-	case *redacted:
-		t.Form = Projected(t.Form, left)
-		return t
-	case *transcoded:
-		t.left = left
-		return t
-	}
-	return &projected{f, left}
-}
-
-func (f *projected) itemSize(int, *object.Object) (n int, exact bool) { return len("{}"), false }
-
-func (f *projected) item(w *chunks.Writer, _ int, o *object.Object) {
-	raw := f.common().whole(o)
-	w.Append(len(raw), func(b []byte) []byte { return f.left.Append(b, raw) })
-}
+// KeepOrder keeps the rows of a Table in the order of its objects, even if those of the resource
+// are usually sorted.
+func KeepOrder(f Form) { f.common().inOrder = true }
 
 // whole returns the bytes of an object stored as JSON.
 func (b *base) whole(o *object.Object) []byte {
