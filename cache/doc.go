@@ -11,9 +11,9 @@
 //	source      the contract with an upstream
 //	store       the state: tree, snapshots, indexes, retained versions, waiting for versions
 //	query       columns of values for sortBy, where and countBy
-//	freshness   the proof that a collection is current
 //	checkpoint  collections saved for a warm start
 //	reflector   list and watch into a store
+//	freshness   the proof that a collection is current
 //	selfcheck   comparison with the upstream
 //	read        gets and lists, from a Collection
 //	watch       client watches, from a Collection

@@ -304,9 +304,6 @@ func newCollection(e *entry, first *store.List) *Collection {
 	})
 	c.columns.Init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
 	c.store.Install(first)
-	c.checker = freshness.New(freshness.Options{
-		Store: c.store, Source: e.parts.source, Resource: e.resource, Encoding: e.encoding,
-		Versions: e.feed.Versions, Reflector: e.feed, Rounds: e.metrics.fresh,
-	})
+	c.checker = freshness.New(e.feed, c.store, e.metrics.fresh)
 	return c
 }

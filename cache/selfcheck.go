@@ -89,10 +89,7 @@ func (m *Manager) compared(ctx context.Context, e *entry) *selfcheck.Checked {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
 	defer cancel(nil)
-	return (&selfcheck.Comparison{
-		Resource: c.resource, Encoding: c.encoding, Store: c.store, Source: m.parts.source, Versions: c.feed.Versions,
-		Checker: c.checker, Reflector: c.feed, Outage: m.parts.outage, Log: e.log,
-	}).Run(ctx)
+	return selfcheck.Compare(ctx, c.checker)
 }
 
 // checkAll checks each collection once per period, one at a time and spread over the period, until

@@ -8,56 +8,36 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/flight"
-	"github.com/kubeweir/kubeweir/object"
 )
 
 // Checker determines whether a store is as new as its source, and advances the store where that can
 // be proved. It is safe for concurrent use.
 type Checker struct {
-	Options
+	*reflector.Reflector
+	Store           *store.Store           // which the Reflector fills
+	rounds          *prometheus.CounterVec // by how the round ended
 	immediate       source.ImmediateSource // nil if the source is not one
-	immediateRounds prometheus.Counter     // of Rounds; only with an ImmediateSource
+	immediateRounds prometheus.Counter     // of rounds; only with an ImmediateSource
 	fresh           flight.Group[struct{}, uint64]
 	lists           flight.Group[source.VersionOptions, *Versions]
 }
 
-// Options configure a Checker. All of them are required.
-type Options struct {
-	Store     *store.Store
-	Source    source.Source
-	Resource  *source.Resource
-	Encoding  api.Encoding
-	Versions  *source.VersionReader
-	Reflector Reflector
-	Rounds    *prometheus.CounterVec // by how the round ended
-}
-
-// Reflector is what a Checker needs from the reflector that fills its store.
-type Reflector interface {
-	// Restart ends the open watch with cause, so that the reflector examines the source.
-	Restart(cause error)
-	// SendsBookmarks reports whether the source is known to send bookmarks.
-	SendsBookmarks() bool
-	// Decode decodes an object that the source sent.
-	Decode(raw []byte) (*object.Object, error)
-}
-
-// New returns a Checker.
-func New(o Options) *Checker {
-	c := &Checker{Options: o}
-	if c.immediate, _ = o.Source.(source.ImmediateSource); c.immediate != nil {
-		c.immediateRounds = o.Rounds.WithLabelValues("told")
+// New returns a Checker of the store that f fills. It counts its rounds by how they ended.
+func New(f *reflector.Reflector, s *store.Store, rounds *prometheus.CounterVec) *Checker {
+	c := &Checker{Reflector: f, Store: s, rounds: rounds}
+	if c.immediate, _ = f.Source.(source.ImmediateSource); c.immediate != nil {
+		c.immediateRounds = rounds.WithLabelValues("told")
 	}
 	return c
 }
 
 // listsVersions reports whether the source, as far as is known, has lists of versions. An
 // ImmediateSource is not asked for any.
-func (c *Checker) listsVersions() bool { return c.immediate == nil && c.Options.Versions.IsSupported() }
+func (c *Checker) listsVersions() bool { return c.immediate == nil && c.ListsVersions() }
 
 // Cost counts the requests to the source and the bytes of their responses. If several callers
 // share a request, each is charged a part of it.
@@ -99,7 +79,7 @@ func (c *Checker) CheckNotRewound(held, version uint64) error {
 	if version >= held {
 		return nil
 	}
-	c.Reflector.Restart(store.ErrSuspect)
+	c.Restart(store.ErrSuspect)
 	return fmt.Errorf("%w: from %d to %d", store.ErrSuspect, held, version)
 }
 
@@ -123,7 +103,7 @@ func (c *Checker) advance(ctx context.Context, timeout time.Duration) error {
 	case errors.Is(err, source.ErrUnsupported):
 		return err
 	case err != nil:
-		c.Rounds.WithLabelValues("failed").Inc()
+		c.rounds.WithLabelValues("failed").Inc()
 		return fmt.Errorf("reading the current version: %w", err)
 	}
 	c.immediateRounds.Inc()

@@ -10,6 +10,6 @@
 // with a selection (Reader.Revalidate), package selfcheck with a whole collection.
 //
 // A Checker advances its store, through Progress, Confirm and ConfirmUnchanged, and never changes
-// objects. It asks the reflector for three things: to begin its watch again, whether bookmarks
-// arrive, and to decode an object. It may import source and store.
+// objects. It asks the reflector for four things: to begin its watch again, whether bookmarks
+// arrive, to decode an object, and to list versions.
 package freshness

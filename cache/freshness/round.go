@@ -39,7 +39,7 @@ import (
 // it.
 func (c *Checker) freshRound(ctx context.Context) (uint64, error) {
 	rv, way, err := c.catchUp(ctx)
-	c.Rounds.WithLabelValues(way).Inc()
+	c.rounds.WithLabelValues(way).Inc()
 	return rv, err
 }
 
@@ -89,7 +89,7 @@ func (c *Checker) versionsFirst() bool {
 
 // prove determines whether the store holds everything up to version.
 func (c *Checker) prove(ctx context.Context, version uint64) (way string, err error) {
-	if c.Store.Latest().Len() <= listedObjects || !c.Reflector.SendsBookmarks() {
+	if c.Store.Latest().Len() <= listedObjects || !c.SendsBookmarks() {
 		if err := c.compare(ctx, version); !errors.Is(err, source.ErrUnsupported) {
 			return "listed", err
 		}
@@ -157,7 +157,7 @@ func (c *Checker) Probe(ctx context.Context) error {
 			bookmark = ev.ResourceVersion
 			return errProbed
 		}
-		o, err := c.Reflector.Decode(ev.Object)
+		o, err := c.Decode(ev.Object)
 		if err == nil {
 			last, shared = max(last, o.RV), o.RV == last
 		}

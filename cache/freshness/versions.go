@@ -17,7 +17,9 @@ func (c *Checker) Versions(ctx context.Context, opts source.VersionOptions, cost
 	}
 	refs, by, err := c.lists.Do(ctx, opts, func(ctx context.Context) (*Versions, error) {
 		if opts.Continue == "" && c.isBusy() {
-			if rv, ok := c.overtaken(ctx); ok {
+			// If the watch passes the version at once, as it does on a busy resource, names are not
+			// needed.
+			if rv, _, err := c.ask(ctx); err == nil {
 				return &Versions{Meta: source.ListMeta{ResourceVersion: rv}, IsOvertaken: true}, nil
 			}
 		}
@@ -55,13 +57,6 @@ func (c *Checker) Lags() bool {
 	return c.Source.Delay() >= lagDelay && c.Store.Mux().Recent(1, int64(lagTime))
 }
 
-// overtaken asks for the source's version alone and reports whether the watch passes it at once. On
-// a busy resource it does, and names are not needed.
-func (c *Checker) overtaken(ctx context.Context) (rv uint64, ok bool) {
-	rv, _, err := c.ask(ctx)
-	return rv, err == nil
-}
-
 func (c *Checker) listVersions(ctx context.Context, opts source.VersionOptions) (*Versions, error) {
 	held, limit := c.Store.LatestRV(), c.Store.Latest().Len()+MaxUnseen
 	capacity := c.Store.Latest().Count(opts.Namespace)
@@ -70,12 +65,12 @@ func (c *Checker) listVersions(ctx context.Context, opts source.VersionOptions) 
 	}
 	refs := &Versions{Items: make([]Version, 0, capacity)}
 	var err error
-	refs.Meta, err = c.Options.Versions.List(ctx, opts, func(key string, rv uint64) error {
+	refs.Meta, err = c.ListVersions(ctx, opts, func(key string, rv uint64) error {
 		return refs.Add(key, rv, limit)
 	})
 	switch {
 	case err == nil && refs.Meta.ResourceVersion == 0:
-		c.Options.Versions.SetUnsupported()
+		c.NoVersions.Store(true)
 		err = fmt.Errorf("%w: %w", source.ErrUnsupported, source.ErrNoVersion)
 		fallthrough
 	case err != nil:

@@ -89,7 +89,8 @@ type Reflector struct {
 	isConfirmed bool
 
 	progress atomic.Bool // the source is known to send bookmarks
-	Versions *source.VersionReader
+	// NoVersions is set when the source has no usable lists of the resource's versions.
+	NoVersions atomic.Bool
 	// fromCheckpoint is set if the store's state was loaded, or began with what was loaded. listedAt is when
 	// the last complete list began, nil before.
 	fromCheckpoint atomic.Bool
@@ -130,7 +131,6 @@ type Metrics struct {
 // New returns a Reflector. Run starts it.
 func New(o Options) *Reflector {
 	f := &Reflector{Options: o, confirmed: make(chan struct{})}
-	f.Versions = source.NewVersionReader(o.Source, o.Resource, o.Encoding, f.Decode)
 	f.image = o.Checkpointer.Checkpoint(o.Resource, o.Encoding, o.Log)
 	return f
 }
@@ -264,10 +264,10 @@ func (f *Reflector) Decode(raw []byte) (*object.Object, error) {
 	return o, nil
 }
 
-// Restart implements freshness.Reflector.
+// Restart ends the open watch with cause, so that the source is examined.
 func (f *Reflector) Restart(cause error) { f.health.restart(cause) }
 
-// SendsBookmarks implements freshness.Reflector.
+// SendsBookmarks reports whether the source is known to send bookmarks.
 func (f *Reflector) SendsBookmarks() bool { return f.progress.Load() }
 
 // loadedState is what is known of a loaded store until it is confirmed.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -67,21 +66,12 @@ type round struct {
 	view *store.Snapshot
 }
 
-// Comparison compares one collection with its source. All fields are required.
-type Comparison struct {
-	Resource  *source.Resource
-	Encoding  api.Encoding
-	Store     *store.Store
-	Source    source.Source
-	Versions  *source.VersionReader
-	Checker   *freshness.Checker
-	Reflector *reflector.Reflector
-	Outage    *reflector.Outage
-	Log       *slog.Logger
-}
+// comparison compares the collection of a Checker with its source.
+type comparison struct{ *freshness.Checker }
 
-// Run compares the collection with the upstream.
-func (c *Comparison) Run(ctx context.Context) *Checked {
+// Compare compares the collection of checker with the upstream.
+func Compare(ctx context.Context, checker *freshness.Checker) *Checked {
+	c := comparison{checker}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	began := time.Now()
@@ -100,18 +90,18 @@ func (c *Comparison) Run(ctx context.Context) *Checked {
 }
 
 // mayCheckAgain reports whether a comparison that ended with err is worth another attempt.
-func (c *Comparison) mayCheckAgain(err error) bool {
+func (c comparison) mayCheckAgain(err error) bool {
 	var expired *store.ExpiredError
 	if errors.Is(err, reflector.ErrLate) {
 		c.Log.Warn("watch lags behind the upstream, restarting it", "resourceVersion", c.Store.LatestRV())
-		c.Reflector.Restart(reflector.ErrLate)
+		c.Restart(reflector.ErrLate)
 		return true
 	}
 	return errors.As(err, &expired) || source.IsExpired(err) || errors.Is(err, errMixedVersions)
 }
 
 // checkOnce is one attempt.
-func (c *Comparison) checkOnce(ctx context.Context, out *Checked) error {
+func (c comparison) checkOnce(ctx context.Context, out *Checked) error {
 	r, err := c.round(ctx)
 	if err != nil {
 		return err
@@ -138,7 +128,7 @@ func (c *Comparison) checkOnce(ctx context.Context, out *Checked) error {
 }
 
 // round asks the upstream and finds the collection's state at that version.
-func (c *Comparison) round(ctx context.Context) (*round, error) {
+func (c comparison) round(ctx context.Context) (*round, error) {
 	refs, err := c.listVersions(ctx)
 	if err != nil {
 		return nil, err
@@ -151,14 +141,14 @@ func (c *Comparison) round(ctx context.Context) (*round, error) {
 }
 
 // listVersions lists what the upstream has now, in pages of one version.
-func (c *Comparison) listVersions(ctx context.Context) (*freshness.Versions, error) {
+func (c comparison) listVersions(ctx context.Context) (*freshness.Versions, error) {
 	held, limit := c.Store.LatestRV(), c.Store.Latest().Len()+freshness.MaxUnseen
 	refs := &freshness.Versions{Items: make([]freshness.Version, 0, c.Store.Latest().Len())}
 	visit := func(key string, rv uint64) error {
 		return refs.Add(key, rv, limit)
 	}
 	for next, first := "", true; first || next != ""; first = false {
-		meta, err := c.Versions.Page(ctx, reflector.DefaultPageSize, next, visit)
+		meta, err := c.ListVersionsPage(ctx, reflector.DefaultPageSize, next, visit)
 		switch {
 		case errors.Is(err, freshness.ErrTooFarBehind) && !first && refs.IsSorted():
 			refs.IsPartial = true
@@ -168,7 +158,7 @@ func (c *Comparison) listVersions(ctx context.Context) (*freshness.Versions, err
 		case meta.ResourceVersion == 0:
 			return nil, source.ErrNoVersion
 		case first:
-			if err := c.Checker.CheckNotRewound(held, meta.ResourceVersion); err != nil {
+			if err := c.CheckNotRewound(held, meta.ResourceVersion); err != nil {
 				return nil, err
 			}
 			refs.Meta = meta
@@ -183,8 +173,8 @@ func (c *Comparison) listVersions(ctx context.Context) (*freshness.Versions, err
 
 // stateAt returns the collection's state at the version of refs, or a later one that has exactly
 // these objects.
-func (c *Comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*store.Snapshot, error) {
-	_ = c.Checker.FreshAtOnce(ctx) // otherwise the loop waits for the watch
+func (c comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*store.Snapshot, error) {
+	_ = c.FreshAtOnce(ctx) // otherwise the loop waits for the watch
 	began, probed := time.Now(), false
 	for {
 		v := c.Store.Latest()
@@ -197,7 +187,7 @@ func (c *Comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*st
 			return nil, reflector.ErrLate
 		case !probed && time.Since(began) > probeAfter:
 			probed = true
-			_ = c.Checker.Probe(ctx) // otherwise the loop waits for the watch
+			_ = c.Probe(ctx) // otherwise the loop waits for the watch
 			continue
 		}
 		// A missing change has at least the next version.
@@ -244,7 +234,7 @@ func inBoth(first, second []Difference) []Difference {
 }
 
 // sample compares some objects byte by byte, or all objects of a small collection.
-func (c *Comparison) sample(ctx context.Context, r *round) (n int, found []Difference, err error) {
+func (c comparison) sample(ctx context.Context, r *round) (n int, found []Difference, err error) {
 	changed := c.Resource.Changed
 	if !changed.IsZero() && time.Since(changed) < 2*source.RedefinitionTime {
 		return 0, nil, nil // servers may still read the objects by different definitions
@@ -271,7 +261,7 @@ func (c *Comparison) sample(ctx context.Context, r *round) (n int, found []Diffe
 
 // compareBytes compares up to n objects, beginning with key, with those of the upstream at a
 // version.
-func (c *Comparison) compareBytes(ctx context.Context, v *store.Snapshot, at uint64, key string, n int) (compared int, found []Difference, err error) {
+func (c comparison) compareBytes(ctx context.Context, v *store.Snapshot, at uint64, key string, n int) (compared int, found []Difference, err error) {
 	objs, err := c.listAt(ctx, v.PageToken(at, key), n)
 	if err != nil {
 		return 0, nil, err
@@ -301,7 +291,7 @@ func (c *Comparison) compareBytes(ctx context.Context, v *store.Snapshot, at uin
 
 // repeats reports whether the upstream sends the same objs again and is the program from which the
 // collection was listed.
-func (c *Comparison) repeats(ctx context.Context, v *store.Snapshot, at uint64, objs []*object.Object) (bool, error) {
+func (c comparison) repeats(ctx context.Context, v *store.Snapshot, at uint64, objs []*object.Object) (bool, error) {
 	for _, o := range objs {
 		before := c.Outage.Now(ctx)
 		again, err := c.listAt(ctx, v.PageToken(at, o.Key), 1)
@@ -311,7 +301,7 @@ func (c *Comparison) repeats(ctx context.Context, v *store.Snapshot, at uint64, 
 		if len(again) != 1 || !bytes.Equal(again[0].Raw, o.Raw) {
 			return false, nil
 		}
-		if listed := c.Reflector.ListedBy(); before != listed || c.Outage.Now(ctx) != listed {
+		if listed := c.ListedBy(); before != listed || c.Outage.Now(ctx) != listed {
 			return false, nil
 		}
 	}
@@ -319,13 +309,13 @@ func (c *Comparison) repeats(ctx context.Context, v *store.Snapshot, at uint64, 
 }
 
 // listAt lists up to n objects of a page, at the version of its token.
-func (c *Comparison) listAt(ctx context.Context, token api.ContinueToken, n int) ([]*object.Object, error) {
+func (c comparison) listAt(ctx context.Context, token api.ContinueToken, n int) ([]*object.Object, error) {
 	var objs []*object.Object
 	meta, err := c.Source.List(ctx, c.Resource, c.Encoding, source.ListOptions{Limit: int64(n), Continue: token.Encode()}, func(raw []byte) error {
 		if len(objs) == n {
 			return errMore
 		}
-		o, err := c.Reflector.Decode(raw)
+		o, err := c.Decode(raw)
 		objs = append(objs, o)
 		return err
 	})

@@ -7,9 +7,8 @@
 // classifies the errors of a source, so that all callers agree on which of them are worth another
 // attempt, and bounds small calls by a timeout that a slow link does not exceed.
 //
-// Its only state is that of a Resource (whether its definition was retired, and the forms derived
-// from it) and whether a VersionReader has found its lists unsupported. Everything in it is safe
-// for concurrent use.
+// Its only state is that of a Resource: whether its definition was retired, and the forms derived
+// from it. Everything in it is safe for concurrent use.
 //
 // The packages of the cache call a source; proxy/upstream and the origin implement it.
 package source

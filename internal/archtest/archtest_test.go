@@ -57,7 +57,7 @@ var arrows = []arrow{
 	{"cache/query", above("watchmux", "cache/source", "cache/store")},
 	{"cache/read", above("watchmux", "cache/source", "cache/store", "cache/freshness", "cache/query", "cache/form")},
 	{"cache/watch", above("watchmux", "cache/source", "cache/store", "cache/freshness", "cache/read", "cache/form")},
-	{"cache/freshness", above("watchmux", "cache/source", "cache/store")},
+	{"cache/freshness", above("watchmux", "cache/source", "cache/store", "cache/reflector")},
 	// A form knows objects and how they look, not who keeps or selects them.
 	{"cache/form", above("watchmux")},
 	{"cache/form/chunks", []string{"api", "internal"}},
