@@ -1,6 +1,9 @@
 package api
 
-import "strconv"
+import (
+	"encoding/json"
+	"strconv"
+)
 
 // ParseResourceVersion parses a resourceVersion as the storage layer of
 // kube-apiserver does (k8s.io/apiserver/pkg/storage/api_object_versioner.go):
@@ -10,6 +13,17 @@ func ParseResourceVersion(s string) (uint64, error) {
 		return 0, nil
 	}
 	return strconv.ParseUint(s, 10, 64)
+}
+
+// GitVersion returns the gitVersion of a response to /version, such as "v1.36.3", "" if it has none.
+func GitVersion(version []byte) string {
+	var info struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	if json.Unmarshal(version, &info) != nil {
+		return ""
+	}
+	return info.GitVersion
 }
 
 // EventType is the type of a watch event.

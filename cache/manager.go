@@ -3,13 +3,11 @@ package cache
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,21 +92,11 @@ func (m *Manager) Minor(ctx context.Context) int { return minorOf(m.parts.outage
 // KnownMinor is Minor as far as is known, without a request.
 func (m *Manager) KnownMinor() int { return minorOf(m.parts.outage.Heard()) }
 
-// minorOf parses the server's version.
-func minorOf(text string) int {
-	var server struct {
-		GitVersion string `json:"gitVersion"`
-	}
-	if json.Unmarshal([]byte(text), &server) != nil {
+func minorOf(server string) (minor int) {
+	if _, err := fmt.Sscanf(api.GitVersion([]byte(server)), "v1.%d.", &minor); err != nil {
 		return 0
 	}
-	release, _ := strings.CutPrefix(server.GitVersion, "v1.")
-	minor, _, _ := strings.Cut(release, ".")
-	n, err := strconv.Atoi(minor)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return n
+	return max(0, minor)
 }
 
 // Collection returns the synced collection of res in enc. The first callers start it together. Call

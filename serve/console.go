@@ -3,7 +3,6 @@ package serve
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/console"
 	"github.com/kubeweir/kubeweir/console/web"
@@ -70,11 +70,7 @@ func (c *cluster) shown() []*console.Cluster {
 
 // release is that which the upstream said last that it is of.
 func (c *cluster) release() string {
-	var version struct {
-		GitVersion string `json:"gitVersion"`
-	}
-	_ = json.Unmarshal(c.discovery.Documents().Version, &version) // "" for what is not known
-	return version.GitVersion
+	return api.GitVersion(c.discovery.Documents().Version) // "" for what is not known
 }
 
 // shown implements served.

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/api"
 )
 
 var errOtherColumns = errors.New("the server's release has different columns")
@@ -40,13 +42,8 @@ func NewFollowing(p Printer, release string) *Following {
 // Follows reports whether the server's columns must be fetched: its /version, in JSON, names
 // another release.
 func (f *Following) Follows(version string) bool {
-	var server struct {
-		GitVersion string `json:"gitVersion"`
-	}
-	if f.Printer.Traits().NoTables || json.Unmarshal([]byte(version), &server) != nil || server.GitVersion == "" {
-		return false
-	}
-	return !strings.HasPrefix(server.GitVersion, "v"+f.release+".")
+	server := api.GitVersion([]byte(version))
+	return !f.Printer.Traits().NoTables && server != "" && !strings.HasPrefix(server, "v"+f.release+".")
 }
 
 // Follow sets the columns that the server shows, as the JSON of a Table's columnDefinitions. nil
