@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
@@ -23,12 +22,7 @@ func WithTimeout(ctx context.Context, source Source, timeout time.Duration) (con
 	ctx, cancel := context.WithCancelCause(ctx)
 	began, most := time.Now(), min(maxExtension*timeout, time.Minute)
 	var timer *time.Timer
-	var mu sync.Mutex
-	mu.Lock() // the timer may fire before it is stored
-	defer mu.Unlock()
-	timer = time.AfterFunc(timeout, func() {
-		mu.Lock()
-		defer mu.Unlock()
+	timer = time.AfterFunc(time.Hour, func() { // which does not fire before it is stored
 		last := source.LastContact()
 		if time.Since(began) < most && last.After(began) && time.Since(last) < recentContact {
 			timer.Reset(recentContact / 2)
@@ -36,6 +30,7 @@ func WithTimeout(ctx context.Context, source Source, timeout time.Duration) (con
 		}
 		cancel(context.DeadlineExceeded)
 	})
+	timer.Reset(timeout)
 	return ctx, func() {
 		timer.Stop()
 		cancel(nil)
