@@ -16,7 +16,7 @@ type VersionLister struct{ *Source }
 var _ source.VersionLister = VersionLister{}
 
 // ListVersions implements source.VersionLister.
-func (s VersionLister) ListVersions(ctx context.Context, res *source.Resource, opts source.VersionOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
+func (s VersionLister) ListVersions(ctx context.Context, res *source.Resource, opts source.ListOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
 	if err := s.enter(ctx, "references", fmt.Sprintf("references %s limit=%d", res.Resource, opts.Limit)); err != nil {
 		return source.ListMeta{}, err
 	}
@@ -43,7 +43,7 @@ func (s VersionLister) ListVersions(ctx context.Context, res *source.Resource, o
 }
 
 // matching returns the objects of a list regardless of its limit, and its revision.
-func (s VersionLister) matching(res *source.Resource, opts source.VersionOptions) (matching []*object.Object, rev uint64, err error) {
+func (s VersionLister) matching(res *source.Resource, opts source.ListOptions) (matching []*object.Object, rev uint64, err error) {
 	filter, err := newFilter(res, opts.Namespace, opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return nil, 0, err

@@ -135,7 +135,7 @@ func TestKeptNotToBeCompared(t *testing.T) {
 // byte by which API servers exclude it.
 type behind struct{ cachetest.VersionLister }
 
-func (b behind) ListVersions(ctx context.Context, res *source.Resource, opts source.VersionOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
+func (b behind) ListVersions(ctx context.Context, res *source.Resource, opts source.ListOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
 	if opts.Continue != "" {
 		token, err := api.DecodeContinue(opts.Continue)
 		if err != nil {

@@ -23,7 +23,7 @@ type Checker struct {
 	immediate       source.ImmediateSource // nil if the source is not one
 	immediateRounds prometheus.Counter     // of rounds; only with an ImmediateSource
 	fresh           flight.Group[struct{}, uint64]
-	lists           flight.Group[source.VersionOptions, *Versions]
+	lists           flight.Group[source.ListOptions, *Versions]
 }
 
 // New returns a Checker of the store that f fills. It counts its rounds by how they ended.

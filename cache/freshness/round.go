@@ -108,7 +108,7 @@ func (c *Checker) compare(ctx context.Context, version uint64) error {
 	if !c.listsVersions() {
 		return source.ErrUnsupported
 	}
-	refs, err := c.listVersions(ctx, source.VersionOptions{})
+	refs, err := c.listVersions(ctx, source.ListOptions{})
 	switch {
 	case err != nil:
 		return err

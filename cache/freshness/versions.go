@@ -11,7 +11,7 @@ import (
 // Versions lists what the source has now. Concurrent callers share a list that began after all of
 // them had called. The error wraps ErrUnsupported if the source has no such list. The caller's part
 // of the request is added to cost.
-func (c *Checker) Versions(ctx context.Context, opts source.VersionOptions, cost *Cost) (*Versions, error) {
+func (c *Checker) Versions(ctx context.Context, opts source.ListOptions, cost *Cost) (*Versions, error) {
 	if !c.listsVersions() {
 		return nil, source.ErrUnsupported
 	}
@@ -57,7 +57,7 @@ func (c *Checker) Lags() bool {
 	return c.Source.Delay() >= lagDelay && c.Store.Mux().Recent(1, int64(lagTime))
 }
 
-func (c *Checker) listVersions(ctx context.Context, opts source.VersionOptions) (*Versions, error) {
+func (c *Checker) listVersions(ctx context.Context, opts source.ListOptions) (*Versions, error) {
 	held, limit := c.Store.LatestRV(), c.Store.Latest().Len()+MaxUnseen
 	capacity := c.Store.Latest().Count(opts.Namespace)
 	if opts.Limit > 0 {

@@ -65,8 +65,8 @@ func (r *Reader) Revalidate(ctx context.Context, c Collection, req *Request) (*a
 }
 
 // referenceOptions returns the parameters of the list in the upstream's terms.
-func (q *listRequest) referenceOptions() source.VersionOptions {
-	o := source.VersionOptions{Namespace: q.Namespace, Limit: q.Options.Limit, Continue: q.Options.Continue}
+func (q *listRequest) referenceOptions() source.ListOptions {
+	o := source.ListOptions{Namespace: q.Namespace, Limit: q.Options.Limit, Continue: q.Options.Continue}
 	if s := q.Options.LabelSelector; s != nil {
 		o.LabelSelector = s.String()
 	}

@@ -71,7 +71,7 @@ func (f *Reflector) checkHistory(ctx context.Context, since uint64) error {
 	var key string
 	var rv uint64
 	token := v.PageToken(at, held.Key)
-	meta, err := f.ListVersionsPage(ctx, 1, token.Encode(), func(k string, v uint64) error {
+	meta, err := f.ListVersionsPage(ctx, source.ListOptions{Limit: 1, Continue: token.Encode()}, func(k string, v uint64) error {
 		key, rv = k, v
 		return nil
 	})

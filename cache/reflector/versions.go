@@ -16,7 +16,7 @@ func (f *Reflector) ListsVersions() bool {
 
 // ListVersions calls VersionLister.ListVersions. The error wraps ErrUnsupported if the source has
 // no usable lists of the resource's versions, which is remembered. It is safe for concurrent use.
-func (f *Reflector) ListVersions(ctx context.Context, opts source.VersionOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
+func (f *Reflector) ListVersions(ctx context.Context, opts source.ListOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
 	if !f.ListsVersions() {
 		return source.ListMeta{}, source.ErrUnsupported
 	}
@@ -29,12 +29,12 @@ func (f *Reflector) ListVersions(ctx context.Context, opts source.VersionOptions
 
 // ListVersionsPage lists one page of keys and versions. Without ListsVersions it lists the objects
 // instead.
-func (f *Reflector) ListVersionsPage(ctx context.Context, limit int64, token string, visit func(key string, rv uint64) error) (source.ListMeta, error) {
-	meta, err := f.ListVersions(ctx, source.VersionOptions{Limit: limit, Continue: token}, visit)
+func (f *Reflector) ListVersionsPage(ctx context.Context, opts source.ListOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
+	meta, err := f.ListVersions(ctx, opts, visit)
 	if !errors.Is(err, source.ErrUnsupported) {
 		return meta, err
 	}
-	return f.Source.List(ctx, f.Resource, f.Encoding, source.ListOptions{Limit: limit, Continue: token}, func(raw []byte) error {
+	return f.Source.List(ctx, f.Resource, f.Encoding, opts, func(raw []byte) error {
 		o, err := f.Decode(raw)
 		if err != nil {
 			return err

@@ -147,8 +147,9 @@ func (c comparison) listVersions(ctx context.Context) (*freshness.Versions, erro
 	visit := func(key string, rv uint64) error {
 		return refs.Add(key, rv, limit)
 	}
-	for next, first := "", true; first || next != ""; first = false {
-		meta, err := c.ListVersionsPage(ctx, reflector.DefaultPageSize, next, visit)
+	opts := source.ListOptions{Limit: reflector.DefaultPageSize}
+	for first := true; first || opts.Continue != ""; first = false {
+		meta, err := c.ListVersionsPage(ctx, opts, visit)
 		switch {
 		case errors.Is(err, freshness.ErrTooFarBehind) && !first && refs.IsSorted():
 			refs.IsPartial = true
@@ -165,7 +166,7 @@ func (c comparison) listVersions(ctx context.Context) (*freshness.Versions, erro
 		case meta.ResourceVersion != refs.Meta.ResourceVersion:
 			return nil, errMixedVersions
 		}
-		next = meta.Continue
+		opts.Continue = meta.Continue
 	}
 	refs.Sort() // kube-apiserver's are sorted
 	return refs, nil

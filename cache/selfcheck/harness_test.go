@@ -34,7 +34,7 @@ func (s *faultySource) limit(limit int64) int64 {
 	return limit
 }
 
-func (s *faultySource) ListVersions(ctx context.Context, res *source.Resource, opts source.VersionOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
+func (s *faultySource) ListVersions(ctx context.Context, res *source.Resource, opts source.ListOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
 	opts.Limit = s.limit(opts.Limit)
 	return s.VersionLister.ListVersions(ctx, res, opts, visit)
 }

@@ -104,23 +104,16 @@ var ErrRedefined = errors.New("the resource was redefined")
 // them has to be listed again.
 const RedefinitionTime = 30 * time.Second
 
-// ListOptions are the parameters of Source.List.
+// ListOptions are the parameters of Source.List and VersionLister.ListVersions, spelled as in the
+// Kubernetes API.
 type ListOptions struct {
-	// ResourceVersion and ResourceVersionMatch are those of the Kubernetes API. Both empty means
-	// the most recent state.
+	// Namespace is that of the objects, "" for all.
+	Namespace, LabelSelector, FieldSelector string
+	// ResourceVersion and ResourceVersionMatch are both empty for the most recent state.
 	ResourceVersion, ResourceVersionMatch string
 	// Limit is the page size in objects, 0 for all. Continue is the token of the previous page.
 	Limit    int64
 	Continue string
-}
-
-// VersionOptions are the parameters of VersionLister.ListVersions: those of a list of the most
-// recent state, or of a later page, as a client may spell them.
-type VersionOptions struct {
-	Namespace                    string // "" for all
-	LabelSelector, FieldSelector string
-	Limit                        int64
-	Continue                     string
 }
 
 // ListMeta is the metadata of a list.
@@ -222,7 +215,7 @@ type VersionLister interface {
 	// ListVersions calls visit for each object of a list, in order, with its key (see
 	// store.Snapshot.Get) and version. The error wraps ErrUnsupported if the server cannot list res
 	// in this way; other errors are those of List.
-	ListVersions(ctx context.Context, res *Resource, opts VersionOptions, visit func(key string, rv uint64) error) (ListMeta, error)
+	ListVersions(ctx context.Context, res *Resource, opts ListOptions, visit func(key string, rv uint64) error) (ListMeta, error)
 }
 
 // ReplicatedSource is a Source of several servers with one store, some of which may temporarily lag

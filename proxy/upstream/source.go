@@ -47,19 +47,25 @@ func (c *Client) Source() *Source { return &Source{c} }
 
 // List implements source.Source. The body is split as it arrives; see package encoding.
 func (s *Source) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func(item []byte) error) (source.ListMeta, error) {
+	a, err := s.get(ctx, res, forList, enc.MediaType(), collectionPath(res, opts.Namespace), listQuery(&opts))
+	if err != nil {
+		return source.ListMeta{}, err
+	}
+	defer a.close()
+	return s.readList(a, res, enc, visit)
+}
+
+func listQuery(opts *source.ListOptions) url.Values {
 	query := url.Values{}
+	set(query, "labelSelector", opts.LabelSelector)
+	set(query, "fieldSelector", opts.FieldSelector)
 	set(query, "resourceVersion", opts.ResourceVersion)
 	set(query, "resourceVersionMatch", opts.ResourceVersionMatch)
 	set(query, "continue", opts.Continue)
 	if opts.Limit > 0 {
 		query.Set("limit", strconv.FormatInt(opts.Limit, 10))
 	}
-	a, err := s.get(ctx, res, forList, enc.MediaType(), collectionPath(res, ""), query)
-	if err != nil {
-		return source.ListMeta{}, err
-	}
-	defer a.close()
-	return s.readList(a, res, enc, visit)
+	return query
 }
 
 // Compressed implements cache.CompressedSource.

@@ -35,7 +35,7 @@ func testReferences(t *testing.T, client *upstream.Client, discovery *upstream.D
 			t.Errorf("%s: %v", res, err)
 			continue
 		}
-		opts := source.VersionOptions{Limit: 7}
+		opts := source.ListOptions{Limit: 7}
 		for {
 			page, err := src.ListVersions(testContext(t), res, opts, func(key string, rv uint64) error {
 				got = append(got, fmt.Sprint(key, "@", rv))
@@ -58,7 +58,7 @@ func testReferences(t *testing.T, client *upstream.Client, discovery *upstream.D
 		t.Errorf("only %d objects were compared", compared)
 	}
 	n := 0
-	opts := source.VersionOptions{Namespace: "default", FieldSelector: "metadata.name=c7"}
+	opts := source.ListOptions{Namespace: "default", FieldSelector: "metadata.name=c7"}
 	if _, err := src.ListVersions(testContext(t), configMaps(), opts, func(string, uint64) error { n++; return nil }); err != nil || n != 1 {
 		t.Errorf("one of a namespace: %d, %v", n, err)
 	}
