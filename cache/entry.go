@@ -235,9 +235,8 @@ func (e *entry) state() reflector.State {
 // as well. The entry then stays for failedFor, so that callers are rejected without a list for each
 // of them.
 func (e *entry) failedForGood() bool {
-	var decode *reflector.DecodeError
 	var panicked *contain.Error
-	return e.end.over.Load() && (e.failed.Load() || errors.As(e.end.err, &decode) || errors.As(e.end.err, &panicked))
+	return e.end.over.Load() && (e.failed.Load() || errors.Is(e.end.err, reflector.ErrDecode) || errors.As(e.end.err, &panicked))
 }
 
 // Checkpoint implements checkpoint.Collection.

@@ -8,11 +8,14 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // health tells whether the open watch keeps the store up to date.
 type health struct {
-	mu struct {
+	source source.Source
+	mu     struct {
 		sync.Mutex
 		open     bool   // a watch is being read
 		live     bool   // it brings events, not initial events
@@ -71,13 +74,12 @@ func (h *health) contact(version uint64, brought bool) {
 	}
 }
 
-// lost records that the stream has ended and reports whether it kept the store up to date. contact
-// is the last sign of life of the connection, delay its delay.
-func (h *health) lost(err error, contact time.Time, delay time.Duration) (fed bool) {
+// lost records that the stream has ended and reports whether it kept the store up to date.
+func (h *health) lost(err error) (fed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := time.Now().Add(-delay)
-	if fed = h.fedLocked(contact, delay); fed {
+	contact, now := h.source.LastContact(), time.Now().Add(-h.source.Delay())
+	if fed = h.fedLocked(); fed {
 		h.mu.lost = now
 		if !contact.IsZero() && contact.Before(now) {
 			h.mu.lost = contact
@@ -99,29 +101,30 @@ func (h *health) listed(at time.Time) {
 // fedLocked reports whether the store is being kept up to date: a watch is open, and it has brought
 // everything that existed when it began, or it has brought nothing for longer than a rejection
 // takes.
-func (h *health) fedLocked(contact time.Time, delay time.Duration) bool {
+func (h *health) fedLocked() bool {
 	if !h.mu.open || !h.mu.live {
 		return false
 	}
-	settled := h.mu.opening.Add(settling + delay)
-	return h.mu.proven || h.mu.accepted && !time.Now().Before(settled) || contact.After(settled)
+	settled := h.mu.opening.Add(settling + h.source.Delay())
+	return h.mu.proven || h.mu.accepted && !time.Now().Before(settled) || h.source.LastContact().After(settled)
 }
 
-// restart ends the open watch with cause.
-func (h *health) restart(cause error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mu.cancel != nil {
-		h.mu.cancel(cause)
+// Restart ends the open watch with cause, so that the source is examined.
+func (f *Reflector) Restart(cause error) {
+	f.health.mu.Lock()
+	defer f.health.mu.Unlock()
+	if f.health.mu.cancel != nil {
+		f.health.mu.cancel(cause)
 	}
 }
 
-// state tells whether a complete store is synced or stale. contact is the last sign of life of the
-// connection, delay its delay, and staleAfter how long a healthy connection may be silent.
-func (h *health) state(contact time.Time, delay, staleAfter time.Duration) State {
+// state tells whether a complete store is synced or stale. staleAfter is how long a healthy
+// connection may be silent.
+func (h *health) state(staleAfter time.Duration) State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.fedLocked(contact, delay) {
+	contact, delay := h.source.LastContact(), h.source.Delay()
+	if !h.fedLocked() {
 		phase := Stale
 		if time.Since(h.mu.lost) < grace {
 			phase = Synced
@@ -132,36 +135,6 @@ func (h *health) state(contact time.Time, delay, staleAfter time.Duration) State
 		return State{Phase: Stale, Since: contact, LastContact: contact, Delay: delay, Err: errSilent}
 	}
 	return State{Phase: Synced, Since: h.mu.opening, LastContact: contact, Delay: delay}
-}
-
-// watchdog ends a stream that is silent for too long. It belongs to the goroutine of the stream.
-type watchdog struct {
-	bite  context.CancelCauseFunc
-	timer *time.Timer // nil while no silence is limited
-	limit time.Duration
-}
-
-// watch limits the silence of the stream from now on; after it, the stream ends with cause. It has
-// no effect while another limit applies.
-func (d *watchdog) watch(limit time.Duration, cause error) {
-	if d.timer == nil {
-		d.limit, d.timer = limit, time.AfterFunc(limit, func() { d.bite(cause) })
-	}
-}
-
-// alive records a sign of life.
-func (d *watchdog) alive() {
-	if d.timer != nil {
-		d.timer.Reset(d.limit)
-	}
-}
-
-// stop ends the limit.
-func (d *watchdog) stop() {
-	if d.timer != nil {
-		d.timer.Stop()
-		d.timer = nil
-	}
 }
 
 // backoff spaces the attempts of a reflector. The first one after a success follows almost at once,

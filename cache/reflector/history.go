@@ -33,18 +33,6 @@ import (
 // errOtherHistory says that the state is of a past that the source does not have.
 var errOtherHistory = fmt.Errorf("%w before it reached the cached version", store.ErrRewound)
 
-// checkHistoryAfterBreak is checkHistory if the watch broke since the last list or check.
-func (f *Reflector) checkHistoryAfterBreak(ctx context.Context) error {
-	if f.brokeAt.IsZero() || f.Resource.Aggregated {
-		return nil
-	}
-	err := f.checkHistory(ctx, f.store.ResumeRV())
-	if err == nil {
-		f.brokeAt = time.Time{}
-	}
-	return err
-}
-
 // HeldBefore reports whether the state was listed before a watch broke at that time or, if broke is
 // zero, was loaded. It is safe for concurrent use.
 func (f *Reflector) HeldBefore(broke time.Time) bool {

@@ -27,14 +27,6 @@ type listing struct {
 	release func()
 }
 
-// whole returns the list when the source has said that it is complete at rv.
-func (l *listing) whole(rv uint64) (*store.List, error) {
-	if rv == 0 {
-		return nil, source.ErrNoVersion
-	}
-	return &store.List{Tree: l.tree, RV: rv}, nil
-}
-
 // startList waits for a slot, because a list costs the source and the network much, and after an
 // outage every reflector may need one.
 func (f *Reflector) startList(ctx context.Context) (*listing, error) {
@@ -75,13 +67,12 @@ func (f *Reflector) initial(l *listing, ev source.Event) (done bool, err error) 
 		if !ev.InitialEventsEnd {
 			return false, nil
 		}
-		whole, err := l.whole(ev.ResourceVersion)
-		if err != nil {
-			return false, err
+		if ev.ResourceVersion == 0 {
+			return false, source.ErrNoVersion
 		}
-		f.last = whole.RV
+		f.last = ev.ResourceVersion
 		f.health.live() // first: callers that wait for the list look at once
-		return true, f.complete(l, whole)
+		return true, f.complete(l, ev.ResourceVersion)
 	}
 	o, err := f.item(l, ev.Object)
 	if err != nil {
@@ -95,9 +86,9 @@ func (f *Reflector) initial(l *listing, ev source.Event) (done bool, err error) 
 	return false, nil
 }
 
-// listPages lists in pages of one version. If that version expires meanwhile, or a page has another
-// one, it lists everything at once.
-func (f *Reflector) listPages(ctx context.Context, l *listing) (*store.List, error) {
+// listPages lists in pages of one version, which it returns. If that version expires meanwhile, or
+// a page has another one, it lists everything at once.
+func (f *Reflector) listPages(ctx context.Context, l *listing) (rv uint64, err error) {
 	visit := func(raw []byte) error {
 		o, err := f.item(l, raw)
 		if err == nil {
@@ -105,7 +96,7 @@ func (f *Reflector) listPages(ctx context.Context, l *listing) (*store.List, err
 		}
 		return err
 	}
-	opts, rv := source.ListOptions{Limit: DefaultPageSize}, uint64(0)
+	opts := source.ListOptions{Limit: DefaultPageSize}
 	for {
 		meta, err := f.Source.List(ctx, f.Resource, f.Encoding, opts, visit)
 		first := opts.Continue == ""
@@ -115,11 +106,11 @@ func (f *Reflector) listPages(ctx context.Context, l *listing) (*store.List, err
 			opts = source.ListOptions{}
 			continue
 		case err != nil:
-			return nil, f.wrapListError(ctx, err)
+			return 0, f.wrapListError(ctx, err)
 		case meta.Continue == "":
-			return l.whole(meta.ResourceVersion)
+			return meta.ResourceVersion, nil
 		case opts.Limit == 0:
-			return nil, f.wrapListError(ctx, errPaged)
+			return 0, f.wrapListError(ctx, errPaged)
 		}
 		opts, rv = source.ListOptions{Limit: DefaultPageSize, Continue: meta.Continue}, meta.ResourceVersion
 	}
@@ -129,15 +120,18 @@ func (f *Reflector) listPages(ctx context.Context, l *listing) (*store.List, err
 var errPaged = errors.New("the upstream returned a page of a list requested without a limit")
 
 func (f *Reflector) wrapListError(ctx context.Context, err error) error {
-	var decode *DecodeError
-	if ctx.Err() != nil || errors.As(err, &decode) {
+	if ctx.Err() != nil || errors.Is(err, ErrDecode) {
 		return err
 	}
 	return fmt.Errorf("listing: %w", err)
 }
 
-// complete makes the list the state of the store. The first one makes the store.
-func (f *Reflector) complete(l *listing, list *store.List) error {
+// complete makes the list, which is complete at rv, the state of the store. The first one makes the
+// store.
+func (f *Reflector) complete(l *listing, rv uint64) error {
+	if rv == 0 {
+		return source.ErrNoVersion
+	}
 	l.complete = true
 	f.broken, f.brokeAt = 0, time.Time{}
 	f.listedAt.Store(&l.began)
@@ -146,20 +140,13 @@ func (f *Reflector) complete(l *listing, list *store.List) error {
 		f.uncertain.Store(true) // before anybody reads the list
 	}
 	if f.store == nil {
-		f.health.listed(l.began)
-		f.store = f.First(list)
-		f.publish()
-		return nil
-	}
-	if list.RV < l.shown {
-		return fmt.Errorf("%w: from %d to %d", store.ErrRewound, l.shown, list.RV)
-	}
-	if err := f.store.Replace(list.Tree, list.RV); err != nil {
+		f.store = f.First(&store.List{Tree: l.tree, RV: rv})
+	} else if rv < l.shown {
+		return fmt.Errorf("%w: from %d to %d", store.ErrRewound, l.shown, rv)
+	} else if err := f.store.Replace(l.tree, rv); err != nil {
 		return err
 	}
 	f.relist = false
-	f.offer.withdraw() // it would make the list as old as the loaded state
-	f.health.listed(l.began)
-	f.publish()
+	f.publish(l.began)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,11 +32,11 @@ type Outage struct {
 	spawn  func(func())    // runs probes; the Manager waits for it
 	asks   flight.Group[struct{}, string]
 
-	mu struct {
+	probing atomic.Bool
+	mu      struct {
 		sync.Mutex
-		looking bool
-		began   time.Time // when the outage began, zero while there is none
-		ended   time.Time // when the last outage ended
+		began time.Time // when the outage began, zero while there is none
+		ended time.Time // when the last outage ended
 		// back is closed, and replaced, when an outage ends.
 		back   chan struct{}
 		server string // the last one known, "" before
@@ -62,18 +63,12 @@ func NewOutage(ctx context.Context, source source.Source, spawn func(func()), lo
 	return o
 }
 
-// over returns a channel that is closed at the end of the present outage, or else of the next one.
-func (o *Outage) over() <-chan struct{} {
+// state reports whether there is an outage and whether one ended recently. over is closed at the
+// end of the present outage, or else of the next one.
+func (o *Outage) state() (down, recovering bool, over <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.mu.back
-}
-
-// recovering reports whether an outage ended recently.
-func (o *Outage) recovering() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return !o.mu.ended.IsZero() && time.Since(o.mu.ended) < recoveryTime
+	return !o.mu.began.IsZero(), time.Since(o.mu.ended) < recoveryTime, o.mu.back
 }
 
 // answered records that the server has responded.
@@ -93,23 +88,16 @@ func (o *Outage) answered() {
 
 // suspect starts a probe after an attempt of a reflector has failed.
 func (o *Outage) suspect() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.mu.looking && o.ctx.Err() == nil {
-		o.mu.looking = true
+	if o.ctx.Err() == nil && o.probing.CompareAndSwap(false, true) {
 		o.spawn(o.probe)
 	}
 }
 
 // probe probes the server until it responds.
 func (o *Outage) probe() {
-	defer func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.mu.looking = false
-	}()
+	defer o.probing.Store(false)
 	for {
-		over := o.over()
+		_, _, over := o.state()
 		_, err := o.askOnce(o.ctx)
 		switch {
 		case errors.Is(err, source.ErrUnsupported):
@@ -118,25 +106,20 @@ func (o *Outage) probe() {
 			o.answered()
 			return
 		}
-		o.down(err)
+		o.failed(err)
 		select {
 		case <-time.After(lookEvery + time.Duration(jitter(int64(lookEvery/10)))):
 		case <-over:
 		case <-o.ctx.Done():
 		}
-		if o.ctx.Err() != nil || !o.isDown() {
+		if down, _, _ := o.state(); !down || o.ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-func (o *Outage) isDown() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return !o.mu.began.IsZero()
-}
-
-func (o *Outage) down(err error) {
+// failed records that a probe has failed.
+func (o *Outage) failed(err error) {
 	o.mu.Lock()
 	first := o.mu.began.IsZero() && o.ctx.Err() == nil
 	if first {

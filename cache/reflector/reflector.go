@@ -3,8 +3,8 @@ package reflector
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,15 +56,14 @@ type Reflector struct {
 	store  *store.Store // nil until the first list is complete
 	health health
 	image  *checkpoint.Checkpoint // nil if the collection is not kept
-	// offer may publish the loaded state before the goroutine does. published is set when ready was
-	// called.
-	offer     offer
+	// published is set when ready was called.
 	published atomic.Bool
 
 	// The following fields belong to the goroutine of Run.
-	loaded *loadedState // what the store was made of, nil when it is known to be true
-	relist bool         // the state has to be replaced by a list
-	paged  bool         // the source does not support initial events
+	withdraw func()       // ends the offer of the loaded state, see offerLoaded
+	loaded   *loadedState // what the store was made of, nil when it is known to be true
+	relist   bool         // the state has to be replaced by a list
+	paged    bool         // the source does not support initial events
 	// provisional: the last list may follow an outdated definition of the resource.
 	provisional   bool
 	broken        int    // streaming lists that broke since the last complete list
@@ -84,9 +83,9 @@ type Reflector struct {
 	// unconfirmed is when the loaded state that is being served was true; nil if the served state
 	// is confirmed.
 	unconfirmed atomic.Pointer[time.Time]
-	// confirmed is closed, by the goroutine of Run, when the state is confirmed.
-	confirmed   chan struct{}
-	isConfirmed bool
+	// confirmed ends when the state is confirmed.
+	confirmed    context.Context
+	setConfirmed context.CancelFunc
 
 	progress atomic.Bool // the source is known to send bookmarks
 	// NoVersions is set when the source has no usable lists of the resource's versions.
@@ -130,7 +129,11 @@ type Metrics struct {
 
 // New returns a Reflector. Run starts it.
 func New(o Options) *Reflector {
-	f := &Reflector{Options: o, confirmed: make(chan struct{})}
+	f := &Reflector{Options: o, health: health{source: o.Source}, withdraw: func() {}}
+	f.confirmed, f.setConfirmed = context.WithCancel(context.Background())
+	f.server.Store(new(string))
+	f.heldFrom.Store(new(string))
+	f.bookmark.Store(new([]byte))
 	f.image = o.Checkpointer.Checkpoint(o.Resource, o.Encoding, o.Log)
 	return f
 }
@@ -145,52 +148,36 @@ const (
 	initialSilence = 20 * time.Second
 )
 
-// DecodeError says that the source sent something that is not an object of the resource.
-type DecodeError struct{ err error }
-
-func (e *DecodeError) Error() string {
-	return "cannot decode an object from the upstream: " + e.err.Error()
-}
-func (e *DecodeError) Unwrap() error { return e.err }
-
 // brokenDelay bounds the pause after a stream was broken by something between here and a healthy
 // server, because nothing tells when that is over.
 const brokenDelay = 2 * time.Second
 
 // pause waits before the next attempt: for delay, but not beyond the end of an outage.
 func (f *Reflector) pause(ctx context.Context, reason string, err error, delay time.Duration) bool {
-	over := f.Outage.over()
+	down, recovering, over := f.Outage.state()
 	switch {
-	case f.Outage.recovering():
+	case recovering:
 		delay = min(delay, recoveryDelay)
-	case !source.IsStatus(err) && !f.Outage.isDown():
+	case !source.IsStatus(err) && !down:
 		delay = min(delay, brokenDelay)
 	}
 	f.Log.Debug("reflector restarting", "reason", reason, "error", err, "delay", delay)
 	select {
 	case <-time.After(delay):
-		return true
 	case <-ctx.Done():
-		return false
 	case <-over:
+		f.backoff.reset()
+		select {
+		case <-time.After(time.Duration(jitter(int64(returnSpread)))):
+		case <-ctx.Done():
+		}
 	}
-	f.backoff.reset()
-	select {
-	case <-time.After(time.Duration(jitter(int64(returnSpread)))):
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return ctx.Err() == nil
 }
 
 // ListedBy returns the program that answered the last list, "" if unknown. It is safe for
 // concurrent use.
-func (f *Reflector) ListedBy() string {
-	if s := f.server.Load(); s != nil {
-		return *s
-	}
-	return ""
-}
+func (f *Reflector) ListedBy() string { return *f.server.Load() }
 
 // listOne lists at most one object.
 func (f *Reflector) listOne(ctx context.Context) (source.ListMeta, error) {
@@ -201,30 +188,20 @@ func (f *Reflector) listOne(ctx context.Context) (source.ListMeta, error) {
 
 // keepBookmark keeps the object of the source's first bookmark.
 func (f *Reflector) keepBookmark(ev source.Event) {
-	if ev.Object != nil && f.bookmark.Load() == nil {
+	if ev.Object != nil && *f.bookmark.Load() == nil {
 		f.bookmark.Store(&ev.Object)
 	}
 }
 
 // BookmarkTemplate returns the object of the source's first bookmark, nil before that. It must not
 // be modified.
-func (f *Reflector) BookmarkTemplate() []byte {
-	if b := f.bookmark.Load(); b != nil {
-		return *b
-	}
-	return nil
-}
+func (f *Reflector) BookmarkTemplate() []byte { return *f.bookmark.Load() }
 
 // ListMeta returns the kind and warnings of the source's lists. It must not be modified.
 func (f *Reflector) ListMeta() *source.ListMeta { return f.kind.Load() }
 
 // Server returns the program that sent what the store holds, "" if unknown.
-func (f *Reflector) Server() (server string) {
-	if held := f.heldFrom.Load(); held != nil {
-		server = *held
-	}
-	return server
-}
+func (f *Reflector) Server() string { return *f.heldFrom.Load() }
 
 // IsUnsure reports whether the state may be wrong, so that it must not be saved.
 func (f *Reflector) IsUnsure() bool { return f.uncertain.Load() }
@@ -236,7 +213,7 @@ func (f *Reflector) IsLoaded() bool { return f.fromCheckpoint.Load() }
 func (f *Reflector) IsUnconfirmed() bool { return f.unconfirmed.Load() != nil }
 
 // WhenConfirmed returns a channel that is closed when the state is confirmed.
-func (f *Reflector) WhenConfirmed() <-chan struct{} { return f.confirmed }
+func (f *Reflector) WhenConfirmed() <-chan struct{} { return f.confirmed.Done() }
 
 // Checkpoint returns the collection's checkpoint, nil if it is not kept.
 func (f *Reflector) Checkpoint() *checkpoint.Checkpoint { return f.image }
@@ -244,14 +221,14 @@ func (f *Reflector) Checkpoint() *checkpoint.Checkpoint { return f.image }
 // State returns the state of a complete collection. After staleAfter without a sign of life from
 // the connection, it is Stale.
 func (f *Reflector) State(staleAfter time.Duration) State {
-	state := f.health.state(f.Source.LastContact(), f.Source.Delay(), staleAfter)
+	state := f.health.state(staleAfter)
 	if at := f.unconfirmed.Load(); at != nil {
 		state.Phase, state.Since, state.LastContact = Stale, *at, *at // until it is confirmed
 	}
 	return state
 }
 
-// Decode decodes an object of the source. The error is a *DecodeError.
+// Decode decodes an object of the source. The error is an ErrDecode.
 func (f *Reflector) Decode(raw []byte) (*object.Object, error) {
 	// Objects stay for long, and so would unused capacity.
 	if cap(raw)-len(raw) > len(raw)/16 {
@@ -259,13 +236,10 @@ func (f *Reflector) Decode(raw []byte) (*object.Object, error) {
 	}
 	o, err := f.Resource.Schema.Decode(f.Encoding, raw)
 	if err != nil {
-		return nil, &DecodeError{err}
+		return nil, fmt.Errorf("%w: %w", ErrDecode, err)
 	}
 	return o, nil
 }
-
-// Restart ends the open watch with cause, so that the source is examined.
-func (f *Reflector) Restart(cause error) { f.health.restart(cause) }
 
 // SendsBookmarks reports whether the source is known to send bookmarks.
 func (f *Reflector) SendsBookmarks() bool { return f.progress.Load() }
@@ -284,11 +258,4 @@ type loadedState struct {
 	brought  time.Time
 	quiet    *time.Timer
 	patience time.Duration
-}
-
-// offer is a timer that publishes the loaded state while the goroutine of Run waits for a source
-// that responds slowly.
-type offer struct {
-	mu    sync.Mutex
-	timer *time.Timer // nil if there is nothing to publish
 }

@@ -14,14 +14,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 )
 
-// otherServer reports whether the objects were sent by another program than the one that responds
-// now. After an upgrade of the upstream the same version of an object may read differently.
-func (f *Reflector) otherServer(ctx context.Context) bool {
-	now := f.Outage.Now(ctx)
-	listed := f.ListedBy()
-	return now != "" && listed != "" && now != listed
-}
-
 // maxBroken is how many streaming lists in a row may break. A server that is too busy to finish one
 // may still finish pages.
 const maxBroken = 2
@@ -40,9 +32,9 @@ func (f *Reflector) list(ctx context.Context) error {
 	defer l.release()
 	streams := !f.paged && f.broken < maxBroken
 	if f.compressed() {
-		whole, err := f.listCompressed(ctx, l, streams)
+		rv, err := f.listCompressed(ctx, l, streams)
 		if !errors.Is(err, errQuick) {
-			return f.listed(ctx, l, whole, err)
+			return f.listed(ctx, l, rv, err)
 		}
 		l.tree = store.NewTree()
 	}
@@ -61,20 +53,20 @@ func (f *Reflector) list(ctx context.Context) error {
 		f.paged = true
 		l.tree = store.NewTree()
 	}
-	whole, err := f.listPages(ctx, l)
-	return f.listed(ctx, l, whole, err)
+	rv, err := f.listPages(ctx, l)
+	return f.listed(ctx, l, rv, err)
 }
 
 // listed completes a paged list, unless it failed with err, and watches from there.
-func (f *Reflector) listed(ctx context.Context, l *listing, whole *store.List, err error) error {
+func (f *Reflector) listed(ctx context.Context, l *listing, rv uint64, err error) error {
 	if err != nil {
 		return err
 	}
-	if err := f.complete(l, whole); err != nil {
+	if err := f.complete(l, rv); err != nil {
 		return err
 	}
 	l.release() // the watch may last for hours
-	return f.watch(ctx, source.WatchOptions{ResourceVersion: whole.RV}, nil)
+	return f.watch(ctx, source.WatchOptions{ResourceVersion: rv}, nil)
 }
 
 // learnKind asks the source once for the kind of its lists and for the warnings of the resource.
@@ -158,14 +150,18 @@ func (f *Reflector) resume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if f.otherServer(ctx) {
+	// After an upgrade of the upstream the same version of an object may read differently.
+	if now, listed := f.Outage.Now(ctx), f.ListedBy(); now != "" && listed != "" && now != listed {
 		f.relist = true
 		return f.list(ctx)
 	}
 	opts := source.WatchOptions{ResourceVersion: f.store.ResumeRV()}
 	if f.loaded == nil {
-		if err := f.checkHistoryAfterBreak(ctx); err != nil {
-			return err
+		if !f.brokeAt.IsZero() && !f.Resource.Aggregated {
+			if err := f.checkHistory(ctx, opts.ResourceVersion); err != nil {
+				return err
+			}
+			f.brokeAt = time.Time{}
 		}
 		return f.watch(ctx, opts, nil)
 	}

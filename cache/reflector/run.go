@@ -15,11 +15,12 @@ import (
 // says why; it is the cause of ctx if that ended it.
 func (f *Reflector) Run(ctx context.Context) error {
 	f.load(ctx)
-	defer f.offerLoaded()()
+	f.offerLoaded()
+	defer f.withdraw()
 	for {
 		began := time.Now()
 		err := f.stream(ctx)
-		fed := f.health.lost(err, f.Source.LastContact(), f.Source.Delay())
+		fed := f.health.lost(err)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -66,13 +67,12 @@ func (f *Reflector) Run(ctx context.Context) error {
 
 // after decides what the end of a stream means for the next one. If final, there is none.
 func (f *Reflector) after(err error) (reason string, final bool) {
-	var decode *DecodeError
 	switch {
 	case errors.Is(err, errEnded):
 		return "ended", false
 	case errors.Is(err, store.ErrRewound):
 		return "rewound", true
-	case errors.As(err, &decode):
+	case errors.Is(err, ErrDecode):
 		return "decode", true
 	case errors.Is(err, errSilent):
 		return "silent", false

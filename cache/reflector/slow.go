@@ -11,7 +11,6 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
-	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -72,20 +71,21 @@ type merging struct {
 	news    chan struct{}     // has capacity 1; signals that seen or err has changed
 }
 
-// listCompressed lists in pages. If streams is set, the error may be errQuick.
-func (f *Reflector) listCompressed(ctx context.Context, l *listing, streams bool) (*store.List, error) {
+// listCompressed lists in pages and returns the version. If streams is set, the error may be
+// errQuick.
+func (f *Reflector) listCompressed(ctx context.Context, l *listing, streams bool) (rv uint64, err error) {
 	m := &merging{f: f, l: l, streams: streams, changed: make(map[string]uint64), news: make(chan struct{}, 1)}
 	defer m.watching.Wait()
 	watchCtx, stop := context.WithCancel(ctx)
 	defer stop()
-	rv, err := m.pages(ctx, watchCtx)
+	rv, err = m.pages(ctx, watchCtx)
 	if err == nil && m.begun {
 		rv, err = m.reach(ctx, rv)
 	}
 	if err != nil {
-		return nil, f.wrapListError(ctx, err)
+		return 0, f.wrapListError(ctx, err)
 	}
-	return l.whole(rv)
+	return rv, nil
 }
 
 // pages reads the pages and returns the highest of their versions. The watch beside them ends with
@@ -97,7 +97,6 @@ func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error
 		start := time.Now()
 		meta, err := f.Source.List(ctx, f.Resource, f.Encoding, opts, m.page)
 		rest := restOf(err)
-		var decode *DecodeError
 		switch {
 		case err == nil && meta.ResourceVersion == 0:
 			return 0, source.ErrNoVersion
@@ -113,7 +112,7 @@ func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error
 			opts = source.ListOptions{Limit: f.nextPage(opts.Limit, time.Since(start)), Continue: meta.Continue}
 		case source.IsExpired(err) && rest != "" && first != 0:
 			opts.Continue = rest
-		case ctx.Err() != nil, source.IsStatus(err), errors.As(err, &decode), broken == maxBrokenPages:
+		case ctx.Err() != nil, source.IsStatus(err), errors.Is(err, ErrDecode), broken == maxBrokenPages:
 			return 0, err
 		default:
 			broken++
@@ -174,8 +173,7 @@ func (m *merging) watch(ctx context.Context) {
 		from := max(m.first, m.seen-1) // the last version may have more changes
 		m.mu.Unlock()
 		err := m.f.Source.Watch(ctx, m.f.Resource, m.f.Encoding, source.WatchOptions{ResourceVersion: from}, m.event)
-		var decode *DecodeError
-		if source.IsExpired(err) || source.IsRejected(err) || errors.As(err, &decode) {
+		if source.IsExpired(err) || source.IsRejected(err) || errors.Is(err, ErrDecode) {
 			m.mu.Lock()
 			m.err = fmt.Errorf("watching in parallel: %w", err)
 			m.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -108,18 +109,16 @@ func (f *Reflector) caughtUp(ctx context.Context) error {
 	return f.confirm(ctx)
 }
 
-// publish makes the store readable, and confirmed.
-func (f *Reflector) publish() {
-	f.offer.withdraw()
+// publish makes the store readable, and confirmed. Its state was true at that time, or later.
+func (f *Reflector) publish(at time.Time) {
+	f.withdraw() // the offer would make it as old as the loaded state
+	f.health.listed(at)
 	if f.loaded != nil {
 		f.image.SetConfirmed()
 		f.loaded = nil
 		f.unconfirmed.Store(nil)
 	}
-	if !f.isConfirmed {
-		f.isConfirmed = true
-		close(f.confirmed)
-	}
+	f.setConfirmed()
 	f.heldFrom.Store(f.server.Load())
 	f.uncertain.Store(f.provisional)
 	f.show()
@@ -134,11 +133,10 @@ func (f *Reflector) show() {
 // publishUnconfirmed makes the loaded state readable, with its age, while the source does not
 // respond, if the options allow it.
 func (f *Reflector) publishUnconfirmed() {
-	if f.loaded == nil || !f.image.ServesUnconfirmed() || !f.Outage.isDown() {
-		return
+	if down, _, _ := f.Outage.state(); down && f.loaded != nil && f.image.ServesUnconfirmed() {
+		f.withdraw()
+		f.showUnconfirmed(f.loaded.note.At)
 	}
-	f.offer.withdraw()
-	f.showUnconfirmed(f.loaded.note.At)
 }
 
 func (f *Reflector) showUnconfirmed(at time.Time) {
@@ -155,46 +153,36 @@ func (f *Reflector) showUnconfirmed(at time.Time) {
 const confirmPatience = time.Second
 
 // offerLoaded publishes the loaded state, with its age, if it is not confirmed within
-// confirmPatience and the options allow it. withdraw ends that.
-func (f *Reflector) offerLoaded() (withdraw func()) {
+// confirmPatience and the options allow it: the goroutine of Run may be waiting for a source that
+// responds slowly. When withdraw has returned, nothing is published any more.
+func (f *Reflector) offerLoaded() {
 	if f.loaded == nil || !f.image.ServesUnconfirmed() {
-		return func() {}
+		return
 	}
-	at, o := f.loaded.note.At, &f.offer
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.timer = time.AfterFunc(confirmPatience, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.timer != nil {
-			f.showUnconfirmed(at)
+	at, done := f.loaded.note.At, make(chan struct{})
+	offer := time.AfterFunc(confirmPatience, func() {
+		defer close(done)
+		f.showUnconfirmed(at)
+	})
+	f.withdraw = sync.OnceFunc(func() {
+		if !offer.Stop() {
+			<-done
 		}
 	})
-	return o.withdraw
-}
-
-// withdraw returns when the timer does not publish anything any more.
-func (o *offer) withdraw() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.timer != nil {
-		o.timer.Stop()
-		o.timer = nil
-	}
 }
 
 // unload discards the loaded state for a reason that would stop a collection. It returns false if
 // the collection has to stop.
 func (f *Reflector) unload(reason error) bool {
-	f.offer.withdraw()
+	f.withdraw()
 	if f.loaded == nil || f.published.Load() {
 		return false
 	}
 	f.image.Drop(reason)
 	f.store.Close(store.CloseReason(reason))
 	f.store, f.loaded, f.relist, f.provisional = nil, nil, false, false
-	f.server.Store(nil)
-	f.heldFrom.Store(nil)
+	f.server.Store(new(string))
+	f.heldFrom.Store(new(string))
 	f.uncertain.Store(false)
 	f.fromCheckpoint.Store(false)
 	f.kind.Store(nil)
@@ -206,8 +194,6 @@ func (f *Reflector) confirm(ctx context.Context) error {
 	if err := f.checkHistory(ctx, f.loaded.note.ResourceVersion); err != nil {
 		return err
 	}
-	f.offer.withdraw()
-	f.health.listed(f.loaded.asked) // the state was true then, or later
-	f.publish()
+	f.publish(f.loaded.asked)
 	return nil
 }

@@ -3,6 +3,7 @@ package reflector
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
@@ -14,25 +15,28 @@ func (f *Reflector) watch(ctx context.Context, opts source.WatchOptions, l *list
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f.health.opened(l == nil, max(opts.ResourceVersion, f.target), f.targetDelayed, cancel)
-	dog := &watchdog{bite: cancel}
-	defer dog.stop()
-	if l != nil {
-		dog.watch(initialSilence, errNoInitialEnd)
+	initial := time.AfterFunc(initialSilence, func() { cancel(errNoInitialEnd) })
+	defer initial.Stop()
+	silence := time.AfterFunc(silenceLimit, func() { cancel(errSilent) })
+	defer silence.Stop()
+	silence.Stop() // until the source is known to send bookmarks
+	if l == nil {
+		initial.Stop()
 	}
 
 	f.last = opts.ResourceVersion
 	var failed error // the source may wrap or replace it
 	err := f.Source.Watch(ctx, f.Resource, f.Encoding, opts, func(ev source.Event) error {
-		dog.alive()
 		if ev.Type == source.WatchAccepted {
 			f.Outage.answered()
 		}
 		if l != nil {
+			initial.Reset(initialSilence)
 			var done bool
 			if done, failed = f.initial(l, ev); done {
 				l.release()
 				l = nil
-				dog.stop()
+				initial.Stop()
 			}
 			return failed
 		}
@@ -40,7 +44,7 @@ func (f *Reflector) watch(ctx context.Context, opts source.WatchOptions, l *list
 			f.progress.Store(true)
 		}
 		if f.progress.Load() {
-			dog.watch(silenceLimit, errSilent)
+			silence.Reset(silenceLimit)
 		}
 		failed = f.live(ev)
 		f.health.contact(f.last, ev.Type != source.WatchAccepted)
