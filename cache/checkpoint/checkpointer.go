@@ -77,6 +77,7 @@ type Checkpointer struct {
 	stop    context.CancelFunc
 	stuck   atomic.Int64 // loads that the disk does not return from
 	told    atomic.Bool  // see TellUnconfirmed
+	doubted atomic.Bool  // checkpoints of other processes are not used, see Distrust
 	source  source.Source
 	asks    flight.Group[struct{}, string] // which cluster it is
 
@@ -88,8 +89,6 @@ type Checkpointer struct {
 		cluster string // "" until it is known
 		// over: another Checkpointer uses the checkpoints, see HandOver.
 		over bool
-		// doubted: checkpoints of other processes are not used, see Distrust.
-		doubted bool
 		// failing are the errors of the checkpoints that cannot be written, by name.
 		failing map[string]string
 	}
@@ -149,14 +148,7 @@ type Note struct {
 	Warnings   []string `json:"warnings,omitempty"`
 }
 
-// nameOf returns the name of a collection's checkpoint, "" if it is not kept.
-func (k *Checkpointer) nameOf(res *source.Resource, enc api.Encoding) string {
-	if k == nil || res.Aggregated || k.Exclude != nil && k.Exclude(res.GroupResource()) {
-		return ""
-	}
-	return checkpointName(res, enc)
-}
-
+// checkpointName returns the name of a collection's checkpoint, "" if it cannot have one.
 func checkpointName(res *source.Resource, enc api.Encoding) string {
 	name := res.GroupVersionResource.Resource + "." + res.Version
 	if res.Group != "" {
@@ -182,12 +174,16 @@ var errDiskTimeout = errors.New("the disk does not respond")
 // errHandedOver says that another Checkpointer uses the checkpoints.
 var errHandedOver = errors.New("the state directory was handed over")
 
-// acquire waits, for a limited time, until nobody else uses a checkpoint. release lets the next
-// user in.
-func (k *Checkpointer) acquire(ctx context.Context, name string) error {
-	patience := time.After(diskTimeout)
+// acquire waits until nobody else uses a checkpoint, but not longer than patience. release lets the
+// next user in.
+func (k *Checkpointer) acquire(ctx context.Context, name string, patience <-chan time.Time) error {
 	for {
-		held, over := k.take(name)
+		k.mu.Lock()
+		held, over := k.mu.held[name], k.mu.over
+		if held == nil && !over {
+			k.mu.held[name] = make(chan struct{})
+		}
+		k.mu.Unlock()
 		switch {
 		case over:
 			return errHandedOver
@@ -204,24 +200,10 @@ func (k *Checkpointer) acquire(ctx context.Context, name string) error {
 	}
 }
 
-// take is acquire without waiting. held is nil if the checkpoint was acquired, unless over.
-func (k *Checkpointer) take(name string) (held chan struct{}, over bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	held, over = k.mu.held[name], k.mu.over
-	if held == nil && !over {
-		k.mu.held[name] = make(chan struct{})
-	}
-	return held, over
-}
-
 // ServesUnconfirmed is Options.ServeUnconfirmed.
 func (i *Checkpoint) ServesUnconfirmed() bool {
 	return i.owner.ServeUnconfirmed != nil && i.owner.ServeUnconfirmed()
 }
-
-// isStuck reports whether the disk does not respond to a reader.
-func (k *Checkpointer) isStuck() bool { return k.stuck.Load() > 0 }
 
 func (k *Checkpointer) release(name string) {
 	k.mu.Lock()
@@ -308,19 +290,7 @@ func (k *Checkpointer) forgetCluster() {
 
 // Distrust records that checkpoints are of a past that the source does not have, so that no further
 // one is loaded. It returns true the first time.
-func (k *Checkpointer) Distrust() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	fresh := !k.mu.doubted
-	k.mu.doubted = true
-	return fresh
-}
-
-func (k *Checkpointer) doubts() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.mu.doubted
-}
+func (k *Checkpointer) Distrust() bool { return !k.doubted.Swap(true) }
 
 // Checkpoint is that of one collection. The reflector loads it, then the saver writes it until the
 // collection ends.
@@ -336,13 +306,10 @@ type Checkpoint struct {
 		over bool
 		// abandoned: nobody waits for the load any more.
 		abandoned bool
-		// awaited: the previous user takes too long. The saver acquires the checkpoint when it is
-		// free.
-		awaited bool
-		writer  Writer
-		holds   *store.Snapshot // what was saved; nil if everything has to be written again
-		note    Note
-		saved   time.Time
+		writer    Writer
+		holds     *store.Snapshot // what was saved; nil if everything has to be written again
+		note      Note
+		saved     time.Time
 		// retry is when to try again after a failure, wait how long that is, and full whether there
 		// was no space.
 		retry time.Time
@@ -353,7 +320,10 @@ type Checkpoint struct {
 
 // Checkpoint returns the checkpoint of a new collection, nil if it is not kept.
 func (k *Checkpointer) Checkpoint(res *source.Resource, enc api.Encoding, log *slog.Logger) *Checkpoint {
-	name := k.nameOf(res, enc)
+	if k == nil || res.Aggregated || k.Exclude != nil && k.Exclude(res.GroupResource()) {
+		return nil
+	}
+	name := checkpointName(res, enc)
 	if name == "" {
 		return nil
 	}
@@ -370,15 +340,7 @@ func (i *Checkpoint) remove() {
 }
 
 // Leave ends the use of the checkpoint. What is on disk stays.
-func (i *Checkpoint) Leave() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.mu.over = true
-	if i.mu.held {
-		i.closeLocked()
-		i.leaveLocked()
-	}
-}
+func (i *Checkpoint) Leave() { i.finish(store.ErrManagerClosed) }
 
 func (i *Checkpoint) leaveLocked() {
 	i.mu.held, i.mu.holds = false, nil

@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/source"
@@ -36,73 +34,55 @@ const loadTimeout = 5 * time.Second
 // respond; a goroutine then waits for the disk. decode decodes an object and keeps its bytes;
 // several goroutines of panics call it.
 func (i *Checkpoint) Load(ctx context.Context, panics *contain.Panics, decode func([]byte) (*object.Object, error)) *Loaded {
-	if err := i.owner.acquire(ctx, i.name); err != nil {
-		if errors.Is(err, errDiskTimeout) {
-			i.await()
-		}
+	k := i.owner
+	switch err := k.acquire(ctx, i.name, time.After(diskTimeout)); {
+	case errors.Is(err, errDiskTimeout):
+		k.dropped("unreadable", i.name, err)
+		// The previous user takes too long. The saver writes the checkpoint from scratch once it is
+		// free, because its content is outdated then.
+		panics.Go(nil, "feed", func() {
+			if k.acquire(context.WithoutCancel(ctx), i.name, nil) == nil {
+				i.settle(nil)
+			}
+		})
 		return nil
-	}
-	if i.owner.isStuck() {
+	case err != nil:
+		return nil
+	case k.stuck.Load() > 0: // the disk does not respond to another reader
 		i.settle(nil) // it is written when the disk responds
-		i.owner.dropped("unreadable", i.name, errDiskTimeout)
+		k.dropped("unreadable", i.name, errDiskTimeout)
 		return nil
 	}
 	var l *Loaded
-	var blocks atomic.Int64
 	done := make(chan struct{})
+	patience := time.NewTimer(loadTimeout)
+	defer patience.Stop()
 	panics.Go(nil, "feed", func() {
 		defer close(done)
 		defer func() { l = i.settle(l) }()
-		l = i.loadAcquired(ctx, panics, &blocks, decode)
+		l = i.loadAcquired(ctx, panics, func() { patience.Reset(loadTimeout) }, decode)
 	})
-	patience := time.NewTicker(loadTimeout)
-	defer patience.Stop()
-	for seen := int64(-1); ; {
-		hangs := false
-		select {
-		case <-done:
-			return l
-		case <-ctx.Done():
-		case <-patience.C:
-			now := blocks.Load()
-			if hangs = now == seen; !hangs {
-				seen = now
-				continue
-			}
-		}
-		if !i.abandon() { // it was just loaded
+	hangs := false
+	select {
+	case <-done:
+		return l
+	case <-ctx.Done():
+	case <-patience.C:
+		hangs = true
+	}
+	if !i.abandon() { // it was just loaded
+		<-done
+		return l
+	}
+	if hangs {
+		k.dropped("unreadable", i.name, errDiskTimeout)
+		k.stuck.Add(1)
+		panics.Go(nil, "feed", func() {
 			<-done
-			return l
-		}
-		if hangs {
-			i.owner.dropped("unreadable", i.name, errDiskTimeout)
-			i.owner.stuck.Add(1)
-			panics.Go(nil, "feed", func() {
-				<-done
-				i.owner.stuck.Add(-1)
-			})
-		}
-		return nil
+			k.stuck.Add(-1)
+		})
 	}
-}
-
-// await leaves the checkpoint to the saver, which writes it from scratch once it is free, because
-// its content is outdated then.
-func (i *Checkpoint) await() {
-	i.owner.dropped("unreadable", i.name, errDiskTimeout)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.mu.awaited = true
-}
-
-// tookLocked reports whether the collection has the checkpoint, which it may just have acquired.
-func (i *Checkpoint) tookLocked() bool {
-	if i.mu.awaited && !i.mu.over {
-		held, over := i.owner.take(i.name)
-		i.mu.held = held == nil && !over
-		i.mu.awaited = !i.mu.held
-	}
-	return i.mu.held
+	return nil
 }
 
 // abandon gives up a load. It returns false if the load has ended.
@@ -135,11 +115,11 @@ func (i *Checkpoint) settle(l *Loaded) *Loaded {
 }
 
 // loadAcquired loads an acquired checkpoint. A panic counts as damage.
-func (i *Checkpoint) loadAcquired(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) *Loaded {
+func (i *Checkpoint) loadAcquired(ctx context.Context, panics *contain.Panics, progress func(), decode func([]byte) (*object.Object, error)) *Loaded {
 	k := i.owner
 	var l *Loaded
 	err := panics.Func("feed", func() (err error) {
-		l, err = i.read(ctx, panics, blocks, decode)
+		l, err = i.read(ctx, panics, progress, decode)
 		return err
 	})()
 	switch {
@@ -186,7 +166,7 @@ func (i *Checkpoint) checkNote(note *Note) error {
 		return &unfitError{"old", fmt.Sprintf("it is %s old", age.Round(time.Second))}
 	case age < -time.Hour:
 		return &unfitError{"old", "it is of the future"}
-	case i.owner.doubts():
+	case i.owner.doubted.Load():
 		return &unfitError{"rewound", "another collection was of another past than the upstream"}
 	}
 	return nil
@@ -194,18 +174,12 @@ func (i *Checkpoint) checkNote(note *Note) error {
 
 // piece is a block of objects, decoded by one of several goroutines.
 type piece struct {
-	block Block
-	items []item
-	err   error
+	block   Block
+	objects []*object.Object // those that are deleted have only a key
+	err     error
 }
 
-// item is an object, or the key of a deleted one.
-type item struct {
-	object *object.Object
-	key    string
-}
-
-func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ *Loaded, err error) {
+func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, progress func(), decode func([]byte) (*object.Object, error)) (_ *Loaded, err error) {
 	r, err := i.owner.Storage.Open(i.name)
 	if err != nil {
 		return nil, err
@@ -218,7 +192,7 @@ func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, blocks *a
 	if err := i.checkHeader(&l.header); err != nil { // first: another definition decodes objects differently
 		return nil, err
 	}
-	pieces, note, clean := readPieces(ctx, r, panics, blocks, decode)
+	pieces, note := readPieces(ctx, r, panics, progress, decode)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -234,15 +208,13 @@ func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, blocks *a
 	if l.List, err = assemble(pieces, &l.Note); err != nil {
 		return nil, err
 	}
-	if clean {
-		l.append, err = r.Append()
-	}
+	l.append, err = r.Append()
 	return l, err
 }
 
-// readPieces reads up to the last commit, whose note it returns, or the end of ctx, and counts
-// blocks. clean says that nothing follows that commit.
-func readPieces(ctx context.Context, r Reader, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ []*piece, note []byte, clean bool) {
+// readPieces reads up to the last commit, whose note it returns, or the end of ctx. It calls
+// progress after each block.
+func readPieces(ctx context.Context, r Reader, panics *contain.Panics, progress func(), decode func([]byte) (*object.Object, error)) (_ []*piece, note []byte) {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -251,10 +223,9 @@ func readPieces(ctx context.Context, r Reader, panics *contain.Panics, blocks *a
 	for ctx.Err() == nil {
 		b, err := r.Next()
 		if err != nil {
-			clean = err == io.EOF && committed == len(pieces)
 			break
 		}
-		blocks.Add(1)
+		progress()
 		if c := b.Commit(); c != nil {
 			note, committed = c, len(pieces)
 			continue
@@ -267,7 +238,7 @@ func readPieces(ctx context.Context, r Reader, panics *contain.Panics, blocks *a
 			p.err = panics.Func("feed", func() error { return p.decode(decode) })()
 		})
 	}
-	return pieces[:committed], note, clean
+	return pieces[:committed], note
 }
 
 func (p *piece) decode(decode func([]byte) (*object.Object, error)) error {
@@ -276,11 +247,11 @@ func (p *piece) decode(decode func([]byte) (*object.Object, error)) error {
 	return block.Each(func(raw []byte) error {
 		o, err := decode(bytes.Clone(raw))
 		if err == nil {
-			p.items = append(p.items, item{object: o})
+			p.objects = append(p.objects, o)
 		}
 		return err
 	}, func(key string) error {
-		p.items = append(p.items, item{key: key})
+		p.objects = append(p.objects, &object.Object{Key: key})
 		return nil
 	})
 }
@@ -292,11 +263,11 @@ func assemble(pieces []*piece, note *Note) (*store.List, error) {
 		if p.err != nil {
 			return nil, p.err
 		}
-		for _, item := range p.items {
-			o, was := item.object, (*object.Object)(nil)
+		for _, o := range p.objects {
+			var was *object.Object
 			switch {
-			case o == nil:
-				was, _ = tree.Delete(&object.Object{Key: item.key})
+			case o.Raw == nil:
+				was, _ = tree.Delete(o)
 			case o.RV > note.ResourceVersion:
 				return nil, fmt.Errorf("object of version %d in a checkpoint of version %d", o.RV, note.ResourceVersion)
 			default:

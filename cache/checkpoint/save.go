@@ -86,7 +86,7 @@ func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	waits := time.Now().Before(i.mu.retry)
-	if i.mu.over || !i.tookLocked() || waits && (!now || i.mu.full) { // the last save is for those that have space
+	if i.mu.over || !i.mu.held || waits && (!now || i.mu.full) { // the last save is for those that have space
 		return nil
 	}
 	if view := i.mu.holds; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.Churn()-view.Churn() <= saveChurn {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -62,43 +61,32 @@ func (d *Dir) clear() (cleared bool, err error) {
 		return false, nil
 	}
 	lock, err := d.fs.Lock(d.file(lockName))
-	switch {
-	case err != nil && inUse(err):
-		return false, nil
-	case err != nil:
+	if err != nil {
+		if inUse(err) {
+			return false, nil
+		}
 		return false, cause(err)
 	}
-	err = d.removeAll()
-	if err = errors.Join(err, lock.Close()); err != nil {
-		return false, err
+	if err = errors.Join(d.removeAll(), lock.Close()); err == nil {
+		err = cause(d.fs.Remove(d.file(lockName)))
 	}
-	if err := d.fs.Remove(d.file(lockName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, cause(err)
-	}
-	return true, nil
+	return err == nil, err
 }
 
-// removeAll removes the files, the marker last.
+// removeAll removes the files except for the lock, the marker last.
 func (d *Dir) removeAll() error {
 	names, err := d.fs.List(d.path)
 	if err != nil {
 		return cause(err)
 	}
-	for _, name := range names {
-		if !isOurs(name) {
-			return fmt.Errorf("unexpected file %s", name)
-		}
+	if i := slices.IndexFunc(names, func(name string) bool { return !isOurs(name) }); i >= 0 {
+		return fmt.Errorf("unexpected file %s", names[i])
 	}
-	for _, name := range names {
-		if name == markerName || name == lockName {
-			continue
-		}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == markerName || name == lockName })
+	for _, name := range append(names, markerName) {
 		if err := d.fs.Remove(d.file(name)); err != nil {
 			return cause(err)
 		}
-	}
-	if err := d.fs.Remove(d.file(markerName)); err != nil {
-		return cause(err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,8 +67,8 @@ const (
 // marker is the content of the file that identifies a state directory.
 type marker struct {
 	Format int `json:"format"`
-	// Check proves knowledge of the key; "" if checkpoints are not encrypted.
-	Check string `json:"check,omitempty"`
+	// Check proves knowledge of the key; nil if checkpoints are not encrypted.
+	Check []byte `json:"check,omitempty"`
 	// Cluster is Options.Cluster.
 	Cluster string `json:"cluster,omitempty"`
 }
@@ -214,12 +213,12 @@ func (d *Dir) readMarker(names []string, log *slog.Logger) (m marker, known bool
 	case m.Format != format:
 		log.Warn("state dropped: unknown format", "dir", d.path, "format", m.Format, "known", format)
 		return m, false, nil
-	case m.Check != "" && d.key == nil:
+	case len(m.Check) > 0 && d.key == nil:
 		return m, false, fmt.Errorf("the state directory %s is encrypted: set --state-key-file, or use another directory", d.path)
-	case m.Check == "" && d.key != nil:
+	case len(m.Check) == 0 && d.key != nil:
 		log.Warn("state dropped: not encrypted", "dir", d.path)
 		return m, false, nil
-	case m.Check != "" && !d.checks(m.Check):
+	case len(m.Check) > 0 && !d.checks(m.Check):
 		return m, false, fmt.Errorf("the state directory %s is encrypted with a key other than --state-key-file", d.path)
 	}
 	return m, true, nil
@@ -228,27 +227,23 @@ func (d *Dir) readMarker(names []string, log *slog.Logger) (m marker, known bool
 // checkPlace is the associated data of the marker's proof.
 var checkPlace = []byte("kubeweir-state")
 
-func (d *Dir) checks(check string) bool {
-	sealed, err := base64.StdEncoding.DecodeString(check)
+func (d *Dir) checks(check []byte) bool {
+	aead, err := newAEAD(d.key, checkPlace)
 	if err != nil {
 		return false
 	}
-	s, err := newSealer(d.key, checkPlace)
-	if err != nil {
-		return false
-	}
-	_, err = s.open(sealed, checkPlace)
+	_, err = aead.Open(nil, nil, check, checkPlace)
 	return err == nil
 }
 
 func (d *Dir) writeMarker() error {
 	m := marker{Format: format, Cluster: d.cluster}
-	s, err := newSealer(d.key, checkPlace)
+	aead, err := newAEAD(d.key, checkPlace)
 	if err != nil {
 		return err
 	}
-	if s != nil {
-		m.Check = base64.StdEncoding.EncodeToString(s.seal(nil, nil, checkPlace))
+	if aead != nil {
+		m.Check = aead.Seal(nil, nil, nil, checkPlace)
 	}
 	content, err := json.Marshal(m)
 	if err != nil {
@@ -270,18 +265,17 @@ func (d *Dir) writeMarker() error {
 func (d *Dir) tidy(names []string, known bool) error {
 	for _, name := range names {
 		image := strings.HasSuffix(name, imageExt) || strings.HasSuffix(name, recordExt)
-		if strings.HasSuffix(name, newExt) || image && !known {
-			if err := d.fs.Remove(d.file(name)); err != nil {
-				return err
-			}
-			continue
-		}
-		if image {
+		switch {
+		case image && known:
 			info, err := d.fs.Stat(d.file(name))
 			if err != nil {
 				return err
 			}
 			d.account(name, info.Size())
+		case image || strings.HasSuffix(name, newExt):
+			if err := d.fs.Remove(d.file(name)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -297,12 +291,20 @@ func (d *Dir) create(name string) (vfs.File, error) {
 	return d.fs.OpenReadWrite(d.file(name), vfs.WriteCategoryUnspecified)
 }
 
-// rename gives a file its final name.
+// rename gives a file its final name, which another one may have had.
 func (d *Dir) rename(from, to string) error {
-	if err := d.fs.Rename(d.file(from), d.file(to)); err != nil {
-		return err
+	err := d.fs.Rename(d.file(from), d.file(to))
+	if err == nil {
+		err = d.syncDir(d.path)
 	}
-	return d.syncDir(d.path)
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.mu.bytes -= d.mu.sizes[to]
+		d.mu.sizes[to] = d.mu.sizes[from]
+		delete(d.mu.sizes, from)
+	}
+	return err
 }
 
 // syncDir syncs a directory.
@@ -333,15 +335,6 @@ func (d *Dir) account(name string, size int64) {
 	if d.mu.sizes[name] = size; size == 0 {
 		delete(d.mu.sizes, name)
 	}
-}
-
-// moved records that a file replaced another.
-func (d *Dir) moved(from, to string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.mu.bytes -= d.mu.sizes[to]
-	d.mu.sizes[to] = d.mu.sizes[from]
-	delete(d.mu.sizes, from)
 }
 
 // room reports whether n more bytes fit the limit.

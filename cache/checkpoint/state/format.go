@@ -1,6 +1,7 @@
 package state
 
 import (
+	"crypto/cipher"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -45,13 +46,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // layout is what the blocks of one file have in common.
 type layout struct {
 	identity []byte
-	bound    string // what the file is bound to besides its identity
-	sealer   *sealer
+	bound    string      // what the file is bound to besides its identity
+	aead     cipher.AEAD // nil: blocks are not encrypted
 }
 
 func newLayout(key, identity []byte, bound string) (*layout, error) {
-	s, err := newSealer(key, identity)
-	return &layout{identity: identity, bound: bound, sealer: s}, err
+	aead, err := newAEAD(key, identity)
+	return &layout{identity: identity, bound: bound, aead: aead}, err
 }
 
 // place returns what a block's checksum and encryption are bound to.
@@ -69,7 +70,11 @@ func (l *layout) appendBlock(dst []byte, k kind, index uint64, content, scratch 
 	place := l.place(k, index)
 	start := len(dst)
 	dst = append(dst, make([]byte, frameSize)...)
-	dst = l.sealer.seal(dst, packed, place)
+	if l.aead != nil {
+		dst = l.aead.Seal(dst, nil, packed, place)
+	} else {
+		dst = append(dst, packed...)
+	}
 	frame := dst[start:]
 	binary.LittleEndian.PutUint32(frame, uint32(len(frame)-frameSize))
 	frame[8] = byte(k)
@@ -81,17 +86,19 @@ func checksum(place, content []byte) uint32 {
 	return crc32.Update(crc32.Checksum(place, castagnoli), castagnoli, content)
 }
 
-// unpack returns the content of a block, using dst as a buffer.
-func (l *layout) unpack(dst []byte, k kind, index uint64, sealed []byte) ([]byte, error) {
-	packed, err := l.sealer.open(sealed, l.place(k, index))
-	if err != nil {
-		return nil, err
+// unpack returns the content of a block.
+func (l *layout) unpack(k kind, index uint64, packed []byte) ([]byte, error) {
+	if l.aead != nil {
+		var err error
+		if packed, err = l.aead.Open(nil, nil, packed, l.place(k, index)); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
 	}
 	n, err := s2.DecodedLen(packed)
 	if err != nil || n > maxBlock {
 		return nil, fmt.Errorf("%w: a block of %d bytes (%w)", ErrDamaged, n, err)
 	}
-	content, err := s2.Decode(dst[:cap(dst)], packed)
+	content, err := s2.Decode(nil, packed)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
@@ -101,10 +108,9 @@ func (l *layout) unpack(dst []byte, k kind, index uint64, sealed []byte) ([]byte
 func appendPreamble(dst []byte, sealed bool, identity []byte) []byte {
 	dst = append(dst, magic...)
 	dst = binary.LittleEndian.AppendUint32(dst, format)
+	dst = append(dst, 0)
 	if sealed {
-		dst = append(dst, 1)
-	} else {
-		dst = append(dst, 0)
+		dst[len(dst)-1] = 1
 	}
 	return append(dst, identity...)
 }
@@ -126,7 +132,6 @@ func parsePreamble(p []byte, sealed bool) (identity []byte, err error) {
 
 // A block of objects is a sequence of items: a byte, the length as uvarint, and the bytes of the
 // object or the key of a deleted one.
-// the object or the key of one that is gone.
 const (
 	itemSet    = 0
 	itemDelete = 1

@@ -156,7 +156,7 @@ type block struct {
 	commit []byte
 }
 
-func (b *block) content() ([]byte, error) { return b.layout.unpack(nil, b.kind, b.index, b.sealed) }
+func (b *block) content() ([]byte, error) { return b.layout.unpack(b.kind, b.index, b.sealed) }
 
 // Commit implements checkpoint.Block.
 func (b *block) Commit() []byte { return b.commit }

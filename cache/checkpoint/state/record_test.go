@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
@@ -53,14 +54,23 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsAreBounded checks that records count against the limit of all files.
+// TestRecordsAreBounded checks that records count against the limit of all files, and that no file
+// is begun for one without room.
 func TestRecordsAreBounded(t *testing.T) {
-	d := open(t, state.Options{FS: vfs.NewMem(), MaxBytes: 100})
+	full := false
+	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			t.Errorf("the disk is written: %v", op)
+		}
+		return nil
+	}))
+	d := open(t, state.Options{FS: disk, MaxBytes: 100})
 	if err := d.SaveRecord(t.Context(), "a", []byte("small")); err != nil {
 		t.Fatal(err)
 	}
 	noise := make([]byte, 200)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	full = true
 	if err := d.SaveRecord(t.Context(), "a", noise); !errors.Is(err, checkpoint.ErrFull) {
 		t.Errorf("error %v", err)
 	}

@@ -26,12 +26,9 @@ func ParseKey(content []byte) ([]byte, error) {
 	return key, nil
 }
 
-// sealer encrypts the blocks of one file; nil leaves them unencrypted.
-type sealer struct{ aead cipher.AEAD }
-
-// newSealer returns the sealer of the file with an identity, or nil without a key. Each file has
-// its own key, so the number of random nonces per key is small.
-func newSealer(key, identity []byte) (*sealer, error) {
+// newAEAD returns what encrypts the file with an identity, nil without a key. Each file has its own
+// key, so the number of random nonces per key is small.
+func newAEAD(key, identity []byte) (cipher.AEAD, error) {
 	if key == nil {
 		return nil, nil
 	}
@@ -43,29 +40,7 @@ func newSealer(key, identity []byte) (*sealer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key of a state file: %w", err)
 	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		return nil, fmt.Errorf("key of a state file: %w", err)
-	}
-	return &sealer{aead}, nil
-}
-
-func (s *sealer) seal(dst, plain, place []byte) []byte {
-	if s == nil {
-		return append(dst, plain...)
-	}
-	return s.aead.Seal(dst, nil, plain, place)
-}
-
-func (s *sealer) open(sealed, place []byte) ([]byte, error) {
-	if s == nil {
-		return sealed, nil
-	}
-	plain, err := s.aead.Open(nil, nil, sealed, place)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	return plain, nil
+	return cipher.NewGCMWithRandomNonce(block)
 }
 
 // randomIdentity returns the identity of a new file.

@@ -23,15 +23,14 @@ type Writer struct {
 	dir    *Dir
 	target string // name of the complete file
 	layout *layout
-	file   vfs.File
-	begun  bool   // the file has not replaced target yet
-	offset int64  // of out in the file
-	index  uint64 // of the next block
+	file   vfs.File // nil before the first write
+	begun  bool     // the file has not replaced target yet
+	offset int64    // of out in the file
+	index  uint64   // of the next block
 
 	items   []byte // of the next block
 	out     []byte // blocks that are not written yet
 	scratch []byte
-	failed  error
 }
 
 // Create implements checkpoint.Storage.
@@ -54,9 +53,6 @@ func (d *Dir) begin(target, bound string, k kind, first []byte) (*Writer, error)
 		return nil, err
 	}
 	w := &Writer{dir: d, target: target, layout: l, begun: true}
-	if w.file, err = d.create(w.fileName()); err != nil {
-		return nil, fmt.Errorf("writing the state: %w", cause(err))
-	}
 	w.out = appendPreamble(nil, d.key != nil, identity)
 	w.block(k, first)
 	return w, nil
@@ -79,25 +75,14 @@ func (w *Writer) Delete(ctx context.Context, key string) error {
 }
 
 func (w *Writer) item(ctx context.Context, op byte, content []byte) error {
-	if w.failed != nil {
-		return w.failed
-	}
 	if len(w.items) > 0 && len(w.items)+len(content) > pieceSize {
 		w.flushItems()
 	}
 	w.items = appendItem(w.items, op, content)
 	if len(w.out) >= writeSize {
-		return w.fail(w.write(ctx))
+		return w.write(ctx)
 	}
 	return nil
-}
-
-// fail keeps the first error for all later calls.
-func (w *Writer) fail(err error) error {
-	if err != nil && w.failed == nil {
-		w.failed = err
-	}
-	return err
 }
 
 func (w *Writer) flushItems() {
@@ -112,13 +97,18 @@ func (w *Writer) block(k kind, content []byte) {
 	w.index++
 }
 
-// write writes the collected blocks to the file.
-func (w *Writer) write(ctx context.Context) error {
+// write writes the collected blocks to the file, which it creates once there is room for them.
+func (w *Writer) write(ctx context.Context) (err error) {
 	if !w.dir.room(int64(len(w.out))) {
 		return checkpoint.ErrFull
 	}
 	if err := w.dir.pacer.wait(ctx, len(w.out)); err != nil {
 		return err
+	}
+	if w.file == nil {
+		if w.file, err = w.dir.create(w.fileName()); err != nil {
+			return fmt.Errorf("writing the state: %w", cause(err))
+		}
 	}
 	n, err := w.file.WriteAt(w.out, w.offset)
 	w.offset += int64(n)
@@ -132,13 +122,10 @@ func (w *Writer) write(ctx context.Context) error {
 
 // Commit implements checkpoint.Writer.
 func (w *Writer) Commit(ctx context.Context, note []byte) error {
-	if w.failed != nil {
-		return w.failed
-	}
 	w.flushItems()
 	w.block(kindCommit, note)
 	if err := w.finish(ctx); err != nil {
-		return w.fail(err)
+		return err
 	}
 	if cap(w.items) > 4*pieceSize || cap(w.out) > 4*writeSize { // after an unusually large object
 		w.items, w.out, w.scratch = nil, nil, nil
@@ -158,7 +145,6 @@ func (w *Writer) finish(ctx context.Context) error {
 		if err := w.dir.rename(w.fileName(), w.target); err != nil {
 			return fmt.Errorf("writing the state: %w", cause(err))
 		}
-		w.dir.moved(w.fileName(), w.target)
 		w.begun = false
 	}
 	return nil
@@ -166,6 +152,9 @@ func (w *Writer) finish(ctx context.Context) error {
 
 // Close closes the file. Data after the last commit is lost.
 func (w *Writer) Close() error {
+	if w.file == nil {
+		return nil
+	}
 	err := w.file.Close()
 	if w.begun {
 		err = errors.Join(err, w.dir.fs.Remove(w.dir.file(w.fileName())))
