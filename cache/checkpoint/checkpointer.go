@@ -121,13 +121,6 @@ func (h *header) gvr() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: h.Group, Version: h.Version, Resource: h.Resource}
 }
 
-func headerOf(res *source.Resource, enc api.Encoding) header {
-	return header{
-		Group: res.Group, Version: res.Version, Resource: res.Resource, Encoding: enc,
-		Definition: fmt.Sprintf("%s namespaced=%t managedFields=%t %s", res.Kind, res.Namespaced, !res.Schema.DropsManagedFields(), res.Definition),
-	}
-}
-
 // Note describes a checkpoint at the time of its last commit.
 type Note struct {
 	// ResourceVersion is the version of the objects. Up to Whole no change is missing; the watch is
@@ -266,7 +259,11 @@ func (i *Checkpoint) CheckCluster(ctx context.Context, l *Loaded) error {
 }
 
 // ForgetCluster records that another cluster may be behind the source now.
-func (i *Checkpoint) ForgetCluster() { i.owner.forgetCluster() }
+func (i *Checkpoint) ForgetCluster() {
+	i.owner.mu.Lock()
+	defer i.owner.mu.Unlock()
+	i.owner.mu.cluster = ""
+}
 
 // SetConfirmed counts the loaded state as confirmed by the source.
 func (i *Checkpoint) SetConfirmed() { i.owner.metrics.loads.WithLabelValues("confirmed").Inc() }
@@ -279,13 +276,6 @@ func (i *Checkpoint) Drop(reason error) {
 	}
 	i.owner.dropped(result, i.name, reason)
 	i.remove()
-}
-
-// forgetCluster records that another cluster may be behind the source now.
-func (k *Checkpointer) forgetCluster() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.mu.cluster = ""
 }
 
 // Distrust records that checkpoints are of a past that the source does not have, so that no further
@@ -327,7 +317,10 @@ func (k *Checkpointer) Checkpoint(res *source.Resource, enc api.Encoding, log *s
 	if name == "" {
 		return nil
 	}
-	return &Checkpoint{owner: k, name: name, header: headerOf(res, enc), log: log}
+	return &Checkpoint{owner: k, name: name, log: log, header: header{
+		Group: res.Group, Version: res.Version, Resource: res.Resource, Encoding: enc,
+		Definition: fmt.Sprintf("%s namespaced=%t managedFields=%t %s", res.Kind, res.Namespaced, !res.Schema.DropsManagedFields(), res.Definition),
+	}}
 }
 
 // remove removes what is on disk, which is incomplete or of something else.
@@ -371,7 +364,7 @@ func (i *Checkpoint) closeLocked() {
 // to a goroutine of panics.
 func (i *Checkpoint) Close(panics *contain.Panics, reason error) {
 	if errors.Is(reason, store.ErrRewound) {
-		i.owner.forgetCluster()
+		i.ForgetCluster()
 	}
 	ended := make(chan struct{})
 	panics.Go(nil, "background", func() {
@@ -413,13 +406,6 @@ func (k *Checkpointer) failed(name string, err error) {
 	k.mu.Unlock()
 	if !told {
 		k.log.Warn("checkpoint failed", "image", name, "error", err)
-	}
-}
-
-func (k *Checkpointer) succeeded(name string) {
-	k.metrics.saves.WithLabelValues("saved").Inc()
-	if k.forgive(name) {
-		k.log.Info("checkpoints work again")
 	}
 }
 

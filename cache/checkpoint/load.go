@@ -122,24 +122,21 @@ func (i *Checkpoint) loadAcquired(ctx context.Context, panics *contain.Panics, p
 		l, err = i.read(ctx, panics, progress, decode)
 		return err
 	})()
+	var unfit *unfitError
+	result := "damaged"
 	switch {
 	case err == nil:
 		return l
 	case ctx.Err() != nil: // nobody waits for it
+		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		k.metrics.loads.WithLabelValues("absent").Inc()
-	default:
-		result := "damaged"
-		var unfit *unfitError
-		if errors.As(err, &unfit) {
-			result = unfit.result
-		}
-		k.dropped(result, i.name, err)
-		if l != nil && l.append != nil {
-			_ = l.append.Close() // nothing was written
-		}
-		i.remove()
+		return nil
+	case errors.As(err, &unfit):
+		result = unfit.result
 	}
+	k.dropped(result, i.name, err)
+	i.remove()
 	return nil
 }
 
@@ -179,12 +176,12 @@ type piece struct {
 	err     error
 }
 
-func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, progress func(), decode func([]byte) (*object.Object, error)) (_ *Loaded, err error) {
+func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, progress func(), decode func([]byte) (*object.Object, error)) (*Loaded, error) {
 	r, err := i.owner.Storage.Open(i.name)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, r.Close()) }()
+	defer r.Close()
 	l := &Loaded{}
 	if err := json.Unmarshal(r.Header(), &l.header); err != nil {
 		return nil, fmt.Errorf("header: %w", err)

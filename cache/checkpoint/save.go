@@ -72,10 +72,7 @@ func (k *Checkpointer) saveAll(ctx context.Context, collections []Collection, no
 		err := image.save(saving, c, now)
 		stop()
 		cancel()
-		switch {
-		case err == nil || c.Context().Err() != nil:
-		case ctx.Err() != nil && !now:
-		default:
+		if err != nil && c.Context().Err() == nil && (now || ctx.Err() == nil) {
 			k.failed(image.name, err)
 		}
 	}
@@ -101,7 +98,10 @@ func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	i.mu.saved = time.Now()
 	if err == nil {
 		i.owner.metrics.seconds.Observe(time.Since(began).Seconds())
-		i.owner.succeeded(i.name)
+		i.owner.metrics.saves.WithLabelValues("saved").Inc()
+		if i.owner.forgive(i.name) {
+			i.owner.log.Info("checkpoints work again")
+		}
 		i.mu.wait, i.mu.full = 0, false
 		return nil
 	}

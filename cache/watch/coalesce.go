@@ -22,17 +22,10 @@ const (
 	// portionTime is the minimum time between two portions, and how long the limit pays for one.
 	// All watches are served at the same multiples of it, so that they share encoded events.
 	portionTime = 500 * time.Millisecond
-	// portionEvents is the number of events after which the bytes are counted.
+	// portionEvents is the number of events after which the bytes are counted, and the most that
+	// are encoded and written together then.
 	portionEvents = 16
 )
-
-// atOnce returns how many events are encoded and written together.
-func (p *Pace) atOnce() int {
-	if p.BytesPerSecond > 0 {
-		return portionEvents
-	}
-	return eventsAtOnce
-}
 
 // takes returns how long it takes the limit to pay for bytes.
 func (p *Pace) takes(bytes int64) time.Duration {
@@ -107,18 +100,14 @@ func (s *stream) delivered(now time.Time) {
 	wait := w.paid.Sub(now)
 	widened := w.stopped || wait > max(window, pacePause)
 	if wait = max(wait, window); widened {
-		wait = s.owner.together(now, wait)
+		// Watches with long intervals are served at the same moments, up to portionTime later. The
+		// last states of objects that change constantly are different at each moment and could not
+		// be shared otherwise.
+		past := (now.Sub(s.owner.begun) + wait) % portionTime
+		wait += (portionTime - past) % portionTime
 	}
 	w.until = now.Add(wait)
 	s.widen(widened)
-}
-
-// together extends a wait by less than portionTime, so that watches with long intervals are served
-// at the same moments. The last states of objects that change constantly are different at each
-// moment and could not be shared otherwise.
-func (ws *Watches) together(now time.Time, wait time.Duration) time.Duration {
-	past := (now.Sub(ws.begun) + wait) % portionTime
-	return wait + (portionTime-past)%portionTime
 }
 
 // widen counts the watch while its interval is extended.

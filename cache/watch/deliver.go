@@ -103,7 +103,10 @@ func (s *stream) deliver(sc *scratch) {
 // everything.
 func (s *stream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 	s.waiting.sent = 0
-	atOnce := s.req.Pace.atOnce()
+	atOnce := eventsAtOnce
+	if s.req.Pace.BytesPerSecond > 0 {
+		atOnce = portionEvents
+	}
 	var began time.Time
 	for {
 		if s.finishRevoked(sc) {

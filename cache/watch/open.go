@@ -1,6 +1,8 @@
 package watch
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,11 +54,7 @@ func (ws *Watches) End(why reason.WatchEnd, which func(*OpenWatch) bool) (n int)
 func (ws *Watches) streams() []*stream {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	list := make([]*stream, 0, len(ws.mu.open))
-	for s := range ws.mu.open {
-		list = append(list, s)
-	}
-	return list
+	return slices.Collect(maps.Keys(ws.mu.open))
 }
 
 // asOpen reads only fields that do not change after Start, and counters.

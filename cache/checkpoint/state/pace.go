@@ -10,14 +10,14 @@ import (
 type pacer struct {
 	perSecond int64 // 0: no limit
 	mu        sync.Mutex
-	free      time.Time     // when the bytes allowed so far are used up; guarded by mu
-	hurry     chan struct{} // closed by lift
-	lift      func()        // ends all current and future waits
+	free      time.Time          // when the bytes allowed so far are used up; guarded by mu
+	hurry     context.Context    // ended by lift
+	lift      context.CancelFunc // ends all current and future waits
 }
 
 func newPacer(perSecond int64) *pacer {
-	p := &pacer{perSecond: perSecond, hurry: make(chan struct{})}
-	p.lift = sync.OnceFunc(func() { close(p.hurry) })
+	p := &pacer{perSecond: perSecond}
+	p.hurry, p.lift = context.WithCancel(context.Background())
 	return p
 }
 
@@ -37,7 +37,7 @@ func (p *pacer) wait(ctx context.Context, n int) error {
 	if delay > 0 {
 		select {
 		case <-time.After(delay):
-		case <-p.hurry:
+		case <-p.hurry.Done():
 		case <-ctx.Done():
 		}
 	}

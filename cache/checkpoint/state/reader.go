@@ -25,7 +25,6 @@ type Reader struct {
 	size   int64  // of the file
 	index  uint64 // of the next block
 	last   kind   // of the last block read
-	ended  bool   // at the end of the file
 }
 
 // readAhead is the size of the read buffer.
@@ -110,7 +109,6 @@ func (r *Reader) Next() (checkpoint.Block, error) {
 func (r *Reader) next() (*block, error) {
 	var frame [frameSize]byte
 	if _, err := io.ReadFull(r.in, frame[:]); err == io.EOF {
-		r.ended = true
 		return nil, io.EOF
 	} else if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -134,7 +132,7 @@ func (r *Reader) next() (*block, error) {
 
 // Append implements checkpoint.Reader.
 func (r *Reader) Append() (checkpoint.Writer, error) {
-	if !r.ended || r.last != kindCommit || !r.dir.opened() {
+	if r.end != r.size || r.last != kindCommit || !r.dir.opened() {
 		return nil, nil
 	}
 	f, err := r.dir.fs.OpenReadWrite(r.dir.file(r.name), vfs.WriteCategoryUnspecified)
