@@ -28,7 +28,7 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-func TestOneStartForManyCallers(t *testing.T) {
+func TestConcurrentCallersShareOneStart(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		got := make([]*cache.Collection, 50)
 		var wg sync.WaitGroup
@@ -50,7 +50,7 @@ func TestOneStartForManyCallers(t *testing.T) {
 	})
 }
 
-func TestEncodingsAreFedApart(t *testing.T) {
+func TestEachEncodingHasItsOwnReflector(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		pod := s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
@@ -78,8 +78,9 @@ func TestEncodingsAreFedApart(t *testing.T) {
 	})
 }
 
-// TestAdmission checks the limit on requests that wait for a collection that cannot start.
-func TestAdmission(t *testing.T) {
+// TestWaitersForStartsAreLimited checks the limit on requests that wait for a collection that
+// cannot start.
+func TestWaitersForStartsAreLimited(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{StartWaiters: 3}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetSilent(true)
 		var wg sync.WaitGroup
@@ -97,8 +98,8 @@ func TestAdmission(t *testing.T) {
 	})
 }
 
-// TestColdStarts checks that lists beyond the limit wait for one another.
-func TestColdStarts(t *testing.T) {
+// TestConcurrentListsAreLimited checks that lists beyond the limit wait for one another.
+func TestConcurrentListsAreLimited(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{ColdStarts: 1}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		blocked := make(chan struct{})
 		slow := &slowSource{Source: s, listing: blocked}
@@ -141,7 +142,7 @@ func (s *slowSource) Watch(ctx context.Context, res *source.Resource, enc api.En
 	})
 }
 
-func TestCallerLeaves(t *testing.T) {
+func TestStartContinuesWithoutItsCaller(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetSilent(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -157,7 +158,7 @@ func TestCallerLeaves(t *testing.T) {
 	})
 }
 
-func TestFailingStart(t *testing.T) {
+func TestFailedStartIsReportedWhileRetrying(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetDown(true)
 		began := time.Now()
@@ -184,9 +185,9 @@ func TestFailingStart(t *testing.T) {
 	})
 }
 
-// TestUnreadableObject checks that a collection that cannot decode an object stops, because it
-// would be incomplete, and is not restarted for each request.
-func TestUnreadableObject(t *testing.T) {
+// TestUndecodableObjectStopsCollection checks that a collection that cannot decode an object stops,
+// because it would be incomplete, and is not restarted for each request.
+func TestUndecodableObjectStopsCollection(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		t.Run(fmt.Sprintf("live=%v", live), func(t *testing.T) {
 			cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
@@ -239,8 +240,9 @@ func (s *spoiledSource) Watch(ctx context.Context, res *source.Resource, enc api
 	})
 }
 
-// TestRewoundAgain checks that a source that goes back repeatedly is not listed forever.
-func TestRewoundAgain(t *testing.T) {
+// TestRepeatedRewindsEndRelisting checks that a source that goes back repeatedly is not listed
+// forever.
+func TestRepeatedRewindsEndRelisting(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		b := s.Backup()
 		for attempt := range 3 {
@@ -326,7 +328,7 @@ func TestConcurrentReaders(t *testing.T) {
 	}
 }
 
-func TestIdle(t *testing.T) {
+func TestIdleCollectionStops(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{IdleAfter: 10 * time.Minute}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := cachetest.PodCollection(t, m)
 		for range 3 {
@@ -362,7 +364,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-func TestDrop(t *testing.T) {
+func TestDropStopsCollection(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := cachetest.PodCollection(t, m)
 		nodes := cachetest.Collection(t, m, cachetest.NodeResource(), api.JSON)
@@ -390,9 +392,9 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-// TestDropWhileStarting checks that callers that wait for a collection that is dropped get the next
-// one.
-func TestDropWhileStarting(t *testing.T) {
+// TestDropWhileStartingGivesNextCollection checks that callers that wait for a collection that is
+// dropped get the next one.
+func TestDropWhileStartingGivesNextCollection(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetSilent(true)
 		var wg sync.WaitGroup
@@ -404,9 +406,9 @@ func TestDropWhileStarting(t *testing.T) {
 	})
 }
 
-// TestRedefined checks that no caller gets a collection of another definition than its own, and
-// that none is created with an outdated one, whoever waited for which.
-func TestRedefined(t *testing.T) {
+// TestCallersGetTheirOwnDefinition checks that no caller gets a collection of another definition
+// than its own, and that none is created with an outdated one, whoever waited for which.
+func TestCallersGetTheirOwnDefinition(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		old := cachetest.WidgetResource()
 		s.SetSilent(true)
@@ -448,7 +450,7 @@ func TestRedefined(t *testing.T) {
 	})
 }
 
-func TestClose(t *testing.T) {
+func TestCloseStopsCollections(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := cachetest.PodCollection(t, m)
 		m.Close()
@@ -462,7 +464,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-func TestMetrics(t *testing.T) {
+func TestManagerMetrics(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := cachetest.New(cachetest.PodResource(), cachetest.NodeResource())
 		r := prometheus.NewPedanticRegistry()
@@ -525,8 +527,8 @@ kubeweir_cache_objects{encoding="json",group="",resource="pods"} 2
 	})
 }
 
-// TestMinor checks which releases are recognized.
-func TestMinor(t *testing.T) {
+// TestMinorReleaseOfServer checks which releases are recognized.
+func TestMinorReleaseOfServer(t *testing.T) {
 	for version, want := range map[string]int{
 		`{"gitVersion":"v1.30.14"}`: 30, `{"gitVersion":"v1.31.0-eks-a1"}`: 31, `{"gitVersion":"v1.36+"}`: 0,
 		`{"gitVersion":"v2.1.0"}`: 0, `{"gitVersion":"v1.-3.0"}`: 0, `{"gitVersion":1}`: 0, `{}`: 0, `here`: 0, ``: 0,
@@ -541,8 +543,8 @@ func TestMinor(t *testing.T) {
 	}
 }
 
-// TestWanted checks that a collection wanted twice within a minute is started.
-func TestWanted(t *testing.T) {
+// TestWantedTwiceStartsCollection checks that a collection wanted twice within a minute is started.
+func TestWantedTwiceStartsCollection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		res := cachetest.PodResource()
 		source := cachetest.New(res)
@@ -577,9 +579,9 @@ func TestWanted(t *testing.T) {
 	})
 }
 
-// TestPanicsOfAFeed checks that a collection whose reflector panics stops, that its watches end,
-// and that the next one does not start at once, because it would panic as well.
-func TestPanicsOfAFeed(t *testing.T) {
+// TestReflectorPanicStopsCollection checks that a collection whose reflector panics stops, that its
+// watches end, and that the next one does not start at once, because it would panic as well.
+func TestReflectorPanicStopsCollection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		source := &panickingSource{Source: cachetest.New(cachetest.PodResource())}
 		m := cachetest.NewManager(t, source, cache.Limits{})

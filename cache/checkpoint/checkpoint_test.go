@@ -24,8 +24,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// TestKept restarts a process in front of a source that has changed meanwhile.
-func TestKept(t *testing.T) {
+// TestRestartResumesFromCheckpoint restarts a process in front of a source that has changed
+// meanwhile.
+func TestRestartResumesFromCheckpoint(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		meanwhile func(*keeping)
@@ -149,9 +150,9 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestKeptRandom kills and stops a process repeatedly while its source changes. Every state it
+// TestRandomRestarts kills and stops a process repeatedly while its source changes. Every state it
 // serves must be one of the source, and resumed watches must miss and repeat nothing.
-func TestKeptRandom(t *testing.T) {
+func TestRandomRestarts(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 4, 100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -205,10 +206,10 @@ func TestKeptRandom(t *testing.T) {
 	}
 }
 
-// TestKeptUnconfirmed checks that, while the source is unreachable, a loaded state is served only
-// if the options allow it, with its age, and that nothing continues with it if the source turns out
-// to be another cluster.
-func TestKeptUnconfirmed(t *testing.T) {
+// TestUnconfirmedCheckpointIsServedOnlyIfAllowed checks that, while the source is unreachable, a
+// loaded state is served only if the options allow it, with its age, and that nothing continues
+// with it if the source turns out to be another cluster.
+func TestUnconfirmedCheckpointIsServedOnlyIfAllowed(t *testing.T) {
 	for _, tc := range []struct {
 		name                   string
 		serve, other, starting bool
@@ -289,9 +290,9 @@ func TestKeptUnconfirmed(t *testing.T) {
 	}
 }
 
-// TestKeptUnconfirmedIsNotFresh checks that a loaded state is not taken for the most recent one,
-// whatever its version, before the cluster is identified.
-func TestKeptUnconfirmedIsNotFresh(t *testing.T) {
+// TestUnconfirmedCheckpointIsNotFresh checks that a loaded state is not taken for the most recent
+// one, whatever its version, before the cluster is identified.
+func TestUnconfirmedCheckpointIsNotFresh(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.options.ServeUnconfirmed = func() bool { return true }
@@ -324,9 +325,10 @@ func TestKeptUnconfirmedIsNotFresh(t *testing.T) {
 	})
 }
 
-// TestKeptSlow checks that, while the source responds slowly, a loaded state is served after a
-// moment if the options allow it, with its age; otherwise only once it is confirmed.
-func TestKeptSlow(t *testing.T) {
+// TestCheckpointIsServedWhileSourceIsSlow checks that, while the source responds slowly, a loaded
+// state is served after a moment if the options allow it, with its age; otherwise only once it is
+// confirmed.
+func TestCheckpointIsServedWhileSourceIsSlow(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		serve, other bool
@@ -386,9 +388,9 @@ func TestKeptSlow(t *testing.T) {
 	}
 }
 
-// TestKeptEnds checks that the checkpoint of a collection is removed with the resource, and when it
-// is excluded from saving.
-func TestKeptEnds(t *testing.T) {
+// TestCheckpointIsRemovedWithResource checks that the checkpoint of a collection is removed with
+// the resource, and when it is excluded from saving.
+func TestCheckpointIsRemovedWithResource(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		end  func(*keeping)

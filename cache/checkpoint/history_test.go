@@ -14,9 +14,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestKeptRestored checks that a source that was restored from a backup, and has since counted past
-// the saved version, is detected before the checkpoint is served.
-func TestKeptRestored(t *testing.T) {
+// TestRestoreFromBackupIsDetectedBeforeServing checks that a source that was restored from a
+// backup, and has since counted past the saved version, is detected before the checkpoint is
+// served.
+func TestRestoreFromBackupIsDetectedBeforeServing(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		lost    func(*keeping) // after the backup
@@ -100,9 +101,9 @@ func TestKeptRestored(t *testing.T) {
 	}
 }
 
-// TestKeptNotToBeCompared checks that a source that cannot list one object is believed, and that a
-// busy one is asked again.
-func TestKeptNotToBeCompared(t *testing.T) {
+// TestResumeWithoutComparison checks that a source that cannot list one object is believed, and
+// that a busy one is asked again.
+func TestResumeWithoutComparison(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err    error
 		listed bool
@@ -147,9 +148,9 @@ func (b behind) ListVersions(ctx context.Context, res *source.Resource, opts sou
 	return b.VersionLister.ListVersions(ctx, res, opts, visit)
 }
 
-// TestKeptOfOtherStore checks that a checkpoint is compared with the right object, the first one or
-// another, even if the source's store is not etcd.
-func TestKeptOfOtherStore(t *testing.T) {
+// TestResumeComparesTheRightObject checks that a checkpoint is compared with the right object, the
+// first one or another, even if the source's store is not etcd.
+func TestResumeComparesTheRightObject(t *testing.T) {
 	for _, newest := range []string{"default/pod-00", "default/pod-07", "default/pod-19"} {
 		t.Run(newest, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {

@@ -52,9 +52,9 @@ func (b burstingBlock) Each(set func([]byte) error, deleted func(string) error) 
 	return b.Block.Each(set, deleted)
 }
 
-// TestKeptPanic checks that a checkpoint that cannot be read without a panic is relisted and saved
-// again.
-func TestKeptPanic(t *testing.T) {
+// TestPanicWhileLoadingRelists checks that a checkpoint that cannot be read without a panic is
+// relisted and saved again.
+func TestPanicWhileLoadingRelists(t *testing.T) {
 	for _, where := range []string{"open", "next", "each"} {
 		t.Run(where, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {

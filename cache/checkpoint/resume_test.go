@@ -40,9 +40,9 @@ func (h hasty) Watch(ctx context.Context, res *source.Resource, enc api.Encoding
 	return h.Source.Watch(ctx, res, enc, opts, handle)
 }
 
-// TestKeptWatchCut checks that a watch that ended early, without bringing everything, confirms
-// nothing.
-func TestKeptWatchCut(t *testing.T) {
+// TestInterruptedCatchUpConfirmsNothing checks that a watch that ended early, without bringing
+// everything, confirms nothing.
+func TestInterruptedCatchUpConfirmsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		var ends, hangs atomic.Bool
@@ -93,9 +93,10 @@ func (n narrow) Watch(ctx context.Context, res *source.Resource, enc api.Encodin
 	return err
 }
 
-// TestKeptNarrow checks that, over a link that carries fewer events per watch than there are, a
-// loaded state is not taken for current before all of them have arrived, and that they do arrive.
-func TestKeptNarrow(t *testing.T) {
+// TestCatchUpOverLinkWithShortWatches checks that, over a link that carries fewer events per watch
+// than there are, a loaded state is not taken for current before all of them have arrived, and that
+// they do arrive.
+func TestCatchUpOverLinkWithShortWatches(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.start()
@@ -142,9 +143,9 @@ func (l large) Watch(ctx context.Context, res *source.Resource, enc api.Encoding
 	})
 }
 
-// TestKeptLarge checks that a change that takes minutes to arrive is eventually waited for, before
-// its version expires.
-func TestKeptLarge(t *testing.T) {
+// TestCatchUpWaitsForLargeChange checks that a change that takes minutes to arrive is eventually
+// waited for, before its version expires.
+func TestCatchUpWaitsForLargeChange(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.start()
@@ -162,9 +163,9 @@ func TestKeptLarge(t *testing.T) {
 	})
 }
 
-// TestKeptOfOldServer checks that a state saved just before a new server is listed belongs to the
-// old server, and is relisted after a restart too.
-func TestKeptOfOldServer(t *testing.T) {
+// TestStateOfOldServerIsRelisted checks that a state saved just before a new server is listed
+// belongs to the old server, and is relisted after a restart too.
+func TestStateOfOldServerIsRelisted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.source.SetServer("1")
@@ -188,9 +189,9 @@ func TestKeptOfOldServer(t *testing.T) {
 	})
 }
 
-// TestKeptProvisional checks that a state that an old definition may have left is not saved as that
-// of the new one until it was relisted.
-func TestKeptProvisional(t *testing.T) {
+// TestProvisionalStateIsNotSaved checks that a state that an old definition may have left is not
+// saved as that of the new one until it was relisted.
+func TestProvisionalStateIsNotSaved(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		res := k.res
@@ -225,9 +226,9 @@ func TestKeptProvisional(t *testing.T) {
 	})
 }
 
-// TestKeptOtherCluster checks that nothing is saved while it is unknown whether the loaded
-// checkpoint belongs to the cluster, which may be a different one at each attempt.
-func TestKeptOtherCluster(t *testing.T) {
+// TestUnidentifiedClusterIsNotSaved checks that nothing is saved while it is unknown whether the
+// loaded checkpoint belongs to the cluster, which may be a different one at each attempt.
+func TestUnidentifiedClusterIsNotSaved(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.options.ServeUnconfirmed = func() bool { return true }
@@ -292,9 +293,9 @@ func TestKeptOtherCluster(t *testing.T) {
 	})
 }
 
-// TestKeptTooLarge checks that a collection that does not fit costs little disk and one log line,
-// and that the others are saved.
-func TestKeptTooLarge(t *testing.T) {
+// TestTooLargeCollectionIsNotSaved checks that a collection that does not fit costs little disk and
+// one log line, and that the others are saved.
+func TestTooLargeCollectionIsNotSaved(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.limit = 3 << 20
@@ -348,10 +349,10 @@ func (f stuckFile) SyncData() error {
 	return f.File.SyncData()
 }
 
-// TestKeptDiskHangs checks that a hanging disk delays neither a change of definition nor the end of
-// the process. It runs in real time because the clock of a bubble stands still while a goroutine
-// waits for a mutex.
-func TestKeptDiskHangs(t *testing.T) {
+// TestHangingWriteDelaysNobody checks that a hanging disk delays neither a change of definition nor
+// the end of the process. It runs in real time because the clock of a bubble stands still while a
+// goroutine waits for a mutex.
+func TestHangingWriteDelaysNobody(t *testing.T) {
 	checkpoint.SetDiskTimeout(t, 50*time.Millisecond)
 	k := newKeeping(t)
 	reached, hangs := make(chan struct{}), make(chan struct{})
@@ -394,9 +395,10 @@ func (f unreadFile) Read(p []byte) (int, error) {
 	return f.File.Read(p)
 }
 
-// TestKeptReadHangs checks that a disk that hangs while it is read delays the first collections by
-// some seconds and others not at all, and that they are saved again once it responds.
-func TestKeptReadHangs(t *testing.T) {
+// TestHangingReadDelaysFirstCollectionsOnly checks that a disk that hangs while it is read delays
+// the first collections by some seconds and others not at all, and that they are saved again once
+// it responds.
+func TestHangingReadDelaysFirstCollectionsOnly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		nodes := cachetest.NodeResource()
@@ -438,9 +440,9 @@ func TestKeptReadHangs(t *testing.T) {
 	})
 }
 
-// TestKeptAwaited checks that a collection recreated while its checkpoint is still being read, from
-// a hanging disk, is saved once the disk responds.
-func TestKeptAwaited(t *testing.T) {
+// TestRecreatedCollectionIsSavedAfterHangingRead checks that a collection recreated while its
+// checkpoint is still being read, from a hanging disk, is saved once the disk responds.
+func TestRecreatedCollectionIsSavedAfterHangingRead(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.start()

@@ -32,9 +32,9 @@ func (r recoding) Watch(ctx context.Context, res *source.Resource, enc api.Encod
 	})
 }
 
-// TestKeptRecoded checks that objects that a new server encodes differently are saved although no
-// event announces them.
-func TestKeptRecoded(t *testing.T) {
+// TestReencodedObjectsAreSaved checks that objects that a new server encodes differently are saved
+// although no event announces them.
+func TestReencodedObjectsAreSaved(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.source = cachetest.New(k.res)
@@ -70,8 +70,8 @@ func TestKeptRecoded(t *testing.T) {
 	})
 }
 
-// TestKeptWritesWhatChanged checks that of many objects only the changed ones are written.
-func TestKeptWritesWhatChanged(t *testing.T) {
+// TestOnlyChangedObjectsAreWritten checks that of many objects only the changed ones are written.
+func TestOnlyChangedObjectsAreWritten(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.start()
@@ -93,9 +93,9 @@ func TestKeptWritesWhatChanged(t *testing.T) {
 	})
 }
 
-// TestKeptLeft checks that a second manager can continue with what the first one hands over while
-// it still serves.
-func TestKeptLeft(t *testing.T) {
+// TestCheckpointsAreHandedOver checks that a second manager can continue with what the first one
+// hands over while it still serves.
+func TestCheckpointsAreHandedOver(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.start()
@@ -133,9 +133,9 @@ func TestKeptLeft(t *testing.T) {
 	})
 }
 
-// TestKeptReadDifferently checks that a checkpoint of another definition is not reported as damaged
-// although its objects are decoded differently.
-func TestKeptReadDifferently(t *testing.T) {
+// TestCheckpointOfOtherDefinitionIsNotDamaged checks that a checkpoint of another definition is not
+// reported as damaged although its objects are decoded differently.
+func TestCheckpointOfOtherDefinitionIsNotDamaged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.source = cachetest.New(k.res)

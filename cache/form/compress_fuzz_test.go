@@ -15,10 +15,10 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// FuzzTakenOver changes a list, two bytes of input per step, and compresses it each time with the
-// previous pieces. Whatever was added or removed, exceeds the window, aged or was reordered, the
-// text must be that of the objects.
-func FuzzTakenOver(f *testing.F) {
+// FuzzReusedPieces changes a list, two bytes of input per step, and compresses it each time with
+// the previous pieces. Whatever was added or removed, exceeds the window, aged or was reordered,
+// the text must be that of the objects.
+func FuzzReusedPieces(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7})
 	f.Add([]byte{4, 1, 4, 2, 4, 3, 0, 2, 1, 2, 0, 1})
 	f.Add([]byte{5, 9, 0, 0, 5, 9, 0, 200, 6, 1, 6, 3, 1, 0, 1, 0})

@@ -171,9 +171,9 @@ func made(z *compressed, old []piece) int {
 	return n
 }
 
-// TestPiecesAreTakenOver changes lists at random: the result must decode to the list, and only the
+// TestPiecesAreReused changes lists at random: the result must decode to the list, and only the
 // runs around a change may be compressed again.
-func TestPiecesAreTakenOver(t *testing.T) {
+func TestPiecesAreReused(t *testing.T) {
 	for _, coding := range []api.Compression{api.Gzip, api.Zstd} {
 		for _, rep := range []api.Representation{{}, {Pretty: true}, {Encoding: api.Protobuf}} {
 			b := newPieceBench(600)
@@ -208,9 +208,9 @@ func TestPiecesAreTakenOver(t *testing.T) {
 	}
 }
 
-// TestRunsKnowTheOneBefore checks that what objects have in common is sent once in gzip, and that
-// only a change of the objects that the next run is compressed behind affects that run too.
-func TestRunsKnowTheOneBefore(t *testing.T) {
+// TestRunsReferToTheOneBefore checks that what objects have in common is sent once in gzip, and
+// that only a change of the objects that the next run is compressed behind affects that run too.
+func TestRunsReferToTheOneBefore(t *testing.T) {
 	const common = 10_000
 	rnd := rand.New(rand.NewPCG(1, 2))
 	text := make([]byte, common)
@@ -244,9 +244,9 @@ func TestRunsKnowTheOneBefore(t *testing.T) {
 	}
 }
 
-// TestAgesOfKnownCount checks that a run whose ages stay the same is compressed again if those of
-// the preceding objects change.
-func TestAgesOfKnownCount(t *testing.T) {
+// TestRunIsRecompressedWhenEarlierAgesChange checks that a run whose ages stay the same is
+// compressed again if those of the preceding objects change.
+func TestRunIsRecompressedWhenEarlierAgesChange(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	b := newPieceBench(300)
 	f := b.r.For(&Resource{Printer: table.NewDefaultPrinter()}, api.JSON, api.Representation{Transform: api.Table, IncludeObject: api.IncludeObjectFull}).(*tables)

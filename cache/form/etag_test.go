@@ -9,9 +9,9 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form/table"
 )
 
-// TestTableTagHasItsColumns checks that the tag of a Table changes with the columns of the
+// TestTableETagDependsOnColumns checks that the tag of a Table changes with the columns of the
 // upstream's release.
-func TestTableTagHasItsColumns(t *testing.T) {
+func TestTableETagDependsOnColumns(t *testing.T) {
 	r, err := NewRenderer(Options{DerivedBytes: 1 << 20, Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
@@ -34,8 +34,8 @@ func TestTableTagHasItsColumns(t *testing.T) {
 	}
 }
 
-// TestTagHasAllFields checks that every field that a response depends on is part of its tag.
-func TestTagHasAllFields(t *testing.T) {
+// TestETagDependsOnAllFields checks that every field that a response depends on is part of its tag.
+func TestETagDependsOnAllFields(t *testing.T) {
 	tags, moment := newTagger(), time.Now()
 	differ := func(value any, tag func() string) {
 		plain, fields := tag(), reflect.ValueOf(value).Elem()

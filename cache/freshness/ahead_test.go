@@ -17,9 +17,9 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 )
 
-// TestRewoundBelowProof checks that an upstream that goes back below a proven version counts as
-// rewound although the watch has not reached that version: readers have seen it.
-func TestRewoundBelowProof(t *testing.T) {
+// TestRewindBelowProvenVersionIsDetected checks that an upstream that goes back below a proven
+// version counts as rewound although the watch has not reached that version: readers have seen it.
+func TestRewindBelowProvenVersionIsDetected(t *testing.T) {
 	for name, after := range map[string]func(s *cachetest.Source){
 		"the watch is resumed": func(*cachetest.Source) {},
 		"it lists again":       func(s *cachetest.Source) { s.Compact() },
@@ -61,9 +61,9 @@ func (s *lateListSource) Watch(ctx context.Context, res *source.Resource, enc ap
 	})
 }
 
-// TestProofOvertakesList checks that readers who saw a newer version while a list was in progress
-// do not make the upstream look rewound.
-func TestProofOvertakesList(t *testing.T) {
+// TestProofDuringListIsNoRewind checks that readers who saw a newer version while a list was in
+// progress do not make the upstream look rewound.
+func TestProofDuringListIsNoRewind(t *testing.T) {
 	for name, before := range map[string]func(*cachetest.Source){
 		"by names":   func(*cachetest.Source) {},
 		"by a probe": func(s *cachetest.Source) { s.Fail("references", source.ErrUnsupported) },
@@ -102,9 +102,9 @@ func TestProofOvertakesList(t *testing.T) {
 	}
 }
 
-// TestProbeAfterProofByNames checks that watches receive what came and went before a version proven
-// by names, although a probe has reached a later version.
-func TestProbeAfterProofByNames(t *testing.T) {
+// TestProbeAfterVersionComparison checks that watches receive what came and went before a version
+// proven by names, although a probe has reached a later version.
+func TestProbeAfterVersionComparison(t *testing.T) {
 	listedBubble(t, func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
 		w, err := c.Mux().Watch(c.RV(), nil, func() {})
 		if err != nil {

@@ -69,9 +69,9 @@ func TestImmediateSource(t *testing.T) {
 	})
 }
 
-// TestImmediateSourceBetweenTwo checks that a read that arrives while the watch is between two
-// changes of one version waits for the second, and does not list.
-func TestImmediateSourceBetweenTwo(t *testing.T) {
+// TestImmediateSourceWaitsWithinSharedVersion checks that a read that arrives while the watch is
+// between two changes of one version waits for the second, and does not list.
+func TestImmediateSourceWaitsWithinSharedVersion(t *testing.T) {
 	for name, others := range map[string]uint64{"the last version": 0, "a version of another resource": 5} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestImmediateSourceBetweenTwo(t *testing.T) {
 	}
 }
 
-func TestNotPrompt(t *testing.T) {
+func TestOrdinarySourceIsNotImmediate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		manager := cachetest.NewManager(t, cachetest.New(cachetest.PodResource()), cache.Limits{})
 		defer manager.Close()

@@ -29,9 +29,9 @@ func (s *tearingSource) Watch(ctx context.Context, res *source.Resource, enc api
 	})
 }
 
-// TestFreshWithinVersion checks that a proof that finds the watch between two changes of one
-// version waits for the second, not for a later version.
-func TestFreshWithinVersion(t *testing.T) {
+// TestFreshWaitsWithinSharedVersion checks that a proof that finds the watch between two changes of
+// one version waits for the second, not for a later version.
+func TestFreshWaitsWithinSharedVersion(t *testing.T) {
 	for name, others := range map[string]uint64{"the newest version": 0, "an older version": 5} {
 		t.Run(name, func(t *testing.T) {
 			cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {

@@ -16,9 +16,9 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// TestFreshByNames checks that freshness is proved by the names and versions of the objects if
-// there are few, or if no bookmark would arrive.
-func TestFreshByNames(t *testing.T) {
+// TestFreshByVersionComparison checks that freshness is proved by the names and versions of the
+// objects if there are few, or if no bookmark would arrive.
+func TestFreshByVersionComparison(t *testing.T) {
 	const names = "references pods limit=0"
 	fresh := func(t *testing.T, s *cachetest.Source, c *cache.Collection, within time.Duration) {
 		t.Helper()
@@ -118,10 +118,10 @@ func TestFreshByNames(t *testing.T) {
 	}
 }
 
-// TestComeAndGone checks that, once the collection's state is proven at a version, no reader sees
-// an older one although the watch delivers earlier events only then. Watches receive these events
-// as they happened.
-func TestComeAndGone(t *testing.T) {
+// TestProvenStateNeverGoesBack checks that, once the collection's state is proven at a version, no
+// reader sees an older one although the watch delivers earlier events only then. Watches receive
+// these events as they happened.
+func TestProvenStateNeverGoesBack(t *testing.T) {
 	listedBubble(t, func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 		synctest.Wait()
@@ -179,8 +179,8 @@ func TestComeAndGone(t *testing.T) {
 	})
 }
 
-// TestListedInProtobuf checks that the proof by names works in every encoding.
-func TestListedInProtobuf(t *testing.T) {
+// TestVersionComparisonInProtobuf checks that the proof by names works in every encoding.
+func TestVersionComparisonInProtobuf(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 		m := cachetest.NewManager(t, cachetest.VersionLister{Source: s}, cache.Limits{})
 		defer m.Close()

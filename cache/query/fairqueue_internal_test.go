@@ -10,9 +10,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestTurns checks that a user who needs many columns does not delay others for all of them, and
-// that callers who leave give up their place.
-func TestTurns(t *testing.T) {
+// TestUsersTakeTurns checks that a user who needs many columns does not delay others for all of
+// them, and that callers who leave give up their place.
+func TestUsersTakeTurns(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var all fairQueue
 		all.init()

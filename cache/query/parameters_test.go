@@ -50,8 +50,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestBadQueries checks that errors name the parameter and say what to do.
-func TestBadQueries(t *testing.T) {
+// TestQueryErrorsNameTheParameter checks that errors name the parameter and say what to do.
+func TestQueryErrorsNameTheParameter(t *testing.T) {
 	long := strings.Repeat(".a,", 100)
 	for query, want := range map[string]string{
 		"sortBy=":                         "parameter sortBy: empty value: set a value or omit the parameter",

@@ -25,9 +25,9 @@ func (p *patience) Err() error {
 	return nil
 }
 
-// TestListEndsWithItsClient checks that a list looks for its client's departure between objects,
-// not only before the first and after the last.
-func TestListEndsWithItsClient(t *testing.T) {
+// TestListStopsWhenClientLeaves checks that a list looks for its client's departure between
+// objects, not only before the first and after the last.
+func TestListStopsWhenClientLeaves(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		for i := range 5000 {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), "", "app=web"))

@@ -103,7 +103,7 @@ func matching(b *readBench, namespace string, opts api.ListOptions) []string {
 	return names
 }
 
-func TestReadEndsWithItsContext(t *testing.T) {
+func TestReadStopsWithItsContext(t *testing.T) {
 	b := newReadBench(t)
 	b.fill(3, 600)
 	c := b.collection(cachetest.Pods, api.JSON)

@@ -9,9 +9,9 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// TestVariants checks that values derived from one selection are not used for another, although
-// selectors that match nothing and everything print alike.
-func TestVariants(t *testing.T) {
+// TestSelectorKeysAreDistinct checks that values derived from one selection are not used for
+// another, although selectors that match nothing and everything print alike.
+func TestSelectorKeysAreDistinct(t *testing.T) {
 	named := fields.OneTermEqualSelector("metadata.name", "a")
 	variants := map[string]int{}
 	for i, f := range []object.Filter{

@@ -136,9 +136,9 @@ func TestRevalidate(t *testing.T) {
 	})
 }
 
-// TestRevalidateWaitsForTheFeed checks that objects on which the upstream and the collection differ
-// are waited for.
-func TestRevalidateWaitsForTheFeed(t *testing.T) {
+// TestRevalidateWaitsForTheWatch checks that objects on which the upstream and the collection
+// differ are waited for.
+func TestRevalidateWaitsForTheWatch(t *testing.T) {
 	for name, change := range map[string]func(*cachetest.Source){
 		"created": func(s *cachetest.Source) { s.Create(cachetest.Pods, cachetest.Pod("ns-0/new", "")) },
 		"updated": func(s *cachetest.Source) { s.Update(cachetest.Pods, cachetest.Pod("ns-0/pod-003", "other")) },
@@ -234,9 +234,9 @@ func TestRevalidateIsShared(t *testing.T) {
 	})
 }
 
-// TestRevalidateBusy checks that, if events arrive constantly, the next one replaces the list of
-// versions.
-func TestRevalidateBusy(t *testing.T) {
+// TestRevalidateUnderConstantEvents checks that, if events arrive constantly, the next one replaces
+// the list of versions.
+func TestRevalidateUnderConstantEvents(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 300)
 		busy, calm := context.WithCancel(t.Context())
@@ -286,8 +286,8 @@ func TestRevalidateBusy(t *testing.T) {
 	})
 }
 
-// TestRevalidateCannot checks that unprovable lists are forwarded.
-func TestRevalidateCannot(t *testing.T) {
+// TestRevalidateForwardsUnprovableLists checks that unprovable lists are forwarded.
+func TestRevalidateForwardsUnprovableLists(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 10)
 		for _, path := range []string{"?resourceVersion=0", "?resourceVersion=105", "?continue=nonsense", "?continue=" + (api.ContinueToken{ResourceVersion: -1, Start: "a"}).Encode()} {
@@ -330,8 +330,9 @@ func TestRevalidateCannot(t *testing.T) {
 	})
 }
 
-// TestRevalidateLate checks that no versions are listed while the watch delivers changes late.
-func TestRevalidateLate(t *testing.T) {
+// TestRevalidateWhileWatchLags checks that no versions are listed while the watch delivers changes
+// late.
+func TestRevalidateWhileWatchLags(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 10)
 		asks := func() int {

@@ -206,9 +206,9 @@ func TestListShard(t *testing.T) {
 	})
 }
 
-// TestShardIndexIsMadeAndDropped checks that the first sharded read of a large collection creates
+// TestShardIndexIsBuiltAndDropped checks that the first sharded read of a large collection creates
 // an index, and that it is dropped after a long time without one.
-func TestShardIndexIsMadeAndDropped(t *testing.T) {
+func TestShardIndexIsBuiltAndDropped(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		random := rand.New(rand.NewPCG(1, 1))
 		for i := range 300 {
@@ -304,9 +304,9 @@ func TestShardForms(t *testing.T) {
 	}
 }
 
-// TestShardRefusals checks that invalid selectors get upstream's message before anything else is
-// examined.
-func TestShardRefusals(t *testing.T) {
+// TestInvalidShardSelectorsAreRejected checks that invalid selectors get upstream's message before
+// anything else is examined.
+func TestInvalidShardSelectorsAreRejected(t *testing.T) {
 	b := newReadBench(t)
 	b.fill(10, 600)
 	c := b.collection(cachetest.Pods, api.JSON)

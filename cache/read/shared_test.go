@@ -140,8 +140,8 @@ func testTableETag(t *testing.T) {
 	}
 }
 
-// TestManyAskAtOnce checks that concurrent requests share derived values.
-func TestManyAskAtOnce(t *testing.T) {
+// TestConcurrentReadsShareDerivedValues checks that concurrent requests share derived values.
+func TestConcurrentReadsShareDerivedValues(t *testing.T) {
 	b := newReadBench(t)
 	printer := &cachetest.Printer{Printer: table.NewDefaultPrinter()}
 	b.res[cachetest.Pods].Printer = printer
@@ -168,8 +168,8 @@ func TestManyAskAtOnce(t *testing.T) {
 	}
 }
 
-// TestRowThatCannotBePrinted checks that the request is forwarded.
-func TestRowThatCannotBePrinted(t *testing.T) {
+// TestUnprintableRowIsForwarded checks that the request is forwarded.
+func TestUnprintableRowIsForwarded(t *testing.T) {
 	b := newReadBench(t)
 	printer := &cachetest.Printer{Printer: table.NewDefaultPrinter()}
 	printer.Broken.Store(true)

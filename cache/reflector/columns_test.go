@@ -31,9 +31,9 @@ func (s *columnSource) Columns(context.Context, *source.Resource) ([]byte, error
 	return []byte(s.columns), nil
 }
 
-// TestColumnsOfTheServer checks that a collection in JSON starts once it is known which Tables a
-// server of another release shows, and that another server is asked again.
-func TestColumnsOfTheServer(t *testing.T) {
+// TestServerColumnsAreLearned checks that a collection in JSON starts once it is known which Tables
+// a server of another release shows, and that another server is asked again.
+func TestServerColumnsAreLearned(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		pods := cachetest.PodResource()
 		printer := table.NewFollowing(table.NewDefaultPrinter(), "1.36.3")

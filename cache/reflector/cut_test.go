@@ -128,10 +128,10 @@ func (s *cutSource) List(ctx context.Context, res *source.Resource, enc api.Enco
 	return meta, err
 }
 
-// TestCutAnywhere interrupts lists and watches at every point, in every way, repeatedly, while
-// objects are written. Every served state must be that of its version, watches must miss nothing,
-// and in the end everything must be current.
-func TestCutAnywhere(t *testing.T) {
+// TestInterruptedListsAndWatchesRecover interrupts lists and watches at every point, in every way,
+// repeatedly, while objects are written. Every served state must be that of its version, watches
+// must miss nothing, and in the end everything must be current.
+func TestInterruptedListsAndWatchesRecover(t *testing.T) {
 	gr := cachetest.PodResource().GroupResource()
 	ends := []struct {
 		name string

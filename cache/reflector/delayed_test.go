@@ -25,9 +25,9 @@ func (s *farServer) CurrentVersion(context.Context, *source.Resource) (uint64, e
 	return s.version, nil
 }
 
-// TestVersionUnderWay checks that a resumed watch has caught up once it reaches the version that
-// the source had before, unless that was read long before.
-func TestVersionUnderWay(t *testing.T) {
+// TestResumedWatchCatchesUpToVersionBefore checks that a resumed watch has caught up once it
+// reaches the version that the source had before, unless that was read long before.
+func TestResumedWatchCatchesUpToVersionBefore(t *testing.T) {
 	for takes, want := range map[time.Duration]reflector.Phase{
 		999 * time.Millisecond: reflector.Synced,
 		5 * time.Second:        reflector.Stale,

@@ -25,8 +25,8 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// TestFeed runs the transcripts in testdata/feed. Time is fake; "advance" moves it.
-func TestFeed(t *testing.T) {
+// TestReflectorTranscripts runs the transcripts in testdata/feed. Time is fake; "advance" moves it.
+func TestReflectorTranscripts(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	reflector.WithoutJitter(t)
 	files, err := filepath.Glob("testdata/feed/*")

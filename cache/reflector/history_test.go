@@ -16,10 +16,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestHeldRestored checks that a restore from a backup during a broken watch, after which the
-// source has counted past the held version, is detected when it responds; that differences outside
-// what it shows are not; and that nothing is detected without a restore.
-func TestHeldRestored(t *testing.T) {
+// TestRestoreFromBackupIsDetected checks that a restore from a backup during a broken watch, after
+// which the source has counted past the held version, is detected when it responds; that
+// differences outside what it shows are not; and that nothing is detected without a restore.
+func TestRestoreFromBackupIsDetected(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		lost    func(*cachetest.Source) // after the backup

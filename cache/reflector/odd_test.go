@@ -118,8 +118,8 @@ func (s *scriptedSource) Server(context.Context) (string, error) { return "", so
 func (s *scriptedSource) Delay() time.Duration   { return 0 }
 func (s *scriptedSource) LastContact() time.Time { return time.Now() }
 
-// TestOddSources checks everything a source may do, should not do or must not do.
-func TestOddSources(t *testing.T) {
+// TestUnusualSources checks everything a source may do, should not do or must not do.
+func TestUnusualSources(t *testing.T) {
 	page := func(rv uint64, token, items string, err error) func() (source.ListMeta, string, error) {
 		return func() (source.ListMeta, string, error) {
 			return source.ListMeta{ResourceVersion: rv, Continue: token}, items, err
@@ -388,9 +388,9 @@ func scriptedState(v *store.Snapshot) string {
 	return out
 }
 
-// TestListedByAnOldDefinition checks that a list made while a definition was changing is repeated
-// when its watch ends, and that later lists are not.
-func TestListedByAnOldDefinition(t *testing.T) {
+// TestListDuringDefinitionChangeIsRepeated checks that a list made while a definition was changing
+// is repeated when its watch ends, and that later lists are not.
+func TestListDuringDefinitionChangeIsRepeated(t *testing.T) {
 	for age, want := range map[time.Duration]string{0: "9: a/1@5!new", time.Minute: "8: a/1@5"} {
 		bubble.Test(t, func(t *testing.T) {
 			s := &scriptedSource{version: 9, streams: []stream{
@@ -432,9 +432,9 @@ func (s *manyServers) NewestVersion(context.Context, *source.Resource) (uint64, 
 	return s.newest, nil
 }
 
-// TestServerBehind checks that a server that lags behind others is waited for, and that nothing
-// goes back.
-func TestServerBehind(t *testing.T) {
+// TestLaggingServerIsAwaited checks that a server that lags behind others is waited for, and that
+// nothing goes back.
+func TestLaggingServerIsAwaited(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		errEOF := errors.New("unexpected EOF")
 		s := &manyServers{newest: 9, scriptedSource: &scriptedSource{

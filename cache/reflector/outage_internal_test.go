@@ -18,9 +18,9 @@ type heardSource struct {
 
 func (s heardSource) LastContact() time.Time { return s.last() }
 
-// TestPatient checks that a small request times out, but not while bytes arrive, and not forever
-// then.
-func TestPatient(t *testing.T) {
+// TestTimeoutExtendsWhileBytesArrive checks that a small request times out, but not while bytes
+// arrive, and not forever then.
+func TestTimeoutExtendsWhileBytesArrive(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, one := range []struct {
 			name        string

@@ -84,9 +84,10 @@ func (b *outageBench) lacks(c *cache.Collection) bool {
 	return fmt.Sprint(c.Snapshot().Get("a/1").RV) != objs[0].GetResourceVersion()
 }
 
-// TestOutageEndsForAll checks that, however long the upstream was unreachable, every collection is
-// current soon afterwards, and that the log has one line each for the beginning and the end.
-func TestOutageEndsForAll(t *testing.T) {
+// TestAllCollectionsRecoverAfterOutage checks that, however long the upstream was unreachable,
+// every collection is current soon afterwards, and that the log has one line each for the beginning
+// and the end.
+func TestAllCollectionsRecoverAfterOutage(t *testing.T) {
 	for _, away := range []time.Duration{time.Second, 10 * time.Second, 10 * time.Minute} {
 		bubble.Test(t, func(t *testing.T) {
 			b := newOutageBench(t, nil)
@@ -115,9 +116,9 @@ func TestOutageEndsForAll(t *testing.T) {
 	}
 }
 
-// TestStartingServer checks that what a server rejects or breaks off while it starts is retried
-// soon.
-func TestStartingServer(t *testing.T) {
+// TestStartingServerIsRetriedSoon checks that what a server rejects or breaks off while it starts
+// is retried soon.
+func TestStartingServerIsRetriedSoon(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newOutageBench(t, nil)
 		b.source.SetDown(true)
@@ -139,8 +140,8 @@ func TestStartingServer(t *testing.T) {
 	})
 }
 
-// TestLoneFailure checks that one failing reflector is not sped up by healthy ones.
-func TestLoneFailure(t *testing.T) {
+// TestLoneFailureKeepsItsBackoff checks that one failing reflector is not sped up by healthy ones.
+func TestLoneFailureKeepsItsBackoff(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newOutageBench(t, func(s *cachetest.Source) source.Source { return &brokenSource{Source: s, group: "g3"} })
 		b.source.Break(errors.New("reset"))
@@ -158,9 +159,9 @@ func TestLoneFailure(t *testing.T) {
 	})
 }
 
-// TestBrokenWay checks that, after a fault that broke watches while the server kept responding,
-// every collection is current soon.
-func TestBrokenWay(t *testing.T) {
+// TestWatchesRecoverAfterNetworkFault checks that, after a fault that broke watches while the
+// server kept responding, every collection is current soon.
+func TestWatchesRecoverAfterNetworkFault(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		cuts := &cutSource{phase: "live", at: 1, err: errors.New("reset"), times: 1 << 30}
 		b := newOutageBench(t, func(s *cachetest.Source) source.Source { cuts.Source = s; return cuts })
@@ -177,9 +178,9 @@ func TestBrokenWay(t *testing.T) {
 	})
 }
 
-// TestCatchingUp checks that a watch resumed after an outage leaves its collection stale until it
-// has brought what happened meanwhile.
-func TestCatchingUp(t *testing.T) {
+// TestResumedWatchIsStaleUntilCaughtUp checks that a watch resumed after an outage leaves its
+// collection stale until it has brought what happened meanwhile.
+func TestResumedWatchIsStaleUntilCaughtUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newOutageBench(t, func(s *cachetest.Source) source.Source { return lateSource{s} })
 		b.source.SetDown(true)
@@ -228,8 +229,9 @@ func (s *brokenSource) Watch(ctx context.Context, res *source.Resource, enc api.
 	return s.Source.Watch(ctx, res, enc, opts, handle)
 }
 
-// TestStreamingListBrokenOff checks that pages are requested after two interrupted streaming lists.
-func TestStreamingListBrokenOff(t *testing.T) {
+// TestInterruptedStreamingListsFallBackToPages checks that pages are requested after two
+// interrupted streaming lists.
+func TestInterruptedStreamingListsFallBackToPages(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 		m := cachetest.NewManager(t, &cutSource{Source: s, phase: "initial", at: 2, times: 100}, cache.Limits{})
@@ -253,9 +255,10 @@ func TestStreamingListBrokenOff(t *testing.T) {
 	})
 }
 
-// TestUpgradedServer checks that everything is relisted if another program serves the source,
-// because it may encode the same versions differently, and that one request detects this for all.
-func TestUpgradedServer(t *testing.T) {
+// TestUpgradedServerIsRelisted checks that everything is relisted if another program serves the
+// source, because it may encode the same versions differently, and that one request detects this
+// for all.
+func TestUpgradedServerIsRelisted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newOutageBench(t, nil)
 		lists := func() (n int) {

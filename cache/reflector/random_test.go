@@ -9,10 +9,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// TestRandom performs random operations on a source. After each step it compares what the
+// TestRandomOperations performs random operations on a source. After each step it compares what the
 // collection and its watchers show with the source's history, and the events of each watcher with
 // the guarantees of a watch.
-func TestRandom(t *testing.T) {
+func TestRandomOperations(t *testing.T) {
 	for i, seed := range soak.Seeds(t, 4, 200) {
 		encodings := []api.Encoding{api.JSON, api.Protobuf}
 		if !soak.Enabled() { // one after the other

@@ -15,10 +15,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestRefusedFeedStops checks that a collection that the source no longer permits is not served
-// forever as a stale state, while a rejection of some seconds, as from a starting server, is
+// TestRejectedCollectionStops checks that a collection that the source no longer permits is not
+// served forever as a stale state, while a rejection of some seconds, as from a starting server, is
 // survived.
-func TestRefusedFeedStops(t *testing.T) {
+func TestRejectedCollectionStops(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		refusals int

@@ -91,9 +91,9 @@ func (s *slowLink) change() {
 	}
 }
 
-// TestListOverSlowLink checks that a list over a slow link completes, whatever expires and breaks
-// off meanwhile, with the state of one version.
-func TestListOverSlowLink(t *testing.T) {
+// TestListOverSlowLinkCompletes checks that a list over a slow link completes, whatever expires and
+// breaks off meanwhile, with the state of one version.
+func TestListOverSlowLinkCompletes(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 4, 200) {
 		bubble.Test(t, func(t *testing.T) {
 			s := &slowLink{Source: cachetest.New(cachetest.PodResource()), rng: rand.New(rand.NewPCG(seed, 1))}
@@ -141,9 +141,9 @@ func (s *quickLink) List(ctx context.Context, res *source.Resource, enc api.Enco
 	return s.Source.List(ctx, res, enc, opts, visit)
 }
 
-// TestListOverQuickLink checks that lists over a fast link are streamed, which costs the upstream
-// less than compression.
-func TestListOverQuickLink(t *testing.T) {
+// TestListOverFastLinkIsStreamed checks that lists over a fast link are streamed, which costs the
+// upstream less than compression.
+func TestListOverFastLinkIsStreamed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &quickLink{slowLink{Source: cachetest.New(cachetest.PodResource(), cachetest.NodeResource())}}
 		for i := range 300 {

@@ -82,8 +82,9 @@ func TestCheckFindsDifferences(t *testing.T) {
 	}
 }
 
-// TestCheckTellsSoon checks that the result for an idle resource does not wait for a bookmark.
-func TestCheckTellsSoon(t *testing.T) {
+// TestCheckDoesNotWaitForBookmark checks that the result for an idle resource does not wait for a
+// bookmark.
+func TestCheckDoesNotWaitForBookmark(t *testing.T) {
 	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		cachetest.PodCollection(t, m)
 		synctest.Wait()
@@ -104,8 +105,8 @@ func TestCheckTellsSoon(t *testing.T) {
 	})
 }
 
-// TestCheckBeginsFeedsAgain checks that a watch that silently delivers nothing is restarted.
-func TestCheckBeginsFeedsAgain(t *testing.T) {
+// TestCheckRestartsSilentWatch checks that a watch that silently delivers nothing is restarted.
+func TestCheckRestartsSilentWatch(t *testing.T) {
 	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		c := cachetest.PodCollection(t, m)
 		synctest.Wait()
@@ -124,8 +125,8 @@ func TestCheckBeginsFeedsAgain(t *testing.T) {
 	})
 }
 
-// TestCheckIsNeverWrong checks that an honest watch is never reported as a difference.
-func TestCheckIsNeverWrong(t *testing.T) {
+// TestCheckHasNoFalsePositives checks that an honest watch is never reported as a difference.
+func TestCheckHasNoFalsePositives(t *testing.T) {
 	seed, rounds := soak.Seed(t), soak.Cases(60, 1000)
 	checkBench(t, 30, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		s.page = 7
@@ -200,9 +201,9 @@ func slicesIndex(objs []cachetest.Object, o cachetest.Object) int {
 	return 0
 }
 
-// TestCheckOtherBytes checks that bytes sent by another program, or not repeated by the upstream,
-// are no difference.
-func TestCheckOtherBytes(t *testing.T) {
+// TestCheckIgnoresReencodedBytes checks that bytes sent by another program, or not repeated by the
+// upstream, are no difference.
+func TestCheckIgnoresReencodedBytes(t *testing.T) {
 	var n atomic.Int64
 	for name, prepare := range map[string]func(s *faultySource){
 		"another program": func(s *faultySource) {
@@ -235,8 +236,9 @@ func (s pagedSource) List(ctx context.Context, res *source.Resource, enc api.Enc
 	return s.Source.List(ctx, res, enc, opts, visit)
 }
 
-// TestCheckWithoutNames checks that objects are listed if the source has no lists of versions.
-func TestCheckWithoutNames(t *testing.T) {
+// TestCheckWithoutVersionLists checks that objects are listed if the source has no lists of
+// versions.
+func TestCheckWithoutVersionLists(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := cachetest.New(cachetest.PodResource())
 		m := cachetest.NewManager(t, pagedSource{s}, cache.Limits{})
@@ -251,8 +253,8 @@ func TestCheckWithoutNames(t *testing.T) {
 	})
 }
 
-// TestCheckUnfinished checks that an unreachable upstream is no difference.
-func TestCheckUnfinished(t *testing.T) {
+// TestCheckOfUnreachableSourceIsUnfinished checks that an unreachable upstream is no difference.
+func TestCheckOfUnreachableSourceIsUnfinished(t *testing.T) {
 	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		cachetest.PodCollection(t, m)
 		for range 3 {
@@ -272,8 +274,9 @@ func TestCheckUnfinished(t *testing.T) {
 	})
 }
 
-// TestCheckPeriod checks that each collection is compared once per period, one at a time.
-func TestCheckPeriod(t *testing.T) {
+// TestCheckRunsOncePerPeriod checks that each collection is compared once per period, one at a
+// time.
+func TestCheckRunsOncePerPeriod(t *testing.T) {
 	checkBench(t, 5, cache.Options{CheckPeriod: 5 * time.Minute}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		for _, res := range []*source.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()} {
 			cachetest.Collection(t, m, res, api.JSON)
@@ -294,8 +297,8 @@ func TestCheckPeriod(t *testing.T) {
 	})
 }
 
-// TestCheckHeals checks that a fault is found and repaired without help.
-func TestCheckHeals(t *testing.T) {
+// TestCheckRepairsDifferences checks that a fault is found and repaired without help.
+func TestCheckRepairsDifferences(t *testing.T) {
 	checkBench(t, 5, cache.Options{CheckPeriod: 5 * time.Minute}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		c := cachetest.PodCollection(t, m)
 		synctest.Wait()

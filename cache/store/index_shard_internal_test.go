@@ -36,9 +36,9 @@ func shardView(tb testing.TB, n int, key, end string) (*Snapshot, *object.Filter
 	return v, &object.Filter{Shard: selector}
 }
 
-// TestShardIndexPays checks that the index is used only if it is cheaper than a scan: a small page
-// must not cost the whole shard, nor a shard of nearly all objects sorting them.
-func TestShardIndexPays(t *testing.T) {
+// TestShardIndexIsUsedIfCheaper checks that the index is used only if it is cheaper than a scan: a
+// small page must not cost the whole shard, nor a shard of nearly all objects sorting them.
+func TestShardIndexIsUsedIfCheaper(t *testing.T) {
 	const whole, half, small = "0x10000000000000000", "0x8000000000000000", "0x0400000000000000"
 	for _, c := range []struct {
 		name, key, end, namespace, from string
@@ -152,8 +152,8 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 	}
 }
 
-// TestShardIndexOfThePast checks that a version made by undoing history has a shard index too.
-func TestShardIndexOfThePast(t *testing.T) {
+// TestShardIndexOfPastVersions checks that a version made by undoing history has a shard index too.
+func TestShardIndexOfPastVersions(t *testing.T) {
 	schema, content := object.CustomSchema(nil), new(atomic.Uint64)
 	pod := func(i, rv int, uid string) *object.Object {
 		o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":"ns","name":"pod-%03d","uid":"%s","resourceVersion":"%d"}}`, i, uid, rv))
@@ -238,9 +238,9 @@ func BenchmarkShardOf(b *testing.B) {
 	}
 }
 
-// TestIndexThatCannotBeBuilt checks that an index whose construction panics is dropped and collects
-// no changes.
-func TestIndexThatCannotBeBuilt(t *testing.T) {
+// TestPanickingIndexIsDropped checks that an index whose construction panics is dropped and
+// collects no changes.
+func TestPanickingIndexIsDropped(t *testing.T) {
 	s := New(api.JSON, Options{Contents: new(atomic.Uint64), Spawn: func(func()) {}})
 	x, byHash := newIndex(&object.Equality{Kind: object.LabelTerm, Key: "app"}), new(shardIndex)
 	s.mu.indexes.byKey = map[indexKey]*index{{object.LabelTerm, "app"}: x}

@@ -28,9 +28,10 @@ func namespacedView(tb testing.TB, namespaces []string, each int) *Snapshot {
 	return v
 }
 
-// TestWithin checks that the objects of random sets of namespaces are visited in key order from any
-// key on, and no others. The names contain the characters around the "/" of keys.
-func TestWithin(t *testing.T) {
+// TestNamespaceSetsAreVisitedInOrder checks that the objects of random sets of namespaces are
+// visited in key order from any key on, and no others. The names contain the characters around the
+// "/" of keys.
+func TestNamespaceSetsAreVisitedInOrder(t *testing.T) {
 	namespaces := []string{"a", "a-", "a-b", "a0", "aa", "b", "b-1", "b1", "c", "zz"}
 	v := namespacedView(t, namespaces, 3)
 	var keys []string
@@ -68,8 +69,8 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestWithinThemselves checks that Namespace objects are found by name.
-func TestWithinThemselves(t *testing.T) {
+// TestNamespaceObjectsAreFoundByName checks that Namespace objects are found by name.
+func TestNamespaceObjectsAreFoundByName(t *testing.T) {
 	schema, v := object.CustomSchema(nil), &Snapshot{tree: NewTree()}
 	for _, name := range []string{"a", "a-b", "aa", "b", "c"} {
 		o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"name":%q,"resourceVersion":"1"}}`, name))

@@ -16,12 +16,13 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// TestBoundedWatchIsPaced checks that a rate-limited watch of constantly changing objects sends
-// less than its limit in any ten seconds, that each object is sent again and again, rarely changing
-// ones soon, and that bookmarks follow once everything up to their version was sent.
-func TestBoundedWatchIsPaced(t *testing.T) {
+// TestRateLimitedWatchStaysBelowLimit checks that a rate-limited watch of constantly changing
+// objects sends less than its limit in any ten seconds, that each object is sent again and again,
+// rarely changing ones soon, and that bookmarks follow once everything up to their version was
+// sent.
+func TestRateLimitedWatchStaysBelowLimit(t *testing.T) {
 	forms := map[string]api.Representation{"Table": {Transform: api.Table}}
-	if soak.Enabled() { // TestRandomCalmWatches limits watches in every form
+	if soak.Enabled() { // TestRandomCoalescingWatches limits watches in every form
 		forms["metadata"], forms["JSON"] = api.Representation{Transform: api.PartialMetadata}, api.Representation{}
 	}
 	for name, rep := range forms {
@@ -97,9 +98,9 @@ func watchBounded(t *testing.T, rep api.Representation) {
 	}
 }
 
-// TestBoundedWatchComesBack checks that events missed before the watch began are sent at once and
-// do not count against its limit.
-func TestBoundedWatchComesBack(t *testing.T) {
+// TestRateLimitedWatchCatchesUpAtOnce checks that events missed before the watch began are sent at
+// once and do not count against its limit.
+func TestRateLimitedWatchCatchesUpAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		for i := range 300 {
@@ -118,9 +119,9 @@ func TestBoundedWatchComesBack(t *testing.T) {
 	})
 }
 
-// TestBoundedWatchOwesLittle checks that events sent early for lack of room do not delay the watch
-// for longer than one round, however often that happened.
-func TestBoundedWatchOwesLittle(t *testing.T) {
+// TestRateLimitedWatchDebtIsBounded checks that events sent early for lack of room do not delay the
+// watch for longer than one round, however often that happened.
+func TestRateLimitedWatchDebtIsBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 400})
 		w := b.calm("resourceVersion=100&allowWatchBookmarks=true", api.Representation{}, watch.Pace{Coalesce: half, BytesPerSecond: 1 << 10})

@@ -27,11 +27,11 @@ import (
 // calmSecret is in every object, where a redacted view does not show it.
 const calmSecret = "c0nfidential"
 
-// TestRandomCalmWatches checks coalescing watches in random forms, with random selectors, views and
-// rates. Each ends with the state of an unlimited watch, has sent the same additions and deletions
-// in the same order, with ascending versions, and has never sent a secret if it is redacted. A list
-// with a query shows the same state.
-func TestRandomCalmWatches(t *testing.T) {
+// TestRandomCoalescingWatches checks coalescing watches in random forms, with random selectors,
+// views and rates. Each ends with the state of an unlimited watch, has sent the same additions and
+// deletions in the same order, with ascending versions, and has never sent a secret if it is
+// redacted. A list with a query shows the same state.
+func TestRandomCoalescingWatches(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 2, 100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) { randomCalmWatches(t, rand.New(rand.NewPCG(seed, 3))) })

@@ -7,8 +7,8 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// TestPaceTakes checks how long a delivery delays the next one.
-func TestPaceTakes(t *testing.T) {
+// TestDeliveryDelaysTheNext checks how long a delivery delays the next one.
+func TestDeliveryDelaysTheNext(t *testing.T) {
 	for _, test := range []struct {
 		rate, bytes int64
 		takes       time.Duration

@@ -62,9 +62,9 @@ func TestWatchCoalesces(t *testing.T) {
 	})
 }
 
-// TestCoalescingWatchOfSelector checks that an object that leaves the selection and returns within
-// the interval is sent as both.
-func TestCoalescingWatchOfSelector(t *testing.T) {
+// TestCoalescingWatchSendsLeavingAndReturning checks that an object that leaves the selection and
+// returns within the interval is sent as both.
+func TestCoalescingWatchSendsLeavingAndReturning(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a", "app=x") // 101
@@ -147,9 +147,9 @@ func TestCoalescingWatchEnds(t *testing.T) {
 	}
 }
 
-// TestCoalescingWatchIsHurried checks that pending events are flushed early if there is no room for
-// more.
-func TestCoalescingWatchIsHurried(t *testing.T) {
+// TestCoalescingWatchFlushesEarly checks that pending events are flushed early if there is no room
+// for more.
+func TestCoalescingWatchFlushesEarly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 400})
 		w := b.calm("resourceVersion=100", api.Representation{}, watch.Pace{Coalesce: 30 * time.Second})

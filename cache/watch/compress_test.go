@@ -245,8 +245,8 @@ func testCompressedWatch(t *testing.T, path string, rep api.Representation, codi
 // bookmarkPeriod is upstream's.
 const bookmarkPeriod = time.Minute
 
-// TestNotCompressedWatch checks watches that are not compressed although the client accepts gzip.
-func TestNotCompressedWatch(t *testing.T) {
+// TestUncompressedWatches checks watches that are not compressed although the client accepts gzip.
+func TestUncompressedWatches(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.fillBig(60)
@@ -270,10 +270,10 @@ func TestNotCompressedWatch(t *testing.T) {
 	})
 }
 
-// TestNotCompressedWithoutRoom checks that initial events too large for the cache are not
+// TestLargeInitialEventsAreNotCompressed checks that initial events too large for the cache are not
 // compressed, because each watch would do it again. For metadata-only watches the size of the
 // metadata counts.
-func TestNotCompressedWithoutRoom(t *testing.T) {
+func TestLargeInitialEventsAreNotCompressed(t *testing.T) {
 	small := func(i int) *corev1.Pod { // except for its spec
 		p := cachetest.Pod(fmt.Sprintf("ns-%d/web-%03d", i%3, i), "")
 		p.Spec.Containers = []corev1.Container{{Name: "web", Args: []string{strings.Repeat("x", 6000)}}}
@@ -336,9 +336,9 @@ func TestCompressedWatchEnds(t *testing.T) {
 	}
 }
 
-// TestCompressedWatchOfASlowReader checks that a reader that falls off the history receives the
-// ERROR event as the end of a complete body.
-func TestCompressedWatchOfASlowReader(t *testing.T) {
+// TestCompressedWatchOfSlowReaderEndsComplete checks that a reader that falls off the history
+// receives the ERROR event as the end of a complete body.
+func TestCompressedWatchOfSlowReaderEndsComplete(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 100, HistoryAge: time.Second})
 		b.fillBig(90)
@@ -361,9 +361,9 @@ func TestCompressedWatchOfASlowReader(t *testing.T) {
 	})
 }
 
-// TestCompressedWatchOfALeavingClient checks that a client that leaves during the initial events
-// disturbs no other.
-func TestCompressedWatchOfALeavingClient(t *testing.T) {
+// TestDepartingClientDisturbsNoCompressedWatch checks that a client that leaves during the initial
+// events disturbs no other.
+func TestDepartingClientDisturbsNoCompressedWatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.fillBig(90)
@@ -401,9 +401,9 @@ func (c *pieceClient) WriteFrames(frames [][]byte) error {
 	return nil
 }
 
-// TestOneCompressionForManyWatches checks that 500 informers that start together share the same
-// pieces, and later the same event.
-func TestOneCompressionForManyWatches(t *testing.T) {
+// TestWatchesShareCompression checks that 500 informers that start together share the same pieces,
+// and later the same event.
+func TestWatchesShareCompression(t *testing.T) {
 	const watches = 500
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})

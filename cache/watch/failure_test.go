@@ -48,9 +48,9 @@ func (c *watchClient) tableLines(t *testing.T) string {
 
 var tables = api.Representation{Transform: api.Table, IncludeObject: api.IncludeNone}
 
-// TestWatchOfWhatCannotBePrinted checks that an event that cannot be printed is an error in every
-// watch of Tables, and skipped in none.
-func TestWatchOfWhatCannotBePrinted(t *testing.T) {
+// TestUnprintableEventFailsWatchesOfTables checks that an event that cannot be printed is an error
+// in every watch of Tables, and skipped in none.
+func TestUnprintableEventFailsWatchesOfTables(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		printer := &cachetest.Printer{Printer: table.NewDefaultPrinter()}
 		b := newPrintingWatchBench(t, cache.Limits{}, printer)
@@ -72,8 +72,8 @@ func TestWatchOfWhatCannotBePrinted(t *testing.T) {
 	})
 }
 
-// TestPanicsOfAWatch checks that a panic while a watch is served ends that watch only.
-func TestPanicsOfAWatch(t *testing.T) {
+// TestWatchPanicEndsThatWatchOnly checks that a panic while a watch is served ends that watch only.
+func TestWatchPanicEndsThatWatchOnly(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	bubble.Test(t, func(t *testing.T) {
@@ -133,9 +133,9 @@ type panickingClient struct {
 func (c *panickingClient) WriteFrames([][]byte) error { panic("in the transport") }
 func (c *panickingClient) Abort()                     { c.aborted = true }
 
-// TestPanicsWithinAWrite checks that nothing follows an interrupted write, not even an error,
-// because it is unknown what the client has received.
-func TestPanicsWithinAWrite(t *testing.T) {
+// TestPanicDuringWriteSendsNothingMore checks that nothing follows an interrupted write, not even
+// an error, because it is unknown what the client has received.
+func TestPanicDuringWriteSendsNothingMore(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	bubble.Test(t, func(t *testing.T) {
@@ -166,9 +166,9 @@ type panickingFlusher struct{ panickingClient }
 func (c *panickingFlusher) QueueFrames([][]byte) bool { return true }
 func (c *panickingFlusher) Flush()                    { panic("in the transport") }
 
-// TestPanicsWithinAFlush checks that frames queued for other connections are sent, and that the
-// goroutine continues.
-func TestPanicsWithinAFlush(t *testing.T) {
+// TestPanicDuringFlushDelaysNobody checks that frames queued for other connections are sent, and
+// that the goroutine continues.
+func TestPanicDuringFlushDelaysNobody(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	bubble.Test(t, func(t *testing.T) {
@@ -202,9 +202,9 @@ type panickingContext struct{ context.Context }
 
 func (panickingContext) Err() error { panic("in a context") }
 
-// TestPanicsOfACompression checks that the watch continues without compression, so that no orphaned
-// watcher remains.
-func TestPanicsOfACompression(t *testing.T) {
+// TestCompressionPanicContinuesUncompressed checks that the watch continues without compression, so
+// that no orphaned watcher remains.
+func TestCompressionPanicContinuesUncompressed(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	bubble.Test(t, func(t *testing.T) {
@@ -233,9 +233,9 @@ func TestPanicsOfACompression(t *testing.T) {
 	})
 }
 
-// TestCompressionForNobody checks that the initial events of a client that has left are not
-// selected.
-func TestCompressionForNobody(t *testing.T) {
+// TestInitialEventsOfDepartedClientAreNotSelected checks that the initial events of a client that
+// has left are not selected.
+func TestInitialEventsOfDepartedClientAreNotSelected(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.fillBig(90)

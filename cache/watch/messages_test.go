@@ -49,8 +49,8 @@ func TestWatchInMessages(t *testing.T) {
 	}
 }
 
-// TestErrorInAMessage checks that the end of a watch is a message as well.
-func TestErrorInAMessage(t *testing.T) {
+// TestWatchEndIsAMessage checks that the end of a watch is a message as well.
+func TestWatchEndIsAMessage(t *testing.T) {
 	for _, encoding := range []api.Encoding{api.JSON, api.Protobuf} {
 		bubble.Test(t, func(t *testing.T) {
 			b := newWatchBench(t, cache.Limits{HistoryEvents: 1})

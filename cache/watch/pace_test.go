@@ -10,10 +10,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestWatchPace checks that a few watchers receive every event separately, however fast events
-// arrive, that many watchers receive several at a time, but only then, and that none is lost or
-// late.
-func TestWatchPace(t *testing.T) {
+// TestWatchersReceiveEventsSeparatelyUnlessMany checks that a few watchers receive every event
+// separately, however fast events arrive, that many watchers receive several at a time, but only
+// then, and that none is lost or late.
+func TestWatchersReceiveEventsSeparatelyUnlessMany(t *testing.T) {
 	for _, test := range []struct {
 		watchers    int
 		every       time.Duration

@@ -24,9 +24,9 @@ func (c *slowClient) WriteFrames(frames [][]byte) error {
 	return c.watchClient.WriteFrames(frames)
 }
 
-// TestRevokedInTheMiddle checks that a slow reader receives nothing beyond the current write after
-// its permission is revoked, during the initial events or later.
-func TestRevokedInTheMiddle(t *testing.T) {
+// TestRevocationStopsSlowReader checks that a slow reader receives nothing beyond the current write
+// after its permission is revoked, during the initial events or later.
+func TestRevocationStopsSlowReader(t *testing.T) {
 	for name, coding := range map[string]api.Compression{"as they are": api.Identity, "compressed": api.Gzip, "later events": api.Identity} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {

@@ -18,9 +18,9 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// TestWatchShard checks the initial objects and the changes of a shard, and the bookmark between
+// TestWatchOfShard checks the initial objects and the changes of a shard, and the bookmark between
 // them.
-func TestWatchShard(t *testing.T) {
+func TestWatchOfShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		random := rand.New(rand.NewPCG(1, 2))

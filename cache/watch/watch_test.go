@@ -21,9 +21,9 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// TestNoWatchOfClusterScopedInANamespace checks that such watches, like such lists, are forwarded
-// for rejection.
-func TestNoWatchOfClusterScopedInANamespace(t *testing.T) {
+// TestNamespacedWatchOfClusterScopedResourceIsForwarded checks that such watches, like such lists,
+// are forwarded for rejection.
+func TestNamespacedWatchOfClusterScopedResourceIsForwarded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b, res := newWatchBench(t, cache.Limits{}), cachetest.NodeResource()
 		manager := cachetest.NewManager(t, cachetest.New(res), cache.Limits{})
@@ -113,7 +113,7 @@ func TestWatchSelectorTransitions(t *testing.T) {
 	})
 }
 
-func TestWatchLeavingObjectIsThePreviousOne(t *testing.T) {
+func TestWatchSendsLeavingObjectAsLastSeen(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a", "app=web")
@@ -170,9 +170,10 @@ func TestWatchExpired(t *testing.T) {
 	})
 }
 
-// TestWatchForeignVersion checks that a version of another resource that an idle resource has not
-// seen neither fails a watch nor delays it. Versions that nobody has are forwarded.
-func TestWatchForeignVersion(t *testing.T) {
+// TestWatchFromVersionOfOtherResource checks that a version of another resource that an idle
+// resource has not seen neither fails a watch nor delays it. Versions that nobody has are
+// forwarded.
+func TestWatchFromVersionOfOtherResource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a")
@@ -331,7 +332,7 @@ func TestWatchPartialMetadata(t *testing.T) {
 	})
 }
 
-func TestWatchSurvivesABrokenFeed(t *testing.T) {
+func TestWatchSurvivesUpstreamDisconnect(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a")
