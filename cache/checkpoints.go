@@ -10,17 +10,17 @@ import (
 // process ended. See checkpoint.Checkpointer.List. A disk that does not respond blocks it; after
 // the end of ctx it changes nothing.
 func (m *Manager) Checkpoints(ctx context.Context) []checkpoint.Saved {
-	if m.parts.keeper == nil {
+	if m.keeper == nil {
 		return nil
 	}
-	return m.parts.keeper.List(ctx, m.parts.panics)
+	return m.keeper.List(ctx, m.panics)
 }
 
 // ReleaseCheckpoints saves what has changed and then ends the use of Options.Keep.Storage, so that
 // another Manager may use them. Collections are served as before. It returns false if the disk does
 // not respond.
 func (m *Manager) ReleaseCheckpoints() bool {
-	k := m.parts.keeper
+	k := m.keeper
 	if k == nil {
 		return true
 	}
@@ -39,8 +39,8 @@ func (m *Manager) ReleaseCheckpoints() bool {
 // ForgetCheckpoint removes the checkpoint of a collection that will not come back and does not
 // exist now.
 func (m *Manager) ForgetCheckpoint(c checkpoint.Saved) {
-	if m.parts.keeper != nil {
-		m.parts.keeper.Forget(c)
+	if m.keeper != nil {
+		m.keeper.Forget(c)
 	}
 }
 

@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -23,34 +22,30 @@ import (
 // the collection stops, and the next reader starts another one. All methods are safe for concurrent
 // use.
 type Collection struct {
-	resource *source.Resource
-	encoding api.Encoding
-	limits   *Limits
-	store    *store.Store
-	columns  query.Columns // of queries
-	feed     *reflector.Reflector
-	end      *ending
-	checker  *freshness.Checker
-	builds   sync.WaitGroup // of indexes
+	entry   *entry
+	store   *store.Store
+	columns query.Columns // of queries
+	checker *freshness.Checker
+	builds  sync.WaitGroup // of indexes
 }
 
 // Resource returns the collection's resource.
-func (c *Collection) Resource() *source.Resource { return c.resource }
+func (c *Collection) Resource() *source.Resource { return c.entry.resource }
 
 // Encoding returns the encoding of the collection's objects.
-func (c *Collection) Encoding() api.Encoding { return c.encoding }
+func (c *Collection) Encoding() api.Encoding { return c.entry.encoding }
 
 // ListKind returns the kind and apiVersion of the resource's lists (PodList, v1), as the upstream
 // sends them.
 func (c *Collection) ListKind() (kind, apiVersion string) {
-	k := c.feed.ListMeta()
+	k := c.entry.feed.ListMeta()
 	return k.Kind, k.APIVersion
 }
 
 // Warnings returns the values of the Warning headers that the upstream sends with every response of
 // the resource, for example because its version is deprecated. They must not be modified.
 func (c *Collection) Warnings() []string {
-	return c.feed.ListMeta().Warnings
+	return c.entry.feed.ListMeta().Warnings
 }
 
 // RV returns the version that the collection holds.
@@ -74,7 +69,7 @@ func (c *Collection) Retain(v *store.Snapshot) {
 // not older than Snapshot. It is nil if no index helps, so that the caller has to scan a Snapshot,
 // and if ctx has ended.
 func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*object.Object, at *store.Snapshot) {
-	return c.store.Select(ctx, f, c.resource.Namespaced, time.Now())
+	return c.store.Select(ctx, f, c.entry.resource.Namespaced, time.Now())
 }
 
 // WantShard records that a shard is being read, so that an index is built or kept where that pays.
@@ -101,7 +96,7 @@ func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
 func (c *Collection) FreshFor(ctx context.Context, cost *freshness.Cost) (uint64, error) {
 	rv, err := c.checker.Fresh(ctx, cost)
 	if err == nil && c.Unconfirmed() {
-		err = c.store.Wait(ctx, c.feed.WhenConfirmed(), confirmWait, rv)
+		err = c.store.Wait(ctx, c.entry.feed.WhenConfirmed(), confirmWait, rv)
 	}
 	return rv, err
 }
@@ -132,24 +127,24 @@ func (c *Collection) Mux() *watchmux.Mux { return c.store.Mux() }
 // encoding (protobuf: the bare message) and with the version and annotations of that bookmark, for
 // encoding.Codec.LearnBookmark. It is nil before the first bookmark and must not be modified.
 func (c *Collection) BookmarkTemplate() []byte {
-	return c.feed.BookmarkTemplate()
+	return c.entry.feed.BookmarkTemplate()
 }
 
 // State returns the collection's phase and age.
 func (c *Collection) State() reflector.State {
-	if reason := c.end.reason(); reason != nil {
+	if reason := c.entry.reason(); reason != nil {
 		return reflector.State{Phase: reflector.Stopped, Err: reason}
 	}
-	return c.feed.State(c.limits.StaleAfter)
+	return c.entry.feed.State(c.entry.manager.limits.StaleAfter)
 }
 
 // Unconfirmed reports whether the collection was loaded from its checkpoint, and the source has not
 // confirmed yet that it is the same cluster, or what has changed since, see checkpoint.Options.
-func (c *Collection) Unconfirmed() bool { return c.feed.IsUnconfirmed() }
+func (c *Collection) Unconfirmed() bool { return c.entry.feed.IsUnconfirmed() }
 
 // Closed is closed when the collection has stopped; State then has the reason. Its snapshots stay
 // readable.
-func (c *Collection) Closed() <-chan struct{} { return c.end.closed }
+func (c *Collection) Closed() <-chan struct{} { return c.entry.closed }
 
 // tidy drops what nobody has used for a while.
 func (c *Collection) tidy(now time.Time) {
@@ -167,19 +162,4 @@ func (c *Collection) Freshness() *freshness.Checker { return c.checker }
 func (c *Collection) close(reason error) {
 	c.store.Close(reason)
 	c.columns.Close()
-}
-
-// ending is the end of an entry and of its Collection.
-type ending struct {
-	closed chan struct{}
-	over   atomic.Bool // closed is closed
-	err    error       // why; written before over
-}
-
-// reason returns why it ended, nil before that.
-func (e *ending) reason() error {
-	if !e.over.Load() {
-		return nil
-	}
-	return e.err
 }

@@ -11,25 +11,25 @@ import (
 
 // register registers the counters and the collector of the collections' current state.
 func (m *Manager) register(r prometheus.Registerer, checkPeriod time.Duration) error {
-	c := m.parts.metrics
+	c := m.metrics
 	setting := func(name, help string, value float64) prometheus.Collector {
 		return gaugefunc.New(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value })
 	}
 	for _, collector := range []prometheus.Collector{
 		c.restarts, c.events, c.fresh, c.syncSeconds, c.refused, c.checks, c.differences, newStateCollector(m),
 		setting("kubeweir_cache_check_period_seconds", "Interval at which each collection is compared with the upstream; 0 for never.", checkPeriod.Seconds()),
-		setting("kubeweir_cache_history_bytes_limit", "Limit on the bytes retained by the event history of each collection; the oldest events are evicted.", float64(m.parts.limits.HistoryBytes)),
-		setting("kubeweir_cache_snapshot_bytes_limit", "Limit on the bytes retained by the old snapshots of each collection; the oldest are evicted.", float64(m.parts.limits.SnapshotBytes)),
-		setting("kubeweir_cache_query_bytes_limit", "Limit on the bytes of the query columns of each collection; the least recently used are evicted.", float64(m.parts.limits.QueryBytes)),
+		setting("kubeweir_cache_history_bytes_limit", "Limit on the bytes retained by the event history of each collection; the oldest events are evicted.", float64(m.limits.HistoryBytes)),
+		setting("kubeweir_cache_snapshot_bytes_limit", "Limit on the bytes retained by the old snapshots of each collection; the oldest are evicted.", float64(m.limits.SnapshotBytes)),
+		setting("kubeweir_cache_query_bytes_limit", "Limit on the bytes of the query columns of each collection; the least recently used are evicted.", float64(m.limits.QueryBytes)),
 	} {
 		if err := r.Register(collector); err != nil {
 			return err
 		}
 	}
-	if m.parts.keeper == nil {
+	if m.keeper == nil {
 		return nil
 	}
-	return m.parts.keeper.Register(r)
+	return m.keeper.Register(r)
 }
 
 // stateCollector reads the collections when metrics are scraped.

@@ -30,7 +30,7 @@ import (
 type entry struct {
 	resource *source.Resource
 	encoding api.Encoding
-	parts    *collectionParts
+	manager  *Manager
 	feed     *reflector.Reflector
 	log      *slog.Logger
 	metrics  collectionMetrics
@@ -41,7 +41,9 @@ type entry struct {
 	ctx    context.Context // its cause is the reason for stopping
 	cancel context.CancelCauseFunc
 	synced chan struct{} // closed when there is a Collection
-	end    ending
+	over   atomic.Bool   // the collection has stopped
+	err    error         // why; written before over
+	closed chan struct{} // closed after over, when the watchers have ended
 	done   chan struct{} // closed when all goroutines have ended
 
 	collection atomic.Pointer[Collection]
@@ -65,42 +67,28 @@ type entry struct {
 	failed            atomic.Bool // see failedForGood
 }
 
-// collectionParts are shared by all collections of a Manager.
-type collectionParts struct {
-	source  source.Source
-	limits  *Limits
-	listing chan struct{}
-	content *atomic.Uint64
-	metrics *metrics
-	outage  *reflector.Outage
-	keeper  *checkpoint.Checkpointer // nil if nothing is kept
-	doubt   func(time.Time)          // see reflector.Options
-	log     *slog.Logger
-	panics  *contain.Panics
-}
-
-func newEntry(ctx context.Context, p *collectionParts, res *source.Resource, enc api.Encoding) *entry {
+func newEntry(m *Manager, res *source.Resource, enc api.Encoding) *entry {
 	now := time.Now()
 	e := &entry{
 		resource: res,
 		encoding: enc,
-		parts:    p,
+		manager:  m,
 		began:    now,
 		synced:   make(chan struct{}),
+		closed:   make(chan struct{}),
 		done:     make(chan struct{}),
 		lastUsed: now,
 	}
-	e.end.closed = make(chan struct{})
-	e.ctx, e.cancel = context.WithCancelCause(ctx)
+	e.ctx, e.cancel = context.WithCancelCause(m.ctx)
 	e.mu.attempt = make(chan struct{})
 	e.used.Store(true)
 	e.lookedAt.Store(now.UnixNano())
-	e.log = p.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String())
-	e.metrics = p.metrics.collection(res, enc)
+	e.log = m.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String())
+	e.metrics = m.metrics.collection(res, enc)
 	e.feed = reflector.New(reflector.Options{
-		Source: p.source, Resource: res, Encoding: enc, Log: e.log, Metrics: e.metrics.feed, Listing: p.listing,
-		Outage: p.outage, Panics: p.panics, Checkpointer: p.keeper,
-		First: e.firstList, Ready: e.ready, Failed: e.attemptFailed, Doubt: p.doubt,
+		Source: m.source, Resource: res, Encoding: enc, Log: e.log, Metrics: e.metrics.feed, Listing: m.listing,
+		Outage: m.outage, Panics: m.panics, Checkpointer: m.keeper,
+		First: e.firstList, Ready: e.ready, Failed: e.attemptFailed, Doubt: m.doubtHeld,
 	})
 	e.image = e.feed.Checkpoint()
 	return e
@@ -118,20 +106,20 @@ func (e *entry) of(res *source.Resource) (*entry, error) {
 func (e *entry) run() error {
 	e.log.Debug("collection starts")
 	var err error
-	if panicked := e.parts.panics.Run("feed", func() { err = e.feed.Run(e.ctx) }); panicked != nil {
+	if panicked := e.manager.panics.Run("feed", func() { err = e.feed.Run(e.ctx) }); panicked != nil {
 		err = panicked
 	}
 	e.cancel(err)
-	e.end.err = err
-	e.end.over.Store(true)
+	e.err = err
+	e.over.Store(true)
 	c := e.collection.Load()
 	if c != nil {
 		c.close(store.CloseReason(err))
 	}
 	if e.image != nil {
-		e.image.Close(e.parts.panics, err)
+		e.image.Close(e.manager.panics, err)
 	}
-	close(e.end.closed)
+	close(e.closed)
 	if c != nil {
 		c.builds.Wait()
 	}
@@ -141,8 +129,24 @@ func (e *entry) run() error {
 // firstList makes the Collection of the first complete list, and returns the store to keep up to
 // date.
 func (e *entry) firstList(first *store.List) *store.Store {
-	e.made = newCollection(e, first)
-	return e.made.store
+	c := &Collection{entry: e}
+	l, spawn := &e.manager.limits, func(f func()) { e.manager.panics.Go(&c.builds, "feed", f) }
+	c.store = store.New(e.encoding, store.Options{
+		History:       watchmux.Options{MaxAge: l.HistoryAge, MaxBytes: l.HistoryBytes, MaxEvents: l.HistoryEvents},
+		SnapshotAge:   l.SnapshotAge,
+		SnapshotBytes: l.SnapshotBytes,
+		Indexes:       l.Indexes,
+		Contents:      &e.manager.content,
+		Spawn:         spawn,
+		Grown:         c.columns.Grown,
+		Stopped:       e.closed,
+		StopReason:    e.reason,
+	})
+	c.columns.Init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
+	c.store.Install(first)
+	c.checker = freshness.New(e.feed, c.store, e.metrics.fresh)
+	e.made = c
+	return c.store
 }
 
 // ready makes the Collection readable.
@@ -170,9 +174,17 @@ func (e *entry) attemptFailed(err error) {
 	e.mu.attempt = make(chan struct{})
 }
 
+// reason returns why the collection has stopped, nil before that.
+func (e *entry) reason() error {
+	if !e.over.Load() {
+		return nil
+	}
+	return e.err
+}
+
 // current returns the Collection if it can be read, that is, if it is synced and not stopped.
 func (e *entry) current() *Collection {
-	if e.end.over.Load() {
+	if e.over.Load() {
 		return nil
 	}
 	return e.collection.Load()
@@ -186,12 +198,6 @@ func (e *entry) readable(res *source.Resource) *Collection {
 	return e.current()
 }
 
-// startError says that a collection cannot be read because its first list failed.
-type startError struct{ reason error }
-
-func (e *startError) Error() string { return fmt.Sprintf("the cache cannot be filled: %v", e.reason) }
-func (e *startError) Unwrap() error { return e.reason }
-
 // await returns the Collection when it is synced. It fails if the entry has stopped, or is not
 // likely to be synced soon: an attempt was rejected, or two have failed.
 func (e *entry) await(ctx context.Context) (*Collection, error) {
@@ -199,19 +205,19 @@ func (e *entry) await(ctx context.Context) (*Collection, error) {
 		e.mu.Lock()
 		attempt, failed, err := e.mu.attempt, e.mu.failed, e.mu.err
 		e.mu.Unlock()
-		if reason := e.end.reason(); reason != nil {
+		if reason := e.reason(); reason != nil {
 			return nil, &store.StoppedError{Reason: reason}
 		}
 		if c := e.collection.Load(); c != nil {
 			return c, nil
 		}
 		if failed > 1 || failed > 0 && source.IsRejected(err) {
-			return nil, &startError{err}
+			return nil, fmt.Errorf("the cache cannot be filled: %w", err)
 		}
 		select {
 		case <-e.synced:
 		case <-attempt:
-		case <-e.end.closed:
+		case <-e.closed:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -223,7 +229,7 @@ func (e *entry) state() reflector.State {
 	if c := e.collection.Load(); c != nil {
 		return c.State()
 	}
-	if reason := e.end.reason(); reason != nil {
+	if reason := e.reason(); reason != nil {
 		return reflector.State{Phase: reflector.Stopped, Err: reason}
 	}
 	e.mu.Lock()
@@ -236,7 +242,7 @@ func (e *entry) state() reflector.State {
 // of them.
 func (e *entry) failedForGood() bool {
 	var panicked *contain.Error
-	return e.end.over.Load() && (e.failed.Load() || errors.Is(e.end.err, reflector.ErrDecode) || errors.As(e.end.err, &panicked))
+	return e.over.Load() && (e.failed.Load() || errors.Is(e.err, reflector.ErrDecode) || errors.As(e.err, &panicked))
 }
 
 // Checkpoint implements checkpoint.Collection.
@@ -263,13 +269,13 @@ func (e *entry) Note() (_ *store.Snapshot, _ checkpoint.Note, ok bool) {
 	c := e.collection.Load()
 	// The server is read first: a list that completes meanwhile must not be attributed to the old
 	// state. The other way round, a new state with the old server is merely listed once more.
-	server := c.feed.Server()
-	if c.feed.IsUnsure() {
+	server := e.feed.Server()
+	if e.feed.IsUnsure() {
 		return nil, checkpoint.Note{}, false
 	}
 	whole := c.store.ResumeRV() // before the state, which then has at least the changes up to it
 	v := c.store.Current()
-	kind := c.feed.ListMeta()
+	kind := e.feed.ListMeta()
 	note := checkpoint.Note{
 		ResourceVersion: v.RV(), Whole: whole, At: time.Now(), Objects: v.Len(), Bytes: v.Bytes(),
 		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
@@ -277,32 +283,5 @@ func (e *entry) Note() (_ *store.Snapshot, _ checkpoint.Note, ok bool) {
 	if state := c.State(); state.Phase == reflector.Stale {
 		note.At = state.Since
 	}
-	return v, note, !c.feed.IsUnsure() // it may have changed meanwhile
-}
-
-// newCollection makes the collection of e from its first list.
-func newCollection(e *entry, first *store.List) *Collection {
-	c := &Collection{
-		resource: e.resource,
-		encoding: e.encoding,
-		limits:   e.parts.limits,
-		feed:     e.feed,
-		end:      &e.end,
-	}
-	l, spawn := e.parts.limits, func(f func()) { e.parts.panics.Go(&c.builds, "feed", f) }
-	c.store = store.New(e.encoding, store.Options{
-		History:       watchmux.Options{MaxAge: l.HistoryAge, MaxBytes: l.HistoryBytes, MaxEvents: l.HistoryEvents},
-		SnapshotAge:   l.SnapshotAge,
-		SnapshotBytes: l.SnapshotBytes,
-		Indexes:       l.Indexes,
-		Contents:      e.parts.content,
-		Spawn:         spawn,
-		Grown:         c.columns.Grown,
-		Stopped:       e.end.closed,
-		StopReason:    e.end.reason,
-	})
-	c.columns.Init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
-	c.store.Install(first)
-	c.checker = freshness.New(e.feed, c.store, e.metrics.fresh)
-	return c
+	return v, note, !e.feed.IsUnsure() // it may have changed meanwhile
 }

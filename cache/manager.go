@@ -43,7 +43,15 @@ type Options struct {
 // Manager starts collections on first use, stops them when idle, and owns them. It is safe for
 // concurrent use.
 type Manager struct {
-	parts   collectionParts
+	source  source.Source
+	limits  Limits
+	listing chan struct{} // see reflector.Options
+	content atomic.Uint64 // see store.Options
+	metrics *metrics
+	outage  *reflector.Outage
+	keeper  *checkpoint.Checkpointer // nil if nothing is kept
+	log     *slog.Logger
+	panics  *contain.Panics
 	ctx     context.Context // of all collections
 	cancel  context.CancelCauseFunc
 	work    sync.WaitGroup // the janitor and the collections
@@ -77,20 +85,20 @@ const tidyPeriod = 15 * time.Second
 const retrySeconds = 1
 
 // Panics returns what contains the panics of collections and of their users.
-func (m *Manager) Panics() *contain.Panics { return m.parts.panics }
+func (m *Manager) Panics() *contain.Panics { return m.panics }
 
 // IsImmediate reports whether the source is an ImmediateSource.
 func (m *Manager) IsImmediate() bool {
-	_, ok := m.parts.source.(source.ImmediateSource)
+	_, ok := m.source.(source.ImmediateSource)
 	return ok
 }
 
 // Minor returns the minor release of Kubernetes 1 that the source's server reports, or 0 if it
 // reports something else. It asks the server if necessary.
-func (m *Manager) Minor(ctx context.Context) int { return minorOf(m.parts.outage.Known(ctx)) }
+func (m *Manager) Minor(ctx context.Context) int { return minorOf(m.outage.Known(ctx)) }
 
 // KnownMinor is Minor as far as is known, without a request.
-func (m *Manager) KnownMinor() int { return minorOf(m.parts.outage.Heard()) }
+func (m *Manager) KnownMinor() int { return minorOf(m.outage.Heard()) }
 
 func minorOf(server string) (minor int) {
 	if _, err := fmt.Sscanf(api.GitVersion([]byte(server)), "v1.%d.", &minor); err != nil {
@@ -200,9 +208,9 @@ func (m *Manager) find(key collectionKey, res *source.Resource) (*entry, error) 
 	if res.IsRetired() { // under the lock, so that Drop finds what was created before
 		return nil, source.ErrRedefined
 	}
-	e := newEntry(m.ctx, &m.parts, res, key.encoding)
+	e := newEntry(m, res, key.encoding)
 	m.mu.collections[key] = e
-	m.parts.panics.Go(&m.work, "feed", func() { m.run(key, e) })
+	m.panics.Go(&m.work, "feed", func() { m.run(key, e) })
 	return e, nil
 }
 
@@ -231,9 +239,9 @@ func (m *Manager) run(key collectionKey, e *entry) {
 
 // await waits for the collection to start, unless too many callers wait.
 func (m *Manager) await(ctx context.Context, e *entry) (*Collection, error) {
-	if m.waiting.Add(1) > int64(m.parts.limits.StartWaiters) {
+	if m.waiting.Add(1) > int64(m.limits.StartWaiters) {
 		m.waiting.Add(-1)
-		m.parts.metrics.refused.Inc()
+		m.metrics.refused.Inc()
 		return nil, api.NewTooManyRequests("the cache is starting, please try again later", retrySeconds)
 	}
 	defer m.waiting.Add(-1)
@@ -269,11 +277,11 @@ func (m *Manager) stop(reason error, which func(collectionKey, *entry) bool) {
 // watch broke at that time, and all collections that were listed before are discarded, too. They
 // are filled again.
 func (m *Manager) doubtHeld(broke time.Time) {
-	k := m.parts.keeper
+	k := m.keeper
 	if fresh := k != nil && k.Distrust(); !fresh && broke.IsZero() {
 		return
 	}
-	m.parts.panics.Go(&m.work, "background", func() { // the caller is a reflector, which may be one of those
+	m.panics.Go(&m.work, "background", func() { // the caller is a reflector, which may be one of those
 		var stopped []*entry
 		m.stop(store.ErrRewound, func(_ collectionKey, e *entry) bool {
 			doubted := e.feed.HeldBefore(broke)
@@ -291,7 +299,7 @@ func (m *Manager) doubtHeld(broke time.Time) {
 // tidy is the janitor. It stops idle collections and makes the others drop what they do not need,
 // until the Manager is closed.
 func (m *Manager) tidy() {
-	ticker := time.NewTicker(min(tidyPeriod, m.parts.limits.IdleAfter))
+	ticker := time.NewTicker(min(tidyPeriod, m.limits.IdleAfter))
 	defer ticker.Stop()
 	for {
 		select {
@@ -317,7 +325,7 @@ func (m *Manager) tidy() {
 			if e.used.Swap(false) {
 				e.lastUsed = now
 			}
-			return now.Sub(e.lastUsed) >= m.parts.limits.IdleAfter
+			return now.Sub(e.lastUsed) >= m.limits.IdleAfter
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
@@ -20,17 +19,16 @@ func NewManager(o Options) (*Manager, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	m := &Manager{parts: collectionParts{
-		source:  o.Source,
-		limits:  &limits,
-		listing: make(chan struct{}, limits.ColdStarts),
-		content: new(atomic.Uint64),
-		metrics: newMetrics(),
-		log:     log,
-		panics:  contain.New(o.Registerer, log),
-	}}
-	m.checking = make(chan struct{}, 1)
-	m.parts.keeper, m.parts.doubt = checkpoint.New(o.Keep, o.Source, log), m.doubtHeld
+	m := &Manager{
+		source:   o.Source,
+		limits:   limits,
+		listing:  make(chan struct{}, limits.ColdStarts),
+		metrics:  newMetrics(),
+		keeper:   checkpoint.New(o.Keep, o.Source, log),
+		log:      log,
+		panics:   contain.New(o.Registerer, log),
+		checking: make(chan struct{}, 1),
+	}
 	m.mu.collections = make(map[collectionKey]*entry)
 	m.mu.rewound = make(map[collectionKey]time.Time)
 	m.mu.wanted = make(map[collectionKey]time.Time)
@@ -40,14 +38,14 @@ func NewManager(o Options) (*Manager, error) {
 		}
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
-	spawn := func(f func()) { m.parts.panics.Go(&m.work, "background", f) }
-	m.parts.outage = reflector.NewOutage(m.ctx, o.Source, spawn, log)
-	m.parts.panics.Keep(&m.work, "background", m.tidy)
-	if k := m.parts.keeper; k != nil {
-		k.Start(m.ctx, m.parts.panics, m.kept)
+	spawn := func(f func()) { m.panics.Go(&m.work, "background", f) }
+	m.outage = reflector.NewOutage(m.ctx, o.Source, spawn, log)
+	m.panics.Keep(&m.work, "background", m.tidy)
+	if k := m.keeper; k != nil {
+		k.Start(m.ctx, m.panics, m.kept)
 	}
 	if o.CheckPeriod > 0 {
-		m.parts.panics.Keep(&m.work, "background", func() { m.checkAll(o.CheckPeriod) })
+		m.panics.Keep(&m.work, "background", func() { m.checkAll(o.CheckPeriod) })
 	}
 	return m, nil
 }
@@ -58,8 +56,8 @@ func (m *Manager) Close() {
 	m.mu.Lock()
 	m.mu.closed = true
 	m.mu.Unlock()
-	if m.parts.keeper != nil {
-		m.parts.keeper.Finish()
+	if m.keeper != nil {
+		m.keeper.Finish()
 	}
 	m.cancel(store.ErrManagerClosed)
 	m.stop(store.ErrManagerClosed, func(collectionKey, *entry) bool { return true })

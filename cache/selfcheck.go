@@ -44,7 +44,7 @@ func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Checked {
 	out.At = time.Now()
 	e.lastCheck.Store(out)
 	labels := []string{e.resource.Group, e.resource.Resource, e.encoding.String()}
-	m.parts.metrics.checks.WithLabelValues(append(labels, out.Result.String())...).Inc()
+	m.metrics.checks.WithLabelValues(append(labels, out.Result.String())...).Inc()
 	log := e.log.With("resourceVersion", out.RV, "objects", out.Objects, "sampled", out.Sampled, "seconds", out.Took.Seconds())
 	switch out.Result {
 	case selfcheck.Same:
@@ -55,7 +55,7 @@ func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Checked {
 	case selfcheck.Differs:
 		for _, d := range out.Differences {
 			e.log.Error("cached object differs from the upstream", "key", d.Key, "difference", d.Kind.String(), "cached", d.Cached, "upstream", d.Upstream)
-			m.parts.metrics.differences.WithLabelValues(append(labels, d.Kind.String())...).Inc()
+			m.metrics.differences.WithLabelValues(append(labels, d.Kind.String())...).Inc()
 		}
 		log.Error("collection differs from the upstream, relisting", "differences", out.Differing)
 		m.stop(store.ErrDiffers, func(_ collectionKey, other *entry) bool { return other == e })
@@ -79,7 +79,7 @@ func (m *Manager) compared(ctx context.Context, e *entry) *selfcheck.Checked {
 	e.lookedAt.Store(time.Now().UnixNano())
 	c := e.current()
 	if c == nil {
-		out.Err = cmp.Or(e.end.reason(), errIncomplete)
+		out.Err = cmp.Or(e.reason(), errIncomplete)
 		return out
 	}
 	if state := c.State(); state.Phase == reflector.Stale {
