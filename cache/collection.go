@@ -146,20 +146,8 @@ func (c *Collection) Unconfirmed() bool { return c.entry.feed.IsUnconfirmed() }
 // readable.
 func (c *Collection) Closed() <-chan struct{} { return c.entry.closed }
 
-// tidy drops what nobody has used for a while.
-func (c *Collection) tidy(now time.Time) {
-	c.store.DropUnused(now)
-	c.columns.DropUnused(now)
-}
-
 // Columns returns the columns that queries have made of the collection.
 func (c *Collection) Columns() *query.Columns { return &c.columns }
 
 // Freshness returns what proves that the collection is current.
 func (c *Collection) Freshness() *freshness.Checker { return c.checker }
-
-// close ends the collection's watchers with reason and drops what queries have made of it.
-func (c *Collection) close(reason error) {
-	c.store.Close(reason)
-	c.columns.Close()
-}

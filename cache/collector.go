@@ -47,8 +47,6 @@ type gauge struct {
 	join func(a, b float64) float64
 }
 
-type collectionLabels struct{ group, resource, encoding string }
-
 func newStateCollector(m *Manager) *stateCollector {
 	c := &stateCollector{manager: m}
 	sum := func(a, b float64) float64 { return a + b }
@@ -108,9 +106,9 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
-	values := make(map[collectionLabels][]float64)
+	values := make(map[[3]string][]float64)
 	for _, r := range c.manager.Status() {
-		labels := collectionLabels{r.Resource.Group, r.Resource.Resource, r.Encoding.String()}
+		labels := [3]string{r.Resource.Group, r.Resource.Resource, r.Encoding.String()}
 		before, joined := values[labels]
 		now := make([]float64, len(c.gauges))
 		for i := range c.gauges {
@@ -124,7 +122,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	for labels, v := range values {
 		for i := range c.gauges {
 			g := &c.gauges[i]
-			ch <- prometheus.MustNewConstMetric(g.desc, g.kind, v[i], labels.group, labels.resource, labels.encoding)
+			ch <- prometheus.MustNewConstMetric(g.desc, g.kind, v[i], labels[:]...)
 		}
 	}
 }

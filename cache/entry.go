@@ -114,7 +114,8 @@ func (e *entry) run() error {
 	e.over.Store(true)
 	c := e.collection.Load()
 	if c != nil {
-		c.close(store.CloseReason(err))
+		c.store.Close(store.CloseReason(err))
+		c.columns.Close()
 	}
 	if e.image != nil {
 		e.image.Close(e.manager.panics, err)

@@ -168,10 +168,9 @@ func (m *Manager) Start(res *source.Resource, enc api.Encoding) {
 func (m *Manager) wantedAgain(key collectionKey) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
-	last, ok := m.mu.wanted[key]
+	now, last := time.Now(), m.mu.wanted[key]
 	m.mu.wanted[key] = now
-	return ok && now.Sub(last) < wantedFor
+	return now.Sub(last) < wantedFor
 }
 
 // wantedFor is how long it is remembered that a collection was wanted.
@@ -313,7 +312,8 @@ func (m *Manager) tidy() {
 			if c == nil {
 				continue
 			}
-			c.tidy(now)
+			c.store.DropUnused(now)
+			c.columns.DropUnused(now)
 			if c.store.Mux().Stats().Watchers > 0 {
 				e.used.Store(true)
 			}

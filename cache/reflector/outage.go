@@ -106,7 +106,15 @@ func (o *Outage) probe() {
 			o.answered()
 			return
 		}
-		o.failed(err)
+		o.mu.Lock()
+		first := o.mu.began.IsZero() && o.ctx.Err() == nil
+		if first {
+			o.mu.began = time.Now()
+		}
+		o.mu.Unlock()
+		if first {
+			o.log.Warn("upstream unreachable", "error", err)
+		}
 		select {
 		case <-time.After(lookEvery + time.Duration(jitter(int64(lookEvery/10)))):
 		case <-over:
@@ -115,19 +123,6 @@ func (o *Outage) probe() {
 		if down, _, _ := o.state(); !down || o.ctx.Err() != nil {
 			return
 		}
-	}
-}
-
-// failed records that a probe has failed.
-func (o *Outage) failed(err error) {
-	o.mu.Lock()
-	first := o.mu.began.IsZero() && o.ctx.Err() == nil
-	if first {
-		o.mu.began = time.Now()
-	}
-	o.mu.Unlock()
-	if first {
-		o.log.Warn("upstream unreachable", "error", err)
 	}
 }
 
