@@ -68,7 +68,7 @@ func (q *Query) Check(res *source.Resource) error {
 		parameter api.QueryParameter
 		path      Path
 	}
-	var uses []use
+	uses := make([]use, 0, maxSort+maxConditions+maxCounts)
 	for _, key := range q.Sort {
 		uses = append(uses, use{api.QuerySortBy, key.Path})
 	}

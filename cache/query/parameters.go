@@ -55,7 +55,8 @@ func (q *Query) String() string { return q.text }
 // Parse parses the parameters of a list. The error is a 400 that names the parameter.
 func Parse(p *api.Query) (*Query, error) {
 	q := &Query{CountsAlone: p.LimitZero}
-	for _, parameter := range api.QueryParameters() {
+	for i := range parameters {
+		parameter := api.QueryParameter(i)
 		text, given := p.Get(parameter)
 		if !given {
 			continue
@@ -67,7 +68,7 @@ func Parse(p *api.Query) (*Query, error) {
 		case len(text) > maxText:
 			err = fmt.Errorf("value has %d characters, the limit is %d", len(text), maxText)
 		default:
-			err = parameters[parameter].parse(q, text)
+			err = parameters[i].parse(q, text)
 		}
 		if err != nil {
 			return nil, BadRequest(parameter, err)
@@ -175,7 +176,8 @@ func Describe(p api.QueryParameter) (means, example string) {
 	return parameters[p].means, parameters[p].example
 }
 
-var parameters = map[api.QueryParameter]struct {
+// parameters are all parameters of a query, by api.QueryParameter.
+var parameters = [...]struct {
 	parse          func(q *Query, text string) error
 	means, example string
 }{
