@@ -45,8 +45,7 @@ type compressed struct {
 	raw    int64  // size before compression
 	size   int64  // size of the pieces with the separators between them
 	crc    uint32 // of the raw bytes; gzip only
-	// All pieces render the same in [from, until); see piece.
-	from, until int64
+	window        // in which all pieces render the same
 }
 
 // piece is one run.
@@ -58,13 +57,9 @@ type piece struct {
 	raw   int
 	crc   uint32
 	// shift moves a checksum past the run; see crcCombiner.shift.
-	shift uint32
-	// The run renders the same in [from, until); see Form.limits.
-	from, until int64
+	shift  uint32
+	window // see Form.limits
 }
-
-// usableAt reports whether the items, rendered at moment, equal the compressed ones.
-func (c *compressed) usableAt(moment int64) bool { return c.from <= moment && moment < c.until }
 
 // compress returns the compressed items of a response. p and k are where they are cached.
 func (r *Renderer) compress(f Form, objs Objects, p place, k derivedKind, coding api.Compression) (*compressed, error) {
@@ -72,7 +67,7 @@ func (r *Renderer) compress(f Form, objs Objects, p place, k derivedKind, coding
 	s.rep, s.coding = f.common().rep, coding
 	at, _ := f.moment(p)
 	moment := at.UnixNano()
-	usable := func(value any) bool { return value.(*compressed).usableAt(moment) }
+	usable := func(value any) bool { return value.(*compressed).contains(moment) }
 	value, err := r.derived.Obtain(&s, p.id, usable, func(old *derived.Entry[slot]) (any, int, error) {
 		text := r.writers.Get(nil, true)
 		defer r.writers.Put(text)
@@ -117,7 +112,7 @@ type compressor struct {
 }
 
 func (b *compressor) build() *compressed {
-	b.out.from, b.out.until = math.MinInt64, math.MaxInt64
+	b.out.window = always
 	b.out.pieces = make([]piece, 0, len(b.old)+8)
 	mask := runMask(b.form, b.objs)
 	b.objs.Each(func(i int, o *object.Object) bool {
@@ -196,7 +191,7 @@ func (b *compressor) takeOver() *piece {
 		return nil
 	}
 	p := &b.old[0]
-	if p.start != start || !areOf(p.ids, b.run) || !areOf(p.known, b.known) || b.moment < p.from || b.moment >= p.until {
+	if p.start != start || !areOf(p.ids, b.run) || !areOf(p.known, b.known) || !p.contains(b.moment) {
 		return nil
 	}
 	return p
@@ -220,7 +215,7 @@ func (b *compressor) compressRun() *piece {
 	b.text.Buf = b.text.Buf[:0]
 	p := &piece{start: b.run[0].Key, ids: idsOf(b.run), known: idsOf(b.known)}
 	first := b.at - len(b.known)
-	p.from, p.until = b.form.limits(first, len(b.known)+len(b.run))
+	p.window = b.form.limits(first, len(b.known)+len(b.run))
 	for i, o := range b.known {
 		b.form.item(b.text, first+i, o)
 		b.text.CopyString(separator)

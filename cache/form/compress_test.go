@@ -45,14 +45,12 @@ func TestCompressedStream(t *testing.T) {
 					want = append(want, texts[i]...)
 				}
 				if random.IntN(2) == 0 {
-					event := w.r.coder.AppendFrame(nil, coding, texts)
-					f.pieces.List = append(f.pieces.List, event.Data())
-					w.count(&f, event.CRC(), event.Shift(), event.Length())
+					f.addCompressed(w.r.coder.AppendFrame(nil, coding, pieces.MinCompressed, texts))
 					continue
 				}
 				first := len(f.pieces.List)
 				f.pieces.List = append(f.pieces.List, texts...)
-				w.encodeFrom(&f, first)
+				w.encode(&f, first)
 			}
 			if random.IntN(4) > 0 { // otherwise it is dropped unsent
 				send()
@@ -305,7 +303,7 @@ func TestTablePiecesExpire(t *testing.T) {
 	}
 	z := b.compress(f, api.Gzip, nil)
 	b.check(t, f, api.Gzip, z)
-	if !z.usableAt(start.UnixNano()) || z.usableAt(start.Add(time.Second).UnixNano()) || z.usableAt(start.Add(-time.Second).UnixNano()) {
+	if !z.contains(start.UnixNano()) || z.contains(start.Add(time.Second).UnixNano()) || z.contains(start.Add(-time.Second).UnixNano()) {
 		t.Errorf("usable until %v", time.Unix(0, z.until))
 	}
 	old := z.pieces

@@ -34,9 +34,9 @@ type Form interface {
 	// moment returns the time for which a response is rendered. Before prepare it is known only if
 	// no look at the objects is needed. Forms without relative times return the zero time, known.
 	moment(p place) (at time.Time, known bool)
-	// limits returns the interval [from, until), in Unix nanoseconds, in which n items from first
-	// on render as they do at the response's moment.
-	limits(first, n int) (from, until int64)
+	// limits returns the window in which n items from first on render as they do at the response's
+	// moment.
+	limits(first, n int) window
 
 	// itemSize returns the length of item i. If exact is false, n is a lower bound.
 	itemSize(i int, o *object.Object) (n int, exact bool)
@@ -153,7 +153,14 @@ func (b *base) separator() string { return b.enc.Separator() }
 
 func (b *base) moment(place) (time.Time, bool) { return time.Time{}, true }
 
-func (b *base) limits(int, int) (from, until int64) { return math.MinInt64, math.MaxInt64 }
+func (b *base) limits(int, int) window { return always }
+
+// window is an interval [from, until), in Unix nanoseconds, in which something renders the same.
+type window struct{ from, until int64 }
+
+var always = window{math.MinInt64, math.MaxInt64}
+
+func (w window) contains(at int64) bool { return w.from <= at && at < w.until }
 
 // Options configures a Renderer.
 type Options struct {
@@ -323,7 +330,7 @@ const (
 	derivedMetadata                         // []byte, metadata of a custom resource's object
 	derivedRows                             // []*table.Row of a list
 	derivedMetas                            // [][]byte of a list
-	derivedWindow                           // tableWindow of a list or an object
+	derivedWindow                           // window of a list or an object
 	derivedBody                             // *compressed, items of a list or an object
 	derivedInitial                          // *compressed, initial events of a watch
 	derivedTranscoded                       // transcodedObject of an object
@@ -343,4 +350,10 @@ type compressedStream struct {
 	begun bool // the header was sent
 	crc   uint32
 	raw   uint32 // length before compression, modulo 2^32
+}
+
+// add counts a compressed part.
+func (s *compressedStream) add(crc, shift, length uint32) {
+	s.crc = pieces.CombineCRC(s.crc, crc, shift)
+	s.raw += length
 }

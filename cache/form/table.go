@@ -29,77 +29,77 @@ type tables struct {
 }
 
 func (f *tables) prepare(p place, objs Objects) (Objects, error) {
-	// The rows of a whole list are one entry, so an unchanged list costs one lookup.
-	rows, err := collect(f.r, p, p.slot(derivedRows), objs, f.row)
-	if err != nil {
-		return nil, err
+	var err error
+	if f.res.Printer.Traits().Sorted && !f.inOrder {
+		if objs, err = f.sorted(objs); err != nil {
+			return nil, err
+		}
 	}
 	if f.rep.IncludeObject == api.IncludeMetadata {
 		if err := f.prepareMetadata(p, objs); err != nil {
 			return nil, err
 		}
 	}
-	if f.at, err = f.r.moment(p, rows); err != nil {
+	// The rows of a whole list are one entry, so an unchanged list costs one lookup.
+	rows, err := collect(f.r, p, p.slot(derivedRows), objs, f.row)
+	if err != nil {
 		return nil, err
 	}
-	f.rows = rows
-	if f.res.Printer.Traits().Sorted && !f.inOrder {
-		return f.sort(objs), nil
+	// The moment stays the same for as long as the rows do, so ETags and compressed Tables stay
+	// valid.
+	now, s := f.r.now(), p.slot(derivedWindow)
+	usable := func(value any) bool { return value.(window).contains(now.UnixNano()) }
+	value, err := f.r.derived.Obtain(&s, p.id, usable, func(*derived.Entry[slot]) (any, int, error) {
+		w := windowOf(rows, now)
+		return w, int(unsafe.Sizeof(w)), nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	f.rows, f.at = rows, time.Unix(0, value.(window).from)
 	return objs, nil
 }
 
-// sort orders the rows by their sort keys.
-func (f *tables) sort(objs Objects) Objects {
-	order := make([]int, objs.Len())
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(f.rows[a].SortKey(), f.rows[b].SortKey()) })
-	unsorted := make(sliceOfObjects, 0, len(order))
+// sorted returns objs in the order of their rows' sort keys.
+func (f *tables) sorted(objs Objects) (Objects, error) {
+	var failed error
+	keys := make(map[*object.Object]string, objs.Len())
+	out := make(sliceOfObjects, 0, objs.Len())
 	objs.Each(func(_ int, o *object.Object) bool {
-		unsorted = append(unsorted, o)
-		return true
+		row, err := f.row(o)
+		if failed = err; err == nil {
+			keys[o], out = row.SortKey(), append(out, o)
+		}
+		return err == nil
 	})
-	if f.metas != nil {
-		f.metas = permuted(f.metas, order)
-	}
-	f.rows = permuted(f.rows, order)
-	return sliceOfObjects(permuted(unsorted, order))
-}
-
-// permuted returns values in the given order.
-func permuted[T any](values []T, order []int) []T {
-	out := make([]T, len(order))
-	for to, from := range order {
-		out[to] = values[from]
-	}
-	return out
+	slices.SortStableFunc(out, func(a, b *object.Object) int { return strings.Compare(keys[a], keys[b]) })
+	return out, failed
 }
 
 func (f *tables) moment(p place) (at time.Time, known bool) {
 	if f.rows != nil {
 		return f.at, true
 	}
-	return f.r.knownMoment(p)
+	s := p.slot(derivedWindow)
+	value, ok := f.r.derived.Get(&s, p.id, func(value any) bool { return value.(window).contains(f.r.now().UnixNano()) })
+	if !ok {
+		return time.Time{}, false
+	}
+	return time.Unix(0, value.(window).from), true
 }
 
-func (f *tables) limits(first, n int) (from, until int64) {
-	until = math.MaxInt64
-	for _, row := range f.rows[first : first+n] {
-		if next, ok := row.NextChange(f.at); ok {
-			until = min(until, unixNano(next))
+func (f *tables) limits(first, n int) window { return windowOf(f.rows[first:first+n], f.at) }
+
+// windowOf returns the window in which rows render as they do at the time from, with which it
+// begins.
+func windowOf(rows []*table.Row, from time.Time) window {
+	w := window{from.UnixNano(), math.MaxInt64}
+	for _, row := range rows {
+		if next, ok := row.NextChange(from); ok && next.Year() <= 2250 { // later ones are out of range
+			w.until = min(w.until, next.UnixNano())
 		}
 	}
-	return f.at.UnixNano(), until
-}
-
-// unixNano is t.UnixNano, clamped for times out of range.
-func unixNano(t time.Time) int64 {
-	if t.Year() > 2250 {
-		return math.MaxInt64
-	}
-	return t.UnixNano()
+	return w
 }
 
 func (f *tables) itemSize(i int, o *object.Object) (n int, exact bool) {
@@ -208,39 +208,4 @@ func (f *tables) row(o *object.Object) (*table.Row, error) {
 		}
 		return row, row.Size(), nil
 	})
-}
-
-// tableWindow is the interval [from, until) in which the rows of a response render the same.
-type tableWindow struct{ from, until time.Time }
-
-func (w tableWindow) contains(t time.Time) bool { return !t.Before(w.from) && t.Before(w.until) }
-
-// knownMoment returns the moment of a response if it is known without looking at the rows.
-func (r *Renderer) knownMoment(p place) (time.Time, bool) {
-	s := p.slot(derivedWindow)
-	value, ok := r.derived.Get(&s, p.id, func(value any) bool { return value.(tableWindow).contains(r.now()) })
-	if !ok {
-		return time.Time{}, false
-	}
-	return value.(tableWindow).from, true
-}
-
-// moment returns a time at which rows render as they do now. It stays the same for as long as they
-// do, so ETags and compressed Tables stay valid.
-func (r *Renderer) moment(p place, rows []*table.Row) (time.Time, error) {
-	now := r.now()
-	s := p.slot(derivedWindow)
-	value, err := r.derived.Obtain(&s, p.id, func(value any) bool { return value.(tableWindow).contains(now) }, func(*derived.Entry[slot]) (any, int, error) {
-		w := tableWindow{from: now, until: now.Add(1 << 62)}
-		for _, row := range rows {
-			if next, ok := row.NextChange(now); ok && next.Before(w.until) {
-				w.until = next
-			}
-		}
-		return w, int(unsafe.Sizeof(w)), nil
-	})
-	if err != nil {
-		return time.Time{}, err
-	}
-	return value.(tableWindow).from, nil
 }

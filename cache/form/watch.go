@@ -52,9 +52,6 @@ func (w *Watch) Sent(f *Frames) {
 
 // Added appends an initial event for o. The watch must not be compressed.
 func (w *Watch) Added(f *Frames, o *object.Object, now time.Time) error {
-	if w.message == nil {
-		return w.form.event(f, api.Added, 0, o, now)
-	}
 	head := w.openMessage(f)
 	err := w.form.event(f, api.Added, 0, o, now)
 	w.closeMessage(f, head)
@@ -82,7 +79,7 @@ func (w *Watch) Bookmark(f *Frames, template []byte, rv uint64, end bool) error 
 		return err
 	}
 	w.closeMessage(f, head)
-	w.encode(f)
+	w.encode(f, head)
 	return nil
 }
 
@@ -104,5 +101,5 @@ func (w *Watch) Error(f *Frames, err *apierrors.StatusError) {
 	enc, status := w.form.common().enc, api.StatusOf(err)
 	enc.Event(&f.pieces, api.Error, status.APIVersion, status.Kind, enc.Status(status))
 	w.closeMessage(f, head)
-	w.encode(f)
+	w.encode(f, head)
 }

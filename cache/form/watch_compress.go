@@ -1,11 +1,13 @@
 package form
 
 import (
-	"hash/crc32"
+	"math"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/cache/form/pieces"
+	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -28,12 +30,6 @@ const (
 	// initialBytesAtOnce is how many bytes of initial events are written at a time.
 	initialBytesAtOnce = 1 << 20
 )
-
-// count adds a compressed part to the stream's checksum and length.
-func (w *Watch) count(f *Frames, crc, shift, length uint32) {
-	f.sent.crc = pieces.CombineCRC(f.sent.crc, crc, shift)
-	f.sent.raw += length
-}
 
 // CanCompress reports whether Compress can succeed: not in forms whose first event differs from the
 // others.
@@ -81,7 +77,7 @@ func (w *Watch) Pieces(f *Frames) {
 	for n := 0; len(w.pieces) > 0 && n < initialBytesAtOnce; w.pieces = w.pieces[1:] {
 		p := &w.pieces[0]
 		f.pieces.List = append(f.pieces.List, p.data)
-		w.count(f, p.crc, p.shift, uint32(p.raw))
+		f.sent.add(p.crc, p.shift, uint32(p.raw))
 		n += len(p.data)
 	}
 	if len(w.pieces) == 0 {
@@ -99,7 +95,7 @@ func (w *Watch) compressedEvent(f *Frames, d watchmux.Delivery) error {
 		if err := w.restamped(&own, d, time.Now()); err != nil {
 			return nil, err
 		}
-		return w.r.coder.AppendFrame(nil, w.coding, own.pieces.List), nil
+		return w.r.coder.AppendFrame(nil, w.coding, pieces.MinCompressed, own.pieces.List), nil
 	})
 	if err != nil {
 		return err
@@ -110,44 +106,30 @@ func (w *Watch) compressedEvent(f *Frames, d watchmux.Delivery) error {
 		if err := w.plainEvent(f, d); err != nil {
 			return err
 		}
-		w.encodeFrom(f, first)
+		w.encode(f, first)
 		return nil
 	}
-	frame := pieces.Frame(kept)
-	f.pieces.List = append(f.pieces.List, frame.Data())
-	w.count(f, frame.CRC(), frame.Shift(), frame.Length())
+	f.addCompressed(kept)
 	return nil
 }
 
-// encode makes all of f, which belongs to this watch alone, part of its compressed stream.
-func (w *Watch) encode(f *Frames) {
-	first := 0
-	if f.sent.begun != w.sent.begun {
-		first = 1 // the header
-	}
-	w.encodeFrom(f, first)
+// addCompressed appends a compressed event.
+func (f *Frames) addCompressed(frame pieces.Frame) {
+	f.pieces.List = append(f.pieces.List, frame.Data())
+	f.sent.add(frame.CRC(), frame.Shift(), frame.Length())
 }
 
-// encodeFrom makes the frames of f from index first on, which belong to this watch alone, part of
+// encode makes the frames of f from index first on, which belong to this watch alone, part of
 // its compressed stream. Compressing them is not worth the cost.
-func (w *Watch) encodeFrom(f *Frames, first int) {
+func (w *Watch) encode(f *Frames, first int) {
 	texts := f.pieces.List[first:]
 	if w.coding == api.Identity || len(texts) == 0 {
 		return
 	}
-	start, n := len(f.pieces.Buf), 0
-	if w.coding == api.Zstd {
-		f.pieces.Buf = w.r.coder.AppendPiece(f.pieces.Buf, w.coding, texts...)
-	} else {
-		for _, text := range texts {
-			f.sent.crc = crc32.Update(f.sent.crc, crc32.IEEETable, text)
-			n += len(text)
-		}
-		f.sent.raw += uint32(n)
-		f.pieces.Buf = pieces.AppendPlain(f.pieces.Buf, texts)
-	}
+	frame := f.pieces.Made(func(b []byte) []byte { return w.r.coder.AppendFrame(b, w.coding, math.MaxInt, texts) })
 	clear(texts)
-	f.pieces.List = append(f.pieces.List[:first], f.pieces.Buf[start:len(f.pieces.Buf):len(f.pieces.Buf)])
+	f.pieces.List = f.pieces.List[:first]
+	f.addCompressed(frame)
 }
 
 // End sets f to the end of the body: nothing if it is not compressed.
@@ -161,6 +143,23 @@ func (w *Watch) End(f *Frames) {
 		return
 	}
 	f.pieces.Make(func(b []byte) []byte {
-		return pieces.AppendTrailer(b, f.sent.crc, f.sent.raw)
+		return pieces.AppendTrailer(b, nil, f.sent.crc, f.sent.raw)
 	})
+}
+
+// initialEvents renders objects as the initial ADDED events of a watch.
+type initialEvents struct {
+	Form
+	frames Frames // of one event
+}
+
+func (f *initialEvents) separator() string { return "" }
+
+func (f *initialEvents) item(w *chunks.Writer, i int, o *object.Object) {
+	f.frames.reset()
+	// Errors were reported when the form was prepared.
+	_ = f.event(&f.frames, api.Added, i, o, time.Time{})
+	for _, frame := range f.frames.List() {
+		w.Copy(frame)
+	}
 }

@@ -83,15 +83,16 @@ func (w *Watch) restamped(f *Frames, d watchmux.Delivery, now time.Time) error {
 	return w.form.event(f, d.Type, 0, o, now)
 }
 
-// openMessage reserves room for the header of the next event's message. An event in a message
+// openMessage reserves room for the header of the next event's message, and returns the index at
+// which the event begins. An event in a message
 // consists of the same pieces as in a stream, behind a header with their size, so shared pieces
 // serve both.
 func (w *Watch) openMessage(f *Frames) (head int) {
-	if w.message == nil {
-		return 0
+	head = len(f.pieces.List)
+	if w.message != nil {
+		f.pieces.List = append(f.pieces.List, nil)
 	}
-	f.pieces.List = append(f.pieces.List, nil)
-	return len(f.pieces.List) - 1
+	return head
 }
 
 // closeMessage completes the event that was appended since openMessage.

@@ -27,13 +27,11 @@ type compressedWriter struct {
 func (w *compressedWriter) WriteFrames(frames [][]byte) error {
 	w.watch.Begin(&w.f)
 	if w.rng.IntN(2) == 0 {
-		shared := w.watch.r.coder.AppendFrame(nil, w.watch.coding, frames)
-		w.f.pieces.List = append(w.f.pieces.List, shared.Data())
-		w.watch.count(&w.f, shared.CRC(), shared.Shift(), shared.Length())
+		w.f.addCompressed(w.watch.r.coder.AppendFrame(nil, w.watch.coding, pieces.MinCompressed, frames))
 	} else {
 		first := len(w.f.pieces.List)
 		w.f.pieces.List = append(w.f.pieces.List, frames...)
-		w.watch.encodeFrom(&w.f, first)
+		w.watch.encode(&w.f, first)
 	}
 	if err := w.StreamWriter.WriteFrames(w.f.List()); err != nil {
 		return err

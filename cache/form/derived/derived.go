@@ -9,7 +9,6 @@
 package derived
 
 import (
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"sync"
@@ -58,11 +57,11 @@ type Entry[S Slot] struct {
 	Value   any
 }
 
-// making is a value under construction. Its fields are set when done is closed.
+// making is a value under construction. When done is closed, entry is the value, or nil if building
+// it failed or panicked.
 type making[S Slot] struct {
 	done  chan struct{}
 	entry *Entry[S]
-	err   error
 }
 
 // New returns a Cache for budget bytes. kinds are the names of the kinds of slots in metrics.
@@ -157,13 +156,14 @@ func (c *Cache[S]) Obtain(s *S, version uint64, usable func(value any) bool, bui
 		c.making.Unlock()
 		<-other.done
 		// The result is usable even if the cache rejected it.
-		if other.err == nil {
-			if old = other.entry; fits(old) {
-				return old.Value, nil
-			}
+		if other.entry != nil {
+			old = other.entry
+		}
+		if fits(old) {
+			return old.Value, nil
 		}
 	}
-	m := &making[S]{done: make(chan struct{}), err: errAbandoned}
+	m := &making[S]{done: make(chan struct{})}
 	c.making.slots[*s] = m
 	c.making.Unlock()
 	defer func() { // even if build panics
@@ -176,19 +176,16 @@ func (c *Cache[S]) Obtain(s *S, version uint64, usable func(value any) bool, bui
 		old = e
 	}
 	if fits(old) { // built between peek and lock
-		m.entry, m.err = old, nil
+		m.entry = old
 		return old.Value, nil
 	}
 	value, size, err := build(old)
 	if err != nil {
-		m.err = err
 		return nil, err
 	}
-	m.entry, m.err = c.put(s, version, value, size), nil
+	m.entry = c.put(s, version, value, size)
 	return value, nil
 }
-
-var errAbandoned = errors.New("building a derived form was abandoned")
 
 // Once is Obtain for values of type T that are built from nothing.
 func Once[S Slot, T any](c *Cache[S], s *S, version uint64, build func() (value T, size int, err error)) (T, error) {

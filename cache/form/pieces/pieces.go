@@ -70,8 +70,8 @@ func (c *Encoder) Piece(coding api.Compression, known, raw []byte) []byte {
 	return bytes.Clone(d.deflate(known, raw))
 }
 
-// AppendPiece appends texts compressed as one piece that can stand anywhere.
-func (c *Encoder) AppendPiece(b []byte, coding api.Compression, texts ...[]byte) []byte {
+// appendPiece appends texts compressed as one piece that can stand anywhere.
+func (c *Encoder) appendPiece(b []byte, coding api.Compression, texts [][]byte) []byte {
 	if coding == api.Zstd {
 		if len(texts) != 1 {
 			return c.zstd.EncodeAll(bytes.Join(texts, nil), b)
@@ -139,15 +139,6 @@ func AppendStored(b, text []byte, final bool) []byte {
 // crcPolynomial is the polynomial of gzip's CRC-32, bit-reversed.
 const crcPolynomial = 0xedb88320
 
-// crcPowers are x^(2^i).
-var crcPowers = func() (powers [32]uint32) {
-	powers[0] = 1 << 30 // x
-	for i := range len(powers) - 1 {
-		powers[i+1] = multiplyCRC(powers[i], powers[i])
-	}
-	return powers
-}()
-
 // multiplyCRC multiplies two polynomials modulo crcPolynomial.
 func multiplyCRC(a, b uint32) (product uint32) {
 	for ; a != 0; a <<= 1 {
@@ -159,12 +150,12 @@ func multiplyCRC(a, b uint32) (product uint32) {
 
 // ShiftCRC returns x^(8n).
 func ShiftCRC(n int64) uint32 {
-	product := uint32(1) << 31 // 1
-	for i := 3; n > 0; i++ {
+	product, power := uint32(1)<<31, uint32(1)<<23 // 1 and x^8
+	for ; n > 0; n >>= 1 {
 		if n&1 != 0 {
-			product = multiplyCRC(crcPowers[i%32], product)
+			product = multiplyCRC(power, product)
 		}
-		n >>= 1
+		power = multiplyCRC(power, power)
 	}
 	return product
 }
@@ -179,14 +170,10 @@ func (c *Encoder) Enclose(coding api.Compression, head, tail []byte, size int64,
 	if coding == api.Zstd {
 		return c.zstd.EncodeAll(head, nil), c.zstd.EncodeAll(tail, nil)
 	}
-	before = append(before, GzipHeader...)
-	before = AppendStored(before, head, false)
-	after = AppendStored(after, tail, true)
+	before = AppendStored([]byte(GzipHeader), head, false)
 	crc = CombineCRC(crc32.ChecksumIEEE(head), crc, ShiftCRC(size))
 	crc = crc32.Update(crc, crc32.IEEETable, tail)
-	after = binary.LittleEndian.AppendUint32(after, crc)
-	after = binary.LittleEndian.AppendUint32(after, uint32(int64(len(head)+len(tail))+size))
-	return before, after
+	return before, AppendTrailer(nil, tail, crc, uint32(int64(len(head)+len(tail))+size))
 }
 
 // Whole returns text compressed as a whole body.
@@ -195,9 +182,10 @@ func (c *Encoder) Whole(coding api.Compression, text []byte) []byte {
 	return append(append(before, c.Piece(coding, nil, text)...), after...)
 }
 
-// AppendTrailer appends the end of a gzip body with the given checksum and size modulo 2^32.
-func AppendTrailer(b []byte, crc, size uint32) []byte {
-	b = AppendStored(b, nil, true)
+// AppendTrailer appends tail as the end of a gzip body, whose checksum and size modulo 2^32 are crc
+// and size.
+func AppendTrailer(b, tail []byte, crc, size uint32) []byte {
+	b = AppendStored(b, tail, true)
 	b = binary.LittleEndian.AppendUint32(b, crc)
 	return binary.LittleEndian.AppendUint32(b, size)
 }
@@ -227,9 +215,10 @@ func (f Frame) CRC() uint32    { return binary.LittleEndian.Uint32(f) }
 func (f Frame) Shift() uint32  { return binary.LittleEndian.Uint32(f[4:]) }
 func (f Frame) Length() uint32 { return binary.LittleEndian.Uint32(f[8:]) }
 
-// AppendFrame appends the frame with the given parts. Small frames are stored.
-func (c *Encoder) AppendFrame(b []byte, coding api.Compression, texts [][]byte) Frame {
-	start, n, crc := len(b), 0, uint32(0)
+// AppendFrame appends the Frame with the given parts. In gzip, a text of less than least bytes is
+// stored.
+func (c *Encoder) AppendFrame(b []byte, coding api.Compression, least int, texts [][]byte) []byte {
+	n, crc := 0, uint32(0)
 	for _, text := range texts {
 		n += len(text)
 		crc = crc32.Update(crc, crc32.IEEETable, text)
@@ -237,14 +226,9 @@ func (c *Encoder) AppendFrame(b []byte, coding api.Compression, texts [][]byte) 
 	b = binary.LittleEndian.AppendUint32(b, crc)
 	b = binary.LittleEndian.AppendUint32(b, ShiftCRC(int64(n)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(n))
-	if coding == api.Zstd || n >= MinCompressed {
-		return Frame(c.AppendPiece(b, coding, texts...))[start:]
+	if coding == api.Zstd || n >= least {
+		return c.appendPiece(b, coding, texts)
 	}
-	return Frame(AppendPlain(b, texts))[start:]
-}
-
-// AppendPlain appends texts to a deflate stream without compression.
-func AppendPlain(b []byte, texts [][]byte) []byte {
 	for _, text := range texts {
 		b = AppendStored(b, text, false)
 	}

@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -49,10 +50,7 @@ func NewCustomPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) 
 		if parsed, err := jsonpath.Parse(c.Name, text); err != nil || hasKeyword(parsed.Root) {
 			return nil, fmt.Errorf("column %q: JSONPath %q uses a keyword that only kube-apiserver can evaluate", c.Name, c.JSONPath)
 		}
-		description := "Custom resource definition column (in JSONPath format): " + c.JSONPath
-		if c.Description != "" {
-			description = c.Description
-		}
+		description := cmp.Or(c.Description, "Custom resource definition column (in JSONPath format): "+c.JSONPath)
 		p.extra = append(p.extra, customColumn{kind: c.Type, path: path})
 		headers = append(headers, metav1.TableColumnDefinition{
 			Name: c.Name, Type: c.Type, Format: c.Format, Description: description, Priority: c.Priority,

@@ -14,13 +14,15 @@ const (
 	year = 365 * day
 )
 
-// spans are the units in which ages below a bound are shown. The second one is left out if it is
-// zero.
-var spans = [...]struct {
+type span struct {
 	below        time.Duration
 	large, small time.Duration // small is 0 for one unit
 	units        string
-}{
+}
+
+// spans are the units in which ages below a bound are shown. The second one is left out if it is
+// zero.
+var spans = [...]span{
 	{2 * time.Minute, time.Second, 0, "s"},
 	{10 * time.Minute, time.Minute, time.Second, "ms"},
 	{3 * time.Hour, time.Minute, 0, "m"},
@@ -30,6 +32,15 @@ var spans = [...]struct {
 	{2 * year, day, 0, "d"},
 	{8 * year, year, day, "yd"},
 	{math.MaxInt64, year, 0, "y"},
+}
+
+// spanOf returns the span in which d is shown.
+func spanOf(d time.Duration) *span {
+	i := 0
+	for d >= spans[i].below && i < len(spans)-1 {
+		i++
+	}
+	return &spans[i]
 }
 
 // appendHumanDuration appends HumanDuration(d) of k8s.io/apimachinery/pkg/util/duration, escaped
@@ -42,11 +53,7 @@ func appendHumanDuration(dst []byte, d time.Duration) []byte {
 	case seconds < 0:
 		return append(dst, "0s"...)
 	}
-	i := 0
-	for d >= spans[i].below && i < len(spans)-1 {
-		i++
-	}
-	span := &spans[i]
+	span := spanOf(d)
 	dst = append(strconv.AppendInt(dst, int64(d/span.large), 10), span.units[0])
 	if span.small > 0 {
 		if rest := d % span.large / span.small; rest > 0 {
@@ -67,13 +74,9 @@ func untilNextText(d time.Duration) time.Duration {
 	case d < time.Second:
 		return time.Second - d
 	}
-	i := 0
-	for d >= spans[i].below && i < len(spans)-1 {
-		i++
-	}
-	step := spans[i].large
-	if spans[i].small > 0 {
-		step = spans[i].small
+	step := spanOf(d).large
+	if small := spanOf(d).small; small > 0 {
+		step = small
 	}
 	return step - d%step
 }
