@@ -102,8 +102,8 @@ func (b *base) frame(l *List, n, size int) (head, tail []byte) {
 type body struct {
 	form Form
 	objs Objects
-	head []byte
-	tail []byte
+	// head and tail are the bytes around the items.
+	head, tail []byte
 	// size is the size of the items with their separators; a lower bound unless exact.
 	size  int
 	exact bool

@@ -56,7 +56,7 @@ type piece struct {
 	data  []byte
 	raw   int
 	crc   uint32
-	// shift moves a checksum past the run; see crcCombiner.shift.
+	// shift moves a checksum past the run; see pieces.ShiftCRC.
 	shift  uint32
 	window // see Form.limits
 }

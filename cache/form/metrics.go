@@ -1,8 +1,6 @@
 package form
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -26,16 +24,6 @@ func newMetrics() metrics {
 		}
 	}
 	return m
-}
-
-// register registers the metrics and those of derived.
-func (m *metrics) register(r prometheus.Registerer, derived []prometheus.Collector) error {
-	for _, c := range append(derived, m.bytes) {
-		if err := r.Register(c); err != nil {
-			return fmt.Errorf("registering metrics of rendered bodies: %w", err)
-		}
-	}
-	return nil
 }
 
 // wrote counts the n bytes of a body.

@@ -89,11 +89,7 @@ func (f *plain) sharing() sharing {
 
 func (f *plain) event(fr *Frames, t api.EventType, _ int, o *object.Object, _ time.Time) error {
 	p, from := &fr.pieces, 0
-	switch {
-	case !f.hasGap(o) && f.around != nil:
-		f.around.Append(p, t, o.Raw)
-		return nil
-	case !f.hasGap(o):
+	if !f.hasGap(o) {
 		f.enc.Event(p, t, f.res.APIVersion, f.res.Kind, o.Raw)
 		return nil
 	}

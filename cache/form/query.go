@@ -2,6 +2,7 @@ package form
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/json"
@@ -24,22 +25,14 @@ func (b *base) whole(o *object.Object) []byte {
 	return o.Raw
 }
 
-// withCounts inserts counts into the metadata of a JSON list. The metadata is part of the head, or
-// of the tail if the list's keys are sorted.
+// withCounts inserts counts into the metadata of a JSON list, which has a resourceVersion, too. The
+// metadata is part of the head, or of the tail if the list's keys are sorted.
 func withCounts(head, tail, counts []byte) (newHead, newTail []byte) {
-	metadata := []byte(`"metadata":{`)
+	const metadata = `"metadata":{`
 	insert := func(text []byte) []byte {
-		before, after, found := bytes.Cut(text, metadata)
-		if !found {
-			return text
-		}
-		member := append([]byte(`"kubeweir":`), counts...)
-		if after[0] != '}' {
-			member = append(member, ',')
-		}
-		return bytes.Join([][]byte{before, metadata, member, after}, nil)
+		return bytes.Replace(text, []byte(metadata), fmt.Appendf(nil, `%s"kubeweir":%s,`, metadata, counts), 1)
 	}
-	if bytes.Contains(head, metadata) {
+	if bytes.Contains(head, []byte(metadata)) {
 		return insert(head), tail
 	}
 	return head, insert(tail)

@@ -1,12 +1,16 @@
 package form
 
 import (
+	"fmt"
 	"unsafe"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/cache/form/derived"
 	"github.com/kubeweir/kubeweir/cache/form/pieces"
+	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -27,9 +31,11 @@ func NewRenderer(o Options) (*Renderer, error) {
 		transcoding: make(chan struct{}, yamlAtOnce),
 	}
 	if o.Registerer != nil {
-		if err := r.metrics.register(o.Registerer, values.Collectors()); err != nil {
-			values.Close()
-			return nil, err
+		for _, c := range append(values.Collectors(), r.metrics.bytes) {
+			if err := o.Registerer.Register(c); err != nil {
+				values.Close()
+				return nil, fmt.Errorf("registering metrics of rendered bodies: %w", err)
+			}
 		}
 	}
 	return r, nil
@@ -62,10 +68,14 @@ func (r *Renderer) For(res *Resource, stored api.Encoding, rep api.Representatio
 func (r *Renderer) formOf(res *Resource, stored api.Encoding, rep api.Representation) Form {
 	common := base{r: r, res: res, rep: rep, enc: framings[rep.Encoding], ownMetadata: res.ownMetadata()}
 	if rep.Encoding == api.CBOR {
-		if stored == api.JSON && rep.Transform != api.Table {
-			return newTranscoded(common)
+		if stored != api.JSON || rep.Transform == api.Table {
+			return nil
 		}
-		return nil
+		f := &transcoded{base: common}
+		if !f.partial() && !res.Custom {
+			f.shape = cbor.ShapeOf(schema.FromAPIVersionAndKind(res.APIVersion, res.Kind))
+		}
+		return f
 	}
 	switch rep.Transform {
 	case api.Table:

@@ -35,15 +35,15 @@ func (f *tables) prepare(p place, objs Objects) (Objects, error) {
 			return nil, err
 		}
 	}
-	if f.rep.IncludeObject == api.IncludeMetadata {
-		if err := f.prepareMetadata(p, objs); err != nil {
-			return nil, err
-		}
-	}
 	// The rows of a whole list are one entry, so an unchanged list costs one lookup.
 	rows, err := collect(f.r, p, p.slot(derivedRows), objs, f.row)
 	if err != nil {
 		return nil, err
+	}
+	if f.rep.IncludeObject == api.IncludeMetadata {
+		if err := f.prepareMetadata(p, objs); err != nil {
+			return nil, err
+		}
 	}
 	// The moment stays the same for as long as the rows do, so ETags and compressed Tables stay
 	// valid.

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/cache/form/derived"
@@ -43,14 +41,6 @@ type transcodedObject struct {
 	// afterType is the offset in raw of the members that an item of a typed list has; 0 if it has
 	// all of them.
 	afterType int
-}
-
-func newTranscoded(common base) *transcoded {
-	f := &transcoded{base: common}
-	if !f.partial() && !f.res.Custom {
-		f.shape = cbor.ShapeOf(schema.FromAPIVersionAndKind(f.res.APIVersion, f.res.Kind))
-	}
-	return f
 }
 
 func (f *transcoded) prepare(p place, objs Objects) (Objects, error) {

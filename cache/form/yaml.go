@@ -23,9 +23,6 @@ const (
 // ErrCostly reports that rendering a body would cost too much.
 var ErrCostly = errors.New("too expensive to transcode")
 
-// yamlMediaType is the Content-Type of YAML bodies.
-const yamlMediaType = "application/yaml"
-
 // yaml renders the body in YAML.
 func (b *body) yaml(resp *api.Response, coding api.Compression) (*api.Response, error) {
 	c := b.form.common()
@@ -50,7 +47,7 @@ func (b *body) yaml(resp *api.Response, coding api.Compression) (*api.Response, 
 		resp.Header.Add("Content-Encoding", coding.String())
 		resp.Header.Add("Vary", "Accept-Encoding")
 	}
-	resp.Header.Set("Content-Type", yamlMediaType)
+	resp.Header.Set("Content-Type", "application/yaml")
 	resp.Body, resp.Length = text, int64(len(text))
 	c.r.metrics.bytes.WithLabelValues("yaml", transforms[c.rep.Transform], coding.String()).Add(float64(len(text)))
 	return resp, nil

@@ -55,11 +55,9 @@ func NewRow(cells []Cell, conditions []metav1.TableRowCondition, sortKey string)
 	if b.err != nil {
 		return nil, b.err
 	}
-	r := &Row{sortKey: sortKey}
 	// Rows live as long as their objects, so they have no spare capacity.
-	r.text = append(make([]byte, 0, len(b.text)), b.text...)
-	r.slots = append(make([]slot, 0, len(b.slots)), b.slots...)
-	return r, nil
+	text := append(make([]byte, 0, len(b.text)), b.text...)
+	return &Row{text: text, slots: append(make([]slot, 0, len(b.slots)), b.slots...), sortKey: sortKey}, nil
 }
 
 // rowBuilder collects the text and slots of a row. It keeps the first error.

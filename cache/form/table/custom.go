@@ -103,9 +103,8 @@ func (p customPrinter) Row(raw []byte) (*Row, error) {
 	if !ok {
 		return nil, errors.New("custom resource is not a JSON object")
 	}
-	name := (&unstructured.Unstructured{Object: object}).GetName()
-	cells := make([]Cell, 0, 1+len(p.extra))
-	cells = append(cells, Cell{Value: name})
+	cells := make([]Cell, 1, 1+len(p.extra))
+	cells[0].Value = (&unstructured.Unstructured{Object: object}).GetName()
 	for _, c := range p.extra {
 		cells = append(cells, c.cell(object))
 	}
