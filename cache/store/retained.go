@@ -90,12 +90,16 @@ func (r *retained) above(rv uint64, head *Snapshot) *Snapshot {
 	return head
 }
 
-func (r *retained) put(v *Snapshot, now time.Time) {
+// put adds v, unless it has expired. The age of a version starts anew only while it is the current
+// one.
+func (r *retained) put(v *Snapshot, current uint64, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i, ok := r.search(v.rv)
-	if ok {
+	if ok && v.rv == current {
 		r.mu.views[i].made = now
+	}
+	if ok || v.rv < r.mu.floor {
 		return
 	}
 	r.mu.views = slices.Insert(r.mu.views, i, retainedSnapshot{view: v, made: now})

@@ -68,7 +68,7 @@ func (s *Store) undo(head *Snapshot, rv uint64, now time.Time) (*Snapshot, error
 		}
 		v.undo(ev)
 	}
-	s.retain.put(v, now)
+	s.retain.put(v, head.rv, now)
 	return v, nil
 }
 

@@ -249,7 +249,7 @@ func (s *Store) Retain(v *Snapshot, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if v.rv != s.mu.torn.rv || v.content > s.mu.torn.content {
-		s.retain.put(v, now)
+		s.retain.put(v, s.mu.rv, now)
 	}
 }
 
