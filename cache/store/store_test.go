@@ -17,7 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-func TestViewIsShared(t *testing.T) {
+func TestSnapshotIsShared(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 		c := cachetest.PodCollection(t, m)
@@ -46,7 +46,7 @@ func TestViewIsShared(t *testing.T) {
 	})
 }
 
-func TestOrderAndCounts(t *testing.T) {
+func TestSnapshotOrderAndCounts(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		// "a-b/x" sorts before "a/x": keys are compared bytewise, and "-" is below "/".
 		for _, key := range []string{"a/x", "a-b/x", "a/y", "a0/x", "b/x"} {
@@ -271,7 +271,7 @@ func TestReadsDoNotExtendSnapshotAge(t *testing.T) {
 	})
 }
 
-func TestIndexes(t *testing.T) {
+func TestIndexesAreBuiltAndDropped(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{Indexes: 2}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		for i := range 300 {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-%d/%d", i%3, i), fmt.Sprintf("n%d", i%7),
