@@ -30,7 +30,7 @@
 // # Adding an index
 //
 // An index serves a kind of term of object.Filter. A new kind needs a TermKind there, its value in
-// newIndex (index.go), and the same in the index of watchmux, which wakes watchers by it.
+// valueOfTerm (index.go), and the same in the index of watchmux, which wakes watchers by it.
 //
 // The Collection creates the Store. The packages reflector, freshness, selfcheck and query use it;
 // read, watch and checkpoint get Snapshots of it. It imports nothing else of the cache.

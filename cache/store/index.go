@@ -2,32 +2,142 @@ package store
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/shard"
 )
 
-// index is a tree of the objects that have a value for one label, one selectable field or a name,
-// ordered by (value, key). The objects of one value are a range of it in key order, and so are
-// those of one value in one namespace; the size of a range takes O(log n). It holds pointers only,
-// about 12 bytes per object. Readers use copies of it, as of the main tree.
+// index is a tree of the objects that have a value for one label, one selectable field, a name or a
+// shard hash, ordered by (value, key). The objects of one value are a range of it in key order, and
+// so are those of one value in one namespace; the size of a range takes O(log n). It holds pointers
+// only, about 12 bytes per object. Readers use copies of it, as of the main tree.
 type index struct {
-	value valueOf
-	tree  *Tree
-	copy  *Tree // shared by readers, nil after a change
+	order
+	tree *Tree
+	copy *Tree // shared by readers, nil after a change
 	// pending are the changes during the building of the tree; nil otherwise.
 	pending []replacement
 	built   bool
 	used    time.Time
 }
 
-// valueOf returns the indexed value of an object, or false if the object has none.
-type valueOf func(*object.Object) (string, bool)
-
 type replacement struct{ prev, next *object.Object }
+
+// order is a valueOf of any type.
+type order interface {
+	build(v *Snapshot) *Tree
+	replace(tree *Tree, prev, next *object.Object) (changed bool)
+}
+
+// valueOf returns the indexed value of an object, or false if the object has none.
+type valueOf[V cmp.Ordered] func(*object.Object) (V, bool)
+
+// valueOfTerm returns the values that a term is about.
+func valueOfTerm(term *object.Equality) valueOf[string] {
+	switch key, field := term.Key, term.Field; term.Kind {
+	case object.LabelTerm:
+		return func(o *object.Object) (string, bool) { return o.Labels.Lookup(key) }
+	case object.FieldTerm:
+		return func(o *object.Object) (string, bool) {
+			if field >= len(o.Fields) {
+				return "", false
+			}
+			return o.Fields[field], true
+		}
+	default:
+		return func(o *object.Object) (string, bool) { return o.Name, true }
+	}
+}
+
+// hashBy returns the hashes of the objects' uids or namespaces.
+func hashBy(key shard.Key) valueOf[uint64] {
+	return func(o *object.Object) (uint64, bool) { return o.ShardHash(key), true }
+}
+
+// build returns the tree of the objects of v.
+func (value valueOf[V]) build(v *Snapshot) *Tree {
+	type entry struct {
+		value V
+		o     *object.Object
+	}
+	entries := make([]entry, 0, v.Len())
+	v.tree.Scan(func(o *object.Object) bool {
+		if value, ok := value(o); ok {
+			entries = append(entries, entry{value, o})
+		}
+		return true
+	})
+	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.value, b.value) })
+	tree := newTreeBy(func(a, b *object.Object) bool {
+		va, _ := value(a)
+		vb, _ := value(b)
+		return va < vb || va == vb && a.Key < b.Key
+	})
+	for _, e := range entries {
+		tree.Load(e.o) // in this order it fills the nodes of the tree
+	}
+	return tree
+}
+
+// replace replaces prev by next. Either may be nil.
+func (value valueOf[V]) replace(tree *Tree, prev, next *object.Object) (changed bool) {
+	var before, after V
+	var had, has bool
+	if prev != nil {
+		before, had = value(prev)
+	}
+	if next != nil {
+		after, has = value(next)
+	}
+	if had && (!has || before != after) {
+		tree.Delete(prev)
+	}
+	if has {
+		tree.Set(next)
+	}
+	return had || has
+}
+
+// find returns the range of the objects with values from first to last. If namespace is not "",
+// these must be one value, and the range is that of the objects in the namespace.
+func (value valueOf[V]) find(tree *Tree, first, last V, namespace string) (r postingRange) {
+	from, to := "", ""
+	if namespace != "" {
+		from, to = namespace+"/", namespace+"0" // "0" follows "/"
+	}
+	r.from = position(tree, func(o *object.Object) bool {
+		v, _ := value(o)
+		return v > first || v == first && o.Key >= from
+	})
+	r.to = position(tree, func(o *object.Object) bool {
+		v, _ := value(o)
+		return v > last || v == last && to != "" && o.Key >= to
+	})
+	return r
+}
+
+func (x *index) replaced(prev, next *object.Object) {
+	if !x.built {
+		x.pending = append(x.pending, replacement{prev, next})
+	} else if x.replace(x.tree, prev, next) {
+		x.copy = nil
+	}
+}
+
+// snapshot returns a copy of the tree that nobody changes, or nil while there is none.
+func (x *index) snapshot() *Tree {
+	if x == nil || !x.built {
+		return nil
+	}
+	if x.copy == nil {
+		x.copy = x.tree.Copy()
+	}
+	return x.copy
+}
 
 // indexKey identifies an index.
 type indexKey struct {
@@ -35,13 +145,17 @@ type indexKey struct {
 	key  string
 }
 
-// indexes are those of one store, guarded by Store.mu. An index is built in the background when a
-// selector could use it for the second time, and dropped when no selector has used it for a while,
-// so that only indexes in use cost memory.
+// indexes are those of one store, guarded by Store.mu. An index by terms is built in the background
+// when a selector could use it for the second time, one by hashes when a small shard is read. They
+// are dropped when they have not been used for a while, so that only indexes in use cost memory.
 type indexes struct {
 	max    int
 	byKey  map[indexKey]*index
 	wanted map[indexKey]time.Time // could have been used once
+	// shards are by shard.Key, nil where there is none. Every snapshot has a copy of them, and so do
+	// snapshots made from those by undoing history. Reads of an exact version, such as the pages of
+	// a list, therefore find the shard as it was.
+	shards [shard.Keys]*index
 }
 
 const (
@@ -55,124 +169,35 @@ const (
 	indexContested = time.Minute
 )
 
-func newIndex(term *object.Equality) *index {
-	idx := &index{}
-	switch term.Kind {
-	case object.LabelTerm:
-		key := term.Key
-		idx.value = func(o *object.Object) (string, bool) { return o.Labels.Lookup(key) }
-	case object.FieldTerm:
-		field := term.Field
-		idx.value = func(o *object.Object) (string, bool) {
-			if field >= len(o.Fields) {
-				return "", false
+func (t *indexes) all() iter.Seq[*index] {
+	return func(yield func(*index) bool) {
+		for _, x := range t.byKey {
+			if !yield(x) {
+				return
 			}
-			return o.Fields[field], true
 		}
-	default:
-		idx.value = func(o *object.Object) (string, bool) { return o.Name, true }
-	}
-	return idx
-}
-
-func (x *index) less(a, b *object.Object) bool {
-	va, _ := x.value(a)
-	vb, _ := x.value(b)
-	if c := cmp.Compare(va, vb); c != 0 {
-		return c < 0
-	}
-	return a.Key < b.Key
-}
-
-// build returns the tree of the objects of v.
-func (x *index) build(v *Snapshot) *Tree {
-	byValue := make(map[string][]*object.Object)
-	v.tree.Scan(func(o *object.Object) bool {
-		if value, ok := x.value(o); ok {
-			byValue[value] = append(byValue[value], o)
-		}
-		return true
-	})
-	values := make([]string, 0, len(byValue))
-	for value := range byValue {
-		values = append(values, value)
-	}
-	slices.Sort(values)
-	tree := newTreeBy(x.less)
-	for _, value := range values {
-		for _, o := range byValue[value] {
-			tree.Load(o)
+		for _, x := range t.shards {
+			if x != nil && !yield(x) {
+				return
+			}
 		}
 	}
-	return tree
 }
 
-func (x *index) replaced(prev, next *object.Object) {
-	if !x.built {
-		x.pending = append(x.pending, replacement{prev, next})
-		return
-	}
-	before, had := "", false
-	if prev != nil {
-		before, had = x.value(prev)
-	}
-	after, has := "", false
-	if next != nil {
-		after, has = x.value(next)
-	}
-	if had && (!has || before != after) {
-		x.tree.Delete(prev)
-		x.copy = nil
-	}
-	if has {
-		x.tree.Set(next)
-		x.copy = nil
-	}
-}
-
-// snapshot returns a copy of the tree that nobody changes.
-func (x *index) snapshot() *Tree {
-	if x.copy == nil {
-		x.copy = x.tree.Copy()
-	}
-	return x.copy
-}
-
-func (t *indexes) replaced(prev, next *object.Object) {
-	for _, x := range t.byKey {
-		x.replaced(prev, next)
-	}
-}
-
-func (t *indexes) built() int {
-	n := 0
-	for _, x := range t.byKey {
-		if x.built {
-			n++
+// dropIf drops the indexes for which drop returns true.
+func (t *indexes) dropIf(drop func(*index) bool) {
+	maps.DeleteFunc(t.byKey, func(_ indexKey, x *index) bool { return drop(x) })
+	for key, x := range t.shards {
+		if x != nil && drop(x) {
+			t.shards[key] = nil
 		}
 	}
-	return n
 }
 
-func (t *indexes) drop() { t.byKey, t.wanted = nil, nil }
-
-// forget drops one index.
-func (t *indexes) forget(x *index) {
-	maps.DeleteFunc(t.byKey, func(_ indexKey, other *index) bool { return other == x })
-}
-
-// expire drops the indexes that no selector has used for a while.
+// expire drops the indexes that nobody has used for a while.
 func (t *indexes) expire(now time.Time) {
-	for key, x := range t.byKey {
-		if x.built && now.Sub(x.used) >= indexIdle {
-			delete(t.byKey, key)
-		}
-	}
-	for key, asked := range t.wanted {
-		if now.Sub(asked) >= indexIdle {
-			delete(t.wanted, key)
-		}
-	}
+	t.dropIf(func(x *index) bool { return x.built && now.Sub(x.used) >= indexIdle })
+	maps.DeleteFunc(t.wanted, func(_ indexKey, asked time.Time) bool { return now.Sub(asked) >= indexIdle })
 }
 
 // want records that a selector could have used an index that does not exist. It returns a new index
@@ -190,8 +215,7 @@ func (t *indexes) want(term *object.Equality, now time.Time) *index {
 		return nil
 	}
 	delete(t.wanted, key)
-	x := newIndex(term)
-	x.used = now
+	x := &index{order: valueOfTerm(term), used: now}
 	if t.byKey == nil {
 		t.byKey = make(map[indexKey]*index)
 	}
@@ -212,9 +236,8 @@ func (t *indexes) makeRoom(now time.Time) bool {
 	return !used.IsZero()
 }
 
-// postings are the ranges of one index that match one term of a filter.
+// postings are the ranges of one index that match one term of a filter, or a shard.
 type postings struct {
-	index  *index
 	tree   *Tree
 	ranges []postingRange
 	count  int
@@ -223,40 +246,15 @@ type postings struct {
 // postingRange is a range of positions in an index.
 type postingRange struct{ from, to int }
 
-// find adds the ranges of the values in namespace ("" for all).
-func (p *postings) find(values []string, namespace string) {
-	for _, value := range values {
-		r := postingRange{from: p.rank(value, ""), to: p.end(value)}
-		if namespace != "" {
-			r = postingRange{from: p.rank(value, namespace+"/"), to: p.rank(value, namespace+"0")}
-		}
-		if r.from < r.to {
-			p.ranges = append(p.ranges, r)
-			p.count += r.to - r.from
-		}
+func (p *postings) add(r postingRange) {
+	if r.from < r.to {
+		p.ranges = append(p.ranges, r)
+		p.count += r.to - r.from
 	}
 }
 
-// rank returns the number of objects below (value, key).
-func (p *postings) rank(value, key string) int {
-	return sort.Search(p.tree.Len(), func(i int) bool {
-		o, _ := p.tree.GetAt(i)
-		v, _ := p.index.value(o)
-		return v > value || v == value && o.Key >= key
-	})
-}
-
-// end returns the number of objects up to the last one with the value.
-func (p *postings) end(value string) int {
-	return sort.Search(p.tree.Len(), func(i int) bool {
-		o, _ := p.tree.GetAt(i)
-		v, _ := p.index.value(o)
-		return v > value
-	})
-}
-
-// selectFrom returns the objects of the ranges that f matches, in key order.
-func (p *postings) selectFrom(s *Cancellation, f *object.Filter) []*object.Object {
+// selectFrom returns the objects of the ranges that match, in the order of the index.
+func (p *postings) selectFrom(s *Cancellation, matches func(*object.Object) bool) []*object.Object {
 	objs := make([]*object.Object, 0, p.count)
 	for _, r := range p.ranges {
 		first, _ := p.tree.GetAt(r.from)
@@ -265,15 +263,16 @@ func (p *postings) selectFrom(s *Cancellation, f *object.Filter) []*object.Objec
 			if s.Requested() {
 				return false
 			}
-			if f.Matches(o) {
+			if matches(o) {
 				objs = append(objs, o)
 			}
 			left--
 			return left > 0
 		})
 	}
-	if len(p.ranges) > 1 {
-		slices.SortFunc(objs, func(a, b *object.Object) int { return cmp.Compare(a.Key, b.Key) })
-	}
 	return objs
+}
+
+func sortByKey(objs []*object.Object) {
+	slices.SortFunc(objs, func(a, b *object.Object) int { return cmp.Compare(a.Key, b.Key) })
 }

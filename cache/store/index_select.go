@@ -32,7 +32,10 @@ func (s *Store) selectIndexed(ctx context.Context, f *object.Filter, namespaced 
 	search := NewCancellation(ctx)
 	switch {
 	case best != nil && (namespace == "" || best.count <= v.Count(namespace)):
-		objs = best.selectFrom(&search, f)
+		objs = best.selectFrom(&search, f.Matches)
+		if len(best.ranges) > 1 {
+			sortByKey(objs)
+		}
 	case namespace != "":
 		v.Ascend(namespace, "", func(o *object.Object) bool {
 			if search.Requested() {
@@ -64,10 +67,10 @@ func singleKey(terms []object.Equality, namespace string, namespaced bool) (key 
 	return t.Values[0], true
 }
 
-// lookUp returns the current snapshot and, parallel to the terms, its indexes, nil where there is
-// none (yet).
-func (s *Store) lookUp(terms []object.Equality, now time.Time) (*Snapshot, []*postings) {
-	found := make([]*postings, len(terms))
+// lookUp returns the current snapshot and, parallel to the terms, the trees of their indexes, nil
+// where there is none (yet).
+func (s *Store) lookUp(terms []object.Equality, now time.Time) (*Snapshot, []*Tree) {
+	found := make([]*Tree, len(terms))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.currentLocked()
@@ -84,27 +87,48 @@ func (s *Store) lookUp(terms []object.Equality, now time.Time) (*Snapshot, []*po
 		}
 		if x != nil {
 			x.used = now
-			if x.built {
-				found[i] = &postings{index: x, tree: x.snapshot()}
-			}
+			found[i] = x.snapshot()
 		}
 	}
 	return v, found
 }
 
 // choose looks the terms up in their indexes and returns the one with the fewest objects.
-func choose(found []*postings, terms []object.Equality, namespace string) *postings {
+func choose(found []*Tree, terms []object.Equality, namespace string) *postings {
 	var best *postings
-	for i, p := range found {
-		if p == nil {
+	for i, tree := range found {
+		if tree == nil {
 			continue
 		}
-		p.find(terms[i].Values, namespace)
+		p, by := &postings{tree: tree}, valueOfTerm(&terms[i])
+		for _, value := range terms[i].Values {
+			p.add(by.find(tree, value, value, namespace))
+		}
 		if best == nil || p.count < best.count {
 			best = p
 		}
 	}
 	return best
+}
+
+// WantShard records that a shard is being read. Where an index pays, it is built for later reads,
+// or kept.
+func (s *Store) WantShard(shard *shard.Selector, now time.Time) {
+	if !worthIndex(shard) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.mu.indexes.shards[shard.Key()]
+	if x == nil && !s.mu.closed && s.mu.tree.Len() >= smallCollection {
+		x = &index{order: hashBy(shard.Key())}
+		s.mu.indexes.shards[shard.Key()] = x
+		v := s.currentLocked()
+		s.Spawn(func() { s.buildIndex(x, v) })
+	}
+	if x != nil {
+		x.used = now
+	}
 }
 
 // buildIndex fills x from v and then applies the pending changes. After a panic it drops x, which
@@ -114,7 +138,7 @@ func (s *Store) buildIndex(x *index, v *Snapshot) {
 		if !x.built {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.mu.indexes.forget(x)
+			s.mu.indexes.dropIf(func(other *index) bool { return other == x })
 		}
 	}()
 	tree := x.build(v)
@@ -125,48 +149,5 @@ func (s *Store) buildIndex(x *index, v *Snapshot) {
 		x.replaced(r.prev, r.next)
 	}
 	x.pending = nil
-}
-
-// WantShard records that a shard is being read. Where an index pays, it is built for later reads,
-// or kept.
-func (s *Store) WantShard(shard *shard.Selector, now time.Time) {
-	if !worthIndex(shard) {
-		return
-	}
-	key := shard.Key()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.mu.shards[key]
-	if x == nil && !s.mu.closed && s.mu.tree.Len() >= smallCollection {
-		x = new(shardIndex)
-		s.mu.shards[key] = x
-		v := s.currentLocked()
-		s.Spawn(func() { s.buildShards(key, x, v) })
-	}
-	if x != nil {
-		x.used = now
-	}
-}
-
-// buildShards fills x from v and then applies the pending changes. After a panic it drops x, as
-// buildIndex does.
-func (s *Store) buildShards(key shard.Key, x *shardIndex, v *Snapshot) {
-	defer func() {
-		if !x.built {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.mu.shards[key] == x {
-				s.mu.shards[key] = nil
-			}
-		}
-	}()
-	tree := newShardTree(key, v)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x.tree, x.built = tree, true
-	for _, r := range x.pending {
-		x.replaced(key, r.prev, r.next)
-	}
-	x.pending = nil
-	s.view.Store(nil) // the next snapshot has it
+	s.view.Store(nil) // the next snapshot has it, if it is one by hashes
 }

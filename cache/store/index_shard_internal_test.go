@@ -32,7 +32,7 @@ func shardView(tb testing.TB, n int, key, end string) (*Snapshot, *object.Filter
 	if err != nil {
 		tb.Fatal(err)
 	}
-	v.shards[selector.Key()] = newShardTree(selector.Key(), v)
+	v.shards[selector.Key()] = hashBy(selector.Key()).build(v)
 	return v, &object.Filter{Shard: selector}
 }
 
@@ -61,7 +61,7 @@ func TestShardIndexIsUsedIfCheaper(t *testing.T) {
 		if ok != c.want {
 			t.Errorf("%s: read from the index %v", c.name, ok)
 		}
-		if held := countHashes(v.shards[f.Shard.Key()], f.Shard); ok && c.namespace == "" && held != len(objs) {
+		if held := shardPostings(v.shards[f.Shard.Key()], f.Shard).count; ok && c.namespace == "" && held != len(objs) {
 			t.Errorf("%s: %d objects, counted %d", c.name, len(objs), held)
 		}
 	}
@@ -199,8 +199,8 @@ func TestShardIndexOfPastVersions(t *testing.T) {
 		})
 		slices.Sort(want)
 		var got []string
-		v.shards[shard.UID].Scan(func(h hashed) bool {
-			got = append(got, fmt.Sprintf("%016x %s %d", h.hash, h.o.Key, h.o.RV))
+		v.shards[shard.UID].Scan(func(o *object.Object) bool {
+			got = append(got, fmt.Sprintf("%016x %s %d", o.ShardHash(shard.UID), o.Key, o.RV))
 			return true
 		})
 		if !slices.Equal(got, want) {
@@ -242,10 +242,10 @@ func BenchmarkShardOf(b *testing.B) {
 // collects no changes.
 func TestPanickingIndexIsDropped(t *testing.T) {
 	s := New(api.JSON, Options{Contents: new(atomic.Uint64), Spawn: func(func()) {}})
-	x, byHash := newIndex(&object.Equality{Kind: object.LabelTerm, Key: "app"}), new(shardIndex)
+	x, byHash := &index{order: valueOfTerm(&object.Equality{Kind: object.LabelTerm, Key: "app"})}, &index{order: hashBy(0)}
 	s.mu.indexes.byKey = map[indexKey]*index{{object.LabelTerm, "app"}: x}
-	s.mu.shards[0] = byHash
-	for _, build := range []func(){func() { s.buildIndex(x, nil) }, func() { s.buildShards(0, byHash, nil) }} {
+	s.mu.indexes.shards[0] = byHash
+	for _, build := range []func(){func() { s.buildIndex(x, nil) }, func() { s.buildIndex(byHash, nil) }} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -255,7 +255,7 @@ func TestPanickingIndexIsDropped(t *testing.T) {
 			build()
 		}()
 	}
-	if len(s.mu.indexes.byKey) != 0 || s.mu.shards[0] != nil {
-		t.Errorf("%v, %v", s.mu.indexes.byKey, s.mu.shards[0])
+	if len(s.mu.indexes.byKey) != 0 || s.mu.indexes.shards[0] != nil {
+		t.Errorf("%v, %v", s.mu.indexes.byKey, s.mu.indexes.shards[0])
 	}
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"sort"
 	"strings"
 	"sync"
 
@@ -20,7 +19,7 @@ type Snapshot struct {
 	tree    *Tree
 	mark    Mark
 	// shards are the objects in the order of their hashes, nil without an index of those.
-	shards [shard.Keys]*hashTree
+	shards [shard.Keys]*Tree
 }
 
 // Mark is the place of a snapshot among the events of its store, see Store.ChangedSince. Snapshots
@@ -108,10 +107,7 @@ func (v *Snapshot) CountFrom(namespace, fromKey string) int {
 
 // rank returns the number of objects whose keys are below key.
 func (v *Snapshot) rank(key string) int {
-	return sort.Search(v.tree.Len(), func(i int) bool {
-		o, _ := v.tree.GetAt(i)
-		return o.Key >= key
-	})
+	return position(v.tree, func(o *object.Object) bool { return o.Key >= key })
 }
 
 // At returns the object at position i in key order, from 0 on.

@@ -90,7 +90,7 @@ func (v *Snapshot) undo(ev *watchmux.Event) {
 	for key, tree := range v.shards {
 		if tree != nil {
 			v.churn -= nodeCost
-			replaceHashed(tree, shard.Key(key), replaced, ev.Prev)
+			hashBy(shard.Key(key)).replace(tree, replaced, ev.Prev)
 		}
 	}
 }

@@ -64,7 +64,6 @@ type Store struct {
 		churn      int64 // see Snapshot.Churn
 		recoded    int   // counts replacements without an event, see diff
 		indexes    indexes
-		shards     shardIndexes
 		closed     bool
 	}
 	// view is the current snapshot, or nil from a change until the next reader asks. rv is mu.rv.
@@ -121,7 +120,9 @@ func (s *Store) currentLocked() *Snapshot {
 	}
 	v := &Snapshot{rv: s.mu.rv, content: s.mu.content, bytes: s.mu.bytes, churn: s.mu.churn, tree: s.mu.copy}
 	v.mark = Mark{true, s.mux.Position(), s.mu.recoded}
-	v.shards = s.mu.shards.snapshots()
+	for key, x := range s.mu.indexes.shards {
+		v.shards[key] = x.snapshot()
+	}
 	s.view.Store(v)
 	return v
 }
@@ -300,7 +301,7 @@ func (s *Store) changeLocked(kind api.EventType, o *object.Object) *watchmux.Eve
 
 // replacedLocked updates sizes and indexes after next has replaced prev. Either may be nil.
 func (s *Store) replacedLocked(prev, next *object.Object) {
-	s.mu.churn += nodeCost * int64(1+s.mu.shards.built())
+	s.mu.churn += nodeCost
 	if prev != nil {
 		s.mu.bytes -= int64(len(prev.Raw))
 		s.mu.churn += int64(len(prev.Raw))
@@ -308,8 +309,14 @@ func (s *Store) replacedLocked(prev, next *object.Object) {
 	if next != nil {
 		s.mu.bytes += int64(len(next.Raw))
 	}
-	s.mu.indexes.replaced(prev, next)
-	s.mu.shards.replaced(prev, next)
+	for x := range s.mu.indexes.all() {
+		x.replaced(prev, next)
+	}
+	for _, x := range s.mu.indexes.shards {
+		if x != nil && x.built { // snapshots have copies of it
+			s.mu.churn += nodeCost
+		}
+	}
 }
 
 // Churn returns the Snapshot.Churn that a new snapshot would have.
@@ -344,8 +351,7 @@ func (s *Store) Close(reason error) {
 	s.mu.Lock()
 	closed := s.mu.closed
 	s.mu.closed = true
-	s.mu.indexes.drop()
-	s.mu.shards = shardIndexes{}
+	s.mu.indexes = indexes{}
 	s.mu.Unlock()
 	s.retain.drop()
 	if !closed {
@@ -360,9 +366,7 @@ func (s *Store) DropUnused(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.indexes.expire(now)
-	if s.mu.shards.expire(now) {
-		s.view.Store(nil) // which refers to the index
-	}
+	s.view.Store(nil) // which may refer to a dropped index
 }
 
 // Sizes are the figures of a store for metrics and status.
@@ -375,8 +379,12 @@ type Sizes struct {
 // Sizes returns the current figures.
 func (s *Store) Sizes() Sizes {
 	s.mu.Lock()
-	z := Sizes{Objects: s.mu.tree.Len(), Bytes: s.mu.bytes, Indexes: s.mu.indexes.built() + s.mu.shards.built()}
-	z.Churn = s.mu.churn
+	z := Sizes{Objects: s.mu.tree.Len(), Bytes: s.mu.bytes, Churn: s.mu.churn}
+	for x := range s.mu.indexes.all() {
+		if x.built {
+			z.Indexes++
+		}
+	}
 	s.mu.Unlock()
 	z.Snapshots, z.SnapshotBytes = s.retain.size(z.Churn)
 	return z

@@ -1,10 +1,11 @@
 package store
 
 import (
+	"sort"
+
 	"github.com/tidwall/btree"
 
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/shard"
 )
 
 // Tree is an ordered copy-on-write tree of objects. Copying a tree is O(1), because copies share
@@ -24,27 +25,10 @@ func byKey(a, b *object.Object) bool { return a.Key < b.Key }
 // held: a leaf and two inner nodes, with a degree of 32.
 const nodeCost = 2 << 10
 
-// hashed is an object and its hash.
-type hashed struct {
-	hash uint64
-	o    *object.Object
-}
-
-type hashTree = btree.BTreeG[hashed]
-
-func byHash(a, b hashed) bool {
-	if a.hash != b.hash {
-		return a.hash < b.hash
-	}
-	return a.o.Key < b.o.Key
-}
-
-// replaceHashed replaces prev by next. Either may be nil.
-func replaceHashed(tree *hashTree, key shard.Key, prev, next *object.Object) {
-	if prev != nil && (next == nil || prev.ShardHash(key) != next.ShardHash(key)) {
-		tree.Delete(hashed{prev.ShardHash(key), prev})
-	}
-	if next != nil {
-		tree.Set(hashed{next.ShardHash(key), next})
-	}
+// position returns the number of objects before the first one for which reached returns true.
+func position(tree *Tree, reached func(*object.Object) bool) int {
+	return sort.Search(tree.Len(), func(i int) bool {
+		o, _ := tree.GetAt(i)
+		return reached(o)
+	})
 }
