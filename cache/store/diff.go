@@ -45,16 +45,9 @@ func (s *Store) Replace(tree *Tree, rv uint64) error {
 	if rv < old.rv {
 		return fmt.Errorf("%w: listed at %d, already seen at %d", ErrOutOfOrder, rv, old.rv)
 	}
-	d, err := compare(old, tree)
-	if err != nil {
+	events, recoded, err := s.diff(old, tree, rv)
+	if err != nil || !s.enter(events, recoded, rv) {
 		return err
-	}
-	events, err := d.events(s.encoding, old.rv, s.ResumeRV(), rv)
-	if err != nil {
-		return err
-	}
-	if !s.enter(events, d.recoded, rv) {
-		return nil
 	}
 	s.mux.Skip(rv)
 	s.mux.Append(events...)
@@ -79,9 +72,7 @@ func (s *Store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 		s.markPartialLocked()
 	}
 	for i, ev := range events {
-		// The result is the same event, except after a replacement: its successor is now known to
-		// be an addition.
-		events[i] = s.changeLocked(ev.Type, ev.Object)
+		events[i] = s.changeLocked(ev.Type, ev.Object) // which knows what was there before
 	}
 	if len(recoded) > 0 {
 		s.mu.recoded++
@@ -98,86 +89,53 @@ func (s *Store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 	return true
 }
 
-// diff is the difference between the current state and a newer list.
-type diff struct {
-	changes []*watchmux.Event // Added and Modified
-	deletes []deletion
-	// recoded objects have the same version but other bytes, because a newer release of the
-	// upstream encodes them differently. They get no event.
-	recoded []*object.Object
-}
-
-// deletion is an object that is gone. It was deleted before the version bound.
-type deletion struct {
-	obj   *object.Object
-	bound uint64 // 0 if only the list's version bounds it
-}
-
-// compare walks both states in key order.
-func compare(old *Snapshot, tree *Tree) (*diff, error) {
-	d := &diff{}
-	err := (&Snapshot{tree: tree}).ChangesSince(old, func(held, now *object.Object) error {
+// diff returns the events that lead from the state old to that of tree, in the order of their
+// versions, Deleted ones and others. recoded are the objects that have the same version but other bytes, because a newer
+// release of the upstream encodes them differently. They get no event.
+func (s *Store) diff(old *Snapshot, tree *Tree, to uint64) (events []*watchmux.Event, recoded []*object.Object, err error) {
+	from := s.ResumeRV()
+	var deletions []*watchmux.Event
+	changed := func(now *object.Object) error {
+		if now.RV <= from || now.RV > to {
+			return fmt.Errorf("%w: object %s at %d is not between %d and %d", ErrRewound, now.Key, now.RV, from, to)
+		}
+		events = append(events, &watchmux.Event{Type: api.Modified, RV: now.RV, Object: now})
+		return nil
+	}
+	deleted := func(held *object.Object, before uint64) error {
+		rv := old.rv + 1
+		if rv >= before {
+			rv = max(from, held.RV) + 1
+		}
+		if rv >= before {
+			return fmt.Errorf("%w: no version left for the deletion of %s between %d and %d", ErrRewound, held.Key, from, to)
+		}
+		last, err := held.AtRV(s.encoding, rv)
+		deletions = append(deletions, &watchmux.Event{Type: api.Deleted, RV: rv, Object: last})
+		return err
+	}
+	err = (&Snapshot{tree: tree}).ChangesSince(old, func(held, now *object.Object) error {
 		switch {
 		case now == nil:
-			d.deletes = append(d.deletes, deletion{obj: held})
+			return deleted(held, to+1)
 		case held == nil:
-			d.added(now)
-		default:
-			return d.same(held, now)
+			return changed(now)
+		case now.RV < held.RV, now.RV == held.RV && now.UID != held.UID:
+			return fmt.Errorf("%w: object %s from %d to %d", ErrRewound, now.Key, held.RV, now.RV)
+		case now.UID != held.UID:
+			if err := changed(now); err != nil {
+				return err
+			}
+			return deleted(held, now.RV)
+		case now.RV > held.RV:
+			return changed(now)
+		case !bytes.Equal(held.Raw, now.Raw):
+			recoded = append(recoded, now)
 		}
 		return nil
 	})
-	return d, err
-}
-
-func (d *diff) added(o *object.Object) {
-	d.changes = append(d.changes, &watchmux.Event{Type: api.Added, RV: o.RV, Object: o})
-}
-
-// same compares two states of one key.
-func (d *diff) same(held, now *object.Object) error {
-	switch {
-	case now.RV < held.RV, now.RV == held.RV && now.UID != held.UID:
-		return fmt.Errorf("%w: object %s from %d to %d", ErrRewound, now.Key, held.RV, now.RV)
-	case now.UID != held.UID:
-		d.deletes = append(d.deletes, deletion{obj: held, bound: now.RV})
-		d.added(now)
-	case now.RV > held.RV:
-		d.changes = append(d.changes, &watchmux.Event{Type: api.Modified, RV: now.RV, Object: now, Prev: held})
-	case !bytes.Equal(held.Raw, now.Raw):
-		d.recoded = append(d.recoded, now)
-	}
-	return nil
-}
-
-// events returns the events of the difference in the order of their versions and assigns the
-// versions of the deletions. held is AppliedRV, from is ResumeRV and to is the version of the list.
-func (d *diff) events(enc api.Encoding, held, from, to uint64) ([]*watchmux.Event, error) {
-	byRV := func(a, b *watchmux.Event) int { return cmp.Compare(a.RV, b.RV) }
-	for _, ev := range d.changes {
-		if ev.RV <= from || ev.RV > to {
-			return nil, fmt.Errorf("%w: object %s at %d is not between %d and %d", ErrRewound, ev.Object.Key, ev.RV, from, to)
-		}
-	}
-	events := make([]*watchmux.Event, 0, len(d.changes)+len(d.deletes))
-	for _, del := range d.deletes {
-		rv, bound := held+1, to+1
-		if del.bound > 0 {
-			bound = del.bound
-		}
-		if rv >= bound {
-			rv = max(from, del.obj.RV) + 1
-		}
-		if rv >= bound {
-			return nil, fmt.Errorf("%w: no version left for the deletion of %s between %d and %d", ErrRewound, del.obj.Key, from, to)
-		}
-		last, err := del.obj.AtRV(enc, rv)
-		if err != nil {
-			return nil, err
-		}
-		events = append(events, &watchmux.Event{Type: api.Deleted, RV: rv, Object: last, Prev: del.obj})
-	}
-	events = append(events, d.changes...)
-	slices.SortStableFunc(events, byRV) // stable: deletions stay first
-	return events, nil
+	events = append(deletions, events...)
+	// Stable, so that deletions stay first.
+	slices.SortStableFunc(events, func(a, b *watchmux.Event) int { return cmp.Compare(a.RV, b.RV) })
+	return events, recoded, err
 }

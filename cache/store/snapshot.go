@@ -83,10 +83,19 @@ func (v *Snapshot) Ascend(namespace, fromKey string, visit func(*object.Object) 
 		v.tree.Ascend(&object.Object{Key: fromKey}, visit)
 		return
 	}
-	prefix := namespace + "/"
-	v.tree.Ascend(&object.Object{Key: max(prefix, fromKey)}, func(o *object.Object) bool {
+	v.ascendPrefix(namespace+"/", fromKey, visit)
+}
+
+// ascendPrefix calls visit for each object whose key has the prefix and is at least fromKey, until
+// visit returns false.
+func (v *Snapshot) ascendPrefix(prefix, fromKey string, visit func(*object.Object) bool) {
+	p := pivots.Get().(*object.Object)
+	p.Key = max(prefix, fromKey)
+	v.tree.Ascend(p, func(o *object.Object) bool {
 		return strings.HasPrefix(o.Key, prefix) && visit(o)
 	})
+	p.Key = ""
+	pivots.Put(p)
 }
 
 // Count returns the number of objects in namespace ("" for all) in O(log n).

@@ -39,25 +39,19 @@ func (v *Snapshot) AscendNamespaces(f *object.Filter, from string, visit func(*o
 	if !found && first > 0 && !f.Within.Themselves() && strings.HasPrefix(from, keys[first-1]) {
 		first-- // from is inside that namespace
 	}
-	pivot := new(object.Object)
+	more := true
 	for _, key := range keys[first:] {
-		pivot.Key = key
 		if f.Within.Themselves() {
-			if o, ok := v.tree.Get(pivot); ok && !visit(o) {
-				return
+			if o := v.Get(key); o != nil {
+				more = visit(o)
 			}
-			continue
+		} else {
+			v.ascendPrefix(key, from, func(o *object.Object) bool {
+				more = visit(o)
+				return more
+			})
 		}
-		pivot.Key = max(key, from)
-		ended := false
-		v.tree.Ascend(pivot, func(o *object.Object) bool {
-			if !strings.HasPrefix(o.Key, key) {
-				return false
-			}
-			ended = !visit(o)
-			return !ended
-		})
-		if ended {
+		if !more {
 			return
 		}
 	}

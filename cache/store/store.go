@@ -260,10 +260,6 @@ func (s *Store) Retain(v *Snapshot, now time.Time) {
 func (s *Store) ResumeRV() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.resumeLocked()
-}
-
-func (s *Store) resumeLocked() uint64 {
 	if s.mu.completeRV >= s.mu.rv {
 		return s.mu.rv
 	}
@@ -281,22 +277,21 @@ func (s *Store) IsComplete(rv uint64) bool {
 // has changed because the deleted object was unknown. The event's type says what happened to this
 // state, whatever type the source's event had.
 func (s *Store) changeLocked(kind api.EventType, o *object.Object) *watchmux.Event {
-	var prev *object.Object
+	ev := &watchmux.Event{Type: kind, RV: o.RV, Object: o}
 	if kind == api.Deleted {
-		var ok bool
-		if prev, ok = s.mu.tree.Delete(o); !ok {
+		if ev.Prev, _ = s.mu.tree.Delete(o); ev.Prev == nil {
 			return nil
 		}
-		s.replacedLocked(prev, nil)
-		return &watchmux.Event{Type: api.Deleted, RV: o.RV, Object: o, Prev: prev}
+		s.replacedLocked(ev.Prev, nil)
+		return ev
 	}
-	prev, replaced := s.mu.tree.Set(o)
-	if !replaced {
-		s.replacedLocked(nil, o)
-		return &watchmux.Event{Type: api.Added, RV: o.RV, Object: o}
+	if ev.Prev, _ = s.mu.tree.Set(o); ev.Prev == nil {
+		ev.Type = api.Added
+	} else {
+		ev.Type = api.Modified
 	}
-	s.replacedLocked(prev, o)
-	return &watchmux.Event{Type: api.Modified, RV: o.RV, Object: o, Prev: prev}
+	s.replacedLocked(ev.Prev, o)
+	return ev
 }
 
 // replacedLocked updates sizes and indexes after next has replaced prev. Either may be nil.

@@ -11,78 +11,74 @@ import (
 type waits struct {
 	mu struct {
 		sync.Mutex
-		versions map[chan struct{}]uint64
-		keys     map[chan struct{}]string
+		callers map[chan struct{}]wait
 	}
 	next atomic.Uint64 // no version below it is waited for
-	keys atomic.Int64  // len(mu.keys)
+	keys atomic.Int64  // without any, no change of an object is waited for
+}
+
+// wait is what a caller waits for: rv or, if key is not "", a change of the object at key.
+type wait struct {
+	rv  uint64
+	key string
 }
 
 func (w *waits) init() {
 	w.next.Store(math.MaxUint64)
-	w.mu.versions, w.mu.keys = make(map[chan struct{}]uint64), make(map[chan struct{}]string)
+	w.mu.callers = make(map[chan struct{}]wait)
 }
 
-// version registers a wait for rv, which ends when the channel is closed. The caller then checks
-// the version once more, and calls cancel in the end.
-func (w *waits) version(rv uint64) chan struct{} {
+// add registers a wait, which ends when the channel is closed. The caller then checks the state
+// once more, and calls cancel in the end.
+func (w *waits) add(want wait) chan struct{} {
 	done := make(chan struct{})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.versions[done] = rv
-	w.next.Store(min(w.next.Load(), rv))
+	w.mu.callers[done] = want
+	if want.key != "" {
+		w.keys.Add(1)
+	} else {
+		w.next.Store(min(w.next.Load(), want.rv))
+	}
 	return done
 }
 
-// key registers a wait for a change of the object at key, as version does.
-func (w *waits) key(key string) chan struct{} {
-	done := make(chan struct{})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.keys[done] = key
-	w.keys.Store(int64(len(w.mu.keys)))
-	return done
-}
-
+// cancel removes a wait. next and keys follow at the next change that they do not exclude.
 func (w *waits) cancel(done chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.mu.versions, done)
-	delete(w.mu.keys, done)
-	w.keys.Store(int64(len(w.mu.keys)))
+	delete(w.mu.callers, done)
 }
 
 // reached releases the callers that wait for rv or less.
 func (w *waits) reached(rv uint64) {
-	if w.next.Load() > rv {
-		return
+	if w.next.Load() <= rv {
+		w.release(func(want wait) bool { return want.key == "" && want.rv <= rv })
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	next := uint64(math.MaxUint64)
-	for done, wanted := range w.mu.versions {
-		if wanted > rv {
-			next = min(next, wanted)
-			continue
-		}
-		close(done)
-		delete(w.mu.versions, done)
-	}
-	w.next.Store(next)
 }
 
 // changed releases the callers that wait for the object at key, which was replaced or deleted.
 func (w *waits) changed(key string) {
-	if w.keys.Load() == 0 {
-		return
+	if w.keys.Load() > 0 {
+		w.release(func(want wait) bool { return want.key == key })
 	}
+}
+
+func (w *waits) release(isOver func(wait) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for done, wanted := range w.mu.keys {
-		if wanted == key {
+	next, keys := uint64(math.MaxUint64), int64(0)
+	for done, want := range w.mu.callers {
+		switch {
+		case isOver(want):
 			close(done)
-			delete(w.mu.keys, done)
+			delete(w.mu.callers, done)
+		case want.key != "":
+			keys++
+		default:
+			next = min(next, want.rv)
 		}
 	}
-	w.keys.Store(int64(len(w.mu.keys)))
+	w.next.Store(next)
+	w.keys.Store(keys)
 }
