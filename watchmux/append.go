@@ -113,7 +113,7 @@ func (m *Mux) Close(reason error) {
 		switch {
 		case w.armed:
 			m.mu.index.disarm(w)
-			w.cursor, w.reading = m.mu.ring.head, m.mu.ring.head
+			w.cursor = m.mu.ring.head
 			woken = append(woken, w)
 		case w.coalesces:
 			woken = w.hurry(woken)

@@ -145,11 +145,11 @@ func (l *eventLog) outlive(dropped *Event) {
 	l.bytes += e.cost - before
 }
 
-// copy copies events into dst, from the cursor of w up to its horizon, and beyond that those of the
-// last version, which is last if no event was copied yet. Bit i of superseded is set if dst[i] was
-// superseded. The third result is where to continue, at least the horizon at the end. torn says
-// that the event there has the version of the last one copied.
-func (l *eventLog) copy(dst []*Event, w *Watcher, last uint64) (n int, superseded, _ uint64, torn bool) {
+// copy copies events into dst, from the cursor of w up to its horizon, as many as there is room for,
+// and beyond that those of the last version, which is last if no event was copied yet. Bit i of
+// superseded is set if dst[i] was superseded. The third result is where to continue, at least the
+// horizon at the end. torn says that the event there has the version of the last one copied.
+func (l *eventLog) copy(dst []*Event, w *Watcher, room int, last uint64) (n int, superseded, _ uint64, torn bool) {
 	i, next := l.after(w.cursor), max(w.cursor, w.horizon)
 	for ; i < len(l.entries) && n < len(dst); i++ {
 		e := &l.entries[i]
@@ -158,6 +158,9 @@ func (l *eventLog) copy(dst []*Event, w *Watcher, last uint64) (n int, supersede
 		}
 		if e.seq >= w.horizon && e.rv != last {
 			return n, superseded, next, false
+		}
+		if n >= room && e.rv != last {
+			break
 		}
 		if e.superseded && e.held&w.held == 0 {
 			superseded |= 1 << n
@@ -227,7 +230,7 @@ func (l *eventLog) forget(r *ring) {
 	from := r.head
 	for w := range l.readers {
 		if !w.armed && (w.cursor >= l.start || w.cursor >= r.tail) {
-			from = min(from, max(w.reading, l.start))
+			from = min(from, max(w.cursor, l.start))
 		}
 	}
 	kept := l.entries[:0]

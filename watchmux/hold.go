@@ -30,7 +30,7 @@ func (w *Watcher) Hold() (ok bool) {
 	now := m.options.Clock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if w.err != nil || w.armed || !w.holds || m.mu.closed != nil || w.reading < m.mu.log.start {
+	if w.err != nil || w.armed || !w.holds || m.mu.closed != nil || w.cursor < m.mu.log.start {
 		return false
 	}
 	l := m.mu.log
@@ -81,7 +81,7 @@ func (m *Mux) hold(i int, now int64) {
 	*h = hold{end: m.mu.ring.head, rv: m.mu.rv, since: now, moved: now}
 	l.held |= 1 << i
 	for w := range l.readers {
-		if !w.holds || w.armed || w.held != 0 || w.reading < l.start {
+		if !w.holds || w.armed || w.held != 0 || w.cursor < l.start {
 			continue
 		}
 		w.held, w.wanted = 1<<i, 0
@@ -109,7 +109,7 @@ func (l *eventLog) keep(holds holdSet, n int) {
 	}
 }
 
-// passed removes w from its hold if w has reached the end. It must not give anything back then.
+// passed removes w from its hold if w has reached the end.
 func (l *eventLog) passed(w *Watcher) {
 	if w.held == 0 {
 		return

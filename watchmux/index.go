@@ -80,7 +80,7 @@ func (x *index) wakeBucket(b *bucket, ev *Event, seq uint64, woken []*Watcher) [
 			}
 		}
 		x.disarm(w)
-		w.cursor, w.reading = seq, seq
+		w.cursor = seq
 		woken = append(woken, w)
 	}
 	return woken

@@ -181,11 +181,10 @@ type Watcher struct {
 	// cursor is the position of the next event to read. It has no meaning while armed.
 	cursor uint64
 	armed  bool
-	// coalesces is set by Coalesce. reading is the cursor of such a watcher or, while Next may
-	// still give events back, the position of the first of those. horizon is how far the watcher
-	// reads before it says that it is Behind, 0 while it is not reading.
-	coalesces        bool
-	reading, horizon uint64
+	// coalesces is set by Coalesce. horizon is how far such a watcher reads before it says that it
+	// is Behind, 0 while it is not reading.
+	coalesces bool
+	horizon   uint64
 	// holds is what Coalesce was called with. held is the hold that the watcher has not read
 	// completely, if any.
 	holds bool

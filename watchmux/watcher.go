@@ -25,56 +25,30 @@ func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err 
 	var chunk [chunkEvents]*Event
 	before := len(dst)
 	out = dst
-	torn, last := false, uint64(0)
-	for more := true; more && (torn || len(out)-before < max); {
+	more, torn, last := true, false, uint64(0)
+	for more && (torn || len(out)-before < max) {
 		var n int
-		var superseded, version uint64
-		if torn {
-			version = last
-		}
-		if n, superseded, more, torn, rv, err = w.take(chunk[:], before+max-len(out), version); err != nil {
-			break
-		}
-		var read int
-		out, read = w.read(out, chunk[:n], superseded, last, before+max)
-		if read > 0 {
-			last = chunk[read-1].RV
-		}
-		if read < n {
-			torn, rv = false, w.giveBack(chunk[read], last)
+		var superseded uint64
+		n, superseded, more, torn, rv, err = w.take(chunk[:], before+max-len(out), last)
+		for i, e := range chunk[:n] {
+			last = e.RV
+			if !e.isAbove(w.future) {
+				continue
+			}
+			if d, ok := e.deliver(w.filter); ok && (d.Type != api.Modified || superseded>>i&1 == 0) {
+				out = append(out, d)
+			}
 		}
 	}
 	w.mux.deliveries.Add(uint64(len(out) - before))
 	return out, rv, err
 }
 
-// read appends the deliveries of events to out until out has limit entries, and then those of the
-// same version. read is the number of events read, and last the version of the event before them.
-// Bit i of superseded is set if a modification by the i-th event must not be sent.
-func (w *Watcher) read(out []Delivery, events []*Event, superseded, last uint64, limit int) (_ []Delivery, read int) {
-	for i, e := range events {
-		if len(out) >= limit {
-			if i > 0 {
-				last = events[i-1].RV
-			}
-			if e.RV != last {
-				return out, i
-			}
-		}
-		if !e.isAbove(w.future) {
-			continue
-		}
-		if d, ok := e.deliver(w.filter); ok && (d.Type != api.Modified || superseded>>i&1 == 0) {
-			out = append(out, d)
-		}
-	}
-	return out, len(events)
-}
-
-// take copies the next events into chunk and moves the cursor past them. If they reach the end of
-// the ring and are certain to leave some of the room unused, it arms the watcher at once, and more
-// is false. torn says that the next event has the version of the last one taken; last is that
-// version after the previous call, else 0. For superseded see read.
+// take copies the next events into chunk and moves the cursor past them: up to room, and then those
+// of the same version, which is last if there is no room. If they reach the end of the ring and are
+// certain to leave some of the room unused, it arms the watcher at once, and more is false. torn
+// says that the next event has the version of the last one taken. Bit i of superseded is set if a
+// modification by the i-th event must not be sent.
 func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded uint64, more, torn bool, rv uint64, err error) {
 	m := w.mux
 	m.mu.Lock()
@@ -87,12 +61,11 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 		w.seen = max(w.seen, m.mu.rv)
 		return 0, 0, false, false, w.seen, nil
 	}
-	w.reading = w.cursor
 	if w.coalesces {
 		w.look()
 	}
 	if w.coalesces && w.cursor >= m.mu.log.start {
-		n, superseded, w.cursor, torn = m.mu.log.copy(chunk, w, last)
+		n, superseded, w.cursor, torn = m.mu.log.copy(chunk, w, room, last)
 	} else {
 		if w.cursor < r.tail {
 			err := &ExpiredError{From: w.seen, Oldest: m.mu.oldest}
@@ -100,9 +73,15 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 			m.mu.ended.Expired++
 			return 0, 0, false, false, w.seen, err
 		}
-		n = copy(chunk, r.events[w.cursor-r.tail:])
+		events := r.events[w.cursor-r.tail:]
+		if n = copy(chunk[:max(0, min(room, len(chunk)))], events); n > 0 {
+			last = chunk[n-1].RV
+		}
+		for ; n < len(chunk) && n < len(events) && events[n].RV == last; n++ {
+			chunk[n] = events[n]
+		}
 		w.cursor += uint64(n)
-		torn = w.cursor < r.head && r.at(w.cursor).RV == chunk[n-1].RV
+		torn = n < len(events) && events[n].RV == last
 	}
 	switch {
 	case w.coalesces && w.horizon <= w.cursor && w.cursor < r.head && !torn && n < room:
@@ -113,7 +92,7 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 		return n, superseded, false, false, w.seen, nil
 	case w.cursor < r.head || n >= room && n > 0:
 		if !w.coalesces {
-			w.seen = max(w.seen, chunk[n-1].RV)
+			w.seen = max(w.seen, last)
 		}
 		return n, superseded, true, torn, w.seen, nil
 	}
@@ -148,19 +127,6 @@ func (w *Watcher) look() {
 		w.horizon = m.mu.log.holds[w.held.first()].end
 	}
 	w.behind.Store(false)
-}
-
-// giveBack puts back the events from first on, for which there was no room. rv is the version of
-// the event before. The watcher is not armed then, see take.
-func (w *Watcher) giveBack(first *Event, rv uint64) (seen uint64) {
-	m := w.mux
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	w.cursor = first.seq
-	if !w.coalesces {
-		w.seen = max(w.from, rv)
-	}
-	return w.seen
 }
 
 // Stop ends the watcher. It does not wait for a running notify. Further calls have no effect.
@@ -231,7 +197,7 @@ func (m *Mux) newWatcher(f *object.Filter, notify func()) (*Watcher, []object.Eq
 
 // begin makes w read from cursor on, at the version from. The caller holds m.mu.
 func (m *Mux) begin(w *Watcher, terms []object.Equality, from, cursor uint64) {
-	w.from, w.seen, w.cursor, w.reading = from, from, cursor, cursor
+	w.from, w.seen, w.cursor = from, from, cursor
 	if from > m.mu.rv {
 		w.future = from
 	}
