@@ -47,7 +47,7 @@ func (m *Mux) append(events []*Event, now int64) {
 		if m.mu.log != nil {
 			m.mu.log.add(e)
 		}
-		woken = m.mu.index.wake(e, e.seq, woken)
+		woken = m.mu.index.wake(e, woken)
 	}
 	m.trim(now)
 	woken = m.tidyLog(woken)

@@ -20,53 +20,56 @@ func (e *Event) isSmall() bool {
 }
 
 // wake removes the armed watchers that ev concerns, or may concern, from the index, sets their
-// cursors to seq and appends them to woken.
-func (x *index) wake(ev *Event, seq uint64, woken []*Watcher) []*Watcher {
-	o := ev.Object
-	woken = x.wakeBucket(&x.rest, ev, seq, woken)
-	woken = x.wakeValue(&x.keys, o.Key, ev, seq, woken)
-	woken = x.wakeValue(&x.names, o.Name, ev, seq, woken)
-	woken = x.wakeValue(&x.namespaces, o.Namespace, ev, seq, woken)
-	woken = x.wakeTerms(o, ev, seq, woken)
+// cursors to it and appends them to woken.
+func (x *index) wake(ev *Event, woken []*Watcher) []*Watcher {
+	woken = x.wakeBucket(&x.rest, ev, woken)
+	woken = x.wakeTerms(ev.Object, keySlot, ev, woken)
 	if ev.Prev != nil {
 		// A watcher may be registered under a value that the object has lost.
-		woken = x.wakeTerms(ev.Prev, ev, seq, woken)
+		woken = x.wakeTerms(ev.Prev, fieldSlots, ev, woken)
 	}
 	return woken
 }
 
-func (x *index) wakeTerms(o *object.Object, ev *Event, seq uint64, woken []*Watcher) []*Watcher {
+// wakeTerms wakes the watchers of the values that o has for labels and for the slots from first on.
+func (x *index) wakeTerms(o *object.Object, first int, ev *Event, woken []*Watcher) []*Watcher {
 	switch {
 	case len(x.labels) == 0:
 	case len(o.Labels) <= max(fewLabels, len(x.labels)):
 		for i := range o.Labels {
-			if v := x.labels[o.Labels[i].Key]; v != nil {
-				woken = x.wakeValue(v, o.Labels[i].Value, ev, seq, woken)
-			}
+			woken = x.wakeValue(x.labels[o.Labels[i].Key], o.Labels[i].Value, ev, woken)
 		}
 	default: // fewer labels are watched than the object has
 		for key, v := range x.labels {
 			if value, ok := o.Labels.Lookup(key); ok {
-				woken = x.wakeValue(v, value, ev, seq, woken)
+				woken = x.wakeValue(v, value, ev, woken)
 			}
 		}
 	}
-	for i, v := range x.fields {
-		if v != nil && i < len(o.Fields) {
-			woken = x.wakeValue(v, o.Fields[i], ev, seq, woken)
+	for slot := first; slot < len(x.slots); slot++ {
+		switch v := x.slots[slot]; {
+		case v == nil:
+		case slot == keySlot:
+			woken = x.wakeValue(v, o.Key, ev, woken)
+		case slot == nameSlot:
+			woken = x.wakeValue(v, o.Name, ev, woken)
+		case slot == namespaceSlot:
+			woken = x.wakeValue(v, o.Namespace, ev, woken)
+		case slot-fieldSlots < len(o.Fields):
+			woken = x.wakeValue(v, o.Fields[slot-fieldSlots], ev, woken)
 		}
 	}
 	return woken
 }
 
-func (x *index) wakeValue(v *values, value string, ev *Event, seq uint64, woken []*Watcher) []*Watcher {
-	if b := v.buckets[value]; b != nil {
-		return x.wakeBucket(b, ev, seq, woken)
+func (x *index) wakeValue(v values, value string, ev *Event, woken []*Watcher) []*Watcher {
+	if b := v[value]; b != nil {
+		return x.wakeBucket(b, ev, woken)
 	}
 	return woken
 }
 
-func (x *index) wakeBucket(b *bucket, ev *Event, seq uint64, woken []*Watcher) []*Watcher {
+func (x *index) wakeBucket(b *bucket, ev *Event, woken []*Watcher) []*Watcher {
 	small := ev.isSmall()
 	// Backwards, because disarm moves the last one into the gap.
 	for i := len(b.armed) - 1; i >= 0; i-- {
@@ -80,7 +83,7 @@ func (x *index) wakeBucket(b *bucket, ev *Event, seq uint64, woken []*Watcher) [
 			}
 		}
 		x.disarm(w)
-		w.cursor = seq
+		w.cursor = ev.seq
 		woken = append(woken, w)
 	}
 	return woken
@@ -115,20 +118,29 @@ func (x *index) disarm(w *Watcher) {
 // register finds the watcher's buckets and makes the missing ones. terms are its filter's equality
 // terms.
 func (x *index) register(w *Watcher, terms []object.Equality) {
-	t, ok := x.choose(w.filter, terms)
-	if !ok {
+	t, wanted := x.choose(w.filter, terms)
+	if wanted == nil {
 		w.join(&x.rest)
 		return
 	}
-	v := x.make(&t)
-	for _, value := range t.Values {
-		b := v.buckets[value]
+	v := x.find(t)
+	switch {
+	case v != nil:
+	case t.label != "":
+		if v = (values{}); x.labels == nil {
+			x.labels = map[string]values{}
+		}
+		x.labels[t.label] = v
+	default:
+		x.slots = append(x.slots, make([]values, max(0, t.slot+1-len(x.slots)))...)
+		v = values{}
+		x.slots[t.slot] = v
+	}
+	for _, value := range wanted {
+		b := v[value]
 		if b == nil {
-			b = &bucket{home: v, value: value}
-			if t.Kind == object.LabelTerm {
-				b.label = t.Key
-			}
-			v.buckets[value] = b
+			b = &bucket{term: t, value: value}
+			v[value] = b
 		}
 		w.join(b)
 	}
@@ -140,11 +152,12 @@ func (x *index) unregister(w *Watcher) {
 	x.disarm(w)
 	for _, m := range w.members {
 		b := m.bucket
-		if b.registered--; b.registered > 0 || b.home == nil {
+		if b.registered--; b.registered > 0 || b == &x.rest {
 			continue
 		}
-		delete(b.home.buckets, b.value)
-		if b.label != "" && len(b.home.buckets) == 0 {
+		v := x.find(b.term)
+		delete(v, b.value)
+		if b.label != "" && len(v) == 0 {
 			delete(x.labels, b.label)
 		}
 	}
@@ -157,40 +170,40 @@ func (w *Watcher) join(b *bucket) {
 	w.members = append(w.members, membership{bucket: b})
 }
 
-// keyTerm stands for namespace and name together. Its value is an Object.Key.
-const keyTerm object.TermKind = 255
-
-// choose returns the equality term under which the filter's watchers are registered: the object or
-// the name if the filter fixes one, else the term whose buckets have the fewest watchers, because
-// an event visits all watchers of a bucket.
-func (x *index) choose(f *object.Filter, terms []object.Equality) (best object.Equality, ok bool) {
+// choose returns the term, and its values, under which the filter's watchers are registered: the
+// object or the name if the filter fixes one, else the equality term whose buckets have the fewest
+// watchers, because an event visits all watchers of a bucket. Without one it returns no values.
+func (x *index) choose(f *object.Filter, terms []object.Equality) (best term, values []string) {
 	if n := len(terms); n > fewTerms { // enough to choose from; the last one is the namespace, if any
 		terms = append(terms[:fewTerms-1:fewTerms-1], terms[n-1])
 	}
 	fewest := 0
-	for _, t := range terms {
-		if t.Kind == object.NameTerm {
+	for i := range terms {
+		e := &terms[i]
+		t := term{slot: fieldSlots + e.Field}
+		switch e.Kind {
+		case object.NameTerm:
 			if f.Namespace != "" {
-				return object.Equality{Kind: keyTerm, Values: []string{f.Namespace + "/" + t.Values[0]}}, true
+				return term{slot: keySlot}, []string{f.Namespace + "/" + e.Values[0]}
 			}
-			return t, true
+			return term{slot: nameSlot}, e.Values
+		case object.NamespaceTerm:
+			t.slot = namespaceSlot
+		case object.LabelTerm:
+			t = term{label: e.Key}
 		}
-		if n := x.crowd(&t); !ok || n < fewest {
-			best, fewest, ok = t, n, true
+		if n := x.crowd(t, e.Values); values == nil || n < fewest {
+			best, values, fewest = t, e.Values, n
 		}
 	}
-	return best, ok
+	return best, values
 }
 
 // crowd returns the number of watchers under a term's values.
-func (x *index) crowd(t *object.Equality) int {
-	n := len(t.Values) - 1
-	v := x.find(t)
-	if v == nil {
-		return n
-	}
-	for _, value := range t.Values {
-		if b := v.buckets[value]; b != nil {
+func (x *index) crowd(t term, values []string) int {
+	n, v := len(values)-1, x.find(t)
+	for _, value := range values {
+		if b := v[value]; b != nil {
 			n += b.registered
 		}
 	}
@@ -198,44 +211,9 @@ func (x *index) crowd(t *object.Equality) int {
 }
 
 // find returns the buckets of a term, nil if there are none yet.
-func (x *index) find(t *object.Equality) *values {
-	switch t.Kind {
-	case keyTerm:
-		return &x.keys
-	case object.NameTerm:
-		return &x.names
-	case object.NamespaceTerm:
-		return &x.namespaces
-	case object.LabelTerm:
-		return x.labels[t.Key]
-	case object.FieldTerm:
-		if t.Field < len(x.fields) {
-			return x.fields[t.Field]
-		}
+func (x *index) find(t term) values {
+	if t.label != "" || t.slot >= len(x.slots) {
+		return x.labels[t.label]
 	}
-	return nil
-}
-
-// make returns the buckets of a term and makes missing ones.
-func (x *index) make(t *object.Equality) *values {
-	v := x.find(t)
-	if v == nil {
-		v = &values{}
-		switch t.Kind {
-		case object.LabelTerm:
-			if x.labels == nil {
-				x.labels = map[string]*values{}
-			}
-			x.labels[t.Key] = v
-		case object.FieldTerm:
-			for len(x.fields) <= t.Field {
-				x.fields = append(x.fields, nil)
-			}
-			x.fields[t.Field] = v
-		}
-	}
-	if v.buckets == nil {
-		v.buckets = map[string]*bucket{}
-	}
-	return v
+	return x.slots[t.slot]
 }

@@ -29,25 +29,18 @@ func testFilter(t *testing.T, ns, name, labelSel, fieldSel string) *object.Filte
 func describe(x *index, w *Watcher) string {
 	s := ""
 	for _, m := range w.members {
-		switch m.bucket.home {
-		case nil:
+		switch b := m.bucket; {
+		case b == &x.rest:
 			s += "rest "
-		case &x.keys:
-			s += "key:"
-		case &x.names:
-			s += "name:"
-		case &x.namespaces:
-			s += "namespace:"
+			continue
+		case b.label != "":
+			s += "label " + b.label + ":"
+		case b.slot < fieldSlots:
+			s += []string{"key:", "name:", "namespace:"}[b.slot]
 		default:
-			if m.bucket.label != "" {
-				s += "label " + m.bucket.label + ":"
-			} else {
-				s += "field:"
-			}
+			s += "field:"
 		}
-		if m.bucket.home != nil {
-			s += m.bucket.value + " "
-		}
+		s += m.bucket.value + " "
 	}
 	return s
 }
@@ -115,11 +108,9 @@ func TestIndexForgets(t *testing.T) {
 		w.Stop()
 	}
 	checkIndex(t, m)
-	left := len(x.keys.buckets) + len(x.names.buckets) + len(x.namespaces.buckets) + len(x.labels) + x.rest.registered
-	for _, v := range x.fields {
-		if v != nil {
-			left += len(v.buckets)
-		}
+	left := len(x.labels) + x.rest.registered
+	for _, v := range x.slots {
+		left += len(v)
 	}
 	if left != 0 || len(m.mu.watchers) != 0 {
 		t.Errorf("%d entries and %d watchers left", left, len(m.mu.watchers))

@@ -205,26 +205,34 @@ type Watcher struct {
 // equality term of its filter (one bucket per value), or in rest if it has none. Armed watchers are
 // in those buckets. It is guarded by Mux.mu.
 type index struct {
-	rest bucket
-	// keys holds the watchers of one object ("namespace/name"), names those of one name in any
-	// namespace.
-	keys, names, namespaces values
-	labels                  map[string]*values
-	fields                  []*values // by position in Schema.Fields; nil if unused
+	rest   bucket
+	slots  []values // by term.slot; nil if unused
+	labels map[string]values
 }
 
-// values are the buckets of one label, one field, or the names.
-type values struct {
-	buckets map[string]*bucket
+// term is what a watcher is registered under: a label or, if that is "", a slot.
+type term struct {
+	slot  int
+	label string
 }
+
+// The slots of terms. Those of the selectable fields follow, in the order of Schema.Fields.
+const (
+	keySlot  = iota // one object, "namespace/name"
+	nameSlot        // one name in any namespace
+	namespaceSlot
+	fieldSlots
+)
+
+// values are the buckets of one term.
+type values map[string]*bucket
 
 // bucket holds the watchers that are registered under one value.
 type bucket struct {
 	armed      []place
 	registered int
-	// home is what the bucket belongs to, nil for rest. label is home's label.
-	home         *values
-	value, label string
+	term
+	value string
 }
 
 // place is one armed watcher and the number of this bucket among the watcher's.
