@@ -18,28 +18,15 @@ const scanLabels = 16
 // Lookup returns the value of a label and whether the object has it.
 func (l Labels) Lookup(key string) (value string, exists bool) {
 	if len(l) > scanLabels {
-		l = l.only(key)
+		i, _ := slices.BinarySearchFunc(l, key, func(l Label, key string) int { return strings.Compare(l.Key, key) })
+		l = l[i:min(i+1, len(l))]
 	}
-	return l.scan(key)
-}
-
-// scan is Lookup for few labels. It is small enough to be inlined.
-func (l Labels) scan(key string) (value string, exists bool) {
-	// Objects have a handful of labels: a scan beats a binary search, and
-	// comparing lengths first decides nearly every step.
+	// Objects have a handful of labels: a scan beats a binary search, and comparing lengths first
+	// decides nearly every step.
 	for i := range l {
 		if l[i].Key == key {
 			return l[i].Value, true
 		}
 	}
 	return "", false
-}
-
-// only returns the label alone, by binary search, or none.
-func (l Labels) only(key string) Labels {
-	i, found := slices.BinarySearchFunc(l, key, func(l Label, key string) int { return strings.Compare(l.Key, key) })
-	if !found {
-		return nil
-	}
-	return l[i : i+1]
 }

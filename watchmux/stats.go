@@ -39,17 +39,18 @@ func (m *Mux) Stats() Stats {
 			continue
 		}
 		s.Pending++
-		if m.lags(w, now) {
+		if w.lags(now) {
 			s.Lagging++
 		}
 	}
 	return s
 }
 
-// lags reports whether a pending watcher has left its next event for too long. The caller holds mu.
-func (m *Mux) lags(w *Watcher, now int64) bool {
-	r := &m.mu.ring
-	return !w.coalesces && (w.cursor < r.tail || now-r.at(w.cursor).Appended > int64(lagAfter))
+// lags reports whether a watcher that has not ended has left its next event for too long. The caller
+// holds mux.mu.
+func (w *Watcher) lags(now int64) bool {
+	r := &w.mux.mu.ring
+	return !w.armed && !w.coalesces && (w.cursor < r.tail || w.cursor < r.head && now-r.at(w.cursor).Appended > int64(lagAfter))
 }
 
 // Lagging reports whether the watcher has left its next event for longer than a second.
@@ -58,5 +59,5 @@ func (w *Watcher) Lagging() bool {
 	now := m.options.Clock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return w.err == nil && !w.stopped.Load() && !w.armed && w.cursor != m.mu.ring.head && m.lags(w, now)
+	return w.err == nil && w.lags(now)
 }

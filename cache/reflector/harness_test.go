@@ -101,7 +101,7 @@ func (w *world) guarantees(fl *follower) {
 	fl.readNow(w)
 	truth := watchtest.Truth{From: 0, Complete: true, Shared: true, Events: w.truth(fl.filter)}
 	fl.seen.Cut = fl.ended
-	checks := []error{watchtest.Rising(fl.seen), watchtest.Unique(fl.seen), watchtest.Consistent(fl.seen)}
+	checks := []error{watchtest.Ordered(fl.seen, true), watchtest.Unique(fl.seen), watchtest.Consistent(fl.seen)}
 	if !w.compact {
 		checks = append(checks, watchtest.Check(fl.seen, truth))
 	}

@@ -17,6 +17,7 @@ package watchtest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -127,21 +128,12 @@ func fold(state map[string]uint64, events []WireEvent) map[string]uint64 {
 
 // Check runs every checker.
 func Check(w Watch, t Truth) error {
-	ordered := Ordered
-	if t.Shared {
-		ordered = Rising
-	}
-	return errors.Join(ordered(w), Unique(w), Consistent(w), Initial(w, t), Reliable(w, t), Bookmarkable(w, t))
+	return errors.Join(Ordered(w, t.Shared), Unique(w), Consistent(w), Initial(w, t), Reliable(w, t), Bookmarkable(w, t))
 }
 
-// Ordered: versions rise strictly from event to event, start above the start
-// version, and bookmarks never go back.
-func Ordered(w Watch) error { return inOrder(w, false) }
-
-// Rising is Ordered where events may share a version: none goes back.
-func Rising(w Watch) error { return inOrder(w, true) }
-
-func inOrder(w Watch, shared bool) error {
+// Ordered: versions rise strictly from event to event, or never fall where events may share one.
+// They start above the start version, and bookmarks never go back.
+func Ordered(w Watch, shared bool) error {
 	events, last, _ := w.live()
 	for i, e := range events {
 		if e.RV < last || e.RV == last && e.Type != api.Bookmark && !shared {
@@ -225,17 +217,10 @@ func Initial(w Watch, t Truth) error {
 
 // compare compares initial events with the state at end.
 func compare(got, want map[string]uint64, end uint64) error {
-	for key, rv := range want {
-		if got[key] != rv {
-			return fmt.Errorf("initial: at %d %s has version %d, want %d", end, key, got[key], rv)
-		}
+	if maps.Equal(got, want) {
+		return nil
 	}
-	for key, rv := range got {
-		if _, ok := want[key]; !ok {
-			return fmt.Errorf("initial: at %d %s@%d should be absent", end, key, rv)
-		}
-	}
-	return nil
+	return fmt.Errorf("initial: at %d the objects have the versions %v, want %v", end, got, want)
 }
 
 // Reliable: from the start to the end of the truth, or to the last event of a watch
