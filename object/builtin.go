@@ -52,12 +52,11 @@ var builtins = []builtin{
 		str("involvedObject.fieldPath", 2, 7),
 		str("reason", 3),
 		str("reportingComponent", 14),
-		{label: "source", path: dotted("source.component"), numbers: nums(5, 1),
-			elsePath: dotted("reportingComponent"), elseNumbers: nums(14)},
+		{label: "source", path: dotted("source.component"), numbers: []protowire.Number{5, 1}, or: "reportingComponent"},
 		str("type", 9),
 	}, nil},
 	{"batch", "jobs", "v1", false, []fieldSpec{
-		{label: "status.successful", path: dotted("status.succeeded"), numbers: nums(3, 5), kind: encoding.Int},
+		{label: "status.successful", path: dotted("status.succeeded"), numbers: []protowire.Number{3, 5}, kind: encoding.Int},
 	}, nil},
 	// The labels of events.k8s.io differ from the names under which the shared event registry keeps
 	// the values.
@@ -116,5 +115,3 @@ func of(kind encoding.Kind, f fieldSpec) fieldSpec {
 }
 
 func dotted(path string) []string { return strings.Split(path, ".") }
-
-func nums(n ...protowire.Number) []protowire.Number { return n }

@@ -66,8 +66,21 @@ func (sc *scan) object() (*Object, error) {
 		Encoded: sc.Encoded, ListOffset: sc.ListOffset,
 		ID: lastID.Add(1),
 	}
-	sc.identity(o)
-	sc.labelStrings(o)
+	sc.key = sc.key[:0]
+	if len(sc.Namespace) > 0 {
+		sc.key = append(append(sc.key, sc.Namespace...), '/')
+	}
+	sc.key = append(sc.key, sc.Name...)
+	sc.cutter.add(&o.Key, sc.key)
+	sc.cutter.add(&o.UID, sc.UID)
+	if len(sc.Labels) > 0 {
+		shared := sc.schema.shared()
+		o.Labels = make(Labels, len(sc.Labels))
+		for i, l := range sc.Labels {
+			sc.cutter.share(shared, &o.Labels[i].Key, l.Key)
+			sc.cutter.share(shared, &o.Labels[i].Value, l.Value)
+		}
+	}
 	sc.fieldStrings(o)
 	sc.cutter.cut()
 	o.uidHash = shard.Hash(o.UID)
@@ -76,28 +89,6 @@ func (sc *scan) object() (*Object, error) {
 		o.Namespace, o.Name = o.Key[:n], o.Key[n+1:]
 	}
 	return o, nil
-}
-
-func (sc *scan) identity(o *Object) {
-	sc.key = sc.key[:0]
-	if len(sc.Namespace) > 0 {
-		sc.key = append(append(sc.key, sc.Namespace...), '/')
-	}
-	sc.key = append(sc.key, sc.Name...)
-	sc.cutter.add(&o.Key, sc.key)
-	sc.cutter.add(&o.UID, sc.UID)
-}
-
-func (sc *scan) labelStrings(o *Object) {
-	if len(sc.Labels) == 0 {
-		return
-	}
-	shared := sc.schema.shared()
-	o.Labels = make(Labels, len(sc.Labels))
-	for i, l := range sc.Labels {
-		sc.cutter.share(shared, &o.Labels[i].Key, l.Key)
-		sc.cutter.share(shared, &o.Labels[i].Value, l.Value)
-	}
 }
 
 func (sc *scan) fieldStrings(o *Object) {

@@ -47,9 +47,8 @@ type fieldSpec struct {
 	path    []string
 	numbers []protowire.Number
 	kind    encoding.Kind
-	// elsePath and elseNumbers are read when the first path gives "".
-	elsePath    []string
-	elseNumbers []protowire.Number
+	// or is the label of a field above that is read when the path gives "".
+	or string
 	// since is the first minor release of Kubernetes 1 whose API servers have the label, 0 if all
 	// supported ones have it.
 	since int
@@ -70,7 +69,10 @@ func newSchema(specs []fieldSpec, aliases map[string]string, noNamespace bool) *
 		f := &specs[i]
 		s.Fields = append(s.Fields, f.label)
 		f.slot = s.addPath(f.path, f.numbers, f.kind)
-		f.elseSlot = s.addPath(f.elsePath, f.elseNumbers, f.kind)
+		f.elseSlot = encoding.NoSlot
+		if i := slices.Index(s.Fields, f.or); i >= 0 {
+			f.elseSlot = specs[i].slot
+		}
 	}
 	return s
 }

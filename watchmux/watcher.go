@@ -159,48 +159,44 @@ func (m *Mux) end(w *Watcher, err error) {
 // The caller must call Next first. notify is called when Next has reached the end of the ring and
 // there is something to read, or the end, again; see Watcher.
 func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, error) {
-	w, terms := m.newWatcher(f, notify)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.mu.closed != nil {
-		return nil, m.mu.closed
-	}
-	if from < m.mu.oldest || m.mu.ring.isTorn(from) {
-		return nil, &ExpiredError{From: from, Oldest: m.mu.oldest}
-	}
-	if to := m.beyond(from); to > 0 {
-		return nil, &ExpiredError{From: from, Oldest: to}
-	}
-	m.begin(w, terms, from, m.mu.ring.resume(from))
-	return w, nil
+	return m.begin(f, notify, func() (_, cursor uint64, err error) {
+		if from < m.mu.oldest || m.mu.ring.isTorn(from) {
+			return 0, 0, &ExpiredError{From: from, Oldest: m.mu.oldest}
+		}
+		if to := m.beyond(from); to > 0 {
+			return 0, 0, &ExpiredError{From: from, Oldest: to}
+		}
+		return from, m.mu.ring.resume(from), nil
+	})
 }
 
 // Follow starts a watcher that gets all events from now on, for callers that know the state at RV.
 // Apart from that it is Watch.
 func (m *Mux) Follow(f *object.Filter, notify func()) (*Watcher, error) {
-	w, terms := m.newWatcher(f, notify)
+	return m.begin(f, notify, func() (from, cursor uint64, err error) { return m.mu.rv, m.mu.ring.head, nil })
+}
+
+// begin starts a watcher at the version and the position that place returns with m.mu held.
+func (m *Mux) begin(f *object.Filter, notify func(), place func() (from, cursor uint64, err error)) (*Watcher, error) {
+	if f.Empty() {
+		f = nil // the fast path of Filter.Matches
+	}
+	w := &Watcher{mux: m, filter: f, fewTerms: f.Terms() <= fewTerms, notify: notify}
+	terms := f.Equalities()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.closed != nil {
 		return nil, m.mu.closed
 	}
-	m.begin(w, terms, m.mu.rv, m.mu.ring.head)
-	return w, nil
-}
-
-func (m *Mux) newWatcher(f *object.Filter, notify func()) (*Watcher, []object.Equality) {
-	if f.Empty() {
-		f = nil // the fast path of Filter.Matches
+	from, cursor, err := place()
+	if err != nil {
+		return nil, err
 	}
-	return &Watcher{mux: m, filter: f, fewTerms: f.Terms() <= fewTerms, notify: notify}, f.Equalities()
-}
-
-// begin makes w read from cursor on, at the version from. The caller holds m.mu.
-func (m *Mux) begin(w *Watcher, terms []object.Equality, from, cursor uint64) {
 	w.from, w.seen, w.cursor = from, from, cursor
 	if from > m.mu.rv {
 		w.future = from
 	}
 	m.mu.index.register(w, terms)
 	m.mu.watchers[w] = struct{}{}
+	return w, nil
 }
