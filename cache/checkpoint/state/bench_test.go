@@ -1,12 +1,14 @@
 package state_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 
 // endless is a source of many pods that are listed once. Its watches send only bookmarks.
 type endless struct {
+	keys  []string // of pods
 	pods  [][]byte
 	bytes int64
 	lists int
@@ -29,12 +32,13 @@ func newEndless(tb testing.TB, n int) *endless {
 	tb.Helper()
 	s := &endless{}
 	for i := range n {
-		p := cachetest.BigPod(fmt.Sprintf("namespace-%02d/pod-%06d", i*20/n, i), fmt.Sprintf("node-%03d", i%200), 6500, fmt.Sprintf("app=%d", i%50))
+		key := fmt.Sprintf("namespace-%02d/pod-%06d", i*20/n, i)
+		p := cachetest.BigPod(key, fmt.Sprintf("node-%03d", i%200), 6500, fmt.Sprintf("app=%d", i%50))
 		p.ResourceVersion = fmt.Sprint(i + 1)
 		p.UID = "00000000-0000-4000-8000-000000000000"
 		p.SetGroupVersionKind(cachetest.Pods.GroupVersion().WithKind("Pod"))
 		raw := cachetest.Encode(p, api.JSON)
-		s.pods = append(s.pods, raw)
+		s.keys, s.pods = append(s.keys, key), append(s.pods, raw)
 		s.bytes += int64(len(raw))
 	}
 	return s
@@ -44,6 +48,14 @@ func (s *endless) version() uint64 { return uint64(len(s.pods)) }
 
 func (s *endless) List(_ context.Context, _ *source.Resource, _ api.Encoding, o source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
 	meta := source.ListMeta{ResourceVersion: s.version(), Kind: "PodList", APIVersion: "v1"}
+	if o.Continue != "" { // asks for one object of the past
+		token, err := api.DecodeContinue(o.Continue)
+		if err != nil {
+			return meta, err
+		}
+		i, _ := slices.BinarySearch(s.keys, token.Start)
+		return meta, visit(bytes.Clone(s.pods[i]))
+	}
 	if o.Limit == 1 {
 		return meta, nil
 	}
