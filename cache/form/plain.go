@@ -52,8 +52,7 @@ func (f *plain) item(w *chunks.Writer, _ int, o *object.Object) {
 	from := 0
 	switch {
 	case f.fields != nil:
-		whole := f.whole(o)
-		w.Append(len(whole), func(b []byte) []byte { return f.fields.Append(b, whole) })
+		f.writeFields(w, o)
 		return
 	case f.alone:
 	case o.ListOffset > 0:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/object"
@@ -16,6 +17,12 @@ func Project(f Form, fields *json.Projection) { f.common().fields = fields }
 // KeepOrder keeps the rows of a Table in the order of its objects, even if those of the resource
 // are usually sorted.
 func KeepOrder(f Form) { f.common().inOrder = true }
+
+// writeFields writes the fields of an object.
+func (b *base) writeFields(w *chunks.Writer, o *object.Object) {
+	whole := b.whole(o)
+	w.Append(len(whole), func(buf []byte) []byte { return b.fields.Append(buf, whole) })
+}
 
 // whole returns the bytes of an object stored as JSON.
 func (b *base) whole(o *object.Object) []byte {
