@@ -29,8 +29,8 @@ func (m *Manager) ReleaseCheckpoints() bool {
 	}
 	k.HandOver()
 	for _, e := range m.entries() {
-		if e.image != nil {
-			e.image.Leave()
+		if e.feed.Checkpoint != nil {
+			e.feed.Checkpoint.Leave()
 		}
 	}
 	return true

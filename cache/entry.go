@@ -34,8 +34,7 @@ type entry struct {
 	feed     *reflector.Reflector
 	log      *slog.Logger
 	metrics  collectionMetrics
-	image    *checkpoint.Checkpoint // nil if the collection is not kept
-	made     *Collection            // not readable yet; belongs to the reflector
+	made     *Collection // not readable yet; belongs to the reflector
 	began    time.Time
 
 	ctx    context.Context // its cause is the reason for stopping
@@ -90,7 +89,6 @@ func newEntry(m *Manager, res *source.Resource, enc api.Encoding) *entry {
 		Outage: m.outage, Panics: m.panics, Checkpointer: m.keeper,
 		First: e.firstList, Ready: e.ready, Failed: e.attemptFailed, Doubt: m.doubtHeld,
 	})
-	e.image = e.feed.Checkpoint()
 	return e
 }
 
@@ -117,8 +115,8 @@ func (e *entry) run() error {
 		c.store.Close(store.CloseReason(err))
 		c.columns.Close()
 	}
-	if e.image != nil {
-		e.image.Close(e.manager.panics, err)
+	if e.feed.Checkpoint != nil {
+		e.feed.Checkpoint.Close(e.manager.panics, err)
 	}
 	close(e.closed)
 	if c != nil {
@@ -251,7 +249,7 @@ func (e *entry) Checkpoint() *checkpoint.Checkpoint {
 	if e.current() == nil {
 		return nil
 	}
-	return e.image
+	return e.feed.Checkpoint
 }
 
 // Context implements checkpoint.Collection.

@@ -1,9 +1,7 @@
 package freshness
 
 import (
-	"cmp"
 	"errors"
-	"slices"
 
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
@@ -59,11 +57,3 @@ func (refs *Versions) MatchSelection(sel *store.Selection) bool {
 	})
 	return same
 }
-
-// IsSorted reports whether the items are in key order.
-func (refs *Versions) IsSorted() bool { return slices.IsSortedFunc(refs.Items, byKey) }
-
-func byKey(a, b Version) int { return cmp.Compare(a.Key, b.Key) }
-
-// Sort sorts the items by key.
-func (refs *Versions) Sort() { slices.SortFunc(refs.Items, byKey) }

@@ -55,7 +55,8 @@ type Reflector struct {
 	Options
 	store  *store.Store // nil until the first list is complete
 	health health
-	image  *checkpoint.Checkpoint // nil if the collection is not kept
+	// Checkpoint is the collection's, nil if it is not kept.
+	Checkpoint *checkpoint.Checkpoint
 	// published is set when ready was called.
 	published atomic.Bool
 
@@ -134,7 +135,7 @@ func New(o Options) *Reflector {
 	f.server.Store(new(string))
 	f.heldFrom.Store(new(string))
 	f.bookmark.Store(new([]byte))
-	f.image = o.Checkpointer.Checkpoint(o.Resource, o.Encoding, o.Log)
+	f.Checkpoint = o.Checkpointer.Checkpoint(o.Resource, o.Encoding, o.Log)
 	return f
 }
 
@@ -215,9 +216,6 @@ func (f *Reflector) IsUnconfirmed() bool { return f.unconfirmed.Load() != nil }
 // WhenConfirmed returns a channel that is closed when the state is confirmed.
 func (f *Reflector) WhenConfirmed() <-chan struct{} { return f.confirmed.Done() }
 
-// Checkpoint returns the collection's checkpoint, nil if it is not kept.
-func (f *Reflector) Checkpoint() *checkpoint.Checkpoint { return f.image }
-
 // State returns the state of a complete collection. After staleAfter without a sign of life from
 // the connection, it is Stale.
 func (f *Reflector) State(staleAfter time.Duration) State {
@@ -247,7 +245,6 @@ func (f *Reflector) SendsBookmarks() bool { return f.progress.Load() }
 // loadedState is what is known of a loaded store until it is confirmed.
 type loadedState struct {
 	image *checkpoint.Loaded
-	note  checkpoint.Note // of image
 	// current is the source's version before the watch was opened, which was read at the time
 	// asked; 0 before that.
 	current uint64

@@ -30,7 +30,7 @@ func (f *Reflector) Run(ctx context.Context) error {
 			reason, final = "refused", true
 		}
 		if f.loaded != nil {
-			f.image.ForgetCluster() // another cluster may respond next time
+			f.Checkpoint.ForgetCluster() // another cluster may respond next time
 		} else if f.brokeAt.IsZero() && (reason == "error" || reason == "silent" || reason == "suspect") {
 			f.brokeAt = time.Now()
 		}

@@ -55,7 +55,7 @@ func (l *loadedState) ranOut(opened time.Time) bool {
 
 // load makes the store of the checkpoint, if there is one.
 func (f *Reflector) load(ctx context.Context) {
-	if f.image == nil {
+	if f.Checkpoint == nil {
 		return
 	}
 	select {
@@ -65,7 +65,7 @@ func (f *Reflector) load(ctx context.Context) {
 		return
 	}
 	f.fromCheckpoint.Store(true) // before it is read, so that doubt in between is not lost
-	l := f.image.Load(ctx, f.Panics, f.Decode)
+	l := f.Checkpoint.Load(ctx, f.Panics, f.Decode)
 	if l == nil {
 		f.fromCheckpoint.Store(false)
 		return
@@ -77,15 +77,15 @@ func (f *Reflector) load(ctx context.Context) {
 	f.heldFrom.Store(&l.Note.Server)
 	f.uncertain.Store(true)
 	f.store = f.First(l.List)
-	f.loaded = &loadedState{image: l, note: l.Note}
-	f.image.SetHeld(f.store.Current(), l)
+	f.loaded = &loadedState{image: l}
+	f.Checkpoint.SetHeld(f.store.Current(), l)
 	f.Log.Info("collection loaded from its checkpoint, unconfirmed", "objects", l.Note.Objects, "bytes", l.Note.Bytes,
 		"resourceVersion", l.Note.ResourceVersion, "saved", l.Note.At)
 }
 
 // checkLoaded asks whether the loaded state is of the same cluster.
 func (f *Reflector) checkLoaded(ctx context.Context) error {
-	err := f.image.CheckCluster(ctx, f.loaded.image)
+	err := f.Checkpoint.CheckCluster(ctx, f.loaded.image)
 	switch {
 	case f.published.Load() && apierrors.IsForbidden(err):
 		return err // the server may just be starting, see rejectedForLong
@@ -114,7 +114,7 @@ func (f *Reflector) publish(at time.Time) {
 	f.withdraw() // the offer would make it as old as the loaded state
 	f.health.listed(at)
 	if f.loaded != nil {
-		f.image.SetConfirmed()
+		f.Checkpoint.SetConfirmed()
 		f.loaded = nil
 		f.unconfirmed.Store(nil)
 	}
@@ -133,15 +133,15 @@ func (f *Reflector) show() {
 // publishUnconfirmed makes the loaded state readable, with its age, while the source does not
 // respond, if the options allow it.
 func (f *Reflector) publishUnconfirmed() {
-	if down, _, _ := f.Outage.state(); down && f.loaded != nil && f.image.ServesUnconfirmed() {
+	if down, _, _ := f.Outage.state(); down && f.loaded != nil && f.Checkpoint.ServesUnconfirmed() {
 		f.withdraw()
-		f.showUnconfirmed(f.loaded.note.At)
+		f.showUnconfirmed(f.loaded.image.Note.At)
 	}
 }
 
 func (f *Reflector) showUnconfirmed(at time.Time) {
 	if !f.published.Load() {
-		f.image.TellUnconfirmed()
+		f.Checkpoint.TellUnconfirmed()
 	}
 	f.unconfirmed.Store(&at)
 	f.health.listed(at)
@@ -156,10 +156,10 @@ const confirmPatience = time.Second
 // confirmPatience and the options allow it: the goroutine of Run may be waiting for a source that
 // responds slowly. When withdraw has returned, nothing is published any more.
 func (f *Reflector) offerLoaded() {
-	if f.loaded == nil || !f.image.ServesUnconfirmed() {
+	if f.loaded == nil || !f.Checkpoint.ServesUnconfirmed() {
 		return
 	}
-	at, done := f.loaded.note.At, make(chan struct{})
+	at, done := f.loaded.image.Note.At, make(chan struct{})
 	offer := time.AfterFunc(confirmPatience, func() {
 		defer close(done)
 		f.showUnconfirmed(at)
@@ -178,7 +178,7 @@ func (f *Reflector) unload(reason error) bool {
 	if f.loaded == nil || f.published.Load() {
 		return false
 	}
-	f.image.Drop(reason)
+	f.Checkpoint.Drop(reason)
 	f.store.Close(store.CloseReason(reason))
 	f.store, f.loaded, f.relist, f.provisional = nil, nil, false, false
 	f.server.Store(new(string))
@@ -191,7 +191,7 @@ func (f *Reflector) unload(reason error) bool {
 
 // confirm publishes the loaded state after the watch has brought it up to date.
 func (f *Reflector) confirm(ctx context.Context) error {
-	if err := f.checkHistory(ctx, f.loaded.note.ResourceVersion); err != nil {
+	if err := f.checkHistory(ctx, f.loaded.image.Note.ResourceVersion); err != nil {
 		return err
 	}
 	f.publish(f.loaded.asked)

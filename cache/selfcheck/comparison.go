@@ -2,6 +2,7 @@ package selfcheck
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,7 +152,7 @@ func (c comparison) listVersions(ctx context.Context) (*freshness.Versions, erro
 	for first := true; first || opts.Continue != ""; first = false {
 		meta, err := c.ListVersionsPage(ctx, opts, visit)
 		switch {
-		case errors.Is(err, freshness.ErrTooFarBehind) && !first && refs.IsSorted():
+		case errors.Is(err, freshness.ErrTooFarBehind) && !first && slices.IsSortedFunc(refs.Items, byKey):
 			refs.IsPartial = true
 			return refs, nil
 		case err != nil:
@@ -168,9 +169,11 @@ func (c comparison) listVersions(ctx context.Context) (*freshness.Versions, erro
 		}
 		opts.Continue = meta.Continue
 	}
-	refs.Sort() // kube-apiserver's are sorted
+	slices.SortFunc(refs.Items, byKey) // kube-apiserver's are sorted
 	return refs, nil
 }
+
+func byKey(a, b freshness.Version) int { return cmp.Compare(a.Key, b.Key) }
 
 // stateAt returns the collection's state at the version of refs, or a later one that has exactly
 // these objects.
