@@ -16,7 +16,7 @@ func (m *Manager) Checkpoints(ctx context.Context) []checkpoint.Saved {
 	return m.keeper.List(ctx, m.panics)
 }
 
-// ReleaseCheckpoints saves what has changed and then ends the use of Options.Keep.Storage, so that
+// ReleaseCheckpoints saves what has changed and then ends the use of Options.Checkpoints.Storage, so that
 // another Manager may use them. Collections are served as before. It returns false if the disk does
 // not respond.
 func (m *Manager) ReleaseCheckpoints() bool {
@@ -30,7 +30,7 @@ func (m *Manager) ReleaseCheckpoints() bool {
 	k.HandOver()
 	for _, e := range m.entries() {
 		if e.feed.Checkpoint != nil {
-			e.feed.Checkpoint.Leave()
+			e.feed.Checkpoint.Release()
 		}
 	}
 	return true

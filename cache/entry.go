@@ -50,7 +50,7 @@ type entry struct {
 	// lookedAt is when the last check of the collection began, or when the entry was made. checked
 	// is when a check last found no difference. Both are in Unix nanoseconds.
 	lookedAt, checked atomic.Int64
-	lastCheck         atomic.Pointer[selfcheck.Checked]
+	lastCheck         atomic.Pointer[selfcheck.Report]
 
 	mu struct {
 		sync.Mutex
@@ -87,7 +87,7 @@ func newEntry(m *Manager, res *source.Resource, enc api.Encoding) *entry {
 	e.feed = reflector.New(reflector.Options{
 		Source: m.source, Resource: res, Encoding: enc, Log: e.log, Metrics: e.metrics.feed, Listing: m.listing,
 		Outage: m.outage, Panics: m.panics, Checkpointer: m.keeper,
-		First: e.firstList, Ready: e.ready, Failed: e.attemptFailed, Doubt: m.doubtHeld,
+		First: e.firstList, Ready: e.ready, Failed: e.attemptFailed, OnOtherHistory: m.doubtHeld,
 	})
 	return e
 }
@@ -269,18 +269,18 @@ func (e *entry) Note() (_ *store.Snapshot, _ checkpoint.Note, ok bool) {
 	// The server is read first: a list that completes meanwhile must not be attributed to the old
 	// state. The other way round, a new state with the old server is merely listed once more.
 	server := e.feed.Server()
-	if e.feed.IsUnsure() {
+	if e.feed.IsUncertain() {
 		return nil, checkpoint.Note{}, false
 	}
 	whole := c.store.ResumeRV() // before the state, which then has at least the changes up to it
 	v := c.store.Current()
 	kind := e.feed.ListMeta()
 	note := checkpoint.Note{
-		ResourceVersion: v.RV(), Whole: whole, At: time.Now(), Objects: v.Len(), Bytes: v.Bytes(),
+		ResourceVersion: v.RV(), CompleteRV: whole, At: time.Now(), Objects: v.Len(), Bytes: v.Bytes(),
 		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
 	}
 	if state := c.State(); state.Phase == reflector.Stale {
 		note.At = state.Since
 	}
-	return v, note, !e.feed.IsUnsure() // it may have changed meanwhile
+	return v, note, !e.feed.IsUncertain() // it may have changed meanwhile
 }

@@ -30,8 +30,8 @@ type Options struct {
 	// Source is what collections are filled from. Required.
 	Source source.Source
 	Limits Limits
-	// Keep says which collections are saved for a restart.
-	Keep checkpoint.Options
+	// Checkpoints says which collections are saved for a restart.
+	Checkpoints checkpoint.Options
 	// CheckPeriod is how often each collection is compared with the source; 0 means never.
 	CheckPeriod time.Duration
 	// Registerer registers the metrics; nil for none.
@@ -98,7 +98,7 @@ func (m *Manager) IsImmediate() bool {
 func (m *Manager) Minor(ctx context.Context) int { return minorOf(m.outage.Known(ctx)) }
 
 // KnownMinor is Minor as far as is known, without a request.
-func (m *Manager) KnownMinor() int { return minorOf(m.outage.Heard()) }
+func (m *Manager) KnownMinor() int { return minorOf(m.outage.LastKnown()) }
 
 func minorOf(server string) (minor int) {
 	if _, err := fmt.Sscanf(api.GitVersion([]byte(server)), "v1.%d.", &minor); err != nil {
@@ -130,10 +130,10 @@ func (m *Manager) Collection(ctx context.Context, res *source.Resource, enc api.
 	}
 }
 
-// Wanted returns the collection of res in enc if it is synced, and marks it as used. Otherwise it
+// CollectionIfSynced returns the collection of res in enc if it is synced, and marks it as used. Otherwise it
 // returns nil, and a second call within a minute starts the collection in the background, because a
 // resource that is read repeatedly is worth a watch.
-func (m *Manager) Wanted(res *source.Resource, enc api.Encoding) *Collection {
+func (m *Manager) CollectionIfSynced(res *source.Resource, enc api.Encoding) *Collection {
 	key := collectionKey{res.GroupVersionResource, enc}
 	e := m.lookup(key)
 	if e == nil && m.wantedAgain(key) {
@@ -146,13 +146,13 @@ func (m *Manager) Wanted(res *source.Resource, enc api.Encoding) *Collection {
 	return nil
 }
 
-// Held returns the collection of res in enc if it is complete, stale or not. It does not start one.
-func (m *Manager) Held(res *source.Resource, enc api.Encoding) *Collection {
+// ReadableCollection returns the collection of res in enc if it is complete, stale or not. It does not start one.
+func (m *Manager) ReadableCollection(res *source.Resource, enc api.Encoding) *Collection {
 	return m.lookup(collectionKey{res.GroupVersionResource, enc}).readable(res)
 }
 
-// Peek is Held that does not count as a use of the collection.
-func (m *Manager) Peek(res *source.Resource, enc api.Encoding) *Collection {
+// PeekCollection is ReadableCollection, but it does not count as a use of the collection.
+func (m *Manager) PeekCollection(res *source.Resource, enc api.Encoding) *Collection {
 	m.mu.RLock()
 	e := m.mu.collections[collectionKey{res.GroupVersionResource, enc}]
 	m.mu.RUnlock()
@@ -277,7 +277,7 @@ func (m *Manager) stop(reason error, which func(collectionKey, *entry) bool) {
 // are filled again.
 func (m *Manager) doubtHeld(broke time.Time) {
 	k := m.keeper
-	if fresh := k != nil && k.Distrust(); !fresh && broke.IsZero() {
+	if fresh := k != nil && k.SetOtherHistory(); !fresh && broke.IsZero() {
 		return
 	}
 	m.panics.Go(&m.work, "background", func() { // the caller is a reflector, which may be one of those
@@ -361,7 +361,7 @@ type CollectionStatus struct {
 	// Checked is when the collection was last listed, or found equal to the upstream; zero while it
 	// is starting. LastCheck is the result of the last comparison, nil before the first.
 	Checked   time.Time
-	LastCheck *selfcheck.Checked
+	LastCheck *selfcheck.Report
 }
 
 // Status lists all collections, ordered by resource and encoding.

@@ -429,7 +429,7 @@ func TestCallersGetTheirOwnDefinition(t *testing.T) {
 				t.Errorf("who comes late: %v, %v", c, err)
 			}
 			for range 3 {
-				if m.Wanted(old, api.JSON) != nil {
+				if m.CollectionIfSynced(old, api.JSON) != nil {
 					t.Error("who comes late, and wants it")
 				}
 			}
@@ -551,7 +551,7 @@ func TestWantedTwiceStartsCollection(t *testing.T) {
 		manager := cachetest.NewManager(t, source, cache.Limits{})
 		defer manager.Close()
 		for range 3 {
-			if c := manager.Wanted(res, api.JSON); c != nil {
+			if c := manager.CollectionIfSynced(res, api.JSON); c != nil {
 				t.Error("a collection that nobody started")
 			}
 			time.Sleep(time.Minute)
@@ -559,21 +559,21 @@ func TestWantedTwiceStartsCollection(t *testing.T) {
 		if calls := source.Calls(); len(calls) > 0 {
 			t.Errorf("started by reads a minute apart: %v", calls)
 		}
-		manager.Wanted(res, api.JSON)
+		manager.CollectionIfSynced(res, api.JSON)
 		time.Sleep(59 * time.Second)
-		if c := manager.Wanted(res, api.JSON); c != nil {
+		if c := manager.CollectionIfSynced(res, api.JSON); c != nil {
 			t.Error("the second call waited")
 		}
 		synctest.Wait()
-		if c := manager.Wanted(res, api.JSON); c == nil {
+		if c := manager.CollectionIfSynced(res, api.JSON); c == nil {
 			t.Error("not started by the second call")
 		}
-		if c := manager.Wanted(res, api.Protobuf); c != nil {
+		if c := manager.CollectionIfSynced(res, api.Protobuf); c != nil {
 			t.Error("another encoding was started with it")
 		}
 		source.SetDown(true)
 		time.Sleep(10 * time.Second)
-		if c := manager.Wanted(res, api.JSON); c != nil {
+		if c := manager.CollectionIfSynced(res, api.JSON); c != nil {
 			t.Error("a collection that is not fed")
 		}
 	})

@@ -24,7 +24,7 @@ func NewManager(o Options) (*Manager, error) {
 		limits:   limits,
 		listing:  make(chan struct{}, limits.ColdStarts),
 		metrics:  newMetrics(),
-		keeper:   checkpoint.New(o.Keep, o.Source, log),
+		keeper:   checkpoint.New(o.Checkpoints, o.Source, log),
 		log:      log,
 		panics:   contain.New(o.Registerer, log),
 		checking: make(chan struct{}, 1),

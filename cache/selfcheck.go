@@ -28,8 +28,8 @@ var (
 
 // Check compares the chosen collections with the upstream, one after the other, ordered by resource
 // and encoding. A collection that differs is stopped and filled again.
-func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResource) bool) []*selfcheck.Checked {
-	var all []*selfcheck.Checked
+func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResource) bool) []*selfcheck.Report {
+	var all []*selfcheck.Report
 	for _, e := range m.entries() {
 		if ctx.Err() == nil && which(e.resource.GroupVersionResource) {
 			all = append(all, m.check(ctx, e))
@@ -39,7 +39,7 @@ func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResou
 }
 
 // check checks one collection and refills it if it differs.
-func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Checked {
+func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Report {
 	out := m.compared(ctx, e)
 	out.At = time.Now()
 	e.lastCheck.Store(out)
@@ -67,8 +67,8 @@ func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Checked {
 }
 
 // compared compares a collection with the upstream. Only one comparison runs at a time.
-func (m *Manager) compared(ctx context.Context, e *entry) *selfcheck.Checked {
-	out := &selfcheck.Checked{Resource: e.resource.GroupVersionResource, Encoding: e.encoding}
+func (m *Manager) compared(ctx context.Context, e *entry) *selfcheck.Report {
+	out := &selfcheck.Report{Resource: e.resource.GroupVersionResource, Encoding: e.encoding}
 	select {
 	case m.checking <- struct{}{}:
 		defer func() { <-m.checking }()

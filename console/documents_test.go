@@ -109,7 +109,7 @@ func busy() *handler {
 			State:     reflector.State{Phase: reflector.Synced, Since: time.Now().Add(-time.Hour), LastContact: time.Now().Add(-time.Second)},
 			Watches:   watchmux.Stats{Watchers: 3, Lagging: 1, Appended: 100, Deliveries: 300, Events: 10, Bytes: 1000, OldestAge: int64(time.Minute)},
 			Checked:   time.Now(),
-			LastCheck: &selfcheck.Checked{Result: selfcheck.Differs, Objects: 5, Differing: 1, Took: time.Second, At: time.Now()},
+			LastCheck: &selfcheck.Report{Result: selfcheck.Differs, Objects: 5, Differing: 1, Took: time.Second, At: time.Now()},
 		}, {
 			Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Encoding: api.Protobuf,
 			State: reflector.State{Phase: reflector.Stale, Since: time.Now().Add(-time.Minute), Err: errors.New("upstream unreachable")},

@@ -166,7 +166,7 @@ func (o *Overview) addCollections(v *view) {
 // ageOf is how long ago the feed of a collection gave a sign of life; nil for none, and for
 // feeds from within the process, which need none.
 func ageOf(c *cache.CollectionStatus, now time.Time) *float64 {
-	fed := c.State.Fed()
+	fed := c.State.CurrentAt()
 	if fed.IsZero() || c.State.Phase == reflector.Starting {
 		return nil
 	}

@@ -112,7 +112,7 @@ func (g *Gateway) followedOf(gvr schema.GroupVersionResource) *cache.Collection 
 	if !ok {
 		return nil
 	}
-	return g.Manager.Peek(res, api.JSON)
+	return g.Manager.PeekCollection(res, api.JSON)
 }
 
 // isPlainGet reports whether a request is a GET whose answer depends on nothing that digestOf

@@ -350,7 +350,7 @@ func (e *explaining) collection() {
 		e.step("collection", "none of %s (%s) yet", res.GroupResource(), encoding)
 		return
 	}
-	e.c = e.g.Manager.Peek(res, encoding) // after Status: it may stop meanwhile, and c has a status
+	e.c = e.g.Manager.PeekCollection(res, encoding) // after Status: it may stop meanwhile, and c has a status
 	e.step("collection", "%s (%s) is %s, with %d objects at version %d", res.GroupResource(), encoding, e.Collection.State.Phase, e.Collection.Objects, e.Collection.RV)
 }
 

@@ -97,7 +97,7 @@ func (g *Gateway) ageOf(c *cache.Collection) time.Duration {
 	state := c.State()
 	age := state.Delay
 	if state.Phase == reflector.Stale || g.isAway() {
-		return max(age, time.Since(state.Fed()), 0)
+		return max(age, time.Since(state.CurrentAt()), 0)
 	}
 	if age < lateAfter {
 		return 0

@@ -47,7 +47,7 @@ func (h *heldRules) get(usable func(*cache.Collection) bool) *rbac.Rules {
 		if !ok {
 			return nil
 		}
-		c := h.manager.Held(res, api.JSON)
+		c := h.manager.ReadableCollection(res, api.JSON)
 		if c == nil || !usable(c) {
 			return nil
 		}
@@ -138,7 +138,7 @@ func (o *OfflineRules) Allow(u user.Info, a identity.Attributes) bool {
 	if o.reachable() {
 		return false
 	}
-	rules := o.held.get(func(c *cache.Collection) bool { return time.Since(c.State().Fed()) <= o.ttl() })
+	rules := o.held.get(func(c *cache.Collection) bool { return time.Since(c.State().CurrentAt()) <= o.ttl() })
 	return rules != nil && rules.Allow(u, &a)
 }
 

@@ -171,7 +171,7 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 		if shown == nil {
 			return instead
 		}
-		req.Shown = shown
+		req.ObjectsFrom = shown
 	}
 	req.User = x.user()
 	if q.mostRecent() {
@@ -250,7 +250,7 @@ func readRequest(x *exchange, q readQuery) *read.Request {
 // strict answers a most-recent read that the upstream has to be asked for.
 func (g *Gateway) strict(ctx context.Context, x *exchange, q readQuery) outcome {
 	if !x.mayAsk() {
-		if c := g.Manager.Wanted(q.res, q.encoding()); c != nil && g.answersStale(x, c) {
+		if c := g.Manager.CollectionIfSynced(q.res, q.encoding()); c != nil && g.answersStale(x, c) {
 			return g.cached(ctx, x, q)
 		}
 		return answeredWith(g.overBudget(x))
@@ -273,7 +273,7 @@ func (g *Gateway) revalidate(ctx context.Context, x *exchange, q readQuery) *api
 	if x.info.Verb != "list" || !revalidates(q.res, q.rep) {
 		return nil
 	}
-	c := g.Manager.Wanted(q.res, encodingOf(q.res, q.rep))
+	c := g.Manager.CollectionIfSynced(q.res, encodingOf(q.res, q.rep))
 	if c == nil {
 		return nil
 	}

@@ -92,11 +92,11 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 	}
 	cached := cacheOptions(&g.Limits, c.client.Source())
 	cached.Limits.StaleAfter = g.Timeouts.FeedStale
-	if cached.Keep, err = c.keep(&g.State, reviews); err != nil {
+	if cached.Checkpoints, err = c.keep(&g.State, reviews); err != nil {
 		return err
 	}
 	upstream, _ := c.client.ClientGo()
-	cached.Keep.ServeUnconfirmed = c.rememberWords(g, cached.Keep.Cluster, upstream.Host)
+	cached.Checkpoints.ServeUnconfirmed = c.rememberWords(g, cached.Checkpoints.Cluster, upstream.Host)
 	if err := c.addCache(cached, &g.Limits, proxy.ResourcesOptions{
 		AggregatedGroups: g.CacheAggregatedGroups, DropManagedFields: g.DropManagedFields,
 	}); err != nil {

@@ -71,15 +71,15 @@ type Collection interface {
 // It is safe for concurrent use.
 type Checkpointer struct {
 	Options
-	metrics *metrics
-	log     *slog.Logger
-	done    chan struct{} // closed when the saver has ended
-	stop    context.CancelFunc
-	stuck   atomic.Int64 // loads that the disk does not return from
-	told    atomic.Bool  // see TellUnconfirmed
-	doubted atomic.Bool  // checkpoints of other processes are not used, see Distrust
-	source  source.Source
-	asks    flight.Group[struct{}, string] // which cluster it is
+	metrics      *metrics
+	log          *slog.Logger
+	done         chan struct{} // closed when the saver has ended
+	stop         context.CancelFunc
+	stuck        atomic.Int64 // loads that the disk does not return from
+	logged       atomic.Bool  // see LogUnconfirmed
+	otherHistory atomic.Bool  // checkpoints of other processes are not used, see SetOtherHistory
+	source       source.Source
+	asks         flight.Group[struct{}, string] // which cluster it is
 
 	mu struct {
 		sync.Mutex
@@ -126,7 +126,7 @@ type Note struct {
 	// ResourceVersion is the version of the objects. Up to Whole no change is missing; the watch is
 	// resumed there.
 	ResourceVersion uint64 `json:"resourceVersion"`
-	Whole           uint64 `json:"whole"`
+	CompleteRV      uint64 `json:"whole"`
 	// At is when the objects were known to be current.
 	At time.Time `json:"at"`
 	// Objects and Bytes are their number and size. Changed is the size of the changes that were
@@ -205,9 +205,9 @@ func (k *Checkpointer) release(name string) {
 	delete(k.mu.held, name)
 }
 
-// TellUnconfirmed logs, once, that loaded states are served unconfirmed.
-func (i *Checkpoint) TellUnconfirmed() {
-	if k := i.owner; !k.told.Swap(true) {
+// LogUnconfirmed logs, once, that loaded states are served unconfirmed.
+func (i *Checkpoint) LogUnconfirmed() {
+	if k := i.owner; !k.logged.Swap(true) {
 		k.log.Warn("upstream unreachable, serving unconfirmed checkpoints as offline rules allow")
 	}
 }
@@ -278,9 +278,9 @@ func (i *Checkpoint) Drop(reason error) {
 	i.remove()
 }
 
-// Distrust records that checkpoints are of a past that the source does not have, so that no further
+// SetOtherHistory records that checkpoints are of a past that the source does not have, so that no further
 // one is loaded. It returns true the first time.
-func (k *Checkpointer) Distrust() bool { return !k.doubted.Swap(true) }
+func (k *Checkpointer) SetOtherHistory() bool { return !k.otherHistory.Swap(true) }
 
 // Checkpoint is that of one collection. The reflector loads it, then the saver writes it until the
 // collection ends.
@@ -332,8 +332,8 @@ func (i *Checkpoint) remove() {
 	}
 }
 
-// Leave ends the use of the checkpoint. What is on disk stays.
-func (i *Checkpoint) Leave() { i.finish(store.ErrManagerClosed) }
+// Release ends the use of the checkpoint. What is on disk stays.
+func (i *Checkpoint) Release() { i.finish(store.ErrManagerClosed) }
 
 func (i *Checkpoint) leaveLocked() {
 	i.mu.held, i.mu.holds = false, nil

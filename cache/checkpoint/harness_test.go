@@ -72,7 +72,7 @@ func (k *keeping) start() {
 	if k.wrap != nil {
 		source = k.wrap(source)
 	}
-	k.manager, err = cache.NewManager(cache.Options{Source: source, Limits: k.limits, Logger: log, Keep: k.options})
+	k.manager, err = cache.NewManager(cache.Options{Source: source, Limits: k.limits, Logger: log, Checkpoints: k.options})
 	if err != nil {
 		k.t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func (i *Checkpoint) checkNote(note *Note) error {
 		return &unfitError{"old", fmt.Sprintf("it is %s old", age.Round(time.Second))}
 	case age < -time.Hour:
 		return &unfitError{"old", "it is of the future"}
-	case i.owner.doubted.Load():
+	case i.owner.otherHistory.Load():
 		return &unfitError{"rewound", "another collection was of another past than the upstream"}
 	}
 	return nil
@@ -279,8 +279,8 @@ func assemble(pieces []*piece, note *Note) (*store.List, error) {
 	switch {
 	case tree.Len() != note.Objects || size != note.Bytes:
 		return nil, fmt.Errorf("%d objects with %d bytes, want %d with %d", tree.Len(), size, note.Objects, note.Bytes)
-	case note.ResourceVersion == 0 || note.Whole == 0 || note.Whole > note.ResourceVersion:
-		return nil, fmt.Errorf("%w: %d, %d", source.ErrNoVersion, note.ResourceVersion, note.Whole)
+	case note.ResourceVersion == 0 || note.CompleteRV == 0 || note.CompleteRV > note.ResourceVersion:
+		return nil, fmt.Errorf("%w: %d, %d", source.ErrNoVersion, note.ResourceVersion, note.CompleteRV)
 	}
-	return &store.List{Tree: tree, RV: note.ResourceVersion, CompleteRV: note.Whole}, nil
+	return &store.List{Tree: tree, RV: note.ResourceVersion, CompleteRV: note.CompleteRV}, nil
 }

@@ -118,7 +118,7 @@ func (i *Checkpoint) dueLocked(v *store.Snapshot, note *Note, now bool) bool {
 	if i.mu.holds == nil || v.Content() != i.mu.holds.Content() {
 		return true
 	}
-	if note.ResourceVersion != i.mu.note.ResourceVersion || note.Whole != i.mu.note.Whole || note.Server != i.mu.note.Server {
+	if note.ResourceVersion != i.mu.note.ResourceVersion || note.CompleteRV != i.mu.note.CompleteRV || note.Server != i.mu.note.Server {
 		return now || time.Since(i.mu.saved) >= noteEvery
 	}
 	return false

@@ -80,7 +80,7 @@ func (b *queryBench) fillPhases(n int) {
 func (b *queryBench) shownRequest(t testing.TB, path string, rep api.Representation) *read.Request {
 	req := askRequest(t, path, rep)
 	if rep.Encoding == api.Protobuf {
-		req.Shown = b.collection(cachetest.Pods, api.Protobuf)
+		req.ObjectsFrom = b.collection(cachetest.Pods, api.Protobuf)
 	}
 	return req
 }

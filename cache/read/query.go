@@ -63,8 +63,8 @@ func (r *Reader) listQuery(ctx context.Context, c Collection, req *Request) (*ap
 		return nil, unrenderable(c, err)
 	}
 	page.retain(c)
-	if req.Shown != nil {
-		if page.Objects, err = r.objectsFrom(ctx, req.Shown, page); err != nil {
+	if req.ObjectsFrom != nil {
+		if page.Objects, err = r.objectsFrom(ctx, req.ObjectsFrom, page); err != nil {
 			return nil, a.expired(err)
 		}
 	}
@@ -88,8 +88,8 @@ func (r *Reader) queryForm(c Collection, req *Request) (form.Form, error) {
 	case len(req.Query.CountBy) > 0 && rep.Encoding == api.Protobuf:
 		return nil, api.NewNotAcceptable("parameter countBy: it is answered in JSON, YAML and CBOR and for Tables in JSON, not in protobuf: " + have)
 	}
-	if req.Shown != nil {
-		c = req.Shown
+	if req.ObjectsFrom != nil {
+		c = req.ObjectsFrom
 	}
 	f := r.form(c, req)
 	if f == nil {

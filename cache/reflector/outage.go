@@ -147,22 +147,22 @@ func (o *Outage) askOnce(ctx context.Context) (server string, err error) {
 
 // Known returns the server as last known, and asks if it never was.
 func (o *Outage) Known(ctx context.Context) string {
-	if server := o.Heard(); server != "" {
+	if server := o.LastKnown(); server != "" {
 		return server
 	}
-	return o.Now(ctx)
+	return o.Ask(ctx)
 }
 
-// Heard returns the server as last known, "" if it never was.
-func (o *Outage) Heard() string {
+// LastKnown returns the server as last known, "" if it never was.
+func (o *Outage) LastKnown() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.mu.server
 }
 
-// Now asks which program the server is, once for concurrent callers. It returns "" if the server
+// Ask asks which program the server is, once for concurrent callers. It returns "" if the server
 // does not tell.
-func (o *Outage) Now(ctx context.Context) string {
+func (o *Outage) Ask(ctx context.Context) string {
 	server, _, err := o.asks.Do(ctx, struct{}{}, o.askOnce)
 	if err != nil {
 		return ""

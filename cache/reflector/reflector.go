@@ -117,9 +117,9 @@ type Options struct {
 	First  func(*store.List) *store.Store
 	Ready  func()
 	Failed func(error)
-	// Doubt is called when the state turned out to be of a past that the source does not have, with
+	// OnOtherHistory is called when the state turned out to be of a past that the source does not have, with
 	// the time at which the watch broke, or zero if the state was loaded.
-	Doubt func(broke time.Time)
+	OnOtherHistory func(broke time.Time)
 }
 
 // Metrics are those of one collection.
@@ -204,8 +204,8 @@ func (f *Reflector) ListMeta() *source.ListMeta { return f.kind.Load() }
 // Server returns the program that sent what the store holds, "" if unknown.
 func (f *Reflector) Server() string { return *f.heldFrom.Load() }
 
-// IsUnsure reports whether the state may be wrong, so that it must not be saved.
-func (f *Reflector) IsUnsure() bool { return f.uncertain.Load() }
+// IsUncertain reports whether the state may be wrong, so that it must not be saved.
+func (f *Reflector) IsUncertain() bool { return f.uncertain.Load() }
 
 // IsLoaded reports whether the store's state was loaded, or began with what was loaded.
 func (f *Reflector) IsLoaded() bool { return f.fromCheckpoint.Load() }

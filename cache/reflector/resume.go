@@ -151,7 +151,7 @@ func (f *Reflector) resume(ctx context.Context) error {
 		return err
 	}
 	// After an upgrade of the upstream the same version of an object may read differently.
-	if now, listed := f.Outage.Now(ctx), f.ListedBy(); now != "" && listed != "" && now != listed {
+	if now, listed := f.Outage.Ask(ctx), f.ListedBy(); now != "" && listed != "" && now != listed {
 		f.relist = true
 		return f.list(ctx)
 	}

@@ -36,7 +36,7 @@ func (f *Reflector) Run(ctx context.Context) error {
 		}
 		unloaded := final && f.unload(err)
 		if errors.Is(err, errOtherHistory) {
-			f.Doubt(f.brokeAt)
+			f.OnOtherHistory(f.brokeAt)
 		}
 		if unloaded {
 			continue

@@ -47,8 +47,8 @@ type State struct {
 	Err error
 }
 
-// Fed returns the last moment at which the collection was known to be up to date.
-func (s State) Fed() time.Time {
+// CurrentAt returns the last moment at which the collection was known to be up to date.
+func (s State) CurrentAt() time.Time {
 	if s.Phase == Stale {
 		return s.Since
 	}

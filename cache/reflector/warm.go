@@ -141,7 +141,7 @@ func (f *Reflector) publishUnconfirmed() {
 
 func (f *Reflector) showUnconfirmed(at time.Time) {
 	if !f.published.Load() {
-		f.Checkpoint.TellUnconfirmed()
+		f.Checkpoint.LogUnconfirmed()
 	}
 	f.unconfirmed.Store(&at)
 	f.health.listed(at)

@@ -71,12 +71,12 @@ type round struct {
 type comparison struct{ *freshness.Checker }
 
 // Compare compares the collection of checker with the upstream.
-func Compare(ctx context.Context, checker *freshness.Checker) *Checked {
+func Compare(ctx context.Context, checker *freshness.Checker) *Report {
 	c := comparison{checker}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	began := time.Now()
-	out := &Checked{Resource: c.Resource.GroupVersionResource, Encoding: c.Encoding}
+	out := &Report{Resource: c.Resource.GroupVersionResource, Encoding: c.Encoding}
 	var err error
 	for range checkAttempts {
 		if err = c.checkOnce(ctx, out); err == nil || !c.mayCheckAgain(err) {
@@ -102,7 +102,7 @@ func (c comparison) mayCheckAgain(err error) bool {
 }
 
 // checkOnce is one attempt.
-func (c comparison) checkOnce(ctx context.Context, out *Checked) error {
+func (c comparison) checkOnce(ctx context.Context, out *Report) error {
 	r, err := c.round(ctx)
 	if err != nil {
 		return err
@@ -297,7 +297,7 @@ func (c comparison) compareBytes(ctx context.Context, v *store.Snapshot, at uint
 // collection was listed.
 func (c comparison) repeats(ctx context.Context, v *store.Snapshot, at uint64, objs []*object.Object) (bool, error) {
 	for _, o := range objs {
-		before := c.Outage.Now(ctx)
+		before := c.Outage.Ask(ctx)
 		again, err := c.listAt(ctx, v.PageToken(at, o.Key), 1)
 		if err != nil {
 			return false, err
@@ -305,7 +305,7 @@ func (c comparison) repeats(ctx context.Context, v *store.Snapshot, at uint64, o
 		if len(again) != 1 || !bytes.Equal(again[0].Raw, o.Raw) {
 			return false, nil
 		}
-		if listed := c.ListedBy(); before != listed || c.Outage.Now(ctx) != listed {
+		if listed := c.ListedBy(); before != listed || c.Outage.Ask(ctx) != listed {
 			return false, nil
 		}
 	}

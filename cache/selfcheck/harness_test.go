@@ -79,7 +79,7 @@ func checkBench(t *testing.T, n int, o cache.Options, f func(t *testing.T, s *fa
 func everyResource(schema.GroupVersionResource) bool { return true }
 
 // checkPods checks the only collection.
-func checkPods(t *testing.T, m *cache.Manager) *selfcheck.Checked {
+func checkPods(t *testing.T, m *cache.Manager) *selfcheck.Report {
 	t.Helper()
 	all := m.Check(t.Context(), everyResource)
 	if len(all) != 1 {
@@ -88,7 +88,7 @@ func checkPods(t *testing.T, m *cache.Manager) *selfcheck.Checked {
 	return all[0]
 }
 
-func told(c *selfcheck.Checked) string {
+func told(c *selfcheck.Report) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d objects, %d sampled", c.Result, c.Objects, c.Sampled)
 	for _, d := range c.Differences {

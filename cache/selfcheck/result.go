@@ -53,8 +53,8 @@ type Difference struct {
 	Cached, Upstream uint64 // versions, 0 if there is no object
 }
 
-// Checked is the result of comparing one collection.
-type Checked struct {
+// Report is the result of comparing one collection.
+type Report struct {
 	Resource schema.GroupVersionResource
 	Encoding api.Encoding
 	Result   Result

@@ -55,7 +55,7 @@ type VerifiedDifference struct {
 type Verify func(ctx context.Context, which func(schema.GroupVersionResource) bool) []VerifiedCollection
 
 // Found is what an answer says of a check.
-func Found(c *selfcheck.Checked) VerifiedCollection {
+func Found(c *selfcheck.Report) VerifiedCollection {
 	out := VerifiedCollection{
 		Group: c.Resource.Group, Version: c.Resource.Version, Resource: c.Resource.Resource, Encoding: c.Encoding.String(),
 		Result: c.Result.String(), ResourceVersion: c.RV, Objects: c.Objects, Sampled: c.Sampled, Differing: c.Differing,

@@ -90,7 +90,7 @@ func openManager(tb testing.TB, source source.Source, dir *state.Dir) *cache.Man
 	tb.Helper()
 	m, err := cache.NewManager(cache.Options{
 		Source: source, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Keep: checkpoint.Options{Storage: dir, Cluster: func(context.Context) (string, error) { return "one", nil }},
+		Checkpoints: checkpoint.Options{Storage: dir, Cluster: func(context.Context) (string, error) { return "one", nil }},
 	})
 	if err != nil {
 		tb.Fatal(err)
