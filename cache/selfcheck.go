@@ -89,7 +89,7 @@ func (m *Manager) compared(ctx context.Context, e *entry) *selfcheck.Report {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
 	defer cancel(nil)
-	return selfcheck.Compare(ctx, c.checker)
+	return selfcheck.Compare(ctx, e.feed, c.store, c.checker)
 }
 
 // checkAll checks each collection once per period, one at a time and spread over the period, until

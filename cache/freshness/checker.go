@@ -17,8 +17,8 @@ import (
 // Checker determines whether a store is as new as its source, and advances the store where that can
 // be proved. It is safe for concurrent use.
 type Checker struct {
-	*reflector.Reflector
-	Store           *store.Store           // which the Reflector fills
+	feed            *reflector.Reflector
+	store           *store.Store           // which feed fills
 	rounds          *prometheus.CounterVec // by how the round ended
 	immediate       source.ImmediateSource // nil if the source is not one
 	immediateRounds prometheus.Counter     // of rounds; only with an ImmediateSource
@@ -28,7 +28,7 @@ type Checker struct {
 
 // New returns a Checker of the store that f fills. It counts its rounds by how they ended.
 func New(f *reflector.Reflector, s *store.Store, rounds *prometheus.CounterVec) *Checker {
-	c := &Checker{Reflector: f, Store: s, rounds: rounds}
+	c := &Checker{feed: f, store: s, rounds: rounds}
 	if c.immediate, _ = f.Source.(source.ImmediateSource); c.immediate != nil {
 		c.immediateRounds = rounds.WithLabelValues("told")
 	}
@@ -37,7 +37,7 @@ func New(f *reflector.Reflector, s *store.Store, rounds *prometheus.CounterVec) 
 
 // listsVersions reports whether the source, as far as is known, has lists of versions. An
 // ImmediateSource is not asked for any.
-func (c *Checker) listsVersions() bool { return c.immediate == nil && c.ListsVersions() }
+func (c *Checker) listsVersions() bool { return c.immediate == nil && c.feed.ListsVersions() }
 
 // Cost counts the requests to the source and the bytes of their responses. If several callers
 // share a request, each is charged a part of it.
@@ -45,14 +45,14 @@ type Cost struct{ Requests, Bytes float64 }
 
 // WaitFor returns when the store holds rv. The errors are those of Store.WaitFor.
 func (c *Checker) WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error {
-	if c.Store.LatestRV() >= rv {
+	if c.store.LatestRV() >= rv {
 		return nil
 	}
 	if c.immediate != nil && timeout > 0 {
 		// Perhaps nothing of this resource is missing.
 		_ = c.advance(ctx, timeout)
 	}
-	return c.Store.WaitFor(ctx, rv, timeout)
+	return c.store.WaitFor(ctx, rv, timeout)
 }
 
 const (
@@ -79,7 +79,7 @@ func (c *Checker) CheckNotRewound(held, version uint64) error {
 	if version >= held {
 		return nil
 	}
-	c.Restart(store.ErrSuspect)
+	c.feed.Restart(store.ErrSuspect)
 	return fmt.Errorf("%w: from %d to %d", store.ErrSuspect, held, version)
 }
 
@@ -92,12 +92,12 @@ func (c *Checker) advance(ctx context.Context, timeout time.Duration) error {
 	if c.immediate == nil {
 		return source.ErrUnsupported
 	}
-	last, current, shared, err := c.immediate.Progress(ctx, c.Resource, c.Encoding)
+	last, current, shared, err := c.immediate.Progress(ctx, c.feed.Resource, c.feed.Encoding)
 	switch {
 	case err == nil && shared:
-		err = c.Store.WaitForComplete(ctx, last, timeout)
+		err = c.store.WaitForComplete(ctx, last, timeout)
 	case err == nil:
-		err = c.Store.WaitFor(ctx, last, timeout)
+		err = c.store.WaitFor(ctx, last, timeout)
 	}
 	switch {
 	case errors.Is(err, source.ErrUnsupported):
@@ -107,8 +107,8 @@ func (c *Checker) advance(ctx context.Context, timeout time.Duration) error {
 		return fmt.Errorf("reading the current version: %w", err)
 	}
 	c.immediateRounds.Inc()
-	if c.Store.LatestRV() < current { // nothing has changed between the two
-		c.Store.Progress(current)
+	if c.store.LatestRV() < current { // nothing has changed between the two
+		c.store.Progress(current)
 	}
 	return nil
 }

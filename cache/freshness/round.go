@@ -38,44 +38,37 @@ import (
 // The watch of the reflector may be broken meanwhile: if nothing has changed, neither proof needs
 // it.
 func (c *Checker) freshRound(ctx context.Context) (uint64, error) {
-	rv, way, err := c.catchUp(ctx)
-	c.rounds.WithLabelValues(way).Inc()
-	return rv, err
-}
-
-// catchUp runs the round and returns how it ended.
-func (c *Checker) catchUp(ctx context.Context) (rv uint64, way string, err error) {
+	var v uint64
+	way, err := "listed", source.ErrUnsupported
 	if c.versionsFirst() {
 		// Names come with the version, so readers of an idle resource wait for one linearizable
 		// request.
-		if err := c.compare(ctx, 0); !errors.Is(err, source.ErrUnsupported) {
-			if err != nil {
-				return 0, "failed", err
-			}
-			return c.Store.LatestRV(), "listed", nil
+		err = c.compare(ctx, 0)
+	}
+	if errors.Is(err, source.ErrUnsupported) {
+		if v, way, err = c.ask(ctx); store.IsTooLarge(err) {
+			way, err = c.prove(ctx, v)
 		}
 	}
-	v, way, err := c.ask(ctx)
-	if store.IsTooLarge(err) {
-		way, err = c.prove(ctx, v)
+	if err != nil && (v == 0 || c.store.LatestRV() < v) { // the watch may have passed v during a proof that failed
+		c.rounds.WithLabelValues("failed").Inc()
+		return 0, err
 	}
-	if err != nil && (v == 0 || c.Store.LatestRV() < v) { // the watch may have passed v during a proof that failed
-		return 0, "failed", err
-	}
-	return c.Store.LatestRV(), way, nil
+	c.rounds.WithLabelValues(way).Inc()
+	return c.store.LatestRV(), nil
 }
 
 // ask reads the source's current version, and gives the watch HeadStart to bring it. The error is a
 // *TooLargeError if it does not; v is 0 after any other error.
 func (c *Checker) ask(ctx context.Context) (v uint64, way string, err error) {
-	held := c.Store.LatestRV()
-	if v, err = c.Source.CurrentVersion(ctx, c.Resource); err != nil {
+	held := c.store.LatestRV()
+	if v, err = c.feed.Source.CurrentVersion(ctx, c.feed.Resource); err != nil {
 		return 0, "", fmt.Errorf("reading the current version: %w", err)
 	}
 	if err := c.CheckNotRewound(held, v); err != nil {
 		return 0, "", err
 	}
-	if c.Store.LatestRV() >= v {
+	if c.store.LatestRV() >= v {
 		return v, "held", nil
 	}
 	return v, "fed", c.WaitFor(ctx, v, HeadStart)
@@ -84,17 +77,17 @@ func (c *Checker) ask(ctx context.Context) (v uint64, way string, err error) {
 // versionsFirst reports whether the round begins with names: they are cheap, and the watch is not
 // likely to bring the current version within HeadStart.
 func (c *Checker) versionsFirst() bool {
-	return c.Store.Latest().Len() <= listedObjects && !c.isBusy()
+	return c.store.Latest().Len() <= listedObjects && !c.isBusy()
 }
 
 // prove determines whether the store holds everything up to version.
 func (c *Checker) prove(ctx context.Context, version uint64) (way string, err error) {
-	if c.Store.Latest().Len() <= listedObjects || !c.SendsBookmarks() {
+	if c.store.Latest().Len() <= listedObjects || !c.feed.SendsBookmarks() {
 		if err := c.compare(ctx, version); !errors.Is(err, source.ErrUnsupported) {
 			return "listed", err
 		}
 	}
-	err = &store.TooLargeError{RV: version, Current: c.Store.LatestRV()}
+	err = &store.TooLargeError{RV: version, Current: c.store.LatestRV()}
 	for attempt := 0; attempt < probeAttempts && store.IsTooLarge(err); attempt++ {
 		if err = c.Probe(ctx); err == nil {
 			err = c.WaitFor(ctx, version, 0)
@@ -117,22 +110,22 @@ func (c *Checker) compare(ctx context.Context, version uint64) error {
 	}
 	deadline := time.Now().Add(catchUpLimit)
 	for {
-		v := c.Store.Latest()
+		v := c.store.Latest()
 		switch {
-		case v.RV() > refs.Meta.ResourceVersion, c.Store.IsComplete(refs.Meta.ResourceVersion):
+		case v.RV() > refs.Meta.ResourceVersion, c.store.IsComplete(refs.Meta.ResourceVersion):
 			return nil
 		case refs.MatchSelection(&store.Selection{Snapshot: v, N: v.Len()}):
-			c.Store.Confirm(v, refs.Meta.ResourceVersion)
+			c.store.Confirm(v, refs.Meta.ResourceVersion)
 			return nil
 		}
 		// A missing change has at least the next version. It may have the snapshot's version while
 		// more changes of that version may follow, and nobody is woken for those.
 		next, wait := max(refs.Newest, v.RV()+1), time.Until(deadline)
-		torn := !c.Store.IsComplete(v.RV())
+		torn := !c.store.IsComplete(v.RV())
 		if torn {
 			wait = min(wait, HeadStart)
 		}
-		err := c.Store.WaitFor(ctx, next, wait)
+		err := c.store.WaitFor(ctx, next, wait)
 		if err != nil && !(torn && store.IsTooLarge(err) && time.Now().Before(deadline)) {
 			return err
 		}
@@ -146,10 +139,10 @@ var errProbed = errors.New("probe done")
 func (c *Checker) Probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, (probeSeconds+2)*time.Second)
 	defer cancel()
-	last, shared := c.Store.CompleteRV(), false
+	last, shared := c.store.CompleteRV(), false
 	var bookmark uint64
 	opts := source.WatchOptions{ResourceVersion: last, TimeoutSeconds: probeSeconds, Probe: true}
-	err := c.Source.Watch(ctx, c.Resource, c.Encoding, opts, func(ev source.Event) error {
+	err := c.feed.Source.Watch(ctx, c.feed.Resource, c.feed.Encoding, opts, func(ev source.Event) error {
 		switch ev.Type {
 		case source.WatchAccepted:
 			return nil
@@ -157,7 +150,7 @@ func (c *Checker) Probe(ctx context.Context) error {
 			bookmark = ev.ResourceVersion
 			return errProbed
 		}
-		o, err := c.Decode(ev.Object)
+		o, err := c.feed.Decode(ev.Object)
 		if err == nil {
 			last, shared = max(last, o.RV), o.RV == last
 		}
@@ -172,10 +165,10 @@ func (c *Checker) Probe(ctx context.Context) error {
 	if err := c.WaitFor(ctx, last, catchUpLimit); err != nil {
 		return err
 	}
-	if shared && !c.Store.IsComplete(last) {
+	if shared && !c.store.IsComplete(last) {
 		return errShared // the reflector may be between two of them
 	}
-	c.Store.ConfirmUnchanged(bookmark)
+	c.store.ConfirmUnchanged(bookmark)
 	return nil
 }
 
@@ -190,7 +183,7 @@ var errShared = errors.New("the last version contains several changes")
 // call made are added to cost.
 func (c *Checker) Fresh(ctx context.Context, cost *Cost) (uint64, error) {
 	if err := c.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
-		return c.Store.LatestRV(), err
+		return c.store.LatestRV(), err
 	}
 	rv, by, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)
 	cost.Requests += by.Part()

@@ -41,7 +41,7 @@ const busyEvents = 3
 const busyObjects = 200
 
 func (c *Checker) isBusy() bool {
-	return c.Store.Latest().Len() >= busyObjects && c.Store.Mux().Recent(busyEvents, int64(busyEvents*HeadStart))
+	return c.store.Latest().Len() >= busyObjects && c.store.Mux().Recent(busyEvents, int64(busyEvents*HeadStart))
 }
 
 const (
@@ -54,23 +54,23 @@ const (
 // Lags reports whether changes arrive, and late: readers would not wait long enough for what the
 // source names now.
 func (c *Checker) Lags() bool {
-	return c.Source.Delay() >= lagDelay && c.Store.Mux().Recent(1, int64(lagTime))
+	return c.feed.Source.Delay() >= lagDelay && c.store.Mux().Recent(1, int64(lagTime))
 }
 
 func (c *Checker) listVersions(ctx context.Context, opts source.ListOptions) (*Versions, error) {
-	held, limit := c.Store.LatestRV(), c.Store.Latest().Len()+MaxUnseen
-	capacity := c.Store.Latest().Count(opts.Namespace)
+	held, limit := c.store.LatestRV(), c.store.Latest().Len()+MaxUnseen
+	capacity := c.store.Latest().Count(opts.Namespace)
 	if opts.Limit > 0 {
 		capacity = int(min(int64(capacity), opts.Limit))
 	}
 	refs := &Versions{Items: make([]Version, 0, capacity)}
 	var err error
-	refs.Meta, err = c.ListVersions(ctx, opts, func(key string, rv uint64) error {
+	refs.Meta, err = c.feed.ListVersions(ctx, opts, func(key string, rv uint64) error {
 		return refs.Add(key, rv, limit)
 	})
 	switch {
 	case err == nil && refs.Meta.ResourceVersion == 0:
-		c.NoVersions.Store(true)
+		c.feed.NoVersions.Store(true)
 		err = fmt.Errorf("%w: %w", source.ErrUnsupported, source.ErrNoVersion)
 		fallthrough
 	case err != nil:

@@ -67,12 +67,16 @@ type round struct {
 	view *store.Snapshot
 }
 
-// comparison compares the collection of a Checker with its source.
-type comparison struct{ *freshness.Checker }
+// comparison compares the store of a reflector with its source.
+type comparison struct {
+	*reflector.Reflector
+	store   *store.Store
+	checker *freshness.Checker
+}
 
-// Compare compares the collection of checker with the upstream.
-func Compare(ctx context.Context, checker *freshness.Checker) *Report {
-	c := comparison{checker}
+// Compare compares the store that f fills, and whose Checker is checker, with the upstream.
+func Compare(ctx context.Context, f *reflector.Reflector, s *store.Store, checker *freshness.Checker) *Report {
+	c := comparison{f, s, checker}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	began := time.Now()
@@ -94,7 +98,7 @@ func Compare(ctx context.Context, checker *freshness.Checker) *Report {
 func (c comparison) mayCheckAgain(err error) bool {
 	var expired *store.ExpiredError
 	if errors.Is(err, reflector.ErrLate) {
-		c.Log.Warn("watch lags behind the upstream, restarting it", "resourceVersion", c.Store.LatestRV())
+		c.Log.Warn("watch lags behind the upstream, restarting it", "resourceVersion", c.store.LatestRV())
 		c.Restart(reflector.ErrLate)
 		return true
 	}
@@ -143,8 +147,8 @@ func (c comparison) round(ctx context.Context) (*round, error) {
 
 // listVersions lists what the upstream has now, in pages of one version.
 func (c comparison) listVersions(ctx context.Context) (*freshness.Versions, error) {
-	held, limit := c.Store.LatestRV(), c.Store.Latest().Len()+freshness.MaxUnseen
-	refs := &freshness.Versions{Items: make([]freshness.Version, 0, c.Store.Latest().Len())}
+	held, limit := c.store.LatestRV(), c.store.Latest().Len()+freshness.MaxUnseen
+	refs := &freshness.Versions{Items: make([]freshness.Version, 0, c.store.Latest().Len())}
 	visit := func(key string, rv uint64) error {
 		return refs.Add(key, rv, limit)
 	}
@@ -160,7 +164,7 @@ func (c comparison) listVersions(ctx context.Context) (*freshness.Versions, erro
 		case meta.ResourceVersion == 0:
 			return nil, source.ErrNoVersion
 		case first:
-			if err := c.CheckNotRewound(held, meta.ResourceVersion); err != nil {
+			if err := c.checker.CheckNotRewound(held, meta.ResourceVersion); err != nil {
 				return nil, err
 			}
 			refs.Meta = meta
@@ -178,24 +182,24 @@ func byKey(a, b freshness.Version) int { return cmp.Compare(a.Key, b.Key) }
 // stateAt returns the collection's state at the version of refs, or a later one that has exactly
 // these objects.
 func (c comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*store.Snapshot, error) {
-	_ = c.FreshAtOnce(ctx) // otherwise the loop waits for the watch
+	_ = c.checker.FreshAtOnce(ctx) // otherwise the loop waits for the watch
 	began, probed := time.Now(), false
 	for {
-		v := c.Store.Latest()
+		v := c.store.Latest()
 		switch {
 		case !refs.IsPartial && refs.MatchSelection(&store.Selection{Snapshot: v, N: v.Len()}):
 			return v, nil
-		case c.Store.IsComplete(refs.Meta.ResourceVersion):
-			return c.Store.AppliedAt(refs.Meta.ResourceVersion, time.Now())
+		case c.store.IsComplete(refs.Meta.ResourceVersion):
+			return c.store.AppliedAt(refs.Meta.ResourceVersion, time.Now())
 		case time.Since(began) > watchTimeout:
 			return nil, reflector.ErrLate
 		case !probed && time.Since(began) > probeAfter:
 			probed = true
-			_ = c.Probe(ctx) // otherwise the loop waits for the watch
+			_ = c.checker.Probe(ctx) // otherwise the loop waits for the watch
 			continue
 		}
 		// A missing change has at least the next version.
-		if err := c.Store.WaitFor(ctx, max(refs.Newest, v.RV()+1), progressInterval); err != nil && !store.IsTooLarge(err) {
+		if err := c.store.WaitFor(ctx, max(refs.Newest, v.RV()+1), progressInterval); err != nil && !store.IsTooLarge(err) {
 			return nil, err
 		}
 	}
