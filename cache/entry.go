@@ -33,7 +33,7 @@ type entry struct {
 	manager  *Manager
 	feed     *reflector.Reflector
 	log      *slog.Logger
-	metrics  collectionMetrics
+	metrics  *metrics
 	made     *Collection // not readable yet; belongs to the reflector
 	began    time.Time
 
@@ -83,10 +83,10 @@ func newEntry(m *Manager, res *source.Resource, enc api.Encoding) *entry {
 	e.used.Store(true)
 	e.lookedAt.Store(now.UnixNano())
 	e.log = m.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String())
-	e.metrics = m.metrics.collection(res, enc)
+	e.metrics = m.metrics.of(res, enc)
 	e.feed = reflector.New(reflector.Options{
-		Source: m.source, Resource: res, Encoding: enc, Log: e.log, Metrics: e.metrics.feed, Listing: m.listing,
-		Outage: m.outage, Panics: m.panics, Checkpointer: m.keeper,
+		Source: m.source, Resource: res, Encoding: enc, Log: e.log, Restarts: e.metrics.restarts, Events: e.metrics.events,
+		Listing: m.listing, Outage: m.outage, Panics: m.panics, Checkpointer: m.keeper,
 		First: e.firstList, Ready: e.ready, Failed: e.attemptFailed, OnOtherHistory: m.doubtHeld,
 	})
 	return e
@@ -151,7 +151,7 @@ func (e *entry) firstList(first *store.List) *store.Store {
 // ready makes the Collection readable.
 func (e *entry) ready() {
 	c, took := e.made, time.Since(e.began)
-	e.metrics.syncSeconds.Observe(took.Seconds())
+	e.metrics.syncSeconds.WithLabelValues().Observe(took.Seconds())
 	v := c.Snapshot()
 	e.log.Info("collection synced", "objects", v.Len(), "bytes", v.Bytes(),
 		"seconds", took.Seconds(), "resourceVersion", v.RV())

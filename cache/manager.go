@@ -349,15 +349,13 @@ type CollectionStatus struct {
 	Encoding api.Encoding
 	State    reflector.State
 	RV       uint64
-	Objects  int
-	// Bytes is the size of the objects.
-	Bytes int64
+	store.Sizes
 	// Watches are the figures of watches and history.
 	Watches watchmux.Stats
-	// Indexes, Snapshots and Columns are their numbers. SnapshotBytes and ColumnBytes are upper
-	// bounds of what they keep from being freed.
-	Indexes, Snapshots, Columns int
-	SnapshotBytes, ColumnBytes  int64
+	// Columns is the number of query columns, ColumnBytes an upper bound of what they keep from
+	// being freed.
+	Columns     int
+	ColumnBytes int64
 	// Checked is when the collection was last listed, or found equal to the upstream; zero while it
 	// is starting. LastCheck is the result of the last comparison, nil before the first.
 	Checked   time.Time
@@ -374,10 +372,8 @@ func (m *Manager) Status() []CollectionStatus {
 			State:    e.state(),
 		}
 		if c := e.collection.Load(); c != nil {
-			z := c.store.Sizes()
-			status.RV, status.Objects, status.Bytes, status.Watches = c.RV(), z.Objects, z.Bytes, c.store.Mux().Stats()
-			status.Indexes, status.Snapshots, status.SnapshotBytes = z.Indexes, z.Snapshots, z.SnapshotBytes
-			status.Columns, status.ColumnBytes = c.columns.Size(z.Churn)
+			status.RV, status.Sizes, status.Watches = c.RV(), c.store.Sizes(), c.store.Mux().Stats()
+			status.Columns, status.ColumnBytes = c.columns.Size(status.Churn)
 			status.Checked = time.Unix(0, e.checked.Load())
 		}
 		status.LastCheck = e.lastCheck.Load()

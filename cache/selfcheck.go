@@ -43,8 +43,7 @@ func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Report {
 	out := m.compared(ctx, e)
 	out.At = time.Now()
 	e.lastCheck.Store(out)
-	labels := []string{e.resource.Group, e.resource.Resource, e.encoding.String()}
-	m.metrics.checks.WithLabelValues(append(labels, out.Result.String())...).Inc()
+	e.metrics.checks.WithLabelValues(out.Result.String()).Inc()
 	log := e.log.With("resourceVersion", out.RV, "objects", out.Objects, "sampled", out.Sampled, "seconds", out.Took.Seconds())
 	switch out.Result {
 	case selfcheck.Same:
@@ -55,7 +54,7 @@ func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Report {
 	case selfcheck.Differs:
 		for _, d := range out.Differences {
 			e.log.Error("cached object differs from the upstream", "key", d.Key, "difference", d.Kind.String(), "cached", d.Cached, "upstream", d.Upstream)
-			m.metrics.differences.WithLabelValues(append(labels, d.Kind.String())...).Inc()
+			e.metrics.differences.WithLabelValues(d.Kind.String()).Inc()
 		}
 		log.Error("collection differs from the upstream, relisting", "differences", out.Differing)
 		m.stop(store.ErrDiffers, func(_ collectionKey, other *entry) bool { return other == e })

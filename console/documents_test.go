@@ -22,6 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/selfcheck"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy"
@@ -105,7 +106,7 @@ func busy() *handler {
 			Reads:    950, Hits: 900, Errors: 2,
 		},
 		collections: []cache.CollectionStatus{{
-			Resource: pods, Encoding: api.JSON, RV: 1 << 60, Objects: 5, Bytes: 5000,
+			Resource: pods, Encoding: api.JSON, RV: 1 << 60, Sizes: store.Sizes{Objects: 5, Bytes: 5000},
 			State:     reflector.State{Phase: reflector.Synced, Since: time.Now().Add(-time.Hour), LastContact: time.Now().Add(-time.Second)},
 			Watches:   watchmux.Stats{Watchers: 3, Lagging: 1, Appended: 100, Deliveries: 300, Events: 10, Bytes: 1000, OldestAge: int64(time.Minute)},
 			Checked:   time.Now(),

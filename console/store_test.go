@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/reflector"
+	"github.com/kubeweir/kubeweir/cache/store"
 )
 
 // TestStoreTypes: the objects of types are counted by the store, and their bytes taken from what the cache holds of each.
@@ -18,7 +19,7 @@ func TestStoreTypes(t *testing.T) {
 	held := func(group, resource string, encoding api.Encoding, phase reflector.Phase, objects int, bytes int64) cache.CollectionStatus {
 		return cache.CollectionStatus{
 			Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}, Encoding: encoding,
-			State: reflector.State{Phase: phase}, Objects: objects, Bytes: bytes,
+			State: reflector.State{Phase: phase}, Sizes: store.Sizes{Objects: objects, Bytes: bytes},
 		}
 	}
 	h := &handler{collections: []cache.CollectionStatus{

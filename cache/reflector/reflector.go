@@ -105,8 +105,9 @@ type Options struct {
 	Resource *source.Resource
 	Encoding api.Encoding
 	Log      *slog.Logger
-	Metrics  Metrics
-	Listing  chan struct{} // slots for lists, shared by all reflectors
+	Restarts *prometheus.CounterVec // of the collection, by reason
+	Events   *prometheus.CounterVec // of the collection, by type
+	Listing  chan struct{}          // slots for lists, shared by all reflectors
 	Outage   *Outage
 	Panics   *contain.Panics
 	// Checkpointer is nil if nothing is kept.
@@ -120,12 +121,6 @@ type Options struct {
 	// OnOtherHistory is called when the state turned out to be of a past that the source does not have, with
 	// the time at which the watch broke, or zero if the state was loaded.
 	OnOtherHistory func(broke time.Time)
-}
-
-// Metrics are those of one collection.
-type Metrics struct {
-	Restarts *prometheus.CounterVec // by reason
-	Events   *prometheus.CounterVec // by type
 }
 
 // New returns a Reflector. Run starts it.

@@ -45,7 +45,7 @@ func (f *Reflector) Run(ctx context.Context) error {
 		if f.relist && !listed {
 			f.backoff.reset() // the server responded, and lists are limited anyway
 		}
-		f.Metrics.Restarts.WithLabelValues(reason).Inc()
+		f.Restarts.WithLabelValues(reason).Inc()
 		if final {
 			return err
 		}

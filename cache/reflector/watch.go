@@ -81,7 +81,7 @@ func (f *Reflector) event(ev source.Event) error {
 	if err != nil {
 		return err
 	}
-	f.Metrics.Events.WithLabelValues(ev.Type.String()).Inc()
+	f.Events.WithLabelValues(ev.Type.String()).Inc()
 	f.last = max(f.last, o.RV)
 	if err := f.store.Apply(ev.Type, o); err != nil {
 		return fmt.Errorf("%s %s at %d: %w", ev.Type, o.Key, o.RV, err)
