@@ -113,5 +113,3 @@ func of(kind encoding.Kind, f fieldSpec) fieldSpec {
 	f.kind = kind
 	return f
 }
-
-func dotted(path string) []string { return strings.Split(path, ".") }

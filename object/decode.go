@@ -6,6 +6,8 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/encoding/json"
+	"github.com/kubeweir/kubeweir/encoding/protobuf"
 )
 
 // Decode scans raw, which it keeps (see WithoutManagedFields for an exception): the caller must not
@@ -35,4 +37,55 @@ func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 		return nil, fmt.Errorf("decoding %s object: %w", enc, err)
 	}
 	return o, nil
+}
+
+// AtRV returns o as if it had been written at rv: the same object with another
+// resourceVersion in its bytes, under an ID of its own. A watch sends it when an
+// object leaves the watcher's selector: the state that still matched, with the
+// version of the change. o stays as it is.
+func (o *Object) AtRV(enc api.Encoding, rv uint64) (*Object, error) {
+	if o.RV == rv {
+		return o, nil
+	}
+	stamped, err := Codec(enc).Stamp(o.Encoded, rv)
+	if err != nil {
+		return nil, fmt.Errorf("restamping %s: %w", o.Key, err)
+	}
+	c := *o
+	c.RV, c.ID, c.Encoded = rv, lastID.Add(1), stamped
+	return &c, nil
+}
+
+// Redacted returns o, which is in JSON, as json.Redact leaves it, under the same ID; o itself if
+// there is nothing to redact. secret says that it is a Secret. Labels and fields stay the same, so
+// the same selectors match.
+func (o *Object) Redacted(secret bool) (*Object, error) {
+	raw, err := json.Redact(o.Raw, secret)
+	if err != nil {
+		return nil, fmt.Errorf("redacting %s: %w", o.Key, err)
+	}
+	if len(raw) == len(o.Raw) && (len(raw) == 0 || &raw[0] == &o.Raw[0]) {
+		return o, nil
+	}
+	scan := encoding.Scan{Encoded: encoding.Encoded{Raw: raw}}
+	if err := (json.Codec{}).Scan(&scan); err != nil {
+		return nil, fmt.Errorf("redacting %s: %w", o.Key, err)
+	}
+	c := *o
+	c.Encoded, c.ListOffset = scan.Encoded, scan.ListOffset
+	return &c, nil
+}
+
+// codecs are the encodings in which collections can be kept: one row each.
+var codecs = [...]encoding.Codec{
+	api.JSON:     json.Codec{},
+	api.Protobuf: protobuf.Codec{},
+}
+
+// Codec returns what reads an encoding; nil for an unknown one.
+func Codec(enc api.Encoding) encoding.Codec {
+	if int(enc) >= len(codecs) {
+		return nil
+	}
+	return codecs[enc]
 }

@@ -1,8 +1,12 @@
 package object
 
 import (
+	"hash/maphash"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/fields"
@@ -59,6 +63,35 @@ type fieldSpec struct {
 // DefaultSchema is the schema of a resource without selectable fields of its
 // own: metadata.name and metadata.namespace only.
 func DefaultSchema() *Schema { return newSchema(nil, nil, false) }
+
+// CustomSchema returns the schema of a custom resource with the jsonPaths of its
+// CRD version's selectableFields (".spec.color"). Labels are the paths without
+// the leading dot, values as apiextensions-apiserver computes them
+// (pkg/registry/customresource/strategy.go): fmt.Sprint of the value, "" when it
+// is missing or null. A path that is not a plain chain of names is left out, so
+// that CanonicalField sends requests for it upstream. For a cluster-scoped
+// resource use CustomSchema(paths).ClusterScoped().
+func CustomSchema(paths []string) *Schema {
+	var specs []fieldSpec
+	for _, path := range paths {
+		label := strings.TrimPrefix(path, ".")
+		if label == path || !plainPath(label) {
+			continue
+		}
+		specs = append(specs, fieldSpec{label: label, path: dotted(label)})
+	}
+	return newSchema(specs, nil, false)
+}
+
+var pathOfNames = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+// plainPath reports whether label is names joined by dots, without any of JSONPath's brackets,
+// quotes, wildcards or escapes.
+func plainPath(label string) bool {
+	return pathOfNames.MatchString(label) && !slices.Contains(dotted(label), "metadata")
+}
+
+func dotted(path string) []string { return strings.Split(path, ".") }
 
 func newSchema(specs []fieldSpec, aliases map[string]string, noNamespace bool) *Schema {
 	s := &Schema{
@@ -149,4 +182,47 @@ func (s *Schema) Since(selector fields.Selector) int {
 		}
 	}
 	return newest
+}
+
+// internSlots is the maximum number of strings in an interner.
+const internSlots = 1024
+
+// internMaxLen is the longest string worth sharing; a label value has at most
+// 63 bytes, a label key with its prefix seldom more than 100.
+const internMaxLen = 128
+
+// interner shares strings that many objects of a collection repeat (label keys, node names,
+// phases). It is a direct-mapped table, so it is bounded by construction and needs no lock: a lost
+// race costs one string that is not shared, never a wrong one.
+//
+// A string enters when it is seen for the second time. A unique one (a label with the pod's name)
+// therefore costs no allocation and evicts nothing.
+type interner struct {
+	seed  maphash.Seed
+	seen  [internSlots]atomic.Uint32
+	value [internSlots]atomic.Pointer[string]
+}
+
+func newInterner() *interner { return &interner{seed: maphash.MakeSeed()} }
+
+// get returns the shared string equal to b. ok is false if there is none (yet).
+func (t *interner) get(b []byte) (s string, ok bool) {
+	if len(b) == 0 {
+		return "", true
+	}
+	if len(b) > internMaxLen {
+		return "", false
+	}
+	h := maphash.Bytes(t.seed, b)
+	slot := h % internSlots
+	if p := t.value[slot].Load(); p != nil && *p == string(b) {
+		return *p, true
+	}
+	mark := uint32(h>>32) | 1 // never 0, which is an unused slot
+	if t.seen[slot].Swap(mark) != mark {
+		return "", false
+	}
+	shared := string(b)
+	t.value[slot].Store(&shared)
+	return shared, true
 }
