@@ -86,15 +86,15 @@ var builtins = []builtin{
 	}, nil},
 }
 
-// SchemaFor returns a new schema for a built-in resource. Resources that are not in builtins get
-// DefaultSchema, as upstream.
+// SchemaFor returns a new schema for a built-in resource. Resources that are not in builtins
+// have no fields beyond metadata.name and metadata.namespace, as upstream.
 func SchemaFor(gvr schema.GroupVersionResource) *Schema {
 	for _, b := range builtins {
 		if b.group == gvr.Group && b.resource == gvr.Resource && slices.Contains(strings.Fields(b.versions), gvr.Version) {
 			return newSchema(slices.Clone(b.fields), b.aliases, b.noNamespace)
 		}
 	}
-	return DefaultSchema()
+	return CustomSchema(nil)
 }
 
 // str is a string field whose label is its JSON path.

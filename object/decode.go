@@ -25,8 +25,7 @@ func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 	}
 	sc := s.scan(raw)
 	defer sc.release()
-	err := codec.Scan(&sc.Scan)
-	if err != nil {
+	if err := codec.Scan(&sc.Scan); err != nil {
 		return nil, fmt.Errorf("decoding %s object: %w", enc, err)
 	}
 	if s.dropManaged {
@@ -39,10 +38,9 @@ func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 	return o, nil
 }
 
-// AtRV returns o as if it had been written at rv: the same object with another
-// resourceVersion in its bytes, under an ID of its own. A watch sends it when an
-// object leaves the watcher's selector: the state that still matched, with the
-// version of the change. o stays as it is.
+// AtRV returns o as if it had been written at rv: the same object with another resourceVersion in
+// its bytes, under an ID of its own. A watch sends it when an object leaves the watcher's selector:
+// the state that still matched, with the version of the change. o stays as it is.
 func (o *Object) AtRV(enc api.Encoding, rv uint64) (*Object, error) {
 	if o.RV == rv {
 		return o, nil
@@ -76,16 +74,13 @@ func (o *Object) Redacted(secret bool) (*Object, error) {
 	return &c, nil
 }
 
-// codecs are the encodings in which collections can be kept: one row each.
-var codecs = [...]encoding.Codec{
-	api.JSON:     json.Codec{},
-	api.Protobuf: protobuf.Codec{},
-}
-
-// Codec returns what reads an encoding; nil for an unknown one.
+// Codec returns what reads an encoding in which collections can be kept; nil for any other.
 func Codec(enc api.Encoding) encoding.Codec {
-	if int(enc) >= len(codecs) {
-		return nil
+	switch enc {
+	case api.JSON:
+		return json.Codec{}
+	case api.Protobuf:
+		return protobuf.Codec{}
 	}
-	return codecs[enc]
+	return nil
 }

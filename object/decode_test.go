@@ -294,7 +294,7 @@ func TestDecodeErrors(t *testing.T) {
 		{"{" + ok + ",\"a\":\"\n\"}", "malformed JSON"},
 		{`{` + ok + `,"a":` + strings.Repeat("[", 10001), "malformed JSON"},
 	} {
-		_, err := object.DefaultSchema().Decode(api.JSON, []byte(c.raw))
+		_, err := object.CustomSchema(nil).Decode(api.JSON, []byte(c.raw))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.80s: got %v, want %q", c.raw, err, c.want)
 		}
@@ -306,13 +306,13 @@ func TestDecodeErrors(t *testing.T) {
 			t.Fatalf("truncated at %d: %+v", n, o)
 		}
 	}
-	if _, err := object.DefaultSchema().Decode(api.Protobuf, []byte{8, 1}); err == nil {
+	if _, err := object.CustomSchema(nil).Decode(api.Protobuf, []byte{8, 1}); err == nil {
 		t.Error("metadata as varint accepted")
 	}
-	if _, err := object.DefaultSchema().Decode(api.Protobuf, nil); err == nil {
+	if _, err := object.CustomSchema(nil).Decode(api.Protobuf, nil); err == nil {
 		t.Error("empty message accepted")
 	}
-	if _, err := object.DefaultSchema().Decode(api.Encoding(9), []byte("{}")); err == nil {
+	if _, err := object.CustomSchema(nil).Decode(api.Encoding(9), []byte("{}")); err == nil {
 		t.Error("unknown encoding accepted")
 	}
 }
@@ -336,7 +336,7 @@ func TestDecodeAllocations(t *testing.T) {
 // TestDecodeShares checks that repeated strings are shared and that the table is bounded, so that a
 // flood of unique values takes no more than its own objects.
 func TestDecodeShares(t *testing.T) {
-	s := object.DefaultSchema()
+	s := object.CustomSchema(nil)
 	rng := rand.New(rand.NewSource(1))
 	for i := range 20000 {
 		value := fmt.Sprint("value-", rng.Intn(5000))
@@ -350,7 +350,7 @@ func TestDecodeShares(t *testing.T) {
 
 func TestDecodeIDs(t *testing.T) {
 	raw := []byte(`{"metadata":{"name":"n","resourceVersion":"1"}}`)
-	a, b := decode(t, object.DefaultSchema(), api.JSON, raw), decode(t, object.DefaultSchema(), api.JSON, raw)
+	a, b := decode(t, object.CustomSchema(nil), api.JSON, raw), decode(t, object.CustomSchema(nil), api.JSON, raw)
 	if a.ID == b.ID || a.ID == 0 {
 		t.Errorf("IDs %d and %d", a.ID, b.ID)
 	}

@@ -91,14 +91,7 @@ func (f *Filter) addLabels(sel labels.Selector) {
 		case selection.NotEquals:
 			t.op = selection.NotIn
 		case selection.GreaterThan, selection.LessThan:
-			// Requirement.Matches is false for a bound that is no integer.
-			if len(t.values) != 1 {
-				f.never = true
-			} else if n, ok := parseInt(t.values[0]); ok {
-				t.bound = n
-			} else {
-				f.never = true
-			}
+			t.bound, _ = parseInt(t.values[0]) // NewRequirement insists on one integer
 		}
 		f.labels = append(f.labels, t)
 	}

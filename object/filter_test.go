@@ -173,7 +173,7 @@ func TestEqualities(t *testing.T) {
 }
 
 func TestFilterSpecialCases(t *testing.T) {
-	s := object.DefaultSchema()
+	s := object.CustomSchema(nil)
 	o := thing(t, s, "ns", "name", nil, "")
 	must := func(l labels.Selector, f fields.Selector) *object.Filter {
 		out, err := object.NewFilter(s, "", "", l, f)

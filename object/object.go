@@ -1,7 +1,6 @@
-// Package object holds one immutable version of an API object as the bytes the
-// upstream sent, plus the few things kubeweir needs to know about it. Bytes are
-// scanned, never decoded into Go types and encoded again, so that a field newer
-// than our libraries survives.
+// Package object holds one immutable version of an API object as the bytes the upstream sent, plus
+// the few things kubeweir needs to know about it. Bytes are scanned, never decoded into Go types
+// and encoded again, so that a field newer than our libraries survives.
 package object
 
 import (
@@ -22,8 +21,7 @@ type Object struct {
 	UID                  string
 	// RV is metadata.resourceVersion.
 	RV uint64
-	// CreationUnix is metadata.creationTimestamp in seconds since 1970, 0 when
-	// the object has none.
+	// CreationUnix is metadata.creationTimestamp in seconds since 1970, 0 when the object has none.
 	CreationUnix int64
 	// Labels are sorted by key.
 	Labels Labels

@@ -21,12 +21,11 @@ const (
 )
 
 // Schema says how objects of one resource are scanned: which selectable fields they have besides
-// metadata.name and metadata.namespace. Make one per collection with SchemaFor, CustomSchema or
-// DefaultSchema. A Schema is immutable and safe for concurrent use. Inside, it keeps a bounded
-// table of strings that its objects share.
+// metadata.name and metadata.namespace. Make one per collection with SchemaFor or CustomSchema. A
+// Schema is immutable and safe for concurrent use. Inside, it keeps a bounded table of strings that
+// its objects share.
 type Schema struct {
-	// Fields names the selectable fields, as field selectors spell them after
-	// CanonicalField.
+	// Fields names the selectable fields, as field selectors spell them after CanonicalField.
 	Fields []string
 
 	specs []fieldSpec     // parallel to Fields
@@ -60,22 +59,17 @@ type fieldSpec struct {
 	slot, elseSlot int
 }
 
-// DefaultSchema is the schema of a resource without selectable fields of its
-// own: metadata.name and metadata.namespace only.
-func DefaultSchema() *Schema { return newSchema(nil, nil, false) }
-
-// CustomSchema returns the schema of a custom resource with the jsonPaths of its
-// CRD version's selectableFields (".spec.color"). Labels are the paths without
-// the leading dot, values as apiextensions-apiserver computes them
-// (pkg/registry/customresource/strategy.go): fmt.Sprint of the value, "" when it
-// is missing or null. A path that is not a plain chain of names is left out, so
-// that CanonicalField sends requests for it upstream. For a cluster-scoped
-// resource use CustomSchema(paths).ClusterScoped().
+// CustomSchema returns the schema of a custom resource with the jsonPaths of its CRD version's
+// selectableFields (".spec.color"). Labels are the paths without the leading dot, values as
+// apiextensions-apiserver computes them (pkg/registry/customresource/strategy.go): fmt.Sprint of
+// the value, "" when it is missing or null. A path that is not a plain chain of names is left out,
+// so that CanonicalField sends requests for it upstream. For a cluster-scoped resource use
+// CustomSchema(paths).ClusterScoped().
 func CustomSchema(paths []string) *Schema {
 	var specs []fieldSpec
 	for _, path := range paths {
 		label := strings.TrimPrefix(path, ".")
-		if label == path || !plainPath(label) {
+		if label == path || !pathOfNames.MatchString(label) || slices.Contains(dotted(label), "metadata") {
 			continue
 		}
 		specs = append(specs, fieldSpec{label: label, path: dotted(label)})
@@ -83,13 +77,9 @@ func CustomSchema(paths []string) *Schema {
 	return newSchema(specs, nil, false)
 }
 
+// pathOfNames matches names joined by dots, without any of JSONPath's brackets, quotes, wildcards
+// or escapes.
 var pathOfNames = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
-
-// plainPath reports whether label is names joined by dots, without any of JSONPath's brackets,
-// quotes, wildcards or escapes.
-func plainPath(label string) bool {
-	return pathOfNames.MatchString(label) && !slices.Contains(dotted(label), "metadata")
-}
 
 func dotted(path string) []string { return strings.Split(path, ".") }
 
@@ -137,13 +127,13 @@ func (s *Schema) addPath(path []string, numbers []protowire.Number, kind encodin
 // ClusterScoped returns the schema for a resource whose field selectors reject metadata.namespace,
 // as those of cluster-scoped custom resources do.
 func (s *Schema) ClusterScoped() *Schema {
-	return newSchema(append([]fieldSpec(nil), s.specs...), s.aliases, true)
+	return newSchema(slices.Clone(s.specs), s.aliases, true)
 }
 
 // WithoutManagedFields returns a schema whose objects are kept without their managedFields, so that
 // Decode returns other bytes than it was given.
 func (s *Schema) WithoutManagedFields() *Schema {
-	c := newSchema(append([]fieldSpec(nil), s.specs...), s.aliases, s.noNamespace)
+	c := newSchema(slices.Clone(s.specs), s.aliases, s.noNamespace)
 	c.dropManaged = true
 	return c
 }
