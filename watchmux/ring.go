@@ -4,8 +4,7 @@ import "sort"
 
 // ring holds the newest events. Each has a sequence number, and the ring holds those in [tail,
 // head). Its memory follows its content: append moves the events once there is no room behind them,
-// and pop once most of the memory is that of dropped ones.
-// It is guarded by Mux.mu.
+// and pop once most of the memory is that of dropped ones. It is guarded by Mux.mu.
 type ring struct {
 	events     []*Event
 	popped     int // places of dropped events in the memory of events

@@ -1,6 +1,5 @@
-// Package watchtest holds the guarantees of Kubernetes watches as checkers that
-// work on what a client saw on the wire. They follow etcd's
-// tests/robustness/validate/watch.go.
+// Package watchtest holds the guarantees of Kubernetes watches as checkers that work on what a
+// client saw on the wire. They follow etcd's tests/robustness/validate/watch.go.
 //
 // As a rule every change has a version of its own. Those that etcd makes in one
 // transaction share one, and neither a server nor a client can tell which of them is
@@ -8,10 +7,9 @@
 // between two of a version, and tell of a version before it has sent all of its events;
 // but a client that goes on from where it was cut off must get all of them.
 //
-// A checker gets a Watch (one response) and the Truth (what an unbroken watch
-// with the same selector would have sent) and returns an error that names the
-// first violation, or nil. They are for tests of any layer: the multiplexer
-// alone, the gateway, or kube-apiserver itself.
+// A checker gets a Watch (one response) and the Truth (what an unbroken watch with the same
+// selector would have sent) and returns an error that names the first violation, or nil. They are
+// for tests of any layer: the multiplexer alone, the gateway, or kube-apiserver itself.
 package watchtest
 
 import (
@@ -28,8 +26,7 @@ import (
 // WireEvent is one event as a client received it.
 type WireEvent struct {
 	Type api.EventType
-	// Key is "namespace/name", or "name" of a cluster-scoped object; "" for
-	// bookmarks.
+	// Key is "namespace/name", or "name" of a cluster-scoped object; "" for bookmarks.
 	Key string
 	// RV is metadata.resourceVersion of the event's object.
 	RV uint64
@@ -88,9 +85,8 @@ func (w Watch) Last() uint64 {
 	return from
 }
 
-// Truth is the history of the selected objects: every event above From in
-// version order, with selector transitions applied. Complete histories begin
-// with an empty collection at From.
+// Truth is the history of the selected objects: every event above From in version order, with
+// selector transitions applied. Complete histories begin with an empty collection at From.
 type Truth struct {
 	From     uint64
 	Complete bool
@@ -108,8 +104,7 @@ func (t Truth) Between(from, to uint64) []WireEvent {
 	return t.Events[min(first, last):last]
 }
 
-// State is the version of each selected object at rv. It needs a complete
-// history.
+// State is the version of each selected object at rv. It needs a complete history.
 func (t Truth) State(rv uint64) map[string]uint64 {
 	return fold(map[string]uint64{}, t.Between(t.From, rv))
 }
