@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -193,4 +195,122 @@ func (v *Snapshot) NewestUpTo(upTo uint64) (newest *object.Object) {
 		return true
 	})
 	return newest
+}
+
+// SelectNamespaces returns the objects that f matches in key order. f.Within must not be nil.
+func (v *Snapshot) SelectNamespaces(f *object.Filter, looking *Cancellation) []*object.Object {
+	objs := []*object.Object{}
+	v.AscendNamespaces(f, "", func(o *object.Object) bool {
+		if looking.Requested() {
+			return false
+		}
+		if f.Matches(o) {
+			objs = append(objs, o)
+		}
+		return true
+	})
+	return objs
+}
+
+// AscendNamespaces calls visit for each object in the namespaces of f.Within whose key is at least
+// from, in key order, until visit returns false. If the field selector names one of the namespaces,
+// it visits only that one.
+func (v *Snapshot) AscendNamespaces(f *object.Filter, from string, visit func(*object.Object) bool) {
+	keys := f.Within.Keys()
+	if f.Fields != nil && !f.Within.Themselves() {
+		if only, ok := f.Fields.RequiresExactMatch("metadata.namespace"); ok {
+			if !f.Within.Has(only) {
+				return
+			}
+			keys = []string{only + "/"}
+		}
+	}
+	first, found := slices.BinarySearch(keys, from)
+	if !found && first > 0 && !f.Within.Themselves() && strings.HasPrefix(from, keys[first-1]) {
+		first-- // from is inside that namespace
+	}
+	more := true
+	for _, key := range keys[first:] {
+		if f.Within.Themselves() {
+			if o := v.Get(key); o != nil {
+				more = visit(o)
+			}
+		} else {
+			v.ascendPrefix(key, from, func(o *object.Object) bool {
+				more = visit(o)
+				return more
+			})
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+// Selection is objects of a snapshot in key order: Objects if IsPicked, otherwise the first N
+// objects of Namespace ("" for all) whose keys are at least From.
+type Selection struct {
+	Snapshot        *Snapshot
+	IsPicked        bool
+	Objects         []*object.Object
+	Namespace, From string
+	N               int
+}
+
+// Len returns the number of objects.
+func (s *Selection) Len() int {
+	if s.IsPicked {
+		return len(s.Objects)
+	}
+	return s.N
+}
+
+// Bytes returns the approximate size of the objects, from the average of the snapshot.
+func (s *Selection) Bytes() int64 {
+	return s.Snapshot.Bytes() / int64(max(1, s.Snapshot.Len())) * int64(s.Len())
+}
+
+// Each calls visit for each object with its position until visit returns false.
+func (s *Selection) Each(visit func(i int, o *object.Object) bool) {
+	if s.IsPicked {
+		for i, o := range s.Objects {
+			if !visit(i, o) {
+				return
+			}
+		}
+		return
+	}
+	if s.N == 0 {
+		return
+	}
+	i := 0
+	s.Snapshot.Ascend(s.Namespace, s.From, func(o *object.Object) bool {
+		more := visit(i, o)
+		i++
+		return more && i < s.N
+	})
+}
+
+// Cancellation stops a scan of many objects soon after the client has left. The cost of a scan is
+// chosen by clients: by the size of a collection and by their selectors. It belongs to one
+// goroutine.
+type Cancellation struct {
+	ctx  context.Context
+	seen int
+	Seen bool
+}
+
+// NewCancellation returns the Cancellation of a request with the context ctx.
+func NewCancellation(ctx context.Context) Cancellation { return Cancellation{ctx: ctx} }
+
+// cancellationInterval is how many objects are visited between two looks at the context.
+const cancellationInterval = 512
+
+// Requested is called for each object and reports whether the scan must stop. Once it has, Seen is
+// true.
+func (c *Cancellation) Requested() bool {
+	if c.seen++; c.seen%cancellationInterval == 0 && c.ctx.Err() != nil {
+		c.Seen = true
+	}
+	return c.Seen
 }
