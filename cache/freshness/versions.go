@@ -59,7 +59,7 @@ func (c *Checker) Lags() bool {
 
 func (c *Checker) listVersions(ctx context.Context, opts source.ListOptions) (*Versions, error) {
 	held, limit := c.store.LatestRV(), c.store.Latest().Len()+MaxUnseen
-	capacity := c.store.Latest().Count(opts.Namespace)
+	capacity := c.store.Latest().CountFrom(opts.Namespace, "")
 	if opts.Limit > 0 {
 		capacity = int(min(int64(capacity), opts.Limit))
 	}

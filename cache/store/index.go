@@ -254,20 +254,15 @@ func (p *postings) add(r postingRange) {
 }
 
 // selectFrom returns the objects of the ranges that match, in the order of the index.
-func (p *postings) selectFrom(s *Cancellation, matches func(*object.Object) bool) []*object.Object {
+func (p *postings) selectFrom(cancel *Cancellation, matches func(*object.Object) bool) []*object.Object {
 	objs := make([]*object.Object, 0, p.count)
+	collect := cancel.Collect(&objs, matches)
 	for _, r := range p.ranges {
 		first, _ := p.tree.GetAt(r.from)
 		left := r.to - r.from
 		p.tree.Ascend(first, func(o *object.Object) bool {
-			if s.Requested() {
-				return false
-			}
-			if matches(o) {
-				objs = append(objs, o)
-			}
 			left--
-			return left > 0
+			return collect(o) && left > 0
 		})
 	}
 	return objs

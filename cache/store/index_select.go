@@ -29,27 +29,19 @@ func (s *Store) selectIndexed(ctx context.Context, f *object.Filter, namespaced 
 	}
 	v, found := s.lookUp(terms, now)
 	best := choose(found, terms, namespace)
-	search := NewCancellation(ctx)
+	cancel := NewCancellation(ctx)
 	switch {
-	case best != nil && (namespace == "" || best.count <= v.Count(namespace)):
-		objs = best.selectFrom(&search, f.Matches)
+	case best != nil && (namespace == "" || best.count <= v.CountFrom(namespace, "")):
+		objs = best.selectFrom(&cancel, f.Matches)
 		if len(best.ranges) > 1 {
 			sortByKey(objs)
 		}
 	case namespace != "":
-		v.Ascend(namespace, "", func(o *object.Object) bool {
-			if search.Requested() {
-				return false
-			}
-			if f.Matches(o) {
-				objs = append(objs, o)
-			}
-			return true
-		})
+		v.Ascend(namespace, "", cancel.Collect(&objs, f.Matches))
 	default:
 		return nil, nil
 	}
-	if search.Seen {
+	if cancel.Seen {
 		return nil, nil
 	}
 	return objs, v
@@ -172,7 +164,7 @@ func shardPostings(tree *Tree, s *shard.Selector) (p postings) {
 // with a key of at least from. f.Shard must not be nil. ok is false without an index, or if a scan
 // is cheaper; a scan for a page of limit objects (0 for all) stops when the page is full. The cost
 // depends on the size of the shard alone.
-func (v *Snapshot) SelectShard(f *object.Filter, namespace, from string, limit int, looking *Cancellation) (objs []*object.Object, ok bool) {
+func (v *Snapshot) SelectShard(f *object.Filter, namespace, from string, limit int, cancel *Cancellation) (objs []*object.Object, ok bool) {
 	tree := v.shards[f.Shard.Key()]
 	if tree == nil || !worthIndex(f.Shard) {
 		return nil, false
@@ -184,7 +176,7 @@ func (v *Snapshot) SelectShard(f *object.Filter, namespace, from string, limit i
 	if held.count*sortCost > looks {
 		return nil, false
 	}
-	objs = held.selectFrom(looking, func(o *object.Object) bool {
+	objs = held.selectFrom(cancel, func(o *object.Object) bool {
 		return o.Key >= from && (namespace == "" || o.Namespace == namespace) && f.Matches(o)
 	})
 	sortByKey(objs)

@@ -77,15 +77,14 @@ var pivots = sync.Pool{New: func() any { return new(object.Object) }}
 // Ascend calls visit for each object of namespace ("" for all) whose key is at least fromKey, in
 // bytewise order of the keys, until visit returns false.
 func (v *Snapshot) Ascend(namespace, fromKey string, visit func(*object.Object) bool) {
-	if namespace == "" {
-		if fromKey == "" {
-			v.tree.Scan(visit)
-			return
-		}
+	switch {
+	case namespace != "":
+		v.ascendPrefix(namespace+"/", fromKey, visit)
+	case fromKey != "":
 		v.tree.Ascend(&object.Object{Key: fromKey}, visit)
-		return
+	default:
+		v.tree.Scan(visit)
 	}
-	v.ascendPrefix(namespace+"/", fromKey, visit)
 }
 
 // ascendPrefix calls visit for each object whose key has the prefix and is at least fromKey, until
@@ -99,9 +98,6 @@ func (v *Snapshot) ascendPrefix(prefix, fromKey string, visit func(*object.Objec
 	p.Key = ""
 	pivots.Put(p)
 }
-
-// Count returns the number of objects in namespace ("" for all) in O(log n).
-func (v *Snapshot) Count(namespace string) int { return v.CountFrom(namespace, "") }
 
 // CountFrom returns the number of objects that Ascend would visit, in O(log n).
 func (v *Snapshot) CountFrom(namespace, fromKey string) int {
@@ -195,21 +191,6 @@ func (v *Snapshot) NewestUpTo(upTo uint64) (newest *object.Object) {
 		return true
 	})
 	return newest
-}
-
-// SelectNamespaces returns the objects that f matches in key order. f.Within must not be nil.
-func (v *Snapshot) SelectNamespaces(f *object.Filter, looking *Cancellation) []*object.Object {
-	objs := []*object.Object{}
-	v.AscendNamespaces(f, "", func(o *object.Object) bool {
-		if looking.Requested() {
-			return false
-		}
-		if f.Matches(o) {
-			objs = append(objs, o)
-		}
-		return true
-	})
-	return objs
 }
 
 // AscendNamespaces calls visit for each object in the namespaces of f.Within whose key is at least
@@ -313,4 +294,18 @@ func (c *Cancellation) Requested() bool {
 		c.Seen = true
 	}
 	return c.Seen
+}
+
+// Collect returns a function that a scan calls for each object. It appends to objs those that match,
+// and returns false when the scan must stop.
+func (c *Cancellation) Collect(objs *[]*object.Object, matches func(*object.Object) bool) func(*object.Object) bool {
+	return func(o *object.Object) bool {
+		if c.Requested() {
+			return false
+		}
+		if matches(o) {
+			*objs = append(*objs, o)
+		}
+		return true
+	}
 }

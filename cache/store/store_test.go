@@ -73,8 +73,8 @@ func TestSnapshotOrderAndCounts(t *testing.T) {
 				t.Errorf("%q from %q: counted %d", tc.namespace, tc.from, n)
 			}
 		}
-		if v.Count("a") != 2 || v.Count("") != 5 {
-			t.Errorf("counts %d %d", v.Count("a"), v.Count(""))
+		if v.CountFrom("a", "") != 2 || v.CountFrom("", "") != 5 {
+			t.Errorf("counts %d %d", v.CountFrom("a", ""), v.CountFrom("", ""))
 		}
 	})
 }

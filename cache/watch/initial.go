@@ -28,18 +28,19 @@ func (s *stream) pickInitial(ctx context.Context, view *store.Snapshot) {
 	if f != nil {
 		sel.Namespace = f.Namespace
 	}
-	sel.N = view.Count(sel.Namespace)
+	sel.N = view.CountFrom(sel.Namespace, "")
 	s.initial = sel
-	looking := store.NewCancellation(ctx)
+	cancel := store.NewCancellation(ctx)
 	objs, ok := []*object.Object(nil), false
 	switch {
 	case f == nil:
 	case f.Within != nil:
-		objs, ok = view.SelectNamespaces(f, &looking), true
+		view.AscendNamespaces(f, "", cancel.Collect(&objs, f.Matches))
+		ok = true
 	case f.Shard != nil:
-		objs, ok = view.SelectShard(f, sel.Namespace, "", 0, &looking)
+		objs, ok = view.SelectShard(f, sel.Namespace, "", 0, &cancel)
 	}
-	if ok && !looking.Seen {
+	if ok && !cancel.Seen {
 		sel.IsPicked, sel.Objects = true, objs
 	}
 }
@@ -73,12 +74,12 @@ func (s *stream) matchInitial(ctx context.Context) bool {
 		return true
 	}
 	var objs []*object.Object
-	looking := store.NewCancellation(ctx)
+	cancel := store.NewCancellation(ctx)
 	sel.Each(func(_ int, o *object.Object) bool {
 		if f.Matches(o) {
 			objs = append(objs, o)
 		}
-		return !looking.Requested()
+		return !cancel.Requested()
 	})
 	if ctx.Err() != nil {
 		return false
