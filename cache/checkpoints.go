@@ -45,11 +45,11 @@ func (m *Manager) ForgetCheckpoint(c checkpoint.Saved) {
 }
 
 // kept returns the collections for the saver.
-func (m *Manager) kept() []checkpoint.Collection {
-	entries := m.entries()
-	all := make([]checkpoint.Collection, len(entries))
-	for i, e := range entries {
-		all[i] = e
+func (m *Manager) kept() (all []checkpoint.Collection) {
+	for _, e := range m.entries() {
+		if c := e.current(); c != nil && e.feed.Checkpoint != nil {
+			all = append(all, checkpoint.Collection{Checkpoint: e.feed.Checkpoint, Store: c.store, Context: e.ctx, Note: e.feed.Note})
+		}
 	}
 	return all
 }

@@ -30,10 +30,10 @@ type Collection struct {
 }
 
 // Resource returns the collection's resource.
-func (c *Collection) Resource() *source.Resource { return c.entry.resource }
+func (c *Collection) Resource() *source.Resource { return c.entry.feed.Resource }
 
 // Encoding returns the encoding of the collection's objects.
-func (c *Collection) Encoding() api.Encoding { return c.entry.encoding }
+func (c *Collection) Encoding() api.Encoding { return c.entry.feed.Encoding }
 
 // ListKind returns the kind and apiVersion of the resource's lists (PodList, v1), as the upstream
 // sends them.
@@ -69,7 +69,7 @@ func (c *Collection) Retain(v *store.Snapshot) {
 // not older than Snapshot. It is nil if no index helps, so that the caller has to scan a Snapshot,
 // and if ctx has ended.
 func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*object.Object, at *store.Snapshot) {
-	return c.store.Select(ctx, f, c.entry.resource.Namespaced, time.Now())
+	return c.store.Select(ctx, f, c.entry.feed.Resource.Namespaced, time.Now())
 }
 
 // WantShard records that a shard is being read, so that an index is built or kept where that pays.
@@ -135,7 +135,7 @@ func (c *Collection) State() reflector.State {
 	if reason := c.entry.reason(); reason != nil {
 		return reflector.State{Phase: reflector.Stopped, Err: reason}
 	}
-	return c.entry.feed.State(c.entry.manager.limits.StaleAfter)
+	return c.entry.feed.State()
 }
 
 // Unconfirmed reports whether the collection was loaded from its checkpoint, and the source has not

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/selfcheck"
@@ -28,14 +26,11 @@ import (
 //	    \                                      |
 //	     +-------------> stopped <-------------+
 type entry struct {
-	resource *source.Resource
-	encoding api.Encoding
-	manager  *Manager
-	feed     *reflector.Reflector
-	log      *slog.Logger
-	metrics  *metrics
-	made     *Collection // not readable yet; belongs to the reflector
-	began    time.Time
+	manager *Manager
+	feed    *reflector.Reflector
+	metrics *metrics
+	made    *Collection // not readable yet; belongs to the reflector
+	began   time.Time
 
 	ctx    context.Context // its cause is the reason for stopping
 	cancel context.CancelCauseFunc
@@ -69,8 +64,6 @@ type entry struct {
 func newEntry(m *Manager, res *source.Resource, enc api.Encoding) *entry {
 	now := time.Now()
 	e := &entry{
-		resource: res,
-		encoding: enc,
 		manager:  m,
 		began:    now,
 		synced:   make(chan struct{}),
@@ -82,10 +75,11 @@ func newEntry(m *Manager, res *source.Resource, enc api.Encoding) *entry {
 	e.mu.attempt = make(chan struct{})
 	e.used.Store(true)
 	e.lookedAt.Store(now.UnixNano())
-	e.log = m.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String())
 	e.metrics = m.metrics.of(res, enc)
 	e.feed = reflector.New(reflector.Options{
-		Source: m.source, Resource: res, Encoding: enc, Log: e.log, Restarts: e.metrics.restarts, Events: e.metrics.events,
+		Source: m.source, Resource: res, Encoding: enc,
+		Log:      m.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String()),
+		Restarts: e.metrics.restarts, Events: e.metrics.events, StaleAfter: m.limits.StaleAfter,
 		Listing: m.listing, Outage: m.outage, Panics: m.panics, Checkpointer: m.keeper,
 		First: e.firstList, Ready: e.ready, Failed: e.attemptFailed, OnOtherHistory: m.doubtHeld,
 	})
@@ -94,7 +88,7 @@ func newEntry(m *Manager, res *source.Resource, enc api.Encoding) *entry {
 
 // of returns e if its definition is compatible with res.
 func (e *entry) of(res *source.Resource) (*entry, error) {
-	if !e.resource.IsCompatible(res) {
+	if !e.feed.Resource.IsCompatible(res) {
 		return nil, source.ErrRedefined
 	}
 	return e, nil
@@ -102,7 +96,7 @@ func (e *entry) of(res *source.Resource) (*entry, error) {
 
 // run keeps the collection up to date until its end and returns the reason.
 func (e *entry) run() error {
-	e.log.Debug("collection starts")
+	e.feed.Log.Debug("collection starts")
 	var err error
 	if panicked := e.manager.panics.Run("feed", func() { err = e.feed.Run(e.ctx) }); panicked != nil {
 		err = panicked
@@ -130,7 +124,7 @@ func (e *entry) run() error {
 func (e *entry) firstList(first *store.List) *store.Store {
 	c := &Collection{entry: e}
 	l, spawn := &e.manager.limits, func(f func()) { e.manager.panics.Go(&c.builds, "feed", f) }
-	c.store = store.New(e.encoding, store.Options{
+	c.store = store.New(e.feed.Encoding, store.Options{
 		History:       watchmux.Options{MaxAge: l.HistoryAge, MaxBytes: l.HistoryBytes, MaxEvents: l.HistoryEvents},
 		SnapshotAge:   l.SnapshotAge,
 		SnapshotBytes: l.SnapshotBytes,
@@ -148,15 +142,15 @@ func (e *entry) firstList(first *store.List) *store.Store {
 	return c.store
 }
 
-// ready makes the Collection readable.
-func (e *entry) ready() {
+// ready makes the Collection readable. loaded says that it was made of a checkpoint.
+func (e *entry) ready(loaded bool) {
 	c, took := e.made, time.Since(e.began)
 	e.metrics.syncSeconds.WithLabelValues().Observe(took.Seconds())
 	v := c.Snapshot()
-	e.log.Info("collection synced", "objects", v.Len(), "bytes", v.Bytes(),
+	e.feed.Log.Info("collection synced", "objects", v.Len(), "bytes", v.Bytes(),
 		"seconds", took.Seconds(), "resourceVersion", v.RV())
 	e.checked.Store(time.Now().UnixNano()) // it was just listed or confirmed
-	if e.feed.IsLoaded() {
+	if loaded {
 		e.lookedAt.Store(0) // so that it is checked next
 	}
 	e.collection.Store(c)
@@ -191,7 +185,7 @@ func (e *entry) current() *Collection {
 
 // readable is current for readers of res. e may be nil.
 func (e *entry) readable(res *source.Resource) *Collection {
-	if e == nil || !e.resource.IsCompatible(res) {
+	if e == nil || !e.feed.Resource.IsCompatible(res) {
 		return nil
 	}
 	return e.current()
@@ -242,45 +236,4 @@ func (e *entry) state() reflector.State {
 func (e *entry) failedForGood() bool {
 	var panicked *contain.Error
 	return e.over.Load() && (e.failed.Load() || errors.Is(e.err, reflector.ErrDecode) || errors.As(e.err, &panicked))
-}
-
-// Checkpoint implements checkpoint.Collection.
-func (e *entry) Checkpoint() *checkpoint.Checkpoint {
-	if e.current() == nil {
-		return nil
-	}
-	return e.feed.Checkpoint
-}
-
-// Context implements checkpoint.Collection.
-func (e *entry) Context() context.Context { return e.ctx }
-
-// Churn implements checkpoint.Collection. It must not be called before Checkpoint has returned one.
-func (e *entry) Churn() int64 { return e.collection.Load().store.Churn() }
-
-// ChangedSince implements checkpoint.Collection.
-func (e *entry) ChangedSince(m store.Mark, most int) (keys []string, ok bool) {
-	return e.collection.Load().store.ChangedSince(m, most)
-}
-
-// Note implements checkpoint.Collection.
-func (e *entry) Note() (_ *store.Snapshot, _ checkpoint.Note, ok bool) {
-	c := e.collection.Load()
-	// The server is read first: a list that completes meanwhile must not be attributed to the old
-	// state. The other way round, a new state with the old server is merely listed once more.
-	server := e.feed.Server()
-	if e.feed.IsUncertain() {
-		return nil, checkpoint.Note{}, false
-	}
-	whole := c.store.ResumeRV() // before the state, which then has at least the changes up to it
-	v := c.store.Current()
-	kind := e.feed.ListMeta()
-	note := checkpoint.Note{
-		ResourceVersion: v.RV(), CompleteRV: whole, At: time.Now(), Objects: v.Len(), Bytes: v.Bytes(),
-		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
-	}
-	if state := c.State(); state.Phase == reflector.Stale {
-		note.At = state.Since
-	}
-	return v, note, !e.feed.IsUncertain() // it may have changed meanwhile
 }

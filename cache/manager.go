@@ -221,7 +221,7 @@ func (m *Manager) run(key collectionKey, e *entry) {
 	if errors.Is(reason, store.ErrIdle) || errors.Is(reason, store.ErrManagerClosed) {
 		level = slog.LevelDebug
 	}
-	e.log.Log(context.Background(), level, "collection stopped", "reason", reason)
+	e.feed.Log.Log(context.Background(), level, "collection stopped", "reason", reason)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e.stopped = time.Now()
@@ -290,7 +290,7 @@ func (m *Manager) doubtHeld(broke time.Time) {
 			return doubted
 		})
 		for _, e := range stopped {
-			_, _ = m.find(collectionKey{e.resource.GroupVersionResource, e.encoding}, e.resource)
+			_, _ = m.find(collectionKey{e.feed.Resource.GroupVersionResource, e.feed.Encoding}, e.feed.Resource)
 		}
 	})
 }
@@ -335,10 +335,10 @@ func (m *Manager) entries() []*entry {
 	defer m.mu.RUnlock()
 	return slices.SortedFunc(maps.Values(m.mu.collections), func(a, b *entry) int {
 		return cmp.Or(
-			cmp.Compare(a.resource.Group, b.resource.Group),
-			cmp.Compare(a.resource.Resource, b.resource.Resource),
-			cmp.Compare(a.resource.Version, b.resource.Version),
-			cmp.Compare(a.encoding, b.encoding),
+			cmp.Compare(a.feed.Resource.Group, b.feed.Resource.Group),
+			cmp.Compare(a.feed.Resource.Resource, b.feed.Resource.Resource),
+			cmp.Compare(a.feed.Resource.Version, b.feed.Resource.Version),
+			cmp.Compare(a.feed.Encoding, b.feed.Encoding),
 		)
 	})
 }
@@ -367,8 +367,8 @@ func (m *Manager) Status() []CollectionStatus {
 	var all []CollectionStatus
 	for _, e := range m.entries() {
 		status := CollectionStatus{
-			Resource: e.resource.GroupVersionResource,
-			Encoding: e.encoding,
+			Resource: e.feed.Resource.GroupVersionResource,
+			Encoding: e.feed.Encoding,
 			State:    e.state(),
 		}
 		if c := e.collection.Load(); c != nil {

@@ -31,7 +31,7 @@ var (
 func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResource) bool) []*selfcheck.Report {
 	var all []*selfcheck.Report
 	for _, e := range m.entries() {
-		if ctx.Err() == nil && which(e.resource.GroupVersionResource) {
+		if ctx.Err() == nil && which(e.feed.Resource.GroupVersionResource) {
 			all = append(all, m.check(ctx, e))
 		}
 	}
@@ -44,7 +44,7 @@ func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Report {
 	out.At = time.Now()
 	e.lastCheck.Store(out)
 	e.metrics.checks.WithLabelValues(out.Result.String()).Inc()
-	log := e.log.With("resourceVersion", out.RV, "objects", out.Objects, "sampled", out.Sampled, "seconds", out.Took.Seconds())
+	log := e.feed.Log.With("resourceVersion", out.RV, "objects", out.Objects, "sampled", out.Sampled, "seconds", out.Took.Seconds())
 	switch out.Result {
 	case selfcheck.Same:
 		log.Debug("collection equals the upstream")
@@ -53,12 +53,12 @@ func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Report {
 		log.Debug("collection not compared with the upstream", "error", out.Err)
 	case selfcheck.Differs:
 		for _, d := range out.Differences {
-			e.log.Error("cached object differs from the upstream", "key", d.Key, "difference", d.Kind.String(), "cached", d.Cached, "upstream", d.Upstream)
+			e.feed.Log.Error("cached object differs from the upstream", "key", d.Key, "difference", d.Kind.String(), "cached", d.Cached, "upstream", d.Upstream)
 			e.metrics.differences.WithLabelValues(d.Kind.String()).Inc()
 		}
 		log.Error("collection differs from the upstream, relisting", "differences", out.Differing)
 		m.stop(store.ErrDiffers, func(_ collectionKey, other *entry) bool { return other == e })
-		if next, err := m.find(collectionKey{e.resource.GroupVersionResource, e.encoding}, e.resource); err == nil {
+		if next, err := m.find(collectionKey{e.feed.Resource.GroupVersionResource, e.feed.Encoding}, e.feed.Resource); err == nil {
 			next.lastCheck.Store(out) // the result is shown with the new collection
 		}
 	}
@@ -67,7 +67,7 @@ func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Report {
 
 // compared compares a collection with the upstream. Only one comparison runs at a time.
 func (m *Manager) compared(ctx context.Context, e *entry) *selfcheck.Report {
-	out := &selfcheck.Report{Resource: e.resource.GroupVersionResource, Encoding: e.encoding}
+	out := &selfcheck.Report{Resource: e.feed.Resource.GroupVersionResource, Encoding: e.feed.Encoding}
 	select {
 	case m.checking <- struct{}{}:
 		defer func() { <-m.checking }()

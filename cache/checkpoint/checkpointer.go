@@ -41,20 +41,15 @@ type Options struct {
 	ServeUnconfirmed func() bool
 }
 
-// Collection is what the saver needs of a collection.
-type Collection interface {
-	// Checkpoint returns the collection's checkpoint. It returns nil if there is none, or while the
-	// collection cannot be read.
-	Checkpoint() *Checkpoint
+// Collection is what the saver needs of a collection that can be read and has a Checkpoint.
+type Collection struct {
+	Checkpoint *Checkpoint
+	Store      *store.Store
 	// Context ends with the collection.
-	Context() context.Context
-	// Churn is Store.Churn.
-	Churn() int64
-	// Note returns the present state and what to save about it. ok is false if it must not be
-	// saved.
-	Note() (v *store.Snapshot, note Note, ok bool)
-	// ChangedSince is Store.ChangedSince.
-	ChangedSince(m store.Mark, most int) (keys []string, ok bool)
+	Context context.Context
+	// Note returns the present state of Store and what to save about it. ok is false if it must
+	// not be saved.
+	Note func(*store.Store) (v *store.Snapshot, note Note, ok bool)
 }
 
 // Checkpointer keeps the checkpoints of all collections of a Manager. load.go reads them, save.go

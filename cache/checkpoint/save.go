@@ -63,17 +63,16 @@ func (k *Checkpointer) Finish() bool {
 
 func (k *Checkpointer) saveAll(ctx context.Context, collections []Collection, now bool) {
 	for _, c := range collections {
-		image := c.Checkpoint()
-		if image == nil || ctx.Err() != nil {
-			continue
+		if ctx.Err() != nil {
+			return
 		}
 		saving, cancel := context.WithCancel(ctx)
-		stop := context.AfterFunc(c.Context(), cancel)
-		err := image.save(saving, c, now)
+		stop := context.AfterFunc(c.Context, cancel)
+		err := c.Checkpoint.save(saving, c, now)
 		stop()
 		cancel()
-		if err != nil && c.Context().Err() == nil && (now || ctx.Err() == nil) {
-			k.failed(image.name, err)
+		if err != nil && c.Context.Err() == nil && (now || ctx.Err() == nil) {
+			k.failed(c.Checkpoint.name, err)
 		}
 	}
 }
@@ -86,10 +85,10 @@ func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	if i.mu.over || !i.mu.held || waits && (!now || i.mu.full) { // the last save is for those that have space
 		return nil
 	}
-	if view := i.mu.holds; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.Churn()-view.Churn() <= saveChurn {
+	if view := i.mu.holds; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.Store.Churn()-view.Churn() <= saveChurn {
 		return nil // without taking a snapshot, which would make the reflector copy what it changes next
 	}
-	v, note, ok := c.Note()
+	v, note, ok := c.Note(c.Store)
 	if !ok || !i.dueLocked(v, &note, now) {
 		return nil
 	}
@@ -183,7 +182,7 @@ func (i *Checkpoint) writeDifferenceLocked(ctx context.Context, c Collection, v 
 		changed += int64(len(is.Raw))
 		return w.Set(ctx, is.Raw)
 	}
-	keys, ok := c.ChangedSince(held.Mark(), v.Len())
+	keys, ok := c.Store.ChangedSince(held.Mark(), v.Len())
 	if !ok {
 		err = v.ChangesSince(held, write)
 		return changed, err

@@ -110,13 +110,16 @@ type Options struct {
 	Listing  chan struct{}          // slots for lists, shared by all reflectors
 	Outage   *Outage
 	Panics   *contain.Panics
+	// StaleAfter is how long a healthy connection may be silent.
+	StaleAfter time.Duration
 	// Checkpointer is nil if nothing is kept.
 	Checkpointer *checkpoint.Checkpointer
 	// First is called with the first complete list, or with a loaded state, and returns the store
-	// made of it. Ready is called when that store may be read, which is at once after a list.
-	// Failed is called when an attempt has failed before that.
+	// made of it. Ready is called when that store may be read, which is at once after a list; loaded
+	// says that it was made of a loaded state. Failed is called when an attempt has failed before
+	// that.
 	First  func(*store.List) *store.Store
-	Ready  func()
+	Ready  func(loaded bool)
 	Failed func(error)
 	// OnOtherHistory is called when the state turned out to be of a past that the source does not have, with
 	// the time at which the watch broke, or zero if the state was loaded.
@@ -196,25 +199,16 @@ func (f *Reflector) BookmarkTemplate() []byte { return *f.bookmark.Load() }
 // ListMeta returns the kind and warnings of the source's lists. It must not be modified.
 func (f *Reflector) ListMeta() *source.ListMeta { return f.kind.Load() }
 
-// Server returns the program that sent what the store holds, "" if unknown.
-func (f *Reflector) Server() string { return *f.heldFrom.Load() }
-
-// IsUncertain reports whether the state may be wrong, so that it must not be saved.
-func (f *Reflector) IsUncertain() bool { return f.uncertain.Load() }
-
-// IsLoaded reports whether the store's state was loaded, or began with what was loaded.
-func (f *Reflector) IsLoaded() bool { return f.fromCheckpoint.Load() }
-
 // IsUnconfirmed reports whether the served state was loaded and is not confirmed by the source.
 func (f *Reflector) IsUnconfirmed() bool { return f.unconfirmed.Load() != nil }
 
 // WhenConfirmed returns a channel that is closed when the state is confirmed.
 func (f *Reflector) WhenConfirmed() <-chan struct{} { return f.confirmed.Done() }
 
-// State returns the state of a complete collection. After staleAfter without a sign of life from
-// the connection, it is Stale.
-func (f *Reflector) State(staleAfter time.Duration) State {
-	state := f.health.state(staleAfter)
+// State returns the state of a complete collection. After Options.StaleAfter without a sign of life
+// from the connection, it is Stale.
+func (f *Reflector) State() State {
+	state := f.health.state(f.StaleAfter)
 	if at := f.unconfirmed.Load(); at != nil {
 		state.Phase, state.Since, state.LastContact = Stale, *at, *at // until it is confirmed
 	}

@@ -126,7 +126,7 @@ func (f *Reflector) publish(at time.Time) {
 
 func (f *Reflector) show() {
 	if f.published.CompareAndSwap(false, true) {
-		f.Ready()
+		f.Ready(f.fromCheckpoint.Load())
 	}
 }
 
@@ -196,4 +196,25 @@ func (f *Reflector) confirm(ctx context.Context) error {
 	}
 	f.publish(f.loaded.asked)
 	return nil
+}
+
+// Note returns the present state of s, which f fills, and what to save about it. ok is false if the
+// state may be wrong, so that it must not be saved. It is safe for concurrent use.
+func (f *Reflector) Note(s *store.Store) (_ *store.Snapshot, _ checkpoint.Note, ok bool) {
+	// The server is read first: a list that completes meanwhile must not be attributed to the old
+	// state. The other way round, a new state with the old server is merely listed once more.
+	server := *f.heldFrom.Load()
+	if f.uncertain.Load() {
+		return nil, checkpoint.Note{}, false
+	}
+	complete := s.ResumeRV() // before the state, which then has at least the changes up to it
+	v, kind := s.Current(), f.kind.Load()
+	note := checkpoint.Note{
+		ResourceVersion: v.RV(), CompleteRV: complete, At: time.Now(), Objects: v.Len(), Bytes: v.Bytes(),
+		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
+	}
+	if state := f.State(); state.Phase == Stale {
+		note.At = state.Since
+	}
+	return v, note, !f.uncertain.Load() // it may have changed meanwhile
 }
