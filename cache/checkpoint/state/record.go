@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 )
-
-// recordExt is the file extension of records.
-const recordExt = ".record"
 
 // boundTo returns what a record is bound to: the cluster and the name.
 func (d *Dir) boundTo(name string) string { return name + "/" + d.cluster }
@@ -41,15 +37,3 @@ func (d *Dir) LoadRecord(name string) ([]byte, error) {
 
 // RemoveRecord removes the record with the given name, if there is one.
 func (d *Dir) RemoveRecord(name string) error { return d.remove(name + recordExt) }
-
-// remove removes a file, if it exists.
-func (d *Dir) remove(file string) error {
-	if !d.opened() {
-		return nil
-	}
-	if err := d.fs.Remove(d.file(file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing %s: %w", file, cause(err))
-	}
-	d.account(file, 0)
-	return nil
-}
