@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -79,20 +78,16 @@ func (d *Dir) removeAll() error {
 	if err != nil {
 		return cause(err)
 	}
-	if i := slices.IndexFunc(names, func(name string) bool { return !isOurs(name) }); i >= 0 {
-		return fmt.Errorf("unexpected file %s", names[i])
-	}
 	names = slices.DeleteFunc(names, func(name string) bool { return name == markerName || name == lockName })
+	for _, name := range names {
+		if !slices.Contains([]string{imageExt, recordExt, newExt}, filepath.Ext(name)) {
+			return fmt.Errorf("unexpected file %s", name)
+		}
+	}
 	for _, name := range append(names, markerName) {
 		if err := d.fs.Remove(d.file(name)); err != nil {
 			return cause(err)
 		}
 	}
 	return nil
-}
-
-// isOurs reports whether name is a file name of this package.
-func isOurs(name string) bool {
-	return name == markerName || name == lockName ||
-		slices.ContainsFunc([]string{imageExt, recordExt, newExt}, func(ext string) bool { return strings.HasSuffix(name, ext) })
 }

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,7 +43,10 @@ type Dir struct {
 	maxBytes int64
 	fs       vfs.FS
 	log      *slog.Logger
-	pacer    *pacer
+
+	bytesPerSecond int64           // 0: no limit
+	hurried        context.Context // ended by hurry
+	hurry          context.CancelFunc
 
 	mu struct {
 		sync.Mutex
@@ -49,6 +54,7 @@ type Dir struct {
 		sizes   map[string]int64 // by file name
 		bytes   int64            // their sum
 		written int64            // total since Open
+		free    time.Time        // when the bytes allowed so far are used up
 	}
 }
 
@@ -62,7 +68,8 @@ const (
 )
 
 func newDir(o Options) *Dir {
-	d := &Dir{path: o.Dir, cluster: o.Cluster, key: o.Key, maxBytes: o.MaxBytes, fs: o.FS, log: o.Logger, pacer: newPacer(o.BytesPerSecond)}
+	d := &Dir{path: o.Dir, cluster: o.Cluster, key: o.Key, maxBytes: o.MaxBytes, bytesPerSecond: o.BytesPerSecond, fs: o.FS, log: o.Logger}
+	d.hurried, d.hurry = context.WithCancel(context.Background())
 	if d.fs == nil {
 		d.fs = private{vfs.Default}
 	}
@@ -134,6 +141,27 @@ func (d *Dir) room(n int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.maxBytes <= 0 || d.mu.bytes+n <= d.maxBytes
+}
+
+// pace blocks until n bytes may be written, or Hurry is called.
+func (d *Dir) pace(ctx context.Context, n int) error {
+	if d.bytesPerSecond <= 0 {
+		return ctx.Err()
+	}
+	d.mu.Lock()
+	now := time.Now()
+	if d.mu.free.Before(now) {
+		d.mu.free = now
+	}
+	delay := d.mu.free.Sub(now)
+	d.mu.free = d.mu.free.Add(time.Duration(float64(n) / float64(d.bytesPerSecond) * float64(time.Second)))
+	d.mu.Unlock()
+	select {
+	case <-time.After(delay):
+	case <-d.hurried.Done():
+	case <-ctx.Done():
+	}
+	return ctx.Err()
 }
 
 // Bytes returns the current size of all checkpoints, and the bytes written since Open.

@@ -4,7 +4,6 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -33,10 +32,6 @@ const (
 // ErrDamaged reports that a file is not, or not completely, what this package wrote.
 var ErrDamaged = errors.New("damaged")
 
-// ErrForeign reports that a file was written by another version of kubeweir, or with another
-// encryption.
-var ErrForeign = errors.New("of another format")
-
 // kind is the type of a block.
 type kind byte
 
@@ -56,9 +51,23 @@ type layout struct {
 	aead     cipher.AEAD // nil: blocks are not encrypted
 }
 
+// newLayout returns the layout of the file with an identity. Each file has its own key, made of key
+// and its identity, so the number of random nonces per key is small.
 func newLayout(key, identity []byte, bound string) (*layout, error) {
-	aead, err := newAEAD(key, identity)
-	return &layout{identity: identity, bound: bound, aead: aead}, err
+	l := &layout{identity: identity, bound: bound}
+	if key == nil {
+		return l, nil
+	}
+	own, err := hkdf.Key(sha256.New, key, identity, "kubeweir state image", KeySize)
+	if err != nil {
+		return nil, fmt.Errorf("key of a state file: %w", err)
+	}
+	block, err := aes.NewCipher(own)
+	if err != nil {
+		return nil, fmt.Errorf("key of a state file: %w", err)
+	}
+	l.aead, err = cipher.NewGCMWithRandomNonce(block)
+	return l, err
 }
 
 // place returns what a block's checksum and encryption are bound to.
@@ -128,10 +137,10 @@ func parsePreamble(p []byte, sealed bool) (identity []byte, err error) {
 	}
 	p = p[len(magic):]
 	if has := binary.LittleEndian.Uint32(p); has != format {
-		return nil, fmt.Errorf("%w: format %d, this version reads %d", ErrForeign, has, format)
+		return nil, fmt.Errorf("of another format: format %d, this version reads %d", has, format)
 	}
 	if (p[4] != 0) != sealed {
-		return nil, fmt.Errorf("%w: encrypted %t, want %t", ErrForeign, p[4] != 0, sealed)
+		return nil, fmt.Errorf("of another format: encrypted %t, want %t", p[4] != 0, sealed)
 	}
 	return p[5 : 5+identitySize], nil
 }
@@ -151,65 +160,9 @@ func ParseKey(content []byte) ([]byte, error) {
 	return key, nil
 }
 
-// newAEAD returns what encrypts the file with an identity, nil without a key. Each file has its own
-// key, so the number of random nonces per key is small.
-func newAEAD(key, identity []byte) (cipher.AEAD, error) {
-	if key == nil {
-		return nil, nil
-	}
-	own, err := hkdf.Key(sha256.New, key, identity, "kubeweir state image", KeySize)
-	if err != nil {
-		return nil, fmt.Errorf("key of a state file: %w", err)
-	}
-	block, err := aes.NewCipher(own)
-	if err != nil {
-		return nil, fmt.Errorf("key of a state file: %w", err)
-	}
-	return cipher.NewGCMWithRandomNonce(block)
-}
-
-// randomIdentity returns the identity of a new file.
-func randomIdentity() []byte {
-	id := make([]byte, identitySize)
-	_, _ = rand.Read(id) // never fails
-	return id
-}
-
 // A block of objects is a sequence of items: a byte, the length as uvarint, and the bytes of the
 // object or the key of a deleted one.
 const (
 	itemSet    = 0
 	itemDelete = 1
 )
-
-func appendItem(dst []byte, op byte, content []byte) []byte {
-	dst = append(dst, op)
-	dst = binary.AppendUvarint(dst, uint64(len(content)))
-	return append(dst, content...)
-}
-
-// eachItem calls set and deleted for the items in order.
-func eachItem(content []byte, set func(object []byte) error, deleted func(key string) error) error {
-	for len(content) > 0 {
-		op := content[0]
-		n, used := binary.Uvarint(content[1:])
-		if used <= 0 || n > uint64(len(content)-1-used) {
-			return fmt.Errorf("%w: invalid item length", ErrDamaged)
-		}
-		item := content[1+used : 1+used+int(n)]
-		content = content[1+used+int(n):]
-		var err error
-		switch op {
-		case itemSet:
-			err = set(item)
-		case itemDelete:
-			err = deleted(string(item))
-		default:
-			err = fmt.Errorf("%w: unknown item kind %d", ErrDamaged, op)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -39,14 +39,6 @@ func Prepare(o Options) (*Dir, error) {
 	return d, d.register(o.Registerer)
 }
 
-// Take opens and locks the directory of a prepared Dir.
-func (d *Dir) Take() error {
-	if err := d.open(); err != nil {
-		return errors.Join(err, d.Close())
-	}
-	return nil
-}
-
 func (d *Dir) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
@@ -67,8 +59,14 @@ func (d *Dir) register(r prometheus.Registerer) error {
 	return nil
 }
 
-func (d *Dir) open() error {
-	err := d.fs.MkdirAll(d.path, 0o700)
+// Take opens and locks the directory of a prepared Dir.
+func (d *Dir) Take() (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	err = d.fs.MkdirAll(d.path, 0o700)
 	_ = d.syncDir(filepath.Dir(filepath.Clean(d.path))) // the parent may not be readable
 	if err != nil {
 		return fmt.Errorf("cannot create the state directory %s: %w", d.path, cause(err))
@@ -90,8 +88,10 @@ func (d *Dir) open() error {
 	d.mu.Lock()
 	d.mu.lock = lock
 	d.mu.Unlock()
-	if err := d.chmod(); err != nil {
-		return err
+	if _, ok := d.fs.(private); ok { // remove other users' access to it
+		if err := os.Chmod(d.path, 0o700); err != nil {
+			return fmt.Errorf("cannot restrict access to the state directory %s: %w", d.path, cause(err))
+		}
 	}
 	// Another process may have owned it until now.
 	if names, err = d.fs.List(d.path); err != nil {
@@ -106,17 +106,6 @@ func (d *Dir) open() error {
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write to the state directory %s: %w", d.path, cause(err))
-	}
-	return nil
-}
-
-// chmod removes other users' access to the directory.
-func (d *Dir) chmod() error {
-	if _, ok := d.fs.(private); !ok {
-		return nil
-	}
-	if err := os.Chmod(d.path, 0o700); err != nil {
-		return fmt.Errorf("cannot restrict access to the state directory %s: %w", d.path, cause(err))
 	}
 	return nil
 }
@@ -159,22 +148,22 @@ func (d *Dir) readMarker(names []string, log *slog.Logger) (m marker, known bool
 var checkPlace = []byte("kubeweir-state")
 
 func (d *Dir) checks(check []byte) bool {
-	aead, err := newAEAD(d.key, checkPlace)
+	l, err := newLayout(d.key, checkPlace, "")
 	if err != nil {
 		return false
 	}
-	_, err = aead.Open(nil, nil, check, checkPlace)
+	_, err = l.aead.Open(nil, nil, check, checkPlace)
 	return err == nil
 }
 
 func (d *Dir) writeMarker() error {
 	m := marker{Format: format, Cluster: d.cluster}
-	aead, err := newAEAD(d.key, checkPlace)
+	l, err := newLayout(d.key, checkPlace, "")
 	if err != nil {
 		return err
 	}
-	if aead != nil {
-		m.Check = aead.Seal(nil, nil, nil, checkPlace)
+	if l.aead != nil {
+		m.Check = l.aead.Seal(nil, nil, nil, checkPlace)
 	}
 	content, err := json.Marshal(m)
 	if err != nil {
@@ -243,7 +232,7 @@ func (d *Dir) Names() ([]string, error) {
 func (d *Dir) Remove(name string) error { return d.remove(name + imageExt) }
 
 // Hurry implements checkpoint.Storage.
-func (d *Dir) Hurry() { d.pacer.lift() }
+func (d *Dir) Hurry() { d.hurry() }
 
 // inUse reports whether err means that another Dir holds the lock.
 func inUse(err error) bool {

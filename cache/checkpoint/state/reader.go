@@ -162,8 +162,22 @@ func (b *block) Commit() []byte { return b.commit }
 // Each implements checkpoint.Block.
 func (b *block) Each(set func([]byte) error, deleted func(string) error) error {
 	content, err := b.content()
-	if err != nil {
-		return err
+	for err == nil && len(content) > 0 {
+		op := content[0]
+		n, used := binary.Uvarint(content[1:])
+		if used <= 0 || n > uint64(len(content)-1-used) {
+			return fmt.Errorf("%w: invalid item length", ErrDamaged)
+		}
+		item := content[1+used : 1+used+int(n)]
+		content = content[1+used+int(n):]
+		switch op {
+		case itemSet:
+			err = set(item)
+		case itemDelete:
+			err = deleted(string(item))
+		default:
+			err = fmt.Errorf("%w: unknown item kind %d", ErrDamaged, op)
+		}
 	}
-	return eachItem(content, set, deleted)
+	return err
 }

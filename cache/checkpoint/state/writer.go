@@ -2,6 +2,8 @@ package state
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -10,13 +12,9 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 )
 
-const (
-	// pieceSize is the size of a block of objects: large enough to compress well, and small enough
-	// for parallel readers.
-	pieceSize = 256 << 10
-	// writeSize is the size of a write.
-	writeSize = 1 << 20
-)
+// pieceSize is the size of a block of objects: large enough to compress well, and small enough for
+// parallel readers. Each block is written on its own.
+const pieceSize = 256 << 10
 
 // Writer writes a checkpoint. It implements checkpoint.Writer.
 type Writer struct {
@@ -47,7 +45,8 @@ func (d *Dir) begin(target, bound string, k kind, first []byte) (*Writer, error)
 	if !d.opened() {
 		return nil, errClosed
 	}
-	identity := randomIdentity()
+	identity := make([]byte, identitySize)
+	_, _ = rand.Read(identity) // never fails
 	l, err := newLayout(d.key, identity, bound)
 	if err != nil {
 		return nil, err
@@ -77,11 +76,13 @@ func (w *Writer) Delete(ctx context.Context, key string) error {
 func (w *Writer) item(ctx context.Context, op byte, content []byte) error {
 	if len(w.items) > 0 && len(w.items)+len(content) > pieceSize {
 		w.flushItems()
+		if err := w.write(ctx); err != nil {
+			return err
+		}
 	}
-	w.items = appendItem(w.items, op, content)
-	if len(w.out) >= writeSize {
-		return w.write(ctx)
-	}
+	w.items = append(w.items, op)
+	w.items = binary.AppendUvarint(w.items, uint64(len(content)))
+	w.items = append(w.items, content...)
 	return nil
 }
 
@@ -102,7 +103,7 @@ func (w *Writer) write(ctx context.Context) (err error) {
 	if !w.dir.room(int64(len(w.out))) {
 		return checkpoint.ErrFull
 	}
-	if err := w.dir.pacer.wait(ctx, len(w.out)); err != nil {
+	if err := w.dir.pace(ctx, len(w.out)); err != nil {
 		return err
 	}
 	if w.file == nil {
@@ -127,7 +128,7 @@ func (w *Writer) Commit(ctx context.Context, note []byte) error {
 	if err := w.finish(ctx); err != nil {
 		return err
 	}
-	if cap(w.items) > 4*pieceSize || cap(w.out) > 4*writeSize { // after an unusually large object
+	if cap(w.items) > 4*pieceSize || cap(w.out) > 4*pieceSize { // after an unusually large object
 		w.items, w.out, w.scratch = nil, nil, nil
 	}
 	return nil
