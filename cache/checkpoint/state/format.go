@@ -58,15 +58,15 @@ func newLayout(key, identity []byte, bound string) (*layout, error) {
 	if key == nil {
 		return l, nil
 	}
-	own, err := hkdf.Key(sha256.New, key, identity, "kubeweir state image", KeySize)
+	fileKey, err := hkdf.Key(sha256.New, key, identity, "kubeweir state image", KeySize)
 	if err != nil {
 		return nil, fmt.Errorf("key of a state file: %w", err)
 	}
-	block, err := aes.NewCipher(own)
+	c, err := aes.NewCipher(fileKey)
 	if err != nil {
 		return nil, fmt.Errorf("key of a state file: %w", err)
 	}
-	l.aead, err = cipher.NewGCMWithRandomNonce(block)
+	l.aead, err = cipher.NewGCMWithRandomNonce(c)
 	return l, err
 }
 
@@ -80,7 +80,7 @@ func (l *layout) place(k kind, index uint64) []byte {
 }
 
 // appendBlock appends a block with content to dst.
-func (l *layout) appendBlock(dst []byte, k kind, index uint64, content, scratch []byte) (block, packed []byte) {
+func (l *layout) appendBlock(dst []byte, k kind, index uint64, content, scratch []byte) (appended, packed []byte) {
 	packed = s2.Encode(scratch[:cap(scratch)], content)
 	place := l.place(k, index)
 	start := len(dst)
