@@ -87,10 +87,7 @@ func Compare(ctx context.Context, f *reflector.Reflector, s *store.Store, checke
 			break
 		}
 	}
-	if err != nil {
-		out.Result, out.Err = Unfinished, err
-	}
-	out.Took = time.Since(began)
+	out.Err, out.Took = err, time.Since(began)
 	return out
 }
 
@@ -113,11 +110,11 @@ func (c comparison) checkOnce(ctx context.Context, out *Report) error {
 	}
 	found := r.differences()
 	if len(found) > 0 {
-		again, err := c.round(ctx)
-		if err != nil {
+		if r, err = c.round(ctx); err != nil {
 			return err
 		}
-		r, found = again, inBoth(found, again.differences())
+		seen := sets.New(found...)
+		found = slices.DeleteFunc(r.differences(), func(d Difference) bool { return !seen.Has(d) })
 	}
 	out.RV, out.Objects, out.Sampled = r.refs.Meta.ResourceVersion, len(r.refs.Items), 0
 	if len(found) == 0 {
@@ -139,10 +136,7 @@ func (c comparison) round(ctx context.Context) (*round, error) {
 		return nil, err
 	}
 	v, err := c.stateAt(ctx, refs)
-	if err != nil {
-		return nil, err
-	}
-	return &round{refs, v}, nil
+	return &round{refs, v}, err
 }
 
 // listVersions lists what the upstream has now, in pages of one version.
@@ -209,13 +203,15 @@ func (c comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*sto
 func (r *round) differences() []Difference {
 	var found []Difference
 	refs := r.refs.Items
-	past := func(ref freshness.Version) {
-		found = append(found, Difference{Key: ref.Key, Kind: Missing, Upstream: ref.RV})
+	missing := func(n int) {
+		for _, ref := range refs[:n] {
+			found = append(found, Difference{Key: ref.Key, Kind: Missing, Upstream: ref.RV})
+		}
+		refs = refs[n:]
 	}
 	r.view.Ascend("", "", func(o *object.Object) bool {
 		for len(refs) > 0 && refs[0].Key < o.Key {
-			past(refs[0])
-			refs = refs[1:]
+			missing(1)
 		}
 		switch {
 		case len(refs) == 0 && r.refs.IsPartial:
@@ -229,16 +225,8 @@ func (r *round) differences() []Difference {
 		refs = refs[1:]
 		return true
 	})
-	for _, ref := range refs {
-		past(ref)
-	}
+	missing(len(refs))
 	return found
-}
-
-// inBoth returns the differences that both rounds found.
-func inBoth(first, second []Difference) []Difference {
-	seen := sets.New(first...)
-	return slices.DeleteFunc(second, func(d Difference) bool { return !seen.Has(d) })
 }
 
 // sample compares some objects byte by byte, or all objects of a small collection.
@@ -276,44 +264,34 @@ func (c comparison) compareBytes(ctx context.Context, v *store.Snapshot, at uint
 	}
 	var other []*object.Object
 	for _, o := range objs {
-		switch held := v.Get(o.Key); {
-		case held == nil || held.RV != o.RV:
+		held := v.Get(o.Key)
+		if held == nil || held.RV != o.RV {
 			continue
-		case !bytes.Equal(held.Raw, o.Raw):
-			other = append(other, o)
 		}
 		compared++
-	}
-	if len(other) == 0 {
-		return compared, nil, nil
-	}
-	repeated, err := c.repeats(ctx, v, at, other)
-	if err != nil || !repeated {
-		return compared - len(other), nil, err
+		if !bytes.Equal(held.Raw, o.Raw) {
+			other = append(other, o)
+			found = append(found, Difference{Key: o.Key, Kind: OtherBytes, Cached: o.RV, Upstream: o.RV})
+		}
 	}
 	for _, o := range other {
-		found = append(found, Difference{Key: o.Key, Kind: OtherBytes, Cached: o.RV, Upstream: o.RV})
+		if repeated, err := c.repeats(ctx, v.PageToken(at, o.Key), o); err != nil || !repeated {
+			return compared - len(other), nil, err
+		}
 	}
 	return compared, found, nil
 }
 
-// repeats reports whether the upstream sends the same objs again and is the program from which the
+// repeats reports whether the upstream sends the same o again and is the program from which the
 // collection was listed.
-func (c comparison) repeats(ctx context.Context, v *store.Snapshot, at uint64, objs []*object.Object) (bool, error) {
-	for _, o := range objs {
-		before := c.Outage.Ask(ctx)
-		again, err := c.listAt(ctx, v.PageToken(at, o.Key), 1)
-		if err != nil {
-			return false, err
-		}
-		if len(again) != 1 || !bytes.Equal(again[0].Raw, o.Raw) {
-			return false, nil
-		}
-		if listed := c.ListedBy(); before != listed || c.Outage.Ask(ctx) != listed {
-			return false, nil
-		}
+func (c comparison) repeats(ctx context.Context, token api.ContinueToken, o *object.Object) (bool, error) {
+	before := c.Outage.Ask(ctx)
+	again, err := c.listAt(ctx, token, 1)
+	if err != nil || len(again) != 1 || !bytes.Equal(again[0].Raw, o.Raw) {
+		return false, err
 	}
-	return true, nil
+	listed := c.ListedBy()
+	return before == listed && c.Outage.Ask(ctx) == listed, nil
 }
 
 // listAt lists up to n objects of a page, at the version of its token.
