@@ -40,8 +40,8 @@ import (
 func (c *Checker) freshRound(ctx context.Context) (uint64, error) {
 	var v uint64
 	way, err := "listed", source.ErrUnsupported
-	if c.versionsFirst() {
-		// Names come with the version, so readers of an idle resource wait for one linearizable
+	if c.store.Latest().Len() <= listedObjects && !c.isBusy() {
+		// The watch is not likely to bring the version within HeadStart. Names come with the version, so readers of an idle resource wait for one linearizable
 		// request.
 		err = c.compare(ctx, 0)
 	}
@@ -72,12 +72,6 @@ func (c *Checker) ask(ctx context.Context) (v uint64, way string, err error) {
 		return v, "held", nil
 	}
 	return v, "fed", c.WaitFor(ctx, v, HeadStart)
-}
-
-// versionsFirst reports whether the round begins with names: they are cheap, and the watch is not
-// likely to bring the current version within HeadStart.
-func (c *Checker) versionsFirst() bool {
-	return c.store.Latest().Len() <= listedObjects && !c.isBusy()
 }
 
 // prove determines whether the store holds everything up to version.

@@ -31,7 +31,7 @@ func (f *Reflector) list(ctx context.Context) error {
 	}
 	defer l.release()
 	streams := !f.paged && f.broken < maxBroken
-	if f.compressed() {
+	if src, ok := f.Source.(source.CompressedSource); ok && src.Compressed() {
 		rv, err := f.listCompressed(ctx, l, streams)
 		if !errors.Is(err, errQuick) {
 			return f.listed(ctx, l, rv, err)
@@ -122,25 +122,18 @@ func (f *Reflector) checkRewound(ctx context.Context) (current uint64, err error
 	if err != nil {
 		return 0, fmt.Errorf("reading the current version: %w", err)
 	}
-	if current < held && f.behind(versionCtx, held) {
-		return 0, fmt.Errorf("%w: it is at %d, the cache at %d", errBehind, current, held)
+	if src, ok := f.Source.(source.ReplicatedSource); ok && current < held {
+		// The server that was asked may lag behind others of the same store.
+		newest, err := src.NewestVersion(versionCtx, f.Resource)
+		if newest >= held || err != nil && !errors.Is(err, source.ErrUnsupported) {
+			return 0, fmt.Errorf("%w: it is at %d, the cache at %d", errBehind, current, held)
+		}
 	}
 	if current < held {
 		return 0, fmt.Errorf("%w: from %d to %d", store.ErrRewound, held, current)
 	}
 	f.target, f.targetDelayed = current, time.Since(asked) >= settling
 	return current, nil
-}
-
-// behind reports whether the server that was asked for its version may lag behind others of the
-// same store.
-func (f *Reflector) behind(ctx context.Context, held uint64) bool {
-	src, ok := f.Source.(source.ReplicatedSource)
-	if !ok {
-		return false
-	}
-	newest, err := src.NewestVersion(ctx, f.Resource)
-	return newest >= held || err != nil && !errors.Is(err, source.ErrUnsupported)
 }
 
 // resume watches from the version that is held, if the source is not below it.

@@ -81,16 +81,16 @@ func (f *Reflector) after(err error) (reason string, final bool) {
 	case errors.Is(err, ErrLate):
 		return "late", false
 	case errors.Is(err, store.ErrOutOfOrder):
-		f.relist = true
-		return "order", false
+		reason = "order"
 	case source.IsExpired(err):
-		f.relist = true
-		return "expired", false
+		reason = "expired"
 	case source.IsTooLarge(err):
-		f.relist = true
-		return "too_large", false
+		reason = "too_large"
+	default:
+		return "error", false
 	}
-	return "error", false
+	f.relist = true
+	return reason, false
 }
 
 // rejectedLimit is how long a source may reject what it allowed before. kube-apiserver rejects

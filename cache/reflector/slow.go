@@ -48,12 +48,6 @@ var errQuick = errors.New("the link is fast")
 // errMerged ends the watch of a complete list.
 var errMerged = errors.New("the list is complete")
 
-// compressed reports whether lists are compressed. Watches are not.
-func (f *Reflector) compressed() bool {
-	source, ok := f.Source.(source.CompressedSource)
-	return ok && source.Compressed()
-}
-
 // merging is a paged list, merged with a watch.
 type merging struct {
 	f        *Reflector
@@ -62,13 +56,13 @@ type merging struct {
 	begun    bool   // the watch has begun; only for the goroutine of Run
 	first    uint64 // the version of the first page, once the watch has begun
 	watching sync.WaitGroup
+	fail     context.CancelCauseFunc // ends the list because the watch cannot continue
 
 	mu      sync.Mutex
 	changed map[string]uint64 // guarded by mu: the version of the last event by key
 	seen    uint64            // guarded by mu: the version of the watch
 	over    bool              // guarded by mu: later events are ignored
-	err     error             // guarded by mu: why it cannot continue
-	news    chan struct{}     // has capacity 1; signals that seen or err has changed
+	news    chan struct{}     // has capacity 1; signals that seen has changed
 }
 
 // listCompressed lists in pages and returns the version. If streams is set, the error may be
@@ -76,11 +70,12 @@ type merging struct {
 func (f *Reflector) listCompressed(ctx context.Context, l *listing, streams bool) (rv uint64, err error) {
 	m := &merging{f: f, l: l, streams: streams, changed: make(map[string]uint64), news: make(chan struct{}, 1)}
 	defer m.watching.Wait()
-	watchCtx, stop := context.WithCancel(ctx)
-	defer stop()
-	rv, err = m.pages(ctx, watchCtx)
+	listCtx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	m.fail = fail
+	rv, err = m.pages(listCtx)
 	if err == nil && m.begun {
-		rv, err = m.reach(ctx, rv)
+		rv, err = m.reach(listCtx, rv)
 	}
 	if err != nil {
 		return 0, f.wrapListError(ctx, err)
@@ -89,8 +84,8 @@ func (f *Reflector) listCompressed(ctx context.Context, l *listing, streams bool
 }
 
 // pages reads the pages and returns the highest of their versions. The watch beside them ends with
-// watchCtx.
-func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error) {
+// ctx.
+func (m *merging) pages(ctx context.Context) (newest uint64, err error) {
 	f, broken, began, first := m.f, 0, time.Now(), uint64(0)
 	opts := source.ListOptions{Limit: firstPageSize}
 	for {
@@ -112,23 +107,22 @@ func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error
 			opts = source.ListOptions{Limit: f.nextPage(opts.Limit, time.Since(start)), Continue: meta.Continue}
 		case source.IsExpired(err) && rest != "" && first != 0:
 			opts.Continue = rest
-		case ctx.Err() != nil, source.IsStatus(err), errors.Is(err, ErrDecode), broken == maxBrokenPages:
+		case ctx.Err() != nil:
+			return 0, context.Cause(ctx)
+		case source.IsStatus(err), errors.Is(err, ErrDecode), broken == maxBrokenPages:
 			return 0, err
 		default:
 			broken++
 			opts.Limit = max(minPageSize, opts.Limit/4)
 			f.Outage.suspect()
 			if !f.pause(ctx, "page", err, f.backoff.next(err, false)) {
-				return 0, err
+				return 0, context.Cause(ctx)
 			}
 		}
 		if first != 0 && !m.begun && (rest != "" || time.Since(began) >= mergeAfter) {
 			f.Log.Debug("slow list, watching in parallel")
 			m.begun, m.first, m.seen = true, first, first
-			f.Panics.Go(&m.watching, "feed", func() { m.watch(watchCtx) })
-		}
-		if err := m.failed(); err != nil {
-			return 0, err
+			f.Panics.Go(&m.watching, "feed", func() { m.watch(ctx) })
 		}
 	}
 }
@@ -174,10 +168,7 @@ func (m *merging) watch(ctx context.Context) {
 		m.mu.Unlock()
 		err := m.f.Source.Watch(ctx, m.f.Resource, m.f.Encoding, source.WatchOptions{ResourceVersion: from}, m.event)
 		if source.IsExpired(err) || source.IsRejected(err) || errors.Is(err, ErrDecode) {
-			m.mu.Lock()
-			m.err = fmt.Errorf("watching in parallel: %w", err)
-			m.mu.Unlock()
-			m.tell()
+			m.fail(fmt.Errorf("watching in parallel: %w", err))
 			return
 		}
 		select {
@@ -218,21 +209,11 @@ func (m *merging) event(ev source.Event) error {
 	}
 	m.seen = max(m.seen, rv)
 	m.mu.Unlock()
-	m.tell()
-	return nil
-}
-
-func (m *merging) tell() {
 	select {
 	case m.news <- struct{}{}:
 	default:
 	}
-}
-
-func (m *merging) failed() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.err
+	return nil
 }
 
 // reach waits until the watch has reached rv, ends it there or later, and returns its version.
@@ -240,11 +221,11 @@ func (m *merging) reach(ctx context.Context, rv uint64) (uint64, error) {
 	limit := time.After(mergeLimit)
 	for {
 		m.mu.Lock()
-		seen, err := m.seen, m.err
-		m.over = err == nil && seen >= rv
+		seen := m.seen
+		m.over = seen >= rv
 		m.mu.Unlock()
-		if err != nil || seen >= rv {
-			return seen, err
+		if seen >= rv {
+			return seen, nil
 		}
 		select {
 		case <-m.news:

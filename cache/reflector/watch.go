@@ -64,19 +64,21 @@ func (f *Reflector) watch(ctx context.Context, opts source.WatchOptions, l *list
 	return errEnded
 }
 
-// live handles an event after the initial ones.
+// live handles an event after the initial ones. A bookmark may be below the store's version, as a
+// probe may have proved a higher one, but not below what came before it on the same watch.
 func (f *Reflector) live(ev source.Event) error {
 	switch ev.Type {
 	case source.WatchAccepted:
 		return nil
 	case api.Bookmark:
-		return f.bookmarked(ev)
+		if ev.ResourceVersion < f.last {
+			return store.ErrSuspect
+		}
+		f.last = ev.ResourceVersion
+		f.keepBookmark(ev)
+		f.store.Progress(ev.ResourceVersion)
+		return nil
 	}
-	return f.event(ev)
-}
-
-// event applies one event.
-func (f *Reflector) event(ev source.Event) error {
 	o, err := f.Decode(ev.Object)
 	if err != nil {
 		return err
@@ -86,17 +88,5 @@ func (f *Reflector) event(ev source.Event) error {
 	if err := f.store.Apply(ev.Type, o); err != nil {
 		return fmt.Errorf("%s %s at %d: %w", ev.Type, o.Key, o.RV, err)
 	}
-	return nil
-}
-
-// bookmarked handles a bookmark. It may be below the store's version, because a probe may have
-// proved a higher one, but not below what came before it on the same watch.
-func (f *Reflector) bookmarked(ev source.Event) error {
-	if ev.ResourceVersion < f.last {
-		return store.ErrSuspect
-	}
-	f.last = ev.ResourceVersion
-	f.keepBookmark(ev)
-	f.store.Progress(ev.ResourceVersion)
 	return nil
 }
