@@ -70,17 +70,15 @@ func (m *Mux) notify(woken []*Watcher) {
 func (m *Mux) trim(now int64) {
 	r := &m.mu.ring
 	expired := now - int64(m.options.MaxAge)
-	for r.len() > 0 {
-		if r.len() <= m.options.MaxEvents && r.bytes <= m.options.MaxBytes && r.at(r.tail).Appended > expired {
-			break
-		}
+	for r.len() > 0 && (r.len() > m.options.MaxEvents || r.bytes > m.options.MaxBytes || r.at(r.tail).Appended <= expired) {
 		e := r.pop()
 		m.mu.oldest = e.RV
 		if m.mu.log != nil {
 			m.mu.log.outlive(e)
 		}
 	}
-	m.forget()
+	// The history has left these behind.
+	m.mu.gaps = slices.DeleteFunc(m.mu.gaps, func(g gap) bool { return g.to <= m.mu.oldest })
 	for r.frames < r.head && m.frames.used.Load() > m.frames.max/2 {
 		r.at(r.frames).frames.retire()
 		r.frames++

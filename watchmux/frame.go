@@ -15,9 +15,23 @@ var retired = &frame{}
 // errNoFrame is the error of a frame whose encoder panicked.
 var errNoFrame = errors.New("the event could not be encoded")
 
-// get makes only frames that are kept; otherwise ok is false.
-func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) ([]byte, error)) (b []byte, ok bool, err error) {
-	f := c.entry(key)
+// Frame returns the wire frame of the delivery in a representation. The first caller makes it with
+// encode. All others, and any number at once, share the bytes, which must not be changed, or the
+// error. variant (0 to 255, chosen by the caller) distinguishes frames that differ in something
+// other than representation and type. Frames of events that have left the frame budget are encoded
+// at each call.
+func (d Delivery) Frame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) ([]byte, error) {
+	if b, ok, err := d.KeptFrame(rep, variant, encode); ok {
+		return b, err
+	}
+	return encode(d)
+}
+
+// KeptFrame is Frame for frames that are too expensive to be encoded at each call: if the frame
+// would not be kept, nothing is encoded and ok is false.
+func (d Delivery) KeptFrame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) (frame []byte, ok bool, err error) {
+	c := &d.Event.frames
+	f := c.entry(frameKey{rep, d.Type, variant})
 	if f == nil {
 		return nil, false, nil
 	}
@@ -74,22 +88,4 @@ func (c *frameCache) discount(f *frame) {
 	if n := f.counted.Swap(0); n > 0 {
 		c.budget.used.Add(-n)
 	}
-}
-
-// Frame returns the wire frame of the delivery in a representation. The first caller makes it with
-// encode. All others, and any number at once, share the bytes, which must not be changed, or the
-// error. variant (0 to 255, chosen by the caller) distinguishes frames that differ in something
-// other than representation and type. Frames of events that have left the frame budget are encoded
-// at each call.
-func (d Delivery) Frame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) ([]byte, error) {
-	if b, ok, err := d.KeptFrame(rep, variant, encode); ok {
-		return b, err
-	}
-	return encode(d)
-}
-
-// KeptFrame is Frame for frames that are too expensive to be encoded at each call: if the frame
-// would not be kept, nothing is encoded and ok is false.
-func (d Delivery) KeptFrame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) (frame []byte, ok bool, err error) {
-	return d.Event.frames.get(frameKey{rep, d.Type, variant}, d, encode)
 }

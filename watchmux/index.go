@@ -1,6 +1,8 @@
 package watchmux
 
 import (
+	"slices"
+
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -37,12 +39,12 @@ func (x *index) wakeTerms(o *object.Object, first int, ev *Event, woken []*Watch
 	case len(x.labels) == 0:
 	case len(o.Labels) <= max(fewLabels, len(x.labels)):
 		for i := range o.Labels {
-			woken = x.wakeValue(x.labels[o.Labels[i].Key], o.Labels[i].Value, ev, woken)
+			woken = x.wakeBucket(x.labels[o.Labels[i].Key][o.Labels[i].Value], ev, woken)
 		}
 	default: // fewer labels are watched than the object has
 		for key, v := range x.labels {
 			if value, ok := o.Labels.Lookup(key); ok {
-				woken = x.wakeValue(v, value, ev, woken)
+				woken = x.wakeBucket(v[value], ev, woken)
 			}
 		}
 	}
@@ -50,30 +52,27 @@ func (x *index) wakeTerms(o *object.Object, first int, ev *Event, woken []*Watch
 		switch v := x.slots[slot]; {
 		case v == nil:
 		case slot == keySlot:
-			woken = x.wakeValue(v, o.Key, ev, woken)
+			woken = x.wakeBucket(v[o.Key], ev, woken)
 		case slot == nameSlot:
-			woken = x.wakeValue(v, o.Name, ev, woken)
+			woken = x.wakeBucket(v[o.Name], ev, woken)
 		case slot == namespaceSlot:
-			woken = x.wakeValue(v, o.Namespace, ev, woken)
+			woken = x.wakeBucket(v[o.Namespace], ev, woken)
 		case slot-fieldSlots < len(o.Fields):
-			woken = x.wakeValue(v, o.Fields[slot-fieldSlots], ev, woken)
+			woken = x.wakeBucket(v[o.Fields[slot-fieldSlots]], ev, woken)
 		}
 	}
 	return woken
 }
 
-func (x *index) wakeValue(v values, value string, ev *Event, woken []*Watcher) []*Watcher {
-	if b := v[value]; b != nil {
-		return x.wakeBucket(b, ev, woken)
-	}
-	return woken
-}
-
+// wakeBucket wakes the watchers of b, which is nil if there are none.
 func (x *index) wakeBucket(b *bucket, ev *Event, woken []*Watcher) []*Watcher {
+	if b == nil {
+		return woken
+	}
 	small := ev.isSmall()
 	// Backwards, because disarm moves the last one into the gap.
-	for i := len(b.armed) - 1; i >= 0; i-- {
-		w := b.armed[i].watcher
+	for _, p := range slices.Backward(b.armed) {
+		w := p.watcher
 		if !ev.isAbove(w.future) {
 			continue
 		}
@@ -127,9 +126,7 @@ func (x *index) register(w *Watcher, terms []object.Equality) {
 	switch {
 	case v != nil:
 	case t.label != "":
-		if v = (values{}); x.labels == nil {
-			x.labels = map[string]values{}
-		}
+		v = values{}
 		x.labels[t.label] = v
 	default:
 		x.slots = append(x.slots, make([]values, max(0, t.slot+1-len(x.slots)))...)

@@ -113,7 +113,7 @@ type Mux struct {
 func New(o Options) *Mux {
 	m := &Mux{options: o.withDefaults()}
 	m.frames.max, m.calmFrames.max = m.options.MaxFrameBytes, m.options.MaxFrameBytes
-	m.mu.watchers = map[*Watcher]struct{}{}
+	m.mu.watchers, m.mu.index.labels = map[*Watcher]struct{}{}, map[string]values{}
 	return m
 }
 
@@ -358,9 +358,4 @@ func (m *Mux) beyond(rv uint64) uint64 {
 		}
 	}
 	return 0
-}
-
-// forget drops the gaps that the history has left behind. The caller holds m.mu.
-func (m *Mux) forget() {
-	m.mu.gaps = slices.DeleteFunc(m.mu.gaps, func(g gap) bool { return g.to <= m.mu.oldest })
 }
