@@ -102,7 +102,6 @@ func (l *eventLog) supersede(prev *object.Object) {
 		e.cost += n
 		l.bytes += n
 		e.superseded, e.held = !plain, held
-		l.keep(held, 1)
 		return
 	}
 }
@@ -238,7 +237,6 @@ func (l *eventLog) forget(r *ring) {
 		switch e := &l.entries[i]; {
 		case e.event == nil:
 		case e.seq < from:
-			l.keep(e.held, -1)
 			l.drop(e)
 		default:
 			kept = append(kept, *e)

@@ -10,7 +10,7 @@ func CheckHolds(m *Mux) string {
 	if l == nil {
 		return ""
 	}
-	var readers, superseded [maxHolds]int
+	var readers [maxHolds]int
 	for w := range l.readers {
 		if w.held != 0 {
 			readers[w.held.first()]++
@@ -20,12 +20,14 @@ func CheckHolds(m *Mux) string {
 	for i := range l.entries {
 		bytes += l.entries[i].cost
 		for s := l.entries[i].held; s != 0; s &= s - 1 {
-			superseded[s.first()]++
+			if h := l.holds[s.first()]; h.readers == 0 || l.entries[i].seq >= h.end {
+				return fmt.Sprintf("event %d is kept for hold %d: %+v", l.entries[i].seq, s.first(), h)
+			}
 		}
 	}
 	for i, h := range l.holds {
-		if h.readers != readers[i] || h.superseded != superseded[i] || h.readers > 0 != (l.held>>i&1 == 1) {
-			return fmt.Sprintf("hold %d: %+v, held %b; readers %d, superseded %d", i, h, l.held, readers[i], superseded[i])
+		if h.readers != readers[i] || h.readers > 0 != (l.held>>i&1 == 1) {
+			return fmt.Sprintf("hold %d: %+v, held %b; readers %d", i, h, l.held, readers[i])
 		}
 	}
 	if bytes != l.bytes {

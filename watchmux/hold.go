@@ -102,13 +102,6 @@ func (l *eventLog) holding(seq uint64) (holds holdSet) {
 	return holds
 }
 
-// keep counts an event that is kept for some holds or, with -1, no longer is.
-func (l *eventLog) keep(holds holdSet, n int) {
-	for ; holds != 0; holds &= holds - 1 {
-		l.holds[holds.first()].superseded += n
-	}
-}
-
 // passed removes w from its hold if w has reached the end.
 func (l *eventLog) passed(w *Watcher) {
 	if w.held == 0 {
@@ -142,12 +135,11 @@ func (l *eventLog) release(i int) {
 			}
 		}
 	}
-	for n := 0; h.superseded > 0 && n < len(l.entries); n++ {
+	for n := range l.after(h.end) {
 		e := &l.entries[n]
 		if e.held&held == 0 {
 			continue
 		}
-		h.superseded--
 		if e.held &^= held; e.held == 0 && !e.superseded {
 			l.drop(e)
 		}

@@ -331,9 +331,8 @@ type hold struct {
 	// since is when the hold began, moved when one of its readers last asked for it.
 	end, rv      uint64
 	since, moved int64
-	// readers is the number of watchers that have not reached the end, superseded how many events
-	// are kept for them. Without readers there is no hold.
-	readers, superseded int
+	// readers is the number of watchers that have not reached the end. Without them there is no hold.
+	readers int
 }
 
 // holdSet is a set of indexes in eventLog.holds.
