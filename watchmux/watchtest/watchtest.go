@@ -228,12 +228,7 @@ func Reliable(w Watch, t Truth) error {
 	if from < t.From {
 		return fmt.Errorf("reliable: the watch starts at %d, before the truth at %d", from, t.From)
 	}
-	var got []WireEvent
-	for _, e := range live {
-		if e.Type != api.Bookmark {
-			got = append(got, e)
-		}
-	}
+	got := slices.DeleteFunc(slices.Clone(live), func(e WireEvent) bool { return e.Type == api.Bookmark })
 	last := uint64(math.MaxUint64)
 	if w.Cut {
 		last = w.Last()
@@ -306,21 +301,16 @@ func Bookmarkable(w Watch, t Truth) error {
 // ended, give the same as one unbroken watch: every watch holds the guarantees
 // and together they leave no gap and repeat nothing. All but the last were cut.
 func Resumable(watches []Watch, t Truth) error {
-	watches = slices.Clone(watches)
-	for i := range len(watches) - 1 {
-		watches[i].Cut = true
-	}
+	var joined Watch
 	for i, w := range watches {
+		w.Cut = w.Cut || i < len(watches)-1
 		if err := Check(w, t); err != nil {
 			return fmt.Errorf("watch %d: %w", i, err)
 		}
 		if i > 0 && !w.Initial && w.From != watches[i-1].Last() {
 			return fmt.Errorf("resumable: watch %d starts at %d, the one before ended at %d", i, w.From, watches[i-1].Last())
 		}
-	}
-	// Joined, they must look like one.
-	var joined Watch
-	for i, w := range watches {
+		// Joined, they must look like one.
 		if i == 0 || w.Initial {
 			joined = Watch{From: w.From, Initial: w.Initial}
 		}
@@ -339,12 +329,7 @@ func afresh(joined, w Watch, t Truth) []WireEvent {
 	if !t.Shared || w.Initial {
 		return w.Events
 	}
-	var events []WireEvent
-	for _, e := range w.Events {
-		if e.RV == w.From && e.Type != api.Bookmark && slices.Contains(joined.Events, e) {
-			continue
-		}
-		events = append(events, e)
-	}
-	return events
+	return slices.DeleteFunc(slices.Clone(w.Events), func(e WireEvent) bool {
+		return e.RV == w.From && e.Type != api.Bookmark && slices.Contains(joined.Events, e)
+	})
 }
