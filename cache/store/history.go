@@ -14,7 +14,8 @@ func (s *Store) AppliedAt(rv uint64, now time.Time) (*Snapshot, error) {
 	if v := s.Current(); v.rv == rv {
 		return v, nil
 	}
-	if v := s.retain.get(rv); v != nil {
+	v, isExpired := s.retain.get(rv)
+	if v != nil {
 		return v, nil
 	}
 	// The state may have an event that the mux is about to get. While publish is held they agree,
@@ -29,7 +30,7 @@ func (s *Store) AppliedAt(rv uint64, now time.Time) (*Snapshot, error) {
 		return head, nil
 	case rv > head.rv:
 		return nil, &TooLargeError{RV: rv, Current: head.rv}
-	case unknown || rv < oldest || s.retain.isExpired(rv):
+	case unknown || rv < oldest || isExpired:
 		return nil, &ExpiredError{RV: rv, Oldest: oldest}
 	}
 	return s.undo(head, rv, now)
@@ -42,7 +43,7 @@ func (s *Store) undo(head *Snapshot, rv uint64, now time.Time) (*Snapshot, error
 	// same version find it made.
 	s.retain.undo.Lock()
 	defer s.retain.undo.Unlock()
-	if v := s.retain.get(rv); v != nil {
+	if v, _ := s.retain.get(rv); v != nil {
 		return v, nil
 	}
 	base := s.retain.above(rv, head)

@@ -53,21 +53,14 @@ func (r *retained) search(rv uint64) (int, bool) {
 	return slices.BinarySearchFunc(r.mu.views, rv, func(v retainedSnapshot, rv uint64) int { return cmp.Compare(v.view.rv, rv) })
 }
 
-func (r *retained) get(rv uint64) *Snapshot {
+// get returns the snapshot at rv, or nil. isExpired says that rv is below the floor.
+func (r *retained) get(rv uint64) (v *Snapshot, isExpired bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i, ok := r.search(rv)
-	if !ok {
-		return nil
+	if i, ok := r.search(rv); ok {
+		v = r.mu.views[i].view
 	}
-	return r.mu.views[i].view
-}
-
-// isExpired reports whether rv is below the floor.
-func (r *retained) isExpired(rv uint64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return rv < r.mu.floor
+	return v, rv < r.mu.floor
 }
 
 // remove drops the snapshot at rv, if there is one.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -58,7 +59,7 @@ type Store struct {
 		// changes of rv may follow, that is, until a change of a higher version or a bookmark
 		// arrives.
 		completeRV uint64
-		torn       partialVersion
+		partial    partialVersion
 		content    uint64 // of copy
 		bytes      int64
 		churn      int64 // see Snapshot.Churn
@@ -138,7 +139,6 @@ type List struct {
 
 // Install makes list the state and takes over its tree. It is called once, before any other change.
 func (s *Store) Install(list *List) {
-	tree, rv := list.Tree, list.RV
 	s.publish.Lock()
 	defer s.publish.Unlock()
 	s.mu.Lock()
@@ -146,18 +146,16 @@ func (s *Store) Install(list *List) {
 		s.mu.Unlock()
 		return
 	}
-	s.mu.tree = tree
-	tree.Scan(func(o *object.Object) bool {
+	s.mu.tree = list.Tree
+	s.mu.tree.Scan(func(o *object.Object) bool {
 		s.mu.bytes += int64(len(o.Raw))
 		return true
 	})
-	s.advanceLocked(rv, true)
-	if s.mu.completeRV = rv; list.CompleteRV > 0 {
-		s.mu.completeRV = list.CompleteRV
-	}
+	s.advanceLocked(list.RV, true)
+	s.mu.completeRV = cmp.Or(list.CompleteRV, list.RV)
 	s.mu.Unlock()
-	s.mux.Start(rv)
-	s.waits.reached(rv)
+	s.mux.Start(list.RV)
+	s.waits.reached(list.RV)
 }
 
 // advanceLocked finishes a change: the state is now at rv.
@@ -237,7 +235,7 @@ type partialVersion struct{ rv, content uint64 }
 
 // markPartialLocked is called before another change of the current version is applied.
 func (s *Store) markPartialLocked() {
-	s.mu.torn = partialVersion{s.mu.rv, s.Contents.Load()}
+	s.mu.partial = partialVersion{s.mu.rv, s.Contents.Load()}
 	s.retain.remove(s.mu.rv)
 }
 
@@ -249,7 +247,7 @@ func (s *Store) Retain(v *Snapshot, now time.Time) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v.rv != s.mu.torn.rv || v.content > s.mu.torn.content {
+	if v.rv != s.mu.partial.rv || v.content > s.mu.partial.content {
 		s.retain.put(v, s.mu.rv, now)
 	}
 }
@@ -356,7 +354,9 @@ func (s *Store) Close(reason error) {
 
 // DropUnused drops old snapshots, and the indexes that nobody has used for a while.
 func (s *Store) DropUnused(now time.Time) {
-	s.dropAhead()
+	if held := s.ahead.Load(); held != nil && held.rv <= s.rv.Load() {
+		s.ahead.CompareAndSwap(held, nil)
+	}
 	s.retain.expire(now, s.AppliedRV())
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -383,11 +383,4 @@ func (s *Store) Sizes() Sizes {
 	s.mu.Unlock()
 	z.Snapshots, z.SnapshotBytes = s.retain.size(z.Churn)
 	return z
-}
-
-// dropAhead drops the ahead snapshot once the applied state has passed it.
-func (s *Store) dropAhead() {
-	if held := s.ahead.Load(); held != nil && held.rv <= s.rv.Load() {
-		s.ahead.CompareAndSwap(held, nil)
-	}
 }
