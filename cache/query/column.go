@@ -63,27 +63,22 @@ func inMetadata(steps []json.Step) []json.Step {
 }
 
 // Check returns a 400 if a path of the query names a column that the resource's Table does not have.
-func (q *Query) Check(res *source.Resource) error {
-	type use struct {
-		parameter api.QueryParameter
-		path      Path
-	}
-	uses := make([]use, 0, maxSort+maxConditions+maxCounts)
-	for _, key := range q.Sort {
-		uses = append(uses, use{api.QuerySortBy, key.Path})
-	}
-	for _, condition := range q.Where {
-		uses = append(uses, use{api.QueryWhere, condition.Path})
-	}
-	for _, path := range q.CountBy {
-		uses = append(uses, use{api.QueryCountBy, path})
-	}
-	for _, u := range uses {
-		if _, err := readerOf(res, u.path, false, false); err != nil {
-			return BadRequest(u.parameter, err)
+func (q *Query) Check(res *source.Resource) (err error) {
+	check := func(parameter api.QueryParameter, path Path) {
+		if _, unknown := readerOf(res, path, false, false); unknown != nil && err == nil {
+			err = BadRequest(parameter, unknown)
 		}
 	}
-	return nil
+	for _, key := range q.Sort {
+		check(api.QuerySortBy, key.Path)
+	}
+	for _, condition := range q.Where {
+		check(api.QueryWhere, condition.Path)
+	}
+	for _, path := range q.CountBy {
+		check(api.QueryCountBy, path)
+	}
+	return err
 }
 
 // readerOf returns the reader of the values at a path, of redacted objects if redacted is set. These
@@ -91,7 +86,7 @@ func (q *Query) Check(res *source.Resource) error {
 // more than metadata. The error says that the resource has no such column.
 func readerOf(res *source.Resource, p Path, quantity, redacted bool) (s valueReader, err error) {
 	s = valueReader{name: p.String(), read: ValueOf}
-	if p.column {
+	if p.isColumn {
 		s.name = "column " + p.text // neither a path nor an order is spelled so
 		s.read = ValueOfCell
 		if s.token, err = cellOf(res, p.text); err != nil {

@@ -3,11 +3,13 @@ package query
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // Columns caches the frames, columns and orders that queries use on one collection. They are made on
@@ -86,6 +88,28 @@ func (k *Columns) frame(v *store.Snapshot) *frame {
 	})
 	return c.frame
 }
+
+// newFrame makes the frame of v. If earlier is not nil and only a few objects have changed since,
+// it takes the others from there.
+func newFrame(s *store.Store, v *store.Snapshot, earlier *column) *frame {
+	f := &frame{content: v.Content(), churn: v.Churn(), mark: v.Mark()}
+	if earlier != nil && f.mark.IsKnown() && earlier.frame.content < f.content {
+		if keys, ok := s.ChangedSince(earlier.frame.mark, v.Len()/fewChanged); ok {
+			f.objs = earlier.frame.with(v, keys)
+			return f
+		}
+	}
+	f.objs = make([]*object.Object, 0, v.Len())
+	v.Ascend("", "", func(o *object.Object) bool {
+		f.objs = append(f.objs, o)
+		return true
+	})
+	return f
+}
+
+// fewChanged is the inverse of the largest share of changed objects for which looking up each of
+// them is faster than visiting all objects.
+const fewChanged = 32
 
 // obtain returns the column of a reader for the state content. If it is not cached, build makes it,
 // once for all callers that wait for it, from the column of the same reader for another state, or
@@ -323,4 +347,59 @@ func (k *Columns) Size(churn int64) (n int, bytes int64) {
 		bytes = max(0, churn-oldest.frame.churn)
 	}
 	return n, bytes + k.mu.bytes
+}
+
+// fairQueue admits one caller at a time to make a column from all objects. Each user has at most one
+// caller in the queue, and the user's other callers wait behind it. A user who requests many
+// columns therefore delays only their own requests. It is safe for concurrent use.
+type fairQueue struct {
+	place chan struct{} // first come, first served
+	mu    struct {
+		sync.Mutex
+		users map[string]*userQueue // with a caller that waits or makes a column
+	}
+}
+
+// userQueue is the queue of one user. callers is guarded by fairQueue.mu.
+type userQueue struct {
+	place   chan struct{}
+	callers int
+}
+
+func (t *fairQueue) init() {
+	t.place = make(chan struct{}, 1)
+	t.mu.users = make(map[string]*userQueue)
+}
+
+// take waits for the user's turn. The caller calls leave when it is done. The error is that of ctx.
+func (t *fairQueue) take(ctx context.Context, user string) (leave func(), err error) {
+	t.mu.Lock()
+	mine := t.mu.users[user]
+	if mine == nil {
+		mine = &userQueue{place: make(chan struct{}, 1)}
+		t.mu.users[user] = mine
+	}
+	mine.callers++
+	t.mu.Unlock()
+	var taken []chan struct{}
+	leave = func() {
+		for _, place := range slices.Backward(taken) {
+			<-place
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if mine.callers--; mine.callers == 0 {
+			delete(t.mu.users, user)
+		}
+	}
+	for _, place := range []chan struct{}{mine.place, t.place} {
+		select {
+		case place <- struct{}{}:
+			taken = append(taken, place)
+		case <-ctx.Done():
+			leave()
+			return nil, ctx.Err()
+		}
+	}
+	return leave, nil
 }

@@ -54,8 +54,8 @@ type operand struct {
 	isAge bool
 }
 
-// condition parses a condition.
-func (s *scanner) condition() (c Condition, err error) {
+// parseCondition parses a condition.
+func (s *scanner) parseCondition() (c Condition, err error) {
 	if s.take("!") {
 		c.op = hasNot
 	}
@@ -89,7 +89,7 @@ func (s *scanner) condition() (c Condition, err error) {
 	}
 	c.values = []operand{one}
 	if c.op >= less && one.time.IsZero() {
-		if _, ok := parseQuantity(one.text); !ok && !(c.Path.column && one.isAge) {
+		if _, ok := parseQuantity(one.text); !ok && !(c.Path.isColumn && one.isAge) {
 			return c, fmt.Errorf("%q cannot be ordered: use a number, a quantity, a time (2026-01-31T12:00:00Z) or, for a column, an age (3d12h)", one.text)
 		}
 	}
@@ -152,10 +152,10 @@ func (s *scanner) single() (Path, error) {
 	switch c := s.peek(); {
 	case c == '\'' || c == '"':
 		name, err := s.quoted()
-		return Path{column: true, text: strings.ToLower(name)}, err
+		return Path{isColumn: true, text: strings.ToLower(name)}, err
 	case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
 		name := s.while(func(c byte) bool { return plainByte(c) && c != '/' })
-		return Path{column: true, text: strings.ToLower(name)}, nil
+		return Path{isColumn: true, text: strings.ToLower(name)}, nil
 	}
 	p, err := s.path()
 	if err == nil && slices.ContainsFunc(p.steps, func(s json.Step) bool { return s.Kind == json.Every }) {

@@ -16,28 +16,6 @@ type frame struct {
 	objs    []*object.Object
 }
 
-// newFrame makes the frame of v. If earlier is not nil and only a few objects have changed since,
-// it takes the others from there.
-func newFrame(s *store.Store, v *store.Snapshot, earlier *column) *frame {
-	f := &frame{content: v.Content(), churn: v.Churn(), mark: v.Mark()}
-	if earlier != nil && f.mark.IsKnown() && earlier.frame.content < f.content {
-		if keys, ok := s.ChangedSince(earlier.frame.mark, v.Len()/fewChanged); ok {
-			f.objs = earlier.frame.with(v, keys)
-			return f
-		}
-	}
-	f.objs = make([]*object.Object, 0, v.Len())
-	v.Ascend("", "", func(o *object.Object) bool {
-		f.objs = append(f.objs, o)
-		return true
-	})
-	return f
-}
-
-// fewChanged is the inverse of the largest share of changed objects for which looking up each of
-// them is faster than visiting all objects.
-const fewChanged = 32
-
 // with returns the objects of a later snapshot, which differs from f at most in the objects of
 // keys.
 func (f *frame) with(v *store.Snapshot, keys []string) []*object.Object {

@@ -1,8 +1,11 @@
 package query
 
 import (
+	"encoding/base64"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strconv"
 
@@ -87,8 +90,8 @@ func BadRequest(p api.QueryParameter, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("parameter %s: %v", p, err))
 }
 
-// each calls read for each comma-separated part of text, of which there may be at most most.
-func each(text string, most int, read func(s *scanner) error) error {
+// eachPart calls read for each comma-separated part of text, of which there may be at most most.
+func eachPart(text string, most int, read func(s *scanner) error) error {
 	s := &scanner{text: text}
 	for n := 1; ; n++ {
 		if n > most {
@@ -108,7 +111,7 @@ func each(text string, most int, read func(s *scanner) error) error {
 }
 
 func (q *Query) parseSort(text string) error {
-	return each(text, maxSort, func(s *scanner) error {
+	return eachPart(text, maxSort, func(s *scanner) error {
 		k := Key{Descending: s.take("-")}
 		var err error
 		if k.Path, err = s.single(); err != nil {
@@ -122,8 +125,8 @@ func (q *Query) parseSort(text string) error {
 
 func (q *Query) parseWhere(text string) error {
 	operands := 0
-	return each(text, maxConditions, func(s *scanner) error {
-		c, err := s.condition()
+	return eachPart(text, maxConditions, func(s *scanner) error {
+		c, err := s.parseCondition()
 		q.Where = append(q.Where, c)
 		if operands += len(c.values); err == nil && operands > maxOperands {
 			err = fmt.Errorf("conditions have more than %d values: split the request", maxOperands)
@@ -134,7 +137,7 @@ func (q *Query) parseWhere(text string) error {
 
 // Timed reports whether the objects of the list depend on the time of the request.
 func (q *Query) Timed() bool {
-	return slices.ContainsFunc(q.Where, func(c Condition) bool { return c.op >= less && c.Path.column && c.values[0].isAge })
+	return slices.ContainsFunc(q.Where, func(c Condition) bool { return c.op >= less && c.Path.isColumn && c.values[0].isAge })
 }
 
 func (q *Query) parseOffset(text string) error {
@@ -148,7 +151,7 @@ func (q *Query) parseOffset(text string) error {
 
 func (q *Query) parseFields(text string) error {
 	q.Fields = new(json.Projection)
-	return each(text, maxFields, func(s *scanner) error {
+	return eachPart(text, maxFields, func(s *scanner) error {
 		p, err := s.path()
 		if err != nil {
 			return err
@@ -164,7 +167,7 @@ func (q *Query) parseFields(text string) error {
 }
 
 func (q *Query) parseCounts(text string) error {
-	return each(text, maxCounts, func(s *scanner) error {
+	return eachPart(text, maxCounts, func(s *scanner) error {
 		p, err := s.single()
 		q.CountBy = append(q.CountBy, p)
 		return err
@@ -186,4 +189,61 @@ var parameters = [...]struct {
 	api.QueryWhere:   {(*Query).parseWhere, "conditions, all of which hold for the objects of the list: path or column, one of = != ~ !~ < <= > >= in notin, value", ".status.phase in (Pending,Failed),.spec.nodeName~worker"},
 	api.QueryFields:  {(*Query).parseFields, "the paths that are left of each object", ".metadata.name,.spec.containers[*].image"},
 	api.QueryCountBy: {(*Query).parseCounts, "paths by whose values the objects of the list are counted, in metadata.kubeweir; alone with limit=0", ".metadata.namespace,.status.phase"},
+}
+
+// Token is the continue token of a list with a query. Other servers reject it: they would continue
+// elsewhere.
+type Token struct {
+	// ResourceVersion is the version that all pages show.
+	ResourceVersion uint64 `json:"rv"`
+	// Offset is how many objects of the list precede the page.
+	Offset int `json:"offset"`
+	// At is the time of the first page in seconds since 1970, if the query is Timed.
+	At int64 `json:"at,omitempty"`
+	// Within is that of api.ContinueToken.
+	Within string `json:"within,omitempty"`
+}
+
+// tokenVersion identifies the format. kube-apiserver's tokens have another.
+const tokenVersion = "kubeweir.io/query/v1"
+
+type wireToken struct {
+	Version string `json:"v"`
+	Token
+	// List is a hash of the list that the token continues.
+	List string `json:"list"`
+}
+
+// Encode returns the token for the list that selected (its namespace and selectors) and q describe.
+func (t Token) Encode(q *Query, selected string) string {
+	data, err := stdjson.Marshal(wireToken{tokenVersion, t, q.hash(selected)})
+	if err != nil {
+		panic(err) // strings and numbers always marshal
+	}
+	return base64.RawURLEncoding.EncodeToString(data)
+}
+
+// Decode parses a token of the same list. The error is a 400.
+func (q *Query) Decode(token, selected string) (Token, error) {
+	data, err := base64.RawURLEncoding.DecodeString(token)
+	var wire wireToken
+	if err == nil {
+		err = stdjson.Unmarshal(data, &wire)
+	}
+	switch {
+	case err != nil || wire.Version != tokenVersion || wire.ResourceVersion == 0 || wire.Offset < 0:
+		return Token{}, apierrors.NewBadRequest("parameter continue: it is not that of a list with sortBy, where, offset, fields or countBy: begin such a list without it")
+	case wire.List != q.hash(selected):
+		return Token{}, apierrors.NewBadRequest("parameter continue: it goes on with another list: repeat its sortBy, where and selectors")
+	case q.Offset > 0:
+		return Token{}, apierrors.NewBadRequest("parameter offset: with continue it has no meaning: leave one of them out")
+	}
+	return wire.Token, nil
+}
+
+// hash returns a hash of everything that determines the objects and their order.
+func (q *Query) hash(selected string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(selected + "\x00" + q.order))
+	return strconv.FormatUint(h.Sum64(), 36)
 }

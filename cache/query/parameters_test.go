@@ -280,7 +280,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, key := range q.Sort {
-			if key.Path.column {
+			if key.Path.isColumn {
 				continue
 			}
 			s := &scanner{text: key.Path.String()}

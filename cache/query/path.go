@@ -22,9 +22,9 @@ const (
 // Or it is the name of a column of the resource's Table, as kubectl get shows it: status,
 // 'nominated node'.
 type Path struct {
-	steps  []json.Step // none for a column
-	column bool
-	text   string // of a column its name, in lower case
+	steps    []json.Step // none for a column
+	isColumn bool
+	text     string // of a column its name, in lower case
 }
 
 // String returns the normalized path: equal paths have equal strings.
