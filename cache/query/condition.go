@@ -24,8 +24,8 @@ type operator uint8
 const (
 	has operator = iota
 	hasNot
-	in // = is in with one value
-	notIn
+	oneOf // in, or = for one value
+	noneOf
 	contains
 	containsNot
 	less
@@ -36,7 +36,7 @@ const (
 
 // operators are the spellings of operators that follow a path. A spelling comes before its
 // prefixes.
-var operators = []spelling{{"==", in}, {"=", in}, {"!=", notIn}, {"!~", containsNot}, {"~", contains}, {"<=", atMost}, {"<", less}, {">=", atLeast}, {">", greater}}
+var operators = []spelling{{"==", oneOf}, {"=", oneOf}, {"!=", noneOf}, {"!~", containsNot}, {"~", contains}, {"<=", atMost}, {"<", less}, {">=", atLeast}, {">", greater}}
 
 type spelling struct {
 	text string
@@ -66,7 +66,7 @@ func (s *scanner) parseCondition() (c Condition, err error) {
 	if c.op == hasNot || s.peek() == ',' || s.peek() == 0 {
 		return c, nil
 	}
-	for _, set := range []spelling{{"in", in}, {"notin", notIn}} {
+	for _, set := range []spelling{{"in", oneOf}, {"notin", noneOf}} {
 		begin := s.at
 		if s.take(set.text) {
 			if s.spaces(); s.take("(") {
@@ -171,9 +171,9 @@ func (c *Condition) Matches(v Value, now time.Time) bool {
 		return v.Kind != None
 	case hasNot:
 		return v.Kind == None
-	case in:
+	case oneOf:
 		return c.among(v)
-	case notIn:
+	case noneOf:
 		return !c.among(v)
 	case contains:
 		return v.Kind != None && strings.Contains(v.Text, c.values[0].text)

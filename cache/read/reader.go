@@ -136,9 +136,18 @@ func (r *Reader) Get(ctx context.Context, c Collection, req *Request) (*api.Resp
 	if !ok {
 		return nil, Forward(reason.Unservable, nil)
 	}
-	v, err := r.snapshotForGet(ctx, c, req)
-	if err != nil {
-		return nil, err
+	v := c.Snapshot()
+	switch version := req.Options.ResourceVersion; {
+	case version != "":
+		rv, err := api.ParseResourceVersion(version)
+		if err != nil {
+			return nil, api.InvalidResourceVersion(version, err)
+		}
+		if v, err = r.snapshotNotOlderThan(ctx, c, rv); err != nil {
+			return nil, err
+		}
+	case !req.MostRecent:
+		return nil, Forward(reason.Unproven, nil)
 	}
 	o := v.Get(key)
 	if o == nil {
@@ -149,29 +158,6 @@ func (r *Reader) Get(ctx context.Context, c Collection, req *Request) (*api.Resp
 		return nil, unrenderable(c, err)
 	}
 	return resp, nil
-}
-
-// List answers a list from c. The error is a Status error that the upstream would answer with as
-// well, ErrForward, or that of ctx. The response has no Audit-Id. Its body may hold a snapshot
-// until it has been written.
-func (r *Reader) List(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
-	if req.Query != nil {
-		return r.listQuery(ctx, c, req)
-	}
-	f := r.form(c, req)
-	if f == nil {
-		return nil, Forward(reason.Unservable, nil)
-	}
-	q, err := newListRequest(c, req)
-	if err != nil {
-		return nil, err
-	}
-	sel, err := r.resolve(ctx, c, q)
-	if err != nil {
-		return nil, err
-	}
-	sel.retain(c)
-	return r.respond(c, req, f, sel.FormList(c.ListKind()))
 }
 
 // respond renders a list.
@@ -212,20 +198,6 @@ func objectKey(res *source.Resource, namespace, name string) (key string, ok boo
 	return name, name != ""
 }
 
-func (r *Reader) snapshotForGet(ctx context.Context, c Collection, req *Request) (*store.Snapshot, error) {
-	if req.Options.ResourceVersion == "" {
-		if !req.MostRecent {
-			return nil, Forward(reason.Unproven, nil)
-		}
-		return c.Snapshot(), nil
-	}
-	rv, err := api.ParseResourceVersion(req.Options.ResourceVersion)
-	if err != nil {
-		return nil, api.InvalidResourceVersion(req.Options.ResourceVersion, err)
-	}
-	return r.snapshotNotOlderThan(ctx, c, rv)
-}
-
 // snapshotNotOlderThan waits up to Options.Wait for a snapshot at rv or above.
 func (r *Reader) snapshotNotOlderThan(ctx context.Context, c Collection, rv uint64) (*store.Snapshot, error) {
 	if v := c.Snapshot(); v.RV() >= rv {
@@ -240,14 +212,15 @@ func (r *Reader) snapshotNotOlderThan(ctx context.Context, c Collection, rv uint
 // waitFor returns ErrForward for all failures except that the client has left: only the upstream
 // knows whether a version that has not arrived is too large.
 func (r *Reader) waitFor(ctx context.Context, c Collection, rv uint64) error {
-	err := c.WaitFor(ctx, rv, r.wait)
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
+	if err := c.WaitFor(ctx, rv, r.wait); err != nil {
+		return leftOrForward(ctx, reason.VersionAhead, err)
 	}
-	return Forward(reason.VersionAhead, err)
+	return nil
+}
+
+// leftOrForward returns the error of ctx if the client has left, else ErrForward.
+func leftOrForward(ctx context.Context, why reason.Forward, err error) error {
+	return cmp.Or(ctx.Err(), Forward(why, err))
 }
 
 // forwardError is ErrForward with its reason and its cause, if any.

@@ -11,6 +11,29 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
+// List answers a list from c. The error is a Status error that the upstream would answer with as
+// well, ErrForward, or that of ctx. The response has no Audit-Id. Its body may hold a snapshot
+// until it has been written.
+func (r *Reader) List(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
+	if req.Query != nil {
+		return r.listQuery(ctx, c, req)
+	}
+	f := r.form(c, req)
+	if f == nil {
+		return nil, Forward(reason.Unservable, nil)
+	}
+	q, err := newListRequest(c, req)
+	if err != nil {
+		return nil, err
+	}
+	sel, err := r.resolve(ctx, c, q)
+	if err != nil {
+		return nil, err
+	}
+	sel.retain(c)
+	return r.respond(c, req, f, sel.FormList(c.ListKind()))
+}
+
 // Revalidate answers a list of the most recent state, or a later page of one, from a collection
 // that is not known to hold that state. After the call began, the upstream names the objects of the
 // list and their versions. If the collection holds exactly these, their bytes are the answer, with
@@ -52,10 +75,7 @@ func (r *Reader) Revalidate(ctx context.Context, c Collection, req *Request) (*a
 	}
 	refs, err := c.Freshness().Versions(ctx, q.referenceOptions(), &req.Cost)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, Forward(reason.Unproven, err)
+		return nil, leftOrForward(ctx, reason.Unproven, err)
 	}
 	sel, err := r.confirm(ctx, c, q, from, refs)
 	if err != nil {
@@ -106,10 +126,7 @@ func (r *Reader) confirm(ctx context.Context, c Collection, q *listRequest, from
 		// A missing change has at least the next version.
 		next := max(refs.Newest, v.RV()+1)
 		if err := c.WaitFor(ctx, next, time.Until(deadline)); err != nil {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			return nil, Forward(reason.Unproven, err)
+			return nil, leftOrForward(ctx, reason.Unproven, err)
 		}
 	}
 }
