@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -66,7 +68,8 @@ type Collection struct {
 // It is safe for concurrent use.
 type Checkpointer struct {
 	Options
-	metrics      *metrics
+	saves, loads *prometheus.CounterVec // by result
+	seconds      prometheus.Histogram
 	log          *slog.Logger
 	done         chan struct{} // closed when the saver has ended
 	stop         context.CancelFunc
@@ -95,7 +98,20 @@ func New(o Options, source source.Source, log *slog.Logger) *Checkpointer {
 		return nil
 	}
 	k := &Checkpointer{
-		Options: o, source: source, metrics: newMetrics(), log: log, done: make(chan struct{}),
+		Options: o, source: source, log: log, done: make(chan struct{}),
+		saves: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_state_saves_total",
+			Help: "Checkpoints of collections written, by result: saved, failed.",
+		}, []string{"result"}),
+		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_state_loads_total",
+			Help: "Checkpoints looked up at the start of a collection, by result: confirmed (used), absent, or dropped because it was damaged, old, redefined (resource definition changed), rewound (other or restored cluster), unreadable.",
+		}, []string{"result"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "kubeweir_state_save_seconds",
+			Help:    "Time to write a checkpoint of a collection, including pauses for the write rate limit.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+		}),
 	}
 	k.mu.held = make(map[string]chan struct{})
 	k.mu.failing = make(map[string]string)
@@ -261,7 +277,7 @@ func (i *Checkpoint) ForgetCluster() {
 }
 
 // SetConfirmed counts the loaded state as confirmed by the source.
-func (i *Checkpoint) SetConfirmed() { i.owner.metrics.loads.WithLabelValues("confirmed").Inc() }
+func (i *Checkpoint) SetConfirmed() { i.owner.loads.WithLabelValues("confirmed").Inc() }
 
 // Drop removes a loaded state that the source does not confirm.
 func (i *Checkpoint) Drop(reason error) {
@@ -330,12 +346,6 @@ func (i *Checkpoint) remove() {
 // Release ends the use of the checkpoint. What is on disk stays.
 func (i *Checkpoint) Release() { i.finish(store.ErrManagerClosed) }
 
-func (i *Checkpoint) leaveLocked() {
-	i.mu.held, i.mu.holds = false, nil
-	i.owner.forgive(i.name)
-	i.owner.release(i.name)
-}
-
 func (i *Checkpoint) removeLocked() {
 	i.closeLocked()
 	i.mu.holds = nil
@@ -385,18 +395,17 @@ func (i *Checkpoint) finish(reason error) {
 	} else {
 		i.removeLocked()
 	}
-	i.leaveLocked()
+	i.mu.held, i.mu.holds = false, nil
+	i.owner.forgive(i.name)
+	i.owner.release(i.name)
 }
 
 // failed records that a checkpoint cannot be written, and logs an error once for all checkpoints
 // that have it.
 func (k *Checkpointer) failed(name string, err error) {
-	k.metrics.saves.WithLabelValues("failed").Inc()
+	k.saves.WithLabelValues("failed").Inc()
 	k.mu.Lock()
-	told := false
-	for _, other := range k.mu.failing {
-		told = told || other == err.Error()
-	}
+	told := slices.Contains(slices.Collect(maps.Values(k.mu.failing)), err.Error())
 	k.mu.failing[name] = err.Error()
 	k.mu.Unlock()
 	if !told {
@@ -433,10 +442,13 @@ func (k *Checkpointer) List(ctx context.Context, panics *contain.Panics) []Saved
 	}
 	var all []Saved
 	for _, name := range names {
-		var h *header
-		err := panics.Func("background", func() (err error) {
-			h, err = k.readHeader(name)
-			return err
+		var h header
+		err := panics.Func("background", func() error {
+			r, err := k.Storage.Open(name)
+			if err != nil {
+				return err
+			}
+			return errors.Join(json.Unmarshal(r.Header(), &h), r.Close())
 		})()
 		if ctx.Err() != nil {
 			return nil // another user may have them by now
@@ -467,7 +479,7 @@ func (k *Checkpointer) Forget(c Saved) {
 	}
 }
 
-// HandOver ends the use of Storage, so that another Checkpointer may use them. Checkpoint.Leave
+// HandOver ends the use of Storage, so that another Checkpointer may use it. Checkpoint.Release
 // ends the use of each checkpoint.
 func (k *Checkpointer) HandOver() {
 	k.mu.Lock()
@@ -475,23 +487,13 @@ func (k *Checkpointer) HandOver() {
 	k.mu.over = true
 }
 
-func (k *Checkpointer) readHeader(name string) (*header, error) {
-	r, err := k.Storage.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	var h header
-	err = json.Unmarshal(r.Header(), &h)
-	return &h, errors.Join(err, r.Close())
-}
-
 func (k *Checkpointer) dropped(result, name string, err error) {
-	k.metrics.loads.WithLabelValues(result).Inc()
+	k.loads.WithLabelValues(result).Inc()
 	k.log.Info("checkpoint dropped, relisting", "image", name, "reason", err)
 }
 
 func (k *Checkpointer) Register(r prometheus.Registerer) error {
-	return errors.Join(r.Register(k.metrics.saves), r.Register(k.metrics.loads), r.Register(k.metrics.seconds))
+	return errors.Join(r.Register(k.saves), r.Register(k.loads), r.Register(k.seconds))
 }
 
 // Loaded is a loaded checkpoint.

@@ -130,7 +130,7 @@ func (i *Checkpoint) loadAcquired(ctx context.Context, panics *contain.Panics, p
 	case ctx.Err() != nil: // nobody waits for it
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		k.metrics.loads.WithLabelValues("absent").Inc()
+		k.loads.WithLabelValues("absent").Inc()
 		return nil
 	case errors.As(err, &unfit):
 		result = unfit.result

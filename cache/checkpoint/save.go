@@ -30,21 +30,26 @@ const (
 	fewChanges = 1 << 20
 )
 
-// run is the saver. It saves what has changed until ctx ends, and then once more.
-func (k *Checkpointer) run(ctx context.Context, collections func() []Collection) {
-	defer close(k.done)
-	ticker := time.NewTicker(saveTick)
-	defer ticker.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ticker.C:
-			k.saveAll(ctx, collections(), false)
-		case <-ctx.Done():
+// Start begins to save what changes in collections, until Finish or the end of ctx, and then once
+// more.
+func (k *Checkpointer) Start(ctx context.Context, panics *contain.Panics, collections func() []Collection) {
+	ctx, k.stop = context.WithCancel(ctx)
+	// The owner waits for it in Finish, but not forever.
+	panics.Go(nil, "background", func() {
+		defer close(k.done)
+		ticker := time.NewTicker(saveTick)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			select {
+			case <-ticker.C:
+				k.saveAll(ctx, collections(), false)
+			case <-ctx.Done():
+			}
 		}
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSave)
-	defer cancel()
-	k.saveAll(ctx, collections(), true)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSave)
+		defer cancel()
+		k.saveAll(ctx, collections(), true)
+	})
 }
 
 // Finish ends the saver after a last save. It returns false if the disk does not respond.
@@ -96,8 +101,8 @@ func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	err := i.writeLocked(ctx, c, v, &note)
 	i.mu.saved = time.Now()
 	if err == nil {
-		i.owner.metrics.seconds.Observe(time.Since(began).Seconds())
-		i.owner.metrics.saves.WithLabelValues("saved").Inc()
+		i.owner.seconds.Observe(time.Since(began).Seconds())
+		i.owner.saves.WithLabelValues("saved").Inc()
 		if i.owner.forgive(i.name) {
 			i.owner.log.Info("checkpoints work again")
 		}
@@ -128,7 +133,15 @@ func (i *Checkpoint) writeLocked(ctx context.Context, c Collection, v *store.Sna
 	note.Changed = i.mu.note.Changed
 	if i.mu.writer == nil || i.mu.holds == nil || note.Changed > max(note.Bytes, fewChanges) {
 		i.closeLocked()
-		if err := i.createLocked(ctx); err != nil {
+		var err error
+		if i.header.Cluster, err = i.owner.cluster(ctx); err != nil {
+			return err
+		}
+		header, err := json.Marshal(i.header)
+		if err != nil {
+			return err
+		}
+		if i.mu.writer, err = i.owner.Storage.Create(ctx, i.name, header); err != nil {
 			return err
 		}
 		i.mu.holds, note.Changed = nil, 0
@@ -147,18 +160,6 @@ func (i *Checkpoint) writeLocked(ctx context.Context, c Collection, v *store.Sna
 	}
 	i.mu.holds, i.mu.note = v, *note
 	return nil
-}
-
-func (i *Checkpoint) createLocked(ctx context.Context) (err error) {
-	if i.header.Cluster, err = i.owner.cluster(ctx); err != nil {
-		return err
-	}
-	header, err := json.Marshal(i.header)
-	if err != nil {
-		return err
-	}
-	i.mu.writer, err = i.owner.Storage.Create(ctx, i.name, header)
-	return err
 }
 
 // writeDifferenceLocked writes the difference between v and the checkpoint, and returns the size of
@@ -194,11 +195,4 @@ func (i *Checkpoint) writeDifferenceLocked(ctx context.Context, c Collection, v 
 		}
 	}
 	return changed, nil
-}
-
-// Start begins to save what changes in collections, until Finish or the end of ctx.
-func (k *Checkpointer) Start(ctx context.Context, panics *contain.Panics, collections func() []Collection) {
-	ctx, k.stop = context.WithCancel(ctx)
-	// The owner waits for it in Finish, but not forever.
-	panics.Go(nil, "background", func() { k.run(ctx, collections) })
 }

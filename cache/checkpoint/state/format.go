@@ -166,3 +166,40 @@ const (
 	itemSet    = 0
 	itemDelete = 1
 )
+
+// block is a checkpoint.Block.
+type block struct {
+	layout *layout
+	kind   kind
+	index  uint64
+	sealed []byte
+	commit []byte
+}
+
+func (b *block) content() ([]byte, error) { return b.layout.unpack(b.kind, b.index, b.sealed) }
+
+// Commit implements checkpoint.Block.
+func (b *block) Commit() []byte { return b.commit }
+
+// Each implements checkpoint.Block.
+func (b *block) Each(set func([]byte) error, deleted func(string) error) error {
+	content, err := b.content()
+	for err == nil && len(content) > 0 {
+		op := content[0]
+		n, used := binary.Uvarint(content[1:])
+		if used <= 0 || n > uint64(len(content)-1-used) {
+			return fmt.Errorf("%w: invalid item length", ErrDamaged)
+		}
+		item := content[1+used : 1+used+int(n)]
+		content = content[1+used+int(n):]
+		switch op {
+		case itemSet:
+			err = set(item)
+		case itemDelete:
+			err = deleted(string(item))
+		default:
+			err = fmt.Errorf("%w: unknown item kind %d", ErrDamaged, op)
+		}
+	}
+	return err
+}
