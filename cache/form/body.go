@@ -1,10 +1,14 @@
 package form
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"math"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form/chunks"
@@ -96,6 +100,19 @@ func (b *base) frame(l *List, n, size int) (head, tail []byte) {
 		return prettyFrame(head, tail, n)
 	}
 	return head, tail
+}
+
+// withCounts inserts counts into the metadata of a JSON list, which has a resourceVersion, too. The
+// metadata is part of the head, or of the tail if the list's keys are sorted.
+func withCounts(head, tail, counts []byte) (newHead, newTail []byte) {
+	const metadata = `"metadata":{`
+	insert := func(text []byte) []byte {
+		return bytes.Replace(text, []byte(metadata), fmt.Appendf(nil, `%s"kubeweir":%s,`, metadata, counts), 1)
+	}
+	if bytes.Contains(head, []byte(metadata)) {
+		return insert(head), tail
+	}
+	return head, insert(tail)
 }
 
 // body is the uncompressed body of a get or list. WriteTo may be called once.
@@ -218,35 +235,46 @@ func (z *compressedBody) WriteTo(w io.Writer) (int64, error) {
 	return c.Written, c.Err
 }
 
-// oneObject is the Objects of a get.
-type oneObject struct{ o *object.Object }
+// YAML bodies are the JSON body transcoded with the library that kube-apiserver uses. That takes a
+// hundred times the CPU and thirty times the memory of JSON, so only small bodies are transcoded, a
+// few at a time; other requests are forwarded.
 
-func (oneObject) Len() int { return 1 }
+const (
+	// maxYAML is the size limit of the JSON, in bytes: about 100 ms of CPU.
+	maxYAML = 1 << 20
+	// yamlAtOnce is how many bodies are transcoded at a time.
+	yamlAtOnce = 4
+)
 
-func (s oneObject) Each(visit func(i int, o *object.Object) bool) { visit(0, s.o) }
+// ErrCostly reports that rendering a body would cost too much.
+var ErrCostly = errors.New("too expensive to transcode")
 
-// sliceOfObjects are Objects in an arbitrary order.
-type sliceOfObjects []*object.Object
-
-func (s sliceOfObjects) Len() int { return len(s) }
-
-func (s sliceOfObjects) Each(visit func(i int, o *object.Object) bool) {
-	for i, o := range s {
-		if !visit(i, o) {
-			return
-		}
+// yaml renders the body in YAML.
+func (b *body) yaml(resp *api.Response, coding api.Compression) (*api.Response, error) {
+	c := b.form.common()
+	if b.atLeast() > maxYAML {
+		return nil, fmt.Errorf("%w: %d bytes of JSON", ErrCostly, b.atLeast())
 	}
-}
-
-// sizeOf returns the size of the items of objs, without separators, or at least limit+1 if it
-// exceeds limit. If exact is false, it is a lower bound.
-func sizeOf(f Form, objs Objects, limit int) (size int, exact bool) {
-	exact = true
-	objs.Each(func(i int, o *object.Object) bool {
-		n, known := f.itemSize(i, o)
-		size += n
-		exact = exact && known
-		return size <= limit
-	})
-	return size, exact
+	select {
+	case c.r.transcoding <- struct{}{}:
+		defer func() { <-c.r.transcoding }()
+	default:
+		return nil, fmt.Errorf("%w: %d bodies are being transcoded", ErrCostly, yamlAtOnce)
+	}
+	text, err := yaml.JSONToYAML(b.bytes())
+	if err != nil {
+		return nil, err
+	}
+	if len(text) <= api.CompressionThreshold {
+		coding = api.Identity
+	}
+	if coding != api.Identity {
+		text = c.r.coder.Whole(coding, text)
+		resp.Header.Add("Content-Encoding", coding.String())
+		resp.Header.Add("Vary", "Accept-Encoding")
+	}
+	resp.Header.Set("Content-Type", "application/yaml")
+	resp.Body, resp.Length = text, int64(len(text))
+	c.r.metrics.bytes.WithLabelValues("yaml", transforms[c.rep.Transform], coding.String()).Add(float64(len(text)))
+	return resp, nil
 }

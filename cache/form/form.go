@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"time"
+	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -134,6 +135,20 @@ func (b *base) common() *base { return b }
 // partial reports whether objects are reduced to their metadata.
 func (b *base) partial() bool { return b.rep.Transform == api.PartialMetadata }
 
+// writeFields writes the fields of an object.
+func (b *base) writeFields(w *chunks.Writer, o *object.Object) {
+	whole := b.whole(o)
+	w.Append(len(whole), func(buf []byte) []byte { return b.fields.Append(buf, whole) })
+}
+
+// whole returns the bytes of an object stored as JSON.
+func (b *base) whole(o *object.Object) []byte {
+	if b.rep.DropManagedFields {
+		return encoding.Drop(json.Codec{}, o.Encoded).Raw
+	}
+	return o.Raw
+}
+
 // itemHead writes the bytes before an item whose message has n bytes.
 func (b *base) itemHead(w *chunks.Writer, n int) {
 	if !b.alone {
@@ -190,6 +205,62 @@ type Objects interface {
 	Len() int
 	// Each calls visit with each object and its index until visit returns false.
 	Each(visit func(i int, o *object.Object) bool)
+}
+
+// oneObject is the Objects of a get.
+type oneObject struct{ o *object.Object }
+
+func (oneObject) Len() int { return 1 }
+
+func (s oneObject) Each(visit func(i int, o *object.Object) bool) { visit(0, s.o) }
+
+// sliceOfObjects are Objects in an arbitrary order.
+type sliceOfObjects []*object.Object
+
+func (s sliceOfObjects) Len() int { return len(s) }
+
+func (s sliceOfObjects) Each(visit func(i int, o *object.Object) bool) {
+	for i, o := range s {
+		if !visit(i, o) {
+			return
+		}
+	}
+}
+
+// sizeOf returns the size of the items of objs, without separators, or at least limit+1 if it
+// exceeds limit. If exact is false, it is a lower bound.
+func sizeOf(f Form, objs Objects, limit int) (size int, exact bool) {
+	exact = true
+	objs.Each(func(i int, o *object.Object) bool {
+		n, known := f.itemSize(i, o)
+		size += n
+		exact = exact && known
+		return size <= limit
+	})
+	return size, exact
+}
+
+// collect calls one for each object, or returns the results stored in slot s of p.
+func collect[T any](r *Renderer, p place, s slot, objs Objects, one func(*object.Object) (T, error)) ([]T, error) {
+	all := func() ([]T, error) {
+		var failed error
+		values := make([]T, objs.Len())
+		objs.Each(func(i int, o *object.Object) bool {
+			values[i], failed = one(o)
+			return failed == nil
+		})
+		return values, failed
+	}
+	// The collected values stay reachable beyond the budget. Pages and selections are not stored,
+	// so at most two generations per namespace are.
+	if s.scope != (Scope{Namespace: s.scope.Namespace}) {
+		return all()
+	}
+	return derived.Once(r.derived, &s, p.id, func() ([]T, int, error) {
+		values, err := all()
+		var element T
+		return values, len(values) * int(unsafe.Sizeof(element)), err
+	})
 }
 
 // List is the result of a list, or the initial state of a watch, independent of any form.

@@ -2,8 +2,8 @@ package form
 
 import (
 	"fmt"
-	"unsafe"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form/derived"
 	"github.com/kubeweir/kubeweir/cache/form/pieces"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
+	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -98,25 +99,35 @@ func (r *Renderer) formOf(res *Resource, stored api.Encoding, rep api.Representa
 	return nil
 }
 
-// collect calls one for each object, or returns the results stored in slot s of p.
-func collect[T any](r *Renderer, p place, s slot, objs Objects, one func(*object.Object) (T, error)) ([]T, error) {
-	all := func() ([]T, error) {
-		var failed error
-		values := make([]T, objs.Len())
-		objs.Each(func(i int, o *object.Object) bool {
-			values[i], failed = one(o)
-			return failed == nil
-		})
-		return values, failed
+// Project reduces the items of f, a form of whole objects in JSON or CBOR, to fields. Items are
+// projected while they are written, because pages are small.
+func Project(f Form, fields *json.Projection) { f.common().fields = fields }
+
+// KeepOrder keeps the rows of a Table in the order of its objects, even if those of the resource
+// are usually sorted.
+func KeepOrder(f Form) { f.common().inOrder = true }
+
+// transforms are the values of the label transform.
+var transforms = [...]string{api.NoTransform: "none", api.Table: "table", api.PartialMetadata: "metadata"}
+
+func newMetrics() metrics {
+	m := metrics{
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_read_body_bytes_total",
+			Help: "Bytes of get and list bodies served from the cache, by encoding, transform and content coding.",
+		}, []string{"encoding", "transform", "coding"}),
 	}
-	// The collected values stay reachable beyond the budget. Pages and selections are not stored,
-	// so at most two generations per namespace are.
-	if s.scope != (Scope{Namespace: s.scope.Namespace}) {
-		return all()
+	for e := range m.bodies {
+		for t := range m.bodies[e] {
+			for c := range m.bodies[e][t] {
+				m.bodies[e][t][c] = m.bytes.WithLabelValues(api.Encoding(e).String(), transforms[t], api.Compression(c).String())
+			}
+		}
 	}
-	return derived.Once(r.derived, &s, p.id, func() ([]T, int, error) {
-		values, err := all()
-		var element T
-		return values, len(values) * int(unsafe.Sizeof(element)), err
-	})
+	return m
+}
+
+// wrote counts the n bytes of a body.
+func (m *metrics) wrote(rep api.Representation, coding api.Compression, n int64) {
+	m.bodies[rep.Encoding][rep.Transform][coding].Add(float64(n))
 }
