@@ -115,10 +115,8 @@ type base struct {
 	alone bool
 	// inOrder keeps the rows of a Table in the order of their objects.
 	inOrder bool
-	// ownMetadata is Resource.ownMetadata. If it is false, metas are the derived metadata of a
-	// response's objects.
+	// ownMetadata is Resource.ownMetadata.
 	ownMetadata bool
-	metas       [][]byte
 	// fields are the paths to which whole objects are reduced; nil for all.
 	fields *json.Projection
 }

@@ -18,7 +18,14 @@ import (
 
 // metadata renders objects reduced to their metadata (PartialObjectMetadata). The metadata is a
 // part of the object's bytes, or derived from it; see deriveMetadata.
-type metadata struct{ base }
+type metadata struct{ partials }
+
+// partials is the base of forms that may render metadata. Gets of whole objects do without metas.
+type partials struct {
+	base
+	// metas are the derived metadata of a response's objects, nil if the objects' own is used.
+	metas [][]byte
+}
 
 func (f *metadata) prepare(p place, objs Objects) (Objects, error) {
 	return objs, f.prepareMetadata(p, objs)
@@ -100,7 +107,7 @@ func (b *base) bookmarkMetadata(t encoding.BookmarkTemplate, rv uint64, end bool
 
 // prepareMetadata derives the metadata of a response's objects if it is not a part of their bytes.
 // p is where it is cached.
-func (b *base) prepareMetadata(p place, objs Objects) (err error) {
+func (b *partials) prepareMetadata(p place, objs Objects) (err error) {
 	if !b.ownMetadata {
 		b.metas, err = collect(b.r, p, b.metadataSlot(p.slot(derivedMetas)), objs, b.derivedMetadata)
 	}
@@ -109,7 +116,7 @@ func (b *base) prepareMetadata(p place, objs Objects) (err error) {
 
 // metadataOf returns the metadata of o, the prepared object i if any were prepared, for a
 // PartialObjectMetadata, in one or two parts. It fails only for objects that were not prepared.
-func (b *base) metadataOf(i int, o *object.Object) (value, rest []byte, err error) {
+func (b *partials) metadataOf(i int, o *object.Object) (value, rest []byte, err error) {
 	switch {
 	case b.metas != nil:
 		value = b.metas[i]

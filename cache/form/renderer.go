@@ -72,7 +72,7 @@ func (r *Renderer) formOf(res *Resource, stored api.Encoding, rep api.Representa
 		if stored != api.JSON || rep.Transform == api.Table {
 			return nil
 		}
-		f := &transcoded{base: common}
+		f := &transcoded{partials: partials{base: common}}
 		if !f.partial() && !res.Custom {
 			f.shape = cbor.ShapeOf(schema.FromAPIVersionAndKind(res.APIVersion, res.Kind))
 		}
@@ -81,11 +81,11 @@ func (r *Renderer) formOf(res *Resource, stored api.Encoding, rep api.Representa
 	switch rep.Transform {
 	case api.Table:
 		if rep.Encoding == api.JSON && stored == api.JSON && res.Printer != nil {
-			return &tables{base: common}
+			return &tables{partials: partials{base: common}}
 		}
 	case api.PartialMetadata:
 		if stored == res.storedFor(rep.Encoding) {
-			return &metadata{base: common}
+			return &metadata{partials{base: common}}
 		}
 	case api.NoTransform:
 		if rep.Encoding == stored {

@@ -20,7 +20,7 @@ import (
 // tables renders objects as rows of a Table. Rows are derived once per version of an object
 // (package table); relative times are filled in while they are written.
 type tables struct {
-	base
+	partials
 	// rows belong to the objects of a response, rendered for the time at.
 	rows []*table.Row
 	at   time.Time

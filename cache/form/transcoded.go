@@ -29,7 +29,7 @@ import (
 // better spent on limits.derivedCacheBytes. One collection also never shows a client one version in
 // JSON and another in CBOR.
 type transcoded struct {
-	base
+	partials
 	shape cbor.Shape
 	// values belong to the objects of a response.
 	values []transcodedObject
