@@ -45,13 +45,11 @@ func (sc *scan) release() {
 	sc.schema.scans.Put(sc)
 }
 
-var errNoName = errors.New("metadata.name is missing")
-
 // object makes the Object of a finished scan. Strings that no other object is likely to have are
 // cut from one backing string.
 func (sc *scan) object() (*Object, error) {
 	if len(sc.Name) == 0 {
-		return nil, errNoName
+		return nil, errors.New("metadata.name is missing")
 	}
 	if len(sc.ResourceVersion) == 0 {
 		return nil, encoding.ErrNoVersion

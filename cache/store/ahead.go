@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"time"
 
 	"github.com/kubeweir/kubeweir/object"
@@ -45,18 +44,6 @@ func (s *Store) At(rv uint64, now time.Time) (*Snapshot, error) {
 		return ahead, nil
 	}
 	return s.AppliedAt(rv, now)
-}
-
-// Select returns the objects of a snapshot that f matches, in key order, and that snapshot, which is
-// not older than the latest one at the time of the call. The snapshot is nil if no index helps, so
-// that the caller has to scan one, and if ctx has ended.
-func (s *Store) Select(ctx context.Context, f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, at *Snapshot) {
-	ahead := s.ahead.Load() // first, as in LatestRV
-	objs, at = s.selectIndexed(ctx, f, namespaced, now)
-	if at != nil && ahead != nil && ahead.rv > at.rv {
-		return nil, nil
-	}
-	return objs, at
 }
 
 // Follow returns the latest snapshot and a watcher of all events after it.

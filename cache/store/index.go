@@ -216,9 +216,6 @@ func (t *indexes) want(term *object.Equality, now time.Time) *index {
 	}
 	delete(t.wanted, key)
 	x := &index{order: valueOfTerm(term), used: now}
-	if t.byKey == nil {
-		t.byKey = make(map[indexKey]*index)
-	}
 	t.byKey[key] = x
 	return x
 }

@@ -276,9 +276,9 @@ func (s *Selection) Each(visit func(i int, o *object.Object) bool) {
 // chosen by clients: by the size of a collection and by their selectors. It belongs to one
 // goroutine.
 type Cancellation struct {
-	ctx  context.Context
-	seen int
-	Seen bool
+	ctx     context.Context
+	visited int
+	Seen    bool
 }
 
 // NewCancellation returns the Cancellation of a request with the context ctx.
@@ -290,7 +290,7 @@ const cancellationInterval = 512
 // Requested is called for each object and reports whether the scan must stop. Once it has, Seen is
 // true.
 func (c *Cancellation) Requested() bool {
-	if c.seen++; c.seen%cancellationInterval == 0 && c.ctx.Err() != nil {
+	if c.visited++; c.visited%cancellationInterval == 0 && c.ctx.Err() != nil {
 		c.Seen = true
 	}
 	return c.Seen

@@ -83,7 +83,7 @@ func New(enc api.Encoding, o Options) *Store {
 	s.waits.init()
 	s.retain.init(o.SnapshotAge, o.SnapshotBytes)
 	s.mu.tree = NewTree()
-	s.mu.indexes.max = o.Indexes
+	s.mu.indexes = indexes{max: o.Indexes, byKey: make(map[indexKey]*index)}
 	return s
 }
 
