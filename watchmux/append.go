@@ -115,8 +115,7 @@ func (m *Mux) Skip(to uint64) {
 			if w.armed {
 				woken = append(woken, w)
 			}
-			m.end(w, &ExpiredError{From: w.from, Oldest: g.to})
-			m.mu.ended.Expired++
+			m.end(w, &ExpiredError{From: w.from, Oldest: g.to}, &m.mu.ended.Expired)
 		}
 	}
 	m.mu.Unlock()

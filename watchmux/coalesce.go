@@ -147,8 +147,8 @@ func (l *eventLog) outlive(dropped *Event) {
 // copy copies events into dst, from the cursor of w up to its horizon, as many as there is room for,
 // and beyond that those of the last version, which is last if no event was copied yet. Bit i of
 // superseded is set if dst[i] was superseded. The third result is where to continue, at least the
-// horizon at the end. torn says that the event there has the version of the last one copied.
-func (l *eventLog) copy(dst []*Event, w *Watcher, room int, last uint64) (n int, superseded, _ uint64, torn bool) {
+// horizon at the end. partial says that the event there has the version of the last one copied.
+func (l *eventLog) copy(dst []*Event, w *Watcher, room int, last uint64) (n int, superseded, _ uint64, partial bool) {
 	i, next := l.after(w.cursor), max(w.cursor, w.horizon)
 	for ; i < len(l.entries) && n < len(dst); i++ {
 		e := &l.entries[i]

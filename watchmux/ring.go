@@ -63,7 +63,7 @@ func (r *ring) resume(rv uint64) uint64 {
 	return seq
 }
 
-// isTorn reports whether only some of the changes of version rv were dropped.
-func (r *ring) isTorn(rv uint64) bool {
+// isPartial reports whether only some of the changes of version rv were dropped.
+func (r *ring) isPartial(rv uint64) bool {
 	return r.len() > 0 && r.at(r.tail).RV == rv && r.at(r.tail).shares
 }

@@ -25,11 +25,11 @@ func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err 
 	var chunk [chunkEvents]*Event
 	before := len(dst)
 	out = dst
-	more, torn, last := true, false, uint64(0)
-	for more && (torn || len(out)-before < max) {
+	more, partial, last := true, false, uint64(0)
+	for more && (partial || len(out)-before < max) {
 		var n int
 		var superseded uint64
-		n, superseded, more, torn, rv, err = w.take(chunk[:], before+max-len(out), last)
+		n, superseded, more, partial, rv, err = w.take(chunk[:], before+max-len(out), last)
 		for i, e := range chunk[:n] {
 			last = e.RV
 			if !e.isAbove(w.future) {
@@ -46,10 +46,10 @@ func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err 
 
 // take copies the next events into chunk and moves the cursor past them: up to room, and then those
 // of the same version, which is last if there is no room. If they reach the end of the ring and are
-// certain to leave some of the room unused, it arms the watcher at once, and more is false. torn
+// certain to leave some of the room unused, it arms the watcher at once, and more is false. partial
 // says that the next event has the version of the last one taken. Bit i of superseded is set if a
 // modification by the i-th event must not be sent.
-func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded uint64, more, torn bool, rv uint64, err error) {
+func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded uint64, more, partial bool, rv uint64, err error) {
 	m := w.mux
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,12 +65,11 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 		w.look()
 	}
 	if w.coalesces && w.cursor >= m.mu.log.start {
-		n, superseded, w.cursor, torn = m.mu.log.copy(chunk, w, room, last)
+		n, superseded, w.cursor, partial = m.mu.log.copy(chunk, w, room, last)
 	} else {
 		if w.cursor < r.tail {
 			err := &ExpiredError{From: w.seen, Oldest: m.mu.oldest}
-			m.end(w, err)
-			m.mu.ended.Expired++
+			m.end(w, err, &m.mu.ended.Expired)
 			return 0, 0, false, false, w.seen, err
 		}
 		events := r.events[w.cursor-r.tail:]
@@ -81,10 +80,10 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 			chunk[n] = events[n]
 		}
 		w.cursor += uint64(n)
-		torn = n < len(events) && events[n].RV == last
+		partial = n < len(events) && events[n].RV == last
 	}
 	switch {
-	case w.coalesces && w.horizon <= w.cursor && w.cursor < r.head && !torn && n < room:
+	case w.coalesces && w.horizon <= w.cursor && w.cursor < r.head && !partial && n < room:
 		w.horizon = 0
 		w.hurried.Store(false)
 		w.behind.Store(true)
@@ -94,7 +93,7 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 		if !w.coalesces {
 			w.seen = max(w.seen, last)
 		}
-		return n, superseded, true, torn, w.seen, nil
+		return n, superseded, true, partial, w.seen, nil
 	}
 	w.seen = max(w.seen, m.mu.rv)
 	switch {
@@ -107,8 +106,7 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 		m.mu.index.arm(w)
 		return n, superseded, false, false, w.seen, nil
 	case n == 0:
-		m.end(w, m.mu.closed)
-		m.mu.ended.Closed++
+		m.end(w, m.mu.closed, &m.mu.ended.Closed)
 		return 0, 0, false, false, w.seen, m.mu.closed
 	default: // the next call returns the reason
 		return n, superseded, true, false, w.seen, nil
@@ -135,13 +133,14 @@ func (w *Watcher) Stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w.err == nil {
-		m.end(w, ErrStopped)
-		m.mu.ended.Stopped++
+		m.end(w, ErrStopped, &m.mu.ended.Stopped)
 	}
 }
 
-// end removes the watcher from the Mux. The caller holds the lock.
-func (m *Mux) end(w *Watcher, err error) {
+// end removes the watcher from the Mux and counts it in one of m.mu.ended. The caller holds the
+// lock.
+func (m *Mux) end(w *Watcher, err error, count *uint64) {
+	*count++
 	w.err = err
 	w.stopped.Store(true)
 	m.mu.index.unregister(w)
@@ -160,7 +159,7 @@ func (m *Mux) end(w *Watcher, err error) {
 // there is something to read, or the end, again; see Watcher.
 func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, error) {
 	return m.begin(f, notify, func() (_, cursor uint64, err error) {
-		if from < m.mu.oldest || m.mu.ring.isTorn(from) {
+		if from < m.mu.oldest || m.mu.ring.isPartial(from) {
 			return 0, 0, &ExpiredError{From: from, Oldest: m.mu.oldest}
 		}
 		if to := m.beyond(from); to > 0 {
