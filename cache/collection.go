@@ -131,12 +131,7 @@ func (c *Collection) BookmarkTemplate() []byte {
 }
 
 // State returns the collection's phase and age.
-func (c *Collection) State() reflector.State {
-	if reason := c.entry.reason(); reason != nil {
-		return reflector.State{Phase: reflector.Stopped, Err: reason}
-	}
-	return c.entry.feed.State()
-}
+func (c *Collection) State() reflector.State { return c.entry.state() }
 
 // Unconfirmed reports whether the collection was loaded from its checkpoint, and the source has not
 // confirmed yet that it is the same cluster, or what has changed since, see checkpoint.Options.

@@ -34,11 +34,10 @@ type entry struct {
 
 	ctx    context.Context // its cause is the reason for stopping
 	cancel context.CancelCauseFunc
-	synced chan struct{} // closed when there is a Collection
-	over   atomic.Bool   // the collection has stopped
-	err    error         // why; written before over
-	closed chan struct{} // closed after over, when the watchers have ended
-	done   chan struct{} // closed when all goroutines have ended
+	synced chan struct{}         // closed when there is a Collection
+	over   atomic.Pointer[error] // why the collection has stopped, nil before that
+	closed chan struct{}         // closed after over is set, when the watchers have ended
+	done   chan struct{}         // closed when all goroutines have ended
 
 	collection atomic.Pointer[Collection]
 	used       atomic.Bool // since the janitor last looked
@@ -86,14 +85,6 @@ func newEntry(m *Manager, res *source.Resource, enc api.Encoding) *entry {
 	return e
 }
 
-// of returns e if its definition is compatible with res.
-func (e *entry) of(res *source.Resource) (*entry, error) {
-	if !e.feed.Resource.IsCompatible(res) {
-		return nil, source.ErrRedefined
-	}
-	return e, nil
-}
-
 // run keeps the collection up to date until its end and returns the reason.
 func (e *entry) run() error {
 	e.feed.Log.Debug("collection starts")
@@ -102,8 +93,7 @@ func (e *entry) run() error {
 		err = panicked
 	}
 	e.cancel(err)
-	e.err = err
-	e.over.Store(true)
+	e.over.Store(&err)
 	c := e.collection.Load()
 	if c != nil {
 		c.store.Close(store.CloseReason(err))
@@ -169,15 +159,15 @@ func (e *entry) attemptFailed(err error) {
 
 // reason returns why the collection has stopped, nil before that.
 func (e *entry) reason() error {
-	if !e.over.Load() {
-		return nil
+	if err := e.over.Load(); err != nil {
+		return *err
 	}
-	return e.err
+	return nil
 }
 
 // current returns the Collection if it can be read, that is, if it is synced and not stopped.
 func (e *entry) current() *Collection {
-	if e.over.Load() {
+	if e.over.Load() != nil {
 		return nil
 	}
 	return e.collection.Load()
@@ -219,11 +209,11 @@ func (e *entry) await(ctx context.Context) (*Collection, error) {
 
 // state returns the entry's phase.
 func (e *entry) state() reflector.State {
-	if c := e.collection.Load(); c != nil {
-		return c.State()
-	}
 	if reason := e.reason(); reason != nil {
 		return reflector.State{Phase: reflector.Stopped, Err: reason}
+	}
+	if e.collection.Load() != nil {
+		return e.feed.State()
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -235,5 +225,6 @@ func (e *entry) state() reflector.State {
 // of them.
 func (e *entry) failedForGood() bool {
 	var panicked *contain.Error
-	return e.over.Load() && (e.failed.Load() || errors.Is(e.err, reflector.ErrDecode) || errors.As(e.err, &panicked))
+	err := e.reason()
+	return err != nil && (e.failed.Load() || errors.Is(err, reflector.ErrDecode) || errors.As(err, &panicked))
 }

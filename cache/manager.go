@@ -112,9 +112,8 @@ func minorOf(server string) (minor int) {
 // 429 Status error with a retry delay if too many callers wait, the source's own if the start was
 // rejected or has failed twice (the collection keeps trying), ErrRedefined, or the cause of ctx.
 func (m *Manager) Collection(ctx context.Context, res *source.Resource, enc api.Encoding) (*Collection, error) {
-	key := collectionKey{res.GroupVersionResource, enc}
 	for attempt := 0; ; attempt++ {
-		e, err := m.find(key, res)
+		e, err := m.find(res, enc)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +136,7 @@ func (m *Manager) CollectionIfSynced(res *source.Resource, enc api.Encoding) *Co
 	key := collectionKey{res.GroupVersionResource, enc}
 	e := m.lookup(key)
 	if e == nil && m.wantedAgain(key) {
-		_, _ = m.find(key, res)
+		_, _ = m.find(res, enc)
 		return nil
 	}
 	if c := e.readable(res); c != nil && c.State().Phase == reflector.Synced {
@@ -161,7 +160,7 @@ func (m *Manager) PeekCollection(res *source.Resource, enc api.Encoding) *Collec
 
 // Start starts the collection of res in enc in the background, if there is none.
 func (m *Manager) Start(res *source.Resource, enc api.Encoding) {
-	_, _ = m.find(collectionKey{res.GroupVersionResource, enc}, res) // readers get the error
+	_, _ = m.find(res, enc) // readers get the error
 }
 
 // wantedAgain records that key was wanted and reports whether it was wanted within wantedFor.
@@ -191,23 +190,26 @@ func (m *Manager) lookup(key collectionKey) *entry {
 	return e
 }
 
-// find returns the entry of key and creates it if necessary. Its definition is compatible with res.
-func (m *Manager) find(key collectionKey, res *source.Resource) (*entry, error) {
-	if e := m.lookup(key); e != nil {
-		return e.of(res)
+// find returns the entry of res in enc and creates it if necessary. Its definition is compatible
+// with res.
+func (m *Manager) find(res *source.Resource, enc api.Encoding) (*entry, error) {
+	key := collectionKey{res.GroupVersionResource, enc}
+	e := m.lookup(key)
+	if e == nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.mu.closed {
+			return nil, store.ErrManagerClosed
+		}
+		e = m.mu.collections[key] // not nil if another caller was faster
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.mu.closed {
-		return nil, store.ErrManagerClosed
-	}
-	if e := m.mu.collections[key]; e != nil { // another caller was faster
-		return e.of(res)
-	}
-	if res.IsRetired() { // under the lock, so that Drop finds what was created before
+	switch {
+	case e != nil && e.feed.Resource.IsCompatible(res):
+		return e, nil
+	case e != nil, res.IsRetired(): // under the lock, so that Drop finds what was created before
 		return nil, source.ErrRedefined
 	}
-	e := newEntry(m, res, key.encoding)
+	e = newEntry(m, res, enc)
 	m.mu.collections[key] = e
 	m.panics.Go(&m.work, "feed", func() { m.run(key, e) })
 	return e, nil
@@ -251,15 +253,14 @@ func (m *Manager) await(ctx context.Context, e *entry) (*Collection, error) {
 // upstream ends its own then. It returns when they have stopped. The next caller of Collection
 // starts a new one, with a Resource that is not retired.
 func (m *Manager) Drop(gvr schema.GroupVersionResource, reason error) {
-	m.stop(&store.DroppedError{Reason: reason}, func(key collectionKey, _ *entry) bool { return key.resource == gvr })
+	m.stop(&store.DroppedError{Reason: reason}, func(e *entry) bool { return e.feed.Resource.GroupVersionResource == gvr })
 }
 
-// stop stops the chosen entries and waits for them.
-func (m *Manager) stop(reason error, which func(collectionKey, *entry) bool) {
-	var stopped []*entry
+// stop stops the chosen entries, waits for them and returns them.
+func (m *Manager) stop(reason error, which func(*entry) bool) (stopped []*entry) {
 	m.mu.Lock()
 	for key, e := range m.mu.collections {
-		if which(key, e) {
+		if which(e) {
 			delete(m.mu.collections, key)
 			stopped = append(stopped, e)
 			e.cancel(reason)
@@ -269,6 +270,7 @@ func (m *Manager) stop(reason error, which func(collectionKey, *entry) bool) {
 	for _, e := range stopped {
 		<-e.done
 	}
+	return stopped
 }
 
 // doubtHeld discards all loaded collections, and prevents further loading, after one of them turned
@@ -281,16 +283,8 @@ func (m *Manager) doubtHeld(broke time.Time) {
 		return
 	}
 	m.panics.Go(&m.work, "background", func() { // the caller is a reflector, which may be one of those
-		var stopped []*entry
-		m.stop(store.ErrRewound, func(_ collectionKey, e *entry) bool {
-			doubted := e.feed.HeldBefore(broke)
-			if doubted {
-				stopped = append(stopped, e)
-			}
-			return doubted
-		})
-		for _, e := range stopped {
-			_, _ = m.find(collectionKey{e.feed.Resource.GroupVersionResource, e.feed.Encoding}, e.feed.Resource)
+		for _, e := range m.stop(store.ErrRewound, func(e *entry) bool { return e.feed.HeldBefore(broke) }) {
+			_, _ = m.find(e.feed.Resource, e.feed.Encoding)
 		}
 	})
 }
@@ -318,7 +312,7 @@ func (m *Manager) tidy() {
 				e.used.Store(true)
 			}
 		}
-		m.stop(store.ErrIdle, func(_ collectionKey, e *entry) bool {
+		m.stop(store.ErrIdle, func(e *entry) bool {
 			if !e.stopped.IsZero() {
 				return now.Sub(e.stopped) >= failedFor
 			}

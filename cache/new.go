@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -15,10 +16,7 @@ import (
 // NewManager returns a Manager. Close stops it. The error is that of the Registerer.
 func NewManager(o Options) (*Manager, error) {
 	limits := o.Limits.withDefaults()
-	log := o.Logger
-	if log == nil {
-		log = slog.Default()
-	}
+	log := cmp.Or(o.Logger, slog.Default())
 	m := &Manager{
 		source:   o.Source,
 		limits:   limits,
@@ -60,6 +58,6 @@ func (m *Manager) Close() {
 		m.keeper.Finish()
 	}
 	m.cancel(store.ErrManagerClosed)
-	m.stop(store.ErrManagerClosed, func(collectionKey, *entry) bool { return true })
+	m.stop(store.ErrManagerClosed, func(*entry) bool { return true })
 	m.work.Wait()
 }

@@ -15,11 +15,9 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 )
 
-const (
-	// checkShare bounds the share of time that periodic checks take: after a check that took t, the
-	// next one begins no sooner than checkShare times t.
-	checkShare = 19
-)
+// checkShare bounds the share of time that periodic checks take: after a check that took t, the
+// next one begins no sooner than checkShare times t.
+const checkShare = 19
 
 var (
 	errIncomplete = errors.New("the collection is not synced yet")
@@ -57,8 +55,8 @@ func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Report {
 			e.metrics.differences.WithLabelValues(d.Kind.String()).Inc()
 		}
 		log.Error("collection differs from the upstream, relisting", "differences", out.Differing)
-		m.stop(store.ErrDiffers, func(_ collectionKey, other *entry) bool { return other == e })
-		if next, err := m.find(collectionKey{e.feed.Resource.GroupVersionResource, e.feed.Encoding}, e.feed.Resource); err == nil {
+		m.stop(store.ErrDiffers, func(other *entry) bool { return other == e })
+		if next, err := m.find(e.feed.Resource, e.feed.Encoding); err == nil {
 			next.lastCheck.Store(out) // the result is shown with the new collection
 		}
 	}
