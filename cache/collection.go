@@ -83,22 +83,9 @@ func (c *Collection) WaitFor(ctx context.Context, rv uint64, timeout time.Durati
 	return c.checker.WaitFor(ctx, rv, timeout)
 }
 
-// Fresh returns a version that the collection holds and that is at least as new as every write that
-// the upstream acknowledged before the call. Concurrent callers share a round, but never one that
-// began before they called. The error wraps ErrUnsupported if the source cannot tell its version.
-// It is a *TooLargeError if the watch does not bring the version in time, or if a loaded state is
-// not confirmed in time: versions alone do not tell that the upstream has the same past.
+// Fresh is Checker.Fresh, for callers that do not count its requests.
 func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
-	return c.FreshFor(ctx, &freshness.Cost{})
-}
-
-// FreshFor is Fresh that adds its requests to cost.
-func (c *Collection) FreshFor(ctx context.Context, cost *freshness.Cost) (uint64, error) {
-	rv, err := c.checker.Fresh(ctx, cost)
-	if err == nil && c.Unconfirmed() {
-		err = c.store.Wait(ctx, c.entry.feed.WhenConfirmed(), confirmWait, rv)
-	}
-	return rv, err
+	return c.checker.Fresh(ctx, &freshness.Cost{})
 }
 
 // WaitDeleted returns when the collection has seen the deletion of the object with this key and
@@ -108,9 +95,6 @@ func (c *Collection) FreshFor(ctx context.Context, cost *freshness.Cost) (uint64
 func (c *Collection) WaitDeleted(ctx context.Context, key, uid string, timeout time.Duration) error {
 	return c.store.WaitDeleted(ctx, key, uid, timeout)
 }
-
-// confirmWait is how long readers of the most recent state wait for a loaded state to be confirmed.
-const confirmWait = 3 * time.Second
 
 // Follow returns Snapshot and a watcher of all events after it.
 func (c *Collection) Follow(f *object.Filter, notify func()) (*store.Snapshot, *watchmux.Watcher, error) {

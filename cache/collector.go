@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,8 +51,6 @@ type gauge struct {
 func newStateCollector(m *Manager) *stateCollector {
 	c := &stateCollector{manager: m}
 	sum := func(a, b float64) float64 { return a + b }
-	lowest := func(a, b float64) float64 { return min(a, b) }
-	highest := func(a, b float64) float64 { return max(a, b) }
 	add := func(name, help string, kind prometheus.ValueType, join func(a, b float64) float64, read func(*CollectionStatus) float64) {
 		desc := prometheus.NewDesc("kubeweir_cache_"+name, help, []string{"group", "resource", "encoding"}, nil)
 		c.gauges = append(c.gauges, gauge{desc: desc, kind: kind, read: read, join: join})
@@ -64,19 +63,19 @@ func newStateCollector(m *Manager) *stateCollector {
 	add("snapshot_bytes", "Upper bound of the bytes retained by old snapshots.", level, sum, func(r *CollectionStatus) float64 { return float64(r.SnapshotBytes) })
 	add("query_columns", "Cached columns and orders for lists with sortBy, where or countBy.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Columns) })
 	add("query_bytes", "Upper bound of the bytes of query columns, and of what they retain.", level, sum, func(r *CollectionStatus) float64 { return float64(r.ColumnBytes) })
-	add("resource_version", "resourceVersion up to which the collection is current.", level, lowest, func(r *CollectionStatus) float64 { return float64(r.RV) })
-	add("feed_synced", "1 if the collection is synced, 0 if it is starting, stale or stopped.", level, lowest, func(r *CollectionStatus) float64 {
+	add("resource_version", "resourceVersion up to which the collection is current.", level, math.Min, func(r *CollectionStatus) float64 { return float64(r.RV) })
+	add("feed_synced", "1 if the collection is synced, 0 if it is starting, stale or stopped.", level, math.Min, func(r *CollectionStatus) float64 {
 		if r.State.Phase == reflector.Synced {
 			return 1
 		}
 		return 0
 	})
-	add("feed_lag_seconds", "Time since the upstream watch last received data or a heartbeat, or since it broke.", level, highest, lag)
+	add("feed_lag_seconds", "Time since the upstream watch last received data or a heartbeat, or since it broke.", level, math.Max, lag)
 	add("history_events", "Events retained for watches from older versions and lists at an exact version.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Watches.Events) })
 	add("history_bytes", "Bytes retained by the event history.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Watches.Bytes) })
 	add("history_frame_bytes", "Bytes of encoded events, cached with the history for other watches.", level, sum, func(r *CollectionStatus) float64 { return float64(r.Watches.FrameBytes) })
-	add("history_seconds", "Age of the oldest retained event.", level, lowest, func(r *CollectionStatus) float64 { return float64(r.Watches.OldestAge) / 1e9 })
-	add("check_age_seconds", "Time since the collection last equaled the upstream in a comparison, or since its first list.", level, highest, func(r *CollectionStatus) float64 {
+	add("history_seconds", "Age of the oldest retained event.", level, math.Min, func(r *CollectionStatus) float64 { return float64(r.Watches.OldestAge) / 1e9 })
+	add("check_age_seconds", "Time since the collection last equaled the upstream in a comparison, or since its first list.", level, math.Max, func(r *CollectionStatus) float64 {
 		if r.Checked.IsZero() {
 			return 0
 		}

@@ -335,7 +335,7 @@ func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (
 	if !x.mayAsk() {
 		return 0, errOverBudget
 	}
-	return c.FreshFor(ctx, &x.asked)
+	return c.Freshness().Fresh(ctx, &x.asked)
 }
 
 // collapse answers a most-recent read together with others that want the same.

@@ -68,6 +68,9 @@ const (
 	probeSeconds = 3
 	// catchUpLimit is how long the watch may take to bring what a proof has seen.
 	catchUpLimit = 3 * time.Second
+	// confirmWait is how long readers of the most recent state wait for a loaded state to be
+	// confirmed.
+	confirmWait = 3 * time.Second
 	// probeAttempts bounds the probes of one call. A probe proves nothing if the server that
 	// responded is behind the requested version.
 	probeAttempts = 3

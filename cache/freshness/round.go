@@ -9,6 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/internal/flight"
 )
 
 // freshRound is one round of Fresh.
@@ -172,14 +173,20 @@ var errShared = errors.New("the last version contains several changes")
 
 // Fresh returns a version that the store holds and that is at least as new as every write
 // acknowledged by the source before the call. Concurrent callers share a round, but never one that
-// began before they called. The error wraps ErrUnsupported if the source cannot tell its version;
-// it is a *TooLargeError if the watch does not bring the version in time. The requests that the
-// call made are added to cost.
-func (c *Checker) Fresh(ctx context.Context, cost *Cost) (uint64, error) {
-	if err := c.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
-		return c.store.LatestRV(), err
+// began before they called. The error wraps ErrUnsupported if the source cannot tell its version.
+// It is a *TooLargeError if the watch does not bring the version in time, or if a loaded state is
+// not confirmed in time: versions alone do not tell that the source has the same past. The requests
+// that the call made are added to cost.
+func (c *Checker) Fresh(ctx context.Context, cost *Cost) (rv uint64, err error) {
+	if err = c.FreshAtOnce(ctx); errors.Is(err, source.ErrUnsupported) {
+		var by flight.Round
+		rv, by, err = c.fresh.Do(ctx, struct{}{}, c.freshRound)
+		cost.Requests += by.Part()
+	} else {
+		rv = c.store.LatestRV()
 	}
-	rv, by, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)
-	cost.Requests += by.Part()
+	if err == nil && c.feed.IsUnconfirmed() {
+		err = c.store.Wait(ctx, c.feed.WhenConfirmed(), confirmWait, rv)
+	}
 	return rv, err
 }

@@ -211,7 +211,6 @@ type Source interface {
 // VersionLister is a Source that can list names and versions of objects, which costs it less than
 // a list of the objects.
 type VersionLister interface {
-	Source
 	// ListVersions calls visit for each object of a list, in order, with its key (see
 	// store.Snapshot.Get) and version. The error wraps ErrUnsupported if the server cannot list res
 	// in this way; other errors are those of List.
@@ -221,7 +220,6 @@ type VersionLister interface {
 // ReplicatedSource is a Source of several servers with one store, some of which may temporarily lag
 // behind.
 type ReplicatedSource interface {
-	Source
 	// NewestVersion returns the highest CurrentVersion of all servers that respond, with an error
 	// if a healthy one did not. The error wraps ErrUnsupported if there is only one server.
 	NewestVersion(ctx context.Context, res *Resource) (uint64, error)
@@ -229,14 +227,12 @@ type ReplicatedSource interface {
 
 // ColumnSource is a Source that knows the columns of the server's Tables.
 type ColumnSource interface {
-	Source
 	// Columns returns the columnDefinitions of the server's Tables of res in JSON.
 	Columns(ctx context.Context, res *Resource) ([]byte, error)
 }
 
 // CompressedSource is a Source whose lists, but not its watches, may be compressed.
 type CompressedSource interface {
-	Source
 	// Compressed reports whether they are.
 	Compressed() bool
 }
