@@ -24,17 +24,13 @@ func (t tagger) tag(c *base, l *List, coding api.Compression, moment time.Time) 
 		b = strconv.AppendUint(append(b, 's'), maphash.Comparable(t.seed, l.Scope), 36)
 	}
 	b = append(b, '-', '0'+byte(rep.Encoding), '0'+byte(rep.Transform), '0'+byte(rep.IncludeObject), '0'+byte(coding))
-	if rep.Pretty {
-		b = append(b, 'p')
-	}
-	if rep.YAML {
-		b = append(b, 'y')
-	}
-	if rep.DropManagedFields {
-		b = append(b, 'd')
-	}
-	if rep.Redacted {
-		b = append(b, 'r')
+	for _, flag := range [...]struct {
+		set    bool
+		letter byte
+	}{{rep.Pretty, 'p'}, {rep.YAML, 'y'}, {rep.DropManagedFields, 'd'}, {rep.Redacted, 'r'}} {
+		if flag.set {
+			b = append(b, flag.letter)
+		}
 	}
 	if rep.Transform == api.Table {
 		b = strconv.AppendInt(append(b, '-'), int64(moment.Sub(t.start)), 36)

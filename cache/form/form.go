@@ -133,12 +133,6 @@ func (b *base) common() *base { return b }
 // partial reports whether objects are reduced to their metadata.
 func (b *base) partial() bool { return b.rep.Transform == api.PartialMetadata }
 
-// writeFields writes the fields of an object.
-func (b *base) writeFields(w *chunks.Writer, o *object.Object) {
-	whole := b.whole(o)
-	w.Append(len(whole), func(buf []byte) []byte { return b.fields.Append(buf, whole) })
-}
-
 // whole returns the bytes of an object stored as JSON.
 func (b *base) whole(o *object.Object) []byte {
 	if b.rep.DropManagedFields {

@@ -52,7 +52,8 @@ func (f *plain) item(w *chunks.Writer, _ int, o *object.Object) {
 	from := 0
 	switch {
 	case f.fields != nil:
-		f.writeFields(w, o)
+		whole := f.whole(o)
+		w.Append(len(whole), func(b []byte) []byte { return f.fields.Append(b, whole) })
 		return
 	case f.alone:
 	case o.ListOffset > 0:

@@ -167,52 +167,12 @@ func tokenAt(steps []json.Step) func(*object.Object) ([]byte, error) {
 // token may be as large as its object.
 const longToken = 256
 
-// column makes a column of f, from base if that is not nil, else from all objects. It stops early
-// when ctx ends.
+// column makes a column of f, from base, that of an older frame, or from all objects if base is nil.
+// It stops early when ctx ends.
 func (f *frame) column(ctx context.Context, s valueReader, base *column) (*column, error) {
-	if base != nil {
-		return f.carry(ctx, s, base)
+	if base == nil {
+		base = &column{frame: &frame{}}
 	}
-	looking := store.NewCancellation(ctx)
-	codes := make([]uint32, len(f.objs))
-	seen := make(map[string]uint32)
-	long := make(map[Value]uint32) // long tokens, by value
-	var values []Value
-	add := func(value Value) (code uint32) {
-		if value.Kind == None {
-			return 0
-		}
-		values = append(values, value)
-		return uint32(len(values))
-	}
-	for i, o := range f.objs {
-		if looking.Requested() {
-			return nil, ctx.Err()
-		}
-		token, err := s.token(o)
-		if err != nil {
-			return nil, err
-		}
-		if len(token) > longToken {
-			value := s.read(token)
-			if codes[i] = long[value]; codes[i] == 0 {
-				codes[i] = add(value)
-				long[value] = codes[i]
-			}
-			continue
-		}
-		code, known := seen[string(token)]
-		if !known {
-			code = add(s.read(token))
-			seen[string(token)] = code
-		}
-		codes[i] = code
-	}
-	return f.newColumn(codes, nil, values), nil
-}
-
-// carry makes a column of f from base, that of an older frame.
-func (f *frame) carry(ctx context.Context, s valueReader, base *column) (*column, error) {
 	looking := store.NewCancellation(ctx)
 	c := changeOf(base.frame.objs, f.objs)
 	codes := make([]uint32, len(f.objs))
@@ -220,6 +180,18 @@ func (f *frame) carry(ctx context.Context, s valueReader, base *column) (*column
 		copy(codes[r.after:r.after+r.n], base.codes[r.before:])
 	}
 	var fresh []Value // their codes follow those of base.values
+	codeOf := func(value Value) uint32 {
+		if value.Kind == None {
+			return 0
+		}
+		if place, known := slices.BinarySearchFunc(base.values, value, Compare); known {
+			return uint32(place + 1)
+		}
+		fresh = append(fresh, value)
+		return uint32(len(base.values) + len(fresh))
+	}
+	seen := make(map[string]uint32)
+	long := make(map[Value]uint32) // long tokens, by value
 	for _, at := range c.fresh {
 		if looking.Requested() {
 			return nil, ctx.Err()
@@ -228,16 +200,20 @@ func (f *frame) carry(ctx context.Context, s valueReader, base *column) (*column
 		if err != nil {
 			return nil, err
 		}
-		value := s.read(token)
-		if value.Kind == None {
+		if len(token) > longToken {
+			value := s.read(token)
+			if codes[at] = long[value]; codes[at] == 0 {
+				codes[at] = codeOf(value)
+				long[value] = codes[at]
+			}
 			continue
 		}
-		if place, known := slices.BinarySearchFunc(base.values, value, Compare); known {
-			codes[at] = uint32(place + 1)
-		} else {
-			fresh = append(fresh, value)
-			codes[at] = uint32(len(base.values) + len(fresh))
+		code, known := seen[string(token)]
+		if !known {
+			code = codeOf(s.read(token))
+			seen[string(token)] = code
 		}
+		codes[at] = code
 	}
 	if len(fresh) == 0 && len(base.values) <= len(codes)/8*9+16 {
 		// Values that no object has any more remain until there are new ones, or many more than

@@ -266,7 +266,7 @@ func (k *Columns) renew() {
 	for _, made := range old {
 		// If there is an error, the next query gets it.
 		_, _ = k.obtain(context.Background(), f.content, made.reader, made.used, nil, func(*column) (*column, error) {
-			return f.carry(context.Background(), made.reader, made.column)
+			return f.column(context.Background(), made.reader, made.column)
 		})
 	}
 	k.mu.Lock()

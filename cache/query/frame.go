@@ -124,6 +124,9 @@ type run struct{ before, after, n int }
 
 func changeOf(before, objs []*object.Object) *change {
 	c := &change{gone: len(before)}
+	if len(before) == 0 {
+		c.fresh = make([]int32, 0, len(objs))
+	}
 	for at, i := 0, 0; i < len(objs); {
 		n := 0
 		for at+n < len(before) && i+n < len(objs) && before[at+n] == objs[i+n] {

@@ -154,19 +154,13 @@ func (r *Reader) Get(ctx context.Context, c Collection, req *Request) (*api.Resp
 		return nil, api.NewNotFound(c.Resource().GroupResource(), req.Name)
 	}
 	resp, err := r.renderer.Get(f, o, req.client())
-	if err != nil {
-		return nil, unrenderable(c, err)
-	}
-	return resp, nil
+	return resp, unrenderable(c, err)
 }
 
 // respond renders a list.
 func (r *Reader) respond(c Collection, req *Request, f form.Form, list *form.List) (*api.Response, error) {
 	resp, err := r.renderer.List(f, list, req.client())
-	if err != nil {
-		return nil, unrenderable(c, err)
-	}
-	return resp, nil
+	return resp, unrenderable(c, err)
 }
 
 // form returns the form in which the client gets the objects of c, or nil if that is not supported.
@@ -178,9 +172,13 @@ func (r *Request) client() form.Client {
 	return form.Client{Compression: r.Compression, IfNoneMatch: r.IfNoneMatch}
 }
 
-// unrenderable returns the error to forward a request if a form cannot be derived from an object.
+// unrenderable returns the error to forward a request if a form cannot be derived from an object,
+// nil without one.
 func unrenderable(c Collection, err error) error {
-	if errors.Is(err, form.ErrCostly) {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, form.ErrCostly):
 		return Forward(reason.Representation, err)
 	}
 	return Forward(reason.Unrenderable, fmt.Errorf("rendering %s: %w", c.Resource().Resource, err))
