@@ -40,7 +40,7 @@ var builtins = []builtin{
 	{"", "nodes", "v1", true, []fieldSpec{of(encoding.Bool, str("spec.unschedulable", 2, 4))}, nil},
 	{"", "namespaces", "v1", true, []fieldSpec{str("status.phase", 3, 1)}, nil},
 	{"", "secrets", "v1", false, []fieldSpec{str("type", 3)}, nil},
-	{"", "services", "v1", false, []fieldSpec{since(31, str("spec.clusterIP", 2, 3)), since(31, str("spec.type", 2, 4))}, nil},
+	{"", "services", "v1", false, []fieldSpec{introducedIn(31, str("spec.clusterIP", 2, 3)), introducedIn(31, str("spec.type", 2, 4))}, nil},
 	{"", "replicationcontrollers", "v1", false, []fieldSpec{of(encoding.Int, str("status.replicas", 3, 1))}, nil},
 	{"", "events", "v1", false, []fieldSpec{
 		str("involvedObject.kind", 2, 1),
@@ -102,8 +102,8 @@ func str(label string, numbers ...protowire.Number) fieldSpec {
 	return fieldSpec{label: label, path: dotted(label), numbers: numbers}
 }
 
-// since is f, which API servers have from a minor release on.
-func since(minor int, f fieldSpec) fieldSpec {
+// introducedIn is f, which API servers have from a minor release on.
+func introducedIn(minor int, f fieldSpec) fieldSpec {
 	f.since = minor
 	return f
 }
