@@ -59,8 +59,8 @@ func (s *Store) Follow(f *object.Filter, notify func()) (*Snapshot, *watchmux.Wa
 	return v, w, err
 }
 
-// Confirm records that v, a snapshot of this store, is also the state at rv. Readers see it at that
-// version from now on.
+// Confirm records what a freshness check has proved: that v, a snapshot of this store, is also the
+// state at rv. LatestRV is at least rv from now on.
 func (s *Store) Confirm(v *Snapshot, rv uint64) {
 	ahead := *v
 	ahead.rv = rv
@@ -76,8 +76,8 @@ func (s *Store) Confirm(v *Snapshot, rv uint64) {
 	}
 }
 
-// ConfirmUnchanged records that nothing has changed between LatestRV, or a lower version that
-// readers saw before, and rv.
+// ConfirmUnchanged records what a freshness check has proved: that nothing has changed up to rv
+// since LatestRV or an earlier value of it.
 func (s *Store) ConfirmUnchanged(rv uint64) {
 	if v := s.Latest(); v.rv > s.rv.Load() {
 		s.Confirm(v, rv) // the watch may not have brought all events up to v yet

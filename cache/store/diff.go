@@ -90,8 +90,8 @@ func (s *Store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 }
 
 // diff returns the events that lead from the state old to that of tree, in the order of their
-// versions, Deleted ones and others. recoded are the objects that have the same version but other bytes, because a newer
-// release of the upstream encodes them differently. They get no event.
+// versions, Deleted ones and others. recoded are the objects that have the same version but other
+// bytes, because a newer release of the upstream encodes them differently. They get no event.
 func (s *Store) diff(old *Snapshot, tree *Tree, to uint64) (events []*watchmux.Event, recoded []*object.Object, err error) {
 	from := s.ResumeRV()
 	var deletions []*watchmux.Event

@@ -229,8 +229,8 @@ func (s *Store) knownLocked(kind api.EventType, o *object.Object) (known, fits b
 	return ok && held.RV >= o.RV, o.RV == s.mu.rv
 }
 
-// partialVersion describes the last version of which a snapshot may have been taken before all changes of
-// that version had arrived. Such snapshots have a content of at most content.
+// partialVersion describes the last version of which a snapshot may have been taken before all
+// changes of that version had arrived. Such snapshots have a content of at most content.
 type partialVersion struct{ rv, content uint64 }
 
 // markPartialLocked is called before another change of the current version is applied.
