@@ -243,7 +243,12 @@ func (f *frame) newColumn(codes []uint32, values, fresh []Value) *column {
 			}
 		}
 	}
-	for _, i := range sortedPlaces(fresh) {
+	order := make([]uint32, len(fresh)) // of fresh, by value
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortStableFunc(order, func(a, b uint32) int { return Compare(fresh[a], fresh[b]) })
+	for _, i := range order {
 		place, _ := slices.BinarySearchFunc(values[at:], fresh[i], Compare)
 		take(at + place)
 		if n := len(c.values); n == 0 || Compare(c.values[n-1], fresh[i]) != 0 {
@@ -261,14 +266,4 @@ func (f *frame) newColumn(codes []uint32, values, fresh []Value) *column {
 		c.bytes += int64(unsafe.Sizeof(c.values[i])) + int64(len(c.values[i].Text))
 	}
 	return c
-}
-
-// sortedPlaces returns the indexes of values in the order of the values.
-func sortedPlaces(values []Value) []uint32 {
-	order := make([]uint32, len(values))
-	for i := range order {
-		order[i] = uint32(i)
-	}
-	slices.SortStableFunc(order, func(a, b uint32) int { return Compare(values[a], values[b]) })
-	return order
 }
