@@ -84,6 +84,55 @@ const tidyPeriod = 15 * time.Second
 // retrySeconds is the retry delay for callers when too many wait.
 const retrySeconds = 1
 
+// NewManager returns a Manager. Close stops it. The error is that of the Registerer.
+func NewManager(o Options) (*Manager, error) {
+	limits := o.Limits.withDefaults()
+	log := cmp.Or(o.Logger, slog.Default())
+	m := &Manager{
+		source:   o.Source,
+		limits:   limits,
+		listing:  make(chan struct{}, limits.ColdStarts),
+		metrics:  newMetrics(),
+		keeper:   checkpoint.New(o.Checkpoints, o.Source, log),
+		log:      log,
+		panics:   contain.New(o.Registerer, log),
+		checking: make(chan struct{}, 1),
+	}
+	m.mu.collections = make(map[collectionKey]*entry)
+	m.mu.rewound = make(map[collectionKey]time.Time)
+	m.mu.wanted = make(map[collectionKey]time.Time)
+	if o.Registerer != nil {
+		if err := m.register(o.Registerer, o.CheckPeriod); err != nil {
+			return nil, fmt.Errorf("cache metrics: %w", err)
+		}
+	}
+	m.ctx, m.cancel = context.WithCancelCause(context.Background())
+	spawn := func(f func()) { m.panics.Go(&m.work, "background", f) }
+	m.outage = reflector.NewOutage(m.ctx, o.Source, spawn, log)
+	m.panics.Keep(&m.work, "background", m.tidy)
+	if k := m.keeper; k != nil {
+		k.Start(m.ctx, m.panics, m.kept)
+	}
+	if o.CheckPeriod > 0 {
+		m.panics.Keep(&m.work, "background", func() { m.checkAll(o.CheckPeriod) })
+	}
+	return m, nil
+}
+
+// Close stops all collections and waits for their goroutines. Checkpoints are saved before, if that
+// is possible within a few seconds.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	m.mu.closed = true
+	m.mu.Unlock()
+	if m.keeper != nil {
+		m.keeper.Finish()
+	}
+	m.cancel(store.ErrManagerClosed)
+	m.stop(store.ErrManagerClosed, func(*entry) bool { return true })
+	m.work.Wait()
+}
+
 // Panics returns what contains the panics of collections and of their users.
 func (m *Manager) Panics() *contain.Panics { return m.panics }
 
@@ -335,6 +384,54 @@ func (m *Manager) entries() []*entry {
 			cmp.Compare(a.feed.Encoding, b.feed.Encoding),
 		)
 	})
+}
+
+// Checkpoints lists the collections that have checkpoints: those that were in use when the last
+// process ended. See checkpoint.Checkpointer.List. A disk that does not respond blocks it; after
+// the end of ctx it changes nothing.
+func (m *Manager) Checkpoints(ctx context.Context) []checkpoint.Saved {
+	if m.keeper == nil {
+		return nil
+	}
+	return m.keeper.List(ctx, m.panics)
+}
+
+// ReleaseCheckpoints saves what has changed and then ends the use of Options.Checkpoints.Storage, so that
+// another Manager may use them. Collections are served as before. It returns false if the disk does
+// not respond.
+func (m *Manager) ReleaseCheckpoints() bool {
+	k := m.keeper
+	if k == nil {
+		return true
+	}
+	if !k.Finish() {
+		return false
+	}
+	k.HandOver()
+	for _, e := range m.entries() {
+		if e.feed.Checkpoint != nil {
+			e.feed.Checkpoint.Release()
+		}
+	}
+	return true
+}
+
+// ForgetCheckpoint removes the checkpoint of a collection that will not come back and does not
+// exist now.
+func (m *Manager) ForgetCheckpoint(c checkpoint.Saved) {
+	if m.keeper != nil {
+		m.keeper.Forget(c)
+	}
+}
+
+// kept returns the collections for the saver.
+func (m *Manager) kept() (all []checkpoint.Collection) {
+	for _, e := range m.entries() {
+		if c := e.current(); c != nil && e.feed.Checkpoint != nil {
+			all = append(all, checkpoint.Collection{Checkpoint: e.feed.Checkpoint, Store: c.store, Context: e.ctx, Note: e.feed.Note})
+		}
+	}
+	return all
 }
 
 // CollectionStatus is the status of one collection.

@@ -76,6 +76,22 @@ const (
 	probeAttempts = 3
 )
 
+// ask reads the source's current version, and gives the watch HeadStart to bring it. The error is a
+// *TooLargeError if it does not; v is 0 after any other error.
+func (c *Checker) ask(ctx context.Context) (v uint64, way string, err error) {
+	held := c.store.LatestRV()
+	if v, err = c.feed.Source.CurrentVersion(ctx, c.feed.Resource); err != nil {
+		return 0, "", fmt.Errorf("reading the current version: %w", err)
+	}
+	if err := c.CheckNotRewound(held, v); err != nil {
+		return 0, "", err
+	}
+	if c.store.LatestRV() >= v {
+		return v, "held", nil
+	}
+	return v, "fed", c.WaitFor(ctx, v, HeadStart)
+}
+
 // CheckNotRewound returns an error if the source's current version is below held, the version that
 // the store held before the source was asked. The reflector then examines the source.
 func (c *Checker) CheckNotRewound(held, version uint64) error {

@@ -59,22 +59,6 @@ func (c *Checker) freshRound(ctx context.Context) (uint64, error) {
 	return c.store.LatestRV(), nil
 }
 
-// ask reads the source's current version, and gives the watch HeadStart to bring it. The error is a
-// *TooLargeError if it does not; v is 0 after any other error.
-func (c *Checker) ask(ctx context.Context) (v uint64, way string, err error) {
-	held := c.store.LatestRV()
-	if v, err = c.feed.Source.CurrentVersion(ctx, c.feed.Resource); err != nil {
-		return 0, "", fmt.Errorf("reading the current version: %w", err)
-	}
-	if err := c.CheckNotRewound(held, v); err != nil {
-		return 0, "", err
-	}
-	if c.store.LatestRV() >= v {
-		return v, "held", nil
-	}
-	return v, "fed", c.WaitFor(ctx, v, HeadStart)
-}
-
 // prove determines whether the store holds everything up to version.
 func (c *Checker) prove(ctx context.Context, version uint64) (way string, err error) {
 	if c.store.Latest().Len() <= listedObjects || !c.feed.SendsBookmarks() {
