@@ -1,21 +1,6 @@
 package cachetest
 
-import (
-	"context"
-	"errors"
-	"time"
-)
-
-// ErrDown is returned by all calls while the source is down.
-var ErrDown = errors.New("cachetest: connection refused")
-
-// faults are the current faults of the source.
-type faults struct {
-	down, silent           bool
-	noWatchList, noVersion bool
-	holdBookmarks          bool
-	fail                   map[string][]error // errors of the next calls, by method
-}
+import "time"
 
 // Break ends all open watches with err; nil is a clean end.
 func (s *Source) Break(err error) { s.locked(func() { s.breakLocked(err) }) }
@@ -132,37 +117,4 @@ func (s *Source) Watches() (n int) {
 func (s *Source) Calls() (calls []string) {
 	s.locked(func() { calls, s.mu.calls = s.mu.calls, nil })
 	return calls
-}
-
-// enter begins a call: it records the call and applies the current faults.
-func (s *Source) enter(ctx context.Context, method, call string) error {
-	s.mu.Lock()
-	s.mu.calls = append(s.mu.calls, call)
-	errs := s.mu.faults.fail[method]
-	s.mu.faults.fail[method] = errs[min(1, len(errs)):]
-	s.mu.Unlock()
-	if len(errs) > 0 {
-		return errs[0]
-	}
-	return s.reach(ctx)
-}
-
-// reach blocks while the source is silent. It fails if it is down.
-func (s *Source) reach(ctx context.Context) error {
-	for {
-		s.mu.Lock()
-		down, silent, changed := s.mu.faults.down, s.mu.faults.silent, s.mu.changed
-		s.mu.Unlock()
-		switch {
-		case down:
-			return ErrDown
-		case !silent:
-			return ctx.Err()
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

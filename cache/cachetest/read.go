@@ -2,15 +2,19 @@ package cachetest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
 )
+
+var _ source.Source = (*Source)(nil)
 
 // List implements source.Source. Its continue tokens are kube-apiserver's.
 func (s *Source) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
@@ -85,22 +89,6 @@ func (s *Source) positionLocked(opts source.ListOptions) (rev uint64, from strin
 		return 0, "", apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 	}
 	return rev, "", nil
-}
-
-// stream is one open watch. Its fields are guarded by Source.mu.
-type stream struct {
-	res    *source.Resource
-	enc    api.Encoding
-	cursor uint64 // revision up to which events were delivered, or skipped as too old
-	held   bool
-	broken bool
-	err    error
-	cut    bool // end after left events
-	hold   bool // hold after left events
-	left   int
-	rest   []source.Event // events before the cursor, while held
-	ended  bool           // the timeout passed
-	timer  bool           // a bookmark is due
 }
 
 // Watch implements source.Source.
@@ -221,4 +209,83 @@ func (s *Source) next(st *stream) (events []source.Event, done bool, wait <-chan
 		events = append(events, source.Event{Type: api.Bookmark, ResourceVersion: s.mu.rev, Object: bookmark(st.res, st.enc, s.mu.rev)})
 	}
 	return events, st.ended, s.mu.changed, nil
+}
+
+// CurrentVersion implements source.Source.
+func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint64, error) {
+	if err := s.enter(ctx, "version", "version "+res.Resource); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.faults.noVersion {
+		return 0, fmt.Errorf("current version: %w", source.ErrUnsupported)
+	}
+	return s.mu.rev, nil
+}
+
+// Server implements source.Source. It is not among the Calls.
+func (s *Source) Server(ctx context.Context) (server string, err error) {
+	s.locked(func() {
+		s.mu.asked++
+		server = s.mu.server
+	})
+	return server, s.reach(ctx)
+}
+
+// SetServer sets the result of Server, which is "1" at first.
+func (s *Source) SetServer(server string) { s.locked(func() { s.mu.server = server }) }
+
+// Asked returns the number of calls of Server.
+func (s *Source) Asked() (n int) {
+	s.locked(func() { n = s.mu.asked })
+	return n
+}
+
+// SetDelay sets the delay of events.
+func (s *Source) SetDelay(d time.Duration) { s.locked(func() { s.mu.delay = d }) }
+
+// Delay implements source.Source.
+func (s *Source) Delay() (d time.Duration) {
+	s.locked(func() { d = s.mu.delay })
+	return d
+}
+
+// LastContact implements source.Source.
+func (s *Source) LastContact() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.frozen.IsZero() {
+		return s.mu.frozen
+	}
+	return time.Now()
+}
+
+// Encode encodes an object as a Source passes it to the cache.
+func Encode(obj Object, enc api.Encoding) []byte {
+	if enc == api.Protobuf {
+		m, ok := obj.(interface{ Marshal() ([]byte, error) })
+		if !ok {
+			panic(fmt.Sprintf("cachetest: %T has no protobuf encoding", obj))
+		}
+		return must(m.Marshal())
+	}
+	return must(json.Marshal(obj))
+}
+
+// bookmark returns the object of a bookmark.
+func bookmark(res *source.Resource, enc api.Encoding, rev uint64) []byte {
+	m := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(rev)}}
+	if enc == api.Protobuf {
+		return must(m.Marshal())
+	}
+	m.SetGroupVersionKind(res.GroupVersion().WithKind(res.Kind))
+	return must(json.Marshal(m))
+}
+
+func must(b []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return b
 }

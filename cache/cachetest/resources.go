@@ -30,8 +30,7 @@ func NodeResource() *source.Resource {
 	return &source.Resource{GroupVersionResource: Nodes, Kind: "Node", Schema: object.SchemaFor(Nodes)}
 }
 
-// WidgetResource describes a namespaced custom resource with the selectable
-// field spec.color.
+// WidgetResource describes a namespaced custom resource with the selectable field spec.color.
 func WidgetResource() *source.Resource {
 	return &source.Resource{
 		GroupVersionResource: Widgets, Kind: "Widget", Namespaced: true, Custom: true,

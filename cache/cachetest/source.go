@@ -6,7 +6,7 @@ package cachetest
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,8 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 )
 
-// Object is an API object: a pointer to a type of k8s.io/api, or an
-// *unstructured.Unstructured.
+// Object is an API object: a pointer to a type of k8s.io/api, or an *unstructured.Unstructured.
 type Object interface {
 	metav1.Object
 	runtime.Object
@@ -54,6 +53,33 @@ type resource struct {
 	live map[string]Change
 }
 
+// stream is one open watch. Its fields are guarded by Source.mu.
+type stream struct {
+	res    *source.Resource
+	enc    api.Encoding
+	cursor uint64 // revision up to which events were delivered, or skipped as too old
+	held   bool
+	broken bool
+	err    error
+	cut    bool // end after left events
+	hold   bool // hold after left events
+	left   int
+	rest   []source.Event // events before the cursor, while held
+	ended  bool           // the timeout passed
+	timer  bool           // a bookmark is due
+}
+
+// faults are the current faults of the source.
+type faults struct {
+	down, silent           bool
+	noWatchList, noVersion bool
+	holdBookmarks          bool
+	fail                   map[string][]error // errors of the next calls, by method
+}
+
+// ErrDown is returned by all calls while the source is down.
+var ErrDown = errors.New("cachetest: connection refused")
+
 // Change is one write of one object.
 type Change struct {
 	// Type is Added, Modified or Deleted.
@@ -79,8 +105,6 @@ func New(resources ...*source.Resource) *Source {
 	}
 	return s
 }
-
-var _ source.Source = (*Source)(nil)
 
 // Revision returns the current revision.
 func (s *Source) Revision() (rev uint64) {
@@ -244,81 +268,35 @@ func keyOf(obj Object) string {
 	return obj.GetName()
 }
 
-// Encode encodes an object as a Source passes it to the cache.
-func Encode(obj Object, enc api.Encoding) []byte {
-	if enc == api.Protobuf {
-		m, ok := obj.(interface{ Marshal() ([]byte, error) })
-		if !ok {
-			panic(fmt.Sprintf("cachetest: %T has no protobuf encoding", obj))
+// enter begins a call: it records the call and applies the current faults.
+func (s *Source) enter(ctx context.Context, method, call string) error {
+	s.mu.Lock()
+	s.mu.calls = append(s.mu.calls, call)
+	errs := s.mu.faults.fail[method]
+	s.mu.faults.fail[method] = errs[min(1, len(errs)):]
+	s.mu.Unlock()
+	if len(errs) > 0 {
+		return errs[0]
+	}
+	return s.reach(ctx)
+}
+
+// reach blocks while the source is silent. It fails if it is down.
+func (s *Source) reach(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		down, silent, changed := s.mu.faults.down, s.mu.faults.silent, s.mu.changed
+		s.mu.Unlock()
+		switch {
+		case down:
+			return ErrDown
+		case !silent:
+			return ctx.Err()
 		}
-		return must(m.Marshal())
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return must(json.Marshal(obj))
-}
-
-// bookmark returns the object of a bookmark.
-func bookmark(res *source.Resource, enc api.Encoding, rev uint64) []byte {
-	m := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(rev)}}
-	if enc == api.Protobuf {
-		return must(m.Marshal())
-	}
-	m.SetGroupVersionKind(res.GroupVersion().WithKind(res.Kind))
-	return must(json.Marshal(m))
-}
-
-func must(b []byte, err error) []byte {
-	if err != nil {
-		panic(err)
-	}
-	return b
-}
-
-// CurrentVersion implements source.Source.
-func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint64, error) {
-	if err := s.enter(ctx, "version", "version "+res.Resource); err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.faults.noVersion {
-		return 0, fmt.Errorf("current version: %w", source.ErrUnsupported)
-	}
-	return s.mu.rev, nil
-}
-
-// Server implements source.Source. It is not among the Calls.
-func (s *Source) Server(ctx context.Context) (server string, err error) {
-	s.locked(func() {
-		s.mu.asked++
-		server = s.mu.server
-	})
-	return server, s.reach(ctx)
-}
-
-// SetServer sets the result of Server, which is "1" at first.
-func (s *Source) SetServer(server string) { s.locked(func() { s.mu.server = server }) }
-
-// Asked returns the number of calls of Server.
-func (s *Source) Asked() (n int) {
-	s.locked(func() { n = s.mu.asked })
-	return n
-}
-
-// SetDelay sets the delay of events.
-func (s *Source) SetDelay(d time.Duration) { s.locked(func() { s.mu.delay = d }) }
-
-// Delay implements source.Source.
-func (s *Source) Delay() (d time.Duration) {
-	s.locked(func() { d = s.mu.delay })
-	return d
-}
-
-// LastContact implements source.Source.
-func (s *Source) LastContact() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.mu.frozen.IsZero() {
-		return s.mu.frozen
-	}
-	return time.Now()
 }

@@ -2,8 +2,13 @@ package cachetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
@@ -67,4 +72,45 @@ func (s VersionLister) matching(res *source.Resource, opts source.ListOptions) (
 		}
 	}
 	return matching, rev, nil
+}
+
+func newFilter(res *source.Resource, namespace, label, field string) (*object.Filter, error) {
+	l, labelErr := labels.Parse(label)
+	f, fieldErr := fields.ParseSelector(field)
+	if err := errors.Join(labelErr, fieldErr); err != nil {
+		return nil, err
+	}
+	return object.NewFilter(res.Schema, namespace, "", l, f)
+}
+
+// ImmediateSource is a Source that implements source.ImmediateSource.
+type ImmediateSource struct {
+	*Source
+	// Deaf makes Progress unsupported.
+	Deaf atomic.Bool
+	// Asked counts the calls of Progress.
+	Asked atomic.Int64
+}
+
+var _ source.ImmediateSource = (*ImmediateSource)(nil)
+
+// Progress implements source.ImmediateSource.
+func (s *ImmediateSource) Progress(_ context.Context, res *source.Resource, _ api.Encoding) (last, current uint64, shared bool, err error) {
+	s.Asked.Add(1)
+	if s.Deaf.Load() {
+		return 0, 0, false, source.ErrUnsupported
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if log := s.resourceLocked(res.GroupVersionResource).log; len(log) > 0 {
+		last = log[len(log)-1].RV
+		shared = len(log) > 1 && log[len(log)-2].RV == last
+	}
+	if shared {
+		for st := range s.mu.streams {
+			st.timer = true
+		}
+		s.wakeLocked()
+	}
+	return last, s.mu.rev, shared, nil
 }
