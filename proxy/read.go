@@ -416,7 +416,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		return answeredWith(g.visibleLimit(x))
 	}
 	req.ForwardExpired = x.resumed
-	resp, open, err := g.Watches.Watch(ctx, c, req)
+	resp, end, err := g.Watches.Watch(ctx, c, req)
 	if err != nil && q.visible != nil {
 		q.visible.Release()
 	}
@@ -435,12 +435,12 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	case err != nil:
 		return forwardedBy(err)
 	case q.visible != nil:
-		registration = g.Revocation.RegisterVisible(x.subject, q.visible, open.End)
+		registration = g.Revocation.RegisterVisible(x.subject, q.visible, end)
 	default:
-		registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, open.End)
+		registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, end)
 	}
 	registered.Done()
-	x.source, x.end = fromCache, func() { open.End(g.whyEnded(x)) }
+	x.source, x.end = fromCache, func() { end(g.whyEnded(x)) }
 	if req.Message != nil {
 		resp.Status, resp.Header = 101, websocket.Header(x.request)
 		resp.Stream = websocket.New(resp.Stream, g.panics)

@@ -129,7 +129,7 @@ func TestCoalescingWatchEnds(t *testing.T) {
 		},
 		"revocation": func(t *testing.T, b *watchBench) {
 			w := open(b, "")
-			w.watch.End(reason.PermissionRevoked)
+			w.end(reason.PermissionRevoked)
 			expect(t, w.lines(t), "$")
 			w.stop()
 		},

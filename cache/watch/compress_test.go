@@ -124,14 +124,14 @@ func (b *watchBench) openCompressed(path string, rep api.Representation, coding 
 		b.t.Fatal(err)
 	}
 	w := &openWatch{}
-	resp, watch, err := b.watches.Watch(b.t.Context(), b.c, &watch.Request{
+	resp, end, err := b.watches.Watch(b.t.Context(), b.c, &watch.Request{
 		Filter: filter, Options: opts, Rep: rep, Compression: coding, MostRecent: b.c.RV(),
 		Ended: func(r reason.WatchEnd) { w.ended = append(w.ended, r) },
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	w.stream, w.watch = resp.Stream, watch
+	w.stream, w.end = resp.Stream, end
 	w.stream.Start(client)
 	return w, resp.Header
 }
@@ -229,8 +229,8 @@ func testCompressedWatch(t *testing.T, path string, rep api.Representation, codi
 	check("left")
 	time.Sleep(bookmarkPeriod)
 	check("bookmark")
-	w1.watch.End(reason.WatchDraining)
-	w2.watch.End(reason.WatchDraining)
+	w1.end(reason.WatchDraining)
+	w2.end(reason.WatchDraining)
 	check("end")
 	if !compressed.closed || compressed.err != nil {
 		t.Errorf("closed %v, %v", compressed.closed, compressed.err)
@@ -315,7 +315,7 @@ func TestLargeInitialEventsAreNotCompressed(t *testing.T) {
 func TestCompressedWatchEnds(t *testing.T) {
 	for name, end := range map[string]func(b *watchBench, w *openWatch){
 		"timeout": func(*watchBench, *openWatch) { time.Sleep(10 * time.Minute) },
-		"revoked": func(_ *watchBench, w *openWatch) { w.watch.End(reason.PermissionRevoked) },
+		"revoked": func(_ *watchBench, w *openWatch) { w.end(reason.PermissionRevoked) },
 		"stopped": func(b *watchBench, _ *openWatch) { b.manager.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -95,19 +95,19 @@ var watchEndCases = []watchEndCase{
 		time.Sleep(time.Minute)
 	}},
 	{why: reason.WatchStopped, query: fromNow, want: "$", end: func(b *watchBench, _ *openWatch) { b.manager.Close() }},
-	{why: reason.PermissionRevoked, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.PermissionRevoked) }},
+	{why: reason.PermissionRevoked, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.end(reason.PermissionRevoked) }},
 	{why: reason.NamespacesChanged, query: fromNow + "&allowWatchBookmarks=true", want: "ERROR 410 Expired $", end: func(b *watchBench, w *openWatch) {
 		w.blocked = make(chan struct{})
 		b.pod("default/a") // is being written, or not at all
-		w.watch.End(reason.NamespacesChanged)
+		w.end(reason.NamespacesChanged)
 		close(w.blocked)
 	}},
-	{why: reason.CredentialInvalid, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.CredentialInvalid) }},
-	{why: reason.Unconfirmed, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.Unconfirmed) }},
+	{why: reason.CredentialInvalid, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.end(reason.CredentialInvalid) }},
+	{why: reason.Unconfirmed, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.end(reason.Unconfirmed) }},
 	{why: reason.WatchBlocked, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $",
-		end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.WatchBlocked) }},
+		end: func(_ *watchBench, w *openWatch) { w.end(reason.WatchBlocked) }},
 	{why: reason.PolicyChanged, query: fromNow + "&allowWatchBookmarks=true", want: "$",
-		end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.PolicyChanged) }},
+		end: func(_ *watchBench, w *openWatch) { w.end(reason.PolicyChanged) }},
 	{why: reason.WatchOperator, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $", end: func(b *watchBench, _ *openWatch) {
 		if n := b.watches.End(reason.WatchOperator, func(*watch.OpenWatch) bool { return true }); n != 1 {
 			b.t.Errorf("%d watches were told to end", n)

@@ -165,7 +165,7 @@ func (b *watchBench) update(key string, labels ...string) {
 type openWatch struct {
 	*watchClient
 	stream api.Stream
-	watch  watch.Watch
+	end    func(reason.WatchEnd)
 	ended  []reason.WatchEnd
 }
 
@@ -192,14 +192,14 @@ func (b *watchBench) watchWith(query string, rep api.Representation, client *wat
 		}
 	}
 	w := &openWatch{watchClient: client}
-	resp, watch, err := b.watches.Watch(b.t.Context(), b.c, &watch.Request{
+	resp, end, err := b.watches.Watch(b.t.Context(), b.c, &watch.Request{
 		Filter: filter, Options: opts, Rep: rep, MostRecent: b.c.RV(), Message: b.message, Pace: b.pace, Compression: b.compression,
 		Ended: func(r reason.WatchEnd) { w.ended = append(w.ended, r) },
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	w.stream, w.watch = resp.Stream, watch
+	w.stream, w.end = resp.Stream, end
 	w.stream.Start(w.watchClient)
 	return w
 }

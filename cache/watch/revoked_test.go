@@ -55,8 +55,8 @@ func TestRevocationStopsSlowReader(t *testing.T) {
 				}
 				client.passes <- struct{}{}
 				synctest.Wait()
-				w.watch.End(reason.WatchDraining) // which gives it time
-				w.watch.End(reason.PermissionRevoked)
+				w.end(reason.WatchDraining) // which gives it time
+				w.end(reason.PermissionRevoked)
 				close(client.passes)
 				synctest.Wait()
 				// One before and one in progress, and the end of a compressed body.

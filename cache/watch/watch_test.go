@@ -270,7 +270,7 @@ func TestRevokedWatchGetsNothingMore(t *testing.T) {
 		w := b.watch("resourceVersion=100&allowWatchBookmarks=true", api.Representation{})
 		b.pod("default/a")
 		expect(t, w.lines(t), "ADDED default/a@101")
-		w.watch.End(reason.PermissionRevoked)
+		w.end(reason.PermissionRevoked)
 		b.pod("default/b")
 		expect(t, w.lines(t), "$")
 		w.stop()

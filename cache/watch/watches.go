@@ -52,29 +52,23 @@ func (ws *Watches) Open() int {
 	return len(ws.mu.open)
 }
 
-// Watch is an open watch. Its methods are safe for concurrent use.
-type Watch struct{ s *stream }
-
-// End ends the watch soon, after the events that it already has.
-func (w Watch) End(why reason.WatchEnd) { w.s.end(why) }
-
 // Watch answers a watch. Errors of the watch itself, such as an expired version, are sent as ERROR
 // events, as kube-apiserver does. The returned error is for the caller to forward or to respond
-// with.
-func (ws *Watches) Watch(ctx context.Context, c Collection, req *Request) (*api.Response, Watch, error) {
+// with. end ends the watch soon, after the events that it already has; it is safe for concurrent use.
+func (ws *Watches) Watch(ctx context.Context, c Collection, req *Request) (resp *api.Response, end func(reason.WatchEnd), err error) {
 	from, err := api.ParseResourceVersion(req.Options.ResourceVersion)
 	if err != nil {
-		return nil, Watch{}, read.Forward(reason.InvalidVersion, err)
+		return nil, nil, read.Forward(reason.InvalidVersion, err)
 	}
 	body, ok := ws.renderer.Watch(form.Collection{Resource: c.Resource().Form(), Stored: c.Encoding(), Mux: c.Mux()}, req.Rep, req.Message)
 	if !ok || req.Filter != nil && req.Filter.Namespace != "" && !c.Resource().Namespaced {
-		return nil, Watch{}, read.Forward(reason.Unservable, nil)
+		return nil, nil, read.Forward(reason.Unservable, nil)
 	}
 	s := &stream{owner: ws, c: c, req: req, body: body, from: from, id: ws.ids.Add(1), began: time.Now()}
 	s.deadline = s.began.Add(watchDuration(req.Options.TimeoutSeconds))
 	initial, err := s.open(ctx)
 	if err != nil {
-		return nil, Watch{}, err
+		return nil, nil, err
 	}
 	if s.watcher != nil && req.Pace.coalesces() {
 		s.watcher.Coalesce(req.Pace.BytesPerSecond > 0)
@@ -82,7 +76,7 @@ func (ws *Watches) Watch(ctx context.Context, c Collection, req *Request) (*api.
 	s.pickInitial(ctx, initial)
 	// After a panic the initial events are sent uncompressed.
 	_ = s.owner.panics.Run("watch", func() { s.compressInitial(ctx) })
-	return &api.Response{Status: 200, Header: s.body.Header(), Stream: s}, Watch{s}, nil
+	return &api.Response{Status: 200, Header: s.body.Header(), Stream: s}, s.end, nil
 }
 
 // maxWatchDuration bounds the client's timeout, so that deadlines do not overflow.
