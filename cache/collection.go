@@ -197,8 +197,8 @@ func newEntry(m *Manager, res *source.Resource, enc api.Encoding) *entry {
 		Source: m.source, Resource: res, Encoding: enc,
 		Log:      m.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String()),
 		Restarts: e.metrics.restarts, Events: e.metrics.events, StaleAfter: m.limits.StaleAfter,
-		Listing: m.listing, Outage: m.outage, Panics: m.panics, Checkpointer: m.keeper,
-		First: e.firstList, Ready: e.ready, Failed: e.attemptFailed, OnOtherHistory: m.doubtHeld,
+		Listing: m.listing, Outage: m.outage, Panics: m.panics, Checkpointer: m.checkpointer,
+		First: e.firstList, Ready: e.ready, Failed: e.attemptFailed, OnOtherHistory: m.discardOtherHistory,
 	})
 	return e
 }

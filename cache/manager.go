@@ -43,19 +43,19 @@ type Options struct {
 // Manager starts collections on first use, stops them when idle, and owns them. It is safe for
 // concurrent use.
 type Manager struct {
-	source  source.Source
-	limits  Limits
-	listing chan struct{} // see reflector.Options
-	content atomic.Uint64 // see store.Options
-	metrics *metrics
-	outage  *reflector.Outage
-	keeper  *checkpoint.Checkpointer // nil if nothing is kept
-	log     *slog.Logger
-	panics  *contain.Panics
-	ctx     context.Context // of all collections
-	cancel  context.CancelCauseFunc
-	work    sync.WaitGroup // the janitor and the collections
-	waiting atomic.Int64   // callers that wait for a start
+	source       source.Source
+	limits       Limits
+	listing      chan struct{} // see reflector.Options
+	content      atomic.Uint64 // see store.Options
+	metrics      *metrics
+	outage       *reflector.Outage
+	checkpointer *checkpoint.Checkpointer // nil if nothing is kept
+	log          *slog.Logger
+	panics       *contain.Panics
+	ctx          context.Context // of all collections
+	cancel       context.CancelCauseFunc
+	work         sync.WaitGroup // the janitor and the collections
+	waiting      atomic.Int64   // callers that wait for a start
 	// checking admits one comparison at a time.
 	checking chan struct{}
 
@@ -89,14 +89,14 @@ func NewManager(o Options) (*Manager, error) {
 	limits := o.Limits.withDefaults()
 	log := cmp.Or(o.Logger, slog.Default())
 	m := &Manager{
-		source:   o.Source,
-		limits:   limits,
-		listing:  make(chan struct{}, limits.ColdStarts),
-		metrics:  newMetrics(),
-		keeper:   checkpoint.New(o.Checkpoints, o.Source, log),
-		log:      log,
-		panics:   contain.New(o.Registerer, log),
-		checking: make(chan struct{}, 1),
+		source:       o.Source,
+		limits:       limits,
+		listing:      make(chan struct{}, limits.ColdStarts),
+		metrics:      newMetrics(),
+		checkpointer: checkpoint.New(o.Checkpoints, o.Source, log),
+		log:          log,
+		panics:       contain.New(o.Registerer, log),
+		checking:     make(chan struct{}, 1),
 	}
 	m.mu.collections = make(map[collectionKey]*entry)
 	m.mu.rewound = make(map[collectionKey]time.Time)
@@ -110,7 +110,7 @@ func NewManager(o Options) (*Manager, error) {
 	spawn := func(f func()) { m.panics.Go(&m.work, "background", f) }
 	m.outage = reflector.NewOutage(m.ctx, o.Source, spawn, log)
 	m.panics.Keep(&m.work, "background", m.tidy)
-	if k := m.keeper; k != nil {
+	if k := m.checkpointer; k != nil {
 		k.Start(m.ctx, m.panics, m.kept)
 	}
 	if o.CheckPeriod > 0 {
@@ -125,8 +125,8 @@ func (m *Manager) Close() {
 	m.mu.Lock()
 	m.mu.closed = true
 	m.mu.Unlock()
-	if m.keeper != nil {
-		m.keeper.Finish()
+	if m.checkpointer != nil {
+		m.checkpointer.Finish()
 	}
 	m.cancel(store.ErrManagerClosed)
 	m.stop(store.ErrManagerClosed, func(*entry) bool { return true })
@@ -322,12 +322,12 @@ func (m *Manager) stop(reason error, which func(*entry) bool) (stopped []*entry)
 	return stopped
 }
 
-// doubtHeld discards all loaded collections, and prevents further loading, after one of them turned
+// discardOtherHistory discards all loaded collections, and prevents further loading, after one of them turned
 // out to be of a past that the source does not have. If broke is not zero, this was found after a
 // watch broke at that time, and all collections that were listed before are discarded, too. They
 // are filled again.
-func (m *Manager) doubtHeld(broke time.Time) {
-	k := m.keeper
+func (m *Manager) discardOtherHistory(broke time.Time) {
+	k := m.checkpointer
 	if fresh := k != nil && k.SetOtherHistory(); !fresh && broke.IsZero() {
 		return
 	}
@@ -390,17 +390,17 @@ func (m *Manager) entries() []*entry {
 // process ended. See checkpoint.Checkpointer.List. A disk that does not respond blocks it; after
 // the end of ctx it changes nothing.
 func (m *Manager) Checkpoints(ctx context.Context) []checkpoint.Saved {
-	if m.keeper == nil {
+	if m.checkpointer == nil {
 		return nil
 	}
-	return m.keeper.List(ctx, m.panics)
+	return m.checkpointer.List(ctx, m.panics)
 }
 
 // ReleaseCheckpoints saves what has changed and then ends the use of Options.Checkpoints.Storage, so that
 // another Manager may use them. Collections are served as before. It returns false if the disk does
 // not respond.
 func (m *Manager) ReleaseCheckpoints() bool {
-	k := m.keeper
+	k := m.checkpointer
 	if k == nil {
 		return true
 	}
@@ -419,8 +419,8 @@ func (m *Manager) ReleaseCheckpoints() bool {
 // ForgetCheckpoint removes the checkpoint of a collection that will not come back and does not
 // exist now.
 func (m *Manager) ForgetCheckpoint(c checkpoint.Saved) {
-	if m.keeper != nil {
-		m.keeper.Forget(c)
+	if m.checkpointer != nil {
+		m.checkpointer.Forget(c)
 	}
 }
 

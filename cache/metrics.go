@@ -81,10 +81,10 @@ func (m *Manager) register(r prometheus.Registerer, checkPeriod time.Duration) e
 			return err
 		}
 	}
-	if m.keeper == nil {
+	if m.checkpointer == nil {
 		return nil
 	}
-	return m.keeper.Register(r)
+	return m.checkpointer.Register(r)
 }
 
 // stateCollector reads the collections when metrics are scraped.

@@ -141,7 +141,7 @@ func (m *Mux) Close(reason error) {
 			w.cursor = m.mu.ring.head
 			woken = append(woken, w)
 		case w.coalesces:
-			woken = w.hurry(woken)
+			woken = w.wakeNow(woken)
 		}
 	}
 	m.mu.Unlock()

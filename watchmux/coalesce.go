@@ -20,7 +20,7 @@ const (
 
 // Coalesce makes the watcher coalesce: of several modifications of an object that it has not read,
 // it gets only the last one, and none before a deletion. It may leave events unread for long,
-// unless it is Hurried. holds says that it may stop in the middle of them, see Hold. Coalesce is
+// unless it MustReadNow. holds says that it may stop in the middle of them, see Hold. Coalesce is
 // called before the first Next.
 func (w *Watcher) Coalesce(holds bool) {
 	m := w.mux
@@ -32,7 +32,7 @@ func (w *Watcher) Coalesce(holds bool) {
 	if m.mu.log == nil {
 		m.mu.log = &eventLog{
 			start: m.mu.ring.head, readers: map[*Watcher]struct{}{}, dueLen: tidyAtLeast, dueBytes: m.options.MaxBytes / 8,
-			frames: &m.calmFrames,
+			frames: &m.logFrames,
 		}
 	}
 	w.coalesces, w.holds = true, holds
@@ -45,9 +45,9 @@ func (w *Watcher) Coalesce(holds bool) {
 // arrive faster than they can be read.
 func (w *Watcher) Behind() bool { return w.behind.Load() }
 
-// Hurried reports whether a coalescing watcher must read now, because there is no room to keep more
+// MustReadNow reports whether a coalescing watcher must read now, because there is no room to keep more
 // for it, or the Mux was closed. notify has been called then.
-func (w *Watcher) Hurried() bool { return w.hurried.Load() }
+func (w *Watcher) MustReadNow() bool { return w.mustReadNow.Load() }
 
 // quit removes a coalescing watcher from the log. The caller holds m.mu.
 func (m *Mux) quit(w *Watcher) {
@@ -206,7 +206,7 @@ func (m *Mux) tidyLog(woken []*Watcher) []*Watcher {
 	case n > most/2 || l.bytes > mostBytes/2:
 		for w := range l.readers {
 			if !w.armed {
-				woken = w.hurry(woken)
+				woken = w.wakeNow(woken)
 			}
 		}
 	}
@@ -215,9 +215,9 @@ func (m *Mux) tidyLog(woken []*Watcher) []*Watcher {
 	return woken
 }
 
-// hurry appends w to woken unless it was hurried before.
-func (w *Watcher) hurry(woken []*Watcher) []*Watcher {
-	if w.hurried.Swap(true) {
+// wakeNow appends w to woken unless it was hurried before.
+func (w *Watcher) wakeNow(woken []*Watcher) []*Watcher {
+	if w.mustReadNow.Swap(true) {
 		return woken
 	}
 	return append(woken, w)

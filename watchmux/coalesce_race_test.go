@@ -92,7 +92,7 @@ func TestCoalesceWhileWritten(t *testing.T) {
 					}
 					if len(ds) < size && !w.Behind() && err == nil {
 						rv = max(rv, seen)
-						if !w.Hurried() {
+						if !w.MustReadNow() {
 							<-wake
 						}
 					}

@@ -163,7 +163,7 @@ func TestCoalesce(t *testing.T) {
 				}
 				m.Append(w.event())
 				for _, c := range clients {
-					for c.w.Hurried() {
+					for c.w.MustReadNow() {
 						hurried++
 						if err := c.read(8); err != nil {
 							t.Fatal(err)
@@ -288,15 +288,15 @@ func TestCoalesceHurries(t *testing.T) {
 		}
 	}
 	add(300)
-	if r.notified != 1 || r.Hurried() {
-		t.Fatalf("at first: notified %d times, hurried %t", r.notified, r.Hurried())
+	if r.notified != 1 || r.MustReadNow() {
+		t.Fatalf("at first: notified %d times, hurried %t", r.notified, r.MustReadNow())
 	}
 	add(400)
-	if r.notified != 2 || !r.Hurried() {
-		t.Fatalf("at the bound: notified %d times, hurried %t", r.notified, r.Hurried())
+	if r.notified != 2 || !r.MustReadNow() {
+		t.Fatalf("at the bound: notified %d times, hurried %t", r.notified, r.MustReadNow())
 	}
-	if ds, rv := drain(t, r); len(ds) != 700 || rv != 700 || r.Hurried() {
-		t.Fatalf("%d events up to %d, hurried %t", len(ds), rv, r.Hurried())
+	if ds, rv := drain(t, r); len(ds) != 700 || rv != 700 || r.MustReadNow() {
+		t.Fatalf("%d events up to %d, hurried %t", len(ds), rv, r.MustReadNow())
 	}
 	add(790) // more than the log holds; the ring has them
 	add(350)
@@ -373,8 +373,8 @@ func TestCoalesceEndsWithTheMux(t *testing.T) {
 	drain(t, r)
 	m.Append(f.set(state{"ns/a", "", ""}))
 	m.Close(watchmux.ErrGone)
-	if r.notified != 2 || !r.Hurried() {
-		t.Errorf("notified %d times, hurried %t", r.notified, r.Hurried())
+	if r.notified != 2 || !r.MustReadNow() {
+		t.Errorf("notified %d times, hurried %t", r.notified, r.MustReadNow())
 	}
 	if ds, _, err := r.Next(nil, 10); len(ds) != 1 || !errors.Is(err, watchmux.ErrGone) && err != nil {
 		t.Errorf("%d events, %v", len(ds), err)

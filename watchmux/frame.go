@@ -21,15 +21,15 @@ var errNoFrame = errors.New("the event could not be encoded")
 // other than representation and type. Frames of events that have left the frame budget are encoded
 // at each call.
 func (d Delivery) Frame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) ([]byte, error) {
-	if b, ok, err := d.KeptFrame(rep, variant, encode); ok {
+	if b, ok, err := d.CachedFrame(rep, variant, encode); ok {
 		return b, err
 	}
 	return encode(d)
 }
 
-// KeptFrame is Frame for frames that are too expensive to be encoded at each call: if the frame
+// CachedFrame is Frame for frames that are too expensive to be encoded at each call: if the frame
 // would not be kept, nothing is encoded and ok is false.
-func (d Delivery) KeptFrame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) (frame []byte, ok bool, err error) {
+func (d Delivery) CachedFrame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) (frame []byte, ok bool, err error) {
 	c := &d.Event.frames
 	f := c.entry(frameKey{rep, d.Type, variant})
 	if f == nil {

@@ -84,10 +84,10 @@ func TestFrameBudget(t *testing.T) {
 	if made != 4 {
 		t.Errorf("made %d frames of old events, want each anew", made)
 	}
-	if _, ok, _ := all[0].KeptFrame(jsonRep, 0, count); ok || made != 4 {
+	if _, ok, _ := all[0].CachedFrame(jsonRep, 0, count); ok || made != 4 {
 		t.Error("a frame was made that is not kept")
 	}
-	if frame, ok, err := all[49].KeptFrame(jsonRep, 0, count); !ok || len(frame) != 100 || made != 4 || err != nil {
+	if frame, ok, err := all[49].CachedFrame(jsonRep, 0, count); !ok || len(frame) != 100 || made != 4 || err != nil {
 		t.Errorf("the kept frame: %d bytes, %v, %v, %d made", len(frame), ok, err, made)
 	}
 	for range 30 {

@@ -320,7 +320,7 @@ func TestHoldNeedsRoom(t *testing.T) {
 	for range 10 {
 		write()
 	}
-	if r.Hurried() {
+	if r.MustReadNow() {
 		t.Error("hurried, though there is room without what is held")
 	}
 	seen := map[string]bool{}

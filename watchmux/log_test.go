@@ -110,7 +110,7 @@ func TestLogIsNotForWhoIsLost(t *testing.T) {
 		if i%100 > 0 {
 			continue
 		}
-		if quick.Hurried() && i > 2000 {
+		if quick.MustReadNow() && i > 2000 {
 			hurried++
 		}
 		for armed := false; !armed; armed = quick.armed {

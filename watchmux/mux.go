@@ -82,9 +82,9 @@ const lagAfter = time.Second
 // methods, and those of watchers, are safe for concurrent use.
 type Mux struct {
 	options Options
-	// frames are those of the events in the ring, calmFrames those of events that only the log has.
-	frames, calmFrames frameBudget
-	deliveries         atomic.Uint64
+	// frames are those of the events in the ring, logFrames those of events that only the log has.
+	frames, logFrames frameBudget
+	deliveries        atomic.Uint64
 	// woken is Append's list of watchers to notify, which belongs to the writer and reuses its
 	// memory.
 	woken []*Watcher
@@ -112,7 +112,7 @@ type Mux struct {
 // New returns an empty Mux. Its history begins at version 0; see Start.
 func New(o Options) *Mux {
 	m := &Mux{options: o.withDefaults()}
-	m.frames.max, m.calmFrames.max = m.options.MaxFrameBytes, m.options.MaxFrameBytes
+	m.frames.max, m.logFrames.max = m.options.MaxFrameBytes, m.options.MaxFrameBytes
 	m.mu.watchers, m.mu.index.labels = map[*Watcher]struct{}{}, map[string]values{}
 	return m
 }
@@ -201,9 +201,9 @@ type Watcher struct {
 	notify       func()
 	// stopped is set by Stop and by the error that ends the watcher.
 	stopped atomic.Bool
-	// hurried is set when a coalescing watcher must not wait, until it has read everything. behind
+	// mustReadNow is set when a coalescing watcher must not wait, until it has read everything. behind
 	// is set when it has reached its horizon but not the end.
-	hurried, behind atomic.Bool
+	mustReadNow, behind atomic.Bool
 
 	// The following fields are guarded by mux.mu.
 

@@ -24,7 +24,7 @@ type Stats struct {
 // Stats reads the figures. It visits every watcher, so it is for scrapes, not for requests.
 func (m *Mux) Stats() Stats {
 	now := m.options.Clock()
-	s := Stats{FrameBytes: m.frames.used.Load() + m.calmFrames.used.Load(), Deliveries: m.deliveries.Load()}
+	s := Stats{FrameBytes: m.frames.used.Load() + m.logFrames.used.Load(), Deliveries: m.deliveries.Load()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := &m.mu.ring

@@ -85,7 +85,7 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 	switch {
 	case w.coalesces && w.horizon <= w.cursor && w.cursor < r.head && !partial && n < room:
 		w.horizon = 0
-		w.hurried.Store(false)
+		w.mustReadNow.Store(false)
 		w.behind.Store(true)
 		m.mu.log.passed(w)
 		return n, superseded, false, false, w.seen, nil
@@ -99,7 +99,7 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 	switch {
 	case m.mu.closed == nil:
 		if w.coalesces {
-			w.hurried.Store(false)
+			w.mustReadNow.Store(false)
 			w.horizon, w.wanted = 0, 0
 			m.mu.log.leave(w)
 		}

@@ -284,7 +284,7 @@ func (w *Watch) Release() { w.pieces = nil }
 
 // compressedEvent appends an event of a compressed watch.
 func (w *Watch) compressedEvent(f *Frames, d watchmux.Delivery) error {
-	kept, ok, err := d.KeptFrame(w.form.common().rep, uint8(w.coding), func(d watchmux.Delivery) ([]byte, error) {
+	kept, ok, err := d.CachedFrame(w.form.common().rep, uint8(w.coding), func(d watchmux.Delivery) ([]byte, error) {
 		var own Frames
 		if err := w.restamped(&own, d, time.Now()); err != nil {
 			return nil, err

@@ -43,7 +43,7 @@ func (s *stream) holdsBack() bool {
 		return false
 	}
 	now := time.Now()
-	if !now.Before(until) || s.dueNow(now) || s.watcher.Hurried() {
+	if !now.Before(until) || s.dueNow(now) || s.watcher.MustReadNow() {
 		return false
 	}
 	next := s.nextWake()
@@ -62,7 +62,7 @@ func (s *stream) dueNow(now time.Time) bool {
 
 // stops reports whether the current delivery has sent enough, so that the rest is held.
 func (s *stream) stops() bool {
-	if rate := s.req.Pace.BytesPerSecond; rate <= 0 || s.req.Pace.takes(s.waiting.sent) < portionTime || s.watcher.Hurried() {
+	if rate := s.req.Pace.BytesPerSecond; rate <= 0 || s.req.Pace.takes(s.waiting.sent) < portionTime || s.watcher.MustReadNow() {
 		return false
 	}
 	now := time.Now()
