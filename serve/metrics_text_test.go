@@ -76,7 +76,7 @@ var particular = map[string]string{
 	"derived_lookups_total.result":              "hit, miss",
 	"cache_feed_restarts_total.reason":          "ended, error, expired, silent, suspect, late, order, too_large, decode, rewound",
 	"cache_feed_events_total.type":              "ADDED, MODIFIED, DELETED",
-	"cache_fresh_rounds_total.way":              "held, fed, listed, probed, failed, told",
+	"cache_fresh_rounds_total.way":              "held, fed, listed, probed, failed, immediate",
 	"cache_checks_total.result":                 "same, differs, unfinished",
 	"cache_differences_total.difference":        "missing, extra, version, bytes",
 	"state_saves_total.result":                  "saved, failed",

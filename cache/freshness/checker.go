@@ -31,7 +31,7 @@ type Checker struct {
 func New(f *reflector.Reflector, s *store.Store, rounds *prometheus.CounterVec) *Checker {
 	c := &Checker{feed: f, store: s, rounds: rounds}
 	if c.immediate, _ = f.Source.(source.ImmediateSource); c.immediate != nil {
-		c.immediateRounds = rounds.WithLabelValues("told")
+		c.immediateRounds = rounds.WithLabelValues("immediate")
 	}
 	return c
 }
