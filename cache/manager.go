@@ -171,8 +171,7 @@ func (m *Manager) Collection(ctx context.Context, res *source.Resource, enc api.
 			return c, nil
 		}
 		c, err := m.await(ctx, e)
-		var stopped *store.StoppedError
-		if errors.As(err, &stopped) && attempt < startAttempts && !e.failedForGood() {
+		if _, stopped := errors.AsType[*store.StoppedError](err); stopped && attempt < startAttempts && !e.failedForGood() {
 			continue // for example, it was dropped while starting
 		}
 		return c, err

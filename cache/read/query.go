@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/query"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/object"
@@ -55,9 +56,8 @@ func (r *Reader) listQuery(ctx context.Context, c Collection, req *Request) (*ap
 		return nil, a.expired(err)
 	}
 	page, counts, err := a.apply(ctx, c, sel)
-	var status apierrors.APIStatus
 	switch {
-	case err != nil && (ctx.Err() != nil || errors.As(err, &status)):
+	case err != nil && (ctx.Err() != nil || source.IsStatus(err)):
 		return nil, err
 	case err != nil: // an object cannot be read
 		return nil, unrenderable(c, err)

@@ -27,8 +27,7 @@ var ErrForward = errors.New("cannot be served from the cache")
 
 // ForwardReason returns the reason of an error that is ErrForward.
 func ForwardReason(err error) reason.Forward {
-	var f *forwardError
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*forwardError](err); ok {
 		return f.why
 	}
 	return reason.CacheUnavailable

@@ -30,16 +30,15 @@ func ClearOthers(parent string, keep []string, log *slog.Logger) {
 		if cleared {
 			err = cause(disk.Remove(path))
 		}
-		d.tellCleared(cleared, err)
+		d.logCleared(cleared, err)
 	}
 }
 
-// tellCleared logs the result of clearing the state of a cluster that is no longer served.
-func (d *Dir) tellCleared(cleared bool, err error) {
-	switch {
-	case err != nil:
+// logCleared logs the result of clearing the state of a cluster that is no longer served.
+func (d *Dir) logCleared(cleared bool, err error) {
+	if err != nil {
 		d.log.Warn("state of a removed cluster not cleared", "dir", d.path, "error", err)
-	case cleared:
+	} else if cleared {
 		d.log.Info("state of a removed cluster cleared", "dir", d.path)
 	}
 }
@@ -49,7 +48,7 @@ func (d *Dir) tellCleared(cleared bool, err error) {
 // belongs to another cluster or contains other files.
 func Clear(path, cluster string, log *slog.Logger) {
 	d := newDir(Options{Dir: path, Cluster: cluster, Logger: log})
-	d.tellCleared(d.clear())
+	d.logCleared(d.clear())
 }
 
 // clear removes all files in the directory if it is the unused state directory of d's cluster.
