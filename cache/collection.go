@@ -70,9 +70,9 @@ func (c *Collection) Retain(v *store.Snapshot) {
 	c.store.Retain(v, time.Now())
 }
 
-// Select returns the objects of a snapshot that f matches, in key order, and that snapshot, which is
-// not older than Snapshot. It is nil if no index helps, so that the caller has to scan a Snapshot,
-// and if ctx has ended.
+// Select returns the objects of a snapshot that f matches, in key order, and that snapshot, which
+// is not older than Snapshot. It is nil if no index helps, so that the caller has to scan a
+// Snapshot, and if ctx has ended.
 func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*object.Object, at *store.Snapshot) {
 	return c.store.Select(ctx, f, c.entry.feed.Resource.Namespaced, time.Now())
 }

@@ -178,9 +178,9 @@ func (m *Manager) Collection(ctx context.Context, res *source.Resource, enc api.
 	}
 }
 
-// CollectionIfSynced returns the collection of res in enc if it is synced, and marks it as used. Otherwise it
-// returns nil, and a second call within a minute starts the collection in the background, because a
-// resource that is read repeatedly is worth a watch.
+// CollectionIfSynced returns the collection of res in enc if it is synced, and marks it as used.
+// Otherwise it returns nil, and a second call within a minute starts the collection in the
+// background, because a resource that is read repeatedly is worth a watch.
 func (m *Manager) CollectionIfSynced(res *source.Resource, enc api.Encoding) *Collection {
 	key := collectionKey{res.GroupVersionResource, enc}
 	e := m.lookup(key)
@@ -194,7 +194,8 @@ func (m *Manager) CollectionIfSynced(res *source.Resource, enc api.Encoding) *Co
 	return nil
 }
 
-// ReadableCollection returns the collection of res in enc if it is complete, stale or not. It does not start one.
+// ReadableCollection returns the collection of res in enc if it is complete, stale or not. It does
+// not start one.
 func (m *Manager) ReadableCollection(res *source.Resource, enc api.Encoding) *Collection {
 	return m.lookup(collectionKey{res.GroupVersionResource, enc}).readable(res)
 }
@@ -291,7 +292,7 @@ func (m *Manager) run(key collectionKey, e *entry) {
 func (m *Manager) await(ctx context.Context, e *entry) (*Collection, error) {
 	if m.waiting.Add(1) > int64(m.limits.StartWaiters) {
 		m.waiting.Add(-1)
-		m.metrics.refused.Inc()
+		m.metrics.rejected.Inc()
 		return nil, api.NewTooManyRequests("the cache is starting, please try again later", retrySeconds)
 	}
 	defer m.waiting.Add(-1)
@@ -322,10 +323,10 @@ func (m *Manager) stop(reason error, which func(*entry) bool) (stopped []*entry)
 	return stopped
 }
 
-// discardOtherHistory discards all loaded collections, and prevents further loading, after one of them turned
-// out to be of a past that the source does not have. If broke is not zero, this was found after a
-// watch broke at that time, and all collections that were listed before are discarded, too. They
-// are filled again.
+// discardOtherHistory discards all loaded collections, and prevents further loading, after one of
+// them turned out to be of a past that the source does not have. If broke is not zero, this was
+// found after a watch broke at that time, and all collections that were listed before are
+// discarded, too. They are filled again.
 func (m *Manager) discardOtherHistory(broke time.Time) {
 	k := m.checkpointer
 	if fresh := k != nil && k.SetOtherHistory(); !fresh && broke.IsZero() {
@@ -396,9 +397,9 @@ func (m *Manager) Checkpoints(ctx context.Context) []checkpoint.Saved {
 	return m.checkpointer.List(ctx, m.panics)
 }
 
-// ReleaseCheckpoints saves what has changed and then ends the use of Options.Checkpoints.Storage, so that
-// another Manager may use them. Collections are served as before. It returns false if the disk does
-// not respond.
+// ReleaseCheckpoints saves what has changed and then ends the use of Options.Checkpoints.Storage,
+// so that another Manager may use them. Collections are served as before. It returns false if the
+// disk does not respond.
 func (m *Manager) ReleaseCheckpoints() bool {
 	k := m.checkpointer
 	if k == nil {

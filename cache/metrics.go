@@ -17,7 +17,7 @@ type metrics struct {
 	checks      *prometheus.CounterVec // by result
 	differences *prometheus.CounterVec // by difference
 	syncSeconds prometheus.ObserverVec
-	refused     prometheus.Counter
+	rejected    prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -35,7 +35,7 @@ func newMetrics() *metrics {
 			Help:    "Time from the first use of a collection until it was synced.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
 		}, []string{"group", "resource", "encoding"}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
+		rejected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_cache_start_refused_total",
 			Help: "Requests rejected with 429 because too many waited for collections to sync.",
 		}),

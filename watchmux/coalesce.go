@@ -45,8 +45,8 @@ func (w *Watcher) Coalesce(holds bool) {
 // arrive faster than they can be read.
 func (w *Watcher) Behind() bool { return w.behind.Load() }
 
-// MustReadNow reports whether a coalescing watcher must read now, because there is no room to keep more
-// for it, or the Mux was closed. notify has been called then.
+// MustReadNow reports whether a coalescing watcher must read now, because there is no room to keep
+// more for it, or the Mux was closed. notify has been called then.
 func (w *Watcher) MustReadNow() bool { return w.mustReadNow.Load() }
 
 // quit removes a coalescing watcher from the log. The caller holds m.mu.
@@ -144,10 +144,10 @@ func (l *eventLog) outlive(dropped *Event) {
 	l.bytes += e.cost - before
 }
 
-// copy copies events into dst, from the cursor of w up to its horizon, as many as there is room for,
-// and beyond that those of the last version, which is last if no event was copied yet. Bit i of
-// superseded is set if dst[i] was superseded. The third result is where to continue, at least the
-// horizon at the end. partial says that the event there has the version of the last one copied.
+// copy copies events into dst, from the cursor of w up to its horizon, as many as there is room
+// for, and beyond that those of the last version, which is last if no event was copied yet. Bit i
+// of superseded is set if dst[i] was superseded. The third result is where to continue, at least
+// the horizon at the end. partial says that the event there has the version of the last one copied.
 func (l *eventLog) copy(dst []*Event, w *Watcher, room int, last uint64) (n int, superseded, _ uint64, partial bool) {
 	i, next := l.after(w.cursor), max(w.cursor, w.horizon)
 	for ; i < len(l.entries) && n < len(dst); i++ {

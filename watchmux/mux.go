@@ -405,8 +405,8 @@ func (m *Mux) Stats() Stats {
 	return s
 }
 
-// lags reports whether a watcher that has not ended has left its next event for too long. The caller
-// holds mux.mu.
+// lags reports whether a watcher that has not ended has left its next event for too long. The
+// caller holds mux.mu.
 func (w *Watcher) lags(now int64) bool {
 	r := &w.mux.mu.ring
 	return !w.armed && !w.coalesces && (w.cursor < r.tail || w.cursor < r.head && now-r.at(w.cursor).Appended > int64(lagAfter))

@@ -134,8 +134,8 @@ func (h *header) gvr() schema.GroupVersionResource {
 
 // Note describes a checkpoint at the time of its last commit.
 type Note struct {
-	// ResourceVersion is the version of the objects. Up to Whole no change is missing; the watch is
-	// resumed there.
+	// ResourceVersion is the version of the objects. Up to CompleteRV no change is missing; the watch
+	// is resumed there.
 	ResourceVersion uint64 `json:"resourceVersion"`
 	CompleteRV      uint64 `json:"whole"`
 	// At is when the objects were known to be current.
@@ -289,8 +289,8 @@ func (i *Checkpoint) Drop(reason error) {
 	i.remove()
 }
 
-// SetOtherHistory records that checkpoints are of a past that the source does not have, so that no further
-// one is loaded. It returns true the first time.
+// SetOtherHistory records that checkpoints are of a past that the source does not have, so that no
+// further one is loaded. It returns true the first time.
 func (k *Checkpointer) SetOtherHistory() bool { return !k.otherHistory.Swap(true) }
 
 // Checkpoint is that of one collection. The reflector loads it, then the saver writes it until the
@@ -396,7 +396,7 @@ func (i *Checkpoint) finish(reason error) {
 		i.removeLocked()
 	}
 	i.mu.held, i.mu.holds = false, nil
-	i.owner.forgive(i.name)
+	i.owner.clearFailure(i.name)
 	i.owner.release(i.name)
 }
 
@@ -413,8 +413,8 @@ func (k *Checkpointer) failed(name string, err error) {
 	}
 }
 
-// forgive forgets a failure and reports whether it was the last one.
-func (k *Checkpointer) forgive(name string) bool {
+// clearFailure forgets a failure and reports whether it was the last one.
+func (k *Checkpointer) clearFailure(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	failing := len(k.mu.failing) > 0

@@ -8,13 +8,13 @@
 //
 // Promises: a checkpoint on disk is always of one version. It is used only for the same cluster,
 // the same definition of the resource and within Options.MaxAge, and not after any collection
-// turned out to be of a past that the source does not have. A disk that does not respond delays a
+// turned out to have a history other than the source's. A disk that does not respond delays a
 // collection by a few seconds at most.
 //
-// A Note is saved with the objects of a collection: the entry fills it (Collection.Note), the
-// reflector reads it back (warm.go).
+// A Note is saved with the objects of a collection. To save something else, add a field to Note,
+// set it in Reflector.Note and read it back in Reflector.load (both in reflector/warm.go).
 //
 // Storage is the interface to the disk, implemented by package state. The Manager creates a
-// Checkpointer, the reflector loads with it. The package sees collections only through the
-// interface Collection.
+// Checkpointer and passes it what to save, as a Collection each; the reflector loads with it. It
+// imports source and store.
 package checkpoint

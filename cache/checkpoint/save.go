@@ -103,7 +103,7 @@ func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	if err == nil {
 		i.owner.seconds.Observe(time.Since(began).Seconds())
 		i.owner.saves.WithLabelValues("saved").Inc()
-		if i.owner.forgive(i.name) {
+		if i.owner.clearFailure(i.name) {
 			i.owner.log.Info("checkpoints work again")
 		}
 		i.mu.wait, i.mu.full = 0, false

@@ -25,12 +25,12 @@
 //     event and watch.
 //   - Expensive results are computed once for all clients and cached within a budget.
 //
-// Packages read and watch call it. A list is Renderer.List: prepare, the ETag, sizes, head and tail,
-// and body.answer, which writes the body in one buffer, in chunks or compressed. A get is a list of
-// one object, which is written alone. A watch is Renderer.Watch, then Begin with Added or Event, or
-// one of Pieces, Bookmark, Error and End. To add a form, see plain.go, the smallest one, and
-// table.go, which derives values; to add an encoding, implement encoding.Framing and add it to
+// Packages read and watch call it. A list is Renderer.List: prepare, the ETag, sizes, head and
+// tail, and body.answer, which writes the body in one buffer, in chunks or compressed. A get is a
+// list of one object, which is written alone. A watch is Renderer.Watch, then Begin with Added or
+// Event, or one of Pieces, Bookmark, Error and End. To add a form, see plain.go, the smallest one,
+// and table.go, which derives values; to add an encoding, implement encoding.Framing and add it to
 // framings.
 //
-// It may import table, below it, and watchmux.
+// It may import the packages below it (table, chunks, derived, pieces) and watchmux.
 package form

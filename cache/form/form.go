@@ -59,12 +59,12 @@ type Form interface {
 type sharing uint8
 
 const (
-	// referring frames are the object's own bytes between constants. They are not cached.
-	referring sharing = iota
-	// kept frames are built once for all watches and cached with the event.
-	kept
-	// keptYoung frames are kept while their relative times are right.
-	keptYoung
+	// byReference frames are the object's own bytes between constants. They are not cached.
+	byReference sharing = iota
+	// cached frames are built once for all watches and cached with the event.
+	cached
+	// cachedBriefly frames are kept while their relative times are right.
+	cachedBriefly
 	// alone frames belong to one watch.
 	alone
 )

@@ -52,9 +52,9 @@ func (f *metadata) item(w *chunks.Writer, i int, o *object.Object) {
 
 func (f *metadata) sharing() sharing {
 	if f.enc.AroundPartial() != nil && f.ownMetadata {
-		return referring
+		return byReference
 	}
-	return kept
+	return cached
 }
 
 func (f *metadata) event(fr *Frames, t api.EventType, i int, o *object.Object, _ time.Time) error {

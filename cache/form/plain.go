@@ -82,9 +82,9 @@ func (f *plain) write(w *chunks.Writer, o *object.Object, from int) {
 
 func (f *plain) sharing() sharing {
 	if f.around != nil {
-		return referring
+		return byReference
 	}
-	return kept
+	return cached
 }
 
 func (f *plain) event(fr *Frames, t api.EventType, _ int, o *object.Object, _ time.Time) error {

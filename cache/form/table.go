@@ -144,7 +144,7 @@ func (f *tables) sharing() sharing {
 	if f.withColumns() {
 		return alone
 	}
-	return keptYoung
+	return cachedBriefly
 }
 
 // withColumns reports whether the next event of the watch carries column definitions: the first one

@@ -125,7 +125,7 @@ func (f *transcoded) item(w *chunks.Writer, i int, _ *object.Object) {
 	w.Refer(v.raw[v.afterType:])
 }
 
-func (f *transcoded) sharing() sharing { return kept }
+func (f *transcoded) sharing() sharing { return cached }
 
 func (f *transcoded) event(fr *Frames, t api.EventType, i int, o *object.Object, _ time.Time) error {
 	var v transcodedObject

@@ -144,11 +144,11 @@ func (w *Watch) plainEvent(f *Frames, d watchmux.Delivery) error {
 	now := time.Now()
 	variant, shared := uint8(0), true
 	switch s := w.form.sharing(); {
-	case s == referring && d.Object.RV == d.RV:
+	case s == byReference && d.Object.RV == d.RV:
 		return w.form.event(f, d.Type, 0, d.Object, now)
 	case s == alone:
 		shared = false
-	case s == keptYoung:
+	case s == cachedBriefly:
 		// Times in objects are whole seconds, so everything rendered within one second shows the same
 		// ages.
 		variant, shared = uint8(now.Unix()), w.mux.Age(d.Event) < youngFrames
@@ -229,7 +229,7 @@ const (
 // others.
 func (w *Watch) CanCompress(coding api.Compression) bool {
 	s := w.form.sharing()
-	return coding != api.Identity && s != alone && s != keptYoung
+	return coding != api.Identity && s != alone && s != cachedBriefly
 }
 
 // Compress makes the watch a compressed one that begins with ADDED events for the objects of

@@ -117,10 +117,10 @@ func (f *redacted) prepare(p place, objs Objects) (Objects, error) {
 // sharing implements Form. The redacted objects do not belong to the collection, so frames that
 // refer to them are kept.
 func (f *redacted) sharing() sharing {
-	if s := f.Form.sharing(); s != referring {
+	if s := f.Form.sharing(); s != byReference {
 		return s
 	}
-	return kept
+	return cached
 }
 
 func (f *redacted) event(fr *Frames, t api.EventType, i int, o *object.Object, now time.Time) error {

@@ -10,6 +10,7 @@
 // with a selection (Reader.Revalidate), package selfcheck with a whole collection.
 //
 // A Checker advances its store, through Progress, Confirm and ConfirmUnchanged, and never changes
-// objects. It asks the reflector for four things: to begin its watch again, whether bookmarks
-// arrive, to decode an object, and to list versions.
+// objects. It has the reflector begin its watch again, wait for the source's confirmation of a
+// loaded checkpoint, decode an object, and list versions. Each Collection has a Checker. The
+// package imports reflector, store and source.
 package freshness

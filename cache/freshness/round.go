@@ -42,8 +42,8 @@ func (c *Checker) freshRound(ctx context.Context) (uint64, error) {
 	var v uint64
 	way, err := "listed", source.ErrUnsupported
 	if c.store.Latest().Len() <= listedObjects && !c.isBusy() {
-		// The watch is not likely to bring the version within HeadStart. Names come with the version, so readers of an idle resource wait for one linearizable
-		// request.
+		// The watch is not likely to bring the version within HeadStart. Names come with the version, so
+		// readers of an idle resource wait for one linearizable request.
 		err = c.compare(ctx, 0)
 	}
 	if errors.Is(err, source.ErrUnsupported) {

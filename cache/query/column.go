@@ -62,7 +62,8 @@ func inMetadata(steps []json.Step) []json.Step {
 	return nil
 }
 
-// Check returns a 400 if a path of the query names a column that the resource's Table does not have.
+// Check returns a 400 if a path of the query names a column that the resource's Table does not
+// have.
 func (q *Query) Check(res *source.Resource) (err error) {
 	check := func(parameter api.QueryParameter, path Path) {
 		if _, unknown := readerOf(res, path, false, false); unknown != nil && err == nil {
@@ -81,9 +82,9 @@ func (q *Query) Check(res *source.Resource) (err error) {
 	return err
 }
 
-// readerOf returns the reader of the values at a path, of redacted objects if redacted is set. These
-// are made while the column is and are not kept, because users with a redacted view seldom query
-// more than metadata. The error says that the resource has no such column.
+// readerOf returns the reader of the values at a path, of redacted objects if redacted is set.
+// These are made while the column is and are not kept, because users with a redacted view seldom
+// query more than metadata. The error says that the resource has no such column.
 func readerOf(res *source.Resource, p Path, quantity, redacted bool) (s valueReader, err error) {
 	s = valueReader{name: p.String(), read: ValueOf}
 	if p.isColumn {
@@ -167,8 +168,8 @@ func tokenAt(steps []json.Step) func(*object.Object) ([]byte, error) {
 // token may be as large as its object.
 const longToken = 256
 
-// column makes a column of f, from base, that of an older frame, or from all objects if base is nil.
-// It stops early when ctx ends.
+// column makes a column of f, from base, that of an older frame, or from all objects if base is
+// nil. It stops early when ctx ends.
 func (f *frame) column(ctx context.Context, s valueReader, base *column) (*column, error) {
 	if base == nil {
 		base = &column{frame: &frame{}}

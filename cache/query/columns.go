@@ -12,8 +12,8 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// Columns caches the frames, columns and orders that queries use on one collection. They are made on
-// demand, never while events are applied. Those of a newer state are made from those of an older
+// Columns caches the frames, columns and orders that queries use on one collection. They are made
+// on demand, never while events are applied. Those of a newer state are made from those of an older
 // state and from what has changed since, which comparing pointers finds.
 //
 // Their cost is bounded: it is their own size and that of the objects that were replaced since the
@@ -349,8 +349,8 @@ func (k *Columns) Size(churn int64) (n int, bytes int64) {
 	return n, bytes + k.mu.bytes
 }
 
-// fairQueue admits one caller at a time to make a column from all objects. Each user has at most one
-// caller in the queue, and the user's other callers wait behind it. A user who requests many
+// fairQueue admits one caller at a time to make a column from all objects. Each user has at most
+// one caller in the queue, and the user's other callers wait behind it. A user who requests many
 // columns therefore delays only their own requests. It is safe for concurrent use.
 type fairQueue struct {
 	place chan struct{} // first come, first served

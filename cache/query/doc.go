@@ -8,8 +8,8 @@
 // newer snapshot is made from the column of an older one and from what has changed since. Nothing
 // is computed while events are applied.
 //
-// The cost of a request is bounded by the limits on parameters (parameters.go, path.go, MaxGroups), the
-// memory of a collection by Columns, and the time that one user can take from others by turns.
+// The cost of a request is bounded by the limits on parameters (parameters.go, path.go, MaxGroups),
+// the memory of a collection by Columns, and the time that one user can take from others by turns.
 //
 // Package read answers requests with it, and the Collection owns the Columns. It may import source
 // and store.

@@ -21,9 +21,9 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// queryList is a list with a query. It has those objects that the selectors and the query's conditions
-// match, in the query's order, from an offset on. All pages show the version of the first one,
-// which is retained as for the pages of other lists.
+// queryList is a list with a query. It has those objects that the selectors and the query's
+// conditions match, in the query's order, from an offset on. All pages show the version of the
+// first one, which is retained as for the pages of other lists.
 type queryList struct {
 	*Request
 	*query.Query
@@ -104,8 +104,9 @@ func (r *Reader) queryForm(c Collection, req *Request) (form.Form, error) {
 	return f, nil
 }
 
-// objectsFrom returns the objects of a page from another collection of the resource. Each encoding has a
-// watch of its own, and one may be behind the other. A version of an object is the same in both.
+// objectsFrom returns the objects of a page from another collection of the resource. Each encoding
+// has a watch of its own, and one may be behind the other. A version of an object is the same in
+// both.
 func (r *Reader) objectsFrom(ctx context.Context, c Collection, page *Selection) ([]*object.Object, error) {
 	newest := uint64(0)
 	for _, o := range page.Objects {
@@ -130,8 +131,8 @@ func (r *Reader) objectsFrom(ctx context.Context, c Collection, page *Selection)
 	return objs, nil
 }
 
-// objectsIn returns the objects of a page as a snapshot of another collection has them. ok is false if it
-// has other versions.
+// objectsIn returns the objects of a page as a snapshot of another collection has them. ok is false
+// if it has other versions.
 func (s *Selection) objectsIn(v *store.Snapshot) (objs []*object.Object, ok bool) {
 	objs = make([]*object.Object, len(s.Objects))
 	for i, o := range s.Objects {

@@ -41,8 +41,8 @@ type Request struct {
 	Options api.ListOptions
 	// Query is the list's query, nil for none. Its values are read from a collection in JSON.
 	Query *query.Query
-	// ObjectsFrom, if not nil, is the collection whose objects the response has, because the client asked
-	// for an encoding other than JSON while the Query is evaluated on JSON.
+	// ObjectsFrom, if not nil, is the collection whose objects the response has, because the client
+	// asked for an encoding other than JSON while the Query is evaluated on JSON.
 	ObjectsFrom Collection
 	// Filter is compiled from the list's namespace and selectors, including that of a shard. If it
 	// is nil, the Reader compiles it.

@@ -15,5 +15,6 @@
 // Promises: no event is lost or applied twice. The version of a store never goes back: if the
 // source's does, Run ends with store.ErrRewound.
 //
-// The Manager runs one Reflector per collection.
+// The Manager runs one Reflector per collection; freshness and selfcheck ask it. It imports source,
+// store and checkpoint.
 package reflector

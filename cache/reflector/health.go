@@ -80,7 +80,7 @@ func (h *health) lost(err error) (fed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	contact, now := h.source.LastContact(), time.Now().Add(-h.source.Delay())
-	if fed = h.fedLocked(); fed {
+	if fed = h.isCurrentLocked(); fed {
 		h.mu.lost = now
 		if !contact.IsZero() && contact.Before(now) {
 			h.mu.lost = contact
@@ -99,10 +99,10 @@ func (h *health) listed(at time.Time) {
 	h.mu.lost = at
 }
 
-// fedLocked reports whether the store is being kept up to date: a watch is open, and it has brought
-// everything that existed when it began, or it has brought nothing for longer than a rejection
-// takes.
-func (h *health) fedLocked() bool {
+// isCurrentLocked reports whether the store is being kept up to date: a watch is open, and it has
+// brought everything that existed when it began, or it has brought nothing for longer than a
+// rejection takes.
+func (h *health) isCurrentLocked() bool {
 	if !h.mu.open || !h.mu.live {
 		return false
 	}
@@ -125,7 +125,7 @@ func (h *health) state(staleAfter time.Duration) State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	contact, delay := h.source.LastContact(), h.source.Delay()
-	if !h.fedLocked() {
+	if !h.isCurrentLocked() {
 		phase := Stale
 		if time.Since(h.mu.lost) < grace {
 			phase = Synced

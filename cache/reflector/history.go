@@ -42,8 +42,9 @@ func (f *Reflector) HeldBefore(broke time.Time) bool {
 	return f.fromCheckpoint.Load()
 }
 
-// checkHistory compares the newest object that has not changed since a version with the source's. The
-// error wraps errOtherHistory if they differ. A source that does not support the request is trusted.
+// checkHistory compares the newest object that has not changed since a version with the source's.
+// The error wraps errOtherHistory if they differ. A source that does not support the request is
+// trusted.
 func (f *Reflector) checkHistory(ctx context.Context, since uint64) error {
 	at := f.store.ResumeRV()
 	v, err := f.store.AppliedAt(at, time.Now())

@@ -44,10 +44,10 @@ type Outage struct {
 }
 
 const (
-	// lookEvery is the time between probes of a server that does not respond, lookTimeout the
+	// probeInterval is the time between probes of a server that does not respond, lookTimeout the
 	// timeout of each.
-	lookEvery   = 500 * time.Millisecond
-	lookTimeout = 2 * time.Second
+	probeInterval = 500 * time.Millisecond
+	probeTimeout  = 2 * time.Second
 	// returnSpread is the time over which reflectors are spread when the server responds again.
 	returnSpread = 250 * time.Millisecond
 	// recoveryTime is how long a server may still be starting after an outage: it may reject what
@@ -71,8 +71,8 @@ func (o *Outage) state() (down, recovering bool, over <-chan struct{}) {
 	return !o.mu.began.IsZero(), time.Since(o.mu.ended) < recoveryTime, o.mu.back
 }
 
-// answered records that the server has responded.
-func (o *Outage) answered() {
+// recordResponse records that the server has responded.
+func (o *Outage) recordResponse() {
 	o.mu.Lock()
 	began := o.mu.began
 	if !began.IsZero() {
@@ -103,7 +103,7 @@ func (o *Outage) probe() {
 		case errors.Is(err, source.ErrUnsupported):
 			return // the reflectors find out
 		case err == nil:
-			o.answered()
+			o.recordResponse()
 			return
 		}
 		o.mu.Lock()
@@ -116,7 +116,7 @@ func (o *Outage) probe() {
 			o.log.Warn("upstream unreachable", "error", err)
 		}
 		select {
-		case <-time.After(lookEvery + time.Duration(jitter(int64(lookEvery/10)))):
+		case <-time.After(probeInterval + time.Duration(jitter(int64(probeInterval/10)))):
 		case <-over:
 		case <-o.ctx.Done():
 		}
@@ -126,10 +126,10 @@ func (o *Outage) probe() {
 	}
 }
 
-// askOnce asks the server once which program it is. The result is "" if it does not tell us. A server
-// that has told before and now rejects the request is still starting.
+// askOnce asks the server once which program it is. The result is "" if it does not tell us. A
+// server that has told before and now rejects the request is still starting.
 func (o *Outage) askOnce(ctx context.Context) (server string, err error) {
-	ctx, cancel := source.WithTimeout(ctx, o.source, lookTimeout)
+	ctx, cancel := source.WithTimeout(ctx, o.source, probeTimeout)
 	defer cancel()
 	server, err = o.source.Server(ctx)
 	o.mu.Lock()

@@ -28,9 +28,9 @@ func TestTimeoutExtendsWhileBytesArrive(t *testing.T) {
 			bytes       time.Duration // for how long they arrive
 			least, most time.Duration
 		}{
-			{"none come", lookTimeout, 0, lookTimeout, lookTimeout},
-			{"they come for a while", lookTimeout, 7 * time.Second, 9 * time.Second, 11 * time.Second},
-			{"they come for ever", lookTimeout, time.Hour, 20 * time.Second, 20 * time.Second},
+			{"none come", probeTimeout, 0, probeTimeout, probeTimeout},
+			{"they come for a while", probeTimeout, 7 * time.Second, 9 * time.Second, 11 * time.Second},
+			{"they come for ever", probeTimeout, time.Hour, 20 * time.Second, 20 * time.Second},
 			{"they come for ever, a longer call", source.SmallCallTimeout, time.Hour, time.Minute, time.Minute},
 		} {
 			began := time.Now()

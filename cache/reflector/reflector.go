@@ -49,8 +49,8 @@ import (
 // Before a watch is resumed, the source is asked for its current version. A source that was
 // restored from a backup is below the store's version. It would not reject the watch, but stay
 // silent until its counter has passed the store's version, and then continue as if nothing had
-// happened. If the counter has passed it already, the version does not tell, see history.go. (Restore
-// etcd with --bump-revision, as Kubernetes requires.)
+// happened. If the counter has passed it already, the version does not tell, see history.go.
+// (Restore etcd with --bump-revision, as Kubernetes requires.)
 type Reflector struct {
 	Options
 	store  *store.Store // nil until the first list is complete
@@ -76,8 +76,8 @@ type Reflector struct {
 	brokeAt       time.Time // when the watch first broke since the last list or checkHistory; zero if it did not
 
 	server atomic.Pointer[string] // who was about to answer the last list, see Outage
-	// heldFrom is who sent what the store holds; it becomes server when a list is complete. unsure is
-	// set while that may be wrong, because it is loaded and unconfirmed, or provisional. It is then
+	// heldFrom is who sent what the store holds; it becomes server when a list is complete. uncertain
+	// is set while that may be wrong, because it is loaded and unconfirmed, or provisional. It is then
 	// not saved, because nobody would know that after a restart.
 	heldFrom  atomic.Pointer[string]
 	uncertain atomic.Bool
@@ -91,8 +91,8 @@ type Reflector struct {
 	progress atomic.Bool // the source is known to send bookmarks
 	// NoVersions is set when the source has no usable lists of the resource's versions.
 	NoVersions atomic.Bool
-	// fromCheckpoint is set if the store's state was loaded, or began with what was loaded. listedAt is when
-	// the last complete list began, nil before.
+	// fromCheckpoint is set if the store's state was loaded, or began with what was loaded. listedAt
+	// is when the last complete list began, nil before.
 	fromCheckpoint atomic.Bool
 	listedAt       atomic.Pointer[time.Time]
 	kind           atomic.Pointer[source.ListMeta]
@@ -121,8 +121,8 @@ type Options struct {
 	First  func(*store.List) *store.Store
 	Ready  func(loaded bool)
 	Failed func(error)
-	// OnOtherHistory is called when the state turned out to be of a past that the source does not have, with
-	// the time at which the watch broke, or zero if the state was loaded.
+	// OnOtherHistory is called when the state turned out to be of a past that the source does not
+	// have, with the time at which the watch broke, or zero if the state was loaded.
 	OnOtherHistory func(broke time.Time)
 }
 

@@ -97,9 +97,9 @@ func (f *Reflector) after(err error) (reason string, final bool) {
 // everything until it has read its RBAC objects.
 const rejectedLimit = time.Minute
 
-// rejectedForLong reports, after a stream ended with err, whether the source keeps rejecting what it
-// allowed before. The collection then stops: otherwise its state would age forever, whereas reads
-// without a collection are forwarded.
+// rejectedForLong reports, after a stream ended with err, whether the source keeps rejecting what
+// it allowed before. The collection then stops: otherwise its state would age forever, whereas
+// reads without a collection are forwarded.
 func (f *Reflector) rejectedForLong(err error) bool {
 	if !f.published.Load() || !apierrors.IsForbidden(err) {
 		f.rejectedSince = time.Time{}

@@ -37,7 +37,8 @@ const (
 	maxCatchUpSeconds = 60
 )
 
-// errContinued says that a watch of a loaded state ran its full time, and will be continued by another.
+// errContinued says that a watch of a loaded state ran its full time, and will be continued by
+// another.
 var errContinued = fmt.Errorf("%w before the list was complete", errEnded)
 
 // sawEverything reports whether a watch that was opened at that time and ended cleanly has brought

@@ -28,7 +28,7 @@ func (f *Reflector) watch(ctx context.Context, opts source.WatchOptions, l *list
 	var failed error // the source may wrap or replace it
 	err := f.Source.Watch(ctx, f.Resource, f.Encoding, opts, func(ev source.Event) error {
 		if ev.Type == source.WatchAccepted {
-			f.Outage.answered()
+			f.Outage.recordResponse()
 		}
 		if l != nil {
 			initial.Reset(initialSilence)

@@ -5,5 +5,6 @@
 // as differences. A difference is reported only if a second comparison finds it unchanged. It
 // contains keys and versions, never contents.
 //
-// The Manager runs comparisons, one at a time, and refills a collection that differs.
+// The Manager runs comparisons, one at a time, and refills a collection that differs. The package
+// imports reflector, freshness, store and source.
 package selfcheck

@@ -10,5 +10,6 @@
 // Its only state is that of a Resource: whether its definition was retired, and the forms derived
 // from it. Everything in it is safe for concurrent use.
 //
-// The packages of the cache call a source; proxy/upstream and the origin implement it.
+// The packages of the cache call a source; proxy/upstream and the origin implement it. It imports
+// form and form/table, by which a Resource is rendered.
 package source

@@ -29,8 +29,10 @@
 //
 // # Adding an index
 //
-// An index serves a kind of term of object.Filter. A new kind needs a TermKind there, its value in
-// valueOfTerm (index.go), and the same in the index of watchmux, which wakes watchers by it.
+// Labels and selectable fields are indexed by themselves; a new selectable field is a line in
+// object/builtin.go. An index serves a kind of term of object.Filter. A new kind needs a TermKind
+// and Equalities there, its value in valueOfTerm (index.go) and fieldTerm.value, whose default is
+// the name, and a slot of wakeTerms in watchmux, which wakes watchers by it.
 //
 // The Collection creates the Store. The packages reflector, freshness, selfcheck and query use it;
 // read, watch and checkpoint get Snapshots of it. It imports nothing else of the cache.

@@ -8,9 +8,9 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// Select returns the objects of a snapshot that f matches, in key order, and that snapshot, which is
-// not older than the latest one at the time of the call. The snapshot is nil if no index helps, so
-// that the caller has to scan one, and if ctx has ended.
+// Select returns the objects of a snapshot that f matches, in key order, and that snapshot, which
+// is not older than the latest one at the time of the call. The snapshot is nil if no index helps,
+// so that the caller has to scan one, and if ctx has ended.
 func (s *Store) Select(ctx context.Context, f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, at *Snapshot) {
 	terms := f.Equalities()
 	if len(terms) == 0 || s.LatestRV() > s.rv.Load() { // the indexes are of the applied state

@@ -135,9 +135,9 @@ func (v *Snapshot) Each(visit func(*object.Object) error) (err error) {
 	return err
 }
 
-// ChangesSince compares v with an earlier snapshot, object by object in key order. It calls visit for
-// each object that is new (was is nil), has changed or is gone (is is nil). It stops at the first
-// error and returns it.
+// ChangesSince compares v with an earlier snapshot, object by object in key order. It calls visit
+// for each object that is new (was is nil), has changed or is gone (is is nil). It stops at the
+// first error and returns it.
 func (v *Snapshot) ChangesSince(earlier *Snapshot, visit func(was, is *object.Object) error) error {
 	old := earlier.tree.Iter()
 	defer old.Release()
@@ -299,8 +299,8 @@ func (c *Cancellation) Requested() bool {
 	return c.Seen
 }
 
-// Collect returns a function that a scan calls for each object. It appends to objs those that match,
-// and returns false when the scan must stop.
+// Collect returns a function that a scan calls for each object. It appends to objs those that
+// match, and returns false when the scan must stop.
 func (c *Cancellation) Collect(objs *[]*object.Object, matches func(*object.Object) bool) func(*object.Object) bool {
 	return func(o *object.Object) bool {
 		if c.Requested() {

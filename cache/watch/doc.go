@@ -7,9 +7,9 @@
 //
 // Watches.Watch answers a request (watches.go); the response is a stream that the edge starts
 // (serve.go). A watch sends the objects that exist at its start, if requested (initial.go), then
-// events and bookmarks (deliver.go, finish.go). It may coalesce events and be limited to a rate of
-// bytes (coalesce.go). Events that several watches send in the same form are encoded once, by
-// package form.
+// events (deliver.go), and bookmarks when they are due (writeBookmark in finish.go). It may
+// coalesce events and be limited to a rate of bytes (coalesce.go). Events that several watches send
+// in the same form are encoded once, by package form.
 //
 // Promises: every event that the filter selects is sent once and in order. A bookmark is never
 // below what was sent. A watch ends with 410 Gone if it falls behind the history, if its collection
@@ -18,5 +18,6 @@
 // other ends are clean, also when the collection is dropped because its definition has changed
 // (finish.go). Each end has a reason of package reason.
 //
-// The proxy creates one Watches and passes it authorized requests.
+// The proxy creates one Watches and passes it authorized requests. The package imports read, form
+// and store.
 package watch

@@ -57,7 +57,8 @@ func (ws *Watches) Open() int {
 
 // Watch answers a watch. Errors of the watch itself, such as an expired version, are sent as ERROR
 // events, as kube-apiserver does. The returned error is for the caller to forward or to respond
-// with. end ends the watch soon, after the events that it already has; it is safe for concurrent use.
+// with. end ends the watch soon, after the events that it already has; it is safe for concurrent
+// use.
 func (ws *Watches) Watch(ctx context.Context, c Collection, req *Request) (resp *api.Response, end func(reason.WatchEnd), err error) {
 	from, err := api.ParseResourceVersion(req.Options.ResourceVersion)
 	if err != nil {

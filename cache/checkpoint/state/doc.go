@@ -29,4 +29,6 @@
 //
 // Dir.mu guards the byte counts. A Writer or Reader is used by one goroutine; a Block can be read
 // by any number.
+//
+// Package serve opens a Dir for each cluster. It imports checkpoint, whose Storage it implements.
 package state

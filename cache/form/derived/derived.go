@@ -133,9 +133,9 @@ func (c *Cache[S]) Get(s *S, version uint64, usable func(value any) bool) (value
 	return e.Value, true
 }
 
-// Obtain returns the value of a version in a slot. If it is missing, or if usable rejects it, Obtain
-// calls build with the slot's current entry, or nil, as a starting point. One caller at a time
-// builds a slot's value; the others wait for it, and build the next one if they need another
+// Obtain returns the value of a version in a slot. If it is missing, or if usable rejects it,
+// Obtain calls build with the slot's current entry, or nil, as a starting point. One caller at a
+// time builds a slot's value; the others wait for it, and build the next one if they need another
 // version. size is in bytes.
 func (c *Cache[S]) Obtain(s *S, version uint64, usable func(value any) bool, build func(old *Entry[S]) (value any, size int, err error)) (any, error) {
 	fits := func(e *Entry[S]) bool {

@@ -160,8 +160,8 @@ func ShiftCRC(n int64) uint32 {
 	return product
 }
 
-// CombineCRC returns the checksum of two concatenated texts with the checksums a and b. shift is the
-// shift of the second text.
+// CombineCRC returns the checksum of two concatenated texts with the checksums a and b. shift is
+// the shift of the second text.
 func CombineCRC(a, b, shift uint32) uint32 { return multiplyCRC(shift, a) ^ b }
 
 // Enclose returns the compressed head and tail of a body whose items have the given size and
