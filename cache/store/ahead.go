@@ -43,6 +43,9 @@ func (s *Store) At(rv uint64, now time.Time) (*Snapshot, error) {
 	if ahead := s.ahead.Load(); ahead != nil && ahead.rv == rv {
 		return ahead, nil
 	}
+	if v, floor := s.retain.get(rv); v == nil && rv < floor {
+		return nil, &ExpiredError{RV: rv, Oldest: floor}
+	}
 	return s.AppliedAt(rv, now)
 }
 

@@ -9,13 +9,13 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// AppliedAt is At for the state that was applied, whatever readers see ahead of it.
+// AppliedAt is At for the state that was applied, whatever readers see ahead of it, and however old
+// the version is.
 func (s *Store) AppliedAt(rv uint64, now time.Time) (*Snapshot, error) {
 	if v := s.Current(); v.rv == rv {
 		return v, nil
 	}
-	v, isExpired := s.retain.get(rv)
-	if v != nil {
+	if v, _ := s.retain.get(rv); v != nil {
 		return v, nil
 	}
 	// The state may have an event that the mux is about to get. While publish is held they agree,
@@ -30,7 +30,7 @@ func (s *Store) AppliedAt(rv uint64, now time.Time) (*Snapshot, error) {
 		return head, nil
 	case rv > head.rv:
 		return nil, &TooLargeError{RV: rv, Current: head.rv}
-	case unknown || rv < oldest || isExpired:
+	case unknown || rv < oldest:
 		return nil, &ExpiredError{RV: rv, Oldest: oldest}
 	}
 	return s.undo(head, rv, now)

@@ -53,14 +53,14 @@ func (r *retained) search(rv uint64) (int, bool) {
 	return slices.BinarySearchFunc(r.mu.views, rv, func(v retainedSnapshot, rv uint64) int { return cmp.Compare(v.view.rv, rv) })
 }
 
-// get returns the snapshot at rv, or nil. isExpired says that rv is below the floor.
-func (r *retained) get(rv uint64) (v *Snapshot, isExpired bool) {
+// get returns the snapshot at rv, or nil, and the floor.
+func (r *retained) get(rv uint64) (v *Snapshot, floor uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i, ok := r.search(rv); ok {
 		v = r.mu.views[i].view
 	}
-	return v, rv < r.mu.floor
+	return v, r.mu.floor
 }
 
 // remove drops the snapshot at rv, if there is one.
