@@ -243,7 +243,7 @@ func (e *entry) firstList(first *store.List) *store.Store {
 		Stopped:       e.closed,
 		StopReason:    e.reason,
 	})
-	c.columns.Init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
+	c.columns.Init(c.store, l.QueryBytes, spawn)
 	c.store.Install(first)
 	c.checker = freshness.New(e.feed, c.store, e.metrics.fresh)
 	e.made = c

@@ -22,7 +22,6 @@ import (
 // least recently used ones are dropped.
 type Columns struct {
 	maxBytes int64
-	maxAge   time.Duration
 	store    *store.Store // mu may be taken while its publish is held, and its mu while mu is held
 	spawn    func(func()) // runs renew; the collection waits for it
 	// building orders the callers that make a column from all objects.
@@ -68,12 +67,14 @@ const (
 	framesKept = 2
 	// maxColumns is the maximum number of columns, whatever they cost.
 	maxColumns = 128
+	// idleTime is how long what nobody uses is kept.
+	idleTime = 10 * time.Minute
 	// frameName is the name of frames. Neither a column nor an order has it.
 	frameName = "frame"
 )
 
-func (k *Columns) Init(s *store.Store, maxBytes int64, maxAge time.Duration, spawn func(func())) {
-	k.maxBytes, k.maxAge, k.store, k.spawn = maxBytes, maxAge, s, spawn
+func (k *Columns) Init(s *store.Store, maxBytes int64, spawn func(func())) {
+	k.maxBytes, k.store, k.spawn = maxBytes, s, spawn
 	k.building.init()
 	k.trimAt.Store(noPin)
 	k.mu.made = make(map[columnKey]*madeColumn)
@@ -310,12 +311,12 @@ func (k *Columns) trimLocked() {
 	k.trimAt.Store(noPin)
 }
 
-// DropUnused drops what nobody has used for maxAge.
+// DropUnused drops what nobody has used for idleTime.
 func (k *Columns) DropUnused(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, made := range k.mu.made {
-		if now.Sub(made.used) >= k.maxAge {
+		if now.Sub(made.used) >= idleTime {
 			k.dropLocked(made)
 		}
 	}
