@@ -49,12 +49,14 @@ func (m *metrics) of(res *source.Resource, enc api.Encoding) *metrics {
 	for _, result := range []selfcheck.Result{selfcheck.Same, selfcheck.Differs, selfcheck.Unfinished} {
 		checks.WithLabelValues(result.String()) // so that the first one is a change
 	}
+	syncSeconds := m.syncSeconds.MustCurryWith(labels)
+	syncSeconds.WithLabelValues() // likewise
 	return &metrics{
 		restarts:    m.restarts.MustCurryWith(labels),
 		events:      m.events.MustCurryWith(labels),
 		fresh:       m.fresh.MustCurryWith(labels),
 		checks:      checks,
 		differences: m.differences.MustCurryWith(labels),
-		syncSeconds: m.syncSeconds.MustCurryWith(labels),
+		syncSeconds: syncSeconds,
 	}
 }

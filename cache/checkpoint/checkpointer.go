@@ -75,7 +75,9 @@ type Checkpointer struct {
 	stop         context.CancelFunc
 	stuck        atomic.Int64 // loads that the disk does not return from
 	logged       atomic.Bool  // see LogUnconfirmed
-	otherHistory atomic.Bool  // checkpoints of other processes are not used, see SetOtherHistory
+	diskTimeout  time.Duration
+	lastSave     time.Duration
+	otherHistory atomic.Bool // checkpoints of other processes are not used, see SetOtherHistory
 	source       source.Source
 	asks         flight.Group[struct{}, string] // which cluster it is
 
@@ -98,7 +100,7 @@ func New(o Options, source source.Source, log *slog.Logger) *Checkpointer {
 		return nil
 	}
 	k := &Checkpointer{
-		Options: o, source: source, log: log, done: make(chan struct{}),
+		Options: o, source: source, log: log, done: make(chan struct{}), diskTimeout: diskTimeout, lastSave: lastSave,
 		saves: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_state_saves_total",
 			Help: "Checkpoints of collections written, by result: saved, failed.",
@@ -378,7 +380,7 @@ func (i *Checkpoint) Close(panics *contain.Panics, reason error) {
 	})
 	select {
 	case <-ended:
-	case <-time.After(diskTimeout):
+	case <-time.After(i.owner.diskTimeout):
 		i.log.Warn("disk does not respond, not waiting", "image", i.name)
 	}
 }

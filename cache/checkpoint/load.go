@@ -35,13 +35,13 @@ const loadTimeout = 5 * time.Second
 // several goroutines of panics call it.
 func (i *Checkpoint) Load(ctx context.Context, panics *contain.Panics, decode func([]byte) (*object.Object, error)) *Loaded {
 	k := i.owner
-	switch err := k.acquire(ctx, i.name, time.After(diskTimeout)); {
+	switch err := k.acquire(ctx, i.name, time.After(k.diskTimeout)); {
 	case errors.Is(err, errDiskTimeout):
 		k.dropped("unreadable", i.name, err)
 		// The previous user takes too long. The saver writes the checkpoint from scratch once it is
 		// free, because its content is outdated then.
 		panics.Go(nil, "feed", func() {
-			if k.acquire(context.WithoutCancel(ctx), i.name, nil) == nil {
+			if k.acquire(ctx, i.name, nil) == nil {
 				i.settle(nil)
 			}
 		})

@@ -46,7 +46,7 @@ func (k *Checkpointer) Start(ctx context.Context, panics *contain.Panics, collec
 			case <-ctx.Done():
 			}
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSave)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.lastSave)
 		defer cancel()
 		k.saveAll(ctx, collections(), true)
 	})
@@ -60,7 +60,7 @@ func (k *Checkpointer) Finish() bool {
 	select {
 	case <-k.done:
 		return true
-	case <-time.After(lastSave + diskTimeout):
+	case <-time.After(k.lastSave + k.diskTimeout):
 		k.log.Warn("disk does not respond, changes not saved")
 		return false
 	}

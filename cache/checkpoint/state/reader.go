@@ -99,6 +99,7 @@ func (r *Reader) Next() (checkpoint.Block, error) {
 	case kindCommit:
 		// It is read now, because the blocks it commits are dropped without it.
 		if b.commit, err = b.content(); err != nil {
+			r.last = 0 // nothing may be appended to it
 			return nil, err
 		}
 		return b, nil
