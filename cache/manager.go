@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,7 +114,7 @@ func NewManager(o Options) (*Manager, error) {
 	m.outage = reflector.NewOutage(m.ctx, o.Source, spawn, log)
 	m.panics.Keep(&m.work, "background", m.tidy)
 	if k := m.checkpointer; k != nil {
-		k.Start(m.ctx, m.panics, m.kept)
+		k.Start(m.ctx, m.panics, m.checkpointed)
 	}
 	if o.CheckPeriod > 0 {
 		m.panics.Keep(&m.work, "background", func() { m.checkAll(o.CheckPeriod) })
@@ -150,8 +152,11 @@ func (m *Manager) Minor(ctx context.Context) int { return minorOf(m.outage.Known
 // KnownMinor is Minor as far as is known, without a request.
 func (m *Manager) KnownMinor() int { return minorOf(m.outage.LastKnown()) }
 
-func minorOf(server string) (minor int) {
-	if _, err := fmt.Sscanf(api.GitVersion([]byte(server)), "v1.%d.", &minor); err != nil {
+func minorOf(server string) int {
+	release, isV1 := strings.CutPrefix(api.GitVersion([]byte(server)), "v1.")
+	text, _, _ := strings.Cut(release, ".")
+	minor, err := strconv.Atoi(text)
+	if !isV1 || err != nil {
 		return 0
 	}
 	return max(0, minor)
@@ -425,8 +430,8 @@ func (m *Manager) ForgetCheckpoint(c checkpoint.Saved) {
 	}
 }
 
-// kept returns the collections for the saver.
-func (m *Manager) kept() (all []checkpoint.Collection) {
+// checkpointed returns the collections that are saved.
+func (m *Manager) checkpointed() (all []checkpoint.Collection) {
 	for _, e := range m.entries() {
 		if c := e.current(); c != nil && e.feed.Checkpoint != nil {
 			all = append(all, checkpoint.Collection{Checkpoint: e.feed.Checkpoint, Store: c.store, Context: e.ctx, Note: e.feed.Note})

@@ -530,7 +530,7 @@ kubeweir_cache_objects{encoding="json",group="",resource="pods"} 2
 // TestMinorReleaseOfServer checks which releases are recognized.
 func TestMinorReleaseOfServer(t *testing.T) {
 	for version, want := range map[string]int{
-		`{"gitVersion":"v1.30.14"}`: 30, `{"gitVersion":"v1.31.0-eks-a1"}`: 31, `{"gitVersion":"v1.36+"}`: 0,
+		`{"gitVersion":"v1.30.14"}`: 30, `{"gitVersion":"v1.29"}`: 29, `{"gitVersion":"v1.31.0-eks-a1"}`: 31, `{"gitVersion":"v1.36+"}`: 0,
 		`{"gitVersion":"v2.1.0"}`: 0, `{"gitVersion":"v1.-3.0"}`: 0, `{"gitVersion":1}`: 0, `{}`: 0, `here`: 0, ``: 0,
 	} {
 		s := cachetest.New(cachetest.PodResource())

@@ -119,7 +119,7 @@ func (f *Reflector) Restart(cause error) {
 	}
 }
 
-// state tells whether a complete store is synced or stale. staleAfter is how long a healthy
+// state returns whether a complete store is synced or stale. staleAfter is how long a healthy
 // connection may be silent.
 func (h *health) state(staleAfter time.Duration) State {
 	h.mu.Lock()

@@ -88,7 +88,7 @@ func checkPods(t *testing.T, m *cache.Manager) *selfcheck.Report {
 	return all[0]
 }
 
-func told(c *selfcheck.Report) string {
+func describe(c *selfcheck.Report) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d objects, %d sampled", c.Result, c.Objects, c.Sampled)
 	for _, d := range c.Differences {

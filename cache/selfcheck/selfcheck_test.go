@@ -57,7 +57,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 				checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 					held := cachetest.Collection(t, m, cachetest.PodResource(), enc)
 					synctest.Wait()
-					if got := told(checkPods(t, m)); got != "same, 5 objects, 5 sampled" {
+					if got := describe(checkPods(t, m)); got != "same, 5 objects, 5 sampled" {
 						t.Fatalf("before the fault: %s", got)
 					}
 					s.watched = c.fault
@@ -65,7 +65,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 					synctest.Wait()
 					s.watched = nil
 					s.Bump(5)
-					if got := told(checkPods(t, m)); got != c.want {
+					if got := describe(checkPods(t, m)); got != c.want {
 						t.Errorf("found %q, want %q", got, c.want)
 					}
 					<-held.Closed()
@@ -74,7 +74,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 					}
 					synctest.Wait()
 					if got := checkPods(t, m); got.Result != selfcheck.Same || got.Sampled == 0 {
-						t.Errorf("listed anew: %s", told(got))
+						t.Errorf("listed anew: %s", describe(got))
 					}
 				})
 			})
@@ -97,7 +97,7 @@ func TestCheckDoesNotWaitForBookmark(t *testing.T) {
 		s.Bump(5)
 		began := time.Now()
 		if got := checkPods(t, m); got.Result != selfcheck.Differs {
-			t.Error(told(got))
+			t.Error(describe(got))
 		}
 		if took := time.Since(began); took > 15*time.Second {
 			t.Errorf("it took %s", took)
@@ -113,7 +113,7 @@ func TestCheckRestartsSilentWatch(t *testing.T) {
 		s.Hold()
 		s.Delete(cachetest.Pods, "ns-1/pod-001")
 		began := time.Now()
-		if got := told(checkPods(t, m)); got != "same, 4 objects, 4 sampled" {
+		if got := describe(checkPods(t, m)); got != "same, 4 objects, 4 sampled" {
 			t.Errorf("a feed that hangs: %s", got)
 		}
 		if took := time.Since(began); took > 2*time.Minute {
@@ -142,7 +142,7 @@ func TestCheckHasNoFalsePositives(t *testing.T) {
 			for _, c := range m.Check(ctx, everyResource) {
 				results[c.Result.String()]++
 				if c.Result == selfcheck.Differs {
-					t.Error(told(c))
+					t.Error(describe(c))
 				}
 			}
 			time.Sleep(time.Second)
@@ -220,7 +220,7 @@ func TestCheckIgnoresReencodedBytes(t *testing.T) {
 			checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 				cachetest.PodCollection(t, m)
 				prepare(s)
-				if got := told(checkPods(t, m)); got != "same, 5 objects, 0 sampled" {
+				if got := describe(checkPods(t, m)); got != "same, 5 objects, 0 sampled" {
 					t.Error(got)
 				}
 			})
@@ -247,7 +247,7 @@ func TestCheckWithoutVersionLists(t *testing.T) {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), ""))
 		}
 		cachetest.PodCollection(t, m)
-		if got := told(checkPods(t, m)); got != "same, 20 objects, 10 sampled" {
+		if got := describe(checkPods(t, m)); got != "same, 20 objects, 10 sampled" {
 			t.Error(got)
 		}
 	})
@@ -261,14 +261,14 @@ func TestCheckOfUnreachableSourceIsUnfinished(t *testing.T) {
 			s.Fail("references", apierrors.NewResourceExpired("again"))
 		}
 		if got := checkPods(t, m); got.Result != selfcheck.Unfinished || !apierrors.IsResourceExpired(got.Err) {
-			t.Errorf("lists expire: %s", told(got))
+			t.Errorf("lists expire: %s", describe(got))
 		}
 		s.SetDown(true)
 		if got := checkPods(t, m); got.Result != selfcheck.Unfinished {
-			t.Errorf("just down: %s", told(got))
+			t.Errorf("just down: %s", describe(got))
 		}
 		time.Sleep(time.Minute)
-		if got := told(checkPods(t, m)); !strings.HasPrefix(got, "unfinished, 0 objects, 0 sampled; the collection is stale: the upstream is unreachable") {
+		if got := describe(checkPods(t, m)); !strings.HasPrefix(got, "unfinished, 0 objects, 0 sampled; the collection is stale: the upstream is unreachable") {
 			t.Errorf("down for long: %s", got)
 		}
 	})
