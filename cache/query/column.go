@@ -216,13 +216,28 @@ func (f *frame) column(ctx context.Context, s valueReader, base *column) (*colum
 		}
 		codes[at] = code
 	}
-	if len(fresh) == 0 && len(base.values) <= len(codes)/8*9+16 {
-		// Values that no object has any more remain until there are new ones, or many more than
-		// objects.
+	if len(fresh) == 0 && unusedValues(codes, len(base.values)) <= len(base.values)/8+16 {
+		// A few values that no object has any more may remain until there are new ones.
 		bytes := base.bytes + int64(len(codes)-len(base.codes))*4
 		return &column{frame: f, codes: codes, values: base.values, bytes: bytes}, nil
 	}
 	return f.newColumn(codes, base.values, fresh), nil
+}
+
+// unusedValues returns how many of n values no code refers to, or 0 if there are too few values for
+// this to matter.
+func unusedValues(codes []uint32, n int) (unused int) {
+	if n <= 16 {
+		return 0
+	}
+	used, unused := make([]bool, 1+n), n
+	for _, code := range codes {
+		if code > 0 && !used[code] {
+			used[code] = true
+			unused--
+		}
+	}
+	return unused
 }
 
 // newColumn returns a column of codes that refer to values, which are ascending and distinct, and
