@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
 )
 
 // guard tells who may look: who has the token or, where there is none, programs and browsers
@@ -179,7 +179,7 @@ func elsewhere(r *http.Request) string {
 			return "the request came through a proxy" + advice
 		}
 	}
-	return identity.FromElsewhere(r.Host, r.Header.Values)
+	return authn.CheckLocal(r.Host, r.Header.Values)
 }
 
 // foreign tells why a request is of a web page of another address, "" when it is not.

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authz/responses"
+	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
 const (
@@ -46,8 +47,8 @@ type keptAnswer struct {
 
 // answers are what is remembered, rememberedAnswer one of those.
 type (
-	answers          = identity.Answers[*keptAnswer]
-	rememberedAnswer = identity.Answer[*keptAnswer]
+	answers          = responses.Cache[*keptAnswer]
+	rememberedAnswer = responses.Response[*keptAnswer]
 )
 
 // answerBefore answers a question with what the upstream answered to the same request of the
@@ -56,28 +57,28 @@ type (
 // forwarded.
 func (g *Gateway) answerBefore(ctx context.Context, x *exchange, from *answers, question [sha256.Size]byte, ask func(context.Context) (rememberedAnswer, error)) *api.Response {
 	answer, told, part, err := from.Ask(ctx, x.subject, question, ask)
-	if part > 0 && told != identity.ToldBefore {
+	if part > 0 && told != responses.Cached {
 		x.asked.Requests += part
 	}
 	switch {
-	case errors.Is(err, identity.ErrNotAsked):
+	case errors.Is(err, review.ErrNoReview):
 		return g.overBudget(x)
 	case err != nil && ctx.Err() != nil:
 		return x.fail(err)
-	case err != nil, told == identity.ToldOthers && answer.status == 401: // of another token, perhaps
+	case err != nil, told == responses.Shared && answer.status == 401: // of another token, perhaps
 		return nil
 	}
-	if x.source = sourceOf(told); told != identity.ToldNow {
+	if x.source = sourceOf(told); told != responses.FromUpstream {
 		x.decision.Allowed = answer.status != 401 && answer.status != 403 // to ask
 	}
 	return answer.response(time.Now())
 }
 
-func sourceOf(told identity.Told) responseSource {
+func sourceOf(told responses.Origin) responseSource {
 	switch told {
-	case identity.ToldBefore:
+	case responses.Cached:
 		return fromCache
-	case identity.ToldOthers:
+	case responses.Shared:
 		return fromCollapsed
 	}
 	return fromUpstream

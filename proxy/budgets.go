@@ -15,7 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/review"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -208,7 +208,7 @@ func (g *Gateway) spend(ctx context.Context, x *exchange) (context.Context, *api
 		return ctx, x.fail(api.NewTooManyRequests("kubeweir does not serve this client: a rule blocks it", seconds(blockedRetry)))
 	}
 	if x.exceeds(0) {
-		ctx = identity.WithoutAsking(ctx)
+		ctx = review.WithoutReviews(ctx)
 	}
 	return ctx, nil
 }

@@ -30,7 +30,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/refusaltest"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -74,9 +75,9 @@ const atOnce = "Too many requests, please try again later."
 // TestRefusalsAreCounted has a request for each reason for which a Gateway refuses one that comes alone.
 func TestRefusalsAreCounted(t *testing.T) {
 	full := func(g *limiter) { g.limit.Store(1); g.acquire("other", 1) }
-	reviews := func(reviewer identity.AccessReviewer) func(*testing.T, *Options) {
+	reviews := func(reviewer authz.AccessReviewer) func(*testing.T, *Options) {
 		return func(_ *testing.T, o *Options) {
-			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: reviewer})
+			o.Authorizer = authz.New(authz.Options{AccessReviewer: reviewer})
 		}
 	}
 	ruled := func(s Settings) func(*testing.T, *Options) {
@@ -188,9 +189,9 @@ func byCertificate(name string) func(*testing.T, *api.Request) {
 }
 
 // certified lets in who has a certificate by ca, as ca itself has.
-func certified(t *testing.T, ca *x509.Certificate) *identity.Authenticator {
+func certified(t *testing.T, ca *x509.Certificate) *authn.Authenticator {
 	t.Helper()
-	a, err := identity.NewAuthenticator(identity.AuthenticatorOptions{ClientCAs: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})})
+	a, err := authn.New(authn.Options{ClientCAs: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,12 +209,12 @@ func TestRefusalsAmongOthersAreCounted(t *testing.T) {
 	}{
 		{refusedCase{why: reason.Newcomers, line: anyPods, says: "too many credentials", options: func(t *testing.T, o *Options) {
 			var err error
-			if o.Authenticator, err = identity.NewAuthenticator(identity.AuthenticatorOptions{TokenReviewer: slowTokenReviews{}, Newcomers: 1}); err != nil {
+			if o.Authenticator, err = authn.New(authn.Options{TokenReviewer: slowTokenReviews{}, Newcomers: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}}, 1, "GET /version?%d", "Authorization: Bearer other", cache.Limits{}},
 		{refusedCase{why: reason.UserReviews, line: anyPods, says: "too many of the user's permissions", options: func(_ *testing.T, o *Options) {
-			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: slowReviews{}})
+			o.Authorizer = authz.New(authz.Options{AccessReviewer: slowReviews{}})
 		}}, 64, "GET /api/v1/namespaces/a%d/pods?resourceVersion=0", "X-Test: 1", cache.Limits{}},
 		{refusedCase{why: reason.CacheStarting, line: anyPods, says: "the cache is starting"}, 1, anyPods + "&limit=%d", "X-Test: 1", cache.Limits{StartWaiters: 1}},
 	} {

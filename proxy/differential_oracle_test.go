@@ -23,7 +23,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -170,7 +170,7 @@ func (o *oracle) compareAttributes(mine *reading, req *http.Request) string {
 	if err != nil {
 		return err.Error()
 	}
-	want := identity.Attributes{
+	want := authz.Attributes{
 		ResourceRequest: theirs.IsResourceRequest(), Verb: theirs.GetVerb(), APIGroup: theirs.GetAPIGroup(), APIVersion: theirs.GetAPIVersion(),
 		Resource: theirs.GetResource(), Subresource: theirs.GetSubresource(), Namespace: theirs.GetNamespace(), Name: theirs.GetName(),
 		FieldSelector: info.FieldSelector, LabelSelector: info.LabelSelector,

@@ -15,7 +15,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/internal/soak"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -74,7 +75,7 @@ func newDifferential(t *testing.T, seed uint64) *differential {
 type reading struct {
 	request    *api.Request
 	here       bool
-	attributes identity.Attributes
+	attributes authz.Attributes
 	read       *read.Request
 }
 
@@ -87,11 +88,11 @@ type wireRequest struct {
 
 // read takes the way of Gateway.Serve and of read up to the cache.
 func (d *differential) read(r *api.Request) *reading {
-	x := &exchange{request: r, info: r.Info(), subject: &identity.Subject{}}
+	x := &exchange{request: r, info: r.Info(), subject: &authn.Subject{}}
 	out := &reading{request: r}
 	r.Header.EndToEnd()
 	if q, why := d.gateway.qualify(x); why == reason.NotForwarded {
-		out.here, out.attributes, out.read = true, identity.AttributesOf(x.info), readRequest(x, q)
+		out.here, out.attributes, out.read = true, authz.AttributesOf(x.info), readRequest(x, q)
 	}
 	return out
 }

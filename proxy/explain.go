@@ -16,7 +16,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
 )
 
 // Question is a request that nobody sends.
@@ -183,20 +183,20 @@ func (e *explaining) identify(q Question) {
 	known := e.g.Authenticator.Remembered(q.User)
 	switch {
 	case q.User == "":
-		known = identity.NewUser(&user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}})
+		known = authn.NewUser(&user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}})
 		e.step("identity", "nobody: a request without credentials, which is %s where those are let in", user.Anonymous)
 	case len(q.Groups) > 0 || known == nil:
 		groups := append(append([]string{}, q.Groups...), user.AllAuthenticated)
 		if namespace, _, err := serviceaccount.SplitUsername(q.User); err == nil {
 			groups = append(serviceaccount.MakeGroupNames(namespace), groups...)
 		}
-		known = identity.NewUser(&user.DefaultInfo{Name: q.User, Groups: groups})
+		known = authn.NewUser(&user.DefaultInfo{Name: q.User, Groups: groups})
 		e.step("identity", "%s with the groups %s, as they are given here", q.User, strings.Join(groups, ", "))
 	default:
 		e.step("identity", "%s with the groups %s, as the credential in use tells", known.GetName(), strings.Join(known.GetGroups(), ", "))
 	}
-	e.x.sender = &identity.Identity{User: known, Source: identity.BearerToken}
-	e.x.subject = &identity.Subject{Identity: e.x.sender, User: known}
+	e.x.sender = &authn.Identity{User: known, Source: authn.BearerToken}
+	e.x.subject = &authn.Subject{Identity: e.x.sender, User: known}
 }
 
 // deciders are the settings of a request of u, each with the rule that says it.

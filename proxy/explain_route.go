@@ -11,7 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
 )
@@ -249,7 +250,7 @@ func (e *explaining) read(ctx context.Context) {
 // permitted looks whether the decision is known, and reports whether to go on.
 func (e *explaining) permitted(ctx context.Context) bool {
 	x := e.x
-	attributes := identity.AttributesOf(x.info)
+	attributes := authz.AttributesOf(x.info)
 	d, ok := e.g.Authorizer.Remembered(ctx, x.subject.User, attributes)
 	e.PermissionKnown, e.Allowed = ok, ok && d.Allowed
 	shows := x.settings.VisibleLists == Yes && e.q.res != nil && showsNamespaces(x.info, e.q.res)
@@ -294,7 +295,7 @@ func (e *explaining) permitted(ctx context.Context) bool {
 }
 
 // narrowed finds out which namespaces the user sees of all, who may not see all, and reports whether there are any.
-func (e *explaining) narrowed(a identity.Attributes) bool {
+func (e *explaining) narrowed(a authz.Attributes) bool {
 	e.Visible = e.visible(a)
 	e.step("visible", "%s", e.Visible.Text)
 	look := e.g.visible.Look(e.x.subject.User, a)
@@ -309,13 +310,13 @@ func (e *explaining) narrowed(a identity.Attributes) bool {
 	case look.Set != nil:
 		e.q.visible, e.x.decision = look.Set, look.Set.Decision
 	default:
-		e.q.visible = &identity.VisibleSet{} // some, which are still to be found out
+		e.q.visible = &visible.Set{} // some, which are still to be found out
 	}
 	return true
 }
 
 // visible is what is known of the namespaces that are shown.
-func (e *explaining) visible(a identity.Attributes) *ExplainedVisible {
+func (e *explaining) visible(a authz.Attributes) *ExplainedVisible {
 	look := e.g.visible.Look(e.x.subject.User, a)
 	v := &ExplainedVisible{Rule: e.rule("visibleLists")}
 	granted := fmt.Sprintf("the RBAC objects in the cache grant it in %d namespaces", look.Candidates)

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -36,8 +36,8 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 }
 
 // credentials says how a request of s is forwarded, and completes its header.
-func (g *Gateway) credentials(s *identity.Subject, h *api.Header) (upstream.Credentials, error) {
-	if g.InProcess && s.Identity.Source != identity.Gateway {
+func (g *Gateway) credentials(s *authn.Subject, h *api.Header) (upstream.Credentials, error) {
+	if g.InProcess && s.Identity.Source != authn.Gateway {
 		err := s.SetTrustedHeader(h)
 		return upstream.Credentials{As: upstream.AsClient, User: s.Identity.User, KeepImpersonation: true}, err
 	}
@@ -46,7 +46,7 @@ func (g *Gateway) credentials(s *identity.Subject, h *api.Header) (upstream.Cred
 	}
 	as := upstream.Credentials{As: upstream.AsClient, KeepImpersonation: true}
 	if s.GatewayCredentials() {
-		as.As, as.OwnImpersonation = upstream.AsGateway, s.Identity.Source == identity.Gateway
+		as.As, as.OwnImpersonation = upstream.AsGateway, s.Identity.Source == authn.Gateway
 	}
 	return as, nil
 }

@@ -23,7 +23,11 @@ import (
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy/audit"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/responses"
+	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
+	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
@@ -45,10 +49,10 @@ type Options struct {
 	Manager       *cache.Manager
 	Reader        *read.Reader
 	Watches       *watch.Watches
-	Authenticator *identity.Authenticator
-	Authorizer    *identity.Authorizer
+	Authenticator *authn.Authenticator
+	Authorizer    *authz.Authorizer
 	// Revocation ends open watches whose user lost the permission.
-	Revocation *identity.Watches
+	Revocation *revocation.Watches
 	// Policy is what the Gateway begins with; SetPolicy replaces it.
 	Policy Policy
 	// VisibleNamespaces bounds the names of namespaces that are remembered for rules with
@@ -104,7 +108,7 @@ type Gateway struct {
 	documentPlaces   *limiter
 	openAPIDocuments *openAPIDocuments
 	usage            *usage.Usage
-	visible          *identity.Visible
+	visible          *visible.Finder
 	// redactedAnswers and redactedWatches have places for what is redacted on its way.
 	redactedAnswers, redactedWatches *limiter
 	budgetMetrics                    *budgetMetrics
@@ -122,8 +126,8 @@ func New(o Options) *Gateway {
 		res, ok := o.Resources.Lookup(gvr)
 		return ok && !res.Aggregated
 	}, o.Registerer)
-	g.answers = identity.NewAnswers[*keptAnswer](o.Authorizer, maxKeptAnswers)
-	g.documents = identity.NewAnswers[*keptAnswer](o.Authorizer, maxKeptDocuments)
+	g.answers = responses.New[*keptAnswer](o.Authorizer, maxKeptAnswers)
+	g.documents = responses.New[*keptAnswer](o.Authorizer, maxKeptDocuments)
 	g.documentPlaces = newLimiter(maxKeptDocuments, overload{}, overload{})
 	if !o.InProcess {
 		g.openAPIDocuments = newOpenAPIDocuments(o.Registerer)
@@ -178,9 +182,9 @@ type exchange struct {
 	policy *policy
 	// sender is who asks, and subject as whom, once that is known; decision what the
 	// authorizer said of a read that the cache may answer.
-	sender   *identity.Identity
-	subject  *identity.Subject
-	decision identity.Decision
+	sender   *authn.Identity
+	subject  *authn.Subject
+	decision authz.Decision
 	// settings are what holds for the request once that is known, by the rules.
 	settings Settings
 	// redacted is set where objects are shown without their secrets, see restrict.
@@ -204,7 +208,7 @@ func (x *exchange) user() string { return x.sender.User.GetName() }
 
 // anonymous reports whether the request came without credentials and was let in.
 func (x *exchange) anonymous() bool {
-	return x.sender != nil && x.sender.Source == identity.Anonymous
+	return x.sender != nil && x.sender.Source == authn.Anonymous
 }
 
 // leave gives back what the request has of the limits.

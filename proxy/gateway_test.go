@@ -22,7 +22,9 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -127,11 +129,11 @@ func newGatewayBenchFrom(t testing.TB, others []*source.Resource, from func(*cac
 		t.Fatal(err)
 	}
 	t.Cleanup(reader.Close)
-	authenticator, err := identity.NewAuthenticator(identity.AuthenticatorOptions{TokenReviewer: tokenReviewer{}, Anonymous: true})
+	authenticator, err := authn.New(authn.Options{TokenReviewer: tokenReviewer{}, Anonymous: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	authorizer := identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: accessReviewer{b.upstream}})
+	authorizer := authz.New(authz.Options{AccessReviewer: accessReviewer{b.upstream}})
 	discovery := fakeDiscovery{cachetest.Pods: {
 		GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: []string{"get", "list", "watch", "create"},
 	}}
@@ -144,7 +146,7 @@ func newGatewayBenchFrom(t testing.TB, others []*source.Resource, from func(*cac
 		Forwarder: b.upstream, Resources: NewResources(discovery, defaultPrinters{}, manager, log, ResourcesOptions{}),
 		Manager: manager, Reader: reader, Watches: watch.New(reader, nil),
 		Authenticator: authenticator, Authorizer: authorizer,
-		Revocation: identity.NewWatches(identity.WatchesOptions{Authorizer: authorizer, Authenticator: authenticator}),
+		Revocation: revocation.New(revocation.Options{Authorizer: authorizer, Authenticator: authenticator}),
 		Policy:     Policy{Consistency: Consistency{Default: ModeStrict}, Limits: Limits{InFlight: 100, LongRunning: 100, CollapsedBytes: 1 << 20}},
 		Health:     NewHealth(), Logger: log,
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 )
 
 func TestLimiterSharesFairly(t *testing.T) {
@@ -242,7 +242,7 @@ func TestImpersonatorCannotTakeAllPlaces(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
 			o.Policy.Limits.InFlight = 8
-			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: stuckReviewer{accessReviewer{&fakeUpstream{}}}})
+			o.Authorizer = authz.New(authz.Options{AccessReviewer: stuckReviewer{accessReviewer{&fakeUpstream{}}}})
 		})
 		ctx, leave := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

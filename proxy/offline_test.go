@@ -17,7 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 )
 
 // awayReviewer are reviews of an upstream that may be away.
@@ -65,12 +66,12 @@ func newOfflineBench(t *testing.T, mode Mode, offline Offline, rules ...Rule) *o
 		reachable := func() bool { return !b.away.Load() }
 		reviews := awayReviewer{&b.away, accessReviewer{upstream}}
 		var err error
-		if o.Authenticator, err = identity.NewAuthenticator(identity.AuthenticatorOptions{
+		if o.Authenticator, err = authn.New(authn.Options{
 			TokenReviewer: awayTokens{reviews}, OfflineTTL: offline.TTL, Reachable: reachable,
 		}); err != nil {
 			t.Fatal(err)
 		}
-		o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: reviews, OfflineTTL: offline.TTL, Reachable: reachable})
+		o.Authorizer = authz.New(authz.Options{AccessReviewer: reviews, OfflineTTL: offline.TTL, Reachable: reachable})
 		o.Policy.Consistency, o.Policy.Offline, o.Reachable = Consistency{Default: mode, MaxStaleness: 30 * time.Second}, offline, reachable
 		o.Policy.Rules = rules
 	})

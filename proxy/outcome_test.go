@@ -15,7 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/internal/bubble"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -188,7 +188,7 @@ func TestForwardedReasonIsWithheld(t *testing.T) {
 func TestImpersonationDecidedUpstream(t *testing.T) {
 	b := newGatewayBench(t, nil)
 	r := request(anyPods)
-	x := &exchange{request: r, info: r.Info(), subject: &identity.Subject{UpstreamDecides: true}}
+	x := &exchange{request: r, info: r.Info(), subject: &authn.Subject{UpstreamDecides: true}}
 	if _, why := b.gateway.qualify(x); why != reason.Impersonated {
 		t.Error(why)
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/review"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -52,8 +54,8 @@ func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
 }
 
 // review asks the authorizer. A decision that allows the request is kept with it.
-func (g *Gateway) review(ctx context.Context, x *exchange) (d identity.Decision, refusal *api.Response) {
-	d, err := g.Authorizer.Authorize(ctx, x.subject.User, identity.AttributesOf(x.info))
+func (g *Gateway) review(ctx context.Context, x *exchange) (d authz.Decision, refusal *api.Response) {
+	d, err := g.Authorizer.Authorize(ctx, x.subject.User, authz.AttributesOf(x.info))
 	x.askedReviews(d.Asked)
 	if err != nil {
 		return d, g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
@@ -67,16 +69,16 @@ func (g *Gateway) review(ctx context.Context, x *exchange) (d identity.Decision,
 // forbidRead is the 403 of a read, for the authorizer's reason.
 func (g *Gateway) forbidRead(ctx context.Context, x *exchange, why string) *api.Response {
 	x.decision.Reason = why
-	return g.refuse(ctx, x, identity.Forbidden(x.subject.User, identity.AttributesOf(x.info), why), reason.Forbidden, reason.UserReviews)
+	return g.refuse(ctx, x, authz.Forbidden(x.subject.User, authz.AttributesOf(x.info), why), reason.Forbidden, reason.UserReviews)
 }
 
 // refuse answers with an error of package identity, and counts it: as forbidden if it
 // is a 403, as busy if it is a 429, else as what its status stands for.
 func (g *Gateway) refuse(ctx context.Context, x *exchange, err error, forbidden, busy reason.Refusal) *api.Response {
-	if errors.Is(err, identity.ErrNotAsked) {
+	if errors.Is(err, review.ErrNoReview) {
 		return g.overBudget(x)
 	}
-	resp := x.fail(identity.StatusError(err))
+	resp := x.fail(authn.StatusError(err))
 	if ctx.Err() != nil {
 		return resp // nobody is there to be refused
 	}

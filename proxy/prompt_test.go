@@ -12,7 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -75,9 +75,9 @@ func TestPromptReads(t *testing.T) {
 }
 
 // decider allows what allow does.
-type decider func(u user.Info, a identity.Attributes) bool
+type decider func(u user.Info, a authz.Attributes) bool
 
-func (d decider) Decide(_ context.Context, u user.Info, a identity.Attributes) (bool, string, error) {
+func (d decider) Decide(_ context.Context, u user.Info, a authz.Attributes) (bool, string, error) {
 	if a.Name == "broken" {
 		return true, "", errors.New("broken")
 	}
@@ -91,9 +91,9 @@ func TestInProcess(t *testing.T) {
 		allowed := true
 		b, source := promptBench(t, func(o *Options) {
 			o.InProcess = true
-			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{
+			o.Authorizer = authz.New(authz.Options{
 				TrustedByUpstream: true,
-				Decider:           decider(func(_ user.Info, a identity.Attributes) bool { return allowed && a.Verb != "impersonate" }),
+				Decider:           decider(func(_ user.Info, a authz.Attributes) bool { return allowed && a.Verb != "impersonate" }),
 			})
 		})
 		b.upstream.allowed = func(*authorizationv1.SubjectAccessReviewSpec) bool { panic("reviewed") }

@@ -15,8 +15,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/proxy/identity"
-	"github.com/kubeweir/kubeweir/proxy/rbac"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 )
 
 // heldRules are the rules of the RBAC objects in the cache, made when somebody asks. They are
@@ -126,15 +126,15 @@ type OfflineRules struct {
 	ttl       func() time.Duration
 }
 
-var _ identity.Rules = (*OfflineRules)(nil)
+var _ authz.Rules = (*OfflineRules)(nil)
 
 // NewOfflineRules returns rules that count for ttl after the upstream's last sign of life.
 func NewOfflineRules(resources *Resources, manager *cache.Manager, reachable func() bool, ttl func() time.Duration, log *slog.Logger) *OfflineRules {
 	return &OfflineRules{held: heldRules{resources: resources, manager: manager, log: log}, reachable: reachable, ttl: ttl}
 }
 
-// Allow implements identity.Rules.
-func (o *OfflineRules) Allow(u user.Info, a identity.Attributes) bool {
+// Allow implements authz.Rules.
+func (o *OfflineRules) Allow(u user.Info, a authz.Attributes) bool {
 	if o.reachable() {
 		return false
 	}

@@ -17,7 +17,9 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
+	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/websocket"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -71,7 +73,7 @@ type readQuery struct {
 	query   *query.Query   // nil for most
 	// visible are the namespaces that the user may see of all that the read is about, nil for
 	// all of them. Those are Within of filter.
-	visible *identity.VisibleSet
+	visible *visible.Set
 }
 
 // mostRecent reports whether the read asks for the latest state.
@@ -401,7 +403,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	}
 	// A revocation must be able to end the watch from its first moment on, and
 	// the watch to withdraw from being followed whenever it ends.
-	var registration *identity.Registration
+	var registration *revocation.Registration
 	var registered sync.WaitGroup
 	registered.Add(1)
 	began := time.Now()
@@ -437,7 +439,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	case q.visible != nil:
 		registration = g.Revocation.RegisterVisible(x.subject, q.visible, end)
 	default:
-		registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, end)
+		registration = g.Revocation.Register(x.subject, authz.AttributesOf(x.info), x.decision, end)
 	}
 	registered.Done()
 	x.source, x.end = fromCache, func() { end(g.whyEnded(x)) }

@@ -4,7 +4,8 @@ import (
 	"slices"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -37,12 +38,12 @@ func (x *exchange) restriction() (why reason.Refusal, text string) {
 func (g *Gateway) forbid(x *exchange, why reason.Refusal, text string) *api.Response {
 	g.refused.Count(why)
 	x.decision.Reason = text
-	return x.fail(identity.Forbidden(x.subject.User, identity.AttributesOf(x.info), text))
+	return x.fail(authz.Forbidden(x.subject.User, authz.AttributesOf(x.info), text))
 }
 
 // actors are who sends a request, and as whom, even if the upstream is to decide that.
-func actors(x *exchange) []*identity.User {
-	all := []*identity.User{x.subject.User, x.sender.User}
+func actors(x *exchange) []*authn.User {
+	all := []*authn.User{x.subject.User, x.sender.User}
 	if x.subject.UpstreamDecides {
 		all = append(all, x.subject.Wanted())
 	}
@@ -53,7 +54,7 @@ func actors(x *exchange) []*identity.User {
 // path that others read differently may be one of any resource.
 func restrictsSomebody(x *exchange, setting func(*Settings) Choice) bool {
 	userAgent := x.request.Header.Get("User-Agent")
-	return slices.ContainsFunc(actors(x), func(u *identity.User) bool {
+	return slices.ContainsFunc(actors(x), func(u *authn.User) bool {
 		if !x.request.PlainPath() {
 			return x.policy.rules.mayRestrict(u, userAgent, setting)
 		}

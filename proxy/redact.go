@@ -14,7 +14,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding/json"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -220,7 +220,7 @@ func (g *Gateway) unredacted(x *exchange, err error) *api.Response {
 	if errors.Is(err, errTooLarge) {
 		text += "; ask for pages (limit=500)"
 	}
-	return x.fail(identity.Forbidden(x.subject.User, identity.AttributesOf(x.info), text))
+	return x.fail(authz.Forbidden(x.subject.User, authz.AttributesOf(x.info), text))
 }
 
 // redactLine redacts an event of a watch, which is a line.

@@ -12,23 +12,24 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
 // By a rule with visibleLists, a list or watch of all namespaces whose user may not make it shows the namespaces that the
-// user may list, or watch, one after the other (identity.Visible). It is answered from the cache and in no other way: what
+// user may list, or watch, one after the other (visible.Finder). It is answered from the cache and in no other way: what
 // the gateway would ask the upstream for, with its own rights, is more than the user may see.
 
 // namespaces are the Namespaces themselves.
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
 // newVisible returns what finds the namespaces that users may see.
-func newVisible(o *Options) *identity.Visible {
+func newVisible(o *Options) *visible.Finder {
 	held := &heldRules{resources: o.Resources, manager: o.Manager, log: o.Logger}
-	return identity.NewVisible(identity.VisibleOptions{
+	return visible.New(visible.Options{
 		Authorizer: o.Authorizer, Most: o.VisibleNamespaces, RecheckPeriod: o.Revocation.RecheckPeriod(), Registerer: o.Registerer,
-		Granting: func() identity.Granting {
+		Grants: func() visible.Grants {
 			if rules := held.get(func(*cache.Collection) bool { return true }); rules != nil {
 				return rules
 			}
@@ -71,10 +72,10 @@ func (g *Gateway) permitRead(ctx context.Context, x *exchange, q *readQuery) *ap
 	if refusal != nil || d.Allowed {
 		return refusal
 	}
-	set, asked, err := g.visible.Of(ctx, x.subject.User, identity.AttributesOf(x.info))
+	set, asked, err := g.visible.Of(ctx, x.subject.User, authz.AttributesOf(x.info))
 	x.askedReviews(asked)
 	switch {
-	case errors.Is(err, identity.ErrNotVisible):
+	case errors.Is(err, visible.ErrUnknown):
 		return g.forbidRead(ctx, x, err.Error())
 	case err != nil:
 		return g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
@@ -117,7 +118,7 @@ func visibleRefusal(x *exchange, out outcome) error {
 	case reason.CacheUnavailable, reason.Redefined, reason.VersionAhead, reason.Unproven:
 		return comeBack(text)
 	}
-	return identity.Forbidden(x.subject.User, identity.AttributesOf(x.info), text)
+	return authz.Forbidden(x.subject.User, authz.AttributesOf(x.info), text)
 }
 
 // visibleLimit refuses a watch whose namespaces there is no room to follow.

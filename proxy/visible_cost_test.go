@@ -15,7 +15,8 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 )
 
 // counting lets a user list and watch in namespaces, and counts the reviews of each second.
@@ -247,7 +248,7 @@ func TestVisibleManyLists(t *testing.T) {
 
 // slowReviewer takes a while for each review of a namespace.
 type slowReviewer struct {
-	identity.AccessReviewer
+	authz.AccessReviewer
 	takes time.Duration
 }
 
@@ -267,8 +268,8 @@ func newSlowBench(t *testing.T, takes time.Duration, rules ...Rule) *visibleBenc
 	return newVisibleBench(t, func(o *Options) {
 		o.Policy.Rules = append(o.Policy.Rules, rules...)
 		upstream := o.Forwarder.(*fakeUpstream)
-		o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: slowReviewer{accessReviewer{upstream}, takes}})
-		o.Revocation = identity.NewWatches(identity.WatchesOptions{Authorizer: o.Authorizer, Authenticator: o.Authenticator})
+		o.Authorizer = authz.New(authz.Options{AccessReviewer: slowReviewer{accessReviewer{upstream}, takes}})
+		o.Revocation = revocation.New(revocation.Options{Authorizer: o.Authorizer, Authenticator: o.Authenticator})
 	})
 }
 

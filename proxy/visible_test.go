@@ -22,8 +22,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/proxy/identity"
-	"github.com/kubeweir/kubeweir/proxy/rbac"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 )
 
 // visibleBench is a gateway whose upstream allows what the RBAC objects do, as they are at the moment.
@@ -81,7 +81,7 @@ func (b *visibleBench) allows(r *authorizationv1.SubjectAccessReviewSpec) bool {
 	if a.Namespace != "" && a.Namespace == b.denied {
 		return false
 	}
-	return rbac.New(b.objects).Allow(&user.DefaultInfo{Name: r.User, Groups: r.Groups}, &identity.Attributes{
+	return rbac.New(b.objects).Allow(&user.DefaultInfo{Name: r.User, Groups: r.Groups}, &authz.Attributes{
 		ResourceRequest: true, Verb: a.Verb, APIGroup: a.Group, APIVersion: a.Version, Resource: a.Resource, Namespace: a.Namespace, Name: a.Name,
 	})
 }

@@ -9,13 +9,13 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubeweir/kubeweir/origin/server"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 )
 
 // tokenReviewer reviews tokens by the origin's authenticator.
 type tokenReviewer struct{ server *server.Server }
 
-// Create implements identity.TokenReviewer.
+// Create implements authn.TokenReviewer.
 func (r tokenReviewer) Create(ctx context.Context, review *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
 	out := &authenticationv1.TokenReview{Spec: review.Spec}
 	response, ok, err := r.server.AuthenticateToken(ctx, review.Spec.Token)
@@ -41,9 +41,9 @@ func (r tokenReviewer) Create(ctx context.Context, review *authenticationv1.Toke
 // decider decides by the origin's authorizer.
 type decider struct{ server *server.Server }
 
-// Decide implements identity.Decider. RBAC does not know selectors, so they are left
+// Decide implements authz.Decider. RBAC does not know selectors, so they are left
 // out.
-func (d decider) Decide(ctx context.Context, u user.Info, a identity.Attributes) (allowed bool, reason string, err error) {
+func (d decider) Decide(ctx context.Context, u user.Info, a authz.Attributes) (allowed bool, reason string, err error) {
 	decision, reason, err := d.server.Authorizer().Authorize(ctx, authorizer.AttributesRecord{
 		User: u, Verb: a.Verb, Namespace: a.Namespace, APIGroup: a.APIGroup, APIVersion: a.APIVersion,
 		Resource: a.Resource, Subresource: a.Subresource, Name: a.Name, ResourceRequest: a.ResourceRequest, Path: a.Path,

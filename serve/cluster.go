@@ -20,7 +20,9 @@ import (
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/origin/builtin"
 	"github.com/kubeweir/kubeweir/proxy"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -48,11 +50,11 @@ type cluster struct {
 	reader        *read.Reader
 	watches       *watch.Watches
 	resources     *proxy.Resources
-	authenticator *identity.Authenticator
-	authorizer    *identity.Authorizer
+	authenticator *authn.Authenticator
+	authorizer    *authz.Authorizer
 	offlineRules  *proxy.OfflineRules // nil where the upstream is in this process
 	offlineFor    atomic.Int64        // see offlineTTL
-	revocation    *identity.Watches
+	revocation    *revocation.Watches
 	health        *proxy.Health
 	handler       *proxy.Gateway
 	askers        *askers
@@ -99,21 +101,21 @@ func (c *cluster) addCache(options cache.Options, limits *config.Limits, resourc
 }
 
 // addIdentity makes what says who is believed and what they may do.
-func (c *cluster) addIdentity(authenticator identity.AuthenticatorOptions, authorizer identity.AuthorizerOptions) (err error) {
+func (c *cluster) addIdentity(authenticator authn.Options, authorizer authz.Options) (err error) {
 	authenticator.Log, authenticator.Registerer = c.log, c.registerer
-	if c.authenticator, err = identity.NewAuthenticator(authenticator); err != nil {
+	if c.authenticator, err = authn.New(authenticator); err != nil {
 		return err
 	}
 	authorizer.Log, authorizer.Registerer = c.log, c.registerer
-	c.authorizer = identity.NewAuthorizer(authorizer)
+	c.authorizer = authz.New(authorizer)
 	return nil
 }
 
 // addHandler makes the handler of the cluster's requests. checks are conditions of its
 // health besides its own.
-func (c *cluster) addHandler(watches identity.WatchesOptions, options proxy.Options, checks ...proxy.Check) {
+func (c *cluster) addHandler(watches revocation.Options, options proxy.Options, checks ...proxy.Check) {
 	watches.Authorizer, watches.Authenticator, watches.Registerer = c.authorizer, c.authenticator, c.registerer
-	c.revocation = identity.NewWatches(watches)
+	c.revocation = revocation.New(watches)
 	c.health = proxy.NewHealth(append(c.checks(), checks...)...)
 
 	options.Forwarder, options.Resources = c.client, c.resources

@@ -18,8 +18,9 @@ import (
 	"github.com/kubeweir/kubeweir/console"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/edge"
-	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
 // NewGateway makes the parts of `kubeweir gateway`; nothing runs or listens yet.
@@ -83,7 +84,7 @@ func (c *cluster) connectTo(g *config.Gateway, access *rest.Config, userAgent st
 
 // build makes what is in front of the client of a cluster elsewhere. token is the one that
 // stands for the gateway's own identity, "" for none.
-func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log) error {
+func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) error {
 	c.decides = g.AsksAboutClients()
 	c.offlineFor.Store(int64(offlineTTL(g)))
 	reviews, err := kubernetes.NewForConfigAndClient(c.client.ClientGo())
@@ -120,7 +121,7 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 	}
 	c.restoreIdentity()
 	c.addHandler(
-		identity.WatchesOptions{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
+		revocation.Options{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
 		proxy.Options{CompressWatchLists: g.WatchListCompression, Policy: policy(g), Reachable: c.reachable,
 			Discovered: c.discovery.Documents, VisibleNamespaces: g.Authorization.VisibleNamespaces,
 			Cluster: c.name, Audit: log},

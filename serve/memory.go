@@ -14,7 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -57,11 +58,17 @@ type lastWords struct {
 	Server  string    `json:"server"`
 	At      time.Time `json:"at"`
 	// Boot and Uptime are a clock that nobody sets; "" where there is none.
-	Boot   string         `json:"boot,omitempty"`
-	Uptime time.Duration  `json:"uptime,omitempty"`
-	Words  identity.Words `json:"words"`
+	Boot   string        `json:"boot,omitempty"`
+	Uptime time.Duration `json:"uptime,omitempty"`
+	Words  words         `json:"words"`
 	// Discovered is when the cluster said last what it serves, which is a record of its own.
 	Discovered time.Time `json:"discovered"`
+}
+
+// words are what is said of tokens and of permissions.
+type words struct {
+	authn.SavedTokens
+	authz.SavedDecisions
 }
 
 const (
@@ -181,10 +188,10 @@ func (m *memory) clear() {
 // restoreIdentity hands what an earlier process knew of clients to this one.
 func (c *cluster) restoreIdentity() {
 	if c.memory != nil && c.memory.last != nil {
-		words := &c.memory.last.Words
-		c.authenticator.Restore(words)
-		c.authorizer.Restore(words)
-		c.memory.last.Words = identity.Words{}
+		last := &c.memory.last.Words
+		c.authenticator.Restore(&last.SavedTokens)
+		c.authorizer.Restore(&last.SavedDecisions)
+		*last = words{}
 	}
 }
 
@@ -282,11 +289,11 @@ func (c *cluster) saveMemory(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	m.news.Store(false)
 	docs := c.discovery.Documents()
-	words := lastWords{Cluster: m.of, Server: m.server, At: time.Now(), Discovered: docs.At}
-	words.Boot, words.Uptime = uptime()
-	c.authenticator.Words(&words.Words, maxTokenBytes)
-	c.authorizer.Words(&words.Words, maxDecisionBytes)
-	size, err := m.save(ctx, wordsRecord, &words)
+	said := lastWords{Cluster: m.of, Server: m.server, At: time.Now(), Discovered: docs.At}
+	said.Boot, said.Uptime = uptime()
+	c.authenticator.Save(&said.Words.SavedTokens, maxTokenBytes)
+	c.authorizer.Save(&said.Words.SavedDecisions, maxDecisionBytes)
+	size, err := m.save(ctx, wordsRecord, &said)
 	m.written, m.size, m.cleared = time.Now(), size, false
 	if err == nil && (docs.Core != m.docs.Core || docs.Groups != m.docs.Groups || string(docs.Version) != string(m.docs.Version)) {
 		if _, err = m.save(ctx, discoveryRecord, &docs); err == nil {

@@ -20,7 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -97,7 +98,7 @@ func TestReloadWithMemory(t *testing.T) {
 		if (words > 0) != (i > 0) {
 			t.Errorf("change %d: %v answers are known", i, words)
 		}
-		nobody, what := &user.DefaultInfo{Name: "nobody"}, identity.Attributes{ResourceRequest: true, Verb: "list", APIVersion: "v1", Resource: "secrets"}
+		nobody, what := &user.DefaultInfo{Name: "nobody"}, authz.Attributes{ResourceRequest: true, Verb: "list", APIVersion: "v1", Resource: "secrets"}
 		if d, err := m.authorizer.Authorize(t.Context(), nobody, what); err != nil || d.Allowed {
 			t.Errorf("%+v, %v", d, err)
 		}
@@ -153,7 +154,7 @@ func TestMemoryOfUntoldCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.addIdentity(identity.AuthenticatorOptions{}, identity.AuthorizerOptions{AccessReviewer: reviews.AuthorizationV1().SubjectAccessReviews(), OfflineTTL: time.Hour}); err != nil {
+	if err := c.addIdentity(authn.Options{}, authz.Options{AccessReviewer: reviews.AuthorizationV1().SubjectAccessReviews(), OfflineTTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	c.memory = newMemory(dir, func(context.Context) (string, error) {

@@ -14,8 +14,9 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/edge"
-	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -52,11 +53,11 @@ func auditDestination(c *config.Audit) audit.Destination {
 	return audit.Destination{Path: c.Path, MaxSize: int64(c.MaxSize), MaxBackups: c.MaxBackups}
 }
 
-func authenticatorOptions(c *config.Gateway, reviewer identity.TokenReviewer) identity.AuthenticatorOptions {
+func authenticatorOptions(c *config.Gateway, reviewer authn.TokenReviewer) authn.Options {
 	a := &c.Authentication
-	return identity.AuthenticatorOptions{
+	return authn.Options{
 		TokenReviewer: reviewer, ClientCAFile: a.ClientCAFile, Anonymous: a.Anonymous,
-		RequestHeader: identity.RequestHeaderOptions{
+		RequestHeader: authn.RequestHeaderOptions{
 			CAFile: a.RequestHeader.CAFile, AllowedNames: a.RequestHeader.AllowedNames,
 			UsernameHeaders: a.RequestHeader.UsernameHeaders, UIDHeaders: a.RequestHeader.UIDHeaders,
 			GroupHeaders: a.RequestHeader.GroupHeaders, ExtraHeaderPrefixes: a.RequestHeader.ExtraHeaderPrefixes,
@@ -71,8 +72,8 @@ func authenticatorOptions(c *config.Gateway, reviewer identity.TokenReviewer) id
 // checked: a quarter of all that may be under way.
 func newcomers(l *config.Limits) int { return max(l.MaxInFlight/4, min(l.MaxInFlight, 16)) }
 
-func authorizerOptions(c *config.Gateway, reviewer identity.AccessReviewer) identity.AuthorizerOptions {
-	return identity.AuthorizerOptions{
+func authorizerOptions(c *config.Gateway, reviewer authz.AccessReviewer) authz.Options {
+	return authz.Options{
 		AccessReviewer: reviewer,
 		AllowedTTL:     c.Authorization.AllowedTTL, DeniedTTL: c.Authorization.DeniedTTL, OfflineTTL: offlineTTL(c),
 		CacheSize: c.Authorization.CacheSize, ReviewTimeout: c.Timeouts.Review,

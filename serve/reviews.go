@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authz"
 )
 
 // syncedFor is for how long an API server counts as knowing its RBAC objects after it has
@@ -23,7 +23,7 @@ const syncedFor = time.Second
 // allows: open watches would end, and users be refused for as long as denials are
 // remembered. A denial by such a server is returned as 503. It is safe for concurrent use.
 type syncedReviewer struct {
-	identity.AccessReviewer
+	authz.AccessReviewer
 	// synced asks the API server whether it knows its RBAC objects.
 	synced func(ctx context.Context) bool
 	now    func() time.Time
@@ -32,7 +32,7 @@ type syncedReviewer struct {
 	until time.Time // guarded by mu: until when it counts as knowing them
 }
 
-// Create implements identity.AccessReviewer.
+// Create implements authz.AccessReviewer.
 func (r *syncedReviewer) Create(ctx context.Context, review *authorizationv1.SubjectAccessReview, opts metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
 	answer, err := r.AccessReviewer.Create(ctx, review, opts)
 	began := r.now()

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
 )
 
 // A program in a pod finds kube-apiserver by KUBERNETES_SERVICE_HOST and _PORT, trusts
@@ -25,7 +25,7 @@ import (
 // listener that nobody outside of the pod reaches.
 
 // fillServiceAccountDir writes the files and returns the token; "" if none is asked for.
-func fillServiceAccountDir(c *config.Gateway, cert *gatewayCert) (identity.Token, error) {
+func fillServiceAccountDir(c *config.Gateway, cert *gatewayCert) (authn.Token, error) {
 	dir := c.ServiceAccountDir
 	if dir == "" {
 		return "", nil
@@ -65,7 +65,7 @@ func namespaceOf(c *config.Gateway) (string, error) {
 // programs read the token again once a minute only, and are not to be refused after a
 // restart. Each folder and address has its own: gateways may share a CA, those of pods know
 // their folders by the same name, and those of one host's network reach each other.
-func serviceAccountToken(caKeyPEM []byte, dir, listen string) (identity.Token, error) {
+func serviceAccountToken(caKeyPEM []byte, dir, listen string) (authn.Token, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return "", err
@@ -74,7 +74,7 @@ func serviceAccountToken(caKeyPEM []byte, dir, listen string) (identity.Token, e
 	if err != nil {
 		return "", err
 	}
-	return identity.NewGatewayToken([sha256.Size]byte(secret)), nil
+	return authn.NewGatewayToken([sha256.Size]byte(secret)), nil
 }
 
 // writeShared writes a file that whoever may list the folder may read: programs of other

@@ -28,8 +28,10 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/edge"
-	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -128,17 +130,17 @@ func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin
 	if err := c.addCache(cacheOptions(&s.Limits, c.client.ImmediateSource()), &s.Limits, proxy.ResourcesOptions{}); err != nil {
 		return err
 	}
-	if err := c.addIdentity(identity.AuthenticatorOptions{
+	if err := c.addIdentity(authn.Options{
 		TokenReviewer: tokenReviewer{origin.server},
 		ClientCAs:     origin.material.CA.CertPEM, ClientCAFile: s.Authentication.ClientCAFile,
 		Anonymous:  s.Authentication.Anonymous,
 		SuccessTTL: s.Authentication.TokenTTL, FailureTTL: s.Authentication.TokenFailureTTL, CacheSize: s.Authentication.CacheSize,
-	}, identity.AuthorizerOptions{
+	}, authz.Options{
 		Decider: decider{origin.server}, TrustedByUpstream: true,
 	}); err != nil {
 		return err
 	}
-	c.addHandler(identity.WatchesOptions{}, proxy.Options{
+	c.addHandler(revocation.Options{}, proxy.Options{
 		InProcess: true, CompressWatchLists: s.WatchListCompression, Audit: log,
 		Policy: proxy.Policy{Consistency: proxy.Consistency{Default: proxy.ModeStrict}, Limits: proxyLimits(&s.Limits)},
 	}, origin.checks()...)

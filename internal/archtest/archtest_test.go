@@ -68,6 +68,11 @@ var arrows = []arrow{
 	{"console/web", nil},
 	// proxy sees the origin as it sees a remote cluster: through cache.Source, never by import.
 	{"proxy", above("watchmux", "cache")},
+	{"proxy/review", base},
+	{"proxy/authn", above("proxy/review")},
+	{"proxy/authz", above("proxy/review", "proxy/authn")},
+	{"proxy/audit", base},
+	{"proxy/usage", base},
 	{"origin", above("watchmux", "cache")},
 	// The console shows what the parts tell of themselves.
 	{"console", above("watchmux", "cache", "proxy")},

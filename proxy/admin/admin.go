@@ -17,7 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
 )
 
 // Server is the admin listener: plain HTTP, not meant to be reachable by
@@ -124,7 +124,7 @@ func (s *Server) Close(ctx context.Context) error {
 // of elsewhere.
 func fromHere(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if why := identity.FromElsewhere(r.Host, r.Header.Values); why != "" {
+		if why := authn.CheckLocal(r.Host, r.Header.Values); why != "" {
 			http.Error(w, "forbidden: "+why, http.StatusForbidden)
 			return
 		}

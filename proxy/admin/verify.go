@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache/selfcheck"
-	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/authn"
 )
 
 // VerifyPath is where a check of the collections is asked for, by POST. The parameter
@@ -106,7 +106,7 @@ func elsewhere(r *http.Request) string {
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
 		return VerifyPath + " is for programs on the gateway's machine, or in its pod, alone"
 	}
-	return identity.FromElsewhere(r.Host, r.Header.Values)
+	return authn.CheckLocal(r.Host, r.Header.Values)
 }
 
 // named chooses the resources of these names, all if there are none.

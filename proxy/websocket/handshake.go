@@ -58,7 +58,7 @@ func protocol(r *api.Request) (name string, ok bool) {
 
 // hasOrigin reports whether the client says which page it is, which can be any: a page
 // has no credential of another's, as a token is in no cookie. Whoever has the gateway's own
-// identity by the way they came was asked before, see identity.FromElsewhere.
+// identity by the way they came was asked before, see authn.CheckLocal.
 func hasOrigin(r *api.Request) bool {
 	_, err := url.ParseRequestURI(r.Header.Get("Origin"))
 	return err == nil

@@ -13,8 +13,8 @@ import (
 	"k8s.io/kubernetes/pkg/registry/rbac/validation"
 	kuberbac "k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 
-	"github.com/kubeweir/kubeweir/proxy/identity"
-	"github.com/kubeweir/kubeweir/proxy/rbac"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 )
 
 // world makes RBAC objects and questions of a few words, so that they meet.
@@ -73,12 +73,12 @@ func (w world) objects() (o rbac.Objects) {
 	return o
 }
 
-func (w world) question() (user.Info, identity.Attributes) {
+func (w world) question() (user.Info, authz.Attributes) {
 	u := &user.DefaultInfo{Name: w.one("jane", "joe", "system:serviceaccount:one:robot", "system:serviceaccount:two:robot"), Groups: w.many("dev", "ops")}
 	if w.IntN(4) == 0 {
-		return u, identity.Attributes{Verb: w.one("get", "post"), Path: w.one("/healthz", "/healthz/etcd", "/api", "/apis/apps")}
+		return u, authz.Attributes{Verb: w.one("get", "post"), Path: w.one("/healthz", "/healthz/etcd", "/api", "/apis/apps")}
 	}
-	return u, identity.Attributes{
+	return u, authz.Attributes{
 		ResourceRequest: true, Verb: w.one("get", "list", "delete"), APIGroup: w.one("", "apps"), APIVersion: "v1",
 		Resource: w.one("pods", "deployments"), Subresource: w.one("", "", "log", "scale"),
 		Namespace: w.one("", "one", "two"), Name: w.one("", "a", "b"),
