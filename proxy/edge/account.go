@@ -65,44 +65,25 @@ func (c *conn) holder() *account {
 	if a := c.account.Load(); a != nil {
 		return a
 	}
-	return &c.srv.buffers.accounts.nobody
+	return &c.buffers.accounts.nobody
 }
 
-// AttributeTo implements api.Attributor. An HTTP/1.1 connection holds nothing between two
-// requests: it is whose its request is.
-func (x *exchange) AttributeTo(user string) {
-	if a := x.c.account.Load(); a == nil || a.user != user {
-		all := &x.c.srv.buffers.accounts
-		x.c.account.Store(all.of(user))
+// attributeTo has what the connection holds count for a user from now on.
+func (c *conn) attributeTo(user string) {
+	if a := c.account.Load(); a == nil || a.user != user {
+		all := &c.buffers.accounts
+		c.account.Store(all.of(user))
 		all.release(a)
 	}
 }
 
-// AttributeTo implements api.Attributor. What an HTTP/2 connection holds for all of its
-// streams counts for who was the first to be known on it, what is unread on one of them for
-// whose that is.
-func (st *stream2) AttributeTo(user string) {
-	c := st.h.c
-	a := c.account.Load()
-	if a == nil || a.user != user {
-		a = c.srv.buffers.accounts.of(user)
-		if !c.account.CompareAndSwap(nil, a) {
-			st.account = a
-		}
+// claim is a user's account. What the connection holds counts for the first user to claim it; of
+// any other the account is the caller's to release.
+func (c *conn) claim(user string) (a *account, owned bool) {
+	a = c.account.Load()
+	if a != nil && a.user == user {
+		return a, false
 	}
-	if st.body != nil {
-		st.body.attributeTo(a)
-	}
-}
-
-// attributeTo has what is unread count for another account.
-func (b *http2Body) attributeTo(a *account) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	held, unread := int64(cap(b.buf)), int64(len(b.buf)-b.at)-b.charged
-	b.account.held.Add(-held)
-	b.account.unread.Add(-unread)
-	b.account = a
-	a.held.Add(held)
-	a.unread.Add(unread)
+	a = c.buffers.accounts.of(user)
+	return a, !c.account.CompareAndSwap(nil, a)
 }

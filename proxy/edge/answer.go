@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/reason"
@@ -20,7 +21,7 @@ var (
 )
 
 // call has the handler answer. It always returns a response.
-func (s *Server) call(ctx context.Context, r *api.Request) (resp *api.Response) {
+func (s *Shared) call(ctx context.Context, r *api.Request) (resp *api.Response) {
 	defer func() {
 		if e := recover(); e != nil {
 			s.panics.Recovered("handler", e)
@@ -46,14 +47,14 @@ func (s *Server) call(ctx context.Context, r *api.Request) (resp *api.Response) 
 }
 
 // instead gives a response up, which is told so and what its client gets instead.
-func (s *Server) instead(resp, other *api.Response, err error) *api.Response {
+func (s *Shared) instead(resp, other *api.Response, err error) *api.Response {
 	resp.Status = other.Status
 	s.done(resp, 0, err)
 	return other
 }
 
 // writeBody has a body write itself.
-func (s *Server) writeBody(body io.WriterTo, w io.Writer) (n int64, err error) {
+func (s *Shared) writeBody(body io.WriterTo, w io.Writer) (n int64, err error) {
 	defer func() {
 		if e := recover(); e != nil {
 			s.panics.Recovered("body", e)
@@ -64,7 +65,7 @@ func (s *Server) writeBody(body io.WriterTo, w io.Writer) (n int64, err error) {
 }
 
 // done tells a response that it is over.
-func (s *Server) done(resp *api.Response, written int64, err error) {
+func (s *Shared) done(resp *api.Response, written int64, err error) {
 	if resp.Done == nil {
 		return
 	}
@@ -77,7 +78,7 @@ func (s *Server) done(resp *api.Response, written int64, err error) {
 }
 
 // startStream and stopStream contain the panics of a stream.
-func (s *Server) startStream(resp *api.Response, w api.StreamWriter) (err error) {
+func (s *Shared) startStream(resp *api.Response, w api.StreamWriter) (err error) {
 	defer func() {
 		if e := recover(); e != nil {
 			s.panics.Recovered("stream", e)
@@ -93,7 +94,7 @@ func (s *Server) startStream(resp *api.Response, w api.StreamWriter) (err error)
 
 // receive passes a piece of what the client sends on; errReceived says that it was the
 // last. After a panic the stream is aborted.
-func (s *Server) receive(d api.Duplex, p []byte) (err error) {
+func (s *Shared) receive(d api.Duplex, p []byte) (err error) {
 	defer func() {
 		if e := recover(); e != nil {
 			s.panics.Recovered("stream", e)
@@ -106,7 +107,7 @@ func (s *Server) receive(d api.Duplex, p []byte) (err error) {
 	return nil
 }
 
-func (s *Server) stopStream(stream api.Stream) {
+func (s *Shared) stopStream(stream api.Stream) {
 	defer func() {
 		if e := recover(); e != nil {
 			s.panics.Recovered("stream", e)
@@ -116,7 +117,7 @@ func (s *Server) stopStream(stream api.Stream) {
 }
 
 // internalError is a 500 with a Status in JSON, in the form of kube-apiserver.
-func (s *Server) internalError(err error) *api.Response {
+func (s *Shared) internalError(err error) *api.Response {
 	why := reason.NoResponse
 	if errors.Is(err, errPanicked) {
 		why = reason.Panicked
@@ -126,14 +127,14 @@ func (s *Server) internalError(err error) *api.Response {
 }
 
 // badRequest is a 400 in that form, for an upgrade that comes too early.
-func (s *Server) badRequest(err error) *api.Response {
+func (s *Shared) badRequest(err error) *api.Response {
 	s.metrics.refusals.Count(reason.EarlyUpgrade)
 	return status(400, "BadRequest", err.Error())
 }
 
 // noTunnel is a 400 in that form, for an extended CONNECT whose request is answered as if
 // it were none.
-func (s *Server) noTunnel(err error) *api.Response {
+func (s *Shared) noTunnel(err error) *api.Response {
 	s.metrics.refusals.Count(reason.NotUpgraded)
 	return status(400, "BadRequest", err.Error())
 }
@@ -148,4 +149,41 @@ func status(code int, reason, message string) *api.Response {
 		},
 		Body: fmt.Appendf(nil, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":%s,"reason":"%s","code":%d}`+"\n", quoted, reason, code),
 	}
+}
+
+// refusalOf is the reason behind a status that readRequest refuses with.
+func refusalOf(status int) reason.Refusal {
+	switch status {
+	case 417:
+		return reason.Expectation
+	case 431:
+		return reason.HeaderTooLarge
+	case 501:
+		return reason.TunnelProtocol
+	case 505:
+		return reason.ProtocolVersion
+	}
+	return reason.Malformed
+}
+
+var (
+	errStreamOver = errors.New("the stream is over")
+	errReceived   = errors.New("nothing more is wanted of the client")
+	errSlow       = errors.New("the client does not read, and its user holds more than a share of the memory for those who do not")
+)
+
+var errBodyClosed = errors.New("the request is over, its body cannot be read any more")
+
+func (s *Shared) runUpgrade(resp *api.Response, conn net.Conn) (err error) {
+	defer func() {
+		if e := recover(); e != nil {
+			s.panics.Recovered("upgrade", e)
+			err = errPanicked
+		}
+	}()
+	if resp.Started != nil {
+		resp.Started()
+	}
+	resp.Upgrade(conn)
+	return nil
 }

@@ -26,8 +26,8 @@ func (st *stream2) respond(resp *api.Response) (written int64, err error) {
 func (st *stream2) sendHead(status int, header api.Header, length int64, end bool) error {
 	h := st.h
 	buf := h.c.getBuffer(smallBuffer)
-	defer h.c.srv.buffers.put(buf)
-	buf.b = h.c.appendHead2(buf.b, status, header, length, st.isHead)
+	defer h.c.buffers.put(buf)
+	buf.b = appendHead2(h.c, buf.b, status, header, length, st.isHead)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := st.unsendableLocked(); err != nil {
@@ -70,7 +70,7 @@ func (st *stream2) writeBodyTo(resp *api.Response) (written int64, err error) {
 	w := &bodyWriter2{st: st, resp: resp, known: length >= 0, left: length, urgent: length < 0 && !resp.Ready}
 	// Nothing is held back for a body whose first byte may take long, as the client should
 	// know meanwhile, nor where much is held already: it may be until the client reads.
-	buffers := &st.h.c.srv.buffers
+	buffers := &st.h.c.buffers
 	if w.urgent || buffers.held.Load() > largeAllowed {
 		if err := w.begin(false); err != nil {
 			return 0, err
@@ -82,11 +82,11 @@ func (st *stream2) writeBodyTo(resp *api.Response) (written int64, err error) {
 		w.first = st.h.c.getBuffer(smallBuffer)
 		defer w.release()
 	}
-	if _, err = st.h.c.srv.writeBody(resp.BodyTo, w); err == nil {
+	if _, err = st.h.c.writeBody(resp.BodyTo, w); err == nil {
 		err = w.finish()
 	}
 	if err != nil && !w.sent {
-		failed := st.h.c.srv.internalError(errBodyFailed)
+		failed := st.h.c.internalError(errBodyFailed)
 		resp.Status = failed.Status
 		if st.sendHead(failed.Status, failed.Header, int64(len(failed.Body)), false) == nil {
 			_, _ = st.sendBytes(failed.Body, true, true)
@@ -176,7 +176,7 @@ func (w *bodyWriter2) begin(end bool) error {
 // release gives back what something was held back in.
 func (w *bodyWriter2) release() {
 	if w.first != nil {
-		w.st.h.c.srv.buffers.put(w.first)
+		w.st.h.c.buffers.put(w.first)
 		w.first = nil
 	}
 }

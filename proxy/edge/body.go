@@ -13,8 +13,6 @@ import (
 // connection, as in net/http.
 const drainLimit = 256 << 10
 
-var errBodyClosed = errors.New("the request is over, its body cannot be read any more")
-
 // requestBody is the body of an HTTP/1.1 request. Reads come from one goroutine
 // at a time, which need not be the one of the connection: an HTTP client sends a
 // body from a goroutine of its own and may still do so when the answer is there.
@@ -29,11 +27,9 @@ type requestBody struct {
 	started bool
 
 	// mu is held for moments, and guards how far reading is. It is taken last.
-	mu   sync.Mutex
-	read int64
-	err  error // final, io.EOF at the end
-	// onEOF is called once, when the body was read to its end.
-	onEOF  func()
+	mu     sync.Mutex
+	read   int64
+	err    error // final, io.EOF at the end
 	sealed bool
 }
 
@@ -73,13 +69,9 @@ func (b *requestBody) advance(p []byte) (int, error) {
 		err = io.ErrUnexpectedEOF // fasthttp takes a lost client for the end of the body
 	}
 	b.err = err
-	var onEOF func()
-	if err == io.EOF { //nolint:errorlint // Readers return it bare.
-		onEOF, b.onEOF = b.onEOF, nil
-	}
 	b.mu.Unlock()
-	if onEOF != nil {
-		onEOF()
+	if err == io.EOF { //nolint:errorlint // Readers return it bare.
+		b.x.ctx.watch()
 	}
 	return n, err
 }
@@ -89,7 +81,7 @@ func (b *requestBody) readOn(p []byte) (int, error) {
 	if !b.started {
 		b.started = true
 		if b.x.expects {
-			if err := b.x.c.out.continue100(); err != nil {
+			if err := b.x.continue100(); err != nil {
 				return 0, err
 			}
 		}
@@ -105,17 +97,11 @@ func (b *requestBody) readOn(p []byte) (int, error) {
 	return stream.Read(p)
 }
 
-// whenRead calls f when the body has been read to its end, at once if it has.
-func (b *requestBody) whenRead(f func()) {
+// wasRead reports whether the body has been read to its end.
+func (b *requestBody) wasRead() bool {
 	b.mu.Lock()
-	over := b.err == io.EOF //nolint:errorlint // Readers return it bare.
-	if !over {
-		b.onEOF = f
-	}
-	b.mu.Unlock()
-	if over {
-		f()
-	}
+	defer b.mu.Unlock()
+	return b.err == io.EOF //nolint:errorlint // Readers return it bare.
 }
 
 // remaining says how much the client may still send: 0 when the body was read, -1
@@ -151,7 +137,7 @@ func (b *requestBody) seal() {
 	defer b.reading.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.sealed, b.onEOF = true, nil
+	b.sealed = true
 }
 
 // discard reads what is left of a sealed body that is short enough, if the
@@ -162,7 +148,7 @@ func (b *requestBody) discard(keep bool) (left int64) {
 	left = b.left()
 	if keep && left > 0 {
 		buf := b.x.c.getBuffer(smallBuffer)
-		defer b.x.c.srv.buffers.put(buf)
+		defer b.x.c.buffers.put(buf)
 		for left > 0 {
 			_, _ = b.advance(buf.b[:cap(buf.b)])
 			left = b.left()

@@ -75,7 +75,7 @@ func (b *http2Body) Read(p []byte) (int, error) {
 			b.mu.Lock()
 			continue
 		}
-		timeout := b.st.h.c.srv.o.BodyIdleTimeout
+		timeout := b.st.h.c.o.BodyIdleTimeout
 		if !b.limit.IsZero() {
 			timeout = min(timeout, time.Until(b.limit))
 		}
@@ -121,7 +121,7 @@ func (b *http2Body) readLocked(p []byte) (int, error) {
 
 // chargeLocked says how many of n bytes that came the window of the connection waits for.
 func (b *http2Body) chargeLocked(n int) (charged int) {
-	if b.apart && b.st.h.c.srv.buffers.leave(b.account, int64(n)) {
+	if b.apart && b.st.h.c.buffers.leave(b.account, int64(n)) {
 		return 0
 	}
 	b.charged += int64(n)
@@ -135,7 +135,7 @@ func (b *http2Body) consumedLocked(n int) {
 	back := min(int64(n), b.charged)
 	b.charged -= back
 	h := b.st.h
-	h.c.srv.buffers.read(b.account, int64(n)-back)
+	h.c.buffers.read(b.account, int64(n)-back)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b.consumed >= uploadBuffer/4 {
@@ -201,7 +201,7 @@ func (b *http2Body) growLocked(n int) bool {
 	}
 	if size > cap(b.buf)-cap(b.buf)/4 {
 		size = max(size, min(2*cap(b.buf), uploadBuffer))
-		if b.st.h.c.srv.buffers.over(b.account, int64(size-cap(b.buf))) {
+		if b.st.h.c.buffers.over(b.account, int64(size-cap(b.buf))) {
 			return false
 		}
 		b.setLocked(append(make([]byte, 0, size), rest...))
@@ -214,14 +214,14 @@ func (b *http2Body) growLocked(n int) bool {
 
 // setLocked takes buf, which counts as held until another takes its place.
 func (b *http2Body) setLocked(buf []byte) {
-	b.st.h.c.srv.buffers.hold(b.account, int64(cap(buf)-cap(b.buf)))
+	b.st.h.c.buffers.hold(b.account, int64(cap(buf)-cap(b.buf)))
 	b.buf = buf
 }
 
 // emptiedLocked is for when everything was read. Where much is held the room is given back.
 func (b *http2Body) emptiedLocked() {
 	b.at = 0
-	if b.st.h.c.srv.buffers.crowded() {
+	if b.st.h.c.buffers.crowded() {
 		b.setLocked(nil)
 	} else {
 		b.buf = b.buf[:0]
@@ -244,7 +244,7 @@ func (b *http2Body) seal() (unread int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	unread = b.charged
-	b.st.h.c.srv.buffers.read(b.account, int64(len(b.buf)-b.at)-unread)
+	b.st.h.c.buffers.read(b.account, int64(len(b.buf)-b.at)-unread)
 	b.setLocked(nil)
 	b.at, b.consumed, b.charged = 0, 0, 0
 	b.err = errBodyClosed
@@ -292,4 +292,16 @@ func (st *stream2) gotData(lost int64, end bool) error {
 		b.end(io.EOF)
 	}
 	return nil
+}
+
+// attributeTo has what is unread count for another account.
+func (b *http2Body) attributeTo(a *account) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	held, unread := int64(cap(b.buf)), int64(len(b.buf)-b.at)-b.charged
+	b.account.held.Add(-held)
+	b.account.unread.Add(-unread)
+	b.account = a
+	a.held.Add(held)
+	a.unread.Add(unread)
 }

@@ -443,7 +443,7 @@ func testReadyBody(t *testing.T) {
 		ready, known bool
 		most         int
 	}{{true, true, 3}, {true, false, 3}, {false, true, 40}, {false, false, 2*pieces + 2}} {
-		c := &conn{srv: &Server{o: Options{WriteTimeout: time.Minute}}, records: &records{Conn: s}}
+		c := &conn{Shared: &Shared{o: Options{WriteTimeout: time.Minute}}, records: &records{Conn: s}}
 		c.nc = c.records
 		c.out.init(c)
 		resp := &api.Response{Status: 200, Length: -1, Ready: tc.ready, BodyTo: writerTo(func(w io.Writer) (int64, error) {
@@ -459,7 +459,8 @@ func testReadyBody(t *testing.T) {
 			f = framing{length: pieces * size}
 		}
 		s.writes = 0
-		n, err := c.writeBodyTo(&exchange{c: c}, resp, f)
+		one := &http1Conn{c}
+		n, err := one.writeBodyTo(&exchange{c: one}, resp, f)
 		if n != pieces*size || err != nil || s.writes > tc.most || !tc.ready && s.writes < 10 {
 			t.Errorf("%+v: %d bytes in %d writes, %v", tc, n, s.writes, err)
 		}

@@ -24,7 +24,7 @@ const (
 
 	// userAllowed is what any user may hold, however little is free: what others hold is not
 	// for somebody to pay who holds next to nothing.
-	userAllowed = uploadBuffers
+	userAllowed = 1 << 20
 	// waitingStream is about what a stream takes that waits for its client, beside a
 	// large head: a goroutine, and the request. waitingAllowed bounds that over all
 	// connections. The users share it, strangers have strangersAllowed.

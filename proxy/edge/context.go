@@ -11,10 +11,6 @@ import (
 type requestContext struct {
 	base context.Context
 
-	// reads is the HTTP/2 connection that is not read while the request is served, in turn.
-	reads *http2Conn
-	turn  uint64
-
 	// mu guards what follows.
 	mu     sync.Mutex
 	std    context.Context // once there is one
@@ -25,29 +21,18 @@ type requestContext struct {
 // Deadline implements context.Context: there is none.
 func (r *requestContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// Done implements context.Context. Who asks is going to wait, so that the connection is
-// read by another goroutine from now on.
-func (r *requestContext) Done() <-chan struct{} {
+// start makes the standard context, unless that was done before: first tells. Who asks for
+// what it returns is going to wait.
+func (r *requestContext) start() (done <-chan struct{}, first bool) {
 	r.mu.Lock()
-	first := r.makeLocked()
-	done := r.std.Done()
-	r.mu.Unlock()
-	if first && r.reads != nil {
-		r.reads.stepIn(r.turn)
+	defer r.mu.Unlock()
+	if first = r.std == nil; first {
+		r.std, r.cancel = context.WithCancel(r.base)
+		if r.over {
+			r.cancel()
+		}
 	}
-	return done
-}
-
-// makeLocked makes the context unless it was made before.
-func (r *requestContext) makeLocked() (first bool) {
-	if r.std != nil {
-		return false
-	}
-	r.std, r.cancel = context.WithCancel(r.base)
-	if r.over {
-		r.cancel()
-	}
-	return true
+	return r.std.Done(), first
 }
 
 // Err implements context.Context.

@@ -1,5 +1,7 @@
 package edge
 
+import "sync"
+
 // watchedContext is the context of an HTTP/1.1 request. It watches for the
 // client's leaving only once somebody asks for Done, because that takes a
 // goroutine: most requests are answered before a client could leave.
@@ -7,49 +9,36 @@ type watchedContext struct {
 	requestContext
 	x *exchange
 
-	// What follows is guarded by mu.
-
+	// mu guards what follows. It is taken before that of the body.
+	mu sync.Mutex
 	// watching is closed when the goroutine that watches has ended; nil without one.
 	watching chan struct{}
-	// watched says that watching began or never will: the body is still to be read
-	// first, or the client's leaving is noticed in another way. stopped says that it
-	// must not begin any more.
-	watched, stopped bool
+	// wanted is set when somebody waits for the client's leaving, stopped when watching must not begin any
+	// more: it is noticed in another way, or the request is over.
+	wanted, stopped bool
 }
 
 // Done implements context.Context.
 func (r *watchedContext) Done() <-chan struct{} {
+	done, first := r.start()
+	if first {
+		r.mu.Lock()
+		r.wanted = true
+		r.mu.Unlock()
+		r.watch()
+	}
+	return done
+}
+
+// watch starts the goroutine that reads ahead until something comes: the next request,
+// which stays in the buffer, or the end. It is called when somebody waits for that, and when the
+// body, which is to be read first, was read.
+func (r *watchedContext) watch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.makeLocked() && !r.over && !r.watched {
-		r.watched = true
-		r.watchLocked()
-	}
-	return r.std.Done()
-}
-
-// watchLocked starts to watch for the client's leaving, once its body was read.
-func (r *watchedContext) watchLocked() {
-	if r.x.req.Body == nil {
-		r.startLocked()
+	if !r.wanted || r.stopped || r.watching != nil || r.x.req.Body != nil && !r.x.body.wasRead() {
 		return
 	}
-	// Not under mu: a body that was read to its end calls back at once, for mu.
-	go func() {
-		defer r.x.c.srv.panics.Contain("connection")
-		r.x.body.whenRead(func() {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			if !r.stopped {
-				r.startLocked()
-			}
-		})
-	}()
-}
-
-// startLocked starts the goroutine that reads ahead until something comes: the
-// next request, which stays in the buffer, or the end.
-func (r *watchedContext) startLocked() {
 	in := &r.x.c.in
 	in.acquire()
 	br := in.br
@@ -57,15 +46,15 @@ func (r *watchedContext) startLocked() {
 	if n > br.Size() || in.resume() != nil {
 		return
 	}
-	done, cancel := make(chan struct{}), r.cancel
+	done := make(chan struct{})
 	r.watching = done
 	in.mode = readWait
-	panics := r.x.c.srv.panics
+	panics := r.x.c.panics
 	go func() {
 		defer panics.Contain("connection")
 		defer close(done)
 		if _, err := br.Peek(n); err != nil && !interrupted(err) {
-			cancel()
+			r.end()
 		}
 	}()
 }
@@ -74,9 +63,8 @@ func (r *watchedContext) startLocked() {
 // is watched any more afterwards.
 func (r *watchedContext) stopWatching() {
 	r.mu.Lock()
-	r.watched, r.stopped = true, true
+	r.stopped = true
 	watching := r.watching
-	r.watching = nil
 	r.mu.Unlock()
 	if watching == nil {
 		return

@@ -53,6 +53,12 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
+// newServer makes a server of both protocols.
+func newServer(o Options) (*Server, error) {
+	o.HTTP1, o.HTTP2 = serveHTTP1, serveHTTP2
+	return New(o)
+}
+
 // testServer is a server on loopback with both listeners.
 type testServer struct {
 	*Server
@@ -80,7 +86,7 @@ func startServer(t testing.TB, h handlerFunc, change ...func(*Options)) *testSer
 		f(&o)
 	}
 	var err error
-	if ts.Server, err = New(o); err != nil {
+	if ts.Server, err = newServer(o); err != nil {
 		t.Fatal(err)
 	}
 	bound, err := ts.Start()

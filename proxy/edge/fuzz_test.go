@@ -40,11 +40,11 @@ func FuzzRequestHead(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	s, err := New(Options{Handler: handlerFunc(func(context.Context, *api.Request) *api.Response { return nil })})
+	s, err := newServer(Options{Handler: handlerFunc(func(context.Context, *api.Request) *api.Response { return nil })})
 	if err != nil {
 		f.Fatal(err)
 	}
-	c := &conn{srv: s}
+	c := &http1Conn{&conn{Shared: &s.Shared}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		br := bufio.NewReaderSize(bytes.NewReader(data), 64<<10)
 		req := fasthttp.AcquireRequest()

@@ -52,14 +52,14 @@ func (h *http2Conn) goAwayNowLocked() {
 
 // leave ends the connection for the goroutine that reads.
 func (h *http2Conn) leave(err error) {
-	says, linger := false, h.c.srv.o.lingerTimeout
+	says, linger := false, h.c.o.lingerTimeout
 	var ce http2.ConnectionError
 	switch {
 	case errors.Is(err, errGoneAway):
 		// The client may still read what is on its way, and say so: it gets the time of the answer to a PING.
 		says = true
 		h.mu.Lock()
-		linger = max(linger, h.c.srv.o.PingTimeout+h.behindLocked())
+		linger = max(linger, h.c.o.PingTimeout+h.behindLocked())
 		h.mu.Unlock()
 	case errors.As(err, &ce):
 		says = true

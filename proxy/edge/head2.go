@@ -48,7 +48,7 @@ type head2 struct {
 
 // headerLimit is the most that a header list may be: MaxHeaderBytes, as net/http counts
 // them, with what a line is more in HTTP/2.
-func (h *http2Conn) headerLimit() int { return h.c.srv.o.MaxHeaderBytes + 320 }
+func (h *http2Conn) headerLimit() int { return h.c.o.MaxHeaderBytes + 320 }
 
 // readHeaders begins a request, or ends one whose body has trailers.
 func (h *http2Conn) readHeaders(f *http2.HeadersFrame) (*stream2, error) {
@@ -116,7 +116,7 @@ func (h *http2Conn) readBlock(block []byte, last bool) (*stream2, error) {
 	if !last || len(head.block) > 0 {
 		head.block = append(head.block, block...)
 		h.holdBlock(cap(head.block))
-		if h.c.srv.buffers.over(head.account, 0) {
+		if h.c.buffers.over(head.account, 0) {
 			return nil, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 		}
 		block = head.block
@@ -148,7 +148,7 @@ func (h *http2Conn) holdBlock(n int) {
 	if head.account == nil {
 		head.account = h.c.holder()
 	}
-	h.c.srv.buffers.hold(head.account, int64(n-head.held))
+	h.c.buffers.hold(head.account, int64(n-head.held))
 	head.held = n
 }
 
@@ -437,7 +437,7 @@ const noDynamicTable = 0x20
 
 // appendHead2 encodes the header of a response: that of the handler in order, but for
 // the lines that belong to the connection.
-func (c *conn) appendHead2(dst []byte, status int, header api.Header, length int64, head bool) []byte {
+func appendHead2(c *conn, dst []byte, status int, header api.Header, length int64, head bool) []byte {
 	dst = appendStatus2(dst, status)
 	date, sized := false, false
 	for i := range header {
@@ -454,7 +454,7 @@ func (c *conn) appendHead2(dst []byte, status int, header api.Header, length int
 	if !date {
 		dst = appendName2(dst, "Date")
 		at := len(dst)
-		dst = c.srv.date.append(append(dst, 0))
+		dst = c.date.append(append(dst, 0))
 		dst[at] = byte(len(dst) - at - 1) //nolint:gosec // 29
 	}
 	if length >= 0 && bodyAllowed(status) && !sized {

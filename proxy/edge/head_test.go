@@ -39,11 +39,11 @@ func (*byteConn) RemoteAddr() net.Addr            { return nil }
 // headOf reads a head that comes byte by byte; status is what readHead says.
 func headOf(t testing.TB, text string) (h *fasthttp.RequestHeader, status int) {
 	t.Helper()
-	s, err := New(Options{Handler: handlerFunc(func(context.Context, *api.Request) *api.Response { return nil })})
+	s, err := newServer(Options{Handler: handlerFunc(func(context.Context, *api.Request) *api.Response { return nil })})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newConn(s, &byteConn{left: text}, api.ListenerSidecar)
+	c := &http1Conn{newConn(&s.Shared, &byteConn{left: text}, api.ListenerSidecar)}
 	c.become(protoHTTP1)
 	h = &fasthttp.RequestHeader{}
 	if !c.in.wait() {

@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net"
 	"strconv"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // verdict says what becomes of a connection after a request.
@@ -26,23 +23,23 @@ const (
 	handedOver
 )
 
-// serveHTTP1 serves requests until the connection ends or is handed over.
-func (c *conn) serveHTTP1() {
+// serveHTTP1 serves requests until the connection ends or is handed over. The first byte of
+// the first is there.
+func serveHTTP1(c *conn) { (&http1Conn{c}).serve() }
+
+// http1Conn is an HTTP/1.1 connection.
+type http1Conn struct{ *conn }
+
+func (c *http1Conn) serve() {
 	defer c.contain()
-	for c.awaitRequest() {
-		if !c.spoken && c.nc == c.raw && c.in.hasPreface() {
-			c.become(protoHTTP2)
-			c.serveHTTP2()
-			return
-		}
-		c.spoken = true
+	for more := true; more; more = c.awaitRequest() {
 		switch c.serveRequest() {
 		case keepOpen:
 			continue
 		case handedOver:
 			return
 		case closeSoon:
-			c.linger(c.srv.o.lingerTimeout)
+			c.linger(c.o.lingerTimeout)
 		case closeNow:
 		}
 		break
@@ -50,18 +47,8 @@ func (c *conn) serveHTTP1() {
 	c.end()
 }
 
-// awaitRequest waits for the first byte of a request. A drain may close the
-// connection only here.
-func (c *conn) awaitRequest() bool {
-	c.state.Store(connIdle)
-	if c.srv.draining.Load() {
-		return false
-	}
-	return c.in.wait() && c.state.CompareAndSwap(connIdle, connBusy)
-}
-
 // serveRequest reads one request, has it answered and writes the answer.
-func (c *conn) serveRequest() verdict {
+func (c *http1Conn) serveRequest() verdict {
 	x, refusal := c.readRequest()
 	if x == nil {
 		if refusal == 0 {
@@ -70,7 +57,7 @@ func (c *conn) serveRequest() verdict {
 		c.refuse(refusal)
 		return closeSoon
 	}
-	resp := c.srv.call(&x.ctx, &x.req)
+	resp := c.call(&x.ctx, &x.req)
 	switch {
 	case resp.Upgrade != nil:
 		return c.upgrade(x, resp)
@@ -83,15 +70,14 @@ func (c *conn) serveRequest() verdict {
 
 // readRequest reads and copies the head of a request. Without one, refusal is the
 // status to answer with, or 0 when there is nobody to answer.
-func (c *conn) readRequest() (x *exchange, refusal int) {
+func (c *http1Conn) readRequest() (x *exchange, refusal int) {
 	req := fasthttp.AcquireRequest()
 	if refusal := c.readHead(&req.Header); refusal >= 0 {
 		fasthttp.ReleaseRequest(req)
 		return nil, refusal
 	}
-	c.out.reset()
 	x = &exchange{c: c}
-	x.ctx.x, x.ctx.base = x, c.srv.base
+	x.ctx.x, x.ctx.base = x, c.base
 	if err := x.own(&req.Header); err != nil {
 		fasthttp.ReleaseRequest(req)
 		switch {
@@ -116,7 +102,7 @@ func (c *conn) readRequest() (x *exchange, refusal int) {
 
 // readHead parses a head, with the small buffer if it fits. It returns a negative
 // number when it could, else the status to refuse with, 0 for none.
-func (c *conn) readHead(h *fasthttp.RequestHeader) int {
+func (c *http1Conn) readHead(h *fasthttp.RequestHeader) int {
 	c.in.mode = readHead
 	if refusal := c.awaitHead(); refusal >= 0 {
 		return refusal
@@ -141,7 +127,7 @@ var http2PrefaceLine = []byte("PRI * HTTP/2.0\r\n")
 // awaitHead reads until the buffer has the whole head. The parser begins anew with
 // every read, so that a head in records of one byte would cost it the square of its
 // length.
-func (c *conn) awaitHead() (refusal int) {
+func (c *http1Conn) awaitHead() (refusal int) {
 	for seen := 0; ; {
 		b, _ := c.in.br.Peek(c.in.br.Buffered())
 		if len(b) > 0 && (b[0] == '\r' || b[0] == '\n') {
@@ -163,10 +149,10 @@ func (c *conn) awaitHead() (refusal int) {
 			if _, err := c.in.br.Peek(len(b) + 1); err != nil {
 				return 0
 			}
-		case len(b) >= c.srv.o.MaxHeaderBytes:
+		case len(b) >= c.o.MaxHeaderBytes:
 			return 431
 		default:
-			c.in.grow(c.srv.o.MaxHeaderBytes)
+			c.in.grow(c.o.MaxHeaderBytes)
 		}
 	}
 }
@@ -196,33 +182,18 @@ func isSmallBuffer(err error) bool {
 
 // refuse answers a request that never became one, as net/http's server does: in
 // plain text, and the connection ends.
-func (c *conn) refuse(status int) {
+func (c *http1Conn) refuse(status int) {
 	code := strconv.Itoa(status)
-	c.srv.metrics.malformed.WithLabelValues(code).Inc()
-	c.srv.metrics.refusals.Count(refusalOf(status))
+	c.metrics.malformed.WithLabelValues(code).Inc()
+	c.metrics.refusals.Count(refusalOf(status))
 	text := code + " " + fasthttp.StatusMessage(status)
 	_, _ = io.WriteString(&c.out, "HTTP/1.1 "+text+
 		"\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"+text)
 }
 
-// refusalOf is the reason behind a status that readRequest refuses with.
-func refusalOf(status int) reason.Refusal {
-	switch status {
-	case 417:
-		return reason.Expectation
-	case 431:
-		return reason.HeaderTooLarge
-	case 501:
-		return reason.TunnelProtocol
-	case 505:
-		return reason.ProtocolVersion
-	}
-	return reason.Malformed
-}
-
 // respond writes a response with a Body, a BodyTo or neither. keep says whether
 // the connection may be used for another request.
-func (c *conn) respond(x *exchange, resp *api.Response) (written int64, keep bool, err error) {
+func (c *http1Conn) respond(x *exchange, resp *api.Response) (written int64, keep bool, err error) {
 	keep = x.mayKeep(resp)
 	f := framing{length: int64(len(resp.Body)), close: !keep}
 	withBody := bodyAllowed(resp.Status) && !x.head
@@ -236,7 +207,7 @@ func (c *conn) respond(x *exchange, resp *api.Response) (written int64, keep boo
 	if !bodyAllowed(resp.Status) || x.head && resp.Header.Has("Content-Length") {
 		f.length = -1
 	}
-	c.out.begin()
+	x.begin()
 	switch {
 	case !withBody:
 		_, err = c.writeBytes(x, resp, f, nil)
@@ -250,9 +221,9 @@ func (c *conn) respond(x *exchange, resp *api.Response) (written int64, keep boo
 
 // writeBytes writes a head and a body that is there, in one write when both are
 // small.
-func (c *conn) writeBytes(x *exchange, resp *api.Response, f framing, body []byte) (written int64, err error) {
+func (c *http1Conn) writeBytes(x *exchange, resp *api.Response, f framing, body []byte) (written int64, err error) {
 	buf := c.getBuffer(smallBuffer)
-	defer c.srv.buffers.put(buf)
+	defer c.buffers.put(buf)
 	b := c.appendHead(buf.b, x, resp.Status, resp.Header, f)
 	head := len(b)
 	with := max(0, min(len(body), cap(b)-head))
@@ -270,10 +241,10 @@ func (c *conn) writeBytes(x *exchange, resp *api.Response, f framing, body []byt
 // writeBodyTo writes a head and a body that writes itself. When that fails before
 // anything was sent, the client gets a 500 instead; afterwards only the end of the
 // connection can tell it.
-func (c *conn) writeBodyTo(x *exchange, resp *api.Response, f framing) (written int64, err error) {
+func (c *http1Conn) writeBodyTo(x *exchange, resp *api.Response, f framing) (written int64, err error) {
 	known := f.length >= 0
 	w := &bodyWriter{dst: &c.out, buf: c.getBuffer(largeBuffer), known: known, left: f.length, chunked: f.chunked, urgent: !known && !resp.Ready}
-	defer func() { c.srv.buffers.put(w.buf) }()
+	defer func() { c.buffers.put(w.buf) }()
 	if resp.Ready && (!known || f.length > recordSize) {
 		c.out.gather()
 		defer func() {
@@ -289,13 +260,13 @@ func (c *conn) writeBodyTo(x *exchange, resp *api.Response, f framing) (written 
 			return 0, err
 		}
 	}
-	if _, err = c.srv.writeBody(resp.BodyTo, w); err == nil {
+	if _, err = c.writeBody(resp.BodyTo, w); err == nil {
 		err = w.finish()
 	}
 	switch {
 	case err == nil:
 	case !w.sent:
-		failed := c.srv.internalError(errBodyFailed)
+		failed := c.internalError(errBodyFailed)
 		resp.Status = failed.Status
 		_, _ = c.writeBytes(x, failed, framing{length: int64(len(failed.Body)), close: true}, failed.Body)
 		return 0, err
@@ -307,7 +278,7 @@ func (c *conn) writeBodyTo(x *exchange, resp *api.Response, f framing) (written 
 
 // mayKeep says whether the connection can serve another request after this one.
 func (x *exchange) mayKeep(resp *api.Response) bool {
-	if !x.keepAlive || x.mustClose || x.c.srv.draining.Load() || wantsClose(resp.Header) {
+	if !x.keepAlive || x.mustClose || x.c.draining.Load() || wantsClose(resp.Header) {
 		return false
 	}
 	if x.req.Body == nil {
@@ -327,7 +298,7 @@ func (x *exchange) finish(resp *api.Response, written int64, keep bool, err erro
 	}
 	x.ctx.end()
 	// Before the rest of a body is read: the client decides how long that takes.
-	x.c.srv.done(resp, written, err)
+	x.c.done(resp, written, err)
 	keep = keep && err == nil
 	v := keepOpen
 	if !keep {
@@ -337,44 +308,4 @@ func (x *exchange) finish(resp *api.Response, written int64, keep bool, err erro
 		v = closeSoon
 	}
 	return v
-}
-
-// lingerTimeout and lingerBytes bound how long and how much is read from a client
-// that is still sending when its answer is complete.
-const (
-	lingerTimeout = 500 * time.Millisecond
-	lingerBytes   = 1 << 20
-)
-
-// linger closes the sending side and reads on until the client has closed its own, or
-// for a while: closing a socket with unread data, or one that data still comes to,
-// resets it, and the client might lose the answer.
-func (c *conn) linger(timeout time.Duration) {
-	if cw, ok := c.nc.(interface{ CloseWrite() error }); !ok || cw.CloseWrite() != nil {
-		return
-	}
-	if c.nc != c.raw {
-		if cw, ok := c.raw.(interface{ CloseWrite() error }); ok {
-			_ = cw.CloseWrite()
-		}
-	}
-	if c.in.resume() != nil || c.in.set(time.Now().Add(timeout)) != nil {
-		return
-	}
-	buf := c.getBuffer(smallBuffer)
-	defer c.srv.buffers.put(buf)
-	for n := 0; n < lingerBytes; {
-		m, err := c.nc.Read(buf.b[:cap(buf.b)])
-		if err != nil {
-			return
-		}
-		n += m
-	}
-}
-
-// reset makes the end of the connection look like the failure that it is.
-func (c *conn) reset() {
-	if tc, ok := c.raw.(*net.TCPConn); ok {
-		_ = tc.SetLinger(0)
-	}
 }

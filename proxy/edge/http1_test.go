@@ -301,7 +301,7 @@ func TestUpgradeIsAskedFor(t *testing.T) {
 		if err := req.Header.Read(bufio.NewReader(strings.NewReader("GET / " + head + "\r\n\r\n"))); err != nil {
 			t.Fatal(err)
 		}
-		x := &exchange{c: &conn{srv: &Server{}}}
+		x := &exchange{c: &http1Conn{&conn{Shared: &Shared{}}}}
 		if err := x.own(&req.Header); err != nil || x.req.Upgrade != want {
 			t.Errorf("%q: %v, upgrade %q, want %q", head, err, x.req.Upgrade, want)
 		}

@@ -120,20 +120,17 @@ type http2Conn struct {
 var errClientLeft = errors.New("the client has left")
 
 // serveHTTP2 serves a connection until it ends.
-func (c *conn) serveHTTP2() {
+func serveHTTP2(c *conn) {
 	h := &http2Conn{c: c, idle: time.Now(), received: initialWindow}
 	h.queue.init(h)
 	h.users.Store(1)
 	h.framer = newFramer(h)
 	h.decoder = hpack.NewDecoder(headerTable, h.emit)
-	h.decoder.SetMaxStringLength(c.srv.o.MaxHeaderBytes)
+	h.decoder.SetMaxStringLength(c.o.MaxHeaderBytes)
 	h.effort = effort{credit: effortCredit, since: time.Now()}
 	h.stepper = time.AfterFunc(time.Hour, h.stepInLate)
 	h.stepper.Stop()
-	c.h2.Store(h)
-	if c.srv.draining.Load() {
-		h.shutdown()
-	}
+	c.onDrain(h.shutdown)
 	h.read(0, true)
 }
 
@@ -212,7 +209,7 @@ func (h *http2Conn) mayQueue() bool {
 // it is not read, and many are like that.
 func (h *http2Conn) unwelcome() bool {
 	c := h.c
-	return c.account.Load() == nil && c.srv.buffers.strangers() && !c.out.writable()
+	return c.account.Load() == nil && c.buffers.strangers() && !c.out.writable()
 }
 
 // release gives back what reading took when nothing more is there.
@@ -229,7 +226,7 @@ func (h *http2Conn) release() {
 // contain ends the connection when its goroutine panics in the transport itself.
 func (h *http2Conn) contain() {
 	if e := recover(); e != nil {
-		h.c.srv.panics.Recovered("connection", e)
+		h.c.panics.Recovered("connection", e)
 		h.fail(errPanicked)
 		h.drop()
 	}
@@ -240,7 +237,7 @@ func (h *http2Conn) contain() {
 func (h *http2Conn) serve(st *stream2, turn *uint64) bool {
 	if st.req.Body != nil || st.tunnel || h.slow > 0 {
 		h.slow = max(0, h.slow-1)
-		h.c.srv.panics.Go(nil, "connection", st.serve)
+		h.c.panics.Go(nil, "connection", st.serve)
 		return true
 	}
 	st.turn = *turn + 1
@@ -269,13 +266,13 @@ func (h *http2Conn) stepIn(turn uint64) (done bool) {
 	if !h.turn.CompareAndSwap(turn, turn+1) {
 		return false
 	}
-	h.c.srv.panics.Go(nil, "connection", func() { h.read(turn+1, false) })
+	h.c.panics.Go(nil, "connection", func() { h.read(turn+1, false) })
 	return true
 }
 
 // stepInLate looks whether the request that is served has been for a while.
 func (h *http2Conn) stepInLate() {
-	defer h.c.srv.panics.Contain("connection")
+	defer h.c.panics.Contain("connection")
 	turn := h.turn.Load()
 	if turn%2 == 0 {
 		h.doubted.Store(false)
@@ -304,7 +301,7 @@ func (h *http2Conn) stepInLate() {
 	}
 	h.watched.Store(false) // nobody reads at the moment
 	h.slow = slowRow
-	h.c.srv.panics.Go(nil, "connection", func() { h.read(turn+1, false) })
+	h.c.panics.Go(nil, "connection", func() { h.read(turn+1, false) })
 }
 
 // calmer notes a look that found nothing slow.
@@ -318,7 +315,7 @@ func (h *http2Conn) calmer() (calm int32) {
 func (h *http2Conn) beginStream(st *stream2) (http2.ErrCode, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	most := int(h.c.srv.o.MaxStreams)
+	most := int(h.c.o.MaxStreams)
 	// Requests of streams that were reset count until they are over.
 	if len(h.streams) >= most || h.serving >= most {
 		return http2.ErrCodeRefusedStream, false

@@ -147,7 +147,7 @@ func (in *input) Read(p []byte) (int, error) {
 
 // wait blocks until a request begins, the connection ends or the idle timeout
 // passes, and holds no buffer meanwhile. ok says that br has a byte.
-func (in *input) wait() (ok bool) { return in.waitFor(in.c.srv.o.IdleTimeout) }
+func (in *input) wait() (ok bool) { return in.waitFor(in.c.o.IdleTimeout) }
 
 // waitFor is wait with another timeout.
 func (in *input) waitFor(timeout time.Duration) (ok bool) {
@@ -218,12 +218,12 @@ func (in *input) tryRecord(fd uintptr) (done bool) {
 // tryFill reads what is there into a pooled buffer. It returns false when that is
 // nothing, to be called again when there is something.
 func (in *input) tryFill(fd uintptr) (done bool) {
-	br := in.c.srv.readers.get(in, smallHead)
+	br := in.c.readers.get(in, smallHead)
 	in.direct, in.fd = true, int(fd)
 	_, err := br.Peek(1)
 	in.direct = false
 	if errors.Is(err, errWouldBlock) {
-		in.c.srv.readers.put(br)
+		in.c.readers.put(br)
 		return false
 	}
 	in.br, in.err = br, err
@@ -233,7 +233,7 @@ func (in *input) tryFill(fd uintptr) (done bool) {
 // acquire makes sure that there is a buffer.
 func (in *input) acquire() {
 	if in.br == nil {
-		in.br = in.c.srv.readers.get(in, smallHead)
+		in.br = in.c.readers.get(in, smallHead)
 	}
 }
 
@@ -260,16 +260,16 @@ func (in *input) grow(size int) {
 	small := in.br
 	content, _ := small.Peek(small.Buffered())
 	in.ahead = content
-	in.br = in.c.srv.readers.get(in, size)
+	in.br = in.c.readers.get(in, size)
 	_, _ = in.br.Peek(len(content)) // one Read, which copies it
 	in.ahead = nil
-	in.c.srv.readers.put(small)
+	in.c.readers.put(small)
 }
 
 // release gives the buffer back, with whatever is in it.
 func (in *input) release() {
 	if in.br != nil {
-		in.c.srv.readers.put(in.br)
+		in.c.readers.put(in.br)
 		in.br = nil
 	}
 }
@@ -287,10 +287,10 @@ func (in *input) arm() error {
 	case readHead:
 		if !in.headDone {
 			in.headDone = true
-			return in.set(time.Now().Add(in.c.srv.o.ReadHeaderTimeout))
+			return in.set(time.Now().Add(in.c.o.ReadHeaderTimeout))
 		}
 	case readBody:
-		now, idle := time.Now(), in.c.srv.o.BodyIdleTimeout
+		now, idle := time.Now(), in.c.o.BodyIdleTimeout
 		if !in.limit.IsZero() && in.limit.Sub(now) < idle {
 			return in.set(in.limit)
 		}

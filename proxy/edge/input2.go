@@ -10,7 +10,7 @@ import (
 
 // greet reads the client's preface and sends what the server has to say first.
 func (h *http2Conn) greet() error {
-	o := &h.c.srv.o
+	o := &h.c.o
 	h.mu.Lock()
 	h.appendSettings(
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: o.MaxStreams},
@@ -378,7 +378,7 @@ func (h *http2Conn) refuseData(st *stream2, n int, window int64) error {
 	if err := h.skip(n, window); err != nil {
 		return err
 	}
-	h.c.srv.metrics.unread.Inc()
+	h.c.metrics.unread.Inc()
 	if err := h.spend(effortReset); err != nil {
 		return err
 	}
@@ -406,7 +406,7 @@ func (h *http2Conn) skip(n int, window int64) error {
 func (h *http2Conn) giveBackLocked(n int64) {
 	h.consumed += n
 	give, least := h.consumed, int64(uploadBuffers/4)
-	if h.c.srv.buffers.crowded() {
+	if h.c.buffers.crowded() {
 		give, least = min(give, smallBuffer-h.received), 1
 		if h.received > smallBuffer/2 {
 			return

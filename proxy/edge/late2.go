@@ -8,7 +8,7 @@ type cutOff struct {
 
 // cutOffLocked notes that a stream was reset here, with the window that it had.
 func (h *http2Conn) cutOffLocked(id uint32, left int64) {
-	if most := int(h.c.srv.o.MaxStreams); len(h.cutOff) < most {
+	if most := int(h.c.o.MaxStreams); len(h.cutOff) < most {
 		h.cutOff = append(h.cutOff, cutOff{id, left})
 	} else {
 		h.cutOff[h.cutOffs%most] = cutOff{id, left}

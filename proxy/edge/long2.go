@@ -16,7 +16,7 @@ func (st *stream2) start(resp *api.Response) {
 	}
 	err := st.sendHead(status, header, -1, st.isHead)
 	if err != nil || st.isHead {
-		h.c.srv.stopStream(resp.Stream)
+		h.c.stopStream(resp.Stream)
 		st.finish(resp, 0, err)
 		return
 	}
@@ -33,7 +33,7 @@ func (st *stream2) start(resp *api.Response) {
 	}
 	st.turn = 0 // others write, too, from now on
 	h.mu.Unlock()
-	if err := h.c.srv.startStream(resp, st); err != nil {
+	if err := h.c.startStream(resp, st); err != nil {
 		h.mu.Lock()
 		h.resetLocked(st, st.resetCode(), err)
 		h.flushSoonLocked()
@@ -66,7 +66,7 @@ func (h *http2Conn) endSoonLocked(st *stream2) {
 		return
 	}
 	st.ending = true
-	h.c.srv.panics.Go(nil, "stream", st.end)
+	h.c.panics.Go(nil, "stream", st.end)
 }
 
 // end ends a long-running response.
@@ -75,7 +75,7 @@ func (st *stream2) end() {
 	if st.duplex {
 		st.dropBody() // before the stream is stopped, which gets nothing then
 	}
-	h.c.srv.stopStream(resp.Stream)
+	h.c.stopStream(resp.Stream)
 	h.mu.Lock()
 	err := st.err
 	if err == nil && st.aborted {
@@ -105,7 +105,7 @@ func (st *stream2) WriteFrames(frames [][]byte) error {
 	}
 	c := st.h.c
 	if c.short() && !c.out.writable() {
-		c.srv.metrics.slow.Inc()
+		c.metrics.slow.Inc()
 		st.h.fail(errSlow)
 		return errSlow
 	}

@@ -49,7 +49,7 @@ func serveForMemory() {
 			panic(err)
 		}
 	}
-	s, err := New(Options{
+	s, err := newServer(Options{
 		Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0", WriteTimeout: time.Hour,
 		Logger: slog.New(slog.NewTextHandler(log, nil)),
 		Handler: handlerFunc(func(_ context.Context, r *api.Request) *api.Response {

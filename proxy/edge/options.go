@@ -23,6 +23,9 @@ const defaultSocketMode = fs.FileMode(0o600)
 type Options struct {
 	// Handler answers the requests. Required.
 	Handler api.Handler
+	// HTTP1 and HTTP2 serve a connection until it ends. HTTP1 is called when the first byte of the
+	// first request is there.
+	HTTP1, HTTP2 func(*conn)
 
 	// Listen is the "host:port" of the TLS listener, "" for none.
 	Listen string
@@ -93,6 +96,9 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	if o.Handler == nil {
 		return o, errors.New("edge: no handler")
+	}
+	if o.HTTP1 == nil {
+		o.HTTP1, o.HTTP2 = serveHTTP1, serveHTTP2
 	}
 	if o.CertFile != "" && o.GetCertificate != nil {
 		return o, errors.New("a certificate is given by files and by a function")

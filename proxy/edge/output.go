@@ -2,10 +2,7 @@ package edge
 
 import (
 	"errors"
-	"io"
 	"net"
-	"strconv"
-	"sync"
 	"time"
 )
 
@@ -29,8 +26,7 @@ const (
 	slowWrite = 100 * time.Millisecond
 )
 
-// output is the writing side of a connection, used by one goroutine at a time but for
-// continue100, which is HTTP/1.1's.
+// output is the writing side of a connection, used by one goroutine at a time.
 type output struct {
 	c        *conn
 	nc       net.Conn
@@ -40,14 +36,14 @@ type output struct {
 	gathered *buffer
 	// slow says that the last write waited for the client.
 	slow bool
-
-	// mu keeps an interim response out of a final one.
-	mu sync.Mutex
-	// final is set when the final response begins. Guarded by mu.
-	final bool
+	// now is for who writes and must not wait for the client.
+	now nowait
 }
 
-func (o *output) init(c *conn) { o.c, o.nc, o.records = c, c.nc, c.records }
+func (o *output) init(c *conn) {
+	o.c, o.nc, o.records = c, c.nc, c.records
+	o.now.init(socketOf(c.raw))
+}
 
 // Write writes all of p, within WriteTimeout for each writeSlice. After an error
 // the connection is of no use any more.
@@ -100,14 +96,14 @@ func (o *output) release() error {
 	if releaseErr := o.records.release(); err == nil {
 		err = releaseErr
 	}
-	o.c.srv.buffers.put(o.gathered)
+	o.c.buffers.put(o.gathered)
 	o.gathered = nil
 	return err
 }
 
 // arm pushes the deadline ahead when less than three quarters of it are left.
 func (o *output) arm() (now time.Time, err error) {
-	now, timeout := time.Now(), o.c.srv.o.WriteTimeout
+	now, timeout := time.Now(), o.c.o.WriteTimeout
 	if o.deadline.Sub(now) >= timeout-timeout/4 {
 		return now, nil
 	}
@@ -128,145 +124,89 @@ func (o *output) disarm() error {
 	return o.nc.SetWriteDeadline(o.deadline)
 }
 
-// reset prepares for the next request's response.
-func (o *output) reset() {
-	o.mu.Lock()
-	o.final = false
-	o.mu.Unlock()
-}
-
-// begin marks the begin of a final response.
-func (o *output) begin() {
-	o.mu.Lock()
-	o.final = true
-	o.mu.Unlock()
-}
-
-// continue100 tells the client to send its body, unless it got an answer already.
-func (o *output) continue100() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.final {
-		return nil
-	}
-	_, err := io.WriteString(o, "HTTP/1.1 100 Continue\r\n\r\n")
-	return err
-}
-
 var (
 	errTooLong  = errors.New("the body is longer than its announced length")
 	errTooShort = errors.New("the body is shorter than its announced length")
 )
 
-// bodyWriter is what a BodyTo writes to. It begins with the response head in its
-// buffer.
-type bodyWriter struct {
-	dst io.Writer
-	buf *buffer
-	// left is how much may still be written, for a body of known length.
-	left  int64
-	known bool
-	// chunked frames every Write as a chunk.
-	chunked bool
-	// urgent sends every Write at once.
-	urgent bool
-	// sent says that something left for the client, so that there is no way back.
-	sent bool
-	// written counts body bytes.
-	written int64
-	err     error
-}
-
-// Write implements io.Writer. Bodies of known length are collected into large
-// writes; large pieces go out as they are.
-func (w *bodyWriter) Write(p []byte) (int, error) {
-	if w.err != nil {
-		return 0, w.err
+// writeBuffers writes buffers: those of several TLS records at once. Without wait it leaves
+// what the client does not take at once, which are rest bytes, for settle.
+func (o *output) writeBuffers(bufs []*buffer, wait bool) (rest int, err error) {
+	defer func() {
+		if e := recover(); e != nil {
+			o.c.panics.Recovered("connection", e)
+			err = errPanicked
+		}
+	}()
+	if _, err := o.arm(); err != nil {
+		return 0, err
 	}
-	if len(p) == 0 {
-		return 0, nil
-	}
-	if !w.known {
-		return w.writeNow(p)
-	}
-	if int64(len(p)) > w.left {
-		w.err = errTooLong
-		return 0, w.err
-	}
-	w.left -= int64(len(p))
-	w.written += int64(len(p))
-	n := len(p)
-	for len(p) > 0 {
-		b := w.buf.b
-		if len(b) == 0 && len(p) >= cap(b) {
-			// Whole records; the rest joins what comes next.
-			whole := len(p) - len(p)%smallBuffer
-			if w.send(p[:whole]) != nil {
-				return 0, w.err
+	switch {
+	case o.records == nil && wait:
+		return 0, o.writePlain(bufs)
+	case o.records == nil:
+		for _, b := range bufs {
+			if err := o.now.write(b.b); err != nil {
+				return 0, err
 			}
-			p = p[whole:]
-			continue
 		}
-		k := min(len(p), cap(b)-len(b))
-		w.buf.b = append(b, p[:k]...)
-		p = p[k:]
-		if len(w.buf.b) == cap(b) && w.flush() != nil {
-			return 0, w.err
-		}
+		return len(o.now.rest), nil
+	case wait:
+		return 0, o.writeRecords(bufs)
 	}
-	return n, nil
+	o.records.hold(&o.now)
+	err = o.writeRecords(bufs)
+	return o.records.held(), err
 }
 
-// writeNow sends a piece of a body of unknown length, as one chunk when chunked.
-func (w *bodyWriter) writeNow(p []byte) (int, error) {
-	w.written += int64(len(p))
-	if w.chunked {
-		if len(w.buf.b)+chunkOverhead > cap(w.buf.b) && w.flush() != nil {
-			return 0, w.err
-		}
-		w.buf.b = appendChunkHead(w.buf.b, len(p))
+// writePlain writes buffers without TLS.
+func (o *output) writePlain(bufs []*buffer) error {
+	if len(bufs) == 1 {
+		_, err := o.nc.Write(bufs[0].b)
+		return err
 	}
-	if len(p)+len(w.buf.b)+chunkOverhead <= cap(w.buf.b) {
-		w.buf.b = append(w.buf.b, p...)
-	} else if w.flush() != nil || w.send(p) != nil {
-		return 0, w.err
+	parts := make(net.Buffers, len(bufs))
+	for i, b := range bufs {
+		parts[i] = b.b
 	}
-	if w.chunked {
-		w.buf.b = append(w.buf.b, "\r\n"...)
-	}
-	if w.urgent && w.flush() != nil {
-		return 0, w.err
-	}
-	return len(p), nil
-}
-
-func (w *bodyWriter) flush() error {
-	if w.err != nil || len(w.buf.b) == 0 {
-		return w.err
-	}
-	err := w.send(w.buf.b)
-	w.buf.b = w.buf.b[:0]
+	_, err := parts.WriteTo(o.nc)
 	return err
 }
 
-func (w *bodyWriter) send(p []byte) error {
-	w.sent = true
-	_, w.err = w.dst.Write(p)
-	return w.err
+// writeRecords writes buffers as a TLS record each.
+func (o *output) writeRecords(bufs []*buffer) (err error) {
+	if len(bufs) > 1 {
+		size := largeBuffer
+		if len(bufs) > 3 {
+			size = recordsBuffer
+		}
+		if gathered := o.c.getLarge(size); gathered != nil {
+			o.records.gather(gathered)
+			defer func() {
+				if releaseErr := o.records.release(); err == nil {
+					err = releaseErr
+				}
+				o.c.buffers.put(gathered)
+			}()
+		}
+	}
+	for _, b := range bufs {
+		if _, err := o.nc.Write(b.b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// finish ends a body that was written without an error.
-func (w *bodyWriter) finish() error {
-	if w.err == nil && w.known && w.left > 0 {
-		w.err = errTooShort
+// settle writes what a write that did not wait has left.
+func (o *output) settle() error {
+	if _, err := o.arm(); err != nil {
+		return err
 	}
-	if w.err == nil && w.chunked {
-		w.buf.b = append(w.buf.b, "0\r\n\r\n"...)
+	if o.records != nil {
+		return o.records.settle()
 	}
-	return w.flush()
-}
-
-func appendChunkHead(dst []byte, size int) []byte {
-	dst = strconv.AppendInt(dst, int64(size), 16)
-	return append(dst, "\r\n"...)
+	_, err := o.nc.Write(o.now.rest)
+	o.now.rest = nil
+	return err
 }

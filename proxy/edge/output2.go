@@ -1,9 +1,6 @@
 package edge
 
-import (
-	"net"
-	"time"
-)
+import "time"
 
 // flushRoundLocked writes what is queued, while mu is not held. Nobody else writes. If
 // it is not to wait for the client, what that does not take is handed over.
@@ -13,9 +10,9 @@ func (q *queue) flushRoundLocked(wait bool) {
 	q.spare = nil
 	q.callNextLocked()
 	q.h.mu.Unlock()
-	rest, err := q.write(pending, wait)
+	rest, err := q.h.c.out.writeBuffers(pending, wait)
 	for _, b := range pending {
-		q.h.c.srv.buffers.put(b)
+		q.h.c.buffers.put(b)
 	}
 	if err != nil {
 		q.h.fail(err)
@@ -47,7 +44,7 @@ func (q *queue) flushLocked(wait bool) {
 	if q.flushing || len(q.pending) == 0 || q.h.err != nil {
 		return
 	}
-	if wait || q.now.raw != nil {
+	if wait || q.h.c.out.now.raw != nil {
 		q.flushRoundLocked(wait)
 	}
 	q.flushSoonLocked() // what others have queued meanwhile
@@ -66,14 +63,14 @@ func (q *queue) flushSoonLocked() {
 // which waits for the client no longer than the write timeout.
 func (q *queue) handOverLocked(rest int) {
 	q.flushing = true // from here on
-	h, buffers, account := q.h, &q.h.c.srv.buffers, q.h.c.holder()
+	h, buffers, account := q.h, &q.h.c.buffers, q.h.c.holder()
 	h.users.Add(1)
 	buffers.hold(account, int64(rest))
-	h.c.srv.panics.Go(nil, "connection", func() {
+	h.c.panics.Go(nil, "connection", func() {
 		defer h.drop()
 		var err error
 		if rest > 0 {
-			err = q.settle()
+			err = h.c.out.settle()
 			buffers.hold(account, -int64(rest))
 		}
 		if err != nil {
@@ -109,91 +106,7 @@ func (q *queue) discardLocked() {
 		return // it is in use by who writes
 	}
 	for _, b := range q.pending {
-		q.h.c.srv.buffers.put(b)
+		q.h.c.buffers.put(b)
 	}
 	q.pending, q.queued = nil, 0
-}
-
-// write writes buffers: those of several TLS records at once. Without wait it leaves
-// what the client does not take at once, which are rest bytes, for settle.
-func (q *queue) write(bufs []*buffer, wait bool) (rest int, err error) {
-	defer func() {
-		if e := recover(); e != nil {
-			q.h.c.srv.panics.Recovered("connection", e)
-			err = errPanicked
-		}
-	}()
-	o := &q.h.c.out
-	if _, err := o.arm(); err != nil {
-		return 0, err
-	}
-	switch {
-	case o.records == nil && wait:
-		return 0, o.writePlain(bufs)
-	case o.records == nil:
-		for _, b := range bufs {
-			if err := q.now.write(b.b); err != nil {
-				return 0, err
-			}
-		}
-		return len(q.now.rest), nil
-	case wait:
-		return 0, o.writeRecords(bufs)
-	}
-	o.records.hold(&q.now)
-	err = o.writeRecords(bufs)
-	return o.records.held(), err
-}
-
-// writePlain writes buffers without TLS.
-func (o *output) writePlain(bufs []*buffer) error {
-	if len(bufs) == 1 {
-		_, err := o.nc.Write(bufs[0].b)
-		return err
-	}
-	parts := make(net.Buffers, len(bufs))
-	for i, b := range bufs {
-		parts[i] = b.b
-	}
-	_, err := parts.WriteTo(o.nc)
-	return err
-}
-
-// writeRecords writes buffers as a TLS record each.
-func (o *output) writeRecords(bufs []*buffer) (err error) {
-	if len(bufs) > 1 {
-		size := largeBuffer
-		if len(bufs) > 3 {
-			size = recordsBuffer
-		}
-		if gathered := o.c.getLarge(size); gathered != nil {
-			o.records.gather(gathered)
-			defer func() {
-				if releaseErr := o.records.release(); err == nil {
-					err = releaseErr
-				}
-				o.c.srv.buffers.put(gathered)
-			}()
-		}
-	}
-	for _, b := range bufs {
-		if _, err := o.nc.Write(b.b); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// settle writes what a write that did not wait has left.
-func (q *queue) settle() error {
-	o := &q.h.c.out
-	if _, err := o.arm(); err != nil {
-		return err
-	}
-	if o.records != nil {
-		return o.records.settle()
-	}
-	_, err := o.nc.Write(q.now.rest)
-	q.now.rest = nil
-	return err
 }

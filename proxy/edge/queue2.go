@@ -37,8 +37,6 @@ type queue struct {
 	// flushing says that somebody writes, alone; flushed tells when that is over.
 	flushing bool
 	flushed  sync.Cond
-	// now is for who writes and must not wait for the client.
-	now nowait
 
 	// window is what the client takes over all streams, initial that of a new one.
 	window, initial int64
@@ -64,7 +62,6 @@ func (q *queue) init(h *http2Conn) {
 	q.h = h
 	q.window, q.initial, q.most, q.noTable = initialWindow, initialWindow, frameSize, true
 	q.flushed.L = &h.mu
-	q.now.init(socketOf(h.c.raw))
 }
 
 // tailRoomLocked returns the free bytes of the last buffer.
@@ -242,7 +239,7 @@ func (q *queue) roomLocked() int { return q.limit() - q.queued }
 // limit is how much may be queued, of data, and of answers before more is read. The more all
 // connections hold, the less.
 func (q *queue) limit() int {
-	switch held := q.h.c.srv.buffers.held.Load(); {
+	switch held := q.h.c.buffers.held.Load(); {
 	case held > largeAllowed:
 		return smallBuffer
 	case held > recordsAllowed:
@@ -268,5 +265,5 @@ func (q *queue) gotLocked() int64 { return max(q.told, q.answered) }
 // behindLocked is for how much longer than timeout an answer may take that the client
 // gives only when it has what was sent before. It is asked often: it is not silent for long.
 func (q *queue) behindLocked() time.Duration {
-	return time.Duration(min(q.sent-q.gotLocked(), writeSlice)) * q.h.c.srv.o.WriteTimeout / writeSlice
+	return time.Duration(min(q.sent-q.gotLocked(), writeSlice)) * q.h.c.o.WriteTimeout / writeSlice
 }

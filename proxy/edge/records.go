@@ -164,7 +164,7 @@ func (r *records) through(c *conn, tc io.Writer, p []byte) (n int, err error) {
 	if buf == nil {
 		return tc.Write(p)
 	}
-	defer c.srv.buffers.put(buf)
+	defer c.buffers.put(buf)
 	r.gather(buf)
 	n, err = tc.Write(p)
 	if releaseErr := r.release(); err == nil && releaseErr != nil {

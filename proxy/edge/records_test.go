@@ -76,7 +76,7 @@ func TestRecordsAreGathered(t *testing.T) {
 // took.
 func TestReleaseHasItsTime(t *testing.T) {
 	s := &socket{}
-	c := &conn{srv: &Server{o: Options{WriteTimeout: time.Minute}}, records: &records{Conn: s}}
+	c := &conn{Shared: &Shared{o: Options{WriteTimeout: time.Minute}}, records: &records{Conn: s}}
 	c.nc = c.records
 	c.out.init(c)
 	c.out.gather()

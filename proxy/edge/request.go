@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"net/textproto"
-	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/valyala/fasthttp"
 	"golang.org/x/net/http/httpguts"
@@ -13,14 +13,10 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// inlineFields is how many header lines a request holds without an allocation of
-// their own; client-go sends five to eight.
-const inlineFields = 8
-
 // exchange is one HTTP/1.1 request on its way, with everything that lives as long
 // as it: one allocation, which the handler may keep.
 type exchange struct {
-	c    *conn
+	c    *http1Conn
 	req  api.Request
 	ctx  watchedContext
 	body requestBody
@@ -36,11 +32,14 @@ type exchange struct {
 	// by Connection: close, whatever other lines say.
 	framed, mustClose bool
 
+	// interim keeps an interim response out of a final one. It guards final, which is set when that begins.
+	interim sync.Mutex
+	final   bool
+
 	fields [inlineFields]api.HeaderField
 }
 
 var (
-	errBadRequest     = errors.New("malformed request")
 	errUnknownExpects = errors.New("unknown expectation")
 	errVersion        = errors.New("unknown version of HTTP")
 )
@@ -63,7 +62,7 @@ func (x *exchange) own(h *fasthttp.RequestHeader) error {
 	b := append(append(scratch.b, target...), raw...)
 	text := string(b)
 	scratch.b = b[:0]
-	c.srv.buffers.put(scratch)
+	c.buffers.put(scratch)
 
 	x.http10 = !h.IsHTTP11()
 	x.keepAlive = !x.http10
@@ -157,44 +156,6 @@ func (x *exchange) ownField(name, value string) error {
 	return nil
 }
 
-// ownTarget sets path, query and, for a target in absolute form, the host, as
-// net/url and net/http's server do.
-func ownTarget(r *api.Request, target string) error {
-	if !strings.HasPrefix(target, "/") && target != "*" {
-		_, rest, found := strings.Cut(target, "://")
-		if !found {
-			// CONNECT names a host and no path.
-			r.Host = target
-			return nil
-		}
-		if _, err := url.ParseRequestURI(target); err != nil { // a port that is none, for instance
-			return errBadRequest
-		}
-		host := rest
-		if i := strings.IndexAny(rest, "/?"); i >= 0 {
-			host, target = rest[:i], rest[i:]
-		} else {
-			target = ""
-		}
-		if i := strings.LastIndexByte(host, '@'); i >= 0 {
-			host = host[i+1:]
-		}
-		if host != "" {
-			r.Host = host
-		}
-	}
-	r.RawPath, r.RawQuery, _ = strings.Cut(target, "?")
-	r.Path = r.RawPath
-	if strings.IndexByte(r.RawPath, '%') >= 0 {
-		path, err := url.PathUnescape(r.RawPath)
-		if err != nil {
-			return errBadRequest
-		}
-		r.Path = path
-	}
-	return nil
-}
-
 // methodName avoids an allocation for the methods of the Kubernetes API.
 func methodName(method []byte) string {
 	switch string(method) {
@@ -229,3 +190,7 @@ func isCanonical(name string) bool {
 	}
 	return true
 }
+
+// AttributeTo implements api.Attributor. An HTTP/1.1 connection holds nothing between two
+// requests: it is whose its request is.
+func (x *exchange) AttributeTo(user string) { x.c.attributeTo(user) }

@@ -48,13 +48,13 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 		case st.upgraded:
 			deadline = st.deadline
 		case deadline.IsZero() || s.left <= slice || turns || h.gotLocked()-got >= writeSlice:
-			deadline, slice = time.Now().Add(h.c.srv.o.WriteTimeout), s.left-writeSlice
+			deadline, slice = time.Now().Add(h.c.o.WriteTimeout), s.left-writeSlice
 			moved, got = h.sent, h.gotLocked()
 		}
 		inTime, mayWait := st.waitWeighedLocked(deadline)
 		switch {
 		case !mayWait:
-			h.c.srv.metrics.unread.Inc()
+			h.c.metrics.unread.Inc()
 			h.resetLocked(st, http2.ErrCodeEnhanceYourCalm, errCrowd)
 			return st.giveUpLocked(errCrowd)
 		case inTime:
@@ -111,10 +111,10 @@ func (st *stream2) waitWeighedLocked(deadline time.Time) (inTime, mayWait bool) 
 	if st.size > smallHead {
 		n += int64(st.size)
 	}
-	if !h.c.srv.buffers.wait(a, n) {
+	if !h.c.buffers.wait(a, n) {
 		return false, false
 	}
-	defer h.c.srv.buffers.waited(a, n)
+	defer h.c.buffers.waited(a, n)
 	return st.waitLocked(deadline), true
 }
 

@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -20,26 +18,14 @@ const cutGrace = 5 * time.Second
 
 // Server serves a handler on its listeners. It is safe for concurrent use.
 type Server struct {
-	o       Options
-	log     *slog.Logger
-	metrics *metrics
-	panics  *contain.Panics
-	tls     *tls.Config
-	caPEM   []byte
-	readers readers
-	buffers buffers
-	date    dateCache
+	Shared
+	caPEM []byte
 
 	// maxConnections is Options.MaxConnections, or what the limit of open files leaves.
 	maxConnections int
+	// cut ends base, when the server no longer waits for requests.
+	cut context.CancelFunc
 
-	// base is the parent of every request's context; cut ends it, when the server
-	// no longer waits for requests.
-	base context.Context
-	cut  context.CancelFunc
-
-	// draining is set when Shutdown begins: responses close their connections.
-	draining atomic.Bool
 	// wg counts accept loops and the call of OnDrain.
 	wg sync.WaitGroup
 
@@ -67,7 +53,8 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, log: o.Logger, metrics: newMetrics(o.Registerer), panics: contain.New(o.Registerer, o.Logger)}
+	s := &Server{Shared: Shared{o: o, log: o.Logger, metrics: newMetrics(o.Registerer), panics: contain.New(o.Registerer, o.Logger)}}
+	s.ended = s.remove
 	s.maxConnections = min(o.MaxConnections, clientDescriptors())
 	s.base, s.cut = context.WithCancel(context.Background())
 	s.mu.conns = make(map[*conn]struct{})
@@ -177,7 +164,7 @@ func (s *Server) accept(ln net.Listener, kind api.Listener) {
 			s.log.Info("connections are accepted again", "listener", listenerName(kind))
 		}
 		s.metrics.accepted.WithLabelValues(listenerName(kind)).Inc()
-		c := newConn(s, nc, kind)
+		c := newConn(&s.Shared, nc, kind)
 		if !s.add(c) {
 			_ = nc.Close()
 			continue
@@ -246,7 +233,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	for _, c := range open {
 		c.closeIfIdle()
-		c.goAway()
+		if drain := c.drain.Load(); drain != nil {
+			(*drain)()
+		}
 	}
 	drainCtx, drained := context.WithCancel(ctx)
 	defer drained()

@@ -34,7 +34,7 @@ func TestOptions(t *testing.T) {
 		"no-such-file":                   {Handler: h, CertFile: "no-such-file", KeyFile: "no-such-file"},
 		"write timeout: -1s is negative": {Handler: h, WriteTimeout: -time.Second},
 	} {
-		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newServer(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
@@ -116,7 +116,7 @@ func TestStartFails(t *testing.T) {
 		{Listen: "127.0.0.1:0", SidecarListen: taken.Addr().String()},
 	} {
 		o.Handler = handlerFunc(nil)
-		s, err := New(o)
+		s, err := newServer(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func serveInBubble(t *testing.T, h handlerFunc, change ...func(*Options)) (ts *t
 		f(&o)
 	}
 	var err error
-	if ts.Server, err = New(o); err != nil {
+	if ts.Server, err = newServer(o); err != nil {
 		t.Fatal(err)
 	}
 	ts.roots.AppendCertsFromPEM(ts.CAPEM())
@@ -246,7 +246,7 @@ func serveInBubble(t *testing.T, h handlerFunc, change ...func(*Options)) (ts *t
 // TestDripFeed sends a head byte by byte: the timeout is for all of it.
 func TestDripFeed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s, err := New(Options{Handler: handlerFunc(func(context.Context, *api.Request) *api.Response { return text("x") })})
+		s, err := newServer(Options{Handler: handlerFunc(func(context.Context, *api.Request) *api.Response { return text("x") })})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +275,7 @@ func TestDripFeed(t *testing.T) {
 
 // TestInMemory serves connections that are no sockets.
 func TestInMemory(t *testing.T) {
-	s, err := New(Options{Handler: handlerFunc(func(_ context.Context, r *api.Request) *api.Response {
+	s, err := newServer(Options{Handler: handlerFunc(func(_ context.Context, r *api.Request) *api.Response {
 		if r.Body == nil {
 			return text(r.Path)
 		}

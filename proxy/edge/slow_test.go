@@ -39,7 +39,7 @@ func (p *pipes) Close() error { close(p.conns); return nil }
 // inPipes has f talk to a server whose clock, and f's, is a bubble's.
 func inPipes(t *testing.T, h handlerFunc, f func(t *testing.T, dial func() *frameConn)) {
 	bubble.Test(t, func(t *testing.T) {
-		s, err := New(Options{Handler: h})
+		s, err := newServer(Options{Handler: h})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -400,7 +400,7 @@ func timeoutOf(err error) error {
 // inBubble has f talk to a server whose clock, and f's, is a bubble's.
 func inBubble(t *testing.T, h handlerFunc, f func(t *testing.T, dial func() *frameConn, conn func() net.Conn)) {
 	bubble.Test(t, func(t *testing.T) {
-		s, err := New(Options{Handler: h})
+		s, err := newServer(Options{Handler: h})
 		if err != nil {
 			t.Fatal(err)
 		}

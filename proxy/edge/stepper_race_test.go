@@ -15,11 +15,11 @@ import (
 // next, which has begun by then, to further looks.
 func TestHTTP2StepperGoesOn(t *testing.T) {
 	rounds := int64(soak.Cases(500, 20_000))
-	s, err := New(Options{Handler: handlerFunc(func(context.Context, *api.Request) *api.Response { return nil })})
+	s, err := newServer(Options{Handler: handlerFunc(func(context.Context, *api.Request) *api.Response { return nil })})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &http2Conn{c: &conn{srv: s}, err: errClientLeft} // who reads it leaves at once
+	h := &http2Conn{c: &conn{Shared: &s.Shared}, err: errClientLeft} // who reads it leaves at once
 	h.queue.init(h)
 	h.users.Store(int32(rounds) + 1) //nolint:gosec // small
 	h.stepper = time.AfterFunc(time.Hour, func() {})

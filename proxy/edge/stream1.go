@@ -8,12 +8,6 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-var (
-	errStreamOver = errors.New("the stream is over")
-	errReceived   = errors.New("nothing more is wanted of the client")
-	errSlow       = errors.New("the client does not read, and its user holds more than a share of the memory for those who do not")
-)
-
 // stream1 is a long-running response over HTTP/1.1. Whoever has frames writes
 // them; the only goroutine of an idle one is blocked in a read that ends when the
 // client leaves or when it is interrupted by Close:
@@ -26,7 +20,7 @@ var (
 // That of a Duplex is as it is written, without chunks; its goroutine passes on what
 // the client sends, and the connection ends with it.
 type stream1 struct {
-	c       *conn
+	c       *http1Conn
 	x       *exchange
 	resp    *api.Response
 	duplex  api.Duplex // the response's stream if it is one
@@ -50,12 +44,12 @@ type stream1 struct {
 
 // stream writes the head of a stream, starts it and leaves the connection to a
 // fresh goroutine: this one's stack has grown.
-func (c *conn) stream(x *exchange, resp *api.Response) verdict {
+func (c *http1Conn) stream(x *exchange, resp *api.Response) verdict {
 	x.ctx.stopWatching()
 	s := &stream1{c: c, x: x, resp: resp, chunked: !x.http10}
 	if duplex, ok := resp.Stream.(api.Duplex); ok {
 		if err := c.mayUpgrade(x); err != nil {
-			c.srv.stopStream(resp.Stream)
+			c.stopStream(resp.Stream)
 			return c.refuseUpgrade(x, resp, err)
 		}
 		s.duplex, s.chunked = duplex, false
@@ -69,25 +63,25 @@ func (c *conn) stream(x *exchange, resp *api.Response) verdict {
 		// From here on the connection belongs to the stream: a read that is pending
 		// tells when the client has left.
 		if err = c.in.resume(); err == nil {
-			err = c.srv.startStream(resp, s)
+			err = c.startStream(resp, s)
 		}
 		if err == nil {
-			c.srv.panics.Go(nil, "stream", s.wait)
+			c.panics.Go(nil, "stream", s.wait)
 			return handedOver
 		}
 		s.fail(err)
 	}
 	// Nothing was started, or all that was is over.
-	c.srv.stopStream(resp.Stream)
+	c.stopStream(resp.Stream)
 	return x.finish(resp, s.written, s.keep, err)
 }
 
 // begin writes the head and gives back what an open stream does not need.
 func (s *stream1) begin() error {
 	c := s.c
-	c.out.begin()
+	s.x.begin()
 	buf := c.getBuffer(smallBuffer)
-	defer c.srv.buffers.put(buf)
+	defer c.buffers.put(buf)
 	if s.duplex != nil {
 		buf.b = appendSwitch(buf.b, s.resp.Header)
 	} else {
@@ -115,17 +109,17 @@ func (s *stream1) wait() {
 		// First, so that a write that is blocked fails and Stop need not wait for it.
 		c.abort()
 	}
-	c.srv.stopStream(s.resp.Stream)
+	c.stopStream(s.resp.Stream)
 	written, err := s.finish(clean)
 	v := s.x.finish(s.resp, written, clean && s.keep, err)
 	if s.duplex != nil && clean && err == nil {
-		c.linger(c.srv.o.lingerTimeout)
+		c.linger(c.o.lingerTimeout)
 	}
-	if v != keepOpen || c.in.resume() != nil {
+	if v != keepOpen || c.in.resume() != nil || !c.awaitRequest() {
 		c.end()
 		return
 	}
-	c.serveHTTP1()
+	c.serve()
 }
 
 // read blocks until the client leaves, sends what it should not, or until it is
@@ -140,7 +134,7 @@ func (s *stream1) read() (n int, err error) {
 		return s.c.nc.Read(s.one[:])
 	}
 	buf := s.c.getBuffer(smallBuffer)
-	defer s.c.srv.buffers.put(buf)
+	defer s.c.buffers.put(buf)
 	for err == nil {
 		_, err = s.c.nc.Read(buf.b[:cap(buf.b)])
 	}
@@ -155,14 +149,14 @@ const receiveBuffer = 512
 func (s *stream1) receive() (err error) {
 	if br := s.c.in.br; br != nil {
 		ahead, _ := br.Peek(br.Buffered())
-		err = s.c.srv.receive(s.duplex, ahead)
+		err = s.c.receive(s.duplex, ahead)
 		s.c.in.release()
 	}
 	buf := make([]byte, receiveBuffer)
 	for err == nil {
 		var n int
 		if n, err = s.c.nc.Read(buf); n > 0 && err == nil {
-			err = s.c.srv.receive(s.duplex, buf[:n])
+			err = s.c.receive(s.duplex, buf[:n])
 		}
 	}
 	if !errors.Is(err, errReceived) {
@@ -214,7 +208,7 @@ func (s *stream1) WriteFrames(frames [][]byte) error {
 		return nil
 	}
 	if s.c.short() && !s.c.out.writable() {
-		s.c.srv.metrics.slow.Inc()
+		s.c.metrics.slow.Inc()
 		return s.broken(errSlow)
 	}
 	room := size + chunkOverhead
@@ -222,7 +216,7 @@ func (s *stream1) WriteFrames(frames [][]byte) error {
 		room = smallBuffer
 	}
 	w := frameWriter{dst: &s.c.out, buf: s.c.getBuffer(room)}
-	defer s.c.srv.buffers.put(w.buf)
+	defer s.c.buffers.put(w.buf)
 	if s.chunked {
 		w.buf.b = appendChunkHead(w.buf.b, size)
 	}

@@ -19,7 +19,7 @@ type stream2 struct {
 	h   *http2Conn
 	id  uint32
 	req api.Request
-	ctx requestContext
+	ctx servedContext
 	// body is what the client sends, nil if nothing.
 	body *http2Body
 	// account is whose the stream is, nil if the connection is theirs.
@@ -68,7 +68,7 @@ type stream2 struct {
 
 func (st *stream2) init() {
 	st.req.Header = st.fields[:0]
-	st.ctx.base = st.h.c.srv.base
+	st.ctx.base = st.h.c.base
 }
 
 // serve answers the request.
@@ -77,14 +77,14 @@ func (st *stream2) serve() {
 	c := st.h.c
 	var resp *api.Response
 	if st.refused != 0 {
-		c.srv.metrics.refusals.Count(refusalOf(st.refused))
+		c.metrics.refusals.Count(refusalOf(st.refused))
 		resp = &api.Response{
 			Status: st.refused,
 			Header: api.Header{{Name: "Content-Type", Value: "text/plain; charset=utf-8"}},
 			Body:   fmt.Appendf(nil, "%d %s", st.refused, http.StatusText(st.refused)),
 		}
 	} else {
-		resp = st.agreed(c.srv.call(&st.ctx, &st.req))
+		resp = st.agreed(c.call(&st.ctx, &st.req))
 	}
 	switch {
 	case resp.Upgrade != nil:
@@ -108,7 +108,7 @@ func (st *stream2) contain() {
 	if e == nil {
 		return
 	}
-	st.h.c.srv.panics.Recovered("connection", e)
+	st.h.c.panics.Recovered("connection", e)
 	st.finish(&api.Response{}, 0, errPanicked)
 }
 
@@ -119,7 +119,7 @@ func (st *stream2) finish(resp *api.Response, written int64, err error) {
 	if st.body != nil {
 		unread = st.body.seal()
 	}
-	h.c.srv.buffers.accounts.release(st.account)
+	h.c.buffers.accounts.release(st.account)
 	st.account = nil
 	st.ctx.end()
 	h.mu.Lock()
@@ -140,7 +140,7 @@ func (st *stream2) finish(resp *api.Response, written int64, err error) {
 	}
 	h.mu.Unlock()
 	// Before the end of the answer leaves: who has it finds the request counted.
-	h.c.srv.done(resp, written, err)
+	h.c.done(resp, written, err)
 	if wantsClose(resp.Header) {
 		h.shutdown()
 	}
@@ -154,7 +154,7 @@ func (st *stream2) finish(resp *api.Response, written int64, err error) {
 // reads.
 func (st *stream2) stopUpload() {
 	h := st.h
-	defer h.c.srv.panics.Contain("stream")
+	defer h.c.panics.Contain("stream")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.streams[st.id] == st && h.err == nil {
@@ -225,4 +225,17 @@ func (st *stream2) flush() {
 	st.h.mu.Lock()
 	defer st.h.mu.Unlock()
 	st.h.flushLocked(false)
+}
+
+// AttributeTo implements api.Attributor. What an HTTP/2 connection holds for all of its
+// streams counts for who was the first to be known on it, what is unread on one of them for
+// whose that is.
+func (st *stream2) AttributeTo(user string) {
+	a, owned := st.h.c.claim(user)
+	if owned {
+		st.account = a
+	}
+	if st.body != nil {
+		st.body.attributeTo(a)
+	}
 }

@@ -224,7 +224,7 @@ func TestGetCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = nc.Close()
-	if _, err := New(Options{Handler: ts.o.Handler, CertFile: "x", KeyFile: "y", GetCertificate: ts.o.GetCertificate}); err == nil || ts.CAPEM() != nil {
+	if _, err := newServer(Options{Handler: ts.o.Handler, CertFile: "x", KeyFile: "y", GetCertificate: ts.o.GetCertificate}); err == nil || ts.CAPEM() != nil {
 		t.Errorf("both kinds: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"net"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 
@@ -36,8 +37,11 @@ func (c *holdingConn) release() error {
 // TestHTTP2RecordsTogether: requests that come together, in a TLS record each, are answered
 // together, but none waits for one that takes long.
 func TestHTTP2RecordsTogether(t *testing.T) {
-	slow := make(chan struct{})
+	slow, conns := make(chan struct{}), make(chan *http2Conn, 1)
 	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		if r.Path == "/first" {
+			conns <- r.Attributor.(*stream2).h
+		}
 		if r.Path == "/slow" {
 			<-slow
 		}
@@ -53,15 +57,14 @@ func TestHTTP2RecordsTogether(t *testing.T) {
 	c := newFrameConn(t, conn)
 	_ = c.WritePing(false, [8]byte{})
 	c.until(func(frame http2.Frame) bool { return frame.Header().Type == http2.FramePing })
+	c.until(isEnd(c.request("GET", "/first", false)))
 
 	// The answers are one record's as long as the goroutine that reads is not taken for a slow
 	// one, as it may be on a busy machine: nobody looks at first.
-	var reads *http2Conn
-	ts.mu.Lock()
-	for open := range ts.mu.conns {
-		reads = open.h2.Load()
+	reads := receive(t, conns, "connection")
+	for reads.watched.Load() {
+		time.Sleep(stepIn)
 	}
-	ts.mu.Unlock()
 	reads.watched.Store(true)
 
 	ask := func(paths ...string) (ids []uint32) {

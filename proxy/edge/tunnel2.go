@@ -20,7 +20,7 @@ var errNoTunnel = errors.New("what the request names does not become a WebSocket
 // agreed is the response, or another one in its place if it switches protocols for who
 // did not ask for it, or does not for who did: a 200 would say that it does.
 func (st *stream2) agreed(resp *api.Response) *api.Response {
-	srv := st.h.c.srv
+	srv := st.h.c
 	_, duplex := resp.Stream.(api.Duplex)
 	switches := duplex || resp.Upgrade != nil
 	if switches == st.tunnel || !switches && resp.Status/100 != 2 {
@@ -101,7 +101,7 @@ func (b *http2Body) pass(r *bufio.Reader, n int) (kept int, err error) {
 // receiveLocked passes a piece on. The Duplex does not block, and is stopped behind seal
 // only.
 func (b *http2Body) receiveLocked(p []byte) {
-	err := b.st.h.c.srv.receive(b.duplex, p)
+	err := b.st.h.c.receive(b.duplex, p)
 	b.consumedLocked(len(p))
 	if err == nil {
 		return
@@ -125,7 +125,7 @@ func (st *stream2) upgrade(resp *api.Response) {
 	err := st.sendHead(200, agreement2(resp.Header), -1, false)
 	if err == nil {
 		st.flush()
-		err = h.c.srv.runUpgrade(resp, u)
+		err = h.c.runUpgrade(resp, u)
 	}
 	_ = u.Close()
 	st.finish(resp, u.written.Load(), err)
@@ -139,7 +139,7 @@ func (b *http2Body) setApart() {
 	defer b.mu.Unlock()
 	b.apart = true
 	h := b.st.h
-	if !h.c.srv.buffers.leave(b.account, b.charged) {
+	if !h.c.buffers.leave(b.account, b.charged) {
 		return
 	}
 	h.mu.Lock()

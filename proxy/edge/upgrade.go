@@ -44,12 +44,12 @@ func (u *upgraded) CloseWrite() error {
 }
 
 // upgrade lets the response take the connection over until it returns.
-func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
+func (c *http1Conn) upgrade(x *exchange, resp *api.Response) verdict {
 	x.ctx.stopWatching()
 	if err := c.mayUpgrade(x); err != nil {
 		return c.refuseUpgrade(x, resp, err)
 	}
-	c.out.begin()
+	x.begin()
 	u := &upgraded{Conn: c.nc}
 	if c.in.br != nil {
 		u.ahead = c.in.br
@@ -62,14 +62,14 @@ func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
 		err = c.out.disarm()
 	}
 	if err == nil {
-		err = c.srv.runUpgrade(resp, u)
+		err = c.runUpgrade(resp, u)
 	}
 	x.finish(resp, u.written.Load(), false, err)
 	return closeNow
 }
 
 // mayUpgrade says why the response cannot have the connection.
-func (c *conn) mayUpgrade(x *exchange) error {
+func (c *http1Conn) mayUpgrade(x *exchange) error {
 	if x.req.Upgrade == "" {
 		return errNoUpgrade
 	}
@@ -81,18 +81,18 @@ func (c *conn) mayUpgrade(x *exchange) error {
 }
 
 // refuseUpgrade answers instead of a response that cannot have the connection.
-func (c *conn) refuseUpgrade(x *exchange, resp *api.Response, err error) verdict {
+func (c *http1Conn) refuseUpgrade(x *exchange, resp *api.Response, err error) verdict {
 	if errors.Is(err, errNoUpgrade) {
-		c.srv.log.Error("the handler upgrades a request that does not ask for it", "method", x.req.Method, "path", x.req.Path)
-		return c.respondInstead(x, resp, c.srv.internalError(err), err)
+		c.log.Error("the handler upgrades a request that does not ask for it", "method", x.req.Method, "path", x.req.Path)
+		return c.respondInstead(x, resp, c.internalError(err), err)
 	}
 	x.body.seal()
 	x.keepAlive = false
-	return c.respondInstead(x, resp, c.srv.badRequest(err), err)
+	return c.respondInstead(x, resp, c.badRequest(err), err)
 }
 
 // respondInstead writes another response, and ends this one with what became of it.
-func (c *conn) respondInstead(x *exchange, resp, other *api.Response, err error) verdict {
+func (c *http1Conn) respondInstead(x *exchange, resp, other *api.Response, err error) verdict {
 	resp.Status = other.Status
 	n, _, _ := c.respond(x, other)
 	return x.finish(resp, n, false, err)
@@ -108,18 +108,4 @@ func appendSwitch(dst []byte, header api.Header) []byte {
 		}
 	}
 	return append(dst, "\r\n"...)
-}
-
-func (s *Server) runUpgrade(resp *api.Response, conn net.Conn) (err error) {
-	defer func() {
-		if e := recover(); e != nil {
-			s.panics.Recovered("upgrade", e)
-			err = errPanicked
-		}
-	}()
-	if resp.Started != nil {
-		resp.Started()
-	}
-	resp.Upgrade(conn)
-	return nil
 }

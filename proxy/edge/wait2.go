@@ -37,7 +37,7 @@ func (h *http2Conn) await() error {
 
 // beginWait says for how long to wait.
 func (h *http2Conn) beginWait() (time.Duration, error) {
-	o := &h.c.srv.o
+	o := &h.c.o
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	timeout := o.PingInterval
@@ -80,7 +80,7 @@ func (h *http2Conn) wakeReaderLocked() {
 
 // waitedInVain decides what to do about a silent client.
 func (h *http2Conn) waitedInVain() error {
-	o := &h.c.srv.o
+	o := &h.c.o
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
