@@ -10,7 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/proxy/websocket"
+	"github.com/kubeweir/kubeweir/proxy/edge/websocket"
 	"github.com/kubeweir/kubeweir/reason"
 )
 

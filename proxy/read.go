@@ -20,7 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
-	"github.com/kubeweir/kubeweir/proxy/websocket"
+	"github.com/kubeweir/kubeweir/proxy/edge/websocket"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
 )

@@ -24,7 +24,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/writertest"
-	"github.com/kubeweir/kubeweir/proxy/websocket"
+	"github.com/kubeweir/kubeweir/proxy/edge/websocket"
 )
 
 // TestHTTP2QueuedFramesArriveWhole tries every size around the limit of the queue: either the delivery is not taken, or

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/proxy/websocket"
+	"github.com/kubeweir/kubeweir/proxy/edge/websocket"
 )
 
 // Upgrade passes a request for a protocol upgrade on. If the upstream agrees, the
