@@ -5,7 +5,7 @@ GO ?= go
 # How everything is compiled, but what the race detector watches: as it is released. With the same flags the program,
 # what vet and staticcheck read, and most tests share one build cache, so that Kubernetes is compiled once. Without cgo
 # the program needs no library of the system that it runs on; without paths and the state of a work tree in it, it is
-# the same wherever it was built. The tag keeps the HTTP/2 client that sends a write once (proxy/upstream/http2_guard.go).
+# the same wherever it was built. The tag keeps the HTTP/2 client that sends a write once (proxy/upstream/pool/http2_guard.go).
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath -buildvcs=false -tags=http2legacy
 

@@ -73,6 +73,11 @@ var arrows = []arrow{
 	{"proxy/authz", above("proxy/review", "proxy/authn")},
 	{"proxy/audit", base},
 	{"proxy/usage", base},
+	// The failure detector knows no requests, the pool no servers but one, the balancer no cache.
+	{"proxy/upstream/health", nil},
+	{"proxy/upstream/pool", []string{"internal", "proxy/upstream/health"}},
+	{"proxy/upstream/status", []string{"encoding"}},
+	{"proxy/upstream/balance", []string{"internal", "proxy/upstream/health", "proxy/upstream/pool", "proxy/upstream/status"}},
 	{"origin", above("watchmux", "cache")},
 	// The console shows what the parts tell of themselves.
 	{"console", above("watchmux", "cache", "proxy")},

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +9,14 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
+	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 )
 
 // call is one request of the gateway's own.
@@ -29,31 +36,31 @@ type call struct {
 // closed.
 type answer struct {
 	*http.Response
-	body *guardedBody
-	conn *feedConn // the connection, if feeds come through it
+	body *health.IdleReader
+	conn *health.FeedConn // the connection, if feeds come through it
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	unlink func() bool // ctx from the client's
 }
 
-var errHeadTimeout = errors.New("the upstream did not answer in time")
-
 // do sends the call and waits for the response head. The answer must be closed.
 func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
-	if call.purpose.urgent() && c.life.isGone() {
-		return nil, fmt.Errorf("%s %s: %w", call.method, call.url.Path, errSilent)
+	if call.purpose.urgent() {
+		if err := c.health.Admit(); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", call.method, call.url.Path, err)
+		}
 	}
 	a := &answer{}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
-	a.unlink = context.AfterFunc(c.ctx, func() { a.cancel(errClosed) })
-	if c.servers != nil && ctx.Value(routingKey{}) == nil && (call.purpose == forVersion || call.purpose == forDiscovery) {
-		a.ctx = withRouting(a.ctx, &routing{preferred: true}) // the server of the feeds is meant
+	a.unlink = context.AfterFunc(c.ctx, func() { a.cancel(health.ErrClosed) })
+	if c.servers != nil && (call.purpose == forVersion || call.purpose == forDiscovery) {
+		a.ctx = balance.Preferred(a.ctx) // the server of the feeds is meant
 	}
-	own := c.ownSends()
+	sends := c.sends()
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		a.conn = tracked(info.Conn)
-		own.sent(info, a.cancel)
+		a.conn = health.TrackedConn(info.Conn)
+		sends.Sent(info, a.cancel)
 	}}
 	req := (&http.Request{
 		Method: call.method, URL: call.url, Host: call.url.Host, Header: make(http.Header),
@@ -70,11 +77,11 @@ func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader(call.body)), int64(len(call.body))
 	}
 	began := time.Now()
-	waiting := c.life.wait(a.cancel, c.limits.RequestTimeout)
+	waiting := c.health.Await(a.cancel, c.limits.RequestTimeout)
 	resp, err := call.rt.RoundTrip(req)
-	waiting.stop(a.ctx, err)
+	waiting.Done(a.ctx, err)
 	if err != nil {
-		err = causeOf(a.ctx, err)
+		err = health.Cause(a.ctx, err)
 		a.unlink()
 		a.cancel(nil)
 		c.metrics.answered(call.purpose, call.method, 0, 0)
@@ -82,13 +89,13 @@ func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
 	}
 	c.metrics.answered(call.purpose, call.method, resp.StatusCode, time.Since(began))
 	a.Response = resp
-	a.body = newGuardedBody(a.ctx, a.cancel, resp.Body, c.limits.StallTimeout)
-	a.body.received = c.metrics.received[call.purpose]
+	a.body = health.NewIdleReader(a.ctx, a.cancel, resp.Body, c.limits.StallTimeout)
+	a.body.Received = c.metrics.received[call.purpose]
 	c.rights.answered(call.method, c.ownPath(call.url), call.url.RawQuery, resp.StatusCode, func() string {
 		return refusalIn(&a.body.ReadCloser, a.body)
 	})
 	if call.purpose.urgent() {
-		a.body.life = c.life
+		a.body.Detector = c.health
 	}
 	return a, nil
 }
@@ -100,11 +107,42 @@ func (a *answer) close() {
 	_ = a.body.Close()
 }
 
-// causeOf is why something failed: the reason why ctx was cancelled if it was,
-// else err.
-func causeOf(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
+// sends bounds how often net/http sends a request of the gateway's own. It is nil, which has no bound,
+// where each server has one.
+func (c *Client) sends() *pool.Sends {
+	if c.servers != nil {
+		return nil
 	}
-	return err
+	return pool.NewSends(pool.MostSends)
+}
+
+// getJSON reads what the preferred server has at path, until that is closed.
+func (c *Client) getJSON(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	a, err := c.do(ctx, &call{
+		purpose: forDiscovery, rt: c.own, method: http.MethodGet, accept: "application/json", encoding: "identity",
+		url: c.resourceURL(path, query),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if a.StatusCode != http.StatusOK {
+		defer a.close()
+		return nil, status.Error(a.Response, a.body, "list", schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"})
+	}
+	if query.Get("watch") == "true" {
+		a.body.Limit = 0
+	}
+	return answerBody{a}, nil
+}
+
+// answerBody is the body of an answer, which is closed with it.
+type answerBody struct{ a *answer }
+
+// Read implements io.Reader.
+func (b answerBody) Read(p []byte) (int, error) { return b.a.body.Read(p) }
+
+// Close implements io.Closer.
+func (b answerBody) Close() error {
+	b.a.close()
+	return nil
 }

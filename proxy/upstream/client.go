@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -16,7 +15,9 @@ import (
 
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/apiservers"
-	"github.com/kubeweir/kubeweir/internal/credentials"
+	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 
 	// OIDC, and clear errors for the auth providers that were removed.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
@@ -34,11 +35,7 @@ type Client struct {
 	limits   Limits
 	log      *slog.Logger
 	metrics  *metrics
-	now      func() time.Time // which does not jump, of all that is compared with contacts
-	contacts *contacts
-	life     *life
-	pulse    *pulse
-	late     *lateness
+	health   *health.Detector
 	rights   *rights
 	local    *local // set when the upstream is in this process
 
@@ -51,9 +48,9 @@ type Client struct {
 	feed                       http.RoundTripper
 	looks                      http.RoundTripper // at several servers, with a connection that nothing else uses
 	ownOnce, anonymousOnce     http.RoundTripper // with a new connection for each request
-	pools                      []*pool           // of a single server
-	servers                    *servers          // nil for a single one
-	plugin                     *credentials.Plugin
+	pools                      []*pool.Pool      // of a single server
+	servers                    *balance.Set      // nil for a single one
+	pluginStuck                func() bool
 	direct, shared             atomic.Int64 // forwarded requests on direct connections; on shared ones
 
 	buffers sync.Pool              // *[]byte of copyBuffer
@@ -64,7 +61,6 @@ type Client struct {
 	identityRefused seldom
 
 	// ctx ends with Close, and with it all that is under way.
-	conns   *openConns // nil in one process
 	ctx     context.Context
 	cancel  context.CancelFunc
 	panics  *contain.Panics
@@ -80,8 +76,7 @@ type Client struct {
 // does not connect. Close releases it.
 func New(opts Options) (*Client, error) {
 	opts.Limits.setDefaults()
-	now := steady()
-	c := &Client{limits: opts.Limits, agent: opts.UserAgent, log: opts.Logger, now: now, contacts: newContacts(now)}
+	c := &Client{limits: opts.Limits, agent: opts.UserAgent, log: opts.Logger}
 	c.buffers.New = func() any { b := make([]byte, copyBuffer); return &b }
 	if c.agent == "" {
 		c.agent = "kubeweir"
@@ -89,24 +84,17 @@ func New(opts Options) (*Client, error) {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	c.life = &life{contacts: c.contacts, now: now, log: c.log, probe: c.probe, spawn: c.spawn}
-	c.pulse = &pulse{now: now, ask: c.sendPulse}
-	c.late = &lateness{
-		now:      now,
-		measured: func() time.Duration { return max(c.pulse.measured(), c.contacts.unanswered()) },
-		taken:    func(since int64) bool { return c.contacts.taken(since, c.limits.PingInterval) },
-	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.health = c.newHealth(&opts)
 	c.rights = newRights(c.log)
 	c.panics = contain.New(opts.Registerer, c.log)
 	var err error
-	if c.metrics, err = newMetrics(opts.Registerer, c); err != nil {
-		return nil, err
-	}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.life.ctx = c.ctx
-	if opts.InProcess != nil {
+	c.metrics, err = newMetrics(opts.Registerer, c)
+	switch {
+	case err != nil:
+	case opts.InProcess != nil:
 		c.openLocal(opts.InProcess)
-	} else {
+	default:
 		err = c.openRemote(&opts)
 	}
 	if err != nil {
@@ -114,6 +102,21 @@ func New(opts Options) (*Client, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// newHealth returns the failure detector of the upstream. One in this process never fails.
+func (c *Client) newHealth(opts *Options) *health.Detector {
+	o := health.Options{
+		PingInterval: c.limits.PingInterval, RequestTimeout: c.limits.RequestTimeout,
+		Log: c.log, Context: c.ctx, Spawn: c.spawn, Probe: c.probe, Beat: c.beat,
+	}
+	if opts.InProcess == nil {
+		o.SilenceTimeout = c.limits.SilenceTimeout
+	}
+	if list, _, err := apiservers.Parse(opts.Servers); err == nil && !list.Several() {
+		o.Abandon = c.abandonPooled
+	}
+	return health.New(o)
 }
 
 // openRemote makes what it takes to talk to a server.
@@ -130,103 +133,137 @@ func (c *Client) openRemote(opts *Options) (err error) {
 		return fmt.Errorf("upstream address %q: %w", c.config.Host, err)
 	}
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
-	base = baseOf(&list, base)
+	base = balance.BaseOf(&list, base)
 	c.base, c.compress = base, opts.Compression.compresses(base)
-	factory, err := newFactory(base, c.config, opts.dial, c.limits, c.log)
+	factory, err := pool.NewFactory(base, c.config, pool.Options{
+		Dial: opts.dial, DialTimeout: c.limits.DialTimeout, PingTimeout: c.limits.PingTimeout, SilenceTimeout: c.limits.SilenceTimeout,
+		Log: c.log, Conns: c.health.Conns(), Lost: c.health.Lost(),
+	})
 	if err != nil {
 		return err
 	}
-	c.conns, c.life.conns, factory.dead = factory.conns, factory.conns, &c.life.dead
-	c.plugin = factory.plugin
-	if c.absolute, err = factory.absolute(); err != nil {
+	c.pluginStuck = factory.PluginStuck
+	if c.absolute, err = factory.Absolute(); err != nil {
 		return err
 	}
-	c.life.limit = c.limits.SilenceTimeout
-	if list.Several() {
-		err = c.openServers(factory, list, opts.Resolver)
-	} else {
-		err = c.open(factory)
-	}
-	if err != nil {
+	if err := c.open(factory, list, opts.Resolver); err != nil {
 		return err
 	}
-	c.life.dead.ask, c.life.dead.abandon = c.life.ask, c.abandonPooled
-	c.spawn(func() { c.life.guard(c.ctx, c.limits.PingInterval, func() { c.late.delay() }) })
-	c.spawn(func() { c.pulse.keep(c.ctx, c.contacts) })
-	return c.watchFiles(factory)
+	c.health.Start()
+	rotator, err := pool.NewRotator(factory, c.allPools, c.log, c.metrics.reloads)
+	if rotator != nil {
+		c.spawn(func() { rotator.Run(c.ctx, c.limits.CredentialCheck) })
+	}
+	return err
 }
 
-// styled says for which requests a style is.
-type styled struct {
-	style style
-	rt    *http.RoundTripper
-}
-
-// styles are those of the client's connections.
-func (c *Client) styles() []styled {
+// styles are those of the client's connections, and transports where requests of each go.
+func (c *Client) styles() (styles []pool.Style, transports []*http.RoundTripper) {
 	quiet := 3 * c.limits.PingInterval
-	return []styled{
-		{style{pingAfter: quiet, window: forwardWindow}, &c.own},
-		{style{pingAfter: quiet, window: forwardWindow, anonymous: true}, &c.anonymous},
-		{style{pingAfter: quiet, window: narrowWindow}, &c.ownNarrow},
-		{style{pingAfter: quiet, window: narrowWindow, anonymous: true}, &c.anonymousNarrow},
-		{style{http1: true}, &c.ownDirect},
-		{style{http1: true, anonymous: true}, &c.anonymousDirect},
-		{style{pingAfter: c.limits.PingInterval, track: c.contacts.track(&c.life.dead)}, &c.feed},
-		{style{http1: true}, &c.looks},
-		{style{http1: true, once: true}, &c.ownOnce},
-		{style{http1: true, once: true, anonymous: true}, &c.anonymousOnce},
+	for _, of := range []struct {
+		style pool.Style
+		rt    *http.RoundTripper
+	}{
+		{pool.Style{PingAfter: quiet, Window: forwardWindow}, &c.own},
+		{pool.Style{PingAfter: quiet, Window: forwardWindow, Anonymous: true}, &c.anonymous},
+		{pool.Style{PingAfter: quiet, Window: narrowWindow}, &c.ownNarrow},
+		{pool.Style{PingAfter: quiet, Window: narrowWindow, Anonymous: true}, &c.anonymousNarrow},
+		{pool.Style{HTTP1: true}, &c.ownDirect},
+		{pool.Style{HTTP1: true, Anonymous: true}, &c.anonymousDirect},
+		{pool.Style{PingAfter: c.limits.PingInterval, Track: c.health.Feeds().Track(c.health.Lost())}, &c.feed},
+		{pool.Style{HTTP1: true}, &c.looks},
+		{pool.Style{HTTP1: true, Once: true}, &c.ownOnce},
+		{pool.Style{HTTP1: true, Once: true, Anonymous: true}, &c.anonymousOnce},
+	} {
+		styles, transports = append(styles, of.style), append(transports, of.rt)
 	}
+	return styles, transports
 }
 
-// open makes the pools of a single server.
-func (c *Client) open(f *factory) (err error) {
-	for _, p := range c.styles() {
-		pool, err := f.pool(p.style)
-		if err != nil {
+// open makes the connections to the upstream, those of several servers if there is a list of them.
+func (c *Client) open(f *pool.Factory, list balance.List, names balance.Resolver) (err error) {
+	styles, transports := c.styles()
+	if list.Several() {
+		if c.servers, err = c.newServers(f, list, names, styles); err != nil {
 			return err
 		}
-		c.pools = append(c.pools, pool)
-		if *p.rt = http.RoundTripper(pool); p.style.anonymous {
-			continue
+	}
+	for i, style := range styles {
+		var rt http.RoundTripper
+		if c.servers != nil {
+			rt = c.servers.RoundTripper(i)
+		} else {
+			p, err := f.Pool(style)
+			if err != nil {
+				return err
+			}
+			c.pools = append(c.pools, p)
+			rt = p
 		}
-		if *p.rt, err = f.wrap(pool); err != nil {
-			return err
+		if !style.Anonymous {
+			if rt, err = f.Wrap(rt); err != nil {
+				return err
+			}
 		}
+		*transports[i] = rt
+	}
+	if c.servers != nil {
+		return c.servers.Start()
 	}
 	return nil
 }
 
+// newServers returns the API servers of the list.
+func (c *Client) newServers(f *pool.Factory, list balance.List, names balance.Resolver, styles []pool.Style) (*balance.Set, error) {
+	return balance.New(balance.Options{
+		List: list, Resolver: names, Base: c.base, Absolute: c.absolute, Agent: c.agent, Factory: f, Styles: styles,
+		CheckTransport: func() http.RoundTripper { return c.looks }, OnceTransport: c.once, Get: c.getJSON, Health: c.health,
+		ServerCheck: c.limits.ServerCheck, ServerSilence: c.limits.ServerSilence, SilenceTimeout: c.limits.SilenceTimeout,
+		Log: c.log, Metrics: c.metrics.servers, Context: c.ctx, Spawn: c.spawn,
+	})
+}
+
 // allPools are those of all servers.
-func (c *Client) allPools() []*pool {
+func (c *Client) allPools() []*pool.Pool {
 	if c.servers != nil {
-		return c.servers.pools()
+		return c.servers.Pools()
 	}
 	return c.pools
 }
 
-// watchFiles starts the rotator where there is something to rotate.
-func (c *Client) watchFiles(f *factory) error {
-	files := f.files()
-	if len(files) == 0 {
-		return nil
+// abandonPooled has requests to a single server sent over new connections from now on, but those of feeds.
+func (c *Client) abandonPooled() {
+	for _, p := range c.pools {
+		if p.Style().Track != nil {
+			continue
+		}
+		if _, err := p.Reload(); err != nil {
+			c.log.Warn("dead connections to the upstream stay in use", "error", err)
+			return
+		}
 	}
-	seen, err := fingerprint(files)
-	if err != nil {
-		return fmt.Errorf("upstream TLS: %w", err)
-	}
-	r := &rotator{factory: f, pools: c.allPools, log: c.log, reloads: c.metrics.reloads, seen: seen}
-	c.spawn(func() { r.run(c.ctx, c.limits.CredentialCheck) })
-	return nil
 }
 
 // Server is the address of the upstream, for logs and messages.
 func (c *Client) Server() string {
 	if c.servers != nil {
-		return c.servers.addresses()
+		return c.servers.Addresses()
 	}
 	return c.base.Redacted()
 }
+
+// CheckServers returns an error when none of several API servers can be reached.
+func (c *Client) CheckServers() error {
+	if c.servers == nil {
+		return nil
+	}
+	return c.servers.Check()
+}
+
+// Reachable reports whether the upstream can be reached, as far as is known without
+// asking it: since when it cannot, if it gives no sign of life, or if no connection to it
+// could be made since its last answer. While it cannot, it is looked for.
+func (c *Client) Reachable() (ok bool, since time.Time) { return c.health.Reachable() }
 
 // spawn runs f in a goroutine that Close waits for; f must end when c.ctx does.
 // It returns false, and runs nothing, after Close.
@@ -249,15 +286,11 @@ func (c *Client) Close() {
 	for _, p := range c.allPools() {
 		p.CloseIdleConnections()
 	}
-	if c.conns != nil {
-		c.conns.close()
-	}
+	c.health.Conns().Close()
 	if c.local != nil {
 		c.local.transport.Close()
 	}
 }
-
-var errClosed = errors.New("the upstream client is closed")
 
 // ownPath is the path of an own request as the server itself sees it.
 func (c *Client) ownPath(u *url.URL) string { return strings.TrimPrefix(u.Path, c.base.Path) }

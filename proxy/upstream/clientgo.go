@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 )
 
 // ClientGo returns what a constructor of client-go needs to talk to the upstream
@@ -29,19 +31,19 @@ func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())
 		req.Header.Set("User-Agent", t.c.agent)
 	}
-	if t.c.life.isGone() {
-		return nil, errSilent
+	if err := t.c.health.Admit(); err != nil {
+		return nil, err
 	}
 	// The context of a review ends with the review.
 	ctx, cancel := context.WithCancelCause(req.Context())
 	if t.c.servers != nil {
-		ctx = withRouting(ctx, &routing{repeatable: true}) // a review is created, and changes nothing
+		ctx = balance.Repeatable(ctx) // a review is created, and changes nothing
 	}
-	ctx = t.c.ownSends().trace(ctx, cancel)
+	ctx = t.c.sends().Trace(ctx, cancel)
 	began := time.Now()
-	waiting := t.c.life.wait(cancel, 0)
+	waiting := t.c.health.Await(cancel, 0)
 	resp, err := t.c.own.RoundTrip(req.WithContext(ctx))
-	waiting.stop(ctx, err)
+	waiting.Done(ctx, err)
 	if err != nil {
 		t.c.metrics.answered(forReview, req.Method, 0, 0)
 		return nil, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
 // quietWatch is a server's watch that says nothing after its head.
@@ -95,8 +96,8 @@ func TestPingsKeepContact(t *testing.T) {
 	source := c.Source()
 	accepted, ended := startWatch(testContext(t), source)
 	within(t, accepted, "the watch")
-	if c.contacts.connections() != 1 {
-		t.Errorf("%d connections carry watches", c.contacts.connections())
+	if c.health.Feeds().Connections() != 1 {
+		t.Errorf("%d connections carry watches", c.health.Feeds().Connections())
 	}
 	for range 3 {
 		last := source.LastContact()
@@ -113,7 +114,7 @@ func TestPingsKeepContact(t *testing.T) {
 	if err := within(t, ended, "the end of a dead watch"); err == nil {
 		t.Error("a dead watch ends as if the server had ended it")
 	}
-	if c.contacts.connections() != 0 {
+	if c.health.Feeds().Connections() != 0 {
 		t.Error("the dead connection still counts")
 	}
 }
@@ -125,89 +126,10 @@ func TestSilenceOverHTTP1(t *testing.T) {
 	c := s.client(t, func(o *Options) { o.Limits.FeedReadTimeout = 50 * time.Millisecond })
 	accepted, ended := startWatch(testContext(t), c.Source())
 	within(t, accepted, "the watch")
-	if err := within(t, ended, "the end of a silent watch"); !errors.Is(err, errStalled) {
+	if err := within(t, ended, "the end of a silent watch"); !errors.Is(err, health.ErrStalled) {
 		t.Errorf("%v", err)
 	}
 }
-
-// TestQuietOverHTTP1: a watch that nothing pings may be quiet, while new connections work.
-func TestQuietOverHTTP1(t *testing.T) {
-	testLookout(t, func(f *lookedFor) {
-		f.answers.Store(true)
-		f.feed.pings.Store(false)
-		time.Sleep(time.Hour)
-		if f.closed.Load() || f.abandoned.Load() != 0 {
-			t.Errorf("closed: %v, abandoned: %d", f.closed.Load(), f.abandoned.Load())
-		}
-	})
-}
-
-// TestOldestContactCounts: one lively connection must not hide a dead one.
-func TestOldestContactCounts(t *testing.T) {
-	now := time.Unix(1000, 0)
-	c := newContacts(func() time.Time { return now })
-	one, two := c.track(nil)(&readable{}).(*feedConn), c.track(nil)(&readable{}).(*feedConn)
-	read := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }
-	endOne, endTwo, endThree := c.begin(one, true, new(waits)), c.begin(two, true, new(waits)), c.begin(two, true, new(waits))
-	read(one)
-	now = now.Add(time.Second)
-	read(two)
-	if got := c.oldest(); got != time.Unix(1000, 0).UnixNano() {
-		t.Errorf("oldest %d", got)
-	}
-	endOne()
-	if got := c.oldest(); got != now.UnixNano() {
-		t.Errorf("oldest %d", got)
-	}
-	endTwo()
-	now = now.Add(time.Second)
-	read(one) // carries no watch
-	if got := c.oldest(); got != now.Add(-time.Second).UnixNano() {
-		t.Errorf("oldest %d", got)
-	}
-	endThree()
-	if got := c.oldest(); got != now.UnixNano() || c.connections() != 0 {
-		t.Errorf("oldest %d of %d", got, c.connections())
-	}
-	c.begin(nil, true, new(waits))()
-}
-
-// TestUnansweredPing: what does not come through one of several connections is late, as soon
-// as its ping is.
-func TestUnansweredPing(t *testing.T) {
-	const pings = 5 * time.Second
-	now := time.Unix(1000, 0)
-	c := newContacts(func() time.Time { return now })
-	var all [3]*feedConn
-	for i := range all {
-		all[i] = c.track(nil)(&readable{}).(*feedConn)
-		defer c.begin(all[i], i < 2, new(waits))() // the third is not pinged
-		_, _ = all[i].Read(make([]byte, 1))
-	}
-	expect := func(after, want time.Duration) {
-		t.Helper()
-		now = now.Add(after)
-		_, _ = all[0].Read(make([]byte, 1))
-		c.look(pings)
-		if got := c.unanswered(); got != want {
-			t.Errorf("%v, want %v", got, want)
-		}
-	}
-	expect(pings, 0)
-	expect(2*time.Second, 2*time.Second)
-	expect(time.Second, 3*time.Second)
-	_, _ = all[1].Read(make([]byte, 1))
-	expect(time.Second, 0)
-	expect(time.Hour, time.Hour+time.Second-pings)
-	_, _ = all[1].Read(make([]byte, 1))
-	if got := c.unanswered(); got != 0 {
-		t.Errorf("%v for a ping that was answered since", got)
-	}
-}
-
-type readable struct{ net.Conn }
-
-func (*readable) Read(p []byte) (int, error) { return len(p), nil }
 
 // TestFeedsSpread: more watches than one connection may carry take several.
 func TestFeedsSpread(t *testing.T) {

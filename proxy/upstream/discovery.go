@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
 // ServerResource is what discovery says of one resource.
@@ -147,7 +149,7 @@ func (d *Discovery) Run(ctx context.Context) {
 		if err := d.Refresh(ctx); err == nil {
 			retry = d.opts.MinPeriod
 		} else if ctx.Err() == nil {
-			failed.log(d.c.log, d.c.now(), "discovery cannot be read", err)
+			failed.log(d.c.log, d.c.health.Now(), "discovery cannot be read", err)
 			wait = min(retry, d.opts.Period)
 			retry *= 2
 		}
@@ -169,7 +171,7 @@ func (d *Discovery) joinLocked() *reading {
 	r := d.mu.next
 	if !d.mu.working {
 		if d.mu.working = d.c.spawn(d.work); !d.mu.working {
-			r.err = errClosed
+			r.err = health.ErrClosed
 			close(r.done)
 			d.mu.next = nil
 		}

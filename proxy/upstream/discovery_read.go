@@ -16,6 +16,8 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 )
 
 const (
@@ -102,7 +104,7 @@ func (c *Client) discoveryRoot(ctx context.Context, path string, last *document)
 		// A server with only the other root.
 		return nil, &document{list: &apidiscoveryv2.APIGroupDiscoveryList{}}, nil
 	case a.StatusCode != http.StatusOK:
-		return nil, nil, refusal(a.Response, strings.NewReader(string(body)), "get", schema.GroupResource{})
+		return nil, nil, status.Error(a.Response, strings.NewReader(string(body)), "get", schema.GroupResource{})
 	case !isAggregated(a.Header.Get("Content-Type")):
 		return body, nil, nil
 	}
@@ -250,7 +252,7 @@ func (c *Client) discoverVersion(ctx context.Context, root string, gv schema.Gro
 		return nil, err
 	}
 	if a.StatusCode != http.StatusOK {
-		return nil, refusal(a.Response, strings.NewReader(string(body)), "get", schema.GroupResource{})
+		return nil, status.Error(a.Response, strings.NewReader(string(body)), "get", schema.GroupResource{})
 	}
 	var list metav1.APIResourceList
 	if err := json.Unmarshal(body, &list); err != nil {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/credentials"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -45,13 +47,13 @@ func (x *forwarding) failed(err error) *api.Response {
 		return x.refused(reason.BodyTimeout, apierrors.NewTimeoutError("the request's body did not come in time", 0))
 	case x.upload.err() != nil:
 		return x.refused(reason.BodyBroken, apierrors.NewBadRequest("the request's body could not be read"))
-	case errors.Is(err, errHeadTimeout):
+	case errors.Is(err, health.ErrTimeout):
 		return x.refused(reason.UpstreamTimeout, apierrors.NewTimeoutError("the upstream API server did not answer in time"+x.outcome(), 0))
-	case errors.Is(err, errSilent) && x.outcome() != "":
-		return x.refused(reason.UpstreamSilent, apierrors.NewTimeoutError(errSilent.Error()+x.outcome(), 0))
-	case errors.Is(err, errSilent):
-		return x.refused(reason.UpstreamSilent, comeBack(errSilent.Error()))
-	case errors.Is(err, errClosed):
+	case errors.Is(err, health.ErrSilent) && x.outcome() != "":
+		return x.refused(reason.UpstreamSilent, apierrors.NewTimeoutError(health.ErrSilent.Error()+x.outcome(), 0))
+	case errors.Is(err, health.ErrSilent):
+		return x.refused(reason.UpstreamSilent, comeBack(health.ErrSilent.Error()))
+	case errors.Is(err, health.ErrClosed):
 		return x.refused(reason.ShuttingDown, api.NewServiceUnavailable("the gateway is shutting down"+x.outcome()))
 	}
 	x.c.logFailure(err, x.r)
@@ -74,7 +76,7 @@ func comeBack(message string) error {
 
 // outcome says of a write that was sent what can be said.
 func (x *forwarding) outcome() string {
-	if safe(x.r.Method) || !x.sent.Load() {
+	if pool.Safe(x.r.Method) || !x.sent.Load() {
 		return ""
 	}
 	return "; it is not known whether the request was applied"
@@ -100,7 +102,7 @@ func cause(err error) string {
 		return "its certificate is not trusted"
 	case errors.As(err, &name):
 		return "its name cannot be resolved"
-	case unprocessed(err) && !unconnected(err):
+	case pool.Unprocessed(err) && !health.Unconnected(err):
 		return "it turns requests away"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"
@@ -147,12 +149,12 @@ func (f *failures) log(log *slog.Logger, now time.Time, what string, err error, 
 }
 
 func (c *Client) logFailure(err error, r *api.Request) {
-	c.forwardsFailed.log(c.log, c.now(), "forwarding failed", err, "method", r.Method, "path", r.Path)
+	c.forwardsFailed.log(c.log, c.health.Now(), "forwarding failed", err, "method", r.Method, "path", r.Path)
 }
 
 // broken is the answer to a response that broke off before any of it was passed on.
 func (x *forwarding) broken() *api.Response {
-	if safe(x.r.Method) {
+	if pool.Safe(x.r.Method) {
 		return x.refused(reason.UpstreamBroke, comeBack("the response of the upstream API server broke off"))
 	}
 	err := api.NewServiceUnavailable("the response of the upstream API server broke off; the request was answered with " + x.resp.Status)

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
 // Forward passes r on to the upstream with the given credentials and returns its
@@ -85,29 +87,31 @@ type forwarding struct {
 	// sent is true once the request has a connection, which it may leave by at any moment,
 	// unless it surely was not processed, reused when that had carried another request.
 	sent, reused atomic.Bool
-	sends        sends     // to a single server
-	once         sync.Once // end
+	sends        *pool.Sends // to a single server, else nil
+	once         sync.Once   // end
 	resp         *http.Response
 }
 
 func (c *Client) newForwarding(ctx context.Context, r *api.Request, cred *Credentials) *forwarding {
-	x := &forwarding{c: c, r: r, info: r.Info(), cred: cred, client: ctx, purpose: cred.purpose()}
-	x.sends.most = mostSends
+	x := &forwarding{c: c, r: r, info: r.Info(), cred: cred, client: ctx, purpose: cred.purpose(), sends: c.sends()}
 	x.longRunning = x.info.LongRunning()
 	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	x.detach = whenLeft(ctx, func() { x.cancel(context.Cause(ctx)) })
-	x.unlink = context.AfterFunc(c.ctx, func() { x.cancel(errClosed) })
+	x.unlink = context.AfterFunc(c.ctx, func() { x.cancel(health.ErrClosed) })
 	return x
 }
-
-// directRequests is how many forwarded requests at a time may have connections of
-// their own.
-const directRequests = 32
 
 // sharedRequests is how many forwarded requests at a time may share connections with
 // large windows, which carry large answers over long distances. More of them, watches
 // then, share others.
 const sharedRequests = 64
+
+// A slow client of a large forwarded response costs forwardWindow bytes, or, of the
+// many beyond sharedRequests, narrowWindow: a thousand that stop reading cost 125 MiB.
+const (
+	forwardWindow = 1 << 20
+	narrowWindow  = 64 << 10
+)
 
 // smallRequest is up to which size, in bytes, the body of a small request is.
 const smallRequest = 16 << 10
@@ -116,7 +120,7 @@ const smallRequest = 16 << 10
 // of its own over HTTP/1.1: over HTTP/2 it would pass through more goroutines on
 // both sides, which costs a small one latency and a large list a fifth more of
 // kube-apiserver's processor time. Those that last share HTTP/2 connections, and
-// so does what exceeds directRequests, and writes where there are several servers.
+// so does what exceeds pool.MaxHTTP1, and writes where there are several servers.
 //
 // Where the upstream is far, a new connection costs a small request more than all else:
 // three round trips, each of which waits its turn behind what a slow link carries, and
@@ -128,7 +132,7 @@ func (x *forwarding) transport() http.RoundTripper {
 	}
 	small := x.aboutOne() && x.c.far()
 	if !x.longRunning && !x.handedOver() && !small {
-		if x.direct = x.c.direct.Add(1) <= directRequests; !x.direct {
+		if x.direct = x.c.direct.Add(1) <= pool.MaxHTTP1; !x.direct {
 			x.c.direct.Add(-1)
 		}
 	}
@@ -164,7 +168,7 @@ func (x *forwarding) aboutOne() bool {
 // handedOver reports whether a request has to be of those of which a server that shuts down
 // says whether it saw them: a write, where another server could take it. HTTP/2 says so
 // (GOAWAY); over HTTP/1.1 it may have met the close of an idle connection, or not.
-func (x *forwarding) handedOver() bool { return x.c.servers != nil && !safe(x.r.Method) }
+func (x *forwarding) handedOver() bool { return x.c.servers != nil && !pool.Safe(x.r.Method) }
 
 // request is what is sent upstream.
 func (x *forwarding) request() (*http.Request, error) {
@@ -197,9 +201,7 @@ func (x *forwarding) request() (*http.Request, error) {
 			// Over HTTP/2 WroteHeaders comes after the head was written, and a cancelled
 			// request does not wait for that.
 			x.sent.Store(true)
-			if x.c.servers == nil { // else each of them counts
-				x.sends.sent(info, x.cancel)
-			}
+			x.sends.Sent(info, x.cancel)
 		},
 	}
 	return req.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil
@@ -274,20 +276,20 @@ func (x *forwarding) roundTrip(rt http.RoundTripper, req *http.Request) (*http.R
 	if x.r.Method == http.MethodConnect || x.r.Method == http.MethodTrace {
 		return nil, errMethod()
 	}
-	if x.c.life.isGone() {
-		return nil, errSilent
+	if err := x.c.health.Admit(); err != nil {
+		return nil, err
 	}
 	most := x.c.limits.RequestTimeout
 	if x.longRunning {
 		most = 0
 	}
 	began := time.Now()
-	waiting := x.c.life.wait(x.cancel, most)
+	waiting := x.c.health.Await(x.cancel, most)
 	resp, err := rt.RoundTrip(req)
-	waiting.stop(x.ctx, err)
+	waiting.Done(x.ctx, err)
 	if err != nil {
-		err = causeOf(x.ctx, err)
-		if unprocessed(err) {
+		err = health.Cause(x.ctx, err)
+		if pool.Unprocessed(err) {
 			x.sent.Store(false)
 		}
 		return nil, err
@@ -307,7 +309,7 @@ func (x *forwarding) mayRepeat() bool {
 	if x.c.servers != nil && x.info.Subresource == "proxy" {
 		return false
 	}
-	return safe(x.r.Method) && x.upload == nil && x.reused.Load() && x.ctx.Err() == nil
+	return pool.Safe(x.r.Method) && x.upload == nil && x.reused.Load() && x.ctx.Err() == nil
 }
 
 // end gives everything up. It may be called more than once and at any time.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/soak"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
 // bothProtocols runs a test over HTTP/2 and HTTP/1.1.
@@ -323,7 +324,7 @@ func TestSlowUpstream(t *testing.T) {
 		}
 		c = s.client(t, func(o *Options) { o.Limits.StallTimeout = 50 * time.Millisecond })
 		resp = c.Forward(testContext(t), request("GET", "/api/v1/nodes?head"), Credentials{})
-		if _, err := tryFinish(resp); !errors.Is(err, errStalled) {
+		if _, err := tryFinish(resp); !errors.Is(err, health.ErrStalled) {
 			t.Errorf("a body that stands still ends with %v", err)
 		}
 	})

@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
 // TestFramingOfHTTP2Responses: what an HTTP/2 server says of connections and lengths does not reach clients, to whom over
@@ -41,7 +43,7 @@ func TestFramingOfHTTP2Responses(t *testing.T) {
 				return f.WriteData(stream, true, []byte("hello")) == nil
 			})
 			client := s.client(t, func(o *Options) { o.Config.Host = raw.url() })
-			client.direct.Store(directRequests) // what is more goes over HTTP/2
+			client.direct.Store(pool.MaxHTTP1) // what is more goes over HTTP/2
 			resp := client.Forward(testContext(t), request("GET", "/api/v1/namespaces/x/pods/y"), Credentials{As: AsGateway})
 			for _, name := range []string{"Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade"} {
 				if resp.Header.Has(name) {

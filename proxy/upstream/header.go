@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
 // headerError says that a request cannot be passed on as it is.
@@ -34,7 +35,7 @@ func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
 		if api.OfConnection(name) && name != "Te" || !passes(name, cred) {
 			continue
 		}
-		if isIdempotencyKey(name) && !safe(r.Method) {
+		if isIdempotencyKey(name) && !pool.Safe(r.Method) {
 			// net/http takes a request with this for one that may be repeated,
 			// unless it is spelt differently.
 			name = strings.ToLower(name)
@@ -84,9 +85,6 @@ func disguised(name string) bool {
 func isIdempotencyKey(name string) bool {
 	return name == "Idempotency-Key" || name == "X-Idempotency-Key"
 }
-
-// safe reports whether a method only reads.
-func safe(method string) bool { return method == "GET" || method == "HEAD" || method == "OPTIONS" }
 
 // appendForwardedFor adds the client's address to X-Forwarded-For; a client on a
 // unix socket has none.

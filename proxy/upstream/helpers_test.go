@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
 func TestMain(m *testing.M) {
@@ -109,7 +110,7 @@ func (s *server) countWrites() (n int) {
 	s.seen.Lock()
 	defer s.seen.Unlock()
 	for _, r := range s.seen.requests {
-		if !safe(r.Method) {
+		if !pool.Safe(r.Method) {
 			n++
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -58,11 +59,11 @@ const notImpersonated = "the gateway cannot ask the upstream in your name: it la
 // of the credentials. The client's own impersonation was decided before, so that no
 // other can be meant. What is proxied (pods, services) refuses in words of its own.
 func aboutGateway(content []byte) bool {
-	status, ok := parseStatus(content)
+	said, ok := status.Parse(content)
 	if !ok { // YAML, perhaps
 		return bytes.Contains(content, []byte("cannot impersonate"))
 	}
-	return status.Reason == metav1.StatusReasonUnauthorized || bytes.Contains([]byte(status.Message), []byte("cannot impersonate"))
+	return said.Reason == metav1.StatusReasonUnauthorized || bytes.Contains([]byte(said.Message), []byte("cannot impersonate"))
 }
 
 // seldom lets through what the log need not be told each time. It is safe for

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
+	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -45,13 +46,13 @@ type metrics struct {
 	streams   prometheus.Gauge
 	reloads   *prometheus.CounterVec
 	refusals  *reason.Counter
-	servers   *serverMetrics
+	servers   *balance.Metrics
 }
 
 func newMetrics(reg prometheus.Registerer, of *Client) (*metrics, error) {
 	m := &metrics{
 		refusals: reason.NewCounter(reg),
-		servers:  newServerMetrics(),
+		servers:  balance.NewMetrics(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_upstream_requests_total",
 			Help: "Requests to the upstream by purpose, method and status code; code is 0 without an answer.",
@@ -95,7 +96,7 @@ func newMetrics(reg prometheus.Registerer, of *Client) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	if err := m.servers.register(reg); err != nil {
+	if err := m.servers.Register(reg); err != nil {
 		return nil, fmt.Errorf("upstream metrics: %w", err)
 	}
 	for _, c := range []prometheus.Collector{
@@ -103,20 +104,20 @@ func newMetrics(reg prometheus.Registerer, of *Client) (*metrics, error) {
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_feed_connections",
 			Help: "Connections to the upstream that carry watches of the cache.",
-		}, func() float64 { return float64(of.contacts.connections()) }),
+		}, func() float64 { return float64(of.health.Feeds().Connections()) }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_last_contact_timestamp_seconds",
 			Help: "When the upstream last gave a sign of life on the feeds' connections, of several the one that is silent for longest; 0 before the first.",
-		}, func() float64 { return float64(of.contacts.oldest()) / 1e9 }),
+		}, func() float64 { return float64(of.health.Feeds().Oldest()) / 1e9 }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_delay_seconds",
 			Help: "For how long what the upstream sends to the feeds is under way, as measured by a small request, and by pings, on their connections; from 1 s on answers from the cache say how old they are.",
-		}, func() float64 { return max(of.pulse.measured(), of.contacts.unanswered()).Seconds() }),
+		}, func() float64 { return of.health.MeasuredLag().Seconds() }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_gone",
 			Help: "1 while the upstream gives no sign of life, and requests that need it are answered 503 at once.",
 		}, func() float64 {
-			if of.life.gone.Load() != 0 {
+			if of.health.IsSilent() {
 				return 1
 			}
 			return 0

@@ -95,7 +95,7 @@ func (n *network) listen(addr string) net.Listener {
 	return l
 }
 
-// dial is a dialFunc.
+// dial is like net.Dialer.DialContext.
 func (n *network) dial(ctx context.Context, protocol, addr string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -231,8 +231,8 @@ func (c *memoryConn) CloseWrite() error {
 	return nil
 }
 
-// quiet implements quieter.
-func (c *memoryConn) quiet() bool {
+// Quiet tells the pool of HTTP/1.1 connections that this one is idle.
+func (c *memoryConn) Quiet() bool {
 	c.in.mu.Lock()
 	defer c.in.mu.Unlock()
 	return c.in.buf.Len() == 0 && !c.in.ended

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
+
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
 // TestCloseEndsConnections: a closed client leaves no connection behind, be a request still
@@ -35,12 +38,7 @@ func TestCloseEndsConnections(t *testing.T) {
 	c.Close()
 	<-left
 	<-left
-	if _, err := c.conns.dial((&net.Dialer{}).DialContext, &opener{}, &dead{})(t.Context(), "tcp", s.Listener.Addr().String()); !errors.Is(err, errClosed) {
+	if _, err := c.health.Conns().Dial((&net.Dialer{}).DialContext, new(atomic.Int64), c.health.Lost())(t.Context(), "tcp", s.Listener.Addr().String()); !errors.Is(err, health.ErrClosed) {
 		t.Errorf("a closed client connects: %v", err)
-	}
-	c.conns.mu.Lock()
-	defer c.conns.mu.Unlock()
-	if len(c.conns.all) > 0 {
-		t.Error("connections are remembered")
 	}
 }

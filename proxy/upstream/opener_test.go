@@ -1,19 +1,16 @@
 package upstream
 
 import (
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache/source"
-	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestOneConnectionForMany: what is asked at once of a server to which there is no connection
@@ -59,29 +56,4 @@ func TestOpenerFails(t *testing.T) {
 		})
 	}
 	all.Wait()
-}
-
-// TestBytesKeepConnections: a connection that is pinged lives while it brings bytes, and ends
-// when it has brought none for as long as a ping and its answer may take.
-func TestBytesKeepConnections(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		near, far := net.Pipe()
-		defer func() { _, _ = near.Close(), far.Close() }()
-		c := &openConn{Conn: near, among: newOpenConns(), last: time.Now(), silence: 15 * time.Second}
-		_ = c.SetReadDeadline(c.last.Add(c.silence))
-		go func() {
-			for range 10 {
-				time.Sleep(14 * time.Second)
-				_, _ = far.Write([]byte{0})
-			}
-		}()
-		began := time.Now()
-		var err error
-		for err == nil {
-			_, err = c.Read(make([]byte, 10))
-		}
-		if took := time.Since(began); !errors.Is(err, errUnanswered) || took != 155*time.Second {
-			t.Errorf("ended after %s: %v", took, err)
-		}
-	})
 }

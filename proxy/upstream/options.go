@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/internal/kubeconfig"
+	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 )
 
 // Options say which upstream a Client talks to, and how.
@@ -37,7 +39,7 @@ type Options struct {
 	// Empty: the kubeconfig's server alone.
 	Servers []string
 	// Resolver is asked for the name among Servers; nil for net.DefaultResolver.
-	Resolver Resolver
+	Resolver balance.Resolver
 	// UserAgent of the gateway's own requests; "kubeweir" by default. Forwarded
 	// requests keep their client's.
 	UserAgent string
@@ -50,7 +52,7 @@ type Options struct {
 	Compression Compression
 	Limits      Limits
 
-	dial dialFunc // instead of a net.Dialer's, in tests
+	dial func(ctx context.Context, network, address string) (net.Conn, error) // instead of a net.Dialer's, in tests
 }
 
 // Compression of lists for the cache. Watches are not asked for in gzip, which

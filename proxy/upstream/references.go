@@ -39,7 +39,7 @@ func (s *Source) ListVersions(ctx context.Context, res *source.Resource, opts so
 		return source.ListMeta{}, fmt.Errorf("%w: asked for metadata of %s, the upstream sends a %s", source.ErrUnsupported, res.GroupResource(), meta.Kind)
 	}
 	out, err := listMeta(res, a, &meta)
-	out.Bytes = a.body.read
+	out.Bytes = a.body.Count
 	return out, err
 }
 

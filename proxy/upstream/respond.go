@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
 // smallBody is up to what size a response is read before it is passed on: it
@@ -18,13 +19,13 @@ const copyBuffer = 32 << 10
 // respond passes a response on.
 func (x *forwarding) respond(resp *http.Response) *api.Response {
 	out := &api.Response{Status: resp.StatusCode, Header: responseHeader(resp.Header, x.r.Method)}
-	body := newGuardedBody(x.ctx, x.cancel, resp.Body, x.c.limits.StallTimeout)
-	body.life, body.received = x.c.life, x.c.metrics.received[x.purpose]
+	body := health.NewIdleReader(x.ctx, x.cancel, resp.Body, x.c.limits.StallTimeout)
+	body.Detector, body.Received = x.c.health, x.c.metrics.received[x.purpose]
 	if x.purpose == forIdentity && (resp.StatusCode == 401 || resp.StatusCode == 403) && x.r.Method != http.MethodHead {
 		return x.refusedIdentity(out, body)
 	}
 	if x.longRunning {
-		body.limit = 0
+		body.Limit = 0
 	}
 	switch length := resp.ContentLength; {
 	case length == 0 || x.r.Method == http.MethodHead || resp.StatusCode == 204 || resp.StatusCode == 304:

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 )
 
 // rights remembers which rights of its own the upstream last refused the gateway, so
@@ -157,14 +158,14 @@ func (r *rights) granted(what right, where scope) {
 
 // refusalIn reads what a refusal says from body, and leaves it there to be read again.
 func refusalIn(body *io.ReadCloser, from io.Reader) string {
-	content, err := io.ReadAll(io.LimitReader(from, maxErrorBody))
+	content, err := io.ReadAll(io.LimitReader(from, status.MaxBody))
 	if err != nil {
 		return ""
 	}
 	_ = (*body).Close()
 	*body = io.NopCloser(bytes.NewReader(content))
-	if status := statusIn(content); status != nil {
-		return status.Message
+	if failure := status.In(content); failure != nil {
+		return failure.Message
 	}
 	return ""
 }

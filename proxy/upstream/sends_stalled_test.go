@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
 // stalling is a connection on which nothing leaves while ice is frozen.
@@ -38,7 +40,7 @@ func TestWriteStalled(t *testing.T) {
 			var ice freezer
 			arrived := make(chan struct{}, 1)
 			s := newServer(t, func(_ http.ResponseWriter, r *http.Request) {
-				if !safe(r.Method) {
+				if !pool.Safe(r.Method) {
 					arrived <- struct{}{}
 				}
 			})
@@ -56,7 +58,7 @@ func TestWriteStalled(t *testing.T) {
 					return &stalling{conn, &ice, open, closed}, nil
 				}
 			})
-			c.direct.Store(directRequests) // what is more goes over HTTP/2
+			c.direct.Store(pool.MaxHTTP1) // what is more goes over HTTP/2
 			if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 {
 				t.Fatalf("a read: %d %s", status, body)
 			}

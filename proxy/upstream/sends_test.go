@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
 // TestSendsBounded: a request that the server breaks off, as Go's does by PROTOCOL_ERROR with a
@@ -44,7 +45,7 @@ func TestSendsBounded(t *testing.T) {
 				t.Errorf("%s, several servers %v: %d", method, many, resp.Status)
 			}
 			// Reads are tried once more by the gateway itself.
-			if n := dials.Load() - before; n > 2*mostSends+2 || method == "POST" && n > 2 {
+			if n := dials.Load() - before; n > 2*pool.MostSends+2 || method == "POST" && n > 2 {
 				t.Errorf("%s, several servers %v: it was sent %d times", method, many, n)
 			}
 		}
@@ -152,7 +153,7 @@ func TestWritesOnce(t *testing.T) {
 	for code := http2.ErrCodeNo; code <= http2.ErrCodeHTTP11Required; code++ {
 		e := ending{name: "RST_STREAM " + code.String(), sends: 1}
 		if code == http2.ErrCodeRefusedStream {
-			e.sends, e.refused = mostSends, true
+			e.sends, e.refused = pool.MostSends, true
 		}
 		e.handle = func(*rawServer) func(*http2.Framer, uint32, int64) bool {
 			return func(f *http2.Framer, stream uint32, _ int64) bool { return f.WriteRSTStream(stream, code) == nil }
@@ -166,7 +167,7 @@ func TestWritesOnce(t *testing.T) {
 				return f.WriteRSTStream(stream, http2.ErrCodeProtocol) == nil
 			}
 		}},
-		ending{name: "GOAWAY before each request", sends: mostSends, refused: true, handle: func(*rawServer) func(*http2.Framer, uint32, int64) bool {
+		ending{name: "GOAWAY before each request", sends: pool.MostSends, refused: true, handle: func(*rawServer) func(*http2.Framer, uint32, int64) bool {
 			return func(f *http2.Framer, _ uint32, _ int64) bool { return f.WriteGoAway(0, http2.ErrCodeNo, nil) == nil }
 		}},
 		ending{name: "GOAWAY before the request, and nobody there any more", sends: 1, refused: true, handle: func(r *rawServer) func(*http2.Framer, uint32, int64) bool {
@@ -228,14 +229,11 @@ func writeOnce(t *testing.T, w *api.Request, many bool, handle func(*rawServer) 
 	raw.handle = handle(raw)
 	c := other.client(t, func(o *Options) {
 		o.Config.Host = raw.url()
-		if many {
-			o.Servers, o.Limits = []string{raw.url(), other.URL}, Limits{ServerCheck: time.Hour}
+		if many { // the second server is asked first
+			o.Servers, o.Limits = []string{other.URL, raw.url()}, Limits{ServerCheck: time.Hour}
 		}
 	})
-	c.direct.Store(directRequests) // what is more goes over HTTP/2
-	if many {
-		c.servers.turn.Store(1) // the raw one is the first
-	}
+	c.direct.Store(pool.MaxHTTP1) // what is more goes over HTTP/2
 	resp := c.Forward(testContext(t), w, Credentials{As: AsGateway})
 	body, large := finish(t, resp), w.ContentLength > smallUpload
 	doubt := strings.Contains(body, "it is not known whether the request was applied")
@@ -257,46 +255,9 @@ func writeOnce(t *testing.T, w *api.Request, many bool, handle func(*rawServer) 
 	}
 }
 
-// TestUnprocessed: the words by which libraries tell that a request was not processed are theirs.
-func TestUnprocessed(t *testing.T) {
-	near, far := net.Pipe()
-	go func() { _, _ = io.Copy(io.Discard, far) }()
-	//lint:ignore SA1019 it is that code's words that count
-	conn, err := (&http2.Transport{}).NewClientConn(near)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = far.Close()
-	eventually(t, "the end of the connection", func() bool { return conn.State().Closed })
-	write := func() *http.Request {
-		req, err := http.NewRequestWithContext(testContext(t), "POST", "https://gateway/", io.LimitReader(strings.NewReader("x"), 1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return req
-	}
-	if _, err := conn.RoundTrip(write()); err == nil || !unprocessed(err) {
-		t.Errorf("the first request on a connection that has ended: %v", err)
-	}
-	unusable := http.Transport{Protocols: new(http.Protocols)}
-	unusable.Protocols.SetHTTP1(true)
-	unusable.RegisterProtocol("https", roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-		_ = req.Body.Close()
-		return nil, http.ErrSkipAltProtocol
-	}))
-	if _, err := unusable.RoundTrip(write()); err == nil || !unprocessed(err) {
-		t.Errorf("a request whose connection took no more: %v", err)
-	}
-}
-
-type roundTripperFunc func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
 // TestWritesOnceHTTP1: the same over HTTP/1.1, on connections used before.
 func TestWritesOnceHTTP1(t *testing.T) {
-	for _, dial := range []dialFunc{nil, new(net.Dialer).DialContext} { // our own connections, net/http's
+	for _, dial := range []func(context.Context, string, string) (net.Conn, error){nil, new(net.Dialer).DialContext} { // our own connections, net/http's
 		var writes, upgrades atomic.Int64
 		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 			switch {
@@ -305,7 +266,7 @@ func TestWritesOnceHTTP1(t *testing.T) {
 				return
 			case r.Header.Get("Upgrade") != "":
 				upgrades.Add(1)
-			case !safe(r.Method):
+			case !pool.Safe(r.Method):
 				writes.Add(1)
 			default:
 				return

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -17,7 +18,11 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 )
+
+// brokenMost is how many connections in a row may break before a server is avoided.
+const brokenMost = 5
 
 // breaks ends the connection of a request that was read.
 func breaks(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
@@ -30,8 +35,8 @@ func testServersRefused(t *testing.T) {
 	for _, body := range []string{"small", large} {
 		a, b := newOneOf(t, "a"), newOneOf(t, "b")
 		c := several(t, a, b)
-		a.gone()
 		c.turns(t, a)
+		a.gone()
 		if status, got := ask(t, c, "POST", "/api/v1/pods", body); status != 200 || got != "b took "+body || b.writes.Load() != 1 {
 			t.Errorf("a write of %d bytes: %d %.40q, %d writes", len(body), status, got, b.writes.Load())
 		}
@@ -39,7 +44,7 @@ func testServersRefused(t *testing.T) {
 		if status, got := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 || got != "b" {
 			t.Errorf("a read: %d %q", status, got)
 		}
-		eventually(t, "the server is down", func() bool { return standing(c.serverAt(t, a).is.Load()) == down })
+		eventually(t, "the server is down", func() bool { return c.serverAt(t, a).Standing() == balance.Down })
 		if ok, _ := c.Reachable(); !ok {
 			t.Error("with one server left the upstream is away")
 		}
@@ -59,7 +64,7 @@ func testServersAllGone(t *testing.T) {
 	// For longer than silence is borne: who refuses connections is tried all the same.
 	since := time.Now()
 	eventually(t, "much time", func() bool { return time.Since(since) > silentForAll*3/2 })
-	if c.life.gone.Load() != 0 {
+	if c.health.IsSilent() {
 		t.Error("requests are not tried any more")
 	}
 	if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != 503 || strings.Contains(body, "not known") {
@@ -117,8 +122,8 @@ func testServersBreak(t *testing.T) {
 		t.Errorf("a read of nobody knows what was sent again: %d", status)
 	}
 	// Connections that break again and again make a server one to avoid, however ready.
-	for range brokenMost {
-		c.turns(t, a)
+	c.turns(t, a)
+	for range brokenMost { // each goes to a and then to b, and the next begins with a again
 		ask(t, c, "GET", "/api/v1/pods", "")
 	}
 	for range 4 {
@@ -137,14 +142,14 @@ func testServersBrokenUpload(t *testing.T) {
 	c := several(t, a, b)
 	for range 3 * brokenMost {
 		r := request("POST", "/api/v1/pods")
-		r.Body, r.ContentLength = io.MultiReader(strings.NewReader("begun"), &failing{io.ErrUnexpectedEOF}), 2*smallUpload
+		r.Body, r.ContentLength = io.MultiReader(strings.NewReader("begun"), iotest.ErrReader(io.ErrUnexpectedEOF)), 2*smallUpload
 		resp := c.Forward(testContext(t), r, Credentials{As: AsGateway})
 		if finish(t, resp); resp.Status != 400 {
 			t.Errorf("a body that breaks: %d", resp.Status)
 		}
 	}
 	for _, o := range []*oneOf{a, b} {
-		if is := c.serverAt(t, o).now(time.Now().UnixNano()); is != ready {
+		if is := c.serverAt(t, o).Standing(); is != balance.Ready || c.ejections(t, o) != 0 {
 			t.Errorf("%s is %v", o.name, is)
 		}
 	}
@@ -171,7 +176,7 @@ func testServersUnsendable(t *testing.T) {
 		}
 	}
 	for _, o := range []*oneOf{a, b} {
-		if s := c.serverAt(t, o); s.shunned.Load() != 0 || s.broken.Load() != 0 || o.asked.Load() != 1 {
+		if c.ejections(t, o) != 0 || o.asked.Load() != 1 {
 			t.Errorf("%s is avoided, or was asked %d times", o.name, o.asked.Load()-1)
 		}
 	}
@@ -303,22 +308,21 @@ func testServersFrozen(t *testing.T) {
 		body   string
 	}
 	read, write := make(chan answer, 1), make(chan answer, 1)
-	// Both are sent while the server seems well, and the other is busier.
-	a.ice.freeze()
-	c.serverAt(t, b).short.Add(10)
-	c.serverAt(t, b).long.Add(10)
-	waiting := func() int64 { return frozen.short.Load() + frozen.long.Load() }
-	for method, answers := range map[string]chan answer{"GET": read, "POST": write} {
-		before, body := waiting(), ""
-		if method == "POST" {
-			body = "x"
+	// Both are sent while the server seems well, and the other is not ready.
+	only(t, c, a, []*oneOf{b}, func() {
+		a.ice.freeze()
+		for method, answers := range map[string]chan answer{"GET": read, "POST": write} {
+			before, body := c.outstanding(t, a), ""
+			if method == "POST" {
+				body = "x"
+			}
+			go func() {
+				status, body := ask(t, c, method, "/api/v1/pods", body)
+				answers <- answer{status, body}
+			}()
+			eventually(t, "the request", func() bool { return c.outstanding(t, a) > before })
 		}
-		go func() {
-			status, body := ask(t, c, method, "/api/v1/pods", body)
-			answers <- answer{status, body}
-		}()
-		eventually(t, "the request", func() bool { return waiting() > before })
-	}
+	})
 	if got := within(t, read, "the read"); got.status != 200 || got.body != "b" {
 		t.Errorf("a read: %v", got)
 	}
@@ -331,9 +335,11 @@ func testServersFrozen(t *testing.T) {
 		}
 	}
 	a.ice.melt()
-	eventually(t, "the server is back", func() bool { return standing(frozen.is.Load()) == ready })
-	if frozen.load(false, time.Now().UnixNano()) < 2 {
-		t.Error("a server that came back has its whole share at once")
+	eventually(t, "the server is back", func() bool { return frozen.Standing() == balance.Ready })
+	for range 4 { // a server that came back has not its whole share at once
+		if _, got := ask(t, c, "GET", "/api/v1/pods", ""); got != "b" {
+			t.Errorf("a read: %s", got)
+		}
 	}
 }
 
@@ -347,7 +353,7 @@ func testServersStore(t *testing.T) {
 	a.stuck.Store(true)
 	b.stuck.Store(true)
 	for _, o := range []*oneOf{a, b} {
-		eventually(t, "the server is not ready", func() bool { return standing(c.serverAt(t, o).is.Load()) != ready })
+		eventually(t, "the server is not ready", func() bool { return c.serverAt(t, o).Standing() != balance.Ready })
 	}
 	for range 4 {
 		if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 {
@@ -355,7 +361,7 @@ func testServersStore(t *testing.T) {
 		}
 	}
 	for _, o := range []*oneOf{a, b} {
-		if is := standing(c.serverAt(t, o).is.Load()); is != unready {
+		if is := c.serverAt(t, o).Standing(); is != balance.Unready {
 			t.Errorf("%s is %v", o.name, is)
 		}
 	}
@@ -403,7 +409,7 @@ func testServersFrozenFeed(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	held := a
-	if c.servers.preferred.Load() == c.serverAt(t, b) {
+	if c.preferred(t, b) {
 		held = b
 	}
 	accepted, ended := startWatch(testContext(t), c.Source())
@@ -420,4 +426,9 @@ func testServersFrozenFeed(t *testing.T) {
 	if err == nil {
 		t.Error("no watch")
 	}
+}
+
+// ejections is how often a server was taken out.
+func (c *Client) ejections(t *testing.T, o *oneOf) float64 {
+	return serverMetric(t, c, "kubeweir_upstream_server_ejections_total", o)
 }

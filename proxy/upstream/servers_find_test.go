@@ -1,19 +1,25 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 )
 
 // names is a Resolver.
@@ -34,9 +40,27 @@ func (n *names) lead(to ...string) {
 	n.addresses.Store(&addresses)
 }
 
+// syncBuffer takes a log.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
 func hosts(c *Client) (list []string) {
-	for _, s := range *c.servers.all.Load() {
-		list = append(list, s.base.Host)
+	for _, s := range c.servers.Servers() {
+		list = append(list, s.Host())
 	}
 	return list
 }
@@ -52,9 +76,11 @@ func testServersByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	var dns names
+	var log syncBuffer
 	c := s.client(t, func(o *Options) {
 		o.Servers = []string{"dns:///example.com:" + port} // of which httptest has a certificate
 		o.Resolver, o.Limits = &dns, Limits{ServerCheck: checkEvery}
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	})
 	if status, _ := ask(t, c, "GET", "/api/v1/pods", ""); status != 503 {
 		t.Errorf("without any server: %d", status)
@@ -63,12 +89,8 @@ func testServersByName(t *testing.T) {
 		t.Error("without any server all is well")
 	}
 	dns.lead("127.0.0.1", "::ffff:127.0.0.1", "127.0.0.2")
-	if err := c.servers.resolve(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"127.0.0.1:" + port, "127.0.0.2:" + port}; !slices.Equal(hosts(c), want) {
-		t.Errorf("servers %v, want %v", hosts(c), want)
-	}
+	want := []string{"127.0.0.1:" + port, "127.0.0.2:" + port}
+	eventually(t, "the servers are found", func() bool { return slices.Equal(hosts(c), want) })
 	if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 || body != "s" {
 		t.Errorf("%d %s", status, body)
 	}
@@ -80,14 +102,16 @@ func testServersByName(t *testing.T) {
 			t.Errorf("a path that begins like an address: %d %s", status, body)
 		}
 	}
-	kept := (*c.servers.all.Load())[0]
+	kept := c.servers.Servers()[0]
 	dns.lead("127.0.0.1")
-	if err := c.servers.resolve(testContext(t)); err != nil || len(hosts(c)) != 1 || (*c.servers.all.Load())[0] != kept {
-		t.Errorf("%v, servers %v", err, hosts(c))
+	eventually(t, "one is left", func() bool { return len(hosts(c)) == 1 })
+	if c.servers.Servers()[0] != kept {
+		t.Errorf("servers %v", hosts(c))
 	}
 	dns.lead()
-	if err := c.servers.resolve(testContext(t)); err == nil || len(hosts(c)) != 1 {
-		t.Errorf("%v; of an empty answer %v are left", err, hosts(c))
+	time.Sleep(time.Minute) // names are resolved every 30 s
+	if len(hosts(c)) != 1 || !strings.Contains(log.String(), "there is none") {
+		t.Errorf("of an empty answer %v are left: %s", hosts(c), log.String())
 	}
 	// A certificate for another name is none.
 	c = s.client(t, func(o *Options) {
@@ -110,7 +134,7 @@ func testServersBySlices(t *testing.T) {
 	serve := func(o *oneOf) {
 		o.does(func(w http.ResponseWriter, r *http.Request) {
 			switch {
-			case r.URL.Path != slicesPath:
+			case r.URL.Path != "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices":
 				o.answer(w, r)
 			case r.URL.Query().Get("labelSelector") != "kubernetes.io/service-name=kubernetes":
 				t.Errorf("asked for %s", r.URL.RawQuery)
@@ -127,14 +151,14 @@ func testServersBySlices(t *testing.T) {
 	}
 	serve(a)
 	serve(b)
-	list.Store(slice(t, true, a))
+	list.Store(slice(t, a))
 	c := a.client(t, func(o *Options) {
 		o.Servers, o.Limits = []string{"endpointslices"}, Limits{ServerCheck: checkEvery}
 		o.Config.ServerName = "example.com" // 127.0.0.1 would be good, too
 	})
 	addrA, addrB := a.Listener.Addr().String(), b.Listener.Addr().String()
-	eventually(t, "the servers are found", func() bool { return slices.Equal(hosts(c), []string{addrA}) && !c.serverAt(t, a).spare })
-	list.Store(slice(t, true, b))
+	eventually(t, "the servers are found", func() bool { return slices.Equal(hosts(c), []string{addrA}) && watches(a) == 1 })
+	list.Store(slice(t, b))
 	changed <- struct{}{}
 	eventually(t, "the change is seen", func() bool { return slices.Equal(hosts(c), []string{addrB, addrA}) })
 	for range 4 {
@@ -147,23 +171,15 @@ func testServersBySlices(t *testing.T) {
 	}
 	b.gone()
 	// Connections to it that are not known to be broken yet would take the write.
-	eventually(t, "the server is down", func() bool { return standing(c.serverAt(t, b).is.Load()) == down })
+	eventually(t, "the server is down", func() bool { return c.serverAt(t, b).Standing() == balance.Down })
 	for range 2 {
 		if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 || body != "a took x" {
 			t.Errorf("%d %s", status, body)
 		}
 	}
-	// What is not ready, or no address, is none.
-	for _, odd := range []*discoveryv1.EndpointSliceList{slice(t, false, a), {Items: []discoveryv1.EndpointSlice{{}}}} {
-		for i := range odd.Items {
-			if found := c.servers.endpointsOf(&odd.Items[i]); len(found) > 0 {
-				t.Errorf("found %v", found)
-			}
-		}
-	}
 }
 
-func slice(t *testing.T, ready bool, at ...*oneOf) *discoveryv1.EndpointSliceList {
+func slice(t *testing.T, at ...*oneOf) *discoveryv1.EndpointSliceList {
 	t.Helper()
 	list := &discoveryv1.EndpointSliceList{}
 	for _, o := range at {
@@ -178,7 +194,7 @@ func slice(t *testing.T, ready bool, at ...*oneOf) *discoveryv1.EndpointSliceLis
 		name, port := "https", int32(n)
 		list.Items = append(list.Items, discoveryv1.EndpointSlice{
 			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{host}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{host}}},
 		})
 	}
 	return list

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 )
 
 // waysTo is a client of servers that are behind relays.
@@ -36,19 +38,21 @@ func TestServersForgotten(t *testing.T) { inBubble(t, testServersForgotten) }
 func testServersForgotten(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c, ways := waysTo(t, func(*Limits) {}, a, b)
-	accepted, ended := startWatch(testContext(t), c.Source())
-	within(t, accepted, "the watch")
-	for _, one := range *c.servers.all.Load() { // each has connections of all kinds
-		one.short.Add(-10)
-		one.long.Add(-10)
+	servers := []*oneOf{a, b}
+	for i, other := range servers { // each has connections of all kinds
+		is := c.servers.Servers()[i].Standing
+		other.unready.Store(true)
+		eventually(t, "the server is not ready", func() bool { return is() == balance.Unready })
 		for method, body := range map[string]string{"GET": "", "POST": "x"} {
-			if status, body := ask(t, c, method, "/api/v1/pods", body); status != 200 {
+			if status, body := ask(t, c, method, "/api/v1/pods", body); status != 200 || !strings.HasPrefix(body, servers[1-i].name) {
 				t.Fatalf("%s: %d %s", method, status, body)
 			}
 		}
-		one.short.Add(10)
-		one.long.Add(10)
+		other.unready.Store(false)
+		eventually(t, "the server is ready", func() bool { return is() == balance.Ready })
 	}
+	accepted, ended := startWatch(testContext(t), c.Source())
+	within(t, accepted, "the watch")
 	time.Sleep(2 * checkEvery) // looks have connections, too
 	for _, way := range ways {
 		way.forget()
@@ -91,7 +95,7 @@ func testServersForgottenWhileAway(t *testing.T) {
 		t.Fatalf("a write: %d", status)
 	}
 	time.Sleep(2 * checkEvery)
-	far := (*c.servers.all.Load())[0]
+	far := c.servers.Servers()[0]
 	ways[0].away.Store(true)
 	ways[0].forget()
 	answered := make(chan string, 1)
@@ -99,7 +103,7 @@ func testServersForgottenWhileAway(t *testing.T) {
 		status, body := ask(t, c, "POST", "/api/v1/pods", "x")
 		answered <- fmt.Sprint(status, body)
 	}()
-	eventually(t, "the silence is noticed", func() bool { return standing(far.is.Load()) == silent })
+	eventually(t, "the silence is noticed", func() bool { return far.Standing() == balance.Silent })
 	ways[0].away.Store(false)
 	if got := within(t, answered, "the answer"); !strings.HasPrefix(got, "504") || !strings.Contains(got, "it is not known") {
 		t.Errorf("a write: %s", got)
@@ -113,14 +117,14 @@ func testServersForgottenWhileAway(t *testing.T) {
 		}
 	}
 	for _, answer := range []http.HandlerFunc{a.answer, slow} {
-		eventually(t, "it is back", func() bool { return standing(far.is.Load()) == ready })
+		eventually(t, "it is back", func() bool { return far.Standing() == balance.Ready })
 		a.does(answer)
 		a.ice.freeze()
 		go func() {
 			status, body := ask(t, c, "POST", "/api/v1/pods", "x")
 			answered <- fmt.Sprint(status, body)
 		}()
-		eventually(t, "the silence is noticed", func() bool { return standing(far.is.Load()) == silent })
+		eventually(t, "the silence is noticed", func() bool { return far.Standing() == balance.Silent })
 		a.ice.melt()
 		if got := within(t, answered, "the answer"); got != "200a took x" {
 			t.Errorf("a write: %s", got)

@@ -6,14 +6,18 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
 // oneOf is one of several fake API servers. It answers with its name, and can be told to
@@ -24,7 +28,7 @@ type oneOf struct {
 	ice     freezer
 	unready atomic.Bool
 	stuck   atomic.Bool  // it does not say whether it is ready
-	asked   atomic.Int64 // but for /readyz
+	asked   atomic.Int64 // but for /readyz and turns
 	writes  atomic.Int64
 	handle  atomic.Pointer[http.HandlerFunc]
 }
@@ -33,7 +37,11 @@ func newOneOf(t *testing.T, name string, options ...serverOption) *oneOf {
 	o := &oneOf{name: name}
 	o.server = newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		o.ice.wait(r.Context())
-		if r.URL.Path == "/readyz" {
+		switch r.URL.Path {
+		case turnPath:
+			_, _ = io.WriteString(w, o.Listener.Addr().String())
+			return
+		case "/readyz":
 			if o.stuck.Load() {
 				<-r.Context().Done()
 			}
@@ -54,7 +62,7 @@ func newOneOf(t *testing.T, name string, options ...serverOption) *oneOf {
 }
 
 func (o *oneOf) answer(w http.ResponseWriter, r *http.Request) {
-	if !safe(r.Method) {
+	if !pool.Safe(r.Method) {
 		o.writes.Add(1)
 		body, _ := io.ReadAll(r.Body)
 		if r.ProtoMajor != 2 {
@@ -118,10 +126,10 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func (c *Client) serverAt(t *testing.T, o *oneOf) *apiServer {
+func (c *Client) serverAt(t *testing.T, o *oneOf) *balance.Server {
 	t.Helper()
-	for _, s := range *c.servers.all.Load() {
-		if s.base.Host == o.Listener.Addr().String() {
+	for _, s := range c.servers.Servers() {
+		if s.Host() == o.Listener.Addr().String() {
 			return s
 		}
 	}
@@ -129,15 +137,68 @@ func (c *Client) serverAt(t *testing.T, o *oneOf) *apiServer {
 	return nil
 }
 
-// turns makes the next request begin with o, if nothing else counts.
+// turns makes the next request begin with o, if nothing else counts. All servers must be up.
 func (c *Client) turns(t *testing.T, o *oneOf) {
 	t.Helper()
-	all := *c.servers.all.Load()
-	for i := range all {
-		if all[i] == c.serverAt(t, o) {
-			c.servers.turn.Store(uint32(len(all) + i - 1))
+	all := c.servers.Servers()
+	at := slices.Index(all, c.serverAt(t, o))
+	before := all[(at+len(all)-1)%len(all)].Host()
+	for range 10 * len(all) {
+		if _, body := ask(t, c, "GET", turnPath, ""); body == before {
+			return
 		}
 	}
+	t.Fatalf("the turn does not come to %s", o.name)
+}
+
+// turnPath is where a fake server tells its address. They take turns at it.
+const turnPath = "/healthz/turn"
+
+// only has requests go to o while f runs: the others are not ready meanwhile.
+func only(t *testing.T, c *Client, o *oneOf, others []*oneOf, f func()) {
+	t.Helper()
+	for _, other := range others {
+		other.unready.Store(true)
+		eventually(t, "the server is not ready", func() bool { return c.serverAt(t, other).Standing() == balance.Unready })
+	}
+	eventually(t, "the server is ready", func() bool { return c.serverAt(t, o).Standing() == balance.Ready })
+	f()
+	for _, other := range others {
+		other.unready.Store(false)
+	}
+}
+
+// outstanding is how many requests and connections are under way to a server.
+func (c *Client) outstanding(t *testing.T, o *oneOf) float64 {
+	return serverMetric(t, c, "kubeweir_upstream_server_outstanding_requests", o)
+}
+
+// serverMetric is the value of a metric for a server.
+func serverMetric(t *testing.T, c *Client, name string, o *oneOf) float64 {
+	t.Helper()
+	families, err := c.registry(t).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == name && m.Label[0].GetValue() == o.Listener.Addr().String() {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	t.Fatalf("no %s", name)
+	return 0
+}
+
+// registry has the metrics of the client's servers.
+func (c *Client) registry(t *testing.T) *prometheus.Registry {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	if err := c.metrics.servers.Register(r); err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // TestServersShare: requests are spread, and those that last count.
@@ -161,10 +222,10 @@ func testServersShare(t *testing.T) {
 	defer close(release)
 	for range 3 {
 		c.turns(t, a)
-		before := c.serverAt(t, a).short.Load()
+		before := c.outstanding(t, a)
 		if before < 1 {
 			waiting.Go(func() { ask(t, c, "GET", "/api/v1/pods", "") })
-			eventually(t, "the request", func() bool { return c.serverAt(t, a).short.Load() > before })
+			eventually(t, "the request", func() bool { return c.outstanding(t, a) > before })
 			continue
 		}
 		if _, body := ask(t, c, "GET", "/api/v1/pods", ""); body != "b" {
@@ -181,8 +242,8 @@ func testServersUpgrade(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	b.does(switching(t, plainSwitch, func(conn net.Conn, in *bufio.Reader) { _, _ = io.Copy(conn, in) }))
-	a.gone()
 	c.turns(t, a)
+	a.gone()
 	conn, in := dialUpgrade(t, front(t, c, Credentials{As: AsGateway}).URL, "")
 	say := func(word string) {
 		t.Helper()
@@ -199,18 +260,18 @@ func testServersUpgrade(t *testing.T) {
 	}
 	say("hello")
 	b.unready.Store(true)
-	eventually(t, "the server is not ready", func() bool { return standing(c.serverAt(t, b).is.Load()) == unready })
+	eventually(t, "the server is not ready", func() bool { return c.serverAt(t, b).Standing() == balance.Unready })
 	say("still")
 	b.ice.freeze()
 	one := c.serverAt(t, b)
-	eventually(t, "the server is silent", func() bool { return standing(one.is.Load()) == silent })
-	one.abandon()
+	eventually(t, "the server is silent", func() bool { return one.Standing() == balance.Silent })
+	time.Sleep(2 * silentForAll) // all else that waits for it has ended
 	say("there")
-	if n := one.short.Load(); n != 1 {
-		t.Errorf("%d connections are counted", n)
+	if n := c.outstanding(t, b); n != 1 {
+		t.Errorf("%v connections are counted", n)
 	}
 	_ = conn.Close()
-	eventually(t, "the connection ends", func() bool { return one.short.Load() == 0 })
+	eventually(t, "the connection ends", func() bool { return c.outstanding(t, b) == 0 })
 }
 
 // TestServersFeeds: feeds have one server, and another when that is not ready, before
@@ -221,7 +282,6 @@ func testServersFeeds(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	ctx := testContext(t)
-	first := c.servers.preferred.Load()
 	var accepted [3]chan struct{}
 	var ended [3]chan error
 	for i := range accepted {
@@ -229,7 +289,7 @@ func testServersFeeds(t *testing.T) {
 		within(t, accepted[i], "the watch")
 	}
 	held, other := a, b
-	if first == c.serverAt(t, b) {
+	if watches(b) > 0 {
 		held, other = b, a
 	}
 	if n := watches(held); n != 3 {
@@ -237,7 +297,7 @@ func testServersFeeds(t *testing.T) {
 	}
 	held.unready.Store(true)
 	for i := range ended {
-		if err := within(t, ended[i], "the end of the watch"); err == nil || !strings.Contains(err.Error(), errMoved.Error()) {
+		if err := within(t, ended[i], "the end of the watch"); err == nil || !strings.Contains(err.Error(), "the feeds go to another API server") {
 			t.Errorf("the watch ended: %v", err)
 		}
 	}
@@ -247,8 +307,8 @@ func testServersFeeds(t *testing.T) {
 		t.Error("the feed did not go to the other server")
 	}
 	held.unready.Store(false)
-	eventually(t, "the server is back", func() bool { return standing(first.is.Load()) == ready })
-	if c.servers.preferred.Load() == first {
+	eventually(t, "the server is back", func() bool { return c.serverAt(t, held).Standing() == balance.Ready })
+	if c.preferred(t, held) {
 		t.Error("the feeds go to and fro")
 	}
 	for range 2 { // who takes any state sees what the feeds see
@@ -256,6 +316,11 @@ func testServersFeeds(t *testing.T) {
 			t.Errorf("a read of any version went to %s", body)
 		}
 	}
+}
+
+// preferred reports whether feeds go to o.
+func (c *Client) preferred(t *testing.T, o *oneOf) bool {
+	return serverMetric(t, c, "kubeweir_upstream_server_preferred", o) != 0
 }
 
 func watches(o *oneOf) (n int) {
@@ -267,26 +332,6 @@ func watches(o *oneOf) (n int) {
 		}
 	}
 	return n
-}
-
-// TestMayBeStale: only what any version will do for.
-func TestMayBeStale(t *testing.T) {
-	for query, want := range map[string]bool{
-		"": false, "resourceVersion=0": true, "watch=1&resourceVersion=0": true, "resourceVersion=01": false,
-		"xresourceVersion=0": false, "resourceVersion=5": false,
-	} {
-		if got := mayBeStale(query); got != want {
-			t.Errorf("%q: %v", query, got)
-		}
-	}
-	for path, want := range map[string]bool{
-		"/api/v1/namespaces/x/pods/y/proxy": true, "/api/v1/namespaces/x/pods/y/proxy/z": true, "/api/v1/namespaces/x/pods/proxy-1": false,
-		"/api/v1/namespaces/x/pods/y/%70roxy/": true,
-	} {
-		if got := proxied(&url.URL{Opaque: path}); got != want {
-			t.Errorf("%q: %v", path, got)
-		}
-	}
 }
 
 // TestServersNewest: a server that is behind is told from a cluster that went back.
@@ -302,7 +347,7 @@ func testServersNewest(t *testing.T) {
 		}
 	}
 	held, other := a, b
-	if c.servers.preferred.Load() == c.serverAt(t, b) {
+	if c.preferred(t, b) {
 		held, other = b, a
 	}
 	held.does(at("7"))

@@ -10,16 +10,21 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
+	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 )
 
 // Source feeds the cache from the upstream, with the gateway's own credentials.
@@ -98,18 +103,18 @@ func (s *Source) NewestVersion(ctx context.Context, res *source.Resource) (uint6
 	}
 	var newest uint64
 	var failed error
-	for _, one := range *s.c.servers.all.Load() {
-		if standing(one.is.Load()) > unready {
+	for _, one := range s.c.servers.Servers() {
+		if one.Standing() > balance.Unready {
 			continue
 		}
-		version, err := s.CurrentVersion(withRouting(ctx, &routing{only: one}), res)
+		version, err := s.CurrentVersion(one.Only(ctx), res)
 		newest = max(newest, version)
-		if standing(one.is.Load()) == ready {
+		if one.Standing() == balance.Ready {
 			failed = errors.Join(failed, err)
 		}
 	}
 	if newest == 0 {
-		failed = cmp.Or(failed, errNoServers)
+		failed = cmp.Or(failed, balance.ErrNoServers)
 	}
 	return newest, failed
 }
@@ -132,7 +137,7 @@ func (s *Source) Server(ctx context.Context) (string, error) {
 	}
 	defer a.close()
 	if a.StatusCode != http.StatusOK {
-		return "", refusal(a.Response, a.body, "get", schema.GroupResource{Resource: "version"})
+		return "", status.Error(a.Response, a.body, "get", schema.GroupResource{Resource: "version"})
 	}
 	body, err := io.ReadAll(io.LimitReader(a.body, maxVersion))
 	if err != nil {
@@ -171,7 +176,7 @@ func (s *Source) LastContact() time.Time {
 	if s.c.local != nil {
 		return time.Now() // there is no connection that could be lost
 	}
-	return s.c.contacts.at(s.c.contacts.oldest())
+	return s.c.health.Feeds().LastContact()
 }
 
 // Delay implements source.Source.
@@ -179,14 +184,13 @@ func (s *Source) Delay() time.Duration {
 	if s.c.local != nil {
 		return 0
 	}
-	s.c.pulse.delay()
-	return s.c.late.delay()
+	return s.c.health.Lag()
 }
 
 // small is for requests that are answered with next to nothing, see forwarding.transport. Until
 // it is known how far the upstream is, many are made at once, one for each collection.
 func (s *Source) small() http.RoundTripper {
-	if s.c.far() || !s.c.pulse.known() {
+	if rtt, known := s.c.health.RTT(); rtt >= farAfter || !known {
 		return s.c.ownNarrow
 	}
 	return s.c.ownDirect
@@ -220,7 +224,7 @@ func (s *Source) get(ctx context.Context, res *source.Resource, p purpose, accep
 	if p == forWatch {
 		verb = "watch"
 	}
-	err = refusal(a.Response, a.body, verb, res.GroupResource())
+	err = status.Error(a.Response, a.body, verb, res.GroupResource())
 	return nil, unsupported(err, query.Get("sendInitialEvents") == "true")
 }
 
@@ -279,14 +283,14 @@ func (s *Source) Watch(ctx context.Context, res *source.Resource, enc api.Encodi
 		return err
 	}
 	defer a.close()
-	a.body.waits, a.body.now = new(waits), s.c.now
-	defer s.c.contacts.begin(a.conn, a.ProtoMajor == 2, a.body.waits)()
-	a.body.limit = s.c.limits.FeedReadTimeout
+	a.body.Reads, a.body.Now = new(health.Reads), s.c.health.Now
+	defer s.c.health.Feeds().Begin(a.conn, a.ProtoMajor == 2, a.body.Reads)()
+	a.body.Limit = s.c.limits.FeedReadTimeout
 	if s.c.local != nil {
-		a.body.limit = 0
+		a.body.Limit = 0
 	}
 	if a.conn != nil {
-		a.body.alive = func() time.Time { return s.c.contacts.at(a.conn.last.Load()) }
+		a.body.Alive = a.conn.LastContact
 	}
 	events := object.Codec(enc).NewEvents(a.body, s.c.limits.MaxObjectBytes)
 	if err := handle(source.Event{Type: source.WatchAccepted}); err != nil {
@@ -340,11 +344,11 @@ func sourceEvent(enc api.Encoding, event encoding.Event) (source.Event, error) {
 
 // watchError is the error that an ERROR event carries.
 func watchError(res *source.Resource, enc api.Encoding, content []byte, initialEvents bool) error {
-	status, err := object.Codec(enc).ParseStatus(content)
+	failure, err := object.Codec(enc).ParseStatus(content)
 	if err != nil {
 		return fmt.Errorf("watch of %s: ERROR event: %w", res.GroupResource(), err)
 	}
-	return unsupported(&apierrors.StatusError{ErrStatus: *status}, initialEvents)
+	return unsupported(&apierrors.StatusError{ErrStatus: *failure}, initialEvents)
 }
 
 // collectionPath is the path of the objects of a resource, of one namespace or, with
@@ -364,4 +368,42 @@ func set(query url.Values, name, value string) {
 	if value != "" {
 		query.Set(name, value)
 	}
+}
+
+// unsupported wraps err with source.ErrUnsupported if it says that the server
+// lacks the way of reading that was asked for.
+func unsupported(err error, initialEvents bool) error {
+	var failure *apierrors.StatusError
+	if !errors.As(err, &failure) {
+		return err
+	}
+	switch failure.ErrStatus.Code {
+	case http.StatusNotAcceptable:
+		// No protobuf: custom resources, and some aggregated API servers.
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		if !initialEvents || !namesInitialEvents(&failure.ErrStatus) {
+			return err
+		}
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: %w", source.ErrUnsupported, err)
+}
+
+// namesInitialEvents tells a refusal of the streaming list from others.
+func namesInitialEvents(failure *metav1.Status) bool {
+	mentions := func(s string) bool {
+		return strings.Contains(s, "sendInitialEvents") || strings.Contains(s, "resourceVersionMatch")
+	}
+	if mentions(failure.Message) {
+		return true
+	}
+	if failure.Details != nil {
+		for _, cause := range failure.Details.Causes {
+			if mentions(cause.Field) || mentions(cause.Message) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
 func pods() *source.Resource {
@@ -245,8 +246,8 @@ func TestBrokenLists(t *testing.T) {
 				_, _ = io.WriteString(w, `{"kind":"PodList","items":[{"metadata":{}},`)
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
-			}, errStalled},
-			"no head": {func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, errHeadTimeout},
+			}, health.ErrStalled},
+			"no head": {func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, health.ErrTimeout},
 			"huge item": {func(w http.ResponseWriter, r *http.Request) {
 				fmt.Fprintf(w, `{"items":[{"a":"%s"}]}`, strings.Repeat("x", 10000))
 			}, encoding.ErrTooLarge},
@@ -262,9 +263,9 @@ func TestBrokenLists(t *testing.T) {
 				c := s.client(t, func(o *Options) {
 					o.Limits.MaxObjectBytes = 5000
 					switch tt.want {
-					case errStalled:
+					case health.ErrStalled:
 						o.Limits.StallTimeout = 50 * time.Millisecond
-					case errHeadTimeout:
+					case health.ErrTimeout:
 						o.Limits.RequestTimeout = 50 * time.Millisecond
 					}
 				})

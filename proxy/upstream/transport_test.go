@@ -2,9 +2,11 @@ package upstream
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
 // pluginVariable makes the test binary an exec credential plugin that prints it.
@@ -193,10 +196,10 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestDirectRequestsAreBounded: what is above directRequests shares HTTP/2
+// TestDirectRequestsAreBounded: what is above pool.MaxHTTP1 shares HTTP/2
 // connections, and each request that is over makes room for another.
 func TestDirectRequestsAreBounded(t *testing.T) {
-	const n = directRequests + 8
+	const n = pool.MaxHTTP1 + 8
 	var protos sync.Map
 	var arrived atomic.Int64
 	all := make(chan struct{})
@@ -214,7 +217,7 @@ func TestDirectRequestsAreBounded(t *testing.T) {
 		wg.Go(func() { finish(t, c.Forward(testContext(t), request("GET", "/api/v1/pods"), Credentials{})) })
 	}
 	wg.Wait()
-	for proto, want := range map[string]int64{"HTTP/1.1": directRequests, "HTTP/2.0": n - directRequests} {
+	for proto, want := range map[string]int64{"HTTP/1.1": pool.MaxHTTP1, "HTTP/2.0": n - pool.MaxHTTP1} {
 		if count, ok := protos.Load(proto); !ok || count.(*atomic.Int64).Load() != want {
 			t.Errorf("not %d requests over %s", want, proto)
 		}
@@ -235,7 +238,13 @@ func TestSmallRequestsFarAway(t *testing.T) {
 		seen[r.Method+" "+r.URL.String()] = r.Proto + " " + r.RemoteAddr
 		_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`)
 	})
-	c := s.client(t)
+	var far atomic.Bool
+	c := s.client(t, func(o *Options) {
+		o.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			return farConn{conn, &far}, err
+		}
+	})
 	const pods = "/api/v1/namespaces/n/pods"
 	small := []string{"GET " + pods + "/a", "POST " + pods, "PATCH " + pods + "/a", "DELETE " + pods + "/a"}
 	large := []string{"GET " + pods, "DELETE " + pods, "PUT " + pods + "/a"}
@@ -254,7 +263,7 @@ func TestSmallRequestsFarAway(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	c.pulse.took.Store(int64(time.Millisecond))
+	measure(t, c, false)
 	ask()
 	for what, how := range seen {
 		if !strings.HasPrefix(how, "HTTP/1.1 ") {
@@ -262,7 +271,10 @@ func TestSmallRequestsFarAway(t *testing.T) {
 		}
 	}
 	clear(seen)
-	c.pulse.took.Store(int64(farAfter))
+	far.Store(true)
+	time.Sleep(time.Second) // one is measured a second
+	measure(t, c, true)
+	far.Store(false)
 	ask()
 	var shared string
 	for _, what := range small {
@@ -281,6 +293,31 @@ func TestSmallRequestsFarAway(t *testing.T) {
 	}
 }
 
+// farConn is a connection on which what is sent is under way for farAfter while it is far.
+type farConn struct {
+	net.Conn
+	far *atomic.Bool
+}
+
+func (c farConn) Write(p []byte) (int, error) {
+	if c.far.Load() {
+		time.Sleep(farAfter)
+	}
+	return c.Conn.Write(p)
+}
+
+// measure has it measured whether the upstream is far.
+func measure(t *testing.T, c *Client, far bool) {
+	t.Helper()
+	c.health.Lag()
+	eventually(t, "a measurement", func() bool {
+		before, known := c.health.RTT()
+		time.Sleep(20 * time.Millisecond)
+		after, _ := c.health.RTT()
+		return known && c.far() == far && before == after // which grows while a response is waited for
+	})
+}
+
 func TestCertificateFilesAreReloaded(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "c.pem"), filepath.Join(dir, "k.pem")
@@ -296,8 +333,7 @@ func TestCertificateFilesAreReloaded(t *testing.T) {
 		}
 	})
 	c := s.client(t, func(o *Options) { o.Config.CertFile, o.Config.KeyFile = certFile, keyFile })
-	rotate := &rotator{factory: testFactory(t, c), pools: c.allPools, log: c.log, reloads: c.metrics.reloads}
-	rotate.seen, _ = fingerprint(rotate.factory.files())
+	rotate := testRotator(t, c)
 	expect := func(want string) {
 		t.Helper()
 		finish(t, c.Forward(testContext(t), request("GET", "/"), Credentials{As: AsGateway}))
@@ -310,11 +346,11 @@ func TestCertificateFilesAreReloaded(t *testing.T) {
 
 	cert, key = certificate(t, "second")
 	writeFile(t, certFile, cert) // the key does not fit yet
-	rotate.check()
-	rotate.check()
+	rotate.Check()
+	rotate.Check()
 	expect("first")
 	writeFile(t, keyFile, key)
-	rotate.check()
+	rotate.Check()
 	expect("second")
 
 	close(open)
@@ -328,10 +364,9 @@ func TestCAFileIsReloaded(t *testing.T) {
 	other, _ := certificate(t, "another CA")
 	caFile := writeFile(t, filepath.Join(t.TempDir(), "ca.pem"), other)
 	c := s.client(t, func(o *Options) { o.Config.CAData, o.Config.CAFile = nil, caFile })
-	rotate := &rotator{factory: testFactory(t, c), pools: c.allPools, log: c.log, reloads: c.metrics.reloads}
-	rotate.seen, _ = fingerprint(rotate.factory.files())
+	rotate := testRotator(t, c)
 	for _, want := range []int{503, 200} {
-		rotate.check()
+		rotate.Check()
 		for _, as := range []As{AsClient, AsGateway} {
 			if resp := c.Forward(testContext(t), request("GET", "/"), Credentials{As: as}); resp.Status != want {
 				t.Errorf("status %d, want %d: %s", resp.Status, want, resp.Body)
@@ -341,13 +376,17 @@ func TestCAFileIsReloaded(t *testing.T) {
 	}
 }
 
-func testFactory(t *testing.T, c *Client) *factory {
+func testRotator(t *testing.T, c *Client) *pool.Rotator {
 	t.Helper()
-	f, err := newFactory(c.base, c.config, nil, c.limits, c.log)
+	f, err := pool.NewFactory(c.base, c.config, pool.Options{Log: c.log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f
+	r, err := pool.NewRotator(f, c.allPools, c.log, c.metrics.reloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // kubeconfigFile has two contexts: one, the current one, and two.
@@ -468,7 +507,7 @@ echo '{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1"
 					t.Errorf("%d %s", resp.Status, resp.Body)
 				}
 			}
-			eventually(t, "it is known that the plugin hangs", c.plugin.Stuck)
+			eventually(t, "it is known that the plugin hangs", c.pluginStuck)
 			began := time.Now()
 			eventually(t, "more time than silence is borne", func() bool { return time.Since(began) > silence*5/4 })
 			if ok, _ := c.Reachable(); !ok || c.CheckServers() != nil {
@@ -486,7 +525,7 @@ echo '{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1"
 			if err := os.Remove(hold); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the end of the plugin", func() bool { return !c.plugin.Stuck() })
+			eventually(t, "the end of the plugin", func() bool { return !c.pluginStuck() })
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/edge/websocket"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
 // Upgrade passes a request for a protocol upgrade on. If the upstream agrees, the
@@ -44,7 +45,7 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 		rt = c.anonymousOnce
 	}
 	// Dialling a node may take the upstream its time, but not forever.
-	timeout := time.AfterFunc(c.limits.RequestTimeout, func() { x.cancel(errHeadTimeout) })
+	timeout := time.AfterFunc(c.limits.RequestTimeout, func() { x.cancel(health.ErrTimeout) })
 	resp, err := x.roundTrip(rt, req)
 	timeout.Stop()
 	if err != nil {

@@ -1,0 +1,60 @@
+package balance
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics are those of several servers, by the host and port of each.
+type Metrics struct {
+	up, preferred, outstanding   *prometheus.GaugeVec
+	requests, ejections, retries *prometheus.CounterVec
+}
+
+// serverCounts are those of one server.
+type serverCounts struct {
+	up, preferred, outstanding   prometheus.Gauge
+	requests, ejections, retries prometheus.Counter
+}
+
+// NewMetrics returns the metrics of servers, which Register exposes.
+func NewMetrics() *Metrics {
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"server"})
+	}
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"server"})
+	}
+	return &Metrics{
+		up:          gauge("kubeweir_upstream_server_up", "1 while the API server is ready, 0 while it is not, or cannot be reached. With --upstream-servers, as all metrics of a server."),
+		preferred:   gauge("kubeweir_upstream_server_preferred", "1 for the API server that the feeds of the cache go to."),
+		outstanding: gauge("kubeweir_upstream_server_outstanding_requests", "Requests, watches and connections that are open to the API server."),
+		requests:    counter("kubeweir_upstream_server_requests_total", "Requests sent to the API server, those that then went to another included."),
+		ejections:   counter("kubeweir_upstream_server_ejections_total", "How often the API server was taken out because it was not ready, could not be reached, was silent or broke its connections."),
+		retries:     counter("kubeweir_upstream_server_retries_total", "Requests that the API server did not get, or reads that it did not answer, and that went to another."),
+	}
+}
+
+// Register exposes the metrics.
+func (m *Metrics) Register(reg prometheus.Registerer) error {
+	for _, c := range []prometheus.Collector{m.up, m.preferred, m.outstanding, m.requests, m.ejections, m.retries} {
+		if err := reg.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Metrics) of(server string) serverCounts {
+	return serverCounts{
+		m.up.WithLabelValues(server), m.preferred.WithLabelValues(server), m.outstanding.WithLabelValues(server),
+		m.requests.WithLabelValues(server), m.ejections.WithLabelValues(server), m.retries.WithLabelValues(server),
+	}
+}
+
+// forget removes those of a server that is none any more.
+func (m *Metrics) forget(server string) {
+	for _, gauge := range []*prometheus.GaugeVec{m.up, m.preferred, m.outstanding} {
+		gauge.DeleteLabelValues(server)
+	}
+	for _, counter := range []*prometheus.CounterVec{m.requests, m.ejections, m.retries} {
+		counter.DeleteLabelValues(server)
+	}
+}
