@@ -316,9 +316,7 @@ func (t tagger) tag(c *base, l *List, coding api.Compression, moment time.Time) 
 // matchesTag reports whether an If-None-Match header names tag, by weak comparison (RFC 9110,
 // section 13.1.2).
 func matchesTag(header, tag string) bool {
-	for header != "" {
-		var candidate string
-		candidate, header, _ = strings.Cut(header, ",")
+	for candidate := range strings.SplitSeq(header, ",") {
 		candidate = strings.TrimSpace(candidate)
 		if candidate == "*" || strings.TrimPrefix(candidate, "W/") == tag {
 			return true

@@ -169,7 +169,7 @@ func (f *tables) event(fr *Frames, t api.EventType, i int, o *object.Object, now
 
 func (f *tables) bookmark(fr *Frames, t encoding.BookmarkTemplate, rv uint64, end bool, now time.Time) error {
 	raw := t.AppendObject(nil, rv, end)
-	row, err := f.res.Printer.Bookmark(raw)
+	row, err := table.PrintBookmark(f.res.Printer, raw)
 	if err != nil {
 		return fmt.Errorf("printing bookmark: %w", err)
 	}

@@ -37,9 +37,6 @@ func (p apiServicePrinter) Traits() table.Traits {
 	return table.Traits{ColumnsInEveryEvent: true}
 }
 
-// Bookmark is no different from Row: no defaults are applied here.
-func (p apiServicePrinter) Bookmark(raw []byte) (*table.Row, error) { return p.Row(raw) }
-
 func (p apiServicePrinter) Row(raw []byte) (*table.Row, error) {
 	var object apiregistrationv1.APIService
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &object); err != nil {

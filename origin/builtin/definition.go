@@ -43,9 +43,6 @@ func (p definitionPrinter) Columns() []byte { return p.columns }
 // Traits implements table.Printer.
 func (p definitionPrinter) Traits() table.Traits { return table.Traits{NullWhenEmpty: true} }
 
-// Bookmark implements table.Printer. It prints like Row, because no defaults apply.
-func (p definitionPrinter) Bookmark(raw []byte) (*table.Row, error) { return p.Row(raw) }
-
 // definition is the part of a CustomResourceDefinition that is printed.
 type definition struct {
 	Metadata struct {

@@ -106,12 +106,11 @@ func hasDefaultColumns(gvk schema.GroupVersionKind) bool {
 
 // kindPrinter prints one kind with the printers of k8s.io/kubernetes.
 type kindPrinter struct {
-	gvk      schema.GroupVersionKind
-	shared   sharedPrinting
-	finder   *timeFinder
-	columns  []byte
-	bookmark *table.Row
-	traits   table.Traits
+	gvk     schema.GroupVersionKind
+	shared  sharedPrinting
+	finder  *timeFinder
+	columns []byte
+	traits  table.Traits
 }
 
 func newKindPrinter(gvk schema.GroupVersionKind, shared sharedPrinting) (*kindPrinter, error) {
@@ -134,10 +133,9 @@ func newKindPrinter(gvk schema.GroupVersionKind, shared sharedPrinting) (*kindPr
 	if p.traits.NoTables = hasNoRows(gvk); p.traits.NoTables {
 		return p, nil
 	}
-	if p.bookmark, err = p.row(empty); err != nil {
-		return nil, err
-	}
-	return p, nil
+	// No printer shows what bookmarks contain, their version and an annotation.
+	p.traits.Bookmark, err = p.row(empty)
+	return p, err
 }
 
 // hasNoRows reports whether a row of gvk shows more than the served object has.
@@ -169,15 +167,6 @@ func emptyInternal(gvk schema.GroupVersionKind) (runtime.Object, error) {
 func (p *kindPrinter) Columns() []byte { return p.columns }
 
 func (p *kindPrinter) Traits() table.Traits { return p.traits }
-
-// Bookmark returns the same row for every bookmark: no printer shows what
-// bookmarks have, their version and an annotation.
-func (p *kindPrinter) Bookmark([]byte) (*table.Row, error) {
-	if p.traits.NoTables {
-		return nil, fmt.Errorf("printing %s: %w", p.gvk, errNoTables)
-	}
-	return p.bookmark, nil
-}
 
 func (p *kindPrinter) Row(raw []byte) (*table.Row, error) {
 	if p.traits.NoTables {

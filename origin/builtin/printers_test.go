@@ -188,7 +188,7 @@ func TestBookmarks(t *testing.T) {
 		}
 		object.(metav1.Object).SetResourceVersion("12")
 		printer, _ := all.For(gvk)
-		row, err := printer.Bookmark([]byte(`{"metadata":{"resourceVersion":"12"}}`))
+		row, err := table.PrintBookmark(printer, []byte(`{"metadata":{"resourceVersion":"12"}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +253,7 @@ func TestNoTables(t *testing.T) {
 		if _, err := printer.Row([]byte(`{"metadata":{"name":"x"}}`)); err == nil {
 			t.Errorf("%s: no error", gvk)
 		}
-		if _, err := printer.Bookmark([]byte(`{"metadata":{}}`)); err == nil {
+		if _, err := table.PrintBookmark(printer, []byte(`{"metadata":{}}`)); err == nil {
 			t.Errorf("%s: no error for a bookmark", gvk)
 		}
 	}

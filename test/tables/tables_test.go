@@ -341,7 +341,7 @@ func (r *resource) events(t *testing.T, plain [][]byte, include string, now time
 		objectAs := include
 		if event.Type == "BOOKMARK" {
 			var err error
-			if single.Row, err = r.printer.Bookmark(event.Object); err != nil {
+			if single.Row, err = table.PrintBookmark(r.printer, event.Object); err != nil {
 				t.Fatal(err)
 			}
 			if include == "None" {

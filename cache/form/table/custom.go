@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,10 +77,8 @@ func hasKeyword(list *jsonpath.ListNode) bool {
 				return true
 			}
 		case *jsonpath.UnionNode:
-			for _, l := range n.Nodes {
-				if hasKeyword(l) {
-					return true
-				}
+			if slices.ContainsFunc(n.Nodes, hasKeyword) {
+				return true
 			}
 		}
 	}
@@ -89,10 +88,6 @@ func hasKeyword(list *jsonpath.ListNode) bool {
 func (p customPrinter) Columns() []byte { return p.columns }
 
 func (p customPrinter) Traits() Traits { return Traits{} }
-
-// Bookmark evaluates the columns as for any object: a path can name a field that bookmarks have,
-// and nothing is defaulted here.
-func (p customPrinter) Bookmark(raw []byte) (*Row, error) { return p.Row(raw) }
 
 func (p customPrinter) Row(raw []byte) (*Row, error) {
 	var content any

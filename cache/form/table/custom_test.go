@@ -113,7 +113,7 @@ func compareWithConvertor(t *testing.T, printer Printer, upstream rest.TableConv
 	if err != nil {
 		t.Fatal(err)
 	}
-	bookmark, err := printer.Bookmark([]byte(raw))
+	bookmark, err := PrintBookmark(printer, []byte(raw))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,9 @@ func (f *Following) Columns() []byte {
 // Traits implements Printer.
 func (f *Following) Traits() Traits {
 	traits := f.Printer.Traits()
-	traits.NoTables = traits.NoTables || f.other()
+	if f.other() {
+		traits.NoTables, traits.Bookmark = true, nil
+	}
 	return traits
 }
 
@@ -97,12 +99,4 @@ func (f *Following) Row(raw []byte) (*Row, error) {
 		return nil, fmt.Errorf("printing a row: %w", errOtherColumns)
 	}
 	return f.Printer.Row(raw)
-}
-
-// Bookmark implements Printer.
-func (f *Following) Bookmark(raw []byte) (*Row, error) {
-	if f.other() {
-		return nil, fmt.Errorf("printing a bookmark: %w", errOtherColumns)
-	}
-	return f.Printer.Bookmark(raw)
 }

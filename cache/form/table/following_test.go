@@ -44,7 +44,7 @@ func TestFollowing(t *testing.T) {
 			f.Follow([]byte(test.server))
 		}
 		_, err := f.Row(object)
-		_, bookmarkErr := f.Bookmark(object)
+		_, bookmarkErr := PrintBookmark(f, object)
 		if f.Traits().NoTables == test.tables || (err == nil) != test.tables || (bookmarkErr == nil) != test.tables {
 			t.Errorf("%s: %+v, %v, %v", test.name, f.Traits(), err, bookmarkErr)
 		}

@@ -34,20 +34,18 @@ type Printer interface {
 	// forwarded.
 	Row(raw []byte) (*Row, error)
 
-	// Bookmark prints the object of a watch bookmark, given as JSON. kube-apiserver prints
-	// bookmarks like any object, but without defaulting, so Row would return other cells.
-	Bookmark(raw []byte) (*Row, error)
-
 	// Traits returns how this resource's Tables differ from the common form.
 	Traits() Traits
 }
 
 // Traits are the peculiarities of a resource's Tables. Nearly all resources have the zero value.
 type Traits struct {
-	// NoTables is set if a row cannot be made from one served object. Row and Bookmark always fail,
-	// and requests for Tables are forwarded: autoscaling/v1 HorizontalPodAutoscaler and
-	// StorageClass.
+	// NoTables is set if a row cannot be made from one served object. Row always fails, and
+	// requests for Tables are forwarded: autoscaling/v1 HorizontalPodAutoscaler and StorageClass.
 	NoTables bool
+	// Bookmark is the row of every watch bookmark. kube-apiserver prints bookmarks like any object,
+	// but without defaulting, so Row would return other cells. If nil, Row prints them.
+	Bookmark *Row
 	// NullWhenEmpty is set if an empty list has "rows":null instead of "rows":[]: resources with
 	// the default columns, and CustomResourceDefinitions.
 	NullWhenEmpty bool
@@ -62,6 +60,14 @@ type Traits struct {
 	// version, and takes the partial metadata before that. PartialMetadata omits them, and so does
 	// protobuf.HideAnnotations.
 	HiddenAnnotations []string
+}
+
+// PrintBookmark prints the object of a watch bookmark, given as JSON.
+func PrintBookmark(p Printer, raw []byte) (*Row, error) {
+	if row := p.Traits().Bookmark; row != nil {
+		return row, nil
+	}
+	return p.Row(raw)
 }
 
 // defaultPrinter prints the columns Name and Created At of resources without columns of their own
@@ -89,8 +95,6 @@ func EncodeColumns(columns []metav1.TableColumnDefinition) []byte {
 func (p defaultPrinter) Columns() []byte { return p.columns }
 
 func (p defaultPrinter) Traits() Traits { return Traits{NullWhenEmpty: true} }
-
-func (p defaultPrinter) Bookmark(raw []byte) (*Row, error) { return p.Row(raw) }
 
 func (p defaultPrinter) Row(raw []byte) (*Row, error) {
 	var object struct {
