@@ -56,7 +56,7 @@ type (
 // upstream's own whatever is asked, and in whichever form. nil tells that the request has to be
 // forwarded.
 func (g *Gateway) answerBefore(ctx context.Context, x *exchange, from *answers, question [sha256.Size]byte, ask func(context.Context) (rememberedAnswer, error)) *api.Response {
-	answer, told, part, err := from.Ask(ctx, x.subject, question, ask)
+	answer, told, part, err := from.Get(ctx, x.subject, question, ask)
 	if part > 0 && told != responses.Cached {
 		x.asked.Requests += part
 	}

@@ -209,7 +209,7 @@ func TestRefusalsAmongOthersAreCounted(t *testing.T) {
 	}{
 		{refusedCase{why: reason.Newcomers, line: anyPods, says: "too many credentials", options: func(t *testing.T, o *Options) {
 			var err error
-			if o.Authenticator, err = authn.New(authn.Options{TokenReviewer: slowTokenReviews{}, Newcomers: 1}); err != nil {
+			if o.Authenticator, err = authn.New(authn.Options{TokenReviewer: slowTokenReviews{}, UnverifiedTokens: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}}, 1, "GET /version?%d", "Authorization: Bearer other", cache.Limits{}},

@@ -180,7 +180,7 @@ func (e *explaining) parsed() {
 
 // identify finds out who asks.
 func (e *explaining) identify(q Question) {
-	known := e.g.Authenticator.Remembered(q.User)
+	known := e.g.Authenticator.CachedUser(q.User)
 	switch {
 	case q.User == "":
 		known = authn.NewUser(&user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}})

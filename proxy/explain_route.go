@@ -251,7 +251,7 @@ func (e *explaining) read(ctx context.Context) {
 func (e *explaining) permitted(ctx context.Context) bool {
 	x := e.x
 	attributes := authz.AttributesOf(x.info)
-	d, ok := e.g.Authorizer.Remembered(ctx, x.subject.User, attributes)
+	d, ok := e.g.Authorizer.Inspect(ctx, x.subject.User, attributes)
 	e.PermissionKnown, e.Allowed = ok, ok && d.Allowed
 	shows := x.settings.VisibleLists == Yes && e.q.res != nil && showsNamespaces(x.info, e.q.res)
 	switch {
@@ -298,7 +298,7 @@ func (e *explaining) permitted(ctx context.Context) bool {
 func (e *explaining) narrowed(a authz.Attributes) bool {
 	e.Visible = e.visible(a)
 	e.step("visible", "%s", e.Visible.Text)
-	look := e.g.visible.Look(e.x.subject.User, a)
+	look := e.g.visible.Inspect(e.x.subject.User, a)
 	switch {
 	case !look.Current && e.over != nil:
 		e.Visible = nil
@@ -317,7 +317,7 @@ func (e *explaining) narrowed(a authz.Attributes) bool {
 
 // visible is what is known of the namespaces that are shown.
 func (e *explaining) visible(a authz.Attributes) *ExplainedVisible {
-	look := e.g.visible.Look(e.x.subject.User, a)
+	look := e.g.visible.Inspect(e.x.subject.User, a)
 	v := &ExplainedVisible{Rule: e.rule("visibleLists")}
 	granted := fmt.Sprintf("the RBAC objects in the cache grant it in %d namespaces", look.Candidates)
 	switch {

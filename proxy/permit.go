@@ -19,7 +19,7 @@ func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
 		return g.refuse(ctx, x, err, reason.NotLocal, reason.Newcomers)
 	}
 	x.sender = id
-	x.askedReviews(id.Asked)
+	x.askedReviews(id.Reviews)
 	return nil
 }
 
@@ -30,7 +30,7 @@ func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
 	subject, err := g.Authorizer.Impersonate(ctx, x.sender, x.request)
 	if err == nil {
 		x.subject = subject
-		x.askedReviews(subject.Asked)
+		x.askedReviews(subject.Reviews)
 		x.request.Header.EndToEnd()
 		x.request.Header.Set("Audit-Id", x.auditID)
 		return nil
@@ -56,7 +56,7 @@ func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
 // review asks the authorizer. A decision that allows the request is kept with it.
 func (g *Gateway) review(ctx context.Context, x *exchange) (d authz.Decision, refusal *api.Response) {
 	d, err := g.Authorizer.Authorize(ctx, x.subject.User, authz.AttributesOf(x.info))
-	x.askedReviews(d.Asked)
+	x.askedReviews(d.Reviews)
 	if err != nil {
 		return d, g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
 	}

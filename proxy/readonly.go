@@ -45,7 +45,7 @@ func (g *Gateway) forbid(x *exchange, why reason.Refusal, text string) *api.Resp
 func actors(x *exchange) []*authn.User {
 	all := []*authn.User{x.subject.User, x.sender.User}
 	if x.subject.UpstreamDecides {
-		all = append(all, x.subject.Wanted())
+		all = append(all, x.subject.RequestedUser())
 	}
 	return all
 }

@@ -28,7 +28,7 @@ var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespace
 func newVisible(o *Options) *visible.Finder {
 	held := &heldRules{resources: o.Resources, manager: o.Manager, log: o.Logger}
 	return visible.New(visible.Options{
-		Authorizer: o.Authorizer, Most: o.VisibleNamespaces, RecheckPeriod: o.Revocation.RecheckPeriod(), Registerer: o.Registerer,
+		Authorizer: o.Authorizer, Max: o.VisibleNamespaces, RecheckPeriod: o.Revocation.RecheckPeriod(), Registerer: o.Registerer,
 		Grants: func() visible.Grants {
 			if rules := held.get(func(*cache.Collection) bool { return true }); rules != nil {
 				return rules

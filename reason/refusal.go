@@ -55,7 +55,7 @@ const (
 	OfflineDenied
 	// OfflineExpired: no API server answers, and what the cache holds is too old.
 	OfflineExpired
-	// ReviewRefused: the upstream does not take the gateway's reviews.
+	// ReviewRefused: the upstream rejects the gateway's reviews.
 	ReviewRefused
 	// ShortLimit: as many requests are under way as may be.
 	ShortLimit

@@ -44,10 +44,7 @@ type decider struct{ server *server.Server }
 // Decide implements authz.Decider. RBAC does not know selectors, so they are left
 // out.
 func (d decider) Decide(ctx context.Context, u user.Info, a authz.Attributes) (allowed bool, reason string, err error) {
-	decision, reason, err := d.server.Authorizer().Authorize(ctx, authorizer.AttributesRecord{
-		User: u, Verb: a.Verb, Namespace: a.Namespace, APIGroup: a.APIGroup, APIVersion: a.APIVersion,
-		Resource: a.Resource, Subresource: a.Subresource, Name: a.Name, ResourceRequest: a.ResourceRequest, Path: a.Path,
-	})
+	decision, reason, err := d.server.Authorizer().Authorize(ctx, a.Record(u))
 	if decision == authorizer.DecisionAllow {
 		return true, reason, nil
 	}

@@ -185,7 +185,7 @@ func (c *cluster) offlineTTL() time.Duration { return time.Duration(c.offlineFor
 func (c *cluster) setPolicy(g *config.Gateway) {
 	ttl := offlineTTL(g)
 	c.offlineFor.Store(int64(ttl))
-	c.authenticator.SetNewcomers(newcomers(&g.Limits))
+	c.authenticator.SetUnverifiedTokens(unverifiedTokens(&g.Limits))
 	c.authenticator.SetOfflineTTL(ttl)
 	c.authorizer.SetOfflineTTL(ttl)
 	c.handler.SetPolicy(policy(g))

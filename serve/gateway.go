@@ -113,8 +113,8 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 	c.offlineRules = proxy.NewOfflineRules(c.resources, c.manager, c.reachable, c.offlineTTL, c.log)
 	authorizer.Rules = c.offlineRules
 	if c.memory != nil {
-		told := func() { c.memory.news.Store(true) }
-		authenticator.Told, authorizer.Told = told, told
+		changed := func() { c.memory.news.Store(true) }
+		authenticator.OnChange, authorizer.OnChange = changed, changed
 	}
 	if err := c.addIdentity(authenticator, authorizer); err != nil {
 		return err

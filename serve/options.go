@@ -64,13 +64,13 @@ func authenticatorOptions(c *config.Gateway, reviewer authn.TokenReviewer) authn
 		},
 		GatewayUser: &user.DefaultInfo{Name: "kubeweir"}, SidecarHosts: c.SidecarHosts,
 		SuccessTTL: a.TokenTTL, FailureTTL: a.TokenFailureTTL, OfflineTTL: offlineTTL(c),
-		CacheSize: a.CacheSize, ReviewTimeout: c.Timeouts.Review, Newcomers: newcomers(&c.Limits),
+		CacheSize: a.CacheSize, ReviewTimeout: c.Timeouts.Review, UnverifiedTokens: unverifiedTokens(&c.Limits),
 	}
 }
 
-// newcomers is how many requests with credentials never seen good may wait to be
-// checked: a quarter of all that may be under way.
-func newcomers(l *config.Limits) int { return max(l.MaxInFlight/4, min(l.MaxInFlight, 16)) }
+// unverifiedTokens returns how many requests with unverified tokens may wait: a quarter of the
+// requests that may be in flight.
+func unverifiedTokens(l *config.Limits) int { return max(l.MaxInFlight/4, min(l.MaxInFlight, 16)) }
 
 func authorizerOptions(c *config.Gateway, reviewer authz.AccessReviewer) authz.Options {
 	return authz.Options{

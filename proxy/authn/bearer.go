@@ -10,7 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// bearerToken returns the token of an Authorization header, "" without one
+// bearerToken returns the token of an Authorization header, or ""
 // (k8s.io/apiserver/pkg/authentication/request/bearertoken).
 func bearerToken(authorization string) string {
 	parts := strings.SplitN(strings.TrimSpace(authorization), " ", 3)
@@ -28,55 +28,51 @@ const (
 
 func isWebSocket(r *api.Request) bool { return strings.EqualFold(r.Upgrade, "websocket") }
 
-// webSocketToken returns the token that a WebSocket handshake carries among its
-// subprotocols, as browsers send it, "" without one
-// (k8s.io/apiserver/pkg/authentication/request/websocket).
+// webSocketToken returns the token among the subprotocols of a WebSocket handshake, where browsers
+// put it, or "" (k8s.io/apiserver/pkg/authentication/request/websocket).
 func webSocketToken(r *api.Request) (string, error) {
 	if !isWebSocket(r) {
 		return "", nil
 	}
 	token, tokens, others := "", 0, 0
-	for _, line := range r.Header.Values(webSocketProtocols) {
-		for protocol := range strings.SplitSeq(line, ",") {
-			encoded, ok := strings.CutPrefix(strings.TrimSpace(protocol), webSocketTokenPrefix)
-			if !ok {
-				others++
-				continue
-			}
-			if tokens++; tokens > 1 {
-				return "", fmt.Errorf("%w: more than one %s", ErrUnauthenticated, webSocketTokenProblem)
-			}
-			decoded, err := base64.RawURLEncoding.DecodeString(encoded)
-			if err != nil || !utf8.Valid(decoded) {
-				return "", fmt.Errorf("%w: malformed %s", ErrUnauthenticated, webSocketTokenProblem)
-			}
-			token = string(decoded)
+	protocols := strings.Join(r.Header.Values(webSocketProtocols), ",")
+	for protocol := range strings.SplitSeq(protocols, ",") {
+		encoded, ok := strings.CutPrefix(strings.TrimSpace(protocol), webSocketTokenPrefix)
+		if !ok {
+			others++
+			continue
 		}
+		if tokens++; tokens > 1 {
+			return "", fmt.Errorf("%w: more than one %s", ErrUnauthenticated, webSocketTokenProblem)
+		}
+		decoded, err := base64.RawURLEncoding.DecodeString(encoded)
+		if err != nil || !utf8.Valid(decoded) {
+			return "", fmt.Errorf("%w: malformed %s", ErrUnauthenticated, webSocketTokenProblem)
+		}
+		token = string(decoded)
 	}
-	// One that is left after the token is taken out is echoed to the client.
+	// The response names a subprotocol that is left without the token.
 	if token != "" && others == 0 {
 		return "", fmt.Errorf("%w: %s without another subprotocol", ErrUnauthenticated, webSocketTokenProblem)
 	}
 	return token, nil
 }
 
-// dropTokens takes the tokens out of a WebSocket's subprotocols, whose rest is one line
-// then, as it is to kube-apiserver.
-func dropTokens(h *api.Header) {
+// removeTokens removes the tokens from a WebSocket's subprotocols. The others become one line, as in
+// kube-apiserver.
+func removeTokens(h *api.Header) {
 	lines := h.Values(webSocketProtocols)
 	if !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, webSocketTokenPrefix) }) {
 		return
 	}
-	var kept []string
-	for _, line := range lines {
-		for protocol := range strings.SplitSeq(line, ",") {
-			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, webSocketTokenPrefix) {
-				kept = append(kept, protocol)
-			}
+	var rest []string
+	for protocol := range strings.SplitSeq(strings.Join(lines, ","), ",") {
+		if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, webSocketTokenPrefix) {
+			rest = append(rest, protocol)
 		}
 	}
 	h.Del(webSocketProtocols)
-	if rest := strings.Join(kept, ","); rest != "" {
-		h.Add(webSocketProtocols, rest)
+	if line := strings.Join(rest, ","); line != "" {
+		h.Add(webSocketProtocols, line)
 	}
 }

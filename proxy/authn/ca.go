@@ -13,52 +13,49 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// caReload is how often a CA file is read again. Reading a few KiB is cheaper
-// than being told of changes, and sees every way in which a file can be replaced.
+// caReload is how often a CA file is read again. Reading a few KiB is cheaper than watching the
+// file, and notices every way in which a file can be replaced.
 const caReload = 5 * time.Second
 
-// caFile is a file of CA certificates that follows its file: a use of the pool
-// more than caReload after the last reading reads the file again. A file that
-// cannot be used leaves the certificates of the last good one in force.
-//
-// It is safe for concurrent use.
+// caFile holds the certificates of a CA file and follows the file: current reads it again at most
+// every caReload. An invalid file leaves the certificates of the last valid one in force. It is
+// safe for concurrent use.
 type caFile struct {
-	path  string // "" for only the fixed ones
-	fixed []byte // PEM, in force whatever is in the file
+	path  string // "" for only the fixed certificates
+	fixed []byte // PEM, in force whatever the file holds
 	log   *slog.Logger
-	base  time.Time    // the clock of next counts from here
+	start time.Time    // zero of the clock of next
 	next  atomic.Int64 // when to read the file again, in nanoseconds
 	now   atomic.Pointer[caCerts]
 
 	mu      sync.Mutex // held while reading
-	content []byte     // of the last reading, good or bad; guarded by mu
+	content []byte     // as last read, valid or not; guarded by mu
 }
 
-// caCerts are the certificates of one reading, in both forms. They are immutable.
+// caCerts are the certificates of one reading. They are immutable.
 type caCerts struct {
 	certs []*x509.Certificate
 	pool  *x509.CertPool
 }
 
-// openCAFile reads path for the first time, which must succeed. The fixed
-// certificates, in PEM, are added to those of the file; without a path they are all.
+// openCAFile reads path, which must be valid. The fixed certificates, in PEM, are added to those of
+// the file; without a path there are no others.
 func openCAFile(path string, fixed []byte, log *slog.Logger) (*caFile, error) {
-	f := &caFile{path: path, fixed: fixed, log: log, base: time.Now()}
+	f := &caFile{path: path, fixed: fixed, log: log, start: time.Now()}
 	content, err := f.read()
-	if err != nil {
-		return nil, fmt.Errorf("reading CA certificates: %w", err)
+	if err == nil {
+		var certs *caCerts
+		certs, err = f.parse(content)
+		f.now.Store(certs)
 	}
-	certs, err := f.parse(content)
 	if err != nil {
 		return nil, fmt.Errorf("reading CA certificates: %w", err)
 	}
 	f.content = content
-	f.now.Store(certs)
 	f.next.Store(int64(caReload))
 	return f, nil
 }
 
-// read returns what the file has.
 func (f *caFile) read() ([]byte, error) {
 	if f.path == "" {
 		return nil, nil
@@ -66,7 +63,8 @@ func (f *caFile) read() ([]byte, error) {
 	return os.ReadFile(f.path)
 }
 
-// parse returns the fixed certificates and those that the file has. A file without any is an error, whatever is fixed.
+// parse returns the fixed certificates and those of the file. A file without certificates is an
+// error, even with fixed ones.
 func (f *caFile) parse(content []byte) (*caCerts, error) {
 	var all []*x509.Certificate
 	if len(f.fixed) > 0 {
@@ -96,14 +94,14 @@ func newCACerts(certs []*x509.Certificate) *caCerts {
 
 // current returns the certificates in force.
 func (f *caFile) current() *caCerts {
-	now := int64(time.Since(f.base))
+	now := int64(time.Since(f.start))
 	if next := f.next.Load(); now >= next && f.next.CompareAndSwap(next, now+int64(caReload)) {
 		f.reload()
 	}
 	return f.now.Load()
 }
 
-// reload reads the file and takes it over if it changed for the good.
+// reload reads the file and puts its certificates in force if it changed and is valid.
 func (f *caFile) reload() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,13 +111,30 @@ func (f *caFile) reload() {
 	}
 	var certs *caCerts
 	if err == nil {
-		f.content = content // a bad file is complained of once
+		f.content = content // so that an invalid file is logged once
 		certs, err = f.parse(content)
 	}
 	if err != nil {
-		f.log.Error("CA file cannot be used, keeping the certificates in force", "file", f.path, "error", err)
+		f.log.Error("CA file invalid, keeping the certificates in force", "file", f.path, "error", err)
 		return
 	}
 	f.now.Store(certs)
 	f.log.Info("CA file reloaded", "file", f.path)
+}
+
+// canVerify reports whether one of the CAs is the issuer of a certificate in presented, by name, or
+// is the leaf itself. Otherwise no chain leads to a CA, and that is known without checking a
+// signature.
+func (c *caCerts) canVerify(presented certificates) bool {
+	for _, ca := range c.certs {
+		if ca.Equal(presented[0]) {
+			return true
+		}
+		for _, p := range presented {
+			if bytes.Equal(ca.RawSubject, p.RawIssuer) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -24,15 +24,15 @@ func counting(n *int) func(presented, chain certificates) (*Identity, error) {
 
 func verifierOf(t *testing.T, ca *testCA) *verifier {
 	t.Helper()
-	file, err := openCAFile("", ca.pem(), slog.New(slog.DiscardHandler))
+	a, err := New(Options{ClientCAs: ca.pem(), CacheSize: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newVerifier(file, 100)
+	return a.clientCerts
 }
 
-// TestBadCertificatesAreVerifiedOnce: what is presented on a connection is looked at
-// once, also when it is no good, and again after a while.
+// TestBadCertificatesAreVerifiedOnce: a certificate is verified once a connection, also
+// if it is invalid, and again after a while.
 func TestBadCertificatesAreVerifiedOnce(t *testing.T) {
 	ca := newTestCA(t, "ca")
 	bob := ca.client(pkix.Name{CommonName: "bob"})
@@ -48,28 +48,28 @@ func TestBadCertificatesAreVerifiedOnce(t *testing.T) {
 		if verifications != 1 {
 			t.Errorf("%d verifications on one connection, want 1", verifications)
 		}
-		time.Sleep(badTTL)
+		time.Sleep(invalidTTL)
 		_, _ = v.verify(bob, counting(&verifications))
 		if verifications != 2 {
-			t.Errorf("%d verifications, want another one after %v", verifications, badTTL)
+			t.Errorf("%d verifications, want another one after %v", verifications, invalidTTL)
 		}
 	})
 }
 
-// TestBadCertificatesAreBounded: neither their number nor the length of a chain is
-// the client's to choose.
+// TestBadCertificatesAreBounded: clients choose neither the number of invalid certificates in memory
+// nor the length of a chain.
 func TestBadCertificatesAreBounded(t *testing.T) {
 	ca, other := newTestCA(t, "ca"), newTestCA(t, "other")
 	v := verifierOf(t, ca)
 	stranger := other.client(pkix.Name{CommonName: "bob"})[0]
-	for range 3 * maxBad {
+	for range 3 * maxInvalid {
 		leaf := *stranger
 		if _, err := v.verify(certificates{&leaf}, identityOfCertificate); !errors.As(err, &x509.UnknownAuthorityError{}) {
 			t.Fatal(err)
 		}
 	}
-	if n := v.remembered(); n > maxBad {
-		t.Errorf("%d bad certificates are remembered", n)
+	if n := v.cached(); n > maxInvalid {
+		t.Errorf("%d invalid certificates are cached", n)
 	}
 	bob := ca.client(pkix.Name{CommonName: "bob"})
 	for range maxPresented {

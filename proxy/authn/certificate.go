@@ -1,7 +1,6 @@
 package authn
 
 import (
-	"bytes"
 	"crypto/x509"
 	"fmt"
 	"time"
@@ -9,21 +8,33 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// certificates is what a TLS client presented: its own certificate and then
-// those that lead to a CA.
+const (
+	// validTTL limits how long the verification of a leaf is cached, and with it how long the
+	// certificate stays in memory after its connection is closed.
+	validTTL = time.Minute
+	// invalidTTL is how long an invalid certificate is cached; it may only not be valid yet.
+	invalidTTL = 10 * time.Second
+	// maxInvalid limits the invalid certificates in memory.
+	maxInvalid = 1024
+	// maxPresented and maxPresentedBytes limit what a client presents. Each certificate beyond the
+	// leaf multiplies the ways to a CA that have to be tried.
+	maxPresented      = 5
+	maxPresentedBytes = 16 << 10
+)
+
+// certificates are what a TLS client presented: its own certificate and then those that lead to a
+// CA.
 type certificates []*x509.Certificate
 
-// verifier verifies client certificates against one CA file. What came of it, good or
-// bad, is remembered by the leaf, which crypto/tls parses once a connection, so that a
-// request costs a lookup and not a signature check.
-//
-// The intermediates are not part of the key: whoever holds the leaf's key presented
+// verifier verifies client certificates against one CA file. The result is cached by the leaf,
+// which crypto/tls parses once a connection, so that a request costs a lookup and not a signature
+// check. The intermediates are not part of the key: whoever holds the leaf's private key presented
 // them with it, once for the connection.
 type verifier struct {
-	ca       *caFile
-	verified *review.Cache[certKey, verifiedCert]
-	// bad is apart, because anybody can present what is no good.
-	bad *review.Cache[certKey, error]
+	ca    *caFile
+	valid *review.Cache[certKey, validCert]
+	// invalid is a cache of its own, because anybody can present an invalid certificate.
+	invalid *review.Cache[certKey, error]
 }
 
 type certKey struct {
@@ -31,115 +42,83 @@ type certKey struct {
 	pool *x509.CertPool
 }
 
-// verifiedCert is what is remembered of a verified leaf.
-type verifiedCert struct {
-	identity *Identity // of the caller's making, may be nil
+// validCert is the result of verifying a leaf.
+type validCert struct {
+	identity *Identity // nil for a front proxy
 	expires  time.Time // when the first certificate of the chain expires
 }
 
-const (
-	// verifiedTTL bounds how long a verified leaf is remembered, and with it how
-	// long its memory is held after the connection is gone.
-	verifiedTTL = time.Minute
-	// badTTL is how long one that is no good is remembered; it may only not be good
-	// yet.
-	badTTL = 10 * time.Second
-	// maxBad bounds the bad ones, each of which keeps its certificate in memory.
-	maxBad = 1024
-	// maxPresented and maxPresentedBytes bound what a client presents. Each
-	// certificate beyond the leaf multiplies the ways to a CA that have to be tried.
-	maxPresented      = 5
-	maxPresentedBytes = 16 << 10
-)
-
-func newVerifier(ca *caFile, size int) *verifier {
-	return &verifier{
-		ca: ca, verified: review.NewCache[certKey, verifiedCert](size), bad: review.NewCache[certKey, error](min(size, maxBad)),
+// newVerifier returns a verifier for the CAs of a file and fixed ones, in PEM.
+func (a *Authenticator) newVerifier(caPath string, fixed []byte) (*verifier, error) {
+	ca, err := openCAFile(caPath, fixed, a.opts.Log)
+	if err != nil {
+		return nil, err
 	}
+	v := &verifier{
+		ca: ca, valid: review.NewCache[certKey, validCert](a.opts.CacheSize),
+		invalid: review.NewCache[certKey, error](min(a.opts.CacheSize, maxInvalid)),
+	}
+	a.verifiers = append(a.verifiers, v)
+	return v, nil
 }
 
-// verify checks that presented, which is not empty, leads to the CA and may be
-// used by clients. identify makes of it, and of the chain that it was verified
-// by, the identity that is returned and remembered.
+// verify checks that presented, which is not empty, leads to the CA and may be used by clients.
+// identify makes the identity of it and of the verified chain; both are cached.
 func (v *verifier) verify(presented certificates, identify func(presented, chain certificates) (*Identity, error)) (*Identity, error) {
 	ca := v.ca.current()
 	key := certKey{leaf: presented[0], pool: ca.pool}
-	if c, ok := v.verified.Get(key); ok && time.Now().Before(c.expires) {
+	if c, ok := v.valid.Get(key); ok && time.Now().Before(c.expires) {
 		return c.identity, nil
 	}
-	if err, ok := v.bad.Get(key); ok {
+	if err, ok := v.invalid.Get(key); ok {
 		return nil, err
 	}
-	if len(presented) > maxPresented || presented.bytes() > maxPresentedBytes {
+	size := 0
+	for _, cert := range presented {
+		size += len(cert.Raw)
+	}
+	if len(presented) > maxPresented || size > maxPresentedBytes {
 		return nil, fmt.Errorf("client certificate: more than %d certificates or %d bytes are presented", maxPresented, maxPresentedBytes)
 	}
-	c, err := check(presented, ca, identify)
+	chain, err := ca.verify(presented)
+	var id *Identity
+	if err == nil {
+		id, err = identify(presented, chain)
+	}
 	if err != nil {
 		err = fmt.Errorf("client certificate: %w", err)
-		v.bad.Put(key, err, v.bad.Generation(), badTTL, 0)
+		v.invalid.Put(review.Entry[certKey, error]{Key: key, Value: err, Added: v.invalid.Now(), TTL: invalidTTL})
 		return nil, err
 	}
-	v.verified.Put(key, c, v.verified.Generation(), verifiedTTL, 0)
-	return c.identity, nil
+	expires := chain[0].NotAfter
+	for _, c := range chain[1:] {
+		if c.NotAfter.Before(expires) {
+			expires = c.NotAfter
+		}
+	}
+	v.valid.Put(review.Entry[certKey, validCert]{Key: key, Value: validCert{id, expires}, Added: v.valid.Now(), TTL: validTTL})
+	return id, nil
 }
 
-// remembered is of how many certificates the verification is remembered.
-func (v *verifier) remembered() int { return v.verified.Len() + v.bad.Len() }
+// cached returns how many certificates are cached.
+func (v *verifier) cached() int { return v.valid.Len() + v.invalid.Len() }
 
-// check verifies what verify remembers.
-func check(presented certificates, ca *caCerts, identify func(presented, chain certificates) (*Identity, error)) (c verifiedCert, err error) {
-	if !ca.named(presented) {
-		// What verification would come to after it has tried all other ways.
-		return c, x509.UnknownAuthorityError{Cert: presented[0]}
+// verify returns a chain from presented to one of the CAs.
+func (c *caCerts) verify(presented certificates) (certificates, error) {
+	if !c.canVerify(presented) {
+		// The same error as after all other ways were tried.
+		return nil, x509.UnknownAuthorityError{Cert: presented[0]}
 	}
-	opts := x509.VerifyOptions{Roots: ca.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	opts := x509.VerifyOptions{Roots: c.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if len(presented) > 1 {
 		opts.Intermediates = x509.NewCertPool()
-		for _, c := range presented[1:] {
-			opts.Intermediates.AddCert(c)
+		for _, cert := range presented[1:] {
+			opts.Intermediates.AddCert(cert)
 		}
 	}
 	chains, err := presented[0].Verify(opts)
 	if err != nil {
-		return c, err
+		return nil, err
 	}
-	if c.identity, err = identify(presented, chains[0]); err != nil {
-		return c, err
-	}
-	c.expires = firstExpiry(chains[0])
-	return c, nil
-}
-
-// named reports whether one of the CAs is the issuer that some certificate of
-// presented names, or is the leaf itself. No chain leads to a CA otherwise, and
-// whether one does can be seen without checking a signature.
-func (c *caCerts) named(presented certificates) bool {
-	for _, ca := range c.certs {
-		if ca.Equal(presented[0]) {
-			return true
-		}
-		for _, p := range presented {
-			if bytes.Equal(ca.RawSubject, p.RawIssuer) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (c certificates) bytes() (n int) {
-	for _, cert := range c {
-		n += len(cert.Raw)
-	}
-	return n
-}
-
-func firstExpiry(chain certificates) time.Time {
-	first := chain[0].NotAfter
-	for _, c := range chain[1:] {
-		if c.NotAfter.Before(first) {
-			first = c.NotAfter
-		}
-	}
-	return first
+	return chains[0], nil
 }

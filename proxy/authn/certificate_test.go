@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
 func TestCAFileIsFollowed(t *testing.T) {
@@ -66,7 +67,7 @@ func TestCertificateExpires(t *testing.T) {
 		t.Error("verified again within the minute")
 	}
 	key := certKey{leaf: bob[0], pool: v.ca.current().pool}
-	v.verified.Put(key, verifiedCert{identity: id, expires: time.Now()}, 0, time.Hour, 0)
+	v.valid.Put(review.Entry[certKey, validCert]{Key: key, Value: validCert{identity: id, expires: time.Now()}, Added: v.valid.Now(), TTL: time.Hour})
 	if again, _ := v.verify(bob, identityOfCertificate); again == id {
 		t.Error("an expired certificate was taken from memory")
 	}

@@ -1,28 +1,19 @@
-// Package identity decides who asks and what they may do, in front of a cluster
-// whose API server has the last word on both: bearer tokens are reviewed by
-// TokenReview, permissions by SubjectAccessReview.
-//
-// A request passes three steps, each with its own type:
+// Package authn finds out who sends a request, in front of a cluster whose API server has the last
+// word: client certificates and the headers of authenticating front proxies are verified here,
+// bearer tokens are reviewed by TokenReview.
 //
 //	Authenticator.Authenticate   request -> Identity   who holds the connection or token
-//	authz.Authorizer.Impersonate       Identity -> Subject   whom they act as
-//	authz.Authorizer.Authorize         Subject.User + authz.Attributes -> authz.Decision
+//	TakeImpersonation            headers -> user       as whom the client asks to act
+//	Subject.SetUpstreamHeader    Subject -> headers    what a forwarded request carries
 //
-// Authenticate and Impersonate take the credentials out of the request's header,
-// so that nothing of them can reach the upstream by accident;
-// Subject.SetUpstreamHeader puts back what a forwarded request must carry.
+// Authenticate and TakeImpersonation remove the credentials from the request's header, so that none
+// reaches the upstream by accident. Package authz decides whether an Identity may impersonate, and
+// what the resulting Subject may do.
 //
-// An open watch outlives the decision that opened it. revocation.Watches reviews the
-// permission and the credential of open watches again, at once when a watched
-// RBAC object changed and periodically otherwise, and ends those that lost it.
+// Results are cached for the TTLs of Options under a keyed hash of the token, never the token. If
+// the upstream is unavailable, an accepted token stays valid for OfflineTTL more; an unknown one is
+// answered 503, not 401, so that clients keep it.
 //
-// # Freshness
-//
-// responses.Cache are cached for the TTLs of the options. authz.Authorizer.Invalidate, called
-// when an RBAC object of the cluster changed, drops all decisions; a review that
-// began before it is not kept. Where the gateway may not watch RBAC objects,
-// nothing calls Invalidate: a revocation is then noticed by new requests after
-// authz.Options.AllowedTTL and by open watches after
-// revocation.Options.RecheckPeriod. Authorizers other than RBAC (webhooks, the node
-// authorizer) are always followed only that far.
+// Package proxy, its listeners and serve use the package. It imports the API vocabulary, package
+// review and what is internal.
 package authn

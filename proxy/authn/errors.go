@@ -11,13 +11,12 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// ErrUnauthenticated is the cause of every answer 401. StatusError makes the
-// answer of it; the text that it is wrapped in is for logs.
+// ErrUnauthenticated is the cause of all 401 responses. The text around it is for logs.
 var ErrUnauthenticated = errors.New("unauthenticated")
 
-// StatusError maps an error of this package to the answer for the client.
-// Errors that are already a status pass unchanged. An upstream that cannot be
-// asked is 503, not 401, so that clients keep their credentials and come back.
+// StatusError returns the response for an error of this package, of authz or of review. It returns
+// a status unchanged. An unavailable upstream is 503, not 401, so that clients keep their
+// credentials and retry.
 func StatusError(err error) *apierrors.StatusError {
 	var status *apierrors.StatusError
 	switch {
@@ -35,17 +34,14 @@ func StatusError(err error) *apierrors.StatusError {
 	return apierrors.NewInternalError(err)
 }
 
-// notServed is a 403 that is not about what the user may do.
+// notServed returns a 403 that is not about the permissions of the user.
 func notServed(why string) error {
 	err := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	err.ErrStatus.Message = "forbidden: " + why
 	return err
 }
 
-// EscapeHTML keeps a message from looking like HTML, as kube-apiserver does.
-func EscapeHTML(s string) string {
-	if !strings.ContainsAny(s, "&<>") {
-		return s
-	}
-	return strings.NewReplacer(`&`, "&amp;", `<`, "&lt;", `>`, "&gt;").Replace(s)
-}
+var htmlEscaper = strings.NewReplacer(`&`, "&amp;", `<`, "&lt;", `>`, "&gt;")
+
+// escapeHTML keeps a message from looking like HTML, as kube-apiserver does.
+func escapeHTML(s string) string { return htmlEscaper.Replace(s) }

@@ -6,51 +6,85 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// GatewayCredentials tells whose credentials the connection to the upstream must
-// carry for a forwarded request of s: the gateway's own (true), or none at all,
-// because the client's token is in the header or the client is nobody. The two must not be mixed:
-// kube-apiserver prefers a client certificate to a token, and would take the
-// request for the gateway's.
+// The headers of impersonation.
+const (
+	impersonateUser        = "Impersonate-User"
+	impersonateUID         = "Impersonate-Uid"
+	impersonateGroup       = "Impersonate-Group"
+	impersonateExtraPrefix = "Impersonate-Extra-"
+)
+
+func isImpersonation(name string) bool {
+	_, extra := cutPrefixFold(name, impersonateExtraPrefix)
+	return extra || strings.EqualFold(name, impersonateUser) ||
+		strings.EqualFold(name, impersonateUID) || strings.EqualFold(name, impersonateGroup)
+}
+
+// TakeImpersonation returns the user whom the Impersonate-* headers of h name, nil without any, and
+// removes the headers (processImpersonationHeaders in
+// k8s.io/apiserver/pkg/endpoints/filters/impersonation).
+func TakeImpersonation(h *api.Header) (*user.DefaultInfo, error) {
+	requested := &user.DefaultInfo{
+		Name:   h.Get(impersonateUser),
+		UID:    h.Get(impersonateUID),
+		Groups: h.Values(impersonateGroup),
+		Extra:  extraValues(*h, impersonateExtraPrefix),
+	}
+	if requested.Name == "" && !onlyName(requested) {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("requested %#v without impersonating a user name", requested))
+	}
+	*h = slices.DeleteFunc(*h, func(f api.HeaderField) bool { return isImpersonation(f.Name) })
+	if requested.Name == "" {
+		return nil, nil
+	}
+	return requested, nil
+}
+
+// GatewayCredentials reports whose credentials the connection to the upstream must carry for a
+// forwarded request of s: the gateway's own (true), or none at all, because the client's token is in
+// the header or the client is anonymous. The two must not be mixed: kube-apiserver prefers a client
+// certificate to a token, and would attribute the request to the gateway.
 func (s *Subject) GatewayCredentials() bool { return !s.asItself() }
 
-// asItself reports whether the client can be forwarded with what it came with:
-// its token, or nothing.
+// asItself reports whether the client can be forwarded with its own credentials: its token, or
+// none.
 func (s *Subject) asItself() bool {
 	return s.Identity.Source == BearerToken || s.Identity.Source == Anonymous && !s.Impersonated
 }
 
-// SetUpstreamHeader sets in h, from which Authenticate and Impersonate took all
-// credentials, what a forwarded request of s must carry: the client's own token
-// and impersonation as it asked for them, or, for a client known by other means, the
-// impersonation of User with the gateway's credentials. For the gateway's own
-// identity it sets the impersonation that was asked for, if any.
+// SetUpstreamHeader sets in h, from which all credentials were removed, what a forwarded request of
+// s must carry: the client's own token and the impersonation that it asked for or, for a client that
+// was authenticated by other means, the impersonation of User with the gateway's credentials. For
+// the gateway's own identity it sets the impersonation that was asked for, if any.
 //
-// It fails for a user that cannot be named in a header without becoming another
-// one, for instance by a name with a space at its end.
+// It fails for a user whose name a header would change, for instance one with a space at its end.
 func (s *Subject) SetUpstreamHeader(h *api.Header) error {
-	removeCredentials(h)
-	switch {
-	case s.Identity.Source == Gateway:
-		return s.addWanted(h)
-	case !s.asItself():
+	if s.Identity.Source != Gateway && !s.asItself() {
+		removeCredentials(h)
 		return addImpersonation(h, &s.User.info)
 	}
-	if s.Identity.Token != "" {
-		h.Add("Authorization", "Bearer "+string(s.Identity.Token))
-	}
-	return s.addWanted(h)
+	return s.setRequested(h, s.Identity.Token)
 }
 
-// SetTrustedHeader is SetUpstreamHeader for an upstream that takes Identity.User
-// from elsewhere: it sets the impersonation that the client asked for.
-func (s *Subject) SetTrustedHeader(h *api.Header) error {
+// SetTrustedHeader is SetUpstreamHeader for an upstream that takes Identity.User from elsewhere: it
+// sets the impersonation that the client asked for.
+func (s *Subject) SetTrustedHeader(h *api.Header) error { return s.setRequested(h, "") }
+
+func (s *Subject) setRequested(h *api.Header, token Token) error {
 	removeCredentials(h)
-	return s.addWanted(h)
+	if token != "" {
+		h.Add("Authorization", "Bearer "+string(token))
+	}
+	if s.Requested == nil {
+		return nil
+	}
+	return addImpersonation(h, s.Requested)
 }
 
 func removeCredentials(h *api.Header) {
@@ -59,75 +93,56 @@ func removeCredentials(h *api.Header) {
 	})
 }
 
-func (s *Subject) addWanted(h *api.Header) error {
-	if s.Requested == nil {
-		return nil
-	}
-	return addImpersonation(h, s.Requested)
-}
-
 func addImpersonation(h *api.Header, u *user.DefaultInfo) error {
-	add := func(name, value string) error {
-		if !plainHeaderValue(value) {
-			return notServed(EscapeHTML(fmt.Sprintf("user %q cannot be passed on: %q does not survive in a header", u.Name, value)))
-		}
-		h.Add(name, value)
-		return nil
-	}
-	if err := add(impersonateUser, u.Name); err != nil {
-		return err
-	}
+	fields := api.Header{{Name: impersonateUser, Value: u.Name}}
 	if u.UID != "" {
-		if err := add(impersonateUID, u.UID); err != nil {
-			return err
-		}
+		fields.Add(impersonateUID, u.UID)
 	}
 	for _, group := range u.Groups {
-		if err := add(impersonateGroup, group); err != nil {
-			return err
-		}
+		fields.Add(impersonateGroup, group)
 	}
-	for _, key := range SortedKeys(u.Extra) {
+	for _, key := range sortedKeys(u.Extra) {
 		for _, value := range u.Extra[key] {
-			if err := add(impersonateExtraPrefix+escapeExtraKey(key), value); err != nil {
-				return err
-			}
+			fields.Add(impersonateExtraPrefix+escapeExtraKey(key), value)
 		}
 	}
+	for _, f := range fields {
+		if !isPlain(f.Value) {
+			return notServed(escapeHTML(fmt.Sprintf("user %q cannot be passed on: %q does not survive in a header", u.Name, f.Value)))
+		}
+	}
+	*h = append(*h, fields...)
 	return nil
 }
 
-// SortedKeys returns the keys of extra in order.
-func SortedKeys(extra map[string][]string) []string {
+func sortedKeys(extra map[string][]string) []string {
 	if len(extra) == 0 {
 		return nil
 	}
 	return slices.Sorted(maps.Keys(extra))
 }
 
-// plainHeaderValue reports whether a value is read from a header as it was
-// written: no control characters, which end or break a line, and no blanks
-// around it, which are trimmed.
-func plainHeaderValue(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] < 0x20 || s[i] == 0x7f {
+// isPlain reports whether a header value is read as it was written: no control characters, which
+// end or break a line, and no spaces around it, which are trimmed.
+func isPlain(value string) bool {
+	for i := range len(value) {
+		if value[i] < 0x20 || value[i] == 0x7f {
 			return false
 		}
 	}
-	return s == "" || s[0] != ' ' && s[len(s)-1] != ' '
+	return strings.Trim(value, " ") == value
 }
 
-// escapeExtraKey percent-encodes what may not stand in a header's name, and what
-// would not come out of it unchanged: names are compared in lower case.
+// escapeExtraKey percent-encodes what must not be in a header's name, and what would not survive in
+// it: names are compared in lower case.
 func escapeExtraKey(key string) string {
-	const upperHex = "0123456789ABCDEF"
 	var b strings.Builder
-	for i := 0; i < len(key); i++ {
+	for i := range len(key) {
 		c := key[i]
 		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.IndexByte("!#$&'*+-.^_`|~", c) >= 0 {
 			b.WriteByte(c)
 		} else {
-			b.Write([]byte{'%', upperHex[c>>4], upperHex[c&15]})
+			fmt.Fprintf(&b, "%%%02X", c)
 		}
 	}
 	return b.String()

@@ -100,8 +100,8 @@ func FuzzFrontProxyHeaders(f *testing.F) {
 			t.Fatalf("%v: user %v, upstream ok = %v", own, got, ok)
 		}
 		if ok {
-			w := withAuthenticated(user.DefaultInfo{Name: want.User.GetName(), UID: want.User.GetUID(), Groups: want.User.GetGroups(), Extra: want.User.GetExtra()})
-			sameUser(t, got, &w)
+			w := authenticatedUser(user.DefaultInfo{Name: want.User.GetName(), UID: want.User.GetUID(), Groups: want.User.GetGroups(), Extra: want.User.GetExtra()})
+			sameUser(t, got, w)
 		}
 	})
 }

@@ -11,17 +11,16 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// RequestHeaderOptions describe authenticating proxies, as the --requestheader-*
-// flags of kube-apiserver do. Header names compare without case.
+// RequestHeaderOptions describe authenticating proxies, as the --requestheader-* flags of
+// kube-apiserver do. Header names are compared without case.
 type RequestHeaderOptions struct {
-	// CAFile holds the CAs of the proxies' client certificates, in PEM; "" trusts
-	// no proxy.
+	// CAFile holds the CAs of the proxies' client certificates, in PEM; "" trusts no proxy.
 	CAFile string
-	// AllowedNames are the common names of proxies' certificates; none allows
-	// every certificate of the CA.
+	// AllowedNames are the common names of the proxies' certificates; none allows all certificates
+	// of the CA.
 	AllowedNames []string
-	// UsernameHeaders (default X-Remote-User) and UIDHeaders (default
-	// X-Remote-Uid): the first with a value counts.
+	// UsernameHeaders (default X-Remote-User) and UIDHeaders (default X-Remote-Uid): the first one
+	// with a value counts.
 	UsernameHeaders, UIDHeaders []string
 	// GroupHeaders (default X-Remote-Group): all values of all of them count.
 	GroupHeaders []string
@@ -30,21 +29,17 @@ type RequestHeaderOptions struct {
 }
 
 func (o *RequestHeaderOptions) setDefaults() {
-	if len(o.UsernameHeaders) == 0 {
-		o.UsernameHeaders = []string{"X-Remote-User"}
-	}
-	if len(o.UIDHeaders) == 0 {
-		o.UIDHeaders = []string{"X-Remote-Uid"}
-	}
-	if len(o.GroupHeaders) == 0 {
-		o.GroupHeaders = []string{"X-Remote-Group"}
-	}
-	if len(o.ExtraHeaderPrefixes) == 0 {
-		o.ExtraHeaderPrefixes = []string{"X-Remote-Extra-"}
+	for list, name := range map[*[]string]string{
+		&o.UsernameHeaders: "X-Remote-User", &o.UIDHeaders: "X-Remote-Uid",
+		&o.GroupHeaders: "X-Remote-Group", &o.ExtraHeaderPrefixes: "X-Remote-Extra-",
+	} {
+		if len(*list) == 0 {
+			*list = []string{name}
+		}
 	}
 }
 
-// frontProxy believes the headers of an authenticating proxy
+// frontProxy trusts the headers of an authenticating proxy
 // (k8s.io/apiserver/pkg/authentication/request/headerrequest).
 type frontProxy struct {
 	opts     RequestHeaderOptions
@@ -53,7 +48,8 @@ type frontProxy struct {
 
 // verify checks that the peer is a trusted proxy.
 func (f *frontProxy) verify(presented certificates) error {
-	if _, err := f.verifier.verify(presented, nobody); err != nil {
+	noIdentity := func(_, _ certificates) (*Identity, error) { return nil, nil } // the headers have it
+	if _, err := f.verifier.verify(presented, noIdentity); err != nil {
 		return err
 	}
 	name := presented[0].Subject.CommonName
@@ -63,10 +59,7 @@ func (f *frontProxy) verify(presented certificates) error {
 	return nil
 }
 
-// nobody is the identity behind a proxy's own certificate: its headers tell.
-func nobody(_, _ certificates) (*Identity, error) { return nil, nil }
-
-// user is whom the headers name, nil when they name nobody.
+// user returns the user in the headers, or nil.
 func (f *frontProxy) user(h api.Header) *User {
 	info := user.DefaultInfo{Name: firstValue(h, f.opts.UsernameHeaders)}
 	if info.Name == "" {
@@ -74,15 +67,10 @@ func (f *frontProxy) user(h api.Header) *User {
 	}
 	info.UID = firstValue(h, f.opts.UIDHeaders)
 	for _, name := range f.opts.GroupHeaders {
-		for _, group := range h.Values(name) {
-			if group != "" {
-				info.Groups = append(info.Groups, group)
-			}
-		}
+		info.Groups = append(info.Groups, slices.DeleteFunc(h.Values(name), func(group string) bool { return group == "" })...)
 	}
 	info.Extra = extraValues(h, f.opts.ExtraHeaderPrefixes...)
-	info = withAuthenticated(info)
-	return NewUser(&info)
+	return authenticatedUser(info)
 }
 
 func firstValue(h api.Header, names []string) string {
@@ -94,9 +82,8 @@ func firstValue(h api.Header, names []string) string {
 	return ""
 }
 
-// extraValues collects the headers that begin with one of prefixes, by the rest
-// of their names in lower case, percent-decoded. A rest that is not validly
-// encoded is taken as it is.
+// extraValues collects the headers that begin with one of prefixes, by the rest of their names in
+// lower case, percent-decoded. A rest that is not validly encoded is taken unchanged.
 func extraValues(h api.Header, prefixes ...string) map[string][]string {
 	var extra map[string][]string
 	for _, prefix := range prefixes {
@@ -126,46 +113,24 @@ func cutPrefixFold(s, prefix string) (rest string, ok bool) {
 	return s[len(prefix):], true
 }
 
-// stripper takes credentials out of headers.
-type stripper struct {
-	names    []string
-	prefixes []string
-}
+// credentialHeaders are the headers that carry credentials. Impersonate-* is not among them: it is
+// what a client asks for, not what it has.
+type credentialHeaders struct{ names, prefixes []string }
 
-// newStripper strips the headers of opts and, configured or not, those that
-// kube-apiserver honours by convention.
-func newStripper(opts RequestHeaderOptions) stripper {
-	return stripper{
+// newCredentialHeaders returns the headers of opts and those that kube-apiserver trusts by
+// convention, configured or not.
+func newCredentialHeaders(opts RequestHeaderOptions) credentialHeaders {
+	return credentialHeaders{
 		names: slices.Concat([]string{"Authorization", "X-Remote-User", "X-Remote-Uid", "X-Remote-Group"},
 			opts.UsernameHeaders, opts.UIDHeaders, opts.GroupHeaders),
 		prefixes: append([]string{"X-Remote-Extra-"}, opts.ExtraHeaderPrefixes...),
 	}
 }
 
-// strip removes the credentials from h. Impersonate-* is what a client asks for, not what
-// it has.
-func (s *stripper) strip(h *api.Header) {
-	kept := (*h)[:0]
-	for _, field := range *h {
-		if s.isCredential(field.Name) {
-			continue
-		}
-		kept = append(kept, field)
-	}
-	clear((*h)[len(kept):])
-	*h = kept
-}
-
-func (s *stripper) isCredential(name string) bool {
-	for _, n := range s.names {
-		if strings.EqualFold(n, name) {
-			return true
-		}
-	}
-	for _, prefix := range s.prefixes {
-		if _, ok := cutPrefixFold(name, prefix); ok {
-			return true
-		}
-	}
-	return false
+// remove removes the credentials from h.
+func (c *credentialHeaders) remove(h *api.Header) {
+	*h = slices.DeleteFunc(*h, func(f api.HeaderField) bool {
+		return slices.ContainsFunc(c.names, func(name string) bool { return strings.EqualFold(name, f.Name) }) ||
+			slices.ContainsFunc(c.prefixes, func(prefix string) bool { _, ok := cutPrefixFold(f.Name, prefix); return ok })
+	})
 }

@@ -125,9 +125,9 @@ func TestTokensOfOtherAudiences(t *testing.T) {
 	}
 	for _, audiences := range [][]string{{"a"}, {"b"}, nil} {
 		words := &SavedTokens{Secret: make([]byte, 32), Audiences: audiences, Tokens: []SavedToken{{Hash: make([]byte, 32), Said: time.Now()}}}
-		a.tokens.answers.DropAll()
+		a.tokens.results.DropAll()
 		a.Restore(words)
-		if n := a.tokens.answers.Len(); (n == 1) != (len(audiences) == 1 && audiences[0] == "a") {
+		if n := a.tokens.results.Len(); (n == 1) != (len(audiences) == 1 && audiences[0] == "a") {
 			t.Errorf("%q: %d tokens", audiences, n)
 		}
 	}
@@ -140,7 +140,7 @@ func TestSavedTokensAreShared(t *testing.T) {
 		tokens[i].User.Username = "greedy"
 	}
 	tokens = append(tokens, SavedToken{User: authenticationv1.UserInfo{Username: "few"}})
-	if fit, rest := review.Fit(tokens, 10*tokens[0].size(), func(t SavedToken) (string, int) { return t.User.Username, t.size() }); len(fit) < 9 || len(rest) < 90 || fit[0].User.Username == fit[1].User.Username {
+	if fit, rest := review.Fit(tokens, 10*review.JSONSize(tokens[0]), func(t SavedToken) (string, int) { return t.User.Username, review.JSONSize(t) }); len(fit) < 9 || len(rest) < 90 || fit[0].User.Username == fit[1].User.Username {
 		t.Errorf("%d fit, %d do not", len(fit), len(rest))
 	}
 }

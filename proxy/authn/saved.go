@@ -9,41 +9,73 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// SavedTokens are what the upstream said last of tokens, in a form that can be
-// kept over a restart. There is no token in them, but they tell who may do what.
+// SavedTokens are accepted tokens in a form that is kept over a restart. They hold no token, but
+// they say who is authenticated.
 type SavedTokens struct {
-	// Secret keys the hashes of the tokens, Audiences are those that they were reviewed for.
+	// Secret keys the hashes of the tokens. Audiences are those of the reviews.
 	Secret    []byte       `json:"secret"`
 	Audiences []string     `json:"audiences,omitempty"`
 	Tokens    []SavedToken `json:"tokens,omitempty"`
 }
 
-// SavedToken says that the upstream accepted a token.
+// SavedToken is a token that the upstream accepted.
 type SavedToken struct {
-	Hash    []byte                    `json:"hash"`
-	User    authenticationv1.UserInfo `json:"user"`
-	Said    time.Time                 `json:"said"`
-	Expires time.Time                 `json:"expires,omitzero"`
+	Hash []byte                    `json:"hash"`
+	User authenticationv1.UserInfo `json:"user"`
+	// Said is when the upstream accepted the token, Expires when the token says that it expires.
+	Said    time.Time `json:"said"`
+	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Save adds to words what is known of tokens, up to about size bytes, of which users, by
-// their names, have shares: of each those that were accepted last come first.
-func (a *Authenticator) Save(words *SavedTokens, size int) {
-	if a.tokens == nil {
+// Save stores the accepted tokens in saved, up to about size bytes, which users share: the latest
+// tokens of each user come first.
+func (a *Authenticator) Save(saved *SavedTokens, size int) {
+	t := a.tokens
+	if t == nil {
 		return
 	}
-	now := time.Now()
-	words.Secret, words.Audiences = a.tokens.secret[:], a.opts.Audiences
-	a.tokens.answers.Each(func(key CredentialKey, answer tokenAnswer, age time.Duration) {
-		if u := answer.user; u != nil {
-			words.Tokens = append(words.Tokens, SavedToken{Hash: slices.Clone(key[:]), User: u.review(), Said: now.Add(-age), Expires: answer.expires})
+	saved.Secret, saved.Audiences = t.secret[:], a.opts.Audiences
+	clock, now := t.results.Now(), time.Now()
+	var tokens []SavedToken
+	for e := range t.results.All() {
+		if u := e.Value.user; u != nil {
+			said := now.Add(-time.Duration(clock - e.Added))
+			tokens = append(tokens, SavedToken{Hash: slices.Clone(e.Key[:]), User: u.review(), Said: said, Expires: e.Value.expires})
 		}
-	})
-	slices.SortFunc(words.Tokens, func(a, b SavedToken) int { return b.Said.Compare(a.Said) })
-	words.Tokens, _ = review.Fit(words.Tokens, size, func(t SavedToken) (string, int) { return t.User.Username, t.size() })
+	}
+	slices.SortFunc(tokens, func(a, b SavedToken) int { return b.Said.Compare(a.Said) })
+	saved.Tokens, _ = review.Fit(tokens, size, func(t SavedToken) (string, int) { return t.User.Username, review.JSONSize(t) })
 }
 
-// review is what a TokenReview says of the user.
+// Restore adds the tokens that an earlier process saved. They are valid for the rest of their
+// OfflineTTL, while the upstream is unavailable. It must be called before the first request.
+func (a *Authenticator) Restore(saved *SavedTokens) {
+	t := a.tokens
+	if t == nil || len(saved.Secret) != len(t.secret) || !slices.Equal(saved.Audiences, a.opts.Audiences) {
+		return
+	}
+	t.secret = [len(t.secret)]byte(saved.Secret)
+	keep := t.keep()
+	for i := range saved.Tokens {
+		s := &saved.Tokens[i]
+		if age, ok := review.Age(s.Said, keep); ok && len(s.Hash) == len(CredentialKey{}) {
+			t.results.Put(review.Entry[CredentialKey, tokenReview]{
+				Key: CredentialKey(s.Hash), Owner: s.User.Username, Generation: t.results.Generation(),
+				Value: tokenReview{user: userOfReview(&s.User), owner: s.User.Username, expires: s.Expires},
+				Added: t.results.Now() - int64(age), Keep: keep,
+			})
+		}
+	}
+}
+
+// Forget drops the accepted tokens.
+func (a *Authenticator) Forget() {
+	if a.tokens != nil {
+		a.tokens.results.DropAll()
+	}
+}
+
+// review returns the user as a TokenReview has it.
 func (u *User) review() authenticationv1.UserInfo {
 	info := authenticationv1.UserInfo{Username: u.info.Name, UID: u.info.UID, Groups: u.info.Groups}
 	for key, values := range u.info.Extra {
@@ -53,44 +85,4 @@ func (u *User) review() authenticationv1.UserInfo {
 		info.Extra[key] = values
 	}
 	return info
-}
-
-func (t *SavedToken) size() int {
-	n := review.EntrySize + review.JSONSize(t.User.Username) + review.JSONSize(t.User.UID)
-	for _, group := range t.User.Groups {
-		n += review.JSONSize(group)
-	}
-	for key, values := range t.User.Extra {
-		n += review.JSONSize(key)
-		for _, v := range values {
-			n += review.JSONSize(v)
-		}
-	}
-	return n
-}
-
-// Restore takes over what an earlier process knew of tokens. They count for what is left of
-// their time, while the upstream cannot be asked. It is to be called before there are
-// requests.
-func (a *Authenticator) Restore(words *SavedTokens) {
-	t := a.tokens
-	if t == nil || len(words.Secret) != len(t.secret) || !slices.Equal(words.Audiences, a.opts.Audiences) {
-		return
-	}
-	t.secret = [len(t.secret)]byte(words.Secret)
-	for i := range words.Tokens {
-		w := &words.Tokens[i]
-		keep := t.opts.SuccessTTL + t.offlineTTL.Load()
-		if age, ok := review.Age(w.Said, keep); ok && len(w.Hash) == len(CredentialKey{}) {
-			answer := tokenAnswer{user: userOfReview(&w.User), owner: w.User.Username, expires: w.Expires}
-			t.answers.Restore(answer.owner, CredentialKey(w.Hash), answer, age, keep)
-		}
-	}
-}
-
-// Forget forgets what the upstream said of tokens.
-func (a *Authenticator) Forget() {
-	if a.tokens != nil {
-		a.tokens.answers.DropAll()
-	}
 }

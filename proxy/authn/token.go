@@ -10,8 +10,11 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -20,67 +23,62 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// TokenReviewer creates TokenReviews; AuthenticationV1Interface.TokenReviews()
-// of client-go is one.
+// TokenReviewer creates TokenReviews; AuthenticationV1Interface.TokenReviews() of client-go is one.
 type TokenReviewer interface {
 	Create(ctx context.Context, review *authenticationv1.TokenReview, opts metav1.CreateOptions) (*authenticationv1.TokenReview, error)
 }
 
-// CredentialKey stands for a credential without revealing it: a keyed SHA-256 of
-// a token, or the fingerprint of a certificate. The zero value is no credential.
+// CredentialKey stands for a credential without revealing it: a keyed SHA-256 of a token, or the
+// fingerprint of a certificate. The zero value is no credential.
 type CredentialKey [sha256.Size]byte
 
-// tokenAnswer is what the upstream said of a token: a user, or why not.
-type tokenAnswer struct {
-	user   *User // nil when the token is not valid
+// tokenReview is the result of reviewing a token: a user, or the reason for rejecting it.
+type tokenReview struct {
+	user   *User // nil if the token is invalid
 	reason string
-	owner  string // the name of the user, or of who it was before
-	// expires is when the token itself does, as far as it tells.
+	owner  string // the name of the user, or of the user of an earlier review
+	// expires is when the token says that it expires, zero if it does not say.
 	expires time.Time
-	// offline tells that the upstream could not be asked, and this is what it said last.
+	// offline is true for an older result that is used because the upstream is unavailable.
 	offline bool
-	// asked is what part of a review was made for this caller.
-	asked float64
+	// reviews is the share of a review that this caller caused.
+	reviews float64
 }
 
-// tokens authenticates bearer tokens by TokenReview and remembers the answers
-// under a keyed hash of the token, never the token. It is safe for concurrent
-// use.
+// tokens authenticates bearer tokens by TokenReview and caches the results under a keyed hash of
+// the token, never the token. It is safe for concurrent use.
 type tokens struct {
-	reviewer TokenReviewer
-	opts     Options
-	metrics  *authenticationMetrics
+	opts    Options
+	metrics map[tokenResult]prometheus.Counter
 
-	secret  [sha256.Size]byte // keys the hash; changed by Restore alone
+	secret  [sha256.Size]byte // keys the hash; only Restore changes it
 	buffers sync.Pool         // of *[]byte, to hash without allocating
-	// answers are those of tokens that were good at some time, and seen those tokens for
-	// longer, both owned by the tokens' users, who may be given any number of them. refused are
-	// the answers of all others, whose number is their senders' choice and may push out nothing
-	// else.
-	answers   *review.Cache[CredentialKey, tokenAnswer]
-	seen      *review.Cache[CredentialKey, struct{}]
-	refused   *review.Cache[CredentialKey, tokenAnswer]
-	newcomers *newcomers
-	flights   flight.Group[CredentialKey, tokenAnswer]
-	outage    review.Outage
-	setup     review.LogLimit
-
-	offlineTTL review.Duration
+	// results are those of tokens that were accepted at some time, and verified holds these tokens
+	// for longer. Their owners are the users of the tokens, who may have any number of them.
+	// rejected are the results of all other tokens: their senders choose the number of them, so
+	// they must not evict anything else.
+	results    *review.Cache[CredentialKey, tokenReview]
+	verified   *review.Cache[CredentialKey, struct{}]
+	rejected   *review.Cache[CredentialKey, tokenReview]
+	unverified unverified
+	flights    flight.Group[CredentialKey, tokenReview]
+	outage     review.Outage
+	logLimit   rate.Sometimes
+	offlineTTL atomic.Int64
 }
 
-func newTokens(opts Options, metrics *authenticationMetrics) *tokens {
+func newTokens(opts Options, metrics map[tokenResult]prometheus.Counter) *tokens {
 	t := &tokens{
-		reviewer: opts.TokenReviewer,
-		opts:     opts,
-		metrics:  metrics,
-		answers:  review.NewCache[CredentialKey, tokenAnswer](opts.CacheSize),
-		seen:     review.NewCache[CredentialKey, struct{}](opts.CacheSize),
-		refused:  review.NewCache[CredentialKey, tokenAnswer](opts.CacheSize),
-
-		newcomers: newNewcomers(opts.Newcomers),
-		outage:    review.Outage{Reachable: opts.Reachable},
+		opts: opts, metrics: metrics,
+		results:    review.NewCache[CredentialKey, tokenReview](opts.CacheSize),
+		verified:   review.NewCache[CredentialKey, struct{}](opts.CacheSize),
+		rejected:   review.NewCache[CredentialKey, tokenReview](opts.CacheSize),
+		unverified: unverified{slots: make(chan struct{}, unverifiedReviews)},
+		outage:     review.Outage{Reachable: opts.Reachable},
+		logLimit:   rate.Sometimes{Interval: review.LogInterval},
 	}
-	t.offlineTTL.Store(opts.OfflineTTL)
+	t.unverified.limit.Store(int64(opts.UnverifiedTokens))
+	t.offlineTTL.Store(int64(opts.OfflineTTL))
 	t.buffers.New = func() any { return new([]byte) }
 	_, _ = rand.Read(t.secret[:]) // never fails
 	return t
@@ -95,145 +93,149 @@ func (t *tokens) key(token string) CredentialKey {
 	return key
 }
 
-// lookup returns an answer with the user of a token, of which key is the key.
-// The error is ErrUnauthenticated for a token that the upstream does not accept
-// and review.ErrUnavailable when it could not be asked and the token is not known.
-func (t *tokens) lookup(ctx context.Context, key CredentialKey, token string) (tokenAnswer, error) {
-	if answer, ok := t.remembered(key); ok {
-		t.metrics.reviewCached.Inc()
-		return answer.result()
+// keep is how long the result of an accepted token is kept.
+func (t *tokens) keep() time.Duration { return t.opts.SuccessTTL + time.Duration(t.offlineTTL.Load()) }
+
+// cached returns how many results are cached.
+func (t *tokens) cached() int { return t.results.Len() + t.rejected.Len() }
+
+// lookup returns the result for a token whose key is key. The error is ErrUnauthenticated if the
+// upstream rejects the token, and review.ErrUnavailable if it is unavailable and there is no older
+// result.
+func (t *tokens) lookup(ctx context.Context, key CredentialKey, token string) (tokenReview, error) {
+	if result, ok := t.fresh(key); ok {
+		t.metrics[tokenCached].Inc()
+		return result.accepted()
 	}
-	if t.wasGood(key) {
-		return t.ask(ctx, key, token, false)
+	if t.isVerified(key) {
+		return t.review(ctx, key, token, true)
 	}
-	if err := t.newcomers.enter(); err != nil {
-		t.metrics.reviewLimited.Inc()
-		return tokenAnswer{}, err
+	if err := t.unverified.enter(); err != nil {
+		t.metrics[tokenLimited].Inc()
+		return tokenReview{}, err
 	}
-	defer t.newcomers.leave()
-	return t.ask(ctx, key, token, true)
+	defer t.unverified.leave()
+	return t.review(ctx, key, token, false)
 }
 
-// wasGood reports whether the upstream accepted the token not long ago.
-func (t *tokens) wasGood(key CredentialKey) bool {
-	if _, ok := t.seen.Get(key); ok {
-		return true
-	}
-	_, ok := t.answers.GetStale(key)
-	return ok
+// isVerified reports whether the upstream accepted the token lately.
+func (t *tokens) isVerified(key CredentialKey) bool {
+	_, ok := t.verified.Get(key)
+	return ok || t.results.Find(key) != nil
 }
 
-// remembered returns the answer to a question that need not be asked now.
-func (t *tokens) remembered(key CredentialKey) (tokenAnswer, bool) {
-	if answer, ok := t.answers.Get(key); ok {
-		return answer, true
+// fresh returns a result that makes a review unnecessary.
+func (t *tokens) fresh(key CredentialKey) (tokenReview, bool) {
+	if result, ok := t.results.Get(key); ok {
+		return result, true
 	}
-	return t.refused.Get(key)
+	return t.rejected.Get(key)
 }
 
-// ask finds out what is not remembered. Simultaneous callers share a review, but
-// never one that began before they asked.
-func (t *tokens) ask(ctx context.Context, key CredentialKey, token string, newcomer bool) (tokenAnswer, error) {
-	last, known := t.lastWord(key)
-	if known && !t.outage.Ask(t.answers.Now()) {
-		t.metrics.reviewOffline.Inc()
-		return last.result()
+// review reviews a token that has no fresh result. Simultaneous callers share a review, but never
+// one that began before they called.
+func (t *tokens) review(ctx context.Context, key CredentialKey, token string, verified bool) (tokenReview, error) {
+	older, known := t.stale(key)
+	if known && !t.outage.Review(t.results.Now()) {
+		t.metrics[tokenOffline].Inc()
+		return older.accepted()
 	}
-	patient, cancel := review.WithTimeout(ctx, known, t.opts.ReviewTimeout)
+	limited, cancel := review.WithTimeout(ctx, known, t.opts.ReviewTimeout)
 	defer cancel()
-	answer, by, err := t.flights.Do(patient, key, func(ctx context.Context) (tokenAnswer, error) {
-		if answer, ok := t.remembered(key); ok { // of the round before this one
-			return answer, nil
+	result, by, err := t.flights.Do(limited, key, func(ctx context.Context) (tokenReview, error) {
+		if result, ok := t.fresh(key); ok { // from the round before this one
+			return result, nil
 		}
-		if newcomer {
-			if err := t.newcomers.begin(ctx); err != nil {
-				t.metrics.reviewLimited.Inc()
-				return tokenAnswer{}, err
+		if !verified {
+			if err := t.unverified.begin(ctx); err != nil {
+				t.metrics[tokenLimited].Inc()
+				return tokenReview{}, err
 			}
-			defer t.newcomers.end()
+			defer t.unverified.end()
 		}
-		answer, err := t.review(ctx, key, token)
-		answer.asked = 1
-		return answer, err
+		result, err := t.create(ctx, key, token)
+		result.reviews = 1
+		return result, err
 	})
 	switch {
 	case err == nil:
 		t.outage.End()
-		answer.asked *= by.Part()
-		return answer.result()
+		result.reviews *= by.Part()
+		return result.accepted()
 	case known && errors.Is(err, review.ErrUnavailable):
-		if !t.outage.Begin(t.answers.Now()) {
-			t.answers.Renew(key, last, review.StaleFor)
+		now := t.results.Now()
+		if e := t.results.Find(key); !t.outage.Begin(now) && e != nil {
+			// Use the older result for a while, but not beyond its time.
+			again := *e
+			again.Value, again.TTL = older, min(time.Duration(now-e.Added)+review.StaleFor, e.Keep)
+			t.results.Put(again)
 		}
-		t.metrics.reviewOffline.Inc()
-		return last.result()
+		t.metrics[tokenOffline].Inc()
+		return older.accepted()
 	}
-	return tokenAnswer{}, err
+	return tokenReview{}, err
 }
 
-// lastWord is the upstream's last answer about a token that it accepted and that has not
-// expired since.
-func (t *tokens) lastWord(key CredentialKey) (answer tokenAnswer, ok bool) {
-	answer, ok = t.answers.GetStale(key)
-	answer.offline = true
-	return answer, ok && (answer.expires.IsZero() || time.Now().Before(answer.expires))
+// stale returns the last result of an accepted token that has not expired since.
+func (t *tokens) stale(key CredentialKey) (result tokenReview, ok bool) {
+	e := t.results.Find(key)
+	if e == nil {
+		return result, false
+	}
+	result = e.Value
+	result.offline = true
+	return result, result.expires.IsZero() || time.Now().Before(result.expires)
 }
 
-// review asks the upstream and remembers the answer. It asks again once when the
-// upstream could not be asked: a review changes nothing, and a connection that
-// the upstream just closed says nothing of the upstream.
-func (t *tokens) review(ctx context.Context, key CredentialKey, token string) (tokenAnswer, error) {
-	gen := t.answers.Generation()
-	result, err := review.Create(ctx, t.opts.ReviewTimeout, func(ctx context.Context) (*authenticationv1.TokenReview, error) {
-		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: t.opts.Audiences}}
-		return t.reviewer.Create(ctx, review, metav1.CreateOptions{})
+// create creates a TokenReview and caches the result.
+func (t *tokens) create(ctx context.Context, key CredentialKey, token string) (tokenReview, error) {
+	gen := t.results.Generation()
+	response, err := review.Create(ctx, t.opts.ReviewTimeout, func(ctx context.Context) (*authenticationv1.TokenReview, error) {
+		request := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: t.opts.Audiences}}
+		return t.opts.TokenReviewer.Create(ctx, request, metav1.CreateOptions{})
 	})
 	if err != nil {
-		t.metrics.reviewError.Inc()
-		review.LogRejection(&t.setup, t.opts.Log, "tokenreviews", err)
-		return tokenAnswer{}, review.Error("reviewing a token", err)
+		t.metrics[tokenError].Inc()
+		review.LogRejection(&t.logLimit, t.opts.Log, "tokenreviews", err)
+		return tokenReview{}, review.Error("reviewing a token", err)
 	}
-	if !result.Status.Authenticated {
-		t.metrics.reviewInvalid.Inc()
-		answer := tokenAnswer{reason: result.Status.Error}
-		t.refuse(key, answer, gen)
-		return answer, nil
+	before, now := t.results.Find(key), t.results.Now()
+	entry := review.Entry[CredentialKey, tokenReview]{Key: key, Generation: gen, Added: now, TTL: t.opts.FailureTTL}
+	if response.Status.Authenticated {
+		t.metrics[tokenValid].Inc()
+		name := response.Status.User.Username
+		entry.Value = tokenReview{user: userOfReview(&response.Status.User), owner: name, expires: expiryOf(token)}
+		entry.Owner, entry.TTL, entry.Keep = name, t.opts.SuccessTTL, t.keep()
+		t.verified.Put(review.Entry[CredentialKey, struct{}]{Key: key, Owner: name, Added: t.verified.Now(), TTL: verifiedFor})
+		t.results.Put(entry)
+		if before == nil || before.Value.user == nil || before.Value.user.digest != entry.Value.user.digest {
+			t.opts.OnChange()
+		}
+		return entry.Value, nil
 	}
-	t.metrics.reviewValid.Inc()
-	answer := tokenAnswer{user: userOfReview(&result.Status.User), owner: result.Status.User.Username, expires: expiryOf(token)}
-	t.seen.PutFor(answer.owner, key, struct{}{}, t.seen.Generation(), seenFor, 0)
-	last, known := t.answers.GetStale(key)
-	t.answers.PutFor(answer.owner, key, answer, gen, t.opts.SuccessTTL, t.opts.SuccessTTL+t.offlineTTL.Load())
-	if !known || last.user == nil || last.user.digest != answer.user.digest {
-		t.opts.Told()
+	t.metrics[tokenInvalid].Inc()
+	entry.Value.reason = response.Status.Error
+	if before == nil {
+		entry.Generation = t.rejected.Generation()
+		t.rejected.Put(entry)
+		return entry.Value, nil
 	}
-	return answer, nil
+	// The token was accepted before: the rejection replaces that result.
+	entry.Owner, entry.Value.owner = before.Value.owner, before.Value.owner
+	t.results.Put(entry)
+	t.opts.OnChange()
+	return entry.Value, nil
 }
 
-// refuse remembers a refusal. That of a token which was good takes the place of what
-// is known of it.
-func (t *tokens) refuse(key CredentialKey, answer tokenAnswer, gen uint64) {
-	last, known := t.answers.GetStale(key)
-	if !known {
-		t.refused.Put(key, answer, gen, t.opts.FailureTTL, 0)
-		return
+// accepted returns the result of an accepted token, and an error for a rejected one.
+func (r tokenReview) accepted() (tokenReview, error) {
+	switch {
+	case r.user != nil:
+		return r, nil
+	case r.reason == "":
+		return r, fmt.Errorf("%w: invalid bearer token", ErrUnauthenticated)
 	}
-	answer.owner = last.owner
-	t.answers.PutFor(answer.owner, key, answer, gen, t.opts.FailureTTL, 0)
-	t.opts.Told()
-}
-
-// remember is how many answers are remembered.
-func (t *tokens) remember() int { return t.answers.Len() + t.refused.Len() }
-
-func (a tokenAnswer) result() (tokenAnswer, error) {
-	if a.user != nil {
-		return a, nil
-	}
-	if a.reason == "" {
-		return a, fmt.Errorf("%w: invalid bearer token", ErrUnauthenticated)
-	}
-	return a, fmt.Errorf("%w: %s", ErrUnauthenticated, a.reason)
+	return r, fmt.Errorf("%w: %s", ErrUnauthenticated, r.reason)
 }
 
 func userOfReview(info *authenticationv1.UserInfo) *User {
@@ -244,12 +246,11 @@ func userOfReview(info *authenticationv1.UserInfo) *User {
 			u.Extra[k] = v
 		}
 	}
-	u = withAuthenticated(u)
-	return NewUser(&u)
+	return authenticatedUser(u)
 }
 
-// expiryOf is when a token expires that is a JSON Web Token and says so, the zero time for
-// others. It is believed of tokens that the upstream has accepted.
+// expiryOf returns when a token expires that is a JSON Web Token and says so, the zero time for
+// others. The upstream has accepted the token, so what it says is true.
 func expiryOf(token string) time.Time {
 	_, rest, _ := strings.Cut(token, ".")
 	payload, _, ok := strings.Cut(rest, ".")

@@ -222,7 +222,7 @@ func TestTokensAreShared(t *testing.T) {
 				t.Fatal("a token that is made up is good")
 			}
 		}
-		if n := a.tokens.answers.Len(); n > size {
+		if n := a.tokens.results.Len(); n > size {
 			t.Errorf("%d tokens are remembered, %d may be", n, size)
 		}
 		reviewer.Fail(reviewtest.ErrDown)
@@ -230,7 +230,7 @@ func TestTokensAreShared(t *testing.T) {
 		if id, err := byToken(t.Context(), a, janeToken); err != nil || !id.Offline {
 			t.Errorf("%v", err)
 		}
-		if !a.tokens.wasGood(a.tokens.key(janeToken)) {
+		if !a.tokens.isVerified(a.tokens.key(janeToken)) {
 			t.Error("the token is not known any more")
 		}
 	})
@@ -256,11 +256,11 @@ func TestTokenIsNeverShown(t *testing.T) {
 	if strings.Contains(out.String(), janeToken) {
 		t.Errorf("the token is shown: %s", out.String())
 	}
-	a.tokens.answers.Each(func(key CredentialKey, answer tokenAnswer, _ time.Duration) {
-		if strings.Contains(fmt.Sprintf("%+v %+v %+v", key, answer, answer.user), janeToken) {
+	for e := range a.tokens.results.All() {
+		if strings.Contains(fmt.Sprintf("%+v %+v", e, e.Value.user), janeToken) {
 			t.Error("the token is in the cache")
 		}
-	})
+	}
 	_, err = byToken(t.Context(), a, "refused-token")
 	if err == nil || strings.Contains(err.Error(), "refused-token") {
 		t.Errorf("err = %v", err)

@@ -6,70 +6,53 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// Anybody can make up tokens, and each takes a review by the upstream to refuse. So
-// tokens that were never seen good have a small share of the reviews, in which they
-// wait for each other and nobody else waits for them.
+// Anybody can make up tokens, and the upstream has to review each of them. So unverified tokens,
+// which the upstream has not accepted lately, have a small share of the reviews: they wait for each
+// other, and nobody else waits for them.
 const (
-	// newcomerReviews is how many of their reviews are under way at a time.
-	newcomerReviews = 8
-	// newcomerWait is how long one waits for its turn.
-	newcomerWait = 3 * time.Second
-	// defaultNewcomers is how many requests with such tokens are waited for at a time.
-	defaultNewcomers = 500
-	// seenFor is how long a token that was good is known as such.
-	seenFor = time.Hour
+	// unverifiedReviews is how many of their reviews are in flight at a time.
+	unverifiedReviews = 8
+	// unverifiedWait is how long such a review waits for a slot.
+	unverifiedWait = 3 * time.Second
+	// defaultUnverifiedTokens is how many requests with such tokens wait at a time.
+	defaultUnverifiedTokens = 500
+	// verifiedFor is how long an accepted token counts as verified.
+	verifiedFor = time.Hour
 )
 
-// errNewcomers asks a client to come back. It is no 401: the token may be good, and
-// clients throw away credentials that they get a 401 for.
-func errNewcomers() error {
+// errUnverified asks a client to retry. It is no 401: the token may be valid, and clients discard
+// credentials that are answered 401.
+func errUnverified() error {
 	return apierrors.NewTooManyRequests("too many credentials are being checked for the first time, please try again later", 1)
 }
 
-// newcomers bounds the reviews of tokens that were never seen good. It is safe for
-// concurrent use.
-type newcomers struct {
-	max      atomic.Int64
-	requests atomic.Int64  // that wait for a review, or have one
-	reviews  chan struct{} // holds one for each review under way
+// unverified limits the reviews of unverified tokens. It is safe for concurrent use.
+type unverified struct {
+	limit    atomic.Int64  // of requests
+	requests atomic.Int64  // waiting for a review or for a slot
+	slots    chan struct{} // holds one value for each review in flight
 }
 
-func newNewcomers(most int) *newcomers {
-	n := &newcomers{reviews: make(chan struct{}, newcomerReviews)}
-	n.max.Store(int64(most))
-	return n
-}
-
-// enter admits a request; leave must be called when it has its answer.
-func (n *newcomers) enter() error {
-	if n.requests.Add(1) > n.max.Load() {
-		n.leave()
-		return errNewcomers()
+// enter admits a request; the caller calls leave when the request has its result.
+func (u *unverified) enter() error {
+	if u.requests.Add(1) > u.limit.Load() {
+		u.leave()
+		return errUnverified()
 	}
 	return nil
 }
 
-func (n *newcomers) leave() { n.requests.Add(-1) }
+func (u *unverified) leave() { u.requests.Add(-1) }
 
-// begin waits for the turn of a review; end must be called when it is over.
-func (n *newcomers) begin(ctx context.Context) error {
-	select {
-	case n.reviews <- struct{}{}:
-		return nil
-	default:
-	}
-	patient := time.NewTimer(newcomerWait)
-	defer patient.Stop()
-	select {
-	case n.reviews <- struct{}{}:
-		return nil
-	case <-patient.C:
-		return errNewcomers()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+// begin waits for a slot of a review, which end releases.
+func (u *unverified) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, unverifiedWait, errUnverified())
+	defer cancel()
+	return review.Acquire(ctx, u.slots)
 }
 
-func (n *newcomers) end() { <-n.reviews }
+func (u *unverified) end() { <-u.slots }

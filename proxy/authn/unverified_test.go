@@ -16,7 +16,7 @@ import (
 // seen good are few, and a known token is reviewed as ever.
 func TestUnknownTokensWaitForEachOtherOnly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		a, reviewer := newTokenAuthenticator(t, Options{Newcomers: 50})
+		a, reviewer := newTokenAuthenticator(t, Options{UnverifiedTokens: 50})
 		if _, err := byToken(t.Context(), a, janeToken); err != nil {
 			t.Fatal(err)
 		}
@@ -33,8 +33,8 @@ func TestUnknownTokensWaitForEachOtherOnly(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if n := reviewer.Count(); n != newcomerReviews {
-			t.Errorf("%d reviews of unknown tokens at a time, want %d", n, newcomerReviews)
+		if n := reviewer.Count(); n != unverifiedReviews {
+			t.Errorf("%d reviews of unknown tokens at a time, want %d", n, unverifiedReviews)
 		}
 		if n := len(codes); n != 150 {
 			t.Errorf("%d of 200 were sent away, want 150", n)
@@ -42,11 +42,11 @@ func TestUnknownTokensWaitForEachOtherOnly(t *testing.T) {
 		known := make(chan error)
 		go func() { _, err := byToken(ctx, a, janeToken); known <- err }()
 		synctest.Wait()
-		if n := reviewer.Count(); n != newcomerReviews+1 {
+		if n := reviewer.Count(); n != unverifiedReviews+1 {
 			t.Errorf("the known token is not reviewed: %d reviews", n)
 		}
-		time.Sleep(newcomerWait + time.Second)
-		for range 200 - newcomerReviews {
+		time.Sleep(unverifiedWait + time.Second)
+		for range 200 - unverifiedReviews {
 			if code := <-codes; code != 429 {
 				t.Errorf("code %d, want 429", code)
 			}
@@ -57,7 +57,7 @@ func TestUnknownTokensWaitForEachOtherOnly(t *testing.T) {
 		}
 		flood.Wait()
 		cancel()
-		if n := a.tokens.newcomers.requests.Load(); n != 0 {
+		if n := a.tokens.unverified.requests.Load(); n != 0 {
 			t.Errorf("%d places are not given back", n)
 		}
 	})
@@ -79,7 +79,7 @@ func TestRefusedTokensPushNothingOut(t *testing.T) {
 	if _, err := byToken(t.Context(), a, janeToken); err != nil || reviewer.Count() != before {
 		t.Errorf("the accepted token was reviewed again: %v", err)
 	}
-	if n := a.tokens.remember(); n > 2*64 {
+	if n := a.tokens.cached(); n > 2*64 {
 		t.Errorf("%d answers are remembered", n)
 	}
 }

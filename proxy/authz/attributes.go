@@ -12,16 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 )
 
-// Attributes are what a decision is about: those of authorizer.Attributes in
-// k8s.io/apiserver, without the user. They are comparable.
+// Attributes are what a decision is about: those of authorizer.Attributes in k8s.io/apiserver,
+// without the user. They are comparable.
 type Attributes struct {
-	// ResourceRequest is false for non-resource paths, which have a Verb and a
-	// Path only.
+	// ResourceRequest is false for non-resource paths, which have a Verb and a Path only.
 	ResourceRequest bool
 	Verb            string
 	APIGroup        string
@@ -31,15 +31,15 @@ type Attributes struct {
 	Namespace       string
 	Name            string
 	Path            string
-	// FieldSelector and LabelSelector are the selectors as the client sent them.
-	// Some authorizers allow only a narrowed list: the node authorizer lets a
-	// kubelet list pods with spec.nodeName of its own node.
+	// FieldSelector and LabelSelector are the selectors as the client sent them. Some authorizers
+	// allow only a narrowed list: the node authorizer lets a kubelet list pods with spec.nodeName of
+	// its own node.
 	FieldSelector string
 	LabelSelector string
 }
 
-// AttributesOf returns the attributes that kube-apiserver authorizes a request
-// with (filters.GetAuthorizerAttributes).
+// AttributesOf returns the attributes by which kube-apiserver authorizes a request
+// (filters.GetAuthorizerAttributes).
 func AttributesOf(info *api.RequestInfo) Attributes {
 	if !info.IsResourceRequest {
 		return Attributes{Verb: info.Verb, Path: info.Path}
@@ -58,37 +58,57 @@ func AttributesOf(info *api.RequestInfo) Attributes {
 	}
 }
 
-// strings lists the string fields, to hash and to copy them.
-func (a *Attributes) strings() [10]*string {
-	return [...]*string{&a.Verb, &a.APIGroup, &a.APIVersion, &a.Resource, &a.Subresource,
-		&a.Namespace, &a.Name, &a.Path, &a.FieldSelector, &a.LabelSelector}
-}
-
-// Size is the number of bytes in all strings.
+// Size returns the number of bytes in all strings.
 func (a *Attributes) Size() int {
 	return len(a.Verb) + len(a.APIGroup) + len(a.APIVersion) + len(a.Resource) + len(a.Subresource) +
 		len(a.Namespace) + len(a.Name) + len(a.Path) + len(a.FieldSelector) + len(a.LabelSelector)
 }
 
-// digest identifies the attributes: quoted, no two different ones are written alike.
-func (a *Attributes) digest() authn.Digest { return sha256.Sum256(fmt.Appendf(nil, "%#v", *a)) }
-
 // Clone copies the strings, which may be parts of a request's longer ones.
 func (a Attributes) Clone() Attributes {
-	for _, s := range a.strings() {
+	for _, s := range []*string{&a.Verb, &a.APIGroup, &a.APIVersion, &a.Resource, &a.Subresource,
+		&a.Namespace, &a.Name, &a.Path, &a.FieldSelector, &a.LabelSelector} {
 		*s = strings.Clone(*s)
 	}
 	return a
 }
 
-// reviewOf builds the review that asks whether u may do a, as the webhook
-// authorizer of k8s.io/apiserver does.
-func reviewOf(u user.Info, a *Attributes) *authorizationv1.SubjectAccessReview {
-	spec := authorizationv1.SubjectAccessReviewSpec{
-		User:   u.GetName(),
-		UID:    u.GetUID(),
-		Groups: slices.Clone(u.GetGroups()),
+// Record returns the attributes with a user, without selectors, in the form of k8s.io/apiserver.
+func (a *Attributes) Record(u user.Info) authorizer.Attributes {
+	return authorizer.AttributesRecord{
+		User: u, Verb: a.Verb, Namespace: a.Namespace, APIGroup: a.APIGroup, APIVersion: a.APIVersion,
+		Resource: a.Resource, Subresource: a.Subresource, Name: a.Name, ResourceRequest: a.ResourceRequest, Path: a.Path,
 	}
+}
+
+// maxKeyBytes is up to which size the attributes, which the client chooses, are themselves the key
+// of a decision. The key of larger ones is a digest, so that the cached decisions are bounded in
+// bytes, too.
+const maxKeyBytes = 2048
+
+// Key stands for a user and attributes: the attributes themselves, or the digest of large ones.
+type Key struct {
+	user  authn.Digest
+	a     Attributes
+	large authn.Digest
+}
+
+// KeyOf returns the key of a user and attributes.
+func KeyOf(u *authn.User, a *Attributes) Key {
+	if a.Size() > maxKeyBytes {
+		// Quoted, no two different ones are written alike.
+		return Key{user: u.Digest(), large: sha256.Sum256(fmt.Appendf(nil, "%#v", *a))}
+	}
+	return Key{user: u.Digest(), a: *a}
+}
+
+// isLarge reports whether the key has a digest instead of attributes.
+func (k *Key) isLarge() bool { return k.large != authn.Digest{} }
+
+// reviewOf returns the review of whether u may do a, as the webhook authorizer of k8s.io/apiserver
+// makes it.
+func reviewOf(u user.Info, a *Attributes) *authorizationv1.SubjectAccessReview {
+	spec := authorizationv1.SubjectAccessReviewSpec{User: u.GetName(), UID: u.GetUID(), Groups: slices.Clone(u.GetGroups())}
 	if extra := u.GetExtra(); len(extra) > 0 {
 		spec.Extra = make(map[string]authorizationv1.ExtraValue, len(extra))
 		for k, v := range extra {
@@ -117,58 +137,39 @@ func reviewOf(u user.Info, a *Attributes) *authorizationv1.SubjectAccessReview {
 	return &authorizationv1.SubjectAccessReview{Spec: spec}
 }
 
-// fieldRequirements translates a selector. What cannot be parsed or said is left
-// out: requirements only narrow, so the review asks for more, never for less.
-func fieldRequirements(selector string) []metav1.FieldSelectorRequirement {
-	if selector == "" {
-		return nil
-	}
+// operators are those of the requirements in a review.
+var operators = map[selection.Operator]metav1.LabelSelectorOperator{
+	selection.Equals: metav1.LabelSelectorOpIn, selection.DoubleEquals: metav1.LabelSelectorOpIn, selection.In: metav1.LabelSelectorOpIn,
+	selection.NotEquals: metav1.LabelSelectorOpNotIn, selection.NotIn: metav1.LabelSelectorOpNotIn,
+	selection.Exists: metav1.LabelSelectorOpExists, selection.DoesNotExist: metav1.LabelSelectorOpDoesNotExist,
+}
+
+// fieldRequirements translates a selector. It leaves out what it cannot parse or express:
+// requirements only narrow, so the review asks for more, never for less.
+func fieldRequirements(selector string) (reqs []metav1.FieldSelectorRequirement) {
 	parsed, err := fields.ParseSelector(selector)
 	if err != nil {
 		return nil
 	}
-	var reqs []metav1.FieldSelectorRequirement
 	for _, r := range parsed.Requirements() {
-		req := metav1.FieldSelectorRequirement{Key: r.Field, Values: []string{r.Value}}
-		switch r.Operator {
-		case selection.Equals, selection.DoubleEquals, selection.In:
-			req.Operator = metav1.FieldSelectorOpIn
-		case selection.NotEquals, selection.NotIn:
-			req.Operator = metav1.FieldSelectorOpNotIn
-		default:
-			continue
+		if op, ok := operators[r.Operator]; ok {
+			reqs = append(reqs, metav1.FieldSelectorRequirement{Key: r.Field, Operator: metav1.FieldSelectorOperator(op), Values: []string{r.Value}})
 		}
-		reqs = append(reqs, req)
 	}
 	return reqs
 }
 
 // labelRequirements is fieldRequirements for label selectors.
-func labelRequirements(selector string) []metav1.LabelSelectorRequirement {
-	if selector == "" {
-		return nil
-	}
+func labelRequirements(selector string) (reqs []metav1.LabelSelectorRequirement) {
 	parsed, err := labels.Parse(selector)
 	if err != nil {
 		return nil
 	}
 	all, _ := parsed.Requirements()
-	var reqs []metav1.LabelSelectorRequirement
 	for i := range all {
-		req := metav1.LabelSelectorRequirement{Key: all[i].Key(), Values: all[i].ValuesUnsorted()}
-		switch all[i].Operator() {
-		case selection.Equals, selection.DoubleEquals, selection.In:
-			req.Operator = metav1.LabelSelectorOpIn
-		case selection.NotEquals, selection.NotIn:
-			req.Operator = metav1.LabelSelectorOpNotIn
-		case selection.Exists:
-			req.Operator = metav1.LabelSelectorOpExists
-		case selection.DoesNotExist:
-			req.Operator = metav1.LabelSelectorOpDoesNotExist
-		default:
-			continue
+		if op, ok := operators[all[i].Operator()]; ok {
+			reqs = append(reqs, metav1.LabelSelectorRequirement{Key: all[i].Key(), Operator: op, Values: all[i].ValuesUnsorted()})
 		}
-		reqs = append(reqs, req)
 	}
 	return reqs
 }

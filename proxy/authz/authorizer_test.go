@@ -149,10 +149,10 @@ func TestDecisionsAreCached(t *testing.T) {
 		expect(bob, huge, true, 8)
 
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP kubeweir_authorization_cache_entries Decisions that are remembered.
+# HELP kubeweir_authorization_cache_entries Decisions that are cached.
 # TYPE kubeweir_authorization_cache_entries gauge
 kubeweir_authorization_cache_entries 6
-# HELP kubeweir_authorization_reviews_total Permissions decided, by result (allowed, denied, error) and by where the answer came from: the upstream, the cache, or, because the upstream could not be asked, its last word or the RBAC objects in the cache (offline).
+# HELP kubeweir_authorization_reviews_total Authorization decisions by result (allowed, denied, error) and by where they come from: upstream, cache, or offline (its last decision or the RBAC objects in the cache, because the upstream is unavailable).
 # TYPE kubeweir_authorization_reviews_total counter
 kubeweir_authorization_reviews_total{from="cache",result="allowed"} 4
 kubeweir_authorization_reviews_total{from="cache",result="denied"} 1

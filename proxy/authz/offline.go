@@ -7,180 +7,173 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// lastWords remember what the upstream decided last, for the time in which it cannot be
-// asked. Of users, by their names, none can push out the words to another who has fewer. It
-// is safe for concurrent use.
-type lastWords struct {
+// offlineCache holds the upstream's last decisions for the time in which it is unavailable. No user
+// can evict the decisions of a user, by name, who has fewer. It is safe for concurrent use.
+type offlineCache struct {
 	max int
 	mu  struct {
 		sync.RWMutex
-		words map[Key]*lastWord   // at most max
-		users map[string]*wordsTo // those with words, or forgotten ones
-		// forgotten is as that of wordsTo, for users without any word left.
-		forgotten time.Time
+		decisions map[Key]*offlineDecision // at most max
+		users     map[string]*offlineUser  // with decisions, or with evicted denials
+		// deniedUntil is that of offlineUser, for users without decisions.
+		deniedUntil time.Time
 	}
 }
 
-// wordsTo are the words to one user, whichever credentials they came with.
-type wordsTo struct {
-	name    string
-	words   map[Key]*lastWord
-	refused map[matter]map[*lastWord]struct{}
-	// forgotten is until when a refusal would count that had to make room.
-	forgotten time.Time
+// offlineUser holds the decisions about one user, whatever credentials the user had. It is guarded
+// by offlineCache.mu.
+type offlineUser struct {
+	name      string
+	decisions map[Key]*offlineDecision
+	denials   map[target]map[*offlineDecision]struct{}
+	// deniedUntil is until when an evicted denial would have counted.
+	deniedUntil time.Time
 }
 
-// matter is what an action is about, whichever action, version, object and namespace.
-type matter struct{ group, resource, subresource, path string }
-
-func matterOf(a *Attributes) matter {
-	return matter{brief(a.APIGroup), brief(a.Resource), brief(a.Subresource), brief(a.Path)}
+// offlineDecision is a decision of the upstream. It is immutable.
+type offlineDecision struct {
+	name string // of the user
+	key  Key
+	// attributes are those of the key. If the key has a digest of them, they hold only what target
+	// needs, shortened: the client chooses how large they are.
+	attributes  Attributes
+	decision    Decision
+	made, until time.Time
 }
 
-// brief stands for a string, in few bytes.
-func brief(s string) string {
-	if len(s) <= maxBrief {
+// target is what an action is about, whatever the verb, version, object and namespace.
+type target struct{ group, resource, subresource, path string }
+
+func targetOf(a *Attributes) target {
+	return target{shorten(a.APIGroup), shorten(a.Resource), shorten(a.Subresource), shorten(a.Path)}
+}
+
+// shorten returns s, or a digest of a long s.
+func shorten(s string) string {
+	if len(s) <= 256 {
 		return s
 	}
 	hash := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(hash[:])
 }
 
-const maxBrief = 256
-
-// lastWord is immutable.
-type lastWord struct {
-	to  *wordsTo
-	key Key
-	// attributes are those of the key; where it has a digest of them, what matterOf looks at
-	// alone, and that briefly: the client chooses how large they are.
-	attributes  Attributes
-	decision    Decision
-	said, until time.Time
+func newOfflineCache(size int) *offlineCache {
+	c := &offlineCache{max: max(1, size)}
+	c.mu.decisions = make(map[Key]*offlineDecision)
+	c.mu.users = make(map[string]*offlineUser)
+	return c
 }
 
-func newLastWords(most int) *lastWords {
-	w := &lastWords{max: max(1, most)}
-	w.mu.words = make(map[Key]*lastWord)
-	w.mu.users = make(map[string]*wordsTo)
-	return w
-}
-
-// get returns the last word that still counts.
-func (w *lastWords) get(key Key) (Decision, bool) {
-	w.mu.RLock()
-	word := w.mu.words[key]
-	w.mu.RUnlock()
-	if word == nil || !time.Now().Before(word.until) {
+// get returns the last decision if it still counts.
+func (c *offlineCache) get(key Key) (Decision, bool) {
+	c.mu.RLock()
+	d := c.mu.decisions[key]
+	c.mu.RUnlock()
+	if d == nil || !time.Now().Before(d.until) {
 		return Decision{}, false
 	}
-	return word.decision, true
+	return d.decision, true
 }
 
-// put replaces the last word to a user of that name about what attributes say, which are
-// nobody else's memory. It reports whether it says something else.
-func (w *lastWords) put(name string, key Key, attributes *Attributes, d Decision, said, until time.Time) (news bool) {
-	word := &lastWord{key: key, attributes: *attributes, decision: d, said: said, until: until}
-	if key.large != (authn.Digest{}) {
-		about := matterOf(attributes)
-		word.attributes = Attributes{
-			ResourceRequest: attributes.ResourceRequest,
-			APIGroup:        about.group, Resource: about.resource, Subresource: about.subresource, Path: about.path,
+// put replaces the last decision about the same. It takes d over, whose strings must be clones, and
+// reports whether d differs from the decision before.
+func (c *offlineCache) put(d *offlineDecision) (changed bool) {
+	at := targetOf(&d.attributes)
+	if d.key.isLarge() {
+		d.attributes = Attributes{
+			ResourceRequest: d.attributes.ResourceRequest,
+			APIGroup:        at.group, Resource: at.resource, Subresource: at.subresource, Path: at.path,
 		}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	to := w.toLocked(name)
-	last := w.mu.words[key]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := c.userLocked(d.name)
+	last := c.mu.decisions[d.key]
 	switch {
 	case last != nil:
-		w.dropLocked(last)
-	case len(w.mu.words) >= w.max:
-		w.makeRoomLocked(to)
+		c.dropLocked(last)
+	case len(c.mu.decisions) >= c.max:
+		c.evictLocked(u)
 	}
-	word.to = to
-	w.mu.words[key], to.words[key] = word, word
-	if !d.Allowed {
-		about := matterOf(attributes)
-		if to.refused[about] == nil {
-			to.refused[about] = make(map[*lastWord]struct{})
+	c.mu.decisions[d.key], u.decisions[d.key] = d, d
+	if !d.decision.Allowed {
+		if u.denials[at] == nil {
+			u.denials[at] = make(map[*offlineDecision]struct{})
 		}
-		to.refused[about][word] = struct{}{}
+		u.denials[at][d] = struct{}{}
 	}
-	return last == nil || last.decision.Allowed != d.Allowed || last.decision.Generation != d.Generation
+	return last == nil || last.decision.Allowed != d.decision.Allowed || last.decision.Generation != d.decision.Generation
 }
 
-// toLocked are the words to a user.
-func (w *lastWords) toLocked(name string) *wordsTo {
-	to := w.mu.users[name]
-	if to == nil {
-		to = &wordsTo{name: name, words: make(map[Key]*lastWord), refused: make(map[matter]map[*lastWord]struct{})}
-		w.mu.users[name] = to
+// userLocked returns the decisions about a user, adding the user if necessary.
+func (c *offlineCache) userLocked(name string) *offlineUser {
+	u := c.mu.users[name]
+	if u == nil {
+		u = &offlineUser{name: name, decisions: make(map[Key]*offlineDecision), denials: make(map[target]map[*offlineDecision]struct{})}
+		c.mu.users[name] = u
 	}
-	return to
+	return u
 }
 
-// dropLocked forgets a word.
-func (w *lastWords) dropLocked(word *lastWord) {
-	to := word.to
-	delete(w.mu.words, word.key)
-	delete(to.words, word.key)
-	about := matterOf(&word.attributes)
-	if delete(to.refused[about], word); len(to.refused[about]) == 0 {
-		delete(to.refused, about)
-	}
-}
-
-// makeRoomLocked drops a word that counts no more, or one to whoever has most, who may be
-// to: a permission rather than a refusal, an old one rather than a new one.
-func (w *lastWords) makeRoomLocked(to *wordsTo) {
-	word := w.leastLocked(to)
-	from := word.to
-	if !word.decision.Allowed {
-		from.forgotten = later(from.forgotten, word.until)
-	}
-	w.dropLocked(word)
-	if len(from.words) == 0 && from != to {
-		delete(w.mu.users, from.name)
-		w.mu.forgotten = later(w.mu.forgotten, from.forgotten)
+func (c *offlineCache) dropLocked(d *offlineDecision) {
+	u, at := c.mu.users[d.name], targetOf(&d.attributes)
+	delete(c.mu.decisions, d.key)
+	delete(u.decisions, d.key)
+	if delete(u.denials[at], d); len(u.denials[at]) == 0 {
+		delete(u.denials, at)
 	}
 }
 
-func (w *lastWords) leastLocked(to *wordsTo) (least *lastWord) {
-	now, seen, most := time.Now(), 0, to
-	for _, word := range w.mu.words { // in random order: who has most is met first
-		if !now.Before(word.until) {
-			return word
+// evictLocked drops a decision to make room for one about u: one that no longer counts, or one about
+// the user with the most decisions, a permission rather than a denial, an old one rather than a new
+// one.
+func (c *offlineCache) evictLocked(u *offlineUser) {
+	d := c.victimLocked(u)
+	from := c.mu.users[d.name]
+	if !d.decision.Allowed {
+		from.deniedUntil = later(from.deniedUntil, d.until)
+	}
+	c.dropLocked(d)
+	if len(from.decisions) == 0 && from != u {
+		delete(c.mu.users, from.name)
+		c.mu.deniedUntil = later(c.mu.deniedUntil, from.deniedUntil)
+	}
+}
+
+func (c *offlineCache) victimLocked(u *offlineUser) (victim *offlineDecision) {
+	now, seen, most := time.Now(), 0, u
+	for _, d := range c.mu.decisions { // in random order: the user with the most is met first
+		if !now.Before(d.until) {
+			return d
 		}
-		if len(word.to.words) > len(most.words) {
-			most = word.to
+		if of := c.mu.users[d.name]; len(of.decisions) > len(most.decisions) {
+			most = of
 		}
 		if seen++; seen == review.EvictionSample {
 			break
 		}
 	}
 	seen = 0
-	for _, word := range most.words {
-		if least == nil || word.lessThan(least) {
-			least = word
+	for _, d := range most.decisions {
+		if victim == nil || d.evictedBefore(victim) {
+			victim = d
 		}
 		if seen++; seen == review.EvictionSample {
 			break
 		}
 	}
-	return least
+	return victim
 }
 
-// lessThan tells which of two words makes room for others.
-func (l *lastWord) lessThan(other *lastWord) bool {
-	if l.decision.Allowed != other.decision.Allowed {
-		return l.decision.Allowed
+// evictedBefore reports which of two decisions is evicted first.
+func (d *offlineDecision) evictedBefore(other *offlineDecision) bool {
+	if d.decision.Allowed != other.decision.Allowed {
+		return d.decision.Allowed
 	}
-	return l.until.Before(other.until)
+	return d.until.Before(other.until)
 }
 
 func later(a, b time.Time) time.Time {
@@ -190,61 +183,56 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// refuse tells that rules must not decide what a says, whatever they grant, because the
-// upstream refused last what that may be a part of, or the other way round: another action
-// on the same in the same namespace, by whichever credentials of the user; or there, if a is
-// of all namespaces. What was refused of all namespaces tells nothing of a single one if
-// rules would have refused it, too: grants tells that.
-func (w *lastWords) refuse(name string, a *Attributes, grants func(Attributes) bool) bool {
+// denies reports that rules must not decide a, whatever they allow, because the upstream denied what
+// a may be a part of, or the other way round: another action on the same in the same namespace, with
+// any credentials of the user; or there, if a is about all namespaces. A denial for all namespaces
+// says nothing about a single one if rules would have denied it, too: allow tells that.
+func (c *offlineCache) denies(name string, a *Attributes, allow func(Attributes) bool) bool {
 	now := time.Now()
 	var everywhere []Attributes
-	w.mu.RLock()
-	to := w.mu.users[name]
-	refused := now.Before(w.mu.forgotten) || to != nil && now.Before(to.forgotten)
-	if to != nil && !refused {
-		for word := range to.refused[matterOf(a)] {
+	c.mu.RLock()
+	u := c.mu.users[name]
+	denied := now.Before(c.mu.deniedUntil) || u != nil && now.Before(u.deniedUntil)
+	if u != nil && !denied {
+		for d := range u.denials[targetOf(a)] {
 			switch {
-			case !now.Before(word.until):
-			case a.Namespace == "", a.Namespace == word.attributes.Namespace, word.key.large != (authn.Digest{}):
-				refused = true
-			case word.attributes.Namespace == "":
-				everywhere = append(everywhere, word.attributes)
+			case !now.Before(d.until):
+			case a.Namespace == "", a.Namespace == d.attributes.Namespace, d.key.isLarge():
+				denied = true
+			case d.attributes.Namespace == "":
+				everywhere = append(everywhere, d.attributes)
 			}
 		}
 	}
-	w.mu.RUnlock()
-	return refused || slices.ContainsFunc(everywhere, grants)
+	c.mu.RUnlock()
+	return denied || slices.ContainsFunc(everywhere, allow)
 }
 
-// drop forgets everything but until when refusals would have counted, so that rules do not grant
-// before that what was refused.
-func (w *lastWords) drop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, to := range w.mu.users {
-		w.mu.forgotten = later(w.mu.forgotten, to.forgotten)
+// clear drops all decisions. Unless forget is set, rules do not allow what was denied before the
+// denial would have expired.
+func (c *offlineCache) clear(forget bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	until := c.mu.deniedUntil
+	for _, u := range c.mu.users {
+		until = later(until, u.deniedUntil)
 	}
-	for _, word := range w.mu.words {
-		if !word.decision.Allowed {
-			w.mu.forgotten = later(w.mu.forgotten, word.until)
+	for _, d := range c.mu.decisions {
+		if !d.decision.Allowed {
+			until = later(until, d.until)
 		}
 	}
-	clear(w.mu.words)
-	clear(w.mu.users)
+	if forget {
+		until = time.Time{}
+	}
+	c.mu.deniedUntil = until
+	clear(c.mu.decisions)
+	clear(c.mu.users)
 }
 
-// clear forgets everything.
-func (w *lastWords) clear() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	clear(w.mu.words)
-	clear(w.mu.users)
-	w.mu.forgotten = time.Time{}
-}
-
-// len is the number of words, with those that count no more.
-func (w *lastWords) len() int {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	return len(w.mu.words)
+// len returns the number of decisions, including those that no longer count.
+func (c *offlineCache) len() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.mu.decisions)
 }

@@ -122,7 +122,7 @@ func TestLastWordsAreShared(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := a.lastWords.len(); n != 64 {
+		if n := a.offline.len(); n != 64 {
 			t.Errorf("%d words", n)
 		}
 		access.Fail(reviewtest.ErrDown)
@@ -193,10 +193,10 @@ func TestWordsOverRestart(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				told := 0
+				changes := 0
 				access := &reviewtest.Access{Allow: reviewtest.Only("jane")}
-				auth, reviewer := newTokenAuthenticator(t, authn.Options{OfflineTTL: time.Hour, Told: func() { told++ }})
-				a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour, Told: func() { told++ }})
+				auth, reviewer := newTokenAuthenticator(t, authn.Options{OfflineTTL: time.Hour, OnChange: func() { changes++ }})
+				a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour, OnChange: func() { changes++ }})
 				time.Sleep(time.Minute)
 				joe := named("joe")
 				large := listPods
@@ -215,8 +215,8 @@ func TestWordsOverRestart(t *testing.T) {
 					}
 					time.Sleep(time.Minute)
 				}
-				if told != 5 {
-					t.Errorf("told %d times", told)
+				if changes != 5 {
+					t.Errorf("%d changes", changes)
 				}
 				words := &saved{}
 				auth.Save(&words.SavedTokens, 1<<20)
@@ -299,7 +299,7 @@ func TestWordsAreBounded(t *testing.T) {
 			}
 		}
 		words := &SavedDecisions{}
-		a.Save(words, 50*(review.EntrySize+30))
+		a.Save(words, 50*(256+30))
 		if n := len(words.Decisions); n < 30 || n > 60 || words.Decisions[0].Allowed {
 			t.Errorf("%d words", n)
 		}
@@ -382,8 +382,8 @@ func TestLargeWordsAreBrief(t *testing.T) {
 				if written, err := json.Marshal(words); err != nil || len(written) > 4<<10 || len(words.Decisions) != 1 {
 					t.Errorf("%d words of %d bytes, %v", len(words.Decisions), len(written), err)
 				}
-				for word := range a.lastWords.mu.words {
-					if n := a.lastWords.mu.words[word].attributes.Size(); n > maxKeyBytes {
+				for word := range a.offline.mu.decisions {
+					if n := a.offline.mu.decisions[word].attributes.Size(); n > maxKeyBytes {
 						t.Errorf("%d bytes are remembered", n)
 					}
 				}

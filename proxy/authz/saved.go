@@ -8,132 +8,125 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// SavedDecisions are what the upstream said last of permissions, in a form that can be kept over a restart.
+// SavedDecisions are the upstream's last decisions in a form that is kept over a restart.
 type SavedDecisions struct {
 	Decisions []SavedDecision `json:"decisions,omitempty"`
-	// Forgotten is until when there were refusals that had to make room, by users; "" is of
-	// everybody.
+	// Forgotten is until when evicted denials would have counted, by users; "" stands for all users.
 	Forgotten map[string]time.Time `json:"forgotten,omitempty"`
 }
 
-// SavedDecision is the upstream's decision about a user, known by a digest, and an action.
+// SavedDecision is a decision about a user, known by name and digest.
 type SavedDecision struct {
 	Name       string     `json:"name"`
 	User       []byte     `json:"user"`
 	Attributes Attributes `json:"attributes"`
-	Large      []byte     `json:"large,omitempty"` // digest of attributes that are not all there
+	Large      []byte     `json:"large,omitempty"` // digest of attributes that are incomplete
 	Allowed    bool       `json:"allowed,omitempty"`
 	Reason     string     `json:"reason,omitempty"`
-	Said       time.Time  `json:"said"`
+	Said       time.Time  `json:"said"` // when it was made
 }
 
-// Save adds to words what is known of permissions, up to about size bytes, of which users, by
-// their names, have shares: of each refusals come first, and then those that were given last.
-func (a *Authorizer) Save(words *SavedDecisions, size int) {
-	all, forgotten := a.lastWords.list(a.decisions.Generation(), a.offlineTTL.Load())
-	slices.SortFunc(all, func(a, b *lastWord) int {
+func (d *offlineDecision) saved() SavedDecision {
+	s := SavedDecision{
+		Name: d.name, User: d.key.user[:], Attributes: d.attributes,
+		Allowed: d.decision.Allowed, Reason: d.decision.Reason, Said: time.Now().Add(-time.Since(d.made)),
+	}
+	if d.key.isLarge() {
+		s.Large = d.key.large[:]
+	}
+	return s
+}
+
+// Save stores the last decisions in saved, up to about size bytes, which users share: the denials of
+// each user come first, then the latest permissions.
+func (a *Authorizer) Save(saved *SavedDecisions, size int) {
+	all, deniedUntil := a.offline.list(a.Generation(), time.Duration(a.offlineTTL.Load()))
+	slices.SortFunc(all, func(a, b *offlineDecision) int {
 		switch {
 		case a.decision.Allowed == b.decision.Allowed:
-			return b.said.Compare(a.said)
+			return b.made.Compare(a.made)
 		case b.decision.Allowed:
 			return -1
 		}
 		return 1
 	})
-	now := time.Now()
-	words.Forgotten = forgotten
-	fit, rest := review.Fit(all, size, func(word *lastWord) (string, int) { return word.to.name, word.writtenSize() })
-	for _, word := range fit {
-		d := SavedDecision{
-			Name: word.to.name, User: slices.Clone(word.key.user[:]), Attributes: word.attributes,
-			Allowed: word.decision.Allowed, Reason: word.decision.Reason, Said: now.Add(-now.Sub(word.said)),
-		}
-		if word.key.large != (authn.Digest{}) {
-			d.Large = slices.Clone(word.key.large[:])
-		}
-		words.Decisions = append(words.Decisions, d)
+	fit, rest := review.Fit(all, size, func(d *offlineDecision) (string, int) { return d.name, review.JSONSize(d.saved()) })
+	for _, d := range fit {
+		saved.Decisions = append(saved.Decisions, d.saved())
 	}
-	for _, word := range rest {
-		if !word.decision.Allowed {
-			words.Forgotten[word.to.name] = later(words.Forgotten[word.to.name], word.until)
+	for _, d := range rest {
+		if !d.decision.Allowed {
+			deniedUntil[d.name] = later(deniedUntil[d.name], d.until)
 		}
 	}
+	saved.Forgotten = deniedUntil
 }
 
-func (l *lastWord) writtenSize() int {
-	n := review.EntrySize + review.JSONSize(l.to.name) + review.JSONSize(l.decision.Reason)
-	for _, s := range l.attributes.strings() {
-		n += review.JSONSize(*s)
-	}
-	return n
-}
-
-// Restore takes over what an earlier process knew of permissions: refusals for what is left
-// of their time, permissions for that or until Invalidate. It is to be called before there
-// are requests.
-func (a *Authorizer) Restore(words *SavedDecisions) {
-	if a.offlineTTL.Load() == 0 {
+// Restore adds the decisions that an earlier process saved. Denials count for the rest of their
+// time, permissions for that time or until Invalidate. It must be called before the first request.
+func (a *Authorizer) Restore(saved *SavedDecisions) {
+	ttl := time.Duration(a.offlineTTL.Load())
+	if ttl == 0 {
 		return
 	}
-	a.lastWords.forget(words.Forgotten, a.offlineTTL.Load())
-	for i := range words.Decisions {
-		w := &words.Decisions[i]
-		age, ok := review.Age(w.Said, a.offlineTTL.Load())
-		if !ok || len(w.User) != len(authn.Digest{}) {
+	a.offline.restoreDenied(saved.Forgotten, time.Now().Add(ttl))
+	for i := range saved.Decisions {
+		s := &saved.Decisions[i]
+		age, ok := review.Age(s.Said, ttl)
+		if !ok || len(s.User) != len(authn.Digest{}) {
 			continue
 		}
-		key := Key{user: authn.Digest(w.User), a: w.Attributes}
-		if len(w.Large) == len(authn.Digest{}) {
-			key = Key{user: key.user, large: authn.Digest(w.Large)}
+		key := Key{user: authn.Digest(s.User), a: s.Attributes}
+		if len(s.Large) == len(authn.Digest{}) {
+			key = Key{user: key.user, large: authn.Digest(s.Large)}
 		}
-		said := time.Now().Add(-age)
-		d := Decision{Allowed: w.Allowed, Reason: w.Reason, Generation: a.decisions.Generation()}
-		a.lastWords.put(w.Name, key, &w.Attributes, d, said, said.Add(a.offlineTTL.Load()))
+		made := time.Now().Add(-age)
+		d := Decision{Allowed: s.Allowed, Reason: s.Reason, Generation: a.Generation()}
+		a.offline.put(&offlineDecision{name: s.Name, key: key, attributes: s.Attributes, decision: d, made: made, until: made.Add(ttl)})
 	}
 }
 
-// Forget forgets what the upstream decided.
+// Forget drops the decisions, denials included.
 func (a *Authorizer) Forget() {
-	a.lastWords.clear()
+	a.offline.clear(true)
 	a.Invalidate()
 }
 
-// list returns the words that are of use to another process: refusals, and permissions that
-// no RBAC object has changed since.
-func (w *lastWords) list(generation uint64, ttl time.Duration) (all []*lastWord, forgotten map[string]time.Time) {
+// list returns the decisions that another process can use: denials, and permissions that no RBAC
+// object has changed since; and until when evicted denials would have counted, by users.
+func (c *offlineCache) list(generation uint64, ttl time.Duration) (all []*offlineDecision, deniedUntil map[string]time.Time) {
 	now := time.Now()
-	forgotten = make(map[string]time.Time)
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	if now.Before(w.mu.forgotten) {
-		forgotten[""] = w.mu.forgotten
+	deniedUntil = make(map[string]time.Time)
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if now.Before(c.mu.deniedUntil) {
+		deniedUntil[""] = c.mu.deniedUntil
 	}
-	for name, to := range w.mu.users {
-		if now.Before(to.forgotten) {
-			forgotten[name] = to.forgotten
+	for name, u := range c.mu.users {
+		if now.Before(u.deniedUntil) {
+			deniedUntil[name] = u.deniedUntil
 		}
 	}
-	for _, word := range w.mu.words {
-		if now.Before(word.until) && (!word.decision.Allowed || word.until.Sub(word.said) >= ttl && word.decision.Generation == generation) {
-			all = append(all, word)
+	for _, d := range c.mu.decisions {
+		if now.Before(d.until) && (!d.decision.Allowed || d.until.Sub(d.made) >= ttl && d.decision.Generation == generation) {
+			all = append(all, d)
 		}
 	}
-	return all, forgotten
+	return all, deniedUntil
 }
 
-// forget takes over until when refusals are missing.
-func (w *lastWords) forget(until map[string]time.Time, ttl time.Duration) {
-	most := time.Now().Add(ttl)
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// restoreDenied adds until when evicted denials would have counted, limited to latest.
+func (c *offlineCache) restoreDenied(until map[string]time.Time, latest time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for name, t := range until {
-		if t.After(most) {
-			t = most
+		if t.After(latest) {
+			t = latest
 		}
 		if name == "" {
-			w.mu.forgotten = t
+			c.mu.deniedUntil = t
 		} else {
-			w.toLocked(name).forgotten = t
+			c.userLocked(name).deniedUntil = t
 		}
 	}
 }

@@ -8,10 +8,15 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
+func add[K comparable](c *Cache[K, int], e Entry[K, int]) {
+	e.Added = c.Now()
+	c.Put(e)
+}
+
 func TestCacheExpiry(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := NewCache[string, int](64)
-		c.Put("a", 1, c.Generation(), 10*time.Second, time.Minute)
+		add(c, Entry[string, int]{Key: "a", Value: 1, Generation: c.Generation(), TTL: 10 * time.Second, Keep: time.Minute})
 		if v, ok := c.Get("a"); !ok || v != 1 {
 			t.Fatalf("get = %d, %v; want 1", v, ok)
 		}
@@ -19,11 +24,11 @@ func TestCacheExpiry(t *testing.T) {
 		if _, ok := c.Get("a"); ok {
 			t.Error("found fresh after its TTL")
 		}
-		if v, ok := c.GetStale("a"); !ok || v != 1 {
-			t.Errorf("getStale = %d, %v; want 1 while it is kept", v, ok)
+		if e := c.Find("a"); e == nil || e.Value != 1 {
+			t.Errorf("Find = %+v; want 1 while it is kept", e)
 		}
 		time.Sleep(50 * time.Second)
-		if _, ok := c.GetStale("a"); ok {
+		if e := c.Find("a"); e != nil {
 			t.Error("found stale after it was kept")
 		}
 	})
@@ -32,12 +37,12 @@ func TestCacheExpiry(t *testing.T) {
 func TestCacheGenerations(t *testing.T) {
 	c := NewCache[string, int](64)
 	gen := c.Generation()
-	c.Put("a", 1, gen, time.Hour, 0)
+	add(c, Entry[string, int]{Key: "a", Value: 1, Generation: gen, TTL: time.Hour})
 	c.DropAll()
 	if _, ok := c.Get("a"); ok {
 		t.Error("an entry outlived dropAll")
 	}
-	c.Put("a", 2, gen, time.Hour, 0)
+	add(c, Entry[string, int]{Key: "a", Value: 2, Generation: gen, TTL: time.Hour})
 	if _, ok := c.Get("a"); ok {
 		t.Error("an answer to a question from before dropAll was stored")
 	}
@@ -51,7 +56,7 @@ func TestCacheIsBounded(t *testing.T) {
 		const size = 4 * cacheShards
 		c := NewCache[int, int](size)
 		for i := range 100 * size {
-			c.Put(i, i, c.Generation(), time.Hour, 0)
+			add(c, Entry[int, int]{Key: i, Value: i, Generation: c.Generation(), TTL: time.Hour})
 			if n := c.Len(); n > size {
 				t.Fatalf("%d entries after %d puts, want at most %d", n, i+1, size)
 			}
@@ -62,7 +67,7 @@ func TestCacheIsBounded(t *testing.T) {
 		// Dead entries go before living ones.
 		time.Sleep(time.Hour)
 		for i := range size {
-			c.Put(-1-i, i, c.Generation(), time.Hour, 0)
+			add(c, Entry[int, int]{Key: -1 - i, Value: i, Generation: c.Generation(), TTL: time.Hour})
 		}
 		dead := 0
 		for i := range 100 * size {
@@ -76,10 +81,12 @@ func TestCacheIsBounded(t *testing.T) {
 	})
 }
 
-// TestCacheIsShared: who has most makes room for others, and for themselves.
+// TestCacheIsShared: the owner with the most entries makes room for others, and for itself.
 func TestCacheIsShared(t *testing.T) {
 	c := NewCache[string, int](32 * cacheShards)
-	put := func(owner, key string) { c.PutFor(owner, key, 1, c.Generation(), time.Hour, 0) }
+	put := func(owner, key string) {
+		add(c, Entry[string, int]{Key: key, Owner: owner, Value: 1, Generation: c.Generation(), TTL: time.Hour})
+	}
 	for i := range 8 {
 		put("calm", strconv.Itoa(i))
 	}
@@ -104,7 +111,7 @@ func TestCacheIsShared(t *testing.T) {
 	for i := range 100 {
 		put("new", "new"+strconv.Itoa(i))
 		if _, ok := c.Get("new" + strconv.Itoa(i)); !ok {
-			t.Fatal("there is no room for a newcomer")
+			t.Fatal("there is no room for a new owner")
 		}
 	}
 }

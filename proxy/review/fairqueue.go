@@ -3,72 +3,74 @@ package review
 import (
 	"context"
 	"sync"
-	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// UserReviews is how many callers may wait for reviews of one user's rights at a time;
-// more of them wait for their turn. A user chooses how many rights there are to be
-// reviewed, by as many names of objects as they like, and what the upstream lets the
-// gateway ask is shared by all.
+// UserReviews is how many reviews of one user's permissions are in flight at a time. A user decides
+// how many permissions are reviewed, by the number of object names requested, and all users share
+// the requests that the upstream accepts from the gateway.
 const UserReviews = 64
 
-// turnWait is how long one waits for the turn.
-const turnWait = 3 * time.Second
-
-// FairQueue lets the callers of each user ask in turn. It is safe for concurrent use.
+// FairQueue limits how many callers proceed at a time on behalf of one user, so that a user with
+// many requests delays nobody else. It is safe for concurrent use.
 type FairQueue[K comparable] struct {
+	// PerUser limits the callers of one user.
+	PerUser int
+	// Total, if not nil, limits the callers of all users to its capacity.
+	Total chan struct{}
+
 	mu struct {
 		sync.Mutex
-		users map[K]*turn // those who ask now
+		users map[K]*userQueue // users with callers
 	}
 }
 
-// turn is one user's. callers is guarded by the mutex of what it is in.
-type turn struct {
-	places  chan struct{}
-	callers int
+// userQueue holds the callers of one user. callers is guarded by FairQueue.mu.
+type userQueue struct {
+	slots   chan struct{}
+	callers int // waiting or proceeding
 }
 
-// Take waits for a place of who's; leave gives it back. After turnWait the client is to
-// come back later.
-func (t *FairQueue[K]) Take(ctx context.Context, who K) (leave func(), err error) {
-	t.mu.Lock()
-	mine := t.mu.users[who]
-	if mine == nil {
-		if t.mu.users == nil {
-			t.mu.users = make(map[K]*turn)
+// Enter waits for a slot of user; leave releases it.
+func (q *FairQueue[K]) Enter(ctx context.Context, user K) (leave func(), err error) {
+	q.mu.Lock()
+	own := q.mu.users[user]
+	if own == nil {
+		if q.mu.users == nil {
+			q.mu.users = make(map[K]*userQueue)
 		}
-		mine = &turn{places: make(chan struct{}, UserReviews)}
-		t.mu.users[who] = mine
+		own = &userQueue{slots: make(chan struct{}, q.PerUser)}
+		q.mu.users[user] = own
 	}
-	mine.callers++
-	t.mu.Unlock()
-	leave = func() { <-mine.places; t.forget(who, mine) }
-	select {
-	case mine.places <- struct{}{}:
-		return leave, nil
-	default:
+	own.callers++
+	q.mu.Unlock()
+	forget := func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if own.callers--; own.callers == 0 {
+			delete(q.mu.users, user)
+		}
 	}
-	patient := time.NewTimer(turnWait)
-	defer patient.Stop()
-	select {
-	case mine.places <- struct{}{}:
-		return leave, nil
-	case <-patient.C:
-		err = apierrors.NewTooManyRequests("too many of the user's permissions are being checked, please try again later", 1)
-	case <-ctx.Done():
-		err = context.Cause(ctx)
+	if err := Acquire(ctx, own.slots); err != nil {
+		forget()
+		return nil, err
 	}
-	t.forget(who, mine)
-	return nil, err
+	if q.Total == nil {
+		return func() { <-own.slots; forget() }, nil
+	}
+	if err := Acquire(ctx, q.Total); err != nil {
+		<-own.slots
+		forget()
+		return nil, err
+	}
+	return func() { <-q.Total; <-own.slots; forget() }, nil
 }
 
-func (t *FairQueue[K]) forget(who K, mine *turn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if mine.callers--; mine.callers == 0 {
-		delete(t.mu.users, who)
+// Acquire waits for a slot, which the caller releases by receiving from slots.
+func Acquire(ctx context.Context, slots chan struct{}) error {
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

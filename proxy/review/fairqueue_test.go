@@ -9,25 +9,25 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestFairQueueForgetsUsers: nothing is left of users who wait for nothing.
+// TestFairQueueForgetsUsers: nothing is left of users without callers.
 func TestFairQueueForgetsUsers(t *testing.T) {
-	var q FairQueue[string]
-	leave, err := q.Take(t.Context(), "a")
+	q := FairQueue[string]{PerUser: UserReviews}
+	leave, err := q.Enter(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range UserReviews - 1 {
-		if _, err := q.Take(t.Context(), "b"); err != nil {
+		if _, err := q.Enter(t.Context(), "b"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	last, err := q.Take(t.Context(), "b")
+	last, err := q.Enter(t.Context(), "b")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := q.Take(ended, "b"); err == nil {
+	if _, err := q.Enter(ended, "b"); err == nil {
 		t.Error("there was room for one more")
 	}
 	leave()

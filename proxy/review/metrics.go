@@ -6,7 +6,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
-// Register registers c with reg, if there is one, and returns it.
+// Register registers c with reg, if that is not nil, and returns it.
 func Register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	if reg != nil {
 		reg.MustRegister(c)
@@ -14,7 +14,18 @@ func Register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	return c
 }
 
-// RegisterLimit registers the bound of what another metric shows.
-func RegisterLimit(reg prometheus.Registerer, name, help string, most int) {
-	Register(reg, gaugefunc.New(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(most) }))
+// Gauge registers a gauge whose value is what value returns.
+func Gauge(reg prometheus.Registerer, name, help string, value func() int) {
+	Register(reg, gaugefunc.New(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) }))
+}
+
+// Counters registers a counter with one label and returns the counters of all values of the label,
+// so that counting takes no lookup in the registered vector.
+func Counters[L ~string](reg prometheus.Registerer, name, help, label string, values ...L) map[L]prometheus.Counter {
+	vec := Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
+	counters := make(map[L]prometheus.Counter, len(values))
+	for _, value := range values {
+		counters[value] = vec.WithLabelValues(string(value))
+	}
+	return counters
 }

@@ -7,67 +7,73 @@ import (
 	"time"
 )
 
-// Where an offline time is configured, a request must not wait for an upstream
-// that is not there when there is an older answer to fall back on.
+// With an offline time configured, a request must not wait for an unavailable upstream if an older
+// result can be used.
 const (
-	// StaleWait is how long the upstream may take for an answer that an older one
-	// can stand in for.
+	// StaleWait is how long a review may take if an older result can be used.
 	StaleWait = 2 * time.Second
-	// StaleFor is how long the older answers then count without asking: all of them in
-	// an outage, else the one to that question.
+	// StaleFor is how long older results are then used without a review: all of them in an outage,
+	// otherwise the one whose review failed.
 	StaleFor = 5 * time.Second
 )
 
 var errSlow = fmt.Errorf("%w in time", ErrUnavailable)
 
-// Outage remembers that the upstream could not be asked. It is safe for
-// concurrent use.
-type Outage struct {
-	// Reachable tells whether the upstream can be reached, as far as is known; nil if
-	// nobody knows.
-	Reachable func() bool
-	next      atomic.Int64 // when to ask again, on the cache's clock; 0 without an outage
-	away      atomic.Bool  // it could not be reached when it was asked last
+// WithTimeout returns ctx limited to limit, or to StaleWait if there is an older result. The time
+// covers waiting for a review that is in flight already.
+func WithTimeout(ctx context.Context, stale bool, limit time.Duration) (context.Context, context.CancelFunc) {
+	if stale {
+		limit = min(limit, StaleWait)
+	}
+	return context.WithTimeoutCause(ctx, limit, errSlow)
 }
 
-// Ask tells a request that has an older answer whether to ask the upstream all
-// the same. In an outage one does every StaleFor, and everybody once the upstream can
-// be reached again.
-func (o *Outage) Ask(now int64) bool {
-	next := o.next.Load()
-	if next != 0 && o.away.Load() && o.Reachable() {
+// Outage remembers that the upstream is unavailable. It is safe for concurrent use.
+type Outage struct {
+	// Reachable reports whether the upstream is reachable; nil if that is unknown.
+	Reachable func() bool
+
+	retryAt     atomic.Int64 // when to review again, on the cache's clock; 0 without an outage
+	unreachable atomic.Bool  // Reachable was false when the outage began
+}
+
+// Review reports whether a request that has an older result needs a review all the same. During an
+// outage one request every StaleFor does, and each request once the upstream is reachable again.
+func (o *Outage) Review(now int64) bool {
+	at := o.retryAt.Load()
+	if at != 0 && o.unreachable.Load() && o.Reachable() {
 		o.End()
 		return true
 	}
-	return next == 0 || now >= next && o.next.CompareAndSwap(next, now+int64(StaleFor))
+	return at == 0 || now >= at && o.retryAt.CompareAndSwap(at, now+int64(StaleFor))
 }
 
-// Begin records that the upstream could not be asked. It is no outage, and false, while the
-// upstream is known to be reachable: one question that it takes its time for, which somebody
-// may have chosen, must not have everybody else known by older answers.
+// Begin records that the upstream is unavailable. It returns false and records nothing while the
+// upstream is known to be reachable: one slow review, which a client may have chosen, must not make
+// the gateway use older results for everybody else.
 func (o *Outage) Begin(now int64) bool {
-	away := o.Reachable != nil && !o.Reachable()
-	if o.Reachable != nil && !away {
+	if o.Reachable != nil && o.Reachable() {
 		return false
 	}
-	o.away.Store(away)
-	o.next.Store(now + int64(StaleFor))
+	o.unreachable.Store(o.Reachable != nil)
+	o.retryAt.Store(now + int64(StaleFor))
 	return true
 }
 
-// End records that the upstream could be asked.
+// End records that a review succeeded.
 func (o *Outage) End() {
-	if o.next.Load() != 0 {
-		o.next.Store(0)
+	if o.retryAt.Load() != 0 {
+		o.retryAt.Store(0)
 	}
 }
 
-// WithTimeout returns ctx limited to what an answer of the upstream may take: most, or
-// StaleWait when there is an older answer. A review that is under way already, and
-// is waited for before the next can begin, counts.
-func WithTimeout(ctx context.Context, stale bool, most time.Duration) (context.Context, context.CancelFunc) {
-	if stale {
-		most = min(most, StaleWait)
-	}
-	return context.WithTimeoutCause(ctx, most, errSlow)
-}
+// Outcome is the result of reviewing again what an open watch depends on. It is a metric label.
+type Outcome string
+
+// The outcomes.
+const (
+	Good    Outcome = "good"
+	Offline Outcome = "offline" // good by a decision made before the outage
+	Lost    Outcome = "lost"
+	Unknown Outcome = "unknown"
+)

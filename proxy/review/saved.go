@@ -2,52 +2,45 @@ package review
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"time"
 )
 
-// Fit divides words into those that fit into size bytes, and the others: of each user the
-// first ones fit, and whoever has much leaves room for those who have less. of tells whose
-// word it is, and how large.
-func Fit[W any](words []W, size int, of func(W) (user string, size int)) (fit, rest []W) {
-	type place struct {
-		word       W
-		size, upTo int // bytes of the word, and of the user's words with it
+// Fit divides entries into those that fit into size bytes and the rest. The first entries of each
+// user fit, and a user with many entries leaves room for users with few. of returns the user and
+// the size of an entry.
+func Fit[E any](entries []E, size int, of func(E) (user string, size int)) (fit, rest []E) {
+	type sized struct {
+		entry            E
+		size, cumulative int // cumulative: with the user's entries before it
 	}
-	places, used := make([]place, len(words)), make(map[string]int)
-	for i, word := range words {
-		user, n := of(word)
+	list, used := make([]sized, len(entries)), make(map[string]int)
+	for i, entry := range entries {
+		user, n := of(entry)
 		used[user] += n
-		places[i] = place{word, n, used[user]}
+		list[i] = sized{entry, n, used[user]}
 	}
-	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(a.upTo, b.upTo) })
-	for _, p := range places {
-		if size -= p.size; size >= 0 {
-			fit = append(fit, p.word)
+	slices.SortStableFunc(list, func(a, b sized) int { return cmp.Compare(a.cumulative, b.cumulative) })
+	for _, e := range list {
+		if size -= e.size; size >= 0 {
+			fit = append(fit, e.entry)
 		} else {
-			rest = append(rest, p.word)
+			rest = append(rest, e.entry)
 		}
 	}
 	return fit, rest
 }
 
-// EntrySize is about what a word takes beside its strings.
-const EntrySize = 256
-
-// JSONSize is how many bytes a string is in JSON, at most.
-func JSONSize(s string) int {
-	n := len(s) + 3
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '<' || c == '>' || c == '&' || c == '"' || c == '\\' {
-			n += len(`\u0000`) - 1
-		}
-	}
-	return n
+// JSONSize returns the size of v in a JSON array.
+func JSONSize(v any) int {
+	encoded, _ := json.Marshal(v) // without an error for what Fit is used with
+	return len(encoded) + len(",")
 }
 
-// Age is how long ago something was said; ok is false when that is in the future, or longer
-// ago than it counts.
-func Age(said time.Time, keep time.Duration) (age time.Duration, ok bool) {
-	age = time.Since(said)
+// Age returns how long ago a review was made. ok is false if that is in the future or not less than
+// keep ago.
+func Age(made time.Time, keep time.Duration) (age time.Duration, ok bool) {
+	age = time.Since(made)
 	return age, age >= 0 && age < keep
 }

@@ -9,9 +9,8 @@ import (
 // Namespaces implements visible.Grants.
 func (r *Rules) Namespaces(u user.Info, a *authz.Attributes, themselves bool) (names []string, everywhere bool) {
 	s := search{a: *a, themselves: themselves, allows: make(map[*role]bool)}
-	s.through(r.users[u.GetName()])
-	for _, group := range u.GetGroups() {
-		s.through(r.groups[group])
+	for _, grants := range r.of(u) {
+		s.through(grants)
 	}
 	return s.names, s.everywhere
 }
@@ -20,7 +19,7 @@ func (r *Rules) Namespaces(u user.Info, a *authz.Attributes, themselves bool) (n
 type search struct {
 	a          authz.Attributes
 	themselves bool
-	allows     map[*role]bool // what is known of roles that hold for any namespace alike
+	allows     map[*role]bool // the result for roles, which is the same in all namespaces
 	names      []string
 	everywhere bool
 }
@@ -36,14 +35,14 @@ func (s *search) through(grants []grant) {
 				s.names = append(s.names, g.namespace)
 			}
 		case s.themselves:
-			s.named(g.role)
+			s.addNamed(g.role)
 		default:
 			s.everywhere = g.role.allows(&s.a)
 		}
 	}
 }
 
-// allowsIn tells whether the grant allows it in its own namespace.
+// allowsIn reports whether the grant allows the action in its own namespace.
 func (s *search) allowsIn(g *grant) bool {
 	if s.themselves {
 		s.a.Namespace, s.a.Name = g.namespace, g.namespace
@@ -57,8 +56,8 @@ func (s *search) allowsIn(g *grant) bool {
 	return allows
 }
 
-// named finds the Namespaces that a role of the cluster names.
-func (s *search) named(r *role) {
+// addNamed adds the Namespaces that a role of the cluster names.
+func (s *search) addNamed(r *role) {
 	for i := range r.rules {
 		rule := &r.rules[i]
 		switch {

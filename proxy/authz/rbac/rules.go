@@ -1,6 +1,8 @@
-// Package rbac tells what the RBAC objects of a cluster grant, as kube-apiserver's
-// authorizer does (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). It grants only:
-// what it does not grant, another authorizer of the cluster may.
+// Package rbac evaluates the RBAC objects of a cluster as kube-apiserver's authorizer does
+// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). It only grants: what it does not grant,
+// another authorizer of the cluster may.
+//
+// Package proxy makes its Rules of cached objects. It imports authz for Attributes.
 package rbac
 
 import (
@@ -14,13 +16,13 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz"
 )
 
-// Rules are the RBAC objects of a cluster, by whom they grant something. They are
-// immutable and safe for concurrent use.
+// Rules are the RBAC objects of a cluster by the users and groups that they grant something to. They
+// are immutable and safe for concurrent use.
 type Rules struct {
 	users, groups map[string][]grant
 }
 
-// grant is what a binding gives: a role, in a namespace or, with "", everywhere.
+// grant is what a binding grants: a role, in a namespace or, with "", everywhere.
 type grant struct {
 	namespace string
 	*role
@@ -36,8 +38,7 @@ type Objects struct {
 	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
 }
 
-// New makes the rules of the objects. A binding whose role is not among them grants
-// nothing.
+// New returns the rules of the objects. A binding whose role is missing grants nothing.
 func New(o Objects) *Rules {
 	type roleKey struct{ namespace, name string }
 	roles := make(map[roleKey]*role)
@@ -91,17 +92,22 @@ func (r *Rules) add(subjects []rbacv1.Subject, g grant) {
 	}
 }
 
-// Allow tells whether the rules let u do what a says.
-func (r *Rules) Allow(u user.Info, a *authz.Attributes) bool {
-	allows := func(g grant) bool { return g.allows(a) }
-	if slices.ContainsFunc(r.users[u.GetName()], allows) {
-		return true
+// of returns the grants of a user and of its groups.
+func (r *Rules) of(u user.Info) [][]grant {
+	all := [][]grant{r.users[u.GetName()]}
+	for _, group := range u.GetGroups() {
+		all = append(all, r.groups[group])
 	}
-	return slices.ContainsFunc(u.GetGroups(), func(group string) bool { return slices.ContainsFunc(r.groups[group], allows) })
+	return all
 }
 
-func (g *grant) allows(a *authz.Attributes) bool {
-	return (g.namespace == "" || g.namespace == a.Namespace) && g.role.allows(a)
+// Allow reports whether the rules allow u to do a.
+func (r *Rules) Allow(u user.Info, a *authz.Attributes) bool {
+	return slices.ContainsFunc(r.of(u), func(grants []grant) bool {
+		return slices.ContainsFunc(grants, func(g grant) bool {
+			return (g.namespace == "" || g.namespace == a.Namespace) && g.role.allows(a)
+		})
+	})
 }
 
 func (r *role) allows(a *authz.Attributes) bool {
@@ -116,30 +122,30 @@ func ruleAllows(rule *rbacv1.PolicyRule, a *authz.Attributes) bool {
 	return ruleAllowsSome(rule, a) && (len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, a.Name))
 }
 
-// ruleAllowsSome tells whether the rule allows what a says of an object of some name.
+// ruleAllowsSome reports whether the rule allows a for an object of some name.
 func ruleAllowsSome(rule *rbacv1.PolicyRule, a *authz.Attributes) bool {
 	return matches(rule.Verbs, rbacv1.VerbAll, a.Verb) && matches(rule.APIGroups, rbacv1.APIGroupAll, a.APIGroup) &&
-		slices.ContainsFunc(rule.Resources, func(of string) bool { return resourceMatches(of, a) })
+		slices.ContainsFunc(rule.Resources, func(resource string) bool { return resourceMatches(resource, a) })
 }
 
 func matches(list []string, all, one string) bool {
 	return slices.Contains(list, all) || slices.Contains(list, one)
 }
 
-// resourceMatches takes "*", "pods", "pods/log" and "*/scale".
-func resourceMatches(of string, a *authz.Attributes) bool {
+// resourceMatches accepts "*", "pods", "pods/log" and "*/scale".
+func resourceMatches(resource string, a *authz.Attributes) bool {
 	switch {
-	case of == rbacv1.ResourceAll:
+	case resource == rbacv1.ResourceAll:
 		return true
 	case a.Subresource == "":
-		return of == a.Resource
+		return resource == a.Resource
 	}
-	return of == a.Resource+"/"+a.Subresource || of == "*/"+a.Subresource
+	return resource == a.Resource+"/"+a.Subresource || resource == "*/"+a.Subresource
 }
 
-func pathMatches(of, path string) bool {
-	if before, ok := strings.CutSuffix(of, "*"); ok {
+func pathMatches(pattern, path string) bool {
+	if before, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(path, strings.TrimRight(before, "*"))
 	}
-	return of == path
+	return pattern == path
 }

@@ -1,3 +1,9 @@
+// Package responses caches what the upstream responded to small requests of clients: what they may
+// do, who they are, what it serves. Package proxy uses it for self-reviews, discovery and OpenAPI.
+//
+// That the upstream responded to somebody is a decision, too. So a response counts as long as one,
+// for AllowedTTL or DeniedTTL of the Authorizer, and until an RBAC object changes. Nobody gets a
+// response that was given to another user.
 package responses
 
 import (
@@ -11,98 +17,93 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// Cache remember what the upstream answered those who asked it something small: what they
-// may do, who they are, what it serves. That it answered somebody is a decision, too, so an
-// answer counts as long as one, for AllowedTTL or DeniedTTL of the authz.Authorizer, and until an RBAC
-// object changes. Who asks much, by their name, pushes out answers of their own first. It is
-// safe for concurrent use.
+// Cache caches responses with values of type V. A user with many responses evicts its own first. It
+// is safe for concurrent use.
 type Cache[V any] struct {
 	authorizer *authz.Authorizer
-	answers    *review.Cache[answerKey, Response[V]]
-	flights    flight.Group[answerKey, Response[V]]
+	responses  *review.Cache[key, Response[V]]
+	flights    flight.Group[key, Response[V]]
 }
 
-// answerKey is who asked, as whom, and what: nobody gets the answer that was given to
-// somebody else.
-type answerKey struct {
-	sender, subject authn.Digest
-	question        [sha256.Size]byte
+// key is the client, whom it acts as, and the request.
+type key struct {
+	client, subject authn.Digest
+	request         [sha256.Size]byte
 }
 
-// Response is what the upstream answered.
+// Response is a response of the upstream.
 type Response[V any] struct {
 	Value V
-	// Keep tells that the answer counts for some time, Allowed for how long: as a
-	// permission, or as a refusal.
+	// Keep is true if the response is cached. Allowed says for how long: as a permission or as a
+	// denial.
 	Keep, Allowed bool
-	// For is the longest time for which it counts, 0 for that of a decision.
+	// For, if not 0, limits the time.
 	For time.Duration
 
 	generation uint64
 }
 
-// Origin says where one of the Cache comes from.
+// Origin says where a response comes from.
 type Origin uint8
 
 const (
-	// FromUpstream is an answer to this request.
+	// FromUpstream is a response to this request.
 	FromUpstream Origin = iota
-	// Shared is an answer to an equal request that began after this one came.
+	// Shared is a response to an equal request that began after this one came.
 	Shared
-	// Cached is one that is remembered.
+	// Cached is a cached response.
 	Cached
 )
 
-// New returns a memory of at most size answers for whom authorizer decides.
+// New returns a cache of at most size responses for the users of authorizer.
 func New[V any](authorizer *authz.Authorizer, size int) *Cache[V] {
-	return &Cache[V]{authorizer: authorizer, answers: review.NewCache[answerKey, Response[V]](size)}
+	return &Cache[V]{authorizer: authorizer, responses: review.NewCache[key, Response[V]](size)}
 }
 
-// Covers reports whether it is known here who asks and as whom, by what the upstream says of
-// them now. Who is not covered is to be forwarded.
-func (r *Cache[V]) Covers(s *authn.Subject) bool { return !s.UpstreamDecides && !s.Offline }
+// Covers reports whether the gateway knows who the client is and whom it acts as, by what the
+// upstream says now. Other requests must be forwarded.
+func (c *Cache[V]) Covers(s *authn.Subject) bool { return !s.UpstreamDecides && !s.Offline }
 
-// Ask returns the answer to a question, named by its digest, of s: one that is remembered, or
-// that of ask, which simultaneous callers share; part says what of it is this one's. An error
-// is ask's, ctx's, or review.ErrNoReview.
-func (r *Cache[V]) Ask(ctx context.Context, s *authn.Subject, question [sha256.Size]byte, ask func(context.Context) (Response[V], error)) (value V, told Origin, part float64, err error) {
-	key := answerKey{sender: s.Identity.User.Digest(), subject: s.User.Digest(), question: question}
-	if known, ok := r.remembered(key); ok {
-		return known.Value, Cached, 0, nil
+// Get returns the response to a request of s, named by its digest: a cached one or that of fetch,
+// which simultaneous callers share. share is the part of a request to the upstream that this caller
+// caused. The error is that of fetch or ctx, or review.ErrNoReview.
+func (c *Cache[V]) Get(ctx context.Context, s *authn.Subject, request [sha256.Size]byte, fetch func(context.Context) (Response[V], error)) (value V, origin Origin, share float64, err error) {
+	k := key{client: s.Identity.User.Digest(), subject: s.User.Digest(), request: request}
+	if r, ok := c.cached(k); ok {
+		return r.Value, Cached, 0, nil
 	}
 	if review.Disabled(ctx) {
-		return value, told, 0, review.ErrNoReview
+		return value, origin, 0, review.ErrNoReview
 	}
-	answer, by, err := r.flights.Do(ctx, key, func(ctx context.Context) (Response[V], error) {
-		return r.ask(ctx, s.Identity.User.GetName(), key, ask)
+	r, by, err := c.flights.Do(ctx, k, func(ctx context.Context) (Response[V], error) {
+		return c.fetch(ctx, s.Identity.User.GetName(), k, fetch)
 	})
-	if told = FromUpstream; !by.First {
-		told = Shared
+	if origin = FromUpstream; !by.First {
+		origin = Shared
 	}
-	return answer.Value, told, by.Part(), err
+	return r.Value, origin, by.Part(), err
 }
 
-// remembered is an answer that no change of an RBAC object has made doubtful.
-func (r *Cache[V]) remembered(key answerKey) (Response[V], bool) {
-	known, ok := r.answers.Get(key)
-	return known, ok && known.generation == r.authorizer.Generation()
+// cached returns a response since which no RBAC object has changed.
+func (c *Cache[V]) cached(k key) (Response[V], bool) {
+	r, ok := c.responses.Get(k)
+	return r, ok && r.generation == c.authorizer.Generation()
 }
 
-func (r *Cache[V]) ask(ctx context.Context, name string, key answerKey, ask func(context.Context) (Response[V], error)) (Response[V], error) {
-	if known, ok := r.remembered(key); ok { // of the round before this one
-		return known, nil
+func (c *Cache[V]) fetch(ctx context.Context, name string, k key, fetch func(context.Context) (Response[V], error)) (Response[V], error) {
+	if r, ok := c.cached(k); ok { // from the round before this one
+		return r, nil
 	}
-	a := r.authorizer
-	generation, begun := a.Generation(), a.Clock()
-	answer, err := ask(ctx)
-	if err != nil || !answer.Keep {
-		return answer, err
+	generation, began := c.authorizer.Generation(), c.authorizer.Clock()
+	r, err := fetch(ctx)
+	if err != nil || !r.Keep {
+		return r, err
 	}
-	answer.generation = generation
-	ttl, _ := a.TTL(answer.Allowed, begun)
-	if answer.For > 0 {
-		ttl = min(ttl, answer.For)
+	r.generation = generation
+	ttl, _ := c.authorizer.TTL(r.Allowed, began)
+	if r.For > 0 {
+		ttl = min(ttl, r.For)
 	}
-	r.answers.PutFor(name, key, answer, 0, ttl, 0)
-	return answer, nil
+	c.responses.Put(review.Entry[key, Response[V]]{Key: k, Owner: name, Value: r, Added: c.responses.Now(), TTL: ttl})
+	return r, nil
 }

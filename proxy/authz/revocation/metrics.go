@@ -3,39 +3,32 @@ package revocation
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/proxy/review"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-type watchesMetrics struct {
+type metrics struct {
 	rechecks map[review.Outcome]prometheus.Counter
-	ended    map[reason.WatchEnd]prometheus.Counter
+	ended    map[string]prometheus.Counter
 }
 
-func newWatchesMetrics(reg prometheus.Registerer, open, bytes func() int) *watchesMetrics {
-	rechecks := review.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubeweir_authorization_watch_rechecks_total",
-		Help: "Reviews of the permission and the credential of open watches, by result: good, offline (good by what the upstream said last, for it could not be asked), lost (the watch ends), unknown (the upstream could not be asked).",
-	}, []string{"result"}))
-	ended := review.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubeweir_authorization_watches_ended_total",
-		Help: "Open watches ended because they may not go on, by reason: the permission was revoked, the namespaces that a watch of the visible ones shows have become others, the credential is no longer good, or neither could be confirmed for too long.",
-	}, []string{"reason"}))
-	review.Register(reg, gaugefunc.New(prometheus.GaugeOpts{
-		Name: "kubeweir_authorization_watches",
-		Help: "Open watches whose permission is followed.",
-	}, func() float64 { return float64(open()) }))
-	review.Register(reg, gaugefunc.New(prometheus.GaugeOpts{
-		Name: "kubeweir_authorization_watch_bytes",
-		Help: "Bytes of the attributes, selectors for the most part, that open watches are allowed by; equal ones of one user count once.",
-	}, func() float64 { return float64(bytes()) }))
-	m := &watchesMetrics{rechecks: make(map[review.Outcome]prometheus.Counter), ended: make(map[reason.WatchEnd]prometheus.Counter)}
-	for _, r := range []review.Outcome{review.Good, review.Offline, review.Lost, review.Unknown} {
-		m.rechecks[r] = rechecks.WithLabelValues(string(r))
+func newMetrics(reg prometheus.Registerer, w *Watches) *metrics {
+	locked := func(n *int) func() int {
+		return func() int {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return *n
+		}
 	}
-	for _, r := range []reason.WatchEnd{reason.PermissionRevoked, reason.NamespacesChanged, reason.CredentialInvalid, reason.Unconfirmed} {
-		m.ended[r] = ended.WithLabelValues(r.String())
+	review.Gauge(reg, "kubeweir_authorization_watches", "Open watches whose permission is reviewed.", locked(&w.mu.open))
+	review.Gauge(reg, "kubeweir_authorization_watch_bytes",
+		"Bytes of the attributes, mostly selectors, of open watches; equal ones of one user count once.", locked(&w.mu.bytes))
+	return &metrics{
+		rechecks: review.Counters(reg, "kubeweir_authorization_watch_rechecks_total",
+			"Reviews of the permission and the credential of open watches, by result: good, offline (good by the upstream's last decision, because it is unavailable), lost (the watch ends), unknown (the upstream is unavailable).",
+			"result", review.Good, review.Offline, review.Lost, review.Unknown),
+		ended: review.Counters(reg, "kubeweir_authorization_watches_ended_total",
+			"Open watches ended by the gateway, by reason: the permission was revoked, the visible namespaces of the watch changed, the credential is no longer valid, or neither could be confirmed for too long.",
+			"reason", reason.PermissionRevoked.String(), reason.NamespacesChanged.String(), reason.CredentialInvalid.String(), reason.Unconfirmed.String()),
 	}
-	return m
 }

@@ -54,10 +54,22 @@ func inWatchBed(t *testing.T, opts Options, test func(*watchBed)) {
 		test(b)
 		stop()
 		<-done
-		if n := len(b.watches.mu.grants); n != 0 && b.watches.count() == 0 {
+		if n := len(b.watches.mu.grants); n != 0 && b.openWatches() == 0 {
 			t.Errorf("%d grants left of no watches", n)
 		}
 	})
+}
+
+func (b *watchBed) openWatches() int {
+	b.watches.mu.Lock()
+	defer b.watches.mu.Unlock()
+	return b.watches.mu.open
+}
+
+func (b *watchBed) bytes() int {
+	b.watches.mu.Lock()
+	defer b.watches.mu.Unlock()
+	return b.watches.mu.bytes
 }
 
 // openWatch is a registered watch and how it ended.
@@ -151,7 +163,7 @@ func TestRevocationEndsWatches(t *testing.T) {
 		if n := b.access.Count() - before; n != 3 {
 			b.t.Errorf("%d reviews, want 3", n)
 		}
-		if n := b.watches.count(); n != 1 {
+		if n := b.openWatches(); n != 1 {
 			b.t.Errorf("%d watches open, want 1", n)
 		}
 		time.Sleep(time.Hour)
@@ -398,7 +410,7 @@ func TestConcurrentRegistrations(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := b.watches.count(); n != 0 {
+		if n := b.openWatches(); n != 0 {
 			b.t.Errorf("%d watches left", n)
 		}
 	})
@@ -416,7 +428,7 @@ func TestManyGrantsOfOneUser(t *testing.T) {
 		}
 		bob := b.open(b.subject(named("bob")), watchPods)
 		watches = append(watches, bob)
-		if n := b.watches.bytes(); n < 500*3000 || n > 500*3200 {
+		if n := b.bytes(); n < 500*3000 || n > 500*3200 {
 			b.t.Errorf("%d bytes are counted", n)
 		}
 		b.access.Slow(600 * time.Millisecond)
@@ -436,7 +448,7 @@ func TestManyGrantsOfOneUser(t *testing.T) {
 		for _, o := range watches {
 			o.registration.Close()
 		}
-		if n := b.watches.bytes(); n != 0 {
+		if n := b.bytes(); n != 0 {
 			b.t.Errorf("%d bytes are left", n)
 		}
 	})

@@ -6,19 +6,34 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// visibleMetrics count the reviews for sets of visible namespaces.
-type visibleMetrics struct{ read, recheck prometheus.Observer }
+// metrics observes the reviews for sets.
+type metrics struct{ read, recheck prometheus.Observer }
 
-func newVisibleMetrics(reg prometheus.Registerer) visibleMetrics {
+func newMetrics(reg prometheus.Registerer, sets *setCache) metrics {
+	locked := func(value func() int) func() int {
+		return func() int {
+			sets.mu.Lock()
+			defer sets.mu.Unlock()
+			return value()
+		}
+	}
+	review.Gauge(reg, "kubeweir_authorization_visible_sets",
+		"Sets of namespaces cached for rules with visibleLists: one for each user and kind of list.",
+		locked(func() int { return len(sets.mu.sets) }))
+	review.Gauge(reg, "kubeweir_authorization_visible_namespaces",
+		"Names of namespaces in the cached sets and in those of open watches; equal sets of a user count once, and each set counts as some names more.",
+		locked(func() int { return sets.mu.cost }))
+	review.Gauge(reg, "kubeweir_authorization_visible_namespaces_limit",
+		"The most of those names; a user may have a quarter of them.", func() int { return sets.max })
 	reviews := review.Register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "kubeweir_authorization_visible_reviews",
 		Help:    "Reviews made together for rules with visibleLists, by what for: a list or a watch that begins and waits for them (read), or open watches, a few namespaces of a set at a time (recheck). The sum is their number.",
 		Buckets: prometheus.ExponentialBuckets(1, 10, 6),
 	}, []string{"for"}))
-	return visibleMetrics{reviews.WithLabelValues("read"), reviews.WithLabelValues("recheck")}
+	return metrics{reviews.WithLabelValues("read"), reviews.WithLabelValues("recheck")}
 }
 
-func (m visibleMetrics) count(t terms, reviews float64) {
+func (m metrics) count(t terms, reviews float64) {
 	switch {
 	case reviews == 0:
 	case t.paced:

@@ -4,234 +4,215 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// visibleSets remember sets, and count what those take that watches follow. Equal namespaces of one user are one. It is
-// safe for concurrent use.
-type visibleSets struct {
-	most int // names, of which a set costs some besides
+const (
+	// A set costs as much as setCost names, besides its names. selectorBytes of its selectors, which
+	// may be long, cost as much as a name.
+	setCost       = 32
+	selectorBytes = 64
+	// The times at which timesPerName namespaces were confirmed cost as much as a name, and so do
+	// deniedPerName denied namespaces.
+	timesPerName  = 4
+	deniedPerName = 2
+	// setIdle is how long an unused set is cached.
+	setIdle = 10 * time.Minute
+	// evictionTries limits the search for sets to drop.
+	evictionTries = 64
+)
+
+// setCache caches sets, and accounts for those that watches follow. Equal namespaces of a user are
+// stored once. It is safe for concurrent use.
+type setCache struct {
+	max int // names
 
 	mu struct {
 		sync.Mutex
-		sets  map[authz.Key]*keptSet
-		users map[string]*visibleUser // by name
+		sets  map[authz.Key]*cachedSet
+		users map[string]*userSets // by name
 		cost  int
 	}
 }
 
-// keptSet is a set that is remembered. used is guarded by visibleSets.mu.
-type keptSet struct {
+// cachedSet is guarded by setCache.mu.
+type cachedSet struct {
 	set  *Set
 	used time.Time
 }
 
-// visibleUser is what one user has. It is guarded by visibleSets.mu.
-type visibleUser struct {
-	sets   map[authz.Key]*keptSet
+// userSets are the sets of one user, cached or followed. They are guarded by setCache.mu.
+type userSets struct {
+	sets   map[authz.Key]*cachedSet
 	shared map[string]*sharedNamespaces // by ID
-	times  map[*reviewed]int            // sets of which they are the confirmed, or the refused
+	times  map[*reviewed]int            // number of sets that have them as confirmed or denied
 	cost   int
 }
 
-// sharedNamespaces are those of some sets, which are remembered or followed.
+// sharedNamespaces are those of a number of sets.
 type sharedNamespaces struct {
 	namespaces *object.Namespaces
 	sets       int
 }
 
-const (
-	// setCost is what a set costs besides its names, and selectorBytes of its selectors, which may be long, cost as much
-	// as one of those.
-	setCost       = 32
-	selectorBytes = 64
-	// timesOf is how many names the times at which as many as one of them were confirmed cost: one of so many.
-	timesOf = 4
-	// refusedOf is how many names that were refused cost as many as one that is shown.
-	refusedOf = 2
-	// setIdle is for how long a set is kept that nobody uses.
-	setIdle = 10 * time.Minute
-	// evictionTries bounds the search for sets to drop.
-	evictionTries = 64
-)
-
-func (t *visibleSets) init(most int) {
-	t.most = most
-	t.mu.sets = make(map[authz.Key]*keptSet)
-	t.mu.users = make(map[string]*visibleUser)
+func newSetCache(limit int) *setCache {
+	c := &setCache{max: limit}
+	c.mu.sets = make(map[authz.Key]*cachedSet)
+	c.mu.users = make(map[string]*userSets)
+	return c
 }
 
 // share is what one user may have.
-func (t *visibleSets) share() int { return t.most / 4 }
+func (c *setCache) share() int { return c.max / 4 }
 
-// mostNames is how many namespaces a user may have, with the times at which they were confirmed.
-func (t *visibleSets) mostNames() int { return (t.share() - setCost) * timesOf / (timesOf + 1) }
+// maxNames is how many namespaces a set may have, with the times at which they were confirmed.
+func (c *setCache) maxNames() int { return (c.share() - setCost) * timesPerName / (timesPerName + 1) }
 
-func (t *visibleSets) watch(registerer prometheus.Registerer) {
-	count := func(of func() int) func() float64 {
-		return func() float64 {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			return float64(of())
-		}
-	}
-	review.Register(registerer, gaugefunc.New(prometheus.GaugeOpts{
-		Name: "kubeweir_authorization_visible_sets",
-		Help: "Sets of namespaces that are remembered for rules with visibleLists: one for each user and kind of list.",
-	}, count(func() int { return len(t.mu.sets) })))
-	review.Register(registerer, gaugefunc.New(prometheus.GaugeOpts{
-		Name: "kubeweir_authorization_visible_namespaces",
-		Help: "Names of namespaces in those sets, and in those that open watches show; equal sets of a user are counted once, and each costs some names more.",
-	}, count(func() int { return t.mu.cost })))
-	review.RegisterLimit(registerer, "kubeweir_authorization_visible_namespaces_limit", "The most of those names; a user has a quarter of them at most.", t.most)
-}
-
-// get returns the set of key, nil if none is remembered.
-func (t *visibleSets) get(key authz.Key) *Set {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	kept := t.mu.sets[key]
-	if kept == nil {
+// get returns the set of key, or nil. use counts as a use of it.
+func (c *setCache) get(key authz.Key, use bool) *Set {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cached := c.mu.sets[key]
+	if cached == nil {
 		return nil
 	}
-	kept.used = time.Now()
-	return kept.set
+	if use {
+		cached.used = time.Now()
+	}
+	return cached.set
 }
 
-// put remembers s, which nobody else has yet, in the place of what was known of the same. Where there is no room it does not.
-func (t *visibleSets) put(s *Set) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if before := t.mu.sets[s.key]; before != nil {
-		t.dropLocked(before)
+// put caches s, which no other goroutine has yet, and replaces the set of the same key. It does
+// nothing without room for s.
+func (c *setCache) put(s *Set) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before := c.mu.sets[s.key]; before != nil {
+		c.dropLocked(before)
 	}
-	if !t.enterLocked(s) {
+	if !c.enterLocked(s) {
 		return
 	}
-	s.Namespaces = t.mu.users[s.user.GetName()].shared[s.Namespaces.ID()].namespaces
-	kept := &keptSet{set: s, used: time.Now()}
-	t.mu.sets[s.key] = kept
-	t.mu.users[s.user.GetName()].sets[s.key] = kept
+	u := c.mu.users[s.user.GetName()]
+	s.Namespaces = u.shared[s.Namespaces.ID()].namespaces
+	cached := &cachedSet{set: s, used: time.Now()}
+	c.mu.sets[s.key], u.sets[s.key] = cached, cached
 }
 
-// hold counts what a watch of s takes, until release; false if there is no room.
-func (t *visibleSets) hold(s *Set) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.enterLocked(s)
+// hold accounts for a watch of s until release; false if there is no room.
+func (c *setCache) hold(s *Set) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.enterLocked(s)
 }
 
-func (t *visibleSets) release(s *Set) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.leaveLocked(s)
+func (c *setCache) release(s *Set) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaveLocked(s)
 }
 
-// enterLocked counts s, once there is room.
-func (t *visibleSets) enterLocked(s *Set) bool {
+// enterLocked accounts for s, once there is room.
+func (c *setCache) enterLocked(s *Set) bool {
 	name, id := s.user.GetName(), s.Namespaces.ID()
 	for tries := 0; ; tries++ {
-		u := t.mu.users[name]
+		u := c.mu.users[name]
 		if u == nil {
-			u = &visibleUser{sets: make(map[authz.Key]*keptSet), shared: make(map[string]*sharedNamespaces), times: make(map[*reviewed]int)}
-			t.mu.users[name] = u
+			u = &userSets{sets: make(map[authz.Key]*cachedSet), shared: make(map[string]*sharedNamespaces), times: make(map[*reviewed]int)}
+			c.mu.users[name] = u
 		}
 		cost := u.costOf(s)
-		var full map[authz.Key]*keptSet
+		var full map[authz.Key]*cachedSet
 		switch {
-		case u.cost+cost > t.share():
+		case u.cost+cost > c.share():
 			full = u.sets
-		case t.mu.cost+cost > t.most:
-			full = t.mu.sets
+		case c.mu.cost+cost > c.max:
+			full = c.mu.sets
 		default:
 			if u.shared[id] == nil {
 				u.shared[id] = &sharedNamespaces{namespaces: s.Namespaces}
 			}
 			u.shared[id].sets++
 			u.times[s.confirmed]++
-			u.times[s.refused]++
+			u.times[s.denied]++
 			u.cost += cost
-			t.mu.cost += cost
+			c.mu.cost += cost
 			return true
 		}
-		if tries == evictionTries || !t.evictLocked(full) {
-			t.forgetLocked(name, u)
+		if tries == evictionTries || !c.evictLocked(full) {
+			c.forgetLocked(name, u)
 			return false
 		}
 	}
 }
 
-// costOf is what s costs besides what is counted already.
-func (u *visibleUser) costOf(s *Set) int {
+// costOf returns what s costs besides what is accounted for already.
+func (u *userSets) costOf(s *Set) int {
 	cost := setCost + s.attributes.Size()/selectorBytes
 	if u.shared[s.Namespaces.ID()] == nil {
 		cost += s.Namespaces.Len()
 	}
 	if u.times[s.confirmed] == 0 {
-		cost += s.Namespaces.Len() / timesOf
+		cost += s.Namespaces.Len() / timesPerName
 	}
-	if u.times[s.refused] == 0 {
-		cost += len(s.refused.names) / refusedOf
+	if u.times[s.denied] == 0 {
+		cost += len(s.denied.names) / deniedPerName
 	}
 	return cost
 }
 
-// leaveLocked is the end of what enterLocked counted.
-func (t *visibleSets) leaveLocked(s *Set) {
+// leaveLocked undoes enterLocked.
+func (c *setCache) leaveLocked(s *Set) {
 	name, id := s.user.GetName(), s.Namespaces.ID()
-	u := t.mu.users[name]
+	u := c.mu.users[name]
 	if u.shared[id].sets--; u.shared[id].sets == 0 {
 		delete(u.shared, id)
 	}
-	for _, of := range []*reviewed{s.confirmed, s.refused} {
-		if u.times[of]--; u.times[of] == 0 {
-			delete(u.times, of)
+	for _, times := range []*reviewed{s.confirmed, s.denied} {
+		if u.times[times]--; u.times[times] == 0 {
+			delete(u.times, times)
 		}
 	}
 	cost := u.costOf(s)
 	u.cost -= cost
-	t.mu.cost -= cost
-	t.forgetLocked(name, u)
+	c.mu.cost -= cost
+	c.forgetLocked(name, u)
 }
 
-func (t *visibleSets) forgetLocked(name string, u *visibleUser) {
+func (c *setCache) forgetLocked(name string, u *userSets) {
 	if u.cost == 0 {
-		delete(t.mu.users, name)
+		delete(c.mu.users, name)
 	}
 }
 
-// dropLocked forgets a set.
-func (t *visibleSets) dropLocked(kept *keptSet) {
-	delete(t.mu.sets, kept.set.key)
-	delete(t.mu.users[kept.set.user.GetName()].sets, kept.set.key)
-	t.leaveLocked(kept.set)
+func (c *setCache) dropLocked(cached *cachedSet) {
+	delete(c.mu.sets, cached.set.key)
+	delete(c.mu.users[cached.set.user.GetName()].sets, cached.set.key)
+	c.leaveLocked(cached.set)
 }
 
-// evictLocked drops, of some sets of those that are given, the one that was not used for the longest time, and those
-// that nobody uses; false if there are none.
-func (t *visibleSets) evictLocked(sets map[authz.Key]*keptSet) bool {
-	var unused *keptSet
+// evictLocked drops one of sets: an idle one, or the least recently used one of a sample. It returns
+// false without any.
+func (c *setCache) evictLocked(sets map[authz.Key]*cachedSet) bool {
+	var victim *cachedSet
 	seen, now := 0, time.Now()
-	for _, kept := range sets { // in random order
-		if now.Sub(kept.used) > setIdle {
-			t.dropLocked(kept)
-			return true
+	for _, cached := range sets { // in random order
+		if now.Sub(cached.used) > setIdle {
+			victim = cached
+			break
 		}
-		if unused == nil || kept.used.Before(unused.used) {
-			unused = kept
+		if victim == nil || cached.used.Before(victim.used) {
+			victim = cached
 		}
 		if seen++; seen == review.EvictionSample {
 			break
 		}
 	}
-	if unused == nil {
+	if victim == nil {
 		return false
 	}
-	t.dropLocked(unused)
+	c.dropLocked(victim)
 	return true
 }
