@@ -37,7 +37,7 @@ type call struct {
 type answer struct {
 	*http.Response
 	body *health.IdleReader
-	conn *health.FeedConn // the connection, if feeds come through it
+	conn *health.Conn // the connection, if feeds come through it
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -59,7 +59,7 @@ func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
 	}
 	sends := c.sends()
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		a.conn = health.TrackedConn(info.Conn)
+		a.conn = health.FeedConn(info.Conn)
 		sends.Sent(info, a.cancel)
 	}}
 	req := (&http.Request{
@@ -130,7 +130,7 @@ func (c *Client) getJSON(ctx context.Context, path string, query url.Values) (io
 		return nil, status.Error(a.Response, a.body, "list", schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"})
 	}
 	if query.Get("watch") == "true" {
-		a.body.Limit = 0
+		a.body.Timeout = 0
 	}
 	return answerBody{a}, nil
 }

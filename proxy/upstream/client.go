@@ -108,7 +108,7 @@ func New(opts Options) (*Client, error) {
 func (c *Client) newHealth(opts *Options) *health.Detector {
 	o := health.Options{
 		PingInterval: c.limits.PingInterval, RequestTimeout: c.limits.RequestTimeout,
-		Log: c.log, Context: c.ctx, Spawn: c.spawn, Probe: c.probe, Beat: c.beat,
+		Log: c.log, Context: c.ctx, Spawn: c.spawn, Probe: c.probe, Heartbeat: c.beat,
 	}
 	if opts.InProcess == nil {
 		o.SilenceTimeout = c.limits.SilenceTimeout
@@ -137,7 +137,7 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	c.base, c.compress = base, opts.Compression.compresses(base)
 	factory, err := pool.NewFactory(base, c.config, pool.Options{
 		Dial: opts.dial, DialTimeout: c.limits.DialTimeout, PingTimeout: c.limits.PingTimeout, SilenceTimeout: c.limits.SilenceTimeout,
-		Log: c.log, Conns: c.health.Conns(), Lost: c.health.Lost(),
+		Log: c.log, Conns: c.health.Conns(), Server: c.health.Server(),
 	})
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (c *Client) styles() (styles []pool.Style, transports []*http.RoundTripper)
 		{pool.Style{PingAfter: quiet, Window: narrowWindow, Anonymous: true}, &c.anonymousNarrow},
 		{pool.Style{HTTP1: true}, &c.ownDirect},
 		{pool.Style{HTTP1: true, Anonymous: true}, &c.anonymousDirect},
-		{pool.Style{PingAfter: c.limits.PingInterval, Track: c.health.Feeds().Track(c.health.Lost())}, &c.feed},
+		{pool.Style{PingAfter: c.limits.PingInterval, Feed: true}, &c.feed},
 		{pool.Style{HTTP1: true}, &c.looks},
 		{pool.Style{HTTP1: true, Once: true}, &c.ownOnce},
 		{pool.Style{HTTP1: true, Once: true, Anonymous: true}, &c.anonymousOnce},
@@ -234,7 +234,7 @@ func (c *Client) allPools() []*pool.Pool {
 // abandonPooled has requests to a single server sent over new connections from now on, but those of feeds.
 func (c *Client) abandonPooled() {
 	for _, p := range c.pools {
-		if p.Style().Track != nil {
+		if p.Style().Feed {
 			continue
 		}
 		if _, err := p.Reload(); err != nil {

@@ -96,8 +96,8 @@ func TestPingsKeepContact(t *testing.T) {
 	source := c.Source()
 	accepted, ended := startWatch(testContext(t), source)
 	within(t, accepted, "the watch")
-	if c.health.Feeds().Connections() != 1 {
-		t.Errorf("%d connections carry watches", c.health.Feeds().Connections())
+	if c.health.Conns().Feeds() != 1 {
+		t.Errorf("%d connections carry watches", c.health.Conns().Feeds())
 	}
 	for range 3 {
 		last := source.LastContact()
@@ -114,7 +114,7 @@ func TestPingsKeepContact(t *testing.T) {
 	if err := within(t, ended, "the end of a dead watch"); err == nil {
 		t.Error("a dead watch ends as if the server had ended it")
 	}
-	if c.health.Feeds().Connections() != 0 {
+	if c.health.Conns().Feeds() != 0 {
 		t.Error("the dead connection still counts")
 	}
 }

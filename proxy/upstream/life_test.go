@@ -196,7 +196,7 @@ func TestClockSet(t *testing.T) {
 	}
 	accepted, _ := startWatch(testContext(t), source)
 	within(t, accepted, "the watch")
-	c.health.AllUnreachable(true)
+	c.health.NoneReachable(true)
 	_, away := c.Reachable()
 	for name, at := range map[string]time.Time{"the last contact": source.LastContact(), "the outage": away} {
 		if at == at.Round(0) || at.IsZero() {

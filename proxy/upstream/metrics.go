@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -104,20 +105,20 @@ func newMetrics(reg prometheus.Registerer, of *Client) (*metrics, error) {
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_feed_connections",
 			Help: "Connections to the upstream that carry watches of the cache.",
-		}, func() float64 { return float64(of.health.Feeds().Connections()) }),
+		}, func() float64 { return float64(of.health.Conns().Feeds()) }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_last_contact_timestamp_seconds",
 			Help: "When the upstream last gave a sign of life on the feeds' connections, of several the one that is silent for longest; 0 before the first.",
-		}, func() float64 { return float64(of.health.Feeds().Oldest()) / 1e9 }),
+		}, func() float64 { return seconds(of.health.Conns().LastContact()) }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_delay_seconds",
 			Help: "For how long what the upstream sends to the feeds is under way, as measured by a small request, and by pings, on their connections; from 1 s on answers from the cache say how old they are.",
-		}, func() float64 { return of.health.MeasuredLag().Seconds() }),
+		}, func() float64 { return of.health.LinkLag().Seconds() }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_gone",
 			Help: "1 while the upstream gives no sign of life, and requests that need it are answered 503 at once.",
 		}, func() float64 {
-			if of.health.IsSilent() {
+			if of.health.State() == health.Silent {
 				return 1
 			}
 			return 0
@@ -128,6 +129,14 @@ func newMetrics(reg prometheus.Registerer, of *Client) (*metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// seconds is a time in a metric, 0 if it is zero.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixNano()) / 1e9
 }
 
 // answered counts a request; code is 0 without an answer.

@@ -38,7 +38,7 @@ func TestCloseEndsConnections(t *testing.T) {
 	c.Close()
 	<-left
 	<-left
-	if _, err := c.health.Conns().Dial((&net.Dialer{}).DialContext, new(atomic.Int64), c.health.Lost())(t.Context(), "tcp", s.Listener.Addr().String()); !errors.Is(err, health.ErrClosed) {
+	if _, err := c.health.Conns().Dial((&net.Dialer{}).DialContext, c.health.Server(), new(atomic.Int64), false)(t.Context(), "tcp", s.Listener.Addr().String()); !errors.Is(err, health.ErrClosed) {
 		t.Errorf("a closed client connects: %v", err)
 	}
 }

@@ -25,7 +25,7 @@ func (x *forwarding) respond(resp *http.Response) *api.Response {
 		return x.refusedIdentity(out, body)
 	}
 	if x.longRunning {
-		body.Limit = 0
+		body.Timeout = 0
 	}
 	switch length := resp.ContentLength; {
 	case length == 0 || x.r.Method == http.MethodHead || resp.StatusCode == 204 || resp.StatusCode == 304:

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
 // brokenMost is how many connections in a row may break before a server is avoided.
@@ -64,7 +65,7 @@ func testServersAllGone(t *testing.T) {
 	// For longer than silence is borne: who refuses connections is tried all the same.
 	since := time.Now()
 	eventually(t, "much time", func() bool { return time.Since(since) > silentForAll*3/2 })
-	if c.health.IsSilent() {
+	if c.health.State() == health.Silent {
 		t.Error("requests are not tried any more")
 	}
 	if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != 503 || strings.Contains(body, "not known") {

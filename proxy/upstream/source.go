@@ -176,7 +176,7 @@ func (s *Source) LastContact() time.Time {
 	if s.c.local != nil {
 		return time.Now() // there is no connection that could be lost
 	}
-	return s.c.health.Feeds().LastContact()
+	return s.c.health.Conns().LastContact()
 }
 
 // Delay implements source.Source.
@@ -284,10 +284,10 @@ func (s *Source) Watch(ctx context.Context, res *source.Resource, enc api.Encodi
 	}
 	defer a.close()
 	a.body.Reads, a.body.Now = new(health.Reads), s.c.health.Now
-	defer s.c.health.Feeds().Begin(a.conn, a.ProtoMajor == 2, a.body.Reads)()
-	a.body.Limit = s.c.limits.FeedReadTimeout
+	defer s.c.health.Conns().Watch(a.conn, a.ProtoMajor == 2, a.body.Reads)()
+	a.body.Timeout = s.c.limits.FeedReadTimeout
 	if s.c.local != nil {
-		a.body.Limit = 0
+		a.body.Timeout = 0
 	}
 	if a.conn != nil {
 		a.body.Alive = a.conn.LastContact

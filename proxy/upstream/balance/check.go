@@ -85,8 +85,8 @@ func (s *Server) check(ctx context.Context) (Standing, error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxNotice))
-	s.set.Health.Answered()
-	s.dead.Prove(began, s.set.Health.Now())
+	s.set.Health.Responded()
+	s.dead.ProbeAnswered(began, s.set.Health.Now())
 	if s.doubted {
 		s.doubted = false
 		s.mistrust(began)
@@ -129,7 +129,7 @@ func (s *Server) answers(ctx context.Context, path string) int {
 		return 0
 	}
 	_ = resp.Body.Close()
-	s.set.Health.Answered()
+	s.set.Health.Responded()
 	return resp.StatusCode
 }
 

@@ -20,7 +20,7 @@ func (s *Server) forget(began, asked time.Time) {
 	s.log.Info("connections to an API server are dead while new ones work, and are replaced")
 	s.renew()
 	s.cut(errForgotten, func(a *attempt) bool { return a.waits() && (a.reused.Load() || a.began.Before(asked)) })
-	s.set.Health.Feeds().CloseSilent(&s.dead, began)
+	s.set.Health.Conns().CloseSilent(&s.dead, began)
 }
 
 // mistrust is called when a look that began then was answered on a new connection, after one
@@ -54,7 +54,7 @@ func (s *Server) mistrust(began time.Time) {
 func (s *Server) renew() []*pool.Transports {
 	old := make([]*pool.Transports, len(s.pools))
 	for i, p := range s.pools {
-		if p.Style().Track != nil {
+		if p.Style().Feed {
 			continue
 		}
 		var err error
@@ -83,7 +83,7 @@ func (s *Server) dumb(t *pool.Transports) bool {
 	if !asked || happens(over, limit) || s.answers(ctx, "/version") == 0 {
 		return false
 	}
-	return !happens(over, health.Patience/4)
+	return !happens(over, health.Grace/4)
 }
 
 // happens reports whether c is closed in time.

@@ -66,7 +66,7 @@ func Repeatable(ctx context.Context) context.Context {
 // RoundTripper sends requests of a style, an index of Options.Styles.
 func (s *Set) RoundTripper(style int) http.RoundTripper {
 	of := &s.Styles[style]
-	return &balanced{set: s, style: style, feed: of.Track != nil, long: !of.HTTP1}
+	return &balanced{set: s, style: style, feed: of.Feed, long: !of.HTTP1}
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -53,7 +53,7 @@ type Server struct {
 	contact atomic.Int64 // last sign of life, unix nanoseconds
 	// under way: requests that are soon over, and those that last.
 	short, long atomic.Int64
-	dead        health.LostConns // what is known of its feeds' connections
+	dead        health.Server // what is known of its feeds' connections
 	counts      serverCounts
 	kick        chan struct{} // makes the next look come at once
 	retire      context.CancelFunc

@@ -181,12 +181,9 @@ func (s *Set) open(e endpoint) (*Server, error) {
 	}
 	one.mu.attempts = make(map[*attempt]struct{})
 	one.counts.up.Set(1)
-	one.dead.Ask = one.look
+	one.dead.Probe = one.look
 	f := s.Factory.At(e.url, s.name, &one.dead)
 	for _, style := range s.Styles {
-		if style.Track != nil {
-			style.Track = s.Health.Feeds().Track(&one.dead)
-		}
 		pool, err := f.Pool(style)
 		if err != nil {
 			return nil, err
@@ -301,7 +298,7 @@ func (s *Set) lost() {
 			return
 		}
 	}
-	s.Health.AllUnreachable(quick)
+	s.Health.NoneReachable(quick)
 }
 
 // Check returns an error when none of the servers can be reached.

@@ -12,59 +12,110 @@ import (
 	"time"
 )
 
+// Conns are the upstream's open connections of HTTP/2. They know which of them are feed connections,
+// which carry watches of the cache, and when each was last heard from. It is safe for concurrent use.
+type Conns struct {
+	d     *Detector
+	heard atomic.Int64         // last byte on any feed connection, in nanoseconds of now
+	quiet atomic.Pointer[Conn] // the feed connection whose ping is waited for the longest, nil for none
+
+	mu     sync.RWMutex
+	all    map[*Conn]struct{}
+	closed bool
+	// feeds are the watches that each feed connection carries, by the reads of their bodies.
+	feeds map[*Conn]map[*Reads]struct{}
+}
+
+// Conn is one of them.
+type Conn struct {
+	net.Conn
+	all    *Conns
+	server *Server
+	open   *atomic.Int64 // counts those of its transport
+	feed   bool          // its bytes are signs of life
+	opened time.Time
+	heard  atomic.Int64 // when it was last read from, in nanoseconds of now; 0: never
+	reads  Reads
+	pings  atomic.Bool // it is pinged when it is silent, as feed connections of HTTP/2 are
+
+	pingTimeout time.Duration // for how long it may bring nothing, 0 for ever; of the reader
+	doubt       doubt         // of the monitor
+}
+
 // dialFunc is the type of net.Dialer.DialContext.
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Conns are the connections that are open, to be closed with the client. An
-// http.Transport closes those that are idle at the moment; one of HTTP/2 whose last request
-// is just ending would stay for another minute and a half.
-type Conns struct {
-	mu     sync.Mutex
-	all    map[*openConn]struct{}
-	closed bool
+func newConns(d *Detector) *Conns {
+	return &Conns{d: d, all: make(map[*Conn]struct{}), feeds: make(map[*Conn]map[*Reads]struct{})}
 }
 
-// openConn is one of them.
-type openConn struct {
-	net.Conn
-	among  *Conns
-	open   *atomic.Int64 // of its kind
-	dead   *LostConns    // of the server
-	opened time.Time
-	heard  atomic.Bool // it has brought something
-	// What follows is used by who reads: for how long it may bring nothing, 0 for ever, and
-	// when it last brought something.
-	silence time.Duration
-	last    time.Time
+// Dial wraps dial to track its connections to server. It counts those that are open in open.
+func (c *Conns) Dial(dial dialFunc, server *Server, open *atomic.Int64, feed bool) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.closed {
+			_ = conn.Close()
+			return nil, ErrClosed
+		}
+		tracked := &Conn{Conn: conn, all: c, server: server, open: open, feed: feed, opened: c.d.now()}
+		c.all[tracked] = struct{}{}
+		open.Add(1)
+		return tracked, nil
+	}
 }
 
-// errUnanswered ends a connection whose ping is not answered.
-var errUnanswered = errors.New("the connection to the upstream is lost: a ping was not answered, and nothing else has come")
+// Close closes all connections, and those that would still be opened. An http.Transport closes only
+// those that are idle: one of HTTP/2 whose last request is just ending would stay for 90 s.
+func (c *Conns) Close() {
+	c.mu.Lock()
+	all := c.all
+	c.all, c.closed = nil, true
+	c.mu.Unlock()
+	for conn := range all {
+		_ = conn.Conn.Close()
+	}
+}
 
-// EndSilent makes the HTTP/2 connections of t, which are pinged when they bring no frame for a
-// while, end when they bring no byte for silence. That a ping is not answered in time says
-// nothing while there are bytes: over a slow link its answer waits its turn behind all that
-// is under way, and of a large frame nothing is told before its end.
-func EndSilent(t *http.Transport, silence time.Duration) {
+// LimitPings ends the HTTP/2 connections of t, which are pinged when they bring no frame for a while,
+// when they bring no byte for timeout. That a ping is not answered in time says nothing while there are
+// bytes: on a slow link its answer waits behind data, and of a large frame nothing is told before its end.
+func LimitPings(t *http.Transport, timeout time.Duration) {
 	const name = "h2"
 	upgrade := t.TLSNextProto[name]
 	t.TLSNextProto[name] = func(authority string, conn *tls.Conn) http.RoundTripper {
-		if c := openedAs(conn); c != nil {
-			c.last, c.silence = time.Now(), silence
-			_ = c.SetReadDeadline(c.last.Add(silence))
+		if c := connOf(conn); c != nil {
+			c.limitPings(timeout)
 		}
 		return upgrade(authority, conn)
 	}
 }
 
-// openedAs finds the openConn under what an http.Transport calls its connection.
-func openedAs(conn net.Conn) *openConn {
+func (c *Conn) limitPings(timeout time.Duration) {
+	now := c.all.d.now()
+	c.pingTimeout = timeout
+	c.heard.CompareAndSwap(0, now.UnixNano())
+	_ = c.SetReadDeadline(now.Add(timeout))
+}
+
+// FeedConn returns the feed connection under what an http.Transport calls its connection, nil if it is
+// none.
+func FeedConn(conn net.Conn) *Conn {
+	if c := connOf(conn); c != nil && c.feed {
+		return c
+	}
+	return nil
+}
+
+func connOf(conn net.Conn) *Conn {
 	for {
 		switch c := conn.(type) {
-		case *openConn:
+		case *Conn:
 			return c
-		case *FeedConn:
-			conn = c.Conn
 		case *tls.Conn:
 			conn = c.NetConn()
 		default:
@@ -74,86 +125,52 @@ func openedAs(conn net.Conn) *openConn {
 }
 
 // Read implements net.Conn.
-func (c *openConn) Read(p []byte) (int, error) {
+func (c *Conn) Read(p []byte) (int, error) {
+	if !c.feed {
+		return c.read(p)
+	}
+	now := c.all.d.now
+	c.reads.begin(now().UnixNano())
+	n, err := c.read(p)
+	c.reads.end(now().UnixNano())
+	if n > 0 {
+		c.all.heard.Store(c.heard.Load())
+		c.all.d.signOfLife()
+	}
+	return n, err
+}
+
+// read reads until the ping timeout.
+func (c *Conn) read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
-		if n > 0 && !c.heard.Load() {
-			c.heard.Store(true)
+		now := c.all.d.now()
+		if n > 0 {
+			c.heard.Store(now.UnixNano())
 		}
-		switch {
-		case c.silence == 0:
-			return n, err
-		case n > 0 || !errors.Is(err, os.ErrDeadlineExceeded):
-			c.last = time.Now()
+		if c.pingTimeout == 0 || n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
-		left := time.Until(c.last.Add(c.silence))
+		left := c.LastContact().Add(c.pingTimeout).Sub(now)
 		if left <= 0 {
-			return 0, errUnanswered
+			return 0, errPingTimeout
 		}
-		if err := c.SetReadDeadline(time.Now().Add(left)); err != nil {
+		if err := c.SetReadDeadline(now.Add(left)); err != nil {
 			return 0, err
 		}
 	}
 }
 
-// NewConns has no connections.
-func NewConns() *Conns { return &Conns{all: make(map[*openConn]struct{})} }
-
-// Dial is dial, whose connections are kept in mind, and counted by open. dead is of the server.
-func (o *Conns) Dial(dial dialFunc, open *atomic.Int64, dead *LostConns) dialFunc {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		c := &openConn{Conn: conn, among: o, open: open, dead: dead, opened: time.Now()}
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.closed {
-			_ = conn.Close()
-			return nil, ErrClosed
-		}
-		o.all[c] = struct{}{}
-		open.Add(1)
-		return c, nil
-	}
-}
-
-// closeOvertaken closes connections that have brought nothing, not even the answer to a
-// greeting, while one that was opened later did.
-func (o *Conns) closeOvertaken(now time.Time) {
-	var all []*openConn
-	o.mu.Lock()
-	for c := range o.all {
-		if !c.heard.Load() && c.dead.overtook(c.opened, now) {
-			all = append(all, c)
-		}
-	}
-	o.mu.Unlock()
-	for _, c := range all {
-		_ = c.Close()
-	}
-}
-
 // Close implements net.Conn.
-func (c *openConn) Close() error {
-	c.among.mu.Lock()
-	if _, ok := c.among.all[c]; ok {
-		delete(c.among.all, c)
+func (c *Conn) Close() error {
+	c.all.mu.Lock()
+	if _, ok := c.all.all[c]; ok {
+		delete(c.all.all, c)
 		c.open.Add(-1)
 	}
-	c.among.mu.Unlock()
+	c.all.mu.Unlock()
 	return c.Conn.Close()
 }
 
-// Close ends all connections, and those that would still be opened.
-func (o *Conns) Close() {
-	o.mu.Lock()
-	all := o.all
-	o.all, o.closed = nil, true
-	o.mu.Unlock()
-	for c := range all {
-		_ = c.Conn.Close()
-	}
-}
+// LastContact returns when the connection was last read from.
+func (c *Conn) LastContact() time.Time { return c.all.d.at(c.heard.Load()) }

@@ -17,8 +17,8 @@ func TestBytesKeepConnections(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		defer func() { _, _ = near.Close(), far.Close() }()
-		c := &openConn{Conn: near, among: NewConns(), last: time.Now(), silence: 15 * time.Second}
-		_ = c.SetReadDeadline(c.last.Add(c.silence))
+		c := open(t, detector(0, time.Now), near, false)
+		c.limitPings(15 * time.Second)
 		go func() {
 			for range 10 {
 				time.Sleep(14 * time.Second)
@@ -30,7 +30,7 @@ func TestBytesKeepConnections(t *testing.T) {
 		for err == nil {
 			_, err = c.Read(make([]byte, 10))
 		}
-		if took := time.Since(began); !errors.Is(err, errUnanswered) || took != 155*time.Second {
+		if took := time.Since(began); !errors.Is(err, errPingTimeout) || took != 155*time.Second {
 			t.Errorf("ended after %s: %v", took, err)
 		}
 	})
@@ -38,8 +38,8 @@ func TestBytesKeepConnections(t *testing.T) {
 
 // TestConnsClose: closed connections are not remembered, and none is opened any more.
 func TestConnsClose(t *testing.T) {
-	conns, open, closed := NewConns(), new(atomic.Int64), new(atomic.Bool)
-	dial := conns.Dial(func(context.Context, string, string) (net.Conn, error) { return deadConn{closed: closed}, nil }, open, &LostConns{})
+	conns, open, closed := detector(0, time.Now).conns, new(atomic.Int64), new(atomic.Bool)
+	dial := conns.Dial(func(context.Context, string, string) (net.Conn, error) { return fakeConn{closed: closed}, nil }, nil, open, false)
 	if _, err := dial(t.Context(), "tcp", ""); err != nil || open.Load() != 1 {
 		t.Fatal(open.Load(), err)
 	}

@@ -8,287 +8,221 @@ import (
 	"time"
 )
 
-// probePause is the least time between two probes.
-const probePause = 200 * time.Millisecond
+// State is what a Detector knows of its upstream; see the package's picture.
+type State int32
+
+// The states of a Detector.
+const (
+	Reachable   State = iota // or not asked yet
+	Suspect                  // a sign of life is overdue
+	Unreachable              // no connection can be made, or probes fail
+	Silent                   // there was no sign of life for SilenceTimeout
+)
 
 // Options of a Detector.
 type Options struct {
-	// SilenceTimeout is how long an upstream that is waited for may give no sign of life before it
-	// counts as gone. With 0 it never does.
+	// SilenceTimeout is how long an upstream that is waited for may give no sign of life. With 0 it
+	// never is Silent.
 	SilenceTimeout time.Duration
-	// PingInterval is the silence after which the connections of feeds are pinged.
+	// PingInterval is the silence after which feed connections are pinged.
 	PingInterval time.Duration
 	// RequestTimeout bounds a heartbeat.
 	RequestTimeout time.Duration
-	// Log takes what happens to the upstream; nil for nothing.
-	Log *slog.Logger
-	// Context ends with the upstream's client, and Spawn runs what ends with it; false, when that is
-	// over.
+	Log            *slog.Logger
+	// Context ends with the upstream's client. Spawn starts a goroutine that must end with Context,
+	// and returns false after that.
 	Context context.Context
 	Spawn   func(func()) bool
-	// Probe asks for a sign of life, by RunProbe, or by looks at several servers.
+	// Probe asks the upstream for a sign of life, by RunProbe or by checks of several servers. It
+	// does not wait.
 	Probe func()
-	// Beat sends a small request on the connections of feeds, and returns when it was answered.
-	Beat func(context.Context) error
-	// Abandon lets requests go over new connections. Several servers are looked at all the time; what
-	// connections they have besides those of feeds is judged by that, and there is no Abandon.
+	// Heartbeat sends a small request on a feed connection and waits for the response.
+	Heartbeat func(context.Context) error
+	// Abandon sends all requests but feeds over new connections from now on; nil if there are several
+	// servers, each of which package balance checks all the time.
 	Abandon func()
+}
+
+// Detector tells an upstream that is slow from one that failed. It is safe for concurrent use.
+type Detector struct {
+	opts   Options
+	now    func() time.Time // monotonic
+	conns  *Conns
+	server Server // if it is the only one
+	lag    *lagMeter
+
+	state atomic.Int32 // changed by enter
+	mu    sync.Mutex
+	since time.Time // guarded by mu: when state was entered
+
+	responded atomic.Int64 // when the last response came, in nanoseconds of now
+	prober    prober
 }
 
 // New returns the detector of an upstream of which nothing is known yet.
 func New(o Options) *Detector {
-	now := steady()
-	l := &Detector{
-		Options: o, limit: o.SilenceTimeout, contacts: newFeeds(now), conns: NewConns(), now: now, log: o.Log,
+	d := &Detector{opts: o, now: steady()}
+	d.conns = newConns(d)
+	d.server = Server{Probe: d.probe, abandon: o.Abandon}
+	d.lag = &lagMeter{now: d.now, send: d.heartbeat, unanswered: d.conns.unanswered, drained: d.conns.drained}
+	return d
+}
+
+// steady returns a monotonic clock: if the time of day is set back, nothing seems to be heard later.
+func steady() func() time.Time {
+	begun := time.Now()
+	return func() time.Time { return begun.Add(time.Since(begun)) }
+}
+
+// Start begins to watch over the feed connections.
+func (d *Detector) Start() {
+	d.opts.Spawn(d.monitor)
+	d.opts.Spawn(d.measure)
+}
+
+// Now is a monotonic clock. All times that are compared with signs of life are of this clock.
+func (d *Detector) Now() time.Time { return d.now() }
+
+// Conns returns the upstream's open connections.
+func (d *Detector) Conns() *Conns { return d.conns }
+
+// Server returns what is known of the upstream's connections if it is a single server.
+func (d *Detector) Server() *Server { return &d.server }
+
+// State returns the current state.
+func (d *Detector) State() State { return State(d.state.Load()) }
+
+// Admit returns ErrSilent, and sends a probe, while the upstream is Silent.
+func (d *Detector) Admit() error {
+	if d.State() != Silent {
+		return nil
 	}
-	l.dead.Ask, l.dead.abandon = l.ask, o.Abandon
-	l.pulse = &Heartbeat{now: now, ask: l.beat}
-	l.late = &lag{
-		now:      now,
-		measured: l.MeasuredLag,
-		taken:    func(since int64) bool { return l.contacts.taken(since, o.PingInterval) },
+	d.probe()
+	return ErrSilent
+}
+
+// Reachable reports whether the upstream can be reached, as far as is known without asking it, and
+// since when it cannot.
+func (d *Detector) Reachable() (ok bool, since time.Time) {
+	if d.Admit() == nil && d.State() < Unreachable {
+		return true, time.Time{}
 	}
-	return l
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return false, d.since
 }
 
-// Start begins to look after the connections of feeds.
-func (l *Detector) Start() {
-	l.Spawn(func() { l.guard(l.Context, l.PingInterval, func() { l.late.delay() }) })
-	l.Spawn(func() { l.pulse.keep(l.Context, l.contacts) })
+// Responded records a response, of whatever status.
+func (d *Detector) Responded() {
+	d.responded.Store(d.now().UnixNano())
+	d.signOfLife()
 }
 
-// Now is a clock that does not jump, of all that is compared with signs of life.
-func (l *Detector) Now() time.Time { return l.now() }
-
-// Conns are the upstream's open connections.
-func (l *Detector) Conns() *Conns { return l.conns }
-
-// Feeds are the connections of feeds.
-func (l *Detector) Feeds() *Feeds { return l.contacts }
-
-// Lost is what is known of lost connections to a single server.
-func (l *Detector) Lost() *LostConns { return &l.dead }
-
-// IsSilent reports whether the upstream gives no sign of life.
-func (l *Detector) IsSilent() bool { return l.gone.Load() != 0 }
-
-// Detector tells an upstream that is slow from one that is gone: a request may take its
-// time as long as the upstream gives signs of life, to it or to others. Any answer is
-// one, and any byte on the connections of feeds, which are pinged. Where there is none
-// for half of limit, it is asked for one; after limit the upstream is gone, requests
-// that wait for it end, and new ones are not sent before it is back.
-//
-// A suspicion, however it came about, has it looked for until there is a sign (lookout),
-// so that it is known to be gone, and to be back, without anybody waiting for that.
-//
-// It is safe for concurrent use. With limit 0 the upstream never is gone.
-type Detector struct {
-	Options
-	limit    time.Duration
-	contacts *Feeds
-	conns    *Conns           // of HTTP/2
-	now      func() time.Time // which does not jump: nothing is silent because a clock was set
-	log      *slog.Logger
-	lookout  lookout
-	dead     LostConns
-	pulse    *Heartbeat
-	late     *lag
-
-	last   atomic.Int64 // answer, unix nanoseconds
-	gone   atomic.Int64 // since when the upstream is known to be gone; 0: it is not
-	probed atomic.Int64 // when the last probe began
-	probes atomic.Int64 // how many are under way, where that is known
-	away   atomic.Int64 // since when no connection can be made, or probes fail; 0: that is not known
-}
-
-// Answered records an answer.
-func (l *Detector) Answered() {
-	l.last.Store(l.now().UnixNano())
-	l.present()
-	if since := l.gone.Load(); since != 0 {
-		l.back(since)
+// signOfLife leads back to Reachable.
+func (d *Detector) signOfLife() {
+	if d.prober.failed.Load() != 0 {
+		d.prober.failed.Store(0)
+	}
+	if d.State() != Reachable {
+		d.enter(Reachable)
 	}
 }
 
-// present forgets that connections failed.
-func (l *Detector) present() {
-	if l.away.Load() != 0 {
-		l.away.Store(0)
-	}
-	if l.lookout.failed.Load() != 0 {
-		l.lookout.failed.Store(0)
-	}
+// NoneReachable records that none of several servers can be reached. If some refuse connections at
+// once, requests are still tried.
+func (d *Detector) NoneReachable(refused bool) {
+	d.prober.hangs.Store(!refused)
+	d.enter(Unreachable)
 }
 
-// depart records that no connection can be made.
-func (l *Detector) depart() { l.away.CompareAndSwap(0, l.now().UnixNano()) }
-
-// leave records that the upstream is gone.
-func (l *Detector) leave() {
-	if l.gone.Swap(l.now().UnixNano()) == 0 {
-		l.log.Warn("the upstream gives no sign of life, requests that need it are answered 503 until it does", "silence", l.limit)
+// enter changes the state, unless the present one tells more.
+func (d *Detector) enter(next State) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.State()
+	if was == next || next != Reachable && next < was {
+		return
 	}
-	l.suspect(l.now())
-}
-
-func (l *Detector) back(since int64) {
-	if l.gone.CompareAndSwap(since, 0) {
-		l.log.Info("upstream recovered")
-	}
-}
-
-// Admit returns ErrSilent while the upstream is known to be gone, and looks for it then.
-func (l *Detector) Admit() error {
-	if l.isGone() {
-		return ErrSilent
-	}
-	return nil
-}
-
-func (l *Detector) isGone() bool {
-	since := l.gone.Load()
-	if since == 0 {
-		return false
-	}
-	if l.contacts.last.Load() > since {
-		l.back(since)
-		return false
-	}
-	l.ask()
-	return true
-}
-
-// silence is for how long there was no sign of life, at most since a moment.
-func (l *Detector) silence(since time.Time) time.Duration {
-	last := max(since.UnixNano(), l.last.Load(), l.contacts.last.Load())
-	return time.Duration(l.now().UnixNano() - last)
-}
-
-// left is how long to wait still before the upstream counts as gone, or is to be asked
-// for a sign of life, for somebody who waits since a moment. It is not positive when
-// the upstream is gone.
-func (l *Detector) left(since time.Time) time.Duration {
-	silence := l.silence(since)
+	d.state.Store(int32(next))
+	d.since = d.now()
 	switch {
-	case silence >= l.limit:
-		l.leave()
+	case next == Silent:
+		d.opts.Log.Warn("the upstream gives no sign of life, requests that need it are answered 503 until it does", "silence", d.opts.SilenceTimeout)
+	case was == Silent:
+		d.opts.Log.Info("upstream recovered")
+	}
+}
+
+// heard returns when the last sign of life came.
+func (d *Detector) heard() time.Time {
+	return d.at(max(d.responded.Load(), d.conns.heard.Load()))
+}
+
+// silence returns for how long there was no sign of life, at most since a moment.
+func (d *Detector) silence(since time.Time) time.Duration {
+	last := max(since.UnixNano(), d.responded.Load(), d.conns.heard.Load())
+	return time.Duration(d.now().UnixNano() - last)
+}
+
+// at returns the time of now's that is nanos. Unlike time.Unix it has a monotonic reading. It is zero
+// for 0.
+func (d *Detector) at(nanos int64) time.Time {
+	if nanos == 0 {
+		return time.Time{}
+	}
+	now := d.now()
+	return now.Add(time.Duration(nanos - now.UnixNano()))
+}
+
+// suspect has the upstream probed until it gives a sign of life. Nothing was heard of it since then,
+// although it was asked.
+func (d *Detector) suspect(since time.Time) {
+	if d.opts.SilenceTimeout == 0 {
+		return
+	}
+	d.enter(Suspect)
+	d.prober.start(d, since)
+}
+
+// silent records that nothing was heard for too long.
+func (d *Detector) silent() {
+	d.enter(Silent)
+	d.suspect(d.now())
+}
+
+// patience returns how long to wait still before the upstream counts as Silent, or is to be probed, for
+// somebody who waits since a moment. It is not positive if the upstream is Silent.
+func (d *Detector) patience(since time.Time) time.Duration {
+	limit, silence := d.opts.SilenceTimeout, d.silence(since)
+	switch {
+	case silence >= limit:
+		d.silent()
 		return 0
-	case silence >= l.limit/2:
-		l.ask()
-		return l.limit - silence
+	case silence >= limit/2:
+		d.probe()
+		return limit - silence
 	}
-	return l.limit/2 - silence
+	return limit/2 - silence
 }
 
-// ask sends a probe, unless one was sent just now. While bytes come one that is under way is
-// waited for: on a slow link it waits its turn, and others would only be in its way.
-func (l *Detector) ask() {
-	now, last := l.now().UnixNano(), l.probed.Load()
-	if l.probes.Load() > 0 && l.heard().UnixNano() > last {
-		return
-	}
-	if now-last >= int64(probePause) && l.probed.CompareAndSwap(last, now) {
-		l.Probe()
-	}
-}
-
-// Wait is a request that waits for the head of its answer.
-type Wait struct {
-	life   *Detector
-	cancel context.CancelCauseFunc
-	began  time.Time
-	most   time.Duration
-
-	mu    sync.Mutex
-	timer *time.Timer // nil when there is nothing to wait for; guarded by mu
-	over  bool        // nothing is cancelled any more; guarded by mu
-}
-
-// waitStep is how often a request that waits is looked at.
-const waitStep = time.Second
-
-// Await ends a request that waits for the head of its answer: by cancel, when the
-// upstream is gone, or after most, unless that is 0. Done must be called when the
-// request is over.
-func (l *Detector) Await(cancel context.CancelCauseFunc, most time.Duration) *Wait {
-	w := &Wait{life: l, cancel: cancel, began: l.now(), most: most}
-	first := min(l.limit/2, waitStep)
-	if l.limit == 0 || most > 0 && most < first {
-		first = most
-	}
-	if first > 0 {
-		w.mu.Lock() // the timer may run out before it is stored
-		w.timer = time.AfterFunc(first, w.expired)
-		w.mu.Unlock()
-	}
-	return w
-}
-
-func (w *Wait) expired() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.over {
-		return
-	}
-	next := w.life.limit
-	if w.most > 0 {
-		left := w.most - w.life.now().Sub(w.began)
-		if left <= 0 {
-			w.cancel(ErrTimeout)
+// monitor suspects the upstream when the feed connections are silent for longer than their pings allow,
+// so that a frozen one is known before somebody needs it. It also closes lost connections.
+func (d *Detector) monitor() {
+	pings := d.opts.PingInterval
+	tick := time.NewTicker(max(pings/20, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.opts.Context.Done():
 			return
+		case <-tick.C:
 		}
-		next = left
-	}
-	if w.life.limit > 0 {
-		left := w.life.left(w.began)
-		if left <= 0 || w.life.outlived(w.began) {
-			w.cancel(ErrSilent)
-			return
-		}
-		left = min(left, waitStep)
-		if w.most == 0 || left < next {
-			next = left
+		d.conns.findQuiet()
+		d.lag.current()
+		d.closeLost()
+		heard := d.heard()
+		if d.conns.Feeds() > 0 && d.now().Sub(heard) > pings*3/2 {
+			d.suspect(heard.Add(pings))
 		}
 	}
-	w.timer.Reset(next)
-}
-
-// Done ends the waiting for a request with ctx; without an err the upstream answered.
-func (w *Wait) Done(ctx context.Context, err error) {
-	w.mu.Lock()
-	w.over = true
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-	w.mu.Unlock()
-	switch l := w.life; {
-	case err == nil:
-		l.Answered()
-	case Unconnected(err):
-		l.depart()
-		l.suspect(w.began)
-	case l.limit > 0 && l.silence(w.began) >= l.limit*3/4:
-		// Whoever asked gave up first, and a probe was in vain.
-		l.leave()
-	case ctx.Err() == nil || l.silence(w.began) >= l.limit/10:
-		l.suspect(w.began)
-	}
-}
-
-// RunProbe asks the upstream for anything, by ask, which uses a connection of its own: those that
-// there are may be dead while the way to the upstream is open again.
-func (l *Detector) RunProbe(ask func(context.Context) error) {
-	l.Spawn(func() {
-		l.probes.Add(1)
-		defer l.probes.Add(-1)
-		ctx, cancel := context.WithTimeout(l.Context, l.limit/2)
-		defer cancel()
-		began := l.now()
-		if err := ask(ctx); err != nil {
-			l.probeFailed(began)
-			return
-		}
-		l.dead.Prove(began, l.now())
-		l.Answered()
-	})
 }

@@ -13,7 +13,7 @@ func TestClockSet(t *testing.T) {
 		SilenceTimeout: time.Minute, Log: slog.New(slog.DiscardHandler), Context: t.Context(), Probe: func() {},
 		Spawn: func(func()) bool { return false },
 	})
-	d.Answered()
+	d.Responded()
 	w := d.Await(func(error) {}, time.Minute)
 	defer w.Done(t.Context(), nil)
 	for name, at := range map[string]time.Time{"the last sign": d.heard(), "a request's beginning": w.began} {
@@ -22,7 +22,7 @@ func TestClockSet(t *testing.T) {
 		}
 	}
 	now := time.Now()
-	if at := d.contacts.At(d.now().UnixNano()); at.Before(now) || at.After(time.Now()) {
+	if at := d.at(d.now().UnixNano()); at.Before(now) || at.After(time.Now()) {
 		t.Errorf("%v became %v", now, at)
 	}
 }

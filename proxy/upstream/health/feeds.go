@@ -1,125 +1,85 @@
 package health
 
-import (
-	"crypto/tls"
-	"net"
-	"sync"
-	"sync/atomic"
-	"time"
-)
+import "time"
 
-// Feeds knows the connections of feeds and when each last gave a sign of life:
-// any byte, be it the answer to a ping.
-type Feeds struct {
-	now  func() time.Time // as that of life
-	last atomic.Int64     // of any connection, unix nanoseconds of now
-	// pinged is the ping on a connection with watches that has waited longest for its answer
-	// when that was last looked at; nil for none. See look.
-	pinged atomic.Pointer[ping]
-	mu     struct {
-		sync.RWMutex
-		// watches are those that each connection carries, by how they are read.
-		watches map[*FeedConn]map[*Reads]struct{}
-	}
-}
-
-// ping was sent on a connection that was silent since last; all unix nanoseconds.
-type ping struct {
-	conn       *FeedConn
-	last, sent int64
-}
-
-func newFeeds(now func() time.Time) *Feeds {
-	c := &Feeds{now: now}
-	c.mu.watches = make(map[*FeedConn]map[*Reads]struct{})
-	return c
-}
-
-// FeedConn is a connection that remembers when it was last read from.
-type FeedConn struct {
-	net.Conn
-	contacts *Feeds
-	last     atomic.Int64
-	reads    Reads
-	pings    atomic.Bool // it is pinged when it is silent, as those of HTTP/2 are
-
-	dead *LostConns // of the server
-	// What follows is of who looks for dead connections: since when it was silent when it was
-	// suspected, and whether it was the only one; since when it was when others proved to
-	// work, and when that was.
-	suspected atomic.Int64
-	alone     atomic.Bool
-	outlived  int64
-	since     time.Time
-}
-
-// Track returns what makes a connection to the server that dead is of a FeedConn.
-func (c *Feeds) Track(dead *LostConns) func(net.Conn) net.Conn {
-	return func(conn net.Conn) net.Conn { return &FeedConn{Conn: conn, contacts: c, dead: dead} }
-}
-
-// Read implements net.Conn.
-func (c *FeedConn) Read(p []byte) (int, error) {
-	c.reads.begin(c.contacts.now().UnixNano())
-	n, err := c.Conn.Read(p)
-	now := c.contacts.now().UnixNano()
-	c.reads.end(now)
-	if n > 0 {
-		c.last.Store(now)
-		c.contacts.last.Store(now)
-	}
-	return n, err
-}
-
-// TrackedConn finds the FeedConn under what an http.Transport calls its connection.
-func TrackedConn(conn net.Conn) *FeedConn {
-	for {
-		switch c := conn.(type) {
-		case *FeedConn:
-			return c
-		case *tls.Conn:
-			conn = c.NetConn()
-		default:
-			return nil
-		}
-	}
-}
-
-// Begin counts a watch on conn, which has pings or not, and is read as reads tells; end must
-// be called when it ends.
-func (c *Feeds) Begin(conn *FeedConn, pings bool, reads *Reads) (end func()) {
+// Watch counts a watch that conn carries, nil if it is no feed connection. pings tells whether conn is
+// pinged, and reads how the watch's body is read. end must be called when the watch ends.
+func (c *Conns) Watch(conn *Conn, pings bool, reads *Reads) (end func()) {
 	if conn == nil {
 		return func() {}
 	}
 	conn.pings.Store(pings)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.watches[conn] == nil {
-		c.mu.watches[conn] = make(map[*Reads]struct{})
+	if c.feeds[conn] == nil {
+		c.feeds[conn] = make(map[*Reads]struct{})
 	}
-	c.mu.watches[conn][reads] = struct{}{}
+	c.feeds[conn][reads] = struct{}{}
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if delete(c.mu.watches[conn], reads); len(c.mu.watches[conn]) == 0 {
-			delete(c.mu.watches, conn)
+		if delete(c.feeds[conn], reads); len(c.feeds[conn]) == 0 {
+			delete(c.feeds, conn)
 		}
 	}
 }
 
-// taken reports whether all that had come at some time, in nanoseconds of now, was read from
-// the connections of watches and by these. One of which nothing was heard for longer than its
-// pings allow may still bring something. pings is how long they wait.
-func (c *Feeds) taken(then int64, pings time.Duration) bool {
-	now := c.now().UnixNano()
+// Feeds returns how many connections carry watches.
+func (c *Conns) Feeds() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for conn, watches := range c.mu.watches {
-		if conn.pings.Load() && now-conn.last.Load() > int64(pings*3/2) || !conn.reads.since(then, now) {
+	return len(c.feeds)
+}
+
+// LastContact returns the least recent contact of the connections that carry watches, or that of the
+// last feed connection if there is none. It is zero before the first.
+func (c *Conns) LastContact() time.Time {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if len(c.feeds) == 0 {
+		return c.d.at(c.heard.Load())
+	}
+	oldest := int64(1<<63 - 1)
+	for conn := range c.feeds {
+		oldest = min(oldest, conn.heard.Load())
+	}
+	return c.d.at(oldest)
+}
+
+// CloseSilent closes the connections with watches to a server from which nothing was heard since then.
+func (c *Conns) CloseSilent(server *Server, since time.Time) {
+	for _, conn := range c.silent(since) {
+		if conn.server == server {
+			_ = conn.Close()
+		}
+	}
+}
+
+// silent returns the connections with watches from which nothing was heard since then.
+func (c *Conns) silent(since time.Time) (silent []*Conn) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for conn := range c.feeds {
+		if conn.heard.Load() < since.UnixNano() {
+			silent = append(silent, conn)
+		}
+	}
+	return silent
+}
+
+// drained reports whether all that had come by then, in nanoseconds of now, was read from the connections
+// of watches and by the watches. A connection that is silent for longer than its pings allow may still
+// bring something.
+func (c *Conns) drained(then int64) bool {
+	now, pings := c.d.now().UnixNano(), c.d.opts.PingInterval
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for conn, watches := range c.feeds {
+		if conn.pings.Load() && now-conn.heard.Load() > int64(pings*3/2) || !conn.reads.waited(then, now) {
 			return false
 		}
 		for reads := range watches {
-			if !reads.since(then, now) {
+			if !reads.waited(then, now) {
 				return false
 			}
 		}
@@ -127,84 +87,22 @@ func (c *Feeds) taken(then int64, pings time.Duration) bool {
 	return true
 }
 
-// At is a time of now's that is kept in nanoseconds, which have no monotonic reading; zero if
-// that is 0.
-func (c *Feeds) At(nanos int64) time.Time {
-	if nanos == 0 {
-		return time.Time{}
-	}
-	now := c.now()
-	return now.Add(time.Duration(nanos - now.UnixNano()))
-}
-
-// Oldest is the least recent contact of the connections that carry watches, in nanoseconds of
-// now; that of the last connection when there is none.
-func (c *Feeds) Oldest() int64 {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if len(c.mu.watches) == 0 {
-		return c.last.Load()
-	}
-	oldest := int64(1<<63 - 1)
-	for conn := range c.mu.watches {
-		oldest = min(oldest, conn.last.Load())
-	}
-	return oldest
-}
-
-// look finds out which pings are waited for. They are sent after a time of silence.
-func (c *Feeds) look(after time.Duration) {
-	var oldest *ping
-	for _, conn := range c.silent(c.now().Add(-after)) {
-		if last := conn.last.Load(); conn.pings.Load() && (oldest == nil || last < oldest.last) {
-			oldest = &ping{conn, last, last + int64(after)}
+// findQuiet finds the feed connection whose ping is waited for the longest.
+func (c *Conns) findQuiet() {
+	var quiet *Conn
+	for _, conn := range c.silent(c.d.now().Add(-c.d.opts.PingInterval)) {
+		if conn.pings.Load() && (quiet == nil || conn.heard.Load() < quiet.heard.Load()) {
+			quiet = conn
 		}
 	}
-	c.pinged.Store(oldest)
+	c.quiet.Store(quiet)
 }
 
-// unanswered is for how long a ping has waited for its answer. Of one that was answered since
-// the last look nothing is waited for.
-func (c *Feeds) unanswered() time.Duration {
-	p := c.pinged.Load()
-	if p == nil || p.conn.last.Load() != p.last {
+// unanswered returns for how long a ping is waited for. Pings are sent after PingInterval of silence.
+func (c *Conns) unanswered() time.Duration {
+	conn := c.quiet.Load()
+	if conn == nil {
 		return 0
 	}
-	return time.Duration(c.now().UnixNano() - p.sent)
-}
-
-// LastContact is when the connection was last read from.
-func (c *FeedConn) LastContact() time.Time { return c.contacts.At(c.last.Load()) }
-
-// CloseSilent closes the connections with watches to the server that lost is of, from which nothing
-// was heard since then.
-func (c *Feeds) CloseSilent(lost *LostConns, since time.Time) {
-	for _, conn := range c.silent(since) {
-		if conn.dead == lost {
-			_ = conn.Close()
-		}
-	}
-}
-
-// LastContact is when the least recent contact was of the connections that carry watches.
-func (c *Feeds) LastContact() time.Time { return c.At(c.Oldest()) }
-
-// silent are the connections with watches from which nothing was heard since then.
-func (c *Feeds) silent(since time.Time) []*FeedConn {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	var all []*FeedConn
-	for conn := range c.mu.watches {
-		if conn.last.Load() < since.UnixNano() {
-			all = append(all, conn)
-		}
-	}
-	return all
-}
-
-// Connections is how many of them there are.
-func (c *Feeds) Connections() int {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return len(c.mu.watches)
+	return max(0, time.Duration(c.d.now().UnixNano()-conn.heard.Load())-c.d.opts.PingInterval)
 }

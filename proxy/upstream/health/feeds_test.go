@@ -8,12 +8,12 @@ import (
 
 // TestQuietOverHTTP1: a watch that nothing pings may be quiet, while new connections work.
 func TestQuietOverHTTP1(t *testing.T) {
-	testLookout(t, func(f *lookedFor) {
-		f.answers.Store(true)
-		f.feed.pings.Store(false)
+	testBench(t, func(b *bench) {
+		b.answers.Store(true)
+		b.feed.pings.Store(false)
 		time.Sleep(time.Hour)
-		if f.closed.Load() || f.abandoned.Load() != 0 {
-			t.Errorf("closed: %v, abandoned: %d", f.closed.Load(), f.abandoned.Load())
+		if b.closed.Load() || b.abandoned.Load() != 0 {
+			t.Errorf("closed: %v, abandoned: %d", b.closed.Load(), b.abandoned.Load())
 		}
 	})
 }
@@ -21,31 +21,32 @@ func TestQuietOverHTTP1(t *testing.T) {
 // TestOldestContactCounts: one lively connection must not hide a dead one.
 func TestOldestContactCounts(t *testing.T) {
 	now := time.Unix(1000, 0)
-	c := newFeeds(func() time.Time { return now })
-	one, two := c.Track(nil)(&readable{}).(*FeedConn), c.Track(nil)(&readable{}).(*FeedConn)
+	d := detector(time.Second, func() time.Time { return now })
+	c := d.conns
+	one, two := open(t, d, fakeConn{}, true), open(t, d, fakeConn{}, true)
 	read := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }
-	endOne, endTwo, endThree := c.Begin(one, true, new(Reads)), c.Begin(two, true, new(Reads)), c.Begin(two, true, new(Reads))
+	endOne, endTwo, endThree := c.Watch(one, true, new(Reads)), c.Watch(two, true, new(Reads)), c.Watch(two, true, new(Reads))
 	read(one)
 	now = now.Add(time.Second)
 	read(two)
-	if got := c.Oldest(); got != time.Unix(1000, 0).UnixNano() {
-		t.Errorf("oldest %d", got)
+	if got := c.LastContact(); !got.Equal(time.Unix(1000, 0)) {
+		t.Errorf("oldest %v", got)
 	}
 	endOne()
-	if got := c.Oldest(); got != now.UnixNano() {
-		t.Errorf("oldest %d", got)
+	if got := c.LastContact(); !got.Equal(now) {
+		t.Errorf("oldest %v", got)
 	}
 	endTwo()
 	now = now.Add(time.Second)
 	read(one) // carries no watch
-	if got := c.Oldest(); got != now.Add(-time.Second).UnixNano() {
-		t.Errorf("oldest %d", got)
+	if got := c.LastContact(); !got.Equal(now.Add(-time.Second)) {
+		t.Errorf("oldest %v", got)
 	}
 	endThree()
-	if got := c.Oldest(); got != now.UnixNano() || c.Connections() != 0 {
-		t.Errorf("oldest %d of %d", got, c.Connections())
+	if got := c.LastContact(); !got.Equal(now) || c.Feeds() != 0 {
+		t.Errorf("oldest %v of %d", got, c.Feeds())
 	}
-	c.Begin(nil, true, new(Reads))()
+	c.Watch(nil, true, new(Reads))()
 }
 
 // TestUnansweredPing: what does not come through one of several connections is late, as soon
@@ -53,18 +54,19 @@ func TestOldestContactCounts(t *testing.T) {
 func TestUnansweredPing(t *testing.T) {
 	const pings = 5 * time.Second
 	now := time.Unix(1000, 0)
-	c := newFeeds(func() time.Time { return now })
-	var all [3]*FeedConn
+	d := detector(pings, func() time.Time { return now })
+	c := d.conns
+	var all [3]*Conn
 	for i := range all {
-		all[i] = c.Track(nil)(&readable{}).(*FeedConn)
-		defer c.Begin(all[i], i < 2, new(Reads))() // the third is not pinged
+		all[i] = open(t, d, fakeConn{}, true)
+		defer c.Watch(all[i], i < 2, new(Reads))() // the third is not pinged
 		_, _ = all[i].Read(make([]byte, 1))
 	}
 	expect := func(after, want time.Duration) {
 		t.Helper()
 		now = now.Add(after)
 		_, _ = all[0].Read(make([]byte, 1))
-		c.look(pings)
+		c.findQuiet()
 		if got := c.unanswered(); got != want {
 			t.Errorf("%v, want %v", got, want)
 		}
@@ -80,7 +82,3 @@ func TestUnansweredPing(t *testing.T) {
 		t.Errorf("%v for a ping that was answered since", got)
 	}
 }
-
-type readable struct{ net.Conn }
-
-func (*readable) Read(p []byte) (int, error) { return len(p), nil }

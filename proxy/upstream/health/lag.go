@@ -1,87 +1,192 @@
 package health
 
 import (
+	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	// lateFrom is from which delay on what feeds bring counts as late.
-	lateFrom = time.Second
-	// settleTime is how long feeds have at least, after the way is free again, to take what
-	// it held back.
-	settleTime = 250 * time.Millisecond
-	// idleTime is how long a read must wait to say that there was nothing to be read.
-	idleTime = time.Millisecond
+	// heartbeatPeriod is the least time between two heartbeats, and idleHeartbeat how often one is sent
+	// while nobody asks for the lag, so that it is known at once.
+	heartbeatPeriod = time.Second
+	idleHeartbeat   = 5 * time.Second
+	// heartbeatMemory is for how long a round trip counts.
+	heartbeatMemory = 15 * time.Second
+	// maxHeartbeats is how many heartbeats are in flight at most.
+	maxHeartbeats = 8
+	// lagging is from which lag on it is held until the feeds have drained what the link held back, for
+	// which they have drainTime at least.
+	lagging   = time.Second
+	drainTime = 250 * time.Millisecond
 )
 
-// lag is for how long what the feeds have taken was under way. What a way held back
-// arrives at once when it is free, the answers to pulses and pings with it; feeds need a
-// moment to take it, during which what they hold is as old as before. So a measurement that
-// is less than the one before counts when the feeds have taken what had come by then. It is
+// lagMeter measures how late is what the upstream sends to the feeds. On a slow link bytes queue up for
+// half a minute and more, and every one of them is a sign of life; a small request on a feed connection,
+// the heartbeat, waits its turn behind them. While one is in flight others follow it, because the queue
+// may grow: the lag is known to an eighth of it.
+//
+// What a link held back arrives at once when it is free again, heartbeats and pings with it. The feeds
+// need a moment to read it, during which the cache is as old as before. So less lag than before counts
+// when the feeds have read what had come by then.
+//
+// The link is measured, not the server: how far kube-apiserver's watch cache is behind its store cannot
+// be known from outside, because events carry no time, and clocks of objects are other machines'. It is
 // safe for concurrent use.
-type lag struct {
-	now      func() time.Time // which does not jump
-	measured func() time.Duration
-	// taken reports whether feeds have taken all that had come at some time, in nanoseconds
-	// of now.
-	taken func(since int64) bool
+type lagMeter struct {
+	now  func() time.Time
+	send func(sent int64) // sends a heartbeat, and calls returned when it is over
+	// unanswered returns for how long a ping is waited for; drained reports whether the feeds have read
+	// all that had come by then.
+	unanswered func() time.Duration
+	drained    func(then int64) bool
 
-	held atomic.Int64 // the delay that counts, 0 while nothing is late
-	mu   sync.Mutex
-	fell int64 // guarded by mu: since when less than held is measured, nanoseconds; 0: it is not
+	// All times are nanoseconds of now.
+	next   atomic.Int64 // when the next heartbeat is due
+	oldest atomic.Int64 // when the oldest that is in flight was sent, 0 for none
+	took   atomic.Int64 // the last round trip
+	held   atomic.Int64 // the lag that counts, 0 while nothing is late
+
+	mu       sync.Mutex
+	inFlight []int64 // guarded by mu: when they were sent, ascending
+	newest   int64   // guarded by mu: when the one that took is of was sent
+	ended    int64   // guarded by mu: when the last one was answered
+	fell     int64   // guarded by mu: since when less than held is measured; 0: it is not
 }
 
-// delay is what counts now. It must be called now and then, for it is what notices a change.
-func (l *lag) delay() time.Duration {
-	measured := l.measured()
-	if measured < lateFrom && l.held.Load() == 0 {
+// rtt returns the last round trip, or for how long a heartbeat is waited for if that is more.
+func (m *lagMeter) rtt() time.Duration {
+	took := m.took.Load()
+	if oldest := m.oldest.Load(); oldest != 0 {
+		took = max(took, m.now().UnixNano()-oldest)
+	}
+	return time.Duration(took)
+}
+
+// beat sends a heartbeat if one is due, and returns the round trip.
+func (m *lagMeter) beat() time.Duration {
+	if now := m.now().UnixNano(); now >= m.next.Load() && m.begin(now) {
+		m.send(now)
+	}
+	return m.rtt()
+}
+
+// begin reports whether a heartbeat is to be sent: nobody else does so just now, and not too many are in
+// flight.
+func (m *lagMeter) begin(now int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now < m.next.Load() || len(m.inFlight) == maxHeartbeats {
+		return false
+	}
+	if len(m.inFlight) == 0 {
+		if now-m.ended >= int64(heartbeatMemory) {
+			m.took.Store(0)
+		}
+		m.oldest.Store(now)
+	}
+	m.inFlight = append(m.inFlight, now)
+	m.next.Store(now + max(int64(heartbeatPeriod), int64(m.rtt())/maxHeartbeats))
+	return true
+}
+
+// returned records the end of the heartbeat that was sent then. One that failed says nothing.
+func (m *lagMeter) returned(sent int64, answered bool) {
+	now := m.now().UnixNano()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i, ok := slices.BinarySearch(m.inFlight, sent); ok {
+		m.inFlight = slices.Delete(m.inFlight, i, i+1)
+	}
+	if answered {
+		m.ended = now
+		if sent >= m.newest {
+			m.newest = sent
+			m.took.Store(now - sent)
+		}
+	}
+	if len(m.inFlight) > 0 {
+		m.oldest.Store(m.inFlight[0])
+	} else {
+		m.oldest.Store(0)
+	}
+}
+
+// measured returns the lag of the link.
+func (m *lagMeter) measured() time.Duration { return max(m.rtt(), m.unanswered()) }
+
+// current returns the lag that counts. It must be called now and then to notice changes.
+func (m *lagMeter) current() time.Duration {
+	measured := m.measured()
+	if measured < lagging && m.held.Load() == 0 {
 		return measured
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if held := time.Duration(l.held.Load()); measured < held && l.holds(held) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if held := time.Duration(m.held.Load()); measured < held && m.holds(held) {
 		return held
 	}
-	l.fell = 0
-	if measured < lateFrom {
-		l.held.Store(0)
+	m.fell = 0
+	if measured < lagging {
+		m.held.Store(0)
 	} else {
-		l.held.Store(int64(measured))
+		m.held.Store(int64(measured))
 	}
 	return measured
 }
 
-// holds reports whether held still counts although less is measured: until the feeds have
-// taken what had come, but not for longer than the way was late. A feed that is behind for
-// longer is so by itself.
-func (l *lag) holds(held time.Duration) bool {
-	now := l.now().UnixNano()
-	if l.fell == 0 {
-		l.fell = now
+// holds reports whether held still counts although less is measured: until the feeds have drained what
+// had come, but not for longer than the link was late. A feed that is behind for longer is so by itself.
+func (m *lagMeter) holds(held time.Duration) bool {
+	now := m.now().UnixNano()
+	if m.fell == 0 {
+		m.fell = now
 	}
-	passed := time.Duration(now - l.fell)
-	return passed < settleTime || passed < held && !l.taken(l.fell)
+	passed := time.Duration(now - m.fell)
+	return passed < drainTime || passed < held && !m.drained(m.fell)
 }
 
-// Reads tells when who reads waits for something to come. One goroutine reads, others may ask.
-type Reads struct {
-	began atomic.Int64 // unix nanoseconds; 0: it does not wait
-	ended atomic.Int64 // the last one that was of idleTime
+// Lag returns for how long what the feeds have read was under way. It has that measured if need be.
+func (d *Detector) Lag() time.Duration {
+	d.lag.beat()
+	return d.lag.current()
 }
 
-func (w *Reads) begin(now int64) { w.began.Store(now) }
+// LinkLag returns for how long what the upstream sends to the feeds now is under way.
+func (d *Detector) LinkLag() time.Duration { return d.lag.measured() }
 
-func (w *Reads) end(now int64) {
-	if now-w.began.Load() >= int64(idleTime) {
-		w.ended.Store(now)
+// RTT returns the last round trip of a heartbeat, or for how long one is waited for if that is more;
+// known tells whether any was answered.
+func (d *Detector) RTT() (rtt time.Duration, known bool) {
+	return d.lag.rtt(), d.lag.took.Load() != 0
+}
+
+// heartbeat measures a round trip.
+func (d *Detector) heartbeat(sent int64) {
+	started := d.opts.Spawn(func() {
+		ctx, cancel := context.WithTimeout(d.opts.Context, d.opts.RequestTimeout)
+		defer cancel()
+		d.lag.returned(sent, d.opts.Heartbeat(ctx) == nil)
+	})
+	if !started {
+		d.lag.returned(sent, false)
 	}
-	w.began.Store(0)
 }
 
-// since reports whether there was, since then, nothing to be read.
-func (w *Reads) since(then, now int64) bool {
-	began := w.began.Load()
-	return w.ended.Load() > then || began != 0 && now-began >= int64(idleTime)
+// measure sends heartbeats while there are feeds.
+func (d *Detector) measure() {
+	tick := time.NewTicker(idleHeartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.opts.Context.Done():
+			return
+		case <-tick.C:
+		}
+		if d.conns.Feeds() > 0 {
+			d.lag.beat()
+		}
+	}
 }

@@ -1,7 +1,9 @@
 package health
 
 import (
+	"context"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,13 +14,13 @@ import (
 // TestLag: less than before counts when the feeds have taken what had come.
 func TestLag(t *testing.T) {
 	now, measured, taken := time.Unix(1000, 0), time.Duration(0), true
-	l := &lag{
-		now: func() time.Time { return now }, measured: func() time.Duration { return measured }, taken: func(int64) bool { return taken },
+	m := &lagMeter{
+		now: func() time.Time { return now }, unanswered: func() time.Duration { return measured }, drained: func(int64) bool { return taken },
 	}
 	expect := func(after, is, want time.Duration) {
 		t.Helper()
 		now, measured = now.Add(after), is
-		if got := l.delay(); got != want {
+		if got := m.current(); got != want {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
@@ -33,7 +35,7 @@ func TestLag(t *testing.T) {
 	expect(0, time.Millisecond, time.Millisecond)
 	expect(0, 5*time.Second, 5*time.Second)
 	expect(0, 3*time.Second, 5*time.Second) // the feeds have a moment at least
-	expect(settleTime-1, 3*time.Second, 5*time.Second)
+	expect(drainTime-1, 3*time.Second, 5*time.Second)
 	expect(1, 3*time.Second, 3*time.Second)
 	taken = false
 	expect(0, 2*time.Second, 3*time.Second)
@@ -54,21 +56,21 @@ func (c *heldConn) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-// TestTaken: what has come is taken when there is nothing more to be read from the
+// TestDrained: what has come is taken when there is nothing more to be read from the
 // connection, and from each watch on it.
-func TestTaken(t *testing.T) {
+func TestDrained(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const pings = 5 * time.Second
-		c := newFeeds(time.Now)
-		raw := &heldConn{bytes: make(chan struct{}, 10)}
-		conn := c.Track(nil)(raw).(*FeedConn)
+		d := detector(pings, time.Now)
+		c, raw := d.conns, &heldConn{bytes: make(chan struct{}, 10)}
+		conn := open(t, d, raw, true)
 		var one, two Reads
-		endOne, endTwo := c.Begin(conn, true, &one), c.Begin(conn, true, &two)
+		endOne, endTwo := c.Watch(conn, true, &one), c.Watch(conn, true, &two)
 		begin := func(w *Reads) { w.begin(time.Now().UnixNano()) }
 		end := func(w *Reads) { w.end(time.Now().UnixNano()) }
 		expect := func(what string, since time.Time, want bool) {
 			t.Helper()
-			if got := c.taken(since.UnixNano(), pings); got != want {
+			if got := c.drained(since.UnixNano()); got != want {
 				t.Errorf("%s: %t", what, got)
 			}
 		}
@@ -86,14 +88,14 @@ func TestTaken(t *testing.T) {
 				}
 			}
 		}()
-		time.Sleep(idleTime)
+		time.Sleep(waitTime)
 		expect("all wait", came, true)
 		end(&one)
 		came = time.Now()
 		expect("one works", came, false)
 		begin(&one)
 		expect("one reads on", came, false)
-		time.Sleep(idleTime)
+		time.Sleep(waitTime)
 		expect("one waits again", came, true)
 		end(&two)
 		expect("two had nothing before", came, true)
@@ -112,5 +114,106 @@ func TestTaken(t *testing.T) {
 		raw.Conn = raw
 		raw.bytes <- struct{}{}
 		synctest.Wait()
+	})
+}
+
+func TestHeartbeat(t *testing.T) {
+	now, sent := time.Unix(1000, 0), []int64(nil) // under way
+	asked := 0
+	m := &lagMeter{now: func() time.Time { return now }, send: func(at int64) { asked++; sent = append(sent, at) }}
+	expect := func(after, want time.Duration, wantAsked int) {
+		t.Helper()
+		now = now.Add(after)
+		if got := m.beat(); got != want || asked != wantAsked {
+			t.Errorf("%v after %d requests, want %v after %d", got, asked, want, wantAsked)
+		}
+	}
+	end := func(answered bool) {
+		m.returned(sent[0], answered)
+		sent = sent[1:]
+	}
+	expect(0, 0, 1)
+	expect(heartbeatPeriod/2, heartbeatPeriod/2, 1)   // no answer yet
+	expect(20*time.Second, 20500*time.Millisecond, 2) // others follow
+	expect(time.Second, 21500*time.Millisecond, 2)
+	expect(2*time.Second, 23500*time.Millisecond, 3)
+	now = now.Add(5500 * time.Millisecond)
+	end(true)
+	expect(0, 29*time.Second, 4)
+	end(true)
+	now = now.Add(time.Millisecond)
+	end(true)
+	expect(0, 5501*time.Millisecond, 4) // which the third of them took
+	end(true)
+	expect(0, time.Millisecond, 4)
+	expect(4*time.Second, time.Millisecond, 5)
+	end(false)
+	expect(0, time.Millisecond, 5)
+	expect(time.Hour, 0, 6) // what was an hour ago says nothing
+	expect(time.Hour, time.Hour, 7)
+	for range 2 * maxHeartbeats {
+		now = now.Add(time.Hour)
+		m.beat()
+	}
+	if len(sent) != maxHeartbeats {
+		t.Errorf("%d requests are under way, %d may be", len(sent), maxHeartbeats)
+	}
+}
+
+// TestHeartbeatFails: what was measured before all measurements failed is forgotten.
+func TestHeartbeatFails(t *testing.T) {
+	now := time.Unix(1000, 0)
+	answered := true
+	m := &lagMeter{now: func() time.Time { return now }}
+	m.send = func(sent int64) {
+		if answered {
+			now = now.Add(5 * time.Second)
+		}
+		m.returned(sent, answered)
+	}
+	if got := m.beat(); got != 5*time.Second {
+		t.Errorf("%v", got)
+	}
+	answered = false
+	for range 20 {
+		now = now.Add(heartbeatPeriod)
+		m.beat()
+	}
+	if got := m.beat(); got != 0 {
+		t.Errorf("%v, of long ago", got)
+	}
+}
+
+// TestHeartbeatIsKept while there are feeds, although nobody wants to know.
+func TestHeartbeatIsKept(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var asked atomic.Int32
+		var lost atomic.Bool
+		d := New(Options{Context: ctx})
+		d.lag.send = func(sent int64) {
+			asked.Add(1)
+			if !lost.Load() {
+				d.lag.returned(sent, true)
+			}
+		}
+		go d.measure()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := asked.Load(); n != 0 {
+			t.Errorf("asked %d times without feeds", n)
+		}
+		defer d.conns.Watch(open(t, d, fakeConn{}, true), true, new(Reads))()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := asked.Load(); n < 11 || n > 12 {
+			t.Errorf("asked %d times in a minute", n)
+		}
+		lost.Store(true)
+		time.Sleep(20 * time.Second)
+		if d.lag.rtt() < 15*time.Second {
+			t.Errorf("measured %v", d.lag.rtt())
+		}
 	})
 }

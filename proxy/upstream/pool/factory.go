@@ -35,9 +35,9 @@ type Options struct {
 	SilenceTimeout time.Duration
 	// Log takes what happens to credentials.
 	Log *slog.Logger
-	// Conns takes the open connections of HTTP/2, and Lost is what is known of those that are lost.
-	Conns *health.Conns
-	Lost  *health.LostConns
+	// Conns takes the open connections of HTTP/2, and Server is what is known of them.
+	Conns  *health.Conns
+	Server *health.Server
 }
 
 // Factory makes the transports of one upstream.
@@ -88,9 +88,9 @@ func NewFactory(base *url.URL, cfg *rest.Config, opts Options) (*Factory, error)
 
 // At returns a factory for another server of the same cluster, with what is known of lost
 // connections to it. Its certificate must be good for name, unless that is empty.
-func (f *Factory) At(base *url.URL, name string, lost *health.LostConns) *Factory {
+func (f *Factory) At(base *url.URL, name string, server *health.Server) *Factory {
 	at := *f
-	at.base, at.opts.Lost = base, lost
+	at.base, at.opts.Server = base, server
 	if at.own.TLS.ServerName == "" && name != "" {
 		at.own.TLS.ServerName = name
 	}
@@ -142,8 +142,8 @@ type Style struct {
 	// Once is for requests that must not trust a connection that there is already:
 	// probes, and upgrades, which net/http would send again if it broke.
 	Once bool
-	// Track, if set, sees each connection that is opened.
-	Track func(net.Conn) net.Conn
+	// Feed connections carry watches of the cache.
+	Feed bool
 	// PingAfter is the silence after which an HTTP/2 connection is pinged.
 	PingAfter time.Duration
 	// Window is how many bytes of one HTTP/2 response are buffered for a slow
@@ -221,17 +221,17 @@ func (f *Factory) transports(s Style) (*Transports, error) {
 	dial := dialFunc(cfg.DialHolder.Dial)
 	if !s.HTTP1 {
 		t.opener = &opener{}
-		dial = f.opts.Conns.Dial(dial, &t.opener.open, f.opts.Lost)
+		dial = f.opts.Conns.Dial(dial, f.opts.Server, &t.opener.open, s.Feed)
 	}
 	t.Transport = &http.Transport{
 		Proxy:               f.proxy,
-		DialContext:         trackedDial(dial, s.Track),
+		DialContext:         dial,
 		TLSClientConfig:     tlsConfig,
 		TLSHandshakeTimeout: f.opts.DialTimeout,
 		Protocols:           &protocols,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout:           s.PingAfter,
-			PingTimeout:               pongTimeout, // before that: see health.EndSilent
+			PingTimeout:               pongTimeout, // before that: see health.LimitPings
 			WriteByteTimeout:          30 * time.Second,
 			MaxReadFrameSize:          256 << 10,
 			MaxReceiveBufferPerStream: s.Window,
@@ -248,21 +248,8 @@ func (f *Factory) transports(s Style) (*Transports, error) {
 	if _, err := http2.ConfigureTransports(t.Transport); err != nil {
 		return nil, fmt.Errorf("upstream HTTP/2: %w", err)
 	}
-	health.EndSilent(t.Transport, s.PingAfter+f.opts.PingTimeout)
+	health.LimitPings(t.Transport, s.PingAfter+f.opts.PingTimeout)
 	return t, nil
-}
-
-func trackedDial(dial dialFunc, track func(net.Conn) net.Conn) dialFunc {
-	if track == nil {
-		return dial
-	}
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		return track(conn), nil
-	}
 }
 
 // Pool is a transport that is replaced when certificates change. Requests under
