@@ -60,7 +60,7 @@ func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
 	sends := c.sends()
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		a.conn = health.FeedConn(info.Conn)
-		sends.Sent(info, a.cancel)
+		sends.GotConn(info, a.cancel)
 	}}
 	req := (&http.Request{
 		Method: call.method, URL: call.url, Host: call.url.Host, Header: make(http.Header),
@@ -109,11 +109,11 @@ func (a *answer) close() {
 
 // sends bounds how often net/http sends a request of the gateway's own. It is nil, which has no bound,
 // where each server has one.
-func (c *Client) sends() *pool.Sends {
+func (c *Client) sends() *pool.SendLimit {
 	if c.servers != nil {
 		return nil
 	}
-	return pool.NewSends(pool.MostSends)
+	return pool.NewSendLimit(pool.MaxSends)
 }
 
 // getJSON reads what the preferred server has at path, until that is closed.

@@ -136,14 +136,14 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	base = balance.BaseOf(&list, base)
 	c.base, c.compress = base, opts.Compression.compresses(base)
 	factory, err := pool.NewFactory(base, c.config, pool.Options{
-		Dial: opts.dial, DialTimeout: c.limits.DialTimeout, PingTimeout: c.limits.PingTimeout, SilenceTimeout: c.limits.SilenceTimeout,
+		Dial: opts.dial, DialTimeout: c.limits.DialTimeout, PingTimeout: c.limits.PingTimeout, CredentialTimeout: c.limits.SilenceTimeout / 2, // before requests that wait end
 		Log: c.log, Conns: c.health.Conns(), Server: c.health.Server(),
 	})
 	if err != nil {
 		return err
 	}
 	c.pluginStuck = factory.PluginStuck
-	if c.absolute, err = factory.Absolute(); err != nil {
+	if c.absolute, err = factory.UsesPlainProxy(); err != nil {
 		return err
 	}
 	if err := c.open(factory, list, opts.Resolver); err != nil {
@@ -216,7 +216,7 @@ func (c *Client) open(f *pool.Factory, list balance.List, names balance.Resolver
 // newServers returns the API servers of the list.
 func (c *Client) newServers(f *pool.Factory, list balance.List, names balance.Resolver, styles []pool.Style) (*balance.Set, error) {
 	return balance.New(balance.Options{
-		List: list, Resolver: names, Base: c.base, Absolute: c.absolute, Agent: c.agent, Factory: f, Styles: styles,
+		List: list, Resolver: names, Base: c.base, AbsoluteURLs: c.absolute, Agent: c.agent, Factory: f, Styles: styles,
 		CheckTransport: func() http.RoundTripper { return c.looks }, OnceTransport: c.once, Get: c.getJSON, Health: c.health,
 		ServerCheck: c.limits.ServerCheck, ServerSilence: c.limits.ServerSilence, SilenceTimeout: c.limits.SilenceTimeout,
 		Log: c.log, Metrics: c.metrics.servers, Context: c.ctx, Spawn: c.spawn,
@@ -237,7 +237,7 @@ func (c *Client) abandonPooled() {
 		if p.Style().Feed {
 			continue
 		}
-		if _, err := p.Reload(); err != nil {
+		if _, err := p.Renew(); err != nil {
 			c.log.Warn("dead connections to the upstream stay in use", "error", err)
 			return
 		}
@@ -247,7 +247,7 @@ func (c *Client) abandonPooled() {
 // Server is the address of the upstream, for logs and messages.
 func (c *Client) Server() string {
 	if c.servers != nil {
-		return c.servers.Addresses()
+		return c.servers.String()
 	}
 	return c.base.Redacted()
 }
@@ -257,7 +257,7 @@ func (c *Client) CheckServers() error {
 	if c.servers == nil {
 		return nil
 	}
-	return c.servers.Check()
+	return c.servers.Reachable()
 }
 
 // Reachable reports whether the upstream can be reached, as far as is known without

@@ -87,8 +87,8 @@ type forwarding struct {
 	// sent is true once the request has a connection, which it may leave by at any moment,
 	// unless it surely was not processed, reused when that had carried another request.
 	sent, reused atomic.Bool
-	sends        *pool.Sends // to a single server, else nil
-	once         sync.Once   // end
+	sends        *pool.SendLimit // to a single server, else nil
+	once         sync.Once       // end
 	resp         *http.Response
 }
 
@@ -201,7 +201,7 @@ func (x *forwarding) request() (*http.Request, error) {
 			// Over HTTP/2 WroteHeaders comes after the head was written, and a cancelled
 			// request does not wait for that.
 			x.sent.Store(true)
-			x.sends.Sent(info, x.cancel)
+			x.sends.GotConn(info, x.cancel)
 		},
 	}
 	return req.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil

@@ -19,7 +19,7 @@ func (c *Client) once() http.RoundTripper {
 // probe asks the upstream, or each of several servers, for a sign of life.
 func (c *Client) probe() {
 	if c.servers != nil {
-		c.servers.Look()
+		c.servers.CheckAll()
 		return
 	}
 	c.health.RunProbe(func(ctx context.Context) error {

@@ -45,7 +45,7 @@ func TestSendsBounded(t *testing.T) {
 				t.Errorf("%s, several servers %v: %d", method, many, resp.Status)
 			}
 			// Reads are tried once more by the gateway itself.
-			if n := dials.Load() - before; n > 2*pool.MostSends+2 || method == "POST" && n > 2 {
+			if n := dials.Load() - before; n > 2*pool.MaxSends+2 || method == "POST" && n > 2 {
 				t.Errorf("%s, several servers %v: it was sent %d times", method, many, n)
 			}
 		}
@@ -153,7 +153,7 @@ func TestWritesOnce(t *testing.T) {
 	for code := http2.ErrCodeNo; code <= http2.ErrCodeHTTP11Required; code++ {
 		e := ending{name: "RST_STREAM " + code.String(), sends: 1}
 		if code == http2.ErrCodeRefusedStream {
-			e.sends, e.refused = pool.MostSends, true
+			e.sends, e.refused = pool.MaxSends, true
 		}
 		e.handle = func(*rawServer) func(*http2.Framer, uint32, int64) bool {
 			return func(f *http2.Framer, stream uint32, _ int64) bool { return f.WriteRSTStream(stream, code) == nil }
@@ -167,7 +167,7 @@ func TestWritesOnce(t *testing.T) {
 				return f.WriteRSTStream(stream, http2.ErrCodeProtocol) == nil
 			}
 		}},
-		ending{name: "GOAWAY before each request", sends: pool.MostSends, refused: true, handle: func(*rawServer) func(*http2.Framer, uint32, int64) bool {
+		ending{name: "GOAWAY before each request", sends: pool.MaxSends, refused: true, handle: func(*rawServer) func(*http2.Framer, uint32, int64) bool {
 			return func(f *http2.Framer, _ uint32, _ int64) bool { return f.WriteGoAway(0, http2.ErrCodeNo, nil) == nil }
 		}},
 		ending{name: "GOAWAY before the request, and nobody there any more", sends: 1, refused: true, handle: func(r *rawServer) func(*http2.Framer, uint32, int64) bool {

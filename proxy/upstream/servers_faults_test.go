@@ -18,7 +18,6 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
-	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
@@ -45,7 +44,7 @@ func testServersRefused(t *testing.T) {
 		if status, got := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 || got != "b" {
 			t.Errorf("a read: %d %q", status, got)
 		}
-		eventually(t, "the server is down", func() bool { return c.serverAt(t, a).Standing() == balance.Down })
+		eventually(t, "the server is down", func() bool { return c.serverAt(t, a).Standing() == health.Down })
 		if ok, _ := c.Reachable(); !ok {
 			t.Error("with one server left the upstream is away")
 		}
@@ -150,7 +149,7 @@ func testServersBrokenUpload(t *testing.T) {
 		}
 	}
 	for _, o := range []*oneOf{a, b} {
-		if is := c.serverAt(t, o).Standing(); is != balance.Ready || c.ejections(t, o) != 0 {
+		if is := c.serverAt(t, o).Standing(); is != health.Ready || c.ejections(t, o) != 0 {
 			t.Errorf("%s is %v", o.name, is)
 		}
 	}
@@ -336,7 +335,7 @@ func testServersFrozen(t *testing.T) {
 		}
 	}
 	a.ice.melt()
-	eventually(t, "the server is back", func() bool { return frozen.Standing() == balance.Ready })
+	eventually(t, "the server is back", func() bool { return frozen.Standing() == health.Ready })
 	for range 4 { // a server that came back has not its whole share at once
 		if _, got := ask(t, c, "GET", "/api/v1/pods", ""); got != "b" {
 			t.Errorf("a read: %s", got)
@@ -354,7 +353,7 @@ func testServersStore(t *testing.T) {
 	a.stuck.Store(true)
 	b.stuck.Store(true)
 	for _, o := range []*oneOf{a, b} {
-		eventually(t, "the server is not ready", func() bool { return c.serverAt(t, o).Standing() != balance.Ready })
+		eventually(t, "the server is not ready", func() bool { return c.serverAt(t, o).Standing() != health.Ready })
 	}
 	for range 4 {
 		if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 {
@@ -362,7 +361,7 @@ func testServersStore(t *testing.T) {
 		}
 	}
 	for _, o := range []*oneOf{a, b} {
-		if is := c.serverAt(t, o).Standing(); is != balance.Unready {
+		if is := c.serverAt(t, o).Standing(); is != health.NotReady {
 			t.Errorf("%s is %v", o.name, is)
 		}
 	}

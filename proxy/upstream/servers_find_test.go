@@ -19,7 +19,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
 // names is a Resolver.
@@ -171,7 +171,7 @@ func testServersBySlices(t *testing.T) {
 	}
 	b.gone()
 	// Connections to it that are not known to be broken yet would take the write.
-	eventually(t, "the server is down", func() bool { return c.serverAt(t, b).Standing() == balance.Down })
+	eventually(t, "the server is down", func() bool { return c.serverAt(t, b).Standing() == health.Down })
 	for range 2 {
 		if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 || body != "a took x" {
 			t.Errorf("%d %s", status, body)

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
 // waysTo is a client of servers that are behind relays.
@@ -42,14 +42,14 @@ func testServersForgotten(t *testing.T) {
 	for i, other := range servers { // each has connections of all kinds
 		is := c.servers.Servers()[i].Standing
 		other.unready.Store(true)
-		eventually(t, "the server is not ready", func() bool { return is() == balance.Unready })
+		eventually(t, "the server is not ready", func() bool { return is() == health.NotReady })
 		for method, body := range map[string]string{"GET": "", "POST": "x"} {
 			if status, body := ask(t, c, method, "/api/v1/pods", body); status != 200 || !strings.HasPrefix(body, servers[1-i].name) {
 				t.Fatalf("%s: %d %s", method, status, body)
 			}
 		}
 		other.unready.Store(false)
-		eventually(t, "the server is ready", func() bool { return is() == balance.Ready })
+		eventually(t, "the server is ready", func() bool { return is() == health.Ready })
 	}
 	accepted, ended := startWatch(testContext(t), c.Source())
 	within(t, accepted, "the watch")
@@ -103,7 +103,7 @@ func testServersForgottenWhileAway(t *testing.T) {
 		status, body := ask(t, c, "POST", "/api/v1/pods", "x")
 		answered <- fmt.Sprint(status, body)
 	}()
-	eventually(t, "the silence is noticed", func() bool { return far.Standing() == balance.Silent })
+	eventually(t, "the silence is noticed", func() bool { return far.Standing() == health.Unresponsive })
 	ways[0].away.Store(false)
 	if got := within(t, answered, "the answer"); !strings.HasPrefix(got, "504") || !strings.Contains(got, "it is not known") {
 		t.Errorf("a write: %s", got)
@@ -117,14 +117,14 @@ func testServersForgottenWhileAway(t *testing.T) {
 		}
 	}
 	for _, answer := range []http.HandlerFunc{a.answer, slow} {
-		eventually(t, "it is back", func() bool { return far.Standing() == balance.Ready })
+		eventually(t, "it is back", func() bool { return far.Standing() == health.Ready })
 		a.does(answer)
 		a.ice.freeze()
 		go func() {
 			status, body := ask(t, c, "POST", "/api/v1/pods", "x")
 			answered <- fmt.Sprint(status, body)
 		}()
-		eventually(t, "the silence is noticed", func() bool { return far.Standing() == balance.Silent })
+		eventually(t, "the silence is noticed", func() bool { return far.Standing() == health.Unresponsive })
 		a.ice.melt()
 		if got := within(t, answered, "the answer"); got != "200a took x" {
 			t.Errorf("a write: %s", got)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
@@ -159,9 +160,9 @@ func only(t *testing.T, c *Client, o *oneOf, others []*oneOf, f func()) {
 	t.Helper()
 	for _, other := range others {
 		other.unready.Store(true)
-		eventually(t, "the server is not ready", func() bool { return c.serverAt(t, other).Standing() == balance.Unready })
+		eventually(t, "the server is not ready", func() bool { return c.serverAt(t, other).Standing() == health.NotReady })
 	}
-	eventually(t, "the server is ready", func() bool { return c.serverAt(t, o).Standing() == balance.Ready })
+	eventually(t, "the server is ready", func() bool { return c.serverAt(t, o).Standing() == health.Ready })
 	f()
 	for _, other := range others {
 		other.unready.Store(false)
@@ -260,11 +261,11 @@ func testServersUpgrade(t *testing.T) {
 	}
 	say("hello")
 	b.unready.Store(true)
-	eventually(t, "the server is not ready", func() bool { return c.serverAt(t, b).Standing() == balance.Unready })
+	eventually(t, "the server is not ready", func() bool { return c.serverAt(t, b).Standing() == health.NotReady })
 	say("still")
 	b.ice.freeze()
 	one := c.serverAt(t, b)
-	eventually(t, "the server is silent", func() bool { return one.Standing() == balance.Silent })
+	eventually(t, "the server is silent", func() bool { return one.Standing() == health.Unresponsive })
 	time.Sleep(2 * silentForAll) // all else that waits for it has ended
 	say("there")
 	if n := c.outstanding(t, b); n != 1 {
@@ -307,7 +308,7 @@ func testServersFeeds(t *testing.T) {
 		t.Error("the feed did not go to the other server")
 	}
 	held.unready.Store(false)
-	eventually(t, "the server is back", func() bool { return c.serverAt(t, held).Standing() == balance.Ready })
+	eventually(t, "the server is back", func() bool { return c.serverAt(t, held).Standing() == health.Ready })
 	if c.preferred(t, held) {
 		t.Error("the feeds go to and fro")
 	}

@@ -104,12 +104,12 @@ func (s *Source) NewestVersion(ctx context.Context, res *source.Resource) (uint6
 	var newest uint64
 	var failed error
 	for _, one := range s.c.servers.Servers() {
-		if one.Standing() > balance.Unready {
+		if one.Standing() > health.NotReady {
 			continue
 		}
 		version, err := s.CurrentVersion(one.Only(ctx), res)
 		newest = max(newest, version)
-		if one.Standing() == balance.Ready {
+		if one.Standing() == health.Ready {
 			failed = errors.Join(failed, err)
 		}
 	}

@@ -17,31 +17,30 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/kubeweir/kubeweir/internal/apiservers"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
 const (
-	// resolveEvery is how often a DNS name is resolved anew, and resolveTimeout how long
-	// that may take.
-	resolveEvery   = 30 * time.Second
+	// resolvePeriod is how often a DNS name is resolved, and resolveTimeout how long that may take.
+	resolvePeriod  = 30 * time.Second
 	resolveTimeout = 5 * time.Second
-	// resolveMissing is how often while one of the servers is away, which may have got another
-	// address.
+	// resolveMissing is how often while a server is down, which may have got another address.
 	resolveMissing = 5 * time.Second
-	// findAgain is the least time between two attempts to find the servers.
-	findAgain = time.Second
-	// slicesPath is where the endpoints of the Service kubernetes are.
+	// findPause is the least time between two attempts to find the servers.
+	findPause = time.Second
+	// slicesPath has the endpoints of the Service kubernetes.
 	slicesPath = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 	// maxSlices bounds the list of them, in bytes.
 	maxSlices = 1 << 20
 )
 
-// Resolver finds the addresses of a DNS name, as a net.Resolver does.
+// Resolver resolves a DNS name, as a net.Resolver does.
 type Resolver interface {
 	// LookupNetIP is that of net.Resolver.
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// resolve makes the servers those to which the name leads now.
+// resolve makes the servers the present addresses of the name.
 func (s *Set) resolve(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
@@ -60,15 +59,15 @@ func (s *Set) endpointAt(address, port string) endpoint {
 	return endpoint{&url.URL{Scheme: s.Base.Scheme, Host: net.JoinHostPort(address, port)}, false}
 }
 
-var errNoneFound = errors.New("there is none")
+var errNoEndpoints = errors.New("there is none")
 
-// found takes over the servers that were found, and others that there are always. If none
-// was found, those known before stay.
+// found makes the servers those that were found, and others that there are always. If none was found,
+// those known before stay.
 func (s *Set) found(found []endpoint, always ...endpoint) error {
 	slices.SortFunc(found, func(a, b endpoint) int { return cmp.Compare(a.url.Host, b.url.Host) })
 	found = slices.CompactFunc(found, func(a, b endpoint) bool { return a.url.Host == b.url.Host })
 	if len(found) == 0 {
-		return errNoneFound
+		return errNoEndpoints
 	}
 	if most := apiservers.Most - len(always); len(found) > most {
 		s.Log.Warn("the cluster has more API servers than are used", "found", len(found), "used", most)
@@ -82,10 +81,10 @@ func (s *Set) found(found []endpoint, always ...endpoint) error {
 	return s.set(found)
 }
 
-// followName resolves the name again and again.
+// followName resolves the name periodically.
 func (s *Set) followName() {
 	for {
-		if !s.pause(findAgain, nil) || !s.pause(s.resolveAfter()-findAgain, s.missed) {
+		if !s.pause(findPause, nil) || !s.pause(s.resolveAfter()-findPause, s.missing) {
 			return
 		}
 		if err := s.resolve(s.Context); err != nil && s.Context.Err() == nil {
@@ -94,21 +93,21 @@ func (s *Set) followName() {
 	}
 }
 
-// resolveAfter is for how long the addresses are good.
+// resolveAfter returns when the name is to be resolved next.
 func (s *Set) resolveAfter() time.Duration {
-	all := *s.all.Load()
+	all := s.Servers()
 	if len(all) == 0 {
-		return findAgain
+		return findPause
 	}
 	for _, one := range all {
-		if one.Standing() >= Down {
+		if one.Standing() >= health.Down {
 			return resolveMissing
 		}
 	}
-	return resolveEvery
+	return resolvePeriod
 }
 
-// followSlices lists the endpoints of the Service kubernetes again whenever they change.
+// followSlices lists the endpoints of the Service kubernetes whenever they change.
 func (s *Set) followSlices() {
 	for {
 		version, err := s.readSlices(s.Context)
@@ -118,9 +117,9 @@ func (s *Set) followSlices() {
 		if s.Context.Err() != nil {
 			return
 		}
-		wait := findAgain
+		wait := findPause
 		if err != nil {
-			wait = 5 * findAgain
+			wait = 5 * findPause
 			s.Log.Warn("the API servers cannot be read from the endpoints of the Service kubernetes, those known before stay", "error", err)
 		}
 		if !s.pause(wait, nil) {
@@ -129,7 +128,7 @@ func (s *Set) followSlices() {
 	}
 }
 
-// pause waits, for enough at most; false when the client is closed.
+// pause waits, until enough at most. It returns false when the client is closed.
 func (s *Set) pause(d time.Duration, enough <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -143,8 +142,8 @@ func (s *Set) pause(d time.Duration, enough <-chan struct{}) bool {
 	}
 }
 
-// readSlices makes the servers the endpoints that there are. The kubeconfig's own server
-// stays, for when none of them can be reached.
+// readSlices makes the servers the present endpoints. The kubeconfig's own server stays, for when none of
+// them can be reached.
 func (s *Set) readSlices(ctx context.Context) (version string, err error) {
 	body, err := s.getSlices(ctx, url.Values{})
 	if err != nil {

@@ -8,13 +8,13 @@ type Metrics struct {
 	requests, ejections, retries *prometheus.CounterVec
 }
 
-// serverCounts are those of one server.
-type serverCounts struct {
+// serverMetrics are those of one server.
+type serverMetrics struct {
 	up, preferred, outstanding   prometheus.Gauge
 	requests, ejections, retries prometheus.Counter
 }
 
-// NewMetrics returns the metrics of servers, which Register exposes.
+// NewMetrics returns the metrics, which Register exposes.
 func NewMetrics() *Metrics {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"server"})
@@ -32,9 +32,20 @@ func NewMetrics() *Metrics {
 	}
 }
 
+// all returns each of them.
+func (m *Metrics) all() []interface {
+	prometheus.Collector
+	DeleteLabelValues(labels ...string) bool
+} {
+	return []interface {
+		prometheus.Collector
+		DeleteLabelValues(labels ...string) bool
+	}{m.up, m.preferred, m.outstanding, m.requests, m.ejections, m.retries}
+}
+
 // Register exposes the metrics.
 func (m *Metrics) Register(reg prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{m.up, m.preferred, m.outstanding, m.requests, m.ejections, m.retries} {
+	for _, c := range m.all() {
 		if err := reg.Register(c); err != nil {
 			return err
 		}
@@ -42,19 +53,16 @@ func (m *Metrics) Register(reg prometheus.Registerer) error {
 	return nil
 }
 
-func (m *Metrics) of(server string) serverCounts {
-	return serverCounts{
+func (m *Metrics) of(server string) serverMetrics {
+	return serverMetrics{
 		m.up.WithLabelValues(server), m.preferred.WithLabelValues(server), m.outstanding.WithLabelValues(server),
 		m.requests.WithLabelValues(server), m.ejections.WithLabelValues(server), m.retries.WithLabelValues(server),
 	}
 }
 
-// forget removes those of a server that is none any more.
+// forget removes the metrics of a server that is none any more.
 func (m *Metrics) forget(server string) {
-	for _, gauge := range []*prometheus.GaugeVec{m.up, m.preferred, m.outstanding} {
-		gauge.DeleteLabelValues(server)
-	}
-	for _, counter := range []*prometheus.CounterVec{m.requests, m.ejections, m.retries} {
-		counter.DeleteLabelValues(server)
+	for _, c := range m.all() {
+		c.DeleteLabelValues(server)
 	}
 }

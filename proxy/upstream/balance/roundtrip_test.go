@@ -19,7 +19,7 @@ func TestMayBeStale(t *testing.T) {
 		"/api/v1/namespaces/x/pods/y/proxy": true, "/api/v1/namespaces/x/pods/y/proxy/z": true, "/api/v1/namespaces/x/pods/proxy-1": false,
 		"/api/v1/namespaces/x/pods/y/%70roxy/": true,
 	} {
-		if got := proxied(&url.URL{Opaque: path}); got != want {
+		if got := isProxied(&url.URL{Opaque: path}); got != want {
 			t.Errorf("%q: %v", path, got)
 		}
 	}

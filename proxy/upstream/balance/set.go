@@ -28,60 +28,51 @@ type List = apiservers.List
 type Options struct {
 	List     List
 	Resolver Resolver // of a name in List, nil for net.DefaultResolver
-	// Base is where requests go that name no server. Absolute says that they name it in full, as an
-	// HTTP proxy in between needs it of those in plain text.
-	Base     *url.URL
-	Absolute bool
-	Agent    string // User-Agent of the gateway's own requests
+	// Base is where requests go that name no server. With AbsoluteURLs they name it in full, as an HTTP
+	// proxy in between needs it of requests in plain text.
+	Base         *url.URL
+	AbsoluteURLs bool
+	Agent        string // User-Agent of the gateway's own requests
 	// Factory makes the connections to each server, of each of Styles.
 	Factory *pool.Factory
 	Styles  []pool.Style
-	// CheckTransport sends looks at servers, by a connection that nothing else uses, and
-	// OnceTransport by new ones.
+	// CheckTransport sends checks over a connection that nothing else uses, OnceTransport over new ones.
 	CheckTransport, OnceTransport func() http.RoundTripper
-	// Get reads JSON from the preferred server, until it is closed.
+	// Get reads JSON from the preferred server.
 	Get func(ctx context.Context, path string, query url.Values) (io.ReadCloser, error)
-	// Health is told of every answer.
+	// Health is told of every response.
 	Health *health.Detector
-	// ServerCheck is how often each server is looked at. ServerSilence is how long one of them may
-	// give no sign of life before what waits for it goes to another, SilenceTimeout how long what
-	// may not be sent again waits for it.
+	// ServerCheck is how often each server is checked. ServerSilence is how long one of them may give no
+	// sign of life before what waits for it goes to another, SilenceTimeout how long writes wait for it.
 	ServerCheck, ServerSilence, SilenceTimeout time.Duration
 
 	Log     *slog.Logger
 	Metrics *Metrics
-	// Context ends with the upstream's client, and Spawn runs what ends with it; false, when that is
-	// over.
+	// Context ends with the upstream's client. Spawn starts a goroutine that must end with Context, and
+	// returns false after that.
 	Context context.Context
 	Spawn   func(func()) bool
 }
 
-// Set is the API servers of one cluster. Each is looked at by itself; requests are
-// spread over those that are ready, but for the gateway's own feeds, which go to one that
-// is preferred, and stays so while it is ready. It is safe for concurrent use.
+// Set is the API servers of one cluster. It is safe for concurrent use.
 type Set struct {
 	Options
-	// name is what certificates must be good for, "" for each server's own host.
-	name string
-
-	all       atomic.Pointer[[]*Server] // replaced, never modified
+	name      string                    // that certificates must be valid for, "" for each server's own host
+	servers   atomic.Pointer[[]*Server] // replaced, never modified
 	preferred atomic.Pointer[Server]
 	turn      atomic.Uint32
 	seed      maphash.Seed
-	missed    chan struct{} // a server is away, which may have got another address
+	missing   chan struct{} // a server is down, which may have got another address
 
 	mu sync.Mutex // held while the servers, or the preferred one, change
 }
 
-var (
-	errMoved = errors.New("the feeds go to another API server")
-	// ErrNoServers says that there is no server to ask.
-	ErrNoServers = errors.New("no API server of the cluster is known")
-	errLate      = errors.New("another API server waited for the version in vain")
-	errForgotten = fmt.Errorf("%w on a connection that there was", health.ErrSilent)
-)
+// ErrNoServers says that there is no server to ask.
+var ErrNoServers = errors.New("no API server of the cluster is known")
 
-// New returns the servers that the options name, none of which is known before Start.
+var errMoved = errors.New("the feeds go to another API server")
+
+// New returns a Set that finds its servers when it is started.
 func New(o Options) (*Set, error) {
 	if o.Base.Path != "" {
 		return nil, fmt.Errorf("upstream servers: the kubeconfig's server has a path, %s, and several servers are asked without one", o.Base.Path)
@@ -93,12 +84,24 @@ func New(o Options) (*Set, error) {
 	if o.Resolver == nil {
 		o.Resolver = net.DefaultResolver
 	}
-	s := &Set{Options: o, seed: maphash.MakeSeed(), missed: make(chan struct{}, 1)}
-	s.all.Store(new([]*Server))
+	s := &Set{Options: o, seed: maphash.MakeSeed(), missing: make(chan struct{}, 1)}
+	s.servers.Store(new([]*Server))
 	return s, nil
 }
 
-// Start begins to look for servers, and at them.
+// BaseOf returns where requests go that name no server.
+func BaseOf(list *List, kubeconfig *url.URL) *url.URL {
+	base := *kubeconfig
+	switch {
+	case len(list.URLs) > 0:
+		base.Scheme, base.Host = list.URLs[0].Scheme, list.URLs[0].Host
+	case list.Name != "":
+		base.Host = list.Name + ":" + list.Port
+	}
+	return &base
+}
+
+// Start begins to find servers and to check them.
 func (s *Set) Start() error {
 	switch {
 	case s.List.Slices:
@@ -123,16 +126,54 @@ func (s *Set) Start() error {
 	return s.set(found)
 }
 
-// BaseOf is where requests go that name no server.
-func BaseOf(list *List, kubeconfig *url.URL) *url.URL {
-	base := *kubeconfig
-	switch {
-	case len(list.URLs) > 0:
-		base.Scheme, base.Host = list.URLs[0].Scheme, list.URLs[0].Host
-	case list.Name != "":
-		base.Host = list.Name + ":" + list.Port
+// Servers returns the servers there are now.
+func (s *Set) Servers() []*Server { return *s.servers.Load() }
+
+// Pools returns the pools of all servers.
+func (s *Set) Pools() (pools []*pool.Pool) {
+	for _, one := range s.Servers() {
+		pools = append(pools, one.pools...)
 	}
-	return &base
+	return pools
+}
+
+// CheckAll asks for a check of all servers soon.
+func (s *Set) CheckAll() {
+	for _, one := range s.Servers() {
+		one.check()
+	}
+}
+
+// Reachable returns an error when none of the servers can be reached.
+func (s *Set) Reachable() error {
+	all := s.Servers()
+	if len(all) == 0 {
+		return ErrNoServers
+	}
+	var down []string
+	for _, one := range all {
+		standing := one.Standing()
+		if standing < health.Down {
+			return nil
+		}
+		down = append(down, one.base.Host+" is "+standing.String())
+	}
+	return errors.New(strings.Join(down, ", "))
+}
+
+// String names the servers in messages.
+func (s *Set) String() string {
+	switch l := &s.List; {
+	case l.Slices:
+		return "the endpoints of the Service kubernetes, found through " + s.Base.Redacted()
+	case l.Name != "":
+		return "the addresses of " + s.Base.Redacted()
+	}
+	var names []string
+	for _, u := range s.List.URLs {
+		names = append(names, u.Redacted())
+	}
+	return strings.Join(names, ", ")
 }
 
 // endpoint is where a server is.
@@ -145,7 +186,7 @@ type endpoint struct {
 func (s *Set) set(found []endpoint) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := *s.all.Load()
+	before := s.Servers()
 	var next []*Server
 	for _, e := range found[:min(len(found), apiservers.Most)] {
 		i := slices.IndexFunc(before, func(b *Server) bool { return *b.base == *e.url && b.spare == e.spare })
@@ -159,17 +200,17 @@ func (s *Set) set(found []endpoint) error {
 		}
 		next = append(next, one)
 	}
-	s.all.Store(&next)
+	s.servers.Store(&next)
 	for _, b := range before {
 		if !slices.Contains(next, b) {
-			b.leave()
+			b.retire()
 		}
 	}
 	s.preferLocked()
 	return nil
 }
 
-// open makes a server.
+// open returns a server that is checked from now on.
 func (s *Set) open(e endpoint) (*Server, error) {
 	one := &Server{
 		set: s, base: e.url, host: e.url.Host, spare: e.spare,
@@ -181,49 +222,40 @@ func (s *Set) open(e endpoint) (*Server, error) {
 	}
 	one.mu.attempts = make(map[*attempt]struct{})
 	one.counts.up.Set(1)
-	one.dead.Probe = one.look
-	f := s.Factory.At(e.url, s.name, &one.dead)
+	one.health.Probe = one.check
+	f := s.Factory.At(e.url, s.name, &one.health)
 	for _, style := range s.Styles {
-		pool, err := f.Pool(style)
+		p, err := f.Pool(style)
 		if err != nil {
 			return nil, err
 		}
-		one.pools = append(one.pools, pool)
+		one.pools = append(one.pools, p)
 	}
-	ctx, retire := context.WithCancel(s.Context)
-	one.retire = retire
+	ctx, stop := context.WithCancel(s.Context)
+	one.stop = stop
 	s.Spawn(func() { one.watch(ctx) })
 	return one, nil
 }
 
-// Pools are those of all servers.
-func (s *Set) Pools() []*pool.Pool {
-	var pools []*pool.Pool
-	for _, one := range *s.all.Load() {
-		pools = append(pools, one.pools...)
-	}
-	return pools
-}
-
-// choose returns the server for a request, nil when there is none that was not tried.
-// One from which nothing is heard is none.
-func (s *Set) choose(b *balanced, preferred bool, tried []*Server) *Server {
-	at := s.Health.Now().UnixNano()
-	if p := s.preferred.Load(); preferred && p != nil && p.now(at) <= Unready && !slices.Contains(tried, p) {
+// choose returns the server for a request, nil when there is none that was not tried. An unresponsive
+// server is not chosen.
+func (s *Set) choose(b *balancer, preferred bool, tried []*Server) *Server {
+	now := s.Health.Now()
+	if p := s.preferred.Load(); preferred && p != nil && p.health.StandingAt(now) <= health.NotReady && !slices.Contains(tried, p) {
 		return p
 	}
-	all := *s.all.Load()
+	all := s.Servers()
 	turn := int(s.turn.Add(1))
 	var best *Server
 	var bestClass int
 	var bestLoad float64
 	for i := range all {
 		one := all[(turn+i)%len(all)]
-		class := one.class(at)
-		if one.Standing() == Silent || slices.Contains(tried, one) || best != nil && class > bestClass {
+		class := one.class(now)
+		if one.Standing() == health.Unresponsive || slices.Contains(tried, one) || best != nil && class > bestClass {
 			continue
 		}
-		load := one.load(b.long, at)
+		load := one.load(b.long, now)
 		if best == nil || class < bestClass || load < bestLoad {
 			best, bestClass, bestLoad = one, class, load
 		}
@@ -231,20 +263,7 @@ func (s *Set) choose(b *balanced, preferred bool, tried []*Server) *Server {
 	return best
 }
 
-// class is how a server compares with others: one of a lower class is always taken
-// before it.
-func (s *Server) class(at int64) int {
-	class := 2 * int(s.now(at))
-	if s.spare {
-		class++
-	}
-	return class
-}
-
-// Servers are all there are now.
-func (s *Set) Servers() []*Server { return *s.all.Load() }
-
-// prefer sees to it that the server for the feeds is one that is ready.
+// prefer chooses another server for the feeds if theirs is not ready.
 func (s *Set) prefer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,16 +271,16 @@ func (s *Set) prefer() {
 }
 
 func (s *Set) preferLocked() {
-	all, held := *s.all.Load(), s.preferred.Load()
-	at := s.Health.Now().UnixNano()
+	all, held := s.Servers(), s.preferred.Load()
+	now := s.Health.Now()
 	var best *Server
 	for _, one := range all {
-		if best == nil || one.better(best, at) {
+		if best == nil || one.isBetter(best, now) {
 			best = one
 		}
 	}
-	there := held != nil && slices.Contains(all, held)
-	if there && held.class(at) <= best.class(at) {
+	present := held != nil && slices.Contains(all, held)
+	if present && held.class(now) <= best.class(now) {
 		return
 	}
 	s.preferred.Store(best)
@@ -272,76 +291,26 @@ func (s *Set) preferLocked() {
 		best.counts.preferred.Set(1)
 		s.Log.Info("feeds go to an API server", "server", best.base.Host)
 	}
-	if there {
-		held.cut(errMoved, func(a *attempt) bool { return a.feed })
+	if present {
+		held.cancel(errMoved, func(a *attempt) bool { return a.feed })
 	}
 }
 
-// better reports whether feeds should rather go to s than to other: one that has been
-// ready for longer knows more of the past.
-func (s *Server) better(other *Server, at int64) bool {
-	class, classOther := s.class(at), other.class(at)
-	since, sinceOther := s.since.Load(), other.since.Load()
-	return class < classOther || class == classOther && (since < sinceOther || since == sinceOther && s.rank < other.rank)
-}
-
-// lost is called while a server is away: when all are, the cluster is. Servers that refuse
+// reportDown is called while a server is down: when all are, the cluster is. Servers that refuse
 // connections do so at once, and can be tried.
-func (s *Set) lost() {
-	quick := false
-	for _, one := range *s.all.Load() {
+func (s *Set) reportDown() {
+	refused := false
+	for _, one := range s.Servers() {
 		switch one.Standing() {
-		case Down:
-			quick = true
-		case Silent:
+		case health.Down:
+			refused = true
+		case health.Unresponsive:
 		default:
 			return
 		}
 	}
-	s.Health.NoneReachable(quick)
+	s.Health.NoneReachable(refused)
 }
 
-// Check returns an error when none of the servers can be reached.
-func (s *Set) Check() error {
-	all := *s.all.Load()
-	if len(all) == 0 {
-		return ErrNoServers
-	}
-	var away []string
-	for _, one := range all {
-		is := one.Standing()
-		if is < Down {
-			return nil
-		}
-		away = append(away, one.base.Host+" is "+is.String())
-	}
-	return errors.New(strings.Join(away, ", "))
-}
-
-// Look looks at all servers.
-func (s *Set) Look() {
-	for _, one := range *s.all.Load() {
-		one.look()
-	}
-}
-
-// patience is for how long what may not be sent again waits for a silent server.
-func (s *Set) patience() time.Duration {
-	return max(0, s.SilenceTimeout-s.ServerSilence)
-}
-
-// Addresses are the servers in messages.
-func (s *Set) Addresses() string {
-	var names []string
-	switch l := &s.List; {
-	case l.Slices:
-		return "the endpoints of the Service kubernetes, found through " + s.Base.Redacted()
-	case l.Name != "":
-		return "the addresses of " + s.Base.Redacted()
-	default:
-		for _, u := range l.URLs {
-			names = append(names, u.Redacted())
-		}
-	}
-	return strings.Join(names, ", ")
-}
+// writePatience is how long writes wait for an unresponsive server.
+func (s *Set) writePatience() time.Duration { return max(0, s.SilenceTimeout-s.ServerSilence) }

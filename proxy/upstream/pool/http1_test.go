@@ -162,7 +162,7 @@ func awaitNoise(t *testing.T, d *http1Pool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		d.mu.Lock()
-		quiet := len(d.mu.idle) > 0 && d.mu.idle[0].quiet()
+		quiet := len(d.mu.idle) > 0 && d.mu.idle[0].isQuiet()
 		d.mu.Unlock()
 		if !quiet {
 			return
@@ -258,7 +258,7 @@ func TestHTTP1GivesUp(t *testing.T) {
 	})
 }
 
-func TestHTTP1Takes(t *testing.T) {
+func TestHTTP1Accepts(t *testing.T) {
 	d := &http1Pool{}
 	body := func(r io.Reader, header string) *http.Request {
 		req, _ := http.NewRequest("POST", "http://x/", r)
@@ -276,7 +276,7 @@ func TestHTTP1Takes(t *testing.T) {
 		"stream":    {body(io.MultiReader(strings.NewReader("x")), ""), false},
 		"upgrade":   {body(nil, "Upgrade"), false},
 	} {
-		if got := d.takes(tt.req); got != tt.want {
+		if got := d.accepts(tt.req); got != tt.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

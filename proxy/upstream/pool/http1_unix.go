@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// initProbe lets quiet look at the socket without reading from it.
+// initProbe lets isQuiet examine the socket without reading from it.
 func (c *http1Conn) initProbe(nc net.Conn) {
 	sc, ok := nc.(syscall.Conn)
 	if !ok {

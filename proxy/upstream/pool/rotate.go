@@ -12,18 +12,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Rotator replaces the transports when a certificate file changes. kube-apiserver
-// looks at the certificate of a connection with every request, so that those on
-// an old connection would fail once it expires.
+// Rotator renews pools when a certificate file changes. kube-apiserver checks the certificate of a
+// connection with every request, so requests on an old connection would fail once it expires.
 type Rotator struct {
 	factory *Factory
 	pools   func() []*Pool
 	log     *slog.Logger
-	reloads *prometheus.CounterVec
+	reloads *prometheus.CounterVec // by result
 	seen    [sha256.Size]byte
 }
 
-// NewRotator returns one for pools, which counts in reloads; nil if f uses no files.
+// NewRotator returns a rotator of pools. It returns nil if f uses no files.
 func NewRotator(f *Factory, pools func() []*Pool, log *slog.Logger, reloads *prometheus.CounterVec) (*Rotator, error) {
 	files := f.files()
 	if len(files) == 0 {
@@ -36,22 +35,9 @@ func NewRotator(f *Factory, pools func() []*Pool, log *slog.Logger, reloads *pro
 	return &Rotator{factory: f, pools: pools, log: log, reloads: reloads, seen: seen}, nil
 }
 
-// files are the certificate files that count: contents given inline win.
-func (f *Factory) files() []string {
-	var files []string
-	tls := &f.own.TLS
-	if tls.CAFile != "" && len(tls.CAData) == 0 {
-		files = append(files, tls.CAFile)
-	}
-	if tls.CertFile != "" && len(tls.CertData) == 0 && tls.KeyFile != "" && len(tls.KeyData) == 0 {
-		files = append(files, tls.CertFile, tls.KeyFile)
-	}
-	return files
-}
-
-// Run looks at the files at each tick until ctx ends.
-func (r *Rotator) Run(ctx context.Context, every time.Duration) {
-	ticker := time.NewTicker(every)
+// Run checks the files periodically until ctx ends.
+func (r *Rotator) Run(ctx context.Context, period time.Duration) {
+	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
 		select {
@@ -63,17 +49,17 @@ func (r *Rotator) Run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// Check looks at the files once.
+// Check renews the pools if a file changed.
 func (r *Rotator) Check() {
 	sum, err := fingerprint(r.factory.files())
 	if err == nil && sum == r.seen {
 		return
 	}
 	if err == nil {
-		err = r.reload()
+		err = r.renew()
 	}
 	if err != nil {
-		// Files are often replaced one by one: the next look will find both.
+		// Files are often replaced one by one: the next check will find both.
 		r.reloads.WithLabelValues("error").Inc()
 		r.log.Warn("changed upstream certificates are not used", "error", err)
 		return
@@ -83,18 +69,30 @@ func (r *Rotator) Check() {
 	r.log.Info("upstream certificates reloaded")
 }
 
-func (r *Rotator) reload() error {
+func (r *Rotator) renew() error {
 	if c := &r.factory.own.TLS; c.CertFile != "" && len(c.CertData) == 0 {
 		if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
 			return fmt.Errorf("client certificate: %w", err)
 		}
 	}
 	for _, p := range r.pools() {
-		if _, err := p.Reload(); err != nil {
+		if _, err := p.Renew(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// files returns the certificate files in use: contents given inline win.
+func (f *Factory) files() (files []string) {
+	tls := &f.own.TLS
+	if tls.CAFile != "" && len(tls.CAData) == 0 {
+		files = append(files, tls.CAFile)
+	}
+	if tls.CertFile != "" && len(tls.CertData) == 0 && tls.KeyFile != "" && len(tls.KeyData) == 0 {
+		files = append(files, tls.CertFile, tls.KeyFile)
+	}
+	return files
 }
 
 func fingerprint(files []string) (sum [sha256.Size]byte, err error) {

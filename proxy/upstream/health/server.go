@@ -1,0 +1,122 @@
+package health
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Standing is what may be expected of one of several API servers, the better the smaller.
+//
+//	             no connection                  it responds again
+//	  +--------------------------------> Down ---------+
+//	  |                                                v
+//	Ready <--- /readyz says so ------ NotReady <-------+
+//	  |                                 ^              ^
+//	  +-- /readyz fails, shutting down -+              |
+//	  |                                                |
+//	  +-- no sign of life for a time --> Silent -------+
+type Standing int32
+
+// The standings of a server.
+const (
+	Ready        Standing = iota // or not asked yet
+	NotReady                     // it responds, but is starting, shutting down or in trouble
+	Down                         // no connection can be made
+	Unresponsive                 // there was no sign of life for too long
+)
+
+// String implements fmt.Stringer.
+func (s Standing) String() string { return [...]string{"ready", "not ready", "down", "silent"}[s] }
+
+const (
+	// maxBroken is how many connections in a row may break before a server is ejected, whatever its
+	// /readyz says, and ejectedFor for how long.
+	maxBroken  = 5
+	ejectedFor = 10 * time.Second
+)
+
+// Server is what is known of one API server: its standing, if it is one of several, and which connections
+// to it are lost. It is safe for concurrent use.
+type Server struct {
+	// Probe probes the server. It does not wait.
+	Probe   func()
+	abandon func()
+
+	standing   atomic.Int32
+	contact    atomic.Int64 // last sign of life
+	readySince atomic.Int64 // when it became Ready again; 0: it always was
+	ejected    atomic.Int64 // until when it is avoided, because its connections broke
+	broken     atomic.Int32 // connections in a row
+
+	// When the last probe that was answered began, and when it was answered.
+	probeBegan, probeAnswered atomic.Int64
+	// Connections from before lostBefore are lost.
+	lostBefore atomic.Int64
+}
+
+// Standing returns what checks of the server have found.
+func (s *Server) Standing() Standing { return Standing(s.standing.Load()) }
+
+// StandingAt is Standing, but a server that is ejected is NotReady at best.
+func (s *Server) StandingAt(now time.Time) Standing {
+	standing := s.Standing()
+	if standing == Ready && s.ejected.Load() > now.UnixNano() {
+		return NotReady
+	}
+	return standing
+}
+
+// Enter changes the standing. It returns the former one, and false if the present one tells more.
+func (s *Server) Enter(next Standing, now time.Time) (was Standing, changed bool) {
+	was = s.Standing()
+	if was == next || was == Unresponsive && next == Down {
+		return was, false
+	}
+	if next == Ready {
+		s.readySince.Store(now.UnixNano())
+	}
+	s.standing.Store(int32(next))
+	return was, true
+}
+
+// ReadySince returns when the server became Ready again, in nanoseconds; 0 if it always was.
+func (s *Server) ReadySince() int64 { return s.readySince.Load() }
+
+// Contact records a sign of life.
+func (s *Server) Contact(now time.Time) { s.contact.Store(now.UnixNano()) }
+
+// HeardSince reports whether there was a sign of life since then.
+func (s *Server) HeardSince(then time.Time) bool { return s.contact.Load() >= then.UnixNano() }
+
+// Responded records the response to a request.
+func (s *Server) Responded() {
+	if s.broken.Load() != 0 {
+		s.broken.Store(0)
+	}
+}
+
+// Broke records a connection that broke before the response. It returns true if the server is ejected
+// because of that.
+func (s *Server) Broke(now time.Time) (ejected bool) {
+	if s.broken.Add(1) < maxBroken {
+		return false
+	}
+	s.broken.Store(0)
+	s.ejected.Store(now.Add(ejectedFor).UnixNano())
+	return true
+}
+
+// ProbeAnswered records that a probe which began then, over a connection that works, was answered.
+func (s *Server) ProbeAnswered(began, now time.Time) {
+	s.probeAnswered.Store(now.UnixNano())
+	s.probeBegan.Store(began.UnixNano())
+}
+
+// isOvertaken reports whether a probe that began after a connection was opened was answered so long ago
+// that the connection should have brought something.
+func (s *Server) isOvertaken(opened, now time.Time) bool {
+	return int64(now.Sub(opened)) > now.UnixNano()-s.probeBegan.Load() && now.UnixNano()-s.probeAnswered.Load() >= int64(Grace/4)
+}
+
+// isLost reports whether a request that began then, and still waits, is on a lost connection.
+func (s *Server) isLost(began time.Time) bool { return began.UnixNano() < s.lostBefore.Load() }

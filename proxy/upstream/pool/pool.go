@@ -1,0 +1,79 @@
+package pool
+
+import (
+	"net/http"
+	"sync/atomic"
+)
+
+// Pool is a set of connections of one style, which are replaced when certificates change or when they may
+// be lost. Requests in progress stay on the old connections, which end when they are idle.
+type Pool struct {
+	factory *Factory
+	style   Style
+	current atomic.Pointer[Transport]
+}
+
+// Pool returns a new pool of connections of a style.
+func (f *Factory) Pool(s Style) (*Pool, error) {
+	t, err := f.transport(s)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pool{factory: f, style: s}
+	p.current.Store(t)
+	return p, nil
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
+	return p.current.Load().RoundTrip(req)
+}
+
+// Style returns the style of the connections.
+func (p *Pool) Style() Style { return p.style }
+
+// Renew sends requests over new connections, with the certificate files as they are now. It returns the
+// transport of the old ones.
+func (p *Pool) Renew() (old *Transport, err error) {
+	t, err := p.factory.transport(p.style)
+	if err != nil {
+		return nil, err
+	}
+	old = p.current.Swap(t)
+	old.CloseIdleConnections()
+	return old, nil
+}
+
+// CloseIdleConnections is found by client-go's wrappers.
+func (p *Pool) CloseIdleConnections() { p.current.Load().CloseIdleConnections() }
+
+// Transport is what requests of one style go through.
+type Transport struct {
+	*http.Transport
+	http1  *http1Pool // for the requests that it accepts, nil if there is none
+	opener *opener    // nil for HTTP/1.1
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t.http1 != nil && t.http1.accepts(req) {
+		return t.http1.RoundTrip(req)
+	}
+	if t.opener == nil {
+		return t.Transport.RoundTrip(req)
+	}
+	req, done, err := t.opener.enter(req)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return t.Transport.RoundTrip(req)
+}
+
+// CloseIdleConnections closes the connections that are not in use.
+func (t *Transport) CloseIdleConnections() {
+	t.Transport.CloseIdleConnections()
+	if t.http1 != nil {
+		t.http1.CloseIdleConnections()
+	}
+}
