@@ -35,7 +35,7 @@ func BenchmarkForward(b *testing.B) {
 					if method == "POST" {
 						req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(object)), int64(len(object))
 					}
-					resp, err := c.anonymous.RoundTrip(req)
+					resp, err := c.anonymous.shared.RoundTrip(req)
 					if err != nil {
 						b.Fatal(err)
 					}

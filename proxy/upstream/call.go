@@ -119,7 +119,7 @@ func (c *Client) sends() *pool.SendLimit {
 // getJSON reads what the preferred server has at path, until that is closed.
 func (c *Client) getJSON(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
 	a, err := c.do(ctx, &call{
-		purpose: forDiscovery, rt: c.own, method: http.MethodGet, accept: "application/json", encoding: "identity",
+		purpose: forDiscovery, rt: c.own.shared, method: http.MethodGet, accept: "application/json", encoding: "identity",
 		url: c.resourceURL(path, query),
 	})
 	if err != nil {

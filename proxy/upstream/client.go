@@ -29,47 +29,43 @@ type Client struct {
 	config   *rest.Config
 	agent    string
 	compress bool
-	// absolute says that requests name the server in full, as an HTTP proxy in
-	// between needs it of those in plain text.
-	absolute bool
 	limits   Limits
 	log      *slog.Logger
 	metrics  *metrics
 	health   *health.Detector
 	rights   *rights
 	local    *local // set when the upstream is in this process
+	connections
+	background
 
-	// Over HTTP/2 where the upstream offers it; direct ones over HTTP/1.1, a
-	// connection for each request. With and without the gateway's credentials.
-	// Of several servers each request chooses one.
-	own, anonymous             http.RoundTripper
-	ownNarrow, anonymousNarrow http.RoundTripper // with small windows
-	ownDirect, anonymousDirect http.RoundTripper
-	feed                       http.RoundTripper
-	looks                      http.RoundTripper // at several servers, with a connection that nothing else uses
-	ownOnce, anonymousOnce     http.RoundTripper // with a new connection for each request
-	pools                      []*pool.Pool      // of a single server
-	servers                    *balance.Set      // nil for a single one
-	pluginStuck                func() bool
-	direct, shared             atomic.Int64 // forwarded requests on direct connections; on shared ones
+	direct, shared atomic.Int64           // forwarded requests on HTTP/1.1 connections; on shared ones
+	buffers        sync.Pool              // *[]byte of copyBuffer
+	version        atomic.Pointer[[]byte] // what the upstream said last of its version; nil before
+	forwardErrors  rateLimitedLog
+	identityErrors logLimit
+}
 
-	buffers sync.Pool              // *[]byte of copyBuffer
-	version atomic.Pointer[[]byte] // what the upstream said last of its version; nil before
-	// forwardsFailed are requests that were forwarded, or should have been.
-	forwardsFailed failures
-	// identityRefused is when that was logged.
-	identityRefused seldom
+// connections are those to a remote upstream. Of several servers each request chooses one.
+type connections struct {
+	own, anonymous transports        // with and without the gateway's credentials
+	feed           http.RoundTripper // for the watches and lists of the cache
+	checks         http.RoundTripper // of several servers, over connections that nothing else uses
 
-	// ctx ends with Close, and with it all that is under way.
-	ctx     context.Context
-	cancel  context.CancelFunc
-	panics  *contain.Panics
-	running sync.WaitGroup // the rotator, streams and upgrades
+	pools   []*pool.Pool // of a single server
+	servers *balance.Set // nil for a single server
+	// pluginStuck reports whether an exec plugin hangs, so that there are no credentials.
+	pluginStuck func() bool
+	// absolute says that requests name the server in full, as an HTTP proxy in between needs it of
+	// requests in plain text.
+	absolute bool
+}
 
-	mu struct {
-		sync.Mutex
-		closed bool // nothing is added to running any more
-	}
+// transports are what requests with the same credentials go through.
+type transports struct {
+	shared http.RoundTripper // HTTP/2 where the upstream offers it
+	narrow http.RoundTripper // shared, with small windows
+	short  http.RoundTripper // HTTP/1.1, with one request at a time on a connection
+	once   http.RoundTripper // HTTP/1.1, with a new connection for each request
 }
 
 // New returns a client of the upstream that opts name. It loads credentials, but
@@ -85,9 +81,9 @@ func New(opts Options) (*Client, error) {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.panics = contain.New(opts.Registerer, c.log)
 	c.health = c.newHealth(&opts)
 	c.rights = newRights(c.log)
-	c.panics = contain.New(opts.Registerer, c.log)
 	var err error
 	c.metrics, err = newMetrics(opts.Registerer, c)
 	switch {
@@ -157,25 +153,22 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	return err
 }
 
-// styles are those of the client's connections, and transports where requests of each go.
+// styles returns the styles of the client's connections, and where the transport of each belongs.
 func (c *Client) styles() (styles []pool.Style, transports []*http.RoundTripper) {
-	quiet := 3 * c.limits.PingInterval
-	for _, of := range []struct {
-		style pool.Style
-		rt    *http.RoundTripper
-	}{
-		{pool.Style{PingAfter: quiet, Window: forwardWindow}, &c.own},
-		{pool.Style{PingAfter: quiet, Window: forwardWindow, Anonymous: true}, &c.anonymous},
-		{pool.Style{PingAfter: quiet, Window: narrowWindow}, &c.ownNarrow},
-		{pool.Style{PingAfter: quiet, Window: narrowWindow, Anonymous: true}, &c.anonymousNarrow},
-		{pool.Style{HTTP1: true}, &c.ownDirect},
-		{pool.Style{HTTP1: true, Anonymous: true}, &c.anonymousDirect},
-		{pool.Style{PingAfter: c.limits.PingInterval, Feed: true}, &c.feed},
-		{pool.Style{HTTP1: true}, &c.looks},
-		{pool.Style{HTTP1: true, Once: true}, &c.ownOnce},
-		{pool.Style{HTTP1: true, Once: true, Anonymous: true}, &c.anonymousOnce},
-	} {
-		styles, transports = append(styles, of.style), append(transports, of.rt)
+	add := func(s pool.Style, rt *http.RoundTripper) {
+		styles, transports = append(styles, s), append(transports, rt)
+	}
+	add(pool.Style{PingAfter: c.limits.PingInterval, Feed: true}, &c.feed)
+	add(pool.Style{HTTP1: true}, &c.checks)
+	for _, anonymous := range []bool{false, true} {
+		t, ping := &c.own, 3*c.limits.PingInterval
+		if anonymous {
+			t = &c.anonymous
+		}
+		add(pool.Style{Anonymous: anonymous, PingAfter: ping, Window: forwardWindow}, &t.shared)
+		add(pool.Style{Anonymous: anonymous, PingAfter: ping, Window: narrowWindow}, &t.narrow)
+		add(pool.Style{Anonymous: anonymous, HTTP1: true}, &t.short)
+		add(pool.Style{Anonymous: anonymous, HTTP1: true, Once: true}, &t.once)
 	}
 	return styles, transports
 }
@@ -217,7 +210,7 @@ func (c *Client) open(f *pool.Factory, list balance.List, names balance.Resolver
 func (c *Client) newServers(f *pool.Factory, list balance.List, names balance.Resolver, styles []pool.Style) (*balance.Set, error) {
 	return balance.New(balance.Options{
 		List: list, Resolver: names, Base: c.base, AbsoluteURLs: c.absolute, Agent: c.agent, Factory: f, Styles: styles,
-		CheckTransport: func() http.RoundTripper { return c.looks }, OnceTransport: c.once, Get: c.getJSON, Health: c.health,
+		CheckTransport: func() http.RoundTripper { return c.checks }, OnceTransport: c.once, Get: c.getJSON, Health: c.health,
 		ServerCheck: c.limits.ServerCheck, ServerSilence: c.limits.ServerSilence, SilenceTimeout: c.limits.SilenceTimeout,
 		Log: c.log, Metrics: c.metrics.servers, Context: c.ctx, Spawn: c.spawn,
 	})
@@ -265,24 +258,9 @@ func (c *Client) CheckServers() error {
 // could be made since its last answer. While it cannot, it is looked for.
 func (c *Client) Reachable() (ok bool, since time.Time) { return c.health.Reachable() }
 
-// spawn runs f in a goroutine that Close waits for; f must end when c.ctx does.
-// It returns false, and runs nothing, after Close.
-func (c *Client) spawn(f func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.mu.closed {
-		c.panics.Go(&c.running, "background", f)
-	}
-	return !c.mu.closed
-}
-
-// Close ends everything under way and waits for it.
+// Close ends everything in progress and waits for it.
 func (c *Client) Close() {
-	c.mu.Lock()
-	c.mu.closed = true
-	c.mu.Unlock()
-	c.cancel()
-	c.running.Wait()
+	c.end()
 	for _, p := range c.allPools() {
 		p.CloseIdleConnections()
 	}
@@ -302,4 +280,34 @@ func (c *Client) resourceURL(path string, query url.Values) *url.URL {
 	u.Path, u.RawPath = c.base.Path+path, ""
 	u.RawQuery = query.Encode()
 	return &u
+}
+
+// background is the goroutines of a client.
+type background struct {
+	ctx     context.Context // ends with the client
+	cancel  context.CancelFunc
+	panics  *contain.Panics
+	running sync.WaitGroup
+	mu      sync.Mutex
+	closed  bool // guarded by mu: no goroutine is started any more
+}
+
+// spawn runs f in a goroutine that Close waits for; f must end when ctx does. After Close it returns
+// false, and runs nothing.
+func (b *background) spawn(f func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.panics.Go(&b.running, "background", f)
+	}
+	return !b.closed
+}
+
+// end ends all goroutines and waits for them.
+func (b *background) end() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.cancel()
+	b.running.Wait()
 }

@@ -42,7 +42,7 @@ func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx = t.c.sends().Trace(ctx, cancel)
 	began := time.Now()
 	waiting := t.c.health.Await(cancel, 0)
-	resp, err := t.c.own.RoundTrip(req.WithContext(ctx))
+	resp, err := t.c.own.shared.RoundTrip(req.WithContext(ctx))
 	waiting.Done(ctx, err)
 	if err != nil {
 		t.c.metrics.answered(forReview, req.Method, 0, 0)

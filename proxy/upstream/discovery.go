@@ -143,13 +143,13 @@ func (d *Discovery) Refresh(ctx context.Context) error {
 // fails is tried again sooner.
 func (d *Discovery) Run(ctx context.Context) {
 	retry := d.opts.MinPeriod
-	var failed failures
+	var failed rateLimitedLog
 	for {
 		wait := d.opts.Period
 		if err := d.Refresh(ctx); err == nil {
 			retry = d.opts.MinPeriod
 		} else if ctx.Err() == nil {
-			failed.log(d.c.log, d.c.health.Now(), "discovery cannot be read", err)
+			failed.warn(d.c.log, d.c.health.Now(), "discovery cannot be read", err)
 			wait = min(retry, d.opts.Period)
 			retry *= 2
 		}

@@ -127,7 +127,7 @@ func (c *Client) getDiscovery(ctx context.Context, path, accept string, header h
 		encoding = "gzip"
 	}
 	a, err := c.do(ctx, &call{
-		purpose: forDiscovery, rt: c.own, method: http.MethodGet, accept: accept, encoding: encoding,
+		purpose: forDiscovery, rt: c.own.shared, method: http.MethodGet, accept: accept, encoding: encoding,
 		url: c.resourceURL(path, url.Values{}), header: header,
 	})
 	if err != nil {

@@ -114,42 +114,42 @@ func cause(err error) string {
 	return "the gateway's log says why"
 }
 
-// failures are of one kind, of which few are logged: while the upstream is away every request is
+// rateLimitedLog logs few of the errors of one kind: while the upstream is unreachable every request is
 // one. It is safe for concurrent use.
-type failures struct {
-	mu     sync.Mutex
-	last   time.Time // when one was logged
-	cause  string    // of that
-	unsaid int       // how many were not logged since
+type rateLimitedLog struct {
+	mu       sync.Mutex
+	last     time.Time // when an error was logged
+	cause    string    // of that
+	unlogged int       // since then
 }
 
 const (
-	// failureLogPeriod is how often at most a failure is logged, and sameFailureLogPeriod how
-	// often one of the same cause is.
-	failureLogPeriod     = time.Second
-	sameFailureLogPeriod = time.Minute
+	// errorLogPeriod is how often at most an error is logged, and sameErrorLogPeriod how often one of
+	// the same cause is.
+	errorLogPeriod     = time.Second
+	sameErrorLogPeriod = time.Minute
 )
 
-// log logs a failure, with how many were not logged before, or counts it.
-func (f *failures) log(log *slog.Logger, now time.Time, what string, err error, args ...any) {
-	f.mu.Lock()
-	why, since := cause(err), now.Sub(f.last)
-	if since < failureLogPeriod || since < sameFailureLogPeriod && why == f.cause {
-		f.unsaid++
-		f.mu.Unlock()
+// warn logs an error, with how many were not logged before, or counts it.
+func (l *rateLimitedLog) warn(log *slog.Logger, now time.Time, what string, err error, args ...any) {
+	l.mu.Lock()
+	why, since := cause(err), now.Sub(l.last)
+	if since < errorLogPeriod || since < sameErrorLogPeriod && why == l.cause {
+		l.unlogged++
+		l.mu.Unlock()
 		return
 	}
-	unsaid := f.unsaid
-	f.last, f.cause, f.unsaid = now, why, 0
-	f.mu.Unlock()
-	if unsaid > 0 {
-		args = append(args, "unlogged", unsaid)
+	unlogged := l.unlogged
+	l.last, l.cause, l.unlogged = now, why, 0
+	l.mu.Unlock()
+	if unlogged > 0 {
+		args = append(args, "unlogged", unlogged)
 	}
 	log.Warn(what, append(args, "error", err)...)
 }
 
 func (c *Client) logFailure(err error, r *api.Request) {
-	c.forwardsFailed.log(c.log, c.health.Now(), "forwarding failed", err, "method", r.Method, "path", r.Path)
+	c.forwardErrors.warn(c.log, c.health.Now(), "forwarding failed", err, "method", r.Method, "path", r.Path)
 }
 
 // broken is the answer to a response that broke off before any of it was passed on.

@@ -14,7 +14,7 @@ import (
 func TestFailuresAreLogged(t *testing.T) {
 	var out strings.Builder
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	var f failures
+	var l rateLimitedLog
 	now := time.Now()
 	for _, step := range []struct {
 		after time.Duration
@@ -31,7 +31,7 @@ func TestFailuresAreLogged(t *testing.T) {
 	} {
 		now = now.Add(step.after)
 		out.Reset()
-		f.log(log, now, "failed", step.err, "path", "/x")
+		l.warn(log, now, "failed", step.err, "path", "/x")
 		if got := out.String(); !strings.Contains(got, step.want) || step.want == "" && got != "" {
 			t.Errorf("%s, want %s", got, step.want)
 		}

@@ -140,17 +140,17 @@ func (x *forwarding) transport() http.RoundTripper {
 	narrow := x.shared && x.c.shared.Add(1) > sharedRequests || small
 	switch asClient := x.cred.As == AsClient; {
 	case asClient && x.direct:
-		return x.c.anonymousDirect
+		return x.c.anonymous.short
 	case asClient && narrow:
-		return x.c.anonymousNarrow
+		return x.c.anonymous.narrow
 	case asClient:
-		return x.c.anonymous
+		return x.c.anonymous.shared
 	case x.direct:
-		return x.c.ownDirect
+		return x.c.own.short
 	case narrow:
-		return x.c.ownNarrow
+		return x.c.own.narrow
 	}
-	return x.c.own
+	return x.c.own.shared
 }
 
 // aboutOne reports whether the request is about one object, and so small, as its answer is.

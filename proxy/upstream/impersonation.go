@@ -38,7 +38,7 @@ func (x *forwarding) refusedIdentity(out *api.Response, body io.Reader) *api.Res
 		out.Body, out.Length = content, int64(n)
 		return out
 	}
-	if x.c.identityRefused.due() {
+	if x.c.identityErrors.allow() {
 		x.c.log.Warn("the upstream refuses the gateway's identity; unless it has just been started, "+
 			"that lacks the right to impersonate (`kubeweir rbac` prints what it needs), or is not good any more",
 			"status", x.resp.Status, "answer", string(content))
@@ -66,14 +66,12 @@ func aboutGateway(content []byte) bool {
 	return said.Reason == metav1.StatusReasonUnauthorized || bytes.Contains([]byte(said.Message), []byte("cannot impersonate"))
 }
 
-// seldom lets through what the log need not be told each time. It is safe for
-// concurrent use.
-type seldom struct{ next atomic.Int64 } // unix nanoseconds
+// logLimit lets one message through every logPeriod. It is safe for concurrent use.
+type logLimit struct{ next atomic.Int64 } // unix nanoseconds
 
-// seldomPeriod is how often at most.
-const seldomPeriod = 10 * time.Second
+const logPeriod = 10 * time.Second
 
-func (s *seldom) due() bool {
-	now, next := time.Now().UnixNano(), s.next.Load()
-	return now >= next && s.next.CompareAndSwap(next, now+int64(seldomPeriod))
+func (l *logLimit) allow() bool {
+	now, next := time.Now().UnixNano(), l.next.Load()
+	return now >= next && l.next.CompareAndSwap(next, now+int64(logPeriod))
 }

@@ -49,9 +49,9 @@ func (c *Client) openLocal(p *InProcess) {
 	transport := inprocess.New(p.Handler, c.log)
 	c.local = &local{p, transport, transport.Whole()}
 	own := ownTransport{c.local}
-	c.own, c.ownNarrow, c.ownDirect, c.ownOnce, c.feed = own, own, own, own, own
+	c.own.shared, c.own.narrow, c.own.short, c.own.once, c.feed = own, own, own, own, own
 	anonymous := c.local.transport
-	c.anonymous, c.anonymousNarrow, c.anonymousDirect, c.anonymousOnce = anonymous, anonymous, anonymous, anonymous
+	c.anonymous.shared, c.anonymous.narrow, c.anonymous.short, c.anonymous.once = anonymous, anonymous, anonymous, anonymous
 }
 
 // request completes a forwarded request: of a connection the handler sees what it

@@ -21,7 +21,7 @@ func TestCloseEndsConnections(t *testing.T) {
 		left <- struct{}{}
 	})
 	c := s.client(t)
-	for _, rt := range []http.RoundTripper{c.own, c.feed} {
+	for _, rt := range []http.RoundTripper{c.own.shared, c.feed} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/", nil)
 		if err != nil {
 			t.Fatal(err)

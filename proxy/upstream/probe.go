@@ -11,9 +11,9 @@ import (
 // being says nothing of the upstream.
 func (c *Client) once() http.RoundTripper {
 	if c.pluginStuck() {
-		return c.anonymousOnce
+		return c.anonymous.once
 	}
-	return c.ownOnce
+	return c.own.once
 }
 
 // probe asks the upstream, or each of several servers, for a sign of life.

@@ -191,9 +191,9 @@ func (s *Source) Delay() time.Duration {
 // it is known how far the upstream is, many are made at once, one for each collection.
 func (s *Source) small() http.RoundTripper {
 	if rtt, known := s.c.health.RTT(); rtt >= farAfter || !known {
-		return s.c.ownNarrow
+		return s.c.own.narrow
 	}
-	return s.c.ownDirect
+	return s.c.own.short
 }
 
 // get lists res at path; an answer other than 200 is an error.
@@ -207,7 +207,7 @@ func (s *Source) get(ctx context.Context, res *source.Resource, p purpose, accep
 	case p == forVersion, p == forReferences && query.Get("limit") == "1":
 		rt = s.small()
 	case p == forReferences:
-		rt = s.c.ownDirect
+		rt = s.c.own.short
 	}
 	a, err := s.c.do(ctx, &call{
 		purpose: p, rt: rt, method: http.MethodGet, accept: accept, encoding: coding,

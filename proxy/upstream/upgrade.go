@@ -40,9 +40,9 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 		key = websocket.NewKey()
 		req.Header["Sec-Websocket-Key"] = []string{key}
 	}
-	rt := c.ownOnce
+	rt := c.own.once
 	if cred.As == AsClient {
-		rt = c.anonymousOnce
+		rt = c.anonymous.once
 	}
 	// Dialling a node may take the upstream its time, but not forever.
 	timeout := time.AfterFunc(c.limits.RequestTimeout, func() { x.cancel(health.ErrTimeout) })
