@@ -2,14 +2,15 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"strings"
 	"time"
 
+	"github.com/klauspost/compress/gzip"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -19,63 +20,39 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 )
 
-// call is one request of the gateway's own.
+// call is one GET of the gateway's own.
 type call struct {
-	purpose purpose
-	rt      http.RoundTripper
-	method  string
-	url     *url.URL
-	accept  string
-	// encoding is the Accept-Encoding.
-	encoding string
-	header   http.Header
-	body     string // JSON
+	purpose  purpose
+	rt       http.RoundTripper
+	path     string // begins with a slash and is not escaped
+	query    url.Values
+	accept   string
+	compress bool   // the response may be compressed
+	etag     string // a 304 will do if the document still has this
 }
 
-// answer is the response to a call. Its body is read through body, and it must be
-// closed.
+// answer is the response to a call. Its body is read through body, and it must be closed.
 type answer struct {
 	*http.Response
 	body *health.IdleReader
-	conn *health.Conn // the connection, if feeds come through it
+	conn *health.Conn // the feed connection, nil if it came over another one
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	unlink func() bool // ctx from the client's
 }
 
-// do sends the call and waits for the response head. The answer must be closed.
-func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
+// get sends the call and waits for the head of the response, which must be closed.
+func (c *Client) get(ctx context.Context, call *call) (*answer, error) {
 	if call.purpose.urgent() {
 		if err := c.health.Admit(); err != nil {
-			return nil, fmt.Errorf("%s %s: %w", call.method, call.url.Path, err)
+			return nil, fmt.Errorf("GET %s: %w", call.path, err)
 		}
 	}
 	a := &answer{}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	a.unlink = context.AfterFunc(c.ctx, func() { a.cancel(health.ErrClosed) })
-	if c.servers != nil && (call.purpose == forVersion || call.purpose == forDiscovery) {
-		a.ctx = balance.Preferred(a.ctx) // the server of the feeds is meant
-	}
-	sends := c.sends()
-	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		a.conn = health.FeedConn(info.Conn)
-		sends.GotConn(info, a.cancel)
-	}}
-	req := (&http.Request{
-		Method: call.method, URL: call.url, Host: call.url.Host, Header: make(http.Header),
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody,
-	}).WithContext(httptrace.WithClientTrace(a.ctx, trace))
-	req.Header.Set("Accept", call.accept)
-	req.Header.Set("Accept-Encoding", call.encoding)
-	req.Header.Set("User-Agent", c.agent)
-	for name, values := range call.header {
-		req.Header[name] = values
-	}
-	if call.body != "" {
-		req.Header.Set("Content-Type", "application/json")
-		req.Body, req.ContentLength = io.NopCloser(strings.NewReader(call.body)), int64(len(call.body))
-	}
+	req := c.request(a, call)
 	began := time.Now()
 	waiting := c.health.Await(a.cancel, c.limits.RequestTimeout)
 	resp, err := call.rt.RoundTrip(req)
@@ -84,20 +61,63 @@ func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
 		err = health.Cause(a.ctx, err)
 		a.unlink()
 		a.cancel(nil)
-		c.metrics.answered(call.purpose, call.method, 0, 0)
-		return nil, fmt.Errorf("%s %s: %w", call.method, call.url.Path, err)
+		c.metrics.answered(call.purpose, http.MethodGet, 0, 0)
+		return nil, fmt.Errorf("GET %s: %w", req.URL.Path, err)
 	}
-	c.metrics.answered(call.purpose, call.method, resp.StatusCode, time.Since(began))
+	c.metrics.answered(call.purpose, http.MethodGet, resp.StatusCode, time.Since(began))
 	a.Response = resp
 	a.body = health.NewIdleReader(a.ctx, a.cancel, resp.Body, c.limits.StallTimeout)
 	a.body.Received = c.metrics.received[call.purpose]
-	c.rights.answered(call.method, c.ownPath(call.url), call.url.RawQuery, resp.StatusCode, func() string {
+	c.rights.answered(http.MethodGet, call.path, req.URL.RawQuery, resp.StatusCode, func() string {
 		return refusalIn(&a.body.ReadCloser, a.body)
 	})
 	if call.purpose.urgent() {
 		a.body.Detector = c.health
 	}
 	return a, nil
+}
+
+// request returns the request of a call whose response will be a.
+func (c *Client) request(a *answer, call *call) *http.Request {
+	ctx := a.ctx
+	if c.servers != nil && (call.purpose == forVersion || call.purpose == forDiscovery) {
+		ctx = balance.Preferred(ctx) // what the feeds' server says counts
+	}
+	sends := c.sends()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		a.conn = health.FeedConn(info.Conn)
+		sends.GotConn(info, a.cancel)
+	}})
+	encoding := "identity"
+	if call.compress && c.compress {
+		encoding = "gzip"
+	}
+	header := http.Header{"Accept": {call.accept}, "Accept-Encoding": {encoding}, "User-Agent": {c.agent}}
+	if call.etag != "" {
+		header.Set("If-None-Match", call.etag)
+	}
+	u := c.resourceURL(call.path, call.query)
+	return (&http.Request{
+		Method: http.MethodGet, URL: u, Host: u.Host, Header: header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody,
+	}).WithContext(ctx)
+}
+
+// resourceURL returns the URL of an own request for path, which is not escaped.
+func (c *Client) resourceURL(path string, query url.Values) *url.URL {
+	u := *c.base
+	u.Path, u.RawPath = c.base.Path+path, ""
+	u.RawQuery = query.Encode()
+	return &u
+}
+
+// sends bounds how often net/http sends a request. It is nil, which has no bound, if there are several
+// servers: each of them has one.
+func (c *Client) sends() *pool.SendLimit {
+	if c.servers != nil {
+		return nil
+	}
+	return pool.NewSendLimit(pool.MaxSends)
 }
 
 // close ends the call.
@@ -107,27 +127,36 @@ func (a *answer) close() {
 	_ = a.body.Close()
 }
 
-// sends bounds how often net/http sends a request of the gateway's own. It is nil, which has no bound,
-// where each server has one.
-func (c *Client) sends() *pool.SendLimit {
-	if c.servers != nil {
-		return nil
-	}
-	return pool.NewSendLimit(pool.MaxSends)
+// rejection returns the error for a status other than 200.
+func (a *answer) rejection(verb string, gr schema.GroupResource) error {
+	return status.Error(a.Response, a.body, verb, gr)
 }
 
-// getJSON reads what the preferred server has at path, until that is closed.
+// decoded returns the body, decompressed.
+func (a *answer) decoded() (io.Reader, error) {
+	switch coding := a.Header.Get("Content-Encoding"); coding {
+	case "", "identity":
+		return a.body, nil
+	case "gzip":
+		r, err := gzip.NewReader(a.body)
+		if errors.Is(err, io.EOF) {
+			return a.body, nil // an empty body is not gzip
+		}
+		return r, err
+	default:
+		return nil, fmt.Errorf("the upstream answers in the content encoding %q", coding)
+	}
+}
+
+// getJSON returns the body of what the preferred server has at path.
 func (c *Client) getJSON(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
-	a, err := c.do(ctx, &call{
-		purpose: forDiscovery, rt: c.own.shared, method: http.MethodGet, accept: "application/json", encoding: "identity",
-		url: c.resourceURL(path, query),
-	})
+	a, err := c.get(ctx, &call{purpose: forDiscovery, rt: c.own.shared, path: path, query: query, accept: "application/json"})
 	if err != nil {
 		return nil, err
 	}
 	if a.StatusCode != http.StatusOK {
 		defer a.close()
-		return nil, status.Error(a.Response, a.body, "list", schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"})
+		return nil, a.rejection("list", schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"})
 	}
 	if query.Get("watch") == "true" {
 		a.body.Timeout = 0

@@ -273,15 +273,6 @@ func (c *Client) Close() {
 // ownPath is the path of an own request as the server itself sees it.
 func (c *Client) ownPath(u *url.URL) string { return strings.TrimPrefix(u.Path, c.base.Path) }
 
-// resourceURL is the URL of an own request: path begins with a slash and is not
-// escaped.
-func (c *Client) resourceURL(path string, query url.Values) *url.URL {
-	u := *c.base
-	u.Path, u.RawPath = c.base.Path+path, ""
-	u.RawQuery = query.Encode()
-	return &u
-}
-
 // background is the goroutines of a client.
 type background struct {
 	ctx     context.Context // ends with the client

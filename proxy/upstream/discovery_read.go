@@ -1,14 +1,13 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -87,14 +86,14 @@ func (c *Client) discover(ctx context.Context, last *discovered) (*discovered, e
 	return known, nil
 }
 
-// discoveryRoot reads one of the two roots: a document if the server has the
-// aggregated form, else the body.
+// discoveryRoot reads one of the two roots: a document if the server has the aggregated form, else the
+// body.
 func (c *Client) discoveryRoot(ctx context.Context, path string, last *document) ([]byte, *document, error) {
-	header := make(http.Header)
-	if last != nil && last.etag != "" {
-		header.Set("If-None-Match", last.etag)
+	call := &call{path: path, accept: acceptDiscovery}
+	if last != nil {
+		call.etag = last.etag
 	}
-	a, body, err := c.getDiscovery(ctx, path, acceptDiscovery, header)
+	a, body, err := c.getDiscovery(ctx, call)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -104,7 +103,7 @@ func (c *Client) discoveryRoot(ctx context.Context, path string, last *document)
 		// A server with only the other root.
 		return nil, &document{list: &apidiscoveryv2.APIGroupDiscoveryList{}}, nil
 	case a.StatusCode != http.StatusOK:
-		return nil, nil, status.Error(a.Response, strings.NewReader(string(body)), "get", schema.GroupResource{})
+		return nil, nil, status.Error(a.Response, bytes.NewReader(body), "get", schema.GroupResource{})
 	case !isAggregated(a.Header.Get("Content-Type")):
 		return body, nil, nil
 	}
@@ -120,33 +119,24 @@ func isAggregated(contentType string) bool {
 	return err == nil && params["as"] == "APIGroupDiscoveryList" && params["v"] == "v2"
 }
 
-// getDiscovery reads one document whole.
-func (c *Client) getDiscovery(ctx context.Context, path, accept string, header http.Header) (*answer, []byte, error) {
-	encoding := "identity"
-	if c.compress {
-		encoding = "gzip"
-	}
-	a, err := c.do(ctx, &call{
-		purpose: forDiscovery, rt: c.own.shared, method: http.MethodGet, accept: accept, encoding: encoding,
-		url: c.resourceURL(path, url.Values{}), header: header,
-	})
+// getDiscovery reads one complete document.
+func (c *Client) getDiscovery(ctx context.Context, call *call) (*answer, []byte, error) {
+	call.purpose, call.rt, call.compress = forDiscovery, c.own.shared, true
+	a, err := c.get(ctx, call)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer a.close()
-	reader, err := plain(a)
-	if err != nil && !errors.Is(err, io.EOF) { // an empty body is not gzip
-		return nil, nil, fmt.Errorf("discovery document %s: %w", path, err)
-	}
 	var body []byte
+	reader, err := a.decoded()
 	if err == nil {
 		body, err = io.ReadAll(io.LimitReader(reader, maxDiscovery+1))
-		if err == nil && len(body) > maxDiscovery {
-			err = fmt.Errorf("it is larger than %d bytes", maxDiscovery)
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("discovery document %s: %w", path, err)
-		}
+	}
+	if err == nil && len(body) > maxDiscovery {
+		err = fmt.Errorf("it is larger than %d bytes", maxDiscovery)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("discovery document %s: %w", call.path, err)
 	}
 	return a, body, nil
 }
@@ -247,12 +237,12 @@ func groupVersions(root string, body []byte) ([]schema.GroupVersion, error) {
 }
 
 func (c *Client) discoverVersion(ctx context.Context, root string, gv schema.GroupVersion) ([]*ServerResource, error) {
-	a, body, err := c.getDiscovery(ctx, root+"/"+gv.String(), "application/json", nil)
+	a, body, err := c.getDiscovery(ctx, &call{path: root + "/" + gv.String(), accept: "application/json"})
 	if err != nil {
 		return nil, err
 	}
 	if a.StatusCode != http.StatusOK {
-		return nil, status.Error(a.Response, strings.NewReader(string(body)), "get", schema.GroupResource{})
+		return nil, status.Error(a.Response, bytes.NewReader(body), "get", schema.GroupResource{})
 	}
 	var list metav1.APIResourceList
 	if err := json.Unmarshal(body, &list); err != nil {

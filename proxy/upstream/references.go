@@ -21,7 +21,7 @@ func (s *Source) ListVersions(ctx context.Context, res *source.Resource, opts so
 		return source.ListMeta{}, err
 	}
 	defer a.close()
-	body, err := plain(a)
+	body, err := a.decoded()
 	if err != nil {
 		return source.ListMeta{}, err
 	}

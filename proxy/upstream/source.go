@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,7 +23,6 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
-	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 )
 
 // Source feeds the cache from the upstream, with the gateway's own credentials.
@@ -128,16 +126,13 @@ func (s *Source) Server(ctx context.Context) (string, error) {
 	if s.c.local != nil {
 		return localHost, nil // the same as long as this process lives
 	}
-	a, err := s.c.do(ctx, &call{
-		purpose: forVersion, rt: s.small(), method: http.MethodGet, accept: "application/json", encoding: "identity",
-		url: s.c.resourceURL("/version", nil),
-	})
+	a, err := s.c.get(ctx, &call{purpose: forVersion, rt: s.small(), path: "/version", accept: "application/json"})
 	if err != nil {
 		return "", err
 	}
 	defer a.close()
 	if a.StatusCode != http.StatusOK {
-		return "", status.Error(a.Response, a.body, "get", schema.GroupResource{Resource: "version"})
+		return "", a.rejection("get", schema.GroupResource{Resource: "version"})
 	}
 	body, err := io.ReadAll(io.LimitReader(a.body, maxVersion))
 	if err != nil {
@@ -198,10 +193,6 @@ func (s *Source) small() http.RoundTripper {
 
 // get lists res at path; an answer other than 200 is an error.
 func (s *Source) get(ctx context.Context, res *source.Resource, p purpose, accept, path string, query url.Values) (*answer, error) {
-	coding := "identity"
-	if (p == forList || p == forReferences) && s.c.compress {
-		coding = "gzip"
-	}
 	rt := s.c.feed
 	switch { // somebody waits
 	case p == forVersion, p == forReferences && query.Get("limit") == "1":
@@ -209,9 +200,8 @@ func (s *Source) get(ctx context.Context, res *source.Resource, p purpose, accep
 	case p == forReferences:
 		rt = s.c.own.short
 	}
-	a, err := s.c.do(ctx, &call{
-		purpose: p, rt: rt, method: http.MethodGet, accept: accept, encoding: coding,
-		url: s.c.resourceURL(path, query),
+	a, err := s.c.get(ctx, &call{
+		purpose: p, rt: rt, path: path, query: query, accept: accept, compress: p == forList || p == forReferences,
 	})
 	if err != nil {
 		return nil, err
@@ -224,12 +214,11 @@ func (s *Source) get(ctx context.Context, res *source.Resource, p purpose, accep
 	if p == forWatch {
 		verb = "watch"
 	}
-	err = status.Error(a.Response, a.body, verb, res.GroupResource())
-	return nil, unsupported(err, query.Get("sendInitialEvents") == "true")
+	return nil, unsupported(a.rejection(verb, res.GroupResource()), query.Get("sendInitialEvents") == "true")
 }
 
 func (s *Source) readList(a *answer, res *source.Resource, enc api.Encoding, visit func(item []byte) error) (source.ListMeta, error) {
-	body, err := plain(a)
+	body, err := a.decoded()
 	if err != nil {
 		return source.ListMeta{}, err
 	}
@@ -253,18 +242,6 @@ func listMeta(res *source.Resource, a *answer, meta *encoding.ListMeta) (source.
 		ResourceVersion: rv, Continue: meta.Continue, RemainingItemCount: meta.RemainingItemCount,
 		Kind: meta.Kind, APIVersion: meta.APIVersion, Warnings: a.Header.Values("Warning"),
 	}, nil
-}
-
-// plain undoes the compression of a body.
-func plain(a *answer) (io.Reader, error) {
-	switch coding := a.Header.Get("Content-Encoding"); coding {
-	case "", "identity":
-		return a.body, nil
-	case "gzip":
-		return gzip.NewReader(a.body)
-	default:
-		return nil, fmt.Errorf("the upstream answers in the content encoding %q", coding)
-	}
 }
 
 // Watch implements source.Source. It returns nil when the server ended the watch
