@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/authz/responses"
+	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
@@ -40,7 +41,7 @@ type keptAnswer struct {
 	times []int
 	// places, if there are any, has one for the answer while responses made of it are not done:
 	// users of them. It is user's.
-	places *limiter
+	places *inflight.Limiter
 	user   string
 	users  atomic.Int64
 }
@@ -182,11 +183,11 @@ func (a *keptAnswer) response(now time.Time) *api.Response {
 	resp := &api.Response{Status: a.status, Header: header, Body: body}
 	if a.places != nil {
 		if a.users.Add(1) == 1 {
-			a.places.take(a.user, 1)
+			a.places.Take(a.user, 1)
 		}
 		resp.Done = func(int64, error) {
 			if a.users.Add(-1) == 0 {
-				a.places.release(a.user, 1)
+				a.places.Release(a.user, 1)
 			}
 		}
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/refusaltest"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -74,7 +75,7 @@ const atOnce = "Too many requests, please try again later."
 
 // TestRefusalsAreCounted has a request for each reason for which a Gateway refuses one that comes alone.
 func TestRefusalsAreCounted(t *testing.T) {
-	full := func(g *limiter) { g.limit.Store(1); g.acquire("other", 1) }
+	full := func(g *inflight.Limiter) { g.SetLimit(1); g.Acquire("other", 1) }
 	reviews := func(reviewer authz.AccessReviewer) func(*testing.T, *Options) {
 		return func(_ *testing.T, o *Options) {
 			o.Authorizer = authz.New(authz.Options{AccessReviewer: reviewer})
@@ -92,8 +93,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 		}},
 		{why: reason.Blocked, name: "by a rule", line: anyPods, says: "a rule blocks it", options: ruled(Settings{Block: Yes})},
 		{why: reason.UnidentifiedLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.unidentified.limit.Store(1)
-			b.gateway.unidentified.acquire()
+			b.gateway.unidentified.SetLimit(1)
+			b.gateway.unidentified.Acquire()
 		}},
 		{why: reason.Unauthenticated, line: anyPods, header: "Authorization: Bearer bad", says: "Unauthorized"},
 		{why: reason.NotLocal, line: anyPods, says: "the Host header is not an address of this machine", change: func(_ *testing.T, r *api.Request) {
@@ -103,19 +104,19 @@ func TestRefusalsAreCounted(t *testing.T) {
 		{why: reason.ReviewRefused, line: anyPods, says: "its log says why", options: reviews(noReviews{apierrors.NewBadRequest("no such field")})},
 		{why: reason.ShortLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) { full(b.gateway.inFlight) }},
 		{why: reason.ShortShare, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.inFlight.limit.Store(2)
-			b.gateway.inFlight.acquire("admin", 1)
+			b.gateway.inFlight.SetLimit(2)
+			b.gateway.inFlight.Acquire("admin", 1)
 		}},
 		{why: reason.LongLimit, line: anyPods + "&watch=true", says: atOnce, before: func(b *gatewayBench) { full(b.gateway.longRunning) }},
 		{why: reason.LongShare, line: anyPods + "&watch=true", says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.longRunning.limit.Store(2)
-			b.gateway.longRunning.acquire("admin", 1)
+			b.gateway.longRunning.SetLimit(2)
+			b.gateway.longRunning.Acquire("admin", 1)
 		}},
 		{why: reason.BytesLimit, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), says: atOnce,
 			before: func(b *gatewayBench) { full(b.gateway.heldBytes) }},
 		{why: reason.BytesShare, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.heldBytes.limit.Store(5 << 10)
-			b.gateway.heldBytes.acquire("admin", 1)
+			b.gateway.heldBytes.SetLimit(5 << 10)
+			b.gateway.heldBytes.Acquire("admin", 1)
 		}},
 		{why: reason.ImpersonationInvalid, line: anyPods, header: "Impersonate-Group: a", says: "without impersonating a user name"},
 		{why: reason.ImpersonationForbidden, line: anyPods, header: "Impersonate-User: jane", says: "cannot impersonate",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/proxy/inflight"
 )
 
 const (
@@ -44,7 +45,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	if x.info.IsResourceRequest && servers.Get(x.info.APIVersion+"."+x.info.APIGroup) != nil {
 		return nil // there is somebody who serves the group version, and may know more resources than we do
 	}
-	from, most, places := g.answers, maxKeptAnswer, (*limiter)(nil)
+	from, most, places := g.answers, maxKeptAnswer, (*inflight.Limiter)(nil)
 	if isRoot(x.request.Path) {
 		from, most, places = g.documents, maxKeptDocument, g.documentPlaces
 	}
@@ -58,10 +59,10 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	question := digestOf(x.request, nil, definitions.Snapshot().Content(), servers.Content())
 	resp := g.answerBefore(ctx, x, from, question, func(ctx context.Context) (out rememberedAnswer, err error) {
 		if places != nil {
-			if !places.acquire(x.user(), 1) {
+			if !places.Acquire(x.user(), 1) {
 				return out, errNotAnswered
 			}
-			defer places.release(x.user(), 1) // from here on those have it who get the answer
+			defer places.Release(x.user(), 1) // from here on those have it who get the answer
 		}
 		out.Value, err = g.askUpstream(ctx, x, nil, most)
 		if errors.Is(err, errTooLarge) {

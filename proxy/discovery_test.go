@@ -229,8 +229,8 @@ func TestDocumentsUnderWay(t *testing.T) {
 		for _, resp := range append(append(first, second...), again) {
 			resp.Done(0, nil)
 		}
-		if n := places.now.Load(); n != 0 || len(places.users) != 0 {
-			t.Errorf("%d places of %d users are not given back", n, len(places.users))
+		if n := places.InUse(); n != 0 || places.Users() != 0 {
+			t.Errorf("%d places of %d users are not given back", n, places.Users())
 		}
 		if small := held("joe", "/apis/apps"); len(small) > 0 { // which nobody bounds
 			t.Errorf("%d answers of %d bytes are held, which are not remembered", len(small), len(document))

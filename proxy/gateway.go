@@ -28,6 +28,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz/responses"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
+	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
@@ -86,12 +87,12 @@ type Options struct {
 // Gateway is the handler of the main listeners. It is safe for concurrent use.
 type Gateway struct {
 	Options
-	inFlight     *limiter
-	longRunning  *limiter
+	inFlight     *inflight.Limiter
+	longRunning  *inflight.Limiter
 	transcoder   *transcoder
-	heldBytes    *limiter // what requests hold of memory beyond their place, see heldBy
-	unidentified semaphore
-	resumed      *limiter
+	heldBytes    *inflight.Limiter // what requests hold of memory beyond their place, see heldBy
+	unidentified inflight.Semaphore
+	resumed      *inflight.Limiter
 	forwarded    forwardedStreams
 	collapser    *collapser
 	refusals     refusals
@@ -105,12 +106,12 @@ type Gateway struct {
 	answers      *answers
 	documents    *answers // on all that the upstream serves, which are large
 	// documentPlaces has places for those of documents that are read or written.
-	documentPlaces   *limiter
+	documentPlaces   *inflight.Limiter
 	openAPIDocuments *openAPIDocuments
 	usage            *usage.Usage
 	visible          *visible.Finder
 	// redactedAnswers and redactedWatches have places for what is redacted on its way.
-	redactedAnswers, redactedWatches *limiter
+	redactedAnswers, redactedWatches *inflight.Limiter
 	budgetMetrics                    *budgetMetrics
 }
 
@@ -128,7 +129,7 @@ func New(o Options) *Gateway {
 	}, o.Registerer)
 	g.answers = responses.New[*keptAnswer](o.Authorizer, maxKeptAnswers)
 	g.documents = responses.New[*keptAnswer](o.Authorizer, maxKeptDocuments)
-	g.documentPlaces = newLimiter(maxKeptDocuments, overload{}, overload{})
+	g.documentPlaces = inflight.New(maxKeptDocuments, inflight.Overload{}, inflight.Overload{})
 	if !o.InProcess {
 		g.openAPIDocuments = newOpenAPIDocuments(o.Registerer)
 	}
@@ -138,18 +139,18 @@ func New(o Options) *Gateway {
 	g.usage = usage.New(usage.Options{Processor: o.Processor, Fed: o.Fed, Registerer: o.Registerer})
 	g.visible = newVisible(&o)
 	g.refused = reason.NewCounter(o.Registerer)
-	over := newOverloads(o.Registerer, g.refused)
-	g.inFlight = newLimiter(0, over.of("short", "limit", reason.ShortLimit), over.of("short", "share", reason.ShortShare))
-	g.longRunning = newLimiter(0, over.of("long", "limit", reason.LongLimit), over.of("long", "share", reason.LongShare))
-	g.heldBytes = newLimiter(maxHeldBytes, over.of("bytes", "limit", reason.BytesLimit), over.of("bytes", "share", reason.BytesShare))
-	g.unidentified.full = over.of("unidentified", "limit", reason.UnidentifiedLimit)
-	g.redactedAnswers = newLimiter(maxRedactedAnswers, overload{}, overload{})
-	g.redactedWatches = newLimiter(maxRedactedWatches, overload{}, overload{})
-	g.resumed = newLimiter(0, overload{}, overload{}) // nobody is refused
-	watchLimits(o.Registerer, map[string]*semaphore{
-		"short": &g.inFlight.semaphore, "long": &g.longRunning.semaphore, "unidentified": &g.unidentified, "resumed": &g.resumed.semaphore,
+	over := inflight.NewOverloads(o.Registerer, g.refused)
+	g.inFlight = inflight.New(0, over.Of("short", "limit", reason.ShortLimit), over.Of("short", "share", reason.ShortShare))
+	g.longRunning = inflight.New(0, over.Of("long", "limit", reason.LongLimit), over.Of("long", "share", reason.LongShare))
+	g.heldBytes = inflight.New(maxHeldBytes, over.Of("bytes", "limit", reason.BytesLimit), over.Of("bytes", "share", reason.BytesShare))
+	g.unidentified.Full = over.Of("unidentified", "limit", reason.UnidentifiedLimit)
+	g.redactedAnswers = inflight.New(maxRedactedAnswers, inflight.Overload{}, inflight.Overload{})
+	g.redactedWatches = inflight.New(maxRedactedWatches, inflight.Overload{}, inflight.Overload{})
+	g.resumed = inflight.New(0, inflight.Overload{}, inflight.Overload{}) // nobody is refused
+	inflight.RegisterMetrics(o.Registerer, map[string]*inflight.Semaphore{
+		"short": &g.inFlight.Semaphore, "long": &g.longRunning.Semaphore, "unidentified": &g.unidentified, "resumed": &g.resumed.Semaphore,
 	})
-	watchHeldBytes(o.Registerer, &g.heldBytes.semaphore)
+	watchHeldBytes(o.Registerer, &g.heldBytes.Semaphore)
 	g.collapser = newCollapser(0, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
 		return g.transcoder.forward(ctx, r, upstream.Credentials{As: upstream.AsGateway}, "") // of all who wait for it
 	})
@@ -199,7 +200,7 @@ type exchange struct {
 	resumed  bool // it has a place of Gateway.resumed
 	// limit is what the request holds a place of, nil before and afterwards; bytes is
 	// what it holds of heldBytes.
-	limit *limiter
+	limit *inflight.Limiter
 	bytes int64
 }
 
@@ -214,15 +215,15 @@ func (x *exchange) anonymous() bool {
 // leave gives back what the request has of the limits.
 func (g *Gateway) leave(x *exchange) {
 	if x.limit != nil {
-		x.limit.release(x.user(), 1)
+		x.limit.Release(x.user(), 1)
 		x.limit = nil
 	}
 	if x.bytes > 0 {
-		g.heldBytes.release(x.user(), x.bytes)
+		g.heldBytes.Release(x.user(), x.bytes)
 		x.bytes = 0
 	}
 	if x.resumed {
-		g.resumed.release(x.user(), 1)
+		g.resumed.Release(x.user(), 1)
 		x.resumed = false
 	}
 }
@@ -269,10 +270,10 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 // refusal. What more there is to find out, by reviews of the upstream's that the
 // client chooses the number of, is done in its own place.
 func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
-	if !g.unidentified.acquire() {
-		return overloaded()
+	if !g.unidentified.Acquire() {
+		return inflight.Rejected()
 	}
-	defer g.unidentified.release()
+	defer g.unidentified.Release()
 	if resp := g.identify(ctx, x); resp != nil {
 		return resp
 	}
@@ -282,14 +283,14 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 	if long {
 		limit = g.longRunning
 	}
-	if !limit.acquire(x.user(), 1) {
-		return overloaded()
+	if !limit.Acquire(x.user(), 1) {
+		return inflight.Rejected()
 	}
 	x.limit = limit
 	if n := heldBy(x.request, long); n > 0 {
-		if !g.heldBytes.acquire(x.user(), n) {
+		if !g.heldBytes.Acquire(x.user(), n) {
 			g.leave(x)
-			return overloaded()
+			return inflight.Rejected()
 		}
 		x.bytes = n
 	}

@@ -17,45 +17,6 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz"
 )
 
-func TestLimiterSharesFairly(t *testing.T) {
-	for limit, want := range map[int64]int{1: 1, 2: 1, 3: 2, 4: 3, 100: 75, 2000: 1500} {
-		l := newLimiter(limit, overload{}, overload{})
-		n := 0
-		for l.acquire("greedy", 1) {
-			n++
-		}
-		if n != want {
-			t.Errorf("of %d places one user gets %d, want %d", limit, n, want)
-		}
-		if limit > 1 && !l.acquire("other", 1) {
-			t.Errorf("of %d places one user leaves none for another", limit)
-		}
-	}
-}
-
-func TestLimiterLeavesRoomForOneMore(t *testing.T) {
-	l := newLimiter(2000, overload{}, overload{})
-	users := 50
-	for again := true; again; {
-		again = false
-		for u := range users {
-			again = l.acquire(fmt.Sprint("greedy", u), 1) || again
-		}
-	}
-	if !l.acquire("modest", 1) {
-		t.Error("no place is left for one who has none")
-	}
-	l.release("modest", 1)
-	for u := range users {
-		for name := fmt.Sprint("greedy", u); l.users[name] > 0; {
-			l.release(name, 1)
-		}
-	}
-	if len(l.users) != 0 || l.now.Load() != 0 {
-		t.Errorf("%d users and %d places are left over", len(l.users), l.now.Load())
-	}
-}
-
 func TestOneUserCannotTakeAllPlaces(t *testing.T) {
 	for name, line := range map[string]string{
 		"short": "POST /api/v1/namespaces/default/pods",
@@ -84,7 +45,7 @@ func TestOneUserCannotTakeAllPlaces(t *testing.T) {
 			for _, resp := range append(held, modest) {
 				resp.Done(0, nil)
 			}
-			if n, m := b.gateway.inFlight.now.Load(), b.gateway.longRunning.now.Load(); n != 0 || m != 0 {
+			if n, m := b.gateway.inFlight.InUse(), b.gateway.longRunning.InUse(); n != 0 || m != 0 {
 				t.Errorf("%d short and %d long places are not given back", n, m)
 			}
 		})
@@ -123,7 +84,7 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 			t.Fatal("no bound")
 		}
 	}
-	if n, most := g.heldBytes.now.Load(), int64(maxHeldBytes/4*3); n > most {
+	if n, most := g.heldBytes.InUse(), int64(maxHeldBytes/4*3); n > most {
 		t.Errorf("one user keeps %d bytes, %d at most", n, most)
 	}
 	if status := watch("greedy", "app=web"); status == 429 {
@@ -135,7 +96,7 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 	for _, resp := range held {
 		resp.Done(0, nil)
 	}
-	if n, m := g.heldBytes.now.Load(), g.longRunning.now.Load(); n != 0 || m != 0 {
+	if n, m := g.heldBytes.InUse(), g.longRunning.InUse(); n != 0 || m != 0 {
 		t.Errorf("%d bytes and %d places are not given back", n, m)
 	}
 }
@@ -155,7 +116,7 @@ func TestPanicGivesItsPlacesBack(t *testing.T) {
 		}()
 	}
 	g := b.gateway
-	if n, m, u := g.inFlight.now.Load(), g.longRunning.now.Load(), g.unidentified.now.Load(); n != 0 || m != 0 || u != 0 {
+	if n, m, u := g.inFlight.InUse(), g.longRunning.InUse(), g.unidentified.InUse(); n != 0 || m != 0 || u != 0 {
 		t.Errorf("%d short, %d long and %d unidentified places are not given back", n, m, u)
 	}
 }
@@ -169,7 +130,7 @@ func TestPanicOfResumedWatchGivesItsPlacesBack(t *testing.T) {
 		b.gateway.Serve(t.Context(), request("GET /api/v1/pods?watch=true&resourceVersion=50"))
 	}()
 	g := b.gateway
-	if n, m := g.resumed.now.Load(), g.longRunning.now.Load(); n != 0 || m != 0 {
+	if n, m := g.resumed.InUse(), g.longRunning.InUse(); n != 0 || m != 0 {
 		t.Errorf("%d resumed and %d long places are not given back", n, m)
 	}
 }
@@ -198,7 +159,7 @@ func TestOneUserCannotResumeAllWatches(t *testing.T) {
 		}
 		resp.Done(0, nil)
 	}
-	if n := b.gateway.resumed.now.Load(); n != 0 {
+	if n := b.gateway.resumed.InUse(); n != 0 {
 		t.Errorf("%d places are not given back", n)
 	}
 }
@@ -209,17 +170,17 @@ func TestUnidentifiedRequestsHaveTheirOwnPlaces(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.InFlight = 4 })
 	g := b.gateway
 	for range 4 {
-		if !g.unidentified.acquire() {
+		if !g.unidentified.Acquire() {
 			t.Fatal("no place")
 		}
 	}
 	if status, _, h := b.do("GET /apis"); status != 429 || h.Get("Retry-After") != "1" {
 		t.Errorf("over the limit of the unidentified: %d %v", status, h)
 	}
-	if n := g.inFlight.now.Load(); n != 0 {
+	if n := g.inFlight.InUse(); n != 0 {
 		t.Errorf("they take %d places of the others", n)
 	}
-	g.unidentified.release()
+	g.unidentified.Release()
 	if status, _, _ := b.do("GET /apis"); status != 200 {
 		t.Errorf("below it: %d", status)
 	}
@@ -258,7 +219,7 @@ func TestImpersonatorCannotTakeAllPlaces(t *testing.T) {
 		}
 		leave()
 		wg.Wait()
-		if n, m := b.gateway.inFlight.now.Load(), b.gateway.unidentified.now.Load(); n != 0 || m != 0 {
+		if n, m := b.gateway.inFlight.InUse(), b.gateway.unidentified.InUse(); n != 0 || m != 0 {
 			t.Errorf("%d short and %d unidentified places are not given back", n, m)
 		}
 	})
@@ -283,16 +244,4 @@ func TestAttributed(t *testing.T) {
 			t.Errorf("%s: %v, want %s", header, *got, want)
 		}
 	}
-}
-
-func BenchmarkLimiter(b *testing.B) {
-	l := newLimiter(2000, overload{}, overload{})
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if l.acquire("system:serviceaccount:kube-system:generic-garbage-collector", 1) {
-				l.release("system:serviceaccount:kube-system:generic-garbage-collector", 1)
-			}
-		}
-	})
 }

@@ -91,43 +91,6 @@ func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersion
 	return m
 }
 
-// watchLimits shows how much of the limits is in use.
-func watchLimits(registerer prometheus.Registerer, gauges map[string]*semaphore) {
-	if registerer == nil {
-		return
-	}
-	for kind, g := range gauges {
-		labels := prometheus.Labels{"kind": kind}
-		registerer.MustRegister(
-			gaugefunc.New(prometheus.GaugeOpts{
-				Name: "kubeweir_requests_in_flight", ConstLabels: labels,
-				Help: "Requests under way; long ones are watches, followed logs and upgraded connections, unidentified ones those whose sender is being found out, resumed ones the watches among them that the upstream continues from before the cache's history; all-short and all-long are those of all clusters of a gateway of several.",
-			}, func() float64 { return float64(g.now.Load()) }),
-			gaugefunc.New(prometheus.GaugeOpts{
-				Name: "kubeweir_requests_in_flight_limit", ConstLabels: labels,
-				Help: "The most requests under way before more are refused; 0 is no limit.",
-			}, func() float64 { return float64(g.limit.Load()) }),
-		)
-	}
-}
-
-// watchHeldBytes shows how much requests hold beside their places.
-func watchHeldBytes(registerer prometheus.Registerer, g *semaphore) {
-	if registerer == nil {
-		return
-	}
-	registerer.MustRegister(
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_long_request_bytes",
-			Help: "Bytes that watches, followed logs and upgraded connections keep of large requests and selectors, beyond 4 KiB each, and those of bodies in CBOR, which are transcoded.",
-		}, func() float64 { return float64(g.now.Load()) }),
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_long_request_bytes_limit",
-			Help: "The most bytes of that before such a request is refused.",
-		}, func() float64 { return float64(g.limit.Load()) }),
-	)
-}
-
 // observe counts one finished request.
 func (m *metrics) observe(x *exchange, code int, n int64) {
 	c := m.of(x.info, x.source, code)

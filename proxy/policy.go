@@ -75,10 +75,10 @@ func (g *Gateway) SetPolicy(p Policy) {
 		g.session.startObserving(g.policy.Load() != nil) // before a request can be in session mode
 	}
 	g.budgetMetrics.show(next.rules.budgets(), g.budgets())
-	g.inFlight.limit.Store(p.Limits.InFlight)
-	g.unidentified.limit.Store(p.Limits.InFlight)
-	g.longRunning.limit.Store(p.Limits.LongRunning)
-	g.resumed.limit.Store(p.Limits.Resumed)
+	g.inFlight.SetLimit(p.Limits.InFlight)
+	g.unidentified.SetLimit(p.Limits.InFlight)
+	g.longRunning.SetLimit(p.Limits.LongRunning)
+	g.resumed.SetLimit(p.Limits.Resumed)
 	g.collapser.maxBody.Store(p.Limits.CollapsedBytes)
 	g.policy.Store(next)
 }

@@ -42,7 +42,7 @@ func TestSetPolicyServesNewRequests(t *testing.T) {
 		expect(write, 201)
 		expect(podsFromCache, 200)
 		b.reload(func(p *Policy) { p.Limits.InFlight = 1 })
-		b.gateway.inFlight.acquire("somebody", 1)
+		b.gateway.inFlight.Acquire("somebody", 1)
 		expect(podsFromCache, 429)
 		b.reload(func(p *Policy) { p.Limits.InFlight = 2 })
 		expect(podsFromCache, 200)

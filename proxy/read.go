@@ -413,7 +413,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		g.recent.endedWatch(x, began, why)
 	}
 	if q.visible == nil {
-		x.resumed = g.resumed.acquire(x.user(), 1)
+		x.resumed = g.resumed.Acquire(x.user(), 1)
 	} else if !q.visible.Hold() {
 		return answeredWith(g.visibleLimit(x))
 	}
@@ -428,7 +428,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		return forwardedBy(err)
 	}
 	if x.resumed {
-		g.resumed.release(x.user(), 1)
+		g.resumed.Release(x.user(), 1)
 		x.resumed = false
 	}
 	switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -103,13 +104,13 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 	if x.info.Verb == "watch" {
 		places = g.redactedWatches
 	}
-	if !places.acquire(x.user(), 1) {
+	if !places.Acquire(x.user(), 1) {
 		g.refused.Count(reason.Redacted)
-		return overloaded()
+		return inflight.Rejected()
 	}
 	as, err := g.credentials(x.subject, &x.request.Header)
 	if err != nil {
-		places.release(x.user(), 1)
+		places.Release(x.user(), 1)
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
 	asked := withBody(x.request, nil)
@@ -121,7 +122,7 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 	resp := g.redactAnswer(x, g.Forwarder.Forward(ctx, asked, as))
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
-		places.release(x.user(), 1)
+		places.Release(x.user(), 1)
 		if done != nil {
 			done(n, err)
 		}

@@ -353,7 +353,7 @@ func TestRedactedForwarded(t *testing.T) {
 				t.Errorf("%s: asked with %v", name, asked.Header)
 			}
 		}
-		if free := b.gateway.redactedAnswers.now.Load() + b.gateway.redactedWatches.now.Load(); free != 0 {
+		if free := b.gateway.redactedAnswers.InUse() + b.gateway.redactedWatches.InUse(); free != 0 {
 			t.Errorf("%d places are taken", free)
 		}
 	})

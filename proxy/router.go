@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -28,7 +29,7 @@ type Router struct {
 	refused *reason.Counter
 	// short and long are the places for the requests of all clusters, which clusters share
 	// as users share those of one.
-	short, long *limiter
+	short, long *inflight.Limiter
 	routes      atomic.Pointer[routes]
 }
 
@@ -78,11 +79,11 @@ type routes struct {
 // NewRouter returns a Router that knows no cluster yet.
 func NewRouter(o RouterOptions) *Router {
 	r := &Router{prefix: o.Prefix, health: o.Health, refused: reason.NewCounter(o.Registerer)}
-	over := newOverloads(o.Registerer, r.refused)
-	r.short = newLimiter(o.InFlight, over.of("short", "all", reason.AllClustersLimit), over.of("short", "cluster", reason.ClusterShare))
-	r.long = newLimiter(o.LongRunning, over.of("long", "all", reason.AllClustersLimit), over.of("long", "cluster", reason.ClusterShare))
-	r.short.first, r.long.first = true, true
-	watchLimits(o.Registerer, map[string]*semaphore{"all-short": &r.short.semaphore, "all-long": &r.long.semaphore})
+	over := inflight.NewOverloads(o.Registerer, r.refused)
+	r.short = inflight.New(o.InFlight, over.Of("short", "all", reason.AllClustersLimit), over.Of("short", "cluster", reason.ClusterShare))
+	r.long = inflight.New(o.LongRunning, over.Of("long", "all", reason.AllClustersLimit), over.Of("long", "cluster", reason.ClusterShare))
+	r.short.First, r.long.First = true, true
+	inflight.RegisterMetrics(o.Registerer, map[string]*inflight.Semaphore{"all-short": &r.short.Semaphore, "all-long": &r.long.Semaphore})
 	r.routes.Store(&routes{})
 	return r
 }
@@ -145,8 +146,8 @@ func (t *Target) leave() {
 
 // SetLimits replaces RouterOptions.InFlight and LongRunning.
 func (r *Router) SetLimits(inFlight, longRunning int64) {
-	r.short.limit.Store(inFlight)
-	r.long.limit.Store(longRunning)
+	r.short.SetLimit(inFlight)
+	r.long.SetLimit(longRunning)
 }
 
 // Serve implements api.Handler.
@@ -177,13 +178,13 @@ func (r *Router) Serve(ctx context.Context, req *api.Request) *api.Response {
 // serve hands a request to its target, which it has entered.
 func (r *Router) serve(ctx context.Context, req *api.Request, to *Target) *api.Response {
 	limit := r.limitOf(req)
-	if limit != nil && !limit.acquire(to.name, 1) {
+	if limit != nil && !limit.Acquire(to.name, 1) {
 		to.leave()
-		return overloaded()
+		return inflight.Rejected()
 	}
 	leave := func() {
 		if limit != nil {
-			limit.release(to.name, 1)
+			limit.Release(to.name, 1)
 		}
 		to.leave()
 	}
@@ -206,7 +207,7 @@ func (r *Router) serve(ctx context.Context, req *api.Request, to *Target) *api.R
 }
 
 // limitOf is where a request takes a place; nil for health, which is told under any load.
-func (r *Router) limitOf(req *api.Request) *limiter {
+func (r *Router) limitOf(req *api.Request) *inflight.Limiter {
 	switch {
 	case isHealth(req.Path):
 		return nil

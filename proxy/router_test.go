@@ -176,7 +176,7 @@ func TestRouterShares(t *testing.T) {
 	for _, resp := range open {
 		resp.Done(0, nil)
 	}
-	if n := r.short.now.Load(); n != 0 || len(r.short.users) != 0 {
+	if n := r.short.InUse(); n != 0 || r.short.Users() != 0 {
 		t.Errorf("%d places are not given back", n)
 	}
 }
@@ -205,13 +205,13 @@ func TestRouterShareOfMany(t *testing.T) {
 			}
 		}
 	}
-	if n := r.short.now.Load(); n > 8+12 {
+	if n := r.short.InUse(); n > 8+12 {
 		t.Errorf("%d requests are under way", n)
 	}
 	for _, resp := range open {
 		resp.Done(0, nil)
 	}
-	if r.short.now.Load() != 0 || r.long.now.Load() != 0 || len(r.short.users) != 0 {
+	if r.short.InUse() != 0 || r.long.InUse() != 0 || r.short.Users() != 0 {
 		t.Error("places are not given back")
 	}
 }
@@ -261,7 +261,7 @@ func TestRouterPanic(t *testing.T) {
 		defer func() { _ = recover() }()
 		r.Serve(t.Context(), asked("GET", "gw", "", "/clusters/a/x"))
 	}()
-	if r.short.now.Load() != 0 || target.mu.open != 0 {
+	if r.short.InUse() != 0 || target.mu.open != 0 {
 		t.Error("places are not given back")
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
+	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -46,7 +47,7 @@ type transcoder struct {
 	// lacking is until when (Unix time in nanoseconds) the upstream is taken for one
 	// without CBOR.
 	lacking          atomic.Int64
-	answers, watches *limiter
+	answers, watches *inflight.Limiter
 	transcoded       *prometheus.CounterVec
 }
 
@@ -62,8 +63,8 @@ const (
 func newTranscoder(next Forwarder, now func() time.Time, registerer prometheus.Registerer) *transcoder {
 	f := &transcoder{
 		next: next, now: now,
-		answers: newLimiter(maxTranscodedAnswers, overload{}, overload{}),
-		watches: newLimiter(maxTranscodedWatches, overload{}, overload{}),
+		answers: inflight.New(maxTranscodedAnswers, inflight.Overload{}, inflight.Overload{}),
+		watches: inflight.New(maxTranscodedWatches, inflight.Overload{}, inflight.Overload{}),
 		transcoded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_transcoded_total",
 			Help: "What was given in another encoding on its way, because the upstream lacks CBOR: bodies of requests from CBOR to JSON, answers and events of forwarded watches from JSON to CBOR, by kind (request, answer, event) and result (ok; error: refused or broken off, it is malformed or too large; busy: refused with 429, too many are transcoded at a time).",
@@ -193,16 +194,16 @@ func (f *transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstr
 	if r.Info().Verb == "watch" {
 		places, kind = f.watches, watchEvent
 	}
-	if !places.acquire(user, 1) {
+	if !places.Acquire(user, 1) {
 		f.transcoded.WithLabelValues(string(kind), "busy").Inc()
-		return overloaded()
+		return inflight.Rejected()
 	}
 	again.Header.Set("Accept", t.accept)
 	again.Header.Del("Accept-Encoding")
 	resp := f.inCBOR(r, f.next.Forward(ctx, again, as))
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
-		places.release(user, 1)
+		places.Release(user, 1)
 		if done != nil {
 			done(n, err)
 		}

@@ -134,7 +134,7 @@ func TestTranscoder(t *testing.T) {
 			if u.asked = nil; again() != tc.status || !slices.Equal(u.asked, tc.asked) {
 				t.Errorf("later: asked %q, want %q", u.asked, tc.asked)
 			}
-			if n := f.answers.now.Load(); n != 0 || u.open != 0 {
+			if n := f.answers.InUse(); n != 0 || u.open != 0 {
 				t.Errorf("%d places are taken, %d answers not done", n, u.open)
 			}
 		})
@@ -232,7 +232,7 @@ func TestTranscodedBodiesAreBounded(t *testing.T) {
 		for _, resp := range held {
 			resp.Done(0, nil)
 		}
-		if n := g.heldBytes.now.Load(); n != 0 {
+		if n := g.heldBytes.InUse(); n != 0 {
 			t.Errorf("%d bytes are not given back", n)
 		}
 	}

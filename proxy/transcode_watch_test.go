@@ -83,15 +83,15 @@ func TestTranscodedWatch(t *testing.T) {
 			r := transcodedRequest("GET", "", "application/cbor", nil)
 			r.Path, r.RawPath, r.RawQuery = "/api/v1/secrets", "/api/v1/secrets", "watch=1"
 			resp := f.forward(t.Context(), r, upstream.Credentials{}, "jane")
-			if resp.Status != 200 || resp.Header.Get("Content-Type") != "application/cbor-seq" || f.watches.now.Load() != 1 {
+			if resp.Status != 200 || resp.Header.Get("Content-Type") != "application/cbor-seq" || f.watches.InUse() != 1 {
 				t.Fatalf("%d %v", resp.Status, resp.Header)
 			}
 			var w recordedWriter
 			resp.Stream.Start(&w)
 			resp.Stream.Stop()
 			finish(resp, 0, nil)
-			if w.aborted != tc.aborts || w.closed == tc.aborts || f.watches.now.Load() != 0 {
-				t.Errorf("aborted %t, closed %t, %d places taken", w.aborted, w.closed, f.watches.now.Load())
+			if w.aborted != tc.aborts || w.closed == tc.aborts || f.watches.InUse() != 0 {
+				t.Errorf("aborted %t, closed %t, %d places taken", w.aborted, w.closed, f.watches.InUse())
 			}
 			frames, room := serializer.NewFramer().NewFrameReader(io.NopCloser(&w.Buffer)), make([]byte, 1<<20)
 			for i, want := range tc.want {

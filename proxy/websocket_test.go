@@ -102,7 +102,7 @@ func TestWebSocketWatch(t *testing.T) {
 				if got, closed := f.take(); !strings.HasPrefix(got, "\x81") || !strings.Contains(got, `{"type":"ADDED"`) || closed {
 					t.Fatalf("got %q, closed %v", got, closed)
 				}
-				if b.gateway.longRunning.now.Load() != 1 {
+				if b.gateway.longRunning.InUse() != 1 {
 					t.Error("the watch holds no place")
 				}
 				end(b, resp)
