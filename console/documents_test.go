@@ -26,6 +26,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -84,8 +85,8 @@ func (h *handler) EndedWatches() []proxy.EndedWatch {
 	return []proxy.EndedWatch{{User: "jane", Resource: "pods", Reason: reason.PermissionRevoked, Began: time.Now().Add(-time.Minute), Ended: time.Now()}}
 }
 
-func (h *handler) Checks() []proxy.CheckResult {
-	return []proxy.CheckResult{{Name: "ping"}, {Name: "feeds", Err: errors.New("pods is stale")}}
+func (h *handler) Checks() []healthz.CheckResult {
+	return []healthz.CheckResult{{Name: "ping"}, {Name: "feeds", Err: errors.New("pods is stale")}}
 }
 
 func (h *handler) Explain(_ context.Context, q proxy.Question) (*proxy.Explanation, error) {

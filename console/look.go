@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
@@ -25,7 +26,7 @@ type Handler interface {
 	EndWatch(id uint64) bool
 	Denials() []proxy.Denial
 	EndedWatches() []proxy.EndedWatch
-	Checks() []proxy.CheckResult
+	Checks() []healthz.CheckResult
 	Usage() *usage.Usage
 	Budgets() []proxy.BudgetState
 	Explain(ctx context.Context, q proxy.Question) (*proxy.Explanation, error)

@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
@@ -227,7 +228,7 @@ func TestAskersOfUpgrades(t *testing.T) {
 
 // TestHealthIsNobodys: probes are not among those who ask.
 func TestHealthIsNobodys(t *testing.T) {
-	b := newGatewayBench(t, func(o *Options) { o.Health = NewHealth() })
+	b := newGatewayBench(t, func(o *Options) { o.Health = healthz.NewHealth() })
 	b.count("GET /readyz")
 	if r := b.gateway.Usage().Top(usage.Query{K: 1}, time.Now()); r.Total.Requests != 0 {
 		t.Errorf("%+v", r)

@@ -152,7 +152,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 				if c.before != nil {
 					c.before(b)
 				}
-				checkRefused(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), r))
+				refusaltest.CheckResponse(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), r))
 			})
 		})
 	}
@@ -238,7 +238,7 @@ func TestRefusalsAmongOthersAreCounted(t *testing.T) {
 					})
 				}
 				synctest.Wait()
-				checkRefused(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), request(c.line)))
+				refusaltest.CheckResponse(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), request(c.line)))
 				src.SetSilent(false)
 				others.Wait()
 			})
@@ -285,7 +285,7 @@ func TestRefusalsOfflineAreCounted(t *testing.T) {
 				b := newOfflineBench(t, ModeStrict, c.offline)
 				b.begin(podsAsHeld, asJane)
 				c.before(b)
-				checkRefused(t, b.registry, why, c.says, b.gateway.Serve(t.Context(), request(podsAsHeld, asJane)))
+				refusaltest.CheckResponse(t, b.registry, why, c.says, b.gateway.Serve(t.Context(), request(podsAsHeld, asJane)))
 			})
 		})
 	}
@@ -310,54 +310,8 @@ func TestRefusalsOfVisibleAreCounted(t *testing.T) {
 					t.Fatalf("%d %s", status, body)
 				}
 				c.before(b)
-				checkRefused(t, registry, why, c.says, b.gateway.Serve(t.Context(), request(c.line, asJane)))
+				refusaltest.CheckResponse(t, registry, why, c.says, b.gateway.Serve(t.Context(), request(c.line, asJane)))
 			})
 		})
-	}
-}
-
-// TestRefusalsOfClustersAreCounted has a request for each reason for which a Router refuses.
-func TestRefusalsOfClustersAreCounted(t *testing.T) {
-	const pods = "/clusters/a/api/v1/pods"
-	for _, c := range []struct {
-		why               reason.Refusal
-		name              string
-		host, sni, target string
-		says              string
-		open              []string // targets of requests that are under way
-	}{
-		{reason.UnknownCluster, "none", "gw", "", "/api/v1/pods", "the request names none: ask at /clusters/NAME", nil},
-		{reason.UnknownCluster, "another", "gw", "", "/clusters/x/api/v1/pods", "no such cluster is known here: ask at /clusters/NAME", nil},
-		{reason.Misdirected, "", "a.example", "c.example", "/api/v1/pods", "another cluster than the name that the TLS connection", nil},
-		{reason.ClusterPath, "", "gw", "", "/clusters/a/../c/api/v1/pods", "leads out of the cluster", nil},
-		{reason.AllClustersLimit, "short", "gw", "", pods, atOnce, []string{pods, "/clusters/b/api/v1/pods"}},
-		{reason.AllClustersLimit, "long", "gw", "", pods + "?watch=1", atOnce, []string{pods + "?watch=1", "/clusters/b/api/v1/pods?watch=1"}},
-		{reason.ClusterShare, "short", "gw", "", pods, atOnce, []string{pods}},
-		{reason.ClusterShare, "long", "gw", "", pods + "?watch=1", atOnce, []string{pods + "?watch=1"}},
-	} {
-		t.Run(c.why.String()+" "+c.name, func(t *testing.T) {
-			registry := prometheus.NewRegistry()
-			r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: NewHealth(), InFlight: 2, LongRunning: 2, Registerer: registry})
-			routeTest(r)
-			for _, target := range c.open {
-				resp := r.Serve(t.Context(), asked("GET", "gw", "", target))
-				if resp.Status != 200 {
-					t.Fatalf("%s: %d", target, resp.Status)
-				}
-				defer resp.Done(0, nil)
-			}
-			checkRefused(t, registry, c.why, c.says, r.Serve(t.Context(), asked("GET", c.host, c.sni, c.target)))
-		})
-	}
-}
-
-// checkRefused fails the test unless an answer is the one refusal that was counted.
-func checkRefused(t *testing.T, registry *prometheus.Registry, why reason.Refusal, says string, resp *api.Response) {
-	t.Helper()
-	refusaltest.Check(t, registry, why, says, refusaltest.Answer{
-		Code: resp.Status, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: string(resp.Body),
-	})
-	if resp.Done != nil {
-		resp.Done(int64(len(resp.Body)), nil)
 	}
 }

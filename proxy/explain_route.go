@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
 )
@@ -23,7 +24,7 @@ import (
 // decide finds out the route.
 func (e *explaining) decide(ctx context.Context) {
 	g, x := e.g, e.x
-	if isHealth(x.request.Path) {
+	if healthz.IsPath(x.request.Path) {
 		e.route(string(fromGateway), "", "Answered by kubeweir itself: whether it is well.", 0)
 		return
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz/responses"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
@@ -72,7 +73,7 @@ type Options struct {
 	Cluster string
 	// Audit may be nil: nothing is audited then.
 	Audit      *audit.Log
-	Health     *Health
+	Health     *healthz.Health
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 	// Blocked are the user agents that are refused; nil for none.
@@ -333,7 +334,7 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 			done(n, err)
 		}
 		g.metrics.observe(x, resp.Status, n)
-		if !goesOn && !isHealth(x.request.Path) {
+		if !goesOn && !healthz.IsPath(x.request.Path) {
 			g.usage.Add(x.asker(), x.costOf(resp, n))
 			if x.source == fromUpstream {
 				x.settleBytes(float64(n - charged.paid()))

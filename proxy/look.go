@@ -3,6 +3,7 @@ package proxy
 import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/watch"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -22,4 +23,4 @@ func (g *Gateway) EndWatch(id uint64) bool {
 }
 
 // Checks are the conditions of the cluster's health now.
-func (g *Gateway) Checks() []CheckResult { return g.Health.Results() }
+func (g *Gateway) Checks() []healthz.CheckResult { return g.Health.Results() }

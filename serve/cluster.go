@@ -23,6 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -55,7 +56,7 @@ type cluster struct {
 	offlineRules  *proxy.OfflineRules // nil where the upstream is in this process
 	offlineFor    atomic.Int64        // see offlineTTL
 	revocation    *revocation.Watches
-	health        *proxy.Health
+	health        *healthz.Health
 	handler       *proxy.Gateway
 	askers        *askers
 	// decides tells that there are clients with identities of their own.
@@ -113,10 +114,10 @@ func (c *cluster) addIdentity(authenticator authn.Options, authorizer authz.Opti
 
 // addHandler makes the handler of the cluster's requests. checks are conditions of its
 // health besides its own.
-func (c *cluster) addHandler(watches revocation.Options, options proxy.Options, checks ...proxy.Check) {
+func (c *cluster) addHandler(watches revocation.Options, options proxy.Options, checks ...healthz.Check) {
 	watches.Authorizer, watches.Authenticator, watches.Registerer = c.authorizer, c.authenticator, c.registerer
 	c.revocation = revocation.New(watches)
-	c.health = proxy.NewHealth(append(c.checks(), checks...)...)
+	c.health = healthz.NewHealth(append(c.checks(), checks...)...)
 
 	options.Forwarder, options.Resources = c.client, c.resources
 	options.Manager, options.Reader, options.Watches = c.manager, c.reader, c.watches
@@ -198,8 +199,8 @@ func (c *cluster) reachable() bool {
 }
 
 // checks are the conditions of health.
-func (c *cluster) checks() []proxy.Check {
-	return []proxy.Check{
+func (c *cluster) checks() []healthz.Check {
+	return []healthz.Check{
 		{Name: "resources", Ready: true, Err: func() error {
 			if !c.resources.Settled() {
 				return errors.New("custom resource definitions are not known yet")

@@ -20,21 +20,22 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/contain"
-	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/clusters"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 )
 
-// clusters are several that one process serves, each by itself: what becomes of one
+// clusterSet are several that one process serves, each by itself: what becomes of one
 // concerns no other. They can be changed while they are served.
-type clusters struct {
+type clusterSet struct {
 	log       *slog.Logger
 	registry  *prometheus.Registry // the process's
 	userAgent string
 	askers    *askers
 	audit     *audit.Log // may be nil
 	drainTime time.Duration
-	health    *proxy.Health
-	router    *proxy.Router
+	health    *healthz.Health
+	router    *clusters.Router
 	panics    *contain.Panics
 	profiles  *profiles // nil if no hub names clusters
 
@@ -61,14 +62,14 @@ type member struct {
 	config   *config.Cluster
 	origin   [sha256.Size]byte
 	registry *prometheus.Registry // its own: what it counts goes with it
-	target   *proxy.Target
+	target   *clusters.Target
 	started  chan struct{} // closed when start has returned; nil before
 	ended    atomic.Bool   // it was closed
 }
 
 // newClusters makes what several clusters have in common.
-func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry, askers *askers) (_ *clusters, err error) {
-	s := &clusters{log: log, registry: registry, askers: askers, userAgent: userAgent, drainTime: c.Shutdown.Drain, panics: contain.New(registry, log)}
+func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry, askers *askers) (_ *clusterSet, err error) {
+	s := &clusterSet{log: log, registry: registry, askers: askers, userAgent: userAgent, drainTime: c.Shutdown.Drain, panics: contain.New(registry, log)}
 	if c.ClusterProfiles.On() {
 		if s.profiles, err = newProfiles(c, userAgent, log, registry); err != nil {
 			return nil, err
@@ -76,16 +77,16 @@ func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.members.Store(new([]*member))
-	s.health = proxy.NewHealthOf(func() (parts []proxy.Part) {
+	s.health = healthz.NewHealthOf(func() (parts []healthz.Part) {
 		for _, m := range *s.members.Load() {
-			parts = append(parts, proxy.Part{Name: m.name, Health: m.health})
+			parts = append(parts, healthz.Part{Name: m.name, Health: m.health})
 		}
 		if s.profiles != nil && !s.profiles.taken.Load() {
 			parts = append(parts, s.profiles.part())
 		}
 		return parts
 	})
-	s.router = proxy.NewRouter(proxy.RouterOptions{
+	s.router = clusters.NewRouter(clusters.RouterOptions{
 		Prefix: config.ClusterPathPrefix, Health: s.health, Registerer: registry,
 		InFlight: int64(c.AllClusters.MaxInFlight), LongRunning: int64(c.AllClusters.MaxWatches),
 	})
@@ -93,7 +94,7 @@ func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry
 }
 
 // connect makes what a cluster is asked by; nothing is asked yet.
-func (s *clusters) connect(w *wanted) (*member, error) {
+func (s *clusterSet) connect(w *wanted) (*member, error) {
 	c := w.config
 	m := &member{name: c.Name, config: c, registry: prometheus.NewRegistry(), origin: w.origin}
 	m.cluster = newCluster(s.log.With("cluster", c.Name), prometheus.WrapRegistererWith(prometheus.Labels{"cluster": c.Name}, m.registry), m.registry, s.askers)
@@ -110,7 +111,7 @@ func (s *clusters) connect(w *wanted) (*member, error) {
 }
 
 // complete makes the rest of a member that is connected.
-func (s *clusters) complete(m *member) error {
+func (s *clusterSet) complete(m *member) error {
 	if err := m.build(&m.config.Gateway, "", s.audit); err != nil {
 		return fmt.Errorf("cluster %s: %w", m.name, err)
 	}
@@ -119,7 +120,7 @@ func (s *clusters) complete(m *member) error {
 }
 
 // connectAll makes the first members; those are served when completeAll has them.
-func (s *clusters) connectAll(list []wanted) (members []*member, err error) {
+func (s *clusterSet) connectAll(list []wanted) (members []*member, err error) {
 	// At the same time: to connect may take seconds, where DNS says which servers there are.
 	made := make([]*member, len(list))
 	var all errgroup.Group
@@ -141,7 +142,7 @@ func (s *clusters) connectAll(list []wanted) (members []*member, err error) {
 	return members, nil
 }
 
-func (s *clusters) completeAll(members []*member, log *audit.Log) error {
+func (s *clusterSet) completeAll(members []*member, log *audit.Log) error {
 	s.audit = log
 	for _, m := range members {
 		if err := s.complete(m); err != nil {
@@ -162,10 +163,10 @@ func digest(file string) [sha256.Size]byte {
 }
 
 // set makes members those that are served. The caller holds changing, or nothing runs yet.
-func (s *clusters) set(members []*member) {
-	routes := make([]proxy.Route, len(members))
+func (s *clusterSet) set(members []*member) {
+	routes := make([]clusters.Route, len(members))
 	for i, m := range members {
-		routes[i] = proxy.Route{Hosts: m.config.Hosts, PathPrefix: m.config.PathPrefix, Target: m.target}
+		routes[i] = clusters.Route{Hosts: m.config.Hosts, PathPrefix: m.config.PathPrefix, Target: m.target}
 	}
 	s.members.Store(&members)
 	s.router.SetRoutes(routes)
@@ -176,13 +177,13 @@ func (s *clusters) set(members []*member) {
 const startWait = 2 * time.Second
 
 // start starts all members.
-func (s *clusters) start(ctx context.Context) {
+func (s *clusterSet) start(ctx context.Context) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.startAll(ctx, *s.members.Load())
 }
 
-func (s *clusters) startAll(ctx context.Context, members []*member) {
+func (s *clusterSet) startAll(ctx context.Context, members []*member) {
 	for _, m := range members {
 		m.started = make(chan struct{})
 		s.panics.Go(&s.running, "background", func() {
@@ -237,7 +238,7 @@ func (p *change) place(m *member, c *config.Cluster) {
 // plan finds out what is to be done for a list of clusters, and makes the new members. Nothing
 // is served in another way yet; the caller holds changing, and calls apply or discard. reread
 // tells that kubeconfigs count as they are now: else, as they were.
-func (s *clusters) plan(list []wanted, reread bool) (*change, error) {
+func (s *clusterSet) plan(list []wanted, reread bool) (*change, error) {
 	p, whole := &change{wanted: list, refused: make(map[string]refusal)}, false
 	defer func() {
 		if !whole { // an error, or a panic
@@ -288,7 +289,7 @@ func (s *clusters) plan(list []wanted, reread bool) (*change, error) {
 }
 
 // replace makes a member, one of p.made. A panic over a ClusterProfile is an error of that one.
-func (s *clusters) replace(p *change, w *wanted) (m *member, err error) {
+func (s *clusterSet) replace(p *change, w *wanted) (m *member, err error) {
 	try := func() (err error) {
 		if w.err != nil {
 			return w.err
@@ -315,7 +316,7 @@ func (s *clusters) replace(p *change, w *wanted) (m *member, err error) {
 }
 
 // refuse tells why a ClusterProfile cannot be used, if that was not told already.
-func (s *clusters) refuse(p *change, w *wanted, why refusal, stays bool) {
+func (s *clusterSet) refuse(p *change, w *wanted, why refusal, stays bool) {
 	name := w.config.Name
 	if p.refused[name] = why; why == s.refused[name] {
 		return
@@ -330,7 +331,7 @@ func (s *clusters) refuse(p *change, w *wanted, why refusal, stays bool) {
 // apply does what was planned: the new members get the state folders of those whose places
 // they take and are started, then requests are routed to them, then those that are not served
 // any more end.
-func (s *clusters) apply(ctx context.Context, p *change, c *config.Gateway) {
+func (s *clusterSet) apply(ctx context.Context, p *change, c *config.Gateway) {
 	old := *s.members.Load()
 	s.handOver(old, p)
 	s.clearState(c, p.wanted)
@@ -354,7 +355,7 @@ func (s *clusters) apply(ctx context.Context, p *change, c *config.Gateway) {
 
 // setPolicies gives the present members the new policies of their clusters. That includes members
 // that are being replaced, because their watches continue until they are drained.
-func (s *clusters) setPolicies(old []*member, p *change) {
+func (s *clusterSet) setPolicies(old []*member, p *change) {
 	for _, m := range slices.Concat(old, s.retiring) {
 		i := slices.IndexFunc(p.configs, func(c *config.Cluster) bool { return c.Name == m.name })
 		if i >= 0 && !m.ended.Load() && !m.config.SamePolicy(p.configs[i]) {
@@ -365,7 +366,7 @@ func (s *clusters) setPolicies(old []*member, p *change) {
 
 // handOver gives the state folders of members that end to those that take their places, also if
 // they were removed a while ago and still drain.
-func (s *clusters) handOver(old []*member, p *change) {
+func (s *clusterSet) handOver(old []*member, p *change) {
 	old = slices.Concat(old, s.retiring)
 	for _, m := range p.made {
 		if !m.inherits {
@@ -382,7 +383,7 @@ func (s *clusters) handOver(old []*member, p *change) {
 
 // clearState removes the state of clusters that the configuration has no more, as far as they
 // had their folders from its top level.
-func (s *clusters) clearState(c *config.Gateway, list []wanted) {
+func (s *clusterSet) clearState(c *config.Gateway, list []wanted) {
 	if c.State.Dir == "" || s.profiles != nil && !s.profiles.listed {
 		return // or which clusters there are is not known yet
 	}
@@ -395,7 +396,7 @@ func (s *clusters) clearState(c *config.Gateway, list []wanted) {
 
 // clearOwn removes the state of a member that has ended, if its cluster had a folder of its own,
 // not from the top level: what is below that is clearState's.
-func (s *clusters) clearOwn(m *member, common string) {
+func (s *clusterSet) clearOwn(m *member, common string) {
 	s.changing.Lock() // nobody takes the folder over meanwhile
 	defer s.changing.Unlock()
 	dir := m.config.State.Dir
@@ -413,7 +414,7 @@ func (s *clusters) clearOwn(m *member, common string) {
 // retire ends a member that no request is routed to any more: its watches over the time of
 // a drain, all else when it is through or a little later. common is the state folder of the top
 // level.
-func (s *clusters) retire(m *member, common string) {
+func (s *clusterSet) retire(m *member, common string) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.drainTime+cutAfter)
 	defer cancel()
 	m.handler.Drain(ctx, s.drainTime)
@@ -428,7 +429,7 @@ func (s *clusters) retire(m *member, common string) {
 }
 
 // names are those of all members.
-func (s *clusters) names() (names []string) {
+func (s *clusterSet) names() (names []string) {
 	for _, m := range *s.members.Load() {
 		names = append(names, m.name)
 	}
@@ -436,7 +437,7 @@ func (s *clusters) names() (names []string) {
 }
 
 // drain ends the watches of all members.
-func (s *clusters) drain(ctx context.Context, over time.Duration) {
+func (s *clusterSet) drain(ctx context.Context, over time.Duration) {
 	var all sync.WaitGroup
 	for _, m := range *s.members.Load() {
 		s.panics.Go(&all, "background", func() { m.handler.Drain(ctx, over) })
@@ -445,7 +446,7 @@ func (s *clusters) drain(ctx context.Context, over time.Duration) {
 }
 
 // close ends everything.
-func (s *clusters) close() {
+func (s *clusterSet) close() {
 	s.stop()
 	if s.profiles != nil && s.profiles.kept != nil {
 		s.profiles.kept.close(s.profiles.followed)
@@ -462,7 +463,7 @@ func (s *clusters) close() {
 }
 
 // Gather implements prometheus.Gatherer for the process and all members.
-func (s *clusters) Gather() ([]*dto.MetricFamily, error) {
+func (s *clusterSet) Gather() ([]*dto.MetricFamily, error) {
 	all := prometheus.Gatherers{s.registry}
 	for _, m := range *s.members.Load() {
 		all = append(all, m.registry)

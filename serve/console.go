@@ -74,7 +74,7 @@ func (c *cluster) release() string {
 }
 
 // shown implements served.
-func (s *clusters) shown() (list []*console.Cluster) {
+func (s *clusterSet) shown() (list []*console.Cluster) {
 	for _, m := range *s.members.Load() {
 		list = append(list, m.cluster.shown()...)
 	}

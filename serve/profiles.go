@@ -17,7 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/clusterprofile"
-	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 )
 
 // profiles are the ClusterProfiles of a hub, each of which is a cluster as if it stood in the configuration.
@@ -83,8 +83,8 @@ func (p *profiles) count(refused map[string]refusal) {
 }
 
 // part tells that it is not known yet which clusters there are.
-func (p *profiles) part() proxy.Part {
-	return proxy.Part{Name: "clusterprofiles", Health: proxy.NewHealth(proxy.Check{Name: "hub", Ready: true, Err: func() error {
+func (p *profiles) part() healthz.Part {
+	return healthz.Part{Name: "clusterprofiles", Health: healthz.NewHealth(healthz.Check{Name: "hub", Ready: true, Err: func() error {
 		return errors.New("the ClusterProfiles of the hub are not known yet")
 	}})}
 }
@@ -131,7 +131,7 @@ func configured(c *config.Gateway) (list []wanted) {
 }
 
 // wanted are all clusters that are to be served.
-func (s *clusters) wanted(c *config.Gateway) ([]wanted, error) {
+func (s *clusterSet) wanted(c *config.Gateway) ([]wanted, error) {
 	list := configured(c)
 	if s.profiles == nil {
 		return list, nil

@@ -20,10 +20,10 @@ import (
 	"github.com/kubeweir/kubeweir/console"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
-	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/admin"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/edge"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 )
 
 // Server is kubeweir in either form: a process, which listens, records and tells how it
@@ -37,7 +37,7 @@ type Server struct {
 	drain    time.Duration
 
 	served    served // nil until it is made
-	health    *proxy.Health
+	health    *healthz.Health
 	gatherer  prometheus.Gatherer
 	form      form
 	audit     *audit.Log
@@ -53,7 +53,7 @@ type Server struct {
 
 	// several is what is served if it is several clusters, nil else; source is where the
 	// configuration of a gateway comes from.
-	several *clusters
+	several *clusterSet
 	source  configSource
 }
 
@@ -122,7 +122,7 @@ func (s *Server) addAudit(c *config.Audit) (err error) {
 }
 
 // addEdge makes what serves the handler of what is served.
-func (s *Server) addEdge(handler api.Handler, health *proxy.Health, options edge.Options) (err error) {
+func (s *Server) addEdge(handler api.Handler, health *healthz.Health, options edge.Options) (err error) {
 	s.health = health
 	options.Handler = handler
 	options.OnDrain = func(ctx context.Context) { s.served.drain(ctx, s.drain) }

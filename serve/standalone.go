@@ -32,6 +32,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/edge"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -224,8 +225,8 @@ func (a *standalone) announce(stderr io.Writer, _ edge.Addresses) {
 	}
 }
 
-func (a *standalone) checks() []proxy.Check {
-	return []proxy.Check{{Name: "store", Err: a.storeError}}
+func (a *standalone) checks() []healthz.Check {
+	return []healthz.Check{{Name: "store", Err: a.storeError}}
 }
 
 // storeError tells whether the store is well.

@@ -20,7 +20,7 @@ func (c *cluster) verify(ctx context.Context, which func(schema.GroupVersionReso
 }
 
 // verify does it for one cluster after the other.
-func (s *clusters) verify(ctx context.Context, which func(schema.GroupVersionResource) bool) []admin.VerifiedCollection {
+func (s *clusterSet) verify(ctx context.Context, which func(schema.GroupVersionResource) bool) []admin.VerifiedCollection {
 	var all []admin.VerifiedCollection
 	for _, m := range *s.members.Load() {
 		all = append(all, m.verify(ctx, which)...)

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -102,4 +103,15 @@ func counted(t testing.TB, registry prometheus.Gatherer) (reasons []string) {
 		}
 	}
 	return reasons
+}
+
+// CheckResponse is Check for a response of a handler, which it finishes.
+func CheckResponse(t *testing.T, registry *prometheus.Registry, why reason.Refusal, says string, resp *api.Response) {
+	t.Helper()
+	Check(t, registry, why, says, Answer{
+		Code: resp.Status, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: string(resp.Body),
+	})
+	if resp.Done != nil {
+		resp.Done(int64(len(resp.Body)), nil)
+	}
 }

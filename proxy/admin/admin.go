@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 )
 
 // Server is the admin listener: plain HTTP, not meant to be reachable by
@@ -33,7 +33,7 @@ type Options struct {
 	// Addr is the host:port to listen on.
 	Addr     string
 	Gatherer prometheus.Gatherer
-	Health   *proxy.Health
+	Health   *healthz.Health
 	// Profiling serves /debug/pprof: to whoever reaches the listener, the command line
 	// and what it costs the processor included.
 	Profiling bool
@@ -132,7 +132,7 @@ func fromHere(next http.Handler) http.Handler {
 	})
 }
 
-func serveHealth(w http.ResponseWriter, r *http.Request, health *proxy.Health) {
+func serveHealth(w http.ResponseWriter, r *http.Request, health *healthz.Health) {
 	resp := health.Serve(&api.Request{Method: r.Method, Path: r.URL.Path, RawQuery: r.URL.RawQuery}, true)
 	if resp == nil {
 		http.NotFound(w, r)

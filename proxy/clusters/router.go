@@ -1,4 +1,4 @@
-package proxy
+package clusters
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -25,7 +26,7 @@ import (
 // concurrent use.
 type Router struct {
 	prefix  string // "/clusters/"
-	health  *Health
+	health  *healthz.Health
 	refused *reason.Counter
 	// short and long are the places for the requests of all clusters, which clusters share
 	// as users share those of one.
@@ -39,7 +40,7 @@ type RouterOptions struct {
 	// a slash.
 	Prefix string
 	// Health answers for the gateway as a whole.
-	Health *Health
+	Health *healthz.Health
 	// InFlight is the most requests at a time that are not long-running, over all clusters,
 	// LongRunning the most watches, log follows, upgrades; a cluster gets at most three
 	// quarters of them. One that has none gets a place all the same, so there may be as many
@@ -209,7 +210,7 @@ func (r *Router) serve(ctx context.Context, req *api.Request, to *Target) *api.R
 // limitOf is where a request takes a place; nil for health, which is told under any load.
 func (r *Router) limitOf(req *api.Request) *inflight.Limiter {
 	switch {
-	case isHealth(req.Path):
+	case healthz.IsPath(req.Path):
 		return nil
 	case req.Info().LongRunning() || req.Upgrade != "":
 		return r.long

@@ -1,7 +1,9 @@
-package proxy
+package healthz
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -64,4 +66,48 @@ func TestHealthNamesNoParts(t *testing.T) {
 			t.Errorf("%s?%s: %d %s", c.path, c.query, resp.Status, resp.Body)
 		}
 	}
+}
+
+// TestHealthOfParts: the whole is well while one part is.
+func TestHealthOfParts(t *testing.T) {
+	down := errors.New("down")
+	state := map[string]error{"a": nil, "b": nil}
+	part := func(name string) Part {
+		return Part{name, NewHealth(Check{Name: "feeds", Ready: true, Err: func() error { return state[name] }})}
+	}
+	parts := []Part{part("a"), part("b")}
+	h := NewHealthOf(func() []Part { return parts })
+	ask := func(path, query string) (int, string) {
+		resp := h.Serve(&api.Request{Method: "GET", Path: path, RawQuery: query}, true)
+		return resp.Status, string(resp.Body)
+	}
+	expect := func(path, query string, code int, lines ...string) {
+		t.Helper()
+		got, body := ask(path, query)
+		if got != code {
+			t.Errorf("%s?%s: %d\n%s", path, query, got, body)
+		}
+		for _, line := range lines {
+			if !slices.Contains(strings.Split(body, "\n"), line) {
+				t.Errorf("%s?%s lacks %q:\n%s", path, query, line, body)
+			}
+		}
+	}
+	expect("/readyz", "", 200, "ok")
+	expect("/readyz", "verbose", 200, "[+]ping ok", "[+]a/feeds ok", "[+]b/feeds ok", "readyz check passed")
+	state["a"] = down
+	expect("/readyz", "verbose", 200, "[-]a/feeds failed: down", "[+]b/feeds ok", "readyz check passed")
+	expect("/readyz/a", "", 500, "[-]feeds failed: down")
+	expect("/readyz/a/feeds", "", 500)
+	expect("/readyz/b", "", 200)
+	expect("/readyz/b/feeds", "", 200, "ok")
+	expect("/readyz/c", "", 404)
+	expect("/readyz", "exclude=b", 500, "[-]a/feeds failed: down", "[+]b excluded: ok")
+	expect("/readyz", "exclude=a/feeds", 200)
+	expect("/readyz", "exclude=b,feeds", 200, "ok")
+	state["b"] = down
+	expect("/readyz", "", 500, "[-]a/feeds failed: down", "[-]b/feeds failed: down", "readyz check failed")
+	expect("/livez", "verbose", 200)
+	parts = nil
+	expect("/readyz", "", 200)
 }

@@ -1,4 +1,4 @@
-package proxy
+package healthz
 
 import (
 	"errors"
@@ -49,7 +49,7 @@ func NewHealthOf(parts func() []Part) *Health {
 // reasons tells the client why a check failed, and of each part by its name, with ?verbose and
 // at /readyz/NAME: not for listeners that anyone may ask. There all parts are one check.
 func (h *Health) Serve(r *api.Request, reasons bool) *api.Response {
-	if !isHealth(r.Path) {
+	if !IsPath(r.Path) {
 		return nil
 	}
 	endpoint, rest, _ := strings.Cut(strings.TrimPrefix(r.Path, "/"), "/")
@@ -63,8 +63,8 @@ func (h *Health) Serve(r *api.Request, reasons bool) *api.Response {
 	return h.all(endpoint, query.Has("verbose"), query["exclude"], reasons)
 }
 
-// isHealth reports whether a path is one of the health endpoints.
-func isHealth(path string) bool {
+// IsPath reports whether a path is one of the health endpoints.
+func IsPath(path string) bool {
 	endpoint, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return endpoint == "livez" || endpoint == "readyz" || endpoint == "healthz"
 }

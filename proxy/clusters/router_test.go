@@ -1,15 +1,19 @@
-package proxy
+package clusters
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/refusaltest"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // echo answers with what it was asked for.
@@ -27,7 +31,7 @@ func (e echo) Serve(_ context.Context, r *api.Request) *api.Response {
 
 // newTestRouter has a by its hosts and by path, b by path alone and c by its host alone.
 func newTestRouter(limit int64) (*Router, map[string]*Target) {
-	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: NewHealth(), InFlight: limit, LongRunning: limit})
+	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: healthz.NewHealth(), InFlight: limit, LongRunning: limit})
 	return r, routeTest(r)
 }
 
@@ -184,7 +188,7 @@ func TestRouterShares(t *testing.T) {
 // TestRouterShareOfMany: however many clusters are slow, one that has nothing under way finds
 // a place, and one more does not.
 func TestRouterShareOfMany(t *testing.T) {
-	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: NewHealth(), InFlight: 8, LongRunning: 8})
+	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: healthz.NewHealth(), InFlight: 8, LongRunning: 8})
 	var routes []Route
 	for i := range 12 {
 		name := fmt.Sprint("c", i)
@@ -254,7 +258,7 @@ func TestRouterRetires(t *testing.T) {
 
 // TestRouterPanic: a handler that panics gives its places back.
 func TestRouterPanic(t *testing.T) {
-	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: NewHealth(), InFlight: 4})
+	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: healthz.NewHealth(), InFlight: 4})
 	target := r.NewTarget("a", panics{})
 	r.SetRoutes([]Route{{PathPrefix: true, Target: target}})
 	func() {
@@ -270,46 +274,39 @@ type panics struct{}
 
 func (panics) Serve(context.Context, *api.Request) *api.Response { panic("as told") }
 
-// TestHealthOfParts: the whole is well while one part is.
-func TestHealthOfParts(t *testing.T) {
-	down := errors.New("down")
-	state := map[string]error{"a": nil, "b": nil}
-	part := func(name string) Part {
-		return Part{name, NewHealth(Check{Name: "feeds", Ready: true, Err: func() error { return state[name] }})}
-	}
-	parts := []Part{part("a"), part("b")}
-	h := NewHealthOf(func() []Part { return parts })
-	ask := func(path, query string) (int, string) {
-		resp := h.Serve(&api.Request{Method: "GET", Path: path, RawQuery: query}, true)
-		return resp.Status, string(resp.Body)
-	}
-	expect := func(path, query string, code int, lines ...string) {
-		t.Helper()
-		got, body := ask(path, query)
-		if got != code {
-			t.Errorf("%s?%s: %d\n%s", path, query, got, body)
-		}
-		for _, line := range lines {
-			if !slices.Contains(strings.Split(body, "\n"), line) {
-				t.Errorf("%s?%s lacks %q:\n%s", path, query, line, body)
+const atOnce = "Too many requests, please try again later."
+
+// TestRefusalsOfClustersAreCounted has a request for each reason for which a Router refuses.
+func TestRefusalsOfClustersAreCounted(t *testing.T) {
+	const pods = "/clusters/a/api/v1/pods"
+	for _, c := range []struct {
+		why               reason.Refusal
+		name              string
+		host, sni, target string
+		says              string
+		open              []string // targets of requests that are under way
+	}{
+		{reason.UnknownCluster, "none", "gw", "", "/api/v1/pods", "the request names none: ask at /clusters/NAME", nil},
+		{reason.UnknownCluster, "another", "gw", "", "/clusters/x/api/v1/pods", "no such cluster is known here: ask at /clusters/NAME", nil},
+		{reason.Misdirected, "", "a.example", "c.example", "/api/v1/pods", "another cluster than the name that the TLS connection", nil},
+		{reason.ClusterPath, "", "gw", "", "/clusters/a/../c/api/v1/pods", "leads out of the cluster", nil},
+		{reason.AllClustersLimit, "short", "gw", "", pods, atOnce, []string{pods, "/clusters/b/api/v1/pods"}},
+		{reason.AllClustersLimit, "long", "gw", "", pods + "?watch=1", atOnce, []string{pods + "?watch=1", "/clusters/b/api/v1/pods?watch=1"}},
+		{reason.ClusterShare, "short", "gw", "", pods, atOnce, []string{pods}},
+		{reason.ClusterShare, "long", "gw", "", pods + "?watch=1", atOnce, []string{pods + "?watch=1"}},
+	} {
+		t.Run(c.why.String()+" "+c.name, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: healthz.NewHealth(), InFlight: 2, LongRunning: 2, Registerer: registry})
+			routeTest(r)
+			for _, target := range c.open {
+				resp := r.Serve(t.Context(), asked("GET", "gw", "", target))
+				if resp.Status != 200 {
+					t.Fatalf("%s: %d", target, resp.Status)
+				}
+				defer resp.Done(0, nil)
 			}
-		}
+			refusaltest.CheckResponse(t, registry, c.why, c.says, r.Serve(t.Context(), asked("GET", c.host, c.sni, c.target)))
+		})
 	}
-	expect("/readyz", "", 200, "ok")
-	expect("/readyz", "verbose", 200, "[+]ping ok", "[+]a/feeds ok", "[+]b/feeds ok", "readyz check passed")
-	state["a"] = down
-	expect("/readyz", "verbose", 200, "[-]a/feeds failed: down", "[+]b/feeds ok", "readyz check passed")
-	expect("/readyz/a", "", 500, "[-]feeds failed: down")
-	expect("/readyz/a/feeds", "", 500)
-	expect("/readyz/b", "", 200)
-	expect("/readyz/b/feeds", "", 200, "ok")
-	expect("/readyz/c", "", 404)
-	expect("/readyz", "exclude=b", 500, "[-]a/feeds failed: down", "[+]b excluded: ok")
-	expect("/readyz", "exclude=a/feeds", 200)
-	expect("/readyz", "exclude=b,feeds", 200, "ok")
-	state["b"] = down
-	expect("/readyz", "", 500, "[-]a/feeds failed: down", "[-]b/feeds failed: down", "readyz check failed")
-	expect("/livez", "verbose", 200)
-	parts = nil
-	expect("/readyz", "", 200)
 }
