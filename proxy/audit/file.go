@@ -9,18 +9,15 @@ import (
 	"strconv"
 )
 
-// sink takes whole lines. It is used by the writer's goroutine only.
+// sink takes whole lines. Only the writer's goroutine uses it.
 type sink interface {
-	// write tells whether the lines were written; there can be something to
-	// complain of even so.
+	// write reports whether the lines were written. There can be an error even so.
 	write(lines []byte) (written bool, err error)
 	reopen() error
 	close() error
-	name() string // for log lines
-	limit(maxSize int64, maxBackups int)
 }
 
-// stream is a sink that is not a file of ours.
+// stream is a sink that is no file of its own.
 type stream struct{ to io.Writer }
 
 func (s *stream) write(lines []byte) (bool, error) {
@@ -28,23 +25,19 @@ func (s *stream) write(lines []byte) (bool, error) {
 	return err == nil, err
 }
 
-func (s *stream) reopen() error    { return nil }
-func (s *stream) close() error     { return nil }
-func (s *stream) name() string     { return "-" }
-func (s *stream) limit(int64, int) {}
+func (s *stream) reopen() error { return nil }
+func (s *stream) close() error  { return nil }
 
-// file is a file that is put aside when it is full.
+// file is a file that is rotated when it is full.
 type file struct {
-	path       string
-	maxSize    int64
-	maxBackups int
+	Destination
 
 	f    *os.File // nil after it could not be opened
 	size int64
 }
 
 func (f *file) open() error {
-	opened, err := os.OpenFile(f.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	opened, err := os.OpenFile(f.Path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("opening the audit log: %w", err)
 	}
@@ -56,8 +49,8 @@ func (f *file) open() error {
 	return nil
 }
 
-// write appends lines, whole or not at all as far as the file system lets it: a
-// part that was written is cut off again, so that the next line begins a line.
+// write appends lines completely or not at all, as far as the file system allows: it truncates a
+// part that was written, so that the next line begins a line.
 func (f *file) write(lines []byte) (bool, error) {
 	if f.f == nil { // it could not be opened the last time
 		if err := f.open(); err != nil {
@@ -65,7 +58,7 @@ func (f *file) write(lines []byte) (bool, error) {
 		}
 	}
 	var rotated error
-	if f.maxSize > 0 && f.size > 0 && f.size+int64(len(lines)) > f.maxSize {
+	if f.MaxSize > 0 && f.size > 0 && f.size+int64(len(lines)) > f.MaxSize {
 		if rotated = f.rotate(); f.f == nil {
 			return false, rotated
 		}
@@ -76,37 +69,37 @@ func (f *file) write(lines []byte) (bool, error) {
 		return true, rotated
 	}
 	if n > 0 {
-		if cut := f.f.Truncate(f.size); cut != nil {
+		if truncated := f.f.Truncate(f.size); truncated != nil {
 			f.size += int64(n)
-			err = errors.Join(err, cut)
+			err = errors.Join(err, truncated)
 		}
 	}
 	return false, err
 }
 
-// rotate puts the file aside as .1, the older ones one further, and begins a new
-// one. When it cannot be put aside it is opened again and goes on growing.
+// rotate renames the file to .1, the older ones to the next number, and creates a new one. If it
+// cannot be renamed it is opened again and grows further.
 func (f *file) rotate() error {
 	err := f.close()
 	if err == nil {
 		err = f.shift()
 	}
 	if err != nil {
-		err = fmt.Errorf("putting the audit log aside: %w", err)
+		err = fmt.Errorf("rotating the audit log: %w", err)
 	}
 	return errors.Join(err, f.open())
 }
 
 func (f *file) shift() error {
-	if f.maxBackups <= 0 {
-		return ignoreMissing(os.Remove(f.path))
+	if f.MaxBackups <= 0 {
+		return ignoreMissing(os.Remove(f.Path))
 	}
-	for n := f.maxBackups - 1; n > 0; n-- {
+	for n := f.MaxBackups - 1; n > 0; n-- {
 		if err := ignoreMissing(os.Rename(f.backup(n), f.backup(n+1))); err != nil {
 			return err
 		}
 	}
-	return ignoreMissing(os.Rename(f.path, f.backup(1)))
+	return ignoreMissing(os.Rename(f.Path, f.backup(1)))
 }
 
 func ignoreMissing(err error) error {
@@ -116,11 +109,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-func (f *file) name() string { return f.path }
-
-func (f *file) limit(maxSize int64, maxBackups int) { f.maxSize, f.maxBackups = maxSize, maxBackups }
-
-func (f *file) backup(n int) string { return f.path + "." + strconv.Itoa(n) }
+func (f *file) backup(n int) string { return f.Path + "." + strconv.Itoa(n) }
 
 func (f *file) reopen() error {
 	err := f.close()
