@@ -20,6 +20,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/kubeweir/kubeweir/proxy/edge"
+	"github.com/kubeweir/kubeweir/proxy/edge/h1"
+	"github.com/kubeweir/kubeweir/proxy/edge/h2"
 )
 
 // wirePatience bounds one batch.
@@ -28,7 +30,9 @@ const wirePatience = 30 * time.Second
 // edgeServer starts the real transport with a handler that reads.
 func (d *differential) edgeServer(t *testing.T) (*readingHandler, *edge.Server, edge.Addresses) {
 	h := &readingHandler{d: d}
-	s, err := edge.New(edge.Options{Handler: h, Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0", MaxHeaderBytes: 64 << 10})
+	s, err := edge.New(edge.Options{
+		Handler: h, HTTP1: h1.Serve, HTTP2: h2.Serve, Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0", MaxHeaderBytes: 64 << 10,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

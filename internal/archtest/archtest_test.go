@@ -68,6 +68,11 @@ var arrows = []arrow{
 	{"console/web", nil},
 	// proxy sees the origin as it sees a remote cluster: through cache.Source, never by import.
 	{"proxy", above("watchmux", "cache")},
+	{"proxy/edge", base},
+	{"proxy/edge/h1", above("proxy/edge")},
+	{"proxy/edge/h2", above("proxy/edge")},
+	{"proxy/edge/websocket", base},
+	{"internal/edgetest", above("proxy/edge")},
 	{"proxy/review", base},
 	{"proxy/authn", above("proxy/review")},
 	{"proxy/authz", above("proxy/review", "proxy/authn")},
@@ -100,10 +105,11 @@ type fence struct {
 
 var fences = []fence{
 	{library: "k8s.io/kubernetes", allowed: []string{"origin/builtin", "test"}},
-	{library: "github.com/valyala/fasthttp", allowed: []string{"proxy/edge", "test"}},
+	// Servers of its own are what transports are measured against, its listener in memory what tests listen on.
+	{library: "github.com/valyala/fasthttp", allowed: []string{"proxy/edge/h1", "internal/edgetest", "test"}, tests: true},
 	// The origin is a http.Handler, made of the libraries' own.
 	{library: "net/http", exact: true, allowed: []string{
-		"internal/credentials", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "console", "cmd", "test",
+		"internal/credentials", "internal/edgetest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "console", "cmd", "test",
 		"origin/server", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal",
 	}, tests: true},
 	// Metrics are registered with the Registerer that was passed in, never with the global one.
@@ -118,7 +124,7 @@ type core struct {
 }
 
 var cores = []core{
-	{"github.com/valyala/fasthttp", above("watchmux", "cache", "origin"), []string{"origin/origintest"}},
+	{"github.com/valyala/fasthttp", above("watchmux", "cache", "origin"), []string{"origin/origintest", "internal/edgetest"}},
 	{"k8s.io/kubernetes", above("watchmux", "cache", "proxy", "config", "console"), nil},
 }
 
@@ -237,8 +243,8 @@ func TestRulesBite(t *testing.T) {
 		{"kubernetes in a test", listed{ImportPath: "cache", TestImports: []string{"k8s.io/kubernetes/pkg/printers"}}, "k8s.io/kubernetes"},
 		{"kubernetes in its fence", listed{ImportPath: "origin/builtin", Imports: []string{"k8s.io/kubernetes/pkg/printers"}}, ""},
 		{"kubernetes through another", listed{ImportPath: "proxy", Deps: []string{"k8s.io/kubernetes/pkg/printers"}}, "through other packages"},
-		{"fasthttp below the edge", listed{ImportPath: "proxy", Imports: []string{"github.com/valyala/fasthttp"}}, "fasthttp"},
-		{"fasthttp in the edge", listed{ImportPath: "proxy/edge", Imports: []string{"github.com/valyala/fasthttp"}}, ""},
+		{"fasthttp above HTTP/1.1", listed{ImportPath: "proxy/edge", Imports: []string{"github.com/valyala/fasthttp"}}, "fasthttp"},
+		{"fasthttp in HTTP/1.1", listed{ImportPath: "proxy/edge/h1", Imports: []string{"github.com/valyala/fasthttp"}}, ""},
 		{"fasthttp through another", listed{ImportPath: "cache", Deps: []string{"github.com/valyala/fasthttp"}}, "through other packages"},
 		{"net/http in the core", listed{ImportPath: "cache", Imports: []string{"net/http"}}, "net/http"},
 		{"net/http in a core's test", listed{ImportPath: "cache", TestImports: []string{"net/http"}}, ""},

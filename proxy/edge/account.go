@@ -6,17 +6,17 @@ import (
 	"sync/atomic"
 )
 
-// userShare is how much a user may have of a budget for each byte that is free: one alone
+// UserShare is how much a user may have of a budget for each byte that is free: one alone
 // three quarters of it, two of them three sevenths each, and however many want more than
 // there is, somebody who has nothing yet finds some free. proxy's limits are shared so, too.
-const userShare = 3
+const UserShare = 3
 
-// account is what one user has of the budgets, over all connections: who leaves much unread
+// Account is what one user has of the budgets, over all connections: who leaves much unread
 // pays for it with streams of their own.
-type account struct {
+type Account struct {
 	user   string
-	held   atomic.Int64 // of bufferBudget
-	unread atomic.Int64 // of unreadAllowed
+	Held   atomic.Int64 // of bufferBudget
+	Unread atomic.Int64 // of unreadAllowed
 	// waiting is of waitingAllowed.
 	waiting atomic.Int64
 
@@ -25,65 +25,65 @@ type account struct {
 
 // accounts are the users that connections are of. It is safe for concurrent use.
 type accounts struct {
-	// nobody has what connections hold before it is known whose they are.
-	nobody account
+	// anonymous has what connections hold before it is known whose they are.
+	Anonymous Account
 
-	mu     sync.Mutex
-	byUser map[string]*account // with holders
+	Mu     sync.Mutex
+	ByUser map[string]*Account // with holders
 }
 
 // of is a user's account, for one holder, who gives it back to release.
-func (s *accounts) of(user string) *account {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a := s.byUser[user]
+func (s *accounts) of(user string) *Account {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	a := s.ByUser[user]
 	if a == nil {
-		if s.byUser == nil {
-			s.byUser = make(map[string]*account)
+		if s.ByUser == nil {
+			s.ByUser = make(map[string]*Account)
 		}
-		a = &account{user: strings.Clone(user)}
-		s.byUser[a.user] = a
+		a = &Account{user: strings.Clone(user)}
+		s.ByUser[a.user] = a
 	}
 	a.holders++
 	return a
 }
 
-// release is for a holder that has nothing any more, if it was one.
-func (s *accounts) release(a *account) {
+// Release is for a holder that has nothing any more, if it was one.
+func (s *accounts) Release(a *Account) {
 	if a == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	if a.holders--; a.holders == 0 {
-		delete(s.byUser, a.user)
+		delete(s.ByUser, a.user)
 	}
 }
 
-// holder is for whom what the connection holds counts.
-func (c *conn) holder() *account {
-	if a := c.account.Load(); a != nil {
+// Holder is for whom what the connection holds counts.
+func (c *Conn) Holder() *Account {
+	if a := c.Account.Load(); a != nil {
 		return a
 	}
-	return &c.buffers.accounts.nobody
+	return &c.Buffers.Accounts.Anonymous
 }
 
-// attributeTo has what the connection holds count for a user from now on.
-func (c *conn) attributeTo(user string) {
-	if a := c.account.Load(); a == nil || a.user != user {
-		all := &c.buffers.accounts
-		c.account.Store(all.of(user))
-		all.release(a)
+// AttributeTo has what the connection holds count for a user from now on.
+func (c *Conn) AttributeTo(user string) {
+	if a := c.Account.Load(); a == nil || a.user != user {
+		all := &c.Buffers.Accounts
+		c.Account.Store(all.of(user))
+		all.Release(a)
 	}
 }
 
-// claim is a user's account. What the connection holds counts for the first user to claim it; of
+// Claim is a user's account. What the connection holds counts for the first user to claim it; of
 // any other the account is the caller's to release.
-func (c *conn) claim(user string) (a *account, owned bool) {
-	a = c.account.Load()
+func (c *Conn) Claim(user string) (a *Account, owned bool) {
+	a = c.Account.Load()
 	if a != nil && a.user == user {
 		return a, false
 	}
-	a = c.buffers.accounts.of(user)
-	return a, !c.account.CompareAndSwap(nil, a)
+	a = c.Buffers.Accounts.of(user)
+	return a, !c.Account.CompareAndSwap(nil, a)
 }

@@ -1,4 +1,4 @@
-package edge
+package edge_test
 
 import (
 	"context"
@@ -7,21 +7,22 @@ import (
 	"testing"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/edgetest"
 )
 
 // TestAllocations bounds what a get over a kept connection allocates: the request
 // and its text, and the response that the handler makes.
 func TestAllocations(t *testing.T) {
 	body := make([]byte, 6<<10)
-	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
-		return &api.Response{Status: 200, Header: benchHeader, Body: body}
+	ts := edgetest.Start(t, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 200, Header: edgetest.ResponseHeader, Body: body}
 	})
-	nc, err := net.Dial("tcp", ts.sidecar)
+	nc, err := net.Dial("tcp", ts.Sidecar)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	request, buf := []byte(benchRequest), make([]byte, 64<<10)
+	request, buf := []byte(edgetest.ClientRequest), make([]byte, 64<<10)
 	size := 0
 	get := func() {
 		_, _ = nc.Write(request)
@@ -45,20 +46,20 @@ func TestAllocations(t *testing.T) {
 // TestStreamAllocations bounds what a write to a watch allocates: nothing.
 func TestStreamAllocations(t *testing.T) {
 	writers := make(chan api.StreamWriter, 1)
-	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
-		return &api.Response{Status: 200, Stream: &streamFunc{start: func(w api.StreamWriter) { writers <- w }}}
+	ts := edgetest.Start(t, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 200, Stream: &edgetest.StreamFunc{OnStart: func(w api.StreamWriter) { writers <- w }}}
 	})
-	c := ts.dial()
-	c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-	w := receive(t, writers, "writer")
-	c.head("GET")
+	c := ts.Dial()
+	c.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	w := edgetest.Receive(t, writers, "writer")
+	c.Head("GET")
 	frames := [][]byte{make([]byte, 1000), make([]byte, 1000)}
 	buf := make([]byte, len("7d0\r\n\r\n")+2000)
 	if got := testing.AllocsPerRun(1000, func() {
 		if err := w.WriteFrames(frames); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadFull(c.br, buf); err != nil {
+		if _, err := io.ReadFull(c.Br, buf); err != nil {
 			t.Fatal(err)
 		}
 	}); got > 0 && !raceEnabled {

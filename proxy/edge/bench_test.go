@@ -1,15 +1,13 @@
-package edge
+package edge_test
 
 import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,27 +15,8 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/internal/edgetest"
 )
-
-// benchRequest is a get by client-go with a service account's token.
-var benchRequest = fmt.Sprintf("GET /api/v1/namespaces/default/pods/web-0?resourceVersion=0 HTTP/1.1\r\nHost: 127.0.0.1:6443\r\n"+
-	"User-Agent: kubectl/v1.36.3 (linux/amd64) kubernetes/abc\r\nAccept: application/json\r\nAuthorization: Bearer %s\r\nAccept-Encoding: gzip\r\n\r\n",
-	bytes.Repeat([]byte("t"), 900))
-
-var benchHeader = api.Header{
-	{Name: "Audit-Id", Value: "6f1fd37e-8d4a-4c8f-9e1f-4e7a3d1c2b3a"},
-	{Name: "Cache-Control", Value: "no-cache, private"},
-	{Name: "Content-Type", Value: "application/json"},
-	{Name: "X-Kubernetes-Pf-Flowschema-Uid", Value: "6f1fd37e-8d4a-4c8f-9e1f-4e7a3d1c2b3a"},
-	{Name: "X-Kubernetes-Pf-Prioritylevel-Uid", Value: "6f1fd37e-8d4a-4c8f-9e1f-4e7a3d1c2b3a"},
-}
-
-// cpu is the processor time of this process.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
 
 // exchangeRaw sends a request and reads until the response's size is complete.
 func exchangeRaw(b *testing.B, nc net.Conn, request string, buf []byte, size int) {
@@ -66,7 +45,7 @@ func responseSize(b *testing.B, nc net.Conn, request string, body int) int {
 			b.Fatal(err)
 		}
 		n += m
-		if bytes.HasSuffix(buf[:n], crlfcrlf) {
+		if bytes.HasSuffix(buf[:n], []byte("\r\n\r\n")) {
 			break
 		}
 	}
@@ -99,32 +78,32 @@ func bareFasthttp(b *testing.B, cert *tls.Config, h fasthttp.RequestHandler) str
 
 func BenchmarkGet6KB(b *testing.B) {
 	body := bytes.Repeat([]byte("x"), 6<<10)
-	ts := startServer(b, func(context.Context, *api.Request) *api.Response {
-		return &api.Response{Status: 200, Header: benchHeader, Body: body}
+	ts := edgetest.Start(b, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 200, Header: edgetest.ResponseHeader, Body: body}
 	})
 	bare := func(ctx *fasthttp.RequestCtx) {
-		for _, f := range benchHeader {
+		for _, f := range edgetest.ResponseHeader {
 			ctx.Response.Header.Set(f.Name, f.Value)
 		}
 		ctx.Response.SetBodyRaw(body)
 	}
 	dialTLS := func(addr string) func() (net.Conn, error) {
 		return func() (net.Conn, error) {
-			return tls.Dial("tcp", addr, &tls.Config{RootCAs: ts.roots, MinVersion: tls.VersionTLS12})
+			return tls.Dial("tcp", addr, &tls.Config{RootCAs: ts.Roots, MinVersion: tls.VersionTLS12})
 		}
 	}
 	dial := func(addr string) func() (net.Conn, error) {
 		return func() (net.Conn, error) { return net.Dial("tcp", addr) }
 	}
-	bareTLS := ts.tls.Clone()
+	bareTLS := ts.Tls.Clone()
 	bareTLS.NextProtos = nil
 	for _, bc := range []struct {
 		name string
 		dial func() (net.Conn, error)
 	}{
-		{"plain/edge", dial(ts.sidecar)},
+		{"plain/edge", dial(ts.Sidecar)},
 		{"plain/fasthttp", dial(bareFasthttp(b, nil, bare))},
-		{"tls/edge", dialTLS(ts.secure)},
+		{"tls/edge", dialTLS(ts.Secure)},
 		{"tls/fasthttp", dialTLS(bareFasthttp(b, bareTLS, bare))},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
@@ -133,30 +112,30 @@ func BenchmarkGet6KB(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer nc.Close()
-			size := responseSize(b, nc, benchRequest, len(body))
+			size := responseSize(b, nc, edgetest.ClientRequest, len(body))
 			buf := make([]byte, 64<<10)
 			b.ReportAllocs()
 			b.ResetTimer()
-			begin := cpu()
+			begin := edgetest.CPU()
 			for range b.N {
-				exchangeRaw(b, nc, benchRequest, buf, size)
+				exchangeRaw(b, nc, edgetest.ClientRequest, buf, size)
 			}
-			b.ReportMetric(float64((cpu()-begin).Nanoseconds())/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64((edgetest.CPU()-begin).Nanoseconds())/float64(b.N), "cpu-ns/op")
 		})
 	}
 	b.Run("h2/edge", func(b *testing.B) {
-		c := ts.client(true)
+		c := ts.Client(true)
 		b.ReportAllocs()
-		begin := cpu()
+		begin := edgetest.CPU()
 		for range b.N {
-			resp, err := c.Get("https://" + ts.secure + "/api/v1/namespaces/default/pods/web-0?resourceVersion=0")
+			resp, err := c.Get("https://" + ts.Secure + "/api/v1/namespaces/default/pods/web-0?resourceVersion=0")
 			if err != nil {
 				b.Fatal(err)
 			}
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 		}
-		b.ReportMetric(float64((cpu()-begin).Nanoseconds())/float64(b.N), "cpu-ns/op")
+		b.ReportMetric(float64((edgetest.CPU()-begin).Nanoseconds())/float64(b.N), "cpu-ns/op")
 	})
 }
 
@@ -183,31 +162,31 @@ func BenchmarkBodyTo30MB(b *testing.B) {
 	list := pieces{object, 5000}
 	size := int64(len(object) * list.n)
 	whole := bytes.Repeat([]byte("x"), int(size))
-	ts := startServer(b, func(_ context.Context, r *api.Request) *api.Response {
+	ts := edgetest.Start(b, func(_ context.Context, r *api.Request) *api.Response {
 		switch r.Path {
 		case "/pieces":
-			return &api.Response{Status: 200, Header: benchHeader, BodyTo: list, Length: size, Ready: true}
+			return &api.Response{Status: 200, Header: edgetest.ResponseHeader, BodyTo: list, Length: size, Ready: true}
 		case "/chunked":
-			return &api.Response{Status: 200, Header: benchHeader, BodyTo: pieces{whole[:32<<10], int(size) / (32 << 10)}, Length: -1, Ready: true}
+			return &api.Response{Status: 200, Header: edgetest.ResponseHeader, BodyTo: pieces{whole[:32<<10], int(size) / (32 << 10)}, Length: -1, Ready: true}
 		}
-		return &api.Response{Status: 200, Header: benchHeader, Body: whole}
+		return &api.Response{Status: 200, Header: edgetest.ResponseHeader, Body: whole}
 	})
-	bareTLS := ts.tls.Clone()
+	bareTLS := ts.Tls.Clone()
 	bareTLS.NextProtos = nil
 	floor := bareFasthttp(b, bareTLS, func(ctx *fasthttp.RequestCtx) { ctx.Response.SetBodyRaw(whole) })
 	for _, bc := range []struct {
 		name, addr, path string
 		tls, h2          bool
 	}{
-		{"plain/pieces", ts.sidecar, "/pieces", false, false},
-		{"tls/pieces", ts.secure, "/pieces", true, false},
-		{"tls/whole", ts.secure, "/whole", true, false},
-		{"tls/chunked", ts.secure, "/chunked", true, false},
+		{"plain/pieces", ts.Sidecar, "/pieces", false, false},
+		{"tls/pieces", ts.Secure, "/pieces", true, false},
+		{"tls/whole", ts.Secure, "/whole", true, false},
+		{"tls/chunked", ts.Secure, "/chunked", true, false},
 		{"tls/fasthttp", floor, "/", true, false},
-		{"h2/pieces", ts.secure, "/pieces", true, true},
+		{"h2/pieces", ts.Secure, "/pieces", true, true},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			c := ts.client(bc.h2)
+			c := ts.Client(bc.h2)
 			c.Timeout = 0
 			scheme := "http://"
 			if bc.tls {
@@ -215,7 +194,7 @@ func BenchmarkBodyTo30MB(b *testing.B) {
 			}
 			b.SetBytes(size)
 			b.ReportAllocs()
-			begin := cpu()
+			begin := edgetest.CPU()
 			for range b.N {
 				resp, err := c.Get(scheme + bc.addr + bc.path)
 				if err != nil {
@@ -227,22 +206,8 @@ func BenchmarkBodyTo30MB(b *testing.B) {
 					b.Fatal(n, err)
 				}
 			}
-			b.ReportMetric(float64((cpu()-begin).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+			b.ReportMetric(float64((edgetest.CPU()-begin).Microseconds())/1000/float64(b.N), "cpu-ms/op")
 		})
-	}
-}
-
-// streamFunc is a stream that begins with a function.
-type streamFunc struct {
-	start func(w api.StreamWriter)
-	stop  func()
-}
-
-func (s *streamFunc) Start(w api.StreamWriter) { s.start(w) }
-
-func (s *streamFunc) Stop() {
-	if s.stop != nil {
-		s.stop()
 	}
 }
 
@@ -252,24 +217,24 @@ func BenchmarkWriteFrames1000(b *testing.B) {
 		b.Run(proto, func(b *testing.B) {
 			const watchers = 1000
 			writers := make(chan api.StreamWriter, watchers)
-			ts := startServer(b, func(context.Context, *api.Request) *api.Response {
-				return &api.Response{Status: 200, Header: benchHeader, Stream: &streamFunc{start: func(w api.StreamWriter) { writers <- w }}}
+			ts := edgetest.Start(b, func(context.Context, *api.Request) *api.Response {
+				return &api.Response{Status: 200, Header: edgetest.ResponseHeader, Stream: &edgetest.StreamFunc{OnStart: func(w api.StreamWriter) { writers <- w }}}
 			})
 			var readers sync.WaitGroup
 			stop := benchWatchers(b, ts, proto, watchers, &readers)
 			all := make([]api.StreamWriter, 0, watchers)
 			for range watchers {
-				all = append(all, receive(b, writers, "watch"))
+				all = append(all, edgetest.Receive(b, writers, "watch"))
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
-			begin := cpu()
+			begin := edgetest.CPU()
 			for i := range b.N {
 				if err := all[i%watchers].WriteFrames([][]byte{frame}); err != nil {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64((cpu()-begin).Nanoseconds())/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64((edgetest.CPU()-begin).Nanoseconds())/float64(b.N), "cpu-ns/op")
 			b.StopTimer()
 			stop()
 			readers.Wait()
@@ -278,13 +243,13 @@ func BenchmarkWriteFrames1000(b *testing.B) {
 }
 
 // benchWatchers opens watches whose clients read as fast as they can.
-func benchWatchers(b *testing.B, ts *testServer, proto string, n int, wg *sync.WaitGroup) (stop func()) {
+func benchWatchers(b *testing.B, ts *edgetest.Server, proto string, n int, wg *sync.WaitGroup) (stop func()) {
 	if proto == "h2" {
-		c := ts.client(true)
+		c := ts.Client(true)
 		c.Timeout = 0
 		ctx, cancel := context.WithCancel(context.Background())
 		for range n {
-			req, _ := http.NewRequestWithContext(ctx, "GET", "https://"+ts.secure+"/watch", nil)
+			req, _ := http.NewRequestWithContext(ctx, "GET", "https://"+ts.Secure+"/watch", nil)
 			resp, err := c.Do(req)
 			if err != nil {
 				b.Fatal(err)
@@ -296,15 +261,15 @@ func benchWatchers(b *testing.B, ts *testServer, proto string, n int, wg *sync.W
 		}
 		return cancel
 	}
-	conns := make([]*rawConn, n)
+	conns := make([]*edgetest.RawConn, n)
 	for i := range conns {
 		if proto == "tls" {
-			conns[i] = ts.dialTLS()
+			conns[i] = ts.DialTLS()
 		} else {
-			conns[i] = ts.dial()
+			conns[i] = ts.Dial()
 		}
 		_ = conns[i].SetDeadline(time.Time{})
-		conns[i].send("%s", benchRequest)
+		conns[i].Send("%s", edgetest.ClientRequest)
 		nc := conns[i].Conn
 		wg.Go(func() {
 			buf := make([]byte, 8<<10)
@@ -326,17 +291,17 @@ func benchWatchers(b *testing.B, ts *testServer, proto string, n int, wg *sync.W
 // part, made of frames that are written before.
 func BenchmarkHTTP2Server(b *testing.B) {
 	body := bytes.Repeat([]byte("x"), 6<<10)
-	ts := startServer(b, func(context.Context, *api.Request) *api.Response {
-		return &api.Response{Status: 200, Header: benchHeader, Body: body}
+	ts := edgetest.Start(b, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 200, Header: edgetest.ResponseHeader, Body: body}
 	})
-	c := ts.dialFrames()
+	c := ts.DialFrames()
 	_ = c.WriteWindowUpdate(0, 1<<30)
 	b.ReportAllocs()
-	begin := cpu()
+	begin := edgetest.CPU()
 	for range b.N {
-		id := c.request("GET", "/api/v1/namespaces/default/pods/web-0?resourceVersion=0", false, "authorization", "Bearer "+benchRequest[300:900])
-		c.until(isEnd(id))
+		id := c.Request("GET", "/api/v1/namespaces/default/pods/web-0?resourceVersion=0", false, "authorization", "Bearer "+edgetest.ClientRequest[300:900])
+		c.Until(edgetest.IsEnd(id))
 		_ = c.WriteWindowUpdate(0, 6<<10)
 	}
-	b.ReportMetric(float64((cpu()-begin).Nanoseconds())/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(float64((edgetest.CPU()-begin).Nanoseconds())/float64(b.N), "cpu-ns/op")
 }

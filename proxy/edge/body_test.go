@@ -1,4 +1,4 @@
-package edge
+package edge_test
 
 import (
 	"bytes"
@@ -13,23 +13,19 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/edgetest"
+	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// writerTo makes an io.WriterTo of a function.
-type writerTo func(w io.Writer) (int64, error)
-
-func (f writerTo) WriteTo(w io.Writer) (int64, error) { return f(w) }
-
 func TestUploads(t *testing.T) {
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		if r.Body == nil {
-			return text("none")
+			return edgetest.Text("none")
 		}
 		n, err := io.Copy(io.Discard, r.Body)
-		return text(fmt.Sprintf("%d %d %v", r.ContentLength, n, err))
+		return edgetest.Text(fmt.Sprintf("%d %d %v", r.ContentLength, n, err))
 	})
-	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+	edgetest.Over(t, ts, func(t *testing.T, c *http.Client, url string) {
 		for _, size := range []int{0, 1, 5000, 1 << 20} {
 			data := bytes.Repeat([]byte("x"), size)
 			for _, known := range []bool{true, false} {
@@ -58,16 +54,16 @@ func TestUploads(t *testing.T) {
 // TestEcho streams a body back while it is sent: each line is answered before the
 // next is written.
 func TestEcho(t *testing.T) {
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
-		return &api.Response{Status: 200, Length: -1, BodyTo: writerTo(func(w io.Writer) (int64, error) {
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
+		return &api.Response{Status: 200, Length: -1, BodyTo: edgetest.WriterTo(func(w io.Writer) (int64, error) {
 			return io.Copy(w, r.Body)
 		})}
 	})
 	lines := []string{"one\n", "two\n", "three\n"}
 	t.Run("h2", func(t *testing.T) {
 		pr, pw := io.Pipe()
-		req, _ := http.NewRequest("POST", "https://"+ts.secure, pr)
-		resp, err := ts.client(true).Do(req)
+		req, _ := http.NewRequest("POST", "https://"+ts.Secure, pr)
+		resp, err := ts.Client(true).Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,113 +80,113 @@ func TestEcho(t *testing.T) {
 			t.Fatalf("rest %q, %v", rest, err)
 		}
 	})
-	for name, c := range map[string]*rawConn{"plain": ts.dial(), "tls": ts.dialTLS()} {
+	for name, c := range map[string]*edgetest.RawConn{"plain": ts.Dial(), "tls": ts.DialTLS()} {
 		t.Run(name, func(t *testing.T) {
-			c.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-			resp := c.head("POST")
+			c.Send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+			resp := c.Head("POST")
 			for _, line := range lines {
-				c.send("%x\r\n%s\r\n", len(line), line)
+				c.Send("%x\r\n%s\r\n", len(line), line)
 				got := make([]byte, len(line))
 				if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != line {
 					t.Fatalf("got %q, %v", got, err)
 				}
 			}
-			c.send("0\r\n\r\n")
+			c.Send("0\r\n\r\n")
 			if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
 				t.Fatalf("rest %q, %v", rest, err)
 			}
 			if !resp.Close {
 				t.Error("a response that began before the request ended should close the connection")
 			}
-			c.ended()
+			c.Ended()
 		})
 	}
 }
 
 func TestContinue(t *testing.T) {
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		if r.Path == "/refuse" {
 			return &api.Response{Status: 401, Body: []byte("no")}
 		}
 		b, err := io.ReadAll(r.Body)
-		return text(fmt.Sprintf("%s %v %v", b, err, r.Header.Has("Expect")))
+		return edgetest.Text(fmt.Sprintf("%s %v %v", b, err, r.Header.Has("Expect")))
 	})
-	c := ts.dial()
+	c := ts.Dial()
 	for range 2 {
-		c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-Continue\r\n\r\n")
-		c.expect("HTTP/1.1 100 Continue\r\n\r\n")
-		c.send("abc")
-		if _, body := c.response("POST"); body != "abc <nil> false" {
+		c.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-Continue\r\n\r\n")
+		c.Expect("HTTP/1.1 100 Continue\r\n\r\n")
+		c.Send("abc")
+		if _, body := c.Response("POST"); body != "abc <nil> false" {
 			t.Errorf("got %q", body)
 		}
 	}
-	c.send("POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
-	if resp, body := c.response("POST"); resp.StatusCode != 401 || body != "no" || !resp.Close {
+	c.Send("POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+	if resp, body := c.Response("POST"); resp.StatusCode != 401 || body != "no" || !resp.Close {
 		t.Errorf("got %d %q %v", resp.StatusCode, body, resp.Close)
 	}
-	c.ended()
-	c = ts.dial() // HTTP/1.0 knows no 100
-	c.send("POST / HTTP/1.0\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\nabc")
-	if _, body := c.response("POST"); body != "abc <nil> false" {
+	c.Ended()
+	c = ts.Dial() // HTTP/1.0 knows no 100
+	c.Send("POST / HTTP/1.0\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\nabc")
+	if _, body := c.Response("POST"); body != "abc <nil> false" {
 		t.Errorf("got %q", body)
 	}
 }
 
 func TestUnreadBody(t *testing.T) {
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		if r.Path == "/some" {
 			_, _ = io.ReadFull(r.Body, make([]byte, 2))
 		}
-		return text("ok")
+		return edgetest.Text("ok")
 	})
-	c := ts.dial()
+	c := ts.Dial()
 	for _, path := range []string{"/none", "/some"} { // what is left is read to keep the connection
-		c.send("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n%s", path, strings.Repeat("x", 100000))
-		if resp, body := c.response("POST"); body != "ok" || resp.Close {
+		c.Send("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n%s", path, strings.Repeat("x", 100000))
+		if resp, body := c.Response("POST"); body != "ok" || resp.Close {
 			t.Errorf("%s: got %q, close %v", path, body, resp.Close)
 		}
 	}
 	// This much is not; the answer arrives although the client is still sending.
-	c.send("POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 600000\r\n\r\n%s", strings.Repeat("x", 300000))
-	if resp, body := c.response("POST"); body != "ok" || !resp.Close {
+	c.Send("POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 600000\r\n\r\n%s", strings.Repeat("x", 300000))
+	if resp, body := c.Response("POST"); body != "ok" || !resp.Close {
 		t.Errorf("got %q, close %v", body, resp.Close)
 	}
 	_ = c.Conn.(interface{ CloseWrite() error }).CloseWrite()
-	c.ended()
+	c.Ended()
 }
 
 // TestDoneBeforeRest tells a response that it is over before a client has sent the
 // rest of a body that nobody wants.
 func TestDoneBeforeRest(t *testing.T) {
 	done := make(chan struct{}, 1)
-	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
+	ts := edgetest.Start(t, func(context.Context, *api.Request) *api.Response {
 		return &api.Response{Status: 401, Done: func(int64, error) { done <- struct{}{} }}
 	})
-	c := ts.dial()
-	c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
-	if resp, _ := c.response("POST"); resp.Close {
+	c := ts.Dial()
+	c.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
+	if resp, _ := c.Response("POST"); resp.Close {
 		t.Error("the connection is closed")
 	}
-	receive(t, done, "Done")
-	c.send("defghijPOST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
-	c.response("POST")
+	edgetest.Receive(t, done, "Done")
+	c.Send("defghijPOST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+	c.Response("POST")
 }
 
 // TestWatchedAndRead keeps connections whose requests watch for the client's leaving
 // and have read their bodies, whichever of the two comes first.
 func TestWatchedAndRead(t *testing.T) {
-	ts := startServer(t, func(ctx context.Context, r *api.Request) *api.Response {
+	ts := edgetest.Start(t, func(ctx context.Context, r *api.Request) *api.Response {
 		_ = ctx.Done()
 		_, _ = io.ReadAll(r.Body)
-		return text("ok")
+		return edgetest.Text("ok")
 	})
 	var clients sync.WaitGroup
 	for range 16 {
-		c := ts.dial()
+		c := ts.Dial()
 		clients.Go(func() {
 			for i := range 500 {
-				c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
-				if resp, _ := c.response("POST"); resp.Close {
+				c.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
+				if resp, _ := c.Response("POST"); resp.Close {
 					t.Errorf("the connection is closed after %d requests", i)
 					return
 				}
@@ -202,11 +198,11 @@ func TestWatchedAndRead(t *testing.T) {
 
 func TestBrokenUploads(t *testing.T) {
 	errs := make(chan error, 1)
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		_, err := io.ReadAll(r.Body)
 		errs <- err
-		return text("x")
-	}, func(o *Options) { o.BodyIdleTimeout = 50 * time.Millisecond })
+		return edgetest.Text("x")
+	}, func(o *edge.Options) { o.BodyIdleTimeout = 50 * time.Millisecond })
 	for _, tc := range []struct {
 		name, send string
 		leave      bool
@@ -223,19 +219,19 @@ func TestBrokenUploads(t *testing.T) {
 		{"client stands still", "Content-Length: 10\r\n\r\nabc", false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := ts.dial()
-			c.send("POST / HTTP/1.1\r\nHost: x\r\n%s", tc.send)
+			c := ts.Dial()
+			c.Send("POST / HTTP/1.1\r\nHost: x\r\n%s", tc.send)
 			if tc.leave {
 				_ = c.Close()
 			}
-			err := receive(t, errs, "error")
+			err := edgetest.Receive(t, errs, "error")
 			if err == nil || tc.want != nil && !errors.Is(err, tc.want) {
 				t.Errorf("got %v", err)
 			}
 			if tc.leave {
 				return
 			}
-			if resp, _ := c.response("POST"); !resp.Close {
+			if resp, _ := c.Response("POST"); !resp.Close {
 				t.Error("the connection is kept")
 			}
 		})
@@ -246,7 +242,7 @@ func TestBrokenUploads(t *testing.T) {
 // while its request ends.
 func TestBodyAfterResponse(t *testing.T) {
 	first, errs := make(chan struct{}), make(chan error, 1)
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		go func() {
 			buf := make([]byte, 3)
 			_, err := io.ReadFull(r.Body, buf)
@@ -257,14 +253,14 @@ func TestBodyAfterResponse(t *testing.T) {
 			errs <- err
 		}()
 		<-first
-		return text("early")
+		return edgetest.Text("early")
 	})
-	c := ts.dial()
-	c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
-	if _, body := c.response("POST"); body != "early" {
+	c := ts.Dial()
+	c.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+	if _, body := c.Response("POST"); body != "early" {
 		t.Errorf("got %q", body)
 	}
-	if err := receive(t, errs, "end of the body"); errors.Is(err, io.EOF) {
+	if err := edgetest.Receive(t, errs, "end of the body"); errors.Is(err, io.EOF) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -273,7 +269,7 @@ func TestBodyAfterResponse(t *testing.T) {
 // client that has still to send the rest of it.
 func TestBodyReadAfterResponse(t *testing.T) {
 	answered, errs := make(chan struct{}), make(chan error, 1)
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		go func() {
 			<-answered
 			var err error
@@ -282,15 +278,15 @@ func TestBodyReadAfterResponse(t *testing.T) {
 			}
 			errs <- err
 		}()
-		return text("early")
+		return edgetest.Text("early")
 	})
-	c := ts.dial()
-	c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
-	if _, body := c.response("POST"); body != "early" {
+	c := ts.Dial()
+	c.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+	if _, body := c.Response("POST"); body != "early" {
 		t.Errorf("got %q", body)
 	}
 	close(answered)
-	if err := receive(t, errs, "end of the body"); errors.Is(err, io.EOF) {
+	if err := edgetest.Receive(t, errs, "end of the body"); errors.Is(err, io.EOF) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -299,7 +295,7 @@ func TestBodyTo(t *testing.T) {
 	object := bytes.Repeat([]byte("0123456789abcdef"), 500)
 	boom := errors.New("boom")
 	many := func(n int, err error) io.WriterTo {
-		return writerTo(func(w io.Writer) (int64, error) {
+		return edgetest.WriterTo(func(w io.Writer) (int64, error) {
 			for range n {
 				if _, err := w.Write(object); err != nil {
 					return 0, err
@@ -328,7 +324,7 @@ func TestBodyTo(t *testing.T) {
 		err error
 	}
 	outcomes := make(chan outcome, 1)
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		resp := *responses[r.Path]
 		resp.Ready = r.RawQuery == "ready"
 		if r, ok := resp.BodyTo.(*bytes.Reader); ok {
@@ -337,7 +333,7 @@ func TestBodyTo(t *testing.T) {
 		resp.Done = func(n int64, err error) { outcomes <- outcome{n, err} }
 		return &resp
 	})
-	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+	edgetest.Over(t, ts, func(t *testing.T, c *http.Client, url string) {
 		for path, r := range responses {
 			for _, tc := range []struct{ method, query string }{{"GET", ""}, {"GET", "?ready"}, {"HEAD", ""}} {
 				method := tc.method
@@ -348,7 +344,7 @@ func TestBodyTo(t *testing.T) {
 				}
 				body, err := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
-				got := receive(t, outcomes, "Done")
+				got := edgetest.Receive(t, outcomes, "Done")
 				good := strings.Trim(path, "/") == "empty" || path == "/emptyunknown" || strings.HasSuffix(path, "known") && !strings.HasPrefix(path, "/fail") || strings.HasSuffix(path, "large")
 				want, length := 100*size, r.Length
 				if path == "/emptyunknown" && tc.query == "?ready" && resp.ProtoMajor == 2 {
@@ -380,115 +376,18 @@ func TestBodyTo(t *testing.T) {
 	})
 }
 
-// TestBodyTo10 tells a failed body apart from a complete one without any framing.
-func TestBodyTo10(t *testing.T) {
-	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
-		return &api.Response{Status: 200, Length: -1, BodyTo: writerTo(func(w io.Writer) (int64, error) {
-			_, _ = io.WriteString(w, "some")
-			return 4, errors.New("boom")
-		})}
-	})
-	c := ts.dial()
-	c.send("GET / HTTP/1.0\r\n\r\n")
-	resp, err := http.ReadResponse(c.br, nil)
-	if err == nil {
-		_, err = io.ReadAll(resp.Body)
-	}
-	if err == nil {
-		t.Error("a truncated response looks complete")
-	}
-}
-
-func TestNoBody(t *testing.T) {
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
-		status := 0
-		_, _ = fmt.Sscanf(r.Path, "/%d", &status)
-		resp := &api.Response{Status: status, Header: api.Header{{Name: "Etag", Value: `"x"`}}}
-		if r.Method == "HEAD" {
-			resp.Header.Add("Content-Length", "12345")
-		}
-		return resp
-	})
-	over(t, ts, func(t *testing.T, c *http.Client, url string) {
-		for _, tc := range []struct {
-			method, path string
-			length       string
-		}{
-			{"GET", "/200", "0"}, {"GET", "/204", ""}, {"GET", "/304", ""}, {"HEAD", "/200", "12345"},
-		} {
-			req, _ := http.NewRequest(tc.method, url+tc.path, nil)
-			resp, err := c.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, _ := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			if len(body) > 0 || resp.Header.Get("Content-Length") != tc.length || resp.Header.Get("Etag") != `"x"` {
-				t.Errorf("%s %s: %q %v", tc.method, tc.path, body, resp.Header)
-			}
-		}
-	})
-}
-
-// TestReadyBody sees that a body that waits for nothing leaves in few writes, and any other at once.
-func TestReadyBody(t *testing.T) {
-	// In time of its own: a pause of the machine is no slow client.
-	bubble.Test(t, testReadyBody)
-}
-
-func testReadyBody(t *testing.T) {
-	const pieces, size = 100, 10_000
-	s := &socket{}
-	for _, tc := range []struct {
-		ready, known bool
-		most         int
-	}{{true, true, 3}, {true, false, 3}, {false, true, 40}, {false, false, 2*pieces + 2}} {
-		c := &conn{Shared: &Shared{o: Options{WriteTimeout: time.Minute}}, records: &records{Conn: s}}
-		c.nc = c.records
-		c.out.init(c)
-		resp := &api.Response{Status: 200, Length: -1, Ready: tc.ready, BodyTo: writerTo(func(w io.Writer) (int64, error) {
-			for range pieces {
-				if _, err := w.Write(make([]byte, size)); err != nil {
-					return 0, err
-				}
-			}
-			return pieces * size, nil
-		})}
-		f := framing{length: -1, chunked: true}
-		if tc.known {
-			f = framing{length: pieces * size}
-		}
-		s.writes = 0
-		one := &http1Conn{c}
-		n, err := one.writeBodyTo(&exchange{c: one}, resp, f)
-		if n != pieces*size || err != nil || s.writes > tc.most || !tc.ready && s.writes < 10 {
-			t.Errorf("%+v: %d bytes in %d writes, %v", tc, n, s.writes, err)
-		}
-	}
-}
-
-// endless writes until it cannot.
-func endless(w io.Writer) (int64, error) {
-	buf := make([]byte, 64<<10)
-	for {
-		if _, err := w.Write(buf); err != nil {
-			return 0, err
-		}
-	}
-}
-
 func TestSlowReader(t *testing.T) {
 	errs := make(chan error, 1)
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
-		return &api.Response{Status: 200, BodyTo: writerTo(endless), Length: 1 << 40, Done: func(_ int64, err error) { errs <- err }}
-	}, func(o *Options) { o.WriteTimeout = 50 * time.Millisecond })
-	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
+		return &api.Response{Status: 200, BodyTo: edgetest.WriterTo(edgetest.Endless), Length: 1 << 40, Done: func(_ int64, err error) { errs <- err }}
+	}, func(o *edge.Options) { o.WriteTimeout = 50 * time.Millisecond })
+	edgetest.Over(t, ts, func(t *testing.T, c *http.Client, url string) {
 		resp, err := c.Get(url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		if err := receive(t, errs, "write error"); err == nil {
+		if err := edgetest.Receive(t, errs, "write error"); err == nil {
 			t.Error("no error")
 		}
 	})

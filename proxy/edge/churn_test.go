@@ -1,4 +1,4 @@
-package edge
+package edge_test
 
 import (
 	"context"
@@ -13,12 +13,13 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/edgetest"
 )
 
 // TestAccountsChurn: whatever users do at once, on connections of several, nothing counts for
 // any of them when they have gone.
 func TestAccountsChurn(t *testing.T) {
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		if r.Path != "/early" {
 			r.AttributeTo(r.Header.Get("User"))
 		}
@@ -26,37 +27,37 @@ func TestAccountsChurn(t *testing.T) {
 		case r.Path == "/panic":
 			panic("x")
 		case r.Upgrade != "":
-			return &api.Response{Status: 101, Header: switchTo("x"), Upgrade: func(nc net.Conn) {
+			return &api.Response{Status: 101, Header: edgetest.SwitchTo("x"), Upgrade: func(nc net.Conn) {
 				_, _ = io.CopyN(nc, nc, 20_000)
 				if r.Path == "/tunnel-panic" {
 					panic("y")
 				}
 			}}
 		case r.Path == "/watch":
-			return &api.Response{Status: 200, Stream: lateStream(func(w api.StreamWriter) {
-				_ = w.WriteFrames(frames("event"))
+			return &api.Response{Status: 200, Stream: edgetest.LateStream(func(w api.StreamWriter) {
+				_ = w.WriteFrames(edgetest.Frames("event"))
 				w.Close()
 			})}
 		case r.Path == "/read" && r.Body != nil:
 			_, _ = io.CopyN(io.Discard, r.Body, 10_000)
 		}
-		return text("x")
+		return edgetest.Text("x")
 	})
 	paths := []string{"/read", "/panic", "/watch", "/early", "/drop"}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for range 6 {
-				conn := ts.dial()
-				c := newFrameConn(t, conn.Conn)
-				c.tolerant()
+				conn := ts.Dial()
+				c := edgetest.NewFrameConn(t, conn.Conn)
+				c.Tolerant()
 				for range 20 {
 					user := fmt.Sprint("user", rand.IntN(4))
 					var id uint32
 					if rand.IntN(3) == 0 {
-						id = c.tunnel([]string{"/tunnel", "/tunnel-panic"}[rand.IntN(2)], "user", user)
+						id = c.Tunnel([]string{"/tunnel", "/tunnel-panic"}[rand.IntN(2)], "user", user)
 					} else {
-						id = c.request("POST", paths[rand.IntN(len(paths))], true, "user", user)
+						id = c.Request("POST", paths[rand.IntN(len(paths))], true, "user", user)
 					}
 					for range rand.IntN(4) {
 						_ = c.WriteData(id, false, make([]byte, 9_000))
@@ -73,19 +74,19 @@ func TestAccountsChurn(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	ts.holdsNothing()
-	all := &ts.buffers.accounts
+	ts.HoldsNothing()
+	all := &ts.Buffers.Accounts
 	left := func() int {
-		all.mu.Lock()
-		defer all.mu.Unlock()
-		return len(all.byUser)
+		all.Mu.Lock()
+		defer all.Mu.Unlock()
+		return len(all.ByUser)
 	}
-	for end := time.Now().Add(patience); left() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(edgetest.Patience); left() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d accounts are left", left())
 		}
 	}
-	if unread, nobodys := ts.buffers.unread.Load(), all.nobody.held.Load()+all.nobody.unread.Load(); unread != 0 || nobodys != 0 {
+	if unread, nobodys := ts.Buffers.Unread.Load(), all.Anonymous.Held.Load()+all.Anonymous.Unread.Load(); unread != 0 || nobodys != 0 {
 		t.Errorf("%d bytes count as unread, %d for nobody", unread, nobodys)
 	}
 }

@@ -29,36 +29,36 @@ const (
 // Protocols of a connection, the values of a metric's label.
 const (
 	protoHandshake = "handshake"
-	protoHTTP1     = "http/1.1"
+	ProtoHTTP1     = "http/1.1"
 	protoHTTP2     = "h2"
 )
 
-// conn is one accepted connection. One goroutine at a time owns it; it passes
+// Conn is one accepted connection. One goroutine at a time owns it; it passes
 // from the handshake to the HTTP/1.1 loop and from there to a stream and back.
 // The owner calls end as its last act.
-type conn struct {
+type Conn struct {
 	*Shared
-	listener api.Listener
+	Listener api.Listener
 	// raw is the accepted connection, nc what HTTP is spoken over: raw, or TLS on it.
-	raw, nc net.Conn
-	records *records // between the two, nil without TLS
-	remote  string
-	certs   []*x509.Certificate
-	sni     string // the host that the TLS client asked for
-	proto   string
-	state   atomic.Uint32
+	raw, NetConn net.Conn
+	Records      *Records // between the two, nil without TLS
+	Remote       string
+	Certs        []*x509.Certificate
+	Sni          string // the host that the TLS client asked for
+	proto        string
+	state        atomic.Uint32
 	// drain is called when the server begins to drain; nil for who need not know.
 	drain atomic.Pointer[func()]
-	// account is whose the connection is, nil before that is known: see holder.
-	account atomic.Pointer[account]
-	in      input
-	out     output
+	// Account is whose the connection is, nil before that is known: see holder.
+	Account atomic.Pointer[Account]
+	In      Input
+	Out     Output
 }
 
-func newConn(s *Shared, nc net.Conn, listener api.Listener) *conn {
-	c := &conn{Shared: s, listener: listener, raw: nc, nc: nc, remote: "@", proto: protoHandshake}
+func NewConn(s *Shared, nc net.Conn, listener api.Listener) *Conn {
+	c := &Conn{Shared: s, Listener: listener, raw: nc, NetConn: nc, Remote: "@", proto: protoHandshake}
 	if addr := nc.RemoteAddr(); addr != nil && addr.Network() != "unix" {
-		c.remote = addr.String()
+		c.Remote = addr.String()
 	}
 	c.gauge(protoHandshake, 1)
 	return c
@@ -66,59 +66,59 @@ func newConn(s *Shared, nc net.Conn, listener api.Listener) *conn {
 
 // run is the connection's first goroutine. It ends with the handshake, whose
 // stack is much deeper than what follows needs.
-func (c *conn) run() {
-	defer c.contain()
-	if c.listener != api.ListenerSecure {
-		c.become(protoHTTP1)
-		c.panics.Go(nil, "connection", c.serveFirst)
+func (c *Conn) run() {
+	defer c.Contain()
+	if c.Listener != api.ListenerSecure {
+		c.Become(ProtoHTTP1)
+		c.Panics.Go(nil, "connection", c.serveFirst)
 		return
 	}
-	c.records = &records{Conn: c.raw, timeout: c.o.WriteTimeout}
-	tc := tls.Server(c.records, c.tls)
+	c.Records = &Records{Conn: c.raw, Timeout: c.Options.WriteTimeout}
+	tc := tls.Server(c.Records, c.Tls)
 	if err := c.handshake(tc); err != nil {
-		c.metrics.rejected.WithLabelValues(listenerName(c.listener), "handshake").Inc()
-		c.end()
+		c.Metrics.rejected.WithLabelValues(listenerName(c.Listener), "handshake").Inc()
+		c.End()
 		return
 	}
-	c.nc = tc
+	c.NetConn = tc
 	state := tc.ConnectionState()
-	c.certs, c.sni = state.PeerCertificates, state.ServerName
+	c.Certs, c.Sni = state.PeerCertificates, state.ServerName
 	if state.NegotiatedProtocol == "h2" {
-		c.become(protoHTTP2)
-		c.panics.Go(nil, "connection", func() { c.o.HTTP2(c) })
+		c.Become(protoHTTP2)
+		c.Panics.Go(nil, "connection", func() { c.Options.HTTP2(c) })
 		return
 	}
-	c.become(protoHTTP1)
-	c.panics.Go(nil, "connection", c.serveFirst)
+	c.Become(ProtoHTTP1)
+	c.Panics.Go(nil, "connection", c.serveFirst)
 }
 
 // serveFirst waits for the first request, and serves it and what follows. Without TLS a
 // client may speak HTTP/2 by prior knowledge.
-func (c *conn) serveFirst() {
-	defer c.contain()
+func (c *Conn) serveFirst() {
+	defer c.Contain()
 	switch {
-	case !c.awaitRequest():
-		c.end()
-	case c.records == nil && c.in.hasPreface():
-		c.become(protoHTTP2)
-		c.o.HTTP2(c)
+	case !c.AwaitRequest():
+		c.End()
+	case c.Records == nil && c.In.hasPreface():
+		c.Become(protoHTTP2)
+		c.Options.HTTP2(c)
 	default:
-		c.o.HTTP1(c)
+		c.Options.HTTP1(c)
 	}
 }
 
-// awaitRequest waits for the first byte of a request. A drain may close the
+// AwaitRequest waits for the first byte of a request. A drain may close the
 // connection only here.
-func (c *conn) awaitRequest() bool {
+func (c *Conn) AwaitRequest() bool {
 	c.state.Store(connIdle)
-	if c.draining.Load() {
+	if c.Draining.Load() {
 		return false
 	}
-	return c.in.wait() && c.state.CompareAndSwap(connIdle, connBusy)
+	return c.In.Wait() && c.state.CompareAndSwap(connIdle, connBusy)
 }
 
-func (c *conn) handshake(tc *tls.Conn) error {
-	ctx, cancel := context.WithTimeout(c.base, c.o.HandshakeTimeout)
+func (c *Conn) handshake(tc *tls.Conn) error {
+	ctx, cancel := context.WithTimeout(c.Base, c.Options.HandshakeTimeout)
 	defer cancel()
 	err := tc.HandshakeContext(ctx)
 	var record tls.RecordHeaderError
@@ -138,64 +138,64 @@ func looksLikeHTTP(head [5]byte) bool {
 	return false
 }
 
-// become settles the protocol.
-func (c *conn) become(proto string) {
+// Become settles the protocol.
+func (c *Conn) Become(proto string) {
 	c.gauge(c.proto, -1)
 	c.proto = proto
 	c.gauge(proto, 1)
-	if c.in.c == nil {
-		c.in.init(c)
-		c.out.init(c)
+	if c.In.c == nil {
+		c.In.init(c)
+		c.Out.Init(c)
 	}
 }
 
-func (c *conn) gauge(proto string, d float64) {
-	c.metrics.connections.WithLabelValues(listenerName(c.listener), proto).Add(d)
+func (c *Conn) gauge(proto string, d float64) {
+	c.Metrics.connections.WithLabelValues(listenerName(c.Listener), proto).Add(d)
 }
 
-// end closes the connection and forgets it.
-func (c *conn) end() {
-	_ = c.nc.Close()
-	c.in.release()
-	c.buffers.accounts.release(c.account.Swap(nil))
+// End closes the connection and forgets it.
+func (c *Conn) End() {
+	_ = c.NetConn.Close()
+	c.In.Release()
+	c.Buffers.Accounts.Release(c.Account.Swap(nil))
 	c.gauge(c.proto, -1)
 	c.ended(c)
 }
 
-// getBuffer gets one for the connection's user, see buffers.get.
-func (c *conn) getBuffer(size int) *buffer { return c.buffers.get(c.holder(), size) }
+// Buffer gets one for the connection's user, see buffers.get.
+func (c *Conn) Buffer(size int) *Buffer { return c.Buffers.Get(c.Holder(), size) }
 
 // getLarge gets one for the connection's user, see buffers.getLarge.
-func (c *conn) getLarge(size int) *buffer { return c.buffers.getLarge(c.holder(), size) }
+func (c *Conn) getLarge(size int) *Buffer { return c.Buffers.GetLarge(c.Holder(), size) }
 
-// short reports that the connection's user holds more than a share of the budget. A watch
+// OverShare reports that the connection's user holds more than a share of the budget. A watch
 // whose client does not read at such a time is ended, the others write without a buffer
 // where they may have to wait.
-func (c *conn) short() bool { return c.buffers.over(c.holder(), 0) }
+func (c *Conn) OverShare() bool { return c.Buffers.OverShare(c.Holder(), 0) }
 
-// abort closes the socket under whoever is using the connection.
-func (c *conn) abort() { _ = c.raw.Close() }
+// Abort closes the socket under whoever is using the connection.
+func (c *Conn) Abort() { _ = c.raw.Close() }
 
 // closeIfIdle closes a connection that waits for a request.
-func (c *conn) closeIfIdle() {
+func (c *Conn) closeIfIdle() {
 	if c.state.CompareAndSwap(connIdle, connClosed) {
-		_ = c.nc.Close() // over TLS with a goodbye, which an idle client has room for
+		_ = c.NetConn.Close() // over TLS with a goodbye, which an idle client has room for
 	}
 }
 
-// onDrain has f called when the server begins to drain, at once if it has.
-func (c *conn) onDrain(f func()) {
+// OnDrain has f called when the server begins to drain, at once if it has.
+func (c *Conn) OnDrain(f func()) {
 	c.drain.Store(&f)
-	if c.draining.Load() {
+	if c.Draining.Load() {
 		f()
 	}
 }
 
-// contain ends the connection when its goroutine panics in the transport itself.
-func (c *conn) contain() {
+// Contain ends the connection when its goroutine panics in the transport itself.
+func (c *Conn) Contain() {
 	if e := recover(); e != nil {
-		c.panics.Recovered("connection", e)
-		c.end()
+		c.Panics.Recovered("connection", e)
+		c.End()
 	}
 }
 
@@ -206,25 +206,25 @@ const (
 	lingerBytes   = 1 << 20
 )
 
-// linger closes the sending side and reads on until the client has closed its own, or
+// Linger closes the sending side and reads on until the client has closed its own, or
 // for a while: closing a socket with unread data, or one that data still comes to,
 // resets it, and the client might lose the answer.
-func (c *conn) linger(timeout time.Duration) {
-	if cw, ok := c.nc.(interface{ CloseWrite() error }); !ok || cw.CloseWrite() != nil {
+func (c *Conn) Linger(timeout time.Duration) {
+	if cw, ok := c.NetConn.(interface{ CloseWrite() error }); !ok || cw.CloseWrite() != nil {
 		return
 	}
-	if c.nc != c.raw {
+	if c.NetConn != c.raw {
 		if cw, ok := c.raw.(interface{ CloseWrite() error }); ok {
 			_ = cw.CloseWrite()
 		}
 	}
-	if c.in.resume() != nil || c.in.set(time.Now().Add(timeout)) != nil {
+	if c.In.Resume() != nil || c.In.set(time.Now().Add(timeout)) != nil {
 		return
 	}
-	buf := c.getBuffer(smallBuffer)
-	defer c.buffers.put(buf)
+	buf := c.Buffer(SmallBuffer)
+	defer c.Buffers.Put(buf)
 	for n := 0; n < lingerBytes; {
-		m, err := c.nc.Read(buf.b[:cap(buf.b)])
+		m, err := c.NetConn.Read(buf.B[:cap(buf.B)])
 		if err != nil {
 			return
 		}
@@ -232,8 +232,8 @@ func (c *conn) linger(timeout time.Duration) {
 	}
 }
 
-// reset makes the end of the connection look like the failure that it is.
-func (c *conn) reset() {
+// Reset makes the end of the connection look like the failure that it is.
+func (c *Conn) Reset() {
 	if tc, ok := c.raw.(*net.TCPConn); ok {
 		_ = tc.SetLinger(0)
 	}

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// requestContext is the context of a request, which is made when somebody asks for what
+// Context is the context of a request, which is made when somebody asks for what
 // takes one.
-type requestContext struct {
-	base context.Context
+type Context struct {
+	Base context.Context
 
 	// mu guards what follows.
 	mu     sync.Mutex
@@ -19,15 +19,15 @@ type requestContext struct {
 }
 
 // Deadline implements context.Context: there is none.
-func (r *requestContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (r *Context) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// start makes the standard context, unless that was done before: first tells. Who asks for
+// Start makes the standard context, unless that was done before: first tells. Who asks for
 // what it returns is going to wait.
-func (r *requestContext) start() (done <-chan struct{}, first bool) {
+func (r *Context) Start() (done <-chan struct{}, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if first = r.std == nil; first {
-		r.std, r.cancel = context.WithCancel(r.base)
+		r.std, r.cancel = context.WithCancel(r.Base)
 		if r.over {
 			r.cancel()
 		}
@@ -36,7 +36,7 @@ func (r *requestContext) start() (done <-chan struct{}, first bool) {
 }
 
 // Err implements context.Context.
-func (r *requestContext) Err() error {
+func (r *Context) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -45,14 +45,14 @@ func (r *requestContext) Err() error {
 	case r.over:
 		return context.Canceled
 	}
-	return r.base.Err()
+	return r.Base.Err()
 }
 
 // Value implements context.Context. It lets contexts made from this one find the
 // standard context inside, so that they need no goroutine.
-func (r *requestContext) Value(key any) any {
+func (r *Context) Value(key any) any {
 	r.mu.Lock()
-	parent := r.base
+	parent := r.Base
 	if r.std != nil {
 		parent = r.std
 	}
@@ -60,8 +60,8 @@ func (r *requestContext) Value(key any) any {
 	return parent.Value(key)
 }
 
-// end ends the context.
-func (r *requestContext) end() {
+// Cancel ends the context.
+func (r *Context) Cancel() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true

@@ -1,39 +1,14 @@
-package edge
+package edge_test
 
 import (
-	"context"
-	"io"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
 
-	"golang.org/x/net/http2"
-
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/edgetest"
 	"github.com/kubeweir/kubeweir/internal/refusaltest"
 	"github.com/kubeweir/kubeweir/reason"
 )
-
-// serveRefused is a handler of what becomes a refusal.
-func serveRefused(_ context.Context, r *api.Request) *api.Response {
-	switch r.Path {
-	case "/panic":
-		panic("at a request")
-	case "/list":
-		return text("list")
-	case "/exec": // is upgraded while its body is being read
-		begun := make(chan struct{})
-		go func() {
-			_, _ = r.Body.Read(make([]byte, 100))
-			close(begun)
-			_, _ = io.Copy(io.Discard, r.Body)
-		}()
-		<-begun
-		return &api.Response{Upgrade: func(nc net.Conn) { _, _ = io.Copy(io.Discard, nc) }}
-	}
-	return nil
-}
 
 // TestRefusalsAreCounted has a request of HTTP/1.1 for each reason for which this package refuses one.
 func TestRefusalsAreCounted(t *testing.T) {
@@ -49,11 +24,11 @@ func TestRefusalsAreCounted(t *testing.T) {
 			"before the request's body has been sent"},
 	} {
 		t.Run(why.String(), func(t *testing.T) {
-			ts := startServer(t, serveRefused)
-			c1 := ts.dial()
-			c1.send("%s", c.send)
-			resp, body := c1.response("GET")
-			refusaltest.Check(t, ts.registry, why, c.says, refusaltest.Answer{
+			ts := edgetest.Start(t, edgetest.ServeRefused)
+			c1 := ts.Dial()
+			c1.Send("%s", c.send)
+			resp, body := c1.Response("GET")
+			refusaltest.Check(t, ts.Registry, why, c.says, refusaltest.Answer{
 				Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: body,
 			})
 		})
@@ -63,48 +38,33 @@ func TestRefusalsAreCounted(t *testing.T) {
 // TestRefusalsOverHTTP2AreCounted has one of HTTP/2 for each for which such a request is refused.
 func TestRefusalsOverHTTP2AreCounted(t *testing.T) {
 	for why, c := range map[reason.Refusal]struct {
-		send func(*frameConn) uint32
+		send func(*edgetest.FrameConn) uint32
 		says string
 	}{
-		reason.TunnelProtocol: {func(f *frameConn) uint32 { return f.request("CONNECT", "/", true, ":protocol", "connect-udp") }, "501 Not Implemented"},
-		reason.NotUpgraded:    {func(f *frameConn) uint32 { return f.tunnel("/list", "origin", "https://x") }, "WebSocket"},
-		reason.Panicked:       {func(f *frameConn) uint32 { return f.request("GET", "/panic", false) }, "this request caused a panic"},
-		reason.NoResponse:     {func(f *frameConn) uint32 { return f.request("GET", "/nil", false) }, "the handler gave no response"},
-		reason.HeaderTooLarge: {func(f *frameConn) uint32 {
+		reason.TunnelProtocol: {func(f *edgetest.FrameConn) uint32 { return f.Request("CONNECT", "/", true, ":protocol", "connect-udp") }, "501 Not Implemented"},
+		reason.NotUpgraded:    {func(f *edgetest.FrameConn) uint32 { return f.Tunnel("/list", "origin", "https://x") }, "WebSocket"},
+		reason.Panicked:       {func(f *edgetest.FrameConn) uint32 { return f.Request("GET", "/panic", false) }, "this request caused a panic"},
+		reason.NoResponse:     {func(f *edgetest.FrameConn) uint32 { return f.Request("GET", "/nil", false) }, "the handler gave no response"},
+		reason.HeaderTooLarge: {func(f *edgetest.FrameConn) uint32 {
 			var large []string
 			for range 7 {
 				large = append(large, "a", strings.Repeat("x", 10<<10))
 			}
-			return f.requestInFrames("GET", "/", large...)
+			return f.RequestInFrames("GET", "/", large...)
 		}, "431 Request Header Fields Too Large"},
 	} {
 		t.Run(why.String(), func(t *testing.T) {
-			ts := startServer(t, serveRefused)
-			f := ts.dialFrames()
+			ts := edgetest.Start(t, edgetest.ServeRefused)
+			f := ts.DialFrames()
 			id := c.send(f)
-			header := f.answer(id)
+			header := f.Answer(id)
 			code, err := strconv.Atoi(header[":status"])
 			if err != nil {
 				t.Fatal(err)
 			}
-			refusaltest.Check(t, ts.registry, why, c.says, refusaltest.Answer{
-				Code: code, ContentType: header["content-type"], RetryAfter: header["retry-after"], Body: f.rest(id),
+			refusaltest.Check(t, ts.Registry, why, c.says, refusaltest.Answer{
+				Code: code, ContentType: header["content-type"], RetryAfter: header["retry-after"], Body: f.Rest(id),
 			})
 		})
 	}
-}
-
-// rest reads the rest of an answer's body.
-func (f *frameConn) rest(id uint32) string {
-	f.t.Helper()
-	var body strings.Builder
-	f.until(func(frame http2.Frame) bool {
-		data, ok := frame.(*http2.DataFrame)
-		if !ok || data.StreamID != id {
-			return false
-		}
-		body.Write(data.Data())
-		return data.StreamEnded()
-	})
-	return body.String()
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package edge
+package edge_test
 
 import (
 	"io"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/edgetest"
 )
 
 // TestDescriptorsAreKeptBack: clients get half of the files that the process may open,
@@ -17,24 +19,24 @@ func TestDescriptorsAreKeptBack(t *testing.T) {
 	s := startMemoryServerWith(t, files)
 	defer s.stop()
 	// open makes a connection and reports whether it is served.
-	open := func() (*rawConn, bool) {
+	open := func() (*edgetest.RawConn, bool) {
 		nc, err := net.Dial("tcp", s.plain)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := newRawConn(t, nc)
+		c := edgetest.NewRawConn(t, nc)
 		if _, err := io.WriteString(c, "GET /file HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			return c, false
 		}
-		if _, err := c.br.Peek(1); err != nil {
+		if _, err := c.Br.Peek(1); err != nil {
 			return c, false
 		}
-		if _, body := c.response("GET"); body != "opened" {
+		if _, body := c.Response("GET"); body != "opened" {
 			t.Errorf("no file can be opened: %s", body)
 		}
 		return c, true
 	}
-	var served []*rawConn
+	var served []*edgetest.RawConn
 	for range 2 * files {
 		if c, ok := open(); ok {
 			served = append(served, c)
@@ -44,7 +46,7 @@ func TestDescriptorsAreKeptBack(t *testing.T) {
 		t.Errorf("%d connections are served, want %d", len(served), files/2)
 	}
 	_ = served[0].Close()
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(edgetest.Patience); ; {
 		if _, ok := open(); ok {
 			break
 		}
@@ -53,8 +55,8 @@ func TestDescriptorsAreKeptBack(t *testing.T) {
 		}
 	}
 	c := served[1]
-	c.send("GET /log HTTP/1.1\r\nHost: x\r\n\r\n")
-	if _, log := c.response("GET"); strings.Count(log, "refused") != 1 || strings.Count(log, "\n") != 1 {
+	c.Send("GET /log HTTP/1.1\r\nHost: x\r\n\r\n")
+	if _, log := c.Response("GET"); strings.Count(log, "refused") != 1 || strings.Count(log, "\n") != 1 {
 		t.Errorf("logged: %s", log)
 	}
 }

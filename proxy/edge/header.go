@@ -17,7 +17,7 @@ type dateText struct {
 	text   []byte
 }
 
-func (d *dateCache) append(dst []byte) []byte {
+func (d *dateCache) Append(dst []byte) []byte {
 	now := time.Now()
 	t := d.p.Load()
 	if t == nil || t.second != now.Unix() {
@@ -27,9 +27,9 @@ func (d *dateCache) append(dst []byte) []byte {
 	return append(dst, t.text...)
 }
 
-// ownHeader names the lines that the transport writes itself. A response to HEAD
+// IsFraming names the lines that the transport writes itself. A response to HEAD
 // may tell the length of the body that GET would have.
-func ownHeader(name string, head bool) bool {
+func IsFraming(name string, head bool) bool {
 	switch len(name) {
 	case len("Connection"), len("Content-Length"), len("Transfer-Encoding"):
 		return strings.EqualFold(name, "Connection") ||
@@ -40,18 +40,18 @@ func ownHeader(name string, head bool) bool {
 	return false
 }
 
-// wantsClose says whether a handler asks for the connection to be closed.
-func wantsClose(header api.Header) bool {
+// WantsClose says whether a handler asks for the connection to be closed.
+func WantsClose(header api.Header) bool {
 	for i := range header {
-		if strings.EqualFold(header[i].Name, "Connection") && hasToken(header[i].Value, "close") {
+		if strings.EqualFold(header[i].Name, "Connection") && HasToken(header[i].Value, "close") {
 			return true
 		}
 	}
 	return false
 }
 
-// hasToken looks for a token in a comma-separated list.
-func hasToken(list, token string) bool {
+// HasToken looks for a token in a comma-separated list.
+func HasToken(list, token string) bool {
 	for list != "" {
 		var item string
 		item, list, _ = strings.Cut(list, ",")
@@ -62,8 +62,8 @@ func hasToken(list, token string) bool {
 	return false
 }
 
-// appendValue writes a value so that it cannot end its line.
-func appendValue(dst []byte, value string) []byte {
+// AppendValue writes a value so that it cannot end its line.
+func AppendValue(dst []byte, value string) []byte {
 	if strings.IndexByte(value, '\n') < 0 && strings.IndexByte(value, '\r') < 0 {
 		return append(dst, value...)
 	}
@@ -77,8 +77,8 @@ func appendValue(dst []byte, value string) []byte {
 	return dst
 }
 
-// validName says whether a name is a token (RFC 9110, 5.6.2).
-func validName(name string) bool {
+// ValidName says whether a name is a token (RFC 9110, 5.6.2).
+func ValidName(name string) bool {
 	for i := range len(name) {
 		b := name[i]
 		switch {
@@ -91,7 +91,7 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// bodyAllowed says whether a response with that status may have a body.
-func bodyAllowed(status int) bool {
+// BodyAllowed says whether a response with that status may have a body.
+func BodyAllowed(status int) bool {
 	return status >= 200 && status != 204 && status != 304
 }

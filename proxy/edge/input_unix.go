@@ -10,7 +10,7 @@ import (
 
 // initRaw prepares waiting for readability, with which an idle connection needs no
 // buffer and its first read no second system call. fill reads what is there.
-func (in *input) initRaw(raw syscall.RawConn, fill func(fd uintptr) (done bool)) {
+func (in *Input) initRaw(raw syscall.RawConn, fill func(fd uintptr) (done bool)) {
 	in.raw, in.fill = raw, fill
 }
 

@@ -21,9 +21,9 @@ func listenSecure(address string) (net.Listener, error) {
 	return ln, nil
 }
 
-// listenSidecar opens the plaintext listener, on loopback or a unix socket only:
+// ListenSidecar opens the plaintext listener, on loopback or a unix socket only:
 // its requests have the gateway's own identity.
-func listenSidecar(address string, mode fs.FileMode) (net.Listener, error) {
+func ListenSidecar(address string, mode fs.FileMode) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
 		return listenUnix(strings.TrimPrefix(path, "//"), mode)
 	}

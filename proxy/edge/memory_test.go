@@ -1,4 +1,4 @@
-package edge
+package edge_test
 
 import (
 	"bufio"
@@ -26,6 +26,8 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/internal/edgetest"
+	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
 // memoryServer is set in the environment of a process that is only a server, so
@@ -43,49 +45,49 @@ func TestMain(m *testing.M) {
 // serveForMemory serves streams and a report of its memory until its input ends.
 func serveForMemory() {
 	var stalled stalledWrites
-	log := &logBuffer{}
+	log := &edgetest.LogBuffer{}
 	if files, _ := strconv.ParseUint(os.Getenv(memoryServer), 10, 64); files > 1 {
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: files, Max: files}); err != nil {
 			panic(err)
 		}
 	}
-	s, err := newServer(Options{
+	s, err := edgetest.NewServer(edge.Options{
 		Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0", WriteTimeout: time.Hour,
 		Logger: slog.New(slog.NewTextHandler(log, nil)),
-		Handler: handlerFunc(func(_ context.Context, r *api.Request) *api.Response {
+		Handler: edgetest.HandlerFunc(func(_ context.Context, r *api.Request) *api.Response {
 			switch r.Path {
 			case "/memory":
 				if r.RawQuery == "collect=0" {
-					return text(residentMemory())
+					return edgetest.Text(residentMemory())
 				}
 				for range 6 { // stacks shrink by half in a collection
 					runtime.GC()
 				}
 				switch r.RawQuery {
 				case "go":
-					return text(goMemory())
+					return edgetest.Text(goMemory())
 				case "live":
-					return text(liveMemory())
+					return edgetest.Text(liveMemory())
 				}
 				debug.FreeOSMemory()
-				return text(residentMemory())
+				return edgetest.Text(residentMemory())
 			case "/log":
-				return text(log.String())
+				return edgetest.Text(log.String())
 			case "/file":
 				f, err := os.Open(os.DevNull)
 				if err != nil {
-					return text(err.Error())
+					return edgetest.Text(err.Error())
 				}
 				_ = f.Close()
-				return text("opened")
+				return edgetest.Text("opened")
 			case "/stalled":
-				return text(strconv.Itoa(stalled.count()))
+				return edgetest.Text(strconv.Itoa(stalled.count()))
 			case "/stall":
-				return &api.Response{Status: 200, Stream: &streamFunc{start: func(w api.StreamWriter) { go stalled.stream(w) }}}
+				return &api.Response{Status: 200, Stream: &edgetest.StreamFunc{OnStart: func(w api.StreamWriter) { go stalled.stream(w) }}}
 			case "/list":
-				return &api.Response{Status: 200, Length: 1 << 40, Ready: true, BodyTo: writerTo(stalled.list)}
+				return &api.Response{Status: 200, Length: 1 << 40, Ready: true, BodyTo: edgetest.WriterTo(stalled.list)}
 			case "/watch":
-				return &api.Response{Status: 200, Stream: &streamFunc{start: func(w api.StreamWriter) {
+				return &api.Response{Status: 200, Stream: &edgetest.StreamFunc{OnStart: func(w api.StreamWriter) {
 					_ = w.WriteFrames([][]byte{make([]byte, 6<<10)})
 				}}}
 			}
@@ -138,7 +140,7 @@ func BenchmarkIdleMemory(b *testing.B) {
 	if runtime.GOOS != "linux" {
 		b.Skip("resident memory is read from /proc")
 	}
-	large := strings.Replace(benchRequest, "Bearer ", "Bearer "+strings.Repeat("t", 8<<10), 1)
+	large := strings.Replace(edgetest.ClientRequest, "Bearer ", "Bearer "+strings.Repeat("t", 8<<10), 1)
 	for _, bc := range []struct {
 		name, request string
 		tls, h2       bool
@@ -270,7 +272,7 @@ func (s *memoryServerProcess) dialOne(request string, secure bool) (nc net.Conn,
 	if err != nil {
 		return nil, err
 	}
-	_ = nc.SetDeadline(time.Now().Add(patience))
+	_ = nc.SetDeadline(time.Now().Add(edgetest.Patience))
 	if _, err := io.WriteString(nc, request); err != nil {
 		return nil, err
 	}
@@ -313,11 +315,11 @@ func TestIdleHTTP2Memory(t *testing.T) {
 	server := startMemoryServer(t)
 	defer server.stop()
 	before := server.memory(t, "?live")
-	clients := make([]*frameConn, connections)
-	get := func(c *frameConn, path string) {
-		id, read := c.request("GET", path, false, "authorization", strings.Repeat("t", 900)), 0
+	clients := make([]*edgetest.FrameConn, connections)
+	get := func(c *edgetest.FrameConn, path string) {
+		id, read := c.Request("GET", path, false, "authorization", strings.Repeat("t", 900)), 0
 		for read < 6<<10 {
-			c.until(func(frame http2.Frame) bool {
+			c.Until(func(frame http2.Frame) bool {
 				data, ok := frame.(*http2.DataFrame)
 				if ok && data.StreamID == id {
 					read += len(data.Data())
@@ -334,13 +336,13 @@ func TestIdleHTTP2Memory(t *testing.T) {
 			t.Fatal(err)
 		}
 		server.conns = append(server.conns, nc)
-		clients[i] = newFrameConn(t, nc)
+		clients[i] = edgetest.NewFrameConn(t, nc)
 		_ = clients[i].WriteWindowUpdate(0, 1<<20)
 		get(clients[i], "/get")
 	}
 	idle := server.memory(t, "?live")
 	for i, c := range clients {
-		_ = server.conns[i].SetDeadline(time.Now().Add(patience)) // that of its opening may be over
+		_ = server.conns[i].SetDeadline(time.Now().Add(edgetest.Patience)) // that of its opening may be over
 		for range watches {
 			get(c, "/watch")
 		}

@@ -10,22 +10,22 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// metrics of one Server. Requests are counted by the handler, which knows what
+// Metrics of one Server. Requests are counted by the handler, which knows what
 // they mean.
-type metrics struct {
-	connections  *prometheus.GaugeVec   // by listener, protocol
-	accepted     *prometheus.CounterVec // by listener
-	rejected     *prometheus.CounterVec // by listener, reason
-	malformed    *prometheus.CounterVec // by code
-	certificates *prometheus.CounterVec // by result
-	slow         prometheus.Counter
-	unread       prometheus.Counter
-	refusals     *reason.Counter
+type Metrics struct {
+	connections   *prometheus.GaugeVec   // by listener, protocol
+	accepted      *prometheus.CounterVec // by listener
+	rejected      *prometheus.CounterVec // by listener, reason
+	Malformed     *prometheus.CounterVec // by code
+	certificates  *prometheus.CounterVec // by result
+	SlowWatches   prometheus.Counter
+	UnreadStreams prometheus.Counter
+	Rejections    *reason.Counter
 }
 
-func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{
-		refusals: reason.NewCounter(r),
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		Rejections: reason.NewCounter(r),
 		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubeweir_connections",
 			Help: "Open client connections by listener (secure, sidecar) and protocol (handshake, http/1.1, h2).",
@@ -38,7 +38,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "kubeweir_connections_rejected_total",
 			Help: "Client connections closed before any request, by listener and reason (limit, handshake; accept counts attempts to accept one that failed).",
 		}, []string{"listener", "reason"}),
-		malformed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Malformed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_malformed_requests_total",
 			Help: "HTTP/1.1 requests refused before they reached the handler, by status code.",
 		}, []string{"code"}),
@@ -46,11 +46,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "kubeweir_serving_certificate_reloads_total",
 			Help: "Changes of the serving certificate files, by result (ok, error).",
 		}, []string{"result"}),
-		slow: prometheus.NewCounter(prometheus.CounterOpts{
+		SlowWatches: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_slow_watches_ended_total",
 			Help: "Watches ended because their client did not read while its user held more than a share of the memory for such writes (see kubeweir_response_buffer_bytes); those that a write timeout ends are not among them.",
 		}),
-		unread: prometheus.NewCounter(prometheus.CounterOpts{
+		UnreadStreams: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_unread_streams_reset_total",
 			Help: "Streams over HTTP/2 that were reset because their user had left more waiting than a share of the memory for that: uploads and upgrades, of what nobody has read (see kubeweir_response_buffer_bytes), and answers that wait for their clients (see kubeweir_waiting_stream_bytes).",
 		}),
@@ -59,7 +59,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		m.certificates.WithLabelValues(result) // so that the first is a change, too
 	}
 	if r != nil {
-		r.MustRegister(m.connections, m.accepted, m.rejected, m.malformed, m.certificates, m.slow, m.unread)
+		r.MustRegister(m.connections, m.accepted, m.rejected, m.Malformed, m.certificates, m.SlowWatches, m.UnreadStreams)
 	}
 	return m
 }
@@ -93,7 +93,7 @@ func watchConnections(r prometheus.Registerer, limit int) {
 }
 
 // watchBuffers shows how much of the budget of write buffers is in use.
-func watchBuffers(r prometheus.Registerer, b *buffers) {
+func watchBuffers(r prometheus.Registerer, b *Buffers) {
 	if r == nil {
 		return
 	}
@@ -101,19 +101,19 @@ func watchBuffers(r prometheus.Registerer, b *buffers) {
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_response_buffer_bytes",
 			Help: "Bytes of buffers held by responses that are being written, most of which wait for their clients, and by what was sent over HTTP/2 and not read yet.",
-		}, func() float64 { return float64(b.held.Load()) }),
+		}, func() float64 { return float64(b.Held.Load()) }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_response_buffer_bytes_limit",
 			Help: "The most bytes of such buffers. A user who holds more than three times what is free, and more than 1 MiB, has watches ended whose clients do not read.",
-		}, func() float64 { return bufferBudget }),
+		}, func() float64 { return BufferBudget }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_waiting_stream_bytes",
 			Help: "About the bytes taken by answers over HTTP/2 that wait until their clients open a window or read, 8 KiB each and what a large header takes.",
-		}, func() float64 { return float64(b.waiting.Load()) }),
+		}, func() float64 { return float64(b.Waiting.Load()) }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_waiting_stream_bytes_limit",
 			Help: "The most of that. A user who has more than three times what is free, and more than 1 MiB, gets no more answers but those that can be sent at once; clients whose user is not known have an eighth.",
-		}, func() float64 { return waitingAllowed }),
+		}, func() float64 { return WaitingAllowed }),
 	)
 }
 

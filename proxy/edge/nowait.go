@@ -5,7 +5,7 @@ import "syscall"
 // nowait writes to a socket without waiting for its client. What the socket does not
 // take is kept, for who may wait.
 type nowait struct {
-	raw syscall.RawConn // nil where writes cannot be tried
+	Raw syscall.RawConn // nil where writes cannot be tried
 	try func(fd uintptr) bool
 
 	// p is what is tried, n how much of it was taken.
@@ -20,7 +20,7 @@ type nowait struct {
 // init prepares for a socket, nil if there is none.
 func (w *nowait) init(raw syscall.RawConn) {
 	if raw != nil && canWriteNow {
-		w.raw, w.try = raw, w.tryWrite
+		w.Raw, w.try = raw, w.tryWrite
 	}
 }
 
@@ -28,7 +28,7 @@ func (w *nowait) init(raw syscall.RawConn) {
 func (w *nowait) write(p []byte) error {
 	if len(w.rest) == 0 {
 		w.p, w.n, w.err = p, 0, nil
-		err := w.raw.Write(w.try)
+		err := w.Raw.Write(w.try)
 		w.p = nil
 		if err == nil {
 			err = w.err

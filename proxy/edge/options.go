@@ -15,17 +15,17 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
-// defaultSocketMode lets the user in that the gateway runs as.
-const defaultSocketMode = fs.FileMode(0o600)
+// DefaultSocketMode lets the user in that the gateway runs as.
+const DefaultSocketMode = fs.FileMode(0o600)
 
 // Options say what a Server serves and within which limits. The zero value of a
 // limit is its default (package defaults).
 type Options struct {
 	// Handler answers the requests. Required.
 	Handler api.Handler
-	// HTTP1 and HTTP2 serve a connection until it ends. HTTP1 is called when the first byte of the
-	// first request is there.
-	HTTP1, HTTP2 func(*conn)
+	// HTTP1 and HTTP2 serve a connection until it ends: h1.Serve and h2.Serve. Required. HTTP1 is
+	// called when the first byte of the first request is there.
+	HTTP1, HTTP2 func(*Conn)
 
 	// Listen is the "host:port" of the TLS listener, "" for none.
 	Listen string
@@ -88,8 +88,8 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 
-	// lingerTimeout replaces the constant of this name in tests.
-	lingerTimeout time.Duration
+	// LingerTimeout replaces the constant of this name in tests.
+	LingerTimeout time.Duration
 }
 
 // withDefaults fills in what is zero and refuses what cannot be.
@@ -97,8 +97,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Handler == nil {
 		return o, errors.New("edge: no handler")
 	}
-	if o.HTTP1 == nil {
-		o.HTTP1, o.HTTP2 = serveHTTP1, serveHTTP2
+	if o.HTTP1 == nil || o.HTTP2 == nil {
+		return o, errors.New("edge: no protocols")
 	}
 	if o.CertFile != "" && o.GetCertificate != nil {
 		return o, errors.New("a certificate is given by files and by a function")
@@ -110,7 +110,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.SocketMode == 0 {
-		o.SocketMode = defaultSocketMode
+		o.SocketMode = DefaultSocketMode
 	}
 	for _, f := range []struct {
 		value *int
@@ -119,7 +119,7 @@ func (o Options) withDefaults() (Options, error) {
 		name  string
 	}{
 		{&o.MaxConnections, defaults.MaxConnections, 1, "maximum connections"},
-		{&o.MaxHeaderBytes, defaults.MaxHeaderBytes, smallHead, "maximum header bytes"},
+		{&o.MaxHeaderBytes, defaults.MaxHeaderBytes, SmallHead, "maximum header bytes"},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def
@@ -143,7 +143,7 @@ func (o Options) withDefaults() (Options, error) {
 		{&o.WriteTimeout, defaults.WriteTimeout, "write timeout"},
 		{&o.PingInterval, defaults.PingInterval, "ping interval"},
 		{&o.PingTimeout, defaults.PingTimeout, "ping timeout"},
-		{&o.lingerTimeout, lingerTimeout, "linger timeout"},
+		{&o.LingerTimeout, lingerTimeout, "linger timeout"},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def

@@ -1,4 +1,4 @@
-package edge
+package edge_test
 
 import (
 	"context"
@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/edgetest"
 )
 
 func TestPanics(t *testing.T) {
 	object := strings.Repeat("x", 100<<10)
 	panicAfter := func(s string) io.WriterTo {
-		return writerTo(func(w io.Writer) (int64, error) {
+		return edgetest.WriterTo(func(w io.Writer) (int64, error) {
 			_, _ = io.WriteString(w, s)
 			panic("in the body")
 		})
@@ -28,19 +29,19 @@ func TestPanics(t *testing.T) {
 		"/bodylate": func() *api.Response { return &api.Response{Status: 200, BodyTo: panicAfter(object), Length: 1 << 20} },
 		"/chunked":  func() *api.Response { return &api.Response{Status: 200, BodyTo: panicAfter("a"), Length: -1} },
 		"/stream": func() *api.Response {
-			return &api.Response{Status: 200, Stream: &streamFunc{start: func(api.StreamWriter) { panic("in Start") }}}
+			return &api.Response{Status: 200, Stream: &edgetest.StreamFunc{OnStart: func(api.StreamWriter) { panic("in Start") }}}
 		},
 		"/stop": func() *api.Response {
-			return &api.Response{Status: 200, Stream: &streamFunc{
-				start: func(w api.StreamWriter) { w.Close() }, stop: func() { panic("in Stop") },
+			return &api.Response{Status: 200, Stream: &edgetest.StreamFunc{
+				OnStart: func(w api.StreamWriter) { w.Close() }, OnStop: func() { panic("in Stop") },
 			}}
 		},
 		"/done": func() *api.Response {
 			return &api.Response{Status: 200, Body: []byte("fine"), Done: func(int64, error) { panic("in Done") }}
 		},
 	}
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response { return responses[r.Path]() })
-	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response { return responses[r.Path]() })
+	edgetest.Over(t, ts, func(t *testing.T, c *http.Client, url string) {
 		for path, want := range map[string]struct {
 			status int
 			broken bool
@@ -68,31 +69,31 @@ func TestPanics(t *testing.T) {
 		}
 	})
 	for place, want := range map[string]float64{"handler": 3, "body": 9, "stream": 6, "done": 3} {
-		for end := time.Now().Add(patience); ts.gauge("kubeweir_panics_total", place) < want && time.Now().Before(end); {
+		for end := time.Now().Add(edgetest.Patience); ts.Gauge("kubeweir_panics_total", place) < want && time.Now().Before(end); {
 			time.Sleep(time.Millisecond) // Stop is called when the client may have it all
 		}
-		if got := ts.gauge("kubeweir_panics_total", place); got != want {
+		if got := ts.Gauge("kubeweir_panics_total", place); got != want {
 			t.Errorf("%v panics in %s counted, want %v", got, place, want)
 		}
 	}
-	if log := ts.log.String(); !strings.Contains(log, "in the handler") || !strings.Contains(log, "panic_test.go") {
+	if log := ts.Log.String(); !strings.Contains(log, "in the handler") || !strings.Contains(log, "panic_test.go") {
 		t.Errorf("logged: %s", log)
 	}
 }
 
 func TestPanicInUpgrade(t *testing.T) {
-	done := make(chan doneCall, 1)
-	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
-		return &api.Response{Upgrade: func(net.Conn) { panic("in Upgrade") }, Done: func(n int64, err error) { done <- doneCall{n, err} }}
+	done := make(chan edgetest.DoneCall, 1)
+	ts := edgetest.Start(t, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Upgrade: func(net.Conn) { panic("in Upgrade") }, Done: func(n int64, err error) { done <- edgetest.DoneCall{N: n, Err: err} }}
 	})
-	c := ts.dial()
-	c.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
-	c.head("GET")
-	c.ended()
-	if d := receive(t, done, "Done"); d.err == nil {
+	c := ts.Dial()
+	c.Send("GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+	c.Head("GET")
+	c.Ended()
+	if d := edgetest.Receive(t, done, "Done"); d.Err == nil {
 		t.Error("Done knows no error")
 	}
-	if got := ts.gauge("kubeweir_panics_total", "upgrade"); got != 1 {
+	if got := ts.Gauge("kubeweir_panics_total", "upgrade"); got != 1 {
 		t.Errorf("%v panics counted", got)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build race
 
-package edge
+package edge_test
 
 // raceEnabled says that allocations cannot be counted.
 const raceEnabled = true

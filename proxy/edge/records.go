@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// records is the socket under a TLS connection. crypto/tls writes every record of
+// Records is the socket under a TLS connection. crypto/tls writes every record of
 // 16 KiB by itself, which is a system call and most often a wake-up of the reader
 // each. Between gather and release records are collected and go out several at a
 // time. Between hold and settle no write waits for the client.
 //
 // Writes are safe for concurrent use, as TLS needs it: reading may write, too (alerts,
 // key updates).
-type records struct {
+type Records struct {
 	net.Conn
-	// timeout is how long a client may take for what TLS itself writes, see sendOwn.
-	timeout time.Duration
+	// Timeout is how long a client may take for what TLS itself writes, see sendOwn.
+	Timeout time.Duration
 
 	// here makes reads fail that would go to the socket; more is unset when the last one
 	// brought a single record. direct has them go to fd, where they do not wait. All are for
@@ -30,7 +30,7 @@ type records struct {
 
 	mu struct {
 		sync.Mutex
-		buf *buffer // nil while nothing is gathered
+		buf *Buffer // nil while nothing is gathered
 		now *nowait // nil while writes may wait
 		// err is that of a write whose records TLS takes for written: nothing may
 		// follow them.
@@ -39,7 +39,7 @@ type records struct {
 }
 
 // Read implements net.Conn. After errWouldBlock TLS goes on.
-func (r *records) Read(p []byte) (n int, err error) {
+func (r *Records) Read(p []byte) (n int, err error) {
 	switch {
 	case r.here:
 		return 0, errWouldBlock
@@ -53,7 +53,7 @@ func (r *records) Read(p []byte) (n int, err error) {
 }
 
 // Write implements net.Conn.
-func (r *records) Write(p []byte) (int, error) {
+func (r *Records) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.err != nil {
@@ -63,9 +63,9 @@ func (r *records) Write(p []byte) (int, error) {
 		return r.sendLocked(p)
 	}
 	for n := 0; ; {
-		b := r.mu.buf.b
+		b := r.mu.buf.B
 		k := min(len(p)-n, cap(b)-len(b))
-		r.mu.buf.b = append(b, p[n:n+k]...)
+		r.mu.buf.B = append(b, p[n:n+k]...)
 		if n += k; n == len(p) {
 			return n, nil
 		}
@@ -75,15 +75,15 @@ func (r *records) Write(p []byte) (int, error) {
 	}
 }
 
-// gather collects what is written from now on in buf, until release.
-func (r *records) gather(buf *buffer) {
+// Gather collects what is written from now on in buf, until release.
+func (r *Records) Gather(buf *Buffer) {
 	r.mu.Lock()
 	r.mu.buf = buf
 	r.mu.Unlock()
 }
 
-// release writes what was gathered and ends the gathering.
-func (r *records) release() error {
+// Release writes what was gathered and ends the gathering.
+func (r *Records) Release() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := r.flushLocked()
@@ -92,9 +92,9 @@ func (r *records) release() error {
 }
 
 // sendLocked writes to the socket.
-func (r *records) sendLocked(p []byte) (int, error) {
+func (r *Records) sendLocked(p []byte) (int, error) {
 	if r.mu.now == nil {
-		if len(p) <= ownRecord {
+		if len(p) <= OwnRecord {
 			return r.sendOwn(p)
 		}
 		return r.Conn.Write(p)
@@ -105,25 +105,25 @@ func (r *records) sendLocked(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ownRecord is more than a record has that TLS writes while it reads: an alert, a key update.
-const ownRecord = 64
+// OwnRecord is more than a record has that TLS writes while it reads: an alert, a key update.
+const OwnRecord = 64
 
 // sendOwn writes what may be TLS's own. The write deadline is that of the last answer, which may be long ago: what says
 // that it is over at once gets a deadline of its own, for if a key update failed, so would the next answer.
-func (r *records) sendOwn(p []byte) (int, error) {
+func (r *Records) sendOwn(p []byte) (int, error) {
 	began := time.Now()
 	n, err := r.Conn.Write(p)
-	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > r.timeout/4 {
+	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > r.Timeout/4 {
 		return n, err
 	}
-	if err := r.SetWriteDeadline(time.Now().Add(r.timeout)); err != nil {
+	if err := r.SetWriteDeadline(time.Now().Add(r.Timeout)); err != nil {
 		return 0, err
 	}
 	return r.Conn.Write(p)
 }
 
 // hold has w keep what the client does not take at once.
-func (r *records) hold(w *nowait) {
+func (r *Records) hold(w *nowait) {
 	r.mu.Lock()
 	r.mu.now = w
 	r.mu.Unlock()
@@ -131,7 +131,7 @@ func (r *records) hold(w *nowait) {
 
 // held says how much was kept since hold. If that is nothing, hold is over, else with
 // settle.
-func (r *records) held() int {
+func (r *Records) held() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := len(r.mu.now.rest)
@@ -142,7 +142,7 @@ func (r *records) held() int {
 }
 
 // settle writes what was kept, and waits for the client to take it.
-func (r *records) settle() error {
+func (r *Records) settle() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.mu.now
@@ -155,28 +155,28 @@ func (r *records) settle() error {
 }
 
 // through writes p to the TLS connection over r, its records many at a time.
-func (r *records) through(c *conn, tc io.Writer, p []byte) (n int, err error) {
-	size := largeBuffer
-	if len(p) > 3*recordSize {
-		size = recordsBuffer
+func (r *Records) through(c *Conn, tc io.Writer, p []byte) (n int, err error) {
+	size := LargeBuffer
+	if len(p) > 3*RecordSize {
+		size = RecordsBuffer
 	}
 	buf := c.getLarge(size)
 	if buf == nil {
 		return tc.Write(p)
 	}
-	defer c.buffers.put(buf)
-	r.gather(buf)
+	defer c.Buffers.Put(buf)
+	r.Gather(buf)
 	n, err = tc.Write(p)
-	if releaseErr := r.release(); err == nil && releaseErr != nil {
+	if releaseErr := r.Release(); err == nil && releaseErr != nil {
 		n, err = 0, releaseErr
 	}
 	return n, err
 }
 
-func (r *records) flushLocked() error {
-	if r.mu.err == nil && len(r.mu.buf.b) > 0 {
-		_, r.mu.err = r.sendLocked(r.mu.buf.b)
-		r.mu.buf.b = r.mu.buf.b[:0]
+func (r *Records) flushLocked() error {
+	if r.mu.err == nil && len(r.mu.buf.B) > 0 {
+		_, r.mu.err = r.sendLocked(r.mu.buf.B)
+		r.mu.buf.B = r.mu.buf.B[:0]
 	}
 	return r.mu.err
 }

@@ -41,8 +41,8 @@ func (s *socket) SetWriteDeadline(t time.Time) error {
 
 func TestRecordsAreGathered(t *testing.T) {
 	s := &socket{}
-	r := &records{Conn: s}
-	record := bytes.Repeat([]byte("0123456789abcdef"), recordSize/16)
+	r := &Records{Conn: s}
+	record := bytes.Repeat([]byte("0123456789abcdef"), RecordSize/16)
 	write := func(p []byte) {
 		t.Helper()
 		if n, err := r.Write(p); n != len(p) || err != nil {
@@ -54,13 +54,13 @@ func TestRecordsAreGathered(t *testing.T) {
 		t.Fatalf("%d writes without gathering", s.writes)
 	}
 	want := bytes.Clone(record[:100])
-	buf := (&buffers{}).get(&account{}, recordsBuffer)
-	r.gather(buf)
+	buf := (&Buffers{}).Get(&Account{}, RecordsBuffer)
+	r.Gather(buf)
 	for range 80 {
 		write(record)
 		want = append(want, record...)
 	}
-	if err := r.release(); err != nil {
+	if err := r.Release(); err != nil {
 		t.Fatal(err)
 	}
 	if s.writes != 1+3 {
@@ -76,15 +76,15 @@ func TestRecordsAreGathered(t *testing.T) {
 // took.
 func TestReleaseHasItsTime(t *testing.T) {
 	s := &socket{}
-	c := &conn{Shared: &Shared{o: Options{WriteTimeout: time.Minute}}, records: &records{Conn: s}}
-	c.nc = c.records
-	c.out.init(c)
-	c.out.gather()
-	if _, err := c.out.Write([]byte("late")); err != nil {
+	c := &Conn{Shared: &Shared{Options: Options{WriteTimeout: time.Minute}}, Records: &Records{Conn: s}}
+	c.NetConn = c.Records
+	c.Out.Init(c)
+	c.Out.Gather()
+	if _, err := c.Out.Write([]byte("late")); err != nil {
 		t.Fatal(err)
 	}
-	c.out.deadline, s.deadline = time.Now(), time.Time{} // the minute is over
-	if err := c.out.release(); err != nil || s.all.String() != "late" {
+	c.Out.Deadline, s.deadline = time.Now(), time.Time{} // the minute is over
+	if err := c.Out.Release(); err != nil || s.all.String() != "late" {
 		t.Fatalf("%q, %v", s.all.String(), err)
 	}
 	if left := time.Until(s.deadline); left < 30*time.Second {
@@ -100,11 +100,11 @@ func TestKeyUpdateHasItsTime(t *testing.T) {
 		size int
 		wait time.Duration
 		ok   bool
-	}{{"a key update", 27, 0, true}, {"an answer", ownRecord + 1, 0, false}, {"waited", 27, 20 * time.Second, false}} {
+	}{{"a key update", 27, 0, true}, {"an answer", OwnRecord + 1, 0, false}, {"waited", 27, 20 * time.Second, false}} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				s := &socket{deadline: time.Unix(1, 0), wait: c.wait}
-				r := &records{Conn: s, timeout: time.Minute}
+				r := &Records{Conn: s, Timeout: time.Minute}
 				n, err := r.Write(make([]byte, c.size))
 				if c.ok && (n != c.size || err != nil) || !c.ok && (n != 0 || !errors.Is(err, os.ErrDeadlineExceeded)) {
 					t.Errorf("%d, %v", n, err)
@@ -118,12 +118,12 @@ func TestKeyUpdateHasItsTime(t *testing.T) {
 // was lost.
 func TestRecordsFailForGood(t *testing.T) {
 	s := &socket{err: errors.New("broken")}
-	r := &records{Conn: s}
-	r.gather((&buffers{}).get(&account{}, recordsBuffer))
+	r := &Records{Conn: s}
+	r.Gather((&Buffers{}).Get(&Account{}, RecordsBuffer))
 	if _, err := r.Write([]byte("lost")); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.release(); !errors.Is(err, s.err) {
+	if err := r.Release(); !errors.Is(err, s.err) {
 		t.Fatalf("release: %v", err)
 	}
 	s.err = nil

@@ -21,8 +21,8 @@ import (
 // left; some clients refuse serving certificates of more than 825 days.
 const (
 	caLifetime      = 10 * 365 * 24 * time.Hour
-	servingLifetime = 365 * 24 * time.Hour
-	renewBefore     = 60 * 24 * time.Hour
+	ServingLifetime = 365 * 24 * time.Hour
+	RenewBefore     = 60 * 24 * time.Hour
 	// backdated allows for clients whose clock is behind.
 	backdated = time.Hour
 )
@@ -30,28 +30,28 @@ const (
 // generatedCertificate is a CA of this process's own and a serving certificate
 // that it signed. Both are lost with the process.
 type generatedCertificate struct {
-	now   func() time.Time
+	Now   func() time.Time
 	hosts []string
 	ca    *x509.Certificate
 	caKey *ecdsa.PrivateKey
-	caPEM []byte
+	CaPEM []byte
 
 	mu      sync.Mutex
 	serving *tls.Certificate // guarded by mu
 }
 
-// newGeneratedCertificate makes a CA and a certificate for host (unless it is
+// NewGeneratedCertificate makes a CA and a certificate for host (unless it is
 // unspecified), localhost, 127.0.0.1 and ::1.
-func newGeneratedCertificate(host string, now func() time.Time) (*generatedCertificate, error) {
+func NewGeneratedCertificate(host string, now func() time.Time) (*generatedCertificate, error) {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
 	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) && !slices.Contains(hosts, host) {
 		hosts = append(hosts, host)
 	}
-	g := &generatedCertificate{now: now, hosts: hosts}
+	g := &generatedCertificate{Now: now, hosts: hosts}
 	if err := g.newCA(); err != nil {
 		return nil, fmt.Errorf("generating a CA: %w", err)
 	}
-	if _, err := g.certificate(); err != nil {
+	if _, err := g.Certificate(); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -77,16 +77,16 @@ func (g *generatedCertificate) newCA() error {
 	if g.ca, err = x509.ParseCertificate(der); err != nil {
 		return err
 	}
-	g.caPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	g.CaPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	return nil
 }
 
-// certificate returns the serving certificate, a new one when it is about to
+// Certificate returns the serving certificate, a new one when it is about to
 // expire.
-func (g *generatedCertificate) certificate() (*tls.Certificate, error) {
+func (g *generatedCertificate) Certificate() (*tls.Certificate, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.serving != nil && g.now().Before(g.serving.Leaf.NotAfter.Add(-renewBefore)) {
+	if g.serving != nil && g.Now().Before(g.serving.Leaf.NotAfter.Add(-RenewBefore)) {
 		return g.serving, nil
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -105,7 +105,7 @@ func (g *generatedCertificate) certificate() (*tls.Certificate, error) {
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	der, err := g.sign(template, &key.PublicKey, servingLifetime)
+	der, err := g.sign(template, &key.PublicKey, ServingLifetime)
 	if err != nil {
 		return nil, fmt.Errorf("generating a serving certificate: %w", err)
 	}
@@ -124,7 +124,7 @@ func (g *generatedCertificate) sign(template *x509.Certificate, public *ecdsa.Pu
 		return nil, err
 	}
 	template.SerialNumber = serial
-	template.NotBefore = g.now().Add(-backdated)
-	template.NotAfter = g.now().Add(lifetime)
+	template.NotBefore = g.Now().Add(-backdated)
+	template.NotAfter = g.Now().Add(lifetime)
 	return x509.CreateCertificate(rand.Reader, template, g.ca, public, g.caKey)
 }

@@ -32,7 +32,7 @@ type Server struct {
 	mu struct {
 		sync.Mutex
 		listeners []net.Listener
-		conns     map[*conn]struct{}
+		conns     map[*Conn]struct{}
 		// full is set from when a connection is refused until a tenth of them is free, so
 		// that one line is logged of it.
 		full bool
@@ -53,12 +53,12 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Shared: Shared{o: o, log: o.Logger, metrics: newMetrics(o.Registerer), panics: contain.New(o.Registerer, o.Logger)}}
+	s := &Server{Shared: Shared{Options: o, Log: o.Logger, Metrics: NewMetrics(o.Registerer), Panics: contain.New(o.Registerer, o.Logger)}}
 	s.ended = s.remove
 	s.maxConnections = min(o.MaxConnections, clientDescriptors())
-	s.base, s.cut = context.WithCancel(context.Background())
-	s.mu.conns = make(map[*conn]struct{})
-	watchBuffers(o.Registerer, &s.buffers)
+	s.Base, s.cut = context.WithCancel(context.Background())
+	s.mu.conns = make(map[*Conn]struct{})
+	watchBuffers(o.Registerer, &s.Buffers)
 	watchConnections(o.Registerer, s.maxConnections)
 	get := o.GetCertificate
 	if get == nil {
@@ -66,9 +66,9 @@ func New(o Options) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		get = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return source.certificate() }
+		get = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return source.Certificate() }
 	}
-	s.tls = tlsConfig(get, o.MinTLSVersion, o.CipherSuites)
+	s.Tls = tlsConfig(get, o.MinTLSVersion, o.CipherSuites)
 	if o.Listen != "" || o.GetCertificate != nil {
 		watchCertificate(o.Registerer, get)
 	}
@@ -77,15 +77,15 @@ func New(o Options) (*Server, error) {
 
 // certificateSource reads the certificate's files or generates one.
 func (s *Server) certificateSource() (certificateSource, error) {
-	if s.o.CertFile != "" {
-		return newFileCertificate(s.o.CertFile, s.o.KeyFile, time.Now, s.log, s.metrics)
+	if s.Options.CertFile != "" {
+		return NewFileCertificate(s.Options.CertFile, s.Options.KeyFile, time.Now, s.Log, s.Metrics)
 	}
-	host, _, _ := net.SplitHostPort(s.o.Listen)
-	generated, err := newGeneratedCertificate(host, time.Now)
+	host, _, _ := net.SplitHostPort(s.Options.Listen)
+	generated, err := NewGeneratedCertificate(host, time.Now)
 	if err != nil {
 		return nil, err
 	}
-	s.caPEM = generated.caPEM
+	s.caPEM = generated.CaPEM
 	return generated, nil
 }
 
@@ -99,14 +99,14 @@ func (s *Server) Start() (Addresses, error) {
 	var bound Addresses
 	var secure, sidecar net.Listener
 	var err error
-	if s.o.Listen != "" {
-		if secure, err = listenSecure(s.o.Listen); err != nil {
+	if s.Options.Listen != "" {
+		if secure, err = listenSecure(s.Options.Listen); err != nil {
 			return bound, err
 		}
 		bound.Secure = secure.Addr()
 	}
-	if s.o.SidecarListen != "" {
-		if sidecar, err = listenSidecar(s.o.SidecarListen, s.o.SocketMode); err != nil {
+	if s.Options.SidecarListen != "" {
+		if sidecar, err = ListenSidecar(s.Options.SidecarListen, s.Options.SocketMode); err != nil {
 			if secure != nil {
 				_ = secure.Close()
 			}
@@ -128,12 +128,12 @@ func (s *Server) Start() (Addresses, error) {
 func (s *Server) Serve(ln net.Listener, kind api.Listener) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.draining.Load() {
+	if s.Draining.Load() {
 		_ = ln.Close()
 		return errors.New("the server was shut down")
 	}
 	s.mu.listeners = append(s.mu.listeners, ln)
-	s.panics.Keep(&s.wg, "connection", func() { s.accept(ln, kind) })
+	s.Panics.Keep(&s.wg, "connection", func() { s.accept(ln, kind) })
 	return nil
 }
 
@@ -143,57 +143,57 @@ func (s *Server) accept(ln net.Listener, kind api.Listener) {
 	for {
 		nc, err := ln.Accept()
 		if err != nil {
-			if s.draining.Load() || errors.Is(err, net.ErrClosed) {
+			if s.Draining.Load() || errors.Is(err, net.ErrClosed) {
 				return
 			}
 			// Out of file descriptors, most often: connections that end free some.
-			s.metrics.rejected.WithLabelValues(listenerName(kind), "accept").Inc()
+			s.Metrics.rejected.WithLabelValues(listenerName(kind), "accept").Inc()
 			if pause == 0 {
-				s.log.Error("connections cannot be accepted, trying again each second", "listener", listenerName(kind), "error", err)
+				s.Log.Error("connections cannot be accepted, trying again each second", "listener", listenerName(kind), "error", err)
 			}
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			select {
 			case <-time.After(pause):
-			case <-s.base.Done():
+			case <-s.Base.Done():
 				return
 			}
 			continue
 		}
 		if pause > 0 {
 			pause = 0
-			s.log.Info("connections are accepted again", "listener", listenerName(kind))
+			s.Log.Info("connections are accepted again", "listener", listenerName(kind))
 		}
-		s.metrics.accepted.WithLabelValues(listenerName(kind)).Inc()
-		c := newConn(&s.Shared, nc, kind)
+		s.Metrics.accepted.WithLabelValues(listenerName(kind)).Inc()
+		c := NewConn(&s.Shared, nc, kind)
 		if !s.add(c) {
 			_ = nc.Close()
 			continue
 		}
-		s.panics.Go(nil, "connection", c.run)
+		s.Panics.Go(nil, "connection", c.run)
 	}
 }
 
 // add takes a connection in, unless the server drains or is full.
-func (s *Server) add(c *conn) bool {
+func (s *Server) add(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.draining.Load() {
+	if s.Draining.Load() {
 		return false
 	}
 	if len(s.mu.conns) < s.maxConnections {
 		s.mu.conns[c] = struct{}{}
 		return true
 	}
-	s.metrics.rejected.WithLabelValues(listenerName(c.listener), "limit").Inc()
+	s.Metrics.rejected.WithLabelValues(listenerName(c.Listener), "limit").Inc()
 	if !s.mu.full {
 		s.mu.full = true
-		s.log.Warn("connections are refused, too many are open", "connections", s.maxConnections, "maxConnections", s.o.MaxConnections)
+		s.Log.Warn("connections are refused, too many are open", "connections", s.maxConnections, "maxConnections", s.Options.MaxConnections)
 	}
 	return false
 }
 
 // remove is the last thing that the owner of a connection does with it.
-func (s *Server) remove(c *conn) {
+func (s *Server) remove(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.conns, c)
@@ -213,7 +213,7 @@ func (s *Server) remove(c *conn) {
 // its error is ctx's. It is to be called once.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
-	s.draining.Store(true)
+	s.Draining.Store(true)
 	listeners := s.mu.listeners
 	s.mu.listeners = nil
 	empty := make(chan struct{})
@@ -239,8 +239,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	drainCtx, drained := context.WithCancel(ctx)
 	defer drained()
-	if s.o.OnDrain != nil {
-		s.panics.Go(&s.wg, "connection", func() { s.o.OnDrain(drainCtx) })
+	if s.Options.OnDrain != nil {
+		s.Panics.Go(&s.wg, "connection", func() { s.Options.OnDrain(drainCtx) })
 	}
 	if !s.awaitEmpty(ctx, empty) {
 		err = errors.Join(err, ctx.Err())
@@ -270,23 +270,23 @@ func (s *Server) cutAll(empty <-chan struct{}) {
 	open := s.connections()
 	s.mu.Unlock()
 	if len(open) > 0 {
-		s.log.Warn("connections cut at the end of the drain", "connections", len(open))
+		s.Log.Warn("connections cut at the end of the drain", "connections", len(open))
 	}
 	for _, c := range open {
-		c.abort()
+		c.Abort()
 	}
 	grace := time.NewTimer(cutGrace)
 	defer grace.Stop()
 	select {
 	case <-empty:
 	case <-grace.C:
-		s.log.Error("requests are still running after their connections were cut")
+		s.Log.Error("requests are still running after their connections were cut")
 	}
 }
 
 // connections is a copy of the open ones. The caller holds mu.
-func (s *Server) connections() []*conn {
-	open := make([]*conn, 0, len(s.mu.conns))
+func (s *Server) connections() []*Conn {
+	open := make([]*Conn, 0, len(s.mu.conns))
 	for c := range s.mu.conns {
 		open = append(open, c)
 	}

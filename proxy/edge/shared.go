@@ -11,19 +11,19 @@ import (
 
 // Shared is what the connections of a Server have in common.
 type Shared struct {
-	o       Options
-	log     *slog.Logger
-	metrics *metrics
-	panics  *contain.Panics
-	tls     *tls.Config
+	Options Options
+	Log     *slog.Logger
+	Metrics *Metrics
+	Panics  *contain.Panics
+	Tls     *tls.Config
 	readers readers
-	buffers buffers
-	date    dateCache
+	Buffers Buffers
+	Date    dateCache
 
-	// base is the parent of every request's context.
-	base context.Context
-	// draining is set when Shutdown begins: responses close their connections.
-	draining atomic.Bool
+	// Base is the parent of every request's context.
+	Base context.Context
+	// Draining is set when Shutdown begins: responses close their connections.
+	Draining atomic.Bool
 	// ended is called with a connection that has ended.
-	ended func(*conn)
+	ended func(*Conn)
 }

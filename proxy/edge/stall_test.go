@@ -1,4 +1,4 @@
-package edge
+package edge_test
 
 import (
 	"crypto/tls"
@@ -16,7 +16,9 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/internal/edgetest"
 	"github.com/kubeweir/kubeweir/internal/soak"
+	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
 // stalledWrites writes without end and knows which writes stand still.
@@ -107,72 +109,22 @@ func TestStalledClients(t *testing.T) {
 	}
 }
 
-// TestBuffersShrink: the more is held, the less is given, and all comes back.
-func TestBuffersShrink(t *testing.T) {
-	var p buffers
-	one, other := &account{}, &account{}
-	sizes := map[int]int{}
-	var all []*buffer
-	for range 1000 {
-		b := p.get(one, recordsBuffer)
-		sizes[cap(b.b)]++
-		all = append(all, b)
-	}
-	large := (recordsAllowed/recordsBuffer + 1) * recordsBuffer
-	if n := sizes[recordsBuffer]; n != recordsAllowed/recordsBuffer+1 {
-		t.Errorf("%d of the largest", n)
-	}
-	if n := sizes[largeBuffer]; n != (largeAllowed-large)/largeBuffer+1 {
-		t.Errorf("%d large ones", n)
-	}
-	if p.getLarge(one, largeBuffer) != nil || p.over(one, 0) {
-		t.Error("not the state between large and over")
-	}
-	for !p.over(one, 0) {
-		all = append(all, p.get(one, 1))
-	}
-	if held := p.held.Load(); held > bufferBudget*3/4+smallBuffer {
-		t.Errorf("%d bytes are held", held)
-	}
-	if p.over(other, 0) || p.over(other, 3*smallBuffer) {
-		t.Error("another pays for it")
-	}
-	for !p.over(other, 0) {
-		all = append(all, p.get(other, 1))
-	}
-	if held := p.held.Load(); held > bufferBudget {
-		t.Errorf("%d bytes are held", held)
-	}
-	third := &account{}
-	p.hold(one, bufferBudget)
-	if p.over(third, userAllowed) || !p.over(third, userAllowed+1) {
-		t.Error("who holds next to nothing pays for who holds it all")
-	}
-	p.hold(one, -bufferBudget)
-	for _, b := range all {
-		p.put(b)
-	}
-	if held := p.held.Load() + one.held.Load() + other.held.Load(); held != 0 {
-		t.Errorf("%d bytes are left over", held)
-	}
-}
-
 // TestShortOfBuffers: then a watch whose client does not read ends at once, and one
 // whose client reads goes on.
 func TestShortOfBuffers(t *testing.T) {
-	ts, streams := startStreams(t)
-	ts.buffers.hold(&ts.buffers.accounts.nobody, 2*bufferBudget)
-	defer ts.buffers.hold(&ts.buffers.accounts.nobody, -2*bufferBudget)
+	ts, streams := edgetest.StartStreams(t)
+	ts.Buffers.Hold(&ts.Buffers.Accounts.Anonymous, 2*edge.BufferBudget)
+	defer ts.Buffers.Hold(&ts.Buffers.Accounts.Anonymous, -2*edge.BufferBudget)
 	// Large only once: the system may take a while to notice that all was read.
 	frame := [][]byte{make([]byte, 100<<10), make([]byte, 10)}
-	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+	edgetest.Over(t, ts, func(t *testing.T, c *http.Client, url string) {
 		resp, err := c.Get(url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		s := receive(t, streams, "stream")
-		w := receive(t, s.writer, "writer")
+		s := edgetest.Receive(t, streams, "stream")
+		w := edgetest.Receive(t, s.Writer, "writer")
 		frames, size := frame, int64(100<<10+10)
 		for range 20 {
 			if err := w.WriteFrames(frames); err != nil {
@@ -184,15 +136,15 @@ func TestShortOfBuffers(t *testing.T) {
 			frames, size = frame[1:], 10
 		}
 		w.Close()
-		s.over(t)
+		s.Over(t)
 	})
 	if runtime.GOOS != "linux" {
 		return
 	}
-	c := ts.dialTLS()
-	c.send("GET /stall HTTP/1.1\r\nHost: x\r\n\r\n")
-	s := receive(t, streams, "stream")
-	w := receive(t, s.writer, "writer")
+	c := ts.DialTLS()
+	c.Send("GET /stall HTTP/1.1\r\nHost: x\r\n\r\n")
+	s := edgetest.Receive(t, streams, "stream")
+	w := edgetest.Receive(t, s.Writer, "writer")
 	failed := make(chan error, 1)
 	go func() {
 		for {
@@ -202,16 +154,16 @@ func TestShortOfBuffers(t *testing.T) {
 			}
 		}
 	}()
-	if err := receive(t, failed, "error"); !errors.Is(err, errSlow) {
+	if err := edgetest.Receive(t, failed, "error"); !errors.Is(err, edge.ErrSlow) {
 		t.Errorf("a client that does not: %v", err)
 	}
-	s.over(t)
+	s.Over(t)
 }
 
 // await waits until n writes stand still, or are over because memory is short.
 func (s *memoryServerProcess) await(t *testing.T, n int) {
 	t.Helper()
-	for end := time.Now().Add(patience); s.ask(t, "/stalled") < n; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(edgetest.Patience); s.ask(t, "/stalled") < n; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d of %d writes stand still", s.ask(t, "/stalled"), n)
 		}
@@ -258,9 +210,9 @@ func stallStreams(t *testing.T, s *memoryServerProcess, n int) {
 			t.Fatal(err)
 		}
 		s.conns = append(s.conns, nc)
-		c := newFrameConn(t, nc, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 16})
+		c := edgetest.NewFrameConn(t, nc, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 16})
 		for range defaults.MaxStreams {
-			c.request("GET", "/stall", false)
+			c.Request("GET", "/stall", false)
 		}
 	}
 	s.await(t, max(1, n/defaults.MaxStreams)*defaults.MaxStreams)

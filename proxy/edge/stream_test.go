@@ -1,4 +1,4 @@
-package edge
+package edge_test
 
 import (
 	"bytes"
@@ -14,87 +14,22 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/edgetest"
+	"github.com/kubeweir/kubeweir/proxy/edge"
 )
-
-// recordingStream hands out its writer and counts what is called.
-type recordingStream struct {
-	writer  chan api.StreamWriter
-	stopped chan struct{}
-	done    chan doneCall
-
-	mu    sync.Mutex
-	stops int
-}
-
-type doneCall struct {
-	n   int64
-	err error
-}
-
-func newRecordingStream() *recordingStream {
-	return &recordingStream{writer: make(chan api.StreamWriter, 1), stopped: make(chan struct{}, 2), done: make(chan doneCall, 2)}
-}
-
-func (s *recordingStream) Start(w api.StreamWriter) { s.writer <- w }
-
-func (s *recordingStream) Stop() {
-	s.mu.Lock()
-	s.stops++
-	s.mu.Unlock()
-	s.stopped <- struct{}{}
-}
-
-func (s *recordingStream) response() *api.Response {
-	return &api.Response{Status: 200, Header: api.Header{{Name: "Content-Type", Value: "application/json"}},
-		Stream: s, Done: func(n int64, err error) { s.done <- doneCall{n, err} }}
-}
-
-// over waits for the end and makes sure that Stop came once.
-func (s *recordingStream) over(t *testing.T) doneCall {
-	t.Helper()
-	receive(t, s.stopped, "Stop")
-	d := receive(t, s.done, "Done")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stops != 1 || len(s.done) > 0 {
-		t.Errorf("Stop was called %d times", s.stops)
-	}
-	return d
-}
-
-func frames(s ...string) [][]byte {
-	out := make([][]byte, len(s))
-	for i := range s {
-		out[i] = []byte(s[i])
-	}
-	return out
-}
-
-func startStreams(t *testing.T, change ...func(*Options)) (*testServer, chan *recordingStream) {
-	streams := make(chan *recordingStream, 1)
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
-		if r.Path == "/other" {
-			return text("other")
-		}
-		s := newRecordingStream()
-		streams <- s
-		return s.response()
-	}, change...)
-	return ts, streams
-}
 
 // TestStreamAbort: the client must not take what it has for everything.
 func TestStreamAbort(t *testing.T) {
-	ts, streams := startStreams(t)
-	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+	ts, streams := edgetest.StartStreams(t)
+	edgetest.Over(t, ts, func(t *testing.T, c *http.Client, url string) {
 		resp, err := c.Get(url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		s := receive(t, streams, "stream")
-		w := receive(t, s.writer, "writer")
-		if err := w.WriteFrames(frames("half")); err != nil {
+		s := edgetest.Receive(t, streams, "stream")
+		w := edgetest.Receive(t, s.Writer, "writer")
+		if err := w.WriteFrames(edgetest.Frames("half")); err != nil {
 			t.Fatal(err)
 		}
 		got := make([]byte, 4)
@@ -106,23 +41,23 @@ func TestStreamAbort(t *testing.T) {
 		if rest, err := io.ReadAll(resp.Body); err == nil || len(rest) > 0 {
 			t.Errorf("rest %q, %v: a clean end", rest, err)
 		}
-		if err := w.WriteFrames(frames("more")); err == nil {
+		if err := w.WriteFrames(edgetest.Frames("more")); err == nil {
 			t.Error("a write after Abort succeeded")
 		}
-		s.over(t)
+		s.Over(t)
 	})
 }
 
 func TestStream(t *testing.T) {
-	ts, streams := startStreams(t)
-	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+	ts, streams := edgetest.StartStreams(t)
+	edgetest.Over(t, ts, func(t *testing.T, c *http.Client, url string) {
 		resp, err := c.Get(url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		s := receive(t, streams, "stream")
-		w := receive(t, s.writer, "writer")
+		s := edgetest.Receive(t, streams, "stream")
+		w := edgetest.Receive(t, s.Writer, "writer")
 		if resp.Header.Get("Content-Type") != "application/json" || resp.ContentLength != -1 {
 			t.Errorf("header %v", resp.Header)
 		}
@@ -137,7 +72,7 @@ func TestStream(t *testing.T) {
 		}
 		write := func(f ...string) {
 			t.Helper()
-			if err := w.WriteFrames(frames(f...)); err != nil {
+			if err := w.WriteFrames(edgetest.Frames(f...)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -148,9 +83,9 @@ func TestStream(t *testing.T) {
 		read("three\n")
 		large := strings.Repeat("x", 300<<10)
 		errs := make(chan error, 1)
-		go func() { errs <- w.WriteFrames(frames("a", large, "b")) }()
+		go func() { errs <- w.WriteFrames(edgetest.Frames("a", large, "b")) }()
 		read("a" + large + "b")
-		if err := receive(t, errs, "write"); err != nil {
+		if err := edgetest.Receive(t, errs, "write"); err != nil {
 			t.Fatal(err)
 		}
 		w.Close()
@@ -158,35 +93,35 @@ func TestStream(t *testing.T) {
 		if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
 			t.Errorf("rest %q, %v", rest, err)
 		}
-		if d := s.over(t); d.n != int64(total) || d.err != nil {
+		if d := s.Over(t); d.N != int64(total) || d.Err != nil {
 			t.Errorf("done %v, want %d", d, total)
 		}
-		if err := w.WriteFrames(frames("late")); err == nil {
+		if err := w.WriteFrames(edgetest.Frames("late")); err == nil {
 			t.Error("a write after the end succeeds")
 		}
 	})
 }
 
 func TestStreamOnTheWire(t *testing.T) {
-	ts, streams := startStreams(t)
-	for name, c := range map[string]*rawConn{"plain": ts.dial(), "tls": ts.dialTLS()} {
+	ts, streams := edgetest.StartStreams(t)
+	for name, c := range map[string]*edgetest.RawConn{"plain": ts.Dial(), "tls": ts.DialTLS()} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 { // the connection goes on after a stream that ended well
-				c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-				s := receive(t, streams, "stream")
-				w := receive(t, s.writer, "writer")
-				resp := c.head("GET")
+				c.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+				s := edgetest.Receive(t, streams, "stream")
+				w := edgetest.Receive(t, s.Writer, "writer")
+				resp := c.Head("GET")
 				if resp.Header.Get("Content-Type") == "" || resp.Close {
 					t.Errorf("head %v", resp.Header)
 				}
-				_ = w.WriteFrames(frames("one", "two"))
-				c.expect("6\r\nonetwo\r\n")
+				_ = w.WriteFrames(edgetest.Frames("one", "two"))
+				c.Expect("6\r\nonetwo\r\n")
 				w.Close()
-				c.expect("0\r\n\r\n")
-				s.over(t)
+				c.Expect("0\r\n\r\n")
+				s.Over(t)
 			}
-			c.send("GET /other HTTP/1.1\r\nHost: x\r\n\r\n")
-			if _, body := c.response("GET"); body != "other" {
+			c.Send("GET /other HTTP/1.1\r\nHost: x\r\n\r\n")
+			if _, body := c.Response("GET"); body != "other" {
 				t.Errorf("got %q", body)
 			}
 		})
@@ -194,51 +129,51 @@ func TestStreamOnTheWire(t *testing.T) {
 }
 
 func TestStream10(t *testing.T) {
-	ts, streams := startStreams(t)
-	c := ts.dial()
-	c.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
-	s := receive(t, streams, "stream")
-	w := receive(t, s.writer, "writer")
-	resp := c.head("GET")
+	ts, streams := edgetest.StartStreams(t)
+	c := ts.Dial()
+	c.Send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+	s := edgetest.Receive(t, streams, "stream")
+	w := edgetest.Receive(t, s.Writer, "writer")
+	resp := c.Head("GET")
 	if !resp.Close || resp.TransferEncoding != nil {
 		t.Errorf("head %v", resp.Header)
 	}
-	_ = w.WriteFrames(frames("one", "two"))
-	c.expect("onetwo")
+	_ = w.WriteFrames(edgetest.Frames("one", "two"))
+	c.Expect("onetwo")
 	w.Close()
-	c.ended()
-	s.over(t)
+	c.Ended()
+	s.Over(t)
 }
 
 func TestStreamHead(t *testing.T) {
-	ts, streams := startStreams(t)
-	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+	ts, streams := edgetest.StartStreams(t)
+	edgetest.Over(t, ts, func(t *testing.T, c *http.Client, url string) {
 		resp, err := c.Head(url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
-		s := receive(t, streams, "stream")
-		s.over(t)
-		if len(s.writer) > 0 {
+		s := edgetest.Receive(t, streams, "stream")
+		s.Over(t)
+		if len(s.Writer) > 0 {
 			t.Error("the stream was started")
 		}
 	})
 }
 
 func TestClientLeavesStream(t *testing.T) {
-	ts, streams := startStreams(t)
+	ts, streams := edgetest.StartStreams(t)
 	t.Run("closes", func(t *testing.T) {
-		for name, c := range map[string]*rawConn{"plain": ts.dial(), "tls": ts.dialTLS()} {
+		for name, c := range map[string]*edgetest.RawConn{"plain": ts.Dial(), "tls": ts.DialTLS()} {
 			t.Run(name, func(t *testing.T) {
-				c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-				s := receive(t, streams, "stream")
-				w := receive(t, s.writer, "writer")
+				c.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+				s := edgetest.Receive(t, streams, "stream")
+				w := edgetest.Receive(t, s.Writer, "writer")
 				_ = c.Close()
-				if d := s.over(t); d.err != nil {
+				if d := s.Over(t); d.Err != nil {
 					t.Errorf("done %v", d)
 				}
-				if w.WriteFrames(frames("x")) == nil {
+				if w.WriteFrames(edgetest.Frames("x")) == nil {
 					t.Error("a write after the end succeeds")
 				}
 			})
@@ -246,40 +181,40 @@ func TestClientLeavesStream(t *testing.T) {
 	})
 	t.Run("sends more", func(t *testing.T) {
 		for _, more := range []string{"GET /other HTTP/1.1\r\nHost: x\r\n\r\n", ""} {
-			c := ts.dial()
-			c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n%s", more)
-			s := receive(t, streams, "stream")
-			c.head("GET")
+			c := ts.Dial()
+			c.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n%s", more)
+			s := edgetest.Receive(t, streams, "stream")
+			c.Head("GET")
 			if more == "" {
-				c.send("x")
+				c.Send("x")
 			}
-			s.over(t)
+			s.Over(t)
 		}
 	})
 	t.Run("resets", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
-		req, _ := http.NewRequestWithContext(ctx, "GET", "https://"+ts.secure, nil)
-		resp, err := ts.client(true).Do(req)
+		req, _ := http.NewRequestWithContext(ctx, "GET", "https://"+ts.Secure, nil)
+		resp, err := ts.Client(true).Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		s := receive(t, streams, "stream")
+		s := edgetest.Receive(t, streams, "stream")
 		cancel()
-		s.over(t)
+		s.Over(t)
 	})
 }
 
 func TestStreamSlowReader(t *testing.T) {
-	ts, streams := startStreams(t, func(o *Options) { o.WriteTimeout = 50 * time.Millisecond })
-	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+	ts, streams := edgetest.StartStreams(t, func(o *edge.Options) { o.WriteTimeout = 50 * time.Millisecond })
+	edgetest.Over(t, ts, func(t *testing.T, c *http.Client, url string) {
 		resp, err := c.Get(url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		s := receive(t, streams, "stream")
-		w := receive(t, s.writer, "writer")
+		s := edgetest.Receive(t, streams, "stream")
+		w := edgetest.Receive(t, s.Writer, "writer")
 		frame := [][]byte{bytes.Repeat([]byte("x"), 100<<10)}
 		err = nil
 		for err == nil {
@@ -288,7 +223,7 @@ func TestStreamSlowReader(t *testing.T) {
 		if again := w.WriteFrames(frame); again == nil {
 			t.Error("the error is not final")
 		}
-		if d := s.over(t); d.err == nil {
+		if d := s.Over(t); d.Err == nil {
 			t.Error("Done knows no error")
 		}
 	})
@@ -297,35 +232,35 @@ func TestStreamSlowReader(t *testing.T) {
 // TestStreamUnderBody keeps a stream while the client is still sending a body that
 // nobody reads.
 func TestStreamUnderBody(t *testing.T) {
-	ts, streams := startStreams(t)
-	c := ts.dial()
-	c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n%s", strings.Repeat("x", 50000))
-	s := receive(t, streams, "stream")
-	w := receive(t, s.writer, "writer")
-	c.head("POST")
-	c.send("%s", strings.Repeat("x", 50000))
-	_ = w.WriteFrames(frames("one"))
-	c.expect("3\r\none\r\n")
+	ts, streams := edgetest.StartStreams(t)
+	c := ts.Dial()
+	c.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n%s", strings.Repeat("x", 50000))
+	s := edgetest.Receive(t, streams, "stream")
+	w := edgetest.Receive(t, s.Writer, "writer")
+	c.Head("POST")
+	c.Send("%s", strings.Repeat("x", 50000))
+	_ = w.WriteFrames(edgetest.Frames("one"))
+	c.Expect("3\r\none\r\n")
 	w.Close()
-	c.expect("0\r\n\r\n")
-	c.ended()
-	s.over(t)
+	c.Expect("0\r\n\r\n")
+	c.Ended()
+	s.Over(t)
 }
 
 // TestManyStreams writes to many streams of one HTTP/2 connection at once.
 func TestManyStreams(t *testing.T) {
 	const n = 200 // on one connection
-	streams := make(chan *recordingStream, n)
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+	streams := make(chan *edgetest.RecordingStream, n)
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		if r.Path == "/first" {
-			return text("")
+			return edgetest.Text("")
 		}
-		s := newRecordingStream()
+		s := edgetest.NewRecordingStream()
 		streams <- s
-		return s.response()
+		return s.Response()
 	})
-	c := ts.client(true)
-	first, err := c.Get("https://" + ts.secure + "/first") // or each would dial
+	c := ts.Client(true)
+	first, err := c.Get("https://" + ts.Secure + "/first") // or each would dial
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +268,7 @@ func TestManyStreams(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			resp, err := c.Get(fmt.Sprintf("https://%s/%d", ts.secure, i))
+			resp, err := c.Get(fmt.Sprintf("https://%s/%d", ts.Secure, i))
 			if err != nil {
 				t.Error(err)
 				return
@@ -345,39 +280,39 @@ func TestManyStreams(t *testing.T) {
 		})
 	}
 	for range n {
-		s := receive(t, streams, "stream")
+		s := edgetest.Receive(t, streams, "stream")
 		wg.Go(func() {
-			w := receive(t, s.writer, "writer")
+			w := edgetest.Receive(t, s.Writer, "writer")
 			for range 10 {
 				if err := w.WriteFrames([][]byte{make([]byte, 400), make([]byte, 600)}); err != nil {
 					t.Error(err)
 				}
 			}
 			w.Close()
-			s.over(t)
+			s.Over(t)
 		})
 	}
 	wg.Wait()
-	if got := ts.gauge("kubeweir_connections", "secure", "h2"); got != 1 {
+	if got := ts.Gauge("kubeweir_connections", "secure", "h2"); got != 1 {
 		t.Errorf("%v connections", got)
 	}
 }
 
 // TestCloseRaces closes and leaves at the same time as writes go on.
 func TestCloseRaces(t *testing.T) {
-	ts, streams := startStreams(t)
+	ts, streams := edgetest.StartStreams(t)
 	for i := range 50 {
-		c := ts.dial()
+		c := ts.Dial()
 		if i%2 == 0 {
-			c = ts.dialTLS()
+			c = ts.DialTLS()
 		}
-		c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		s := receive(t, streams, "stream")
-		w := receive(t, s.writer, "writer")
-		c.head("GET")
+		c.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		s := edgetest.Receive(t, streams, "stream")
+		w := edgetest.Receive(t, s.Writer, "writer")
+		c.Head("GET")
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			for w.WriteFrames(frames("xxxxxxxx")) == nil { //nolint:revive // Until it ends.
+			for w.WriteFrames(edgetest.Frames("xxxxxxxx")) == nil { //nolint:revive // Until it ends.
 			}
 		})
 		wg.Go(w.Close)
@@ -385,33 +320,33 @@ func TestCloseRaces(t *testing.T) {
 			if i%3 == 0 {
 				_ = c.Close()
 			} else {
-				_, _ = io.Copy(io.Discard, httputil.NewChunkedReader(c.br))
+				_, _ = io.Copy(io.Discard, httputil.NewChunkedReader(c.Br))
 				_ = c.Close()
 			}
 		})
 		wg.Wait()
-		s.over(t)
+		s.Over(t)
 	}
 }
 
 func TestContextOfStream(t *testing.T) {
 	contexts := make(chan context.Context, 1)
-	ts := startServer(t, func(ctx context.Context, _ *api.Request) *api.Response {
+	ts := edgetest.Start(t, func(ctx context.Context, _ *api.Request) *api.Response {
 		contexts <- ctx
-		return &api.Response{Status: 200, Stream: &streamFunc{start: func(w api.StreamWriter) { _ = w.WriteFrames(frames("x")) }}}
+		return &api.Response{Status: 200, Stream: &edgetest.StreamFunc{OnStart: func(w api.StreamWriter) { _ = w.WriteFrames(edgetest.Frames("x")) }}}
 	})
-	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+	edgetest.Over(t, ts, func(t *testing.T, c *http.Client, url string) {
 		resp, err := c.Get(url)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx := receive(t, contexts, "context")
+		ctx := edgetest.Receive(t, contexts, "context")
 		if err := ctx.Err(); err != nil {
 			t.Error(err)
 		}
 		done := ctx.Done()
 		_ = resp.Body.Close()
-		receive(t, done, "end of the context")
+		edgetest.Receive(t, done, "end of the context")
 		if !errors.Is(ctx.Err(), context.Canceled) {
 			t.Error(ctx.Err())
 		}

@@ -8,15 +8,15 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// inlineFields is how many header lines a request holds without an allocation of
+// InlineFields is how many header lines a request holds without an allocation of
 // their own; client-go sends five to eight.
-const inlineFields = 8
+const InlineFields = 8
 
-var errBadRequest = errors.New("malformed request")
+var ErrBadRequest = errors.New("malformed request")
 
-// ownTarget sets path, query and, for a target in absolute form, the host, as
+// SetTarget sets path, query and, for a target in absolute form, the host, as
 // net/url and net/http's server do.
-func ownTarget(r *api.Request, target string) error {
+func SetTarget(r *api.Request, target string) error {
 	if !strings.HasPrefix(target, "/") && target != "*" {
 		_, rest, found := strings.Cut(target, "://")
 		if !found {
@@ -25,7 +25,7 @@ func ownTarget(r *api.Request, target string) error {
 			return nil
 		}
 		if _, err := url.ParseRequestURI(target); err != nil { // a port that is none, for instance
-			return errBadRequest
+			return ErrBadRequest
 		}
 		host := rest
 		if i := strings.IndexAny(rest, "/?"); i >= 0 {
@@ -45,7 +45,7 @@ func ownTarget(r *api.Request, target string) error {
 	if strings.IndexByte(r.RawPath, '%') >= 0 {
 		path, err := url.PathUnescape(r.RawPath)
 		if err != nil {
-			return errBadRequest
+			return ErrBadRequest
 		}
 		r.Path = path
 	}

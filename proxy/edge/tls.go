@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// certificateCheck is how often, at most, a handshake looks at the certificate
+// CertificateCheck is how often, at most, a handshake looks at the certificate
 // files.
-const certificateCheck = 5 * time.Second
+const CertificateCheck = 5 * time.Second
 
 // certificateSource gives the serving certificate of this moment. It is safe for
 // concurrent use.
 type certificateSource interface {
-	certificate() (*tls.Certificate, error)
+	Certificate() (*tls.Certificate, error)
 }
 
 // tlsConfig is the configuration of the TLS listener. Client certificates are
@@ -42,7 +42,7 @@ type fileCertificate struct {
 	certFile, keyFile string
 	now               func() time.Time
 	log               *slog.Logger
-	metrics           *metrics
+	metrics           *Metrics
 
 	current atomic.Pointer[tls.Certificate]
 
@@ -55,8 +55,8 @@ type fileCertificate struct {
 	seenCert, seenK []byte
 }
 
-// newFileCertificate reads the pair, which must be good at first.
-func newFileCertificate(certFile, keyFile string, now func() time.Time, log *slog.Logger, m *metrics) (*fileCertificate, error) {
+// NewFileCertificate reads the pair, which must be good at first.
+func NewFileCertificate(certFile, keyFile string, now func() time.Time, log *slog.Logger, m *Metrics) (*fileCertificate, error) {
 	f := &fileCertificate{certFile: certFile, keyFile: keyFile, now: now, log: log, metrics: m, checked: now()}
 	if err := f.load(); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func newFileCertificate(certFile, keyFile string, now func() time.Time, log *slo
 	return f, nil
 }
 
-func (f *fileCertificate) certificate() (*tls.Certificate, error) {
+func (f *fileCertificate) Certificate() (*tls.Certificate, error) {
 	if f.mu.TryLock() {
 		f.check()
 		f.mu.Unlock()
@@ -75,7 +75,7 @@ func (f *fileCertificate) certificate() (*tls.Certificate, error) {
 // check reads the files again when it is time. The caller holds mu.
 func (f *fileCertificate) check() {
 	now := f.now()
-	if now.Sub(f.checked) < certificateCheck {
+	if now.Sub(f.checked) < CertificateCheck {
 		return
 	}
 	f.checked = now

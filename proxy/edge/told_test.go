@@ -1,4 +1,4 @@
-package edge
+package edge_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/edgetest"
 )
 
 // TestToldStatus: at its end a response is told what its client got, and it is told of a
@@ -20,21 +21,21 @@ func TestToldStatus(t *testing.T) {
 	}
 	ends := make(chan end, 1)
 	responses := map[string]func() *api.Response{
-		"/list":   func() *api.Response { return text("list") },
-		"/stream": func() *api.Response { return newRecordingStream().response() },
+		"/list":   func() *api.Response { return edgetest.Text("list") },
+		"/stream": func() *api.Response { return edgetest.NewRecordingStream().Response() },
 		"/duplex": func() *api.Response {
-			d := &recordingDuplex{newRecordingStream(), make(chan string, 1)}
-			return &api.Response{Status: 101, Header: switchTo("x"), Stream: d}
+			d := &edgetest.RecordingDuplex{RecordingStream: edgetest.NewRecordingStream(), Received: make(chan string, 1)}
+			return &api.Response{Status: 101, Header: edgetest.SwitchTo("x"), Stream: d}
 		},
 		"/upgrade": func() *api.Response {
-			return &api.Response{Status: 101, Header: switchTo("x"), Upgrade: func(net.Conn) {}}
+			return &api.Response{Status: 101, Header: edgetest.SwitchTo("x"), Upgrade: func(net.Conn) {}}
 		},
 		"/body": func() *api.Response {
-			return &api.Response{Status: 200, Length: 5, BodyTo: writerTo(func(io.Writer) (int64, error) { return 0, errors.New("none") })}
+			return &api.Response{Status: 200, Length: 5, BodyTo: edgetest.WriterTo(func(io.Writer) (int64, error) { return 0, errors.New("none") })}
 		},
 		"/impossible": func() *api.Response { return &api.Response{Status: 7} },
 	}
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		resp, started := responses[r.Path](), false
 		resp.Started = func() { started = true }
 		resp.Done = func(int64, error) { ends <- end{resp.Status, started} }
@@ -45,7 +46,7 @@ func TestToldStatus(t *testing.T) {
 		if status != wantStatus {
 			t.Errorf("status %s, want %s", status, wantStatus)
 		}
-		if got := receive(t, ends, "Done"); got != want {
+		if got := edgetest.Receive(t, ends, "Done"); got != want {
 			t.Errorf("told %+v, want %+v", got, want)
 		}
 	}
@@ -65,14 +66,14 @@ func TestToldStatus(t *testing.T) {
 		{"/impossible", false, "500", failed},
 	} {
 		t.Run("h2"+tc.path+" "+strconv.FormatBool(tc.tunnel), func(t *testing.T) {
-			c := ts.dialFrames()
+			c := ts.DialFrames()
 			var id uint32
 			if tc.tunnel {
-				id = c.tunnel(tc.path)
+				id = c.Tunnel(tc.path)
 			} else {
-				id = c.request("GET", tc.path, false)
+				id = c.Request("GET", tc.path, false)
 			}
-			check(t, c.answer(id)[":status"], tc.status, tc.want)
+			check(t, c.Answer(id)[":status"], tc.status, tc.want)
 		})
 	}
 	const upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\n"
@@ -89,9 +90,9 @@ func TestToldStatus(t *testing.T) {
 		{"/impossible", "", 500, failed},
 	} {
 		t.Run("http/1.1"+tc.path+" "+tc.header, func(t *testing.T) {
-			c := ts.dial()
-			c.send("GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n", tc.path, tc.header)
-			check(t, strconv.Itoa(c.head("GET").StatusCode), strconv.Itoa(tc.status), tc.want)
+			c := ts.Dial()
+			c.Send("GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n", tc.path, tc.header)
+			check(t, strconv.Itoa(c.Head("GET").StatusCode), strconv.Itoa(tc.status), tc.want)
 		})
 	}
 }

@@ -9,7 +9,7 @@ func errorAssertions() []Assertion {
 		{ID: "error-5", Text: "What cannot be answered here exactly as upstream is forwarded, for a reason; see docs/reasons.md.", Tests: []string{"proxy.TestForwardedReads", "cache/read.TestReadMatrix"}},
 		{ID: "error-6", Text: "A refusal of kubeweir's own has a reason, see docs/reasons.md.", Tests: []string{"proxy.TestRefusalsAreCounted"}},
 		{ID: "error-7", Text: "Over a limit a request is answered 429 in plain text with Retry-After: 1; one user cannot take all places.", Tests: []string{"proxy.TestOverloadIsRetryable", "proxy.TestOneUserCannotTakeAllPlaces", "proxy.TestLimiterSharesFairly", "test/security.TestOneUserCannotTakeAllWatches"}},
-		{ID: "error-8", Text: "A request whose head has more than one reading is refused at the edge, and reaches nothing.", Tests: []string{"proxy/edge.TestMalformedRequests", "proxy/edge.TestHeaderLimit", "proxy/edge.TestTargets"}},
+		{ID: "error-8", Text: "A request whose head has more than one reading is refused at the edge, and reaches nothing.", Tests: []string{"proxy/edge/h1.TestMalformedRequests", "proxy/edge/h1.TestHeaderLimit", "proxy/edge/h1.TestTargets"}},
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/edge"
+	"github.com/kubeweir/kubeweir/proxy/edge/h1"
+	"github.com/kubeweir/kubeweir/proxy/edge/h2"
 )
 
 // reading answers when it has read the body, as h2spec expects: who answers earlier does
@@ -37,7 +39,7 @@ func TestH2spec(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building h2spec: %v\n%s", err, out)
 	}
-	s, err := edge.New(edge.Options{Handler: reading{}, Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0"})
+	s, err := edge.New(edge.Options{Handler: reading{}, HTTP1: h1.Serve, HTTP2: h2.Serve, Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

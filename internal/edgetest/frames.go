@@ -1,0 +1,295 @@
+//go:build unix
+
+package edgetest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// FrameConn is an HTTP/2 client that writes frames.
+type FrameConn struct {
+	*http2.Framer
+	T       testing.TB
+	NextID  uint32
+	Encoder *hpack.Encoder
+	Block   bytes.Buffer
+	// lenient says that writes may fail; lastErr is that of the last request.
+	lenient bool
+	lastErr error
+}
+
+// Tolerant lets requests fail.
+func (f *FrameConn) Tolerant() { f.lenient = true }
+
+// Failed is why the last request could not be written.
+func (f *FrameConn) Failed() error { return f.lastErr }
+
+func NewFrameConn(t testing.TB, conn net.Conn, settings ...http2.Setting) *FrameConn {
+	t.Helper()
+	if err := conn.SetDeadline(time.Now().Add(Patience)); err != nil {
+		t.Fatal(err)
+	}
+	f := &FrameConn{Framer: http2.NewFramer(conn, conn), T: t, NextID: 1}
+	f.Encoder = hpack.NewEncoder(&f.Block)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WriteSettings(settings...); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Request begins one and returns its stream; without a body it is complete.
+func (f *FrameConn) Request(method, path string, body bool, header ...string) uint32 {
+	f.T.Helper()
+	f.Block.Reset()
+	fields := append([]string{":method", method, ":scheme", "https", ":authority", "x", ":path", path}, header...)
+	for i := 0; i < len(fields); i += 2 {
+		if err := f.Encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}); err != nil {
+			f.T.Fatal(err)
+		}
+	}
+	id := f.NextID
+	f.NextID += 2
+	f.lastErr = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.Block.Bytes(), EndHeaders: true, EndStream: !body})
+	if f.lastErr != nil && !f.lenient {
+		f.T.Fatal(f.lastErr)
+	}
+	return id
+}
+
+// Until reads frames until want is satisfied with one.
+func (f *FrameConn) Until(want func(http2.Frame) bool) {
+	f.T.Helper()
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			f.T.Fatal(err)
+		}
+		if want(frame) {
+			return
+		}
+		if s, ok := frame.(*http2.SettingsFrame); ok && !s.IsAck() {
+			if err := f.WriteSettingsAck(); err != nil {
+				f.T.Fatal(err)
+			}
+		}
+	}
+}
+
+// IsReset says whether a frame resets a stream.
+func IsReset(id uint32) func(http2.Frame) bool {
+	return func(frame http2.Frame) bool {
+		_, ok := frame.(*http2.RSTStreamFrame)
+		return ok && frame.Header().StreamID == id
+	}
+}
+
+// RequestInFrames begins a request whose header need not fit a frame.
+func (f *FrameConn) RequestInFrames(method, path string, header ...string) uint32 {
+	f.T.Helper()
+	f.Block.Reset()
+	fields := append([]string{":method", method, ":scheme", "https", ":authority", "x", ":path", path}, header...)
+	for i := 0; i < len(fields); i += 2 {
+		if err := f.Encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}); err != nil {
+			f.T.Fatal(err)
+		}
+	}
+	id := f.NextID
+	f.NextID += 2
+	block := f.Block.Bytes()
+	first := block[:min(len(block), 16<<10)]
+	err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndHeaders: len(first) == len(block), EndStream: true})
+	for block = block[len(first):]; err == nil && len(block) > 0; {
+		part := block[:min(len(block), 16<<10)]
+		block = block[len(part):]
+		err = f.WriteContinuation(id, len(block) == 0, part)
+	}
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	return id
+}
+
+// IsEnd says whether a frame ends a stream well.
+func IsEnd(id uint32) func(http2.Frame) bool {
+	return func(frame http2.Frame) bool {
+		data, ok := frame.(*http2.DataFrame)
+		return ok && data.StreamID == id && data.StreamEnded()
+	}
+}
+
+// Trailers ends a request's body.
+func (f *FrameConn) Trailers(id uint32, name, value string) {
+	f.T.Helper()
+	f.Block.Reset()
+	_ = f.Encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
+	if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.Block.Bytes(), EndHeaders: true, EndStream: true}); err != nil {
+		f.T.Fatal(err)
+	}
+}
+
+// GoAwayOf reads until the connection is over and returns the code it was ended with,
+// and whether it was ended.
+func (f *FrameConn) GoAwayOf() (code http2.ErrCode, told bool) {
+	f.T.Helper()
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			var timeout interface{ Timeout() bool }
+			if errors.As(err, &timeout) && timeout.Timeout() {
+				f.T.Fatal("the connection is still open")
+			}
+			return code, told
+		}
+		if g, ok := frame.(*http2.GoAwayFrame); ok {
+			code, told = g.ErrCode, true
+		}
+	}
+}
+
+// Flood writes until the server has had enough, at most n times.
+func (f *FrameConn) Flood(n int, write func(i int) error) (written int) {
+	for written < n {
+		if write(written) != nil {
+			return written
+		}
+		written++
+	}
+	return written
+}
+
+// Rest reads the rest of an answer's body.
+func (f *FrameConn) Rest(id uint32) string {
+	f.T.Helper()
+	var body strings.Builder
+	f.Until(func(frame http2.Frame) bool {
+		data, ok := frame.(*http2.DataFrame)
+		if !ok || data.StreamID != id {
+			return false
+		}
+		body.Write(data.Data())
+		return data.StreamEnded()
+	})
+	return body.String()
+}
+
+// BlockOf encodes fields, of which names and values take turns on lines.
+func (f *FrameConn) BlockOf(lines string) []byte {
+	f.Block.Reset()
+	fields := strings.Split(lines, "\n")
+	for i := 0; i+1 < len(fields); i += 2 {
+		_ = f.Encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	return f.Block.Bytes()
+}
+
+// Fields begins a request of nothing but these.
+func (f *FrameConn) Fields(id uint32, fields ...string) {
+	f.T.Helper()
+	f.Block.Reset()
+	for i := 0; i < len(fields); i += 2 {
+		_ = f.Encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.Block.Bytes(), EndHeaders: true, EndStream: true}); err != nil {
+		f.T.Fatal(err)
+	}
+}
+
+// Resets waits for the reset of a stream, and says whether the connection goes on behind it.
+func (f *FrameConn) Resets(id uint32) bool {
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			return false
+		}
+		if IsReset(id)(frame) {
+			return true
+		}
+	}
+}
+
+// Tunnel begins an extended CONNECT.
+func (f *FrameConn) Tunnel(path string, header ...string) uint32 {
+	f.T.Helper()
+	return f.Request("CONNECT", path, true, append([]string{":protocol", "websocket", "sec-websocket-version", "13"}, header...)...)
+}
+
+// Write sends data on a stream.
+func (f *FrameConn) Write(id uint32, data string, end bool) {
+	f.T.Helper()
+	for {
+		n := min(len(data), 16<<10)
+		if err := f.WriteData(id, end && n == len(data), []byte(data[:n])); err != nil {
+			f.T.Fatal(err)
+		}
+		if data = data[n:]; data == "" {
+			return
+		}
+	}
+}
+
+// Answer reads the header of the answer.
+func (f *FrameConn) Answer(id uint32) map[string]string {
+	f.T.Helper()
+	header := map[string]string{}
+	f.Until(func(frame http2.Frame) bool {
+		head, ok := frame.(*http2.MetaHeadersFrame)
+		if ok = ok && head.StreamID == id; ok {
+			for _, field := range head.Fields {
+				header[field.Name] = field.Value
+			}
+		}
+		return ok
+	})
+	return header
+}
+
+// Expect reads data.
+func (f *FrameConn) Expect(id uint32, want string) {
+	f.T.Helper()
+	for got := ""; got != want; {
+		f.Until(func(frame http2.Frame) bool {
+			data, ok := frame.(*http2.DataFrame)
+			if ok = ok && data.StreamID == id; ok {
+				got += string(data.Data())
+			}
+			return ok
+		})
+		if !strings.HasPrefix(want, got) {
+			f.T.Fatalf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// ExpectReset reads the reset of a stream.
+func (f *FrameConn) ExpectReset(id uint32, want http2.ErrCode) {
+	f.T.Helper()
+	f.Until(func(frame http2.Frame) bool {
+		reset, ok := frame.(*http2.RSTStreamFrame)
+		if ok = ok && reset.StreamID == id; ok && reset.ErrCode != want {
+			f.T.Errorf("reset with %v, want %v", reset.ErrCode, want)
+		}
+		return ok
+	})
+}
+
+// ExpectUpdate reads until the window of a stream, or of the connection, is larger.
+func (f *FrameConn) ExpectUpdate(id uint32) {
+	f.T.Helper()
+	f.Until(func(frame http2.Frame) bool {
+		_, ok := frame.(*http2.WindowUpdateFrame)
+		return ok && frame.Header().StreamID == id
+	})
+}

@@ -1,0 +1,4 @@
+package edge
+
+// SelfSigned is for tests from outside.
+var SelfSigned = selfSigned

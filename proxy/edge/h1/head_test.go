@@ -1,0 +1,131 @@
+package h1
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/edgetest"
+	"github.com/kubeweir/kubeweir/proxy/edge"
+)
+
+// byteConn is a connection that brings one byte with each read.
+type byteConn struct {
+	net.Conn
+	left  string
+	reads int
+}
+
+func (c *byteConn) Read(p []byte) (int, error) {
+	if c.left == "" {
+		return 0, io.EOF
+	}
+	c.reads++
+	n := copy(p[:1], c.left)
+	c.left = c.left[n:]
+	return n, nil
+}
+
+func (*byteConn) SetReadDeadline(time.Time) error { return nil }
+func (*byteConn) RemoteAddr() net.Addr            { return nil }
+
+// headOf reads a head that comes byte by byte; status is what readHead says.
+func headOf(t testing.TB, text string) (h *fasthttp.RequestHeader, status int) {
+	t.Helper()
+	s, err := edgetest.NewServer(edge.Options{Handler: edgetest.HandlerFunc(func(context.Context, *api.Request) *api.Response { return nil })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &conn{edge.NewConn(&s.Shared, &byteConn{left: text}, api.ListenerSidecar)}
+	c.Become(edge.ProtoHTTP1)
+	h = &fasthttp.RequestHeader{}
+	if !c.In.Wait() {
+		return h, 0
+	}
+	return h, c.readHead(h)
+}
+
+func TestHeadByteByByte(t *testing.T) {
+	const line = "GET /a HTTP/1.1\r\n"
+	for text, want := range map[string]int{
+		line + "Host: x\r\n\r\n":                                           -1,
+		"\r\n\r\n\n\r\n" + line + "Host: x\r\n\r\n":                        -1,
+		line + "Host: x\r\nA: " + strings.Repeat("b", 60<<10) + "\r\n\r\n": -1,
+		line + "Host: x\r\nA: " + strings.Repeat("b", 70<<10) + "\r\n\r\n": 431,
+		line + "Host: x\r\n\n" + strings.Repeat("b", 100):                  400,
+		line + "Host: x\n\r\n":                                             400,
+		line + "Host: x\n\n":                                               400,
+		line + "Host: x\r\n":                                               0,
+		"":                                                                 0,
+		"\r\n\r\n":                                                         0,
+	} {
+		if _, got := headOf(t, text); got != want {
+			t.Errorf("%.60q: %d, want %d", text, got, want)
+		}
+	}
+}
+
+// FuzzHeadByteByByte: however a head comes, it is what the parser makes of it at once.
+func FuzzHeadByteByByte(f *testing.F) {
+	f.Add("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	f.Add("\r\nPOST /a HTTP/1.0\r\nA: b\r\n c\r\n\r\nbody\r\n\r\n")
+	f.Add("GET / HTTP/1.1\nHost: x\n\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		h, status := headOf(t, text)
+		if status >= 0 {
+			return // refused: nothing is read in two ways
+		}
+		var want fasthttp.RequestHeader
+		if i := strings.Index(text, "\r\n\r\n"); i < 0 {
+			t.Fatalf("%q has no end", text)
+		}
+		if err := want.Read(bufio.NewReaderSize(strings.NewReader(text), 64<<10)); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		if !bytes.Equal(h.RawHeaders(), want.RawHeaders()) || !bytes.Equal(h.RequestURI(), want.RequestURI()) || !bytes.Equal(h.Method(), want.Method()) {
+			t.Errorf("%q is another request at once", text)
+		}
+	})
+}
+
+// BenchmarkHeadByteByByte is 60 KiB in 60,000 reads, as TLS records of one byte bring
+// them.
+func BenchmarkHeadByteByByte(b *testing.B) {
+	text := longHead()
+	for range b.N {
+		if _, status := headOf(b, text); status != -1 {
+			b.Fatal(status)
+		}
+	}
+}
+
+// TestHeadByteByByteIsLinear: such a head took more than six seconds of processor time.
+func TestHeadByteByByteIsLinear(t *testing.T) {
+	began := edgetest.CPU()
+	if _, status := headOf(t, longHead()); status != -1 {
+		t.Fatal(status)
+	}
+	if took := edgetest.CPU() - began; took > 3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// longHead has 60 KiB of short lines.
+func longHead() string {
+	var text strings.Builder
+	text.WriteString("GET / HTTP/1.1\r\nHost: x\r\n")
+	for i := 0; text.Len() < 60<<10; i++ {
+		fmt.Fprintf(&text, "N%d: v\r\n", i)
+	}
+	text.WriteString("\r\n")
+	return text.String()
+}

@@ -1,0 +1,258 @@
+package h1
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/edge"
+)
+
+// stream is a long-running response over HTTP/1.1. Whoever has frames writes
+// them; the only goroutine of an idle one is blocked in a read that ends when the
+// client leaves or when it is interrupted by Close:
+//
+//	open --- Close ------------> closing --> Stop --> last chunk, keep-alive
+//	  |                                              or end of the connection
+//	  +---- client left, --------> gone -----> Stop --> end of the connection
+//	        write failed, cut
+//
+// That of a Duplex is as it is written, without chunks; its goroutine passes on what
+// the client sends, and the connection ends with it.
+type stream struct {
+	c       *conn
+	x       *exchange
+	resp    *api.Response
+	duplex  api.Duplex // the response's stream if it is one
+	chunked bool
+	keep    bool
+	// discard is set when the request's body was not read: what the client sends is
+	// then the rest of it.
+	discard bool
+
+	// closing is set by Close; later writes fail.
+	closing atomic.Bool
+
+	// mu is held while writing and guards what follows.
+	mu      sync.Mutex
+	over    bool
+	written int64
+	err     error // of a write
+
+	one [1]byte
+}
+
+// stream writes the head of a stream, starts it and leaves the connection to a
+// fresh goroutine: this one's stack has grown.
+func (c *conn) stream(x *exchange, resp *api.Response) verdict {
+	x.ctx.stopWatching()
+	s := &stream{c: c, x: x, resp: resp, chunked: !x.http10}
+	if duplex, ok := resp.Stream.(api.Duplex); ok {
+		if err := c.mayUpgrade(x); err != nil {
+			c.StopStream(resp.Stream)
+			return c.refuseUpgrade(x, resp, err)
+		}
+		s.duplex, s.chunked = duplex, false
+	} else if x.req.Body != nil {
+		s.discard = x.body.remaining() != 0
+		x.body.seal()
+	}
+	s.keep = s.chunked && !s.discard && x.mayKeep(resp)
+	err := s.begin()
+	if err == nil && !x.head {
+		// From here on the connection belongs to the stream: a read that is pending
+		// tells when the client has left.
+		if err = c.In.Resume(); err == nil {
+			err = c.StartStream(resp, s)
+		}
+		if err == nil {
+			c.Panics.Go(nil, "stream", s.wait)
+			return handedOver
+		}
+		s.fail(err)
+	}
+	// Nothing was started, or all that was is over.
+	c.StopStream(resp.Stream)
+	return x.finish(resp, s.written, s.keep, err)
+}
+
+// begin writes the head and gives back what an open stream does not need.
+func (s *stream) begin() error {
+	c := s.c
+	s.x.begin()
+	buf := c.Buffer(edge.SmallBuffer)
+	defer c.Buffers.Put(buf)
+	if s.duplex != nil {
+		buf.B = appendSwitch(buf.B, s.resp.Header)
+	} else {
+		f := framing{length: -1, chunked: s.chunked && !s.x.head, close: !s.keep}
+		buf.B = c.appendHead(buf.B, s.x, s.resp.Status, s.resp.Header, f)
+	}
+	if _, err := c.Out.Write(buf.B); err != nil {
+		return err
+	}
+	if s.discard {
+		c.In.Release()
+	}
+	c.In.ReleaseEmpty()
+	return nil
+}
+
+// wait is the stream's goroutine. It goes on with the next request when the
+// response ended well and the client may send one.
+func (s *stream) wait() {
+	c := s.c
+	defer c.Contain()
+	n, err := s.read()
+	clean := s.closing.Load() && n == 0 && err != nil && edge.IsInterrupted(err)
+	if !clean {
+		// First, so that a write that is blocked fails and Stop need not wait for it.
+		c.Abort()
+	}
+	c.StopStream(s.resp.Stream)
+	written, err := s.finish(clean)
+	v := s.x.finish(s.resp, written, clean && s.keep, err)
+	if s.duplex != nil && clean && err == nil {
+		c.Linger(c.Options.LingerTimeout)
+	}
+	if v != keepOpen || c.In.Resume() != nil || !c.AwaitRequest() {
+		c.End()
+		return
+	}
+	c.serve()
+}
+
+// read blocks until the client leaves, sends what it should not, or until it is
+// interrupted.
+func (s *stream) read() (n int, err error) {
+	switch {
+	case s.duplex != nil:
+		return 0, s.receive()
+	case s.c.In.Buf != nil:
+		return 0, nil // the next request is here already
+	case !s.discard:
+		return s.c.NetConn.Read(s.one[:])
+	}
+	buf := s.c.Buffer(edge.SmallBuffer)
+	defer s.c.Buffers.Put(buf)
+	for err == nil {
+		_, err = s.c.NetConn.Read(buf.B[:cap(buf.B)])
+	}
+	return 0, err
+}
+
+// receiveBuffer is what an idle Duplex holds to read into: its clients send little.
+const receiveBuffer = 512
+
+// receive passes on what the client of a Duplex sends, until it leaves or the reading
+// is interrupted.
+func (s *stream) receive() (err error) {
+	if br := s.c.In.Buf; br != nil {
+		ahead, _ := br.Peek(br.Buffered())
+		err = s.c.Receive(s.duplex, ahead)
+		s.c.In.Release()
+	}
+	buf := make([]byte, receiveBuffer)
+	for err == nil {
+		var n int
+		if n, err = s.c.NetConn.Read(buf); n > 0 && err == nil {
+			err = s.c.Receive(s.duplex, buf[:n])
+		}
+	}
+	if !errors.Is(err, edge.ErrReceived) {
+		return err
+	}
+	for err = nil; err == nil; {
+		_, err = s.c.NetConn.Read(buf)
+	}
+	return err
+}
+
+// finish writes the last chunk of a stream that ended well.
+func (s *stream) finish(clean bool) (written int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	if clean && s.chunked && s.err == nil {
+		_, s.err = s.c.Out.Write([]byte("0\r\n\r\n"))
+	}
+	return s.written, s.err
+}
+
+// fail ends a stream whose response cannot be completed.
+func (s *stream) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	if s.err == nil {
+		s.err = err
+	}
+	s.c.Abort()
+}
+
+// WriteFrames implements api.StreamWriter: all frames in one chunk and, unless
+// they are very many, in one write.
+func (s *stream) WriteFrames(frames [][]byte) error {
+	size := 0
+	for _, f := range frames {
+		size += len(f)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.over, s.closing.Load():
+		return edge.ErrStreamOver
+	case size == 0:
+		return nil
+	}
+	if s.c.OverShare() && !s.c.Out.TakesMore() {
+		s.c.Metrics.SlowWatches.Inc()
+		return s.broken(edge.ErrSlow)
+	}
+	room := size + chunkOverhead
+	if s.c.Out.Slow {
+		room = edge.SmallBuffer
+	}
+	w := frameWriter{dst: &s.c.Out, buf: s.c.Buffer(room)}
+	defer s.c.Buffers.Put(w.buf)
+	if s.chunked {
+		w.buf.B = appendChunkHead(w.buf.B, size)
+	}
+	for _, f := range frames {
+		w.add(f)
+	}
+	if s.chunked {
+		w.addString("\r\n")
+	}
+	w.flush()
+	if w.err != nil {
+		return s.broken(w.err)
+	}
+	s.written += int64(size)
+	return nil
+}
+
+// broken ends a stream to which nothing can be written any more. The caller holds mu.
+func (s *stream) broken(err error) error {
+	s.err = err
+	s.c.Abort() // wakes wait
+	return err
+}
+
+// Close implements api.StreamWriter.
+func (s *stream) Close() {
+	if s.closing.CompareAndSwap(false, true) {
+		s.c.In.Interrupt()
+	}
+}
+
+// Abort implements api.StreamWriter: without the last chunk the client knows
+// that something is missing.
+func (s *stream) Abort() {
+	if s.closing.CompareAndSwap(false, true) {
+		s.c.Abort() // wakes wait, which finds that this was no interrupt
+	}
+}

@@ -1,0 +1,422 @@
+package h2
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+
+	"golang.org/x/net/http2"
+
+	"github.com/kubeweir/kubeweir/proxy/edge"
+)
+
+// greet reads the client's preface and sends what the server has to say first.
+func (h *conn) greet() error {
+	o := &h.c.Options
+	h.mu.Lock()
+	h.appendSettings(
+		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: o.MaxStreams},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: uploadBuffer},
+		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(h.headerLimit())}, //nolint:gosec // a small number
+		http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1},
+	)
+	h.giveBackLocked(uploadBuffers - initialWindow)
+	h.mu.Unlock()
+	h.flushHere()
+	in := &h.c.In
+	in.Mode = edge.ReadHead
+	if in.Buf == nil && !in.WaitFor(o.ReadHeaderTimeout) {
+		if in.Err == nil || !edge.IsInterrupted(in.Err) {
+			return errClientLeft
+		}
+		// Its requests may be on their way. This tells that none was served.
+		h.mu.Lock()
+		h.goAwayNowLocked()
+		h.mu.Unlock()
+		return errGoneAway
+	}
+	var preface [len(http2.ClientPreface)]byte
+	in.Mode = edge.ReadHead
+	n, err := io.ReadFull(in.Buf, preface[:])
+	if string(preface[:n]) != http2.ClientPreface[:n] {
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	if err != nil {
+		return errClientLeft
+	}
+	return h.readFirst()
+}
+
+// readFirst reads the first frame, which has to be SETTINGS.
+func (h *conn) readFirst() error {
+	fh, err := h.framer.ReadFrameHeader()
+	if err != nil {
+		return h.broken(fh, err)
+	}
+	if fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck) {
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	_, err = h.readPayload(fh)
+	return err
+}
+
+// readFrame reads one frame and does what it says. A request that is complete is
+// returned.
+func (h *conn) readFrame() (*stream, error) {
+	h.c.In.Mode = edge.ReadHead // the whole frame is to come soon
+	fh, err := h.framer.ReadFrameHeader()
+	if err != nil {
+		return nil, h.broken(fh, err)
+	}
+	if fh.Type == http2.FrameData {
+		return nil, h.readData(fh)
+	}
+	return h.readPayload(fh)
+}
+
+// readPayload reads the rest of a frame that is not DATA.
+func (h *conn) readPayload(fh http2.FrameHeader) (*stream, error) {
+	frame, err := h.framer.ReadFrameForHeader(fh)
+	if err != nil {
+		return nil, h.broken(fh, err)
+	}
+	h.head.large = h.head.large || fh.Length > largeFrame
+	switch f := frame.(type) {
+	case *http2.HeadersFrame:
+		return h.readHeaders(f)
+	case *http2.ContinuationFrame:
+		return h.readContinuation(f)
+	case *http2.SettingsFrame:
+		return nil, h.readSettings(f)
+	case *http2.WindowUpdateFrame:
+		return nil, h.readWindowUpdate(f)
+	case *http2.RSTStreamFrame:
+		return nil, h.readReset(f)
+	case *http2.PingFrame:
+		return nil, h.readPing(f)
+	case *http2.PushPromiseFrame:
+		return nil, http2.ConnectionError(http2.ErrCodeProtocol)
+	case *http2.PriorityFrame:
+		if f.StreamDep == f.StreamID {
+			return nil, h.refuse(f.StreamID, http2.ErrCodeProtocol)
+		}
+		return nil, h.spend(effortFrame)
+	default: // GOAWAY: the client begins nothing more, and ends the connection itself
+		return nil, h.spend(effortFrame)
+	}
+}
+
+// broken is what the failure to read a frame means.
+func (h *conn) broken(fh http2.FrameHeader, err error) error {
+	var se http2.StreamError
+	var ce http2.ConnectionError
+	switch {
+	case errors.As(err, &se):
+		if fh.Type == http2.FrameHeaders {
+			// Its block was not decoded, without which no other can be.
+			return http2.ConnectionError(se.Code)
+		}
+		return h.refuse(se.StreamID, se.Code)
+	case errors.As(err, &ce):
+		return ce
+	case errors.Is(err, http2.ErrFrameTooLarge):
+		return http2.ConnectionError(http2.ErrCodeFrameSize)
+	case errors.Is(err, io.ErrUnexpectedEOF) && h.c.In.Err == nil:
+		return http2.ConnectionError(http2.ErrCodeFrameSize) // too short for its own fields
+	}
+	return errClientLeft
+}
+
+// refuse resets a stream, whether it is open or not.
+func (h *conn) refuse(id uint32, code http2.ErrCode) error {
+	if err := h.spend(effortReset); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	st := h.streams[id]
+	if st == nil {
+		if id > h.maxID {
+			h.mu.Unlock()
+			return http2.ConnectionError(code) // of a stream that is idle
+		}
+		left := int64(uploadBuffer)
+		if code == http2.ErrCodeStreamClosed {
+			left = 0 // the client has ended it
+		}
+		h.appendReset(id, code)
+		h.cutOffLocked(id, left)
+		h.mu.Unlock()
+		return nil
+	}
+	h.resetLocked(st, code, errProtocol)
+	h.mu.Unlock()
+	st.lost(errProtocol)
+	return nil
+}
+
+var errProtocol = errors.New("the client breaks the rules of HTTP/2")
+
+// streamOfLocked finds the stream of a frame. Without one, wasOpen tells that there was.
+func (h *conn) streamOfLocked(id uint32) (st *stream, wasOpen bool) {
+	return h.streams[id], id <= h.maxID && id%2 == 1
+}
+
+func (h *conn) readSettings(f *http2.SettingsFrame) error {
+	if err := h.spend(effortFrame + f.NumSettings()); err != nil {
+		return err
+	}
+	switch {
+	case f.IsAck():
+		return nil
+	case f.NumSettings() > mostSettings:
+		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := f.ForeachSetting(func(s http2.Setting) error {
+		if err := s.Valid(); err != nil {
+			return err
+		}
+		switch s.ID {
+		case http2.SettingInitialWindowSize:
+			return h.moveWindowsLocked(int64(s.Val))
+		case http2.SettingMaxFrameSize:
+			h.most = int(s.Val)
+		case http2.SettingHeaderTableSize:
+			h.noTable = true
+		}
+		return nil
+	})
+	if err != nil {
+		var ce http2.ConnectionError
+		if errors.As(err, &ce) {
+			return ce
+		}
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	h.appendSettingsAck()
+	return nil
+}
+
+// moveWindowsLocked changes the windows of all streams, the open ones' too.
+func (h *conn) moveWindowsLocked(initial int64) error {
+	by := initial - h.initial
+	h.initial = initial
+	for _, st := range h.streams {
+		if st.window += by; st.window > maxWindow {
+			return http2.ConnectionError(http2.ErrCodeFlowControl)
+		}
+		if by > 0 {
+			st.wakeLocked()
+		}
+	}
+	return nil
+}
+
+func (h *conn) readWindowUpdate(f *http2.WindowUpdateFrame) error {
+	h.mu.Lock()
+	if h.updates > 0 {
+		h.updates--
+	} else {
+		h.mu.Unlock()
+		if err := h.spend(effortFrame); err != nil {
+			return err
+		}
+		h.mu.Lock()
+	}
+	if f.StreamID == 0 {
+		defer h.mu.Unlock()
+		h.told = min(h.told+int64(f.Increment), h.sent)
+		if h.window += int64(f.Increment); h.window > maxWindow {
+			return http2.ConnectionError(http2.ErrCodeFlowControl)
+		}
+		h.callNextLocked()
+		return nil
+	}
+	st, wasOpen := h.streamOfLocked(f.StreamID)
+	switch {
+	case st == nil && !wasOpen:
+		h.mu.Unlock()
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	case st != nil:
+		if st.window += int64(f.Increment); st.window > maxWindow {
+			h.mu.Unlock()
+			return h.refuse(f.StreamID, http2.ErrCodeFlowControl)
+		}
+		st.wakeLocked()
+	}
+	h.mu.Unlock()
+	return nil
+}
+
+func (h *conn) readReset(f *http2.RSTStreamFrame) error {
+	if err := h.spend(effortReset); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	st, wasOpen := h.streamOfLocked(f.StreamID)
+	if st != nil {
+		h.endLocked(st, errClientLeft)
+	}
+	h.mu.Unlock()
+	switch {
+	case st != nil:
+		st.lost(errClientLeft)
+	case !wasOpen:
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	return nil
+}
+
+func (h *conn) readPing(f *http2.PingFrame) error {
+	h.mu.Lock()
+	free := f.IsAck() && h.updates > 0
+	if free {
+		h.updates--
+	}
+	h.mu.Unlock()
+	if !free {
+		if err := h.spend(effortFrame); err != nil {
+			return err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !f.IsAck():
+		h.appendPing(true, f.Data)
+	case h.going == goAwaySoon && f.Data == goAwayPing:
+		h.goAwayNowLocked()
+	default: // it answers sentPing
+		h.answered = max(h.answered, int64(min(binary.BigEndian.Uint64(f.Data[:]), uint64(h.sent)))) //nolint:gosec // not negative
+	}
+	return nil
+}
+
+// readData reads a DATA frame into the body of its request.
+func (h *conn) readData(fh http2.FrameHeader) error {
+	if fh.StreamID == 0 {
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	size, pad := int(fh.Length), 0
+	if fh.Flags.Has(http2.FlagDataPadded) {
+		if size == 0 {
+			return http2.ConnectionError(http2.ErrCodeFrameSize)
+		}
+		b, err := h.c.In.Buf.ReadByte()
+		if err != nil {
+			return errClientLeft
+		}
+		if size, pad = size-1, int(b); pad > size {
+			return http2.ConnectionError(http2.ErrCodeProtocol)
+		}
+		size -= pad
+	}
+	end := fh.Flags.Has(http2.FlagDataEndStream)
+	if pad > size || size == 0 && !end {
+		if err := h.spend(effortFrame + pad/padded); err != nil {
+			return err
+		}
+	}
+	h.c.In.Mode = edge.ReadBody // a client may be slow
+	h.mu.Lock()
+	if h.received -= int64(fh.Length); h.received < 0 {
+		h.mu.Unlock()
+		return http2.ConnectionError(http2.ErrCodeFlowControl)
+	}
+	st, wasOpen := h.streamOfLocked(fh.StreamID)
+	var code http2.ErrCode
+	var late *cutOff
+	if st == nil {
+		late = h.cutOffOfLocked(fh.StreamID)
+	}
+	cost := 0
+	switch {
+	case st == nil && !wasOpen:
+		h.mu.Unlock()
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	case late != nil:
+		cost = late.take(int64(fh.Length), end)
+	case st == nil, st.gotEnd:
+		code = http2.ErrCodeStreamClosed
+	default:
+		if st.received -= int64(fh.Length); st.received < 0 {
+			code = http2.ErrCodeFlowControl
+		}
+	}
+	h.mu.Unlock()
+	if late != nil || code != 0 {
+		if err := h.skip(size+pad, int64(fh.Length)); err != nil {
+			return err
+		}
+		if late != nil {
+			return h.spend(cost)
+		}
+		return h.refuse(fh.StreamID, code)
+	}
+	kept, held, err := st.body.take(h.c.In.Buf, size)
+	switch {
+	case errors.Is(err, errShare):
+		return h.refuseData(st, size+pad, int64(fh.Length))
+	case err != nil:
+		return errClientLeft
+	}
+	lost := int64(int(fh.Length) - kept)
+	if err := h.skip(pad, int64(int(fh.Length)-held)); err != nil {
+		return err
+	}
+	if err := st.gotData(lost, end); err != nil {
+		return err
+	}
+	if kept == 0 && size > 0 {
+		return h.spend(effortFrame) // nobody reads it
+	}
+	return nil
+}
+
+// refuseData resets a stream whose user has left too much unread, and drops the n bytes that
+// have come for it.
+func (h *conn) refuseData(st *stream, n int, window int64) error {
+	if err := h.skip(n, window); err != nil {
+		return err
+	}
+	h.c.Metrics.UnreadStreams.Inc()
+	if err := h.spend(effortReset); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.resetLocked(st, http2.ErrCodeEnhanceYourCalm, errShare)
+	h.mu.Unlock()
+	st.lost(errShare)
+	return nil
+}
+
+// skip reads n bytes for nobody. The client may send window bytes more.
+func (h *conn) skip(n int, window int64) error {
+	if _, err := h.c.In.Buf.Discard(n); err != nil {
+		return errClientLeft
+	}
+	h.mu.Lock()
+	h.giveBackLocked(window)
+	h.mu.Unlock()
+	return nil
+}
+
+// giveBackLocked lets the client send n more bytes on the connection. It is told when
+// that is worth a frame. Where much is held already it may send little at a time, for as
+// long as that is so: then uploads are slow.
+func (h *conn) giveBackLocked(n int64) {
+	h.consumed += n
+	give, least := h.consumed, int64(uploadBuffers/4)
+	if h.c.Buffers.UnderPressure() {
+		give, least = min(give, edge.SmallBuffer-h.received), 1
+		if h.received > edge.SmallBuffer/2 {
+			return
+		}
+	}
+	if give >= least && h.err == nil {
+		h.received += give
+		h.consumed -= give
+		h.appendWindowUpdate(0, give)
+	}
+}
