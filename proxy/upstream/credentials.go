@@ -33,16 +33,6 @@ const (
 	AsGateway
 )
 
-func (c *Credentials) purpose() purpose {
-	switch {
-	case c.As == AsGateway && c.KeepImpersonation:
-		return forIdentity
-	case c.As == AsGateway:
-		return forOwn
-	}
-	return forClient
-}
-
 const (
 	impersonatePrefix = "Impersonate-"
 	remotePrefix      = "X-Remote-"

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,29 +11,6 @@ import (
 
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
-
-// ServerResource is what discovery says of one resource.
-type ServerResource struct {
-	schema.GroupVersionResource
-	Kind       string
-	Namespaced bool
-	// Verbs are those of the resource itself; none for one that exists only for
-	// its subresources.
-	Verbs        []string
-	Subresources []Subresource
-}
-
-// Subresource is what discovery says of a subresource.
-type Subresource struct {
-	Name string
-	// Kind is what it answers with. Group and version are empty where they are
-	// those of the resource.
-	Kind  schema.GroupVersionKind
-	Verbs []string
-}
-
-// Supports reports whether the resource has the verb.
-func (r *ServerResource) Supports(verb string) bool { return slices.Contains(r.Verbs, verb) }
 
 // DiscoveryOptions say how often discovery is read. Zero values are defaults.
 type DiscoveryOptions struct {

@@ -3,8 +3,6 @@ package upstream
 import (
 	"bytes"
 	"io"
-	"sync/atomic"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -64,14 +62,4 @@ func aboutGateway(content []byte) bool {
 		return bytes.Contains(content, []byte("cannot impersonate"))
 	}
 	return said.Reason == metav1.StatusReasonUnauthorized || bytes.Contains([]byte(said.Message), []byte("cannot impersonate"))
-}
-
-// logLimit lets one message through every logPeriod. It is safe for concurrent use.
-type logLimit struct{ next atomic.Int64 } // unix nanoseconds
-
-const logPeriod = 10 * time.Second
-
-func (l *logLimit) allow() bool {
-	now, next := time.Now().UnixNano(), l.next.Load()
-	return now >= next && l.next.CompareAndSwap(next, now+int64(logPeriod))
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
@@ -50,7 +49,7 @@ type metrics struct {
 	servers   *balance.Metrics
 }
 
-func newMetrics(reg prometheus.Registerer, of *Client) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, d *health.Detector, missingRights prometheus.Collector) (*metrics, error) {
 	m := &metrics{
 		refusals: reason.NewCounter(reg),
 		servers:  balance.NewMetrics(),
@@ -101,24 +100,24 @@ func newMetrics(reg prometheus.Registerer, of *Client) (*metrics, error) {
 		return nil, fmt.Errorf("upstream metrics: %w", err)
 	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.durations, m.bytes, m.broken, m.upgrades, m.streams, m.reloads, of.rights.gauge,
+		m.requests, m.durations, m.bytes, m.broken, m.upgrades, m.streams, m.reloads, missingRights,
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_feed_connections",
 			Help: "Connections to the upstream that carry watches of the cache.",
-		}, func() float64 { return float64(of.health.Conns().Feeds()) }),
+		}, func() float64 { return float64(d.Conns().Feeds()) }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_last_contact_timestamp_seconds",
 			Help: "When the upstream last gave a sign of life on the feeds' connections, of several the one that is silent for longest; 0 before the first.",
-		}, func() float64 { return seconds(of.health.Conns().LastContact()) }),
+		}, func() float64 { return seconds(d.Conns().LastContact()) }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_delay_seconds",
 			Help: "For how long what the upstream sends to the feeds is under way, as measured by a small request, and by pings, on their connections; from 1 s on answers from the cache say how old they are.",
-		}, func() float64 { return of.health.LinkLag().Seconds() }),
+		}, func() float64 { return d.LinkLag().Seconds() }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_gone",
 			Help: "1 while the upstream gives no sign of life, and requests that need it are answered 503 at once.",
 		}, func() float64 {
-			if of.health.State() == health.Silent {
+			if d.State() == health.Silent {
 				return 1
 			}
 			return 0
@@ -146,17 +145,6 @@ func (m *metrics) answered(p purpose, method string, code int, took time.Duratio
 	if code != 0 {
 		m.durations.WithLabelValues(string(p), method).Observe(took.Seconds())
 	}
-}
-
-// FedBytes is how many bytes of lists and watches have come for the cache so far.
-func (c *Client) FedBytes() (n float64) {
-	for _, p := range [...]purpose{forList, forWatch} {
-		var m dto.Metric
-		if err := c.metrics.received[p].Write(&m); err == nil {
-			n += m.GetCounter().GetValue()
-		}
-	}
-	return n
 }
 
 // knownMethod keeps clients from making up labels.

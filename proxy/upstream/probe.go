@@ -61,3 +61,16 @@ func (c *Client) far() bool {
 	rtt, _ := c.health.RTT()
 	return rtt >= farAfter
 }
+
+// abandonPooled has requests to a single server sent over new connections from now on, but those of feeds.
+func (c *Client) abandonPooled() {
+	for _, p := range c.pools {
+		if p.Style().Feed {
+			continue
+		}
+		if _, err := p.Renew(); err != nil {
+			c.log.Warn("dead connections to the upstream stay in use", "error", err)
+			return
+		}
+	}
+}

@@ -1,12 +1,9 @@
 package upstream
 
 import (
-	"bytes"
 	"errors"
 	"io"
-	"net/http"
 	"sync/atomic"
-	"time"
 )
 
 var errRequestOver = errors.New("the request is over")
@@ -18,42 +15,6 @@ type upload struct {
 	r      io.Reader
 	failed atomic.Pointer[error] // of the client's, not io.EOF
 	over   atomic.Bool
-}
-
-// smallUpload is up to what size a body is read before its request is sent. It
-// leaves with the head in one write then, where net/http would send the head by
-// itself and have the upstream wait for the rest.
-const smallUpload = 16 << 10
-
-// collect reads the body of req if it is small.
-func (x *forwarding) collect(req *http.Request) error {
-	if x.upload == nil || req.ContentLength < 0 || req.ContentLength > smallUpload {
-		return nil
-	}
-	if b, ok := x.r.Body.(interface{ SetReadDeadline(time.Time) error }); ok {
-		if err := b.SetReadDeadline(time.Now().Add(x.c.limits.RequestTimeout)); err != nil {
-			return err
-		}
-	}
-	body := make([]byte, req.ContentLength)
-	for n := 0; n < len(body); {
-		m, err := x.upload.Read(body[n:])
-		n += m
-		switch {
-		case n == len(body):
-		case errors.Is(err, io.EOF):
-			err = io.ErrUnexpectedEOF
-			x.upload.failed.Store(&err)
-			return err
-		case err != nil:
-			return err
-		}
-	}
-	x.upload.over.Store(true)
-	// Readers that net/http knows not to block.
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	req.Body, _ = req.GetBody()
-	return nil
 }
 
 // Read implements io.Reader.

@@ -1,0 +1,66 @@
+package upstream
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
+)
+
+// promptSource is the source of an upstream in this process.
+type promptSource struct {
+	*Source
+	mu struct {
+		sync.Mutex
+		watches map[feedKey]Progress // at most one for each collection
+	}
+}
+
+type feedKey struct {
+	resource schema.GroupVersionResource
+	encoding api.Encoding
+}
+
+var _ source.ImmediateSource = (*promptSource)(nil)
+
+// ImmediateSource is the Source of an upstream in this process, which must have
+// InProcess.Track.
+func (c *Client) ImmediateSource() source.ImmediateSource {
+	p := &promptSource{Source: c.Source()}
+	p.mu.watches = make(map[feedKey]Progress)
+	return p
+}
+
+// Watch implements source.Source.
+func (s *promptSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
+	if opts.Probe {
+		return s.Source.Watch(ctx, res, enc, opts, handle)
+	}
+	ctx, progress := s.c.local.Track(ctx)
+	key := feedKey{res.GroupVersionResource, enc}
+	s.mu.Lock()
+	s.mu.watches[key] = progress
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.mu.watches[key] == progress {
+			delete(s.mu.watches, key)
+		}
+	}()
+	return s.Source.Watch(ctx, res, enc, opts, handle)
+}
+
+// Progress implements source.ImmediateSource.
+func (s *promptSource) Progress(ctx context.Context, res *source.Resource, enc api.Encoding) (last, current uint64, shared bool, err error) {
+	s.mu.Lock()
+	progress := s.mu.watches[feedKey{res.GroupVersionResource, enc}]
+	s.mu.Unlock()
+	if progress == nil {
+		return 0, 0, false, source.ErrUnsupported
+	}
+	return progress.Current(ctx)
+}

@@ -1,0 +1,188 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/apiservers"
+	"github.com/kubeweir/kubeweir/internal/inprocess"
+	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
+
+	// OIDC, and clear errors for the auth providers that were removed.
+	_ "k8s.io/client-go/plugin/pkg/client/auth"
+)
+
+// New returns a client of the upstream that opts name. It loads credentials, but
+// does not connect. Close releases it.
+func New(opts Options) (*Client, error) {
+	opts.Limits.setDefaults()
+	c := &Client{limits: opts.Limits, agent: opts.UserAgent, log: opts.Logger}
+	c.buffers.New = func() any { b := make([]byte, copyBuffer); return &b }
+	if c.agent == "" {
+		c.agent = "kubeweir"
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.panics = contain.New(opts.Registerer, c.log)
+	c.health = c.newHealth(&opts)
+	c.rights = newRights(c.log)
+	var err error
+	c.metrics, err = newMetrics(opts.Registerer, c.health, c.rights.gauge)
+	switch {
+	case err != nil:
+	case opts.InProcess != nil:
+		c.openLocal(opts.InProcess)
+	default:
+		err = c.openRemote(&opts)
+	}
+	if err != nil {
+		c.cancel()
+		return nil, err
+	}
+	return c, nil
+}
+
+// newHealth returns the failure detector of the upstream. One in this process never fails.
+func (c *Client) newHealth(opts *Options) *health.Detector {
+	o := health.Options{
+		PingInterval: c.limits.PingInterval, RequestTimeout: c.limits.RequestTimeout,
+		Log: c.log, Context: c.ctx, Spawn: c.spawn, Probe: c.probe, Heartbeat: c.beat,
+	}
+	if opts.InProcess == nil {
+		o.SilenceTimeout = c.limits.SilenceTimeout
+	}
+	if list, _, err := apiservers.Parse(opts.Servers); err == nil && !list.Several() {
+		o.Abandon = c.abandonPooled
+	}
+	return health.New(o)
+}
+
+// openRemote makes what it takes to talk to a server.
+func (c *Client) openRemote(opts *Options) (err error) {
+	if c.config, err = opts.restConfig(); err != nil {
+		return err
+	}
+	list, _, err := apiservers.Parse(opts.Servers)
+	if err != nil {
+		return fmt.Errorf("upstream servers: the list %w", err)
+	}
+	base, _, err := rest.DefaultServerUrlFor(c.config)
+	if err != nil {
+		return fmt.Errorf("upstream address %q: %w", c.config.Host, err)
+	}
+	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
+	base = balance.BaseOf(&list, base)
+	c.base, c.compress = base, opts.Compression.compresses(base)
+	factory, err := pool.NewFactory(base, c.config, pool.Options{
+		Dial: opts.dial, DialTimeout: c.limits.DialTimeout, PingTimeout: c.limits.PingTimeout, CredentialTimeout: c.limits.SilenceTimeout / 2, // before requests that wait end
+		Log: c.log, Conns: c.health.Conns(), Server: c.health.Server(),
+	})
+	if err != nil {
+		return err
+	}
+	c.pluginStuck = factory.PluginStuck
+	if c.absolute, err = factory.UsesPlainProxy(); err != nil {
+		return err
+	}
+	if err := c.open(factory, list, opts.Resolver); err != nil {
+		return err
+	}
+	c.health.Start()
+	rotator, err := pool.NewRotator(factory, c.allPools, c.log, c.metrics.reloads)
+	if rotator != nil {
+		c.spawn(func() { rotator.Run(c.ctx, c.limits.CredentialCheck) })
+	}
+	return err
+}
+
+// styles returns the styles of the client's connections, and where the transport of each belongs.
+func (c *Client) styles() (styles []pool.Style, transports []*http.RoundTripper) {
+	add := func(s pool.Style, rt *http.RoundTripper) {
+		styles, transports = append(styles, s), append(transports, rt)
+	}
+	add(pool.Style{PingAfter: c.limits.PingInterval, Feed: true}, &c.feed)
+	add(pool.Style{HTTP1: true}, &c.checks)
+	for _, anonymous := range []bool{false, true} {
+		t, ping := &c.own, 3*c.limits.PingInterval
+		if anonymous {
+			t = &c.anonymous
+		}
+		add(pool.Style{Anonymous: anonymous, PingAfter: ping, Window: forwardWindow}, &t.shared)
+		add(pool.Style{Anonymous: anonymous, PingAfter: ping, Window: narrowWindow}, &t.narrow)
+		add(pool.Style{Anonymous: anonymous, HTTP1: true}, &t.short)
+		add(pool.Style{Anonymous: anonymous, HTTP1: true, Once: true}, &t.once)
+	}
+	return styles, transports
+}
+
+// open makes the connections to the upstream, those of several servers if there is a list of them.
+func (c *Client) open(f *pool.Factory, list balance.List, names balance.Resolver) (err error) {
+	styles, transports := c.styles()
+	if list.Several() {
+		if c.servers, err = c.newServers(f, list, names, styles); err != nil {
+			return err
+		}
+	}
+	for i, style := range styles {
+		var rt http.RoundTripper
+		if c.servers != nil {
+			rt = c.servers.RoundTripper(i)
+		} else {
+			p, err := f.Pool(style)
+			if err != nil {
+				return err
+			}
+			c.pools = append(c.pools, p)
+			rt = p
+		}
+		if !style.Anonymous {
+			if rt, err = f.Wrap(rt); err != nil {
+				return err
+			}
+		}
+		*transports[i] = rt
+	}
+	if c.servers != nil {
+		return c.servers.Start()
+	}
+	return nil
+}
+
+// newServers returns the API servers of the list.
+func (c *Client) newServers(f *pool.Factory, list balance.List, names balance.Resolver, styles []pool.Style) (*balance.Set, error) {
+	return balance.New(balance.Options{
+		List: list, Resolver: names, Base: c.base, AbsoluteURLs: c.absolute, Agent: c.agent, Factory: f, Styles: styles,
+		CheckTransport: func() http.RoundTripper { return c.checks }, OnceTransport: c.once, Get: c.getJSON, Health: c.health,
+		ServerCheck: c.limits.ServerCheck, ServerSilence: c.limits.ServerSilence, SilenceTimeout: c.limits.SilenceTimeout,
+		Log: c.log, Metrics: c.metrics.servers, Context: c.ctx, Spawn: c.spawn,
+	})
+}
+
+// openLocal makes what it takes to talk to an upstream in this process.
+func (c *Client) openLocal(p *InProcess) {
+	c.base = &url.URL{Scheme: "https", Host: localHost}
+	transport := inprocess.New(p.Handler, c.log)
+	c.local = &local{p, transport, transport.Whole()}
+	own := ownTransport{c.local}
+	c.own.shared, c.own.narrow, c.own.short, c.own.once, c.feed = own, own, own, own, own
+	anonymous := c.local.transport
+	c.anonymous.shared, c.anonymous.narrow, c.anonymous.short, c.anonymous.once = anonymous, anonymous, anonymous, anonymous
+}
+
+// A slow client of a large forwarded response costs forwardWindow bytes, or, of the
+// many beyond sharedRequests, narrowWindow: a thousand that stop reading cost 125 MiB.
+const (
+	forwardWindow = 1 << 20
+	narrowWindow  = 64 << 10
+)
