@@ -123,24 +123,3 @@ func (r *retriedCheck) send(ctx context.Context, s *Server) {
 		r.ready.Store(int32(s.getOnce(ctx, "/readyz")))
 	})
 }
-
-// getOnce returns the status of path over a new connection, 0 if there is no response.
-func (s *Server) getOnce(ctx context.Context, path string) int {
-	resp, err := s.set.OnceTransport().RoundTrip(s.request(s.Only(ctx), path))
-	if err != nil {
-		return 0
-	}
-	_ = resp.Body.Close()
-	s.set.Health.Responded()
-	return resp.StatusCode
-}
-
-// request returns a request of the gateway's own.
-func (s *Server) request(ctx context.Context, path string) *http.Request {
-	u := *s.base
-	u.Path = path
-	return (&http.Request{
-		Method: http.MethodGet, URL: &u, Host: s.host, Header: http.Header{"User-Agent": {s.set.Agent}},
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}).WithContext(ctx)
-}

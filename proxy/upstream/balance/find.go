@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -33,12 +32,6 @@ const (
 	// maxSlices bounds the list of them, in bytes.
 	maxSlices = 1 << 20
 )
-
-// Resolver resolves a DNS name, as a net.Resolver does.
-type Resolver interface {
-	// LookupNetIP is that of net.Resolver.
-	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
-}
 
 // resolve makes the servers the present addresses of the name.
 func (s *Set) resolve(ctx context.Context) error {
@@ -200,4 +193,29 @@ func (s *Set) awaitChange(ctx context.Context, version string) error {
 func (s *Set) getSlices(ctx context.Context, query url.Values) (io.ReadCloser, error) {
 	query.Set("labelSelector", discoveryv1.LabelServiceName+"=kubernetes")
 	return s.Get(ctx, slicesPath, query)
+}
+
+// Start begins to find servers and to check them.
+func (s *Set) Start() error {
+	switch {
+	case s.List.Slices:
+		s.name = s.Base.Hostname()
+		if err := s.set([]endpoint{{s.Base, true}}); err != nil {
+			return err
+		}
+		s.Spawn(s.followSlices)
+		return nil
+	case s.List.Name != "":
+		s.name = s.List.Name
+		if err := s.resolve(s.Context); err != nil {
+			s.Log.Warn("the API servers' name cannot be resolved yet", "name", s.name, "error", err)
+		}
+		s.Spawn(s.followName)
+		return nil
+	}
+	var found []endpoint
+	for _, u := range s.List.URLs {
+		found = append(found, endpoint{u, false})
+	}
+	return s.set(found)
 }

@@ -36,7 +36,7 @@ func (s *Server) replaceDoubtful(began time.Time) {
 	waiting := make(map[int]bool)
 	s.mu.Lock()
 	for a := range s.mu.attempts {
-		waiting[a.balancer.style] = waiting[a.balancer.style] || waited(a)
+		waiting[a.style] = waiting[a.style] || waited(a)
 	}
 	s.mu.Unlock()
 	for style, t := range old {
@@ -45,7 +45,7 @@ func (s *Server) replaceDoubtful(began time.Time) {
 		}
 		s.set.Spawn(func() {
 			if s.isLost(t) {
-				s.cancel(errLost, func(a *attempt) bool { return a.balancer.style == style && waited(a) })
+				s.cancel(errLost, func(a *attempt) bool { return a.style == style && waited(a) })
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/kubeweir/kubeweir/proxy/upstream/status"
@@ -72,3 +73,14 @@ type failingReader struct{ err error }
 
 // Read implements io.Reader.
 func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
+
+// isProxied reports whether kube-apiserver passes a request to a program that may do anything with it.
+func isProxied(u *url.URL) bool {
+	path := u.Opaque
+	if path == "" {
+		path = u.Path
+	} else if plain, err := url.PathUnescape(path); err == nil {
+		path = plain
+	}
+	return strings.Contains(path, "/proxy/") || strings.HasSuffix(path, "/proxy")
+}

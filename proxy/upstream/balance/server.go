@@ -2,8 +2,13 @@ package balance
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -144,10 +149,7 @@ func (s *Server) become(next health.Standing, why error) {
 	}
 	if next >= health.Down {
 		s.set.reportDown()
-		select {
-		case s.set.missing <- struct{}{}:
-		default:
-		}
+		s.set.findAgain()
 	}
 }
 
@@ -239,10 +241,170 @@ func (s *Server) close() {
 	for _, p := range s.pools {
 		p.CloseIdleConnections()
 	}
-	for _, other := range s.set.Servers() {
-		if other.base.Host == s.base.Host {
-			return // it is there again
-		}
-	}
-	s.set.Metrics.forget(s.base.Host)
+	s.set.forget(s)
 }
+
+// attempt is one request to one server.
+type attempt struct {
+	server     *Server
+	style      int // index of Options.Styles
+	repeatable bool
+	check      bool // it only asks for the server's health
+	feed, long bool
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	began      time.Time
+	sends      *pool.SendLimit
+	late       *time.Timer // cancels it before its response, nil if nothing does
+	canceled   bool        // it failed because it was canceled
+	once       sync.Once   // finish
+
+	connected atomic.Bool // it has a connection, and may be sent on that
+	reused    atomic.Bool // which there was before
+	written   atomic.Bool // its head was, which is known a little later
+	responded atomic.Bool // it has the head of the response
+	upgraded  atomic.Bool
+}
+
+// send sends the request and waits for the head of the response.
+func (a *attempt) send(req *http.Request) (*http.Response, error) {
+	trace := &httptrace.ClientTrace{
+		GetConn: func(string) { a.connected.Store(false) }, // again, see pool.SendLimit
+		GotConn: func(info httptrace.GotConnInfo) {
+			a.reused.Store(info.Reused)
+			a.connected.Store(true)
+			a.sends.GotConn(info, a.cancel)
+		},
+		WroteHeaders: func() { a.written.Store(true) },
+	}
+	req = req.WithContext(httptrace.WithClientTrace(a.ctx, trace))
+	a.address(req)
+	resp, err := a.server.pools[a.style].RoundTrip(req)
+	if a.late != nil && !a.late.Stop() && err == nil {
+		_ = resp.Body.Close()
+		err = errLate
+	}
+	if err != nil {
+		a.canceled = a.ctx.Err() != nil
+		err = health.Cause(a.ctx, err)
+		a.finish()
+		return nil, err
+	}
+	a.responded.Store(true)
+	a.server.responded(a.check)
+	a.wrap(resp)
+	return resp, nil
+}
+
+// address addresses req to the server.
+func (a *attempt) address(req *http.Request) {
+	s, u := a.server, *req.URL
+	if rest, ok := strings.CutPrefix(u.Opaque, "//"+u.Host); ok {
+		// Unless it goes to a proxy it must be the same as Host.
+		named := s.host
+		if s.set.AbsoluteURLs {
+			named = s.base.Host
+		}
+		u.Opaque = "//" + named + rest
+	}
+	u.Scheme, u.Host = s.base.Scheme, s.base.Host
+	req.URL, req.Host = &u, s.host
+}
+
+// waits reports whether the request was sent, and waits for a response.
+func (a *attempt) waits() bool { return a.connected.Load() && !a.responded.Load() }
+
+// wrap makes the end of the response's body that of the attempt.
+func (a *attempt) wrap(resp *http.Response) {
+	if resp.Body == http.NoBody {
+		a.finish()
+		return
+	}
+	body := responseBody{ReadCloser: resp.Body, a: a}
+	if conn, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		a.upgraded.Store(true)
+		resp.Body = &upgradedConn{body, conn}
+		return
+	}
+	resp.Body = &body
+}
+
+// finish ends the attempt. It may be called more than once.
+func (a *attempt) finish() {
+	a.once.Do(func() {
+		a.server.end(a)
+		a.cancel(nil)
+	})
+}
+
+// responseBody is the body of a server's response.
+type responseBody struct {
+	io.ReadCloser
+	a   *attempt
+	err error // of Read, final
+}
+
+// Read implements io.Reader.
+func (b *responseBody) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		s := b.a.server
+		s.health.Contact(s.set.Health.Now())
+	}
+	if err != nil {
+		b.err = health.Cause(b.a.ctx, err)
+		b.a.finish()
+	}
+	return n, b.err
+}
+
+// Close implements io.Closer.
+func (b *responseBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.a.finish()
+	return err
+}
+
+// upgradedConn is the connection after an upgrade.
+type upgradedConn struct {
+	responseBody
+	conn io.ReadWriteCloser
+}
+
+// Write implements io.Writer.
+func (c *upgradedConn) Write(p []byte) (int, error) { return c.conn.Write(p) }
+
+// CloseWrite ends one direction.
+func (c *upgradedConn) CloseWrite() error {
+	if half, ok := c.conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// attempt begins a request over connections of a style.
+func (s *Server) attempt(req *http.Request, style int, repeatable, check bool) *attempt {
+	of := &s.set.Styles[style]
+	a := &attempt{
+		server: s, style: style, feed: of.Feed, long: !of.HTTP1, repeatable: repeatable, check: check,
+		began: s.set.Health.Now(), sends: pool.NewSendLimit(pool.MaxSendsEach),
+	}
+	a.ctx, a.cancel = context.WithCancelCause(req.Context())
+	s.begin(a)
+	return a
+}
+
+// request returns a request of the gateway's own.
+func (s *Server) request(ctx context.Context, path string) *http.Request {
+	u := *s.base
+	u.Path = path
+	return (&http.Request{
+		Method: http.MethodGet, URL: &u, Host: s.host, Header: http.Header{"User-Agent": {s.set.Agent}},
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
+}
+
+var errLate = errors.New("another API server waited for the version in vain")

@@ -5,54 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
-	"log/slog"
 	"net"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/kubeweir/kubeweir/internal/apiservers"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
-
-// List names the API servers of a cluster.
-type List = apiservers.List
-
-// Options say which servers there are, and how they are asked.
-type Options struct {
-	List     List
-	Resolver Resolver // of a name in List, nil for net.DefaultResolver
-	// Base is where requests go that name no server. With AbsoluteURLs they name it in full, as an HTTP
-	// proxy in between needs it of requests in plain text.
-	Base         *url.URL
-	AbsoluteURLs bool
-	Agent        string // User-Agent of the gateway's own requests
-	// Factory makes the connections to each server, of each of Styles.
-	Factory *pool.Factory
-	Styles  []pool.Style
-	// CheckTransport sends checks over a connection that nothing else uses, OnceTransport over new ones.
-	CheckTransport, OnceTransport func() http.RoundTripper
-	// Get reads JSON from the preferred server.
-	Get func(ctx context.Context, path string, query url.Values) (io.ReadCloser, error)
-	// Health is told of every response.
-	Health *health.Detector
-	// ServerCheck is how often each server is checked. ServerSilence is how long one of them may give no
-	// sign of life before what waits for it goes to another, SilenceTimeout how long writes wait for it.
-	ServerCheck, ServerSilence, SilenceTimeout time.Duration
-
-	Log     *slog.Logger
-	Metrics *Metrics
-	// Context ends with the upstream's client. Spawn starts a goroutine that must end with Context, and
-	// returns false after that.
-	Context context.Context
-	Spawn   func(func()) bool
-}
 
 // Set is the API servers of one cluster. It is safe for concurrent use.
 type Set struct {
@@ -99,31 +62,6 @@ func BaseOf(list *List, kubeconfig *url.URL) *url.URL {
 		base.Host = list.Name + ":" + list.Port
 	}
 	return &base
-}
-
-// Start begins to find servers and to check them.
-func (s *Set) Start() error {
-	switch {
-	case s.List.Slices:
-		s.name = s.Base.Hostname()
-		if err := s.set([]endpoint{{s.Base, true}}); err != nil {
-			return err
-		}
-		s.Spawn(s.followSlices)
-		return nil
-	case s.List.Name != "":
-		s.name = s.List.Name
-		if err := s.resolve(s.Context); err != nil {
-			s.Log.Warn("the API servers' name cannot be resolved yet", "name", s.name, "error", err)
-		}
-		s.Spawn(s.followName)
-		return nil
-	}
-	var found []endpoint
-	for _, u := range s.List.URLs {
-		found = append(found, endpoint{u, false})
-	}
-	return s.set(found)
 }
 
 // Servers returns the servers there are now.
@@ -239,7 +177,7 @@ func (s *Set) open(e endpoint) (*Server, error) {
 
 // choose returns the server for a request, nil when there is none that was not tried. An unresponsive
 // server is not chosen.
-func (s *Set) choose(b *balancer, preferred bool, tried []*Server) *Server {
+func (s *Set) choose(long, preferred bool, tried []*Server) *Server {
 	now := s.Health.Now()
 	if p := s.preferred.Load(); preferred && p != nil && p.health.StandingAt(now) <= health.NotReady && !slices.Contains(tried, p) {
 		return p
@@ -255,7 +193,7 @@ func (s *Set) choose(b *balancer, preferred bool, tried []*Server) *Server {
 		if one.Standing() == health.Unresponsive || slices.Contains(tried, one) || best != nil && class > bestClass {
 			continue
 		}
-		load := one.load(b.long, now)
+		load := one.load(long, now)
 		if best == nil || class < bestClass || load < bestLoad {
 			best, bestClass, bestLoad = one, class, load
 		}
@@ -312,5 +250,20 @@ func (s *Set) reportDown() {
 	s.Health.NoneReachable(refused)
 }
 
-// writePatience is how long writes wait for an unresponsive server.
-func (s *Set) writePatience() time.Duration { return max(0, s.SilenceTimeout-s.ServerSilence) }
+// findAgain is called when a server is down, which may have got another address.
+func (s *Set) findAgain() {
+	select {
+	case s.missing <- struct{}{}:
+	default:
+	}
+}
+
+// forget removes the metrics of a server that is retired.
+func (s *Set) forget(retired *Server) {
+	for _, other := range s.Servers() {
+		if other.base.Host == retired.base.Host {
+			return // it is there again
+		}
+	}
+	s.Metrics.forget(retired.base.Host)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -15,8 +16,13 @@ import (
 // Conns are the upstream's open connections of HTTP/2. They know which of them are feed connections,
 // which carry watches of the cache, and when each was last heard from. It is safe for concurrent use.
 type Conns struct {
-	d     *Detector
-	heard atomic.Int64         // last byte on any feed connection, in nanoseconds of now
+	now clock
+	log *slog.Logger
+	// Feed connections are pinged after pingInterval of silence. Every byte on them is told to contact.
+	pingInterval time.Duration
+	contact      func()
+
+	heard atomic.Int64         // last byte on any feed connection
 	quiet atomic.Pointer[Conn] // the feed connection whose ping is waited for the longest, nil for none
 
 	mu     sync.RWMutex
@@ -34,7 +40,7 @@ type Conn struct {
 	open   *atomic.Int64 // counts those of its transport
 	feed   bool          // its bytes are signs of life
 	opened time.Time
-	heard  atomic.Int64 // when it was last read from, in nanoseconds of now; 0: never
+	heard  atomic.Int64 // when it was last read from; 0: never
 	reads  Reads
 	pings  atomic.Bool // it is pinged when it is silent, as feed connections of HTTP/2 are
 
@@ -45,8 +51,8 @@ type Conn struct {
 // dialFunc is the type of net.Dialer.DialContext.
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-func newConns(d *Detector) *Conns {
-	return &Conns{d: d, all: make(map[*Conn]struct{}), feeds: make(map[*Conn]map[*Reads]struct{})}
+func newConns(now clock, log *slog.Logger, pingInterval time.Duration, contact func()) *Conns {
+	return &Conns{now: now, log: log, pingInterval: pingInterval, contact: contact, all: make(map[*Conn]struct{}), feeds: make(map[*Conn]map[*Reads]struct{})}
 }
 
 // Dial wraps dial to track its connections to server. It counts those that are open in open.
@@ -62,7 +68,7 @@ func (c *Conns) Dial(dial dialFunc, server *Server, open *atomic.Int64, feed boo
 			_ = conn.Close()
 			return nil, ErrClosed
 		}
-		tracked := &Conn{Conn: conn, all: c, server: server, open: open, feed: feed, opened: c.d.now()}
+		tracked := &Conn{Conn: conn, all: c, server: server, open: open, feed: feed, opened: c.now()}
 		c.all[tracked] = struct{}{}
 		open.Add(1)
 		return tracked, nil
@@ -96,7 +102,7 @@ func LimitPings(t *http.Transport, timeout time.Duration) {
 }
 
 func (c *Conn) limitPings(timeout time.Duration) {
-	now := c.all.d.now()
+	now := c.all.now()
 	c.pingTimeout = timeout
 	c.heard.CompareAndSwap(0, now.UnixNano())
 	_ = c.SetReadDeadline(now.Add(timeout))
@@ -129,13 +135,12 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if !c.feed {
 		return c.read(p)
 	}
-	now := c.all.d.now
-	c.reads.begin(now().UnixNano())
+	c.reads.begin(c.all.now.nanos())
 	n, err := c.read(p)
-	c.reads.end(now().UnixNano())
+	c.reads.end(c.all.now.nanos())
 	if n > 0 {
 		c.all.heard.Store(c.heard.Load())
-		c.all.d.signOfLife()
+		c.all.contact()
 	}
 	return n, err
 }
@@ -144,7 +149,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 func (c *Conn) read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
-		now := c.all.d.now()
+		now := c.all.now()
 		if n > 0 {
 			c.heard.Store(now.UnixNano())
 		}
@@ -173,4 +178,172 @@ func (c *Conn) Close() error {
 }
 
 // LastContact returns when the connection was last read from.
-func (c *Conn) LastContact() time.Time { return c.all.d.at(c.heard.Load()) }
+func (c *Conn) LastContact() time.Time { return c.all.now.at(c.heard.Load()) }
+
+// Watch counts a watch that conn carries, nil if it is no feed connection. pings tells whether conn is
+// pinged, and reads how the watch's body is read. end must be called when the watch ends.
+func (c *Conns) Watch(conn *Conn, pings bool, reads *Reads) (end func()) {
+	if conn == nil {
+		return func() {}
+	}
+	conn.pings.Store(pings)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.feeds[conn] == nil {
+		c.feeds[conn] = make(map[*Reads]struct{})
+	}
+	c.feeds[conn][reads] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if delete(c.feeds[conn], reads); len(c.feeds[conn]) == 0 {
+			delete(c.feeds, conn)
+		}
+	}
+}
+
+// Feeds returns how many connections carry watches.
+func (c *Conns) Feeds() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.feeds)
+}
+
+// LastContact returns the least recent contact of the connections that carry watches, or that of the
+// last feed connection if there is none. It is zero before the first.
+func (c *Conns) LastContact() time.Time {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if len(c.feeds) == 0 {
+		return c.now.at(c.heard.Load())
+	}
+	oldest := int64(1<<63 - 1)
+	for conn := range c.feeds {
+		oldest = min(oldest, conn.heard.Load())
+	}
+	return c.now.at(oldest)
+}
+
+// CloseSilent closes the connections with watches to a server from which nothing was heard since then.
+func (c *Conns) CloseSilent(server *Server, since time.Time) {
+	for _, conn := range c.silent(since) {
+		if conn.server == server {
+			_ = conn.Close()
+		}
+	}
+}
+
+// silent returns the connections with watches from which nothing was heard since then.
+func (c *Conns) silent(since time.Time) (silent []*Conn) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for conn := range c.feeds {
+		if conn.heard.Load() < since.UnixNano() {
+			silent = append(silent, conn)
+		}
+	}
+	return silent
+}
+
+// drained reports whether all that had come by then, in nanoseconds of now, was read from the connections
+// of watches and by the watches. A connection that is silent for longer than its pings allow may still
+// bring something.
+func (c *Conns) drained(then int64) bool {
+	now := c.now.nanos()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for conn, watches := range c.feeds {
+		if conn.pings.Load() && now-conn.heard.Load() > int64(c.pingInterval*3/2) || !conn.reads.waited(then, now) {
+			return false
+		}
+		for reads := range watches {
+			if !reads.waited(then, now) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// findQuiet finds the feed connection whose ping is waited for the longest.
+func (c *Conns) findQuiet() {
+	var quiet *Conn
+	for _, conn := range c.silent(c.now().Add(-c.pingInterval)) {
+		if conn.pings.Load() && (quiet == nil || conn.heard.Load() < quiet.heard.Load()) {
+			quiet = conn
+		}
+	}
+	c.quiet.Store(quiet)
+}
+
+// unanswered returns for how long a ping is waited for. Pings are sent after PingInterval of silence.
+func (c *Conns) unanswered() time.Duration {
+	conn := c.quiet.Load()
+	if conn == nil {
+		return 0
+	}
+	return max(0, time.Duration(c.now.nanos()-conn.heard.Load())-c.pingInterval)
+}
+
+// doubt is what the monitor knows of a silent feed connection.
+type doubt struct {
+	// last is since when it was silent when that was noticed, and alone tells whether it was the only
+	// one.
+	last  int64
+	alone bool
+	// outlived is since when it was silent when a probe proved that others work, which was at since.
+	outlived int64
+	since    time.Time
+}
+
+// closeLost closes the lost connections. heard is when the last sign of life came, on whatever
+// connection.
+//
+// A feed connection whose ping is not answered in time is lost if a probe, over a new connection, was
+// sent after that ping and is answered, and the feed connection still is silent Grace later. If nothing
+// else was heard meanwhile, all connections of that time are lost: idle ones are closed, and requests
+// that still wait are canceled.
+//
+// A connection that was opened before the probe, and has brought nothing at all by the time that the
+// answer to the probe is some time old, is lost as well: nothing was sent on it but a greeting.
+func (c *Conns) closeLost(heard time.Time) {
+	now, pings := c.now(), c.pingInterval
+	for _, conn := range c.silent(now.Add(-pings - Grace)) {
+		last, server, doubt := conn.heard.Load(), conn.server, &conn.doubt
+		due := c.now.at(last).Add(pings + Grace)
+		switch {
+		case !conn.pings.Load(): // it may be silent
+		case server.probeBegan.Load() < due.UnixNano():
+			if doubt.last != last {
+				doubt.last, doubt.alone = last, now.Sub(heard) < pings
+			}
+			server.Probe()
+		case doubt.outlived != last:
+			doubt.outlived, doubt.since = last, c.now.at(server.probeAnswered.Load())
+		case now.Sub(doubt.since) >= Grace:
+			c.log.Info("a connection to the upstream is dead while others work, and is closed", "silence", now.Sub(due)+pings+Grace)
+			_ = conn.Close()
+			if server.abandon != nil && !doubt.alone {
+				server.lostBefore.Store(server.probeBegan.Load())
+				server.abandon()
+			}
+		}
+	}
+	for _, conn := range c.mute() {
+		if conn.server.isOvertaken(conn.opened, now) {
+			_ = conn.Close()
+		}
+	}
+}
+
+// mute returns the connections that have brought nothing yet, not even the answer to a greeting.
+func (c *Conns) mute() (mute []*Conn) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for conn := range c.all {
+		if conn.heard.Load() == 0 {
+			mute = append(mute, conn)
+		}
+	}
+	return mute
+}

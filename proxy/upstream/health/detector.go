@@ -46,7 +46,7 @@ type Options struct {
 // Detector tells an upstream that is slow from one that failed. It is safe for concurrent use.
 type Detector struct {
 	opts   Options
-	now    func() time.Time // monotonic
+	now    clock
 	conns  *Conns
 	server Server // if it is the only one
 	lag    *lagMeter
@@ -55,23 +55,17 @@ type Detector struct {
 	mu    sync.Mutex
 	since time.Time // guarded by mu: when state was entered
 
-	responded atomic.Int64 // when the last response came, in nanoseconds of now
+	responded atomic.Int64 // when the last response came, in nanoseconds
 	prober    prober
 }
 
 // New returns the detector of an upstream of which nothing is known yet.
 func New(o Options) *Detector {
-	d := &Detector{opts: o, now: steady()}
-	d.conns = newConns(d)
+	d := &Detector{opts: o, now: newClock()}
+	d.conns = newConns(d.now, o.Log, o.PingInterval, d.signOfLife)
 	d.server = Server{Probe: d.probe, abandon: o.Abandon}
 	d.lag = &lagMeter{now: d.now, send: d.heartbeat, unanswered: d.conns.unanswered, drained: d.conns.drained}
 	return d
-}
-
-// steady returns a monotonic clock: if the time of day is set back, nothing seems to be heard later.
-func steady() func() time.Time {
-	begun := time.Now()
-	return func() time.Time { return begun.Add(time.Since(begun)) }
 }
 
 // Start begins to watch over the feed connections.
@@ -109,12 +103,15 @@ func (d *Detector) Reachable() (ok bool, since time.Time) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.State() < Unreachable { // meanwhile
+		return true, time.Time{}
+	}
 	return false, d.since
 }
 
 // Responded records a response, of whatever status.
 func (d *Detector) Responded() {
-	d.responded.Store(d.now().UnixNano())
+	d.responded.Store(d.now.nanos())
 	d.signOfLife()
 }
 
@@ -155,23 +152,13 @@ func (d *Detector) enter(next State) {
 
 // heard returns when the last sign of life came.
 func (d *Detector) heard() time.Time {
-	return d.at(max(d.responded.Load(), d.conns.heard.Load()))
+	return d.now.at(max(d.responded.Load(), d.conns.heard.Load()))
 }
 
 // silence returns for how long there was no sign of life, at most since a moment.
 func (d *Detector) silence(since time.Time) time.Duration {
 	last := max(since.UnixNano(), d.responded.Load(), d.conns.heard.Load())
-	return time.Duration(d.now().UnixNano() - last)
-}
-
-// at returns the time of now's that is nanos. Unlike time.Unix it has a monotonic reading. It is zero
-// for 0.
-func (d *Detector) at(nanos int64) time.Time {
-	if nanos == 0 {
-		return time.Time{}
-	}
-	now := d.now()
-	return now.Add(time.Duration(nanos - now.UnixNano()))
+	return time.Duration(d.now.nanos() - last)
 }
 
 // suspect has the upstream probed until it gives a sign of life. Nothing was heard of it since then,
@@ -219,10 +206,145 @@ func (d *Detector) monitor() {
 		}
 		d.conns.findQuiet()
 		d.lag.current()
-		d.closeLost()
+		d.conns.closeLost(d.heard())
 		heard := d.heard()
 		if d.conns.Feeds() > 0 && d.now().Sub(heard) > pings*3/2 {
 			d.suspect(heard.Add(pings))
 		}
 	}
+}
+
+// Lag returns for how long what the feeds have read was under way. It has that measured if need be.
+func (d *Detector) Lag() time.Duration {
+	d.lag.beat()
+	return d.lag.current()
+}
+
+// LinkLag returns for how long what the upstream sends to the feeds now is under way.
+func (d *Detector) LinkLag() time.Duration { return d.lag.measured() }
+
+// RTT returns the last round trip of a heartbeat, or for how long one is waited for if that is more;
+// known tells whether any was answered.
+func (d *Detector) RTT() (rtt time.Duration, known bool) {
+	return d.lag.rtt(), d.lag.took.Load() != 0
+}
+
+// heartbeat measures a round trip.
+func (d *Detector) heartbeat(sent int64) {
+	started := d.opts.Spawn(func() {
+		ctx, cancel := context.WithTimeout(d.opts.Context, d.opts.RequestTimeout)
+		defer cancel()
+		d.lag.returned(sent, d.opts.Heartbeat(ctx) == nil)
+	})
+	if !started {
+		d.lag.returned(sent, false)
+	}
+}
+
+// measure sends heartbeats while there are feeds.
+func (d *Detector) measure() {
+	tick := time.NewTicker(idleHeartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.opts.Context.Done():
+			return
+		case <-tick.C:
+		}
+		if d.conns.Feeds() > 0 {
+			d.lag.beat()
+		}
+	}
+}
+
+const (
+	// probePeriod is the time between probes of an upstream that is not Reachable: about so soon its
+	// recovery is noticed.
+	probePeriod = 500 * time.Millisecond
+	// probePause is the least time between two probes.
+	probePause = 200 * time.Millisecond
+	// failedProbes is how many probes in a row must fail, other than for want of a connection, before
+	// the upstream is Unreachable: one may have met a single bad server behind a load balancer.
+	failedProbes = 2
+)
+
+// prober probes an upstream.
+type prober struct {
+	running  atomic.Bool  // it probes until there is a sign of life
+	last     atomic.Int64 // when the last probe began, unix nanoseconds
+	inFlight atomic.Int64 // probes; those of several servers are not known
+	failed   atomic.Int32 // probes in a row
+	hangs    atomic.Bool  // the last one did not fail at once
+}
+
+// start probes until d is Reachable, unless that is done already. Nothing was heard since then.
+func (p *prober) start(d *Detector, since time.Time) {
+	if !p.running.CompareAndSwap(false, true) {
+		return
+	}
+	started := d.opts.Spawn(func() {
+		defer p.running.Store(false)
+		p.run(d, since)
+	})
+	if !started {
+		p.running.Store(false)
+	}
+}
+
+func (p *prober) run(d *Detector, since time.Time) {
+	p.hangs.Store(true)
+	tick := time.NewTicker(probePeriod)
+	defer tick.Stop()
+	for d.State() != Reachable {
+		d.probe()
+		select {
+		case <-d.opts.Context.Done():
+			return
+		case <-tick.C:
+		}
+		if p.hangs.Load() && d.State() != Reachable && d.silence(since) >= d.opts.SilenceTimeout {
+			d.enter(Silent)
+		}
+	}
+}
+
+// probe sends a probe, unless one was sent just now. If bytes came since the last one was sent, that is
+// waited for: on a slow link it waits behind data, and others would only be in its way.
+func (d *Detector) probe() {
+	now, last := d.now.nanos(), d.prober.last.Load()
+	if d.prober.inFlight.Load() > 0 && d.heard().UnixNano() > last {
+		return
+	}
+	if now-last >= int64(probePause) && d.prober.last.CompareAndSwap(last, now) {
+		d.opts.Probe()
+	}
+}
+
+// RunProbe has ask send a request over a new connection, because those that there are may be lost. It
+// does not wait.
+func (d *Detector) RunProbe(ask func(context.Context) error) {
+	d.opts.Spawn(func() {
+		d.prober.inFlight.Add(1)
+		defer d.prober.inFlight.Add(-1)
+		ctx, cancel := context.WithTimeout(d.opts.Context, d.opts.SilenceTimeout/2)
+		defer cancel()
+		began := d.now()
+		if ask(ctx) != nil {
+			d.probeFailed(began)
+			return
+		}
+		d.server.ProbeAnswered(began, d.now())
+		d.Responded()
+	})
+}
+
+// probeFailed records that a probe which began then was not answered.
+func (d *Detector) probeFailed(began time.Time) {
+	if d.heard().After(began) {
+		return
+	}
+	if d.prober.failed.Add(1) == failedProbes {
+		d.enter(Unreachable)
+	}
+	d.prober.hangs.Store(d.now().Sub(began) >= d.opts.SilenceTimeout/10)
 }

@@ -22,7 +22,7 @@ func TestClockSet(t *testing.T) {
 		}
 	}
 	now := time.Now()
-	if at := d.at(d.now().UnixNano()); at.Before(now) || at.After(time.Now()) {
+	if at := d.now.at(d.now().UnixNano()); at.Before(now) || at.After(time.Now()) {
 		t.Errorf("%v became %v", now, at)
 	}
 }

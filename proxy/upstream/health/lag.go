@@ -1,7 +1,6 @@
 package health
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,14 +35,14 @@ const (
 // be known from outside, because events carry no time, and clocks of objects are other machines'. It is
 // safe for concurrent use.
 type lagMeter struct {
-	now  func() time.Time
+	now  clock
 	send func(sent int64) // sends a heartbeat, and calls returned when it is over
 	// unanswered returns for how long a ping is waited for; drained reports whether the feeds have read
 	// all that had come by then.
 	unanswered func() time.Duration
 	drained    func(then int64) bool
 
-	// All times are nanoseconds of now.
+	// All times are in nanoseconds.
 	next   atomic.Int64 // when the next heartbeat is due
 	oldest atomic.Int64 // when the oldest that is in flight was sent, 0 for none
 	took   atomic.Int64 // the last round trip
@@ -60,14 +59,14 @@ type lagMeter struct {
 func (m *lagMeter) rtt() time.Duration {
 	took := m.took.Load()
 	if oldest := m.oldest.Load(); oldest != 0 {
-		took = max(took, m.now().UnixNano()-oldest)
+		took = max(took, m.now.nanos()-oldest)
 	}
 	return time.Duration(took)
 }
 
 // beat sends a heartbeat if one is due, and returns the round trip.
 func (m *lagMeter) beat() time.Duration {
-	if now := m.now().UnixNano(); now >= m.next.Load() && m.begin(now) {
+	if now := m.now.nanos(); now >= m.next.Load() && m.begin(now) {
 		m.send(now)
 	}
 	return m.rtt()
@@ -94,7 +93,7 @@ func (m *lagMeter) begin(now int64) bool {
 
 // returned records the end of the heartbeat that was sent then. One that failed says nothing.
 func (m *lagMeter) returned(sent int64, answered bool) {
-	now := m.now().UnixNano()
+	now := m.now.nanos()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if i, ok := slices.BinarySearch(m.inFlight, sent); ok {
@@ -140,53 +139,10 @@ func (m *lagMeter) current() time.Duration {
 // holds reports whether held still counts although less is measured: until the feeds have drained what
 // had come, but not for longer than the link was late. A feed that is behind for longer is so by itself.
 func (m *lagMeter) holds(held time.Duration) bool {
-	now := m.now().UnixNano()
+	now := m.now.nanos()
 	if m.fell == 0 {
 		m.fell = now
 	}
 	passed := time.Duration(now - m.fell)
 	return passed < drainTime || passed < held && !m.drained(m.fell)
-}
-
-// Lag returns for how long what the feeds have read was under way. It has that measured if need be.
-func (d *Detector) Lag() time.Duration {
-	d.lag.beat()
-	return d.lag.current()
-}
-
-// LinkLag returns for how long what the upstream sends to the feeds now is under way.
-func (d *Detector) LinkLag() time.Duration { return d.lag.measured() }
-
-// RTT returns the last round trip of a heartbeat, or for how long one is waited for if that is more;
-// known tells whether any was answered.
-func (d *Detector) RTT() (rtt time.Duration, known bool) {
-	return d.lag.rtt(), d.lag.took.Load() != 0
-}
-
-// heartbeat measures a round trip.
-func (d *Detector) heartbeat(sent int64) {
-	started := d.opts.Spawn(func() {
-		ctx, cancel := context.WithTimeout(d.opts.Context, d.opts.RequestTimeout)
-		defer cancel()
-		d.lag.returned(sent, d.opts.Heartbeat(ctx) == nil)
-	})
-	if !started {
-		d.lag.returned(sent, false)
-	}
-}
-
-// measure sends heartbeats while there are feeds.
-func (d *Detector) measure() {
-	tick := time.NewTicker(idleHeartbeat)
-	defer tick.Stop()
-	for {
-		select {
-		case <-d.opts.Context.Done():
-			return
-		case <-tick.C:
-		}
-		if d.conns.Feeds() > 0 {
-			d.lag.beat()
-		}
-	}
 }

@@ -41,7 +41,7 @@ func (fakeConn) Read(p []byte) (int, error) { return len(p), nil }
 // detector returns one with a clock that a test sets.
 func detector(pings time.Duration, now func() time.Time) *Detector {
 	d := New(Options{PingInterval: pings, Log: slog.New(slog.DiscardHandler), Spawn: func(func()) bool { return false }})
-	d.now, d.lag.now = now, now
+	d.now, d.lag.now, d.conns.now = now, now, now
 	return d
 }
 

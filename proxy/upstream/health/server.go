@@ -120,3 +120,6 @@ func (s *Server) isOvertaken(opened, now time.Time) bool {
 
 // isLost reports whether a request that began then, and still waits, is on a lost connection.
 func (s *Server) isLost(began time.Time) bool { return began.UnixNano() < s.lostBefore.Load() }
+
+// Grace is how much later than on another connection a response may come on one that is not lost.
+const Grace = time.Second

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -18,9 +17,6 @@ import (
 	"github.com/kubeweir/kubeweir/internal/credentials"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
-
-// dialFunc is the type of net.Dialer.DialContext.
-type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Options say how connections are made.
 type Options struct {

@@ -29,6 +29,9 @@ const (
 	maxResponseHead = 10 << 20
 )
 
+// dialFunc is the type of net.Dialer.DialContext.
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
 // http1Pool is an http.RoundTripper over HTTP/1.1 that works in the goroutine of its caller, for requests
 // that are sent in one piece. http.Transport has two goroutines for each connection. On an idle machine
 // each handover between them wakes another thread, which costs more than the work handed over.
@@ -146,7 +149,7 @@ func (p *http1Pool) open(ctx context.Context) (*http1Conn, error) {
 	if q, ok := nc.(quieter); ok {
 		c.probe = q.Quiet
 	} else {
-		c.initProbe(nc)
+		c.probe = socketProbe(nc)
 	}
 	if p.tls != nil {
 		t := tls.Client(nc, p.tls)

@@ -4,6 +4,6 @@ package pool
 
 import "net"
 
-// initProbe leaves the connection to be used once: nothing tells whether the server has closed an idle
-// one.
-func (c *http1Conn) initProbe(net.Conn) {}
+// socketProbe returns nil, which leaves a connection to be used once: nothing tells whether the server has
+// closed an idle one.
+func socketProbe(net.Conn) func() bool { return nil }

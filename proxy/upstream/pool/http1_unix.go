@@ -8,15 +8,16 @@ import (
 	"syscall"
 )
 
-// initProbe lets isQuiet examine the socket without reading from it.
-func (c *http1Conn) initProbe(nc net.Conn) {
+// socketProbe returns a function that reports whether the socket of nc is open and has nothing to read.
+// It returns nil if nc is no socket.
+func socketProbe(nc net.Conn) func() bool {
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
-		return
+		return nil
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {
-		return
+		return nil
 	}
 	var quiet bool
 	peek := func(fd uintptr) bool {
@@ -25,7 +26,7 @@ func (c *http1Conn) initProbe(nc net.Conn) {
 		quiet = errors.Is(err, syscall.EAGAIN)
 		return true
 	}
-	c.probe = func() bool {
+	return func() bool {
 		quiet = false
 		return raw.Read(peek) == nil && quiet
 	}

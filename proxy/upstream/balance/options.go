@@ -1,0 +1,57 @@
+package balance
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/apiservers"
+	"github.com/kubeweir/kubeweir/proxy/upstream/health"
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
+)
+
+// List names the API servers of a cluster.
+type List = apiservers.List
+
+// Options say which servers there are, and how they are asked.
+type Options struct {
+	List     List
+	Resolver Resolver // of a name in List, nil for net.DefaultResolver
+	// Base is where requests go that name no server. With AbsoluteURLs they name it in full, as an HTTP
+	// proxy in between needs it of requests in plain text.
+	Base         *url.URL
+	AbsoluteURLs bool
+	Agent        string // User-Agent of the gateway's own requests
+	// Factory makes the connections to each server, of each of Styles.
+	Factory *pool.Factory
+	Styles  []pool.Style
+	// CheckTransport sends checks over a connection that nothing else uses, OnceTransport over new ones.
+	CheckTransport, OnceTransport func() http.RoundTripper
+	// Get reads JSON from the preferred server.
+	Get func(ctx context.Context, path string, query url.Values) (io.ReadCloser, error)
+	// Health is told of every response.
+	Health *health.Detector
+	// ServerCheck is how often each server is checked. ServerSilence is how long one of them may give no
+	// sign of life before what waits for it goes to another, SilenceTimeout how long writes wait for it.
+	ServerCheck, ServerSilence, SilenceTimeout time.Duration
+
+	Log     *slog.Logger
+	Metrics *Metrics
+	// Context ends with the upstream's client. Spawn starts a goroutine that must end with Context, and
+	// returns false after that.
+	Context context.Context
+	Spawn   func(func()) bool
+}
+
+// Resolver resolves a DNS name, as a net.Resolver does.
+type Resolver interface {
+	// LookupNetIP is that of net.Resolver.
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// writePatience is how long writes wait for an unresponsive server.
+func (o *Options) writePatience() time.Duration { return max(0, o.SilenceTimeout-o.ServerSilence) }
