@@ -23,8 +23,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/contain"
-	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // The modes.
@@ -51,7 +51,7 @@ type Options struct {
 	// Clusters are those that there are now; one has no name, several have. It must be quick.
 	Clusters func() []*Cluster
 	// Blocked are the user agents that are refused; an action changes them.
-	Blocked *proxy.Blocked
+	Blocked *policy.Blocked
 	// Configuration is what is in force, without secrets.
 	Configuration func() *Configuration
 	// Revision counts the changes of a standalone's store, Types its objects, with a note on

@@ -20,7 +20,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/bubble"
-	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,7 +29,7 @@ func open(t *testing.T, change func(*Options)) *Console {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	o := Options{
-		Mode: Gateway, Version: "v1.2.3", Process: prometheus.NewRegistry(), Log: log, Panics: contain.New(nil, log), Blocked: proxy.NewBlocked(nil),
+		Mode: Gateway, Version: "v1.2.3", Process: prometheus.NewRegistry(), Log: log, Panics: contain.New(nil, log), Blocked: policy.NewBlocked(nil),
 		Pages: fstest.MapFS{
 			"index.html": {Data: []byte("<!doctype html>")}, "app.js": {Data: []byte("export {}")},
 		},

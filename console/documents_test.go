@@ -27,6 +27,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -67,7 +68,7 @@ func (h *handler) Usage() *usage.Usage {
 	return usage.New(usage.Options{Processor: usage.NewProcessor()})
 }
 
-func (h *handler) Budgets() []proxy.BudgetState { return []proxy.BudgetState{{Rule: "rules[0]"}} }
+func (h *handler) Budgets() []policy.BudgetState { return []policy.BudgetState{{Rule: "rules[0]"}} }
 
 func (h *handler) WatchesOpen() int { return len(h.open) }
 

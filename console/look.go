@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
@@ -28,7 +29,7 @@ type Handler interface {
 	EndedWatches() []proxy.EndedWatch
 	Checks() []healthz.CheckResult
 	Usage() *usage.Usage
-	Budgets() []proxy.BudgetState
+	Budgets() []policy.BudgetState
 	Explain(ctx context.Context, q proxy.Question) (*proxy.Explanation, error)
 }
 

@@ -113,7 +113,7 @@ func (x *exchange) costOf(resp *api.Response, n int64) usage.Cost {
 
 // countStream counts a response that goes on, from its beginning on.
 func (g *Gateway) countStream(x *exchange, resp *api.Response) {
-	asker, options := x.asker(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.chargeStream(), Outdated: g.outdated(x), End: x.end}
+	asker, options := x.asker(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.spending.ChargeStream(), Outdated: g.outdated(x), End: x.end}
 	g.usage.Add(asker, x.costOf(resp, 0))
 	if resp.Stream != nil {
 		resp.Stream = countStream(resp.Stream, g.usage, asker, options)

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // TestEveryRequestIsAudited: reads and writes, answered here or forwarded, refused or
@@ -102,7 +103,7 @@ func TestDecisionsByRulesAreAudited(t *testing.T) {
 		}
 		b := selfBench(t, func(o *Options) {
 			o.Audit = log
-			o.Policy.Rules = []Rule{{Match{Users: []string{"admin"}}, Settings{ReadOnly: Yes}}}
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"admin"}}, Says: policy.Settings{ReadOnly: policy.Yes}}}
 		})
 		b.ask(accessReviews, listPods)
 		b.ask(accessReviews, listPods)

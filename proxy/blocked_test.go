@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
@@ -17,7 +17,7 @@ import (
 // unblocked, and what it has open ends.
 func TestBlocked(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		blocked := NewBlocked(nil)
+		blocked := policy.NewBlocked(nil)
 		b := newGatewayBench(t, func(o *Options) { o.Blocked = blocked })
 		b.startCounting()
 		const list = "GET /api/v1/pods?resourceVersion=0"
@@ -96,7 +96,7 @@ func TestBlocked(t *testing.T) {
 // TestBlockedRetry: a client is to come back when the time is over, and in a minute if that is long.
 func TestBlockedRetry(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		blocked := NewBlocked(nil)
+		blocked := policy.NewBlocked(nil)
 		b := newGatewayBench(t, func(o *Options) { o.Blocked = blocked })
 		for until, want := range map[time.Duration]string{0: "60", time.Hour: "60", 90 * time.Millisecond: "1", 5500 * time.Millisecond: "6"} {
 			var at time.Time
@@ -119,7 +119,7 @@ func TestBlockedLong(t *testing.T) {
 	long := "Mozilla/5.0 " + strings.Repeat("(KHTML, like Gecko) ", 8) + "dashboard/1.0"
 	for _, pattern := range []string{long, "*dashboard/*", usage.Bounded(long)} {
 		bubble.Test(t, func(t *testing.T) {
-			blocked := NewBlocked(nil)
+			blocked := policy.NewBlocked(nil)
 			b := newGatewayBench(t, func(o *Options) { o.Blocked = blocked })
 			b.startCounting()
 			resp := b.count("GET /api/v1/pods?watch=1&resourceVersion=0", "User-Agent: "+long)
@@ -136,35 +136,6 @@ func TestBlockedLong(t *testing.T) {
 				t.Errorf("%q: its watch goes on", pattern)
 			}
 		})
-	}
-}
-
-func TestBlockRefuses(t *testing.T) {
-	blocked := NewBlocked(nil)
-	for pattern, want := range map[string]string{
-		"": "must be named", "*": "must be named", "***": "must be named", strings.Repeat("x", maxPattern+1): "at most 256 bytes",
-		"a\nb": "printable", "a\xffb": "printable",
-	} {
-		if err := blocked.Block(pattern, time.Time{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", pattern, err)
-		}
-	}
-	if err := blocked.Block("a", time.Now().Add(-time.Second)); err == nil || !strings.Contains(err.Error(), "over") {
-		t.Error(err)
-	}
-	for i := range maxBlocked {
-		if err := blocked.Block(fmt.Sprint("agent-", i), time.Time{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := blocked.Block("another", time.Time{}); err == nil || !strings.Contains(err.Error(), "64 user agents") {
-		t.Error(err)
-	}
-	if err := blocked.Block("agent-1", time.Now().Add(time.Hour)); err != nil {
-		t.Errorf("one that is there: %v", err)
-	}
-	if len(blocked.List()) != maxBlocked {
-		t.Errorf("%d", len(blocked.List()))
 	}
 }
 

@@ -14,10 +14,11 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // budgetBench is a gateway before a synced collection of pods, with rules.
-func budgetBench(t *testing.T, rules ...Rule) *gatewayBench {
+func budgetBench(t *testing.T, rules ...policy.Rule) *gatewayBench {
 	t.Helper()
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Rules = rules })
 	b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
@@ -44,7 +45,7 @@ const podsFromCache, podsMostRecent, aVersion = "GET /api/v1/pods?resourceVersio
 // answers; a second later some again. Others go on.
 func TestBudgetRefuses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := budgetBench(t, Rule{Match{UserAgents: []string{"k9s*"}}, Settings{UpstreamRequestsPerSecond: 2}})
+		b := budgetBench(t, policy.Rule{Match: policy.Match{UserAgents: []string{"k9s*"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 2}})
 		k9s := []string{"User-Agent: k9s/1", "Authorization: Bearer jane"}
 		ask := func(line string, more ...string) *api.Response { return b.count(line, append(more, k9s...)...) }
 
@@ -102,9 +103,9 @@ func TestBudgetRefuses(t *testing.T) {
 // TestBudgetOfUnknownPermission: over the budget nobody finds out what they may do, and so is neither let in nor told
 // that they may not.
 func TestBudgetOfUnknownPermission(t *testing.T) {
-	for _, over := range []OverBudget{OverBudgetRefuse, OverBudgetCached} {
+	for _, over := range []policy.OverBudget{policy.OverBudgetRefuse, policy.OverBudgetCached} {
 		bubble.Test(t, func(t *testing.T) {
-			b := budgetBench(t, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamRequestsPerSecond: 1, OverBudget: over}})
+			b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: over}})
 			reviews := 0
 			b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool {
 				reviews++
@@ -148,9 +149,9 @@ func TestBudgetOfUnknownPermission(t *testing.T) {
 // TestBudgetAnswersFromCache: with overBudget cached a most-recent read is answered with what there is, and its age;
 // nothing else is.
 func TestBudgetAnswersFromCache(t *testing.T) {
-	for _, mode := range []Mode{ModeStrict, ModeSession} {
+	for _, mode := range []policy.Mode{policy.ModeStrict, policy.ModeSession} {
 		bubble.Test(t, func(t *testing.T) {
-			b := budgetBench(t, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamRequestsPerSecond: 1, OverBudget: OverBudgetCached, Mode: mode}})
+			b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: policy.OverBudgetCached, Mode: mode}})
 			jane := "Authorization: Bearer jane"
 			for _, line := range []string{podsFromCache, "GET /api/v1/namespaces/default/pods/a?resourceVersion=0", podsFromCache + "&watch=1"} {
 				if resp := b.count(line, jane); resp.Stream != nil {
@@ -164,13 +165,13 @@ func TestBudgetAnswersFromCache(t *testing.T) {
 			for _, line := range []string{podsMostRecent, podsMostRecent + "?limit=1", "GET /api/v1/namespaces/default/pods/a"} {
 				resp := b.count(line, jane)
 				_, err := strconv.Atoi(resp.Header.Get("Age"))
-				if stale := err == nil && strings.HasPrefix(resp.Header.Get("Warning"), "110 "); resp.Status != 200 || stale != (mode == ModeStrict) {
+				if stale := err == nil && strings.HasPrefix(resp.Header.Get("Warning"), "110 "); resp.Status != 200 || stale != (mode == policy.ModeStrict) {
 					t.Errorf("%s, %s: %d %v", mode, line, resp.Status, resp.Header)
 				}
 			}
 			for _, header := range [][]string{{jane}, append([]string{jane}, socketHeader...)} {
 				resp := b.gateway.Serve(t.Context(), request("GET /api/v1/pods?watch=1", header...))
-				if resp.Stream == nil || resp.Header.Has("Age") != (mode == ModeStrict) {
+				if resp.Stream == nil || resp.Header.Has("Age") != (mode == policy.ModeStrict) {
 					t.Errorf("%s: a watch: %d %v", mode, resp.Status, resp.Header)
 					continue
 				}
@@ -184,7 +185,7 @@ func TestBudgetAnswersFromCache(t *testing.T) {
 			if b.upstream.count() != sent {
 				t.Error("the upstream was asked")
 			}
-			if s := b.gateway.Budgets(); mode == ModeStrict && s[0].AnsweredStale != 5 || s[0].Refused < 3 {
+			if s := b.gateway.Budgets(); mode == policy.ModeStrict && s[0].AnsweredStale != 5 || s[0].Refused < 3 {
 				t.Errorf("%+v", s)
 			}
 		})
@@ -194,7 +195,7 @@ func TestBudgetAnswersFromCache(t *testing.T) {
 // TestBudgetOfBytes: bytes are a debt, of answers and of what goes on.
 func TestBudgetOfBytes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := budgetBench(t, Rule{Match{Groups: []string{"system:authenticated"}}, Settings{UpstreamBytesPerSecond: 1000}})
+		b := budgetBench(t, policy.Rule{Match: policy.Match{Groups: []string{"system:authenticated"}}, Says: policy.Settings{UpstreamBytesPerSecond: 1000}})
 		b.startCounting()
 		jane := "Authorization: Bearer jane"
 		b.upstream.answer = func(*api.Request) *api.Response {
@@ -236,7 +237,7 @@ func TestBudgetOfBytes(t *testing.T) {
 func TestBudgetOfLongAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const size = 10 << 20
-		b := budgetBench(t, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamBytesPerSecond: 100 << 10}})
+		b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{UpstreamBytesPerSecond: 100 << 10}})
 		const jane = "Authorization: Bearer jane"
 		over, begun := time.Duration(0), time.Now()
 		body := &slowBody{step: 256 << 10, size: size, each: func() {
@@ -255,7 +256,7 @@ func TestBudgetOfLongAnswers(t *testing.T) {
 		}
 		resp.Done(n, nil)
 		time.Sleep(100 * time.Second)
-		bytes := b.gateway.policy.Load().rules.budgets()[0].bytes
+		bytes := b.gateway.policy.Load().Budgets()[0].Bytes
 		if wait := bytes.Take("jane", 0); wait > 0 {
 			t.Errorf("charged twice: %v to wait", wait)
 		}
@@ -304,7 +305,7 @@ func (s *tickingStream) Stop() { close(s.stop) }
 // TestBudgetOfUpgrades: so are those of exec and port-forward.
 func TestBudgetOfUpgrades(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := budgetBench(t, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamBytesPerSecond: 1000}})
+		b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{UpstreamBytesPerSecond: 1000}})
 		b.upstream.answer = func(*api.Request) *api.Response {
 			return &api.Response{Status: 101, Upgrade: func(conn net.Conn) { _, _ = conn.Read(make([]byte, 100_000)) }}
 		}
@@ -323,7 +324,7 @@ func TestBudgetOfUpgrades(t *testing.T) {
 // TestBudgetOfSender: who sends pays, whomever they act as, and however they write the path.
 func TestBudgetOfSender(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := budgetBench(t, Rule{Match{Users: []string{"jane"}, Resources: []string{"secrets"}}, Settings{UpstreamRequestsPerSecond: 1}})
+		b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}, Resources: []string{"secrets"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 1}})
 		jane := "Authorization: Bearer jane"
 		secret := func(header ...string) *api.Response {
 			return b.count("GET /api/v1/namespaces/default/secrets/a", header...)
@@ -352,8 +353,8 @@ func TestBudgetOfSender(t *testing.T) {
 func TestBlockRule(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := budgetBench(t,
-			Rule{Match{Users: []string{"admin"}}, Settings{Block: No}},
-			Rule{Match{UserAgents: []string{"k9s*"}}, Settings{Block: Yes}})
+			policy.Rule{Match: policy.Match{Users: []string{"admin"}}, Says: policy.Settings{Block: policy.No}},
+			policy.Rule{Match: policy.Match{UserAgents: []string{"k9s*"}}, Says: policy.Settings{Block: policy.Yes}})
 		for who, want := range map[string]int{"admin k9s/1": 200, "jane k9s/1": 429, "jane kubectl": 200} {
 			user, agent, _ := strings.Cut(who, " ")
 			sent := b.upstream.count()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // TestCoalesceParameter: a watch may ask for its events to wait, by rule they wait at least so
@@ -15,10 +16,10 @@ import (
 func TestCoalesceParameter(t *testing.T) {
 	const pods = "GET /api/v1/pods?resourceVersion=0&"
 	rules := func(o *Options) {
-		o.Policy.Rules = []Rule{
-			{Match: Match{UserAgents: []string{"page"}}, Says: Settings{Coalesce: time.Second, WatchBytesPerSecond: 1 << 20}},
-			{Match: Match{UserAgents: []string{"controller"}}, Says: Settings{Coalesce: -1}},
-			{Match: Match{UserAgents: []string{"bounded"}}, Says: Settings{WatchBytesPerSecond: 1 << 20}},
+		o.Policy.Rules = []policy.Rule{
+			{Match: policy.Match{UserAgents: []string{"page"}}, Says: policy.Settings{Coalesce: time.Second, WatchBytesPerSecond: 1 << 20}},
+			{Match: policy.Match{UserAgents: []string{"controller"}}, Says: policy.Settings{Coalesce: -1}},
+			{Match: policy.Match{UserAgents: []string{"bounded"}}, Says: policy.Settings{WatchBytesPerSecond: 1 << 20}},
 		}
 	}
 	everybody := func(o *Options) {

@@ -33,6 +33,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -81,17 +82,19 @@ func TestRefusalsAreCounted(t *testing.T) {
 			o.Authorizer = authz.New(authz.Options{AccessReviewer: reviewer})
 		}
 	}
-	ruled := func(s Settings) func(*testing.T, *Options) {
-		return func(_ *testing.T, o *Options) { o.Policy.Rules = []Rule{{Match{Users: []string{"admin"}}, s}} }
+	ruled := func(s policy.Settings) func(*testing.T, *Options) {
+		return func(_ *testing.T, o *Options) {
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"admin"}}, Says: s}}
+		}
 	}
 	for _, c := range []refusedCase{
 		{why: reason.Blocked, line: anyPods, header: "User-Agent: k9s/1", says: `"k9s*"`, options: func(t *testing.T, o *Options) {
-			o.Blocked = NewBlocked(nil)
+			o.Blocked = policy.NewBlocked(nil)
 			if err := o.Blocked.Block("k9s*", time.Time{}); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{why: reason.Blocked, name: "by a rule", line: anyPods, says: "a rule blocks it", options: ruled(Settings{Block: Yes})},
+		{why: reason.Blocked, name: "by a rule", line: anyPods, says: "a rule blocks it", options: ruled(policy.Settings{Block: policy.Yes})},
 		{why: reason.UnidentifiedLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
 			b.gateway.unidentified.SetLimit(1)
 			b.gateway.unidentified.Acquire()
@@ -121,13 +124,13 @@ func TestRefusalsAreCounted(t *testing.T) {
 		{why: reason.ImpersonationInvalid, line: anyPods, header: "Impersonate-Group: a", says: "without impersonating a user name"},
 		{why: reason.ImpersonationForbidden, line: anyPods, header: "Impersonate-User: jane", says: "cannot impersonate",
 			options: reviews(denies{}), change: byCertificate("bob")},
-		{why: reason.ReadOnly, line: "DELETE /api/v1/namespaces/a/pods/b", says: "a rule of kubeweir lets this client read only", options: ruled(Settings{ReadOnly: Yes})},
-		{why: reason.OverBudget, line: aVersion, says: "rules[0] of kubeweir", options: ruled(Settings{UpstreamBytesPerSecond: 1}), before: func(b *gatewayBench) {
+		{why: reason.ReadOnly, line: "DELETE /api/v1/namespaces/a/pods/b", says: "a rule of kubeweir lets this client read only", options: ruled(policy.Settings{ReadOnly: policy.Yes})},
+		{why: reason.OverBudget, line: aVersion, says: "rules[0] of kubeweir", options: ruled(policy.Settings{UpstreamBytesPerSecond: 1}), before: func(b *gatewayBench) {
 			r := request("POST /api/v1/namespaces/a/pods")
 			r.ContentLength = 1 << 20
 			b.gateway.Serve(b.t.Context(), r).Done(0, nil)
 		}},
-		{why: reason.Redacted, line: "GET /api/v1/namespaces/a/pods/b/log", says: "a rule of kubeweir shows this client a redacted view", options: ruled(Settings{Redacted: Yes})},
+		{why: reason.Redacted, line: "GET /api/v1/namespaces/a/pods/b/log", says: "a rule of kubeweir shows this client a redacted view", options: ruled(policy.Settings{Redacted: policy.Yes})},
 		{why: reason.Forbidden, line: anyPods, says: `User "admin" cannot list resource "pods"`, options: reviews(denies{})},
 		{why: reason.ShardUnknown, line: anyPods + "&shardSelector=x&unknown=1", says: "the shard cannot be read from the cache"},
 		{why: reason.QueryUnanswered, line: anyPods + "&offset=1&unknown=1", says: "offset"},
@@ -263,16 +266,16 @@ func limitStarts(t *testing.T, o *Options, source source.Source, limits cache.Li
 // TestRefusalsOfflineAreCounted: of a read while no API server answers.
 func TestRefusalsOfflineAreCounted(t *testing.T) {
 	for why, c := range map[reason.Refusal]struct {
-		offline Offline
+		offline policy.Offline
 		says    string
 		before  func(*offlineBench)
 	}{
-		reason.OfflineDenied: {Offline{TTL: time.Hour}, "could not be asked who you are", func(b *offlineBench) {
+		reason.OfflineDenied: {policy.Offline{TTL: time.Hour}, "could not be asked who you are", func(b *offlineBench) {
 			b.leave()
 			time.Sleep(time.Minute)
 		}},
 		// What the client may do was asked for later than the feed broke, or that would not be known any more either.
-		reason.OfflineExpired: {Offline{Allow: true, TTL: time.Minute}, "older than the gateway may serve", func(b *offlineBench) {
+		reason.OfflineExpired: {policy.Offline{Allow: true, TTL: time.Minute}, "older than the gateway may serve", func(b *offlineBench) {
 			b.source.SetDown(true)
 			time.Sleep(40 * time.Second)
 			b.begin(podsAsHeld, asJane)
@@ -282,7 +285,7 @@ func TestRefusalsOfflineAreCounted(t *testing.T) {
 	} {
 		t.Run(why.String(), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				b := newOfflineBench(t, ModeStrict, c.offline)
+				b := newOfflineBench(t, policy.ModeStrict, c.offline)
 				b.begin(podsAsHeld, asJane)
 				c.before(b)
 				refusaltest.CheckResponse(t, b.registry, why, c.says, b.gateway.Serve(t.Context(), request(podsAsHeld, asJane)))

@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 const (
@@ -85,7 +86,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 // remembersDiscovery reports whether answers on what the upstream serves are remembered for who
 // asks, of requests like this.
 func (g *Gateway) remembersDiscovery(x *exchange) bool {
-	return x.consistency() == ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.request) && g.answers.Covers(x.subject)
+	return x.consistency() == policy.ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.request) && g.answers.Covers(x.subject)
 }
 
 // isDiscovery reports whether an answer is the same for its user until something changes.

@@ -10,13 +10,14 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // newDiscoveryBench is a gateway in session mode before an upstream that says how often it was
 // asked, and knows nothing of a path with "none".
 func newDiscoveryBench(t *testing.T, change func(*Options)) *aggregationBench {
 	b := newAggregationBenchWith(t, func(o *Options) {
-		o.Policy.Consistency = Consistency{Default: ModeSession}
+		o.Policy.Consistency = policy.Consistency{Default: policy.ModeSession}
 		if change != nil {
 			change(o)
 		}
@@ -158,7 +159,7 @@ func TestDiscoveryAfterWrites(t *testing.T) {
 func TestDiscoveryThatIsForwarded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newDiscoveryBench(t, func(o *Options) {
-			o.Policy.Rules = []Rule{{Match{Users: []string{"strict"}}, Settings{Mode: ModeStrict}}}
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"strict"}}, Says: policy.Settings{Mode: policy.ModeStrict}}}
 		})
 		b.upstream.allowed = nobodyImpersonates
 		twice := func(line string, header ...string) {
@@ -244,7 +245,7 @@ func TestDiscoveryWhileAway(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var away atomic.Bool
 		b := newDiscoveryBench(t, func(o *Options) {
-			o.Policy.Offline, o.Reachable = Offline{Allow: true, TTL: 6 * time.Second}, func() bool { return !away.Load() }
+			o.Policy.Offline, o.Reachable = policy.Offline{Allow: true, TTL: 6 * time.Second}, func() bool { return !away.Load() }
 		})
 		b.asks("GET /version")
 		from := func(when, age string) {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // Question is a request that nobody sends.
@@ -48,7 +47,7 @@ type Explanation struct {
 	// does not.
 	Visible *ExplainedVisible
 	// Settings are what holds for the request, and by which rules.
-	Settings []ExplainedSetting
+	Settings []policy.DecidedSetting
 	// Collection is what would be read, nil if there is none.
 	Collection *cache.CollectionStatus
 	// UpstreamRequests is how many requests the upstream would get, but for reviews; Cost
@@ -60,10 +59,6 @@ type Explanation struct {
 
 // ExplainedStep is one on the way of a request.
 type ExplainedStep struct{ Step, Text string }
-
-// ExplainedSetting is what holds for a request, by the names of the configuration. Rule is the
-// one that says it, such as rules[2], "" for what holds where no rule says something else.
-type ExplainedSetting struct{ Name, Value, Rule string }
 
 // ExplainedVisible is which namespaces are shown of all.
 type ExplainedVisible struct {
@@ -101,8 +96,8 @@ func (g *Gateway) Explain(ctx context.Context, q Question) (*Explanation, error)
 	e.parsed()
 	e.identify(q)
 	x.pretty = x.info.Pretty(q.UserAgent)
-	x.settings = x.policy.rules.decide(x.subject.User, q.UserAgent, x.info)
-	e.Settings = x.policy.rules.deciders(x.subject.User, q.UserAgent, x.info)
+	x.settings = x.policy.Decide(x.subject.User, q.UserAgent, x.info)
+	e.Settings = x.policy.Deciders(x.subject.User, q.UserAgent, x.info)
 	e.decide(ctx)
 	return e.Explanation, nil
 }
@@ -139,7 +134,7 @@ type explaining struct {
 	// c is the collection that would be read, nil if none is complete.
 	c *cache.Collection
 	// over is the budget of the sender that is spent, nil for none, and wait in which time something will be left of it.
-	over *budget
+	over *policy.Budget
 	wait time.Duration
 }
 
@@ -198,60 +193,3 @@ func (e *explaining) identify(q Question) {
 	e.x.sender = &authn.Identity{User: known, Source: authn.BearerToken}
 	e.x.subject = &authn.Subject{Identity: e.x.sender, User: known}
 }
-
-// deciders are the settings of a request of u, each with the rule that says it.
-func (r *rules) deciders(u user.Info, userAgent string, info *api.RequestInfo) (all []ExplainedSetting) {
-	add := func(says *Settings, rule string) {
-		for _, s := range says.said() {
-			if !slices.ContainsFunc(all, func(o ExplainedSetting) bool { return o.Name == s.Name }) {
-				s.Rule = rule
-				all = append(all, s)
-			}
-		}
-	}
-	for i := range r.list {
-		if c := &r.list[i]; c.matches(u, userAgent, info) {
-			add(&c.says, ruleName(i))
-		}
-	}
-	add(&r.all, "")
-	return all
-}
-
-// said are the settings that are not left open, as a configuration has them.
-func (s *Settings) said() (all []ExplainedSetting) {
-	add := func(name, value string) {
-		if value != "" {
-			all = append(all, ExplainedSetting{Name: name, Value: value})
-		}
-	}
-	number := func(n int64) string {
-		if n == 0 {
-			return ""
-		}
-		return strconv.FormatInt(n, 10)
-	}
-	coalesce := ""
-	if s.Coalesce != 0 {
-		coalesce = max(s.Coalesce, 0).String()
-	}
-	add("consistency", string(s.Mode))
-	add("offline", s.Offline.word("allow", "deny"))
-	add("selfReviews", s.SelfReviews.word("cached", "forwarded"))
-	add("readOnly", s.ReadOnly.word("true", "false"))
-	add("view", s.Redacted.word("redacted", "full"))
-	add("visibleLists", s.VisibleLists.word("true", "false"))
-	if s.DropManagedFields == Yes {
-		add("drop", "metadata.managedFields")
-	}
-	add("coalesce", coalesce)
-	add("watchBytesPerSecond", number(s.WatchBytesPerSecond))
-	add("upstreamRequestsPerSecond", number(s.UpstreamRequestsPerSecond))
-	add("upstreamBytesPerSecond", number(s.UpstreamBytesPerSecond))
-	add("overBudget", string(s.OverBudget))
-	add("block", s.Block.word("true", "false"))
-	return all
-}
-
-// word is how a setting says it.
-func (c Choice) word(yes, no string) string { return [...]string{"", yes, no}[c] }

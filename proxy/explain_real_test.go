@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // explainBench compares what is said of requests with what becomes of them.
@@ -192,15 +193,15 @@ func newExplainBench(t *testing.T) *explainBench {
 	registry := prometheus.NewRegistry()
 	v := newVisibleBenchFrom(t, func(s *cachetest.Source) source.Source { return cachetest.VersionLister{Source: s} }, func(o *Options) {
 		o.Registerer = registry
-		o.Blocked = NewBlocked(nil)
-		o.Policy.Rules = []Rule{
-			{Match{Users: []string{"dash"}}, Settings{Mode: ModeSession}},
-			{Match{Users: []string{"red"}}, Settings{Redacted: Yes}},
-			{Match{Users: []string{"agent"}}, Settings{ReadOnly: Yes}},
-			{Match{Users: []string{"calm"}}, Settings{Coalesce: time.Second, WatchBytesPerSecond: 100_000}},
-			{Match{Users: []string{"jane", "kim"}}, Settings{VisibleLists: Yes}},
-			{Match{Users: []string{"blocked"}}, Settings{Block: Yes}},
-			{Match{Users: []string{"calm", "dash"}}, Settings{Mode: ModeStrict, Coalesce: time.Minute}},
+		o.Blocked = policy.NewBlocked(nil)
+		o.Policy.Rules = []policy.Rule{
+			{Match: policy.Match{Users: []string{"dash"}}, Says: policy.Settings{Mode: policy.ModeSession}},
+			{Match: policy.Match{Users: []string{"red"}}, Says: policy.Settings{Redacted: policy.Yes}},
+			{Match: policy.Match{Users: []string{"agent"}}, Says: policy.Settings{ReadOnly: policy.Yes}},
+			{Match: policy.Match{Users: []string{"calm"}}, Says: policy.Settings{Coalesce: time.Second, WatchBytesPerSecond: 100_000}},
+			{Match: policy.Match{Users: []string{"jane", "kim"}}, Says: policy.Settings{VisibleLists: policy.Yes}},
+			{Match: policy.Match{Users: []string{"blocked"}}, Says: policy.Settings{Block: policy.Yes}},
+			{Match: policy.Match{Users: []string{"calm", "dash"}}, Says: policy.Settings{Mode: policy.ModeStrict, Coalesce: time.Minute}},
 		}
 		if err := o.Blocked.Block("k9s*", time.Time{}); err != nil {
 			t.Fatal(err)
@@ -284,10 +285,10 @@ func TestExplainBudgets(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		b := &explainBench{newGatewayBench(t, func(o *Options) {
 			o.Registerer = registry
-			o.Policy.Rules = []Rule{
-				{Match{Users: []string{"poor"}}, Settings{UpstreamRequestsPerSecond: 1}},
-				{Match{Users: []string{"calm"}}, Settings{UpstreamRequestsPerSecond: 1, OverBudget: OverBudgetCached}},
-				{Match{Users: []string{"large"}}, Settings{UpstreamBytesPerSecond: 1 << 20}},
+			o.Policy.Rules = []policy.Rule{
+				{Match: policy.Match{Users: []string{"poor"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 1}},
+				{Match: policy.Match{Users: []string{"calm"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: policy.OverBudgetCached}},
+				{Match: policy.Match{Users: []string{"large"}}, Says: policy.Settings{UpstreamBytesPerSecond: 1 << 20}},
 			}
 		}), registry}
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
@@ -328,8 +329,8 @@ func TestExplainBudgets(t *testing.T) {
 // TestExplainOffline: while no API server answers it is told who is served, and by what.
 func TestExplainOffline(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		bench := newOfflineBench(t, ModeStrict, Offline{TTL: time.Hour},
-			Rule{Match{Users: []string{"jane"}}, Settings{Offline: Yes, Mode: ModeSession}}, Rule{Match{Users: []string{"joe"}}, Settings{Mode: ModeSession}})
+		bench := newOfflineBench(t, policy.ModeStrict, policy.Offline{TTL: time.Hour},
+			policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{Offline: policy.Yes, Mode: policy.ModeSession}}, policy.Rule{Match: policy.Match{Users: []string{"joe"}}, Says: policy.Settings{Mode: policy.ModeSession}})
 		b := &explainBench{bench.gatewayBench, bench.registry}
 		lines := []string{"GET /api/v1/pods?resourceVersion=0", "GET /api/v1/pods", "GET /api/v1/namespaces/default/pods/a", "GET /api/v1/pods?watch=1&resourceVersion=0",
 			"GET /api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "DELETE /api/v1/namespaces/default/pods/a",

@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
 )
@@ -28,17 +29,18 @@ func (e *explaining) decide(ctx context.Context) {
 		e.route(string(fromGateway), "", "Answered by kubeweir itself: whether it is well.", 0)
 		return
 	}
-	if agent := g.Blocked.find(x.request.Header.Get("User-Agent")); agent != nil {
-		e.refused(reason.Blocked.String(), 429, fmt.Sprintf("an operator has blocked the user agent %q", agent.pattern))
+	if pattern, blocked := g.Blocked.Find(x.request.Header.Get("User-Agent")); blocked {
+		e.refused(reason.Blocked.String(), 429, fmt.Sprintf("an operator has blocked the user agent %q", pattern))
 		return
 	}
 	if e.spends() {
 		e.refused(reason.Blocked.String(), 429, e.rule("block")+" blocks this client")
 		return
 	}
-	if why, text := x.restriction(); text != "" {
-		setting := map[reason.Refusal]string{reason.Redacted: "view", reason.ReadOnly: "readOnly"}[why]
-		e.refused(why.String(), 403, fmt.Sprintf("%s (%s)", text, e.rule(setting)))
+	r := x.policy.Restrict(x.request, actors(x))
+	if x.redacted = r.Redacted; r.Text != "" {
+		setting := map[reason.Refusal]string{reason.Redacted: "view", reason.ReadOnly: "readOnly"}[r.Why]
+		e.refused(r.Why.String(), 403, fmt.Sprintf("%s (%s)", r.Text, e.rule(setting)))
 		return
 	}
 	if x.redacted {
@@ -60,26 +62,23 @@ func (e *explaining) decide(ctx context.Context) {
 
 // spends looks at the budgets of the sender, and reports whether a rule blocks it.
 func (e *explaining) spends() (blocked bool) {
-	if !e.x.policy.spends {
+	if !e.x.policy.Spends {
 		return false
 	}
 	s := &e.x.spending
-	if *s, blocked = e.x.spendingOf(); blocked {
+	if *s, blocked = e.x.policy.SpendingOf(e.x.sender.User, e.x.request); blocked {
 		return true
 	}
-	for _, b := range []*budget{s.bytes, s.requests} {
-		if b == nil {
-			continue
-		}
-		wait, left := b.Wait(e.x.user()), "something is left"
+	s.Each(func(b *policy.Budget, wait time.Duration) {
+		left := "something is left"
 		if wait > 0 {
-			left = fmt.Sprintf("nothing is left, for %d s", seconds(wait))
+			left = fmt.Sprintf("nothing is left, for %d s", policy.Seconds(wait))
 			if e.over == nil {
 				e.over, e.wait = b, wait
 			}
 		}
-		e.step("budget", "%s allows the sender to cause so much at the cluster (%s: %d): %s", b.rule.name, b.setting, b.PerSecond(), left)
-	}
+		e.step("budget", "%s allows the sender to cause so much at the cluster (%s: %d): %s", b.Rule.Name, b.Setting, b.PerSecond(), left)
+	})
 	return false
 }
 
@@ -89,7 +88,7 @@ func (e *explaining) other() {
 	switch {
 	case x.info.ShardSelector != "" && x.request.Method != "HEAD":
 		e.refusedBy(reason.ShardUnknown.String(), shardRefusal(x.info, outcome{}))
-	case isSelfReview(x.request) && x.settings.SelfReviews == Yes:
+	case policy.IsSelfReview(x.request) && x.settings.SelfReviews == policy.Yes:
 		e.Cost = "One request, unless the answer is remembered."
 		e.route(RouteUnknown, "", "Answered from memory if the same user was answered the same question within seconds, else by the upstream, once for all who wait.", 1)
 	case !x.info.IsResourceRequest && e.g.Discovered != nil && x.request.Method == "GET" && e.g.isAway() && x.allowsOffline():
@@ -142,7 +141,7 @@ func (e *explaining) refusedBy(why string, err error) {
 
 // spent is the end of what nothing is left for of a budget.
 func (e *explaining) spent() {
-	e.refused(reason.OverBudget.String(), 429, e.over.spent(e.x.user(), seconds(e.wait)))
+	e.refused(reason.OverBudget.String(), 429, e.over.Spent(e.x.user(), policy.Seconds(e.wait)))
 }
 
 // forward is the end of a request that the upstream answers.
@@ -239,7 +238,7 @@ func (e *explaining) read(ctx context.Context) {
 	switch {
 	case x.info.Verb == "watch":
 		e.watch(ctx)
-	case q.mostRecent() && !q.cacheOnly() && !g.Manager.IsImmediate() && x.mode(q.res) == ModeStrict:
+	case q.mostRecent() && !q.cacheOnly() && !g.Manager.IsImmediate() && x.mode(q.res) == policy.ModeStrict:
 		e.strict(ctx)
 	case q.mostRecent():
 		e.latest(ctx)
@@ -254,7 +253,7 @@ func (e *explaining) permitted(ctx context.Context) bool {
 	attributes := authz.AttributesOf(x.info)
 	d, ok := e.g.Authorizer.Inspect(ctx, x.subject.User, attributes)
 	e.PermissionKnown, e.Allowed = ok, ok && d.Allowed
-	shows := x.settings.VisibleLists == Yes && e.q.res != nil && showsNamespaces(x.info, e.q.res)
+	shows := x.settings.VisibleLists == policy.Yes && e.q.res != nil && showsNamespaces(x.info, e.q.res)
 	switch {
 	case !ok:
 		e.PermissionText = "not known here: the upstream is asked by a SubjectAccessReview, and its answer remembered"
@@ -387,7 +386,7 @@ func (e *explaining) holds() bool {
 	switch {
 	case g.Manager.IsImmediate():
 		return true
-	case x.mode(e.q.res) == ModeStrict:
+	case x.mode(e.q.res) == policy.ModeStrict:
 		return false
 	case e.c == nil, g.isAway() && x.allowsOffline():
 		return true
@@ -400,7 +399,7 @@ func (e *explaining) holds() bool {
 // stale reports whether a read of the most recent state is answered with what there is, because of a budget.
 func (e *explaining) stale() bool {
 	most := e.x.policy.Consistency.MaxStaleness
-	return e.over != nil && e.x.spending.cached && e.c != nil && (most == 0 || behind(e.c) <= most)
+	return e.over != nil && e.x.spending.Cached && e.c != nil && (most == 0 || behind(e.c) <= most)
 }
 
 const (

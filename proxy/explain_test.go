@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // TestExplain: what is said of a request is what becomes of it, and to say it sends, starts
@@ -19,9 +20,9 @@ func TestExplain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		referring := func(s *cachetest.Source) source.Source { return cachetest.VersionLister{Source: s} }
 		b := newGatewayBenchFrom(t, nil, referring, func(o *Options) {
-			o.Policy.Rules = []Rule{
-				{Match{Users: []string{"dash"}}, Settings{Mode: ModeSession}},
-				{Match{UserAgents: []string{"agent*"}}, Settings{ReadOnly: Yes}},
+			o.Policy.Rules = []policy.Rule{
+				{Match: policy.Match{Users: []string{"dash"}}, Says: policy.Settings{Mode: policy.ModeSession}},
+				{Match: policy.Match{UserAgents: []string{"agent*"}}, Says: policy.Settings{ReadOnly: policy.Yes}},
 			}
 		})
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
@@ -68,7 +69,7 @@ func TestExplain(t *testing.T) {
 				t.Errorf("%s by %s: %+v", c.line, c.user, e)
 			}
 		}
-		if e := explain(list, "dash", ""); !slices.Contains(e.Settings, ExplainedSetting{"consistency", "session", "rules[0]"}) || e.Collection == nil || e.Collection.Objects != 1 {
+		if e := explain(list, "dash", ""); !slices.Contains(e.Settings, policy.DecidedSetting{Name: "consistency", Value: "session", Rule: "rules[0]"}) || e.Collection == nil || e.Collection.Objects != 1 {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -113,10 +114,10 @@ func TestRecent(t *testing.T) {
 // TestExplainBlocked: who is blocked is told so.
 func TestExplainBlocked(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		blocked := NewBlocked(nil)
+		blocked := policy.NewBlocked(nil)
 		b := newGatewayBench(t, func(o *Options) {
 			o.Blocked = blocked
-			o.Policy.Rules = []Rule{{Match{Users: []string{"eve"}}, Settings{Block: Yes}}}
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"eve"}}, Says: policy.Settings{Block: policy.Yes}}}
 		})
 		if err := blocked.Block("k9s*", time.Time{}); err != nil {
 			t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 // forward sends the request to the upstream as its client.
 func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
-	if !x.mayAsk() {
+	if !x.spending.MayAsk() {
 		return g.overBudget(x)
 	}
 	x.asked.Requests++

@@ -30,6 +30,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
@@ -56,7 +57,7 @@ type Options struct {
 	// Revocation ends open watches whose user lost the permission.
 	Revocation *revocation.Watches
 	// Policy is what the Gateway begins with; SetPolicy replaces it.
-	Policy Policy
+	Policy policy.Policy
 	// VisibleNamespaces bounds the names of namespaces that are remembered for rules with
 	// VisibleLists. 0 is the default of package identity.
 	VisibleNamespaces int
@@ -77,7 +78,7 @@ type Options struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 	// Blocked are the user agents that are refused; nil for none.
-	Blocked *Blocked
+	Blocked *policy.Blocked
 	// Processor tells what requests take of the processor, of the gateways of a process
 	// together; nil for one of its own. Fed is how many bytes the feeds have brought so far,
 	// nil if nobody knows.
@@ -103,7 +104,7 @@ type Gateway struct {
 	metrics      *metrics
 	panics       *contain.Panics
 	refused      *reason.Counter
-	policy       atomic.Pointer[policy]
+	policy       atomic.Pointer[policy.Compiled]
 	answers      *answers
 	documents    *answers // on all that the upstream serves, which are large
 	// documentPlaces has places for those of documents that are read or written.
@@ -113,7 +114,7 @@ type Gateway struct {
 	visible          *visible.Finder
 	// redactedAnswers and redactedWatches have places for what is redacted on its way.
 	redactedAnswers, redactedWatches *inflight.Limiter
-	budgetMetrics                    *budgetMetrics
+	budgetMetrics                    *policy.BudgetMetrics
 }
 
 // New returns a Gateway made of the given parts.
@@ -123,7 +124,7 @@ func New(o Options) *Gateway {
 		panics:     contain.New(o.Registerer, o.Logger),
 		transcoder: newTranscoder(o.Forwarder, time.Now, o.Registerer),
 	}
-	g.budgetMetrics = newBudgetMetrics(o.Registerer, g.budgets)
+	g.budgetMetrics = policy.NewBudgetMetrics(o.Registerer, g.budgets)
 	g.session = newSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)
 		return ok && !res.Aggregated
@@ -157,7 +158,7 @@ func New(o Options) *Gateway {
 	})
 	g.collapser.watch(o.Registerer)
 	g.SetPolicy(o.Policy)
-	g.Policy = Policy{} // the one in force is g.policy
+	g.Policy = policy.Policy{} // the one in force is g.policy
 	return g
 }
 
@@ -181,21 +182,21 @@ type exchange struct {
 	began   time.Time
 	source  responseSource
 	// policy is the one in force when the request arrived, for all of it.
-	policy *policy
+	policy *policy.Compiled
 	// sender is who asks, and subject as whom, once that is known; decision what the
 	// authorizer said of a read that the cache may answer.
 	sender   *authn.Identity
 	subject  *authn.Subject
 	decision authz.Decision
 	// settings are what holds for the request once that is known, by the rules.
-	settings Settings
+	settings policy.Settings
 	// redacted is set where objects are shown without their secrets, see restrict.
 	redacted bool
 	// asked is what the upstream was asked for so far on behalf of the request, but for what
 	// is forwarded as it comes; end ends what it is answered with, if that goes on.
 	asked    freshness.Cost
 	end      func()
-	spending spending
+	spending policy.Spending
 	stale    bool // it is answered from the cache because of a budget
 	pretty   bool // JSON is to be indented
 	resumed  bool // it has a place of Gateway.resumed
@@ -257,7 +258,7 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 		resp = g.impersonate(ctx, x)
 	}
 	if resp == nil {
-		x.settings = x.policy.rules.decide(x.subject.User, x.request.Header.Get("User-Agent"), x.info)
+		x.settings = x.policy.Decide(x.subject.User, x.request.Header.Get("User-Agent"), x.info)
 		if resp = g.restrict(x); resp == nil {
 			resp = g.route(ctx, x)
 		}
@@ -318,14 +319,14 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 		// for anybody; kube-apiserver does the same (CVE-2023-44487).
 		resp.Header.Add("Connection", "close")
 	}
-	x.settle()
+	x.spending.Settle(x.asked.Requests, x.asked.Bytes)
 	goesOn := resp.Stream != nil || resp.Upgrade != nil
-	var charged *chargedBody
+	var charged *policy.ChargedBody
 	switch {
 	case goesOn:
 		g.countStream(x, resp)
 	case x.source == fromUpstream:
-		charged = x.chargeBody(resp)
+		charged = x.spending.ChargeBody(resp)
 	}
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
@@ -337,7 +338,7 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 		if !goesOn && !healthz.IsPath(x.request.Path) {
 			g.usage.Add(x.asker(), x.costOf(resp, n))
 			if x.source == fromUpstream {
-				x.settleBytes(float64(n - charged.paid()))
+				x.spending.SettleBytes(float64(n - charged.Paid()))
 			}
 		}
 		if resp.Status == 403 {

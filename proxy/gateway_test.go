@@ -26,6 +26,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -148,7 +149,7 @@ func newGatewayBenchFrom(t testing.TB, others []*source.Resource, from func(*cac
 		Manager: manager, Reader: reader, Watches: watch.New(reader, nil),
 		Authenticator: authenticator, Authorizer: authorizer,
 		Revocation: revocation.New(revocation.Options{Authorizer: authorizer, Authenticator: authenticator}),
-		Policy:     Policy{Consistency: Consistency{Default: ModeStrict}, Limits: Limits{InFlight: 100, LongRunning: 100, CollapsedBytes: 1 << 20}},
+		Policy:     policy.Policy{Consistency: policy.Consistency{Default: policy.ModeStrict}, Limits: policy.Limits{InFlight: 100, LongRunning: 100, CollapsedBytes: 1 << 20}},
 		Health:     healthz.NewHealth(), Logger: log,
 	}
 	if change != nil {

@@ -11,25 +11,12 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/reflector"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// Offline says who is served while no API server answers, and how old it may be. It must
-// not change while in use.
-//
-// Whoever is not allowed gets what the cache may answer in spite of that: reads of any
-// version, or of one that it holds, as long as it is known who asks and what they may do.
-// Whoever is allowed is known by what the upstream said last, and reads in session mode,
-// too. Strict reads and writes are refused in either case.
-type Offline struct {
-	// Allow is what counts where no rule says something else.
-	Allow bool
-	// TTL is how old an answer may be for whoever is allowed.
-	TTL time.Duration
-}
-
 // allowsOffline reports whether a read is answered by what the upstream said last.
-func (x *exchange) allowsOffline() bool { return x.settings.Offline == Yes }
+func (x *exchange) allowsOffline() bool { return x.settings.Offline == policy.Yes }
 
 // isAway reports whether the upstream cannot be reached, as far as is known.
 func (g *Gateway) isAway() bool { return g.Reachable != nil && !g.Reachable() }

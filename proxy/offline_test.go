@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // awayReviewer are reviews of an upstream that may be away.
@@ -52,7 +53,7 @@ type offlineBench struct {
 	registry *prometheus.Registry
 }
 
-func newOfflineBench(t *testing.T, mode Mode, offline Offline, rules ...Rule) *offlineBench {
+func newOfflineBench(t *testing.T, mode policy.Mode, offline policy.Offline, rules ...policy.Rule) *offlineBench {
 	b := &offlineBench{registry: prometheus.NewRegistry()}
 	b.gatewayBench = newGatewayBench(t, func(o *Options) {
 		o.Registerer = b.registry
@@ -72,7 +73,7 @@ func newOfflineBench(t *testing.T, mode Mode, offline Offline, rules ...Rule) *o
 			t.Fatal(err)
 		}
 		o.Authorizer = authz.New(authz.Options{AccessReviewer: reviews, OfflineTTL: offline.TTL, Reachable: reachable})
-		o.Policy.Consistency, o.Policy.Offline, o.Reachable = Consistency{Default: mode, MaxStaleness: 30 * time.Second}, offline, reachable
+		o.Policy.Consistency, o.Policy.Offline, o.Reachable = policy.Consistency{Default: mode, MaxStaleness: 30 * time.Second}, offline, reachable
 		o.Policy.Rules = rules
 	})
 	b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
@@ -90,35 +91,35 @@ const podsAsHeld, podsNow, podsWatched = "GET /api/v1/pods?resourceVersion=0", "
 // TestOffline: who gets what while no API server answers.
 func TestOffline(t *testing.T) {
 	const jane, joe = "Authorization: Bearer jane", "Authorization: Bearer joe"
-	hour := Offline{TTL: time.Hour}
-	onlyJane := []Rule{
-		{Match{Resources: []string{"nodes"}}, Settings{Offline: Yes}}, {Match{Users: []string{"jane"}}, Settings{Offline: Yes}},
+	hour := policy.Offline{TTL: time.Hour}
+	onlyJane := []policy.Rule{
+		{Match: policy.Match{Resources: []string{"nodes"}}, Says: policy.Settings{Offline: policy.Yes}}, {Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{Offline: policy.Yes}},
 	}
 	for _, test := range []struct {
 		name    string
-		mode    Mode
-		offline Offline
-		rules   []Rule
+		mode    policy.Mode
+		offline policy.Offline
+		rules   []policy.Rule
 		line    string
 		who     string
 		after   time.Duration
 		want    int
 	}{
-		{"any version, denied", ModeStrict, hour, nil, podsAsHeld, jane, time.Minute, 503},
-		{"any version, denied, still known", ModeStrict, hour, nil, podsAsHeld, jane, 3 * time.Second, 200},
-		{"any version, allowed", ModeStrict, hour, onlyJane, podsAsHeld, jane, time.Minute, 200},
-		{"any version, allowed to another", ModeStrict, hour, onlyJane, podsAsHeld, joe, time.Minute, 503},
-		{"any version, too old", ModeStrict, Offline{Allow: true, TTL: time.Minute}, nil, podsAsHeld, jane, 62 * time.Second, 503},
-		{"strict", ModeStrict, Offline{Allow: true, TTL: time.Hour}, nil, podsNow, jane, time.Minute, 503},
-		{"session, allowed", ModeSession, hour, onlyJane, podsNow, jane, time.Minute, 200},
-		{"session, allowed, at once", ModeSession, hour, onlyJane, podsNow, jane, time.Millisecond, 200},
-		{"session, allowed to another", ModeSession, hour, onlyJane, podsNow, joe, time.Minute, 503},
-		{"session, denied", ModeSession, hour, nil, podsNow, jane, 5 * time.Second, 503},
-		{"a watch, allowed", ModeSession, hour, onlyJane, podsWatched, jane, time.Minute, 200},
-		{"a watch of any version, strict", ModeStrict, hour, onlyJane, podsWatched + "&resourceVersion=0", jane, time.Minute, 200},
-		{"a watch of the latest state, strict", ModeStrict, hour, onlyJane, podsWatched, jane, time.Minute, 503},
-		{"a write", ModeSession, Offline{Allow: true, TTL: time.Hour}, nil, "POST /api/v1/namespaces/default/pods", jane, time.Minute, 503},
-		{"an object that is not there", ModeStrict, Offline{Allow: true, TTL: time.Hour}, nil, "GET /api/v1/namespaces/default/pods/b?resourceVersion=0", jane, time.Minute, 404},
+		{"any version, denied", policy.ModeStrict, hour, nil, podsAsHeld, jane, time.Minute, 503},
+		{"any version, denied, still known", policy.ModeStrict, hour, nil, podsAsHeld, jane, 3 * time.Second, 200},
+		{"any version, allowed", policy.ModeStrict, hour, onlyJane, podsAsHeld, jane, time.Minute, 200},
+		{"any version, allowed to another", policy.ModeStrict, hour, onlyJane, podsAsHeld, joe, time.Minute, 503},
+		{"any version, too old", policy.ModeStrict, policy.Offline{Allow: true, TTL: time.Minute}, nil, podsAsHeld, jane, 62 * time.Second, 503},
+		{"strict", policy.ModeStrict, policy.Offline{Allow: true, TTL: time.Hour}, nil, podsNow, jane, time.Minute, 503},
+		{"session, allowed", policy.ModeSession, hour, onlyJane, podsNow, jane, time.Minute, 200},
+		{"session, allowed, at once", policy.ModeSession, hour, onlyJane, podsNow, jane, time.Millisecond, 200},
+		{"session, allowed to another", policy.ModeSession, hour, onlyJane, podsNow, joe, time.Minute, 503},
+		{"session, denied", policy.ModeSession, hour, nil, podsNow, jane, 5 * time.Second, 503},
+		{"a watch, allowed", policy.ModeSession, hour, onlyJane, podsWatched, jane, time.Minute, 200},
+		{"a watch of any version, strict", policy.ModeStrict, hour, onlyJane, podsWatched + "&resourceVersion=0", jane, time.Minute, 200},
+		{"a watch of the latest state, strict", policy.ModeStrict, hour, onlyJane, podsWatched, jane, time.Minute, 503},
+		{"a write", policy.ModeSession, policy.Offline{Allow: true, TTL: time.Hour}, nil, "POST /api/v1/namespaces/default/pods", jane, time.Minute, 503},
+		{"an object that is not there", policy.ModeStrict, policy.Offline{Allow: true, TTL: time.Hour}, nil, "GET /api/v1/namespaces/default/pods/b?resourceVersion=0", jane, time.Minute, 404},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -139,7 +140,7 @@ func TestOffline(t *testing.T) {
 				if marked != (test.want != 503) {
 					t.Errorf("marked: %v, %v", marked, resp.Header)
 				}
-				if test.want == 503 && test.mode == ModeStrict && test.line == podsAsHeld && resp.Header.Get("Retry-After") != "1" {
+				if test.want == 503 && test.mode == policy.ModeStrict && test.line == podsAsHeld && resp.Header.Get("Retry-After") != "1" {
 					t.Errorf("nobody is told to come back: %v", resp.Header)
 				}
 			})
@@ -160,7 +161,7 @@ func (b *offlineBench) begin(line, who string) *api.Response {
 // TestOfflineSessionHoldsWrites: a session read is not answered without a write that was.
 func TestOfflineSessionHoldsWrites(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := newOfflineBench(t, ModeSession, Offline{Allow: true, TTL: time.Hour})
+		b := newOfflineBench(t, policy.ModeSession, policy.Offline{Allow: true, TTL: time.Hour})
 		b.do(podsNow)
 		b.upstream.answer = func(*api.Request) *api.Response {
 			if b.away.Load() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // TestOpenAPIDocumentsOfOneForm: what was sent to somebody who accepts more is not kept for who accepts less, though it
@@ -101,8 +102,8 @@ func TestOpenAPIOffline(t *testing.T) {
 		var away atomic.Bool
 		b := newGatewayBench(t, func(o *Options) {
 			o.Reachable = func() bool { return !away.Load() }
-			o.Policy.Offline = Offline{TTL: time.Hour}
-			o.Policy.Rules = []Rule{{Match{Users: []string{"jane"}}, Settings{Offline: Yes}}}
+			o.Policy.Offline = policy.Offline{TTL: time.Hour}
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{Offline: policy.Yes}}}
 		})
 		b.upstream.answer = func(r *api.Request) *api.Response {
 			switch {

@@ -3,8 +3,11 @@ package proxy
 import (
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -12,10 +15,11 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // reload replaces the policy by one that differs from the present one as change says.
-func (b *gatewayBench) reload(change func(*Policy)) {
+func (b *gatewayBench) reload(change func(*policy.Policy)) {
 	p := b.gateway.policy.Load().Policy
 	change(&p)
 	b.gateway.SetPolicy(p)
@@ -34,17 +38,21 @@ func TestSetPolicyServesNewRequests(t *testing.T) {
 		}
 		b.answers(api.Response{Status: 201, Body: []byte("{}")})
 		expect(write, 201)
-		b.reload(func(p *Policy) { p.Rules = []Rule{{Match{Users: []string{"*"}}, Settings{ReadOnly: Yes}}} })
+		b.reload(func(p *policy.Policy) {
+			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Says: policy.Settings{ReadOnly: policy.Yes}}}
+		})
 		expect(write, 403)
-		b.reload(func(p *Policy) { p.Rules = []Rule{{Match{Users: []string{"*"}}, Settings{Block: Yes}}} })
+		b.reload(func(p *policy.Policy) {
+			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Says: policy.Settings{Block: policy.Yes}}}
+		})
 		expect(podsFromCache, 429)
-		b.reload(func(p *Policy) { p.Rules = nil })
+		b.reload(func(p *policy.Policy) { p.Rules = nil })
 		expect(write, 201)
 		expect(podsFromCache, 200)
-		b.reload(func(p *Policy) { p.Limits.InFlight = 1 })
+		b.reload(func(p *policy.Policy) { p.Limits.InFlight = 1 })
 		b.gateway.inFlight.Acquire("somebody", 1)
 		expect(podsFromCache, 429)
-		b.reload(func(p *Policy) { p.Limits.InFlight = 2 })
+		b.reload(func(p *policy.Policy) { p.Limits.InFlight = 2 })
 		expect(podsFromCache, 200)
 	})
 }
@@ -52,27 +60,27 @@ func TestSetPolicyServesNewRequests(t *testing.T) {
 // TestSetPolicyEndsStreams: a watch ends, with nothing that was still due, if the new policy rejects it or serves it in
 // another way, and goes on otherwise.
 func TestSetPolicyEndsStreams(t *testing.T) {
-	rule := func(s Settings) func(*Policy) {
-		return func(p *Policy) { p.Rules = []Rule{{Match{Users: []string{"*"}}, s}} }
+	rule := func(s policy.Settings) func(*policy.Policy) {
+		return func(p *policy.Policy) { p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Says: s}} }
 	}
 	for name, test := range map[string]struct {
-		change func(*Policy)
+		change func(*policy.Policy)
 		ends   bool
 	}{
-		"the same":       {func(*Policy) {}, false},
-		"session":        {rule(Settings{Mode: ModeSession}), false},
-		"offline":        {func(p *Policy) { p.Offline = Offline{Allow: true, TTL: time.Hour} }, false},
-		"limits":         {func(p *Policy) { p.Limits.LongRunning = 1 }, false},
-		"request budget": {rule(Settings{UpstreamRequestsPerSecond: 5}), false},
-		"read only":      {rule(Settings{ReadOnly: Yes}), false},
-		"blocked":        {rule(Settings{Block: Yes}), true},
-		"redacted":       {rule(Settings{Redacted: Yes}), true},
-		"dropped":        {rule(Settings{DropManagedFields: Yes}), true},
-		"visible":        {rule(Settings{VisibleLists: Yes}), true},
-		"pace":           {func(p *Policy) { p.Pace = watch.Pace{Coalesce: time.Second} }, true},
-		"byte budget":    {rule(Settings{UpstreamBytesPerSecond: 1 << 20}), true},
-		"other clients": {func(p *Policy) {
-			p.Rules = []Rule{{Match{UserAgents: []string{"k9s*"}}, Settings{Block: Yes, Redacted: Yes}}}
+		"the same":       {func(*policy.Policy) {}, false},
+		"session":        {rule(policy.Settings{Mode: policy.ModeSession}), false},
+		"offline":        {func(p *policy.Policy) { p.Offline = policy.Offline{Allow: true, TTL: time.Hour} }, false},
+		"limits":         {func(p *policy.Policy) { p.Limits.LongRunning = 1 }, false},
+		"request budget": {rule(policy.Settings{UpstreamRequestsPerSecond: 5}), false},
+		"read only":      {rule(policy.Settings{ReadOnly: policy.Yes}), false},
+		"blocked":        {rule(policy.Settings{Block: policy.Yes}), true},
+		"redacted":       {rule(policy.Settings{Redacted: policy.Yes}), true},
+		"dropped":        {rule(policy.Settings{DropManagedFields: policy.Yes}), true},
+		"visible":        {rule(policy.Settings{VisibleLists: policy.Yes}), true},
+		"pace":           {func(p *policy.Policy) { p.Pace = watch.Pace{Coalesce: time.Second} }, true},
+		"byte budget":    {rule(policy.Settings{UpstreamBytesPerSecond: 1 << 20}), true},
+		"other clients": {func(p *policy.Policy) {
+			p.Rules = []policy.Rule{{Match: policy.Match{UserAgents: []string{"k9s*"}}, Says: policy.Settings{Block: policy.Yes, Redacted: policy.Yes}}}
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +107,9 @@ func TestSetPolicyEndsOldRequests(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.startCounting()
 		resp := b.count("GET /api/v1/pods?watch=1&resourceVersion=0")
-		b.reload(func(p *Policy) { p.Rules = []Rule{{Match{Users: []string{"*"}}, Settings{Redacted: Yes}}} })
+		b.reload(func(p *policy.Policy) {
+			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Says: policy.Settings{Redacted: policy.Yes}}}
+		})
 		w := &countingWriter{}
 		resp.Stream.Start(w)
 		defer resp.Stream.Stop()
@@ -119,7 +129,9 @@ func TestSetPolicyEndsUpgrades(t *testing.T) {
 		exec := b.gateway.Serve(t.Context(), request("POST /api/v1/namespaces/default/pods/a/exec", "Upgrade: SPDY/3.1"))
 		here, there := net.Pipe()
 		go exec.Upgrade(there)
-		b.reload(func(p *Policy) { p.Rules = []Rule{{Match{Users: []string{"*"}}, Settings{ReadOnly: Yes}}} })
+		b.reload(func(p *policy.Policy) {
+			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Says: policy.Settings{ReadOnly: policy.Yes}}}
+		})
 		time.Sleep(2 * time.Second)
 		if _, err := here.Read(make([]byte, 1)); err == nil {
 			t.Error("the session goes on")
@@ -130,7 +142,7 @@ func TestSetPolicyEndsUpgrades(t *testing.T) {
 // TestSetPolicyKeepsBudgets: what was spent stays spent while the budget is the same, wherever its rule stands.
 func TestSetPolicyKeepsBudgets(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		budget := Rule{Match{Users: []string{"*"}}, Settings{UpstreamRequestsPerSecond: 1}}
+		budget := policy.Rule{Match: policy.Match{Users: []string{"*"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 1}}
 		b := budgetBench(t, budget)
 		spend := func() (granted int) {
 			for range 20 {
@@ -143,20 +155,20 @@ func TestSetPolicyKeepsBudgets(t *testing.T) {
 		if n := spend(); n == 0 || n == 20 {
 			t.Fatalf("%d requests were granted", n)
 		}
-		b.reload(func(p *Policy) {
-			p.Rules = []Rule{{Match{UserAgents: []string{"k9s*"}}, Settings{ReadOnly: Yes}}, budget}
+		b.reload(func(p *policy.Policy) {
+			p.Rules = []policy.Rule{{Match: policy.Match{UserAgents: []string{"k9s*"}}, Says: policy.Settings{ReadOnly: policy.Yes}}, budget}
 		})
 		if n := spend(); n > 0 {
 			t.Errorf("%d requests were granted after the rule had moved", n)
 		}
-		if n := testutil.CollectAndCount(b.gateway.budgetMetrics.answers); n != 2 {
+		if n := testutil.CollectAndCount(b.gateway.budgetMetrics.Answers); n != 2 {
 			t.Errorf("%d counters of one rule", n)
 		}
 		if states := b.gateway.Budgets(); len(states) != 1 || states[0].Rule != "rules[1]" || states[0].Refused == 0 {
 			t.Errorf("%+v", states)
 		}
 		budget.Says.UpstreamRequestsPerSecond = 2
-		b.reload(func(p *Policy) { p.Rules = []Rule{budget} })
+		b.reload(func(p *policy.Policy) { p.Rules = []policy.Rule{budget} })
 		if n := spend(); n == 0 {
 			t.Error("another budget begins with what the old one had spent")
 		}
@@ -166,13 +178,13 @@ func TestSetPolicyKeepsBudgets(t *testing.T) {
 // TestSetPolicyKeepsEachBudget: of rules that match the same clients, each budget goes on with its own.
 func TestSetPolicyKeepsEachBudget(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		all := Match{Users: []string{"*"}}
-		b := budgetBench(t, Rule{all, Settings{UpstreamRequestsPerSecond: 5}}, Rule{all, Settings{UpstreamBytesPerSecond: 1 << 20}}, Rule{all, Settings{UpstreamBytesPerSecond: 1 << 21}})
+		all := policy.Match{Users: []string{"*"}}
+		b := budgetBench(t, policy.Rule{Match: all, Says: policy.Settings{UpstreamRequestsPerSecond: 5}}, policy.Rule{Match: all, Says: policy.Settings{UpstreamBytesPerSecond: 1 << 20}}, policy.Rule{Match: all, Says: policy.Settings{UpstreamBytesPerSecond: 1 << 21}})
 		before := b.gateway.budgets()
-		b.reload(func(p *Policy) { p.Limits.InFlight++ })
+		b.reload(func(p *policy.Policy) { p.Limits.InFlight++ })
 		for i, now := range b.gateway.budgets() {
-			if !now.requests.same(before[i].requests) || !now.bytes.same(before[i].bytes) {
-				t.Errorf("%s has another budget", now.name)
+			if !now.Requests.Same(before[i].Requests) || !now.Bytes.Same(before[i].Bytes) {
+				t.Errorf("%s has another budget", now.Name)
 			}
 		}
 	})
@@ -187,7 +199,9 @@ func TestSetPolicySession(t *testing.T) {
 		b.do(podsFromCache)
 		b.source.Hold()
 		b.creates("b")
-		b.reload(func(p *Policy) { p.Consistency = Consistency{Default: ModeSession, MaxStaleness: time.Minute} })
+		b.reload(func(p *policy.Policy) {
+			p.Consistency = policy.Consistency{Default: policy.ModeSession, MaxStaleness: time.Minute}
+		})
 		go func() {
 			time.Sleep(deletionWait / 2)
 			b.source.Release()
@@ -202,6 +216,28 @@ func TestSetPolicySession(t *testing.T) {
 		b.creates("c")
 		if got, cached := b.list(); !cached || got != "a b c" {
 			t.Errorf("%q, cached %t, after a write that was observed", got, cached)
+		}
+	})
+}
+
+// TestDropRule: clients of a rule with drop are answered from the cache without managedFields, and nobody else is.
+func TestDropRule(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, func(o *Options) {
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{UserAgents: []string{"lean/*"}, Resources: []string{"pods"}}, Says: policy.Settings{DropManagedFields: policy.Yes}}}
+		})
+		pod := cachetest.Pod("default/a", "")
+		pod.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Update"}})
+		b.source.Create(cachetest.Pods, pod)
+		for _, path := range []string{"/api/v1/pods?resourceVersion=0", "/api/v1/pods", "/api/v1/namespaces/default/pods/a?resourceVersion=0", "/api/v1/namespaces/default/pods/a"} {
+			for agent, whole := range map[string]bool{"lean/1": false, "kubectl/1": true} {
+				if !whole || strings.Contains(path, "=0") { // else the upstream answers, which has nothing to say here
+					_, body, _ := b.do("GET "+path, "User-Agent: "+agent)
+					if !strings.Contains(body, `"a"`) || strings.Contains(body, "managedFields") != whole {
+						t.Errorf("%s of %s: %s", path, agent, body)
+					}
+				}
+			}
 		}
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/edge/websocket"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -58,7 +59,7 @@ func (g *Gateway) readPermitted(ctx context.Context, x *exchange, q readQuery) o
 	switch {
 	case x.info.Verb == "watch":
 		return g.watch(ctx, x, q)
-	case q.mostRecent() && !q.cacheOnly() && !g.Manager.IsImmediate() && x.mode(q.res) == ModeStrict:
+	case q.mostRecent() && !q.cacheOnly() && !g.Manager.IsImmediate() && x.mode(q.res) == policy.ModeStrict:
 		return g.strict(ctx, x, q)
 	}
 	return g.cached(ctx, x, q)
@@ -106,7 +107,7 @@ func negotiate(x *exchange, res *source.Resource) (api.Representation, bool) {
 		return rep, false
 	}
 	rep.Redacted = x.redacted
-	rep.DropManagedFields = rep.DropManagedFields || x.settings.DropManagedFields == Yes
+	rep.DropManagedFields = rep.DropManagedFields || x.settings.DropManagedFields == policy.Yes
 	rep.Pretty = x.info.Verb != "watch" && rep.Encoding == api.JSON && !rep.YAML && (rep.Pretty || x.pretty)
 	if rep.Transform == api.Table {
 		include, ok := api.ParseIncludeObject(x.info.IncludeObject)
@@ -195,7 +196,7 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 	resp, err := got(ctx, c, req)
 	switch {
 	case errors.Is(err, read.ErrForward):
-		if q.options.Continue != "" && !q.cacheOnly() && x.mayAsk() {
+		if q.options.Continue != "" && !q.cacheOnly() && x.spending.MayAsk() {
 			if resp := g.revalidate(ctx, x, q); resp != nil {
 				return answeredWith(resp)
 			}
@@ -220,7 +221,7 @@ func (x *exchange) ageOf(c *cache.Collection, age time.Duration) time.Duration {
 	if !x.stale {
 		return age
 	}
-	x.spending.exceeded.rule.stale.inc()
+	x.spending.Exceeded.Rule.Stale.Inc()
 	return max(age, behind(c))
 }
 
@@ -251,7 +252,7 @@ func readRequest(x *exchange, q readQuery) *read.Request {
 
 // strict answers a most-recent read that the upstream has to be asked for.
 func (g *Gateway) strict(ctx context.Context, x *exchange, q readQuery) outcome {
-	if !x.mayAsk() {
+	if !x.spending.MayAsk() {
 		if c := g.Manager.CollectionIfSynced(q.res, q.encoding()); c != nil && g.answersStale(x, c) {
 			return g.cached(ctx, x, q)
 		}
@@ -316,7 +317,7 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 	if err := c.Freshness().FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
 		return err == nil
 	}
-	if x.mode(c.Resource()) == ModeStrict {
+	if x.mode(c.Resource()) == policy.ModeStrict {
 		return false
 	}
 	if g.holdsOffline(ctx, x, c) {
@@ -334,7 +335,7 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 
 // fresh returns a version that c holds and that is as new as x.
 func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (uint64, error) {
-	if !x.mayAsk() {
+	if !x.spending.MayAsk() {
 		return 0, errOverBudget
 	}
 	return c.Freshness().Fresh(ctx, &x.asked)

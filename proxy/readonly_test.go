@@ -9,15 +9,16 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // TestReadOnlyOfResource: a path that others may read differently is one of any resource.
 func TestReadOnlyOfResource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
-			o.Policy.Rules = []Rule{
-				{Match{Resources: []string{"configmaps"}}, Settings{ReadOnly: No}},
-				{Match{Users: []string{"admin"}, Resources: []string{"secrets", "configmaps"}}, Settings{ReadOnly: Yes}},
+			o.Policy.Rules = []policy.Rule{
+				{Match: policy.Match{Resources: []string{"configmaps"}}, Says: policy.Settings{ReadOnly: policy.No}},
+				{Match: policy.Match{Users: []string{"admin"}, Resources: []string{"secrets", "configmaps"}}, Says: policy.Settings{ReadOnly: policy.Yes}},
 			}
 		})
 		for line, refused := range map[string]bool{
@@ -48,7 +49,7 @@ func TestReadOnlyOfSameObjects(t *testing.T) {
 			"bindings":             {"POST /api/v1/namespaces/a/bindings"},
 		} {
 			b := newGatewayBench(t, func(o *Options) {
-				o.Policy.Rules = []Rule{{Match{Users: []string{"admin"}, Resources: []string{resource}}, Settings{ReadOnly: Yes}}}
+				o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"admin"}, Resources: []string{resource}}, Says: policy.Settings{ReadOnly: policy.Yes}}}
 			})
 			for _, line := range lines {
 				if status, body, _ := b.do(line); status != 403 {
@@ -67,9 +68,9 @@ func TestReadOnlyOfSameObjects(t *testing.T) {
 func TestReadOnlyOfUndecided(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
-			o.Policy.Rules = []Rule{
-				{Match{Users: []string{"agent"}}, Settings{ReadOnly: Yes}},
-				{Match{Groups: []string{"system:nodes"}}, Settings{ReadOnly: Yes}},
+			o.Policy.Rules = []policy.Rule{
+				{Match: policy.Match{Users: []string{"agent"}}, Says: policy.Settings{ReadOnly: policy.Yes}},
+				{Match: policy.Match{Groups: []string{"system:nodes"}}, Says: policy.Settings{ReadOnly: policy.Yes}},
 			}
 		})
 		for _, allowed := range []bool{false, true} {
@@ -92,9 +93,9 @@ func TestReadOnlyOfUndecided(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
-			o.Policy.Rules = []Rule{
-				{Match{Users: []string{"trusted"}}, Settings{ReadOnly: No}},
-				{Match{Groups: []string{"system:authenticated"}}, Settings{ReadOnly: Yes}},
+			o.Policy.Rules = []policy.Rule{
+				{Match: policy.Match{Users: []string{"trusted"}}, Says: policy.Settings{ReadOnly: policy.No}},
+				{Match: policy.Match{Groups: []string{"system:authenticated"}}, Says: policy.Settings{ReadOnly: policy.Yes}},
 			}
 		})
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))

@@ -9,13 +9,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -35,60 +35,9 @@ const (
 	maxRedactedWatches = 64
 )
 
-// unredactable says why a request has no answer in a redacted view, "" if it may have one: a
-// get, a list or a watch that can be read in one way only, or what has no objects in it.
-func unredactable(r *api.Request) string {
-	if isSelfReview(r) {
-		return ""
-	}
-	info := r.Info()
-	switch {
-	case r.Method != "GET" && r.Method != "HEAD":
-		return "has no writes: their answers have the objects"
-	case !readsOnly(r):
-		return "has gets, lists and watches only, by paths that everybody reads alike"
-	case !info.IsResourceRequest:
-		return unredactablePath(info.Path)
-	case r.Method == "HEAD":
-		return "has no answers to HEAD"
-	case info.Subresource == "log":
-		return "has no logs: what is secret in them is not known"
-	case info.Subresource == "" && !info.Exact:
-		return "has no requests that can be read in more than one way: give each parameter once, escaped, in ASCII, and none that reads do not have"
-	case info.Subresource == "":
-		return unredactableSelector(info.Options.FieldSelector)
-	}
-	return ""
-}
-
-// unredactablePath is unredactable for what is no resource. Health, versions and what there
-// is, with its schemas, are shown; metrics and logs of a server may say anything.
-func unredactablePath(path string) string {
-	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	switch first {
-	case "", "api", "apis", "version", "openapi", "openid", ".well-known", "healthz", "livez", "readyz":
-		return ""
-	}
-	return "does not have this path"
-}
-
-// unredactableSelector is unredactable for a selector, by which one could ask for a value
-// until the answer is not empty.
-func unredactableSelector(selector fields.Selector) string {
-	if selector == nil {
-		return ""
-	}
-	for _, term := range selector.Requirements() {
-		if json.MayRedact(term.Field) {
-			return "does not have the field " + term.Field + " to select by"
-		}
-	}
-	return ""
-}
-
 // isWhole reports whether an answer is passed on as it is in a redacted view, too: it has no
 // objects in it.
-func isWhole(x *exchange) bool { return isSelfReview(x.request) || !x.info.IsResourceRequest }
+func isWhole(x *exchange) bool { return policy.IsSelfReview(x.request) || !x.info.IsResourceRequest }
 
 // forwardRedacted forwards a read and redacts the answer on its way.
 func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Response {

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // seed is in all that is to be redacted; hidden are the forms in which it could come out.
@@ -57,7 +58,7 @@ func redactedBench(t testing.TB, change func(*Options)) *gatewayBench {
 			secrets:        {GroupVersionResource: secrets, Kind: "Secret", Namespaced: true, Verbs: verbs},
 		}, defaultPrinters{}, manager, o.Logger, ResourcesOptions{})
 		o.Resources.mu.custom[cachetest.Widgets] = widgets
-		o.Policy.Rules = []Rule{{Match{Users: []string{"agent"}}, Settings{Redacted: Yes}}}
+		o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"agent"}}, Says: policy.Settings{Redacted: policy.Yes}}}
 		if change != nil {
 			change(o)
 		}
@@ -155,7 +156,7 @@ func readsOf(path string) []string {
 
 // TestRedacted reads objects with a seed in every way and form, from the cache and not.
 func TestRedacted(t *testing.T) {
-	for _, mode := range []Mode{ModeStrict, ModeSession} {
+	for _, mode := range []policy.Mode{policy.ModeStrict, policy.ModeSession} {
 		bubble.Test(t, func(t *testing.T) {
 			b := redactedBench(t, func(o *Options) { o.Policy.Consistency.Default, o.CompressWatchLists = mode, true })
 			b.upstream.answer = func(r *api.Request) *api.Response {

@@ -8,33 +8,17 @@ import (
 	"strings"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // maxQuestion is the largest body of a self-review that is looked at, in bytes; it names
 // a resource. Larger ones are forwarded.
 const maxQuestion = 4 << 10
 
-// accessReviewPath is where clients ask whether they may do something. The other questions, what
-// they may do and who they are, have no answer that is a refusal.
-const accessReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
-// isSelfReview reports whether a request asks what its user may do, or who it is. Nothing is
-// changed by it.
-func isSelfReview(r *api.Request) bool {
-	if r.Method != "POST" || r.RawPath != r.Path || r.Upgrade != "" {
-		return false
-	}
-	switch r.Path {
-	case accessReviewPath, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", "/apis/authentication.k8s.io/v1/selfsubjectreviews":
-		return true
-	}
-	return false
-}
-
 // selfReview answers a self-review with what the upstream answered to the same request of the
 // same user lately. nil tells that the request has to be forwarded; its body can still be read.
 func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
-	if x.settings.SelfReviews != Yes || !isSelfReview(x.request) || !g.answers.Covers(x.subject) {
+	if x.settings.SelfReviews != policy.Yes || !policy.IsSelfReview(x.request) || !g.answers.Covers(x.subject) {
 		return nil
 	}
 	question, ok := readQuestion(x.request)
@@ -48,7 +32,7 @@ func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
 		}
 		out.Value = answer
 		if answer.status == 201 && len(answer.body) <= maxKeptAnswer && answer.header.Get("Content-Type") == "application/json" && !answer.header.Has("Content-Encoding") {
-			answer.times, out.Keep, out.Allowed = timesOf(answer.body), true, x.request.Path != accessReviewPath || allows(answer.body)
+			answer.times, out.Keep, out.Allowed = timesOf(answer.body), true, x.request.Path != policy.AccessReviewPath || allows(answer.body)
 		}
 		return out, nil
 	})

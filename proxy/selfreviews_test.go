@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 const accessReviews, subjectReviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -201,7 +202,7 @@ func TestSelfReviewsByRule(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, func(o *Options) {
 			o.Policy.RememberSelfReviews = false
-			o.Policy.Rules = []Rule{{Match{Users: []string{"jane"}}, Settings{SelfReviews: Yes}}}
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{SelfReviews: policy.Yes}}}
 		})
 		for who, want := range map[string]responseSource{"jane": fromCache, "joe": fromUpstream} {
 			b.ask(accessReviews, listPods, "Authorization: Bearer "+who)

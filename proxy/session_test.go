@@ -18,11 +18,14 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 func newSessionBench(t *testing.T) *gatewayBench {
 	t.Helper()
-	return newGatewayBench(t, func(o *Options) { o.Policy.Consistency = Consistency{Default: ModeSession, MaxStaleness: time.Minute} })
+	return newGatewayBench(t, func(o *Options) {
+		o.Policy.Consistency = policy.Consistency{Default: policy.ModeSession, MaxStaleness: time.Minute}
+	})
 }
 
 // list reads the pods as a session does, and tells whether the cache answered.

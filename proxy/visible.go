@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -65,7 +66,7 @@ func namesOfNamespaces(ctx context.Context, resources *Resources, manager *cache
 
 // permitRead is permit for a read that the cache may answer, and narrows it to what is visible where a rule says so.
 func (g *Gateway) permitRead(ctx context.Context, x *exchange, q *readQuery) *api.Response {
-	if x.settings.VisibleLists != Yes || !showsNamespaces(x.info, q.res) {
+	if x.settings.VisibleLists != policy.Yes || !showsNamespaces(x.info, q.res) {
 		return g.permit(ctx, x)
 	}
 	d, refusal := g.review(ctx, x)

@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // counting lets a user list and watch in namespaces, and counts the reviews of each second.
@@ -264,7 +265,7 @@ func (s slowReviewer) Create(ctx context.Context, r *authorizationv1.SubjectAcce
 }
 
 // newSlowBench is a visibleBench of reviews of namespaces that take a while.
-func newSlowBench(t *testing.T, takes time.Duration, rules ...Rule) *visibleBench {
+func newSlowBench(t *testing.T, takes time.Duration, rules ...policy.Rule) *visibleBench {
 	return newVisibleBench(t, func(o *Options) {
 		o.Policy.Rules = append(o.Policy.Rules, rules...)
 		upstream := o.Forwarder.(*fakeUpstream)
@@ -400,7 +401,7 @@ func TestVisibleSelectorsCost(t *testing.T) {
 // TestVisibleGivenUp: reviews are paid for by who has caused them and not waited for all.
 func TestVisibleGivenUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := newSlowBench(t, 100*time.Millisecond, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamRequestsPerSecond: 10}})
+		b := newSlowBench(t, 100*time.Millisecond, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 10}})
 		b.counting("jane", 1000)
 		ctx, giveUp := context.WithTimeout(t.Context(), time.Second)
 		defer giveUp()

@@ -24,6 +24,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // visibleBench is a gateway whose upstream allows what the RBAC objects do, as they are at the moment.
@@ -52,7 +53,7 @@ func newVisibleBenchFrom(t testing.TB, from func(*cachetest.Source) source.Sourc
 		rbacResource(0, "Role"), rbacResource(1, "RoleBinding"), rbacResource(2, "ClusterRole"), rbacResource(3, "ClusterRoleBinding"),
 	}
 	b := &visibleBench{gatewayBench: newGatewayBenchFrom(t, others, from, func(o *Options) {
-		o.Policy.Rules = []Rule{{Match{Users: []string{"jane", "eve"}}, Settings{VisibleLists: Yes}}}
+		o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"jane", "eve"}}, Says: policy.Settings{VisibleLists: policy.Yes}}}
 		o.Policy.Limits.Resumed = 4
 		if change != nil {
 			change(o)

@@ -189,7 +189,7 @@ func (c *cluster) setPolicy(g *config.Gateway) {
 	c.authenticator.SetUnverifiedTokens(unverifiedTokens(&g.Limits))
 	c.authenticator.SetOfflineTTL(ttl)
 	c.authorizer.SetOfflineTTL(ttl)
-	c.handler.SetPolicy(policy(g))
+	c.handler.SetPolicy(policyOf(g))
 }
 
 // reachable reports whether the upstream can be reached, as far as is known.

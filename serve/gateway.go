@@ -122,7 +122,7 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 	c.restoreIdentity()
 	c.addHandler(
 		revocation.Options{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
-		proxy.Options{CompressWatchLists: g.WatchListCompression, Policy: policy(g), Reachable: c.reachable,
+		proxy.Options{CompressWatchLists: g.WatchListCompression, Policy: policyOf(g), Reachable: c.reachable,
 			Discovered: c.discovery.Documents, VisibleNamespaces: g.Authorization.VisibleNamespaces,
 			Cluster: c.name, Audit: log},
 	)

@@ -12,13 +12,13 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 	"github.com/kubeweir/kubeweir/proxy/edge/h1"
 	"github.com/kubeweir/kubeweir/proxy/edge/h2"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -82,31 +82,31 @@ func authorizerOptions(c *config.Gateway, reviewer authz.AccessReviewer) authz.O
 	}
 }
 
-func policy(c *config.Gateway) proxy.Policy {
-	return proxy.Policy{
-		Consistency:         proxy.Consistency{Default: proxy.Mode(c.Consistency.Default), MaxStaleness: c.Consistency.MaxStaleness},
-		Offline:             proxy.Offline{Allow: c.Offline.Default == config.Allow, TTL: c.Offline.TTL},
+func policyOf(c *config.Gateway) policy.Policy {
+	return policy.Policy{
+		Consistency:         policy.Consistency{Default: policy.Mode(c.Consistency.Default), MaxStaleness: c.Consistency.MaxStaleness},
+		Offline:             policy.Offline{Allow: c.Offline.Default == config.Allow, TTL: c.Offline.TTL},
 		Pace:                watch.Pace{Coalesce: c.Coalesce, BytesPerSecond: int64(c.WatchBytesPerSecond)},
 		RememberSelfReviews: c.Authorization.SelfReviews == config.Cached,
 		Rules:               rules(c), Limits: proxyLimits(&c.Limits),
 	}
 }
 
-func rules(c *config.Gateway) (list []proxy.Rule) {
+func rules(c *config.Gateway) (list []policy.Rule) {
 	for i := range c.Rules {
 		r := c.Rules[i].Complete()
-		dropped := proxy.Unsaid
+		dropped := policy.Unsaid
 		if slices.Contains(r.Drop, config.ManagedFields) {
-			dropped = proxy.Yes
+			dropped = policy.Yes
 		}
-		list = append(list, proxy.Rule{
-			Match: proxy.Match{Users: r.Users, Groups: r.Groups, UserAgents: r.UserAgents, Resources: r.Resources},
-			Says: proxy.Settings{
-				Mode: proxy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow), SelfReviews: choice(r.SelfReviews, config.Cached), ReadOnly: choice(r.ReadOnly, config.On), VisibleLists: choice(r.VisibleLists, config.On),
+		list = append(list, policy.Rule{
+			Match: policy.Match{Users: r.Users, Groups: r.Groups, UserAgents: r.UserAgents, Resources: r.Resources},
+			Says: policy.Settings{
+				Mode: policy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow), SelfReviews: choice(r.SelfReviews, config.Cached), ReadOnly: choice(r.ReadOnly, config.On), VisibleLists: choice(r.VisibleLists, config.On),
 				Redacted: choice(r.View, config.Redacted), DropManagedFields: dropped,
 				Coalesce: time.Duration(r.Coalesce), WatchBytesPerSecond: int64(r.WatchBytesPerSecond),
 				UpstreamRequestsPerSecond: int64(r.UpstreamRequestsPerSecond), UpstreamBytesPerSecond: int64(r.UpstreamBytesPerSecond),
-				OverBudget: proxy.OverBudget(r.OverBudget), Block: choice(r.Block, config.On),
+				OverBudget: policy.OverBudget(r.OverBudget), Block: choice(r.Block, config.On),
 			},
 		})
 	}
@@ -114,14 +114,14 @@ func rules(c *config.Gateway) (list []proxy.Rule) {
 }
 
 // choice is what a value says that is yes or, if it is not "", no.
-func choice[T ~string](value, yes T) proxy.Choice {
+func choice[T ~string](value, yes T) policy.Choice {
 	switch value {
 	case "":
-		return proxy.Unsaid
+		return policy.Unsaid
 	case yes:
-		return proxy.Yes
+		return policy.Yes
 	}
-	return proxy.No
+	return policy.No
 }
 
 // offlineTTL is for how long what the upstream said of clients is remembered for outages.
@@ -132,8 +132,8 @@ func offlineTTL(c *config.Gateway) time.Duration {
 	return c.Offline.TTL
 }
 
-func proxyLimits(l *config.Limits) proxy.Limits {
-	return proxy.Limits{
+func proxyLimits(l *config.Limits) policy.Limits {
+	return policy.Limits{
 		InFlight: int64(l.MaxInFlight), LongRunning: int64(l.MaxWatches),
 		Resumed:        int64(l.MaxResumedWatches),
 		CollapsedBytes: int64(l.CollapsedBodyBytes),

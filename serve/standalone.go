@@ -33,6 +33,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -143,7 +144,7 @@ func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin
 	}
 	c.addHandler(revocation.Options{}, proxy.Options{
 		InProcess: true, CompressWatchLists: s.WatchListCompression, Audit: log,
-		Policy: proxy.Policy{Consistency: proxy.Consistency{Default: proxy.ModeStrict}, Limits: proxyLimits(&s.Limits)},
+		Policy: policy.Policy{Consistency: policy.Consistency{Default: policy.ModeStrict}, Limits: proxyLimits(&s.Limits)},
 	}, origin.checks()...)
 	return nil
 }

@@ -1,4 +1,4 @@
-package proxy
+package policy
 
 import (
 	"cmp"
@@ -14,10 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/proxy/usage"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // Blocked are the user agents that are refused at present, by all gateways of a process: a
@@ -58,8 +56,8 @@ const (
 	// maxPattern their length in bytes.
 	maxBlocked = 64
 	maxPattern = 256
-	// blockedRetry is when a client that is blocked is asked to come back at the latest.
-	blockedRetry = time.Minute
+	// BlockedRetry is when a client that is blocked is asked to come back at the latest.
+	BlockedRetry = time.Minute
 )
 
 // NewBlocked returns a list of nobody. registerer may be nil.
@@ -136,6 +134,28 @@ func (b *Blocked) current(now time.Time) []*blockedAgent {
 
 func (a *blockedAgent) over(now time.Time) bool { return !a.until.IsZero() && !now.Before(a.until) }
 
+// Find returns the pattern by which a user agent is blocked; ok is false if it is not.
+func (b *Blocked) Find(userAgent string) (pattern string, ok bool) {
+	if a := b.find(userAgent); a != nil {
+		return a.pattern, true
+	}
+	return "", false
+}
+
+// Refuse counts a request of a user agent that is blocked by pattern, and returns when it may come
+// back.
+func (b *Blocked) Refuse(userAgent string) (pattern string, retry time.Duration, ok bool) {
+	a := b.find(userAgent)
+	if a == nil {
+		return "", 0, false
+	}
+	a.refused.Add(1)
+	if retry = BlockedRetry; !a.until.IsZero() {
+		retry = min(retry, a.until.Sub(b.now()))
+	}
+	return a.pattern, retry, true
+}
+
 // find is by what a user agent is blocked, nil if it is not.
 func (b *Blocked) find(userAgent string) *blockedAgent {
 	if b == nil {
@@ -156,20 +176,5 @@ func (b *Blocked) find(userAgent string) *blockedAgent {
 	return nil
 }
 
-// refuseBlocked refuses a request of a user agent that is blocked; nil means go on.
-func (g *Gateway) refuseBlocked(x *exchange) *api.Response {
-	a := g.Blocked.find(x.request.Header.Get("User-Agent"))
-	if a == nil {
-		return nil
-	}
-	a.refused.Add(1)
-	g.refused.Count(reason.Blocked)
-	retry := blockedRetry
-	if !a.until.IsZero() {
-		retry = min(retry, a.until.Sub(g.Blocked.now()))
-	}
-	return x.fail(api.NewTooManyRequests(fmt.Sprintf("kubeweir serves no user agent %q at present: an operator has blocked it", a.pattern), seconds(retry)))
-}
-
-// seconds is a time for Retry-After: whole seconds, at least one.
-func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
+// Seconds is a time for Retry-After: whole seconds, at least one.
+func Seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }

@@ -1,4 +1,4 @@
-package proxy
+package policy
 
 import (
 	"fmt"
@@ -53,7 +53,7 @@ type Settings struct {
 	OverBudget                                        OverBudget
 	Block                                             Choice
 
-	requests, bytes *budget // of a rule that was compiled
+	requests, bytes *Budget // of a rule that was compiled
 }
 
 func choiceOf(yes bool) Choice {
@@ -85,7 +85,7 @@ type compiledRule struct {
 	users, groups, userAgents []glob
 	resources                 []groupResource
 	says                      Settings
-	budgets                   *ruleBudgets // nil without any
+	budgets                   *RuleBudgets // nil without any
 }
 
 type groupResource struct{ group, resource string }
@@ -112,7 +112,7 @@ func newRules(list []Rule, all Settings) rules {
 			c.resources = append(c.resources, groupResource{group, resource}.canonical())
 		}
 		if c.budgets = newBudgets(i, from); c.budgets != nil {
-			c.says.requests, c.says.bytes = c.budgets.requests, c.budgets.bytes
+			c.says.requests, c.says.bytes = c.budgets.Requests, c.budgets.Bytes
 		}
 		r.list = append(r.list, c)
 	}

@@ -1,15 +1,11 @@
-package proxy
+package policy
 
 import (
-	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache/cachetest"
-	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 func TestGlob(t *testing.T) {
@@ -79,26 +75,4 @@ func BenchmarkRules(b *testing.B) {
 			}
 		})
 	}
-}
-
-// TestDropRule: clients of a rule with drop are answered from the cache without managedFields, and nobody else is.
-func TestDropRule(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		b := newGatewayBench(t, func(o *Options) {
-			o.Policy.Rules = []Rule{{Match{UserAgents: []string{"lean/*"}, Resources: []string{"pods"}}, Settings{DropManagedFields: Yes}}}
-		})
-		pod := cachetest.Pod("default/a", "")
-		pod.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Update"}})
-		b.source.Create(cachetest.Pods, pod)
-		for _, path := range []string{"/api/v1/pods?resourceVersion=0", "/api/v1/pods", "/api/v1/namespaces/default/pods/a?resourceVersion=0", "/api/v1/namespaces/default/pods/a"} {
-			for agent, whole := range map[string]bool{"lean/1": false, "kubectl/1": true} {
-				if !whole || strings.Contains(path, "=0") { // else the upstream answers, which has nothing to say here
-					_, body, _ := b.do("GET "+path, "User-Agent: "+agent)
-					if !strings.Contains(body, `"a"`) || strings.Contains(body, "managedFields") != whole {
-						t.Errorf("%s of %s: %s", path, agent, body)
-					}
-				}
-			}
-		}
-	})
 }

@@ -1,0 +1,177 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/review"
+	"github.com/kubeweir/kubeweir/proxy/usage"
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// refuseBlocked refuses a request of a user agent that is blocked; nil means go on.
+func (g *Gateway) refuseBlocked(x *exchange) *api.Response {
+	pattern, retry, blocked := g.Blocked.Refuse(x.request.Header.Get("User-Agent"))
+	if !blocked {
+		return nil
+	}
+	g.refused.Count(reason.Blocked)
+	return x.fail(api.NewTooManyRequests(fmt.Sprintf("kubeweir serves no user agent %q at present: an operator has blocked it", pattern), policy.Seconds(retry)))
+}
+
+var errOverBudget = errors.New("the sender is over an upstream budget")
+
+// spend finds out who pays for the request, which is not asked for anything if there is nothing
+// left; an answer is a refusal.
+func (g *Gateway) spend(ctx context.Context, x *exchange) (context.Context, *api.Response) {
+	if !x.policy.Spends {
+		return ctx, nil
+	}
+	var blocked bool
+	if x.spending, blocked = x.policy.SpendingOf(x.sender.User, x.request); blocked {
+		g.refused.Count(reason.Blocked)
+		return ctx, x.fail(api.NewTooManyRequests("kubeweir does not serve this client: a rule blocks it", policy.Seconds(policy.BlockedRetry)))
+	}
+	if x.spending.Exceeds(0) {
+		ctx = review.WithoutReviews(ctx)
+	}
+	return ctx, nil
+}
+
+// restrict refuses what a rule forbids whatever the upstream allows; nil means go on. What is
+// forbidden to who sends the request is, as whomever they act.
+func (g *Gateway) restrict(x *exchange) *api.Response {
+	r := x.policy.Restrict(x.request, actors(x))
+	if x.redacted = r.Redacted; r.Text != "" {
+		return g.forbid(x, r.Why, r.Text)
+	}
+	return nil
+}
+
+// forbid refuses a request for a reason that a rule has.
+func (g *Gateway) forbid(x *exchange, why reason.Refusal, text string) *api.Response {
+	g.refused.Count(why)
+	x.decision.Reason = text
+	return x.fail(authz.Forbidden(x.subject.User, authz.AttributesOf(x.info), text))
+}
+
+// actors are who sends a request, and as whom, even if the upstream is to decide that.
+func actors(x *exchange) []user.Info {
+	all := []user.Info{x.subject.User, x.sender.User}
+	if x.subject.UpstreamDecides {
+		all = append(all, x.subject.RequestedUser())
+	}
+	return all
+}
+
+// answersStale reports whether a most-recent read is answered from c although nobody knows
+// whether that is the most recent state, because there is nothing left of a budget.
+func (g *Gateway) answersStale(x *exchange, c *cache.Collection) bool {
+	if !x.spending.Cached || x.spending.MayAsk() {
+		return false
+	}
+	if most := x.policy.Consistency.MaxStaleness; most > 0 && behind(c) > most {
+		return false
+	}
+	x.stale = true
+	return true
+}
+
+// behind is how old what c holds may be.
+func behind(c *cache.Collection) time.Duration {
+	state := c.State()
+	return max(time.Since(state.LastContact), state.Delay, 1)
+}
+
+// overBudget is the answer to a request over the budget of its sender.
+func (g *Gateway) overBudget(x *exchange) *api.Response {
+	b, wait := x.spending.Exceeded, policy.Seconds(x.spending.Wait)
+	b.Rule.Refused.Inc()
+	g.refused.Count(reason.OverBudget)
+	return x.fail(api.NewTooManyRequests(b.Spent(x.user(), wait), min(wait, policy.Seconds(policy.MaxRetry))))
+}
+
+// SetPolicy replaces the policy. Requests that arrive from then on are served by p. Streams
+// that p would serve in another way, or not at all, end within two seconds (usagePeriod), so
+// that their clients ask again. Callers must not overlap.
+func (g *Gateway) SetPolicy(p policy.Policy) {
+	next := policy.Compile(p, g.policy.Load())
+	if next.Any(func(s *policy.Settings) bool { return s.Mode == policy.ModeSession }) {
+		g.session.startObserving(g.policy.Load() != nil) // before a request can be in session mode
+	}
+	g.budgetMetrics.Show(next.Budgets(), g.budgets())
+	g.inFlight.SetLimit(p.Limits.InFlight)
+	g.unidentified.SetLimit(p.Limits.InFlight)
+	g.longRunning.SetLimit(p.Limits.LongRunning)
+	g.resumed.SetLimit(p.Limits.Resumed)
+	g.collapser.maxBody.Store(p.Limits.CollapsedBytes)
+	g.policy.Store(next)
+}
+
+// budgets are those of the rules in force.
+func (g *Gateway) budgets() []*policy.RuleBudgets { return g.policy.Load().Budgets() }
+
+// outdated returns a function that reports whether the policy in force would now reject the
+// stream of x or serve it differently. The function is not safe for concurrent use.
+func (g *Gateway) outdated(x *exchange) func() bool {
+	seen := x.policy
+	return func() bool {
+		now := g.policy.Load()
+		if now == seen {
+			return false
+		}
+		seen = now
+		return x.servedOtherwise(now)
+	}
+}
+
+// servedOtherwise reports whether p rejects the request of a stream, or changes what the stream
+// sends.
+func (x *exchange) servedOtherwise(p *policy.Compiled) bool {
+	then := *x
+	then.policy = p
+	then.settings = p.Decide(x.subject.User, x.request.Header.Get("User-Agent"), x.info)
+	spending, blocked := p.SpendingOf(x.sender.User, x.request)
+	restriction := p.Restrict(x.request, actors(x))
+	if blocked || restriction.Text != "" {
+		return true
+	}
+	a, b := &x.settings, &then.settings
+	return x.redacted != restriction.Redacted || a.DropManagedFields != b.DropManagedFields || a.VisibleLists != b.VisibleLists ||
+		a.Coalesce != b.Coalesce || a.WatchBytesPerSecond != b.WatchBytesPerSecond ||
+		!x.spending.SameBytes(&spending)
+}
+
+// endStreams ends streams whose user agent is blocked, or that the policy in force would reject
+// or serve differently.
+func (g *Gateway) endStreams() {
+	g.usage.End(func(s *usage.Stream) bool {
+		_, blocked := g.Blocked.Find(s.UserAgent)
+		return blocked || s.Outdated()
+	})
+}
+
+// whyEnded returns the reason for which endStreams ends the watch of x.
+func (g *Gateway) whyEnded(x *exchange) reason.WatchEnd {
+	if _, blocked := g.Blocked.Find(x.request.Header.Get("User-Agent")); blocked {
+		return reason.WatchBlocked
+	}
+	return reason.PolicyChanged
+}
+
+// Budgets are those of the rules, in their order.
+func (g *Gateway) Budgets() []policy.BudgetState {
+	out := []policy.BudgetState{}
+	for _, b := range g.budgets() {
+		out = append(out, b.State())
+	}
+	return out
+}
