@@ -83,7 +83,7 @@ func (a *Asker) add(row *usage.Row) {
 	a.Watches += float64(row.Watches)
 	a.UpstreamRequests += row.UpstreamRequests
 	a.UpstreamBytes += row.UpstreamBytes
-	a.Refused += float64(row.Refused)
+	a.Refused += float64(row.Rejected)
 	a.Missing += float64(row.Missing)
 }
 

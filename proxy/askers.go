@@ -32,8 +32,8 @@ func (g *Gateway) CountUsage(ctx context.Context) {
 }
 
 // asker is who sends the request.
-func (x *exchange) asker() usage.Asker {
-	a := usage.Asker{UserAgent: x.request.Header.Get("User-Agent")}
+func (x *exchange) asker() usage.Client {
+	a := usage.Client{UserAgent: x.request.Header.Get("User-Agent")}
 	if x.sender != nil {
 		a.User = x.user()
 	}
@@ -103,7 +103,7 @@ func (x *exchange) costOf(resp *api.Response, n int64) usage.Cost {
 		Work: x.work(n),
 	}
 	if resp.Status == 429 && x.source == fromGateway {
-		c.Refused = 1
+		c.Rejected = 1
 	}
 	if x.source == fromUpstream && resp.Stream == nil {
 		c.UpstreamBytes += float64(n)

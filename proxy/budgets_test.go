@@ -94,7 +94,7 @@ func TestBudgetRefuses(t *testing.T) {
 		if s := b.gateway.Budgets(); len(s) != 1 || s[0].Rule != "rules[0]" || s[0].Who != "userAgents: k9s*" || s[0].RequestsPerSecond != 2 || s[0].Refused != 95 || s[0].Users != 2 {
 			t.Errorf("%+v", s)
 		}
-		if jane := b.rowOf("k9s/1"); jane.Refused != 95 {
+		if jane := b.rowOf("k9s/1"); jane.Rejected != 95 {
 			t.Errorf("%+v", jane)
 		}
 	})

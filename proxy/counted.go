@@ -21,7 +21,7 @@ type countedDuplex struct {
 }
 
 // countStream has the writes of a stream counted until it is stopped.
-func countStream(s api.Stream, by *usage.Usage, asker usage.Asker, o usage.StreamOptions) api.Stream {
+func countStream(s api.Stream, by *usage.Usage, asker usage.Client, o usage.StreamOptions) api.Stream {
 	c := countedStream{s, by.Open(asker, o)}
 	if duplex, ok := s.(api.Duplex); ok {
 		return &countedDuplex{c, duplex}

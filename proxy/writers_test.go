@@ -78,10 +78,10 @@ func TestWritersDeliverWhatTheyAccept(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible
 	for name, wrap := range map[string]func(w api.StreamWriter) api.StreamWriter{
 		"counted": func(w api.StreamWriter) api.StreamWriter {
-			return startedWith(w, func(s api.Stream) api.Stream { return countStream(s, by, usage.Asker{}, usage.StreamOptions{}) })
+			return startedWith(w, func(s api.Stream) api.Stream { return countStream(s, by, usage.Client{}, usage.StreamOptions{}) })
 		},
 		"counted, unshared": func(w api.StreamWriter) api.StreamWriter {
-			return startedWith(struct{ api.StreamWriter }{w}, func(s api.Stream) api.Stream { return countStream(s, by, usage.Asker{}, usage.StreamOptions{}) })
+			return startedWith(struct{ api.StreamWriter }{w}, func(s api.Stream) api.Stream { return countStream(s, by, usage.Client{}, usage.StreamOptions{}) })
 		},
 		"rewritten": func(w api.StreamWriter) api.StreamWriter {
 			return &linesWriter{startedWith(w, func(s api.Stream) api.Stream {

@@ -7,74 +7,78 @@ import (
 	"time"
 )
 
-// Budget is a token bucket for each user: so much in a second, and what ten seconds bring at
-// once. What is spent may be known only afterwards; it is a debt then, and nothing is granted
-// before that is paid off.
+// Budget is a token bucket for each user: an amount per second, with a burst of ten seconds. The
+// amount spent may be known only afterwards; it becomes a debt then, and nothing is granted before
+// the debt is paid off.
 //
-// Buckets are kept of a bounded number of users. Only one that is full, as a new one is, makes
-// room for another; who finds no room has one of as many shared ones, which one nobody can choose, and
-// begins with what is left in that later. So nobody gets a new bucket for one that is spent, and what
-// one who found no room spends is missing to hardly anybody else. It is safe for concurrent use.
+// The number of users with buckets is limited. Only a full bucket, which is equal to a new one, makes
+// room for another user. A user without room shares one of as many other buckets, which one nobody
+// can choose, and begins with what is left in it when there is room later. So nobody gets a new
+// bucket for a spent one, and hardly any user is affected by what another one without room spends.
+//
+// It is safe for concurrent use.
 type Budget struct {
 	rate, burst float64
-	most        int // users
+	maxUsers    int
 	now         func() time.Time
-
-	seed maphash.Seed
+	seed        maphash.Seed
 
 	mu      sync.Mutex
 	buckets map[string]*bucket // guarded by mu
-	// shared are those of who found no room, by hash; none before there was somebody. Guarded by mu.
+	// shared are the buckets of users without room, by hash; nil as long as there were none. Guarded
+	// by mu.
 	shared []bucket
 }
 
-// bucket is what is left at a time; below 0 it is a debt.
+// bucket is what is left at a time, negative for a debt.
 type bucket struct {
 	left float64
 	at   time.Time
 }
 
 const (
-	// burstTime is for how long a budget that nobody used is saved.
+	// burstTime is for how long an unused budget accumulates.
 	burstTime = 10 * time.Second
-	// maxBuckets is how many users a budget knows, and bucketSample how many of them are
-	// looked at for one who needs none.
+	// maxBuckets is how many users have buckets. bucketSample is how many of these are checked for
+	// one that is full.
 	maxBuckets   = 4096
 	bucketSample = 8
 )
 
-// NewBudget returns a budget of so much in a second for each user.
+// NewBudget returns a budget of an amount per second for each user.
 func NewBudget(perSecond int64) *Budget { return newBudget(perSecond, maxBuckets, time.Now) }
 
-func newBudget(perSecond int64, most int, now func() time.Time) *Budget {
-	b := &Budget{rate: float64(perSecond), most: most, now: now, seed: maphash.MakeSeed(), buckets: make(map[string]*bucket)}
-	b.burst = b.rate * burstTime.Seconds()
-	return b
+func newBudget(perSecond int64, maxUsers int, now func() time.Time) *Budget {
+	rate := float64(perSecond)
+	return &Budget{
+		rate: rate, burst: rate * burstTime.Seconds(), maxUsers: maxUsers, now: now,
+		seed: maphash.MakeSeed(), buckets: make(map[string]*bucket),
+	}
 }
 
-// PerSecond is how much a user may spend in a second.
+// PerSecond returns how much a user may spend in a second.
 func (b *Budget) PerSecond() int64 { return int64(b.rate) }
 
-// Take spends so much if anything is left. Otherwise it tells in which time something will be.
+// Take spends an amount if anything is left. Otherwise it returns the time until something is.
 func (b *Budget) Take(user string, amount float64) (wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a := b.of(user)
+	a := b.bucketLocked(user)
 	if wait = b.wait(a); wait == 0 {
 		a.left -= amount
 	}
 	return wait
 }
 
-// Charge spends what was spent already; below 0 it is given back.
+// Charge spends an amount that is spent already. A negative amount is given back.
 func (b *Budget) Charge(user string, amount float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a := b.of(user)
+	a := b.bucketLocked(user)
 	a.left = min(a.left-amount, b.burst)
 }
 
-// Wait tells in which time something will be left, 0 if something is. It spends and notes nothing.
+// Wait returns the time until something is left, 0 if something is. It changes nothing.
 func (b *Budget) Wait(user string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,14 +86,13 @@ func (b *Budget) Wait(user string) time.Duration {
 	now := b.now()
 	a := b.buckets[user]
 	if a == nil {
-		a = b.sharedBy(user, now)
+		a = b.sharedLocked(user, now)
 	}
 	then := *a
 	b.fill(&then, now)
 	return b.wait(&then)
 }
 
-// wait is in which time something will be left of a, 0 if something is.
 func (b *Budget) wait(a *bucket) time.Duration {
 	if a.left > 0 {
 		return 0
@@ -97,21 +100,21 @@ func (b *Budget) wait(a *bucket) time.Duration {
 	return max(time.Millisecond, time.Duration(-a.left/b.rate*float64(time.Second)))
 }
 
-// Users is how many users have a bucket.
+// Users returns how many users have a bucket.
 func (b *Budget) Users() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.buckets)
 }
 
-// of is a user's bucket as it is now. The caller holds mu.
-func (b *Budget) of(user string) *bucket {
+// bucketLocked returns a user's bucket as it is now.
+func (b *Budget) bucketLocked(user string) *bucket {
 	now := b.now()
 	user = Bounded(user)
 	a := b.buckets[user]
 	if a == nil {
-		shared := b.sharedBy(user, now)
-		if len(b.buckets) >= b.most && !b.makeRoom(now) {
+		shared := b.sharedLocked(user, now)
+		if len(b.buckets) >= b.maxUsers && !b.evictLocked(now) {
 			return shared
 		}
 		a = &bucket{shared.left, now}
@@ -121,13 +124,13 @@ func (b *Budget) of(user string) *bucket {
 	return a
 }
 
-// sharedBy is the bucket that a user has who finds no room. The caller holds mu.
-func (b *Budget) sharedBy(user string, now time.Time) *bucket {
+// sharedLocked returns the bucket of a user without room.
+func (b *Budget) sharedLocked(user string, now time.Time) *bucket {
 	if b.shared == nil {
-		if len(b.buckets) < b.most {
+		if len(b.buckets) < b.maxUsers {
 			return &bucket{b.burst, now}
 		}
-		b.shared = make([]bucket, b.most)
+		b.shared = make([]bucket, b.maxUsers)
 		for i := range b.shared {
 			b.shared[i] = bucket{b.burst, now}
 		}
@@ -142,17 +145,17 @@ func (b *Budget) fill(a *bucket, now time.Time) {
 	a.at = now
 }
 
-// makeRoom forgets users whose buckets are full. The caller holds mu.
-func (b *Budget) makeRoom(now time.Time) (made bool) {
-	looked := 0
+// evictLocked drops the full buckets of a sample.
+func (b *Budget) evictLocked(now time.Time) (evicted bool) {
+	seen := 0
 	for user, a := range b.buckets { // in random order
 		if b.fill(a, now); a.left >= b.burst {
 			delete(b.buckets, user)
-			made = true
+			evicted = true
 		}
-		if looked++; looked == bucketSample {
+		if seen++; seen == bucketSample {
 			break
 		}
 	}
-	return made
+	return evicted
 }

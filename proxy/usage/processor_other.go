@@ -4,5 +4,5 @@ package usage
 
 import "time"
 
-// processTime is not known here: estimates stay what they are.
+// processTime is unknown here: estimates are not converted.
 func processTime() (time.Duration, bool) { return 0, false }

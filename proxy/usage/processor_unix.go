@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processTime is the processor time that this process has taken.
+// processTime returns the CPU time of this process.
 func processTime() (time.Duration, bool) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

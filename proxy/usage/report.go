@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Window is the time that is looked back.
+// Window is the period of a Report.
 type Window uint8
 
 // The windows.
@@ -29,59 +29,57 @@ const (
 	ByUpstreamBytes
 )
 
-// Query says what is asked for.
+// Query selects a Report.
 type Query struct {
-	// K is how many rows of each kind there are at most.
+	// K is the number of rows of each kind at most.
 	K      int
 	Window Window
 	By     By
 }
 
-// Report is who costs what.
+// Report lists the largest costs.
 type Report struct {
 	At time.Time
-	// Covers is the time that was counted: the window's and up to a pane more, less soon
-	// after the start.
+	// Covers is the period: that of the window and up to a pane more, less soon after the start.
 	Covers time.Duration
 	Users  []Row
-	// UserAgents are as clients say them.
+	// UserAgents are as clients send them.
 	UserAgents []Row
 	Resources  []Row
-	Total      Row // of all, those without a row included
+	Total      Row // of all, including those without a row
 }
 
-// Row is what one of them has cost.
+// Row is the cost of one user, user agent or resource.
 type Row struct {
 	Name string
 	Cost
-	// CPU is what their requests took of the processor, estimated.
+	// CPU is an estimate of the CPU time of the requests.
 	CPU time.Duration
-	// Watches is how many are open now; followed logs and the like are among them.
+	// Watches is how many are open now, followed logs and the like included.
 	Watches int
-	// Missing is by how many requests at most the count may be too small; 0: it is exact.
+	// Missing is by how many requests at most the count may be too small; 0 if it is exact.
 	Missing int64
 }
 
-// Top answers a query.
+// Top returns a report.
 func (u *Usage) Top(q Query, now time.Time) *Report {
 	u.collect()
 	all := u.window(q.Window)
-	factor := u.opts.Processor.factor()
 
 	u.mu.Lock()
 	open := newPane(u.opts.Size, u.open.from)
 	open.merge(u.open)
 	u.mu.Unlock()
-	open.scale(factor)
+	open.scale(u.opts.Processor.factor())
 	all.merge(open)
 
 	users, userAgents, resources := make(map[string]int), make(map[string]int), make(map[Resource]int)
 	u.streams.Lock()
 	total := len(u.streams.open)
 	for s := range u.streams.open {
-		users[s.Asker.User]++
-		userAgents[s.Asker.UserAgent]++
-		resources[s.Asker.Resource]++
+		users[s.Client.User]++
+		userAgents[s.Client.UserAgent]++
+		resources[s.Client.Resource]++
 	}
 	u.streams.Unlock()
 
@@ -95,15 +93,15 @@ func (u *Usage) Top(q Query, now time.Time) *Report {
 	}
 }
 
-// window merges the closed panes of one.
+// window merges the closed panes of a window.
 func (u *Usage) window(w Window) *pane {
-	u.kept.Lock()
-	defer u.kept.Unlock()
-	panes := u.kept.short
+	u.closed.Lock()
+	defer u.closed.Unlock()
+	panes := u.closed.short
 	if w == Hour {
-		panes = append(slices.Clip(u.kept.long), u.kept.growing)
+		panes = append(slices.Clip(u.closed.long), u.closed.growing)
 	}
-	// Nothing is taken off while they are merged: there is room for all that they have.
+	// Nothing is subtracted while they are merged: there is room for all that they hold.
 	all := newPane(len(panes)*2*u.opts.Size+2*u.opts.Size, time.Time{})
 	for _, p := range panes {
 		all.merge(p)
@@ -116,7 +114,7 @@ func (u *Usage) window(w Window) *pane {
 	return all
 }
 
-// top are the first rows of a summary, and of those who have nothing but open watches.
+// top returns the first rows of a summary and of the keys that have only open watches.
 func top[K comparable](s *summary[K], watches map[K]int, q Query, name func(K) string) []Row {
 	missing := int64(s.error / requestWeight)
 	rows := make([]Row, 0, len(s.entries))
@@ -138,7 +136,7 @@ func rowOf(name string, cost Cost, watches int, missing int64) Row {
 	return Row{Name: name, Cost: cost, CPU: time.Duration(cost.Work), Watches: watches, Missing: missing}
 }
 
-// by is what the row has of what is sorted by.
+// by returns what rows are sorted by.
 func (r *Row) by(b By) float64 {
 	switch b {
 	case ByBytes:

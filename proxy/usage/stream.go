@@ -2,48 +2,37 @@ package usage
 
 import "sync/atomic"
 
-// Stream is a watch, or another response that goes on, whose cost is counted while it does. Its
+// Stream is a watch, or another response that continues, whose cost is accounted for meanwhile. Its
 // methods are safe for concurrent use.
 type Stream struct {
-	// Asker is whose it is, with bounded names.
-	Asker Asker
-	// UserAgent is the whole of it.
+	// Client has bounded names; UserAgent is complete.
+	Client    Client
 	UserAgent string
-	// Price is what a write costs.
-	price Price
-	// upstream tells that its bytes come from the upstream.
-	upstream bool
-	// end ends it soon.
-	end func()
 
+	opts          StreamOptions
 	owner         *Usage
 	writes, bytes atomic.Int64
-	// What of them was counted; guarded by streams of owner.
+	// What of them is accounted for; guarded by streams of owner.
 	countedWrites, countedBytes int64
-	// charge is called with the bytes that came from the upstream since it was called last;
-	// nil if nobody wants to know.
-	charge func(bytes int64) (over bool)
-	// outdated is asked by Outdated; nil for never.
-	outdated func() bool
 }
 
-// StreamOptions say what kind of Stream it is.
+// StreamOptions describe a Stream.
 type StreamOptions struct {
 	Price Price // of a write
-	// Upstream tells that its bytes come from the upstream. Charge, if set, is told then of
-	// how many since it was last told; the stream is ended when they were too many.
+	// Upstream is true if the bytes come from the upstream. Charge, if not nil, is then called with
+	// the bytes since its last call; the stream ends if it returns true.
 	Upstream bool
 	Charge   func(bytes int64) (over bool)
-	// Outdated, if set, reports whether the stream must end because the settings that it began
+	// Outdated, if not nil, reports whether the stream must end because the settings that it began
 	// with have changed. It is not called concurrently.
 	Outdated func() bool
-	// End ends the stream soon, if it can be ended. It must not block.
+	// End ends the stream soon; nil if it cannot be ended. It must not block.
 	End func()
 }
 
-// Open counts a stream, one request, that has begun. It has to be closed.
-func (u *Usage) Open(a Asker, o StreamOptions) *Stream {
-	s := &Stream{Asker: a.bounded().clone(), UserAgent: a.UserAgent, price: o.Price, upstream: o.Upstream, end: o.End, charge: o.Charge, outdated: o.Outdated, owner: u}
+// Open accounts for a stream that has begun. It must be closed.
+func (u *Usage) Open(c Client, o StreamOptions) *Stream {
+	s := &Stream{Client: c.bounded().clone(), UserAgent: c.UserAgent, opts: o, owner: u}
 	u.streams.Lock()
 	defer u.streams.Unlock()
 	u.streams.open[s] = struct{}{}
@@ -56,11 +45,11 @@ func (s *Stream) Wrote(bytes int) {
 	s.bytes.Add(int64(bytes))
 }
 
-// Outdated reports whether the stream must end because the settings that it began with have
-// changed. Only the function passed to Usage.End may call it.
-func (s *Stream) Outdated() bool { return s.outdated != nil && s.outdated() }
+// Outdated reports whether the stream must end because the settings that it began with have changed.
+// Only the function passed to Usage.End may call it.
+func (s *Stream) Outdated() bool { return s.opts.Outdated != nil && s.opts.Outdated() }
 
-// Close counts the rest.
+// Close accounts for the rest.
 func (s *Stream) Close() {
 	u := s.owner
 	u.streams.Lock()
@@ -69,23 +58,27 @@ func (s *Stream) Close() {
 	s.count()
 }
 
-// collect counts what all streams have sent since it was last called.
-func (u *Usage) collect() {
+// collect accounts for what all streams have sent since the last call.
+func (u *Usage) collect() { u.End((*Stream).count) }
+
+// End ends the open streams that match, soon, and returns how many those are.
+func (u *Usage) End(match func(*Stream) bool) int {
 	u.streams.Lock()
-	var over []*Stream
+	var found []*Stream
 	for s := range u.streams.open {
-		if s.count() && s.end != nil {
-			over = append(over, s)
+		if match(s) && s.opts.End != nil {
+			found = append(found, s)
 		}
 	}
 	u.streams.Unlock()
-	for _, s := range over {
-		s.end()
+	for _, s := range found {
+		s.opts.End()
 	}
+	return len(found)
 }
 
-// count counts what was sent since, and reports whether it was too much. The caller holds
-// streams.
+// count accounts for what was sent since the last call, and reports whether it was too much. The
+// caller holds streams.
 func (s *Stream) count() (over bool) {
 	writes, bytes := s.writes.Load(), s.bytes.Load()
 	more, sent := writes-s.countedWrites, bytes-s.countedBytes
@@ -93,32 +86,14 @@ func (s *Stream) count() (over bool) {
 		return false
 	}
 	s.countedWrites, s.countedBytes = writes, bytes
-	cost := Cost{Bytes: sent, Work: s.price.Of(more, sent)}
-	if s.upstream {
+	cost := Cost{Bytes: sent, Work: s.opts.Price.Of(more, sent)}
+	if s.opts.Upstream {
 		cost.UpstreamBytes = float64(sent)
-		if s.charge != nil {
-			over = s.charge(sent)
-		}
+		over = s.opts.Charge != nil && s.opts.Charge(sent)
 	}
 	s.owner.opts.Processor.did(cost.Work)
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
-	s.owner.open.add(&s.Asker, &cost)
+	s.owner.open.add(&s.Client, &cost)
 	return over
-}
-
-// End ends the open streams that match, soon, and says how many those are.
-func (u *Usage) End(match func(*Stream) bool) (n int) {
-	u.streams.Lock()
-	var found []*Stream
-	for s := range u.streams.open {
-		if s.end != nil && match(s) {
-			found = append(found, s)
-		}
-	}
-	u.streams.Unlock()
-	for _, s := range found {
-		s.end()
-	}
-	return len(found)
 }

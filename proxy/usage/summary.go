@@ -2,15 +2,15 @@ package usage
 
 import "slices"
 
-// summary is a Misra-Gries summary of costs by key, with weights: of those with the largest
-// weights, it holds at least size.
+// summary is a Misra-Gries summary of costs by key, with weights. It holds at least the size keys
+// with the largest weights.
 //
-// It takes up to twice as many keys. When there is one more, the weight of the largest key but
-// size is taken from all, and those with nothing left are dropped; so each time the weights lose
-// at least size+1 times what any one of them does, and error, the sum of what was taken, is at
-// most the weight of everything that was added / (size+1). A key is missing, or counted short,
-// by no more than error, and never counted too high. The same is true of one that others were
-// merged into (Agarwal et al., Mergeable Summaries).
+// It takes up to twice as many keys. When there is one more, the weight of the largest key but size
+// is subtracted from all weights, and the keys with nothing left are dropped. So each time the
+// weights lose in total at least size+1 times what any one of them does, and error, the sum of what
+// was subtracted, is at most the weight of everything that was added / (size+1). A key is missing,
+// or counted short, by no more than error, and never counted too high. The same holds for a summary
+// that others were merged into (Agarwal et al., Mergeable Summaries).
 //
 // It is not safe for concurrent use.
 type summary[K comparable] struct {
@@ -28,8 +28,7 @@ func newSummary[K comparable](size int) *summary[K] {
 	return &summary[K]{size: size, entries: make(map[K]*entry)}
 }
 
-// add counts a cost of that weight. A key that is new is cloned: it may be part of a larger
-// string.
+// add adds a cost of that weight. It clones a new key, which may be part of a larger string.
 func (s *summary[K]) add(key K, cost *Cost, weight float64, clone func(K) K) {
 	e := s.entries[key]
 	if e == nil {
@@ -43,15 +42,13 @@ func (s *summary[K]) add(key K, cost *Cost, weight float64, clone func(K) K) {
 	e.left += weight
 }
 
-// merge adds what another summary has.
+// merge adds the costs of another summary.
 func (s *summary[K]) merge(other *summary[K]) {
 	for key, from := range other.entries {
-		s.add(key, &from.cost, from.left, same)
+		s.add(key, &from.cost, from.left, func(key K) K { return key })
 	}
 	s.error += other.error
 }
-
-func same[K any](key K) K { return key }
 
 // compress leaves at most size keys.
 func (s *summary[K]) compress() {
@@ -67,4 +64,11 @@ func (s *summary[K]) compress() {
 		}
 	}
 	s.error += taken
+}
+
+// scale multiplies the work of all keys.
+func (s *summary[K]) scale(factor float64) {
+	for _, e := range s.entries {
+		e.cost.Work *= factor
+	}
 }

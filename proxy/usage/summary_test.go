@@ -41,7 +41,7 @@ func TestSummary(t *testing.T) {
 				if r.IntN(2) == 0 {
 					part = parts[n*len(parts)/4000]
 				}
-				part.add(key, &Cost{Requests: 1, Work: weight}, weight, same)
+				part.add(key, &Cost{Requests: 1, Work: weight}, weight, func(key int) int { return key })
 				truth[key] += weight
 				requests[key]++
 				all += weight
@@ -95,7 +95,7 @@ func BenchmarkSummary(b *testing.B) {
 			s := newSummary[string](defaultSize)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				s.add(names[i%many], &cost, 1, same)
+				s.add(names[i%many], &cost, 1, func(key string) string { return key })
 			}
 		})
 	}

@@ -1,6 +1,8 @@
 package usage
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -9,36 +11,39 @@ import (
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
-// Options are the parts of a Usage.
+// Options configure a Usage.
 type Options struct {
-	// Processor tells what work takes; required.
+	// Processor measures CPU time; required.
 	Processor *Processor
-	// Size is how many users, user agents and resources are surely kept of each pane, those
-	// that cost most (default 256).
+	// Size is how many users, user agents and resources each pane holds at least, those with the
+	// largest costs (default 256).
 	Size int
-	// Fed is how many bytes feeds have brought so far; nil for nobody who knows. Now is
-	// the clock that the first pane begins by (default time.Now).
+	// Fed returns how many bytes reflectors have received so far; nil if that is unknown.
 	Fed func() float64
+	// Now is the clock by which the first pane begins (default time.Now).
 	Now func() time.Time
 	// Registerer takes the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 }
 
-const defaultSize = 256
+const (
+	defaultSize = 256
+	// feedPrice is the work for a byte that a reflector receives.
+	feedPrice = 5
+	// entryBytes is about the size of an entry of a pane, with its name.
+	entryBytes = 224
+)
 
-// feedPrice is what a byte that a feed brings costs.
-const feedPrice = 5
-
-// Usage is who costs what of one cluster. It is safe for concurrent use; Tick has to be called
+// Usage accounts for the requests to one cluster. It is safe for concurrent use. Tick must be called
 // about each second.
 type Usage struct {
 	opts Options
 
-	mu   sync.Mutex // held for a moment
-	open *pane      // guarded by mu, as is what it holds
+	mu   sync.Mutex // held briefly
+	open *pane      // guarded by mu, with what it holds
 
-	// kept is what was counted before. Its mu is taken before that of Usage.
-	kept struct {
+	// closed are the panes before. Its mutex is locked before mu.
+	closed struct {
 		sync.Mutex
 		short, long []*pane // the newest at the end
 		growing     *pane   // the long one that short ones are merged into
@@ -51,42 +56,46 @@ type Usage struct {
 	}
 }
 
-// New returns a Usage of nothing yet.
+// New returns an empty Usage.
 func New(o Options) *Usage {
-	if o.Size == 0 {
-		o.Size = defaultSize
-	}
+	o.Size = cmp.Or(o.Size, defaultSize)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	u := &Usage{opts: o}
 	now := o.Now()
 	u.open = newPane(o.Size, now)
-	u.kept.growing = newPane(o.Size, now)
+	u.closed.growing = newPane(o.Size, now)
 	u.streams.open = make(map[*Stream]struct{})
 	o.Processor.settle(now)
-	u.register(o.Registerer)
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
+			Name: "kubeweir_usage_bytes",
+			Help: "Memory of the costs by user, user agent and resource over the last minute and hour, in bytes. However many there are, it is about 10 MB at most.",
+		}, func() float64 { return float64(u.bytes()) }))
+	}
 	return u
 }
 
-// Add counts what somebody has cost.
-func (u *Usage) Add(a Asker, cost Cost) {
-	a = a.bounded()
+// Add accounts for a cost of a client.
+func (u *Usage) Add(c Client, cost Cost) {
+	c = c.bounded()
 	u.opts.Processor.did(cost.Work)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.open.add(&a, &cost)
+	u.open.add(&c, &cost)
 }
 
-// Tick counts what open streams have sent since, and closes the pane when its time is over.
+// Tick accounts for what open streams have sent since the last call, and closes the open pane when
+// its time is over.
 func (u *Usage) Tick(now time.Time) {
 	u.collect()
-	u.kept.Lock()
-	defer u.kept.Unlock()
+	u.closed.Lock()
+	defer u.closed.Unlock()
 	if fed := u.opts.Fed; fed != nil {
 		total := fed()
-		u.opts.Processor.did(feedPrice * (total - u.kept.fed))
-		u.kept.fed = total
+		u.opts.Processor.did(feedPrice * (total - u.closed.fed))
+		u.closed.fed = total
 	}
 	u.mu.Lock()
 	done := u.open
@@ -99,55 +108,35 @@ func (u *Usage) Tick(now time.Time) {
 
 	done.to = now
 	done.scale(u.opts.Processor.settle(now))
-	u.keep(done)
+	u.keepLocked(done)
 }
 
-// keep takes a pane that is closed. The caller holds kept.
-func (u *Usage) keep(done *pane) {
-	k := &u.kept
-	k.short = append(k.short, done)
-	for len(k.short) > 0 && done.to.Sub(k.short[0].from) > shortPanes*shortPane+shortPane/2 {
-		k.short = k.short[1:]
+// keepLocked keeps a pane that is closed. The caller holds closed.
+func (u *Usage) keepLocked(done *pane) {
+	c := &u.closed
+	c.short = append(c.short, done)
+	for len(c.short) > 0 && done.to.Sub(c.short[0].from) > shortPanes*shortPane+shortPane/2 {
+		c.short = c.short[1:]
 	}
-	k.growing.merge(done)
-	if k.growing.to = done.to; k.growing.to.Sub(k.growing.from) >= longPane {
-		k.long = append(k.long, k.growing)
-		k.growing = newPane(u.opts.Size, done.to)
+	c.growing.merge(done)
+	if c.growing.to = done.to; c.growing.to.Sub(c.growing.from) >= longPane {
+		c.long = append(c.long, c.growing)
+		c.growing = newPane(u.opts.Size, done.to)
 	}
-	for len(k.long) > 0 && done.to.Sub(k.long[0].from) > (longPanes+1)*longPane {
-		k.long = k.long[1:]
+	for len(c.long) > 0 && done.to.Sub(c.long[0].from) > (longPanes+1)*longPane {
+		c.long = c.long[1:]
 	}
 }
 
-// panes are all that are kept. The caller holds kept.
-func (u *Usage) panes() []*pane {
-	all := append([]*pane{u.kept.growing}, u.kept.short...)
-	return append(all, u.kept.long...)
-}
-
-// Sizes of what a pane holds, for the metric: an entry of a map with its key and cost.
-const entryBytes = 160
-
-// bytes is what all of it takes, about.
-func (u *Usage) bytes() (n int) {
-	u.kept.Lock()
-	defer u.kept.Unlock()
-	all := u.panes()
+// bytes returns about how much memory all panes take.
+func (u *Usage) bytes() int {
+	u.closed.Lock()
+	defer u.closed.Unlock()
 	u.mu.Lock()
-	n = entryBytes*u.open.entries() + u.open.names()
+	n := u.open.entries()
 	u.mu.Unlock()
-	for _, p := range all {
-		n += entryBytes*p.entries() + p.names()
+	for _, p := range slices.Concat(u.closed.short, u.closed.long, []*pane{u.closed.growing}) {
+		n += p.entries()
 	}
-	return n
-}
-
-func (u *Usage) register(registerer prometheus.Registerer) {
-	if registerer == nil {
-		return
-	}
-	registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
-		Name: "kubeweir_usage_bytes",
-		Help: "Bytes of memory that are taken by what is known of who costs what: users, user agents and resources over the last minute and hour. However many there are, it is about 10 MB at most.",
-	}, func() float64 { return float64(u.bytes()) }))
+	return entryBytes * n
 }

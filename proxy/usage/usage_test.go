@@ -53,9 +53,9 @@ func TestWindows(t *testing.T) {
 	c := &clock{now: start}
 	u := newUsage(c)
 	for i := range 2 * 3600 { // a request of jane's each second, one of joe's each minute
-		u.Add(Asker{"jane", "k9s", pods}, Cost{Requests: 1, Bytes: 10})
+		u.Add(Client{"jane", "k9s", pods}, Cost{Requests: 1, Bytes: 10})
 		if i%60 == 0 {
-			u.Add(Asker{"joe", "kubectl", deployments}, Cost{Requests: 1, Bytes: 1000, UpstreamRequests: 1, UpstreamBytes: 5000})
+			u.Add(Client{"joe", "kubectl", deployments}, Cost{Requests: 1, Bytes: 1000, UpstreamRequests: 1, UpstreamBytes: 5000})
 		}
 		c.pass(u, time.Second, 0.1)
 		if i%97 != 0 {
@@ -89,10 +89,10 @@ func TestWindows(t *testing.T) {
 func TestPause(t *testing.T) {
 	c := &clock{now: start}
 	u := newUsage(c)
-	u.Add(Asker{User: "jane"}, Cost{Requests: 1})
+	u.Add(Client{User: "jane"}, Cost{Requests: 1})
 	c.now = c.now.Add(20 * time.Minute)
 	u.Tick(c.now)
-	u.Add(Asker{User: "jane"}, Cost{Requests: 1})
+	u.Add(Client{User: "jane"}, Cost{Requests: 1})
 	if r := u.Top(Query{K: 1, Window: Hour}, c.now); r.Users[0].Requests != 2 {
 		t.Errorf("%+v", r)
 	}
@@ -118,8 +118,8 @@ func TestProcessorTime(t *testing.T) {
 		c := &clock{now: start}
 		u := newUsage(c)
 		for range 120 {
-			u.Add(Asker{User: "jane"}, Cost{Requests: 1, Work: test.work})
-			u.Add(Asker{User: "joe"}, Cost{Requests: 1, Work: test.work / 3})
+			u.Add(Client{User: "jane"}, Cost{Requests: 1, Work: test.work})
+			u.Add(Client{User: "joe"}, Cost{Requests: 1, Work: test.work / 3})
 			c.pass(u, time.Second, test.busy)
 		}
 		r := u.Top(Query{K: 10, Window: Minute, By: ByCPU}, c.now)
@@ -144,8 +144,8 @@ func TestClusters(t *testing.T) {
 	o := Options{Processor: p, Now: func() time.Time { return c.now }}
 	a, b := New(o), New(o)
 	for range 120 {
-		a.Add(Asker{User: "jane"}, Cost{Requests: 1, Work: 600e6})
-		b.Add(Asker{User: "joe"}, Cost{Requests: 1, Work: 200e6})
+		a.Add(Client{User: "jane"}, Cost{Requests: 1, Work: 600e6})
+		b.Add(Client{User: "joe"}, Cost{Requests: 1, Work: 200e6})
 		c.pass(a, time.Second, 0.4)
 		b.Tick(c.now)
 	}
@@ -176,8 +176,8 @@ func TestStreams(t *testing.T) {
 	c := &clock{now: start}
 	u := newUsage(c)
 	charged := int64(0)
-	watch := u.Open(Asker{"jane", "k9s", pods}, StreamOptions{Price: Price{Request: 1000, Byte: 1}, End: func() {}})
-	logs := u.Open(Asker{"joe", "kubectl", Resource{Resource: "pods", Subresource: "log"}}, StreamOptions{
+	watch := u.Open(Client{"jane", "k9s", pods}, StreamOptions{Price: Price{Request: 1000, Byte: 1}, End: func() {}})
+	logs := u.Open(Client{"joe", "kubectl", Resource{Resource: "pods", Subresource: "log"}}, StreamOptions{
 		Upstream: true, Charge: func(n int64) bool { charged += n; return false }, End: func() {},
 	})
 	for range 3600 {
@@ -204,7 +204,7 @@ func TestStreams(t *testing.T) {
 	}
 	// One that says nothing is there all the same.
 	c.pass(u, 2*time.Hour, 0)
-	quiet := u.Open(Asker{User: "quiet"}, StreamOptions{End: func() {}})
+	quiet := u.Open(Client{User: "quiet"}, StreamOptions{End: func() {}})
 	defer quiet.Close()
 	if r := u.Top(Query{K: 1, By: ByWatches}, c.now); r.Users[0].Name != "quiet" {
 		t.Errorf("%+v", r)
@@ -219,7 +219,7 @@ func TestEnd(t *testing.T) {
 	u := newUsage(&clock{now: start})
 	ended := make(map[string]int)
 	for _, agent := range []string{"k9s/1", "k9s/2", "kubectl"} {
-		defer u.Open(Asker{UserAgent: agent}, StreamOptions{End: func() { ended[agent]++ }}).Close()
+		defer u.Open(Client{UserAgent: agent}, StreamOptions{End: func() { ended[agent]++ }}).Close()
 	}
 	if n := u.End(func(s *Stream) bool { return strings.HasPrefix(s.UserAgent, "k9s") }); n != 2 || len(ended) != 2 || ended["kubectl"] != 0 {
 		t.Errorf("%d ended: %v", n, ended)
@@ -236,9 +236,9 @@ func TestBounds(t *testing.T) {
 		for range 700 {
 			n++
 			name := fmt.Sprintf("%s%d", long, n)
-			u.Add(Asker{name, name, Resource{name, name, name}}, Cost{Requests: 1})
+			u.Add(Client{name, name, Resource{name, name, name}}, Cost{Requests: 1})
 		}
-		u.Add(Asker{long, "heavy", pods}, Cost{Requests: 1, Work: 1e9})
+		u.Add(Client{long, "heavy", pods}, Cost{Requests: 1, Work: 1e9})
 		c.pass(u, 50*time.Second, 0.1)
 	}
 	if got := u.bytes(); got > 20e6 {
@@ -271,7 +271,7 @@ func TestConcurrent(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			a := Asker{User: fmt.Sprint("user-", i), UserAgent: "test", Resource: pods}
+			a := Client{User: fmt.Sprint("user-", i), UserAgent: "test", Resource: pods}
 			s := u.Open(a, StreamOptions{End: func() {}})
 			for range 1000 {
 				u.Add(a, Cost{Requests: 1})
@@ -294,26 +294,26 @@ func TestConcurrent(t *testing.T) {
 
 // BenchmarkAdd is what a request costs that is counted.
 func BenchmarkAdd(b *testing.B) {
-	askers := make([]Asker, 100)
-	for i := range askers {
-		askers[i] = Asker{fmt.Sprintf("system:serviceaccount:namespace-%d:account", i), fmt.Sprintf("kubectl/v1.36.%d (linux/amd64) kubernetes/0123456", i%10), pods}
+	clients := make([]Client, 100)
+	for i := range clients {
+		clients[i] = Client{fmt.Sprintf("system:serviceaccount:namespace-%d:account", i), fmt.Sprintf("kubectl/v1.36.%d (linux/amd64) kubernetes/0123456", i%10), pods}
 	}
 	u := newUsage(&clock{now: start})
 	b.Run("one", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			u.Add(askers[i%len(askers)], Cost{Requests: 1, Bytes: 1000})
+			u.Add(clients[i%len(clients)], Cost{Requests: 1, Bytes: 1000})
 		}
 	})
 	b.Run("parallel", func(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for i := 0; pb.Next(); i++ {
-				u.Add(askers[i%len(askers)], Cost{Requests: 1, Bytes: 1000})
+				u.Add(clients[i%len(clients)], Cost{Requests: 1, Bytes: 1000})
 			}
 		})
 	})
-	s := u.Open(askers[0], StreamOptions{End: func() {}})
+	s := u.Open(clients[0], StreamOptions{End: func() {}})
 	defer s.Close()
 	b.Run("watch", func(b *testing.B) {
 		b.ReportAllocs()
