@@ -1,4 +1,5 @@
-// Package admin serves what operators look at: metrics, health and profiles.
+// Package admin serves the admin listener: metrics, health, profiles, and the comparison of the
+// cache with the upstream. Package console adds its pages. serve starts it; it imports proxy.
 package admin
 
 import (
@@ -20,49 +21,82 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 )
 
-// Server is the admin listener: plain HTTP, not meant to be reachable by
-// clients of the API.
+// Options configure a Server.
+type Options struct {
+	// Addr is the host:port to listen on.
+	Addr     string
+	Gatherer prometheus.Gatherer
+	Health   *healthz.Health
+	// Profiling serves /debug/pprof to every client of the listener, with the command line and at
+	// the cost of CPU time.
+	Profiling bool
+	// Verify compares the cache with the upstream for clients that post to VerifyPath.
+	Verify Verify
+	// Console serves / and /console/; nil to list the paths at /.
+	Console http.Handler
+	Log     *slog.Logger
+}
+
+// Server is the admin listener: plain HTTP, which clients of the API are not meant to reach.
 type Server struct {
 	http     *http.Server
 	listener net.Listener
 	done     chan error
 }
 
-// Options say what is served where.
-type Options struct {
-	// Addr is the host:port to listen on.
-	Addr     string
-	Gatherer prometheus.Gatherer
-	Health   *healthz.Health
-	// Profiling serves /debug/pprof: to whoever reaches the listener, the command line
-	// and what it costs the processor included.
-	Profiling bool
-	// Verify compares the cache with the upstream for who posts to VerifyPath.
-	Verify Verify
-	// Console serves / and what is below /console/; nil for a list of the paths.
-	Console http.Handler
-	Log     *slog.Logger
+// idleTimeout is how long a connection without a request stays open. Without a timeout it would hold
+// a file descriptor forever, of those that the gateway's other connections need.
+const idleTimeout = 90 * time.Second
+
+// Start listens, and serves until Close. On a loopback address it rejects web pages of other
+// addresses, as the sidecar listener does.
+func Start(o Options) (*Server, error) {
+	l, err := net.Listen("tcp", o.Addr)
+	if err != nil {
+		return nil, err
+	}
+	var handler http.Handler = o.mux()
+	if Loopback(o.Addr) {
+		handler = localOnly(handler)
+	}
+	s := &Server{
+		http: &http.Server{
+			Handler:           handler,
+			ReadHeaderTimeout: 10 * time.Second,
+			IdleTimeout:       idleTimeout,
+			ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		},
+		listener: l,
+		done:     make(chan error, 1),
+	}
+	go func() { s.done <- s.http.Serve(l) }()
+	return s, nil
 }
 
-// Loopback reports whether addr ("host:port") is one that only this machine reaches.
+// Loopback reports whether only this machine reaches addr ("host:port").
 func Loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// idleTimeout is how long a connection without a request stays open. Without one it
-// would hold a descriptor for good, of those that the gateway's other connections need.
-const idleTimeout = 90 * time.Second
+// Addr returns the address that the server listens on.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Start listens, and serves /metrics, /livez, /readyz, /healthz and, if that is asked
-// for, /debug/pprof until Close; / is the console, or lists them. On a loopback address web pages of other
-// addresses are refused, as on the sidecar listener.
-func Start(o Options) (*Server, error) {
-	l, err := net.Listen("tcp", o.Addr)
+// Close ends the server and its requests in flight, at once when ctx ends.
+func (s *Server) Close(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
 	if err != nil {
-		return nil, err
+		err = s.http.Close()
 	}
+	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// mux serves the paths that are configured.
+func (o *Options) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	paths := []string{"/metrics", "/livez", "/readyz", "/healthz"}
 	mux.Handle("/metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{}))
@@ -87,42 +121,12 @@ func Start(o Options) (*Server, error) {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { serveHealth(w, r, o.Health) })
-	var handler http.Handler = mux
-	if Loopback(o.Addr) {
-		handler = fromHere(mux)
-	}
-	s := &Server{
-		http: &http.Server{
-			Handler:           handler,
-			ReadHeaderTimeout: 10 * time.Second,
-			IdleTimeout:       idleTimeout,
-			ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
-		},
-		listener: l,
-		done:     make(chan error, 1),
-	}
-	go func() { s.done <- s.http.Serve(l) }()
-	return s, nil
+	return mux
 }
 
-// Addr is the address that the server listens on.
-func (s *Server) Addr() net.Addr { return s.listener.Addr() }
-
-// Close ends the server and what is under way, at once when ctx ends.
-func (s *Server) Close(ctx context.Context) error {
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		err = s.http.Close()
-	}
-	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
-	}
-	return err
-}
-
-// fromHere refuses what comes by another name than this machine's, or from web pages
-// of elsewhere.
-func fromHere(next http.Handler) http.Handler {
+// localOnly rejects requests that call the listener by a name that is not this machine's, and those
+// from web pages of other addresses.
+func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if why := authn.CheckLocal(r.Host, r.Header.Values); why != "" {
 			http.Error(w, "forbidden: "+why, http.StatusForbidden)

@@ -13,16 +13,16 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 )
 
-// VerifyPath is where a check of the collections is asked for, by POST. The parameter
-// resource chooses plurals (pods, deployments.apps) and may be repeated.
+// VerifyPath compares the collections with the upstream, by POST. The parameter resource selects
+// plurals (pods, deployments.apps) and may be repeated.
 const VerifyPath = "/debug/verify"
 
-// Verified is the answer: a comparison of every collection with the upstream.
+// Verified is the response.
 type Verified struct {
 	Collections []VerifiedCollection `json:"collections"`
 }
 
-// VerifiedCollection is what was found of one collection.
+// VerifiedCollection is the result for one collection.
 type VerifiedCollection struct {
 	Cluster  string `json:"cluster,omitempty"`
 	Group    string `json:"group"`
@@ -31,19 +31,19 @@ type VerifiedCollection struct {
 	Encoding string `json:"encoding"`
 	// Result is same, differs or unfinished.
 	Result string `json:"result"`
-	// ResourceVersion is the version at which both were compared.
+	// ResourceVersion is the version that was compared.
 	ResourceVersion uint64 `json:"resourceVersion,omitempty"`
 	Objects         int    `json:"objects"`
 	Sampled         int    `json:"sampled"`
 	// Differing counts the differences, of which Differences are the first.
 	Differing   int                  `json:"differing,omitempty"`
 	Differences []VerifiedDifference `json:"differences,omitempty"`
-	// Error is why a check is unfinished.
+	// Error says why a check is unfinished.
 	Error   string  `json:"error,omitempty"`
 	Seconds float64 `json:"seconds"`
 }
 
-// VerifiedDifference is an object that differs: by name and versions, never contents.
+// VerifiedDifference is an object that differs: its name and versions, never its contents.
 type VerifiedDifference struct {
 	Key        string `json:"key"`
 	Difference string `json:"difference"` // missing, extra, version or bytes
@@ -51,10 +51,10 @@ type VerifiedDifference struct {
 	Upstream   uint64 `json:"upstream,omitempty"`
 }
 
-// Verify checks the collections that which chooses.
+// Verify compares the collections that which selects.
 type Verify func(ctx context.Context, which func(schema.GroupVersionResource) bool) []VerifiedCollection
 
-// Found is what an answer says of a check.
+// Found returns the result of a check.
 func Found(c *selfcheck.Report) VerifiedCollection {
 	out := VerifiedCollection{
 		Group: c.Resource.Group, Version: c.Resource.Version, Resource: c.Resource.Resource, Encoding: c.Encoding.String(),
@@ -70,12 +70,12 @@ func Found(c *selfcheck.Report) VerifiedCollection {
 	return out
 }
 
-// serveVerify checks for who is on this machine, whatever the listener's address: names of
-// objects are told, and the upstream has work. One is under way at a time.
+// serveVerify serves clients on this machine only, whatever the listener's address: the response
+// names objects, and the upstream has to work for it. One check is in progress at a time.
 func serveVerify(verify Verify) http.Handler {
 	busy := make(chan struct{}, 1)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if why := elsewhere(r); why != "" {
+		if why := checkLocal(r); why != "" {
 			http.Error(w, "forbidden: "+why, http.StatusForbidden)
 			return
 		}
@@ -100,8 +100,8 @@ func serveVerify(verify Verify) http.Handler {
 	})
 }
 
-// elsewhere tells why a request is not from this machine, "" when it is.
-func elsewhere(r *http.Request) string {
+// checkLocal returns why a request is not from this machine, "" if it is.
+func checkLocal(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
 		return VerifyPath + " is for programs on the gateway's machine, or in its pod, alone"
@@ -109,7 +109,7 @@ func elsewhere(r *http.Request) string {
 	return authn.CheckLocal(r.Host, r.Header.Values)
 }
 
-// named chooses the resources of these names, all if there are none.
+// named selects the resources of these names, all without names.
 func named(names []string) func(schema.GroupVersionResource) bool {
 	return func(gvr schema.GroupVersionResource) bool {
 		for _, name := range names {
