@@ -18,8 +18,8 @@ type verdict uint8
 const (
 	keepOpen verdict = iota // wait for the next request
 	closeNow
-	// closeSoon lets a client that is still sending read the answer first.
-	closeSoon
+	// linger lets a client that is still sending read the answer first.
+	linger
 	// handedOver: another goroutine owns the connection now.
 	handedOver
 )
@@ -39,7 +39,7 @@ func (c *conn) serve() {
 			continue
 		case handedOver:
 			return
-		case closeSoon:
+		case linger:
 			c.Linger(c.Options.LingerTimeout)
 		case closeNow:
 		}
@@ -55,8 +55,8 @@ func (c *conn) serveRequest() verdict {
 		if refusal == 0 {
 			return closeNow // the client left or was too slow
 		}
-		c.refuse(refusal)
-		return closeSoon
+		c.reject(refusal)
+		return linger
 	}
 	resp := c.Call(&x.ctx, &x.req)
 	switch {
@@ -79,10 +79,10 @@ func (c *conn) readRequest() (x *exchange, refusal int) {
 	}
 	x = &exchange{c: c}
 	x.ctx.x, x.ctx.Base = x, c.Base
-	if err := x.own(&req.Header); err != nil {
+	if err := x.copyHead(&req.Header); err != nil {
 		fasthttp.ReleaseRequest(req)
 		switch {
-		case errors.Is(err, errUnknownExpects):
+		case errors.Is(err, errUnknownExpectation):
 			return nil, 417
 		case errors.Is(err, errVersion):
 			return nil, 505
@@ -181,9 +181,9 @@ func isSmallBuffer(err error) bool {
 	return errors.As(err, &small)
 }
 
-// refuse answers a request that never became one, as net/http's server does: in
+// reject answers a request that never became one, as net/http's server does: in
 // plain text, and the connection ends.
-func (c *conn) refuse(status int) {
+func (c *conn) reject(status int) {
 	code := strconv.Itoa(status)
 	c.Metrics.Malformed.WithLabelValues(code).Inc()
 	c.Metrics.Rejections.Count(edge.ReasonFor(status))
@@ -208,7 +208,7 @@ func (c *conn) respond(x *exchange, resp *api.Response) (written int64, keep boo
 	if !edge.BodyAllowed(resp.Status) || x.head && resp.Header.Has("Content-Length") {
 		f.length = -1
 	}
-	x.begin()
+	x.beginFinal()
 	switch {
 	case !withBody:
 		_, err = c.writeBytes(x, resp, f, nil)
@@ -306,7 +306,7 @@ func (x *exchange) finish(resp *api.Response, written int64, keep bool, err erro
 		v = closeNow
 	}
 	if x.req.Body != nil && x.body.discard(keep) != 0 {
-		v = closeSoon
+		v = linger
 	}
 	return v
 }

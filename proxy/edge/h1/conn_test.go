@@ -304,7 +304,7 @@ func TestUpgradeIsAskedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		x := &exchange{c: &conn{&edge.Conn{Shared: &edge.Shared{}}}}
-		if err := x.own(&req.Header); err != nil || x.req.Upgrade != want {
+		if err := x.copyHead(&req.Header); err != nil || x.req.Upgrade != want {
 			t.Errorf("%q: %v, upgrade %q, want %q", head, err, x.req.Upgrade, want)
 		}
 		fasthttp.ReleaseRequest(req)

@@ -41,16 +41,16 @@ type exchange struct {
 }
 
 var (
-	errUnknownExpects = errors.New("unknown expectation")
-	errVersion        = errors.New("unknown version of HTTP")
+	errUnknownExpectation = errors.New("unknown expectation")
+	errVersion            = errors.New("unknown version of HTTP")
 )
 
-// own copies what fasthttp parsed out of its pooled request: one string holds the
+// copyHead copies what fasthttp parsed out of its pooled request: one string holds the
 // target and the header block as they came, and everything else is cut from it.
 //
 // fasthttp decided how the message is framed. What it accepts in other ways than
 // RFC 9112 has it, so that the block could be read in two ways, is refused here.
-func (x *exchange) own(h *fasthttp.RequestHeader) error {
+func (x *exchange) copyHead(h *fasthttp.RequestHeader) error {
 	c := x.c
 	if proto := h.Protocol(); string(proto) != "HTTP/1.1" && string(proto) != "HTTP/1.0" {
 		return errVersion
@@ -81,7 +81,7 @@ func (x *exchange) own(h *fasthttp.RequestHeader) error {
 		x.req.Proto = "HTTP/1.0"
 	}
 	x.head = x.req.Method == "HEAD"
-	if err := x.ownHeader(text[len(target):]); err != nil {
+	if err := x.cutHeader(text[len(target):]); err != nil {
 		return err
 	}
 	if err := edge.SetTarget(&x.req, text[:len(target)]); err != nil {
@@ -95,8 +95,8 @@ func (x *exchange) own(h *fasthttp.RequestHeader) error {
 
 var crlfcrlf = []byte("\r\n\r\n")
 
-// ownHeader cuts the lines of a header block.
-func (x *exchange) ownHeader(block string) error {
+// cutHeader cuts the lines of a header block.
+func (x *exchange) cutHeader(block string) error {
 	for block != "" {
 		var line string
 		line, block, _ = strings.Cut(block, "\n")
@@ -116,7 +116,7 @@ func (x *exchange) ownHeader(block string) error {
 		if !isCanonical(name) {
 			name = textproto.CanonicalMIMEHeaderKey(name)
 		}
-		if err := x.ownField(name, value); err != nil {
+		if err := x.addField(name, value); err != nil {
 			return err
 		}
 	}
@@ -126,8 +126,8 @@ func (x *exchange) ownHeader(block string) error {
 	return nil
 }
 
-// ownField notes one line; those that concern the connection are acted on.
-func (x *exchange) ownField(name, value string) error {
+// addField notes one line; those that concern the connection are acted on.
+func (x *exchange) addField(name, value string) error {
 	switch name {
 	case "Host":
 		x.req.Host = value
@@ -148,7 +148,7 @@ func (x *exchange) ownField(name, value string) error {
 		x.mayUpgrade = x.mayUpgrade || edge.HasToken(value, "upgrade")
 	case "Expect":
 		if !strings.EqualFold(value, "100-continue") {
-			return errUnknownExpects
+			return errUnknownExpectation
 		}
 		x.expects = !x.http10
 		return nil

@@ -51,7 +51,7 @@ func FuzzRequestHead(f *testing.F) {
 			return
 		}
 		x := &exchange{c: c}
-		if x.own(&req.Header) != nil {
+		if x.copyHead(&req.Header) != nil {
 			return
 		}
 		for bytes.HasPrefix(data, []byte("\r\n")) || bytes.HasPrefix(data, []byte("\n")) {

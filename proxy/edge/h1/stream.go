@@ -49,9 +49,9 @@ func (c *conn) stream(x *exchange, resp *api.Response) verdict {
 	x.ctx.stopWatching()
 	s := &stream{c: c, x: x, resp: resp, chunked: !x.http10}
 	if duplex, ok := resp.Stream.(api.Duplex); ok {
-		if err := c.mayUpgrade(x); err != nil {
+		if err := c.mayNotUpgrade(x); err != nil {
 			c.StopStream(resp.Stream)
-			return c.refuseUpgrade(x, resp, err)
+			return c.rejectUpgrade(x, resp, err)
 		}
 		s.duplex, s.chunked = duplex, false
 	} else if x.req.Body != nil {
@@ -80,7 +80,7 @@ func (c *conn) stream(x *exchange, resp *api.Response) verdict {
 // begin writes the head and gives back what an open stream does not need.
 func (s *stream) begin() error {
 	c := s.c
-	s.x.begin()
+	s.x.beginFinal()
 	buf := c.Buffer(edge.SmallBuffer)
 	defer c.Buffers.Put(buf)
 	if s.duplex != nil {
@@ -210,7 +210,7 @@ func (s *stream) WriteFrames(frames [][]byte) error {
 	}
 	if s.c.OverShare() && !s.c.Out.TakesMore() {
 		s.c.Metrics.SlowWatches.Inc()
-		return s.broken(edge.ErrSlow)
+		return s.breakLocked(edge.ErrSlow)
 	}
 	room := size + chunkOverhead
 	if s.c.Out.Slow {
@@ -229,14 +229,14 @@ func (s *stream) WriteFrames(frames [][]byte) error {
 	}
 	w.flush()
 	if w.err != nil {
-		return s.broken(w.err)
+		return s.breakLocked(w.err)
 	}
 	s.written += int64(size)
 	return nil
 }
 
-// broken ends a stream to which nothing can be written any more. The caller holds mu.
-func (s *stream) broken(err error) error {
+// breakLocked ends a stream to which nothing can be written any more. The caller holds mu.
+func (s *stream) breakLocked(err error) error {
 	s.err = err
 	s.c.Abort() // wakes wait
 	return err

@@ -10,16 +10,16 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// upgraded is the connection as an Upgrade gets it: what the client sent behind
+// upgradedConn is the connection as an Upgrade gets it: what the client sent behind
 // its request comes first, and what is written is counted.
-type upgraded struct {
+type upgradedConn struct {
 	net.Conn
 	ahead   *bufio.Reader // nil when nothing was read ahead
 	written atomic.Int64
 }
 
 // Read implements net.Conn.
-func (u *upgraded) Read(p []byte) (int, error) {
+func (u *upgradedConn) Read(p []byte) (int, error) {
 	if u.ahead != nil {
 		if n := u.ahead.Buffered(); n > 0 {
 			return u.ahead.Read(p[:min(n, len(p))])
@@ -30,14 +30,14 @@ func (u *upgraded) Read(p []byte) (int, error) {
 }
 
 // Write implements net.Conn.
-func (u *upgraded) Write(p []byte) (int, error) {
+func (u *upgradedConn) Write(p []byte) (int, error) {
 	n, err := u.Conn.Write(p)
 	u.written.Add(int64(n))
 	return n, err
 }
 
 // CloseWrite closes the sending side, where the connection has sides.
-func (u *upgraded) CloseWrite() error {
+func (u *upgradedConn) CloseWrite() error {
 	if cw, ok := u.Conn.(interface{ CloseWrite() error }); ok {
 		return cw.CloseWrite()
 	}
@@ -47,11 +47,11 @@ func (u *upgraded) CloseWrite() error {
 // upgrade lets the response take the connection over until it returns.
 func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
 	x.ctx.stopWatching()
-	if err := c.mayUpgrade(x); err != nil {
-		return c.refuseUpgrade(x, resp, err)
+	if err := c.mayNotUpgrade(x); err != nil {
+		return c.rejectUpgrade(x, resp, err)
 	}
-	x.begin()
-	u := &upgraded{Conn: c.NetConn}
+	x.beginFinal()
+	u := &upgradedConn{Conn: c.NetConn}
 	if c.In.Buf != nil {
 		u.ahead = c.In.Buf
 	}
@@ -69,8 +69,8 @@ func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
 	return closeNow
 }
 
-// mayUpgrade says why the response cannot have the connection.
-func (c *conn) mayUpgrade(x *exchange) error {
+// mayNotUpgrade says why the response cannot have the connection.
+func (c *conn) mayNotUpgrade(x *exchange) error {
 	if x.req.Upgrade == "" {
 		return edge.ErrNoUpgrade
 	}
@@ -81,8 +81,8 @@ func (c *conn) mayUpgrade(x *exchange) error {
 	return nil
 }
 
-// refuseUpgrade answers instead of a response that cannot have the connection.
-func (c *conn) refuseUpgrade(x *exchange, resp *api.Response, err error) verdict {
+// rejectUpgrade answers instead of a response that cannot have the connection.
+func (c *conn) rejectUpgrade(x *exchange, resp *api.Response, err error) verdict {
 	if errors.Is(err, edge.ErrNoUpgrade) {
 		c.Log.Error("the handler upgrades a request that does not ask for it", "method", x.req.Method, "path", x.req.Path)
 		return c.respondInstead(x, resp, c.InternalError(err), err)

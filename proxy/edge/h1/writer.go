@@ -7,8 +7,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// begin marks the begin of the final response.
-func (x *exchange) begin() {
+// beginFinal marks the begin of the final response.
+func (x *exchange) beginFinal() {
 	x.interim.Lock()
 	x.final = true
 	x.interim.Unlock()

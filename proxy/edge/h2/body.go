@@ -150,7 +150,7 @@ func (b *body) consumedLocked(n int) {
 	h.flushSoonLocked()
 }
 
-var errShare = errors.New("the user has left more unread than a share of the memory for that")
+var errOverShare = errors.New("the user has left more unread than a share of the memory for that")
 
 // take reads n bytes of the body, for the connection's reader, and says how many of
 // them anybody wants, and how many the window of the connection waits for. After errShare
@@ -170,7 +170,7 @@ func (b *body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 	}
 	if len(b.buf)+n > cap(b.buf) && !b.growLocked(n) {
 		b.mu.Unlock()
-		return 0, 0, errShare
+		return 0, 0, errOverShare
 	}
 	room := b.buf[len(b.buf) : len(b.buf)+n]
 	b.mu.Unlock()
@@ -272,14 +272,14 @@ func (st *stream) gotData(lost int64, end bool) error {
 	open := h.streams[st.id] == st
 	if wrong && open {
 		h.mu.Unlock()
-		return h.refuse(st.id, http2.ErrCodeProtocol)
+		return h.reject(st.id, http2.ErrCodeProtocol)
 	}
 	switch {
 	case !open:
 	case end:
 		h.gotEndLocked(st)
 		if st.duplex {
-			h.endSoonLocked(st) // the client is gone, as when it closes a connection
+			h.stopSoonLocked(st) // the client is gone, as when it closes a connection
 		}
 	case lost > 0 && !st.sentEnd:
 		st.received += lost

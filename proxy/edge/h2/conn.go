@@ -33,20 +33,20 @@ const (
 	// maxWindow is the most that a window may be.
 	maxWindow = 1<<31 - 1
 
-	// stepIn is how long a request may keep its connection from being read, to twice
+	// takeOverAfter is how long a request may keep its connection from being read, to twice
 	// that, before another goroutine goes on reading. It is looked for less often where all
 	// were quick: to 17 times that.
-	stepIn = 500 * time.Microsecond
+	takeOverAfter = 500 * time.Microsecond
 	// mostCalm is how often the time between two looks at that is doubled, once for each
 	// that finds nothing slow: on a busy connection each costs a thread's sleep.
 	mostCalm = 4
 	// slowRow is how many requests are served by goroutines of their own after one had
 	// to be stepped in for.
 	slowRow = 32
-	// resetLate is how long after a response that needs no more of the request's body the
+	// lateReset is how long after a response that needs no more of the request's body the
 	// client is told so. A client may forget a response that comes together with a reset:
 	// curl 7.88 does.
-	resetLate = 250 * time.Millisecond
+	lateReset = 250 * time.Millisecond
 )
 
 // conn is an HTTP/2 connection (RFC 9113).
@@ -80,12 +80,12 @@ type conn struct {
 
 	// turn is odd while the goroutine that reads serves a request; whoever increments it
 	// then reads on. watched says that stepper looks after it.
-	turn    atomic.Uint64
-	watched atomic.Bool
-	stepper *time.Timer
-	seen    atomic.Uint64 // the turn that stepper saw last
-	calm    atomic.Int32  // how many looks have found nothing slow, mostCalm at most
-	doubted atomic.Bool   // the next look is about the turn that was seen
+	turn       atomic.Uint64
+	watched    atomic.Bool
+	leaseTimer *time.Timer
+	seen       atomic.Uint64 // the turn that stepper saw last
+	calm       atomic.Int32  // how many looks have found nothing slow, mostCalm at most
+	doubted    atomic.Bool   // the next look is about the turn that was seen
 
 	// users are the goroutine that reads and the requests; the last one ends the
 	// connection.
@@ -98,7 +98,7 @@ type conn struct {
 	// cutOff are the streams that were reset here last, cutOffs how many there were. What the
 	// client had sent before it knew is dropped. It does not know of MaxStreams at most, as
 	// it could not have begun the next.
-	cutOff  []cutOff
+	cutOff  []resetStream
 	cutOffs int
 	serving int // requests that are not answered, those of reset streams included
 	// idle is since when there are no streams, idleGot what the client had of answers then.
@@ -110,7 +110,7 @@ type conn struct {
 	goAwayAt     time.Time
 	lastID       uint32 // the last stream that is served, once that was told
 	err          error  // why the connection is over
-	brokenBy     error  // why it will be when what is queued was sent
+	ending       error  // why it will be when what is queued was sent
 
 	// received is how much the client may still send, consumed what it may send again
 	// but has not been told of.
@@ -129,9 +129,9 @@ func Serve(c *edge.Conn) {
 	h.framer = newFramer(h)
 	h.decoder = hpack.NewDecoder(headerTable, h.emit)
 	h.decoder.SetMaxStringLength(c.Options.MaxHeaderBytes)
-	h.effort = effort{credit: effortCredit, since: time.Now()}
-	h.stepper = time.AfterFunc(time.Hour, h.stepInLate)
-	h.stepper.Stop()
+	h.effort = effort{credit: maxCredit, since: time.Now()}
+	h.leaseTimer = time.AfterFunc(time.Hour, h.checkLease)
+	h.leaseTimer.Stop()
 	c.OnDrain(h.shutdown)
 	h.read(0, true)
 }
@@ -159,7 +159,7 @@ func (h *conn) read(turn uint64, first bool) {
 	}
 	for err == nil {
 		h.flushHere()
-		if h.unwelcome() {
+		if h.isUnwelcome() {
 			err = edge.ErrSlow
 			break
 		}
@@ -174,23 +174,23 @@ func (h *conn) read(turn uint64, first bool) {
 			if st, err = h.readFrame(); err == nil && st != nil && !h.serve(st, &turn) {
 				return
 			}
-			more = err == nil && n < framesAtOnce && h.nextFrame() && h.mayQueue()
+			more = err == nil && n < framesAtOnce && h.hasNextFrame() && h.mayQueue()
 		}
 		if err == nil {
-			h.release()
+			h.releaseInput()
 		}
 	}
-	h.leave(err)
+	h.close(err)
 }
 
-// nextFrame says whether another frame is here, in this TLS record or the next.
-func (h *conn) nextFrame() bool {
+// hasNextFrame says whether another frame is here, in this TLS record or the next.
+func (h *conn) hasNextFrame() bool {
 	in := &h.c.In
-	return h.wholeFrame() || !h.head.open && in.Buf.Buffered() == 0 && in.FillHere() && h.wholeFrame()
+	return h.hasWholeFrame() || !h.head.open && in.Buf.Buffered() == 0 && in.FillHere() && h.hasWholeFrame()
 }
 
-// wholeFrame says whether the next frame is here.
-func (h *conn) wholeFrame() bool {
+// hasWholeFrame says whether the next frame is here.
+func (h *conn) hasWholeFrame() bool {
 	br := h.c.In.Buf
 	n := br.Buffered()
 	if n < frameHead {
@@ -207,15 +207,15 @@ func (h *conn) mayQueue() bool {
 	return h.queued < h.limit()
 }
 
-// unwelcome says that the connection ends: nobody has been seen to use it, what is queued for
+// isUnwelcome says that the connection ends: nobody has been seen to use it, what is queued for
 // it is not read, and many are like that.
-func (h *conn) unwelcome() bool {
+func (h *conn) isUnwelcome() bool {
 	c := h.c
 	return c.Account.Load() == nil && c.Buffers.AnonymousFull() && !c.Out.TakesMore()
 }
 
-// release gives back what reading took when nothing more is there.
-func (h *conn) release() {
+// releaseInput gives back what reading took when nothing more is there.
+func (h *conn) releaseInput() {
 	if h.head.open {
 		return
 	}
@@ -230,7 +230,7 @@ func (h *conn) contain() {
 	if e := recover(); e != nil {
 		h.c.Panics.Recovered("connection", e)
 		h.fail(edge.ErrPanicked)
-		h.drop()
+		h.release()
 	}
 }
 
@@ -246,7 +246,7 @@ func (h *conn) serve(st *stream, turn *uint64) bool {
 	h.turn.Store(st.turn)
 	if !h.watched.Load() {
 		h.watched.Store(true)
-		h.stepper.Reset(stepIn << h.calm.Load())
+		h.leaseTimer.Reset(takeOverAfter << h.calm.Load())
 	}
 	st.ctx.reads, st.ctx.turn = h, st.turn
 	st.serve()
@@ -254,17 +254,17 @@ func (h *conn) serve(st *stream, turn *uint64) bool {
 	return h.turn.CompareAndSwap(*turn-1, *turn)
 }
 
-// stepAside lets another goroutine read if this one, which serves st, does.
-func (st *stream) stepAside() {
+// yield lets another goroutine read if this one, which serves st, does.
+func (st *stream) yield() {
 	if st.readsHere() {
-		st.h.stepIn(st.turn)
+		st.h.takeOver(st.turn)
 	}
 	st.turn = 0
 }
 
-// stepIn starts a goroutine that reads, if the one that serves in this turn still
+// takeOver starts a goroutine that reads, if the one that serves in this turn still
 // would.
-func (h *conn) stepIn(turn uint64) (done bool) {
+func (h *conn) takeOver(turn uint64) (done bool) {
 	if !h.turn.CompareAndSwap(turn, turn+1) {
 		return false
 	}
@@ -272,13 +272,13 @@ func (h *conn) stepIn(turn uint64) (done bool) {
 	return true
 }
 
-// stepInLate looks whether the request that is served has been for a while.
-func (h *conn) stepInLate() {
+// checkLease looks whether the request that is served has been for a while.
+func (h *conn) checkLease() {
 	defer h.c.Panics.Contain("connection")
 	turn := h.turn.Load()
 	if turn%2 == 0 {
 		h.doubted.Store(false)
-		h.calmer()
+		h.calmDown()
 		h.watched.Store(false)
 		if turn = h.turn.Load(); turn%2 == 0 || h.watched.Swap(true) {
 			return
@@ -286,19 +286,19 @@ func (h *conn) stepInLate() {
 	}
 	if h.seen.Swap(turn) != turn {
 		// One that is served at this moment may be slow, two in a row are not the same.
-		next := stepIn
+		next := takeOverAfter
 		if h.doubted.Swap(true) {
 			h.doubted.Store(false)
-			next <<= h.calmer()
+			next <<= h.calmDown()
 		}
-		h.stepper.Reset(next)
+		h.leaseTimer.Reset(next)
 		return
 	}
 	h.calm.Store(0)
 	h.doubted.Store(false)
 	if !h.turn.CompareAndSwap(turn, turn+1) {
 		// It is over, and the next may have begun already, for which this is the stepper.
-		h.stepper.Reset(stepIn)
+		h.leaseTimer.Reset(takeOverAfter)
 		return
 	}
 	h.watched.Store(false) // nobody reads at the moment
@@ -306,15 +306,15 @@ func (h *conn) stepInLate() {
 	h.c.Panics.Go(nil, "connection", func() { h.read(turn+1, false) })
 }
 
-// calmer notes a look that found nothing slow.
-func (h *conn) calmer() (calm int32) {
+// calmDown notes a look that found nothing slow.
+func (h *conn) calmDown() (calm int32) {
 	calm = min(h.calm.Load()+1, mostCalm)
 	h.calm.Store(calm)
 	return calm
 }
 
-// beginStream takes a stream in, or says with which code it is refused.
-func (h *conn) beginStream(st *stream) (http2.ErrCode, bool) {
+// open takes a stream in, or says with which code it is refused.
+func (h *conn) open(st *stream) (http2.ErrCode, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	most := int(h.c.Options.MaxStreams)
@@ -342,8 +342,8 @@ func (h *conn) closeLocked(st *stream) {
 		st.late.Stop()
 	}
 	if len(h.streams) == 0 {
-		h.idle, h.idleGot = time.Now(), h.gotLocked()
-		if h.going == goAwayNow {
+		h.idle, h.idleGot = time.Now(), h.acknowledgedLocked()
+		if h.going == goAwayFinal {
 			h.wakeReaderLocked()
 		}
 	}

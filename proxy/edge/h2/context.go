@@ -15,7 +15,7 @@ type requestContext struct {
 func (r *requestContext) Done() <-chan struct{} {
 	done, first := r.Start()
 	if first && r.reads != nil {
-		r.reads.stepIn(r.turn)
+		r.reads.takeOver(r.turn)
 	}
 	return done
 }

@@ -101,7 +101,7 @@ func TestHTTP2PingsUnread(t *testing.T) {
 		func(o *edge.Options) { o.WriteTimeout = time.Second })
 	c := ts.DialFrames()
 	done := make(chan int, 1)
-	go func() { done <- c.Flood(10*effortCredit, func(int) error { return c.WritePing(false, [8]byte{}) }) }()
+	go func() { done <- c.Flood(10*maxCredit, func(int) error { return c.WritePing(false, [8]byte{}) }) }()
 	edgetest.Receive(t, done, "end of the flood")
 	if held := ts.Buffers.Held.Load(); held > 6*queueLimit {
 		t.Errorf("%d bytes are held", held)
@@ -228,7 +228,7 @@ func TestHTTP2RapidReset(t *testing.T) {
 		t.Errorf("ended with %v", code)
 	}
 	seconds := int64(time.Since(began)/time.Second) + 2
-	if n, most := calls.Load(), (effortCredit+seconds*effortPerSec)/effortReset; n > most {
+	if n, most := calls.Load(), (maxCredit+seconds*creditPerSecond)/resetCost; n > most {
 		t.Errorf("%d handlers were called, want at most %d", n, most)
 	}
 }

@@ -8,7 +8,7 @@ func (q *queue) flushRoundLocked(wait bool) {
 	pending := q.pending
 	q.pending, q.queued, q.flushing = q.spare[:0], 0, true
 	q.spare = nil
-	q.callNextLocked()
+	q.wakeNextLocked()
 	q.h.mu.Unlock()
 	rest, err := q.h.c.Out.WriteBuffers(pending, wait)
 	for _, b := range pending {
@@ -33,7 +33,7 @@ func (q *queue) roundOverLocked() {
 	if q.h.err != nil {
 		q.discardLocked()
 	}
-	q.callNextLocked()
+	q.wakeNextLocked()
 	q.flushed.Broadcast()
 }
 
@@ -67,7 +67,7 @@ func (q *queue) handOverLocked(rest int) {
 	h.users.Add(1)
 	buffers.Hold(account, int64(rest))
 	h.c.Panics.Go(nil, "connection", func() {
-		defer h.drop()
+		defer h.release()
 		var err error
 		if rest > 0 {
 			err = h.c.Out.Settle()
@@ -91,8 +91,8 @@ func (q *queue) handOverLocked(rest int) {
 func (h *conn) flushHere() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.going == goAwaySoon && time.Since(h.goAwayAt) >= goAwayWait {
-		h.goAwayNowLocked() // it may never be silent
+	if h.going == goAwayFirst && time.Since(h.goAwayAt) >= goAwayWait {
+		h.goAwayFinalLocked() // it may never be silent
 	}
 	h.flushLocked(false)
 	for h.queued > 2*h.limit() && h.flushing && h.err == nil {

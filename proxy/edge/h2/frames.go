@@ -31,7 +31,7 @@ func (h *conn) greet() error {
 		}
 		// Its requests may be on their way. This tells that none was served.
 		h.mu.Lock()
-		h.goAwayNowLocked()
+		h.goAwayFinalLocked()
 		h.mu.Unlock()
 		return errGoneAway
 	}
@@ -98,11 +98,11 @@ func (h *conn) readPayload(fh http2.FrameHeader) (*stream, error) {
 		return nil, http2.ConnectionError(http2.ErrCodeProtocol)
 	case *http2.PriorityFrame:
 		if f.StreamDep == f.StreamID {
-			return nil, h.refuse(f.StreamID, http2.ErrCodeProtocol)
+			return nil, h.reject(f.StreamID, http2.ErrCodeProtocol)
 		}
-		return nil, h.spend(effortFrame)
+		return nil, h.charge(frameCost)
 	default: // GOAWAY: the client begins nothing more, and ends the connection itself
-		return nil, h.spend(effortFrame)
+		return nil, h.charge(frameCost)
 	}
 }
 
@@ -116,7 +116,7 @@ func (h *conn) broken(fh http2.FrameHeader, err error) error {
 			// Its block was not decoded, without which no other can be.
 			return http2.ConnectionError(se.Code)
 		}
-		return h.refuse(se.StreamID, se.Code)
+		return h.reject(se.StreamID, se.Code)
 	case errors.As(err, &ce):
 		return ce
 	case errors.Is(err, http2.ErrFrameTooLarge):
@@ -127,9 +127,9 @@ func (h *conn) broken(fh http2.FrameHeader, err error) error {
 	return errClientLeft
 }
 
-// refuse resets a stream, whether it is open or not.
-func (h *conn) refuse(id uint32, code http2.ErrCode) error {
-	if err := h.spend(effortReset); err != nil {
+// reject resets a stream, whether it is open or not.
+func (h *conn) reject(id uint32, code http2.ErrCode) error {
+	if err := h.charge(resetCost); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -144,13 +144,13 @@ func (h *conn) refuse(id uint32, code http2.ErrCode) error {
 			left = 0 // the client has ended it
 		}
 		h.appendReset(id, code)
-		h.cutOffLocked(id, left)
+		h.addResetLocked(id, left)
 		h.mu.Unlock()
 		return nil
 	}
 	h.resetLocked(st, code, errProtocol)
 	h.mu.Unlock()
-	st.lost(errProtocol)
+	st.abandon(errProtocol)
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (h *conn) streamOfLocked(id uint32) (st *stream, wasOpen bool) {
 }
 
 func (h *conn) readSettings(f *http2.SettingsFrame) error {
-	if err := h.spend(effortFrame + f.NumSettings()); err != nil {
+	if err := h.charge(frameCost + f.NumSettings()); err != nil {
 		return err
 	}
 	switch {
@@ -181,9 +181,9 @@ func (h *conn) readSettings(f *http2.SettingsFrame) error {
 		case http2.SettingInitialWindowSize:
 			return h.moveWindowsLocked(int64(s.Val))
 		case http2.SettingMaxFrameSize:
-			h.most = int(s.Val)
+			h.maxFrame = int(s.Val)
 		case http2.SettingHeaderTableSize:
-			h.noTable = true
+			h.sendNoTable = true
 		}
 		return nil
 	})
@@ -219,18 +219,18 @@ func (h *conn) readWindowUpdate(f *http2.WindowUpdateFrame) error {
 		h.updates--
 	} else {
 		h.mu.Unlock()
-		if err := h.spend(effortFrame); err != nil {
+		if err := h.charge(frameCost); err != nil {
 			return err
 		}
 		h.mu.Lock()
 	}
 	if f.StreamID == 0 {
 		defer h.mu.Unlock()
-		h.told = min(h.told+int64(f.Increment), h.sent)
+		h.byUpdates = min(h.byUpdates+int64(f.Increment), h.sent)
 		if h.window += int64(f.Increment); h.window > maxWindow {
 			return http2.ConnectionError(http2.ErrCodeFlowControl)
 		}
-		h.callNextLocked()
+		h.wakeNextLocked()
 		return nil
 	}
 	st, wasOpen := h.streamOfLocked(f.StreamID)
@@ -241,7 +241,7 @@ func (h *conn) readWindowUpdate(f *http2.WindowUpdateFrame) error {
 	case st != nil:
 		if st.window += int64(f.Increment); st.window > maxWindow {
 			h.mu.Unlock()
-			return h.refuse(f.StreamID, http2.ErrCodeFlowControl)
+			return h.reject(f.StreamID, http2.ErrCodeFlowControl)
 		}
 		st.wakeLocked()
 	}
@@ -250,7 +250,7 @@ func (h *conn) readWindowUpdate(f *http2.WindowUpdateFrame) error {
 }
 
 func (h *conn) readReset(f *http2.RSTStreamFrame) error {
-	if err := h.spend(effortReset); err != nil {
+	if err := h.charge(resetCost); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -261,7 +261,7 @@ func (h *conn) readReset(f *http2.RSTStreamFrame) error {
 	h.mu.Unlock()
 	switch {
 	case st != nil:
-		st.lost(errClientLeft)
+		st.abandon(errClientLeft)
 	case !wasOpen:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
@@ -276,7 +276,7 @@ func (h *conn) readPing(f *http2.PingFrame) error {
 	}
 	h.mu.Unlock()
 	if !free {
-		if err := h.spend(effortFrame); err != nil {
+		if err := h.charge(frameCost); err != nil {
 			return err
 		}
 	}
@@ -285,10 +285,10 @@ func (h *conn) readPing(f *http2.PingFrame) error {
 	switch {
 	case !f.IsAck():
 		h.appendPing(true, f.Data)
-	case h.going == goAwaySoon && f.Data == goAwayPing:
-		h.goAwayNowLocked()
+	case h.going == goAwayFirst && f.Data == goAwayPing:
+		h.goAwayFinalLocked()
 	default: // it answers sentPing
-		h.answered = max(h.answered, int64(min(binary.BigEndian.Uint64(f.Data[:]), uint64(h.sent)))) //nolint:gosec // not negative
+		h.byPing = max(h.byPing, int64(min(binary.BigEndian.Uint64(f.Data[:]), uint64(h.sent)))) //nolint:gosec // not negative
 	}
 	return nil
 }
@@ -314,7 +314,7 @@ func (h *conn) readData(fh http2.FrameHeader) error {
 	}
 	end := fh.Flags.Has(http2.FlagDataEndStream)
 	if pad > size || size == 0 && !end {
-		if err := h.spend(effortFrame + pad/padded); err != nil {
+		if err := h.charge(frameCost + pad/padded); err != nil {
 			return err
 		}
 	}
@@ -326,9 +326,9 @@ func (h *conn) readData(fh http2.FrameHeader) error {
 	}
 	st, wasOpen := h.streamOfLocked(fh.StreamID)
 	var code http2.ErrCode
-	var late *cutOff
+	var late *resetStream
 	if st == nil {
-		late = h.cutOffOfLocked(fh.StreamID)
+		late = h.resetOfLocked(fh.StreamID)
 	}
 	cost := 0
 	switch {
@@ -350,14 +350,14 @@ func (h *conn) readData(fh http2.FrameHeader) error {
 			return err
 		}
 		if late != nil {
-			return h.spend(cost)
+			return h.charge(cost)
 		}
-		return h.refuse(fh.StreamID, code)
+		return h.reject(fh.StreamID, code)
 	}
 	kept, held, err := st.body.take(h.c.In.Buf, size)
 	switch {
-	case errors.Is(err, errShare):
-		return h.refuseData(st, size+pad, int64(fh.Length))
+	case errors.Is(err, errOverShare):
+		return h.rejectData(st, size+pad, int64(fh.Length))
 	case err != nil:
 		return errClientLeft
 	}
@@ -369,25 +369,25 @@ func (h *conn) readData(fh http2.FrameHeader) error {
 		return err
 	}
 	if kept == 0 && size > 0 {
-		return h.spend(effortFrame) // nobody reads it
+		return h.charge(frameCost) // nobody reads it
 	}
 	return nil
 }
 
-// refuseData resets a stream whose user has left too much unread, and drops the n bytes that
+// rejectData resets a stream whose user has left too much unread, and drops the n bytes that
 // have come for it.
-func (h *conn) refuseData(st *stream, n int, window int64) error {
+func (h *conn) rejectData(st *stream, n int, window int64) error {
 	if err := h.skip(n, window); err != nil {
 		return err
 	}
 	h.c.Metrics.UnreadStreams.Inc()
-	if err := h.spend(effortReset); err != nil {
+	if err := h.charge(resetCost); err != nil {
 		return err
 	}
 	h.mu.Lock()
-	h.resetLocked(st, http2.ErrCodeEnhanceYourCalm, errShare)
+	h.resetLocked(st, http2.ErrCodeEnhanceYourCalm, errOverShare)
 	h.mu.Unlock()
-	st.lost(errShare)
+	st.abandon(errOverShare)
 	return nil
 }
 

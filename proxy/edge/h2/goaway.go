@@ -15,9 +15,9 @@ const goAwayWait = time.Second
 type goAway uint8
 
 const (
-	goOn       goAway = iota
-	goAwaySoon        // told with the highest stream there may be, as more may be on their way
-	goAwayNow         // told with the last stream that is served
+	goAwayNone  goAway = iota
+	goAwayFirst        // told with the highest stream there may be, as more may be on their way
+	goAwayFinal        // told with the last stream that is served
 )
 
 // goAwayPing is the PING that follows the first GOAWAY: its acknowledgement tells that
@@ -31,27 +31,27 @@ var errGoneAway = errors.New("the connection was told to go away, and has no req
 func (h *conn) shutdown() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.going != goOn || h.err != nil {
+	if h.going != goAwayNone || h.err != nil {
 		return
 	}
-	h.going, h.goAwayAt = goAwaySoon, time.Now()
+	h.going, h.goAwayAt = goAwayFirst, time.Now()
 	h.appendGoAway(maxWindow, http2.ErrCodeNo)
 	h.appendPing(false, goAwayPing)
 	h.flushSoonLocked()
 	h.wakeReaderLocked()
 }
 
-// goAwayNowLocked tells the client which streams were the last. It is for the goroutine
+// goAwayFinalLocked tells the client which streams were the last. It is for the goroutine
 // that reads.
-func (h *conn) goAwayNowLocked() {
-	if h.going != goAwayNow {
-		h.going, h.lastID = goAwayNow, h.maxID
+func (h *conn) goAwayFinalLocked() {
+	if h.going != goAwayFinal {
+		h.going, h.lastID = goAwayFinal, h.maxID
 		h.appendGoAway(h.lastID, http2.ErrCodeNo)
 	}
 }
 
-// leave ends the connection for the goroutine that reads.
-func (h *conn) leave(err error) {
+// close ends the connection for the goroutine that reads.
+func (h *conn) close(err error) {
 	says, linger := false, h.c.Options.LingerTimeout
 	var ce http2.ConnectionError
 	switch {
@@ -59,34 +59,34 @@ func (h *conn) leave(err error) {
 		// The client may still read what is on its way, and say so: it gets the time of the answer to a PING.
 		says = true
 		h.mu.Lock()
-		linger = max(linger, h.c.Options.PingTimeout+h.behindLocked())
+		linger = max(linger, h.c.Options.PingTimeout+h.timeForLocked())
 		h.mu.Unlock()
 	case errors.As(err, &ce):
 		says = true
 		h.mu.Lock()
-		if h.going != goAwayNow {
+		if h.going != goAwayFinal {
 			h.lastID = h.maxID
 		}
 		if h.err == nil {
 			h.appendGoAway(h.lastID, http2.ErrCode(ce))
-			h.brokenBy = err
+			h.ending = err
 		}
 		h.mu.Unlock()
 	}
 	if says {
-		h.sayGoodbye()
+		h.flushAll()
 	}
 	h.fail(err)
 	if says {
 		h.c.Linger(linger)
 		h.c.Abort() // requests may go on for a while
 	}
-	h.stepper.Stop()
-	h.drop()
+	h.leaseTimer.Stop()
+	h.release()
 }
 
-// sayGoodbye writes what is queued. After an error nothing more of the streams is.
-func (h *conn) sayGoodbye() {
+// flushAll writes what is queued. After an error nothing more of the streams is.
+func (h *conn) flushAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for h.err == nil && (h.flushing || len(h.pending) > 0) {
@@ -122,12 +122,12 @@ func (h *conn) fail(err error) {
 	h.discardLocked()
 	h.mu.Unlock()
 	for _, st := range streams {
-		st.lost(err)
+		st.abandon(err)
 	}
 }
 
-// drop is called by the last act of every user of the connection.
-func (h *conn) drop() {
+// release is called by the last act of every user of the connection.
+func (h *conn) release() {
 	if h.users.Add(-1) == 0 {
 		h.holdBlock(0)
 		h.mu.Lock()

@@ -88,7 +88,7 @@ func (h *conn) beginTrailers(id uint32) error {
 		h.head.st, h.head.trailers = st, true
 		h.head.malformed = !h.head.ends
 		return nil
-	case st == nil && h.cutOffOfLocked(id) != nil:
+	case st == nil && h.resetOfLocked(id) != nil:
 		h.head.trailers = true // the client did not know yet
 		return nil
 	case back < 64 && h.opened&(1<<back) != 0:
@@ -101,7 +101,7 @@ func (h *conn) readContinuation(f *http2.ContinuationFrame) (*stream, error) {
 	if h.head.frames++; h.head.frames > headerFrames {
 		return nil, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
-	if err := h.spend(effortFrame); err != nil {
+	if err := h.charge(frameCost); err != nil {
 		return nil, err
 	}
 	return h.readBlock(f.HeaderBlockFragment(), f.HeadersEnded())
@@ -139,7 +139,7 @@ func (h *conn) readBlock(block []byte, last bool) (*stream, error) {
 	h.holdBlock(0)
 	done := *head
 	h.head = headers{large: done.large, id: done.id}
-	return h.begin(&done)
+	return h.beginRequest(&done)
 }
 
 // holdBlock counts n bytes as held for the header that is being read, instead of those
@@ -153,38 +153,38 @@ func (h *conn) holdBlock(n int) {
 	head.held = n
 }
 
-// begin makes a request of a complete header.
-func (h *conn) begin(head *headers) (*stream, error) {
+// beginRequest makes a request of a complete header.
+func (h *conn) beginRequest(head *headers) (*stream, error) {
 	st := head.st
 	h.mu.Lock()
-	ignored := h.going == goAwayNow && head.id > h.lastID
+	ignored := h.going == goAwayFinal && head.id > h.lastID
 	h.mu.Unlock()
 	switch {
 	case ignored: // it was told that nobody serves this one
-		return nil, h.spend(effortReset)
+		return nil, h.charge(resetCost)
 	case st == nil:
-		return nil, h.spend(effortReset)
+		return nil, h.charge(resetCost)
 	case head.trailers && (head.malformed || st.tunnel): // a tunnel has no trailers
-		return nil, h.refuse(head.id, http2.ErrCodeProtocol)
+		return nil, h.reject(head.id, http2.ErrCodeProtocol)
 	case head.trailers:
 		return nil, st.gotData(0, true)
 	}
 	if !head.malformed && !head.tooLarge {
-		head.malformed = st.own(head) != nil
+		head.malformed = st.complete(head) != nil
 	}
 	if head.malformed {
-		return nil, h.refuse(head.id, http2.ErrCodeProtocol)
+		return nil, h.reject(head.id, http2.ErrCodeProtocol)
 	}
 	if head.tooLarge {
-		st.refused = 431
+		st.rejected = 431
 		st.isHead = st.req.Method == "HEAD"
 		if !head.ends {
 			st.body = newBody(st, -1)
 		}
 	}
-	st.size = head.size
-	if code, ok := h.beginStream(st); !ok {
-		return nil, h.refuse(head.id, code)
+	st.headerSize = head.size
+	if code, ok := h.open(st); !ok {
+		return nil, h.reject(head.id, code)
 	}
 	if head.ends {
 		h.mu.Lock()
@@ -210,10 +210,10 @@ func (h *conn) emit(f hpack.HeaderField) {
 	case !httpguts.ValidHeaderFieldValue(f.Value):
 		head.malformed = true
 	case pseudo:
-		head.malformed = head.regular || head.trailers || trimBlanks(f.Value) != f.Value || !head.pseudo(f.Name, f.Value)
+		head.malformed = head.regular || head.trailers || trimBlanks(f.Value) != f.Value || !head.addPseudo(f.Name, f.Value)
 	default:
 		head.regular = true
-		head.malformed = !validWireName(f.Name) || !head.trailers && !head.field(f.Name, trimBlanks(f.Value))
+		head.malformed = !validWireName(f.Name) || !head.trailers && !head.addField(f.Name, trimBlanks(f.Value))
 	}
 }
 
@@ -226,8 +226,8 @@ const (
 	seenProtocol
 )
 
-// pseudo takes a pseudo field, each of which comes once.
-func (head *headers) pseudo(name, value string) bool {
+// addPseudo takes a pseudo field, each of which comes once.
+func (head *headers) addPseudo(name, value string) bool {
 	var p *string
 	var bit uint8
 	switch name {
@@ -267,8 +267,8 @@ func validWireName(name string) bool {
 	return edge.ValidName(name)
 }
 
-// field takes a field that is none of the connection's, which HTTP/2 has none of.
-func (head *headers) field(name, value string) bool {
+// addField takes a field that is none of the connection's, which HTTP/2 has none of.
+func (head *headers) addField(name, value string) bool {
 	r := &head.st.req
 	switch name {
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
@@ -333,8 +333,8 @@ func canonicalName(name string) string {
 
 var errBadLength = errors.New("the content length is not that of the body")
 
-// own completes the request with what its header says.
-func (st *stream) own(head *headers) error {
+// complete completes the request with what its header says.
+func (st *stream) complete(head *headers) error {
 	c, r := st.h.c, &st.req
 	r.Proto, r.RemoteAddr, r.PeerCertificates, r.Listener, r.Attributor = "HTTP/2.0", c.Remote, c.Certs, c.Listener, st
 	r.ServerName = c.Sni
@@ -363,27 +363,27 @@ func (st *stream) own(head *headers) error {
 		return err
 	}
 	if head.protocol != "" {
-		st.ownProtocol(head.protocol)
+		st.completeTunnel(head.protocol)
 	}
 	st.isHead = r.Method == "HEAD"
-	return st.ownLength(head)
+	return st.completeBody(head)
 }
 
-// ownProtocol makes an extended CONNECT (RFC 8441) the request that it would be over
+// completeTunnel makes an extended CONNECT (RFC 8441) the request that it would be over
 // HTTP/1.1, so that whoever decides about that decides about this.
-func (st *stream) ownProtocol(protocol string) {
+func (st *stream) completeTunnel(protocol string) {
 	st.tunnel = true
 	st.req.Method = "GET"
 	if !strings.EqualFold(protocol, "websocket") {
-		st.refused = 501
+		st.rejected = 501
 		return
 	}
 	st.req.Upgrade = "websocket"
 	st.req.Header = append(st.req.Header, api.HeaderField{Name: "Connection", Value: "Upgrade"}, api.HeaderField{Name: "Upgrade", Value: "websocket"})
 }
 
-// ownLength says how long the body is, if there is one.
-func (st *stream) ownLength(head *headers) error {
+// completeBody says how long the body is, if there is one.
+func (st *stream) completeBody(head *headers) error {
 	if st.tunnel {
 		return st.ownTunnel(head)
 	}

@@ -14,16 +14,16 @@ import (
 //
 // What HTTP/2 servers died of, what bounds it here, and the test (TestHTTP2...):
 //
-//	rapid reset                  effortReset, earned back by complete answers only;
+//	rapid reset                  resetCost, earned back by complete answers only;
 //	                             reset requests count for MaxStreams        RapidReset, Floods
-//	requests to be reset         effortReset                                MadeYouReset, Floods, Malformed
+//	requests to be reset         resetCost                                MadeYouReset, Floods, Malformed
 //	CONTINUATION flood           headerFrames, ReadHeaderTimeout for all    HeaderBombs, SlowHeader
 //	header bombs                 headerLimit decoded, twice that encoded    HeaderBombs, IndexedBomb
 //	cookies in crumbs            joined once                                Crumbs
 //	growth of HPACK's table      headerTable; answers use none              HeaderBombs
-//	SETTINGS, PING, PRIORITY     effortFrame                                Floods
+//	SETTINGS, PING, PRIORITY     frameCost                                Floods
 //	settings in one frame        mostSettings                               HeaderBombs
-//	WINDOW_UPDATE                effortFrame, or one for updateBytes sent   Floods, SmallReads
+//	WINDOW_UPDATE                frameCost, or one for updateBytes sent   Floods, SmallReads
 //	windows of 0 and 1 byte      WriteTimeout for half a MiB                ClosedWindow, OneByteWindows
 //	answers taken in silence     a PING for each askAfter, answered in time  ClosedAndSilent
 //	uploads that nobody reads    windows are small from largeAllowed on;
@@ -41,22 +41,22 @@ import (
 //	tunnels that nobody reads    the stream's window, for upgrades only; the
 //	                             connection's beyond a share of
 //	                             unreadAllowed; reset as uploads are        UpgradeWindows, UpgradesUnread
-//	half-closed bodies           reset when answered; effortFrame           HalfClosed, UnwantedData
-//	DATA behind a reset          the stream's window, then effortReset      LateData, UnwantedData
+//	half-closed bodies           reset when answered; frameCost           HalfClosed, UnwantedData
+//	DATA behind a reset          the stream's window, then resetCost      LateData, UnwantedData
 //	frames that never end        ReadHeaderTimeout, from their beginning    SlowFrame, BusyConnection
 //	more than the windows        errors of stream and connection            Overrun
 //	bad padding, large frames    errors of the connection                   HeaderBombs
-//	padding instead of data      effortFrame, and one for padded bytes      Floods
-//	requests behind GOAWAY       effortReset                                BehindGoAway
+//	padding instead of data      frameCost, and one for padded bytes      Floods
+//	requests behind GOAWAY       resetCost                                BehindGoAway
 //	GOAWAY that nobody heeds     goAwayWait                                 GoAwayInTime
 //	GOAWAY and no end after it   PingTimeout, lingerBytes                   GoAwaySlowReader
 //	smuggled fields              malformed                                  Malformed
 const (
-	effortCredit = 10_000
-	effortPerSec = 1_000
-	effortFrame  = 1  // taken by a frame
-	effortReset  = 10 // by a stream that is reset or refused
-	effortAnswer = 20 // given by a request that is answered to its end
+	maxCredit       = 10_000
+	creditPerSecond = 1_000
+	frameCost       = 1  // taken by a frame
+	resetCost       = 10 // by a stream that is reset or refused
+	responseCredit  = 20 // given by a request that is answered to its end
 
 	// updateBytes is for how many bytes that it got a client may send a WINDOW_UPDATE:
 	// those that read in small pieces send two for each.
@@ -90,15 +90,15 @@ func (e *effort) spend(n int, earned func() int) error {
 	now := time.Now()
 	passed := min(now.Sub(e.since), time.Minute)
 	e.since = now
-	e.credit = min(e.credit+int(passed.Seconds()*effortPerSec)+earned(), effortCredit)
+	e.credit = min(e.credit+int(passed.Seconds()*creditPerSecond)+earned(), maxCredit)
 	if e.credit < 0 {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil
 }
 
-// spend takes n of the client's credit.
-func (h *conn) spend(n int) error { return h.effort.spend(n, h.takeEarned) }
+// charge takes n of the client's credit.
+func (h *conn) charge(n int) error { return h.effort.spend(n, h.takeEarned) }
 
 // takeEarned is what the client has earned since the last call.
 func (h *conn) takeEarned() int {
@@ -106,5 +106,5 @@ func (h *conn) takeEarned() int {
 	defer h.mu.Unlock()
 	n := h.earned
 	h.earned = 0
-	return min(n, effortCredit)
+	return min(n, maxCredit)
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/kubeweir/kubeweir/internal/edgetest"
 )
 
-// line are the streams that wait for their turn.
-func (h *conn) line() (ids []uint32) {
+// lineIDs are the streams that wait for their turn.
+func (h *conn) lineIDs() (ids []uint32) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, st := range h.inLine {
+	for _, st := range h.line {
 		ids = append(ids, st.id)
 	}
 	return ids
@@ -40,9 +40,9 @@ func TestHTTP2PlaceInLine(t *testing.T) {
 		if first == nil {
 			first = u
 		}
-		for end := time.Now().Add(edgetest.Patience); !slices.Equal(u.st.h.line(), ids); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(edgetest.Patience); !slices.Equal(u.st.h.lineIDs(), ids); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("in line: %v, want %v", u.st.h.line(), ids)
+				t.Fatalf("in line: %v, want %v", u.st.h.lineIDs(), ids)
 			}
 		}
 	}
@@ -52,7 +52,7 @@ func TestHTTP2PlaceInLine(t *testing.T) {
 		} else if err := c.WriteWindowUpdate(ids[0], 1); err != nil {
 			t.Fatal(err)
 		}
-		if line := first.st.h.line(); !slices.Equal(line, ids) {
+		if line := first.st.h.lineIDs(); !slices.Equal(line, ids) {
 			t.Fatalf("in line: %v, want %v", line, ids)
 		}
 	}
@@ -85,9 +85,9 @@ func TestHTTP2SmallInLine(t *testing.T) {
 	h := u.st.h
 	lined := func(want ...uint32) {
 		t.Helper()
-		for end := time.Now().Add(edgetest.Patience); !slices.Equal(h.line(), want); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(edgetest.Patience); !slices.Equal(h.lineIDs(), want); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("in line: %v, want %v", h.line(), want)
+				t.Fatalf("in line: %v, want %v", h.lineIDs(), want)
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func (st *stream) start(resp *api.Response) {
 	h.mu.Lock()
 	st.resp = resp
 	if st.closing || st.err != nil || h.err != nil || st.duplex && st.gotEnd {
-		h.endSoonLocked(st)
+		h.stopSoonLocked(st)
 	}
 	h.mu.Unlock()
 }
@@ -61,17 +61,17 @@ func (st *stream) dropBody() {
 	st.h.giveBackLocked(unread)
 }
 
-// endSoonLocked has a goroutine end a long-running response.
-func (h *conn) endSoonLocked(st *stream) {
-	if st.resp == nil || st.ending {
+// stopSoonLocked has a goroutine end a long-running response.
+func (h *conn) stopSoonLocked(st *stream) {
+	if st.resp == nil || st.stopping {
 		return
 	}
-	st.ending = true
-	h.c.Panics.Go(nil, "stream", st.end)
+	st.stopping = true
+	h.c.Panics.Go(nil, "stream", st.stop)
 }
 
-// end ends a long-running response.
-func (st *stream) end() {
+// stop ends a long-running response.
+func (st *stream) stop() {
 	h, resp := st.h, st.resp
 	if st.duplex {
 		st.dropBody() // before the stream is stopped, which gets nothing then
@@ -96,7 +96,7 @@ func (st *stream) end() {
 // WriteFrames implements api.StreamWriter: all frames in one DATA frame, or as
 // many as their size takes.
 func (st *stream) WriteFrames(frames [][]byte) error {
-	s := pieces2{list: frames}
+	s := pieces{list: frames}
 	for _, f := range frames {
 		s.left += len(f)
 	}
@@ -115,7 +115,7 @@ func (st *stream) WriteFrames(frames [][]byte) error {
 	st.written += int64(size - s.left)
 	if err != nil {
 		st.broken = true
-		st.h.endSoonLocked(st)
+		st.h.stopSoonLocked(st)
 	}
 	st.h.mu.Unlock()
 	return err
@@ -123,14 +123,14 @@ func (st *stream) WriteFrames(frames [][]byte) error {
 
 // QueueFrames implements api.SharedWriter.
 func (st *stream) QueueFrames(frames [][]byte) (taken bool) {
-	s := pieces2{list: frames}
+	s := pieces{list: frames}
 	for _, f := range frames {
 		s.left += len(f)
 	}
 	h := st.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if st.closing || st.unsendableLocked() != nil || len(h.inLine) > 0 || h.c.OverShare() ||
+	if st.closing || st.unsendableLocked() != nil || len(h.line) > 0 || h.c.OverShare() ||
 		h.sendableLocked(st, s.left) < s.left {
 		return false
 	}
@@ -159,7 +159,7 @@ func (st *stream) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	st.closing = true
-	h.endSoonLocked(st)
+	h.stopSoonLocked(st)
 }
 
 var errAborted = errors.New("the stream was aborted")
@@ -175,5 +175,5 @@ func (st *stream) Abort() {
 	st.closing, st.aborted = true, true
 	h.resetLocked(st, st.resetCode(), errAborted)
 	h.flushSoonLocked()
-	h.endSoonLocked(st)
+	h.stopSoonLocked(st)
 }

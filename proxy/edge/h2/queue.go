@@ -16,8 +16,8 @@ const (
 	queueLimit = 8 * edge.SmallBuffer
 	// quantum is how much of a response is queued while others wait for their turn.
 	quantum = queueLimit / 2
-	// askAfter is how much of what a client has not told of is sent before it is asked.
-	askAfter = edge.WriteSlice / 2
+	// pingAfter is how much of what a client has not told of is sent before it is asked.
+	pingAfter = edge.WriteSlice / 2
 	// leastData is the least room worth the head of a DATA frame of more than that.
 	leastData = 512
 )
@@ -42,19 +42,19 @@ type queue struct {
 
 	// window is what the client takes over all streams, initial that of a new one.
 	window, initial int64
-	// most is the largest payload that the client takes.
-	most int
+	// maxFrame is the largest payload that the client takes.
+	maxFrame int
 	// sent counts the bytes of DATA that were queued. The client is known to have those
 	// that it told of in window updates, and those before the last PING that it answered.
 	// asked is sent when such a PING was queued last.
-	sent, told, answered, asked int64
-	// inLine are the streams that wait for their turn, because the queue was full or the
+	sent, byUpdates, byPing, pinged int64
+	// line are the streams that wait for their turn, because the queue was full or the
 	// connection's window closed. The first is called when it can go on, and leaves the line
 	// when it has: whatever else wakes it, or others, changes no place.
-	inLine []*stream
-	// noTable is set when the client is to be told that its table for headers stays
+	line []*stream
+	// sendNoTable is set when the client is to be told that its table for headers stays
 	// empty.
-	noTable bool
+	sendNoTable bool
 	// earned is the client's for requests that were answered, updates how many window
 	// updates it may send for data that it got: see effort.
 	earned, updates int
@@ -62,7 +62,7 @@ type queue struct {
 
 func (q *queue) init(h *conn) {
 	q.h = h
-	q.window, q.initial, q.most, q.noTable = initialWindow, initialWindow, frameSize, true
+	q.window, q.initial, q.maxFrame, q.sendNoTable = initialWindow, initialWindow, frameSize, true
 	q.flushed.L = &h.mu
 }
 
@@ -138,7 +138,7 @@ func (q *queue) appendSettings(settings ...http2.Setting) {
 // appendHeaders queues a header, in as many frames as it takes.
 func (q *queue) appendHeaders(id uint32, block []byte, end bool) {
 	table := 0
-	if q.noTable {
+	if q.sendNoTable {
 		table = 1
 	}
 	kind, flags := http2.FrameHeaders, http2.Flags(0)
@@ -154,7 +154,7 @@ func (q *queue) appendHeaders(id uint32, block []byte, end bool) {
 		if table > 0 {
 			// What is sent needs no dynamic table. A client that has just made its smaller
 			// expects to be told that (RFC 7541, 4.2).
-			p[0], p, q.noTable, table = noDynamicTable, p[1:], false, 0
+			p[0], p, q.sendNoTable, table = noDynamicTable, p[1:], false, 0
 		}
 		copy(p, block[:n])
 		if block = block[n:]; len(block) == 0 {
@@ -164,15 +164,15 @@ func (q *queue) appendHeaders(id uint32, block []byte, end bool) {
 	}
 }
 
-// pieces2 are bytes in several slices that are sent as if they were in one.
-type pieces2 struct {
+// pieces are bytes in several slices that are sent as if they were in one.
+type pieces struct {
 	list [][]byte
 	at   int // in list[0]
 	left int // over all
 }
 
 // read copies the next len(p) bytes.
-func (s *pieces2) read(p []byte) {
+func (s *pieces) read(p []byte) {
 	s.left -= len(p)
 	for len(p) > 0 {
 		n := copy(p, s.list[0][s.at:])
@@ -201,7 +201,7 @@ func (q *queue) payloadRoomLocked(size int) (fits int) {
 		if tail < frameHead+min(size-fits, leastData) {
 			room, tail = room-tail, edge.SmallBuffer
 		}
-		n := min(size-fits, room-frameHead, tail-frameHead, q.most)
+		n := min(size-fits, room-frameHead, tail-frameHead, q.maxFrame)
 		if n <= 0 {
 			break
 		}
@@ -212,14 +212,14 @@ func (q *queue) payloadRoomLocked(size int) (fits int) {
 
 // queueDataLocked queues DATA frames with the next size bytes of s, all of them: how many may be queued is for
 // sendableLocked to say before. If end is set, the last byte of s ends the stream.
-func (q *queue) queueDataLocked(st *stream, s *pieces2, size int, end bool) {
+func (q *queue) queueDataLocked(st *stream, s *pieces, size int, end bool) {
 	end = end && size == s.left
 	q.window -= int64(size)
 	st.window -= int64(size)
 	for size > 0 || end {
-		q.askLocked()
+		q.pingIfFarLocked()
 		b := q.tailLocked(frameHead + min(size, leastData))
-		n := min(size, cap(b.B)-len(b.B)-frameHead, q.most)
+		n := min(size, cap(b.B)-len(b.B)-frameHead, q.maxFrame)
 		size -= n
 		flags := http2.Flags(0)
 		if end && size == 0 {
@@ -250,22 +250,22 @@ func (q *queue) limit() int {
 	return queueLimit
 }
 
-// askLocked asks a client that tells of what it has in large steps, so that one on a slow
+// pingIfFarLocked asks a client that tells of what it has in large steps, so that one on a slow
 // line, who answers again and again, is told from one who waits for nothing.
-func (q *queue) askLocked() {
-	if q.sent-max(q.asked, q.gotLocked()) < askAfter {
+func (q *queue) pingIfFarLocked() {
+	if q.sent-max(q.pinged, q.acknowledgedLocked()) < pingAfter {
 		return
 	}
-	q.asked = q.sent
+	q.pinged = q.sent
 	q.updates++ // the answer
 	q.appendPing(false, sentPing(q.sent))
 }
 
-// gotLocked is how much of what was sent the client is known to have.
-func (q *queue) gotLocked() int64 { return max(q.told, q.answered) }
+// acknowledgedLocked is how much of what was sent the client is known to have.
+func (q *queue) acknowledgedLocked() int64 { return max(q.byUpdates, q.byPing) }
 
-// behindLocked is for how much longer than timeout an answer may take that the client
+// timeForLocked is for how much longer than timeout an answer may take that the client
 // gives only when it has what was sent before. It is asked often: it is not silent for long.
-func (q *queue) behindLocked() time.Duration {
-	return time.Duration(min(q.sent-q.gotLocked(), edge.WriteSlice)) * q.h.c.Options.WriteTimeout / edge.WriteSlice
+func (q *queue) timeForLocked() time.Duration {
+	return time.Duration(min(q.sent-q.acknowledgedLocked(), edge.WriteSlice)) * q.h.c.Options.WriteTimeout / edge.WriteSlice
 }

@@ -66,7 +66,7 @@ func TestHTTP2MadeYouReset(t *testing.T) {
 				}
 			}
 			seconds := int64(time.Since(began)/time.Second) + 2
-			if n, most := calls.Load(), (effortCredit+seconds*effortPerSec)/effortReset; n > most {
+			if n, most := calls.Load(), (maxCredit+seconds*creditPerSecond)/resetCost; n > most {
 				t.Errorf("%d requests were reset, want at most %d", n, most)
 			}
 		})

@@ -37,7 +37,7 @@ func (st *stream) sendHead(status int, header api.Header, length int64, end bool
 		return err
 	}
 	h.appendHeaders(st.id, buf.B, end)
-	st.answered = true
+	st.responded = true
 	if end {
 		st.endedLocked()
 	}
@@ -49,7 +49,7 @@ func (st *stream) continue100() {
 	h := st.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if st.answered || st.unsendableLocked() != nil {
+	if st.responded || st.unsendableLocked() != nil {
 		return
 	}
 	h.appendHeaders(st.id, appendStatus(nil, 100), false)
@@ -59,7 +59,7 @@ func (st *stream) continue100() {
 // sendBytes queues p, or as much as the client takes.
 func (st *stream) sendBytes(p []byte, end, flush bool) (int, error) {
 	one := [1][]byte{p}
-	s := pieces2{list: one[:], left: len(p)}
+	s := pieces{list: one[:], left: len(p)}
 	err := st.send(&s, end, flush)
 	return len(p) - s.left, err
 }
@@ -68,7 +68,7 @@ func (st *stream) sendBytes(p []byte, end, flush bool) (int, error) {
 func (st *stream) writeBodyTo(resp *api.Response) (written int64, err error) {
 	length := max(resp.Length, -1)
 	if !resp.Ready || length < 0 || length > edge.SmallBuffer {
-		st.stepAside() // it may wait, for itself or for the client
+		st.yield() // it may wait, for itself or for the client
 	}
 	w := &bodyWriter{st: st, resp: resp, known: length >= 0, left: length, urgent: length < 0 && !resp.Ready}
 	// Nothing is held back for a body whose first byte may take long, as the client should
@@ -122,9 +122,9 @@ func (w *bodyWriter) Write(p []byte) (int, error) {
 }
 
 // WritePieces implements api.PiecesWriter: pieces are copied once, into TLS records.
-func (w *bodyWriter) WritePieces(pieces [][]byte) (int, error) {
+func (w *bodyWriter) WritePieces(list [][]byte) (int, error) {
 	total := 0
-	for _, p := range pieces {
+	for _, p := range list {
 		total += len(p)
 	}
 	if w.err != nil || total == 0 {
@@ -138,7 +138,7 @@ func (w *bodyWriter) WritePieces(pieces [][]byte) (int, error) {
 		w.left -= int64(total)
 	}
 	if !w.sent && len(w.first.B)+total <= cap(w.first.B) {
-		for _, p := range pieces {
+		for _, p := range list {
 			w.first.B = append(w.first.B, p...)
 		}
 		w.written += int64(total)
@@ -147,7 +147,7 @@ func (w *bodyWriter) WritePieces(pieces [][]byte) (int, error) {
 	if w.err = w.begin(false); w.err != nil {
 		return 0, w.err
 	}
-	s := pieces2{list: pieces, left: total}
+	s := pieces{list: list, left: total}
 	w.err = w.st.send(&s, false, w.urgent)
 	n := total - s.left
 	w.written += int64(n)

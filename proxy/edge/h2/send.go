@@ -14,7 +14,7 @@ import (
 // send queues s as the client takes it, and waits for that no longer than the write
 // timeout for each half MiB; that of an Upgrade until its own deadline. end ends the
 // stream with it, flush has it leave at once.
-func (st *stream) send(s *pieces2, end, flush bool) error {
+func (st *stream) send(s *pieces, end, flush bool) error {
 	h := st.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -32,7 +32,7 @@ func (st *stream) send(s *pieces2, end, flush bool) error {
 			if n > 0 || s.left == 0 || st.window <= 0 {
 				h.leaveLineLocked(st)
 			}
-			h.callNextLocked()
+			h.wakeNextLocked()
 		}
 		if s.left == 0 && (!end || st.sentEnd) {
 			break
@@ -49,20 +49,20 @@ func (st *stream) send(s *pieces2, end, flush bool) error {
 		switch {
 		case st.upgraded:
 			deadline = st.deadline
-		case deadline.IsZero() || s.left <= slice || turns || h.gotLocked()-got >= edge.WriteSlice:
+		case deadline.IsZero() || s.left <= slice || turns || h.acknowledgedLocked()-got >= edge.WriteSlice:
 			deadline, slice = time.Now().Add(h.c.Options.WriteTimeout), s.left-edge.WriteSlice
-			moved, got = h.sent, h.gotLocked()
+			moved, got = h.sent, h.acknowledgedLocked()
 		}
-		inTime, mayWait := st.waitWeighedLocked(deadline)
+		inTime, mayWait := st.waitAccountedLocked(deadline)
 		switch {
 		case !mayWait:
 			h.c.Metrics.UnreadStreams.Inc()
-			h.resetLocked(st, http2.ErrCodeEnhanceYourCalm, errCrowd)
-			return st.giveUpLocked(errCrowd)
+			h.resetLocked(st, http2.ErrCodeEnhanceYourCalm, errTooManyWaiting)
+			return st.giveUpLocked(errTooManyWaiting)
 		case inTime:
 		case st.upgraded:
 			return st.giveUpLocked(os.ErrDeadlineExceeded)
-		case (st.window <= 0 || h.sent-moved < edge.WriteSlice) && h.gotLocked()-got < edge.WriteSlice:
+		case (st.window <= 0 || h.sent-moved < edge.WriteSlice) && h.acknowledgedLocked()-got < edge.WriteSlice:
 			h.resetLocked(st, st.resetCode(), os.ErrDeadlineExceeded)
 			return st.giveUpLocked(os.ErrDeadlineExceeded)
 		}
@@ -76,7 +76,7 @@ func (st *stream) send(s *pieces2, end, flush bool) error {
 // giveUpLocked leaves what is queued, and the turn, to others.
 func (st *stream) giveUpLocked(err error) error {
 	st.h.leaveLineLocked(st)
-	st.h.callNextLocked()
+	st.h.wakeNextLocked()
 	st.h.flushSoonLocked()
 	return err
 }
@@ -86,8 +86,8 @@ func (st *stream) unsendableLocked() error {
 	switch {
 	case st.h.err != nil:
 		return st.h.err
-	case st.h.brokenBy != nil:
-		return st.h.brokenBy
+	case st.h.ending != nil:
+		return st.h.ending
 	case st.err != nil:
 		return st.err
 	case st.sentEnd:
@@ -96,12 +96,12 @@ func (st *stream) unsendableLocked() error {
 	return nil
 }
 
-var errCrowd = errors.New("the user has more answers wait than a share of the memory for that")
+var errTooManyWaiting = errors.New("the user has more answers wait than a share of the memory for that")
 
-// waitWeighedLocked is waitLocked. An answer, which is the client's to take, counts while it
+// waitAccountedLocked is waitLocked. An answer, which is the client's to take, counts while it
 // waits, be it for a window or, where they are open, for the client to read: there may be as many
 // of them on each connection as it may have streams.
-func (st *stream) waitWeighedLocked(deadline time.Time) (inTime, mayWait bool) {
+func (st *stream) waitAccountedLocked(deadline time.Time) (inTime, mayWait bool) {
 	h := st.h
 	if st.upgraded || st.long {
 		return st.waitLocked(deadline), true
@@ -110,8 +110,8 @@ func (st *stream) waitWeighedLocked(deadline time.Time) (inTime, mayWait bool) {
 	if a == nil {
 		a = h.c.Holder()
 	}
-	if st.size > edge.SmallHead {
-		n += int64(st.size)
+	if st.headerSize > edge.SmallHead {
+		n += int64(st.headerSize)
 	}
 	if !h.c.Buffers.AddWaiting(a, n) {
 		return false, false
@@ -124,7 +124,7 @@ func (st *stream) waitWeighedLocked(deadline time.Time) (inTime, mayWait bool) {
 // returns false when the deadline has passed, if there is one. The stream stays in line.
 func (st *stream) waitLocked(deadline time.Time) bool {
 	h := st.h
-	st.stepAside()
+	st.yield()
 	if st.wake == nil {
 		st.wake = make(chan struct{}, 1)
 	}
@@ -156,19 +156,19 @@ func (st *stream) wakeLocked() {
 	}
 }
 
-// callNextLocked lets the first in line go on, if it could.
-func (q *queue) callNextLocked() {
-	if len(q.inLine) > 0 && q.window > 0 && q.roomLocked() > 0 {
-		q.inLine[0].wakeLocked()
+// wakeNextLocked lets the first in line go on, if it could.
+func (q *queue) wakeNextLocked() {
+	if len(q.line) > 0 && q.window > 0 && q.roomLocked() > 0 {
+		q.line[0].wakeLocked()
 	}
 }
 
 // firstLocked says whether no other stream is before this one.
-func (q *queue) firstLocked(st *stream) bool { return len(q.inLine) == 0 || q.inLine[0] == st }
+func (q *queue) firstLocked(st *stream) bool { return len(q.line) == 0 || q.line[0] == st }
 
 // aloneLocked says whether no other stream is in line.
 func (q *queue) aloneLocked(st *stream) bool {
-	return len(q.inLine) == 0 || len(q.inLine) == 1 && st.inLine
+	return len(q.line) == 0 || len(q.line) == 1 && st.inLine
 }
 
 // lineUpLocked has a stream wait for its turn. That it has no window of its own is not for
@@ -176,7 +176,7 @@ func (q *queue) aloneLocked(st *stream) bool {
 func (q *queue) lineUpLocked(st *stream) {
 	if st.window > 0 && !st.inLine {
 		st.inLine = true
-		q.inLine = append(q.inLine, st)
+		q.line = append(q.line, st)
 	}
 }
 
@@ -184,6 +184,6 @@ func (q *queue) lineUpLocked(st *stream) {
 func (q *queue) leaveLineLocked(st *stream) {
 	if st.inLine {
 		st.inLine = false
-		q.inLine = slices.DeleteFunc(q.inLine, func(other *stream) bool { return other == st })
+		q.line = slices.DeleteFunc(q.line, func(other *stream) bool { return other == st })
 	}
 }

@@ -131,7 +131,7 @@ func TestHTTP2OldConnection(t *testing.T) {
 		c := dial()
 		ended := make(chan http2.ErrCode, 1)
 		go func() { code, _ := c.GoAwayOf(); ended <- code }()
-		for range effortCredit/effortReset - 10 {
+		for range maxCredit/resetCost - 10 {
 			id := c.Request("GET", "/", false)
 			_ = c.WriteRSTStream(id, http2.ErrCodeCancel)
 			time.Sleep(3 * time.Second)

@@ -24,7 +24,7 @@ func TestHTTP2StepperGoesOn(t *testing.T) {
 	h := &conn{c: &edge.Conn{Shared: &s.Shared}, err: errClientLeft} // who reads it leaves at once
 	h.queue.init(h)
 	h.users.Store(int32(rounds) + 1) //nolint:gosec // small
-	h.stepper = time.AfterFunc(time.Hour, func() {})
+	h.leaseTimer = time.AfterFunc(time.Hour, func() {})
 	begin := func(turn uint64) { // as serve does
 		h.turn.Store(turn)
 		if !h.watched.Load() {
@@ -43,7 +43,7 @@ func TestHTTP2StepperGoesOn(t *testing.T) {
 	go func() {
 		for i := range rounds {
 			await(&looks, i+1)
-			h.stepInLate()
+			h.checkLease()
 			looked.Store(i + 1)
 		}
 	}()

@@ -35,10 +35,10 @@ func TestHTTP2StepsIn(t *testing.T) {
 			t.Errorf("an answer behind one that waits took %v", took)
 		}
 		_ = c.WriteRSTStream(waits, 8)
-		const most = stepIn<<mostCalm + stepIn
+		const most = takeOverAfter<<mostCalm + takeOverAfter
 		for range 100 {
 			ask("/")
-			time.Sleep(stepIn / 3)
+			time.Sleep(takeOverAfter / 3)
 		}
 		c.Request("GET", "/slow", false)
 		if took := ask("/"); took == 0 || took > most {

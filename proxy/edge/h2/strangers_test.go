@@ -18,7 +18,7 @@ import (
 // nobody knows whose they are, one more does not stay. A user's does, and no more is kept for it
 // than is for data.
 func TestHTTP2StrangersHoard(t *testing.T) {
-	const pings = effortCredit - 100
+	const pings = maxCredit - 100
 	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		r.AttributeTo("user")
 		return edgetest.Text("x")

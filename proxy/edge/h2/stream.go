@@ -25,16 +25,16 @@ type stream struct {
 	body *body
 	// account is whose the stream is, nil if the connection is theirs.
 	account *edge.Account
-	// size is that of the decoded header.
-	size int
+	// headerSize is that of the decoded header.
+	headerSize int
 	// turn is the connection's while the goroutine that reads it serves this request.
 	turn uint64
 
 	isHead, expects bool
 	// tunnel says that the request is an extended CONNECT (RFC 8441).
 	tunnel bool
-	// refused is the status of an answer that the handler is not asked for, 0 for none.
-	refused int
+	// rejected is the status of an answer that the handler is not asked for, 0 for none.
+	rejected int
 
 	// resp is a response with a Stream, once that was started.
 	resp *api.Response
@@ -44,15 +44,15 @@ type stream struct {
 	window, received int64
 	// gotEnd and sentEnd say who has ended their side.
 	gotEnd, sentEnd bool
-	// answered is set when the header was queued, served when the handler needs nothing
+	// responded is set when the header was queued, served when the handler needs nothing
 	// of the connection any more.
-	answered, served bool
-	inLine           bool // see queue
-	err              error
-	wake             chan struct{}
+	responded, served bool
+	inLine            bool // see queue
+	err               error
+	wake              chan struct{}
 	// closing is set by Close and Abort: nothing more is written. ending is set when a
 	// goroutine ends a long-running response.
-	closing, aborted, ending bool
+	closing, aborted, stopping bool
 	// broken is set when frames could not be written, of which written bytes were.
 	broken  bool
 	written int64
@@ -77,12 +77,12 @@ func (st *stream) serve() {
 	defer st.contain()
 	c := st.h.c
 	var resp *api.Response
-	if st.refused != 0 {
-		c.Metrics.Rejections.Count(edge.ReasonFor(st.refused))
+	if st.rejected != 0 {
+		c.Metrics.Rejections.Count(edge.ReasonFor(st.rejected))
 		resp = &api.Response{
-			Status: st.refused,
+			Status: st.rejected,
 			Header: api.Header{{Name: "Content-Type", Value: "text/plain; charset=utf-8"}},
-			Body:   fmt.Appendf(nil, "%d %s", st.refused, http.StatusText(st.refused)),
+			Body:   fmt.Appendf(nil, "%d %s", st.rejected, http.StatusText(st.rejected)),
 		}
 	} else {
 		resp = st.agreed(c.Call(&st.ctx, &st.req))
@@ -129,11 +129,11 @@ func (st *stream) finish(resp *api.Response, written int64, err error) {
 	case !st.sentEnd:
 		h.resetLocked(st, st.resetCode(), edge.ErrStreamOver)
 	case !st.gotEnd:
-		st.late = time.AfterFunc(resetLate, st.stopUpload)
+		st.late = time.AfterFunc(lateReset, st.stopUpload)
 	}
 	h.giveBackLocked(unread)
 	if err == nil && st.err == nil && st.sentEnd {
-		h.earned += effortAnswer
+		h.earned += responseCredit
 	}
 	h.servedLocked(st)
 	if err == nil {
@@ -148,7 +148,7 @@ func (st *stream) finish(resp *api.Response, written int64, err error) {
 	if !st.readsHere() {
 		st.flush()
 	}
-	h.drop()
+	h.release()
 }
 
 // stopUpload tells the client that it need not send the rest of a body that nobody
@@ -177,7 +177,7 @@ func (h *conn) resetLocked(st *stream, code http2.ErrCode, err error) {
 	if h.streams[st.id] == st && h.err == nil {
 		h.appendReset(st.id, code)
 		if !st.gotEnd {
-			h.cutOffLocked(st.id, st.received)
+			h.addResetLocked(st.id, st.received)
 		}
 	}
 	h.endLocked(st, err)
@@ -192,8 +192,8 @@ func (h *conn) endLocked(st *stream, err error) {
 	h.closeLocked(st)
 }
 
-// lost tells those who serve the stream that it is over. It does not block.
-func (st *stream) lost(err error) {
+// abandon tells those who serve the stream that it is over. It does not block.
+func (st *stream) abandon(err error) {
 	h := st.h
 	h.mu.Lock()
 	if st.err == nil {
@@ -201,7 +201,7 @@ func (st *stream) lost(err error) {
 	}
 	st.wakeLocked()
 	h.closeLocked(st)
-	h.endSoonLocked(st)
+	h.stopSoonLocked(st)
 	h.mu.Unlock()
 	st.ctx.Cancel()
 	if st.body != nil {

@@ -267,7 +267,7 @@ func TestHTTP2UnwantedBody(t *testing.T) {
 		}
 		return edgetest.IsReset(id)(frame)
 	})
-	if took := time.Since(began); took < resetLate {
+	if took := time.Since(began); took < lateReset {
 		t.Errorf("reset after %s, together with the answer", took)
 	}
 }

@@ -65,7 +65,7 @@ func TestHTTP2RecordsTogether(t *testing.T) {
 	// one, as it may be on a busy machine: nobody looks at first.
 	reads := edgetest.Receive(t, conns, "connection")
 	for reads.watched.Load() {
-		time.Sleep(stepIn)
+		time.Sleep(takeOverAfter)
 	}
 	reads.watched.Store(true)
 

@@ -218,7 +218,7 @@ func (u *upgradedStream) Close() error {
 	h.mu.Lock()
 	if st.unsendableLocked() == nil {
 		if st.gotEnd && u.writing.TryLock() {
-			h.queueDataLocked(st, &pieces2{}, 0, true)
+			h.queueDataLocked(st, &pieces{}, 0, true)
 			u.writing.Unlock()
 		} else {
 			h.resetLocked(st, st.resetCode(), net.ErrClosed)

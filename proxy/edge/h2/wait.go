@@ -46,14 +46,14 @@ func (h *conn) beginWait() (time.Duration, error) {
 	switch {
 	case h.err != nil:
 		return 0, h.err
-	case h.going == goAwayNow && len(h.streams) == 0:
+	case h.going == goAwayFinal && len(h.streams) == 0:
 		return 0, errGoneAway
-	case h.going == goAwaySoon:
+	case h.going == goAwayFirst:
 		timeout = max(time.Until(h.goAwayAt.Add(goAwayWait)), time.Millisecond)
 	case len(h.streams) == 0:
 		timeout = max(o.IdleTimeout-time.Since(h.idle), time.Millisecond)
 	case !h.pinged.IsZero():
-		timeout = o.PingTimeout + h.behindLocked()
+		timeout = o.PingTimeout + h.timeForLocked()
 	}
 	h.waiting = true
 	return timeout, nil
@@ -86,17 +86,17 @@ func (h *conn) waitedInVain() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.going == goAwaySoon:
-		h.goAwayNowLocked()
+	case h.going == goAwayFirst:
+		h.goAwayFinalLocked()
 	case len(h.streams) == 0:
 		if time.Since(h.idle) < o.IdleTimeout-o.IdleTimeout/4 {
 			return nil
 		}
-		if got := h.gotLocked(); got-h.idleGot >= edge.WriteSlice && got < h.sent {
+		if got := h.acknowledgedLocked(); got-h.idleGot >= edge.WriteSlice && got < h.sent {
 			h.idle, h.idleGot = time.Now(), got // answers are still on their way
 			return nil
 		}
-		h.goAwayNowLocked()
+		h.goAwayFinalLocked()
 	case h.pinged.IsZero():
 		h.pinged = time.Now()
 		h.appendPing(false, sentPing(h.sent))
