@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/kubeweir/kubeweir/internal/edgetest"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 	"github.com/kubeweir/kubeweir/proxy/edge/h1"
 	"github.com/kubeweir/kubeweir/proxy/edge/h2"
@@ -28,10 +29,11 @@ import (
 const wirePatience = 30 * time.Second
 
 // edgeServer starts the real transport with a handler that reads.
-func (d *differential) edgeServer(t *testing.T) (*readingHandler, *edge.Server, edge.Addresses) {
+func (d *differential) edgeServer(t *testing.T) (*readingHandler, edge.Addresses) {
 	h := &readingHandler{d: d}
 	s, err := edge.New(edge.Options{
-		Handler: h, HTTP1: h1.Serve, HTTP2: h2.Serve, Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0", MaxHeaderBytes: 64 << 10,
+		Handler: h, HTTP1: h1.Serve, HTTP2: h2.Serve, GetCertificate: edgetest.GetCertificate,
+		Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0", MaxHeaderBytes: 64 << 10,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +47,7 @@ func (d *differential) edgeServer(t *testing.T) (*readingHandler, *edge.Server, 
 		defer cancel()
 		_ = s.Shutdown(ctx)
 	})
-	return h, s, bound
+	return h, bound
 }
 
 // http1 is what is written for a request.
@@ -61,7 +63,7 @@ func (r *sent) http1(number int) []byte {
 
 // overHTTP1 sends many requests at once on one connection. One that is refused ends it, and the rest goes on on another.
 func (d *differential) overHTTP1(t *testing.T, _ int) exchanger {
-	h, _, bound := d.edgeServer(t)
+	h, bound := d.edgeServer(t)
 	var conn net.Conn
 	var answers *bufio.Reader
 	t.Cleanup(func() {
@@ -135,9 +137,9 @@ func pipeline(conn net.Conn, answers *bufio.Reader, batch []*wireRequest, first 
 
 // overHTTP2 sends the same frames to the transport and to net/http's server.
 func (d *differential) overHTTP2(t *testing.T, _ int) exchanger {
-	h, s, bound := d.edgeServer(t)
+	h, bound := d.edgeServer(t)
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(s.CAPEM())
+	roots.AppendCertsFromPEM(edgetest.CertificatePEM())
 	var theirs collector[*http.Request]
 	ours := &http2Peer{dial: func() (net.Conn, error) {
 		return tls.Dial("tcp", bound.Secure.String(), &tls.Config{RootCAs: roots, NextProtos: []string{"h2"}})

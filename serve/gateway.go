@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/console"
+	"github.com/kubeweir/kubeweir/origin/pki"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
@@ -52,7 +53,10 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	if err := s.addAudit(&c.Audit); err != nil {
 		return nil, err
 	}
-	if form.cert, err = newGatewayCert(c, log); err != nil {
+	if form.cert, err = newGatewayCert(c, log); err == nil && form.cert == nil {
+		form.generated, err = generatedCert(c)
+	}
+	if err != nil {
 		return nil, err
 	}
 	token, err := fillServiceAccountDir(c, form.cert)
@@ -134,8 +138,10 @@ type gateway struct {
 	log *slog.Logger
 	// clusters are the names of those that there are, nil for a single one.
 	clusters func() []string
-	// cert is what is served with where no certificate was given, nil elsewhere.
-	cert *gatewayCert
+	// cert is what is served with where no certificate was given, nil elsewhere; generated where
+	// there is no folder to keep it in, either.
+	cert      *gatewayCert
+	generated *pki.Material
 }
 
 func (g *gateway) edgeOptions(c *config.Gateway, registerer prometheus.Registerer) edge.Options {
@@ -143,7 +149,10 @@ func (g *gateway) edgeOptions(c *config.Gateway, registerer prometheus.Registere
 	o.Listen, o.SidecarListen = c.Listen, c.InsecureListen
 	o.CertFile, o.KeyFile = c.TLS.CertFile, c.TLS.PrivateKeyFile
 	o.MinTLSVersion, o.CipherSuites = c.TLS.MinVersion.ID(), c.TLS.CipherSuiteIDs()
-	if g.cert != nil {
+	switch {
+	case g.generated != nil:
+		o.GetCertificate = g.generated.ServingCertificate
+	case g.cert != nil:
 		o.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return g.cert.material.Load().ServingCertificate(hello)
 		}
@@ -170,6 +179,9 @@ func (g *gateway) cover(c *config.Gateway) error {
 }
 
 func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
+	if g.generated != nil && served.Secure != nil {
+		fmt.Fprintf(stderr, "kubeweir: serving with a generated certificate, signed by\n%s", g.generated.CA.CertPEM)
+	}
 	if g.clusters != nil {
 		names := cmp.Or(strings.Join(g.clusters(), ", "), "none yet")
 		fmt.Fprintf(stderr, "kubeweir: clusters %s; kubeweir kubeconfig writes a kubeconfig of them\n", names)

@@ -25,7 +25,7 @@ type gatewayCert struct {
 	upstream *config.Gateway
 }
 
-// newGatewayCert makes or loads the CA and the certificate. It is nil, and the edge makes
+// newGatewayCert makes or loads the CA and the certificate. It is nil, and generatedCert makes
 // ones that live as long as the process, where there is no folder for them: a container
 // has no home, or its disk is read-only.
 func newGatewayCert(c *config.Gateway, log *slog.Logger) (*gatewayCert, error) {
@@ -56,6 +56,19 @@ func newGatewayCert(c *config.Gateway, log *slog.Logger) (*gatewayCert, error) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("--cert-dir: %w", err)
+}
+
+// generatedCert makes a CA and a certificate that live as long as the process, nil where a
+// certificate was given or none is needed.
+func generatedCert(c *config.Gateway) (*pki.Material, error) {
+	if c.Listen == "" || c.TLS.CertFile != "" {
+		return nil, nil
+	}
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	return pki.ServingInMemory(pki.Options{Hosts: []string{host}})
 }
 
 // open loads the material, and makes what it lacks: it is good for the listener, for this

@@ -184,9 +184,6 @@ func (s *Server) AdminAddr() net.Addr {
 
 // Announce prints the lines that say where requests are served.
 func (s *Server) Announce(stderr io.Writer) {
-	if pem := s.edge.CAPEM(); pem != nil && s.addresses.Secure != nil {
-		fmt.Fprintf(stderr, "kubeweir: serving with a generated certificate, signed by\n%s", pem)
-	}
 	s.form.announce(stderr, s.addresses)
 	if s.addresses.Sidecar != nil {
 		fmt.Fprintf(stderr, "kubeweir: sidecar on %s\n", s.addresses.Sidecar)

@@ -133,7 +133,7 @@ func ServeInBubble(t *testing.T, h HandlerFunc, change ...func(*edge.Options)) (
 	if ts.Server, err = NewServer(o); err != nil {
 		t.Fatal(err)
 	}
-	ts.Roots.AppendCertsFromPEM(ts.CAPEM())
+	ts.Roots.AppendCertsFromPEM(CertificatePEM())
 	plain, secure := fasthttputil.NewInmemoryListener(), fasthttputil.NewInmemoryListener()
 	counted := &CountingListener{Listener: inMemory{secure}}
 	ts.Writes = &counted.Writes

@@ -63,6 +63,9 @@ var HTTP1, HTTP2 func(*edge.Conn)
 // NewServer makes a server of both protocols.
 func NewServer(o edge.Options) (*edge.Server, error) {
 	o.HTTP1, o.HTTP2 = HTTP1, HTTP2
+	if o.CertFile == "" && o.KeyFile == "" && o.GetCertificate == nil {
+		o.GetCertificate = GetCertificate
+	}
 	return edge.New(o)
 }
 
@@ -108,9 +111,7 @@ func Start(t testing.TB, h HandlerFunc, change ...func(*edge.Options)) *Server {
 	if bound.Sidecar != nil {
 		ts.Sidecar = bound.Sidecar.String()
 	}
-	if pem := ts.CAPEM(); pem != nil {
-		ts.Roots.AppendCertsFromPEM(pem)
-	}
+	ts.Roots.AppendCertsFromPEM(CertificatePEM())
 	t.Cleanup(func() {
 		if ts.Draining.Load() {
 			return
@@ -222,7 +223,7 @@ func (ts *Server) Gauge(name string, labels ...string) float64 {
 func (ts *Server) Holds(least, most int64) {
 	ts.t.Helper()
 	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
-		held := ts.Buffers.Held.Load()
+		held, _, _ := ts.Buffers.Usage()
 		if held >= least && held <= most {
 			return
 		}
@@ -235,13 +236,21 @@ func (ts *Server) Holds(least, most int64) {
 // HoldsNothing waits until no buffer is in use, and nothing waits.
 func (ts *Server) HoldsNothing() {
 	ts.t.Helper()
-	b := &ts.Buffers
-	for end := time.Now().Add(Patience); b.Held.Load() != 0 || b.Unread.Load() != 0 || b.Waiting.Load() != 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
+		held, unread, waiting := ts.Buffers.Usage()
+		if held == 0 && unread == 0 && waiting == 0 {
+			return
+		}
 		if time.Now().After(end) {
-			ts.t.Fatalf("%d bytes are held, %d unread, %d wait", b.Held.Load(), b.Unread.Load(), b.Waiting.Load())
+			ts.t.Fatalf("%d bytes are held, %d unread, %d wait", held, unread, waiting)
 		}
 	}
 }
+
+// Held, Unread and Waiting are how much of the server's budgets is in use.
+func (ts *Server) Held() int64    { held, _, _ := ts.Buffers.Usage(); return held }
+func (ts *Server) Unread() int64  { _, unread, _ := ts.Buffers.Usage(); return unread }
+func (ts *Server) Waiting() int64 { _, _, waiting := ts.Buffers.Usage(); return waiting }
 
 // Narrow is a listener whose connections take little that is not read.
 type Narrow struct{ net.Listener }

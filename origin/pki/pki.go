@@ -110,6 +110,9 @@ func InMemory(o Options) (*Material, error) {
 	return assemble(o, memory{})
 }
 
+// ServingInMemory makes a CA and a serving certificate that exist in memory only.
+func ServingInMemory(o Options) (*Material, error) { return assembleServing(o, memory{}) }
+
 // CAPool holds the CA alone: what clients verify the server with, and the server
 // clients.
 func (m *Material) CAPool() *x509.CertPool {

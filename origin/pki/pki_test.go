@@ -421,3 +421,35 @@ func BenchmarkOpen(b *testing.B) {
 		})
 	}
 }
+
+// TestServingInMemory: a certificate for the host and for loopback, which is renewed below the same CA.
+func TestServingInMemory(t *testing.T) {
+	for host, also := range map[string]string{"": "", "0.0.0.0": "", "::": "", "kubeweir.example": "kubeweir.example", "192.0.2.7": "192.0.2.7", "localhost": ""} {
+		now := time.Now()
+		m, err := ServingInMemory(Options{Hosts: []string{host}, Now: func() time.Time { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _ := m.ServingCertificate(nil)
+		names := []string{"localhost", "127.0.0.1", "::1"}
+		if also != "" {
+			names = append(names, also)
+		}
+		for _, name := range names {
+			if _, err := first.Leaf.Verify(x509.VerifyOptions{Roots: m.CAPool(), DNSName: name, CurrentTime: now}); err != nil {
+				t.Errorf("%s for %s: %v", host, name, err)
+			}
+		}
+		if again, _ := m.ServingCertificate(nil); again != first {
+			t.Error("a new certificate too soon")
+		}
+		now = first.Leaf.NotAfter.Add(-leafRenewal + time.Minute)
+		renewed, _ := m.ServingCertificate(nil)
+		if renewed == first {
+			t.Error("not renewed")
+		}
+		if _, err := renewed.Leaf.Verify(x509.VerifyOptions{Roots: m.CAPool(), DNSName: "localhost", CurrentTime: now}); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -26,12 +26,9 @@ func TestAccounts(t *testing.T) {
 		return edgetest.Text("")
 	})
 	holding := func() string {
-		all := &ts.Buffers.Accounts
-		all.Mu.Lock()
-		defer all.Mu.Unlock()
 		unread := map[string]bool{}
-		for user, a := range all.ByUser {
-			unread[user] = a.Held.Load() >= (256<<10)/2
+		for user, held := range ts.Buffers.HeldByUser() {
+			unread[user] = held >= (256<<10)/2
 		}
 		return fmt.Sprint(unread)
 	}

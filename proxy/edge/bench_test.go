@@ -95,8 +95,7 @@ func BenchmarkGet6KB(b *testing.B) {
 	dial := func(addr string) func() (net.Conn, error) {
 		return func() (net.Conn, error) { return net.Dial("tcp", addr) }
 	}
-	bareTLS := ts.Tls.Clone()
-	bareTLS.NextProtos = nil
+	bareTLS := &tls.Config{GetCertificate: ts.Options.GetCertificate, MinVersion: tls.VersionTLS12, DynamicRecordSizingDisabled: true, ClientAuth: tls.RequestClientCert}
 	for _, bc := range []struct {
 		name string
 		dial func() (net.Conn, error)
@@ -171,8 +170,7 @@ func BenchmarkBodyTo30MB(b *testing.B) {
 		}
 		return &api.Response{Status: 200, Header: edgetest.ResponseHeader, Body: whole}
 	})
-	bareTLS := ts.Tls.Clone()
-	bareTLS.NextProtos = nil
+	bareTLS := &tls.Config{GetCertificate: ts.Options.GetCertificate, MinVersion: tls.VersionTLS12, DynamicRecordSizingDisabled: true, ClientAuth: tls.RequestClientCert}
 	floor := bareFasthttp(b, bareTLS, func(ctx *fasthttp.RequestCtx) { ctx.Response.SetBodyRaw(whole) })
 	for _, bc := range []struct {
 		name, addr, path string

@@ -1,135 +1,233 @@
 package edge
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 )
 
-// BufferBudget bounds, over all connections, the buffers that writes hold while their
-// clients do not read, and those of what clients have sent over HTTP/2 and nobody has read:
-// the more are in use, the smaller are those that are given out,
-// so that a thousand clients that stand still cost some 60 MB. Writes to clients that
-// read hold theirs for moments and find the largest. Who holds more than a share of it
-// (account) has watches ended that are not read, and uploads and upgrades reset that are not
-// read here: see over.
+// BufferBudget bounds, over all connections, the buffers that writes hold while their clients do
+// not read, and the buffers of data that clients have sent over HTTP/2 and nobody has read. The
+// more of it is in use, the smaller are the buffers that are given out, so that a thousand stalled
+// clients cost some 60 MB. Writes to clients that read hold their buffers for moments and find the
+// largest. A user who holds more than a share of the budget (Account) has watches ended that are
+// not read, and uploads and upgrades reset that are not read here: see OverShare.
 const (
-	BufferBudget   = 64 << 20
+	BufferBudget = 64 << 20
+	// RecordsAllowed and LargeAllowed are how much may be held when a buffer of that size is given out.
 	RecordsAllowed = BufferBudget / 4
 	LargeAllowed   = BufferBudget / 2
 
-	// UnreadAllowed bounds, over all connections, what was sent for upgrades that the
-	// windows of the connections do not: upgrades may be left unread for ever, and are not
-	// to take the budget from all others. It is shared by the users as well.
+	// UnreadAllowed bounds, over all connections, the unread data of upgrades that the windows of
+	// their connections do not bound: upgrades may be left unread forever and must not take the
+	// budget from all others. The users share it, too.
 	UnreadAllowed = BufferBudget / 4
 
-	// UserAllowed is what any user may hold, however little is free: what others hold is not
-	// for somebody to pay who holds next to nothing.
-	UserAllowed = 1 << 20
-	// WaitingStream is about what a stream takes that waits for its client, beside a
-	// large head: a goroutine, and the request. waitingAllowed bounds that over all
-	// connections. The users share it, strangers have strangersAllowed.
+	// WaitingStream is about what a stream takes that waits for its client, beside a large header:
+	// a goroutine, and the request. WaitingAllowed bounds that over all connections. The users
+	// share it; anonymous connections have AnonymousAllowed.
 	WaitingStream  = 8 << 10
 	WaitingAllowed = 2 * BufferBudget
 
-	// StrangersAllowed is from where on connections that nobody has been seen to use end
-	// when what is queued for them is not read. Strangers' uploads and headers may have more.
-	StrangersAllowed = BufferBudget / 4
+	// AnonymousAllowed is how much anonymous connections may hold before those end whose clients
+	// do not read what is queued for them. Their uploads and headers may have more.
+	AnonymousAllowed = BufferBudget / 4
+
+	// UserShare is how much a user may have of a budget for each byte that is free: one alone
+	// three quarters of it, two of them three sevenths each, and however many want more than
+	// there is, somebody who has nothing yet finds some free. proxy's limits are shared so, too.
+	UserShare = 3
+	// UserAllowed is what any user may hold, however little is free: a user who holds next to
+	// nothing does not pay for what others hold.
+	UserAllowed = 1 << 20
 )
 
-// A buffer is pooled scratch space of one of three sizes.
+// Sizes of buffers.
+const (
+	// SmallBuffer holds a header and a small body, which then leave in one TLS record.
+	SmallBuffer = 16 << 10
+	// LargeBuffer collects what a BodyTo writes in small pieces: four TLS records.
+	LargeBuffer = 64 << 10
+	// RecordsBuffer gathers the TLS records of a WriteSlice; 32 bytes more for each
+	// are enough for AEAD ciphers.
+	RecordsBuffer = WriteSlice / RecordSize * (RecordSize + 32)
+)
+
+// An Account is what one user has of the budgets, over all connections: users who leave much
+// unread pay for it with streams of their own.
+type Account struct {
+	user    string
+	held    atomic.Int64 // of BufferBudget
+	unread  atomic.Int64 // of UnreadAllowed
+	waiting atomic.Int64 // of WaitingAllowed
+
+	holders int // connections and streams that count for it, guarded by accounts.mu
+}
+
+// Move has held and unread bytes count for another account.
+func (a *Account) Move(to *Account, held, unread int64) {
+	a.held.Add(-held)
+	a.unread.Add(-unread)
+	to.held.Add(held)
+	to.unread.Add(unread)
+}
+
+// accounts are the users of the open connections. It is safe for concurrent use.
+type accounts struct {
+	// anonymous has what connections hold before their users are known.
+	anonymous Account
+
+	mu     sync.Mutex
+	byUser map[string]*Account // with holders
+}
+
+// of returns a user's account for one holder, which gives it back with release.
+func (s *accounts) of(user string) *Account {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.byUser[user]
+	if a == nil {
+		if s.byUser == nil {
+			s.byUser = make(map[string]*Account)
+		}
+		a = &Account{user: strings.Clone(user)}
+		s.byUser[a.user] = a
+	}
+	a.holders++
+	return a
+}
+
+// release takes back the account of a holder, nil if it had none.
+func (s *accounts) release(a *Account) {
+	if a == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.holders--; a.holders == 0 {
+		delete(s.byUser, a.user)
+	}
+}
+
+// A Buffer is pooled scratch space of one of three sizes.
 type Buffer struct {
 	B    []byte
 	size int
 	of   *Account // while it is in use
 }
 
-// Buffers are a server's pools of them. It is safe for concurrent use.
+// Buffers are a server's pools of buffers, and account for memory. It is safe for concurrent use.
 type Buffers struct {
 	small, large, records sync.Pool
-	Held                  atomic.Int64 // bytes in use
-	Unread                atomic.Int64 // bytes of unreadAllowed
-	Waiting               atomic.Int64 // bytes of waitingAllowed
-	Accounts              accounts
+	held                  atomic.Int64 // bytes in use
+	unread                atomic.Int64 // bytes of UnreadAllowed
+	waiting               atomic.Int64 // bytes of WaitingAllowed
+	accounts              accounts
+}
+
+// inShare reports whether a user may have own bytes of a budget of limit bytes, of which all are
+// in use.
+func inShare(own, limit, all int64) bool { return own <= UserShare*(limit-all) }
+
+// Anonymous returns the account of connections whose users are not known.
+func (p *Buffers) Anonymous() *Account { return &p.accounts.anonymous }
+
+// Usage returns how much of the three budgets is in use.
+func (p *Buffers) Usage() (held, unread, waiting int64) {
+	return p.held.Load(), p.unread.Load(), p.waiting.Load()
 }
 
 // Hold counts n bytes more, or less, as held by a user.
 func (p *Buffers) Hold(a *Account, n int64) {
-	p.Held.Add(n)
-	a.Held.Add(n)
+	p.held.Add(n)
+	a.held.Add(n)
 }
 
-// OverShare reports that a user with n bytes more would hold more than a share of the budget.
+// OverShare reports whether a user with n bytes more would hold more than a share of the budget.
 func (p *Buffers) OverShare(a *Account, n int64) bool {
-	held := a.Held.Load() + n
-	return held > UserAllowed && held > UserShare*(BufferBudget-p.Held.Load()-n)
+	own := a.held.Load() + n
+	return own > UserAllowed && !inShare(own, BufferBudget, p.held.Load()+n)
 }
 
-// AddWaiting reports whether n bytes more of a user's may wait for a client. They count until
-// waited is called.
-func (p *Buffers) AddWaiting(a *Account, n int64) bool {
-	all, own := p.Waiting.Add(n), a.waiting.Add(n)
-	switch {
-	case a == &p.Accounts.Anonymous && own <= StrangersAllowed:
-		return true
-	case a != &p.Accounts.Anonymous && (own <= UserAllowed || own <= UserShare*(WaitingAllowed-all)):
-		return true
+// UnderPressure reports whether half of the budget is in use: clients may send less before it is
+// read, and less is held back for them.
+func (p *Buffers) UnderPressure() bool { return p.held.Load() > LargeAllowed }
+
+// Scale returns full, half of it or least: the less, the more is held.
+func (p *Buffers) Scale(full, least int) int {
+	switch held := p.held.Load(); {
+	case held > LargeAllowed:
+		return least
+	case held > RecordsAllowed:
+		return full / 2
 	}
-	p.RemoveWaiting(a, n)
-	return false
+	return full
 }
 
-// RemoveWaiting is for n bytes that do not wait any more.
+// AnonymousFull reports whether anonymous connections hold all that they may.
+func (p *Buffers) AnonymousFull() bool { return p.accounts.anonymous.held.Load() > AnonymousAllowed }
+
+// AddWaiting counts n bytes more of a user as waiting for a client, or reports that the user may
+// have no more.
+func (p *Buffers) AddWaiting(a *Account, n int64) bool {
+	all, own := p.waiting.Add(n), a.waiting.Add(n)
+	ok := own <= UserAllowed || inShare(own, WaitingAllowed, all)
+	if a == &p.accounts.anonymous {
+		ok = own <= AnonymousAllowed
+	}
+	if !ok {
+		p.RemoveWaiting(a, n)
+	}
+	return ok
+}
+
+// RemoveWaiting undoes AddWaiting.
 func (p *Buffers) RemoveWaiting(a *Account, n int64) {
-	p.Waiting.Add(-n)
+	p.waiting.Add(-n)
 	a.waiting.Add(-n)
 }
 
-// AnonymousFull reports that what is held for connections of nobody's is enough.
-func (p *Buffers) AnonymousFull() bool { return p.Accounts.Anonymous.Held.Load() > StrangersAllowed }
-
-// AddUnread reports whether n bytes more of a user's may be unread without a connection's window
-// that waits for them. They count until they are read.
+// AddUnread counts n bytes more of a user as unread without a connection's window that waits for
+// them, or reports that the user may have no more.
 func (p *Buffers) AddUnread(a *Account, n int64) bool {
-	all, own := p.Unread.Add(n), a.Unread.Add(n)
-	if own <= UserShare*(UnreadAllowed-all) {
-		return true
+	all, own := p.unread.Add(n), a.unread.Add(n)
+	ok := inShare(own, UnreadAllowed, all)
+	if !ok {
+		p.RemoveUnread(a, n)
 	}
-	p.RemoveUnread(a, n)
-	return false
+	return ok
 }
 
-// RemoveUnread is for n bytes that do not count as unread any more.
+// RemoveUnread undoes AddUnread.
 func (p *Buffers) RemoveUnread(a *Account, n int64) {
-	p.Unread.Add(-n)
-	a.Unread.Add(-n)
+	p.unread.Add(-n)
+	a.unread.Add(-n)
 }
 
-// Get gives a user's connection a buffer for size bytes, or a smaller one: of the three
-// sizes the nearest that there is room for.
-func (p *Buffers) Get(a *Account, size int) *Buffer {
-	if size > SmallBuffer {
-		if b := p.GetLarge(a, size); b != nil {
-			return b
-		}
+// Put takes back a buffer.
+func (p *Buffers) Put(b *Buffer) {
+	p.Hold(b.of, -int64(b.size))
+	b.of = nil
+	if cap(b.B) != b.size {
+		return // a header that did not fit
 	}
-	return p.take(a, &p.small, SmallBuffer)
+	b.B = b.B[:0]
+	p.pool(b.size).Put(b)
 }
 
-// GetLarge is get for who does without if a small one is all there is: nil then.
-func (p *Buffers) GetLarge(a *Account, size int) *Buffer {
-	held := p.Held.Load()
-	switch {
-	case size >= RecordsBuffer && held <= RecordsAllowed:
-		return p.take(a, &p.records, RecordsBuffer)
-	case held <= LargeAllowed:
-		return p.take(a, &p.large, LargeBuffer)
+func (p *Buffers) pool(size int) *sync.Pool {
+	switch size {
+	case SmallBuffer:
+		return &p.small
+	case LargeBuffer:
+		return &p.large
 	}
-	return nil
+	return &p.records
 }
 
-func (p *Buffers) take(a *Account, pool *sync.Pool, size int) *Buffer {
+func (p *Buffers) get(a *Account, size int) *Buffer {
 	p.Hold(a, int64(size))
-	b, ok := pool.Get().(*Buffer)
+	b, ok := p.pool(size).Get().(*Buffer)
 	if !ok {
 		b = &Buffer{B: make([]byte, 0, size), size: size}
 	}
@@ -137,23 +235,69 @@ func (p *Buffers) take(a *Account, pool *sync.Pool, size int) *Buffer {
 	return b
 }
 
-func (p *Buffers) Put(b *Buffer) {
-	p.Hold(b.of, -int64(b.size))
-	b.of = nil
-	if cap(b.B) != b.size {
-		return // a head that did not fit
+// A Holder is somebody whose buffers count for a user, who may not be known yet.
+type Holder struct {
+	buffers *Buffers
+	account atomic.Pointer[Account]
+}
+
+// IsAnonymous reports whether no user is known yet.
+func (h *Holder) IsAnonymous() bool { return h.account.Load() == nil }
+
+// Account returns the account that the buffers count for.
+func (h *Holder) Account() *Account {
+	if a := h.account.Load(); a != nil {
+		return a
 	}
-	b.B = b.B[:0]
-	switch b.size {
-	case SmallBuffer:
-		p.small.Put(b)
-	case LargeBuffer:
-		p.large.Put(b)
-	default:
-		p.records.Put(b)
+	return &h.buffers.accounts.anonymous
+}
+
+// AttributeTo makes the buffers count for another user from now on.
+func (h *Holder) AttributeTo(user string) {
+	if a := h.account.Load(); a == nil || a.user != user {
+		h.account.Store(h.buffers.accounts.of(user))
+		h.buffers.accounts.release(a)
 	}
 }
 
-// UnderPressure reports that half of the budget is spent: clients may send less before it is
-// read.
-func (p *Buffers) UnderPressure() bool { return p.Held.Load() > LargeAllowed }
+// Claim returns a user's account. The buffers count for the first user to claim it; the account of
+// any other is the caller's to release.
+func (h *Holder) Claim(user string) (a *Account, owned bool) {
+	a = h.account.Load()
+	if a != nil && a.user == user {
+		return a, false
+	}
+	a = h.buffers.accounts.of(user)
+	return a, !h.account.CompareAndSwap(nil, a)
+}
+
+// ReleaseAccount takes back an account that Claim gave to its caller, nil if it gave none.
+func (h *Holder) ReleaseAccount(a *Account) { h.buffers.accounts.release(a) }
+
+// OverShare reports whether the user holds more than a share of the budget. A watch whose client
+// does not read at such a time is ended; the others write without a buffer where they may have to
+// wait.
+func (h *Holder) OverShare() bool { return h.buffers.OverShare(h.Account(), 0) }
+
+// Buffer returns a buffer for size bytes, or a smaller one: of the three sizes the nearest that
+// there is room for.
+func (h *Holder) Buffer(size int) *Buffer {
+	if size > SmallBuffer {
+		if b := h.largeBuffer(size); b != nil {
+			return b
+		}
+	}
+	return h.buffers.get(h.Account(), SmallBuffer)
+}
+
+// largeBuffer is Buffer for callers that do without if a small one is all there is: nil then.
+func (h *Holder) largeBuffer(size int) *Buffer {
+	held := h.buffers.held.Load()
+	switch {
+	case size >= RecordsBuffer && held <= RecordsAllowed:
+		return h.buffers.get(h.Account(), RecordsBuffer)
+	case held <= LargeAllowed:
+		return h.buffers.get(h.Account(), LargeBuffer)
+	}
+	return nil
+}

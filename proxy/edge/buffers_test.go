@@ -6,10 +6,13 @@ import "testing"
 func TestBuffersShrink(t *testing.T) {
 	var p Buffers
 	one, other := &Account{}, &Account{}
+	oneHolds, otherHolds := &Holder{buffers: &p}, &Holder{buffers: &p}
+	oneHolds.account.Store(one)
+	otherHolds.account.Store(other)
 	sizes := map[int]int{}
 	var all []*Buffer
 	for range 1000 {
-		b := p.Get(one, RecordsBuffer)
+		b := oneHolds.Buffer(RecordsBuffer)
 		sizes[cap(b.B)]++
 		all = append(all, b)
 	}
@@ -20,22 +23,22 @@ func TestBuffersShrink(t *testing.T) {
 	if n := sizes[LargeBuffer]; n != (LargeAllowed-large)/LargeBuffer+1 {
 		t.Errorf("%d large ones", n)
 	}
-	if p.GetLarge(one, LargeBuffer) != nil || p.OverShare(one, 0) {
+	if oneHolds.largeBuffer(LargeBuffer) != nil || p.OverShare(one, 0) {
 		t.Error("not the state between large and over")
 	}
 	for !p.OverShare(one, 0) {
-		all = append(all, p.Get(one, 1))
+		all = append(all, oneHolds.Buffer(1))
 	}
-	if held := p.Held.Load(); held > BufferBudget*3/4+SmallBuffer {
+	if held := p.held.Load(); held > BufferBudget*3/4+SmallBuffer {
 		t.Errorf("%d bytes are held", held)
 	}
 	if p.OverShare(other, 0) || p.OverShare(other, 3*SmallBuffer) {
 		t.Error("another pays for it")
 	}
 	for !p.OverShare(other, 0) {
-		all = append(all, p.Get(other, 1))
+		all = append(all, otherHolds.Buffer(1))
 	}
-	if held := p.Held.Load(); held > BufferBudget {
+	if held := p.held.Load(); held > BufferBudget {
 		t.Errorf("%d bytes are held", held)
 	}
 	third := &Account{}
@@ -47,7 +50,7 @@ func TestBuffersShrink(t *testing.T) {
 	for _, b := range all {
 		p.Put(b)
 	}
-	if held := p.Held.Load() + one.Held.Load() + other.Held.Load(); held != 0 {
+	if held := p.held.Load() + one.held.Load() + other.held.Load(); held != 0 {
 		t.Errorf("%d bytes are left over", held)
 	}
 }

@@ -33,14 +33,14 @@ func TestCertificateReload(t *testing.T) {
 
 	now := time.Now()
 	var log bytes.Buffer
-	m := NewMetrics(nil)
-	f, err := NewFileCertificate(certFile, keyFile, func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)), m)
+	m := newMetrics(nil)
+	f, err := newFileCertificate(certFile, keyFile, func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)), m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := func(name, logged string) {
 		t.Helper()
-		pair, err := f.Certificate()
+		pair, err := f.certificate(nil)
 		if err != nil || pair.Leaf.Subject.CommonName != name {
 			t.Errorf("got %v %v, want %s", pair.Leaf.Subject, err, name)
 		}
@@ -52,26 +52,26 @@ func TestCertificateReload(t *testing.T) {
 	want("a", "")
 	write(certFile, certB) // half of a change
 	want("a", "")          // not looked at yet
-	now = now.Add(CertificateCheck)
+	now = now.Add(certificateCheck)
 	want("a", "keeping the old one")
-	now = now.Add(CertificateCheck)
+	now = now.Add(certificateCheck)
 	want("a", "") // said once
 	write(keyFile, keyB)
-	now = now.Add(CertificateCheck)
+	now = now.Add(certificateCheck)
 	want("b", "reloaded")
-	now = now.Add(CertificateCheck)
+	now = now.Add(certificateCheck)
 	want("b", "")
 	if err := os.Remove(keyFile); err != nil {
 		t.Fatal(err)
 	}
-	now = now.Add(CertificateCheck)
+	now = now.Add(certificateCheck)
 	want("b", "keeping the old one")
 	write(certFile, certA)
 	write(keyFile, keyA)
-	now = now.Add(CertificateCheck)
+	now = now.Add(certificateCheck)
 	want("a", "reloaded")
 	write(certFile, []byte("nonsense"))
-	now = now.Add(CertificateCheck)
+	now = now.Add(certificateCheck)
 	want("a", "keeping the old one")
 }
 

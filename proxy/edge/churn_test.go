@@ -75,18 +75,13 @@ func TestAccountsChurn(t *testing.T) {
 	}
 	wg.Wait()
 	ts.HoldsNothing()
-	all := &ts.Buffers.Accounts
-	left := func() int {
-		all.Mu.Lock()
-		defer all.Mu.Unlock()
-		return len(all.ByUser)
-	}
+	left := func() int { return len(ts.Buffers.HeldByUser()) }
 	for end := time.Now().Add(edgetest.Patience); left() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d accounts are left", left())
 		}
 	}
-	if unread, nobodys := ts.Buffers.Unread.Load(), all.Anonymous.Held.Load()+all.Anonymous.Unread.Load(); unread != 0 || nobodys != 0 {
-		t.Errorf("%d bytes count as unread, %d for nobody", unread, nobodys)
+	if _, unread, _ := ts.Buffers.Usage(); unread != 0 || ts.Buffers.HeldByNobody() != 0 {
+		t.Errorf("%d bytes count as unread, %d for nobody", unread, ts.Buffers.HeldByNobody())
 	}
 }

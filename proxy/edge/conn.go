@@ -13,8 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// How a connection stands with a drain: only an idle one may be closed from
-// outside.
+// States of a connection in respect of a drain, which may close only an idle one from outside.
 //
 //	idle <---> busy      (its own goroutine)
 //	 |
@@ -29,38 +28,46 @@ const (
 // Protocols of a connection, the values of a metric's label.
 const (
 	protoHandshake = "handshake"
-	ProtoHTTP1     = "http/1.1"
+	protoHTTP1     = "http/1.1"
 	protoHTTP2     = "h2"
 )
 
-// Conn is one accepted connection. One goroutine at a time owns it; it passes
-// from the handshake to the HTTP/1.1 loop and from there to a stream and back.
-// The owner calls end as its last act.
+// Conn is one accepted connection. One goroutine at a time owns it, which passes it on from the
+// handshake to Options.HTTP1 or Options.HTTP2. The owner calls End as its last act.
 type Conn struct {
 	*Shared
-	Listener api.Listener
-	// raw is the accepted connection, nc what HTTP is spoken over: raw, or TLS on it.
-	raw, NetConn net.Conn
-	Records      *Records // between the two, nil without TLS
-	Remote       string
-	Certs        []*x509.Certificate
-	Sni          string // the host that the TLS client asked for
-	proto        string
-	state        atomic.Uint32
-	// drain is called when the server begins to drain; nil for who need not know.
-	drain atomic.Pointer[func()]
-	// Account is whose the connection is, nil before that is known: see holder.
-	Account atomic.Pointer[Account]
+	Holder
+	// NetConn is what HTTP is spoken over: TLS over socket, or socket.
+	NetConn net.Conn
 	In      Input
 	Out     Output
+
+	socket socket
+	client client
+	proto  string
+	state  atomic.Uint32
+	// drain is called when the server begins to drain; nil for protocols that need not know.
+	drain atomic.Pointer[func()]
 }
 
+// client is what is known of whoever opened a connection.
+type client struct {
+	listener api.Listener
+	remote   string
+	certs    []*x509.Certificate
+	sni      string // the host that the TLS client asked for
+}
+
+// NewConn prepares a connection that Serve accepted.
 func NewConn(s *Shared, nc net.Conn, listener api.Listener) *Conn {
-	c := &Conn{Shared: s, Listener: listener, raw: nc, NetConn: nc, Remote: "@", proto: protoHandshake}
+	c := &Conn{Shared: s, Holder: Holder{buffers: &s.Buffers}, client: client{listener: listener, remote: "@"}}
+	c.socket.Conn, c.socket.timeout = nc, s.Options.WriteTimeout
+	c.NetConn = &c.socket
 	if addr := nc.RemoteAddr(); addr != nil && addr.Network() != "unix" {
-		c.Remote = addr.String()
+		c.client.remote = addr.String()
 	}
-	c.gauge(protoHandshake, 1)
+	c.initIO()
+	c.become(protoHandshake)
 	return c
 }
 
@@ -68,53 +75,24 @@ func NewConn(s *Shared, nc net.Conn, listener api.Listener) *Conn {
 // stack is much deeper than what follows needs.
 func (c *Conn) run() {
 	defer c.Contain()
-	if c.Listener != api.ListenerSecure {
-		c.Become(ProtoHTTP1)
-		c.Panics.Go(nil, "connection", c.serveFirst)
-		return
+	proto := protoHTTP1
+	if c.client.listener == api.ListenerSecure {
+		tc := tls.Server(&c.socket, c.tls)
+		if err := c.handshake(tc); err != nil {
+			c.Metrics.rejected.WithLabelValues(listenerName(c.client.listener), "handshake").Inc()
+			c.End()
+			return
+		}
+		c.NetConn = tc
+		state := tc.ConnectionState()
+		c.client.certs, c.client.sni = state.PeerCertificates, state.ServerName
+		if state.NegotiatedProtocol == "h2" {
+			proto = protoHTTP2
+		}
 	}
-	c.Records = &Records{Conn: c.raw, Timeout: c.Options.WriteTimeout}
-	tc := tls.Server(c.Records, c.Tls)
-	if err := c.handshake(tc); err != nil {
-		c.Metrics.rejected.WithLabelValues(listenerName(c.Listener), "handshake").Inc()
-		c.End()
-		return
-	}
-	c.NetConn = tc
-	state := tc.ConnectionState()
-	c.Certs, c.Sni = state.PeerCertificates, state.ServerName
-	if state.NegotiatedProtocol == "h2" {
-		c.Become(protoHTTP2)
-		c.Panics.Go(nil, "connection", func() { c.Options.HTTP2(c) })
-		return
-	}
-	c.Become(ProtoHTTP1)
-	c.Panics.Go(nil, "connection", c.serveFirst)
-}
-
-// serveFirst waits for the first request, and serves it and what follows. Without TLS a
-// client may speak HTTP/2 by prior knowledge.
-func (c *Conn) serveFirst() {
-	defer c.Contain()
-	switch {
-	case !c.AwaitRequest():
-		c.End()
-	case c.Records == nil && c.In.hasPreface():
-		c.Become(protoHTTP2)
-		c.Options.HTTP2(c)
-	default:
-		c.Options.HTTP1(c)
-	}
-}
-
-// AwaitRequest waits for the first byte of a request. A drain may close the
-// connection only here.
-func (c *Conn) AwaitRequest() bool {
-	c.state.Store(connIdle)
-	if c.Draining.Load() {
-		return false
-	}
-	return c.In.Wait() && c.state.CompareAndSwap(connIdle, connBusy)
+	c.become(proto)
+	c.initIO()
+	c.Panics.Go(nil, "connection", c.serve)
 }
 
 func (c *Conn) handshake(tc *tls.Conn) error {
@@ -138,49 +116,51 @@ func looksLikeHTTP(head [5]byte) bool {
 	return false
 }
 
-// Become settles the protocol.
-func (c *Conn) Become(proto string) {
-	c.gauge(c.proto, -1)
-	c.proto = proto
-	c.gauge(proto, 1)
-	if c.In.c == nil {
-		c.In.init(c)
-		c.Out.Init(c)
+// initIO prepares both sides for a protocol.
+func (c *Conn) initIO() {
+	secure := c.isSecure()
+	c.socket.raw = rawOf(c.socket.Conn)
+	c.In.conn, c.In.socket, c.In.secure = c.NetConn, &c.socket, secure
+	c.In.readers, c.In.options = &c.readers, &c.Options
+	if c.socket.raw != nil {
+		c.In.tryFill = c.In.fill
+	}
+	c.Out.conn, c.Out.socket, c.Out.secure = c.NetConn, &c.socket, secure
+	c.Out.holder, c.Out.timeout = &c.Holder, c.Options.WriteTimeout
+}
+
+// isSecure reports whether TLS is spoken.
+func (c *Conn) isSecure() bool { return c.NetConn != net.Conn(&c.socket) }
+
+// serve speaks the protocol. Without TLS a client may speak HTTP/2 by prior knowledge.
+func (c *Conn) serve() {
+	defer c.Contain()
+	switch {
+	case c.proto == protoHTTP2:
+		c.Options.HTTP2(c)
+	case !c.AwaitRequest():
+		c.End()
+	case !c.isSecure() && c.In.hasPreface():
+		c.become(protoHTTP2)
+		c.Options.HTTP2(c)
+	default:
+		c.Options.HTTP1(c)
 	}
 }
 
-func (c *Conn) gauge(proto string, d float64) {
-	c.Metrics.connections.WithLabelValues(listenerName(c.Listener), proto).Add(d)
-}
-
-// End closes the connection and forgets it.
-func (c *Conn) End() {
-	_ = c.NetConn.Close()
-	c.In.Release()
-	c.Buffers.Accounts.Release(c.Account.Swap(nil))
-	c.gauge(c.proto, -1)
-	c.ended(c)
-}
-
-// Buffer gets one for the connection's user, see buffers.get.
-func (c *Conn) Buffer(size int) *Buffer { return c.Buffers.Get(c.Holder(), size) }
-
-// getLarge gets one for the connection's user, see buffers.getLarge.
-func (c *Conn) getLarge(size int) *Buffer { return c.Buffers.GetLarge(c.Holder(), size) }
-
-// OverShare reports that the connection's user holds more than a share of the budget. A watch
-// whose client does not read at such a time is ended, the others write without a buffer
-// where they may have to wait.
-func (c *Conn) OverShare() bool { return c.Buffers.OverShare(c.Holder(), 0) }
-
-// Abort closes the socket under whoever is using the connection.
-func (c *Conn) Abort() { _ = c.raw.Close() }
-
-// closeIfIdle closes a connection that waits for a request.
-func (c *Conn) closeIfIdle() {
-	if c.state.CompareAndSwap(connIdle, connClosed) {
-		_ = c.NetConn.Close() // over TLS with a goodbye, which an idle client has room for
+// AwaitRequest waits for the first byte of a request over HTTP/1.1. A drain may close the
+// connection only here.
+func (c *Conn) AwaitRequest() bool {
+	c.state.Store(connIdle)
+	if c.Draining.Load() {
+		return false
 	}
+	return c.In.WaitFor(c.Options.IdleTimeout) && c.state.CompareAndSwap(connIdle, connBusy)
+}
+
+// Describe fills in what a request has of its connection.
+func (c *Conn) Describe(r *api.Request) {
+	r.RemoteAddr, r.PeerCertificates, r.ServerName, r.Listener = c.client.remote, c.client.certs, c.client.sni, c.client.listener
 }
 
 // OnDrain has f called when the server begins to drain, at once if it has.
@@ -191,16 +171,31 @@ func (c *Conn) OnDrain(f func()) {
 	}
 }
 
-// Contain ends the connection when its goroutine panics in the transport itself.
-func (c *Conn) Contain() {
-	if e := recover(); e != nil {
-		c.Panics.Recovered("connection", e)
-		c.End()
+// startDrain closes a connection that waits for a request over HTTP/1.1, and tells others.
+func (c *Conn) startDrain() {
+	if c.state.CompareAndSwap(connIdle, connClosed) {
+		_ = c.NetConn.Close() // over TLS with a goodbye, which an idle client has room for
+	}
+	if f := c.drain.Load(); f != nil {
+		(*f)()
+	}
+}
+
+// become settles the protocol.
+func (c *Conn) become(proto string) {
+	c.gauge(-1)
+	c.proto = proto
+	c.gauge(1)
+}
+
+func (c *Conn) gauge(d float64) {
+	if c.proto != "" {
+		c.Metrics.connections.WithLabelValues(listenerName(c.client.listener), c.proto).Add(d)
 	}
 }
 
 // lingerTimeout and lingerBytes bound how long and how much is read from a client
-// that is still sending when its answer is complete.
+// that is still sending when its response is complete.
 const (
 	lingerTimeout = 500 * time.Millisecond
 	lingerBytes   = 1 << 20
@@ -208,15 +203,18 @@ const (
 
 // Linger closes the sending side and reads on until the client has closed its own, or
 // for a while: closing a socket with unread data, or one that data still comes to,
-// resets it, and the client might lose the answer.
+// resets it, and the client might lose the response.
 func (c *Conn) Linger(timeout time.Duration) {
-	if cw, ok := c.NetConn.(interface{ CloseWrite() error }); !ok || cw.CloseWrite() != nil {
-		return
-	}
-	if c.NetConn != c.raw {
-		if cw, ok := c.raw.(interface{ CloseWrite() error }); ok {
-			_ = cw.CloseWrite()
+	under, hasSides := c.socket.Conn.(halfCloser)
+	if tc, ok := c.NetConn.(*tls.Conn); ok {
+		if tc.CloseWrite() != nil {
+			return
 		}
+		if hasSides {
+			_ = under.CloseWrite()
+		}
+	} else if !hasSides || under.CloseWrite() != nil {
+		return
 	}
 	if c.In.Resume() != nil || c.In.set(time.Now().Add(timeout)) != nil {
 		return
@@ -234,7 +232,27 @@ func (c *Conn) Linger(timeout time.Duration) {
 
 // Reset makes the end of the connection look like the failure that it is.
 func (c *Conn) Reset() {
-	if tc, ok := c.raw.(*net.TCPConn); ok {
+	if tc, ok := c.socket.Conn.(*net.TCPConn); ok {
 		_ = tc.SetLinger(0)
+	}
+}
+
+// Abort closes the socket under whoever is using the connection.
+func (c *Conn) Abort() { _ = c.socket.Conn.Close() }
+
+// End closes the connection and forgets it.
+func (c *Conn) End() {
+	_ = c.NetConn.Close()
+	c.In.Release()
+	c.ReleaseAccount(c.account.Swap(nil))
+	c.gauge(-1)
+	c.ended(c)
+}
+
+// Contain, deferred, ends the connection when its goroutine panics in the transport itself.
+func (c *Conn) Contain() {
+	if e := recover(); e != nil {
+		c.Panics.Recovered("connection", e)
+		c.End()
 	}
 }

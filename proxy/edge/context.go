@@ -6,22 +6,20 @@ import (
 	"time"
 )
 
-// Context is the context of a request, which is made when somebody asks for what
-// takes one.
+// Context is the context of a request, but for Done. The standard context in it is made when
+// somebody asks for what takes one.
 type Context struct {
 	Base context.Context
 
-	// mu guards what follows.
-	mu     sync.Mutex
+	mu sync.Mutex
+	// What follows is guarded by mu.
+
 	std    context.Context // once there is one
 	cancel context.CancelFunc
 	over   bool
 }
 
-// Deadline implements context.Context: there is none.
-func (r *Context) Deadline() (time.Time, bool) { return time.Time{}, false }
-
-// Start makes the standard context, unless that was done before: first tells. Who asks for
+// Start makes the standard context, unless that was done before: first tells. Whoever asks for
 // what it returns is going to wait.
 func (r *Context) Start() (done <-chan struct{}, first bool) {
 	r.mu.Lock()
@@ -34,6 +32,9 @@ func (r *Context) Start() (done <-chan struct{}, first bool) {
 	}
 	return r.std.Done(), first
 }
+
+// Deadline implements context.Context: there is none.
+func (r *Context) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Err implements context.Context.
 func (r *Context) Err() error {

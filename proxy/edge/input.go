@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -13,28 +12,21 @@ import (
 // have about 500 bytes, with a service account's token about 1,500.
 const SmallHead = 4096
 
-var (
-	errInterrupted       = errors.New("the read was interrupted")
-	errWouldBlock  error = wouldBlock{}
-)
-
-// wouldBlock is an error after which TLS may be read again.
-type wouldBlock struct{}
-
-func (wouldBlock) Error() string   { return "nothing to read yet" }
-func (wouldBlock) Timeout() bool   { return false }
-func (wouldBlock) Temporary() bool { return true }
+var errInterrupted = errors.New("the read was interrupted")
 
 // readers are a server's pools of read buffers, which are in use only while a
 // request is under way.
 type readers struct{ small, large sync.Pool }
 
-func (r *readers) get(src *Input, size int) *bufio.Reader {
-	pool := &r.small
+func (r *readers) pool(size int) *sync.Pool {
 	if size > SmallHead {
-		pool = &r.large
+		return &r.large
 	}
-	if br, ok := pool.Get().(*bufio.Reader); ok {
+	return &r.small
+}
+
+func (r *readers) get(src *Input, size int) *bufio.Reader {
+	if br, ok := r.pool(size).Get().(*bufio.Reader); ok {
 		br.Reset(src)
 		return br
 	}
@@ -43,29 +35,30 @@ func (r *readers) get(src *Input, size int) *bufio.Reader {
 
 func (r *readers) put(br *bufio.Reader) {
 	br.Reset(nil)
-	if br.Size() > SmallHead {
-		r.large.Put(br)
-	} else {
-		r.small.Put(br)
-	}
+	r.pool(br.Size()).Put(br)
 }
 
-// How the read deadline is kept while reading.
-type readMode uint8
+// A ReadMode says how the read deadline is kept while reading.
+type ReadMode uint8
 
 const (
-	ReadWait readMode = iota // as set: waiting for a request, or for the client to leave
-	ReadHead                 // one deadline for the whole head, set at the second read
+	ReadWait ReadMode = iota // as set: waiting for a request, or for the client to leave
+	ReadHead                 // one deadline for the whole header, set at the second read
 	ReadBody                 // pushed ahead while bytes come
 )
 
 // Input is the reading side of a connection. It holds a buffer only
 // from a request's first byte to its last, so that an idle connection has none.
-// Its methods are for the owner of the connection, but interrupt, which is for
+// Its methods are for the owner of the connection, but Interrupt, which is for
 // anyone.
 type Input struct {
-	c   *Conn
-	nc  net.Conn
+	conn    net.Conn // TLS over socket, or socket
+	socket  *socket
+	secure  bool // conn is TLS
+	readers *readers
+	options *Options
+	Mode    ReadMode
+	// Buf is the buffer, nil while there is none.
 	Buf *bufio.Reader
 	// ahead is read before the connection: bytes that were taken from it already.
 	ahead []byte
@@ -74,56 +67,25 @@ type Input struct {
 	first [1]byte
 	taken bool
 	// Err is the connection's last error, to be told apart from a parser's.
-	Err       error
-	Mode      readMode
-	HeadBegun bool // the head's deadline is set
+	Err error
+	// HeadBegun is set when the deadline of ReadHead is.
+	HeadBegun bool
 	// Limit is when the whole body must be there, zero for no such limit.
 	Limit time.Time
-
-	// raw lets a connection wait for its first byte without a buffer, or the stack that TLS
-	// takes: of 8 KiB where it waits inside of it, of 4 once the garbage collector has seen it.
-	raw    syscall.RawConn
-	fill   func(fd uintptr) bool
-	direct bool // while fill reads, from fd
-	fd     int
+	// tryFill is fill, made once. It lets a connection wait for its first byte without a buffer,
+	// or the stack that TLS takes: of 8 KiB where it waits inside of it, of 4 once the garbage
+	// collector has seen it.
+	tryFill func(fd uintptr) bool
 
 	// mu guards what follows, so that an interrupt is not lost to a deadline that is
 	// set at the same moment.
-	mu       sync.Mutex
-	cut      bool
-	deadline time.Time
-}
-
-func (in *Input) init(c *Conn) {
-	in.c, in.nc = c, c.NetConn
-	raw := socketOf(c.raw)
-	switch {
-	case raw == nil:
-	case c.NetConn == c.raw:
-		in.initRaw(raw, in.tryFill)
-	case c.Records != nil:
-		in.initRaw(raw, in.tryRecord)
-	}
-}
-
-// socketOf gives access to the descriptor of a socket, nil if nc is none.
-func socketOf(nc net.Conn) syscall.RawConn {
-	sc, ok := nc.(syscall.Conn)
-	if !ok {
-		return nil
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	return raw
+	mu          sync.Mutex
+	interrupted bool
+	deadline    time.Time
 }
 
 // Read implements io.Reader for the bufio.Reader.
 func (in *Input) Read(p []byte) (int, error) {
-	if in.direct {
-		return readNow(in.fd, p)
-	}
 	n := copy(p, in.ahead)
 	in.ahead = in.ahead[n:]
 	switch {
@@ -132,24 +94,21 @@ func (in *Input) Read(p []byte) (int, error) {
 	case in.taken && n < len(p):
 		// The rest of the TLS record is decrypted already.
 		in.taken = false
-	case in.here():
+	case in.socket.offline, in.socket.direct:
 	default:
 		if err := in.arm(); err != nil {
 			return n, err
 		}
 	}
-	m, err := in.nc.Read(p[n:])
+	m, err := in.conn.Read(p[n:])
 	if err != nil {
 		in.Err = err
 	}
 	return n + m, err
 }
 
-// Wait blocks until a request begins, the connection ends or the idle timeout
-// passes, and holds no buffer meanwhile. ok says that br has a byte.
-func (in *Input) Wait() (ok bool) { return in.WaitFor(in.c.Options.IdleTimeout) }
-
-// WaitFor is wait with another timeout.
+// WaitFor blocks until the client sends something, the connection ends or the timeout
+// passes, and holds no buffer meanwhile. ok says that Buf has a byte.
 func (in *Input) WaitFor(timeout time.Duration) (ok bool) {
 	in.Mode, in.HeadBegun, in.Err, in.Limit = ReadWait, false, nil, time.Time{}
 	if in.Buf != nil {
@@ -161,10 +120,66 @@ func (in *Input) WaitFor(timeout time.Duration) (ok bool) {
 	if in.Err = in.keep(time.Now(), timeout); in.Err != nil {
 		return false
 	}
-	return in.waitRead()
+	if in.tryFill == nil {
+		return in.readFirst()
+	}
+	if err := in.socket.raw.Read(in.tryFill); err != nil {
+		in.Err = err
+		return false
+	}
+	return in.Buf != nil && (len(in.ahead) > 0 || in.Buf.Buffered() > 0)
 }
 
-// hasPreface says whether what begins is HTTP/2's preface, and no method.
+// fill reads what is there from fd. It returns false when that is nothing, to be called again when
+// there is something.
+func (in *Input) fill(fd uintptr) (done bool) {
+	s := in.socket
+	s.direct, s.fd = true, int(fd)
+	if in.secure { // what is there may be less than a record, which TLS keeps
+		done = in.readFirst() || !errors.Is(in.Err, errWouldBlock)
+	} else {
+		br := in.readers.get(in, SmallHead)
+		_, err := br.Peek(1)
+		if done = !errors.Is(err, errWouldBlock); done {
+			in.Buf, in.Err = br, err
+		} else {
+			in.readers.put(br)
+		}
+	}
+	s.direct = false
+	return done
+}
+
+// readFirst reads a byte without a buffer, and gets one for what follows.
+func (in *Input) readFirst() (ok bool) {
+	n, err := in.conn.Read(in.first[:])
+	if n == 1 && errors.Is(err, errWouldBlock) {
+		err = nil // TLS had a byte, and has looked for an alert behind it
+	}
+	if in.Err = err; n == 0 || err != nil {
+		return false
+	}
+	in.ahead, in.taken = in.first[:n], true
+	in.Acquire()
+	return true
+}
+
+// FillHere reads the next TLS record into the empty buffer, if it came together with the last.
+func (in *Input) FillHere() bool {
+	s := in.socket
+	if !in.secure || !s.more {
+		return false
+	}
+	s.offline = true
+	_, err := in.Buf.Peek(1)
+	s.offline = false
+	if err != nil {
+		in.Err, s.more = nil, false // the next read meets again what is not for want of bytes
+	}
+	return err == nil
+}
+
+// hasPreface reports whether what begins is HTTP/2's preface, and no method.
 func (in *Input) hasPreface() bool {
 	const start = "PRI"
 	in.Mode = ReadHead
@@ -177,99 +192,27 @@ func (in *Input) hasPreface() bool {
 	return true
 }
 
-// waitRead blocks until there is a byte, and no longer than the deadline.
-func (in *Input) waitRead() (ok bool) {
-	if in.raw != nil {
-		switch err := in.raw.Read(in.fill); {
-		case err != nil:
-			in.Err = err
-			return false
-		case in.Buf == nil:
-			return false
-		}
-		return len(in.ahead) > 0 || in.Buf.Buffered() > 0
-	}
-	return in.readFirst()
-}
-
-// readFirst reads a byte without a buffer, and gets one for what follows.
-func (in *Input) readFirst() (ok bool) {
-	n, err := in.nc.Read(in.first[:])
-	if n == 1 && errors.Is(err, errWouldBlock) {
-		err = nil // TLS had a byte, and has looked for an alert behind it
-	}
-	if in.Err = err; n == 0 || err != nil {
-		return false
-	}
-	in.ahead, in.taken = in.first[:n], true
-	in.Acquire()
-	return true
-}
-
-// tryRecord is tryFill with TLS: what is there may be less than a record, which TLS keeps.
-func (in *Input) tryRecord(fd uintptr) (done bool) {
-	r := in.c.Records
-	r.direct, r.fd = true, int(fd)
-	ok := in.readFirst()
-	r.direct = false
-	return ok || !errors.Is(in.Err, errWouldBlock)
-}
-
-// tryFill reads what is there into a pooled buffer. It returns false when that is
-// nothing, to be called again when there is something.
-func (in *Input) tryFill(fd uintptr) (done bool) {
-	br := in.c.readers.get(in, SmallHead)
-	in.direct, in.fd = true, int(fd)
-	_, err := br.Peek(1)
-	in.direct = false
-	if errors.Is(err, errWouldBlock) {
-		in.c.readers.put(br)
-		return false
-	}
-	in.Buf, in.Err = br, err
-	return true
-}
-
 // Acquire makes sure that there is a buffer.
 func (in *Input) Acquire() {
 	if in.Buf == nil {
-		in.Buf = in.c.readers.get(in, SmallHead)
+		in.Buf = in.readers.get(in, SmallHead)
 	}
-}
-
-// here says whether a read is to take nothing but what came with the last.
-func (in *Input) here() bool { return in.c.Records != nil && in.c.Records.here }
-
-// FillHere reads the next TLS record into the empty buffer, if it came together with the last.
-func (in *Input) FillHere() bool {
-	r := in.c.Records
-	if r == nil || !r.more {
-		return false
-	}
-	r.here = true
-	_, err := in.Buf.Peek(1)
-	r.here = false
-	if err != nil {
-		in.Err, r.more = nil, false // what is not for want of bytes, the next read meets again
-	}
-	return err == nil
 }
 
 // Grow exchanges the buffer for a large one with the same content.
 func (in *Input) Grow(size int) {
 	small := in.Buf
-	content, _ := small.Peek(small.Buffered())
-	in.ahead = content
-	in.Buf = in.c.readers.get(in, size)
-	_, _ = in.Buf.Peek(len(content)) // one Read, which copies it
+	in.ahead, _ = small.Peek(small.Buffered())
+	in.Buf = in.readers.get(in, size)
+	_, _ = in.Buf.Peek(len(in.ahead)) // one Read, which copies it
 	in.ahead = nil
-	in.c.readers.put(small)
+	in.readers.put(small)
 }
 
 // Release gives the buffer back, with whatever is in it.
 func (in *Input) Release() {
 	if in.Buf != nil {
-		in.c.readers.put(in.Buf)
+		in.readers.put(in.Buf)
 		in.Buf = nil
 	}
 }
@@ -287,10 +230,10 @@ func (in *Input) arm() error {
 	case ReadHead:
 		if !in.HeadBegun {
 			in.HeadBegun = true
-			return in.set(time.Now().Add(in.c.Options.ReadHeaderTimeout))
+			return in.set(time.Now().Add(in.options.ReadHeaderTimeout))
 		}
 	case ReadBody:
-		now, idle := time.Now(), in.c.Options.BodyIdleTimeout
+		now, idle := time.Now(), in.options.BodyIdleTimeout
 		if !in.Limit.IsZero() && in.Limit.Sub(now) < idle {
 			return in.set(in.Limit)
 		}
@@ -316,31 +259,31 @@ func (in *Input) keep(now time.Time, timeout time.Duration) error {
 func (in *Input) set(t time.Time) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.cut {
+	if in.interrupted {
 		return errInterrupted
 	}
 	in.deadline = t
-	return in.nc.SetReadDeadline(t)
+	return in.conn.SetReadDeadline(t)
 }
 
 // Interrupt makes a read of another goroutine end, and all later ones until
-// resume. It does not block.
+// Resume. It does not block.
 func (in *Input) Interrupt() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.cut = true
-	_ = in.nc.SetReadDeadline(time.Unix(1, 0))
+	in.interrupted = true
+	_ = in.conn.SetReadDeadline(time.Unix(1, 0))
 }
 
 // Resume undoes an interrupt and every deadline.
 func (in *Input) Resume() error {
 	in.mu.Lock()
-	in.cut = false
+	in.interrupted = false
 	in.mu.Unlock()
 	return in.set(time.Time{})
 }
 
-// IsInterrupted says whether a read's error came from interrupt.
+// IsInterrupted reports whether a read's error came from Interrupt, or from a deadline.
 func IsInterrupted(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, errInterrupted) || errors.As(err, &timeout) && timeout.Timeout()

@@ -12,6 +12,9 @@ import (
 // unixPrefix marks the address of a unix socket. "unix:///path" is taken too.
 const unixPrefix = "unix:"
 
+// socketMode is the permission of a unix socket: it lets the user in that the gateway runs as.
+const socketMode = fs.FileMode(0o600)
+
 // listenSecure opens the TLS listener's socket. TLS itself is done per connection.
 func listenSecure(address string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", address)
@@ -21,11 +24,11 @@ func listenSecure(address string) (net.Listener, error) {
 	return ln, nil
 }
 
-// ListenSidecar opens the plaintext listener, on loopback or a unix socket only:
+// listenSidecar opens the plaintext listener, on loopback or a unix socket only:
 // its requests have the gateway's own identity.
-func ListenSidecar(address string, mode fs.FileMode) (net.Listener, error) {
+func listenSidecar(address string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
-		return listenUnix(strings.TrimPrefix(path, "//"), mode)
+		return listenUnix(strings.TrimPrefix(path, "//"))
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -49,7 +52,7 @@ func ListenSidecar(address string, mode fs.FileMode) (net.Listener, error) {
 
 // listenUnix opens a socket that nobody without the permission can reach at any
 // moment: it gets its mode under another name first.
-func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
+func listenUnix(path string) (net.Listener, error) {
 	if path == "" {
 		return nil, errors.New("plaintext listen address: unix: needs a path")
 	}
@@ -62,7 +65,7 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 		return nil, fmt.Errorf("listening on unix socket %q: %w", path, err)
 	}
 	ln.SetUnlinkOnClose(false)
-	err = os.Chmod(fresh, mode)
+	err = os.Chmod(fresh, socketMode)
 	if err == nil {
 		err = os.Rename(fresh, path)
 	}

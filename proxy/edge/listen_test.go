@@ -29,7 +29,7 @@ func TestSidecarAddresses(t *testing.T) {
 		"unix:" + dir + "/sock":  "",
 		"unix://" + dir + "/so2": "",
 	} {
-		ln, err := ListenSidecar(address, DefaultSocketMode)
+		ln, err := listenSidecar(address)
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", address, err)

@@ -101,7 +101,7 @@ func serveForMemory() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(bound.Sidecar, bound.Secure, base64.StdEncoding.EncodeToString(s.CAPEM()))
+	fmt.Println(bound.Sidecar, bound.Secure, base64.StdEncoding.EncodeToString(edgetest.CertificatePEM()))
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// Metrics of one Server. Requests are counted by the handler, which knows what
+// Metrics are those of one Server. Requests are counted by the handler, which knows what
 // they mean.
 type Metrics struct {
 	connections   *prometheus.GaugeVec   // by listener, protocol
@@ -23,7 +23,7 @@ type Metrics struct {
 	Rejections    *reason.Counter
 }
 
-func NewMetrics(r prometheus.Registerer) *Metrics {
+func newMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		Rejections: reason.NewCounter(r),
 		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -64,57 +64,36 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// watchCertificate shows how long the serving certificate is good. 0 is none.
-func watchCertificate(r prometheus.Registerer, get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) {
-	if r == nil {
-		return
-	}
-	r.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
-		Name: "kubeweir_serving_certificate_expiry_timestamp_seconds",
-		Help: "When the serving certificate ends.",
-	}, func() float64 {
+// registerCertificate shows how long the serving certificate is valid. 0 is none.
+func registerCertificate(r prometheus.Registerer, get getCertificate) {
+	registerGauge(r, "kubeweir_serving_certificate_expiry_timestamp_seconds", "When the serving certificate ends.", func() float64 {
 		cert, err := get(&tls.ClientHelloInfo{})
 		if err != nil || cert.Leaf == nil {
 			return 0
 		}
 		return float64(cert.Leaf.NotAfter.Unix())
-	}))
+	})
 }
 
-// watchConnections shows how many connections there may be.
-func watchConnections(r prometheus.Registerer, limit int) {
-	if r == nil {
-		return
-	}
-	r.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
-		Name: "kubeweir_connections_limit",
-		Help: "The most client connections before more are closed at once: what is configured, or half of the files that the process may open.",
-	}, func() float64 { return float64(limit) }))
+// registerState shows how much of the server's limits is in use.
+func (s *Server) registerState(r prometheus.Registerer) {
+	constant := func(n int) func() float64 { return func() float64 { return float64(n) } }
+	registerGauge(r, "kubeweir_connections_limit",
+		"The most client connections before more are closed at once: what is configured, or half of the files that the process may open.", constant(s.maxConnections))
+	registerGauge(r, "kubeweir_response_buffer_bytes",
+		"Bytes of buffers held by responses that are being written, most of which wait for their clients, and by what was sent over HTTP/2 and not read yet.", func() float64 { return float64(s.Buffers.held.Load()) })
+	registerGauge(r, "kubeweir_response_buffer_bytes_limit",
+		"The most bytes of such buffers. A user who holds more than three times what is free, and more than 1 MiB, has watches ended whose clients do not read.", constant(BufferBudget))
+	registerGauge(r, "kubeweir_waiting_stream_bytes",
+		"About the bytes taken by answers over HTTP/2 that wait until their clients open a window or read, 8 KiB each and what a large header takes.", func() float64 { return float64(s.Buffers.waiting.Load()) })
+	registerGauge(r, "kubeweir_waiting_stream_bytes_limit",
+		"The most of that. A user who has more than three times what is free, and more than 1 MiB, gets no more answers but those that can be sent at once; clients whose user is not known have an eighth.", constant(WaitingAllowed))
 }
 
-// watchBuffers shows how much of the budget of write buffers is in use.
-func watchBuffers(r prometheus.Registerer, b *Buffers) {
-	if r == nil {
-		return
+func registerGauge(r prometheus.Registerer, name, help string, value func() float64) {
+	if r != nil {
+		r.MustRegister(gaugefunc.New(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
-	r.MustRegister(
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_response_buffer_bytes",
-			Help: "Bytes of buffers held by responses that are being written, most of which wait for their clients, and by what was sent over HTTP/2 and not read yet.",
-		}, func() float64 { return float64(b.Held.Load()) }),
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_response_buffer_bytes_limit",
-			Help: "The most bytes of such buffers. A user who holds more than three times what is free, and more than 1 MiB, has watches ended whose clients do not read.",
-		}, func() float64 { return BufferBudget }),
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_waiting_stream_bytes",
-			Help: "About the bytes taken by answers over HTTP/2 that wait until their clients open a window or read, 8 KiB each and what a large header takes.",
-		}, func() float64 { return float64(b.Waiting.Load()) }),
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_waiting_stream_bytes_limit",
-			Help: "The most of that. A user who has more than three times what is free, and more than 1 MiB, gets no more answers but those that can be sent at once; clients whose user is not known have an eighth.",
-		}, func() float64 { return WaitingAllowed }),
-	)
 }
 
 func listenerName(l api.Listener) string {

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"time"
 
@@ -14,9 +13,6 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
-
-// DefaultSocketMode lets the user in that the gateway runs as.
-const DefaultSocketMode = fs.FileMode(0o600)
 
 // Options say what a Server serves and within which limits. The zero value of a
 // limit is its default (package defaults).
@@ -33,14 +29,10 @@ type Options struct {
 	// "localhost:8080" or "unix:/path/of/socket"; "" for none. Whoever reaches it
 	// acts with the gateway's own identity, so any other address is refused.
 	SidecarListen string
-	// SocketMode is the permission of a unix socket, 0600 by default.
-	SocketMode fs.FileMode
 	// CertFile and KeyFile hold the serving certificate (with its chain) and its
-	// key, PEM. They are read again when they change. When both are empty and there
-	// is no GetCertificate, a CA and a certificate are generated: see Server.CAPEM.
+	// key, PEM. They are read again when they change.
 	CertFile, KeyFile string
-	// GetCertificate gives the serving certificate where it is kept elsewhere; it is
-	// asked for each handshake.
+	// GetCertificate returns the serving certificate of a handshake, where there are no files.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// MinTLSVersion is the oldest version of TLS that is spoken, TLS 1.2 by default.
 	MinTLSVersion uint16
@@ -88,7 +80,8 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 
-	// LingerTimeout replaces the constant of this name in tests.
+	// LingerTimeout bounds how long a client is read from that is still sending when its response is
+	// complete.
 	LingerTimeout time.Duration
 }
 
@@ -106,11 +99,11 @@ func (o Options) withDefaults() (Options, error) {
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return o, errors.New("a certificate file and a private key file belong together; only one is given")
 	}
+	if o.Listen != "" && o.CertFile == "" && o.GetCertificate == nil {
+		return o, errors.New("edge: no certificate")
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.SocketMode == 0 {
-		o.SocketMode = DefaultSocketMode
 	}
 	for _, f := range []struct {
 		value *int

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// socket counts writes and keeps what was written, until it fails.
-type socket struct {
+// countingSocket counts writes and keeps what was written, until it fails.
+type countingSocket struct {
 	net.Conn
 	writes int
 	// deadline is the last that was set; a write after it fails when it has waited.
@@ -22,7 +22,7 @@ type socket struct {
 	err      error
 }
 
-func (s *socket) Write(p []byte) (int, error) {
+func (s *countingSocket) Write(p []byte) (int, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
@@ -34,14 +34,14 @@ func (s *socket) Write(p []byte) (int, error) {
 	return s.all.Write(p)
 }
 
-func (s *socket) SetWriteDeadline(t time.Time) error {
+func (s *countingSocket) SetWriteDeadline(t time.Time) error {
 	s.deadline = t
 	return nil
 }
 
 func TestRecordsAreGathered(t *testing.T) {
-	s := &socket{}
-	r := &Records{Conn: s}
+	s := &countingSocket{}
+	r := &socket{Conn: s}
 	record := bytes.Repeat([]byte("0123456789abcdef"), RecordSize/16)
 	write := func(p []byte) {
 		t.Helper()
@@ -54,13 +54,13 @@ func TestRecordsAreGathered(t *testing.T) {
 		t.Fatalf("%d writes without gathering", s.writes)
 	}
 	want := bytes.Clone(record[:100])
-	buf := (&Buffers{}).Get(&Account{}, RecordsBuffer)
-	r.Gather(buf)
+	buf := (&Holder{buffers: &Buffers{}}).Buffer(RecordsBuffer)
+	r.gather(buf)
 	for range 80 {
 		write(record)
 		want = append(want, record...)
 	}
-	if err := r.Release(); err != nil {
+	if err := r.release(); err != nil {
 		t.Fatal(err)
 	}
 	if s.writes != 1+3 {
@@ -75,15 +75,17 @@ func TestRecordsAreGathered(t *testing.T) {
 // What is written last has the time of any other piece, however long those before it
 // took.
 func TestReleaseHasItsTime(t *testing.T) {
-	s := &socket{}
-	c := &Conn{Shared: &Shared{Options: Options{WriteTimeout: time.Minute}}, Records: &Records{Conn: s}}
-	c.NetConn = c.Records
-	c.Out.Init(c)
-	c.Out.Gather()
+	s := &countingSocket{}
+	shared := &Shared{Options: Options{WriteTimeout: time.Minute}}
+	c := &Conn{Shared: shared, Holder: Holder{buffers: &shared.Buffers}}
+	c.socket.Conn, c.NetConn = s, &c.socket
+	c.initIO()
+	c.Out.secure = true
+	c.Out.Gather(WriteSlice)
 	if _, err := c.Out.Write([]byte("late")); err != nil {
 		t.Fatal(err)
 	}
-	c.Out.Deadline, s.deadline = time.Now(), time.Time{} // the minute is over
+	c.Out.deadline, s.deadline = time.Now(), time.Time{} // the minute is over
 	if err := c.Out.Release(); err != nil || s.all.String() != "late" {
 		t.Fatalf("%q, %v", s.all.String(), err)
 	}
@@ -100,11 +102,11 @@ func TestKeyUpdateHasItsTime(t *testing.T) {
 		size int
 		wait time.Duration
 		ok   bool
-	}{{"a key update", 27, 0, true}, {"an answer", OwnRecord + 1, 0, false}, {"waited", 27, 20 * time.Second, false}} {
+	}{{"a key update", 27, 0, true}, {"an answer", ownRecord + 1, 0, false}, {"waited", 27, 20 * time.Second, false}} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				s := &socket{deadline: time.Unix(1, 0), wait: c.wait}
-				r := &Records{Conn: s, Timeout: time.Minute}
+				s := &countingSocket{deadline: time.Unix(1, 0), wait: c.wait}
+				r := &socket{Conn: s, timeout: time.Minute}
 				n, err := r.Write(make([]byte, c.size))
 				if c.ok && (n != c.size || err != nil) || !c.ok && (n != 0 || !errors.Is(err, os.ErrDeadlineExceeded)) {
 					t.Errorf("%d, %v", n, err)
@@ -117,13 +119,13 @@ func TestKeyUpdateHasItsTime(t *testing.T) {
 // What is gathered counts as written for TLS, so that nothing may follow once it
 // was lost.
 func TestRecordsFailForGood(t *testing.T) {
-	s := &socket{err: errors.New("broken")}
-	r := &Records{Conn: s}
-	r.Gather((&Buffers{}).Get(&Account{}, RecordsBuffer))
+	s := &countingSocket{err: errors.New("broken")}
+	r := &socket{Conn: s}
+	r.gather((&Holder{buffers: &Buffers{}}).Buffer(RecordsBuffer))
 	if _, err := r.Write([]byte("lost")); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Release(); !errors.Is(err, s.err) {
+	if err := r.release(); !errors.Is(err, s.err) {
 		t.Fatalf("release: %v", err)
 	}
 	s.err = nil

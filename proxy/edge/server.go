@@ -2,9 +2,10 @@ package edge
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,20 +13,17 @@ import (
 	"github.com/kubeweir/kubeweir/contain"
 )
 
-// cutGrace is how long Shutdown waits for goroutines to end once it has closed
+// abortGrace is how long Shutdown waits for goroutines to end once it has closed
 // their connections.
-const cutGrace = 5 * time.Second
+const abortGrace = 5 * time.Second
 
 // Server serves a handler on its listeners. It is safe for concurrent use.
 type Server struct {
 	Shared
-	caPEM []byte
-
 	// maxConnections is Options.MaxConnections, or what the limit of open files leaves.
 	maxConnections int
-	// cut ends base, when the server no longer waits for requests.
-	cut context.CancelFunc
-
+	// cancel ends Base, when the server no longer waits for requests.
+	cancel context.CancelFunc
 	// wg counts accept loops and the call of OnDrain.
 	wg sync.WaitGroup
 
@@ -33,7 +31,7 @@ type Server struct {
 		sync.Mutex
 		listeners []net.Listener
 		conns     map[*Conn]struct{}
-		// full is set from when a connection is refused until a tenth of them is free, so
+		// full is set from when a connection is rejected until a tenth of them is free, so
 		// that one line is logged of it.
 		full bool
 		// empty is closed when the last connection ends while draining; nil before.
@@ -41,57 +39,42 @@ type Server struct {
 	}
 }
 
-// Addresses are what Start bound; nil for a listener that was not asked for.
+// Addresses are what Start bound; nil for a listener that the options do not name.
 type Addresses struct {
 	Secure, Sidecar net.Addr
 }
 
-// New prepares a Server: it validates the options and reads or generates the
-// serving certificate. Nothing listens before Start.
+// New prepares a Server: it validates the options and reads the serving certificate. Nothing
+// listens before Start.
 func New(o Options) (*Server, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Shared: Shared{Options: o, Log: o.Logger, Metrics: NewMetrics(o.Registerer), Panics: contain.New(o.Registerer, o.Logger)}}
+	s := &Server{
+		Shared: Shared{
+			Options: o, Log: o.Logger, Metrics: newMetrics(o.Registerer), Panics: contain.New(o.Registerer, o.Logger),
+		},
+		maxConnections: min(o.MaxConnections, clientDescriptors()),
+	}
+	s.Base, s.cancel = context.WithCancel(context.Background())
 	s.ended = s.remove
-	s.maxConnections = min(o.MaxConnections, clientDescriptors())
-	s.Base, s.cut = context.WithCancel(context.Background())
 	s.mu.conns = make(map[*Conn]struct{})
-	watchBuffers(o.Registerer, &s.Buffers)
-	watchConnections(o.Registerer, s.maxConnections)
+	s.registerState(o.Registerer)
 	get := o.GetCertificate
-	if get == nil {
-		source, err := s.certificateSource()
+	if o.CertFile != "" {
+		file, err := newFileCertificate(o.CertFile, o.KeyFile, time.Now, s.Log, s.Metrics)
 		if err != nil {
 			return nil, err
 		}
-		get = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return source.Certificate() }
+		get = file.certificate
 	}
-	s.Tls = tlsConfig(get, o.MinTLSVersion, o.CipherSuites)
+	s.tls = tlsConfig(get, o.MinTLSVersion, o.CipherSuites)
 	if o.Listen != "" || o.GetCertificate != nil {
-		watchCertificate(o.Registerer, get)
+		registerCertificate(o.Registerer, get)
 	}
 	return s, nil
 }
-
-// certificateSource reads the certificate's files or generates one.
-func (s *Server) certificateSource() (certificateSource, error) {
-	if s.Options.CertFile != "" {
-		return NewFileCertificate(s.Options.CertFile, s.Options.KeyFile, time.Now, s.Log, s.Metrics)
-	}
-	host, _, _ := net.SplitHostPort(s.Options.Listen)
-	generated, err := NewGeneratedCertificate(host, time.Now)
-	if err != nil {
-		return nil, err
-	}
-	s.caPEM = generated.CaPEM
-	return generated, nil
-}
-
-// CAPEM is the certificate of the generated CA that signed the serving
-// certificate, or nil when a certificate was given.
-func (s *Server) CAPEM() []byte { return s.caPEM }
 
 // Start opens the listeners of the options and serves them until Shutdown. On an
 // error nothing is left open.
@@ -106,7 +89,7 @@ func (s *Server) Start() (Addresses, error) {
 		bound.Secure = secure.Addr()
 	}
 	if s.Options.SidecarListen != "" {
-		if sidecar, err = ListenSidecar(s.Options.SidecarListen, s.Options.SocketMode); err != nil {
+		if sidecar, err = listenSidecar(s.Options.SidecarListen); err != nil {
 			if secure != nil {
 				_ = secure.Close()
 			}
@@ -184,7 +167,7 @@ func (s *Server) add(c *Conn) bool {
 		s.mu.conns[c] = struct{}{}
 		return true
 	}
-	s.Metrics.rejected.WithLabelValues(listenerName(c.Listener), "limit").Inc()
+	s.Metrics.rejected.WithLabelValues(listenerName(c.client.listener), "limit").Inc()
 	if !s.mu.full {
 		s.mu.full = true
 		s.Log.Warn("connections are refused, too many are open", "connections", s.maxConnections, "maxConnections", s.Options.MaxConnections)
@@ -209,7 +192,7 @@ func (s *Server) remove(c *Conn) {
 // Shutdown ends the server gracefully: it stops accepting, closes idle
 // connections, tells the others to end with the response they are in
 // (Connection: close, GOAWAY), calls OnDrain, and waits until all are gone. When
-// ctx ends first it cuts them: request contexts end, connections are closed, and
+// ctx ends first it aborts them: request contexts end, connections are closed, and
 // its error is ctx's. It is to be called once.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
@@ -222,7 +205,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	} else {
 		s.mu.empty = empty
 	}
-	open := s.connections()
+	open := slices.Collect(maps.Keys(s.mu.conns))
 	s.mu.Unlock()
 
 	var err error
@@ -232,42 +215,31 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 	}
 	for _, c := range open {
-		c.closeIfIdle()
-		if drain := c.drain.Load(); drain != nil {
-			(*drain)()
-		}
+		c.startDrain()
 	}
 	drainCtx, drained := context.WithCancel(ctx)
 	defer drained()
 	if s.Options.OnDrain != nil {
 		s.Panics.Go(&s.wg, "connection", func() { s.Options.OnDrain(drainCtx) })
 	}
-	if !s.awaitEmpty(ctx, empty) {
+	select {
+	case <-empty:
+	case <-ctx.Done():
 		err = errors.Join(err, ctx.Err())
-		s.cutAll(empty)
+		s.abortAll(empty)
 	}
-	s.cut()
+	s.cancel()
 	drained()
 	s.wg.Wait()
 	return err
 }
 
-// awaitEmpty waits for the last connection's end, until ctx ends.
-func (s *Server) awaitEmpty(ctx context.Context, empty <-chan struct{}) bool {
-	select {
-	case <-empty:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// cutAll closes every connection and waits a little for their goroutines. One
+// abortAll closes every connection and waits a little for their goroutines. One
 // that is stuck in a handler is not waited for.
-func (s *Server) cutAll(empty <-chan struct{}) {
-	s.cut()
+func (s *Server) abortAll(empty <-chan struct{}) {
+	s.cancel()
 	s.mu.Lock()
-	open := s.connections()
+	open := slices.Collect(maps.Keys(s.mu.conns))
 	s.mu.Unlock()
 	if len(open) > 0 {
 		s.Log.Warn("connections cut at the end of the drain", "connections", len(open))
@@ -275,20 +247,9 @@ func (s *Server) cutAll(empty <-chan struct{}) {
 	for _, c := range open {
 		c.Abort()
 	}
-	grace := time.NewTimer(cutGrace)
-	defer grace.Stop()
 	select {
 	case <-empty:
-	case <-grace.C:
+	case <-time.After(abortGrace):
 		s.Log.Error("requests are still running after their connections were cut")
 	}
-}
-
-// connections is a copy of the open ones. The caller holds mu.
-func (s *Server) connections() []*Conn {
-	open := make([]*Conn, 0, len(s.mu.conns))
-	for c := range s.mu.conns {
-		open = append(open, c)
-	}
-	return open
 }

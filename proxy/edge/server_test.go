@@ -53,7 +53,7 @@ func TestUnixSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if _, err := edge.ListenSidecar("unix:"+path, 0o600); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := edge.ListenSidecar("unix:" + path); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("got %v", err)
 	}
 	nc, err := net.Dial("unix", ts.Sidecar)

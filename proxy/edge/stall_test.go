@@ -113,8 +113,8 @@ func TestStalledClients(t *testing.T) {
 // whose client reads goes on.
 func TestShortOfBuffers(t *testing.T) {
 	ts, streams := edgetest.StartStreams(t)
-	ts.Buffers.Hold(&ts.Buffers.Accounts.Anonymous, 2*edge.BufferBudget)
-	defer ts.Buffers.Hold(&ts.Buffers.Accounts.Anonymous, -2*edge.BufferBudget)
+	ts.Buffers.Hold(ts.Buffers.Anonymous(), 2*edge.BufferBudget)
+	defer ts.Buffers.Hold(ts.Buffers.Anonymous(), -2*edge.BufferBudget)
 	// Large only once: the system may take a while to notice that all was read.
 	frame := [][]byte{make([]byte, 100<<10), make([]byte, 10)}
 	edgetest.Over(t, ts, func(t *testing.T, c *http.Client, url string) {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/edgetest"
@@ -27,9 +26,6 @@ func TestCertificateFiles(t *testing.T) {
 	}
 	ts := edgetest.Start(t, func(context.Context, *api.Request) *api.Response { return edgetest.Text("x") },
 		func(o *edge.Options) { o.CertFile, o.KeyFile = certFile, keyFile })
-	if ts.CAPEM() != nil {
-		t.Error("a CA was generated")
-	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(cert)
 	nc, err := tls.Dial("tcp", ts.Secure, &tls.Config{RootCAs: pool, ServerName: "localhost", MinVersion: tls.VersionTLS12})
@@ -39,47 +35,6 @@ func TestCertificateFiles(t *testing.T) {
 	_ = nc.Close()
 }
 
-func TestGeneratedCertificate(t *testing.T) {
-	now := time.Now()
-	for host, also := range map[string]string{"": "", "0.0.0.0": "", "::": "", "kubeweir.example": "kubeweir.example", "192.0.2.7": "192.0.2.7", "localhost": ""} {
-		g, err := edge.NewGeneratedCertificate(host, func() time.Time { return now })
-		if err != nil {
-			t.Fatal(err)
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(g.CaPEM) {
-			t.Fatal("no CA")
-		}
-		first, _ := g.Certificate()
-		names := []string{"localhost", "127.0.0.1", "::1"}
-		if also != "" {
-			names = append(names, also)
-		}
-		for _, name := range names {
-			if _, err := first.Leaf.Verify(x509.VerifyOptions{Roots: pool, DNSName: name, CurrentTime: now}); err != nil {
-				t.Errorf("%s for %s: %v", host, name, err)
-			}
-		}
-		if got := len(first.Leaf.DNSNames) + len(first.Leaf.IPAddresses); got != len(names) {
-			t.Errorf("%s: %d names", host, got)
-		}
-		if again, _ := g.Certificate(); again != first {
-			t.Error("a new certificate too soon")
-		}
-		later := now.Add(edge.ServingLifetime - edge.RenewBefore + time.Minute)
-		g.Now = func() time.Time { return later }
-		renewed, _ := g.Certificate()
-		if renewed == first {
-			t.Error("not renewed")
-		}
-		if _, err := renewed.Leaf.Verify(x509.VerifyOptions{Roots: pool, DNSName: "localhost", CurrentTime: later}); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestPeerCertificates passes a client's certificate on, whoever signed it, also
-// when the TLS session was resumed.
 func TestPeerCertificates(t *testing.T) {
 	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		if len(r.PeerCertificates) == 0 {
@@ -136,7 +91,7 @@ func TestGetCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = nc.Close()
-	if _, err := edgetest.NewServer(edge.Options{Handler: ts.Options.Handler, CertFile: "x", KeyFile: "y", GetCertificate: ts.Options.GetCertificate}); err == nil || ts.CAPEM() != nil {
+	if _, err := edgetest.NewServer(edge.Options{Handler: ts.Options.Handler, CertFile: "x", KeyFile: "y", GetCertificate: ts.Options.GetCertificate}); err == nil {
 		t.Errorf("both kinds: %v", err)
 	}
 }

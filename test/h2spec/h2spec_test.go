@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/edgetest"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 	"github.com/kubeweir/kubeweir/proxy/edge/h1"
 	"github.com/kubeweir/kubeweir/proxy/edge/h2"
@@ -39,7 +40,10 @@ func TestH2spec(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building h2spec: %v\n%s", err, out)
 	}
-	s, err := edge.New(edge.Options{Handler: reading{}, HTTP1: h1.Serve, HTTP2: h2.Serve, Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0"})
+	s, err := edge.New(edge.Options{
+		Handler: reading{}, HTTP1: h1.Serve, HTTP2: h2.Serve, GetCertificate: edgetest.GetCertificate,
+		Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,9 +15,9 @@ import (
 // connection, as in net/http.
 const drainLimit = 256 << 10
 
-// body is the body of an HTTP/1.1 request. Reads come from one goroutine
+// body is the body of a request. Reads come from one goroutine
 // at a time, which need not be the one of the connection: an HTTP client sends a
-// body from a goroutine of its own and may still do so when the answer is there.
+// body from a goroutine of its own and may still do so when the response is there.
 type body struct {
 	x *exchange
 	// length is the Content-Length, -1 for a chunked body.
@@ -62,6 +62,13 @@ func (b *body) ended() error {
 	return b.err
 }
 
+// wasRead reports whether the body has been read to its end.
+func (b *body) wasRead() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err == io.EOF //nolint:errorlint // Readers return it bare.
+}
+
 // advance reads on and notes how far it came. The caller holds reading.
 func (b *body) advance(p []byte) (int, error) {
 	n, err := b.readOn(p)
@@ -99,14 +106,7 @@ func (b *body) readOn(p []byte) (int, error) {
 	return stream.Read(p)
 }
 
-// wasRead reports whether the body has been read to its end.
-func (b *body) wasRead() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.err == io.EOF //nolint:errorlint // Readers return it bare.
-}
-
-// remaining says how much the client may still send: 0 when the body was read, -1
+// remaining returns how much the client may still send: 0 when the body was read, -1
 // when that is not known, or when it waits for a 100 that will not come.
 func (b *body) remaining() int64 {
 	if !b.reading.TryLock() {
@@ -116,7 +116,7 @@ func (b *body) remaining() int64 {
 	return b.left()
 }
 
-// left is remaining for who holds reading.
+// left is remaining for callers that hold reading.
 func (b *body) left() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,10 +143,10 @@ func (b *body) seal() {
 }
 
 // discard reads what is left of a sealed body that is short enough, if the
-// connection is to be kept, and gives back what reading took. It says how much may
+// connection is to be kept, and gives back what reading took. It returns how much may
 // still come, as remaining does.
 func (b *body) discard(keep bool) (left int64) {
-	// reading is not held: who else reads finds the body sealed, and is not to wait for the client.
+	// reading is not held: others who read find the body sealed, and are not to wait for the client.
 	left = b.left()
 	if keep && left > 0 {
 		buf := b.x.c.Buffer(edge.SmallBuffer)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/edgetest"
-	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
 func TestRequestAndResponse(t *testing.T) {
@@ -289,6 +288,7 @@ func TestHeaderLimit(t *testing.T) {
 
 // TestUpgradeIsAskedFor: an Upgrade line counts when a Connection line says so.
 func TestUpgradeIsAskedFor(t *testing.T) {
+	c := connOf(t, nil)
 	for head, want := range map[string]string{
 		"HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket":                            "websocket",
 		"HTTP/1.1\r\nHost: x\r\nUpgrade: SPDY/3.1\r\nConnection: keep-alive, upgrade":                 "SPDY/3.1",
@@ -303,7 +303,7 @@ func TestUpgradeIsAskedFor(t *testing.T) {
 		if err := req.Header.Read(bufio.NewReader(strings.NewReader("GET / " + head + "\r\n\r\n"))); err != nil {
 			t.Fatal(err)
 		}
-		x := &exchange{c: &conn{&edge.Conn{Shared: &edge.Shared{}}}}
+		x := &exchange{c: c}
 		if err := x.copyHead(&req.Header); err != nil || x.req.Upgrade != want {
 			t.Errorf("%q: %v, upgrade %q, want %q", head, err, x.req.Upgrade, want)
 		}

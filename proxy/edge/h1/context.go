@@ -6,9 +6,9 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// requestContext is the context of an HTTP/1.1 request. It watches for the
-// client's leaving only once somebody asks for Done, because that takes a
-// goroutine: most requests are answered before a client could leave.
+// requestContext is the context of a request. It watches for the client's leaving only once
+// somebody asks for Done, because that takes a goroutine: most requests are answered before a
+// client could leave.
 type requestContext struct {
 	edge.Context
 	x *exchange
@@ -17,8 +17,8 @@ type requestContext struct {
 	mu sync.Mutex
 	// watching is closed when the goroutine that watches has ended; nil without one.
 	watching chan struct{}
-	// wanted is set when somebody waits for the client's leaving, stopped when watching must not begin any
-	// more: it is noticed in another way, or the request is over.
+	// wanted is set when somebody waits for the client's leaving; stopped when watching must not
+	// begin any more, because the leaving is noticed in another way or the request is over.
 	wanted, stopped bool
 }
 
@@ -34,9 +34,9 @@ func (r *requestContext) Done() <-chan struct{} {
 	return done
 }
 
-// watch starts the goroutine that reads ahead until something comes: the next request,
-// which stays in the buffer, or the end. It is called when somebody waits for that, and when the
-// body, which is to be read first, was read.
+// watch starts the goroutine that reads ahead until something comes: the next request, which
+// stays in the buffer, or the end. It is called when somebody waits for that, and when the body,
+// which comes first, was read.
 func (r *requestContext) watch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,19 +45,19 @@ func (r *requestContext) watch() {
 	}
 	in := &r.x.c.In
 	in.Acquire()
-	br := in.Buf
-	n := br.Buffered() + 1
-	if n > br.Size() || in.Resume() != nil {
+	buf := in.Buf
+	n := buf.Buffered() + 1
+	if n > buf.Size() || in.Resume() != nil {
 		return
 	}
-	done := make(chan struct{})
-	r.watching = done
+	ended := make(chan struct{})
+	r.watching = ended
 	in.Mode = edge.ReadWait
 	panics := r.x.c.Panics
 	go func() {
 		defer panics.Contain("connection")
-		defer close(done)
-		if _, err := br.Peek(n); err != nil && !edge.IsInterrupted(err) {
+		defer close(ended)
+		if _, err := buf.Peek(n); err != nil && !edge.IsInterrupted(err) {
 			r.Cancel()
 		}
 	}()
@@ -69,6 +69,7 @@ func (r *requestContext) stopWatching() {
 	r.mu.Lock()
 	r.stopped = true
 	watching := r.watching
+	r.watching = nil
 	r.mu.Unlock()
 	if watching == nil {
 		return

@@ -14,8 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// exchange is one HTTP/1.1 request on its way, with everything that lives as long
-// as it: one allocation, which the handler may keep.
+// exchange is one request and its response, with everything that lives as long
+// as they: one allocation, which the handler may keep.
 type exchange struct {
 	c    *conn
 	req  api.Request
@@ -33,7 +33,8 @@ type exchange struct {
 	// by Connection: close, whatever other lines say.
 	framed, mustClose bool
 
-	// interim keeps an interim response out of a final one. It guards final, which is set when that begins.
+	// interim keeps an interim response out of the final one. It guards final, which is set when
+	// that begins.
 	interim sync.Mutex
 	final   bool
 
@@ -45,55 +46,49 @@ var (
 	errVersion            = errors.New("unknown version of HTTP")
 )
 
-// copyHead copies what fasthttp parsed out of its pooled request: one string holds the
+// AttributeTo implements api.Attributor. An HTTP/1.1 connection holds nothing between two
+// requests: it counts for the user of its request.
+func (x *exchange) AttributeTo(user string) { x.c.AttributeTo(user) }
+
+// copyHead copies what fasthttp parsed out of its pooled request: one string holds the method, the
 // target and the header block as they came, and everything else is cut from it.
 //
-// fasthttp decided how the message is framed. What it accepts in other ways than
-// RFC 9112 has it, so that the block could be read in two ways, is refused here.
+// fasthttp decided how the message is framed. A block that it accepts in other ways than RFC 9112
+// has it, so that it could be read in two ways, is rejected here.
 func (x *exchange) copyHead(h *fasthttp.RequestHeader) error {
-	c := x.c
-	if proto := h.Protocol(); string(proto) != "HTTP/1.1" && string(proto) != "HTTP/1.0" {
+	proto := h.Protocol()
+	x.http10 = string(proto) == "HTTP/1.0"
+	if !x.http10 && string(proto) != "HTTP/1.1" {
 		return errVersion
 	}
-	raw, target := h.RawHeaders(), h.RequestURI()
-	if len(raw) > 0 && !bytes.HasSuffix(raw, crlfcrlf) {
+	block, target, method := h.RawHeaders(), h.RequestURI(), h.Method()
+	if len(block) > 0 && !bytes.HasSuffix(block, crlfcrlf) {
 		return edge.ErrBadRequest
 	}
-	scratch := c.Buffer(len(raw) + len(target))
-	b := append(append(scratch.B, target...), raw...)
-	text := string(b)
-	scratch.B = b[:0]
-	c.Buffers.Put(scratch)
+	scratch := x.c.Buffer(len(method) + len(target) + len(block))
+	scratch.B = append(append(append(scratch.B, method...), target...), block...)
+	text := string(scratch.B)
+	x.c.Buffers.Put(scratch)
 
-	x.http10 = !h.IsHTTP11()
-	x.keepAlive = !x.http10
-	x.req = api.Request{
-		Method:           methodName(h.Method()),
-		Proto:            "HTTP/1.1",
-		RemoteAddr:       c.Remote,
-		PeerCertificates: c.Certs,
-		ServerName:       c.Sni,
-		Listener:         c.Listener,
-		Attributor:       x,
-		Header:           x.fields[:0],
-	}
+	r := &x.req
+	x.c.Describe(r)
+	r.Method, r.Proto, r.Attributor, r.Header = text[:len(method)], "HTTP/1.1", x, x.fields[:0]
 	if x.http10 {
-		x.req.Proto = "HTTP/1.0"
+		r.Proto = "HTTP/1.0"
 	}
-	x.head = x.req.Method == "HEAD"
+	x.keepAlive, x.head = !x.http10, r.Method == "HEAD"
+	text = text[len(method):]
 	if err := x.cutHeader(text[len(target):]); err != nil {
 		return err
 	}
-	if err := edge.SetTarget(&x.req, text[:len(target)]); err != nil {
+	if err := edge.SetTarget(r, text[:len(target)]); err != nil {
 		return err
 	}
-	if !httpguts.ValidHostHeader(x.req.Host) {
+	if !httpguts.ValidHostHeader(r.Host) {
 		return edge.ErrBadRequest
 	}
 	return nil
 }
-
-var crlfcrlf = []byte("\r\n\r\n")
 
 // cutHeader cuts the lines of a header block.
 func (x *exchange) cutHeader(block string) error {
@@ -104,19 +99,12 @@ func (x *exchange) cutHeader(block string) error {
 		if line == "" {
 			break
 		}
-		colon := strings.IndexByte(line, ':')
-		if colon < 0 {
-			return edge.ErrBadRequest
-		}
-		name, value := line[:colon], strings.Trim(line[colon+1:], " \t")
+		name, value, ok := strings.Cut(line, ":")
 		// A line that begins with white space continues the one before (obsolete).
-		if !edge.ValidName(name) {
+		if !ok || !httpguts.ValidHeaderFieldName(name) {
 			return edge.ErrBadRequest
 		}
-		if !isCanonical(name) {
-			name = textproto.CanonicalMIMEHeaderKey(name)
-		}
-		if err := x.addField(name, value); err != nil {
+		if err := x.addField(textproto.CanonicalMIMEHeaderKey(name), strings.Trim(value, " \t")); err != nil {
 			return err
 		}
 	}
@@ -133,7 +121,7 @@ func (x *exchange) addField(name, value string) error {
 		x.req.Host = value
 		return nil
 	case "Transfer-Encoding", "Content-Length":
-		// Said by Body and ContentLength; fasthttp has seen to them, and refuses either
+		// Said by Body and ContentLength; fasthttp has seen to them, and rejects either
 		// twice. With both the client, or a proxy before it, may disagree on where the
 		// next request begins (RFC 9112, section 6.3).
 		x.mustClose = x.mustClose || x.framed
@@ -157,41 +145,35 @@ func (x *exchange) addField(name, value string) error {
 	return nil
 }
 
-// methodName avoids an allocation for the methods of the Kubernetes API.
-func methodName(method []byte) string {
-	switch string(method) {
-	case "GET":
-		return "GET"
-	case "PUT":
-		return "PUT"
-	case "POST":
-		return "POST"
-	case "PATCH":
-		return "PATCH"
-	case "DELETE":
-		return "DELETE"
-	case "HEAD":
-		return "HEAD"
-	case "OPTIONS":
-		return "OPTIONS"
+// mayKeep reports whether the connection can serve another request after this one.
+func (x *exchange) mayKeep(resp *api.Response) bool {
+	if !x.keepAlive || x.mustClose || x.c.Draining.Load() || edge.WantsClose(resp.Header) {
+		return false
 	}
-	return string(method)
+	if x.req.Body == nil {
+		return true
+	}
+	left := x.body.remaining()
+	return left >= 0 && left <= drainLimit
 }
 
-// isCanonical says whether a valid name is in the form of
-// textproto.CanonicalMIMEHeaderKey.
-func isCanonical(name string) bool {
-	upper := true
-	for i := range len(name) {
-		b := name[i]
-		if upper && 'a' <= b && b <= 'z' || !upper && 'A' <= b && b <= 'Z' {
-			return false
-		}
-		upper = b == '-'
+// finish ends everything that belongs to the request: nobody watches or reads its
+// connection any more, its context ends, its response is told. keep says whether
+// the connection is wanted for another request.
+func (x *exchange) finish(resp *api.Response, written int64, keep bool, err error) verdict {
+	x.ctx.stopWatching()
+	if x.req.Body != nil {
+		x.body.seal()
 	}
-	return true
+	x.ctx.Cancel()
+	// Before the rest of a body is read: the client decides how long that takes.
+	x.c.Done(resp, written, err)
+	keep = keep && err == nil
+	switch {
+	case x.req.Body != nil && x.body.discard(keep) != 0:
+		return linger
+	case keep:
+		return keepOpen
+	}
+	return closeNow
 }
-
-// AttributeTo implements api.Attributor. An HTTP/1.1 connection holds nothing between two
-// requests: it is whose its request is.
-func (x *exchange) AttributeTo(user string) { x.c.AttributeTo(user) }

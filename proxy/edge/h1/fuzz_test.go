@@ -3,7 +3,6 @@ package h1
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -12,9 +11,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/edgetest"
-	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
 // FuzzRequestHead reads a head as the server does and as net/http does: what both
@@ -38,11 +35,7 @@ func FuzzRequestHead(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	s, err := edgetest.NewServer(edge.Options{Handler: edgetest.HandlerFunc(func(context.Context, *api.Request) *api.Response { return nil })})
-	if err != nil {
-		f.Fatal(err)
-	}
-	c := &conn{&edge.Conn{Shared: &s.Shared}}
+	c := connOf(f, nil)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		br := bufio.NewReaderSize(bytes.NewReader(data), 64<<10)
 		req := fasthttp.AcquireRequest()

@@ -3,7 +3,6 @@ package h1
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -13,9 +12,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/edgetest"
-	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
 // byteConn is a connection that brings one byte with each read.
@@ -41,14 +38,9 @@ func (*byteConn) RemoteAddr() net.Addr            { return nil }
 // headOf reads a head that comes byte by byte; status is what readHead says.
 func headOf(t testing.TB, text string) (h *fasthttp.RequestHeader, status int) {
 	t.Helper()
-	s, err := edgetest.NewServer(edge.Options{Handler: edgetest.HandlerFunc(func(context.Context, *api.Request) *api.Response { return nil })})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &conn{edge.NewConn(&s.Shared, &byteConn{left: text}, api.ListenerSidecar)}
-	c.Become(edge.ProtoHTTP1)
+	c := connOf(t, &byteConn{left: text})
 	h = &fasthttp.RequestHeader{}
-	if !c.In.Wait() {
+	if !c.In.WaitFor(time.Minute) {
 		return h, 0
 	}
 	return h, c.readHead(h)

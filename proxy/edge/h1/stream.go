@@ -9,16 +9,16 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// stream is a long-running response over HTTP/1.1. Whoever has frames writes
+// stream is a long-running response. Whoever has frames writes
 // them; the only goroutine of an idle one is blocked in a read that ends when the
 // client leaves or when it is interrupted by Close:
 //
 //	open --- Close ------------> closing --> Stop --> last chunk, keep-alive
 //	  |                                              or end of the connection
 //	  +---- client left, --------> gone -----> Stop --> end of the connection
-//	        write failed, cut
+//	        write failed, aborted
 //
-// That of a Duplex is as it is written, without chunks; its goroutine passes on what
+// The frames of a Duplex are written as they are, without chunks; its goroutine passes on what
 // the client sends, and the connection ends with it.
 type stream struct {
 	c       *conn
@@ -43,15 +43,16 @@ type stream struct {
 	one [1]byte
 }
 
-// stream writes the head of a stream, starts it and leaves the connection to a
+// stream writes the header of a stream, starts it and leaves the connection to a
 // fresh goroutine: this one's stack has grown.
-func (c *conn) stream(x *exchange, resp *api.Response) verdict {
+func (x *exchange) stream(resp *api.Response) verdict {
+	c := x.c
 	x.ctx.stopWatching()
 	s := &stream{c: c, x: x, resp: resp, chunked: !x.http10}
 	if duplex, ok := resp.Stream.(api.Duplex); ok {
-		if err := c.mayNotUpgrade(x); err != nil {
+		if err := x.mayNotUpgrade(); err != nil {
 			c.StopStream(resp.Stream)
-			return c.rejectUpgrade(x, resp, err)
+			return x.rejectUpgrade(resp, err)
 		}
 		s.duplex, s.chunked = duplex, false
 	} else if x.req.Body != nil {
@@ -77,7 +78,7 @@ func (c *conn) stream(x *exchange, resp *api.Response) verdict {
 	return x.finish(resp, s.written, s.keep, err)
 }
 
-// begin writes the head and gives back what an open stream does not need.
+// begin writes the header and gives back what an open stream does not need.
 func (s *stream) begin() error {
 	c := s.c
 	s.x.beginFinal()
@@ -87,7 +88,7 @@ func (s *stream) begin() error {
 		buf.B = appendSwitch(buf.B, s.resp.Header)
 	} else {
 		f := framing{length: -1, chunked: s.chunked && !s.x.head, close: !s.keep}
-		buf.B = c.appendHead(buf.B, s.x, s.resp.Status, s.resp.Header, f)
+		buf.B = s.x.appendHead(buf.B, s.resp.Status, s.resp.Header, f)
 	}
 	if _, err := c.Out.Write(buf.B); err != nil {
 		return err
@@ -136,10 +137,15 @@ func (s *stream) read() (n int, err error) {
 	}
 	buf := s.c.Buffer(edge.SmallBuffer)
 	defer s.c.Buffers.Put(buf)
+	return 0, s.drop(buf.B[:cap(buf.B)])
+}
+
+// drop reads what nobody wants, until the client leaves or the reading is interrupted.
+func (s *stream) drop(buf []byte) (err error) {
 	for err == nil {
-		_, err = s.c.NetConn.Read(buf.B[:cap(buf.B)])
+		_, err = s.c.NetConn.Read(buf)
 	}
-	return 0, err
+	return err
 }
 
 // receiveBuffer is what an idle Duplex holds to read into: its clients send little.
@@ -160,11 +166,8 @@ func (s *stream) receive() (err error) {
 			err = s.c.Receive(s.duplex, buf[:n])
 		}
 	}
-	if !errors.Is(err, edge.ErrReceived) {
-		return err
-	}
-	for err = nil; err == nil; {
-		_, err = s.c.NetConn.Read(buf)
+	if errors.Is(err, edge.ErrReceived) {
+		return s.drop(buf)
 	}
 	return err
 }
@@ -175,7 +178,7 @@ func (s *stream) finish(clean bool) (written int64, err error) {
 	defer s.mu.Unlock()
 	s.over = true
 	if clean && s.chunked && s.err == nil {
-		_, s.err = s.c.Out.Write([]byte("0\r\n\r\n"))
+		_, s.err = s.c.Out.Write([]byte(lastChunk))
 	}
 	return s.written, s.err
 }
@@ -213,10 +216,10 @@ func (s *stream) WriteFrames(frames [][]byte) error {
 		return s.breakLocked(edge.ErrSlow)
 	}
 	room := size + chunkOverhead
-	if s.c.Out.Slow {
+	if s.c.Out.IsSlow() {
 		room = edge.SmallBuffer
 	}
-	w := frameWriter{dst: &s.c.Out, buf: s.c.Buffer(room)}
+	w := collector{dst: &s.c.Out, buf: s.c.Buffer(room)}
 	defer s.c.Buffers.Put(w.buf)
 	if s.chunked {
 		w.buf.B = appendChunkHead(w.buf.B, size)
@@ -225,11 +228,10 @@ func (s *stream) WriteFrames(frames [][]byte) error {
 		w.add(f)
 	}
 	if s.chunked {
-		w.addString("\r\n")
+		w.add(crlfcrlf[:2])
 	}
-	w.flush()
-	if w.err != nil {
-		return s.breakLocked(w.err)
+	if err := w.flush(); err != nil {
+		return s.breakLocked(err)
 	}
 	s.written += int64(size)
 	return nil

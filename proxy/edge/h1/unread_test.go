@@ -67,7 +67,7 @@ func TestHTTP2HoarderPays(t *testing.T) {
 		})
 	}
 	hoarder.Wait()
-	if held := ts.Buffers.Held.Load(); held > edge.BufferBudget*3/4+conns*uploadBuffer/4 || resets.Load() == 0 {
+	if held := ts.Held(); held > edge.BufferBudget*3/4+conns*uploadBuffer/4 || resets.Load() == 0 {
 		t.Errorf("%d bytes are held, %d streams were reset", held, resets.Load())
 	}
 	if got := ts.Gauge("kubeweir_unread_streams_reset_total"); got != float64(resets.Load()) {

@@ -9,13 +9,20 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// body is the body of an HTTP/2 request. As an HTTP/1.1 body it is read by one
+const (
+	// uploadBuffer is how much of a request's body a client may send before it is
+	// read, uploadBuffers the same for all requests of a connection.
+	uploadBuffer  = 256 << 10
+	uploadBuffers = 1 << 20
+)
+
+var errOverShare = errors.New("the user has left more unread than a share of the memory for that")
+
+// body is the body of a request. As an HTTP/1.1 body it is read by one
 // goroutine at a time, which may still be at it when the response is complete.
 type body struct {
 	st *stream
@@ -23,7 +30,7 @@ type body struct {
 	length, arrived int64
 
 	// mu guards what follows, but for the bytes that the connection's reader fills in
-	// behind buf.
+	// behind buf. It is taken before that of the connection.
 	mu    sync.Mutex
 	buf   []byte
 	at    int // what is before it in buf was read
@@ -33,20 +40,25 @@ type body struct {
 	expects bool
 	// duplex gets what comes, once it has been started.
 	duplex api.Duplex
-	// account is whose it is.
+	// account is the user's.
 	account *edge.Account
-	// apart says that the window of the connection need not wait for what is unread, charged
+	flow    bodyFlow
+	// came has something when there is something to read or nothing will come.
+	came chan struct{}
+}
+
+// bodyFlow is what the windows know of a body.
+type bodyFlow struct {
+	// apart says that the window of the connection need not wait for unread data, charged
 	// for how much it does.
 	apart   bool
 	charged int64
 	// consumed is what was read and the client not told of.
 	consumed int64
-	// came has something when there is something to read or nothing will come.
-	came chan struct{}
 }
 
 func newBody(st *stream, length int64) *body {
-	return &body{st: st, length: length, account: st.h.c.Holder(), expects: st.expects, came: make(chan struct{}, 1)}
+	return &body{st: st, length: length, account: st.h.Account(), expects: st.expects, came: make(chan struct{}, 1)}
 }
 
 // SetReadDeadline bounds the reading of the whole body, see api.Request.
@@ -54,49 +66,48 @@ func (b *body) SetReadDeadline(t time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.limit = t
+	signal(b.came)
 	return nil
 }
 
 // Read implements io.Reader.
-func (b *body) Read(p []byte) (int, error) {
+func (b *body) Read(p []byte) (int, error) { return b.read(p, b.st.h.Options.BodyIdleTimeout) }
+
+// read reads what comes before the read deadline and within the timeout, after which the body is
+// over; 0 is no timeout.
+func (b *body) read(p []byte, timeout time.Duration) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var timer *time.Timer
+	var deadline time.Time
 	for {
-		if n, err := b.readLocked(p); n > 0 || err != nil {
+		n, err := b.readLocked(p)
+		switch {
+		case n > 0 || err != nil:
 			return n, err
-		}
-		if b.expects {
+		case b.expects:
 			b.expects = false
 			b.mu.Unlock()
 			b.st.continue100()
 			b.mu.Lock()
 			continue
+		case timeout > 0 && deadline.IsZero():
+			deadline = time.Now().Add(timeout)
 		}
-		timeout := b.st.h.c.Options.BodyIdleTimeout
-		if !b.limit.IsZero() {
-			timeout = min(timeout, time.Until(b.limit))
-		}
-		if timeout <= 0 {
-			b.err = os.ErrDeadlineExceeded
-			continue
-		}
-		if timer == nil {
-			timer = time.NewTimer(timeout)
-			defer timer.Stop()
+		until := deadline
+		if until.IsZero() || !b.limit.IsZero() && b.limit.Before(until) {
+			until = b.limit
 		}
 		b.mu.Unlock()
-		late := false
-		select {
-		case <-b.came:
-		case <-timer.C:
-			late = true
-		}
+		inTime := await(b.came, until)
 		b.mu.Lock()
-		if late && b.at == len(b.buf) && b.err == nil {
+		switch {
+		case inTime || b.at < len(b.buf) || b.err != nil:
+		case timeout == 0:
+			return 0, os.ErrDeadlineExceeded
+		default:
 			b.err = os.ErrDeadlineExceeded
 		}
 	}
@@ -110,50 +121,50 @@ func (b *body) readLocked(p []byte) (int, error) {
 	}
 	b.at += n
 	switch rest := b.buf[b.at:]; {
-	case b.apart && cap(b.buf) > edge.SmallBuffer && len(rest) < cap(b.buf)/4:
+	case b.flow.apart && cap(b.buf) > edge.SmallBuffer && len(rest) < cap(b.buf)/4:
 		b.setLocked(slices.Clone(rest)) // nobody knows when more comes
 		b.at = 0
 	case len(rest) == 0:
-		b.emptiedLocked()
+		b.at = 0
+		if b.st.h.Buffers.UnderPressure() {
+			b.setLocked(nil)
+		} else {
+			b.buf = b.buf[:0]
+		}
 	}
 	b.consumedLocked(n)
 	return n, nil
 }
 
-// chargeLocked says how many of n bytes that came the window of the connection waits for.
-func (b *body) chargeLocked(n int) (charged int) {
-	if b.apart && b.st.h.c.Buffers.AddUnread(b.account, int64(n)) {
-		return 0
-	}
-	b.charged += int64(n)
-	return n
+// setLocked takes buf, which counts as held until another takes its place.
+func (b *body) setLocked(buf []byte) {
+	b.st.h.Buffers.Hold(b.account, int64(cap(buf)-cap(b.buf)))
+	b.buf = buf
 }
 
 // consumedLocked lets the client send what was read again, in large steps. What is the
 // connection's is not held back by each body: together they would hold all of it.
 func (b *body) consumedLocked(n int) {
-	b.consumed += int64(n)
-	back := min(int64(n), b.charged)
-	b.charged -= back
-	h := b.st.h
-	h.c.Buffers.RemoveUnread(b.account, int64(n)-back)
+	f, h := &b.flow, b.st.h
+	f.consumed += int64(n)
+	back := min(int64(n), f.charged)
+	f.charged -= back
+	h.Buffers.RemoveUnread(b.account, int64(n)-back)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if b.consumed >= uploadBuffer/4 {
-		if !b.st.gotEnd && h.streams[b.st.id] == b.st && h.err == nil {
-			b.st.received += b.consumed
-			h.appendWindowUpdate(b.st.id, b.consumed)
+	if f.consumed >= uploadBuffer/4 {
+		if !b.st.gotEnd && h.isOpenLocked(b.st) {
+			b.st.received += f.consumed
+			h.appendWindowUpdate(b.st.id, f.consumed)
 		}
-		b.consumed = 0
+		f.consumed = 0
 	}
 	h.giveBackLocked(back)
 	h.flushSoonLocked()
 }
 
-var errOverShare = errors.New("the user has left more unread than a share of the memory for that")
-
 // take reads n bytes of the body, for the connection's reader, and says how many of
-// them anybody wants, and how many the window of the connection waits for. After errShare
+// them anybody wants, and for how many the window of the connection waits. After errOverShare
 // they are not read.
 func (b *body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 	b.mu.Lock()
@@ -184,8 +195,11 @@ func (b *body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 	}
 	// Read may have gone back to the start meanwhile, as it had read everything.
 	b.setLocked(append(b.buf, room...))
-	b.signal()
-	held = b.chargeLocked(n)
+	signal(b.came)
+	if !b.flow.apart || !b.st.h.Buffers.AddUnread(b.account, int64(n)) {
+		b.flow.charged += int64(n)
+		held = n
+	}
 	if b.duplex != nil {
 		b.passBufferedLocked() // it was started meanwhile
 	}
@@ -202,7 +216,7 @@ func (b *body) growLocked(n int) bool {
 	}
 	if size > cap(b.buf)-cap(b.buf)/4 {
 		size = max(size, min(2*cap(b.buf), uploadBuffer))
-		if b.st.h.c.Buffers.OverShare(b.account, int64(size-cap(b.buf))) {
+		if b.st.h.Buffers.OverShare(b.account, int64(size-cap(b.buf))) {
 			return false
 		}
 		b.setLocked(append(make([]byte, 0, size), rest...))
@@ -213,20 +227,93 @@ func (b *body) growLocked(n int) bool {
 	return true
 }
 
-// setLocked takes buf, which counts as held until another takes its place.
-func (b *body) setLocked(buf []byte) {
-	b.st.h.c.Buffers.Hold(b.account, int64(cap(buf)-cap(b.buf)))
-	b.buf = buf
+// passTo has a Duplex that was started get what came and what comes.
+func (b *body) passTo(d api.Duplex) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.duplex = d
+	b.passBufferedLocked()
 }
 
-// emptiedLocked is for when everything was read. Where much is held the room is given back.
-func (b *body) emptiedLocked() {
+// passBufferedLocked passes on what came before the Duplex was started.
+func (b *body) passBufferedLocked() {
+	p := b.buf[b.at:]
+	b.setLocked(nil)
 	b.at = 0
-	if b.st.h.c.Buffers.UnderPressure() {
-		b.setLocked(nil)
-	} else {
-		b.buf = b.buf[:0]
+	if len(p) > 0 {
+		b.receiveLocked(p)
 	}
+}
+
+// pass passes n bytes on to the Duplex, for the connection's reader, and says how many
+// of them that wants.
+func (b *body) pass(r *bufio.Reader, n int) (kept int, err error) {
+	for n > 0 {
+		if _, err := r.Peek(1); err != nil {
+			return kept, err
+		}
+		p, _ := r.Peek(min(n, r.Buffered()))
+		b.mu.Lock()
+		if b.err == nil {
+			b.flow.charged += int64(len(p))
+			b.receiveLocked(p)
+			kept += len(p)
+		}
+		b.mu.Unlock()
+		n -= len(p)
+		if _, err := r.Discard(len(p)); err != nil {
+			return kept, err
+		}
+	}
+	return kept, nil
+}
+
+// receiveLocked passes a piece on. The Duplex does not block, and is stopped behind seal
+// only.
+func (b *body) receiveLocked(p []byte) {
+	err := b.st.h.Receive(b.duplex, p)
+	b.consumedLocked(len(p))
+	if err == nil {
+		return
+	}
+	if b.err == nil {
+		b.err = err
+	}
+	if !errors.Is(err, edge.ErrReceived) {
+		b.st.Abort()
+	}
+}
+
+// setApart lets the client send on other streams what it likes, however much of this
+// one nobody reads: that is bounded by the stream's own window, and over all connections
+// by the memory for that, and nobody knows for how long.
+func (b *body) setApart() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flow.apart = true
+	h := b.st.h
+	if !h.Buffers.AddUnread(b.account, b.flow.charged) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.giveBackLocked(b.flow.charged)
+	b.flow.charged = 0
+}
+
+// attributeTo has unread data count for another account.
+func (b *body) attributeTo(a *edge.Account) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.account.Move(a, int64(cap(b.buf)), int64(len(b.buf)-b.at)-b.flow.charged)
+	b.account = a
+}
+
+// isWrongLength reports whether more came than was announced or, at the end, less.
+func (b *body) isWrongLength(end bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.length >= 0 && (b.arrived > b.length || end && b.arrived < b.length)
 }
 
 // end is called with the reason why nothing more comes: io.EOF if it was all.
@@ -235,7 +322,7 @@ func (b *body) end(err error) {
 	defer b.mu.Unlock()
 	if b.err == nil {
 		b.err = err
-		b.signal()
+		signal(b.came)
 	}
 }
 
@@ -244,65 +331,11 @@ func (b *body) end(err error) {
 func (b *body) seal() (unread int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	unread = b.charged
-	b.st.h.c.Buffers.RemoveUnread(b.account, int64(len(b.buf)-b.at)-unread)
+	unread = b.flow.charged
+	b.st.h.Buffers.RemoveUnread(b.account, int64(len(b.buf)-b.at)-unread)
 	b.setLocked(nil)
-	b.at, b.consumed, b.charged = 0, 0, 0
+	b.at, b.flow.consumed, b.flow.charged = 0, 0, 0
 	b.err = edge.ErrBodyClosed
-	b.signal()
+	signal(b.came)
 	return unread
-}
-
-func (b *body) signal() {
-	select {
-	case b.came <- struct{}{}:
-	default:
-	}
-}
-
-// gotData notes that a DATA frame was read: lost bytes of its window were no data. A body of
-// another length than was announced is refused, as any other fault of a client.
-func (st *stream) gotData(lost int64, end bool) error {
-	h, b := st.h, st.body
-	b.mu.Lock()
-	arrived := b.arrived
-	b.mu.Unlock()
-	wrong := b.length >= 0 && (arrived > b.length || end && arrived < b.length)
-	h.mu.Lock()
-	open := h.streams[st.id] == st
-	if wrong && open {
-		h.mu.Unlock()
-		return h.reject(st.id, http2.ErrCodeProtocol)
-	}
-	switch {
-	case !open:
-	case end:
-		h.gotEndLocked(st)
-		if st.duplex {
-			h.stopSoonLocked(st) // the client is gone, as when it closes a connection
-		}
-	case lost > 0 && !st.sentEnd:
-		st.received += lost
-		h.appendWindowUpdate(st.id, lost)
-	}
-	h.mu.Unlock()
-	switch {
-	case wrong:
-		b.end(errProtocol)
-	case end:
-		b.end(io.EOF)
-	}
-	return nil
-}
-
-// attributeTo has what is unread count for another account.
-func (b *body) attributeTo(a *edge.Account) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	held, unread := int64(cap(b.buf)), int64(len(b.buf)-b.at)-b.charged
-	b.account.Held.Add(-held)
-	b.account.Unread.Add(-unread)
-	b.account = a
-	a.Held.Add(held)
-	a.Unread.Add(unread)
 }

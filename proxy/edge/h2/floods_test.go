@@ -103,7 +103,7 @@ func TestHTTP2PingsUnread(t *testing.T) {
 	done := make(chan int, 1)
 	go func() { done <- c.Flood(10*maxCredit, func(int) error { return c.WritePing(false, [8]byte{}) }) }()
 	edgetest.Receive(t, done, "end of the flood")
-	if held := ts.Buffers.Held.Load(); held > 6*queueLimit {
+	if held := ts.Held(); held > 6*queueLimit {
 		t.Errorf("%d bytes are held", held)
 	}
 }
@@ -198,7 +198,7 @@ func TestHTTP2HeadUnread(t *testing.T) {
 		rest := bytes.Clone(b.Bytes())
 		b.Reset()
 		b.Write(rest)
-		most = max(most, ts.Buffers.Held.Load())
+		most = max(most, ts.Held())
 	}
 	_ = conn.NetConn().Close() // a goodbye would wait for the server
 	if most > 12*queueLimit {

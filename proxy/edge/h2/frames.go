@@ -1,7 +1,6 @@
 package h2
 
 import (
-	"encoding/binary"
 	"errors"
 	"io"
 
@@ -10,9 +9,14 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
+const (
+	// largeFrame is from where on the buffer that held a frame is not kept.
+	largeFrame = 256
+)
+
 // greet reads the client's preface and sends what the server has to say first.
 func (h *conn) greet() error {
-	o := &h.c.Options
+	o := &h.Options
 	h.mu.Lock()
 	h.appendSettings(
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: o.MaxStreams},
@@ -23,7 +27,7 @@ func (h *conn) greet() error {
 	h.giveBackLocked(uploadBuffers - initialWindow)
 	h.mu.Unlock()
 	h.flushHere()
-	in := &h.c.In
+	in := &h.In
 	in.Mode = edge.ReadHead
 	if in.Buf == nil && !in.WaitFor(o.ReadHeaderTimeout) {
 		if in.Err == nil || !edge.IsInterrupted(in.Err) {
@@ -63,7 +67,7 @@ func (h *conn) readFirst() error {
 // readFrame reads one frame and does what it says. A request that is complete is
 // returned.
 func (h *conn) readFrame() (*stream, error) {
-	h.c.In.Mode = edge.ReadHead // the whole frame is to come soon
+	h.In.Mode = edge.ReadHead // the whole frame is to come soon
 	fh, err := h.framer.ReadFrameHeader()
 	if err != nil {
 		return nil, h.broken(fh, err)
@@ -80,7 +84,7 @@ func (h *conn) readPayload(fh http2.FrameHeader) (*stream, error) {
 	if err != nil {
 		return nil, h.broken(fh, err)
 	}
-	h.head.large = h.head.large || fh.Length > largeFrame
+	h.large = h.large || fh.Length > largeFrame
 	switch f := frame.(type) {
 	case *http2.HeadersFrame:
 		return h.readHeaders(f)
@@ -121,7 +125,7 @@ func (h *conn) broken(fh http2.FrameHeader, err error) error {
 		return ce
 	case errors.Is(err, http2.ErrFrameTooLarge):
 		return http2.ConnectionError(http2.ErrCodeFrameSize)
-	case errors.Is(err, io.ErrUnexpectedEOF) && h.c.In.Err == nil:
+	case errors.Is(err, io.ErrUnexpectedEOF) && h.In.Err == nil:
 		return http2.ConnectionError(http2.ErrCodeFrameSize) // too short for its own fields
 	}
 	return errClientLeft
@@ -144,7 +148,7 @@ func (h *conn) reject(id uint32, code http2.ErrCode) error {
 			left = 0 // the client has ended it
 		}
 		h.appendReset(id, code)
-		h.addResetLocked(id, left)
+		h.resets.add(id, left, int(h.Options.MaxStreams))
 		h.mu.Unlock()
 		return nil
 	}
@@ -153,8 +157,6 @@ func (h *conn) reject(id uint32, code http2.ErrCode) error {
 	st.abandon(errProtocol)
 	return nil
 }
-
-var errProtocol = errors.New("the client breaks the rules of HTTP/2")
 
 // streamOfLocked finds the stream of a frame. Without one, wasOpen tells that there was.
 func (h *conn) streamOfLocked(id uint32) (st *stream, wasOpen bool) {
@@ -226,7 +228,7 @@ func (h *conn) readWindowUpdate(f *http2.WindowUpdateFrame) error {
 	}
 	if f.StreamID == 0 {
 		defer h.mu.Unlock()
-		h.byUpdates = min(h.byUpdates+int64(f.Increment), h.sent)
+		h.delivery.byUpdates = min(h.delivery.byUpdates+int64(f.Increment), h.delivery.sent)
 		if h.window += int64(f.Increment); h.window > maxWindow {
 			return http2.ConnectionError(http2.ErrCodeFlowControl)
 		}
@@ -285,10 +287,10 @@ func (h *conn) readPing(f *http2.PingFrame) error {
 	switch {
 	case !f.IsAck():
 		h.appendPing(true, f.Data)
-	case h.going == goAwayFirst && f.Data == goAwayPing:
+	case h.goAway.state == goAwayFirst && f.Data == goAwayPing:
 		h.goAwayFinalLocked()
-	default: // it answers sentPing
-		h.byPing = max(h.byPing, int64(min(binary.BigEndian.Uint64(f.Data[:]), uint64(h.sent)))) //nolint:gosec // not negative
+	default: // it answers pingLocked
+		h.delivery.gotPing(f.Data)
 	}
 	return nil
 }
@@ -303,7 +305,7 @@ func (h *conn) readData(fh http2.FrameHeader) error {
 		if size == 0 {
 			return http2.ConnectionError(http2.ErrCodeFrameSize)
 		}
-		b, err := h.c.In.Buf.ReadByte()
+		b, err := h.In.Buf.ReadByte()
 		if err != nil {
 			return errClientLeft
 		}
@@ -318,58 +320,94 @@ func (h *conn) readData(fh http2.FrameHeader) error {
 			return err
 		}
 	}
-	h.c.In.Mode = edge.ReadBody // a client may be slow
-	h.mu.Lock()
-	if h.received -= int64(fh.Length); h.received < 0 {
-		h.mu.Unlock()
-		return http2.ConnectionError(http2.ErrCodeFlowControl)
-	}
-	st, wasOpen := h.streamOfLocked(fh.StreamID)
-	var code http2.ErrCode
-	var late *resetStream
-	if st == nil {
-		late = h.resetOfLocked(fh.StreamID)
-	}
-	cost := 0
+	h.In.Mode = edge.ReadBody // a client may be slow
+	st, code, cost, err := h.receiverOf(fh, end)
 	switch {
-	case st == nil && !wasOpen:
-		h.mu.Unlock()
-		return http2.ConnectionError(http2.ErrCodeProtocol)
-	case late != nil:
-		cost = late.take(int64(fh.Length), end)
-	case st == nil, st.gotEnd:
-		code = http2.ErrCodeStreamClosed
-	default:
-		if st.received -= int64(fh.Length); st.received < 0 {
-			code = http2.ErrCodeFlowControl
-		}
-	}
-	h.mu.Unlock()
-	if late != nil || code != 0 {
+	case err != nil:
+		return err
+	case st == nil:
 		if err := h.skip(size+pad, int64(fh.Length)); err != nil {
 			return err
 		}
-		if late != nil {
-			return h.charge(cost)
+		if code != 0 {
+			return h.reject(fh.StreamID, code)
 		}
-		return h.reject(fh.StreamID, code)
+		return h.charge(cost)
 	}
-	kept, held, err := st.body.take(h.c.In.Buf, size)
+	kept, held, err := st.body.take(h.In.Buf, size)
 	switch {
 	case errors.Is(err, errOverShare):
 		return h.rejectData(st, size+pad, int64(fh.Length))
 	case err != nil:
 		return errClientLeft
 	}
-	lost := int64(int(fh.Length) - kept)
 	if err := h.skip(pad, int64(int(fh.Length)-held)); err != nil {
 		return err
 	}
-	if err := st.gotData(lost, end); err != nil {
+	if err := h.gotData(st, int64(int(fh.Length)-kept), end); err != nil {
 		return err
 	}
 	if kept == 0 && size > 0 {
 		return h.charge(frameCost) // nobody reads it
+	}
+	return nil
+}
+
+// receiverOf takes a DATA frame off the windows and returns the stream that gets it. Without one
+// the frame is skipped, and the client pays cost or the stream is reset with code.
+func (h *conn) receiverOf(fh http2.FrameHeader, end bool) (st *stream, code http2.ErrCode, cost int, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.received -= int64(fh.Length); h.received < 0 {
+		return nil, 0, 0, http2.ConnectionError(http2.ErrCodeFlowControl)
+	}
+	st, wasOpen := h.streamOfLocked(fh.StreamID)
+	if st == nil {
+		late := h.resets.find(fh.StreamID)
+		switch {
+		case !wasOpen:
+			return nil, 0, 0, http2.ConnectionError(http2.ErrCodeProtocol)
+		case late != nil:
+			return nil, 0, late.take(int64(fh.Length), end), nil
+		}
+	}
+	if st == nil || st.gotEnd {
+		return nil, http2.ErrCodeStreamClosed, 0, nil
+	}
+	if st.received -= int64(fh.Length); st.received < 0 {
+		return nil, http2.ErrCodeFlowControl, 0, nil
+	}
+	return st, 0, 0, nil
+}
+
+// gotData notes that a DATA frame was read: lost bytes of its window were no data. A body of
+// another length than was announced is rejected, as any other fault of a client.
+func (h *conn) gotData(st *stream, lost int64, end bool) error {
+	b := st.body
+	wrong := b.isWrongLength(end)
+	h.mu.Lock()
+	open := h.streams[st.id] == st
+	if wrong && open {
+		h.mu.Unlock()
+		return h.reject(st.id, http2.ErrCodeProtocol)
+	}
+	switch {
+	case !open:
+	case end:
+		h.gotEndLocked(st)
+		if st.duplex {
+			h.endSoonLocked(st) // the client is gone, as when it closes a connection
+		}
+	case lost > 0 && !st.sentEnd:
+		st.received += lost
+		h.appendWindowUpdate(st.id, lost)
+	}
+	h.mu.Unlock()
+	switch {
+	case wrong:
+		b.end(errProtocol)
+	case end:
+		b.end(io.EOF)
 	}
 	return nil
 }
@@ -380,7 +418,7 @@ func (h *conn) rejectData(st *stream, n int, window int64) error {
 	if err := h.skip(n, window); err != nil {
 		return err
 	}
-	h.c.Metrics.UnreadStreams.Inc()
+	h.Metrics.UnreadStreams.Inc()
 	if err := h.charge(resetCost); err != nil {
 		return err
 	}
@@ -393,30 +431,11 @@ func (h *conn) rejectData(st *stream, n int, window int64) error {
 
 // skip reads n bytes for nobody. The client may send window bytes more.
 func (h *conn) skip(n int, window int64) error {
-	if _, err := h.c.In.Buf.Discard(n); err != nil {
+	if _, err := h.In.Buf.Discard(n); err != nil {
 		return errClientLeft
 	}
 	h.mu.Lock()
 	h.giveBackLocked(window)
 	h.mu.Unlock()
 	return nil
-}
-
-// giveBackLocked lets the client send n more bytes on the connection. It is told when
-// that is worth a frame. Where much is held already it may send little at a time, for as
-// long as that is so: then uploads are slow.
-func (h *conn) giveBackLocked(n int64) {
-	h.consumed += n
-	give, least := h.consumed, int64(uploadBuffers/4)
-	if h.c.Buffers.UnderPressure() {
-		give, least = min(give, edge.SmallBuffer-h.received), 1
-		if h.received > edge.SmallBuffer/2 {
-			return
-		}
-	}
-	if give >= least && h.err == nil {
-		h.received += give
-		h.consumed -= give
-		h.appendWindowUpdate(0, give)
-	}
 }

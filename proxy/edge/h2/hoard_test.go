@@ -48,8 +48,8 @@ func TestHTTP2Hoard(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if ts.Buffers.OverShare(&ts.Buffers.Accounts.Anonymous, 0) {
-		t.Errorf("%d bytes are held for %d connections", ts.Buffers.Held.Load(), conns)
+	if ts.Buffers.OverShare(ts.Buffers.Anonymous(), 0) {
+		t.Errorf("%d bytes are held for %d connections", ts.Held(), conns)
 	}
 }
 
@@ -86,8 +86,8 @@ func TestHTTP2CrowdedUploads(t *testing.T) {
 		}
 		return &api.Response{Status: 200, Body: strconv.AppendInt(nil, n, 10)}
 	})
-	ts.Buffers.Held.Add(edge.LargeAllowed + 1)
-	defer ts.Buffers.Held.Add(-edge.LargeAllowed - 1)
+	ts.Buffers.Hold(&edge.Account{}, edge.LargeAllowed+1)
+	defer ts.Buffers.Hold(&edge.Account{}, -edge.LargeAllowed-1)
 	client := ts.Client(true)
 	var wg sync.WaitGroup
 	for range uploads {
@@ -140,8 +140,8 @@ func TestHTTP2UpgradesUnread(t *testing.T) {
 	})
 	const free = uploadBuffer // for the first
 	const spent = edge.UnreadAllowed - free - free/edge.UserShare - 1
-	ts.Buffers.Unread.Store(spent)
-	defer ts.Buffers.Unread.Add(-spent)
+	ts.Buffers.RemoveUnread(&edge.Account{}, -spent)
+	defer ts.Buffers.RemoveUnread(&edge.Account{}, spent)
 	c := ts.DialFrames()
 	given := int64(0)
 	note := func(frame http2.Frame) {
@@ -187,7 +187,7 @@ func TestHTTP2UpgradesUnread(t *testing.T) {
 	for range tunnels {
 		edgetest.Receive(t, done, "Done")
 	}
-	if n := ts.Buffers.Unread.Load(); n != spent {
+	if n := ts.Unread(); n != spent {
 		t.Errorf("%d bytes count as unread more than before", n-spent)
 	}
 }
@@ -244,8 +244,8 @@ func TestHTTP2WindowsClosed(t *testing.T) {
 		user   string
 		most   int64
 	}{
-		"strangers":             {nil, "", edge.StrangersAllowed},
-		"strangers with a head": {slices.Repeat([]string{"cookie", strings.Repeat("x", crumb)}, 15), "", edge.StrangersAllowed},
+		"strangers":             {nil, "", edge.AnonymousAllowed},
+		"strangers with a head": {slices.Repeat([]string{"cookie", strings.Repeat("x", crumb)}, 15), "", edge.AnonymousAllowed},
 		"a user with a head":    {slices.Repeat([]string{"cookie", strings.Repeat("x", crumb)}, 15), "a", edge.WaitingAllowed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -285,7 +285,7 @@ func TestHTTP2WindowsClosed(t *testing.T) {
 					}
 				}
 			}
-			if n := ts.Buffers.Waiting.Load(); n > tc.most || n < tc.most/2 || reset == 0 {
+			if n := ts.Waiting(); n > tc.most || n < tc.most/2 || reset == 0 {
 				t.Errorf("%d bytes wait, %d streams were reset", n, reset)
 			}
 			other := closed("other", 1)

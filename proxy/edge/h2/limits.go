@@ -74,37 +74,21 @@ const (
 	mostSettings = 100
 )
 
-// effort is the credit of a client. It is the reading goroutine's.
-type effort struct {
-	credit int
-	// since is when credit was last given for time.
-	since time.Time
-}
-
-// spend takes n of the credit. useful is asked for what was earned when there is not
-// enough.
-func (e *effort) spend(n int, earned func() int) error {
-	if e.credit -= n; e.credit >= 0 {
+// charge takes n of the client's credit. It is for the goroutine that reads.
+func (h *conn) charge(n int) error {
+	if h.credit -= n; h.credit >= 0 {
 		return nil
 	}
 	now := time.Now()
-	passed := min(now.Sub(e.since), time.Minute)
-	e.since = now
-	e.credit = min(e.credit+int(passed.Seconds()*creditPerSecond)+earned(), maxCredit)
-	if e.credit < 0 {
+	passed := min(now.Sub(h.creditSince), time.Minute)
+	h.creditSince = now
+	h.mu.Lock()
+	earned := min(h.earned, maxCredit)
+	h.earned = 0
+	h.mu.Unlock()
+	h.credit = min(h.credit+int(passed.Seconds()*creditPerSecond)+earned, maxCredit)
+	if h.credit < 0 {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil
-}
-
-// charge takes n of the client's credit.
-func (h *conn) charge(n int) error { return h.effort.spend(n, h.takeEarned) }
-
-// takeEarned is what the client has earned since the last call.
-func (h *conn) takeEarned() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n := h.earned
-	h.earned = 0
-	return min(n, maxCredit)
 }

@@ -7,17 +7,19 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// start sends the head of a long-running response and starts its stream.
+var errAborted = errors.New("the stream was aborted")
+
+// start sends the header of a long-running response and starts its stream.
 func (st *stream) start(resp *api.Response) {
 	h := st.h
-	status, header := resp.Status, resp.Header
+	head := responseHead{resp.Status, resp.Header, -1}
 	duplex, isDuplex := resp.Stream.(api.Duplex)
 	if isDuplex {
-		status, header = 200, agreement(header)
+		head.status = 200
 	}
-	err := st.sendHead(status, header, -1, st.isHead)
+	err := st.sendHead(head, st.isHead)
 	if err != nil || st.isHead {
-		h.c.StopStream(resp.Stream)
+		h.StopStream(resp.Stream)
 		st.finish(resp, 0, err)
 		return
 	}
@@ -34,7 +36,7 @@ func (st *stream) start(resp *api.Response) {
 	}
 	st.turn = 0 // others write, too, from now on
 	h.mu.Unlock()
-	if err := h.c.StartStream(resp, st); err != nil {
+	if err := h.StartStream(resp, st); err != nil {
 		h.mu.Lock()
 		h.resetLocked(st, st.resetCode(), err)
 		h.flushSoonLocked()
@@ -45,12 +47,12 @@ func (st *stream) start(resp *api.Response) {
 	h.mu.Lock()
 	st.resp = resp
 	if st.closing || st.err != nil || h.err != nil || st.duplex && st.gotEnd {
-		h.stopSoonLocked(st)
+		h.endSoonLocked(st)
 	}
 	h.mu.Unlock()
 }
 
-// dropBody lets go of a body that is not read any more.
+// dropBody abandons a body that is not read any more.
 func (st *stream) dropBody() {
 	unread := st.body.seal()
 	st.h.mu.Lock()
@@ -61,22 +63,13 @@ func (st *stream) dropBody() {
 	st.h.giveBackLocked(unread)
 }
 
-// stopSoonLocked has a goroutine end a long-running response.
-func (h *conn) stopSoonLocked(st *stream) {
-	if st.resp == nil || st.stopping {
-		return
-	}
-	st.stopping = true
-	h.c.Panics.Go(nil, "stream", st.stop)
-}
-
 // stop ends a long-running response.
 func (st *stream) stop() {
 	h, resp := st.h, st.resp
 	if st.duplex {
 		st.dropBody() // before the stream is stopped, which gets nothing then
 	}
-	h.c.StopStream(resp.Stream)
+	h.StopStream(resp.Stream)
 	h.mu.Lock()
 	err := st.err
 	if err == nil && st.aborted {
@@ -96,41 +89,33 @@ func (st *stream) stop() {
 // WriteFrames implements api.StreamWriter: all frames in one DATA frame, or as
 // many as their size takes.
 func (st *stream) WriteFrames(frames [][]byte) error {
-	s := pieces{list: frames}
-	for _, f := range frames {
-		s.left += len(f)
-	}
+	h, s := st.h, newPieces(frames)
 	size := s.left
 	if err := st.writable(); err != nil || size == 0 {
 		return err
 	}
-	c := st.h.c
-	if c.OverShare() && !c.Out.TakesMore() {
-		c.Metrics.SlowWatches.Inc()
-		st.h.fail(edge.ErrSlow)
+	if h.OverShare() && !h.Out.TakesMore() {
+		h.Metrics.SlowWatches.Inc()
+		h.fail(edge.ErrSlow)
 		return edge.ErrSlow
 	}
 	err := st.send(&s, false, true)
-	st.h.mu.Lock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	st.written += int64(size - s.left)
 	if err != nil {
 		st.broken = true
-		st.h.stopSoonLocked(st)
+		h.endSoonLocked(st)
 	}
-	st.h.mu.Unlock()
 	return err
 }
 
 // QueueFrames implements api.SharedWriter.
 func (st *stream) QueueFrames(frames [][]byte) (taken bool) {
-	s := pieces{list: frames}
-	for _, f := range frames {
-		s.left += len(f)
-	}
-	h := st.h
+	h, s := st.h, newPieces(frames)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if st.closing || st.unsendableLocked() != nil || len(h.line) > 0 || h.c.OverShare() ||
+	if st.closing || st.unsendableLocked() != nil || len(h.line) > 0 || h.OverShare() ||
 		h.sendableLocked(st, s.left) < s.left {
 		return false
 	}
@@ -140,13 +125,12 @@ func (st *stream) QueueFrames(frames [][]byte) (taken bool) {
 }
 
 // Flush implements api.SharedWriter.
-func (st *stream) Flush() { st.flush() }
+func (st *stream) Flush() { st.h.flush() }
 
 // writable is why no frames are taken any more.
 func (st *stream) writable() error {
-	h := st.h
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	st.h.mu.Lock()
+	defer st.h.mu.Unlock()
 	if st.closing {
 		return edge.ErrStreamOver
 	}
@@ -155,14 +139,11 @@ func (st *stream) writable() error {
 
 // Close implements api.StreamWriter.
 func (st *stream) Close() {
-	h := st.h
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	st.h.mu.Lock()
+	defer st.h.mu.Unlock()
 	st.closing = true
-	h.stopSoonLocked(st)
+	st.h.endSoonLocked(st)
 }
-
-var errAborted = errors.New("the stream was aborted")
 
 // Abort implements api.StreamWriter: the client gets a RST_STREAM.
 func (st *stream) Abort() {
@@ -175,5 +156,5 @@ func (st *stream) Abort() {
 	st.closing, st.aborted = true, true
 	h.resetLocked(st, st.resetCode(), errAborted)
 	h.flushSoonLocked()
-	h.stopSoonLocked(st)
+	h.endSoonLocked(st)
 }

@@ -2,7 +2,7 @@ package h2
 
 import (
 	"encoding/binary"
-	"sync"
+	"slices"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -11,59 +11,96 @@ import (
 )
 
 const (
-	// queueLimit is how many bytes of frames are queued before those who have more
+	// queueLimit is how many bytes of frames are queued before streams that have more
 	// wait, and so what is written at once: eight full TLS records.
 	queueLimit = 8 * edge.SmallBuffer
-	// quantum is how much of a response is queued while others wait for their turn.
+	// quantum is how much of a response is queued while other streams wait for their round.
 	quantum = queueLimit / 2
-	// pingAfter is how much of what a client has not told of is sent before it is asked.
+	// pingAfter is how much that a client has not acknowledged is sent before it gets a PING.
 	pingAfter = edge.WriteSlice / 2
 	// leastData is the least room worth the head of a DATA frame of more than that.
 	leastData = 512
+	// frameSize is the most that the payload of a frame may have: what every endpoint
+	// accepts, and the least that may be announced.
+	frameSize = 16 << 10
+	// frameHead is the size of what is before the payload.
+	frameHead = 9
+	// initialWindow is that of a stream and of a connection before anyone says else.
+	initialWindow = 1<<16 - 1
+	// maxWindow is the most that a window may be.
+	maxWindow = 1<<31 - 1
 )
 
-// queue is what is to be sent on an HTTP/2 connection: frames, laid out in buffers
+// queue is what is to be sent on a connection: frames, laid out in buffers
 // of the size of a TLS record, each of which becomes one. Whoever queues something
-// and finds nobody writing writes it, with all that others have queued meanwhile.
+// and finds nobody writing writes it, with all that others have queued meanwhile: see flushLocked.
 // Cached bytes are copied once, into a record.
 //
-// Its methods whose names end in Locked are for who holds http2Conn.mu, which guards
+// Its methods whose names end in Locked are for callers that hold conn.mu, which guards
 // all of it.
 type queue struct {
-	h *conn
-
+	c       *edge.Conn
 	pending []*edge.Buffer
 	spare   []*edge.Buffer // the slice of what was written last
 	// queued counts the bytes of pending that frames use, and the tails of all buffers but the last, which stay unused.
 	queued int
-	// flushing says that somebody writes, alone; flushed tells when that is over.
-	flushing bool
-	flushed  sync.Cond
 
 	// window is what the client takes over all streams, initial that of a new one.
 	window, initial int64
 	// maxFrame is the largest payload that the client takes.
 	maxFrame int
-	// sent counts the bytes of DATA that were queued. The client is known to have those
-	// that it told of in window updates, and those before the last PING that it answered.
-	// asked is sent when such a PING was queued last.
-	sent, byUpdates, byPing, pinged int64
-	// line are the streams that wait for their turn, because the queue was full or the
-	// connection's window closed. The first is called when it can go on, and leaves the line
+	delivery delivery
+	// line are the streams that wait for their round, because the queue was full or the
+	// connection's window closed. The first is woken when it can go on, and leaves the line
 	// when it has: whatever else wakes it, or others, changes no place.
 	line []*stream
 	// sendNoTable is set when the client is to be told that its table for headers stays
 	// empty.
 	sendNoTable bool
-	// earned is the client's for requests that were answered, updates how many window
-	// updates it may send for data that it got: see effort.
+	// earned is the client's for requests whose responses are complete, updates how many window
+	// updates it may send for data that it got: see charge.
 	earned, updates int
 }
 
-func (q *queue) init(h *conn) {
-	q.h = h
-	q.window, q.initial, q.maxFrame, q.sendNoTable = initialWindow, initialWindow, frameSize, true
-	q.flushed.L = &h.mu
+// delivery is how much DATA a client has. It is known to have the bytes that it acknowledged by
+// window updates, and those before the last PING that it acknowledged.
+type delivery struct {
+	sent int64 // bytes that were queued
+	// byUpdates and byPing are what was acknowledged, pinged is sent when such a PING was queued last.
+	byUpdates, byPing, pinged int64
+}
+
+// acknowledged is how much of what was sent the client is known to have.
+func (d *delivery) acknowledged() int64 { return max(d.byUpdates, d.byPing) }
+
+// pingLocked queues a PING whose answer tells that the client has what was sent before it.
+func (q *queue) pingLocked() {
+	var data [8]byte
+	binary.BigEndian.PutUint64(data[:], uint64(q.delivery.sent)) //nolint:gosec // not negative
+	q.appendPing(false, data)
+}
+
+// gotPing takes the answer to a PING.
+func (d *delivery) gotPing(data [8]byte) {
+	d.byPing = max(d.byPing, int64(min(binary.BigEndian.Uint64(data[:]), uint64(d.sent)))) //nolint:gosec // not negative
+}
+
+// timeFor is for how much longer than a timeout a client may take that answers only
+// when it has what was sent before. It gets PINGs often: it is not silent for long.
+func (d *delivery) timeFor(writeTimeout time.Duration) time.Duration {
+	return time.Duration(min(d.sent-d.acknowledged(), edge.WriteSlice)) * writeTimeout / edge.WriteSlice
+}
+
+// pingIfFarLocked has a client acknowledge that does so in large steps, so that one on a slow
+// line, which answers again and again, is told from one that reads nothing.
+func (q *queue) pingIfFarLocked() {
+	d := &q.delivery
+	if d.sent-max(d.pinged, d.acknowledged()) < pingAfter {
+		return
+	}
+	d.pinged = d.sent
+	q.updates++ // the answer
+	q.pingLocked()
 }
 
 // tailRoomLocked returns the free bytes of the last buffer.
@@ -82,7 +119,7 @@ func (q *queue) tailLocked(n int) *edge.Buffer {
 		return q.pending[len(q.pending)-1]
 	}
 	q.queued += tail
-	b := q.h.c.Buffer(edge.SmallBuffer)
+	b := q.c.Buffer(edge.SmallBuffer)
 	q.pending = append(q.pending, b)
 	return b
 }
@@ -98,8 +135,8 @@ func (q *queue) appendFrame(kind http2.FrameType, flags http2.Flags, id uint32, 
 }
 
 func appendFrameHead(dst []byte, kind http2.FrameType, flags http2.Flags, id uint32, size int) []byte {
-	return append(dst, byte(size>>16), byte(size>>8), byte(size), byte(kind), byte(flags), //nolint:gosec // the bytes of a number
-		byte(id>>24), byte(id>>16), byte(id>>8), byte(id)) //nolint:gosec // likewise
+	dst = append(dst, byte(size>>16), byte(size>>8), byte(size), byte(kind), byte(flags)) //nolint:gosec // the bytes of a number
+	return binary.BigEndian.AppendUint32(dst, id)
 }
 
 func (q *queue) appendPing(ack bool, data [8]byte) {
@@ -171,6 +208,14 @@ type pieces struct {
 	left int // over all
 }
 
+func newPieces(list [][]byte) pieces {
+	p := pieces{list: list}
+	for _, piece := range list {
+		p.left += len(piece)
+	}
+	return p
+}
+
 // read copies the next len(p) bytes.
 func (s *pieces) read(p []byte) {
 	s.left -= len(p)
@@ -183,14 +228,21 @@ func (s *pieces) read(p []byte) {
 	}
 }
 
+// roomLocked is how much more may be queued.
+func (q *queue) roomLocked() int { return q.limit() - q.queued }
+
+// limit is how much may be queued, of data, and of responses before more is read. The more all
+// connections hold, the less.
+func (q *queue) limit() int { return q.c.Buffers.Scale(queueLimit, edge.SmallBuffer) }
+
 // sendableLocked returns how many of the next size bytes of a stream may be queued now, as the windows, the room of the
 // queue and fairness allow.
 func (q *queue) sendableLocked(st *stream, size int) int {
-	turn := queueLimit
+	round := queueLimit
 	if !q.aloneLocked(st) {
-		turn = quantum
+		round = quantum
 	}
-	return q.payloadRoomLocked(int(min(int64(size), q.window, st.window, int64(turn))))
+	return q.payloadRoomLocked(int(min(int64(size), q.window, st.window, int64(round))))
 }
 
 // payloadRoomLocked returns how many of the next size bytes of DATA fit into the room of the queue. It lays the frames
@@ -211,8 +263,8 @@ func (q *queue) payloadRoomLocked(size int) (fits int) {
 }
 
 // queueDataLocked queues DATA frames with the next size bytes of s, all of them: how many may be queued is for
-// sendableLocked to say before. If end is set, the last byte of s ends the stream.
-func (q *queue) queueDataLocked(st *stream, s *pieces, size int, end bool) {
+// sendableLocked to say before. If end is set, the last byte of s ends the stream: ended says that it was queued.
+func (q *queue) queueDataLocked(st *stream, s *pieces, size int, end bool) (ended bool) {
 	end = end && size == s.left
 	q.window -= int64(size)
 	st.window -= int64(size)
@@ -223,49 +275,46 @@ func (q *queue) queueDataLocked(st *stream, s *pieces, size int, end bool) {
 		size -= n
 		flags := http2.Flags(0)
 		if end && size == 0 {
-			flags, end = http2.FlagDataEndStream, false
-			st.endedLocked()
+			flags, end, ended = http2.FlagDataEndStream, false, true
 		}
 		b.B = appendFrameHead(b.B, http2.FrameData, flags, st.id, n)
 		s.read(b.B[len(b.B) : len(b.B)+n])
 		b.B = b.B[:len(b.B)+n]
 		q.queued += frameHead + n
-		q.sent += int64(n)
+		q.delivery.sent += int64(n)
 		q.updates += 1 + n/updateBytes
 	}
+	return ended
 }
 
-// roomLocked is how much more may be queued.
-func (q *queue) roomLocked() int { return q.limit() - q.queued }
-
-// limit is how much may be queued, of data, and of answers before more is read. The more all
-// connections hold, the less.
-func (q *queue) limit() int {
-	switch held := q.h.c.Buffers.Held.Load(); {
-	case held > edge.LargeAllowed:
-		return edge.SmallBuffer
-	case held > edge.RecordsAllowed:
-		return queueLimit / 2
+// wakeNextLocked lets the first in line go on, if it could.
+func (q *queue) wakeNextLocked() {
+	if len(q.line) > 0 && q.window > 0 && q.roomLocked() > 0 {
+		q.line[0].wakeLocked()
 	}
-	return queueLimit
 }
 
-// pingIfFarLocked asks a client that tells of what it has in large steps, so that one on a slow
-// line, who answers again and again, is told from one who waits for nothing.
-func (q *queue) pingIfFarLocked() {
-	if q.sent-max(q.pinged, q.acknowledgedLocked()) < pingAfter {
-		return
+// firstLocked reports whether no other stream is before this one.
+func (q *queue) firstLocked(st *stream) bool { return len(q.line) == 0 || q.line[0] == st }
+
+// aloneLocked reports whether no other stream is in line.
+func (q *queue) aloneLocked(st *stream) bool {
+	return len(q.line) == 0 || len(q.line) == 1 && st.inLine
+}
+
+// lineUpLocked has a stream wait for its round. That it has no window of its own is not for
+// the line.
+func (q *queue) lineUpLocked(st *stream) {
+	if st.window > 0 && !st.inLine {
+		st.inLine = true
+		q.line = append(q.line, st)
 	}
-	q.pinged = q.sent
-	q.updates++ // the answer
-	q.appendPing(false, sentPing(q.sent))
 }
 
-// acknowledgedLocked is how much of what was sent the client is known to have.
-func (q *queue) acknowledgedLocked() int64 { return max(q.byUpdates, q.byPing) }
-
-// timeForLocked is for how much longer than timeout an answer may take that the client
-// gives only when it has what was sent before. It is asked often: it is not silent for long.
-func (q *queue) timeForLocked() time.Duration {
-	return time.Duration(min(q.sent-q.acknowledgedLocked(), edge.WriteSlice)) * q.h.c.Options.WriteTimeout / edge.WriteSlice
+// leaveLineLocked is for a stream that had its round, or waits no more.
+func (q *queue) leaveLineLocked(st *stream) {
+	if st.inLine {
+		st.inLine = false
+		q.line = slices.DeleteFunc(q.line, func(other *stream) bool { return other == st })
+	}
 }

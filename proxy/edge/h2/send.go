@@ -3,13 +3,14 @@ package h2
 import (
 	"errors"
 	"os"
-	"slices"
 	"time"
 
 	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
+
+var errTooManyWaiting = errors.New("the user has more answers wait than a share of the memory for that")
 
 // send queues s as the client takes it, and waits for that no longer than the write
 // timeout for each half MiB; that of an Upgrade until its own deadline. end ends the
@@ -25,10 +26,12 @@ func (st *stream) send(s *pieces, end, flush bool) error {
 		if err := st.unsendableLocked(); err != nil {
 			return st.giveUpLocked(err)
 		}
-		// What is small does not line up, but what has, waits for its turn.
+		// Small responses do not line up, but once a stream has, it waits for its round.
 		if h.firstLocked(st) || s.left <= quantum && !st.inLine {
 			n := h.sendableLocked(st, s.left)
-			h.queueDataLocked(st, s, n, end)
+			if h.queueDataLocked(st, s, n, end) {
+				h.sentEndLocked(st)
+			}
 			if n > 0 || s.left == 0 || st.window <= 0 {
 				h.leaveLineLocked(st)
 			}
@@ -37,32 +40,33 @@ func (st *stream) send(s *pieces, end, flush bool) error {
 		if s.left == 0 && (!end || st.sentEnd) {
 			break
 		}
-		if len(h.pending) > 0 && !h.flushing {
+		if len(h.pending) > 0 && !h.flusher.flushing {
 			if h.aloneLocked(st) {
 				h.flushLocked(true)
 				continue
 			}
 			h.flushSoonLocked()
 		}
-		// That others have their turn is not the client's fault.
-		turns := st.window > 0 && h.sent-moved >= edge.WriteSlice
+		// That others have their round is not the client's fault.
+		sent, acknowledged := h.delivery.sent, h.delivery.acknowledged()
+		rounds := st.window > 0 && sent-moved >= edge.WriteSlice
 		switch {
 		case st.upgraded:
 			deadline = st.deadline
-		case deadline.IsZero() || s.left <= slice || turns || h.acknowledgedLocked()-got >= edge.WriteSlice:
-			deadline, slice = time.Now().Add(h.c.Options.WriteTimeout), s.left-edge.WriteSlice
-			moved, got = h.sent, h.acknowledgedLocked()
+		case deadline.IsZero() || s.left <= slice || rounds || acknowledged-got >= edge.WriteSlice:
+			deadline, slice = time.Now().Add(h.Options.WriteTimeout), s.left-edge.WriteSlice
+			moved, got = sent, acknowledged
 		}
 		inTime, mayWait := st.waitAccountedLocked(deadline)
 		switch {
 		case !mayWait:
-			h.c.Metrics.UnreadStreams.Inc()
+			h.Metrics.UnreadStreams.Inc()
 			h.resetLocked(st, http2.ErrCodeEnhanceYourCalm, errTooManyWaiting)
 			return st.giveUpLocked(errTooManyWaiting)
 		case inTime:
 		case st.upgraded:
 			return st.giveUpLocked(os.ErrDeadlineExceeded)
-		case (st.window <= 0 || h.sent-moved < edge.WriteSlice) && h.acknowledgedLocked()-got < edge.WriteSlice:
+		case (st.window <= 0 || h.delivery.sent-moved < edge.WriteSlice) && h.delivery.acknowledged()-got < edge.WriteSlice:
 			h.resetLocked(st, st.resetCode(), os.ErrDeadlineExceeded)
 			return st.giveUpLocked(os.ErrDeadlineExceeded)
 		}
@@ -73,7 +77,15 @@ func (st *stream) send(s *pieces, end, flush bool) error {
 	return nil
 }
 
-// giveUpLocked leaves what is queued, and the turn, to others.
+// sendBytes queues p, or as much as the client takes.
+func (st *stream) sendBytes(p []byte, end, flush bool) (int, error) {
+	one := [1][]byte{p}
+	s := pieces{list: one[:], left: len(p)}
+	err := st.send(&s, end, flush)
+	return len(p) - s.left, err
+}
+
+// giveUpLocked leaves what is queued, and the round, to others.
 func (st *stream) giveUpLocked(err error) error {
 	st.h.leaveLineLocked(st)
 	st.h.wakeNextLocked()
@@ -81,42 +93,24 @@ func (st *stream) giveUpLocked(err error) error {
 	return err
 }
 
-// unsendableLocked is why nothing more can be sent on the stream.
-func (st *stream) unsendableLocked() error {
-	switch {
-	case st.h.err != nil:
-		return st.h.err
-	case st.h.ending != nil:
-		return st.h.ending
-	case st.err != nil:
-		return st.err
-	case st.sentEnd:
-		return edge.ErrStreamOver
-	}
-	return nil
-}
-
-var errTooManyWaiting = errors.New("the user has more answers wait than a share of the memory for that")
-
-// waitAccountedLocked is waitLocked. An answer, which is the client's to take, counts while it
-// waits, be it for a window or, where they are open, for the client to read: there may be as many
-// of them on each connection as it may have streams.
+// waitAccountedLocked is waitLocked. A response that ends, which is the client's to take, counts
+// while it waits, be it for a window or, where they are open, for the client to read: there may be
+// as many of them on each connection as it may have streams.
 func (st *stream) waitAccountedLocked(deadline time.Time) (inTime, mayWait bool) {
-	h := st.h
 	if st.upgraded || st.long {
 		return st.waitLocked(deadline), true
 	}
-	a, n := st.account, int64(edge.WaitingStream)
+	buffers, a, n := &st.h.Buffers, st.account, int64(edge.WaitingStream)
 	if a == nil {
-		a = h.c.Holder()
+		a = st.h.Account()
 	}
 	if st.headerSize > edge.SmallHead {
 		n += int64(st.headerSize)
 	}
-	if !h.c.Buffers.AddWaiting(a, n) {
+	if !buffers.AddWaiting(a, n) {
 		return false, false
 	}
-	defer h.c.Buffers.RemoveWaiting(a, n)
+	defer buffers.RemoveWaiting(a, n)
 	return st.waitLocked(deadline), true
 }
 
@@ -131,59 +125,36 @@ func (st *stream) waitLocked(deadline time.Time) bool {
 	h.lineUpLocked(st)
 	h.mu.Unlock()
 	defer h.mu.Lock()
-	var late <-chan time.Time
-	if !deadline.IsZero() {
-		timer := time.NewTimer(time.Until(deadline))
-		defer timer.Stop()
-		late = timer.C
-	}
-	select {
-	case <-st.wake:
-		return true
-	case <-late:
-		return false
-	}
+	return await(st.wake, deadline)
 }
 
-// wakeLocked has a goroutine that waits in waitLocked look again.
-func (st *stream) wakeLocked() {
-	if st.wake == nil {
+// sendHead queues the header of the response. end ends the stream with it.
+func (st *stream) sendHead(head responseHead, end bool) error {
+	h := st.h
+	buf := h.Buffer(edge.SmallBuffer)
+	defer h.Buffers.Put(buf)
+	buf.B = appendHeader(h.Conn, buf.B, head, st.isHead)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := st.unsendableLocked(); err != nil {
+		return err
+	}
+	h.appendHeaders(st.id, buf.B, end)
+	st.responded = true
+	if end {
+		h.sentEndLocked(st)
+	}
+	return nil
+}
+
+// continue100 tells the client to send its body, unless it got a response already.
+func (st *stream) continue100() {
+	h := st.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if st.responded || st.unsendableLocked() != nil {
 		return
 	}
-	select {
-	case st.wake <- struct{}{}:
-	default:
-	}
-}
-
-// wakeNextLocked lets the first in line go on, if it could.
-func (q *queue) wakeNextLocked() {
-	if len(q.line) > 0 && q.window > 0 && q.roomLocked() > 0 {
-		q.line[0].wakeLocked()
-	}
-}
-
-// firstLocked says whether no other stream is before this one.
-func (q *queue) firstLocked(st *stream) bool { return len(q.line) == 0 || q.line[0] == st }
-
-// aloneLocked says whether no other stream is in line.
-func (q *queue) aloneLocked(st *stream) bool {
-	return len(q.line) == 0 || len(q.line) == 1 && st.inLine
-}
-
-// lineUpLocked has a stream wait for its turn. That it has no window of its own is not for
-// the line.
-func (q *queue) lineUpLocked(st *stream) {
-	if st.window > 0 && !st.inLine {
-		st.inLine = true
-		q.line = append(q.line, st)
-	}
-}
-
-// leaveLineLocked is for a stream that had its turn, or waits no more.
-func (q *queue) leaveLineLocked(st *stream) {
-	if st.inLine {
-		st.inLine = false
-		q.line = slices.DeleteFunc(q.line, func(other *stream) bool { return other == st })
-	}
+	h.appendHeaders(st.id, appendStatus(nil, 100), false)
+	h.flushLocked(false)
 }

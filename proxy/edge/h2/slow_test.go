@@ -275,7 +275,7 @@ func TestHTTP2UnreadEvents(t *testing.T) {
 				edgetest.Receive(t, flushes, "end of Flush")
 				edgetest.Receive(t, events, "event")
 			}
-			if held := ts.Buffers.Held.Load(); held > 4*queueLimit {
+			if held := ts.Held(); held > 4*queueLimit {
 				t.Errorf("%d bytes are held", held)
 			}
 			deaf.Abort()

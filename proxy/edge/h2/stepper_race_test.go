@@ -2,6 +2,7 @@ package h2
 
 import (
 	"context"
+	"net"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -21,14 +22,15 @@ func TestHTTP2StepperGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &conn{c: &edge.Conn{Shared: &s.Shared}, err: errClientLeft} // who reads it leaves at once
-	h.queue.init(h)
+	near, _ := net.Pipe()
+	h := newConn(edge.NewConn(&s.Shared, near, api.ListenerSidecar))
+	h.err = errClientLeft            // whoever reads it leaves at once
 	h.users.Store(int32(rounds) + 1) //nolint:gosec // small
-	h.leaseTimer = time.AfterFunc(time.Hour, func() {})
+	h.lease.timer = time.AfterFunc(time.Hour, func() {})
 	begin := func(turn uint64) { // as serve does
-		h.turn.Store(turn)
-		if !h.watched.Load() {
-			h.watched.Store(true)
+		h.lease.turn.Store(turn)
+		if !h.lease.watched.Load() {
+			h.lease.watched.Store(true)
 		}
 	}
 	// Nobody gives up the processor: the two are to meet within nanoseconds.
@@ -49,18 +51,18 @@ func TestHTTP2StepperGoesOn(t *testing.T) {
 	}()
 	for i := range rounds {
 		turn := uint64(4*i + 1) //nolint:gosec // not negative
-		h.seen.Store(turn)
+		h.lease.seen.Store(turn)
 		begin(turn)
 		looks.Store(i + 1)
 		for range i % 100 {
-			_ = h.turn.Load()
+			_ = h.lease.turn.Load()
 		}
-		over := h.turn.CompareAndSwap(turn, turn+1)
+		over := h.lease.turn.CompareAndSwap(turn, turn+1)
 		if over {
 			begin(turn + 2)
 		}
 		await(&looked, i+1)
-		if over && h.turn.Load() == turn+2 && !h.watched.Load() {
+		if over && h.lease.turn.Load() == turn+2 && !h.lease.watched.Load() {
 			t.Fatalf("after %d looks nobody looks at the request that is served", i+1)
 		}
 	}

@@ -25,8 +25,8 @@ func TestHTTP2StrangersHoard(t *testing.T) {
 	})
 	dial := ts.ServeNarrow()
 	const before = edge.LargeAllowed + 1
-	ts.Buffers.Hold(&ts.Buffers.Accounts.Anonymous, before)
-	defer ts.Buffers.Hold(&ts.Buffers.Accounts.Anonymous, -before)
+	ts.Buffers.Hold(ts.Buffers.Anonymous(), before)
+	defer ts.Buffers.Hold(ts.Buffers.Anonymous(), -before)
 	flood := func(c *edgetest.FrameConn) {
 		c.Flood(pings, func(i int) error {
 			var data [8]byte

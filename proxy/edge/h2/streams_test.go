@@ -437,9 +437,9 @@ func TestHTTP2Mixed(t *testing.T) {
 	}
 	clients.Wait()
 	end := time.Now().Add(edgetest.Patience)
-	for ts.Buffers.Held.Load() != 0 {
+	for ts.Held() != 0 {
 		if time.Now().After(end) {
-			t.Fatalf("%d bytes are held", ts.Buffers.Held.Load())
+			t.Fatalf("%d bytes are held", ts.Held())
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -64,10 +64,10 @@ func TestHTTP2RecordsTogether(t *testing.T) {
 	// The answers are one record's as long as the goroutine that reads is not taken for a slow
 	// one, as it may be on a busy machine: nobody looks at first.
 	reads := edgetest.Receive(t, conns, "connection")
-	for reads.watched.Load() {
+	for reads.lease.watched.Load() {
 		time.Sleep(takeOverAfter)
 	}
-	reads.watched.Store(true)
+	reads.lease.watched.Store(true)
 
 	ask := func(paths ...string) (ids []uint32) {
 		t.Helper()
@@ -91,7 +91,7 @@ func TestHTTP2RecordsTogether(t *testing.T) {
 		one.Until(edgetest.IsEnd(id))
 	}
 
-	reads.watched.Store(false)
+	reads.lease.watched.Store(false)
 	ids = ask("/", "/slow")
 	c.Until(edgetest.IsEnd(ids[0]))
 	close(slow)

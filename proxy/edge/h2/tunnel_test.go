@@ -241,7 +241,7 @@ func TestHTTP2UpgradeWindows(t *testing.T) {
 			t.Errorf("done %v", d)
 		}
 	}
-	if n := ts.Buffers.Unread.Load(); n != 0 {
+	if n := ts.Unread(); n != 0 {
 		t.Errorf("%d bytes count as unread", n)
 	}
 }

@@ -33,7 +33,7 @@ func TestHTTP2AnswersUnread(t *testing.T) {
 	}
 	for end := time.Now().Add(edgetest.Patience); ts.Gauge("kubeweir_unread_streams_reset_total") == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d goroutines wait, and %d bytes count as waiting", runtime.NumGoroutine()-before, ts.Buffers.Waiting.Load())
+			t.Fatalf("%d goroutines wait, and %d bytes count as waiting", runtime.NumGoroutine()-before, ts.Waiting())
 		}
 	}
 }

@@ -1,16 +1,22 @@
 package h2
 
 import (
-	"encoding/binary"
+	"errors"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
+// goAwayWait is how long a client may take to learn of a GOAWAY before requests that it
+// still begins are not taken any more.
+const goAwayWait = time.Second
+
 // await waits until the client sends something. The error says why nobody waits any
 // more.
 func (h *conn) await() error {
-	in := &h.c.In
+	in := &h.In
 	if in.Buf != nil && in.Buf.Buffered() > 0 {
 		return nil
 	}
@@ -39,67 +45,58 @@ func (h *conn) await() error {
 
 // beginWait says for how long to wait.
 func (h *conn) beginWait() (time.Duration, error) {
-	o := &h.c.Options
+	o := &h.Options
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	timeout := o.PingInterval
 	switch {
 	case h.err != nil:
 		return 0, h.err
-	case h.going == goAwayFinal && len(h.streams) == 0:
+	case h.goAway.state == goAwayFinal && len(h.streams) == 0:
 		return 0, errGoneAway
-	case h.going == goAwayFirst:
-		timeout = max(time.Until(h.goAwayAt.Add(goAwayWait)), time.Millisecond)
+	case h.goAway.state == goAwayFirst:
+		timeout = max(time.Until(h.goAway.at.Add(goAwayWait)), time.Millisecond)
 	case len(h.streams) == 0:
 		timeout = max(o.IdleTimeout-time.Since(h.idle), time.Millisecond)
 	case !h.pinged.IsZero():
-		timeout = o.PingTimeout + h.timeForLocked()
+		timeout = o.PingTimeout + h.delivery.timeFor(o.WriteTimeout)
 	}
-	h.waiting = true
+	h.wait.waiting = true
 	return timeout, nil
 }
 
 // endWait says whether the wait was interrupted.
-func (h *conn) endWait() bool {
+func (h *conn) endWait() (interrupted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.waiting = false
-	if !h.cut {
-		return false
+	interrupted = h.wait.interrupted
+	h.wait = waitState{}
+	if interrupted {
+		_ = h.In.Resume()
 	}
-	h.cut = false
-	_ = h.c.In.Resume()
-	return true
-}
-
-// wakeReaderLocked has the reader think about what it waits for.
-func (h *conn) wakeReaderLocked() {
-	if h.waiting && !h.cut {
-		h.cut = true
-		h.c.In.Interrupt()
-	}
+	return interrupted
 }
 
 // waitedInVain decides what to do about a silent client.
 func (h *conn) waitedInVain() error {
-	o := &h.c.Options
+	o := &h.Options
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.going == goAwayFirst:
+	case h.goAway.state == goAwayFirst:
 		h.goAwayFinalLocked()
 	case len(h.streams) == 0:
 		if time.Since(h.idle) < o.IdleTimeout-o.IdleTimeout/4 {
 			return nil
 		}
-		if got := h.acknowledgedLocked(); got-h.idleGot >= edge.WriteSlice && got < h.sent {
-			h.idle, h.idleGot = time.Now(), got // answers are still on their way
+		if got := h.delivery.acknowledged(); got-h.idleGot >= edge.WriteSlice && got < h.delivery.sent {
+			h.idle, h.idleGot = time.Now(), got // responses are still on their way
 			return nil
 		}
 		h.goAwayFinalLocked()
 	case h.pinged.IsZero():
 		h.pinged = time.Now()
-		h.appendPing(false, sentPing(h.sent))
+		h.pingLocked()
 	default:
 		return errClientLeft // it does not answer
 	}
@@ -107,8 +104,59 @@ func (h *conn) waitedInVain() error {
 	return nil
 }
 
-// sentPing is a PING whose answer tells that the client has what was sent before it.
-func sentPing(sent int64) (data [8]byte) {
-	binary.BigEndian.PutUint64(data[:], uint64(sent)) //nolint:gosec // not negative
-	return data
+// goAwayFinalLocked tells the client which streams were the last. It is for the goroutine
+// that reads.
+func (h *conn) goAwayFinalLocked() {
+	if h.goAway.state != goAwayFinal {
+		h.goAway.state, h.goAway.lastID = goAwayFinal, h.maxID
+		h.appendGoAway(h.goAway.lastID, http2.ErrCodeNo)
+	}
+}
+
+// close ends the connection for the goroutine that reads.
+func (h *conn) close(err error) {
+	says, linger := false, h.Options.LingerTimeout
+	var ce http2.ConnectionError
+	switch {
+	case errors.Is(err, errGoneAway):
+		// The client may still read what is on its way, and say so: it gets the time of the answer to a PING.
+		says = true
+		h.mu.Lock()
+		linger = max(linger, h.Options.PingTimeout+h.delivery.timeFor(h.Options.WriteTimeout))
+		h.mu.Unlock()
+	case errors.As(err, &ce):
+		says = true
+		h.mu.Lock()
+		if h.goAway.state != goAwayFinal {
+			h.goAway.lastID = h.maxID
+		}
+		if h.err == nil {
+			h.appendGoAway(h.goAway.lastID, http2.ErrCode(ce))
+			h.ending = err
+		}
+		h.mu.Unlock()
+	}
+	if says {
+		h.flushAll()
+	}
+	h.fail(err)
+	if says {
+		h.Linger(linger)
+		h.Abort() // requests may go on for a while
+	}
+	h.lease.timer.Stop()
+	h.release()
+}
+
+// flushAll writes what is queued. After an error nothing more of the streams is.
+func (h *conn) flushAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for h.err == nil && (h.flusher.flushing || len(h.pending) > 0) {
+		if h.flusher.flushing {
+			h.flusher.flushed.Wait()
+		} else {
+			h.flushRoundLocked(true)
+		}
+	}
 }

@@ -281,7 +281,7 @@ func (ts *writersServer) plain() *writersServer {
 
 // crowded changes all the time how much memory is held for other clients, and so how much may be queued.
 func (ts *writersServer) crowded() *writersServer {
-	others := &ts.Buffers.Accounts.Anonymous
+	others := ts.Buffers.Anonymous()
 	over := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -12,19 +12,16 @@ import (
 	"time"
 )
 
-// CertificateCheck is how often, at most, a handshake looks at the certificate
+// certificateCheck is how often, at most, a handshake looks at the certificate
 // files.
-const CertificateCheck = 5 * time.Second
+const certificateCheck = 5 * time.Second
 
-// certificateSource gives the serving certificate of this moment. It is safe for
-// concurrent use.
-type certificateSource interface {
-	Certificate() (*tls.Certificate, error)
-}
+// getCertificate returns the serving certificate for a handshake.
+type getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// tlsConfig is the configuration of the TLS listener. Client certificates are
-// asked for and passed on; who trusts them is identity's matter.
-func tlsConfig(get func(*tls.ClientHelloInfo) (*tls.Certificate, error), minVersion uint16, suites []uint16) *tls.Config {
+// tlsConfig is the configuration of the TLS listener. Clients are requested to send a certificate,
+// which is passed on; whether it is trusted is decided by the handler.
+func tlsConfig(get getCertificate, minVersion uint16, suites []uint16) *tls.Config {
 	return &tls.Config{
 		MinVersion:     max(minVersion, tls.VersionTLS12),
 		CipherSuites:   suites,
@@ -37,7 +34,8 @@ func tlsConfig(get func(*tls.ClientHelloInfo) (*tls.Certificate, error), minVers
 	}
 }
 
-// fileCertificate is a pair of files that is read again when it changes.
+// fileCertificate is a pair of files that is read again when it changes. It is safe for concurrent
+// use.
 type fileCertificate struct {
 	certFile, keyFile string
 	now               func() time.Time
@@ -49,22 +47,19 @@ type fileCertificate struct {
 	// mu lets one handshake at a time look; the others go on with current. It
 	// guards what follows.
 	mu sync.Mutex
-	// checked is when the files were last read, seen what was in them then, good
-	// pair or not, so that a bad one is logged once.
-	checked         time.Time
-	seenCert, seenK []byte
+	// checked is when the files were last read, seen what was in them then, valid
+	// pair or not, so that an invalid one is logged once.
+	checked           time.Time
+	seenCert, seenKey []byte
 }
 
-// NewFileCertificate reads the pair, which must be good at first.
-func NewFileCertificate(certFile, keyFile string, now func() time.Time, log *slog.Logger, m *Metrics) (*fileCertificate, error) {
+// newFileCertificate reads the pair, which must be valid at first.
+func newFileCertificate(certFile, keyFile string, now func() time.Time, log *slog.Logger, m *Metrics) (*fileCertificate, error) {
 	f := &fileCertificate{certFile: certFile, keyFile: keyFile, now: now, log: log, metrics: m, checked: now()}
-	if err := f.load(); err != nil {
-		return nil, err
-	}
-	return f, nil
+	return f, f.load()
 }
 
-func (f *fileCertificate) Certificate() (*tls.Certificate, error) {
+func (f *fileCertificate) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if f.mu.TryLock() {
 		f.check()
 		f.mu.Unlock()
@@ -75,7 +70,7 @@ func (f *fileCertificate) Certificate() (*tls.Certificate, error) {
 // check reads the files again when it is time. The caller holds mu.
 func (f *fileCertificate) check() {
 	now := f.now()
-	if now.Sub(f.checked) < CertificateCheck {
+	if now.Sub(f.checked) < certificateCheck {
 		return
 	}
 	f.checked = now
@@ -105,10 +100,10 @@ func (f *fileCertificate) load() error {
 	if keyErr != nil {
 		key = []byte(keyErr.Error())
 	}
-	if f.seenCert != nil && bytes.Equal(cert, f.seenCert) && bytes.Equal(key, f.seenK) {
+	if f.seenCert != nil && bytes.Equal(cert, f.seenCert) && bytes.Equal(key, f.seenKey) {
 		return errUnchanged
 	}
-	f.seenCert, f.seenK = cert, key
+	f.seenCert, f.seenKey = cert, key
 	if err := errors.Join(err, keyErr); err != nil {
 		return fmt.Errorf("serving certificate: %w", err)
 	}

@@ -1,7 +1,0 @@
-//go:build !unix
-
-package edge
-
-import "math"
-
-func clientDescriptors() int { return math.MaxInt }

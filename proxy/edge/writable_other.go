@@ -1,5 +1,0 @@
-//go:build !linux
-
-package edge
-
-func writable(uintptr) bool { return true }
