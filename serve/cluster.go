@@ -81,7 +81,7 @@ func (c *cluster) connect(o upstream.Options) (err error) {
 	if c.client, err = upstream.New(o); err != nil {
 		return err
 	}
-	c.discovery = c.client.Discovery(upstream.DiscoveryOptions{})
+	c.discovery = c.client.Discovery()
 	return nil
 }
 

@@ -12,30 +12,19 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
-// DiscoveryOptions say how often discovery is read. Zero values are defaults.
-type DiscoveryOptions struct {
-	// Period is how often it is read anew, default 5 min.
-	Period time.Duration
-	// MissPeriod is how often at most a lookup that finds nothing leads to a
-	// reading, default 10 s.
-	MissPeriod time.Duration
-	// MinPeriod is the least time between the beginnings of two readings,
-	// default 1 s.
-	MinPeriod time.Duration
-}
-
-// Discovery knows which resources the upstream serves. What it read last counts
-// until it is read anew, whatever happens to the upstream. It is safe for
-// concurrent use.
+// Discovery knows which resources the upstream serves. What it read last counts until it is read again,
+// whatever happens to the upstream. It is safe for concurrent use.
 type Discovery struct {
 	c     *Client
-	opts  DiscoveryOptions
 	known atomic.Pointer[discovered]
+	// period is how often it is read, missPeriod how often at most a lookup that finds nothing leads to a
+	// reading, and minPeriod the least time between the beginnings of two readings.
+	period, missPeriod, minPeriod time.Duration
 
 	mu struct {
 		sync.Mutex
-		// next is the reading that begins next, for those who ask for it now; nil
-		// when nobody does. working tells that a goroutine sees to it.
+		// next is the reading that begins next, for callers that ask for it now; nil if there are none.
+		// working tells that a goroutine sees to it.
 		next    *reading
 		working bool
 		began   time.Time // of the last reading
@@ -49,39 +38,30 @@ type reading struct {
 	err  error // written before done is closed
 }
 
-// Discovery returns a new Discovery of the client's upstream, which knows nothing
-// yet: Run or Refresh reads it.
-func (c *Client) Discovery(opts DiscoveryOptions) *Discovery {
-	for _, o := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{{&opts.Period, 5 * time.Minute}, {&opts.MissPeriod, 10 * time.Second}, {&opts.MinPeriod, time.Second}} {
-		if *o.field <= 0 {
-			*o.field = o.value
-		}
-	}
-	d := &Discovery{c: c, opts: opts}
+// Discovery returns a new Discovery of the client's upstream, which knows nothing yet: Run or Refresh
+// reads it.
+func (c *Client) Discovery() *Discovery {
+	d := &Discovery{c: c, period: 5 * time.Minute, missPeriod: 10 * time.Second, minPeriod: time.Second}
 	d.known.Store(&discovered{})
 	return d
 }
 
-// Lookup returns what is known of a resource. It does not wait; when it finds
-// nothing, a refresh may begin, so that a later call finds it. The result is
-// shared and must not be modified.
+// Lookup returns what is known of a resource. It does not wait. If it finds nothing, a refresh may begin,
+// so that a later call finds it. The result is shared and must not be modified.
 func (d *Discovery) Lookup(gvr schema.GroupVersionResource) (ServerResource, bool) {
 	if r, ok := d.Known(gvr); ok {
 		return r, true
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if now := time.Now(); now.Sub(d.mu.missed) >= d.opts.MissPeriod {
+	if now := time.Now(); now.Sub(d.mu.missed) >= d.missPeriod {
 		d.mu.missed = now
 		d.joinLocked()
 	}
 	return ServerResource{}, false
 }
 
-// Known is Lookup for those who only look: nothing is read because of it.
+// Known is Lookup without a refresh.
 func (d *Discovery) Known(gvr schema.GroupVersionResource) (ServerResource, bool) {
 	if r, ok := d.known.Load().resources[gvr]; ok {
 		return *r, true
@@ -89,8 +69,7 @@ func (d *Discovery) Known(gvr schema.GroupVersionResource) (ServerResource, bool
 	return ServerResource{}, false
 }
 
-// Resources returns all resources that are known, in no order. They are shared and
-// must not be modified.
+// Resources returns all known resources, in no order. They are shared and must not be modified.
 func (d *Discovery) Resources() []ServerResource {
 	known := d.known.Load().resources
 	all := make([]ServerResource, 0, len(known))
@@ -100,9 +79,8 @@ func (d *Discovery) Resources() []ServerResource {
 	return all
 }
 
-// Refresh returns when discovery was read, by a reading that began after the call.
-// Calls at the same time share one reading; readings begin at least
-// DiscoveryOptions.MinPeriod apart.
+// Refresh returns when discovery was read, by a reading that began after the call. Concurrent calls share
+// one reading.
 func (d *Discovery) Refresh(ctx context.Context) error {
 	d.mu.Lock()
 	r := d.joinLocked()
@@ -115,18 +93,17 @@ func (d *Discovery) Refresh(ctx context.Context) error {
 	}
 }
 
-// Run reads discovery now and every DiscoveryOptions.Period until ctx ends; what
-// fails is tried again sooner.
+// Run reads discovery now and periodically until ctx ends. It retries sooner after a failure.
 func (d *Discovery) Run(ctx context.Context) {
-	retry := d.opts.MinPeriod
+	retry := d.minPeriod
 	var failed rateLimitedLog
 	for {
-		wait := d.opts.Period
+		wait := d.period
 		if err := d.Refresh(ctx); err == nil {
-			retry = d.opts.MinPeriod
+			retry = d.minPeriod
 		} else if ctx.Err() == nil {
 			failed.warn(d.c.log, d.c.health.Now(), "discovery cannot be read", err)
-			wait = min(retry, d.opts.Period)
+			wait = min(retry, d.period)
 			retry *= 2
 		}
 		// Spread the load of many gateways.
@@ -139,7 +116,7 @@ func (d *Discovery) Run(ctx context.Context) {
 	}
 }
 
-// joinLocked returns the reading that begins next, and sees to it that it does.
+// joinLocked returns the reading that begins next, and ensures that it does.
 func (d *Discovery) joinLocked() *reading {
 	if d.mu.next == nil {
 		d.mu.next = &reading{done: make(chan struct{})}
@@ -155,7 +132,7 @@ func (d *Discovery) joinLocked() *reading {
 	return r
 }
 
-// work reads until nobody asks for more.
+// work reads until no reading is asked for.
 func (d *Discovery) work() {
 	for {
 		d.mu.Lock()
@@ -164,7 +141,7 @@ func (d *Discovery) work() {
 			d.mu.Unlock()
 			return
 		}
-		wait := time.Until(d.mu.began.Add(d.opts.MinPeriod))
+		wait := time.Until(d.mu.began.Add(d.minPeriod))
 		d.mu.Unlock()
 		if wait > 0 {
 			select {

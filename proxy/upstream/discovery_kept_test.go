@@ -10,7 +10,7 @@ import (
 func TestRestoredDiscovery(t *testing.T) {
 	f := &fakeDiscovery{aggregated: true}
 	c := newServer(t, f.ServeHTTP).client(t, func(*Options) {})
-	first := c.Discovery(DiscoveryOptions{})
+	first := c.Discovery()
 	if docs := first.Documents(); !docs.At.IsZero() || first.Restore(&docs) || first.Read() {
 		t.Errorf("before it is read: %+v", docs)
 	}
@@ -26,7 +26,7 @@ func TestRestoredDiscovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	docs.At = time.Now().Add(-time.Hour)
-	again := c.Discovery(DiscoveryOptions{MinPeriod: time.Millisecond})
+	again := c.Discovery()
 	if !again.Restore(&docs) || again.Read() || !again.Documents().At.Equal(docs.At) {
 		t.Errorf("restored: %+v", again.Documents())
 	}

@@ -134,13 +134,20 @@ func wantResources() map[schema.GroupVersionResource]ServerResource {
 	}
 }
 
+// testDiscovery is a Discovery that misses do not refresh, with readings min apart at least.
+func (c *Client) testDiscovery(min time.Duration) *Discovery {
+	d := c.Discovery()
+	d.minPeriod, d.missPeriod = min, time.Hour
+	return d
+}
+
 func TestDiscovery(t *testing.T) {
 	for _, aggregated := range []bool{true, false} {
-		for _, compression := range []Compression{CompressNever, CompressAlways} {
+		for _, compression := range []bool{false, true} {
 			t.Run(fmt.Sprintf("aggregated=%v/compression=%v", aggregated, compression), func(t *testing.T) {
 				f := &fakeDiscovery{aggregated: aggregated}
-				c := newServer(t, f.ServeHTTP).client(t, func(o *Options) { o.Compression = compression })
-				d := c.Discovery(DiscoveryOptions{MinPeriod: time.Nanosecond, MissPeriod: time.Hour})
+				c := newServer(t, f.ServeHTTP).client(t, func(o *Options) { o.Compress = compression })
+				d := c.testDiscovery(time.Nanosecond)
 				check := func(when string) {
 					t.Helper()
 					got := map[schema.GroupVersionResource]ServerResource{}
@@ -185,7 +192,7 @@ func TestDiscovery(t *testing.T) {
 func TestRefreshIsNewer(t *testing.T) {
 	f := &fakeDiscovery{aggregated: true, wait: make(chan struct{})}
 	c := newServer(t, f.ServeHTTP).client(t)
-	d := c.Discovery(DiscoveryOptions{MinPeriod: time.Nanosecond, MissPeriod: time.Hour})
+	d := c.testDiscovery(time.Nanosecond)
 	first := make(chan error, 1)
 	go func() { first <- d.Refresh(testContext(t)) }()
 	for f.reads.Load() == 0 {
@@ -235,7 +242,7 @@ func TestRefreshIsNewer(t *testing.T) {
 
 func TestMissesLeadToFewReadings(t *testing.T) {
 	f := &fakeDiscovery{aggregated: true}
-	d := newServer(t, f.ServeHTTP).client(t).Discovery(DiscoveryOptions{MinPeriod: time.Nanosecond, MissPeriod: time.Hour})
+	d := newServer(t, f.ServeHTTP).client(t).testDiscovery(time.Nanosecond)
 	if _, ok := d.Lookup(podsResource); ok {
 		t.Error("found without reading")
 	}
@@ -261,7 +268,8 @@ func TestRunReadsAgain(t *testing.T) {
 	f := &fakeDiscovery{aggregated: true}
 	f.broken.Store(true)
 	s := newServer(t, f.ServeHTTP)
-	d := s.client(t).Discovery(DiscoveryOptions{Period: 5 * time.Millisecond, MinPeriod: time.Millisecond, MissPeriod: time.Hour})
+	d := s.client(t).testDiscovery(time.Millisecond)
+	d.period = 5 * time.Millisecond
 	ctx, cancel := context.WithCancel(testContext(t))
 	done := make(chan struct{})
 	go func() {

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// purpose says what a request to the upstream is for.
+// purpose is what a request to the upstream is for.
 type purpose string
 
 const (
@@ -29,17 +29,16 @@ const (
 	forReview     purpose = "review"
 )
 
-// urgent reports whether a client waits for the answer to such a request of the
-// gateway's own. The others are tried also while the upstream seems gone.
+// urgent reports whether a client waits for the response to such a request of the gateway's own. The
+// others are tried also while the upstream is silent.
 func (p purpose) urgent() bool { return p == forReferences || p == forVersion }
 
-// purposes are all there are.
+// purposes are all of them.
 var purposes = [...]purpose{forClient, forIdentity, forOwn, forList, forReferences, forWatch, forVersion, forDiscovery, forReview}
 
 type metrics struct {
 	requests  *prometheus.CounterVec
-	bytes     *prometheus.CounterVec
-	received  map[purpose]prometheus.Counter // of bytes
+	received  map[purpose]prometheus.Counter // bytes
 	durations *prometheus.HistogramVec
 	broken    *prometheus.CounterVec
 	upgrades  prometheus.Gauge
@@ -50,42 +49,28 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer, d *health.Detector, missingRights prometheus.Collector) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	opts := func(name, help string) prometheus.GaugeOpts { return prometheus.GaugeOpts{Name: name, Help: help} }
+	bytes := counter("kubeweir_upstream_response_bytes_total", "Bytes of the upstream's response bodies, as they came (compressed or not), by purpose.", "purpose")
 	m := &metrics{
 		refusals: reason.NewCounter(reg),
 		servers:  balance.NewMetrics(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeweir_upstream_requests_total",
-			Help: "Requests to the upstream by purpose, method and status code; code is 0 without an answer.",
-		}, []string{"purpose", "method", "code"}),
+		requests: counter("kubeweir_upstream_requests_total", "Requests to the upstream by purpose, method and status code; code is 0 without an answer.", "purpose", "method", "code"),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeweir_upstream_response_seconds",
 			Help:    "Time from sending a request upstream to the head of its response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"purpose", "method"}),
-		broken: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeweir_upstream_broken_responses_total",
-			Help: "Forwarded responses of the upstream that broke off in their body.",
-		}, []string{"purpose"}),
-		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeweir_upstream_response_bytes_total",
-			Help: "Bytes of the upstream's response bodies, as they came (compressed or not), by purpose.",
-		}, []string{"purpose"}),
+		broken:   counter("kubeweir_upstream_broken_responses_total", "Forwarded responses of the upstream that broke off in their body.", "purpose"),
 		received: make(map[purpose]prometheus.Counter),
-		upgrades: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubeweir_upstream_upgraded_connections",
-			Help: "Upgraded connections (exec, attach, port-forward, WebSockets that are no watch from the cache) that are open.",
-		}),
-		streams: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubeweir_upstream_streams",
-			Help: "Forwarded long-running responses (watch, log follow, proxy) that are open.",
-		}),
-		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeweir_upstream_certificate_reloads_total",
-			Help: "Changes of the files of the kubeconfig's CA and client certificate, by result: ok (taken over), error (kept the old ones).",
-		}, []string{"result"}),
+		upgrades: prometheus.NewGauge(opts("kubeweir_upstream_upgraded_connections", "Upgraded connections (exec, attach, port-forward, WebSockets that are no watch from the cache) that are open.")),
+		streams:  prometheus.NewGauge(opts("kubeweir_upstream_streams", "Forwarded long-running responses (watch, log follow, proxy) that are open.")),
+		reloads:  counter("kubeweir_upstream_certificate_reloads_total", "Changes of the files of the kubeconfig's CA and client certificate, by result: ok (taken over), error (kept the old ones).", "result"),
 	}
 	for _, p := range purposes {
-		m.received[p] = m.bytes.WithLabelValues(string(p))
+		m.received[p] = bytes.WithLabelValues(string(p))
 	}
 	for _, p := range [...]purpose{forClient, forIdentity, forOwn} {
 		m.broken.WithLabelValues(string(p)) // so that the first is a change, too
@@ -96,36 +81,29 @@ func newMetrics(reg prometheus.Registerer, d *health.Detector, missingRights pro
 	if reg == nil {
 		return m, nil
 	}
-	if err := m.servers.Register(reg); err != nil {
-		return nil, fmt.Errorf("upstream metrics: %w", err)
-	}
+	err := m.servers.Register(reg)
 	for _, c := range []prometheus.Collector{
-		m.requests, m.durations, m.bytes, m.broken, m.upgrades, m.streams, m.reloads, missingRights,
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_upstream_feed_connections",
-			Help: "Connections to the upstream that carry watches of the cache.",
-		}, func() float64 { return float64(d.Conns().Feeds()) }),
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_upstream_last_contact_timestamp_seconds",
-			Help: "When the upstream last gave a sign of life on the feeds' connections, of several the one that is silent for longest; 0 before the first.",
-		}, func() float64 { return seconds(d.Conns().LastContact()) }),
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_upstream_delay_seconds",
-			Help: "For how long what the upstream sends to the feeds is under way, as measured by a small request, and by pings, on their connections; from 1 s on answers from the cache say how old they are.",
-		}, func() float64 { return d.LinkLag().Seconds() }),
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_upstream_gone",
-			Help: "1 while the upstream gives no sign of life, and requests that need it are answered 503 at once.",
-		}, func() float64 {
-			if d.State() == health.Silent {
-				return 1
-			}
-			return 0
-		}),
+		m.requests, m.durations, bytes, m.broken, m.upgrades, m.streams, m.reloads, missingRights,
+		gaugefunc.New(opts("kubeweir_upstream_feed_connections", "Connections to the upstream that carry watches of the cache."),
+			func() float64 { return float64(d.Conns().Feeds()) }),
+		gaugefunc.New(opts("kubeweir_upstream_last_contact_timestamp_seconds", "When the upstream last gave a sign of life on the feeds' connections, of several the one that is silent for longest; 0 before the first."),
+			func() float64 { return seconds(d.Conns().LastContact()) }),
+		gaugefunc.New(opts("kubeweir_upstream_delay_seconds", "For how long what the upstream sends to the feeds is under way, as measured by a small request, and by pings, on their connections; from 1 s on answers from the cache say how old they are."),
+			func() float64 { return d.LinkLag().Seconds() }),
+		gaugefunc.New(opts("kubeweir_upstream_gone", "1 while the upstream gives no sign of life, and requests that need it are answered 503 at once."),
+			func() float64 {
+				if d.State() == health.Silent {
+					return 1
+				}
+				return 0
+			}),
 	} {
-		if err := reg.Register(c); err != nil {
-			return nil, fmt.Errorf("upstream metrics: %w", err)
+		if err == nil {
+			err = reg.Register(c)
 		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("upstream metrics: %w", err)
 	}
 	return m, nil
 }
@@ -138,7 +116,7 @@ func seconds(t time.Time) float64 {
 	return float64(t.UnixNano()) / 1e9
 }
 
-// answered counts a request; code is 0 without an answer.
+// answered counts a request; code is 0 without a response.
 func (m *metrics) answered(p purpose, method string, code int, took time.Duration) {
 	method = knownMethod(method)
 	m.requests.WithLabelValues(string(p), method, strconv.Itoa(api.KnownStatus(code))).Inc()
@@ -147,7 +125,7 @@ func (m *metrics) answered(p purpose, method string, code int, took time.Duratio
 	}
 }
 
-// knownMethod keeps clients from making up labels.
+// knownMethod prevents clients from inventing label values.
 func knownMethod(method string) string {
 	switch method {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":

@@ -83,7 +83,7 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	}
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
 	base = balance.BaseOf(&list, base)
-	c.base, c.compress = base, opts.Compression.compresses(base)
+	c.base, c.compress = base, opts.Compress || !isLocal(base)
 	factory, err := pool.NewFactory(base, c.config, pool.Options{
 		Dial: opts.dial, DialTimeout: c.limits.DialTimeout, PingTimeout: c.limits.PingTimeout, CredentialTimeout: c.limits.SilenceTimeout / 2, // before requests that wait end
 		Log: c.log, Conns: c.health.Conns(), Server: c.health.Server(),
@@ -101,7 +101,7 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	c.health.Start()
 	rotator, err := pool.NewRotator(factory, c.allPools, c.log, c.metrics.reloads)
 	if rotator != nil {
-		c.spawn(func() { rotator.Run(c.ctx, c.limits.CredentialCheck) })
+		c.spawn(func() { rotator.Run(c.ctx) })
 	}
 	return err
 }

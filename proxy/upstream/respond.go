@@ -9,8 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
-// smallBody is up to what size a response is read before it is passed on: it
-// takes one write then, and its connection is free at once.
+// smallBody is up to what size a response is read before it is passed on. It takes one write then, and its
+// connection is free at once.
 const smallBody = 32 << 10
 
 // respond passes a response on.
@@ -18,8 +18,8 @@ func (x *forwarding) respond(resp *http.Response) *api.Response {
 	out := &api.Response{Status: resp.StatusCode, Header: responseHeader(resp.Header, x.r.Method)}
 	body := health.NewIdleReader(x.ctx, x.cancel, resp.Body, x.c.limits.StallTimeout)
 	body.Detector, body.Received = x.c.health, x.c.metrics.received[x.purpose]
-	if x.purpose == forIdentity && (resp.StatusCode == 401 || resp.StatusCode == 403) && x.r.Method != http.MethodHead {
-		return x.refusedIdentity(out, body)
+	if x.mayBeAboutGateway() {
+		return x.small(out, body)
 	}
 	if x.longRunning {
 		body.Timeout = 0
@@ -28,8 +28,7 @@ func (x *forwarding) respond(resp *http.Response) *api.Response {
 	case length == 0 || x.r.Method == http.MethodHead || resp.StatusCode == 204 || resp.StatusCode == 304:
 		x.end()
 	case length < 0 && x.streams() && x.upload.sent():
-		// A Stream may not read the rest of the request; a BodyTo may, and is
-		// passed on as it comes, too.
+		// A Stream may not read the rest of the request. A BodyTo may, and is passed on as it comes, too.
 		out.Stream = newStream(x, body)
 		out.Done = func(int64, error) { x.end() }
 	case length > smallBody || x.longRunning:
@@ -40,8 +39,7 @@ func (x *forwarding) respond(resp *http.Response) *api.Response {
 	return out
 }
 
-// small answers with a body that may turn out small: kube-apiserver tells the
-// length of hardly any.
+// small responds with a body that may be small: kube-apiserver rarely tells the length.
 func (x *forwarding) small(out *api.Response, body io.Reader) *api.Response {
 	buf := x.c.buffers.Get().(*[]byte)
 	n, err := fill(body, *buf)
@@ -52,14 +50,16 @@ func (x *forwarding) small(out *api.Response, body io.Reader) *api.Response {
 	defer x.c.buffers.Put(buf)
 	x.end()
 	switch {
-	case err == io.EOF: // Readers return it bare.
-		out.Body, out.Length = bytes.Clone((*buf)[:n]), int64(n)
-		return out
 	case x.left():
 		return &api.Response{Status: api.StatusClientLeft}
+	case err != io.EOF: // Readers return it bare.
+		x.c.logFailure(x.broke(err), x.r)
+		return x.broken()
+	case x.mayBeAboutGateway() && x.isAboutGateway((*buf)[:n]):
+		return x.gatewayRejected((*buf)[:n])
 	}
-	x.c.logFailure(x.broke(err), x.r)
-	return x.broken()
+	out.Body, out.Length = bytes.Clone((*buf)[:n]), int64(n)
+	return out
 }
 
 // streams reports whether the response is to be passed on byte by byte as it comes.

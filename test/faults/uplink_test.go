@@ -34,7 +34,7 @@ func TestColdStartOverSlowUplink(t *testing.T) {
 	must(t, l.Set(link.Condition{Rate: *uplinkRate / 8}))
 	cfg := bed.Kube.AdminConfig()
 	cfg.Host = l.URL()
-	client, err := upstream.New(upstream.Options{Config: cfg, Compression: upstream.CompressAlways})
+	client, err := upstream.New(upstream.Options{Config: cfg, Compress: true})
 	must(t, err)
 	defer client.Close()
 	m, err := cache.NewManager(cache.Options{Source: client.Source()})

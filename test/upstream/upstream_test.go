@@ -156,7 +156,7 @@ func fill(t *testing.T, client *upstream.Client, discovery *upstream.Discovery) 
 func TestUpstream(t *testing.T) {
 	c := startCluster(t, realkube.Options{})
 	client := newClient(t, c)
-	discovery := client.Discovery(upstream.DiscoveryOptions{})
+	discovery := client.Discovery()
 	if err := discovery.Refresh(testContext(t)); err != nil {
 		t.Fatal(err)
 	}

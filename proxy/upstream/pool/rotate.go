@@ -35,9 +35,9 @@ func NewRotator(f *Factory, pools func() []*Pool, log *slog.Logger, reloads *pro
 	return &Rotator{factory: f, pools: pools, log: log, reloads: reloads, seen: seen}, nil
 }
 
-// Run checks the files periodically until ctx ends.
-func (r *Rotator) Run(ctx context.Context, period time.Duration) {
-	ticker := time.NewTicker(period)
+// Run checks the files periodically until ctx ends. client-go reads token files itself.
+func (r *Rotator) Run(ctx context.Context) {
+	ticker := time.NewTicker(time.Minute)
 	defer ticker.Stop()
 	for {
 		select {
