@@ -69,7 +69,7 @@ func (c *Client) get(ctx context.Context, call *call) (*answer, error) {
 	a.body = health.NewIdleReader(a.ctx, a.cancel, resp.Body, c.limits.StallTimeout)
 	a.body.Received = c.metrics.received[call.purpose]
 	c.rights.answered(http.MethodGet, call.path, req.URL.RawQuery, resp.StatusCode, func() string {
-		return refusalIn(&a.body.ReadCloser, a.body)
+		return rejectionIn(&a.body.ReadCloser, a.body)
 	})
 	if call.purpose.urgent() {
 		a.body.Detector = c.health

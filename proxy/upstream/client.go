@@ -64,7 +64,7 @@ type transports struct {
 	once   http.RoundTripper // HTTP/1.1, with a new connection for each request
 }
 
-// allPools are those of all servers.
+// allPools returns the pools of all servers.
 func (c *Client) allPools() []*pool.Pool {
 	if c.servers != nil {
 		return c.servers.Pools()
@@ -72,7 +72,7 @@ func (c *Client) allPools() []*pool.Pool {
 	return c.pools
 }
 
-// Server is the address of the upstream, for logs and messages.
+// Server returns the address of the upstream, for logs and messages.
 func (c *Client) Server() string {
 	if c.servers != nil {
 		return c.servers.String()
@@ -88,9 +88,8 @@ func (c *Client) CheckServers() error {
 	return c.servers.Reachable()
 }
 
-// Reachable reports whether the upstream can be reached, as far as is known without
-// asking it: since when it cannot, if it gives no sign of life, or if no connection to it
-// could be made since its last answer. While it cannot, it is looked for.
+// Reachable reports whether the upstream can be reached, as far as is known without asking it, and since when
+// it cannot.
 func (c *Client) Reachable() (ok bool, since time.Time) { return c.health.Reachable() }
 
 // Close ends everything in progress and waits for it.
@@ -105,7 +104,7 @@ func (c *Client) Close() {
 	}
 }
 
-// ownPath is the path of an own request as the server itself sees it.
+// ownPath returns the path of an own request as the server itself sees it.
 func (c *Client) ownPath(u *url.URL) string { return strings.TrimPrefix(u.Path, c.base.Path) }
 
 // background is the goroutines of a client.
@@ -138,7 +137,7 @@ func (b *background) end() {
 	b.running.Wait()
 }
 
-// FedBytes is how many bytes of lists and watches have come for the cache so far.
+// FedBytes returns how many bytes of lists and watches have come for the cache so far.
 func (c *Client) FedBytes() (n float64) {
 	for _, p := range [...]purpose{forList, forWatch} {
 		var m dto.Metric

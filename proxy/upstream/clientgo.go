@@ -10,13 +10,12 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 )
 
-// ClientGo returns what a constructor of client-go needs to talk to the upstream
-// as the gateway, over this client's connections, for instance
+// ClientGo returns what a constructor of client-go needs to talk to the upstream as the gateway, over this
+// client's connections, for instance
 //
 //	kubernetes.NewForConfigAndClient(client.ClientGo())
 //
-// There is no throttling on the client's side. The requests are those counted with
-// the purpose review.
+// There is no client-side rate limit. The requests are counted with the purpose review.
 func (c *Client) ClientGo() (*rest.Config, *http.Client) {
 	cfg := &rest.Config{Host: c.base.String(), UserAgent: c.agent, QPS: -1}
 	return cfg, &http.Client{Transport: countedTransport{c}}
@@ -49,6 +48,6 @@ func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.c.metrics.answered(forReview, req.Method, resp.StatusCode, time.Since(began))
-	t.c.rights.answered(req.Method, t.c.ownPath(req.URL), req.URL.RawQuery, resp.StatusCode, func() string { return refusalIn(&resp.Body, resp.Body) })
+	t.c.rights.answered(req.Method, t.c.ownPath(req.URL), req.URL.RawQuery, resp.StatusCode, func() string { return rejectionIn(&resp.Body, resp.Body) })
 	return resp, nil
 }

@@ -2,32 +2,30 @@ package upstream
 
 import "k8s.io/apiserver/pkg/authentication/user"
 
-// Credentials say as whom a request is forwarded. The zero value is the safest:
-// the client's own token, or nobody.
+// Credentials say as whom a request is forwarded. The zero value is the safest: the client's own token, or
+// nobody.
 type Credentials struct {
 	As As
-	// KeepImpersonation passes on the Impersonate-* headers of the request, which
-	// are stripped otherwise. With AsClient the upstream authorizes them, against
-	// the client's own token. With AsGateway the caller vouches for them: they
-	// say who a client is that is known by its certificate or front proxy, and
-	// must not be the client's own.
+	// KeepImpersonation passes on the Impersonate-* headers of the request, which are removed otherwise. With
+	// AsClient the upstream authorizes them against the client's own token. With AsGateway the caller vouches
+	// for them: they identify a client that authenticated by its certificate or front proxy, and must not be
+	// the client's own.
 	KeepImpersonation bool
-	// OwnImpersonation tells that the client has the gateway's own identity, and that the
-	// Impersonate-* headers, if any, are what it asked for: a refusal of them is for it.
+	// OwnImpersonation tells that the client has the gateway's own identity, and sent the Impersonate-* headers
+	// itself: their rejection is for the client.
 	OwnImpersonation bool
-	// User is the client, for an upstream in this process, which takes the
-	// caller's word for it and authorizes KeepImpersonation against it. No
-	// credential of the client is passed on then. It must be nil for any other
-	// upstream, and with AsGateway.
+	// User is the client, for an upstream in this process, which trusts the caller and authorizes
+	// KeepImpersonation against User. No credential of the client is passed on then. It must be nil for any
+	// other upstream, and with AsGateway.
 	User user.Info
 }
 
-// As tells apart whose credentials a forwarded request carries.
+// As says whose credentials a forwarded request carries.
 type As uint8
 
 const (
-	// AsClient sends the client's own bearer token, or none, on a connection
-	// without the gateway's credentials; or whom User names.
+	// AsClient sends the client's own bearer token, or none, on a connection without the gateway's
+	// credentials; or it is the client that User names.
 	AsClient As = iota
 	// AsGateway sends the gateway's own credentials.
 	AsGateway

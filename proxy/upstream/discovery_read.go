@@ -20,25 +20,21 @@ import (
 )
 
 const (
-	// acceptDiscovery asks for the aggregated form; servers without it answer in
-	// the old one.
+	// acceptDiscovery requests the aggregated form; servers without it respond in the old one.
 	acceptDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
-	// maxDiscovery bounds one discovery document: those of large clusters have
-	// a few megabytes.
+	// maxDiscovery bounds one discovery document: those of large clusters have a few megabytes.
 	maxDiscovery = 64 << 20
-	// discoveryParallel is how many group versions are asked for at a time where
-	// there is no aggregated form.
+	// discoveryParallel is how many group versions are read at a time if there is no aggregated form.
 	discoveryParallel = 8
 )
 
 // discovered is the result of one reading. It is immutable.
 type discovered struct {
 	resources map[schema.GroupVersionResource]*ServerResource
-	// documents are the two aggregated documents by path, to be confirmed by
-	// their ETag.
+	// documents are the two aggregated documents by path, which are revalidated by their ETag.
 	documents map[string]*document
-	at        time.Time // when the upstream said so; zero before it has said anything
-	restored  bool      // to an earlier process
+	at        time.Time // when the upstream sent it; zero before it has sent anything
+	restored  bool      // it was sent to an earlier process
 }
 
 type document struct {
@@ -50,7 +46,7 @@ func newDiscovered(at time.Time) *discovered {
 	return &discovered{resources: make(map[schema.GroupVersionResource]*ServerResource), documents: make(map[string]*document), at: at}
 }
 
-// of are the resources of one group version.
+// of returns the resources of one group version.
 func (d *discovered) of(gv schema.GroupVersion) []*ServerResource {
 	var of []*ServerResource
 	for gvr, r := range d.resources {
@@ -63,8 +59,8 @@ func (d *discovered) of(gv schema.GroupVersion) []*ServerResource {
 
 func (d *discovered) add(r *ServerResource) { d.resources[r.GroupVersionResource] = r }
 
-// discover reads what the server serves. Group versions whose own server does not
-// answer at present keep the resources that last says they had.
+// discover reads what the server serves. Group versions whose own server does not respond keep the resources that
+// they had in last.
 func (c *Client) discover(ctx context.Context, last *discovered) (*discovered, error) {
 	known := newDiscovered(time.Now())
 	for _, path := range []string{"/api", "/apis"} {
@@ -141,7 +137,7 @@ func (c *Client) getDiscovery(ctx context.Context, call *call) (*answer, []byte,
 	return a, body, nil
 }
 
-// addGroup takes a group over from the aggregated form.
+// addGroup adds a group in the aggregated form.
 func (d *discovered) addGroup(group *apidiscoveryv2.APIGroupDiscovery, last *discovered) {
 	for i := range group.Versions {
 		version := &group.Versions[i]
@@ -177,8 +173,7 @@ func kindOf(kind *metav1.GroupVersionKind) schema.GroupVersionKind {
 	return schema.GroupVersionKind(*kind)
 }
 
-// discoverGroups reads the old form: a document for each group version, which the
-// root in body lists.
+// discoverGroups reads the old form: a document for each group version that the root in body lists.
 func (c *Client) discoverGroups(ctx context.Context, root string, body []byte, known, last *discovered) error {
 	versions, err := groupVersions(root, body)
 	if err != nil {
@@ -251,8 +246,7 @@ func (c *Client) discoverVersion(ctx context.Context, root string, gv schema.Gro
 	return plainResources(gv, list.APIResources), nil
 }
 
-// plainResources joins resources with their subresources, which the old form lists
-// beside them, in any order.
+// plainResources joins resources with their subresources, which the old form lists beside them, in any order.
 func plainResources(gv schema.GroupVersion, list []metav1.APIResource) []*ServerResource {
 	byName := make(map[string]*ServerResource)
 	var resources []*ServerResource

@@ -15,27 +15,26 @@ import (
 
 // forwarding is one forwarded request and its response.
 type forwarding struct {
-	c       *Client
-	r       *api.Request
-	cred    *Credentials
-	info    *api.RequestInfo
-	purpose purpose
-	// longRunning requests may take as long as they like.
-	longRunning bool
-	direct      bool // on a connection of its own
-	shared      bool // on one that others share
+	c           *Client
+	r           *api.Request
+	cred        *Credentials
+	info        *api.RequestInfo
+	purpose     purpose
+	longRunning bool // the request may take as long as it likes
+	direct      bool // it has an HTTP/1.1 connection of its own
+	shared      bool // it shares an HTTP/2 connection
 
 	client context.Context // the client's
-	// ctx is that of the request upstream. It ends with the client's context, watchAfter
-	// later at most, until detach, and with the Client's.
+	// ctx is that of the request upstream. It ends with the client's context (watchAfter later at most)
+	// until detach, and with the Client.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	detach func()
 	unlink func() bool
 
 	upload *upload // nil without a body
-	// sent is true once the request has a connection, which it may leave by at any moment,
-	// unless it surely was not processed, reused when that had carried another request.
+	// sent is true once the request has a connection, on which it may leave at any moment, unless it
+	// certainly was not processed. reused is true if that carried another request before.
 	sent, reused atomic.Bool
 	sends        *pool.SendLimit // to a single server, else nil
 	once         sync.Once       // end
@@ -46,12 +45,12 @@ func (c *Client) newForwarding(ctx context.Context, r *api.Request, cred *Creden
 	x := &forwarding{c: c, r: r, info: r.Info(), cred: cred, client: ctx, purpose: cred.purpose(), sends: c.sends()}
 	x.longRunning = x.info.LongRunning()
 	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	x.detach = whenLeft(ctx, func() { x.cancel(context.Cause(ctx)) })
+	x.detach = afterClient(ctx, func() { x.cancel(context.Cause(ctx)) })
 	x.unlink = context.AfterFunc(c.ctx, func() { x.cancel(health.ErrClosed) })
 	return x
 }
 
-// end gives everything up. It may be called more than once and at any time.
+// end releases everything. It may be called more than once and at any time.
 func (x *forwarding) end() {
 	x.once.Do(func() {
 		x.detach()
@@ -72,13 +71,13 @@ func (x *forwarding) end() {
 	})
 }
 
-// broke counts a response that ended before its end.
+// broke counts a response that broke off.
 func (x *forwarding) broke(err error) error {
 	x.c.metrics.broken.WithLabelValues(string(x.purpose)).Inc()
 	return fmt.Errorf("response of the upstream: %w", err)
 }
 
-// left reports whether the client has.
+// left reports whether the client has left.
 func (x *forwarding) left() bool { return x.client.Err() != nil }
 
 func (c *Credentials) purpose() purpose {
@@ -91,40 +90,40 @@ func (c *Credentials) purpose() purpose {
 	return forClient
 }
 
-// watchAfter is how long a request takes before its client's leaving is watched for.
-// Over HTTP/1.1 that takes goroutines that read ahead and are called back, more than
-// most requests cost here, and most are answered before a client could leave.
+// watchAfter is how long a request takes before its client is watched. Over HTTP/1.1 that takes goroutines
+// that read ahead and are called back, which costs more than most requests do here, and most are responded to
+// before a client could leave.
 const watchAfter = 10 * time.Millisecond
 
-// leaving waits for a client to leave.
-type leaving struct {
+// clientWatch waits for a client to leave.
+type clientWatch struct {
 	timer *time.Timer
 
 	mu   sync.Mutex
-	over bool
-	stop func() bool // once it is watched for
+	over bool        // guarded by mu
+	stop func() bool // guarded by mu: set while the client is watched
 }
 
-// whenLeft calls f, in a goroutine of its own, if the client whose context is ctx
-// leaves before stop is called, or left within watchAfter.
-func whenLeft(ctx context.Context, f func()) (stop func()) {
-	l := &leaving{}
-	l.timer = time.AfterFunc(watchAfter, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if !l.over {
-			l.stop = context.AfterFunc(ctx, f)
+// afterClient calls f, in a goroutine of its own, if the client whose context is ctx leaves before stop is
+// called, or left within watchAfter.
+func afterClient(ctx context.Context, f func()) (stop func()) {
+	w := &clientWatch{}
+	w.timer = time.AfterFunc(watchAfter, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.over {
+			w.stop = context.AfterFunc(ctx, f)
 		}
 	})
-	return l.end
+	return w.end
 }
 
-func (l *leaving) end() {
-	l.timer.Stop()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.over = true
-	if l.stop != nil {
-		l.stop()
+func (w *clientWatch) end() {
+	w.timer.Stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	if w.stop != nil {
+		w.stop()
 	}
 }

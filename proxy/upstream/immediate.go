@@ -10,8 +10,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 )
 
-// promptSource is the source of an upstream in this process.
-type promptSource struct {
+// immediateSource is the Source of an upstream in this process.
+type immediateSource struct {
 	*Source
 	mu struct {
 		sync.Mutex
@@ -24,18 +24,17 @@ type feedKey struct {
 	encoding api.Encoding
 }
 
-var _ source.ImmediateSource = (*promptSource)(nil)
+var _ source.ImmediateSource = (*immediateSource)(nil)
 
-// ImmediateSource is the Source of an upstream in this process, which must have
-// InProcess.Track.
+// ImmediateSource returns the Source of an upstream in this process, which must have InProcess.Track.
 func (c *Client) ImmediateSource() source.ImmediateSource {
-	p := &promptSource{Source: c.Source()}
+	p := &immediateSource{Source: c.Source()}
 	p.mu.watches = make(map[feedKey]Progress)
 	return p
 }
 
 // Watch implements source.Source.
-func (s *promptSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
+func (s *immediateSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	if opts.Probe {
 		return s.Source.Watch(ctx, res, enc, opts, handle)
 	}
@@ -55,7 +54,7 @@ func (s *promptSource) Watch(ctx context.Context, res *source.Resource, enc api.
 }
 
 // Progress implements source.ImmediateSource.
-func (s *promptSource) Progress(ctx context.Context, res *source.Resource, enc api.Encoding) (last, current uint64, shared bool, err error) {
+func (s *immediateSource) Progress(ctx context.Context, res *source.Resource, enc api.Encoding) (last, current uint64, shared bool, err error) {
 	s.mu.Lock()
 	progress := s.mu.watches[feedKey{res.GroupVersionResource, enc}]
 	s.mu.Unlock()

@@ -48,7 +48,7 @@ func (x *forwarding) gatewayRejected(content []byte) *api.Response {
 	if x.resp.StatusCode == 403 {
 		message = notImpersonated
 	}
-	return x.refused(reason.GatewayIdentityRefused, comeBack(message))
+	return x.reject(reason.GatewayIdentityRefused, retryLater(message))
 }
 
 // notImpersonated is for clients whom the gateway may not impersonate.

@@ -10,16 +10,16 @@ import (
 	"github.com/kubeweir/kubeweir/internal/inprocess"
 )
 
-// InProcess is an upstream in this process. It is called without a connection in
-// between, and takes this client's word for who a request is from.
+// InProcess is an upstream in this process. It is called without a connection, and trusts the Client to say who
+// sent a request.
 type InProcess struct {
 	// Handler serves requests as kube-apiserver does.
 	Handler http.Handler
-	// WithUser returns a context by which Handler takes a request for u's. With nil
-	// it is the gateway's own, which may do everything.
+	// WithUser returns a context by which Handler takes a request as u's. With nil it is the gateway's own,
+	// which may do everything.
 	WithUser func(ctx context.Context, u user.Info) context.Context
-	// Track is for ImmediateSource: the watch that Handler serves with the returned
-	// context is the one that Progress knows.
+	// Track is for ImmediateSource: the watch that Handler serves with the returned context is the one that
+	// Progress knows.
 	Track func(ctx context.Context) (context.Context, Progress)
 }
 
@@ -29,7 +29,7 @@ type Progress interface {
 	Current(ctx context.Context) (last, current uint64, shared bool, err error)
 }
 
-// localHost is the address of an upstream in this process, which nobody dials.
+// localHost is the address of an upstream in this process, which is never dialed.
 const localHost = "in-process"
 
 // local is the upstream in this process.
@@ -39,9 +39,10 @@ type local struct {
 	whole     http.RoundTripper // transport.Whole
 }
 
-// writesOne reports whether a request changes one object, by which it is soon over and
-// answered with that.
-func writesOne(info *api.RequestInfo) bool { return info.IsWrite() && info.Verb != "deletecollection" }
+// isSingleWrite reports whether a request changes one object: it is short, and the response is that object.
+func isSingleWrite(info *api.RequestInfo) bool {
+	return info.IsWrite() && info.Verb != "deletecollection"
+}
 
 // ownTransport sends requests as the gateway.
 type ownTransport struct{ l *local }

@@ -51,8 +51,8 @@ func (l *rateLimitedLog) warn(log *slog.Logger, now time.Time, what string, err 
 	log.Warn(what, append(args, "error", err)...)
 }
 
-// cause says why a connection failed, without the addresses and file names that
-// the error itself would tell to anybody.
+// cause returns why a connection failed, without the addresses and file names of the error itself, which
+// clients must not see.
 func cause(err error) string {
 	var certificate *tls.CertificateVerificationError
 	var name *net.DNSError

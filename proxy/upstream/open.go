@@ -21,8 +21,8 @@ import (
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 )
 
-// New returns a client of the upstream that opts name. It loads credentials, but
-// does not connect. Close releases it.
+// New returns a client of the upstream named by opts. It loads credentials, but does not connect. Close
+// releases it.
 func New(opts Options) (*Client, error) {
 	opts.Limits.setDefaults()
 	c := &Client{limits: opts.Limits, agent: opts.UserAgent, log: opts.Logger}
@@ -53,7 +53,7 @@ func New(opts Options) (*Client, error) {
 	return c, nil
 }
 
-// newHealth returns the failure detector of the upstream. One in this process never fails.
+// newHealth returns the failure detector of the upstream. An upstream in this process never fails.
 func (c *Client) newHealth(opts *Options) *health.Detector {
 	o := health.Options{
 		PingInterval: c.limits.PingInterval, RequestTimeout: c.limits.RequestTimeout,
@@ -63,12 +63,12 @@ func (c *Client) newHealth(opts *Options) *health.Detector {
 		o.SilenceTimeout = c.limits.SilenceTimeout
 	}
 	if list, _, err := apiservers.Parse(opts.Servers); err == nil && !list.Several() {
-		o.Abandon = c.abandonPooled
+		o.Abandon = c.abandon
 	}
 	return health.New(o)
 }
 
-// openRemote makes what it takes to talk to a server.
+// openRemote prepares the connections to a remote upstream.
 func (c *Client) openRemote(opts *Options) (err error) {
 	if c.config, err = opts.restConfig(); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (c *Client) styles() (styles []pool.Style, transports []*http.RoundTripper)
 	return styles, transports
 }
 
-// open makes the connections to the upstream, those of several servers if there is a list of them.
+// open opens the pools of a single server, or those of several servers if there is a list of them.
 func (c *Client) open(f *pool.Factory, list balance.List, names balance.Resolver) (err error) {
 	styles, transports := c.styles()
 	if list.Several() {
@@ -169,7 +169,7 @@ func (c *Client) newServers(f *pool.Factory, list balance.List, names balance.Re
 	})
 }
 
-// openLocal makes what it takes to talk to an upstream in this process.
+// openLocal prepares calls of an upstream in this process.
 func (c *Client) openLocal(p *InProcess) {
 	c.base = &url.URL{Scheme: "https", Host: localHost}
 	transport := inprocess.New(p.Handler, c.log)
@@ -180,8 +180,8 @@ func (c *Client) openLocal(p *InProcess) {
 	c.anonymous.shared, c.anonymous.narrow, c.anonymous.short, c.anonymous.once = anonymous, anonymous, anonymous, anonymous
 }
 
-// A slow client of a large forwarded response costs forwardWindow bytes, or, of the
-// many beyond sharedRequests, narrowWindow: a thousand that stop reading cost 125 MiB.
+// A slow client of a large forwarded response costs forwardWindow bytes, or, beyond sharedRequests,
+// narrowWindow: a thousand that stop reading cost 125 MiB.
 const (
 	forwardWindow = 1 << 20
 	narrowWindow  = 64 << 10

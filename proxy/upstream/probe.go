@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// once is for what may be asked as nobody, too: that the gateway has no credentials for the time
-// being says nothing of the upstream.
+// once returns the transport for requests that anonymous clients may send, too. They are sent without
+// credentials while there are none, which says nothing of the upstream.
 func (c *Client) once() http.RoundTripper {
 	if c.pluginStuck() {
 		return c.anonymous.once
@@ -16,7 +16,7 @@ func (c *Client) once() http.RoundTripper {
 	return c.own.once
 }
 
-// probe asks the upstream, or each of several servers, for a sign of life.
+// probe asks the upstream, or each of several servers, for a sign of life. It does not wait.
 func (c *Client) probe() {
 	if c.servers != nil {
 		c.servers.CheckAll()
@@ -35,8 +35,8 @@ func (c *Client) probe() {
 	})
 }
 
-// beat asks for the options of the server as a whole (RFC 9110, 9.3.7): Go's answers
-// that before authentication, priority and fairness. Any answer will do.
+// beat asks for the options of the server as a whole (RFC 9110, 9.3.7): Go's server responds before
+// authentication, priority and fairness. Any response will do.
 func (c *Client) beat(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -52,18 +52,17 @@ func (c *Client) beat(ctx context.Context) error {
 	return err
 }
 
-// farAfter is from which delay on the upstream is far: a new connection is then worth
-// avoiding.
+// farAfter is the round trip from which on a new connection is worth avoiding.
 const farAfter = 200 * time.Millisecond
 
-// far reports whether the upstream is, by what was measured last.
+// far reports whether the upstream is far, by the last measurement.
 func (c *Client) far() bool {
 	rtt, _ := c.health.RTT()
 	return rtt >= farAfter
 }
 
-// abandonPooled has requests to a single server sent over new connections from now on, but those of feeds.
-func (c *Client) abandonPooled() {
+// abandon sends requests to a single server over new connections from now on, but those of feeds.
+func (c *Client) abandon() {
 	for _, p := range c.pools {
 		if p.Style().Feed {
 			continue

@@ -11,8 +11,7 @@ type ServerResource struct {
 	schema.GroupVersionResource
 	Kind       string
 	Namespaced bool
-	// Verbs are those of the resource itself; none for one that exists only for
-	// its subresources.
+	// Verbs are those of the resource itself; a resource that exists only for its subresources has none.
 	Verbs        []string
 	Subresources []Subresource
 }
@@ -23,8 +22,7 @@ func (r *ServerResource) Supports(verb string) bool { return slices.Contains(r.V
 // Subresource is what discovery says of a subresource.
 type Subresource struct {
 	Name string
-	// Kind is what it answers with. Group and version are empty where they are
-	// those of the resource.
+	// Kind is what it responds with. Group and version are empty if they are those of the resource.
 	Kind  schema.GroupVersionKind
 	Verbs []string
 }

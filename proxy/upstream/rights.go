@@ -16,17 +16,13 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 )
 
-// rights remembers which rights of its own the upstream last refused the gateway, so
-// that the log says once what is missing, and once that it is there. It is safe for
-// concurrent use.
+// rights remembers which rights of its own the gateway lacks, by the last responses of the upstream. The log says
+// once that a right is missing, and once that it was granted. It is safe for concurrent use.
 type rights struct {
-	log   *slog.Logger
-	gauge *prometheus.GaugeVec
-	// some is how many are missing: the answers to a gateway that lacks nothing are not
-	// looked up.
-	some atomic.Int32
-	// unknown tells that the upstream last answered 401: it does not know the gateway.
-	unknown atomic.Bool
+	log     *slog.Logger
+	gauge   *prometheus.GaugeVec
+	lacking atomic.Int32 // how many are missing
+	unknown atomic.Bool  // the last response was 401: the upstream does not know the gateway
 
 	mu struct {
 		sync.Mutex
@@ -34,29 +30,28 @@ type rights struct {
 	}
 }
 
-// right is what a rule of RBAC gives. resource has its subresource with it; of a path
-// that is no resource it is the path.
+// right is what an RBAC rule grants. resource includes the subresource, or is a path that is no resource.
 type right struct{ verb, group, resource string }
 
-// lack is what is known of a right that is missing.
+// lack is what is known of a missing right.
 type lack struct {
-	where scope // of the last refusal, or of one before that covers it
+	where scope // of the last rejection, or of an earlier one that covers it
 	last  time.Time
 }
 
-// scope is what a right was needed for: an object, a namespace, or, of two empty names,
-// everything. A role may give a right in one namespace, or for one name, alone.
+// scope is what a right was needed for: an object, a namespace, or, with two empty names, everything. A role may
+// grant a right in one namespace, or for one name, alone.
 type scope struct{ namespace, name string }
 
-// covers reports whether who may do something within s may do it within other.
+// covers reports whether a right within s includes the same right within other.
 func (s scope) covers(other scope) bool {
 	return s == scope{} || s == other || s.name == "" && s.namespace == other.namespace
 }
 
-// lackFor is how long a refusal counts whatever is allowed elsewhere.
+// lackFor is how long a rejection counts whatever is allowed elsewhere.
 const lackFor = time.Minute
 
-// maxMissing bounds the rights that are remembered. Of more of them nothing is said.
+// maxMissing bounds the rights that are remembered. More of them are ignored.
 const maxMissing = 1000
 
 func newRights(log *slog.Logger) *rights {
@@ -68,9 +63,8 @@ func newRights(log *slog.Logger) *rights {
 	return r
 }
 
-// answered takes notice of the answer to a request of the gateway's own, for path
-// without that of the server. detail is what the upstream says of a refusal; it may be
-// nil.
+// answered records the response to a request of the gateway's own. path does not include that of the server.
+// detail returns the upstream's message if it rejects the request; it may be nil.
 func (r *rights) answered(method, path, query string, code int, detail func() string) {
 	switch {
 	case code == http.StatusUnauthorized:
@@ -79,8 +73,8 @@ func (r *rights) answered(method, path, query string, code int, detail func() st
 		}
 	case code == http.StatusForbidden:
 		what, where := rightFor(method, path, query)
-		r.refused(what, where, detail)
-	case r.some.Load() > 0 && authorized(code):
+		r.rejected(what, where, detail)
+	case r.lacking.Load() > 0 && authorized(code):
 		r.granted(rightFor(method, path, query))
 	}
 	if code != http.StatusUnauthorized && code < 500 && r.unknown.Load() && r.unknown.Swap(false) {
@@ -88,9 +82,8 @@ func (r *rights) answered(method, path, query string, code int, detail func() st
 	}
 }
 
-// authorized reports whether a request that was answered with code, which is not 401 or
-// 403, was one that its sender may send: kube-apiserver looks at how busy it is, and at
-// some parameters, before it looks at rights.
+// authorized reports whether a response with code, which is not 401 or 403, proves that the request was
+// authorized: kube-apiserver checks its load, and some parameters, before rights.
 func authorized(code int) bool {
 	return code < 500 && code != http.StatusBadRequest && code != http.StatusTooManyRequests
 }
@@ -107,7 +100,7 @@ func rightFor(method, path, query string) (right, scope) {
 	return what, scope{info.Namespace, info.Name}
 }
 
-func (r *rights) refused(what right, where scope, detail func() string) {
+func (r *rights) rejected(what right, where scope, detail func() string) {
 	now := time.Now()
 	r.mu.Lock()
 	known := r.mu.missing[what]
@@ -119,10 +112,10 @@ func (r *rights) refused(what right, where scope, detail func() string) {
 	}
 	first := known == nil && len(r.mu.missing) < maxMissing
 	if first {
-		// Of a client's request that is answered to many, perhaps.
+		// They may be part of a client's request that is shared.
 		what = right{strings.Clone(what.verb), strings.Clone(what.group), strings.Clone(what.resource)}
 		r.mu.missing[what] = &lack{where.clone(), now}
-		r.some.Add(1)
+		r.lacking.Add(1)
 		r.gauge.WithLabelValues(what.verb, what.group, what.resource).Set(1)
 	}
 	r.mu.Unlock()
@@ -139,15 +132,14 @@ func (r *rights) refused(what right, where scope, detail func() string) {
 
 func (s scope) clone() scope { return scope{strings.Clone(s.namespace), strings.Clone(s.name)} }
 
-// granted takes what was allowed for the end of a refusal where it was at least as much,
-// or when the refusals have ceased.
+// granted ends the lack of a right if at least as much was allowed, or if there were no rejections for lackFor.
 func (r *rights) granted(what right, where scope) {
 	r.mu.Lock()
 	was := r.mu.missing[what]
 	over := was != nil && (where.covers(was.where) || time.Since(was.last) >= lackFor)
 	if over {
 		delete(r.mu.missing, what)
-		r.some.Add(-1)
+		r.lacking.Add(-1)
 		r.gauge.DeleteLabelValues(what.verb, what.group, what.resource)
 	}
 	r.mu.Unlock()
@@ -156,8 +148,8 @@ func (r *rights) granted(what right, where scope) {
 	}
 }
 
-// refusalIn reads what a refusal says from body, and leaves it there to be read again.
-func refusalIn(body *io.ReadCloser, from io.Reader) string {
+// rejectionIn reads the message of a rejection from body, which can be read again.
+func rejectionIn(body *io.ReadCloser, from io.Reader) string {
 	content, err := io.ReadAll(io.LimitReader(from, status.MaxBody))
 	if err != nil {
 		return ""

@@ -88,7 +88,7 @@ func TestMissingRights(t *testing.T) {
 	if n := told("it lacked"); n != 3 {
 		t.Errorf("told %d times of rights that are there", n)
 	}
-	if n := testutil.CollectAndCount(c.rights.gauge); n != 0 || c.rights.some.Load() != 0 {
+	if n := testutil.CollectAndCount(c.rights.gauge); n != 0 || c.rights.lacking.Load() != 0 {
 		t.Errorf("%d rights are missing in the metric", n)
 	}
 }
@@ -99,8 +99,8 @@ func TestMissingRightsAreBounded(t *testing.T) {
 	for i := range 3 * maxMissing {
 		r.answered("GET", "/apis/g/v1/r"+strings.Repeat("x", i%2000), "", 403, nil)
 	}
-	if n := len(r.mu.missing); n > maxMissing || int(r.some.Load()) != n {
-		t.Errorf("%d rights, %d counted", n, r.some.Load())
+	if n := len(r.mu.missing); n > maxMissing || int(r.lacking.Load()) != n {
+		t.Errorf("%d rights, %d counted", n, r.lacking.Load())
 	}
 }
 
@@ -146,7 +146,7 @@ func TestMissingRightsDoNotFlap(t *testing.T) {
 					time.Sleep(lackFor) // nothing was refused for so long
 					r.answered("GET", c.path, "", 200, nil)
 				}
-				if n := testutil.CollectAndCount(r.gauge); n != 0 || r.some.Load() != 0 {
+				if n := testutil.CollectAndCount(r.gauge); n != 0 || r.lacking.Load() != 0 {
 					t.Errorf("%d rights are missing at the end", n)
 				}
 			})

@@ -18,7 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
-// request is what is sent upstream.
+// request returns the request to the upstream.
 func (x *forwarding) request() (*http.Request, error) {
 	u, err := x.url()
 	if err != nil {
@@ -43,11 +43,11 @@ func (x *forwarding) request() (*http.Request, error) {
 		return x.c.local.request(x, req), nil
 	}
 	trace := &httptrace.ClientTrace{
-		GetConn: func(string) { x.sent.Store(false) }, // again, see sends
+		GetConn: func(string) { x.sent.Store(false) }, // again, see pool.SendLimit
 		GotConn: func(info httptrace.GotConnInfo) {
 			x.reused.Store(info.Reused)
-			// Over HTTP/2 WroteHeaders comes after the head was written, and a cancelled
-			// request does not wait for that.
+			// Over HTTP/2 WroteHeaders comes after the head was written, and a canceled request does not
+			// wait for that.
 			x.sent.Store(true)
 			x.sends.GotConn(info, x.cancel)
 		},
@@ -55,8 +55,7 @@ func (x *forwarding) request() (*http.Request, error) {
 	return req.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil
 }
 
-// header is the request's for the upstream. One in this process sees the client's
-// address by itself.
+// header returns the header for the upstream. An upstream in this process sees the client's address itself.
 func (x *forwarding) header() (http.Header, error) {
 	if x.c.local == nil {
 		return requestHeader(x.r, x.cred)
@@ -66,7 +65,7 @@ func (x *forwarding) header() (http.Header, error) {
 	return requestHeader(&r, x.cred)
 }
 
-// url is the URL of the request at the upstream, with path and query as they came.
+// url returns the URL of the request at the upstream, with path and query as they came.
 func (x *forwarding) url() (*url.URL, error) {
 	base := x.c.base
 	path := x.r.RawPath
@@ -77,17 +76,16 @@ func (x *forwarding) url() (*url.URL, error) {
 		return nil, apierrors.NewBadRequest("the request has a malformed path or query")
 	}
 	if prefix := base.EscapedPath(); prefix != "" {
-		// Whatever else lives at the address of the upstream is not ours to reach.
+		// Other programs at the address of the upstream must not be reached.
 		if hasDotSegment(x.r.Path) {
 			return nil, apierrors.NewBadRequest("the request's path has dot segments")
 		}
 		path = prefix + path
 	}
-	// Opaque is written as it is, where Path would be escaped anew.
+	// Opaque is written as it is, Path would be escaped again.
 	u := &url.URL{Scheme: base.Scheme, Host: base.Host, Opaque: path, RawQuery: x.r.RawQuery}
 	if strings.HasPrefix(path, "//") || x.c.absolute {
-		// A path that would be taken for a host: servers must accept the absolute
-		// form, too (RFC 9112, 3.2.2).
+		// A path that would be taken for a host: servers must accept the absolute form, too (RFC 9112, 3.2.2).
 		u.Opaque = "//" + base.Host + path
 	}
 	return u, nil
@@ -111,14 +109,13 @@ func hasDotSegment(path string) bool {
 	return false
 }
 
-// request completes a forwarded request: of a connection the handler sees what it
-// would see of the client's.
+// request completes a forwarded request: the handler sees the client's connection.
 func (l *local) request(x *forwarding, req *http.Request) *http.Request {
 	if x.r.Host != "" {
 		req.Host = x.r.Host
 	}
 	req.RemoteAddr = x.r.RemoteAddr
-	// Whatever breaks now, the handler may have seen the request.
+	// Whatever fails from now on, the handler may have seen the request.
 	x.sent.Store(true)
 	ctx := x.ctx
 	if x.cred.User != nil {
@@ -127,9 +124,8 @@ func (l *local) request(x *forwarding, req *http.Request) *http.Request {
 	return req.WithContext(ctx)
 }
 
-// smallUpload is up to what size a body is read before its request is sent. It
-// leaves with the head in one write then, where net/http would send the head by
-// itself and have the upstream wait for the rest.
+// smallUpload is up to what size a body is read before its request is sent. It is sent with the head in one
+// write then, where net/http would send the head by itself and make the upstream wait for the rest.
 const smallUpload = 16 << 10
 
 // collect reads the body of req if it is small.
@@ -157,7 +153,7 @@ func (x *forwarding) collect(req *http.Request) error {
 		}
 	}
 	x.upload.over.Store(true)
-	// Readers that net/http knows not to block.
+	// net/http knows that these readers do not block.
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	req.Body, _ = req.GetBody()
 	return nil
@@ -194,7 +190,7 @@ func (x *forwarding) roundTrip(rt http.RoundTripper, req *http.Request) (*http.R
 	return resp, nil
 }
 
-// errMethod is kube-apiserver's answer to methods that it knows of no handler for.
+// errMethod is kube-apiserver's response to methods without a handler.
 func errMethod() error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,

@@ -25,14 +25,12 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
-// Source feeds the cache from the upstream, with the gateway's own credentials.
-// It sends the same GETs as client-go would. It is safe for concurrent use.
+// Source feeds the cache from the upstream, with the gateway's own credentials. It sends the same GETs as
+// client-go would. It is safe for concurrent use.
 //
-// Watches share HTTP/2 connections, a new one being opened when the others carry
-// as many streams as the server allows. A connection that is silent for
-// Limits.PingInterval is pinged, and closed when no answer comes; over HTTP/1.1
-// each watch has a connection, which is given up after Limits.FeedReadTimeout of
-// silence.
+// Watches share HTTP/2 connections; a new one is opened when the others carry as many streams as the server
+// allows. A connection that is silent for Limits.PingInterval is pinged, and closed if nothing comes. Over
+// HTTP/1.1 each watch has a connection, which is closed after Limits.FeedReadTimeout of silence.
 type Source struct {
 	c *Client
 }
@@ -44,8 +42,7 @@ var (
 	_ source.CompressedSource = (*Source)(nil)
 )
 
-// Source returns the source of the client's upstream. Its watches end with
-// Client.Close.
+// Source returns the source of the client's upstream. Its watches end with Client.Close.
 func (c *Client) Source() *Source { return &Source{c} }
 
 // List implements source.Source. The body is split as it arrives; see package encoding.
@@ -74,8 +71,8 @@ func listQuery(opts *source.ListOptions) url.Values {
 // Compressed implements cache.CompressedSource.
 func (s *Source) Compressed() bool { return s.c.compress }
 
-// CurrentVersion implements source.Source. kube-apiserver does not tell its
-// version; it is that of a list without resourceVersion, of one object's metadata.
+// CurrentVersion implements source.Source. kube-apiserver does not tell its current version; it is that of a list
+// without resourceVersion, of one object's metadata.
 func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint64, error) {
 	// The second form is for API servers without metadata-only lists.
 	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -120,8 +117,7 @@ func (s *Source) NewestVersion(ctx context.Context, res *source.Resource) (uint6
 // maxVersion bounds the body of /version, in bytes.
 const maxVersion = 64 << 10
 
-// Server implements source.Source: what /version says, of which the date of the build is
-// a part.
+// Server implements source.Source: what /version says, which includes the build date.
 func (s *Source) Server(ctx context.Context) (string, error) {
 	if s.c.local != nil {
 		return localHost, nil // the same as long as this process lives
@@ -165,11 +161,10 @@ func (s *Source) Columns(ctx context.Context, res *source.Resource) ([]byte, err
 	return shown.Columns, nil
 }
 
-// LastContact implements source.Source: of the connections that carry watches, the
-// one that was silent longest counts.
+// LastContact implements source.Source: the least recent contact of the connections that carry watches.
 func (s *Source) LastContact() time.Time {
 	if s.c.local != nil {
-		return time.Now() // there is no connection that could be lost
+		return time.Now() // no connection can be lost
 	}
 	return s.c.health.Conns().LastContact()
 }
@@ -182,8 +177,8 @@ func (s *Source) Delay() time.Duration {
 	return s.c.health.Lag()
 }
 
-// small is for requests that are answered with next to nothing, see forwarding.transport. Until
-// it is known how far the upstream is, many are made at once, one for each collection.
+// small returns the transport for requests whose response is tiny, see forwarding.transport. Until it is known
+// how far the upstream is, many are sent at once, one for each collection.
 func (s *Source) small() http.RoundTripper {
 	if rtt, known := s.c.health.RTT(); rtt >= farAfter || !known {
 		return s.c.own.narrow
@@ -191,10 +186,10 @@ func (s *Source) small() http.RoundTripper {
 	return s.c.own.short
 }
 
-// get lists res at path; an answer other than 200 is an error.
+// get lists res at path. A status other than 200 is an error.
 func (s *Source) get(ctx context.Context, res *source.Resource, p purpose, accept, path string, query url.Values) (*answer, error) {
 	rt := s.c.feed
-	switch { // somebody waits
+	switch { // a client waits
 	case p == forVersion, p == forReferences && query.Get("limit") == "1":
 		rt = s.small()
 	case p == forReferences:
@@ -223,7 +218,7 @@ func (s *Source) readList(a *answer, res *source.Resource, enc api.Encoding, vis
 		return source.ListMeta{}, err
 	}
 	opts := encoding.ReadOptions{Limit: s.c.limits.MaxObjectBytes}
-	if !res.Custom { // those carry both, wherever their sorted keys put them
+	if !res.Custom { // custom resources carry both, wherever their sorted keys put them
 		opts.APIVersion, opts.Kind = res.GroupVersion().String(), res.Kind
 	}
 	meta, err := object.Codec(enc).ReadList(body, opts, visit)
@@ -244,12 +239,11 @@ func listMeta(res *source.Resource, a *answer, meta *encoding.ListMeta) (source.
 	}, nil
 }
 
-// Watch implements source.Source. It returns nil when the server ended the watch
-// cleanly, the cause of ctx when that is done, and the error of handle as it is.
+// Watch implements source.Source. It returns nil when the server ended the watch cleanly, the cause of ctx when
+// that is done, and the error of handle unchanged.
 //
-// An API server that ignores sendInitialEvents without saying so would never send
-// the bookmark that ends the initial events; kube-apiserver refuses what it does
-// not know of these options since 1.27.
+// An API server that ignores sendInitialEvents silently would never send the bookmark that ends the initial
+// events. kube-apiserver rejects options of this kind that it does not know since 1.27.
 func (s *Source) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	accept := enc.MediaType()
 	if enc == api.Protobuf {
@@ -319,7 +313,7 @@ func sourceEvent(enc api.Encoding, event encoding.Event) (source.Event, error) {
 	return e, err
 }
 
-// watchError is the error that an ERROR event carries.
+// watchError returns the error that an ERROR event carries.
 func watchError(res *source.Resource, enc api.Encoding, content []byte, initialEvents bool) error {
 	failure, err := object.Codec(enc).ParseStatus(content)
 	if err != nil {
@@ -328,8 +322,7 @@ func watchError(res *source.Resource, enc api.Encoding, content []byte, initialE
 	return unsupported(&apierrors.StatusError{ErrStatus: *failure}, initialEvents)
 }
 
-// collectionPath is the path of the objects of a resource, of one namespace or, with
-// "", of all.
+// collectionPath returns the path of the objects of a resource, in one namespace or, with "", in all.
 func collectionPath(res *source.Resource, namespace string) string {
 	path := "/apis/" + res.Group + "/" + res.Version + "/"
 	if res.Group == "" {
@@ -347,8 +340,7 @@ func set(query url.Values, name, value string) {
 	}
 }
 
-// unsupported wraps err with source.ErrUnsupported if it says that the server
-// lacks the way of reading that was asked for.
+// unsupported wraps err with source.ErrUnsupported if the server does not support this kind of read.
 func unsupported(err error, initialEvents bool) error {
 	var failure *apierrors.StatusError
 	if !errors.As(err, &failure) {
@@ -367,7 +359,7 @@ func unsupported(err error, initialEvents bool) error {
 	return fmt.Errorf("%w: %w", source.ErrUnsupported, err)
 }
 
-// namesInitialEvents tells a refusal of the streaming list from others.
+// namesInitialEvents reports whether a rejection is of the streaming list.
 func namesInitialEvents(failure *metav1.Status) bool {
 	mentions := func(s string) bool {
 		return strings.Contains(s, "sendInitialEvents") || strings.Contains(s, "resourceVersionMatch")

@@ -9,15 +9,14 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// A stream's buffer begins small, for the many that are idle, and grows while the
-// upstream fills it.
+// The buffer of a stream begins small, because most streams are idle, and grows while the upstream fills it.
 const (
 	minStreamBuffer = 2 << 10
 	maxStreamBuffer = 64 << 10
 )
 
-// stream passes a long-running response on as it comes. Its goroutine is blocked
-// reading the upstream's connection.
+// stream passes a long-running response on as it comes. Its goroutine is blocked reading the upstream's
+// connection.
 //
 //	new --Start--> running --upstream ended, write failed--> over
 //	  \                 \                                     /
@@ -25,7 +24,7 @@ const (
 type stream struct {
 	x    *forwarding
 	body io.Reader
-	over chan struct{} // closed when nothing is written any more
+	over chan struct{} // closed when nothing more is written
 
 	mu struct {
 		sync.Mutex
@@ -36,8 +35,7 @@ type stream struct {
 var _ api.Stream = (*stream)(nil)
 
 func newStream(x *forwarding, body io.Reader) *stream {
-	// Stop tells that the client has left: the context of the request may end
-	// when its handler returns.
+	// The client has left when Stop is called: the context of the request may end when its handler returns.
 	x.detach()
 	return &stream{x: x, body: body, over: make(chan struct{})}
 }
@@ -69,7 +67,7 @@ func (s *stream) run(w api.StreamWriter) {
 	}
 }
 
-// copy passes the body on until it ends: io.EOF when it was whole.
+// copy passes the body on until it ends: io.EOF if it was complete.
 func (s *stream) copy(w api.StreamWriter) error {
 	buf := make([]byte, minStreamBuffer)
 	var frames [1][]byte
@@ -111,7 +109,7 @@ func (s *stream) Stop() {
 	}
 }
 
-// follows reports whether a log is asked to be followed.
+// follows reports whether the query asks for a log to be followed.
 func follows(query string) bool {
 	values, _ := url.ParseQuery(query)
 	follow, err := strconv.ParseBool(values.Get("follow"))

@@ -15,17 +15,13 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
-// Upgrade passes a request for a protocol upgrade on. If the upstream agrees, the
-// response is an Upgrade with the header of its 101, whatever protocol that
-// names, that passes bytes both ways until both sides have ended; after one
-// has, the other gets Limits.UpgradeLinger. If the upstream does not agree, its
-// answer is an ordinary response.
+// Upgrade passes a request for a protocol upgrade on. If the upstream agrees, the response is an Upgrade with the
+// header of its 101, whatever protocol that names. It passes bytes both ways until both sides have closed; after
+// one has, the other gets Limits.UpgradeLinger. If the upstream does not agree, its response is an ordinary one.
 //
-// The upstream is spoken to in HTTP/1.1, on a new connection for this request alone: on one
-// used before, net/http would send again what is GET, as exec over a WebSocket is. For a
-// client of HTTP/2, which has no key of its own (RFC 8441), the WebSocket's handshake is
-// made here.
-// A bearer token in the WebSocket subprotocol is passed on with AsClient only.
+// The request is sent over HTTP/1.1, on a new connection: on a reused one, net/http would send a GET again, which
+// exec over a WebSocket is. For a client of HTTP/2, which has no key of its own (RFC 8441), the WebSocket
+// handshake is made here. A bearer token in the WebSocket subprotocol is passed on with AsClient only.
 func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) *api.Response {
 	x := c.newForwarding(ctx, r, &cred)
 	x.longRunning = true
@@ -44,7 +40,7 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 	if cred.As == AsClient {
 		rt = c.anonymous.once
 	}
-	// Dialling a node may take the upstream its time, but not forever.
+	// The upstream may take some time to dial a node, but not forever.
 	timeout := time.AfterFunc(c.limits.RequestTimeout, func() { x.cancel(health.ErrTimeout) })
 	resp, err := x.roundTrip(rt, req)
 	timeout.Stop()
@@ -61,7 +57,7 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 	if key != "" && !websocket.Agrees(resp.Header, key) {
 		return x.failed(errors.New("the upstream switches to what is not the WebSocket that was asked for"))
 	}
-	// From here on the two connections say when it is over.
+	// From here on the two connections determine the end.
 	x.detach()
 	return &api.Response{
 		Status:  http.StatusSwitchingProtocols,
@@ -71,7 +67,7 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 	}
 }
 
-// splice joins the connections until both are closed.
+// splice connects the two until both are closed.
 func (x *forwarding) splice(client net.Conn, upstream io.ReadWriteCloser) {
 	defer x.end()
 	s := &spliced{client: client, upstream: upstream}
@@ -104,7 +100,7 @@ func (x *forwarding) splice(client net.Conn, upstream io.ReadWriteCloser) {
 	<-down
 }
 
-// switchHeader is the header of the 101 as the upstream wrote it.
+// switchHeader returns the header of the 101 as the upstream wrote it.
 func switchHeader(header http.Header) api.Header {
 	var h api.Header
 	for name, values := range header {
@@ -112,22 +108,21 @@ func switchHeader(header http.Header) api.Header {
 			continue
 		}
 		for _, v := range values {
-			h = append(h, api.HeaderField{Name: spelt(name), Value: textproto.TrimString(v)})
+			h = append(h, api.HeaderField{Name: originalName(name), Value: textproto.TrimString(v)})
 		}
 	}
 	return h
 }
 
-// spelt undoes what net/http does to the names of RFC 6455, for clients that
-// compare them byte by byte.
-func spelt(name string) string {
+// originalName undoes what net/http does to the names of RFC 6455, for clients that compare them byte by byte.
+func originalName(name string) string {
 	if rest, ok := strings.CutPrefix(name, "Sec-Websocket-"); ok {
 		return "Sec-WebSocket-" + rest
 	}
 	return name
 }
 
-// spliced are two connections that are one.
+// spliced is a pair of connections.
 type spliced struct {
 	client   net.Conn
 	upstream io.ReadWriteCloser
@@ -138,8 +133,7 @@ func (s *spliced) close() {
 	_ = s.upstream.Close()
 }
 
-// copy passes bytes on until from ends; to learns of it. What cannot be ended on
-// one side alone is ended on both.
+// copy passes bytes on until from ends, and then closes that half of to. If it cannot, it closes both connections.
 func (s *spliced) copy(to io.Writer, from io.Reader) {
 	_, err := io.CopyBuffer(onlyWriter{to}, onlyReader{from}, make([]byte, 16<<10))
 	half, ok := to.(interface{ CloseWrite() error })
@@ -148,8 +142,8 @@ func (s *spliced) copy(to io.Writer, from io.Reader) {
 	}
 }
 
-// onlyWriter and onlyReader hide the other methods of connections, which io.Copy
-// would use: those of net/http's allocate more, and copy as much.
+// onlyWriter and onlyReader hide the other methods of connections, which io.Copy would use: those of net/http
+// allocate more, and copy as much.
 type (
 	onlyWriter struct{ io.Writer }
 	onlyReader struct{ io.Reader }

@@ -8,9 +8,8 @@ import (
 
 var errRequestOver = errors.New("the request is over")
 
-// upload is the body of a forwarded request on its way upstream. net/http reads
-// it in a goroutine of its own, which may be at it still when the upstream has
-// answered; it reads nothing more once the request is over.
+// upload is the body of a forwarded request. net/http reads it in a goroutine of its own, maybe still when the
+// upstream has responded. It reads nothing more once the request is over.
 type upload struct {
 	r      io.Reader
 	failed atomic.Pointer[error] // of the client's, not io.EOF
@@ -35,10 +34,10 @@ func (u *upload) Close() error {
 	return nil
 }
 
-// sent reports whether nothing will be read any more.
+// sent reports whether no more of the body will be read.
 func (u *upload) sent() bool { return u == nil || u.over.Load() }
 
-// err is why the client's body could not be read.
+// err returns why the client's body could not be read.
 func (u *upload) err() error {
 	if u == nil {
 		return nil

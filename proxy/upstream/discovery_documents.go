@@ -7,18 +7,17 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 )
 
-// Documents are what the upstream said last of what it serves. They are shared and must not
-// be modified.
+// Documents are the upstream's last discovery documents. They are shared and must not be modified.
 type Documents struct {
-	// At is when it said so; zero before that.
+	// At is when they were read; zero before that.
 	At time.Time `json:"at"`
-	// Core and Groups are the aggregated discovery documents of /api and /apis, nil where
-	// the upstream does not have them, and their ETags.
+	// Core and Groups are the aggregated discovery documents of /api and /apis, nil if the upstream does not
+	// have them, and their ETags.
 	Core       *apidiscoveryv2.APIGroupDiscoveryList `json:"core,omitempty"`
 	Groups     *apidiscoveryv2.APIGroupDiscoveryList `json:"groups,omitempty"`
 	CoreETag   string                                `json:"coreETag,omitempty"`
 	GroupsETag string                                `json:"groupsETag,omitempty"`
-	// Version is the body of /version, nil when that is not known.
+	// Version is the body of /version, nil if that is not known.
 	Version json.RawMessage `json:"version,omitempty"`
 }
 
@@ -38,8 +37,8 @@ func (d *Discovery) Documents() Documents {
 	return docs
 }
 
-// Restore takes over what an earlier process read, unless something was read already. It
-// counts until discovery is read, and reports whether it was of any use.
+// Restore adopts what an earlier process read, unless something was read already. It counts until discovery is
+// read. It reports whether it was of any use.
 func (d *Discovery) Restore(docs *Documents) bool {
 	if docs.Core == nil || docs.Groups == nil {
 		return false
@@ -61,7 +60,7 @@ func (d *Discovery) Restore(docs *Documents) bool {
 	return last.at.IsZero() && d.known.CompareAndSwap(last, known)
 }
 
-// Read reports whether the upstream has said anything to this process.
+// Read reports whether this process has read discovery.
 func (d *Discovery) Read() bool {
 	known := d.known.Load()
 	return !known.at.IsZero() && !known.restored
