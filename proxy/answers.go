@@ -57,7 +57,7 @@ type (
 // upstream's own whatever is asked, and in whichever form. nil tells that the request has to be
 // forwarded.
 func (g *Gateway) answerBefore(ctx context.Context, x *exchange, from *answers, question [sha256.Size]byte, ask func(context.Context) (rememberedAnswer, error)) *api.Response {
-	answer, told, part, err := from.Get(ctx, x.subject, question, ask)
+	answer, told, part, err := from.Get(ctx, x.Subject, question, ask)
 	if part > 0 && told != responses.Cached {
 		x.asked.Requests += part
 	}
@@ -70,7 +70,7 @@ func (g *Gateway) answerBefore(ctx context.Context, x *exchange, from *answers, 
 		return nil
 	}
 	if x.source = sourceOf(told); told != responses.FromUpstream {
-		x.decision.Allowed = answer.status != 401 && answer.status != 403 // to ask
+		x.Decision.Allowed = answer.status != 401 && answer.status != 403 // to ask
 	}
 	return answer.response(time.Now())
 }
@@ -120,19 +120,19 @@ var errNotAnswered = errors.New("there is no answer that can be shared")
 // askUpstream asks as x's client, for all who wait for the answer, of most bytes at most.
 func (g *Gateway) askUpstream(ctx context.Context, x *exchange, question []byte, most int) (*keptAnswer, error) {
 	r := &api.Request{
-		Method: x.request.Method, Path: x.request.Path, RawPath: x.request.RawPath, RawQuery: x.request.RawQuery,
-		Host: x.request.Host, Proto: x.request.Proto, Listener: x.request.Listener,
+		Method: x.Request.Method, Path: x.Request.Path, RawPath: x.Request.RawPath, RawQuery: x.Request.RawQuery,
+		Host: x.Request.Host, Proto: x.Request.Proto, Listener: x.Request.Listener,
 	}
 	if question != nil {
 		r.Body, r.ContentLength = bytes.NewReader(question), int64(len(question))
 	}
 	for _, name := range answering {
-		for _, v := range x.request.Header.Values(name) {
+		for _, v := range x.Request.Header.Values(name) {
 			r.Header.Add(name, v)
 		}
 	}
 	r.Header.Add("Audit-Id", x.auditID)
-	as, err := g.credentials(x.subject, &r.Header)
+	as, err := g.credentials(x.Subject, &r.Header)
 	if err != nil {
 		return nil, err
 	}

@@ -33,12 +33,12 @@ func (g *Gateway) CountUsage(ctx context.Context) {
 
 // asker is who sends the request.
 func (x *exchange) asker() usage.Client {
-	a := usage.Client{UserAgent: x.request.Header.Get("User-Agent")}
+	a := usage.Client{UserAgent: x.Request.Header.Get("User-Agent")}
 	if x.sender != nil {
 		a.User = x.user()
 	}
-	if x.info.IsResourceRequest {
-		a.Resource = usage.Resource{Group: x.info.APIGroup, Resource: x.info.Resource, Subresource: x.info.Subresource}
+	if x.Info.IsResourceRequest {
+		a.Resource = usage.Resource{Group: x.Info.APIGroup, Resource: x.Info.Resource, Subresource: x.Info.Subresource}
 	}
 	return a
 }
@@ -113,7 +113,7 @@ func (x *exchange) costOf(resp *api.Response, n int64) usage.Cost {
 
 // countStream counts a response that goes on, from its beginning on.
 func (g *Gateway) countStream(x *exchange, resp *api.Response) {
-	asker, options := x.asker(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.spending.ChargeStream(), Outdated: g.outdated(x), End: x.end}
+	asker, options := x.asker(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.Spending.ChargeStream(), Outdated: g.outdated(x), End: x.end}
 	g.usage.Add(asker, x.costOf(resp, 0))
 	if resp.Stream != nil {
 		resp.Stream = countStream(resp.Stream, g.usage, asker, options)

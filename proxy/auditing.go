@@ -19,14 +19,14 @@ func (g *Gateway) audit(x *exchange, stage auditv1.Stage, code int) {
 		return
 	}
 	e := &audit.Event{
-		Stage: stage, Cluster: g.Cluster, ID: x.auditID, Request: x.request, Info: x.info, Received: x.began,
-		Code: code, Allowed: x.decision.Allowed, Reason: x.decision.Reason,
+		Stage: stage, Cluster: g.Cluster, ID: x.auditID, Request: x.Request, Info: x.Info, Received: x.began,
+		Code: code, Allowed: x.Decision.Allowed, Reason: x.Decision.Reason,
 	}
 	if x.sender != nil {
 		e.User = x.sender.User
-		e.Keep = x.info.IsWrite() || !reads(x.request.Method) || x.request.Upgrade != ""
-		if x.subject != nil && x.subject.Impersonated {
-			e.ImpersonatedUser = x.subject.User
+		e.Keep = x.Info.IsWrite() || !reads(x.Request.Method) || x.Request.Upgrade != ""
+		if x.Subject != nil && x.Subject.Impersonated {
+			e.ImpersonatedUser = x.Subject.User
 		}
 	}
 	switch x.source {

@@ -21,14 +21,14 @@ const (
 // pace is how fast the events of a watch are delivered: as a rule says, or slower, as the
 // client asks. The error is the 400 that names the parameter.
 func (x *exchange) pace() (watch.Pace, error) {
-	p := watch.Pace{Coalesce: x.settings.Coalesce, BytesPerSecond: x.settings.WatchBytesPerSecond}
+	p := watch.Pace{Coalesce: x.Settings.Coalesce, BytesPerSecond: x.Settings.WatchBytesPerSecond}
 	if p.Coalesce < 0 {
 		p = watch.Pace{}
 	}
-	if x.info.Coalesce == nil {
+	if x.Info.Coalesce == nil {
 		return p, nil
 	}
-	asked, err := parseCoalesce(*x.info.Coalesce)
+	asked, err := parseCoalesce(*x.Info.Coalesce)
 	p.Coalesce = max(p.Coalesce, asked)
 	return p, err
 }

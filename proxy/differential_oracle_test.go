@@ -37,8 +37,8 @@ type oracle struct {
 	routes *restful.Container
 }
 
-// A route is what kube-apiserver's router finds for a request.
-type route struct {
+// A foundRoute is what kube-apiserver's router finds for a request.
+type foundRoute struct {
 	found           bool
 	gvr             schema.GroupVersionResource
 	one             bool // the route of one object
@@ -87,11 +87,11 @@ func newOracle(resources fakeDiscovery) *oracle {
 
 func ignored(*restful.Request, *restful.Response) {}
 
-// found notes the route in the request's context, of which the value is a *route.
+// found notes the route in the request's context, of which the value is a *foundRoute.
 func found(gvr schema.GroupVersionResource, one bool) restful.RouteFunction {
 	return func(r *restful.Request, _ *restful.Response) {
-		if to, ok := r.Request.Context().Value(routeKey{}).(*route); ok {
-			*to = route{true, gvr, one, r.PathParameter("namespace"), r.PathParameter("name")}
+		if to, ok := r.Request.Context().Value(routeKey{}).(*foundRoute); ok {
+			*to = foundRoute{true, gvr, one, r.PathParameter("namespace"), r.PathParameter("name")}
 		}
 	}
 }
@@ -99,7 +99,7 @@ func found(gvr schema.GroupVersionResource, one bool) restful.RouteFunction {
 type routeKey struct{}
 
 // route is the director's way to the container (k8s.io/apiserver/pkg/server, handler.go).
-func (o *oracle) route(req *http.Request) (found route) {
+func (o *oracle) route(req *http.Request) (found foundRoute) {
 	for _, ws := range o.routes.RegisteredWebServices() {
 		if rest, ok := strings.CutPrefix(req.URL.Path, ws.RootPath()); ok && (rest == "" || rest[0] == '/') {
 			ctx := apirequest.WithValue(req.Context(), routeKey{}, &found)
@@ -209,7 +209,7 @@ func (o *oracle) compareSelectors(mine *reading, theirs authorizer.Attributes) s
 
 // compareRoute compares what the cache selects with the route that kube-apiserver has for the path.
 func (o *oracle) compareRoute(mine *reading, req *http.Request) string {
-	got := route{found: true, one: mine.request.Info().NamedByPath, namespace: mine.read.Namespace, gvr: schema.GroupVersionResource{
+	got := foundRoute{found: true, one: mine.request.Info().NamedByPath, namespace: mine.read.Namespace, gvr: schema.GroupVersionResource{
 		Group: mine.attributes.APIGroup, Version: mine.attributes.APIVersion, Resource: mine.attributes.Resource}}
 	if got.one {
 		got.name = mine.read.Name

@@ -88,11 +88,12 @@ type wireRequest struct {
 
 // read takes the way of Gateway.Serve and of read up to the cache.
 func (d *differential) read(r *api.Request) *reading {
-	x := &exchange{request: r, info: r.Info(), subject: &authn.Subject{}}
+	x := d.gateway.newExchange(r)
+	x.Subject = &authn.Subject{}
 	out := &reading{request: r}
 	r.Header.EndToEnd()
-	if q, why := d.gateway.qualify(x); why == reason.NotForwarded {
-		out.here, out.attributes, out.read = true, authz.AttributesOf(x.info), readRequest(x, q)
+	if x.Qualify(d.gateway.Resources); x.Unqualified == reason.NotForwarded {
+		out.here, out.attributes, out.read = true, authz.AttributesOf(x.Info), readRequest(x)
 	}
 	return out
 }

@@ -30,34 +30,31 @@ const (
 // gateway are waited for, ends what was answered before. nil tells that the request has to be
 // forwarded.
 func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
-	if !g.remembersDiscovery(x) ||
-		x.info.IsResourceRequest && (x.redacted || x.info.Verb == "watch") || !x.info.IsResourceRequest && !isDiscovery(x.request) {
-		return nil
-	}
 	definitions, services := g.followedOf(crdResource), g.followedOf(apiServiceResource)
 	if definitions == nil || services == nil || !g.holds(ctx, x, definitions) || !g.holds(ctx, x, services) {
 		return nil
 	}
 	age := max(g.ageOf(definitions), g.ageOf(services)) // an answer is as old as what would have ended it
-	if _, err := g.expiry(x, definitions, age); err != nil {
+	x.Age, x.Unconfirmed, x.Away = age, definitions.Unconfirmed(), g.isAway()
+	if _, expired := x.Expired(); expired {
 		return nil
 	}
 	servers := services.Snapshot()
-	if x.info.IsResourceRequest && servers.Get(x.info.APIVersion+"."+x.info.APIGroup) != nil {
+	if x.Info.IsResourceRequest && servers.Get(x.Info.APIVersion+"."+x.Info.APIGroup) != nil {
 		return nil // there is somebody who serves the group version, and may know more resources than we do
 	}
 	from, most, places := g.answers, maxKeptAnswer, (*inflight.Limiter)(nil)
-	if isRoot(x.request.Path) {
+	if isRoot(x.Request.Path) {
 		from, most, places = g.documents, maxKeptDocument, g.documentPlaces
 	}
-	r := x.request
+	r := x.Request
 	key := collapseKey{ // in strings of its own: the request may be over when an answer comes that others wait for
-		strings.Clone(r.RawPath), strings.Clone(r.RawQuery), strings.Clone(r.Header.Get("Accept")), strings.Clone(r.Header.Get("Accept-Encoding")), x.pretty,
+		strings.Clone(r.RawPath), strings.Clone(r.RawQuery), strings.Clone(r.Header.Get("Accept")), strings.Clone(r.Header.Get("Accept-Encoding")), x.Pretty,
 	}
 	if g.collapser.knownLarge(key) {
 		return nil
 	}
-	question := digestOf(x.request, nil, definitions.Snapshot().Content(), servers.Content())
+	question := digestOf(x.Request, nil, definitions.Snapshot().Content(), servers.Content())
 	resp := g.answerBefore(ctx, x, from, question, func(ctx context.Context) (out rememberedAnswer, err error) {
 		if places != nil {
 			if !places.Acquire(x.user(), 1) {
@@ -83,10 +80,11 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	return resp
 }
 
-// remembersDiscovery reports whether answers on what the upstream serves are remembered for who
-// asks, of requests like this.
-func (g *Gateway) remembersDiscovery(x *exchange) bool {
-	return x.consistency() == policy.ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.request) && g.answers.Covers(x.subject)
+// cachesDiscovery reports whether responses on what the upstream serves are cached for the client, of
+// requests like this.
+func (g *Gateway) cachesDiscovery(x *exchange) bool {
+	return x.ClientMode() == policy.ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.Request) && g.answers.Covers(x.Subject) &&
+		g.followedOf(crdResource) != nil && g.followedOf(apiServiceResource) != nil
 }
 
 // isDiscovery reports whether an answer is the same for its user until something changes.
@@ -94,11 +92,11 @@ func (a *keptAnswer) isDiscovery(x *exchange) bool {
 	switch {
 	case a.status == 404:
 		return true
-	case a.status != 200 || x.info.IsResourceRequest:
+	case a.status != 200 || x.Info.IsResourceRequest:
 		return false
 	}
 	// The other form depends on the client's address.
-	return x.request.Path != "/api" || strings.Contains(a.header.Get("Content-Type"), "as=APIGroupDiscoveryList")
+	return x.Request.Path != "/api" || strings.Contains(a.header.Get("Content-Type"), "as=APIGroupDiscoveryList")
 }
 
 // isRoot reports whether a path has the documents of all groups.

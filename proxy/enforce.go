@@ -19,7 +19,7 @@ import (
 
 // refuseBlocked refuses a request of a user agent that is blocked; nil means go on.
 func (g *Gateway) refuseBlocked(x *exchange) *api.Response {
-	pattern, retry, blocked := g.Blocked.Refuse(x.request.Header.Get("User-Agent"))
+	pattern, retry, blocked := g.Blocked.Refuse(x.Request.Header.Get("User-Agent"))
 	if !blocked {
 		return nil
 	}
@@ -36,11 +36,11 @@ func (g *Gateway) spend(ctx context.Context, x *exchange) (context.Context, *api
 		return ctx, nil
 	}
 	var blocked bool
-	if x.spending, blocked = x.policy.SpendingOf(x.sender.User, x.request); blocked {
+	if x.Spending, blocked = x.policy.SpendingOf(x.sender.User, x.Request); blocked {
 		g.refused.Count(reason.Blocked)
 		return ctx, x.fail(api.NewTooManyRequests("kubeweir does not serve this client: a rule blocks it", policy.Seconds(policy.BlockedRetry)))
 	}
-	if x.spending.Exceeds(0) {
+	if x.Spending.Exceeds(0) {
 		ctx = review.WithoutReviews(ctx)
 	}
 	return ctx, nil
@@ -49,8 +49,8 @@ func (g *Gateway) spend(ctx context.Context, x *exchange) (context.Context, *api
 // restrict refuses what a rule forbids whatever the upstream allows; nil means go on. What is
 // forbidden to who sends the request is, as whomever they act.
 func (g *Gateway) restrict(x *exchange) *api.Response {
-	r := x.policy.Restrict(x.request, actors(x))
-	if x.redacted = r.Redacted; r.Text != "" {
+	r := x.policy.Restrict(x.Request, actors(x))
+	if x.Redacted = r.Redacted; r.Text != "" {
 		return g.forbid(x, r.Why, r.Text)
 	}
 	return nil
@@ -59,30 +59,23 @@ func (g *Gateway) restrict(x *exchange) *api.Response {
 // forbid refuses a request for a reason that a rule has.
 func (g *Gateway) forbid(x *exchange, why reason.Refusal, text string) *api.Response {
 	g.refused.Count(why)
-	x.decision.Reason = text
-	return x.fail(authz.Forbidden(x.subject.User, authz.AttributesOf(x.info), text))
+	x.Decision.Reason = text
+	return x.fail(authz.Forbidden(x.Subject.User, authz.AttributesOf(x.Info), text))
 }
 
 // actors are who sends a request, and as whom, even if the upstream is to decide that.
 func actors(x *exchange) []user.Info {
-	all := []user.Info{x.subject.User, x.sender.User}
-	if x.subject.UpstreamDecides {
-		all = append(all, x.subject.RequestedUser())
+	all := []user.Info{x.Subject.User, x.sender.User}
+	if x.Subject.UpstreamDecides {
+		all = append(all, x.Subject.RequestedUser())
 	}
 	return all
 }
 
-// answersStale reports whether a most-recent read is answered from c although nobody knows
-// whether that is the most recent state, because there is nothing left of a budget.
-func (g *Gateway) answersStale(x *exchange, c *cache.Collection) bool {
-	if !x.spending.Cached || x.spending.MayAsk() {
-		return false
-	}
-	if most := x.policy.Consistency.MaxStaleness; most > 0 && behind(c) > most {
-		return false
-	}
-	x.stale = true
-	return true
+// allowsStale reports whether a most-recent read may be answered from c, nil for none, if a budget is
+// exhausted, although nobody knows whether that is the most recent state.
+func (x *exchange) allowsStale(c *cache.Collection) bool {
+	return c != nil && x.Spending.Cached && (x.MaxStaleness == 0 || behind(c) <= x.MaxStaleness)
 }
 
 // behind is how old what c holds may be.
@@ -93,7 +86,7 @@ func behind(c *cache.Collection) time.Duration {
 
 // overBudget is the answer to a request over the budget of its sender.
 func (g *Gateway) overBudget(x *exchange) *api.Response {
-	b, wait := x.spending.Exceeded, policy.Seconds(x.spending.Wait)
+	b, wait := x.Spending.Exceeded, policy.Seconds(x.Spending.Wait)
 	b.Rule.Refused.Inc()
 	g.refused.Count(reason.OverBudget)
 	return x.fail(api.NewTooManyRequests(b.Spent(x.user(), wait), min(wait, policy.Seconds(policy.MaxRetry))))
@@ -138,16 +131,16 @@ func (g *Gateway) outdated(x *exchange) func() bool {
 func (x *exchange) servedOtherwise(p *policy.Compiled) bool {
 	then := *x
 	then.policy = p
-	then.settings = p.Decide(x.subject.User, x.request.Header.Get("User-Agent"), x.info)
-	spending, blocked := p.SpendingOf(x.sender.User, x.request)
-	restriction := p.Restrict(x.request, actors(x))
+	then.Settings = p.Decide(x.Subject.User, x.Request.Header.Get("User-Agent"), x.Info)
+	spending, blocked := p.SpendingOf(x.sender.User, x.Request)
+	restriction := p.Restrict(x.Request, actors(x))
 	if blocked || restriction.Text != "" {
 		return true
 	}
-	a, b := &x.settings, &then.settings
-	return x.redacted != restriction.Redacted || a.DropManagedFields != b.DropManagedFields || a.VisibleLists != b.VisibleLists ||
+	a, b := &x.Settings, &then.Settings
+	return x.Redacted != restriction.Redacted || a.DropManagedFields != b.DropManagedFields || a.VisibleLists != b.VisibleLists ||
 		a.Coalesce != b.Coalesce || a.WatchBytesPerSecond != b.WatchBytesPerSecond ||
-		!x.spending.SameBytes(&spending)
+		!x.Spending.SameBytes(&spending)
 }
 
 // endStreams ends streams whose user agent is blocked, or that the policy in force would reject
@@ -161,7 +154,7 @@ func (g *Gateway) endStreams() {
 
 // whyEnded returns the reason for which endStreams ends the watch of x.
 func (g *Gateway) whyEnded(x *exchange) reason.WatchEnd {
-	if _, blocked := g.Blocked.Find(x.request.Header.Get("User-Agent")); blocked {
+	if _, blocked := g.Blocked.Find(x.Request.Header.Get("User-Agent")); blocked {
 		return reason.WatchBlocked
 	}
 	return reason.PolicyChanged

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -87,23 +86,23 @@ const maxQuestionTarget = 8 << 10
 // Explain says what would become of a request. It sends nothing, starts nothing and counts
 // nothing, and tells nothing of objects.
 func (g *Gateway) Explain(ctx context.Context, q Question) (*Explanation, error) {
-	x, err := questioned(q)
+	r, err := q.request()
 	if err != nil {
 		return nil, err
 	}
-	x.policy = g.policy.Load()
-	e := &explaining{g: g, x: x, Explanation: &Explanation{Info: x.info}}
+	x := g.newExchange(r)
+	e := &explaining{g: g, x: x, Explanation: &Explanation{Info: x.Info}}
 	e.parsed()
 	e.identify(q)
-	x.pretty = x.info.Pretty(q.UserAgent)
-	x.settings = x.policy.Decide(x.subject.User, q.UserAgent, x.info)
-	e.Settings = x.policy.Deciders(x.subject.User, q.UserAgent, x.info)
+	x.Pretty = x.Info.Pretty(q.UserAgent)
+	x.Settings = x.policy.Decide(x.Subject.User, q.UserAgent, x.Info)
+	e.Settings = x.policy.Deciders(x.Subject.User, q.UserAgent, x.Info)
 	e.decide(ctx)
 	return e.Explanation, nil
 }
 
-// questioned makes an exchange of a question.
-func questioned(q Question) (*exchange, error) {
+// request makes a request of a question.
+func (q *Question) request() (*api.Request, error) {
 	method := strings.ToUpper(strings.TrimSpace(q.Method))
 	if method == "" || len(method) > 16 || strings.ContainsFunc(method, func(r rune) bool { return r < 'A' || r > 'Z' }) {
 		return nil, errNoMethod
@@ -122,7 +121,7 @@ func questioned(q Question) (*exchange, error) {
 			r.Header.Add(name, value)
 		}
 	}
-	return &exchange{request: r, info: r.Info(), began: time.Now(), source: fromGateway}, nil
+	return r, nil
 }
 
 // explaining is an Explanation that comes to be.
@@ -130,12 +129,8 @@ type explaining struct {
 	*Explanation
 	g *Gateway
 	x *exchange
-	q readQuery // of a read, once it is understood
 	// c is the collection that would be read, nil if none is complete.
 	c *cache.Collection
-	// over is the budget of the sender that is spent, nil for none, and wait in which time something will be left of it.
-	over *policy.Budget
-	wait time.Duration
 }
 
 func (e *explaining) step(name, format string, args ...any) {
@@ -191,5 +186,5 @@ func (e *explaining) identify(q Question) {
 		e.step("identity", "%s with the groups %s, as the credential in use tells", known.GetName(), strings.Join(known.GetGroups(), ", "))
 	}
 	e.x.sender = &authn.Identity{User: known, Source: authn.BearerToken}
-	e.x.subject = &authn.Subject{Identity: e.x.sender, User: known}
+	e.x.Subject = &authn.Subject{Identity: e.x.sender, User: known}
 }

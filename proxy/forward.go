@@ -2,35 +2,37 @@ package proxy
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
 // forward sends the request to the upstream as its client.
 func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
-	if !x.spending.MayAsk() {
+	if !x.Spending.MayAsk() {
 		return g.overBudget(x)
 	}
 	x.asked.Requests++
-	x.asked.Bytes += float64(max(x.request.ContentLength, 0))
-	if x.redacted && !isWhole(x) {
+	x.asked.Bytes += float64(max(x.Request.ContentLength, 0))
+	if x.Redacted && x.Info.IsResourceRequest && !policy.IsSelfReview(x.Request) {
 		return g.forwardRedacted(ctx, x)
 	}
-	as, err := g.credentials(x.subject, &x.request.Header)
+	as, err := g.credentials(x.Subject, &x.Request.Header)
 	if err != nil {
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
 	x.source = fromUpstream
-	resp := g.transcoder.forward(ctx, x.request, as, x.user())
+	resp := g.transcoder.forward(ctx, x.Request, as, x.user())
 	if resp.Stream != nil {
 		s := g.forwarded.wrap(resp.Stream)
 		resp.Stream, x.end = s, s.end
 	}
-	if x.info.IsWrite() && g.session.observes() {
-		return g.session.observeWrite(x.info, resp)
+	if x.Info.IsWrite() && g.session.observes() {
+		return g.session.observeWrite(x.Info, resp)
 	}
 	return resp
 }
@@ -49,4 +51,30 @@ func (g *Gateway) credentials(s *authn.Subject, h *api.Header) (upstream.Credent
 		as.As, as.OwnImpersonation = upstream.AsGateway, s.Identity.Source == authn.Gateway
 	}
 	return as, nil
+}
+
+// forwardedHeader tells, while the log's level is debug, why a read was forwarded.
+const forwardedHeader = "Kubeweir-Forwarded"
+
+// forwardDecided forwards a request, and tells why if it is a read.
+func (g *Gateway) forwardDecided(ctx context.Context, x *exchange, why reason.Forward) *api.Response {
+	resp := g.forward(ctx, x)
+	if why != reason.NotForwarded {
+		g.countForwarded(ctx, x, why, resp)
+	}
+	if x.Info.Query != nil && x.Request.Method != "HEAD" {
+		resp.Header.Add("Warning", `299 kubeweir "sortBy, where, offset, fields and countBy were left to the API server of this resource"`)
+	}
+	return resp
+}
+
+// countForwarded counts a read that was forwarded, and tells why.
+func (g *Gateway) countForwarded(ctx context.Context, x *exchange, why reason.Forward, resp *api.Response) {
+	g.metrics.forwarded[why].Inc()
+	if g.Logger.Enabled(ctx, slog.LevelDebug) {
+		g.Logger.Debug("read forwarded", "reason", why.String(), "verb", x.Info.Verb, "group", x.Info.APIGroup, "resource", x.Info.Resource)
+		if resp.Upgrade == nil {
+			resp.Header.Set(forwardedHeader, why.String())
+		}
+	}
 }

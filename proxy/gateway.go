@@ -31,6 +31,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
@@ -174,36 +175,39 @@ const (
 	fromRevalidated responseSource = "revalidated"
 )
 
-// exchange is one request with what is learned about it on its way.
+// exchange is one request with what is learned about it on its way. The embedded Facts are those
+// that decisions depend on.
 type exchange struct {
-	request *api.Request
-	info    *api.RequestInfo // of request
+	route.Facts
 	auditID string
 	began   time.Time
 	source  responseSource
 	// policy is the one in force when the request arrived, for all of it.
 	policy *policy.Compiled
-	// sender is who asks, and subject as whom, once that is known; decision what the
-	// authorizer said of a read that the cache may answer.
-	sender   *authn.Identity
-	subject  *authn.Subject
-	decision authz.Decision
-	// settings are what holds for the request once that is known, by the rules.
-	settings policy.Settings
-	// redacted is set where objects are shown without their secrets, see restrict.
-	redacted bool
+	// sender is who sends the request, once that is known; Subject is as whom.
+	sender *authn.Identity
 	// asked is what the upstream was asked for so far on behalf of the request, but for what
 	// is forwarded as it comes; end ends what it is answered with, if that goes on.
-	asked    freshness.Cost
-	end      func()
-	spending policy.Spending
-	stale    bool // it is answered from the cache because of a budget
-	pretty   bool // JSON is to be indented
-	resumed  bool // it has a place of Gateway.resumed
+	asked freshness.Cost
+	end   func()
+	// collection is what is read, objects the one that has the objects of a query in the encoding of
+	// the response; version is one that collection is proven to hold, response what was read.
+	collection, objects *cache.Collection
+	version             uint64
+	response            *api.Response
+	stale               bool // it is answered from the cache because of a budget
+	resumed             bool // it has a slot of Gateway.resumed
 	// limit is what the request holds a place of, nil before and afterwards; bytes is
 	// what it holds of heldBytes.
 	limit *inflight.Limiter
 	bytes int64
+}
+
+// newExchange returns an exchange for r under the policy in force.
+func (g *Gateway) newExchange(r *api.Request) *exchange {
+	x := &exchange{policy: g.policy.Load(), began: time.Now(), source: fromGateway}
+	x.Request, x.Info = r, r.Info()
+	return x
 }
 
 // user is who holds the request's place: who authenticated, whomever they act as.
@@ -232,12 +236,12 @@ func (g *Gateway) leave(x *exchange) {
 
 // Serve implements api.Handler.
 func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
-	x := &exchange{request: r, info: r.Info(), policy: g.policy.Load(), began: time.Now(), source: fromGateway}
+	x := g.newExchange(r)
 	x.auditID = r.Header.Get("Audit-Id")
 	if x.auditID == "" {
 		x.auditID = uuid.NewString()
 	}
-	x.pretty = x.info.Pretty(r.Header.Get("User-Agent"))
+	x.Pretty = x.Info.Pretty(r.Header.Get("User-Agent"))
 	if resp := g.Health.Serve(r, false); resp != nil {
 		return g.answer(x, resp)
 	}
@@ -258,9 +262,9 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 		resp = g.impersonate(ctx, x)
 	}
 	if resp == nil {
-		x.settings = x.policy.Decide(x.subject.User, x.request.Header.Get("User-Agent"), x.info)
+		x.Settings = x.policy.Decide(x.Subject.User, x.Request.Header.Get("User-Agent"), x.Info)
 		if resp = g.restrict(x); resp == nil {
-			resp = g.route(ctx, x)
+			resp = g.respond(ctx, x)
 		}
 	}
 	resp = g.answer(x, resp)
@@ -279,9 +283,9 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 	if resp := g.identify(ctx, x); resp != nil {
 		return resp
 	}
-	x.request.AttributeTo(g.accountOf(x))
+	x.Request.AttributeTo(g.accountOf(x))
 	limit := g.inFlight
-	long := x.info.LongRunning() || x.request.Upgrade != ""
+	long := x.Info.LongRunning() || x.Request.Upgrade != ""
 	if long {
 		limit = g.longRunning
 	}
@@ -289,7 +293,7 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 		return inflight.Rejected()
 	}
 	x.limit = limit
-	if n := heldBy(x.request, long); n > 0 {
+	if n := heldBy(x.Request, long); n > 0 {
 		if !g.heldBytes.Acquire(x.user(), n) {
 			g.leave(x)
 			return inflight.Rejected()
@@ -314,19 +318,19 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 	if resp.Upgrade == nil && resp.Status != 101 && !resp.Header.Has("Audit-Id") {
 		resp.Header.Add("Audit-Id", x.auditID)
 	}
-	if x.request.Proto == "HTTP/2.0" && (x.sender == nil && resp.Status == 401 || x.anonymous()) {
+	if x.Request.Proto == "HTTP/2.0" && (x.sender == nil && resp.Status == 401 || x.anonymous()) {
 		// HTTP/2 is too cheap for the client and too dear for the server to be kept open
 		// for anybody; kube-apiserver does the same (CVE-2023-44487).
 		resp.Header.Add("Connection", "close")
 	}
-	x.spending.Settle(x.asked.Requests, x.asked.Bytes)
+	x.Spending.Settle(x.asked.Requests, x.asked.Bytes)
 	goesOn := resp.Stream != nil || resp.Upgrade != nil
 	var charged *policy.ChargedBody
 	switch {
 	case goesOn:
 		g.countStream(x, resp)
 	case x.source == fromUpstream:
-		charged = x.spending.ChargeBody(resp)
+		charged = x.Spending.ChargeBody(resp)
 	}
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
@@ -335,10 +339,10 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 			done(n, err)
 		}
 		g.metrics.observe(x, resp.Status, n)
-		if !goesOn && !healthz.IsPath(x.request.Path) {
+		if !goesOn && !healthz.IsPath(x.Request.Path) {
 			g.usage.Add(x.asker(), x.costOf(resp, n))
 			if x.source == fromUpstream {
-				x.spending.SettleBytes(float64(n - charged.Paid()))
+				x.Spending.SettleBytes(float64(n - charged.Paid()))
 			}
 		}
 		if resp.Status == 403 {
@@ -354,42 +358,5 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 
 // fail answers with err as a Status.
 func (x *exchange) fail(err error) *api.Response {
-	return api.StatusResponse(err, api.NegotiateStatus(x.request.Header.Get("Accept"), x.pretty))
-}
-
-// route decides how a request is answered.
-func (g *Gateway) route(ctx context.Context, x *exchange) *api.Response {
-	switch {
-	case x.info.Query != nil && x.request.Method != "HEAD":
-		return g.answerQuery(ctx, x)
-	case isFeatures(x):
-		return g.describe(ctx, x)
-	}
-	sharded := x.info.ShardSelector != "" && x.request.Method != "HEAD"
-	if !isRead(x) {
-		if sharded {
-			return g.forwardShard(ctx, x, outcome{})
-		}
-		if resp := g.selfReview(ctx, x); resp != nil {
-			return resp
-		}
-		if resp := g.offlineDiscovery(ctx, x); resp != nil {
-			return resp
-		}
-		if resp := g.discovery(ctx, x); resp != nil {
-			return resp
-		}
-		if resp := g.openAPI(ctx, x); resp != nil {
-			return resp
-		}
-		return g.forward(ctx, x)
-	}
-	out := g.read(ctx, x)
-	switch {
-	case out.answer != nil:
-		return out.answer
-	case sharded:
-		return g.forwardShard(ctx, x, out)
-	}
-	return g.forwardRead(ctx, x, out.why)
+	return api.StatusResponse(err, api.NegotiateStatus(x.Request.Header.Get("Accept"), x.Pretty))
 }

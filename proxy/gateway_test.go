@@ -258,28 +258,6 @@ func TestRoutes(t *testing.T) {
 	})
 }
 
-func TestInScope(t *testing.T) {
-	pods, nodes, widgets := &source.Resource{Namespaced: true}, &source.Resource{}, &source.Resource{Namespaced: true, Custom: true}
-	for _, c := range []struct {
-		path string
-		res  *source.Resource
-		want bool
-	}{
-		{"/api/v1/pods", pods, true}, {"/api/v1/namespaces/a/pods", pods, true}, {"/api/v1/namespaces/a/pods/p", pods, true}, {"/api/v1/pods/p", pods, false},
-		{"/api/v1/nodes", nodes, true}, {"/api/v1/nodes/n", nodes, true}, {"/api/v1/namespaces/a/nodes", nodes, false}, {"/api/v1/namespaces/a/nodes/n", nodes, false},
-		{"/api/v1/namespaces", nodes, true}, {"/api/v1/namespaces/a", nodes, true}, {"/api/v1/namespaces?fieldSelector=metadata.name=a", nodes, true},
-		{"/api/v1/watch/pods", pods, true}, {"/api/v1/watch/namespaces/a/pods/p", pods, true}, {"/api/v1/watch/pods/p", pods, false},
-		{"/apis/a.example.com/v1/watch/widgets/w", widgets, true}, {"/apis/a.example.com/v1/widgets/w", widgets, false},
-		{"/api/v1/watch/namespaces/a/nodes/n", nodes, false}, {"/api/v1/watch/nodes/n", nodes, true}, {"/api/v1/watch/namespaces/a", nodes, true}, {"/api/v1/watch/namespaces", nodes, true},
-		{"/apis/example.com/v1/namespaces", nodes, false}, {"/apis/example.com/v1/namespaces/a", pods, false},
-	} {
-		x := request("GET " + c.path).Info()
-		if got := x.Exact && inScope(x, c.res); got != c.want {
-			t.Errorf("%s: %v", c.path, got)
-		}
-	}
-}
-
 func TestForwardedAsTheClient(t *testing.T) {
 	b := newGatewayBench(t, nil)
 	b.do("POST /api/v1/namespaces/default/pods", "Authorization: Bearer jane", "X-Remote-User: root")

@@ -93,10 +93,10 @@ func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersion
 
 // observe counts one finished request.
 func (m *metrics) observe(x *exchange, code int, n int64) {
-	c := m.of(x.info, x.source, code)
+	c := m.of(x.Info, x.source, code)
 	c.requests.Inc()
 	c.bytes.Add(float64(n))
-	if x.info.Verb != "watch" {
+	if x.Info.Verb != "watch" {
 		c.duration.Observe(time.Since(x.began).Seconds())
 	}
 }

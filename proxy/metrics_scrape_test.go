@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/soak"
+	"github.com/kubeweir/kubeweir/proxy/route"
 )
 
 // TestScrapeWhileLabelSetsBegin: a scrape does not wait for a request that waits for the scrape; see
@@ -19,8 +20,8 @@ func TestScrapeWhileLabelSetsBegin(t *testing.T) {
 		r := prometheus.NewRegistry()
 		m := newMetrics(r, func(gvr schema.GroupVersionResource) (schema.GroupResource, bool) { return gvr.GroupResource(), true })
 		observe := func(n int) {
-			x := &exchange{info: &api.RequestInfo{}, source: fromCache}
-			x.info.IsResourceRequest, x.info.Verb, x.info.Resource = true, "watch", fmt.Sprintf("r%d", n)
+			x := &exchange{Facts: route.Facts{Info: &api.RequestInfo{}}, source: fromCache}
+			x.Info.IsResourceRequest, x.Info.Verb, x.Info.Resource = true, "watch", fmt.Sprintf("r%d", n)
 			m.observe(x, 101, 0)
 		}
 		for n := range 600 { // three metrics each

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/proxy/route"
 )
 
 // podsOnly knows pods.
@@ -18,7 +19,7 @@ func podsOnly(gvr schema.GroupVersionResource) (schema.GroupResource, bool) {
 }
 
 func counted(m *metrics, method, path string, code int) {
-	x := &exchange{info: (&api.Request{Method: method, Path: path}).Info(), source: fromGateway}
+	x := &exchange{Facts: route.Facts{Info: (&api.Request{Method: method, Path: path}).Info()}, source: fromGateway}
 	m.observe(x, code, 1)
 }
 
@@ -72,7 +73,7 @@ func TestMetricsStayBounded(t *testing.T) {
 
 func BenchmarkObserve(b *testing.B) {
 	m := newMetrics(nil, podsOnly)
-	x := &exchange{info: (&api.Request{Method: "GET", Path: "/api/v1/pods"}).Info(), source: fromCache}
+	x := &exchange{Facts: route.Facts{Info: (&api.Request{Method: "GET", Path: "/api/v1/pods"}).Info()}, source: fromCache}
 	for b.Loop() {
 		m.observe(x, 200, 1)
 	}

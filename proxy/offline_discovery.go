@@ -20,16 +20,12 @@ import (
 // while the upstream cannot be reached, by what the gateway itself was told last; nil if it
 // is to be forwarded.
 func (g *Gateway) offlineDiscovery(ctx context.Context, x *exchange) *api.Response {
-	if g.Discovered == nil || x.info.IsResourceRequest || x.request.Method != "GET" || !g.isAway() ||
-		x.subject.UpstreamDecides || !x.allowsOffline() {
-		return nil
-	}
 	docs := g.Discovered()
 	age := time.Since(docs.At)
 	if docs.At.IsZero() || age > x.policy.Offline.TTL {
 		return nil
 	}
-	body, contentType := discoveryDocument(&docs, x.request.Path, x.request.Header.Get("Accept"))
+	body, contentType := discoveryDocument(&docs, x.Request.Path, x.Request.Header.Get("Accept"))
 	if body == nil {
 		return nil
 	}

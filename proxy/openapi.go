@@ -32,16 +32,13 @@ const (
 // to the client's own request, that it is current. So the upstream authorizes every request
 // and need not send, or compress, what has not changed. It returns nil for other requests.
 func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
-	r := x.request
-	if g.openAPIDocuments == nil || !isOpenAPI(r) {
-		return nil
-	}
+	r := x.Request
 	key, ok := openAPIKey(x)
 	if !ok {
 		return nil
 	}
 	kept := g.openAPIDocuments.get(key)
-	if kept != nil && g.isAway() && x.allowsOffline() && !x.subject.UpstreamDecides {
+	if kept != nil && g.isAway() && x.AllowsOffline() && !x.Subject.UpstreamDecides {
 		return g.offlineOpenAPI(ctx, x, kept)
 	}
 	if tag := r.Header.Get("If-None-Match"); tag != "" { // the client has a document itself
@@ -91,9 +88,9 @@ const openAPIIndex = "/openapi/v3"
 // openAPIKey returns what the document that x reads is kept by, in strings that outlive the
 // request; ok is false if they are too long.
 func openAPIKey(x *exchange) (key collapseKey, ok bool) {
-	r := x.request
+	r := x.Request
 	lines := func(name string) string { return strings.Clone(strings.Join(r.Header.Values(name), "\n")) }
-	key = collapseKey{strings.Clone(r.RawPath), strings.Clone(r.RawQuery), lines("Accept"), lines("Accept-Encoding"), x.pretty}
+	key = collapseKey{strings.Clone(r.RawPath), strings.Clone(r.RawQuery), lines("Accept"), lines("Accept-Encoding"), x.Pretty}
 	return key, len(key.path)+len(key.query)+len(key.accept)+len(key.acceptEncoding) <= maxOpenAPIKey
 }
 
@@ -109,7 +106,7 @@ func (g *Gateway) offlineOpenAPI(ctx context.Context, x *exchange, kept *openAPI
 	}
 	x.source = fromCache
 	resp := &api.Response{Status: 200, Header: sharedHeader(kept.header), Body: kept.body, Length: int64(len(kept.body))}
-	if tag := kept.header.Get("Etag"); tag != "" && x.request.Header.Get("If-None-Match") == tag {
+	if tag := kept.header.Get("Etag"); tag != "" && x.Request.Header.Get("If-None-Match") == tag {
 		resp = &api.Response{Status: 304, Header: api.Header{{Name: "Etag", Value: tag}}}
 	}
 	g.markStale(resp, max(age, 1))

@@ -187,10 +187,10 @@ func TestForwardedReasonIsWithheld(t *testing.T) {
 // TestImpersonationDecidedUpstream: a read whose impersonation the upstream decides.
 func TestImpersonationDecidedUpstream(t *testing.T) {
 	b := newGatewayBench(t, nil)
-	r := request(anyPods)
-	x := &exchange{request: r, info: r.Info(), subject: &authn.Subject{UpstreamDecides: true}}
-	if _, why := b.gateway.qualify(x); why != reason.Impersonated {
-		t.Error(why)
+	x := b.gateway.newExchange(request(anyPods))
+	x.Subject = &authn.Subject{UpstreamDecides: true}
+	if x.Qualify(b.gateway.Resources); x.Unqualified != reason.Impersonated {
+		t.Error(x.Unqualified)
 	}
 }
 

@@ -8,13 +8,14 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/review"
+	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
 // identify finds out who asks, and takes every credential out of the request's
 // header. nil means that it is known, else it is the refusal.
 func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
-	id, err := g.Authenticator.Authenticate(ctx, x.request)
+	id, err := g.Authenticator.Authenticate(ctx, x.Request)
 	if err != nil {
 		return g.refuse(ctx, x, err, reason.NotLocal, reason.Newcomers)
 	}
@@ -27,12 +28,12 @@ func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
 // says so, and then what belongs to the client's connection: from here on lines may be
 // added. nil means that it is known, else it is the refusal.
 func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
-	subject, err := g.Authorizer.Impersonate(ctx, x.sender, x.request)
+	subject, err := g.Authorizer.Impersonate(ctx, x.sender, x.Request)
 	if err == nil {
-		x.subject = subject
+		x.Subject = subject
 		x.askedReviews(subject.Reviews)
-		x.request.Header.EndToEnd()
-		x.request.Header.Set("Audit-Id", x.auditID)
+		x.Request.Header.EndToEnd()
+		x.Request.Header.Set("Audit-Id", x.auditID)
 		return nil
 	}
 	resp := g.refuse(ctx, x, err, reason.ImpersonationForbidden, reason.UserReviews)
@@ -43,33 +44,23 @@ func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
 	return resp
 }
 
-// permit asks whether the read may be answered here; nil means yes, else it is
-// the refusal.
-func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
-	d, refusal := g.review(ctx, x)
-	if refusal == nil && !d.Allowed {
-		return g.forbidRead(ctx, x, d.Reason)
-	}
-	return refusal
-}
-
-// review asks the authorizer. A decision that allows the request is kept with it.
-func (g *Gateway) review(ctx context.Context, x *exchange) (d authz.Decision, refusal *api.Response) {
-	d, err := g.Authorizer.Authorize(ctx, x.subject.User, authz.AttributesOf(x.info))
+// authorize asks whether the cache may serve the read to its user.
+func (g *Gateway) authorize(ctx context.Context, x *exchange) *api.Response {
+	d, err := g.Authorizer.Authorize(ctx, x.Subject.User, authz.AttributesOf(x.Info))
 	x.askedReviews(d.Reviews)
 	if err != nil {
-		return d, g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
+		return g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
 	}
-	if d.Allowed {
-		x.decision = d
-	}
-	return d, nil
+	x.Decision, x.Permission = d, route.StateOf(d.Allowed)
+	return nil
 }
 
-// forbidRead is the 403 of a read, for the authorizer's reason.
-func (g *Gateway) forbidRead(ctx context.Context, x *exchange, why string) *api.Response {
-	x.decision.Reason = why
-	return g.refuse(ctx, x, authz.Forbidden(x.subject.User, authz.AttributesOf(x.info), why), reason.Forbidden, reason.UserReviews)
+// permit authorizes a request for a document in memory; nil means that the user may have it.
+func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
+	if resp := g.authorize(ctx, x); resp != nil || x.Permission == route.Yes {
+		return resp
+	}
+	return g.reject(ctx, x, route.Decision{Refusal: reason.Forbidden, Err: x.Forbidden(x.Decision.Reason)})
 }
 
 // refuse answers with an error of package identity, and counts it: as forbidden if it

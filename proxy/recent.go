@@ -60,18 +60,18 @@ func (n *recent) denied(x *exchange) {
 		return
 	}
 	user := x.sender.User
-	if x.subject != nil {
-		user = x.subject.User
+	if x.Subject != nil {
+		user = x.Subject.User
 	}
 	d := Denial{
-		User: brief(user.GetName()), UserAgent: brief(x.request.Header.Get("User-Agent")), Verb: brief(x.info.Verb),
-		Reason: brief(x.decision.Reason), Last: time.Now(),
+		User: brief(user.GetName()), UserAgent: brief(x.Request.Header.Get("User-Agent")), Verb: brief(x.Info.Verb),
+		Reason: brief(x.Decision.Reason), Last: time.Now(),
 	}
-	if x.info.IsResourceRequest {
-		d.Group, d.Resource, d.Subresource = brief(x.info.APIGroup), brief(x.info.Resource), brief(x.info.Subresource)
-		d.Namespace, d.Name = brief(x.info.Namespace), brief(x.info.Name)
+	if x.Info.IsResourceRequest {
+		d.Group, d.Resource, d.Subresource = brief(x.Info.APIGroup), brief(x.Info.Resource), brief(x.Info.Subresource)
+		d.Namespace, d.Name = brief(x.Info.Namespace), brief(x.Info.Name)
 	} else {
-		d.Path = brief(x.info.Path)
+		d.Path = brief(x.Info.Path)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -104,8 +104,8 @@ func (n *recent) endedWatch(x *exchange, began time.Time, why reason.WatchEnd) {
 		return
 	}
 	e := EndedWatch{
-		User: strings.Clone(brief(x.subject.User.GetName())), Group: strings.Clone(x.info.APIGroup), Resource: strings.Clone(x.info.Resource),
-		Namespace: strings.Clone(brief(x.info.Namespace)), Reason: why, Began: began, Ended: time.Now(),
+		User: strings.Clone(brief(x.Subject.User.GetName())), Group: strings.Clone(x.Info.APIGroup), Resource: strings.Clone(x.Info.Resource),
+		Namespace: strings.Clone(brief(x.Info.Namespace)), Reason: why, Began: began, Ended: time.Now(),
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -37,32 +37,32 @@ const (
 
 // isWhole reports whether an answer is passed on as it is in a redacted view, too: it has no
 // objects in it.
-func isWhole(x *exchange) bool { return policy.IsSelfReview(x.request) || !x.info.IsResourceRequest }
+func isWhole(x *exchange) bool { return policy.IsSelfReview(x.Request) || !x.Info.IsResourceRequest }
 
 // forwardRedacted forwards a read and redacts the answer on its way.
 func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Response {
-	accept, ok := api.AcceptJSON(x.request.Header.Get("Accept"), g.printsTables(x.info))
+	accept, ok := api.AcceptJSON(x.Request.Header.Get("Accept"), g.printsTables(x.Info))
 	switch {
-	case x.request.Upgrade != "":
+	case x.Request.Upgrade != "":
 		return g.forbid(x, reason.Redacted, "a rule of kubeweir shows this client a redacted view, which has no WebSockets of what is not in the cache")
 	case !ok:
 		g.refused.Count(reason.Redacted)
 		return x.fail(api.NewNotAcceptable("a rule of kubeweir shows this client a redacted view, which is in JSON where the cache does not have it: accept application/json as well"))
 	}
 	places := g.redactedAnswers
-	if x.info.Verb == "watch" {
+	if x.Info.Verb == "watch" {
 		places = g.redactedWatches
 	}
 	if !places.Acquire(x.user(), 1) {
 		g.refused.Count(reason.Redacted)
 		return inflight.Rejected()
 	}
-	as, err := g.credentials(x.subject, &x.request.Header)
+	as, err := g.credentials(x.Subject, &x.Request.Header)
 	if err != nil {
 		places.Release(x.user(), 1)
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
-	asked := withBody(x.request, nil)
+	asked := withBody(x.Request, nil)
 	asked.Header.Set("Accept", accept)
 	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range"} {
 		asked.Header.Del(name)
@@ -83,7 +83,7 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 // resources have what their definition says, any value included. Rows are redacted in any
 // case.
 func (g *Gateway) printsTables(info *api.RequestInfo) bool {
-	res, why := g.Resources.find(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
+	res, why := g.Resources.Find(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
 	return why == reason.NotForwarded && !res.Custom && !res.Aggregated && res.Printer != nil
 }
 
@@ -111,13 +111,13 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 		status := resp.Status
 		discard(resp)
 		if status >= 400 {
-			resource := schema.GroupResource{Group: x.info.APIGroup, Resource: x.info.Resource}
-			return x.fail(apierrors.NewGenericServerResponse(status, x.info.Verb, resource, x.info.Name, "", 0, false))
+			resource := schema.GroupResource{Group: x.Info.APIGroup, Resource: x.Info.Resource}
+			return x.fail(apierrors.NewGenericServerResponse(status, x.Info.Verb, resource, x.Info.Name, "", 0, false))
 		}
 		return g.unredacted(x, errors.New("it is no JSON"))
 	}
-	isSecret := x.info.Resource == "secrets" && x.info.APIGroup == ""
-	tables := g.printsTables(x.info)
+	isSecret := x.Info.Resource == "secrets" && x.Info.APIGroup == ""
+	tables := g.printsTables(x.Info)
 	redact := func(text []byte) ([]byte, error) {
 		redacted, err := json.Redact(text, isSecret)
 		if err == nil && !tables && isTable(text) {
@@ -170,7 +170,7 @@ func (g *Gateway) unredacted(x *exchange, err error) *api.Response {
 	if errors.Is(err, errTooLarge) {
 		text += "; ask for pages (limit=500)"
 	}
-	return x.fail(authz.Forbidden(x.subject.User, authz.AttributesOf(x.info), text))
+	return x.fail(authz.Forbidden(x.Subject.User, authz.AttributesOf(x.Info), text))
 }
 
 // redactLine redacts an event of a watch, which is a line.

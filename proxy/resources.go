@@ -126,12 +126,12 @@ func (r *Resources) kept(gvr schema.GroupVersionResource, s *object.Schema) *obj
 
 // Lookup returns the resource if it may be served from the cache.
 func (r *Resources) Lookup(gvr schema.GroupVersionResource) (*source.Resource, bool) {
-	res, why := r.find(gvr)
+	res, why := r.Find(gvr)
 	return res, why == reason.NotForwarded
 }
 
-// find is Lookup that says why the resource may not be.
-func (r *Resources) find(gvr schema.GroupVersionResource) (*source.Resource, reason.Forward) {
+// Find is Lookup that says why the resource may not be.
+func (r *Resources) Find(gvr schema.GroupVersionResource) (*source.Resource, reason.Forward) {
 	r.mu.RLock()
 	res := r.mu.builtin[gvr]
 	if res == nil {

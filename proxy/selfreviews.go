@@ -18,21 +18,18 @@ const maxQuestion = 4 << 10
 // selfReview answers a self-review with what the upstream answered to the same request of the
 // same user lately. nil tells that the request has to be forwarded; its body can still be read.
 func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
-	if x.settings.SelfReviews != policy.Yes || !policy.IsSelfReview(x.request) || !g.answers.Covers(x.subject) {
-		return nil
-	}
-	question, ok := readQuestion(x.request)
+	question, ok := readQuestion(x.Request)
 	if !ok {
 		return nil
 	}
-	return g.answerBefore(ctx, x, g.answers, digestOf(x.request, question), func(ctx context.Context) (out rememberedAnswer, err error) {
+	return g.answerBefore(ctx, x, g.answers, digestOf(x.Request, question), func(ctx context.Context) (out rememberedAnswer, err error) {
 		answer, err := g.askUpstream(ctx, x, question, maxSharedAnswer)
 		if err != nil {
 			return out, err
 		}
 		out.Value = answer
 		if answer.status == 201 && len(answer.body) <= maxKeptAnswer && answer.header.Get("Content-Type") == "application/json" && !answer.header.Has("Content-Encoding") {
-			answer.times, out.Keep, out.Allowed = timesOf(answer.body), true, x.request.Path != policy.AccessReviewPath || allows(answer.body)
+			answer.times, out.Keep, out.Allowed = timesOf(answer.body), true, x.Request.Path != policy.AccessReviewPath || allows(answer.body)
 		}
 		return out, nil
 	})

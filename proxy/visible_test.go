@@ -25,6 +25,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/route"
 )
 
 // visibleBench is a gateway whose upstream allows what the RBAC objects do, as they are at the moment.
@@ -49,7 +50,7 @@ func newVisibleBench(t testing.TB, change func(*Options)) *visibleBench {
 func newVisibleBenchFrom(t testing.TB, from func(*cachetest.Source) source.Source, change func(*Options)) *visibleBench {
 	t.Helper()
 	others := []*source.Resource{
-		{GroupVersionResource: namespaces, Kind: "Namespace", Schema: object.SchemaFor(namespaces)},
+		{GroupVersionResource: route.Namespaces, Kind: "Namespace", Schema: object.SchemaFor(route.Namespaces)},
 		rbacResource(0, "Role"), rbacResource(1, "RoleBinding"), rbacResource(2, "ClusterRole"), rbacResource(3, "ClusterRoleBinding"),
 	}
 	b := &visibleBench{gatewayBench: newGatewayBenchFrom(t, others, from, func(o *Options) {
@@ -142,7 +143,7 @@ func (b *visibleBench) changed() {
 // fill makes namespaces, with n pods in each.
 func (b *visibleBench) fill(n int, namespace ...string) {
 	for _, ns := range namespace {
-		b.source.Create(namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+		b.source.Create(route.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 		for i := range n {
 			b.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("%s/%s%d", ns, ns, i), "node", "n="+ns))
 		}
@@ -376,7 +377,7 @@ func TestVisibleNames(t *testing.T) {
 			t.Errorf("the next page, with another namespace: %d %s", status, body)
 		}
 		list("a b c d")
-		b.source.Delete(namespaces, "b")
+		b.source.Delete(route.Namespaces, "b")
 		time.Sleep(10 * time.Millisecond)
 		list("a c d")
 	})

@@ -1,0 +1,493 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/cache/reflector"
+	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/visible"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/route"
+	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/shard"
+)
+
+// This file executes the decisions of package route without side effects: what a request would ask,
+// wait or pay for is looked at only.
+
+// decide finds out what becomes of the request.
+func (e *explaining) decide(ctx context.Context) {
+	g, x := e.g, e.x
+	if healthz.IsPath(x.Request.Path) {
+		e.route(string(fromGateway), "", "Answered by kubeweir itself: whether it is well.", 0)
+		return
+	}
+	if pattern, blocked := g.Blocked.Find(x.Request.Header.Get("User-Agent")); blocked {
+		e.rejected(reason.Blocked, 429, fmt.Sprintf("an operator has blocked the user agent %q", pattern))
+		return
+	}
+	if e.spends() {
+		e.rejected(reason.Blocked, 429, e.rule("block")+" blocks this client")
+		return
+	}
+	r := x.policy.Restrict(x.Request, actors(x))
+	if x.Redacted = r.Redacted; r.Text != "" {
+		setting := map[reason.Refusal]string{reason.Redacted: "view", reason.ReadOnly: "readOnly"}[r.Why]
+		e.rejected(r.Why, 403, fmt.Sprintf("%s (%s)", r.Text, e.rule(setting)))
+		return
+	}
+	if x.Redacted {
+		e.step("view", "%s shows this client objects without their secret values", e.rule("view"))
+	}
+	g.gather(x, inspectedResources{g.Resources})
+	if x.Info.Query != nil {
+		e.step("query", "it is sorted, narrowed or counted by values that the cache keeps of each object; nobody else is asked to do that")
+	}
+	for range maxSteps {
+		if d := x.Next(); e.end(d) || e.learn(ctx, d.Action) {
+			return
+		}
+	}
+}
+
+// spends looks at the budgets of the client, and reports whether a rule blocks it.
+func (e *explaining) spends() (blocked bool) {
+	x := e.x
+	if !x.policy.Spends {
+		return false
+	}
+	if x.Spending, blocked = x.policy.SpendingOf(x.sender.User, x.Request); blocked {
+		return true
+	}
+	x.Spending.Each(func(b *policy.Budget, wait time.Duration) {
+		left := "something is left"
+		if wait > 0 {
+			left = fmt.Sprintf("nothing is left, for %d s", policy.Seconds(wait))
+			if x.Spending.Exceeded == nil {
+				x.Spending.Exceeded, x.Spending.Wait = b, wait
+			}
+		}
+		e.step("budget", "%s allows the sender to cause so much at the cluster (%s: %d): %s", b.Rule.Name, b.Setting, b.PerSecond(), left)
+	})
+	return false
+}
+
+// over reports whether a budget of the client is exhausted.
+func (e *explaining) over() bool { return e.x.Spending.Exceeded != nil }
+
+// route is the end.
+func (e *explaining) route(name, why, text string, requests int) {
+	e.Route, e.Why, e.Text, e.UpstreamRequests = name, why, text, requests
+	e.step("route", "%s", text)
+	if e.Cost == "" {
+		e.Cost = map[bool]string{true: "Nothing for the upstream.", false: "The whole request at the upstream."}[requests == 0]
+	}
+	if e.PermissionText == "" {
+		e.PermissionText = "kubeweir does not decide it"
+	}
+}
+
+// rejected is the end of a request that kubeweir rejects.
+func (e *explaining) rejected(why reason.Refusal, code int, text string) {
+	e.Cost = ""
+	label := ""
+	if why != 0 {
+		label = why.String()
+	}
+	e.route(RouteRefused, label, fmt.Sprintf("Refused with %d: %s.", code, text), 0)
+}
+
+// end describes a decision that ends with a response, or may.
+func (e *explaining) end(d route.Decision) (ended bool) {
+	x := e.x
+	switch d.Action {
+	case route.Reject:
+		e.rejected(d.Refusal, int(api.StatusOf(d.Err).Code), d.Err.Error())
+	case route.Describe:
+		e.route(string(fromGateway), "", "Answered by kubeweir itself: which parameters it has of its own.", 0)
+	case route.Forward:
+		e.forwarded(d.Why)
+	case route.ForwardShard:
+		e.route(RouteUnknown, d.Why.String(), "Forwarded, and passed on only if the answer says that it is this shard, else refused. "+d.Why.Entry().When, 1)
+	case route.SelfReview:
+		e.Cost = "One request, unless the answer is remembered."
+		e.route(RouteUnknown, "", "Answered from memory if the same user was answered the same question within seconds, else by the upstream, once for all who wait.", 1)
+	case route.OfflineDiscovery:
+		e.route(RouteUnknown, "", "No API server answers: what it said last of what it serves is the answer, with its age, where that is known.", 0)
+	case route.Discovery:
+		if d.Why != reason.NotForwarded {
+			e.forwarded(d.Why)
+			break
+		}
+		e.Cost = "One request, unless the answer is remembered."
+		e.route(RouteUnknown, "", "Answered from memory if the same user was answered the same within seconds, and no definition or APIService has changed since, else by the upstream.", 1)
+	case route.OpenAPI:
+		if !e.revalidatesOpenAPI() {
+			return false
+		}
+		e.Cost = "One request, answered without the document if that has not changed."
+		e.route(RouteUnknown, "", "Forwarded with the ETag of the document in memory. If the upstream confirms it with 304, the document in memory is the answer.", 1)
+	case route.ReadCache:
+		return e.cached(d.Stale)
+	case route.Revalidate:
+		e.peek()
+		if e.c == nil || e.c.State().Phase != reflector.Synced || !e.c.Freshness().CanRevalidate() || x.Away {
+			return false
+		}
+		e.Cost = "The names and versions of the objects, in metadata alone, shared by all who ask meanwhile."
+		e.route(string(fromRevalidated), "", "The read asks for the most recent state, and its mode is strict: the upstream names the versions that are current, and the cache has their bytes.", 1)
+	case route.Coalesce:
+		if x.NotCoalesced = e.notCoalesced(); x.NotCoalesced != reason.NotForwarded {
+			return false
+		}
+		e.Cost = "One request, which all who ask the same meanwhile share."
+		text := "The read asks for the most recent state, and its mode is strict: the upstream answers, once for all who ask the same at the time. A resourceVersion, or the mode session, would have the cache answer."
+		e.route(string(fromCollapsed), "", e.unlessAway(text), 1)
+	default:
+		return false
+	}
+	return true
+}
+
+// forwarded is the end of a request that the upstream serves.
+func (e *explaining) forwarded(why reason.Forward) {
+	text, label := "Forwarded: it is no read of a resource. The upstream decides whether it is allowed.", ""
+	switch {
+	case why != reason.NotForwarded:
+		text, label = "Forwarded. "+why.Entry().When, why.String()
+	case e.x.Info.IsWrite():
+		text = "Forwarded: writes always are. The upstream decides whether it is allowed."
+	}
+	if e.x.Redacted && e.x.Info.IsResourceRequest {
+		text += " The answer is redacted on its way, or refused if it cannot be."
+	}
+	e.Cost = ""
+	e.route(string(fromUpstream), label, e.unlessAway(text), 1)
+}
+
+// unlessAway adds that a request to the upstream fails if no API server responds.
+func (e *explaining) unlessAway(text string) string {
+	if e.x.Away {
+		text += " No API server answers now, so that it fails."
+	}
+	return text
+}
+
+// revalidatesOpenAPI reports whether the OpenAPI document that the request reads is in memory, with
+// an ETag, and may be confirmed.
+func (e *explaining) revalidatesOpenAPI() bool {
+	key, ok := openAPIKey(e.x)
+	return ok && !e.over() && !e.x.Away && e.g.openAPIDocuments.revalidates(key)
+}
+
+// notCoalesced returns the reason why the read would not be shared, as far as that is known.
+func (e *explaining) notCoalesced() reason.Forward {
+	g, x := e.g, e.x
+	switch {
+	case g.refusals.has(refusal{x.Info.Verb, x.Query.Resource.GroupResource(), x.Info.Namespace}):
+		return reason.GatewayRefused
+	case g.collapser.knownLarge(keyOfCollapsed(x.Request, x.Pretty)):
+		return reason.TooLargeToShare
+	}
+	return reason.NotForwarded
+}
+
+// learn looks at a fact. It reports whether that ends the explanation.
+func (e *explaining) learn(ctx context.Context, a route.Action) (ended bool) {
+	g, x := e.g, e.x
+	switch a {
+	case route.ParseParameters:
+		x.ParseParameters(new(shard.Parser)) // the gateway's remembers what it parsed
+	case route.AskRelease:
+		x.Release, x.ReleaseKnown = g.Manager.KnownMinor(), true
+	case route.Authorize:
+		return e.authorize(ctx)
+	case route.FindNamespaces:
+		e.findNamespaces()
+	case route.FindCollection:
+		e.findCollection()
+	case route.CheckCurrent:
+		x.Current = route.StateOf(e.holds())
+		x.StaleAllowed = x.allowsStale(e.c)
+	case route.Prove:
+		if x.Proven = route.StateOf(!x.Away); !x.Away {
+			e.Cost = "One small request, the version or the names of the objects, which all who ask meanwhile share."
+		}
+	case route.Charge:
+		if x.Budget = route.StateOf(!e.over()); e.over() && x.Query.Resource != nil {
+			e.peek()
+			x.StaleAllowed = e.c != nil && e.c.State().Phase == reflector.Synced && x.allowsStale(e.c)
+		}
+	case route.Revalidate:
+		x.NotRevalidated = true
+	default:
+		x.Documents.Clear(a)
+	}
+	return false
+}
+
+// authorize looks whether the permission is known.
+func (e *explaining) authorize(ctx context.Context) (ended bool) {
+	x := e.x
+	attributes := authz.AttributesOf(x.Info)
+	d, ok := e.g.Authorizer.Inspect(ctx, x.Subject.User, attributes)
+	e.PermissionKnown, e.Allowed = ok, ok && d.Allowed
+	switch {
+	case !ok:
+		e.PermissionText = "not known here: the upstream is asked by a SubjectAccessReview, and its answer remembered"
+	case d.Allowed:
+		e.PermissionText = "allowed, by what is known here"
+	default:
+		e.PermissionText = "not allowed, by what is known here"
+	}
+	if ok && d.Reason != "" {
+		e.PermissionText += ": " + d.Reason
+	}
+	e.step("permission", "%s", e.PermissionText)
+	x.Decision, x.Permission = d, route.StateOf(d.Allowed || !ok)
+	switch {
+	case ok:
+		return false
+	case e.over():
+		x.Budget = route.No
+		return e.end(x.OverBudget())
+	case x.Away:
+		e.route(RouteUnknown, "", "Nobody can be asked whether it is allowed, as no API server answers: refused with 503, unless the RBAC objects in the cache allow it and whoever asks is served offline.", 0)
+		return true
+	case x.ShowsVisible():
+		v, _ := e.visible(attributes)
+		e.step("visible", "if not, %s", v.Text)
+	}
+	return false
+}
+
+// findNamespaces looks which namespaces the user sees of all.
+func (e *explaining) findNamespaces() {
+	x := e.x
+	v, i := e.visible(authz.AttributesOf(x.Info))
+	e.step("visible", "%s", v.Text)
+	switch {
+	case !i.Current && e.over():
+		x.Budget, x.Permission = route.No, route.Yes
+		x.Query.Visible = &visible.Set{}
+	case i.Current && i.Set.Namespaces.Len() == 0, !i.Current && (!i.Known || !i.Everywhere && i.Candidates == 0):
+		x.Visible = route.No
+	case i.Set != nil:
+		x.Visible, x.Query.Visible, x.Decision = route.Yes, i.Set, i.Set.Decision
+	default:
+		x.Visible, x.Query.Visible = route.Yes, &visible.Set{} // some, which are still to be found
+	}
+	if x.Visible == route.Yes {
+		e.Visible = v
+	}
+}
+
+// visible is what is known of the namespaces that are shown.
+func (e *explaining) visible(a authz.Attributes) (*ExplainedVisible, visible.Inspection) {
+	look := e.g.visible.Inspect(e.x.Subject.User, a)
+	v := &ExplainedVisible{Rule: e.rule("visibleLists")}
+	granted := fmt.Sprintf("the RBAC objects in the cache grant it in %d namespaces", look.Candidates)
+	switch {
+	case !look.Known:
+		granted = "the RBAC objects of the cluster are not in the cache, so that nobody can tell in which"
+	case look.Everywhere:
+		granted = "the RBAC objects in the cache grant it in all namespaces"
+	}
+	switch {
+	case look.Set == nil:
+		v.Text = fmt.Sprintf("%s shows the namespaces in which the user may; %s, and the upstream is asked about each by a SubjectAccessReview", v.Rule, granted)
+	case look.Current:
+		v.Known, v.Namespaces = true, look.Set.Namespaces.Len()
+		v.Text = fmt.Sprintf("%s shows the %d namespaces in which the user may, as is remembered", v.Rule, v.Namespaces)
+	default:
+		v.Known, v.Namespaces = true, look.Set.Namespaces.Len()
+		v.Text = fmt.Sprintf("%s shows the namespaces in which the user may; there were %d of them, which are confirmed again; %s", v.Rule, v.Namespaces, granted)
+	}
+	return v, look
+}
+
+// inspectedResources finds resources without reading discovery anew for an unknown one.
+type inspectedResources struct{ *Resources }
+
+// Find implements route.Resources.
+func (r inspectedResources) Find(gvr schema.GroupVersionResource) (*source.Resource, reason.Forward) {
+	if _, known := r.Known(gvr); !known {
+		return nil, reason.UnknownResource
+	}
+	return r.Resources.Find(gvr)
+}
+
+// peek looks for the collection that would be read, without using it.
+func (e *explaining) peek() {
+	res, encoding := e.x.Query.Resource, e.x.Query.Encoding()
+	for _, c := range e.g.Manager.Status() {
+		if c.Resource == res.GroupVersionResource && c.Encoding == encoding {
+			e.Collection = &c
+		}
+	}
+	if e.Collection != nil {
+		e.c = e.g.Manager.PeekCollection(res, encoding) // after Status: it may stop meanwhile, and c has a status
+	}
+}
+
+// findCollection looks for the collection that would be read. One that is not there yet would be
+// started.
+func (e *explaining) findCollection() {
+	x := e.x
+	e.peek()
+	if e.Collection == nil {
+		e.step("collection", "none of %s (%s) yet", x.Query.Resource.GroupResource(), x.Query.Encoding())
+	} else {
+		e.step("collection", "%s (%s) is %s, with %d objects at version %d", x.Query.Resource.GroupResource(), x.Query.Encoding(), e.Collection.State.Phase, e.Collection.Objects, e.Collection.RV)
+	}
+	x.Collection = route.StateOf(e.c != nil || !x.Away)
+	x.Missing = reason.CacheUnavailable
+	if e.c != nil {
+		x.Age, x.Unconfirmed = e.g.ageOf(e.c), e.c.Unconfirmed()
+	}
+	if x.Info.Verb == "watch" {
+		e.pace()
+	}
+}
+
+// pace describes how the events of a watch are delivered.
+func (e *explaining) pace() {
+	x := e.x
+	x.Pace, x.PaceErr = x.pace()
+	if x.Pace.Coalesce > 0 {
+		who := e.rule("coalesce") + " says"
+		if x.Info.Coalesce != nil {
+			who = "the client or " + who
+		}
+		e.step("pace", "events wait %v for others of the same object, as %s", x.Pace.Coalesce, who)
+	}
+	if x.Pace.BytesPerSecond > 0 {
+		e.step("pace", "above %d bytes/s they wait longer (watchBytesPerSecond of %s)", x.Pace.BytesPerSecond, e.rule("watchBytesPerSecond"))
+	}
+}
+
+// holds reports whether the cache may serve a read of the most recent state, as far as that is known
+// without waiting.
+func (e *explaining) holds() bool {
+	x := e.x
+	switch {
+	case x.Immediate:
+		return true
+	case x.Mode() == policy.ModeStrict:
+		return false
+	case e.c == nil, x.Away && x.AllowsOffline():
+		return true
+	}
+	state := e.c.State()
+	return state.Phase == reflector.Synced && (x.MaxStaleness == 0 || max(time.Since(state.LastContact), state.Delay) <= x.MaxStaleness)
+}
+
+// cached describes a read that the cache serves, unless it does not have what the read asks for.
+func (e *explaining) cached(stale bool) (ended bool) {
+	x := e.x
+	if e.c != nil && !stale {
+		var unknown reason.Forward
+		if x.CacheWhy, unknown = e.unheld(); unknown != reason.NotForwarded {
+			e.Cost = "Nothing for the upstream if the cache gets there within a moment, or has kept the state of that version."
+			e.route(RouteUnknown, unknown.String(), unknown.Entry().When+" Otherwise the cache answers.", 1)
+			return true
+		}
+		if x.CacheWhy != reason.NotForwarded {
+			x.CacheErr = read.ErrForward
+			return false
+		}
+	}
+	if d, expired := x.Expired(); expired {
+		return e.end(d)
+	}
+	e.route(string(fromCache), "", e.cachedText(stale), e.cachedRequests())
+	return true
+}
+
+// unheld returns why the collection does not have the version that the read asks for, or, if that
+// only shows once it is read, why it may not.
+func (e *explaining) unheld() (why, unknown reason.Forward) {
+	x, o := e.x, &e.x.Query.Options
+	rv, _ := api.ParseResourceVersion(o.ResourceVersion) // see route.Facts.Qualify
+	oldest := e.Collection.Watches.Oldest
+	if x.Info.Verb == "watch" {
+		switch {
+		case rv > 0 && rv < oldest && !o.SendInitialEvents && e.Visible == nil:
+			return reason.History, 0
+		case rv > e.c.RV() && o.SendInitialEvents:
+			return 0, reason.VersionAhead
+		}
+		return 0, 0
+	}
+	if x.Query.MostRecent() {
+		return 0, 0
+	}
+	isList := x.Info.Verb == "list"
+	exact := isList && (o.ResourceVersionMatch == "Exact" || o.ResourceVersionMatch == "" && rv > 0 && o.Limit > 0)
+	if token, err := api.DecodeContinue(o.Continue); o.Continue != "" && err == nil {
+		rv, exact = uint64(max(token.ResourceVersion, 0)), true
+	}
+	switch {
+	case isList && rv == 0 && o.Continue == "" && o.ResourceVersion != "0":
+		return reason.AmbiguousVersion, 0
+	case rv > e.c.RV() && o.Continue == "":
+		return 0, reason.VersionAhead
+	case exact && rv < oldest:
+		return 0, reason.VersionGone
+	}
+	return 0, 0
+}
+
+// cachedText says on what grounds the cache serves the read.
+func (e *explaining) cachedText(stale bool) (text string) {
+	x := e.x
+	recent := x.Query.MostRecent()
+	if x.Info.Verb == "watch" {
+		recent = x.Query.Options.ResourceVersion == "" && !x.Query.Options.UnmarkedStart
+	}
+	switch {
+	case stale:
+		text = "The budget is spent: answered with what the cache holds, and its age."
+	case !recent:
+		text = "Answered from the cache, which holds the version that the request asks for."
+	case x.Proven == route.Yes:
+		text = "Answered from the cache, which is shown to hold the most recent state first."
+	case x.Immediate:
+		text = "Answered from the cache as soon as it holds what the store held when the request came."
+	default:
+		text = "Answered from the cache, in the mode session, as soon as it holds every write made through this gateway."
+	}
+	if x.Info.Verb == "watch" {
+		text += " All watches share one watch at the upstream."
+	}
+	switch {
+	case e.c == nil:
+		text += " That waits until the collection is complete."
+	case x.Age > 0:
+		text += fmt.Sprintf(" It says its age, of %d s.", int(x.Age/time.Second))
+	}
+	if e.Visible != nil {
+		text += " A Warning says how many namespaces are shown."
+	}
+	return text
+}
+
+// cachedRequests returns how many requests the upstream gets for a read that the cache serves.
+func (e *explaining) cachedRequests() (n int) {
+	if e.x.Proven == route.Yes {
+		n = 1
+	}
+	if e.c == nil {
+		e.Cost = "One list and one watch at the upstream, for all who read this from then on."
+		n += 2
+	}
+	return n
+}

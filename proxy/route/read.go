@@ -1,0 +1,306 @@
+package route
+
+import (
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/query"
+	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/proxy/authz/visible"
+	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// Query is a get, list or watch as its parameters say.
+type Query struct {
+	Resource *source.Resource
+	Rep      api.Representation
+	Options  api.ListOptions
+	Filter   *object.Filter // nil for a get
+	// Query sorts, narrows or counts; nil for most reads.
+	Query *query.Query
+	// Visible are the namespaces that the user may see of all, nil for all of them. Filter.Within
+	// has their names.
+	Visible *visible.Set
+}
+
+// MostRecent reports whether the read asks for the latest state.
+func (q *Query) MostRecent() bool { return q.Options.MostRecent() }
+
+// CacheOnly reports whether the upstream must not or need not learn what the read asks for: a shard,
+// a query, a redacted view or objects without their managedFields. It is asked for its version
+// alone. For visible namespaces, the gateway could see more than the user.
+func (q *Query) CacheOnly() bool {
+	return q.Options.ShardSelector != "" || q.Query != nil || q.Rep.Redacted || q.Rep.DropManagedFields || q.Visible != nil
+}
+
+// Encoding returns the encoding of the collection that is read. A query reads values in JSON.
+func (q *Query) Encoding() api.Encoding {
+	if q.Query != nil {
+		return api.JSON
+	}
+	return q.ObjectEncoding()
+}
+
+// ObjectEncoding returns the encoding of the collection that has the objects of the response.
+func (q *Query) ObjectEncoding() api.Encoding {
+	if q.Resource.Custom || q.Rep.Encoding == api.CBOR {
+		return api.JSON
+	}
+	return q.Rep.Encoding
+}
+
+// revalidates reports whether the upstream can be asked for names and versions instead of the list:
+// not for PartialObjectMetadata, from which they are read, nor for rows alone, which cost less. What
+// an aggregated API server means by a version is its own affair.
+func (q *Query) revalidates() bool {
+	rowsAlone := q.Rep.Transform == api.Table && q.Rep.IncludeObject == api.IncludeNone
+	return q.Rep.Transform != api.PartialMetadata && !rowsAlone && (q.Resource.Custom || q.Resource.Printer != nil)
+}
+
+// query decides about a request with parameters that no other server knows. It would ignore them,
+// and respond with, or delete, the whole collection. So nothing that has them is forwarded, except
+// for resources that are never cached: those of other servers, which may have such parameters.
+func (f *Facts) query() Decision {
+	if f.Info.Verb != "list" {
+		return Decision{Action: Reject, Refusal: reason.QueryUnanswered, Err: wrongVerb(f.Info.Verb)}
+	}
+	if f.Unqualified == reason.Aggregated || f.Unqualified == reason.Unwatchable {
+		return f.forward(f.Unqualified)
+	}
+	return f.read()
+}
+
+// read decides about a get, list or watch.
+func (f *Facts) read() Decision {
+	if f.Unqualified != reason.NotForwarded {
+		return f.cannot(f.Unqualified, nil)
+	}
+	if since := f.fieldSince(); since > 0 {
+		switch {
+		case !f.ReleaseKnown:
+			return Decision{Action: AskRelease}
+		case f.Release != 0 && f.Release < since:
+			return f.cannot(reason.InvalidSelector, nil)
+		}
+	}
+	return f.authorize()
+}
+
+// authorize goes on once it is known that, and which part of, the collection the user may see.
+func (f *Facts) authorize() Decision {
+	switch {
+	case f.Permission == Unknown:
+		return Decision{Action: Authorize}
+	case f.Permission == No && !f.ShowsVisible():
+		return f.forbidden(f.Decision.Reason)
+	case f.Permission == No && f.Visible == Unknown:
+		return Decision{Action: FindNamespaces}
+	case f.Permission == No && f.Visible == No:
+		return f.forbidden(f.Decision.Reason)
+	case (f.Subject.Offline || f.Decision.Offline) && !f.AllowsOffline():
+		return Decision{Action: Reject, Refusal: reason.OfflineDenied, Err: errUnconfirmedClient}
+	case !f.Parsed && (f.Info.ShardSelector != "" || f.Info.Query != nil):
+		return Decision{Action: ParseParameters}
+	case f.ParameterErr != nil:
+		return Decision{Action: Reject, Err: f.ParameterErr}
+	case f.Info.Verb == "watch":
+		return f.watch()
+	case f.Query.MostRecent() && !f.Query.CacheOnly() && !f.Immediate && f.Mode() == policy.ModeStrict:
+		return f.strict()
+	}
+	return f.cached()
+}
+
+// ShowsVisible reports whether a rule shows the user the visible namespaces of a list or watch of
+// all namespaces, or of the Namespaces themselves.
+func (f *Facts) ShowsVisible() bool {
+	res := f.Query.Resource
+	return f.Settings.VisibleLists == policy.Yes && res != nil && (f.Info.Verb == "list" || f.Info.Verb == "watch") &&
+		f.Info.Namespace == "" && !f.Info.NamedByPath && (res.Namespaced || res.GroupVersionResource == Namespaces)
+}
+
+// AllowsOffline reports whether the client is served from what the upstream said last.
+func (f *Facts) AllowsOffline() bool { return f.Settings.Offline == policy.Yes }
+
+// cached decides about a get or list that the cache may serve.
+func (f *Facts) cached() Decision {
+	if d, ok := f.collection(); !ok {
+		return d
+	}
+	if f.Read {
+		return f.unlessExpired(Decision{Action: Respond})
+	}
+	if f.CacheErr != nil {
+		return f.unread()
+	}
+	if !f.Query.MostRecent() {
+		return Decision{Action: ReadCache}
+	}
+	stale, d, ok := f.current()
+	switch {
+	case ok:
+		return Decision{Action: ReadCache, Stale: stale}
+	case d.Action != 0:
+		return d
+	case !f.Query.CacheOnly():
+		return f.strict()
+	}
+	return f.prove(Decision{Action: ReadCache})
+}
+
+// watch decides about a watch.
+func (f *Facts) watch() Decision {
+	if d, ok := f.collection(); !ok {
+		return d
+	}
+	if f.CacheErr != nil {
+		return f.cannot(f.CacheWhy, f.CacheErr)
+	}
+	if d := f.unlessExpired(Decision{}); d.Action != 0 {
+		return d
+	}
+	if f.PaceErr != nil {
+		return Decision{Action: Reject, Err: f.PaceErr}
+	}
+	if f.Query.Options.ResourceVersion != "" || f.Query.Options.UnmarkedStart {
+		return Decision{Action: ReadCache}
+	}
+	stale, d, ok := f.current()
+	switch {
+	case ok:
+		return Decision{Action: ReadCache, Stale: stale}
+	case d.Action != 0:
+		return d
+	}
+	return f.prove(Decision{Action: ReadCache})
+}
+
+// collection makes sure that there is a collection to read.
+func (f *Facts) collection() (d Decision, ok bool) {
+	switch f.Collection {
+	case Unknown:
+		return Decision{Action: FindCollection}, false
+	case No:
+		return f.cannot(f.Missing, nil), false
+	}
+	return d, true
+}
+
+// current reports whether the collection may serve a read of the most recent state, or a stale one
+// because the budget is exhausted. Without either, an action says what to find out first.
+func (f *Facts) current() (stale bool, d Decision, ok bool) {
+	switch {
+	case f.Current == Yes:
+		return false, d, true
+	case f.Current == Unknown:
+		return false, Decision{Action: CheckCurrent}, false
+	case !f.StaleAllowed:
+		return false, d, false
+	case f.Budget == Unknown:
+		return false, Decision{Action: Charge}, false
+	}
+	return true, d, f.Budget == No
+}
+
+// prove returns then once the collection is proven to hold a state that is as new as the request.
+func (f *Facts) prove(then Decision) Decision {
+	if d, ok := f.charge(); !ok {
+		return d
+	}
+	switch f.Proven {
+	case Unknown:
+		return Decision{Action: Prove}
+	case No:
+		return f.cannot(reason.Unproven, nil)
+	}
+	return then
+}
+
+// strict decides about a get or list that the upstream has to be asked for.
+func (f *Facts) strict() Decision {
+	if f.Budget == No && f.StaleAllowed {
+		switch {
+		case f.Collection == Unknown:
+			return Decision{Action: FindCollection}
+		case f.Read:
+			return f.unlessExpired(Decision{Action: Respond})
+		case f.CacheErr != nil:
+			return f.cannot(f.CacheWhy, f.CacheErr)
+		case f.Collection == Yes:
+			return Decision{Action: ReadCache, Stale: true}
+		}
+	}
+	if d, ok := f.charge(); !ok {
+		return d
+	}
+	switch {
+	case f.Info.Verb == "list" && f.Query.revalidates() && !f.NotRevalidated:
+		return Decision{Action: Revalidate}
+	case f.Redacted: // a shared response shows secrets
+		return f.cannot(reason.Unproven, nil)
+	case f.NotCoalesced != reason.NotForwarded:
+		return f.cannot(f.NotCoalesced, nil)
+	}
+	return Decision{Action: Coalesce}
+}
+
+// unread decides about a get or list that the cache could not serve. The next page of a list whose
+// version the cache does not hold can still be revalidated.
+func (f *Facts) unread() Decision {
+	q := &f.Query
+	if q.Options.Continue != "" && !q.CacheOnly() && f.Info.Verb == "list" && q.revalidates() && !f.NotRevalidated {
+		switch f.Budget {
+		case Unknown:
+			return Decision{Action: Charge}
+		case Yes:
+			return Decision{Action: Revalidate}
+		}
+	}
+	return f.cannot(f.CacheWhy, f.CacheErr)
+}
+
+// unlessExpired returns d unless the response is older than it may be, or of a collection that
+// nobody has confirmed since a restart.
+func (f *Facts) unlessExpired(d Decision) Decision {
+	if rejection, expired := f.Expired(); expired {
+		return rejection
+	}
+	return d
+}
+
+// Expired reports whether a response of Age must not be sent, and what is sent instead.
+func (f *Facts) Expired() (d Decision, expired bool) {
+	if !f.Unconfirmed && (f.Age <= f.OfflineTTL || !f.Away) {
+		return d, false
+	}
+	switch {
+	case !f.AllowsOffline() && f.Unconfirmed:
+		return Decision{Action: Reject, Refusal: reason.OfflineDenied, Err: errUnconfirmedCache}, true
+	case f.AllowsOffline() && f.Age > f.OfflineTTL:
+		return Decision{Action: Reject, Refusal: reason.OfflineExpired, Err: errOfflineExpired}, true
+	}
+	return d, false
+}
+
+// cannot decides about a read that the cache cannot serve: for the reason why, because of err if the
+// cache was asked.
+func (f *Facts) cannot(why reason.Forward, err error) Decision {
+	switch {
+	case f.Query.Visible != nil:
+		return Decision{Action: Reject, Refusal: reason.VisibleUnanswered, Err: f.visibleErr(why, err)}
+	case f.Info.Query != nil && f.Request.Method != "HEAD":
+		reject := Decision{Action: Reject, Refusal: reason.QueryUnanswered, Err: f.queryErr(why, err)}
+		if f.Info.Exact && !f.Subject.UpstreamDecides {
+			return f.permitted(func() Decision { return reject })
+		}
+		return reject
+	case f.isSharded():
+		if d, ok := f.charge(); !ok {
+			return d
+		}
+		return Decision{Action: ForwardShard, Why: why, Err: f.shardErr(why, err)}
+	case why == reason.UnknownResource && f.Documents.Discovery:
+		return Decision{Action: Discovery, Why: why}
+	}
+	return f.forward(why)
+}

@@ -1,0 +1,264 @@
+package route
+
+import (
+	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/watch"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// Action is the next step of a request.
+type Action uint8
+
+// Actions that end with a response.
+const (
+	// Reject responds with Decision.Err, and counts Decision.Refusal if there is one.
+	Reject Action = iota + 1
+	// Respond passes on the response that an earlier ReadCache produced.
+	Respond
+	// Forward sends the request to the upstream as its client.
+	Forward
+	// ForwardShard forwards a list, and passes on the response only if it says that it is the shard
+	// that was requested.
+	ForwardShard
+	// Describe responds with the parameters that kubeweir adds to the API.
+	Describe
+)
+
+// Actions that produce a response or, if they cannot, a fact.
+const (
+	// ReadCache serves a get, list or watch from the collection.
+	ReadCache Action = iota + Describe + 1
+	// Revalidate serves a list from the cache after the upstream has told the current versions.
+	Revalidate
+	// Coalesce shares one upstream request with identical ones.
+	Coalesce
+	// SelfReview responds to a self-review from the upstream's recent response to the same user.
+	SelfReview
+	// OfflineDiscovery responds with what the upstream last told the gateway of what it serves.
+	OfflineDiscovery
+	// Discovery responds from the upstream's recent discovery response to the same user.
+	Discovery
+	// OpenAPI responds with a document in memory once the upstream has confirmed it.
+	OpenAPI
+)
+
+// Actions that learn a fact.
+const (
+	// ParseParameters parses the parameters that only the cache reads.
+	ParseParameters Action = iota + OpenAPI + 1
+	// AskRelease asks which release the upstream is.
+	AskRelease
+	// Authorize asks whether the cache may serve the read to its user.
+	Authorize
+	// FindNamespaces finds the namespaces that are visible to a user who may not see all.
+	FindNamespaces
+	// FindCollection finds, or starts, the collections that the read needs.
+	FindCollection
+	// CheckCurrent finds out whether the collection holds the most recent state, or in session mode
+	// every write made through this gateway.
+	CheckCurrent
+	// Prove makes the collection hold a state that is as new as the request.
+	Prove
+	// Charge takes one request from the budgets of the client.
+	Charge
+)
+
+// Decision is what to do next.
+type Decision struct {
+	Action Action
+	// Why is the reason why a read is not served from the cache, for Forward and ForwardShard.
+	Why reason.Forward
+	// Refusal and Err are the reason and the response of Reject. Refusal is 0 if it is not counted.
+	Refusal reason.Refusal
+	Err     error
+	// Stale says that ReadCache serves what the collection holds because a budget is exhausted.
+	Stale bool
+}
+
+// State is a fact that is learned on the way.
+type State uint8
+
+// The states.
+const (
+	Unknown State = iota
+	Yes
+	No
+)
+
+// StateOf returns Yes or No.
+func StateOf(yes bool) State {
+	if yes {
+		return Yes
+	}
+	return No
+}
+
+// Facts are what is known of a request. Those who serve or explain it fill in the first part, call
+// Qualify for a read, and then what Next asks for.
+type Facts struct {
+	Request  *api.Request
+	Info     *api.RequestInfo
+	Settings policy.Settings
+	// Subject is as whom the request is made.
+	Subject *authn.Subject
+	// Redacted says that the client sees objects without their secret values.
+	Redacted bool
+	// PrintsTables says that the cells of the upstream's Tables have no values of redacted fields.
+	PrintsTables bool
+	// Pretty says that JSON is indented.
+	Pretty bool
+	// Away says that no API server responds, as far as is known.
+	Away bool
+	// Immediate says that the source names its current version at once.
+	Immediate bool
+	// OfflineTTL and MaxStaleness bound the age of responses, see policy.Offline and
+	// policy.Consistency.
+	OfflineTTL, MaxStaleness time.Duration
+	// Documents says how requests that read no objects may be served from memory.
+	Documents Documents
+	// Spending holds the budgets of the client.
+	Spending policy.Spending
+
+	// Budget is Yes if the upstream may be asked on behalf of the request.
+	Budget State
+	Query  Query
+	// Unqualified is why the cache cannot serve the read, as far as the request and its resource
+	// tell.
+	Unqualified reason.Forward
+	// Release is the minor release of the upstream, 0 if it is not known; ReleaseKnown says that it
+	// was asked for.
+	Release      int
+	ReleaseKnown bool
+	// Permission says whether the cache may serve the read to its user, Decision on what grounds.
+	Permission State
+	Decision   authz.Decision
+	// Visible is Yes if Query.Visible has the visible namespaces, No if there are none.
+	Visible State
+	// Parsed says that the parameters which only the cache reads are parsed, ParameterErr is their
+	// error.
+	Parsed       bool
+	ParameterErr error
+	// Pace is the delivery of a watch, PaceErr the error of its parameter.
+	Pace    watch.Pace
+	PaceErr error
+
+	// Collection is Yes if there is a collection to read, No with the reason Missing.
+	Collection State
+	Missing    reason.Forward
+	// Current is the result of CheckCurrent, Proven that of Prove.
+	Current, Proven State
+	// StaleAllowed says that the collection may serve the read although the budget is exhausted.
+	StaleAllowed bool
+	// Expires are the age of a response and whether its collection is confirmed.
+	Age         time.Duration
+	Unconfirmed bool
+	// Read says that a response was read from the cache. CacheErr is why not, CacheWhy its reason.
+	Read     bool
+	CacheErr error
+	CacheWhy reason.Forward
+	// NotRevalidated says that Revalidate had no response. NotCoalesced is why Coalesce had none.
+	NotRevalidated bool
+	NotCoalesced   reason.Forward
+}
+
+// Documents says how a request that reads no objects may be served from memory. An action that had
+// no response clears its field.
+type Documents struct{ Features, SelfReview, OfflineDiscovery, Discovery, OpenAPI bool }
+
+// Clear records that an action had no response.
+func (d *Documents) Clear(a Action) {
+	switch a {
+	case SelfReview:
+		d.SelfReview = false
+	case OfflineDiscovery:
+		d.OfflineDiscovery = false
+	case Discovery:
+		d.Discovery = false
+	case OpenAPI:
+		d.OpenAPI = false
+	}
+}
+
+// Next decides what to do next.
+func (f *Facts) Next() Decision {
+	switch {
+	case f.Info.Query != nil && f.Request.Method != "HEAD":
+		return f.query()
+	case f.Documents.Features:
+		return f.permitted(func() Decision { return Decision{Action: Describe} })
+	case f.IsRead():
+		return f.read()
+	case f.isSharded():
+		return Decision{Action: Reject, Refusal: reason.ShardUnknown, Err: f.shardErr(reason.NotForwarded, nil)}
+	case f.Documents.SelfReview:
+		return Decision{Action: SelfReview}
+	case f.Documents.OfflineDiscovery:
+		return Decision{Action: OfflineDiscovery}
+	case f.Documents.Discovery:
+		return Decision{Action: Discovery}
+	case f.Documents.OpenAPI:
+		return Decision{Action: OpenAPI}
+	}
+	return f.forward(reason.NotForwarded)
+}
+
+// IsRead reports whether the request is a get, list or watch of a resource.
+func (f *Facts) IsRead() bool {
+	if !f.Info.IsResourceRequest || !IsReadMethod(f.Request.Method) {
+		return false
+	}
+	switch f.Info.Verb {
+	case "get", "list", "watch":
+		return true
+	}
+	return false
+}
+
+// IsReadMethod reports whether an HTTP method changes nothing.
+func IsReadMethod(method string) bool {
+	return method == "GET" || method == "HEAD" || method == "OPTIONS"
+}
+
+// isSharded reports whether the request selects a shard of a collection.
+func (f *Facts) isSharded() bool { return f.Info.ShardSelector != "" && f.Request.Method != "HEAD" }
+
+// forward decides about a request that the upstream has to serve. why is the reason for a read.
+func (f *Facts) forward(why reason.Forward) Decision {
+	if d, ok := f.charge(); !ok {
+		return d
+	}
+	if f.Redacted && !f.isWhole() {
+		if err := f.unredactable(); err != nil {
+			return Decision{Action: Reject, Refusal: reason.Redacted, Err: err}
+		}
+	}
+	return Decision{Action: Forward, Why: why}
+}
+
+// charge makes sure that the client's budgets allow a request to the upstream. If ok is false, the
+// decision is what to do instead.
+func (f *Facts) charge() (d Decision, ok bool) {
+	switch f.Budget {
+	case Yes:
+		return d, true
+	case No:
+		return f.OverBudget(), false
+	}
+	return Decision{Action: Charge}, false
+}
+
+// permitted returns then if the user may read what the request reads.
+func (f *Facts) permitted(then func() Decision) Decision {
+	switch f.Permission {
+	case Unknown:
+		return Decision{Action: Authorize}
+	case No:
+		return f.forbidden(f.Decision.Reason)
+	}
+	return then()
+}

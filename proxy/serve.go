@@ -1,0 +1,146 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/route"
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// maxSteps bounds the decisions about one request, of which a list takes ten at most.
+const maxSteps = 32
+
+// respond serves a request whose client and settings are known: it asks package route what to do,
+// does it and adds what it learned, until there is a response.
+func (g *Gateway) respond(ctx context.Context, x *exchange) *api.Response {
+	g.gather(x, g.Resources)
+	for range maxSteps {
+		if resp := g.execute(ctx, x, x.Next()); resp != nil {
+			return resp
+		}
+	}
+	return x.fail(apierrors.NewInternalError(errors.New("no decision about the request")))
+}
+
+// gather adds what is known about a request without asking, waiting or paying.
+func (g *Gateway) gather(x *exchange, resources route.Resources) {
+	x.Away, x.Immediate = g.isAway(), g.Manager.IsImmediate()
+	x.OfflineTTL, x.MaxStaleness = x.policy.Offline.TTL, x.policy.Consistency.MaxStaleness
+	x.PrintsTables = x.Redacted && g.printsTables(x.Info)
+	if !x.policy.Spends {
+		x.Budget = route.Yes
+	}
+	read := x.IsRead()
+	if read || x.Info.Query != nil {
+		x.Qualify(resources)
+	}
+	d, r := &x.Documents, x.Request
+	switch {
+	case read && x.Unqualified == reason.UnknownResource:
+		d.Discovery = !x.Redacted && x.Info.Verb != "watch" && g.cachesDiscovery(x)
+	case read || x.Info.IsWrite() && !policy.IsSelfReview(r):
+	case isFeatures(x):
+		d.Features = true
+	default:
+		d.SelfReview = x.Settings.SelfReviews == policy.Yes && policy.IsSelfReview(r) && g.answers.Covers(x.Subject)
+		d.OfflineDiscovery = g.Discovered != nil && !x.Info.IsResourceRequest && r.Method == "GET" && x.Away && !x.Subject.UpstreamDecides && x.AllowsOffline()
+		d.Discovery = !x.Info.IsResourceRequest && isDiscovery(r) && g.cachesDiscovery(x)
+		d.OpenAPI = g.openAPIDocuments != nil && isOpenAPI(r)
+	}
+}
+
+// execute does what was decided. Without a response, it has added to the facts about the request.
+func (g *Gateway) execute(ctx context.Context, x *exchange, d route.Decision) (resp *api.Response) {
+	switch d.Action {
+	case route.Reject:
+		return g.reject(ctx, x, d)
+	case route.Respond:
+		return g.respondCached(x)
+	case route.Forward:
+		return g.forwardDecided(ctx, x, d.Why)
+	case route.ForwardShard:
+		return g.forwardShard(ctx, x, d)
+	case route.Describe:
+		return describe(x)
+	case route.ReadCache:
+		x.stale = d.Stale
+		if x.Info.Verb == "watch" {
+			return g.watch(ctx, x)
+		}
+		return g.readCache(ctx, x)
+	case route.Revalidate:
+		resp = g.revalidate(ctx, x)
+		x.NotRevalidated = resp == nil
+	case route.Coalesce:
+		resp, x.NotCoalesced = g.coalesce(ctx, x)
+	case route.SelfReview:
+		resp = g.selfReview(ctx, x)
+	case route.OfflineDiscovery:
+		resp = g.offlineDiscovery(ctx, x)
+	case route.Discovery:
+		if resp = g.discovery(ctx, x); resp != nil && x.IsRead() && x.source == fromUpstream {
+			g.countForwarded(ctx, x, d.Why, resp)
+		}
+	case route.OpenAPI:
+		resp = g.openAPI(ctx, x)
+	default:
+		return g.learn(ctx, x, d.Action)
+	}
+	if resp == nil {
+		x.Documents.Clear(d.Action)
+	}
+	return resp
+}
+
+// learn finds out a fact that a decision depends on. A response means that there is nothing left to
+// decide.
+func (g *Gateway) learn(ctx context.Context, x *exchange, a route.Action) *api.Response {
+	switch a {
+	case route.ParseParameters:
+		x.ParseParameters(&g.shards)
+	case route.AskRelease:
+		x.Release, x.ReleaseKnown = g.Manager.Minor(ctx), true
+	case route.Authorize:
+		return g.authorize(ctx, x)
+	case route.FindNamespaces:
+		return g.findNamespaces(ctx, x)
+	case route.FindCollection:
+		return g.findCollection(ctx, x)
+	case route.CheckCurrent:
+		x.Current = route.StateOf(g.holds(ctx, x, x.collection))
+		x.StaleAllowed = x.allowsStale(x.collection)
+	case route.Prove:
+		version, err := g.fresh(ctx, x, x.collection)
+		x.version, x.Proven = version, route.StateOf(err == nil)
+	case route.Charge:
+		x.Budget = route.StateOf(x.Spending.MayAsk())
+		if x.Budget == route.No && x.collection == nil && x.Query.Resource != nil {
+			x.StaleAllowed = x.allowsStale(g.Manager.CollectionIfSynced(x.Query.Resource, x.Query.Encoding()))
+		}
+	}
+	return nil
+}
+
+// reject responds with an error of package route, and counts it.
+func (g *Gateway) reject(ctx context.Context, x *exchange, d route.Decision) *api.Response {
+	if x.response != nil {
+		finish(x.response, 0, nil)
+	}
+	resp := x.fail(d.Err)
+	if d.Refusal == 0 || ctx.Err() != nil {
+		return resp
+	}
+	g.refused.Count(d.Refusal)
+	switch d.Refusal {
+	case reason.OverBudget:
+		x.Spending.Exceeded.Rule.Refused.Inc()
+	case reason.Redacted:
+		x.Decision.Reason = d.Err.Error()
+	}
+	return resp
+}
