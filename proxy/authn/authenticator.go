@@ -1,13 +1,11 @@
 package authn
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -18,75 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
-
-// Options configure an Authenticator. Zero durations and sizes select the defaults; everything else
-// is off if it is zero.
-type Options struct {
-	// TokenReviewer reviews bearer tokens; nil rejects all tokens.
-	TokenReviewer TokenReviewer
-	// Audiences are those of TokenReviewSpec; nil selects the upstream's own.
-	Audiences []string
-	// ClientCAFile holds the CAs of client certificates, in PEM. ClientCAs are added to them.
-	ClientCAFile string
-	ClientCAs    []byte
-	// RequestHeader describes authenticating front proxies.
-	RequestHeader RequestHeaderOptions
-	// Anonymous accepts requests without credentials as system:anonymous.
-	Anonymous bool
-	// GatewayUser is recorded for requests on the sidecar listener; no decision depends on it
-	// (default "kubeweir").
-	GatewayUser user.Info
-	// GatewayToken is a bearer token for the gateway's own identity, which the sidecar listener
-	// grants as well; "" for none.
-	GatewayToken Token
-	// SidecarHosts are host names and addresses, without port, that clients of the sidecar listener
-	// may use besides loopback ones.
-	SidecarHosts []string
-
-	// SuccessTTL is how long an accepted token is valid without another review (default 10 s),
-	// FailureTTL how long a rejected one is rejected (default 2 s).
-	SuccessTTL, FailureTTL time.Duration
-	// OfflineTTL is how much longer than SuccessTTL an accepted token is valid while the upstream
-	// is unavailable or takes more than review.StaleWait, unless the token itself has expired (see
-	// Identity.Offline). Default: 0. SetOfflineTTL changes it.
-	OfflineTTL time.Duration
-	// OnChange is called when there is something that Save did not return. It must not block.
-	OnChange func()
-	// Reachable reports whether the upstream is reachable; nil if that is unknown.
-	Reachable func() bool
-	// CacheSize limits the cached tokens and the cached certificates (default 8192 of each). Users
-	// share the cached tokens.
-	CacheSize int
-	// ReviewTimeout is how long a request waits for the review of its token (default 10 s).
-	ReviewTimeout time.Duration
-	// UnverifiedTokens is how many requests wait for the review of an unverified token; further
-	// ones are answered 429 (default 500).
-	UnverifiedTokens int
-
-	// Registerer takes the metrics; nil leaves them unregistered.
-	Registerer prometheus.Registerer
-	// Log never receives a credential. Default: discarded.
-	Log *slog.Logger
-}
-
-func (o *Options) setDefaults() {
-	o.SuccessTTL = cmp.Or(o.SuccessTTL, defaults.TokenTTL)
-	o.FailureTTL = cmp.Or(o.FailureTTL, defaults.TokenFailureTTL)
-	o.CacheSize = cmp.Or(o.CacheSize, defaults.TokenCacheSize)
-	o.ReviewTimeout = cmp.Or(o.ReviewTimeout, defaults.ReviewTimeout)
-	o.UnverifiedTokens = cmp.Or(o.UnverifiedTokens, defaultUnverifiedTokens)
-	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.GatewayUser == nil {
-		o.GatewayUser = &user.DefaultInfo{Name: "kubeweir"}
-	}
-	if o.OnChange == nil {
-		o.OnChange = func() {}
-	}
-	o.RequestHeader.setDefaults()
-}
 
 // Authenticator finds out who sent a request, as kube-apiserver does and in its order: front-proxy
 // headers, client certificate, bearer token, anonymous. It is safe for concurrent use and owns no
@@ -101,7 +32,7 @@ type Authenticator struct {
 	metrics     *metrics
 	noClientCA  rate.Sometimes
 
-	gatewayToken       [sha256.Size]byte // hash of GatewayToken
+	gatewayToken       gatewayToken
 	gateway, anonymous *Identity
 	clientCAs          atomic.Pointer[caUnion]
 }
@@ -112,21 +43,23 @@ func New(opts Options) (*Authenticator, error) {
 	opts.setDefaults()
 	a := &Authenticator{
 		opts: opts, metrics: newMetrics(opts.Registerer), noClientCA: rate.Sometimes{Interval: review.LogInterval},
-		credentials: newCredentialHeaders(opts.RequestHeader), gatewayToken: sha256.Sum256([]byte(opts.GatewayToken)),
+		credentials: newCredentialHeaders(opts.RequestHeader), gatewayToken: hashGatewayToken(opts.GatewayToken),
 	}
 	if opts.RequestHeader.CAFile != "" {
-		v, err := a.newVerifier(opts.RequestHeader.CAFile, nil)
+		ca, err := openCAFile(opts.RequestHeader.CAFile, nil, opts.Log)
 		if err != nil {
 			return nil, err
 		}
-		a.frontProxy = &frontProxy{opts: opts.RequestHeader, verifier: v}
+		a.frontProxy = &frontProxy{opts: opts.RequestHeader, verifier: newVerifier(ca, opts.CacheSize)}
+		a.verifiers = append(a.verifiers, a.frontProxy.verifier)
 	}
 	if opts.ClientCAFile != "" || len(opts.ClientCAs) > 0 {
-		v, err := a.newVerifier(opts.ClientCAFile, opts.ClientCAs)
+		ca, err := openCAFile(opts.ClientCAFile, opts.ClientCAs, opts.Log)
 		if err != nil {
 			return nil, err
 		}
-		a.clientCerts = v
+		a.clientCerts = newVerifier(ca, opts.CacheSize)
+		a.verifiers = append(a.verifiers, a.clientCerts)
 	}
 	if opts.TokenReviewer != nil {
 		a.tokens = newTokens(opts, a.metrics.tokens)
@@ -139,6 +72,25 @@ func New(opts Options) (*Authenticator, error) {
 	a.anonymous = &Identity{Source: Anonymous, User: NewUser(&user.DefaultInfo{
 		Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}})}
 	return a, nil
+}
+
+// register registers the gauges.
+func (a *Authenticator) register(reg prometheus.Registerer) {
+	review.Gauge(reg, "kubeweir_authentication_certificate_cache_entries",
+		"Client certificates, valid and invalid, whose verification is cached.", func() (n int) {
+			for _, v := range a.verifiers {
+				n += v.cached()
+			}
+			return n
+		})
+	if a.tokens == nil {
+		return
+	}
+	review.Gauge(reg, "kubeweir_authentication_cache_entries", "Reviews of bearer tokens that are cached.", a.tokens.cached)
+	review.Gauge(reg, "kubeweir_authentication_cache_entries_limit",
+		"The most reviews of bearer tokens that are cached, and the most client certificates.", func() int { return a.opts.CacheSize })
+	review.Gauge(reg, "kubeweir_authentication_newcomers",
+		"Requests that wait for the review of an unverified bearer token.", func() int { return int(a.tokens.unverified.requests.Load()) })
 }
 
 // Authenticate returns who sent r, and removes the credentials from r's header: Authorization, the
@@ -178,7 +130,7 @@ func (a *Authenticator) logUnusedCertificate(r *api.Request) {
 
 func (a *Authenticator) authenticate(ctx context.Context, r *api.Request) (*Identity, error) {
 	if r.Listener == api.ListenerSidecar {
-		if err := a.checkSidecar(r); err != nil {
+		if err := checkSidecar(r, a.opts.SidecarHosts); err != nil {
 			return nil, err
 		}
 		return a.gateway, nil
@@ -275,7 +227,7 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (*Identity, e
 	if token == "" {
 		return nil, nil
 	}
-	if a.isGatewayToken(token) {
+	if a.gatewayToken.is(token) {
 		return a.gateway, nil
 	}
 	if looksLikeGatewayToken(token) {

@@ -22,10 +22,6 @@ const (
 	maxPresentedBytes = 16 << 10
 )
 
-// certificates are what a TLS client presented: its own certificate and then those that lead to a
-// CA.
-type certificates []*x509.Certificate
-
 // verifier verifies client certificates against one CA file. The result is cached by the leaf,
 // which crypto/tls parses once a connection, so that a request costs a lookup and not a signature
 // check. The intermediates are not part of the key: whoever holds the leaf's private key presented
@@ -48,18 +44,10 @@ type validCert struct {
 	expires  time.Time // when the first certificate of the chain expires
 }
 
-// newVerifier returns a verifier for the CAs of a file and fixed ones, in PEM.
-func (a *Authenticator) newVerifier(caPath string, fixed []byte) (*verifier, error) {
-	ca, err := openCAFile(caPath, fixed, a.opts.Log)
-	if err != nil {
-		return nil, err
+func newVerifier(ca *caFile, size int) *verifier {
+	return &verifier{
+		ca: ca, valid: review.NewCache[certKey, validCert](size), invalid: review.NewCache[certKey, error](min(size, maxInvalid)),
 	}
-	v := &verifier{
-		ca: ca, valid: review.NewCache[certKey, validCert](a.opts.CacheSize),
-		invalid: review.NewCache[certKey, error](min(a.opts.CacheSize, maxInvalid)),
-	}
-	a.verifiers = append(a.verifiers, v)
-	return v, nil
 }
 
 // verify checks that presented, which is not empty, leads to the CA and may be used by clients.

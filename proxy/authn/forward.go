@@ -2,7 +2,6 @@ package authn
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -113,13 +112,6 @@ func addImpersonation(h *api.Header, u *user.DefaultInfo) error {
 	}
 	*h = append(*h, fields...)
 	return nil
-}
-
-func sortedKeys(extra map[string][]string) []string {
-	if len(extra) == 0 {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(extra))
 }
 
 // isPlain reports whether a header value is read as it was written: no control characters, which

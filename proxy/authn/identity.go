@@ -1,6 +1,8 @@
 package authn
 
 import (
+	"crypto/sha256"
+	"crypto/x509"
 	"log/slog"
 	"slices"
 	"strings"
@@ -150,3 +152,11 @@ func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 // MarshalText hides the token from encoders.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// CredentialKey stands for a credential without revealing it: a keyed SHA-256 of a token, or the
+// fingerprint of a certificate. The zero value is no credential.
+type CredentialKey [sha256.Size]byte
+
+// certificates are what a TLS client presented: its own certificate and then those that lead to a
+// CA.
+type certificates []*x509.Certificate

@@ -50,22 +50,3 @@ func (m *metrics) failure(err error) {
 		m.requests["error"].Inc()
 	}
 }
-
-// register registers the gauges of a.
-func (a *Authenticator) register(reg prometheus.Registerer) {
-	review.Gauge(reg, "kubeweir_authentication_certificate_cache_entries",
-		"Client certificates, valid and invalid, whose verification is cached.", func() (n int) {
-			for _, v := range a.verifiers {
-				n += v.cached()
-			}
-			return n
-		})
-	if a.tokens == nil {
-		return
-	}
-	review.Gauge(reg, "kubeweir_authentication_cache_entries", "Reviews of bearer tokens that are cached.", a.tokens.cached)
-	review.Gauge(reg, "kubeweir_authentication_cache_entries_limit",
-		"The most reviews of bearer tokens that are cached, and the most client certificates.", func() int { return a.opts.CacheSize })
-	review.Gauge(reg, "kubeweir_authentication_newcomers",
-		"Requests that wait for the review of an unverified bearer token.", func() int { return int(a.tokens.unverified.requests.Load()) })
-}

@@ -20,11 +20,11 @@ import (
 
 // checkSidecar rejects a request that came over TCP by a name that is not this machine's own, or
 // from a web page of another address. A browser cannot reach a unix socket.
-func (a *Authenticator) checkSidecar(r *api.Request) error {
+func checkSidecar(r *api.Request, hosts []string) error {
 	if !strings.Contains(r.RemoteAddr, ":") {
 		return nil
 	}
-	if why := CheckLocal(r.Host, r.Header.Values, a.opts.SidecarHosts...); why != "" {
+	if why := CheckLocal(r.Host, r.Header.Values, hosts...); why != "" {
 		return notServed(why)
 	}
 	return nil
@@ -99,12 +99,22 @@ func looksLikeGatewayToken(token string) bool {
 	return ok && len(secret) == base64.RawURLEncoding.EncodedLen(sha256.Size)
 }
 
-// isGatewayToken reports whether a client has the gateway's own identity by its token. Unlike
-// reaching a listener, having the token excludes web pages, whatever name they call the gateway by.
-func (a *Authenticator) isGatewayToken(token string) bool {
-	if a.opts.GatewayToken == "" || len(token) != len(a.opts.GatewayToken) { // the length is no secret
+// gatewayToken is the token of the gateway's own identity.
+type gatewayToken struct {
+	length int // 0 without a token
+	hash   [sha256.Size]byte
+}
+
+func hashGatewayToken(t Token) gatewayToken {
+	return gatewayToken{length: len(t), hash: sha256.Sum256([]byte(t))}
+}
+
+// is reports whether a client has the gateway's own identity by its token. Unlike reaching a
+// listener, having the token excludes web pages, whatever name they call the gateway by.
+func (g *gatewayToken) is(token string) bool {
+	if g.length == 0 || len(token) != g.length { // the length is no secret
 		return false
 	}
 	hash := sha256.Sum256([]byte(token))
-	return subtle.ConstantTimeCompare(hash[:], a.gatewayToken[:]) == 1
+	return subtle.ConstantTimeCompare(hash[:], g.hash[:]) == 1
 }

@@ -23,15 +23,6 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// TokenReviewer creates TokenReviews; AuthenticationV1Interface.TokenReviews() of client-go is one.
-type TokenReviewer interface {
-	Create(ctx context.Context, review *authenticationv1.TokenReview, opts metav1.CreateOptions) (*authenticationv1.TokenReview, error)
-}
-
-// CredentialKey stands for a credential without revealing it: a keyed SHA-256 of a token, or the
-// fingerprint of a certificate. The zero value is no credential.
-type CredentialKey [sha256.Size]byte
-
 // tokenReview is the result of reviewing a token: a user, or the reason for rejecting it.
 type tokenReview struct {
 	user   *User // nil if the token is invalid

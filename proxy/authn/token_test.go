@@ -45,7 +45,7 @@ func TestGatewayToken(t *testing.T) {
 	if id, err := a.Authenticate(t.Context(), r); err != nil || id.Source != Gateway {
 		t.Errorf("WebSocket: %+v, %v", id, err)
 	}
-	if none, _ := newTokenAuthenticator(t, Options{}); none.isGatewayToken("") {
+	if none, _ := newTokenAuthenticator(t, Options{}); none.gatewayToken.is("") {
 		t.Error("without a token of its own, none is one")
 	}
 }

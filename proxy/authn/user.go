@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"hash"
 	"io"
+	"maps"
 	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -122,4 +123,11 @@ func writeStrings(h hash.Hash, list []string) {
 	for _, s := range list {
 		writeString(h, s)
 	}
+}
+
+func sortedKeys(extra map[string][]string) []string {
+	if len(extra) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(extra))
 }
