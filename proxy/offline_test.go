@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
 // awayReviewer are reviews of an upstream that may be away.
@@ -68,11 +69,11 @@ func newOfflineBench(t *testing.T, mode policy.Mode, offline policy.Offline, rul
 		reviews := awayReviewer{&b.away, accessReviewer{upstream}}
 		var err error
 		if o.Authenticator, err = authn.New(authn.Options{
-			TokenReviewer: awayTokens{reviews}, OfflineTTL: offline.TTL, Reachable: reachable,
+			TokenReviewer: awayTokens{reviews}, Settings: review.Settings{OfflineTTL: offline.TTL, Reachable: reachable},
 		}); err != nil {
 			t.Fatal(err)
 		}
-		o.Authorizer = authz.New(authz.Options{AccessReviewer: reviews, OfflineTTL: offline.TTL, Reachable: reachable})
+		o.Authorizer = authz.New(authz.Options{AccessReviewer: reviews, Settings: review.Settings{OfflineTTL: offline.TTL, Reachable: reachable}})
 		o.Policy.Consistency, o.Policy.Offline, o.Reachable = policy.Consistency{Default: mode, MaxStaleness: 30 * time.Second}, offline, reachable
 		o.Policy.Rules = rules
 	})

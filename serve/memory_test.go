@@ -22,6 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/review"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -154,7 +155,7 @@ func TestMemoryOfUntoldCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.addIdentity(authn.Options{}, authz.Options{AccessReviewer: reviews.AuthorizationV1().SubjectAccessReviews(), OfflineTTL: time.Hour}); err != nil {
+	if err := c.addIdentity(authn.Options{}, authz.Options{AccessReviewer: reviews.AuthorizationV1().SubjectAccessReviews(), Settings: review.Settings{OfflineTTL: time.Hour}}); err != nil {
 		t.Fatal(err)
 	}
 	c.memory = newMemory(dir, func(context.Context) (string, error) {

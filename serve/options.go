@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/source"
@@ -19,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge/h1"
 	"github.com/kubeweir/kubeweir/proxy/edge/h2"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/review"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -64,9 +64,9 @@ func authenticatorOptions(c *config.Gateway, reviewer authn.TokenReviewer) authn
 			UsernameHeaders: a.RequestHeader.UsernameHeaders, UIDHeaders: a.RequestHeader.UIDHeaders,
 			GroupHeaders: a.RequestHeader.GroupHeaders, ExtraHeaderPrefixes: a.RequestHeader.ExtraHeaderPrefixes,
 		},
-		GatewayUser: &user.DefaultInfo{Name: "kubeweir"}, SidecarHosts: c.SidecarHosts,
-		SuccessTTL: a.TokenTTL, FailureTTL: a.TokenFailureTTL, OfflineTTL: offlineTTL(c),
-		CacheSize: a.CacheSize, ReviewTimeout: c.Timeouts.Review, UnverifiedTokens: unverifiedTokens(&c.Limits),
+		SidecarHosts: c.SidecarHosts,
+		SuccessTTL:   a.TokenTTL, FailureTTL: a.TokenFailureTTL, UnverifiedTokens: unverifiedTokens(&c.Limits),
+		Settings: reviewSettings(c, a.CacheSize),
 	}
 }
 
@@ -77,9 +77,13 @@ func unverifiedTokens(l *config.Limits) int { return max(l.MaxInFlight/4, min(l.
 func authorizerOptions(c *config.Gateway, reviewer authz.AccessReviewer) authz.Options {
 	return authz.Options{
 		AccessReviewer: reviewer,
-		AllowedTTL:     c.Authorization.AllowedTTL, DeniedTTL: c.Authorization.DeniedTTL, OfflineTTL: offlineTTL(c),
-		CacheSize: c.Authorization.CacheSize, ReviewTimeout: c.Timeouts.Review,
+		AllowedTTL:     c.Authorization.AllowedTTL, DeniedTTL: c.Authorization.DeniedTTL,
+		Settings: reviewSettings(c, c.Authorization.CacheSize),
 	}
+}
+
+func reviewSettings(c *config.Gateway, cacheSize int) review.Settings {
+	return review.Settings{OfflineTTL: offlineTTL(c), CacheSize: cacheSize, ReviewTimeout: c.Timeouts.Review}
 }
 
 func policyOf(c *config.Gateway) policy.Policy {

@@ -34,6 +34,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/review"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -136,7 +137,8 @@ func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin
 		TokenReviewer: tokenReviewer{origin.server},
 		ClientCAs:     origin.material.CA.CertPEM, ClientCAFile: s.Authentication.ClientCAFile,
 		Anonymous:  s.Authentication.Anonymous,
-		SuccessTTL: s.Authentication.TokenTTL, FailureTTL: s.Authentication.TokenFailureTTL, CacheSize: s.Authentication.CacheSize,
+		SuccessTTL: s.Authentication.TokenTTL, FailureTTL: s.Authentication.TokenFailureTTL,
+		Settings: review.Settings{CacheSize: s.Authentication.CacheSize},
 	}, authz.Options{
 		Decider: decider{origin.server}, TrustedByUpstream: true,
 	}); err != nil {

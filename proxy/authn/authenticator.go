@@ -66,7 +66,8 @@ func New(opts Options) (*Authenticator, error) {
 	}
 	a.register(opts.Registerer)
 
-	gateway := *NewUser(opts.GatewayUser)
+	// Recorded for requests on the sidecar listener; no decision depends on the name.
+	gateway := *NewUser(&user.DefaultInfo{Name: "kubeweir"})
 	gateway.gateway = true
 	a.gateway = &Identity{User: &gateway, Source: Gateway}
 	a.anonymous = &Identity{Source: Anonymous, User: NewUser(&user.DefaultInfo{
@@ -251,10 +252,10 @@ func (a *Authenticator) SetUnverifiedTokens(limit int) {
 	}
 }
 
-// SetOfflineTTL replaces Options.OfflineTTL for tokens that are accepted from now on.
+// SetOfflineTTL replaces Settings.OfflineTTL for tokens that are accepted from now on.
 func (a *Authenticator) SetOfflineTTL(ttl time.Duration) {
 	if a.tokens != nil {
-		a.tokens.offlineTTL.Store(int64(ttl))
+		a.tokens.reviews.SetOfflineTTL(ttl)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
 // counting counts how often a chain came through verification.
@@ -24,7 +25,7 @@ func counting(n *int) func(presented, chain certificates) (*Identity, error) {
 
 func verifierOf(t *testing.T, ca *testCA) *verifier {
 	t.Helper()
-	a, err := New(Options{ClientCAs: ca.pem(), CacheSize: 100})
+	a, err := New(Options{ClientCAs: ca.pem(), Settings: review.Settings{CacheSize: 100}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func TestChainsThroughIntermediates(t *testing.T) {
 // told once what the clients' 401 means.
 func TestUnexpectedCertificateIsExplained(t *testing.T) {
 	var log bytes.Buffer
-	a, err := New(Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	a, err := New(Options{Settings: review.Settings{Log: slog.New(slog.NewTextHandler(&log, nil))}})
 	if err != nil {
 		t.Fatal(err)
 	}

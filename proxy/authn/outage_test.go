@@ -17,7 +17,7 @@ import (
 // TestExpiredTokenOffline: a token that has expired is not made to live longer.
 func TestExpiredTokenOffline(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		a, reviewer := newTokenAuthenticator(t, Options{OfflineTTL: time.Hour})
+		a, reviewer := newTokenAuthenticator(t, Options{Settings: review.Settings{OfflineTTL: time.Hour}})
 		expires := time.Now().Add(10 * time.Minute)
 		claims := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, expires.Unix()))
 		token := "head." + claims + ".signature"
@@ -56,7 +56,7 @@ func TestExpiryOf(t *testing.T) {
 func TestOneSlowAnswerIsNoOutage(t *testing.T) {
 	reachable := func() bool { return true }
 	bubble.Test(t, func(t *testing.T) {
-		a, reviewer := newTokenAuthenticator(t, Options{OfflineTTL: time.Hour, Reachable: reachable})
+		a, reviewer := newTokenAuthenticator(t, Options{Settings: review.Settings{OfflineTTL: time.Hour, Reachable: reachable}})
 		reviewer.Set("joe", authenticationv1.UserInfo{Username: "joe"})
 		ask := func(token string) (*Identity, error) { return byToken(t.Context(), a, token) }
 		for _, token := range []string{janeToken, "joe"} {
@@ -90,7 +90,7 @@ func TestOneSlowAnswerIsNoOutage(t *testing.T) {
 // TestOfflineLastsNoLongerThanItsTime, however often an older answer is given.
 func TestOfflineLastsNoLongerThanItsTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		a, reviewer := newTokenAuthenticator(t, Options{OfflineTTL: time.Minute, Reachable: func() bool { return true }})
+		a, reviewer := newTokenAuthenticator(t, Options{Settings: review.Settings{OfflineTTL: time.Minute, Reachable: func() bool { return true }}})
 		began := time.Now()
 		if _, err := byToken(t.Context(), a, janeToken); err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestTokensOverRestart(t *testing.T) {
 // TestTokensOfOtherAudiences: what a token was good for is asked anew when it has to be good
 // for something else.
 func TestTokensOfOtherAudiences(t *testing.T) {
-	a, err := New(Options{TokenReviewer: &reviewtest.Tokens{}, OfflineTTL: time.Hour, Audiences: []string{"a"}})
+	a, err := New(Options{TokenReviewer: &reviewtest.Tokens{}, Audiences: []string{"a"}, Settings: review.Settings{OfflineTTL: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,11 +10,9 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -53,9 +51,7 @@ type tokens struct {
 	rejected   *review.Cache[CredentialKey, tokenReview]
 	unverified unverified
 	flights    flight.Group[CredentialKey, tokenReview]
-	outage     review.Outage
-	logLimit   rate.Sometimes
-	offlineTTL atomic.Int64
+	reviews    *review.Reviews
 }
 
 func newTokens(opts Options, metrics map[tokenResult]prometheus.Counter) *tokens {
@@ -65,11 +61,9 @@ func newTokens(opts Options, metrics map[tokenResult]prometheus.Counter) *tokens
 		verified:   review.NewCache[CredentialKey, struct{}](opts.CacheSize),
 		rejected:   review.NewCache[CredentialKey, tokenReview](opts.CacheSize),
 		unverified: unverified{slots: make(chan struct{}, unverifiedReviews)},
-		outage:     review.Outage{Reachable: opts.Reachable},
-		logLimit:   rate.Sometimes{Interval: review.LogInterval},
+		reviews:    review.New("tokenreviews", &opts.Settings),
 	}
 	t.unverified.limit.Store(int64(opts.UnverifiedTokens))
-	t.offlineTTL.Store(int64(opts.OfflineTTL))
 	t.buffers.New = func() any { return new([]byte) }
 	_, _ = rand.Read(t.secret[:]) // never fails
 	return t
@@ -85,7 +79,7 @@ func (t *tokens) key(token string) CredentialKey {
 }
 
 // keep is how long the result of an accepted token is kept.
-func (t *tokens) keep() time.Duration { return t.opts.SuccessTTL + time.Duration(t.offlineTTL.Load()) }
+func (t *tokens) keep() time.Duration { return t.opts.SuccessTTL + t.reviews.OfflineTTL() }
 
 // cached returns how many results are cached.
 func (t *tokens) cached() int { return t.results.Len() + t.rejected.Len() }
@@ -127,11 +121,11 @@ func (t *tokens) fresh(key CredentialKey) (tokenReview, bool) {
 // one that began before they called.
 func (t *tokens) review(ctx context.Context, key CredentialKey, token string, verified bool) (tokenReview, error) {
 	older, known := t.stale(key)
-	if known && !t.outage.Review(t.results.Now()) {
+	if known && !t.reviews.Outage.Review(t.results.Now()) {
 		t.metrics[tokenOffline].Inc()
 		return older.accepted()
 	}
-	limited, cancel := review.WithTimeout(ctx, known, t.opts.ReviewTimeout)
+	limited, cancel := t.reviews.WithTimeout(ctx, known)
 	defer cancel()
 	result, by, err := t.flights.Do(limited, key, func(ctx context.Context) (tokenReview, error) {
 		if result, ok := t.fresh(key); ok { // from the round before this one
@@ -150,12 +144,12 @@ func (t *tokens) review(ctx context.Context, key CredentialKey, token string, ve
 	})
 	switch {
 	case err == nil:
-		t.outage.End()
+		t.reviews.Outage.End()
 		result.reviews *= by.Part()
 		return result.accepted()
 	case known && errors.Is(err, review.ErrUnavailable):
 		now := t.results.Now()
-		if e := t.results.Find(key); !t.outage.Begin(now) && e != nil {
+		if e := t.results.Find(key); !t.reviews.Outage.Begin(now) && e != nil {
 			// Use the older result for a while, but not beyond its time.
 			again := *e
 			again.Value, again.TTL = older, min(time.Duration(now-e.Added)+review.StaleFor, e.Keep)
@@ -181,14 +175,13 @@ func (t *tokens) stale(key CredentialKey) (result tokenReview, ok bool) {
 // create creates a TokenReview and caches the result.
 func (t *tokens) create(ctx context.Context, key CredentialKey, token string) (tokenReview, error) {
 	gen := t.results.Generation()
-	response, err := review.Create(ctx, t.opts.ReviewTimeout, func(ctx context.Context) (*authenticationv1.TokenReview, error) {
+	response, err := review.Create(ctx, t.reviews, func(ctx context.Context) (*authenticationv1.TokenReview, error) {
 		request := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: t.opts.Audiences}}
 		return t.opts.TokenReviewer.Create(ctx, request, metav1.CreateOptions{})
 	})
 	if err != nil {
 		t.metrics[tokenError].Inc()
-		review.LogRejection(&t.logLimit, t.opts.Log, "tokenreviews", err)
-		return tokenReview{}, review.Error("reviewing a token", err)
+		return tokenReview{}, err
 	}
 	before, now := t.results.Find(key), t.results.Now()
 	entry := review.Entry[CredentialKey, tokenReview]{Key: key, Generation: gen, Added: now, TTL: t.opts.FailureTTL}

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/reviewtest"
+	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
 // TestGatewayToken: it is nobody's else, is not sent to the cluster, and other tokens are reviewed as ever.
@@ -157,7 +158,7 @@ func TestTokensWithoutUpstream(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				a, reviewer := newTokenAuthenticator(t, Options{OfflineTTL: test.offline})
+				a, reviewer := newTokenAuthenticator(t, Options{Settings: review.Settings{OfflineTTL: test.offline}})
 				if _, err := byToken(t.Context(), a, janeToken); err != nil {
 					t.Fatal(err)
 				}
@@ -190,7 +191,7 @@ func TestTokensWithoutUpstream(t *testing.T) {
 // TestRevokedTokenOffline: the upstream's no ends the offline time of a token.
 func TestRevokedTokenOffline(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		a, reviewer := newTokenAuthenticator(t, Options{OfflineTTL: time.Hour})
+		a, reviewer := newTokenAuthenticator(t, Options{Settings: review.Settings{OfflineTTL: time.Hour}})
 		_, _ = byToken(t.Context(), a, janeToken)
 		time.Sleep(time.Minute)
 		reviewer.Drop(janeToken)
@@ -208,7 +209,7 @@ func TestRevokedTokenOffline(t *testing.T) {
 func TestTokensAreShared(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const size = 32 * 16
-		a, reviewer := newTokenAuthenticator(t, Options{CacheSize: size, SuccessTTL: time.Minute, OfflineTTL: time.Hour})
+		a, reviewer := newTokenAuthenticator(t, Options{SuccessTTL: time.Minute, Settings: review.Settings{CacheSize: size, OfflineTTL: time.Hour}})
 		if _, err := byToken(t.Context(), a, janeToken); err != nil {
 			t.Fatal(err)
 		}

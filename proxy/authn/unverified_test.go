@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
 // TestUnknownTokensWaitForEachOtherOnly: while reviews hang, those of tokens never
@@ -66,7 +67,7 @@ func TestUnknownTokensWaitForEachOtherOnly(t *testing.T) {
 // TestRefusedTokensPushNothingOut: made-up tokens do not make accepted ones
 // forgotten.
 func TestRefusedTokensPushNothingOut(t *testing.T) {
-	a, reviewer := newTokenAuthenticator(t, Options{CacheSize: 64})
+	a, reviewer := newTokenAuthenticator(t, Options{Settings: review.Settings{CacheSize: 64}})
 	if _, err := byToken(t.Context(), a, janeToken); err != nil {
 		t.Fatal(err)
 	}

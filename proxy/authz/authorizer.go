@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,36 +50,18 @@ type Options struct {
 	// AllowedTTL is how long a permission is cached (default 10 s), DeniedTTL how long a denial
 	// (default 5 s).
 	AllowedTTL, DeniedTTL time.Duration
-	// OfflineTTL is how long the last decision counts while the upstream is unavailable or takes
-	// more than review.StaleWait (Decision.Offline). Default: 0. SetOfflineTTL changes it.
-	OfflineTTL time.Duration
 	// Rules, if not nil, decide what the upstream has not decided within OfflineTTL, or what an RBAC
 	// object has changed since.
 	Rules Rules
-	// OnChange is called when there is something that Save did not return. It must not block.
-	OnChange func()
-	// Reachable reports whether the upstream is reachable; nil if that is unknown.
-	Reachable func() bool
-	// CacheSize limits the cached decisions, and the ones kept for OfflineTTL (default 16384). Users
-	// share both.
-	CacheSize int
-	// ReviewTimeout is how long a request waits for a decision (default 10 s).
-	ReviewTimeout time.Duration
-	// Log receives rejected reviews. Default: discarded.
-	Log *slog.Logger
-	// Registerer takes the metrics; nil leaves them unregistered.
-	Registerer prometheus.Registerer
+	// Settings: OfflineTTL is how long the last decision counts offline (Decision.Offline). CacheSize
+	// limits the cached decisions, and the ones kept for OfflineTTL (default 16384).
+	review.Settings
 }
 
 func (o *Options) setDefaults() {
 	o.AllowedTTL = cmp.Or(o.AllowedTTL, defaults.AllowedTTL)
 	o.DeniedTTL = cmp.Or(o.DeniedTTL, defaults.DeniedTTL)
-	o.CacheSize = cmp.Or(o.CacheSize, defaults.DecisionCacheSize)
-	o.ReviewTimeout = cmp.Or(o.ReviewTimeout, defaults.ReviewTimeout)
-	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.OnChange == nil {
-		o.OnChange = func() {}
-	}
+	o.Complete(defaults.DecisionCacheSize)
 }
 
 const (
@@ -114,15 +93,13 @@ type Decision struct {
 // Authorizer decides by SubjectAccessReview and caches the decisions. It is safe for concurrent use
 // and owns no goroutine.
 type Authorizer struct {
-	opts       Options
-	metrics    *metrics
-	decisions  *review.Cache[Key, Decision]
-	offline    *offlineCache // not dropped by Invalidate; empty without OfflineTTL
-	offlineTTL atomic.Int64
-	flights    flight.Group[Key, Decision]
-	queue      review.FairQueue[authn.Digest]
-	outage     review.Outage
-	logLimit   rate.Sometimes
+	opts      Options
+	metrics   *metrics
+	decisions *review.Cache[Key, Decision]
+	offline   *offlineCache // not dropped by Invalidate; empty without OfflineTTL
+	flights   flight.Group[Key, Decision]
+	queue     review.FairQueue[authn.Digest]
+	reviews   *review.Reviews
 
 	// invalidated is when Invalidate was last called, by Clock; far in the past before the first
 	// call.
@@ -139,10 +116,8 @@ func New(opts Options) *Authorizer {
 		offline:   newOfflineCache(opts.CacheSize),
 		changed:   make(chan struct{}, 1),
 		queue:     review.FairQueue[authn.Digest]{PerUser: review.UserReviews},
-		outage:    review.Outage{Reachable: opts.Reachable},
-		logLimit:  rate.Sometimes{Interval: review.LogInterval},
+		reviews:   review.New("subjectaccessreviews", &opts.Settings),
 	}
-	a.offlineTTL.Store(int64(opts.OfflineTTL))
 	a.invalidated.Store(-int64(Settle))
 	a.metrics = newMetrics(opts.Registerer, a)
 	return a
@@ -188,7 +163,7 @@ func (a *Authorizer) review(ctx context.Context, u *authn.User, attributes Attri
 	attributes = attributes.Clone()
 	key := KeyOf(u, &attributes)
 	_, known := a.lastDecision(key)
-	if !a.outage.Review(a.Clock()) {
+	if !a.reviews.Outage.Review(a.Clock()) {
 		if d, ok := a.decideOffline(u, attributes, key); ok {
 			return d, nil
 		}
@@ -204,7 +179,7 @@ func (a *Authorizer) review(ctx context.Context, u *authn.User, attributes Attri
 		return Decision{}, err
 	}
 	defer leave()
-	limited, cancel := review.WithTimeout(ctx, known, a.opts.ReviewTimeout)
+	limited, cancel := a.reviews.WithTimeout(ctx, known)
 	defer cancel()
 	d, by, err := a.flights.Do(limited, key, func(ctx context.Context) (Decision, error) {
 		if d, ok := a.decisions.Get(key); ok { // from the round before this one
@@ -216,12 +191,12 @@ func (a *Authorizer) review(ctx context.Context, u *authn.User, attributes Attri
 	})
 	switch {
 	case err == nil:
-		a.outage.End()
+		a.reviews.Outage.End()
 		d.Reviews *= by.Part()
 		return d, nil
 	case errors.Is(err, review.ErrUnavailable):
 		if d, ok := a.decideOffline(u, attributes, key); ok {
-			if now := a.Clock(); !a.outage.Begin(now) {
+			if now := a.Clock(); !a.reviews.Outage.Begin(now) {
 				a.decisions.Put(review.Entry[Key, Decision]{Key: key, Owner: u.GetName(), Value: d, Generation: d.Generation, Added: now, TTL: review.StaleFor})
 			}
 			return d, nil
@@ -233,13 +208,12 @@ func (a *Authorizer) review(ctx context.Context, u *authn.User, attributes Attri
 // create creates a SubjectAccessReview and caches the decision.
 func (a *Authorizer) create(ctx context.Context, u *authn.User, attributes *Attributes, key Key) (Decision, error) {
 	gen, began := a.Generation(), a.Clock()
-	response, err := review.Create(ctx, a.opts.ReviewTimeout, func(ctx context.Context) (*authorizationv1.SubjectAccessReview, error) {
+	response, err := review.Create(ctx, a.reviews, func(ctx context.Context) (*authorizationv1.SubjectAccessReview, error) {
 		return a.opts.AccessReviewer.Create(ctx, reviewOf(u, attributes), metav1.CreateOptions{})
 	})
 	if err != nil {
 		a.metrics.failed.Inc()
-		review.LogRejection(&a.logLimit, a.opts.Log, "subjectaccessreviews", err)
-		return Decision{}, review.Error("reviewing access", err)
+		return Decision{}, err
 	}
 	d := Decision{
 		Allowed:    response.Status.Allowed && !response.Status.Denied,
@@ -249,7 +223,7 @@ func (a *Authorizer) create(ctx context.Context, u *authn.User, attributes *Attr
 	a.metrics.reviewed.count(d.Allowed)
 	ttl, settled := a.TTL(d.Allowed, began)
 	a.decisions.Put(review.Entry[Key, Decision]{Key: key, Owner: u.GetName(), Value: d, Generation: gen, Added: a.Clock(), TTL: ttl})
-	if keep := time.Duration(a.offlineTTL.Load()); keep > 0 {
+	if keep := a.reviews.OfflineTTL(); keep > 0 {
 		if d.Allowed && !settled {
 			keep = ttl // perhaps by the state before the change
 		}
@@ -271,7 +245,7 @@ func (a *Authorizer) lastDecision(key Key) (d Decision, ok bool) {
 // decideOffline decides while the upstream is unavailable: by its last decision, so that nobody may
 // do what it denied, or else by its rules.
 func (a *Authorizer) decideOffline(u *authn.User, attributes Attributes, key Key) (d Decision, ok bool) {
-	if a.offlineTTL.Load() == 0 {
+	if a.reviews.OfflineTTL() == 0 {
 		return d, false
 	}
 	gen := a.Generation()
@@ -312,10 +286,10 @@ func (a *Authorizer) Invalidate() {
 	}
 }
 
-// SetOfflineTTL replaces Options.OfflineTTL for decisions from now on. With 0, older ones are
+// SetOfflineTTL replaces Settings.OfflineTTL for decisions from now on. With 0, older ones are
 // dropped.
 func (a *Authorizer) SetOfflineTTL(ttl time.Duration) {
-	if a.offlineTTL.Store(int64(ttl)); ttl == 0 {
+	if a.reviews.SetOfflineTTL(ttl); ttl == 0 {
 		a.offline.clear(false)
 	}
 }

@@ -113,7 +113,7 @@ func TestDecisionsAreCached(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		access := &reviewtest.Access{Allow: func(s *authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Verb == "list" }}
 		reg := prometheus.NewRegistry()
-		a := New(Options{AccessReviewer: access, Registerer: reg})
+		a := New(Options{AccessReviewer: access, Settings: review.Settings{Registerer: reg}})
 		deletePods := listPods
 		deletePods.Verb = "delete"
 		bob := authn.NewUser(&user.DefaultInfo{Name: "jane", UID: "7", Groups: []string{"devs", "system:authenticated"}})
@@ -181,7 +181,7 @@ func TestFailClosed(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				access := &reviewtest.Access{Allow: reviewtest.Everything}
-				a := New(Options{AccessReviewer: access, OfflineTTL: test.offline})
+				a := New(Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: test.offline}})
 				if _, err := a.Authorize(t.Context(), jane, listPods); err != nil {
 					t.Fatal(err)
 				}
@@ -214,7 +214,7 @@ func TestFailClosed(t *testing.T) {
 func TestUpstreamHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		access := &reviewtest.Access{Allow: reviewtest.Everything}
-		a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour})
+		a := New(Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour}})
 		users := make([]*authn.User, 50)
 		for i := range users {
 			users[i] = named(fmt.Sprint("user", i))
@@ -371,7 +371,7 @@ func TestReviewIsRetriedOnce(t *testing.T) {
 func TestReviewTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		access := &reviewtest.Access{Allow: reviewtest.Everything, Latency: time.Hour}
-		a := New(Options{AccessReviewer: access, ReviewTimeout: time.Second})
+		a := New(Options{AccessReviewer: access, Settings: review.Settings{ReviewTimeout: time.Second}})
 		start := time.Now()
 		d, err := a.Authorize(t.Context(), jane, listPods)
 		if d.Allowed || !errors.Is(err, review.ErrUnavailable) || time.Since(start) > 3*time.Second {
@@ -513,7 +513,7 @@ func TestReviewsTellNobodyWhoTheGatewayIs(t *testing.T) {
 			{apierrors.NewGenericServerResponse(404, "create", schema.GroupResource{}, "", "the-gateway", 0, true), 500},
 			{errors.New("dial tcp the-gateway: connection refused"), 503},
 		} {
-			a, reviewer := newTokenAuthenticator(t, authn.Options{ReviewTimeout: time.Second})
+			a, reviewer := newTokenAuthenticator(t, authn.Options{Settings: review.Settings{ReviewTimeout: time.Second}})
 			reviewer.Fail(test.err)
 			_, err := byToken(t.Context(), a, janeToken)
 			access := &reviewtest.Access{Allow: reviewtest.Everything, Err: test.err}

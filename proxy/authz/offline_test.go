@@ -60,7 +60,7 @@ func TestRefusalsCoverMore(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				access := &reviewtest.Access{Allow: reviewtest.Nothing}
-				a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour, Rules: rulesBut(test.rules)})
+				a := New(Options{AccessReviewer: access, Rules: rulesBut(test.rules), Settings: review.Settings{OfflineTTL: time.Hour}})
 				if _, err := a.Authorize(t.Context(), jane, test.refused); err != nil {
 					t.Fatal(err)
 				}
@@ -78,7 +78,7 @@ func TestRefusalsCoverMore(t *testing.T) {
 func TestRefusalsEnd(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		access := &reviewtest.Access{Allow: reviewtest.Nothing}
-		a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}})
+		a := New(Options{AccessReviewer: access, Rules: &fakeRules{allow: true}, Settings: review.Settings{OfflineTTL: time.Hour}})
 		watchPods := listPods
 		watchPods.Verb = "watch"
 		for _, allow := range []func(*authorizationv1.SubjectAccessReviewSpec) bool{reviewtest.Nothing, reviewtest.Everything} {
@@ -102,7 +102,7 @@ func TestRefusalsEnd(t *testing.T) {
 func TestLastWordsAreShared(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) { // a review that fails is tried again after a while
 		access := &reviewtest.Access{Allow: reviewtest.Nothing}
-		a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour, CacheSize: 64, Rules: &fakeRules{allow: true}})
+		a := New(Options{AccessReviewer: access, Rules: &fakeRules{allow: true}, Settings: review.Settings{OfflineTTL: time.Hour, CacheSize: 64}})
 		ask := func(u *authn.User, name string) (Decision, error) {
 			what := listPods
 			what.Verb, what.Name, what.Namespace = "get", name, name
@@ -195,8 +195,8 @@ func TestWordsOverRestart(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				changes := 0
 				access := &reviewtest.Access{Allow: reviewtest.Only("jane")}
-				auth, reviewer := newTokenAuthenticator(t, authn.Options{OfflineTTL: time.Hour, OnChange: func() { changes++ }})
-				a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour, OnChange: func() { changes++ }})
+				auth, reviewer := newTokenAuthenticator(t, authn.Options{Settings: review.Settings{OfflineTTL: time.Hour, OnChange: func() { changes++ }}})
+				a := New(Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour, OnChange: func() { changes++ }}})
 				time.Sleep(time.Minute)
 				joe := named("joe")
 				large := listPods
@@ -241,11 +241,11 @@ func TestWordsOverRestart(t *testing.T) {
 
 				reviewer.Fail(reviewtest.ErrDown)
 				access.Fail(reviewtest.ErrDown)
-				again, err := authn.New(authn.Options{TokenReviewer: reviewer, OfflineTTL: time.Hour})
+				again, err := authn.New(authn.Options{TokenReviewer: reviewer, Settings: review.Settings{OfflineTTL: time.Hour}})
 				if err != nil {
 					t.Fatal(err)
 				}
-				b := New(Options{AccessReviewer: access, OfflineTTL: time.Hour})
+				b := New(Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour}})
 				again.Restore(&kept.SavedTokens)
 				b.Restore(&kept.SavedDecisions)
 				id, err := byToken(t.Context(), again, janeToken)
@@ -288,7 +288,7 @@ func TestWordsOverRestart(t *testing.T) {
 func TestWordsAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		access := &reviewtest.Access{Allow: reviewtest.Only("jane")}
-		a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour})
+		a := New(Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour}})
 		for i := range 100 {
 			for _, u := range []*authn.User{jane, named("joe")} {
 				what := listPods
@@ -304,7 +304,7 @@ func TestWordsAreBounded(t *testing.T) {
 			t.Errorf("%d words", n)
 		}
 		access.Fail(reviewtest.ErrDown)
-		b := New(Options{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}})
+		b := New(Options{AccessReviewer: access, Rules: &fakeRules{allow: true}, Settings: review.Settings{OfflineTTL: time.Hour}})
 		b.Restore(words)
 		for i := range 100 {
 			what := listPods
@@ -323,7 +323,7 @@ func TestWordsAreBounded(t *testing.T) {
 // before, be it by refusals or by tokens.
 func TestWordsThatAreKeptAreShared(t *testing.T) {
 	access := &reviewtest.Access{Allow: reviewtest.Only("jane")}
-	a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour})
+	a := New(Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour}})
 	ask := func(a *Authorizer, u *authn.User, name string) (Decision, error) {
 		what := listPods
 		what.Verb, what.Name = "get", name
@@ -347,7 +347,7 @@ func TestWordsThatAreKeptAreShared(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(written), err)
 	}
 	access.Fail(reviewtest.ErrDown)
-	b := New(Options{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}})
+	b := New(Options{AccessReviewer: access, Rules: &fakeRules{allow: true}, Settings: review.Settings{OfflineTTL: time.Hour}})
 	b.Restore(words)
 	for _, u := range few {
 		if d, err := ask(b, u, "a"); err != nil || d.Allowed != (u == jane) {
@@ -372,7 +372,7 @@ func TestLargeWordsAreBrief(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				access := &reviewtest.Access{Allow: reviewtest.Nothing}
-				options := Options{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}}
+				options := Options{AccessReviewer: access, Rules: &fakeRules{allow: true}, Settings: review.Settings{OfflineTTL: time.Hour}}
 				a := New(options)
 				if _, err := a.Authorize(t.Context(), jane, test.asked); err != nil {
 					t.Fatal(err)

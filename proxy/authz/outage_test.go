@@ -53,7 +53,7 @@ func TestOfflineDecisions(t *testing.T) {
 				if test.last == allowed {
 					access.Allow = reviewtest.Everything
 				}
-				o := Options{AccessReviewer: access, OfflineTTL: time.Hour}
+				o := Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour}}
 				if test.rules != nil {
 					o.Rules = test.rules
 				}
@@ -92,7 +92,7 @@ func TestOfflineDecisions(t *testing.T) {
 func TestRulesAreAskedInOutagesOnly(t *testing.T) {
 	rules := &fakeRules{allow: true}
 	access := &reviewtest.Access{Allow: reviewtest.Everything}
-	a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour, Rules: rules})
+	a := New(Options{AccessReviewer: access, Rules: rules, Settings: review.Settings{OfflineTTL: time.Hour}})
 	if d, err := a.Authorize(t.Context(), jane, listPods); err != nil || !d.Allowed || rules.asked > 0 {
 		t.Errorf("%+v, %v, rules asked %d times", d, err, rules.asked)
 	}
@@ -109,7 +109,7 @@ func TestBackFromTheOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		access := &reviewtest.Access{Allow: reviewtest.Everything}
 		var reachable atomic.Bool
-		a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour, Reachable: reachable.Load})
+		a := New(Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour, Reachable: reachable.Load}})
 		if _, err := a.Authorize(t.Context(), jane, listPods); err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func TestBackFromTheOutage(t *testing.T) {
 // part of it, which rules would grant.
 func TestRefusalBesideSelectors(t *testing.T) {
 	access := &reviewtest.Access{Allow: reviewtest.Nothing}
-	a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}})
+	a := New(Options{AccessReviewer: access, Rules: &fakeRules{allow: true}, Settings: review.Settings{OfflineTTL: time.Hour}})
 	if _, err := a.Authorize(t.Context(), jane, listPods); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestOneSlowAnswerIsNoOutage(t *testing.T) {
 	reachable := func() bool { return true }
 	bubble.Test(t, func(t *testing.T) {
 		access := &reviewtest.Access{Allow: reviewtest.Everything}
-		a := New(Options{AccessReviewer: access, OfflineTTL: time.Hour, Reachable: reachable})
+		a := New(Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour, Reachable: reachable}})
 		joe := authn.NewUser(&user.DefaultInfo{Name: "joe"})
 		for _, u := range []*authn.User{jane, joe} {
 			if _, err := a.Authorize(t.Context(), u, listPods); err != nil {

@@ -40,7 +40,7 @@ func (d *offlineDecision) saved() SavedDecision {
 // Save stores the last decisions in saved, up to about size bytes, which users share: the denials of
 // each user come first, then the latest permissions.
 func (a *Authorizer) Save(saved *SavedDecisions, size int) {
-	all, deniedUntil := a.offline.list(a.Generation(), time.Duration(a.offlineTTL.Load()))
+	all, deniedUntil := a.offline.list(a.Generation(), a.reviews.OfflineTTL())
 	slices.SortFunc(all, func(a, b *offlineDecision) int {
 		switch {
 		case a.decision.Allowed == b.decision.Allowed:
@@ -65,7 +65,7 @@ func (a *Authorizer) Save(saved *SavedDecisions, size int) {
 // Restore adds the decisions that an earlier process saved. Denials count for the rest of their
 // time, permissions for that time or until Invalidate. It must be called before the first request.
 func (a *Authorizer) Restore(saved *SavedDecisions) {
-	ttl := time.Duration(a.offlineTTL.Load())
+	ttl := a.reviews.OfflineTTL()
 	if ttl == 0 {
 		return
 	}

@@ -1,7 +1,6 @@
 package review
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -18,15 +17,6 @@ const (
 )
 
 var errSlow = fmt.Errorf("%w in time", ErrUnavailable)
-
-// WithTimeout returns ctx limited to limit, or to StaleWait if there is an older result. The time
-// covers waiting for a review that is in flight already.
-func WithTimeout(ctx context.Context, stale bool, limit time.Duration) (context.Context, context.CancelFunc) {
-	if stale {
-		limit = min(limit, StaleWait)
-	}
-	return context.WithTimeoutCause(ctx, limit, errSlow)
-}
 
 // Outage remembers that the upstream is unavailable. It is safe for concurrent use.
 type Outage struct {

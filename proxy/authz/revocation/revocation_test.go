@@ -22,6 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
+	"github.com/kubeweir/kubeweir/proxy/review"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -509,8 +510,8 @@ func TestWatchesAfterTheOutage(t *testing.T) {
 		var reachable atomic.Bool
 		reachable.Store(true)
 		access := &reviewtest.Access{Allow: reviewtest.Everything}
-		auth, reviewer := newTokenAuthenticator(t, authn.Options{OfflineTTL: time.Hour, Reachable: reachable.Load})
-		a := authz.New(authz.Options{AccessReviewer: access, OfflineTTL: time.Hour, Reachable: reachable.Load})
+		auth, reviewer := newTokenAuthenticator(t, authn.Options{Settings: review.Settings{OfflineTTL: time.Hour, Reachable: reachable.Load}})
+		a := authz.New(authz.Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour, Reachable: reachable.Load}})
 		b := &watchBed{t: t, access: access, tokens: reviewer, a: a, auth: auth,
 			watches: New(Options{Authorizer: a, Authenticator: auth})}
 		ctx, stop := context.WithCancel(t.Context())
