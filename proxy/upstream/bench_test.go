@@ -84,12 +84,12 @@ func BenchmarkList(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					if drop {
-						a, err := src.get(b.Context(), pods(), forList, enc.MediaType(), collectionPath(pods(), ""), nil)
+						a, err := src.get(b.Context(), pods(), &call{purpose: forList, accept: enc.MediaType(), path: collectionPath(pods(), "")})
 						if err != nil {
 							b.Fatal(err)
 						}
 						_, _ = io.Copy(io.Discard, a.body)
-						a.close()
+						_ = a.Close()
 						continue
 					}
 					if _, err := src.List(b.Context(), pods(), enc, source.ListOptions{}, func([]byte) error { return nil }); err != nil {

@@ -120,11 +120,14 @@ func (c *Client) sends() *pool.SendLimit {
 	return pool.NewSendLimit(pool.MaxSends)
 }
 
-// close ends the call.
-func (a *answer) close() {
+// Read implements io.Reader.
+func (a *answer) Read(p []byte) (int, error) { return a.body.Read(p) }
+
+// Close implements io.Closer.
+func (a *answer) Close() error {
 	a.unlink()
 	a.cancel(nil)
-	_ = a.body.Close()
+	return a.body.Close()
 }
 
 // rejection returns the error for a status other than 200.
@@ -155,23 +158,11 @@ func (c *Client) getJSON(ctx context.Context, path string, query url.Values) (io
 		return nil, err
 	}
 	if a.StatusCode != http.StatusOK {
-		defer a.close()
+		defer func() { _ = a.Close() }()
 		return nil, a.rejection("list", schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"})
 	}
 	if query.Get("watch") == "true" {
 		a.body.Timeout = 0
 	}
-	return answerBody{a}, nil
-}
-
-// answerBody is the body of an answer, which is closed with it.
-type answerBody struct{ a *answer }
-
-// Read implements io.Reader.
-func (b answerBody) Read(p []byte) (int, error) { return b.a.body.Read(p) }
-
-// Close implements io.Closer.
-func (b answerBody) Close() error {
-	b.a.close()
-	return nil
+	return a, nil
 }

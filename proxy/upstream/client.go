@@ -11,7 +11,6 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
@@ -22,7 +21,6 @@ import (
 // Client talks to the kube-apiservers of one upstream. It is safe for concurrent use.
 type Client struct {
 	base     *url.URL // scheme, host and the path under which the server lives
-	config   *rest.Config
 	agent    string
 	compress bool
 	limits   Limits
@@ -34,12 +32,16 @@ type Client struct {
 	connections
 	background
 
-	direct, shared atomic.Int64           // forwarded requests on HTTP/1.1 connections; on shared ones
-	buffers        sync.Pool              // *[]byte of copyBuffer
-	version        atomic.Pointer[[]byte] // what the upstream said last of its version; nil before
-	forwardErrors  rateLimitedLog
-	identityErrors logLimit
+	slots
+	version atomic.Pointer[[]byte] // what the upstream said last of its version; nil before
+	logs    struct {
+		forward  rateLimitedLog
+		identity logLimit
+	}
 }
+
+// slots are how many forwarded requests are on HTTP/1.1 connections, and on shared ones.
+type slots struct{ direct, shared atomic.Int64 }
 
 // connections are those to a remote upstream. Of several servers each request chooses one.
 type connections struct {
@@ -146,4 +148,9 @@ func (c *Client) FedBytes() (n float64) {
 		}
 	}
 	return n
+}
+
+// forHelpers is what goroutines of packages below need.
+func (c *Client) forHelpers() health.Background {
+	return health.Background{Context: c.ctx, Spawn: c.spawn, Log: c.log}
 }

@@ -122,7 +122,7 @@ func (c *Client) getDiscovery(ctx context.Context, call *call) (*answer, []byte,
 	if err != nil {
 		return nil, nil, err
 	}
-	defer a.close()
+	defer func() { _ = a.Close() }()
 	var body []byte
 	reader, err := a.decoded()
 	if err == nil {

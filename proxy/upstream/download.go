@@ -2,12 +2,15 @@ package upstream
 
 import (
 	"io"
+	"sync"
 
 	"github.com/kubeweir/kubeweir/api"
 )
 
 // copyBuffer is the size of the pieces in which larger bodies are passed on.
 const copyBuffer = 32 << 10
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, copyBuffer); return &b }} // *[]byte
 
 // download responds with a body that is passed on as it comes, after the n bytes in buf that were read of
 // it.
@@ -29,10 +32,10 @@ type download struct {
 func (d *download) WriteTo(w io.Writer) (written int64, err error) {
 	buf, n := d.buf, d.n
 	if buf == nil {
-		buf = d.x.c.buffers.Get().(*[]byte)
+		buf = buffers.Get().(*[]byte)
 	}
 	d.buf, d.n = nil, 0
-	defer d.x.c.buffers.Put(buf)
+	defer buffers.Put(buf)
 	var readErr error
 	for {
 		if n > 0 {

@@ -81,7 +81,7 @@ func (x *forwarding) reject(why reason.Refusal, err error) *api.Response {
 }
 
 func (c *Client) logFailure(err error, r *api.Request) {
-	c.forwardErrors.warn(c.log, c.health.Now(), "forwarding failed", err, "method", r.Method, "path", r.Path)
+	c.logs.forward.warn(c.log, c.health.Now(), "forwarding failed", err, "method", r.Method, "path", r.Path)
 }
 
 // broken responds to a request whose response broke off before any of it was passed on.

@@ -24,6 +24,14 @@ type forwarding struct {
 	direct      bool // it has an HTTP/1.1 connection of its own
 	shared      bool // it shares an HTTP/2 connection
 
+	lifetime
+	delivery
+	upload *upload // nil without a body
+	resp   *http.Response
+}
+
+// lifetime is how long a forwarded request lasts.
+type lifetime struct {
 	client context.Context // the client's
 	// ctx is that of the request upstream. It ends with the client's context (watchAfter later at most)
 	// until detach, and with the Client.
@@ -31,18 +39,20 @@ type forwarding struct {
 	cancel context.CancelCauseFunc
 	detach func()
 	unlink func() bool
+	once   sync.Once // end
+}
 
-	upload *upload // nil without a body
+// delivery is how far a forwarded request has come.
+type delivery struct {
 	// sent is true once the request has a connection, on which it may leave at any moment, unless it
 	// certainly was not processed. reused is true if that carried another request before.
 	sent, reused atomic.Bool
 	sends        *pool.SendLimit // to a single server, else nil
-	once         sync.Once       // end
-	resp         *http.Response
 }
 
 func (c *Client) newForwarding(ctx context.Context, r *api.Request, cred *Credentials) *forwarding {
-	x := &forwarding{c: c, r: r, info: r.Info(), cred: cred, client: ctx, purpose: cred.purpose(), sends: c.sends()}
+	x := &forwarding{c: c, r: r, info: r.Info(), cred: cred, purpose: cred.purpose()}
+	x.client, x.sends = ctx, c.sends()
 	x.longRunning = x.info.LongRunning()
 	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	x.detach = afterClient(ctx, func() { x.cancel(context.Cause(ctx)) })

@@ -39,7 +39,7 @@ func (x *forwarding) isAboutGateway(content []byte) bool {
 
 // gatewayRejected responds when the upstream rejects the gateway.
 func (x *forwarding) gatewayRejected(content []byte) *api.Response {
-	if x.c.identityErrors.allow() {
+	if x.c.logs.identity.allow() {
 		x.c.log.Warn("the upstream refuses the gateway's identity; unless it has just been started, "+
 			"that lacks the right to impersonate (`kubeweir rbac` prints what it needs), or is not good any more",
 			"status", x.resp.Status, "answer", string(content))

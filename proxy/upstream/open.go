@@ -26,7 +26,6 @@ import (
 func New(opts Options) (*Client, error) {
 	opts.Limits.setDefaults()
 	c := &Client{limits: opts.Limits, agent: opts.UserAgent, log: opts.Logger}
-	c.buffers.New = func() any { b := make([]byte, copyBuffer); return &b }
 	if c.agent == "" {
 		c.agent = "kubeweir"
 	}
@@ -56,8 +55,8 @@ func New(opts Options) (*Client, error) {
 // newHealth returns the failure detector of the upstream. An upstream in this process never fails.
 func (c *Client) newHealth(opts *Options) *health.Detector {
 	o := health.Options{
-		PingInterval: c.limits.PingInterval, RequestTimeout: c.limits.RequestTimeout,
-		Log: c.log, Context: c.ctx, Spawn: c.spawn, Probe: c.probe, Heartbeat: c.beat,
+		PingInterval: c.limits.PingInterval, RequestTimeout: c.limits.RequestTimeout, Background: c.forHelpers(),
+		Probe: c.probe, Heartbeat: c.beat,
 	}
 	if opts.InProcess == nil {
 		o.SilenceTimeout = c.limits.SilenceTimeout
@@ -70,21 +69,22 @@ func (c *Client) newHealth(opts *Options) *health.Detector {
 
 // openRemote prepares the connections to a remote upstream.
 func (c *Client) openRemote(opts *Options) (err error) {
-	if c.config, err = opts.restConfig(); err != nil {
+	config, err := opts.restConfig()
+	if err != nil {
 		return err
 	}
 	list, _, err := apiservers.Parse(opts.Servers)
 	if err != nil {
 		return fmt.Errorf("upstream servers: the list %w", err)
 	}
-	base, _, err := rest.DefaultServerUrlFor(c.config)
+	base, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
-		return fmt.Errorf("upstream address %q: %w", c.config.Host, err)
+		return fmt.Errorf("upstream address %q: %w", config.Host, err)
 	}
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
 	base = balance.BaseOf(&list, base)
 	c.base, c.compress = base, opts.Compress || !isLocal(base)
-	factory, err := pool.NewFactory(base, c.config, pool.Options{
+	factory, err := pool.NewFactory(base, config, pool.Options{
 		Dial: opts.dial, DialTimeout: c.limits.DialTimeout, PingTimeout: c.limits.PingTimeout, CredentialTimeout: c.limits.SilenceTimeout / 2, // before requests that wait end
 		Log: c.log, Conns: c.health.Conns(), Server: c.health.Server(),
 	})
@@ -163,9 +163,9 @@ func (c *Client) open(f *pool.Factory, list balance.List, names balance.Resolver
 func (c *Client) newServers(f *pool.Factory, list balance.List, names balance.Resolver, styles []pool.Style) (*balance.Set, error) {
 	return balance.New(balance.Options{
 		List: list, Resolver: names, Base: c.base, AbsoluteURLs: c.absolute, Agent: c.agent, Factory: f, Styles: styles,
-		CheckTransport: func() http.RoundTripper { return c.checks }, OnceTransport: c.once, Get: c.getJSON, Health: c.health,
-		ServerCheck: c.limits.ServerCheck, ServerSilence: c.limits.ServerSilence, SilenceTimeout: c.limits.SilenceTimeout,
-		Log: c.log, Metrics: c.metrics.servers, Context: c.ctx, Spawn: c.spawn,
+		Requests: balance.Requests{Check: func() http.RoundTripper { return c.checks }, Once: c.once, Get: c.getJSON},
+		Timeouts: balance.Timeouts{ServerCheck: c.limits.ServerCheck, ServerSilence: c.limits.ServerSilence, SilenceTimeout: c.limits.SilenceTimeout},
+		Health:   c.health, Metrics: c.metrics.servers, Background: c.forHelpers(),
 	})
 }
 

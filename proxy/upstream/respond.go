@@ -41,13 +41,13 @@ func (x *forwarding) respond(resp *http.Response) *api.Response {
 
 // small responds with a body that may be small: kube-apiserver rarely tells the length.
 func (x *forwarding) small(out *api.Response, body io.Reader) *api.Response {
-	buf := x.c.buffers.Get().(*[]byte)
+	buf := buffers.Get().(*[]byte)
 	n, err := fill(body, *buf)
 	if err == nil {
 		x.download(out, body, buf, n)
 		return out
 	}
-	defer x.c.buffers.Put(buf)
+	defer buffers.Put(buf)
 	x.end()
 	switch {
 	case x.left():

@@ -47,11 +47,11 @@ func (c *Client) Source() *Source { return &Source{c} }
 
 // List implements source.Source. The body is split as it arrives; see package encoding.
 func (s *Source) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func(item []byte) error) (source.ListMeta, error) {
-	a, err := s.get(ctx, res, forList, enc.MediaType(), collectionPath(res, opts.Namespace), listQuery(&opts))
+	a, err := s.get(ctx, res, &call{purpose: forList, accept: enc.MediaType(), path: collectionPath(res, opts.Namespace), query: listQuery(&opts)})
 	if err != nil {
 		return source.ListMeta{}, err
 	}
-	defer a.close()
+	defer func() { _ = a.Close() }()
 	return s.readList(a, res, enc, visit)
 }
 
@@ -76,11 +76,11 @@ func (s *Source) Compressed() bool { return s.c.compress }
 func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint64, error) {
 	// The second form is for API servers without metadata-only lists.
 	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-	a, err := s.get(ctx, res, forVersion, accept, collectionPath(res, ""), url.Values{"limit": {"1"}})
+	a, err := s.get(ctx, res, &call{purpose: forVersion, accept: accept, path: collectionPath(res, ""), query: url.Values{"limit": {"1"}}})
 	if err != nil {
 		return 0, err
 	}
-	defer a.close()
+	defer func() { _ = a.Close() }()
 	meta, err := s.readList(a, res, api.JSON, func([]byte) error { return nil })
 	if err != nil {
 		return 0, err
@@ -126,7 +126,7 @@ func (s *Source) Server(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer a.close()
+	defer func() { _ = a.Close() }()
 	if a.StatusCode != http.StatusOK {
 		return "", a.rejection("get", schema.GroupResource{Resource: "version"})
 	}
@@ -144,11 +144,13 @@ const maxColumns = 1 << 20
 // Columns implements cache.ColumnSource, by a Table of one object.
 func (s *Source) Columns(ctx context.Context, res *source.Resource) ([]byte, error) {
 	const accept = "application/json;as=Table;g=meta.k8s.io;v=v1"
-	a, err := s.get(ctx, res, forVersion, accept, collectionPath(res, ""), url.Values{"limit": {"1"}, "includeObject": {"None"}})
+	a, err := s.get(ctx, res, &call{
+		purpose: forVersion, accept: accept, path: collectionPath(res, ""), query: url.Values{"limit": {"1"}, "includeObject": {"None"}},
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer a.close()
+	defer func() { _ = a.Close() }()
 	var shown struct {
 		Columns json.RawMessage `json:"columnDefinitions"`
 	}
@@ -186,30 +188,30 @@ func (s *Source) small() http.RoundTripper {
 	return s.c.own.short
 }
 
-// get lists res at path. A status other than 200 is an error.
-func (s *Source) get(ctx context.Context, res *source.Resource, p purpose, accept, path string, query url.Values) (*answer, error) {
-	rt := s.c.feed
+// get lists or watches res. A status other than 200 is an error.
+func (s *Source) get(ctx context.Context, res *source.Resource, call *call) (*answer, error) {
+	p := call.purpose
+	call.compress = p == forList || p == forReferences
+	call.rt = s.c.feed
 	switch { // a client waits
-	case p == forVersion, p == forReferences && query.Get("limit") == "1":
-		rt = s.small()
+	case p == forVersion, p == forReferences && call.query.Get("limit") == "1":
+		call.rt = s.small()
 	case p == forReferences:
-		rt = s.c.own.short
+		call.rt = s.c.own.short
 	}
-	a, err := s.c.get(ctx, &call{
-		purpose: p, rt: rt, path: path, query: query, accept: accept, compress: p == forList || p == forReferences,
-	})
+	a, err := s.c.get(ctx, call)
 	if err != nil {
 		return nil, err
 	}
 	if a.StatusCode == http.StatusOK {
 		return a, nil
 	}
-	defer a.close()
+	defer func() { _ = a.Close() }()
 	verb := "list"
 	if p == forWatch {
 		verb = "watch"
 	}
-	return nil, unsupported(a.rejection(verb, res.GroupResource()), query.Get("sendInitialEvents") == "true")
+	return nil, unsupported(a.rejection(verb, res.GroupResource()), call.query.Get("sendInitialEvents") == "true")
 }
 
 func (s *Source) readList(a *answer, res *source.Resource, enc api.Encoding, visit func(item []byte) error) (source.ListMeta, error) {
@@ -249,13 +251,14 @@ func (s *Source) Watch(ctx context.Context, res *source.Resource, enc api.Encodi
 	if enc == api.Protobuf {
 		accept += ";stream=watch"
 	}
-	a, err := s.get(ctx, res, forWatch, accept, collectionPath(res, ""), watchQuery(opts))
+	a, err := s.get(ctx, res, &call{purpose: forWatch, accept: accept, path: collectionPath(res, ""), query: watchQuery(opts)})
 	if err != nil {
 		return err
 	}
-	defer a.close()
-	a.body.Reads, a.body.Now = new(health.Reads), s.c.health.Now
-	defer s.c.health.Conns().Watch(a.conn, a.ProtoMajor == 2, a.body.Reads)()
+	defer func() { _ = a.Close() }()
+	reads, end := s.c.health.Conns().Watch(a.conn, a.ProtoMajor == 2)
+	defer end()
+	a.body.Reads = reads
 	a.body.Timeout = s.c.limits.FeedReadTimeout
 	if s.c.local != nil {
 		a.body.Timeout = 0

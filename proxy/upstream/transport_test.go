@@ -332,8 +332,10 @@ func TestCertificateFilesAreReloaded(t *testing.T) {
 			fmt.Fprint(w, "whole")
 		}
 	})
-	c := s.client(t, func(o *Options) { o.Config.CertFile, o.Config.KeyFile = certFile, keyFile })
-	rotate := testRotator(t, c)
+	config := s.config()
+	config.CertFile, config.KeyFile = certFile, keyFile
+	c := s.client(t, func(o *Options) { o.Config = config })
+	rotate := testRotator(t, c, config)
 	expect := func(want string) {
 		t.Helper()
 		finish(t, c.Forward(testContext(t), request("GET", "/"), Credentials{As: AsGateway}))
@@ -363,8 +365,10 @@ func TestCAFileIsReloaded(t *testing.T) {
 	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
 	other, _ := certificate(t, "another CA")
 	caFile := writeFile(t, filepath.Join(t.TempDir(), "ca.pem"), other)
-	c := s.client(t, func(o *Options) { o.Config.CAData, o.Config.CAFile = nil, caFile })
-	rotate := testRotator(t, c)
+	config := s.config()
+	config.CAData, config.CAFile = nil, caFile
+	c := s.client(t, func(o *Options) { o.Config = config })
+	rotate := testRotator(t, c, config)
 	for _, want := range []int{503, 200} {
 		rotate.Check()
 		for _, as := range []As{AsClient, AsGateway} {
@@ -376,9 +380,9 @@ func TestCAFileIsReloaded(t *testing.T) {
 	}
 }
 
-func testRotator(t *testing.T, c *Client) *pool.Rotator {
+func testRotator(t *testing.T, c *Client, config *rest.Config) *pool.Rotator {
 	t.Helper()
-	f, err := pool.NewFactory(c.base, c.config, pool.Options{Log: c.log})
+	f, err := pool.NewFactory(c.base, config, pool.Options{Log: c.log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func (s *Server) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-s.kick:
+		case <-s.checker.kick:
 		}
 		began := time.Now()
 		next, err := s.inspect(ctx)
@@ -62,9 +62,9 @@ func (s *Server) inspect(ctx context.Context) (health.Standing, error) {
 	var retry retriedCheck
 	retrying := time.AfterFunc(limit/2, func() { retry.send(ctx, s) })
 	defer retrying.Stop()
-	route, rt := &route{only: s}, s.set.CheckTransport()
-	if s.doubted || s.set.Factory.PluginStuck() {
-		rt = s.set.OnceTransport()
+	route, rt := &route{only: s}, s.set.Requests.Check()
+	if s.checker.doubted || s.set.Factory.PluginStuck() {
+		rt = s.set.Requests.Once()
 	}
 	resp, err := rt.RoundTrip(s.request(withRoute(ctx, route), "/readyz"))
 	switch code := int(retry.ready.Load()); {
@@ -73,24 +73,24 @@ func (s *Server) inspect(ctx context.Context) (health.Standing, error) {
 		return 0, errInconclusive // there were no credentials
 	case ctx.Err() == nil:
 		return health.Down, err
-	case code != 0 && !s.doubted:
+	case code != 0 && !s.checker.doubted:
 		s.replaceLost(began, began.Add(limit/2))
 		return standingOf(code, nil)
 	case retry.alive.Load():
-		s.doubted = true
+		s.checker.doubted = true
 		return health.NotReady, fmt.Errorf("it answers, but /readyz not for %v", limit)
 	case s.health.HeardSince(began):
 		return 0, errInconclusive // it is busy
 	default:
-		s.doubted = true
+		s.checker.doubted = true
 		return health.Unresponsive, context.Cause(ctx)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxNotice))
 	s.set.Health.Responded()
 	s.health.ProbeAnswered(began, s.set.Health.Now())
-	if s.doubted {
-		s.doubted = false
+	if s.checker.doubted {
+		s.checker.doubted = false
 		s.replaceDoubtful(began)
 	}
 	return standingOf(resp.StatusCode, body)

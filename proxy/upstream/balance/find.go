@@ -192,7 +192,7 @@ func (s *Set) awaitChange(ctx context.Context, version string) error {
 
 func (s *Set) getSlices(ctx context.Context, query url.Values) (io.ReadCloser, error) {
 	query.Set("labelSelector", discoveryv1.LabelServiceName+"=kubernetes")
-	return s.Get(ctx, slicesPath, query)
+	return s.Requests.Get(ctx, slicesPath, query)
 }
 
 // Start begins to find servers and to check them.

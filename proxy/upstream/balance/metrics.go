@@ -32,15 +32,14 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// all returns each of them.
-func (m *Metrics) all() []interface {
+// vector is a metric with labels.
+type vector interface {
 	prometheus.Collector
 	DeleteLabelValues(labels ...string) bool
-} {
-	return []interface {
-		prometheus.Collector
-		DeleteLabelValues(labels ...string) bool
-	}{m.up, m.preferred, m.outstanding, m.requests, m.ejections, m.retries}
+}
+
+func (m *Metrics) all() []vector {
+	return []vector{m.up, m.preferred, m.outstanding, m.requests, m.ejections, m.retries}
 }
 
 // Register exposes the metrics.

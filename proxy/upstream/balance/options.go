@@ -3,7 +3,6 @@ package balance
 import (
 	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -27,31 +26,37 @@ type Options struct {
 	AbsoluteURLs bool
 	Agent        string // User-Agent of the gateway's own requests
 	// Factory makes the connections to each server, of each of Styles.
-	Factory *pool.Factory
-	Styles  []pool.Style
-	// CheckTransport sends checks over a connection that nothing else uses, OnceTransport over new ones.
-	CheckTransport, OnceTransport func() http.RoundTripper
-	// Get reads JSON from the preferred server.
-	Get func(ctx context.Context, path string, query url.Values) (io.ReadCloser, error)
+	Factory  *pool.Factory
+	Styles   []pool.Style
+	Requests Requests
+	Timeouts
 	// Health is told of every response.
-	Health *health.Detector
+	Health  *health.Detector
+	Metrics *Metrics
+	health.Background
+}
+
+// Timeouts of servers.
+type Timeouts struct {
 	// ServerCheck is how often each server is checked. ServerSilence is how long one of them may give no
 	// sign of life before what waits for it goes to another, SilenceTimeout how long writes wait for it.
 	ServerCheck, ServerSilence, SilenceTimeout time.Duration
-
-	Log     *slog.Logger
-	Metrics *Metrics
-	// Context ends with the upstream's client. Spawn starts a goroutine that must end with Context, and
-	// returns false after that.
-	Context context.Context
-	Spawn   func(func()) bool
 }
+
+// Requests are how a Set sends requests of its own.
+type Requests struct {
+	// Check returns the transport of checks, over a connection that nothing else uses, and Once that of
+	// requests over new connections.
+	Check, Once func() http.RoundTripper
+	// Get reads JSON from the preferred server.
+	Get func(ctx context.Context, path string, query url.Values) (io.ReadCloser, error)
+}
+
+// writePatience is how long writes wait for an unresponsive server.
+func (t *Timeouts) writePatience() time.Duration { return max(0, t.SilenceTimeout-t.ServerSilence) }
 
 // Resolver resolves a DNS name, as a net.Resolver does.
 type Resolver interface {
 	// LookupNetIP is that of net.Resolver.
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
-
-// writePatience is how long writes wait for an unresponsive server.
-func (o *Options) writePatience() time.Duration { return max(0, o.SilenceTimeout-o.ServerSilence) }

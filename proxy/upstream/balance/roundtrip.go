@@ -83,7 +83,7 @@ func (t *tour) next() (more bool) {
 		return false
 	}
 	if n := len(t.tried); n > 0 {
-		t.tried[n-1].counts.retries.Inc()
+		t.tried[n-1].metrics.retries.Inc()
 	}
 	t.tried = append(t.tried, s)
 	a := s.attempt(t.req, t.style, t.repeatable, false)

@@ -40,7 +40,7 @@ func Repeatable(ctx context.Context) context.Context {
 
 // getOnce returns the status of path over a new connection, 0 if there is no response.
 func (s *Server) getOnce(ctx context.Context, path string) int {
-	resp, err := s.set.OnceTransport().RoundTrip(s.request(s.Only(ctx), path))
+	resp, err := s.set.Requests.Once().RoundTrip(s.request(s.Only(ctx), path))
 	if err != nil {
 		return 0
 	}

@@ -19,20 +19,17 @@ import (
 
 // Server is one of several API servers of a cluster. It is safe for concurrent use.
 type Server struct {
-	set    *Set
-	log    *slog.Logger
-	base   *url.URL // scheme and host
-	host   string   // what requests say in their Host
-	spare  bool     // it is for when there is no other
-	rank   uint64   // of two that are equal otherwise the lower is preferred
-	pools  []*pool.Pool
-	health health.Server
-	counts serverMetrics
+	endpoint
+	set     *Set
+	log     *slog.Logger
+	host    string // what requests say in their Host
+	rank    uint64 // of two that are equal otherwise the lower is preferred
+	pools   []*pool.Pool
+	health  health.Server
+	metrics serverMetrics
+	checker checker
 
-	short, long atomic.Int64  // requests in progress, by whether they last
-	kick        chan struct{} // makes the next check come at once
-	stop        context.CancelFunc
-	doubted     bool // the last check was not responded to; of watch only
+	short, long atomic.Int64 // requests in progress, by whether they last
 
 	mu struct {
 		sync.Mutex
@@ -42,6 +39,19 @@ type Server struct {
 	}
 }
 
+// endpoint is where a server is.
+type endpoint struct {
+	url   *url.URL // scheme and host
+	spare bool     // it is for when there is no other
+}
+
+// checker is the state of the goroutine that checks a server.
+type checker struct {
+	kick    chan struct{} // makes the next check come at once
+	stop    context.CancelFunc
+	doubted bool // the last check was not responded to
+}
+
 // A server that has recovered gets less than its share for rampTime: leastShare of it at first.
 const (
 	rampTime   = 10 * time.Second
@@ -49,7 +59,7 @@ const (
 )
 
 // Host returns the host and port of the server.
-func (s *Server) Host() string { return s.base.Host }
+func (s *Server) Host() string { return s.url.Host }
 
 // Standing returns what checks of the server have found.
 func (s *Server) Standing() health.Standing { return s.health.Standing() }
@@ -105,7 +115,7 @@ func (s *Server) failed(err error, connected, written bool) {
 		// The request may be the one that cannot be sent: its head may be larger than the server accepts
 		// over HTTP/2. No client decides by that which servers are avoided.
 	case s.health.Broke(s.set.Health.Now()):
-		s.counts.ejections.Inc()
+		s.metrics.ejections.Inc()
 		s.log.Warn("an API server breaks its connections again and again, it is avoided for a while", "error", err)
 		s.set.prefer()
 	}
@@ -115,7 +125,7 @@ func (s *Server) failed(err error, connected, written bool) {
 // check asks for a check of the server soon.
 func (s *Server) check() {
 	select {
-	case s.kick <- struct{}{}:
+	case s.checker.kick <- struct{}{}:
 	default:
 	}
 }
@@ -159,9 +169,9 @@ func (s *Server) report(was, next health.Standing, why error) {
 	if next == health.Ready {
 		up = 1
 	}
-	s.counts.up.Set(up)
+	s.metrics.up.Set(up)
 	if was == health.Ready {
-		s.counts.ejections.Inc()
+		s.metrics.ejections.Inc()
 		s.log.Warn("an API server is "+next.String()+", requests go to others", "error", why)
 		return
 	}
@@ -188,8 +198,8 @@ func (s *Server) cancel(cause error, matches func(*attempt) bool) {
 
 func (s *Server) begin(a *attempt) {
 	if !a.check {
-		s.counts.requests.Inc()
-		s.counts.outstanding.Inc()
+		s.metrics.requests.Inc()
+		s.metrics.outstanding.Inc()
 		s.inProgress(a).Add(1)
 	}
 	s.mu.Lock()
@@ -199,7 +209,7 @@ func (s *Server) begin(a *attempt) {
 
 func (s *Server) end(a *attempt) {
 	if !a.check {
-		s.counts.outstanding.Dec()
+		s.metrics.outstanding.Dec()
 		s.inProgress(a).Add(-1)
 	}
 	s.mu.Lock()
@@ -212,7 +222,7 @@ func (s *Server) end(a *attempt) {
 }
 
 func (s *Server) inProgress(a *attempt) *atomic.Int64 {
-	if a.long {
+	if a.isLong() {
 		return &s.long
 	}
 	return &s.short
@@ -228,9 +238,9 @@ func (s *Server) retire() {
 	}
 	idle := len(s.mu.attempts) == 0
 	s.mu.Unlock()
-	s.stop()
+	s.checker.stop()
 	s.log.Info("an API server is none of the cluster's any more")
-	s.cancel(errMoved, func(a *attempt) bool { return a.feed })
+	s.cancel(errMoved, func(a *attempt) bool { return a.isFeed() })
 	if idle {
 		s.close()
 	}
@@ -250,7 +260,6 @@ type attempt struct {
 	style      int // index of Options.Styles
 	repeatable bool
 	check      bool // it only asks for the server's health
-	feed, long bool
 	ctx        context.Context
 	cancel     context.CancelCauseFunc
 	began      time.Time
@@ -258,13 +267,23 @@ type attempt struct {
 	late       *time.Timer // cancels it before its response, nil if nothing does
 	canceled   bool        // it failed because it was canceled
 	once       sync.Once   // finish
+	progress
+}
 
+// progress is how far a request has come.
+type progress struct {
 	connected atomic.Bool // it has a connection, and may be sent on that
 	reused    atomic.Bool // which there was before
 	written   atomic.Bool // its head was, which is known a little later
 	responded atomic.Bool // it has the head of the response
 	upgraded  atomic.Bool
 }
+
+// isFeed reports whether the request is for the cache.
+func (a *attempt) isFeed() bool { return a.server.set.Styles[a.style].Feed }
+
+// isLong reports whether most requests of this kind last.
+func (a *attempt) isLong() bool { return !a.server.set.Styles[a.style].HTTP1 }
 
 // send sends the request and waits for the head of the response.
 func (a *attempt) send(req *http.Request) (*http.Response, error) {
@@ -303,11 +322,11 @@ func (a *attempt) address(req *http.Request) {
 		// Unless it goes to a proxy it must be the same as Host.
 		named := s.host
 		if s.set.AbsoluteURLs {
-			named = s.base.Host
+			named = s.url.Host
 		}
 		u.Opaque = "//" + named + rest
 	}
-	u.Scheme, u.Host = s.base.Scheme, s.base.Host
+	u.Scheme, u.Host = s.url.Scheme, s.url.Host
 	req.URL, req.Host = &u, s.host
 }
 
@@ -387,9 +406,8 @@ func (c *upgradedConn) CloseWrite() error {
 
 // attempt begins a request over connections of a style.
 func (s *Server) attempt(req *http.Request, style int, repeatable, check bool) *attempt {
-	of := &s.set.Styles[style]
 	a := &attempt{
-		server: s, style: style, feed: of.Feed, long: !of.HTTP1, repeatable: repeatable, check: check,
+		server: s, style: style, repeatable: repeatable, check: check,
 		began: s.set.Health.Now(), sends: pool.NewSendLimit(pool.MaxSendsEach),
 	}
 	a.ctx, a.cancel = context.WithCancelCause(req.Context())
@@ -399,7 +417,7 @@ func (s *Server) attempt(req *http.Request, style int, repeatable, check bool) *
 
 // request returns a request of the gateway's own.
 func (s *Server) request(ctx context.Context, path string) *http.Request {
-	u := *s.base
+	u := *s.url
 	u.Path = path
 	return (&http.Request{
 		Method: http.MethodGet, URL: &u, Host: s.host, Header: http.Header{"User-Agent": {s.set.Agent}},

@@ -94,7 +94,7 @@ func (s *Set) Reachable() error {
 		if standing < health.Down {
 			return nil
 		}
-		down = append(down, one.base.Host+" is "+standing.String())
+		down = append(down, one.url.Host+" is "+standing.String())
 	}
 	return errors.New(strings.Join(down, ", "))
 }
@@ -114,12 +114,6 @@ func (s *Set) String() string {
 	return strings.Join(names, ", ")
 }
 
-// endpoint is where a server is.
-type endpoint struct {
-	url   *url.URL
-	spare bool
-}
-
 // set makes the servers those that were found.
 func (s *Set) set(found []endpoint) error {
 	s.mu.Lock()
@@ -127,7 +121,7 @@ func (s *Set) set(found []endpoint) error {
 	before := s.Servers()
 	var next []*Server
 	for _, e := range found[:min(len(found), apiservers.Most)] {
-		i := slices.IndexFunc(before, func(b *Server) bool { return *b.base == *e.url && b.spare == e.spare })
+		i := slices.IndexFunc(before, func(b *Server) bool { return *b.url == *e.url && b.spare == e.spare })
 		if i >= 0 {
 			next = append(next, before[i])
 			continue
@@ -151,15 +145,15 @@ func (s *Set) set(found []endpoint) error {
 // open returns a server that is checked from now on.
 func (s *Set) open(e endpoint) (*Server, error) {
 	one := &Server{
-		set: s, base: e.url, host: e.url.Host, spare: e.spare,
-		log: s.Log.With("server", e.url.Host), kick: make(chan struct{}, 1),
-		rank: maphash.String(s.seed, e.url.Host), counts: s.Metrics.of(e.url.Host),
+		endpoint: e, set: s, host: e.url.Host, log: s.Log.With("server", e.url.Host),
+		rank: maphash.String(s.seed, e.url.Host), metrics: s.Metrics.of(e.url.Host),
+		checker: checker{kick: make(chan struct{}, 1)},
 	}
 	if s.name != "" {
 		one.host = s.Base.Host
 	}
 	one.mu.attempts = make(map[*attempt]struct{})
-	one.counts.up.Set(1)
+	one.metrics.up.Set(1)
 	one.health.Probe = one.check
 	f := s.Factory.At(e.url, s.name, &one.health)
 	for _, style := range s.Styles {
@@ -170,7 +164,7 @@ func (s *Set) open(e endpoint) (*Server, error) {
 		one.pools = append(one.pools, p)
 	}
 	ctx, stop := context.WithCancel(s.Context)
-	one.stop = stop
+	one.checker.stop = stop
 	s.Spawn(func() { one.watch(ctx) })
 	return one, nil
 }
@@ -223,14 +217,14 @@ func (s *Set) preferLocked() {
 	}
 	s.preferred.Store(best)
 	if held != nil {
-		held.counts.preferred.Set(0) // which may be those of best
+		held.metrics.preferred.Set(0) // which may be those of best
 	}
 	if best != nil {
-		best.counts.preferred.Set(1)
-		s.Log.Info("feeds go to an API server", "server", best.base.Host)
+		best.metrics.preferred.Set(1)
+		s.Log.Info("feeds go to an API server", "server", best.url.Host)
 	}
 	if present {
-		held.cancel(errMoved, func(a *attempt) bool { return a.feed })
+		held.cancel(errMoved, func(a *attempt) bool { return a.isFeed() })
 	}
 }
 
@@ -261,9 +255,9 @@ func (s *Set) findAgain() {
 // forget removes the metrics of a server that is retired.
 func (s *Set) forget(retired *Server) {
 	for _, other := range s.Servers() {
-		if other.base.Host == retired.base.Host {
+		if other.url.Host == retired.url.Host {
 			return // it is there again
 		}
 	}
-	s.Metrics.forget(retired.base.Host)
+	s.Metrics.forget(retired.url.Host)
 }

@@ -68,7 +68,7 @@ func (c *Conns) Dial(dial dialFunc, server *Server, open *atomic.Int64, feed boo
 			_ = conn.Close()
 			return nil, ErrClosed
 		}
-		tracked := &Conn{Conn: conn, all: c, server: server, open: open, feed: feed, opened: c.now()}
+		tracked := &Conn{Conn: conn, all: c, server: server, open: open, feed: feed, opened: c.now(), reads: Reads{now: c.now}}
 		c.all[tracked] = struct{}{}
 		open.Add(1)
 		return tracked, nil
@@ -135,9 +135,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if !c.feed {
 		return c.read(p)
 	}
-	c.reads.begin(c.all.now.nanos())
+	c.reads.begin()
 	n, err := c.read(p)
-	c.reads.end(c.all.now.nanos())
+	c.reads.end()
 	if n > 0 {
 		c.all.heard.Store(c.heard.Load())
 		c.all.contact()
@@ -181,10 +181,11 @@ func (c *Conn) Close() error {
 func (c *Conn) LastContact() time.Time { return c.all.now.at(c.heard.Load()) }
 
 // Watch counts a watch that conn carries, nil if it is no feed connection. pings tells whether conn is
-// pinged, and reads how the watch's body is read. end must be called when the watch ends.
-func (c *Conns) Watch(conn *Conn, pings bool, reads *Reads) (end func()) {
+// pinged. The watch's body is to be read with reads; end must be called when the watch ends.
+func (c *Conns) Watch(conn *Conn, pings bool) (reads *Reads, end func()) {
+	reads = &Reads{now: c.now}
 	if conn == nil {
-		return func() {}
+		return reads, func() {}
 	}
 	conn.pings.Store(pings)
 	c.mu.Lock()
@@ -193,7 +194,7 @@ func (c *Conns) Watch(conn *Conn, pings bool, reads *Reads) (end func()) {
 		c.feeds[conn] = make(map[*Reads]struct{})
 	}
 	c.feeds[conn][reads] = struct{}{}
-	return func() {
+	return reads, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if delete(c.feeds[conn], reads); len(c.feeds[conn]) == 0 {

@@ -2,7 +2,6 @@ package health
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,11 +27,7 @@ type Options struct {
 	PingInterval time.Duration
 	// RequestTimeout bounds a heartbeat.
 	RequestTimeout time.Duration
-	Log            *slog.Logger
-	// Context ends with the upstream's client. Spawn starts a goroutine that must end with Context,
-	// and returns false after that.
-	Context context.Context
-	Spawn   func(func()) bool
+	Background
 	// Probe asks the upstream for a sign of life, by RunProbe or by checks of several servers. It
 	// does not wait.
 	Probe func()

@@ -10,8 +10,8 @@ import (
 // later than it was: all times that are compared have a monotonic reading.
 func TestClockSet(t *testing.T) {
 	d := New(Options{
-		SilenceTimeout: time.Minute, Log: slog.New(slog.DiscardHandler), Context: t.Context(), Probe: func() {},
-		Spawn: func(func()) bool { return false },
+		SilenceTimeout: time.Minute, Probe: func() {},
+		Background: Background{Context: t.Context(), Spawn: func(func()) bool { return false }, Log: slog.New(slog.DiscardHandler)},
 	})
 	d.Responded()
 	w := d.Await(func(error) {}, time.Minute)

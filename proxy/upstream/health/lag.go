@@ -48,11 +48,13 @@ type lagMeter struct {
 	took   atomic.Int64 // the last round trip
 	held   atomic.Int64 // the lag that counts, 0 while nothing is late
 
-	mu       sync.Mutex
-	inFlight []int64 // guarded by mu: when they were sent, ascending
-	newest   int64   // guarded by mu: when the one that took is of was sent
-	ended    int64   // guarded by mu: when the last one was answered
-	fell     int64   // guarded by mu: since when less than held is measured; 0: it is not
+	mu struct {
+		sync.Mutex
+		inFlight []int64 // when they were sent, ascending
+		newest   int64   // when the one that took is of was sent
+		ended    int64   // when the last one was answered
+		fell     int64   // since when less than held is measured; 0: it is not
+	}
 }
 
 // rtt returns the last round trip, or for how long a heartbeat is waited for if that is more.
@@ -77,16 +79,16 @@ func (m *lagMeter) beat() time.Duration {
 func (m *lagMeter) begin(now int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if now < m.next.Load() || len(m.inFlight) == maxHeartbeats {
+	if now < m.next.Load() || len(m.mu.inFlight) == maxHeartbeats {
 		return false
 	}
-	if len(m.inFlight) == 0 {
-		if now-m.ended >= int64(heartbeatMemory) {
+	if len(m.mu.inFlight) == 0 {
+		if now-m.mu.ended >= int64(heartbeatMemory) {
 			m.took.Store(0)
 		}
 		m.oldest.Store(now)
 	}
-	m.inFlight = append(m.inFlight, now)
+	m.mu.inFlight = append(m.mu.inFlight, now)
 	m.next.Store(now + max(int64(heartbeatPeriod), int64(m.rtt())/maxHeartbeats))
 	return true
 }
@@ -96,18 +98,18 @@ func (m *lagMeter) returned(sent int64, answered bool) {
 	now := m.now.nanos()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if i, ok := slices.BinarySearch(m.inFlight, sent); ok {
-		m.inFlight = slices.Delete(m.inFlight, i, i+1)
+	if i, ok := slices.BinarySearch(m.mu.inFlight, sent); ok {
+		m.mu.inFlight = slices.Delete(m.mu.inFlight, i, i+1)
 	}
 	if answered {
-		m.ended = now
-		if sent >= m.newest {
-			m.newest = sent
+		m.mu.ended = now
+		if sent >= m.mu.newest {
+			m.mu.newest = sent
 			m.took.Store(now - sent)
 		}
 	}
-	if len(m.inFlight) > 0 {
-		m.oldest.Store(m.inFlight[0])
+	if len(m.mu.inFlight) > 0 {
+		m.oldest.Store(m.mu.inFlight[0])
 	} else {
 		m.oldest.Store(0)
 	}
@@ -127,7 +129,7 @@ func (m *lagMeter) current() time.Duration {
 	if held := time.Duration(m.held.Load()); measured < held && m.holds(held) {
 		return held
 	}
-	m.fell = 0
+	m.mu.fell = 0
 	if measured < lagging {
 		m.held.Store(0)
 	} else {
@@ -140,9 +142,9 @@ func (m *lagMeter) current() time.Duration {
 // had come, but not for longer than the link was late. A feed that is behind for longer is so by itself.
 func (m *lagMeter) holds(held time.Duration) bool {
 	now := m.now.nanos()
-	if m.fell == 0 {
-		m.fell = now
+	if m.mu.fell == 0 {
+		m.mu.fell = now
 	}
-	passed := time.Duration(now - m.fell)
-	return passed < drainTime || passed < held && !m.drained(m.fell)
+	passed := time.Duration(now - m.mu.fell)
+	return passed < drainTime || passed < held && !m.drained(m.mu.fell)
 }

@@ -64,18 +64,16 @@ func TestDrained(t *testing.T) {
 		d := detector(pings, time.Now)
 		c, raw := d.conns, &heldConn{bytes: make(chan struct{}, 10)}
 		conn := open(t, d, raw, true)
-		var one, two Reads
-		endOne, endTwo := c.Watch(conn, true, &one), c.Watch(conn, true, &two)
-		begin := func(w *Reads) { w.begin(time.Now().UnixNano()) }
-		end := func(w *Reads) { w.end(time.Now().UnixNano()) }
+		one, endOne := c.Watch(conn, true)
+		two, endTwo := c.Watch(conn, true)
 		expect := func(what string, since time.Time, want bool) {
 			t.Helper()
 			if got := c.drained(since.UnixNano()); got != want {
 				t.Errorf("%s: %t", what, got)
 			}
 		}
-		begin(&one)
-		begin(&two)
+		one.begin()
+		two.begin()
 		came := time.Now()
 		expect("nothing was heard", came, false)
 		raw.bytes <- struct{}{}
@@ -90,14 +88,14 @@ func TestDrained(t *testing.T) {
 		}()
 		time.Sleep(waitTime)
 		expect("all wait", came, true)
-		end(&one)
+		one.end()
 		came = time.Now()
 		expect("one works", came, false)
-		begin(&one)
+		one.begin()
 		expect("one reads on", came, false)
 		time.Sleep(waitTime)
 		expect("one waits again", came, true)
-		end(&two)
+		two.end()
 		expect("two had nothing before", came, true)
 		came = time.Now()
 		expect("two works", came, false)
@@ -191,7 +189,7 @@ func TestHeartbeatIsKept(t *testing.T) {
 		defer cancel()
 		var asked atomic.Int32
 		var lost atomic.Bool
-		d := New(Options{Context: ctx})
+		d := New(Options{Background: Background{Context: ctx}})
 		d.lag.send = func(sent int64) {
 			asked.Add(1)
 			if !lost.Load() {
@@ -204,7 +202,7 @@ func TestHeartbeatIsKept(t *testing.T) {
 		if n := asked.Load(); n != 0 {
 			t.Errorf("asked %d times without feeds", n)
 		}
-		defer d.conns.Watch(open(t, d, fakeConn{}, true), true, new(Reads))()
+		defer watch(d.conns, open(t, d, fakeConn{}, true), true)()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := asked.Load(); n < 11 || n > 12 {

@@ -40,7 +40,7 @@ func (fakeConn) Read(p []byte) (int, error) { return len(p), nil }
 
 // detector returns one with a clock that a test sets.
 func detector(pings time.Duration, now func() time.Time) *Detector {
-	d := New(Options{PingInterval: pings, Log: slog.New(slog.DiscardHandler), Spawn: func(func()) bool { return false }})
+	d := New(Options{PingInterval: pings, Background: Background{Log: slog.New(slog.DiscardHandler), Spawn: func(func()) bool { return false }}})
 	d.now, d.lag.now, d.conns.now = now, now, now
 	return d
 }
@@ -56,6 +56,12 @@ func open(t *testing.T, d *Detector, conn net.Conn, feed bool) *Conn {
 	return opened.(*Conn)
 }
 
+// watch counts a watch on conn until the end.
+func watch(c *Conns, conn *Conn, pings bool) (end func()) {
+	_, end = c.Watch(conn, pings)
+	return end
+}
+
 // testBench runs a test with an upstream that is Silent after 10 s, and whose
 // feeds are pinged every 5 s.
 func testBench(t *testing.T, test func(*bench)) {
@@ -64,9 +70,9 @@ func testBench(t *testing.T, test func(*bench)) {
 		defer cancel()
 		b := &bench{}
 		b.Detector = New(Options{
-			SilenceTimeout: 10 * time.Second, PingInterval: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
-			Context: ctx, Spawn: func(f func()) bool { go f(); return true },
-			Abandon: func() { b.abandoned.Add(1) },
+			SilenceTimeout: 10 * time.Second, PingInterval: 5 * time.Second,
+			Background: Background{Context: ctx, Spawn: func(f func()) bool { go f(); return true }, Log: slog.New(slog.DiscardHandler)},
+			Abandon:    func() { b.abandoned.Add(1) },
 			Probe: func() {
 				b.probes.Add(1)
 				switch {
@@ -79,7 +85,7 @@ func testBench(t *testing.T, test func(*bench)) {
 			},
 		})
 		b.feed = open(t, b.Detector, fakeConn{closed: &b.closed}, true)
-		defer b.conns.Watch(b.feed, true, new(Reads))()
+		defer watch(b.conns, b.feed, true)()
 		b.pong()
 		go b.monitor()
 		test(b)

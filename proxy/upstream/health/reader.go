@@ -22,18 +22,19 @@ type IdleReader struct {
 	Detector *Detector
 	// Received, if set, counts the bytes.
 	Received prometheus.Counter
-	// Reads, if set, is told when a read waits, by the clock Now.
+	// Reads, if set, is told when a read waits.
 	Reads *Reads
-	Now   func() time.Time
 
 	Count  int64 // bytes so far
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 
-	mu       sync.Mutex
-	reading  bool      // guarded by mu
-	deadline time.Time // guarded by mu
+	mu struct {
+		sync.Mutex
+		reading  bool
+		deadline time.Time
+	}
 }
 
 // NewIdleReader returns a reader of body, of a request whose context is ctx with cancel.
@@ -48,11 +49,11 @@ func (r *IdleReader) Read(p []byte) (int, error) {
 		defer r.disarm()
 	}
 	if r.Reads != nil {
-		r.Reads.begin(r.Now().UnixNano())
+		r.Reads.begin()
 	}
 	n, err := r.ReadCloser.Read(p)
 	if r.Reads != nil {
-		r.Reads.end(r.Now().UnixNano())
+		r.Reads.end()
 	}
 	r.Count += int64(n)
 	if r.Received != nil {
@@ -66,7 +67,7 @@ func (r *IdleReader) Read(p []byte) (int, error) {
 func (r *IdleReader) arm(deadline time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.reading, r.deadline = true, deadline
+	r.mu.reading, r.mu.deadline = true, deadline
 	first := r.Timeout
 	if limit := r.silenceTimeout(); limit > 0 {
 		first = min(first, limit/2)
@@ -81,7 +82,7 @@ func (r *IdleReader) arm(deadline time.Time) {
 func (r *IdleReader) disarm() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.reading = false
+	r.mu.reading = false
 	r.timer.Stop()
 }
 
@@ -97,10 +98,10 @@ func (r *IdleReader) silenceTimeout() time.Duration {
 func (r *IdleReader) expired() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.reading {
+	if !r.mu.reading {
 		return
 	}
-	deadline := r.deadline
+	deadline := r.mu.deadline
 	if r.Alive != nil {
 		if d := r.Alive().Add(r.Timeout); d.After(deadline) {
 			deadline = d
@@ -108,7 +109,7 @@ func (r *IdleReader) expired() {
 	}
 	left, reason := time.Until(deadline), ErrStalled
 	if r.silenceTimeout() > 0 {
-		if l := r.Detector.patience(r.deadline.Add(-r.Timeout)); l < left {
+		if l := r.Detector.patience(r.mu.deadline.Add(-r.Timeout)); l < left {
 			left, reason = l, ErrSilent
 		}
 	}

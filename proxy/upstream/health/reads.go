@@ -11,13 +11,15 @@ const waitTime = time.Millisecond
 // Reads tells when the reader of a connection, or of a body, has read all that there was. One goroutine
 // reads, others may ask.
 type Reads struct {
-	began atomic.Int64 // of the read that is under way, unix nanoseconds; 0: none
+	now   clock
+	began atomic.Int64 // of the read that is in progress, in nanoseconds; 0: none
 	ended atomic.Int64 // of the last one that waited
 }
 
-func (r *Reads) begin(now int64) { r.began.Store(now) }
+func (r *Reads) begin() { r.began.Store(r.now.nanos()) }
 
-func (r *Reads) end(now int64) {
+func (r *Reads) end() {
+	now := r.now.nanos()
 	if now-r.began.Load() >= int64(waitTime) {
 		r.ended.Store(now)
 	}

@@ -1,0 +1,15 @@
+package health
+
+import (
+	"context"
+	"log/slog"
+)
+
+// Background is what goroutines need.
+type Background struct {
+	// Context ends with the upstream's client. Spawn starts a goroutine that must end with Context, and
+	// returns false after that.
+	Context context.Context
+	Spawn   func(func()) bool
+	Log     *slog.Logger
+}
