@@ -190,23 +190,29 @@ type exchange struct {
 	// is forwarded as it comes; end ends what it is answered with, if that goes on.
 	asked freshness.Cost
 	end   func()
-	// collection is what is read, objects the one that has the objects of a query in the encoding of
-	// the response; version is one that collection is proven to hold, response what was read.
-	collection, objects *cache.Collection
-	version             uint64
-	response            *api.Response
-	stale               bool // it is answered from the cache because of a budget
-	resumed             bool // it has a slot of Gateway.resumed
+	*readState
+	stale   bool // it is answered from the cache because of a budget
+	resumed bool // it has a slot of Gateway.resumed
 	// limit is what the request holds a place of, nil before and afterwards; bytes is
 	// what it holds of heldBytes.
 	limit *inflight.Limiter
 	bytes int64
 }
 
+// readState is what is needed only until there is a response to a read.
+type readState struct {
+	facts route.Reading
+	// collection is what is read, objects the one that has the objects of a query in the encoding of
+	// the response; version is one that collection is proven to hold, response what was read.
+	collection, objects *cache.Collection
+	version             uint64
+	response            *api.Response
+}
+
 // newExchange returns an exchange for r under the policy in force.
 func (g *Gateway) newExchange(r *api.Request) *exchange {
-	x := &exchange{policy: g.policy.Load(), began: time.Now(), source: fromGateway}
-	x.Request, x.Info = r, r.Info()
+	x := &exchange{policy: g.policy.Load(), began: time.Now(), source: fromGateway, readState: new(readState)}
+	x.Request, x.Info, x.Reading = r, r.Info(), &x.facts
 	return x
 }
 

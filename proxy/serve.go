@@ -19,6 +19,7 @@ const maxSteps = 32
 // does it and adds what it learned, until there is a response.
 func (g *Gateway) respond(ctx context.Context, x *exchange) *api.Response {
 	g.gather(x, g.Resources)
+	defer func() { x.Reading, x.readState = nil, nil }() // a stream keeps x
 	for range maxSteps {
 		if resp := g.execute(ctx, x, x.Next()); resp != nil {
 			return resp

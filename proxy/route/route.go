@@ -99,7 +99,7 @@ func StateOf(yes bool) State {
 }
 
 // Facts are what is known of a request. Those who serve or explain it fill in the first part, call
-// Qualify for a read, and then what Next asks for.
+// Qualify for a read, and then add what Next asks for.
 type Facts struct {
 	Request  *api.Request
 	Info     *api.RequestInfo
@@ -116,9 +116,6 @@ type Facts struct {
 	Away bool
 	// Immediate says that the source names its current version at once.
 	Immediate bool
-	// OfflineTTL and MaxStaleness bound the age of responses, see policy.Offline and
-	// policy.Consistency.
-	OfflineTTL, MaxStaleness time.Duration
 	// Documents says how requests that read no objects may be served from memory.
 	Documents Documents
 	// Spending holds the budgets of the client.
@@ -126,7 +123,20 @@ type Facts struct {
 
 	// Budget is Yes if the upstream may be asked on behalf of the request.
 	Budget State
-	Query  Query
+	// Permission says whether the cache may serve the request to its user, Decision on what grounds.
+	Permission State
+	Decision   authz.Decision
+	*Reading
+}
+
+// Reading are the facts that matter only while the response to a read is looked for. They are apart
+// because the other ones stay in memory for as long as a watch does.
+type Reading struct {
+	// OfflineTTL and MaxStaleness bound the age of responses, see policy.Offline and
+	// policy.Consistency.
+	OfflineTTL, MaxStaleness time.Duration
+
+	Query Query
 	// Unqualified is why the cache cannot serve the read, as far as the request and its resource
 	// tell.
 	Unqualified reason.Forward
@@ -134,9 +144,6 @@ type Facts struct {
 	// was asked for.
 	Release      int
 	ReleaseKnown bool
-	// Permission says whether the cache may serve the read to its user, Decision on what grounds.
-	Permission State
-	Decision   authz.Decision
 	// Visible is Yes if Query.Visible has the visible namespaces, No if there are none.
 	Visible State
 	// Parsed says that the parameters which only the cache reads are parsed, ParameterErr is their
@@ -154,7 +161,8 @@ type Facts struct {
 	Current, Proven State
 	// StaleAllowed says that the collection may serve the read although the budget is exhausted.
 	StaleAllowed bool
-	// Expires are the age of a response and whether its collection is confirmed.
+	// Age is how old the state of the collection is. Unconfirmed says that it was loaded at a restart,
+	// and that no API server has confirmed it.
 	Age         time.Duration
 	Unconfirmed bool
 	// Read says that a response was read from the cache. CacheErr is why not, CacheWhy its reason.
