@@ -32,6 +32,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/refusaltest"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/reason"
@@ -258,9 +259,9 @@ func limitStarts(t *testing.T, o *Options, source source.Source, limits cache.Li
 	}
 	t.Cleanup(manager.Close)
 	o.Manager = manager
-	o.Resources = NewResources(fakeDiscovery{cachetest.Pods: {
+	o.Resources = discovery.NewResources(fakeDiscovery{cachetest.Pods: {
 		GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: []string{"get", "list", "watch"},
-	}}, defaultPrinters{}, manager, o.Logger, ResourcesOptions{})
+	}}, defaultPrinters{}, manager, o.Logger, discovery.Options{})
 }
 
 // TestRefusalsOfflineAreCounted: of a read while no API server answers.

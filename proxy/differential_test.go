@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -64,11 +65,11 @@ func differentialResources() fakeDiscovery {
 }
 
 func newDifferential(t *testing.T, seed uint64) *differential {
-	discovery := differentialResources()
+	served := differentialResources()
 	b := newGatewayBench(t, func(o *Options) {
-		o.Resources = NewResources(discovery, defaultPrinters{}, o.Manager, o.Logger, ResourcesOptions{})
+		o.Resources = discovery.NewResources(served, defaultPrinters{}, o.Manager, o.Logger, discovery.Options{})
 	})
-	return &differential{gateway: b.gateway, oracle: newOracle(discovery), seed: seed, began: time.Now()}
+	return &differential{gateway: b.gateway, oracle: newOracle(served), seed: seed, began: time.Now()}
 }
 
 // A reading is what the gateway makes of a request. here is false when it is forwarded as its client.

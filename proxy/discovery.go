@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
@@ -30,7 +31,7 @@ const (
 // gateway are waited for, ends what was answered before. nil tells that the request has to be
 // forwarded.
 func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
-	definitions, services := g.followedOf(crdResource), g.followedOf(apiServiceResource)
+	definitions, services := g.followedOf(discovery.CustomResourceDefinitions), g.followedOf(discovery.APIServices)
 	if definitions == nil || services == nil || !g.holds(ctx, x, definitions) || !g.holds(ctx, x, services) {
 		return nil
 	}
@@ -84,7 +85,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 // requests like this.
 func (g *Gateway) cachesDiscovery(x *exchange) bool {
 	return x.ClientMode() == policy.ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.Request) && g.answers.Covers(x.Subject) &&
-		g.followedOf(crdResource) != nil && g.followedOf(apiServiceResource) != nil
+		g.followedOf(discovery.CustomResourceDefinitions) != nil && g.followedOf(discovery.APIServices) != nil
 }
 
 // isDiscovery reports whether an answer is the same for its user until something changes.

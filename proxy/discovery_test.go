@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
@@ -102,11 +103,11 @@ func TestDiscoveryAfterChanges(t *testing.T) {
 			what string
 			make func()
 		}{
-			{"a definition comes", func() { b.source.Create(crdResource, projectDefinition("Project")) }},
-			{"a definition changes", func() { b.source.Update(crdResource, projectDefinition("Other")) }},
-			{"an APIService comes", func() { b.source.Create(apiServiceResource, apiService("projects")) }},
-			{"an APIService goes", func() { b.source.Delete(apiServiceResource, "v1."+projects.Group) }},
-			{"a definition goes", func() { b.source.Delete(crdResource, "projects."+projects.Group) }},
+			{"a definition comes", func() { b.source.Create(discovery.CustomResourceDefinitions, projectDefinition("Project")) }},
+			{"a definition changes", func() { b.source.Update(discovery.CustomResourceDefinitions, projectDefinition("Other")) }},
+			{"an APIService comes", func() { b.source.Create(discovery.APIServices, apiService("projects")) }},
+			{"an APIService goes", func() { b.source.Delete(discovery.APIServices, "v1."+projects.Group) }},
+			{"a definition goes", func() { b.source.Delete(discovery.CustomResourceDefinitions, "projects."+projects.Group) }},
 		} {
 			for range 2 {
 				b.asks("GET /apis/none/v1")
@@ -136,7 +137,7 @@ func TestDiscoveryAfterWrites(t *testing.T) {
 		answer := b.upstream.answer
 		b.source.Hold()
 		b.upstream.answer = func(*api.Request) *api.Response {
-			o := b.source.Create(crdResource, projectDefinition("Project"))
+			o := b.source.Create(discovery.CustomResourceDefinitions, projectDefinition("Project"))
 			return &api.Response{Status: 201, Length: -1, BodyTo: strings.NewReader(fmt.Sprintf(
 				`{"kind":"CustomResourceDefinition","metadata":{"name":%q,"resourceVersion":%q}}`, o.GetName(), o.GetResourceVersion()))}
 		}
@@ -173,7 +174,7 @@ func TestDiscoveryThatIsForwarded(t *testing.T) {
 			twice("GET " + path)
 		}
 		// A group version that somebody serves, of whose resources none are known.
-		b.source.Create(apiServiceResource, unstructuredNamed("v1.none.example.org", map[string]any{"group": "none.example.org", "version": "v1", "service": map[string]any{"name": "none"}}))
+		b.source.Create(discovery.APIServices, unstructuredNamed("v1.none.example.org", map[string]any{"group": "none.example.org", "version": "v1", "service": map[string]any{"name": "none"}}))
 		time.Sleep(2 * discoverySettles)
 		twice("GET /apis/none.example.org/v1/things")
 		twice("GET /apis/none.example.com/v1/things?watch=1")

@@ -49,7 +49,7 @@ type Options struct {
 	// InProcess tells that the Forwarder's upstream is in this process and believes
 	// who a request is from (upstream.Credentials.User).
 	InProcess     bool
-	Resources     *Resources
+	Resources     Resources
 	Manager       *cache.Manager
 	Reader        *read.Reader
 	Watches       *watch.Watches

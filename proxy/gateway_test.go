@@ -25,6 +25,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
@@ -91,6 +92,13 @@ func (d fakeDiscovery) Known(gvr schema.GroupVersionResource) (upstream.ServerRe
 }
 func (fakeDiscovery) Refresh(context.Context) error { return nil }
 
+// podDiscovery returns the discovery of a cluster that serves pods.
+func podDiscovery() fakeDiscovery {
+	return fakeDiscovery{cachetest.Pods: {
+		GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: []string{"get", "list", "watch", "create"},
+	}}
+}
+
 type defaultPrinters struct{}
 
 func (defaultPrinters) For(schema.GroupVersionKind) (table.Printer, bool) {
@@ -136,16 +144,14 @@ func newGatewayBenchFrom(t testing.TB, others []*source.Resource, from func(*cac
 		t.Fatal(err)
 	}
 	authorizer := authz.New(authz.Options{AccessReviewer: accessReviewer{b.upstream}})
-	discovery := fakeDiscovery{cachetest.Pods: {
-		GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: []string{"get", "list", "watch", "create"},
-	}}
+	served := podDiscovery()
 	for _, r := range others {
-		discovery[r.GroupVersionResource] = upstream.ServerResource{
+		served[r.GroupVersionResource] = upstream.ServerResource{
 			GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced, Verbs: []string{"get", "list", "watch", "create"},
 		}
 	}
 	o := Options{
-		Forwarder: b.upstream, Resources: NewResources(discovery, defaultPrinters{}, manager, log, ResourcesOptions{}),
+		Forwarder: b.upstream, Resources: discovery.NewResources(served, defaultPrinters{}, manager, log, discovery.Options{}),
 		Manager: manager, Reader: reader, Watches: watch.New(reader, nil),
 		Authenticator: authenticator, Authorizer: authorizer,
 		Revocation: revocation.New(revocation.Options{Authorizer: authorizer, Authenticator: authenticator}),

@@ -315,7 +315,7 @@ func (e *explaining) visible(a authz.Attributes) (*ExplainedVisible, visible.Ins
 }
 
 // inspectedResources finds resources without reading discovery anew for an unknown one.
-type inspectedResources struct{ *Resources }
+type inspectedResources struct{ Resources }
 
 // Find implements route.Resources.
 func (r inspectedResources) Find(gvr schema.GroupVersionResource) (*source.Resource, reason.Forward) {

@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // TestQueries: lists with a query are answered from the cache, or refused with what to do; they are never forwarded, for
@@ -101,8 +102,7 @@ func TestOthersParameters(t *testing.T) {
 
 // TestQueriesOfAPIServices: the server of a group may have parameters of these names; the answer says that they are its own.
 func TestQueriesOfAPIServices(t *testing.T) {
-	b := newGatewayBench(t, nil)
-	b.gateway.Resources.changeServer(cachetest.Pods.GroupVersion(), `{"name":"other"}`, false)
+	b := newGatewayBench(t, uncachedPods(reason.Aggregated))
 	for _, query := range []string{"offset=1", "offset=1&own=x"} {
 		status, body, header := b.do("GET /api/v1/pods?"+query, "X-Test: 1")
 		if status != 200 || body != "upstream" || !strings.Contains(header.Get("Warning"), "were left to the API server of this resource") {

@@ -14,8 +14,10 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -45,16 +47,48 @@ func (b *gatewayBench) answers(resp api.Response) {
 }
 
 // withResources replaces what discovery and the printers tell.
-func withResources(o *Options, printers Printers, verbs ...string) {
-	discovery := fakeDiscovery{cachetest.Pods: {GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: verbs}}
-	o.Resources = NewResources(discovery, printers, o.Manager, o.Logger, ResourcesOptions{})
+func withResources(o *Options, printers discovery.Printers, verbs ...string) {
+	served := fakeDiscovery{cachetest.Pods: {GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: verbs}}
+	o.Resources = discovery.NewResources(served, printers, o.Manager, o.Logger, discovery.Options{})
+}
+
+// otherResources are Resources of which one is found in another way.
+type otherResources struct {
+	Resources
+	gvr schema.GroupVersionResource
+	res *source.Resource
+	why reason.Forward
+}
+
+func (r otherResources) Lookup(gvr schema.GroupVersionResource) (*source.Resource, bool) {
+	res, why := r.Find(gvr)
+	return res, why == reason.NotForwarded
+}
+
+func (r otherResources) Find(gvr schema.GroupVersionResource) (*source.Resource, reason.Forward) {
+	if gvr == r.gvr {
+		return r.res, r.why
+	}
+	return r.Resources.Find(gvr)
+}
+
+func (r otherResources) Known(gvr schema.GroupVersionResource) (schema.GroupResource, bool) {
+	if gvr == r.gvr {
+		return gvr.GroupResource(), true
+	}
+	return r.Resources.Known(gvr)
+}
+
+// uncachedPods has pods forwarded because of why.
+func uncachedPods(why reason.Forward) func(*Options) {
+	return func(o *Options) { o.Resources = otherResources{o.Resources, cachetest.Pods, nil, why} }
 }
 
 // services are a resource that API servers select by fields of since 1.31.
 func services(o *Options) {
 	gvr := schema.GroupVersionResource{Version: "v1", Resource: "services"}
-	discovery := fakeDiscovery{gvr: {GroupVersionResource: gvr, Kind: "Service", Namespaced: true, Verbs: []string{"get", "list", "watch"}}}
-	o.Resources = NewResources(discovery, defaultPrinters{}, o.Manager, o.Logger, ResourcesOptions{})
+	served := fakeDiscovery{gvr: {GroupVersionResource: gvr, Kind: "Service", Namespaced: true, Verbs: []string{"get", "list", "watch"}}}
+	o.Resources = discovery.NewResources(served, defaultPrinters{}, o.Manager, o.Logger, discovery.Options{})
 }
 
 // forwardedCase is a read that is forwarded, and why.
@@ -80,12 +114,8 @@ var forwardedCases = []forwardedCase{
 	{why: reason.UnknownResource, line: "GET /api/v1/nothings"},
 	{why: reason.Unwatchable, line: anyPods, options: func(o *Options) { withResources(o, defaultPrinters{}, "get", "list") }},
 	{why: reason.DefinitionsUnknown, line: anyPods, options: func(o *Options) { withResources(o, noPrinters{}, "get", "list", "watch") }},
-	{why: reason.Unserved, line: anyPods, before: func(b *gatewayBench) {
-		b.gateway.Resources.mu.definitions["pods."] = &definition{}
-	}},
-	{why: reason.Aggregated, line: anyPods, before: func(b *gatewayBench) {
-		b.gateway.Resources.changeServer(cachetest.Pods.GroupVersion(), `{"name":"other"}`, false)
-	}},
+	{why: reason.Unserved, line: anyPods, options: uncachedPods(reason.Unserved)},
+	{why: reason.Aggregated, line: anyPods, options: uncachedPods(reason.Aggregated)},
 	{why: reason.Scope, line: "GET /api/v1/pods/a?resourceVersion=0"},
 	{why: reason.Scope, line: "GET /api/v1/watch/pods/a"},
 	{why: reason.Representation, line: anyPods + "&watch=1", header: "Accept: application/yaml"},

@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -26,7 +27,7 @@ func promptBench(t *testing.T, change func(*Options)) (*gatewayBench, *cachetest
 		}
 		t.Cleanup(manager.Close)
 		o.Manager = manager
-		o.Resources = NewResources(o.Resources.discovery, defaultPrinters{}, manager, o.Logger, ResourcesOptions{})
+		o.Resources = discovery.NewResources(podDiscovery(), defaultPrinters{}, manager, o.Logger, discovery.Options{})
 		if change != nil {
 			change(o)
 		}

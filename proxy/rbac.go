@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -30,7 +31,7 @@ const rbacRetry = 10 * time.Second
 
 // FollowRBAC calls changed whenever an object changes that RBAC decides by, or
 // may have changed unseen. It returns when ctx ends.
-func FollowRBAC(ctx context.Context, resources *Resources, manager *cache.Manager, changed func(), log *slog.Logger) {
+func FollowRBAC(ctx context.Context, resources Resources, manager *cache.Manager, changed func(), log *slog.Logger) {
 	var wg sync.WaitGroup
 	for _, gvr := range rbacResources() {
 		manager.Panics().Keep(&wg, "background", func() {
@@ -59,16 +60,16 @@ func FollowRBAC(ctx context.Context, resources *Resources, manager *cache.Manage
 }
 
 // followRBAC reports whether it could follow gvr for some time, and why no longer.
-func followRBAC(ctx context.Context, resources *Resources, manager *cache.Manager, gvr schema.GroupVersionResource, changed func()) (followed bool, err error) {
+func followRBAC(ctx context.Context, resources Resources, manager *cache.Manager, gvr schema.GroupVersionResource, changed func()) (followed bool, err error) {
 	res, ok := resources.Lookup(gvr)
 	if !ok {
-		return false, errNotServed
+		return false, discovery.ErrNotServed
 	}
 	c, err := manager.Collection(ctx, res, api.JSON)
 	if err != nil {
 		return false, err
 	}
-	return true, followCollection(ctx, c,
+	return true, discovery.FollowCollection(ctx, c,
 		func([]*object.Object) {
 			if !c.Unconfirmed() { // else it is what permissions were given by that were kept, too
 				changed()

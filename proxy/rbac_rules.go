@@ -22,7 +22,7 @@ import (
 // heldRules are the rules of the RBAC objects in the cache, made when somebody asks. They are
 // safe for concurrent use.
 type heldRules struct {
-	resources *Resources
+	resources Resources
 	manager   *cache.Manager
 	log       *slog.Logger
 
@@ -129,7 +129,7 @@ type OfflineRules struct {
 var _ authz.Rules = (*OfflineRules)(nil)
 
 // NewOfflineRules returns rules that count for ttl after the upstream's last sign of life.
-func NewOfflineRules(resources *Resources, manager *cache.Manager, reachable func() bool, ttl func() time.Duration, log *slog.Logger) *OfflineRules {
+func NewOfflineRules(resources Resources, manager *cache.Manager, reachable func() bool, ttl func() time.Duration, log *slog.Logger) *OfflineRules {
 	return &OfflineRules{held: heldRules{resources: resources, manager: manager, log: log}, reachable: reachable, ttl: ttl}
 }
 

@@ -21,7 +21,9 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // seed is in all that is to be redacted; hidden are the forms in which it could come out.
@@ -53,11 +55,10 @@ func redactedBench(t testing.TB, change func(*Options)) *gatewayBench {
 		t.Cleanup(manager.Close)
 		verbs := []string{"get", "list", "watch", "create"}
 		o.Manager = manager
-		o.Resources = NewResources(fakeDiscovery{
+		o.Resources = otherResources{discovery.NewResources(fakeDiscovery{
 			cachetest.Pods: {GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: verbs},
 			secrets:        {GroupVersionResource: secrets, Kind: "Secret", Namespaced: true, Verbs: verbs},
-		}, defaultPrinters{}, manager, o.Logger, ResourcesOptions{})
-		o.Resources.mu.custom[cachetest.Widgets] = widgets
+		}, defaultPrinters{}, manager, o.Logger, discovery.Options{}), cachetest.Widgets, widgets, reason.NotForwarded}
 		o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"agent"}}, Says: policy.Settings{Redacted: policy.Yes}}}
 		if change != nil {
 			change(o)

@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 )
 
 // revalidateBench is a gatewayBench before a source that lists references.
@@ -23,7 +24,7 @@ func revalidateBench(t *testing.T) *gatewayBench {
 		}
 		t.Cleanup(manager.Close)
 		o.Manager = manager
-		o.Resources = NewResources(o.Resources.discovery, defaultPrinters{}, manager, o.Logger, ResourcesOptions{})
+		o.Resources = discovery.NewResources(podDiscovery(), defaultPrinters{}, manager, o.Logger, discovery.Options{})
 	})
 	b.source = source.Source
 	return b

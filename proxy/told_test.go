@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -24,11 +25,11 @@ import (
 // time it comes to be, also for a reason that was told of before.
 func TestToldEachTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		discovery := fakeDiscovery{}
+		served := fakeDiscovery{}
 		var all []*source.Resource
-		for _, gvr := range append(rbacResources(), crdResource, apiServiceResource) {
+		for _, gvr := range append(rbacResources(), discovery.CustomResourceDefinitions, discovery.APIServices) {
 			all = append(all, &source.Resource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Schema: object.SchemaFor(gvr)})
-			discovery[gvr] = upstream.ServerResource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Verbs: []string{"list", "watch"}}
+			served[gvr] = upstream.ServerResource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Verbs: []string{"list", "watch"}}
 		}
 		var text bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&text, nil))
@@ -37,14 +38,14 @@ func TestToldEachTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer manager.Close()
-		resources := NewResources(discovery, builtinKinds{}, manager, log, ResourcesOptions{})
+		resources := discovery.NewResources(served, builtinKinds{}, manager, log, discovery.Options{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{}, 2)
 		go func() { resources.Run(ctx); ended <- struct{}{} }()
 		go func() { FollowRBAC(ctx, resources, manager, func() {}, log); ended <- struct{}{} }()
 		time.Sleep(time.Minute)
 		for n := 1; n <= 3; n++ {
-			for _, gvr := range []schema.GroupVersionResource{crdResource, apiServiceResource, rbacResources()[0]} {
+			for _, gvr := range []schema.GroupVersionResource{discovery.CustomResourceDefinitions, discovery.APIServices, rbacResources()[0]} {
 				manager.Drop(gvr, errors.New("it broke"))
 			}
 			time.Sleep(time.Minute)

@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -39,10 +40,10 @@ func newVisible(o *Options) *visible.Finder {
 
 // namesOfNamespaces are all that the cluster has, as far as the cache holds them, and what is another number once they are
 // others.
-func namesOfNamespaces(ctx context.Context, resources *Resources, manager *cache.Manager) (state uint64, names func() []string, err error) {
+func namesOfNamespaces(ctx context.Context, resources Resources, manager *cache.Manager) (state uint64, names func() []string, err error) {
 	res, ok := resources.Lookup(route.Namespaces)
 	if !ok {
-		return 0, nil, errNotServed
+		return 0, nil, discovery.ErrNotServed
 	}
 	c, err := manager.Collection(ctx, res, api.JSON)
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
@@ -50,7 +51,7 @@ type cluster struct {
 	manager       *cache.Manager
 	reader        *read.Reader
 	watches       *watch.Watches
-	resources     *proxy.Resources
+	resources     *discovery.Resources
 	authenticator *authn.Authenticator
 	authorizer    *authz.Authorizer
 	offlineRules  *proxy.OfflineRules // nil where the upstream is in this process
@@ -86,7 +87,7 @@ func (c *cluster) connect(o upstream.Options) (err error) {
 }
 
 // addCache makes what reads are answered from.
-func (c *cluster) addCache(options cache.Options, limits *config.Limits, resources proxy.ResourcesOptions) (err error) {
+func (c *cluster) addCache(options cache.Options, limits *config.Limits, resources discovery.Options) (err error) {
 	options.Logger, options.Registerer = c.log, c.registerer
 	if c.manager, err = cache.NewManager(options); err != nil {
 		return err
@@ -97,7 +98,7 @@ func (c *cluster) addCache(options cache.Options, limits *config.Limits, resourc
 		return err
 	}
 	c.watches = watch.New(c.reader, c.registerer)
-	c.resources = proxy.NewResources(c.discovery, builtin.NewPrinters(), c.manager, c.log, resources)
+	c.resources = discovery.NewResources(c.discovery, builtin.NewPrinters(), c.manager, c.log, resources)
 	return nil
 }
 

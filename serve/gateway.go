@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
@@ -102,7 +103,7 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 	}
 	upstream, _ := c.client.ClientGo()
 	cached.Checkpoints.ServeUnconfirmed = c.rememberWords(g, cached.Checkpoints.Cluster, upstream.Host)
-	if err := c.addCache(cached, &g.Limits, proxy.ResourcesOptions{
+	if err := c.addCache(cached, &g.Limits, discovery.Options{
 		AggregatedGroups: g.CacheAggregatedGroups, DropManagedFields: g.DropManagedFields,
 	}); err != nil {
 		return err

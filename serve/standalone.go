@@ -31,6 +31,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
@@ -130,7 +131,7 @@ func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin
 		return err
 	}
 	c.decides, c.inProcess = true, true
-	if err := c.addCache(cacheOptions(&s.Limits, c.client.ImmediateSource()), &s.Limits, proxy.ResourcesOptions{}); err != nil {
+	if err := c.addCache(cacheOptions(&s.Limits, c.client.ImmediateSource()), &s.Limits, discovery.Options{}); err != nil {
 		return err
 	}
 	if err := c.addIdentity(authn.Options{

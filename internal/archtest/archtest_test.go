@@ -78,6 +78,7 @@ var arrows = []arrow{
 	{"proxy/authz", above("proxy/review", "proxy/authn")},
 	{"proxy/audit", base},
 	{"proxy/usage", base},
+	{"proxy/discovery", above("watchmux", "cache", "proxy/upstream")},
 	// The failure detector knows no requests, the pool no servers but one, the balancer no cache.
 	{"proxy/upstream/health", nil},
 	{"proxy/upstream/pool", []string{"internal", "proxy/upstream/health"}},

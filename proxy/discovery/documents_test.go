@@ -1,4 +1,4 @@
-package proxy
+package discovery
 
 import (
 	"encoding/json"
@@ -50,7 +50,7 @@ func TestOfflineDiscovery(t *testing.T) {
 		{"/apis", "application/json;as=Table;v=v1;g=meta.k8s.io", "", "", ""},
 		{"/apis", "nonsense;;", "", "", ""},
 	} {
-		body, contentType := discoveryDocument(docs, test.path, test.accept)
+		body, contentType := Document(docs, test.path, test.accept)
 		var is struct{ Kind string }
 		if len(body) > 0 {
 			if err := json.Unmarshal(body, &is); err != nil {
@@ -64,7 +64,7 @@ func TestOfflineDiscovery(t *testing.T) {
 			t.Errorf("%s as %q has the type %q", test.path, test.accept, contentType)
 		}
 	}
-	if body, _ := discoveryDocument(&upstream.Documents{}, "/apis", "*/*"); body != nil {
+	if body, _ := Document(&upstream.Documents{}, "/apis", "*/*"); body != nil {
 		t.Errorf("a document of an upstream that has none: %s", body)
 	}
 }

@@ -1,4 +1,4 @@
-package proxy
+package discovery
 
 import (
 	"context"
@@ -29,7 +29,7 @@ import (
 const apiServiceRetry = 10 * time.Second
 
 var (
-	apiServiceResource = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+	APIServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
 	errServerChanged = errors.New("another server serves the group version now")
 )
@@ -103,15 +103,15 @@ func (r *Resources) runAPIServices(ctx context.Context, tried func()) {
 // followAPIServices takes over all APIServices, calls read, and takes over their
 // changes until the collection ends.
 func (r *Resources) followAPIServices(ctx context.Context, read func()) error {
-	res, ok := r.Lookup(apiServiceResource)
+	res, ok := r.Lookup(APIServices)
 	if !ok {
-		return errNotServed
+		return ErrNotServed
 	}
 	c, err := r.manager.Collection(ctx, res, api.JSON)
 	if err != nil {
 		return err
 	}
-	return followCollection(ctx, c, func(initial []*object.Object) {
+	return FollowCollection(ctx, c, func(initial []*object.Object) {
 		r.setAPIServices(initial)
 		read()
 	}, func(d watchmux.Delivery) {

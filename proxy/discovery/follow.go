@@ -1,4 +1,4 @@
-package proxy
+package discovery
 
 import (
 	"context"
@@ -9,11 +9,11 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-var errNotServed = errors.New("the upstream does not serve it")
+var ErrNotServed = errors.New("the upstream does not serve it")
 
-// followCollection passes the current objects to initial and every later change to change, in order,
+// FollowCollection passes the current objects to initial and every later change to change, in order,
 // until ctx ends or the collection does.
-func followCollection(ctx context.Context, c *cache.Collection, initial func([]*object.Object), change func(watchmux.Delivery)) error {
+func FollowCollection(ctx context.Context, c *cache.Collection, initial func([]*object.Object), change func(watchmux.Delivery)) error {
 	wake := make(chan struct{}, 1)
 	view, w, err := c.Follow(nil, func() {
 		select {
