@@ -12,9 +12,9 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/console"
-	"github.com/kubeweir/kubeweir/console/web"
 	"github.com/kubeweir/kubeweir/origin/storage/embedded"
+	"github.com/kubeweir/kubeweir/proxy/console"
+	"github.com/kubeweir/kubeweir/proxy/console/web"
 )
 
 // openConsole makes the console of the admin listener.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/console"
+	"github.com/kubeweir/kubeweir/proxy/console"
 )
 
 // TestConsole: the console of a standalone shows what there is, by the documents of all its

@@ -17,8 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubeweir/kubeweir/console"
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/proxy/console"
 )
 
 // topOptions are what `kubeweir top` was asked for.

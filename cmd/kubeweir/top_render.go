@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/kubeweir/kubeweir/console"
+	"github.com/kubeweir/kubeweir/proxy/console"
 )
 
 // defaultWidth is for what is no terminal.

@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/kubeweir/kubeweir/console"
+	"github.com/kubeweir/kubeweir/proxy/console"
 )
 
 func number(v float64) *float64 { return &v }

@@ -65,7 +65,7 @@ var arrows = []arrow{
 	{"cache/form/pieces", []string{"api"}},
 	{"config", base},
 	// The pages are files.
-	{"console/web", nil},
+	{"proxy/console/web", nil},
 	// proxy sees the origin as it sees a remote cluster: through cache.Source, never by import.
 	{"proxy", above("watchmux", "cache")},
 	{"proxy/edge", base},
@@ -77,6 +77,13 @@ var arrows = []arrow{
 	{"proxy/authn", above("proxy/review")},
 	{"proxy/authz", above("proxy/review", "proxy/authn")},
 	{"proxy/audit", base},
+	{"proxy/inflight", base},
+	{"proxy/healthz", base},
+	{"proxy/clusters", above("proxy/inflight", "proxy/healthz")},
+	{"proxy/policy", above("watchmux", "cache", "proxy/usage")},
+	{"proxy/route", above("watchmux", "cache", "proxy/policy", "proxy/authn", "proxy/authz", "proxy/edge/websocket")},
+	// The console shows what the parts tell of themselves.
+	{"proxy/console", above("watchmux", "cache", "proxy")},
 	{"proxy/usage", base},
 	{"proxy/discovery", above("watchmux", "cache", "proxy/upstream")},
 	// The failure detector knows no requests, the pool no servers but one, the balancer no cache.
@@ -85,15 +92,13 @@ var arrows = []arrow{
 	{"proxy/upstream/status", []string{"encoding"}},
 	{"proxy/upstream/balance", []string{"internal", "proxy/upstream/health", "proxy/upstream/pool", "proxy/upstream/status"}},
 	{"origin", above("watchmux", "cache")},
-	// The console shows what the parts tell of themselves.
-	{"console", above("watchmux", "cache", "proxy")},
 	// serve puts the parts together; so does, through it, the origin that users start in their tests.
-	{"serve", above("watchmux", "cache", "proxy", "origin", "config", "console")},
+	{"serve", above("watchmux", "cache", "proxy", "origin", "config")},
 	{"origin/origintest", []string{"serve", "config", "origin"}},
-	{"cmd", above("watchmux", "cache", "proxy", "origin", "config", "console", "serve")},
+	{"cmd", above("watchmux", "cache", "proxy", "origin", "config", "serve")},
 	// deploy describes and packs kubeweir; it is no part of it.
 	{"deploy", nil},
-	{"test", above("watchmux", "cache", "proxy", "origin", "config", "console", "serve", "cmd", "deploy")},
+	{"test", above("watchmux", "cache", "proxy", "origin", "config", "serve", "cmd", "deploy")},
 }
 
 // A fence says who alone may import a library directly.
@@ -110,7 +115,7 @@ var fences = []fence{
 	{library: "github.com/valyala/fasthttp", allowed: []string{"proxy/edge/h1", "internal/edgetest", "test"}, tests: true},
 	// The origin is a http.Handler, made of the libraries' own.
 	{library: "net/http", exact: true, allowed: []string{
-		"internal/credentials", "internal/edgetest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "console", "cmd", "test",
+		"internal/credentials", "internal/edgetest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "proxy/console", "cmd", "test",
 		"origin/server", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal",
 	}, tests: true},
 	// Metrics are registered with the Registerer that was passed in, never with the global one.
@@ -126,7 +131,7 @@ type core struct {
 
 var cores = []core{
 	{"github.com/valyala/fasthttp", above("watchmux", "cache", "origin"), []string{"origin/origintest", "internal/edgetest"}},
-	{"k8s.io/kubernetes", above("watchmux", "cache", "proxy", "config", "console"), nil},
+	{"k8s.io/kubernetes", above("watchmux", "cache", "proxy", "config"), nil},
 }
 
 func TestImports(t *testing.T) {
