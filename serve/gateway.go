@@ -20,8 +20,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
-	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/console"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
