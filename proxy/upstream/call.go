@@ -53,18 +53,13 @@ func (c *Client) get(ctx context.Context, call *call) (*answer, error) {
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	a.unlink = context.AfterFunc(c.ctx, func() { a.cancel(health.ErrClosed) })
 	req := c.request(a, call)
-	began := time.Now()
-	waiting := c.health.Await(a.cancel, c.limits.RequestTimeout)
-	resp, err := call.rt.RoundTrip(req)
-	waiting.Done(a.ctx, err)
+	resp, err := c.exchange(req, &exchange{rt: call.rt, purpose: call.purpose, cancel: a.cancel, timeout: c.limits.RequestTimeout})
 	if err != nil {
-		err = health.Cause(a.ctx, err)
 		a.unlink()
 		a.cancel(nil)
 		c.metrics.answered(call.purpose, http.MethodGet, 0, 0)
 		return nil, fmt.Errorf("GET %s: %w", req.URL.Path, err)
 	}
-	c.metrics.answered(call.purpose, http.MethodGet, resp.StatusCode, time.Since(began))
 	a.Response = resp
 	a.body = health.NewIdleReader(a.ctx, a.cancel, resp.Body, c.limits.StallTimeout)
 	a.body.Received = c.metrics.received[call.purpose]
@@ -75,6 +70,28 @@ func (c *Client) get(ctx context.Context, call *call) (*answer, error) {
 		a.body.Detector = c.health
 	}
 	return a, nil
+}
+
+// exchange says how a request is sent.
+type exchange struct {
+	rt      http.RoundTripper
+	purpose purpose
+	cancel  context.CancelCauseFunc // of the request's context
+	timeout time.Duration           // for the head of the response, 0 for none
+}
+
+// exchange sends a request and waits for the head of the response, which it reports to the failure
+// detector and the metrics.
+func (c *Client) exchange(req *http.Request, x *exchange) (*http.Response, error) {
+	began := time.Now()
+	waiting := c.health.Await(x.cancel, x.timeout)
+	resp, err := x.rt.RoundTrip(req)
+	waiting.Done(req.Context(), err)
+	if err != nil {
+		return nil, health.Cause(req.Context(), err)
+	}
+	c.metrics.answered(x.purpose, req.Method, resp.StatusCode, time.Since(began))
+	return resp, nil
 }
 
 // request returns the request of a call whose response will be a.
@@ -111,8 +128,8 @@ func (c *Client) resourceURL(path string, query url.Values) *url.URL {
 	return &u
 }
 
-// sends bounds how often net/http sends a request. It is nil, which has no bound, if there are several
-// servers: each of them has one.
+// sends bounds how often net/http sends a request. It is nil, which has no bound, if there are
+// several servers: each of them has one.
 func (c *Client) sends() *pool.SendLimit {
 	if c.servers != nil {
 		return nil

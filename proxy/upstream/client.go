@@ -35,8 +35,7 @@ type Client struct {
 	slots
 	version atomic.Pointer[[]byte] // what the upstream said last of its version; nil before
 	logs    struct {
-		forward  rateLimitedLog
-		identity logLimit
+		forward, identity rateLimitedLog
 	}
 }
 
@@ -90,8 +89,8 @@ func (c *Client) CheckServers() error {
 	return c.servers.Reachable()
 }
 
-// Reachable reports whether the upstream can be reached, as far as is known without asking it, and since when
-// it cannot.
+// Reachable reports whether the upstream can be reached, as far as is known without asking it, and
+// since when it cannot.
 func (c *Client) Reachable() (ok bool, since time.Time) { return c.health.Reachable() }
 
 // Close ends everything in progress and waits for it.
@@ -119,8 +118,8 @@ type background struct {
 	closed  bool // guarded by mu: no goroutine is started any more
 }
 
-// spawn runs f in a goroutine that Close waits for; f must end when ctx does. After Close it returns
-// false, and runs nothing.
+// spawn runs f in a goroutine that Close waits for; f must end when ctx does. After Close it
+// returns false, and runs nothing.
 func (b *background) spawn(f func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -3,15 +3,14 @@ package upstream
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 )
 
-// ClientGo returns what a constructor of client-go needs to talk to the upstream as the gateway, over this
-// client's connections, for instance
+// ClientGo returns what a constructor of client-go needs to talk to the upstream as the gateway,
+// over this client's connections, for instance
 //
 //	kubernetes.NewForConfigAndClient(client.ClientGo())
 //
@@ -39,15 +38,11 @@ func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		ctx = balance.Repeatable(ctx) // a review is created, and changes nothing
 	}
 	ctx = t.c.sends().Trace(ctx, cancel)
-	began := time.Now()
-	waiting := t.c.health.Await(cancel, 0)
-	resp, err := t.c.own.shared.RoundTrip(req.WithContext(ctx))
-	waiting.Done(ctx, err)
+	resp, err := t.c.exchange(req.WithContext(ctx), &exchange{rt: t.c.own.shared, purpose: forReview, cancel: cancel})
 	if err != nil {
 		t.c.metrics.answered(forReview, req.Method, 0, 0)
 		return nil, err
 	}
-	t.c.metrics.answered(forReview, req.Method, resp.StatusCode, time.Since(began))
 	t.c.rights.answered(req.Method, t.c.ownPath(req.URL), req.URL.RawQuery, resp.StatusCode, func() string { return rejectionIn(&resp.Body, resp.Body) })
 	return resp, nil
 }

@@ -2,21 +2,21 @@ package upstream
 
 import "k8s.io/apiserver/pkg/authentication/user"
 
-// Credentials say as whom a request is forwarded. The zero value is the safest: the client's own token, or
-// nobody.
+// Credentials say as whom a request is forwarded. The zero value is the safest: the client's own
+// token, or nobody.
 type Credentials struct {
 	As As
-	// KeepImpersonation passes on the Impersonate-* headers of the request, which are removed otherwise. With
-	// AsClient the upstream authorizes them against the client's own token. With AsGateway the caller vouches
-	// for them: they identify a client that authenticated by its certificate or front proxy, and must not be
-	// the client's own.
+	// KeepImpersonation passes on the Impersonate-* headers of the request, which are removed
+	// otherwise. With AsClient the upstream authorizes them against the client's own token. With
+	// AsGateway the caller vouches for them: they identify a client that authenticated by its
+	// certificate or front proxy, and must not be the client's own.
 	KeepImpersonation bool
-	// OwnImpersonation tells that the client has the gateway's own identity, and sent the Impersonate-* headers
-	// itself: their rejection is for the client.
+	// OwnImpersonation tells that the client has the gateway's own identity, and sent the
+	// Impersonate-* headers itself: their rejection is for the client.
 	OwnImpersonation bool
 	// User is the client, for an upstream in this process, which trusts the caller and authorizes
-	// KeepImpersonation against User. No credential of the client is passed on then. It must be nil for any
-	// other upstream, and with AsGateway.
+	// KeepImpersonation against User. No credential of the client is passed on then. It must be nil
+	// for any other upstream, and with AsGateway.
 	User user.Info
 }
 

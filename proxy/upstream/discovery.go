@@ -12,13 +12,13 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
-// Discovery knows which resources the upstream serves. What it read last counts until it is read again,
-// whatever happens to the upstream. It is safe for concurrent use.
+// Discovery knows which resources the upstream serves. What it read last counts until it is read
+// again, whatever happens to the upstream. It is safe for concurrent use.
 type Discovery struct {
 	c     *Client
 	known atomic.Pointer[discovered]
-	// period is how often it is read, missPeriod how often at most a lookup that finds nothing leads to a
-	// reading, and minPeriod the least time between the beginnings of two readings.
+	// period is how often it is read, missPeriod how often at most a lookup that finds nothing leads
+	// to a reading, and minPeriod the least time between the beginnings of two readings.
 	period, missPeriod, minPeriod time.Duration
 
 	mu struct {
@@ -38,16 +38,16 @@ type reading struct {
 	err  error // written before done is closed
 }
 
-// Discovery returns a new Discovery of the client's upstream, which knows nothing yet: Run or Refresh
-// reads it.
+// Discovery returns a new Discovery of the client's upstream, which knows nothing yet: Run or
+// Refresh reads it.
 func (c *Client) Discovery() *Discovery {
 	d := &Discovery{c: c, period: 5 * time.Minute, missPeriod: 10 * time.Second, minPeriod: time.Second}
 	d.known.Store(&discovered{})
 	return d
 }
 
-// Lookup returns what is known of a resource. It does not wait. If it finds nothing, a refresh may begin,
-// so that a later call finds it. The result is shared and must not be modified.
+// Lookup returns what is known of a resource. It does not wait. If it finds nothing, a refresh may
+// begin, so that a later call finds it. The result is shared and must not be modified.
 func (d *Discovery) Lookup(gvr schema.GroupVersionResource) (ServerResource, bool) {
 	if r, ok := d.Known(gvr); ok {
 		return r, true
@@ -79,8 +79,8 @@ func (d *Discovery) Resources() []ServerResource {
 	return all
 }
 
-// Refresh returns when discovery was read, by a reading that began after the call. Concurrent calls share
-// one reading.
+// Refresh returns when discovery was read, by a reading that began after the call. Concurrent calls
+// share one reading.
 func (d *Discovery) Refresh(ctx context.Context) error {
 	d.mu.Lock()
 	r := d.joinLocked()

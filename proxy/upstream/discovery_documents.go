@@ -11,8 +11,8 @@ import (
 type Documents struct {
 	// At is when they were read; zero before that.
 	At time.Time `json:"at"`
-	// Core and Groups are the aggregated discovery documents of /api and /apis, nil if the upstream does not
-	// have them, and their ETags.
+	// Core and Groups are the aggregated discovery documents of /api and /apis, nil if the upstream
+	// does not have them, and their ETags.
 	Core       *apidiscoveryv2.APIGroupDiscoveryList `json:"core,omitempty"`
 	Groups     *apidiscoveryv2.APIGroupDiscoveryList `json:"groups,omitempty"`
 	CoreETag   string                                `json:"coreETag,omitempty"`
@@ -37,8 +37,8 @@ func (d *Discovery) Documents() Documents {
 	return docs
 }
 
-// Restore adopts what an earlier process read, unless something was read already. It counts until discovery is
-// read. It reports whether it was of any use.
+// Restore adopts what an earlier process read, unless something was read already. It counts until
+// discovery is read. It reports whether it was of any use.
 func (d *Discovery) Restore(docs *Documents) bool {
 	if docs.Core == nil || docs.Groups == nil {
 		return false

@@ -59,8 +59,8 @@ func (d *discovered) of(gv schema.GroupVersion) []*ServerResource {
 
 func (d *discovered) add(r *ServerResource) { d.resources[r.GroupVersionResource] = r }
 
-// discover reads what the server serves. Group versions whose own server does not respond keep the resources that
-// they had in last.
+// discover reads what the server serves. Group versions whose own server does not respond keep the
+// resources that they had in last.
 func (c *Client) discover(ctx context.Context, last *discovered) (*discovered, error) {
 	known := newDiscovered(time.Now())
 	for _, path := range []string{"/api", "/apis"} {
@@ -82,8 +82,8 @@ func (c *Client) discover(ctx context.Context, last *discovered) (*discovered, e
 	return known, nil
 }
 
-// discoveryRoot reads one of the two roots: a document if the server has the aggregated form, else the
-// body.
+// discoveryRoot reads one of the two roots: a document if the server has the aggregated form, else
+// the body.
 func (c *Client) discoveryRoot(ctx context.Context, path string, last *document) ([]byte, *document, error) {
 	call := &call{path: path, accept: acceptDiscovery}
 	if last != nil {
@@ -246,7 +246,8 @@ func (c *Client) discoverVersion(ctx context.Context, root string, gv schema.Gro
 	return plainResources(gv, list.APIResources), nil
 }
 
-// plainResources joins resources with their subresources, which the old form lists beside them, in any order.
+// plainResources joins resources with their subresources, which the old form lists beside them, in
+// any order.
 func plainResources(gv schema.GroupVersion, list []metav1.APIResource) []*ServerResource {
 	byName := make(map[string]*ServerResource)
 	var resources []*ServerResource

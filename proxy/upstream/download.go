@@ -12,8 +12,8 @@ const copyBuffer = 32 << 10
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, copyBuffer); return &b }} // *[]byte
 
-// download responds with a body that is passed on as it comes, after the n bytes in buf that were read of
-// it.
+// download responds with a body that is passed on as it comes, after the n bytes in buf that were
+// read of it.
 func (x *forwarding) download(out *api.Response, body io.Reader, buf *[]byte, n int) {
 	out.BodyTo, out.Length = &download{x, body, buf, n}, x.resp.ContentLength
 	out.Done = func(int64, error) { x.end() }
@@ -27,8 +27,8 @@ type download struct {
 	n    int     // bytes in it to begin with
 }
 
-// WriteTo implements io.WriterTo. An error means that the response is not complete, whichever side broke it
-// off.
+// WriteTo implements io.WriterTo. An error means that the response is not complete, whichever side
+// broke it off.
 func (d *download) WriteTo(w io.Writer) (written int64, err error) {
 	buf, n := d.buf, d.n
 	if buf == nil {
@@ -55,8 +55,8 @@ func (d *download) WriteTo(w io.Writer) (written int64, err error) {
 	}
 }
 
-// fill reads until buf is full. Unlike io.ReadFull's, its error distinguishes a body that ended from one that
-// broke off.
+// fill reads until buf is full. Unlike io.ReadFull's, its error distinguishes a body that ended
+// from one that broke off.
 func fill(r io.Reader, buf []byte) (n int, err error) {
 	for n < len(buf) && err == nil {
 		var m int

@@ -8,24 +8,24 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
-// Forward passes r on to the upstream with the given credentials and returns the response unchanged, also
-// an error. Requests for a protocol upgrade (exec, attach, port-forward, and WebSocket watches that the
-// cache cannot serve) go to Upgrade. r's header has the lines that are for the upstream, see
-// api.Header.EndToEnd.
+// Forward passes r on to the upstream with the given credentials and returns the response
+// unchanged, also an error. Requests for a protocol upgrade (exec, attach, port-forward, and
+// WebSocket watches that the cache cannot serve) go to Upgrade. r's header has the lines that are
+// for the upstream, see api.Header.EndToEnd.
 //
-// Path and query arrive byte for byte. Bodies are streamed both ways. Nothing is compressed or decompressed
-// on the way, and redirects are passed to the client. r.Body may be read, from another goroutine, until the
-// response is done.
+// Path and query arrive byte for byte. Bodies are streamed both ways. Nothing is compressed or
+// decompressed on the way, and redirects are passed to the client. r.Body may be read, from another
+// goroutine, until the response is done.
 //
-// A write is sent once. A read is repeated when a pooled connection proves dead, and so is any request that
-// HTTP/2 guarantees not to have been processed. Without a response the client gets a Status with code 503,
-// as from kube-apiserver's aggregation layer, or 504 after Limits.RequestTimeout. For a write that may have
-// been sent the message says that its outcome is unknown. If the client has left, the response has status
-// 499 and no body.
+// A write is sent once. A read is repeated when a pooled connection proves dead, and so is any
+// request that HTTP/2 guarantees not to have been processed. Without a response the client gets a
+// Status with code 503, as from kube-apiserver's aggregation layer, or 504 after
+// Limits.RequestTimeout. For a write that may have been sent the message says that its outcome is
+// unknown. If the client has left, the response has status 499 and no body.
 //
-// Watches, followed logs and proxied responses of unknown length are returned as a Stream, or as a BodyTo
-// while the request's own body is still being sent. The end of a Stream is clean only if the upstream's was;
-// otherwise it is aborted.
+// Watches, followed logs and proxied responses of unknown length are returned as a Stream, or as a
+// BodyTo while the request's own body is still being sent. The end of a Stream is clean only if the
+// upstream's was; otherwise it is aborted.
 func (c *Client) Forward(ctx context.Context, r *api.Request, cred Credentials) *api.Response {
 	if r.Upgrade != "" {
 		return c.Upgrade(ctx, r, cred)
@@ -50,21 +50,22 @@ func (c *Client) Forward(ctx context.Context, r *api.Request, cred Credentials) 
 }
 
 const (
-	// sharedRequests is how many forwarded requests at a time may share connections with large windows,
-	// which carry large responses over long distances. More of them, watches then, share others.
+	// sharedRequests is how many forwarded requests at a time may share connections with large
+	// windows, which carry large responses over long distances. More of them, watches then, share
+	// others.
 	sharedRequests = 64
 	// smallRequest is up to which size, in bytes, the body of a small request is.
 	smallRequest = 16 << 10
 )
 
-// transport chooses how a request is sent. A short one gets an HTTP/1.1 connection of its own: over HTTP/2 it
-// would pass through more goroutines on both sides, which costs a small request latency, and a large list a
-// fifth more of kube-apiserver's CPU time. Long-running requests share HTTP/2 connections, and so do requests
-// beyond pool.MaxHTTP1, and writes where there are several servers.
+// transport chooses how a request is sent. A short one gets an HTTP/1.1 connection of its own: over
+// HTTP/2 it would pass through more goroutines on both sides, which costs a small request latency,
+// and a large list a fifth more of kube-apiserver's CPU time. Long-running requests share HTTP/2
+// connections, and so do requests beyond pool.MaxHTTP1, and writes where there are several servers.
 //
-// If the upstream is far, a new connection costs a small request more than all else: three round trips, each
-// of which waits behind what a slow link carries, and the server's certificates. Small requests share a
-// connection there, with nothing large.
+// If the upstream is far, a new connection costs a small request more than all else: three round
+// trips, each of which waits behind what a slow link carries, and the server's certificates. Small
+// requests share a connection there, with nothing large.
 func (x *forwarding) transport() http.RoundTripper {
 	// A handler that still waits for its client's body is not waited for in turn.
 	if x.c.local != nil && !x.longRunning && isSingleWrite(x.info) && x.upload.sent() {
@@ -103,14 +104,14 @@ func (x *forwarding) isSmall() bool {
 	return false
 }
 
-// needsHTTP2 reports whether a server that shuts down must tell whether it saw the request: a write, where
-// another server could take it. HTTP/2 tells (GOAWAY). Over HTTP/1.1 it may have met the close of an idle
-// connection, or not.
+// needsHTTP2 reports whether a server that shuts down must tell whether it saw the request: a
+// write, where another server could take it. HTTP/2 tells (GOAWAY). Over HTTP/1.1 it may have met
+// the close of an idle connection, or not.
 func (x *forwarding) needsHTTP2() bool { return x.c.servers != nil && !pool.Safe(x.r.Method) }
 
-// mayRepeat reports whether a request that failed may be sent again: a read on a pooled connection, which the
-// server may have closed meanwhile. If another server would get it, only a read that kube-apiserver itself
-// responds to.
+// mayRepeat reports whether a request that failed may be sent again: a read on a pooled connection,
+// which the server may have closed meanwhile. If another server would get it, only a read that
+// kube-apiserver itself responds to.
 func (x *forwarding) mayRepeat() bool {
 	if x.c.servers != nil && x.info.Subresource == "proxy" {
 		return false

@@ -33,8 +33,8 @@ type forwarding struct {
 // lifetime is how long a forwarded request lasts.
 type lifetime struct {
 	client context.Context // the client's
-	// ctx is that of the request upstream. It ends with the client's context (watchAfter later at most)
-	// until detach, and with the Client.
+	// ctx is that of the request upstream. It ends with the client's context (watchAfter later at
+	// most) until detach, and with the Client.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	detach func()
@@ -100,9 +100,9 @@ func (c *Credentials) purpose() purpose {
 	return forClient
 }
 
-// watchAfter is how long a request takes before its client is watched. Over HTTP/1.1 that takes goroutines
-// that read ahead and are called back, which costs more than most requests do here, and most are responded to
-// before a client could leave.
+// watchAfter is how long a request takes before its client is watched. Over HTTP/1.1 that takes
+// goroutines that read ahead and are called back, which costs more than most requests do here, and
+// most are responded to before a client could leave.
 const watchAfter = 10 * time.Millisecond
 
 // clientWatch waits for a client to leave.
@@ -114,8 +114,8 @@ type clientWatch struct {
 	stop func() bool // guarded by mu: set while the client is watched
 }
 
-// afterClient calls f, in a goroutine of its own, if the client whose context is ctx leaves before stop is
-// called, or left within watchAfter.
+// afterClient calls f, in a goroutine of its own, if the client whose context is ctx leaves before
+// stop is called, or left within watchAfter.
 func afterClient(ctx context.Context, f func()) (stop func()) {
 	w := &clientWatch{}
 	w.timer = time.AfterFunc(watchAfter, func() {

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
-// TestFramingOfHTTP2Responses: what an HTTP/2 server says of connections and lengths does not reach clients, to whom over
-// HTTP/1.1 it would say where the answer ends (golang.org/issue/81115).
+// TestFramingOfHTTP2Responses: what an HTTP/2 server says of connections and lengths does not reach
+// clients, to whom over HTTP/1.1 it would say where the answer ends (golang.org/issue/81115).
 func TestFramingOfHTTP2Responses(t *testing.T) {
 	for _, c := range []struct {
 		fields []string

@@ -20,9 +20,10 @@ func (e *headerError) Error() string {
 	return fmt.Sprintf("the request has a malformed header line %q", e.name)
 }
 
-// requestHeader returns the header to send upstream for r: everything but lines of the connection and lines that
-// claim an identity that cred does not allow. What the client's Connection lines name was removed before anything
-// was added to the header (api.Header.EndToEnd); here the origin of a line is unknown.
+// requestHeader returns the header to send upstream for r: everything but lines of the connection
+// and lines that claim an identity that cred does not allow. What the client's Connection lines
+// name was removed before anything was added to the header (api.Header.EndToEnd); here the origin
+// of a line is unknown.
 func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
 	h := make(http.Header, len(r.Header)+4)
 	values := make([]string, 0, len(r.Header))
@@ -55,8 +56,8 @@ func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
 	return h, nil
 }
 
-// passes reports whether a line of a request may be passed on. Content-Length and Host are set elsewhere; a
-// client that expects a 100 got it at the edge.
+// passes reports whether a line of a request may be passed on. Content-Length and Host are set
+// elsewhere; a client that expects a 100 got it at the edge.
 func passes(name string, cred *Credentials) bool {
 	switch name {
 	case "Host", "Content-Length", "Expect":
@@ -70,8 +71,8 @@ func passes(name string, cred *Credentials) bool {
 	return !strings.HasPrefix(name, remotePrefix) && !isDisguised(name)
 }
 
-// isDisguised reports whether a line would claim an identity to a proxy on the way that takes "_" for "-", as
-// CGI does.
+// isDisguised reports whether a line would claim an identity to a proxy on the way that takes "_"
+// for "-", as CGI does.
 func isDisguised(name string) bool {
 	if strings.IndexByte(name, '_') < 0 {
 		return false
@@ -84,7 +85,8 @@ func isIdempotencyKey(name string) bool {
 	return name == "Idempotency-Key" || name == "X-Idempotency-Key"
 }
 
-// appendForwardedFor adds the client's address to X-Forwarded-For. A client on a unix socket has none.
+// appendForwardedFor adds the client's address to X-Forwarded-For. A client on a unix socket has
+// none.
 func appendForwardedFor(h http.Header, remote string) {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil || host == "" {
@@ -100,9 +102,9 @@ func appendForwardedFor(h http.Header, remote string) {
 // (k8s.io/apiserver/pkg/authentication/request/websocket).
 const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 
-// emptyTokenProtocols removes the client's token from the subprotocols of a request that is sent with other
-// credentials. What is left is still a subprotocol: the upstream accepts a WebSocket or not by how many there are,
-// and which.
+// emptyTokenProtocols removes the client's token from the subprotocols of a request that is sent
+// with other credentials. What is left is still a subprotocol: the upstream accepts a WebSocket or
+// not by how many there are, and which.
 func emptyTokenProtocols(lines []string) {
 	for i, line := range lines {
 		if !strings.Contains(line, tokenProtocol) {
@@ -118,8 +120,8 @@ func emptyTokenProtocols(lines []string) {
 	}
 }
 
-// responseHeader returns what the client gets of the upstream's header. The transport sets the length, but for
-// HEAD, which has no body to measure.
+// responseHeader returns what the client gets of the upstream's header. The transport sets the
+// length, but for HEAD, which has no body to measure.
 func responseHeader(h http.Header, method string) api.Header {
 	named := api.NamedByConnection(h["Connection"])
 	n := 0

@@ -26,7 +26,8 @@ type feedKey struct {
 
 var _ source.ImmediateSource = (*immediateSource)(nil)
 
-// ImmediateSource returns the Source of an upstream in this process, which must have InProcess.Track.
+// ImmediateSource returns the Source of an upstream in this process, which must have
+// InProcess.Track.
 func (c *Client) ImmediateSource() source.ImmediateSource {
 	p := &immediateSource{Source: c.Source()}
 	p.mu.watches = make(map[feedKey]Progress)

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -12,10 +13,11 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// A request that was sent with the gateway's credentials in a client's name may be rejected. A rejection of
-// the client is passed on, as is one of what a client with the gateway's own identity asked for. A
-// rejection of the gateway (it may not impersonate, as nobody may while kube-apiserver loads its RBAC, or it
-// is not known) is no response to the client, who is not told who the gateway is.
+// A request that was sent with the gateway's credentials in a client's name may be rejected. A
+// rejection of the client is passed on, as is one of what a client with the gateway's own identity
+// asked for. A rejection of the gateway (it may not impersonate, as nobody may while kube-apiserver
+// loads its RBAC, or it is not known) is no response to the client, who is not told who the gateway
+// is.
 
 // mayBeAboutGateway reports whether the response may reject the gateway.
 func (x *forwarding) mayBeAboutGateway() bool {
@@ -23,9 +25,9 @@ func (x *forwarding) mayBeAboutGateway() bool {
 	return x.purpose == forIdentity && (code == 401 || code == 403) && x.r.Method != http.MethodHead
 }
 
-// isAboutGateway reports whether content is kube-apiserver's rejection of the impersonation, or of the
-// credentials. The client's own impersonation was decided before, so it cannot be meant. What is proxied
-// (pods, services) rejects in words of its own.
+// isAboutGateway reports whether content is kube-apiserver's rejection of the impersonation, or of
+// the credentials. The client's own impersonation was decided before, so it cannot be meant. What
+// is proxied (pods, services) rejects in words of its own.
 func (x *forwarding) isAboutGateway(content []byte) bool {
 	if x.cred.OwnImpersonation && x.resp.StatusCode == 403 {
 		return false
@@ -39,11 +41,9 @@ func (x *forwarding) isAboutGateway(content []byte) bool {
 
 // gatewayRejected responds when the upstream rejects the gateway.
 func (x *forwarding) gatewayRejected(content []byte) *api.Response {
-	if x.c.logs.identity.allow() {
-		x.c.log.Warn("the upstream refuses the gateway's identity; unless it has just been started, "+
-			"that lacks the right to impersonate (`kubeweir rbac` prints what it needs), or is not good any more",
-			"status", x.resp.Status, "answer", string(content))
-	}
+	const what = "the upstream refuses the gateway's identity; unless it has just been started, " +
+		"that lacks the right to impersonate (`kubeweir rbac` prints what it needs), or is not good any more"
+	x.c.logs.identity.warn(x.c.log, x.c.health.Now(), what, errors.New(string(content)), "status", x.resp.Status)
 	message := "the gateway cannot ask the upstream in your name at present"
 	if x.resp.StatusCode == 403 {
 		message = notImpersonated

@@ -10,16 +10,16 @@ import (
 	"github.com/kubeweir/kubeweir/internal/inprocess"
 )
 
-// InProcess is an upstream in this process. It is called without a connection, and trusts the Client to say who
-// sent a request.
+// InProcess is an upstream in this process. It is called without a connection, and trusts the
+// Client to say who sent a request.
 type InProcess struct {
 	// Handler serves requests as kube-apiserver does.
 	Handler http.Handler
-	// WithUser returns a context by which Handler takes a request as u's. With nil it is the gateway's own,
-	// which may do everything.
+	// WithUser returns a context by which Handler takes a request as u's. With nil it is the gateway's
+	// own, which may do everything.
 	WithUser func(ctx context.Context, u user.Info) context.Context
-	// Track is for ImmediateSource: the watch that Handler serves with the returned context is the one that
-	// Progress knows.
+	// Track is for ImmediateSource: the watch that Handler serves with the returned context is the one
+	// that Progress knows.
 	Track func(ctx context.Context) (context.Context, Progress)
 }
 
@@ -39,7 +39,8 @@ type local struct {
 	whole     http.RoundTripper // transport.Whole
 }
 
-// isSingleWrite reports whether a request changes one object: it is short, and the response is that object.
+// isSingleWrite reports whether a request changes one object: it is short, and the response is that
+// object.
 func isSingleWrite(info *api.RequestInfo) bool {
 	return info.IsWrite() && info.Verb != "deletecollection"
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,8 +16,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
-// rateLimitedLog logs few of the errors of one kind: while the upstream is unreachable every request is
-// one. It is safe for concurrent use.
+// rateLimitedLog logs few of the errors of one kind: while the upstream is unreachable every
+// request is one. It is safe for concurrent use.
 type rateLimitedLog struct {
 	mu       sync.Mutex
 	last     time.Time // when an error was logged
@@ -51,8 +50,8 @@ func (l *rateLimitedLog) warn(log *slog.Logger, now time.Time, what string, err 
 	log.Warn(what, append(args, "error", err)...)
 }
 
-// cause returns why a connection failed, without the addresses and file names of the error itself, which
-// clients must not see.
+// cause returns why a connection failed, without the addresses and file names of the error itself,
+// which clients must not see.
 func cause(err error) string {
 	var certificate *tls.CertificateVerificationError
 	var name *net.DNSError
@@ -74,14 +73,4 @@ func cause(err error) string {
 		return "the connection broke"
 	}
 	return "the gateway's log says why"
-}
-
-// logLimit lets one message through every logPeriod. It is safe for concurrent use.
-type logLimit struct{ next atomic.Int64 } // unix nanoseconds
-
-const logPeriod = 10 * time.Second
-
-func (l *logLimit) allow() bool {
-	now, next := time.Now().UnixNano(), l.next.Load()
-	return now >= next && l.next.CompareAndSwap(next, now+int64(logPeriod))
 }

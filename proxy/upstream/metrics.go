@@ -29,8 +29,8 @@ const (
 	forReview     purpose = "review"
 )
 
-// urgent reports whether a client waits for the response to such a request of the gateway's own. The
-// others are tried also while the upstream is silent.
+// urgent reports whether a client waits for the response to such a request of the gateway's own.
+// The others are tried also while the upstream is silent.
 func (p purpose) urgent() bool { return p == forReferences || p == forVersion }
 
 // purposes are all of them.

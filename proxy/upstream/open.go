@@ -21,8 +21,8 @@ import (
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 )
 
-// New returns a client of the upstream named by opts. It loads credentials, but does not connect. Close
-// releases it.
+// New returns a client of the upstream named by opts. It loads credentials, but does not connect.
+// Close releases it.
 func New(opts Options) (*Client, error) {
 	opts.Limits.setDefaults()
 	c := &Client{limits: opts.Limits, agent: opts.UserAgent, log: opts.Logger}

@@ -24,16 +24,16 @@ type Options struct {
 	// Kubeconfig is the path of a kubeconfig and Context the name of one of its contexts, "" for the
 	// current one. Without Kubeconfig and Config the in-cluster configuration is used.
 	Kubeconfig, Context string
-	// Config is used instead of Kubeconfig when set. It is not modified. Its QPS, Timeout and Transport
-	// are ignored.
+	// Config is used instead of Kubeconfig when set. It is not modified. Its QPS, Timeout and
+	// Transport are ignored.
 	Config *rest.Config
 	// Name is that of the cluster if there are several.
 	Name string
 	// InProcess is used instead of both when set: the upstream is in this process.
 	InProcess *InProcess
 	// Servers are the API servers of the cluster, which share the credentials and the CA of the
-	// kubeconfig: their addresses (https://host:port), or one "dns:///name:port", or "endpointslices" for
-	// the endpoints of the Service kubernetes. Empty: the kubeconfig's server alone.
+	// kubeconfig: their addresses (https://host:port), or one "dns:///name:port", or "endpointslices"
+	// for the endpoints of the Service kubernetes. Empty: the kubeconfig's server alone.
 	Servers []string
 	// Resolver resolves the name in Servers; nil for net.DefaultResolver.
 	Resolver balance.Resolver
@@ -42,8 +42,8 @@ type Options struct {
 	UserAgent string
 	// Logger defaults to one that discards.
 	Logger *slog.Logger
-	// Registerer takes the metrics; nil means that none are exposed. For more than one upstream wrap it
-	// with a label.
+	// Registerer takes the metrics; nil means that none are exposed. For more than one upstream wrap
+	// it with a label.
 	Registerer prometheus.Registerer
 	// Compress requests lists in gzip also from an upstream on this machine. Watches are never
 	// compressed: kube-apiserver offers that since 1.37 only.
@@ -53,7 +53,8 @@ type Options struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error) // instead of a net.Dialer's, in tests
 }
 
-// Limits bound what the upstream and clients may cost. A zero field means its default (package defaults).
+// Limits bound what the upstream and clients may cost. A zero field means its default (package
+// defaults).
 type Limits struct {
 	// DialTimeout bounds connecting, and once more the TLS handshake.
 	DialTimeout time.Duration
@@ -63,17 +64,18 @@ type Limits struct {
 	// SilenceTimeout is how long an upstream that is waited for may give no sign of life, on any
 	// connection, before it counts as failed.
 	SilenceTimeout time.Duration
-	// ServerCheck is how often each of several servers is checked, default 1 s. ServerSilence is how long
-	// one of them may give no sign of life before requests that wait for it go to another, default 2 s.
+	// ServerCheck is how often each of several servers is checked, default 1 s. ServerSilence is how
+	// long one of them may give no sign of life before requests that wait for it go to another,
+	// default 2 s.
 	ServerCheck, ServerSilence time.Duration
 	// StallTimeout ends a response that is not long-running when its body stalls for so long.
 	StallTimeout time.Duration
-	// PingInterval is the silence after which a feed connection over HTTP/2 is pinged; it bounds the age
-	// of Source.LastContact while all is well. PingTimeout is how long an HTTP/2 connection may bring
-	// nothing after a ping before it is closed.
+	// PingInterval is the silence after which a feed connection over HTTP/2 is pinged; it bounds the
+	// age of Source.LastContact while all is well. PingTimeout is how long an HTTP/2 connection may
+	// bring nothing after a ping before it is closed.
 	PingInterval, PingTimeout time.Duration
-	// FeedReadTimeout is the silence after which the connection of a watch is closed where there are no
-	// pings, over HTTP/1.1.
+	// FeedReadTimeout is the silence after which the connection of a watch is closed where there are
+	// no pings, over HTTP/1.1.
 	FeedReadTimeout time.Duration
 	// MaxObjectBytes bounds one object of a list or watch.
 	MaxObjectBytes int
@@ -135,8 +137,8 @@ func (o *Options) restConfig() (*rest.Config, error) {
 		cfg.ExecProvider = cfg.ExecProvider.DeepCopy()
 		cfg.ExecProvider.StdinUnavailable = true
 		if o.Name != "" {
-			// client-go shares one plugin between equal configurations. A cluster that responds 401 would have
-			// the plugins of others called again, and their connections closed.
+			// client-go shares one plugin between equal configurations. A cluster that responds 401 would
+			// have the plugins of others called again, and their connections closed.
 			cfg.ExecProvider.StdinUnavailableMessage = "the plugin is that of the cluster " + o.Name
 		}
 		if cfg.ExecProvider.InteractiveMode == "" {
@@ -148,7 +150,8 @@ func (o *Options) restConfig() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// isLocal reports whether the server at base is on this machine, where bytes cost less than compression.
+// isLocal reports whether the server at base is on this machine, where bytes cost less than
+// compression.
 func isLocal(base *url.URL) bool {
 	host := base.Hostname()
 	return host == "localhost" || net.ParseIP(host).IsLoopback()

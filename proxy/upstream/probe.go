@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// once returns the transport for requests that anonymous clients may send, too. They are sent without
-// credentials while there are none, which says nothing of the upstream.
+// once returns the transport for requests that anonymous clients may send, too. They are sent
+// without credentials while there are none, which says nothing of the upstream.
 func (c *Client) once() http.RoundTripper {
 	if c.pluginStuck() {
 		return c.anonymous.once

@@ -9,8 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
-// smallBody is up to what size a response is read before it is passed on. It takes one write then, and its
-// connection is free at once.
+// smallBody is up to what size a response is read before it is passed on. It takes one write then,
+// and its connection is free at once.
 const smallBody = 32 << 10
 
 // respond passes a response on.

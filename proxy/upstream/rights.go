@@ -16,8 +16,9 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 )
 
-// rights remembers which rights of its own the gateway lacks, by the last responses of the upstream. The log says
-// once that a right is missing, and once that it was granted. It is safe for concurrent use.
+// rights remembers which rights of its own the gateway lacks, by the last responses of the
+// upstream. The log says once that a right is missing, and once that it was granted. It is safe for
+// concurrent use.
 type rights struct {
 	log     *slog.Logger
 	gauge   *prometheus.GaugeVec
@@ -30,7 +31,8 @@ type rights struct {
 	}
 }
 
-// right is what an RBAC rule grants. resource includes the subresource, or is a path that is no resource.
+// right is what an RBAC rule grants. resource includes the subresource, or is a path that is no
+// resource.
 type right struct{ verb, group, resource string }
 
 // lack is what is known of a missing right.
@@ -39,8 +41,8 @@ type lack struct {
 	last  time.Time
 }
 
-// scope is what a right was needed for: an object, a namespace, or, with two empty names, everything. A role may
-// grant a right in one namespace, or for one name, alone.
+// scope is what a right was needed for: an object, a namespace, or, with two empty names,
+// everything. A role may grant a right in one namespace, or for one name, alone.
 type scope struct{ namespace, name string }
 
 // covers reports whether a right within s includes the same right within other.
@@ -63,8 +65,8 @@ func newRights(log *slog.Logger) *rights {
 	return r
 }
 
-// answered records the response to a request of the gateway's own. path does not include that of the server.
-// detail returns the upstream's message if it rejects the request; it may be nil.
+// answered records the response to a request of the gateway's own. path does not include that of
+// the server. detail returns the upstream's message if it rejects the request; it may be nil.
 func (r *rights) answered(method, path, query string, code int, detail func() string) {
 	switch {
 	case code == http.StatusUnauthorized:
@@ -82,8 +84,8 @@ func (r *rights) answered(method, path, query string, code int, detail func() st
 	}
 }
 
-// authorized reports whether a response with code, which is not 401 or 403, proves that the request was
-// authorized: kube-apiserver checks its load, and some parameters, before rights.
+// authorized reports whether a response with code, which is not 401 or 403, proves that the request
+// was authorized: kube-apiserver checks its load, and some parameters, before rights.
 func authorized(code int) bool {
 	return code < 500 && code != http.StatusBadRequest && code != http.StatusTooManyRequests
 }
@@ -132,7 +134,8 @@ func (r *rights) rejected(what right, where scope, detail func() string) {
 
 func (s scope) clone() scope { return scope{strings.Clone(s.namespace), strings.Clone(s.name)} }
 
-// granted ends the lack of a right if at least as much was allowed, or if there were no rejections for lackFor.
+// granted ends the lack of a right if at least as much was allowed, or if there were no rejections
+// for lackFor.
 func (r *rights) granted(what right, where scope) {
 	r.mu.Lock()
 	was := r.mu.missing[what]

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
@@ -55,7 +54,8 @@ func (x *forwarding) request() (*http.Request, error) {
 	return req.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil
 }
 
-// header returns the header for the upstream. An upstream in this process sees the client's address itself.
+// header returns the header for the upstream. An upstream in this process sees the client's address
+// itself.
 func (x *forwarding) header() (http.Header, error) {
 	if x.c.local == nil {
 		return requestHeader(x.r, x.cred)
@@ -85,7 +85,8 @@ func (x *forwarding) url() (*url.URL, error) {
 	// Opaque is written as it is, Path would be escaped again.
 	u := &url.URL{Scheme: base.Scheme, Host: base.Host, Opaque: path, RawQuery: x.r.RawQuery}
 	if strings.HasPrefix(path, "//") || x.c.absolute {
-		// A path that would be taken for a host: servers must accept the absolute form, too (RFC 9112, 3.2.2).
+		// A path that would be taken for a host: servers must accept the absolute form, too (RFC 9112,
+		// 3.2.2).
 		u.Opaque = "//" + base.Host + path
 	}
 	return u, nil
@@ -124,8 +125,9 @@ func (l *local) request(x *forwarding, req *http.Request) *http.Request {
 	return req.WithContext(ctx)
 }
 
-// smallUpload is up to what size a body is read before its request is sent. It is sent with the head in one
-// write then, where net/http would send the head by itself and make the upstream wait for the rest.
+// smallUpload is up to what size a body is read before its request is sent. It is sent with the
+// head in one write then, where net/http would send the head by itself and make the upstream wait
+// for the rest.
 const smallUpload = 16 << 10
 
 // collect reads the body of req if it is small.
@@ -167,23 +169,18 @@ func (x *forwarding) roundTrip(rt http.RoundTripper, req *http.Request) (*http.R
 	if err := x.c.health.Admit(); err != nil {
 		return nil, err
 	}
-	most := x.c.limits.RequestTimeout
+	e := &exchange{rt: rt, purpose: x.purpose, cancel: x.cancel, timeout: x.c.limits.RequestTimeout}
 	if x.longRunning {
-		most = 0
+		e.timeout = 0
 	}
-	began := time.Now()
-	waiting := x.c.health.Await(x.cancel, most)
-	resp, err := rt.RoundTrip(req)
-	waiting.Done(x.ctx, err)
+	resp, err := x.c.exchange(req, e)
 	if err != nil {
-		err = health.Cause(x.ctx, err)
 		if pool.Unprocessed(err) {
 			x.sent.Store(false)
 		}
 		return nil, err
 	}
 	x.resp = resp
-	x.c.metrics.answered(x.purpose, x.r.Method, resp.StatusCode, time.Since(began))
 	if x.purpose == forOwn {
 		x.c.rights.answered(x.r.Method, x.r.Path, x.r.RawQuery, resp.StatusCode, nil)
 	}

@@ -182,7 +182,8 @@ func testServersUnsendable(t *testing.T) {
 	}
 }
 
-// TestServersReview: a review that was not answered is made again elsewhere, for it changes nothing.
+// TestServersReview: a review that was not answered is made again elsewhere, for it changes
+// nothing.
 func TestServersReview(t *testing.T) { inBubble(t, testServersReview) }
 
 func testServersReview(t *testing.T) {

@@ -25,12 +25,13 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
-// Source feeds the cache from the upstream, with the gateway's own credentials. It sends the same GETs as
-// client-go would. It is safe for concurrent use.
+// Source feeds the cache from the upstream, with the gateway's own credentials. It sends the same
+// GETs as client-go would. It is safe for concurrent use.
 //
-// Watches share HTTP/2 connections; a new one is opened when the others carry as many streams as the server
-// allows. A connection that is silent for Limits.PingInterval is pinged, and closed if nothing comes. Over
-// HTTP/1.1 each watch has a connection, which is closed after Limits.FeedReadTimeout of silence.
+// Watches share HTTP/2 connections; a new one is opened when the others carry as many streams as
+// the server allows. A connection that is silent for Limits.PingInterval is pinged, and closed if
+// nothing comes. Over HTTP/1.1 each watch has a connection, which is closed after
+// Limits.FeedReadTimeout of silence.
 type Source struct {
 	c *Client
 }
@@ -71,8 +72,8 @@ func listQuery(opts *source.ListOptions) url.Values {
 // Compressed implements cache.CompressedSource.
 func (s *Source) Compressed() bool { return s.c.compress }
 
-// CurrentVersion implements source.Source. kube-apiserver does not tell its current version; it is that of a list
-// without resourceVersion, of one object's metadata.
+// CurrentVersion implements source.Source. kube-apiserver does not tell its current version; it is
+// that of a list without resourceVersion, of one object's metadata.
 func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint64, error) {
 	// The second form is for API servers without metadata-only lists.
 	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -163,7 +164,8 @@ func (s *Source) Columns(ctx context.Context, res *source.Resource) ([]byte, err
 	return shown.Columns, nil
 }
 
-// LastContact implements source.Source: the least recent contact of the connections that carry watches.
+// LastContact implements source.Source: the least recent contact of the connections that carry
+// watches.
 func (s *Source) LastContact() time.Time {
 	if s.c.local != nil {
 		return time.Now() // no connection can be lost
@@ -179,8 +181,8 @@ func (s *Source) Delay() time.Duration {
 	return s.c.health.Lag()
 }
 
-// small returns the transport for requests whose response is tiny, see forwarding.transport. Until it is known
-// how far the upstream is, many are sent at once, one for each collection.
+// small returns the transport for requests whose response is tiny, see forwarding.transport. Until
+// it is known how far the upstream is, many are sent at once, one for each collection.
 func (s *Source) small() http.RoundTripper {
 	if rtt, known := s.c.health.RTT(); rtt >= farAfter || !known {
 		return s.c.own.narrow
@@ -241,11 +243,11 @@ func listMeta(res *source.Resource, a *answer, meta *encoding.ListMeta) (source.
 	}, nil
 }
 
-// Watch implements source.Source. It returns nil when the server ended the watch cleanly, the cause of ctx when
-// that is done, and the error of handle unchanged.
+// Watch implements source.Source. It returns nil when the server ended the watch cleanly, the cause
+// of ctx when that is done, and the error of handle unchanged.
 //
-// An API server that ignores sendInitialEvents silently would never send the bookmark that ends the initial
-// events. kube-apiserver rejects options of this kind that it does not know since 1.27.
+// An API server that ignores sendInitialEvents silently would never send the bookmark that ends the
+// initial events. kube-apiserver rejects options of this kind that it does not know since 1.27.
 func (s *Source) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	accept := enc.MediaType()
 	if enc == api.Protobuf {
@@ -325,7 +327,8 @@ func watchError(res *source.Resource, enc api.Encoding, content []byte, initialE
 	return unsupported(&apierrors.StatusError{ErrStatus: *failure}, initialEvents)
 }
 
-// collectionPath returns the path of the objects of a resource, in one namespace or, with "", in all.
+// collectionPath returns the path of the objects of a resource, in one namespace or, with "", in
+// all.
 func collectionPath(res *source.Resource, namespace string) string {
 	path := "/apis/" + res.Group + "/" + res.Version + "/"
 	if res.Group == "" {
@@ -343,7 +346,8 @@ func set(query url.Values, name, value string) {
 	}
 }
 
-// unsupported wraps err with source.ErrUnsupported if the server does not support this kind of read.
+// unsupported wraps err with source.ErrUnsupported if the server does not support this kind of
+// read.
 func unsupported(err error, initialEvents bool) error {
 	var failure *apierrors.StatusError
 	if !errors.As(err, &failure) {

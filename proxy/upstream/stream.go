@@ -9,14 +9,15 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// The buffer of a stream begins small, because most streams are idle, and grows while the upstream fills it.
+// The buffer of a stream begins small, because most streams are idle, and grows while the upstream
+// fills it.
 const (
 	minStreamBuffer = 2 << 10
 	maxStreamBuffer = 64 << 10
 )
 
-// stream passes a long-running response on as it comes. Its goroutine is blocked reading the upstream's
-// connection.
+// stream passes a long-running response on as it comes. Its goroutine is blocked reading the
+// upstream's connection.
 //
 //	new --Start--> running --upstream ended, write failed--> over
 //	  \                 \                                     /
@@ -35,7 +36,8 @@ type stream struct {
 var _ api.Stream = (*stream)(nil)
 
 func newStream(x *forwarding, body io.Reader) *stream {
-	// The client has left when Stop is called: the context of the request may end when its handler returns.
+	// The client has left when Stop is called: the context of the request may end when its handler
+	// returns.
 	x.detach()
 	return &stream{x: x, body: body, over: make(chan struct{})}
 }

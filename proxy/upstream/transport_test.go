@@ -98,8 +98,8 @@ func credentialKinds(t testing.TB) map[string]struct {
 	}
 }
 
-// TestPluginsOfClusters: a cluster that refuses what a plugin gave out has nothing of another cluster renewed, with the same
-// plugin: nor its credentials nor its connections.
+// TestPluginsOfClusters: a cluster that refuses what a plugin gave out has nothing of another
+// cluster renewed, with the same plugin: nor its credentials nor its connections.
 func TestPluginsOfClusters(t *testing.T) {
 	calls := filepath.Join(t.TempDir(), "calls")
 	exec := &clientcmdapi.ExecConfig{

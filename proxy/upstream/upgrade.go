@@ -15,13 +15,15 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
-// Upgrade passes a request for a protocol upgrade on. If the upstream agrees, the response is an Upgrade with the
-// header of its 101, whatever protocol that names. It passes bytes both ways until both sides have closed; after
-// one has, the other gets Limits.UpgradeLinger. If the upstream does not agree, its response is an ordinary one.
+// Upgrade passes a request for a protocol upgrade on. If the upstream agrees, the response is an
+// Upgrade with the header of its 101, whatever protocol that names. It passes bytes both ways until
+// both sides have closed; after one has, the other gets Limits.UpgradeLinger. If the upstream does
+// not agree, its response is an ordinary one.
 //
-// The request is sent over HTTP/1.1, on a new connection: on a reused one, net/http would send a GET again, which
-// exec over a WebSocket is. For a client of HTTP/2, which has no key of its own (RFC 8441), the WebSocket
-// handshake is made here. A bearer token in the WebSocket subprotocol is passed on with AsClient only.
+// The request is sent over HTTP/1.1, on a new connection: on a reused one, net/http would send a
+// GET again, which exec over a WebSocket is. For a client of HTTP/2, which has no key of its own
+// (RFC 8441), the WebSocket handshake is made here. A bearer token in the WebSocket subprotocol is
+// passed on with AsClient only.
 func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) *api.Response {
 	x := c.newForwarding(ctx, r, &cred)
 	x.longRunning = true
@@ -114,7 +116,8 @@ func switchHeader(header http.Header) api.Header {
 	return h
 }
 
-// originalName undoes what net/http does to the names of RFC 6455, for clients that compare them byte by byte.
+// originalName undoes what net/http does to the names of RFC 6455, for clients that compare them
+// byte by byte.
 func originalName(name string) string {
 	if rest, ok := strings.CutPrefix(name, "Sec-Websocket-"); ok {
 		return "Sec-WebSocket-" + rest
@@ -133,7 +136,8 @@ func (s *spliced) close() {
 	_ = s.upstream.Close()
 }
 
-// copy passes bytes on until from ends, and then closes that half of to. If it cannot, it closes both connections.
+// copy passes bytes on until from ends, and then closes that half of to. If it cannot, it closes
+// both connections.
 func (s *spliced) copy(to io.Writer, from io.Reader) {
 	_, err := io.CopyBuffer(onlyWriter{to}, onlyReader{from}, make([]byte, 16<<10))
 	half, ok := to.(interface{ CloseWrite() error })
@@ -142,8 +146,8 @@ func (s *spliced) copy(to io.Writer, from io.Reader) {
 	}
 }
 
-// onlyWriter and onlyReader hide the other methods of connections, which io.Copy would use: those of net/http
-// allocate more, and copy as much.
+// onlyWriter and onlyReader hide the other methods of connections, which io.Copy would use: those
+// of net/http allocate more, and copy as much.
 type (
 	onlyWriter struct{ io.Writer }
 	onlyReader struct{ io.Reader }

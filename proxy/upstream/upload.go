@@ -8,8 +8,8 @@ import (
 
 var errRequestOver = errors.New("the request is over")
 
-// upload is the body of a forwarded request. net/http reads it in a goroutine of its own, maybe still when the
-// upstream has responded. It reads nothing more once the request is over.
+// upload is the body of a forwarded request. net/http reads it in a goroutine of its own, maybe
+// still when the upstream has responded. It reads nothing more once the request is over.
 type upload struct {
 	r      io.Reader
 	failed atomic.Pointer[error] // of the client's, not io.EOF

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// sharedBody is the body of a request that may go to several servers, one after the other. A transport
-// closes the body that it is given, also when it could not connect.
+// sharedBody is the body of a request that may go to several servers, one after the other. A
+// transport closes the body that it is given, also when it could not connect.
 type sharedBody struct {
 	req *http.Request
 	mu  struct {

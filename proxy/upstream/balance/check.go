@@ -105,16 +105,16 @@ func standingOf(code int, body []byte) (health.Standing, error) {
 	return health.NotReady, fmt.Errorf("/readyz answers %d: %.200q", code, body)
 }
 
-// retriedCheck is what a server responds on new connections while it does not on an open one. If that is
-// the same, the open connection is lost. While its store stands still, a server waits for that before it
-// says that it is not ready; therefore it is also asked for something else.
+// retriedCheck is what a server responds on new connections while it does not on an open one. If
+// that is the same, the open connection is lost. While its store stands still, a server waits for
+// that before it says that it is not ready; therefore it is also asked for something else.
 type retriedCheck struct {
 	alive atomic.Bool  // it responds with what it knows by itself
 	ready atomic.Int32 // the status of /readyz, 0 for none
 }
 
-// send asks for both, the second for half of the time left, so that the other connection has time to show
-// that it is alive.
+// send asks for both, the second for half of the time left, so that the other connection has time
+// to show that it is alive.
 func (r *retriedCheck) send(ctx context.Context, s *Server) {
 	s.set.Spawn(func() { r.alive.Store(s.getOnce(ctx, "/version") != 0) })
 	s.set.Spawn(func() {

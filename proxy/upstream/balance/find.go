@@ -54,8 +54,8 @@ func (s *Set) endpointAt(address, port string) endpoint {
 
 var errNoEndpoints = errors.New("there is none")
 
-// found makes the servers those that were found, and others that there are always. If none was found,
-// those known before stay.
+// found makes the servers those that were found, and others that there are always. If none was
+// found, those known before stay.
 func (s *Set) found(found []endpoint, always ...endpoint) error {
 	slices.SortFunc(found, func(a, b endpoint) int { return cmp.Compare(a.url.Host, b.url.Host) })
 	found = slices.CompactFunc(found, func(a, b endpoint) bool { return a.url.Host == b.url.Host })
@@ -135,8 +135,8 @@ func (s *Set) pause(d time.Duration, enough <-chan struct{}) bool {
 	}
 }
 
-// readSlices makes the servers the present endpoints. The kubeconfig's own server stays, for when none of
-// them can be reached.
+// readSlices makes the servers the present endpoints. The kubeconfig's own server stays, for when
+// none of them can be reached.
 func (s *Set) readSlices(ctx context.Context) (version string, err error) {
 	body, err := s.getSlices(ctx, url.Values{})
 	if err != nil {

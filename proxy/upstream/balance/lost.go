@@ -9,16 +9,17 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
-// Something on the way to a server, such as a router that was replaced, may forget connections: what is
-// sent on them disappears, and nobody says so. New ones work. Checks find out, because they use a
-// connection of their own that stays open.
+// Something on the way to a server, such as a router that was replaced, may forget connections:
+// what is sent on them disappears, and nobody says so. New ones work. Checks find out, because they
+// use a connection of their own that stays open.
 
 // errLost cancels an attempt on a lost connection.
 var errLost = fmt.Errorf("%w on a connection that there was", health.ErrSilent)
 
-// replaceLost is called when a check that began then was not responded to on an open connection, and one
-// that was sent at retried was, on a new connection. Requests use new connections from now on. Those that
-// wait on an old one are canceled, and feed connections that were silent all the time are closed.
+// replaceLost is called when a check that began then was not responded to on an open connection,
+// and one that was sent at retried was, on a new connection. Requests use new connections from now
+// on. Those that wait on an old one are canceled, and feed connections that were silent all the
+// time are closed.
 func (s *Server) replaceLost(began, retried time.Time) {
 	s.log.Info("connections to an API server are dead while new ones work, and are replaced")
 	s.renew()
@@ -26,9 +27,10 @@ func (s *Server) replaceLost(began, retried time.Time) {
 	s.set.Health.Conns().CloseSilent(&s.health, began)
 }
 
-// replaceDoubtful is called when a check that began then was responded to on a new connection, after one
-// that was not on any. Requests use new connections from now on. Those that wait on old ones since before
-// are sent again if they may be. The others, writes, are canceled unless their connection responds.
+// replaceDoubtful is called when a check that began then was responded to on a new connection,
+// after one that was not on any. Requests use new connections from now on. Those that wait on old
+// ones since before are sent again if they may be. The others, writes, are canceled unless their
+// connection responds.
 func (s *Server) replaceDoubtful(began time.Time) {
 	waited := func(a *attempt) bool { return a.waits() && a.began.Before(began) }
 	s.cancel(errLost, func(a *attempt) bool { return a.repeatable && waited(a) })
@@ -51,8 +53,8 @@ func (s *Server) replaceDoubtful(began time.Time) {
 	}
 }
 
-// renew sends requests over new connections from now on, but those of feeds, which are pinged. It returns
-// the transports of the old ones, by style.
+// renew sends requests over new connections from now on, but those of feeds, which are pinged. It
+// returns the transports of the old ones, by style.
 func (s *Server) renew() []*pool.Transport {
 	old := make([]*pool.Transport, len(s.pools))
 	for i, p := range s.pools {
@@ -68,8 +70,9 @@ func (s *Server) renew() []*pool.Transport {
 	return old
 }
 
-// isLost reports whether the server does not respond on the connections of t, while it does on a new one
-// that it was asked on later: where everything is slow, the first request is the first to be responded to.
+// isLost reports whether the server does not respond on the connections of t, while it does on a
+// new one that it was asked on later: where everything is slow, the first request is the first to
+// be responded to.
 func (s *Server) isLost(t *pool.Transport) bool {
 	limit := s.set.ServerSilence
 	ctx, cancel := context.WithTimeout(s.set.Context, 2*limit)

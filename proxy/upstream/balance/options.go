@@ -20,8 +20,8 @@ type List = apiservers.List
 type Options struct {
 	List     List
 	Resolver Resolver // of a name in List, nil for net.DefaultResolver
-	// Base is where requests go that name no server. With AbsoluteURLs they name it in full, as an HTTP
-	// proxy in between needs it of requests in plain text.
+	// Base is where requests go that name no server. With AbsoluteURLs they name it in full, as an
+	// HTTP proxy in between needs it of requests in plain text.
 	Base         *url.URL
 	AbsoluteURLs bool
 	Agent        string // User-Agent of the gateway's own requests
@@ -38,15 +38,16 @@ type Options struct {
 
 // Timeouts of servers.
 type Timeouts struct {
-	// ServerCheck is how often each server is checked. ServerSilence is how long one of them may give no
-	// sign of life before what waits for it goes to another, SilenceTimeout how long writes wait for it.
+	// ServerCheck is how often each server is checked. ServerSilence is how long one of them may give
+	// no sign of life before what waits for it goes to another, SilenceTimeout how long writes wait
+	// for it.
 	ServerCheck, ServerSilence, SilenceTimeout time.Duration
 }
 
 // Requests are how a Set sends requests of its own.
 type Requests struct {
-	// Check returns the transport of checks, over a connection that nothing else uses, and Once that of
-	// requests over new connections.
+	// Check returns the transport of checks, over a connection that nothing else uses, and Once that
+	// of requests over new connections.
 	Check, Once func() http.RoundTripper
 	// Get reads JSON from the preferred server.
 	Get func(ctx context.Context, path string, query url.Values) (io.ReadCloser, error)

@@ -15,8 +15,8 @@ const maxNotice = 4 << 10
 
 // How servers of k8s.io/apiserver reject requests without processing them: while they shut down
 // (filters.WithRetryAfter, which begins it with "The", filters.WithWaitGroup), and while they start
-// (routes.NotFoundHandler). The other two reject reads: by a server whose watch cache is not filled yet,
-// and by one that is behind.
+// (routes.NotFoundHandler). The other two reject reads: by a server whose watch cache is not filled
+// yet, and by one that is behind.
 const (
 	noticeShutdown = "apiserver is shutting down"
 	noticeStarting = "the request has been made before all known HTTP paths have been installed"
@@ -24,8 +24,8 @@ const (
 	noticeBehind   = "Too large resource version"
 )
 
-// rejectedBy reports whether the server did not process the request, but another may, and what it says. The
-// response can be read all the same.
+// rejectedBy reports whether the server did not process the request, but another may, and what it
+// says. The response can be read all the same.
 func (a *attempt) rejectedBy(resp *http.Response) (notice string, rejected bool) {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -74,7 +74,8 @@ type failingReader struct{ err error }
 // Read implements io.Reader.
 func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 
-// isProxied reports whether kube-apiserver passes a request to a program that may do anything with it.
+// isProxied reports whether kube-apiserver passes a request to a program that may do anything with
+// it.
 func isProxied(u *url.URL) bool {
 	path := u.Opaque
 	if path == "" {

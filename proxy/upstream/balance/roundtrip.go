@@ -11,9 +11,9 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
-// balancer is an http.RoundTripper over several servers. A request that a server did not get, and a read
-// that it did not respond to, goes to another, each at most once. A write that may have been sent is not
-// sent again.
+// balancer is an http.RoundTripper over several servers. A request that a server did not get, and a
+// read that it did not respond to, goes to another, each at most once. A write that may have been
+// sent is not sent again.
 type balancer struct {
 	set   *Set
 	style int // index of Options.Styles
@@ -71,9 +71,9 @@ type tour struct {
 	err  error
 }
 
-// lagPatience is how long all other servers may take for a read of a version that one has waited for in
-// vain, for 3 s (k8s.io/apiserver/pkg/storage/cacher). A server that has that version responds at once. If
-// none has it, the client waits little longer than for a single server.
+// lagPatience is how long all other servers may take for a read of a version that one has waited
+// for in vain, for 3 s (k8s.io/apiserver/pkg/storage/cacher). A server that has that version
+// responds at once. If none has it, the client waits little longer than for a single server.
 const lagPatience = time.Second
 
 // next asks the next server. It returns false when there is none, or need not be.
@@ -141,8 +141,8 @@ func isRepeatable(req *http.Request) bool {
 	return pool.Safe(req.Method) && req.Header["Upgrade"] == nil && (req.Body == nil || req.Body == http.NoBody) && !isProxied(req.URL)
 }
 
-// mayBeStale reports whether any version will do for a read. If it went to one server and then to another,
-// the second response could be older.
+// mayBeStale reports whether any version will do for a read. If it went to one server and then to
+// another, the second response could be older.
 func mayBeStale(query string) bool {
 	if !strings.Contains(query, "resourceVersion=0") {
 		return false

@@ -24,8 +24,8 @@ func withRoute(ctx context.Context, r *route) context.Context {
 // Only sends requests with the returned context to s, whatever its standing.
 func (s *Server) Only(ctx context.Context) context.Context { return withRoute(ctx, &route{only: s}) }
 
-// Preferred sends requests with the returned context to the server of the feeds if possible, unless ctx
-// says already where they go.
+// Preferred sends requests with the returned context to the server of the feeds if possible, unless
+// ctx says already where they go.
 func Preferred(ctx context.Context) context.Context {
 	if ctx.Value(routeKey{}) != nil {
 		return ctx

@@ -23,7 +23,7 @@ type Server struct {
 	set     *Set
 	log     *slog.Logger
 	host    string // what requests say in their Host
-	rank    uint64 // of two that are equal otherwise the lower is preferred
+	rank    uint64 // random: of two that are equal otherwise the lower is preferred
 	pools   []*pool.Pool
 	health  health.Server
 	metrics serverMetrics
@@ -86,8 +86,8 @@ func (s *Server) class(now time.Time) int {
 	return class
 }
 
-// isBetter reports whether feeds should rather go to s than to other: one that has been ready for longer
-// knows more of the past.
+// isBetter reports whether feeds should rather go to s than to other: one that has been ready for
+// longer knows more of the past.
 func (s *Server) isBetter(other *Server, now time.Time) bool {
 	class, classOther := s.class(now), other.class(now)
 	since, sinceOther := s.health.ReadySince(), other.health.ReadySince()
@@ -228,8 +228,8 @@ func (s *Server) inProgress(a *attempt) *atomic.Int64 {
 	return &s.short
 }
 
-// retire is called when the cluster does not have the server any more. What is in progress goes on, but
-// for feeds.
+// retire is called when the cluster does not have the server any more. What is in progress goes on,
+// but for feeds.
 func (s *Server) retire() {
 	s.mu.Lock()
 	s.mu.retired = true

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"slices"
@@ -24,7 +24,6 @@ type Set struct {
 	servers   atomic.Pointer[[]*Server] // replaced, never modified
 	preferred atomic.Pointer[Server]
 	turn      atomic.Uint32
-	seed      maphash.Seed
 	missing   chan struct{} // a server is down, which may have got another address
 
 	mu sync.Mutex // held while the servers, or the preferred one, change
@@ -47,7 +46,7 @@ func New(o Options) (*Set, error) {
 	if o.Resolver == nil {
 		o.Resolver = net.DefaultResolver
 	}
-	s := &Set{Options: o, seed: maphash.MakeSeed(), missing: make(chan struct{}, 1)}
+	s := &Set{Options: o, missing: make(chan struct{}, 1)}
 	s.servers.Store(new([]*Server))
 	return s, nil
 }
@@ -146,7 +145,7 @@ func (s *Set) set(found []endpoint) error {
 func (s *Set) open(e endpoint) (*Server, error) {
 	one := &Server{
 		endpoint: e, set: s, host: e.url.Host, log: s.Log.With("server", e.url.Host),
-		rank: maphash.String(s.seed, e.url.Host), metrics: s.Metrics.of(e.url.Host),
+		rank: rand.Uint64(), metrics: s.Metrics.of(e.url.Host),
 		checker: checker{kick: make(chan struct{}, 1)},
 	}
 	if s.name != "" {
@@ -169,8 +168,8 @@ func (s *Set) open(e endpoint) (*Server, error) {
 	return one, nil
 }
 
-// choose returns the server for a request, nil when there is none that was not tried. An unresponsive
-// server is not chosen.
+// choose returns the server for a request, nil when there is none that was not tried. An
+// unresponsive server is not chosen.
 func (s *Set) choose(long, preferred bool, tried []*Server) *Server {
 	now := s.Health.Now()
 	if p := s.preferred.Load(); preferred && p != nil && p.health.StandingAt(now) <= health.NotReady && !slices.Contains(tried, p) {

@@ -7,8 +7,8 @@ import (
 
 // Background is what goroutines need.
 type Background struct {
-	// Context ends with the upstream's client. Spawn starts a goroutine that must end with Context, and
-	// returns false after that.
+	// Context ends with the upstream's client. Spawn starts a goroutine that must end with Context,
+	// and returns false after that.
 	Context context.Context
 	Spawn   func(func()) bool
 	Log     *slog.Logger

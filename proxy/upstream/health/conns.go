@@ -13,12 +13,14 @@ import (
 	"time"
 )
 
-// Conns are the upstream's open connections of HTTP/2. They know which of them are feed connections,
-// which carry watches of the cache, and when each was last heard from. It is safe for concurrent use.
+// Conns are the upstream's open connections of HTTP/2. They know which of them are feed
+// connections, which carry watches of the cache, and when each was last heard from. It is safe for
+// concurrent use.
 type Conns struct {
 	now clock
 	log *slog.Logger
-	// Feed connections are pinged after pingInterval of silence. Every byte on them is told to contact.
+	// Feed connections are pinged after pingInterval of silence. Every byte on them is told to
+	// contact.
 	pingInterval time.Duration
 	contact      func()
 
@@ -87,9 +89,10 @@ func (c *Conns) Close() {
 	}
 }
 
-// LimitPings ends the HTTP/2 connections of t, which are pinged when they bring no frame for a while,
-// when they bring no byte for timeout. That a ping is not answered in time says nothing while there are
-// bytes: on a slow link its answer waits behind data, and of a large frame nothing is told before its end.
+// LimitPings ends the HTTP/2 connections of t, which are pinged when they bring no frame for a
+// while, when they bring no byte for timeout. That a ping is not answered in time says nothing
+// while there are bytes: on a slow link its answer waits behind data, and of a large frame nothing
+// is told before its end.
 func LimitPings(t *http.Transport, timeout time.Duration) {
 	const name = "h2"
 	upgrade := t.TLSNextProto[name]
@@ -108,8 +111,8 @@ func (c *Conn) limitPings(timeout time.Duration) {
 	_ = c.SetReadDeadline(now.Add(timeout))
 }
 
-// FeedConn returns the feed connection under what an http.Transport calls its connection, nil if it is
-// none.
+// FeedConn returns the feed connection under what an http.Transport calls its connection, nil if it
+// is none.
 func FeedConn(conn net.Conn) *Conn {
 	if c := connOf(conn); c != nil && c.feed {
 		return c
@@ -180,8 +183,8 @@ func (c *Conn) Close() error {
 // LastContact returns when the connection was last read from.
 func (c *Conn) LastContact() time.Time { return c.all.now.at(c.heard.Load()) }
 
-// Watch counts a watch that conn carries, nil if it is no feed connection. pings tells whether conn is
-// pinged. The watch's body is to be read with reads; end must be called when the watch ends.
+// Watch counts a watch that conn carries, nil if it is no feed connection. pings tells whether conn
+// is pinged. The watch's body is to be read with reads; end must be called when the watch ends.
 func (c *Conns) Watch(conn *Conn, pings bool) (reads *Reads, end func()) {
 	reads = &Reads{now: c.now}
 	if conn == nil {
@@ -210,8 +213,8 @@ func (c *Conns) Feeds() int {
 	return len(c.feeds)
 }
 
-// LastContact returns the least recent contact of the connections that carry watches, or that of the
-// last feed connection if there is none. It is zero before the first.
+// LastContact returns the least recent contact of the connections that carry watches, or that of
+// the last feed connection if there is none. It is zero before the first.
 func (c *Conns) LastContact() time.Time {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -225,7 +228,8 @@ func (c *Conns) LastContact() time.Time {
 	return c.now.at(oldest)
 }
 
-// CloseSilent closes the connections with watches to a server from which nothing was heard since then.
+// CloseSilent closes the connections with watches to a server from which nothing was heard since
+// then.
 func (c *Conns) CloseSilent(server *Server, since time.Time) {
 	for _, conn := range c.silent(since) {
 		if conn.server == server {
@@ -246,9 +250,9 @@ func (c *Conns) silent(since time.Time) (silent []*Conn) {
 	return silent
 }
 
-// drained reports whether all that had come by then, in nanoseconds of now, was read from the connections
-// of watches and by the watches. A connection that is silent for longer than its pings allow may still
-// bring something.
+// drained reports whether all that had come by then, in nanoseconds of now, was read from the
+// connections of watches and by the watches. A connection that is silent for longer than its pings
+// allow may still bring something.
 func (c *Conns) drained(then int64) bool {
 	now := c.now.nanos()
 	c.mu.RLock()
@@ -277,7 +281,8 @@ func (c *Conns) findQuiet() {
 	c.quiet.Store(quiet)
 }
 
-// unanswered returns for how long a ping is waited for. Pings are sent after PingInterval of silence.
+// unanswered returns for how long a ping is waited for. Pings are sent after PingInterval of
+// silence.
 func (c *Conns) unanswered() time.Duration {
 	conn := c.quiet.Load()
 	if conn == nil {
@@ -300,13 +305,13 @@ type doubt struct {
 // closeLost closes the lost connections. heard is when the last sign of life came, on whatever
 // connection.
 //
-// A feed connection whose ping is not answered in time is lost if a probe, over a new connection, was
-// sent after that ping and is answered, and the feed connection still is silent Grace later. If nothing
-// else was heard meanwhile, all connections of that time are lost: idle ones are closed, and requests
-// that still wait are canceled.
+// A feed connection whose ping is not answered in time is lost if a probe, over a new connection,
+// was sent after that ping and is answered, and the feed connection still is silent Grace later. If
+// nothing else was heard meanwhile, all connections of that time are lost: idle ones are closed,
+// and requests that still wait are canceled.
 //
-// A connection that was opened before the probe, and has brought nothing at all by the time that the
-// answer to the probe is some time old, is lost as well: nothing was sent on it but a greeting.
+// A connection that was opened before the probe, and has brought nothing at all by the time that
+// the answer to the probe is some time old, is lost as well: nothing was sent on it but a greeting.
 func (c *Conns) closeLost(heard time.Time) {
 	now, pings := c.now(), c.pingInterval
 	for _, conn := range c.silent(now.Add(-pings - Grace)) {

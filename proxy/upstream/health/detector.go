@@ -156,8 +156,8 @@ func (d *Detector) silence(since time.Time) time.Duration {
 	return time.Duration(d.now.nanos() - last)
 }
 
-// suspect has the upstream probed until it gives a sign of life. Nothing was heard of it since then,
-// although it was asked.
+// suspect has the upstream probed until it gives a sign of life. Nothing was heard of it since
+// then, although it was asked.
 func (d *Detector) suspect(since time.Time) {
 	if d.opts.SilenceTimeout == 0 {
 		return
@@ -172,8 +172,8 @@ func (d *Detector) silent() {
 	d.suspect(d.now())
 }
 
-// patience returns how long to wait still before the upstream counts as Silent, or is to be probed, for
-// somebody who waits since a moment. It is not positive if the upstream is Silent.
+// patience returns how long to wait still before the upstream counts as Silent, or is to be probed,
+// for somebody who waits since a moment. It is not positive if the upstream is Silent.
 func (d *Detector) patience(since time.Time) time.Duration {
 	limit, silence := d.opts.SilenceTimeout, d.silence(since)
 	switch {
@@ -187,8 +187,8 @@ func (d *Detector) patience(since time.Time) time.Duration {
 	return limit/2 - silence
 }
 
-// monitor suspects the upstream when the feed connections are silent for longer than their pings allow,
-// so that a frozen one is known before somebody needs it. It also closes lost connections.
+// monitor suspects the upstream when the feed connections are silent for longer than their pings
+// allow, so that a frozen one is known before somebody needs it. It also closes lost connections.
 func (d *Detector) monitor() {
 	pings := d.opts.PingInterval
 	tick := time.NewTicker(max(pings/20, time.Millisecond))
@@ -218,8 +218,8 @@ func (d *Detector) Lag() time.Duration {
 // LinkLag returns for how long what the upstream sends to the feeds now is under way.
 func (d *Detector) LinkLag() time.Duration { return d.lag.measured() }
 
-// RTT returns the last round trip of a heartbeat, or for how long one is waited for if that is more;
-// known tells whether any was answered.
+// RTT returns the last round trip of a heartbeat, or for how long one is waited for if that is
+// more; known tells whether any was answered.
 func (d *Detector) RTT() (rtt time.Duration, known bool) {
 	return d.lag.rtt(), d.lag.took.Load() != 0
 }
@@ -303,8 +303,8 @@ func (p *prober) run(d *Detector, since time.Time) {
 	}
 }
 
-// probe sends a probe, unless one was sent just now. If bytes came since the last one was sent, that is
-// waited for: on a slow link it waits behind data, and others would only be in its way.
+// probe sends a probe, unless one was sent just now. If bytes came since the last one was sent,
+// that is waited for: on a slow link it waits behind data, and others would only be in its way.
 func (d *Detector) probe() {
 	now, last := d.now.nanos(), d.prober.last.Load()
 	if d.prober.inFlight.Load() > 0 && d.heard().UnixNano() > last {
@@ -315,8 +315,8 @@ func (d *Detector) probe() {
 	}
 }
 
-// RunProbe has ask send a request over a new connection, because those that there are may be lost. It
-// does not wait.
+// RunProbe has ask send a request over a new connection, because those that there are may be lost.
+// It does not wait.
 func (d *Detector) RunProbe(ask func(context.Context) error) {
 	d.opts.Spawn(func() {
 		d.prober.inFlight.Add(1)

@@ -8,37 +8,37 @@ import (
 )
 
 const (
-	// heartbeatPeriod is the least time between two heartbeats, and idleHeartbeat how often one is sent
-	// while nobody asks for the lag, so that it is known at once.
+	// heartbeatPeriod is the least time between two heartbeats, and idleHeartbeat how often one is
+	// sent while nobody asks for the lag, so that it is known at once.
 	heartbeatPeriod = time.Second
 	idleHeartbeat   = 5 * time.Second
 	// heartbeatMemory is for how long a round trip counts.
 	heartbeatMemory = 15 * time.Second
 	// maxHeartbeats is how many heartbeats are in flight at most.
 	maxHeartbeats = 8
-	// lagging is from which lag on it is held until the feeds have drained what the link held back, for
-	// which they have drainTime at least.
+	// lagging is from which lag on it is held until the feeds have drained what the link held back,
+	// for which they have drainTime at least.
 	lagging   = time.Second
 	drainTime = 250 * time.Millisecond
 )
 
-// lagMeter measures how late is what the upstream sends to the feeds. On a slow link bytes queue up for
-// half a minute and more, and every one of them is a sign of life; a small request on a feed connection,
-// the heartbeat, waits its turn behind them. While one is in flight others follow it, because the queue
-// may grow: the lag is known to an eighth of it.
+// lagMeter measures how late is what the upstream sends to the feeds. On a slow link bytes queue up
+// for half a minute and more, and every one of them is a sign of life; a small request on a feed
+// connection, the heartbeat, waits its turn behind them. While one is in flight others follow it,
+// because the queue may grow: the lag is known to an eighth of it.
 //
-// What a link held back arrives at once when it is free again, heartbeats and pings with it. The feeds
-// need a moment to read it, during which the cache is as old as before. So less lag than before counts
-// when the feeds have read what had come by then.
+// What a link held back arrives at once when it is free again, heartbeats and pings with it. The
+// feeds need a moment to read it, during which the cache is as old as before. So less lag than
+// before counts when the feeds have read what had come by then.
 //
-// The link is measured, not the server: how far kube-apiserver's watch cache is behind its store cannot
-// be known from outside, because events carry no time, and clocks of objects are other machines'. It is
-// safe for concurrent use.
+// The link is measured, not the server: how far kube-apiserver's watch cache is behind its store
+// cannot be known from outside, because events carry no time, and clocks of objects are other
+// machines'. It is safe for concurrent use.
 type lagMeter struct {
 	now  clock
 	send func(sent int64) // sends a heartbeat, and calls returned when it is over
-	// unanswered returns for how long a ping is waited for; drained reports whether the feeds have read
-	// all that had come by then.
+	// unanswered returns for how long a ping is waited for; drained reports whether the feeds have
+	// read all that had come by then.
 	unanswered func() time.Duration
 	drained    func(then int64) bool
 
@@ -74,8 +74,8 @@ func (m *lagMeter) beat() time.Duration {
 	return m.rtt()
 }
 
-// begin reports whether a heartbeat is to be sent: nobody else does so just now, and not too many are in
-// flight.
+// begin reports whether a heartbeat is to be sent: nobody else does so just now, and not too many
+// are in flight.
 func (m *lagMeter) begin(now int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,8 +138,9 @@ func (m *lagMeter) current() time.Duration {
 	return measured
 }
 
-// holds reports whether held still counts although less is measured: until the feeds have drained what
-// had come, but not for longer than the link was late. A feed that is behind for longer is so by itself.
+// holds reports whether held still counts although less is measured: until the feeds have drained
+// what had come, but not for longer than the link was late. A feed that is behind for longer is so
+// by itself.
 func (m *lagMeter) holds(held time.Duration) bool {
 	now := m.now.nanos()
 	if m.mu.fell == 0 {

@@ -20,8 +20,8 @@ var (
 	errPingTimeout = errors.New("the connection to the upstream is lost: a ping was not answered, and nothing else has come")
 )
 
-// Unconnected reports whether a request failed with err because no connection could be made, so that it
-// certainly was not sent.
+// Unconnected reports whether a request failed with err because no connection could be made, so
+// that it certainly was not sent.
 func Unconnected(err error) bool {
 	var dial *net.OpError
 	var certificate *tls.CertificateVerificationError

@@ -9,14 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// IdleReader is a response body that ends, with the request, when it stalls while it is read. Its methods
-// are called by one goroutine at a time.
+// IdleReader is a response body that ends, with the request, when it stalls while it is read. Its
+// methods are called by one goroutine at a time.
 type IdleReader struct {
 	io.ReadCloser
 	// Timeout is for how long the body may stall, 0 for ever.
 	Timeout time.Duration
-	// Alive, if set, returns the last sign of life of the connection: while that is younger than Timeout
-	// the body may stall.
+	// Alive, if set, returns the last sign of life of the connection: while that is younger than
+	// Timeout the body may stall.
 	Alive func() time.Time
 	// Detector, if set, ends the body also when the upstream is Silent.
 	Detector *Detector

@@ -8,8 +8,8 @@ import (
 // waitTime is for how long a read must wait to tell that there was nothing to be read.
 const waitTime = time.Millisecond
 
-// Reads tells when the reader of a connection, or of a body, has read all that there was. One goroutine
-// reads, others may ask.
+// Reads tells when the reader of a connection, or of a body, has read all that there was. One
+// goroutine reads, others may ask.
 type Reads struct {
 	now   clock
 	began atomic.Int64 // of the read that is in progress, in nanoseconds; 0: none

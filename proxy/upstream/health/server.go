@@ -35,8 +35,8 @@ const (
 	ejectedFor = 10 * time.Second
 )
 
-// Server is what is known of one API server: its standing, if it is one of several, and which connections
-// to it are lost. It is safe for concurrent use.
+// Server is what is known of one API server: its standing, if it is one of several, and which
+// connections to it are lost. It is safe for concurrent use.
 type Server struct {
 	// Probe probes the server. It does not wait.
 	Probe   func()
@@ -95,8 +95,8 @@ func (s *Server) Responded() {
 	}
 }
 
-// Broke records a connection that broke before the response. It returns true if the server is ejected
-// because of that.
+// Broke records a connection that broke before the response. It returns true if the server is
+// ejected because of that.
 func (s *Server) Broke(now time.Time) (ejected bool) {
 	if s.broken.Add(1) < maxBroken {
 		return false
@@ -112,8 +112,8 @@ func (s *Server) ProbeAnswered(began, now time.Time) {
 	s.probeBegan.Store(began.UnixNano())
 }
 
-// isOvertaken reports whether a probe that began after a connection was opened was answered so long ago
-// that the connection should have brought something.
+// isOvertaken reports whether a probe that began after a connection was opened was answered so long
+// ago that the connection should have brought something.
 func (s *Server) isOvertaken(opened, now time.Time) bool {
 	return int64(now.Sub(opened)) > now.UnixNano()-s.probeBegan.Load() && now.UnixNano()-s.probeAnswered.Load() >= int64(Grace/4)
 }

@@ -21,8 +21,9 @@ type Wait struct {
 // reviewPeriod is how often a request that waits is reviewed.
 const reviewPeriod = time.Second
 
-// Await cancels a request with ErrSilent when the upstream is Silent, or when its connection is lost,
-// and with ErrTimeout after most, unless that is 0. Done must be called when the wait is over.
+// Await cancels a request with ErrSilent when the upstream is Silent, or when its connection is
+// lost, and with ErrTimeout after most, unless that is 0. Done must be called when the wait is
+// over.
 func (d *Detector) Await(cancel context.CancelCauseFunc, most time.Duration) *Wait {
 	w := &Wait{d: d, cancel: cancel, began: d.now(), most: most}
 	limit := d.opts.SilenceTimeout

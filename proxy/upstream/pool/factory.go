@@ -61,8 +61,8 @@ type Style struct {
 	Feed bool
 	// PingAfter is the silence after which an HTTP/2 connection is pinged.
 	PingAfter time.Duration
-	// Window is how many bytes of one HTTP/2 response are buffered for a slow reader, 0 for the default
-	// of 4 MiB.
+	// Window is how many bytes of one HTTP/2 response are buffered for a slow reader, 0 for the
+	// default of 4 MiB.
 	Window int
 }
 
@@ -97,8 +97,8 @@ func NewFactory(base *url.URL, cfg *rest.Config, opts Options) (*Factory, error)
 	return f, nil
 }
 
-// At returns a factory for another server of the same cluster. Its certificate must be valid for name,
-// unless that is empty.
+// At returns a factory for another server of the same cluster. Its certificate must be valid for
+// name, unless that is empty.
 func (f *Factory) At(base *url.URL, name string, server *health.Server) *Factory {
 	at := *f
 	at.base, at.opts.Server = base, server
@@ -132,9 +132,9 @@ func (f *Factory) proxyURL() (*url.URL, error) {
 	return proxy, nil
 }
 
-// Wrap adds the gateway's credentials to the requests that go through rt: tokens, basic authentication,
-// plugins, impersonation of a kubeconfig. A request that has an Authorization header already would keep
-// that: callers must remove it.
+// Wrap adds the gateway's credentials to the requests that go through rt: tokens, basic
+// authentication, plugins, impersonation of a kubeconfig. A request that has an Authorization
+// header already would keep that: callers must remove it.
 func (f *Factory) Wrap(rt http.RoundTripper) (http.RoundTripper, error) {
 	cfg := f.own
 	wrapped, err := transport.HTTPWrappersForConfig(&cfg, rt)
@@ -158,8 +158,8 @@ func (f *Factory) config(s Style) transport.Config {
 	}
 }
 
-// transport makes connections of a style. TLS sessions are not resumed: one of another transport would
-// bring that transport's certificate with it.
+// transport makes connections of a style. TLS sessions are not resumed: one of another transport
+// would bring that transport's certificate with it.
 func (f *Factory) transport(s Style) (*Transport, error) {
 	cfg := f.config(s)
 	tlsConfig, err := transport.TLSConfigFor(&cfg)
@@ -189,8 +189,8 @@ func (f *Factory) transport(s Style) (*Transport, error) {
 	return t, f.configureHTTP2(t, s)
 }
 
-// addHTTP1Pool gives t a pool of its own connections where they are made as net.Dialer does, to the server
-// itself.
+// addHTTP1Pool gives t a pool of its own connections where they are made as net.Dialer does, to the
+// server itself.
 func (f *Factory) addHTTP1Pool(t *Transport, s Style) error {
 	if s.Once || !f.ownDial || !s.Anonymous && f.exec {
 		return nil

@@ -23,7 +23,8 @@ const (
 	// MaxHTTP1 is how many requests at a time may have an HTTP/1.1 connection of their own.
 	MaxHTTP1 = 32
 	// http1Idle is how long an unused connection stays open. kube-apiserver closes idle connections
-	// after 90 s. A write that meets the close of a connection fails, so this end is the first to close.
+	// after 90 s. A write that meets the close of a connection fails, so this end is the first to
+	// close.
 	http1Idle = 30 * time.Second
 	// maxResponseHead bounds the head of a response, in bytes, as http.Transport does.
 	maxResponseHead = 10 << 20
@@ -32,9 +33,10 @@ const (
 // dialFunc is the type of net.Dialer.DialContext.
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// http1Pool is an http.RoundTripper over HTTP/1.1 that works in the goroutine of its caller, for requests
-// that are sent in one piece. http.Transport has two goroutines for each connection. On an idle machine
-// each handover between them wakes another thread, which costs more than the work handed over.
+// http1Pool is an http.RoundTripper over HTTP/1.1 that works in the goroutine of its caller, for
+// requests that are sent in one piece. http.Transport has two goroutines for each connection. On an
+// idle machine each handover between them wakes another thread, which costs more than the work
+// handed over.
 //
 // The response's body must be read to its end, or closed. It is safe for concurrent use.
 type http1Pool struct {
@@ -71,8 +73,8 @@ func (p *http1Pool) accepts(req *http.Request) bool {
 }
 
 // RoundTrip implements http.RoundTripper. It calls GotConn and WroteHeaders of the context's
-// httptrace.ClientTrace. A read that fails on a reused connection, which the server may have closed at
-// that moment, is sent once more on a new one.
+// httptrace.ClientTrace. A read that fails on a reused connection, which the server may have closed
+// at that moment, is sent once more on a new one.
 func (p *http1Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
 		return nil, err
@@ -201,8 +203,8 @@ func (p *http1Pool) reap() {
 	}
 }
 
-// CloseIdleConnections closes the connections that are not in use, and the others when their responses
-// end.
+// CloseIdleConnections closes the connections that are not in use, and the others when their
+// responses end.
 func (p *http1Pool) CloseIdleConnections() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,14 +244,14 @@ func (c *http1Conn) drop() {
 	_ = c.Close()
 }
 
-// isQuiet reports whether the server has neither closed the idle connection nor sent anything. Anything
-// unasked is the announcement of a close, or a response to no request.
+// isQuiet reports whether the server has neither closed the idle connection nor sent anything.
+// Anything unasked is the announcement of a close, or a response to no request.
 func (c *http1Conn) isQuiet() bool {
 	return time.Since(c.since) < http1Idle && c.probe() && !c.isBuffered()
 }
 
-// isBuffered reports whether something was received with the last response that is not read yet: it is
-// in the buffer here, or in the TLS record that it came in.
+// isBuffered reports whether something was received with the last response that is not read yet: it
+// is in the buffer here, or in the TLS record that it came in.
 func (c *http1Conn) isBuffered() bool {
 	if err := c.SetReadDeadline(time.Unix(1, 0)); err != nil { // do not wait
 		return true
@@ -284,8 +286,8 @@ func (c *http1Conn) exchange(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// http1Body returns the connection to the pool when the response has ended. Close may be called while
-// Read is in progress.
+// http1Body returns the connection to the pool when the response has ended. Close may be called
+// while Read is in progress.
 type http1Body struct {
 	body io.Reader
 	resp *http.Response

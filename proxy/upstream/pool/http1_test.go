@@ -21,8 +21,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// scriptedServer answers each request with the next of answers, as it is, and closes the connection after one that ends
-// with closeMark. It counts connections.
+// scriptedServer answers each request with the next of answers, as it is, and closes the connection
+// after one that ends with closeMark. It counts connections.
 type scriptedServer struct {
 	net.Listener
 	mu          sync.Mutex
@@ -157,7 +157,8 @@ func TestHTTP1Connections(t *testing.T) {
 	}
 }
 
-// awaitNoise returns when no idle connection is quiet any more: what the server did last has arrived.
+// awaitNoise returns when no idle connection is quiet any more: what the server did last has
+// arrived.
 func awaitNoise(t *testing.T, d *http1Pool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; {
@@ -174,7 +175,8 @@ func awaitNoise(t *testing.T, d *http1Pool) {
 	}
 }
 
-// TestHTTP1NoticesClosedConnections: a write does not meet a connection that the server closed while it was idle.
+// TestHTTP1NoticesClosedConnections: a write does not meet a connection that the server closed
+// while it was idle.
 func TestHTTP1NoticesClosedConnections(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
 	t.Cleanup(s.Close)
@@ -309,7 +311,8 @@ type fakeConn struct {
 
 func (c *fakeConn) Close() error { c.closed.Store(true); return nil }
 
-// TestHTTP1Idle: idle connections are closed in time, and all of them when they are no longer wanted.
+// TestHTTP1Idle: idle connections are closed in time, and all of them when they are no longer
+// wanted.
 func TestHTTP1Idle(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := &http1Pool{}

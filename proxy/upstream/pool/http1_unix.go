@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// socketProbe returns a function that reports whether the socket of nc is open and has nothing to read.
-// It returns nil if nc is no socket.
+// socketProbe returns a function that reports whether the socket of nc is open and has nothing to
+// read. It returns nil if nc is no socket.
 func socketProbe(nc net.Conn) func() bool {
 	sc, ok := nc.(syscall.Conn)
 	if !ok {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestGuardOfHTTP2: what does not compile is in the package just when golang.org/x/net has no HTTP/2 client of its own.
+// TestGuardOfHTTP2: what does not compile is in the package just when golang.org/x/net has no
+// HTTP/2 client of its own.
 func TestGuardOfHTTP2(t *testing.T) {
 	for _, c := range []struct {
 		release string

@@ -8,18 +8,18 @@ import (
 	"sync/atomic"
 )
 
-// opener lets requests that arrive together, at a server to which there is no HTTP/2 connection yet,
-// share the one that the first of them opens. An http.Transport would open one for each and discard all
-// but one. That is a handshake each, of which a slow link carries three a second. A request waits for
-// another one at most once.
+// opener lets requests that arrive together, at a server to which there is no HTTP/2 connection
+// yet, share the one that the first of them opens. An http.Transport would open one for each and
+// discard all but one. That is a handshake each, of which a slow link carries three a second. A
+// request waits for another one at most once.
 type opener struct {
 	open  atomic.Int64 // connections
 	mu    sync.Mutex
 	first chan struct{} // guarded by mu: closed when the first request has its connection or failed; nil if there is none
 }
 
-// enter waits until req may be sent, and returns the request to send. done must be called when that is
-// over.
+// enter waits until req may be sent, and returns the request to send. done must be called when that
+// is over.
 func (o *opener) enter(req *http.Request) (_ *http.Request, done func(), err error) {
 	o.mu.Lock()
 	first := o.first

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Pool is a set of connections of one style, which are replaced when certificates change or when they may
-// be lost. Requests in progress stay on the old connections, which end when they are idle.
+// Pool is a set of connections of one style, which are replaced when certificates change or when
+// they may be lost. Requests in progress stay on the old connections, which end when they are idle.
 type Pool struct {
 	factory *Factory
 	style   Style
@@ -32,8 +32,8 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 // Style returns the style of the connections.
 func (p *Pool) Style() Style { return p.style }
 
-// Renew sends requests over new connections, with the certificate files as they are now. It returns the
-// transport of the old ones.
+// Renew sends requests over new connections, with the certificate files as they are now. It returns
+// the transport of the old ones.
 func (p *Pool) Renew() (old *Transport, err error) {
 	t, err := p.factory.transport(p.style)
 	if err != nil {

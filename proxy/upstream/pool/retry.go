@@ -12,8 +12,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
-// How often net/http may send one request: to a single server, and to each of several, where the next
-// server is better than a pause.
+// How often net/http may send one request: to a single server, and to each of several, where the
+// next server is better than a pause.
 const (
 	MaxSends     = 3
 	MaxSendsEach = 2
@@ -21,8 +21,8 @@ const (
 
 var errTurnedAway = errors.New("the upstream turns the request away again and again, unprocessed")
 
-// SendLimit bounds how often net/http sends one request by itself, for which that has no bound, or a late
-// one. net/http sends it again
+// SendLimit bounds how often net/http sends one request by itself, for which that has no bound, or
+// a late one. net/http sends it again
 //
 //   - over HTTP/1.1, on a reused connection: if nothing was written to it; and a GET, HEAD or OPTIONS, or
 //     a request with an Idempotency-Key, also if the connection broke before the response. Upgrades
@@ -33,9 +33,9 @@ var errTurnedAway = errors.New("the upstream turns the request away again and ag
 //     (golang.org/issue/47635), but not by that of golang.org/x/net, which is therefore used;
 //     http2_guard.go sees to it.
 //
-// So a write is never sent again if it may have been processed. A request that looks for a connection
-// again was not processed, wherever it was sent before. If it then finds none, because the server that
-// turned it away is gone, it certainly was not processed.
+// So a write is never sent again if it may have been processed. A request that looks for a
+// connection again was not processed, wherever it was sent before. If it then finds none, because
+// the server that turned it away is gone, it certainly was not processed.
 //
 // A nil SendLimit has no bound. It is used by one goroutine at a time.
 type SendLimit struct{ sent, most int }
@@ -69,21 +69,22 @@ func (s *SendLimit) Trace(ctx context.Context, cancel context.CancelCauseFunc) c
 // Safe reports whether a method only reads (RFC 9110, 9.2.1).
 func Safe(method string) bool { return method == "GET" || method == "HEAD" || method == "OPTIONS" }
 
-// The errors of golang.org/x/net and net/http for requests that were not processed have no type and do
-// not wrap the reason. If their wording changes, the outcome of such a write is reported as unknown.
+// The errors of golang.org/x/net and net/http for requests that were not processed have no type and
+// do not wrap the reason. If their wording changes, the outcome of such a write is reported as
+// unknown.
 const (
 	// cannotRetry begins the error for a request that the server did not process, and whose body is
 	// gone.
 	cannotRetry = "http2: Transport: cannot retry err ["
-	// cannotRewind is the error for a request whose body was closed unread, because its connection took
-	// no more requests: anything else that net/http would send again has its body.
+	// cannotRewind is the error for a request whose body was closed unread, because its connection
+	// took no more requests: anything else that net/http would send again has its body.
 	cannotRewind = "net/http: cannot rewind body after connection loss"
 	// notEstablished is the error for the first request on a connection that has ended before.
 	notEstablished = "http2: client conn could not be established"
 )
 
-// Unprocessed reports whether a write that failed with err certainly was not processed by a server: it
-// could not be sent, or was turned away.
+// Unprocessed reports whether a write that failed with err certainly was not processed by a server:
+// it could not be sent, or was turned away.
 func Unprocessed(err error) bool {
 	var stream http2.StreamError
 	text := err.Error()
