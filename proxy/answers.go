@@ -136,7 +136,7 @@ func (g *Gateway) askUpstream(ctx context.Context, x *exchange, question []byte,
 	if err != nil {
 		return nil, err
 	}
-	resp := g.transcoder.forward(ctx, r, as, x.user())
+	resp := g.forwards.transcoder.forward(ctx, r, as, x.user())
 	if resp.Stream != nil || resp.Upgrade != nil {
 		discard(resp)
 		return nil, errNotAnswered

@@ -10,7 +10,7 @@ import (
 )
 
 // Usage is who costs what.
-func (g *Gateway) Usage() *usage.Usage { return g.usage }
+func (g *Gateway) Usage() *usage.Usage { return g.account.usage }
 
 // usagePeriod is how often it is counted what open streams have sent.
 const usagePeriod = time.Second
@@ -25,7 +25,7 @@ func (g *Gateway) CountUsage(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			g.usage.Tick(now)
+			g.account.usage.Tick(now)
 			g.endStreams()
 		}
 	}
@@ -114,15 +114,15 @@ func (x *exchange) costOf(resp *api.Response, n int64) usage.Cost {
 // countStream counts a response that goes on, from its beginning on.
 func (g *Gateway) countStream(x *exchange, resp *api.Response) {
 	asker, options := x.asker(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.Spending.ChargeStream(), Outdated: g.outdated(x), End: x.end}
-	g.usage.Add(asker, x.costOf(resp, 0))
+	g.account.usage.Add(asker, x.costOf(resp, 0))
 	if resp.Stream != nil {
-		resp.Stream = countStream(resp.Stream, g.usage, asker, options)
+		resp.Stream = countStream(resp.Stream, g.account.usage, asker, options)
 		return
 	}
 	upgrade := resp.Upgrade
 	resp.Upgrade = func(conn net.Conn) {
 		options.End = func() { _ = conn.Close() }
-		counted := &countedConn{conn, g.usage.Open(asker, options)}
+		counted := &countedConn{conn, g.account.usage.Open(asker, options)}
 		defer counted.stream.Close()
 		upgrade(counted)
 	}

@@ -97,8 +97,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 		}},
 		{why: reason.Blocked, name: "by a rule", line: anyPods, says: "a rule blocks it", options: ruled(policy.Settings{Block: policy.Yes})},
 		{why: reason.UnidentifiedLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.unidentified.SetLimit(1)
-			b.gateway.unidentified.Acquire()
+			b.gateway.slots.unidentified.SetLimit(1)
+			b.gateway.slots.unidentified.Acquire()
 		}},
 		{why: reason.Unauthenticated, line: anyPods, header: "Authorization: Bearer bad", says: "Unauthorized"},
 		{why: reason.NotLocal, line: anyPods, says: "the Host header is not an address of this machine", change: func(_ *testing.T, r *api.Request) {
@@ -106,21 +106,21 @@ func TestRefusalsAreCounted(t *testing.T) {
 		}},
 		{why: reason.ReviewUnavailable, line: anyPods, says: "could not be asked who you are", options: reviews(noReviews{errors.New("away")})},
 		{why: reason.ReviewRefused, line: anyPods, says: "its log says why", options: reviews(noReviews{apierrors.NewBadRequest("no such field")})},
-		{why: reason.ShortLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) { full(b.gateway.inFlight) }},
+		{why: reason.ShortLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) { full(b.gateway.slots.inFlight) }},
 		{why: reason.ShortShare, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.inFlight.SetLimit(2)
-			b.gateway.inFlight.Acquire("admin", 1)
+			b.gateway.slots.inFlight.SetLimit(2)
+			b.gateway.slots.inFlight.Acquire("admin", 1)
 		}},
-		{why: reason.LongLimit, line: anyPods + "&watch=true", says: atOnce, before: func(b *gatewayBench) { full(b.gateway.longRunning) }},
+		{why: reason.LongLimit, line: anyPods + "&watch=true", says: atOnce, before: func(b *gatewayBench) { full(b.gateway.slots.longRunning) }},
 		{why: reason.LongShare, line: anyPods + "&watch=true", says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.longRunning.SetLimit(2)
-			b.gateway.longRunning.Acquire("admin", 1)
+			b.gateway.slots.longRunning.SetLimit(2)
+			b.gateway.slots.longRunning.Acquire("admin", 1)
 		}},
 		{why: reason.BytesLimit, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), says: atOnce,
-			before: func(b *gatewayBench) { full(b.gateway.heldBytes) }},
+			before: func(b *gatewayBench) { full(b.gateway.slots.heldBytes) }},
 		{why: reason.BytesShare, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.heldBytes.SetLimit(5 << 10)
-			b.gateway.heldBytes.Acquire("admin", 1)
+			b.gateway.slots.heldBytes.SetLimit(5 << 10)
+			b.gateway.slots.heldBytes.Acquire("admin", 1)
 		}},
 		{why: reason.ImpersonationInvalid, line: anyPods, header: "Impersonate-Group: a", says: "without impersonating a user name"},
 		{why: reason.ImpersonationForbidden, line: anyPods, header: "Impersonate-User: jane", says: "cannot impersonate",

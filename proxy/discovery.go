@@ -44,15 +44,15 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	if x.Info.IsResourceRequest && servers.Get(x.Info.APIVersion+"."+x.Info.APIGroup) != nil {
 		return nil // there is somebody who serves the group version, and may know more resources than we do
 	}
-	from, most, places := g.answers, maxKeptAnswer, (*inflight.Limiter)(nil)
+	from, most, places := g.memory.answers, maxKeptAnswer, (*inflight.Limiter)(nil)
 	if isRoot(x.Request.Path) {
-		from, most, places = g.documents, maxKeptDocument, g.documentPlaces
+		from, most, places = g.memory.documents, maxKeptDocument, g.memory.documentPlaces
 	}
 	r := x.Request
 	key := collapseKey{ // in strings of its own: the request may be over when an answer comes that others wait for
 		strings.Clone(r.RawPath), strings.Clone(r.RawQuery), strings.Clone(r.Header.Get("Accept")), strings.Clone(r.Header.Get("Accept-Encoding")), x.Pretty,
 	}
-	if g.collapser.knownLarge(key) {
+	if g.forwards.collapser.knownLarge(key) {
 		return nil
 	}
 	question := digestOf(x.Request, nil, definitions.Snapshot().Content(), servers.Content())
@@ -65,7 +65,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 		}
 		out.Value, err = g.askUpstream(ctx, x, nil, most)
 		if errors.Is(err, errTooLarge) {
-			g.collapser.rememberLarge(key)
+			g.forwards.collapser.rememberLarge(key)
 		}
 		if err != nil {
 			return out, err
@@ -84,7 +84,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 // cachesDiscovery reports whether responses on what the upstream serves are cached for the client, of
 // requests like this.
 func (g *Gateway) cachesDiscovery(x *exchange) bool {
-	return x.ClientMode() == policy.ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.Request) && g.answers.Covers(x.Subject) &&
+	return x.ClientMode() == policy.ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.Request) && g.memory.answers.Covers(x.Subject) &&
 		g.followedOf(discovery.CustomResourceDefinitions) != nil && g.followedOf(discovery.APIServices) != nil
 }
 

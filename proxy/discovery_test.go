@@ -226,7 +226,7 @@ func TestDocumentsUnderWay(t *testing.T) {
 		if len(first) == 0 || len(second) == 0 || len(first)+len(second) > maxKeptDocuments {
 			t.Errorf("of one user %d are held, of another %d", len(first), len(second))
 		}
-		places := b.gateway.documentPlaces
+		places := b.gateway.memory.documentPlaces
 		again := b.gateway.Serve(t.Context(), request("GET /apis?0", "Authorization: Bearer joe")) // is remembered, or forwarded
 		for _, resp := range append(append(first, second...), again) {
 			resp.Done(0, nil)

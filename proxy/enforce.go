@@ -23,7 +23,7 @@ func (g *Gateway) refuseBlocked(x *exchange) *api.Response {
 	if !blocked {
 		return nil
 	}
-	g.refused.Count(reason.Blocked)
+	g.account.refused.Count(reason.Blocked)
 	return x.fail(api.NewTooManyRequests(fmt.Sprintf("kubeweir serves no user agent %q at present: an operator has blocked it", pattern), policy.Seconds(retry)))
 }
 
@@ -37,7 +37,7 @@ func (g *Gateway) spend(ctx context.Context, x *exchange) (context.Context, *api
 	}
 	var blocked bool
 	if x.Spending, blocked = x.policy.SpendingOf(x.sender.User, x.Request); blocked {
-		g.refused.Count(reason.Blocked)
+		g.account.refused.Count(reason.Blocked)
 		return ctx, x.fail(api.NewTooManyRequests("kubeweir does not serve this client: a rule blocks it", policy.Seconds(policy.BlockedRetry)))
 	}
 	if x.Spending.Exceeds(0) {
@@ -58,7 +58,7 @@ func (g *Gateway) restrict(x *exchange) *api.Response {
 
 // forbid refuses a request for a reason that a rule has.
 func (g *Gateway) forbid(x *exchange, why reason.Refusal, text string) *api.Response {
-	g.refused.Count(why)
+	g.account.refused.Count(why)
 	x.Decision.Reason = text
 	return x.fail(authz.Forbidden(x.Subject.User, authz.AttributesOf(x.Info), text))
 }
@@ -88,7 +88,7 @@ func behind(c *cache.Collection) time.Duration {
 func (g *Gateway) overBudget(x *exchange) *api.Response {
 	b, wait := x.Spending.Exceeded, policy.Seconds(x.Spending.Wait)
 	b.Rule.Refused.Inc()
-	g.refused.Count(reason.OverBudget)
+	g.account.refused.Count(reason.OverBudget)
 	return x.fail(api.NewTooManyRequests(b.Spent(x.user(), wait), min(wait, policy.Seconds(policy.MaxRetry))))
 }
 
@@ -100,12 +100,12 @@ func (g *Gateway) SetPolicy(p policy.Policy) {
 	if next.Any(func(s *policy.Settings) bool { return s.Mode == policy.ModeSession }) {
 		g.session.startObserving(g.policy.Load() != nil) // before a request can be in session mode
 	}
-	g.budgetMetrics.Show(next.Budgets(), g.budgets())
-	g.inFlight.SetLimit(p.Limits.InFlight)
-	g.unidentified.SetLimit(p.Limits.InFlight)
-	g.longRunning.SetLimit(p.Limits.LongRunning)
-	g.resumed.SetLimit(p.Limits.Resumed)
-	g.collapser.maxBody.Store(p.Limits.CollapsedBytes)
+	g.account.budgetMetrics.Show(next.Budgets(), g.budgets())
+	g.slots.inFlight.SetLimit(p.Limits.InFlight)
+	g.slots.unidentified.SetLimit(p.Limits.InFlight)
+	g.slots.longRunning.SetLimit(p.Limits.LongRunning)
+	g.slots.resumed.SetLimit(p.Limits.Resumed)
+	g.forwards.collapser.maxBody.Store(p.Limits.CollapsedBytes)
 	g.policy.Store(next)
 }
 
@@ -146,7 +146,7 @@ func (x *exchange) servedOtherwise(p *policy.Compiled) bool {
 // endStreams ends streams whose user agent is blocked, or that the policy in force would reject
 // or serve differently.
 func (g *Gateway) endStreams() {
-	g.usage.End(func(s *usage.Stream) bool {
+	g.account.usage.End(func(s *usage.Stream) bool {
 		_, blocked := g.Blocked.Find(s.UserAgent)
 		return blocked || s.Outdated()
 	})

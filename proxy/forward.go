@@ -26,7 +26,7 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
 	x.source = fromUpstream
-	resp := g.transcoder.forward(ctx, x.Request, as, x.user())
+	resp := g.forwards.transcoder.forward(ctx, x.Request, as, x.user())
 	if resp.Stream != nil {
 		s := g.forwarded.wrap(resp.Stream)
 		resp.Stream, x.end = s, s.end
@@ -70,7 +70,7 @@ func (g *Gateway) forwardDecided(ctx context.Context, x *exchange, why reason.Fo
 
 // countForwarded counts a read that was forwarded, and tells why.
 func (g *Gateway) countForwarded(ctx context.Context, x *exchange, why reason.Forward, resp *api.Response) {
-	g.metrics.forwarded[why].Inc()
+	g.account.metrics.forwarded[why].Inc()
 	if g.Logger.Enabled(ctx, slog.LevelDebug) {
 		g.Logger.Debug("read forwarded", "reason", why.String(), "verb", x.Info.Verb, "group", x.Info.APIGroup, "resource", x.Info.Resource)
 		if resp.Upgrade == nil {

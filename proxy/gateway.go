@@ -90,77 +90,104 @@ type Options struct {
 // Gateway is the handler of the main listeners. It is safe for concurrent use.
 type Gateway struct {
 	Options
-	inFlight     *inflight.Limiter
-	longRunning  *inflight.Limiter
-	transcoder   *transcoder
-	heldBytes    *inflight.Limiter // what requests hold of memory beyond their place, see heldBy
-	unidentified inflight.Semaphore
-	resumed      *inflight.Limiter
-	forwarded    forwardedStreams
-	collapser    *collapser
-	refusals     refusals
-	recent       recent
-	session      *session
-	shards       shard.Parser
-	metrics      *metrics
-	panics       *contain.Panics
-	refused      *reason.Counter
-	policy       atomic.Pointer[policy.Compiled]
-	answers      *answers
-	documents    *answers // on all that the upstream serves, which are large
-	// documentPlaces has places for those of documents that are read or written.
-	documentPlaces   *inflight.Limiter
-	openAPIDocuments *openAPIDocuments
-	usage            *usage.Usage
-	visible          *visible.Finder
-	// redactedAnswers and redactedWatches have places for what is redacted on its way.
+	slots     slots
+	forwards  forwards
+	memory    memory
+	account   account
+	session   *session
+	visible   *visible.Finder
+	shards    shard.Parser
+	forwarded forwardedStreams
+	panics    *contain.Panics
+	policy    atomic.Pointer[policy.Compiled]
+}
+
+// slots bound the requests under way.
+type slots struct {
+	inFlight, longRunning *inflight.Limiter
+	unidentified          inflight.Semaphore
+	resumed               *inflight.Limiter // watches that the upstream continues
+	heldBytes             *inflight.Limiter // what requests hold of memory beyond their slot, see heldBy
+}
+
+// forwards is what sends requests to the upstream, and who is refused there.
+type forwards struct {
+	transcoder *transcoder
+	collapser  *collapser
+	refusals   refusals
+	// redactedAnswers and redactedWatches have slots for responses that are redacted on their way.
 	redactedAnswers, redactedWatches *inflight.Limiter
-	budgetMetrics                    *policy.BudgetMetrics
+}
+
+// memory has responses of the upstream that read no objects.
+type memory struct {
+	answers   *answers
+	documents *answers // on all that the upstream serves, which are large
+	// documentPlaces has slots for those of documents that are read or written.
+	documentPlaces   *inflight.Limiter
+	openAPIDocuments *openAPIDocuments // nil where the upstream is in this process
+}
+
+// account counts what requests led to, and cost.
+type account struct {
+	metrics       *metrics
+	usage         *usage.Usage
+	recent        recent
+	refused       *reason.Counter
+	budgetMetrics *policy.BudgetMetrics
 }
 
 // New returns a Gateway made of the given parts.
 func New(o Options) *Gateway {
-	g := &Gateway{
-		Options: o, metrics: newMetrics(o.Registerer, o.Resources.Known),
-		panics:     contain.New(o.Registerer, o.Logger),
-		transcoder: newTranscoder(o.Forwarder, time.Now, o.Registerer),
+	if o.Processor == nil {
+		o.Processor = usage.NewProcessor()
 	}
-	g.budgetMetrics = policy.NewBudgetMetrics(o.Registerer, g.budgets)
+	g := &Gateway{Options: o, panics: contain.New(o.Registerer, o.Logger), visible: newVisible(&o)}
+	g.Policy = policy.Policy{} // the one in force is g.policy
 	g.session = newSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)
 		return ok && !res.Aggregated
 	}, o.Registerer)
-	g.answers = responses.New[*keptAnswer](o.Authorizer, maxKeptAnswers)
-	g.documents = responses.New[*keptAnswer](o.Authorizer, maxKeptDocuments)
-	g.documentPlaces = inflight.New(maxKeptDocuments, inflight.Overload{}, inflight.Overload{})
+	g.account = account{
+		metrics: newMetrics(o.Registerer, o.Resources.Known), refused: reason.NewCounter(o.Registerer),
+		usage:         usage.New(usage.Options{Processor: o.Processor, Fed: o.Fed, Registerer: o.Registerer}),
+		budgetMetrics: policy.NewBudgetMetrics(o.Registerer, g.budgets),
+	}
+	g.memory = memory{
+		answers: responses.New[*keptAnswer](o.Authorizer, maxKeptAnswers), documents: responses.New[*keptAnswer](o.Authorizer, maxKeptDocuments),
+		documentPlaces: uncounted(maxKeptDocuments),
+	}
 	if !o.InProcess {
-		g.openAPIDocuments = newOpenAPIDocuments(o.Registerer)
+		g.memory.openAPIDocuments = newOpenAPIDocuments(o.Registerer)
 	}
-	if o.Processor == nil {
-		o.Processor = usage.NewProcessor()
-	}
-	g.usage = usage.New(usage.Options{Processor: o.Processor, Fed: o.Fed, Registerer: o.Registerer})
-	g.visible = newVisible(&o)
-	g.refused = reason.NewCounter(o.Registerer)
-	over := inflight.NewOverloads(o.Registerer, g.refused)
-	g.inFlight = inflight.New(0, over.Of("short", "limit", reason.ShortLimit), over.Of("short", "share", reason.ShortShare))
-	g.longRunning = inflight.New(0, over.Of("long", "limit", reason.LongLimit), over.Of("long", "share", reason.LongShare))
-	g.heldBytes = inflight.New(maxHeldBytes, over.Of("bytes", "limit", reason.BytesLimit), over.Of("bytes", "share", reason.BytesShare))
-	g.unidentified.Full = over.Of("unidentified", "limit", reason.UnidentifiedLimit)
-	g.redactedAnswers = inflight.New(maxRedactedAnswers, inflight.Overload{}, inflight.Overload{})
-	g.redactedWatches = inflight.New(maxRedactedWatches, inflight.Overload{}, inflight.Overload{})
-	g.resumed = inflight.New(0, inflight.Overload{}, inflight.Overload{}) // nobody is refused
-	inflight.RegisterMetrics(o.Registerer, map[string]*inflight.Semaphore{
-		"short": &g.inFlight.Semaphore, "long": &g.longRunning.Semaphore, "unidentified": &g.unidentified, "resumed": &g.resumed.Semaphore,
+	g.slots.init(o.Registerer, g.account.refused)
+	g.forwards.transcoder = newTranscoder(o.Forwarder, time.Now, o.Registerer)
+	g.forwards.redactedAnswers, g.forwards.redactedWatches = uncounted(maxRedactedAnswers), uncounted(maxRedactedWatches)
+	g.forwards.collapser = newCollapser(0, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
+		return g.forwards.transcoder.forward(ctx, r, upstream.Credentials{As: upstream.AsGateway}, "") // of all who wait for it
 	})
-	watchHeldBytes(o.Registerer, &g.heldBytes.Semaphore)
-	g.collapser = newCollapser(0, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
-		return g.transcoder.forward(ctx, r, upstream.Credentials{As: upstream.AsGateway}, "") // of all who wait for it
-	})
-	g.collapser.watch(o.Registerer)
+	g.forwards.collapser.watch(o.Registerer)
 	g.SetPolicy(o.Policy)
-	g.Policy = policy.Policy{} // the one in force is g.policy
 	return g
+}
+
+// uncounted returns a limiter whose rejections are counted by its user.
+func uncounted(limit int64) *inflight.Limiter {
+	return inflight.New(limit, inflight.Overload{}, inflight.Overload{})
+}
+
+// init makes the limiters, whose limits SetPolicy sets.
+func (s *slots) init(registerer prometheus.Registerer, refused *reason.Counter) {
+	over := inflight.NewOverloads(registerer, refused)
+	s.inFlight = inflight.New(0, over.Of("short", "limit", reason.ShortLimit), over.Of("short", "share", reason.ShortShare))
+	s.longRunning = inflight.New(0, over.Of("long", "limit", reason.LongLimit), over.Of("long", "share", reason.LongShare))
+	s.heldBytes = inflight.New(maxHeldBytes, over.Of("bytes", "limit", reason.BytesLimit), over.Of("bytes", "share", reason.BytesShare))
+	s.unidentified.Full = over.Of("unidentified", "limit", reason.UnidentifiedLimit)
+	s.resumed = uncounted(0) // nobody is rejected
+	inflight.RegisterMetrics(registerer, map[string]*inflight.Semaphore{
+		"short": &s.inFlight.Semaphore, "long": &s.longRunning.Semaphore, "unidentified": &s.unidentified, "resumed": &s.resumed.Semaphore,
+	})
+	watchHeldBytes(registerer, &s.heldBytes.Semaphore)
 }
 
 // responseSource says where an answer came from, for metrics and audit.
@@ -231,11 +258,11 @@ func (g *Gateway) leave(x *exchange) {
 		x.limit = nil
 	}
 	if x.bytes > 0 {
-		g.heldBytes.Release(x.user(), x.bytes)
+		g.slots.heldBytes.Release(x.user(), x.bytes)
 		x.bytes = 0
 	}
 	if x.resumed {
-		g.resumed.Release(x.user(), 1)
+		g.slots.resumed.Release(x.user(), 1)
 		x.resumed = false
 	}
 }
@@ -282,25 +309,25 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 // refusal. What more there is to find out, by reviews of the upstream's that the
 // client chooses the number of, is done in its own place.
 func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
-	if !g.unidentified.Acquire() {
+	if !g.slots.unidentified.Acquire() {
 		return inflight.Rejected()
 	}
-	defer g.unidentified.Release()
+	defer g.slots.unidentified.Release()
 	if resp := g.identify(ctx, x); resp != nil {
 		return resp
 	}
 	x.Request.AttributeTo(g.accountOf(x))
-	limit := g.inFlight
+	limit := g.slots.inFlight
 	long := x.Info.LongRunning() || x.Request.Upgrade != ""
 	if long {
-		limit = g.longRunning
+		limit = g.slots.longRunning
 	}
 	if !limit.Acquire(x.user(), 1) {
 		return inflight.Rejected()
 	}
 	x.limit = limit
 	if n := heldBy(x.Request, long); n > 0 {
-		if !g.heldBytes.Acquire(x.user(), n) {
+		if !g.slots.heldBytes.Acquire(x.user(), n) {
 			g.leave(x)
 			return inflight.Rejected()
 		}
@@ -344,15 +371,15 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 		if done != nil {
 			done(n, err)
 		}
-		g.metrics.observe(x, resp.Status, n)
+		g.account.metrics.observe(x, resp.Status, n)
 		if !goesOn && !healthz.IsPath(x.Request.Path) {
-			g.usage.Add(x.asker(), x.costOf(resp, n))
+			g.account.usage.Add(x.asker(), x.costOf(resp, n))
 			if x.source == fromUpstream {
 				x.Spending.SettleBytes(float64(n - charged.Paid()))
 			}
 		}
 		if resp.Status == 403 {
-			g.recent.denied(x)
+			g.account.recent.denied(x)
 		}
 		g.audit(x, auditv1.StageResponseComplete, resp.Status)
 	}

@@ -379,11 +379,11 @@ func TestWatchBeforeHistoryGoesOnUpstream(t *testing.T) {
 			t.Errorf("after the end of one: %d upstream", b.upstream.count())
 		}
 		second.Done(0, nil)
-		if n := b.gateway.resumed.InUse(); n != 0 {
+		if n := b.gateway.slots.resumed.InUse(); n != 0 {
 			t.Errorf("%d places are not given back", n)
 		}
 		now := b.gateway.Serve(t.Context(), request("GET /api/v1/pods?watch=true&resourceVersion=111"))
-		if now.Stream == nil || b.upstream.count() != 3 || b.gateway.resumed.InUse() != 0 {
+		if now.Stream == nil || b.upstream.count() != 3 || b.gateway.slots.resumed.InUse() != 0 {
 			t.Errorf("a watch within history: %d upstream", b.upstream.count())
 		}
 		now.Stream.Stop()

@@ -185,16 +185,16 @@ func (e *explaining) unlessAway(text string) string {
 // an ETag, and may be confirmed.
 func (e *explaining) revalidatesOpenAPI() bool {
 	key, ok := openAPIKey(e.x)
-	return ok && !e.over() && !e.x.Away && e.g.openAPIDocuments.revalidates(key)
+	return ok && !e.over() && !e.x.Away && e.g.memory.openAPIDocuments.revalidates(key)
 }
 
 // notCoalesced returns the reason why the read would not be shared, as far as that is known.
 func (e *explaining) notCoalesced() reason.Forward {
 	g, x := e.g, e.x
 	switch {
-	case g.refusals.has(refusal{x.Info.Verb, x.Query.Resource.GroupResource(), x.Info.Namespace}):
+	case g.forwards.refusals.has(refusal{x.Info.Verb, x.Query.Resource.GroupResource(), x.Info.Namespace}):
 		return reason.GatewayRefused
-	case g.collapser.knownLarge(keyOfCollapsed(x.Request, x.Pretty)):
+	case g.forwards.collapser.knownLarge(keyOfCollapsed(x.Request, x.Pretty)):
 		return reason.TooLargeToShare
 	}
 	return reason.NotForwarded

@@ -45,7 +45,7 @@ func TestOneUserCannotTakeAllPlaces(t *testing.T) {
 			for _, resp := range append(held, modest) {
 				resp.Done(0, nil)
 			}
-			if n, m := b.gateway.inFlight.InUse(), b.gateway.longRunning.InUse(); n != 0 || m != 0 {
+			if n, m := b.gateway.slots.inFlight.InUse(), b.gateway.slots.longRunning.InUse(); n != 0 || m != 0 {
 				t.Errorf("%d short and %d long places are not given back", n, m)
 			}
 		})
@@ -84,7 +84,7 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 			t.Fatal("no bound")
 		}
 	}
-	if n, most := g.heldBytes.InUse(), int64(maxHeldBytes/4*3); n > most {
+	if n, most := g.slots.heldBytes.InUse(), int64(maxHeldBytes/4*3); n > most {
 		t.Errorf("one user keeps %d bytes, %d at most", n, most)
 	}
 	if status := watch("greedy", "app=web"); status == 429 {
@@ -96,7 +96,7 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 	for _, resp := range held {
 		resp.Done(0, nil)
 	}
-	if n, m := g.heldBytes.InUse(), g.longRunning.InUse(); n != 0 || m != 0 {
+	if n, m := g.slots.heldBytes.InUse(), g.slots.longRunning.InUse(); n != 0 || m != 0 {
 		t.Errorf("%d bytes and %d places are not given back", n, m)
 	}
 }
@@ -116,7 +116,7 @@ func TestPanicGivesItsPlacesBack(t *testing.T) {
 		}()
 	}
 	g := b.gateway
-	if n, m, u := g.inFlight.InUse(), g.longRunning.InUse(), g.unidentified.InUse(); n != 0 || m != 0 || u != 0 {
+	if n, m, u := g.slots.inFlight.InUse(), g.slots.longRunning.InUse(), g.slots.unidentified.InUse(); n != 0 || m != 0 || u != 0 {
 		t.Errorf("%d short, %d long and %d unidentified places are not given back", n, m, u)
 	}
 }
@@ -130,7 +130,7 @@ func TestPanicOfResumedWatchGivesItsPlacesBack(t *testing.T) {
 		b.gateway.Serve(t.Context(), request("GET /api/v1/pods?watch=true&resourceVersion=50"))
 	}()
 	g := b.gateway
-	if n, m := g.resumed.InUse(), g.longRunning.InUse(); n != 0 || m != 0 {
+	if n, m := g.slots.resumed.InUse(), g.slots.longRunning.InUse(); n != 0 || m != 0 {
 		t.Errorf("%d resumed and %d long places are not given back", n, m)
 	}
 }
@@ -159,7 +159,7 @@ func TestOneUserCannotResumeAllWatches(t *testing.T) {
 		}
 		resp.Done(0, nil)
 	}
-	if n := b.gateway.resumed.InUse(); n != 0 {
+	if n := b.gateway.slots.resumed.InUse(); n != 0 {
 		t.Errorf("%d places are not given back", n)
 	}
 }
@@ -170,17 +170,17 @@ func TestUnidentifiedRequestsHaveTheirOwnPlaces(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.InFlight = 4 })
 	g := b.gateway
 	for range 4 {
-		if !g.unidentified.Acquire() {
+		if !g.slots.unidentified.Acquire() {
 			t.Fatal("no place")
 		}
 	}
 	if status, _, h := b.do("GET /apis"); status != 429 || h.Get("Retry-After") != "1" {
 		t.Errorf("over the limit of the unidentified: %d %v", status, h)
 	}
-	if n := g.inFlight.InUse(); n != 0 {
+	if n := g.slots.inFlight.InUse(); n != 0 {
 		t.Errorf("they take %d places of the others", n)
 	}
-	g.unidentified.Release()
+	g.slots.unidentified.Release()
 	if status, _, _ := b.do("GET /apis"); status != 200 {
 		t.Errorf("below it: %d", status)
 	}
@@ -219,7 +219,7 @@ func TestImpersonatorCannotTakeAllPlaces(t *testing.T) {
 		}
 		leave()
 		wg.Wait()
-		if n, m := b.gateway.inFlight.InUse(), b.gateway.unidentified.InUse(); n != 0 || m != 0 {
+		if n, m := b.gateway.slots.inFlight.InUse(), b.gateway.slots.unidentified.InUse(); n != 0 || m != 0 {
 			t.Errorf("%d short and %d unidentified places are not given back", n, m)
 		}
 	})

@@ -44,7 +44,7 @@ func (g *Gateway) markStale(resp *api.Response, age time.Duration) {
 	if age <= 0 {
 		return
 	}
-	g.metrics.stale.Inc()
+	g.account.metrics.stale.Inc()
 	resp.Header.Add("Age", strconv.FormatInt(int64(age/time.Second), 10))
 	resp.Header.Add("Warning", `110 kubeweir "Response is Stale"`)
 }

@@ -37,7 +37,7 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 	if !ok {
 		return nil
 	}
-	kept := g.openAPIDocuments.get(key)
+	kept := g.memory.openAPIDocuments.get(key)
 	if kept != nil && g.isAway() && x.AllowsOffline() && !x.Subject.UpstreamDecides {
 		return g.offlineOpenAPI(ctx, x, kept)
 	}
@@ -65,7 +65,7 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 		}
 		return &api.Response{Status: 200, Header: header, Body: kept.body, Length: int64(len(kept.body))}
 	case resp.Status == 200 && (resp.Header.Has("Etag") || r.Path == openAPIIndex):
-		o := &openAPIReader{from: resp.BodyTo, to: g.openAPIDocuments, key: key, header: sharedHeader(resp.Header)}
+		o := &openAPIReader{from: resp.BodyTo, to: g.memory.openAPIDocuments, key: key, header: sharedHeader(resp.Header)}
 		if resp.BodyTo != nil {
 			resp.BodyTo = o
 		} else if _, _ = (*openAPICopy)(o).Write(resp.Body); !o.full {

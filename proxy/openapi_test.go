@@ -39,7 +39,7 @@ func TestOpenAPIDocumentsOfOneForm(t *testing.T) {
 				}
 			}
 		}
-		if n := b.gateway.openAPIDocuments.used.Len(); n != 4 {
+		if n := b.gateway.memory.openAPIDocuments.used.Len(); n != 4 {
 			t.Errorf("%d documents are kept", n)
 		}
 	})
@@ -67,11 +67,11 @@ func TestOpenAPIDocumentsAreBounded(t *testing.T) {
 			get("/openapi/v3/0")
 		}
 		for i, want := range []bool{true, false, false, true, true, true} {
-			if kept := b.gateway.openAPIDocuments.get(collapseKey{path: fmt.Sprintf("/openapi/v3/%d", i)}) != nil; kept != want {
+			if kept := b.gateway.memory.openAPIDocuments.get(collapseKey{path: fmt.Sprintf("/openapi/v3/%d", i)}) != nil; kept != want {
 				t.Errorf("document %d: kept %v, want %v", i, kept, want)
 			}
 		}
-		before := b.gateway.openAPIDocuments.used.Len()
+		before := b.gateway.memory.openAPIDocuments.used.Len()
 		body = strings.Repeat("y", maxOpenAPIDocument+1)
 		b.upstream.answer = func(*api.Request) *api.Response {
 			return &api.Response{Status: 200, Header: api.Header{{Name: "Etag", Value: `"2"`}}, Length: -1, BodyTo: strings.NewReader(body)}
@@ -79,17 +79,17 @@ func TestOpenAPIDocumentsAreBounded(t *testing.T) {
 		if _, got, _ := b.do("GET /openapi/v2"); got != body {
 			t.Errorf("a document that is too large: %d bytes", len(got))
 		}
-		if d := b.gateway.openAPIDocuments; d.used.Len() != before || d.bytes != before*maxOpenAPIBytes/4 {
+		if d := b.gateway.memory.openAPIDocuments; d.used.Len() != before || d.bytes != before*maxOpenAPIBytes/4 {
 			t.Errorf("%d documents of %d bytes are left of %d", d.used.Len(), d.bytes, before)
 		}
-		if b.do("GET /openapi/v3/long?" + strings.Repeat("x", maxOpenAPIKey)); b.gateway.openAPIDocuments.used.Len() != before {
+		if b.do("GET /openapi/v3/long?" + strings.Repeat("x", maxOpenAPIKey)); b.gateway.memory.openAPIDocuments.used.Len() != before {
 			t.Error("a document with a long name is kept")
 		}
 		body = "z"
 		for i := range maxOpenAPIDocuments + 10 {
 			b.do(fmt.Sprintf("GET /openapi/v3?%d", i))
 		}
-		if d := b.gateway.openAPIDocuments; d.used.Len() != maxOpenAPIDocuments || len(d.byKey) != maxOpenAPIDocuments || d.bytes != maxOpenAPIDocuments {
+		if d := b.gateway.memory.openAPIDocuments; d.used.Len() != maxOpenAPIDocuments || len(d.byKey) != maxOpenAPIDocuments || d.bytes != maxOpenAPIDocuments {
 			t.Errorf("%d documents of %d bytes are kept", d.used.Len(), d.bytes)
 		}
 	})
@@ -177,7 +177,7 @@ func TestOpenAPIDocumentsThatBreakOff(t *testing.T) {
 		if !errors.Is(err, broken) || got.String() != "half" {
 			t.Errorf("%q, %v", got.String(), err)
 		}
-		if d := b.gateway.openAPIDocuments; d.used.Len() != 0 || d.bytes != 0 {
+		if d := b.gateway.memory.openAPIDocuments; d.used.Len() != 0 || d.bytes != 0 {
 			t.Errorf("%d documents, %d bytes", d.used.Len(), d.bytes)
 		}
 	})

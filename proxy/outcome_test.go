@@ -149,7 +149,7 @@ var forwardedCases = []forwardedCase{
 	}},
 	{why: reason.NoRoomToShare, line: "GET /api/v1/pods", before: func(b *gatewayBench) {
 		b.answers(api.Response{Status: 200, Length: 100, BodyTo: brokenBody{}})
-		b.gateway.collapser.held.Store(b.gateway.collapser.maxHeld())
+		b.gateway.forwards.collapser.held.Store(b.gateway.forwards.collapser.maxHeld())
 	}},
 	{why: reason.GatewayRefused, line: "GET /api/v1/pods", before: func(b *gatewayBench) { b.answers(api.Response{Status: 403}) }},
 	{why: reason.SharedFailed, line: "GET /api/v1/pods", before: func(b *gatewayBench) {
@@ -175,7 +175,7 @@ func TestForwardedReads(t *testing.T) {
 				if c.before != nil {
 					c.before(b)
 				}
-				counter := b.gateway.metrics.forwarded[c.why]
+				counter := b.gateway.account.metrics.forwarded[c.why]
 				before := testutil.ToFloat64(counter)
 				resp := b.gateway.Serve(t.Context(), request(c.line, "X-Test: 1", orElse(c.header, "X-Test: 1")))
 				resp.Done(0, nil)
@@ -207,7 +207,7 @@ func TestForwardedReasonIsWithheld(t *testing.T) {
 	}
 	total := 0.0
 	for _, why := range reason.Forwards() {
-		total += testutil.ToFloat64(b.gateway.metrics.forwarded[why])
+		total += testutil.ToFloat64(b.gateway.account.metrics.forwarded[why])
 	}
 	if total != 2 { // /apis is no resource, and a creation no read
 		t.Errorf("%v reads were counted as forwarded", total)

@@ -75,17 +75,17 @@ func (g *Gateway) refuse(ctx context.Context, x *exchange, err error, forbidden,
 	}
 	switch resp.Status {
 	case 400:
-		g.refused.Count(reason.ImpersonationInvalid)
+		g.account.refused.Count(reason.ImpersonationInvalid)
 	case 401:
-		g.refused.Count(reason.Unauthenticated)
+		g.account.refused.Count(reason.Unauthenticated)
 	case 403:
-		g.refused.Count(forbidden)
+		g.account.refused.Count(forbidden)
 	case 429:
-		g.refused.Count(busy)
+		g.account.refused.Count(busy)
 	case 503:
-		g.refused.Count(reason.ReviewUnavailable)
+		g.account.refused.Count(reason.ReviewUnavailable)
 	default:
-		g.refused.Count(reason.ReviewRefused)
+		g.account.refused.Count(reason.ReviewRefused)
 	}
 	return resp
 }

@@ -50,7 +50,7 @@ func TestSetPolicyServesNewRequests(t *testing.T) {
 		expect(write, 201)
 		expect(podsFromCache, 200)
 		b.reload(func(p *policy.Policy) { p.Limits.InFlight = 1 })
-		b.gateway.inFlight.Acquire("somebody", 1)
+		b.gateway.slots.inFlight.Acquire("somebody", 1)
 		expect(podsFromCache, 429)
 		b.reload(func(p *policy.Policy) { p.Limits.InFlight = 2 })
 		expect(podsFromCache, 200)
@@ -161,7 +161,7 @@ func TestSetPolicyKeepsBudgets(t *testing.T) {
 		if n := spend(); n > 0 {
 			t.Errorf("%d requests were granted after the rule had moved", n)
 		}
-		if n := testutil.CollectAndCount(b.gateway.budgetMetrics.Answers); n != 2 {
+		if n := testutil.CollectAndCount(b.gateway.account.budgetMetrics.Answers); n != 2 {
 			t.Errorf("%d counters of one rule", n)
 		}
 		if states := b.gateway.Budgets(); len(states) != 1 || states[0].Rule != "rules[1]" || states[0].Refused == 0 {

@@ -61,7 +61,7 @@ func (g *Gateway) collectionOf(ctx context.Context, x *exchange, enc api.Encodin
 	case ctx.Err() != nil:
 		return nil, x.fail(err)
 	case apierrors.IsTooManyRequests(err):
-		g.refused.Count(reason.CacheStarting)
+		g.account.refused.Count(reason.CacheStarting)
 		return nil, x.fail(err)
 	}
 	g.Logger.Debug("collection cannot be used, forwarding", "resource", res.String(), "error", err)
@@ -216,10 +216,10 @@ func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (
 func (g *Gateway) coalesce(ctx context.Context, x *exchange) (*api.Response, reason.Forward) {
 	res := x.Query.Resource
 	what := refusal{x.Info.Verb, res.GroupResource(), x.Info.Namespace}
-	if g.refusals.has(what) {
+	if g.forwards.refusals.has(what) {
 		return nil, reason.GatewayRefused
 	}
-	resp, err := g.collapser.do(ctx, x.Request, x.Pretty, &x.asked)
+	resp, err := g.forwards.collapser.do(ctx, x.Request, x.Pretty, &x.asked)
 	switch {
 	case errors.Is(err, errNotCollapsible):
 		return nil, reason.TooLargeToShare
@@ -231,7 +231,7 @@ func (g *Gateway) coalesce(ctx context.Context, x *exchange) (*api.Response, rea
 	if resp.Status == 401 || resp.Status == 403 || resp.Status == 429 {
 		// The gateway itself may not: as the client then.
 		if resp.Status == 403 {
-			g.refusals.add(what)
+			g.forwards.refusals.add(what)
 		}
 		finish(resp, 0, nil)
 		return nil, reason.GatewayRefused
@@ -269,10 +269,10 @@ func (g *Gateway) watch(ctx context.Context, x *exchange) *api.Response {
 	req.Ended = func(why reason.WatchEnd) {
 		registered.Wait()
 		registration.Close()
-		g.recent.endedWatch(x, began, why)
+		g.account.recent.endedWatch(x, began, why)
 	}
 	if q.Visible == nil {
-		x.resumed = g.resumed.Acquire(x.user(), 1)
+		x.resumed = g.slots.resumed.Acquire(x.user(), 1)
 	} else if !q.Visible.Hold() {
 		return g.visibleLimit(x)
 	}
@@ -284,7 +284,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange) *api.Response {
 	// The upstream may continue a watch from before the history. A collection that has just begun has
 	// none, and whoever listed before that must not be told to list again.
 	if x.resumed && !errors.Is(err, watchmux.ErrExpired) {
-		g.resumed.Release(x.user(), 1)
+		g.slots.resumed.Release(x.user(), 1)
 		x.resumed = false
 	}
 	switch {

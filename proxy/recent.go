@@ -117,18 +117,18 @@ func (n *recent) endedWatch(x *exchange, began time.Time, why reason.WatchEnd) {
 
 // Denials are what was refused of late, the latest first.
 func (g *Gateway) Denials() []Denial {
-	g.recent.mu.Lock()
-	defer g.recent.mu.Unlock()
-	list := slices.Clone(g.recent.mu.denials)
+	g.account.recent.mu.Lock()
+	defer g.account.recent.mu.Unlock()
+	list := slices.Clone(g.account.recent.mu.denials)
 	slices.Reverse(list)
 	return list
 }
 
 // EndedWatches are those that were ended of late, the latest first.
 func (g *Gateway) EndedWatches() []EndedWatch {
-	g.recent.mu.Lock()
-	defer g.recent.mu.Unlock()
-	list := slices.Clone(g.recent.mu.ended)
+	g.account.recent.mu.Lock()
+	defer g.account.recent.mu.Unlock()
+	list := slices.Clone(g.account.recent.mu.ended)
 	slices.Reverse(list)
 	return list
 }

@@ -46,15 +46,15 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 	case x.Request.Upgrade != "":
 		return g.forbid(x, reason.Redacted, "a rule of kubeweir shows this client a redacted view, which has no WebSockets of what is not in the cache")
 	case !ok:
-		g.refused.Count(reason.Redacted)
+		g.account.refused.Count(reason.Redacted)
 		return x.fail(api.NewNotAcceptable("a rule of kubeweir shows this client a redacted view, which is in JSON where the cache does not have it: accept application/json as well"))
 	}
-	places := g.redactedAnswers
+	places := g.forwards.redactedAnswers
 	if x.Info.Verb == "watch" {
-		places = g.redactedWatches
+		places = g.forwards.redactedWatches
 	}
 	if !places.Acquire(x.user(), 1) {
-		g.refused.Count(reason.Redacted)
+		g.account.refused.Count(reason.Redacted)
 		return inflight.Rejected()
 	}
 	as, err := g.credentials(x.Subject, &x.Request.Header)
@@ -165,7 +165,7 @@ func redactedHeader(h api.Header) (kept api.Header) {
 
 // unredacted refuses an answer that cannot be redacted.
 func (g *Gateway) unredacted(x *exchange, err error) *api.Response {
-	g.refused.Count(reason.Redacted)
+	g.account.refused.Count(reason.Redacted)
 	text := "a rule of kubeweir shows this client a redacted view, and the cluster's answer cannot be redacted: " + err.Error()
 	if errors.Is(err, errTooLarge) {
 		text += "; ask for pages (limit=500)"
@@ -186,7 +186,7 @@ func redactLine(redact func([]byte) ([]byte, error)) func(line []byte) ([]byte, 
 
 // redactionFailed is the last event of a watch that cannot be redacted.
 func (g *Gateway) redactionFailed(err error) []byte {
-	g.refused.Count(reason.Redacted)
+	g.account.refused.Count(reason.Redacted)
 	status := api.StatusOf(apierrors.NewInternalError(fmt.Errorf("redacting the upstream's event: %w", err)))
 	return fmt.Appendf(nil, "{\"type\":\"ERROR\",\"object\":%s}\n", bytes.TrimSpace(api.EncodeStatus(status, api.StatusJSON)))
 }

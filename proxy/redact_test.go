@@ -355,7 +355,7 @@ func TestRedactedForwarded(t *testing.T) {
 				t.Errorf("%s: asked with %v", name, asked.Header)
 			}
 		}
-		if free := b.gateway.redactedAnswers.InUse() + b.gateway.redactedWatches.InUse(); free != 0 {
+		if free := b.gateway.forwards.redactedAnswers.InUse() + b.gateway.forwards.redactedWatches.InUse(); free != 0 {
 			t.Errorf("%d places are taken", free)
 		}
 	})

@@ -22,7 +22,7 @@ func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
 	if !ok {
 		return nil
 	}
-	return g.answerBefore(ctx, x, g.answers, digestOf(x.Request, question), func(ctx context.Context) (out rememberedAnswer, err error) {
+	return g.answerBefore(ctx, x, g.memory.answers, digestOf(x.Request, question), func(ctx context.Context) (out rememberedAnswer, err error) {
 		answer, err := g.askUpstream(ctx, x, question, maxSharedAnswer)
 		if err != nil {
 			return out, err

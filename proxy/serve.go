@@ -48,10 +48,10 @@ func (g *Gateway) gather(x *exchange, resources route.Resources) {
 	case isFeatures(x):
 		d.Features = true
 	default:
-		d.SelfReview = x.Settings.SelfReviews == policy.Yes && policy.IsSelfReview(r) && g.answers.Covers(x.Subject)
+		d.SelfReview = x.Settings.SelfReviews == policy.Yes && policy.IsSelfReview(r) && g.memory.answers.Covers(x.Subject)
 		d.OfflineDiscovery = g.Discovered != nil && !x.Info.IsResourceRequest && r.Method == "GET" && x.Away && !x.Subject.UpstreamDecides && x.AllowsOffline()
 		d.Discovery = !x.Info.IsResourceRequest && isDiscovery(r) && g.cachesDiscovery(x)
-		d.OpenAPI = g.openAPIDocuments != nil && isOpenAPI(r)
+		d.OpenAPI = g.memory.openAPIDocuments != nil && isOpenAPI(r)
 	}
 }
 
@@ -136,7 +136,7 @@ func (g *Gateway) reject(ctx context.Context, x *exchange, d route.Decision) *ap
 	if d.Refusal == 0 || ctx.Err() != nil {
 		return resp
 	}
-	g.refused.Count(d.Refusal)
+	g.account.refused.Count(d.Refusal)
 	switch d.Refusal {
 	case reason.OverBudget:
 		x.Spending.Exceeded.Rule.Refused.Inc()

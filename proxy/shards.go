@@ -32,7 +32,7 @@ func (g *Gateway) forwardShard(ctx context.Context, x *exchange, d route.Decisio
 	}
 	if x.Info.Verb != "list" || resp.Upgrade != nil {
 		discard(resp)
-	} else if list, err := g.collapser.read(resp); err == nil && list.isShard(x.Info.ShardSelector) {
+	} else if list, err := g.forwards.collapser.read(resp); err == nil && list.isShard(x.Info.ShardSelector) {
 		return list.response()
 	}
 	x.source = fromGateway

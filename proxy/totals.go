@@ -24,10 +24,10 @@ type SourceTotals struct{ Requests, Bytes float64 }
 // Totals reads the counters.
 func (g *Gateway) Totals() Totals {
 	t := Totals{BySource: make(map[string]SourceTotals, 5)}
-	g.metrics.mu.RLock()
-	defer g.metrics.mu.RUnlock()
-	seen := make(map[prometheus.Counter]bool, len(g.metrics.children)) // codes share their bytes
-	for l, c := range g.metrics.children {
+	g.account.metrics.mu.RLock()
+	defer g.account.metrics.mu.RUnlock()
+	seen := make(map[prometheus.Counter]bool, len(g.account.metrics.children)) // codes share their bytes
+	for l, c := range g.account.metrics.children {
 		n := totalOf(c.requests)
 		of := t.BySource[string(l.source)]
 		of.Requests += n
@@ -46,7 +46,7 @@ func (g *Gateway) Totals() Totals {
 			}
 		}
 	}
-	t.Hits += totalOf(g.collapser.shared)
+	t.Hits += totalOf(g.forwards.collapser.shared)
 	return t
 }
 

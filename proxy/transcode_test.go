@@ -232,7 +232,7 @@ func TestTranscodedBodiesAreBounded(t *testing.T) {
 		for _, resp := range held {
 			resp.Done(0, nil)
 		}
-		if n := g.heldBytes.InUse(); n != 0 {
+		if n := g.slots.heldBytes.InUse(); n != 0 {
 			t.Errorf("%d bytes are not given back", n)
 		}
 	}

@@ -88,6 +88,6 @@ func visibleWarning(set *visible.Set) string {
 
 // visibleLimit refuses a watch whose namespaces there is no room to follow.
 func (g *Gateway) visibleLimit(x *exchange) *api.Response {
-	g.refused.Count(reason.VisibleLimit)
+	g.account.refused.Count(reason.VisibleLimit)
 	return x.fail(apierrors.NewTooManyRequests("the namespaces of too many watches are being followed, please try again later", 1))
 }

@@ -102,7 +102,7 @@ func TestWebSocketWatch(t *testing.T) {
 				if got, closed := f.take(); !strings.HasPrefix(got, "\x81") || !strings.Contains(got, `{"type":"ADDED"`) || closed {
 					t.Fatalf("got %q, closed %v", got, closed)
 				}
-				if b.gateway.longRunning.InUse() != 1 {
+				if b.gateway.slots.longRunning.InUse() != 1 {
 					t.Error("the watch holds no place")
 				}
 				end(b, resp)
@@ -133,7 +133,7 @@ func TestWebSocketAnswers(t *testing.T) {
 			t.Errorf("%d %v", resp.Status, resp.Header)
 		}
 		stop(resp)
-		if n := testutil.ToFloat64(b.gateway.metrics.requests.WithLabelValues("watch", "", "pods", "cached", "101")); n != 1 {
+		if n := testutil.ToFloat64(b.gateway.account.metrics.requests.WithLabelValues("watch", "", "pods", "cached", "101")); n != 1 {
 			t.Errorf("counted %v times", n)
 		}
 		for line, status := range map[string]int{"Authorization: Bearer admin": 403, "Authorization: Bearer bad": 401} {
