@@ -32,9 +32,9 @@ const wirePatience = 30 * time.Second
 func (d *differential) edgeServer(t *testing.T) (*readingHandler, edge.Addresses) {
 	h := &readingHandler{d: d}
 	s, err := edge.New(edge.Options{
-		Handler: h, HTTP1: h1.Serve, HTTP2: h2.Serve, GetCertificate: edgetest.GetCertificate,
+		Handler: h, GetCertificate: edgetest.GetCertificate,
 		Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0", MaxHeaderBytes: 64 << 10,
-	})
+	}, edge.Protocols{HTTP1: h1.Serve, HTTP2: h2.Serve})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -343,7 +343,7 @@ func TestReload(t *testing.T) {
 			before = goleak.IgnoreCurrent()
 		} else if err := goleak.Find(before,
 			// Connections of the test's clients, which both sides read in ever new goroutines.
-			goleak.IgnoreAnyFunction("github.com/kubeweir/kubeweir/proxy/edge.(*http2Conn).read"),
+			goleak.IgnoreAnyFunction("github.com/kubeweir/kubeweir/proxy/edge/h2.(*conn).read"),
 			goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"),
 		); err != nil {
 			t.Error(err)

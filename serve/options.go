@@ -15,8 +15,6 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/edge"
-	"github.com/kubeweir/kubeweir/proxy/edge/h1"
-	"github.com/kubeweir/kubeweir/proxy/edge/h2"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/review"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
@@ -146,7 +144,6 @@ func proxyLimits(l *config.Limits) policy.Limits {
 
 func edgeOptions(l *config.Limits, t *config.ServingTimeouts, log *slog.Logger, registerer prometheus.Registerer) edge.Options {
 	return edge.Options{
-		HTTP1: h1.Serve, HTTP2: h2.Serve,
 		MaxConnections: l.MaxConnections, MaxHeaderBytes: int(l.MaxHeaderBytes), MaxStreams: uint32(l.MaxStreams),
 		HandshakeTimeout: t.Handshake, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle,
 		BodyIdleTimeout: t.BodyIdle, WriteTimeout: t.Write,

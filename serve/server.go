@@ -23,6 +23,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/console"
 	"github.com/kubeweir/kubeweir/proxy/edge"
+	"github.com/kubeweir/kubeweir/proxy/edge/h1"
+	"github.com/kubeweir/kubeweir/proxy/edge/h2"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 )
 
@@ -126,7 +128,7 @@ func (s *Server) addEdge(handler api.Handler, health *healthz.Health, options ed
 	s.health = health
 	options.Handler = handler
 	options.OnDrain = func(ctx context.Context) { s.served.drain(ctx, s.drain) }
-	s.edge, err = edge.New(options)
+	s.edge, err = edge.New(options, edge.Protocols{HTTP1: h1.Serve, HTTP2: h2.Serve})
 	return err
 }
 

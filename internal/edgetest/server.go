@@ -62,11 +62,10 @@ var HTTP1, HTTP2 func(*edge.Conn)
 
 // NewServer makes a server of both protocols.
 func NewServer(o edge.Options) (*edge.Server, error) {
-	o.HTTP1, o.HTTP2 = HTTP1, HTTP2
 	if o.CertFile == "" && o.KeyFile == "" && o.GetCertificate == nil {
 		o.GetCertificate = GetCertificate
 	}
-	return edge.New(o)
+	return edge.New(o, edge.Protocols{HTTP1: HTTP1, HTTP2: HTTP2})
 }
 
 // Server is a server on loopback with both listeners.

@@ -14,7 +14,8 @@ import (
 // not read, and uploads and upgrades reset that are not read here: see OverShare.
 const (
 	BufferBudget = 64 << 20
-	// RecordsAllowed and LargeAllowed are how much may be held when a buffer of that size is given out.
+	// RecordsAllowed and LargeAllowed are how much may be held when a buffer of that size is given
+	// out.
 	RecordsAllowed = BufferBudget / 4
 	LargeAllowed   = BufferBudget / 2
 
@@ -42,8 +43,16 @@ const (
 	UserAllowed = 1 << 20
 )
 
-// Sizes of buffers.
+// Sizes of buffers, and of what is in them.
 const (
+	// SmallHead is the size of the buffer in which most requests fit: client-go's
+	// have about 500 bytes, with a service account's token about 1,500.
+	SmallHead = 4096
+	// RecordSize is the most that a TLS record holds.
+	RecordSize = 16 << 10
+	// WriteSlice is how much is written between two looks at the write deadline, and
+	// so what a client must take within WriteTimeout.
+	WriteSlice = 512 << 10
 	// SmallBuffer holds a header and a small body, which then leave in one TLS record.
 	SmallBuffer = 16 << 10
 	// LargeBuffer collects what a BodyTo writes in small pieces: four TLS records.

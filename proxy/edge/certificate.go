@@ -10,10 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
-// certificateCheck is how often, at most, a handshake looks at the certificate
-// files.
+// certificateCheck is how often, at most, a handshake looks at the certificate files.
 const certificateCheck = 5 * time.Second
 
 // getCertificate returns the serving certificate for a handshake.
@@ -44,8 +45,7 @@ type fileCertificate struct {
 
 	current atomic.Pointer[tls.Certificate]
 
-	// mu lets one handshake at a time look; the others go on with current. It
-	// guards what follows.
+	// mu lets one handshake at a time look; the others go on with current. It guards what follows.
 	mu sync.Mutex
 	// checked is when the files were last read, seen what was in them then, valid
 	// pair or not, so that an invalid one is logged once.
@@ -113,4 +113,15 @@ func (f *fileCertificate) load() error {
 	}
 	f.current.Store(&pair)
 	return nil
+}
+
+// registerCertificate shows how long the serving certificate is valid. 0 is none.
+func registerCertificate(r prometheus.Registerer, get getCertificate) {
+	registerGauge(r, "kubeweir_serving_certificate_expiry_timestamp_seconds", "When the serving certificate ends.", func() float64 {
+		cert, err := get(&tls.ClientHelloInfo{})
+		if err != nil || cert.Leaf == nil {
+			return 0
+		}
+		return float64(cert.Leaf.NotAfter.Unix())
+	})
 }

@@ -32,8 +32,12 @@ const (
 	protoHTTP2     = "h2"
 )
 
+// Protocols serve a connection until it ends: h1.Serve and h2.Serve. HTTP1 is called when the
+// first byte of the first request is there.
+type Protocols struct{ HTTP1, HTTP2 func(*Conn) }
+
 // Conn is one accepted connection. One goroutine at a time owns it, which passes it on from the
-// handshake to Options.HTTP1 or Options.HTTP2. The owner calls End as its last act.
+// handshake to one of the Protocols. The owner calls End as its last act.
 type Conn struct {
 	*Shared
 	Holder
@@ -48,6 +52,9 @@ type Conn struct {
 	state  atomic.Uint32
 	// drain is called when the server begins to drain; nil for protocols that need not know.
 	drain atomic.Pointer[func()]
+	// protocols serve the connection, ended is called when it is over.
+	protocols Protocols
+	ended     func(*Conn)
 }
 
 // client is what is known of whoever opened a connection.
@@ -137,14 +144,14 @@ func (c *Conn) serve() {
 	defer c.Contain()
 	switch {
 	case c.proto == protoHTTP2:
-		c.Options.HTTP2(c)
+		c.protocols.HTTP2(c)
 	case !c.AwaitRequest():
 		c.End()
 	case !c.isSecure() && c.In.hasPreface():
 		c.become(protoHTTP2)
-		c.Options.HTTP2(c)
+		c.protocols.HTTP2(c)
 	default:
-		c.Options.HTTP1(c)
+		c.protocols.HTTP1(c)
 	}
 }
 
@@ -194,12 +201,9 @@ func (c *Conn) gauge(d float64) {
 	}
 }
 
-// lingerTimeout and lingerBytes bound how long and how much is read from a client
-// that is still sending when its response is complete.
-const (
-	lingerTimeout = 500 * time.Millisecond
-	lingerBytes   = 1 << 20
-)
+// lingerBytes bounds how much is read from a client that is still sending when its response is
+// complete.
+const lingerBytes = 1 << 20
 
 // Linger closes the sending side and reads on until the client has closed its own, or
 // for a while: closing a socket with unread data, or one that data still comes to,

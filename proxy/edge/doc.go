@@ -2,8 +2,8 @@
 // them to HTTP/1.1 (package h1) or HTTP/2 (package h2), which serve an api.Handler.
 //
 //	          accept                    one goroutine a connection
-//	listener -------> TLS handshake --> ALPN "h2" or preface ----> Options.HTTP2
-//	                  (secure only)     otherwise ---------------> Options.HTTP1
+//	listener -------> TLS handshake --> ALPN "h2" or preface ----> Protocols.HTTP2
+//	                  (secure only)     otherwise ---------------> Protocols.HTTP1
 //
 // A Conn has an Input, which holds no buffer while nothing comes, and an Output, which writes many
 // TLS records at a time. Buffers accounts for the memory that clients cost which do not read, by

@@ -8,14 +8,9 @@ import (
 	"time"
 )
 
-// SmallHead is the size of the buffer in which most requests fit: client-go's
-// have about 500 bytes, with a service account's token about 1,500.
-const SmallHead = 4096
-
 var errInterrupted = errors.New("the read was interrupted")
 
-// readers are a server's pools of read buffers, which are in use only while a
-// request is under way.
+// readers are a server's pools of read buffers, which are in use only while a request is under way.
 type readers struct{ small, large sync.Pool }
 
 func (r *readers) pool(size int) *sync.Pool {
@@ -47,10 +42,9 @@ const (
 	ReadBody                 // pushed ahead while bytes come
 )
 
-// Input is the reading side of a connection. It holds a buffer only
-// from a request's first byte to its last, so that an idle connection has none.
-// Its methods are for the owner of the connection, but Interrupt, which is for
-// anyone.
+// Input is the reading side of a connection. It holds a buffer only from a request's first byte to
+// its last, so that an idle connection has none. Its methods are for the owner of the connection,
+// but Interrupt, which is for anyone.
 type Input struct {
 	conn    net.Conn // TLS over socket, or socket
 	socket  *socket

@@ -77,8 +77,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return &unixListener{UnixListener: ln, path: path}, nil
 }
 
-// removeStale removes the socket that an earlier process left behind, and nothing
-// else.
+// removeStale removes the socket that an earlier process left behind, and nothing else.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,8 +1,6 @@
 package edge
 
 import (
-	"crypto/tls"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -10,8 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// Metrics are those of one Server. Requests are counted by the handler, which knows what
-// they mean.
+// Metrics are those of one Server. Requests are counted by the handler, which knows what they mean.
 type Metrics struct {
 	connections   *prometheus.GaugeVec   // by listener, protocol
 	accepted      *prometheus.CounterVec // by listener
@@ -24,28 +21,23 @@ type Metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) *Metrics {
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
 	m := &Metrics{
 		Rejections: reason.NewCounter(r),
 		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubeweir_connections",
 			Help: "Open client connections by listener (secure, sidecar) and protocol (handshake, http/1.1, h2).",
 		}, []string{"listener", "protocol"}),
-		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeweir_connections_accepted_total",
-			Help: "Client connections accepted, by listener.",
-		}, []string{"listener"}),
-		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeweir_connections_rejected_total",
-			Help: "Client connections closed before any request, by listener and reason (limit, handshake; accept counts attempts to accept one that failed).",
-		}, []string{"listener", "reason"}),
-		Malformed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeweir_malformed_requests_total",
-			Help: "HTTP/1.1 requests refused before they reached the handler, by status code.",
-		}, []string{"code"}),
-		certificates: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeweir_serving_certificate_reloads_total",
-			Help: "Changes of the serving certificate files, by result (ok, error).",
-		}, []string{"result"}),
+		accepted: counters("kubeweir_connections_accepted_total",
+			"Client connections accepted, by listener.", "listener"),
+		rejected: counters("kubeweir_connections_rejected_total",
+			"Client connections closed before any request, by listener and reason (limit, handshake; accept counts attempts to accept one that failed).", "listener", "reason"),
+		Malformed: counters("kubeweir_malformed_requests_total",
+			"HTTP/1.1 requests refused before they reached the handler, by status code.", "code"),
+		certificates: counters("kubeweir_serving_certificate_reloads_total",
+			"Changes of the serving certificate files, by result (ok, error).", "result"),
 		SlowWatches: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_slow_watches_ended_total",
 			Help: "Watches ended because their client did not read while its user held more than a share of the memory for such writes (see kubeweir_response_buffer_bytes); those that a write timeout ends are not among them.",
@@ -64,32 +56,7 @@ func newMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// registerCertificate shows how long the serving certificate is valid. 0 is none.
-func registerCertificate(r prometheus.Registerer, get getCertificate) {
-	registerGauge(r, "kubeweir_serving_certificate_expiry_timestamp_seconds", "When the serving certificate ends.", func() float64 {
-		cert, err := get(&tls.ClientHelloInfo{})
-		if err != nil || cert.Leaf == nil {
-			return 0
-		}
-		return float64(cert.Leaf.NotAfter.Unix())
-	})
-}
-
-// registerState shows how much of the server's limits is in use.
-func (s *Server) registerState(r prometheus.Registerer) {
-	constant := func(n int) func() float64 { return func() float64 { return float64(n) } }
-	registerGauge(r, "kubeweir_connections_limit",
-		"The most client connections before more are closed at once: what is configured, or half of the files that the process may open.", constant(s.maxConnections))
-	registerGauge(r, "kubeweir_response_buffer_bytes",
-		"Bytes of buffers held by responses that are being written, most of which wait for their clients, and by what was sent over HTTP/2 and not read yet.", func() float64 { return float64(s.Buffers.held.Load()) })
-	registerGauge(r, "kubeweir_response_buffer_bytes_limit",
-		"The most bytes of such buffers. A user who holds more than three times what is free, and more than 1 MiB, has watches ended whose clients do not read.", constant(BufferBudget))
-	registerGauge(r, "kubeweir_waiting_stream_bytes",
-		"About the bytes taken by answers over HTTP/2 that wait until their clients open a window or read, 8 KiB each and what a large header takes.", func() float64 { return float64(s.Buffers.waiting.Load()) })
-	registerGauge(r, "kubeweir_waiting_stream_bytes_limit",
-		"The most of that. A user who has more than three times what is free, and more than 1 MiB, gets no more answers but those that can be sent at once; clients whose user is not known have an eighth.", constant(WaitingAllowed))
-}
-
+// registerGauge shows what a function returns.
 func registerGauge(r prometheus.Registerer, name, help string, value func() float64) {
 	if r != nil {
 		r.MustRegister(gaugefunc.New(prometheus.GaugeOpts{Name: name, Help: help}, value))

@@ -14,14 +14,14 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
+// lingerTimeout is the default of Options.LingerTimeout.
+const lingerTimeout = 500 * time.Millisecond
+
 // Options say what a Server serves and within which limits. The zero value of a
 // limit is its default (package defaults).
 type Options struct {
 	// Handler answers the requests. Required.
 	Handler api.Handler
-	// HTTP1 and HTTP2 serve a connection until it ends: h1.Serve and h2.Serve. Required. HTTP1 is
-	// called when the first byte of the first request is there.
-	HTTP1, HTTP2 func(*Conn)
 
 	// Listen is the "host:port" of the TLS listener, "" for none.
 	Listen string
@@ -60,11 +60,10 @@ type Options struct {
 	// BodyIdleTimeout is how long a request body may bring no byte while it is read.
 	// The time for a whole body is the handler's matter (api.Request.Body).
 	BodyIdleTimeout time.Duration
-	// WriteTimeout is how long a client may take for half a MiB of a response. It is
-	// a limit on standing still, not on the whole response. It may fire up to a
-	// quarter early, because deadlines are not set again for each write.
-	// Over HTTP/2 it is given once more for each half MiB that may still be on its way to
-	// the client, and adds to IdleTimeout and PingTimeout so.
+	// WriteTimeout is how long a client may take for half a MiB of a response. It is a limit on
+	// standing still, not on the whole response. It may fire up to a quarter early, because
+	// deadlines are not set again for each write. Over HTTP/2 it is given once more for each half
+	// MiB that may still be on its way to the client, and adds to IdleTimeout and PingTimeout so.
 	WriteTimeout time.Duration
 	// PingInterval is after which silence an HTTP/2 client is asked whether it is
 	// still there, PingTimeout how long it may take to answer.
@@ -80,8 +79,8 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 
-	// LingerTimeout bounds how long a client is read from that is still sending when its response is
-	// complete.
+	// LingerTimeout bounds how long a client is read from that is still sending when its response
+	// is complete.
 	LingerTimeout time.Duration
 }
 
@@ -89,9 +88,6 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	if o.Handler == nil {
 		return o, errors.New("edge: no handler")
-	}
-	if o.HTTP1 == nil || o.HTTP2 == nil {
-		return o, errors.New("edge: no protocols")
 	}
 	if o.CertFile != "" && o.GetCertificate != nil {
 		return o, errors.New("a certificate is given by files and by a function")

@@ -5,14 +5,9 @@ import (
 	"time"
 )
 
-const (
-	// WriteSlice is how much is written between two looks at the write deadline, and
-	// so what a client must take within WriteTimeout.
-	WriteSlice = 512 << 10
-	// slowWrite is how long a write takes to a client for which much is not held any more while
-	// it is waited for.
-	slowWrite = 100 * time.Millisecond
-)
+// slowWrite is how long a write takes to a client for which much is not held any more while
+// it is waited for.
+const slowWrite = 100 * time.Millisecond
 
 // Output is the writing side of a connection. It is used by one goroutine at a time.
 type Output struct {

@@ -9,12 +9,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/contain"
 )
 
-// abortGrace is how long Shutdown waits for goroutines to end once it has closed
-// their connections.
+// abortGrace is how long Shutdown waits for goroutines to end once it has closed their connections.
 const abortGrace = 5 * time.Second
 
 // Server serves a handler on its listeners. It is safe for concurrent use.
@@ -24,6 +25,9 @@ type Server struct {
 	maxConnections int
 	// cancel ends Base, when the server no longer waits for requests.
 	cancel context.CancelFunc
+	ended  func(*Conn) // remove
+	// protocols serve the connections.
+	protocols Protocols
 	// wg counts accept loops and the call of OnDrain.
 	wg sync.WaitGroup
 
@@ -46,7 +50,7 @@ type Addresses struct {
 
 // New prepares a Server: it validates the options and reads the serving certificate. Nothing
 // listens before Start.
-func New(o Options) (*Server, error) {
+func New(o Options, p Protocols) (*Server, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -55,6 +59,7 @@ func New(o Options) (*Server, error) {
 		Shared: Shared{
 			Options: o, Log: o.Logger, Metrics: newMetrics(o.Registerer), Panics: contain.New(o.Registerer, o.Logger),
 		},
+		protocols:      p,
 		maxConnections: min(o.MaxConnections, clientDescriptors()),
 	}
 	s.Base, s.cancel = context.WithCancel(context.Background())
@@ -74,6 +79,21 @@ func New(o Options) (*Server, error) {
 		registerCertificate(o.Registerer, get)
 	}
 	return s, nil
+}
+
+// registerState shows how much of the server's limits is in use.
+func (s *Server) registerState(r prometheus.Registerer) {
+	constant := func(n int) func() float64 { return func() float64 { return float64(n) } }
+	registerGauge(r, "kubeweir_connections_limit",
+		"The most client connections before more are closed at once: what is configured, or half of the files that the process may open.", constant(s.maxConnections))
+	registerGauge(r, "kubeweir_response_buffer_bytes",
+		"Bytes of buffers held by responses that are being written, most of which wait for their clients, and by what was sent over HTTP/2 and not read yet.", func() float64 { return float64(s.Buffers.held.Load()) })
+	registerGauge(r, "kubeweir_response_buffer_bytes_limit",
+		"The most bytes of such buffers. A user who holds more than three times what is free, and more than 1 MiB, has watches ended whose clients do not read.", constant(BufferBudget))
+	registerGauge(r, "kubeweir_waiting_stream_bytes",
+		"About the bytes taken by answers over HTTP/2 that wait until their clients open a window or read, 8 KiB each and what a large header takes.", func() float64 { return float64(s.Buffers.waiting.Load()) })
+	registerGauge(r, "kubeweir_waiting_stream_bytes_limit",
+		"The most of that. A user who has more than three times what is free, and more than 1 MiB, gets no more answers but those that can be sent at once; clients whose user is not known have an eighth.", constant(WaitingAllowed))
 }
 
 // Start opens the listeners of the options and serves them until Shutdown. On an
@@ -148,6 +168,7 @@ func (s *Server) accept(ln net.Listener, kind api.Listener) {
 		}
 		s.Metrics.accepted.WithLabelValues(listenerName(kind)).Inc()
 		c := NewConn(&s.Shared, nc, kind)
+		c.protocols, c.ended = s.protocols, s.ended
 		if !s.add(c) {
 			_ = nc.Close()
 			continue
@@ -189,11 +210,10 @@ func (s *Server) remove(c *Conn) {
 	}
 }
 
-// Shutdown ends the server gracefully: it stops accepting, closes idle
-// connections, tells the others to end with the response they are in
-// (Connection: close, GOAWAY), calls OnDrain, and waits until all are gone. When
-// ctx ends first it aborts them: request contexts end, connections are closed, and
-// its error is ctx's. It is to be called once.
+// Shutdown ends the server gracefully: it stops accepting, closes idle connections, tells the
+// others to end with the response they are in (Connection: close, GOAWAY), calls OnDrain, and waits
+// until all are gone. When ctx ends first it aborts them: request contexts end, connections are
+// closed, and its error is ctx's. It is to be called once.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.Draining.Store(true)

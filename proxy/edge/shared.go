@@ -26,8 +26,6 @@ type Shared struct {
 	tls     *tls.Config
 	readers readers
 	date    atomic.Pointer[dateText]
-	// ended is called with a connection that has ended.
-	ended func(*Conn)
 }
 
 // dateText is the value of the Date header during one second.

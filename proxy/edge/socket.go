@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// RecordSize is the most that a TLS record holds.
-	RecordSize = 16 << 10
 	// recordHead is the size of the header of a TLS record, with the length at its end.
 	recordHead = 5
 	// ownRecord is more than a record has that TLS writes while it reads: an alert, a key update.
@@ -42,9 +40,9 @@ type socket struct {
 	// timeout is how long a client may take for what TLS itself writes, see writeOwn.
 	timeout time.Duration
 
-	// offline makes reads fail that would go to the socket; more is unset when the last read brought
-	// a single TLS record. direct has reads go to fd, where they do not wait. All are for the
-	// goroutine that reads.
+	// offline makes reads fail that would go to the socket; more is unset when the last read
+	// brought a single TLS record. direct has reads go to fd, where they do not wait. All are for
+	// the goroutine that reads.
 	offline, more, direct bool
 	fd                    int
 
@@ -69,7 +67,10 @@ func (s *socket) Read(p []byte) (n int, err error) {
 	case s.offline:
 		return 0, errWouldBlock
 	case s.direct:
-		n, err = readNow(s.fd, p)
+		var again bool
+		if n, again, err = readNow(s.fd, p); again {
+			err = errWouldBlock
+		}
 	default:
 		n, err = s.Conn.Read(p)
 	}

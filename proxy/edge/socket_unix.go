@@ -22,20 +22,20 @@ func rawOf(nc net.Conn) syscall.RawConn {
 	return nil
 }
 
-// readNow reads without waiting.
-func readNow(fd int, p []byte) (int, error) {
+// readNow reads without waiting: again says that nothing is there yet.
+func readNow(fd int, p []byte) (n int, again bool, err error) {
 	for {
 		n, err := syscall.Read(fd, p)
 		switch {
 		case n > 0:
-			return n, nil
+			return n, false, nil
 		case errors.Is(err, syscall.EINTR):
 		case errors.Is(err, syscall.EAGAIN):
-			return 0, errWouldBlock
+			return 0, true, nil
 		case err != nil:
-			return 0, err
+			return 0, false, err
 		default:
-			return 0, io.EOF
+			return 0, false, io.EOF
 		}
 	}
 }

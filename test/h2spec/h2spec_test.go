@@ -41,9 +41,9 @@ func TestH2spec(t *testing.T) {
 		t.Fatalf("building h2spec: %v\n%s", err, out)
 	}
 	s, err := edge.New(edge.Options{
-		Handler: reading{}, HTTP1: h1.Serve, HTTP2: h2.Serve, GetCertificate: edgetest.GetCertificate,
+		Handler: reading{}, GetCertificate: edgetest.GetCertificate,
 		Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0",
-	})
+	}, edge.Protocols{HTTP1: h1.Serve, HTTP2: h2.Serve})
 	if err != nil {
 		t.Fatal(err)
 	}

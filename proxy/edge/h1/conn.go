@@ -11,24 +11,13 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// conn is an HTTP/1.1 connection.
-type conn struct{ *edge.Conn }
-
-// verdict says what becomes of a connection after a request.
-type verdict uint8
-
-const (
-	keepOpen verdict = iota // wait for the next request
-	closeNow
-	// linger lets a client that is still sending read the response first.
-	linger
-	// handedOver: another goroutine owns the connection now.
-	handedOver
-)
-
 // Serve serves requests until the connection ends or is handed over. The first byte of the first
 // one is there.
-func Serve(c *edge.Conn) { (&conn{c}).serve() }
+func Serve(edgeConn *edge.Conn) {
+	c := &conn{Conn: edgeConn}
+	c.resume = c.serve
+	c.serve()
+}
 
 func (c *conn) serve() {
 	defer c.Contain()
@@ -129,11 +118,8 @@ func isSmallBuffer(err error) bool {
 // http2PrefaceLine begins a connection that speaks HTTP/2 (RFC 9113, section 3.4).
 var http2PrefaceLine = []byte("PRI * HTTP/2.0\r\n")
 
-var crlfcrlf = []byte("\r\n\r\n")
-
-// awaitHead reads until the buffer has the whole header. The parser begins anew with
-// every read, so that a header in records of one byte would cost it the square of its
-// length.
+// awaitHead reads until the buffer has the whole header. The parser begins anew with every read, so
+// that a header in records of one byte would cost it the square of its length.
 func (c *conn) awaitHead() (rejection int) {
 	in := &c.In
 	for seen := 0; ; {

@@ -1,5 +1,5 @@
 // Package h1 serves HTTP/1.1, and HTTP/1.0, on the connections of package edge: Serve is
-// edge.Options.HTTP1. It is the only package that knows fasthttp.
+// edge.Protocols.HTTP1. It is the only package that knows fasthttp.
 //
 //	+--> wait --> read header --> copy it --> handler --> write response --+
 //	|   (idle,   (fasthttp's    (one string)                |              |

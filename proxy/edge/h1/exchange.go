@@ -3,15 +3,36 @@ package h1
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net/textproto"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/valyala/fasthttp"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/edge"
+)
+
+// conn is an HTTP/1.1 connection.
+type conn struct {
+	*edge.Conn
+	// resume goes on with the next request, whose first byte is there.
+	resume func()
+}
+
+// verdict says what becomes of a connection after a request.
+type verdict uint8
+
+const (
+	keepOpen verdict = iota // wait for the next request
+	closeNow
+	// linger lets a client that is still sending read the response first.
+	linger
+	// handedOver: another goroutine owns the connection now.
+	handedOver
 )
 
 // exchange is one request and its response, with everything that lives as long
@@ -40,6 +61,8 @@ type exchange struct {
 
 	fields [edge.InlineFields]api.HeaderField
 }
+
+var crlfcrlf = []byte("\r\n\r\n")
 
 var (
 	errUnknownExpectation = errors.New("unknown expectation")
@@ -176,4 +199,247 @@ func (x *exchange) finish(resp *api.Response, written int64, keep bool, err erro
 		return keepOpen
 	}
 	return closeNow
+}
+
+// requestContext is the context of a request. It watches for the client's leaving only once
+// somebody asks for Done, because that takes a goroutine: most requests are answered before a
+// client could leave.
+type requestContext struct {
+	edge.Context
+	x *exchange
+
+	// mu guards what follows. It is taken before that of the body.
+	mu sync.Mutex
+	// watching is closed when the goroutine that watches has ended; nil without one.
+	watching chan struct{}
+	// wanted is set when somebody waits for the client's leaving; stopped when watching must not
+	// begin any more, because the leaving is noticed in another way or the request is over.
+	wanted, stopped bool
+}
+
+// Done implements context.Context.
+func (r *requestContext) Done() <-chan struct{} {
+	done, first := r.Start()
+	if first {
+		r.mu.Lock()
+		r.wanted = true
+		r.mu.Unlock()
+		r.watch()
+	}
+	return done
+}
+
+// watch starts the goroutine that reads ahead until something comes: the next request, which
+// stays in the buffer, or the end. It is called when somebody waits for that, and when the body,
+// which comes first, was read.
+func (r *requestContext) watch() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.wanted || r.stopped || r.watching != nil || r.x.req.Body != nil && !r.x.body.wasRead() {
+		return
+	}
+	in := &r.x.c.In
+	in.Acquire()
+	buf := in.Buf
+	n := buf.Buffered() + 1
+	if n > buf.Size() || in.Resume() != nil {
+		return
+	}
+	ended := make(chan struct{})
+	r.watching = ended
+	in.Mode = edge.ReadWait
+	panics := r.x.c.Panics
+	go func() {
+		defer panics.Contain("connection")
+		defer close(ended)
+		if _, err := buf.Peek(n); err != nil && !edge.IsInterrupted(err) {
+			r.Cancel()
+		}
+	}()
+}
+
+// stopWatching takes the reading side back from the watching goroutine. Nothing
+// is watched any more afterwards.
+func (r *requestContext) stopWatching() {
+	r.mu.Lock()
+	r.stopped = true
+	watching := r.watching
+	r.watching = nil
+	r.mu.Unlock()
+	if watching == nil {
+		return
+	}
+	r.x.c.In.Interrupt()
+	<-watching
+	_ = r.x.c.In.Resume()
+}
+
+// beginFinal marks the begin of the final response.
+func (x *exchange) beginFinal() {
+	x.interim.Lock()
+	x.final = true
+	x.interim.Unlock()
+}
+
+// continue100 tells the client to send its body, unless it got a response already.
+func (x *exchange) continue100() error {
+	x.interim.Lock()
+	defer x.interim.Unlock()
+	if x.final {
+		return nil
+	}
+	_, err := io.WriteString(&x.c.Out, "HTTP/1.1 100 Continue\r\n\r\n")
+	return err
+}
+
+// drainLimit is how much of a body that nobody read is read to keep the connection, as in net/http.
+const drainLimit = 256 << 10
+
+// body is the body of a request. Reads come from one goroutine
+// at a time, which need not be the one of the connection: an HTTP client sends a
+// body from a goroutine of its own and may still do so when the response is there.
+type body struct {
+	x *exchange
+	// length is the Content-Length, -1 for a chunked body.
+	length int64
+
+	// reading is held while the body is read, and guards what reads it.
+	reading sync.Mutex
+	req     *fasthttp.Request // pooled: given back by discard
+	started bool
+
+	// mu is held for moments, and guards how far reading is. It is taken last.
+	mu     sync.Mutex
+	read   int64
+	err    error // final, io.EOF at the end
+	sealed bool
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	if err := b.ended(); err != nil || len(p) == 0 {
+		return 0, err
+	}
+	return b.advance(p)
+}
+
+// SetReadDeadline bounds the reading of the whole body, see api.Request. It is for
+// the goroutine that reads.
+func (b *body) SetReadDeadline(t time.Time) error {
+	b.x.c.In.Limit = t
+	return nil
+}
+
+// ended is why nothing can be read any more, nil while something can.
+func (b *body) ended() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sealed {
+		return edge.ErrBodyClosed
+	}
+	return b.err
+}
+
+// wasRead reports whether the body has been read to its end.
+func (b *body) wasRead() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err == io.EOF //nolint:errorlint // Readers return it bare.
+}
+
+// advance reads on and notes how far it came. The caller holds reading.
+func (b *body) advance(p []byte) (int, error) {
+	n, err := b.readOn(p)
+	b.mu.Lock()
+	b.read += int64(n)
+	if errors.Is(err, io.EOF) && b.length >= 0 && b.read < b.length {
+		err = io.ErrUnexpectedEOF // fasthttp takes a lost client for the end of the body
+	}
+	b.err = err
+	b.mu.Unlock()
+	if err == io.EOF { //nolint:errorlint // Readers return it bare.
+		b.x.ctx.watch()
+	}
+	return n, err
+}
+
+// readOn reads from the connection. The caller holds reading.
+func (b *body) readOn(p []byte) (int, error) {
+	if !b.started {
+		b.started = true
+		if b.x.expects {
+			if err := b.x.continue100(); err != nil {
+				return 0, err
+			}
+		}
+		// The limit of 0 bytes is that of what is read ahead.
+		if err := b.req.ContinueReadBodyStream(b.x.c.In.Buf, 0, false); err != nil {
+			return 0, err
+		}
+	}
+	stream := b.req.BodyStream()
+	if stream == nil {
+		return 0, io.EOF
+	}
+	return stream.Read(p)
+}
+
+// remaining returns how much the client may still send: 0 when the body was read, -1
+// when that is not known, or when it waits for a 100 that will not come.
+func (b *body) remaining() int64 {
+	if !b.reading.TryLock() {
+		return -1 // another goroutine is reading
+	}
+	defer b.reading.Unlock()
+	return b.left()
+}
+
+// left is remaining for callers that hold reading.
+func (b *body) left() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.err == io.EOF: //nolint:errorlint // Readers return it bare.
+		return 0
+	case b.err != nil, b.length < 0, b.x.expects && !b.started:
+		return -1
+	}
+	return b.length - b.read
+}
+
+// seal ends all reading by others, also a read that is under way.
+func (b *body) seal() {
+	if !b.reading.TryLock() {
+		b.x.c.In.Interrupt()
+		b.reading.Lock()
+		_ = b.x.c.In.Resume()
+	}
+	defer b.reading.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sealed = true
+}
+
+// discard reads what is left of a sealed body that is short enough, if the connection is to be
+// kept, and gives back what reading took. It returns how much may still come, as remaining does.
+func (b *body) discard(keep bool) (left int64) {
+	// reading is not held: others who read find the body sealed, and are not to wait for the
+	// client.
+	left = b.left()
+	if keep && left > 0 {
+		buf := b.x.c.Buffer(edge.SmallBuffer)
+		defer b.x.c.Buffers.Put(buf)
+		for left > 0 {
+			_, _ = b.advance(buf.B[:cap(buf.B)])
+			left = b.left()
+		}
+	}
+	if b.req != nil {
+		_ = b.req.CloseBodyStream()
+		fasthttp.ReleaseRequest(b.req)
+		b.req = nil
+	}
+	return left
 }

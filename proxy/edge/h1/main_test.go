@@ -23,5 +23,5 @@ func connOf(t testing.TB, nc net.Conn) *conn {
 	if nc == nil {
 		nc, _ = net.Pipe()
 	}
-	return &conn{edge.NewConn(&s.Shared, nc, api.ListenerSidecar)}
+	return &conn{Conn: edge.NewConn(&s.Shared, nc, api.ListenerSidecar)}
 }

@@ -48,26 +48,7 @@ func (x *exchange) respond(resp *api.Response) (written int64, keep bool, err er
 	return written, !f.close && err == nil, err
 }
 
-// beginFinal marks the begin of the final response.
-func (x *exchange) beginFinal() {
-	x.interim.Lock()
-	x.final = true
-	x.interim.Unlock()
-}
-
-// continue100 tells the client to send its body, unless it got a response already.
-func (x *exchange) continue100() error {
-	x.interim.Lock()
-	defer x.interim.Unlock()
-	if x.final {
-		return nil
-	}
-	_, err := io.WriteString(&x.c.Out, "HTTP/1.1 100 Continue\r\n\r\n")
-	return err
-}
-
-// writeBytes writes a header and a body that is there, in one write when both are
-// small.
+// writeBytes writes a header and a body that is there, in one write when both are small.
 func (x *exchange) writeBytes(resp *api.Response, f framing, body []byte) (written int64, err error) {
 	buf := x.c.Buffer(edge.SmallBuffer)
 	defer x.c.Buffers.Put(buf)
@@ -84,9 +65,8 @@ func (x *exchange) writeBytes(resp *api.Response, f framing, body []byte) (writt
 	return int64(max(0, n-head)), err
 }
 
-// writeBodyTo writes a header and a body that writes itself. When that fails before
-// anything was sent, the client gets a 500 instead; afterwards only the end of the
-// connection can tell it.
+// writeBodyTo writes a header and a body that writes itself. When that fails before anything was
+// sent, the client gets a 500 instead; afterwards only the end of the connection can tell it.
 func (x *exchange) writeBodyTo(resp *api.Response, f framing) (written int64, err error) {
 	c, known := x.c, f.length >= 0
 	w := &bodyWriter{
@@ -216,8 +196,7 @@ func (w *collector) send(p []byte) error {
 	return w.err
 }
 
-// bodyWriter is what a BodyTo writes to. It begins with the response header in its
-// buffer.
+// bodyWriter is what a BodyTo writes to. It begins with the response header in its buffer.
 type bodyWriter struct {
 	collector
 	// left is how much may still be written, for a body of known length.

@@ -9,9 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// stream is a long-running response. Whoever has frames writes
-// them; the only goroutine of an idle one is blocked in a read that ends when the
-// client leaves or when it is interrupted by Close:
+// stream is a long-running response. Whoever has frames writes them; the only goroutine of an idle
+// one is blocked in a read that ends when the client leaves or when it is interrupted by Close:
 //
 //	open --- Close ------------> closing --> Stop --> last chunk, keep-alive
 //	  |                                              or end of the connection
@@ -121,11 +120,10 @@ func (s *stream) wait() {
 		c.End()
 		return
 	}
-	c.serve()
+	c.resume()
 }
 
-// read blocks until the client leaves, sends what it should not, or until it is
-// interrupted.
+// read blocks until the client leaves, sends what it should not, or until it is interrupted.
 func (s *stream) read() (n int, err error) {
 	switch {
 	case s.duplex != nil:

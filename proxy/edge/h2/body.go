@@ -13,13 +13,6 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-const (
-	// uploadBuffer is how much of a request's body a client may send before it is
-	// read, uploadBuffers the same for all requests of a connection.
-	uploadBuffer  = 256 << 10
-	uploadBuffers = 1 << 20
-)
-
 var errOverShare = errors.New("the user has left more unread than a share of the memory for that")
 
 // body is the body of a request. As an HTTP/1.1 body it is read by one
@@ -163,9 +156,8 @@ func (b *body) consumedLocked(n int) {
 	h.flushSoonLocked()
 }
 
-// take reads n bytes of the body, for the connection's reader, and says how many of
-// them anybody wants, and for how many the window of the connection waits. After errOverShare
-// they are not read.
+// take reads n bytes of the body, for the connection's reader, and says how many of them anybody
+// wants, and for how many the window of the connection waits. After errOverShare they are not read.
 func (b *body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 	b.mu.Lock()
 	b.arrived += int64(n)
@@ -268,8 +260,7 @@ func (b *body) pass(r *bufio.Reader, n int) (kept int, err error) {
 	return kept, nil
 }
 
-// receiveLocked passes a piece on. The Duplex does not block, and is stopped behind seal
-// only.
+// receiveLocked passes a piece on. The Duplex does not block, and is stopped behind seal only.
 func (b *body) receiveLocked(p []byte) {
 	err := b.st.h.Receive(b.duplex, p)
 	b.consumedLocked(len(p))

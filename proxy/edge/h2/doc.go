@@ -1,5 +1,5 @@
 // Package h2 serves HTTP/2 (RFC 9113) on the connections of package edge: Serve is
-// edge.Options.HTTP2.
+// edge.Protocols.HTTP2.
 //
 // Frames are read with x/net/http2's Framer and hpack, and served by a loop of our own, for the
 // price of HTTP/1.1: the goroutine that reads a connection serves requests whose responses need

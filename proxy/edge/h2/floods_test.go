@@ -19,6 +19,46 @@ import (
 )
 
 // What a client may do to an HTTP/2 server, and that each is bounded by a number.
+//
+// What HTTP/2 servers died of, what bounds it here, and the test (TestHTTP2...):
+//
+//	rapid reset                  resetCost, earned back by complete answers only;
+//	                             reset requests count for MaxStreams                 RapidReset, Floods
+//	requests to be reset         resetCost                                           MadeYouReset, Floods, Malformed
+//	CONTINUATION flood           headerFrames, ReadHeaderTimeout for all             HeaderBombs, SlowHeader
+//	header bombs                 headerLimit decoded, twice that encoded             HeaderBombs, IndexedBomb
+//	cookies in crumbs            joined once                                         Crumbs
+//	growth of HPACK's table      headerTable; answers use none                       HeaderBombs
+//	SETTINGS, PING, PRIORITY     frameCost                                           Floods
+//	settings in one frame        mostSettings                                        HeaderBombs
+//	WINDOW_UPDATE                frameCost, or one for updateBytes sent              Floods, SmallReads
+//	windows of 0 and 1 byte      WriteTimeout for half a MiB                         ClosedWindow, OneByteWindows
+//	answers taken in silence     a PING for each pingAfter, answered in time         ClosedAndSilent
+//	uploads that nobody reads    windows are small from edge.LargeAllowed on;
+//	                             reset beyond the user's share                       CrowdedUploads, UnreadUploads,
+//	                                                                                 HoarderPays
+//	answers to closed windows,   edge.WaitingAllowed, shared by the users; strangers'
+//	or not read                  edge.AnonymousAllowed; reset beyond that            WindowsClosed, AnswersUnread
+//	answers held back unread     nothing is from edge.LargeAllowed on                Hoard
+//	reading on after an error    only what is queued is sent                         Goodbye
+//	answers that nobody reads    queueLimit, framesAtOnce; then no reading;
+//	                             the end for edge.AnonymousAllowed                   PingsUnread, HeadUnread,
+//	                                                                                 StrangersHoard
+//	events that nobody reads     queueLimit, WriteTimeout; others go on              UnreadEvents, WatchTooFarBehind
+//	streams that never end       BodyIdleTimeout, PING and its timeout               BodyThatNeverComes, Silent
+//	tunnels that nobody reads    the stream's window, for upgrades only; the
+//	                             connection's beyond a share of
+//	                             edge.UnreadAllowed; reset as uploads are            UpgradeWindows, UpgradesUnread
+//	half-closed bodies           reset when answered; frameCost                      HalfClosed, UnwantedData
+//	DATA behind a reset          the stream's window, then resetCost                 LateData, UnwantedData
+//	frames that never end        ReadHeaderTimeout, from their beginning             SlowFrame, BusyConnection
+//	more than the windows        errors of stream and connection                     Overrun
+//	bad padding, large frames    errors of the connection                            HeaderBombs
+//	padding instead of data      frameCost, and one for padded bytes                 Floods
+//	requests behind GOAWAY       resetCost                                           BehindGoAway
+//	GOAWAY that nobody heeds     goAwayWait                                          GoAwayInTime
+//	GOAWAY and no end after it   PingTimeout, lingerBytes                            GoAwaySlowReader
+//	smuggled fields              malformed                                           Malformed
 
 // briefLinger is for tests whose clients go on sending and need not read the end of the connection.
 const briefLinger = 20 * time.Millisecond

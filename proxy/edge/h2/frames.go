@@ -64,8 +64,7 @@ func (h *conn) readFirst() error {
 	return err
 }
 
-// readFrame reads one frame and does what it says. A request that is complete is
-// returned.
+// readFrame reads one frame and does what it says. A request that is complete is returned.
 func (h *conn) readFrame() (*stream, error) {
 	h.In.Mode = edge.ReadHead // the whole frame is to come soon
 	fh, err := h.framer.ReadFrameHeader()
@@ -129,33 +128,6 @@ func (h *conn) broken(fh http2.FrameHeader, err error) error {
 		return http2.ConnectionError(http2.ErrCodeFrameSize) // too short for its own fields
 	}
 	return errClientLeft
-}
-
-// reject resets a stream, whether it is open or not.
-func (h *conn) reject(id uint32, code http2.ErrCode) error {
-	if err := h.charge(resetCost); err != nil {
-		return err
-	}
-	h.mu.Lock()
-	st := h.streams[id]
-	if st == nil {
-		if id > h.maxID {
-			h.mu.Unlock()
-			return http2.ConnectionError(code) // of a stream that is idle
-		}
-		left := int64(uploadBuffer)
-		if code == http2.ErrCodeStreamClosed {
-			left = 0 // the client has ended it
-		}
-		h.appendReset(id, code)
-		h.resets.add(id, left, int(h.Options.MaxStreams))
-		h.mu.Unlock()
-		return nil
-	}
-	h.resetLocked(st, code, errProtocol)
-	h.mu.Unlock()
-	st.abandon(errProtocol)
-	return nil
 }
 
 // streamOfLocked finds the stream of a frame. Without one, wasOpen tells that there was.
@@ -378,38 +350,6 @@ func (h *conn) receiverOf(fh http2.FrameHeader, end bool) (st *stream, code http
 		return nil, http2.ErrCodeFlowControl, 0, nil
 	}
 	return st, 0, 0, nil
-}
-
-// gotData notes that a DATA frame was read: lost bytes of its window were no data. A body of
-// another length than was announced is rejected, as any other fault of a client.
-func (h *conn) gotData(st *stream, lost int64, end bool) error {
-	b := st.body
-	wrong := b.isWrongLength(end)
-	h.mu.Lock()
-	open := h.streams[st.id] == st
-	if wrong && open {
-		h.mu.Unlock()
-		return h.reject(st.id, http2.ErrCodeProtocol)
-	}
-	switch {
-	case !open:
-	case end:
-		h.gotEndLocked(st)
-		if st.duplex {
-			h.endSoonLocked(st) // the client is gone, as when it closes a connection
-		}
-	case lost > 0 && !st.sentEnd:
-		st.received += lost
-		h.appendWindowUpdate(st.id, lost)
-	}
-	h.mu.Unlock()
-	switch {
-	case wrong:
-		b.end(errProtocol)
-	case end:
-		b.end(io.EOF)
-	}
-	return nil
 }
 
 // rejectData resets a stream whose user has left too much unread, and drops the n bytes that

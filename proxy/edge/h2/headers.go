@@ -15,8 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// headers is a header that is being read: a HEADERS frame and the CONTINUATIONs that
-// follow it.
+// headers is a header that is being read: a HEADERS frame and the CONTINUATIONs that follow it.
 type headers struct {
 	open  bool // until its last frame was read
 	block block
@@ -168,17 +167,6 @@ func (h *conn) readBlock(part []byte, last bool) (*stream, error) {
 	done := h.head
 	h.head = headers{}
 	return h.beginRequest(&done)
-}
-
-// holdBlock counts n bytes as held for the header that is being read, in place of those
-// before.
-func (h *conn) holdBlock(n int) {
-	b := &h.head.block
-	if b.account == nil {
-		b.account = h.Account()
-	}
-	h.Buffers.Hold(b.account, int64(n-b.held))
-	b.held = n
 }
 
 // emit takes a field that was decoded.
@@ -386,8 +374,7 @@ func (st *stream) completeBody(head *headers) error {
 	return nil
 }
 
-// validTarget rejects blanks, control characters and fragments, which no target of a
-// request has.
+// validTarget rejects blanks, control characters and fragments, which no target of a request has.
 func validTarget(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] == '#' || s[i] == 0x7f {

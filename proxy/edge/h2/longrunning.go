@@ -7,8 +7,6 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-var errAborted = errors.New("the stream was aborted")
-
 // start sends the header of a long-running response and starts its stream.
 func (st *stream) start(resp *api.Response) {
 	h := st.h
@@ -143,18 +141,4 @@ func (st *stream) Close() {
 	defer st.h.mu.Unlock()
 	st.closing = true
 	st.h.endSoonLocked(st)
-}
-
-// Abort implements api.StreamWriter: the client gets a RST_STREAM.
-func (st *stream) Abort() {
-	h := st.h
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if st.closing {
-		return
-	}
-	st.closing, st.aborted = true, true
-	h.resetLocked(st, st.resetCode(), errAborted)
-	h.flushSoonLocked()
-	h.endSoonLocked(st)
 }

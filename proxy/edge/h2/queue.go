@@ -36,13 +36,13 @@ const (
 // and finds nobody writing writes it, with all that others have queued meanwhile: see flushLocked.
 // Cached bytes are copied once, into a record.
 //
-// Its methods whose names end in Locked are for callers that hold conn.mu, which guards
-// all of it.
+// Its methods whose names end in Locked are for callers that hold conn.mu, which guards all of it.
 type queue struct {
 	c       *edge.Conn
 	pending []*edge.Buffer
 	spare   []*edge.Buffer // the slice of what was written last
-	// queued counts the bytes of pending that frames use, and the tails of all buffers but the last, which stay unused.
+	// queued counts the bytes of pending that frames use, and the tails of all buffers but the
+	// last, which stay unused.
 	queued int
 
 	// window is what the client takes over all streams, initial that of a new one.
@@ -54,8 +54,7 @@ type queue struct {
 	// connection's window closed. The first is woken when it can go on, and leaves the line
 	// when it has: whatever else wakes it, or others, changes no place.
 	line []*stream
-	// sendNoTable is set when the client is to be told that its table for headers stays
-	// empty.
+	// sendNoTable is set when the client is to be told that its table for headers stays empty.
 	sendNoTable bool
 	// earned is the client's for requests whose responses are complete, updates how many window
 	// updates it may send for data that it got: see charge.
@@ -66,7 +65,8 @@ type queue struct {
 // window updates, and those before the last PING that it acknowledged.
 type delivery struct {
 	sent int64 // bytes that were queued
-	// byUpdates and byPing are what was acknowledged, pinged is sent when such a PING was queued last.
+	// byUpdates and byPing are what was acknowledged, pinged is sent when such a PING was queued
+	// last.
 	byUpdates, byPing, pinged int64
 }
 
@@ -235,8 +235,8 @@ func (q *queue) roomLocked() int { return q.limit() - q.queued }
 // connections hold, the less.
 func (q *queue) limit() int { return q.c.Buffers.Scale(queueLimit, edge.SmallBuffer) }
 
-// sendableLocked returns how many of the next size bytes of a stream may be queued now, as the windows, the room of the
-// queue and fairness allow.
+// sendableLocked returns how many of the next size bytes of a stream may be queued now, as the
+// windows, the room of the queue and fairness allow.
 func (q *queue) sendableLocked(st *stream, size int) int {
 	round := queueLimit
 	if !q.aloneLocked(st) {
@@ -245,8 +245,9 @@ func (q *queue) sendableLocked(st *stream, size int) int {
 	return q.payloadRoomLocked(int(min(int64(size), q.window, st.window, int64(round))))
 }
 
-// payloadRoomLocked returns how many of the next size bytes of DATA fit into the room of the queue. It lays the frames
-// out as queueDataLocked does, because their heads and the tails of buffers that they leave unused take room as well.
+// payloadRoomLocked returns how many of the next size bytes of DATA fit into the room of the queue.
+// It lays the frames out as queueDataLocked does, because their heads and the tails of buffers that
+// they leave unused take room as well.
 func (q *queue) payloadRoomLocked(size int) (fits int) {
 	room, tail := q.roomLocked(), q.tailRoomLocked()
 	for fits < size {
@@ -262,8 +263,9 @@ func (q *queue) payloadRoomLocked(size int) (fits int) {
 	return fits
 }
 
-// queueDataLocked queues DATA frames with the next size bytes of s, all of them: how many may be queued is for
-// sendableLocked to say before. If end is set, the last byte of s ends the stream: ended says that it was queued.
+// queueDataLocked queues DATA frames with the next size bytes of s, all of them: how many may be
+// queued is for sendableLocked to say before. If end is set, the last byte of s ends the stream:
+// ended says that it was queued.
 func (q *queue) queueDataLocked(st *stream, s *pieces, size int, end bool) (ended bool) {
 	end = end && size == s.left
 	q.window -= int64(size)
@@ -318,3 +320,10 @@ func (q *queue) leaveLineLocked(st *stream) {
 		q.line = slices.DeleteFunc(q.line, func(other *stream) bool { return other == st })
 	}
 }
+
+const (
+	// uploadBuffer is how much of a request's body a client may send before it is
+	// read, uploadBuffers the same for all requests of a connection.
+	uploadBuffer  = 256 << 10
+	uploadBuffers = 1 << 20
+)

@@ -103,21 +103,6 @@ func (h *conn) contain() {
 	}
 }
 
-// flushHere is for the goroutine that reads, before it waits. It does not read on
-// before the client has taken some of what is queued, if that is more than responses may
-// take: a client that sends much before it reads must not wait for itself.
-func (h *conn) flushHere() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.goAway.state == goAwayFirst && time.Since(h.goAway.at) >= goAwayWait {
-		h.goAwayFinalLocked() // it may never be silent
-	}
-	h.flushLocked(false)
-	for h.queued > 2*h.limit() && h.flusher.flushing && h.err == nil {
-		h.flusher.flushed.Wait()
-	}
-}
-
 // isUnwelcome reports whether the connection ends: its user is not known, what is queued for
 // it is not read, and many are like that.
 func (h *conn) isUnwelcome() bool {

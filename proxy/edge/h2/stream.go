@@ -11,14 +11,12 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// lateReset is how long after a response that needs no more of the request's body the
-// client is told so. A client may forget a response that comes together with a reset:
-// curl 7.88 does.
+// lateReset is how long after a response that needs no more of the request's body the client is
+// told so. A client may forget a response that comes together with a reset: curl 7.88 does.
 const lateReset = 250 * time.Millisecond
 
-// stream is one request with its stream and its response: one allocation,
-// which the handler may keep. A long-running response has no goroutine: whoever has
-// frames writes them.
+// stream is one request with its stream and its response: one allocation, which the handler may
+// keep. A long-running response has no goroutine: whoever has frames writes them.
 type stream struct {
 	h  *conn
 	id uint32
@@ -108,9 +106,8 @@ func (r *requestContext) Done() <-chan struct{} {
 	return done
 }
 
-// AttributeTo implements api.Attributor. What a connection holds for all of its
-// streams counts for the first user known on it; what is unread on one of them counts for the
-// user of that.
+// AttributeTo implements api.Attributor. What a connection holds for all of its streams counts for
+// the first user known on it; what is unread on one of them counts for the user of that.
 func (st *stream) AttributeTo(user string) {
 	a, owned := st.h.Claim(user)
 	if owned {
@@ -243,8 +240,7 @@ func (st *stream) finish(resp *api.Response, written int64, err error) {
 	h.release()
 }
 
-// stopUpload tells the client that it need not send the rest of a body that nobody
-// reads.
+// stopUpload tells the client that it need not send the rest of a body that nobody reads.
 func (st *stream) stopUpload() {
 	h := st.h
 	defer h.Panics.Contain("stream")

@@ -9,12 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// goAwayWait is how long a client may take to learn of a GOAWAY before requests that it
-// still begins are not taken any more.
-const goAwayWait = time.Second
-
-// await waits until the client sends something. The error says why nobody waits any
-// more.
+// await waits until the client sends something. The error says why nobody waits any more.
 func (h *conn) await() error {
 	in := &h.In
 	if in.Buf != nil && in.Buf.Buffered() > 0 {
@@ -104,22 +99,14 @@ func (h *conn) waitedInVain() error {
 	return nil
 }
 
-// goAwayFinalLocked tells the client which streams were the last. It is for the goroutine
-// that reads.
-func (h *conn) goAwayFinalLocked() {
-	if h.goAway.state != goAwayFinal {
-		h.goAway.state, h.goAway.lastID = goAwayFinal, h.maxID
-		h.appendGoAway(h.goAway.lastID, http2.ErrCodeNo)
-	}
-}
-
 // close ends the connection for the goroutine that reads.
 func (h *conn) close(err error) {
 	says, linger := false, h.Options.LingerTimeout
 	var ce http2.ConnectionError
 	switch {
 	case errors.Is(err, errGoneAway):
-		// The client may still read what is on its way, and say so: it gets the time of the answer to a PING.
+		// The client may still read what is on its way, and say so: it gets the time of the answer
+		// to a PING.
 		says = true
 		h.mu.Lock()
 		linger = max(linger, h.Options.PingTimeout+h.delivery.timeFor(h.Options.WriteTimeout))

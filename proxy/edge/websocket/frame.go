@@ -17,8 +17,6 @@ const (
 const (
 	final  = 0x80 // of the first byte: the message's last frame
 	masked = 0x80 // of the second
-	// maxHead is the longest head: two bytes, a length of eight, a mask of four.
-	maxHead = 14
 	// maxControl is the most that a control frame carries.
 	maxControl = 125
 	// maxPayload is the most that a client's frame carries; golang.org/x/net/websocket's
@@ -58,32 +56,28 @@ func closeFrame(code uint16) []byte {
 }
 
 // reader takes a client's frames apart as they come, in pieces of any size. It keeps
-// nothing of them but a head and what a ping carries, and takes them as kube-apiserver's
+// nothing of them but a head and the payload of a ping, and takes them as kube-apiserver's
 // golang.org/x/net/websocket does: the reserved bits, the reserved opcodes and the order of
 // fragments are not looked at.
 type reader struct {
-	// ping is called with what a ping carries, which is not to be kept.
+	// ping is called with the payload of a ping, which is not to be kept.
 	ping func(payload []byte)
 	// frames counts those that have begun.
 	frames int
 
-	head    [maxHead]byte
-	have    int // bytes of head
-	payload bool
+	head    []byte // of the frame that is being read
+	inside  bool   // the payload is being read
 	left    uint64 // bytes of the payload that are still to come
-	control [maxControl]byte
-	kept    int // bytes of control
+	control []byte // what was kept of a ping
 }
 
-// feed reads p. A code other than 0 is the one to close with, and nothing more is to be
-// read.
+// feed reads p. A code other than 0 is the one to close with, and nothing more is to be read.
 func (r *reader) feed(p []byte) (code uint16) {
 	for len(p) > 0 {
-		if !r.payload {
-			r.head[r.have] = p[0]
-			r.have++
+		if !r.inside {
+			r.head = append(r.head, p[0])
 			p = p[1:]
-			if r.have < 2 || r.have < r.headSize() {
+			if len(r.head) < 2 || len(r.head) < r.headSize() {
 				continue
 			}
 			if code := r.begin(); code != 0 {
@@ -91,12 +85,17 @@ func (r *reader) feed(p []byte) (code uint16) {
 			}
 		} else {
 			n := int(min(r.left, uint64(len(p))))
-			r.keep(p[:n])
+			if r.opcode() == opPing {
+				r.keep(p[:n])
+			}
 			r.left -= uint64(n)
 			p = p[n:]
 		}
 		if r.left == 0 {
-			r.end()
+			if r.opcode() == opPing {
+				r.ping(r.control)
+			}
+			r.head, r.control, r.inside = r.head[:0], r.control[:0], false
 		}
 	}
 	return 0
@@ -122,7 +121,7 @@ func (r *reader) headSize() int {
 // begin looks at a whole head.
 func (r *reader) begin() (code uint16) {
 	r.frames++
-	r.payload = true
+	r.inside = true
 	switch length := r.head[1] &^ masked; length {
 	case 126:
 		r.left = uint64(binary.BigEndian.Uint16(r.head[2:]))
@@ -144,20 +143,8 @@ func (r *reader) begin() (code uint16) {
 
 // keep keeps of a ping as much as a pong can carry.
 func (r *reader) keep(p []byte) {
-	if r.opcode() != opPing {
-		return
+	mask := r.head[len(r.head)-4:]
+	for _, b := range p[:min(len(p), maxControl-len(r.control))] {
+		r.control = append(r.control, b^mask[len(r.control)%4])
 	}
-	mask := r.head[r.have-4 : r.have]
-	for _, b := range p[:min(len(p), maxControl-r.kept)] {
-		r.control[r.kept] = b ^ mask[r.kept%4]
-		r.kept++
-	}
-}
-
-// end is called behind the last byte of a frame.
-func (r *reader) end() {
-	if r.opcode() == opPing {
-		r.ping(r.control[:r.kept])
-	}
-	r.have, r.kept, r.payload = 0, 0, false
 }

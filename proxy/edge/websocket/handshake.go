@@ -1,11 +1,9 @@
 // Package websocket serves watches over WebSockets as kube-apiserver does
-// (k8s.io/apiserver/pkg/endpoints/handlers, WatchServer.HandleWS, on
-// golang.org/x/net/websocket): each event is a message, nothing that the client sends
-// counts but pings and the end.
+// (k8s.io/apiserver/pkg/endpoints/handlers, WatchServer.HandleWS, on golang.org/x/net/websocket):
+// each event is a message, nothing that the client sends counts but pings and the end.
 //
-// It knows no transport: what carries a WebSocket, a connection of HTTP/1.1 or a stream
-// of HTTP/2 (RFC 8441), is an api.StreamWriter for one direction and calls of
-// Stream.Receive for the other.
+// It knows no transport: what carries a WebSocket, a connection of HTTP/1.1 or a stream of HTTP/2
+// (RFC 8441), is an api.StreamWriter for one direction and calls of Stream.Receive for the other.
 package websocket
 
 import (
@@ -33,10 +31,9 @@ const version = "13"
 // acceptGUID turns a client's key into the proof that it was read (RFC 6455, 1.3).
 const acceptGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
-// Accepts reports whether kube-apiserver would agree to r becoming a WebSocket that
-// carries a watch, of r's connection and header alone. Credentials were taken out of
-// them. Of several lines of a name the first counts. What it would not agree to is for it
-// to refuse.
+// Accepts reports whether kube-apiserver would agree to r becoming a WebSocket that carries a
+// watch, of r's connection and header alone. Credentials were taken out of them. Of several lines
+// of a name the first counts. What it would not agree to is for it to refuse.
 func Accepts(r *api.Request) bool {
 	if r.Method != "GET" || !strings.EqualFold(r.Upgrade, "websocket") || r.Header.Get(versionHeader) != version {
 		return false

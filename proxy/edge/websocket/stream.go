@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/contain"
 )
@@ -23,9 +25,10 @@ type Stream struct {
 	messages api.Stream
 	panics   *contain.Panics
 
-	// in, allowance and read are for Receive.
+	// in, allowance and read are for Receive. allowance is for a client that has nothing to say:
+	// kube-apiserver reads whatever comes, as fast as it comes.
 	in        reader
-	allowance allowance
+	allowance *rate.Limiter
 	read      bool // nothing more is
 
 	// writing is held while writing and guards closed.
@@ -42,10 +45,9 @@ type Stream struct {
 	code      uint16 // of the close frame that is due, 0 when none is
 }
 
-// New makes a Stream of messages, each written behind its head: AppendTextHead or
-// AppendBinaryHead.
+// New makes a Stream of messages, each written behind its head: AppendTextHead or AppendBinaryHead.
 func New(messages api.Stream, panics *contain.Panics) *Stream {
-	s := &Stream{messages: messages, panics: panics}
+	s := &Stream{messages: messages, panics: panics, allowance: rate.NewLimiter(allowedASecond, allowedAtOnce)}
 	s.in.ping = s.pinged
 	return s
 }
@@ -77,7 +79,7 @@ func (s *Stream) Receive(p []byte) error {
 	}
 	before := s.in.frames
 	code := s.in.feed(p)
-	if code == 0 && !s.allowance.take(time.Now(), len(p)+(s.in.frames-before)*frameCost) {
+	if code == 0 && !s.allowance.AllowN(time.Now(), len(p)+(s.in.frames-before)*frameCost) {
 		code = closePolicy
 	}
 	if code == 0 {
@@ -180,29 +182,11 @@ func (s *sharedWriter) QueueFrames(frames [][]byte) (taken bool) {
 // Flush implements api.SharedWriter.
 func (s *sharedWriter) Flush() { s.shared.Flush() }
 
-// allowance is how much a client may send that has nothing to say: kube-apiserver reads
-// whatever comes, as fast as it comes. There is room for the largest frame at once; what was
-// sent is forgotten with time.
-type allowance struct {
-	spent int64
-	since time.Time
-}
-
 const (
 	// frameCost is what a frame costs beside its bytes.
 	frameCost = 1 << 10
-	// allowedAtOnce and allowedASecond are bytes: 1,000 small frames a second for ever.
+	// allowedAtOnce and allowedASecond are bytes: the largest frame, and 1,000 small frames a
+	// second for ever.
 	allowedAtOnce  = maxPayload + 1<<20
 	allowedASecond = 1 << 20
 )
-
-// take reports whether n bytes more are allowed.
-func (a *allowance) take(now time.Time, n int) bool {
-	if passed := now.Sub(a.since); passed > 0 {
-		forgotten := min(passed, time.Hour).Seconds() * allowedASecond
-		a.spent = max(0, a.spent-int64(forgotten))
-		a.since = now
-	}
-	a.spent += int64(n)
-	return a.spent <= allowedAtOnce
-}

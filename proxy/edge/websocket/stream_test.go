@@ -189,11 +189,11 @@ func TestAllowance(t *testing.T) {
 		"from time to time a word": {1100, 20 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var a allowance
+			a := New(nil, nil).allowance
 			at, n := now, 0
 			for n < 200_000 {
 				n++
-				if !a.take(at, c.size) {
+				if !a.AllowN(at, c.size) {
 					break
 				}
 				at = at.Add(c.pause)
