@@ -51,7 +51,7 @@ func (c *conn) serveRequest() verdict {
 	case resp.Upgrade != nil:
 		return x.upgrade(resp)
 	case resp.Stream != nil:
-		return x.stream(resp)
+		return x.startStream(resp)
 	}
 	n, keep, err := x.respond(resp)
 	return x.finish(resp, n, keep, err)

@@ -42,9 +42,9 @@ type stream struct {
 	one [1]byte
 }
 
-// stream writes the header of a stream, starts it and leaves the connection to a
+// startStream writes the header of a stream, starts it and leaves the connection to a
 // fresh goroutine: this one's stack has grown.
-func (x *exchange) stream(resp *api.Response) verdict {
+func (x *exchange) startStream(resp *api.Response) verdict {
 	c := x.c
 	x.ctx.stopWatching()
 	s := &stream{c: c, x: x, resp: resp, chunked: !x.http10}
