@@ -17,10 +17,11 @@
 //	    |                                              v                                          |
 //	    +------------- a sign of life ------------- Silent <--------------------------------------+
 //
-// While it is Suspect, Unreachable or Silent, the upstream is probed twice a second over new
-// connections, whether or not a client waits. An Unreachable upstream is still sent requests,
-// because they fail as fast as probes. Requests to a Silent one are rejected unsent, and those that
-// wait for it end. A request that waits is itself a reason to probe after half of SilenceTimeout.
+// A refused connection leads to Unreachable from Reachable, too. While it is Suspect, Unreachable or
+// Silent, the upstream is probed twice a second over new connections, whether or not a client
+// waits. An Unreachable upstream is still sent requests, because they fail as fast as probes.
+// Requests to a Silent one are rejected unsent, and those that wait for it end. A request that waits
+// is itself a reason to probe after half of SilenceTimeout.
 //
 // A connection is lost if something on the way, such as a NAT gateway, forgot it: its peer is
 // alive, and what is sent on it disappears. Evidence of that is a probe that was answered on a

@@ -31,11 +31,11 @@ func waysTo(t *testing.T, change func(*Limits), all ...*oneOf) (*Client, []*rela
 	return c, ways
 }
 
-// TestServersForgotten: of what waits on connections that something on the way to all servers
+// TestServersLost: of what waits on connections that something on the way to all servers
 // has forgotten, reads are made again on new ones, writes end, and feeds go on.
-func TestServersForgotten(t *testing.T) { inBubble(t, testServersForgotten) }
+func TestServersLost(t *testing.T) { inBubble(t, testServersLost) }
 
-func testServersForgotten(t *testing.T) {
+func testServersLost(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c, ways := waysTo(t, func(*Limits) {}, a, b)
 	servers := []*oneOf{a, b}
@@ -85,10 +85,10 @@ func testServersForgotten(t *testing.T) {
 	}
 }
 
-// TestServersForgottenWhileAway: the same if there is no way at all for a while.
-func TestServersForgottenWhileAway(t *testing.T) { inBubble(t, testServersForgottenWhileAway) }
+// TestServersLostWhileAway: the same if there is no way at all for a while.
+func TestServersLostWhileAway(t *testing.T) { inBubble(t, testServersLostWhileAway) }
 
-func testServersForgottenWhileAway(t *testing.T) {
+func testServersLostWhileAway(t *testing.T) {
 	a := newOneOf(t, "a")
 	c, ways := waysTo(t, func(l *Limits) { l.ServerSilence = silentAfter }, a)
 	if status, _ := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 {
@@ -132,10 +132,10 @@ func testServersForgottenWhileAway(t *testing.T) {
 	}
 }
 
-// TestServersForgottenFeed: the connection of feeds alone is forgotten.
-func TestServersForgottenFeed(t *testing.T) { inBubble(t, testServersForgottenFeed) }
+// TestServersLostFeed: the connection of feeds alone is forgotten.
+func TestServersLostFeed(t *testing.T) { inBubble(t, testServersLostFeed) }
 
-func testServersForgottenFeed(t *testing.T) {
+func testServersLostFeed(t *testing.T) {
 	a := newOneOf(t, "a")
 	c, ways := waysTo(t, func(l *Limits) { l.PingInterval = silentAfter }, a)
 	accepted, ended := startWatch(testContext(t), c.Source())
