@@ -81,6 +81,23 @@ func (a *Attributes) Record(u user.Info) authorizer.Attributes {
 	}
 }
 
+// Decision is the answer to "may this user do that".
+type Decision struct {
+	// Allowed is false for everything that the upstream does not allow.
+	Allowed bool
+	// Reason is the upstream authorizer's, often "".
+	Reason string
+	// Generation is that of the Authorizer when the decision was made; see
+	// revocation.Watches.Register.
+	Generation uint64
+	// Offline is true if the upstream is unavailable, and the decision is its last one or that of
+	// its rules.
+	Offline bool
+	// Reviews is the share of a review that this caller caused: 1 if it shared the review with no
+	// other caller, 0 if the decision was cached.
+	Reviews float64
+}
+
 // maxKeyBytes is up to which size the attributes, which the client chooses, are themselves the key
 // of a decision. The key of larger ones is a digest, so that the cached decisions are bounded in
 // bytes, too.

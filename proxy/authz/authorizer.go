@@ -73,23 +73,6 @@ const (
 	queueWait = 3 * time.Second
 )
 
-// Decision is the answer to "may this user do that".
-type Decision struct {
-	// Allowed is false for everything that the upstream does not allow.
-	Allowed bool
-	// Reason is the upstream authorizer's, often "".
-	Reason string
-	// Generation is that of the Authorizer when the decision was made; see
-	// revocation.Watches.Register.
-	Generation uint64
-	// Offline is true if the upstream is unavailable, and the decision is its last one or that of
-	// its rules.
-	Offline bool
-	// Reviews is the share of a review that this caller caused: 1 if it shared the review with no
-	// other caller, 0 if the decision was cached.
-	Reviews float64
-}
-
 // Authorizer decides by SubjectAccessReview and caches the decisions. It is safe for concurrent use
 // and owns no goroutine.
 type Authorizer struct {
@@ -119,7 +102,7 @@ func New(opts Options) *Authorizer {
 		reviews:   review.New("subjectaccessreviews", &opts.Settings),
 	}
 	a.invalidated.Store(-int64(Settle))
-	a.metrics = newMetrics(opts.Registerer, a)
+	a.metrics = newMetrics(opts.Registerer, a.decisions.Len, a.offline.len, opts.CacheSize)
 	return a
 }
 

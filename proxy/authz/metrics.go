@@ -22,7 +22,7 @@ func (c *decisionCounters) count(allowed bool) {
 	}
 }
 
-func newMetrics(reg prometheus.Registerer, a *Authorizer) *metrics {
+func newMetrics(reg prometheus.Registerer, cached, offline func() int, limit int) *metrics {
 	reviews := review.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authorization_reviews_total",
 		Help: "Authorization decisions by result (allowed, denied, error) and by where they come from: upstream, cache, or offline (its last decision or the RBAC objects in the cache, because the upstream is unavailable).",
@@ -30,11 +30,11 @@ func newMetrics(reg prometheus.Registerer, a *Authorizer) *metrics {
 	counters := func(from string) decisionCounters {
 		return decisionCounters{reviews.WithLabelValues("allowed", from), reviews.WithLabelValues("denied", from)}
 	}
-	review.Gauge(reg, "kubeweir_authorization_cache_entries", "Decisions that are cached.", a.decisions.Len)
+	review.Gauge(reg, "kubeweir_authorization_cache_entries", "Decisions that are cached.", cached)
 	review.Gauge(reg, "kubeweir_authorization_offline_entries",
-		"Decisions of the upstream that are kept for the time in which it is unavailable, at most kubeweir_authorization_cache_entries_limit; 0 if nobody is served offline.", a.offline.len)
+		"Decisions of the upstream that are kept for the time in which it is unavailable, at most kubeweir_authorization_cache_entries_limit; 0 if nobody is served offline.", offline)
 	review.Gauge(reg, "kubeweir_authorization_cache_entries_limit",
-		"The most decisions that are cached; further ones evict others.", func() int { return a.opts.CacheSize })
+		"The most decisions that are cached; further ones evict others.", func() int { return limit })
 	return &metrics{
 		reviewed: counters("upstream"), cached: counters("cache"), offline: counters("offline"),
 		failed: reviews.WithLabelValues("error", "upstream"),

@@ -12,17 +12,10 @@ type metrics struct {
 	ended    map[string]prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer, w *Watches) *metrics {
-	locked := func(n *int) func() int {
-		return func() int {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return *n
-		}
-	}
-	review.Gauge(reg, "kubeweir_authorization_watches", "Open watches whose permission is reviewed.", locked(&w.mu.open))
+func newMetrics(reg prometheus.Registerer, open, bytes func() int) *metrics {
+	review.Gauge(reg, "kubeweir_authorization_watches", "Open watches whose permission is reviewed.", open)
 	review.Gauge(reg, "kubeweir_authorization_watch_bytes",
-		"Bytes of the attributes, mostly selectors, of open watches; equal ones of one user count once.", locked(&w.mu.bytes))
+		"Bytes of the attributes, mostly selectors, of open watches; equal ones of one user count once.", bytes)
 	return &metrics{
 		rechecks: review.Counters(reg, "kubeweir_authorization_watch_rechecks_total",
 			"Reviews of the permission and the credential of open watches, by result: good, offline (good by the upstream's last decision, because it is unavailable), lost (the watch ends), unknown (the upstream is unavailable).",

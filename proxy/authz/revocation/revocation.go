@@ -120,7 +120,14 @@ func New(opts Options) *Watches {
 	opts.Parallelism = cmp.Or(opts.Parallelism, 16)
 	w := &Watches{opts: opts, narrowed: make(chan struct{}, 1), panics: contain.New(opts.Registerer, nil)}
 	w.mu.grants = make(map[grantKey]*grant)
-	w.metrics = newMetrics(opts.Registerer, w)
+	locked := func(n *int) func() int {
+		return func() int {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return *n
+		}
+	}
+	w.metrics = newMetrics(opts.Registerer, locked(&w.mu.open), locked(&w.mu.bytes))
 	return w
 }
 
@@ -135,7 +142,7 @@ func (w *Watches) RecheckPeriod() time.Duration { return w.opts.RecheckPeriod }
 func (w *Watches) Register(s *authn.Subject, attributes authz.Attributes, d authz.Decision, end func(reason.WatchEnd)) *Registration {
 	r := &Registration{watches: w, end: end}
 	if s.Identity.Source != authn.Gateway {
-		w.follow(r, s, d, permission(s.User, attributes))
+		w.follow(r, s, d, permissionOf(s.User, attributes))
 	}
 	return r
 }
@@ -152,7 +159,7 @@ func (w *Watches) RegisterVisible(s *authn.Subject, set *visible.Set, end func(r
 	return r
 }
 
-func permission(u *authn.User, attributes authz.Attributes) grant {
+func permissionOf(u *authn.User, attributes authz.Attributes) grant {
 	return grant{key: grantKey{permission: authz.KeyOf(u, &attributes)}, user: u, attributes: attributes}
 }
 
@@ -164,7 +171,7 @@ func (w *Watches) follow(r *Registration, s *authn.Subject, d authz.Decision, ri
 	w.mu.open++
 	w.enterLocked(r, now, right)
 	for _, attributes := range authz.ImpersonationOf(s) {
-		w.enterLocked(r, now, permission(s.Identity.User, attributes))
+		w.enterLocked(r, now, permissionOf(s.Identity.User, attributes))
 	}
 	if key := s.Identity.Credential(); key != (authn.CredentialKey{}) {
 		w.enterLocked(r, now, grant{key: grantKey{credential: key}, user: s.Identity.User, identity: s.Identity})

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/review"
@@ -23,112 +25,44 @@ const (
 	// rechecksPerSecond is how many namespaces of open watches are confirmed in a second because
 	// they are due. A review takes kube-apiserver 0.35 ms of CPU, so that these are 7 % of one CPU.
 	rechecksPerSecond = 200
-	// spreadOver is the part of their lifetime over which reviews made together are spread.
-	spreadOver = 4
-	// retryDenied is when a namespace is reviewed again that the RBAC objects grant and the upstream
-	// denied soon after a change: its authorizer may lag behind.
-	retryDenied = authz.Settle / 2
 )
 
-// terms say how long reviews count.
-type terms struct {
-	allowed, denied time.Duration
-	// paced is true if nobody waits: the reviews of a set are spread over time, at most
-	// rechecksPerSecond.
-	paced bool
+// reviewer has namespaces confirmed. It is safe for concurrent use.
+type reviewer struct {
+	authorizer *authz.Authorizer
+	period     time.Duration            // Options.RecheckPeriod
+	queue      review.FairQueue[string] // by user name
+	recheck    *rate.Limiter
+	panics     *contain.Panics
 }
 
 // termsOf returns the terms of a list or of a watch that begins.
-func (f *Finder) termsOf(a *authz.Attributes) (t terms) {
-	t.allowed, t.denied = f.opts.Authorizer.TTLs()
+func (r *reviewer) termsOf(a *authz.Attributes) (t terms) {
+	t.allowed, t.denied = r.authorizer.TTLs()
 	if a.Verb == "watch" { // as long as for an open one
-		t.allowed = max(t.allowed, f.opts.RecheckPeriod)
+		t.allowed = max(t.allowed, r.period)
 	}
 	return t
 }
 
 // recheckTerms returns the terms of open watches.
-func (f *Finder) recheckTerms() terms {
-	return terms{allowed: f.opts.RecheckPeriod, denied: f.opts.RecheckPeriod, paced: true}
+func (r *reviewer) recheckTerms() terms {
+	return terms{allowed: r.period, denied: r.period, paced: true}
 }
 
 // atLeast returns how long n reviews made together count: at least as long as they would take at the
 // rate of rechecks, but no longer than those of a watch.
-func (f *Finder) atLeast(ttl time.Duration, n int) time.Duration {
-	return max(ttl, min(f.opts.RecheckPeriod, time.Duration(n)*time.Second/rechecksPerSecond))
-}
-
-// lifetime is how long the reviews of some namespaces count; spread is by how much less the last one
-// counts.
-type lifetime struct{ whole, spread time.Duration }
-
-const forever = 1 << 62
-
-func (t terms) ofAllowed() lifetime {
-	l := lifetime{whole: t.allowed}
-	if t.paced {
-		l.spread = t.allowed / spreadOver
-	}
-	return l
-}
-
-func (t terms) ofDenied(unsettled bool) lifetime {
-	if unsettled {
-		return lifetime{whole: min(t.denied, retryDenied)}
-	}
-	return lifetime{whole: t.denied}
-}
-
-// reviewed are namespaces and when they were reviewed.
-type reviewed struct {
-	names []string       // in order
-	at    []atomic.Int64 // when the review began, by the Authorizer's clock
-}
-
-func (r *reviewed) add(name string, at int64) {
-	r.names = append(r.names, name)
-	r.at = append(r.at, atomic.Int64{})
-	r.at[len(r.at)-1].Store(at)
-}
-
-func (r *reviewed) equal(other *reviewed) bool { return slices.Equal(r.names, other.names) }
-
-// renew takes over the times of the same names if they are later.
-func (r *reviewed) renew(by *reviewed) {
-	for i := range r.at {
-		r.at[i].Store(max(r.at[i].Load(), by.at[i].Load()))
-	}
-}
-
-// step is by how much the lifetime of each is shorter than that of the one before.
-func (r *reviewed) step(l lifetime) int64 { return int64(l.spread) / int64(max(1, len(r.at))) }
-
-// nextDue returns the time until one is due.
-func (r *reviewed) nextDue(now int64, l lifetime) time.Duration {
-	first, step := now, r.step(l)
-	for i := range r.at {
-		first = min(first, r.at[i].Load()-step*int64(i))
-	}
-	return l.whole - time.Duration(now-first)
-}
-
-func (r *reviewed) anyDue(now int64, l lifetime) bool { return len(r.at) > 0 && r.nextDue(now, l) <= 0 }
-
-// knownReview is what is known about a candidate.
-type knownReview struct {
-	allowed, offline bool
-	at               int64 // when it was reviewed; 0 if it never was
-	due              bool  // it needs a review
-	reviewed         bool  // it has been reviewed for this set
+func (r *reviewer) atLeast(ttl time.Duration, n int) time.Duration {
+	return max(ttl, min(r.period, time.Duration(n)*time.Second/rechecksPerSecond))
 }
 
 // recall returns what is known about the candidates of s, and which of them are due.
-func (f *Finder) recall(s, before *Set, t terms) []knownReview {
+func (r *reviewer) recall(s, before *set, t terms) []knownReview {
 	known := make([]knownReview, len(s.candidates))
 	for i := range known {
 		known[i].due = true
 	}
-	now := f.opts.Authorizer.Clock()
+	now := r.authorizer.Clock()
 	recall := func(from *reviewed, l lifetime, allowed bool) {
 		next, step := 0, from.step(l)
 		for i, name := range s.candidates {
@@ -155,14 +89,14 @@ func (f *Finder) recall(s, before *Set, t terms) []knownReview {
 		recall(s.base.confirmed, lifetime{whole: forever}, true) // the base reviews them
 	}
 	if t.paced {
-		f.postpone(known)
+		r.postpone(known)
 	}
 	return known
 }
 
 // postpone leaves the later part of what is only to be confirmed again to another time, if it is too
 // much for now.
-func (f *Finder) postpone(known []knownReview) {
+func (r *reviewer) postpone(known []knownReview) {
 	var due []*knownReview
 	for i := range known {
 		if known[i].due && known[i].at > 0 {
@@ -170,8 +104,8 @@ func (f *Finder) postpone(known []knownReview) {
 		}
 	}
 	now := time.Now()
-	n := max(0, min(len(due), int(f.recheck.TokensAt(now))))
-	if !f.recheck.AllowN(now, n) {
+	n := max(0, min(len(due), int(r.recheck.TokensAt(now))))
+	if !r.recheck.AllowN(now, n) {
 		n = 0 // another set took them
 	}
 	slices.SortFunc(due, func(a, b *knownReview) int { return cmp.Compare(a.at, b.at) })
@@ -181,7 +115,7 @@ func (f *Finder) postpone(known []knownReview) {
 }
 
 // confirm reviews the candidates of s that are due, and returns how many reviews that took.
-func (f *Finder) confirm(ctx context.Context, s *Set, known []knownReview, made *atomic.Int64) (count float64, err error) {
+func (r *reviewer) confirm(ctx context.Context, s *set, known []knownReview, made *atomic.Int64) (count float64, err error) {
 	group, limited := errgroup.WithContext(ctx)
 	group.SetLimit(userReviews)
 	reviews, cachedOnly := make([]float64, len(known)), review.WithoutReviews(ctx)
@@ -191,20 +125,20 @@ func (f *Finder) confirm(ctx context.Context, s *Set, known []knownReview, made 
 			continue
 		}
 		permissions := s.permissions(name)
-		if r, _, err := f.review(cachedOnly, s.user, permissions); err == nil {
-			*k = r
+		if cached, _, err := r.review(cachedOnly, s.user, permissions); err == nil {
+			*k = cached
 			continue
 		}
 		if limited.Err() != nil {
 			break
 		}
-		group.Go(f.panics.Func("background", func() (err error) {
-			leave, err := f.queue.Enter(limited, s.user.GetName())
+		group.Go(r.panics.Func("background", func() (err error) {
+			leave, err := r.queue.Enter(limited, s.user.GetName())
 			if err != nil {
 				return err
 			}
 			defer leave()
-			*k, reviews[i], err = f.review(limited, s.user, permissions)
+			*k, reviews[i], err = r.review(limited, s.user, permissions)
 			made.Add(int64(math.Ceil(reviews[i])))
 			return err
 		}))
@@ -219,8 +153,8 @@ func (f *Finder) confirm(ctx context.Context, s *Set, known []knownReview, made 
 }
 
 // review decides on permissions, all of which are needed, and returns how many reviews that took.
-func (f *Finder) review(ctx context.Context, u *authn.User, permissions []authz.Attributes) (k knownReview, reviews float64, err error) {
-	authorizer := f.opts.Authorizer
+func (r *reviewer) review(ctx context.Context, u *authn.User, permissions []authz.Attributes) (k knownReview, reviews float64, err error) {
+	authorizer := r.authorizer
 	k = knownReview{allowed: true, reviewed: true, at: authorizer.Clock()}
 	for _, a := range permissions {
 		d, at, ok := authorizer.Cached(u, &a)

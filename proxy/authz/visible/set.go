@@ -1,29 +1,35 @@
 package visible
 
 import (
-	"context"
 	"slices"
-	"sync/atomic"
-	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
-	"github.com/kubeweir/kubeweir/proxy/review"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
-// Set is the namespaces in which a user may do something. It is immutable, except for the times at
+// Grants are what the RBAC objects of a cluster grant. They are immutable, comparable, and safe for
+// concurrent use.
+type Grants interface {
+	// Namespaces returns the namespaces in which u may do a, which names none, in any order and with
+	// duplicates. everywhere is true if these are all namespaces. themselves is true if a is about
+	// Namespaces, each of which then has its own name as its namespace.
+	Namespaces(u user.Info, a *authz.Attributes, themselves bool) (names []string, everywhere bool)
+	// Allow reports whether u may do a.
+	Allow(u user.Info, a *authz.Attributes) bool
+}
+
+// set is the namespaces in which a user may do something. It is immutable, except for the times at
 // which its namespaces were confirmed.
-type Set struct {
+type set struct {
 	// Decision says how the set was found.
 	authz.Decision
 	// Namespaces are those of the user.
 	Namespaces *object.Namespaces
 
-	owner      *Finder
 	key        authz.Key
 	user       *authn.User
 	attributes authz.Attributes
@@ -32,7 +38,7 @@ type Set struct {
 	state uint64
 	// base is the set of the same without selectors; nil without selectors, or if they select one
 	// namespace.
-	base *Set
+	base *set
 	// candidates are the granted namespaces in order: those confirmed and those denied.
 	candidates        []string
 	confirmed, denied *reviewed
@@ -41,41 +47,7 @@ type Set struct {
 }
 
 // Key stands for the user and what the set is about.
-func (s *Set) Key() authz.Key { return s.key }
-
-// Hold accounts for a watch of the set. It returns false if there is no room for it, and Release
-// must not be called.
-func (s *Set) Hold() bool { return s.owner.sets.hold(s) }
-
-// Release undoes Hold.
-func (s *Set) Release() { s.owner.sets.release(s) }
-
-// Recheck reports whether a watch of s may go on. It confirms the namespaces that are due.
-func (s *Set) Recheck(ctx context.Context) (review.Outcome, reason.WatchEnd) {
-	t := s.owner.recheckTerms()
-	now, _, err := s.owner.find(ctx, query{user: s.user, attributes: s.attributes, before: s, terms: t, made: new(atomic.Int64)})
-	switch {
-	case err != nil:
-		return review.Unknown, reason.Unconfirmed
-	case now.Namespaces.ID() != s.Namespaces.ID(), s.owner.allowsAll(ctx, now):
-		return review.Lost, reason.NamespacesChanged
-	case now.Offline:
-		return review.Offline, reason.NotEnded
-	case now.confirmed.anyDue(s.owner.opts.Authorizer.Clock(), lifetime{whole: t.allowed}):
-		return review.Unknown, reason.Unconfirmed // there are too many to confirm in time
-	}
-	return review.Good, reason.NotEnded
-}
-
-// NextReview returns when a watch of s must be reviewed again, at least least from now. If all
-// namespaces were candidates it is soon: a new namespace is no change of permissions, of which
-// Watches would be notified.
-func (s *Set) NextReview(now time.Time, least time.Duration) time.Time {
-	if s.state != 0 {
-		return now.Add(least)
-	}
-	return now.Add(max(least, s.confirmed.nextDue(s.owner.opts.Authorizer.Clock(), s.owner.recheckTerms().ofAllowed())))
-}
+func (s *set) Key() authz.Key { return s.key }
 
 // Rights are the rights by which a set has its namespaces.
 type Rights struct {
@@ -84,33 +56,14 @@ type Rights struct {
 }
 
 // Rights returns the rights of the set. Lost is the same for all sets with the same rights.
-func (s *Set) Rights() Rights {
+func (s *set) Rights() Rights {
 	a := s.attributes
 	a.FieldSelector, a.LabelSelector = "", ""
 	return Rights{permission: authz.KeyOf(s.user, &a), namespaces: s.Namespaces.ID()}
 }
 
-// Lost reports whether the RBAC objects no longer grant one of the namespaces. It creates no review.
-func (s *Set) Lost() bool {
-	now := *s
-	if now.grants = s.owner.opts.Grants(); now.grants == nil || now.grants == s.grants {
-		return false // or unknown
-	}
-	names, everywhere := now.granted()
-	if everywhere {
-		return false
-	}
-	left := make(map[string]struct{}, s.Namespaces.Len())
-	for _, name := range names {
-		if s.Namespaces.Has(name) {
-			left[name] = struct{}{}
-		}
-	}
-	return len(left) < s.Namespaces.Len()
-}
-
 // conclude sets the namespaces of s by what is known about its candidates.
-func (s *Set) conclude(before *Set, known []knownReview, settled bool) {
+func (s *set) conclude(before *set, known []knownReview, settled bool) {
 	var confirmed, denied reviewed
 	for i, name := range s.candidates {
 		k := &known[i]
@@ -150,12 +103,12 @@ func (s *Set) conclude(before *Set, known []knownReview, settled bool) {
 }
 
 // themselves reports whether Namespaces are listed.
-func (s *Set) themselves() bool {
+func (s *set) themselves() bool {
 	return s.attributes.Resource == "namespaces" && s.attributes.APIGroup == ""
 }
 
 // withoutSelectors returns what s is about, not narrowed by the contents or names of objects.
-func (s *Set) withoutSelectors() authz.Attributes {
+func (s *set) withoutSelectors() authz.Attributes {
 	a := s.attributes
 	a.FieldSelector, a.LabelSelector = "", ""
 	if !s.themselves() {
@@ -166,7 +119,7 @@ func (s *Set) withoutSelectors() authz.Attributes {
 
 // sameRights returns the base if it has the same candidates, because the RBAC rules depend neither
 // on names nor on selectors.
-func (s *Set) sameRights() *Set {
+func (s *set) sameRights() *set {
 	if s.attributes.Name != "" {
 		return nil
 	}
@@ -175,7 +128,7 @@ func (s *Set) sameRights() *Set {
 
 // granted returns the namespaces in which the RBAC objects grant all permissions. A user who loses
 // one of them loses the namespace without a review.
-func (s *Set) granted() (names []string, everywhere bool) {
+func (s *set) granted() (names []string, everywhere bool) {
 	everywhere = true
 	for _, a := range s.permissions("") {
 		some, all := s.grants.Namespaces(s.user, &a, s.themselves())
@@ -195,7 +148,7 @@ func (s *Set) granted() (names []string, everywhere bool) {
 }
 
 // only returns the one namespace that the field selector leaves, "" if it leaves more.
-func (s *Set) only() string {
+func (s *set) only() string {
 	if s.themselves() {
 		return s.attributes.Name
 	}
@@ -211,7 +164,7 @@ func (s *Set) only() string {
 // requires if only that one is listed or watched. A Namespace itself is listed by getting it, and
 // watching it takes both, so that no watch shows what a list does not. Neither is authorized with
 // selectors.
-func (s *Set) permissions(name string) []authz.Attributes {
+func (s *set) permissions(name string) []authz.Attributes {
 	a := s.attributes
 	a.Namespace = name
 	if !s.themselves() {
@@ -224,4 +177,13 @@ func (s *Set) permissions(name string) []authz.Attributes {
 		return []authz.Attributes{get, a}
 	}
 	return []authz.Attributes{get}
+}
+
+// selected returns the names that the field selector leaves, in order and without duplicates.
+func (s *set) selected(names []string) []string {
+	if only := s.only(); only != "" {
+		names = slices.DeleteFunc(names, func(name string) bool { return name != only })
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }

@@ -39,7 +39,7 @@ type setCache struct {
 
 // cachedSet is guarded by setCache.mu.
 type cachedSet struct {
-	set  *Set
+	set  *set
 	used time.Time
 }
 
@@ -71,7 +71,7 @@ func (c *setCache) share() int { return c.max / 4 }
 func (c *setCache) maxNames() int { return (c.share() - setCost) * timesPerName / (timesPerName + 1) }
 
 // get returns the set of key, or nil. use counts as a use of it.
-func (c *setCache) get(key authz.Key, use bool) *Set {
+func (c *setCache) get(key authz.Key, use bool) *set {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cached := c.mu.sets[key]
@@ -86,7 +86,7 @@ func (c *setCache) get(key authz.Key, use bool) *Set {
 
 // put caches s, which no other goroutine has yet, and replaces the set of the same key. It does
 // nothing without room for s.
-func (c *setCache) put(s *Set) {
+func (c *setCache) put(s *set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if before := c.mu.sets[s.key]; before != nil {
@@ -102,20 +102,20 @@ func (c *setCache) put(s *Set) {
 }
 
 // hold accounts for a watch of s until release; false if there is no room.
-func (c *setCache) hold(s *Set) bool {
+func (c *setCache) hold(s *set) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.enterLocked(s)
 }
 
-func (c *setCache) release(s *Set) {
+func (c *setCache) release(s *set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaveLocked(s)
 }
 
 // enterLocked accounts for s, once there is room.
-func (c *setCache) enterLocked(s *Set) bool {
+func (c *setCache) enterLocked(s *set) bool {
 	name, id := s.user.GetName(), s.Namespaces.ID()
 	for tries := 0; ; tries++ {
 		u := c.mu.users[name]
@@ -149,7 +149,7 @@ func (c *setCache) enterLocked(s *Set) bool {
 }
 
 // costOf returns what s costs besides what is accounted for already.
-func (u *userSets) costOf(s *Set) int {
+func (u *userSets) costOf(s *set) int {
 	cost := setCost + s.attributes.Size()/selectorBytes
 	if u.shared[s.Namespaces.ID()] == nil {
 		cost += s.Namespaces.Len()
@@ -164,7 +164,7 @@ func (u *userSets) costOf(s *Set) int {
 }
 
 // leaveLocked undoes enterLocked.
-func (c *setCache) leaveLocked(s *Set) {
+func (c *setCache) leaveLocked(s *set) {
 	name, id := s.user.GetName(), s.Namespaces.ID()
 	u := c.mu.users[name]
 	if u.shared[id].sets--; u.shared[id].sets == 0 {

@@ -22,13 +22,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/defaults"
@@ -36,22 +34,12 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/review"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // ErrUnknown is the cause if the namespaces in which a user may do something are unknown. Its text
 // is for the client.
 var ErrUnknown = errors.New("kubeweir cannot tell in which namespaces you may")
-
-// Grants are what the RBAC objects of a cluster grant. They are immutable, comparable, and safe for
-// concurrent use.
-type Grants interface {
-	// Namespaces returns the namespaces in which u may do a, which names none, in any order and with
-	// duplicates. everywhere is true if these are all namespaces. themselves is true if a is about
-	// Namespaces, each of which then has its own name as its namespace.
-	Namespaces(u user.Info, a *authz.Attributes, themselves bool) (names []string, everywhere bool)
-	// Allow reports whether u may do a.
-	Allow(u user.Info, a *authz.Attributes) bool
-}
 
 // Options configure a Finder. Zero values select the defaults, if there are any.
 type Options struct {
@@ -77,10 +65,8 @@ type Finder struct {
 	opts    Options
 	sets    *setCache
 	flights flight.Group[flightKey, found]
-	queue   review.FairQueue[string] // by user name
-	recheck *rate.Limiter
 	metrics metrics
-	panics  *contain.Panics
+	*reviewer
 }
 
 // flightKey identifies calls that share their result: about the same, on the same terms.
@@ -91,7 +77,7 @@ type flightKey struct {
 
 // found is a set and the number of reviews that it took.
 type found struct {
-	set     *Set
+	set     *set
 	reviews float64
 }
 
@@ -100,9 +86,12 @@ func New(opts Options) *Finder {
 	opts.Max = cmp.Or(opts.Max, defaults.VisibleNamespaces)
 	opts.RecheckPeriod = cmp.Or(opts.RecheckPeriod, defaults.WatchRecheckPeriod)
 	f := &Finder{
-		opts: opts, sets: newSetCache(opts.Max), panics: contain.New(opts.Registerer, nil),
-		queue:   review.FairQueue[string]{PerUser: userReviews, Total: make(chan struct{}, allReviews)},
-		recheck: rate.NewLimiter(rechecksPerSecond, rechecksPerSecond),
+		opts: opts, sets: newSetCache(opts.Max),
+		reviewer: &reviewer{
+			authorizer: opts.Authorizer, period: opts.RecheckPeriod, panics: contain.New(opts.Registerer, nil),
+			queue:   review.FairQueue[string]{PerUser: userReviews, Total: make(chan struct{}, allReviews)},
+			recheck: rate.NewLimiter(rechecksPerSecond, rechecksPerSecond),
+		},
 	}
 	f.metrics = newMetrics(opts.Registerer, f.sets)
 	return f
@@ -114,24 +103,84 @@ func New(opts Options) *Finder {
 func (f *Finder) Of(ctx context.Context, u *authn.User, a authz.Attributes) (s *Set, reviews float64, err error) {
 	var made atomic.Int64
 	q := query{user: u, attributes: a, terms: f.termsOf(&a), made: &made}
-	if s, reviews, err = f.find(ctx, q); err != nil {
-		reviews = float64(made.Load())
+	found, reviews, err := f.find(ctx, q)
+	if err != nil {
+		return nil, float64(made.Load()), err
 	}
-	return s, reviews, err
+	return &Set{found, f}, reviews, nil
+}
+
+// Set is the namespaces in which a user may do something.
+type Set struct {
+	*set
+	finder *Finder
+}
+
+// Hold accounts for a watch of the set. It returns false if there is no room for it, and Release
+// must not be called.
+func (s *Set) Hold() bool { return s.finder.sets.hold(s.set) }
+
+// Release undoes Hold.
+func (s *Set) Release() { s.finder.sets.release(s.set) }
+
+// Recheck reports whether a watch of s may go on. It confirms the namespaces that are due.
+func (s *Set) Recheck(ctx context.Context) (review.Outcome, reason.WatchEnd) {
+	t := s.finder.recheckTerms()
+	now, _, err := s.finder.find(ctx, query{user: s.user, attributes: s.attributes, before: s.set, terms: t, made: new(atomic.Int64)})
+	switch {
+	case err != nil:
+		return review.Unknown, reason.Unconfirmed
+	case now.Namespaces.ID() != s.Namespaces.ID(), s.finder.allowsAll(ctx, now):
+		return review.Lost, reason.NamespacesChanged
+	case now.Offline:
+		return review.Offline, reason.NotEnded
+	case now.confirmed.anyDue(s.finder.authorizer.Clock(), lifetime{whole: t.allowed}):
+		return review.Unknown, reason.Unconfirmed // there are too many to confirm in time
+	}
+	return review.Good, reason.NotEnded
+}
+
+// NextReview returns when a watch of s must be reviewed again, at least least from now. If all
+// namespaces were candidates it is soon: a new namespace is no change of permissions, of which
+// Watches would be notified.
+func (s *Set) NextReview(now time.Time, least time.Duration) time.Time {
+	if s.state != 0 {
+		return now.Add(least)
+	}
+	return now.Add(max(least, s.confirmed.nextDue(s.finder.authorizer.Clock(), s.finder.recheckTerms().ofAllowed())))
+}
+
+// Lost reports whether the RBAC objects no longer grant one of the namespaces. It creates no review.
+func (s *Set) Lost() bool {
+	now := *s.set
+	if now.grants = s.finder.opts.Grants(); now.grants == nil || now.grants == s.grants {
+		return false // or unknown
+	}
+	names, everywhere := now.granted()
+	if everywhere {
+		return false
+	}
+	left := make(map[string]struct{}, s.Namespaces.Len())
+	for _, name := range names {
+		if s.Namespaces.Has(name) {
+			left[name] = struct{}{}
+		}
+	}
+	return len(left) < s.Namespaces.Len()
 }
 
 // query asks for a set whose namespaces are confirmed on the terms.
 type query struct {
 	user       *authn.User
 	attributes authz.Attributes
-	before     *Set // an earlier set, or nil
+	before     *set // an earlier set, or nil
 	terms      terms
 	made       *atomic.Int64 // counts the reviews while they are made
 }
 
-func (f *Finder) find(ctx context.Context, q query) (s *Set, reviews float64, err error) {
+func (f *Finder) find(ctx context.Context, q query) (s *set, reviews float64, err error) {
 	key := authz.KeyOf(q.user, &q.attributes)
-	known := func() *Set {
+	known := func() *set {
 		if s := f.sets.get(key, true); s != nil {
 			return s
 		}
@@ -151,7 +200,7 @@ func (f *Finder) find(ctx context.Context, q query) (s *Set, reviews float64, er
 		if q.before = known(); q.before != nil && f.isCurrent(ctx, q.before, q.terms) { // from the round before this one
 			return found{q.before, 0}, nil
 		}
-		r.set = &Set{owner: f, key: key, user: q.user, attributes: q.attributes}
+		r.set = &set{key: key, user: q.user, attributes: q.attributes}
 		if r.reviews, err = f.derive(ctx, r.set, q); err == nil {
 			f.sets.put(r.set)
 		}
@@ -161,19 +210,19 @@ func (f *Finder) find(ctx context.Context, q query) (s *Set, reviews float64, er
 }
 
 // isCurrent reports whether s is right without any review.
-func (f *Finder) isCurrent(ctx context.Context, s *Set, t terms) bool {
+func (f *Finder) isCurrent(ctx context.Context, s *set, t terms) bool {
 	return f.opts.Grants() == s.grants && f.isFresh(s, t) && f.sameNamespaces(ctx, s)
 }
 
 // isFresh reports whether the reviews of s still count.
-func (f *Finder) isFresh(s *Set, t terms) bool {
-	now := f.opts.Authorizer.Clock()
+func (f *Finder) isFresh(s *set, t terms) bool {
+	now := f.authorizer.Clock()
 	return !s.Offline && !s.confirmed.anyDue(now, t.ofAllowed()) && !s.denied.anyDue(now, t.ofDenied(s.unsettled))
 }
 
 // sameNamespaces reports whether the namespaces of the cluster are those that were the candidates of
 // s, if all were.
-func (f *Finder) sameNamespaces(ctx context.Context, s *Set) bool {
+func (f *Finder) sameNamespaces(ctx context.Context, s *set) bool {
 	if s.state == 0 {
 		return true
 	}
@@ -182,8 +231,8 @@ func (f *Finder) sameNamespaces(ctx context.Context, s *Set) bool {
 }
 
 // derive completes s and returns how many reviews that took.
-func (f *Finder) derive(ctx context.Context, s *Set, q query) (reviews float64, err error) {
-	s.Allowed, s.Generation = true, f.opts.Authorizer.Generation()
+func (f *Finder) derive(ctx context.Context, s *set, q query) (reviews float64, err error) {
+	s.Allowed, s.Generation = true, f.authorizer.Generation()
 	if without := s.withoutSelectors(); without != s.attributes && s.only() == "" {
 		base := query{user: s.user, attributes: without, terms: q.terms, made: q.made}
 		if q.before != nil {
@@ -197,7 +246,7 @@ func (f *Finder) derive(ctx context.Context, s *Set, q query) (reviews float64, 
 		return reviews, err
 	}
 	known := f.recall(s, q.before, q.terms)
-	settled := f.opts.Authorizer.Settled()
+	settled := f.authorizer.Settled()
 	made, err := f.confirm(ctx, s, known, q.made)
 	if err != nil {
 		return reviews, err
@@ -208,11 +257,11 @@ func (f *Finder) derive(ctx context.Context, s *Set, q query) (reviews float64, 
 }
 
 // findCandidates finds the namespaces that the RBAC objects grant.
-func (f *Finder) findCandidates(ctx context.Context, s, before *Set) error {
+func (f *Finder) findCandidates(ctx context.Context, s, before *set) error {
 	if s.grants = f.opts.Grants(); s.grants == nil {
 		return fmt.Errorf("%w: it does not hold the RBAC objects of the cluster", ErrUnknown)
 	}
-	for _, same := range []*Set{before, s.sameRights()} {
+	for _, same := range []*set{before, s.sameRights()} {
 		if same != nil && same.grants == s.grants && f.sameNamespaces(ctx, same) {
 			s.state, s.candidates = same.state, same.candidates
 			return nil
@@ -235,11 +284,11 @@ func (f *Finder) findCandidates(ctx context.Context, s, before *Set) error {
 
 // allowsAll reports whether the user may now do in all namespaces what s is about. What the set says
 // about Namespaces is not enough: to watch all of them takes no permission to get one.
-func (f *Finder) allowsAll(ctx context.Context, s *Set) bool {
+func (f *Finder) allowsAll(ctx context.Context, s *set) bool {
 	if !s.grants.Allow(s.user, &s.attributes) {
 		return false
 	}
-	d, err := f.opts.Authorizer.Authorize(ctx, s.user, s.attributes)
+	d, err := f.authorizer.Authorize(ctx, s.user, s.attributes)
 	return err == nil && d.Allowed
 }
 
@@ -259,24 +308,16 @@ type Inspection struct {
 // not count as a use of the set.
 func (f *Finder) Inspect(u *authn.User, a authz.Attributes) (i Inspection) {
 	key := authz.KeyOf(u, &a)
-	s := &Set{owner: f, key: key, user: u, attributes: a, grants: f.opts.Grants()}
+	s := &set{key: key, user: u, attributes: a, grants: f.opts.Grants()}
 	if i.Known = s.grants != nil; i.Known {
 		names, everywhere := s.granted()
 		i.Candidates, i.Everywhere = len(s.selected(names)), everywhere
 	}
-	if i.Set = f.sets.get(key, false); i.Set != nil {
+	if cached := f.sets.get(key, false); cached != nil {
+		i.Set = &Set{cached, f}
 		t := f.termsOf(&a)
-		t.allowed = f.atLeast(t.allowed, len(i.Set.candidates))
-		i.Current = i.Set.grants == s.grants && f.isFresh(i.Set, t)
+		t.allowed = f.atLeast(t.allowed, len(cached.candidates))
+		i.Current = cached.grants == s.grants && f.isFresh(cached, t)
 	}
 	return i
-}
-
-// selected returns the names that the field selector leaves, in order and without duplicates.
-func (s *Set) selected(names []string) []string {
-	if only := s.only(); only != "" {
-		names = slices.DeleteFunc(names, func(name string) bool { return name != only })
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
