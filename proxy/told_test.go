@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
@@ -27,7 +28,7 @@ func TestToldEachTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		served := fakeDiscovery{}
 		var all []*source.Resource
-		for _, gvr := range append(rbacResources(), discovery.CustomResourceDefinitions, discovery.APIServices) {
+		for _, gvr := range append(rbac.GroupVersionResources(), discovery.CustomResourceDefinitions, discovery.APIServices) {
 			all = append(all, &source.Resource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Schema: object.SchemaFor(gvr)})
 			served[gvr] = upstream.ServerResource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Verbs: []string{"list", "watch"}}
 		}
@@ -42,10 +43,10 @@ func TestToldEachTime(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{}, 2)
 		go func() { resources.Run(ctx); ended <- struct{}{} }()
-		go func() { FollowRBAC(ctx, resources, manager, func() {}, log); ended <- struct{}{} }()
+		go func() { rbac.Follow(ctx, resources, manager, func() {}, log); ended <- struct{}{} }()
 		time.Sleep(time.Minute)
 		for n := 1; n <= 3; n++ {
-			for _, gvr := range []schema.GroupVersionResource{discovery.CustomResourceDefinitions, discovery.APIServices, rbacResources()[0]} {
+			for _, gvr := range []schema.GroupVersionResource{discovery.CustomResourceDefinitions, discovery.APIServices, rbac.GroupVersionResources()[0]} {
 				manager.Drop(gvr, errors.New("it broke"))
 			}
 			time.Sleep(time.Minute)

@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/route"
@@ -23,11 +24,11 @@ import (
 
 // newVisible returns what finds the namespaces that users may see.
 func newVisible(o *Options) *visible.Finder {
-	held := &heldRules{resources: o.Resources, manager: o.Manager, log: o.Logger}
+	held := rbac.NewCached(o.Resources, o.Manager, o.Logger)
 	return visible.New(visible.Options{
 		Authorizer: o.Authorizer, Max: o.VisibleNamespaces, RecheckPeriod: o.Revocation.RecheckPeriod(), Registerer: o.Registerer,
 		Grants: func() visible.Grants {
-			if rules := held.get(func(*cache.Collection) bool { return true }); rules != nil {
+			if rules := held.Get(func(*cache.Collection) bool { return true }); rules != nil {
 				return rules
 			}
 			return nil

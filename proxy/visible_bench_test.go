@@ -7,6 +7,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 )
 
 // BenchmarkVisible lists what is in 1,000 of 5,000 namespaces, of 6 pods: from memory; after a change of RBAC objects that
@@ -23,7 +24,7 @@ func BenchmarkVisible(b *testing.B) {
 			subject.Name = "joe"
 		}
 		one := binding(namespace, "view", subject)
-		bench.source.Create(rbacResources()[1], one)
+		bench.source.Create(rbac.GroupVersionResources()[1], one)
 	}
 	bench.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool { return r.ResourceAttributes.Namespace != "" }
 	list := func(b *testing.B, query string) {
@@ -40,7 +41,7 @@ func BenchmarkVisible(b *testing.B) {
 		{name: "a page of 100 from memory", query: "&resourceVersionMatch=NotOlderThan&sortBy=.metadata.name&limit=100", before: func() {}},
 		{name: "after a change", before: func() {
 			n++
-			bench.source.Create(rbacResources()[1], binding(fmt.Sprintf("other-%d", n), "view"))
+			bench.source.Create(rbac.GroupVersionResources()[1], binding(fmt.Sprintf("other-%d", n), "view"))
 			bench.gateway.Authorizer.Invalidate()
 		}},
 		{name: "confirmed", before: bench.gateway.forgetVisible},

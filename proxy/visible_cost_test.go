@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
@@ -23,7 +24,7 @@ import (
 // counting lets a user list and watch in namespaces, and counts the reviews of each second.
 func (b *visibleBench) counting(user string, in int) (perSecond func() (sum, most int)) {
 	for i := range in {
-		b.source.Create(rbacResources()[1], binding(fmt.Sprintf("n%d", i), "view", rbacv1.Subject{Kind: rbacv1.UserKind, Name: user}))
+		b.source.Create(rbac.GroupVersionResources()[1], binding(fmt.Sprintf("n%d", i), "view", rbacv1.Subject{Kind: rbacv1.UserKind, Name: user}))
 	}
 	counts := make(map[time.Time]int)
 	b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool {
@@ -316,13 +317,13 @@ func TestVisibleFairness(t *testing.T) {
 		allowed := make(map[string]bool) // namespaces of eve
 		b.fill(1, "e0")
 		for i := range 1000 {
-			b.source.Create(rbacResources()[1], binding(fmt.Sprintf("n%d", i), "view", jane))
+			b.source.Create(rbac.GroupVersionResources()[1], binding(fmt.Sprintf("n%d", i), "view", jane))
 		}
 		for i := range 64 {
 			allowed[fmt.Sprintf("e%d", i)] = true
 		}
 		for namespace := range maps.Keys(allowed) {
-			b.source.Create(rbacResources()[1], binding(namespace, "view", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "eve"}))
+			b.source.Create(rbac.GroupVersionResources()[1], binding(namespace, "view", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "eve"}))
 		}
 		b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool {
 			return r.User == "eve" && allowed[r.ResourceAttributes.Namespace] // jane is denied, so that each of her lists is reviewed
@@ -349,7 +350,7 @@ func TestVisibleRefusedCost(t *testing.T) {
 		const in = 2000
 		b.counting("nobody", 0)
 		for i := range in {
-			b.source.Create(rbacResources()[1], binding(fmt.Sprintf("n%d", i), "view", jane))
+			b.source.Create(rbac.GroupVersionResources()[1], binding(fmt.Sprintf("n%d", i), "view", jane))
 		}
 		b.changed()
 		time.Sleep(2 * time.Second)

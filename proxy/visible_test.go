@@ -37,7 +37,7 @@ type visibleBench struct {
 }
 
 func rbacResource(i int, kind string) *source.Resource {
-	gvr := rbacResources()[i]
+	gvr := rbac.GroupVersionResources()[i]
 	return &source.Resource{GroupVersionResource: gvr, Kind: kind, Namespaced: i < 2, Schema: object.SchemaFor(gvr)}
 }
 
@@ -64,7 +64,7 @@ func newVisibleBenchFrom(t testing.TB, from func(*cachetest.Source) source.Sourc
 		b.reviews = append(b.reviews, *r)
 		return b.allows(r)
 	}
-	for _, gvr := range rbacResources() { // as FollowRBAC does
+	for _, gvr := range rbac.GroupVersionResources() { // as rbac.Follow does
 		res, ok := b.gateway.Resources.Lookup(gvr)
 		if !ok {
 			t.Fatalf("no %s", gvr.Resource)
@@ -102,7 +102,7 @@ func (b *visibleBench) create(i int, o cachetest.Object) {
 		b.objects.ClusterRoleBindings = append(b.objects.ClusterRoleBindings, o)
 	}
 	b.upstream.mu.Unlock()
-	b.source.Create(rbacResources()[i], o)
+	b.source.Create(rbac.GroupVersionResources()[i], o)
 }
 
 func binding(namespace, role string, subjects ...rbacv1.Subject) *rbacv1.RoleBinding {
@@ -130,11 +130,11 @@ func (b *visibleBench) revoke(user, namespace string) {
 		return r.Namespace == namespace && r.Name == user
 	})
 	b.upstream.mu.Unlock()
-	b.source.Delete(rbacResources()[1], namespace+"/"+user)
+	b.source.Delete(rbac.GroupVersionResources()[1], namespace+"/"+user)
 	b.changed()
 }
 
-// changed is what FollowRBAC does.
+// changed is what rbac.Follow does.
 func (b *visibleBench) changed() {
 	time.Sleep(10 * time.Millisecond)
 	b.gateway.Authorizer.Invalidate()
@@ -502,7 +502,7 @@ func TestVisibleMany(t *testing.T) {
 			all[i] = fmt.Sprintf("n%d", i)
 			one := rights.DeepCopy()
 			one.Namespace = all[i]
-			b.source.Create(rbacResources()[1], one)
+			b.source.Create(rbac.GroupVersionResources()[1], one)
 		}
 		b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool {
 			return r.User == "jane" && r.ResourceAttributes.Namespace != ""

@@ -22,6 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
@@ -54,8 +55,8 @@ type cluster struct {
 	resources     *discovery.Resources
 	authenticator *authn.Authenticator
 	authorizer    *authz.Authorizer
-	offlineRules  *proxy.OfflineRules // nil where the upstream is in this process
-	offlineFor    atomic.Int64        // see offlineTTL
+	offlineRules  *rbac.Offline // nil where the upstream is in this process
+	offlineFor    atomic.Int64  // see offlineTTL
 	revocation    *revocation.Watches
 	health        *healthz.Health
 	handler       *proxy.Gateway
@@ -151,7 +152,7 @@ func (c *cluster) start(ctx context.Context) {
 	}
 	if c.decides {
 		keep(func(background context.Context) {
-			proxy.FollowRBAC(background, c.resources, c.manager, c.rulesChanged, c.log)
+			rbac.Follow(background, c.resources, c.manager, c.rulesChanged, c.log)
 		})
 	}
 	if !c.resources.WaitSynced(first) {

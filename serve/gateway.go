@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/console"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
@@ -115,7 +116,7 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 		synced:         knowsRBAC(reviews.Discovery().RESTClient()), now: time.Now,
 	})
 	authorizer.Reachable = c.reachable
-	c.offlineRules = proxy.NewOfflineRules(c.resources, c.manager, c.reachable, c.offlineTTL, c.log)
+	c.offlineRules = rbac.NewOffline(c.resources, c.manager, c.reachable, c.offlineTTL, c.log)
 	authorizer.Rules = c.offlineRules
 	if c.memory != nil {
 		changed := func() { c.memory.news.Store(true) }

@@ -85,6 +85,7 @@ var arrows = []arrow{
 	// The console shows what the parts tell of themselves.
 	{"proxy/console", above("watchmux", "cache", "proxy")},
 	{"proxy/usage", base},
+	{"proxy/authz/rbac", above("watchmux", "cache", "proxy/authz", "proxy/discovery")},
 	{"proxy/discovery", above("watchmux", "cache", "proxy/upstream")},
 	// The failure detector knows no requests, the pool no servers but one, the balancer no cache.
 	{"proxy/upstream/health", nil},

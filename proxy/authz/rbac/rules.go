@@ -2,7 +2,8 @@
 // (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). It only grants: what it does not grant,
 // another authorizer of the cluster may.
 //
-// Package proxy makes its Rules of cached objects. It imports authz for Attributes.
+// Cached are the Rules of the objects in the cache, and Offline those that decide while the cluster
+// is unreachable. Follow reports changes.
 package rbac
 
 import (

@@ -1,4 +1,4 @@
-package proxy
+package rbac
 
 import (
 	"bytes"
@@ -11,13 +11,19 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// rbacResources are the resources that RBAC decides by.
-func rbacResources() []schema.GroupVersionResource {
+// Resources finds the resources that may be served from the cache.
+type Resources interface {
+	Lookup(gvr schema.GroupVersionResource) (*source.Resource, bool)
+}
+
+// GroupVersionResources are the resources that RBAC decides by.
+func GroupVersionResources() []schema.GroupVersionResource {
 	gv := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
 	return []schema.GroupVersionResource{
 		gv.WithResource("roles"), gv.WithResource("rolebindings"),
@@ -25,18 +31,18 @@ func rbacResources() []schema.GroupVersionResource {
 	}
 }
 
-// rbacRetry is how long a resource that cannot be watched is left alone; until
+// retryInterval is how long a resource that cannot be watched is left alone; until
 // then decisions are as old as the authorizer's memory.
-const rbacRetry = 10 * time.Second
+const retryInterval = 10 * time.Second
 
-// FollowRBAC calls changed whenever an object changes that RBAC decides by, or
+// Follow calls changed whenever an object changes that RBAC decides by, or
 // may have changed unseen. It returns when ctx ends.
-func FollowRBAC(ctx context.Context, resources Resources, manager *cache.Manager, changed func(), log *slog.Logger) {
+func Follow(ctx context.Context, resources Resources, manager *cache.Manager, changed func(), log *slog.Logger) {
 	var wg sync.WaitGroup
-	for _, gvr := range rbacResources() {
+	for _, gvr := range GroupVersionResources() {
 		manager.Panics().Keep(&wg, "background", func() {
 			for told := ""; ctx.Err() == nil; {
-				followed, err := followRBAC(ctx, resources, manager, gvr, changed)
+				followed, err := followResource(ctx, resources, manager, gvr, changed)
 				if followed {
 					changed() // unseen from now on; not at each try, for it has everything reviewed anew
 					told = ""
@@ -51,7 +57,7 @@ func FollowRBAC(ctx context.Context, resources Resources, manager *cache.Manager
 				}
 				select {
 				case <-ctx.Done():
-				case <-time.After(rbacRetry):
+				case <-time.After(retryInterval):
 				}
 			}
 		})
@@ -59,8 +65,8 @@ func FollowRBAC(ctx context.Context, resources Resources, manager *cache.Manager
 	wg.Wait()
 }
 
-// followRBAC reports whether it could follow gvr for some time, and why no longer.
-func followRBAC(ctx context.Context, resources Resources, manager *cache.Manager, gvr schema.GroupVersionResource, changed func()) (followed bool, err error) {
+// followResource reports whether it could follow gvr for some time, and why no longer.
+func followResource(ctx context.Context, resources Resources, manager *cache.Manager, gvr schema.GroupVersionResource, changed func()) (followed bool, err error) {
 	res, ok := resources.Lookup(gvr)
 	if !ok {
 		return false, discovery.ErrNotServed

@@ -1,4 +1,4 @@
-package proxy
+package rbac
 
 import (
 	"encoding/json"
@@ -16,20 +16,19 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/authz"
-	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 )
 
-// heldRules are the rules of the RBAC objects in the cache, made when somebody asks. They are
+// Cached are the rules of the RBAC objects in the cache, made when somebody asks. They are
 // safe for concurrent use.
-type heldRules struct {
+type Cached struct {
 	resources Resources
 	manager   *cache.Manager
 	log       *slog.Logger
 
 	mu struct {
 		sync.Mutex
-		of    [4]uint64   // contents of the views that rules are made of
-		rules *rbac.Rules // nil before the first time
+		of    [4]uint64 // contents of the views that rules are made of
+		rules *Rules    // nil before the first time
 		// What the objects of those views say, by their IDs.
 		roles               map[uint64]*rbacv1.Role
 		roleBindings        map[uint64]*rbacv1.RoleBinding
@@ -38,11 +37,16 @@ type heldRules struct {
 	}
 }
 
-// get returns the rules, if all four collections are held whole and usable says so of each; nil
+// NewCached returns the rules of the RBAC objects that manager holds.
+func NewCached(resources Resources, manager *cache.Manager, log *slog.Logger) *Cached {
+	return &Cached{resources: resources, manager: manager, log: log}
+}
+
+// Get returns the rules, if all four collections are held whole and usable says so of each; nil
 // if not. They are the same as long as the objects are.
-func (h *heldRules) get(usable func(*cache.Collection) bool) *rbac.Rules {
+func (h *Cached) Get(usable func(*cache.Collection) bool) *Rules {
 	var views [4]*store.Snapshot
-	for i, gvr := range rbacResources() {
+	for i, gvr := range GroupVersionResources() {
 		res, ok := h.resources.Lookup(gvr)
 		if !ok {
 			return nil
@@ -57,29 +61,29 @@ func (h *heldRules) get(usable func(*cache.Collection) bool) *rbac.Rules {
 }
 
 // of returns the rules of the objects in views, made once for the same objects.
-func (h *heldRules) of(views *[4]*store.Snapshot) *rbac.Rules {
+func (h *Cached) of(views *[4]*store.Snapshot) *Rules {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	of := [4]uint64{views[0].Content(), views[1].Content(), views[2].Content(), views[3].Content()}
 	if h.mu.rules != nil && h.mu.of == of {
 		return h.mu.rules
 	}
-	var objects rbac.Objects
+	var objects Objects
 	for i, err := range [4]error{
 		decodeAll(views[0], &h.mu.roles, &objects.Roles), decodeAll(views[1], &h.mu.roleBindings, &objects.RoleBindings),
 		decodeAll(views[2], &h.mu.clusterRoles, &objects.ClusterRoles), decodeAll(views[3], &h.mu.clusterRoleBindings, &objects.ClusterRoleBindings),
 	} {
 		if err != nil {
-			h.log.Warn("an RBAC object in the cache cannot be read, so that none of them decide", "resource", rbacResources()[i].Resource, "error", err)
+			h.log.Warn("an RBAC object in the cache cannot be read, so that none of them decide", "resource", GroupVersionResources()[i].Resource, "error", err)
 			return nil
 		}
 	}
-	h.mu.of, h.mu.rules = of, rbac.New(objects)
+	h.mu.of, h.mu.rules = of, New(objects)
 	return h.mu.rules
 }
 
 // forget frees what is held; it is made again when somebody asks.
-func (h *heldRules) forget() {
+func (h *Cached) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.rules = nil
@@ -117,30 +121,30 @@ func decodeAll[T any, P rbacObject[T]](v *store.Snapshot, known *map[uint64]P, t
 	return err
 }
 
-// OfflineRules decide by the RBAC objects in the cache while the upstream cannot be
+// Offline decide by the RBAC objects in the cache while the upstream cannot be
 // reached, if all four collections of them are held whole. They are safe for concurrent
 // use.
-type OfflineRules struct {
-	held      heldRules
+type Offline struct {
+	held      *Cached
 	reachable func() bool
 	ttl       func() time.Duration
 }
 
-var _ authz.Rules = (*OfflineRules)(nil)
+var _ authz.Rules = (*Offline)(nil)
 
-// NewOfflineRules returns rules that count for ttl after the upstream's last sign of life.
-func NewOfflineRules(resources Resources, manager *cache.Manager, reachable func() bool, ttl func() time.Duration, log *slog.Logger) *OfflineRules {
-	return &OfflineRules{held: heldRules{resources: resources, manager: manager, log: log}, reachable: reachable, ttl: ttl}
+// NewOffline returns rules that count for ttl after the upstream's last sign of life.
+func NewOffline(resources Resources, manager *cache.Manager, reachable func() bool, ttl func() time.Duration, log *slog.Logger) *Offline {
+	return &Offline{held: NewCached(resources, manager, log), reachable: reachable, ttl: ttl}
 }
 
 // Allow implements authz.Rules.
-func (o *OfflineRules) Allow(u user.Info, a authz.Attributes) bool {
+func (o *Offline) Allow(u user.Info, a authz.Attributes) bool {
 	if o.reachable() {
 		return false
 	}
-	rules := o.held.get(func(c *cache.Collection) bool { return time.Since(c.State().CurrentAt()) <= o.ttl() })
+	rules := o.held.Get(func(c *cache.Collection) bool { return time.Since(c.State().CurrentAt()) <= o.ttl() })
 	return rules != nil && rules.Allow(u, &a)
 }
 
 // Release forgets the rules; they are made again when they are needed.
-func (o *OfflineRules) Release() { o.held.forget() }
+func (o *Offline) Release() { o.held.forget() }
