@@ -21,7 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/console"
 )
 
-// topOptions are what `kubeweir top` was asked for.
+// topOptions are the flags of `kubeweir top`.
 type topOptions struct {
 	admin, tokenFile, cluster string
 	sort, askers, window      string
@@ -30,30 +30,30 @@ type topOptions struct {
 	once                      bool
 }
 
-// What the flags of top may be.
+// The values of --sort and --sort-askers.
 var (
 	collectionOrders = []string{"name", "objects", "bytes", "watchers", "events", "age"}
 	askerOrders      = []string{"requests", "bytes", "cpu", "watches", "upstreamRequests", "upstreamBytes"}
 )
 
-// leastInterval is how often is asked at most: the figures do not change more often.
-const leastInterval = 500 * time.Millisecond
+// minInterval is the shortest --interval: the console does not update its figures more often.
+const minInterval = 500 * time.Millisecond
 
-// newTop is `kubeweir top`.
+// newTop returns the command `kubeweir top`.
 func newTop() *cobra.Command {
 	var o topOptions
 	c := &cobra.Command{
 		Use:   "top",
-		Short: "Show what a running gateway or standalone does.",
-		Long: `Shows in a terminal what the console shows in a browser: requests and where their answers came
-from, what the cluster was saved, who asks for how much, and the collections. It asks the admin
-listener of a gateway, or a standalone, on this machine; one elsewhere needs --token-file (see
---console-token-file). In a cluster it is run in the gateway's pod, by kubectl exec. The key q
-ends it. Where its output is no terminal it prints once.`,
+		Short: "Show requests, cache hit ratio, clients and collections of a running gateway or standalone.",
+		Long: `Shows in a terminal what the console shows in a browser: requests by source, the load kept off
+the cluster, usage by client, and the collections. It connects to the admin listener of a gateway,
+or a standalone, on this machine; one on another machine requires --token-file (see
+--console-token-file). In a cluster, run it in the gateway's pod with kubectl exec. Press q to
+quit. If the output is not a terminal, it prints once.`,
 		Example: `  kubeweir top
   kubeweir top --sort watchers --sort-askers upstreamRequests
 
-  # A standalone, once, for a script.
+  # Print the figures of a standalone once, for a script.
   kubeweir top --admin http://127.0.0.1:9443 -o json`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -66,14 +66,14 @@ ends it. Where its output is no terminal it prints once.`,
 	}
 	f := c.Flags()
 	f.StringVar(&o.admin, "admin", "http://127.0.0.1:9444", "`URL` of the admin listener (--admin-listen)")
-	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the console's token, if it wants one")
-	f.StringVar(&o.cluster, "cluster", "", "`name` of one of several clusters (default all together)")
+	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the console's token, if it requires one")
+	f.StringVar(&o.cluster, "cluster", "", "`name` of one of several clusters (default all clusters)")
 	f.StringVar(&o.sort, "sort", "bytes", "`order` of the collections: "+strings.Join(collectionOrders, ", "))
-	f.StringVar(&o.askers, "sort-askers", "requests", "`order` of who asks: "+strings.Join(askerOrders, ", "))
-	f.StringVar(&o.window, "window", "1m", "`time` that who asks is counted over: 1m or 1h")
-	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` between two looks")
-	f.BoolVar(&o.once, "once", false, "print once and end")
-	f.StringVarP(&o.output, "output", "o", "table", "`format`: table, or json, which is printed once")
+	f.StringVar(&o.askers, "sort-askers", "requests", "`order` of the clients: "+strings.Join(askerOrders, ", "))
+	f.StringVar(&o.window, "window", "1m", "`time` over which usage is counted: 1m or 1h")
+	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` between updates")
+	f.BoolVar(&o.once, "once", false, "print once and exit")
+	f.StringVarP(&o.output, "output", "o", "table", "`format`: table, or json (printed once)")
 	annotateChoices(c, "sort", collectionOrders...)
 	annotateChoices(c, "sort-askers", askerOrders...)
 	annotateChoices(c, "window", "1m", "1h")
@@ -81,7 +81,7 @@ ends it. Where its output is no terminal it prints once.`,
 	return c
 }
 
-// topClient asks a console.
+// topClient fetches documents from a console.
 type topClient struct {
 	*topOptions
 	base   *url.URL
@@ -98,8 +98,8 @@ func newTopClient(o *topOptions) (*topClient, error) {
 			return nil, usageErrorf("--%s must be one of %s, not %q", choice.flag, strings.Join(choice.choices, ", "), choice.value)
 		}
 	}
-	if o.interval < leastInterval {
-		return nil, usageErrorf("--interval must be at least %v, not %v", leastInterval, o.interval)
+	if o.interval < minInterval {
+		return nil, usageErrorf("--interval must be at least %v, not %v", minInterval, o.interval)
 	}
 	base, err := adminURL(o.admin)
 	if err != nil {
@@ -112,7 +112,7 @@ func newTopClient(o *topOptions) (*topClient, error) {
 			return nil, usageErrorf("--token-file: %w", err)
 		}
 		if t.token = strings.TrimSpace(string(content)); t.token == "" || strings.ContainsAny(t.token, " \r\n\t") {
-			return nil, usageErrorf("--token-file: %s must have one token", o.tokenFile)
+			return nil, usageErrorf("--token-file: %s must contain one token", o.tokenFile)
 		}
 	}
 	// No proxy: the listener is on this machine, or reached directly.
@@ -120,7 +120,7 @@ func newTopClient(o *topOptions) (*topClient, error) {
 	return t, nil
 }
 
-// adminURL is that of an admin listener.
+// adminURL parses the URL of an admin listener.
 func adminURL(address string) (*url.URL, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
@@ -133,7 +133,7 @@ func adminURL(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// topFrame is what is shown at a moment.
+// topFrame holds the documents shown at a time.
 type topFrame struct {
 	Session     console.Session     `json:"session"`
 	Overview    console.Overview    `json:"overview"`
@@ -141,8 +141,8 @@ type topFrame struct {
 	Collections console.Collections `json:"collections"`
 }
 
-// look asks for all that is shown.
-func (t *topClient) look(ctx context.Context) (*topFrame, error) {
+// fetch reads all documents of a frame.
+func (t *topClient) fetch(ctx context.Context) (*topFrame, error) {
 	frame, of := &topFrame{}, url.Values{}
 	if t.cluster != "" {
 		of.Set("cluster", t.cluster)
@@ -182,33 +182,33 @@ func (t *topClient) get(ctx context.Context, name string, query url.Values, into
 	case ctx.Err() != nil:
 		return errInterrupted
 	case err != nil:
-		return fmt.Errorf("no gateway answers at %s, is it running with this --admin-listen? (%w)", t.base, errors.Unwrap(err))
+		return fmt.Errorf("no gateway responds at %s, is it running with this --admin-listen? (%w)", t.base, errors.Unwrap(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
 	if err != nil {
-		return fmt.Errorf("the gateway at %s broke off its answer: %w", t.base, err)
+		return fmt.Errorf("reading the response of the gateway at %s: %w", t.base, err)
 	}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	var failed console.Failed
 	switch {
 	case media != "application/json":
-		return fmt.Errorf("what answers at %s has no console, is it a kubeweir with --console? (%s)", t.base, printable(resp.Status))
+		return fmt.Errorf("the server at %s has no console, is it a kubeweir with --console? (%s)", t.base, printable(resp.Status))
 	case resp.StatusCode == http.StatusUnauthorized && t.token == "":
-		return fmt.Errorf("the gateway at %s wants a token; give it with --token-file", t.base)
+		return fmt.Errorf("the gateway at %s requires a token: set --token-file", t.base)
 	case resp.StatusCode != http.StatusOK && json.Unmarshal(body, &failed) == nil && failed.Error != "":
-		return fmt.Errorf("the gateway at %s refuses: %.200s", t.base, printable(failed.Error))
+		return fmt.Errorf("the gateway at %s rejects the request: %.200s", t.base, printable(failed.Error))
 	case resp.StatusCode != http.StatusOK, json.Unmarshal(body, into) != nil:
-		return fmt.Errorf("what answers at %s is no console that this kubeweir knows (%s)", t.base, printable(resp.Status))
+		return fmt.Errorf("%s is not a console that this kubeweir supports (%s)", t.base, printable(resp.Status))
 	}
 	return nil
 }
 
 var errInterrupted = errors.New("interrupted")
 
-// run shows what there is, once or until the user has seen enough.
+// run shows the figures once, or until the user quits.
 func (t *topClient) run(ctx context.Context, out io.Writer) error {
-	frame, err := t.look(ctx)
+	frame, err := t.fetch(ctx)
 	if err != nil {
 		return err
 	}
@@ -216,13 +216,13 @@ func (t *topClient) run(ctx context.Context, out io.Writer) error {
 	if !t.once && t.output == "table" && screen != nil {
 		return t.follow(ctx, screen, frame)
 	}
-	if frame.Overview.Requests.Rate == nil { // it has just begun to look
+	if frame.Overview.Requests.Rate == nil { // the console needs two samples for a rate
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
 			return errInterrupted
 		}
-		if frame, err = t.look(ctx); err != nil {
+		if frame, err = t.fetch(ctx); err != nil {
 			return err
 		}
 	}
@@ -237,8 +237,8 @@ func (t *topClient) run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// controls are those that JSON need not escape, and a terminal obeys: DEL, and what is ESC and
-// a letter in one. JSON has them in strings alone.
+// controls escapes the control characters that JSON does not have to escape but terminals interpret:
+// DEL and C1 controls. In JSON they occur only in strings.
 var controls = func() *strings.Replacer {
 	var pairs []string
 	for r := rune(0x7f); r <= 0x9f; r++ {
@@ -247,7 +247,8 @@ var controls = func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }()
 
-// writeJSON writes a frame for programs, and for eyes: clients choose their names.
+// writeJSON writes a frame as JSON that is safe to print to a terminal, because clients choose the
+// names in it.
 func writeJSON(out io.Writer, frame *topFrame) error {
 	text, err := json.MarshalIndent(frame, "", "  ")
 	if err != nil {
@@ -257,13 +258,13 @@ func writeJSON(out io.Writer, frame *topFrame) error {
 	return err
 }
 
-// follow shows what there is, again and again.
+// follow shows the figures until the user quits.
 func (t *topClient) follow(ctx context.Context, s *screen, frame *topFrame) error {
 	ctx, quit := context.WithCancel(ctx)
 	defer quit()
 	restore, err := s.open()
 	if err != nil {
-		return fmt.Errorf("the terminal cannot be used: %w", err)
+		return fmt.Errorf("opening the terminal: %w", err)
 	}
 	defer restore()
 	ended := make(chan struct{})
@@ -291,7 +292,7 @@ func (t *topClient) follow(ctx context.Context, s *screen, frame *topFrame) erro
 			return nil
 		}
 		var next *topFrame
-		if next, err = t.look(ctx); err == nil {
+		if next, err = t.fetch(ctx); err == nil {
 			frame = next
 		}
 	}

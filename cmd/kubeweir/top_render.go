@@ -12,22 +12,22 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/console"
 )
 
-// defaultWidth is for what is no terminal.
+// defaultWidth is the width of output that is not a terminal.
 const defaultWidth = 120
 
-// Most rows of who asks.
-const maxAskerRows = 8
+// maxClientRows is the number of clients shown at most.
+const maxClientRows = 8
 
-// render is a frame as text, no line wider than width, and no more than height lines unless
-// that is 0.
+// render formats a frame as lines of at most width characters, and at most height lines unless
+// height is 0.
 func (t *topClient) render(f *topFrame, width, height int) string {
 	lines := summary(f, t.base.Host, t.cluster)
 	rows := -1
 	if height > 0 {
 		rows = max(0, height-len(lines)-2)
 	}
-	askers := askerLines(&f.Askers, min(maxAskerRows, t.askerRows(rows)))
-	lines = append(lines, askers...)
+	clients := clientLines(&f.Askers, min(maxClientRows, clientRows(rows)))
+	lines = append(lines, clients...)
 	if rows >= 0 {
 		rows = max(0, height-len(lines)-2)
 	}
@@ -43,15 +43,15 @@ func (t *topClient) render(f *topFrame, width, height int) string {
 	return b.String()
 }
 
-// askerRows is how many there is room for: a third of what is left to both tables.
-func (t *topClient) askerRows(rows int) int {
+// clientRows returns the number of clients that fit: a third of the rows left for both tables.
+func clientRows(rows int) int {
 	if rows < 0 {
-		return maxAskerRows
+		return maxClientRows
 	}
 	return rows / 3
 }
 
-// summary are the first lines.
+// summary returns the first lines: state, traffic, savings and memory.
 func summary(f *topFrame, host, cluster string) []string {
 	o := &f.Overview
 	state := "ready"
@@ -72,30 +72,30 @@ func summary(f *topFrame, host, cluster string) []string {
 		}
 	}
 	if u := o.Upstream; u != nil && !u.Reachable {
-		lines = append(lines, "  ! the cluster cannot be reached")
+		lines = append(lines, "  ! cluster unreachable")
 	}
 	by := o.Requests.BySource
 	lines = append(lines,
-		fmt.Sprintf("requests  %s/s  cached %s  revalidated %s  collapsed %s  forwarded %s  errors %s/s",
+		fmt.Sprintf("requests  %s/s  cached %s  revalidated %s  coalesced %s  forwarded %s  errors %s/s",
 			rateText(o.Requests.Rate), rateText(by["cached"].Rate), rateText(by["revalidated"].Rate), rateText(by["collapsed"].Rate), rateText(by["forwarded"].Rate), rateText(o.Requests.Errors.Rate)),
-		fmt.Sprintf("hits      %s of late, %s in all  sent %s/s  from the cluster %s/s",
+		fmt.Sprintf("cache     hit ratio %s, %s since start  sent %s/s  received %s/s",
 			percent(o.Reads.HitShareRecent), percent(o.Reads.HitShare), bytesRate(o.Bytes.Sent.Rate), bytesRate(o.Bytes.Upstream.Rate)),
-		fmt.Sprintf("watches   %d open, %d lagging  events %s/s in, %s/s out  lag %s",
+		fmt.Sprintf("watches   %d open, %d lagging  events %s/s in, %s/s out  max feed lag %s",
 			o.Watches.Open, o.Watches.Lagging, rateText(o.Watches.EventsIn.Rate), rateText(o.Watches.EventsOut.Rate), lagText(&o.Lag)),
-		fmt.Sprintf("saved     about %s requests, %s, %s of kube-apiserver's processor",
+		fmt.Sprintf("saved     about %s upstream requests, %s, %s of kube-apiserver CPU",
 			countText(o.Saved.Requests), bytesText(o.Saved.Bytes), time.Duration(o.Saved.CPUSeconds*float64(time.Second)).Round(time.Second)),
-		fmt.Sprintf("memory    %s  processor %s cores  collections %d, of %s objects and %s",
+		fmt.Sprintf("memory    %s  CPU %s cores  collections %d with %s objects, %s",
 			bytesText(o.Memory.Resident), rateText(o.CPU.Cores), o.Collections.Total, countText(float64(o.Collections.Objects)), bytesText(float64(o.Collections.Bytes))),
 	)
 	return lines
 }
 
-// askerLines are who asks.
-func askerLines(a *console.Askers, rows int) []string {
+// clientLines returns the table of clients.
+func clientLines(a *console.Askers, rows int) []string {
 	if a.Unavailable != "" {
-		return []string{"", "who asks: " + printable(a.Unavailable)}
+		return []string{"", "clients: " + printable(a.Unavailable)}
 	}
-	t := table{head: []string{"WHO ASKS", "REQUESTS", "SENT", "PROCESSOR", "WATCHES", "UPSTREAM", "RECEIVED"}}
+	t := table{head: []string{"CLIENT", "REQUESTS", "SENT", "CPU", "WATCHES", "UPSTREAM", "RECEIVED"}}
 	for _, one := range slices.Concat(a.Users[:min(len(a.Users), rows)], a.UserAgents[:min(len(a.UserAgents), rows/2)]) {
 		t.add(one.Name, countText(one.Requests), bytesText(one.Bytes), time.Duration(one.CPUSeconds*float64(time.Second)).Round(time.Millisecond).String(),
 			countText(one.Watches), countText(one.UpstreamRequests), bytesText(one.UpstreamBytes))
@@ -103,7 +103,8 @@ func askerLines(a *console.Askers, rows int) []string {
 	return append([]string{""}, t.lines()...)
 }
 
-// collectionLines are the collections, the first of them where there is no room for all.
+// collectionLines returns the table of collections, cut to the given number of rows unless it is
+// negative.
 func collectionLines(c *console.Collections, order string, rows int) []string {
 	list := slices.Clone(c.Collections)
 	name := func(c *console.Collection) string {
@@ -137,7 +138,7 @@ func collectionLines(c *console.Collections, order string, rows int) []string {
 		left = len(list) - max(0, rows-1)
 		list = list[:max(0, rows-1)]
 	}
-	t := table{head: []string{"COLLECTION", "ENCODING", "STATE", "OBJECTS", "BYTES", "AGE", "WATCHERS", "EVENTS/S", "HISTORY"}}
+	t := table{head: []string{"COLLECTION", "ENCODING", "STATE", "OBJECTS", "BYTES", "LAG", "WATCHERS", "EVENTS/S", "HISTORY"}}
 	for i := range list {
 		c := &list[i]
 		state := c.State
@@ -154,18 +155,18 @@ func collectionLines(c *console.Collections, order string, rows int) []string {
 	return lines
 }
 
-// table lays out columns: the first to the left, the others to the right.
+// table aligns the first column left and the others right.
 type table struct {
 	head []string
 	rows [][]string
 }
 
-// widest is how wide a cell may be.
-const widest = 48
+// maxCell is the width of a cell at most.
+const maxCell = 48
 
 func (t *table) add(cells ...string) {
 	for i := range cells {
-		cells[i] = cut(printable(cells[i]), widest)
+		cells[i] = cut(printable(cells[i]), maxCell)
 	}
 	t.rows = append(t.rows, cells)
 }
@@ -193,7 +194,7 @@ func (t *table) lines() (lines []string) {
 	return lines
 }
 
-// cut is a line that is no wider than a screen.
+// cut shortens a line to width characters.
 func cut(line string, width int) string {
 	if width <= 0 || utf8.RuneCountInString(line) <= width {
 		return line
@@ -205,7 +206,8 @@ func cut(line string, width int) string {
 	return string(runes[:width-1]) + "…"
 }
 
-// printable is a text without what a terminal would obey: clients choose their names.
+// printable replaces the characters that a terminal might interpret, because clients choose the
+// names in s.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -262,7 +264,7 @@ func bytesRate(v *float64) string {
 	return bytesText(*v)
 }
 
-// countText is a number in few letters.
+// countText formats a number briefly.
 func countText(v float64) string {
 	switch {
 	case v >= 1e9:
@@ -275,7 +277,7 @@ func countText(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// bytesText is a size in few letters.
+// bytesText formats a size briefly.
 func bytesText(v float64) string {
 	switch {
 	case v >= 1<<30:

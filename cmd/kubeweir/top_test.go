@@ -19,7 +19,7 @@ import (
 
 func number(v float64) *float64 { return &v }
 
-// topFixture is what a gateway says.
+// topFixture returns the documents of a gateway.
 func topFixture() *topFrame {
 	return &topFrame{
 		Session: console.Session{Mode: "gateway", Version: "v1.2.3", Pages: []string{"overview"}},
@@ -43,16 +43,16 @@ func topFixture() *topFrame {
 
 const topGolden = `kubeweir gateway v1.2.3 at 127.0.0.1:9444: NOT READY  03:04:05 UTC
   ! feeds: pods is stale
-requests  123/s  cached 100  revalidated -  collapsed -  forwarded 1.50  errors -/s
-hits      99.5 % of late, 95.0 % in all  sent 5.0 MiB/s  from the cluster -/s
-watches   10 open, 0 lagging  events 5.00/s in, 50/s out  lag 400ms (pods)
-saved     about 123.5k requests, 3.0 GiB, 1m30s of kube-apiserver's processor
-memory    64.0 MiB  processor 0.25 cores  collections 2, of 15.0k objects and 9.0 MiB
+requests  123/s  cached 100  revalidated -  coalesced -  forwarded 1.50  errors -/s
+cache     hit ratio 99.5 %, 95.0 % since start  sent 5.0 MiB/s  received -/s
+watches   10 open, 0 lagging  events 5.00/s in, 50/s out  max feed lag 400ms (pods)
+saved     about 123.5k upstream requests, 3.0 GiB, 1m30s of kube-apiserver CPU
+memory    64.0 MiB  CPU 0.25 cores  collections 2 with 15.0k objects, 9.0 MiB
 
-WHO ASKS   REQUESTS     SENT  PROCESSOR  WATCHES  UPSTREAM  RECEIVED
-jane?[2J         12  2.0 KiB      250ms        2         1     100 B
+CLIENT    REQUESTS     SENT    CPU  WATCHES  UPSTREAM  RECEIVED
+jane?[2J        12  2.0 KiB  250ms        2         1     100 B
 
-COLLECTION        ENCODING   STATE  OBJECTS    BYTES    AGE  WATCHERS  EVENTS/S  HISTORY
+COLLECTION        ENCODING   STATE  OBJECTS    BYTES    LAG  WATCHERS  EVENTS/S  HISTORY
 pods              protobuf  stale !    15.0k  9.0 MiB   1m1s         0         -       0s
 deployments.apps      json   synced        5  4.9 KiB  100ms         9      2.00     1m0s
 `
@@ -84,8 +84,7 @@ func TestTopRender(t *testing.T) {
 	}
 }
 
-// TestTop asks servers of all kinds.
-func TestTop(t *testing.T) {
+func TestTopAgainstServers(t *testing.T) {
 	frame := topFixture()
 	documents := map[string]any{"session": frame.Session, "overview": frame.Overview, "askers": frame.Askers, "collections": frame.Collections}
 	serve := func(token string) http.HandlerFunc {
@@ -112,8 +111,8 @@ func TestTop(t *testing.T) {
 		"once":          {serve(""), []string{"--once"}, 0, "kubeweir gateway v1.2.3 at", ""},
 		"json":          {serve(""), []string{"-o", "json"}, 0, `"hitShareRecent": 0.995`, ""},
 		"token":         {serve("a-token-of-a-test"), []string{"--token-file", file}, 0, "kubeweir gateway", ""},
-		"no token":      {serve("a-token-of-a-test"), nil, 1, "", "wants a token; give it with --token-file"},
-		"wrong token":   {serve("another-token-of-a-test"), []string{"--token-file", file}, 1, "", "refuses: this is not the token"},
+		"no token":      {serve("a-token-of-a-test"), nil, 1, "", "requires a token: set --token-file"},
+		"wrong token":   {serve("another-token-of-a-test"), []string{"--token-file", file}, 1, "", "rejects the request: this is not the token"},
 		"a web page":    {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, nil, 1, "", "has no console"},
 		"bad sort":      {serve(""), []string{"--sort", "none"}, 2, "", `--sort must be one of name, objects, bytes, watchers, events, age, not "none"`},
 		"bad interval":  {serve(""), []string{"--interval", "1ms"}, 2, "", "--interval must be at least 500ms, not 1ms"},
@@ -123,7 +122,7 @@ func TestTop(t *testing.T) {
 		"another's json": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte("[]"))
-		}, nil, 1, "", "is no console that this kubeweir knows"},
+		}, nil, 1, "", "is not a console that this kubeweir supports"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(c.handler)
@@ -136,13 +135,12 @@ func TestTop(t *testing.T) {
 		})
 	}
 	var stderr bytes.Buffer
-	if code := command(context.Background(), []string{"top", "--admin", "http://127.0.0.1:1"}, &stderr, &stderr); code != 1 || !strings.Contains(stderr.String(), "no gateway answers at http://127.0.0.1:1") {
+	if code := command(context.Background(), []string{"top", "--admin", "http://127.0.0.1:1"}, &stderr, &stderr); code != 1 || !strings.Contains(stderr.String(), "no gateway responds at http://127.0.0.1:1") {
 		t.Errorf("nobody: %d %s", code, stderr.String())
 	}
 }
 
-// TestTopJSON: a terminal obeys nothing of it, and a program reads what was there.
-func TestTopJSON(t *testing.T) {
+func TestTopJSONIsSafeForTerminals(t *testing.T) {
 	var out bytes.Buffer
 	frame := topFixture()
 	const name = "jane\x1b[2J\u009b2J\u007fé"

@@ -79,7 +79,7 @@ func (c *console) live() {
 	c.do(`await openPage('overview');
 		await changes('requests', 3, () => figure('Requests').textContent);
 		await changes('events', 2, () => figure('Events sent').textContent);
-		await until('a hit share', () => /\d %%/.test(figure('Hit share').textContent));`)
+		await until('a hit ratio', () => /\d %%/.test(figure('Cache hit ratio').textContent));`)
 	c.do(`await openPage('collections');
 		const row = () => [...document.querySelectorAll('tbody tr')].find(tr => /^configmaps/.test(tr.textContent));
 		await until('the collection of ConfigMaps', row);
@@ -309,14 +309,14 @@ func (c *console) lost(ctx context.Context, g *realkube.Gateway) {
 	must(c.t, g.Start(ctx))
 	c.do(`[...document.querySelectorAll('#banner button')].find(b => b.textContent === 'Try now').click();
 		await until('the end of that', () => !document.querySelector('#banner').textContent);
-		await changes('requests', 2, () => figure('Processor').textContent);`)
+		await changes('requests', 2, () => figure('CPU').textContent);`)
 	c.content("net::ERR_")
 }
 
 // chosen: the rows of all clusters name theirs, those of one that is chosen do not, and other pages stay with it.
 func (c *console) chosen() {
 	c.do(`await openPage('upstreams');
-		await until('who does not answer', () => /down\s*No API server answers/.test(document.querySelector('#page').textContent));
+		await until('who does not answer', () => /down\s*Unreachable/.test(document.querySelector('#page').textContent));
 		await openPage('collections');
 		const columns = () => [...document.querySelectorAll('thead th')].map(th => th.textContent);
 		await until('the column of clusters', () => columns().includes('Cluster') && document.querySelector('tbody tr'));

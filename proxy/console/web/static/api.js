@@ -1,10 +1,10 @@
-// What the pages ask the gateway: documents, the stream of live ones, actions.
+// Requests of the pages: documents, the live stream, actions.
 
-// Relative to the page, so that a proxy may have it below a path.
+// Relative to the page, so that a proxy may serve the console below a path.
 const base = new URL('console/api/', document.baseURI);
 const tokenKey = 'kubeweir-console-token';
 
-/** Refused is an answer of 400 and above, or none at all (status 0). */
+/** Refused is an error response, or no response at all (status 0). */
 export class Refused extends Error {
   constructor(status, message) {
     super(message);
@@ -12,7 +12,7 @@ export class Refused extends Error {
   }
 }
 
-/** keepToken keeps the token for as long as the tab is open; null forgets it. */
+/** keepToken stores the token until the tab is closed; null removes it. */
 export function keepToken(token) {
   if (token === null) sessionStorage.removeItem(tokenKey);
   else sessionStorage.setItem(tokenKey, token);
@@ -36,7 +36,7 @@ async function send(path, { query, body, action, signal } = {}) {
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Refused(0, 'kubeweir does not answer.');
+    throw new Refused(0, 'kubeweir does not respond.');
   }
   if (response.ok) return response;
   const text = await response.text();
@@ -44,24 +44,24 @@ async function send(path, { query, body, action, signal } = {}) {
   try {
     message = JSON.parse(text).error || message;
   } catch {
-    // It is not of the console: a proxy between says what its status says.
+    // The response is not from the console but from a proxy in between: show its status.
   }
   throw new Refused(response.status, message);
 }
 
-/** get is a document. */
+/** get fetches a document. */
 export const get = async (path, query, signal) => (await send(path, { query, signal })).json();
 
-/** explain asks what would become of a request. */
+/** explain asks how kubeweir would serve a request. */
 export const explain = async (request) => (await send('explain', { body: request })).json();
 
-/** act does what an operator asked for. */
+/** act performs an action. */
 export const act = async (name, order) => (await send(`actions/${name}`, { body: order, action: true })).json();
 
-// The most that one event may have, so that a broken stream cannot fill the tab.
+// The largest event accepted, so that a broken stream cannot fill the tab.
 const maxEvent = 16 << 20;
 
-/** events are the server-sent events of a stream, until it ends or signal is aborted. */
+/** events yields the server-sent events of a stream, until it ends or signal is aborted. */
 export async function* events(query, signal) {
   const response = await send('events', { query, signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -69,7 +69,7 @@ export async function* events(query, signal) {
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
-    // What is left of an event is scanned again only where its end may have come.
+    // Search only the new text, and the byte before it, for the end of an event.
     const from = Math.max(0, text.length - 1);
     text += value;
     let begin = 0;
@@ -79,7 +79,7 @@ export async function* events(query, signal) {
       if (event) yield event;
     }
     text = text.slice(begin);
-    if (text.length > maxEvent) throw new Refused(0, 'An event of the live stream is too large.');
+    if (text.length > maxEvent) throw new Refused(0, 'A live stream event is too large.');
   }
 }
 

@@ -1,4 +1,4 @@
-// The frame of all pages: who may, which cluster, which page, and the live stream of it.
+// The frame of all pages: login, choice of cluster and page, and the live stream.
 
 import { act, get, hasToken, keepToken } from './api.js';
 import { state } from './draw.js';
@@ -24,7 +24,7 @@ const frame = {
   mode: at('mode'), cluster: at('cluster'), choice: at('cluster-choice'),
 };
 
-/** App is what a page gets: the session, the cluster that was chosen, and what to do with them. */
+/** App holds the session and the chosen cluster, and opens pages. */
 class App {
   session = null;
   cluster = ''; // all of them, or the one without a name
@@ -49,17 +49,17 @@ class App {
     this.#open(false);
   }
 
-  /** several says whether rows have to name their cluster. */
+  /** several reports whether rows must name their cluster. */
   get several() {
     return this.session.clusters.length > 1 && !this.cluster;
   }
 
-  /** get is a document of the chosen cluster, for the page that is open. */
+  /** get fetches a document of the chosen cluster for the open page. */
   get(path, query) {
     return get(path, { ...query, cluster: this.cluster }, this.#left.signal);
   }
 
-  /** follow has the page's topic delivered with these parameters. */
+  /** follow subscribes to the page's topic with these parameters. */
   follow(query) {
     const topics = ['overview'];
     const { topic } = pages[this.#name];
@@ -70,13 +70,13 @@ class App {
     });
   }
 
-  /** say tells who does not see the page that something has happened. */
+  /** say announces an event to screen readers. */
   say(text) {
     write(frame.said, '');
     write(frame.said, text);
   }
 
-  /** act has an action done after the operator has agreed, and says how it went. */
+  /** act performs an action after the operator confirms it, and shows the outcome. */
   async act(name, order, { title, text, button }) {
     if (!await agreed(title, text, button)) return;
     try {
@@ -87,7 +87,7 @@ class App {
     }
   }
 
-  /** route opens what the address names. */
+  /** route opens the page in the address. */
   route() {
     if (this.session) this.#open(true);
   }
@@ -108,13 +108,13 @@ class App {
     frame.choice.value = this.cluster;
   }
 
-  // What answers after a while may be another process, of another version.
+  // After a lost connection, another process or version may respond.
   async #again() {
     try {
       this.session = await get('session');
       this.#introduce();
     } catch {
-      // The live stream tells what is wrong.
+      // The live stream reports the error.
     }
   }
 
@@ -188,14 +188,14 @@ class App {
         this.#lostAt = null;
         this.#fail(null);
         this.#again();
-        this.say('Live figures are back.');
+        this.say('Live figures resumed.');
       }
       return;
     }
     if (error?.status === 401) {
       this.#live.end();
       keepToken(null);
-      this.#logIn('The token is not accepted any more.');
+      this.#logIn('The token is no longer accepted.');
       return;
     }
     if (what === 'refused') {
@@ -207,8 +207,8 @@ class App {
     if (this.#lostAt) return;
     this.#lostAt = new Date();
     const why = error?.status ? ` ${error.message}.` : '';
-    const begin = this.#page.waiting.hidden ? `The figures are those of ${clock(this.#lostAt)}: the live stream is lost.` : 'There is no live stream.';
-    this.#fail(`${begin}${why} It is tried again by itself.`,
+    const begin = this.#page.waiting.hidden ? `Live stream lost: figures are as of ${clock(this.#lostAt)}.` : 'There is no live stream.';
+    this.#fail(`${begin}${why} Reconnecting automatically.`,
       { button: 'Try now', press: () => this.#live.retry() });
   }
 
@@ -221,7 +221,7 @@ class App {
       button && el('button', { type: 'button', onclick: press }, button))]);
   }
 
-  // The outcome of an action stays until it is put away or the next one is told.
+  // The outcome of an action stays until it is closed or replaced by the next one.
   #tell(text, bad) {
     this.#fail(text, { button: 'Close', bad, press: () => { this.#fail(null); frame.page.querySelector('h1').focus(); } });
   }
@@ -235,7 +235,7 @@ class App {
     this.#menu(frame.menu.getAttribute('aria-expanded') !== 'true');
   }
 
-  /** narrow shows the button that opens the list of pages where there is no room for it. */
+  /** narrow shows the menu button when the window has no room for the list of pages. */
   narrow(is) {
     set(frame.menu, 'hidden', !is);
     this.#menu(false);
@@ -243,15 +243,15 @@ class App {
 
   #notStarted(error) {
     if (error.status === 401) {
-      this.#logIn(hasToken() ? 'That token is not accepted.' : null);
+      this.#logIn(hasToken() ? 'The token is not accepted.' : null);
       return;
     }
     const again = el('button', { type: 'button', class: 'main', onclick: () => this.start() }, 'Try again');
     const hint = error.status === 403
-      ? 'Without a token the console is there for who is on the same machine only: open it at the loopback address, for example through “kubectl port-forward”, or start kubeweir with --console-token-file.'
-      : 'It may be starting or have ended; its log says more.';
-    document.title = 'No answer – kubeweir';
-    arrange(frame.page, [el('h1', { tabindex: '-1' }, 'The console cannot be shown'),
+      ? 'Without --console-token-file, only browsers on the same machine can use the console: open it at the loopback address, for example through “kubectl port-forward”, or start kubeweir with --console-token-file.'
+      : 'kubeweir may be starting or may have exited; see its log.';
+    document.title = 'Unavailable – kubeweir';
+    arrange(frame.page, [el('h1', { tabindex: '-1' }, 'Console unavailable'),
       el('div', { class: 'problem' }, el('p', null, error.message), el('p', null, hint)),
       el('div', { class: 'form' }, el('p', { class: 'actions' }, again))]);
   }
@@ -264,7 +264,7 @@ class App {
     document.title = 'Log in – kubeweir';
     arrange(frame.nav, []);
     arrange(frame.page, [el('h1', { tabindex: '-1' }, 'Log in'),
-      el('p', { class: 'lead' }, 'The console asks for the token of --console-token-file. It is kept until this tab is closed, and sent to this kubeweir alone.'),
+      el('p', { class: 'lead' }, 'Enter the token in --console-token-file. The browser keeps it until this tab is closed, and sends it only to this kubeweir.'),
       el('form', {
         class: 'form', 'aria-label': 'Log in',
         onsubmit: (e) => {
@@ -280,7 +280,7 @@ class App {
   }
 }
 
-// agreed asks before something is done.
+// agreed asks the operator to confirm an action.
 function agreed(title, text, button) {
   return new Promise((resolve) => {
     const id = newID('question');
@@ -300,7 +300,7 @@ function agreed(title, text, button) {
 const app = new App();
 addEventListener('hashchange', () => app.route());
 at('skip').addEventListener('click', (e) => {
-  e.preventDefault(); // its address is no page's
+  e.preventDefault(); // its address is not that of a page
   (frame.page.querySelector('h1') ?? frame.page).focus();
 });
 frame.choice.addEventListener('change', () => app.choose(frame.choice.value));

@@ -6,24 +6,24 @@ import { choice, clusterColumn, key, section } from './words.js';
 
 const views = [['users', 'User'], ['userAgents', 'User agent'], ['resources', 'Resource']];
 
-// What the columns are sorted by is asked of the gateway, which knows more than the rows that it sends.
+// The gateway sorts: it knows more rows than it sends.
 const sorts = {
-  Requests: ['requests', count], Sent: ['bytes', bytes], 'Processor time': ['cpu', seconds], 'Open watches': ['watches', count],
+  Requests: ['requests', count], Sent: ['bytes', bytes], 'CPU time': ['cpu', seconds], 'Open watches': ['watches', count],
   'Upstream requests': ['upstreamRequests', count], 'Upstream bytes': ['upstreamBytes', bytes],
 };
 const fields = { requests: 'requests', bytes: 'bytes', cpu: 'cpuSeconds', watches: 'watches', upstreamRequests: 'upstreamRequests', upstreamBytes: 'upstreamBytes' };
 
 export const askers = {
-  title: 'Who asks',
+  title: 'Clients',
   topic: 'askers',
-  lead: () => 'What users, their programs and resources cost here, and what they cause upstream: the 25 largest of each.',
+  lead: () => 'Usage by client: the top 25 users, user agents and resources by requests, traffic, CPU and upstream load.',
   open(app) {
     const query = { window: '1m', sort: 'requests' };
     let view = 'users';
     let last = null;
     const total = el('p', { class: 'lead small' });
     const shown = { total: null, field: 'requests' };
-    const tables = new Map(views.map(([name, title]) => [name, costs(app, title, shown, (sort) => {
+    const tables = new Map(views.map(([name, title]) => [name, usageTable(app, title, shown, (sort) => {
       query.sort = sort;
       shown.field = fields[sort];
       app.follow(query);
@@ -46,8 +46,8 @@ export const askers = {
       nodes: [
         el('div', { class: 'tools' },
           choice('By', views, view, (name) => { choose(name); if (last) update(last); }),
-          choice('Of the last', [['1m', 'minute'], ['1h', 'hour']], query.window, (w) => { query.window = w; app.follow(query); })),
-        el('h2', { class: 'unseen' }, 'Costs'),
+          choice('Window', [['1m', '1 minute'], ['1h', '1 hour']], query.window, (w) => { query.window = w; app.follow(query); })),
+        el('h2', { class: 'unseen' }, 'Usage'),
         ...[...tables.values()].map((t) => t.element), total, budgets.element, blocked.element,
       ],
       query: () => query,
@@ -57,8 +57,8 @@ export const askers = {
 };
 
 function summary({ total: t, covers, window }) {
-  const span = covers && covers < 0.95 * window ? ` in the ${seconds(covers)} that are known` : '';
-  return `All together${span}: ${count(t.requests)} requests, ${bytes(t.bytes)} sent, ${seconds(t.cpuSeconds)} of processor time, ${count(t.watches)} watches open; ${count(t.upstreamRequests)} requests upstream, ${bytes(t.upstreamBytes)} from there.`;
+  const span = covers && covers < 0.95 * window ? ` (of the last ${seconds(covers)})` : '';
+  return `Total${span}: ${count(t.requests)} requests, ${bytes(t.bytes)} sent, ${seconds(t.cpuSeconds)} of CPU time, ${count(t.watches)} open watches; ${count(t.upstreamRequests)} upstream requests, ${bytes(t.upstreamBytes)} received.`;
 }
 
 function shareCell(shown) {
@@ -75,25 +75,25 @@ function shareCell(shown) {
   };
 }
 
-function costs(app, title, shown, sorted) {
+function usageTable(app, title, shown, sorted) {
   const number = (name) => {
     const [sort, format] = sorts[name];
     return { title: name, number: true, text: (r) => format(r[fields[sort]]), by: (r) => r[fields[sort]] };
   };
   const columns = [
     { title, head: true, find: (r) => r.name, by: (r) => r.name,
-      cell: twoLines((r) => r.name || '(none)', (r) => (r.missing ? `and up to ${count(r.missing)} requests more` : '')) },
+      cell: twoLines((r) => r.name || '(none)', (r) => (r.missing ? `up to ${count(r.missing)} requests not counted` : '')) },
     ...clusterColumn(app),
     { title: 'Share', cell: shareCell(shown) },
     ...Object.keys(sorts).map(number),
-    { title: 'Refused', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
+    { title: 'Rejected', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
   ];
   if (title === 'User agent' && app.session.actions) {
     columns.push({ title: 'Action', unseen: true, cell: () => blockButton(app) });
   }
   return new Table({
-    caption: `Costs by ${title.toLowerCase()}`, id: (r) => key(r.cluster, r.name), sort: 'Requests', down: true, columns,
-    empty: 'Nobody has asked for anything in this time.',
+    caption: `Usage by ${title.toLowerCase()}`, id: (r) => key(r.cluster, r.name), sort: 'Requests', down: true, columns,
+    empty: 'No requests in this window.',
     onsort: ({ title: name }) => sorts[name] && sorted(sorts[name][0]),
   });
 }
@@ -105,7 +105,7 @@ function blockButton(app) {
     type: 'button', class: 'danger slim', id,
     onclick: () => app.act('block-user-agent', { userAgent: agent, minutes: 60 }, {
       title: 'Block this user agent for an hour?', button: 'Block it',
-      text: `All requests of “${agent}” will be refused with 429, and its watches end. It can be unblocked below.`,
+      text: `All requests from “${agent}” are rejected with status 429, and its watches end. You can unblock it below.`,
     }),
   }, 'Block');
   return {
@@ -122,13 +122,13 @@ const bounds = (r) => [r.requestsPerSecond && `${count(r.requestsPerSecond)} req
 function budgetTable(app) {
   const table = new Table({
     caption: 'Upstream budgets', id: (r) => key(r.cluster, r.rule, r.who),
-    empty: 'No rule has a budget. One bounds what a user, group or user agent may cause at the cluster: see rules in docs/config.md.',
+    empty: 'No rule sets a budget. A budget limits the load that a user, group or user agent may put on the cluster: see rules in docs/config.md.',
     columns: [
       { title: 'Rule', head: true, text: (r) => r.rule, by: (r) => r.rule }, ...clusterColumn(app),
-      { title: 'Who', text: (r) => r.who, by: (r) => r.who, class: 'wide' },
-      { title: 'At most', text: bounds },
-      { title: 'Refused', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
-      { title: 'Answered from the cache', number: true, text: (r) => count(r.answeredStale), by: (r) => r.answeredStale },
+      { title: 'Applies to', text: (r) => r.who, by: (r) => r.who, class: 'wide' },
+      { title: 'Limit', text: bounds },
+      { title: 'Rejected', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
+      { title: 'Served from the cache', number: true, text: (r) => count(r.answeredStale), by: (r) => r.answeredStale },
     ],
   });
   return { element: section('Upstream budgets', table.element), update: (rows) => table.update(rows) };
@@ -138,14 +138,14 @@ function blockedTable(app) {
   const columns = [
     { title: 'User agent', head: true, text: (r) => r.userAgent, by: (r) => r.userAgent },
     { title: 'Since', text: (r) => time(r.since), by: (r) => r.since },
-    { title: 'Until', text: (r) => (r.until ? time(r.until) : 'it is unblocked'), by: (r) => r.until ?? '' },
-    { title: 'Refused', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
+    { title: 'Until', text: (r) => (r.until ? time(r.until) : 'unblocked'), by: (r) => r.until ?? '' },
+    { title: 'Rejected', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
   ];
   if (app.session.actions) {
     columns.push({ title: 'Action', unseen: true, cell: () => {
       let agent = '';
       const button = el('button', { type: 'button', class: 'slim', onclick: () => app.act('unblock-user-agent', { userAgent: agent }, {
-        title: 'Unblock this user agent?', text: `Requests of “${agent}” will be answered again.`, button: 'Unblock it',
+        title: 'Unblock this user agent?', text: `Requests from “${agent}” will be served again.`, button: 'Unblock it',
       }) }, 'Unblock');
       return { element: button, update: (r) => { agent = r.userAgent; set(button, 'aria-label', `Unblock ${agent}`); } };
     } });

@@ -7,7 +7,7 @@ import { clusterColumn, key, resource, version } from './words.js';
 const kinds = { synced: 'good', starting: 'idle', stale: 'warn', stopped: 'bad' };
 const idOf = (r) => key(r.cluster, r.group, r.version, r.resource, r.encoding);
 
-// Events bring no series, which are long: the document has them, and the newest point is added here.
+// Series adds the newest point to the series of the document. Stream events carry no series, because they are long.
 class Series {
   #of = new Map();
   #step = 10;
@@ -39,7 +39,7 @@ class Series {
 
 function eventCell(series) {
   return () => {
-    const line = spark('Events a second', rate);
+    const line = spark('Events per second', rate);
     const now = el('span', { class: 'under' });
     return {
       element: el('div', null, line.element, now),
@@ -59,7 +59,7 @@ function stateCell() {
     element: el('div', null, mark.element, why),
     update(row) {
       mark.update(kinds[row.state] ?? 'idle', row.state);
-      write(why, row.error ?? (missing(row.age) ? '' : `${seconds(row.age)} ago`));
+      write(why, row.error ?? (missing(row.age) ? '' : `lag ${seconds(row.age)}`));
     },
   };
 }
@@ -67,33 +67,33 @@ function stateCell() {
 export const collections = {
   title: 'Collections',
   topic: 'collections',
-  lead: () => 'What the cache holds: one collection for each resource and encoding that somebody has read.',
+  lead: () => 'The cache has one collection for each resource and encoding that clients read.',
   open(app) {
     const series = new Series();
     const table = new Table({
-      caption: 'Collections of the cache', id: idOf, sort: 'Objects', down: true,
-      empty: 'No collection yet. The first list or watch of a resource starts one: try “kubectl get pods --watch” through kubeweir.',
+      caption: 'Cached collections', id: idOf, sort: 'Objects', down: true,
+      empty: 'No collections yet. The first list or watch of a resource creates one: try “kubectl get pods --watch” through kubeweir.',
       columns: [
         { title: 'Resource', head: true, cell: twoLines((r) => r.resource, version), find: (r) => `${resource(r)} ${r.encoding}`, by: resource },
         ...clusterColumn(app),
         { title: 'State', class: 'told', cell: stateCell, find: (r) => `${r.state} ${r.error ?? ''}`, by: (r) => r.state },
         { title: 'Objects', number: true, text: (r) => count(r.objects), by: (r) => r.objects },
         { title: 'Size', number: true, text: (r) => bytes(r.bytes), by: (r) => r.bytes },
-        { title: 'Watchers', number: true, by: (r) => r.watchers, cell: twoLines((r) => count(r.watchers), (r) => (r.lagging ? `${count(r.lagging)} behind` : '')) },
+        { title: 'Watchers', number: true, by: (r) => r.watchers, cell: twoLines((r) => count(r.watchers), (r) => (r.lagging ? `${count(r.lagging)} lagging` : '')) },
         { title: 'Events', cell: eventCell(series), by: (r) => r.eventsIn.rate, most: true },
-        { title: 'Version', number: true, text: (r) => r.resourceVersion || '–', by: (r) => Number(r.resourceVersion) || 0 },
+        { title: 'Resource version', number: true, text: (r) => r.resourceVersion || '–', by: (r) => Number(r.resourceVersion) || 0 },
         { title: 'History', number: true, by: (r) => r.history.seconds,
           cell: twoLines((r) => seconds(r.history.seconds), (r) => plural(r.history.events, 'event')) },
-        { title: 'Compared', number: true, text: (r) => (r.checked ? time(r.checked).slice(11) : '–'), by: (r) => r.checked ?? '' },
+        { title: 'Last check', number: true, text: (r) => (r.checked ? time(r.checked).slice(11) : '–'), by: (r) => r.checked ?? '' },
       ],
     });
     app.get('collections').then((d) => {
       series.load(d.collections);
       table.update(d.collections);
-    }, () => {}); // the live stream tells what is wrong
+    }, () => {}); // the live stream reports the error
     return {
       nodes: [el('div', { class: 'tools' }, table.filter('Find a collection')), table.element,
-        el('p', { class: 'lead small' }, 'State, and the last sign of life of what feeds it. History: how far back watches may begin. Compared: when the self-check last found it equal to its source.')],
+        el('p', { class: 'lead small' }, 'State: the second line is the feed lag. History: how far back watches can resume. Last check: when the collection was last listed, or found equal to the cluster.')],
       update(d) {
         series.add(d.collections);
         table.update(d.collections);

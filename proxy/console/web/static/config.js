@@ -5,27 +5,27 @@ import { section, choice } from './words.js';
 export const config = {
   title: 'Configuration',
   path: 'config',
-  lead: () => 'The settings in force, with their defaults. Secrets are masked.',
+  lead: () => 'Settings in force, including defaults. Secrets are masked.',
   open() {
     let rows = [];
     let changed = false;
     const note = el('p', { class: 'lead' });
     const text = el('pre', { class: 'sheet text', tabindex: '0', role: 'region', 'aria-label': 'Configuration file' });
     const table = new Table({
-      caption: 'Settings', id: (r) => r.path, sort: 'Setting', empty: 'Every setting has its default.',
+      caption: 'Settings', id: (r) => r.path, sort: 'Setting', empty: 'All settings have their defaults.',
       columns: [
         { title: 'Setting', head: true, cell: twoLines((r) => r.path, (r) => (r.flag ? `--${r.flag}` : '')), find: (r) => `${r.path} --${r.flag ?? ''}`, by: (r) => r.path },
         { title: 'Value', text: (r) => (r.value === '' ? '(empty)' : r.value), by: (r) => r.value, class: 'code wide' },
-        { title: 'Set', text: (r) => (r.default ? 'default' : 'changed'), by: (r) => (r.default ? 1 : 0) },
-        { title: 'What it is', text: (r) => r.about ?? '', class: 'about' },
+        { title: 'Source', text: (r) => (r.default ? 'default' : 'changed'), by: (r) => (r.default ? 1 : 0) },
+        { title: 'Description', text: (r) => r.about ?? '', class: 'about' },
       ],
     });
     const draw = () => table.update(changed ? rows.filter((r) => !r.default) : rows);
     return {
       nodes: [
         section('Settings', el('div', { class: 'tools' }, table.filter('Find a setting'),
-          choice('Show', [['all', 'all'], ['changed', 'what is not the default']], 'all', (value) => { changed = value === 'changed'; draw(); })), table.element),
-        section('As a file', note, text)],
+          choice('Show', [['all', 'all'], ['changed', 'changed']], 'all', (value) => { changed = value === 'changed'; draw(); })), table.element),
+        section('Configuration file', note, text)],
       update(d) {
         write(note, d.note ?? '');
         text.textContent = d.text;

@@ -1,5 +1,4 @@
-// Elements are made of a name, attributes and children. Text is always text, never markup: what the console shows was
-// chosen by whoever sends requests.
+// Elements have a name, attributes and children. Text is never markup: clients choose the names that the console shows.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -22,7 +21,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** set sets an attribute that differs, listens to an event, and takes away what is null or false. */
+/** set sets an attribute if it differs, adds an event listener, or removes the attribute if the value is null or false. */
 export function set(element, name, value) {
   if (typeof value === 'function') element.addEventListener(name.slice(2), value);
   else if (value === null || value === undefined || value === false) element.removeAttribute(name);
@@ -34,10 +33,10 @@ export function set(element, name, value) {
 
 const unseen = /[\p{Cc}\p{Cf}]/gu;
 
-/** shown is text whose control characters are spelled, so that no name can hide or turn round what stands there. */
+/** shown escapes control characters, so that no name can hide or reverse the text around it. */
 const shown = (text) => text.replace(unseen, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 
-/** write sets an element's text in place: nothing changes, for a screen reader either, where the text is the same. */
+/** write sets an element's text. It changes nothing if the text is the same, so that screen readers stay silent. */
 export function write(element, value) {
   const text = shown(value);
   const only = element.firstChild;
@@ -48,7 +47,7 @@ export function write(element, value) {
   }
 }
 
-/** arrange makes nodes the children of parent, in this order, and moves none that is in its place. */
+/** arrange makes nodes the children of parent, in this order, without moving nodes that are in place. */
 export function arrange(parent, nodes) {
   const keep = new Set(nodes);
   for (const child of [...parent.childNodes]) if (!keep.has(child)) child.remove();
@@ -61,5 +60,5 @@ export function arrange(parent, nodes) {
 
 let ids = 0;
 
-/** newID is an id that no other element has. */
+/** newID returns a unique element id. */
 export const newID = (prefix) => `${prefix}-${++ids}`;

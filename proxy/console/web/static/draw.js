@@ -1,4 +1,4 @@
-// What is drawn: states, lines over time, shares and meters, each with words for who does not see it.
+// Drawings: states, charts, shares and meters, each with a text alternative.
 
 import { el, set, svg, write } from './dom.js';
 
@@ -9,9 +9,9 @@ const shapes = {
   idle: 'M5.5 0.5a5 5 0 1 1 0 10a5 5 0 0 1 0-10Zm0 2a3 3 0 1 0 0 6a3 3 0 0 0 0-6Z',
 };
 
-const colours = { good: 'good', warn: 'warn', bad: 'bad-text', idle: 'faint' };
+const colors = { good: 'good', warn: 'warn', bad: 'bad-text', idle: 'faint' };
 
-/** state is a word with a shape before it; update takes which of good, warn, bad and idle it is, and the word. */
+/** state is a shape and a word; update takes the kind (good, warn, bad or idle) and the word. */
 export function state() {
   const path = svg('path');
   const word = el('span');
@@ -19,14 +19,14 @@ export function state() {
   return {
     element,
     update(kind, text) {
-      set(element, 'class', `state ${colours[kind]}`);
+      set(element, 'class', `state ${colors[kind]}`);
       set(path, 'd', shapes[kind]);
       write(word, text);
     },
   };
 }
 
-// points are the pieces of a line between nulls, in a drawing of width times height.
+// pieces splits a line at its nulls, in a drawing of width times height.
 function pieces(values, width, height, top) {
   const step = width / Math.max(values.length - 1, 1);
   const found = [];
@@ -49,27 +49,27 @@ function lineOf(values, width, height, top) {
 
 const numbers = (values) => values.filter((value) => value !== null && value !== undefined);
 
-/** spark is a small line; what names it, format writes its figures. */
+/** spark is a small line chart; what is its name, format formats its values. */
 export function spark(what, format) {
   const line = svg('path', { class: 'line' });
-  const element = svg('svg', { class: 'spark', viewBox: '0 0 96 22', preserveAspectRatio: 'none', role: 'img', 'aria-label': `${what}: nothing yet` },
+  const element = svg('svg', { class: 'spark', viewBox: '0 0 96 22', preserveAspectRatio: 'none', role: 'img', 'aria-label': `${what}: no data` },
     svg('path', { class: 'floor', d: 'M0 21.5H96' }), line);
   return {
     element,
     update(values) {
       const known = numbers(values);
       const top = Math.max(...known, 0);
-      set(element, 'aria-label', known.length ? `${what}: now ${format(values.at(-1))}, highest ${format(top)}` : `${what}: nothing yet`);
+      set(element, 'aria-label', known.length ? `${what}: now ${format(values.at(-1))}, highest ${format(top)}` : `${what}: no data`);
       set(line, 'd', lineOf(values, 96, 21, top || 1) || 'M0 21.5');
     },
   };
 }
 
-/** chart is a line over time with its newest and highest value. Where top is given it is the end of the scale. */
+/** chart is a line chart with its newest and highest value. top, if given, is the end of the scale. */
 export function chart(what, format, top) {
   const area = svg('path', { class: 'area' });
   const line = svg('path', { class: 'line' });
-  const drawing = svg('svg', { viewBox: '0 0 300 72', preserveAspectRatio: 'none', role: 'img', 'aria-label': `${what}: nothing yet` },
+  const drawing = svg('svg', { viewBox: '0 0 300 72', preserveAspectRatio: 'none', role: 'img', 'aria-label': `${what}: no data` },
     svg('path', { class: 'floor', d: 'M0 71.5H300' }), area, line);
   const now = el('b');
   const highest = el('span');
@@ -85,9 +85,9 @@ export function chart(what, format, top) {
       const parts = pieces(values, 300, 71, scale);
       set(line, 'd', lineOf(values, 300, 71, scale) || 'M0 71.5');
       set(area, 'd', parts.map((p) => `${drawn(p)}L${p.at(-1)[0]} 71.5L${p[0][0]} 71.5Z`).join('') || 'M0 71.5');
-      const text = known.length ? format(values.at(-1)) : 'nothing yet';
+      const text = known.length ? format(values.at(-1)) : 'no data';
       const minutes = Math.round(((values.length - 1) * step) / 60);
-      const span = minutes > 0 ? `last ${minutes} min` : 'begun just now';
+      const span = minutes > 0 ? `last ${minutes} min` : 'just started';
       write(now, text);
       write(highest, known.length ? `highest ${format(most)}` : '');
       write(since, span);
@@ -98,7 +98,7 @@ export function chart(what, format, top) {
 
 /** share is a bar of parts [{ name, title }], with a legend; update takes { name: [n, text, detail] }. */
 export function share(what, parts, format) {
-  const bar = svg('svg', { class: 'share', viewBox: '0 0 1000 10', preserveAspectRatio: 'none', role: 'img', 'aria-label': `${what}: nothing yet` });
+  const bar = svg('svg', { class: 'share', viewBox: '0 0 1000 10', preserveAspectRatio: 'none', role: 'img', 'aria-label': `${what}: no data` });
   const lines = parts.map(({ name, title }) => {
     const rect = svg('rect', { class: name, y: 0, height: 10 });
     bar.append(rect);
@@ -116,18 +116,18 @@ export function share(what, parts, format) {
       for (const l of lines) {
         const part = sum ? values[l.name].n / sum : 0;
         set(l.rect, 'x', (x * 1000).toFixed(1));
-        // A gap between neighbours tells them apart where colours do not.
+        // A gap separates neighbors where their colors do not.
         set(l.rect, 'width', Math.max(0, part * 1000 - (part < 1 ? 2 : 0)).toFixed(1));
         x += part;
         write(l.value, format(sum ? part : null));
         write(l.detail, values[l.name].detail);
       }
-      set(bar, 'aria-label', sum ? `${what}: ${lines.map((l) => `${l.title} ${format(values[l.name].n / sum)}`).join(', ')}` : `${what}: nothing yet`);
+      set(bar, 'aria-label', sum ? `${what}: ${lines.map((l) => `${l.title} ${format(values[l.name].n / sum)}`).join(', ')}` : `${what}: no data`);
     },
   };
 }
 
-/** bar is how much of something there is, from 0 to 1: decoration of a number that stands beside it. */
+/** bar shows a share from 0 to 1. It decorates the number beside it. */
 export function bar(name = 'bar') {
   const fill = svg('rect', { class: 'fill', height: 6 });
   return {

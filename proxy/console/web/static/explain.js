@@ -4,18 +4,18 @@ import { state } from './draw.js';
 import { bytes, count } from './format.js';
 
 const routes = {
-  cached: ['good', 'Answered from the cache'],
-  revalidated: ['good', 'Answered from the cache, after a check of versions'],
-  collapsed: ['good', 'Answered by a request that is shared'],
+  cached: ['good', 'Served from the cache'],
+  revalidated: ['good', 'Served from the cache after revalidation'],
+  collapsed: ['good', 'Served by a coalesced upstream request'],
   forwarded: ['warn', 'Forwarded'],
-  gateway: ['good', 'Answered by kubeweir itself'],
-  refused: ['bad', 'Refused'],
-  unknown: ['idle', 'Not known before it is asked'],
+  gateway: ['good', 'Served by kubeweir'],
+  refused: ['bad', 'Rejected'],
+  unknown: ['idle', 'Not known in advance'],
 };
 
 export const explain = {
   title: 'Explain a request',
-  lead: () => 'What would become of a request, and why. Nothing is sent.',
+  lead: () => 'How kubeweir would serve a request, and why. Nothing is sent.',
   open(app) {
     const result = el('div', { role: 'region', 'aria-label': 'Explanation' });
     const field = (label, name, attributes, hint) => {
@@ -32,9 +32,9 @@ export const explain = {
         field('Path and query', 'path', { required: true, class: 'code', placeholder: '/api/v1/pods?limit=50' })),
       el('div', { class: 'half' },
         field('User', 'user', { required: true, placeholder: 'jane' }),
-        field('Groups', 'groups', { placeholder: 'system:authenticated' }, 'separated by commas')),
+        field('Groups', 'groups', { placeholder: 'system:authenticated' }, 'comma-separated')),
       el('div', { class: 'half' },
-        field('User agent', 'userAgent', {}, 'rules may ask for it'),
+        field('User agent', 'userAgent', {}, 'rules may match it'),
         field('Accept', 'accept', { class: 'code', placeholder: 'application/json' })),
       el('p', { class: 'actions' }, el('button', { class: 'main' }, 'Explain')));
     return { nodes: [form, result] };
@@ -65,7 +65,7 @@ function pairs(object) {
     .flatMap(([name, value]) => [el('dt', null, name), el('dd', null, yes(value))]));
 }
 
-// rules are the settings with the rule that says each, those of rules first, as they come.
+// rules lists the settings with the rule that decides each, in the order of the document.
 function rules(settings) {
   return el('dl', { class: 'facts' }, ...settings.flatMap(({ name, value, rule }) => [el('dt', null, name),
     el('dd', null, value, ' ', el('span', { class: 'faint small' }, rule ? `by ${rule}` : 'by default'))]));
@@ -76,15 +76,15 @@ function show(result, { request, route, reason, text, permission, visible, setti
   mark.update(...(routes[route] ?? ['idle', route]));
   const sheet = (title, ...nodes) => el('section', null, el('h2', null, title), el('div', { class: 'sheet pad' }, ...nodes));
   const sizes = [collection && `The collection is ${collection.state}: ${count(collection.objects)} objects, ${bytes(collection.bytes)}.`,
-    cost?.upstreamRequests !== undefined && `Requests upstream: ${count(cost.upstreamRequests)}.`].filter(Boolean).join(' ');
+    cost?.upstreamRequests !== undefined && `Upstream requests: ${count(cost.upstreamRequests)}.`].filter(Boolean).join(' ');
   arrange(result, [
     sheet('Route', el('p', { class: 'answer' }, mark.element), el('p', null, text),
       reason && el('p', { class: 'faint small' }, 'Reason: ', el('code', null, reason), ' (docs/reasons.md)')),
     el('div', { class: 'columns' },
       permission && sheet('Permission', el('p', null, permission.text), visible && el('p', null, visible.text)),
       cost && sheet('Cost', el('p', null, cost.text), sizes && el('p', { class: 'faint small' }, sizes))),
-    sheet('Step by step', el('ol', { class: 'steps' }, ...(steps ?? []).map((s) => el('li', null,
+    sheet('Steps', el('ol', { class: 'steps' }, ...(steps ?? []).map((s) => el('li', null,
       el('div', null, el('b', null, s.step), ': ', s.text))))),
-    el('div', { class: 'columns' }, request && sheet('Request', pairs(request)), settings && sheet('Settings that count', rules(settings))),
+    el('div', { class: 'columns' }, request && sheet('Request', pairs(request)), settings && sheet('Settings in force', rules(settings))),
   ].filter(Boolean));
 }

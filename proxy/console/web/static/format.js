@@ -1,11 +1,11 @@
-// Numbers and times as people read them, with their units spelled.
+// Formats numbers and times with their units.
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const none = '–';
 
 const missing = (n) => n === null || n === undefined || Number.isNaN(n);
 
-// three keeps three digits of a number below 1,000.
+// three formats a number below 1,000 with three digits.
 function three(n) {
   if (n === 0) return '0';
   if (n >= 99.95) return whole.format(n);
@@ -13,15 +13,15 @@ function three(n) {
   return n >= 0.01 ? n.toFixed(2) : '< 0.01';
 }
 
-/** count is a whole number. */
+/** count formats a whole number. */
 export const count = (n) => (missing(n) ? none : whole.format(n));
 
-/** rate is a number a second. */
+/** rate formats a number per second. */
 export const rate = (n, unit = '') => (missing(n) ? none : `${three(n)}${unit && ` ${unit}`}/s`);
 
 const sizes = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
-/** bytes is a size. */
+/** bytes formats a size. */
 export function bytes(n) {
   if (missing(n)) return none;
   let i = 0;
@@ -29,10 +29,10 @@ export function bytes(n) {
   return `${i === 0 ? whole.format(n) : three(n)} ${sizes[i]}`;
 }
 
-/** byteRate is a size a second. */
+/** byteRate formats a size per second. */
 export const byteRate = (n) => (missing(n) ? none : `${bytes(n)}/s`);
 
-/** percent is a share of one. */
+/** percent formats a share from 0 to 1. */
 export function percent(share) {
   if (missing(share)) return none;
   const n = share * 100;
@@ -40,7 +40,7 @@ export function percent(share) {
   return `${n > 99.9 && n < 100 ? '99.9' : n.toFixed(n < 10 && n > 0 ? 1 : 0)} %`;
 }
 
-/** seconds is a time span, in the two units that matter. */
+/** seconds formats a duration in its two largest units. */
 export function seconds(n) {
   if (missing(n)) return none;
   if (n < 0.0005) return '0 s';
@@ -57,15 +57,15 @@ export function seconds(n) {
 
 const pad = (n) => String(n).padStart(2, '0');
 
-/** time is a moment in the reader's own time zone. */
+/** time formats a time in the browser's time zone. */
 export function time(text) {
   const at = new Date(text);
   if (!text || Number.isNaN(at.getTime()) || at.getTime() <= 0) return none;
   return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${clock(at)}`;
 }
 
-/** clock is the time of day. */
+/** clock formats the time of day. */
 export const clock = (at) => `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
 
-/** plural is a count and what is counted. */
+/** plural formats a count with its noun. */
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;

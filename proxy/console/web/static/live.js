@@ -1,8 +1,8 @@
-// The live stream of the page that is open: one at a time, made again when it is lost, none while nobody looks.
+// The live stream of the open page: one at a time, reconnected when lost, closed while the page is hidden.
 
 import { events } from './api.js';
 
-// A document comes every second; after this long without any the stream is dead, whatever the connection says.
+// A document arrives every second; without one for this long the stream is considered lost.
 const silence = 10_000;
 const longestWait = 30_000;
 
@@ -12,7 +12,7 @@ export class Live {
   #stop = new AbortController();
   #wake = () => {};
 
-  /** changed is told the state ('live', 'lost' or 'refused') and, of the last two, the error. */
+  /** changed receives the state ('live', 'lost' or 'refused') and, for the last two, the error. */
   constructor(changed) {
     this.#changed = changed;
     document.addEventListener('visibilitychange', () => {
@@ -21,7 +21,7 @@ export class Live {
     });
   }
 
-  /** follow gives each document of the topics to deliver, instead of what was followed before. */
+  /** follow passes each document of the topics to deliver, and ends the previous subscription. */
   follow(query, deliver) {
     this.#stop.abort();
     this.#following = { query, deliver };
@@ -33,7 +33,7 @@ export class Live {
     this.#following = null;
   }
 
-  /** retry makes a stream that is lost again at once. */
+  /** retry reconnects a lost stream at once. */
   retry() {
     this.#wake();
   }
@@ -61,7 +61,7 @@ export class Live {
         return;
       }
       this.#changed('lost', why);
-      // Tabs that lost the same gateway do not come back to it in the same moment.
+      // Jitter: tabs that lost the same gateway do not reconnect at the same moment.
       await this.#pause(wait * (0.5 + Math.random() / 2), signal);
     }
   }

@@ -5,20 +5,20 @@ import { checkList, figures, key, listOf, section } from './words.js';
 
 const sources = [
   { name: 'cached', title: 'Cache' },
-  { name: 'revalidated', title: 'Cache, versions checked' },
-  { name: 'collapsed', title: 'Shared request' },
+  { name: 'revalidated', title: 'Cache (revalidated)' },
+  { name: 'collapsed', title: 'Coalesced' },
   { name: 'forwarded', title: 'Forwarded' },
-  { name: 'gateway', title: 'kubeweir itself' },
+  { name: 'gateway', title: 'kubeweir' },
 ];
 
 export const overview = {
   title: 'Overview',
   topic: 'overview',
   lead: ({ mode }) => (mode === 'gateway'
-    ? 'How much of what clients ask the cache answers, and what that spares the cluster.'
-    : 'What clients ask of this API server, and how much of it the cache answers.'),
+    ? 'Cache hit ratio, and the load kept off the cluster.'
+    : 'Requests to this API server, and the share served from the cache.'),
   open: (app) => {
-    const parts = [readiness(app), traffic(app), answers(), history(), budgets()];
+    const parts = [readiness(app), traffic(app), responses(), history(), budgets()];
     return { nodes: parts.flatMap((p) => p.nodes), update: (d) => parts.forEach((p) => p.update(d)) };
   },
 };
@@ -38,34 +38,34 @@ function readiness(app) {
       list.update(failing);
       set(list.element, 'hidden', failing.length === 0);
       const { upstream } = d;
-      const [yes, no] = app.several ? ['All clusters answer', 'Not every cluster answers'] : ['The cluster answers', 'No API server of the cluster answers'];
-      write(reach, upstream ? `${upstream.reachable ? yes : no}${upstream.delay ? `, after ${seconds(upstream.delay)}` : ''}.` : '');
+      const [yes, no] = app.several ? ['All clusters are reachable', 'Some clusters are unreachable'] : ['The cluster is reachable', 'The cluster is unreachable'];
+      write(reach, upstream ? `${upstream.reachable ? yes : no}${upstream.delay ? `, delay ${seconds(upstream.delay)}` : ''}.` : '');
       set(reach, 'hidden', !upstream);
     },
   };
 }
 
 function traffic(app) {
-  const numbers = figures('Hit share', 'Requests', 'Sent to clients', 'Watches open', 'Events sent', 'Objects held', 'Furthest behind', 'Processor');
-  const saved = figures('Requests spared', 'Bytes spared', 'Processor time spared');
+  const numbers = figures('Cache hit ratio', 'Requests', 'Sent to clients', 'Open watches', 'Events sent', 'Cached objects', 'Max feed lag', 'CPU');
+  const saved = figures('Requests saved', 'Bytes saved', 'CPU time saved');
   const how = el('p', { class: 'lead small' });
-  const spared = section(app.session.mode === 'gateway' ? 'Spared the cluster' : 'Spared the store', saved.element, how);
+  const load = section(app.session.mode === 'gateway' ? 'Upstream load saved' : 'Store load saved', saved.element, how);
   return {
-    nodes: [section('Now', numbers.element), spared],
+    nodes: [section('Now', numbers.element), load],
     update(d) {
       const { reads, requests, bytes: sent, watches, collections: all, lag, cpu } = d;
       numbers.update([
         [percent(reads.hitShareRecent ?? reads.hitShare), `${percent(reads.hitShare)} of ${plural(reads.total, 'read')} since the start`],
         [rate(requests.rate), `${count(requests.total)} in all, ${plural(requests.errors.total, 'error')}`],
         [byteRate(sent.sent.rate), sent.upstream ? `received ${byteRate(sent.upstream.rate)}` : `${bytes(sent.sent.total)} in all`],
-        [count(watches.open), `fed by ${plural(watches.upstream, 'watch', 'watches')}${watches.lagging ? `; ${count(watches.lagging)} behind` : ''}`],
-        [rate(watches.eventsOut.rate), `from ${rate(watches.eventsIn.rate)} received`],
+        [count(watches.open), `${plural(watches.upstream, 'upstream watch', 'upstream watches')}${watches.lagging ? `; ${count(watches.lagging)} lagging` : ''}`],
+        [rate(watches.eventsOut.rate), `${rate(watches.eventsIn.rate)} received`],
         [count(all.objects), `${bytes(all.bytes)} in ${plural(all.total, 'collection')}${trouble(all)}`],
-        [seconds(lag.seconds), lag.collection ? `${lag.collection}, since its last sign of life` : 'no collection yet'],
-        [cpu.cores === null ? '–' : `${cpu.cores.toFixed(2)} cores`, `of ${count(cpu.gomaxprocs)}; ${seconds(cpu.seconds)} since the start`],
+        [seconds(lag.seconds), lag.collection || 'no collections'],
+        [cpu.cores === null ? '–' : `${cpu.cores.toFixed(2)} cores`, `of ${count(cpu.gomaxprocs)} cores; ${seconds(cpu.seconds)} since the start`],
       ]);
       saved.update([
-        [count(d.saved.requests), 'since the start'], [bytes(d.saved.bytes), 'since the start'], [seconds(d.saved.cpuSeconds), 'an estimate'],
+        [count(d.saved.requests), 'since the start'], [bytes(d.saved.bytes), 'since the start'], [seconds(d.saved.cpuSeconds), 'estimated'],
       ]);
       write(how, d.saved.estimate);
     },
@@ -77,10 +77,10 @@ function trouble({ stale, stopped, starting }) {
   return parts.length ? `: ${parts.map(([n, what]) => `${count(n)} ${what}`).join(', ')}` : '';
 }
 
-function answers() {
-  const drawing = share('Answers since the start', sources, percent);
+function responses() {
+  const drawing = share('Responses since the start', sources, percent);
   return {
-    nodes: [section('Where answers came from', el('div', { class: 'sheet pad' }, drawing.element))],
+    nodes: [section('Responses by source', el('div', { class: 'sheet pad' }, drawing.element))],
     update: ({ requests: { bySource } }) => drawing.update(Object.fromEntries(sources.map(({ name }) => {
       const { total = 0, rate: now = null } = bySource[name] ?? {};
       return [name, { n: total, detail: `${count(total)}, now ${rate(now)}` }];
@@ -90,11 +90,11 @@ function answers() {
 
 function history() {
   const charts = [
-    ['cachedRate', chart('Answered by the cache', rate)], ['forwardedRate', chart('Forwarded', rate)],
-    ['hitShare', chart('Hit share', percent, 1)], ['sentRate', chart('Sent to clients', byteRate)], ['watches', chart('Watches open', count)],
+    ['cachedRate', chart('Served from the cache', rate)], ['forwardedRate', chart('Forwarded', rate)],
+    ['hitShare', chart('Cache hit ratio', percent, 1)], ['sentRate', chart('Sent to clients', byteRate)], ['watches', chart('Open watches', count)],
   ];
   return {
-    nodes: [section('The last minutes', el('div', { class: 'charts' }, ...charts.map(([, c]) => c.element)))],
+    nodes: [section('Last 15 minutes', el('div', { class: 'charts' }, ...charts.map(([, c]) => c.element)))],
     update: ({ series }) => charts.forEach(([name, c]) => c.update(series[name] ?? [], series.step)),
   };
 }
@@ -102,7 +102,7 @@ function history() {
 const units = { bytes, seconds };
 
 function budgets() {
-  const numbers = figures('Resident memory', 'Heap in use', 'Limit of the runtime');
+  const numbers = figures('Resident memory', 'Heap in use', 'Memory limit');
   const list = listOf(el('ul', { class: 'meters' }), () => {
     const [name, text, setting, fill] = [el('span'), el('span'), el('span', { class: 'faint small wide' }), bar('meter')];
     return {
@@ -113,16 +113,16 @@ function budgets() {
         write(name, cluster ? `${title}, ${cluster}` : title);
         write(text, limit ? `${format(used)} of ${format(limit)}${what} (${percent(used / limit)})` : `${format(used)}${what}, no limit`);
         write(setting, path ?? '');
-        fill.update(limit ? used / limit : 0, unit === 'requests' || unit === 'connections'); // a cache that is full is well
+        fill.update(limit ? used / limit : 0, unit === 'requests' || unit === 'connections'); // a full cache is normal
       },
     };
   }, ({ name, cluster }) => key(name, cluster));
   return {
-    nodes: [section('Memory', numbers.element), section('Budgets',
-      el('p', { class: 'lead' }, 'What may be kept, and how much of it is. A cache that is full drops what is used least.'),
+    nodes: [section('Memory', numbers.element), section('Limits',
+      el('p', { class: 'lead' }, 'Limits and their use. A full cache evicts the least used entries.'),
       el('div', { class: 'sheet pad' }, list.element))],
     update({ memory }) {
-      numbers.update([[bytes(memory.resident), 'what the system counts'], [bytes(memory.heap), ''],
+      numbers.update([[bytes(memory.resident), 'of the process'], [bytes(memory.heap), ''],
         [memory.limit ? bytes(memory.limit) : 'none', memory.limit ? percent(memory.resident / memory.limit) : 'GOMEMLIMIT is not set']]);
       list.update(memory.budgets);
     },

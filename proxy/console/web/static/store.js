@@ -7,15 +7,15 @@ import { figures, key, resource, section } from './words.js';
 export const store = {
   title: 'Store',
   topic: 'store',
-  lead: () => 'Where the objects are kept: how large it is, and how fast it is written.',
+  lead: () => 'Size and write rate of the object store.',
   open() {
-    const size = figures('On disk', 'Keys', 'Revision', 'Compacted up to', 'Index in memory', 'Events kept');
-    const writes = figures('Writes', 'A commit takes', 'Writes in a commit', 'Waiting', 'Watches', 'Watches that fell behind');
+    const size = figures('On disk', 'Keys', 'Revision', 'Compacted revision', 'Index in memory', 'Event history');
+    const writes = figures('Writes', 'Commit latency', 'Writes per commit', 'Queued writes', 'Watches', 'Expired watches');
     const written = chart('Writes', rate);
     const note = el('p', { class: 'lead' });
     const mark = state();
     const own = el('div', null, section('Size', size.element), section('Writes', writes.element),
-      section('The last minutes', el('div', { class: 'charts' }, written.element)));
+      section('Last 15 minutes', el('div', { class: 'charts' }, written.element)));
     const table = new Table({
       caption: 'Types', id: (r) => key(r.group, r.resource), sort: 'Objects', down: true, empty: 'The store has no objects, or has not counted them yet.',
       columns: [
@@ -28,16 +28,16 @@ export const store = {
       nodes: [el('section', { class: 'sheet pad' }, el('p', { class: 'answer' }, mark.element)), own,
         section('Types', note, el('div', { class: 'tools' }, table.filter('Find a type')), table.element)],
       update(d) {
-        mark.update(d.available ? 'good' : 'bad', `${d.engine === 'etcd' ? 'etcd' : 'The store in --data-dir'} ${d.available ? 'answers' : 'does not answer: the log says why'}`);
-        set(own, 'hidden', d.engine === 'etcd'); // whose own metrics tell
+        mark.update(d.available ? 'good' : 'bad', `${d.engine === 'etcd' ? 'etcd' : 'The store in --data-dir'} ${d.available ? 'is available' : 'is unavailable: see the log'}`);
+        set(own, 'hidden', d.engine === 'etcd'); // etcd has metrics of its own
         size.update([
           [bytes(d.diskBytes), d.diskFree === null || d.diskFree === undefined ? '' : `${bytes(d.diskFree)} free`],
           [count(d.keys), ''], [count(d.revision), ''], [count(d.compacted), `${count(d.compactions)} compactions`],
-          [bytes(d.indexBytes), ''], [bytes(d.ringBytes), 'for watches that begin in the past'],
+          [bytes(d.indexBytes), ''], [bytes(d.ringBytes), 'for watches that resume'],
         ]);
         writes.update([
-          [rate(d.writes.rate), `${count(d.writes.total)} in all`], [seconds(d.commit.seconds), 'on average'],
-          [d.commit.changes === null ? '–' : d.commit.changes.toFixed(1), 'on average'], [count(d.queued), ''], [count(d.watchers), ''], [count(d.expired), ''],
+          [rate(d.writes.rate), `${count(d.writes.total)} in all`], [seconds(d.commit.seconds), 'mean'],
+          [d.commit.changes === null ? '–' : d.commit.changes.toFixed(1), 'mean'], [count(d.queued), ''], [count(d.watchers), ''], [count(d.expired), ''],
         ]);
         written.update(d.series.writeRate ?? [], d.series.step);
         write(note, d.typesNote ?? '');

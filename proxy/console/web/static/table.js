@@ -1,16 +1,16 @@
-// A table that is sorted by its columns, narrowed by a box, and brought up to date in place: a row that is there stays
-// the same element, so that focus, a selection and what a screen reader reads are kept.
+// A table with sortable columns and a filter, updated in place: a row keeps its element, so that
+// the focus, the selection and the position of a screen reader survive updates.
 
 import { arrange, el, newID, set, svg, write } from './dom.js';
 import { count } from './format.js';
 
-// So many rows are shown at first, and more with each press of the button.
+// The number of rows shown at first, and added with each press of the button.
 const step = 100;
 
 /**
- * A column has a title and what is in its cells: text(row), or cell() that makes { element, update(row) }. What it is
- * sorted by is by(row); a column without is not sorted. The column with head is the header of its row. onsort is told
- * the column and whether it is sorted downwards.
+ * A column has a title and cells: text(row), or cell() that makes { element, update(row) }. by(row) is the sort key; a
+ * column without it cannot be sorted. The column with head is the header of its row. onsort receives the column and
+ * whether the order is descending.
  */
 export class Table {
   #columns;
@@ -51,7 +51,7 @@ export class Table {
     this.#show(0, 0);
   }
 
-  /** filter is a box that narrows the rows to those that have its text in a cell. */
+  /** filter makes a search box that shows only the rows with its text in a cell. */
   filter(label) {
     const id = newID('filter');
     return el('div', { class: 'field' },
@@ -67,7 +67,7 @@ export class Table {
     this.#draw(!this.#held());
   }
 
-  // Rows do not change places under the hand or the eye of who is at one of them.
+  // Rows keep their places while one of them has the focus or the pointer.
   #held() {
     return this.#body.contains(document.activeElement) || this.#body.matches(':hover');
   }
@@ -92,7 +92,7 @@ export class Table {
     set(column.header, 'aria-sort', order);
   }
 
-  // The first press sorts as is wanted most: numbers and moments from the largest, names from A.
+  // The first press sorts numbers and times in descending order, names in ascending order.
   #sortBy(column) {
     this.#down = column === this.#sorted ? !this.#down : Boolean(column.number || column.most);
     this.#sorted = column;
@@ -115,7 +115,7 @@ export class Table {
     const ids = new Set(lines.map(([id]) => id));
     for (const [id, line] of this.#lines) {
       if (ids.has(id)) continue;
-      // Who was at a row that is gone is left at the table, not at the top of the page.
+      // If the row that is gone has the focus, move it to the table, not to the top of the page.
       if (line.element.contains(document.activeElement)) this.element.focus();
       this.#lines.delete(id);
     }
@@ -126,7 +126,7 @@ export class Table {
   #show(shown, chosen) {
     set(this.#scroll, 'hidden', shown === 0);
     set(this.#empty, 'hidden', shown !== 0);
-    write(this.#empty, this.#rows.length && this.#needle ? `Nothing here has “${this.#needle}”.` : this.#emptyText);
+    write(this.#empty, this.#rows.length && this.#needle ? `No rows match “${this.#needle}”.` : this.#emptyText);
     set(this.#more, 'hidden', shown === chosen);
     write(this.#moreText, `${count(shown)} of ${count(chosen)} shown`);
   }
@@ -173,7 +173,7 @@ export class Table {
   }
 }
 
-/** twoLines is a cell with something smaller below; what is empty is not there. */
+/** twoLines makes a cell with a smaller second line, hidden if it is empty. */
 export function twoLines(first, second) {
   return () => {
     const above = el('span', { class: 'wide' });

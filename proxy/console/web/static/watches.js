@@ -6,13 +6,13 @@ import { clusterColumn, key, resource } from './words.js';
 const where = (r) => (r.namespace ? `in ${r.namespace}` : 'in all namespaces');
 const selected = (r) => [where(r), r.selector, r.fieldSelector].filter(Boolean).join(', ');
 
-// The gateway sends 200 of them at most; which ones, it is told.
+// The gateway sends the first 200 watches in the order of this column.
 const sorts = { 'Open for': 'age', Events: 'events', User: 'user' };
 
 export const watches = {
   title: 'Watches',
   topic: 'watches',
-  lead: ({ actions }) => `Watches that are open now.${actions ? '' : ' They can be ended here where kubeweir runs with --console-actions.'}`,
+  lead: ({ actions }) => `Watches that clients have open.${actions ? '' : ' Start kubeweir with --console-actions to end watches here.'}`,
   open(app) {
     const query = { sort: 'age', resource: '', user: '' };
     const shown = el('p', { class: 'faint push' });
@@ -49,14 +49,14 @@ function watchTable(app, now, sorted) {
     { title: 'Watch', head: true, cell: twoLines(resource, selected), by: resource }, ...clusterColumn(app),
     { title: 'User', text: (r) => r.user, by: (r) => r.user, class: 'wide' },
     { title: 'User agent', text: (r) => r.userAgent || '(none)', by: (r) => r.userAgent, class: 'wide' },
-    { title: 'Form', text: (r) => r.form, by: (r) => r.form },
+    { title: 'Format', text: (r) => r.form, by: (r) => r.form },
     { title: 'Open for', number: true, text: (r) => seconds(age(r)), by: age },
-    { title: 'Events', number: true, cell: twoLines((r) => count(r.events), (r) => (r.lagging ? 'behind' : '')), by: (r) => r.events },
+    { title: 'Events', number: true, cell: twoLines((r) => count(r.events), (r) => (r.lagging ? 'lagging' : '')), by: (r) => r.events },
   ];
   if (app.session.actions) columns.push({ title: 'Action', unseen: true, cell: () => endButton(app) });
   return new Table({
     caption: 'Open watches', id: (r) => key(r.cluster, r.id), sort: 'Open for', down: true, columns,
-    empty: 'No watch is open that this finds. Informers, “kubectl get --watch” and dashboards open some.',
+    empty: 'No matching watch is open. Informers, “kubectl get --watch” and dashboards open watches.',
     onsort: ({ title }) => sorts[title] && sorted(sorts[title]),
   });
 }
@@ -67,7 +67,7 @@ function endButton(app) {
     type: 'button', class: 'danger slim',
     onclick: () => app.act('end-watch', { cluster: watch.cluster, id: watch.id }, {
       title: 'End this watch?', button: 'End this watch',
-      text: `The watch of ${resource(watch)} ${where(watch)} by ${watch.user} (${watch.userAgent || 'no user agent'}) will end. Most clients watch again at once.`,
+      text: `The watch of ${resource(watch)} ${where(watch)} by ${watch.user} (${watch.userAgent || 'no user agent'}) will end. Most clients reconnect at once.`,
     }),
   }, 'End this watch');
   return {

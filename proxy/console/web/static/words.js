@@ -1,22 +1,22 @@
-// What several pages say in the same way.
+// Parts that several pages share.
 
 import { el, set, write } from './dom.js';
 import { state } from './draw.js';
 import { time } from './format.js';
 
-/** resource is its name as kubectl takes it. */
+/** resource returns the name of a resource as kubectl takes it. */
 export const resource = ({ group, resource: name }) => (group ? `${name}.${group}` : name);
 
-/** version is in what form a collection has it. */
+/** version returns the API version and encoding of a collection. */
 export const version = ({ group, version: v, encoding }) => `${group ? `${group}/` : ''}${v}, ${encoding}`;
 
-/** key is what tells a row from others. */
+/** key identifies a row. */
 export const key = (...parts) => JSON.stringify(parts);
 
-/** clusterColumn is there where rows of several clusters are. */
+/** clusterColumn is the column of cluster names, if rows belong to several clusters. */
 export const clusterColumn = (app) => (app.several ? [{ title: 'Cluster', text: (r) => r.cluster ?? '', by: (r) => r.cluster ?? '' }] : []);
 
-/** when is a column of moments. */
+/** when is a column of times. */
 export const when = (title, of) => ({ title, text: (r) => time(of(r)), by: (r) => of(r) ?? '', most: true, class: 'when' });
 
 /** section is a part of a page with a heading. */
@@ -24,7 +24,7 @@ export function section(title, ...nodes) {
   return el('section', null, el('h2', null, title), ...nodes);
 }
 
-/** figures are numbers with their names; update takes [[value, note], ...] in their order. */
+/** figures shows named numbers; update takes [[value, note], ...] in the same order. */
 export function figures(...names) {
   const cells = names.map((name) => {
     const [value, note] = [el('dd'), el('dd')];
@@ -41,7 +41,7 @@ export function figures(...names) {
   };
 }
 
-/** facts are names and texts; one without a text is left out. */
+/** facts shows names and texts; it omits names without a text. */
 export function facts(...names) {
   const lines = names.map((name) => ({ dt: el('dt', null, name), dd: el('dd') }));
   return {
@@ -56,7 +56,7 @@ export function facts(...names) {
   };
 }
 
-/** listOf keeps one element for each thing with a name: make() gives { element, update(thing) }. */
+/** listOf keeps one element for each named thing: make() returns { element, update(thing) }. */
 export function listOf(element, make, name) {
   const kept = new Map();
   return {
@@ -81,7 +81,7 @@ export function listOf(element, make, name) {
   };
 }
 
-/** checkList is what readiness is made of. */
+/** checkList is the list of readiness checks. */
 export function checkList() {
   return listOf(el('ul', { class: 'checks' }), () => {
     const mark = state();
@@ -96,7 +96,7 @@ export function checkList() {
   }, ({ name, cluster }) => key(name, cluster));
 }
 
-/** choice is one of a few values, as radio buttons: options are [value, title]. */
+/** choice is a group of radio buttons: options are [value, title]. */
 export function choice(title, options, value, chosen) {
   const name = `choice-${title}`;
   return el('fieldset', null, el('legend', null, title),
