@@ -66,7 +66,6 @@ func New(o Options) *Detector {
 // Start begins to watch over the feed connections.
 func (d *Detector) Start() {
 	d.opts.Spawn(d.monitor)
-	d.opts.Spawn(d.measure)
 }
 
 // Now is a monotonic clock. All times that are compared with signs of life are of this clock.
@@ -188,9 +187,10 @@ func (d *Detector) patience(since time.Time) time.Duration {
 }
 
 // monitor suspects the upstream when the feed connections are silent for longer than their pings
-// allow, so that a frozen one is known before somebody needs it. It also closes lost connections.
+// allow, so that a frozen one is known before somebody needs it. It also closes lost connections,
+// and sends heartbeats.
 func (d *Detector) monitor() {
-	pings := d.opts.PingInterval
+	pings, beat := d.opts.PingInterval, d.now()
 	tick := time.NewTicker(max(pings/20, time.Millisecond))
 	defer tick.Stop()
 	for {
@@ -201,10 +201,17 @@ func (d *Detector) monitor() {
 		}
 		d.conns.findQuiet()
 		d.lag.current()
-		d.conns.closeLost(d.heard())
-		heard := d.heard()
-		if d.conns.Feeds() > 0 && d.now().Sub(heard) > pings*3/2 {
+		now, heard := d.now(), d.heard()
+		d.conns.closeLost(heard)
+		if d.conns.Feeds() == 0 {
+			continue
+		}
+		if now.Sub(heard) > pings*3/2 {
 			d.suspect(heard.Add(pings))
+		}
+		if now.Sub(beat) >= idleHeartbeat {
+			beat = now
+			d.lag.beat()
 		}
 	}
 }
@@ -233,22 +240,6 @@ func (d *Detector) heartbeat(sent int64) {
 	})
 	if !started {
 		d.lag.returned(sent, false)
-	}
-}
-
-// measure sends heartbeats while there are feeds.
-func (d *Detector) measure() {
-	tick := time.NewTicker(idleHeartbeat)
-	defer tick.Stop()
-	for {
-		select {
-		case <-d.opts.Context.Done():
-			return
-		case <-tick.C:
-		}
-		if d.conns.Feeds() > 0 {
-			d.lag.beat()
-		}
 	}
 }
 

@@ -26,3 +26,26 @@ func TestClockSet(t *testing.T) {
 		t.Errorf("%v became %v", now, at)
 	}
 }
+
+// TestStates: a state gives way to one that tells more, and to a sign of life.
+func TestStates(t *testing.T) {
+	for from := Reachable; from <= Silent; from++ {
+		for next := Reachable; next <= Silent; next++ {
+			d := detector(time.Second, time.Now)
+			d.opts.Probe = func() {}
+			d.enter(from)
+			since := d.since
+			d.enter(next)
+			want := max(from, next)
+			if next == Reachable {
+				want = Reachable
+			}
+			if got := d.State(); got != want || got == from && d.since != since {
+				t.Errorf("%d, then %d: %d since %v, want %d", from, next, got, d.since, want)
+			}
+			if ok, at := d.Reachable(); ok != (want < Unreachable) || !ok && at != d.since {
+				t.Errorf("%d: reachable %v since %v", want, ok, at)
+			}
+		}
+	}
+}

@@ -189,20 +189,20 @@ func TestHeartbeatIsKept(t *testing.T) {
 		defer cancel()
 		var asked atomic.Int32
 		var lost atomic.Bool
-		d := New(Options{Background: Background{Context: ctx}})
+		d := New(Options{PingInterval: 5 * time.Second, Background: Background{Context: ctx}})
 		d.lag.send = func(sent int64) {
 			asked.Add(1)
 			if !lost.Load() {
 				d.lag.returned(sent, true)
 			}
 		}
-		go d.measure()
+		go d.monitor()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := asked.Load(); n != 0 {
 			t.Errorf("asked %d times without feeds", n)
 		}
-		defer watch(d.conns, open(t, d, fakeConn{}, true), true)()
+		defer watch(d.conns, open(t, d, fakeConn{}, true), false)()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := asked.Load(); n < 11 || n > 12 {

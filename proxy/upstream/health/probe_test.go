@@ -73,6 +73,7 @@ func testBench(t *testing.T, test func(*bench)) {
 			SilenceTimeout: 10 * time.Second, PingInterval: 5 * time.Second,
 			Background: Background{Context: ctx, Spawn: func(f func()) bool { go f(); return true }, Log: slog.New(slog.DiscardHandler)},
 			Abandon:    func() { b.abandoned.Add(1) },
+			Heartbeat:  func(context.Context) error { return nil },
 			Probe: func() {
 				b.probes.Add(1)
 				switch {
