@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	// maxSharedAnswer is the largest answer that is shared between those who wait for it.
-	maxSharedAnswer = 1 << 20
-	// maxKeptAnswer is the largest answer that is remembered, and maxKeptAnswers how many
-	// are: 64 MiB at most, of answers of a few hundred bytes as a rule 3 MiB.
-	maxKeptAnswer  = 16 << 10
-	maxKeptAnswers = 4096
-	// maxKeptDocument and maxKeptDocuments are that of the documents of all groups: 64 MiB at
+	// maxSharedResponse is the largest response, in bytes, that concurrent requests share.
+	maxSharedResponse = 1 << 20
+	// maxSavedResponse is the largest response that is cached, and maxSavedResponses their number:
+	// at most 64 MiB, usually 3 MiB of responses of a few hundred bytes.
+	maxSavedResponse  = 16 << 10
+	maxSavedResponses = 4096
+	// maxSavedDocument and maxSavedDocuments are that of the documents of all groups: 64 MiB at
 	// most, of compressed ones as a rule 4 MiB. As many are read or written at a time at most,
 	// which users share; what exceeds that is forwarded, and passed on as it comes.
-	maxKeptDocument  = 1 << 20
-	maxKeptDocuments = 64
+	maxSavedDocument  = 1 << 20
+	maxSavedDocuments = 64
 )
 
-// keptAnswer is what the upstream answered to somebody. It is shared and must not be changed.
-type keptAnswer struct {
+// savedResponse is a response of the upstream to one user. It is shared and must not be changed.
+type savedResponse struct {
 	status int
 	header api.Header
 	body   []byte
 	at     time.Time
-	// times is where in the body there are moments of the answer, see timesOf.
+	// times are the offsets of the timestamps in the body, see timestampsIn.
 	times []int
 	// places, if there are any, has one for the answer while responses made of it are not done:
 	// users of them. It is user's.
@@ -46,20 +46,19 @@ type keptAnswer struct {
 	users  atomic.Int64
 }
 
-// answers are what is remembered, rememberedAnswer one of those.
+// answers are what is remembered, cacheEntry one of those.
 type (
-	answers          = responses.Cache[*keptAnswer]
-	rememberedAnswer = responses.Response[*keptAnswer]
+	answers    = responses.Cache[*savedResponse]
+	cacheEntry = responses.Response[*savedResponse]
 )
 
-// answerBefore answers a question with what the upstream answered to the same request of the
-// same user, as the same user, lately or to others who wait for it now. So the answer is the
-// upstream's own whatever is asked, and in whichever form. nil tells that the request has to be
-// forwarded.
-func (g *Gateway) answerBefore(ctx context.Context, x *exchange, from *answers, question [sha256.Size]byte, ask func(context.Context) (rememberedAnswer, error)) *api.Response {
+// cachedOrFetched responds with what the upstream responded to the same request of the same user,
+// acting as the same user, recently or to concurrent requests. So the response is the upstream's
+// own, whatever the request and its form are. If it returns nil, the request must be forwarded.
+func (g *Gateway) cachedOrFetched(ctx context.Context, x *exchange, from *answers, question [sha256.Size]byte, ask func(context.Context) (cacheEntry, error)) *api.Response {
 	answer, told, part, err := from.Get(ctx, x.Subject, question, ask)
 	if part > 0 && told != responses.Cached {
-		x.asked.Requests += part
+		x.cost.Requests += part
 	}
 	switch {
 	case errors.Is(err, review.ErrNoReview):
@@ -85,13 +84,13 @@ func sourceOf(told responses.Origin) responseSource {
 	return fromUpstream
 }
 
-// answering are the headers by which an answer differs. The user agent is in it where the
-// upstream writes down who manages a field.
-var answering = [...]string{"Accept", "Accept-Encoding", "Content-Type", "Origin", "User-Agent"}
+// varyingHeaders are the request headers that a response depends on. User-Agent is one because the
+// upstream may record it as the manager of a field.
+var varyingHeaders = [...]string{"Accept", "Accept-Encoding", "Content-Type", "Origin", "User-Agent"}
 
-// digestOf names a question: all that its answer depends on but who asks. state is what that
-// is besides the request.
-func digestOf(r *api.Request, body []byte, state ...uint64) (d [sha256.Size]byte) {
+// requestDigest identifies all that a response depends on except the user. state is what it depends
+// on besides the request.
+func requestDigest(r *api.Request, body []byte, state ...uint64) (d [sha256.Size]byte) {
 	h := sha256.New()
 	number := func(n uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, n)) } // a hash never fails
 	text := func(s string) {
@@ -100,7 +99,7 @@ func digestOf(r *api.Request, body []byte, state ...uint64) (d [sha256.Size]byte
 	}
 	text(r.Path)
 	text(r.RawQuery)
-	for _, name := range answering {
+	for _, name := range varyingHeaders {
 		values := r.Header.Values(name)
 		number(uint64(len(values)))
 		for _, v := range values {
@@ -117,8 +116,8 @@ func digestOf(r *api.Request, body []byte, state ...uint64) (d [sha256.Size]byte
 
 var errNotAnswered = errors.New("there is no answer that can be shared")
 
-// askUpstream asks as x's client, for all who wait for the answer, of most bytes at most.
-func (g *Gateway) askUpstream(ctx context.Context, x *exchange, question []byte, most int) (*keptAnswer, error) {
+// fetchForClient asks as x's client, for all who wait for the answer, of most bytes at most.
+func (g *Gateway) fetchForClient(ctx context.Context, x *exchange, question []byte, most int) (*savedResponse, error) {
 	r := &api.Request{
 		Method: x.Request.Method, Path: x.Request.Path, RawPath: x.Request.RawPath, RawQuery: x.Request.RawQuery,
 		Host: x.Request.Host, Proto: x.Request.Proto, Listener: x.Request.Listener,
@@ -126,7 +125,7 @@ func (g *Gateway) askUpstream(ctx context.Context, x *exchange, question []byte,
 	if question != nil {
 		r.Body, r.ContentLength = bytes.NewReader(question), int64(len(question))
 	}
-	for _, name := range answering {
+	for _, name := range varyingHeaders {
 		for _, v := range x.Request.Header.Values(name) {
 			r.Header.Add(name, v)
 		}
@@ -151,23 +150,23 @@ func (g *Gateway) askUpstream(ctx context.Context, x *exchange, question []byte,
 	if err != nil {
 		return nil, err
 	}
-	return &keptAnswer{status: resp.Status, header: sharedHeader(resp.Header), body: body.all.Bytes(), at: time.Now()}, nil
+	return &savedResponse{status: resp.Status, header: sharedHeader(resp.Header), body: body.all.Bytes(), at: time.Now()}, nil
 }
 
-// momentIn finds the times of an answer: when it was made, and since when its fields are
+// timestamp finds the times of an answer: when it was made, and since when its fields are
 // managed. In a string there is a backslash before each quote.
-var momentIn = regexp.MustCompile(`"(?:creationTimestamp|time)": ?"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"`)
+var timestamp = regexp.MustCompile(`"(?:creationTimestamp|time)": ?"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"`)
 
-// timesOf is where the times of an answer begin.
-func timesOf(answer []byte) (at []int) {
-	for _, found := range momentIn.FindAllSubmatchIndex(answer, -1) {
+// timestampsIn returns the offsets of the timestamps in a response.
+func timestampsIn(answer []byte) (at []int) {
+	for _, found := range timestamp.FindAllSubmatchIndex(answer, -1) {
 		at = append(at, found[2])
 	}
 	return at
 }
 
 // response is the answer as it would be given now: its times are as much later as now is.
-func (a *keptAnswer) response(now time.Time) *api.Response {
+func (a *savedResponse) response(now time.Time) *api.Response {
 	header := make(api.Header, len(a.header))
 	copy(header, a.header)
 	body := a.body

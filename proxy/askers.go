@@ -9,14 +9,14 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
-// Usage is who costs what.
+// Usage returns the usage by client.
 func (g *Gateway) Usage() *usage.Usage { return g.account.usage }
 
-// usagePeriod is how often it is counted what open streams have sent.
+// usagePeriod is the interval at which the bytes of open streams are counted.
 const usagePeriod = time.Second
 
-// CountUsage counts what open streams send, and ends those that are blocked or outdated, until
-// ctx ends. It is called once.
+// CountUsage counts what open streams send, and ends those that are blocked or outdated, until ctx
+// ends. It is called once.
 func (g *Gateway) CountUsage(ctx context.Context) {
 	ticker := time.NewTicker(usagePeriod)
 	defer ticker.Stop()
@@ -31,8 +31,8 @@ func (g *Gateway) CountUsage(ctx context.Context) {
 	}
 }
 
-// asker is who sends the request.
-func (x *exchange) asker() usage.Client {
+// client returns the client of the request, for usage.
+func (x *exchange) client() usage.Client {
 	a := usage.Client{UserAgent: x.Request.Header.Get("User-Agent")}
 	if x.sender != nil {
 		a.User = x.user()
@@ -43,14 +43,14 @@ func (x *exchange) asker() usage.Client {
 	return a
 }
 
-// reviewBytes is what a review is taken to send and bring.
+// reviewBytes is the estimated size of a review, with its response.
 const reviewBytes = 2 << 10
 
-// askedReviews counts reviews that were made for the request.
-func (x *exchange) askedReviews(n float64) {
+// countReviews adds reviews that were made for the request to its cost.
+func (x *exchange) countReviews(n float64) {
 	if n > 0 {
-		x.asked.Requests += n
-		x.asked.Bytes += n * reviewBytes
+		x.cost.Requests += n
+		x.cost.Bytes += n * reviewBytes
 	}
 }
 
@@ -75,7 +75,7 @@ const (
 	askedBytePrice = 2     // of what is read, and not only passed on
 )
 
-// work is what a request that is answered with n bytes costs the processor.
+// work estimates the CPU time of a request with a response of n bytes.
 func (x *exchange) work(n int64) float64 {
 	price := usage.Price{Request: requestPrice, Byte: bytePrice}
 	switch x.source {
@@ -84,10 +84,10 @@ func (x *exchange) work(n int64) float64 {
 	case fromCollapsed:
 		price.Request += collapsedPrice
 	}
-	return price.Of(1, n) + askedPrice*x.asked.Requests + askedBytePrice*x.asked.Bytes
+	return price.Of(1, n) + askedPrice*x.cost.Requests + askedBytePrice*x.cost.Bytes
 }
 
-// streamPrice is what a write to what goes on costs.
+// streamPrice returns the estimated CPU time of a write to a stream.
 func (x *exchange) streamPrice() usage.Price {
 	if x.source == fromUpstream {
 		return usage.Price{Request: 2 * streamWrite, Byte: forwardedByte}
@@ -95,11 +95,11 @@ func (x *exchange) streamPrice() usage.Price {
 	return usage.Price{Request: streamWrite, Byte: bytePrice}
 }
 
-// costOf is what a request has cost that is answered with n bytes.
+// costOf returns what a request with a response of n bytes has cost.
 func (x *exchange) costOf(resp *api.Response, n int64) usage.Cost {
 	c := usage.Cost{
 		Requests: 1, Bytes: n,
-		UpstreamRequests: x.asked.Requests, UpstreamBytes: x.asked.Bytes,
+		UpstreamRequests: x.cost.Requests, UpstreamBytes: x.cost.Bytes,
 		Work: x.work(n),
 	}
 	if resp.Status == 429 && x.source == fromGateway {
@@ -111,9 +111,9 @@ func (x *exchange) costOf(resp *api.Response, n int64) usage.Cost {
 	return c
 }
 
-// countStream counts a response that goes on, from its beginning on.
+// countStream counts a response that goes on, from its beginning.
 func (g *Gateway) countStream(x *exchange, resp *api.Response) {
-	asker, options := x.asker(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.Spending.ChargeStream(), Outdated: g.outdated(x), End: x.end}
+	asker, options := x.client(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.Spending.ChargeStream(), Outdated: g.outdated(x), End: x.end}
 	g.account.usage.Add(asker, x.costOf(resp, 0))
 	if resp.Stream != nil {
 		resp.Stream = countStream(resp.Stream, g.account.usage, asker, options)

@@ -6,9 +6,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/audit"
 )
 
-// audited reports whether the request is recorded: all are but questions after the
-// gateway's own health, which kube-apiserver's usual policies leave out, too, and what
-// was sent away before anything was known of it.
+// audited reports whether the request is recorded: not health checks, which the usual policies of
+// kube-apiserver omit, too, nor requests that were rejected before anything was known about them.
 func (g *Gateway) audited(x *exchange, code int) bool {
 	return g.Audit.Enabled() && (x.sender != nil || code == 401 || code == 403)
 }

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// coalesceParameter is the parameter of a watch that says for how long its events may wait
-	// for others of the same objects.
+	// coalesceParameter is the query parameter of a watch with the time that its events may wait
+	// for others of the same object.
 	coalesceParameter = "coalesce"
-	// coalesceHeader says in the answer for how long they do.
+	// coalesceHeader says in the response how long they do.
 	coalesceHeader = "Kubeweir-Coalesce"
 )
 
-// pace is how fast the events of a watch are delivered: as a rule says, or slower, as the
-// client asks. The error is the 400 that names the parameter.
+// pace returns the delivery rate of a watch: as a rule says, or slower if the client asks for that.
+// The error is the 400 that names the parameter.
 func (x *exchange) pace() (watch.Pace, error) {
 	p := watch.Pace{Coalesce: x.Settings.Coalesce, BytesPerSecond: x.Settings.WatchBytesPerSecond}
 	if p.Coalesce < 0 {

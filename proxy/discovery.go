@@ -36,7 +36,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 		return nil
 	}
 	age := max(g.ageOf(definitions), g.ageOf(services)) // an answer is as old as what would have ended it
-	x.Age, x.Unconfirmed, x.Away = age, definitions.Unconfirmed(), g.isAway()
+	x.Age, x.Unconfirmed, x.Away = age, definitions.Unconfirmed(), g.isUnreachable()
 	if _, expired := x.Expired(); expired {
 		return nil
 	}
@@ -44,9 +44,9 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	if x.Info.IsResourceRequest && servers.Get(x.Info.APIVersion+"."+x.Info.APIGroup) != nil {
 		return nil // there is somebody who serves the group version, and may know more resources than we do
 	}
-	from, most, places := g.memory.answers, maxKeptAnswer, (*inflight.Limiter)(nil)
+	from, most, places := g.memory.answers, maxSavedResponse, (*inflight.Limiter)(nil)
 	if isRoot(x.Request.Path) {
-		from, most, places = g.memory.documents, maxKeptDocument, g.memory.documentPlaces
+		from, most, places = g.memory.documents, maxSavedDocument, g.memory.documentSlots
 	}
 	r := x.Request
 	key := collapseKey{ // in strings of its own: the request may be over when an answer comes that others wait for
@@ -55,15 +55,15 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	if g.forwards.collapser.knownLarge(key) {
 		return nil
 	}
-	question := digestOf(x.Request, nil, definitions.Snapshot().Content(), servers.Content())
-	resp := g.answerBefore(ctx, x, from, question, func(ctx context.Context) (out rememberedAnswer, err error) {
+	question := requestDigest(x.Request, nil, definitions.Snapshot().Content(), servers.Content())
+	resp := g.cachedOrFetched(ctx, x, from, question, func(ctx context.Context) (out cacheEntry, err error) {
 		if places != nil {
 			if !places.Acquire(x.user(), 1) {
 				return out, errNotAnswered
 			}
 			defer places.Release(x.user(), 1) // from here on those have it who get the answer
 		}
-		out.Value, err = g.askUpstream(ctx, x, nil, most)
+		out.Value, err = g.fetchForClient(ctx, x, nil, most)
 		if errors.Is(err, errTooLarge) {
 			g.forwards.collapser.rememberLarge(key)
 		}
@@ -89,7 +89,7 @@ func (g *Gateway) cachesDiscovery(x *exchange) bool {
 }
 
 // isDiscovery reports whether an answer is the same for its user until something changes.
-func (a *keptAnswer) isDiscovery(x *exchange) bool {
+func (a *savedResponse) isDiscovery(x *exchange) bool {
 	switch {
 	case a.status == 404:
 		return true
@@ -116,7 +116,7 @@ func (g *Gateway) followedOf(gvr schema.GroupVersionResource) *cache.Collection 
 	return g.Manager.PeekCollection(res, api.JSON)
 }
 
-// isPlainGet reports whether a request is a GET whose answer depends on nothing that digestOf
+// isPlainGet reports whether a request is a GET whose answer depends on nothing that requestDigest
 // leaves out.
 func isPlainGet(r *api.Request) bool {
 	return r.Method == "GET" && r.RawPath == r.Path && r.Upgrade == "" && r.ContentLength == 0 && !r.Header.Has("If-None-Match")

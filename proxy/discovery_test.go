@@ -184,10 +184,10 @@ func TestDiscoveryThatIsForwarded(t *testing.T) {
 		twice("GET /version", "Impersonate-User: joe")
 		twice("GET /apis", `If-None-Match: "x"`)
 		twice("GET /api", "Accept: text/plain;as=APIGroupDiscoveryList") // answered in the other form
-		length := maxKeptAnswer + 1
+		length := maxSavedResponse + 1
 		b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 200, Body: make([]byte, length)} }
 		twice("GET /apis/apps/v2")
-		length = maxKeptDocument + 1
+		length = maxSavedDocument + 1
 		twice("GET /apis?large")
 		before := b.upstream.count()
 		if b.asks("GET /apis?large"); b.upstream.count() != before+1 {
@@ -205,12 +205,12 @@ func TestDiscoveryThatIsForwarded(t *testing.T) {
 func TestDocumentsUnderWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newDiscoveryBench(t, nil)
-		document := strings.Repeat("x", maxKeptDocument)
+		document := strings.Repeat("x", maxSavedDocument)
 		b.upstream.answer = func(*api.Request) *api.Response {
 			return &api.Response{Status: 200, Length: -1, BodyTo: strings.NewReader(document)}
 		}
 		held := func(user, path string) (responses []*api.Response) {
-			for i := range 2 * maxKeptDocuments {
+			for i := range 2 * maxSavedDocuments {
 				resp := b.gateway.Serve(t.Context(), request(fmt.Sprintf("GET %s?%d", path, i), "Authorization: Bearer "+user))
 				if resp.BodyTo != nil {
 					resp.Done(0, nil)
@@ -223,10 +223,10 @@ func TestDocumentsUnderWay(t *testing.T) {
 			return responses
 		}
 		first, second := held("joe", "/apis"), held("jane", "/apis")
-		if len(first) == 0 || len(second) == 0 || len(first)+len(second) > maxKeptDocuments {
+		if len(first) == 0 || len(second) == 0 || len(first)+len(second) > maxSavedDocuments {
 			t.Errorf("of one user %d are held, of another %d", len(first), len(second))
 		}
-		places := b.gateway.memory.documentPlaces
+		places := b.gateway.memory.documentSlots
 		again := b.gateway.Serve(t.Context(), request("GET /apis?0", "Authorization: Bearer joe")) // is remembered, or forwarded
 		for _, resp := range append(append(first, second...), again) {
 			resp.Done(0, nil)

@@ -16,8 +16,8 @@ func (g *Gateway) Drain(ctx context.Context, over time.Duration) {
 	g.forwarded.end()
 }
 
-// forwardedStreams are the long-running responses that are forwarded, so that
-// they can be ended. It is safe for concurrent use.
+// forwardedStreams are the forwarded long-running responses, so that they can be ended. It is safe
+// for concurrent use.
 type forwardedStreams struct {
 	mu struct {
 		sync.Mutex
@@ -26,7 +26,7 @@ type forwardedStreams struct {
 	}
 }
 
-// forwardedStream is one of them.
+// forwardedStream is one forwarded long-running response.
 type forwardedStream struct {
 	api.Stream
 	owner *forwardedStreams

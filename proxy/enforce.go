@@ -17,8 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// refuseBlocked refuses a request of a user agent that is blocked; nil means go on.
-func (g *Gateway) refuseBlocked(x *exchange) *api.Response {
+// rejectBlocked rejects a request of a blocked user agent; nil means go on.
+func (g *Gateway) rejectBlocked(x *exchange) *api.Response {
 	pattern, retry, blocked := g.Blocked.Refuse(x.Request.Header.Get("User-Agent"))
 	if !blocked {
 		return nil
@@ -29,9 +29,9 @@ func (g *Gateway) refuseBlocked(x *exchange) *api.Response {
 
 var errOverBudget = errors.New("the sender is over an upstream budget")
 
-// spend finds out who pays for the request, which is not asked for anything if there is nothing
-// left; an answer is a refusal.
-func (g *Gateway) spend(ctx context.Context, x *exchange) (context.Context, *api.Response) {
+// charge selects the budgets that apply to the request and rejects it if a rule blocks the client.
+// If a budget is exhausted, no reviews are made for it.
+func (g *Gateway) charge(ctx context.Context, x *exchange) (context.Context, *api.Response) {
 	if !x.policy.Spends {
 		return ctx, nil
 	}
@@ -46,24 +46,24 @@ func (g *Gateway) spend(ctx context.Context, x *exchange) (context.Context, *api
 	return ctx, nil
 }
 
-// restrict refuses what a rule forbids whatever the upstream allows; nil means go on. What is
-// forbidden to who sends the request is, as whomever they act.
+// restrict rejects what a rule forbids, whatever the upstream allows; nil means go on. A sender who
+// acts as somebody else keeps their own restrictions.
 func (g *Gateway) restrict(x *exchange) *api.Response {
 	r := x.policy.Restrict(x.Request, actors(x))
 	if x.Redacted = r.Redacted; r.Text != "" {
-		return g.forbid(x, r.Why, r.Text)
+		return g.rejectByRule(x, r.Why, r.Text)
 	}
 	return nil
 }
 
-// forbid refuses a request for a reason that a rule has.
-func (g *Gateway) forbid(x *exchange, why reason.Refusal, text string) *api.Response {
+// rejectByRule responds with a 403 that names the rule.
+func (g *Gateway) rejectByRule(x *exchange, why reason.Refusal, text string) *api.Response {
 	g.account.refused.Count(why)
 	x.Decision.Reason = text
 	return x.fail(authz.Forbidden(x.Subject.User, authz.AttributesOf(x.Info), text))
 }
 
-// actors are who sends a request, and as whom, even if the upstream is to decide that.
+// actors returns who sends a request and as whom, even if the upstream decides about that.
 func actors(x *exchange) []user.Info {
 	all := []user.Info{x.Subject.User, x.sender.User}
 	if x.Subject.UpstreamDecides {
@@ -72,19 +72,19 @@ func actors(x *exchange) []user.Info {
 	return all
 }
 
-// allowsStale reports whether a most-recent read may be answered from c, nil for none, if a budget is
-// exhausted, although nobody knows whether that is the most recent state.
+// allowsStale reports whether c, nil for none, may serve a most-recent read while a budget is
+// exhausted, although it may not hold the most recent state.
 func (x *exchange) allowsStale(c *cache.Collection) bool {
-	return c != nil && x.Spending.Cached && (x.MaxStaleness == 0 || behind(c) <= x.MaxStaleness)
+	return c != nil && x.Spending.Cached && (x.MaxStaleness == 0 || staleness(c) <= x.MaxStaleness)
 }
 
-// behind is how old what c holds may be.
-func behind(c *cache.Collection) time.Duration {
+// staleness returns how old the state of c may be.
+func staleness(c *cache.Collection) time.Duration {
 	state := c.State()
 	return max(time.Since(state.LastContact), state.Delay, 1)
 }
 
-// overBudget is the answer to a request over the budget of its sender.
+// overBudget rejects a client that has exhausted a budget.
 func (g *Gateway) overBudget(x *exchange) *api.Response {
 	b, wait := x.Spending.Exceeded, policy.Seconds(x.Spending.Wait)
 	b.Rule.Refused.Inc()
@@ -92,9 +92,9 @@ func (g *Gateway) overBudget(x *exchange) *api.Response {
 	return x.fail(api.NewTooManyRequests(b.Spent(x.user(), wait), min(wait, policy.Seconds(policy.MaxRetry))))
 }
 
-// SetPolicy replaces the policy. Requests that arrive from then on are served by p. Streams
-// that p would serve in another way, or not at all, end within two seconds (usagePeriod), so
-// that their clients ask again. Callers must not overlap.
+// SetPolicy replaces the policy. It applies to requests that arrive from then on. Streams that p
+// would serve differently, or reject, end within two seconds (usagePeriod), so that their clients
+// reconnect. Calls must not overlap.
 func (g *Gateway) SetPolicy(p policy.Policy) {
 	next := policy.Compile(p, g.policy.Load())
 	if next.Any(func(s *policy.Settings) bool { return s.Mode == policy.ModeSession }) {
@@ -109,7 +109,7 @@ func (g *Gateway) SetPolicy(p policy.Policy) {
 	g.policy.Store(next)
 }
 
-// budgets are those of the rules in force.
+// budgets returns the budgets of the rules in force.
 func (g *Gateway) budgets() []*policy.RuleBudgets { return g.policy.Load().Budgets() }
 
 // outdated returns a function that reports whether the policy in force would now reject the
@@ -160,7 +160,7 @@ func (g *Gateway) whyEnded(x *exchange) reason.WatchEnd {
 	return reason.PolicyChanged
 }
 
-// Budgets are those of the rules, in their order.
+// Budgets returns the state of the rules' budgets, in their order.
 func (g *Gateway) Budgets() []policy.BudgetState {
 	out := []policy.BudgetState{}
 	for _, b := range g.budgets() {

@@ -16,8 +16,8 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 	if !x.Spending.MayAsk() {
 		return g.overBudget(x)
 	}
-	x.asked.Requests++
-	x.asked.Bytes += float64(max(x.Request.ContentLength, 0))
+	x.cost.Requests++
+	x.cost.Bytes += float64(max(x.Request.ContentLength, 0))
 	if x.Redacted && x.Info.IsResourceRequest && !policy.IsSelfReview(x.Request) {
 		return g.forwardRedacted(ctx, x)
 	}
@@ -37,7 +37,7 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 	return resp
 }
 
-// credentials says how a request of s is forwarded, and completes its header.
+// credentials returns how a request of s is authenticated upstream, and completes its header.
 func (g *Gateway) credentials(s *authn.Subject, h *api.Header) (upstream.Credentials, error) {
 	if g.InProcess && s.Identity.Source != authn.Gateway {
 		err := s.SetTrustedHeader(h)
@@ -53,11 +53,11 @@ func (g *Gateway) credentials(s *authn.Subject, h *api.Header) (upstream.Credent
 	return as, nil
 }
 
-// forwardedHeader tells, while the log's level is debug, why a read was forwarded.
+// forwardedHeader tells the client, at log level debug, why a read was forwarded.
 const forwardedHeader = "Kubeweir-Forwarded"
 
-// forwardDecided forwards a request, and tells why if it is a read.
-func (g *Gateway) forwardDecided(ctx context.Context, x *exchange, why reason.Forward) *api.Response {
+// forwardCounted forwards a request, and counts why if it is a read.
+func (g *Gateway) forwardCounted(ctx context.Context, x *exchange, why reason.Forward) *api.Response {
 	resp := g.forward(ctx, x)
 	if why != reason.NotForwarded {
 		g.countForwarded(ctx, x, why, resp)
@@ -68,7 +68,7 @@ func (g *Gateway) forwardDecided(ctx context.Context, x *exchange, why reason.Fo
 	return resp
 }
 
-// countForwarded counts a read that was forwarded, and tells why.
+// countForwarded counts a read that was forwarded, and logs the reason at level debug.
 func (g *Gateway) countForwarded(ctx context.Context, x *exchange, why reason.Forward, resp *api.Response) {
 	g.account.metrics.forwarded[why].Inc()
 	if g.Logger.Enabled(ctx, slog.LevelDebug) {

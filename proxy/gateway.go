@@ -1,8 +1,3 @@
-// Package proxy is one request's way through the gateway: identity, authorization,
-// and then the cache, a revalidation, a request to the upstream shared with others who
-// ask the same (coalescing, as singleflight does but never onto a request already under
-// way), or the upstream itself. It knows no transport: proxy/edge serves, and
-// proxy/upstream asks.
 package proxy
 
 import (
@@ -43,11 +38,11 @@ type Forwarder interface {
 	Forward(ctx context.Context, r *api.Request, as upstream.Credentials) *api.Response
 }
 
-// Options are the parts of a Gateway. All are required but where said.
+// Options are the parts of a Gateway. All are required unless noted.
 type Options struct {
 	Forwarder Forwarder
-	// InProcess tells that the Forwarder's upstream is in this process and believes
-	// who a request is from (upstream.Credentials.User).
+	// InProcess says that the Forwarder's upstream is in this process and trusts the identity in
+	// upstream.Credentials.User.
 	InProcess     bool
 	Resources     Resources
 	Manager       *cache.Manager
@@ -57,32 +52,31 @@ type Options struct {
 	Authorizer    *authz.Authorizer
 	// Revocation ends open watches whose user lost the permission.
 	Revocation *revocation.Watches
-	// Policy is what the Gateway begins with; SetPolicy replaces it.
+	// Policy is the initial policy; SetPolicy replaces it.
 	Policy policy.Policy
-	// VisibleNamespaces bounds the names of namespaces that are remembered for rules with
-	// VisibleLists. 0 is the default of package identity.
+	// VisibleNamespaces bounds the names of namespaces that are cached for rules with VisibleLists.
+	// 0 is the default of package visible.
 	VisibleNamespaces int
-	// Reachable tells whether the upstream can be reached, as far as is known. It must be
-	// quick; nil for one that always can.
+	// Reachable reports whether the upstream can be reached, as far as is known. It must be fast.
+	// If nil, the upstream always can.
 	Reachable func() bool
-	// Discovered tells what the upstream said last of what it serves; nil if nobody is told
-	// while it cannot be reached.
+	// Discovered returns what the upstream last said that it serves; nil if clients are not served
+	// discovery while it cannot be reached.
 	Discovered func() upstream.Documents
-	// CompressWatchLists has watches that begin with what is there compressed where
-	// the client accepts that and a list of the same would be.
+	// CompressWatchLists compresses watches that begin with initial events if the client accepts it
+	// and a list would be compressed.
 	CompressWatchLists bool
-	// Cluster is the name of the upstream where there are several, else "".
+	// Cluster is the name of the upstream if there are several, else "".
 	Cluster string
-	// Audit may be nil: nothing is audited then.
+	// Audit may be nil; then nothing is audited.
 	Audit      *audit.Log
 	Health     *healthz.Health
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
-	// Blocked are the user agents that are refused; nil for none.
+	// Blocked are the user agents that are rejected; nil for none.
 	Blocked *policy.Blocked
-	// Processor tells what requests take of the processor, of the gateways of a process
-	// together; nil for one of its own. Fed is how many bytes the feeds have brought so far,
-	// nil if nobody knows.
+	// Processor measures the CPU time of requests, for all gateways of a process together; nil for
+	// one of its own. Fed returns how many bytes the reflectors have received; it may be nil.
 	Processor *usage.Processor
 	Fed       func() float64
 }
@@ -107,7 +101,7 @@ type slots struct {
 	inFlight, longRunning *inflight.Limiter
 	unidentified          inflight.Semaphore
 	resumed               *inflight.Limiter // watches that the upstream continues
-	heldBytes             *inflight.Limiter // what requests hold of memory beyond their slot, see heldBy
+	heldBytes             *inflight.Limiter // what requests hold of memory beyond their slot, see heldBytes
 }
 
 // forwards is what sends requests to the upstream, and who is refused there.
@@ -123,8 +117,8 @@ type forwards struct {
 type memory struct {
 	answers   *answers
 	documents *answers // on all that the upstream serves, which are large
-	// documentPlaces has slots for those of documents that are read or written.
-	documentPlaces   *inflight.Limiter
+	// documentSlots has slots for those of documents that are read or written.
+	documentSlots    *inflight.Limiter
 	openAPIDocuments *openAPIDocuments // nil where the upstream is in this process
 }
 
@@ -154,8 +148,8 @@ func New(o Options) *Gateway {
 		budgetMetrics: policy.NewBudgetMetrics(o.Registerer, g.budgets),
 	}
 	g.memory = memory{
-		answers: responses.New[*keptAnswer](o.Authorizer, maxKeptAnswers), documents: responses.New[*keptAnswer](o.Authorizer, maxKeptDocuments),
-		documentPlaces: uncounted(maxKeptDocuments),
+		answers: responses.New[*savedResponse](o.Authorizer, maxSavedResponses), documents: responses.New[*savedResponse](o.Authorizer, maxSavedDocuments),
+		documentSlots: uncounted(maxSavedDocuments),
 	}
 	if !o.InProcess {
 		g.memory.openAPIDocuments = newOpenAPIDocuments(o.Registerer)
@@ -187,10 +181,10 @@ func (s *slots) init(registerer prometheus.Registerer, refused *reason.Counter) 
 	inflight.RegisterMetrics(registerer, map[string]*inflight.Semaphore{
 		"short": &s.inFlight.Semaphore, "long": &s.longRunning.Semaphore, "unidentified": &s.unidentified, "resumed": &s.resumed.Semaphore,
 	})
-	watchHeldBytes(registerer, &s.heldBytes.Semaphore)
+	registerHeldBytes(registerer, &s.heldBytes.Semaphore)
 }
 
-// responseSource says where an answer came from, for metrics and audit.
+// responseSource says where a response came from, for metrics and the audit log.
 type responseSource string
 
 const (
@@ -198,30 +192,29 @@ const (
 	fromCache     responseSource = "cached"
 	fromCollapsed responseSource = "collapsed"
 	fromUpstream  responseSource = "forwarded"
-	// fromRevalidated is the cache after the upstream told which versions are current.
+	// fromRevalidated is the cache after the upstream has told the current versions.
 	fromRevalidated responseSource = "revalidated"
 )
 
-// exchange is one request with what is learned about it on its way. The embedded Facts are those
-// that decisions depend on.
+// exchange is the state of one request. The embedded Facts are those that decisions depend on.
 type exchange struct {
 	route.Facts
 	auditID string
 	began   time.Time
 	source  responseSource
-	// policy is the one in force when the request arrived, for all of it.
+	// policy is the one in force when the request arrived. It stays the same for the whole request.
 	policy *policy.Compiled
-	// sender is who sends the request, once that is known; Subject is as whom.
+	// sender is who sends the request, once that is known. Subject is as whom.
 	sender *authn.Identity
-	// asked is what the upstream was asked for so far on behalf of the request, but for what
-	// is forwarded as it comes; end ends what it is answered with, if that goes on.
-	asked freshness.Cost
-	end   func()
+	// cost is what the request has cost the upstream so far, without what is forwarded and passed
+	// on. end ends a response that goes on.
+	cost freshness.Cost
+	end  func()
 	*readState
 	stale   bool // it is answered from the cache because of a budget
 	resumed bool // it has a slot of Gateway.resumed
-	// limit is what the request holds a place of, nil before and afterwards; bytes is
-	// what it holds of heldBytes.
+	// limit is the limiter that the request holds a slot of, nil before and afterwards. bytes is
+	// what it holds of slots.heldBytes.
 	limit *inflight.Limiter
 	bytes int64
 }
@@ -243,16 +236,17 @@ func (g *Gateway) newExchange(r *api.Request) *exchange {
 	return x
 }
 
-// user is who holds the request's place: who authenticated, whomever they act as.
+// user returns the name of the client that holds the request's slot: who authenticated, whomever
+// they act as.
 func (x *exchange) user() string { return x.sender.User.GetName() }
 
-// anonymous reports whether the request came without credentials and was let in.
+// anonymous reports whether the request came without credentials and was admitted.
 func (x *exchange) anonymous() bool {
 	return x.sender != nil && x.sender.Source == authn.Anonymous
 }
 
-// leave gives back what the request has of the limits.
-func (g *Gateway) leave(x *exchange) {
+// release returns what the request holds of the limits.
+func (g *Gateway) release(x *exchange) {
 	if x.limit != nil {
 		x.limit.Release(x.user(), 1)
 		x.limit = nil
@@ -276,21 +270,21 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 	}
 	x.Pretty = x.Info.Pretty(r.Header.Get("User-Agent"))
 	if resp := g.Health.Serve(r, false); resp != nil {
-		return g.answer(x, resp)
+		return g.complete(x, resp)
 	}
-	if resp := g.refuseBlocked(x); resp != nil {
-		return g.answer(x, resp)
+	if resp := g.rejectBlocked(x); resp != nil {
+		return g.complete(x, resp)
 	}
 	if resp := g.admit(ctx, x); resp != nil {
-		return g.answer(x, resp)
+		return g.complete(x, resp)
 	}
-	answered := false
+	completed := false
 	defer func() {
-		if !answered {
-			g.leave(x) // a panic, which the transport contains
+		if !completed {
+			g.release(x) // a panic, which the transport contains
 		}
 	}()
-	ctx, resp := g.spend(ctx, x)
+	ctx, resp := g.charge(ctx, x)
 	if resp == nil {
 		resp = g.impersonate(ctx, x)
 	}
@@ -300,14 +294,14 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 			resp = g.respond(ctx, x)
 		}
 	}
-	resp = g.answer(x, resp)
-	answered = true
+	resp = g.complete(x, resp)
+	completed = true
 	return resp
 }
 
-// admit finds out who asks and takes a place for the request; an answer is the
-// refusal. What more there is to find out, by reviews of the upstream's that the
-// client chooses the number of, is done in its own place.
+// admit identifies the client and takes a slot for the request. A response is the rejection.
+// Reviews whose number the client chooses, for impersonation, are made later, in the client's own
+// slot.
 func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 	if !g.slots.unidentified.Acquire() {
 		return inflight.Rejected()
@@ -316,7 +310,7 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 	if resp := g.identify(ctx, x); resp != nil {
 		return resp
 	}
-	x.Request.AttributeTo(g.accountOf(x))
+	x.Request.AttributeTo(g.accountName(x))
 	limit := g.slots.inFlight
 	long := x.Info.LongRunning() || x.Request.Upgrade != ""
 	if long {
@@ -326,9 +320,9 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 		return inflight.Rejected()
 	}
 	x.limit = limit
-	if n := heldBy(x.Request, long); n > 0 {
+	if n := heldBytes(x.Request, long); n > 0 {
 		if !g.slots.heldBytes.Acquire(x.user(), n) {
-			g.leave(x)
+			g.release(x)
 			return inflight.Rejected()
 		}
 		x.bytes = n
@@ -336,18 +330,17 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 	return nil
 }
 
-// accountOf names the user, among those of all clusters, who pays for what a client leaves
-// unread.
-func (g *Gateway) accountOf(x *exchange) string {
+// accountName returns the name of the client, unique over all clusters, that is charged for
+// response data it does not read.
+func (g *Gateway) accountName(x *exchange) string {
 	if g.Cluster == "" {
 		return x.user()
 	}
 	return g.Cluster + "/" + x.user()
 }
 
-// answer completes a response: its Audit-Id, and what is to happen once it was
-// written.
-func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
+// complete adds the Audit-Id to a response, and what happens once it was written.
+func (g *Gateway) complete(x *exchange, resp *api.Response) *api.Response {
 	if resp.Upgrade == nil && resp.Status != 101 && !resp.Header.Has("Audit-Id") {
 		resp.Header.Add("Audit-Id", x.auditID)
 	}
@@ -356,7 +349,7 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 		// for anybody; kube-apiserver does the same (CVE-2023-44487).
 		resp.Header.Add("Connection", "close")
 	}
-	x.Spending.Settle(x.asked.Requests, x.asked.Bytes)
+	x.Spending.Settle(x.cost.Requests, x.cost.Bytes)
 	goesOn := resp.Stream != nil || resp.Upgrade != nil
 	var charged *policy.ChargedBody
 	switch {
@@ -367,13 +360,13 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 	}
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
-		g.leave(x)
+		g.release(x)
 		if done != nil {
 			done(n, err)
 		}
 		g.account.metrics.observe(x, resp.Status, n)
 		if !goesOn && !healthz.IsPath(x.Request.Path) {
-			g.account.usage.Add(x.asker(), x.costOf(resp, n))
+			g.account.usage.Add(x.client(), x.costOf(resp, n))
 			if x.source == fromUpstream {
 				x.Spending.SettleBytes(float64(n - charged.Paid()))
 			}
@@ -389,7 +382,7 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 	return resp
 }
 
-// fail answers with err as a Status.
+// fail responds with err as a Status.
 func (x *exchange) fail(err error) *api.Response {
 	return api.StatusResponse(err, api.NegotiateStatus(x.Request.Header.Get("Accept"), x.Pretty))
 }

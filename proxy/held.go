@@ -21,18 +21,18 @@ const (
 	selectorCost = 32
 )
 
-// heldBy is how many bytes a request holds beside its place: while it is answered a body
-// that is transcoded, for as long as it runs also its text.
-func heldBy(r *api.Request, long bool) int64 {
+// heldBytes returns how many bytes a request holds besides its slot: a body that is transcoded
+// until there is a response, its text for as long as it runs.
+func heldBytes(r *api.Request, long bool) int64 {
 	n := transcodedBytes(r)
 	if long {
-		n += excess(r)
+		n += textBytes(r)
 	}
 	return n
 }
 
-// excess is how many bytes a request keeps beyond ordinaryBytes.
-func excess(r *api.Request) int64 {
+// textBytes returns how many bytes the text of a request takes beyond ordinaryBytes.
+func textBytes(r *api.Request) int64 {
 	info := r.Info()
 	n := len(r.RawPath) + len(r.RawQuery) + selectorCost*selectorBytes(info)
 	for _, f := range r.Header {
@@ -41,8 +41,8 @@ func excess(r *api.Request) int64 {
 	return max(0, int64(n)-ordinaryBytes)
 }
 
-// selectorBytes is the length of the selectors that a request keeps. Watches by the
-// deprecated paths are authorized without them, and select all the same.
+// selectorBytes returns the length of the selectors of a request. Watches by the deprecated paths
+// are authorized without them, but select all the same.
 func selectorBytes(info *api.RequestInfo) int {
 	n := len(info.FieldSelector) + len(info.LabelSelector)
 	if n > 0 || info.Verb != "watch" {
@@ -57,8 +57,8 @@ func selectorBytes(info *api.RequestInfo) int {
 	return n
 }
 
-// watchHeldBytes shows how much requests hold beside their places.
-func watchHeldBytes(registerer prometheus.Registerer, g *inflight.Semaphore) {
+// registerHeldBytes registers the metrics of what requests hold besides their slots.
+func registerHeldBytes(registerer prometheus.Registerer, g *inflight.Semaphore) {
 	if registerer == nil {
 		return
 	}

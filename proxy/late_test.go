@@ -8,7 +8,7 @@ import (
 // A feed may be slow and alive: every late byte is a sign of life.
 func TestLateAnswersSayHowOldTheyAre(t *testing.T) {
 	b := newGatewayBench(t, nil)
-	for delay, want := range map[time.Duration]string{0: "", lateAfter - 1: "", lateAfter: "1", 29 * time.Second: "29"} {
+	for delay, want := range map[time.Duration]string{0: "", minReportedAge - 1: "", minReportedAge: "1", 29 * time.Second: "29"} {
 		b.source.SetDelay(delay)
 		status, _, h := b.do("GET /api/v1/pods?resourceVersion=0")
 		if status != 200 || h.Get("Age") != want || (h.Get("Warning") != "") != (want != "") {

@@ -15,10 +15,10 @@ import (
 // it is none of ours.
 
 const (
-	// queryHeader says in an answer that the parameters were applied.
+	// queryHeader says in a response that the query parameters were applied.
 	queryHeader = "Kubeweir-Query"
-	// featuresPath is where a client finds out that there are such parameters. It is a path
-	// that RFC 8615 keeps for this, and that no API has.
+	// featuresPath is where clients find out that there are such parameters. RFC 8615 reserves the
+	// prefix, and no API has it.
 	featuresPath = "/.well-known/kubeweir"
 )
 
@@ -29,9 +29,9 @@ type features struct {
 	Watch endpointFeatures `json:"watch"`
 }
 
-// endpointFeatures are those of lists, or of watches.
+// endpointFeatures are the additional parameters of lists, or of watches.
 type endpointFeatures struct {
-	// Header is that of answers to which the parameters were applied.
+	// Header is set in responses to which the parameters were applied.
 	Header     string             `json:"header"`
 	Parameters []featureParameter `json:"parameters"`
 }
@@ -58,7 +58,7 @@ func describe(x *exchange) *api.Response {
 	return &api.Response{Status: 200, Header: header, Body: append(body, '\n'), Length: int64(len(body) + 1)}
 }
 
-// isFeatures reports whether a request is for the document at featuresPath.
+// isFeatures reports whether a request reads the document at featuresPath.
 func isFeatures(x *exchange) bool {
 	return x.Request.RawPath == featuresPath && x.Request.Method == "GET" && x.Request.RawQuery == "" && !x.Subject.UpstreamDecides
 }

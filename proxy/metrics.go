@@ -13,8 +13,8 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// metrics counts requests. The label sets are resources and verbs of the cluster,
-// never what only a client says: names that discovery does not know have no label.
+// metrics counts requests. Label values are verbs and the resources of the cluster, never what only
+// a client says: names that discovery does not know have no label.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -22,12 +22,11 @@ type metrics struct {
 	// forwarded counts reads by reason.Forward.
 	forwarded []prometheus.Counter
 	stale     prometheus.Counter
-	// known returns discovery's own spelling of a resource that it knows.
+	// known returns discovery's spelling of a resource that it knows.
 	known func(schema.GroupVersionResource) (schema.GroupResource, bool)
 
-	// children keeps the metrics of a label set at hand, so that a request does
-	// not hash its labels three times. At most maxLabelSets; their strings are not
-	// the requests' own.
+	// children caches the metrics of each label set, so that a request does not hash its labels
+	// three times. At most maxLabelSets; their strings are not the requests' own.
 	mu       sync.RWMutex
 	children map[requestLabels]*requestMetrics
 }
@@ -44,8 +43,8 @@ type requestMetrics struct {
 	bytes    prometheus.Counter
 }
 
-// maxLabelSets bounds the label sets, for clusters whose resources come and go.
-// Beyond it they are "other".
+// maxLabelSets bounds the label sets, for clusters whose resources come and go. Further ones are
+// counted as "other".
 const maxLabelSets = 4096
 
 const otherLabel = "other"
@@ -91,7 +90,7 @@ func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersion
 	return m
 }
 
-// observe counts one finished request.
+// observe counts a finished request.
 func (m *metrics) observe(x *exchange, code int, n int64) {
 	c := m.of(x.Info, x.source, code)
 	c.requests.Inc()
@@ -101,8 +100,7 @@ func (m *metrics) observe(x *exchange, code int, n int64) {
 	}
 }
 
-// of finds the metrics of a request. One whose names are labels already needs no
-// second look.
+// of finds the metrics of a request. If its names are labels already, one lookup is enough.
 func (m *metrics) of(info *api.RequestInfo, from responseSource, code int) *requestMetrics {
 	l := requestLabels{verb: info.Verb, source: from, code: code}
 	if info.IsResourceRequest {
@@ -139,8 +137,9 @@ func verbLabel(verb string) string {
 
 // child returns the metrics of labels that are not the request's own strings.
 //
-// It makes them while it does not hold mu: a vector that is being collected by a scrape is locked, and requests with labels
-// that are known are not to wait for that. Those that come at the same moment may pass maxLabelSets by as many.
+// It creates them without holding mu: a vector is locked while a scrape collects it, and requests
+// whose labels are known must not wait for that. Concurrent calls may exceed maxLabelSets by their
+// number.
 func (m *metrics) child(l requestLabels) *requestMetrics {
 	m.mu.RLock()
 	if c := m.children[l]; c != nil {

@@ -12,34 +12,34 @@ import (
 	"github.com/kubeweir/kubeweir/cache/reflector"
 )
 
-// isAway reports whether the upstream cannot be reached, as far as is known.
-func (g *Gateway) isAway() bool { return g.Reachable != nil && !g.Reachable() }
+// isUnreachable reports whether the upstream cannot be reached, as far as is known.
+func (g *Gateway) isUnreachable() bool { return g.Reachable != nil && !g.Reachable() }
 
-// holdsOffline reports whether c may answer a most-recent read in session mode although
-// the upstream cannot be reached: it holds every write that was answered here. Of one that
-// was not nobody knows whether it was applied.
+// holdsOffline reports whether c may serve a most-recent read in session mode although the upstream
+// cannot be reached: it holds every write that got a response here. The outcome of other writes is
+// unknown.
 func (g *Gateway) holdsOffline(ctx context.Context, x *exchange, c *cache.Collection) bool {
-	return g.isAway() && x.AllowsOffline() && g.session.holdsAnswered(ctx, c)
+	return g.isUnreachable() && x.AllowsOffline() && g.session.holdsAnswered(ctx, c)
 }
 
-// lateAfter is from which age on answers from the cache say how old they are.
-const lateAfter = time.Second
+// minReportedAge is the age from which responses from the cache report it.
+const minReportedAge = time.Second
 
-// ageOf is how old what c holds is, at least; 0 if that is not worth a word.
+// ageOf returns how old the state of c is at least, 0 if that is not worth reporting.
 func (g *Gateway) ageOf(c *cache.Collection) time.Duration {
 	state := c.State()
 	age := state.Delay
-	if state.Phase == reflector.Stale || g.isAway() {
+	if state.Phase == reflector.Stale || g.isUnreachable() {
 		return max(age, time.Since(state.CurrentAt()), 0)
 	}
-	if age < lateAfter {
+	if age < minReportedAge {
 		return 0
 	}
 	return age
 }
 
-// markStale says how old an answer is (RFC 9111), and counts it; stale answers of less
-// than a second are marked as well.
+// markStale reports the age of a response (RFC 9111) and counts it. Stale responses of less than a
+// second are marked, too.
 func (g *Gateway) markStale(resp *api.Response, age time.Duration) {
 	if age <= 0 {
 		return

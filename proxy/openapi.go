@@ -38,7 +38,7 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 		return nil
 	}
 	kept := g.memory.openAPIDocuments.get(key)
-	if kept != nil && g.isAway() && x.AllowsOffline() && !x.Subject.UpstreamDecides {
+	if kept != nil && g.isUnreachable() && x.AllowsOffline() && !x.Subject.UpstreamDecides {
 		return g.offlineOpenAPI(ctx, x, kept)
 	}
 	if tag := r.Header.Get("If-None-Match"); tag != "" { // the client has a document itself

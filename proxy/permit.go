@@ -12,26 +12,26 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// identify finds out who asks, and takes every credential out of the request's
-// header. nil means that it is known, else it is the refusal.
+// identify finds out who sends the request, and takes all credentials out of its header. A response
+// is the rejection.
 func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
 	id, err := g.Authenticator.Authenticate(ctx, x.Request)
 	if err != nil {
 		return g.refuse(ctx, x, err, reason.NotLocal, reason.Newcomers)
 	}
 	x.sender = id
-	x.askedReviews(id.Reviews)
+	x.countReviews(id.Reviews)
 	return nil
 }
 
-// impersonate finds out as whom the request is made, and takes out of its header what
-// says so, and then what belongs to the client's connection: from here on lines may be
-// added. nil means that it is known, else it is the refusal.
+// impersonate finds out as whom the request is made, and takes the impersonation headers out, then
+// those that belong to the client's connection: from here on headers may be added. A response is
+// the rejection.
 func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
 	subject, err := g.Authorizer.Impersonate(ctx, x.sender, x.Request)
 	if err == nil {
 		x.Subject = subject
-		x.askedReviews(subject.Reviews)
+		x.countReviews(subject.Reviews)
 		x.Request.Header.EndToEnd()
 		x.Request.Header.Set("Audit-Id", x.auditID)
 		return nil
@@ -47,7 +47,7 @@ func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
 // authorize asks whether the cache may serve the read to its user.
 func (g *Gateway) authorize(ctx context.Context, x *exchange) *api.Response {
 	d, err := g.Authorizer.Authorize(ctx, x.Subject.User, authz.AttributesOf(x.Info))
-	x.askedReviews(d.Reviews)
+	x.countReviews(d.Reviews)
 	if err != nil {
 		return g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
 	}
@@ -63,8 +63,8 @@ func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
 	return g.reject(ctx, x, route.Decision{Refusal: reason.Forbidden, Err: x.Forbidden(x.Decision.Reason)})
 }
 
-// refuse answers with an error of package identity, and counts it: as forbidden if it
-// is a 403, as busy if it is a 429, else as what its status stands for.
+// refuse responds with an error of packages authn and authz, and counts it: a 403 as forbidden, a
+// 429 as busy, others as what their status stands for.
 func (g *Gateway) refuse(ctx context.Context, x *exchange, err error, forbidden, busy reason.Refusal) *api.Response {
 	if errors.Is(err, review.ErrNoReview) {
 		return g.overBudget(x)

@@ -78,7 +78,7 @@ func (g *Gateway) isCurrent(res *source.Resource) bool {
 
 // age adds how old the state of the collection is.
 func (g *Gateway) age(x *exchange) {
-	x.Age, x.Unconfirmed, x.Away = g.ageOf(x.collection), x.collection.Unconfirmed(), g.isAway()
+	x.Age, x.Unconfirmed, x.Away = g.ageOf(x.collection), x.collection.Unconfirmed(), g.isUnreachable()
 }
 
 // readCache reads a get or list from the cache.
@@ -133,7 +133,7 @@ func (x *exchange) ageOf(c *cache.Collection, age time.Duration) time.Duration {
 		return age
 	}
 	x.Spending.Exceeded.Rule.Stale.Inc()
-	return max(age, behind(c))
+	return max(age, staleness(c))
 }
 
 func readRequest(x *exchange) *read.Request {
@@ -160,8 +160,8 @@ func (g *Gateway) revalidate(ctx context.Context, x *exchange) *api.Response {
 	}
 	req := readRequest(x)
 	resp, err := g.Reader.Revalidate(ctx, c, req)
-	x.asked.Requests += req.Cost.Requests
-	x.asked.Bytes += req.Cost.Bytes
+	x.cost.Requests += req.Cost.Requests
+	x.cost.Bytes += req.Cost.Bytes
 	if err != nil {
 		if ctx.Err() != nil {
 			return x.fail(err)
@@ -208,7 +208,7 @@ func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (
 	if !x.Spending.MayAsk() {
 		return 0, errOverBudget
 	}
-	return c.Freshness().Fresh(ctx, &x.asked)
+	return c.Freshness().Fresh(ctx, &x.cost)
 }
 
 // coalesce answers a most-recent read together with others that want the same. Without a response
@@ -219,7 +219,7 @@ func (g *Gateway) coalesce(ctx context.Context, x *exchange) (*api.Response, rea
 	if g.forwards.refusals.has(what) {
 		return nil, reason.GatewayRefused
 	}
-	resp, err := g.forwards.collapser.do(ctx, x.Request, x.Pretty, &x.asked)
+	resp, err := g.forwards.collapser.do(ctx, x.Request, x.Pretty, &x.cost)
 	switch {
 	case errors.Is(err, errNotCollapsible):
 		return nil, reason.TooLargeToShare

@@ -29,7 +29,7 @@ func (d *Denial) same(o *Denial) bool {
 		d.Group == o.Group && d.Subresource == o.Subresource && d.Path == o.Path
 }
 
-// EndedWatch is a watch that neither its client nor its time has ended.
+// EndedWatch is a watch that ended neither by its client nor by its timeout.
 type EndedWatch struct {
 	User                       string
 	Group, Resource, Namespace string
@@ -43,8 +43,8 @@ const (
 	maxEndedWatches = 100
 )
 
-// recent remembers what an operator asks about when somebody complains. The zero value is
-// ready; it is safe for concurrent use.
+// recent remembers rejections and ended watches, for operators. The zero value is ready to use; it
+// is safe for concurrent use.
 type recent struct {
 	mu struct {
 		sync.Mutex
@@ -54,7 +54,7 @@ type recent struct {
 	}
 }
 
-// denied remembers a request that was answered 403.
+// denied records a request that got 403.
 func (n *recent) denied(x *exchange) {
 	if x.sender == nil {
 		return
@@ -97,7 +97,7 @@ func (n *recent) denied(x *exchange) {
 	n.mu.denials = append(all, d)
 }
 
-// ended remembers a watch, unless it came to its usual end.
+// endedWatch records a watch that ended, unless for a usual reason.
 func (n *recent) endedWatch(x *exchange, began time.Time, why reason.WatchEnd) {
 	switch why {
 	case reason.WatchTimeout, reason.WatchClient, reason.WatchDraining, reason.WatchStopped:
@@ -115,7 +115,7 @@ func (n *recent) endedWatch(x *exchange, began time.Time, why reason.WatchEnd) {
 	n.mu.ended = append(n.mu.ended, e)
 }
 
-// Denials are what was refused of late, the latest first.
+// Denials returns the recent rejections, the latest first.
 func (g *Gateway) Denials() []Denial {
 	g.account.recent.mu.Lock()
 	defer g.account.recent.mu.Unlock()
@@ -124,7 +124,7 @@ func (g *Gateway) Denials() []Denial {
 	return list
 }
 
-// EndedWatches are those that were ended of late, the latest first.
+// EndedWatches returns the watches that ended recently, the latest first.
 func (g *Gateway) EndedWatches() []EndedWatch {
 	g.account.recent.mu.Lock()
 	defer g.account.recent.mu.Unlock()

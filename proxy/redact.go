@@ -44,7 +44,7 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 	accept, ok := api.AcceptJSON(x.Request.Header.Get("Accept"), g.printsTables(x.Info))
 	switch {
 	case x.Request.Upgrade != "":
-		return g.forbid(x, reason.Redacted, "a rule of kubeweir shows this client a redacted view, which has no WebSockets of what is not in the cache")
+		return g.rejectByRule(x, reason.Redacted, "a rule of kubeweir shows this client a redacted view, which has no WebSockets of what is not in the cache")
 	case !ok:
 		g.account.refused.Count(reason.Redacted)
 		return x.fail(api.NewNotAcceptable("a rule of kubeweir shows this client a redacted view, which is in JSON where the cache does not have it: accept application/json as well"))

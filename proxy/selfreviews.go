@@ -11,35 +11,35 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
-// maxQuestion is the largest body of a self-review that is looked at, in bytes; it names
-// a resource. Larger ones are forwarded.
-const maxQuestion = 4 << 10
+// maxReviewBody is the largest body of a self-review that is read, in bytes; it names a resource.
+// Larger ones are forwarded.
+const maxReviewBody = 4 << 10
 
-// selfReview answers a self-review with what the upstream answered to the same request of the
-// same user lately. nil tells that the request has to be forwarded; its body can still be read.
+// selfReview responds to a self-review from the upstream's recent response to the same request of
+// the same user. If it returns nil, the request must be forwarded; its body can still be read.
 func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
-	question, ok := readQuestion(x.Request)
+	question, ok := readReview(x.Request)
 	if !ok {
 		return nil
 	}
-	return g.answerBefore(ctx, x, g.memory.answers, digestOf(x.Request, question), func(ctx context.Context) (out rememberedAnswer, err error) {
-		answer, err := g.askUpstream(ctx, x, question, maxSharedAnswer)
+	return g.cachedOrFetched(ctx, x, g.memory.answers, requestDigest(x.Request, question), func(ctx context.Context) (out cacheEntry, err error) {
+		answer, err := g.fetchForClient(ctx, x, question, maxSharedResponse)
 		if err != nil {
 			return out, err
 		}
 		out.Value = answer
-		if answer.status == 201 && len(answer.body) <= maxKeptAnswer && answer.header.Get("Content-Type") == "application/json" && !answer.header.Has("Content-Encoding") {
-			answer.times, out.Keep, out.Allowed = timesOf(answer.body), true, x.Request.Path != policy.AccessReviewPath || allows(answer.body)
+		if answer.status == 201 && len(answer.body) <= maxSavedResponse && answer.header.Get("Content-Type") == "application/json" && !answer.header.Has("Content-Encoding") {
+			answer.times, out.Keep, out.Allowed = timestampsIn(answer.body), true, x.Request.Path != policy.AccessReviewPath || allows(answer.body)
 		}
 		return out, nil
 	})
 }
 
-// readQuestion takes the body of a self-review that is asked as clients do: in JSON, without
-// metadata, of which the answer would have something.
-func readQuestion(r *api.Request) ([]byte, bool) {
+// readReview reads the body of a self-review as clients usually send it: in JSON, without metadata,
+// which would show in the response.
+func readReview(r *api.Request) ([]byte, bool) {
 	mediaType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	if r.Body == nil || r.ContentLength <= 0 || r.ContentLength > maxQuestion ||
+	if r.Body == nil || r.ContentLength <= 0 || r.ContentLength > maxReviewBody ||
 		mediaType != "" && strings.TrimSpace(mediaType) != "application/json" || r.Header.Has("Content-Encoding") {
 		return nil, false
 	}
@@ -68,7 +68,7 @@ type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
-// allows reports whether an answer permits what was asked.
+// allows reports whether a response grants the permission.
 func allows(answer []byte) bool {
 	var review struct {
 		Status struct {

@@ -141,7 +141,7 @@ func TestUnusualSelfReviewsAreForwarded(t *testing.T) {
 			{accessReviews, `{`, "X: y"},
 			{accessReviews, `{"metadata":{"labels":{"a":"b"}}}`, "X: y"},
 			{accessReviews, `{"metadata":{"creationTimestamp":"2020-01-01T00:00:00Z"}}`, "X: y"},
-			{accessReviews, strings.Repeat(" ", maxQuestion) + "{}", "X: y"},
+			{accessReviews, strings.Repeat(" ", maxReviewBody) + "{}", "X: y"},
 			{accessReviews, listPods, "Content-Type: application/yaml"},
 			{accessReviews, listPods, "Content-Type: application/vnd.kubernetes.protobuf"},
 			{accessReviews, listPods, "Content-Encoding: gzip"},

@@ -30,7 +30,7 @@ func (g *Gateway) respond(ctx context.Context, x *exchange) *api.Response {
 
 // gather adds what is known about a request without asking, waiting or paying.
 func (g *Gateway) gather(x *exchange, resources route.Resources) {
-	x.Away, x.Immediate = g.isAway(), g.Manager.IsImmediate()
+	x.Away, x.Immediate = g.isUnreachable(), g.Manager.IsImmediate()
 	x.OfflineTTL, x.MaxStaleness = x.policy.Offline.TTL, x.policy.Consistency.MaxStaleness
 	x.PrintsTables = x.Redacted && g.printsTables(x.Info)
 	if !x.policy.Spends {
@@ -63,7 +63,7 @@ func (g *Gateway) execute(ctx context.Context, x *exchange, d route.Decision) (r
 	case route.Respond:
 		return g.respondCached(x)
 	case route.Forward:
-		return g.forwardDecided(ctx, x, d.Why)
+		return g.forwardCounted(ctx, x, d.Why)
 	case route.ForwardShard:
 		return g.forwardShard(ctx, x, d)
 	case route.Describe:

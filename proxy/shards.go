@@ -26,7 +26,7 @@ import (
 // than the shard: an error, or a list that echoes the selector. All else is rejected.
 func (g *Gateway) forwardShard(ctx context.Context, x *exchange, d route.Decision) *api.Response {
 	x.Request.Header.Del("Accept-Encoding") // the response is read here
-	resp := g.forwardDecided(ctx, x, d.Why)
+	resp := g.forwardCounted(ctx, x, d.Why)
 	if resp.Status >= 400 {
 		return resp
 	}

@@ -11,14 +11,14 @@ import (
 type Totals struct {
 	// BySource has the sources of kubeweir_requests_total.
 	BySource map[string]SourceTotals
-	// Reads are gets, lists and watches of resources, Hits those of them that were answered
-	// from the cache, or with what the upstream answered somebody else.
+	// Reads are gets, lists and watches of resources. Hits are those of them that the cache served,
+	// or that shared an upstream request.
 	Reads, Hits float64
-	// Errors are answers from 500 on.
+	// Errors are responses with a code from 500 on.
 	Errors float64
 }
 
-// SourceTotals are those of the requests that were answered from one source.
+// SourceTotals are the totals of one source.
 type SourceTotals struct{ Requests, Bytes float64 }
 
 // Totals reads the counters.
@@ -58,7 +58,7 @@ func totalOf(c prometheus.Counter) float64 {
 	return m.GetCounter().GetValue()
 }
 
-// brief cuts what a client may make as long as it likes.
+// brief shortens a string whose length clients choose.
 func brief(s string) string {
 	const most = 256
 	if len(s) <= most {

@@ -22,7 +22,7 @@ import (
 // user may list, or watch, one after the other (visible.Finder). It is answered from the cache and in no other way: what
 // the gateway would ask the upstream for, with its own rights, is more than the user may see.
 
-// newVisible returns what finds the namespaces that users may see.
+// newVisible returns the finder of the namespaces that users may see.
 func newVisible(o *Options) *visible.Finder {
 	held := rbac.NewCached(o.Resources, o.Manager, o.Logger)
 	return visible.New(visible.Options{
@@ -39,8 +39,7 @@ func newVisible(o *Options) *visible.Finder {
 	})
 }
 
-// namesOfNamespaces are all that the cluster has, as far as the cache holds them, and what is another number once they are
-// others.
+// namesOfNamespaces returns the names of all namespaces in the cache. state changes when they do.
 func namesOfNamespaces(ctx context.Context, resources Resources, manager *cache.Manager) (state uint64, names func() []string, err error) {
 	res, ok := resources.Lookup(route.Namespaces)
 	if !ok {
@@ -64,7 +63,7 @@ func namesOfNamespaces(ctx context.Context, resources Resources, manager *cache.
 // findNamespaces finds the namespaces of all that the user may see.
 func (g *Gateway) findNamespaces(ctx context.Context, x *exchange) *api.Response {
 	set, reviews, err := g.visible.Of(ctx, x.Subject.User, authz.AttributesOf(x.Info))
-	x.askedReviews(reviews)
+	x.countReviews(reviews)
 	x.Visible = route.No
 	switch {
 	case errors.Is(err, visible.ErrUnknown):
@@ -87,7 +86,7 @@ func visibleWarning(set *visible.Set) string {
 	return fmt.Sprintf(`299 kubeweir "only %d namespaces that you may list"`, set.Namespaces.Len())
 }
 
-// visibleLimit refuses a watch whose namespaces there is no room to follow.
+// visibleLimit rejects a watch because too many namespaces are being followed.
 func (g *Gateway) visibleLimit(x *exchange) *api.Response {
 	g.account.refused.Count(reason.VisibleLimit)
 	return x.fail(apierrors.NewTooManyRequests("the namespaces of too many watches are being followed, please try again later", 1))

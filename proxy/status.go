@@ -7,20 +7,19 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// Collections are all that are cached.
+// Collections returns the status of all collections.
 func (g *Gateway) Collections() []cache.CollectionStatus { return g.Manager.Status() }
 
-// WatchesOpen is how many watches are served from the cache.
+// WatchesOpen returns the number of watches that the cache serves.
 func (g *Gateway) WatchesOpen() int { return g.Options.Watches.Open() }
 
-// OpenWatches are those that are served from the cache, in no order.
+// OpenWatches returns the watches that the cache serves, in no order.
 func (g *Gateway) OpenWatches() []watch.OpenWatch { return g.Options.Watches.List() }
 
-// EndWatch ends the watch of that ID as an operator asks for, and reports whether there is
-// one.
+// EndWatch ends a watch on behalf of an operator, and reports whether there is one of that ID.
 func (g *Gateway) EndWatch(id uint64) bool {
 	return g.Options.Watches.End(reason.WatchOperator, func(o *watch.OpenWatch) bool { return o.ID == id }) > 0
 }
 
-// Checks are the conditions of the cluster's health now.
+// Checks returns the results of the cluster's health checks.
 func (g *Gateway) Checks() []healthz.CheckResult { return g.Health.Results() }
