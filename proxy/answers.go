@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/authz/responses"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
@@ -135,22 +136,22 @@ func (g *Gateway) fetchForClient(ctx context.Context, x *exchange, question []by
 	if err != nil {
 		return nil, err
 	}
-	resp := g.forwards.transcoder.forward(ctx, r, as, x.user())
+	resp := g.forwards.transcoder.Forward(ctx, r, as, x.user())
 	if resp.Stream != nil || resp.Upgrade != nil {
-		discard(resp)
+		response.Discard(resp)
 		return nil, errNotAnswered
 	}
-	body := boundedBuffer{max: most}
+	body := response.NewBuffer(most)
 	if resp.BodyTo == nil {
 		_, err = body.Write(resp.Body)
 	} else {
-		_, err = resp.BodyTo.WriteTo(&body)
+		_, err = resp.BodyTo.WriteTo(body)
 	}
-	finish(resp, int64(body.all.Len()), err)
+	response.Finish(resp, int64(len(body.Bytes())), err)
 	if err != nil {
 		return nil, err
 	}
-	return &savedResponse{status: resp.Status, header: sharedHeader(resp.Header), body: body.all.Bytes(), at: time.Now()}, nil
+	return &savedResponse{status: resp.Status, header: response.SharedHeader(resp.Header), body: body.Bytes(), at: time.Now()}, nil
 }
 
 // timestamp finds the times of an answer: when it was made, and since when its fields are

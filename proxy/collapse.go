@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/internal/flight"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
+	"github.com/kubeweir/kubeweir/proxy/response"
 )
 
 // collapser answers most-recent reads of a source that cannot tell its current
@@ -192,7 +193,7 @@ func (c *collapser) read(resp *api.Response) (*collapsed, error) {
 		answer.bytes = max(answer.body.size, answer.body.reserved)
 		c.held.Add(-answer.body.reserved)
 	}()
-	answer.header = sharedHeader(resp.Header)
+	answer.header = response.SharedHeader(resp.Header)
 	if resp.Stream != nil {
 		// A long-running answer cannot be shared; nothing was started yet.
 		resp.Stream.Stop()
@@ -200,40 +201,23 @@ func (c *collapser) read(resp *api.Response) (*collapsed, error) {
 	}
 	if resp.BodyTo == nil {
 		answer.body.all, answer.body.size = [][]byte{resp.Body}, int64(len(resp.Body))
-		finish(resp, int64(len(resp.Body)), nil)
+		response.Finish(resp, int64(len(resp.Body)), nil)
 		return answer, nil
 	}
 	if resp.Length > c.maxBody.Load() {
-		finish(resp, 0, errNotCollapsible)
+		response.Finish(resp, 0, errNotCollapsible)
 		return nil, errNotCollapsible
 	}
 	if resp.Length > 0 && !answer.body.grow(int(resp.Length)) {
-		finish(resp, 0, errAllHeld)
+		response.Finish(resp, 0, errAllHeld)
 		return nil, errAllHeld
 	}
 	n, err := resp.BodyTo.WriteTo(&answer.body)
-	finish(resp, n, err)
+	response.Finish(resp, n, err)
 	if err != nil {
 		return nil, err
 	}
 	return answer, nil
-}
-
-// sharedHeader is what of an answer's header is for all who share it.
-func sharedHeader(h api.Header) (shared api.Header) {
-	for _, f := range h {
-		// Each client gets an Audit-Id of its own.
-		if f.Name != "Audit-Id" && f.Name != "Content-Length" && f.Name != "Date" {
-			shared = append(shared, f)
-		}
-	}
-	return shared
-}
-
-func finish(resp *api.Response, n int64, err error) {
-	if resp.Done != nil {
-		resp.Done(n, err)
-	}
 }
 
 func (c *collapser) knownLarge(key collapseKey) bool {

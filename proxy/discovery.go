@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/response"
 )
 
 const (
@@ -64,7 +65,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 			defer places.Release(x.user(), 1) // from here on those have it who get the answer
 		}
 		out.Value, err = g.fetchForClient(ctx, x, nil, most)
-		if errors.Is(err, errTooLarge) {
+		if errors.Is(err, response.ErrTooLarge) {
 			g.forwards.collapser.rememberLarge(key)
 		}
 		if err != nil {

@@ -27,6 +27,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/route"
+	"github.com/kubeweir/kubeweir/proxy/transcode"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
@@ -106,7 +107,7 @@ type slots struct {
 
 // forwards is what sends requests to the upstream, and who is refused there.
 type forwards struct {
-	transcoder *transcoder
+	transcoder *transcode.Transcoder
 	collapser  *collapser
 	refusals   refusals
 	// redactedAnswers and redactedWatches have slots for responses that are redacted on their way.
@@ -155,10 +156,10 @@ func New(o Options) *Gateway {
 		g.memory.openAPIDocuments = newOpenAPIDocuments(o.Registerer)
 	}
 	g.slots.init(o.Registerer, g.account.refused)
-	g.forwards.transcoder = newTranscoder(o.Forwarder, time.Now, o.Registerer)
+	g.forwards.transcoder = transcode.New(o.Forwarder, time.Now, o.Registerer)
 	g.forwards.redactedAnswers, g.forwards.redactedWatches = uncounted(maxRedactedAnswers), uncounted(maxRedactedWatches)
 	g.forwards.collapser = newCollapser(0, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
-		return g.forwards.transcoder.forward(ctx, r, upstream.Credentials{As: upstream.AsGateway}, "") // of all who wait for it
+		return g.forwards.transcoder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway}, "") // of all who wait for it
 	})
 	g.forwards.collapser.watch(o.Registerer)
 	g.SetPolicy(o.Policy)

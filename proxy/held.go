@@ -6,6 +6,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
+	"github.com/kubeweir/kubeweir/proxy/transcode"
 )
 
 // What a request costs while it is open beside its place, in bytes.
@@ -24,7 +25,7 @@ const (
 // heldBytes returns how many bytes a request holds besides its slot: a body that is transcoded
 // until there is a response, its text for as long as it runs.
 func heldBytes(r *api.Request, long bool) int64 {
-	n := transcodedBytes(r)
+	n := transcode.Bytes(r)
 	if long {
 		n += textBytes(r)
 	}

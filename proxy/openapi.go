@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
+	"github.com/kubeweir/kubeweir/proxy/response"
 )
 
 const (
@@ -54,10 +55,10 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 	resp := g.forward(ctx, x)
 	switch {
 	case kept != nil && resp.Status == 304:
-		discard(resp)
+		response.Discard(resp)
 		kept.confirmed.Store(time.Now().UnixNano())
 		x.source = fromRevalidated
-		header := sharedHeader(resp.Header)
+		header := response.SharedHeader(resp.Header)
 		for _, f := range kept.header { // a 304 lacks what describes the body
 			if !resp.Header.Has(f.Name) {
 				header = append(header, f)
@@ -65,7 +66,7 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 		}
 		return &api.Response{Status: 200, Header: header, Body: kept.body, Length: int64(len(kept.body))}
 	case resp.Status == 200 && (resp.Header.Has("Etag") || r.Path == openAPIIndex):
-		o := &openAPIReader{from: resp.BodyTo, to: g.memory.openAPIDocuments, key: key, header: sharedHeader(resp.Header)}
+		o := &openAPIReader{from: resp.BodyTo, to: g.memory.openAPIDocuments, key: key, header: response.SharedHeader(resp.Header)}
 		if resp.BodyTo != nil {
 			resp.BodyTo = o
 		} else if _, _ = (*openAPICopy)(o).Write(resp.Body); !o.full {
@@ -105,7 +106,7 @@ func (g *Gateway) offlineOpenAPI(ctx context.Context, x *exchange, kept *openAPI
 		return refusal
 	}
 	x.source = fromCache
-	resp := &api.Response{Status: 200, Header: sharedHeader(kept.header), Body: kept.body, Length: int64(len(kept.body))}
+	resp := &api.Response{Status: 200, Header: response.SharedHeader(kept.header), Body: kept.body, Length: int64(len(kept.body))}
 	if tag := kept.header.Get("Etag"); tag != "" && x.Request.Header.Get("If-None-Match") == tag {
 		resp = &api.Response{Status: 304, Header: api.Header{{Name: "Etag", Value: tag}}}
 	}

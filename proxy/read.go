@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/edge/websocket"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -233,12 +234,12 @@ func (g *Gateway) coalesce(ctx context.Context, x *exchange) (*api.Response, rea
 		if resp.Status == 403 {
 			g.forwards.refusals.add(what)
 		}
-		finish(resp, 0, nil)
+		response.Finish(resp, 0, nil)
 		return nil, reason.GatewayRefused
 	}
 	if !g.isCurrent(res) {
 		// Another server may have given the answer, to the gateway itself.
-		finish(resp, 0, nil)
+		response.Finish(resp, 0, nil)
 		return nil, reason.Redefined
 	}
 	x.source = fromCollapsed

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -62,7 +63,7 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 		places.Release(x.user(), 1)
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
-	asked := withBody(x.Request, nil)
+	asked := response.WithBody(x.Request, nil)
 	asked.Header.Set("Accept", accept)
 	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range"} {
 		asked.Header.Del(name)
@@ -109,7 +110,7 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	if resp.Upgrade != nil || strings.TrimSpace(mediaType) != "application/json" || resp.Header.Has("Content-Encoding") {
 		status := resp.Status
-		discard(resp)
+		response.Discard(resp)
 		if status >= 400 {
 			resource := schema.GroupResource{Group: x.Info.APIGroup, Resource: x.Info.Resource}
 			return x.fail(apierrors.NewGenericServerResponse(status, x.Info.Verb, resource, x.Info.Name, "", 0, false))
@@ -127,23 +128,23 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 	}
 	header := redactedHeader(resp.Header)
 	if resp.Stream != nil {
-		s := g.forwarded.wrap(&rewrittenStream{resp.Stream, func(w api.StreamWriter) api.StreamWriter {
-			return &eventRewriter{StreamWriter: w, rewrite: redactLine(redact), failed: g.redactionFailed}
+		s := g.forwarded.wrap(&response.RewrittenStream{Stream: resp.Stream, By: func(w api.StreamWriter) api.StreamWriter {
+			return &response.EventRewriter{StreamWriter: w, Rewrite: redactLine(redact), Failed: g.redactionFailed}
 		}})
 		x.end = s.end
 		return &api.Response{Status: resp.Status, Header: header, Stream: s, Started: resp.Started, Done: resp.Done}
 	}
 	text := resp.Body
 	if resp.BodyTo != nil {
-		whole := boundedBuffer{max: maxRedactedAnswer}
-		n, err := resp.BodyTo.WriteTo(&whole)
-		finish(resp, n, err)
+		whole := response.NewBuffer(maxRedactedAnswer)
+		n, err := resp.BodyTo.WriteTo(whole)
+		response.Finish(resp, n, err)
 		if err != nil {
 			return g.unredacted(x, err)
 		}
-		text = whole.all.Bytes()
+		text = whole.Bytes()
 	} else {
-		finish(resp, int64(len(text)), nil)
+		response.Finish(resp, int64(len(text)), nil)
 	}
 	redacted, err := redact(text)
 	if err != nil {
@@ -167,7 +168,7 @@ func redactedHeader(h api.Header) (kept api.Header) {
 func (g *Gateway) unredacted(x *exchange, err error) *api.Response {
 	g.account.refused.Count(reason.Redacted)
 	text := "a rule of kubeweir shows this client a redacted view, and the cluster's answer cannot be redacted: " + err.Error()
-	if errors.Is(err, errTooLarge) {
+	if errors.Is(err, response.ErrTooLarge) {
 		text += "; ask for pages (limit=500)"
 	}
 	return x.fail(authz.Forbidden(x.Subject.User, authz.AttributesOf(x.Info), text))

@@ -360,3 +360,34 @@ func TestRedactedForwarded(t *testing.T) {
 		}
 	})
 }
+
+type scriptedStream struct {
+	frames []string
+	err    error // of writing
+}
+
+func (s *scriptedStream) Start(w api.StreamWriter) {
+	for _, f := range s.frames {
+		if s.err = w.WriteFrames([][]byte{[]byte(f[:len(f)/2]), []byte(f[len(f)/2:])}); s.err != nil {
+			w.Abort()
+			return
+		}
+	}
+	w.Close()
+}
+
+func (s *scriptedStream) Stop() {}
+
+type recordedWriter struct {
+	bytes.Buffer
+	closed, aborted bool
+}
+
+func (w *recordedWriter) WriteFrames(frames [][]byte) error {
+	for _, f := range frames {
+		w.Write(f)
+	}
+	return nil
+}
+func (w *recordedWriter) Close() { w.closed = true }
+func (w *recordedWriter) Abort() { w.aborted = true }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -130,7 +131,7 @@ func (g *Gateway) learn(ctx context.Context, x *exchange, a route.Action) *api.R
 // reject responds with an error of package route, and counts it.
 func (g *Gateway) reject(ctx context.Context, x *exchange, d route.Decision) *api.Response {
 	if x.response != nil {
-		finish(x.response, 0, nil)
+		response.Finish(x.response, 0, nil)
 	}
 	resp := x.fail(d.Err)
 	if d.Refusal == 0 || ctx.Err() != nil {

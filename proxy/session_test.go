@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
@@ -507,4 +508,15 @@ func encodeProtobuf(t *testing.T, o runtime.Object) string {
 		t.Fatal(err)
 	}
 	return out.String()
+}
+
+// TestAnswerTellsVersionInCBOR: what a write did is read of an answer in CBOR as well.
+func TestAnswerTellsVersionInCBOR(t *testing.T) {
+	item, err := cbor.Append([]byte(cbor.SelfDescribed), []byte(`{"kind":"Secret","metadata":{"resourceVersion":"12"}}`), cbor.Untyped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := readAnswer(item); err != nil || a.Metadata.ResourceVersion != "12" || a.Kind != "Secret" {
+		t.Errorf("%+v, %v", a, err)
+	}
 }

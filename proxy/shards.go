@@ -9,6 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
@@ -31,7 +32,7 @@ func (g *Gateway) forwardShard(ctx context.Context, x *exchange, d route.Decisio
 		return resp
 	}
 	if x.Info.Verb != "list" || resp.Upgrade != nil {
-		discard(resp)
+		response.Discard(resp)
 	} else if list, err := g.forwards.collapser.read(resp); err == nil && list.isShard(x.Info.ShardSelector) {
 		return list.response()
 	}

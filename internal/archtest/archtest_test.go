@@ -86,6 +86,8 @@ var arrows = []arrow{
 	{"proxy/console", above("watchmux", "cache", "proxy")},
 	{"proxy/usage", base},
 	{"proxy/authz/rbac", above("watchmux", "cache", "proxy/authz", "proxy/discovery")},
+	{"proxy/response", []string{"api"}},
+	{"proxy/transcode", above("proxy/inflight", "proxy/response", "proxy/upstream")},
 	{"proxy/discovery", above("watchmux", "cache", "proxy/upstream")},
 	// The failure detector knows no requests, the pool no servers but one, the balancer no cache.
 	{"proxy/upstream/health", nil},

@@ -1,4 +1,4 @@
-package proxy
+package transcode
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/encoding/cbor/cbortest"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -103,9 +104,9 @@ func TestTranscoder(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			u := &cborUpstream{serves: tc.serves}
 			now := time.Unix(1_700_000_000, 0)
-			f := newTranscoder(u, func() time.Time { return now }, nil)
+			f := New(u, func() time.Time { return now }, nil)
 			ask := func() *api.Response {
-				return f.forward(t.Context(), transcodedRequest(tc.method, tc.contentType, tc.accept, body), upstream.Credentials{}, "jane")
+				return f.Forward(t.Context(), transcodedRequest(tc.method, tc.contentType, tc.accept, body), upstream.Credentials{}, "jane")
 			}
 			resp := ask()
 			if !slices.Equal(u.asked, tc.asked) || resp.Status != tc.status || resp.Header.Get("Content-Type") != tc.answer {
@@ -116,7 +117,7 @@ func TestTranscoder(t *testing.T) {
 					t.Errorf("got %s\nwant %s", got, want)
 				}
 			}
-			finish(resp, 0, nil)
+			response.Finish(resp, 0, nil)
 			if u.open != 0 {
 				t.Errorf("%d answers are not done", u.open)
 			}
@@ -124,7 +125,7 @@ func TestTranscoder(t *testing.T) {
 			last := tc.asked[len(tc.asked)-1:]
 			again := func() int {
 				resp := ask()
-				finish(resp, 0, nil)
+				response.Finish(resp, 0, nil)
 				return resp.Status
 			}
 			if u.asked = nil; again() != tc.status || !slices.Equal(u.asked, last) {
@@ -145,11 +146,11 @@ func TestTranscoder(t *testing.T) {
 // have done it all the same.
 func TestTranscoderProxied(t *testing.T) {
 	u := &cborUpstream{}
-	f := newTranscoder(u, time.Now, nil)
+	f := New(u, time.Now, nil)
 	for _, path := range []string{"/api/v1/namespaces/n/services/s/proxy/x", "/api/v1/namespaces/n/pods/s/proxy"} {
 		r := transcodedRequest("POST", "application/cbor", "application/json", secretCBOR(t))
 		r.Path, r.RawPath = path, path
-		if resp := f.forward(t.Context(), r, upstream.Credentials{}, "joe"); resp.Status != 415 {
+		if resp := f.Forward(t.Context(), r, upstream.Credentials{}, "joe"); resp.Status != 415 {
 			t.Errorf("%s: %d", path, resp.Status)
 		}
 	}
@@ -170,8 +171,8 @@ func TestTranscoderRefuses(t *testing.T) {
 		{make([]byte, maxTranscodedBody+1), http.StatusRequestEntityTooLarge, "limit is 3145728"},
 	} {
 		u := &cborUpstream{}
-		f := newTranscoder(u, time.Now, nil)
-		resp := f.forward(t.Context(), transcodedRequest("PUT", "application/cbor", "application/json", tc.body), upstream.Credentials{}, "jane")
+		f := New(u, time.Now, nil)
+		resp := f.Forward(t.Context(), transcodedRequest("PUT", "application/cbor", "application/json", tc.body), upstream.Credentials{}, "jane")
 		if resp.Status != tc.status || !strings.Contains(string(resp.Body), tc.want) || u.open != 0 {
 			t.Errorf("%d %s, %d not done; want %d %s", resp.Status, resp.Body, u.open, tc.status, tc.want)
 		}
@@ -181,12 +182,12 @@ func TestTranscoderRefuses(t *testing.T) {
 // TestTranscoderIsBounded: what is too large, or more than may be held at a time, is refused.
 func TestTranscoderIsBounded(t *testing.T) {
 	u := &cborUpstream{large: maxTranscodedAnswer + 1}
-	f := newTranscoder(u, time.Now, nil)
+	f := New(u, time.Now, nil)
 	get := func() *api.Response {
-		return f.forward(t.Context(), transcodedRequest("GET", "", "application/cbor", nil), upstream.Credentials{}, "jane")
+		return f.Forward(t.Context(), transcodedRequest("GET", "", "application/cbor", nil), upstream.Credentials{}, "jane")
 	}
 	resp := get()
-	finish(resp, 0, nil)
+	response.Finish(resp, 0, nil)
 	if want := "accept application/json as well"; resp.Status != 500 || !strings.Contains(string(resp.Body), want) || u.open != 0 {
 		t.Errorf("%d %s, %d not done; want %s", resp.Status, resp.Body, u.open, want)
 	}
@@ -199,52 +200,8 @@ func TestTranscoderIsBounded(t *testing.T) {
 	if resp := get(); resp.Status != 429 || u.open != 0 {
 		t.Errorf("%d %s, %d not done", resp.Status, resp.Body, u.open)
 	}
-	another := f.forward(t.Context(), transcodedRequest("GET", "", "application/cbor", nil), upstream.Credentials{}, "joe")
+	another := f.Forward(t.Context(), transcodedRequest("GET", "", "application/cbor", nil), upstream.Credentials{}, "joe")
 	if another.Status != 200 {
 		t.Errorf("another user: %d %s", another.Status, another.Body)
-	}
-}
-
-// TestTranscodedBodiesAreBounded: what they take is shared by users, whether clients say how long they are or not.
-func TestTranscodedBodiesAreBounded(t *testing.T) {
-	for _, length := range []int64{1 << 20, -1} {
-		b := newGatewayBench(t, nil)
-		g := b.gateway
-		var held []*api.Response
-		write := func(user, contentType string) int {
-			r := transcodedRequest("PUT", contentType, "application/json", secretCBOR(t))
-			r.Header.Add("Authorization", "Bearer "+user)
-			r.ContentLength = length
-			resp := g.Serve(t.Context(), r)
-			if resp.Status != 429 {
-				held = append(held, resp)
-			}
-			return resp.Status
-		}
-		for write("greedy", "application/cbor") != 429 {
-			if len(held) > 100 {
-				t.Fatal("no bound")
-			}
-		}
-		if write("greedy", "application/json") == 429 || write("modest", "application/cbor") == 429 {
-			t.Error("what is passed on as it comes, or another user, is refused")
-		}
-		for _, resp := range held {
-			resp.Done(0, nil)
-		}
-		if n := g.slots.heldBytes.InUse(); n != 0 {
-			t.Errorf("%d bytes are not given back", n)
-		}
-	}
-}
-
-// TestAnswerTellsVersionInCBOR: what a write did is read of an answer in CBOR as well.
-func TestAnswerTellsVersionInCBOR(t *testing.T) {
-	item, err := cbor.Append([]byte(cbor.SelfDescribed), []byte(`{"kind":"Secret","metadata":{"resourceVersion":"12"}}`), cbor.Untyped)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a, err := readAnswer(item); err != nil || a.Metadata.ResourceVersion != "12" || a.Kind != "Secret" {
-		t.Errorf("%+v, %v", a, err)
 	}
 }

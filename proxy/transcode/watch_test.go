@@ -1,4 +1,4 @@
-package proxy
+package transcode
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding/cbor/cbortest"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -76,20 +77,20 @@ func TestTranscodedWatch(t *testing.T) {
 		"one byte each": {frames: strings.Split(added, ""), want: []string{inCBOR}},
 		"no JSON":       {frames: []string{added, "{]\n"}, want: []string{inCBOR, failed + "invalid character"}, aborts: true},
 		"no type":       {frames: []string{`{"object":{}}` + "\n"}, want: []string{failed + "it lacks its type"}, aborts: true},
-		"too large":     {frames: []string{added + strings.Repeat(" ", maxTranscodedEvent+1)}, want: []string{inCBOR, failed + "it is larger than 4194304 bytes"}, aborts: true},
+		"too large":     {frames: []string{added + strings.Repeat(" ", response.MaxEvent+1)}, want: []string{inCBOR, failed + "it is larger than 4194304 bytes"}, aborts: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newTranscoder(&jsonWatch{tc.frames}, time.Now, prometheus.NewRegistry())
+			f := New(&jsonWatch{tc.frames}, time.Now, prometheus.NewRegistry())
 			r := transcodedRequest("GET", "", "application/cbor", nil)
 			r.Path, r.RawPath, r.RawQuery = "/api/v1/secrets", "/api/v1/secrets", "watch=1"
-			resp := f.forward(t.Context(), r, upstream.Credentials{}, "jane")
+			resp := f.Forward(t.Context(), r, upstream.Credentials{}, "jane")
 			if resp.Status != 200 || resp.Header.Get("Content-Type") != "application/cbor-seq" || f.watches.InUse() != 1 {
 				t.Fatalf("%d %v", resp.Status, resp.Header)
 			}
 			var w recordedWriter
 			resp.Stream.Start(&w)
 			resp.Stream.Stop()
-			finish(resp, 0, nil)
+			response.Finish(resp, 0, nil)
 			if w.aborted != tc.aborts || w.closed == tc.aborts || f.watches.InUse() != 0 {
 				t.Errorf("aborted %t, closed %t, %d places taken", w.aborted, w.closed, f.watches.InUse())
 			}
@@ -122,12 +123,12 @@ func TestTranscodedWatch(t *testing.T) {
 
 // TestTranscodedWatchesAreBounded: one more than there may be is told to come again.
 func TestTranscodedWatchesAreBounded(t *testing.T) {
-	f := newTranscoder(&jsonWatch{}, time.Now, nil)
+	f := New(&jsonWatch{}, time.Now, nil)
 	status := 0
 	for n := 0; status != 429; n++ {
 		r := transcodedRequest("GET", "", "application/cbor", nil)
 		r.Path, r.RawPath, r.RawQuery = "/api/v1/secrets", "/api/v1/secrets", "watch=1"
-		if status = f.forward(t.Context(), r, upstream.Credentials{}, "jane").Status; n > maxTranscodedWatches {
+		if status = f.Forward(t.Context(), r, upstream.Credentials{}, "jane").Status; n > maxTranscodedWatches {
 			t.Fatal("no bound")
 		}
 	}

@@ -1,10 +1,8 @@
-package proxy
+package transcode
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -19,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -38,10 +37,15 @@ const (
 	lackingFor = 10 * time.Minute
 )
 
-// transcoder forwards for clients that speak CBOR to an upstream that may not. The
+// Forwarder sends requests to the upstream.
+type Forwarder interface {
+	Forward(ctx context.Context, r *api.Request, as upstream.Credentials) *api.Response
+}
+
+// Transcoder forwards for clients that speak CBOR to an upstream that may not. The
 // upstream is asked in CBOR first; where it refuses (415, 406), before it has done
 // anything, it is asked the same in JSON. Clients that accept JSON beside CBOR get JSON.
-type transcoder struct {
+type Transcoder struct {
 	next Forwarder
 	now  func() time.Time
 	// lacking is until when (Unix time in nanoseconds) the upstream is taken for one
@@ -60,8 +64,8 @@ const (
 	watchEvent  transcodedKind = "event"
 )
 
-func newTranscoder(next Forwarder, now func() time.Time, registerer prometheus.Registerer) *transcoder {
-	f := &transcoder{
+func New(next Forwarder, now func() time.Time, registerer prometheus.Registerer) *Transcoder {
+	f := &Transcoder{
 		next: next, now: now,
 		answers: inflight.New(maxTranscodedAnswers, inflight.Overload{}, inflight.Overload{}),
 		watches: inflight.New(maxTranscodedWatches, inflight.Overload{}, inflight.Overload{}),
@@ -77,7 +81,7 @@ func newTranscoder(next Forwarder, now func() time.Time, registerer prometheus.R
 }
 
 // count counts something that was transcoded, or not because of err.
-func (f *transcoder) count(kind transcodedKind, err error) {
+func (f *Transcoder) count(kind transcodedKind, err error) {
 	result := "ok"
 	if err != nil {
 		result = "error"
@@ -128,8 +132,8 @@ func acceptInJSON(accept string) (rewritten string, ok bool) {
 	return strings.ReplaceAll(accept, "application/cbor", "application/json"), true
 }
 
-// forward forwards a request of a user, whom the places are shared by.
-func (f *transcoder) forward(ctx context.Context, r *api.Request, as upstream.Credentials, user string) *api.Response {
+// Forward forwards a request of a user, whom the places are shared by.
+func (f *Transcoder) Forward(ctx context.Context, r *api.Request, as upstream.Credentials, user string) *api.Response {
 	t, ok := transcodingOf(r)
 	if !ok {
 		return f.next.Forward(ctx, r, as)
@@ -143,20 +147,20 @@ func (f *transcoder) forward(ctx context.Context, r *api.Request, as upstream.Cr
 	if f.now().UnixNano() < f.lacking.Load() {
 		return f.forwardInJSON(ctx, r, as, user, &t)
 	}
-	resp := f.next.Forward(ctx, withBody(r, t.body), as)
+	resp := f.next.Forward(ctx, response.WithBody(r, t.body), as)
 	if !isRefused(resp) {
 		return resp
 	}
-	discard(resp)
+	response.Discard(resp)
 	if resp = f.forwardInJSON(ctx, r, as, user, &t); !isRefused(resp) {
 		f.lacking.Store(f.now().Add(lackingFor).UnixNano())
 	}
 	return resp
 }
 
-// transcodedBytes is how many bytes the body of a request takes while it is transcoded, 0
+// Bytes is how many bytes the body of a request takes while it is transcoded, 0
 // for one that is passed on as it comes.
-func transcodedBytes(r *api.Request) int64 {
+func Bytes(r *api.Request) int64 {
 	if r.Body == nil {
 		return 0
 	}
@@ -176,15 +180,15 @@ func isRefused(resp *api.Response) bool {
 }
 
 // forwardInJSON forwards r with all in JSON that is in CBOR.
-func (f *transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstream.Credentials, user string, t *transcoding) *api.Response {
-	again := withBody(r, nil)
+func (f *Transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstream.Credentials, user string, t *transcoding) *api.Response {
+	again := response.WithBody(r, nil)
 	if t.contentType != "" {
 		text, err := bodyInJSON(t.body)
 		f.count(requestBody, err)
 		if err != nil {
 			return f.refuse(r, err)
 		}
-		again = withBody(r, text)
+		again = response.WithBody(r, text)
 		again.Header.Set("Content-Type", t.contentType)
 	}
 	if t.accept == "" {
@@ -211,7 +215,7 @@ func (f *transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstr
 	return resp
 }
 
-func (f *transcoder) refuse(r *api.Request, err error) *api.Response {
+func (f *Transcoder) refuse(r *api.Request, err error) *api.Response {
 	return api.StatusResponse(err, api.NegotiateStatus(r.Header.Get("Accept"), false))
 }
 
@@ -250,50 +254,31 @@ func shapeOf(text []byte) cbor.Shape {
 	return cbor.ShapeOf(schema.FromAPIVersionAndKind(t.APIVersion, t.Kind))
 }
 
-// withBody is r with a body that was read.
-func withBody(r *api.Request, body []byte) *api.Request {
-	again := *r
-	again.Header = append(api.Header(nil), r.Header...)
-	if body != nil {
-		again.Body, again.ContentLength = bytes.NewReader(body), int64(len(body))
-	}
-	return &again
-}
-
-var errNotWanted = errors.New("the answer is not wanted")
-
-func discard(resp *api.Response) {
-	if resp.Stream != nil {
-		resp.Stream.Stop()
-	}
-	finish(resp, 0, errNotWanted)
-}
-
 // inCBOR is an answer in JSON as CBOR; what is no JSON stays what it is.
-func (f *transcoder) inCBOR(r *api.Request, resp *api.Response) *api.Response {
+func (f *Transcoder) inCBOR(r *api.Request, resp *api.Response) *api.Response {
 	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	if mediaType != "application/json" || resp.Upgrade != nil || isRefused(resp) {
 		return resp
 	}
 	if resp.Stream != nil {
 		resp.Header.Set("Content-Type", cbor.Framing{}.StreamType())
-		resp.Stream = &rewrittenStream{resp.Stream, func(w api.StreamWriter) api.StreamWriter {
-			return &eventRewriter{StreamWriter: w, rewrite: f.eventInCBOR, failed: f.failedInCBOR}
+		resp.Stream = &response.RewrittenStream{Stream: resp.Stream, By: func(w api.StreamWriter) api.StreamWriter {
+			return &response.EventRewriter{StreamWriter: w, Rewrite: f.eventInCBOR, Failed: f.failedInCBOR}
 		}}
 		return resp
 	}
 	text := resp.Body
 	if resp.BodyTo != nil {
-		whole := boundedBuffer{max: maxTranscodedAnswer}
-		n, err := resp.BodyTo.WriteTo(&whole)
-		finish(resp, n, err)
+		whole := response.NewBuffer(maxTranscodedAnswer)
+		n, err := resp.BodyTo.WriteTo(whole)
+		response.Finish(resp, n, err)
 		if err != nil {
 			f.count(wholeAnswer, err)
 			return f.refuse(r, fmt.Errorf("reading the upstream's answer, which is in JSON, to give it in CBOR (accept application/json as well): %w", err))
 		}
-		text = whole.all.Bytes()
+		text = whole.Bytes()
 	} else {
-		finish(resp, int64(len(text)), nil)
+		response.Finish(resp, int64(len(text)), nil)
 	}
 	if len(text) == 0 {
 		return &api.Response{Status: resp.Status, Header: resp.Header}
@@ -308,18 +293,3 @@ func (f *transcoder) inCBOR(r *api.Request, resp *api.Response) *api.Response {
 	header.Set("Content-Type", api.CBOR.MediaType())
 	return &api.Response{Status: resp.Status, Header: header, Body: item, Length: int64(len(item))}
 }
-
-// boundedBuffer takes up to max bytes, by Write alone.
-type boundedBuffer struct {
-	all bytes.Buffer
-	max int
-}
-
-func (b *boundedBuffer) Write(p []byte) (int, error) {
-	if b.all.Len()+len(p) > b.max {
-		return 0, fmt.Errorf("%w of %d bytes", errTooLarge, b.max)
-	}
-	return b.all.Write(p)
-}
-
-var errTooLarge = errors.New("it is larger than the limit")

@@ -1,0 +1,70 @@
+package response
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/kubeweir/kubeweir/api"
+)
+
+// SharedHeader is what of an answer's header is for all who share it.
+func SharedHeader(h api.Header) (shared api.Header) {
+	for _, f := range h {
+		// Each client gets an Audit-Id of its own.
+		if f.Name != "Audit-Id" && f.Name != "Content-Length" && f.Name != "Date" {
+			shared = append(shared, f)
+		}
+	}
+	return shared
+}
+
+// Finish ends a response whose body was not passed on.
+func Finish(resp *api.Response, n int64, err error) {
+	if resp.Done != nil {
+		resp.Done(n, err)
+	}
+}
+
+var errNotWanted = errors.New("the answer is not wanted")
+
+// Discard ends a response that is not wanted.
+func Discard(resp *api.Response) {
+	if resp.Stream != nil {
+		resp.Stream.Stop()
+	}
+	Finish(resp, 0, errNotWanted)
+}
+
+// WithBody is r with a body that was read.
+func WithBody(r *api.Request, body []byte) *api.Request {
+	again := *r
+	again.Header = append(api.Header(nil), r.Header...)
+	if body != nil {
+		again.Body, again.ContentLength = bytes.NewReader(body), int64(len(body))
+	}
+	return &again
+}
+
+// Buffer is an io.Writer that takes up to a number of bytes.
+type Buffer struct {
+	bytes bytes.Buffer
+	max   int
+}
+
+// NewBuffer returns a buffer that takes up to limit bytes.
+func NewBuffer(limit int) *Buffer { return &Buffer{max: limit} }
+
+// Bytes returns what was written.
+func (b *Buffer) Bytes() []byte { return b.bytes.Bytes() }
+
+// Write implements io.Writer. The error is ErrTooLarge beyond the limit.
+func (b *Buffer) Write(p []byte) (int, error) {
+	if b.bytes.Len()+len(p) > b.max {
+		return 0, fmt.Errorf("%w of %d bytes", ErrTooLarge, b.max)
+	}
+	return b.bytes.Write(p)
+}
+
+// ErrTooLarge is the error of a Buffer that was written more to than it takes.
+var ErrTooLarge = errors.New("it is larger than the limit")

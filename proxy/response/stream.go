@@ -1,0 +1,83 @@
+package response
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/kubeweir/kubeweir/api"
+)
+
+const (
+	// MaxEvent is the largest event of a watch that is rewritten: more than an object that
+	// kube-apiserver takes has in JSON.
+	MaxEvent = 4 << 20
+	// keptEvent is how much room is kept between two events.
+	keptEvent = 64 << 10
+)
+
+// RewrittenStream is a watch in JSON, rewritten by what By makes of where it is written to.
+type RewrittenStream struct {
+	api.Stream
+	By func(api.StreamWriter) api.StreamWriter
+}
+
+// Start implements api.Stream.
+func (s *RewrittenStream) Start(w api.StreamWriter) { s.Stream.Start(s.By(w)) }
+
+// EventRewriter takes a watch in JSON in frames of any size, each event of which ends with
+// a line's end, and writes what Rewrite makes of each event.
+type EventRewriter struct {
+	api.StreamWriter
+	Rewrite func(event []byte) (frame []byte, err error)
+	// Failed makes what the client is told when that fails; nil for nothing.
+	Failed func(error) []byte
+	line   []byte   // of an event that has not ended
+	out    [][]byte // events of one call
+}
+
+// WriteFrames implements api.StreamWriter.
+func (e *EventRewriter) WriteFrames(frames [][]byte) error {
+	e.out = e.out[:0]
+	for _, rest := range frames {
+		for len(rest) > 0 {
+			part, after, whole := bytes.Cut(rest, []byte{'\n'})
+			if rest = after; len(e.line)+len(part) > MaxEvent {
+				return e.fail(fmt.Errorf("it is larger than %d bytes", MaxEvent))
+			}
+			e.line = append(e.line, part...)
+			if !whole {
+				break
+			}
+			if err := e.event(); err != nil {
+				return e.fail(err)
+			}
+		}
+	}
+	if len(e.out) == 0 {
+		return nil
+	}
+	return e.StreamWriter.WriteFrames(e.out)
+}
+
+// event rewrites the event in line.
+func (e *EventRewriter) event() error {
+	if len(bytes.TrimSpace(e.line)) > 0 {
+		frame, err := e.Rewrite(e.line)
+		if err != nil {
+			return err
+		}
+		e.out = append(e.out, frame)
+	}
+	if e.line = e.line[:0]; cap(e.line) > keptEvent {
+		e.line = nil
+	}
+	return nil
+}
+
+// fail tells the client what went wrong, after what has not.
+func (e *EventRewriter) fail(err error) error {
+	if frame := e.Failed(err); frame != nil {
+		_ = e.StreamWriter.WriteFrames(append(e.out, frame))
+	}
+	return err
+}
