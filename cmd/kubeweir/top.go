@@ -33,7 +33,7 @@ type topOptions struct {
 // The values of --sort and --sort-askers.
 var (
 	collectionOrders = []string{"name", "objects", "bytes", "watchers", "events", "age"}
-	askerOrders      = []string{"requests", "bytes", "cpu", "watches", "upstreamRequests", "upstreamBytes"}
+	clientOrders     = []string{"requests", "bytes", "cpu", "watches", "upstreamRequests", "upstreamBytes"}
 )
 
 // minInterval is the shortest --interval: the console does not update its figures more often.
@@ -69,13 +69,13 @@ quit. If the output is not a terminal, it prints once.`,
 	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the console's token, if it requires one")
 	f.StringVar(&o.cluster, "cluster", "", "`name` of one of several clusters (default all clusters)")
 	f.StringVar(&o.sort, "sort", "bytes", "`order` of the collections: "+strings.Join(collectionOrders, ", "))
-	f.StringVar(&o.askers, "sort-askers", "requests", "`order` of the clients: "+strings.Join(askerOrders, ", "))
+	f.StringVar(&o.askers, "sort-askers", "requests", "`order` of the clients: "+strings.Join(clientOrders, ", "))
 	f.StringVar(&o.window, "window", "1m", "`time` over which usage is counted: 1m or 1h")
 	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` between updates")
 	f.BoolVar(&o.once, "once", false, "print once and exit")
 	f.StringVarP(&o.output, "output", "o", "table", "`format`: table, or json (printed once)")
 	annotateChoices(c, "sort", collectionOrders...)
-	annotateChoices(c, "sort-askers", askerOrders...)
+	annotateChoices(c, "sort-askers", clientOrders...)
 	annotateChoices(c, "window", "1m", "1h")
 	annotateChoices(c, "output", "table", "json")
 	return c
@@ -93,7 +93,7 @@ func newTopClient(o *topOptions) (*topClient, error) {
 	for _, choice := range []struct {
 		flag, value string
 		choices     []string
-	}{{"sort", o.sort, collectionOrders}, {"sort-askers", o.askers, askerOrders}, {"window", o.window, []string{"1m", "1h"}}, {"output", o.output, []string{"table", "json"}}} {
+	}{{"sort", o.sort, collectionOrders}, {"sort-askers", o.askers, clientOrders}, {"window", o.window, []string{"1m", "1h"}}, {"output", o.output, []string{"table", "json"}}} {
 		if !slices.Contains(choice.choices, choice.value) {
 			return nil, usageErrorf("--%s must be one of %s, not %q", choice.flag, strings.Join(choice.choices, ", "), choice.value)
 		}
@@ -137,7 +137,7 @@ func adminURL(address string) (*url.URL, error) {
 type topFrame struct {
 	Session     console.Session     `json:"session"`
 	Overview    console.Overview    `json:"overview"`
-	Askers      console.Askers      `json:"askers"`
+	Clients     console.Clients     `json:"askers"`
 	Collections console.Collections `json:"collections"`
 }
 
@@ -155,7 +155,7 @@ func (t *topClient) fetch(ctx context.Context) (*topFrame, error) {
 		path  string
 		query url.Values
 		into  any
-	}{{"session", nil, &frame.Session}, {"overview", of, &frame.Overview}, {"askers", by, &frame.Askers}, {"collections", of, &frame.Collections}} {
+	}{{"session", nil, &frame.Session}, {"overview", of, &frame.Overview}, {"askers", by, &frame.Clients}, {"collections", of, &frame.Collections}} {
 		if err := t.get(ctx, one.path, one.query, one.into); err != nil {
 			return nil, err
 		}
@@ -190,7 +190,7 @@ func (t *topClient) get(ctx context.Context, name string, query url.Values, into
 		return fmt.Errorf("reading the response of the gateway at %s: %w", t.base, err)
 	}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	var failed console.Failed
+	var failed console.Failure
 	switch {
 	case media != "application/json":
 		return fmt.Errorf("the server at %s has no console, is it a kubeweir with --console? (%s)", t.base, printable(resp.Status))

@@ -26,7 +26,7 @@ func (t *topClient) render(f *topFrame, width, height int) string {
 	if height > 0 {
 		rows = max(0, height-len(lines)-2)
 	}
-	clients := clientLines(&f.Askers, min(maxClientRows, clientRows(rows)))
+	clients := clientLines(&f.Clients, min(maxClientRows, clientRows(rows)))
 	lines = append(lines, clients...)
 	if rows >= 0 {
 		rows = max(0, height-len(lines)-2)
@@ -91,7 +91,7 @@ func summary(f *topFrame, host, cluster string) []string {
 }
 
 // clientLines returns the table of clients.
-func clientLines(a *console.Askers, rows int) []string {
+func clientLines(a *console.Clients, rows int) []string {
 	if a.Unavailable != "" {
 		return []string{"", "clients: " + printable(a.Unavailable)}
 	}

@@ -33,7 +33,7 @@ func topFixture() *topFrame {
 			Lag:      console.Lag{Seconds: number(.42), Collection: "pods"}, Memory: console.Memory{Resident: 64 << 20}, CPU: console.CPU{Cores: number(.25)},
 			Collections: console.CollectionsSummary{Total: 2, Objects: 15005, Bytes: 9 << 20},
 		},
-		Askers: console.Askers{Users: []console.Asker{{Name: "jane\x1b[2J", Requests: 12, Bytes: 2048, CPUSeconds: .25, Watches: 2, UpstreamRequests: 1, UpstreamBytes: 100}}},
+		Clients: console.Clients{Users: []console.Client{{Name: "jane\x1b[2J", Requests: 12, Bytes: 2048, CPUSeconds: .25, Watches: 2, UpstreamRequests: 1, UpstreamBytes: 100}}},
 		Collections: console.Collections{Collections: []console.Collection{
 			{CollectionName: console.CollectionName{Group: "apps", Resource: "deployments", Encoding: "json"}, State: "synced", Objects: 5, Bytes: 5000, Age: number(.1), Watchers: 9, EventsIn: console.Figure{Rate: number(2)}, History: console.History{Seconds: 60}},
 			{CollectionName: console.CollectionName{Resource: "pods", Encoding: "protobuf"}, State: "stale", Error: "no answer", Objects: 15000, Bytes: 9 << 20, Age: number(61)},
@@ -86,13 +86,13 @@ func TestTopRender(t *testing.T) {
 
 func TestTopAgainstServers(t *testing.T) {
 	frame := topFixture()
-	documents := map[string]any{"session": frame.Session, "overview": frame.Overview, "askers": frame.Askers, "collections": frame.Collections}
+	documents := map[string]any{"session": frame.Session, "overview": frame.Overview, "askers": frame.Clients, "collections": frame.Collections}
 	serve := func(token string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			if token != "" && r.Header.Get("Authorization") != "Bearer "+token {
 				w.WriteHeader(http.StatusUnauthorized)
-				_ = json.NewEncoder(w).Encode(console.Failed{Error: "this is not the token"})
+				_ = json.NewEncoder(w).Encode(console.Failure{Error: "this is not the token"})
 				return
 			}
 			_ = json.NewEncoder(w).Encode(documents[strings.TrimPrefix(r.URL.Path, "/console/api/")])
@@ -144,10 +144,10 @@ func TestTopJSONIsSafeForTerminals(t *testing.T) {
 	var out bytes.Buffer
 	frame := topFixture()
 	const name = "jane\x1b[2J\u009b2J\u007fé"
-	frame.Askers.Users[0].Name = name
+	frame.Clients.Users[0].Name = name
 	var again topFrame
-	if err := writeJSON(&out, frame); err != nil || json.Unmarshal(out.Bytes(), &again) != nil || again.Askers.Users[0].Name != name {
-		t.Errorf("%v: %q", err, again.Askers.Users[0].Name)
+	if err := writeJSON(&out, frame); err != nil || json.Unmarshal(out.Bytes(), &again) != nil || again.Clients.Users[0].Name != name {
+		t.Errorf("%v: %q", err, again.Clients.Users[0].Name)
 	}
 	if strings.ContainsAny(out.String(), "\x1b\u009b\u007f") {
 		t.Errorf("%q", out.String())

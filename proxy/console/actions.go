@@ -101,7 +101,7 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, name string, do ac
 		"userAgent", shorten(r.UserAgent()), "byToken", c.TokenFile != "", "done", err == nil, "result", d.text)
 	switch {
 	case err == nil:
-		answer(w, http.StatusOK, Done{true, d.text})
+		answer(w, http.StatusOK, ActionResult{true, d.text})
 	case errors.Is(err, errOver), errors.Is(err, errNotBlocked):
 		fail(w, http.StatusNotFound, err.Error())
 	case errors.Is(err, errBusy):

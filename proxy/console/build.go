@@ -22,7 +22,7 @@ type topic struct {
 var topics = map[string]topic{
 	"overview":    {build: (*Console).overview},
 	"collections": {build: (*Console).collections},
-	"askers":      {[]string{"window", "sort"}, (*Console).askers},
+	"askers":      {[]string{"window", "sort"}, (*Console).clients},
 	"watches":     {[]string{"sort", "user", "resource"}, (*Console).watches},
 	"upstreams":   {build: (*Console).upstreams},
 	"permissions": {build: (*Console).permissions},

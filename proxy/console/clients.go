@@ -11,23 +11,23 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
-// maxAskers is how many rows there are of each kind.
-const maxAskers = 25
+// maxClients is how many rows there are of each kind.
+const maxClients = 25
 
-// askerOrders are what askers can be ordered by.
-var askerOrders = map[string]struct {
+// clientOrders are the orders of clients.
+var clientOrders = map[string]struct {
 	by usage.By
-	of func(*Asker) float64
+	of func(*Client) float64
 }{
-	"requests":         {usage.ByRequests, func(a *Asker) float64 { return a.Requests }},
-	"bytes":            {usage.ByBytes, func(a *Asker) float64 { return a.Bytes }},
-	"cpu":              {usage.ByCPU, func(a *Asker) float64 { return a.CPUSeconds }},
-	"watches":          {usage.ByWatches, func(a *Asker) float64 { return a.Watches }},
-	"upstreamRequests": {usage.ByUpstreamRequests, func(a *Asker) float64 { return a.UpstreamRequests }},
-	"upstreamBytes":    {usage.ByUpstreamBytes, func(a *Asker) float64 { return a.UpstreamBytes }},
+	"requests":         {usage.ByRequests, func(a *Client) float64 { return a.Requests }},
+	"bytes":            {usage.ByBytes, func(a *Client) float64 { return a.Bytes }},
+	"cpu":              {usage.ByCPU, func(a *Client) float64 { return a.CPUSeconds }},
+	"watches":          {usage.ByWatches, func(a *Client) float64 { return a.Watches }},
+	"upstreamRequests": {usage.ByUpstreamRequests, func(a *Client) float64 { return a.UpstreamRequests }},
+	"upstreamBytes":    {usage.ByUpstreamBytes, func(a *Client) float64 { return a.UpstreamBytes }},
 }
 
-func (c *Console) askers(a *ask) (any, error) {
+func (c *Console) clients(a *ask) (any, error) {
 	order, err := a.one("sort", "requests", "bytes", "cpu", "watches", "upstreamRequests", "upstreamBytes")
 	if err != nil {
 		return nil, err
@@ -40,10 +40,10 @@ func (c *Console) askers(a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := usage.Query{K: maxAskers, Window: usage.Minute, By: askerOrders[order].by}
-	document := &Askers{
+	q := usage.Query{K: maxClients, Window: usage.Minute, By: clientOrders[order].by}
+	document := &Clients{
 		At: a.now, Window: 60, Sort: order,
-		Users: []Asker{}, UserAgents: []Asker{}, Resources: []Asker{}, Budgets: []AskerBudget{}, Blocked: []Blocked{},
+		Users: []Client{}, UserAgents: []Client{}, Resources: []Client{}, Budgets: []ClientBudget{}, Blocked: []Blocked{},
 	}
 	if window == "1h" {
 		q.Window, document.Window = usage.Hour, 3600
@@ -51,21 +51,21 @@ func (c *Console) askers(a *ask) (any, error) {
 	for _, v := range views {
 		report := v.Handler.Usage().Top(q, a.now)
 		for _, b := range v.Handler.Budgets() {
-			document.Budgets = append(document.Budgets, AskerBudget{
+			document.Budgets = append(document.Budgets, ClientBudget{
 				Cluster: v.Name, Rule: b.Rule, Who: shorten(b.Who), RequestsPerSecond: float64(b.RequestsPerSecond), BytesPerSecond: float64(b.BytesPerSecond),
 				Refused: float64(b.Refused), AnsweredStale: float64(b.AnsweredStale),
 			})
 		}
 		document.Covers = max(document.Covers, report.Covers.Seconds())
 		document.Total.add(&report.Total)
-		document.Users = v.addAskers(document.Users, report.Users)
-		document.UserAgents = v.addAskers(document.UserAgents, report.UserAgents)
-		document.Resources = v.addAskers(document.Resources, report.Resources)
+		document.Users = v.addClients(document.Users, report.Users)
+		document.UserAgents = v.addClients(document.UserAgents, report.UserAgents)
+		document.Resources = v.addClients(document.Resources, report.Resources)
 	}
-	for _, list := range []*[]Asker{&document.Users, &document.UserAgents, &document.Resources} {
-		of := askerOrders[order].of
-		slices.SortStableFunc(*list, func(a, b Asker) int { return cmp.Compare(of(&b), of(&a)) })
-		*list = (*list)[:min(len(*list), maxAskers)]
+	for _, list := range []*[]Client{&document.Users, &document.UserAgents, &document.Resources} {
+		of := clientOrders[order].of
+		slices.SortStableFunc(*list, func(a, b Client) int { return cmp.Compare(of(&b), of(&a)) })
+		*list = (*list)[:min(len(*list), maxClients)]
 	}
 	if c.Blocked != nil {
 		for _, b := range c.Blocked.List() {
@@ -76,7 +76,7 @@ func (c *Console) askers(a *ask) (any, error) {
 }
 
 // add adds a row's figures.
-func (a *Asker) add(row *usage.Row) {
+func (a *Client) add(row *usage.Row) {
 	a.Requests += float64(row.Requests)
 	a.Bytes += float64(row.Bytes)
 	a.CPUSeconds += row.CPU.Seconds()
@@ -87,9 +87,9 @@ func (a *Asker) add(row *usage.Row) {
 	a.Missing += float64(row.Missing)
 }
 
-func (v *view) addAskers(list []Asker, rows []usage.Row) []Asker {
+func (v *view) addClients(list []Client, rows []usage.Row) []Client {
 	for i := range rows {
-		one := Asker{Cluster: v.Name, Name: rows[i].Name}
+		one := Client{Cluster: v.Name, Name: rows[i].Name}
 		one.add(&rows[i])
 		list = append(list, one)
 	}

@@ -200,4 +200,4 @@ func write(w http.ResponseWriter, status int, body []byte) {
 }
 
 // fail answers with one sentence.
-func fail(w http.ResponseWriter, status int, why string) { answer(w, status, Failed{Error: why}) }
+func fail(w http.ResponseWriter, status int, why string) { answer(w, status, Failure{Error: why}) }

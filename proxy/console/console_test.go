@@ -128,7 +128,7 @@ func TestWithoutToken(t *testing.T) {
 		"another port":  {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") }, 403},
 	} {
 		w := request(c, "GET", "/console/api/session", one.change)
-		var failed Failed
+		var failed Failure
 		if err := json.Unmarshal(w.Body.Bytes(), &failed); w.Code != one.want || err != nil || (w.Code != 200) != (failed.Error != "") {
 			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, one.want)
 		}

@@ -221,26 +221,26 @@ type CollectionSeries struct {
 	EventRate Series `json:"eventRate"`
 }
 
-// Askers are who costs what.
-type Askers struct {
+// Clients are who costs what.
+type Clients struct {
 	At time.Time `json:"at"`
 	// Unavailable says why there are no numbers, "" where there are.
 	Unavailable string `json:"unavailable,omitempty"`
 	// Window is what the counts are of, in seconds, Covers how much of it there is yet; Sort
 	// what the lists are ordered by.
-	Window     int           `json:"window"`
-	Covers     float64       `json:"covers"`
-	Sort       string        `json:"sort"`
-	Users      []Asker       `json:"users"`
-	UserAgents []Asker       `json:"userAgents"`
-	Resources  []Asker       `json:"resources"`
-	Total      Asker         `json:"total"`
-	Budgets    []AskerBudget `json:"budgets"`
-	Blocked    []Blocked     `json:"blocked"`
+	Window     int            `json:"window"`
+	Covers     float64        `json:"covers"`
+	Sort       string         `json:"sort"`
+	Users      []Client       `json:"users"`
+	UserAgents []Client       `json:"userAgents"`
+	Resources  []Client       `json:"resources"`
+	Total      Client         `json:"total"`
+	Budgets    []ClientBudget `json:"budgets"`
+	Blocked    []Blocked      `json:"blocked"`
 }
 
-// Asker is a user, a user agent or a resource.
-type Asker struct {
+// Client is a user, a user agent or a resource.
+type Client struct {
 	Cluster          string  `json:"cluster,omitempty"`
 	Name             string  `json:"name"`
 	Requests         float64 `json:"requests"`
@@ -255,8 +255,8 @@ type Asker struct {
 	Missing float64 `json:"missing"`
 }
 
-// AskerBudget is what a rule allows somebody to cause at the upstream.
-type AskerBudget struct {
+// ClientBudget is what a rule allows somebody to cause at the upstream.
+type ClientBudget struct {
 	Cluster           string  `json:"cluster,omitempty"`
 	Rule              string  `json:"rule"`
 	Who               string  `json:"who"`
@@ -356,7 +356,7 @@ type Permissions struct {
 	Denials       []Denial      `json:"denials"`
 	Revocations   []Revocation  `json:"revocations"`
 	EndedWatches  []EndedWatch  `json:"endedWatches"`
-	Refusals      []Refused     `json:"refusals"`
+	Refusals      []Rejection   `json:"refusals"`
 }
 
 // Decisions counts what was decided, and by whom.
@@ -415,7 +415,7 @@ type EndedWatch struct {
 }
 
 // Refused counts requests that were refused for a reason of docs/reasons.md.
-type Refused struct {
+type Rejection struct {
 	Reason string `json:"reason"`
 	Figure
 }
@@ -515,12 +515,12 @@ type StoreSeries struct {
 }
 
 // Done is the answer to an action.
-type Done struct {
+type ActionResult struct {
 	Done bool   `json:"done"`
 	Text string `json:"text"`
 }
 
-// Failed is the answer to what cannot be done.
-type Failed struct {
+// Failure is the answer to what cannot be done.
+type Failure struct {
 	Error string `json:"error"`
 }

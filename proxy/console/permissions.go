@@ -18,7 +18,7 @@ func (c *Console) permissions(a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Permissions{At: a.now, Denials: []Denial{}, Revocations: []Revocation{}, EndedWatches: []EndedWatch{}, Refusals: []Refused{}}
+	p := &Permissions{At: a.now, Denials: []Denial{}, Revocations: []Revocation{}, EndedWatches: []EndedWatch{}, Refusals: []Rejection{}}
 	refused := make(map[string]Figure)
 	for _, v := range views {
 		p.addDecisions(v)
@@ -33,7 +33,7 @@ func (c *Console) permissions(a *ask) (any, error) {
 		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(refused)) {
-		p.Refusals = append(p.Refusals, Refused{why, refused[why]})
+		p.Refusals = append(p.Refusals, Rejection{why, refused[why]})
 	}
 	slices.SortFunc(p.Denials, func(a, b Denial) int { return b.At.Compare(a.At) })
 	slices.SortFunc(p.Revocations, func(a, b Revocation) int { return b.At.Compare(a.At) })
