@@ -212,7 +212,7 @@ func TestRefusalsAmongOthersAreCounted(t *testing.T) {
 		header string
 		limits cache.Limits
 	}{
-		{refusedCase{why: reason.Newcomers, line: anyPods, says: "too many credentials", options: func(t *testing.T, o *Options) {
+		{refusedCase{why: reason.UnverifiedTokens, line: anyPods, says: "too many credentials", options: func(t *testing.T, o *Options) {
 			var err error
 			if o.Authenticator, err = authn.New(authn.Options{TokenReviewer: slowTokenReviews{}, UnverifiedTokens: 1}); err != nil {
 				t.Fatal(err)

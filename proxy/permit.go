@@ -17,7 +17,7 @@ import (
 func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
 	id, err := g.Authenticator.Authenticate(ctx, x.Request)
 	if err != nil {
-		return g.refuse(ctx, x, err, reason.NotLocal, reason.Newcomers)
+		return g.refuse(ctx, x, err, reason.NotLocal, reason.UnverifiedTokens)
 	}
 	x.sender = id
 	x.countReviews(id.Reviews)

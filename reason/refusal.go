@@ -47,8 +47,8 @@ const (
 	Unauthenticated
 	// NotLocal is a request to the sidecar listener that is not from this machine.
 	NotLocal
-	// Newcomers: too many credentials are being reviewed for the first time.
-	Newcomers
+	// UnverifiedTokens: too many unverified tokens are being reviewed.
+	UnverifiedTokens
 	// ReviewUnavailable: the upstream could not be asked who the client is, or what it may do.
 	ReviewUnavailable
 	// OfflineDenied: no API server answers, and the client, known by what the upstream said last, is not served then.
@@ -202,8 +202,8 @@ var refusalEntries = [refusals]Entry{
 		Label: "not-local", Code: 403, When: "A request to the sidecar listener with a Host header of elsewhere, or from a web page of elsewhere.",
 		Client: "Status `Forbidden` that says which.", Do: "Name the host with --sidecar-hosts if it is this machine's.",
 	},
-	Newcomers: {
-		Label: "newcomers", Code: 429, When: "Too many tokens that were never seen good are being reviewed.",
+	UnverifiedTokens: {
+		Label: "newcomers", Code: 429, When: "Too many unverified tokens are being reviewed.",
 		Client: tooMany, Metric: `kubeweir_authentication_token_reviews_total{result="limited"}`, Do: "Look for clients with made-up tokens; after a restart it passes.",
 	},
 	ReviewUnavailable: {

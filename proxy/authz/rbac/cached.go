@@ -18,8 +18,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz"
 )
 
-// Cached are the rules of the RBAC objects in the cache, made when somebody asks. They are
-// safe for concurrent use.
+// Cached makes Rules of the RBAC objects in the cache when they are needed. It is safe for
+// concurrent use.
 type Cached struct {
 	resources Resources
 	manager   *cache.Manager
@@ -27,67 +27,71 @@ type Cached struct {
 
 	mu struct {
 		sync.Mutex
-		of    [4]uint64 // contents of the views that rules are made of
-		rules *Rules    // nil before the first time
-		// What the objects of those views say, by their IDs.
-		roles               map[uint64]*rbacv1.Role
-		roleBindings        map[uint64]*rbacv1.RoleBinding
-		clusterRoles        map[uint64]*rbacv1.ClusterRole
-		clusterRoleBindings map[uint64]*rbacv1.ClusterRoleBinding
+		contents [4]uint64 // of the snapshots that rules were made of
+		rules    *Rules    // nil before the first time
+		decoded  decoded
 	}
 }
 
-// NewCached returns the rules of the RBAC objects that manager holds.
+// decoded holds the objects of the snapshots by their IDs.
+type decoded struct {
+	roles               map[uint64]*rbacv1.Role
+	roleBindings        map[uint64]*rbacv1.RoleBinding
+	clusterRoles        map[uint64]*rbacv1.ClusterRole
+	clusterRoleBindings map[uint64]*rbacv1.ClusterRoleBinding
+}
+
+// NewCached returns the rules of the RBAC objects that manager caches.
 func NewCached(resources Resources, manager *cache.Manager, log *slog.Logger) *Cached {
 	return &Cached{resources: resources, manager: manager, log: log}
 }
 
-// Get returns the rules, if all four collections are held whole and usable says so of each; nil
-// if not. They are the same as long as the objects are.
-func (h *Cached) Get(usable func(*cache.Collection) bool) *Rules {
-	var views [4]*store.Snapshot
+// Get returns the rules, or nil unless all four collections are cached and usable. It returns the
+// same rules as long as the objects do not change.
+func (c *Cached) Get(usable func(*cache.Collection) bool) *Rules {
+	var snapshots [4]*store.Snapshot
 	for i, gvr := range GroupVersionResources() {
-		res, ok := h.resources.Lookup(gvr)
+		res, ok := c.resources.Lookup(gvr)
 		if !ok {
 			return nil
 		}
-		c := h.manager.ReadableCollection(res, api.JSON)
-		if c == nil || !usable(c) {
+		collection := c.manager.ReadableCollection(res, api.JSON)
+		if collection == nil || !usable(collection) {
 			return nil
 		}
-		views[i] = c.Snapshot()
+		snapshots[i] = collection.Snapshot()
 	}
-	return h.of(&views)
+	return c.rulesOf(&snapshots)
 }
 
-// of returns the rules of the objects in views, made once for the same objects.
-func (h *Cached) of(views *[4]*store.Snapshot) *Rules {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	of := [4]uint64{views[0].Content(), views[1].Content(), views[2].Content(), views[3].Content()}
-	if h.mu.rules != nil && h.mu.of == of {
-		return h.mu.rules
+// rulesOf returns the rules of the objects in snapshots, made once for the same objects.
+func (c *Cached) rulesOf(s *[4]*store.Snapshot) *Rules {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	contents := [4]uint64{s[0].Content(), s[1].Content(), s[2].Content(), s[3].Content()}
+	if c.mu.rules != nil && c.mu.contents == contents {
+		return c.mu.rules
 	}
 	var objects Objects
+	d := &c.mu.decoded
 	for i, err := range [4]error{
-		decodeAll(views[0], &h.mu.roles, &objects.Roles), decodeAll(views[1], &h.mu.roleBindings, &objects.RoleBindings),
-		decodeAll(views[2], &h.mu.clusterRoles, &objects.ClusterRoles), decodeAll(views[3], &h.mu.clusterRoleBindings, &objects.ClusterRoleBindings),
+		decodeAll(s[0], &d.roles, &objects.Roles), decodeAll(s[1], &d.roleBindings, &objects.RoleBindings),
+		decodeAll(s[2], &d.clusterRoles, &objects.ClusterRoles), decodeAll(s[3], &d.clusterRoleBindings, &objects.ClusterRoleBindings),
 	} {
 		if err != nil {
-			h.log.Warn("an RBAC object in the cache cannot be read, so that none of them decide", "resource", GroupVersionResources()[i].Resource, "error", err)
+			c.log.Warn("decoding a cached RBAC object failed, no RBAC object is used", "resource", GroupVersionResources()[i].Resource, "error", err)
 			return nil
 		}
 	}
-	h.mu.of, h.mu.rules = of, New(objects)
-	return h.mu.rules
+	c.mu.contents, c.mu.rules = contents, New(objects)
+	return c.mu.rules
 }
 
-// forget frees what is held; it is made again when somebody asks.
-func (h *Cached) forget() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.mu.rules = nil
-	h.mu.roles, h.mu.roleBindings, h.mu.clusterRoles, h.mu.clusterRoleBindings = nil, nil, nil, nil
+// release drops the rules.
+func (c *Cached) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.rules, c.mu.decoded = nil, decoded{}
 }
 
 // rbacObject is a T as a pointer.
@@ -96,10 +100,10 @@ type rbacObject[T any] interface {
 	metav1.Object
 }
 
-// decodeAll reads the objects of v that are not known from before.
-func decodeAll[T any, P rbacObject[T]](v *store.Snapshot, known *map[uint64]P, to *[]P) (err error) {
-	all := make(map[uint64]P, v.Len())
-	v.Ascend("", "", func(o *object.Object) bool {
+// decodeAll appends the objects of s to a list. It decodes those that are not known.
+func decodeAll[T any, P rbacObject[T]](s *store.Snapshot, known *map[uint64]P, list *[]P) (err error) {
+	all := make(map[uint64]P, s.Len())
+	s.Ascend("", "", func(o *object.Object) bool {
 		one := (*known)[o.ID]
 		if one == nil {
 			one = new(T)
@@ -112,7 +116,7 @@ func decodeAll[T any, P rbacObject[T]](v *store.Snapshot, known *map[uint64]P, t
 			one.SetLabels(nil)
 		}
 		all[o.ID] = one
-		*to = append(*to, one)
+		*list = append(*list, one)
 		return true
 	})
 	if err == nil {
@@ -121,20 +125,19 @@ func decodeAll[T any, P rbacObject[T]](v *store.Snapshot, known *map[uint64]P, t
 	return err
 }
 
-// Offline decide by the RBAC objects in the cache while the upstream cannot be
-// reached, if all four collections of them are held whole. They are safe for concurrent
-// use.
+// Offline decides by the RBAC objects in the cache while the upstream is unreachable, if all four
+// collections of them are complete. It is safe for concurrent use.
 type Offline struct {
-	held      *Cached
+	cached    *Cached
 	reachable func() bool
 	ttl       func() time.Duration
 }
 
 var _ authz.Rules = (*Offline)(nil)
 
-// NewOffline returns rules that count for ttl after the upstream's last sign of life.
+// NewOffline returns rules that count for ttl after the collections were last current.
 func NewOffline(resources Resources, manager *cache.Manager, reachable func() bool, ttl func() time.Duration, log *slog.Logger) *Offline {
-	return &Offline{held: NewCached(resources, manager, log), reachable: reachable, ttl: ttl}
+	return &Offline{cached: NewCached(resources, manager, log), reachable: reachable, ttl: ttl}
 }
 
 // Allow implements authz.Rules.
@@ -142,9 +145,9 @@ func (o *Offline) Allow(u user.Info, a authz.Attributes) bool {
 	if o.reachable() {
 		return false
 	}
-	rules := o.held.Get(func(c *cache.Collection) bool { return time.Since(c.State().CurrentAt()) <= o.ttl() })
+	rules := o.cached.Get(func(c *cache.Collection) bool { return time.Since(c.State().CurrentAt()) <= o.ttl() })
 	return rules != nil && rules.Allow(u, &a)
 }
 
-// Release forgets the rules; they are made again when they are needed.
-func (o *Offline) Release() { o.held.forget() }
+// Release drops the rules until they are needed again.
+func (o *Offline) Release() { o.cached.release() }

@@ -22,7 +22,7 @@ type Resources interface {
 	Lookup(gvr schema.GroupVersionResource) (*source.Resource, bool)
 }
 
-// GroupVersionResources are the resources that RBAC decides by.
+// GroupVersionResources returns the resources that RBAC decides by.
 func GroupVersionResources() []schema.GroupVersionResource {
 	gv := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
 	return []schema.GroupVersionResource{
@@ -31,28 +31,28 @@ func GroupVersionResources() []schema.GroupVersionResource {
 	}
 }
 
-// retryInterval is how long a resource that cannot be watched is left alone; until
-// then decisions are as old as the authorizer's memory.
+// retryInterval is the time between attempts to watch a resource. Until one succeeds, revocations
+// take effect when cached decisions expire.
 const retryInterval = 10 * time.Second
 
-// Follow calls changed whenever an object changes that RBAC decides by, or
-// may have changed unseen. It returns when ctx ends.
+// Follow calls changed whenever an object that RBAC decides by changes, or may have changed
+// unnoticed. It returns when ctx ends.
 func Follow(ctx context.Context, resources Resources, manager *cache.Manager, changed func(), log *slog.Logger) {
 	var wg sync.WaitGroup
 	for _, gvr := range GroupVersionResources() {
 		manager.Panics().Keep(&wg, "background", func() {
-			for told := ""; ctx.Err() == nil; {
+			for logged := ""; ctx.Err() == nil; {
 				followed, err := followResource(ctx, resources, manager, gvr, changed)
 				if followed {
-					changed() // unseen from now on; not at each try, for it has everything reviewed anew
-					told = ""
+					changed() // Changes are unnoticed from now on. Once, as everything is reviewed again.
+					logged = ""
 				}
 				if ctx.Err() != nil {
 					return
 				}
-				if told != err.Error() {
-					told = err.Error()
-					log.Warn("rbac objects are not watched, retrying; revocations take effect when remembered decisions expire",
+				if logged != err.Error() {
+					logged = err.Error()
+					log.Warn("rbac objects are not watched, retrying; revocations take effect when cached decisions expire",
 						"resource", gvr.Resource, "error", err)
 				}
 				select {
@@ -65,7 +65,7 @@ func Follow(ctx context.Context, resources Resources, manager *cache.Manager, ch
 	wg.Wait()
 }
 
-// followResource reports whether it could follow gvr for some time, and why no longer.
+// followResource reports whether it could follow gvr for some time, and why it stopped.
 func followResource(ctx context.Context, resources Resources, manager *cache.Manager, gvr schema.GroupVersionResource, changed func()) (followed bool, err error) {
 	res, ok := resources.Lookup(gvr)
 	if !ok {
@@ -77,7 +77,7 @@ func followResource(ctx context.Context, resources Resources, manager *cache.Man
 	}
 	return true, discovery.FollowCollection(ctx, c,
 		func([]*object.Object) {
-			if !c.Unconfirmed() { // else it is what permissions were given by that were kept, too
+			if !c.Unconfirmed() { // else the saved decisions are by the same objects
 				changed()
 			}
 		},
@@ -88,8 +88,7 @@ func followResource(ctx context.Context, resources Resources, manager *cache.Man
 		})
 }
 
-// decides reports whether an event can change a decision: not one that touches
-// the metadata alone.
+// decides reports whether an event can change a decision: one that changes only metadata does not.
 func decides(e *watchmux.Event) bool {
 	if e.Type != api.Modified || e.Prev == nil {
 		return true
