@@ -78,7 +78,6 @@ func (s *socket) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Write implements net.Conn.
 func (s *socket) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -217,7 +217,6 @@ type requestContext struct {
 	wanted, stopped bool
 }
 
-// Done implements context.Context.
 func (r *requestContext) Done() <-chan struct{} {
 	done, first := r.Start()
 	if first {
@@ -315,7 +314,6 @@ type body struct {
 	sealed bool
 }
 
-// Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	b.reading.Lock()
 	defer b.reading.Unlock()

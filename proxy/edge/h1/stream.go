@@ -242,7 +242,6 @@ func (s *stream) breakLocked(err error) error {
 	return err
 }
 
-// Close implements api.StreamWriter.
 func (s *stream) Close() {
 	if s.closing.CompareAndSwap(false, true) {
 		s.c.In.Interrupt()

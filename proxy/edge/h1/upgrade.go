@@ -80,7 +80,6 @@ type upgradedConn struct {
 	written atomic.Int64
 }
 
-// Read implements net.Conn.
 func (u *upgradedConn) Read(p []byte) (int, error) {
 	if u.ahead != nil {
 		if n := u.ahead.Buffered(); n > 0 {
@@ -91,7 +90,6 @@ func (u *upgradedConn) Read(p []byte) (int, error) {
 	return u.Conn.Read(p)
 }
 
-// Write implements net.Conn.
 func (u *upgradedConn) Write(p []byte) (int, error) {
 	n, err := u.Conn.Write(p)
 	u.written.Add(int64(n))

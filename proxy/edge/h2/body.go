@@ -63,7 +63,6 @@ func (b *body) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) { return b.read(p, b.st.h.Options.BodyIdleTimeout) }
 
 // read reads what comes before the read deadline and within the timeout, after which the body is

@@ -187,17 +187,26 @@ func (h *conn) moveWindowsLocked(initial int64) error {
 	return nil
 }
 
-func (h *conn) readWindowUpdate(f *http2.WindowUpdateFrame) error {
+// chargeAnswer takes for a frame that is free if it tells of data that was sent, as long as there are
+// no more of them than there was data.
+func (h *conn) chargeAnswer(tells bool) error {
 	h.mu.Lock()
-	if h.updates > 0 {
+	free := tells && h.updates > 0
+	if free {
 		h.updates--
-	} else {
-		h.mu.Unlock()
-		if err := h.charge(frameCost); err != nil {
-			return err
-		}
-		h.mu.Lock()
 	}
+	h.mu.Unlock()
+	if free {
+		return nil
+	}
+	return h.charge(frameCost)
+}
+
+func (h *conn) readWindowUpdate(f *http2.WindowUpdateFrame) error {
+	if err := h.chargeAnswer(true); err != nil {
+		return err
+	}
+	h.mu.Lock()
 	if f.StreamID == 0 {
 		defer h.mu.Unlock()
 		h.delivery.byUpdates = min(h.delivery.byUpdates+int64(f.Increment), h.delivery.sent)
@@ -208,18 +217,19 @@ func (h *conn) readWindowUpdate(f *http2.WindowUpdateFrame) error {
 		return nil
 	}
 	st, wasOpen := h.streamOfLocked(f.StreamID)
-	switch {
-	case st == nil && !wasOpen:
-		h.mu.Unlock()
-		return http2.ConnectionError(http2.ErrCodeProtocol)
-	case st != nil:
-		if st.window += int64(f.Increment); st.window > maxWindow {
-			h.mu.Unlock()
-			return h.reject(f.StreamID, http2.ErrCodeFlowControl)
-		}
+	tooLarge := false
+	if st != nil {
+		st.window += int64(f.Increment)
+		tooLarge = st.window > maxWindow
 		st.wakeLocked()
 	}
 	h.mu.Unlock()
+	switch {
+	case tooLarge:
+		return h.reject(f.StreamID, http2.ErrCodeFlowControl)
+	case !wasOpen:
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
 	return nil
 }
 
@@ -243,16 +253,8 @@ func (h *conn) readReset(f *http2.RSTStreamFrame) error {
 }
 
 func (h *conn) readPing(f *http2.PingFrame) error {
-	h.mu.Lock()
-	free := f.IsAck() && h.updates > 0
-	if free {
-		h.updates--
-	}
-	h.mu.Unlock()
-	if !free {
-		if err := h.charge(frameCost); err != nil {
-			return err
-		}
+	if err := h.chargeAnswer(f.IsAck()); err != nil {
+		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -256,8 +256,16 @@ func (head *headers) addField(name, value string) bool {
 		}
 		head.cookies.at = len(r.Header)
 	}
-	r.Header = append(r.Header, api.HeaderField{Name: textproto.CanonicalMIMEHeaderKey(name), Value: value})
+	r.Header = append(r.Header, api.HeaderField{Name: canonicalName(name), Value: value})
 	return true
+}
+
+// canonicalName is textproto's, which allocates for the one of these names that most requests have.
+func canonicalName(name string) string {
+	if name == "authorization" {
+		return "Authorization"
+	}
+	return textproto.CanonicalMIMEHeaderKey(name)
 }
 
 // beginRequest makes a request of a complete header.

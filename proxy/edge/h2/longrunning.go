@@ -108,7 +108,6 @@ func (st *stream) WriteFrames(frames [][]byte) error {
 	return err
 }
 
-// QueueFrames implements api.SharedWriter.
 func (st *stream) QueueFrames(frames [][]byte) (taken bool) {
 	h, s := st.h, newPieces(frames)
 	h.mu.Lock()
@@ -122,7 +121,6 @@ func (st *stream) QueueFrames(frames [][]byte) (taken bool) {
 	return true
 }
 
-// Flush implements api.SharedWriter.
 func (st *stream) Flush() { st.h.flush() }
 
 // writable is why no frames are taken any more.
@@ -135,7 +133,6 @@ func (st *stream) writable() error {
 	return st.unsendableLocked()
 }
 
-// Close implements api.StreamWriter.
 func (st *stream) Close() {
 	st.h.mu.Lock()
 	defer st.h.mu.Unlock()

@@ -112,7 +112,6 @@ type bodyWriter struct {
 	err     error
 }
 
-// Write implements io.Writer.
 func (w *bodyWriter) Write(p []byte) (int, error) {
 	one := [1][]byte{p}
 	return w.WritePieces(one[:])

@@ -58,7 +58,6 @@ func newFramer(c *edge.Conn) *http2.Framer {
 // aheadReader reads from the buffer of an input, which has one by then.
 type aheadReader edge.Input
 
-// Read implements io.Reader.
 func (r *aheadReader) Read(p []byte) (int, error) { return r.Buf.Read(p) }
 
 // read is the goroutine that reads, until it has to leave that to another.

@@ -97,7 +97,6 @@ type requestContext struct {
 	turn  uint64
 }
 
-// Done implements context.Context.
 func (r *requestContext) Done() <-chan struct{} {
 	done, first := r.Start()
 	if first && r.reads != nil {

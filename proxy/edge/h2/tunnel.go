@@ -98,22 +98,17 @@ func (u *upgradedStream) Close() error {
 	return nil
 }
 
-// LocalAddr implements net.Conn.
 func (u *upgradedStream) LocalAddr() net.Addr { return u.st.h.NetConn.LocalAddr() }
 
-// RemoteAddr implements net.Conn.
 func (u *upgradedStream) RemoteAddr() net.Addr { return u.st.h.NetConn.RemoteAddr() }
 
-// SetDeadline implements net.Conn.
 func (u *upgradedStream) SetDeadline(t time.Time) error {
 	_ = u.SetReadDeadline(t)
 	return u.SetWriteDeadline(t)
 }
 
-// SetReadDeadline implements net.Conn.
 func (u *upgradedStream) SetReadDeadline(t time.Time) error { return u.st.body.SetReadDeadline(t) }
 
-// SetWriteDeadline implements net.Conn.
 func (u *upgradedStream) SetWriteDeadline(t time.Time) error {
 	u.st.h.mu.Lock()
 	defer u.st.h.mu.Unlock()

@@ -154,14 +154,12 @@ func (s *Stream) close(code uint16) {
 // messageWriter is what the messages are written to.
 type messageWriter Stream
 
-// WriteFrames implements api.StreamWriter.
 func (m *messageWriter) WriteFrames(frames [][]byte) error { return (*Stream)(m).write(frames) }
 
 // Close implements api.StreamWriter, but that it may block as a write does: a watch is
 // ended where it is written to.
 func (m *messageWriter) Close() { (*Stream)(m).close(closeNormal) }
 
-// Abort implements api.StreamWriter.
 func (m *messageWriter) Abort() { m.w.Abort() }
 
 // sharedWriter is one over a connection that carries other streams, too.
@@ -170,7 +168,6 @@ type sharedWriter struct {
 	shared api.SharedWriter
 }
 
-// QueueFrames implements api.SharedWriter.
 func (s *sharedWriter) QueueFrames(frames [][]byte) (taken bool) {
 	if !s.writing.TryLock() {
 		return false // an answer is being written, which may wait for the client
@@ -179,7 +176,6 @@ func (s *sharedWriter) QueueFrames(frames [][]byte) (taken bool) {
 	return !s.closed && s.shared.QueueFrames(frames)
 }
 
-// Flush implements api.SharedWriter.
 func (s *sharedWriter) Flush() { s.shared.Flush() }
 
 const (
