@@ -70,14 +70,14 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 		if err := one.build(c, token, s.audit); err != nil {
 			return nil, err
 		}
-		return s, s.addEdge(one.handler, one.health, edgeOptions)
+		return s, s.addEdge(one.handler, one.health, edgeOptions, &c.TLS)
 	}
 	if err := s.several.completeAll(members, s.audit); err != nil {
 		return nil, err
 	}
 	s.several.clearState(c, configured(c))
 	s.gatherer = s.several
-	return s, s.addEdge(s.several.router, s.several.health, edgeOptions)
+	return s, s.addEdge(s.several.router, s.several.health, edgeOptions, &c.TLS)
 }
 
 // connectTo makes the client of a cluster elsewhere. access is how it is reached if the
@@ -149,7 +149,6 @@ type gateway struct {
 func (g *gateway) edgeOptions(c *config.Gateway, registerer prometheus.Registerer) edge.Options {
 	o := edgeOptions(&c.Limits, &c.Timeouts.ServingTimeouts, g.log, registerer)
 	o.Listen, o.SidecarListen = c.Listen, c.InsecureListen
-	o.CertFile, o.KeyFile = c.TLS.CertFile, c.TLS.PrivateKeyFile
 	o.MinTLSVersion, o.CipherSuites = c.TLS.MinVersion.ID(), c.TLS.CipherSuiteIDs()
 	switch {
 	case g.generated != nil:

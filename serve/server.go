@@ -123,8 +123,16 @@ func (s *Server) addAudit(c *config.Audit) (err error) {
 	return nil
 }
 
-// addEdge makes what serves the handler of what is served.
-func (s *Server) addEdge(handler api.Handler, health *healthz.Health, options edge.Options) (err error) {
+// addEdge makes what serves the handler of what is served, with the certificate of t if that names
+// one.
+func (s *Server) addEdge(handler api.Handler, health *healthz.Health, options edge.Options, t *config.TLS) error {
+	get, err := servingFiles(t, time.Now, s.log, s.registry)
+	if err != nil {
+		return err
+	}
+	if get != nil {
+		options.GetCertificate = get
+	}
 	s.health = health
 	options.Handler = handler
 	options.OnDrain = func(ctx context.Context) { s.served.drain(ctx, s.drain) }

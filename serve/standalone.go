@@ -116,7 +116,7 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	if err := cluster.buildStandalone(c, o.UserAgent, origin, s.audit); err != nil {
 		return nil, err
 	}
-	if err := s.addEdge(cluster.handler, cluster.health, origin.edgeOptions(c, &o, s.registry)); err != nil {
+	if err := s.addEdge(cluster.handler, cluster.health, origin.edgeOptions(c, &o, s.registry), &c.TLS); err != nil {
 		return nil, err
 	}
 	return &Standalone{Server: s, origin: origin}, nil
@@ -155,9 +155,7 @@ func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin
 func (a *standalone) edgeOptions(c *config.Standalone, so *StandaloneOptions, registerer prometheus.Registerer) edge.Options {
 	o := edgeOptions(&c.Limits, &c.Timeouts, so.Logger, registerer)
 	o.MinTLSVersion, o.CipherSuites = c.TLS.MinVersion.ID(), c.TLS.CipherSuiteIDs()
-	if c.TLS.CertFile != "" {
-		o.CertFile, o.KeyFile = c.TLS.CertFile, c.TLS.PrivateKeyFile
-	} else {
+	if c.TLS.CertFile == "" {
 		o.GetCertificate = a.material.ServingCertificate
 	}
 	return o

@@ -62,7 +62,7 @@ var HTTP1, HTTP2 func(*edge.Conn)
 
 // NewServer makes a server of both protocols.
 func NewServer(o edge.Options) (*edge.Server, error) {
-	if o.CertFile == "" && o.KeyFile == "" && o.GetCertificate == nil {
+	if o.GetCertificate == nil {
 		o.GetCertificate = GetCertificate
 	}
 	return edge.New(o, edge.Protocols{HTTP1: HTTP1, HTTP2: HTTP2})

@@ -2,8 +2,6 @@ package edge
 
 // What tests from outside look at.
 
-var SelfSigned = selfSigned
-
 var ListenSidecar = listenSidecar
 
 // HeldByUser is what the users hold.

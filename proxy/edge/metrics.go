@@ -14,7 +14,6 @@ type Metrics struct {
 	accepted      *prometheus.CounterVec // by listener
 	rejected      *prometheus.CounterVec // by listener, reason
 	Malformed     *prometheus.CounterVec // by code
-	certificates  *prometheus.CounterVec // by result
 	SlowWatches   prometheus.Counter
 	UnreadStreams prometheus.Counter
 	Rejections    *reason.Counter
@@ -36,8 +35,6 @@ func newMetrics(r prometheus.Registerer) *Metrics {
 			"Client connections closed before any request, by listener and reason (limit, handshake; accept counts attempts to accept one that failed).", "listener", "reason"),
 		Malformed: counters("kubeweir_malformed_requests_total",
 			"HTTP/1.1 requests refused before they reached the handler, by status code.", "code"),
-		certificates: counters("kubeweir_serving_certificate_reloads_total",
-			"Changes of the serving certificate files, by result (ok, error).", "result"),
 		SlowWatches: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_slow_watches_ended_total",
 			Help: "Watches ended because their client did not read while its user held more than a share of the memory for such writes (see kubeweir_response_buffer_bytes); those that a write timeout ends are not among them.",
@@ -47,11 +44,8 @@ func newMetrics(r prometheus.Registerer) *Metrics {
 			Help: "Streams over HTTP/2 that were reset because their user had left more waiting than a share of the memory for that: uploads and upgrades, of what nobody has read (see kubeweir_response_buffer_bytes), and answers that wait for their clients (see kubeweir_waiting_stream_bytes).",
 		}),
 	}
-	for _, result := range [...]string{"ok", "error"} {
-		m.certificates.WithLabelValues(result) // so that the first is a change, too
-	}
 	if r != nil {
-		r.MustRegister(m.connections, m.accepted, m.rejected, m.Malformed, m.certificates, m.SlowWatches, m.UnreadStreams)
+		r.MustRegister(m.connections, m.accepted, m.rejected, m.Malformed, m.SlowWatches, m.UnreadStreams)
 	}
 	return m
 }

@@ -29,10 +29,7 @@ type Options struct {
 	// "localhost:8080" or "unix:/path/of/socket"; "" for none. Whoever reaches it
 	// acts with the gateway's own identity, so any other address is refused.
 	SidecarListen string
-	// CertFile and KeyFile hold the serving certificate (with its chain) and its
-	// key, PEM. They are read again when they change.
-	CertFile, KeyFile string
-	// GetCertificate returns the serving certificate of a handshake, where there are no files.
+	// GetCertificate returns the serving certificate of a handshake. Required for TLS.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// MinTLSVersion is the oldest version of TLS that is spoken, TLS 1.2 by default.
 	MinTLSVersion uint16
@@ -89,13 +86,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Handler == nil {
 		return o, errors.New("edge: no handler")
 	}
-	if o.CertFile != "" && o.GetCertificate != nil {
-		return o, errors.New("a certificate is given by files and by a function")
-	}
-	if (o.CertFile == "") != (o.KeyFile == "") {
-		return o, errors.New("a certificate file and a private key file belong together; only one is given")
-	}
-	if o.Listen != "" && o.CertFile == "" && o.GetCertificate == nil {
+	if o.Listen != "" && o.GetCertificate == nil {
 		return o, errors.New("edge: no certificate")
 	}
 	if o.Logger == nil {

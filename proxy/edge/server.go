@@ -48,8 +48,7 @@ type Addresses struct {
 	Secure, Sidecar net.Addr
 }
 
-// New prepares a Server: it validates the options and reads the serving certificate. Nothing
-// listens before Start.
+// New prepares a Server. Nothing listens before Start.
 func New(o Options, p Protocols) (*Server, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -66,17 +65,9 @@ func New(o Options, p Protocols) (*Server, error) {
 	s.ended = s.remove
 	s.mu.conns = make(map[*Conn]struct{})
 	s.registerState(o.Registerer)
-	get := o.GetCertificate
-	if o.CertFile != "" {
-		file, err := newFileCertificate(o.CertFile, o.KeyFile, time.Now, s.Log, s.Metrics)
-		if err != nil {
-			return nil, err
-		}
-		get = file.certificate
-	}
-	s.tls = tlsConfig(get, o.MinTLSVersion, o.CipherSuites)
-	if o.Listen != "" || o.GetCertificate != nil {
-		registerCertificate(o.Registerer, get)
+	s.tls = tlsConfig(o.GetCertificate, o.MinTLSVersion, o.CipherSuites)
+	if o.GetCertificate != nil {
+		registerCertificate(o.Registerer, o.GetCertificate)
 	}
 	return s, nil
 }

@@ -27,11 +27,9 @@ func TestOptions(t *testing.T) {
 	h := edgetest.HandlerFunc(func(context.Context, *api.Request) *api.Response { return edgetest.Text("") })
 	for want, o := range map[string]edge.Options{
 		"no handler":                     {},
-		"only one is given":              {Handler: h, CertFile: "x"},
 		"maximum header bytes":           {Handler: h, MaxHeaderBytes: 100},
 		"maximum connections":            {Handler: h, MaxConnections: -1},
 		"idle timeout: -1s is negative":  {Handler: h, IdleTimeout: -time.Second},
-		"no-such-file":                   {Handler: h, CertFile: "no-such-file", KeyFile: "no-such-file"},
 		"write timeout: -1s is negative": {Handler: h, WriteTimeout: -time.Second},
 	} {
 		if _, err := edgetest.NewServer(o); err == nil || !strings.Contains(err.Error(), want) {

@@ -2,38 +2,22 @@ package edge_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
 	"net/http"
-	"os"
-	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/edgetest"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
-
-func TestCertificateFiles(t *testing.T) {
-	dir := t.TempDir()
-	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	cert, key := edge.SelfSigned(t, "localhost")
-	if err := os.WriteFile(certFile, cert, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(keyFile, key, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ts := edgetest.Start(t, func(context.Context, *api.Request) *api.Response { return edgetest.Text("x") },
-		func(o *edge.Options) { o.CertFile, o.KeyFile = certFile, keyFile })
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(cert)
-	nc, err := tls.Dial("tcp", ts.Secure, &tls.Config{RootCAs: pool, ServerName: "localhost", MinVersion: tls.VersionTLS12})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = nc.Close()
-}
 
 func TestPeerCertificates(t *testing.T) {
 	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
@@ -42,7 +26,7 @@ func TestPeerCertificates(t *testing.T) {
 		}
 		return edgetest.Text(r.PeerCertificates[0].Subject.CommonName)
 	})
-	cert, key := edge.SelfSigned(t, "alice")
+	cert, key := selfSigned(t, "alice")
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +59,7 @@ func TestPeerCertificates(t *testing.T) {
 }
 
 func TestGetCertificate(t *testing.T) {
-	cert, key := edge.SelfSigned(t, "localhost")
+	cert, key := selfSigned(t, "localhost")
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +75,27 @@ func TestGetCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = nc.Close()
-	if _, err := edgetest.NewServer(edge.Options{Handler: ts.Options.Handler, CertFile: "x", KeyFile: "y", GetCertificate: ts.Options.GetCertificate}); err == nil {
-		t.Errorf("both kinds: %v", err)
+}
+
+// selfSigned is a certificate with its key, PEM.
+func selfSigned(t *testing.T, name string) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
 	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }

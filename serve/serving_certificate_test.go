@@ -1,4 +1,4 @@
-package edge
+package serve
 
 import (
 	"bytes"
@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubeweir/kubeweir/config"
 )
 
 func TestCertificateReload(t *testing.T) {
@@ -33,14 +35,14 @@ func TestCertificateReload(t *testing.T) {
 
 	now := time.Now()
 	var log bytes.Buffer
-	m := newMetrics(nil)
-	f, err := newFileCertificate(certFile, keyFile, func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)), m)
+	files := &config.TLS{CertFile: certFile, PrivateKeyFile: keyFile}
+	get, err := servingFiles(files, func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := func(name, logged string) {
 		t.Helper()
-		pair, err := f.certificate(nil)
+		pair, err := get(nil)
 		if err != nil || pair.Leaf.Subject.CommonName != name {
 			t.Errorf("got %v %v, want %s", pair.Leaf.Subject, err, name)
 		}
@@ -96,4 +98,14 @@ func selfSigned(t *testing.T, name string) (cert, key []byte) {
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+}
+
+func TestCertificateFilesMustBeThere(t *testing.T) {
+	none := &config.TLS{CertFile: "no-such-file", PrivateKeyFile: "no-such-file"}
+	if _, err := servingFiles(none, time.Now, slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "no-such-file") {
+		t.Errorf("got %v", err)
+	}
+	if get, err := servingFiles(&config.TLS{}, time.Now, slog.New(slog.DiscardHandler), nil); get != nil || err != nil {
+		t.Errorf("without files: %v", err)
+	}
 }

@@ -1,4 +1,4 @@
-package edge
+package serve
 
 import (
 	"bytes"
@@ -12,28 +12,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/config"
 )
 
 // certificateCheck is how often, at most, a handshake looks at the certificate files.
 const certificateCheck = 5 * time.Second
-
-// getCertificate returns the serving certificate for a handshake.
-type getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-
-// tlsConfig is the configuration of the TLS listener. Clients are requested to send a certificate,
-// which is passed on; whether it is trusted is decided by the handler.
-func tlsConfig(get getCertificate, minVersion uint16, suites []uint16) *tls.Config {
-	return &tls.Config{
-		MinVersion:     max(minVersion, tls.VersionTLS12),
-		CipherSuites:   suites,
-		NextProtos:     []string{"h2", "http/1.1"},
-		ClientAuth:     tls.RequestClientCert,
-		GetCertificate: get,
-		// Small records at the start of a connection are for browsers that render
-		// while they load; here they only cost system calls.
-		DynamicRecordSizingDisabled: true,
-	}
-}
 
 // fileCertificate is a pair of files that is read again when it changes. It is safe for concurrent
 // use.
@@ -41,7 +25,7 @@ type fileCertificate struct {
 	certFile, keyFile string
 	now               func() time.Time
 	log               *slog.Logger
-	metrics           *Metrics
+	reloads           *prometheus.CounterVec // by result
 
 	current atomic.Pointer[tls.Certificate]
 
@@ -53,10 +37,24 @@ type fileCertificate struct {
 	seenCert, seenKey []byte
 }
 
-// newFileCertificate reads the pair, which must be valid at first.
-func newFileCertificate(certFile, keyFile string, now func() time.Time, log *slog.Logger, m *Metrics) (*fileCertificate, error) {
-	f := &fileCertificate{certFile: certFile, keyFile: keyFile, now: now, log: log, metrics: m, checked: now()}
-	return f, f.load()
+// servingFiles returns what reads the serving certificate of the settings, nil if they name none.
+// The files must be valid at first.
+func servingFiles(t *config.TLS, now func() time.Time, log *slog.Logger, r prometheus.Registerer) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_serving_certificate_reloads_total",
+		Help: "Changes of the serving certificate files, by result (ok, error).",
+	}, []string{"result"})
+	for _, result := range [...]string{"ok", "error"} {
+		reloads.WithLabelValues(result) // so that the first is a change, too
+	}
+	if r != nil {
+		r.MustRegister(reloads)
+	}
+	if t.CertFile == "" {
+		return nil, nil
+	}
+	f := &fileCertificate{certFile: t.CertFile, keyFile: t.PrivateKeyFile, now: now, log: log, reloads: reloads, checked: now()}
+	return f.certificate, f.load()
 }
 
 func (f *fileCertificate) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -78,11 +76,11 @@ func (f *fileCertificate) check() {
 	switch {
 	case errors.Is(err, errUnchanged):
 	case err != nil:
-		f.metrics.certificates.WithLabelValues("error").Inc()
+		f.reloads.WithLabelValues("error").Inc()
 		f.log.Error("serving certificate changed but cannot be used, keeping the old one",
 			"certFile", f.certFile, "keyFile", f.keyFile, "error", err)
 	default:
-		f.metrics.certificates.WithLabelValues("ok").Inc()
+		f.reloads.WithLabelValues("ok").Inc()
 		f.log.Info("serving certificate reloaded", "certFile", f.certFile, "notAfter", f.current.Load().Leaf.NotAfter)
 	}
 }
@@ -113,15 +111,4 @@ func (f *fileCertificate) load() error {
 	}
 	f.current.Store(&pair)
 	return nil
-}
-
-// registerCertificate shows how long the serving certificate is valid. 0 is none.
-func registerCertificate(r prometheus.Registerer, get getCertificate) {
-	registerGauge(r, "kubeweir_serving_certificate_expiry_timestamp_seconds", "When the serving certificate ends.", func() float64 {
-		cert, err := get(&tls.ClientHelloInfo{})
-		if err != nil || cert.Leaf == nil {
-			return 0
-		}
-		return float64(cert.Leaf.NotAfter.Unix())
-	})
 }
