@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/policy"
@@ -50,10 +51,10 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 		from, most, places = g.memory.documents, maxSavedDocument, g.memory.documentSlots
 	}
 	r := x.Request
-	key := collapseKey{ // in strings of its own: the request may be over when an answer comes that others wait for
-		strings.Clone(r.RawPath), strings.Clone(r.RawQuery), strings.Clone(r.Header.Get("Accept")), strings.Clone(r.Header.Get("Accept-Encoding")), x.Pretty,
+	key := consistency.Key{ // in strings of its own: the request may be over when an answer comes that others wait for
+		Path: strings.Clone(r.RawPath), Query: strings.Clone(r.RawQuery), Accept: strings.Clone(r.Header.Get("Accept")), AcceptEncoding: strings.Clone(r.Header.Get("Accept-Encoding")), Pretty: x.Pretty,
 	}
-	if g.forwards.collapser.knownLarge(key) {
+	if g.forwards.collapser.KnownLarge(key) {
 		return nil
 	}
 	question := requestDigest(x.Request, nil, definitions.Snapshot().Content(), servers.Content())
@@ -66,7 +67,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 		}
 		out.Value, err = g.fetchForClient(ctx, x, nil, most)
 		if errors.Is(err, response.ErrTooLarge) {
-			g.forwards.collapser.rememberLarge(key)
+			g.forwards.collapser.RememberLarge(key)
 		}
 		if err != nil {
 			return out, err

@@ -147,7 +147,7 @@ func TestDiscoveryAfterWrites(t *testing.T) {
 		resp.Done(0, nil)
 		b.upstream.answer = answer
 		go func() {
-			time.Sleep(sessionWait / 2)
+			time.Sleep(time.Second / 2)
 			b.source.Release()
 		}()
 		if !b.asks("GET /apis/apps/v1") {

@@ -98,14 +98,14 @@ func (g *Gateway) overBudget(x *exchange) *api.Response {
 func (g *Gateway) SetPolicy(p policy.Policy) {
 	next := policy.Compile(p, g.policy.Load())
 	if next.Any(func(s *policy.Settings) bool { return s.Mode == policy.ModeSession }) {
-		g.session.startObserving(g.policy.Load() != nil) // before a request can be in session mode
+		g.session.StartObserving(g.policy.Load() != nil) // before a request can be in session mode
 	}
 	g.account.budgetMetrics.Show(next.Budgets(), g.budgets())
 	g.slots.inFlight.SetLimit(p.Limits.InFlight)
 	g.slots.unidentified.SetLimit(p.Limits.InFlight)
 	g.slots.longRunning.SetLimit(p.Limits.LongRunning)
 	g.slots.resumed.SetLimit(p.Limits.Resumed)
-	g.forwards.collapser.maxBody.Store(p.Limits.CollapsedBytes)
+	g.forwards.collapser.SetMaxBody(p.Limits.CollapsedBytes)
 	g.policy.Store(next)
 }
 

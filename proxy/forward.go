@@ -31,8 +31,8 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 		s := g.forwarded.wrap(resp.Stream)
 		resp.Stream, x.end = s, s.end
 	}
-	if x.Info.IsWrite() && g.session.observes() {
-		return g.session.observeWrite(x.Info, resp)
+	if x.Info.IsWrite() && g.session.Observes() {
+		return g.session.ObserveWrite(x.Info, resp)
 	}
 	return resp
 }

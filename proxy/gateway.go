@@ -23,6 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz/responses"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
+	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/policy"
@@ -89,7 +90,7 @@ type Gateway struct {
 	forwards  forwards
 	memory    memory
 	account   account
-	session   *session
+	session   *consistency.Session
 	visible   *visible.Finder
 	shards    shard.Parser
 	forwarded forwardedStreams
@@ -108,8 +109,8 @@ type slots struct {
 // forwards is what sends requests to the upstream, and who is refused there.
 type forwards struct {
 	transcoder *transcode.Transcoder
-	collapser  *collapser
-	refusals   refusals
+	collapser  *consistency.Coalescer
+	refusals   consistency.Rejections
 	// redactedAnswers and redactedWatches have slots for responses that are redacted on their way.
 	redactedAnswers, redactedWatches *inflight.Limiter
 }
@@ -139,7 +140,7 @@ func New(o Options) *Gateway {
 	}
 	g := &Gateway{Options: o, panics: contain.New(o.Registerer, o.Logger), visible: newVisible(&o)}
 	g.Policy = policy.Policy{} // the one in force is g.policy
-	g.session = newSession(func(gvr schema.GroupVersionResource) bool {
+	g.session = consistency.NewSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)
 		return ok && !res.Aggregated
 	}, o.Registerer)
@@ -158,10 +159,10 @@ func New(o Options) *Gateway {
 	g.slots.init(o.Registerer, g.account.refused)
 	g.forwards.transcoder = transcode.New(o.Forwarder, time.Now, o.Registerer)
 	g.forwards.redactedAnswers, g.forwards.redactedWatches = uncounted(maxRedactedAnswers), uncounted(maxRedactedWatches)
-	g.forwards.collapser = newCollapser(0, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
+	g.forwards.collapser = consistency.NewCoalescer(0, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
 		return g.forwards.transcoder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway}, "") // of all who wait for it
 	})
-	g.forwards.collapser.watch(o.Registerer)
+	g.forwards.collapser.Register(o.Registerer)
 	g.SetPolicy(o.Policy)
 	return g
 }

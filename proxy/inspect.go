@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
+	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/route"
@@ -192,9 +193,9 @@ func (e *explaining) revalidatesOpenAPI() bool {
 func (e *explaining) notCoalesced() reason.Forward {
 	g, x := e.g, e.x
 	switch {
-	case g.forwards.refusals.has(refusal{x.Info.Verb, x.Query.Resource.GroupResource(), x.Info.Namespace}):
+	case g.forwards.refusals.Has(consistency.Rejected{Verb: x.Info.Verb, Resource: x.Query.Resource.GroupResource(), Namespace: x.Info.Namespace}):
 		return reason.GatewayRefused
-	case g.forwards.collapser.knownLarge(keyOfCollapsed(x.Request, x.Pretty)):
+	case g.forwards.collapser.KnownLarge(consistency.KeyOf(x.Request, x.Pretty)):
 		return reason.TooLargeToShare
 	}
 	return reason.NotForwarded

@@ -19,7 +19,7 @@ func (g *Gateway) isUnreachable() bool { return g.Reachable != nil && !g.Reachab
 // cannot be reached: it holds every write that got a response here. The outcome of other writes is
 // unknown.
 func (g *Gateway) holdsOffline(ctx context.Context, x *exchange, c *cache.Collection) bool {
-	return g.isUnreachable() && x.AllowsOffline() && g.session.holdsAnswered(ctx, c)
+	return g.isUnreachable() && x.AllowsOffline() && g.session.HoldsResponded(ctx, c)
 }
 
 // minReportedAge is the age from which responses from the cache report it.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
+	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/response"
 )
 
@@ -88,11 +89,11 @@ const openAPIIndex = "/openapi/v3"
 
 // openAPIKey returns what the document that x reads is kept by, in strings that outlive the
 // request; ok is false if they are too long.
-func openAPIKey(x *exchange) (key collapseKey, ok bool) {
+func openAPIKey(x *exchange) (key consistency.Key, ok bool) {
 	r := x.Request
 	lines := func(name string) string { return strings.Clone(strings.Join(r.Header.Values(name), "\n")) }
-	key = collapseKey{strings.Clone(r.RawPath), strings.Clone(r.RawQuery), lines("Accept"), lines("Accept-Encoding"), x.Pretty}
-	return key, len(key.path)+len(key.query)+len(key.accept)+len(key.acceptEncoding) <= maxOpenAPIKey
+	key = consistency.Key{Path: strings.Clone(r.RawPath), Query: strings.Clone(r.RawQuery), Accept: lines("Accept"), AcceptEncoding: lines("Accept-Encoding"), Pretty: x.Pretty}
+	return key, len(key.Path)+len(key.Query)+len(key.Accept)+len(key.AcceptEncoding) <= maxOpenAPIKey
 }
 
 // offlineOpenAPI responds with a document that the upstream confirmed within the time for which
@@ -116,7 +117,7 @@ func (g *Gateway) offlineOpenAPI(ctx context.Context, x *exchange, kept *openAPI
 
 // openAPIDocument is one that is kept. All but confirmed must not change.
 type openAPIDocument struct {
-	key    collapseKey
+	key    consistency.Key
 	header api.Header
 	body   []byte
 	// confirmed is when the upstream sent it, or confirmed it with 304, in nanoseconds since 1970.
@@ -126,13 +127,13 @@ type openAPIDocument struct {
 // openAPIDocuments are the documents used last. They are safe for concurrent use.
 type openAPIDocuments struct {
 	mu    sync.Mutex
-	byKey map[collapseKey]*list.Element // of used; guarded by mu
-	used  list.List                     // of *openAPIDocument, the last used one first; guarded by mu
-	bytes int                           // of the documents, and of those being read; guarded by mu
+	byKey map[consistency.Key]*list.Element // of used; guarded by mu
+	used  list.List                         // of *openAPIDocument, the last used one first; guarded by mu
+	bytes int                               // of the documents, and of those being read; guarded by mu
 }
 
 func newOpenAPIDocuments(registerer prometheus.Registerer) *openAPIDocuments {
-	d := &openAPIDocuments{byKey: make(map[collapseKey]*list.Element)}
+	d := &openAPIDocuments{byKey: make(map[consistency.Key]*list.Element)}
 	if registerer != nil {
 		registerer.MustRegister(
 			gaugefunc.New(prometheus.GaugeOpts{
@@ -149,7 +150,7 @@ func newOpenAPIDocuments(registerer prometheus.Registerer) *openAPIDocuments {
 }
 
 // get returns a document, or nil.
-func (d *openAPIDocuments) get(key collapseKey) *openAPIDocument {
+func (d *openAPIDocuments) get(key consistency.Key) *openAPIDocument {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.byKey[key]
@@ -161,7 +162,7 @@ func (d *openAPIDocuments) get(key collapseKey) *openAPIDocument {
 }
 
 // revalidates reports whether a document is kept that the upstream can confirm.
-func (d *openAPIDocuments) revalidates(key collapseKey) bool {
+func (d *openAPIDocuments) revalidates(key consistency.Key) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.byKey[key]
@@ -214,7 +215,7 @@ func (d *openAPIDocuments) removeLocked(e *list.Element) {
 type openAPIReader struct {
 	from   io.WriterTo
 	to     *openAPIDocuments
-	key    collapseKey
+	key    consistency.Key
 	header api.Header
 	body   []byte
 	full   bool // there was no room for more

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
@@ -67,7 +68,7 @@ func TestOpenAPIDocumentsAreBounded(t *testing.T) {
 			get("/openapi/v3/0")
 		}
 		for i, want := range []bool{true, false, false, true, true, true} {
-			if kept := b.gateway.memory.openAPIDocuments.get(collapseKey{path: fmt.Sprintf("/openapi/v3/%d", i)}) != nil; kept != want {
+			if kept := b.gateway.memory.openAPIDocuments.get(consistency.Key{Path: fmt.Sprintf("/openapi/v3/%d", i)}) != nil; kept != want {
 				t.Errorf("document %d: kept %v, want %v", i, kept, want)
 			}
 		}

@@ -148,8 +148,11 @@ var forwardedCases = []forwardedCase{
 		b.answers(api.Response{Status: 200, Length: 2 << 20, BodyTo: brokenBody{}})
 	}},
 	{why: reason.NoRoomToShare, line: "GET /api/v1/pods", before: func(b *gatewayBench) {
+		b.answers(api.Response{Status: 200, Body: make([]byte, 1<<20)})
+		for _, namespace := range []string{"a", "b", "c", "d"} { // responses that are never done
+			b.gateway.Serve(b.t.Context(), request("GET /api/v1/namespaces/"+namespace+"/pods"))
+		}
 		b.answers(api.Response{Status: 200, Length: 100, BodyTo: brokenBody{}})
-		b.gateway.forwards.collapser.held.Store(b.gateway.forwards.collapser.maxHeld())
 	}},
 	{why: reason.GatewayRefused, line: "GET /api/v1/pods", before: func(b *gatewayBench) { b.answers(api.Response{Status: 403}) }},
 	{why: reason.SharedFailed, line: "GET /api/v1/pods", before: func(b *gatewayBench) {

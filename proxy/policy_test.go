@@ -203,7 +203,7 @@ func TestSetPolicySession(t *testing.T) {
 			p.Consistency = policy.Consistency{Default: policy.ModeSession, MaxStaleness: time.Minute}
 		})
 		go func() {
-			time.Sleep(deletionWait / 2)
+			time.Sleep(50 * time.Millisecond)
 			b.source.Release()
 		}()
 		if got, cached := b.list(); cached && got != "a b" {

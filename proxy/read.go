@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
+	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/edge/websocket"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/response"
@@ -201,7 +202,7 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 	if most := x.policy.Consistency.MaxStaleness; most > 0 && max(time.Since(state.LastContact), state.Delay) > most {
 		return false
 	}
-	return g.session.hold(ctx, c, func(ctx context.Context) (uint64, error) { return g.fresh(ctx, x, c) }) == nil
+	return g.session.Hold(ctx, c, func(ctx context.Context) (uint64, error) { return g.fresh(ctx, x, c) }) == nil
 }
 
 // fresh returns a version that c holds and that is as new as x.
@@ -216,15 +217,15 @@ func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (
 // it returns the reason.
 func (g *Gateway) coalesce(ctx context.Context, x *exchange) (*api.Response, reason.Forward) {
 	res := x.Query.Resource
-	what := refusal{x.Info.Verb, res.GroupResource(), x.Info.Namespace}
-	if g.forwards.refusals.has(what) {
+	what := consistency.Rejected{Verb: x.Info.Verb, Resource: res.GroupResource(), Namespace: x.Info.Namespace}
+	if g.forwards.refusals.Has(what) {
 		return nil, reason.GatewayRefused
 	}
-	resp, err := g.forwards.collapser.do(ctx, x.Request, x.Pretty, &x.cost)
+	resp, err := g.forwards.collapser.Do(ctx, x.Request, x.Pretty, &x.cost)
 	switch {
-	case errors.Is(err, errNotCollapsible):
+	case errors.Is(err, consistency.ErrTooLarge):
 		return nil, reason.TooLargeToShare
-	case errors.Is(err, errAllHeld):
+	case errors.Is(err, consistency.ErrNoRoom):
 		return nil, reason.NoRoomToShare
 	case err != nil:
 		return nil, reason.SharedFailed
@@ -232,7 +233,7 @@ func (g *Gateway) coalesce(ctx context.Context, x *exchange) (*api.Response, rea
 	if resp.Status == 401 || resp.Status == 403 || resp.Status == 429 {
 		// The gateway itself may not: as the client then.
 		if resp.Status == 403 {
-			g.forwards.refusals.add(what)
+			g.forwards.refusals.Add(what)
 		}
 		response.Finish(resp, 0, nil)
 		return nil, reason.GatewayRefused

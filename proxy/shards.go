@@ -1,14 +1,13 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"strings"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/reason"
@@ -33,8 +32,8 @@ func (g *Gateway) forwardShard(ctx context.Context, x *exchange, d route.Decisio
 	}
 	if x.Info.Verb != "list" || resp.Upgrade != nil {
 		response.Discard(resp)
-	} else if list, err := g.forwards.collapser.read(resp); err == nil && list.isShard(x.Info.ShardSelector) {
-		return list.response()
+	} else if list, err := g.forwards.collapser.Read(resp); err == nil && isShard(list, x.Info.ShardSelector) {
+		return list.Response()
 	}
 	x.source = fromGateway
 	return g.reject(ctx, x, route.Decision{Refusal: reason.ShardUnknown, Err: d.Err})
@@ -42,12 +41,12 @@ func (g *Gateway) forwardShard(ctx context.Context, x *exchange, d route.Decisio
 
 // isShard reports whether the answer is a list that says that it is the part of its
 // collection that selector selects.
-func (a *collapsed) isShard(selector string) bool {
+func isShard(a *consistency.Shared, selector string) bool {
 	wanted, err := shard.Parse(selector)
 	if err != nil {
 		return false
 	}
-	mediaType, _, _ := strings.Cut(a.header.Get("Content-Type"), ";")
+	mediaType, _, _ := strings.Cut(a.Header().Get("Content-Type"), ";")
 	var codec encoding.Codec
 	for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 		if mediaType == enc.MediaType() {
@@ -57,10 +56,7 @@ func (a *collapsed) isShard(selector string) bool {
 	if codec == nil {
 		return false
 	}
-	var body []io.Reader
-	for _, piece := range a.body.all {
-		body = append(body, bytes.NewReader(piece))
-	}
-	meta, err := codec.ReadList(io.MultiReader(body...), encoding.ReadOptions{Limit: int(a.body.size)}, func([]byte) error { return nil })
+	body, size := a.Body()
+	meta, err := codec.ReadList(body, encoding.ReadOptions{Limit: int(size)}, func([]byte) error { return nil })
 	return err == nil && meta.Shard == wanted.String()
 }

@@ -46,7 +46,7 @@ func (g *Gateway) Totals() Totals {
 			}
 		}
 	}
-	t.Hits += totalOf(g.forwards.collapser.shared)
+	t.Hits += totalOf(g.forwards.collapser.Saved())
 	return t
 }
 

@@ -88,6 +88,7 @@ var arrows = []arrow{
 	{"proxy/authz/rbac", above("watchmux", "cache", "proxy/authz", "proxy/discovery")},
 	{"proxy/response", []string{"api"}},
 	{"proxy/transcode", above("proxy/inflight", "proxy/response", "proxy/upstream")},
+	{"proxy/consistency", above("watchmux", "cache", "proxy/response")},
 	{"proxy/discovery", above("watchmux", "cache", "proxy/upstream")},
 	// The failure detector knows no requests, the pool no servers but one, the balancer no cache.
 	{"proxy/upstream/health", nil},

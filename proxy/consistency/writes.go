@@ -1,4 +1,4 @@
-package proxy
+package consistency
 
 import (
 	"bytes"
@@ -38,9 +38,9 @@ func tellingOf(subresource string) telling {
 	return tellsNothing
 }
 
-// observeWrite records in the session what a forwarded write did, before its
+// ObserveWrite records in the session what a forwarded write did, before its
 // client sees the answer and can read again.
-func (s *session) observeWrite(info *api.RequestInfo, resp *api.Response) *api.Response {
+func (s *Session) ObserveWrite(info *api.RequestInfo, resp *api.Response) *api.Response {
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	tells := tellingOf(info.Subresource)
 	switch {

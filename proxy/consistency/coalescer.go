@@ -1,6 +1,7 @@
-package proxy
+package consistency
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -18,14 +19,14 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/response"
 )
 
-// collapser answers most-recent reads of a source that cannot tell its current
+// Coalescer answers most-recent reads of a source that cannot tell its current
 // version: identical requests that arrive while one is under way share the next
 // request, sent with the gateway's own credentials. Every caller was authorized
 // for exactly these attributes before, so all have the same right to the answer.
 //
 // It is safe for concurrent use.
-type collapser struct {
-	flights flight.Group[collapseKey, *collapsed]
+type Coalescer struct {
+	flights flight.Group[Key, *Shared]
 	// fetch sends the request with the gateway's own credentials.
 	fetch func(ctx context.Context, r *api.Request) *api.Response
 	// maxBody bounds what is kept of one answer, in bytes; larger ones are not
@@ -55,19 +56,20 @@ const (
 	collapsedAnswers = 4
 )
 
-// collapseKey is what two requests must share to get the same bytes.
-type collapseKey struct {
-	path, query, accept, acceptEncoding string
-	pretty                              bool
+// Key is what two requests must share to get the same bytes.
+type Key struct {
+	Path, Query, Accept, AcceptEncoding string
+	Pretty                              bool
 }
 
-func keyOfCollapsed(r *api.Request, pretty bool) collapseKey {
-	return collapseKey{r.RawPath, r.RawQuery, r.Header.Get("Accept"), r.Header.Get("Accept-Encoding"), pretty}
+// KeyOf returns the key of a request. It refers to the memory of the request.
+func KeyOf(r *api.Request, pretty bool) Key {
+	return Key{r.RawPath, r.RawQuery, r.Header.Get("Accept"), r.Header.Get("Accept-Encoding"), pretty}
 }
 
-// collapsed is one answer, shared read-only.
-type collapsed struct {
-	c      *collapser
+// Shared is one answer, shared read-only.
+type Shared struct {
+	c      *Coalescer
 	status int
 	header api.Header
 	body   pieces
@@ -75,9 +77,9 @@ type collapsed struct {
 	users  atomic.Int64 // responses made of it that are not done
 }
 
-// response is the answer for one of those who share it. Its bytes are counted until
+// Response is the answer for one of those who share it. Its bytes are counted until
 // the last of them is done.
-func (a *collapsed) response() *api.Response {
+func (a *Shared) Response() *api.Response {
 	if a.users.Add(1) == 1 {
 		a.c.held.Add(a.bytes)
 	}
@@ -98,13 +100,14 @@ func (a *collapsed) response() *api.Response {
 	return resp
 }
 
+// Why a response is not shared.
 var (
-	errNotCollapsible = errors.New("the answer is too large to share")
-	errAllHeld        = errors.New("the answers that are shared already are too large together")
+	ErrTooLarge = errors.New("the answer is too large to share")
+	ErrNoRoom   = errors.New("the answers that are shared already are too large together")
 )
 
-func newCollapser(maxBody int64, now func() time.Time, fetch func(context.Context, *api.Request) *api.Response) *collapser {
-	c := &collapser{fetch: fetch, now: now, seed: maphash.MakeSeed()}
+func NewCoalescer(maxBody int64, now func() time.Time, fetch func(context.Context, *api.Request) *api.Response) *Coalescer {
+	c := &Coalescer{fetch: fetch, now: now, seed: maphash.MakeSeed()}
 	c.maxBody.Store(maxBody)
 	c.shared = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kubeweir_collapsed_shared_total",
@@ -114,11 +117,29 @@ func newCollapser(maxBody int64, now func() time.Time, fetch func(context.Contex
 	return c
 }
 
+// SetMaxBody bounds the bytes that are kept of one response.
+func (c *Coalescer) SetMaxBody(n int64) { c.maxBody.Store(n) }
+
+// Saved counts the requests that were served with the response to somebody else's.
+func (c *Coalescer) Saved() prometheus.Counter { return c.shared }
+
+// Header returns the header of the response, which must not be changed.
+func (a *Shared) Header() api.Header { return a.header }
+
+// Body returns a reader of the body, and its size.
+func (a *Shared) Body() (io.Reader, int64) {
+	var body []io.Reader
+	for _, piece := range a.body.all {
+		body = append(body, bytes.NewReader(piece))
+	}
+	return io.MultiReader(body...), a.body.size
+}
+
 // maxHeld bounds the bytes of all answers.
-func (c *collapser) maxHeld() int64 { return collapsedAnswers * max(c.maxBody.Load(), firstPiece) }
+func (c *Coalescer) maxHeld() int64 { return collapsedAnswers * max(c.maxBody.Load(), firstPiece) }
 
 // reserve counts n more bytes, or reports that there is no room for them.
-func (c *collapser) reserve(n int64) bool {
+func (c *Coalescer) reserve(n int64) bool {
 	if c.held.Add(n) > c.maxHeld() {
 		c.held.Add(-n)
 		return false
@@ -126,8 +147,8 @@ func (c *collapser) reserve(n int64) bool {
 	return true
 }
 
-// watch shows how much is held.
-func (c *collapser) watch(registerer prometheus.Registerer) {
+// Register shows how much is held.
+func (c *Coalescer) Register(registerer prometheus.Registerer) {
 	if registerer == nil {
 		return
 	}
@@ -144,18 +165,18 @@ func (c *collapser) watch(registerer prometheus.Registerer) {
 	)
 }
 
-// do returns an answer to r that was read upstream after r arrived, and counts what of it
+// Do returns an answer to r that was read upstream after r arrived, and counts what of it
 // is r's. An error means that r must be forwarded on its own.
-func (c *collapser) do(ctx context.Context, r *api.Request, pretty bool, asked *freshness.Cost) (*api.Response, error) {
-	key := keyOfCollapsed(r, pretty)
-	if c.knownLarge(key) {
-		return nil, errNotCollapsible
+func (c *Coalescer) Do(ctx context.Context, r *api.Request, pretty bool, asked *freshness.Cost) (*api.Response, error) {
+	key := KeyOf(r, pretty)
+	if c.KnownLarge(key) {
+		return nil, ErrTooLarge
 	}
 	request := collapsedRequest(r)
-	answer, by, err := c.flights.Do(ctx, key, func(ctx context.Context) (*collapsed, error) {
-		answer, err := c.read(c.fetch(ctx, request))
-		if errors.Is(err, errNotCollapsible) {
-			c.rememberLarge(key)
+	answer, by, err := c.flights.Do(ctx, key, func(ctx context.Context) (*Shared, error) {
+		answer, err := c.Read(c.fetch(ctx, request))
+		if errors.Is(err, ErrTooLarge) {
+			c.RememberLarge(key)
 		}
 		return answer, err
 	})
@@ -167,7 +188,7 @@ func (c *collapser) do(ctx context.Context, r *api.Request, pretty bool, asked *
 	if !by.First {
 		c.shared.Inc()
 	}
-	return answer.response(), nil
+	return answer.Response(), nil
 }
 
 // collapsedRequest is r without anything of the one who sent it: the answer
@@ -185,9 +206,9 @@ func collapsedRequest(r *api.Request) *api.Request {
 	return shared
 }
 
-// read takes the whole answer, up to the bound.
-func (c *collapser) read(resp *api.Response) (*collapsed, error) {
-	answer := &collapsed{c: c, status: resp.Status, body: pieces{max: c.maxBody.Load(), reserve: c.reserve}}
+// Read takes the whole answer, up to the bound.
+func (c *Coalescer) Read(resp *api.Response) (*Shared, error) {
+	answer := &Shared{c: c, status: resp.Status, body: pieces{max: c.maxBody.Load(), reserve: c.reserve}}
 	// From here on it is counted by those who use it.
 	defer func() {
 		answer.bytes = max(answer.body.size, answer.body.reserved)
@@ -197,7 +218,7 @@ func (c *collapser) read(resp *api.Response) (*collapsed, error) {
 	if resp.Stream != nil {
 		// A long-running answer cannot be shared; nothing was started yet.
 		resp.Stream.Stop()
-		return nil, errNotCollapsible
+		return nil, ErrTooLarge
 	}
 	if resp.BodyTo == nil {
 		answer.body.all, answer.body.size = [][]byte{resp.Body}, int64(len(resp.Body))
@@ -205,12 +226,12 @@ func (c *collapser) read(resp *api.Response) (*collapsed, error) {
 		return answer, nil
 	}
 	if resp.Length > c.maxBody.Load() {
-		response.Finish(resp, 0, errNotCollapsible)
-		return nil, errNotCollapsible
+		response.Finish(resp, 0, ErrTooLarge)
+		return nil, ErrTooLarge
 	}
 	if resp.Length > 0 && !answer.body.grow(int(resp.Length)) {
-		response.Finish(resp, 0, errAllHeld)
-		return nil, errAllHeld
+		response.Finish(resp, 0, ErrNoRoom)
+		return nil, ErrNoRoom
 	}
 	n, err := resp.BodyTo.WriteTo(&answer.body)
 	response.Finish(resp, n, err)
@@ -220,7 +241,7 @@ func (c *collapser) read(resp *api.Response) (*collapsed, error) {
 	return answer, nil
 }
 
-func (c *collapser) knownLarge(key collapseKey) bool {
+func (c *Coalescer) KnownLarge(key Key) bool {
 	hash := maphash.Comparable(c.seed, key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -232,7 +253,7 @@ func (c *collapser) knownLarge(key collapseKey) bool {
 	return ok
 }
 
-func (c *collapser) rememberLarge(key collapseKey) {
+func (c *Coalescer) RememberLarge(key Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.mu.large) >= maxLarge {
@@ -271,7 +292,7 @@ const (
 // Write implements io.Writer.
 func (w *pieces) Write(p []byte) (int, error) {
 	if w.size+int64(len(p)) > w.max {
-		return 0, errNotCollapsible
+		return 0, ErrTooLarge
 	}
 	w.size += int64(len(p))
 	for n := len(p); ; {
@@ -289,7 +310,7 @@ func (w *pieces) Write(p []byte) (int, error) {
 			next = min(max(next, 2*cap(w.all[last])), largestPiece)
 		}
 		if !w.grow(next) {
-			return n - len(p), errAllHeld
+			return n - len(p), ErrNoRoom
 		}
 	}
 }

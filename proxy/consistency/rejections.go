@@ -1,4 +1,4 @@
-package proxy
+package consistency
 
 import (
 	"strings"
@@ -8,21 +8,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// refusals remembers which reads the upstream refused the gateway itself. They are
+// Rejections remembers which reads the upstream refused the gateway itself. They are
 // forwarded at once then, or each of them would cost the upstream two requests. The
 // zero value is ready; it is safe for concurrent use.
-type refusals struct {
+type Rejections struct {
 	mu    sync.RWMutex
-	until map[refusal]time.Time // at most maxRefusals
+	until map[Rejected]time.Time // at most maxRefusals
 }
 
-// refusal is a verb, get or list, of a resource in a namespace, "" for all: a gateway may
+// Rejected is a verb, get or list, of a resource in a namespace, "" for all: a gateway may
 // have a right in some namespaces only, and what it is refused in one must not make
 // reads of the others cost the upstream a request for each client.
-type refusal struct {
-	verb      string
-	resource  schema.GroupResource
-	namespace string
+type Rejected struct {
+	Verb      string
+	Resource  schema.GroupResource
+	Namespace string
 }
 
 // maxRefusals bounds the refusals that are remembered: there may be any number of
@@ -33,20 +33,20 @@ const maxRefusals = 1000
 // after its start, when sharing requests matters most.
 const refusedFor = 5 * time.Second
 
-func (r *refusals) has(what refusal) bool {
+func (r *Rejections) Has(what Rejected) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	until, ok := r.until[what]
 	return ok && time.Now().Before(until)
 }
 
-func (r *refusals) add(what refusal) {
+func (r *Rejections) Add(what Rejected) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.until == nil {
-		r.until = make(map[refusal]time.Time)
+		r.until = make(map[Rejected]time.Time)
 	}
-	what.verb, what.namespace = strings.Clone(what.verb), strings.Clone(what.namespace) // a request's own
+	what.Verb, what.Namespace = strings.Clone(what.Verb), strings.Clone(what.Namespace) // a request's own
 	now := time.Now()
 	for other, until := range r.until { // resources come and go
 		if !now.Before(until) {

@@ -1,4 +1,4 @@
-package proxy
+package consistency
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
-// session remembers how new the cache of each resource must be to hold what was
+// Session remembers how new the cache of each resource must be to hold what was
 // written through this gateway, so that whoever reads and writes here sees their
 // own writes, whichever client of the gateway made them.
 //
@@ -28,7 +28,7 @@ import (
 // reads after hold sees what hold saw.
 //
 // It is safe for concurrent use.
-type session struct {
+type Session struct {
 	// known tells whether the cache may serve a resource; no others are remembered.
 	known func(schema.GroupVersionResource) bool
 	mu    struct {
@@ -81,20 +81,24 @@ const (
 // errNotHeld says that the cache is not known to hold all writes.
 var errNotHeld = errors.New("the cache is not known to hold every write made through this gateway")
 
-func newSession(known func(schema.GroupVersionResource) bool, registerer prometheus.Registerer) *session {
-	s := &session{known: known}
+// NewSession returns a session that remembers writes to resources that are known.
+func NewSession(known func(schema.GroupVersionResource) bool, registerer prometheus.Registerer) *Session {
+	s := &Session{known: known}
 	s.mu.resources = make(map[schema.GroupResource]*writes)
 	if registerer != nil {
 		registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_session_resources",
 			Help: fmt.Sprintf("Resources whose writes session reads wait for, of %d at most.", maxWritten),
-		}, func() float64 {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return float64(len(s.mu.resources))
-		}))
+		}, func() float64 { return float64(s.Resources()) }))
 	}
 	return s
+}
+
+// Resources returns the number of resources whose writes are remembered.
+func (s *Session) Resources() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.resources)
 }
 
 // storageOf joins the names under which Kubernetes serves one storage.
@@ -108,10 +112,10 @@ func storageOf(gr schema.GroupResource) schema.GroupResource {
 	return gr
 }
 
-// startObserving begins to record writes. late tells that some may have been answered before: the
+// StartObserving begins to record writes. late tells that some may have been answered before: the
 // first read of each resource proves then that its collection holds them.
-func (s *session) startObserving(late bool) {
-	if s.observes() {
+func (s *Session) StartObserving(late bool) {
+	if s.Observes() {
 		return
 	}
 	s.mu.Lock()
@@ -120,11 +124,11 @@ func (s *session) startObserving(late bool) {
 	s.observing.Store(true)
 }
 
-// observes reports whether writes are recorded.
-func (s *session) observes() bool { return s.observing.Load() }
+// Observes reports whether writes are recorded.
+func (s *Session) Observes() bool { return s.observing.Load() }
 
 // write changes what is remembered of the resource that was written to.
-func (s *session) write(gvr schema.GroupVersionResource, change func(*writes)) {
+func (s *Session) write(gvr schema.GroupVersionResource, change func(*writes)) {
 	gr := storageOf(gvr.GroupResource())
 	if !s.known(gr.WithVersion(gvr.Version)) {
 		return // there is no collection of it, and one that begins later lists it
@@ -137,7 +141,7 @@ func (s *session) write(gvr schema.GroupVersionResource, change func(*writes)) {
 }
 
 // writes returns those of gr, nil if there is no room for them; see pending. The caller holds mu.
-func (s *session) writes(gr schema.GroupResource) *writes {
+func (s *Session) writes(gr schema.GroupResource) *writes {
 	w := s.mu.resources[gr]
 	if w == nil && len(s.mu.resources) < maxWritten {
 		w = &writes{unobserved: s.mu.late}
@@ -180,7 +184,7 @@ type pending struct {
 }
 
 // pending returns what was recorded up to now; ok is false when that is not known.
-func (s *session) pending(gr schema.GroupResource) (p pending, ok bool) {
+func (s *Session) pending(gr schema.GroupResource) (p pending, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.mu.resources[gr]
@@ -202,7 +206,7 @@ func (s *session) pending(gr schema.GroupResource) (p pending, ok bool) {
 
 // settle records that a collection at version rv holds all of p. With proof that is
 // so because it is as new as the upstream was after p.
-func (s *session) settle(gr schema.GroupResource, p pending, rv uint64, proof bool) {
+func (s *Session) settle(gr schema.GroupResource, p pending, rv uint64, proof bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.mu.resources[gr]
@@ -222,10 +226,10 @@ func (s *session) settle(gr schema.GroupResource, p pending, rv uint64, proof bo
 	}
 }
 
-// hold waits until c holds every write to its resource that was answered through
+// Hold waits until c holds every write to its resource that was answered through
 // this gateway before the call; fresh is called if only a proof tells. Its error means: ask
 // the upstream.
-func (s *session) hold(ctx context.Context, c *cache.Collection, fresh func(context.Context) (uint64, error)) error {
+func (s *Session) Hold(ctx context.Context, c *cache.Collection, fresh func(context.Context) (uint64, error)) error {
 	gr := storageOf(c.Resource().GroupResource())
 	p, ok := s.pending(gr)
 	if !ok {
@@ -247,9 +251,9 @@ func (s *session) hold(ctx context.Context, c *cache.Collection, fresh func(cont
 	return nil
 }
 
-// holdsAnswered reports whether c holds every write to its resource that was answered with
+// HoldsResponded reports whether c holds every write to its resource that was answered with
 // what it did, without waiting for anything.
-func (s *session) holdsAnswered(ctx context.Context, c *cache.Collection) bool {
+func (s *Session) HoldsResponded(ctx context.Context, c *cache.Collection) bool {
 	p, ok := s.pending(storageOf(c.Resource().GroupResource()))
 	if !ok || p.unobserved || p.version > c.RV() {
 		return false

@@ -1,4 +1,4 @@
-package proxy
+package consistency
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ func TestCollapseSharesTheNextRequest(t *testing.T) {
 		gate := make(chan struct{})
 		var mu sync.Mutex
 		var sent []*api.Request
-		c := newCollapser(1<<20, time.Now, func(_ context.Context, r *api.Request) *api.Response {
+		c := NewCoalescer(1<<20, time.Now, func(_ context.Context, r *api.Request) *api.Response {
 			mu.Lock()
 			sent = append(sent, r)
 			mu.Unlock()
@@ -40,7 +40,7 @@ func TestCollapseSharesTheNextRequest(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
-				resp, err := c.do(t.Context(), listRequest("application/json"), false, new(freshness.Cost))
+				resp, err := c.Do(t.Context(), listRequest("application/json"), false, new(freshness.Cost))
 				if err != nil || string(resp.Body) != "answer" || resp.Header.Has("Audit-Id") {
 					t.Errorf("got %v, %v", resp, err)
 				}
@@ -64,12 +64,12 @@ func TestCollapseSharesTheNextRequest(t *testing.T) {
 
 func TestCollapseKeepsFormsApart(t *testing.T) {
 	var n int
-	c := newCollapser(1<<20, time.Now, func(_ context.Context, r *api.Request) *api.Response {
+	c := NewCoalescer(1<<20, time.Now, func(_ context.Context, r *api.Request) *api.Response {
 		n++
 		return &api.Response{Status: 200, Body: []byte(r.Header.Get("Accept"))}
 	})
 	for _, accept := range []string{"application/json", "application/yaml"} {
-		resp, err := c.do(t.Context(), listRequest(accept), false, new(freshness.Cost))
+		resp, err := c.Do(t.Context(), listRequest(accept), false, new(freshness.Cost))
 		if err != nil || string(resp.Body) != accept {
 			t.Errorf("%s: %v, %v", accept, resp, err)
 		}
@@ -79,12 +79,12 @@ func TestCollapseKeepsFormsApart(t *testing.T) {
 func TestCollapseGivesUpOnLargeAnswers(t *testing.T) {
 	now := time.Unix(0, 0)
 	fetched := 0
-	c := newCollapser(100, func() time.Time { return now }, func(context.Context, *api.Request) *api.Response {
+	c := NewCoalescer(100, func() time.Time { return now }, func(context.Context, *api.Request) *api.Response {
 		fetched++
 		return &api.Response{Status: 200, Length: -1, BodyTo: bytes.NewReader(make([]byte, 101))}
 	})
 	for range 3 {
-		if _, err := c.do(t.Context(), listRequest(""), false, new(freshness.Cost)); !errors.Is(err, errNotCollapsible) {
+		if _, err := c.Do(t.Context(), listRequest(""), false, new(freshness.Cost)); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("error %v", err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestCollapseGivesUpOnLargeAnswers(t *testing.T) {
 		t.Errorf("fetched %d times what is known to be too large", fetched)
 	}
 	now = now.Add(2 * largeFor)
-	_, _ = c.do(t.Context(), listRequest(""), false, new(freshness.Cost))
+	_, _ = c.Do(t.Context(), listRequest(""), false, new(freshness.Cost))
 	if fetched != 2 {
 		t.Errorf("what was too large once is never tried again")
 	}
@@ -106,10 +106,10 @@ func TestCollapseSharesLargeAnswers(t *testing.T) {
 		body[i] = byte(i * 7919 >> 8)
 	}
 	for _, size := range []int{0, 1, firstPiece, firstPiece + 1, len(body)} {
-		c := newCollapser(int64(size), time.Now, func(context.Context, *api.Request) *api.Response {
+		c := NewCoalescer(int64(size), time.Now, func(context.Context, *api.Request) *api.Response {
 			return &api.Response{Status: 200, Length: -1, BodyTo: portions(body[:size])}
 		})
-		resp, err := c.do(t.Context(), listRequest(""), false, new(freshness.Cost))
+		resp, err := c.Do(t.Context(), listRequest(""), false, new(freshness.Cost))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,10 +152,10 @@ func (failing) WriteTo(w io.Writer) (int64, error) {
 }
 
 func TestCollapseNeverServesHalfAnAnswer(t *testing.T) {
-	c := newCollapser(100, time.Now, func(context.Context, *api.Request) *api.Response {
+	c := NewCoalescer(100, time.Now, func(context.Context, *api.Request) *api.Response {
 		return &api.Response{Status: 200, Length: -1, BodyTo: failing{}}
 	})
-	if resp, err := c.do(t.Context(), listRequest(""), false, new(freshness.Cost)); err == nil {
+	if resp, err := c.Do(t.Context(), listRequest(""), false, new(freshness.Cost)); err == nil {
 		t.Errorf("served %q", resp.Body)
 	}
 }
@@ -165,7 +165,7 @@ func TestCollapseNeverServesHalfAnAnswer(t *testing.T) {
 func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
 	const size = firstPiece
 	length := int64(-1)
-	c := newCollapser(size, time.Now, func(context.Context, *api.Request) *api.Response {
+	c := NewCoalescer(size, time.Now, func(context.Context, *api.Request) *api.Response {
 		return &api.Response{Status: 200, Length: length, BodyTo: bytes.NewReader(make([]byte, size-10))}
 	})
 	n := 0
@@ -173,7 +173,7 @@ func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
 		r := listRequest("application/json")
 		n++
 		r.RawQuery = strings.Repeat("x", n)
-		return c.do(t.Context(), r, false, new(freshness.Cost))
+		return c.Do(t.Context(), r, false, new(freshness.Cost))
 	}
 	for _, length = range []int64{-1, size - 10} {
 		var held []*api.Response
@@ -184,7 +184,7 @@ func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
 			}
 			held = append(held, resp)
 		}
-		if _, err := get(); !errors.Is(err, errAllHeld) {
+		if _, err := get(); !errors.Is(err, ErrNoRoom) {
 			t.Errorf("one too many: %v", err)
 		}
 		if len(c.mu.large) != 0 {
@@ -207,12 +207,12 @@ func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
 
 // An answer counts once, until the last of those who share it is done.
 func TestSharedAnswerCountsOnce(t *testing.T) {
-	c := newCollapser(1<<20, time.Now, nil)
-	a, err := c.read(&api.Response{Status: 200, Body: []byte("answer")})
+	c := NewCoalescer(1<<20, time.Now, nil)
+	a, err := c.Read(&api.Response{Status: 200, Body: []byte("answer")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, second := a.response(), a.response()
+	first, second := a.Response(), a.Response()
 	first.Done(0, nil)
 	if got := c.held.Load(); got != int64(len("answer")) {
 		t.Errorf("%d bytes are held", got)

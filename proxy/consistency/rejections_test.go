@@ -1,0 +1,29 @@
+package consistency
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
+)
+
+func TestRefusalsAreBounded(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var r Rejections
+		what := func(i int) Rejected {
+			return Rejected{"get", cachetest.Pods.GroupResource(), strconv.Itoa(i)}
+		}
+		for i := range 3 * maxRefusals {
+			r.Add(what(i))
+		}
+		if len(r.until) != maxRefusals {
+			t.Errorf("%d refusals", len(r.until))
+		}
+		time.Sleep(refusedFor)
+		if r.Add(what(-1)); len(r.until) != 1 || !r.Has(what(-1)) {
+			t.Errorf("%d Rejections after a while", len(r.until))
+		}
+	})
+}
