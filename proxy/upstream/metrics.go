@@ -53,21 +53,21 @@ func newMetrics(reg prometheus.Registerer, d *health.Detector, missingRights pro
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	opts := func(name, help string) prometheus.GaugeOpts { return prometheus.GaugeOpts{Name: name, Help: help} }
-	bytes := counter("kubeweir_upstream_response_bytes_total", "Bytes of the upstream's response bodies, as they came (compressed or not), by purpose.", "purpose")
+	bytes := counter("kubeweir_upstream_response_bytes_total", "Bytes of the upstream's response bodies as received (compressed or not), by purpose.", "purpose")
 	m := &metrics{
 		refusals: reason.NewCounter(reg),
 		servers:  balance.NewMetrics(),
-		requests: counter("kubeweir_upstream_requests_total", "Requests to the upstream by purpose, method and status code; code is 0 without an answer.", "purpose", "method", "code"),
+		requests: counter("kubeweir_upstream_requests_total", "Requests to the upstream by purpose, method and status code; code is 0 without a response.", "purpose", "method", "code"),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeweir_upstream_response_seconds",
 			Help:    "Time from sending a request upstream to the head of its response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"purpose", "method"}),
-		broken:   counter("kubeweir_upstream_broken_responses_total", "Forwarded responses of the upstream that broke off in their body.", "purpose"),
+		broken:   counter("kubeweir_upstream_broken_responses_total", "Forwarded responses whose body broke off.", "purpose"),
 		received: make(map[purpose]prometheus.Counter),
-		upgrades: prometheus.NewGauge(opts("kubeweir_upstream_upgraded_connections", "Upgraded connections (exec, attach, port-forward, WebSockets that are no watch from the cache) that are open.")),
-		streams:  prometheus.NewGauge(opts("kubeweir_upstream_streams", "Forwarded long-running responses (watch, log follow, proxy) that are open.")),
-		reloads:  counter("kubeweir_upstream_certificate_reloads_total", "Changes of the files of the kubeconfig's CA and client certificate, by result: ok (taken over), error (kept the old ones).", "result"),
+		upgrades: prometheus.NewGauge(opts("kubeweir_upstream_upgraded_connections", "Open upgraded connections (exec, attach, port-forward, WebSockets other than watches served from the cache).")),
+		streams:  prometheus.NewGauge(opts("kubeweir_upstream_streams", "Open forwarded long-running responses (watch, log follow, proxy).")),
+		reloads:  counter("kubeweir_upstream_certificate_reloads_total", "Reloads of the kubeconfig's CA and client certificate files after a change, by result: ok, error (the old ones stay in use).", "result"),
 	}
 	for _, p := range purposes {
 		m.received[p] = bytes.WithLabelValues(string(p))
@@ -86,11 +86,11 @@ func newMetrics(reg prometheus.Registerer, d *health.Detector, missingRights pro
 		m.requests, m.durations, bytes, m.broken, m.upgrades, m.streams, m.reloads, missingRights,
 		gaugefunc.New(opts("kubeweir_upstream_feed_connections", "Connections to the upstream that carry watches of the cache."),
 			func() float64 { return float64(d.Conns().Feeds()) }),
-		gaugefunc.New(opts("kubeweir_upstream_last_contact_timestamp_seconds", "When the upstream last gave a sign of life on the feeds' connections, of several the one that is silent for longest; 0 before the first."),
+		gaugefunc.New(opts("kubeweir_upstream_last_contact_timestamp_seconds", "Time of the last sign of life on the feed connections; of several connections the least recent counts. 0 before the first."),
 			func() float64 { return seconds(d.Conns().LastContact()) }),
-		gaugefunc.New(opts("kubeweir_upstream_delay_seconds", "For how long what the upstream sends to the feeds is under way, as measured by a small request, and by pings, on their connections; from 1 s on answers from the cache say how old they are."),
+		gaugefunc.New(opts("kubeweir_upstream_delay_seconds", "Lag of the feeds: how long data of the upstream is under way, measured by heartbeats and pings on the feed connections. From 1 s on, responses from the cache state their age."),
 			func() float64 { return d.LinkLag().Seconds() }),
-		gaugefunc.New(opts("kubeweir_upstream_gone", "1 while the upstream gives no sign of life, and requests that need it are answered 503 at once."),
+		gaugefunc.New(opts("kubeweir_upstream_gone", "1 while the upstream gives no sign of life, so that requests that need it are rejected with 503 at once."),
 			func() float64 {
 				if d.State() == health.Silent {
 					return 1

@@ -23,12 +23,12 @@ func NewMetrics() *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"server"})
 	}
 	return &Metrics{
-		up:          gauge("kubeweir_upstream_server_up", "1 while the API server is ready, 0 while it is not, or cannot be reached. With --upstream-servers, as all metrics of a server."),
-		preferred:   gauge("kubeweir_upstream_server_preferred", "1 for the API server that the feeds of the cache go to."),
-		outstanding: gauge("kubeweir_upstream_server_outstanding_requests", "Requests, watches and connections that are open to the API server."),
-		requests:    counter("kubeweir_upstream_server_requests_total", "Requests sent to the API server, those that then went to another included."),
-		ejections:   counter("kubeweir_upstream_server_ejections_total", "How often the API server was taken out because it was not ready, could not be reached, was silent or broke its connections."),
-		retries:     counter("kubeweir_upstream_server_retries_total", "Requests that the API server did not get, or reads that it did not answer, and that went to another."),
+		up:          gauge("kubeweir_upstream_server_up", "1 while the API server is ready, 0 while it is not ready or unreachable. Only with --upstream-servers, like all metrics of a server."),
+		preferred:   gauge("kubeweir_upstream_server_preferred", "1 for the API server that the feeds of the cache use."),
+		outstanding: gauge("kubeweir_upstream_server_outstanding_requests", "Open requests, watches and connections to the API server."),
+		requests:    counter("kubeweir_upstream_server_requests_total", "Requests sent to the API server, including those that were then sent to another."),
+		ejections:   counter("kubeweir_upstream_server_ejections_total", "How often the API server was taken out of use because it was not ready, unreachable or unresponsive, or broke its connections."),
+		retries:     counter("kubeweir_upstream_server_retries_total", "Requests that the API server did not receive, or reads that it did not respond to, and that were sent to another."),
 	}
 }
 
