@@ -228,7 +228,7 @@ func TestAskersOfUpgrades(t *testing.T) {
 
 // TestHealthIsNobodys: probes are not among those who ask.
 func TestHealthIsNobodys(t *testing.T) {
-	b := newGatewayBench(t, func(o *Options) { o.Health = healthz.NewHealth() })
+	b := newGatewayBench(t, func(o *Options) { o.Health = healthz.New() })
 	b.count("GET /readyz")
 	if r := b.gateway.Usage().Top(usage.Query{K: 1}, time.Now()); r.Total.Requests != 0 {
 		t.Errorf("%+v", r)

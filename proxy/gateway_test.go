@@ -156,7 +156,7 @@ func newGatewayBenchFrom(t testing.TB, others []*source.Resource, from func(*cac
 		Authenticator: authenticator, Authorizer: authorizer,
 		Revocation: revocation.New(revocation.Options{Authorizer: authorizer, Authenticator: authenticator}),
 		Policy:     policy.Policy{Consistency: policy.Consistency{Default: policy.ModeStrict}, Limits: policy.Limits{InFlight: 100, LongRunning: 100, CollapsedBytes: 1 << 20}},
-		Health:     healthz.NewHealth(), Logger: log,
+		Health:     healthz.New(), Logger: log,
 	}
 	if change != nil {
 		change(&o)

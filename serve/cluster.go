@@ -119,7 +119,7 @@ func (c *cluster) addIdentity(authenticator authn.Options, authorizer authz.Opti
 func (c *cluster) addHandler(watches revocation.Options, options proxy.Options, checks ...healthz.Check) {
 	watches.Authorizer, watches.Authenticator, watches.Registerer = c.authorizer, c.authenticator, c.registerer
 	c.revocation = revocation.New(watches)
-	c.health = healthz.NewHealth(append(c.checks(), checks...)...)
+	c.health = healthz.New(append(c.checks(), checks...)...)
 
 	options.Forwarder, options.Resources = c.client, c.resources
 	options.Manager, options.Reader, options.Watches = c.manager, c.reader, c.watches
@@ -203,14 +203,14 @@ func (c *cluster) reachable() bool {
 // checks are the conditions of health.
 func (c *cluster) checks() []healthz.Check {
 	return []healthz.Check{
-		{Name: "resources", Ready: true, Err: func() error {
+		{Name: "resources", ReadyOnly: true, Err: func() error {
 			if !c.resources.Settled() {
 				return errors.New("custom resource definitions are not known yet")
 			}
 			return nil
 		}},
-		{Name: "upstream-servers", Ready: true, Err: c.client.CheckServers},
-		{Name: "feeds", Ready: true, Err: func() error {
+		{Name: "upstream-servers", ReadyOnly: true, Err: c.client.CheckServers},
+		{Name: "feeds", ReadyOnly: true, Err: func() error {
 			for _, f := range c.manager.Status() {
 				if f.State.Phase == reflector.Stale {
 					return fmt.Errorf("%s (%s) is stale since %s", f.Resource.GroupResource(), f.Encoding, f.State.Since.UTC().Format(time.RFC3339))

@@ -77,7 +77,7 @@ func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.members.Store(new([]*member))
-	s.health = healthz.NewHealthOf(func() (parts []healthz.Part) {
+	s.health = healthz.NewOfParts(func() (parts []healthz.Part) {
 		for _, m := range *s.members.Load() {
 			parts = append(parts, healthz.Part{Name: m.name, Health: m.health})
 		}

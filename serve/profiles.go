@@ -84,7 +84,7 @@ func (p *profiles) count(refused map[string]refusal) {
 
 // part tells that it is not known yet which clusters there are.
 func (p *profiles) part() healthz.Part {
-	return healthz.Part{Name: "clusterprofiles", Health: healthz.NewHealth(healthz.Check{Name: "hub", Ready: true, Err: func() error {
+	return healthz.Part{Name: "clusterprofiles", Health: healthz.New(healthz.Check{Name: "hub", ReadyOnly: true, Err: func() error {
 		return errors.New("the ClusterProfiles of the hub are not known yet")
 	}})}
 }

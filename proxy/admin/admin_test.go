@@ -19,7 +19,7 @@ import (
 func start(t *testing.T, addr string, profiling bool) *Server {
 	t.Helper()
 	s, err := Start(Options{
-		Addr: addr, Gatherer: prometheus.NewRegistry(), Health: healthz.NewHealth(), Profiling: profiling,
+		Addr: addr, Gatherer: prometheus.NewRegistry(), Health: healthz.New(), Profiling: profiling,
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -33,7 +33,7 @@ func start(t *testing.T, addr string, profiling bool) *Server {
 func TestVerify(t *testing.T) {
 	var asked []string
 	s, err := Start(Options{
-		Addr: "0.0.0.0:0", Gatherer: prometheus.NewRegistry(), Health: healthz.NewHealth(), Log: slog.New(slog.DiscardHandler),
+		Addr: "0.0.0.0:0", Gatherer: prometheus.NewRegistry(), Health: healthz.New(), Log: slog.New(slog.DiscardHandler),
 		Verify: func(_ context.Context, which func(schema.GroupVersionResource) bool) []VerifiedCollection {
 			asked = nil
 			for _, gvr := range []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}, {Group: "apps", Version: "v1", Resource: "deployments"}} {

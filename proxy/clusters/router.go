@@ -19,49 +19,44 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// Router is the handler of several clusters: it finds out which one a request is for, and
-// hands it on as that cluster's own, whose handler reads it the first time. The Host says
-// which (of HTTP/2, the :authority); where it names none of them the path does, by a prefix
-// and the cluster's name, and else the name that TLS was asked for. It is safe for
-// concurrent use.
+// Router is the handler of several clusters. It is safe for concurrent use.
 type Router struct {
-	prefix  string // "/clusters/"
-	health  *healthz.Health
-	refused *reason.Counter
-	// short and long are the places for the requests of all clusters, which clusters share
-	// as users share those of one.
+	prefix   string // "/clusters/"
+	health   *healthz.Health
+	rejected *reason.Counter
+	// short and long have the slots for requests of all clusters. Their users are the clusters.
 	short, long *inflight.Limiter
 	routes      atomic.Pointer[routes]
 }
 
-// RouterOptions are what a Router has of its own.
+// RouterOptions are the settings of a Router.
 type RouterOptions struct {
-	// Prefix is what the name of a cluster stands behind in a path; it begins and ends with
-	// a slash.
+	// Prefix precedes the name of a cluster in a path. It begins and ends with a slash.
 	Prefix string
-	// Health answers for the gateway as a whole.
+	// Health is the health of the gateway as a whole.
 	Health *healthz.Health
-	// InFlight is the most requests at a time that are not long-running, over all clusters,
-	// LongRunning the most watches, log follows, upgrades; a cluster gets at most three
-	// quarters of them. One that has none gets a place all the same, so there may be as many
-	// more as there are clusters. 0 means no limit.
+	// InFlight is the most requests at a time that are not long-running, over all clusters;
+	// LongRunning the most watches, log follows and upgrades. A cluster gets at most three quarters
+	// of them. A cluster without requests in flight always gets a slot, so the limits may be exceeded
+	// by the number of clusters. 0 means no limit.
 	InFlight, LongRunning int64
-	Registerer            prometheus.Registerer
+	// Registerer registers the metrics; it may be nil.
+	Registerer prometheus.Registerer
 }
 
-// Route is how a cluster is asked for.
+// Route says which requests are for a cluster.
 type Route struct {
-	// Hosts are names in lower case, without port.
+	// Hosts are host names in lower case, without port.
 	Hosts []string
-	// PathPrefix tells that a path may name the cluster, too.
+	// PathPrefix says that a path may name the cluster, too.
 	PathPrefix bool
 	*Target
 }
 
-// Target is a cluster that requests are handed to, until Retire.
+// Target is a cluster that serves requests until Retire.
 type Target struct {
 	name    string
-	prefix  string // under which its paths are for who came by one
+	prefix  string // of its paths, if a path names it
 	handler api.Handler
 
 	mu struct {
@@ -71,19 +66,16 @@ type Target struct {
 	}
 }
 
-// routes are looked up by host and by name.
-type routes struct {
-	hosts map[string]*Target
-	names map[string]*Target
-}
+// routes are the targets by host and by name.
+type routes struct{ hosts, names map[string]*Target }
 
-// NewRouter returns a Router that knows no cluster yet.
+// NewRouter returns a Router without routes.
 func NewRouter(o RouterOptions) *Router {
-	r := &Router{prefix: o.Prefix, health: o.Health, refused: reason.NewCounter(o.Registerer)}
-	over := inflight.NewOverloads(o.Registerer, r.refused)
+	r := &Router{prefix: o.Prefix, health: o.Health, rejected: reason.NewCounter(o.Registerer)}
+	over := inflight.NewOverloads(o.Registerer, r.rejected)
 	r.short = inflight.New(o.InFlight, over.Of("short", "all", reason.AllClustersLimit), over.Of("short", "cluster", reason.ClusterShare))
 	r.long = inflight.New(o.LongRunning, over.Of("long", "all", reason.AllClustersLimit), over.Of("long", "cluster", reason.ClusterShare))
-	r.short.First, r.long.First = true, true
+	r.short.AdmitFirst, r.long.AdmitFirst = true, true
 	inflight.RegisterMetrics(o.Registerer, map[string]*inflight.Semaphore{"all-short": &r.short.Semaphore, "all-long": &r.long.Semaphore})
 	r.routes.Store(&routes{})
 	return r
@@ -94,7 +86,7 @@ func (r *Router) NewTarget(name string, handler api.Handler) *Target {
 	return &Target{name: name, prefix: r.prefix + name, handler: handler}
 }
 
-// SetRoutes replaces the routes. Requests under way go on where they are.
+// SetRoutes replaces the routes. Requests in flight stay with their target.
 func (r *Router) SetRoutes(list []Route) {
 	next := &routes{make(map[string]*Target), make(map[string]*Target)}
 	for _, route := range list {
@@ -108,43 +100,6 @@ func (r *Router) SetRoutes(list []Route) {
 	r.routes.Store(next)
 }
 
-// Retire lets no further request in, and returns when those under way have ended, or ctx has.
-// No route may lead to t any more.
-func (t *Target) Retire(ctx context.Context) error {
-	t.mu.Lock()
-	retired := make(chan struct{})
-	t.mu.retired = retired
-	if t.mu.open == 0 {
-		close(retired)
-	}
-	t.mu.Unlock()
-	select {
-	case <-retired:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// enter counts a request in, unless t is retired.
-func (t *Target) enter() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.mu.retired != nil {
-		return false
-	}
-	t.mu.open++
-	return true
-}
-
-func (t *Target) leave() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.mu.open--; t.mu.open == 0 && t.mu.retired != nil {
-		close(t.mu.retired)
-	}
-}
-
 // SetLimits replaces RouterOptions.InFlight and LongRunning.
 func (r *Router) SetLimits(inFlight, longRunning int64) {
 	r.short.SetLimit(inFlight)
@@ -154,12 +109,12 @@ func (r *Router) SetLimits(inFlight, longRunning int64) {
 // Serve implements api.Handler.
 func (r *Router) Serve(ctx context.Context, req *api.Request) *api.Response {
 	for {
-		target, prefix, refusal := r.find(req)
+		target, prefix, rejection := r.find(req)
 		switch {
-		case refusal != nil:
-			return refusal
+		case rejection != nil:
+			return rejection
 		case !target.enter():
-			continue // it was retired since, so there are other routes by now
+			continue // the target was retired, so the routes have changed
 		}
 		if prefix == "" {
 			return r.serve(ctx, req, target)
@@ -168,7 +123,7 @@ func (r *Router) Serve(ctx context.Context, req *api.Request) *api.Response {
 		req.Path, req.RawPath = below(req.Path, prefix), below(req.RawPath, prefix)
 		if climbs(req.Path) {
 			target.leave()
-			return r.refuse(req, reason.ClusterPath, 400, metav1.StatusReasonBadRequest, "the path leads out of the cluster by its dot segments")
+			return r.reject(req, reason.ClusterPath, 400, metav1.StatusReasonBadRequest, "the path leads out of the cluster by its dot segments")
 		}
 		resp := r.serve(ctx, req, target)
 		relocate(resp, prefix)
@@ -189,9 +144,9 @@ func (r *Router) serve(ctx context.Context, req *api.Request, to *Target) *api.R
 		}
 		to.leave()
 	}
-	answered := false
+	served := false
 	defer func() {
-		if !answered {
+		if !served {
 			leave() // a panic, which the transport contains
 		}
 	}()
@@ -203,11 +158,11 @@ func (r *Router) serve(ctx context.Context, req *api.Request, to *Target) *api.R
 			done(n, err)
 		}
 	}
-	answered = true
+	served = true
 	return resp
 }
 
-// limitOf is where a request takes a place; nil for health, which is told under any load.
+// limitOf returns the limiter of a request; nil for health, which is served under any load.
 func (r *Router) limitOf(req *api.Request) *inflight.Limiter {
 	switch {
 	case healthz.IsPath(req.Path):
@@ -218,16 +173,16 @@ func (r *Router) limitOf(req *api.Request) *inflight.Limiter {
 	return r.short
 }
 
-// find returns the cluster that a request is for, and by which prefix of its path; an answer
-// if it is for none.
-func (r *Router) find(req *api.Request) (to *Target, prefix string, refusal *api.Response) {
+// find returns the cluster that a request is for, and the prefix of the path if that names it. If the
+// request is for no cluster, find returns the response.
+func (r *Router) find(req *api.Request) (to *Target, prefix string, resp *api.Response) {
 	known := r.routes.Load()
 	byHost, byServerName := known.hosts[hostname(req.Host)], known.hosts[strings.ToLower(req.ServerName)]
 	switch {
 	case byHost != nil && byServerName != nil && byHost != byServerName:
-		// Of two clusters' names one was meant. Who shares a connection between hosts, as
-		// browsers do, comes again by another (RFC 9110, 15.5.20).
-		return nil, "", r.refuse(req, reason.Misdirected, 421, metav1.StatusReasonUnknown,
+		// The names contradict each other. Clients that share a connection between hosts, as browsers
+		// do, retry on a new one (RFC 9110, 15.5.20).
+		return nil, "", r.reject(req, reason.Misdirected, 421, metav1.StatusReasonUnknown,
 			"the Host is of another cluster than the name that the TLS connection was made for")
 	case byHost != nil:
 		return byHost, "", nil
@@ -249,19 +204,19 @@ func (r *Router) find(req *api.Request) (to *Target, prefix string, refusal *api
 	return nil, "", r.unknown(req, "the gateway stands in front of several clusters, and the request names none")
 }
 
-// unknown answers a request for no cluster. It names none either: who asks is not known.
+// unknown rejects a request for no cluster. It names none, because the client is not authenticated.
 func (r *Router) unknown(req *api.Request, why string) *api.Response {
-	return r.refuse(req, reason.UnknownCluster, 404, metav1.StatusReasonNotFound,
+	return r.reject(req, reason.UnknownCluster, 404, metav1.StatusReasonNotFound,
 		fmt.Sprintf("%s: ask at %sNAME, or by a host name of the cluster", why, r.prefix))
 }
 
-func (r *Router) refuse(req *api.Request, why reason.Refusal, code int32, kind metav1.StatusReason, message string) *api.Response {
-	r.refused.Count(why)
+func (r *Router) reject(req *api.Request, why reason.Refusal, code int32, kind metav1.StatusReason, message string) *api.Response {
+	r.rejected.Count(why)
 	err := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: kind, Message: message}}
 	return api.StatusResponse(err, api.NegotiateStatus(req.Header.Get("Accept"), false))
 }
 
-// hostname is the host without port, in lower case and without the dot at its end.
+// hostname returns host without port and trailing dot, in lower case.
 func hostname(host string) string {
 	if strings.IndexByte(host, ':') >= 0 {
 		if name, _, err := net.SplitHostPort(host); err == nil {
@@ -271,7 +226,7 @@ func hostname(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// below is a path without the prefix of a cluster.
+// below returns path without the prefix of a cluster.
 func below(path, prefix string) string {
 	if path = path[len(prefix):]; path == "" {
 		return "/"
@@ -279,8 +234,8 @@ func below(path, prefix string) string {
 	return path
 }
 
-// climbs reports whether a path leads above where it begins: a server that resolves dot
-// segments would answer for what is beside the cluster.
+// climbs reports whether the dot segments of a path lead above its root: a server that resolves them
+// would respond for something beside the cluster.
 func climbs(path string) bool {
 	if !strings.Contains(path, "..") {
 		return false
@@ -300,8 +255,7 @@ func climbs(path string) bool {
 	return false
 }
 
-// relocate puts the prefix, without which the cluster knows its own paths, before the one
-// that a redirect names.
+// relocate adds the prefix to the path of a redirect.
 func relocate(resp *api.Response, prefix string) {
 	moved := func(f api.HeaderField) bool {
 		return f.Name == "Location" && strings.HasPrefix(f.Value, "/") && !strings.HasPrefix(f.Value, "//")
@@ -312,4 +266,41 @@ func relocate(resp *api.Response, prefix string) {
 	}
 	resp.Header = slices.Clone(resp.Header)
 	resp.Header[i].Value = prefix + resp.Header[i].Value
+}
+
+// Retire rejects further requests, and returns when those in flight or ctx have ended. Routes must
+// not lead to t any more.
+func (t *Target) Retire(ctx context.Context) error {
+	t.mu.Lock()
+	retired := make(chan struct{})
+	t.mu.retired = retired
+	if t.mu.open == 0 {
+		close(retired)
+	}
+	t.mu.Unlock()
+	select {
+	case <-retired:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// enter counts a request of t. It reports false if t is retired.
+func (t *Target) enter() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.retired != nil {
+		return false
+	}
+	t.mu.open++
+	return true
+}
+
+func (t *Target) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.open--; t.mu.open == 0 && t.mu.retired != nil {
+		close(t.mu.retired)
+	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// echo answers with what it was asked for.
+// echo responds with the request.
 type echo string
 
 func (e echo) Serve(_ context.Context, r *api.Request) *api.Response {
@@ -31,7 +31,7 @@ func (e echo) Serve(_ context.Context, r *api.Request) *api.Response {
 
 // newTestRouter has a by its hosts and by path, b by path alone and c by its host alone.
 func newTestRouter(limit int64) (*Router, map[string]*Target) {
-	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: healthz.NewHealth(), InFlight: limit, LongRunning: limit})
+	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: healthz.New(), InFlight: limit, LongRunning: limit})
 	return r, routeTest(r)
 }
 
@@ -44,8 +44,8 @@ func routeTest(r *Router) map[string]*Target {
 	return map[string]*Target{"a": a, "b": b, "c": c}
 }
 
-// asked is a request as an edge makes it.
-func asked(method, host, sni, target string) *api.Request {
+// newRequest returns a request as an edge makes it.
+func newRequest(method, host, sni, target string) *api.Request {
 	path, query, _ := strings.Cut(target, "?")
 	decoded, err := url.PathUnescape(path)
 	if err != nil {
@@ -70,7 +70,7 @@ func TestRouterFinds(t *testing.T) {
 		{"", "", "/clusters/a/clusters/b/api", 200, "a /clusters/b/api /clusters/b/api get "},
 		{"", "", "/clusters/a//api/v1/pods", 200, "a //api/v1/pods //api/v1/pods"},
 		{"", "", "/clusters/a/readyz", 200, "a /readyz /readyz get "},
-		// By name, which wins over the path.
+		// By host, which precedes the path.
 		{"a.example", "", "/api/v1/pods", 200, "a /api/v1/pods /api/v1/pods list pods"},
 		{"A.Example.:8443", "a.example", "/version", 200, "a /version /version get "},
 		{"10.0.0.1:443", "", "/api", 200, "a /api /api get "},
@@ -79,7 +79,7 @@ func TestRouterFinds(t *testing.T) {
 		{"10.9.9.9", "c.example", "/api", 200, "c /api /api get "},            // tls-server-name
 		{"10.9.9.9", "C.Example", "/api", 200, "c /api /api get "},            // a name has no case
 		{"10.9.9.9", "c.example", "/clusters/b/api", 200, "b /api /api get "}, // the path says more
-		// Of two clusters.
+		// Two clusters.
 		{"a.example", "c.example", "/api", 421, "another cluster"},
 		{"a.example", "C.EXAMPLE", "/api", 421, "another cluster"},
 		{"c.example:8443", "a.example", "/clusters/b/api", 421, "another cluster"},
@@ -116,7 +116,7 @@ func TestRouterFinds(t *testing.T) {
 		{"gw", "gw", "/clusters/a/%252e%252e/b", 200, "a /%2e%2e/b /%252e%252e/b"},
 		{"gw", "gw", "/clusters/a/..a/b", 200, "a /..a/b"},
 	} {
-		resp := r.Serve(t.Context(), asked("GET", test.host, test.sni, test.target))
+		resp := r.Serve(t.Context(), newRequest("GET", test.host, test.sni, test.target))
 		if resp.Status != test.code || !strings.Contains(string(resp.Body), test.want) || test.code == 200 && !strings.HasPrefix(string(resp.Body), test.want) {
 			t.Errorf("%s (%s) %s: %d %s, want %d %s", test.host, test.sni, test.target, resp.Status, resp.Body, test.code, test.want)
 		}
@@ -124,7 +124,7 @@ func TestRouterFinds(t *testing.T) {
 			t.Errorf("%s: %s is no Status", test.target, resp.Body)
 		}
 		if strings.Contains(test.target, "/d/") && strings.Contains(string(resp.Body), "a.example") {
-			t.Errorf("names of clusters are told to anybody: %s", resp.Body)
+			t.Errorf("the response names clusters to an unauthenticated client: %s", resp.Body)
 		}
 		if resp.Done != nil {
 			resp.Done(0, nil)
@@ -132,7 +132,7 @@ func TestRouterFinds(t *testing.T) {
 	}
 }
 
-// TestRouterRedirects: what a cluster says of its own paths is true for who came by a prefix.
+// TestRouterRedirects: redirects within a cluster keep the prefix of the path.
 func TestRouterRedirects(t *testing.T) {
 	r, _ := newTestRouter(0)
 	for _, test := range []struct{ host, target, want string }{
@@ -142,53 +142,53 @@ func TestRouterRedirects(t *testing.T) {
 		{"gw", "/clusters/a/x?redirect=https://elsewhere/api", "https://elsewhere/api"},
 		{"a.example", "/x?redirect=/api/v1/", "/api/v1/"},
 	} {
-		resp := r.Serve(t.Context(), asked("GET", test.host, "", test.target))
+		resp := r.Serve(t.Context(), newRequest("GET", test.host, "", test.target))
 		if got := resp.Header.Get("Location"); got != test.want {
 			t.Errorf("%s%s: %s, want %s", test.host, test.target, got, test.want)
 		}
 	}
 }
 
-// TestRouterShares: the open requests of one cluster leave places to the others.
+// TestRouterShares: the requests in flight of one cluster leave slots to the others.
 func TestRouterShares(t *testing.T) {
 	r, _ := newTestRouter(8)
-	ask := func(target string) *api.Response { return r.Serve(t.Context(), asked("GET", "gw", "", target)) }
+	get := func(target string) *api.Response { return r.Serve(t.Context(), newRequest("GET", "gw", "", target)) }
 	var open []*api.Response
 	for range 20 {
-		if resp := ask("/clusters/a/slow"); resp.Status == 200 {
+		if resp := get("/clusters/a/slow"); resp.Status == 200 {
 			open = append(open, resp)
 		}
 	}
 	if len(open) != 6 { // three quarters
-		t.Errorf("%d requests of one cluster are under way", len(open))
+		t.Errorf("%d requests of one cluster are in flight", len(open))
 	}
-	if resp := ask("/clusters/a/readyz"); resp.Status != 200 {
+	if resp := get("/clusters/a/readyz"); resp.Status != 200 {
 		t.Errorf("health: %d", resp.Status)
 	}
 	for range 20 {
-		if resp := ask("/clusters/b/slow"); resp.Status == 200 {
+		if resp := get("/clusters/b/slow"); resp.Status == 200 {
 			open = append(open, resp)
 		}
 	}
-	resp := ask("/clusters/b/slow")
+	resp := get("/clusters/b/slow")
 	if len(open) != 7 || resp.Status != 429 || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%d open, then %d", len(open), resp.Status)
 	}
-	if resp := ask("/clusters/a/api/v1/pods?watch=1"); resp.Status != 200 {
-		t.Errorf("watches have places of their own: %d", resp.Status)
+	if resp := get("/clusters/a/api/v1/pods?watch=1"); resp.Status != 200 {
+		t.Errorf("watches have slots of their own: %d", resp.Status)
 	}
 	for _, resp := range open {
 		resp.Done(0, nil)
 	}
 	if n := r.short.InUse(); n != 0 || r.short.Users() != 0 {
-		t.Errorf("%d places are not given back", n)
+		t.Errorf("%d slots are not released", n)
 	}
 }
 
-// TestRouterShareOfMany: however many clusters are slow, one that has nothing under way finds
-// a place, and one more does not.
+// TestRouterShareOfMany: however many clusters are slow, a cluster without requests in flight gets
+// one slot.
 func TestRouterShareOfMany(t *testing.T) {
-	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: healthz.NewHealth(), InFlight: 8, LongRunning: 8})
+	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: healthz.New(), InFlight: 8, LongRunning: 8})
 	var routes []Route
 	for i := range 12 {
 		name := fmt.Sprint("c", i)
@@ -199,7 +199,7 @@ func TestRouterShareOfMany(t *testing.T) {
 	for _, query := range []string{"", "?watch=1"} {
 		for i := range 12 {
 			for n := range 20 {
-				resp := r.Serve(t.Context(), asked("GET", "gw", "", fmt.Sprintf("/clusters/c%d/api/v1/pods%s", i, query)))
+				resp := r.Serve(t.Context(), newRequest("GET", "gw", "", fmt.Sprintf("/clusters/c%d/api/v1/pods%s", i, query)))
 				switch {
 				case resp.Status == 200:
 					open = append(open, resp)
@@ -210,29 +210,29 @@ func TestRouterShareOfMany(t *testing.T) {
 		}
 	}
 	if n := r.short.InUse(); n > 8+12 {
-		t.Errorf("%d requests are under way", n)
+		t.Errorf("%d requests are in flight", n)
 	}
 	for _, resp := range open {
 		resp.Done(0, nil)
 	}
 	if r.short.InUse() != 0 || r.long.InUse() != 0 || r.short.Users() != 0 {
-		t.Error("places are not given back")
+		t.Error("slots are not released")
 	}
 }
 
-// TestRouterRetires: what is under way ends first, and new requests are for nobody or for who took the place.
+// TestRouterRetires: Retire waits for requests in flight; new requests go to the replacement, if any.
 func TestRouterRetires(t *testing.T) {
 	r, targets := newTestRouter(0)
-	open := r.Serve(t.Context(), asked("GET", "gw", "", "/clusters/b/x"))
+	open := r.Serve(t.Context(), newRequest("GET", "gw", "", "/clusters/b/x"))
 	next := r.NewTarget("b", echo("new"))
 	r.SetRoutes([]Route{{PathPrefix: true, Target: next}})
 	retired := make(chan error)
 	go func() { retired <- targets["b"].Retire(t.Context()) }()
-	if resp := r.Serve(t.Context(), asked("GET", "gw", "", "/clusters/b/x")); !strings.HasPrefix(string(resp.Body), "new ") {
+	if resp := r.Serve(t.Context(), newRequest("GET", "gw", "", "/clusters/b/x")); !strings.HasPrefix(string(resp.Body), "new ") {
 		t.Errorf("%s", resp.Body)
 	}
-	if resp := r.Serve(t.Context(), asked("GET", "gw", "", "/clusters/a/x")); resp.Status != 404 {
-		t.Errorf("%d of a cluster that was removed", resp.Status)
+	if resp := r.Serve(t.Context(), newRequest("GET", "gw", "", "/clusters/a/x")); resp.Status != 404 {
+		t.Errorf("%d from a removed cluster", resp.Status)
 	}
 	select {
 	case err := <-retired:
@@ -244,10 +244,10 @@ func TestRouterRetires(t *testing.T) {
 		t.Error(err)
 	}
 	if targets["b"].enter() {
-		t.Error("a request entered what is retired")
+		t.Error("a request entered a retired target")
 	}
-	// One that does not end is not waited for without end.
-	open = r.Serve(t.Context(), asked("GET", "gw", "", "/clusters/b/x"))
+	// Retire stops waiting when ctx ends.
+	open = r.Serve(t.Context(), newRequest("GET", "gw", "", "/clusters/b/x"))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := next.Retire(ctx); !errors.Is(err, context.Canceled) {
@@ -256,17 +256,17 @@ func TestRouterRetires(t *testing.T) {
 	open.Done(0, nil)
 }
 
-// TestRouterPanic: a handler that panics gives its places back.
+// TestRouterPanic: a handler that panics releases its slot.
 func TestRouterPanic(t *testing.T) {
-	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: healthz.NewHealth(), InFlight: 4})
+	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: healthz.New(), InFlight: 4})
 	target := r.NewTarget("a", panics{})
 	r.SetRoutes([]Route{{PathPrefix: true, Target: target}})
 	func() {
 		defer func() { _ = recover() }()
-		r.Serve(t.Context(), asked("GET", "gw", "", "/clusters/a/x"))
+		r.Serve(t.Context(), newRequest("GET", "gw", "", "/clusters/a/x"))
 	}()
 	if r.short.InUse() != 0 || target.mu.open != 0 {
-		t.Error("places are not given back")
+		t.Error("slots are not released")
 	}
 }
 
@@ -274,39 +274,39 @@ type panics struct{}
 
 func (panics) Serve(context.Context, *api.Request) *api.Response { panic("as told") }
 
-const atOnce = "Too many requests, please try again later."
+const tooMany = "Too many requests, please try again later."
 
-// TestRefusalsOfClustersAreCounted has a request for each reason for which a Router refuses.
-func TestRefusalsOfClustersAreCounted(t *testing.T) {
+// TestClusterRejectionsAreCounted has a request for each reason for which a Router rejects.
+func TestClusterRejectionsAreCounted(t *testing.T) {
 	const pods = "/clusters/a/api/v1/pods"
 	for _, c := range []struct {
 		why               reason.Refusal
 		name              string
 		host, sni, target string
 		says              string
-		open              []string // targets of requests that are under way
+		open              []string // targets of requests in flight
 	}{
 		{reason.UnknownCluster, "none", "gw", "", "/api/v1/pods", "the request names none: ask at /clusters/NAME", nil},
 		{reason.UnknownCluster, "another", "gw", "", "/clusters/x/api/v1/pods", "no such cluster is known here: ask at /clusters/NAME", nil},
 		{reason.Misdirected, "", "a.example", "c.example", "/api/v1/pods", "another cluster than the name that the TLS connection", nil},
 		{reason.ClusterPath, "", "gw", "", "/clusters/a/../c/api/v1/pods", "leads out of the cluster", nil},
-		{reason.AllClustersLimit, "short", "gw", "", pods, atOnce, []string{pods, "/clusters/b/api/v1/pods"}},
-		{reason.AllClustersLimit, "long", "gw", "", pods + "?watch=1", atOnce, []string{pods + "?watch=1", "/clusters/b/api/v1/pods?watch=1"}},
-		{reason.ClusterShare, "short", "gw", "", pods, atOnce, []string{pods}},
-		{reason.ClusterShare, "long", "gw", "", pods + "?watch=1", atOnce, []string{pods + "?watch=1"}},
+		{reason.AllClustersLimit, "short", "gw", "", pods, tooMany, []string{pods, "/clusters/b/api/v1/pods"}},
+		{reason.AllClustersLimit, "long", "gw", "", pods + "?watch=1", tooMany, []string{pods + "?watch=1", "/clusters/b/api/v1/pods?watch=1"}},
+		{reason.ClusterShare, "short", "gw", "", pods, tooMany, []string{pods}},
+		{reason.ClusterShare, "long", "gw", "", pods + "?watch=1", tooMany, []string{pods + "?watch=1"}},
 	} {
 		t.Run(c.why.String()+" "+c.name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
-			r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: healthz.NewHealth(), InFlight: 2, LongRunning: 2, Registerer: registry})
+			r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: healthz.New(), InFlight: 2, LongRunning: 2, Registerer: registry})
 			routeTest(r)
 			for _, target := range c.open {
-				resp := r.Serve(t.Context(), asked("GET", "gw", "", target))
+				resp := r.Serve(t.Context(), newRequest("GET", "gw", "", target))
 				if resp.Status != 200 {
 					t.Fatalf("%s: %d", target, resp.Status)
 				}
 				defer resp.Done(0, nil)
 			}
-			refusaltest.CheckResponse(t, registry, c.why, c.says, r.Serve(t.Context(), asked("GET", c.host, c.sni, c.target)))
+			refusaltest.CheckResponse(t, registry, c.why, c.says, r.Serve(t.Context(), newRequest("GET", c.host, c.sni, c.target)))
 		})
 	}
 }

@@ -3,6 +3,7 @@ package healthz
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"strings"
 
@@ -12,43 +13,54 @@ import (
 // Check is one named condition of the gateway's health.
 type Check struct {
 	Name string
-	// Ready tells that the check counts for readiness only, not for liveness.
-	Ready bool
-	// Err returns nil when all is well. It must be quick and safe for
-	// concurrent use.
+	// ReadyOnly says that the check counts for readiness, not for liveness.
+	ReadyOnly bool
+	// Err returns nil if the check passes. It must be quick and safe for concurrent use.
 	Err func() error
 }
 
-// Health answers /livez, /readyz and /healthz in the form of kube-apiserver
-// (k8s.io/apiserver/pkg/server/healthz). It is safe for concurrent use.
+// Health evaluates checks. It is safe for concurrent use.
 type Health struct {
 	checks []Check
-	parts  func() []Part
+	parts  func() []Part // nil for a Health without parts
 }
 
-// Part is the health of one of several things that are served.
+// Part is the health of one of several clusters.
 type Part struct {
 	Name string
 	*Health
 }
 
-// NewHealth returns a Health of the given checks; "ping" is added.
-func NewHealth(checks ...Check) *Health {
+// CheckResult is the outcome of a check.
+type CheckResult struct {
+	Name string
+	Err  error // nil if the check passes
+}
+
+// New returns a Health with a check "ping", which always passes, and the given checks.
+func New(checks ...Check) *Health {
 	return &Health{checks: append([]Check{{Name: "ping", Err: func() error { return nil }}}, checks...)}
 }
 
-// NewHealthOf returns a Health of several parts, the clusters of a gateway, which may change.
-// It is ready while one of them is. "ping" is added.
-func NewHealthOf(parts func() []Part) *Health {
-	h := NewHealth()
+// NewOfParts returns a Health of the parts that the function returns at the time of a request. It
+// passes if there are none or one of them passes.
+func NewOfParts(parts func() []Part) *Health {
+	h := New()
 	h.parts = parts
 	return h
 }
 
-// Serve answers r if it is for one of the health endpoints, else returns nil.
-// reasons tells the client why a check failed, and of each part by its name, with ?verbose and
-// at /readyz/NAME: not for listeners that anyone may ask. There all parts are one check.
-func (h *Health) Serve(r *api.Request, reasons bool) *api.Response {
+// IsPath reports whether path is a health endpoint.
+func IsPath(path string) bool {
+	endpoint, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return endpoint == "livez" || endpoint == "readyz" || endpoint == "healthz"
+}
+
+// Serve responds to a request for a health endpoint. It returns nil for other paths. With details,
+// the response contains why a check failed, and the parts by name, with ?verbose and at
+// /readyz/NAME: do not set it on listeners that anyone may use. Without details, all parts are one
+// check.
+func (h *Health) Serve(r *api.Request, details bool) *api.Response {
 	if !IsPath(r.Path) {
 		return nil
 	}
@@ -56,126 +68,14 @@ func (h *Health) Serve(r *api.Request, reasons bool) *api.Response {
 	if r.Method != "GET" && r.Method != "HEAD" {
 		return text(405, "only GET and HEAD are allowed\n")
 	}
-	query, _ := url.ParseQuery(r.RawQuery)
 	if rest != "" {
-		return h.single(endpoint, rest, reasons)
+		return h.serveOne(endpoint, rest, details)
 	}
-	return h.all(endpoint, query.Has("verbose"), query["exclude"], reasons)
+	query, _ := url.ParseQuery(r.RawQuery)
+	return h.serveAll(endpoint, query, details)
 }
 
-// IsPath reports whether a path is one of the health endpoints.
-func IsPath(path string) bool {
-	endpoint, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	return endpoint == "livez" || endpoint == "readyz" || endpoint == "healthz"
-}
-
-func (h *Health) single(endpoint, name string, reasons bool) *api.Response {
-	if h.parts != nil && reasons {
-		first, rest, more := strings.Cut(name, "/")
-		for _, p := range h.parts() {
-			switch {
-			case p.Name == first && more:
-				return p.single(endpoint, rest, reasons)
-			case p.Name == first:
-				return p.all(endpoint, false, nil, reasons)
-			}
-		}
-	}
-	for _, c := range h.of(endpoint, reasons) {
-		if c.Name != name {
-			continue
-		}
-		if err := c.Err(); err != nil {
-			return text(500, "internal server error: "+explain(err, reasons)+"\n")
-		}
-		return text(200, "ok")
-	}
-	return text(404, "404 page not found\n")
-}
-
-// of returns the checks of an endpoint: /livez has those that a restart may
-// mend, the others have all. Where parts are not told of, all of them are one check.
-func (h *Health) of(endpoint string, reasons bool) (checks []Check) {
-	for _, c := range h.checks {
-		if endpoint != "livez" || !c.Ready {
-			checks = append(checks, c)
-		}
-	}
-	if h.parts != nil && !reasons {
-		checks = append(checks, Check{Name: "clusters", Err: func() error {
-			if h.lookAtParts(new(strings.Builder), endpoint, nil) {
-				return errors.New("no cluster is ready")
-			}
-			return nil
-		}})
-	}
-	return checks
-}
-
-func (h *Health) all(endpoint string, verbose bool, exclude []string, reasons bool) *api.Response {
-	skip := make(map[string]bool)
-	for _, list := range exclude {
-		for _, name := range strings.Split(list, ",") {
-			skip[name] = true
-		}
-	}
-	var out strings.Builder
-	failed := h.look(&out, endpoint, "", skip, reasons)
-	if h.parts != nil && reasons {
-		failed = h.lookAtParts(&out, endpoint, skip) || failed
-	}
-	if failed {
-		return text(500, out.String()+endpoint+" check failed\n")
-	}
-	if !verbose {
-		return text(200, "ok")
-	}
-	return text(200, out.String()+endpoint+" check passed\n")
-}
-
-// look writes how the checks are, and reports whether one failed that is not skipped. Their
-// names begin with prefix.
-func (h *Health) look(out *strings.Builder, endpoint, prefix string, skip map[string]bool, reasons bool) (failed bool) {
-	for _, c := range h.of(endpoint, reasons) {
-		name := prefix + c.Name
-		if skip[name] || skip[c.Name] { // of all parts
-			fmt.Fprintf(out, "[+]%s excluded: ok\n", name)
-			continue
-		}
-		if err := c.Err(); err != nil {
-			failed = true
-			fmt.Fprintf(out, "[-]%s failed: %s\n", name, explain(err, reasons))
-			continue
-		}
-		fmt.Fprintf(out, "[+]%s ok\n", name)
-	}
-	return failed
-}
-
-// lookAtParts is look at the parts that are not skipped: it reports whether all of them
-// failed.
-func (h *Health) lookAtParts(out *strings.Builder, endpoint string, skip map[string]bool) (failed bool) {
-	looked, good := 0, 0
-	for _, p := range h.parts() {
-		if skip[p.Name] {
-			fmt.Fprintf(out, "[+]%s excluded: ok\n", p.Name)
-			continue
-		}
-		looked++
-		if !p.look(out, endpoint, p.Name+"/", skip, true) {
-			good++
-		}
-	}
-	return looked > 0 && good == 0
-}
-
-// CheckResult is how a check is at a moment.
-type CheckResult struct {
-	Name string
-	Err  error // nil when all is well
-}
-
-// Results are how the checks of readiness are now, without those of parts.
+// Results evaluates the checks, without those of parts.
 func (h *Health) Results() []CheckResult {
 	list := make([]CheckResult, len(h.checks))
 	for i, c := range h.checks {
@@ -184,8 +84,108 @@ func (h *Health) Results() []CheckResult {
 	return list
 }
 
-func explain(err error, tell bool) string {
-	if tell {
+// serveOne responds with the result of one check, or with those of one part.
+func (h *Health) serveOne(endpoint, name string, details bool) *api.Response {
+	if h.parts != nil && details {
+		first, rest, _ := strings.Cut(name, "/")
+		for _, p := range h.parts() {
+			switch {
+			case p.Name != first:
+			case name == first:
+				return p.serveAll(endpoint, nil, details)
+			default:
+				return p.serveOne(endpoint, rest, details)
+			}
+		}
+	}
+	for _, c := range h.checksOf(endpoint, details) {
+		if c.Name != name {
+			continue
+		}
+		if err := c.Err(); err != nil {
+			return text(500, "internal server error: "+cause(err, details)+"\n")
+		}
+		return text(200, "ok")
+	}
+	return text(404, "404 page not found\n")
+}
+
+// serveAll responds with the results of all checks.
+func (h *Health) serveAll(endpoint string, query url.Values, details bool) *api.Response {
+	excluded := make(map[string]bool)
+	for _, list := range query["exclude"] {
+		for name := range strings.SplitSeq(list, ",") {
+			excluded[name] = true
+		}
+	}
+	var out strings.Builder
+	failed := h.writeChecks(&out, endpoint, "", excluded, details)
+	if h.parts != nil && details {
+		failed = h.writeParts(&out, endpoint, excluded) || failed
+	}
+	switch {
+	case failed:
+		return text(500, out.String()+endpoint+" check failed\n")
+	case query.Has("verbose"):
+		return text(200, out.String()+endpoint+" check passed\n")
+	}
+	return text(200, "ok")
+}
+
+// writeParts writes the results of the parts that are not excluded, and reports whether all of them
+// failed.
+func (h *Health) writeParts(out io.Writer, endpoint string, excluded map[string]bool) (failed bool) {
+	evaluated, passed := 0, 0
+	for _, p := range h.parts() {
+		if excluded[p.Name] {
+			fmt.Fprintf(out, "[+]%s excluded: ok\n", p.Name)
+			continue
+		}
+		evaluated++
+		if !p.writeChecks(out, endpoint, p.Name+"/", excluded, true) {
+			passed++
+		}
+	}
+	return evaluated > 0 && passed == 0
+}
+
+// writeChecks writes the results of the checks, with prefix before their names, and reports whether
+// one failed that is not excluded.
+func (h *Health) writeChecks(out io.Writer, endpoint, prefix string, excluded map[string]bool, details bool) (failed bool) {
+	for _, c := range h.checksOf(endpoint, details) {
+		name := prefix + c.Name
+		if excluded[name] || excluded[c.Name] { // c.Name excludes the check of all parts
+			fmt.Fprintf(out, "[+]%s excluded: ok\n", name)
+		} else if err := c.Err(); err != nil {
+			failed = true
+			fmt.Fprintf(out, "[-]%s failed: %s\n", name, cause(err, details))
+		} else {
+			fmt.Fprintf(out, "[+]%s ok\n", name)
+		}
+	}
+	return failed
+}
+
+// checksOf returns the checks of an endpoint. Without details, all parts are one of them.
+func (h *Health) checksOf(endpoint string, details bool) (checks []Check) {
+	for _, c := range h.checks {
+		if endpoint != "livez" || !c.ReadyOnly {
+			checks = append(checks, c)
+		}
+	}
+	if h.parts != nil && !details {
+		checks = append(checks, Check{Name: "clusters", Err: func() error {
+			if h.writeParts(io.Discard, endpoint, nil) {
+				return errors.New("no cluster is ready")
+			}
+			return nil
+		}})
+	}
+	return checks
+}
+
+func cause(err error, details bool) string {
+	if details {
 		return err.Error()
 	}
 	return "reason withheld"

@@ -10,13 +10,13 @@ import (
 )
 
 func TestHealth(t *testing.T) {
-	h := NewHealth(
-		Check{Name: "feeds", Ready: true, Err: func() error { return errors.New("pods are stale") }},
+	h := New(
+		Check{Name: "feeds", ReadyOnly: true, Err: func() error { return errors.New("pods are stale") }},
 		Check{Name: "informer", Err: func() error { return nil }},
 	)
 	for _, c := range []struct {
 		path, query string
-		reasons     bool
+		details     bool
 		status      int
 		body        string
 	}{
@@ -29,7 +29,7 @@ func TestHealth(t *testing.T) {
 		{"/readyz/feeds", "", false, 500, "internal server error: reason withheld\n"},
 		{"/readyz/none", "", false, 404, "404 page not found\n"},
 	} {
-		resp := h.Serve(&api.Request{Method: "GET", Path: c.path, RawQuery: c.query}, c.reasons)
+		resp := h.Serve(&api.Request{Method: "GET", Path: c.path, RawQuery: c.query}, c.details)
 		if resp == nil || resp.Status != c.status || string(resp.Body) != c.body {
 			t.Errorf("%s?%s: %+v", c.path, c.query, resp)
 		}
@@ -39,12 +39,12 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestHealthNamesNoParts: who is told no reasons is not told either which clusters there are.
-func TestHealthNamesNoParts(t *testing.T) {
-	failing := Check{Name: "feeds", Ready: true, Err: func() error { return errors.New("pods are stale") }}
-	bad := Part{"lab", NewHealth(failing)}
-	some := NewHealthOf(func() []Part { return []Part{{"berlin", NewHealth()}, bad} })
-	none := NewHealthOf(func() []Part { return []Part{bad} })
+// TestHealthHidesParts: without details, responses do not name the clusters.
+func TestHealthHidesParts(t *testing.T) {
+	failing := Check{Name: "feeds", ReadyOnly: true, Err: func() error { return errors.New("pods are stale") }}
+	bad := Part{"lab", New(failing)}
+	some := NewOfParts(func() []Part { return []Part{{"berlin", New()}, bad} })
+	none := NewOfParts(func() []Part { return []Part{bad} })
 	for _, c := range []struct {
 		health      *Health
 		path, query string
@@ -68,22 +68,22 @@ func TestHealthNamesNoParts(t *testing.T) {
 	}
 }
 
-// TestHealthOfParts: the whole is well while one part is.
+// TestHealthOfParts: a Health of parts passes while one of them does.
 func TestHealthOfParts(t *testing.T) {
 	down := errors.New("down")
 	state := map[string]error{"a": nil, "b": nil}
 	part := func(name string) Part {
-		return Part{name, NewHealth(Check{Name: "feeds", Ready: true, Err: func() error { return state[name] }})}
+		return Part{name, New(Check{Name: "feeds", ReadyOnly: true, Err: func() error { return state[name] }})}
 	}
 	parts := []Part{part("a"), part("b")}
-	h := NewHealthOf(func() []Part { return parts })
-	ask := func(path, query string) (int, string) {
+	h := NewOfParts(func() []Part { return parts })
+	get := func(path, query string) (int, string) {
 		resp := h.Serve(&api.Request{Method: "GET", Path: path, RawQuery: query}, true)
 		return resp.Status, string(resp.Body)
 	}
 	expect := func(path, query string, code int, lines ...string) {
 		t.Helper()
-		got, body := ask(path, query)
+		got, body := get(path, query)
 		if got != code {
 			t.Errorf("%s?%s: %d\n%s", path, query, got, body)
 		}

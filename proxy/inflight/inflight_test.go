@@ -13,10 +13,10 @@ func TestLimiterSharesFairly(t *testing.T) {
 			n++
 		}
 		if n != want {
-			t.Errorf("of %d places one user gets %d, want %d", limit, n, want)
+			t.Errorf("of %d permits one user gets %d, want %d", limit, n, want)
 		}
 		if limit > 1 && !l.Acquire("other", 1) {
-			t.Errorf("of %d places one user leaves none for another", limit)
+			t.Errorf("of %d permits one user leaves none for another", limit)
 		}
 	}
 }
@@ -31,7 +31,7 @@ func TestLimiterLeavesRoomForOneMore(t *testing.T) {
 		}
 	}
 	if !l.Acquire("modest", 1) {
-		t.Error("no place is left for one who has none")
+		t.Error("no permit is left for a user who has none")
 	}
 	l.Release("modest", 1)
 	for u := range users {
@@ -40,7 +40,7 @@ func TestLimiterLeavesRoomForOneMore(t *testing.T) {
 		}
 	}
 	if l.Users() != 0 || l.InUse() != 0 {
-		t.Errorf("%d users and %d places are left over", l.Users(), l.InUse())
+		t.Errorf("%d users and %d permits are left over", l.Users(), l.InUse())
 	}
 }
 

@@ -138,7 +138,7 @@ type BudgetMetrics struct{ Answers *prometheus.CounterVec }
 func NewBudgetMetrics(registerer prometheus.Registerer, budgets func() []*RuleBudgets) *BudgetMetrics {
 	answers := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_budget_answers_total",
-		Help: "Requests of users who were over an upstream budget, by the rule that has it and what became of them: refused (429), cached (answered with what the cache held, and its age).",
+		Help: "Requests of users who had exhausted an upstream budget, by the rule that has the budget and the outcome: refused (rejected with 429), cached (served from the cache, with the age of the response).",
 	}, []string{"rule", "answer"})
 	m := &BudgetMetrics{answers}
 	if registerer == nil {
@@ -146,7 +146,7 @@ func NewBudgetMetrics(registerer prometheus.Registerer, budgets func() []*RuleBu
 	}
 	registerer.MustRegister(answers, gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_budget_users",
-		Help: "Users that upstream budgets know, of all rules together; each budget knows 4,096 at most, and each of the others shares what is left with few of them.",
+		Help: "Users with a bucket in an upstream budget, over all rules. A budget has at most 4,096 buckets; further users share buckets, each with few others.",
 	}, func() (n float64) {
 		for _, rule := range budgets() {
 			for _, b := range []*Budget{rule.Requests, rule.Bytes} {

@@ -1,0 +1,67 @@
+package inflight
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// Overload counts the requests that are rejected for one reason. The zero value counts nothing.
+type Overload struct {
+	why      reason.Refusal
+	byKind   prometheus.Counter
+	refusals *reason.Counter
+}
+
+func (o *Overload) count() {
+	if o.byKind != nil {
+		o.byKind.Inc()
+		o.refusals.Count(o.why)
+	}
+}
+
+// Overloads makes the counters of requests that are rejected because no permit is free.
+type Overloads struct {
+	byKind   *prometheus.CounterVec
+	refusals *reason.Counter
+}
+
+// NewOverloads registers the metric of rejected requests. registerer may be nil.
+func NewOverloads(registerer prometheus.Registerer, refusals *reason.Counter) *Overloads {
+	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_requests_refused_total",
+		Help: "Requests rejected with 429, by kind (see kubeweir_requests_in_flight) and reason: limit (no slot is free), share (the user holds too many slots), all and cluster (the same over several clusters).",
+	}, []string{"kind", "reason"})
+	if registerer != nil {
+		registerer.MustRegister(rejected)
+	}
+	return &Overloads{rejected, refusals}
+}
+
+// Of returns the counter of a kind of requests and the limit that rejects them, which are the values
+// of the metric's labels. why is the reason that is counted, too.
+func (o *Overloads) Of(kind, limit string, why reason.Refusal) Overload {
+	return Overload{why, o.byKind.WithLabelValues(kind, limit), o.refusals}
+}
+
+// RegisterMetrics registers, for semaphores by kind, the permits in use and the limits. registerer
+// may be nil.
+func RegisterMetrics(registerer prometheus.Registerer, semaphores map[string]*Semaphore) {
+	if registerer == nil {
+		return
+	}
+	for kind, s := range semaphores {
+		labels := prometheus.Labels{"kind": kind}
+		registerer.MustRegister(
+			gaugefunc.New(prometheus.GaugeOpts{
+				Name: "kubeweir_requests_in_flight", ConstLabels: labels,
+				Help: "Requests in flight, by kind: short; long (watches, followed logs, upgraded connections); unidentified (the client is not authenticated yet); resumed (long ones that are watches which the upstream continues from before the cache's history); all-short and all-long (over all clusters of a gateway for several).",
+			}, func() float64 { return float64(s.InUse()) }),
+			gaugefunc.New(prometheus.GaugeOpts{
+				Name: "kubeweir_requests_in_flight_limit", ConstLabels: labels,
+				Help: "The most requests in flight before more are rejected; 0 means no limit.",
+			}, func() float64 { return float64(s.Limit()) }),
+		)
+	}
+}
