@@ -13,9 +13,9 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// TestUnknownTokensWaitForEachOtherOnly: while reviews hang, those of tokens never
-// seen good are few, and a known token is reviewed as ever.
-func TestUnknownTokensWaitForEachOtherOnly(t *testing.T) {
+// TestUnverifiedTokensWaitForEachOtherOnly: while reviews hang, few of them are of unverified tokens,
+// and a verified token is reviewed without waiting.
+func TestUnverifiedTokensWaitForEachOtherOnly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a, reviewer := newTokenAuthenticator(t, Options{UnverifiedTokens: 50})
 		if _, err := byToken(t.Context(), a, janeToken); err != nil {

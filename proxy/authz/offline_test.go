@@ -25,9 +25,8 @@ type rulesBut func(Attributes) bool
 
 func (r rulesBut) Allow(_ user.Info, a Attributes) bool { return !r(a) }
 
-// TestRefusalsCoverMore: what the upstream refused last is not got by another question on
-// the same, which rules would grant.
-func TestRefusalsCoverMore(t *testing.T) {
+// TestDenialsCoverMore: another action on what the upstream denied last is not allowed by rules.
+func TestDenialsCoverMore(t *testing.T) {
 	everywhere := listPods
 	everywhere.Namespace = ""
 	with := func(a Attributes, change func(*Attributes)) Attributes { change(&a); return a }
@@ -74,8 +73,8 @@ func TestRefusalsCoverMore(t *testing.T) {
 	}
 }
 
-// TestRefusalsEnd when the upstream allows the same.
-func TestRefusalsEnd(t *testing.T) {
+// TestDenialsEnd when the upstream allows the same.
+func TestDenialsEnd(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		access := &reviewtest.Access{Allow: reviewtest.Nothing}
 		a := New(Options{AccessReviewer: access, Rules: &fakeRules{allow: true}, Settings: review.Settings{OfflineTTL: time.Hour}})
@@ -97,9 +96,9 @@ func TestRefusalsEnd(t *testing.T) {
 	})
 }
 
-// TestLastWordsAreShared: who asks much pushes out no words to others; and a refusal that is
-// pushed out is no permission.
-func TestLastWordsAreShared(t *testing.T) {
+// TestOfflineDecisionsAreShared: a user with many decisions evicts none of others, and an evicted
+// denial is no permission.
+func TestOfflineDecisionsAreShared(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) { // a review that fails is tried again after a while
 		access := &reviewtest.Access{Allow: reviewtest.Nothing}
 		a := New(Options{AccessReviewer: access, Rules: &fakeRules{allow: true}, Settings: review.Settings{OfflineTTL: time.Hour, CacheSize: 64}})
@@ -170,9 +169,9 @@ func byToken(ctx context.Context, a *authn.Authenticator, token string) (*authn.
 	return a.Authenticate(ctx, &api.Request{Header: api.Header{{Name: "Authorization", Value: "Bearer " + token}}})
 }
 
-// TestWordsOverRestart: another process knows what the upstream said last, for what is left
-// of its time.
-func TestWordsOverRestart(t *testing.T) {
+// TestDecisionsSurviveRestart: another process uses the upstream's last decisions for the rest of
+// their time.
+func TestDecisionsSurviveRestart(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		after time.Duration // it was said
@@ -283,9 +282,9 @@ func TestWordsOverRestart(t *testing.T) {
 	}
 }
 
-// TestWordsAreBounded: what is too much leaves out permissions, and a refusal that is left out
-// is no permission in the other process.
-func TestWordsAreBounded(t *testing.T) {
+// TestSavedDecisionsAreBounded: without room for all decisions permissions are left out, and a denial
+// that is left out is no permission in the other process.
+func TestSavedDecisionsAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		access := &reviewtest.Access{Allow: reviewtest.Only("jane")}
 		a := New(Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour}})
@@ -319,9 +318,8 @@ func TestWordsAreBounded(t *testing.T) {
 	})
 }
 
-// TestWordsThatAreKeptAreShared: who asks much takes no room on disk from those who asked
-// before, be it by refusals or by tokens.
-func TestWordsThatAreKeptAreShared(t *testing.T) {
+// TestSavedDecisionsAreShared: a user with many denials takes no room on disk from others.
+func TestSavedDecisionsAreShared(t *testing.T) {
 	access := &reviewtest.Access{Allow: reviewtest.Only("jane")}
 	a := New(Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour}})
 	ask := func(a *Authorizer, u *authn.User, name string) (Decision, error) {
@@ -359,9 +357,8 @@ func TestWordsThatAreKeptAreShared(t *testing.T) {
 	}
 }
 
-// TestLargeWordsAreBrief: of what a client asks little is remembered, however large it is,
-// and nothing as large is got by it.
-func TestLargeWordsAreBrief(t *testing.T) {
+// TestLargeAttributesAreShortened: little of large attributes is kept, and they allow nothing.
+func TestLargeAttributesAreShortened(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		asked Attributes
@@ -382,8 +379,8 @@ func TestLargeWordsAreBrief(t *testing.T) {
 				if written, err := json.Marshal(words); err != nil || len(written) > 4<<10 || len(words.Decisions) != 1 {
 					t.Errorf("%d words of %d bytes, %v", len(words.Decisions), len(written), err)
 				}
-				for word := range a.offline.mu.decisions {
-					if n := a.offline.mu.decisions[word].attributes.Size(); n > maxKeyBytes {
+				for decision := range a.offline.mu.decisions {
+					if n := a.offline.mu.decisions[decision].attributes.Size(); n > maxKeyBytes {
 						t.Errorf("%d bytes are remembered", n)
 					}
 				}
