@@ -54,45 +54,24 @@ func (x *exchange) countReviews(n float64) {
 	}
 }
 
-// What requests cost the processor, in nanoseconds, after docs/bench (a get from the cache takes
-// some 43 us there, a list 0.6 to 0.8 ns a byte, an event that is delivered 4 to 9 us), and a
-// run of each kind beside kube-apiserver, over HTTP/2:
-//
-//	                        bytes     measured  estimated
-//	get from the cache      6,382        52 us      45 us
-//	list from the cache     1,904,080  2000 us    1563 us
-//	/version, forwarded     345         165 us     170 us
-//	/openapi/v2, forwarded  2,229,434  3000 us    3514 us
-//	get, collapsed          6,382       330 us     288 us
-//	list, revalidated       1,904,080  2500 us    1870 us
-const (
-	requestPrice   = 40e3
-	bytePrice      = 0.8
-	forwardedByte  = 1.5   // it is received and sent
-	collapsedPrice = 100e3 // more, of a request that is shared
-	streamWrite    = 4.5e3
-	askedPrice     = 130e3 // of a request to the upstream
-	askedBytePrice = 2     // of what is read, and not only passed on
-)
-
 // work estimates the CPU time of a request with a response of n bytes.
 func (x *exchange) work(n int64) float64 {
-	price := usage.Price{Request: requestPrice, Byte: bytePrice}
+	price := usage.Price{Request: usage.RequestPrice, Byte: usage.BytePrice}
 	switch x.source {
 	case fromUpstream:
-		price.Byte = forwardedByte
+		price.Byte = usage.ForwardedBytePrice
 	case fromCollapsed:
-		price.Request += collapsedPrice
+		price.Request += usage.CoalescedPrice
 	}
-	return price.Of(1, n) + askedPrice*x.cost.Requests + askedBytePrice*x.cost.Bytes
+	return price.Of(1, n) + usage.UpstreamRequestPrice*x.cost.Requests + usage.UpstreamBytePrice*x.cost.Bytes
 }
 
 // streamPrice returns the estimated CPU time of a write to a stream.
 func (x *exchange) streamPrice() usage.Price {
 	if x.source == fromUpstream {
-		return usage.Price{Request: 2 * streamWrite, Byte: forwardedByte}
+		return usage.Price{Request: 2 * usage.WritePrice, Byte: usage.ForwardedBytePrice}
 	}
-	return usage.Price{Request: streamWrite, Byte: bytePrice}
+	return usage.Price{Request: usage.WritePrice, Byte: usage.BytePrice}
 }
 
 // costOf returns what a request with a response of n bytes has cost.
@@ -116,14 +95,14 @@ func (g *Gateway) countStream(x *exchange, resp *api.Response) {
 	asker, options := x.client(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.Spending.ChargeStream(), Outdated: g.outdated(x), End: x.end}
 	g.account.usage.Add(asker, x.costOf(resp, 0))
 	if resp.Stream != nil {
-		resp.Stream = countStream(resp.Stream, g.account.usage, asker, options)
+		resp.Stream = g.account.usage.CountStream(resp.Stream, asker, options)
 		return
 	}
 	upgrade := resp.Upgrade
 	resp.Upgrade = func(conn net.Conn) {
 		options.End = func() { _ = conn.Close() }
-		counted := &countedConn{conn, g.account.usage.Open(asker, options)}
-		defer counted.stream.Close()
+		counted, done := g.account.usage.CountConn(conn, asker, options)
+		defer done()
 		upgrade(counted)
 	}
 }

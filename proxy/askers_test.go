@@ -140,7 +140,9 @@ type countingWriter struct {
 func (w *countingWriter) WriteFrames(frames [][]byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.bytes += sizeOf(frames)
+	for _, f := range frames {
+		w.bytes += len(f)
+	}
 	return nil
 }
 

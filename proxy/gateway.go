@@ -26,6 +26,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
+	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/proxy/transcode"
@@ -121,7 +122,7 @@ type memory struct {
 	documents *answers // on all that the upstream serves, which are large
 	// documentSlots has slots for those of documents that are read or written.
 	documentSlots    *inflight.Limiter
-	openAPIDocuments *openAPIDocuments // nil where the upstream is in this process
+	openAPIDocuments *openapi.Documents // nil where the upstream is in this process
 }
 
 // account counts what requests led to, and cost.
@@ -154,7 +155,7 @@ func New(o Options) *Gateway {
 		documentSlots: uncounted(maxSavedDocuments),
 	}
 	if !o.InProcess {
-		g.memory.openAPIDocuments = newOpenAPIDocuments(o.Registerer)
+		g.memory.openAPIDocuments = openapi.New(o.Registerer)
 	}
 	g.slots.init(o.Registerer, g.account.refused)
 	g.forwards.transcoder = transcode.New(o.Forwarder, time.Now, o.Registerer)

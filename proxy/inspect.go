@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/reason"
@@ -185,8 +186,8 @@ func (e *explaining) unlessAway(text string) string {
 // revalidatesOpenAPI reports whether the OpenAPI document that the request reads is in memory, with
 // an ETag, and may be confirmed.
 func (e *explaining) revalidatesOpenAPI() bool {
-	key, ok := openAPIKey(e.x)
-	return ok && !e.over() && !e.x.Away && e.g.memory.openAPIDocuments.revalidates(key)
+	key, ok := openapi.KeyOf(e.x.Request, e.x.Pretty)
+	return ok && !e.over() && !e.x.Away && e.g.memory.openAPIDocuments.Revalidates(key)
 }
 
 // notCoalesced returns the reason why the read would not be shared, as far as that is known.

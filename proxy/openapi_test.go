@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/consistency"
+	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
@@ -40,7 +41,7 @@ func TestOpenAPIDocumentsOfOneForm(t *testing.T) {
 				}
 			}
 		}
-		if n := b.gateway.memory.openAPIDocuments.used.Len(); n != 4 {
+		if n, _ := b.gateway.memory.openAPIDocuments.Size(); n != 4 {
 			t.Errorf("%d documents are kept", n)
 		}
 	})
@@ -51,7 +52,7 @@ func TestOpenAPIDocumentsOfOneForm(t *testing.T) {
 func TestOpenAPIDocumentsAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(*Options) {})
-		body := strings.Repeat("x", maxOpenAPIBytes/4)
+		body := strings.Repeat("x", openapi.MaxBytes/4)
 		b.upstream.answer = func(r *api.Request) *api.Response {
 			if r.Header.Get("If-None-Match") == `"1"` {
 				return &api.Response{Status: 304}
@@ -68,30 +69,31 @@ func TestOpenAPIDocumentsAreBounded(t *testing.T) {
 			get("/openapi/v3/0")
 		}
 		for i, want := range []bool{true, false, false, true, true, true} {
-			if kept := b.gateway.memory.openAPIDocuments.get(consistency.Key{Path: fmt.Sprintf("/openapi/v3/%d", i)}) != nil; kept != want {
+			if kept := b.gateway.memory.openAPIDocuments.Get(consistency.Key{Path: fmt.Sprintf("/openapi/v3/%d", i)}) != nil; kept != want {
 				t.Errorf("document %d: kept %v, want %v", i, kept, want)
 			}
 		}
-		before := b.gateway.memory.openAPIDocuments.used.Len()
-		body = strings.Repeat("y", maxOpenAPIDocument+1)
+		before, _ := b.gateway.memory.openAPIDocuments.Size()
+		body = strings.Repeat("y", openapi.MaxDocument+1)
 		b.upstream.answer = func(*api.Request) *api.Response {
 			return &api.Response{Status: 200, Header: api.Header{{Name: "Etag", Value: `"2"`}}, Length: -1, BodyTo: strings.NewReader(body)}
 		}
 		if _, got, _ := b.do("GET /openapi/v2"); got != body {
 			t.Errorf("a document that is too large: %d bytes", len(got))
 		}
-		if d := b.gateway.memory.openAPIDocuments; d.used.Len() != before || d.bytes != before*maxOpenAPIBytes/4 {
-			t.Errorf("%d documents of %d bytes are left of %d", d.used.Len(), d.bytes, before)
+		if n, bytes := b.gateway.memory.openAPIDocuments.Size(); n != before || bytes != before*openapi.MaxBytes/4 {
+			t.Errorf("%d documents of %d bytes are left of %d", n, bytes, before)
 		}
-		if b.do("GET /openapi/v3/long?" + strings.Repeat("x", maxOpenAPIKey)); b.gateway.memory.openAPIDocuments.used.Len() != before {
+		b.do("GET /openapi/v3/long?" + strings.Repeat("x", openapi.MaxKey))
+		if n, _ := b.gateway.memory.openAPIDocuments.Size(); n != before {
 			t.Error("a document with a long name is kept")
 		}
 		body = "z"
-		for i := range maxOpenAPIDocuments + 10 {
+		for i := range openapi.MaxDocuments + 10 {
 			b.do(fmt.Sprintf("GET /openapi/v3?%d", i))
 		}
-		if d := b.gateway.memory.openAPIDocuments; d.used.Len() != maxOpenAPIDocuments || len(d.byKey) != maxOpenAPIDocuments || d.bytes != maxOpenAPIDocuments {
-			t.Errorf("%d documents of %d bytes are kept", d.used.Len(), d.bytes)
+		if n, bytes := b.gateway.memory.openAPIDocuments.Size(); n != openapi.MaxDocuments || bytes != openapi.MaxDocuments {
+			t.Errorf("%d documents of %d bytes are kept", n, bytes)
 		}
 	})
 }
@@ -113,7 +115,7 @@ func TestOpenAPIOffline(t *testing.T) {
 			case r.Header.Has("If-None-Match"):
 				return &api.Response{Status: 304}
 			}
-			if r.Path == openAPIIndex {
+			if r.Path == openapi.Index {
 				return &api.Response{Status: 200, Body: []byte("index")}
 			}
 			return &api.Response{Status: 200, Header: api.Header{{Name: "Etag", Value: `"1"`}}, Body: []byte("{}")}
@@ -178,8 +180,8 @@ func TestOpenAPIDocumentsThatBreakOff(t *testing.T) {
 		if !errors.Is(err, broken) || got.String() != "half" {
 			t.Errorf("%q, %v", got.String(), err)
 		}
-		if d := b.gateway.memory.openAPIDocuments; d.used.Len() != 0 || d.bytes != 0 {
-			t.Errorf("%d documents, %d bytes", d.used.Len(), d.bytes)
+		if n, bytes := b.gateway.memory.openAPIDocuments.Size(); n != 0 || bytes != 0 {
+			t.Errorf("%d documents, %d bytes", n, bytes)
 		}
 	})
 }

@@ -1,21 +1,18 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/redact"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -88,23 +85,6 @@ func (g *Gateway) printsTables(info *api.RequestInfo) bool {
 	return why == reason.NotForwarded && !res.Custom && !res.Aggregated && res.Printer != nil
 }
 
-var errUnknownCells = errors.New("it is a Table, and nobody knows what is in its cells")
-
-// isTable reports whether an answer, or the object of an event, is a Table, which was not asked for:
-// one of meta.k8s.io, for there are custom resources of that kind, too.
-func isTable(text []byte) bool {
-	member := func(names ...string) string {
-		path := make([]json.Step, len(names))
-		for i, name := range names {
-			path[i].Name = name
-		}
-		return strings.Trim(string(json.Lookup(text, path)), `"`)
-	}
-	isMeta := func(version string) bool { return version == "" || strings.HasPrefix(version, metav1.GroupName+"/") }
-	return member("kind") == "Table" && isMeta(member("apiVersion")) ||
-		member("object", "kind") == "Table" && isMeta(member("object", "apiVersion"))
-}
-
 // redactAnswer is the upstream's answer, redacted, or a refusal.
 func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
@@ -117,19 +97,13 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 		}
 		return g.unredacted(x, errors.New("it is no JSON"))
 	}
-	isSecret := x.Info.Resource == "secrets" && x.Info.APIGroup == ""
-	tables := g.printsTables(x.Info)
-	redact := func(text []byte) ([]byte, error) {
-		redacted, err := json.Redact(text, isSecret)
-		if err == nil && !tables && isTable(text) {
-			err = errUnknownCells
-		}
-		return redacted, err
+	redactor := redact.Redactor{
+		Secret: x.Info.Resource == "secrets" && x.Info.APIGroup == "", Tables: g.printsTables(x.Info),
 	}
-	header := redactedHeader(resp.Header)
+	header := redact.Header(resp.Header)
 	if resp.Stream != nil {
 		s := g.forwarded.wrap(&response.RewrittenStream{Stream: resp.Stream, By: func(w api.StreamWriter) api.StreamWriter {
-			return &response.EventRewriter{StreamWriter: w, Rewrite: redactLine(redact), Failed: g.redactionFailed}
+			return &response.EventRewriter{StreamWriter: w, Rewrite: redactor.Event, Failed: g.redactionFailed}
 		}})
 		x.end = s.end
 		return &api.Response{Status: resp.Status, Header: header, Stream: s, Started: resp.Started, Done: resp.Done}
@@ -146,22 +120,11 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 	} else {
 		response.Finish(resp, int64(len(text)), nil)
 	}
-	redacted, err := redact(text)
+	redacted, err := redactor.Object(text)
 	if err != nil {
 		return g.unredacted(x, err)
 	}
 	return &api.Response{Status: resp.Status, Header: header, Body: redacted, Length: int64(len(redacted))}
-}
-
-// redactedHeader is what of an answer's header is passed on.
-func redactedHeader(h api.Header) (kept api.Header) {
-	for _, f := range h {
-		switch f.Name {
-		case "Content-Type", "Cache-Control", "Warning", "Audit-Id", "Retry-After":
-			kept = append(kept, f)
-		}
-	}
-	return kept
 }
 
 // unredacted refuses an answer that cannot be redacted.
@@ -174,20 +137,8 @@ func (g *Gateway) unredacted(x *exchange, err error) *api.Response {
 	return x.fail(authz.Forbidden(x.Subject.User, authz.AttributesOf(x.Info), text))
 }
 
-// redactLine redacts an event of a watch, which is a line.
-func redactLine(redact func([]byte) ([]byte, error)) func(line []byte) ([]byte, error) {
-	return func(line []byte) ([]byte, error) {
-		text, err := redact(line)
-		if err != nil {
-			return nil, err
-		}
-		return append(append(make([]byte, 0, len(text)+1), text...), '\n'), nil
-	}
-}
-
 // redactionFailed is the last event of a watch that cannot be redacted.
 func (g *Gateway) redactionFailed(err error) []byte {
 	g.account.refused.Count(reason.Redacted)
-	status := api.StatusOf(apierrors.NewInternalError(fmt.Errorf("redacting the upstream's event: %w", err)))
-	return fmt.Appendf(nil, "{\"type\":\"ERROR\",\"object\":%s}\n", bytes.TrimSpace(api.EncodeStatus(status, api.StatusJSON)))
+	return redact.ErrorEvent(err)
 }

@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
@@ -52,7 +53,7 @@ func (g *Gateway) gather(x *exchange, resources route.Resources) {
 		d.SelfReview = x.Settings.SelfReviews == policy.Yes && policy.IsSelfReview(r) && g.memory.answers.Covers(x.Subject)
 		d.OfflineDiscovery = g.Discovered != nil && !x.Info.IsResourceRequest && r.Method == "GET" && x.Away && !x.Subject.UpstreamDecides && x.AllowsOffline()
 		d.Discovery = !x.Info.IsResourceRequest && isDiscovery(r) && g.cachesDiscovery(x)
-		d.OpenAPI = g.memory.openAPIDocuments != nil && isOpenAPI(r)
+		d.OpenAPI = g.memory.openAPIDocuments != nil && openapi.IsDocument(r)
 	}
 }
 

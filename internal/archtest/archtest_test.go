@@ -89,6 +89,8 @@ var arrows = []arrow{
 	{"proxy/response", []string{"api"}},
 	{"proxy/transcode", above("proxy/inflight", "proxy/response", "proxy/upstream")},
 	{"proxy/consistency", above("watchmux", "cache", "proxy/response")},
+	{"proxy/redact", base},
+	{"proxy/openapi", above("cache", "watchmux", "proxy/consistency", "proxy/response")},
 	{"proxy/discovery", above("watchmux", "cache", "proxy/upstream")},
 	// The failure detector knows no requests, the pool no servers but one, the balancer no cache.
 	{"proxy/upstream/health", nil},

@@ -1,11 +1,10 @@
-package proxy
+package usage
 
 import (
 	"testing"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/writertest"
-	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
 // startedWith starts a stream of stream's making with w and returns the writer that its source gets.
@@ -22,13 +21,13 @@ func (s *writerOf) Start(w api.StreamWriter) { s.w = w }
 func (s *writerOf) Stop()                    {}
 
 func TestWritersDeliverWhatTheyAccept(t *testing.T) {
-	by := usage.New(usage.Options{Processor: usage.NewProcessor()})
+	by := New(Options{Processor: NewProcessor()})
 	for name, wrap := range map[string]func(w api.StreamWriter) api.StreamWriter{
 		"counted": func(w api.StreamWriter) api.StreamWriter {
-			return startedWith(w, func(s api.Stream) api.Stream { return countStream(s, by, usage.Client{}, usage.StreamOptions{}) })
+			return startedWith(w, func(s api.Stream) api.Stream { return by.CountStream(s, Client{}, StreamOptions{}) })
 		},
 		"counted, unshared": func(w api.StreamWriter) api.StreamWriter {
-			return startedWith(struct{ api.StreamWriter }{w}, func(s api.Stream) api.Stream { return countStream(s, by, usage.Client{}, usage.StreamOptions{}) })
+			return startedWith(struct{ api.StreamWriter }{w}, func(s api.Stream) api.Stream { return by.CountStream(s, Client{}, StreamOptions{}) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,17 +1,16 @@
-package proxy
+package usage
 
 import (
 	"errors"
 	"net"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
 // countedStream is a stream whose writes are counted.
 type countedStream struct {
 	api.Stream
-	counted *usage.Stream
+	counted *Stream
 }
 
 // countedDuplex is one whose client sends, too.
@@ -20,9 +19,9 @@ type countedDuplex struct {
 	duplex api.Duplex
 }
 
-// countStream has the writes of a stream counted until it is stopped.
-func countStream(s api.Stream, by *usage.Usage, asker usage.Client, o usage.StreamOptions) api.Stream {
-	c := countedStream{s, by.Open(asker, o)}
+// CountStream returns s with its writes accounted for, until it is stopped.
+func (u *Usage) CountStream(s api.Stream, client Client, o StreamOptions) api.Stream {
+	c := countedStream{s, u.Open(client, o)}
 	if duplex, ok := s.(api.Duplex); ok {
 		return &countedDuplex{c, duplex}
 	}
@@ -51,7 +50,7 @@ func (s *countedDuplex) Receive(p []byte) error { return s.duplex.Receive(p) }
 // countedWriter is what a countedStream writes to.
 type countedWriter struct {
 	api.StreamWriter
-	counted *usage.Stream
+	counted *Stream
 }
 
 // WriteFrames implements api.StreamWriter.
@@ -90,7 +89,14 @@ func sizeOf(frames [][]byte) (n int) {
 // countedConn is an upgraded connection whose bytes are counted, in both directions.
 type countedConn struct {
 	net.Conn
-	stream *usage.Stream
+	stream *Stream
+}
+
+// CountConn returns an upgraded connection with its bytes accounted for, in both directions, until
+// done is called.
+func (u *Usage) CountConn(conn net.Conn, client Client, o StreamOptions) (counted net.Conn, done func()) {
+	c := &countedConn{conn, u.Open(client, o)}
+	return c, c.stream.Close
 }
 
 // Read implements net.Conn.
