@@ -40,7 +40,7 @@ func (s *Shared) Call(ctx context.Context, r *api.Request) (resp *api.Response) 
 	if resp.Status >= 200 && resp.Status <= 999 || resp.Upgrade != nil {
 		return resp
 	}
-	// A Duplex is for clients that ask for one.
+	// A Duplex is for requests with an Upgrade.
 	if _, duplex := resp.Stream.(api.Duplex); duplex && r.Upgrade != "" {
 		return resp
 	}
@@ -48,7 +48,7 @@ func (s *Shared) Call(ctx context.Context, r *api.Request) (resp *api.Response) 
 	return s.Replace(resp, s.InternalError(errNoResponse), errNoResponse)
 }
 
-// Replace abandons a response, which is told so and what its client gets in its place.
+// Replace abandons a response, and reports to it the status that its client gets instead.
 func (s *Shared) Replace(resp, other *api.Response, err error) *api.Response {
 	if resp.Stream != nil {
 		s.StopStream(resp.Stream)
@@ -111,7 +111,7 @@ func (s *Shared) Receive(d api.Duplex, p []byte) (err error) {
 	return nil
 }
 
-// RejectUpgrade logs that the handler upgrades a request that does not ask for it, and returns the
+// RejectUpgrade logs that the handler upgrades a request without an Upgrade, and returns the
 // response to that.
 func (s *Shared) RejectUpgrade(r *api.Request) *api.Response {
 	s.Log.Error("the handler upgrades a request that does not ask for it", "method", r.Method, "path", r.Path)

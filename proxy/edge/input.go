@@ -60,7 +60,7 @@ type Input struct {
 	// its byte is the only one that was read of the record it came in.
 	first [1]byte
 	taken bool
-	// Err is the connection's last error, to be told apart from a parser's.
+	// Err is the connection's last error, which is not a parser's.
 	Err error
 	// HeadBegun is set when the deadline of ReadHead is.
 	HeadBegun bool
@@ -218,7 +218,7 @@ func (in *Input) ReleaseEmpty() {
 	}
 }
 
-// arm sets the deadline that the mode asks for.
+// arm sets the deadline of the mode.
 func (in *Input) arm() error {
 	switch in.Mode {
 	case ReadHead:

@@ -50,7 +50,7 @@ func listenSidecar(address string) (net.Listener, error) {
 	return ln, nil
 }
 
-// listenUnix opens a socket that nobody without the permission can reach at any
+// listenUnix opens a socket that processes without the permission cannot reach at any
 // moment: it gets its mode under another name first.
 func listenUnix(path string) (net.Listener, error) {
 	if path == "" {

@@ -20,14 +20,14 @@ const lingerTimeout = 500 * time.Millisecond
 // Options say what a Server serves and within which limits. The zero value of a
 // limit is its default (package defaults).
 type Options struct {
-	// Handler answers the requests. Required.
+	// Handler responds to the requests. Required.
 	Handler api.Handler
 
 	// Listen is the "host:port" of the TLS listener, "" for none.
 	Listen string
 	// SidecarListen is the plaintext listener: "127.0.0.1:8080", "[::1]:8080",
 	// "localhost:8080" or "unix:/path/of/socket"; "" for none. Whoever reaches it
-	// acts with the gateway's own identity, so any other address is refused.
+	// acts with the gateway's own identity, so any other address is rejected.
 	SidecarListen string
 	// GetCertificate returns the serving certificate of a handshake. Required for TLS.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
@@ -40,7 +40,7 @@ type Options struct {
 	// closed at once. It is never above half of the files that the process may open.
 	MaxConnections int
 	// MaxHeaderBytes is the most bytes of a request line and its header; a larger
-	// one is answered with 431.
+	// one is rejected with 431.
 	MaxHeaderBytes int
 	// MaxStreams is the most concurrent streams of one HTTP/2 connection. client-go
 	// multiplexes all its watches over one and opens another when it is full, so 250,
@@ -62,8 +62,8 @@ type Options struct {
 	// deadlines are not set again for each write. Over HTTP/2 it is given once more for each half
 	// MiB that may still be on its way to the client, and adds to IdleTimeout and PingTimeout so.
 	WriteTimeout time.Duration
-	// PingInterval is after which silence an HTTP/2 client is asked whether it is
-	// still there, PingTimeout how long it may take to answer.
+	// PingInterval is how long an HTTP/2 client may be silent before it gets a PING, PingTimeout
+	// how long it may take to acknowledge that.
 	PingInterval, PingTimeout time.Duration
 
 	// OnDrain, when set, is called once when Shutdown begins. It is to end the open
@@ -81,7 +81,7 @@ type Options struct {
 	LingerTimeout time.Duration
 }
 
-// withDefaults fills in what is zero and refuses what cannot be.
+// withDefaults fills in zero values and rejects invalid ones.
 func (o Options) withDefaults() (Options, error) {
 	if o.Handler == nil {
 		return o, errors.New("edge: no handler")

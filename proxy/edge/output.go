@@ -112,7 +112,8 @@ func (o *Output) Disarm() error {
 // IsSlow reports whether the last write waited for the client.
 func (o *Output) IsSlow() bool { return o.slow }
 
-// TakesMore reports whether the client takes something at once, where that can be told.
+// TakesMore reports whether the client takes something at once. It is true where that cannot be
+// known.
 func (o *Output) TakesMore() bool { return o.socket.takesMore() }
 
 // CanWriteNow reports whether WriteBuffers can do without waiting.

@@ -144,7 +144,7 @@ func (s *socket) writeNonblockingLocked(p []byte) error {
 	return nil
 }
 
-// tryWrite takes off tried what fd takes. It never asks to be called again.
+// tryWrite takes off tried what fd takes. It is never to be called again.
 func (s *socket) tryWrite(fd uintptr) (done bool) {
 	n, err := writeNow(int(fd), s.tried)
 	s.tried, s.tryErr = s.tried[n:], err
@@ -202,7 +202,8 @@ func (s *socket) settle() error {
 	return s.mu.err
 }
 
-// takesMore reports whether the descriptor takes something at once, where that can be told.
+// takesMore reports whether the descriptor takes something at once. It is true where that cannot be
+// known.
 func (s *socket) takesMore() bool {
 	ok := true
 	return s.raw == nil || s.raw.Control(func(fd uintptr) { ok = writable(fd) }) == nil && ok

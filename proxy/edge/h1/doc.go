@@ -4,7 +4,7 @@
 //	+--> wait --> read header --> copy it --> handler --> write response --+
 //	|   (idle,   (fasthttp's    (one string)                |              |
 //	|  no buffer)  parser)                                  +--> Stream: a fresh goroutine that only reads
-//	+---------------------- keep-alive <--------------------+--> Duplex: a Stream that is told what comes
+//	+---------------------- keep-alive <--------------------+--> Duplex: a Stream that receives, too
 //	                                                        +--> Upgrade: the connection itself
 //
 // Messages are fasthttp's: its parser, its framing of request bodies, its status texts. Its Server

@@ -180,9 +180,8 @@ func (x *exchange) mayKeep(resp *api.Response) bool {
 	return left >= 0 && left <= drainLimit
 }
 
-// finish ends everything that belongs to the request: nobody watches or reads its
-// connection any more, its context ends, its response is told. keep says whether
-// the connection is wanted for another request.
+// finish ends everything that belongs to the request: the watching and reading of its connection,
+// its context, its response. keep says whether the connection is wanted for another request.
 func (x *exchange) finish(resp *api.Response, written int64, keep bool, err error) verdict {
 	x.ctx.stopWatching()
 	if x.req.Body != nil {
@@ -202,7 +201,7 @@ func (x *exchange) finish(resp *api.Response, written int64, keep bool, err erro
 }
 
 // requestContext is the context of a request. It watches for the client's leaving only once
-// somebody asks for Done, because that takes a goroutine: most requests are answered before a
+// a caller asks for Done, because that takes a goroutine: most responses are complete before a
 // client could leave.
 type requestContext struct {
 	edge.Context
@@ -291,7 +290,7 @@ func (x *exchange) continue100() error {
 	return err
 }
 
-// drainLimit is how much of a body that nobody read is read to keep the connection, as in net/http.
+// drainLimit is how much of an unread body is read to keep the connection, as in net/http.
 const drainLimit = 256 << 10
 
 // body is the body of a request. Reads come from one goroutine

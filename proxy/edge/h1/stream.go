@@ -138,7 +138,7 @@ func (s *stream) read() (n int, err error) {
 	return 0, s.drop(buf.B[:cap(buf.B)])
 }
 
-// drop reads what nobody wants, until the client leaves or the reading is interrupted.
+// drop reads and discards until the client leaves or the reading is interrupted.
 func (s *stream) drop(buf []byte) (err error) {
 	for err == nil {
 		_, err = s.c.NetConn.Read(buf)

@@ -46,7 +46,7 @@ type bodyFlow struct {
 	// for how much it does.
 	apart   bool
 	charged int64
-	// consumed is what was read and the client not told of.
+	// consumed is what was read since the last WINDOW_UPDATE.
 	consumed int64
 }
 
@@ -276,7 +276,7 @@ func (b *body) receiveLocked(p []byte) {
 
 // setApart lets the client send on other streams what it likes, however much of this
 // one nobody reads: that is bounded by the stream's own window, and over all connections
-// by the memory for that, and nobody knows for how long.
+// by the memory for that. Nothing says for how long.
 func (b *body) setApart() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

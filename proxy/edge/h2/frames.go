@@ -371,7 +371,7 @@ func (h *conn) rejectData(st *stream, n int, window int64) error {
 	return nil
 }
 
-// skip reads n bytes for nobody. The client may send window bytes more.
+// skip discards n bytes. The client may send window bytes more.
 func (h *conn) skip(n int, window int64) error {
 	if _, err := h.In.Buf.Discard(n); err != nil {
 		return errClientLeft

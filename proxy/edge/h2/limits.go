@@ -1,9 +1,9 @@
 package h2
 
-// What a client may have the server do for nothing. Frames that ask for no work of use
+// What a client may have the server do for nothing. Frames that cause no useful work
 // (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, CONTINUATION, DATA that is empty or
 // padding for the most part, unknown ones) take of a credit that comes back with time and
-// with responses that are complete. A client whose credit is spent is told to calm down, and
+// with responses that are complete. A client whose credit is spent gets ENHANCE_YOUR_CALM, and
 // its connection ends. A WINDOW_UPDATE for data that was sent is free. floods_test.go lists
 // what servers died of, what bounds it here, and the tests.
 const (

@@ -92,7 +92,7 @@ func (d *delivery) timeFor(writeTimeout time.Duration) time.Duration {
 }
 
 // pingIfFarLocked has a client acknowledge that does so in large steps, so that one on a slow
-// line, which answers again and again, is told from one that reads nothing.
+// line, which acknowledges again and again, is distinguished from one that reads nothing.
 func (q *queue) pingIfFarLocked() {
 	d := &q.delivery
 	if d.sent-max(d.pinged, d.acknowledged()) < pingAfter {

@@ -123,7 +123,7 @@ func (h *conn) hasWholeFrame() bool {
 	return n >= frameHead+(int(head[0])<<16|int(head[1])<<8|int(head[2]))
 }
 
-// mayQueue reports whether frames may be answered before what is queued has left.
+// mayQueue reports whether more may be queued in response to frames before the queue has left.
 func (h *conn) mayQueue() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

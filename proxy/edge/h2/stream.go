@@ -88,7 +88,7 @@ func newStream(h *conn, id uint32) *stream {
 	return st
 }
 
-// requestContext is the context of a request. Whoever asks for Done is going to wait, so
+// requestContext is the context of a request. A caller of Done is going to wait, so
 // that the connection is read by another goroutine from then on.
 type requestContext struct {
 	edge.Context
@@ -239,7 +239,7 @@ func (st *stream) finish(resp *api.Response, written int64, err error) {
 	h.release()
 }
 
-// stopUpload tells the client that it need not send the rest of a body that nobody reads.
+// stopUpload tells the client that it need not send the rest of a body that is not read.
 func (st *stream) stopUpload() {
 	h := st.h
 	defer h.Panics.Contain("stream")

@@ -9,7 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// await waits until the client sends something. The error says why nobody waits any more.
+// await waits until the client sends something. The error says why the waiting is over.
 func (h *conn) await() error {
 	in := &h.In
 	if in.Buf != nil && in.Buf.Buffered() > 0 {

@@ -33,7 +33,7 @@ const acceptGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 // Accepts reports whether kube-apiserver would agree to r becoming a WebSocket that carries a
 // watch, of r's connection and header alone. Credentials were taken out of them. Of several lines
-// of a name the first counts. What it would not agree to is for it to refuse.
+// of a name the first counts. kube-apiserver itself rejects the others.
 func Accepts(r *api.Request) bool {
 	if r.Method != "GET" || !strings.EqualFold(r.Upgrade, "websocket") || r.Header.Get(versionHeader) != version {
 		return false

@@ -20,7 +20,7 @@ var errClosed = errors.New("the WebSocket is closed")
 // Nothing is written where the client's bytes are read, which may be where those of other
 // streams are read as well. A goroutine writes the answers, one for all that became due
 // meanwhile, and ends; of several pings the last is answered (RFC 6455, 5.5.3). So a client
-// that asks and does not read has one goroutine, for as long as a write may take.
+// that sends pings and does not read has one goroutine, for as long as a write may take.
 type Stream struct {
 	messages api.Stream
 	panics   *contain.Panics
