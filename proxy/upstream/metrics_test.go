@@ -32,7 +32,7 @@ func TestMetrics(t *testing.T) {
 	c.Forward(ctx, request("GET", "/odd"), Credentials{})
 	_, _ = c.Source().List(ctx, pods(), api.JSON, source.ListOptions{}, nil)
 	want := `
-# HELP kubeweir_upstream_requests_total Requests to the upstream by purpose, method and status code; code is 0 without an answer.
+# HELP kubeweir_upstream_requests_total Requests to the upstream by purpose, method and status code; code is 0 without a response.
 # TYPE kubeweir_upstream_requests_total counter
 kubeweir_upstream_requests_total{code="403",method="GET",purpose="client"} 1
 kubeweir_upstream_requests_total{code="700",method="GET",purpose="client"} 1
