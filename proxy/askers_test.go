@@ -45,7 +45,7 @@ func (b *gatewayBench) rowOf(name string) usage.Row {
 	return usage.Row{}
 }
 
-// TestAskers: each way of varyingHeaders counts for who asked, with what it asks the upstream.
+// TestAskers: each way of responding counts for who asked, with what it asks the upstream.
 func TestAskers(t *testing.T) {
 	const pods, pod = "/api/v1/pods", "/api/v1/namespaces/default/pods/a"
 	for _, c := range []struct {

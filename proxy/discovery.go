@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/proxy/authz/responses"
 	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
@@ -57,25 +58,25 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	if g.forwards.collapser.KnownLarge(key) {
 		return nil
 	}
-	question := requestDigest(x.Request, nil, definitions.Snapshot().Content(), servers.Content())
-	resp := g.cachedOrFetched(ctx, x, from, question, func(ctx context.Context) (out cacheEntry, err error) {
+	question := responses.Digest(x.Request, nil, definitions.Snapshot().Content(), servers.Content())
+	resp := g.cachedOrFetched(ctx, x, from, question, func(ctx context.Context) (*responses.Response, error) {
 		if places != nil {
 			if !places.Acquire(x.user(), 1) {
-				return out, errNotAnswered
+				return nil, errNotAnswered
 			}
 			defer places.Release(x.user(), 1) // from here on those have it who get the answer
 		}
-		out.Value, err = g.fetchForClient(ctx, x, nil, most)
+		resp, err := g.fetchForClient(ctx, x, nil, most)
 		if errors.Is(err, response.ErrTooLarge) {
 			g.forwards.collapser.RememberLarge(key)
 		}
 		if err != nil {
-			return out, err
+			return nil, err
 		}
-		out.Value.places, out.Value.user = places, x.user()
+		resp.Slots, resp.User = places, x.user()
 		settled := !definitions.Mux().Recent(1, int64(discoverySettles)) && !services.Mux().Recent(1, int64(discoverySettles))
-		out.Keep, out.Allowed, out.For = settled && out.Value.isDiscovery(x), true, discoveryFor
-		return out, nil
+		resp.Keep, resp.Allowed, resp.For = settled && isSameForUser(x, resp), true, discoveryFor
+		return resp, nil
 	})
 	if resp != nil && x.source == fromCache {
 		g.markStale(resp, age)
@@ -90,16 +91,16 @@ func (g *Gateway) cachesDiscovery(x *exchange) bool {
 		g.followedOf(discovery.CustomResourceDefinitions) != nil && g.followedOf(discovery.APIServices) != nil
 }
 
-// isDiscovery reports whether an answer is the same for its user until something changes.
-func (a *savedResponse) isDiscovery(x *exchange) bool {
+// isSameForUser reports whether a response is the same for its user until something changes.
+func isSameForUser(x *exchange, r *responses.Response) bool {
 	switch {
-	case a.status == 404:
+	case r.Status == 404:
 		return true
-	case a.status != 200 || x.Info.IsResourceRequest:
+	case r.Status != 200 || x.Info.IsResourceRequest:
 		return false
 	}
 	// The other form depends on the client's address.
-	return x.Request.Path != "/api" || strings.Contains(a.header.Get("Content-Type"), "as=APIGroupDiscoveryList")
+	return x.Request.Path != "/api" || strings.Contains(r.Header.Get("Content-Type"), "as=APIGroupDiscoveryList")
 }
 
 // isRoot reports whether a path has the documents of all groups.
@@ -118,7 +119,7 @@ func (g *Gateway) followedOf(gvr schema.GroupVersionResource) *cache.Collection 
 	return g.Manager.PeekCollection(res, api.JSON)
 }
 
-// isPlainGet reports whether a request is a GET whose answer depends on nothing that requestDigest
+// isPlainGet reports whether a request is a GET whose answer depends on nothing that responses.Digest
 // leaves out.
 func isPlainGet(r *api.Request) bool {
 	return r.Method == "GET" && r.RawPath == r.Path && r.Upgrade == "" && r.ContentLength == 0 && !r.Header.Has("If-None-Match")

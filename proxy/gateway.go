@@ -118,8 +118,8 @@ type forwards struct {
 
 // memory has responses of the upstream that read no objects.
 type memory struct {
-	answers   *answers
-	documents *answers // on all that the upstream serves, which are large
+	answers   *responses.Cache
+	documents *responses.Cache // on all that the upstream serves, which are large
 	// documentSlots has slots for those of documents that are read or written.
 	documentSlots    *inflight.Limiter
 	openAPIDocuments *openapi.Documents // nil where the upstream is in this process
@@ -151,7 +151,7 @@ func New(o Options) *Gateway {
 		budgetMetrics: policy.NewBudgetMetrics(o.Registerer, g.budgets),
 	}
 	g.memory = memory{
-		answers: responses.New[*savedResponse](o.Authorizer, maxSavedResponses), documents: responses.New[*savedResponse](o.Authorizer, maxSavedDocuments),
+		answers: responses.New(o.Authorizer, maxSavedResponses), documents: responses.New(o.Authorizer, maxSavedDocuments),
 		documentSlots: uncounted(maxSavedDocuments),
 	}
 	if !o.InProcess {

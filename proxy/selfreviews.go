@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/authz/responses"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
@@ -22,16 +23,15 @@ func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
 	if !ok {
 		return nil
 	}
-	return g.cachedOrFetched(ctx, x, g.memory.answers, requestDigest(x.Request, question), func(ctx context.Context) (out cacheEntry, err error) {
-		answer, err := g.fetchForClient(ctx, x, question, maxSharedResponse)
+	return g.cachedOrFetched(ctx, x, g.memory.answers, responses.Digest(x.Request, question), func(ctx context.Context) (*responses.Response, error) {
+		r, err := g.fetchForClient(ctx, x, question, maxSharedResponse)
 		if err != nil {
-			return out, err
+			return nil, err
 		}
-		out.Value = answer
-		if answer.status == 201 && len(answer.body) <= maxSavedResponse && answer.header.Get("Content-Type") == "application/json" && !answer.header.Has("Content-Encoding") {
-			answer.times, out.Keep, out.Allowed = timestampsIn(answer.body), true, x.Request.Path != policy.AccessReviewPath || allows(answer.body)
+		if r.Status == 201 && len(r.Body) <= maxSavedResponse && r.Header.Get("Content-Type") == "application/json" && !r.Header.Has("Content-Encoding") {
+			r.Timestamps, r.Keep, r.Allowed = responses.TimestampsIn(r.Body), true, x.Request.Path != policy.AccessReviewPath || allows(r.Body)
 		}
-		return out, nil
+		return r, nil
 	})
 }
 

@@ -76,6 +76,7 @@ var arrows = []arrow{
 	{"proxy/review", base},
 	{"proxy/authn", above("proxy/review")},
 	{"proxy/authz", above("proxy/review", "proxy/authn")},
+	{"proxy/authz/responses", above("proxy/review", "proxy/authn", "proxy/authz", "proxy/inflight")},
 	{"proxy/audit", base},
 	{"proxy/inflight", base},
 	{"proxy/healthz", base},

@@ -9,7 +9,6 @@ package responses
 import (
 	"context"
 	"crypto/sha256"
-	"time"
 
 	"github.com/kubeweir/kubeweir/internal/flight"
 	"github.com/kubeweir/kubeweir/proxy/authn"
@@ -17,30 +16,18 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// Cache caches responses with values of type V. A user with many responses evicts its own first. It
-// is safe for concurrent use.
-type Cache[V any] struct {
+// Cache caches responses. A user with many responses evicts its own first. It is safe for
+// concurrent use.
+type Cache struct {
 	authorizer *authz.Authorizer
-	responses  *review.Cache[key, Response[V]]
-	flights    flight.Group[key, Response[V]]
+	responses  *review.Cache[key, *Response]
+	flights    flight.Group[key, *Response]
 }
 
 // key is the client, whom it acts as, and the request.
 type key struct {
 	client, subject authn.Digest
 	request         [sha256.Size]byte
-}
-
-// Response is a response of the upstream.
-type Response[V any] struct {
-	Value V
-	// Keep is true if the response is cached. Allowed says for how long: as a permission or as a
-	// denial.
-	Keep, Allowed bool
-	// For, if not 0, limits the time.
-	For time.Duration
-
-	generation uint64
 }
 
 // Origin says where a response comes from.
@@ -56,41 +43,41 @@ const (
 )
 
 // New returns a cache of at most size responses for the users of authorizer.
-func New[V any](authorizer *authz.Authorizer, size int) *Cache[V] {
-	return &Cache[V]{authorizer: authorizer, responses: review.NewCache[key, Response[V]](size)}
+func New(authorizer *authz.Authorizer, size int) *Cache {
+	return &Cache{authorizer: authorizer, responses: review.NewCache[key, *Response](size)}
 }
 
 // Covers reports whether the gateway knows who the client is and whom it acts as, by what the
 // upstream says now. Other requests must be forwarded.
-func (c *Cache[V]) Covers(s *authn.Subject) bool { return !s.UpstreamDecides && !s.Offline }
+func (c *Cache) Covers(s *authn.Subject) bool { return !s.UpstreamDecides && !s.Offline }
 
 // Get returns the response to a request of s, named by its digest: a cached one or that of fetch,
 // which simultaneous callers share. share is the part of a request to the upstream that this caller
 // caused. The error is that of fetch or ctx, or review.ErrNoReview.
-func (c *Cache[V]) Get(ctx context.Context, s *authn.Subject, request [sha256.Size]byte, fetch func(context.Context) (Response[V], error)) (value V, origin Origin, share float64, err error) {
+func (c *Cache) Get(ctx context.Context, s *authn.Subject, request [sha256.Size]byte, fetch func(context.Context) (*Response, error)) (r *Response, origin Origin, share float64, err error) {
 	k := key{client: s.Identity.User.Digest(), subject: s.User.Digest(), request: request}
 	if r, ok := c.cached(k); ok {
-		return r.Value, Cached, 0, nil
+		return r, Cached, 0, nil
 	}
 	if review.Disabled(ctx) {
-		return value, origin, 0, review.ErrNoReview
+		return nil, origin, 0, review.ErrNoReview
 	}
-	r, by, err := c.flights.Do(ctx, k, func(ctx context.Context) (Response[V], error) {
+	r, by, err := c.flights.Do(ctx, k, func(ctx context.Context) (*Response, error) {
 		return c.fetch(ctx, s.Identity.User.GetName(), k, fetch)
 	})
 	if origin = FromUpstream; !by.First {
 		origin = Shared
 	}
-	return r.Value, origin, by.Part(), err
+	return r, origin, by.Part(), err
 }
 
 // cached returns a response since which no RBAC object has changed.
-func (c *Cache[V]) cached(k key) (Response[V], bool) {
+func (c *Cache) cached(k key) (*Response, bool) {
 	r, ok := c.responses.Get(k)
 	return r, ok && r.generation == c.authorizer.Generation()
 }
 
-func (c *Cache[V]) fetch(ctx context.Context, name string, k key, fetch func(context.Context) (Response[V], error)) (Response[V], error) {
+func (c *Cache) fetch(ctx context.Context, name string, k key, fetch func(context.Context) (*Response, error)) (*Response, error) {
 	if r, ok := c.cached(k); ok { // from the round before this one
 		return r, nil
 	}
@@ -104,6 +91,6 @@ func (c *Cache[V]) fetch(ctx context.Context, name string, k key, fetch func(con
 	if r.For > 0 {
 		ttl = min(ttl, r.For)
 	}
-	c.responses.Put(review.Entry[key, Response[V]]{Key: k, Owner: name, Value: r, Added: c.responses.Now(), TTL: ttl})
+	c.responses.Put(review.Entry[key, *Response]{Key: k, Owner: name, Value: r, Added: c.responses.Now(), TTL: ttl})
 	return r, nil
 }

@@ -1,0 +1,106 @@
+package responses
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"io"
+	"regexp"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/inflight"
+)
+
+// Response is a response of the upstream to one user. It is shared and must not be changed once it
+// was returned by fetch.
+type Response struct {
+	Status  int
+	Header  api.Header
+	Body    []byte
+	Created time.Time
+	// Timestamps are the offsets of the timestamps in Body, see TimestampsIn.
+	Timestamps []int
+	// Slots, if not nil, has a slot of User for Body while responses made of it are in use.
+	Slots *inflight.Limiter
+	User  string
+	// Keep is true if the response is cached. Allowed says for how long: as a permission or as a
+	// denial.
+	Keep, Allowed bool
+	// For, if not 0, limits the time.
+	For time.Duration
+
+	users      atomic.Int64 // responses in use
+	generation uint64
+}
+
+// VaryingHeaders are the request headers that a response depends on. User-Agent is one because the
+// upstream may record it as the manager of a field.
+var VaryingHeaders = [...]string{"Accept", "Accept-Encoding", "Content-Type", "Origin", "User-Agent"}
+
+// Digest identifies all that a response depends on except the user. state is what it depends
+// on besides the request.
+func Digest(r *api.Request, body []byte, state ...uint64) (d [sha256.Size]byte) {
+	h := sha256.New()
+	number := func(n uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, n)) } // a hash never fails
+	text := func(s string) {
+		number(uint64(len(s)))
+		_, _ = io.WriteString(h, s)
+	}
+	text(r.Path)
+	text(r.RawQuery)
+	for _, name := range VaryingHeaders {
+		values := r.Header.Values(name)
+		number(uint64(len(values)))
+		for _, v := range values {
+			text(v)
+		}
+	}
+	text(string(body))
+	for _, n := range state {
+		number(n)
+	}
+	h.Sum(d[:0])
+	return d
+}
+
+// timestamp finds the times of an answer: when it was made, and since when its fields are
+// managed. In a string there is a backslash before each quote.
+var timestamp = regexp.MustCompile(`"(?:creationTimestamp|time)": ?"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"`)
+
+// TimestampsIn returns the offsets of the timestamps in a response.
+func TimestampsIn(answer []byte) (at []int) {
+	for _, found := range timestamp.FindAllSubmatchIndex(answer, -1) {
+		at = append(at, found[2])
+	}
+	return at
+}
+
+// At returns the response as the upstream would send it now: its timestamps are later, too.
+func (r *Response) At(now time.Time) *api.Response {
+	header := make(api.Header, len(r.Header))
+	copy(header, r.Header)
+	body := r.Body
+	if later := now.Sub(r.Created); later >= time.Second && len(r.Timestamps) > 0 {
+		body = bytes.Clone(body)
+		for _, at := range r.Timestamps {
+			moment := body[at : at+len("2006-01-02T15:04:05Z")]
+			if t, err := time.Parse(time.RFC3339, string(moment)); err == nil {
+				copy(moment, t.Add(later).Format(time.RFC3339))
+			}
+		}
+	}
+	resp := &api.Response{Status: r.Status, Header: header, Body: body}
+	if r.Slots != nil {
+		if r.users.Add(1) == 1 {
+			r.Slots.Take(r.User, 1)
+		}
+		resp.Done = func(int64, error) {
+			if r.users.Add(-1) == 0 {
+				r.Slots.Release(r.User, 1)
+			}
+		}
+	}
+	return resp
+}
