@@ -14,7 +14,6 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/origin/storage/embedded"
 	"github.com/kubeweir/kubeweir/proxy/console"
-	"github.com/kubeweir/kubeweir/proxy/console/web"
 )
 
 // openConsole makes the console of the admin listener.
@@ -23,7 +22,7 @@ func (s *Server) openConsole() (err error) {
 		Mode: s.admin.mode, Version: s.admin.version,
 		Actions: s.admin.console.Actions, TokenFile: s.admin.console.TokenFile,
 		Process: s.registry, Clusters: s.served.shown, Blocked: s.askers.blocked, Configuration: s.configuration,
-		Pages: web.Files(), Policy: web.Policy, Audit: s.audit, Log: s.log, Panics: s.panics,
+		Audit: s.audit, Log: s.log, Panics: s.panics,
 	}
 	if a, ok := s.form.(*standalone); ok {
 		if store, ok := a.engine.(*embedded.Engine); ok {

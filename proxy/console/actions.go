@@ -2,10 +2,7 @@ package console
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -22,123 +19,80 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/audit"
 )
 
-// maxBody bounds what is posted, in bytes.
-const maxBody = 64 << 10
+// actionHeader is required for actions. A foreign web page cannot send it.
+const actionHeader = "X-Kubeweir-Console"
 
-// readBody reads a JSON document, and answers if that cannot be.
-func readBody(w http.ResponseWriter, r *http.Request, into any) bool {
-	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != "application/json" {
-		fail(w, http.StatusUnsupportedMediaType, "the body must be application/json")
-		return false
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		fail(w, http.StatusRequestEntityTooLarge, "the body is too large, or broke off")
-		return false
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		fail(w, http.StatusBadRequest, "the body is not the JSON that is wanted: "+shorten(err.Error()))
-		return false
-	}
-	return true
+// outcome describes an action, also one that failed, as far as it is known. Names chosen by clients
+// are quoted and short in target.
+type outcome struct {
+	target string // for logs
+	text   string // for the operator
 }
 
-// action changes something. What it did, or was to do, is told with an error, too, as far as that is known.
-type action func(c *Console, body json.RawMessage) (deed, error)
-
-// deed is what an action did: what for logs, text for who asked. Names that clients chose are quoted and short in what.
-type deed struct{ what, text string }
-
-// actions are those that there are, by their names in paths.
-var actions = map[string]action{
-	"end-watch": (*Console).endWatch,
-	"check":     (*Console).check,
-
+// actions are the actions by their names in paths.
+var actions = map[string]func(c *Console, body json.RawMessage) (outcome, error){
+	"end-watch":          (*Console).endWatch,
+	"check":              (*Console).check,
 	"block-user-agent":   (*Console).blockUserAgent,
 	"unblock-user-agent": (*Console).unblockUserAgent,
 }
 
-// Why an action is not done.
 var (
-	errOver = errors.New("the watch is over")
-	errBusy = errors.New("the collections are being compared already")
+	errWatchEnded = &httpError{status: http.StatusNotFound, text: "the watch has ended"}
+	errNotBlocked = &httpError{status: http.StatusNotFound, text: "this pattern is not blocked"}
+	errChecking   = &httpError{status: http.StatusTooManyRequests, text: "a check is already running"}
 )
 
-// serveAction does what somebody asks for, if that is allowed, and records who did.
-func (c *Console) serveAction(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("action")
-	do, ok := actions[name]
-	if !ok {
-		fail(w, http.StatusNotFound, "the console has no such action")
-		return
+// serveAction performs an action if actions are enabled, and records it in the audit log.
+func (c *Console) serveAction(w http.ResponseWriter, r *http.Request) error {
+	name, began := r.PathValue("action"), time.Now()
+	if actions[name] == nil {
+		return notFound(r)
 	}
-	began, answered := time.Now(), &answerWriter{w, http.StatusOK}
-	what := c.act(answered, r, name, do)
-	c.record(r, name, what, began, answered.status)
+	result, err := c.act(w, r, name)
+	if err == nil {
+		err = respond(w, ActionResult{true, result.text})
+	}
+	c.record(r, name, result.target, began, statusOf(err))
+	return err
 }
 
-// act does what serveAction is for, and returns what that was.
-func (c *Console) act(w http.ResponseWriter, r *http.Request, name string, do action) (what string) {
+func (c *Console) act(w http.ResponseWriter, r *http.Request, name string) (outcome, error) {
 	switch {
 	case !c.Actions:
-		fail(w, http.StatusForbidden, "the console only shows; --console-actions lets it act")
-		return ""
+		return outcome{}, forbidden("actions are disabled: start kubeweir with --console-actions")
 	case r.Header.Get(actionHeader) != "1":
-		fail(w, http.StatusForbidden, "an action needs the header "+actionHeader+": 1, which pages of elsewhere cannot send")
-		return ""
+		return outcome{}, forbidden("actions require the header " + actionHeader + ": 1")
 	}
-	var body json.RawMessage
-	if !readBody(w, r, &body) {
-		return ""
+	body, err := readBody(w, r)
+	if err == nil {
+		err = c.guard.checkAction()
 	}
-	if !c.guard.mayAct() {
-		w.Header().Set("Retry-After", "10")
-		fail(w, http.StatusTooManyRequests, "too many actions, try again in some seconds")
-		return ""
+	if err != nil {
+		return outcome{}, err
 	}
-	d, err := do(c, body)
-	c.Log.Warn("an action of the console", "action", name, "what", d.what, "remote", r.RemoteAddr,
-		"userAgent", shorten(r.UserAgent()), "byToken", c.TokenFile != "", "done", err == nil, "result", d.text)
-	switch {
-	case err == nil:
-		answer(w, http.StatusOK, ActionResult{true, d.text})
-	case errors.Is(err, errOver), errors.Is(err, errNotBlocked):
-		fail(w, http.StatusNotFound, err.Error())
-	case errors.Is(err, errBusy):
-		fail(w, http.StatusTooManyRequests, err.Error())
-	default:
-		c.failWith(w, err)
-	}
-	return d.what
+	result, err := actions[name](c, body)
+	c.Log.Warn("console action", "action", name, "what", result.target, "remote", r.RemoteAddr,
+		"userAgent", shorten(r.UserAgent()), "byToken", c.TokenFile != "", "done", err == nil, "result", result.text)
+	return result, err
 }
 
-// answerWriter remembers the status of an answer.
-type answerWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *answerWriter) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// record tells the audit log of an action, those that were refused included. Those that were done are never dropped for want
-// of room: there are few.
-func (c *Console) record(r *http.Request, name, what string, began time.Time, status int) {
+// record writes an action to the audit log, also if it was rejected. The log never drops performed
+// actions for want of room: there are few.
+func (c *Console) record(r *http.Request, name, target string, began time.Time, status int) {
 	if !c.Audit.Enabled() {
 		return
 	}
-	who, reason := "kubeweir:console:loopback", "a program or browser of the gateway's machine"
+	who, reason := "kubeweir:console:loopback", "request from the gateway's machine without --console-token-file"
 	if c.TokenFile != "" {
-		who, reason = "kubeweir:console:token", "the token of --console-token-file"
+		who, reason = "kubeweir:console:token", "request with the token in --console-token-file"
 	}
 	allowed := status != http.StatusForbidden
 	switch {
 	case !c.Actions:
-		reason = "the console only shows"
+		reason = "console actions are disabled"
 	case !allowed:
-		reason = "a page of elsewhere may have sent it"
+		reason = "possible cross-site request"
 	}
 	request := &api.Request{Method: r.Method, Path: r.URL.Path, RawPath: r.URL.Path, RemoteAddr: r.RemoteAddr}
 	for _, header := range []string{"User-Agent", "X-Forwarded-For", "X-Real-Ip"} {
@@ -147,8 +101,8 @@ func (c *Console) record(r *http.Request, name, what string, began time.Time, st
 		}
 	}
 	info := api.ParseRequestInfo(r.Method, r.URL.Path, "")
-	if what != "" {
-		name += ": " + what
+	if target != "" {
+		name += ": " + target
 	}
 	c.Audit.Record(&audit.Event{
 		Stage: auditv1.StageResponseComplete, ID: uuid.NewString(), Request: request, Info: &info, Received: began, User: &user.DefaultInfo{Name: who},
@@ -156,98 +110,123 @@ func (c *Console) record(r *http.Request, name, what string, began time.Time, st
 	})
 }
 
-// wanted reads what an action is to do.
-func wanted(body json.RawMessage, into any) error {
-	if err := json.Unmarshal(body, into); err != nil {
-		return badParameter{"the body is not the JSON that is wanted: " + shorten(err.Error())}
+func (c *Console) endWatch(body json.RawMessage) (o outcome, err error) {
+	var p struct{ Cluster, ID string }
+	if err := decode(body, &p); err != nil {
+		return o, err
 	}
-	return nil
-}
-
-// endWatch ends one watch.
-func (c *Console) endWatch(body json.RawMessage) (d deed, err error) {
-	var w struct{ Cluster, ID string }
-	if err := wanted(body, &w); err != nil {
-		return d, err
+	if at := strings.LastIndexByte(p.ID, ':'); at >= 0 {
+		p.Cluster, p.ID = p.ID[:at], p.ID[at+1:]
 	}
-	if at := strings.LastIndexByte(w.ID, ':'); at >= 0 {
-		w.Cluster, w.ID = w.ID[:at], w.ID[at+1:]
-	}
-	id, err := strconv.ParseUint(w.ID, 36, 64)
+	id, err := strconv.ParseUint(p.ID, 36, 64)
 	if err != nil {
-		return d, badParameter{"id must be that of a watch"}
+		return o, badRequest("id must be the id of a watch")
 	}
 	for _, cluster := range c.Clusters() {
-		if cluster.Name == w.Cluster {
-			d.what = nameWatch(cluster, id)
+		if cluster.Name == p.Cluster {
+			o.target = describeWatch(cluster, id)
 			if !cluster.Handler.EndWatch(id) {
-				return d, errOver
+				return o, errWatchEnded
 			}
-			d.text = "The watch ends now; its client may come back."
-			return d, nil
+			o.text = "The watch ends now; its client may reconnect."
+			return o, nil
 		}
 	}
-	return d, errNoCluster
+	return o, errNoCluster
 }
 
-// nameWatch tells whose watch it is.
-func nameWatch(of *Cluster, id uint64) string {
-	what := "watch " + strconv.FormatUint(id, 36)
-	open := of.Handler.OpenWatches()
+// describeWatch names a watch and, if it is open, its resource and client.
+func describeWatch(cluster *Cluster, id uint64) string {
+	text := "watch " + strconv.FormatUint(id, 36)
+	open := cluster.Handler.OpenWatches()
 	if i := slices.IndexFunc(open, func(o watch.OpenWatch) bool { return o.ID == id }); i >= 0 {
 		o := &open[i]
-		what += fmt.Sprintf(" of %s by %q (%q)", o.Resource.GroupResource(), shorten(o.User), shorten(o.UserAgent))
+		text += fmt.Sprintf(" of %s by %q (%q)", o.Resource.GroupResource(), shorten(o.User), shorten(o.UserAgent))
 	}
-	if of.Name != "" {
-		what += " of the cluster " + of.Name
+	if cluster.Name != "" {
+		text += " of the cluster " + cluster.Name
 	}
-	return what
+	return text
 }
 
-// check begins a comparison of collections with the upstream; it goes on after the answer.
-func (c *Console) check(body json.RawMessage) (d deed, err error) {
-	var w struct {
+// check starts a comparison of collections with the upstream, which goes on in the background.
+func (c *Console) check(body json.RawMessage) (o outcome, err error) {
+	var p struct {
 		Cluster   string
 		Resources []string
 	}
-	if err := wanted(body, &w); err != nil {
-		return d, err
+	if err := decode(body, &p); err != nil {
+		return o, err
 	}
-	d.what = "all collections"
-	if len(w.Resources) > 0 {
-		d.what = fmt.Sprintf("the collections of %q", shorten(strings.Join(w.Resources, ", ")))
+	o.target = "all collections"
+	if len(p.Resources) > 0 {
+		o.target = fmt.Sprintf("the collections of %q", shorten(strings.Join(p.Resources, ", ")))
 	}
-	var of []*Cluster
-	for _, cluster := range c.Clusters() {
-		if w.Cluster == "" || cluster.Name == w.Cluster {
-			of = append(of, cluster)
-		}
+	clusters := slices.DeleteFunc(slices.Clone(c.Clusters()), func(one *Cluster) bool { return p.Cluster != "" && one.Name != p.Cluster })
+	if len(clusters) == 0 {
+		return o, errNoCluster
 	}
-	if len(of) == 0 {
-		return d, errNoCluster
+	if p.Cluster != "" {
+		o.target += " of the cluster " + p.Cluster
 	}
-	if w.Cluster != "" {
-		d.what += " of the cluster " + w.Cluster
-	}
-	if !c.checking.CompareAndSwap(false, true) {
-		return d, errBusy
+	if !c.docs.checking.CompareAndSwap(false, true) {
+		return o, errChecking
 	}
 	c.Panics.Go(&c.background, "background", func() {
-		defer c.checking.Store(false)
-		for _, cluster := range of {
-			cluster.Check(c.ctx, func(gvr schema.GroupVersionResource) bool { return named(w.Resources, gvr) })
+		defer c.docs.checking.Store(false)
+		for _, cluster := range clusters {
+			cluster.Check(c.ctx, func(gvr schema.GroupVersionResource) bool { return matches(p.Resources, gvr) })
 		}
 	})
-	d.text = "The comparison of " + d.what + " has begun."
-	return d, nil
+	o.text = "The check of " + o.target + " has started."
+	return o, nil
 }
 
-// named reports whether a resource is one of names, which are all if there are none.
-func named(names []string, gvr schema.GroupVersionResource) bool {
-	for _, name := range names {
-		if gr := schema.ParseGroupResource(name); gr.Resource == gvr.Resource && (gr.Group == "" || gr.Group == gvr.Group) {
-			return true
-		}
+// matches reports whether names, if there are any, have the name of a resource.
+func matches(names []string, gvr schema.GroupVersionResource) bool {
+	return len(names) == 0 || slices.ContainsFunc(names, func(name string) bool {
+		gr := schema.ParseGroupResource(name)
+		return gr.Resource == gvr.Resource && (gr.Group == "" || gr.Group == gvr.Group)
+	})
+}
+
+// maxBlockMinutes is how long a user agent can be blocked: a week.
+const maxBlockMinutes = 7 * 24 * 60
+
+func (c *Console) blockUserAgent(body json.RawMessage) (o outcome, err error) {
+	var p struct {
+		UserAgent string
+		Minutes   float64
 	}
-	return len(names) == 0
+	if err := decode(body, &p); err != nil {
+		return o, err
+	}
+	agent := fmt.Sprintf("%q", shorten(p.UserAgent))
+	if p.Minutes < 0 || p.Minutes > maxBlockMinutes {
+		return outcome{target: agent}, badRequest("minutes must be between 0 (no end) and %d (a week)", maxBlockMinutes)
+	}
+	var until time.Time
+	o = outcome{agent + " until it is unblocked", "Requests of " + agent + " are rejected with 429 until it is unblocked, or kubeweir restarts."}
+	if p.Minutes > 0 {
+		until = time.Now().Add(time.Duration(p.Minutes * float64(time.Minute)))
+		at := until.UTC().Format(time.RFC3339)
+		o = outcome{agent + " until " + at, "Requests of " + agent + " are rejected with 429 until " + at + "."}
+	}
+	if err := c.Blocked.Block(p.UserAgent, until); err != nil {
+		return outcome{target: o.target}, badRequest("%s", err)
+	}
+	return o, nil
+}
+
+func (c *Console) unblockUserAgent(body json.RawMessage) (o outcome, err error) {
+	var p struct{ UserAgent string }
+	if err := decode(body, &p); err != nil {
+		return o, err
+	}
+	o.target = fmt.Sprintf("%q", shorten(p.UserAgent))
+	if !c.Blocked.Unblock(p.UserAgent) {
+		return o, errNotBlocked
+	}
+	o.text = "Requests of " + o.target + " are served again."
+	return o, nil
 }

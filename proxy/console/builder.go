@@ -2,230 +2,187 @@ package console
 
 import (
 	"context"
-	"errors"
-	"strconv"
+	"encoding/json"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/kubeweir/kubeweir/cache"
-	"github.com/kubeweir/kubeweir/cache/watch"
-	"github.com/kubeweir/kubeweir/proxy"
-	"github.com/kubeweir/kubeweir/proxy/healthz"
-	"github.com/kubeweir/kubeweir/proxy/policy"
-	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
-// Handler is what the requests of a cluster are answered by, as far as the console looks at
-// it; *proxy.Gateway is one. Its methods are safe for concurrent use.
-type Handler interface {
-	Totals() proxy.Totals
-	Collections() []cache.CollectionStatus
-	WatchesOpen() int
-	OpenWatches() []watch.OpenWatch
-	EndWatch(id uint64) bool
-	Denials() []proxy.Denial
-	EndedWatches() []proxy.EndedWatch
-	Checks() []healthz.CheckResult
-	Usage() *usage.Usage
-	Budgets() []policy.BudgetState
-	Explain(ctx context.Context, q proxy.Question) (*proxy.Explanation, error)
+// builder builds documents, and records the samples that charts show. It is safe for concurrent
+// use.
+type builder struct {
+	Options
+	checking atomic.Bool // an action is comparing collections
+
+	// mu guards the fields below, so documents are built one after the other.
+	mu        sync.Mutex
+	documents map[string]document // by query.key, at most maxDocuments
+	views     map[string]*view    // by cluster
+	histories map[string]*history // by cluster, and processHistory
+	process   struct {
+		metrics metrics
+		at      time.Time
+	}
+	types struct {
+		list []StoreType
+		note string
+		at   time.Time
+	}
 }
 
-// Cluster is one cluster, or the origin, as far as the console shows it.
-type Cluster struct {
-	Name    string
-	Handler Handler
-	// Metrics are those of the cluster's parts.
-	Metrics prometheus.Gatherer
-	// Check compares the collections that which chooses with the upstream.
-	Check func(ctx context.Context, which func(schema.GroupVersionResource) bool)
-	// Upstream is nil for the origin in the process.
-	Upstream *Upstream
-	// Changes are when all decisions were dropped because RBAC objects had changed, the
-	// latest first; nil for never.
-	Changes func() []time.Time
+// document is an encoded document.
+type document struct {
+	at   time.Time
+	body []byte
 }
 
-// Upstream is how a cluster is reached.
-type Upstream struct {
-	// Server is its URL.
-	Server string
-	// Reachable tells whether it can be reached, as far as is known, and since when not.
-	Reachable func() (ok bool, since time.Time)
-	// Version is the release that it says it is of, "" if that is not known.
-	Version func() string
+const (
+	maxDocuments = 64
+	// maxAge is how old a view, or a document, may be that a client gets.
+	maxAge = 500 * time.Millisecond
+	// processHistory is the key of the history of the process. No cluster has this name.
+	processHistory = "\x00process"
+)
+
+// topic is a kind of document.
+type topic struct {
+	parameters  []parameter // besides cluster
+	allClusters bool        // the topic has no parameter cluster
+	build       func(b *builder, m *moment) any
 }
 
-// view is what was read of a cluster at a moment.
-type view struct {
-	*Cluster
-	at          time.Time
-	figures     figures
-	totals      proxy.Totals
-	collections []cache.CollectionStatus
-	counts      totals
-	past        *past
+// parameter is a parameter of a topic. If it has values, it must be one of them, the first by
+// default.
+type parameter struct {
+	name   string
+	values []string
 }
 
-// viewFresh is for how long a view, or a document, is good.
-const viewFresh = 500 * time.Millisecond
+// query is a request for a document.
+type query struct {
+	topic      *topic
+	name       string
+	cluster    string // "" for all
+	live       bool   // for a stream, without series
+	parameters map[string]string
+	key        string // identifies all of the above
+}
 
-var errNoCluster = errors.New("there is no cluster of that name")
+func newBuilder(o Options) *builder {
+	return &builder{
+		Options: o, documents: make(map[string]document), views: make(map[string]*view), histories: make(map[string]*history),
+	}
+}
 
-// look reads the cluster of that name, or all if it is "". The caller holds building.
-func (c *Console) look(now time.Time, name string) (list []*view, err error) {
-	for _, cluster := range c.Clusters() {
+// moment is what a document is built from: the query, and the clusters that it selects.
+type moment struct {
+	*query
+	now   time.Time
+	views []*view
+}
+
+// document returns the encoded document of a query, at most maxAge old. The caller must not change
+// it.
+func (b *builder) document(q *query) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if d, ok := b.documents[q.key]; ok && now.Sub(d.at) < maxAge {
+		return d.body, nil
+	}
+	views, err := b.read(now, q.cluster)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(q.topic.build(b, &moment{q, now, views}))
+	if err != nil {
+		return nil, err
+	}
+	for key, d := range b.documents {
+		if now.Sub(d.at) >= maxAge {
+			delete(b.documents, key)
+		}
+	}
+	if len(b.documents) < maxDocuments {
+		b.documents[q.key] = document{now, body}
+	}
+	return body, nil
+}
+
+// read returns the views of a cluster, or of all clusters if name is "". The caller holds mu.
+func (b *builder) read(now time.Time, name string) (views []*view, err error) {
+	for _, cluster := range b.Clusters() {
 		if name != "" && cluster.Name != name {
 			continue
 		}
-		v := c.views[cluster.Name]
-		if v == nil || now.Sub(v.at) >= viewFresh || v.Handler != cluster.Handler {
-			v = c.readView(now, cluster)
-			c.views[cluster.Name] = v
+		v := b.views[cluster.Name]
+		if v == nil || now.Sub(v.at) >= maxAge || v.Handler != cluster.Handler {
+			v = newView(now, cluster, gather(cluster.Metrics, b.Log), b.history(cluster.Name))
+			b.views[cluster.Name] = v
 		}
-		list = append(list, v)
+		views = append(views, v)
 	}
-	if len(list) == 0 && name != "" {
+	if len(views) == 0 && name != "" {
 		return nil, errNoCluster
 	}
-	return list, nil
+	return views, nil
 }
 
-func (c *Console) readView(now time.Time, cluster *Cluster) *view {
-	v := &view{
-		Cluster: cluster, at: now, figures: gather(cluster.Metrics, c.Log), totals: cluster.Handler.Totals(),
-		collections: cluster.Handler.Collections(), past: c.pastOf(cluster.Name),
+// processMetrics returns the metrics of the process. A single cluster may share them.
+func (b *builder) processMetrics(m *moment) metrics {
+	if len(m.views) == 1 && m.views[0].Metrics == b.Process {
+		return m.views[0].metrics
 	}
-	v.counts = cheapTotals(&v.totals, v.collections)
-	for purpose, n := range v.figures.by("kubeweir_upstream_requests_total", "purpose") {
-		v.counts["upstream/"+purpose] = n
+	if b.process.metrics == nil || m.now.Sub(b.process.at) >= maxAge {
+		b.process.metrics, b.process.at = gather(b.Process, b.Log), m.now
 	}
-	v.counts["upstreamBytes"] = v.figures.sum("kubeweir_upstream_response_bytes_total")
-	for why, n := range v.figures.by("kubeweir_refusals_total", "reason") {
-		v.counts["refused/"+why] = n
-	}
-	v.counts["writes"] = revisionOf(v.figures)
-	v.past.note(now, v.counts)
-	return v
+	return b.process.metrics
 }
 
-// process reads the process's own metrics, of which those of a single cluster are part.
-func (c *Console) process(now time.Time, views []*view) figures {
-	if len(views) == 1 && views[0].Metrics == c.Process {
-		return views[0].figures
+func (b *builder) history(name string) *history {
+	h := b.histories[name]
+	if h == nil {
+		h = &history{collections: make(map[string][]collectionSample)}
+		b.histories[name] = h
 	}
-	if c.ofProcess.figures == nil || now.Sub(c.ofProcess.at) >= viewFresh {
-		c.ofProcess.figures, c.ofProcess.at = gather(c.Process, c.Log), now
-	}
-	return c.ofProcess.figures
+	return h
 }
 
-func (c *Console) pastOf(name string) *past {
-	p := c.pasts[name]
-	if p == nil {
-		p = newPast()
-		c.pasts[name] = p
-	}
-	return p
-}
-
-// cheapTotals are those that cost next to nothing to find out.
-func cheapTotals(t *proxy.Totals, collections []cache.CollectionStatus) totals {
-	all := totals{"reads": t.Reads, "hits": t.Hits, "errors": t.Errors}
-	for source, of := range t.BySource {
-		all["requests/"+source] = of.Requests
-		all["requests"] += of.Requests
-		all["sent"] += of.Bytes
-	}
-	for i := range collections {
-		s := &collections[i].Watches
-		all["events/"+idOf(&collections[i])] = float64(s.Appended)
-		all["eventsIn"] += float64(s.Appended)
-		all["eventsOut"] += float64(s.Deliveries)
-	}
-	return all
-}
-
-// idOf names a collection within its cluster.
-func idOf(c *cache.CollectionStatus) string {
-	r := &c.Resource
-	return r.Group + "/" + r.Version + "/" + r.Resource + "/" + c.Encoding.String()
-}
-
-// rowID names a collection among those of all clusters.
-func (v *view) rowID(id string) string {
-	if v.Name == "" {
-		return id
-	}
-	return v.Name + ":" + id
-}
-
-// numberedID names something that has a number.
-func (v *view) numberedID(n uint64) string { return v.rowID(strconv.FormatUint(n, 36)) }
-
-// keepSampling notes samples until the console is closed.
-func (c *Console) keepSampling() {
-	ticker := time.NewTicker(sampleStep)
+// keepSampling records samples until ctx is canceled.
+func (b *builder) keepSampling(ctx context.Context) {
+	ticker := time.NewTicker(samplePeriod)
 	defer ticker.Stop()
 	for {
 		select {
 		case now := <-ticker.C:
-			c.sampleNow(now)
-		case <-c.closing:
+			b.sample(now)
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// sampleNow notes a sample. A panic leaves building to the others.
-func (c *Console) sampleNow(now time.Time) {
-	c.building.Lock()
-	defer c.building.Unlock()
-	c.noteSample(now)
-}
-
-// noteSample notes a sample of each cluster, and forgets those that are no more.
-// The caller holds building.
-func (c *Console) noteSample(now time.Time) {
-	there := make(map[string]bool)
-	for _, cluster := range c.Clusters() {
-		there[cluster.Name] = true
-		t, collections, p := cluster.Handler.Totals(), cluster.Handler.Collections(), c.pastOf(cluster.Name)
-		counts := cheapTotals(&t, collections)
-		s := sample{
-			at: now, cached: counts["requests/cached"], forwarded: counts["requests/forwarded"],
-			reads: t.Reads, hits: t.Hits, sent: counts["sent"], watches: float64(cluster.Handler.WatchesOpen()),
+// sample records a sample of each cluster, and drops the histories of removed clusters. If it
+// panics, it releases mu.
+func (b *builder) sample(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	served := map[string]bool{processHistory: true}
+	for _, cluster := range b.Clusters() {
+		served[cluster.Name] = true
+		t, collections := cluster.Handler.Totals(), cluster.Handler.Collections()
+		counts := countsOf(&t, collections)
+		if b.Revision != nil {
+			counts["writes"] = b.Revision()
 		}
-		held := make(map[string]bool, len(collections))
-		for i := range collections {
-			status := &collections[i]
-			id := idOf(status)
-			held[id] = true
-			r := p.collections[id]
-			if r == nil {
-				r = new(ring[collectionSample])
-				p.collections[id] = r
-			}
-			r.add(collectionSample{events: status.Watches.Appended, objects: int32(status.Objects), watchers: int32(status.Watches.Watchers)})
-		}
-		for id := range p.collections {
-			if !held[id] {
-				delete(p.collections, id)
-			}
-		}
-		if c.Revision != nil {
-			s.writes = c.Revision()
-			counts["writes"] = s.writes
-		}
-		p.samples.add(s)
-		p.note(now, counts)
+		h := b.history(cluster.Name)
+		h.sample(now, counts, cluster.Handler.WatchesOpen(), collections)
+		h.mark(now, counts)
 	}
-	for name := range c.pasts {
-		if !there[name] && name != processPast {
-			delete(c.pasts, name)
-			delete(c.views, name)
+	for name := range b.histories {
+		if !served[name] {
+			delete(b.histories, name)
+			delete(b.views, name)
 		}
 	}
 }

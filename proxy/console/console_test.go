@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/console/web"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
@@ -30,10 +30,6 @@ func open(t *testing.T, change func(*Options)) *Console {
 	log := slog.New(slog.DiscardHandler)
 	o := Options{
 		Mode: Gateway, Version: "v1.2.3", Process: prometheus.NewRegistry(), Log: log, Panics: contain.New(nil, log), Blocked: policy.NewBlocked(nil),
-		Pages: fstest.MapFS{
-			"index.html": {Data: []byte("<!doctype html>")}, "app.js": {Data: []byte("export {}")},
-		},
-		Policy:   "default-src 'none'; script-src 'self'",
 		Clusters: func() []*Cluster { return []*Cluster{{Handler: &handler{}, Metrics: prometheus.NewRegistry()}} },
 	}
 	if change != nil {
@@ -72,7 +68,7 @@ func TestPages(t *testing.T) {
 	c := open(t, nil)
 	for path, want := range map[string]string{"/": "text/html; charset=utf-8", "/console/app.js": "text/javascript; charset=utf-8"} {
 		w := request(c, "GET", path, func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" })
-		if w.Code != 200 || w.Header().Get("Content-Type") != want || w.Header().Get("Content-Security-Policy") != c.Policy {
+		if w.Code != 200 || w.Header().Get("Content-Type") != want || w.Header().Get("Content-Security-Policy") != web.Policy {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
 		}
 		again := request(c, "GET", path, func(r *http.Request) { r.Header.Set("If-None-Match", w.Header().Get("ETag")) })
@@ -167,7 +163,7 @@ func TestToken(t *testing.T) {
 		t.Errorf("a page of elsewhere: %d", w.Code)
 	}
 	last := 0
-	for range maxWrong + 1 {
+	for range maxWrongTokens + 1 {
 		last = request(c, "GET", "/console/api/session", with("Bearer wrong-wrong-wrong")).Code
 	}
 	if good := request(c, "GET", "/console/api/session", with("Bearer 0123456789abcdef")).Code; last != 429 || good != 200 {
@@ -196,7 +192,7 @@ func TestTokenIsTakenAway(t *testing.T) {
 				with := func(r *http.Request) { r.Header.Set("Authorization", "Bearer 0123456789abcdef") }
 				streamed := make(chan string, 1)
 				go func() { streamed <- request(c, "GET", "/console/api/events?topics=overview", with).Body.String() }()
-				time.Sleep(tokenFresh)
+				time.Sleep(tokenCheckPeriod)
 				if w := request(c, "GET", "/console/api/session", with); w.Code != 200 {
 					t.Fatalf("%d %s", w.Code, w.Body)
 				}
@@ -204,19 +200,19 @@ func TestTokenIsTakenAway(t *testing.T) {
 					t.Fatal(err)
 				}
 				for range 3 {
-					time.Sleep(tokenFresh)
-					if w := request(c, "GET", "/console/api/session", with); w.Code != 401 || !strings.Contains(w.Body.String(), "nobody") {
+					time.Sleep(tokenCheckPeriod)
+					if w := request(c, "GET", "/console/api/session", with); w.Code != 401 || !strings.Contains(w.Body.String(), "rejects all clients") {
 						t.Errorf("%d %s", w.Code, w.Body)
 					}
 				}
 				if events := <-streamed; !strings.Contains(events, "event: end") {
 					t.Errorf("the stream: %.300s", events)
 				}
-				if n := strings.Count(log.String(), "lets nobody in"); n != 1 || strings.Contains(log.String(), "0123456789") {
+				if n := strings.Count(log.String(), "all clients are rejected"); n != 1 || strings.Contains(log.String(), "0123456789") {
 					t.Errorf("said %d times: %s", n, log.String())
 				}
 				give()
-				time.Sleep(tokenFresh)
+				time.Sleep(tokenCheckPeriod)
 				if w := request(c, "GET", "/console/api/session", with); w.Code != 200 {
 					t.Errorf("when it is back: %d %s", w.Code, w.Body)
 				}
@@ -240,7 +236,7 @@ func TestTokenIsReplaced(t *testing.T) {
 		c := open(t, func(o *Options) { o.TokenFile = file })
 		defer c.Close()
 		give("fedcba9876543210")
-		time.Sleep(tokenFresh)
+		time.Sleep(tokenCheckPeriod)
 		for token, want := range map[string]int{"0123456789abcdef": 401, "fedcba9876543210": 200} {
 			w := request(c, "GET", "/console/api/session", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
 			if w.Code != want {
@@ -287,10 +283,10 @@ func TestPanicWhileSampling(t *testing.T) {
 	func() {
 		defer func() { _, panics = recover(), false }()
 		panics = true
-		c.sampleNow(time.Now())
+		c.docs.sample(time.Now())
 	}()
-	if !c.building.TryLock() {
+	if !c.docs.mu.TryLock() {
 		t.Fatal("nothing can be built any more")
 	}
-	c.building.Unlock()
+	c.docs.mu.Unlock()
 }

@@ -264,23 +264,22 @@ func TestSeriesAreBounded(t *testing.T) {
 	clusters := []*Cluster{clusterOf("a", h)}
 	c := open(t, func(o *Options) { o.Clusters = func() []*Cluster { return clusters } })
 	now := time.Now()
-	c.building.Lock()
-	defer c.building.Unlock()
+	c.Close() // from here on, only the test records samples
 	for i := range 3 * maxSamples {
-		c.noteSample(now.Add(time.Duration(i) * sampleStep))
+		c.docs.sample(now.Add(time.Duration(i) * samplePeriod))
 	}
-	p := c.pasts["a"]
-	if n := len(p.overview().CachedRate); n != maxSamples-1 || len(p.marks) > 32 || len(p.collection("/v1/pods/json").Objects) != maxSamples-1 {
+	p := c.docs.histories["a"]
+	if n := len(overviewSeries([]*history{p}).CachedRate); n != maxSamples-1 || len(p.marks) > 32 || len(p.collection("/v1/pods/json").Objects) != maxSamples-1 {
 		t.Errorf("%d points, %d marks", n, len(p.marks))
 	}
 	h.collections = nil
-	c.noteSample(now.Add(4 * maxSamples * sampleStep))
+	c.docs.sample(now.Add(4 * maxSamples * samplePeriod))
 	if len(p.collections) != 0 {
 		t.Error("collections that ended are remembered")
 	}
 	clusters = nil
-	c.noteSample(now.Add(5 * maxSamples * sampleStep))
-	if len(c.pasts) != 0 {
+	c.docs.sample(now.Add(5 * maxSamples * samplePeriod))
+	if len(c.docs.histories) != 0 {
 		t.Error("clusters that ended are remembered")
 	}
 }
@@ -331,7 +330,7 @@ func TestWatches(t *testing.T) {
 	for i := range uint64(MaxWatches + 50) {
 		h.open = append(h.open, watch.OpenWatch{ID: i, Resource: pods})
 	}
-	many := read[OpenWatches](t, c, "/console/api/watches?sort=age")
+	many := read[OpenWatches](t, c, "/console/api/watches?sort=age&resource=pod")
 	if many.Open != MaxWatches+50 || many.Shown != MaxWatches {
 		t.Errorf("%d of %d", many.Shown, many.Open)
 	}
@@ -411,16 +410,16 @@ func TestDocumentsAreShared(t *testing.T) {
 		if n := h.looks.Load(); n != 1 {
 			t.Errorf("%d looks", n)
 		}
-		time.Sleep(viewFresh)
+		time.Sleep(maxAge)
 		request(c, "GET", "/console/api/overview", nil)
 		if n := h.looks.Load(); n != 2 {
 			t.Errorf("%d looks", n)
 		}
-		for i := range 10 * maxKept {
+		for i := range 10 * maxDocuments {
 			request(c, "GET", fmt.Sprintf("/console/api/watches?user=%d", i), nil)
 		}
-		if len(c.kept) > maxKept {
-			t.Errorf("%d documents are kept", len(c.kept))
+		if len(c.docs.documents) > maxDocuments {
+			t.Errorf("%d documents are kept", len(c.docs.documents))
 		}
 	})
 }

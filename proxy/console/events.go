@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,105 +10,97 @@ import (
 )
 
 const (
-	// maxStreams is how many streams there are at most, maxTopics how many topics each has.
 	maxStreams = 16
-	maxTopics  = 4
-	// eventStep is the time between two events of a topic; writeTimeout how long a client
-	// may take for them.
-	eventStep    = time.Second
+	// maxTopics is the maximum number of topics of a stream.
+	maxTopics = 4
+	// eventPeriod is the time between two events of a topic.
+	eventPeriod = time.Second
+	// writeTimeout is how long a client may take to read an event.
 	writeTimeout = 10 * time.Second
 )
 
-// serveEvents streams documents as server-sent events, until the client leaves or the console
-// is closed.
-func (c *Console) serveEvents(w http.ResponseWriter, r *http.Request) {
-	asks, err := c.askedFor(r)
+// serveEvents streams documents as server-sent events, until the client disconnects, its token
+// changes, or the console is closed.
+func (c *Console) serveEvents(w http.ResponseWriter, r *http.Request) error {
+	queries, err := c.parseTopics(r)
 	if err != nil {
-		c.failWith(w, err)
-		return
-	}
-	if c.streams.Add(1) > maxStreams {
-		c.streams.Add(-1)
-		w.Header().Set("Retry-After", "5")
-		fail(w, http.StatusServiceUnavailable, "too many pages of the console are open")
-		return
+		return err
 	}
 	defer c.streams.Add(-1)
+	if c.streams.Add(1) > maxStreams {
+		return &httpError{http.StatusServiceUnavailable, fmt.Sprintf("too many open pages: the console serves at most %d streams", maxStreams), "5"}
+	}
 	s := &stream{w: w, control: http.NewResponseController(w)}
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store")
-	header.Set("X-Accel-Buffering", "no") // of proxies that hold back what they pass on
-	ticker := time.NewTicker(eventStep)
+	header.Set("X-Accel-Buffering", "no") // disables the buffering of proxies such as nginx
+	ticker := time.NewTicker(eventPeriod)
 	defer ticker.Stop()
 	for {
-		for _, a := range asks {
-			body, err := c.document(a)
-			if err != nil {
-				s.end(err.Error()) // the cluster is gone
-				return
+		for _, q := range queries {
+			body, err := c.docs.document(q)
+			if err != nil { // the cluster was removed
+				s.end(err.Error())
+				return nil
 			}
-			s.event(a.topic, body)
+			s.event(q.name, body)
 		}
 		if s.flush() != nil {
-			return
+			return nil
 		}
 		select {
 		case <-ticker.C:
-			if _, err := c.guard.check(r); err != nil { // the token is another by now
+			if err := c.guard.check(r); err != nil { // the token has changed
 				s.end(err.Error())
-				return
+				return nil
 			}
 		case <-r.Context().Done():
-			return
-		case <-c.closing:
+			return nil
+		case <-c.ctx.Done():
 			s.end("shutting-down")
-			return
+			return nil
 		}
 	}
 }
 
-// askedFor reads which topics a stream is to have.
-func (c *Console) askedFor(r *http.Request) (asks []*ask, err error) {
-	query := r.URL.Query()
-	names := strings.Split(query.Get("topics"), ",")
+// parseTopics parses the queries of a stream, one for each topic. It builds the documents once, to
+// reject bad queries before the stream begins.
+func (c *Console) parseTopics(r *http.Request) (queries []*query, err error) {
+	values := r.URL.Query()
+	names := strings.Split(values.Get("topics"), ",")
 	if len(names) > maxTopics {
-		return nil, badParameter{"topics must be four at most"}
+		return nil, badRequest("topics must have at most %d names", maxTopics)
 	}
 	for _, name := range slices.Compact(names) {
-		a, err := asked(name, query, true)
+		q, err := parseQuery(name, values, true)
 		if err != nil {
 			return nil, err
 		}
-		if !c.has(name) {
-			return nil, badParameter{"there is no topic " + name + " here"}
+		if !slices.Contains(c.pages(), name) {
+			return nil, badRequest("there is no topic %q in this mode", name)
 		}
-		if _, err := c.document(a); err != nil { // what is wrong with it is told before the stream
+		if _, err := c.docs.document(q); err != nil {
 			return nil, err
 		}
-		asks = append(asks, a)
+		queries = append(queries, q)
 	}
-	return asks, nil
+	return queries, nil
 }
 
-// stream is the answer to one client.
+// stream writes events to a client until an error, which flush returns.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	err     error
 }
 
-// event writes an event. A client that does not read has until the deadline.
 func (s *stream) event(name string, body []byte) {
 	if s.err != nil {
 		return
 	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	for _, part := range [][]byte{[]byte("event: " + name + "\ndata: "), body, []byte("\n\n")} {
-		if _, s.err = s.w.Write(part); s.err != nil {
-			return
-		}
-	}
+	_, s.err = fmt.Fprintf(s.w, "event: %s\ndata: %s\n\n", name, body)
 }
 
 func (s *stream) flush() error {
@@ -117,7 +110,7 @@ func (s *stream) flush() error {
 	return s.err
 }
 
-// end tells why the stream ends.
+// end writes the reason why the stream ends.
 func (s *stream) end(reason string) {
 	body, _ := json.Marshal(map[string]string{"reason": reason})
 	s.event("end", body)

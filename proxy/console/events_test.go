@@ -72,7 +72,7 @@ func TestEvents(t *testing.T) {
 		c := open(t, serving(clusterOf("", h)))
 		rec, done := startStream(c, t.Context(), "topics=overview,collections")
 		other, otherDone := startStream(c, t.Context(), "topics=overview")
-		time.Sleep(3*eventStep + eventStep/2)
+		time.Sleep(3*eventPeriod + eventPeriod/2)
 		synctest.Wait()
 		if rec.header.Get("Content-Type") != "text/event-stream" {
 			t.Errorf("%v", rec.header)
@@ -110,7 +110,7 @@ func TestEventsEnd(t *testing.T) {
 		defer c.Close()
 		ctx, leave := context.WithCancel(t.Context())
 		_, done := startStream(c, ctx, "topics=overview")
-		time.Sleep(eventStep)
+		time.Sleep(eventPeriod)
 		leave()
 		<-done
 
@@ -119,7 +119,7 @@ func TestEventsEnd(t *testing.T) {
 		rec.stuck.Store(true)
 		began := time.Now()
 		<-stuck
-		if waited := time.Since(began); waited > writeTimeout+2*eventStep {
+		if waited := time.Since(began); waited > writeTimeout+2*eventPeriod {
 			t.Errorf("ended after %v", waited)
 		}
 		if n := c.streams.Load(); n != 0 {

@@ -7,34 +7,35 @@ import (
 	"github.com/kubeweir/kubeweir/proxy"
 )
 
-// serveExplain says what would become of a request.
-func (c *Console) serveExplain(w http.ResponseWriter, r *http.Request) {
-	var q Question
-	if !readBody(w, r, &q) {
-		return
+// serveExplain describes how a request would be served.
+func (c *Console) serveExplain(w http.ResponseWriter, r *http.Request) error {
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
 	}
-	var of *Cluster
+	var q Question
+	if err := decode(body, &q); err != nil {
+		return err
+	}
+	var selected *Cluster
 	for _, cluster := range c.Clusters() {
 		if prefix := "/clusters/" + cluster.Name; cluster.Name != "" && (q.Path == prefix || strings.HasPrefix(q.Path, prefix+"/")) {
-			c.failWith(w, badParameter{"leave " + prefix + " out of the path, and choose the cluster: a request is explained as its cluster's own"})
-			return
+			return badRequest("leave %s out of the path and select the cluster %s instead", prefix, cluster.Name)
 		}
-		if of == nil && q.Cluster == "" || cluster.Name == q.Cluster {
-			of = cluster
+		if selected == nil && q.Cluster == "" || cluster.Name == q.Cluster {
+			selected = cluster
 		}
 	}
-	if of == nil {
-		c.failWith(w, errNoCluster)
-		return
+	if selected == nil {
+		return errNoCluster
 	}
-	e, err := of.Handler.Explain(r.Context(), proxy.Question{
+	e, err := selected.Handler.Explain(r.Context(), proxy.Question{
 		Method: q.Method, Target: q.Path, User: q.User, Groups: q.Groups, UserAgent: q.UserAgent, Accept: q.Accept,
 	})
 	if err != nil {
-		c.failWith(w, badParameter{err.Error()})
-		return
+		return badRequest("%s", err)
 	}
-	answer(w, http.StatusOK, explanation(e))
+	return respond(w, explanation(e))
 }
 
 func explanation(e *proxy.Explanation) *Explanation {
@@ -44,20 +45,17 @@ func explanation(e *proxy.Explanation) *Explanation {
 			Subresource: e.Info.Subresource, Namespace: e.Info.Namespace, Name: e.Info.Name,
 		},
 		Route: e.Route, Reason: e.Why, Text: e.Text,
-		Permission: ExplainedPermission{e.PermissionKnown, e.Allowed, e.PermissionText},
-		Settings:   []ExplainedSetting{}, Cost: ExplainedCost{e.Cost, e.UpstreamRequests}, Steps: []ExplainedStep{},
+		Permission: ExplainedPermission{e.PermissionKnown, e.Allowed, e.PermissionText}, Visible: (*ExplainedVisible)(e.Visible),
+		Settings: []ExplainedSetting{}, Cost: ExplainedCost{e.Cost, e.UpstreamRequests}, Steps: []ExplainedStep{},
 	}
 	for _, s := range e.Settings {
 		out.Settings = append(out.Settings, ExplainedSetting(s))
-	}
-	if e.Visible != nil {
-		out.Visible = (*ExplainedVisible)(e.Visible)
 	}
 	if c := e.Collection; c != nil {
 		out.Collection = &ExplainedCollection{State: c.State.Phase.String(), Objects: c.Objects, Bytes: c.Bytes}
 	}
 	for _, s := range e.Steps {
-		out.Steps = append(out.Steps, ExplainedStep{s.Step, s.Text})
+		out.Steps = append(out.Steps, ExplainedStep(s))
 	}
 	return out
 }

@@ -3,7 +3,6 @@ package console
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,198 +16,184 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 )
 
-// guard tells who may look: who has the token or, where there is none, programs and browsers
-// of this machine. Nothing is believed that a browser sends by itself, such as a cookie, so
-// a page of elsewhere can make nobody's browser ask in their name; where there is no token,
-// the headers tell of such a page.
+// guard authorizes requests: by bearer token if one is configured, otherwise only from programs and
+// browsers on this machine. It trusts nothing that a browser sends by itself, such as a cookie, so
+// that a foreign web page cannot act through a user's browser. Without a token, headers that a page
+// cannot change identify such a page.
 type guard struct {
-	file string // "" for no token
+	file string // "" without a token
 	log  *slog.Logger
 
 	mu struct {
 		sync.Mutex
-		// token is what counts, unless there is none: bad says then what is wrong with the file.
-		token   [sha256.Size]byte
-		bad     error
-		looked  time.Time   // when it was last looked whether the file has changed
-		file    os.FileInfo // that the token is of, nil for none
-		wrong   window      // tokens
-		actions window
+		token       [sha256.Size]byte
+		err         error       // why there is no valid token
+		checkedAt   time.Time   // when the file was last checked for changes
+		file        os.FileInfo // of the file that the token was read from, nil for none
+		wrongTokens window
+		actions     window
 	}
 }
 
 const (
-	// leastToken is how long a token must be: one that nobody guesses.
-	leastToken = 16
-	maxToken   = 4 << 10
-	// tokenFresh is for how long the file is not looked at again.
-	tokenFresh = time.Second
-	// maxWrong is how many wrong tokens, and maxActions how many actions, are looked at in
-	// boundedTime.
-	maxWrong    = 20
-	maxActions  = 10
-	boundedTime = 10 * time.Second
+	// minToken is the minimum length of a token, so that nobody can guess it.
+	minToken = 16
+	maxToken = 4 << 10
+	// tokenCheckPeriod is the minimum time between two checks of the token file.
+	tokenCheckPeriod = time.Second
+	// limitPeriod is the time in which clients may send maxWrongTokens wrong tokens, and perform
+	// maxActions actions.
+	limitPeriod    = 10 * time.Second
+	maxWrongTokens = 20
+	maxActions     = 10
 )
 
-// window counts what happens in boundedTime.
-type window struct {
-	began time.Time
-	n     int
-}
+var (
+	errNoToken      = &httpError{status: http.StatusUnauthorized, text: "the console requires the token in --console-token-file"}
+	errWrongToken   = &httpError{status: http.StatusUnauthorized, text: "this is not the token in --console-token-file"}
+	errInvalidFile  = &httpError{status: http.StatusUnauthorized, text: "the console rejects all clients: --console-token-file holds no valid token, see the log of kubeweir"}
+	errManyTokens   = &httpError{http.StatusTooManyRequests, "too many wrong tokens, try again in some seconds", "10"}
+	errManyActions  = &httpError{http.StatusTooManyRequests, fmt.Sprintf("too many actions: at most %d are allowed in %v", maxActions, limitPeriod), "10"}
+	errForeignPage  = forbidden("the request comes from a web page of another address")
+	errOtherMachine = forbidden("the request comes from another machine" + tokenHint)
+	errProxied      = forbidden("the request came through a proxy" + tokenHint)
+)
 
-// full reports whether there were as many as max, and counts one more if not.
-func (w *window) full(now time.Time, most int) bool {
-	if now.Sub(w.began) >= boundedTime {
-		w.began, w.n = now, 0
-	}
-	if w.n >= most {
-		return true
-	}
-	w.n++
-	return false
-}
+const tokenHint = "; only programs and browsers on the gateway's machine, or in its pod, are allowed without --console-token-file"
 
 // open reads the token.
 func (g *guard) open(file string, log *slog.Logger) error {
 	if g.file, g.log = file, log; file == "" {
 		return nil
 	}
-	g.refresh(time.Now())
-	return g.mu.bad
+	g.mu.err = g.reload(time.Now())
+	return g.mu.err
 }
 
-// refresh reads the token if the file has changed. A file that has none, or is gone, means that no token is good: who takes
-// it away wants nobody in. The caller holds mu, or nothing runs yet.
-func (g *guard) refresh(now time.Time) {
-	before, began := g.mu.bad, g.mu.looked.IsZero()
-	g.mu.looked, g.mu.bad = now, g.read()
+// check returns why a request is rejected, nil if it is allowed.
+func (g *guard) check(r *http.Request) error {
+	if g.file == "" {
+		return checkLocal(r)
+	}
+	if isForeign(r) {
+		return errForeignPage
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return errNoToken
+	}
+	given, now := sha256.Sum256([]byte(strings.TrimSpace(token))), time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now.Sub(g.mu.checkedAt) >= tokenCheckPeriod {
+		g.refresh(now)
+	}
 	switch {
-	case g.mu.bad != nil:
-		g.mu.file = nil // so that the same file counts when it is back
-		if before == nil && !began {
-			g.log.Warn("the console lets nobody in: its token cannot be read", "error", g.mu.bad)
-		}
-	case before != nil:
-		g.log.Info("the console's token is read again")
+	case g.mu.err != nil:
+		return errInvalidFile
+	case subtle.ConstantTimeCompare(given[:], g.mu.token[:]) == 1:
+		return nil
+	case g.mu.wrongTokens.isFull(now, maxWrongTokens):
+		return errManyTokens
+	}
+	return errWrongToken
+}
+
+// checkAction counts an action, and rejects it if there were too many.
+func (g *guard) checkAction() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.actions.isFull(time.Now(), maxActions) {
+		return errManyActions
+	}
+	return nil
+}
+
+// refresh reads the token again if the file has changed. While the file is missing or invalid, no
+// token is valid: an operator who removes the file wants to lock the console. The caller holds mu.
+func (g *guard) refresh(now time.Time) {
+	before := g.mu.err
+	g.mu.err = g.reload(now)
+	switch {
+	case g.mu.err != nil && before == nil:
+		g.log.Warn("console token unavailable, all clients are rejected", "error", g.mu.err)
+	case g.mu.err == nil && before != nil:
+		g.log.Info("console token available again")
 	}
 }
 
-// read is refresh's.
-func (g *guard) read() error {
+// reload reads the token if the file has changed since it was last read without an error.
+func (g *guard) reload(now time.Time) error {
+	before := g.mu.file
+	g.mu.checkedAt, g.mu.file = now, nil
 	info, err := os.Stat(g.file)
 	if err != nil {
 		return err
 	}
-	// Another file in its place may be as old: where all files are given one time, or a copy keeps it.
-	if is := g.mu.file; is != nil && os.SameFile(info, is) && info.ModTime().Equal(is.ModTime()) && info.Size() == is.Size() {
+	// Modification time and size do not suffice: another file in its place may have both, where all
+	// files get one time, or a copy keeps the time.
+	if before != nil && os.SameFile(info, before) && info.ModTime().Equal(before.ModTime()) && info.Size() == before.Size() {
+		g.mu.file = before
 		return nil
 	}
 	if info.Size() > maxToken {
-		return fmt.Errorf("%s is larger than %d bytes, which no token is", g.file, maxToken)
+		return fmt.Errorf("%s is too large for a token: the limit is %d bytes", g.file, maxToken)
 	}
 	content, err := os.ReadFile(g.file)
 	if err != nil {
 		return err
 	}
 	token := strings.TrimSpace(string(content))
-	if len(token) < leastToken || strings.ContainsAny(token, " \t\r\n") {
-		return fmt.Errorf("%s must have one token, of at least %d characters", g.file, leastToken)
+	if len(token) < minToken || strings.ContainsAny(token, " \t\r\n") {
+		return fmt.Errorf("%s must contain one token of at least %d characters", g.file, minToken)
 	}
-	g.mu.token = sha256.Sum256([]byte(token))
-	g.mu.file = info
+	g.mu.token, g.mu.file = sha256.Sum256([]byte(token)), info
 	return nil
 }
 
-var (
-	errNoToken = errors.New("the console wants the token of --console-token-file")
-	errWrong   = errors.New("this is not the token of --console-token-file")
-	errNobody  = errors.New("the console lets nobody in: --console-token-file has no token now; the log says why")
-	errTooMany = errors.New("too many wrong tokens, try again in some seconds")
-)
-
-// check tells why a request is refused.
-func (g *guard) check(r *http.Request) (status int, err error) {
-	if g.file == "" {
-		if why := elsewhere(r); why != "" {
-			return http.StatusForbidden, errors.New(why)
-		}
-		return 0, nil
-	}
-	if why := foreign(r); why != "" {
-		return http.StatusForbidden, errors.New(why)
-	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return http.StatusUnauthorized, errNoToken
-	}
-	given, now := sha256.Sum256([]byte(strings.TrimSpace(token))), time.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if now.Sub(g.mu.looked) >= tokenFresh {
-		g.refresh(now)
-	}
-	switch {
-	case g.mu.bad != nil:
-		return http.StatusUnauthorized, errNobody
-	case subtle.ConstantTimeCompare(given[:], g.mu.token[:]) == 1:
-		return 0, nil
-	case g.mu.wrong.full(now, maxWrong):
-		return http.StatusTooManyRequests, errTooMany
-	}
-	return http.StatusUnauthorized, errWrong
-}
-
-// mayAct counts an action, and reports whether there were few of late.
-func (g *guard) mayAct() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return !g.mu.actions.full(time.Now(), maxActions)
-}
-
-// elsewhere tells why a request is not of somebody on this machine, "" when it is.
-func elsewhere(r *http.Request) string {
-	const advice = "; others than programs and browsers of the gateway's machine, or pod, need --console-token-file"
+// checkLocal rejects requests that are not from a program or browser on this machine.
+func checkLocal(r *http.Request) error {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-		return "the request comes from another machine" + advice
+		return errOtherMachine
 	}
-	// The proxy of a service mesh is in the same pod, and calls from its loopback interface in
-	// the name of any other pod.
+	// The proxy of a service mesh is in the same pod, and connects over loopback on behalf of any
+	// other pod.
 	for name := range r.Header {
 		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "X-Envoy-") {
-			return "the request came through a proxy" + advice
+			return errProxied
 		}
 	}
-	return authn.CheckLocal(r.Host, r.Header.Values)
+	if why := authn.CheckLocal(r.Host, r.Header.Values); why != "" {
+		return forbidden(why)
+	}
+	return nil
 }
 
-// foreign tells why a request is of a web page of another address, "" when it is not.
-func foreign(r *http.Request) string {
+// isForeign reports whether a request is from a web page of another address.
+func isForeign(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		return "the request comes from a web page of another address"
+		return true
 	}
-	if origin := r.Header.Get("Origin"); origin != "" {
-		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, r.Host) {
-			return "the request comes from a web page of another address"
-		}
-	}
-	return ""
+	origin := r.Header.Get("Origin")
+	u, err := url.Parse(origin)
+	return origin != "" && (err != nil || !strings.EqualFold(u.Host, r.Host))
 }
 
-// guarded lets those to next who may look.
-func (c *Console) guarded(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		status, err := c.guard.check(r)
-		if err == nil {
-			next.ServeHTTP(w, r)
-			return
-		}
-		switch status {
-		case http.StatusUnauthorized:
-			w.Header().Set("WWW-Authenticate", "Bearer")
-		case http.StatusTooManyRequests:
-			w.Header().Set("Retry-After", "10")
-		}
-		fail(w, status, err.Error())
-	})
+// window counts events in a period of limitPeriod.
+type window struct {
+	began time.Time
+	n     int
+}
+
+// isFull reports whether there were limit events in the period, and counts one more if not.
+func (w *window) isFull(now time.Time, limit int) bool {
+	if now.Sub(w.began) >= limitPeriod {
+		w.began, w.n = now, 0
+	}
+	if w.n >= limit {
+		return true
+	}
+	w.n++
+	return false
 }

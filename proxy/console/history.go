@@ -3,161 +3,176 @@ package console
 import (
 	"slices"
 	"time"
+
+	"github.com/kubeweir/kubeweir/cache"
 )
 
-// past is what is remembered of a cluster: the totals of the last moments, of which rates are
-// made, and a sample each sampleStep, for series. It is guarded by Console.building.
-type past struct {
-	marks   []mark
-	samples ring[sample]
-	// collections have a sample for each one of samples since they came to be.
-	collections map[string]*ring[collectionSample]
+// history is the recent past of a cluster: marks for rates, and samples for charts.
+type history struct {
+	marks       []mark
+	samples     []sample                      // at most maxSamples
+	collections map[string][]collectionSample // of current collections, by collectionID
 }
 
 const (
-	// sampleStep is the time between two samples, of which there are maxSamples, one more
-	// than a series has points.
-	sampleStep = 10 * time.Second
-	maxSamples = 91
-	// Rates are those since a mark that is about rateOver old. Marks are markStep apart.
-	rateOver = 5 * time.Second
-	markStep = 900 * time.Millisecond
-	markKept = 2*sampleStep + rateOver
+	samplePeriod = 10 * time.Second
+	maxSamples   = 91 // one more than a series has points
+	// A rate is the growth since a mark about rateWindow old. Marks are markPeriod apart.
+	rateWindow = 5 * time.Second
+	markPeriod = 900 * time.Millisecond
+	maxMarkAge = 2*samplePeriod + rateWindow
 )
 
-// totals are counts since the start, by what they count.
-type totals map[string]float64
+// counts are counts since the start of the process, by name.
+type counts map[string]float64
 
-// mark is what the totals were at a time.
+// mark holds the counts at a time.
 type mark struct {
 	at     time.Time
-	totals totals
+	counts counts
 }
 
-// sample is what is noted of a cluster each sampleStep.
+// sampled are the counts in a sample.
+var sampled = []string{"requests/cached", "requests/forwarded", "reads", "hits", "sent", "writes"}
+
+// sample holds counts, and the number of open watches, of a cluster.
 type sample struct {
-	at                                   time.Time
-	cached, forwarded, reads, hits, sent float64
-	watches                              float64
-	writes                               float64
+	mark
+	watches float64
 }
 
-// collectionSample is what is noted of a collection.
 type collectionSample struct {
 	events            uint64
 	objects, watchers int32
 }
 
-func newPast() *past { return &past{collections: make(map[string]*ring[collectionSample])} }
-
-// note remembers the totals of now, unless there is a mark that is hardly older. What a mark
-// lacks that has just been made is added.
-func (p *past) note(now time.Time, t totals) {
-	p.marks = slices.DeleteFunc(p.marks, func(m mark) bool { return now.Sub(m.at) > markKept })
-	if n := len(p.marks); n == 0 || now.Sub(p.marks[n-1].at) >= markStep {
-		p.marks = append(p.marks, mark{now, t})
+// mark records the counts, unless the last mark is less than markPeriod old.
+func (h *history) mark(now time.Time, c counts) {
+	h.marks = slices.DeleteFunc(h.marks, func(m mark) bool { return now.Sub(m.at) > maxMarkAge })
+	if n := len(h.marks); n == 0 || now.Sub(h.marks[n-1].at) >= markPeriod {
+		h.marks = append(h.marks, mark{now, c})
 	}
 }
 
-// rate is how fast a total has grown of late; nil if that is not known, as at first, or when
-// it began anew.
-func (p *past) rate(now time.Time, what string, total float64) *float64 {
+// rate returns the recent growth of a count per second. It returns nil if that is unknown: at first,
+// and after the count was reset.
+func (h *history) rate(now time.Time, name string, total float64) *float64 {
 	var from *mark
-	for i := range p.marks {
-		m := &p.marks[i]
-		if _, has := m.totals[what]; !has || now.Sub(m.at) < markStep {
+	for i := range h.marks {
+		m := &h.marks[i]
+		if _, ok := m.counts[name]; !ok || now.Sub(m.at) < markPeriod {
 			continue
 		}
-		if from == nil || now.Sub(m.at) >= rateOver {
+		if from == nil || now.Sub(m.at) >= rateWindow {
 			from = m
 		}
 	}
-	if from == nil || total < from.totals[what] {
+	if from == nil {
 		return nil
 	}
-	return finite((total - from.totals[what]) / now.Sub(from.at).Seconds())
+	return growth(from.counts[name], total, now.Sub(from.at))
 }
 
-// figure is a total and its rate.
-func (p *past) figure(now time.Time, what string, total float64) Figure {
-	return Figure{Total: total, Rate: p.rate(now, what, total)}
-}
-
-// ring holds the last maxSamples values.
-type ring[T any] struct {
-	values []T
-	first  int
-}
-
-func (r *ring[T]) add(v T) {
-	if len(r.values) < maxSamples {
-		r.values = append(r.values, v)
-		return
+// sample records a sample of the cluster and its collections, and drops removed collections.
+func (h *history) sample(now time.Time, c counts, watches int, collections []cache.CollectionStatus) {
+	kept := make(counts, len(sampled)) // not c: it has an entry for each collection
+	for _, name := range sampled {
+		kept[name] = c[name]
 	}
-	r.values[r.first] = v
-	r.first = (r.first + 1) % maxSamples
-}
-
-func (r *ring[T]) len() int { return len(r.values) }
-
-// at returns the i-th, the oldest first.
-func (r *ring[T]) at(i int) *T { return &r.values[(r.first+i)%len(r.values)] }
-
-// points are the values of a series: those of all samples but the first, which each may be
-// compared with the one before.
-func (r *ring[T]) points(value func(before, now *T) *float64) Series {
-	series := make(Series, 0, max(0, r.len()-1))
-	for i := 1; i < r.len(); i++ {
-		series = append(series, value(r.at(i-1), r.at(i)))
+	h.samples = appendSample(h.samples, sample{mark{now, kept}, float64(watches)})
+	current := make(map[string][]collectionSample, len(collections))
+	for i := range collections {
+		status := &collections[i]
+		id := collectionID(status)
+		current[id] = appendSample(h.collections[id], collectionSample{status.Watches.Appended, int32(status.Objects), int32(status.Watches.Watchers)})
 	}
-	return series
+	h.collections = current
 }
 
-// grown is how fast a total grew between two samples; nil if it began anew.
-func grown(before, now float64, over time.Duration) *float64 {
+func appendSample[T any](samples []T, s T) []T {
+	if len(samples) >= maxSamples {
+		samples = slices.Delete(samples, 0, 1)
+	}
+	return append(samples, s)
+}
+
+// collection returns the series of a collection.
+func (h *history) collection(id string) *CollectionSeries {
+	samples := h.collections[id]
+	return &CollectionSeries{
+		Step:     int(samplePeriod / time.Second),
+		Objects:  points(samples, func(_, now *collectionSample) *float64 { return finite(float64(now.objects)) }),
+		Watchers: points(samples, func(_, now *collectionSample) *float64 { return finite(float64(now.watchers)) }),
+		EventRate: points(samples, func(before, now *collectionSample) *float64 {
+			return growth(float64(before.events), float64(now.events), samplePeriod)
+		}),
+	}
+}
+
+// growth returns the growth of a count per second between two times; nil if the count was reset.
+func growth(before, now float64, over time.Duration) *float64 {
 	if now < before || over <= 0 {
 		return nil
 	}
 	return finite((now - before) / over.Seconds())
 }
 
-// overview are the series of a cluster.
-func (p *past) overview() OverviewSeries {
-	rate := func(of func(*sample) float64) Series {
-		return p.samples.points(func(before, now *sample) *float64 { return grown(of(before), of(now), now.at.Sub(before.at)) })
+// rates returns the series of the rates of a count.
+func rates(samples []sample, name string) Series {
+	return points(samples, func(before, now *sample) *float64 {
+		return growth(before.counts[name], now.counts[name], now.at.Sub(before.at))
+	})
+}
+
+// points returns a series with a point for each sample but the first. value receives a sample and
+// its predecessor.
+func points[T any](samples []T, value func(before, now *T) *float64) Series {
+	series := make(Series, 0, max(0, len(samples)-1))
+	for i := 1; i < len(samples); i++ {
+		series = append(series, value(&samples[i-1], &samples[i]))
+	}
+	return series
+}
+
+// overviewSeries returns the sums of the series of clusters.
+func overviewSeries(histories []*history) OverviewSeries {
+	sum := func(series func([]sample) Series) Series {
+		all := Series{}
+		for _, h := range histories {
+			all = addSeries(all, series(h.samples))
+		}
+		return all
+	}
+	rate := func(name string) Series { return sum(func(s []sample) Series { return rates(s, name) }) }
+	increase := func(name string) Series {
+		return sum(func(s []sample) Series {
+			return points(s, func(before, now *sample) *float64 { return finite(now.counts[name] - before.counts[name]) })
+		})
+	}
+	hits, reads := increase("hits"), increase("reads")
+	ratio := make(Series, len(hits))
+	for i := range hits {
+		if hits[i] != nil && reads[i] != nil {
+			ratio[i] = share(*hits[i], *reads[i])
+		}
 	}
 	return OverviewSeries{
-		Step:          int(sampleStep / time.Second),
-		CachedRate:    rate(func(s *sample) float64 { return s.cached }),
-		ForwardedRate: rate(func(s *sample) float64 { return s.forwarded }),
-		SentRate:      rate(func(s *sample) float64 { return s.sent }),
-		HitShare: p.samples.points(func(before, now *sample) *float64 {
-			return share(now.hits-before.hits, now.reads-before.reads)
+		Step: int(samplePeriod / time.Second), HitShare: ratio,
+		CachedRate: rate("requests/cached"), ForwardedRate: rate("requests/forwarded"), SentRate: rate("sent"),
+		Watches: sum(func(s []sample) Series {
+			return points(s, func(_, now *sample) *float64 { return finite(now.watches) })
 		}),
-		Watches: p.samples.points(func(_, now *sample) *float64 { return &now.watches }),
 	}
 }
 
-// share is a part of a whole, nil of nothing.
-func share(part, whole float64) *float64 {
-	if whole <= 0 || part < 0 {
-		return nil
+// addSeries adds two series that end at the same time.
+func addSeries(a, b Series) Series {
+	if len(a) < len(b) {
+		a, b = b, a
 	}
-	return finite(min(1, part/whole))
-}
-
-// collection are the series of a collection.
-func (p *past) collection(id string) *CollectionSeries {
-	r := p.collections[id]
-	if r == nil {
-		r = new(ring[collectionSample])
+	sum, offset := slices.Clone(a), len(a)-len(b)
+	for i := range b {
+		sum[offset+i] = plus(sum[offset+i], b[i])
 	}
-	return &CollectionSeries{
-		Step:     int(sampleStep / time.Second),
-		Objects:  r.points(func(_, now *collectionSample) *float64 { return finite(float64(now.objects)) }),
-		Watchers: r.points(func(_, now *collectionSample) *float64 { return finite(float64(now.watchers)) }),
-		EventRate: r.points(func(before, now *collectionSample) *float64 {
-			return grown(float64(before.events), float64(now.events), sampleStep)
-		}),
-	}
+	return sum
 }

@@ -8,41 +8,37 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// figures are what a registry had at a moment, by the names of the metrics.
-type figures map[string]*dto.MetricFamily
+// metrics are the metric families of a registry, by name.
+type metrics map[string]*dto.MetricFamily
 
-// gather reads a registry. A collector that fails leaves out what it has.
-func gather(from prometheus.Gatherer, log *slog.Logger) figures {
+// gather reads a registry. It omits the metrics of collectors that fail.
+func gather(from prometheus.Gatherer, log *slog.Logger) metrics {
 	families, err := from.Gather()
 	if err != nil {
-		log.Debug("some metrics cannot be read", "error", err)
+		log.Debug("reading metrics failed", "error", err)
 	}
-	f := make(figures, len(families))
+	m := make(metrics, len(families))
 	for _, family := range families {
-		f[family.GetName()] = family
+		m[family.GetName()] = family
 	}
-	return f
+	return m
 }
 
 // each calls visit for each series of a metric. label returns the value of a label.
-func (f figures) each(name string, visit func(label func(string) string, m *dto.Metric)) {
-	family := f[name]
-	if family == nil {
-		return
-	}
-	for _, m := range family.Metric {
+func (m metrics) each(name string, visit func(label func(string) string, series *dto.Metric)) {
+	for _, series := range m[name].GetMetric() {
 		visit(func(label string) string {
-			for _, pair := range m.Label {
+			for _, pair := range series.Label {
 				if pair.GetName() == label {
 					return pair.GetValue()
 				}
 			}
 			return ""
-		}, m)
+		}, series)
 	}
 }
 
-// value is that of a counter or gauge.
+// value returns the value of a counter or gauge.
 func value(m *dto.Metric) float64 {
 	switch {
 	case m.Counter != nil:
@@ -53,32 +49,32 @@ func value(m *dto.Metric) float64 {
 	return m.Untyped.GetValue()
 }
 
-// sum adds the series of a metric whose labels have these values: name, value and so on.
-func (f figures) sum(name string, labels ...string) (total float64) {
-	f.each(name, func(label func(string) string, m *dto.Metric) {
+// sum returns the sum of the series of a metric with these labels, given as name, value, ...
+func (m metrics) sum(name string, labels ...string) (total float64) {
+	m.each(name, func(label func(string) string, series *dto.Metric) {
 		for i := 0; i+1 < len(labels); i += 2 {
 			if label(labels[i]) != labels[i+1] {
 				return
 			}
 		}
-		total += value(m)
+		total += value(series)
 	})
 	return total
 }
 
-// by adds the series of a metric by the values of a label.
-func (f figures) by(name, of string) map[string]float64 {
+// by returns the sums of the series of a metric, by the value of a label.
+func (m metrics) by(name, of string) map[string]float64 {
 	all := make(map[string]float64)
-	f.each(name, func(label func(string) string, m *dto.Metric) { all[label(of)] += value(m) })
+	m.each(name, func(label func(string) string, series *dto.Metric) { all[label(of)] += value(series) })
 	return all
 }
 
-// mean is that of all that a histogram observed; nil if that is nothing.
-func (f figures) mean(name string) *float64 {
+// mean returns the mean of all observations of a histogram, nil without any.
+func (m metrics) mean(name string) *float64 {
 	var sum, n float64
-	f.each(name, func(_ func(string) string, m *dto.Metric) {
-		sum += m.GetHistogram().GetSampleSum()
-		n += float64(m.GetHistogram().GetSampleCount())
+	m.each(name, func(_ func(string) string, series *dto.Metric) {
+		sum += series.GetHistogram().GetSampleSum()
+		n += float64(series.GetHistogram().GetSampleCount())
 	})
 	if n == 0 {
 		return nil
@@ -86,10 +82,29 @@ func (f figures) mean(name string) *float64 {
 	return finite(sum / n)
 }
 
-// finite is a number that JSON has; nil for others.
+// finite returns nil for numbers that JSON cannot represent.
 func finite(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
 	}
 	return &v
+}
+
+// plus adds two numbers. A number that is nil is unknown and does not count.
+func plus(a, b *float64) *float64 {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return finite(*a + *b)
+}
+
+// share returns part/whole, nil if there is nothing.
+func share(part, whole float64) *float64 {
+	if whole <= 0 || part < 0 {
+		return nil
+	}
+	return finite(min(1, part/whole))
 }

@@ -4,81 +4,72 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 )
 
-// Most rows of each list.
+// The maximum lengths of the lists.
 const (
 	maxDenials     = 100
 	maxRevocations = 50
 	maxEnded       = 100
 )
 
-func (c *Console) permissions(a *ask) (any, error) {
-	views, err := c.look(a.now, a.cluster)
-	if err != nil {
-		return nil, err
-	}
-	p := &Permissions{At: a.now, Denials: []Denial{}, Revocations: []Revocation{}, EndedWatches: []EndedWatch{}, Refusals: []Rejection{}}
-	refused := make(map[string]Figure)
-	for _, v := range views {
+func (b *builder) permissions(m *moment) any {
+	p := &Permissions{At: m.now, Refusals: []Rejection{}}
+	denials, revocations, ended, rejected := []Denial{}, []Revocation{}, []EndedWatch{}, make(map[string]Figure)
+	for _, v := range m.views {
 		p.addDecisions(v)
-		p.addDenials(v)
-		p.addEnded(v)
-		for why, n := range v.figures.by("kubeweir_refusals_total", "reason") {
+		for reason, n := range v.metrics.by("kubeweir_refusals_total", "reason") {
 			if n > 0 {
-				f := refused[why]
-				f.add(v, "refused/"+why, n)
-				refused[why] = f
+				f := rejected[reason]
+				f.add(v.figure("refused/"+reason, n))
+				rejected[reason] = f
+			}
+		}
+		for _, d := range v.Handler.Denials() {
+			denials = append(denials, Denial{
+				ID: v.number(d.ID), At: d.Last, Cluster: v.Name, User: d.User, UserAgent: d.UserAgent, Verb: d.Verb,
+				Group: d.Group, Resource: d.Resource, Subresource: d.Subresource, Namespace: d.Namespace, Name: d.Name, Path: d.Path,
+				Reason: d.Reason, Count: d.Count,
+			})
+		}
+		for _, e := range v.Handler.EndedWatches() {
+			ended = append(ended, EndedWatch{
+				At: e.Ended, Cluster: v.Name, User: e.User, Group: e.Group, Resource: e.Resource, Namespace: e.Namespace,
+				Reason: cmp.Or(e.Reason.String(), "unknown"), Seconds: e.Ended.Sub(e.Began).Seconds(),
+			})
+		}
+		if v.Changes != nil {
+			for _, at := range v.Changes() {
+				revocations = append(revocations, Revocation{At: at, Cluster: v.Name, What: "RBAC objects changed: all cached decisions were dropped, and open watches reviewed."})
 			}
 		}
 	}
-	for _, why := range slices.Sorted(maps.Keys(refused)) {
-		p.Refusals = append(p.Refusals, Rejection{why, refused[why]})
+	for _, reason := range slices.Sorted(maps.Keys(rejected)) {
+		p.Refusals = append(p.Refusals, Rejection{reason, rejected[reason]})
 	}
-	slices.SortFunc(p.Denials, func(a, b Denial) int { return b.At.Compare(a.At) })
-	slices.SortFunc(p.Revocations, func(a, b Revocation) int { return b.At.Compare(a.At) })
-	slices.SortFunc(p.EndedWatches, func(a, b EndedWatch) int { return b.At.Compare(a.At) })
-	p.Denials = p.Denials[:min(len(p.Denials), maxDenials)]
-	p.Revocations = p.Revocations[:min(len(p.Revocations), maxRevocations)]
-	p.EndedWatches = p.EndedWatches[:min(len(p.EndedWatches), maxEnded)]
-	return p, nil
+	p.Denials = latest(denials, maxDenials, func(d Denial) time.Time { return d.At })
+	p.Revocations = latest(revocations, maxRevocations, func(r Revocation) time.Time { return r.At })
+	p.EndedWatches = latest(ended, maxEnded, func(e EndedWatch) time.Time { return e.At })
+	if len(p.Revocations) > 0 {
+		p.Invalidations.Last = &p.Revocations[0].At
+	}
+	return p
 }
 
 func (p *Permissions) addDecisions(v *view) {
 	const reviews = "kubeweir_authorization_reviews_total"
 	d := &p.Decisions
-	from, result := v.figures.by(reviews, "from"), v.figures.by(reviews, "result")
+	from, result := v.metrics.by(reviews, "from"), v.metrics.by(reviews, "result")
 	d.Cached, d.Upstream, d.Offline = d.Cached+from["cache"], d.Upstream+from["upstream"], d.Offline+from["offline"]
 	d.Allowed, d.Denied, d.Errors = d.Allowed+result["allowed"], d.Denied+result["denied"], d.Errors+result["error"]
-	d.Entries += v.figures.sum("kubeweir_authorization_cache_entries")
-	d.Limit += v.figures.sum("kubeweir_authorization_cache_entries_limit")
-	p.Invalidations.Total += v.figures.sum("kubeweir_authorization_invalidations_total")
-	if v.Changes == nil {
-		return
-	}
-	for _, at := range v.Changes() {
-		p.Revocations = append(p.Revocations, Revocation{At: at, Cluster: v.Name, What: "RBAC objects changed: all remembered decisions were dropped, and open watches reviewed."})
-		if last := p.Invalidations.Last; last == nil || at.After(*last) {
-			p.Invalidations.Last = &at
-		}
-	}
+	d.Entries += v.metrics.sum("kubeweir_authorization_cache_entries")
+	d.Limit += v.metrics.sum("kubeweir_authorization_cache_entries_limit")
+	p.Invalidations.Total += v.metrics.sum("kubeweir_authorization_invalidations_total")
 }
 
-func (p *Permissions) addDenials(v *view) {
-	for _, d := range v.Handler.Denials() {
-		p.Denials = append(p.Denials, Denial{
-			ID: v.numberedID(d.ID), At: d.Last, Cluster: v.Name, User: d.User, UserAgent: d.UserAgent, Verb: d.Verb,
-			Group: d.Group, Resource: d.Resource, Subresource: d.Subresource, Namespace: d.Namespace, Name: d.Name, Path: d.Path,
-			Reason: d.Reason, Count: d.Count,
-		})
-	}
-}
-
-func (p *Permissions) addEnded(v *view) {
-	for _, e := range v.Handler.EndedWatches() {
-		p.EndedWatches = append(p.EndedWatches, EndedWatch{
-			At: e.Ended, Cluster: v.Name, User: e.User, Group: e.Group, Resource: e.Resource, Namespace: e.Namespace,
-			Reason: cmp.Or(e.Reason.String(), "unknown"), Seconds: e.Ended.Sub(e.Began).Seconds(),
-		})
-	}
+// latest returns the latest rows, at most limit, the latest first.
+func latest[T any](rows []T, limit int, at func(T) time.Time) []T {
+	slices.SortFunc(rows, func(a, b T) int { return at(b).Compare(at(a)) })
+	return rows[:min(len(rows), limit)]
 }

@@ -3,73 +3,97 @@ package console
 import (
 	"maps"
 	"slices"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 )
 
-func (c *Console) upstreams(a *ask) (any, error) {
-	views, err := c.look(a.now, a.cluster)
-	if err != nil {
-		return nil, err
-	}
-	document := &Upstreams{At: a.now, Clusters: []UpstreamCluster{}}
-	for _, v := range views {
+func (b *builder) upstreams(m *moment) any {
+	document := &Upstreams{At: m.now, Clusters: []UpstreamCluster{}}
+	for _, v := range m.views {
 		if v.Upstream != nil {
-			document.Clusters = append(document.Clusters, c.upstream(v))
+			document.Clusters = append(document.Clusters, v.upstream())
 		}
 	}
-	return document, nil
+	return document
 }
 
-func (c *Console) upstream(v *view) UpstreamCluster {
-	health := &Overview{}
-	c.addHealth(health, v)
+func (v *view) upstream() UpstreamCluster {
 	u := UpstreamCluster{
 		Name: v.Name, Server: v.Upstream.Server, Reachability: *v.reachability(), Kubernetes: v.Upstream.Version(),
-		Ready: health.Ready, Checks: health.Checks,
-		Watches: len(v.collections), Connections: int(v.figures.sum("kubeweir_upstream_feed_connections")),
-		Servers: v.servers(), Requests: v.purposes(), MissingRights: []Right{},
+		Watches: len(v.collections), Connections: int(v.metrics.sum("kubeweir_upstream_feed_connections")),
+		Servers: v.servers(), Requests: v.upstreamRequests(), MissingRights: []Right{},
 	}
-	v.figures.each("kubeweir_upstream_missing_rights", func(label func(string) string, m *dto.Metric) {
-		if value(m) > 0 {
+	u.Checks, u.Ready = v.checks()
+	v.metrics.each("kubeweir_upstream_missing_rights", func(label func(string) string, series *dto.Metric) {
+		if value(series) > 0 {
 			u.MissingRights = append(u.MissingRights, Right{label("verb"), label("group"), label("resource")})
 		}
 	})
 	return u
 }
 
-// servers are the API servers of a cluster that is given several.
+// servers lists the API servers of a cluster with --upstream-servers.
 func (v *view) servers() []APIServer {
 	list := []APIServer{}
-	up := v.figures.by("kubeweir_upstream_server_up", "server")
-	of := func(metric, server string) float64 {
-		return v.figures.sum("kubeweir_upstream_server_"+metric, "server", server)
-	}
+	up := v.metrics.by("kubeweir_upstream_server_up", "server")
 	for _, server := range slices.Sorted(maps.Keys(up)) {
+		sum := func(metric string) float64 {
+			return v.metrics.sum("kubeweir_upstream_server_"+metric, "server", server)
+		}
 		list = append(list, APIServer{
-			Server: server, Up: up[server] > 0, Preferred: of("preferred", server) > 0,
-			Outstanding: of("outstanding_requests", server), Requests: of("requests_total", server),
-			Retries: of("retries_total", server), Ejections: of("ejections_total", server),
+			Server: server, Up: up[server] > 0, Preferred: sum("preferred") > 0, Outstanding: sum("outstanding_requests"),
+			Requests: sum("requests_total"), Retries: sum("retries_total"), Ejections: sum("ejections_total"),
 		})
 	}
 	return list
 }
 
-// purposes are what the upstream is asked for.
-func (v *view) purposes() []UpstreamPurpose {
+// upstreamRequests lists the requests to the upstream by purpose.
+func (v *view) upstreamRequests() []UpstreamPurpose {
 	list := []UpstreamPurpose{}
 	const metric = "kubeweir_upstream_requests_total"
-	counts, bytes := v.figures.by(metric, "purpose"), v.figures.by("kubeweir_upstream_response_bytes_total", "purpose")
+	counts, bytes := v.metrics.by(metric, "purpose"), v.metrics.by("kubeweir_upstream_response_bytes_total", "purpose")
 	errors := make(map[string]float64)
-	v.figures.each(metric, func(label func(string) string, m *dto.Metric) {
+	v.metrics.each(metric, func(label func(string) string, series *dto.Metric) {
 		if code := label("code"); code == "0" || code >= "500" {
-			errors[label("purpose")] += value(m)
+			errors[label("purpose")] += value(series)
 		}
 	})
 	for _, purpose := range slices.Sorted(maps.Keys(counts)) {
 		list = append(list, UpstreamPurpose{
-			Purpose: purpose, Figure: v.past.figure(v.at, "upstream/"+purpose, counts[purpose]), Errors: errors[purpose], Bytes: bytes[purpose],
+			Purpose: purpose, Figure: v.figure("upstream/"+purpose, counts[purpose]), Errors: errors[purpose], Bytes: bytes[purpose],
 		})
 	}
 	return list
+}
+
+// reachability returns nil for the origin in this process.
+func (v *view) reachability() *Reachability {
+	if v.Upstream == nil {
+		return nil
+	}
+	ok, since := v.Upstream.Reachable()
+	r := &Reachability{Reachable: ok, Delay: v.metrics.sum("kubeweir_upstream_delay_seconds")}
+	if !ok {
+		r.Since = optional(since)
+	}
+	if at := v.metrics.sum("kubeweir_upstream_last_contact_timestamp_seconds"); at > 0 {
+		last := time.UnixMilli(int64(at * 1000))
+		r.LastContact = &last
+	}
+	return r
+}
+
+// checks returns the readiness checks, and whether all of them succeed.
+func (v *view) checks() (checks []Check, ready bool) {
+	checks, ready = []Check{}, true
+	for _, check := range v.Handler.Checks() {
+		result := Check{Name: check.Name, Cluster: v.Name, OK: check.Err == nil}
+		if check.Err != nil {
+			result.Reason, ready = check.Err.Error(), false
+		}
+		checks = append(checks, result)
+	}
+	return checks, ready
 }
