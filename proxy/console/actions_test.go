@@ -14,8 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/audit"
 )
 
-// TestActionsAreAudited: who did what, and what came of it, is in the audit log, those that were refused included; what else
-// stood in a body is not.
+// The audit log names the user, action and result, also of rejected actions, but not the body.
 func TestActionsAreAudited(t *testing.T) {
 	const token, secret = "0123456789abcdef", "hunter2"
 	file := filepath.Join(t.TempDir(), "token")

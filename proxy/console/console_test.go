@@ -43,7 +43,7 @@ func open(t *testing.T, change func(*Options)) *Console {
 	return c
 }
 
-// ask sends a request from this machine.
+// request sends a request from this machine.
 func request(c http.Handler, method, target string, change func(*http.Request)) *httptest.ResponseRecorder {
 	var body *strings.Reader
 	r := httptest.NewRequest(method, "http://127.0.0.1:9444"+target, nil)
@@ -62,9 +62,7 @@ func request(c http.Handler, method, target string, change func(*http.Request)) 
 	return w
 }
 
-// TestPages: they hold no data, so that anybody may have them, and are kept from being
-// changed or framed.
-func TestPages(t *testing.T) {
+func TestPagesNeedNoAuthorization(t *testing.T) {
 	c := open(t, nil)
 	for path, want := range map[string]string{"/": "text/html; charset=utf-8", "/console/app.js": "text/javascript; charset=utf-8"} {
 		w := request(c, "GET", path, func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" })
@@ -86,8 +84,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestHeaders: whatever is answered, browsers may not guess, frame, or tell others.
-func TestHeaders(t *testing.T) {
+func TestResponsesHaveSecurityHeaders(t *testing.T) {
 	c := open(t, nil)
 	for _, path := range []string{"/", "/console/app.js", "/console/none", "/console/api/session", "/console/api/none"} {
 		h := request(c, "GET", path, nil).Header()
@@ -97,12 +94,11 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 	if cached := request(c, "GET", "/console/api/session", nil).Header().Get("Cache-Control"); cached != "no-store" {
-		t.Errorf("a document is kept: %q", cached)
+		t.Errorf("a document may be cached: %q", cached)
 	}
 }
 
-// TestWithoutToken: programs and browsers of this machine see the documents, nobody else.
-func TestWithoutToken(t *testing.T) {
+func TestWithoutTokenOnlyThisMachineIsAllowed(t *testing.T) {
 	c := open(t, nil)
 	for name, one := range map[string]struct {
 		change func(*http.Request)
@@ -152,7 +148,7 @@ func TestToken(t *testing.T) {
 			t.Errorf("%q: %d %v", value, w.Code, w.Header())
 		}
 	}
-	// It counts on this machine, too, and a page of elsewhere has no use of it.
+	// The token is also required on this machine, and does not authorize a foreign page.
 	if w := request(c, "GET", "/console/api/session", nil); w.Code != 401 {
 		t.Errorf("without: %d", w.Code)
 	}
@@ -160,7 +156,7 @@ func TestToken(t *testing.T) {
 		with("Bearer 0123456789abcdef")(r)
 		r.Header.Set("Origin", "https://evil.example")
 	}); w.Code != 403 {
-		t.Errorf("a page of elsewhere: %d", w.Code)
+		t.Errorf("foreign page: %d", w.Code)
 	}
 	last := 0
 	for range maxWrongTokens + 1 {
@@ -171,8 +167,9 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestTokenIsTakenAway: while the file is gone, or has no token, nobody is let in, streams end, and the log says so once.
-func TestTokenIsTakenAway(t *testing.T) {
+// While the file is missing or invalid, all clients are rejected, streams end, and the log has one
+// message.
+func TestRemovedTokenLocksConsole(t *testing.T) {
 	for name, takeAway := range map[string]func(file string) error{
 		"gone": os.Remove, "empty": func(file string) error { return os.Truncate(file, 0) },
 		"short": func(file string) error { return os.WriteFile(file, []byte("0123456789"), 0o600) },
@@ -209,20 +206,19 @@ func TestTokenIsTakenAway(t *testing.T) {
 					t.Errorf("the stream: %.300s", events)
 				}
 				if n := strings.Count(log.String(), "all clients are rejected"); n != 1 || strings.Contains(log.String(), "0123456789") {
-					t.Errorf("said %d times: %s", n, log.String())
+					t.Errorf("logged %d times: %s", n, log.String())
 				}
 				give()
 				time.Sleep(tokenCheckPeriod)
 				if w := request(c, "GET", "/console/api/session", with); w.Code != 200 {
-					t.Errorf("when it is back: %d %s", w.Code, w.Body)
+					t.Errorf("after the file is back: %d %s", w.Code, w.Body)
 				}
 			})
 		})
 	}
 }
 
-// TestTokenIsReplaced: another file counts, also one that is as large and as old.
-func TestTokenIsReplaced(t *testing.T) {
+func TestReplacedTokenFileOfSameSizeAndTimeIsRead(t *testing.T) {
 	dir, at := t.TempDir(), time.Unix(1, 0)
 	file := filepath.Join(dir, "token")
 	give := func(token string) {
@@ -246,7 +242,7 @@ func TestTokenIsReplaced(t *testing.T) {
 	})
 }
 
-func TestBadToken(t *testing.T) {
+func TestInvalidTokenFileIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{"empty": "", "short": "0123456789abcde", "two": "0123456789abcdef 0123456789abcdef", "large": strings.Repeat("x", maxToken+1)} {
 		file := filepath.Join(dir, name)
@@ -260,7 +256,7 @@ func TestBadToken(t *testing.T) {
 	}
 	var g guard
 	if err := g.open(filepath.Join(dir, "none"), nil); err == nil {
-		t.Error("no file is no error")
+		t.Error("a missing file is accepted")
 	}
 }
 
@@ -268,8 +264,7 @@ func readerOf(body string) io.ReadCloser { return io.NopCloser(strings.NewReader
 
 func textLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
-// TestPanicWhileSampling: who looks, and Close, wait for nobody who is gone.
-func TestPanicWhileSampling(t *testing.T) {
+func TestPanicWhileSamplingReleasesLock(t *testing.T) {
 	panics := false
 	c := open(t, func(o *Options) {
 		clusters := o.Clusters
@@ -286,7 +281,7 @@ func TestPanicWhileSampling(t *testing.T) {
 		c.docs.sample(time.Now())
 	}()
 	if !c.docs.mu.TryLock() {
-		t.Fatal("nothing can be built any more")
+		t.Fatal("mu is still locked")
 	}
 	c.docs.mu.Unlock()
 }

@@ -2,32 +2,32 @@ package console
 
 import "time"
 
-// This file has the documents that the console's pages and `kubeweir top` are made of, as
-// docs/console.md describes them. Sizes are in bytes, durations in seconds, rates in a second.
-// A rate, or what is not known, that is nil is null. Lists are never null.
+// This file defines the documents that the console's pages and `kubeweir top` show (see
+// docs/console.md). Sizes are in bytes, durations in seconds, rates per second. A value that is
+// unknown is null. Lists are never null.
 
-// Session is what a client may see and do: what is asked for first.
+// Session describes what a client may see and do. Clients request it first.
 type Session struct {
 	// Mode is gateway or standalone.
 	Mode    string    `json:"mode"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
-	// Actions tells whether actions are allowed (--console-actions).
+	// Actions reports whether actions are enabled (--console-actions).
 	Actions bool `json:"actions"`
-	// Clusters are the names that the parameter cluster may have; none where there is one
-	// cluster, without a name.
+	// Clusters are the values of the parameter cluster, none if there is a single cluster without
+	// a name.
 	Clusters []string `json:"clusters"`
-	// Pages are those that there are.
+	// Pages are the names of the pages in this mode.
 	Pages []string `json:"pages"`
 }
 
-// Figure is a count since the start, and how fast it grows.
+// Figure is a count since the start of the process, and its recent growth.
 type Figure struct {
 	Total float64  `json:"total"`
 	Rate  *float64 `json:"rate"`
 }
 
-// Check is a condition of health.
+// Check is the result of a readiness check.
 type Check struct {
 	Name    string `json:"name"`
 	Cluster string `json:"cluster,omitempty"`
@@ -35,7 +35,7 @@ type Check struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// Overview is how a cluster, or all of them together, are doing.
+// Overview is the state of a cluster, or of all clusters together.
 type Overview struct {
 	At          time.Time          `json:"at"`
 	Cluster     string             `json:"cluster,omitempty"`
@@ -54,30 +54,31 @@ type Overview struct {
 	Series      OverviewSeries     `json:"series"`
 }
 
-// Requests are those of clients. BySource has the sources of kubeweir_requests_total.
+// Requests counts requests of clients. The keys of BySource are the sources of
+// kubeweir_requests_total.
 type Requests struct {
 	Figure
 	BySource map[string]Figure `json:"bySource"`
-	// Errors are answers from 500 on.
+	// Errors counts responses with a status of 500 and above.
 	Errors Figure `json:"errors"`
 }
 
-// Reads are gets, lists and watches of resources.
+// Reads counts gets, lists and watches of resources.
 type Reads struct {
 	Total float64 `json:"total"`
-	// HitShare is the share of them that made no request of its own at the upstream: since
-	// the start, and of late.
+	// HitShare is the cache hit ratio: the share of reads that needed no upstream request of their
+	// own. HitShareRecent is that of recent reads.
 	HitShare       *float64 `json:"hitShare"`
 	HitShareRecent *float64 `json:"hitShareRecent"`
 }
 
-// Traffic is what clients were sent, and what came of the upstream.
+// Traffic counts bytes sent to clients, and bytes received from the upstream.
 type Traffic struct {
 	Sent     Figure `json:"sent"`
 	Upstream Figure `json:"upstream"`
 }
 
-// Saved is what the upstream was saved, by an estimate which Estimate explains.
+// Saved is the upstream load saved. Estimate explains how it is estimated.
 type Saved struct {
 	Requests   float64 `json:"requests"`
 	Bytes      float64 `json:"bytes"`
@@ -85,23 +86,23 @@ type Saved struct {
 	Estimate   string  `json:"estimate"`
 }
 
-// Lag is how long ago the feed that is furthest behind gave a sign of life.
+// Lag is the largest lag of a feed, and the collection of this feed.
 type Lag struct {
 	Seconds    *float64 `json:"seconds"`
 	Collection string   `json:"collection,omitempty"`
 }
 
-// WatchFigures are those of the clients' watches, and of the feeds.
+// WatchFigures counts watches of clients, and their events.
 type WatchFigures struct {
 	Open    int `json:"open"`
 	Lagging int `json:"lagging"`
-	// Upstream are the watches by which the collections are fed.
+	// Upstream is the number of watches that feed collections.
 	Upstream  int    `json:"upstream"`
 	EventsIn  Figure `json:"eventsIn"`
 	EventsOut Figure `json:"eventsOut"`
 }
 
-// CollectionsSummary counts the collections.
+// CollectionsSummary counts collections by state.
 type CollectionsSummary struct {
 	Total    int   `json:"total"`
 	Synced   int   `json:"synced"`
@@ -112,7 +113,7 @@ type CollectionsSummary struct {
 	Bytes    int64 `json:"bytes"`
 }
 
-// Memory is the process's. Limit is GOMEMLIMIT, 0 for none.
+// Memory is the memory of the process. Limit is GOMEMLIMIT, 0 without one.
 type Memory struct {
 	Resident float64  `json:"resident"`
 	Heap     float64  `json:"heap"`
@@ -120,27 +121,27 @@ type Memory struct {
 	Budgets  []Budget `json:"budgets"`
 }
 
-// Budget is something that has a bound.
+// Budget is the use of a limit.
 type Budget struct {
 	Name    string  `json:"name"`
 	Cluster string  `json:"cluster,omitempty"`
 	Used    float64 `json:"used"`
-	// Limit is 0 for none.
+	// Limit is 0 without a limit.
 	Limit float64 `json:"limit"`
 	// Unit is bytes, entries, requests or connections.
 	Unit string `json:"unit"`
-	// Setting is the path of the bound in the configuration, "" where it is fixed.
+	// Setting is the path of the limit in the configuration, "" if it is fixed.
 	Setting string `json:"setting,omitempty"`
 }
 
-// CPU is the process's.
+// CPU is the CPU time of the process.
 type CPU struct {
 	Seconds    float64  `json:"seconds"`
 	Cores      *float64 `json:"cores"`
 	GOMAXPROCS int      `json:"gomaxprocs"`
 }
 
-// Reachability tells whether API servers answer.
+// Reachability describes whether a cluster is reachable. Since is when it became unreachable.
 type Reachability struct {
 	Reachable   bool       `json:"reachable"`
 	Since       *time.Time `json:"since,omitempty"`
@@ -148,10 +149,10 @@ type Reachability struct {
 	Delay       float64    `json:"delay"`
 }
 
-// Series are numbers, or null, Step seconds apart, the oldest first.
+// Series are the points of a chart, Step seconds apart, the oldest first. Unknown points are null.
 type Series []*float64
 
-// OverviewSeries are those of the overview.
+// OverviewSeries are the series of an overview.
 type OverviewSeries struct {
 	Step          int    `json:"step"`
 	CachedRate    Series `json:"cachedRate"`
@@ -161,15 +162,15 @@ type OverviewSeries struct {
 	Watches       Series `json:"watches"`
 }
 
-// Collections are all that are kept.
+// Collections lists the collections in the cache.
 type Collections struct {
 	At time.Time `json:"at"`
-	// HistoryBytesLimit is of each.
+	// HistoryBytesLimit is the limit of each collection.
 	HistoryBytesLimit float64      `json:"historyBytesLimit"`
 	Collections       []Collection `json:"collections"`
 }
 
-// CollectionName names a resource in one encoding among those of all clusters.
+// CollectionName identifies a collection among all clusters: a resource in one encoding.
 type CollectionName struct {
 	ID       string `json:"id"`
 	Cluster  string `json:"cluster,omitempty"`
@@ -179,7 +180,7 @@ type CollectionName struct {
 	Encoding string `json:"encoding"`
 }
 
-// Collection is a resource in one encoding.
+// Collection is the state of a collection.
 type Collection struct {
 	CollectionName
 	// State is starting, synced, stale or stopped.
@@ -189,9 +190,9 @@ type Collection struct {
 	Error       string     `json:"error,omitempty"`
 	Objects     int        `json:"objects"`
 	Bytes       int64      `json:"bytes"`
-	// ResourceVersion is text: it may be larger than what JavaScript counts exactly.
+	// ResourceVersion is a string, because JavaScript does not represent large integers exactly.
 	ResourceVersion string `json:"resourceVersion"`
-	// Age is how long ago the feed gave a sign of life.
+	// Age is the lag of the feed.
 	Age           *float64          `json:"age"`
 	Watchers      int               `json:"watchers"`
 	Lagging       int               `json:"lagging"`
@@ -206,14 +207,14 @@ type Collection struct {
 	Series        *CollectionSeries `json:"series,omitempty"`
 }
 
-// History is what a collection remembers of its past.
+// History is the event history of a collection.
 type History struct {
 	Events  int     `json:"events"`
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
 }
 
-// CollectionSeries are those of a collection; events leave them out.
+// CollectionSeries are the series of a collection. Documents in streams omit them.
 type CollectionSeries struct {
 	Step      int    `json:"step"`
 	Objects   Series `json:"objects"`
@@ -221,13 +222,13 @@ type CollectionSeries struct {
 	EventRate Series `json:"eventRate"`
 }
 
-// Clients are who costs what.
+// Clients is the usage by client.
 type Clients struct {
 	At time.Time `json:"at"`
-	// Unavailable says why there are no numbers, "" where there are.
+	// Unavailable is the reason why usage is unknown, "" if it is known.
 	Unavailable string `json:"unavailable,omitempty"`
-	// Window is what the counts are of, in seconds, Covers how much of it there is yet; Sort
-	// what the lists are ordered by.
+	// Window is the period of the counts, and Covers the part of it with data. Sort is the order of
+	// the lists.
 	Window     int            `json:"window"`
 	Covers     float64        `json:"covers"`
 	Sort       string         `json:"sort"`
@@ -239,7 +240,7 @@ type Clients struct {
 	Blocked    []Blocked      `json:"blocked"`
 }
 
-// Client is a user, a user agent or a resource.
+// Client is the usage of a user, a user agent or a resource.
 type Client struct {
 	Cluster          string  `json:"cluster,omitempty"`
 	Name             string  `json:"name"`
@@ -250,12 +251,12 @@ type Client struct {
 	UpstreamRequests float64 `json:"upstreamRequests"`
 	UpstreamBytes    float64 `json:"upstreamBytes"`
 	Refused          float64 `json:"refused"`
-	// Missing is by how many requests at most the count may be too small: of who fell out of
-	// the bounded table meanwhile; 0 for an exact one.
+	// Missing is the maximum number of requests not counted, because the client was evicted from
+	// the bounded table for a while; 0 if the count is exact.
 	Missing float64 `json:"missing"`
 }
 
-// ClientBudget is what a rule allows somebody to cause at the upstream.
+// ClientBudget is the upstream load that a rule allows each client it matches.
 type ClientBudget struct {
 	Cluster           string  `json:"cluster,omitempty"`
 	Rule              string  `json:"rule"`
@@ -266,7 +267,7 @@ type ClientBudget struct {
 	AnsweredStale     float64 `json:"answeredStale"`
 }
 
-// Blocked is a user agent that is refused.
+// Blocked is a pattern of user agents that are blocked.
 type Blocked struct {
 	UserAgent string     `json:"userAgent"`
 	Since     time.Time  `json:"since"`
@@ -274,8 +275,8 @@ type Blocked struct {
 	Refused   float64    `json:"refused"`
 }
 
-// OpenWatches are watches that are served from the cache: the first MaxWatches by the order
-// that is asked for, of Open.
+// OpenWatches lists watches served from the cache: the first MaxWatches in the requested order, of
+// Open.
 type OpenWatches struct {
 	At      time.Time   `json:"at"`
 	Open    int         `json:"open"`
@@ -283,7 +284,7 @@ type OpenWatches struct {
 	Watches []OpenWatch `json:"watches"`
 }
 
-// OpenWatch is one watch.
+// OpenWatch is an open watch.
 type OpenWatch struct {
 	ID            string    `json:"id"`
 	Cluster       string    `json:"cluster,omitempty"`
@@ -301,13 +302,13 @@ type OpenWatch struct {
 	Lagging       bool      `json:"lagging"`
 }
 
-// Upstreams are the clusters and their API servers.
+// Upstreams lists the clusters and their API servers.
 type Upstreams struct {
 	At       time.Time         `json:"at"`
 	Clusters []UpstreamCluster `json:"clusters"`
 }
 
-// UpstreamCluster is one of them.
+// UpstreamCluster is a cluster behind the gateway.
 type UpstreamCluster struct {
 	Name   string `json:"name"`
 	Server string `json:"server"`
@@ -322,7 +323,7 @@ type UpstreamCluster struct {
 	MissingRights []Right           `json:"missingRights"`
 }
 
-// APIServer is one of several of a cluster.
+// APIServer is one of several API servers of a cluster.
 type APIServer struct {
 	Server      string  `json:"server"`
 	Up          bool    `json:"up"`
@@ -333,7 +334,7 @@ type APIServer struct {
 	Ejections   float64 `json:"ejections"`
 }
 
-// UpstreamPurpose are the requests to the upstream for one purpose.
+// UpstreamPurpose counts the upstream requests for one purpose.
 type UpstreamPurpose struct {
 	Purpose string `json:"purpose"`
 	Figure
@@ -341,14 +342,15 @@ type UpstreamPurpose struct {
 	Bytes  float64 `json:"bytes"`
 }
 
-// Right is one that the gateway lacks at the cluster.
+// Right is a permission that the gateway lacks in the cluster.
 type Right struct {
 	Verb     string `json:"verb"`
 	Group    string `json:"group"`
 	Resource string `json:"resource"`
 }
 
-// Permissions are what was decided of late. They have names, never contents or credentials.
+// Permissions are recent authorization decisions. They contain names, never contents or
+// credentials.
 type Permissions struct {
 	At            time.Time     `json:"at"`
 	Decisions     Decisions     `json:"decisions"`
@@ -359,7 +361,7 @@ type Permissions struct {
 	Refusals      []Rejection   `json:"refusals"`
 }
 
-// Decisions counts what was decided, and by whom.
+// Decisions counts authorization decisions by source and result, and cached ones.
 type Decisions struct {
 	Cached   float64 `json:"cached"`
 	Upstream float64 `json:"upstream"`
@@ -371,13 +373,13 @@ type Decisions struct {
 	Limit    float64 `json:"limit"`
 }
 
-// Invalidations counts how often all decisions were dropped.
+// Invalidations counts how often all cached decisions were dropped.
 type Invalidations struct {
 	Total float64    `json:"total"`
 	Last  *time.Time `json:"last,omitempty"`
 }
 
-// Denial is what somebody was not allowed, Count times, lately At.
+// Denial is a request that a user was denied Count times, last at At.
 type Denial struct {
 	ID          string    `json:"id"`
 	At          time.Time `json:"at"`
@@ -395,14 +397,14 @@ type Denial struct {
 	Count       int       `json:"count"`
 }
 
-// Revocation is a moment at which rights changed.
+// Revocation is a change of permissions.
 type Revocation struct {
 	At      time.Time `json:"at"`
 	Cluster string    `json:"cluster,omitempty"`
 	What    string    `json:"what"`
 }
 
-// EndedWatch is a watch that was ended by something else than its client or its time.
+// EndedWatch is a watch that ended early, and not because of its client.
 type EndedWatch struct {
 	At        time.Time `json:"at"`
 	Cluster   string    `json:"cluster,omitempty"`
@@ -414,23 +416,23 @@ type EndedWatch struct {
 	Seconds   float64   `json:"seconds"`
 }
 
-// Refused counts requests that were refused for a reason of docs/reasons.md.
+// Rejection counts requests that were rejected for a reason in docs/reasons.md.
 type Rejection struct {
 	Reason string `json:"reason"`
 	Figure
 }
 
-// Checks are the comparisons of the collections with the upstream.
+// Checks lists the results of comparing collections with the upstream.
 type Checks struct {
 	At time.Time `json:"at"`
-	// Period is in which time each is compared, 0 for never.
+	// Period is the time between two checks of a collection, 0 without periodic checks.
 	Period float64 `json:"period"`
-	// Running tells that one is under way that an action began.
+	// Running reports whether a check started by an action is running.
 	Running     bool                `json:"running"`
 	Collections []CheckedCollection `json:"collections"`
 }
 
-// CheckedCollection is what was found of one.
+// CheckedCollection is the last check of a collection.
 type CheckedCollection struct {
 	CollectionName
 	// Result is same, differs, unfinished, or none.
@@ -444,23 +446,23 @@ type CheckedCollection struct {
 	Totals    CheckTotals `json:"totals"`
 }
 
-// CheckTotals counts the results.
+// CheckTotals counts checks by result.
 type CheckTotals struct {
 	Same       float64 `json:"same"`
 	Differs    float64 `json:"differs"`
 	Unfinished float64 `json:"unfinished"`
 }
 
-// Configuration is what is in force.
+// Configuration is the configuration in force.
 type Configuration struct {
-	// Text is all settings as a configuration file.
+	// Text is the configuration as a file.
 	Format   string    `json:"format"`
 	Text     string    `json:"text"`
 	Note     string    `json:"note"`
 	Settings []Setting `json:"settings"`
 }
 
-// Setting is one of them.
+// Setting is a setting in force.
 type Setting struct {
 	Path    string `json:"path"`
 	Value   string `json:"value"`
@@ -469,10 +471,10 @@ type Setting struct {
 	About   string `json:"about"`
 }
 
-// Store is that of a standalone.
+// Store is the state of a standalone's store.
 type Store struct {
 	At time.Time `json:"at"`
-	// Engine is embedded or etcd; of etcd little is known here.
+	// Engine is embedded or etcd. For etcd, most values are unknown.
 	Engine      string      `json:"engine"`
 	Available   bool        `json:"available"`
 	DiskBytes   float64     `json:"diskBytes"`
@@ -493,14 +495,14 @@ type Store struct {
 	Series      StoreSeries `json:"series"`
 }
 
-// Commits are means over all since the start.
+// Commits holds means over all commits since the start.
 type Commits struct {
 	Seconds *float64 `json:"seconds"`
 	Changes *float64 `json:"changes"`
 }
 
-// StoreType is how much there is of one type. Bytes are those of the objects in the cache, about what the store has, null for
-// what the cache does not hold.
+// StoreType is the size of a type. Bytes is the size of its objects in the cache, about the size in
+// the store; null if the cache does not have the type.
 type StoreType struct {
 	Group    string `json:"group"`
 	Resource string `json:"resource"`
@@ -508,19 +510,19 @@ type StoreType struct {
 	Bytes    *int64 `json:"bytes"`
 }
 
-// StoreSeries are those of the store.
+// StoreSeries are the series of a store.
 type StoreSeries struct {
 	Step      int    `json:"step"`
 	WriteRate Series `json:"writeRate"`
 }
 
-// Done is the answer to an action.
+// ActionResult is the response to an action.
 type ActionResult struct {
 	Done bool   `json:"done"`
 	Text string `json:"text"`
 }
 
-// Failure is the answer to what cannot be done.
+// Failure is the response to a request that fails.
 type Failure struct {
 	Error string `json:"error"`
 }

@@ -1,18 +1,18 @@
 package console
 
-// Question is a request that is to be explained.
+// Question describes the request to explain.
 type Question struct {
 	Cluster   string   `json:"cluster"`
 	Method    string   `json:"method"`
-	Path      string   `json:"path"` // with its query
+	Path      string   `json:"path"` // with query
 	User      string   `json:"user"`
 	Groups    []string `json:"groups"`
 	UserAgent string   `json:"userAgent"`
 	Accept    string   `json:"accept"`
 }
 
-// Explanation says what would become of a request now. It is found out without sending
-// anything, from what is in memory.
+// Explanation describes how a request would be served now. It is based on the state in memory;
+// nothing is sent.
 type Explanation struct {
 	Request ExplainedRequest `json:"request"`
 	// Route is cached, revalidated, collapsed, forwarded, gateway, refused or unknown.
@@ -27,7 +27,7 @@ type Explanation struct {
 	Steps      []ExplainedStep      `json:"steps"`
 }
 
-// ExplainedRequest is how the request is read.
+// ExplainedRequest is the parsed request.
 type ExplainedRequest struct {
 	Verb        string `json:"verb"`
 	IsResource  bool   `json:"isResource"`
@@ -39,43 +39,44 @@ type ExplainedRequest struct {
 	Name        string `json:"name,omitempty"`
 }
 
-// ExplainedPermission is what is known of the right to it.
+// ExplainedPermission is the user's permission, if it is known.
 type ExplainedPermission struct {
 	Known   bool   `json:"known"`
 	Allowed bool   `json:"allowed"`
 	Text    string `json:"text"`
 }
 
-// ExplainedVisible is which namespaces would be shown of all.
+// ExplainedVisible describes the namespaces that a list of all namespaces would show.
 type ExplainedVisible struct {
-	// Known tells that Namespaces is how many there are.
+	// Known reports whether Namespaces, their number, is known.
 	Known      bool   `json:"known"`
 	Namespaces int    `json:"namespaces"`
 	Rule       string `json:"rule"`
 	Text       string `json:"text"`
 }
 
-// ExplainedSetting is what holds for the request. Rule is the one that says it, "" for none.
+// ExplainedSetting is a setting that applies to the request. Rule is the rule that sets it, "" for
+// the default.
 type ExplainedSetting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 	Rule  string `json:"rule,omitempty"`
 }
 
-// ExplainedCollection is what would be read.
+// ExplainedCollection is the collection that would be read.
 type ExplainedCollection struct {
 	State   string `json:"state"`
 	Objects int    `json:"objects"`
 	Bytes   int64  `json:"bytes"`
 }
 
-// ExplainedCost is what the upstream would have to do.
+// ExplainedCost is the load that the request would put on the upstream.
 type ExplainedCost struct {
 	Text             string `json:"text"`
 	UpstreamRequests int    `json:"upstreamRequests"`
 }
 
-// ExplainedStep is one that the request takes on its way.
+// ExplainedStep is a step in serving the request.
 type ExplainedStep struct {
 	Step string `json:"step"`
 	Text string `json:"text"`

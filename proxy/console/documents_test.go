@@ -33,7 +33,7 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// handler is a cluster whose figures tests set.
+// handler is a Handler whose state tests set.
 type handler struct {
 	mu          sync.Mutex // for tests that change figures meanwhile
 	totals      proxy.Totals
@@ -100,7 +100,7 @@ func (h *handler) Explain(_ context.Context, q proxy.Question) (*proxy.Explanati
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// busy is a cluster that serves.
+// busy returns a handler of a cluster with load.
 func busy() *handler {
 	return &handler{
 		totals: proxy.Totals{
@@ -150,7 +150,7 @@ func serving(clusters ...*Cluster) func(*Options) {
 	return func(o *Options) { o.Clusters = func() []*Cluster { return clusters } }
 }
 
-// read decodes the answer to a request from this machine.
+// read decodes the response to a request from this machine.
 func read[T any](t *testing.T, c *Console, path string) (document T) {
 	t.Helper()
 	w := request(c, "GET", path, nil)
@@ -207,8 +207,7 @@ func TestCollections(t *testing.T) {
 	}
 }
 
-// TestRates: they are those of the last seconds, and series those of what was noted.
-func TestRates(t *testing.T) {
+func TestRatesAndSeriesFollowCounts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := busy()
 		c := open(t, serving(clusterOf("", h)))
@@ -224,7 +223,7 @@ func TestRates(t *testing.T) {
 				h.collections[0].Watches.Appended += 2
 			})
 		}
-		// Nobody looked before: the rates are since the last samples.
+		// Without earlier requests, rates are since the last samples.
 		time.Sleep(2 * time.Second)
 		o := read[Overview](t, c, "/console/api/overview")
 		if o.Requests.Rate == nil || *o.Requests.Rate < 1 || len(o.Series.CachedRate) != 2 {
@@ -240,25 +239,24 @@ func TestRates(t *testing.T) {
 		if s := list[0].Series.EventRate; len(s) != 2 || *s[1] != 2 || *list[0].Series.Objects[1] != 5 {
 			t.Errorf("a series of %v", s)
 		}
-		// Looked at each second, a rate is that of the last five.
+		// With a request each second, a rate covers the last five seconds.
 		for range 8 {
 			time.Sleep(time.Second)
 			h.change(func() { h.totals.Hits++; h.totals.Reads++ })
 			o = read[Overview](t, c, "/console/api/overview")
 		}
 		if got := o.Reads.HitShareRecent; got == nil || *got != 1 {
-			t.Errorf("of late: %v", got)
+			t.Errorf("recent hit ratio: %v", got)
 		}
-		// A cluster that is another one now has no negative rates.
+		// A reset of the counts does not cause negative rates.
 		h.change(func() { h.totals = proxy.Totals{} })
 		time.Sleep(time.Second)
 		if o = read[Overview](t, c, "/console/api/overview"); o.Requests.Rate != nil {
-			t.Errorf("after a new start: %v", *o.Requests.Rate)
+			t.Errorf("after a reset: %v", *o.Requests.Rate)
 		}
 	})
 }
 
-// TestSeriesAreBounded: what is remembered has a bound, and goes with its cluster.
 func TestSeriesAreBounded(t *testing.T) {
 	h := busy()
 	clusters := []*Cluster{clusterOf("a", h)}
@@ -275,12 +273,12 @@ func TestSeriesAreBounded(t *testing.T) {
 	h.collections = nil
 	c.docs.sample(now.Add(4 * maxSamples * samplePeriod))
 	if len(p.collections) != 0 {
-		t.Error("collections that ended are remembered")
+		t.Error("removed collections are remembered")
 	}
 	clusters = nil
 	c.docs.sample(now.Add(5 * maxSamples * samplePeriod))
 	if len(c.docs.histories) != 0 {
-		t.Error("clusters that ended are remembered")
+		t.Error("removed clusters are remembered")
 	}
 }
 
@@ -305,7 +303,7 @@ func TestSeveralClusters(t *testing.T) {
 			sep = "&"
 		}
 		if w := request(c, "GET", "/console/api/"+path+sep+"cluster=none", nil); w.Code != 404 {
-			t.Errorf("%s of no cluster: %d %s", path, w.Code, w.Body)
+			t.Errorf("%s of an unknown cluster: %d %s", path, w.Code, w.Body)
 		}
 	}
 }
@@ -361,7 +359,7 @@ func TestExplain(t *testing.T) {
 	}
 	code, body := post(`{"method":"GET","path":"/api/v1/pods","user":"jane","groups":["a"]}`)
 	if code != 200 || !strings.Contains(body, `"route":"cached"`) || h.asked.User != "jane" || h.asked.Target != "/api/v1/pods" {
-		t.Errorf("%d %s, asked %+v", code, body, h.asked)
+		t.Errorf("%d %s, question %+v", code, body, h.asked)
 	}
 	for body, want := range map[string]int{
 		`{"path":"/"}`: 400, `{`: 400, `[]`: 400, `{"method":7}`: 400, `{"method":"GET","cluster":"none"}`: 404, strings.Repeat("x", maxBody+1): 413,
@@ -397,7 +395,7 @@ func TestBadParameters(t *testing.T) {
 	}
 }
 
-// TestDocumentsAreShared: however many ask, what is read is read once in half a second.
+// Clusters are read once in half a second, however many clients request documents.
 func TestDocumentsAreShared(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := busy()
@@ -419,13 +417,12 @@ func TestDocumentsAreShared(t *testing.T) {
 			request(c, "GET", fmt.Sprintf("/console/api/watches?user=%d", i), nil)
 		}
 		if len(c.docs.documents) > maxDocuments {
-			t.Errorf("%d documents are kept", len(c.docs.documents))
+			t.Errorf("%d documents are cached", len(c.docs.documents))
 		}
 	})
 }
 
-// TestActions: they are for who may act, knows how, and does not do so too often.
-func TestActions(t *testing.T) {
+func TestActionsAreAuthorizedAndLimited(t *testing.T) {
 	h := busy()
 	act := func(c *Console, name, body string, change func(*http.Request)) (int, string) {
 		w := request(c, "POST", "/console/api/actions/"+name, func(r *http.Request) {

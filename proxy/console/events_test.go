@@ -16,14 +16,14 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// recorder is a client that reads a stream.
+// recorder is the ResponseWriter of a streaming client.
 type recorder struct {
 	header http.Header
 	mu     sync.Mutex
 	code   int
 	body   bytes.Buffer
 	flushs int
-	stuck  atomic.Bool // a client that does not read
+	stuck  atomic.Bool // the client does not read
 	until  time.Time
 }
 
@@ -53,7 +53,7 @@ func (r *recorder) text() string {
 	return r.body.String()
 }
 
-// stream asks for events; the channel is closed when the answer is over.
+// startStream requests events; the channel is closed when the response ends.
 func startStream(c *Console, ctx context.Context, query string) (*recorder, chan struct{}) {
 	rec, done := &recorder{header: make(http.Header)}, make(chan struct{})
 	r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:9444/console/api/events?"+query, nil)
@@ -65,8 +65,7 @@ func startStream(c *Console, ctx context.Context, query string) (*recorder, chan
 	return rec, done
 }
 
-// TestEvents: each topic comes at once and then each second, until the console is closed.
-func TestEvents(t *testing.T) {
+func TestEventsArriveAtOnceAndThenEverySecond(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := busy()
 		c := open(t, serving(clusterOf("", h)))
@@ -88,7 +87,7 @@ func TestEvents(t *testing.T) {
 		if err := json.Unmarshal([]byte(first), &o); err != nil || o.Requests.Total != 1000 {
 			t.Errorf("%v: %.100s", err, first)
 		}
-		// All streams share what is read: four times, and by nobody else.
+		// Both streams share the documents, which are built four times.
 		if n := h.looks.Load(); n != 4 {
 			t.Errorf("%d looks for two streams", n)
 		}
@@ -103,8 +102,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestEventsEnd: with the client, and for one that does not read.
-func TestEventsEnd(t *testing.T) {
+func TestEventsEndForGoneAndStuckClients(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := open(t, serving(clusterOf("", busy())))
 		defer c.Close()
@@ -128,7 +126,6 @@ func TestEventsEnd(t *testing.T) {
 	})
 }
 
-// TestEventsAreBounded: one stream more than there may be is told so.
 func TestEventsAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := open(t, serving(clusterOf("", busy())))

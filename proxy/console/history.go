@@ -54,8 +54,8 @@ func (h *history) mark(now time.Time, c counts) {
 	}
 }
 
-// rate returns the recent growth of a count per second. It returns nil if that is unknown: at first,
-// and after the count was reset.
+// rate returns the recent growth of a count per second. It returns nil if that is unknown: at
+// first, and after the count was reset.
 func (h *history) rate(now time.Time, name string, total float64) *float64 {
 	var from *mark
 	for i := range h.marks {

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 )
 
-// TestStoreTypes: the objects of types are counted by the store, and their bytes taken from what the cache holds of each.
+// The store counts the objects of types; their sizes are those in the cache.
 func TestStoreTypes(t *testing.T) {
 	held := func(group, resource string, encoding api.Encoding, phase reflector.Phase, objects int, bytes int64) cache.CollectionStatus {
 		return cache.CollectionStatus{
@@ -51,7 +51,7 @@ func TestStoreTypes(t *testing.T) {
 		}
 	})
 	const want = "example.com/leases 3 30, /deployments 1 500, /events 7 70, /leases 4 ?, /nodes 1 ?, /pods 2 900, /secrets 9 ?"
-	for range 2 { // what is counted is kept for a while, and not changed
+	for range 2 { // the counts are cached, and not modified
 		if s := read[Store](t, c, "/console/api/store"); say(s.Types) != want || s.TypesNote != "a note" || s.Engine != "embedded" {
 			t.Errorf("%s\nwant %s", say(s.Types), want)
 		}

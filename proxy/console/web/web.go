@@ -1,5 +1,5 @@
-// Package web holds the console's pages: HTML, CSS and ES modules as they are written, which no build step touches. They
-// hold no data; what they show they fetch from the paths below console/api/ of where they came from.
+// Package web embeds the console's pages: HTML, CSS and ES modules, served without a build step.
+// They contain no data and fetch documents from the paths below console/api/.
 package web
 
 import (
@@ -7,19 +7,19 @@ import (
 	"io/fs"
 )
 
-// Policy is the Content-Security-Policy that they are served with: nothing but these files and the paths of the console is
-// fetched, nothing is sent elsewhere, and no text becomes markup or a script.
+// Policy is the Content-Security-Policy of the pages: they can fetch only these files and paths of
+// the console, send nothing to other addresses, and never turn text into markup or scripts.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 //go:embed static
 var static embed.FS
 
-// Files are index.html and, in the same folder, what it refers to as console/NAME.
+// Files returns index.html and, in the same folder, the files that it refers to as console/NAME.
 func Files() fs.FS {
 	files, err := fs.Sub(static, "static")
 	if err != nil {
-		panic(err) // the folder's name is not one
+		panic(err) // the name of the folder is invalid
 	}
 	return files
 }

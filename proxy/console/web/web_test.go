@@ -7,20 +7,20 @@ import (
 	"testing"
 )
 
-// maxBytes is what a browser fetches for the whole console at most.
+// maxBytes is the maximum size of all pages.
 const maxBytes = 150_000
 
 func TestSize(t *testing.T) {
 	var sum int64
 	each(t, func(_, text string) { sum += int64(len(text)) })
 	if sum > maxBytes {
-		t.Errorf("the console has %d bytes, at most %d are wanted", sum, maxBytes)
+		t.Errorf("the pages have %d bytes, the limit is %d", sum, maxBytes)
 	}
 	t.Logf("%d of %d bytes", sum, maxBytes)
 }
 
-// forbidden is what the policy that the pages are served with refuses, what would make markup of the names that
-// clients choose, and what would fetch from elsewhere. The browser test sees to the rest.
+// forbidden matches what Policy blocks, what would turn names chosen by clients into markup, and
+// what would fetch from other addresses. The browser test covers the rest.
 var forbidden = map[string]*regexp.Regexp{
 	"makes markup of text": regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser|setHTML`),
 	"runs text":            regexp.MustCompile(`\beval\(|new Function|javascript:`),
@@ -29,7 +29,7 @@ var forbidden = map[string]*regexp.Regexp{
 	"names another origin": regexp.MustCompile(`(https?:)?//[a-z0-9-]+\.[a-z]`),
 }
 
-// namespaces of XML look like addresses and are none.
+// namespaces removes XML namespaces, which look like addresses.
 var namespaces = strings.NewReplacer("http://www.w3.org/2000/svg", "")
 
 func TestNothingForbidden(t *testing.T) {
@@ -44,8 +44,7 @@ func TestNothingForbidden(t *testing.T) {
 
 var reference = regexp.MustCompile(`(?:from|import|href=|src=) ?["'](?:\./|console/)([^"']+)["']`)
 
-// TestReferences: every file is reached from index.html, and every reference is a file's name that is served as it is.
-func TestReferences(t *testing.T) {
+func TestAllFilesAreReachedFromIndex(t *testing.T) {
 	files := make(map[string]string)
 	each(t, func(name, text string) { files[name] = text })
 	reached := make(map[string]bool)
@@ -53,7 +52,7 @@ func TestReferences(t *testing.T) {
 	reach = func(name string) {
 		text, ok := files[name]
 		if !ok {
-			t.Errorf("%s is referred to and not there", name)
+			t.Errorf("%s is referenced and missing", name)
 		}
 		if reached[name] || !ok {
 			return
@@ -67,10 +66,10 @@ func TestReferences(t *testing.T) {
 	plain := regexp.MustCompile(`^[a-z0-9-]+\.(html|css|js|svg)$`)
 	for name := range files {
 		if !reached[name] {
-			t.Errorf("nothing refers to %s", name)
+			t.Errorf("nothing references %s", name)
 		}
 		if !plain.MatchString(name) {
-			t.Errorf("%s is no name that is served", name)
+			t.Errorf("%s is not a valid file name", name)
 		}
 	}
 }
