@@ -402,7 +402,13 @@ func TestClientBodyFails(t *testing.T) {
 // does not send it has as much time as an upstream that does not answer.
 func TestSmallBody(t *testing.T) {
 	bothProtocols(t, func(t *testing.T, options ...serverOption) {
-		s := newServer(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, options...)
+		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if string(body) == "slow" {
+				<-r.Context().Done() // the timeout, however busy the machine is
+			}
+			_, _ = w.Write(body)
+		}, options...)
 		c := s.client(t)
 		for _, body := range []struct {
 			r      io.Reader
