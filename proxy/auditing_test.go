@@ -103,7 +103,7 @@ func TestDecisionsByRulesAreAudited(t *testing.T) {
 		}
 		b := selfBench(t, func(o *Options) {
 			o.Audit = log
-			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"admin"}}, Says: policy.Settings{ReadOnly: policy.Yes}}}
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"admin"}}, Settings: policy.Settings{ReadOnly: policy.Yes}}}
 		})
 		b.ask(accessReviews, listPods)
 		b.ask(accessReviews, listPods)

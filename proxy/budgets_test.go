@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -20,7 +21,7 @@ import (
 // budgetBench is a gateway before a synced collection of pods, with rules.
 func budgetBench(t *testing.T, rules ...policy.Rule) *gatewayBench {
 	t.Helper()
-	b := newGatewayBench(t, func(o *Options) { o.Policy.Rules = rules })
+	b := newGatewayBench(t, func(o *Options) { o.Policy.Rules, o.Registerer = rules, prometheus.NewRegistry() })
 	b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 	b.count("GET /api/v1/pods?resourceVersion=0", "Authorization: Bearer somebody", "User-Agent: other")
 	return b
@@ -45,7 +46,7 @@ const podsFromCache, podsMostRecent, aVersion = "GET /api/v1/pods?resourceVersio
 // answers; a second later some again. Others go on.
 func TestBudgetRefuses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := budgetBench(t, policy.Rule{Match: policy.Match{UserAgents: []string{"k9s*"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 2}})
+		b := budgetBench(t, policy.Rule{Match: policy.Match{UserAgents: []string{"k9s*"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 2}})
 		k9s := []string{"User-Agent: k9s/1", "Authorization: Bearer jane"}
 		ask := func(line string, more ...string) *api.Response { return b.count(line, append(more, k9s...)...) }
 
@@ -105,7 +106,7 @@ func TestBudgetRefuses(t *testing.T) {
 func TestBudgetOfUnknownPermission(t *testing.T) {
 	for _, over := range []policy.OverBudget{policy.OverBudgetRefuse, policy.OverBudgetCached} {
 		bubble.Test(t, func(t *testing.T) {
-			b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: over}})
+			b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: over}})
 			reviews := 0
 			b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool {
 				reviews++
@@ -151,7 +152,7 @@ func TestBudgetOfUnknownPermission(t *testing.T) {
 func TestBudgetAnswersFromCache(t *testing.T) {
 	for _, mode := range []policy.Mode{policy.ModeStrict, policy.ModeSession} {
 		bubble.Test(t, func(t *testing.T) {
-			b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: policy.OverBudgetCached, Mode: mode}})
+			b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: policy.OverBudgetCached, Mode: mode}})
 			jane := "Authorization: Bearer jane"
 			for _, line := range []string{podsFromCache, "GET /api/v1/namespaces/default/pods/a?resourceVersion=0", podsFromCache + "&watch=1"} {
 				if resp := b.count(line, jane); resp.Stream != nil {
@@ -195,7 +196,7 @@ func TestBudgetAnswersFromCache(t *testing.T) {
 // TestBudgetOfBytes: bytes are a debt, of answers and of what goes on.
 func TestBudgetOfBytes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := budgetBench(t, policy.Rule{Match: policy.Match{Groups: []string{"system:authenticated"}}, Says: policy.Settings{UpstreamBytesPerSecond: 1000}})
+		b := budgetBench(t, policy.Rule{Match: policy.Match{Groups: []string{"system:authenticated"}}, Settings: policy.Settings{UpstreamBytesPerSecond: 1000}})
 		b.startCounting()
 		jane := "Authorization: Bearer jane"
 		b.upstream.answer = func(*api.Request) *api.Response {
@@ -237,7 +238,7 @@ func TestBudgetOfBytes(t *testing.T) {
 func TestBudgetOfLongAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const size = 10 << 20
-		b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{UpstreamBytesPerSecond: 100 << 10}})
+		b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{UpstreamBytesPerSecond: 100 << 10}})
 		const jane = "Authorization: Bearer jane"
 		over, begun := time.Duration(0), time.Now()
 		body := &slowBody{step: 256 << 10, size: size, each: func() {
@@ -305,7 +306,7 @@ func (s *tickingStream) Stop() { close(s.stop) }
 // TestBudgetOfUpgrades: so are those of exec and port-forward.
 func TestBudgetOfUpgrades(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{UpstreamBytesPerSecond: 1000}})
+		b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{UpstreamBytesPerSecond: 1000}})
 		b.upstream.answer = func(*api.Request) *api.Response {
 			return &api.Response{Status: 101, Upgrade: func(conn net.Conn) { _, _ = conn.Read(make([]byte, 100_000)) }}
 		}
@@ -324,7 +325,7 @@ func TestBudgetOfUpgrades(t *testing.T) {
 // TestBudgetOfSender: who sends pays, whomever they act as, and however they write the path.
 func TestBudgetOfSender(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}, Resources: []string{"secrets"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 1}})
+		b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}, Resources: []string{"secrets"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1}})
 		jane := "Authorization: Bearer jane"
 		secret := func(header ...string) *api.Response {
 			return b.count("GET /api/v1/namespaces/default/secrets/a", header...)
@@ -353,8 +354,8 @@ func TestBudgetOfSender(t *testing.T) {
 func TestBlockRule(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := budgetBench(t,
-			policy.Rule{Match: policy.Match{Users: []string{"admin"}}, Says: policy.Settings{Block: policy.No}},
-			policy.Rule{Match: policy.Match{UserAgents: []string{"k9s*"}}, Says: policy.Settings{Block: policy.Yes}})
+			policy.Rule{Match: policy.Match{Users: []string{"admin"}}, Settings: policy.Settings{Block: policy.No}},
+			policy.Rule{Match: policy.Match{UserAgents: []string{"k9s*"}}, Settings: policy.Settings{Block: policy.Yes}})
 		for who, want := range map[string]int{"admin k9s/1": 200, "jane k9s/1": 429, "jane kubectl": 200} {
 			user, agent, _ := strings.Cut(who, " ")
 			sent := b.upstream.count()

@@ -17,9 +17,9 @@ func TestCoalesceParameter(t *testing.T) {
 	const pods = "GET /api/v1/pods?resourceVersion=0&"
 	rules := func(o *Options) {
 		o.Policy.Rules = []policy.Rule{
-			{Match: policy.Match{UserAgents: []string{"page"}}, Says: policy.Settings{Coalesce: time.Second, WatchBytesPerSecond: 1 << 20}},
-			{Match: policy.Match{UserAgents: []string{"controller"}}, Says: policy.Settings{Coalesce: -1}},
-			{Match: policy.Match{UserAgents: []string{"bounded"}}, Says: policy.Settings{WatchBytesPerSecond: 1 << 20}},
+			{Match: policy.Match{UserAgents: []string{"page"}}, Settings: policy.Settings{Coalesce: time.Second, WatchBytesPerSecond: 1 << 20}},
+			{Match: policy.Match{UserAgents: []string{"controller"}}, Settings: policy.Settings{Coalesce: -1}},
+			{Match: policy.Match{UserAgents: []string{"bounded"}}, Settings: policy.Settings{WatchBytesPerSecond: 1 << 20}},
 		}
 	}
 	everybody := func(o *Options) {

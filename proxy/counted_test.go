@@ -85,7 +85,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 	ruled := func(s policy.Settings) func(*testing.T, *Options) {
 		return func(_ *testing.T, o *Options) {
-			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"admin"}}, Says: s}}
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"admin"}}, Settings: s}}
 		}
 	}
 	for _, c := range []refusedCase{

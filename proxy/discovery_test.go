@@ -160,7 +160,7 @@ func TestDiscoveryAfterWrites(t *testing.T) {
 func TestDiscoveryThatIsForwarded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newDiscoveryBench(t, func(o *Options) {
-			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"strict"}}, Says: policy.Settings{Mode: policy.ModeStrict}}}
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"strict"}}, Settings: policy.Settings{Mode: policy.ModeStrict}}}
 		})
 		b.upstream.allowed = nobodyImpersonates
 		twice := func(line string, header ...string) {

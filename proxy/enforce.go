@@ -19,7 +19,7 @@ import (
 
 // rejectBlocked rejects a request of a blocked user agent; nil means go on.
 func (g *Gateway) rejectBlocked(x *exchange) *api.Response {
-	pattern, retry, blocked := g.Blocked.Refuse(x.Request.Header.Get("User-Agent"))
+	pattern, retry, blocked := g.Blocked.Reject(x.Request.Header.Get("User-Agent"))
 	if !blocked {
 		return nil
 	}
@@ -86,10 +86,9 @@ func staleness(c *cache.Collection) time.Duration {
 
 // overBudget rejects a client that has exhausted a budget.
 func (g *Gateway) overBudget(x *exchange) *api.Response {
-	b, wait := x.Spending.Exceeded, policy.Seconds(x.Spending.Wait)
-	b.Rule.Refused.Inc()
+	x.Spending.Exceeded.Rule.Refused.Inc()
 	g.account.refused.Count(reason.OverBudget)
-	return x.fail(api.NewTooManyRequests(b.Spent(x.user(), wait), min(wait, policy.Seconds(policy.MaxRetry))))
+	return x.fail(x.Spending.Rejection())
 }
 
 // SetPolicy replaces the policy. It applies to requests that arrive from then on. Streams that p

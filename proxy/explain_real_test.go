@@ -195,13 +195,13 @@ func newExplainBench(t *testing.T) *explainBench {
 		o.Registerer = registry
 		o.Blocked = policy.NewBlocked(nil)
 		o.Policy.Rules = []policy.Rule{
-			{Match: policy.Match{Users: []string{"dash"}}, Says: policy.Settings{Mode: policy.ModeSession}},
-			{Match: policy.Match{Users: []string{"red"}}, Says: policy.Settings{Redacted: policy.Yes}},
-			{Match: policy.Match{Users: []string{"agent"}}, Says: policy.Settings{ReadOnly: policy.Yes}},
-			{Match: policy.Match{Users: []string{"calm"}}, Says: policy.Settings{Coalesce: time.Second, WatchBytesPerSecond: 100_000}},
-			{Match: policy.Match{Users: []string{"jane", "kim"}}, Says: policy.Settings{VisibleLists: policy.Yes}},
-			{Match: policy.Match{Users: []string{"blocked"}}, Says: policy.Settings{Block: policy.Yes}},
-			{Match: policy.Match{Users: []string{"calm", "dash"}}, Says: policy.Settings{Mode: policy.ModeStrict, Coalesce: time.Minute}},
+			{Match: policy.Match{Users: []string{"dash"}}, Settings: policy.Settings{Mode: policy.ModeSession}},
+			{Match: policy.Match{Users: []string{"red"}}, Settings: policy.Settings{Redacted: policy.Yes}},
+			{Match: policy.Match{Users: []string{"agent"}}, Settings: policy.Settings{ReadOnly: policy.Yes}},
+			{Match: policy.Match{Users: []string{"calm"}}, Settings: policy.Settings{Coalesce: time.Second, WatchBytesPerSecond: 100_000}},
+			{Match: policy.Match{Users: []string{"jane", "kim"}}, Settings: policy.Settings{VisibleLists: policy.Yes}},
+			{Match: policy.Match{Users: []string{"blocked"}}, Settings: policy.Settings{Block: policy.Yes}},
+			{Match: policy.Match{Users: []string{"calm", "dash"}}, Settings: policy.Settings{Mode: policy.ModeStrict, Coalesce: time.Minute}},
 		}
 		if err := o.Blocked.Block("k9s*", time.Time{}); err != nil {
 			t.Fatal(err)
@@ -286,9 +286,9 @@ func TestExplainBudgets(t *testing.T) {
 		b := &explainBench{newGatewayBench(t, func(o *Options) {
 			o.Registerer = registry
 			o.Policy.Rules = []policy.Rule{
-				{Match: policy.Match{Users: []string{"poor"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 1}},
-				{Match: policy.Match{Users: []string{"calm"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: policy.OverBudgetCached}},
-				{Match: policy.Match{Users: []string{"large"}}, Says: policy.Settings{UpstreamBytesPerSecond: 1 << 20}},
+				{Match: policy.Match{Users: []string{"poor"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1}},
+				{Match: policy.Match{Users: []string{"calm"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: policy.OverBudgetCached}},
+				{Match: policy.Match{Users: []string{"large"}}, Settings: policy.Settings{UpstreamBytesPerSecond: 1 << 20}},
 			}
 		}), registry}
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
@@ -330,7 +330,7 @@ func TestExplainBudgets(t *testing.T) {
 func TestExplainOffline(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		bench := newOfflineBench(t, policy.ModeStrict, policy.Offline{TTL: time.Hour},
-			policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{Offline: policy.Yes, Mode: policy.ModeSession}}, policy.Rule{Match: policy.Match{Users: []string{"joe"}}, Says: policy.Settings{Mode: policy.ModeSession}})
+			policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{Offline: policy.Yes, Mode: policy.ModeSession}}, policy.Rule{Match: policy.Match{Users: []string{"joe"}}, Settings: policy.Settings{Mode: policy.ModeSession}})
 		b := &explainBench{bench.gatewayBench, bench.registry}
 		lines := []string{"GET /api/v1/pods?resourceVersion=0", "GET /api/v1/pods", "GET /api/v1/namespaces/default/pods/a", "GET /api/v1/pods?watch=1&resourceVersion=0",
 			"GET /api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "DELETE /api/v1/namespaces/default/pods/a",

@@ -21,8 +21,8 @@ func TestExplain(t *testing.T) {
 		referring := func(s *cachetest.Source) source.Source { return cachetest.VersionLister{Source: s} }
 		b := newGatewayBenchFrom(t, nil, referring, func(o *Options) {
 			o.Policy.Rules = []policy.Rule{
-				{Match: policy.Match{Users: []string{"dash"}}, Says: policy.Settings{Mode: policy.ModeSession}},
-				{Match: policy.Match{UserAgents: []string{"agent*"}}, Says: policy.Settings{ReadOnly: policy.Yes}},
+				{Match: policy.Match{Users: []string{"dash"}}, Settings: policy.Settings{Mode: policy.ModeSession}},
+				{Match: policy.Match{UserAgents: []string{"agent*"}}, Settings: policy.Settings{ReadOnly: policy.Yes}},
 			}
 		})
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
@@ -117,7 +117,7 @@ func TestExplainBlocked(t *testing.T) {
 		blocked := policy.NewBlocked(nil)
 		b := newGatewayBench(t, func(o *Options) {
 			o.Blocked = blocked
-			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"eve"}}, Says: policy.Settings{Block: policy.Yes}}}
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"eve"}}, Settings: policy.Settings{Block: policy.Yes}}}
 		})
 		if err := blocked.Block("k9s*", time.Time{}); err != nil {
 			t.Fatal(err)

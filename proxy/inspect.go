@@ -69,7 +69,7 @@ func (e *explaining) spends() (blocked bool) {
 	if x.Spending, blocked = x.policy.SpendingOf(x.sender.User, x.Request); blocked {
 		return true
 	}
-	x.Spending.Each(func(b *policy.Budget, wait time.Duration) {
+	for b, wait := range x.Spending.Waits() {
 		left := "something is left"
 		if wait > 0 {
 			left = fmt.Sprintf("nothing is left, for %d s", policy.Seconds(wait))
@@ -78,7 +78,7 @@ func (e *explaining) spends() (blocked bool) {
 			}
 		}
 		e.step("budget", "%s allows the sender to cause so much at the cluster (%s: %d): %s", b.Rule.Name, b.Setting, b.PerSecond(), left)
-	})
+	}
 	return false
 }
 

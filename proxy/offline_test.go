@@ -94,7 +94,7 @@ func TestOffline(t *testing.T) {
 	const jane, joe = "Authorization: Bearer jane", "Authorization: Bearer joe"
 	hour := policy.Offline{TTL: time.Hour}
 	onlyJane := []policy.Rule{
-		{Match: policy.Match{Resources: []string{"nodes"}}, Says: policy.Settings{Offline: policy.Yes}}, {Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{Offline: policy.Yes}},
+		{Match: policy.Match{Resources: []string{"nodes"}}, Settings: policy.Settings{Offline: policy.Yes}}, {Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{Offline: policy.Yes}},
 	}
 	for _, test := range []struct {
 		name    string

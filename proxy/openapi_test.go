@@ -106,7 +106,7 @@ func TestOpenAPIOffline(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
 			o.Reachable = func() bool { return !away.Load() }
 			o.Policy.Offline = policy.Offline{TTL: time.Hour}
-			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{Offline: policy.Yes}}}
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{Offline: policy.Yes}}}
 		})
 		b.upstream.answer = func(r *api.Request) *api.Response {
 			switch {

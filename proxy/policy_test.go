@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -39,11 +40,11 @@ func TestSetPolicyServesNewRequests(t *testing.T) {
 		b.answers(api.Response{Status: 201, Body: []byte("{}")})
 		expect(write, 201)
 		b.reload(func(p *policy.Policy) {
-			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Says: policy.Settings{ReadOnly: policy.Yes}}}
+			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Settings: policy.Settings{ReadOnly: policy.Yes}}}
 		})
 		expect(write, 403)
 		b.reload(func(p *policy.Policy) {
-			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Says: policy.Settings{Block: policy.Yes}}}
+			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Settings: policy.Settings{Block: policy.Yes}}}
 		})
 		expect(podsFromCache, 429)
 		b.reload(func(p *policy.Policy) { p.Rules = nil })
@@ -61,7 +62,9 @@ func TestSetPolicyServesNewRequests(t *testing.T) {
 // another way, and goes on otherwise.
 func TestSetPolicyEndsStreams(t *testing.T) {
 	rule := func(s policy.Settings) func(*policy.Policy) {
-		return func(p *policy.Policy) { p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Says: s}} }
+		return func(p *policy.Policy) {
+			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Settings: s}}
+		}
 	}
 	for name, test := range map[string]struct {
 		change func(*policy.Policy)
@@ -80,7 +83,7 @@ func TestSetPolicyEndsStreams(t *testing.T) {
 		"pace":           {func(p *policy.Policy) { p.Pace = watch.Pace{Coalesce: time.Second} }, true},
 		"byte budget":    {rule(policy.Settings{UpstreamBytesPerSecond: 1 << 20}), true},
 		"other clients": {func(p *policy.Policy) {
-			p.Rules = []policy.Rule{{Match: policy.Match{UserAgents: []string{"k9s*"}}, Says: policy.Settings{Block: policy.Yes, Redacted: policy.Yes}}}
+			p.Rules = []policy.Rule{{Match: policy.Match{UserAgents: []string{"k9s*"}}, Settings: policy.Settings{Block: policy.Yes, Redacted: policy.Yes}}}
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +111,7 @@ func TestSetPolicyEndsOldRequests(t *testing.T) {
 		b.startCounting()
 		resp := b.count("GET /api/v1/pods?watch=1&resourceVersion=0")
 		b.reload(func(p *policy.Policy) {
-			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Says: policy.Settings{Redacted: policy.Yes}}}
+			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Settings: policy.Settings{Redacted: policy.Yes}}}
 		})
 		w := &countingWriter{}
 		resp.Stream.Start(w)
@@ -130,7 +133,7 @@ func TestSetPolicyEndsUpgrades(t *testing.T) {
 		here, there := net.Pipe()
 		go exec.Upgrade(there)
 		b.reload(func(p *policy.Policy) {
-			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Says: policy.Settings{ReadOnly: policy.Yes}}}
+			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Settings: policy.Settings{ReadOnly: policy.Yes}}}
 		})
 		time.Sleep(2 * time.Second)
 		if _, err := here.Read(make([]byte, 1)); err == nil {
@@ -142,7 +145,7 @@ func TestSetPolicyEndsUpgrades(t *testing.T) {
 // TestSetPolicyKeepsBudgets: what was spent stays spent while the budget is the same, wherever its rule stands.
 func TestSetPolicyKeepsBudgets(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		budget := policy.Rule{Match: policy.Match{Users: []string{"*"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 1}}
+		budget := policy.Rule{Match: policy.Match{Users: []string{"*"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1}}
 		b := budgetBench(t, budget)
 		spend := func() (granted int) {
 			for range 20 {
@@ -156,18 +159,18 @@ func TestSetPolicyKeepsBudgets(t *testing.T) {
 			t.Fatalf("%d requests were granted", n)
 		}
 		b.reload(func(p *policy.Policy) {
-			p.Rules = []policy.Rule{{Match: policy.Match{UserAgents: []string{"k9s*"}}, Says: policy.Settings{ReadOnly: policy.Yes}}, budget}
+			p.Rules = []policy.Rule{{Match: policy.Match{UserAgents: []string{"k9s*"}}, Settings: policy.Settings{ReadOnly: policy.Yes}}, budget}
 		})
 		if n := spend(); n > 0 {
 			t.Errorf("%d requests were granted after the rule had moved", n)
 		}
-		if n := testutil.CollectAndCount(b.gateway.account.budgetMetrics.Answers); n != 2 {
+		if n, err := testutil.GatherAndCount(b.gateway.Registerer.(*prometheus.Registry), "kubeweir_budget_answers_total"); n != 2 || err != nil {
 			t.Errorf("%d counters of one rule", n)
 		}
 		if states := b.gateway.Budgets(); len(states) != 1 || states[0].Rule != "rules[1]" || states[0].Refused == 0 {
 			t.Errorf("%+v", states)
 		}
-		budget.Says.UpstreamRequestsPerSecond = 2
+		budget.Settings.UpstreamRequestsPerSecond = 2
 		b.reload(func(p *policy.Policy) { p.Rules = []policy.Rule{budget} })
 		if n := spend(); n == 0 {
 			t.Error("another budget begins with what the old one had spent")
@@ -179,7 +182,7 @@ func TestSetPolicyKeepsBudgets(t *testing.T) {
 func TestSetPolicyKeepsEachBudget(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		all := policy.Match{Users: []string{"*"}}
-		b := budgetBench(t, policy.Rule{Match: all, Says: policy.Settings{UpstreamRequestsPerSecond: 5}}, policy.Rule{Match: all, Says: policy.Settings{UpstreamBytesPerSecond: 1 << 20}}, policy.Rule{Match: all, Says: policy.Settings{UpstreamBytesPerSecond: 1 << 21}})
+		b := budgetBench(t, policy.Rule{Match: all, Settings: policy.Settings{UpstreamRequestsPerSecond: 5}}, policy.Rule{Match: all, Settings: policy.Settings{UpstreamBytesPerSecond: 1 << 20}}, policy.Rule{Match: all, Settings: policy.Settings{UpstreamBytesPerSecond: 1 << 21}})
 		before := b.gateway.budgets()
 		b.reload(func(p *policy.Policy) { p.Limits.InFlight++ })
 		for i, now := range b.gateway.budgets() {
@@ -224,7 +227,7 @@ func TestSetPolicySession(t *testing.T) {
 func TestDropRule(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
-			o.Policy.Rules = []policy.Rule{{Match: policy.Match{UserAgents: []string{"lean/*"}, Resources: []string{"pods"}}, Says: policy.Settings{DropManagedFields: policy.Yes}}}
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{UserAgents: []string{"lean/*"}, Resources: []string{"pods"}}, Settings: policy.Settings{DropManagedFields: policy.Yes}}}
 		})
 		pod := cachetest.Pod("default/a", "")
 		pod.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Update"}})

@@ -17,8 +17,8 @@ func TestReadOnlyOfResource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
 			o.Policy.Rules = []policy.Rule{
-				{Match: policy.Match{Resources: []string{"configmaps"}}, Says: policy.Settings{ReadOnly: policy.No}},
-				{Match: policy.Match{Users: []string{"admin"}, Resources: []string{"secrets", "configmaps"}}, Says: policy.Settings{ReadOnly: policy.Yes}},
+				{Match: policy.Match{Resources: []string{"configmaps"}}, Settings: policy.Settings{ReadOnly: policy.No}},
+				{Match: policy.Match{Users: []string{"admin"}, Resources: []string{"secrets", "configmaps"}}, Settings: policy.Settings{ReadOnly: policy.Yes}},
 			}
 		})
 		for line, refused := range map[string]bool{
@@ -49,7 +49,7 @@ func TestReadOnlyOfSameObjects(t *testing.T) {
 			"bindings":             {"POST /api/v1/namespaces/a/bindings"},
 		} {
 			b := newGatewayBench(t, func(o *Options) {
-				o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"admin"}, Resources: []string{resource}}, Says: policy.Settings{ReadOnly: policy.Yes}}}
+				o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"admin"}, Resources: []string{resource}}, Settings: policy.Settings{ReadOnly: policy.Yes}}}
 			})
 			for _, line := range lines {
 				if status, body, _ := b.do(line); status != 403 {
@@ -69,8 +69,8 @@ func TestReadOnlyOfUndecided(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
 			o.Policy.Rules = []policy.Rule{
-				{Match: policy.Match{Users: []string{"agent"}}, Says: policy.Settings{ReadOnly: policy.Yes}},
-				{Match: policy.Match{Groups: []string{"system:nodes"}}, Says: policy.Settings{ReadOnly: policy.Yes}},
+				{Match: policy.Match{Users: []string{"agent"}}, Settings: policy.Settings{ReadOnly: policy.Yes}},
+				{Match: policy.Match{Groups: []string{"system:nodes"}}, Settings: policy.Settings{ReadOnly: policy.Yes}},
 			}
 		})
 		for _, allowed := range []bool{false, true} {
@@ -94,8 +94,8 @@ func TestReadOnly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
 			o.Policy.Rules = []policy.Rule{
-				{Match: policy.Match{Users: []string{"trusted"}}, Says: policy.Settings{ReadOnly: policy.No}},
-				{Match: policy.Match{Groups: []string{"system:authenticated"}}, Says: policy.Settings{ReadOnly: policy.Yes}},
+				{Match: policy.Match{Users: []string{"trusted"}}, Settings: policy.Settings{ReadOnly: policy.No}},
+				{Match: policy.Match{Groups: []string{"system:authenticated"}}, Settings: policy.Settings{ReadOnly: policy.Yes}},
 			}
 		})
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))

@@ -59,7 +59,7 @@ func redactedBench(t testing.TB, change func(*Options)) *gatewayBench {
 			cachetest.Pods: {GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: verbs},
 			secrets:        {GroupVersionResource: secrets, Kind: "Secret", Namespaced: true, Verbs: verbs},
 		}, defaultPrinters{}, manager, o.Logger, discovery.Options{}), cachetest.Widgets, widgets, reason.NotForwarded}
-		o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"agent"}}, Says: policy.Settings{Redacted: policy.Yes}}}
+		o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"agent"}}, Settings: policy.Settings{Redacted: policy.Yes}}}
 		if change != nil {
 			change(o)
 		}

@@ -202,7 +202,7 @@ func TestSelfReviewsByRule(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, func(o *Options) {
 			o.Policy.RememberSelfReviews = false
-			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{SelfReviews: policy.Yes}}}
+			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{SelfReviews: policy.Yes}}}
 		})
 		for who, want := range map[string]responseSource{"jane": fromCache, "joe": fromUpstream} {
 			b.ask(accessReviews, listPods, "Authorization: Bearer "+who)

@@ -402,7 +402,7 @@ func TestVisibleSelectorsCost(t *testing.T) {
 // TestVisibleGivenUp: reviews are paid for by who has caused them and not waited for all.
 func TestVisibleGivenUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := newSlowBench(t, 100*time.Millisecond, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Says: policy.Settings{UpstreamRequestsPerSecond: 10}})
+		b := newSlowBench(t, 100*time.Millisecond, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 10}})
 		b.counting("jane", 1000)
 		ctx, giveUp := context.WithTimeout(t.Context(), time.Second)
 		defer giveUp()

@@ -54,7 +54,7 @@ func newVisibleBenchFrom(t testing.TB, from func(*cachetest.Source) source.Sourc
 		rbacResource(0, "Role"), rbacResource(1, "RoleBinding"), rbacResource(2, "ClusterRole"), rbacResource(3, "ClusterRoleBinding"),
 	}
 	b := &visibleBench{gatewayBench: newGatewayBenchFrom(t, others, from, func(o *Options) {
-		o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"jane", "eve"}}, Says: policy.Settings{VisibleLists: policy.Yes}}}
+		o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"jane", "eve"}}, Settings: policy.Settings{VisibleLists: policy.Yes}}}
 		o.Policy.Limits.Resumed = 4
 		if change != nil {
 			change(o)

@@ -97,13 +97,13 @@ func policyOf(c *config.Gateway) policy.Policy {
 func rules(c *config.Gateway) (list []policy.Rule) {
 	for i := range c.Rules {
 		r := c.Rules[i].Complete()
-		dropped := policy.Unsaid
+		dropped := policy.Unset
 		if slices.Contains(r.Drop, config.ManagedFields) {
 			dropped = policy.Yes
 		}
 		list = append(list, policy.Rule{
 			Match: policy.Match{Users: r.Users, Groups: r.Groups, UserAgents: r.UserAgents, Resources: r.Resources},
-			Says: policy.Settings{
+			Settings: policy.Settings{
 				Mode: policy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow), SelfReviews: choice(r.SelfReviews, config.Cached), ReadOnly: choice(r.ReadOnly, config.On), VisibleLists: choice(r.VisibleLists, config.On),
 				Redacted: choice(r.View, config.Redacted), DropManagedFields: dropped,
 				Coalesce: time.Duration(r.Coalesce), WatchBytesPerSecond: int64(r.WatchBytesPerSecond),
@@ -119,7 +119,7 @@ func rules(c *config.Gateway) (list []policy.Rule) {
 func choice[T ~string](value, yes T) policy.Choice {
 	switch value {
 	case "":
-		return policy.Unsaid
+		return policy.Unset
 	case yes:
 		return policy.Yes
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -18,49 +17,48 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
-// Blocked are the user agents that are refused at present, by all gateways of a process: a
-// switch for whoever runs them, when one program asks for too much. Requests are answered 429
-// with Retry-After, before it is asked whose they are, and what is open ends within seconds.
-// It is not 403: the rights of those clients are what they were, and a client that is told
-// otherwise may give up, log its user out, or undo what it has done, where one that is to come
-// back does. A client chooses what it calls itself; whom nothing else stops, the upstream's
-// permissions do.
-//
-// Nothing is kept over a restart. It is safe for concurrent use.
-type Blocked struct {
-	now  func() time.Time
-	mu   sync.Mutex // for changes
-	list atomic.Pointer[[]*blockedAgent]
-}
-
-// blockedAgent is a pattern of user agents.
-type blockedAgent struct {
-	pattern string
-	glob    glob
-	since   time.Time
-	until   time.Time // zero: for good
-	refused *atomic.Int64
-}
-
-// BlockedAgent is what List tells of a pattern.
-type BlockedAgent struct {
-	// Pattern is a user agent; "*" stands for any run of characters.
-	Pattern      string
-	Since, Until time.Time // Until is zero for what stays until Unblock
-	// Refused is how many requests were.
-	Refused int64
-}
-
 const (
-	// maxBlocked bounds the patterns, each of which every request is compared with, and
-	// maxPattern their length in bytes.
+	// maxBlocked bounds the patterns, because every request is compared with each; maxPattern is the
+	// maximum length of a pattern in bytes.
 	maxBlocked = 64
 	maxPattern = 256
-	// BlockedRetry is when a client that is blocked is asked to come back at the latest.
+	// BlockedRetry is the longest Retry-After of a blocked client.
 	BlockedRetry = time.Minute
 )
 
-// NewBlocked returns a list of nobody. registerer may be nil.
+// Blocked holds the user agents that all gateways of a process reject at present: a switch for
+// operators, for the case that a program sends too many requests. Requests are rejected with 429 and
+// Retry-After before they are authenticated, and open streams end within seconds. The status is not
+// 403, because the client's permissions are unchanged: after a 403 it may give up, log its user out
+// or undo its work, whereas after a 429 it retries. A client chooses its user agent, so this is no
+// access control.
+//
+// Blocked user agents are not kept over a restart. Blocked is safe for concurrent use; a nil *Blocked
+// blocks nothing.
+type Blocked struct {
+	now  func() time.Time
+	mu   sync.Mutex // held by writers of list
+	list atomic.Pointer[[]*blockedAgent]
+}
+
+// BlockedAgent describes a pattern that is blocked.
+type BlockedAgent struct {
+	// Pattern matches user agents; "*" stands for any run of characters.
+	Pattern      string
+	Since, Until time.Time // Until is zero for a pattern that is blocked until Unblock
+	// Refused is how many requests were rejected.
+	Refused int64
+}
+
+// blockedAgent is a pattern of user agents. It is immutable, except for the counter.
+type blockedAgent struct {
+	pattern      string
+	glob         glob
+	since, until time.Time // see BlockedAgent
+	rejected     *atomic.Int64
+}
+
+// NewBlocked returns a Blocked without user agents. registerer may be nil.
 func NewBlocked(registerer prometheus.Registerer) *Blocked {
 	b := &Blocked{now: time.Now}
 	b.list.Store(new([]*blockedAgent))
@@ -73,9 +71,9 @@ func NewBlocked(registerer prometheus.Registerer) *Blocked {
 	return b
 }
 
-// Block has user agents refused that match pattern, in which "*" stands for any run of
-// characters, until then, or until Unblock if that is zero. For a pattern that is there
-// already the time is what changes. An error says what is wrong with the arguments.
+// Block blocks user agents that match pattern, in which "*" stands for any run of characters, until
+// the given time or, if that is zero, until Unblock. If the pattern is blocked already, only the time
+// changes. An error says what is wrong with the arguments.
 func (b *Blocked) Block(pattern string, until time.Time) error {
 	now := b.now()
 	switch {
@@ -90,11 +88,11 @@ func (b *Blocked) Block(pattern string, until time.Time) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	next := &blockedAgent{pattern: strings.Clone(pattern), since: now, until: until, refused: new(atomic.Int64)}
+	next := &blockedAgent{pattern: strings.Clone(pattern), since: now, until: until, rejected: new(atomic.Int64)}
 	next.glob = globs([]string{next.pattern})[0]
 	list := b.current(now)
 	if i := slices.IndexFunc(list, func(a *blockedAgent) bool { return a.pattern == pattern }); i >= 0 {
-		next.since, next.refused = list[i].since, list[i].refused
+		next.since, next.rejected = list[i].since, list[i].rejected
 		list[i] = next
 	} else if len(list) >= maxBlocked {
 		return fmt.Errorf("%d user agents are blocked already, which is the most; unblock one, or use a pattern such as \"k9s*\"", maxBlocked)
@@ -105,7 +103,7 @@ func (b *Blocked) Block(pattern string, until time.Time) error {
 	return nil
 }
 
-// Unblock lets the user agents of a pattern in again; false if it was not there.
+// Unblock removes a pattern. It reports whether the pattern was blocked.
 func (b *Blocked) Unblock(pattern string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,24 +113,17 @@ func (b *Blocked) Unblock(pattern string) bool {
 	return len(left) < len(list)
 }
 
-// List tells who is blocked, the oldest first.
+// List returns the patterns, the oldest first.
 func (b *Blocked) List() []BlockedAgent {
 	out := []BlockedAgent{}
 	for _, a := range b.current(b.now()) {
-		out = append(out, BlockedAgent{a.pattern, a.since, a.until, a.refused.Load()})
+		out = append(out, BlockedAgent{a.pattern, a.since, a.until, a.rejected.Load()})
 	}
 	slices.SortStableFunc(out, func(a, b BlockedAgent) int {
 		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Pattern, b.Pattern))
 	})
 	return out
 }
-
-// current is a copy of what counts at a time.
-func (b *Blocked) current(now time.Time) []*blockedAgent {
-	return slices.DeleteFunc(slices.Clone(*b.list.Load()), func(a *blockedAgent) bool { return a.over(now) })
-}
-
-func (a *blockedAgent) over(now time.Time) bool { return !a.until.IsZero() && !now.Before(a.until) }
 
 // Find returns the pattern by which a user agent is blocked; ok is false if it is not.
 func (b *Blocked) Find(userAgent string) (pattern string, ok bool) {
@@ -142,21 +133,21 @@ func (b *Blocked) Find(userAgent string) (pattern string, ok bool) {
 	return "", false
 }
 
-// Refuse counts a request of a user agent that is blocked by pattern, and returns when it may come
-// back.
-func (b *Blocked) Refuse(userAgent string) (pattern string, retry time.Duration, ok bool) {
+// Reject counts a request of a user agent that is blocked, and returns the time until it may retry. ok
+// is false if the user agent is not blocked.
+func (b *Blocked) Reject(userAgent string) (pattern string, retry time.Duration, ok bool) {
 	a := b.find(userAgent)
 	if a == nil {
 		return "", 0, false
 	}
-	a.refused.Add(1)
+	a.rejected.Add(1)
 	if retry = BlockedRetry; !a.until.IsZero() {
 		retry = min(retry, a.until.Sub(b.now()))
 	}
 	return a.pattern, retry, true
 }
 
-// find is by what a user agent is blocked, nil if it is not.
+// find returns the pattern by which a user agent is blocked, nil if it is not.
 func (b *Blocked) find(userAgent string) *blockedAgent {
 	if b == nil {
 		return nil
@@ -165,16 +156,22 @@ func (b *Blocked) find(userAgent string) *blockedAgent {
 	if len(list) == 0 {
 		return nil
 	}
-	// An operator may have seen it by a bounded name.
+	// The console shows operators the bounded user agent.
 	bounded := usage.Bounded(userAgent)
 	now := b.now()
 	for _, a := range list {
-		if (a.glob.matches(userAgent) || a.glob.matches(bounded)) && !a.over(now) {
+		if (a.glob.matches(userAgent) || a.glob.matches(bounded)) && !a.isExpired(now) {
 			return a
 		}
 	}
 	return nil
 }
 
-// Seconds is a time for Retry-After: whole seconds, at least one.
-func Seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
+// current returns a copy of the list without patterns that have expired.
+func (b *Blocked) current(now time.Time) []*blockedAgent {
+	return slices.DeleteFunc(slices.Clone(*b.list.Load()), func(a *blockedAgent) bool { return a.isExpired(now) })
+}
+
+func (a *blockedAgent) isExpired(now time.Time) bool {
+	return !a.until.IsZero() && !now.Before(a.until)
+}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestBlockRefuses(t *testing.T) {
+func TestBlockRejectsArguments(t *testing.T) {
 	blocked := NewBlocked(nil)
 	for pattern, want := range map[string]string{
 		"": "must be named", "*": "must be named", "***": "must be named", strings.Repeat("x", maxPattern+1): "at most 256 bytes",
@@ -29,7 +29,7 @@ func TestBlockRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	if err := blocked.Block("agent-1", time.Now().Add(time.Hour)); err != nil {
-		t.Errorf("one that is there: %v", err)
+		t.Errorf("blocked already: %v", err)
 	}
 	if len(blocked.List()) != maxBlocked {
 		t.Errorf("%d", len(blocked.List()))

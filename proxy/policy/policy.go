@@ -2,154 +2,123 @@ package policy
 
 import (
 	"slices"
-	"time"
+	"strconv"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache/watch"
 )
 
-// Policy is the part of a Gateway's settings that can be replaced while it runs, see SetPolicy.
-type Policy struct {
-	Consistency Consistency
-	// Pace is the pace of watches where no rule says another.
-	Pace watch.Pace
-	// Offline selects the clients that are served while no API server responds. Default: none.
-	Offline Offline
-	// RememberSelfReviews serves self-reviews (SelfSubjectAccessReview and the like) from the
-	// upstream's recent responses to the same user.
-	RememberSelfReviews bool
-	// Rules override the settings above for the requests that they match. They are tried in
-	// order: the first rule that matches and has a setting decides that setting.
-	Rules  []Rule
-	Limits Limits
-}
-
-// Limits bound what a Gateway does at the same time.
-type Limits struct {
-	// InFlight is the most requests at a time that are not long-running,
-	// LongRunning the most watches, log follows, upgrades; a user gets at most three
-	// quarters of them. Of requests whose sender is still to be found out there are as
-	// many as InFlight besides. 0 means no limit.
-	InFlight, LongRunning int64
-	// Resumed is the most watches at a time that go on at the upstream from a
-	// version older than the cache's history; one more is told to list again. A user
-	// gets at most three quarters of them, too.
-	Resumed int64
-	// CollapsedBytes is the largest answer that is shared between callers; those that
-	// are shared at a time are four times as large together.
-	CollapsedBytes int64
-}
-
-// Mode says how a most-recent read (no resourceVersion) is answered.
-type Mode string
-
-const (
-	// ModeStrict is linearizable: the upstream is asked after the request arrived.
-	// It names the objects of a list and their versions, and what the cache holds of
-	// just those is the answer (revalidation); else it answers itself. Identical
-	// requests at the same time share what was begun after all of them arrived.
-	ModeStrict Mode = "strict"
-	// ModeSession answers from the cache once it holds every write that went
-	// through this gateway.
-	ModeSession Mode = "session"
-)
-
-// Consistency chooses the Mode of a read. It must not change while in use.
-type Consistency struct {
-	// Default is the mode where no rule says another.
-	Default Mode
-	// MaxStaleness is how long ago the feed's connection may have given a sign
-	// of life for a session read; 0 means any time while the feed is up.
-	MaxStaleness time.Duration
-}
-
-// Offline says who is served while no API server answers, and how old it may be. It must
-// not change while in use.
-//
-// Whoever is not allowed gets what the cache may answer in spite of that: reads of any
-// version, or of one that it holds, as long as it is known who asks and what they may do.
-// Whoever is allowed is known by what the upstream said last, and reads in session mode,
-// too. Strict reads and writes are refused in either case.
-type Offline struct {
-	// Allow is what counts where no rule says something else.
-	Allow bool
-	// TTL is how old an answer may be for whoever is allowed.
-	TTL time.Duration
-}
-
-// Compiled is a compiled Policy. It is immutable: a request keeps the
-// one that it began with.
+// Compiled is a compiled Policy. It is immutable: a request keeps the one that it began with.
 type Compiled struct {
 	Policy
-	rules rules
-	// restricts is set when some request may be rejected by a rule, redacts when some response
-	// may be redacted, spends when some rule has a budget or blocks clients.
+	rules    []rule
+	defaults Settings
+	// restricts is set if a rule may reject some request, redacts if some response may be redacted.
 	restricts, redacts bool
-	Spends             bool
+	// Spends is set if a rule has a budget or blocks clients.
+	Spends bool
 }
 
-// Compile compiles p. Budgets that are the same in before keep what their users have spent.
+// Compile compiles p. Budgets that are equal to one of before, which may be nil, keep what their
+// users have spent.
 func Compile(p Policy, before *Compiled) *Compiled {
-	c := &Compiled{Policy: p}
-	c.rules = newRules(p.Rules, Settings{
+	c := &Compiled{Policy: p, rules: newRules(p.Rules), defaults: Settings{
 		Mode: p.Consistency.Default, Offline: choiceOf(p.Offline.Allow), SelfReviews: choiceOf(p.RememberSelfReviews),
 		Coalesce: p.Pace.Coalesce, WatchBytesPerSecond: p.Pace.BytesPerSecond,
-	})
-	if before != nil {
-		c.rules.keepBudgets(before.rules.budgets())
-	}
-	c.redacts = c.rules.any(func(s *Settings) bool { return s.Redacted == Yes })
-	c.restricts = c.redacts || c.rules.any(func(s *Settings) bool { return s.ReadOnly == Yes })
-	c.Spends = len(c.rules.budgets()) > 0 || c.rules.any(func(s *Settings) bool { return s.Block == Yes })
+	}}
+	keepBudgets(c.Budgets(), before.Budgets())
+	c.redacts = c.Any(func(s *Settings) bool { return s.Redacted == Yes })
+	c.restricts = c.redacts || c.Any(func(s *Settings) bool { return s.ReadOnly == Yes })
+	c.Spends = len(c.Budgets()) > 0 || c.Any(func(s *Settings) bool { return s.Block == Yes })
 	return c
 }
 
-// Any reports whether is may be true of the settings of some request.
-func (c *Compiled) Any(is func(*Settings) bool) bool { return c.rules.any(is) }
-
-// Decide returns what holds for a request of u.
+// Decide returns the settings of a request of u. info must not be nil.
 func (c *Compiled) Decide(u user.Info, userAgent string, info *api.RequestInfo) Settings {
-	return c.rules.decide(u, userAgent, info)
+	if len(c.rules) == 0 {
+		return c.defaults
+	}
+	var s Settings
+	for i := range c.rules {
+		if r := &c.rules[i]; r.matches(u, userAgent, info) {
+			s.complete(&r.settings)
+		}
+	}
+	s.complete(&c.defaults)
+	return s
 }
 
-// keepBudgets has budgets that are the same as one of before go on with its users' buckets and
-// counts. Of equal ones the first goes on with the first.
-func (r *rules) keepBudgets(before []*RuleBudgets) {
-	before = slices.Clone(before)
-	for _, b := range r.budgets() {
-		i := slices.IndexFunc(before, func(old *RuleBudgets) bool {
-			return old.Who == b.Who && old.Requests.sameRate(b.Requests) && old.Bytes.sameRate(b.Bytes)
-		})
-		if i < 0 {
-			continue
-		}
-		old := before[i]
-		before = slices.Delete(before, i, i+1)
-		if b.Requests != nil {
-			b.Requests.Budget = old.Requests.Budget
-		}
-		if b.Bytes != nil {
-			b.Bytes.Budget = old.Bytes.Budget
-		}
-		b.Refused.n.Store(old.Refused.n.Load())
-		b.Stale.n.Store(old.Stale.n.Load())
-	}
+// Any reports whether is may be true of the settings of some request.
+func (c *Compiled) Any(is func(*Settings) bool) bool {
+	return is(&c.defaults) || slices.ContainsFunc(c.rules, func(r rule) bool { return is(&r.settings) })
 }
 
-// sameRate reports whether both grant as much, or neither is there.
-func (b *Budget) sameRate(other *Budget) bool {
-	if b == nil || other == nil {
-		return b == other
+// Budgets returns the budgets of the rules, in their order. c may be nil.
+func (c *Compiled) Budgets() (all []*RuleBudgets) {
+	if c == nil {
+		return nil
 	}
-	return b.PerSecond() == other.PerSecond()
+	for i := range c.rules {
+		if b := c.rules[i].budgets; b != nil {
+			all = append(all, b)
+		}
+	}
+	return all
 }
 
-// Same reports whether both are charged to the same buckets.
-func (b *Budget) Same(other *Budget) bool {
-	if b == nil || other == nil {
-		return b == other
+// DecidedSetting is a setting of a request, by its name in the configuration. Rule is the rule that
+// decides it, such as rules[2], or "" for a default.
+type DecidedSetting struct{ Name, Value, Rule string }
+
+// Deciders returns the settings of a request of u, each with the rule that decides it.
+func (c *Compiled) Deciders(u user.Info, userAgent string, info *api.RequestInfo) (all []DecidedSetting) {
+	add := func(settings *Settings, rule string) {
+		for _, s := range settings.list() {
+			if !slices.ContainsFunc(all, func(o DecidedSetting) bool { return o.Name == s.Name }) {
+				s.Rule = rule
+				all = append(all, s)
+			}
+		}
 	}
-	return b.Budget == other.Budget
+	for i := range c.rules {
+		if r := &c.rules[i]; r.matches(u, userAgent, info) {
+			add(&r.settings, ruleName(i))
+		}
+	}
+	add(&c.defaults, "")
+	return all
+}
+
+// list returns the settings that are set, as in a configuration.
+func (s *Settings) list() (all []DecidedSetting) {
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, DecidedSetting{Name: name, Value: value})
+		}
+	}
+	number := func(n int64) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.FormatInt(n, 10)
+	}
+	add("consistency", string(s.Mode))
+	add("offline", s.Offline.word("allow", "deny"))
+	add("selfReviews", s.SelfReviews.word("cached", "forwarded"))
+	add("readOnly", s.ReadOnly.word("true", "false"))
+	add("view", s.Redacted.word("redacted", "full"))
+	add("visibleLists", s.VisibleLists.word("true", "false"))
+	if s.DropManagedFields == Yes {
+		add("drop", "metadata.managedFields")
+	}
+	if s.Coalesce != 0 {
+		add("coalesce", max(s.Coalesce, 0).String())
+	}
+	add("watchBytesPerSecond", number(s.WatchBytesPerSecond))
+	add("upstreamRequestsPerSecond", number(s.UpstreamRequestsPerSecond))
+	add("upstreamBytesPerSecond", number(s.UpstreamBytesPerSecond))
+	add("overBudget", string(s.OverBudget))
+	add("block", s.Block.word("true", "false"))
+	return all
 }

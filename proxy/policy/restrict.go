@@ -12,17 +12,18 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// A Restriction is what rules forbid a request, whatever the upstream allows.
+// Restriction is what rules forbid about a request, whatever the upstream allows.
 type Restriction struct {
-	// Redacted says that the client sees objects without their secrets.
+	// Redacted says that the client sees objects without their secret values.
 	Redacted bool
-	// Why and Text are the reason and the message of a refusal; Text is "" if the request may go on.
+	// Why and Text are the reason and the message of the rejection. Text is "" if the request is not
+	// rejected.
 	Why  reason.Refusal
 	Text string
 }
 
-// Restrict decides what rules forbid a request of actors: who sends it, and as whom. What is
-// forbidden to any of them is forbidden.
+// Restrict decides what rules forbid about a request of actors: the client and the user that it
+// impersonates. A request is rejected if it is forbidden to any of them.
 func (c *Compiled) Restrict(r *api.Request, actors []user.Info) (x Restriction) {
 	if !c.restricts {
 		return x
@@ -39,25 +40,38 @@ func (c *Compiled) Restrict(r *api.Request, actors []user.Info) (x Restriction) 
 	return x
 }
 
-// restrictsAny reports whether a setting restricts any of the actors. A path that others read
+// restrictsAny reports whether a setting restricts any of the actors. A path that the upstream may read
 // differently may be one of any resource.
 func (c *Compiled) restrictsAny(r *api.Request, actors []user.Info, setting func(*Settings) Choice) bool {
 	userAgent := r.Header.Get("User-Agent")
 	return slices.ContainsFunc(actors, func(u user.Info) bool {
 		if !r.PlainPath() {
-			return c.rules.mayRestrict(u, userAgent, setting)
+			return c.mayRestrict(u, userAgent, setting)
 		}
-		settings := c.rules.decide(u, userAgent, r.Info())
+		settings := c.Decide(u, userAgent, r.Info())
 		return setting(&settings) == Yes
 	})
+}
+
+// mayRestrict reports whether a setting restricts u for some resource.
+func (c *Compiled) mayRestrict(u user.Info, userAgent string, setting func(*Settings) Choice) bool {
+	for i := range c.rules {
+		switch r := &c.rules[i]; {
+		case setting(&r.settings) == Unset || !r.matches(u, userAgent, nil):
+		case setting(&r.settings) == Yes:
+			return true
+		case len(r.resources) == 0:
+			return false
+		}
+	}
+	return false
 }
 
 func readOnlyOf(s *Settings) Choice { return s.ReadOnly }
 func redactedOf(s *Settings) Choice { return s.Redacted }
 
-// readsOnly reports whether a request surely changes nothing: a get, a list, a watch, or a
-// question of the client about itself. It can be read in one way only, for a path that others
-// read differently may be one of what is not allowed.
+// readsOnly reports whether a request certainly changes nothing: a get, list, watch or self-review. A
+// path that servers may read differently is no read, because it may be one of a write.
 func readsOnly(r *api.Request) bool {
 	if IsSelfReview(r) {
 		return true
@@ -78,9 +92,9 @@ func readsOnly(r *api.Request) bool {
 	return false
 }
 
-// subresourceIsRead reports whether a GET of the subresource, "" for the object itself, reads.
-// Others connect to something (exec, attach, portforward, proxy), and those of aggregated API
-// servers may do anything.
+// subresourceIsRead reports whether a GET of the subresource, "" for the object itself, only reads.
+// Other subresources connect to something (exec, attach, portforward, proxy), and those of aggregated
+// API servers may have any effect.
 func subresourceIsRead(subresource string) bool {
 	switch subresource {
 	case "", "status", "scale", "log", "ephemeralcontainers", "resize", "approval":
@@ -89,8 +103,8 @@ func subresourceIsRead(subresource string) bool {
 	return false
 }
 
-// unredactable says why a request has no answer in a redacted view, "" if it may have one: a
-// get, a list or a watch that can be read in one way only, or what has no objects in it.
+// unredactable returns why a redacted view has no response to a request, "" if it may have one: to
+// unambiguous gets, lists and watches, and to requests whose responses have no objects.
 func unredactable(r *api.Request) string {
 	if IsSelfReview(r) {
 		return ""
@@ -115,8 +129,8 @@ func unredactable(r *api.Request) string {
 	return ""
 }
 
-// unredactablePath is unredactable for what is no resource. Health, versions and what there
-// is, with its schemas, are shown; metrics and logs of a server may say anything.
+// unredactablePath is unredactable for paths of no resource. Health, versions, discovery and schemas are
+// shown; a server's metrics and logs may contain secrets.
 func unredactablePath(path string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
@@ -126,8 +140,8 @@ func unredactablePath(path string) string {
 	return "does not have this path"
 }
 
-// unredactableSelector is unredactable for a selector, by which one could ask for a value
-// until the answer is not empty.
+// unredactableSelector is unredactable for a field selector: with one of a redacted field, clients could
+// guess its value until the response is not empty.
 func unredactableSelector(selector fields.Selector) string {
 	if selector == nil {
 		return ""
@@ -140,12 +154,11 @@ func unredactableSelector(selector fields.Selector) string {
 	return ""
 }
 
-// AccessReviewPath is where clients ask whether they may do something. The other questions, what
-// they may do and who they are, have no answer that is a refusal.
+// AccessReviewPath is the path of SelfSubjectAccessReview, the only self-review that can deny
+// something.
 const AccessReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
-// IsSelfReview reports whether a request asks what its user may do, or who it is. Nothing is
-// changed by it.
+// IsSelfReview reports whether a request asks what its user may do, or who it is. It changes nothing.
 func IsSelfReview(r *api.Request) bool {
 	if r.Method != "POST" || r.RawPath != r.Path || r.Upgrade != "" {
 		return false

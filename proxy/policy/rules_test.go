@@ -23,16 +23,16 @@ func TestGlob(t *testing.T) {
 	}
 }
 
-func rulesOfTest() rules {
-	return newRules([]Rule{
-		{Match: Match{Resources: []string{"leases.coordination.k8s.io"}}, Says: Settings{Mode: ModeStrict}},
-		{Match: Match{Groups: []string{"dashboards"}, UserAgents: []string{"Headlamp*"}}, Says: Settings{Mode: ModeSession}},
-		{Match: Match{Resources: []string{"secrets"}}, Says: Settings{Offline: No}},
-		{Match: Match{Users: []string{"jane"}}, Says: Settings{Mode: ModeSession, Offline: Yes}},
-	}, Settings{Mode: ModeStrict, Offline: No})
+func rulesOfTest() *Compiled {
+	return &Compiled{rules: newRules([]Rule{
+		{Match: Match{Resources: []string{"leases.coordination.k8s.io"}}, Settings: Settings{Mode: ModeStrict}},
+		{Match: Match{Groups: []string{"dashboards"}, UserAgents: []string{"Headlamp*"}}, Settings: Settings{Mode: ModeSession}},
+		{Match: Match{Resources: []string{"secrets"}}, Settings: Settings{Offline: No}},
+		{Match: Match{Users: []string{"jane"}}, Settings: Settings{Mode: ModeSession, Offline: Yes}},
+	}), defaults: Settings{Mode: ModeStrict, Offline: No}}
 }
 
-// TestRules: of each setting the first rule that matches and has it decides.
+// TestRules: the first rule that matches and has a setting decides that setting.
 func TestRules(t *testing.T) {
 	r := rulesOfTest()
 	jane := &user.DefaultInfo{Name: "jane"}
@@ -53,25 +53,25 @@ func TestRules(t *testing.T) {
 		{joe, "Headlamp/1", pods, Settings{Mode: ModeSession, Offline: No}},
 	} {
 		info := api.ParseRequestInfo("GET", tc.path, "")
-		if got := r.decide(tc.u, tc.agent, &info); got != tc.want {
+		if got := r.Decide(tc.u, tc.agent, &info); got != tc.want {
 			t.Errorf("%s with %s on %s: %+v", tc.u.GetName(), tc.agent, tc.path, got)
 		}
 	}
 	session := func(s *Settings) bool { return s.Mode == ModeSession }
-	if none := newRules(nil, Settings{Mode: ModeStrict}); !r.any(session) || none.any(session) {
-		t.Error("any")
+	if none := Compile(Policy{Consistency: Consistency{Default: ModeStrict}}, nil); !r.Any(session) || none.Any(session) {
+		t.Error("Any")
 	}
 }
 
-// BenchmarkRules is what a request costs that rules are looked at for.
+// BenchmarkRules measures the settings of a request.
 func BenchmarkRules(b *testing.B) {
 	joe := &user.DefaultInfo{Name: "joe", Groups: []string{"developers", "dashboards", "system:authenticated"}}
 	info := api.ParseRequestInfo("GET", "/apis/apps/v1/deployments", "")
-	for name, r := range map[string]rules{"none": newRules(nil, Settings{Mode: ModeStrict, Offline: No}), "four": rulesOfTest()} {
+	for name, r := range map[string]*Compiled{"none": {defaults: Settings{Mode: ModeStrict, Offline: No}}, "four": rulesOfTest()} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				r.decide(joe, "Headlamp/1", &info)
+				r.Decide(joe, "Headlamp/1", &info)
 			}
 		})
 	}

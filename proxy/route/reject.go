@@ -40,13 +40,7 @@ func (f *Facts) forbidden(why string) Decision {
 
 // OverBudget rejects a client that has exhausted a budget.
 func (f *Facts) OverBudget() Decision {
-	return Decision{Action: Reject, Refusal: reason.OverBudget, Err: f.overBudget()}
-}
-
-// overBudget returns the 429 of a client that has exhausted a budget.
-func (f *Facts) overBudget() error {
-	b, wait := f.Spending.Exceeded, policy.Seconds(f.Spending.Wait)
-	return api.NewTooManyRequests(b.Spent(f.Spending.User, wait), min(wait, policy.Seconds(policy.MaxRetry)))
+	return Decision{Action: Reject, Refusal: reason.OverBudget, Err: f.Spending.Rejection()}
 }
 
 // isWhole reports whether a response is passed on as it is in a redacted view, too, because there

@@ -53,7 +53,7 @@ func newFacts(line string, changes ...func(*Facts)) *Facts {
 
 // exhausted returns a Spending whose budget is exhausted, for the text of the rejection.
 func exhausted() policy.Spending {
-	rules := []policy.Rule{{Says: policy.Settings{UpstreamRequestsPerSecond: 1}}}
+	rules := []policy.Rule{{Settings: policy.Settings{UpstreamRequestsPerSecond: 1}}}
 	return policy.Spending{User: "jane", Exceeded: policy.Compile(policy.Policy{Rules: rules}, nil).Budgets()[0].Requests, Wait: time.Second}
 }
 
