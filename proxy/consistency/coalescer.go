@@ -19,31 +19,30 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/response"
 )
 
-// Coalescer answers most-recent reads of a source that cannot tell its current
-// version: identical requests that arrive while one is under way share the next
-// request, sent with the gateway's own credentials. Every caller was authorized
-// for exactly these attributes before, so all have the same right to the answer.
+// Coalescer serves reads of the most recent state from a source that does not know its current
+// version: identical requests that arrive while one is in flight share the next request, which has
+// the gateway's own credentials. Every caller was authorized for exactly these attributes before, so
+// all have the same right to the response.
 //
 // It is safe for concurrent use.
 type Coalescer struct {
 	flights flight.Group[Key, *Shared]
 	// fetch sends the request with the gateway's own credentials.
 	fetch func(ctx context.Context, r *api.Request) *api.Response
-	// maxBody bounds what is kept of one answer, in bytes; larger ones are not
-	// shared.
+	// maxBody bounds the bytes of one response. Larger ones are not shared.
 	maxBody atomic.Int64
 	now     func() time.Time
-	// held is how many bytes of answers are being read or written to those who share
-	// them: at most collapsedAnswers times maxBody before no more are read.
+	// held counts the bytes of responses that are being read, or written to the clients that
+	// share them: at most maxResponses times maxBody.
 	held atomic.Int64
-	// shared counts those who got the answer to somebody else's request.
+	// shared counts the requests that got the response to another one.
 	shared prometheus.Counter
 	seed   maphash.Seed
 
 	mu struct {
 		sync.Mutex
-		// large remembers, by a hash, until when a request is known to have an answer
-		// above maxBody, so that it is not fetched in vain. At most maxLarge.
+		// large has, by the hash of its key, until when a request is taken to have a response
+		// above maxBody, which is then not fetched in vain. At most maxLarge.
 		large map[uint64]time.Time
 	}
 }
@@ -51,12 +50,12 @@ type Coalescer struct {
 const (
 	maxLarge = 1024
 	largeFor = time.Minute
-	// collapsedAnswers is how many answers of the largest size are kept at a time. What
-	// exceeds that is forwarded for each of those who ask, and passed on as it comes.
-	collapsedAnswers = 4
+	// maxResponses is how many responses of the largest size are held at a time. Beyond it,
+	// each request is forwarded and its response streamed.
+	maxResponses = 4
 )
 
-// Key is what two requests must share to get the same bytes.
+// Key has what two requests must have in common to get the same bytes.
 type Key struct {
 	Path, Query, Accept, AcceptEncoding string
 	Pretty                              bool
@@ -67,18 +66,18 @@ func KeyOf(r *api.Request, pretty bool) Key {
 	return Key{r.RawPath, r.RawQuery, r.Header.Get("Accept"), r.Header.Get("Accept-Encoding"), pretty}
 }
 
-// Shared is one answer, shared read-only.
+// Shared is a response that several clients share. It must not be changed.
 type Shared struct {
 	c      *Coalescer
 	status int
 	header api.Header
 	body   pieces
 	bytes  int64        // what body takes
-	users  atomic.Int64 // responses made of it that are not done
+	users  atomic.Int64 // clients whose response is not done
 }
 
-// Response is the answer for one of those who share it. Its bytes are counted until
-// the last of them is done.
+// Response returns the response for one of the clients that share it. Its bytes count until the last
+// of them is done.
 func (a *Shared) Response() *api.Response {
 	if a.users.Add(1) == 1 {
 		a.c.held.Add(a.bytes)
@@ -102,10 +101,11 @@ func (a *Shared) Response() *api.Response {
 
 // Why a response is not shared.
 var (
-	ErrTooLarge = errors.New("the answer is too large to share")
-	ErrNoRoom   = errors.New("the answers that are shared already are too large together")
+	ErrTooLarge = errors.New("the response is too large to share")
+	ErrNoRoom   = errors.New("coalesced responses already hold as many bytes as the limit allows")
 )
 
+// NewCoalescer returns a coalescer of responses of up to maxBody bytes, which fetch reads.
 func NewCoalescer(maxBody int64, now func() time.Time, fetch func(context.Context, *api.Request) *api.Response) *Coalescer {
 	c := &Coalescer{fetch: fetch, now: now, seed: maphash.MakeSeed()}
 	c.maxBody.Store(maxBody)
@@ -120,7 +120,7 @@ func NewCoalescer(maxBody int64, now func() time.Time, fetch func(context.Contex
 // SetMaxBody bounds the bytes that are kept of one response.
 func (c *Coalescer) SetMaxBody(n int64) { c.maxBody.Store(n) }
 
-// Saved counts the requests that were served with the response to somebody else's.
+// Saved counts the requests that were served with the response to another one.
 func (c *Coalescer) Saved() prometheus.Counter { return c.shared }
 
 // Header returns the header of the response, which must not be changed.
@@ -135,10 +135,10 @@ func (a *Shared) Body() (io.Reader, int64) {
 	return io.MultiReader(body...), a.body.size
 }
 
-// maxHeld bounds the bytes of all answers.
-func (c *Coalescer) maxHeld() int64 { return collapsedAnswers * max(c.maxBody.Load(), firstPiece) }
+// maxHeld returns the limit of held.
+func (c *Coalescer) maxHeld() int64 { return maxResponses * max(c.maxBody.Load(), firstPiece) }
 
-// reserve counts n more bytes, or reports that there is no room for them.
+// reserve counts n more bytes. It returns false if there is no room for them.
 func (c *Coalescer) reserve(n int64) bool {
 	if c.held.Add(n) > c.maxHeld() {
 		c.held.Add(-n)
@@ -147,7 +147,7 @@ func (c *Coalescer) reserve(n int64) bool {
 	return true
 }
 
-// Register shows how much is held.
+// Register registers the metrics of c; registerer may be nil.
 func (c *Coalescer) Register(registerer prometheus.Registerer) {
 	if registerer == nil {
 		return
@@ -165,35 +165,34 @@ func (c *Coalescer) Register(registerer prometheus.Registerer) {
 	)
 }
 
-// Do returns an answer to r that was read upstream after r arrived, and counts what of it
-// is r's. An error means that r must be forwarded on its own.
-func (c *Coalescer) Do(ctx context.Context, r *api.Request, pretty bool, asked *freshness.Cost) (*api.Response, error) {
+// Do returns a response to r that the upstream sent after r arrived, and adds r's part of the cost to
+// cost. After an error r must be forwarded on its own.
+func (c *Coalescer) Do(ctx context.Context, r *api.Request, pretty bool, cost *freshness.Cost) (*api.Response, error) {
 	key := KeyOf(r, pretty)
 	if c.KnownLarge(key) {
 		return nil, ErrTooLarge
 	}
-	request := collapsedRequest(r)
-	answer, by, err := c.flights.Do(ctx, key, func(ctx context.Context) (*Shared, error) {
-		answer, err := c.Read(c.fetch(ctx, request))
+	request := sharedRequest(r)
+	shared, by, err := c.flights.Do(ctx, key, func(ctx context.Context) (*Shared, error) {
+		shared, err := c.Read(c.fetch(ctx, request))
 		if errors.Is(err, ErrTooLarge) {
 			c.RememberLarge(key)
 		}
-		return answer, err
+		return shared, err
 	})
-	asked.Requests += by.Part()
+	cost.Requests += by.Part()
 	if err != nil {
 		return nil, err
 	}
-	asked.Bytes += by.Part() * float64(answer.body.size)
+	cost.Bytes += by.Part() * float64(shared.body.size)
 	if !by.First {
 		c.shared.Inc()
 	}
-	return answer.Response(), nil
+	return shared.Response(), nil
 }
 
-// collapsedRequest is r without anything of the one who sent it: the answer
-// goes to others, too.
-func collapsedRequest(r *api.Request) *api.Request {
+// sharedRequest returns r without anything that identifies its client: others get the response, too.
+func sharedRequest(r *api.Request) *api.Request {
 	shared := &api.Request{
 		Method: r.Method, Path: r.Path, RawPath: r.RawPath, RawQuery: r.RawQuery,
 		Host: r.Host, Proto: r.Proto, Listener: r.Listener,
@@ -206,39 +205,39 @@ func collapsedRequest(r *api.Request) *api.Request {
 	return shared
 }
 
-// Read takes the whole answer, up to the bound.
+// Read reads a complete response, up to the limit.
 func (c *Coalescer) Read(resp *api.Response) (*Shared, error) {
-	answer := &Shared{c: c, status: resp.Status, body: pieces{max: c.maxBody.Load(), reserve: c.reserve}}
-	// From here on it is counted by those who use it.
+	shared := &Shared{c: c, status: resp.Status, body: pieces{max: c.maxBody.Load(), reserve: c.reserve}}
+	// From here on Response counts it.
 	defer func() {
-		answer.bytes = max(answer.body.size, answer.body.reserved)
-		c.held.Add(-answer.body.reserved)
+		shared.bytes = max(shared.body.size, shared.body.reserved)
+		c.held.Add(-shared.body.reserved)
 	}()
-	answer.header = response.SharedHeader(resp.Header)
+	shared.header = response.SharedHeader(resp.Header)
 	if resp.Stream != nil {
-		// A long-running answer cannot be shared; nothing was started yet.
+		// A long-running response cannot be shared; nothing was started yet.
 		resp.Stream.Stop()
 		return nil, ErrTooLarge
 	}
 	if resp.BodyTo == nil {
-		answer.body.all, answer.body.size = [][]byte{resp.Body}, int64(len(resp.Body))
+		shared.body.all, shared.body.size = [][]byte{resp.Body}, int64(len(resp.Body))
 		response.Finish(resp, int64(len(resp.Body)), nil)
-		return answer, nil
+		return shared, nil
 	}
 	if resp.Length > c.maxBody.Load() {
 		response.Finish(resp, 0, ErrTooLarge)
 		return nil, ErrTooLarge
 	}
-	if resp.Length > 0 && !answer.body.grow(int(resp.Length)) {
+	if resp.Length > 0 && !shared.body.grow(int(resp.Length)) {
 		response.Finish(resp, 0, ErrNoRoom)
 		return nil, ErrNoRoom
 	}
-	n, err := resp.BodyTo.WriteTo(&answer.body)
+	n, err := resp.BodyTo.WriteTo(&shared.body)
 	response.Finish(resp, n, err)
 	if err != nil {
 		return nil, err
 	}
-	return answer, nil
+	return shared, nil
 }
 
 func (c *Coalescer) KnownLarge(key Key) bool {
@@ -262,19 +261,18 @@ func (c *Coalescer) RememberLarge(key Key) {
 	c.mu.large[maphash.Comparable(c.seed, key)] = c.now().Add(largeFor)
 }
 
-// pieces collects up to max bytes and fails beyond. Upstream tells the length of
-// hardly any list, and a slice that grows to tens of megabytes is copied several
-// times on the way.
+// pieces collects up to max bytes and fails beyond. The upstream hardly ever sends the length of a
+// list, and a slice that grows to tens of megabytes would be copied several times.
 type pieces struct {
 	all  [][]byte
 	size int64
 	max  int64
-	// reserve is asked for each piece; reserved is what it granted.
+	// reserve is called for each piece; reserved is the sum that it granted.
 	reserve  func(int64) bool
 	reserved int64
 }
 
-// grow adds room for n bytes, unless there is none.
+// grow adds a piece of n bytes. It returns false if there is no room for it.
 func (w *pieces) grow(n int) bool {
 	if !w.reserve(int64(n)) {
 		return false
@@ -315,7 +313,7 @@ func (w *pieces) Write(p []byte) (int, error) {
 	}
 }
 
-// WriteTo implements io.WriterTo. It may be called any number of times at once.
+// WriteTo implements io.WriterTo. It is safe for concurrent use.
 func (w *pieces) WriteTo(dst io.Writer) (written int64, err error) {
 	for _, piece := range w.all {
 		n, err := dst.Write(piece)

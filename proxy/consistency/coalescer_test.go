@@ -177,7 +177,7 @@ func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
 	}
 	for _, length = range []int64{-1, size - 10} {
 		var held []*api.Response
-		for range collapsedAnswers {
+		for range maxResponses {
 			resp, err := get()
 			if err != nil {
 				t.Fatal(err)

@@ -9,19 +9,19 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-func TestRefusalsAreBounded(t *testing.T) {
+func TestRejectionsAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r Rejections
 		what := func(i int) Rejected {
 			return Rejected{"get", cachetest.Pods.GroupResource(), strconv.Itoa(i)}
 		}
-		for i := range 3 * maxRefusals {
+		for i := range 3 * maxRejections {
 			r.Add(what(i))
 		}
-		if len(r.until) != maxRefusals {
+		if len(r.until) != maxRejections {
 			t.Errorf("%d refusals", len(r.until))
 		}
-		time.Sleep(refusedFor)
+		time.Sleep(rejectionTTL)
 		if r.Add(what(-1)); len(r.until) != 1 || !r.Has(what(-1)) {
 			t.Errorf("%d Rejections after a while", len(r.until))
 		}

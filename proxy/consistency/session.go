@@ -15,46 +15,44 @@ import (
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
-// Session remembers how new the cache of each resource must be to hold what was
-// written through this gateway, so that whoever reads and writes here sees their
-// own writes, whichever client of the gateway made them.
+// Session tracks how new the cache of each resource must be to hold the writes made through this
+// gateway, so that clients see their own writes and those of each other.
 //
-// That is one version for each resource. A write whose answer tells its version
-// raises it at once. Any other write is settled by the first read after it: the
-// collection that is to answer saw the object go, or it was proved to be as new as
-// the upstream, and the version that it then has is raised to. A version that a
-// fresh collection does not have is none of this upstream (it was restored from a
-// backup, say) and is forgotten. As versions of collections never go back, whoever
-// reads after hold sees what hold saw.
+// It keeps one version per resource. A write whose response names a version raises it at once. Any
+// other write is settled by the first read after it: either the collection has seen the object go,
+// or a freshness check has shown that it is as new as the upstream, and its version then becomes the
+// one to wait for. If a fresh collection does not have the version, the version is not from this
+// upstream (a backup may have been restored) and is forgotten. The version of a collection never
+// decreases, so a read after Hold sees at least what Hold saw.
 //
 // It is safe for concurrent use.
 type Session struct {
-	// known tells whether the cache may serve a resource; no others are remembered.
+	// known reports whether the cache may serve a resource. Writes to others are not tracked.
 	known func(schema.GroupVersionResource) bool
 	mu    struct {
 		sync.Mutex
 		resources map[schema.GroupResource]*writes // maxWritten at most
-		// late is set if requests were served before startObserving was called.
+		// late is true if requests were served before StartObserving was called.
 		late bool
 	}
-	// observing is set once some read may be in session mode. Before that, writes are not
-	// recorded, so that their answers need not be read.
+	// observing is true once a read may be in session mode. Before that, writes are not
+	// recorded, so that their responses need not be read.
 	observing atomic.Bool
 }
 
-// writes is what went through this gateway to one resource.
+// writes are the writes made through this gateway to one resource.
 type writes struct {
-	// version is the one that a collection must have.
+	// version is the version that a collection must have.
 	version uint64
-	// coming tells that the feeds are bound to bring version: it is that of a
-	// change. Otherwise a quiet resource gets there by a proof only.
+	// coming is true if version is that of a change, so that the reflectors will deliver it.
+	// Otherwise only a freshness check can show that an idle resource has it.
 	coming bool
-	// deleted are deletions whose version the answer did not tell.
+	// deleted are deletions whose response did not name a version.
 	deleted map[deletion]struct{} // maxDeletions at most
-	// unobserved tells that writes before startObserving are still to be proved.
+	// unobserved is true while writes made before StartObserving need a freshness check.
 	unobserved bool
-	// unknown counts writes of which the answer told nothing (deletecollection, a
-	// lost connection), settled is how many of them version covers.
+	// unknown counts writes of unknown effect (deletecollection, a lost connection), settled
+	// those of them that version covers.
 	unknown, settled uint64
 }
 
@@ -62,26 +60,26 @@ type writes struct {
 type deletion struct{ key, uid string }
 
 const (
-	// maxWritten bounds the resources that are remembered. A cluster has some
-	// hundreds; those of definitions that are gone stay. Others are not served in
-	// session mode.
+	// maxWritten bounds the resources that are tracked. A cluster has a few hundred, and those
+	// of deleted definitions stay. Beyond it, resources are not served in session mode.
 	maxWritten = 10_000
-	// maxDeletions bounds the deletions of a resource that nobody has read since;
-	// beyond it they count as writes of unknown effect.
+	// maxDeletions bounds the deletions of a resource since its last read. Beyond it, they
+	// count as writes of unknown effect.
 	maxDeletions = 64
-	// sessionWait is how long a read waits for a version that the feed is to bring.
+	// sessionWait is how long a read waits for the reflector to deliver a version.
 	sessionWait = time.Second
-	// deletionWait is how long a read waits for deletions before the upstream is
-	// asked: they may have been a dry run's.
+	// deletionWait is how long a read waits for deletions before a freshness check: they may
+	// have been dry runs.
 	deletionWait = 100 * time.Millisecond
-	// proofWait bounds the proof that a collection is as new as the upstream.
+	// proofWait is the timeout of the freshness check.
 	proofWait = 3 * time.Second
 )
 
-// errNotHeld says that the cache is not known to hold all writes.
+// errNotHeld is the error of Hold.
 var errNotHeld = errors.New("the cache is not known to hold every write made through this gateway")
 
-// NewSession returns a session that remembers writes to resources that are known.
+// NewSession returns a session that tracks writes to the resources that known reports. registerer may
+// be nil.
 func NewSession(known func(schema.GroupVersionResource) bool, registerer prometheus.Registerer) *Session {
 	s := &Session{known: known}
 	s.mu.resources = make(map[schema.GroupResource]*writes)
@@ -94,14 +92,14 @@ func NewSession(known func(schema.GroupVersionResource) bool, registerer prometh
 	return s
 }
 
-// Resources returns the number of resources whose writes are remembered.
+// Resources returns the number of resources whose writes are tracked.
 func (s *Session) Resources() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.mu.resources)
 }
 
-// storageOf joins the names under which Kubernetes serves one storage.
+// storageOf maps the names under which Kubernetes serves one storage to one of them.
 func storageOf(gr schema.GroupResource) schema.GroupResource {
 	switch {
 	case gr.Group == "events.k8s.io":
@@ -112,8 +110,8 @@ func storageOf(gr schema.GroupResource) schema.GroupResource {
 	return gr
 }
 
-// StartObserving begins to record writes. late tells that some may have been answered before: the
-// first read of each resource proves then that its collection holds them.
+// StartObserving begins to record writes. If late is true, writes may have been made before: the
+// first read of each resource then makes a freshness check.
 func (s *Session) StartObserving(late bool) {
 	if s.Observes() {
 		return
@@ -127,11 +125,11 @@ func (s *Session) StartObserving(late bool) {
 // Observes reports whether writes are recorded.
 func (s *Session) Observes() bool { return s.observing.Load() }
 
-// write changes what is remembered of the resource that was written to.
+// write changes the writes of a resource.
 func (s *Session) write(gvr schema.GroupVersionResource, change func(*writes)) {
 	gr := storageOf(gvr.GroupResource())
 	if !s.known(gr.WithVersion(gvr.Version)) {
-		return // there is no collection of it, and one that begins later lists it
+		return // it has no collection, and one that begins later lists it
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +138,8 @@ func (s *Session) write(gvr schema.GroupVersionResource, change func(*writes)) {
 	}
 }
 
-// writes returns those of gr, nil if there is no room for them; see pending. The caller holds mu.
+// writes returns the writes to gr, or nil if there is no room for them; see pending. The caller holds
+// mu.
 func (s *Session) writes(gr schema.GroupResource) *writes {
 	w := s.mu.resources[gr]
 	if w == nil && len(s.mu.resources) < maxWritten {
@@ -150,20 +149,20 @@ func (s *Session) writes(gr schema.GroupResource) *writes {
 	return w
 }
 
-// wrote records a write answered with a version.
+// wrote records a write whose response names a version.
 func (w *writes) wrote(version uint64) {
 	if version > w.version {
 		w.version, w.coming = version, true
 	}
 }
 
-// wroteUnknown records a write whose effect is not known.
+// wroteUnknown records a write of unknown effect.
 func (w *writes) wroteUnknown() { w.unknown++ }
 
 // wroteDeletion records that an object is gone.
 func (w *writes) wroteDeletion(d deletion) {
 	if len(w.deleted) >= maxDeletions {
-		w.deleted = nil // the proof that is needed now covers them as well
+		w.deleted = nil // the freshness check that is needed now covers them
 		w.unknown++
 		return
 	}
@@ -179,11 +178,11 @@ type pending struct {
 	coming  bool
 	deleted []deletion
 	unknown uint64 // 0 for none
-	// unobserved tells that writes before startObserving are to be proved, too.
+	// unobserved is true if writes made before StartObserving need a freshness check.
 	unobserved bool
 }
 
-// pending returns what was recorded up to now; ok is false when that is not known.
+// pending returns the writes recorded so far. ok is false if they are not known.
 func (s *Session) pending(gr schema.GroupResource) (p pending, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,8 +203,8 @@ func (s *Session) pending(gr schema.GroupResource) (p pending, ok bool) {
 	return p, true
 }
 
-// settle records that a collection at version rv holds all of p. With proof that is
-// so because it is as new as the upstream was after p.
+// settle records that a collection at version rv holds all of p. proof is true if a freshness check
+// has shown it.
 func (s *Session) settle(gr schema.GroupResource, p pending, rv uint64, proof bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,13 +221,13 @@ func (s *Session) settle(gr schema.GroupResource, p pending, rv uint64, proof bo
 	case rv > w.version:
 		w.version, w.coming = rv, !proof
 	case proof && w.version == p.version && rv < w.version:
-		w.version, w.coming = rv, false // the version is not one of this upstream's
+		w.version, w.coming = rv, false // the version is not from this upstream
 	}
 }
 
-// Hold waits until c holds every write to its resource that was answered through
-// this gateway before the call; fresh is called if only a proof tells. Its error means: ask
-// the upstream.
+// Hold waits until c holds every write to its resource that completed through this gateway before
+// the call. It calls fresh, which makes a freshness check, if nothing else can show it. After an
+// error the read must be served by the upstream.
 func (s *Session) Hold(ctx context.Context, c *cache.Collection, fresh func(context.Context) (uint64, error)) error {
 	gr := storageOf(c.Resource().GroupResource())
 	p, ok := s.pending(gr)
@@ -251,8 +250,8 @@ func (s *Session) Hold(ctx context.Context, c *cache.Collection, fresh func(cont
 	return nil
 }
 
-// HoldsResponded reports whether c holds every write to its resource that was answered with
-// what it did, without waiting for anything.
+// HoldsResponded reports, without waiting, whether c holds every write to its resource whose response
+// named its effect.
 func (s *Session) HoldsResponded(ctx context.Context, c *cache.Collection) bool {
 	p, ok := s.pending(storageOf(c.Resource().GroupResource()))
 	if !ok || p.unobserved || p.version > c.RV() {
@@ -266,7 +265,7 @@ func (s *Session) HoldsResponded(ctx context.Context, c *cache.Collection) bool 
 	return true
 }
 
-// fed waits until the feed has brought p, and reports whether it has.
+// fed waits for the reflector to deliver p, and reports whether it has.
 func (p *pending) fed(ctx context.Context, c *cache.Collection) bool {
 	if p.version > c.RV() && (!p.coming || c.WaitFor(ctx, p.version, sessionWait) != nil) {
 		return false

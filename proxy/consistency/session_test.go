@@ -151,7 +151,7 @@ func TestLeaves(t *testing.T) {
 		c.meta.ResourceVersion = "7"
 		pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: c.meta}
 		for _, body := range []string{encodeJSON(t, pod), encodeProtobuf(t, pod)} {
-			a, err := readAnswer([]byte(body))
+			a, err := readResponse([]byte(body))
 			if err != nil || a.Metadata.ResourceVersion != "7" || a.leaves() != c.want {
 				t.Errorf("%s: %+v, %v", name, a, err)
 			}
@@ -159,7 +159,7 @@ func TestLeaves(t *testing.T) {
 	}
 	status := &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Details: &metav1.StatusDetails{UID: "u"}}
 	for _, body := range []string{encodeJSON(t, status), encodeProtobuf(t, status)} {
-		a, err := readAnswer([]byte(body))
+		a, err := readResponse([]byte(body))
 		if err != nil || a.Kind != "Status" || a.Details == nil || a.Details.UID != "u" {
 			t.Errorf("a Status: %+v, %v", a, err)
 		}
@@ -190,7 +190,7 @@ func TestAnswerTellsVersionInCBOR(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := readAnswer(item); err != nil || a.Metadata.ResourceVersion != "12" || a.Kind != "Secret" {
+	if a, err := readResponse(item); err != nil || a.Metadata.ResourceVersion != "12" || a.Kind != "Secret" {
 		t.Errorf("%+v, %v", a, err)
 	}
 }

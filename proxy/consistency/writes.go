@@ -13,11 +13,11 @@ import (
 	"github.com/kubeweir/kubeweir/encoding/protobuf"
 )
 
-// maxObserved bounds how much of a write's answer is read ahead to learn its
-// version, in bytes: above the 3 MiB that kube-apiserver takes as a request.
+// maxObserved bounds the bytes of a write's response that are read ahead to learn its version: more
+// than the 3 MiB that kube-apiserver accepts as a request.
 const maxObserved = 4 << 20
 
-// telling is what the answers to writes of a subresource tell of its object.
+// telling is what responses to writes of a subresource say about its object.
 type telling int
 
 const (
@@ -26,8 +26,8 @@ const (
 	noWrite                     // nothing of it is written
 )
 
-// tellingOf knows the subresources of kube-apiserver; "" is the object itself. What
-// goes through a proxy, or to a kubelet, is answered by anybody.
+// tellingOf returns what kube-apiserver's responses say about a subresource; "" is the object itself.
+// Responses of proxied servers and of kubelets say nothing.
 func tellingOf(subresource string) telling {
 	switch subresource {
 	case "", "status", "scale", "binding", "eviction", "ephemeralcontainers", "resize", "approval", "finalize":
@@ -38,8 +38,8 @@ func tellingOf(subresource string) telling {
 	return tellsNothing
 }
 
-// ObserveWrite records in the session what a forwarded write did, before its
-// client sees the answer and can read again.
+// ObserveWrite records the effect of a forwarded write before its client sees the response and can
+// read again.
 func (s *Session) ObserveWrite(info *api.RequestInfo, resp *api.Response) *api.Response {
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	tells := tellingOf(info.Subresource)
@@ -64,7 +64,7 @@ func (s *Session) ObserveWrite(info *api.RequestInfo, resp *api.Response) *api.R
 	resp.BodyTo = body
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
-		body.tell(false) // unless it was told before
+		body.tell(false) // no-op after the first call
 		if done != nil {
 			done(n, err)
 		}
@@ -72,15 +72,15 @@ func (s *Session) ObserveWrite(info *api.RequestInfo, resp *api.Response) *api.R
 	return resp
 }
 
-// refused reports whether an answer says that nothing was written.
+// refused reports whether a response says that nothing was written.
 func refused(info *api.RequestInfo, status int) bool {
 	switch {
 	case status < 400 || status >= 500:
 		return false
 	case status == api.StatusClientLeft:
-		return false // the client left, with or without its request sent
+		return false // the client left; the request may have been sent
 	case info.Verb == "deletecollection":
-		return false // it ends at the first object that is refused
+		return false // it ends at the first object that is rejected
 	case info.Verb == "delete" && status == 409:
 		return false // the object may have been marked as being deleted before
 	case info.Subresource == "eviction" && status == 409:
@@ -89,8 +89,8 @@ func refused(info *api.RequestInfo, status int) bool {
 	return true
 }
 
-// observedBody holds an answer back until it is whole, or too large to be, and
-// tells what it was before the first byte goes out.
+// observedBody holds a response back until it is complete or too large, and reports it before the
+// first byte is sent.
 type observedBody struct {
 	from io.WriterTo
 	to   io.Writer
@@ -111,7 +111,7 @@ func (b *observedBody) WriteTo(w io.Writer) (int64, error) {
 	return b.n, b.flush()
 }
 
-// Write takes the next bytes of the answer.
+// Write implements io.Writer for the body that is read.
 func (b *observedBody) Write(p []byte) (int, error) {
 	if b.seen != nil && len(b.held)+len(p) <= maxObserved {
 		b.held = append(b.held, p...)
@@ -143,34 +143,33 @@ func (b *observedBody) flush() error {
 	return err
 }
 
-// answered is the part of a write's answer that tells what it did.
-type answered struct {
+// writeResponse is the part of the response to a write that names its effect.
+type writeResponse struct {
 	Kind     string                `json:"kind"`
-	Metadata answeredMeta          `json:"metadata"`
+	Metadata writeResponseMeta     `json:"metadata"`
 	Details  *metav1.StatusDetails `json:"details"`
 }
 
-type answeredMeta struct {
+type writeResponseMeta struct {
 	ResourceVersion            string       `json:"resourceVersion"`
 	DeletionTimestamp          *metav1.Time `json:"deletionTimestamp"`
 	DeletionGracePeriodSeconds *int64       `json:"deletionGracePeriodSeconds"`
 	Finalizers                 []string     `json:"finalizers"`
 }
 
-// leaves says that an update which was answered so may have deleted the object:
-// the last finalizer of an object that is being deleted was taken away. The answer
-// carries the version from before then (ShouldDeleteDuringUpdate and
-// deleteWithoutFinalizers in k8s.io/apiserver/pkg/registry/generic/registry). A
-// Table does not show it.
-func (a *answered) leaves() bool {
+// leaves reports whether an update with this response may have deleted the object, by removing the
+// last finalizer of an object that is being deleted. The response then has the version before the
+// deletion (ShouldDeleteDuringUpdate and deleteWithoutFinalizers in
+// k8s.io/apiserver/pkg/registry/generic/registry). A Table does not show it.
+func (a *writeResponse) leaves() bool {
 	m := &a.Metadata
 	return a.Kind == "Table" || m.DeletionTimestamp != nil && len(m.Finalizers) == 0 &&
 		(m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds == 0)
 }
 
-// effect is what the whole answer to a write tells of what it did.
+// effect returns what a write did according to its complete response.
 func effect(info *api.RequestInfo, body []byte) func(*writes) {
-	a, err := readAnswer(body)
+	a, err := readResponse(body)
 	if err != nil {
 		return (*writes).wroteUnknown
 	}
@@ -178,8 +177,8 @@ func effect(info *api.RequestInfo, body []byte) func(*writes) {
 	switch {
 	case err == nil && version > 0:
 		return func(w *writes) {
-			// Also a deletion's: the object in its answer carries the version of
-			// the deletion (k8s.io/apiserver/pkg/storage/etcd3/store.go).
+			// Also for a deletion: the object in its response has the version of the
+			// deletion (k8s.io/apiserver/pkg/storage/etcd3/store.go).
 			w.wrote(version)
 			if info.Verb != "delete" && a.leaves() {
 				w.wroteUnknown()
@@ -192,8 +191,8 @@ func effect(info *api.RequestInfo, body []byte) func(*writes) {
 	return (*writes).wroteUnknown
 }
 
-func readAnswer(body []byte) (answered, error) {
-	var a answered
+func readResponse(body []byte) (writeResponse, error) {
+	var a writeResponse
 	if bytes.HasPrefix(body, []byte(cbor.SelfDescribed)) {
 		var err error
 		if body, err = cbor.AppendJSON(nil, body, cbor.Untyped); err != nil {
@@ -211,17 +210,17 @@ func readAnswer(body []byte) (answered, error) {
 	if e.Kind == "Status" {
 		var status metav1.Status
 		err := status.Unmarshal(e.Raw)
-		return answered{Kind: e.Kind, Details: status.Details}, err
+		return writeResponse{Kind: e.Kind, Details: status.Details}, err
 	}
 	var o metav1.PartialObjectMetadata // metadata is the first field of every object
 	if err := o.Unmarshal(e.Raw); err != nil {
 		return a, err
 	}
-	a.Metadata = answeredMeta{o.ResourceVersion, o.DeletionTimestamp, o.DeletionGracePeriodSeconds, o.Finalizers}
+	a.Metadata = writeResponseMeta{o.ResourceVersion, o.DeletionTimestamp, o.DeletionGracePeriodSeconds, o.Finalizers}
 	return a, nil
 }
 
-// objectKey is the key under which the cache holds the object that info names.
+// objectKey returns the key of the object that info names in the cache.
 func objectKey(info *api.RequestInfo) string {
 	if info.Namespace == "" || info.Resource == "namespaces" {
 		return info.Name // the path of a namespace names it as its own

@@ -8,10 +8,10 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// SharedHeader is what of an answer's header is for all who share it.
+// SharedHeader returns the fields of a response's header that all clients that share it may see.
 func SharedHeader(h api.Header) (shared api.Header) {
 	for _, f := range h {
-		// Each client gets an Audit-Id of its own.
+		// Each client gets its own Audit-Id.
 		if f.Name != "Audit-Id" && f.Name != "Content-Length" && f.Name != "Date" {
 			shared = append(shared, f)
 		}
@@ -19,14 +19,14 @@ func SharedHeader(h api.Header) (shared api.Header) {
 	return shared
 }
 
-// Finish ends a response whose body was not passed on.
+// Finish calls Done of a response, if it has one.
 func Finish(resp *api.Response, n int64, err error) {
 	if resp.Done != nil {
 		resp.Done(n, err)
 	}
 }
 
-var errNotWanted = errors.New("the answer is not wanted")
+var errNotWanted = errors.New("the response is not wanted")
 
 // Discard ends a response that is not wanted.
 func Discard(resp *api.Response) {
@@ -36,7 +36,7 @@ func Discard(resp *api.Response) {
 	Finish(resp, 0, errNotWanted)
 }
 
-// WithBody is r with a body that was read.
+// WithBody returns a copy of r, with body unless it is nil.
 func WithBody(r *api.Request, body []byte) *api.Request {
 	again := *r
 	again.Header = append(api.Header(nil), r.Header...)
@@ -66,5 +66,5 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.bytes.Write(p)
 }
 
-// ErrTooLarge is the error of a Buffer that was written more to than it takes.
+// ErrTooLarge is the error of a write beyond the limit of a Buffer.
 var ErrTooLarge = errors.New("it is larger than the limit")

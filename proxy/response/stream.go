@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// MaxEvent is the largest event of a watch that is rewritten: more than an object that
-	// kube-apiserver takes has in JSON.
+	// MaxEvent is the largest event of a watch that is rewritten, in bytes: more than any object
+	// that kube-apiserver accepts has in JSON.
 	MaxEvent = 4 << 20
-	// keptEvent is how much room is kept between two events.
+	// keptEvent is the largest buffer that is kept between two events.
 	keptEvent = 64 << 10
 )
 
-// RewrittenStream is a watch in JSON, rewritten by what By makes of where it is written to.
+// RewrittenStream is a watch in JSON whose writer is wrapped by By.
 type RewrittenStream struct {
 	api.Stream
 	By func(api.StreamWriter) api.StreamWriter
@@ -24,14 +24,14 @@ type RewrittenStream struct {
 // Start implements api.Stream.
 func (s *RewrittenStream) Start(w api.StreamWriter) { s.Stream.Start(s.By(w)) }
 
-// EventRewriter takes a watch in JSON in frames of any size, each event of which ends with
-// a line's end, and writes what Rewrite makes of each event.
+// EventRewriter takes a watch in JSON in frames of any size, in which each event ends with a newline,
+// and writes what Rewrite returns for each event.
 type EventRewriter struct {
 	api.StreamWriter
 	Rewrite func(event []byte) (frame []byte, err error)
-	// Failed makes what the client is told when that fails; nil for nothing.
+	// Failed returns the last event for the client when Rewrite fails, or nil for none.
 	Failed func(error) []byte
-	line   []byte   // of an event that has not ended
+	line   []byte   // an incomplete event
 	out    [][]byte // events of one call
 }
 
@@ -74,7 +74,7 @@ func (e *EventRewriter) event() error {
 	return nil
 }
 
-// fail tells the client what went wrong, after what has not.
+// fail writes the last event, after those that were rewritten.
 func (e *EventRewriter) fail(err error) error {
 	if frame := e.Failed(err); frame != nil {
 		_ = e.StreamWriter.WriteFrames(append(e.out, frame))
