@@ -16,34 +16,32 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// An aggregated API server may answer each user differently: it is told who asks
-// (X-Remote-User) and need not decide by RBAC. What the gateway may see there is no
-// measure of what anybody else may. So a group version that an APIService hands to
-// another server (spec.service) is forwarded as its client, reads without a
-// resourceVersion included, unless the configuration names its group.
+// An aggregated API server may respond to each user differently: it learns the user (X-Remote-User)
+// and need not decide by RBAC. The gateway's permissions there say nothing about those of others. So
+// requests for a group version that an APIService delegates to another server (spec.service) are
+// forwarded as the client, even reads without a resourceVersion, unless the configuration names the
+// group.
 //
-// While the APIServices are not known, only what is certain to be the cluster's own
-// is cached: kinds that are built into kube-apiserver, and custom resources.
+// While the APIServices are not known, only resources that are certainly the cluster's own are cached:
+// kinds that are built into kube-apiserver, and custom resources.
 
-// apiServiceRetry is how long APIServices that cannot be watched are left alone.
+// apiServiceRetry is the time between attempts to watch the APIServices.
 const apiServiceRetry = 10 * time.Second
 
-var (
-	APIServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+// APIServices is the resource of the APIServices.
+var APIServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
-	errServerChanged = errors.New("another server serves the group version now")
-)
+var errServerChanged = errors.New("another server serves the group version now")
 
-// apiServices says who serves the group versions of the upstream. Resources.mu guards
-// it.
+// apiServices has which servers serve the group versions. Resources.mu guards it.
 type apiServices struct {
-	// elsewhere are those that another server serves, and which one (the JSON of
-	// spec.service). They count as such until an APIService says otherwise.
+	// elsewhere has the group versions of aggregated API servers, and the JSON of their
+	// spec.service. They count as such until an APIService says otherwise.
 	elsewhere map[schema.GroupVersion]string
-	// local are those that have an APIService without a service; none while the
+	// local has the group versions with an APIService without a service. It is empty while the
 	// APIServices are not watched.
 	local map[schema.GroupVersion]bool
-	// trusted are the groups that may be cached although another server serves them.
+	// trusted are the groups of aggregated API servers that may be cached.
 	trusted map[string]bool
 }
 
@@ -57,40 +55,40 @@ func newAPIServices(trusted []string) apiServices {
 	return s
 }
 
-// mayCache reports whether gv may be cached. itself is whether that is certain to be
-// the cluster's own unless an APIService says otherwise.
+// mayCache reports whether gv may be cached. itself is true if gv is certainly the cluster's own unless
+// an APIService says otherwise.
 func (s *apiServices) mayCache(gv schema.GroupVersion, itself bool) bool {
 	return s.trusted[gv.Group] || !s.isElsewhere(gv, itself)
 }
 
-// mayCacheCustom reports whether what definitions say of gv is what is served.
+// mayCacheCustom reports whether the definitions of gv describe what is served.
 func (s *apiServices) mayCacheCustom(gv schema.GroupVersion) bool {
 	_, elsewhere := s.elsewhere[gv]
 	return !elsewhere
 }
 
-// isElsewhere reports whether another server may serve gv.
+// isElsewhere reports whether an aggregated API server may serve gv.
 func (s *apiServices) isElsewhere(gv schema.GroupVersion, itself bool) bool {
 	_, elsewhere := s.elsewhere[gv]
 	return elsewhere || !itself && !s.local[gv]
 }
 
-// runAPIServices follows the APIServices until ctx ends. It closes tried when they
-// were read, or could not be, for the first time.
+// runAPIServices follows the APIServices until ctx ends. It calls tried once they were read, or could
+// not be, for the first time.
 func (r *Resources) runAPIServices(ctx context.Context, tried func()) {
 	defer tried()
-	for told := ""; ctx.Err() == nil; {
+	for logged := ""; ctx.Err() == nil; {
 		err := r.followAPIServices(ctx, func() {
 			tried()
-			told = ""
+			logged = ""
 		})
 		tried()
 		if ctx.Err() != nil {
 			return
 		}
 		r.forgetAPIServices()
-		if told != err.Error() {
-			told = err.Error()
+		if logged != err.Error() {
+			logged = err.Error()
 			r.log.Warn("APIServices are not watched, retrying; only built-in and custom resources are cached", "error", err)
 		}
 		select {
@@ -100,8 +98,8 @@ func (r *Resources) runAPIServices(ctx context.Context, tried func()) {
 	}
 }
 
-// followAPIServices takes over all APIServices, calls read, and takes over their
-// changes until the collection ends.
+// followAPIServices applies all APIServices, calls read, and applies their changes until the
+// collection ends.
 func (r *Resources) followAPIServices(ctx context.Context, read func()) error {
 	res, ok := r.Lookup(APIServices)
 	if !ok {
@@ -124,8 +122,8 @@ func (r *Resources) followAPIServices(ctx context.Context, read func()) error {
 	})
 }
 
-// readAPIService returns the group version of an APIService and who serves it: "" is
-// the upstream itself. One that cannot be read is somebody else's.
+// readAPIService returns the group version of an APIService and the server that serves it: "" is the
+// upstream itself. An APIService that cannot be decoded counts as that of another server.
 func readAPIService(o *object.Object) (schema.GroupVersion, string) {
 	var service struct {
 		Spec struct {
@@ -134,7 +132,7 @@ func readAPIService(o *object.Object) (schema.GroupVersion, string) {
 		}
 	}
 	if err := json.Unmarshal(o.Raw, &service); err != nil {
-		version, group, _ := strings.Cut(o.Name, ".") // as the API demands of its name
+		version, group, _ := strings.Cut(o.Name, ".") // as the API requires of its name
 		return schema.GroupVersion{Group: group, Version: version}, err.Error()
 	}
 	spec := &service.Spec
@@ -144,7 +142,7 @@ func readAPIService(o *object.Object) (schema.GroupVersion, string) {
 	return schema.GroupVersion{Group: spec.Group, Version: spec.Version}, string(spec.Service)
 }
 
-// setAPIServices takes over all APIServices.
+// setAPIServices applies all APIServices.
 func (r *Resources) setAPIServices(all []*object.Object) {
 	r.mu.RLock()
 	gone := make(map[schema.GroupVersion]bool)
@@ -162,7 +160,7 @@ func (r *Resources) setAPIServices(all []*object.Object) {
 	}
 }
 
-// forgetAPIServices is called when nobody watches them any more.
+// forgetAPIServices is called when the APIServices are no longer watched.
 func (r *Resources) forgetAPIServices() {
 	r.mu.RLock()
 	local := slices.Collect(maps.Keys(r.mu.servers.local))
@@ -172,8 +170,8 @@ func (r *Resources) forgetAPIServices() {
 	}
 }
 
-// changeServer takes over who serves gv: another server, the upstream itself (local),
-// or none. What was cached of another server ends, and what is another's from now on.
+// changeServer sets the server of gv: another server, the upstream itself (local), or none. It ends
+// the collections of the previous server, and those of another server from now on.
 func (r *Resources) changeServer(gv schema.GroupVersion, elsewhere string, local bool) {
 	r.mu.Lock()
 	s := &r.mu.servers
@@ -213,8 +211,7 @@ func (r *Resources) changeServer(gv schema.GroupVersion, elsewhere string, local
 	}
 }
 
-// moveCustomLocked takes the custom resources of gv out of service, or back into it,
-// and returns them.
+// moveCustomLocked retires or reinstates the custom resources of gv, and returns them.
 func (r *Resources) moveCustomLocked(gv schema.GroupVersion, out bool) (moved []schema.GroupVersionResource) {
 	for name, d := range r.mu.definitions {
 		next := *d
@@ -225,7 +222,7 @@ func (r *Resources) moveCustomLocked(gv schema.GroupVersion, out bool) (moved []
 			}
 			moved = append(moved, res.GroupVersionResource)
 			if out {
-				res.Retire() // requests may have it still
+				res.Retire() // requests may still have it
 				delete(r.mu.custom, res.GroupVersionResource)
 			} else {
 				next.resources[i] = res.Reinstate(time.Now())

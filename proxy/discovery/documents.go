@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
-// Document is the document at a path, in a form that a client accepts; nil if there
+// Document returns the discovery document at a path, in a form that the client accepts, or nil if there
 // is none.
 func Document(docs *upstream.Documents, path, accept string) (body []byte, contentType string) {
 	form := discoveryForm(accept)
@@ -49,8 +49,8 @@ const (
 	plainDiscovery = "plain"
 )
 
-// discoveryForm is the form that a client prefers: the version of the aggregated one, plain
-// for the old one, "" for something else.
+// discoveryForm returns the form that the client prefers: the version of the aggregated form, plain for
+// the old form, or "" for anything else.
 func discoveryForm(accept string) string {
 	if accept == "" {
 		return plainDiscovery
@@ -69,7 +69,7 @@ func discoveryForm(accept string) string {
 	return ""
 }
 
-// plainDocument is the document at a path in the old form, nil if there is none.
+// plainDocument returns the document at a path in the old form, or nil if there is none.
 func plainDocument(docs *upstream.Documents, path string) any {
 	core, coreResources, _ := discovery.SplitGroupsAndResources(*docs.Core)
 	groups, resources, _ := discovery.SplitGroupsAndResources(*docs.Groups)

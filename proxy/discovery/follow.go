@@ -9,13 +9,14 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-var ErrNotServed = errors.New("the upstream does not serve it")
+// ErrNotServed is the error of following a resource that the upstream does not serve.
+var ErrNotServed = errors.New("the upstream does not serve the resource")
 
-// FollowCollection passes the current objects to initial and every later change to change, in order,
-// until ctx ends or the collection does.
+// FollowCollection calls initial with the current objects and change with every later change, in
+// order, until ctx or the collection ends.
 func FollowCollection(ctx context.Context, c *cache.Collection, initial func([]*object.Object), change func(watchmux.Delivery)) error {
 	wake := make(chan struct{}, 1)
-	view, w, err := c.Follow(nil, func() {
+	snapshot, w, err := c.Follow(nil, func() {
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -25,8 +26,8 @@ func FollowCollection(ctx context.Context, c *cache.Collection, initial func([]*
 		return err
 	}
 	defer w.Stop()
-	objects := make([]*object.Object, 0, view.Len())
-	view.Ascend("", "", func(o *object.Object) bool {
+	objects := make([]*object.Object, 0, snapshot.Len())
+	snapshot.Ascend("", "", func(o *object.Object) bool {
 		objects = append(objects, o)
 		return true
 	})

@@ -27,13 +27,13 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// Discovery tells which resources the upstream serves.
+// Discovery finds the resources that the upstream serves.
 type Discovery interface {
 	// Lookup is cheap and safe for concurrent use; a miss may start a refresh.
 	Lookup(gvr schema.GroupVersionResource) (upstream.ServerResource, bool)
-	// Known is Lookup that never starts anything.
+	// Known is Lookup that never starts a refresh.
 	Known(gvr schema.GroupVersionResource) (upstream.ServerResource, bool)
-	// Refresh reads discovery anew.
+	// Refresh reads the discovery documents.
 	Refresh(ctx context.Context) error
 }
 
@@ -42,67 +42,66 @@ type Printers interface {
 	For(gvk schema.GroupVersionKind) (table.Printer, bool)
 }
 
-// Why the collections of a custom resource end.
+// Errors with which the collections of a custom resource end.
 var (
 	errDefinitionChanged = errors.New("the definition of the custom resource changed")
 	errDefinitionDeleted = errors.New("the definition of the custom resource was deleted")
 	errDefinitionUnknown = errors.New("the definition of the custom resource is not known")
 )
 
+// CustomResourceDefinitions is the resource of the definitions of custom resources.
 var CustomResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// Resources knows which resources may be served from the cache and how: the
-// built-in ones by discovery, unless another server serves them, custom ones by
-// watching their definitions through the cache itself. A custom resource is served from the cache only while its
-// definition is watched, because a changed schema changes what the upstream
-// answers for objects that did not change.
+// Resources finds the resources that may be served from the cache: built-in ones by discovery, unless
+// an aggregated API server serves them, and custom ones by their definitions, which it watches through
+// the cache itself. A custom resource is served from the cache only while its definition is watched,
+// because a changed schema changes the upstream's responses even for objects that did not change.
 //
-// Lookup is safe for concurrent use; Run is called once.
+// Its methods are safe for concurrent use; Run is called once.
 type Resources struct {
-	discovery Discovery
-	printers  Printers
-	manager   *cache.Manager
-	log       *slog.Logger
-	dropping  sync.WaitGroup // what removeSlowly still has to do; Run waits for it
-	// dropManagedFields is that of the options.
+	discovery         Discovery
+	printers          Printers
+	manager           *cache.Manager
+	log               *slog.Logger
+	dropping          sync.WaitGroup // goroutines of removeSlowly; Run waits for them
 	dropManagedFields []string
-	first             chan struct{} // closed when the definitions are known, or refused, for the first time
+	first             chan struct{} // closed when the definitions are known, or rejected, for the first time
 	firstOnce         sync.Once
 
 	mu struct {
 		sync.RWMutex
 		builtin map[schema.GroupVersionResource]*source.Resource
 		custom  map[schema.GroupVersionResource]*source.Resource
-		// definitions holds every definition, established or not: what one names
-		// is never taken for a built-in resource.
+		// definitions has every definition, established or not: a resource that one names is
+		// never taken for a built-in one.
 		definitions map[string]*definition // by CRD name, "plural.group"
-		// synced is true while the definitions are watched, refused when the upstream
-		// last did not let the gateway see them.
+		// synced is true while the definitions are watched, and refused if the gateway was last
+		// forbidden to watch them.
 		synced  bool
 		refused bool
 		servers apiServices
 	}
 }
 
-// definition is what kubeweir keeps of one CustomResourceDefinition.
+// definition is the part of a CustomResourceDefinition that matters here.
 type definition struct {
 	uid         string
 	spec        string                                        // JSON
-	names       apiextensionsv1.CustomResourceDefinitionNames // that were accepted
+	names       apiextensionsv1.CustomResourceDefinitionNames // the accepted ones
 	established bool
 	resources   []*source.Resource
 }
 
-// Options say what the configuration says of resources.
+// Options are settings of the configuration.
 type Options struct {
-	// AggregatedGroups may be cached although aggregated API servers serve them.
+	// AggregatedGroups are the groups of aggregated API servers that may be cached.
 	AggregatedGroups []string
-	// DropManagedFields are resources, such as pods or deployments.apps, or "*", of which
-	// no managedFields are kept.
+	// DropManagedFields are the resources, such as pods or deployments.apps, or "*", that are
+	// cached without their managedFields.
 	DropManagedFields []string
 }
 
-// NewResources returns a registry; it serves no custom resource before Run has
+// NewResources returns resources of which no custom one may be served from the cache before Run has
 // read the definitions.
 func NewResources(discovery Discovery, printers Printers, manager *cache.Manager, log *slog.Logger, o Options) *Resources {
 	r := &Resources{
@@ -116,21 +115,21 @@ func NewResources(discovery Discovery, printers Printers, manager *cache.Manager
 	return r
 }
 
-// kept is the schema of what is kept of a resource's objects.
-func (r *Resources) kept(gvr schema.GroupVersionResource, s *object.Schema) *object.Schema {
+// cachedSchema returns the schema of the cached objects of a resource.
+func (r *Resources) cachedSchema(gvr schema.GroupVersionResource, s *object.Schema) *object.Schema {
 	if slices.Contains(r.dropManagedFields, "*") || slices.Contains(r.dropManagedFields, gvr.GroupResource().String()) {
 		return s.WithoutManagedFields()
 	}
 	return s
 }
 
-// Lookup returns the resource if it may be served from the cache.
+// Lookup returns a resource if it may be served from the cache.
 func (r *Resources) Lookup(gvr schema.GroupVersionResource) (*source.Resource, bool) {
 	res, why := r.Find(gvr)
 	return res, why == reason.NotForwarded
 }
 
-// Find is Lookup that says why the resource may not be.
+// Find is Lookup that also returns why the resource may not be served from the cache.
 func (r *Resources) Find(gvr schema.GroupVersionResource) (*source.Resource, reason.Forward) {
 	r.mu.RLock()
 	res := r.mu.builtin[gvr]
@@ -145,9 +144,8 @@ func (r *Resources) Find(gvr schema.GroupVersionResource) (*source.Resource, rea
 	return r.findBuiltin(gvr, synced)
 }
 
-// findBuiltin makes the resource from discovery. While the definitions are not
-// known, a custom resource looks like any other in discovery; then only kinds
-// that kubeweir itself knows as built in are taken.
+// findBuiltin finds a resource in discovery, where custom resources look like any other. While the
+// definitions are not known, it therefore finds only kinds that kubeweir knows as built in.
 func (r *Resources) findBuiltin(gvr schema.GroupVersionResource, synced bool) (*source.Resource, reason.Forward) {
 	server, ok := r.discovery.Lookup(gvr)
 	switch {
@@ -156,7 +154,7 @@ func (r *Resources) findBuiltin(gvr schema.GroupVersionResource, synced bool) (*
 	case !server.Supports("list"), !server.Supports("watch"):
 		return nil, reason.Unwatchable
 	}
-	gvr = server.GroupVersionResource // strings that keep no request alive
+	gvr = server.GroupVersionResource // its strings do not refer to the memory of a request
 	printer, known := r.printers.For(gvr.GroupVersion().WithKind(server.Kind))
 	if !synced && !known {
 		return nil, reason.DefinitionsUnknown
@@ -180,7 +178,7 @@ func (r *Resources) findBuiltin(gvr schema.GroupVersionResource, synced bool) (*
 		Kind:                 server.Kind,
 		Namespaced:           server.Namespaced,
 		Aggregated:           r.mu.servers.isElsewhere(gvr.GroupVersion(), known),
-		Schema:               r.kept(gvr, object.SchemaFor(gvr)),
+		Schema:               r.cachedSchema(gvr, object.SchemaFor(gvr)),
 	}
 	if known && !res.Aggregated {
 		res.Printer = printer
@@ -189,8 +187,8 @@ func (r *Resources) findBuiltin(gvr schema.GroupVersionResource, synced bool) (*
 	return res, reason.NotForwarded
 }
 
-// Known returns the group and name of a resource that the upstream serves, cached or
-// not, in strings that are not the caller's. It asks nobody.
+// Known returns the group and name of a resource that the upstream serves, cached or not, in strings
+// that do not refer to gvr's. It sends no request.
 func (r *Resources) Known(gvr schema.GroupVersionResource) (schema.GroupResource, bool) {
 	r.mu.RLock()
 	res := r.mu.builtin[gvr]
@@ -205,9 +203,8 @@ func (r *Resources) Known(gvr schema.GroupVersionResource) (schema.GroupResource
 	return server.GroupResource(), ok
 }
 
-// Run keeps the resources in step with the APIServices, and the custom ones with their
-// definitions, until ctx ends. Failures are retried; meanwhile custom resources, or
-// those of groups that are not built in, are forwarded.
+// Run follows the APIServices and the definitions of custom resources until ctx ends. It retries
+// failures; meanwhile custom resources, or those of groups that are not built in, are forwarded.
 func (r *Resources) Run(ctx context.Context) {
 	defer r.dropping.Wait()
 	var servers sync.WaitGroup
@@ -215,11 +212,11 @@ func (r *Resources) Run(ctx context.Context) {
 	tried := make(chan struct{})
 	once := sync.OnceFunc(func() { close(tried) })
 	r.manager.Panics().Keep(&servers, "background", func() { r.runAPIServices(ctx, once) })
-	<-tried // before any custom resource is served that another server may have taken over
-	for told := ""; ctx.Err() == nil; {
+	<-tried // before a custom resource is cached that an aggregated API server may have taken over
+	for logged := ""; ctx.Err() == nil; {
 		err := r.follow(ctx)
 		if r.forgetCustom() {
-			told = ""
+			logged = ""
 		}
 		if ctx.Err() != nil {
 			return
@@ -227,8 +224,8 @@ func (r *Resources) Run(ctx context.Context) {
 		if apierrors.IsForbidden(err) {
 			r.setRefused()
 		}
-		if told != err.Error() {
-			told = err.Error()
+		if logged != err.Error() {
+			logged = err.Error()
 			r.log.Warn("custom resource definitions are not watched, retrying; custom resources are forwarded", "error", err)
 		}
 		select {
@@ -238,7 +235,7 @@ func (r *Resources) Run(ctx context.Context) {
 	}
 }
 
-// follow reads all definitions and applies their changes until the collection ends.
+// follow applies all definitions and their changes until the collection of definitions ends.
 func (r *Resources) follow(ctx context.Context) error {
 	res, why := r.findBuiltin(CustomResourceDefinitions, false)
 	if why != reason.NotForwarded {
@@ -274,8 +271,9 @@ func (r *Resources) follow(ctx context.Context) error {
 	})
 }
 
-// refresher lets later lookups see a changed set of resources: discovery is read after every call of refresh. Nobody
-// waits for that: many definitions change at once, readings are far between, and what a definition says counts at once.
+// refresher returns a function that has discovery refreshed in the background, for later lookups of
+// changed resources. Calls during a refresh share the next one, since many definitions change at
+// once. Nothing waits for it: definitions themselves take effect at once.
 func (r *Resources) refresher(ctx context.Context) (refresh, end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	changed := make(chan struct{}, 1)
@@ -295,7 +293,7 @@ func (r *Resources) refresher(ctx context.Context) (refresh, end func()) {
 	refresh = func() {
 		select {
 		case changed <- struct{}{}:
-		default: // the reading that is asked for already comes after this
+		default: // the pending refresh begins after this call
 		}
 	}
 	return refresh, func() { cancel(); running.Wait() }
@@ -326,13 +324,12 @@ func (r *Resources) apply(o *object.Object) {
 	r.mu.Unlock()
 	r.drop(last, errDefinitionChanged)
 	if last == nil {
-		r.drop(next, errDefinitionChanged) // what is left of one of the same name
+		r.drop(next, errDefinitionChanged) // collections that are left of one of the same name
 	}
 }
 
-// define makes the resources of one definition; none unless it is established.
-// One that is being deleted counts until it is gone: its objects go first, and
-// watches see them go.
+// define returns a definition with its resources, none unless it is established. A definition that is
+// being deleted counts until it is gone: its objects are deleted first, and watches see that.
 func (r *Resources) define(crd *apiextensionsv1.CustomResourceDefinition, spec string) *definition {
 	d := &definition{uid: string(crd.UID), spec: spec, names: crd.Status.AcceptedNames}
 	for _, c := range crd.Status.Conditions {
@@ -369,7 +366,7 @@ func (r *Resources) customResource(crd *apiextensionsv1.CustomResourceDefinition
 	if !res.Namespaced {
 		res.Schema = res.Schema.ClusterScoped()
 	}
-	res.Schema = r.kept(res.GroupVersionResource, res.Schema)
+	res.Schema = r.cachedSchema(res.GroupVersionResource, res.Schema)
 	printer, err := table.NewCustomPrinter(v.AdditionalPrinterColumns)
 	if err != nil {
 		r.log.Warn("tables of this resource are forwarded", "resource", res.String(), "error", err)
@@ -383,8 +380,7 @@ func (r *Resources) remove(name string, reason error) {
 	r.drop(r.forget(name), reason)
 }
 
-// forget takes a definition out, so that requests for its resources are
-// forwarded from now on.
+// forget removes a definition. Requests for its resources are forwarded from now on.
 func (r *Resources) forget(name string) *definition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -394,9 +390,8 @@ func (r *Resources) forget(name string) *definition {
 	return last
 }
 
-// feedEnd is how long the feed of a deleted resource has to bring the last
-// deletions, which happened before that of the definition; then upstream ends
-// its watch and so do we.
+// feedEnd is how long the collection of a deleted resource has to receive the last deletions, which
+// precede that of the definition. The upstream ends its watches then, too.
 const feedEnd = 2 * time.Second
 
 func (r *Resources) removeSlowly(ctx context.Context, name string) {
@@ -430,7 +425,7 @@ func (r *Resources) replaceLocked(last, next *definition) {
 	}
 }
 
-// drop ends what is cached and watched under an old definition, as upstream does.
+// drop ends the collections and watches of an old definition, as the upstream does.
 func (r *Resources) drop(last *definition, reason error) {
 	if last == nil {
 		return
@@ -440,7 +435,7 @@ func (r *Resources) drop(last *definition, reason error) {
 	}
 }
 
-// dropMissing removes definitions that went away while nobody watched.
+// dropMissing removes the definitions that were deleted while they were not watched.
 func (r *Resources) dropMissing(present []*object.Object) {
 	seen := make(map[string]bool, len(present))
 	for _, o := range present {

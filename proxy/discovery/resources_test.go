@@ -44,7 +44,7 @@ func TestDropManagedFields(t *testing.T) {
 		bytes int
 	}{{nil, len(raw)}, {[]string{"nodes", "pods.example.com"}, len(raw)}, {[]string{"nodes", "pods"}, len(`{"metadata":{"name":"a","resourceVersion":"1"}}`)}, {[]string{"*"}, len(`{"metadata":{"name":"a","resourceVersion":"1"}}`)}} {
 		r := NewResources(nil, nil, nil, nil, Options{DropManagedFields: test.names})
-		o, err := r.kept(pods, object.SchemaFor(pods)).Decode(api.JSON, raw)
+		o, err := r.cachedSchema(pods, object.SchemaFor(pods)).Decode(api.JSON, raw)
 		if err != nil || len(o.Raw) != test.bytes {
 			t.Errorf("%q: %q, %v", test.names, o.Raw, err)
 		}

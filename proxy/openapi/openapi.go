@@ -18,41 +18,41 @@ import (
 )
 
 const (
-	// MaxBytes bounds what is kept of OpenAPI documents. The schemas of a cluster
-	// with 1,000 custom resources are about 50 MB of JSON, and a tenth of that compressed.
+	// MaxBytes bounds the bytes of all documents. The schemas of a cluster with 1,000 custom
+	// resources are about 50 MB of JSON, and a tenth of that compressed.
 	MaxBytes = 64 << 20
-	// MaxDocument is the largest document that is kept, as it is sent.
+	// MaxDocument is the largest document that is saved, in bytes as sent.
 	MaxDocument = MaxBytes / 2
-	// MaxDocuments bounds their number, MaxKey what one is known by: clients
-	// choose queries and media types.
+	// MaxDocuments bounds the number of documents, and MaxKey the bytes of a key: clients choose
+	// queries and media types.
 	MaxDocuments = 1024
 	MaxKey       = 1 << 10
 )
 
-// IsDocument reports whether r reads an OpenAPI document as a whole.
+// IsDocument reports whether r reads a complete OpenAPI document.
 func IsDocument(r *api.Request) bool {
 	return r.Method == "GET" && r.RawPath == r.Path && r.Upgrade == "" && r.ContentLength == 0 && !r.Header.Has("Range") &&
 		(r.Path == "/openapi/v2" || r.Path == Index || strings.HasPrefix(r.Path, Index+"/"))
 }
 
-// Index is the path of the list of OpenAPI v3 documents with their hashes. It has no ETag,
-// so it is kept for outages alone.
+// Index is the path of the list of OpenAPI v3 documents and their hashes. It has no ETag, so it is
+// saved for outages only.
 const Index = "/openapi/v3"
 
-// KeyOf returns what the document that r reads is kept by, in strings that outlive the
-// request; ok is false if they are too long.
+// KeyOf returns the key of the document that r reads, in strings that outlive the request; ok is false
+// if they are too long.
 func KeyOf(r *api.Request, pretty bool) (key consistency.Key, ok bool) {
 	lines := func(name string) string { return strings.Clone(strings.Join(r.Header.Values(name), "\n")) }
 	key = consistency.Key{Path: strings.Clone(r.RawPath), Query: strings.Clone(r.RawQuery), Accept: lines("Accept"), AcceptEncoding: lines("Accept-Encoding"), Pretty: pretty}
 	return key, len(key.Path)+len(key.Query)+len(key.Accept)+len(key.AcceptEncoding) <= MaxKey
 }
 
-// Document is one that is kept. All but confirmed must not change.
+// Document is a saved document. Its fields must not be changed.
 type Document struct {
 	key    consistency.Key
 	Header api.Header
 	Body   []byte
-	// confirmed is when the upstream sent it, or confirmed it with 304, in nanoseconds since 1970.
+	// confirmed is when the upstream sent or confirmed the document, in nanoseconds since 1970.
 	confirmed atomic.Int64
 }
 
@@ -62,7 +62,7 @@ func (d *Document) Confirm() { d.confirmed.Store(time.Now().UnixNano()) }
 // ConfirmedAt returns when the upstream last confirmed the document.
 func (d *Document) ConfirmedAt() time.Time { return time.Unix(0, d.confirmed.Load()) }
 
-// Documents are the documents used last. They are safe for concurrent use.
+// Documents has the most recently used documents. It is safe for concurrent use.
 type Documents struct {
 	mu    sync.Mutex
 	byKey map[consistency.Key]*list.Element // of used; guarded by mu
@@ -101,7 +101,7 @@ func (d *Documents) Save(key consistency.Key, resp *api.Response) {
 	if resp.BodyTo != nil {
 		resp.BodyTo = o
 	} else if _, _ = (*copier)(o).Write(resp.Body); !o.full {
-		o.keep()
+		o.save()
 	}
 }
 
@@ -117,7 +117,7 @@ func (d *Documents) Get(key consistency.Key) *Document {
 	return e.Value.(*Document)
 }
 
-// Revalidates reports whether a document is kept that the upstream can confirm.
+// Revalidates reports whether there is a document that the upstream can confirm.
 func (d *Documents) Revalidates(key consistency.Key) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,8 +125,8 @@ func (d *Documents) Revalidates(key consistency.Key) bool {
 	return e != nil && e.Value.(*Document).Header.Has("Etag")
 }
 
-// reserve counts n bytes of a document that is being read, or reports that there is no
-// room for them even without all documents.
+// reserve counts n bytes of a document that is being read. It returns false if there is no room for
+// them even without all other documents.
 func (d *Documents) reserve(n int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,14 +141,14 @@ func (d *Documents) reserve(n int) bool {
 	return true
 }
 
-// release gives back what was reserved.
+// release undoes reserve.
 func (d *Documents) release(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.bytes -= n
 }
 
-// put keeps a document whose bytes are reserved.
+// put saves a document whose bytes are reserved.
 func (d *Documents) put(doc *Document) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,41 +167,41 @@ func (d *Documents) removeLocked(e *list.Element) {
 	d.bytes -= len(doc.Body)
 }
 
-// reader passes a document on, and keeps it when all of it has come.
+// reader passes a document on, and saves it once it is complete.
 type reader struct {
 	from   io.WriterTo
 	to     *Documents
 	key    consistency.Key
 	header api.Header
 	body   []byte
-	full   bool // there was no room for more
+	full   bool // there was no room for the rest
 }
 
 // WriteTo implements io.WriterTo.
 func (o *reader) WriteTo(w io.Writer) (int64, error) {
-	kept := false
+	saved := false
 	defer func() {
-		if !kept {
+		if !saved {
 			o.to.release(len(o.body))
 		}
 	}()
 	n, err := o.from.WriteTo(io.MultiWriter(w, (*copier)(o)))
-	if kept = err == nil && !o.full; kept {
-		o.keep()
+	if saved = err == nil && !o.full; saved {
+		o.save()
 	}
 	return n, err
 }
 
-func (o *reader) keep() {
+func (o *reader) save() {
 	doc := &Document{key: o.key, Header: o.header, Body: bytes.Clone(o.body)}
 	doc.Confirm()
 	o.to.put(doc)
 }
 
-// copier is what a reader copies a document to.
+// copier is the writer to which a reader copies its document.
 type copier reader
 
-// Write implements io.Writer. It never fails: what has no room is passed on all the same.
+// Write implements io.Writer. It never fails: without room the document is passed on all the same.
 func (o *copier) Write(p []byte) (int, error) {
 	if o.full {
 		return len(p), nil

@@ -22,18 +22,17 @@ import (
 )
 
 const (
-	// maxTranscodedBody is the largest body of a request that is transcoded: what
-	// kube-apiserver takes. bodyCost is how many times its size it takes then: as it
-	// came, with the room that reading it needs, and in JSON, where a byte of CBOR may
-	// become six.
+	// maxTranscodedBody is the largest body of a request that is transcoded: what kube-apiserver
+	// accepts. bodyCost is how many times its size the body takes in memory: as it was read, with
+	// the spare capacity of the buffer, and in JSON, where a byte of CBOR may become six.
 	maxTranscodedBody = 3 << 20
 	bodyCost          = 8
-	// maxTranscodedAnswer is the largest answer that is, for clients that accept CBOR
-	// and nothing else, and maxTranscodedAnswers how many at a time, which users share.
-	// Larger ones are lists, which the cache has.
+	// maxTranscodedAnswer is the largest response that is transcoded, for clients that accept CBOR
+	// only, and maxTranscodedAnswers how many at a time, which users share. Larger ones are lists,
+	// which the cache serves.
 	maxTranscodedAnswer  = 8 << 20
 	maxTranscodedAnswers = 16
-	// lackingFor is how long an upstream that refused CBOR is not offered it again.
+	// lackingFor is how long an upstream that rejected CBOR is sent JSON at once.
 	lackingFor = 10 * time.Minute
 )
 
@@ -42,20 +41,20 @@ type Forwarder interface {
 	Forward(ctx context.Context, r *api.Request, as upstream.Credentials) *api.Response
 }
 
-// Transcoder forwards for clients that speak CBOR to an upstream that may not. The
-// upstream is asked in CBOR first; where it refuses (415, 406), before it has done
-// anything, it is asked the same in JSON. Clients that accept JSON beside CBOR get JSON.
+// Transcoder forwards requests of clients that speak CBOR to an upstream that may not. It sends a
+// request in CBOR first. If the upstream rejects that (415, 406), before it has done anything, it
+// sends the request in JSON. Clients that accept JSON beside CBOR get JSON.
 type Transcoder struct {
 	next Forwarder
 	now  func() time.Time
-	// lacking is until when (Unix time in nanoseconds) the upstream is taken for one
-	// without CBOR.
+	// lacking is the time until which the upstream is taken to lack CBOR, in nanoseconds since
+	// 1970.
 	lacking          atomic.Int64
 	answers, watches *inflight.Limiter
 	transcoded       *prometheus.CounterVec
 }
 
-// transcodedKind is what is transcoded, as a label.
+// transcodedKind is the value of the label kind.
 type transcodedKind string
 
 const (
@@ -80,7 +79,7 @@ func New(next Forwarder, now func() time.Time, registerer prometheus.Registerer)
 	return f
 }
 
-// count counts something that was transcoded, or not because of err.
+// count counts what was transcoded, or failed to be because of err.
 func (f *Transcoder) count(kind transcodedKind, err error) {
 	result := "ok"
 	if err != nil {
@@ -89,15 +88,15 @@ func (f *Transcoder) count(kind transcodedKind, err error) {
 	f.transcoded.WithLabelValues(string(kind), result).Inc()
 }
 
-// transcoding is what of a request is to be said in JSON where CBOR is not understood.
+// transcoding has what must be in JSON in a request for an upstream that lacks CBOR.
 type transcoding struct {
 	contentType string // of the body; "" without one in CBOR
 	accept      string // "" where the client accepts JSON
 	body        []byte // as it came
 }
 
-// transcodingOf tells what of r is in CBOR; ok is false if nothing is. A body in another
-// encoding is not sent twice.
+// transcodingOf returns what is in CBOR in r; ok is false if nothing is. A body in another encoding is
+// not sent twice.
 func transcodingOf(r *api.Request) (t transcoding, ok bool) {
 	hasBody := r.Body != nil && r.ContentLength != 0
 	answered := !r.Info().LongRunning() || r.Info().Verb == "watch"
@@ -110,8 +109,8 @@ func transcodingOf(r *api.Request) (t transcoding, ok bool) {
 	return t, r.Upgrade == "" && (t.contentType != "" || t.accept != "")
 }
 
-// inJSON is the media type in JSON of a body that is in CBOR. Patches are applied as
-// YAML, of which JSON is a part.
+// inJSON returns the JSON media type of a body in CBOR. Apply patches are sent as YAML, of which JSON
+// is a subset.
 func inJSON(contentType string) (jsonType string, ok bool) {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	switch strings.TrimSpace(mediaType) {
@@ -123,8 +122,8 @@ func inJSON(contentType string) (jsonType string, ok bool) {
 	return "", false
 }
 
-// acceptInJSON is what a client that accepts CBOR and nothing else is to be asked for
-// instead. Tables are not served in CBOR by anybody.
+// acceptInJSON returns the Accept header in JSON of a client that accepts CBOR only. No server has
+// Tables in CBOR.
 func acceptInJSON(accept string) (rewritten string, ok bool) {
 	if strings.Contains(accept, "as=Table") || !api.OnlyCBOR(accept) {
 		return "", false
@@ -132,7 +131,7 @@ func acceptInJSON(accept string) (rewritten string, ok bool) {
 	return strings.ReplaceAll(accept, "application/cbor", "application/json"), true
 }
 
-// Forward forwards a request of a user, whom the places are shared by.
+// Forward forwards a request of a user. Users share the slots for responses fairly.
 func (f *Transcoder) Forward(ctx context.Context, r *api.Request, as upstream.Credentials, user string) *api.Response {
 	t, ok := transcodingOf(r)
 	if !ok {
@@ -158,8 +157,8 @@ func (f *Transcoder) Forward(ctx context.Context, r *api.Request, as upstream.Cr
 	return resp
 }
 
-// Bytes is how many bytes the body of a request takes while it is transcoded, 0
-// for one that is passed on as it comes.
+// Bytes returns how many bytes the body of a request takes while it is transcoded, 0 for one that is
+// streamed.
 func Bytes(r *api.Request) int64 {
 	if r.Body == nil {
 		return 0
@@ -173,13 +172,12 @@ func Bytes(r *api.Request) int64 {
 	return bodyCost * r.ContentLength
 }
 
-// isRefused reports whether the upstream does not understand what it was asked in, or has
-// no words for the answer.
+// isRefused reports whether the upstream rejected the encoding of a request or response.
 func isRefused(resp *api.Response) bool {
 	return resp.Status == 406 || resp.Status == 415
 }
 
-// forwardInJSON forwards r with all in JSON that is in CBOR.
+// forwardInJSON forwards r in JSON.
 func (f *Transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstream.Credentials, user string, t *transcoding) *api.Response {
 	again := response.WithBody(r, nil)
 	if t.contentType != "" {
@@ -219,7 +217,7 @@ func (f *Transcoder) refuse(r *api.Request, err error) *api.Response {
 	return api.StatusResponse(err, api.NegotiateStatus(r.Header.Get("Accept"), false))
 }
 
-// readBody reads the body of a request, which is a whole object or patch.
+// readBody reads the body of a request, which is one object or patch.
 func readBody(r *api.Request) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxTranscodedBody+1))
 	switch {
@@ -231,7 +229,7 @@ func readBody(r *api.Request) ([]byte, error) {
 	return body, nil
 }
 
-// bodyInJSON is a body in CBOR as JSON.
+// bodyInJSON returns a body in CBOR as JSON.
 func bodyInJSON(body []byte) ([]byte, error) {
 	text, err := cbor.AppendJSON(nil, body, cbor.Untyped)
 	if err == nil {
@@ -245,7 +243,7 @@ func bodyInJSON(body []byte) ([]byte, error) {
 	return text, nil
 }
 
-// shapeOf is the shape of the type that an object in JSON says it is of.
+// shapeOf returns the shape of the type that an object in JSON names.
 func shapeOf(text []byte) cbor.Shape {
 	var t metav1.TypeMeta
 	if json.Unmarshal(text, &t) != nil {
@@ -254,7 +252,7 @@ func shapeOf(text []byte) cbor.Shape {
 	return cbor.ShapeOf(schema.FromAPIVersionAndKind(t.APIVersion, t.Kind))
 }
 
-// inCBOR is an answer in JSON as CBOR; what is no JSON stays what it is.
+// inCBOR returns a response in JSON in CBOR, and any other as it is.
 func (f *Transcoder) inCBOR(r *api.Request, resp *api.Response) *api.Response {
 	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	if mediaType != "application/json" || resp.Upgrade != nil || isRefused(resp) {

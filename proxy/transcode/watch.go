@@ -15,7 +15,7 @@ import (
 // in CBOR are forwarded rarely: the cache has most of them.
 const maxTranscodedWatches = 32
 
-// eventInCBOR is an event in CBOR.
+// eventInCBOR returns an event in CBOR.
 func (f *Transcoder) eventInCBOR(line []byte) ([]byte, error) {
 	var event struct {
 		Type   string          `json:"type"`
@@ -34,7 +34,7 @@ func (f *Transcoder) eventInCBOR(line []byte) ([]byte, error) {
 	return frame, err
 }
 
-// failedInCBOR is the last event of a watch that cannot be given in CBOR.
+// failedInCBOR returns the last event of a watch that cannot be encoded in CBOR.
 func (f *Transcoder) failedInCBOR(err error) []byte {
 	f.count(watchEvent, err)
 	err = apierrors.NewInternalError(fmt.Errorf("giving the upstream's event in CBOR: %w", err))
