@@ -92,9 +92,6 @@ func summary(f *topFrame, host, cluster string) []string {
 
 // clientLines returns the table of clients.
 func clientLines(a *console.Clients, rows int) []string {
-	if a.Unavailable != "" {
-		return []string{"", "clients: " + printable(a.Unavailable)}
-	}
 	t := table{head: []string{"CLIENT", "REQUESTS", "SENT", "CPU", "WATCHES", "UPSTREAM", "RECEIVED"}}
 	for _, one := range slices.Concat(a.Users[:min(len(a.Users), rows)], a.UserAgents[:min(len(a.UserAgents), rows/2)]) {
 		t.add(one.Name, countText(one.Requests), bytesText(one.Bytes), time.Duration(one.CPUSeconds*float64(time.Second)).Round(time.Millisecond).String(),

@@ -225,8 +225,6 @@ type CollectionSeries struct {
 // Clients is the usage by client.
 type Clients struct {
 	At time.Time `json:"at"`
-	// Unavailable is the reason why usage is unknown, "" if it is known.
-	Unavailable string `json:"unavailable,omitempty"`
 	// Window is the period of the counts, and Covers the part of it with data. Sort is the order of
 	// the lists.
 	Window     int            `json:"window"`

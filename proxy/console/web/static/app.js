@@ -165,13 +165,10 @@ class App {
 
   #deliver(document) {
     const { waiting, body, problem, update } = this.#page;
-    const unavailable = document?.unavailable;
-    if (unavailable) write(problem.firstChild, unavailable);
-    set(problem, 'hidden', !unavailable);
-    set(problem, 'class', unavailable ? 'note' : 'problem');
-    set(body, 'hidden', Boolean(unavailable));
+    set(problem, 'hidden', true);
+    set(body, 'hidden', false);
     set(waiting, 'hidden', true);
-    if (!unavailable) update?.(document);
+    update?.(document);
   }
 
   #problem(error) {
