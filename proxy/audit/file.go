@@ -9,6 +9,17 @@ import (
 	"strconv"
 )
 
+// Destination is where events go.
+type Destination struct {
+	// Path is the file that events are appended to, "-" for Options.Stdout, or "" to record nothing.
+	// The file is created with mode 0600.
+	Path string
+	// MaxSize is the size in bytes above which the file is rotated; 0 lets it grow.
+	MaxSize int64
+	// MaxBackups is how many rotated files are kept, as Path.1 (the newest), Path.2 and so on.
+	MaxBackups int
+}
+
 // sink takes whole lines. Only the writer's goroutine uses it.
 type sink interface {
 	// write reports whether the lines were written. There can be an error even so.

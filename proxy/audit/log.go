@@ -19,17 +19,6 @@ import (
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
-// Destination is where events go.
-type Destination struct {
-	// Path is the file that events are appended to, "-" for Options.Stdout, or "" to record nothing.
-	// The file is created with mode 0600.
-	Path string
-	// MaxSize is the size in bytes above which the file is rotated; 0 lets it grow.
-	MaxSize int64
-	// MaxBackups is how many rotated files are kept, as Path.1 (the newest), Path.2 and so on.
-	MaxBackups int
-}
-
 // Options configure a Log.
 type Options struct {
 	Destination
