@@ -77,25 +77,19 @@ func (s *apiServices) isElsewhere(gv schema.GroupVersion, itself bool) bool {
 // not be, for the first time.
 func (r *Resources) runAPIServices(ctx context.Context, tried func()) {
 	defer tried()
-	for logged := ""; ctx.Err() == nil; {
-		err := r.followAPIServices(ctx, func() {
+	Retry(ctx, apiServiceRetry, func() (followed bool, err error) {
+		err = r.followAPIServices(ctx, func() {
 			tried()
-			logged = ""
+			followed = true
 		})
 		tried()
-		if ctx.Err() != nil {
-			return
+		if ctx.Err() == nil {
+			r.forgetAPIServices()
 		}
-		r.forgetAPIServices()
-		if logged != err.Error() {
-			logged = err.Error()
-			r.log.Warn("APIServices are not watched, retrying; only built-in and custom resources are cached", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(apiServiceRetry):
-		}
-	}
+		return followed, err
+	}, func(err error) {
+		r.log.Warn("APIServices are not watched, retrying; only built-in and custom resources are cached", "error", err)
+	})
 }
 
 // followAPIServices applies all APIServices, calls read, and applies their changes until the

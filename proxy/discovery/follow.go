@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/object"
@@ -11,6 +12,26 @@ import (
 
 // ErrNotServed is the error of following a resource that the upstream does not serve.
 var ErrNotServed = errors.New("the upstream does not serve the resource")
+
+// Retry calls follow again and again, interval after it returned, until ctx ends. It calls failed with
+// the error, but not for the same error twice in a row. followed is true if follow succeeded for some
+// time, which makes any error a new one.
+func Retry(ctx context.Context, interval time.Duration, follow func() (followed bool, err error), failed func(error)) {
+	for last := ""; ctx.Err() == nil; {
+		followed, err := follow()
+		if ctx.Err() != nil {
+			return
+		}
+		if followed || err.Error() != last {
+			last = err.Error()
+			failed(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(interval):
+		}
+	}
+}
 
 // FollowCollection calls initial with the current objects and change with every later change, in
 // order, until ctx or the collection ends.

@@ -213,26 +213,16 @@ func (r *Resources) Run(ctx context.Context) {
 	once := sync.OnceFunc(func() { close(tried) })
 	r.manager.Panics().Keep(&servers, "background", func() { r.runAPIServices(ctx, once) })
 	<-tried // before a custom resource is cached that an aggregated API server may have taken over
-	for logged := ""; ctx.Err() == nil; {
-		err := r.follow(ctx)
-		if r.forgetCustom() {
-			logged = ""
-		}
-		if ctx.Err() != nil {
-			return
-		}
+	Retry(ctx, time.Second, func() (followed bool, err error) {
+		err = r.follow(ctx)
+		followed = r.forgetCustom()
 		if apierrors.IsForbidden(err) {
-			r.setRefused()
+			r.settle(false)
 		}
-		if logged != err.Error() {
-			logged = err.Error()
-			r.log.Warn("custom resource definitions are not watched, retrying; custom resources are forwarded", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
+		return followed, err
+	}, func(err error) {
+		r.log.Warn("custom resource definitions are not watched, retrying; custom resources are forwarded", "error", err)
+	})
 }
 
 // follow applies all definitions and their changes until the collection of definitions ends.
@@ -244,7 +234,7 @@ func (r *Resources) follow(ctx context.Context) error {
 		}
 		if res, why = r.findBuiltin(CustomResourceDefinitions, false); why != reason.NotForwarded {
 			// An API server without definitions has no custom resources.
-			r.setSynced()
+			r.settle(true)
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -260,7 +250,7 @@ func (r *Resources) follow(ctx context.Context) error {
 			r.apply(o)
 		}
 		r.dropMissing(initial)
-		r.setSynced()
+		r.settle(true)
 	}, func(d watchmux.Delivery) {
 		if d.Type == api.Deleted {
 			r.removeSlowly(ctx, d.Object.Name)
@@ -454,25 +444,18 @@ func (r *Resources) dropMissing(present []*object.Object) {
 	}
 }
 
-func (r *Resources) setSynced() {
+// settle records that the definitions are watched (synced), or that the gateway is forbidden to watch
+// them.
+func (r *Resources) settle(synced bool) {
 	r.mu.Lock()
-	r.mu.synced, r.mu.refused = true, false
+	r.mu.synced, r.mu.refused = synced, !synced
 	r.mu.Unlock()
 	r.firstOnce.Do(func() { close(r.first) })
 }
 
-// setRefused says that the definitions are not for the gateway to see: there is nothing
-// to wait for.
-func (r *Resources) setRefused() {
-	r.mu.Lock()
-	r.mu.refused = true
-	r.mu.Unlock()
-	r.firstOnce.Do(func() { close(r.first) })
-}
-
-// forgetCustom stops serving custom resources whose definitions nobody watches, and all
-// that is not known to be built in: it may be a custom resource from now on. known tells
-// that the definitions were watched until now.
+// forgetCustom retires the custom resources, as their definitions are no longer watched, and all
+// resources that are not known to be built in: they may be custom ones from now on. known is true if
+// the definitions were watched until now.
 func (r *Resources) forgetCustom() (known bool) {
 	r.mu.Lock()
 	known, r.mu.synced = r.mu.synced, false

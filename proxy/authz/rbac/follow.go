@@ -41,25 +41,16 @@ func Follow(ctx context.Context, resources Resources, manager *cache.Manager, ch
 	var wg sync.WaitGroup
 	for _, gvr := range GroupVersionResources() {
 		manager.Panics().Keep(&wg, "background", func() {
-			for logged := ""; ctx.Err() == nil; {
+			discovery.Retry(ctx, retryInterval, func() (bool, error) {
 				followed, err := followResource(ctx, resources, manager, gvr, changed)
 				if followed {
 					changed() // Changes are unnoticed from now on. Once, as everything is reviewed again.
-					logged = ""
 				}
-				if ctx.Err() != nil {
-					return
-				}
-				if logged != err.Error() {
-					logged = err.Error()
-					log.Warn("rbac objects are not watched, retrying; revocations take effect when cached decisions expire",
-						"resource", gvr.Resource, "error", err)
-				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(retryInterval):
-				}
-			}
+				return followed, err
+			}, func(err error) {
+				log.Warn("rbac objects are not watched, retrying; revocations take effect when cached decisions expire",
+					"resource", gvr.Resource, "error", err)
+			})
 		})
 	}
 	wg.Wait()
