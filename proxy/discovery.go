@@ -39,7 +39,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 		return nil
 	}
 	age := max(g.ageOf(definitions), g.ageOf(services)) // an answer is as old as what would have ended it
-	x.Age, x.Unconfirmed, x.Away = age, definitions.Unconfirmed(), g.isUnreachable()
+	x.Age, x.Unconfirmed, x.Unreachable = age, definitions.Unconfirmed(), g.isUnreachable()
 	if _, expired := x.Expired(); expired {
 		return nil
 	}

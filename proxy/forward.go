@@ -13,7 +13,7 @@ import (
 
 // forward sends the request to the upstream as its client.
 func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
-	if !x.Spending.MayAsk() {
+	if !x.Spending.MaySend() {
 		return g.overBudget(x)
 	}
 	x.cost.Requests++

@@ -141,7 +141,7 @@ func (e *explaining) end(d route.Decision) (ended bool) {
 		return e.cached(d.Stale)
 	case route.Revalidate:
 		e.peek()
-		if e.c == nil || e.c.State().Phase != reflector.Synced || !e.c.Freshness().CanRevalidate() || x.Away {
+		if e.c == nil || e.c.State().Phase != reflector.Synced || !e.c.Freshness().CanRevalidate() || x.Unreachable {
 			return false
 		}
 		e.Cost = "The names and versions of the objects, in metadata alone, shared by all who ask meanwhile."
@@ -177,7 +177,7 @@ func (e *explaining) forwarded(why reason.Forward) {
 
 // unlessAway adds that a request to the upstream fails if no API server responds.
 func (e *explaining) unlessAway(text string) string {
-	if e.x.Away {
+	if e.x.Unreachable {
 		text += " No API server answers now, so that it fails."
 	}
 	return text
@@ -187,7 +187,7 @@ func (e *explaining) unlessAway(text string) string {
 // an ETag, and may be confirmed.
 func (e *explaining) revalidatesOpenAPI() bool {
 	key, ok := openapi.KeyOf(e.x.Request, e.x.Pretty)
-	return ok && !e.over() && !e.x.Away && e.g.memory.openAPIDocuments.Revalidates(key)
+	return ok && !e.over() && !e.x.Unreachable && e.g.memory.openAPIDocuments.Revalidates(key)
 }
 
 // notCoalesced returns the reason why the read would not be shared, as far as that is known.
@@ -208,7 +208,7 @@ func (e *explaining) learn(ctx context.Context, a route.Action) (ended bool) {
 	switch a {
 	case route.ParseParameters:
 		x.ParseParameters(new(shard.Parser)) // the gateway's remembers what it parsed
-	case route.AskRelease:
+	case route.FindRelease:
 		x.Release, x.ReleaseKnown = g.Manager.KnownMinor(), true
 	case route.Authorize:
 		return e.authorize(ctx)
@@ -220,7 +220,7 @@ func (e *explaining) learn(ctx context.Context, a route.Action) (ended bool) {
 		x.Current = route.StateOf(e.holds())
 		x.StaleAllowed = x.allowsStale(e.c)
 	case route.Prove:
-		if x.Proven = route.StateOf(!x.Away); !x.Away {
+		if x.Proven = route.StateOf(!x.Unreachable); !x.Unreachable {
 			e.Cost = "One small request, the version or the names of the objects, which all who ask meanwhile share."
 		}
 	case route.Charge:
@@ -261,7 +261,7 @@ func (e *explaining) authorize(ctx context.Context) (ended bool) {
 	case e.over():
 		x.Budget = route.No
 		return e.end(x.OverBudget())
-	case x.Away:
+	case x.Unreachable:
 		e.route(RouteUnknown, "", "Nobody can be asked whether it is allowed, as no API server answers: refused with 503, unless the RBAC objects in the cache allow it and whoever asks is served offline.", 0)
 		return true
 	case x.ShowsVisible():
@@ -350,7 +350,7 @@ func (e *explaining) findCollection() {
 	} else {
 		e.step("collection", "%s (%s) is %s, with %d objects at version %d", x.Query.Resource.GroupResource(), x.Query.Encoding(), e.Collection.State.Phase, e.Collection.Objects, e.Collection.RV)
 	}
-	x.Collection = route.StateOf(e.c != nil || !x.Away)
+	x.Collection = route.StateOf(e.c != nil || !x.Unreachable)
 	x.Missing = reason.CacheUnavailable
 	if e.c != nil {
 		x.Age, x.Unconfirmed = e.g.ageOf(e.c), e.c.Unconfirmed()
@@ -385,7 +385,7 @@ func (e *explaining) holds() bool {
 		return true
 	case x.Mode() == policy.ModeStrict:
 		return false
-	case e.c == nil, x.Away && x.AllowsOffline():
+	case e.c == nil, x.Unreachable && x.AllowsOffline():
 		return true
 	}
 	state := e.c.State()

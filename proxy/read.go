@@ -80,7 +80,7 @@ func (g *Gateway) isCurrent(res *source.Resource) bool {
 
 // age adds how old the state of the collection is.
 func (g *Gateway) age(x *exchange) {
-	x.Age, x.Unconfirmed, x.Away = g.ageOf(x.collection), x.collection.Unconfirmed(), g.isUnreachable()
+	x.Age, x.Unconfirmed, x.Unreachable = g.ageOf(x.collection), x.collection.Unconfirmed(), g.isUnreachable()
 }
 
 // readCache reads a get or list from the cache.
@@ -207,7 +207,7 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 
 // fresh returns a version that c holds and that is as new as x.
 func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (uint64, error) {
-	if !x.Spending.MayAsk() {
+	if !x.Spending.MaySend() {
 		return 0, errOverBudget
 	}
 	return c.Freshness().Fresh(ctx, &x.cost)

@@ -32,7 +32,7 @@ func (g *Gateway) respond(ctx context.Context, x *exchange) *api.Response {
 
 // gather adds what is known about a request without asking, waiting or paying.
 func (g *Gateway) gather(x *exchange, resources route.Resources) {
-	x.Away, x.Immediate = g.isUnreachable(), g.Manager.IsImmediate()
+	x.Unreachable, x.Immediate = g.isUnreachable(), g.Manager.IsImmediate()
 	x.OfflineTTL, x.MaxStaleness = x.policy.Offline.TTL, x.policy.Consistency.MaxStaleness
 	x.PrintsTables = x.Redacted && g.printsTables(x.Info)
 	if !x.policy.Spends {
@@ -51,7 +51,7 @@ func (g *Gateway) gather(x *exchange, resources route.Resources) {
 		d.Features = true
 	default:
 		d.SelfReview = x.Settings.SelfReviews == policy.Yes && policy.IsSelfReview(r) && g.memory.answers.Covers(x.Subject)
-		d.OfflineDiscovery = g.Discovered != nil && !x.Info.IsResourceRequest && r.Method == "GET" && x.Away && !x.Subject.UpstreamDecides && x.AllowsOffline()
+		d.OfflineDiscovery = g.Discovered != nil && !x.Info.IsResourceRequest && r.Method == "GET" && x.Unreachable && !x.Subject.UpstreamDecides && x.AllowsOffline()
 		d.Discovery = !x.Info.IsResourceRequest && isDiscovery(r) && g.cachesDiscovery(x)
 		d.OpenAPI = g.memory.openAPIDocuments != nil && openapi.IsDocument(r)
 	}
@@ -106,7 +106,7 @@ func (g *Gateway) learn(ctx context.Context, x *exchange, a route.Action) *api.R
 	switch a {
 	case route.ParseParameters:
 		x.ParseParameters(&g.shards)
-	case route.AskRelease:
+	case route.FindRelease:
 		x.Release, x.ReleaseKnown = g.Manager.Minor(ctx), true
 	case route.Authorize:
 		return g.authorize(ctx, x)
@@ -121,7 +121,7 @@ func (g *Gateway) learn(ctx context.Context, x *exchange, a route.Action) *api.R
 		version, err := g.fresh(ctx, x, x.collection)
 		x.version, x.Proven = version, route.StateOf(err == nil)
 	case route.Charge:
-		x.Budget = route.StateOf(x.Spending.MayAsk())
+		x.Budget = route.StateOf(x.Spending.MaySend())
 		if x.Budget == route.No && x.collection == nil && x.Query.Resource != nil {
 			x.StaleAllowed = x.allowsStale(g.Manager.CollectionIfSynced(x.Query.Resource, x.Query.Encoding()))
 		}

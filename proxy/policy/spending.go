@@ -88,9 +88,9 @@ func (s *Spending) Exceeds(requests float64) bool {
 	return false
 }
 
-// MayAsk reports whether the gateway may send requests to the upstream on behalf of the client. It
+// MaySend reports whether the gateway may send requests to the upstream on behalf of the client. It
 // charges the first one.
-func (s *Spending) MayAsk() bool {
+func (s *Spending) MaySend() bool {
 	if s.granted || s.requests == nil && s.bytes == nil {
 		return true
 	}
@@ -102,11 +102,11 @@ func (s *Spending) MayAsk() bool {
 func (s *Spending) Rejection() error {
 	b, wait := s.Exceeded, Seconds(s.Wait)
 	return api.NewTooManyRequests(fmt.Sprintf(
-		"user %q has caused as many requests or bytes of the cluster as %s of kubeweir allows (%s: %d); there is more in %d s, what the cache can answer (resourceVersion=0) is answered now",
+		"user %q has exhausted the upstream budget of %s of kubeweir (%s: %d): retry in %d s, or read from the cache with resourceVersion=0",
 		s.User, b.Rule.Name, b.Setting, b.PerSecond(), wait), min(wait, Seconds(maxRetry)))
 }
 
-// Settle charges the cost of the request, except for what MayAsk has charged.
+// Settle charges the cost of the request, except for what MaySend has charged.
 func (s *Spending) Settle(requests, bytes float64) {
 	if s.granted {
 		requests--

@@ -25,9 +25,9 @@ type Resources interface {
 }
 
 // Qualify reads a get, list or watch, and finds out why the cache cannot serve it as far as the
-// request and its resource tell. Whatever cannot be served exactly as the upstream would, errors in
-// the parameters included, is the upstream's to serve. Later steps read no more of path and query
-// than what is in Query and Info.
+// request and its resource show. Reads that the cache cannot serve exactly as the upstream would,
+// those with errors in their parameters included, are forwarded. Later steps read no more of path and
+// query than what is in Query and Info.
 func (f *Facts) Qualify(resources Resources) { f.Unqualified = f.qualify(resources) }
 
 // ParseParameters parses the shard selector and the query of a read. It does so for users who may
@@ -169,8 +169,8 @@ func (f *Facts) fieldSince() int {
 	return f.Query.Resource.Schema.Since(f.Query.Options.FieldSelector)
 }
 
-// Mode returns the consistency of a most-recent read. Responses to writes of aggregated API servers
-// do not tell how new the cache must be.
+// Mode returns the consistency of a most-recent read. It is strict for aggregated API servers, because
+// their responses to writes do not show how new the cache must be.
 func (f *Facts) Mode() policy.Mode {
 	if f.Query.Resource != nil && f.Query.Resource.Aggregated {
 		return policy.ModeStrict
@@ -178,7 +178,7 @@ func (f *Facts) Mode() policy.Mode {
 	return f.ClientMode()
 }
 
-// ClientMode returns the consistency that the client's rule says, or ModeStrict with Cache-Control:
+// ClientMode returns the consistency in the client's settings, or ModeStrict with Cache-Control:
 // no-cache (RFC 9111, section 5.2.1.4).
 func (f *Facts) ClientMode() policy.Mode {
 	if f.Settings.Mode != policy.ModeStrict && httpguts.HeaderValuesContainsToken(f.Request.Header.Values("Cache-Control"), "no-cache") {

@@ -26,9 +26,9 @@ type Query struct {
 // MostRecent reports whether the read asks for the latest state.
 func (q *Query) MostRecent() bool { return q.Options.MostRecent() }
 
-// CacheOnly reports whether the upstream must not or need not learn what the read asks for: a shard,
-// a query, a redacted view or objects without their managedFields. It is asked for its version
-// alone. For visible namespaces, the gateway could see more than the user.
+// CacheOnly reports whether the read itself is never sent to the upstream, but at most a request for
+// its current version: reads of a shard, a query, a redacted view or objects without their
+// managedFields, and of visible namespaces, where the gateway could see more than the user.
 func (q *Query) CacheOnly() bool {
 	return q.Options.ShardSelector != "" || q.Query != nil || q.Rep.Redacted || q.Rep.DropManagedFields || q.Visible != nil
 }
@@ -49,9 +49,9 @@ func (q *Query) ObjectEncoding() api.Encoding {
 	return q.Rep.Encoding
 }
 
-// revalidates reports whether the upstream can be asked for names and versions instead of the list:
-// not for PartialObjectMetadata, from which they are read, nor for rows alone, which cost less. What
-// an aggregated API server means by a version is its own affair.
+// revalidates reports whether the gateway can request names and versions instead of the list: not for
+// PartialObjectMetadata, from which they are read, nor for rows alone, which cost less, nor for
+// aggregated API servers, whose versions have a meaning of their own.
 func (q *Query) revalidates() bool {
 	rowsAlone := q.Rep.Transform == api.Table && q.Rep.IncludeObject == api.IncludeNone
 	return q.Rep.Transform != api.PartialMetadata && !rowsAlone && (q.Resource.Custom || q.Resource.Printer != nil)
@@ -78,7 +78,7 @@ func (f *Facts) read() Decision {
 	if since := f.fieldSince(); since > 0 {
 		switch {
 		case !f.ReleaseKnown:
-			return Decision{Action: AskRelease}
+			return Decision{Action: FindRelease}
 		case f.Release != 0 && f.Release < since:
 			return f.cannot(reason.InvalidSelector, nil)
 		}
@@ -119,7 +119,7 @@ func (f *Facts) ShowsVisible() bool {
 		f.Info.Namespace == "" && !f.Info.NamedByPath && (res.Namespaced || res.GroupVersionResource == Namespaces)
 }
 
-// AllowsOffline reports whether the client is served from what the upstream said last.
+// AllowsOffline reports whether the client is served by the upstream's last decisions.
 func (f *Facts) AllowsOffline() bool { return f.Settings.Offline == policy.Yes }
 
 // cached decides about a get or list that the cache may serve.
@@ -216,7 +216,7 @@ func (f *Facts) prove(then Decision) Decision {
 	return then
 }
 
-// strict decides about a get or list that the upstream has to be asked for.
+// strict decides about a get or list that needs a request to the upstream.
 func (f *Facts) strict() Decision {
 	if f.Budget == No && f.StaleAllowed {
 		switch {
@@ -259,8 +259,8 @@ func (f *Facts) unread() Decision {
 	return f.cannot(f.CacheWhy, f.CacheErr)
 }
 
-// unlessExpired returns d unless the response is older than it may be, or of a collection that
-// nobody has confirmed since a restart.
+// unlessExpired returns d unless the response is older than it may be, or from a collection that no API
+// server has confirmed since a restart.
 func (f *Facts) unlessExpired(d Decision) Decision {
 	if rejection, expired := f.Expired(); expired {
 		return rejection
@@ -268,9 +268,9 @@ func (f *Facts) unlessExpired(d Decision) Decision {
 	return d
 }
 
-// Expired reports whether a response of Age must not be sent, and what is sent instead.
+// Expired reports whether a response of Age must not be sent, and the decision instead.
 func (f *Facts) Expired() (d Decision, expired bool) {
-	if !f.Unconfirmed && (f.Age <= f.OfflineTTL || !f.Away) {
+	if !f.Unconfirmed && (f.Age <= f.OfflineTTL || !f.Unreachable) {
 		return d, false
 	}
 	switch {
@@ -282,8 +282,8 @@ func (f *Facts) Expired() (d Decision, expired bool) {
 	return d, false
 }
 
-// cannot decides about a read that the cache cannot serve: for the reason why, because of err if the
-// cache was asked.
+// cannot decides about a read that the cache cannot serve. why is the reason, err the error of the cache
+// if it was read.
 func (f *Facts) cannot(why reason.Forward, err error) Decision {
 	switch {
 	case f.Query.Visible != nil:

@@ -33,13 +33,13 @@ const (
 const (
 	// ReadCache serves a get, list or watch from the collection.
 	ReadCache Action = iota + Describe + 1
-	// Revalidate serves a list from the cache after the upstream has told the current versions.
+	// Revalidate serves a list from the cache after the upstream has named the current versions.
 	Revalidate
 	// Coalesce shares one upstream request with identical ones.
 	Coalesce
 	// SelfReview responds to a self-review from the upstream's recent response to the same user.
 	SelfReview
-	// OfflineDiscovery responds with what the upstream last told the gateway of what it serves.
+	// OfflineDiscovery responds with the last discovery documents that the gateway read.
 	OfflineDiscovery
 	// Discovery responds from the upstream's recent discovery response to the same user.
 	Discovery
@@ -51,9 +51,9 @@ const (
 const (
 	// ParseParameters parses the parameters that only the cache reads.
 	ParseParameters Action = iota + OpenAPI + 1
-	// AskRelease asks which release the upstream is.
-	AskRelease
-	// Authorize asks whether the cache may serve the read to its user.
+	// FindRelease finds the minor release of the upstream.
+	FindRelease
+	// Authorize finds out whether the cache may serve the read to its user.
 	Authorize
 	// FindNamespaces finds the namespaces that are visible to a user who may not see all.
 	FindNamespaces
@@ -80,7 +80,7 @@ type Decision struct {
 	Stale bool
 }
 
-// State is a fact that is learned on the way.
+// State is a fact that is unknown until an action learns it.
 type State uint8
 
 // The states.
@@ -98,13 +98,13 @@ func StateOf(yes bool) State {
 	return No
 }
 
-// Facts are what is known of a request. Those who serve or explain it fill in the first part, call
-// Qualify for a read, and then add what Next asks for.
+// Facts are what is known about a request. Callers fill in the first part, call Qualify for a read, and
+// then add the facts that Next requests. They are not safe for concurrent use.
 type Facts struct {
 	Request  *api.Request
 	Info     *api.RequestInfo
 	Settings policy.Settings
-	// Subject is as whom the request is made.
+	// Subject is the client, and the user that the request is authorized as.
 	Subject *authn.Subject
 	// Redacted says that the client sees objects without their secret values.
 	Redacted bool
@@ -112,8 +112,8 @@ type Facts struct {
 	PrintsTables bool
 	// Pretty says that JSON is indented.
 	Pretty bool
-	// Away says that no API server responds, as far as is known.
-	Away bool
+	// Unreachable says that no API server responds, as far as is known.
+	Unreachable bool
 	// Immediate says that the source names its current version at once.
 	Immediate bool
 	// Documents says how requests that read no objects may be served from memory.
@@ -121,7 +121,7 @@ type Facts struct {
 	// Spending holds the budgets of the client.
 	Spending policy.Spending
 
-	// Budget is Yes if the upstream may be asked on behalf of the request.
+	// Budget is Yes if the client's budgets allow requests to the upstream.
 	Budget State
 	// Permission says whether the cache may serve the request to its user, Decision on what grounds.
 	Permission State
@@ -129,8 +129,8 @@ type Facts struct {
 	*Reading
 }
 
-// Reading are the facts that matter only while the response to a read is looked for. They are apart
-// because the other ones stay in memory for as long as a watch does.
+// Reading are the facts that matter only until there is a response to a read. They are apart because the
+// other ones stay in memory for as long as a watch does.
 type Reading struct {
 	// OfflineTTL and MaxStaleness bound the age of responses, see policy.Offline and
 	// policy.Consistency.
@@ -138,10 +138,10 @@ type Reading struct {
 
 	Query Query
 	// Unqualified is why the cache cannot serve the read, as far as the request and its resource
-	// tell.
+	// show.
 	Unqualified reason.Forward
-	// Release is the minor release of the upstream, 0 if it is not known; ReleaseKnown says that it
-	// was asked for.
+	// Release is the minor release of the upstream, 0 if the upstream did not name it; ReleaseKnown
+	// says that FindRelease was executed.
 	Release      int
 	ReleaseKnown bool
 	// Visible is Yes if Query.Visible has the visible namespaces, No if there are none.

@@ -77,7 +77,7 @@ func cacheBehind(f *Facts) {
 func allowsOffline(f *Facts)  { f.Settings.Offline = policy.Yes }
 func offlineReview(f *Facts)  { f.Decision.Offline = true }
 func unconfirmed(f *Facts)    { f.Unconfirmed = true }
-func tooOld(f *Facts)         { f.Away, f.Age = true, 2*time.Hour }
+func tooOld(f *Facts)         { f.Unreachable, f.Age = true, 2*time.Hour }
 func redacted(f *Facts)       { f.Redacted, f.Query.Rep.Redacted = true, true }
 func impersonating(f *Facts)  { f.Subject.UpstreamDecides = true }
 func immediate(f *Facts)      { f.Immediate = true }
@@ -137,7 +137,7 @@ func TestNext(t *testing.T) {
 		{"redacted, upgrade", watchPods, all{redacted, upgrades, unfit(reason.Upgraded)}, Decision{Action: Reject, Refusal: reason.Redacted}, 403},
 		{"redacted, no JSON", listPods, all{redacted, unfit(reason.Representation), func(f *Facts) { f.Request.Header.Add("Accept", "application/vnd.kubernetes.protobuf") }}, Decision{Action: Reject, Refusal: reason.Redacted}, 406},
 		{"redacted, budget exhausted", watchPods, all{redacted, upgrades, unfit(reason.Upgraded), budget(No)}, Decision{Action: Reject, Refusal: reason.OverBudget}, 429},
-		{"release unknown", typedServices, all{serviceOfType}, Decision{Action: AskRelease}, 0},
+		{"release unknown", typedServices, all{serviceOfType}, Decision{Action: FindRelease}, 0},
 		{"release too old", typedServices, all{serviceOfType, func(f *Facts) { f.Release, f.ReleaseKnown = 30, true }}, Decision{Action: Forward, Why: reason.InvalidSelector}, 0},
 		{"release new enough", typedServices, all{serviceOfType, func(f *Facts) { f.Release, f.ReleaseKnown = 31, true }}, Decision{Action: ReadCache}, 0},
 
