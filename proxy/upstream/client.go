@@ -35,7 +35,7 @@ type Client struct {
 	slots
 	version atomic.Pointer[[]byte] // what the upstream said last of its version; nil before
 	logs    struct {
-		forward, identity rateLimitedLog
+		forward, identity pool.RateLimitedLog
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
@@ -96,13 +98,13 @@ func (d *Discovery) Refresh(ctx context.Context) error {
 // Run reads discovery now and periodically until ctx ends. It retries sooner after a failure.
 func (d *Discovery) Run(ctx context.Context) {
 	retry := d.minPeriod
-	var failed rateLimitedLog
+	var failed pool.RateLimitedLog
 	for {
 		wait := d.period
 		if err := d.Refresh(ctx); err == nil {
 			retry = d.minPeriod
 		} else if ctx.Err() == nil {
-			failed.warn(d.c.log, d.c.health.Now(), "discovery cannot be read", err)
+			failed.Warn(d.c.log, d.c.health.Now(), "discovery cannot be read", err)
 			wait = min(retry, d.period)
 			retry *= 2
 		}

@@ -55,7 +55,7 @@ func (x *forwarding) failed(err error) *api.Response {
 	case x.sent.Load():
 		return x.reject(reason.UpstreamBroke, retryLater(broke))
 	}
-	return x.reject(reason.UpstreamUnreachable, retryLater("the upstream API server cannot be reached: "+cause(err)))
+	return x.reject(reason.UpstreamUnreachable, retryLater("the upstream API server cannot be reached: "+pool.Reason(err)))
 }
 
 // retryLater returns the 503 for a request that may be sent again, with Retry-After.
@@ -81,7 +81,7 @@ func (x *forwarding) reject(why reason.Refusal, err error) *api.Response {
 }
 
 func (c *Client) logFailure(err error, r *api.Request) {
-	c.logs.forward.warn(c.log, c.health.Now(), "forwarding failed", err, "method", r.Method, "path", r.Path)
+	c.logs.forward.Warn(c.log, c.health.Now(), "forwarding failed", err, "method", r.Method, "path", r.Path)
 }
 
 // broken responds to a request whose response broke off before any of it was passed on.

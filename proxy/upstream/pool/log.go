@@ -1,4 +1,4 @@
-package upstream
+package pool
 
 import (
 	"context"
@@ -13,12 +13,11 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/credentials"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
-	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
-// rateLimitedLog logs few of the errors of one kind: while the upstream is unreachable every
+// RateLimitedLog logs few of the errors of one kind: while the upstream is unreachable every
 // request is one. It is safe for concurrent use.
-type rateLimitedLog struct {
+type RateLimitedLog struct {
 	mu       sync.Mutex
 	last     time.Time // when an error was logged
 	cause    string    // of that
@@ -32,10 +31,10 @@ const (
 	sameErrorLogPeriod = time.Minute
 )
 
-// warn logs an error, with how many were not logged before, or counts it.
-func (l *rateLimitedLog) warn(log *slog.Logger, now time.Time, what string, err error, args ...any) {
+// Warn logs an error, with how many were not logged before, or counts it.
+func (l *RateLimitedLog) Warn(log *slog.Logger, now time.Time, what string, err error, args ...any) {
 	l.mu.Lock()
-	why, since := cause(err), now.Sub(l.last)
+	why, since := Reason(err), now.Sub(l.last)
 	if since < errorLogPeriod || since < sameErrorLogPeriod && why == l.cause {
 		l.unlogged++
 		l.mu.Unlock()
@@ -50,9 +49,9 @@ func (l *rateLimitedLog) warn(log *slog.Logger, now time.Time, what string, err 
 	log.Warn(what, append(args, "error", err)...)
 }
 
-// cause returns why a connection failed, without the addresses and file names of the error itself,
+// Reason returns why a connection failed, without the addresses and file names of the error itself,
 // which clients must not see.
-func cause(err error) string {
+func Reason(err error) string {
 	var certificate *tls.CertificateVerificationError
 	var name *net.DNSError
 	var timeout net.Error
@@ -63,7 +62,7 @@ func cause(err error) string {
 		return "its certificate is not trusted"
 	case errors.As(err, &name):
 		return "its name cannot be resolved"
-	case pool.Unprocessed(err) && !health.Unconnected(err):
+	case Unprocessed(err) && !health.Unconnected(err):
 		return "it turns requests away"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"

@@ -1,4 +1,4 @@
-package upstream
+package pool
 
 import (
 	"io"
@@ -14,7 +14,7 @@ import (
 func TestFailuresAreLogged(t *testing.T) {
 	var out strings.Builder
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	var l rateLimitedLog
+	var l RateLimitedLog
 	now := time.Now()
 	for _, step := range []struct {
 		after time.Duration
@@ -31,7 +31,7 @@ func TestFailuresAreLogged(t *testing.T) {
 	} {
 		now = now.Add(step.after)
 		out.Reset()
-		l.warn(log, now, "failed", step.err, "path", "/x")
+		l.Warn(log, now, "failed", step.err, "path", "/x")
 		if got := out.String(); !strings.Contains(got, step.want) || step.want == "" && got != "" {
 			t.Errorf("%s, want %s", got, step.want)
 		}
