@@ -108,17 +108,9 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 		x.end = s.end
 		return &api.Response{Status: resp.Status, Header: header, Stream: s, Started: resp.Started, Done: resp.Done}
 	}
-	text := resp.Body
-	if resp.BodyTo != nil {
-		whole := response.NewBuffer(maxRedactedAnswer)
-		n, err := resp.BodyTo.WriteTo(whole)
-		response.Finish(resp, n, err)
-		if err != nil {
-			return g.unredacted(x, err)
-		}
-		text = whole.Bytes()
-	} else {
-		response.Finish(resp, int64(len(text)), nil)
+	text, err := response.ReadBody(resp, maxRedactedAnswer)
+	if err != nil {
+		return g.unredacted(x, err)
 	}
 	redacted, err := redactor.Object(text)
 	if err != nil {

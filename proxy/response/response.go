@@ -36,6 +36,19 @@ func Discard(resp *api.Response) {
 	Finish(resp, 0, errNotWanted)
 }
 
+// ReadBody reads the body of a response and ends the response. The error is ErrTooLarge if a body that
+// is not in memory yet has more than limit bytes.
+func ReadBody(resp *api.Response, limit int) ([]byte, error) {
+	if resp.BodyTo == nil {
+		Finish(resp, int64(len(resp.Body)), nil)
+		return resp.Body, nil
+	}
+	body := NewBuffer(limit)
+	n, err := resp.BodyTo.WriteTo(body)
+	Finish(resp, n, err)
+	return body.Bytes(), err
+}
+
 // WithBody returns a copy of r, with body unless it is nil.
 func WithBody(r *api.Request, body []byte) *api.Request {
 	again := *r

@@ -265,18 +265,10 @@ func (f *Transcoder) inCBOR(r *api.Request, resp *api.Response) *api.Response {
 		}}
 		return resp
 	}
-	text := resp.Body
-	if resp.BodyTo != nil {
-		whole := response.NewBuffer(maxTranscodedAnswer)
-		n, err := resp.BodyTo.WriteTo(whole)
-		response.Finish(resp, n, err)
-		if err != nil {
-			f.count(wholeAnswer, err)
-			return f.refuse(r, fmt.Errorf("reading the upstream's answer, which is in JSON, to give it in CBOR (accept application/json as well): %w", err))
-		}
-		text = whole.Bytes()
-	} else {
-		response.Finish(resp, int64(len(text)), nil)
+	text, err := response.ReadBody(resp, maxTranscodedAnswer)
+	if err != nil {
+		f.count(wholeAnswer, err)
+		return f.refuse(r, fmt.Errorf("reading the upstream's answer, which is in JSON, to give it in CBOR (accept application/json as well): %w", err))
 	}
 	if len(text) == 0 {
 		return &api.Response{Status: resp.Status, Header: resp.Header}
