@@ -12,7 +12,7 @@
 // logic as the request.
 //
 // To add a reason to forward a read: declare it in package reason, then return it from
-// Facts.qualify if it depends on the request and its resource, or from the functions of read.go if it depends on
+// Facts.qualify if it depends on the request and its resource, or from the functions of next.go if it depends on
 // the state of the cache.
 //
 // The package imports policy, authz and the vocabulary of the cache. It does not import package

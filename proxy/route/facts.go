@@ -4,9 +4,13 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/query"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/watch"
+	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -192,29 +196,6 @@ func (d *Documents) Clear(a Action) {
 	}
 }
 
-// Next decides what to do next.
-func (f *Facts) Next() Decision {
-	switch {
-	case f.Info.Query != nil && f.Request.Method != "HEAD":
-		return f.query()
-	case f.Documents.Features:
-		return f.permitted(func() Decision { return Decision{Action: Describe} })
-	case f.IsRead():
-		return f.read()
-	case f.isSharded():
-		return Decision{Action: Reject, Refusal: reason.ShardUnknown, Err: f.shardErr(reason.NotForwarded, nil)}
-	case f.Documents.SelfReview:
-		return Decision{Action: SelfReview}
-	case f.Documents.OfflineDiscovery:
-		return Decision{Action: OfflineDiscovery}
-	case f.Documents.Discovery:
-		return Decision{Action: Discovery}
-	case f.Documents.OpenAPI:
-		return Decision{Action: OpenAPI}
-	}
-	return f.forward(reason.NotForwarded)
-}
-
 // IsRead reports whether the request is a get, list or watch of a resource.
 func (f *Facts) IsRead() bool {
 	if !f.Info.IsResourceRequest || !IsReadMethod(f.Request.Method) {
@@ -235,38 +216,49 @@ func IsReadMethod(method string) bool {
 // isSharded reports whether the request selects a shard of a collection.
 func (f *Facts) isSharded() bool { return f.Info.ShardSelector != "" && f.Request.Method != "HEAD" }
 
-// forward decides about a request that the upstream has to serve. why is the reason for a read.
-func (f *Facts) forward(why reason.Forward) Decision {
-	if d, ok := f.charge(); !ok {
-		return d
-	}
-	if f.Redacted && !f.isWhole() {
-		if err := f.unredactable(); err != nil {
-			return Decision{Action: Reject, Refusal: reason.Redacted, Err: err}
-		}
-	}
-	return Decision{Action: Forward, Why: why}
+// Query is a get, list or watch as its parameters say.
+type Query struct {
+	Resource *source.Resource
+	Rep      api.Representation
+	Options  api.ListOptions
+	Filter   *object.Filter // nil for a get
+	// Query sorts, narrows or counts; nil for most reads.
+	Query *query.Query
+	// Visible are the namespaces that the user may see of all, nil for all of them. Filter.Within
+	// has their names.
+	Visible *visible.Set
 }
 
-// charge makes sure that the client's budgets allow a request to the upstream. If ok is false, the
-// decision is what to do instead.
-func (f *Facts) charge() (d Decision, ok bool) {
-	switch f.Budget {
-	case Yes:
-		return d, true
-	case No:
-		return f.OverBudget(), false
-	}
-	return Decision{Action: Charge}, false
+// MostRecent reports whether the read asks for the latest state.
+func (q *Query) MostRecent() bool { return q.Options.MostRecent() }
+
+// CacheOnly reports whether the read itself is never sent to the upstream, but at most a request for
+// its current version: reads of a shard, a query, a redacted view or objects without their
+// managedFields, and of visible namespaces, where the gateway could see more than the user.
+func (q *Query) CacheOnly() bool {
+	return q.Options.ShardSelector != "" || q.Query != nil || q.Rep.Redacted || q.Rep.DropManagedFields || q.Visible != nil
 }
 
-// permitted returns then if the user may read what the request reads.
-func (f *Facts) permitted(then func() Decision) Decision {
-	switch f.Permission {
-	case Unknown:
-		return Decision{Action: Authorize}
-	case No:
-		return f.forbidden(f.Decision.Reason)
+// Encoding returns the encoding of the collection that is read. A query reads values in JSON.
+func (q *Query) Encoding() api.Encoding {
+	if q.Query != nil {
+		return api.JSON
 	}
-	return then()
+	return q.ObjectEncoding()
+}
+
+// ObjectEncoding returns the encoding of the collection that has the objects of the response.
+func (q *Query) ObjectEncoding() api.Encoding {
+	if q.Resource.Custom || q.Rep.Encoding == api.CBOR {
+		return api.JSON
+	}
+	return q.Rep.Encoding
+}
+
+// revalidates reports whether the gateway can request names and versions instead of the list: not for
+// PartialObjectMetadata, from which they are read, nor for rows alone, which cost less, nor for
+// aggregated API servers, whose versions have a meaning of their own.
+func (q *Query) revalidates() bool {
+	rowsAlone := q.Rep.Transform == api.Table && q.Rep.IncludeObject == api.IncludeNone
+	return q.Rep.Transform != api.PartialMetadata && !rowsAlone && (q.Resource.Custom || q.Resource.Printer != nil)
 }
