@@ -11,7 +11,6 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
-	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/redact"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/reason"
@@ -33,20 +32,9 @@ const (
 	maxRedactedWatches = 64
 )
 
-// isWhole reports whether an answer is passed on as it is in a redacted view, too: it has no
-// objects in it.
-func isWhole(x *exchange) bool { return policy.IsSelfReview(x.Request) || !x.Info.IsResourceRequest }
-
 // forwardRedacted forwards a read and redacts the answer on its way.
 func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Response {
-	accept, ok := api.AcceptJSON(x.Request.Header.Get("Accept"), g.printsTables(x.Info))
-	switch {
-	case x.Request.Upgrade != "":
-		return g.rejectByRule(x, reason.Redacted, "a rule of kubeweir shows this client a redacted view, which has no WebSockets of what is not in the cache")
-	case !ok:
-		g.account.refused.Count(reason.Redacted)
-		return x.fail(api.NewNotAcceptable("a rule of kubeweir shows this client a redacted view, which is in JSON where the cache does not have it: accept application/json as well"))
-	}
+	accept, _ := api.AcceptJSON(x.Request.Header.Get("Accept"), x.PrintsTables) // see route.Facts.Next
 	places := g.forwards.redactedAnswers
 	if x.Info.Verb == "watch" {
 		places = g.forwards.redactedWatches

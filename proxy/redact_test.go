@@ -377,17 +377,3 @@ func (s *scriptedStream) Start(w api.StreamWriter) {
 }
 
 func (s *scriptedStream) Stop() {}
-
-type recordedWriter struct {
-	bytes.Buffer
-	closed, aborted bool
-}
-
-func (w *recordedWriter) WriteFrames(frames [][]byte) error {
-	for _, f := range frames {
-		w.Write(f)
-	}
-	return nil
-}
-func (w *recordedWriter) Close() { w.closed = true }
-func (w *recordedWriter) Abort() { w.aborted = true }

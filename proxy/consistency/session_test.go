@@ -1,7 +1,9 @@
 package consistency
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
 )
 
@@ -213,4 +217,26 @@ func TestSessionIsBounded(t *testing.T) {
 	if w := s.of(schema.GroupResource{Resource: "r0"}); len(w.deleted) > maxDeletions || w.unknown < 2 {
 		t.Errorf("%d deletions, %d of unknown effect", len(w.deleted), w.unknown)
 	}
+}
+
+// TestHoldForgetsDeletions: a deletion that the collection has seen is not remembered any longer.
+func TestHoldForgetsDeletions(t *testing.T) {
+	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, source *cachetest.Source, m *cache.Manager) {
+		source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+		c := cachetest.PodCollection(t, m)
+		uid := c.Snapshot().Get("default/a").UID
+		s := NewSession(everything, nil)
+		s.observe("DELETE", "/api/v1/namespaces/default/pods/a", &api.Response{Status: 200, Body: []byte(`{"kind":"Status","details":{"uid":"` + uid + `"}}`)})
+		if n := len(s.of(cachetest.Pods.GroupResource()).deleted); n != 1 {
+			t.Fatalf("%d deletions are remembered", n)
+		}
+		source.Delete(cachetest.Pods, "default/a")
+		unproven := func(context.Context) (uint64, error) { return 0, errors.New("nobody is asked") }
+		if err := s.Hold(t.Context(), c, unproven); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(s.of(cachetest.Pods.GroupResource()).deleted); n != 0 {
+			t.Errorf("%d deletions are remembered after a read", n)
+		}
+	})
 }
