@@ -61,7 +61,8 @@ func sourceOf(told responses.Origin) responseSource {
 
 var errNotAnswered = errors.New("there is no answer that can be shared")
 
-// fetchForClient asks as x's client, for all who wait for the answer, of most bytes at most.
+// fetchForClient sends the request as x's client, for all who wait for the response, of most bytes
+// at most.
 func (g *Gateway) fetchForClient(ctx context.Context, x *exchange, question []byte, most int) (*responses.Response, error) {
 	r := &api.Request{
 		Method: x.Request.Method, Path: x.Request.Path, RawPath: x.Request.RawPath, RawQuery: x.Request.RawQuery,

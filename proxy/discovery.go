@@ -19,20 +19,19 @@ import (
 )
 
 const (
-	// discoveryFor is how long at most an answer on what the upstream serves counts. Of what
-	// changes it, definitions and APIServices are watched; new releases, and servers behind the
-	// upstream, are not.
+	// discoveryFor is the longest time that a response on what the upstream serves is cached.
+	// Definitions and APIServices, which change it, are watched; new releases and servers behind
+	// the upstream are not.
 	discoveryFor = 5 * time.Minute
-	// discoverySettles is how long after a change of those no answer is kept: the API servers
-	// take note of it one by one.
+	// discoverySettles is how long after a change of those no response is cached: the API servers
+	// notice the change one by one.
 	discoverySettles = 10 * time.Second
 )
 
-// discovery answers who asks in session mode what the upstream serves, or of which version it
-// is, with what it answered the same user lately; that it does not serve something is such an
-// answer, too. Any change of a definition or an APIService, of which those made through this
-// gateway are waited for, ends what was answered before. nil tells that the request has to be
-// forwarded.
+// discovery responds to requests of session mode for what the upstream serves, or for its version,
+// with its recent response to the same user; a 404 is such a response, too. A change of a
+// definition or an APIService ends what was cached, and changes that were made through this gateway
+// are waited for. If it returns nil, the request must be forwarded.
 func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	definitions, services := g.followedOf(discovery.CustomResourceDefinitions), g.followedOf(discovery.APIServices)
 	if definitions == nil || services == nil || !g.holds(ctx, x, definitions) || !g.holds(ctx, x, services) {
@@ -84,8 +83,8 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	return resp
 }
 
-// cachesDiscovery reports whether responses on what the upstream serves are cached for the client, of
-// requests like this.
+// cachesDiscovery reports whether responses on what the upstream serves are cached for the client
+// and requests like this.
 func (g *Gateway) cachesDiscovery(x *exchange) bool {
 	return x.ClientMode() == policy.ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.Request) && g.memory.answers.Covers(x.Subject) &&
 		g.followedOf(discovery.CustomResourceDefinitions) != nil && g.followedOf(discovery.APIServices) != nil
@@ -106,8 +105,8 @@ func isSameForUser(x *exchange, r *responses.Response) bool {
 // isRoot reports whether a path has the documents of all groups.
 func isRoot(path string) bool { return path == "/api" || path == "/apis" }
 
-// followedOf is the collection of a resource that Resources follow, nil if there is none. It
-// asks nobody.
+// followedOf returns the collection of a resource that package discovery follows, nil if there is
+// none. It starts nothing.
 func (g *Gateway) followedOf(gvr schema.GroupVersionResource) *cache.Collection {
 	if _, known := g.Resources.Known(gvr); !known {
 		return nil
@@ -119,14 +118,14 @@ func (g *Gateway) followedOf(gvr schema.GroupVersionResource) *cache.Collection 
 	return g.Manager.PeekCollection(res, api.JSON)
 }
 
-// isPlainGet reports whether a request is a GET whose answer depends on nothing that responses.Digest
-// leaves out.
+// isPlainGet reports whether a request is a GET whose response depends on nothing that
+// responses.Digest omits.
 func isPlainGet(r *api.Request) bool {
 	return r.Method == "GET" && r.RawPath == r.Path && r.Upgrade == "" && r.ContentLength == 0 && !r.Header.Has("If-None-Match")
 }
 
-// isDiscovery reports whether a GET is for the upstream's version, its groups, or what one of
-// them has.
+// isDiscovery reports whether a GET reads the upstream's version, its groups, or the resources of
+// one.
 func isDiscovery(r *api.Request) bool {
 	if r.Path == "/version" || r.Path == "/apis" {
 		return true

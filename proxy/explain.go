@@ -17,7 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
-// Question is a request that nobody sends.
+// Question describes a request to explain.
 type Question struct {
 	Method string
 	// Target is the path with its query, or a URL.
@@ -29,8 +29,8 @@ type Question struct {
 	UserAgent, Accept string
 }
 
-// Explanation is what would become of a request now, as far as that is known without asking
-// the upstream.
+// Explanation says what would become of a request now, as far as that is known without asking the
+// upstream.
 type Explanation struct {
 	Info *api.RequestInfo
 	// Route is one of the values of the label source, RouteRefused or RouteUnknown.
@@ -38,16 +38,16 @@ type Explanation struct {
 	// Why is the label of the reason, "" where there is none; Text says it all in a sentence
 	// or two.
 	Why, Text string
-	// PermissionKnown tells that Allowed is what would be decided; PermissionText says how that
-	// is known, or who is asked.
+	// PermissionKnown says that Allowed is the decision. PermissionText says how it is known, or
+	// who has to decide.
 	PermissionKnown, Allowed bool
 	PermissionText           string
-	// Visible is what a list or watch of all namespaces shows instead of a refusal, nil where it
-	// does not.
+	// Visible says which namespaces a list or watch of all namespaces shows instead of a rejection,
+	// nil if it does not.
 	Visible *ExplainedVisible
-	// Settings are what holds for the request, and by which rules.
+	// Settings are the settings of the request, each with its rule.
 	Settings []policy.DecidedSetting
-	// Collection is what would be read, nil if there is none.
+	// Collection is the collection that would be read, nil if there is none.
 	Collection *cache.CollectionStatus
 	// UpstreamRequests is how many requests the upstream would get, but for reviews; Cost
 	// says it in words.
@@ -83,8 +83,8 @@ var (
 // maxQuestionTarget bounds a path, in bytes.
 const maxQuestionTarget = 8 << 10
 
-// Explain says what would become of a request. It sends nothing, starts nothing and counts
-// nothing, and tells nothing of objects.
+// Explain says what would become of a request. It has no side effects and tells nothing about
+// objects.
 func (g *Gateway) Explain(ctx context.Context, q Question) (*Explanation, error) {
 	r, err := q.request()
 	if err != nil {

@@ -107,7 +107,8 @@ type slots struct {
 	heldBytes             *inflight.Limiter // what requests hold of memory beyond their slot, see heldBytes
 }
 
-// forwards is what sends requests to the upstream, and who is refused there.
+// forwards has what sends requests to the upstream, and which reads the gateway itself is
+// forbidden.
 type forwards struct {
 	transcoder *transcode.Transcoder
 	collapser  *consistency.Coalescer

@@ -7,12 +7,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/query"
 )
 
-// Lists that are sorted, narrowed or counted (parameters sortBy, where, offset, fields,
-// countBy) are read from the cache. No other server knows the parameters: it would pass over
-// them and answer with, or delete, the whole collection. So nothing that has them is
-// forwarded, but for resources that are never cached: those of other servers (APIServices),
-// which may have parameters of these names, and those without a watch. That answer says that
-// it is none of ours.
+// Lists with a query (parameters sortBy, where, offset, fields, countBy) are served from the cache;
+// see route.Facts.Next for the resources that are never cached.
 
 const (
 	// queryHeader says in a response that the query parameters were applied.

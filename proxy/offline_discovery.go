@@ -9,9 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// offlineDiscovery answers what clients ask to learn what there is and of which version,
-// while the upstream cannot be reached, by what the gateway itself was told last; nil if it
-// is to be forwarded.
+// offlineDiscovery responds to discovery requests while the upstream cannot be reached, from what
+// the upstream last told the gateway; nil if the request must be forwarded.
 func (g *Gateway) offlineDiscovery(ctx context.Context, x *exchange) *api.Response {
 	docs := g.Discovered()
 	age := time.Since(docs.At)

@@ -71,8 +71,8 @@ func (g *Gateway) collectionOf(ctx context.Context, x *exchange, enc api.Encodin
 	return nil, nil
 }
 
-// isCurrent reports whether res is still what the request found when it came: another
-// server may serve it now, or another definition be true of it.
+// isCurrent reports whether res is still the resource that the request found: another server may
+// serve it by now, or another definition apply.
 func (g *Gateway) isCurrent(res *source.Resource) bool {
 	now, ok := g.Resources.Lookup(res.GroupVersionResource)
 	return ok && now == res
@@ -107,7 +107,7 @@ func (g *Gateway) readCache(ctx context.Context, x *exchange) *api.Response {
 	return nil
 }
 
-// respondCached returns what readCache has read.
+// respondCached returns the response that readCache has read.
 func (g *Gateway) respondCached(x *exchange) *api.Response {
 	x.source = fromCache
 	warn(x.response, x.collection)
@@ -115,7 +115,7 @@ func (g *Gateway) respondCached(x *exchange) *api.Response {
 	return g.markRead(x, x.response)
 }
 
-// markRead adds to a response from the cache what the client has to know about it.
+// markRead adds to a response from the cache which part of the collection it shows.
 func (g *Gateway) markRead(x *exchange, resp *api.Response) *api.Response {
 	if resp.Status >= 400 || resp.Status == 101 {
 		return resp
@@ -129,7 +129,7 @@ func (g *Gateway) markRead(x *exchange, resp *api.Response) *api.Response {
 	return resp
 }
 
-// ageOf is how old an answer from c is said to be, if it is as old as age by itself.
+// ageOf returns the age that a response from c reports, if the state of c is as old as age.
 func (x *exchange) ageOf(c *cache.Collection, age time.Duration) time.Duration {
 	if !x.stale {
 		return age
@@ -152,8 +152,8 @@ func readRequest(x *exchange) *read.Request {
 	}
 }
 
-// revalidate answers a list from the cache once the upstream has told which objects
-// are current; nil when that cannot be.
+// revalidate serves a list from the cache once the upstream has told which objects are current; nil
+// if it cannot.
 func (g *Gateway) revalidate(ctx context.Context, x *exchange) *api.Response {
 	res := x.Query.Resource
 	c := g.Manager.CollectionIfSynced(res, x.Query.ObjectEncoding())
@@ -176,15 +176,15 @@ func (g *Gateway) revalidate(ctx context.Context, x *exchange) *api.Response {
 	return resp
 }
 
-// warn adds what the upstream warns of in every answer of the resource.
+// warn adds the upstream's warnings, which every response of the resource has.
 func warn(resp *api.Response, c *cache.Collection) {
 	for _, w := range c.Warnings() {
 		resp.Header.Add("Warning", w)
 	}
 }
 
-// holds reports whether c may answer a most-recent read: it is known to hold the
-// most recent state, or the read is in session mode and c holds what that asks for.
+// holds reports whether c may serve a most-recent read: it is known to hold the most recent state,
+// or the read is in session mode and c holds what that requires.
 func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) bool {
 	if err := c.Freshness().FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
 		return err == nil
@@ -213,8 +213,8 @@ func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (
 	return c.Freshness().Fresh(ctx, &x.cost)
 }
 
-// coalesce answers a most-recent read together with others that want the same. Without a response
-// it returns the reason.
+// coalesce serves a most-recent read together with identical ones. Without a response it returns
+// the reason.
 func (g *Gateway) coalesce(ctx context.Context, x *exchange) (*api.Response, reason.Forward) {
 	res := x.Query.Resource
 	what := consistency.Rejected{Verb: x.Info.Verb, Resource: res.GroupResource(), Namespace: x.Info.Namespace}
@@ -247,7 +247,7 @@ func (g *Gateway) coalesce(ctx context.Context, x *exchange) (*api.Response, rea
 	return resp, reason.NotForwarded
 }
 
-// watch answers a watch from the multiplexer.
+// watch serves a watch from the multiplexer.
 func (g *Gateway) watch(ctx context.Context, x *exchange) *api.Response {
 	q, c := &x.Query, x.collection
 	req := &watch.Request{Filter: q.Filter, Options: q.Options, Rep: q.Rep, Message: messages(x, q.Rep), Pace: x.Pace, Client: watchClient(x)}
@@ -315,7 +315,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange) *api.Response {
 	return g.markRead(x, resp)
 }
 
-// watchClient is what is told of a watch while it is open.
+// watchClient describes the client of a watch, for operators.
 func watchClient(x *exchange) watch.Client {
 	return watch.Client{
 		User: x.Subject.User.GetName(), UserAgent: x.Request.Header.Get("User-Agent"),

@@ -16,16 +16,15 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// Whoever sees a redacted view (a rule with view: redacted) is answered from the cache, by
-// forms of redacted objects (form.Renderer.For), the most recent state included: the cache is
-// shown to hold that first. What the cache cannot answer is asked for in JSON and redacted on
-// its way, in memory. All else is refused before anybody is asked: an answer is redacted, or
-// there is none.
+// Clients with a redacted view (a rule with view: redacted) are served by forms of redacted objects
+// (form.Renderer.For), most-recent reads included: the cache is proven to hold the most recent
+// state first. What the cache cannot serve is requested in JSON and redacted on its way, in memory.
+// Everything else is rejected before the upstream is asked.
 
 const (
-	// maxRedactedAnswer is the largest answer that is redacted on its way, and
-	// maxRedactedAnswers how many at a time, which users share. Beside the answer a redacted
-	// one of its size is in memory, and a tenth of that to make it.
+	// maxRedactedAnswer is the largest response that is redacted on its way, and maxRedactedAnswers
+	// how many at a time, shared by users. A redacted copy of its size is in memory besides, and a
+	// tenth of that to make it.
 	maxRedactedAnswer  = 8 << 20
 	maxRedactedAnswers = 8
 	// maxRedactedWatches is how many watches at a time are, which users share.
@@ -73,7 +72,7 @@ func (g *Gateway) printsTables(info *api.RequestInfo) bool {
 	return why == reason.NotForwarded && !res.Custom && !res.Aggregated && res.Printer != nil
 }
 
-// redactAnswer is the upstream's answer, redacted, or a refusal.
+// redactAnswer returns the upstream's response, redacted, or a rejection.
 func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	if resp.Upgrade != nil || strings.TrimSpace(mediaType) != "application/json" || resp.Header.Has("Content-Encoding") {
@@ -107,7 +106,7 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 	return &api.Response{Status: resp.Status, Header: header, Body: redacted, Length: int64(len(redacted))}
 }
 
-// unredacted refuses an answer that cannot be redacted.
+// unredacted rejects a response that cannot be redacted.
 func (g *Gateway) unredacted(x *exchange, err error) *api.Response {
 	g.account.refused.Count(reason.Redacted)
 	text := "a rule of kubeweir shows this client a redacted view, and the cluster's answer cannot be redacted: " + err.Error()

@@ -14,13 +14,9 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// Shards of collections (parameter shardSelector, KEP-5866) are read from the cache
-// whatever stands behind it. A server that does not know the parameter passes over it and
-// answers with, or deletes, the whole collection, and behind one address there may be
-// servers of several releases. So what the cache cannot answer is forwarded, but nothing
-// passes for a shard that does not say that it is one: a list of a Go type in JSON or
-// protobuf does, a watch, a Table or a list of custom resources does not. A deletion would
-// say it too late.
+// Shards of collections (parameter shardSelector, KEP-5866) are served from the cache, whatever the
+// upstream is. What the cache cannot serve is forwarded, and passed on only if the response says
+// that it is the shard: a server that does not know the parameter ignores it.
 
 // forwardShard forwards a read with a shardSelector and passes on what cannot be mistaken for more
 // than the shard: an error, or a list that echoes the selector. All else is rejected.
