@@ -276,8 +276,8 @@ func (panics) Serve(context.Context, *api.Request) *api.Response { panic("as tol
 
 const tooMany = "Too many requests, please try again later."
 
-// TestClusterRejectionsAreCounted has a request for each reason for which a Router rejects.
-func TestClusterRejectionsAreCounted(t *testing.T) {
+// TestRefusalsOfClustersAreCounted has a request for each reason for which a Router rejects.
+func TestRefusalsOfClustersAreCounted(t *testing.T) {
 	const pods = "/clusters/a/api/v1/pods"
 	for _, c := range []struct {
 		why               reason.Refusal
