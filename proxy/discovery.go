@@ -37,7 +37,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	if definitions == nil || services == nil || !g.holds(ctx, x, definitions) || !g.holds(ctx, x, services) {
 		return nil
 	}
-	age := max(g.ageOf(definitions), g.ageOf(services)) // an answer is as old as what would have ended it
+	age := max(g.ageOf(definitions), g.ageOf(services)) // as old as the older source of invalidations
 	x.Age, x.Unconfirmed, x.Unreachable = age, definitions.Unconfirmed(), g.isUnreachable()
 	if _, expired := x.Expired(); expired {
 		return nil
@@ -63,7 +63,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 			if !places.Acquire(x.user(), 1) {
 				return nil, errNotAnswered
 			}
-			defer places.Release(x.user(), 1) // from here on those have it who get the answer
+			defer places.Release(x.user(), 1) // the response owns the slot from here
 		}
 		resp, err := g.fetchForClient(ctx, x, nil, most)
 		if errors.Is(err, response.ErrTooLarge) {

@@ -1,7 +1,7 @@
 // Package proxy serves the requests of the main listeners. Gateway.Serve is a pipeline:
 //
-//	identify   admit, impersonate    who sends the request, and as whom; a slot for it
-//	policy     charge, restrict      rules and budgets in force (package policy)
+//	identify   admit, impersonate    who sends the request, and a slot for it; as whom
+//	policy     charge, restrict      budgets (before impersonate) and rules in force (package policy)
 //	route      respond               what to do next (package route), and doing it
 //	execute    execute, learn        the cache, one upstream request for many clients, forwarding
 //	account    complete              metrics, usage, audit log, budgets
@@ -10,11 +10,13 @@
 // request. Decisions are pure functions in package route; this package executes them, and Explain
 // executes them without side effects.
 //
-// To add a per-user setting: policy.Settings and Settings.complete. A reason to forward: packages
-// reason and route. A response header: Gateway.complete, or markRead for reads from the cache. An
-// authenticator: package authn. An action on a request: route.Action and Gateway.execute.
+// To add a per-user setting: policy.Settings with its methods complete and list, servedOtherwise in
+// enforce.go, and config.Rule. A reason to forward: packages reason and route; its doc says where.
+// A response header: Gateway.complete for all responses of Serve (rejections by transports and
+// clusters.Router do not pass it), markRead for reads from the cache. An authenticator: package
+// authn. A step of a request: route.Action and Gateway.execute.
 //
-// Package proxy knows no transport: proxy/edge calls Serve, and proxy/upstream sends requests.
-// Package serve puts the parts together. It may import the packages below proxy, cache and
-// watchmux; only serve, proxy/admin and proxy/console import it.
+// Package proxy knows no transport but the handshake of WebSocket watches: proxy/edge calls Serve,
+// and proxy/upstream sends requests. Package serve puts the parts together. It may import the
+// packages below proxy, cache and watchmux; only serve and proxy/console import it.
 package proxy

@@ -22,8 +22,8 @@ type Question struct {
 	Method string
 	// Target is the path with its query, or a URL.
 	Target string
-	// User and Groups are who asks. Without groups they are those of a user of that name
-	// who is remembered, or those that every such user has.
+	// User and Groups are the client. Without groups they are those of a cached identity of that name,
+	// or the default groups.
 	User              string
 	Groups            []string
 	UserAgent, Accept string
@@ -124,7 +124,7 @@ func (q *Question) request() (*api.Request, error) {
 	return r, nil
 }
 
-// explaining is an Explanation that comes to be.
+// explaining builds an Explanation.
 type explaining struct {
 	*Explanation
 	g *Gateway
@@ -137,7 +137,7 @@ func (e *explaining) step(name, format string, args ...any) {
 	e.Steps = append(e.Steps, ExplainedStep{name, fmt.Sprintf(format, args...)})
 }
 
-// rule is the one that says a setting, in words.
+// rule returns the rule that decides a setting, in words.
 func (e *explaining) rule(setting string) string {
 	for _, s := range e.Settings {
 		if s.Name == setting && s.Rule != "" {

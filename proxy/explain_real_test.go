@@ -289,6 +289,7 @@ func TestExplainBudgets(t *testing.T) {
 				{Match: policy.Match{Users: []string{"poor"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1}},
 				{Match: policy.Match{Users: []string{"calm"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: policy.OverBudgetCached}},
 				{Match: policy.Match{Users: []string{"large"}}, Settings: policy.Settings{UpstreamBytesPerSecond: 1 << 20}},
+				{Match: policy.Match{Users: []string{"recent"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: policy.OverBudgetCached, Mode: policy.ModeSession}},
 			}
 		}), registry}
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
@@ -322,6 +323,18 @@ func TestExplainBudgets(t *testing.T) {
 		time.Sleep(time.Minute)
 		if e := b.explain(poor); e.Route != "forwarded" {
 			t.Errorf("a minute later: %+v", e)
+		}
+
+		// In session mode a stale collection serves clients that are over their budget, too.
+		recent := explainCase{line: "GET /api/v1/pods", user: "recent"}
+		b.do(recent.line, recent.header()...)
+		b.source.SetDown(true)
+		time.Sleep(5 * time.Second)
+		for range 20 {
+			b.do("GET /version", recent.header()...)
+		}
+		if e := b.compare(recent); e.Route != "cached" {
+			t.Errorf("of a stale collection: %+v", e)
 		}
 	})
 }

@@ -25,7 +25,7 @@ import (
 // This file executes the decisions of package route without side effects: what a request would ask,
 // wait or pay for is looked at only.
 
-// decide finds out what becomes of the request.
+// decide determines how the request would be handled.
 func (e *explaining) decide(ctx context.Context) {
 	g, x := e.g, e.x
 	if healthz.IsPath(x.Request.Path) {
@@ -77,7 +77,7 @@ func (e *explaining) spends() (blocked bool) {
 				x.Spending.Exceeded, x.Spending.Wait = b, wait
 			}
 		}
-		e.step("budget", "%s allows the sender to cause so much at the cluster (%s: %d): %s", b.Rule.Name, b.Setting, b.PerSecond(), left)
+		e.step("budget", "%s limits what the sender may cause at the cluster (%s: %d): %s", b.Rule.Name, b.Setting, b.PerSecond(), left)
 	}
 	return false
 }
@@ -85,7 +85,7 @@ func (e *explaining) spends() (blocked bool) {
 // over reports whether a budget of the client is exhausted.
 func (e *explaining) over() bool { return e.x.Spending.Exceeded != nil }
 
-// route is the end.
+// route records the final decision.
 func (e *explaining) route(name, why, text string, requests int) {
 	e.Route, e.Why, e.Text, e.UpstreamRequests = name, why, text, requests
 	e.step("route", "%s", text)
@@ -168,7 +168,7 @@ func (e *explaining) forwarded(why reason.Forward) {
 	case e.x.Info.IsWrite():
 		text = "Forwarded: writes always are. The upstream decides whether it is allowed."
 	}
-	if e.x.Redacted && e.x.Info.IsResourceRequest {
+	if e.x.Redacted && e.x.Info.IsResourceRequest && !policy.IsSelfReview(e.x.Request) {
 		text += " The answer is redacted on its way, or refused if it cannot be."
 	}
 	e.Cost = ""
@@ -178,7 +178,7 @@ func (e *explaining) forwarded(why reason.Forward) {
 // unlessAway adds that a request to the upstream fails if no API server responds.
 func (e *explaining) unlessAway(text string) string {
 	if e.x.Unreachable {
-		text += " No API server answers now, so that it fails."
+		text += " No API server answers now, so it fails."
 	}
 	return text
 }
@@ -213,7 +213,7 @@ func (e *explaining) learn(ctx context.Context, a route.Action) (ended bool) {
 	case route.Authorize:
 		return e.authorize(ctx)
 	case route.FindNamespaces:
-		e.findNamespaces()
+		return e.findNamespaces()
 	case route.FindCollection:
 		e.findCollection()
 	case route.CheckCurrent:
@@ -224,7 +224,7 @@ func (e *explaining) learn(ctx context.Context, a route.Action) (ended bool) {
 			e.Cost = "One small request, the version or the names of the objects, which all who ask meanwhile share."
 		}
 	case route.Charge:
-		if x.Budget = route.StateOf(!e.over()); e.over() && x.Query.Resource != nil {
+		if x.Budget = route.StateOf(!e.over()); e.over() && x.Collection == route.Unknown && x.Query.Resource != nil {
 			e.peek()
 			x.StaleAllowed = e.c != nil && e.c.State().Phase == reflector.Synced && x.allowsStale(e.c)
 		}
@@ -272,14 +272,13 @@ func (e *explaining) authorize(ctx context.Context) (ended bool) {
 }
 
 // findNamespaces looks which namespaces the user sees of all.
-func (e *explaining) findNamespaces() {
+func (e *explaining) findNamespaces() (ended bool) {
 	x := e.x
 	v, i := e.visible(authz.AttributesOf(x.Info))
 	e.step("visible", "%s", v.Text)
 	switch {
 	case !i.Current && e.over():
-		x.Budget, x.Permission = route.No, route.Yes
-		x.Query.Visible = &visible.Set{}
+		return e.end(x.OverBudget())
 	case i.Current && i.Set.Namespaces.Len() == 0, !i.Current && (!i.Known || !i.Everywhere && i.Candidates == 0):
 		x.Visible = route.No
 	case i.Set != nil:
@@ -290,6 +289,7 @@ func (e *explaining) findNamespaces() {
 	if x.Visible == route.Yes {
 		e.Visible = v
 	}
+	return false
 }
 
 // visible is what is known of the namespaces that are shown.

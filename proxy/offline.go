@@ -25,7 +25,7 @@ func (g *Gateway) holdsOffline(ctx context.Context, x *exchange, c *cache.Collec
 // minReportedAge is the age from which responses from the cache report it.
 const minReportedAge = time.Second
 
-// ageOf returns how old the state of c is at least, 0 if that is not worth reporting.
+// ageOf returns the minimum age of the state of c, or 0 if it is below minReportedAge.
 func (g *Gateway) ageOf(c *cache.Collection) time.Duration {
 	state := c.State()
 	age := state.Delay

@@ -38,7 +38,7 @@ func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
 	}
 	resp := g.refuse(ctx, x, err, reason.ImpersonationForbidden, reason.UserReviews)
 	if resp.Status == 400 {
-		// Upstream refuses malformed impersonation by a way of its own.
+		// The upstream rejects malformed impersonation differently.
 		resp.Header.Add("X-Content-Type-Options", "nosniff")
 	}
 	return resp

@@ -9,7 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// Denial is what somebody was not allowed, here or by the upstream: by names alone.
+// Denial describes a denied request, without the contents of objects.
 type Denial struct {
 	User, UserAgent              string
 	Verb                         string
@@ -19,11 +19,11 @@ type Denial struct {
 	Reason                       string // the authorizer's, often ""
 	First, Last                  time.Time
 	Count                        int
-	// ID names it among all that there ever were.
+	// ID is unique for the life of the process.
 	ID uint64
 }
 
-// same reports whether another one is the same but for when and why.
+// same reports whether both are equal except for time and reason.
 func (d *Denial) same(o *Denial) bool {
 	return d.User == o.User && d.Verb == o.Verb && d.Resource == o.Resource && d.Namespace == o.Namespace && d.Name == o.Name &&
 		d.Group == o.Group && d.Subresource == o.Subresource && d.Path == o.Path

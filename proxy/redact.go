@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/redact"
 	"github.com/kubeweir/kubeweir/proxy/response"
+	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -67,8 +68,8 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 // printsTables reports whether the cells of the upstream's Tables are known: those of custom
 // resources have what their definition says, any value included. Rows are redacted in any
 // case.
-func (g *Gateway) printsTables(info *api.RequestInfo) bool {
-	res, why := g.Resources.Find(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
+func printsTables(resources route.Resources, info *api.RequestInfo) bool {
+	res, why := resources.Find(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
 	return why == reason.NotForwarded && !res.Custom && !res.Aggregated && res.Printer != nil
 }
 
@@ -85,7 +86,7 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 		return g.unredacted(x, errors.New("it is no JSON"))
 	}
 	redactor := redact.Redactor{
-		Secret: x.Info.Resource == "secrets" && x.Info.APIGroup == "", Tables: g.printsTables(x.Info),
+		Secret: x.Info.Resource == "secrets" && x.Info.APIGroup == "", Tables: x.PrintsTables,
 	}
 	header := redact.Header(resp.Header)
 	if resp.Stream != nil {

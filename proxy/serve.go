@@ -34,7 +34,7 @@ func (g *Gateway) respond(ctx context.Context, x *exchange) *api.Response {
 func (g *Gateway) gather(x *exchange, resources route.Resources) {
 	x.Unreachable, x.Immediate = g.isUnreachable(), g.Manager.IsImmediate()
 	x.OfflineTTL, x.MaxStaleness = x.policy.Offline.TTL, x.policy.Consistency.MaxStaleness
-	x.PrintsTables = x.Redacted && g.printsTables(x.Info)
+	x.PrintsTables = x.Redacted && x.Info.IsResourceRequest && printsTables(resources, x.Info)
 	if !x.policy.Spends {
 		x.Budget = route.Yes
 	}

@@ -12,9 +12,11 @@
 // logic as the request.
 //
 // To add a reason to forward a read: declare it in package reason, then return it from
-// Facts.qualify if it depends on the request and its resource, or from the functions of next.go if it depends on
-// the state of the cache.
+// Facts.qualify if the request and its resource tell, from package cache/read or cache/watch
+// (read.Forward) if a read shows it, or as Facts.Missing or Facts.NotCoalesced. If a read shows it,
+// package proxy's inspect.go tells Explain in advance (unheld, notCoalesced).
 //
-// The package imports policy, authz and the vocabulary of the cache. It does not import package
-// proxy, and knows neither connections nor the upstream client.
+// The package imports policy, authn, authz, edge/websocket (which requests are WebSocket
+// handshakes) and the vocabulary of the cache. It does not import package proxy, and knows neither
+// connections nor the upstream client.
 package route

@@ -230,8 +230,7 @@ func (f *Facts) unread() Decision {
 	return f.cannot(f.CacheWhy, f.CacheErr)
 }
 
-// unlessExpired returns d unless the response is older than it may be, or from a collection that no API
-// server has confirmed since a restart.
+// unlessExpired returns d unless Expired.
 func (f *Facts) unlessExpired(d Decision) Decision {
 	if rejection, expired := f.Expired(); expired {
 		return rejection
@@ -239,7 +238,9 @@ func (f *Facts) unlessExpired(d Decision) Decision {
 	return d
 }
 
-// Expired reports whether a response of Age must not be sent, and the decision instead.
+// Expired reports whether a response of Age must not be sent, and the decision instead: it is older
+// than the client may be served offline, or no API server has confirmed its collection since a restart
+// and the client is not served offline at all.
 func (f *Facts) Expired() (d Decision, expired bool) {
 	if !f.Unconfirmed && (f.Age <= f.OfflineTTL || !f.Unreachable) {
 		return d, false

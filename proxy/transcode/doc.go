@@ -4,6 +4,6 @@
 // anything, the same is sent in JSON, and the response, or each event of a watch, is encoded in CBOR
 // for clients that accept nothing else.
 //
-// Package proxy forwards all requests through it. It imports proxy/upstream for the credentials of
+// Package proxy forwards requests through it, but for those whose responses are redacted. It imports proxy/upstream for the credentials of
 // a request.
 package transcode

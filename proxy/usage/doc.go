@@ -11,5 +11,5 @@
 //	Add ──▶ the open pane ──Tick, 10 s──▶ panes of 10 s (6) ──▶ Minute
 //	                          └──▶ merged, 5 min──▶ panes of 5 min (12) ──▶ Hour
 //
-// Budget limits the rate of what a user may spend. The package imports only what is internal.
+// Budget limits the rate of what a user may spend. The package imports only the vocabulary.
 package usage

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Standing is what may be expected of one of several API servers, the better the smaller.
+// Standing is the health of one of several API servers; lower is better.
 //
-//	             no connection                  it responds again
-//	  +--------------------------------> Down ---------+
-//	  |                                                v
-//	Ready <--- /readyz says so ------ NotReady <-------+
-//	  |                                 ^              ^
-//	  +-- /readyz fails, shutting down -+              |
-//	  |                                                |
-//	  +-- no sign of life for a time --> Silent -------+
+//	             no connection
+//	  +--------------------------------> Down -------------+
+//	  |                                                    | it responds again
+//	Ready <--- /readyz says so ------ NotReady <-----------+ (if /readyz says so,
+//	  |                                 ^                  |  it is Ready at once)
+//	  +-- /readyz fails, shutting down -+                  |
+//	  |                                                    |
+//	  +-- no sign of life for a time --> Unresponsive -----+
 type Standing int32
 
 // The standings of a server.
