@@ -44,7 +44,7 @@ func newTop() *cobra.Command {
 	var o topOptions
 	c := &cobra.Command{
 		Use:   "top",
-		Short: "Show requests, cache hit ratio, clients and collections of a running gateway or standalone.",
+		Short: "Show requests, cache hit ratio and clients of a running gateway or standalone.",
 		Long: `Shows in a terminal what the console shows in a browser: requests by source, the load kept off
 the cluster, usage by client, and the collections. It connects to the admin listener of a gateway,
 or a standalone, on this machine; one on another machine requires --token-file (see
