@@ -128,15 +128,13 @@ func (g *Gateway) outdated(x *exchange) func() bool {
 // servedOtherwise reports whether p rejects the request of a stream, or changes what the stream
 // sends.
 func (x *exchange) servedOtherwise(p *policy.Compiled) bool {
-	then := *x
-	then.policy = p
-	then.Settings = p.Decide(x.Subject.User, x.Request.Header.Get("User-Agent"), x.Info)
+	then := p.Decide(x.Subject.User, x.Request.Header.Get("User-Agent"), x.Info)
 	spending, blocked := p.SpendingOf(x.sender.User, x.Request)
 	restriction := p.Restrict(x.Request, actors(x))
 	if blocked || restriction.Text != "" {
 		return true
 	}
-	a, b := &x.Settings, &then.Settings
+	a, b := &x.Settings, &then
 	return x.Redacted != restriction.Redacted || a.DropManagedFields != b.DropManagedFields || a.VisibleLists != b.VisibleLists ||
 		a.Coalesce != b.Coalesce || a.WatchBytesPerSecond != b.WatchBytesPerSecond ||
 		!x.Spending.SameBytes(&spending)

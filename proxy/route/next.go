@@ -270,7 +270,7 @@ func (f *Facts) cannot(why reason.Forward, err error) Decision {
 		if d, ok := f.charge(); !ok {
 			return d
 		}
-		return Decision{Action: ForwardShard, Why: why, Err: f.shardErr(why, err)}
+		return f.unlessUnredactable(Decision{Action: ForwardShard, Why: why, Err: f.shardErr(why, err)})
 	case why == reason.UnknownResource && f.Documents.Discovery:
 		return Decision{Action: Discovery, Why: why}
 	}
@@ -282,12 +282,18 @@ func (f *Facts) forward(why reason.Forward) Decision {
 	if d, ok := f.charge(); !ok {
 		return d
 	}
+	return f.unlessUnredactable(Decision{Action: Forward, Why: why})
+}
+
+// unlessUnredactable returns d unless the client sees redacted objects and the upstream's response
+// could not be redacted.
+func (f *Facts) unlessUnredactable(d Decision) Decision {
 	if f.Redacted && !f.isWhole() {
 		if err := f.unredactable(); err != nil {
 			return Decision{Action: Reject, Refusal: reason.Redacted, Err: err}
 		}
 	}
-	return Decision{Action: Forward, Why: why}
+	return d
 }
 
 // charge makes sure that the client's budgets allow a request to the upstream. If ok is false, the

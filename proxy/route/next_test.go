@@ -136,6 +136,8 @@ func TestNext(t *testing.T) {
 		{"redacted, unqualified", listPods, all{redacted, unfit(reason.Scope)}, Decision{Action: Forward, Why: reason.Scope}, 0},
 		{"redacted, upgrade", watchPods, all{redacted, upgrades, unfit(reason.Upgraded)}, Decision{Action: Reject, Refusal: reason.Redacted}, 403},
 		{"redacted, no JSON", listPods, all{redacted, unfit(reason.Representation), func(f *Facts) { f.Request.Header.Add("Accept", "application/vnd.kubernetes.protobuf") }}, Decision{Action: Reject, Refusal: reason.Redacted}, 406},
+		{"redacted shard, no JSON", shardOfPods, all{redacted, unfit(reason.Representation), func(f *Facts) { f.Request.Header.Add("Accept", "application/vnd.kubernetes.protobuf") }}, Decision{Action: Reject, Refusal: reason.Redacted}, 406},
+		{"redacted shard, upgrade", shardOfPods + "&watch=1", all{redacted, upgrades, unfit(reason.Upgraded)}, Decision{Action: Reject, Refusal: reason.Redacted}, 403},
 		{"redacted, budget exhausted", watchPods, all{redacted, upgrades, unfit(reason.Upgraded), budget(No)}, Decision{Action: Reject, Refusal: reason.OverBudget}, 429},
 		{"release unknown", typedServices, all{serviceOfType}, Decision{Action: FindRelease}, 0},
 		{"release too old", typedServices, all{serviceOfType, func(f *Facts) { f.Release, f.ReleaseKnown = 30, true }}, Decision{Action: Forward, Why: reason.InvalidSelector}, 0},
