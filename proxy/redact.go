@@ -20,7 +20,7 @@ import (
 // Clients with a redacted view (a rule with view: redacted) are served by forms of redacted objects
 // (form.Renderer.For), most-recent reads included: the cache is proven to hold the most recent
 // state first. What the cache cannot serve is requested in JSON and redacted on its way, in memory.
-// Everything else is rejected before the upstream is asked.
+// Everything else is rejected before the upstream is req.
 
 const (
 	// maxRedactedAnswer is the largest response that is redacted on its way, and maxRedactedAnswers
@@ -48,13 +48,13 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 		places.Release(x.user(), 1)
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
-	asked := response.WithBody(x.Request, nil)
-	asked.Header.Set("Accept", accept)
+	req := response.WithBody(x.Request, nil)
+	req.Header.Set("Accept", accept)
 	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range"} {
-		asked.Header.Del(name)
+		req.Header.Del(name)
 	}
 	x.source = fromUpstream
-	resp := g.redactAnswer(x, g.Forwarder.Forward(ctx, asked, as))
+	resp := g.redactAnswer(x, g.Forwarder.Forward(ctx, req, as))
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
 		places.Release(x.user(), 1)

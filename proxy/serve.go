@@ -122,7 +122,7 @@ func (g *Gateway) learn(ctx context.Context, x *exchange, a route.Action) *api.R
 		x.version, x.Proven = version, route.StateOf(err == nil)
 	case route.Charge:
 		x.Budget = route.StateOf(x.Spending.MaySend())
-		if x.Budget == route.No && x.collection == nil && x.Query.Resource != nil {
+		if x.Budget == route.No && x.Spending.Cached && x.collection == nil && x.Query.Resource != nil {
 			x.StaleAllowed = x.allowsStale(g.Manager.CollectionIfSynced(x.Query.Resource, x.Query.Encoding()))
 		}
 	}
