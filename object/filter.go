@@ -278,7 +278,13 @@ func (f *Filter) Equalities() []Equality {
 	return terms
 }
 
+// scanValues is the number of values up to which a scan is faster than a binary search.
+const scanValues = 8
+
 func (t *labelTerm) has(value string) bool {
+	if len(t.values) <= scanValues {
+		return slices.Contains(t.values, value)
+	}
 	_, found := slices.BinarySearch(t.values, value)
 	return found
 }
