@@ -181,9 +181,8 @@ func (w *Watch) restamped(f *Frames, d watchmux.Delivery, now time.Time) error {
 }
 
 // openMessage reserves room for the header of the next event's message, and returns the index at
-// which the event begins. An event in a message
-// consists of the same pieces as in a stream, behind a header with their size, so shared pieces
-// serve both.
+// which the event begins. An event in a message consists of the same pieces as in a stream, behind
+// a header with their size, so shared pieces serve both.
 func (w *Watch) openMessage(f *Frames) (head int) {
 	head = len(f.pieces.List)
 	if w.message != nil {

@@ -10,9 +10,8 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// Size is the number of bytes of a body written at a time: small enough to stay in the
-// processor's cache between the copy here and the encryption below, large enough to fill TLS
-// records.
+// Size is the number of bytes of a body written at a time: small enough to stay in the processor's
+// cache between the copy here and the encryption below, large enough to fill TLS records.
 const Size = 256 << 10
 
 // A body holds its buffer, and the objects it refers to, for as long as its client reads. Once the
