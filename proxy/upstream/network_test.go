@@ -231,13 +231,6 @@ func (c *memoryConn) CloseWrite() error {
 	return nil
 }
 
-// Quiet tells the pool of HTTP/1.1 connections that this one is idle.
-func (c *memoryConn) Quiet() bool {
-	c.in.mu.Lock()
-	defer c.in.mu.Unlock()
-	return c.in.buf.Len() == 0 && !c.in.ended
-}
-
 func (c *memoryConn) LocalAddr() net.Addr  { return c.local }
 func (c *memoryConn) RemoteAddr() net.Addr { return c.remote }
 

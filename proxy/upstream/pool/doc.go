@@ -1,8 +1,8 @@
 // Package pool makes the connections to an API server, and knows what may be sent again.
 //
 // A Factory makes a Pool for each Style of connection. Pools of HTTP/1.1 have one request at a time
-// on a connection: short requests run on their caller's goroutine, upgrades and probes get a new
-// connection each. Pools of HTTP/2 share connections, which are pinged when they are silent.
+// on a connection: short requests share a few of them one after the other, upgrades and probes get
+// a new connection each. Pools of HTTP/2 share connections, which are pinged when they are silent.
 // Connections with the gateway's credentials and anonymous ones never mix. A Rotator replaces the
 // connections when a certificate file changes.
 //

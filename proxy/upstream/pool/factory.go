@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -18,10 +19,19 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
+const (
+	// MaxHTTP1 is how many requests at a time may have an HTTP/1.1 connection of their own.
+	MaxHTTP1 = 32
+	// http1Idle is how long an unused connection stays open. kube-apiserver closes idle connections
+	// after 90 s. A write that meets the close of a connection fails, so this end is the first to
+	// close.
+	http1Idle = 30 * time.Second
+)
+
 // Options say how connections are made.
 type Options struct {
 	// Dial connects, unless the rest.Config has its own; nil for a net.Dialer.
-	Dial dialFunc
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// DialTimeout bounds connecting, and once more the TLS handshake.
 	DialTimeout time.Duration
 	// PingTimeout bounds the wait for the answer to a ping, or for any other byte.
@@ -42,10 +52,8 @@ type Factory struct {
 	base  *url.URL
 	opts  Options
 	proxy func(*http.Request) (*url.URL, error)
-	// ownDial is set when connections are made as net.Dialer does. Those of an exec plugin belong to
-	// that, with the gateway's credentials.
-	ownDial, exec bool
-	plugin        *credentials.Plugin // nil if there is none
+	// plugin is the exec plugin, nil if there is none.
+	plugin *credentials.Plugin
 }
 
 // Style is what tells the connections to one server apart.
@@ -77,7 +85,7 @@ func NewFactory(base *url.URL, cfg *rest.Config, opts Options) (*Factory, error)
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
 		}).DialContext
 	}
-	f := &Factory{base: base, opts: opts, proxy: cfg.Proxy, ownDial: cfg.Dial == nil, exec: cfg.ExecProvider != nil}
+	f := &Factory{base: base, opts: opts, proxy: cfg.Proxy}
 	if f.proxy == nil {
 		f.proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
 	}
@@ -119,17 +127,11 @@ func (f *Factory) UsesPlainProxy() (bool, error) {
 	if f.base.Scheme != "http" {
 		return false, nil
 	}
-	proxy, err := f.proxyURL()
-	return proxy != nil && (proxy.Scheme == "http" || proxy.Scheme == "https"), err
-}
-
-// proxyURL returns the proxy on the way to the server, nil if there is none.
-func (f *Factory) proxyURL() (*url.URL, error) {
 	proxy, err := f.proxy(&http.Request{URL: f.base})
 	if err != nil {
-		return nil, fmt.Errorf("upstream proxy: %w", err)
+		return false, fmt.Errorf("upstream proxy: %w", err)
 	}
-	return proxy, nil
+	return proxy != nil && (proxy.Scheme == "http" || proxy.Scheme == "https"), nil
 }
 
 // Wrap adds the gateway's credentials to the requests that go through rt: tokens, basic
@@ -184,22 +186,9 @@ func (f *Factory) transport(s Style) (*Transport, error) {
 		IdleConnTimeout:     http1Idle,
 	}}
 	if s.HTTP1 {
-		return t, f.addHTTP1Pool(t, s)
+		return t, nil
 	}
 	return t, f.configureHTTP2(t, s)
-}
-
-// addHTTP1Pool gives t a pool of its own connections where they are made as net.Dialer does, to the
-// server itself.
-func (f *Factory) addHTTP1Pool(t *Transport, s Style) error {
-	if s.Once || !f.ownDial || !s.Anonymous && f.exec {
-		return nil
-	}
-	proxy, err := f.proxyURL()
-	if err == nil && proxy == nil {
-		t.http1 = newHTTP1Pool(f.base, f.opts.Dial, t.TLSClientConfig, f.opts.DialTimeout)
-	}
-	return err
 }
 
 // maxPingWait is how long a ping waits for its answer while other bytes come.
