@@ -130,7 +130,7 @@ and says one or more of these:
 | ` + "`overBudget`" + ` | ` + "`refuse`" + ` (429 with Retry-After) or ` + "`cached`" + ` (a most-recent read gets what the cache holds, and its age; all else 429): what becomes of a request that would cause more | |
 | ` + "`block`" + ` | ` + "`true`" + `: all is 429. ` + "`false`" + ` excepts from a later rule | |
 
-How watches coalesce is in [watches.md](watches.md), how budgets are paid in [askers.md](askers.md). The last four hold for who
+How watches coalesce is in [watches.md](watches.md), how budgets are paid in [usage.md](usage.md). The last four hold for who
 sends a request, as whomever they act: ` + "`users`" + ` and ` + "`groups`" + ` are the sender's there.
 
 With ` + "`readOnly`" + ` these are refused, too: exec, attach, port-forward and proxy, which are GETs over WebSockets; a GET of a

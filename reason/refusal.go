@@ -261,7 +261,7 @@ var refusalEntries = [refusals]Entry{
 	OverBudget: {
 		Label: "over-budget", Code: 429, When: "The request takes a request to the cluster, if only to find out what its user may do, and the user has caused as much there as a rule allows (upstreamRequestsPerSecond, upstreamBytesPerSecond).",
 		Client: "Status `TooManyRequests` with Retry-After, of a minute at most; the message names the rule and its setting.",
-		Metric: `kubeweir_budget_answers_total{answer="refused"}`, Do: "Nothing, if it is right; overBudget: cached in the rule answers reads from the cache. See docs/askers.md.",
+		Metric: `kubeweir_budget_answers_total{answer="refused"}`, Do: "Nothing, if it is right; overBudget: cached in the rule answers reads from the cache. See docs/usage.md.",
 	},
 	Redacted: {
 		Label: "redacted", Code: 403, When: "A rule with `view: redacted` matches the request, and the answer cannot be redacted: a write (its answer has the object), a log, an exec, a proxy, a path that can be read in more than one way, a selector by what is redacted. Or the upstream's answer, of what is not in the cache, is no JSON, larger than 8 MiB or not understood; 406 where the client accepts no JSON, 429 where too many such answers are being redacted.",
