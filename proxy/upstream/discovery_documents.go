@@ -11,8 +11,7 @@ import (
 type Documents struct {
 	// At is when they were read; zero before that.
 	At time.Time `json:"at"`
-	// Core and Groups are the aggregated discovery documents of /api and /apis, nil if the upstream
-	// does not have them, and their ETags.
+	// Core and Groups are the aggregated discovery documents of /api and /apis, and their ETags.
 	Core       *apidiscoveryv2.APIGroupDiscoveryList `json:"core,omitempty"`
 	Groups     *apidiscoveryv2.APIGroupDiscoveryList `json:"groups,omitempty"`
 	CoreETag   string                                `json:"coreETag,omitempty"`
@@ -45,13 +44,8 @@ func (d *Discovery) Restore(docs *Documents) bool {
 	}
 	known := newDiscovered(docs.At)
 	known.restored = true
-	known.documents["/api"] = &document{etag: docs.CoreETag, list: docs.Core}
-	known.documents["/apis"] = &document{etag: docs.GroupsETag, list: docs.Groups}
-	for _, doc := range known.documents {
-		for i := range doc.list.Items {
-			known.addGroup(&doc.list.Items[i], &discovered{})
-		}
-	}
+	known.add("/api", &document{etag: docs.CoreETag, list: docs.Core}, &discovered{})
+	known.add("/apis", &document{etag: docs.GroupsETag, list: docs.Groups}, &discovered{})
 	if docs.Version != nil {
 		version := []byte(docs.Version)
 		d.c.version.CompareAndSwap(nil, &version)

@@ -8,7 +8,7 @@ import (
 
 // TestRestoredDiscovery: what an earlier process read counts until the upstream is read.
 func TestRestoredDiscovery(t *testing.T) {
-	f := &fakeDiscovery{aggregated: true}
+	f := &fakeDiscovery{}
 	c := newServer(t, f.ServeHTTP).client(t, func(*Options) {})
 	first := c.Discovery()
 	if docs := first.Documents(); !docs.At.IsZero() || first.Restore(&docs) || first.Read() {

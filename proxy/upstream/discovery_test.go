@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,12 +26,11 @@ var (
 // fakeDiscovery serves pods, deployments and the resource of a server that may be
 // down.
 type fakeDiscovery struct {
-	aggregated bool
-	down       atomic.Bool // the aggregated server is
-	broken     atomic.Bool // everything is
-	reads      atomic.Int64
-	unchanged  atomic.Int64
-	wait       chan struct{} // if not nil, each read of /api takes one
+	down      atomic.Bool // the aggregated server is
+	broken    atomic.Bool // everything is
+	reads     atomic.Int64
+	unchanged atomic.Int64
+	wait      chan struct{} // if not nil, each read of /api takes one
 }
 
 func (f *fakeDiscovery) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -44,13 +44,9 @@ func (f *fakeDiscovery) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				<-f.wait
 			}
 		}
-		if f.aggregated {
-			f.serveAggregated(w, r)
-			return
-		}
-		f.serveRoots(w, r)
+		f.serveAggregated(w, r)
 	default:
-		f.serveVersion(w, r)
+		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }
 
@@ -87,48 +83,14 @@ func (f *fakeDiscovery) serveAggregated(w http.ResponseWriter, r *http.Request) 
 	_ = json.NewEncoder(w).Encode(list)
 }
 
-func (f *fakeDiscovery) serveRoots(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	if r.URL.Path == "/api" {
-		_ = json.NewEncoder(w).Encode(metav1.APIVersions{Versions: []string{"v1"}})
-		return
-	}
-	_ = json.NewEncoder(w).Encode(metav1.APIGroupList{Groups: []metav1.APIGroup{
-		{Name: "apps", Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "apps/v1", Version: "v1"}}},
-		{Name: "metrics.k8s.io", Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "metrics.k8s.io/v1", Version: "v1"}}},
-	}})
-}
-
-func (f *fakeDiscovery) serveVersion(w http.ResponseWriter, r *http.Request) {
-	lists := map[string][]metav1.APIResource{
-		"/api/v1": {
-			{Name: "pods/status", Kind: "Pod", Namespaced: true, Verbs: []string{"get"}},
-			{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: []string{"get", "list", "watch"}},
-		},
-		"/apis/apps/v1": {
-			{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: []string{"create"}},
-			{Name: "deployments/scale", Kind: "Scale", Group: "autoscaling", Version: "v1", Namespaced: true, Verbs: []string{"update"}},
-		},
-		"/apis/metrics.k8s.io/v1": {{Name: "nodes", Kind: "NodeMetrics", Verbs: []string{"list"}}},
-	}
-	list, ok := lists[r.URL.Path]
-	if !ok || r.URL.Path == "/apis/metrics.k8s.io/v1" && f.down.Load() {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	_ = json.NewEncoder(w).Encode(metav1.APIResourceList{APIResources: list})
-}
-
-// wantResources is what both forms say.
+// wantResources is what the documents say.
 func wantResources() map[schema.GroupVersionResource]ServerResource {
 	return map[schema.GroupVersionResource]ServerResource{
 		podsResource: {
 			GroupVersionResource: podsResource, Kind: "Pod", Namespaced: true, Verbs: []string{"get", "list", "watch"},
-			Subresources: []Subresource{{Name: "status", Kind: schema.GroupVersionKind{Kind: "Pod"}, Verbs: []string{"get"}}},
 		},
 		deploymentsResource: {
 			GroupVersionResource: deploymentsResource, Kind: "Deployment", Namespaced: true, Verbs: []string{"create"},
-			Subresources: []Subresource{{Name: "scale", Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Verbs: []string{"update"}}},
 		},
 		metricsResource: {GroupVersionResource: metricsResource, Kind: "NodeMetrics", Verbs: []string{"list"}},
 	}
@@ -142,55 +104,60 @@ func (c *Client) testDiscovery(min time.Duration) *Discovery {
 }
 
 func TestDiscovery(t *testing.T) {
-	for _, aggregated := range []bool{true, false} {
-		for _, compression := range []bool{false, true} {
-			t.Run(fmt.Sprintf("aggregated=%v/compression=%v", aggregated, compression), func(t *testing.T) {
-				f := &fakeDiscovery{aggregated: aggregated}
-				c := newServer(t, f.ServeHTTP).client(t, func(o *Options) { o.Compress = compression })
-				d := c.testDiscovery(time.Nanosecond)
-				check := func(when string) {
-					t.Helper()
-					got := map[schema.GroupVersionResource]ServerResource{}
-					for _, r := range d.Resources() {
-						got[r.GroupVersionResource] = r
-					}
-					if diff := cmp.Diff(wantResources(), got); diff != "" {
-						t.Errorf("%s: %s", when, diff)
-					}
+	for _, compression := range []bool{false, true} {
+		t.Run(fmt.Sprintf("compression=%v", compression), func(t *testing.T) {
+			f := &fakeDiscovery{}
+			c := newServer(t, f.ServeHTTP).client(t, func(o *Options) { o.Compress = compression })
+			d := c.testDiscovery(time.Nanosecond)
+			check := func(when string) {
+				t.Helper()
+				if diff := cmp.Diff(wantResources(), d.known.Load().resources); diff != "" {
+					t.Errorf("%s: %s", when, diff)
 				}
-				refresh := func() error { return d.Refresh(testContext(t)) }
+			}
+			refresh := func() error { return d.Refresh(testContext(t)) }
+			if err := refresh(); err != nil {
+				t.Fatal(err)
+			}
+			check("first")
+			r, ok := d.Lookup(podsResource)
+			if !ok || !r.Supports("watch") || r.Supports("create") {
+				t.Errorf("%+v, %v", r, ok)
+			}
+			f.down.Store(true) // the resources of a server that is away stay known
+			for range 2 {
 				if err := refresh(); err != nil {
 					t.Fatal(err)
 				}
-				check("first")
-				r, ok := d.Lookup(podsResource)
-				if !ok || !r.Supports("watch") || r.Supports("create") {
-					t.Errorf("%+v, %v", r, ok)
-				}
-				f.down.Store(true) // the resources of a server that is away stay known
-				for range 2 {
-					if err := refresh(); err != nil {
-						t.Fatal(err)
-					}
-					check("one server down")
-				}
-				f.broken.Store(true)
-				if err := refresh(); err == nil {
-					t.Error("no error while the upstream is away")
-				}
-				check("upstream down")
-				if aggregated && f.unchanged.Load() == 0 {
-					t.Error("unchanged documents are sent anew")
-				}
-			})
-		}
+				check("one server down")
+			}
+			f.broken.Store(true)
+			if err := refresh(); err == nil {
+				t.Error("no error while the upstream is away")
+			}
+			check("upstream down")
+			if f.unchanged.Load() == 0 {
+				t.Error("unchanged documents are sent anew")
+			}
+		})
+	}
+}
+
+// TestDiscoveryOfOldServers: a server without the aggregated form is told apart from a broken one.
+func TestDiscoveryOfOldServers(t *testing.T) {
+	c := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(metav1.APIVersions{Versions: []string{"v1"}})
+	}).client(t)
+	if err := c.testDiscovery(time.Nanosecond).Refresh(testContext(t)); err == nil || !strings.Contains(err.Error(), "1.30") {
+		t.Errorf("error %v", err)
 	}
 }
 
 // TestRefreshIsNewer: a refresh never returns what was read before it was asked
 // for, and many share one.
 func TestRefreshIsNewer(t *testing.T) {
-	f := &fakeDiscovery{aggregated: true, wait: make(chan struct{})}
+	f := &fakeDiscovery{wait: make(chan struct{})}
 	c := newServer(t, f.ServeHTTP).client(t)
 	d := c.testDiscovery(time.Nanosecond)
 	first := make(chan error, 1)
@@ -241,7 +208,7 @@ func TestRefreshIsNewer(t *testing.T) {
 }
 
 func TestMissesLeadToFewReadings(t *testing.T) {
-	f := &fakeDiscovery{aggregated: true}
+	f := &fakeDiscovery{}
 	d := newServer(t, f.ServeHTTP).client(t).testDiscovery(time.Nanosecond)
 	if _, ok := d.Lookup(podsResource); ok {
 		t.Error("found without reading")
@@ -265,7 +232,7 @@ func TestMissesLeadToFewReadings(t *testing.T) {
 }
 
 func TestRunReadsAgain(t *testing.T) {
-	f := &fakeDiscovery{aggregated: true}
+	f := &fakeDiscovery{}
 	f.broken.Store(true)
 	s := newServer(t, f.ServeHTTP)
 	d := s.client(t).testDiscovery(time.Millisecond)
@@ -286,7 +253,7 @@ func TestRunReadsAgain(t *testing.T) {
 	cancel()
 	within(t, done, "the end of Run")
 	names := []string{}
-	for _, r := range d.Resources() {
+	for _, r := range d.known.Load().resources {
 		names = append(names, r.Resource)
 	}
 	slices.Sort(names)
