@@ -38,7 +38,7 @@ const logPeriod = 10 * time.Second
 func New(r prometheus.Registerer, log *slog.Logger) *Panics {
 	p := &Panics{log: log, counter: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_panics_total",
-		Help: "Panics contained, by place: each ended one request, watch or background task, and is a bug.",
+		Help: "Contained panics, by place. Each ended one request, watch or background task, and is a bug.",
 	}, []string{"place"})}
 	for _, place := range places {
 		p.counter.WithLabelValues(place) // so that the first panic is a change, too

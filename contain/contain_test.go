@@ -43,7 +43,7 @@ func TestRun(t *testing.T) {
 		}
 		_ = same.Run("feed", func() { panic("other") })
 		if err := testutil.GatherAndCompare(r, strings.NewReader(`
-# HELP kubeweir_panics_total Panics contained, by place: each ended one request, watch or background task, and is a bug.
+# HELP kubeweir_panics_total Contained panics, by place. Each ended one request, watch or background task, and is a bug.
 # TYPE kubeweir_panics_total counter
 kubeweir_panics_total{place="background"} 0
 kubeweir_panics_total{place="body"} 0

@@ -66,11 +66,11 @@ func registerHeldBytes(registerer prometheus.Registerer, g *inflight.Semaphore) 
 	registerer.MustRegister(
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_long_request_bytes",
-			Help: "Bytes that watches, followed logs and upgraded connections keep of large requests and selectors, beyond 4 KiB each, and those of bodies in CBOR, which are transcoded.",
+			Help: "Bytes that watches, followed logs and upgraded connections hold for large requests and selectors (above 4 KiB each), and bytes of CBOR bodies being transcoded.",
 		}, func() float64 { return float64(g.InUse()) }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_long_request_bytes_limit",
-			Help: "The most bytes of that before such a request is refused.",
+			Help: "Limit on those bytes; above it such requests are rejected.",
 		}, func() float64 { return float64(g.Limit()) }),
 	)
 }

@@ -56,22 +56,22 @@ func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersion
 		stale: newStaleCounter(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_requests_total",
-			Help: "Requests by verb, resource, status code and where the answer came from: cached (the upstream was not asked), revalidated (from the cache, after the upstream named the current versions), collapsed (one request to the upstream, shared with whoever asked the same meanwhile; kubeweir_collapsed_shared_total are those that it saved), forwarded (a request to the upstream as the client), gateway (its own: refusals, health).",
+			Help: "Requests by verb, resource, status code and source of the response: cached (without the upstream), revalidated (from the cache, after the upstream listed the current versions), collapsed (coalesced with identical requests into one upstream request; see kubeweir_collapsed_shared_total), forwarded (sent to the upstream as the client), gateway (by the gateway itself: rejections, health).",
 		}, labels),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeweir_request_duration_seconds",
-			Help:    "Time from a request's header to the end of its response, which its client takes part in; watches are left out.",
+			Help:    "Time from a request's header to the end of its response, including the time in which the client reads it. Watches are not included.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"verb", "group", "resource", "source"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_response_bytes_total",
-			Help: "Bytes of response bodies sent to clients, compressed ones as they were sent, by verb, resource and where the answer came from.",
+			Help: "Bytes of response bodies as sent to clients (compressed or not), by verb, resource and source of the response.",
 		}, []string{"verb", "group", "resource", "source"}),
 		children: make(map[requestLabels]*requestMetrics),
 	}
 	forwarded := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_forwarded_reads_total",
-		Help: "Gets, lists and watches of resources that were forwarded instead of being answered from the cache or collapsed, by reason (docs/reasons.md).",
+		Help: "Gets, lists and watches of resources that were forwarded instead of being served from the cache or coalesced, by reason (docs/reasons.md).",
 	}, []string{"reason"})
 	m.forwarded = make([]prometheus.Counter, len(reason.Forwards())+1)
 	for _, why := range reason.Forwards() {
@@ -80,7 +80,7 @@ func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersion
 	if registerer != nil {
 		registerer.MustRegister(m.requests, m.duration, m.bytes, m.stale, forwarded, gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_request_label_sets",
-			Help: "Label sets of the metrics of requests; beyond 4096 further ones are \"other\".",
+			Help: "Label sets of the request metrics; above 4096 further ones are \"other\".",
 		}, func() float64 {
 			m.mu.RLock()
 			defer m.mu.RUnlock()

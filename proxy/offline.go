@@ -52,6 +52,6 @@ func (g *Gateway) markStale(resp *api.Response, age time.Duration) {
 func newStaleCounter() prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kubeweir_stale_answers_total",
-		Help: "Answers from the cache that said how old they were (Age, Warning 110), because no API server answered, a feed was broken, or what it brings was late.",
+		Help: "Responses from the cache that stated their age (Age, Warning 110), because no API server responded, or a feed was broken or lagged.",
 	})
 }

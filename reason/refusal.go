@@ -358,7 +358,7 @@ type Counter struct{ counters [refusals]prometheus.Counter }
 func NewCounter(registerer prometheus.Registerer) *Counter {
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_refusals_total",
-		Help: "Requests that the gateway refused by itself, by reason (docs/reasons.md); one that was shared is counted once.",
+		Help: "Requests that the gateway rejected itself, by reason (docs/reasons.md). A coalesced request counts once.",
 	}, []string{"reason"})
 	if registerer != nil {
 		var registered prometheus.AlreadyRegisteredError

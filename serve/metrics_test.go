@@ -206,22 +206,21 @@ func kindOf(r *prometheus.Registry, d *prometheus.Desc) string {
 
 const head = `# Metrics
 
-What the admin listener (` + "`--admin-listen`" + `) serves at ` + "`/metrics`" + `. This file is made from the code (` + "`make docs`" + `). The
-[dashboard and the alerts](../deploy/monitoring) are made of these metrics; each alert has a [runbook](runbooks).
+The admin listener (` + "`--admin-listen`" + `) serves these metrics at ` + "`/metrics`" + `. This file is generated from the code (` + "`make docs`" + `). The
+[dashboard and the alerts](../deploy/monitoring) use these metrics; each alert has a [runbook](runbooks/README.md).
 
-Besides them there are the Go client library's groups ` + "`go_*`" + ` (memory, garbage collection, goroutines) and ` + "`process_*`" + `
-(processor time, resident memory, open files).
+The listener also serves the Go client library's metrics ` + "`go_*`" + ` (memory, garbage collection, goroutines) and ` + "`process_*`" + `
+(CPU time, resident memory, open files).
 
-A metric marked *gateway* or *standalone* is that mode's alone. Those without labels, and those whose labels have few
-values, are there from the start; others with the first thing that they count. The unit is in the name: seconds, bytes;
-` + "`_total`" + ` is a count since the start, ` + "`_limit`" + ` the bound of what has the same name without it.
+- *gateway* and *standalone* mark metrics that only this mode has.
+- Metrics without labels, and those whose labels have few values, exist from the start. Others appear when they first count something.
+- Names contain the unit (seconds, bytes). ` + "`_total`" + ` counts since the start. ` + "`_limit`" + ` is the upper limit of the metric with the same name.
 
 ## Labels
 
-A gateway of [several clusters](clusters.md) gives everything that is of one of them the label ` + "`cluster`" + `, the name that
-the configuration has for it.
+A gateway of [several clusters](clusters.md) adds the label ` + "`cluster`" + ` to the metrics of a cluster.
 
-No label has the name of an object, namespace or user, nor anything else that a client makes up.
+Labels never contain names of objects, namespaces or users, or other strings that clients choose.
 
 `
 
@@ -244,7 +243,7 @@ func reference(t *testing.T, all map[string]*metric) string {
 		if s.intro != "" {
 			b.WriteString(s.intro + "\n\n")
 		}
-		b.WriteString("| metric | type | labels | what it is |\n|---|---|---|---|\n")
+		b.WriteString("| metric | type | labels | description |\n|---|---|---|---|\n")
 		for _, name := range slices.Sorted(maps.Keys(left)) {
 			if slices.ContainsFunc(s.prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 				line(t, &b, name, left[name])

@@ -7,9 +7,9 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// This file is what docs/metrics.md says of the metrics besides what their code says.
+// This file has the texts of docs/metrics.md that are not in the code of the metrics.
 
-// section is a heading of docs/metrics.md; prefixes choose its metrics, of all sections the first that fits.
+// section is a section of docs/metrics.md. A metric belongs to the first section with a matching prefix.
 type section struct {
 	title, intro string
 	prefixes     []string
@@ -20,36 +20,36 @@ var sections = []section{
 	{"Requests", "", []string{"requests_", "request_", "forwarded_", "refusals", "response_bytes", "long_request", "transcoded_"}},
 	{"Connections", "", []string{"connections", "malformed", "serving_", "response_buffer", "unread_streams", "waiting_stream"}},
 	{"Reads from the cache", "", []string{"read_", "derived_", "stale_", "openapi_"}},
-	{"Collections", "One is kept of each resource and encoding that is read.", []string{"cache_"}},
-	{"What is kept over restarts", "With `--state-dir`; see [warm-start.md](warm-start.md).", []string{"state_"}},
+	{"Collections", "The cache has one collection per resource and encoding that clients read.", []string{"cache_"}},
+	{"Checkpoints", "With `--state-dir`; see [warm-start.md](warm-start.md).", []string{"state_"}},
 	{"Watches", "", []string{"watches_", "slow_watches"}},
 	{"Most-recent reads", "Reads without a resourceVersion.", []string{"collapsed_", "session_"}},
-	{"Upstream", "Of a standalone this is the API server in the same process.", []string{"upstream_"}},
-	{"Who asks, and what they may do", "", []string{"authentication_", "authorization_"}},
-	{"Who costs what", "See [usage.md](usage.md).", []string{"usage_", "budget_", "blocked_"}},
-	{"Clusters of a hub", "With `clusterProfiles`; see [clusters.md](clusters.md#clusterprofiles).", []string{"clusterprofiles_"}},
-	{"Configuration file", "Of a gateway; see [config.md](config.md#reloading).", []string{"config_"}},
+	{"Upstream", "For a standalone, the upstream is the API server in the same process.", []string{"upstream_"}},
+	{"Authentication and authorization", "", []string{"authentication_", "authorization_"}},
+	{"Usage by client", "See [usage.md](usage.md).", []string{"usage_", "budget_", "blocked_"}},
+	{"ClusterProfiles", "With `clusterProfiles`; see [clusters.md](clusters.md#clusterprofiles).", []string{"clusterprofiles_"}},
+	{"Configuration file", "Gateway only; see [config.md](config.md#reloading).", []string{"config_"}},
 	{"Audit log", "With `--audit-log-path`.", []string{"audit_"}},
-	{"Standalone's store", "Without `--etcd-servers`.", []string{"store_", "origin_"}},
+	{"Store of a standalone", "Without `--etcd-servers`.", []string{"store_", "origin_"}},
 	{"etcd", "With `--etcd-servers`.", []string{"etcd_"}},
 }
 
-// everywhere are the labels that mean the same wherever they are.
+// everywhere are the labels that have the same meaning in all metrics.
 var everywhere = []struct{ label, values, bound string }{
-	{"group", "", "the API group, \"\" for the core; as discovery names it"},
-	{"resource", "", "the plural, as discovery names it; \"\" for requests that name none, or one that discovery does not know. The label sets of requests are 4,096 at most; what comes after them has verb, group and resource `other`"},
-	{"verb", "get, list, watch, create, update, patch, delete, deletecollection, post, put, head, options, proxy, other", "of Kubernetes; for requests that are for no resource the method; \"\" where there is none"},
-	{"source", "cached, revalidated, collapsed, forwarded, gateway", "where the answer came from"},
-	{"code", "", "the HTTP status, if it is known: some 60"},
+	{"group", "", "the API group as in discovery; \"\" is the core group"},
+	{"resource", "", "the plural as in discovery; \"\" for requests without a resource or with an unknown one. Request metrics have at most 4,096 label sets; further requests have verb, group and resource `other`"},
+	{"verb", "get, list, watch, create, update, patch, delete, deletecollection, post, put, head, options, proxy, other", "the Kubernetes verb; the method for non-resource requests; \"\" if there is none"},
+	{"source", "cached, revalidated, collapsed, forwarded, gateway", "the source of the response, see kubeweir_requests_total"},
+	{"code", "", "the HTTP status; about 60 known ones"},
 	{"encoding", "json, protobuf, cbor", ""},
 	{"listener", "secure, sidecar", "`--listen`, `--insecure-listen`"},
-	{"purpose", "client, impersonate, own, list, references, watch, version, discovery, review", "client, impersonate, own: forwarded with the client's token, by impersonation, as the gateway; list, watch: feeds; references: names and versions alone; version: how new the upstream is"},
+	{"purpose", "client, impersonate, own, list, references, watch, version, discovery, review", "client, impersonate, own: forwarded with the client's token, by impersonation, as the gateway; list, watch: feeds; references: lists of names and versions; version: the upstream's current version"},
 	{"method", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, other", ""},
-	{"server", "", "the host and port of an API server, 16 at most"},
+	{"server", "", "the host and port of an API server; at most 16"},
 	{"operation", "compact, delete, lease, put, range, revision, watch", ""},
 }
 
-// particular are the values of the other labels, by metric and label.
+// particular are the values of the other labels, by metric and label name.
 var particular = map[string]string{
 	"budget_answers_total.rule":                 "",
 	"budget_answers_total.answer":               "refused, cached",
@@ -103,31 +103,31 @@ func labelsOf[T fmt.Stringer](reasons []T) string {
 	return strings.Join(labels, ", ")
 }
 
-// healthy says what a good value looks like, where that is not plain.
+// healthy describes the values of a healthy system, unless they are obvious.
 var healthy = map[string]string{
 	"panics_total":                       "0",
-	"requests_total":                     "under session consistency nine reads in ten are cached; under strict, informers' are, and reads without a resourceVersion are revalidated, collapsed or forwarded",
-	"request_duration_seconds":           "cached gets: well below 1 ms; lists: what their clients take to read them",
+	"requests_total":                     "session consistency: 90 % of the reads are cached; strict consistency: reads of informers are cached, reads without a resourceVersion are revalidated, collapsed or forwarded",
+	"request_duration_seconds":           "well below 1 ms for cached gets; the client's reading time for lists",
 	"requests_in_flight":                 "below 80 % of the limit",
 	"requests_refused_total":             "does not grow",
 	"connections":                        "below 80 % of the limit",
 	"malformed_requests_total":           "grows where scanners reach the listener",
-	"response_buffer_bytes":              "some 32 KiB for each response under way",
-	"waiting_stream_bytes":               "8 KiB for each answer that its client does not take at once",
-	"derived_bytes":                      "at its limit after a while: it is a cache",
+	"response_buffer_bytes":              "about 32 KiB per response in flight",
+	"waiting_stream_bytes":               "8 KiB per response that its client does not read at once",
+	"derived_bytes":                      "at the limit after a while, because it is a cache",
 	"cache_feed_synced":                  "1",
-	"cache_feed_lag_seconds":             "a few seconds of a gateway, whose connections are pinged; stale from 30 (`--feed-stale-after`)",
-	"cache_feed_restarts_total":          "reason=ended, two or three an hour for each collection",
+	"cache_feed_lag_seconds":             "a few seconds for a gateway, which pings its connections; stale from 30 (`--feed-stale-after`)",
+	"cache_feed_restarts_total":          "reason=ended, two or three times an hour per collection",
 	"cache_fresh_rounds_total":           "failed does not grow",
-	"cache_checks_total":                 "differs is 0, unfinished does not grow while the upstream answers",
+	"cache_checks_total":                 "differs is 0; unfinished does not grow while the upstream is reachable",
 	"cache_differences_total":            "no series",
 	"cache_check_age_seconds":            "up to two periods (`--self-check-period`)",
-	"cache_start_refused_total":          "grows after a restart under many clients only",
-	"cache_history_seconds":              "up to 600 (`--history-age`); less where the budget is used up first, or nothing changes",
-	"cache_watchers_lagging":             "0, for moments more",
+	"cache_start_refused_total":          "grows only after a restart with many clients",
+	"cache_history_seconds":              "up to 600 (`--history-age`); less if the byte limit is reached first, or nothing changes",
+	"cache_watchers_lagging":             "0, briefly more",
 	"cache_watchers_expired_total":       "hardly grows",
 	"state_saves_total":                  "failed does not grow",
-	"state_bytes":                        "below half of its limit: what is written anew is there twice for a moment",
+	"state_bytes":                        "below half of the limit, because a rewritten checkpoint briefly exists twice",
 	"watches_ended_total":                "timeout and client; expired and slow hardly grow",
 	"slow_watches_ended_total":           "0",
 	"unread_streams_reset_total":         "0",
@@ -135,22 +135,22 @@ var healthy = map[string]string{
 	"upstream_gone":                      "0",
 	"upstream_server_up":                 "1",
 	"upstream_server_ejections_total":    "grows when API servers are restarted",
-	"upstream_server_retries_total":      "as ejections",
+	"upstream_server_retries_total":      "grows together with ejections",
 	"upstream_delay_seconds":             "the round trip to the upstream, well below 1 s",
-	"stale_answers_total":                "grows in outages only",
+	"stale_answers_total":                "grows only in outages",
 	"upstream_missing_rights":            "no series",
 	"upstream_broken_responses_total":    "does not grow",
-	"authentication_token_reviews_total": "cached for the most part; error does not grow",
-	"authorization_reviews_total":        "cache for the most part; error does not grow",
+	"authentication_token_reviews_total": "mostly cached; error does not grow",
+	"authorization_reviews_total":        "mostly cache; error does not grow",
 	"clusterprofiles_refused":            "0",
 	"audit_events_total":                 "dropped and failed are 0",
 	"config_reloads_total":               "failure does not grow",
 	"config_last_reload_successful":      "1",
 	"config_restart_settings":            "0",
-	"store_commit_seconds":               "that of a disk's sync: 1 to 10 ms",
+	"store_commit_seconds":               "1 to 10 ms, the time of an fsync",
 	"store_available":                    "1",
 	"store_reserve_spent":                "0",
-	"store_queued_changes":               "small, or the disk does not keep up",
+	"store_queued_changes":               "small; otherwise the disk is too slow",
 	"etcd_available":                     "1",
 	"etcd_watches_reopened_total":        "hardly grows",
 }

@@ -48,7 +48,7 @@ func newProfiles(g *config.Gateway, userAgent string, log *slog.Logger, registry
 	c := &g.ClusterProfiles
 	refused := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubeweir_clusterprofiles_refused",
-		Help: "ClusterProfiles of the hub that are not served, or not as they are now, by reason; the log names them.",
+		Help: "ClusterProfiles of the hub that are not served, or not in their current state, by reason; the log names them.",
 	}, []string{"reason"})
 	for _, reason := range []string{refusedName, refusedAccess, refusedCluster, refusedMax} {
 		refused.WithLabelValues(reason) // so that the first is a change, too

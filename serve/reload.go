@@ -62,11 +62,11 @@ func newReloadMetrics(registerer prometheus.Registerer) *reloadMetrics {
 		}, []string{"result"}),
 		successful: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubeweir_config_last_reload_successful",
-			Help: "1 if the configuration was good when it was last read, 0 if it was rejected.",
+			Help: "1 if the last reload of the configuration succeeded, 0 if it was rejected.",
 		}),
 		at: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubeweir_config_last_reload_success_timestamp_seconds",
-			Help: "When the configuration was last read and found good, in seconds since 1970.",
+			Help: "Time of the last successful reload of the configuration, in seconds since 1970.",
 		}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubeweir_config_restart_settings",

@@ -109,7 +109,7 @@ func (o *adminOptions) profiles() bool {
 // buildInfo tells which program this is.
 func buildInfo(mode, version string) prometheus.Collector {
 	return gaugefunc.New(prometheus.GaugeOpts{
-		Name: "kubeweir_build_info", Help: "Always 1; the labels say what runs: the version, the Go that built it, and gateway or standalone.",
+		Name: "kubeweir_build_info", Help: "Always 1; the labels are the version, the Go version of the build, and the mode (gateway or standalone).",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version(), "mode": mode},
 	}, func() float64 { return 1 })
 }

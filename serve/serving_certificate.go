@@ -42,7 +42,7 @@ type fileCertificate struct {
 func servingFiles(t *config.TLS, now func() time.Time, log *slog.Logger, r prometheus.Registerer) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_serving_certificate_reloads_total",
-		Help: "Changes of the serving certificate files, by result (ok, error).",
+		Help: "Reloads of the serving certificate files, by result: ok, error.",
 	}, []string{"result"})
 	for _, result := range [...]string{"ok", "error"} {
 		reloads.WithLabelValues(result) // so that the first is a change, too

@@ -139,13 +139,13 @@ func (s *Server) Progress() *registry.Progress { return s.progress }
 // register makes the metrics known to r, which may be nil.
 func (s *Server) register(r prometheus.Registerer) error {
 	s.startSeconds = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kubeweir_origin_start_seconds", Help: "How long the origin took from its start until it served completely.",
+		Name: "kubeweir_origin_start_seconds", Help: "Time from the start of the origin until it was ready.",
 	})
 	if r == nil {
 		return nil
 	}
 	open := gaugefunc.New(prometheus.GaugeOpts{
-		Name: "kubeweir_origin_requests_in_flight", Help: "Requests that the origin is serving, watches and its own included.",
+		Name: "kubeweir_origin_requests_in_flight", Help: "Requests that the origin is serving, including watches and its own requests.",
 	}, func() float64 { return float64(s.requests.open.Load()) })
 	for _, c := range []prometheus.Collector{s.startSeconds, open} {
 		if err := r.Register(c); err != nil {

@@ -290,7 +290,7 @@ func TestBoundedQueue(t *testing.T) {
 				}
 				dropped := 102 - out.lines()
 				if err := testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf(`
-# HELP kubeweir_audit_events_total Audit events by result: written, dropped for want of room in the queue, failed to be written.
+# HELP kubeweir_audit_events_total Audit events by result: written, dropped (the queue was full), failed (the write failed).
 # TYPE kubeweir_audit_events_total counter
 kubeweir_audit_events_total{result="dropped"} %d
 kubeweir_audit_events_total{result="failed"} 0

@@ -345,12 +345,12 @@ type metrics struct{ written, dropped, failed prometheus.Counter }
 func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_audit_events_total",
-		Help: "Audit events by result: written, dropped for want of room in the queue, failed to be written.",
+		Help: "Audit events by result: written, dropped (the queue was full), failed (the write failed).",
 	}, []string{"result"})
 	if reg != nil {
 		reg.MustRegister(events, gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_audit_queue_events",
-			Help: "Audit events that wait to be written.",
+			Help: "Audit events waiting to be written.",
 		}, queued))
 	}
 	return &metrics{

@@ -87,9 +87,9 @@ func (a *Authenticator) register(reg prometheus.Registerer) {
 	if a.tokens == nil {
 		return
 	}
-	review.Gauge(reg, "kubeweir_authentication_cache_entries", "Reviews of bearer tokens that are cached.", a.tokens.cached)
+	review.Gauge(reg, "kubeweir_authentication_cache_entries", "Cached reviews of bearer tokens.", a.tokens.cached)
 	review.Gauge(reg, "kubeweir_authentication_cache_entries_limit",
-		"The most reviews of bearer tokens that are cached, and the most client certificates.", func() int { return a.opts.CacheSize })
+		"Limit on cached reviews of bearer tokens, and on cached client certificates.", func() int { return a.opts.CacheSize })
 	review.Gauge(reg, "kubeweir_authentication_newcomers",
 		"Requests that wait for the review of an unverified bearer token.", func() int { return int(a.tokens.unverified.requests.Load()) })
 }

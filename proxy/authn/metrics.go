@@ -35,7 +35,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		requests: review.Counters(reg, "kubeweir_authentication_requests_total",
 			"Requests by how they were authenticated, or why they were not.", "result", results...),
 		tokens: review.Counters(reg, "kubeweir_authentication_token_reviews_total",
-			"Bearer tokens authenticated, by result: valid, invalid and error are results of a TokenReview, cached is a result that is still valid, offline an older one used because the upstream is unavailable, limited was answered 429 because too many unverified tokens were being reviewed.",
+			"Authentications of bearer tokens, by result: valid, invalid and error are results of a TokenReview; cached is a cached result; offline is an expired result used because the upstream is unavailable; limited was rejected with 429 because too many unverified tokens were being reviewed.",
 			"result", tokenValid, tokenInvalid, tokenError, tokenCached, tokenOffline, tokenLimited),
 	}
 }

@@ -149,7 +149,7 @@ func TestDecisionsAreCached(t *testing.T) {
 		expect(bob, huge, true, 8)
 
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP kubeweir_authorization_cache_entries Decisions that are cached.
+# HELP kubeweir_authorization_cache_entries Cached authorization decisions.
 # TYPE kubeweir_authorization_cache_entries gauge
 kubeweir_authorization_cache_entries 6
 # HELP kubeweir_authorization_reviews_total Authorization decisions by result (allowed, denied, error) and by where they come from: upstream, cache, or offline (its last decision or the RBAC objects in the cache, because the upstream is unavailable).

@@ -30,11 +30,11 @@ func newMetrics(reg prometheus.Registerer, cached, offline func() int, limit int
 	counters := func(from string) decisionCounters {
 		return decisionCounters{reviews.WithLabelValues("allowed", from), reviews.WithLabelValues("denied", from)}
 	}
-	review.Gauge(reg, "kubeweir_authorization_cache_entries", "Decisions that are cached.", cached)
+	review.Gauge(reg, "kubeweir_authorization_cache_entries", "Cached authorization decisions.", cached)
 	review.Gauge(reg, "kubeweir_authorization_offline_entries",
-		"Decisions of the upstream that are kept for the time in which it is unavailable, at most kubeweir_authorization_cache_entries_limit; 0 if nobody is served offline.", offline)
+		"Decisions of the upstream retained for outages, at most kubeweir_authorization_cache_entries_limit; 0 if offline mode is off.", offline)
 	review.Gauge(reg, "kubeweir_authorization_cache_entries_limit",
-		"The most decisions that are cached; further ones evict others.", func() int { return limit })
+		"Limit on cached authorization decisions; further ones evict others.", func() int { return limit })
 	return &metrics{
 		reviewed: counters("upstream"), cached: counters("cache"), offline: counters("offline"),
 		failed: reviews.WithLabelValues("error", "upstream"),

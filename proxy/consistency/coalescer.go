@@ -111,7 +111,7 @@ func NewCoalescer(maxBody int64, now func() time.Time, fetch func(context.Contex
 	c.maxBody.Store(maxBody)
 	c.shared = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kubeweir_collapsed_shared_total",
-		Help: "Requests answered with what the upstream answered to somebody else's equal request: those that collapsing saved the upstream.",
+		Help: "Requests served with the response to another client's identical request: the requests that coalescing saved.",
 	})
 	c.mu.large = make(map[uint64]time.Time)
 	return c
@@ -156,11 +156,11 @@ func (c *Coalescer) Register(registerer prometheus.Registerer) {
 		c.shared,
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_collapsed_bytes",
-			Help: "Bytes of the upstream's answers that are held to be shared between callers.",
+			Help: "Bytes of upstream responses that are held to be shared by coalesced requests.",
 		}, func() float64 { return float64(c.held.Load()) }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_collapsed_bytes_limit",
-			Help: "Bytes of such answers beyond which requests are forwarded one by one.",
+			Help: "Limit on the bytes of shared upstream responses; above it requests are forwarded one by one.",
 		}, func() float64 { return float64(c.maxHeld()) }),
 	)
 }

@@ -86,7 +86,7 @@ func NewSession(known func(schema.GroupVersionResource) bool, registerer prometh
 	if registerer != nil {
 		registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_session_resources",
-			Help: fmt.Sprintf("Resources whose writes session reads wait for, of %d at most.", maxWritten),
+			Help: fmt.Sprintf("Resources with writes that session reads wait for; at most %d.", maxWritten),
 		}, func() float64 { return float64(s.Resources()) }))
 	}
 	return s

@@ -32,16 +32,16 @@ func newMetrics(r prometheus.Registerer) *Metrics {
 		accepted: counters("kubeweir_connections_accepted_total",
 			"Client connections accepted, by listener.", "listener"),
 		rejected: counters("kubeweir_connections_rejected_total",
-			"Client connections closed before any request, by listener and reason (limit, handshake; accept counts attempts to accept one that failed).", "listener", "reason"),
+			"Client connections closed before any request, by listener and reason (limit, handshake; accept counts failed attempts to accept).", "listener", "reason"),
 		Malformed: counters("kubeweir_malformed_requests_total",
-			"HTTP/1.1 requests refused before they reached the handler, by status code.", "code"),
+			"HTTP/1.1 requests rejected before they reached the handler, by status code.", "code"),
 		SlowWatches: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_slow_watches_ended_total",
-			Help: "Watches ended because their client did not read while its user held more than a share of the memory for such writes (see kubeweir_response_buffer_bytes); those that a write timeout ends are not among them.",
+			Help: "Watches ended because their client did not read while its user held more than its share of buffer memory (see kubeweir_response_buffer_bytes). Watches ended by a write timeout are not included.",
 		}),
 		UnreadStreams: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_unread_streams_reset_total",
-			Help: "Streams over HTTP/2 that were reset because their user had left more waiting than a share of the memory for that: uploads and upgrades, of what nobody has read (see kubeweir_response_buffer_bytes), and answers that wait for their clients (see kubeweir_waiting_stream_bytes).",
+			Help: "HTTP/2 streams reset because their user held more than its share of buffer memory: uploads and upgrades with unread data (see kubeweir_response_buffer_bytes), and responses that wait for their clients (see kubeweir_waiting_stream_bytes).",
 		}),
 	}
 	if r != nil {

@@ -76,15 +76,15 @@ func New(o Options, p Protocols) (*Server, error) {
 func (s *Server) registerState(r prometheus.Registerer) {
 	constant := func(n int) func() float64 { return func() float64 { return float64(n) } }
 	registerGauge(r, "kubeweir_connections_limit",
-		"The most client connections before more are closed at once: what is configured, or half of the files that the process may open.", constant(s.maxConnections))
+		"Limit on client connections, above which new ones are closed at once: the configured value, or half of the process's file descriptors.", constant(s.maxConnections))
 	registerGauge(r, "kubeweir_response_buffer_bytes",
-		"Bytes of buffers held by responses that are being written, most of which wait for their clients, and by what was sent over HTTP/2 and not read yet.", func() float64 { return float64(s.Buffers.held.Load()) })
+		"Bytes of buffers held by responses in flight, most of which wait for their clients, and by unread data received over HTTP/2.", func() float64 { return float64(s.Buffers.held.Load()) })
 	registerGauge(r, "kubeweir_response_buffer_bytes_limit",
-		"The most bytes of such buffers. A user who holds more than three times what is free, and more than 1 MiB, has watches ended whose clients do not read.", constant(BufferBudget))
+		"Limit on the bytes of response buffers. If a user holds more than 1 MiB and more than three times the free bytes, watches whose clients do not read are ended.", constant(BufferBudget))
 	registerGauge(r, "kubeweir_waiting_stream_bytes",
-		"About the bytes taken by answers over HTTP/2 that wait until their clients open a window or read, 8 KiB each and what a large header takes.", func() float64 { return float64(s.Buffers.waiting.Load()) })
+		"Approximate bytes of HTTP/2 responses that wait until their clients read or open the flow control window: 8 KiB each, more with a large header.", func() float64 { return float64(s.Buffers.waiting.Load()) })
 	registerGauge(r, "kubeweir_waiting_stream_bytes_limit",
-		"The most of that. A user who has more than three times what is free, and more than 1 MiB, gets no more answers but those that can be sent at once; clients whose user is not known have an eighth.", constant(WaitingAllowed))
+		"Limit on those bytes. A user who holds more than 1 MiB and more than three times the free bytes gets only responses that can be sent at once; unauthenticated clients together have an eighth.", constant(WaitingAllowed))
 }
 
 // Start opens the listeners of the options and serves them until Shutdown. On an

@@ -26,7 +26,7 @@ func tlsConfig(get getCertificate, minVersion uint16, suites []uint16) *tls.Conf
 
 // registerCertificate shows how long the serving certificate is valid. 0 is none.
 func registerCertificate(r prometheus.Registerer, get getCertificate) {
-	registerGauge(r, "kubeweir_serving_certificate_expiry_timestamp_seconds", "When the serving certificate ends.", func() float64 {
+	registerGauge(r, "kubeweir_serving_certificate_expiry_timestamp_seconds", "Time at which the serving certificate expires.", func() float64 {
 		cert, err := get(&tls.ClientHelloInfo{})
 		if err != nil || cert.Leaf == nil {
 			return 0

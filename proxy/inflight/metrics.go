@@ -56,11 +56,11 @@ func RegisterMetrics(registerer prometheus.Registerer, semaphores map[string]*Se
 		registerer.MustRegister(
 			gaugefunc.New(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight", ConstLabels: labels,
-				Help: "Requests in flight, by kind: short; long (watches, followed logs, upgraded connections); unidentified (the client is not authenticated yet); resumed (long ones that are watches which the upstream continues from before the cache's history); all-short and all-long (over all clusters of a gateway for several).",
+				Help: "Requests in flight, by kind: short; long (watches, followed logs, upgraded connections); unidentified (the client is not authenticated yet); resumed (watches from before the cache's history, which the upstream continues; also counted as long); all-short and all-long (all clusters of a gateway together).",
 			}, func() float64 { return float64(s.InUse()) }),
 			gaugefunc.New(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight_limit", ConstLabels: labels,
-				Help: "The most requests in flight before more are rejected; 0 means no limit.",
+				Help: "Limit on the requests in flight, above which requests are rejected; 0 means no limit.",
 			}, func() float64 { return float64(s.Limit()) }),
 		)
 	}

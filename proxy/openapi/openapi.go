@@ -77,11 +77,11 @@ func New(registerer prometheus.Registerer) *Documents {
 		registerer.MustRegister(
 			gaugefunc.New(prometheus.GaugeOpts{
 				Name: "kubeweir_openapi_bytes",
-				Help: "Bytes of OpenAPI documents that are kept, and answered with when the cluster says that they are current.",
+				Help: "Bytes of cached OpenAPI documents, which are served after the cluster has confirmed that they are current.",
 			}, func() float64 { _, bytes := d.Size(); return float64(bytes) }),
 			gaugefunc.New(prometheus.GaugeOpts{
 				Name: "kubeweir_openapi_bytes_limit",
-				Help: "Bytes of OpenAPI documents that are kept at most; the ones not used for the longest time go first.",
+				Help: "Limit on the bytes of cached OpenAPI documents; the least recently used are evicted.",
 			}, func() float64 { return MaxBytes }),
 		)
 	}

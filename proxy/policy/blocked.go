@@ -65,7 +65,7 @@ func NewBlocked(registerer prometheus.Registerer) *Blocked {
 	if registerer != nil {
 		registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_blocked_user_agents",
-			Help: "User agent patterns that an operator has blocked at present, 64 at most.",
+			Help: "User agent patterns currently blocked by an operator; at most 64.",
 		}, func() float64 { return float64(len(b.List())) }))
 	}
 	return b

@@ -70,7 +70,7 @@ func New(next Forwarder, now func() time.Time, registerer prometheus.Registerer)
 		watches: inflight.New(maxTranscodedWatches, inflight.Overload{}, inflight.Overload{}),
 		transcoded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_transcoded_total",
-			Help: "What was given in another encoding on its way, because the upstream lacks CBOR: bodies of requests from CBOR to JSON, answers and events of forwarded watches from JSON to CBOR, by kind (request, answer, event) and result (ok; error: refused or broken off, it is malformed or too large; busy: refused with 429, too many are transcoded at a time).",
+			Help: "Bodies transcoded because the upstream lacks CBOR: requests from CBOR to JSON, responses and events of forwarded watches from JSON to CBOR, by kind (request, answer, event) and result (ok; error: rejected or broken off because it is malformed or too large; busy: rejected with 429 because too many are being transcoded).",
 		}, []string{"kind", "result"}),
 	}
 	if registerer != nil {

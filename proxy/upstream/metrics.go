@@ -86,11 +86,11 @@ func newMetrics(reg prometheus.Registerer, d *health.Detector, missingRights pro
 		m.requests, m.durations, bytes, m.broken, m.upgrades, m.streams, m.reloads, missingRights,
 		gaugefunc.New(opts("kubeweir_upstream_feed_connections", "Connections to the upstream that carry watches of the cache."),
 			func() float64 { return float64(d.Conns().Feeds()) }),
-		gaugefunc.New(opts("kubeweir_upstream_last_contact_timestamp_seconds", "Time of the last sign of life on the feed connections; of several connections the least recent counts. 0 before the first."),
+		gaugefunc.New(opts("kubeweir_upstream_last_contact_timestamp_seconds", "Time of the last data or heartbeat on the feed connections; of several connections the least recent counts. 0 before the first."),
 			func() float64 { return seconds(d.Conns().LastContact()) }),
-		gaugefunc.New(opts("kubeweir_upstream_delay_seconds", "Lag of the feeds: how long data of the upstream is under way, measured by heartbeats and pings on the feed connections. From 1 s on, responses from the cache state their age."),
+		gaugefunc.New(opts("kubeweir_upstream_delay_seconds", "Lag of the feeds: the delay of data from the upstream, measured by heartbeats and pings on the feed connections. From 1 s on, responses from the cache state their age."),
 			func() float64 { return d.LinkLag().Seconds() }),
-		gaugefunc.New(opts("kubeweir_upstream_gone", "1 while the upstream gives no sign of life, so that requests that need it are rejected with 503 at once."),
+		gaugefunc.New(opts("kubeweir_upstream_gone", "1 while the upstream is unreachable, so that requests that need it are rejected with 503 at once."),
 			func() float64 {
 				if d.State() == health.Silent {
 					return 1

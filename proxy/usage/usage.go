@@ -71,7 +71,7 @@ func New(o Options) *Usage {
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_usage_bytes",
-			Help: "Memory of the costs by user, user agent and resource over the last minute and hour, in bytes. However many there are, it is about 10 MB at most.",
+			Help: "Bytes of memory for the usage by user, user agent and resource over the last minute and hour; about 10 MB at most.",
 		}, func() float64 { return float64(u.bytes()) }))
 	}
 	return u

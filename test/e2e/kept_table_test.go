@@ -25,12 +25,12 @@ var writeKept = flag.Bool("e2e.kept.write", false, "write the table of docs/warm
 
 // What the reads and the watches after a start are answered from.
 const (
-	fromState = "from the state"
-	fromList  = "listed anew"
-	goOn      = "go on"
-	sentOn    = "go on, sent on to the cluster"
+	fromState = "from the checkpoint"
+	fromList  = "from a new list"
+	goOn      = "continue"
+	sentOn    = "continue, forwarded to the cluster"
 	// theirs is not looked at: the version means nothing there.
-	theirs = "as that cluster answers"
+	theirs = "as that cluster responds"
 )
 
 // A keptCase is something that happens to a gateway that keeps its state, or to what it has kept.
@@ -51,36 +51,36 @@ var keptCases = []keptCase{
 		must(t, g.Stop(ctx))
 	})},
 	{what: "kill -9", reads: fromState, watches: goOn, happens: runAndEnd(func(_ context.Context, _ *testing.T, g *realkube.Gateway) { g.Kill() })},
-	{what: "the disk is full while it is written", reads: fromState, watches: goOn, happens: fullDisk,
+	{what: "disk full during a save", reads: fromState, watches: goOn, happens: fullDisk,
 		says: []string{"checkpoint failed", "writing the state: "}},
-	{what: "the last bytes of a file are missing", reads: fromState, watches: goOn, happens: changeImage(func(b []byte) []byte { return b[:len(b)-7] })},
-	{what: "half of a file is missing", reads: fromList, watches: sentOn, happens: changeImage(func(b []byte) []byte { return b[:len(b)/4] }),
+	{what: "last bytes of a file missing", reads: fromState, watches: goOn, happens: changeImage(func(b []byte) []byte { return b[:len(b)-7] })},
+	{what: "half of a file missing", reads: fromList, watches: sentOn, happens: changeImage(func(b []byte) []byte { return b[:len(b)/4] }),
 		says: []string{"checkpoint dropped, relisting", "it was never complete"}},
-	{what: "a file is empty", reads: fromList, watches: sentOn, happens: changeImage(func([]byte) []byte { return nil }),
+	{what: "empty file", reads: fromList, watches: sentOn, happens: changeImage(func([]byte) []byte { return nil }),
 		says: []string{"checkpoint dropped, relisting", "damaged"}},
-	{what: "a bit of a file has changed", reads: fromList, watches: sentOn, happens: changeImage(func(b []byte) []byte {
+	{what: "one bit of a file changed", reads: fromList, watches: sentOn, happens: changeImage(func(b []byte) []byte {
 		b[len(b)/4] ^= 4
 		return b
 	}), says: []string{"checkpoint dropped, relisting", "it was never complete"}},
-	{what: "the file that says what the folder is is damaged", reads: fromList, watches: sentOn, happens: changeMarker("x"),
+	{what: "marker file of the directory damaged", reads: fromList, watches: sentOn, happens: changeMarker("x"),
 		says: []string{"state dropped: damaged"}},
-	{what: "the state is of a newer format", reads: fromList, watches: sentOn, happens: changeMarker(`{"format":2}`),
+	{what: "state of a newer format", reads: fromList, watches: sentOn, happens: changeMarker(`{"format":2}`),
 		says: []string{"state dropped: unknown format", "format=2 known=1"}},
-	{what: "the state is of an older format", reads: fromList, watches: sentOn, happens: changeMarker(`{"format":0}`),
+	{what: "state of an older format", reads: fromList, watches: sentOn, happens: changeMarker(`{"format":0}`),
 		says: []string{"state dropped: unknown format", "format=0 known=1"}},
-	{what: "another cluster answers by the same name", reads: fromList, watches: theirs, happens: otherCluster,
+	{what: "another cluster at the same address", reads: fromList, watches: theirs, happens: otherCluster,
 		says: []string{"checkpoint dropped, relisting", "different cluster"}},
-	{what: "another `--drop-managed-fields`", reads: fromList, watches: sentOn, happens: withArgs("--drop-managed-fields=configmaps"),
+	{what: "different `--drop-managed-fields`", reads: fromList, watches: sentOn, happens: withArgs("--drop-managed-fields=configmaps"),
 		says: []string{"checkpoint dropped, relisting", "the resource was ConfigMap"}},
-	{what: "it is older than `--state-max-age`", reads: fromList, watches: sentOn, happens: grownOld,
+	{what: "state older than `--state-max-age`", reads: fromList, watches: sentOn, happens: grownOld,
 		says: []string{"checkpoint dropped, relisting", "s old"}},
-	{what: "a key, and what is there was written without", reads: fromList, watches: sentOn, happens: withKey("other"),
+	{what: "key added to an unencrypted state", reads: fromList, watches: sentOn, happens: withKey("other"),
 		says: []string{"state dropped: not encrypted"}},
-	{what: "the same key", sealed: true, reads: fromState, watches: goOn, happens: withKey("key")},
-	{what: "another key", sealed: true, happens: withKey("other"), says: []string{"is encrypted with a key other than --state-key-file"}},
-	{what: "no key, and what is there is sealed", sealed: true, happens: withArgs(), says: []string{"is encrypted: set --state-key-file, or use another directory"}},
-	{what: "another process has the folder", happens: inUse, says: []string{"is in use by another process"}},
-	{what: "the folder has other files in it", happens: otherFolder, says: []string{"contains other files", ": use an empty directory"}},
+	{what: "same key", sealed: true, reads: fromState, watches: goOn, happens: withKey("key")},
+	{what: "different key", sealed: true, happens: withKey("other"), says: []string{"is encrypted with a key other than --state-key-file"}},
+	{what: "encrypted state without a key", sealed: true, happens: withArgs(), says: []string{"is encrypted: set --state-key-file, or use another directory"}},
+	{what: "directory in use by another process", happens: inUse, says: []string{"is in use by another process"}},
+	{what: "other files in the directory", happens: otherFolder, says: []string{"contains other files", ": use an empty directory"}},
 }
 
 const (
@@ -210,7 +210,7 @@ func (s *keptScene) play(ctx context.Context, t *testing.T, c *keptCase) string 
 		if line := lineWith(err.Error(), c.says); line == "" || !strings.Contains(err.Error(), "exit status 1") {
 			t.Errorf("it does not say %q: %v", c.says, err)
 		}
-		return c.row("none: it ends with exit code 1", "")
+		return c.row("none: the gateway exits with code 1", "")
 	}
 	g := bed.StartGateway(t, s.opts)
 	gw := through(t, g, as(realkube.Admin))
@@ -335,7 +335,7 @@ func (c *keptCase) row(reads, watches string) string {
 	return fmt.Sprintf("| %s | %s | %s | %s |\n", c.what, reads, watches, says)
 }
 
-const keptTableBegin, keptTableEnd = "<!-- begin of what go test ./test/e2e -run TestKeptTable -e2e.kept.write has written -->\n", "<!-- end -->\n"
+const keptTableBegin, keptTableEnd = "<!-- begin of the table that go test ./test/e2e -run TestKeptTable -e2e.kept.write writes -->\n", "<!-- end -->\n"
 
 // checkKeptTable holds the document against what was seen, or writes it.
 func checkKeptTable(t *testing.T, rows []string) {
@@ -353,7 +353,7 @@ func checkKeptTable(t *testing.T, rows []string) {
 	if !ok || !found {
 		t.Fatalf("%s: no place for the table", path)
 	}
-	table := "\n| what happens | reads after the start | watches that come back | the log says |\n|---|---|---|---|\n" + strings.Join(rows, "") + "\n"
+	table := "\n| event | reads after the start | resumed watches | log |\n|---|---|---|---|\n" + strings.Join(rows, "") + "\n"
 	switch {
 	case had == table:
 	case *writeKept && !t.Failed():

@@ -43,7 +43,7 @@ func newMetrics(e *Engine) *metrics {
 	m := &metrics{
 		engine: e,
 		groups: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubeweir_store_commit_changes", Help: "Changes made durable by one write to disk.",
+			Name: "kubeweir_store_commit_changes", Help: "Changes made durable per write to disk.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 10),
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -51,10 +51,10 @@ func newMetrics(e *Engine) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
 		compactions: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubeweir_store_compactions_total", Help: "Times that history was forgotten up to a later revision.",
+			Name: "kubeweir_store_compactions_total", Help: "Compactions of the history.",
 		}),
 		expired: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubeweir_store_expired_total", Help: "Keys deleted because their time to live ended.",
+			Name: "kubeweir_store_expired_total", Help: "Keys deleted because they expired.",
 		}),
 	}
 	add := func(name, help string, read func(*state) float64) {
@@ -63,22 +63,22 @@ func newMetrics(e *Engine) *metrics {
 			read: read,
 		})
 	}
-	add("revision", "Revision of the newest change.", func(s *state) float64 { return float64(s.revision) })
-	add("compacted_revision", "Oldest revision that can be read or watched from.", func(s *state) float64 { return float64(s.compacted) })
-	add("keys", "Objects that are stored.", func(s *state) float64 { return float64(s.keys) })
-	add("index_bytes", "Bytes of memory for the index of keys.", func(s *state) float64 { return float64(s.indexBytes) })
-	add("ring_bytes", "Bytes of recent changes that are kept in memory for watches.", func(s *state) float64 { return float64(s.ringBytes) })
-	add("watchers", "Open watches of the store: those of the cache, of admission and of RBAC.", func(s *state) float64 { return float64(s.watchers) })
-	add("queued_changes", "Changes that wait for the disk.", func(s *state) float64 { return float64(s.waiting) })
-	add("disk_bytes", "Bytes that the store takes on disk, the reserve apart; while no changes are accepted, those before.", func(s *state) float64 { return float64(s.disk) })
-	add("disk_free_bytes", "Bytes that are left on the disk of the data folder; +Inf when that is not known.", func(s *state) float64 { return s.free })
-	add("reserve_spent", "1 while the disk is so full that creations are refused: room that is kept back was given up for deletions, or cannot be provided.", func(s *state) float64 {
+	add("revision", "Revision of the latest change.", func(s *state) float64 { return float64(s.revision) })
+	add("compacted_revision", "Oldest revision from which reads and watches are possible.", func(s *state) float64 { return float64(s.compacted) })
+	add("keys", "Objects in the store.", func(s *state) float64 { return float64(s.keys) })
+	add("index_bytes", "Bytes of memory for the key index.", func(s *state) float64 { return float64(s.indexBytes) })
+	add("ring_bytes", "Bytes of recent changes in memory, for watches.", func(s *state) float64 { return float64(s.ringBytes) })
+	add("watchers", "Open watches of the store, by the cache, admission and RBAC.", func(s *state) float64 { return float64(s.watchers) })
+	add("queued_changes", "Changes waiting for the disk.", func(s *state) float64 { return float64(s.waiting) })
+	add("disk_bytes", "Bytes of the store on disk, without the reserve. While no changes are accepted, the last known value.", func(s *state) float64 { return float64(s.disk) })
+	add("disk_free_bytes", "Free bytes on the disk of the data directory; +Inf if unknown.", func(s *state) float64 { return s.free })
+	add("reserve_spent", "1 while the disk is so full that creations are rejected, because the reserved space was released for deletions or cannot be allocated.", func(s *state) float64 {
 		if s.low {
 			return 1
 		}
 		return 0
 	})
-	add("available", "1 while changes are accepted, 0 while the disk is full (which deletions may be written to all the same) or has failed.", func(s *state) float64 {
+	add("available", "1 while changes are accepted, 0 while the disk has failed or is full (deletions may still be accepted).", func(s *state) float64 {
 		if s.available && !s.low {
 			return 1
 		}

@@ -22,28 +22,28 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		registerer: registerer,
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeweir_etcd_request_seconds",
-			Help:    "Time of requests to etcd, by operation.",
+			Help:    "Duration of requests to etcd, by operation.",
 			Buckets: []float64{.0005, .001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"operation"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_etcd_request_errors_total",
-			Help: "Requests to etcd that failed, by operation and reason. Conflicts are answers, not failures.",
+			Help: "Failed requests to etcd, by operation and reason. Conflicts do not count as failures.",
 		}, []string{"operation", "reason"}),
 		watches: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubeweir_etcd_watches_open",
-			Help: "Watches of etcd that are open; each is a stream of its own.",
+			Help: "Open watches of etcd, each with its own stream.",
 		}),
 		reopened: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_etcd_watches_reopened_total",
-			Help: "Times that a watch of etcd was resumed after its stream had ended.",
+			Help: "Watches of etcd that were resumed after their stream had ended.",
 		}),
 		compacted: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubeweir_etcd_compacted_revision",
-			Help: "Revision that etcd was compacted at, as far as this process knows.",
+			Help: "Last known compaction revision of etcd.",
 		}),
 		available: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubeweir_etcd_available",
-			Help: "1 while etcd answers, 0 since a request to it failed because it did not.",
+			Help: "1 while etcd responds, 0 after a request failed because it did not.",
 		}),
 	}
 	if registerer == nil {

@@ -21,7 +21,7 @@ func newMetrics(reg prometheus.Registerer, open, bytes func() int) *metrics {
 			"Reviews of the permission and the credential of open watches, by result: good, offline (good by the upstream's last decision, because it is unavailable), lost (the watch ends), unknown (the upstream is unavailable).",
 			"result", review.Good, review.Offline, review.Lost, review.Unknown),
 		ended: review.Counters(reg, "kubeweir_authorization_watches_ended_total",
-			"Open watches ended by the gateway, by reason: the permission was revoked, the visible namespaces of the watch changed, the credential is no longer valid, or neither could be confirmed for too long.",
+			"Open watches ended by the gateway, by reason: the permission was revoked, the visible namespaces changed, the credential is no longer valid, or the permission and credential could not be confirmed for too long.",
 			"reason", reason.PermissionRevoked.String(), reason.NamespacesChanged.String(), reason.CredentialInvalid.String(), reason.Unconfirmed.String()),
 	}
 }

@@ -18,16 +18,16 @@ func newMetrics(reg prometheus.Registerer, sets *setCache) metrics {
 		}
 	}
 	review.Gauge(reg, "kubeweir_authorization_visible_sets",
-		"Sets of namespaces cached for rules with visibleLists: one for each user and kind of list.",
+		"Sets of namespaces cached for rules with visibleLists: one per user and kind of list.",
 		locked(func() int { return len(sets.mu.sets) }))
 	review.Gauge(reg, "kubeweir_authorization_visible_namespaces",
-		"Names of namespaces in the cached sets and in those of open watches; equal sets of a user count once, and each set counts as some names more.",
+		"Namespace names in cached sets and in those of open watches. Equal sets of a user count once; each set counts as a few extra names.",
 		locked(func() int { return sets.mu.cost }))
 	review.Gauge(reg, "kubeweir_authorization_visible_namespaces_limit",
-		"The most of those names; a user may have a quarter of them.", func() int { return sets.max })
+		"Limit on those names; a user may have a quarter of it.", func() int { return sets.max })
 	reviews := review.Register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "kubeweir_authorization_visible_reviews",
-		Help:    "Reviews made together for rules with visibleLists, by what for: a list or a watch that begins and waits for them (read), or open watches, a few namespaces of a set at a time (recheck). The sum is their number.",
+		Help:    "Batches of reviews for rules with visibleLists, by purpose: a list or watch that waits for them (read), or open watches, a few namespaces at a time (recheck). The sum is the number of reviews.",
 		Buckets: prometheus.ExponentialBuckets(1, 10, 6),
 	}, []string{"for"}))
 	return metrics{reviews.WithLabelValues("read"), reviews.WithLabelValues("recheck")}
