@@ -67,7 +67,7 @@ func (c *Client) abandon() {
 		if p.Style().Feed {
 			continue
 		}
-		if _, err := p.Renew(); err != nil {
+		if err := p.Renew(); err != nil {
 			c.log.Warn("dead connections to the upstream stay in use", "error", err)
 			return
 		}

@@ -109,7 +109,7 @@ func testServersByName(t *testing.T) {
 		t.Errorf("servers %v", hosts(c))
 	}
 	dns.lead()
-	time.Sleep(time.Minute) // names are resolved every 30 s
+	time.Sleep(time.Minute) // names are resolved every 5 s
 	if len(hosts(c)) != 1 || !strings.Contains(log.String(), "there is none") {
 		t.Errorf("of an empty answer %v are left: %s", hosts(c), log.String())
 	}

@@ -1,24 +1,16 @@
 package balance
 
 import (
-	"errors"
 	"io"
 	"net/http"
-	"sync"
+	"sync/atomic"
 )
 
 // sharedBody is the body of a request that may go to several servers, one after the other. A
 // transport closes the body that it is given, also when it could not connect.
 type sharedBody struct {
-	req *http.Request
-	mu  struct {
-		sync.Mutex
-		read     bool // something of the body is gone
-		failed   bool // it could not be read
-		closed   bool // the last attempt's transport closed it
-		last     *lentBody
-		released bool // that transport may close it
-	}
+	req  *http.Request
+	last *lentBody // of the last attempt
 }
 
 // attach returns the request for the next attempt; false when its body is gone.
@@ -35,75 +27,52 @@ func (h *sharedBody) attach(req *http.Request) (*http.Request, bool) {
 		out.Body = body
 		return &out, true
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mu.read {
+	if !h.takeBack() {
 		return nil, false
 	}
-	h.mu.closed = false
-	h.mu.last = &lentBody{h}
-	out.Body = h.mu.last
+	h.last = &lentBody{ReadCloser: req.Body}
+	out.Body = h.last
 	return &out, true
 }
 
-// release is called when there is no further attempt.
+// takeBack ends the last attempt's use of the body. It returns false if that has begun to read.
+func (h *sharedBody) takeBack() bool {
+	return h.last == nil || h.last.state.CompareAndSwap(unread, taken) || h.last.state.CompareAndSwap(closed, taken)
+}
+
+// release is called when there is no further attempt: the last one may read on, and closes the body.
 func (h *sharedBody) release() {
-	if h.req.Body == nil {
-		return
-	}
-	h.mu.Lock()
-	h.mu.released = true
-	closed := h.mu.closed || h.mu.last == nil
-	h.mu.Unlock()
-	if closed {
+	if h.req.Body != nil && (h.last == nil || !h.last.state.CompareAndSwap(unread, read) && h.last.state.Load() == closed) {
 		_ = h.req.Body.Close()
 	}
 }
 
-// isBroken reports whether the body could not be read, which says nothing of servers.
-func (h *sharedBody) isBroken() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mu.failed
+// lentBody is the body as one attempt sees it.
+type lentBody struct {
+	io.ReadCloser
+	state atomic.Int32
 }
 
-// lentBody is the body as one attempt sees it.
-type lentBody struct{ h *sharedBody }
-
-var errAnotherServer = errors.New("the request went to another server")
+// The states of a lentBody.
+const (
+	unread = iota
+	closed // unread
+	read   // by the attempt, which closes the body
+	taken  // for another attempt
+)
 
 // Read implements io.Reader.
 func (l *lentBody) Read(p []byte) (int, error) {
-	h := l.h
-	h.mu.Lock()
-	if h.mu.last != l {
-		h.mu.Unlock()
-		return 0, errAnotherServer
+	if l.state.CompareAndSwap(unread, read) || l.state.Load() == read {
+		return l.ReadCloser.Read(p)
 	}
-	h.mu.read = true
-	h.mu.Unlock()
-	n, err := h.req.Body.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		h.mu.Lock()
-		h.mu.failed = true
-		h.mu.Unlock()
-	}
-	return n, err
+	return 0, http.ErrBodyReadAfterClose
 }
 
 // Close implements io.Closer.
 func (l *lentBody) Close() error {
-	h := l.h
-	h.mu.Lock()
-	if h.mu.last != l {
-		h.mu.Unlock()
-		return nil
-	}
-	h.mu.closed = true
-	own := h.mu.released
-	h.mu.Unlock()
-	if own {
-		return h.req.Body.Close()
+	if !l.state.CompareAndSwap(unread, closed) && l.state.Load() == read {
+		return l.ReadCloser.Close()
 	}
 	return nil
 }

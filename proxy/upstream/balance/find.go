@@ -16,15 +16,12 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/kubeweir/kubeweir/internal/apiservers"
-	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
 const (
 	// resolvePeriod is how often a DNS name is resolved, and resolveTimeout how long that may take.
-	resolvePeriod  = 30 * time.Second
+	resolvePeriod  = 5 * time.Second
 	resolveTimeout = 5 * time.Second
-	// resolveMissing is how often while a server is down, which may have got another address.
-	resolveMissing = 5 * time.Second
 	// findPause is the least time between two attempts to find the servers.
 	findPause = time.Second
 	// slicesPath has the endpoints of the Service kubernetes.
@@ -77,27 +74,17 @@ func (s *Set) found(found []endpoint, always ...endpoint) error {
 // followName resolves the name periodically.
 func (s *Set) followName() {
 	for {
-		if !s.pause(findPause, nil) || !s.pause(s.resolveAfter()-findPause, s.missing) {
+		wait := resolvePeriod
+		if len(s.Servers()) == 0 {
+			wait = findPause
+		}
+		if !s.pause(wait) {
 			return
 		}
 		if err := s.resolve(s.Context); err != nil && s.Context.Err() == nil {
 			s.Log.Warn("the API servers' name cannot be resolved, those known before stay", "name", s.List.Name, "error", err)
 		}
 	}
-}
-
-// resolveAfter returns when the name is to be resolved next.
-func (s *Set) resolveAfter() time.Duration {
-	all := s.Servers()
-	if len(all) == 0 {
-		return findPause
-	}
-	for _, one := range all {
-		if one.Standing() >= health.Down {
-			return resolveMissing
-		}
-	}
-	return resolvePeriod
 }
 
 // followSlices lists the endpoints of the Service kubernetes whenever they change.
@@ -115,20 +102,16 @@ func (s *Set) followSlices() {
 			wait = 5 * findPause
 			s.Log.Warn("the API servers cannot be read from the endpoints of the Service kubernetes, those known before stay", "error", err)
 		}
-		if !s.pause(wait, nil) {
+		if !s.pause(wait) {
 			return
 		}
 	}
 }
 
-// pause waits, until enough at most. It returns false when the client is closed.
-func (s *Set) pause(d time.Duration, enough <-chan struct{}) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
+// pause waits. It returns false when the client is closed.
+func (s *Set) pause(d time.Duration) bool {
 	select {
-	case <-t.C:
-		return true
-	case <-enough:
+	case <-time.After(d):
 		return true
 	case <-s.Context.Done():
 		return false

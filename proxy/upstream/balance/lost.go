@@ -1,12 +1,10 @@
 package balance
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
-	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
 // Something on the way to a server, such as a router that was replaced, may forget connections:
@@ -29,75 +27,22 @@ func (s *Server) replaceLost(began, retried time.Time) {
 
 // replaceDoubtful is called when a check that began then was responded to on a new connection,
 // after one that was not on any. Requests use new connections from now on. Those that wait on old
-// ones since before are sent again if they may be. The others, writes, are canceled unless their
-// connection responds.
+// ones since before are sent again if they may be. The others, writes, may still be responded to;
+// the pings of their connections tell.
 func (s *Server) replaceDoubtful(began time.Time) {
-	waited := func(a *attempt) bool { return a.waits() && a.began.Before(began) }
-	s.cancel(errLost, func(a *attempt) bool { return a.repeatable && waited(a) })
-	old := s.renew()
-	waiting := make(map[int]bool)
-	s.mu.Lock()
-	for a := range s.mu.attempts {
-		waiting[a.style] = waiting[a.style] || waited(a)
-	}
-	s.mu.Unlock()
-	for style, t := range old {
-		if t == nil || !waiting[style] || s.pools[style].Style().HTTP1 {
-			continue // over HTTP/1.1 there would be another connection
-		}
-		s.set.Spawn(func() {
-			if s.isLost(t) {
-				s.cancel(errLost, func(a *attempt) bool { return a.style == style && waited(a) })
-			}
-		})
-	}
+	s.cancel(errLost, func(a *attempt) bool { return a.repeatable && a.waits() && a.began.Before(began) })
+	s.renew()
 }
 
-// renew sends requests over new connections from now on, but those of feeds, which are pinged. It
-// returns the transports of the old ones, by style.
-func (s *Server) renew() []*pool.Transport {
-	old := make([]*pool.Transport, len(s.pools))
-	for i, p := range s.pools {
+// renew sends requests over new connections from now on, but those of feeds, which are pinged.
+func (s *Server) renew() {
+	for _, p := range s.pools {
 		if p.Style().Feed {
 			continue
 		}
-		var err error
-		if old[i], err = p.Renew(); err != nil {
+		if err := p.Renew(); err != nil {
 			s.log.Warn("connections that may be dead stay in use", "error", err)
-			return old
+			return
 		}
-	}
-	return old
-}
-
-// isLost reports whether the server does not respond on the connections of t, while it does on a
-// new one that it was asked on later: where everything is slow, the first request is the first to
-// be responded to.
-func (s *Server) isLost(t *pool.Transport) bool {
-	limit := s.set.ServerSilence
-	ctx, cancel := context.WithTimeout(s.set.Context, 2*limit)
-	defer cancel()
-	responded := make(chan struct{})
-	sent := s.set.Spawn(func() {
-		defer close(responded)
-		if resp, err := t.RoundTrip(s.request(ctx, "/version")); err == nil {
-			_ = resp.Body.Close()
-		}
-	})
-	if !sent || isClosed(responded, limit) || s.getOnce(ctx, "/version") == 0 {
-		return false
-	}
-	return !isClosed(responded, health.Grace/4)
-}
-
-// isClosed reports whether c is closed in time.
-func isClosed(c <-chan struct{}, within time.Duration) bool {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	select {
-	case <-c:
-		return true
-	case <-timer.C:
-		return false
 	}
 }

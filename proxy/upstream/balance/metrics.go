@@ -27,7 +27,7 @@ func NewMetrics() *Metrics {
 		preferred:   gauge("kubeweir_upstream_server_preferred", "1 for the API server that the feeds of the cache use."),
 		outstanding: gauge("kubeweir_upstream_server_outstanding_requests", "Open requests, watches and connections to the API server."),
 		requests:    counter("kubeweir_upstream_server_requests_total", "Requests sent to the API server, including those that were then sent to another."),
-		ejections:   counter("kubeweir_upstream_server_ejections_total", "How often the API server was taken out of use because it was not ready, unreachable or unresponsive, or broke its connections."),
+		ejections:   counter("kubeweir_upstream_server_ejections_total", "How often the API server was taken out of use because it was not ready, unreachable or unresponsive."),
 		retries:     counter("kubeweir_upstream_server_retries_total", "Requests that the API server did not receive, or reads that it did not respond to, and that were sent to another."),
 	}
 }

@@ -15,25 +15,23 @@ const maxNotice = 4 << 10
 
 // How servers of k8s.io/apiserver reject requests without processing them: while they shut down
 // (filters.WithRetryAfter, which begins it with "The", filters.WithWaitGroup), and while they start
-// (routes.NotFoundHandler). The other two reject reads: by a server whose watch cache is not filled
-// yet, and by one that is behind.
+// (routes.NotFoundHandler). The last rejects reads, by a server whose watch cache is not filled yet.
 const (
 	noticeShutdown = "apiserver is shutting down"
 	noticeStarting = "the request has been made before all known HTTP paths have been installed"
 	noticeStorage  = "storage is (re)initializing"
-	noticeBehind   = "Too large resource version"
 )
 
-// rejectedBy reports whether the server did not process the request, but another may, and what it
-// says. The response can be read all the same.
-func (a *attempt) rejectedBy(resp *http.Response) (notice string, rejected bool) {
+// isRejected reports whether the server did not process the request, but another may. The response
+// can be read all the same.
+func (a *attempt) isRejected(resp *http.Response) bool {
 	switch resp.StatusCode {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 	default:
-		return "", false
+		return false
 	}
 	if isProxied(resp.Request.URL) {
-		return "", false // its body may last
+		return false // its body may last
 	}
 	message := peek(resp)
 	if said, ok := status.Parse([]byte(message)); ok {
@@ -43,36 +41,21 @@ func (a *attempt) rejectedBy(resp *http.Response) (notice string, rejected bool)
 	for _, notice := range []string{noticeShutdown, noticeStarting} {
 		if strings.HasPrefix(strings.TrimPrefix(message, "The "), notice) {
 			a.server.check() // which may find that another one behind it does
-			return notice, true
+			return true
 		}
 	}
-	for _, notice := range []string{noticeStorage, noticeBehind} {
-		if strings.Contains(message, notice) {
-			return notice, a.repeatable
-		}
-	}
-	return "", false
+	return a.repeatable && strings.Contains(message, noticeStorage)
 }
 
 // peek returns the beginning of a response's body, which can still be read.
 func peek(resp *http.Response) string {
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxNotice))
-	rest := io.Reader(resp.Body)
-	if err != nil {
-		rest = failingReader{err}
-	}
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxNotice)) // a responseBody keeps its error
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(bytes.NewReader(b), rest), resp.Body}
+	}{io.MultiReader(bytes.NewReader(b), resp.Body), resp.Body}
 	return string(b)
 }
-
-// failingReader is the end of a body that broke off.
-type failingReader struct{ err error }
-
-// Read implements io.Reader.
-func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 
 // isProxied reports whether kube-apiserver passes a request to a program that may do anything with
 // it.

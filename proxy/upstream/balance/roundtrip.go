@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
@@ -65,21 +64,15 @@ type tour struct {
 	tried   []*Server
 	room    [4]*Server // of tried
 	retries int        // how often a server was asked once more
-	until   time.Time  // when no other server is asked any more, once one was behind
 	// What the last server said, or an earlier one if that is better.
 	resp *http.Response
 	err  error
 }
 
-// lagPatience is how long all other servers may take for a read of a version that one has waited
-// for in vain, for 3 s (k8s.io/apiserver/pkg/storage/cacher). A server that has that version
-// responds at once. If none has it, the client waits little longer than for a single server.
-const lagPatience = time.Second
-
 // next asks the next server. It returns false when there is none, or need not be.
 func (t *tour) next() (more bool) {
 	s := t.set.choose(t.long, t.preferred, t.tried)
-	if s == nil || !t.until.IsZero() && !time.Now().Before(t.until) {
+	if s == nil {
 		return false
 	}
 	if n := len(t.tried); n > 0 {
@@ -92,14 +85,11 @@ func (t *tour) next() (more bool) {
 		a.finish()
 		return false
 	}
-	if !t.until.IsZero() {
-		a.late = time.AfterFunc(time.Until(t.until), func() { a.cancel(errLate) })
-	}
 	resp, err := a.send(out)
 	if err != nil {
 		more = t.failed(a, err)
 	} else {
-		if more = t.rejected(a, resp); t.resp != nil {
+		if more = a.isRejected(resp); t.resp != nil {
 			_ = t.resp.Body.Close()
 		}
 		t.resp = resp
@@ -110,8 +100,8 @@ func (t *tour) next() (more bool) {
 // failed records that a got no response, and reports whether another server may be asked.
 func (t *tour) failed(a *attempt, err error) (more bool) {
 	t.err = err
-	if !a.canceled && !t.body.isBroken() {
-		a.server.failed(err, a.connected.Load(), a.written.Load())
+	if !a.canceled {
+		a.server.failed(err, a.connected.Load())
 	}
 	if !t.repeatable && a.connected.Load() && !pool.Unprocessed(err) {
 		if t.resp != nil { // an earlier response counts no more
@@ -125,15 +115,6 @@ func (t *tour) failed(a *attempt, err error) (more bool) {
 		t.tried = t.tried[:len(t.tried)-1] // it has new connections
 	}
 	return true
-}
-
-// rejected reports whether the server did not do what a asked, but another may.
-func (t *tour) rejected(a *attempt, resp *http.Response) (more bool) {
-	notice, rejected := a.rejectedBy(resp)
-	if rejected && notice == noticeBehind && t.until.IsZero() {
-		t.until = time.Now().Add(lagPatience)
-	}
-	return rejected
 }
 
 // isRepeatable reports whether a request only reads.

@@ -78,8 +78,8 @@ func (s *Server) load(long bool, now time.Time) float64 {
 }
 
 // class is how a server compares with others: one of a lower class is always chosen before it.
-func (s *Server) class(now time.Time) int {
-	class := 2 * int(s.health.StandingAt(now))
+func (s *Server) class() int {
+	class := 2 * int(s.Standing())
 	if s.spare {
 		class++
 	}
@@ -88,8 +88,8 @@ func (s *Server) class(now time.Time) int {
 
 // isBetter reports whether feeds should rather go to s than to other: one that has been ready for
 // longer knows more of the past.
-func (s *Server) isBetter(other *Server, now time.Time) bool {
-	class, classOther := s.class(now), other.class(now)
+func (s *Server) isBetter(other *Server) bool {
+	class, classOther := s.class(), other.class()
 	since, sinceOther := s.health.ReadySince(), other.health.ReadySince()
 	return class < classOther || class == classOther && (since < sinceOther || since == sinceOther && s.rank < other.rank)
 }
@@ -97,27 +97,15 @@ func (s *Server) isBetter(other *Server, now time.Time) bool {
 // responded records a response to a request, or to a check.
 func (s *Server) responded(check bool) {
 	s.health.Contact(s.set.Health.Now())
-	if check {
-		return
-	}
-	s.health.Responded()
-	if s.Standing() >= health.Down {
+	if !check && s.Standing() >= health.Down {
 		s.check()
 	}
 }
 
 // failed records a request without a response.
-func (s *Server) failed(err error, connected, written bool) {
-	switch {
-	case !connected || health.Unconnected(err):
+func (s *Server) failed(err error, connected bool) {
+	if !connected || health.Unconnected(err) {
 		s.become(health.Down, err)
-	case !written:
-		// The request may be the one that cannot be sent: its head may be larger than the server accepts
-		// over HTTP/2. No client decides by that which servers are avoided.
-	case s.health.Broke(s.set.Health.Now()):
-		s.metrics.ejections.Inc()
-		s.log.Warn("an API server breaks its connections again and again, it is avoided for a while", "error", err)
-		s.set.prefer()
 	}
 	s.check()
 }
@@ -159,7 +147,6 @@ func (s *Server) become(next health.Standing, why error) {
 	}
 	if next >= health.Down {
 		s.set.reportDown()
-		s.set.findAgain()
 	}
 }
 
@@ -264,9 +251,8 @@ type attempt struct {
 	cancel     context.CancelCauseFunc
 	began      time.Time
 	sends      *pool.SendLimit
-	late       *time.Timer // cancels it before its response, nil if nothing does
-	canceled   bool        // it failed because it was canceled
-	once       sync.Once   // finish
+	canceled   bool      // it failed because it was canceled
+	once       sync.Once // finish
 	progress
 }
 
@@ -274,7 +260,6 @@ type attempt struct {
 type progress struct {
 	connected atomic.Bool // it has a connection, and may be sent on that
 	reused    atomic.Bool // which there was before
-	written   atomic.Bool // its head was, which is known a little later
 	responded atomic.Bool // it has the head of the response
 	upgraded  atomic.Bool
 }
@@ -294,15 +279,10 @@ func (a *attempt) send(req *http.Request) (*http.Response, error) {
 			a.connected.Store(true)
 			a.sends.GotConn(info, a.cancel)
 		},
-		WroteHeaders: func() { a.written.Store(true) },
 	}
 	req = req.WithContext(httptrace.WithClientTrace(a.ctx, trace))
 	a.address(req)
 	resp, err := a.server.pools[a.style].RoundTrip(req)
-	if a.late != nil && !a.late.Stop() && err == nil {
-		_ = resp.Body.Close()
-		err = errLate
-	}
 	if err != nil {
 		a.canceled = a.ctx.Err() != nil
 		err = health.Cause(a.ctx, err)
@@ -424,5 +404,3 @@ func (s *Server) request(ctx context.Context, path string) *http.Request {
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
 }
-
-var errLate = errors.New("another API server waited for the version in vain")

@@ -24,7 +24,6 @@ type Set struct {
 	servers   atomic.Pointer[[]*Server] // replaced, never modified
 	preferred atomic.Pointer[Server]
 	turn      atomic.Uint32
-	missing   chan struct{} // a server is down, which may have got another address
 
 	mu sync.Mutex // held while the servers, or the preferred one, change
 }
@@ -46,7 +45,7 @@ func New(o Options) (*Set, error) {
 	if o.Resolver == nil {
 		o.Resolver = net.DefaultResolver
 	}
-	s := &Set{Options: o, missing: make(chan struct{}, 1)}
+	s := &Set{Options: o}
 	s.servers.Store(new([]*Server))
 	return s, nil
 }
@@ -172,7 +171,7 @@ func (s *Set) open(e endpoint) (*Server, error) {
 // unresponsive server is not chosen.
 func (s *Set) choose(long, preferred bool, tried []*Server) *Server {
 	now := s.Health.Now()
-	if p := s.preferred.Load(); preferred && p != nil && p.health.StandingAt(now) <= health.NotReady && !slices.Contains(tried, p) {
+	if p := s.preferred.Load(); preferred && p != nil && p.Standing() <= health.NotReady && !slices.Contains(tried, p) {
 		return p
 	}
 	all := s.Servers()
@@ -182,7 +181,7 @@ func (s *Set) choose(long, preferred bool, tried []*Server) *Server {
 	var bestLoad float64
 	for i := range all {
 		one := all[(turn+i)%len(all)]
-		class := one.class(now)
+		class := one.class()
 		if one.Standing() == health.Unresponsive || slices.Contains(tried, one) || best != nil && class > bestClass {
 			continue
 		}
@@ -203,15 +202,14 @@ func (s *Set) prefer() {
 
 func (s *Set) preferLocked() {
 	all, held := s.Servers(), s.preferred.Load()
-	now := s.Health.Now()
 	var best *Server
 	for _, one := range all {
-		if best == nil || one.isBetter(best, now) {
+		if best == nil || one.isBetter(best) {
 			best = one
 		}
 	}
 	present := held != nil && slices.Contains(all, held)
-	if present && held.class(now) <= best.class(now) {
+	if present && held.class() <= best.class() {
 		return
 	}
 	s.preferred.Store(best)
@@ -241,14 +239,6 @@ func (s *Set) reportDown() {
 		}
 	}
 	s.Health.NoneReachable(refused)
-}
-
-// findAgain is called when a server is down, which may have got another address.
-func (s *Set) findAgain() {
-	select {
-	case s.missing <- struct{}{}:
-	default:
-	}
 }
 
 // forget removes the metrics of a server that is retired.

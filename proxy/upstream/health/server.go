@@ -28,13 +28,6 @@ const (
 // String implements fmt.Stringer.
 func (s Standing) String() string { return [...]string{"ready", "not ready", "down", "silent"}[s] }
 
-const (
-	// maxBroken is how many connections in a row may break before a server is ejected, whatever its
-	// /readyz says, and ejectedFor for how long.
-	maxBroken  = 5
-	ejectedFor = 10 * time.Second
-)
-
 // Server is what is known of one API server: its standing, if it is one of several, and which
 // connections to it are lost. It is safe for concurrent use.
 type Server struct {
@@ -45,8 +38,6 @@ type Server struct {
 	standing   atomic.Int32
 	contact    atomic.Int64 // last sign of life
 	readySince atomic.Int64 // when it became Ready again; 0: it always was
-	ejected    atomic.Int64 // until when it is avoided, because its connections broke
-	broken     atomic.Int32 // connections in a row
 
 	// When the last probe that was answered began, and when it was answered.
 	probeBegan, probeAnswered atomic.Int64
@@ -56,15 +47,6 @@ type Server struct {
 
 // Standing returns what checks of the server have found.
 func (s *Server) Standing() Standing { return Standing(s.standing.Load()) }
-
-// StandingAt is Standing, but a server that is ejected is NotReady at best.
-func (s *Server) StandingAt(now time.Time) Standing {
-	standing := s.Standing()
-	if standing == Ready && s.ejected.Load() > now.UnixNano() {
-		return NotReady
-	}
-	return standing
-}
 
 // Enter changes the standing. It returns the former one, and false if the present one tells more.
 func (s *Server) Enter(next Standing, now time.Time) (was Standing, changed bool) {
@@ -87,24 +69,6 @@ func (s *Server) Contact(now time.Time) { s.contact.Store(now.UnixNano()) }
 
 // HeardSince reports whether there was a sign of life since then.
 func (s *Server) HeardSince(then time.Time) bool { return s.contact.Load() >= then.UnixNano() }
-
-// Responded records the response to a request.
-func (s *Server) Responded() {
-	if s.broken.Load() != 0 {
-		s.broken.Store(0)
-	}
-}
-
-// Broke records a connection that broke before the response. It returns true if the server is
-// ejected because of that.
-func (s *Server) Broke(now time.Time) (ejected bool) {
-	if s.broken.Add(1) < maxBroken {
-		return false
-	}
-	s.broken.Store(0)
-	s.ejected.Store(now.Add(ejectedFor).UnixNano())
-	return true
-}
 
 // ProbeAnswered records that a probe which began then, over a connection that works, was answered.
 func (s *Server) ProbeAnswered(began, now time.Time) {

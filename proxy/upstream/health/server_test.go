@@ -23,22 +23,3 @@ func TestStandings(t *testing.T) {
 		}
 	}
 }
-
-// TestEjection: connections that break in a row make a server one to avoid for a while.
-func TestEjection(t *testing.T) {
-	var s Server
-	now := time.Unix(1000, 0)
-	for i := range 2*maxBroken - 1 {
-		if i == maxBroken-1 {
-			s.Responded()
-		}
-		if s.Broke(now) != (i == 2*maxBroken-2) {
-			t.Errorf("connection %d", i)
-		}
-	}
-	for after, want := range map[time.Duration]Standing{0: NotReady, ejectedFor - 1: NotReady, ejectedFor: Ready} {
-		if got := s.StandingAt(now.Add(after)); got != want || s.Standing() != Ready {
-			t.Errorf("%v later: %v", after, got)
-		}
-	}
-}

@@ -32,16 +32,14 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 // Style returns the style of the connections.
 func (p *Pool) Style() Style { return p.style }
 
-// Renew sends requests over new connections, with the certificate files as they are now. It returns
-// the transport of the old ones.
-func (p *Pool) Renew() (old *Transport, err error) {
+// Renew sends requests over new connections, with the certificate files as they are now.
+func (p *Pool) Renew() error {
 	t, err := p.factory.transport(p.style)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	old = p.current.Swap(t)
-	old.CloseIdleConnections()
-	return old, nil
+	p.current.Swap(t).CloseIdleConnections()
+	return nil
 }
 
 // CloseIdleConnections is found by client-go's wrappers.

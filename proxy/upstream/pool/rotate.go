@@ -76,7 +76,7 @@ func (r *Rotator) renew() error {
 		}
 	}
 	for _, p := range r.pools() {
-		if _, err := p.Renew(); err != nil {
+		if err := p.Renew(); err != nil {
 			return err
 		}
 	}
