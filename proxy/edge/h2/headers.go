@@ -2,7 +2,6 @@ package h2
 
 import (
 	"errors"
-	"io"
 	"net/textproto"
 	"strconv"
 	"strings"
@@ -52,7 +51,7 @@ type cookies struct {
 }
 
 // pseudoFields are those of a request, but for the method.
-type pseudoFields struct{ scheme, authority, path, protocol string }
+type pseudoFields struct{ scheme, authority, path string }
 
 // seenFields are the fields that a request may have once.
 type seenFields uint16
@@ -62,7 +61,6 @@ const (
 	seenScheme
 	seenAuthority
 	seenPath
-	seenProtocol
 	seenRegular // one that is none of the pseudo fields, which have to come first
 	seenHost
 	seenLength
@@ -205,8 +203,6 @@ func (head *headers) addPseudo(name, value string) bool {
 		p, field = &head.pseudo.authority, seenAuthority
 	case ":path":
 		p, field = &head.pseudo.path, seenPath
-	case ":protocol":
-		p, field = &head.pseudo.protocol, seenProtocol
 	default:
 		return false
 	}
@@ -277,7 +273,7 @@ func (h *conn) beginRequest(head *headers) (*stream, error) {
 	switch {
 	case ignored, st == nil: // the client was told that nobody serves this one
 		return nil, h.charge(resetCost)
-	case head.trailers && (head.malformed || st.tunnel): // a tunnel has no trailers
+	case head.trailers && head.malformed:
 		return nil, h.reject(head.id, http2.ErrCodeProtocol)
 	case head.trailers:
 		return nil, h.gotData(st, 0, true)
@@ -289,7 +285,7 @@ func (h *conn) beginRequest(head *headers) (*stream, error) {
 		return nil, h.reject(head.id, http2.ErrCodeProtocol)
 	}
 	if head.tooLarge {
-		st.rejected = 431
+		st.tooLarge = true
 		st.isHead = st.req.Method == "HEAD"
 		if !head.ends {
 			st.body = newBody(st, -1)
@@ -323,9 +319,7 @@ func (st *stream) complete(head *headers) error {
 	}
 	target := pseudo.path
 	switch {
-	case pseudo.protocol != "" && (r.Method != "CONNECT" || r.Host == ""):
-		return edge.ErrBadRequest
-	case r.Method == "CONNECT" && pseudo.protocol == "":
+	case r.Method == "CONNECT":
 		if pseudo.path != "" || pseudo.scheme != "" || r.Host == "" {
 			return edge.ErrBadRequest
 		}
@@ -338,45 +332,25 @@ func (st *stream) complete(head *headers) error {
 	if err := edge.SetTarget(r, target); err != nil {
 		return err
 	}
-	if pseudo.protocol != "" {
-		st.completeTunnel(pseudo.protocol)
-	}
 	st.isHead = r.Method == "HEAD"
 	return st.completeBody(head)
 }
 
-// completeTunnel makes an extended CONNECT (RFC 8441) the request that it would be over
-// HTTP/1.1, so that whoever decides about that decides about this.
-func (st *stream) completeTunnel(protocol string) {
-	st.tunnel = true
-	st.req.Method = "GET"
-	if !strings.EqualFold(protocol, "websocket") {
-		st.rejected = 501
-		return
-	}
-	st.req.Upgrade = "websocket"
-	st.req.Header = append(st.req.Header, api.HeaderField{Name: "Connection", Value: "Upgrade"}, api.HeaderField{Name: "Upgrade", Value: "websocket"})
-}
-
-// completeBody says how long the body is, if there is one. What comes on a tunnel is a body that
-// is not the request's.
+// completeBody says how long the body is, if there is one.
 func (st *stream) completeBody(head *headers) error {
 	length := int64(-1)
 	if head.seen&seenLength != 0 {
 		n, err := strconv.ParseUint(head.length, 10, 63)
-		if err != nil || st.tunnel || head.ends && n > 0 {
+		if err != nil || head.ends && n > 0 {
 			return errBadLength
 		}
 		length = int64(n) //nolint:gosec // of 63 bits
 	}
-	if head.ends && !st.tunnel {
+	if head.ends {
 		return nil
 	}
 	st.body = newBody(st, length)
-	switch {
-	case head.ends:
-		st.body.end(io.EOF)
-	case length != 0 && !st.tunnel:
+	if length != 0 {
 		st.req.Body, st.req.ContentLength = st.body, length
 	}
 	return nil

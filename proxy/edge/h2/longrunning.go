@@ -3,6 +3,8 @@ package h2
 import (
 	"errors"
 
+	"golang.org/x/net/http2"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
@@ -10,25 +12,20 @@ import (
 // start sends the header of a long-running response and starts its stream.
 func (st *stream) start(resp *api.Response) {
 	h := st.h
-	head := responseHead{resp.Status, resp.Header, -1}
-	duplex, isDuplex := resp.Stream.(api.Duplex)
-	if isDuplex {
-		head.status = 200
-	}
-	err := st.sendHead(head, st.isHead)
+	err := st.sendHead(responseHead{resp.Status, resp.Header, -1}, st.isHead)
 	if err != nil || st.isHead {
 		h.StopStream(resp.Stream)
 		st.finish(resp, 0, err)
 		return
 	}
-	if st.body != nil && !isDuplex {
+	if st.body != nil {
 		st.dropBody()
 	}
 	if !edge.WantsClose(resp.Header) {
 		resp.Header = nil // it was sent, and the response may last for long
 	}
 	h.mu.Lock()
-	st.duplex, st.long = isDuplex, true
+	st.long = true
 	if !st.readsHere() {
 		h.flushLocked(false)
 	}
@@ -36,15 +33,13 @@ func (st *stream) start(resp *api.Response) {
 	h.mu.Unlock()
 	if err := h.StartStream(resp, st); err != nil {
 		h.mu.Lock()
-		h.resetLocked(st, st.resetCode(), err)
+		h.resetLocked(st, http2.ErrCodeInternal, err)
 		h.flushSoonLocked()
 		h.mu.Unlock()
-	} else if isDuplex {
-		st.body.passTo(duplex)
 	}
 	h.mu.Lock()
 	st.resp = resp
-	if st.closing || st.err != nil || h.err != nil || st.duplex && st.gotEnd {
+	if st.closing || st.err != nil || h.err != nil {
 		h.endSoonLocked(st)
 	}
 	h.mu.Unlock()
@@ -64,9 +59,6 @@ func (st *stream) dropBody() {
 // stop ends a long-running response.
 func (st *stream) stop() {
 	h, resp := st.h, st.resp
-	if st.duplex {
-		st.dropBody() // before the stream is stopped, which gets nothing then
-	}
 	h.StopStream(resp.Stream)
 	h.mu.Lock()
 	err := st.err

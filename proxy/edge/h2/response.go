@@ -13,21 +13,18 @@ func (st *stream) serve() {
 	defer st.contain()
 	h := st.h
 	var resp *api.Response
-	if st.rejected != 0 {
-		h.Metrics.Rejections.Count(edge.ReasonFor(st.rejected))
+	if st.tooLarge {
+		const status = http.StatusRequestHeaderFieldsTooLarge
+		h.Metrics.Rejections.Count(edge.ReasonFor(status))
 		resp = &api.Response{
-			Status: st.rejected,
+			Status: status,
 			Header: api.Header{{Name: "Content-Type", Value: "text/plain; charset=utf-8"}},
-			Body:   fmt.Appendf(nil, "%d %s", st.rejected, http.StatusText(st.rejected)),
+			Body:   fmt.Appendf(nil, "%d %s", status, http.StatusText(status)),
 		}
-	} else {
-		resp = st.agreed(h.Call(&st.ctx, &st.req))
+	} else if resp = h.Call(&st.ctx, &st.req); resp.Upgrade != nil {
+		resp = h.Replace(resp, h.RejectUpgrade(&st.req), edge.ErrNoUpgrade)
 	}
-	switch {
-	case resp.Upgrade != nil:
-		st.upgrade(resp)
-		return
-	case resp.Stream != nil:
+	if resp.Stream != nil {
 		st.start(resp)
 		return
 	}
