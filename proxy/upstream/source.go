@@ -258,9 +258,7 @@ func (s *Source) Watch(ctx context.Context, res *source.Resource, enc api.Encodi
 		return err
 	}
 	defer func() { _ = a.Close() }()
-	reads, end := s.c.health.Conns().Watch(a.conn, a.ProtoMajor == 2)
-	defer end()
-	a.body.Reads = reads
+	defer s.c.health.Conns().Watch(a.conn, a.ProtoMajor == 2)()
 	a.body.Timeout = s.c.limits.FeedReadTimeout
 	if s.c.local != nil {
 		a.body.Timeout = 0

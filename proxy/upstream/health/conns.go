@@ -24,14 +24,12 @@ type Conns struct {
 	pingInterval time.Duration
 	contact      func()
 
-	heard atomic.Int64         // last byte on any feed connection
-	quiet atomic.Pointer[Conn] // the feed connection whose ping is waited for the longest, nil for none
+	heard atomic.Int64 // last byte on any feed connection
 
 	mu     sync.RWMutex
 	all    map[*Conn]struct{}
 	closed bool
-	// feeds are the watches that each feed connection carries, by the reads of their bodies.
-	feeds map[*Conn]map[*Reads]struct{}
+	feeds  map[*Conn]int // how many watches each feed connection carries
 }
 
 // Conn is one of them.
@@ -41,10 +39,8 @@ type Conn struct {
 	server *Server
 	open   *atomic.Int64 // counts those of its transport
 	feed   bool          // its bytes are signs of life
-	opened time.Time
-	heard  atomic.Int64 // when it was last read from; 0: never
-	reads  Reads
-	pings  atomic.Bool // it is pinged when it is silent, as feed connections of HTTP/2 are
+	heard  atomic.Int64  // when it was last read from; 0: never
+	pings  atomic.Bool   // it is pinged when it is silent, as feed connections of HTTP/2 are
 
 	pingTimeout time.Duration // for how long it may bring nothing, 0 for ever; of the reader
 	doubt       doubt         // of the monitor
@@ -54,7 +50,7 @@ type Conn struct {
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 func newConns(now clock, log *slog.Logger, pingInterval time.Duration, contact func()) *Conns {
-	return &Conns{now: now, log: log, pingInterval: pingInterval, contact: contact, all: make(map[*Conn]struct{}), feeds: make(map[*Conn]map[*Reads]struct{})}
+	return &Conns{now: now, log: log, pingInterval: pingInterval, contact: contact, all: make(map[*Conn]struct{}), feeds: make(map[*Conn]int)}
 }
 
 // Dial wraps dial to track its connections to server. It counts those that are open in open.
@@ -70,7 +66,7 @@ func (c *Conns) Dial(dial dialFunc, server *Server, open *atomic.Int64, feed boo
 			_ = conn.Close()
 			return nil, ErrClosed
 		}
-		tracked := &Conn{Conn: conn, all: c, server: server, open: open, feed: feed, opened: c.now(), reads: Reads{now: c.now}}
+		tracked := &Conn{Conn: conn, all: c, server: server, open: open, feed: feed}
 		c.all[tracked] = struct{}{}
 		open.Add(1)
 		return tracked, nil
@@ -135,13 +131,8 @@ func connOf(conn net.Conn) *Conn {
 
 // Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
-	if !c.feed {
-		return c.read(p)
-	}
-	c.reads.begin()
 	n, err := c.read(p)
-	c.reads.end()
-	if n > 0 {
+	if c.feed && n > 0 {
 		c.all.heard.Store(c.heard.Load())
 		c.all.contact()
 	}
@@ -184,23 +175,19 @@ func (c *Conn) Close() error {
 func (c *Conn) LastContact() time.Time { return c.all.now.at(c.heard.Load()) }
 
 // Watch counts a watch that conn carries, nil if it is no feed connection. pings tells whether conn
-// is pinged. The watch's body is to be read with reads; end must be called when the watch ends.
-func (c *Conns) Watch(conn *Conn, pings bool) (reads *Reads, end func()) {
-	reads = &Reads{now: c.now}
+// is pinged. end must be called when the watch ends.
+func (c *Conns) Watch(conn *Conn, pings bool) (end func()) {
 	if conn == nil {
-		return reads, func() {}
+		return func() {}
 	}
 	conn.pings.Store(pings)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.feeds[conn] == nil {
-		c.feeds[conn] = make(map[*Reads]struct{})
-	}
-	c.feeds[conn][reads] = struct{}{}
-	return reads, func() {
+	c.feeds[conn]++
+	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if delete(c.feeds[conn], reads); len(c.feeds[conn]) == 0 {
+		if c.feeds[conn]--; c.feeds[conn] == 0 {
 			delete(c.feeds, conn)
 		}
 	}
@@ -250,45 +237,19 @@ func (c *Conns) silent(since time.Time) (silent []*Conn) {
 	return silent
 }
 
-// drained reports whether all that had come by then, in nanoseconds of now, was read from the
-// connections of watches and by the watches. A connection that is silent for longer than its pings
-// allow may still bring something.
-func (c *Conns) drained(then int64) bool {
-	now := c.now.nanos()
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for conn, watches := range c.feeds {
-		if conn.pings.Load() && now-conn.heard.Load() > int64(c.pingInterval*3/2) || !conn.reads.waited(then, now) {
-			return false
-		}
-		for reads := range watches {
-			if !reads.waited(then, now) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// findQuiet finds the feed connection whose ping is waited for the longest.
-func (c *Conns) findQuiet() {
-	var quiet *Conn
-	for _, conn := range c.silent(c.now().Add(-c.pingInterval)) {
-		if conn.pings.Load() && (quiet == nil || conn.heard.Load() < quiet.heard.Load()) {
-			quiet = conn
-		}
-	}
-	c.quiet.Store(quiet)
-}
-
 // unanswered returns for how long a ping is waited for. Pings are sent after PingInterval of
 // silence.
 func (c *Conns) unanswered() time.Duration {
-	conn := c.quiet.Load()
-	if conn == nil {
-		return 0
+	now := c.now.nanos()
+	oldest := now
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for conn := range c.feeds {
+		if conn.pings.Load() {
+			oldest = min(oldest, conn.heard.Load())
+		}
 	}
-	return max(0, time.Duration(c.now.nanos()-conn.heard.Load())-c.pingInterval)
+	return max(0, time.Duration(now-oldest)-c.pingInterval)
 }
 
 // doubt is what the monitor knows of a silent feed connection.
@@ -309,9 +270,6 @@ type doubt struct {
 // was sent after that ping and is answered, and the feed connection still is silent Grace later. If
 // nothing else was heard meanwhile, all connections of that time are lost: idle ones are closed,
 // and requests that still wait are canceled.
-//
-// A connection that was opened before the probe, and has brought nothing at all by the time that
-// the answer to the probe is some time old, is lost as well: nothing was sent on it but a greeting.
 func (c *Conns) closeLost(heard time.Time) {
 	now, pings := c.now(), c.pingInterval
 	for _, conn := range c.silent(now.Add(-pings - Grace)) {
@@ -335,21 +293,4 @@ func (c *Conns) closeLost(heard time.Time) {
 			}
 		}
 	}
-	for _, conn := range c.mute() {
-		if conn.server.isOvertaken(conn.opened, now) {
-			_ = conn.Close()
-		}
-	}
-}
-
-// mute returns the connections that have brought nothing yet, not even the answer to a greeting.
-func (c *Conns) mute() (mute []*Conn) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for conn := range c.all {
-		if conn.heard.Load() == 0 {
-			mute = append(mute, conn)
-		}
-	}
-	return mute
 }

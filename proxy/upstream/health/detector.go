@@ -59,7 +59,7 @@ func New(o Options) *Detector {
 	d := &Detector{opts: o, now: newClock()}
 	d.conns = newConns(d.now, o.Log, o.PingInterval, d.signOfLife)
 	d.server = Server{Probe: d.probe, abandon: o.Abandon}
-	d.lag = &lagMeter{now: d.now, send: d.heartbeat, unanswered: d.conns.unanswered, drained: d.conns.drained}
+	d.lag = &lagMeter{now: d.now, send: d.heartbeat, unanswered: d.conns.unanswered}
 	return d
 }
 
@@ -199,7 +199,6 @@ func (d *Detector) monitor() {
 			return
 		case <-tick.C:
 		}
-		d.conns.findQuiet()
 		d.lag.current()
 		now, heard := d.now(), d.heard()
 		d.conns.closeLost(heard)

@@ -29,7 +29,7 @@
 // waits behind data.
 //
 // Lag is the larger of a heartbeat's round trip on a feed connection and the time for which a ping
-// is waited for. Less lag than before counts once the feeds have read all that had come by then.
+// is waited for. Less lag than before counts a second later, when the feeds have read what had come.
 //
 // Package pool makes connections that report to a Detector, package balance has a Server for each
 // of several API servers, and package upstream owns the Detector. This package imports none of

@@ -25,7 +25,7 @@ func TestOldestContactCounts(t *testing.T) {
 	c := d.conns
 	one, two := open(t, d, fakeConn{}, true), open(t, d, fakeConn{}, true)
 	read := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }
-	endOne, endTwo, endThree := watch(c, one, true), watch(c, two, true), watch(c, two, true)
+	endOne, endTwo, endThree := c.Watch(one, true), c.Watch(two, true), c.Watch(two, true)
 	read(one)
 	now = now.Add(time.Second)
 	read(two)
@@ -46,7 +46,7 @@ func TestOldestContactCounts(t *testing.T) {
 	if got := c.LastContact(); !got.Equal(now) || c.Feeds() != 0 {
 		t.Errorf("oldest %v of %d", got, c.Feeds())
 	}
-	watch(c, nil, true)()
+	c.Watch(nil, true)()
 }
 
 // TestUnansweredPing: what does not come through one of several connections is late, as soon
@@ -59,14 +59,13 @@ func TestUnansweredPing(t *testing.T) {
 	var all [3]*Conn
 	for i := range all {
 		all[i] = open(t, d, fakeConn{}, true)
-		defer watch(c, all[i], i < 2)() // the third is not pinged
+		defer c.Watch(all[i], i < 2)() // the third is not pinged
 		_, _ = all[i].Read(make([]byte, 1))
 	}
 	expect := func(after, want time.Duration) {
 		t.Helper()
 		now = now.Add(after)
 		_, _ = all[0].Read(make([]byte, 1))
-		c.findQuiet()
 		if got := c.unanswered(); got != want {
 			t.Errorf("%v, want %v", got, want)
 		}

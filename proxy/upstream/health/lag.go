@@ -16,10 +16,10 @@ const (
 	heartbeatMemory = 15 * time.Second
 	// maxHeartbeats is how many heartbeats are in flight at most.
 	maxHeartbeats = 8
-	// lagging is from which lag on it is held until the feeds have drained what the link held back,
-	// for which they have drainTime at least.
+	// lagging is from which lag on it is held for drainTime, in which the feeds read what the link
+	// held back.
 	lagging   = time.Second
-	drainTime = 250 * time.Millisecond
+	drainTime = time.Second
 )
 
 // lagMeter measures how late is what the upstream sends to the feeds. On a slow link bytes queue up
@@ -29,7 +29,7 @@ const (
 //
 // What a link held back arrives at once when it is free again, heartbeats and pings with it. The
 // feeds need a moment to read it, during which the cache is as old as before. So less lag than
-// before counts when the feeds have read what had come by then.
+// before counts drainTime later.
 //
 // The link is measured, not the server: how far kube-apiserver's watch cache is behind its store
 // cannot be known from outside, because events carry no time, and clocks of objects are other
@@ -37,10 +37,8 @@ const (
 type lagMeter struct {
 	now  clock
 	send func(sent int64) // sends a heartbeat, and calls returned when it is over
-	// unanswered returns for how long a ping is waited for; drained reports whether the feeds have
-	// read all that had come by then.
+	// unanswered returns for how long a ping is waited for.
 	unanswered func() time.Duration
-	drained    func(then int64) bool
 
 	// All times are in nanoseconds.
 	next   atomic.Int64 // when the next heartbeat is due
@@ -126,8 +124,14 @@ func (m *lagMeter) current() time.Duration {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if held := time.Duration(m.held.Load()); measured < held && m.holds(held) {
-		return held
+	if held := time.Duration(m.held.Load()); measured < held {
+		now := m.now.nanos()
+		if m.mu.fell == 0 {
+			m.mu.fell = now
+		}
+		if now-m.mu.fell < int64(drainTime) {
+			return held
+		}
 	}
 	m.mu.fell = 0
 	if measured < lagging {
@@ -136,16 +140,4 @@ func (m *lagMeter) current() time.Duration {
 		m.held.Store(int64(measured))
 	}
 	return measured
-}
-
-// holds reports whether held still counts although less is measured: until the feeds have drained
-// what had come, but not for longer than the link was late. A feed that is behind for longer is so
-// by itself.
-func (m *lagMeter) holds(held time.Duration) bool {
-	now := m.now.nanos()
-	if m.mu.fell == 0 {
-		m.mu.fell = now
-	}
-	passed := time.Duration(now - m.mu.fell)
-	return passed < drainTime || passed < held && !m.drained(m.mu.fell)
 }

@@ -56,12 +56,6 @@ func open(t *testing.T, d *Detector, conn net.Conn, feed bool) *Conn {
 	return opened.(*Conn)
 }
 
-// watch counts a watch on conn until the end.
-func watch(c *Conns, conn *Conn, pings bool) (end func()) {
-	_, end = c.Watch(conn, pings)
-	return end
-}
-
 // testBench runs a test with an upstream that is Silent after 10 s, and whose
 // feeds are pinged every 5 s.
 func testBench(t *testing.T, test func(*bench)) {
@@ -86,7 +80,7 @@ func testBench(t *testing.T, test func(*bench)) {
 			},
 		})
 		b.feed = open(t, b.Detector, fakeConn{closed: &b.closed}, true)
-		defer watch(b.conns, b.feed, true)()
+		defer b.conns.Watch(b.feed, true)()
 		b.pong()
 		go b.monitor()
 		test(b)
@@ -245,30 +239,5 @@ func TestProbesAreNotInTheWay(t *testing.T) {
 		ask(2, "bytes came since")
 		b.prober.inFlight.Add(-1)
 		ask(3, "it is over")
-	})
-}
-
-// TestOvertaken: a connection that has brought nothing, though one that was opened later has
-// answered, is closed, and one that is new, or has brought something, is not.
-func TestOvertaken(t *testing.T) {
-	testBench(t, func(b *bench) {
-		dial := func() (closed *atomic.Bool, conn *Conn) {
-			closed = new(atomic.Bool)
-			return closed, open(t, b.Detector, fakeConn{closed: closed}, false)
-		}
-		before, _ := dial()
-		works, conn := dial()
-		_, _ = conn.Read(make([]byte, 1))
-		time.Sleep(time.Second)
-		b.server.ProbeAnswered(time.Now(), time.Now().Add(time.Second))
-		after, _ := dial()
-		time.Sleep(time.Second)
-		if before.Load() {
-			t.Error("it is closed at once")
-		}
-		time.Sleep(time.Second)
-		if !before.Load() || works.Load() || after.Load() {
-			t.Errorf("closed: of before %t, one that works %t, of after %t", before.Load(), works.Load(), after.Load())
-		}
 	})
 }

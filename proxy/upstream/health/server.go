@@ -76,12 +76,6 @@ func (s *Server) ProbeAnswered(began, now time.Time) {
 	s.probeBegan.Store(began.UnixNano())
 }
 
-// isOvertaken reports whether a probe that began after a connection was opened was answered so long
-// ago that the connection should have brought something.
-func (s *Server) isOvertaken(opened, now time.Time) bool {
-	return int64(now.Sub(opened)) > now.UnixNano()-s.probeBegan.Load() && now.UnixNano()-s.probeAnswered.Load() >= int64(Grace/4)
-}
-
 // isLost reports whether a request that began then, and still waits, is on a lost connection.
 func (s *Server) isLost(began time.Time) bool { return began.UnixNano() < s.lostBefore.Load() }
 
