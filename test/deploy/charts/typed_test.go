@@ -16,8 +16,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestTyped: the install commands of the READMEs, what Helm then prints, and what the runbooks say to do with an
-// installation, as they are written. What needs a kubelet is typed in test/deploy/kubelet.
+// TestTyped types in the install commands of the READMEs, what Helm then prints, the commands of the runbooks, and those
+// of the pages about installation and controllers. test/deploy/kubelet types in what needs a kubelet.
 func TestTyped(t *testing.T) {
 	clients, err := kubernetes.NewForConfig(kube.AdminConfig())
 	if err != nil {
@@ -29,7 +29,7 @@ func TestTyped(t *testing.T) {
 			r.follow(r.enter(line(t, r.root, "deploy/charts/kubeweir/README.md", "helm install ")))
 			r.enter("helm uninstall kubeweir -n kubeweir")
 			r.follow(r.enter(line(t, r.root, "README.md", "helm install ")))
-			for _, command := range console(t, filepath.Join(r.root, "docs", "runbooks", "README.md")) {
+			for _, command := range console(t, filepath.Join(r.root, "docs", "runbooks", "README.md"), 4) {
 				if strings.Contains(command, " POD") {
 					command = strings.ReplaceAll(command, "POD", firstPod(t, clients))
 				}
@@ -39,8 +39,49 @@ func TestTyped(t *testing.T) {
 			if err != nil || !strings.Contains(config.Data["config.yaml"], "historyBytes: 128Mi") {
 				t.Errorf("the setting is not changed: %v, %v", config.Data, err)
 			}
+			r.enter("kubectl create namespace shop --dry-run=client -o yaml | kubectl apply -f -")
+			for _, command := range console(t, filepath.Join(r.root, "docs", "controller.md"), 3) {
+				r.enter(command)
+			}
+			role, err := clients.RbacV1().ClusterRoles().Get(t.Context(), "kubeweir-gateway", metav1.GetOptions{})
+			if err != nil || !strings.Contains(role.String(), "secrets") || !strings.Contains(role.String(), "example.com") {
+				t.Errorf("the rights are not granted: %v, %v", role, err)
+			}
 			r.enter("helm uninstall kubeweir -n kubeweir")
+			for _, command := range console(t, filepath.Join(r.root, "docs", "install.md"), 7) {
+				r.enter(command)
+			}
 		})
+	}
+}
+
+var valuesBlock = regexp.MustCompile("(?s)```yaml\n(# values\\.yaml\n.*?)```")
+
+// TestValuesInPages renders the chart with each example of values in the documentation.
+func TestValuesInPages(t *testing.T) {
+	root, err := realkube.RepoRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, example := range valuesBlock.FindAllStringSubmatch(string(text), -1) {
+			examples++
+			if out, err := template("helm4", example[1]); err != nil {
+				t.Errorf("%s: %v\n%s", page, err, out)
+			}
+		}
+	}
+	if examples == 0 {
+		t.Error("found no example")
 	}
 }
 
@@ -129,8 +170,9 @@ func line(t *testing.T, root, page, prefix string) string {
 
 var consoleBlock = regexp.MustCompile("(?s)```console\n(.*?)```")
 
-// console are the commands of a page's console blocks, but those that need a kubelet.
-func console(t *testing.T, page string) (commands []string) {
+// console returns the commands of a page's console blocks except those that need a kubelet, and requires that there are
+// at least least.
+func console(t *testing.T, page string, least int) (commands []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -144,7 +186,7 @@ func console(t *testing.T, page string) (commands []string) {
 			}
 		}
 	}
-	if len(commands) < 4 {
+	if len(commands) < least {
 		t.Fatalf("%s has %d commands", page, len(commands))
 	}
 	return commands

@@ -8,8 +8,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
@@ -91,5 +94,36 @@ func certified(t *testing.T, dir, name string) {
 	roots.AppendCertsFromPEM(ca)
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots}); err != nil {
 		t.Error(err)
+	}
+}
+
+var fileBlock = regexp.MustCompile("(?s)```yaml\n# ([a-z]+\\.yaml)\n(.*?)```")
+
+// TestSidecarPage builds the example of docs/sidecar.md: both containers reach the gateway, whose image has a tag.
+func TestSidecarPage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "sidecar.md"))
+	must(t, err)
+	files := map[string]string{}
+	for _, file := range fileBlock.FindAllStringSubmatch(string(text), -1) {
+		files[file[1]] = strings.ReplaceAll(file[2], "https://github.com/kubeweir/kubeweir//deploy/kustomize/components/sidecar?ref=v0.1.0", "DEPLOY/components/sidecar")
+	}
+	if len(files) != 2 || !strings.Contains(files["kustomization.yaml"], "DEPLOY/") {
+		t.Fatalf("the page has %q", files)
+	}
+	spec := podTemplate(t, overlay(deadline(t), t, files)).Spec
+	if image := spec.InitContainers[0].Image; image != "ghcr.io/kubeweir/kubeweir:v0.1.0" {
+		t.Errorf("the image of the gateway is %s", image)
+	}
+	for _, c := range spec.Containers {
+		env := make(map[string]string)
+		for _, e := range c.Env {
+			env[e.Name] = e.Value
+		}
+		mounted := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.MountPath == serviceAccountFolder && m.Name == "kubeweir-service-account"
+		})
+		if env["KUBERNETES_SERVICE_HOST"] != "127.0.0.1" || env["KUBERNETES_SERVICE_PORT"] != "19443" || !mounted {
+			t.Errorf("%+v", c)
+		}
 	}
 }
