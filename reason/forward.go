@@ -72,43 +72,43 @@ var forwardEntries = [forwards]Entry{
 	NotForwarded: {},
 	Head: {
 		Label: "head", When: "A HEAD request.",
-		Client: "The upstream's 405, usually.", Do: "Nothing.",
+		Client: "Usually the upstream's 405.", Do: "Nothing.",
 	},
 	Subresource: {
 		Label: "subresource", When: "A read of a subresource (log, scale, status, proxy).",
-		Do: "Nothing: what subresources answer is not in the object's cache.",
+		Do: "Nothing: responses of subresources are not cached.",
 	},
 	Upgraded: {
 		Label: "upgraded",
-		When:  "A read that asks for an upgrade and is no WebSocket watch, or a handshake that kube-apiserver refuses: no Origin, no key, a version other than 13, several subprotocols, among which a token counts unless it is what authenticates.",
-		Do:    "Nothing: the upstream says what is wrong. WebSocket watches in order are served from the cache.",
+		When:  "A read with an upgrade that is not a WebSocket watch, or a handshake that kube-apiserver rejects: no Origin, no key, a version other than 13, several subprotocols (a token counts as one unless it authenticates the client).",
+		Do:    "Nothing: the upstream reports the error. Valid WebSocket watches are served from the cache.",
 	},
 	Inexact: {
 		Label: "inexact",
-		When:  "The path or the query can be read in more than one way: empty, dot or encoded segments, the deprecated `/proxy/` paths, unknown or repeated parameters, selectors or options that are not valid.",
-		Do:    "If one client causes many, look at its requests (`--audit-log-path` or the debug log) and have it use the plain form.",
+		When:  "The path or the query is ambiguous: empty, dot or encoded segments, the deprecated `/proxy/` paths, unknown or repeated parameters, invalid selectors or options.",
+		Do:    "If one client causes many, check its requests (`--audit-log-path` or the debug log) and make it use the plain form.",
 	},
 	UnknownResource: {
-		Label: "unknown-resource", When: "Discovery does not name the resource.",
-		Client: "The upstream's 404, unless the resource has just come to be.", Do: "Nothing; discovery is read again.",
+		Label: "unknown-resource", When: "The resource is not in discovery.",
+		Client: "The upstream's 404, unless the resource was just created.", Do: "Nothing; discovery is refreshed.",
 	},
 	Unwatchable: {
-		Label: "unwatchable", When: "The resource has no verbs list and watch (componentstatuses, metrics).", Do: "Nothing.",
+		Label: "unwatchable", When: "The resource does not support list and watch (componentstatuses, metrics).", Do: "Nothing.",
 	},
 	DefinitionsUnknown: {
-		Label: "definitions-unknown", When: "The custom resource definitions are not watched (the gateway starts, or may not read them), and the kind is not known to be built in.",
+		Label: "definitions-unknown", When: "CustomResourceDefinitions are not watched (the gateway is starting, or may not read them), and the kind is not known to be built in.",
 		Do: "If it lasts, grant get, list and watch on customresourcedefinitions.apiextensions.k8s.io.",
 	},
 	Unserved: {
-		Label: "unserved", When: "The definition of the custom resource is not established, or does not serve this version.",
-		Do: "Look at the definition's conditions.",
+		Label: "unserved", When: "The CustomResourceDefinition is not established, or does not serve this version.",
+		Do: "Check the conditions of the CustomResourceDefinition.",
 	},
 	Aggregated: {
-		Label: "aggregated", When: "An APIService hands the group version to another server, or APIServices cannot be read and the kind is not built in.",
-		Do: "Name the group with --cache-aggregated-groups if its server answers everybody alike; else nothing. Grant get, list and watch on apiservices.apiregistration.k8s.io.",
+		Label: "aggregated", When: "An APIService delegates the group version to another server, or APIServices cannot be read and the kind is not built in.",
+		Do: "If the server returns the same data to all users, add the group to --cache-aggregated-groups. Grant get, list and watch on apiservices.apiregistration.k8s.io.",
 	},
 	Scope: {
-		Label: "scope", When: "The namespace in the path, or its absence, does not go with the resource.",
+		Label: "scope", When: "The path has a namespace for a cluster-scoped resource, or none for a namespaced one.",
 		Client: "The upstream's 404 or 400.", Do: "Nothing.",
 	},
 	Impersonated: {
@@ -116,65 +116,65 @@ var forwardEntries = [forwards]Entry{
 		Do: "Nothing; the upstream authorizes the impersonation and the read.",
 	},
 	Representation: {
-		Label: "representation", When: "The Accept header asks for a form that the cache does not have: a watch in YAML, protobuf of a custom resource, a Table in CBOR, without printer, or that has other columns in the release of the upstream than in kubeweir's, an invalid includeObject; or in YAML for more than 1 MiB of JSON, or while four others are being transcoded.",
-		Client: "The upstream's answer, 406 if it lacks the form as well.", Do: "Have clients ask for JSON or protobuf.",
+		Label: "representation", When: "The Accept header requests a form that the cache does not have: a watch in YAML; protobuf of a custom resource; a Table in CBOR, without a printer, or with other columns in the upstream's release than in kubeweir's; an invalid includeObject; YAML of more than 1 MiB of JSON, or while four others are being transcoded.",
+		Client: "The upstream's response; 406 if it does not have the form either.", Do: "Make clients request JSON or protobuf.",
 	},
 	InvalidVersion: {
 		Label: "invalid-version", When: "The resourceVersion is not a number.",
 		Client: "The upstream's error.", Do: "Nothing.",
 	},
 	InvalidSelector: {
-		Label: "invalid-selector", When: "The field selector names a field that the resource does not select by.",
+		Label: "invalid-selector", When: "The field selector uses a field that the resource does not support.",
 		Client: "The upstream's 400.", Do: "Nothing.",
 	},
 	CacheUnavailable: {
-		Label: "cache-unavailable", When: "The cache of the resource cannot be filled: the upstream refuses or fails its first list twice, an object cannot be read, versions went back twice within a minute.",
-		Do: "Look for \"collection stopped\" and feed errors in the log and at kubeweir_cache_feed_restarts_total; grant the gateway get, list and watch on the resource.",
+		Label: "cache-unavailable", When: "The cache of the resource cannot be filled: the first list was denied or failed twice, an object cannot be decoded, or versions went back twice within a minute.",
+		Do: "Look for \"collection stopped\" and feed errors in the log, and check kubeweir_cache_feed_restarts_total. Grant the gateway get, list and watch on the resource.",
 	},
 	Redefined: {
-		Label: "redefined", When: "The resource's definition, or the server that serves it, changed while the request was under way.", Do: "Nothing.",
+		Label: "redefined", When: "The resource's definition, or the server that serves it, changed during the request.", Do: "Nothing.",
 	},
 	Unservable: {
-		Label: "unservable", When: "The collection does not have the form or the path that is asked for.", Do: "Nothing; report it if it is frequent.",
+		Label: "unservable", When: "The collection does not have the requested form or path.", Do: "Nothing; report it if it happens often.",
 	},
 	AmbiguousVersion: {
-		Label: "ambiguous-version", When: "The upstream answers this version from its store, at no exact version: `00`, or a number with a limit where one object is selected.", Do: "Nothing.",
+		Label: "ambiguous-version", When: "The upstream serves this request from its store at an unspecified version: `00`, or a number with a limit and a selector for one object.", Do: "Nothing.",
 	},
 	VersionAhead: {
-		Label: "version-ahead", When: "The resourceVersion is above what the feed has brought, 100 ms after the request; for a watch, also when the upstream did not confirm it.",
-		Client: "The upstream's answer; 504 with `Too large resource version` if it has not got there either.",
-		Do:     "If it grows on one resource, its feed is late: kubeweir_cache_feed_lag_seconds.",
+		Label: "version-ahead", When: "The feed has not reached the resourceVersion 100 ms after the request; for a watch, also if the upstream did not confirm it.",
+		Client: "The upstream's response; 504 with `Too large resource version` if it has not reached the version either.",
+		Do:     "If it grows for one resource, check the lag of its feed: kubeweir_cache_feed_lag_seconds.",
 	},
 	VersionGone: {
-		Label: "version-gone", When: "The exact version, or that of the continue token, is no longer held, and the list could not be revalidated.",
+		Label: "version-gone", When: "The exact version, or that of the continue token, is no longer retained, and the list could not be revalidated.",
 		Client: "The upstream's page, or its 410 Expired.", Do: "Raise --history-age or --history-bytes if clients page slowly.",
 	},
 	Unproven: {
-		Label: "unproven", When: "The read asks for the most recent state and the cache could not be shown to hold it: the upstream did not answer in time, or the feed is broken.",
-		Do: "Look at kubeweir_cache_fresh_rounds_total{way=\"failed\"} and the feed.",
+		Label: "unproven", When: "The read requires the most recent state, and the freshness check failed: the upstream did not respond in time, or the feed is broken.",
+		Do: "Check kubeweir_cache_fresh_rounds_total{way=\"failed\"} and the feed.",
 	},
 	Unrenderable: {
-		Label: "unrenderable", When: "A row or the metadata of an object cannot be made.", Do: "Report it with the kind and the debug log's line.",
+		Label: "unrenderable", When: "The Table row or metadata form of an object cannot be built.", Do: "Report it with the kind and the line in the debug log.",
 	},
 	TooLargeToShare: {
-		Label: "too-large-to-share", When: "The answer to a most-recent read is larger than what is shared between callers; remembered for a minute.",
-		Do: "Raise --collapsed-body-bytes, or let clients read with resourceVersion=0 or in session mode.",
+		Label: "too-large-to-share", When: "The response to a most-recent read is too large for coalescing. This is remembered for a minute.",
+		Do: "Raise --collapsed-body-bytes, or make clients read with resourceVersion=0 or with session consistency.",
 	},
 	NoRoomToShare: {
-		Label: "no-room-to-share", When: "The answers that are being shared take all their room (kubeweir_collapsed_bytes_limit).",
-		Do: "As for too-large-to-share.",
+		Label: "no-room-to-share", When: "Coalesced responses already hold all their memory (kubeweir_collapsed_bytes_limit).",
+		Do: "See too-large-to-share.",
 	},
 	GatewayRefused: {
-		Label: "gateway-refused", When: "The upstream answered the shared request with 401, 403 or 429, which is about the gateway and not the client.",
-		Do: "Grant the gateway get, list and watch on the resource; look at the upstream's priority and fairness if it says 429.",
+		Label: "gateway-refused", When: "The upstream rejected the coalesced request with 401, 403 or 429, which concerns the gateway and not the client.",
+		Do: "Grant the gateway get, list and watch on the resource. For 429, check the upstream's priority and fairness.",
 	},
 	SharedFailed: {
-		Label: "shared-failed", When: "The shared request broke off, or its client left while it waited.",
-		Do: "Look at kubeweir_upstream_broken_responses_total.",
+		Label: "shared-failed", When: "The coalesced request broke off, or its client disconnected while it waited.",
+		Do: "Check kubeweir_upstream_broken_responses_total.",
 	},
 	History: {
-		Label: "history", When: "A watch goes on from before the cache's history, and the upstream may still have that.",
-		Client: "The upstream's events, or its 410 Expired.", Do: "Usual just after a start. Otherwise raise --history-age, --history-bytes or --history-events.",
+		Label: "history", When: "The watch starts before the cache's history, and the upstream may still have the events.",
+		Client: "The upstream's events, or its 410 Expired.", Do: "Normal just after a start. Otherwise raise --history-age, --history-bytes or --history-events.",
 	},
 }
 

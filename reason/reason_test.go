@@ -70,48 +70,44 @@ func document() []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Reasons
 
-<!-- Made of the package reason by ` + "`make docs`" + `. -->
+<!-- Generated from the package reason by ` + "`make docs`" + `. -->
 
-Why kubeweir forwards a read, ends a watch and refuses a request: every reason there is. Each is the value of a
-metric's label.
+All reasons for which kubeweir forwards a read, ends a watch or rejects a request. Each reason is the value of a metric label.
 
-## A read is forwarded
+## Forwarded reads
 
-Gets, lists and watches of resources that are neither answered from the cache nor by a request that is shared. The
-upstream answers, with the rights of the client. Counted by ` + "`kubeweir_forwarded_reads_total{reason}`" + `; with ` + "`--log-level debug`" + `
-also a line of the log (` + "`read forwarded`" + `) and the header ` + "`Kubeweir-Forwarded`" + ` of the response. Writes, discovery and other
-requests that are no reads are always forwarded, without a reason. The order is the one in which reasons are looked
-for: the first that is true is given.
+Gets, lists and watches of resources that are neither served from the cache nor coalesced. The upstream serves them with the
+permissions of the client. Metric: ` + "`kubeweir_forwarded_reads_total{reason}`" + `. With ` + "`--log-level debug`" + ` the gateway also logs
+` + "`read forwarded`" + ` and sets the response header ` + "`Kubeweir-Forwarded`" + `. Writes, discovery and other requests are always forwarded,
+without a reason. If several reasons apply, the first in this table is reported.
 
 `)
-	writeTable(&b, []string{"reason", "when", "what the client sees", "what to do"}, rows(Forwards()), func(e Entry) []string {
+	writeTable(&b, []string{"reason", "when", "response to the client", "action"}, rows(Forwards()), func(e Entry) []string {
 		if e.Client == "" {
-			e.Client = "The upstream's answer."
+			e.Client = "The upstream's response."
 		}
 		return []string{e.When, e.Client, e.Do}
 	})
 	b.WriteString(`
-## A watch ends
+## Ended watches
 
-Watches that are served from the cache. Counted by ` + "`kubeweir_watches_ended_total{reason}`" + `; those that end for want of
-permission also by ` + "`kubeweir_authorization_watches_ended_total{reason}`" + `. A watch that is forwarded ends as the upstream
-ends it, or with the gateway.
+Watches that are served from the cache. Metric: ` + "`kubeweir_watches_ended_total{reason}`" + `; for missing permissions also
+` + "`kubeweir_authorization_watches_ended_total{reason}`" + `. The upstream, or the end of the gateway, ends forwarded watches.
 
 `)
-	writeTable(&b, []string{"reason", "when", "what the client sees", "what to do"}, rows(WatchEnds()), func(e Entry) []string {
+	writeTable(&b, []string{"reason", "when", "response to the client", "action"}, rows(WatchEnds()), func(e Entry) []string {
 		return []string{e.When, e.Client, e.Do}
 	})
 	b.WriteString(`
-## A request is refused
+## Rejected requests
 
-By kubeweir itself, in the order in which a request meets them. Counted by ` + "`kubeweir_refusals_total{reason}`" + ` and, where it
-is named, by another metric. What the upstream refuses (a body above its 3 MiB: 413, its own 429) is passed on, and is
-not among them; nor are answers that the API has for reads of the cache (404, 410). Connections above
-` + "`--max-connections`" + `, and such whose TLS handshake fails, are closed without an answer
-(` + "`kubeweir_connections_rejected_total{reason}`" + `).
+Requests that kubeweir itself rejects, in the order of its checks. Metric: ` + "`kubeweir_refusals_total{reason}`" + `, and the one in the
+table. Not included are rejections by the upstream (413 for a body above 3 MiB, its own 429), which are forwarded, and regular
+responses of the API to reads of the cache (404, 410). Connections above ` + "`--max-connections`" + `, or with a failed TLS handshake, are
+closed without a response (` + "`kubeweir_connections_rejected_total{reason}`" + `).
 
 `)
-	writeTable(&b, []string{"reason", "status", "when", "what the client sees", "metric", "what to do"}, rows(Refusals()), func(e Entry) []string {
+	writeTable(&b, []string{"reason", "status", "when", "response to the client", "metric", "action"}, rows(Refusals()), func(e Entry) []string {
 		metric := ""
 		if e.Metric != "" {
 			metric = "`" + e.Metric + "`"

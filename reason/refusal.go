@@ -117,20 +117,20 @@ const (
 
 const (
 	comeBack   = "Status `ServiceUnavailable` with Retry-After: 1; client-go retries by itself."
-	tryLater   = "Plain text with Retry-After: 1, as of kube-apiserver over its own limits; client-go retries by itself."
+	tryLater   = "Plain text with Retry-After: 1, like kube-apiserver above its limits; client-go retries by itself."
 	tooMany    = "Status `TooManyRequests` with Retry-After; client-go retries by itself."
-	timedOut   = "Status `Timeout`; for a write that was sent it says that nobody knows whether it was applied."
-	plainText  = "Plain text, and the end of the connection."
-	noTellings = "The message says nothing of the cause."
+	timedOut   = "Status `Timeout`. For a write that was sent, it says that the outcome is unknown."
+	plainText  = "Plain text; the connection is closed."
+	noTellings = "The message does not state the cause."
 )
 
 var refusalEntries = [refusals]Entry{
 	Malformed: {
-		Label: "malformed", Code: 400, When: "The head of an HTTP/1.1 request cannot be read in one way only (bare line feeds, two lengths, spaces in names, a path that cannot be decoded).",
-		Client: plainText, Metric: `kubeweir_malformed_requests_total{code="400"}`, Do: "Find who sends it: no Kubernetes client does.",
+		Label: "malformed", Code: 400, When: "The header of an HTTP/1.1 request is ambiguous (bare line feeds, two lengths, spaces in names, a path that cannot be decoded).",
+		Client: plainText, Metric: `kubeweir_malformed_requests_total{code="400"}`, Do: "Find the sender: no Kubernetes client does this.",
 	},
 	HeaderTooLarge: {
-		Label: "header-too-large", Code: 431, When: "The head of a request is larger than the limit on headers. Over HTTP/2 the connection goes on, and the metric does not count it.",
+		Label: "header-too-large", Code: 431, When: "The header of a request exceeds --max-header-bytes. Over HTTP/2 the connection stays open, and the metric does not count it.",
 		Client: plainText, Metric: `kubeweir_malformed_requests_total{code="431"}`, Do: "Look for huge tokens or cookies.",
 	},
 	Expectation: {
@@ -142,190 +142,190 @@ var refusalEntries = [refusals]Entry{
 		Client: plainText, Metric: `kubeweir_malformed_requests_total{code="505"}`, Do: "Nothing.",
 	},
 	EarlyUpgrade: {
-		Label: "early-upgrade", Code: 400, When: "A request asks for an upgrade while its body is still under way.",
+		Label: "early-upgrade", Code: 400, When: "A request asks for an upgrade before its body has been sent.",
 		Client: "Status `BadRequest`.", Do: "Nothing.",
 	},
 	Panicked: {
-		Label: "panicked", Code: 500, When: "The handler panicked at this request; the panic was contained.",
+		Label: "panicked", Code: 500, When: "The handler panicked; the panic was contained.",
 		Client: "Status `InternalError`. " + noTellings, Metric: "kubeweir_panics_total", Do: "Report it with the stack in the log.",
 	},
 	NoResponse: {
-		Label: "no-response", Code: 500, When: "The gateway has no answer that can be given: a fault of its own.",
-		Client: "Status `InternalError`. " + noTellings, Do: "Report it with the log's line.",
+		Label: "no-response", Code: 500, When: "Internal error: the gateway has no valid response.",
+		Client: "Status `InternalError`. " + noTellings, Do: "Report it with the log line.",
 	},
 	UnknownCluster: {
-		Label: "unknown-cluster", Code: 404, When: "Of a gateway of several clusters (docs/clusters.md), the request names none by its host or path, or one that is not there.",
-		Client: "Status `NotFound` that says how clusters are named.", Do: "Correct the server in the client's kubeconfig; `kubeweir kubeconfig` writes one. Look for \"configuration rejected\" in the log if the cluster was added.",
+		Label: "unknown-cluster", Code: 404, When: "A gateway of several clusters (docs/clusters.md): the host and path of the request name no cluster, or an unknown one.",
+		Client: "Status `NotFound` that explains how requests name clusters.", Do: "Correct the server in the client's kubeconfig; `kubeweir kubeconfig` writes one. Look for \"configuration rejected\" in the log if the cluster was added.",
 	},
 	Misdirected: {
-		Label: "misdirected", Code: 421, When: "Host, or :authority, is a name of another cluster than the one that TLS was asked for (SNI).",
-		Client: "Status with code 421; browsers come again by another connection.", Do: "Look at tls-server-name in the client's kubeconfig.",
+		Label: "misdirected", Code: 421, When: "Host, or :authority, belongs to another cluster than the TLS server name (SNI).",
+		Client: "Status with code 421; browsers retry on another connection.", Do: "Check tls-server-name in the client's kubeconfig.",
 	},
 	ClusterPath: {
-		Label: "cluster-path", Code: 400, When: "A path below /clusters/NAME leads out of it by its dot segments.",
-		Client: "Status `BadRequest`.", Do: "Find who sends it: no Kubernetes client does.",
+		Label: "cluster-path", Code: 400, When: "Dot segments of a path below /clusters/NAME lead out of it.",
+		Client: "Status `BadRequest`.", Do: "Find the sender: no Kubernetes client does this.",
 	},
 	Blocked: {
 		Label: "blocked", Code: 429, When: "An operator has blocked the user agent at run time, or a rule with block matches the client.",
-		Client: "Status `TooManyRequests` with Retry-After, of a minute at most; the message names the pattern, or says that a rule does it. Its rights are what they were, so it is not 403.",
-		Metric: "kubeweir_blocked_user_agents", Do: "Nothing, if it was meant; it ends when its time is over, with the process, or when the operator unblocks it.",
+		Client: "Status `TooManyRequests` with Retry-After of a minute at most; the message names the pattern, or says that a rule does it. It is not 403, because permissions have not changed.",
+		Metric: "kubeweir_blocked_user_agents", Do: "Nothing, if it was intended. An operator's block ends with its time, with the process, or when the operator unblocks it.",
 	},
 	AllClustersLimit: {
-		Label: "all-clusters-limit", Code: 429, When: "As many requests are under way as --all-clusters-max-requests-inflight or --all-clusters-max-watches allows.",
+		Label: "all-clusters-limit", Code: 429, When: "The limit --all-clusters-max-requests-inflight or --all-clusters-max-watches is reached.",
 		Client: tryLater, Metric: `kubeweir_requests_refused_total{reason="all"}`, Do: "Raise the limit, or run more gateways.",
 	},
 	ClusterShare: {
-		Label: "cluster-share", Code: 429, When: "The requests of one cluster have more than their share of those: three times what is free.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{reason="cluster"}`, Do: "Look at how fast that cluster answers: kubeweir_requests_in_flight with the label cluster.",
+		Label: "cluster-share", Code: 429, When: "The requests of one cluster hold more than three times the free slots of that limit.",
+		Client: tryLater, Metric: `kubeweir_requests_refused_total{reason="cluster"}`, Do: "Check how fast that cluster responds: kubeweir_requests_in_flight with the label cluster.",
 	},
 	UnidentifiedLimit: {
-		Label: "unidentified-limit", Code: 429, When: "As many requests as --max-requests-inflight wait for it to be found out who sent them.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="unidentified",reason="limit"}`, Do: "Look at how fast the upstream answers TokenReviews; look for clients with ever new tokens.",
+		Label: "unidentified-limit", Code: 429, When: "As many requests as --max-requests-inflight wait for authentication.",
+		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="unidentified",reason="limit"}`, Do: "Check how fast the upstream responds to TokenReviews; look for clients that keep using new tokens.",
 	},
 	Unauthenticated: {
-		Label: "unauthenticated", Code: 401, When: "No credential where anonymous requests are not let in, or one that is not good.",
-		Client: "Status `Unauthorized`; over HTTP/2 the connection ends.", Metric: `kubeweir_authentication_requests_total{result="unauthenticated"}`, Do: "Check the client's token or certificate, --client-ca-file and --anonymous-auth.",
+		Label: "unauthenticated", Code: 401, When: "No credential although anonymous requests are not allowed, or an invalid one.",
+		Client: "Status `Unauthorized`; over HTTP/2 the connection is closed.", Metric: `kubeweir_authentication_requests_total{result="unauthenticated"}`, Do: "Check the client's token or certificate, --client-ca-file and --anonymous-auth.",
 	},
 	NotLocal: {
-		Label: "not-local", Code: 403, When: "A request to the sidecar listener with a Host header of elsewhere, or from a web page of elsewhere.",
-		Client: "Status `Forbidden` that says which.", Do: "Name the host with --sidecar-hosts if it is this machine's.",
+		Label: "not-local", Code: 403, When: "A request to the sidecar listener with a foreign Host header, or from a foreign web page.",
+		Client: "Status `Forbidden` that names the cause.", Do: "If the host is a name of this machine, add it to --sidecar-hosts.",
 	},
 	UnverifiedTokens: {
 		Label: "newcomers", Code: 429, When: "Too many unverified tokens are being reviewed.",
-		Client: tooMany, Metric: `kubeweir_authentication_token_reviews_total{result="limited"}`, Do: "Look for clients with made-up tokens; after a restart it passes.",
+		Client: tooMany, Metric: `kubeweir_authentication_token_reviews_total{result="limited"}`, Do: "Look for clients with made-up tokens. After a restart it is temporary.",
 	},
 	ReviewUnavailable: {
-		Label: "review-unavailable", Code: 503, When: "The upstream could not be asked who the client is or what it may do, and nothing remembered tells.",
-		Client: comeBack, Do: "Look at kubeweir_upstream_gone; grant the gateway create on tokenreviews and subjectaccessreviews; --offline=allow lets known clients go on.",
+		Label: "review-unavailable", Code: 503, When: "The review of the client's token or permission failed, and no result is cached.",
+		Client: comeBack, Do: "Check kubeweir_upstream_gone. Grant the gateway create on tokenreviews and subjectaccessreviews. --offline=allow serves known clients during outages.",
 	},
 	OfflineDenied: {
-		Label: "offline-denied", Code: 503, When: "No API server answers, and no rule of offline lets the client be served by what the upstream said of it last.",
-		Client: comeBack, Metric: "kubeweir_upstream_gone", Do: "Nothing, if it is right; see --offline and rules.",
+		Label: "offline-denied", Code: 503, When: "No API server responds, and the client would need offline mode, which is not allowed for it.",
+		Client: comeBack, Metric: "kubeweir_upstream_gone", Do: "Nothing, if it is intended; see --offline and rules.",
 	},
 	OfflineExpired: {
-		Label: "offline-expired", Code: 503, When: "No API server answers, and what the cache holds is older than --offline-ttl.",
-		Client: comeBack, Metric: "kubeweir_upstream_gone", Do: "Mend the way to the cluster; lengthen --offline-ttl if older answers are right.",
+		Label: "offline-expired", Code: 503, When: "No API server responds, and the cached data is older than --offline-ttl.",
+		Client: comeBack, Metric: "kubeweir_upstream_gone", Do: "Repair the connection to the cluster; raise --offline-ttl if older data is acceptable.",
 	},
 	ReviewRefused: {
-		Label: "review-refused", Code: 500, When: "The upstream answers the gateway's reviews with an error that is about them.",
-		Client: "Status `InternalError`. " + noTellings, Do: "Read the log.",
+		Label: "review-refused", Code: 500, When: "The upstream rejects the gateway's reviews as invalid.",
+		Client: "Status `InternalError`. " + noTellings, Do: "See the log.",
 	},
 	ShortLimit: {
-		Label: "short-limit", Code: 429, When: "As many requests are under way as --max-requests-inflight allows.",
+		Label: "short-limit", Code: 429, When: "The limit --max-requests-inflight is reached.",
 		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="short",reason="limit"}`, Do: "Raise the limit, or run more gateways.",
 	},
 	ShortShare: {
-		Label: "short-share", Code: 429, When: "The user has more than its share of the requests under way: three times what is free.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="short",reason="share"}`, Do: "Find the user in the audit log; raise the limit if it is right.",
+		Label: "short-share", Code: 429, When: "The user holds more than three times the free slots.",
+		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="short",reason="share"}`, Do: "Find the user in the audit log; raise the limit if the load is legitimate.",
 	},
 	LongLimit: {
-		Label: "long-limit", Code: 429, When: "As many watches, followed logs and upgraded connections are open as --max-watches allows.",
+		Label: "long-limit", Code: 429, When: "The limit --max-watches for watches, followed logs and upgraded connections is reached.",
 		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="long",reason="limit"}`, Do: "Raise the limit, or run more gateways.",
 	},
 	LongShare: {
-		Label: "long-share", Code: 429, When: "The user has more than its share of those.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="long",reason="share"}`, Do: "Find the user in the audit log; raise the limit if it is right.",
+		Label: "long-share", Code: 429, When: "The user holds more than three times the free slots.",
+		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="long",reason="share"}`, Do: "Find the user in the audit log; raise the limit if the load is legitimate.",
 	},
 	BytesLimit: {
-		Label: "bytes-limit", Code: 429, When: "The paths, headers and selectors of open long-running requests, beyond 4 KiB each, and bodies in CBOR while they are transcoded take all of 128 MiB.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="bytes",reason="limit"}`, Do: "Find the client with huge selectors or bodies.",
+		Label: "bytes-limit", Code: 429, When: "Paths, headers and selectors of open long-running requests (above 4 KiB each), and CBOR bodies being transcoded, hold all of 128 MiB.",
+		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="bytes",reason="limit"}`, Do: "Find the client with very large selectors or bodies.",
 	},
 	BytesShare: {
-		Label: "bytes-share", Code: 429, When: "The user has more than its share of that.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="bytes",reason="share"}`, Do: "As for bytes-limit.",
+		Label: "bytes-share", Code: 429, When: "The user holds more than its share of those bytes.",
+		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="bytes",reason="share"}`, Do: "See bytes-limit.",
 	},
 	ImpersonationInvalid: {
-		Label: "impersonation-invalid", Code: 400, When: "Impersonate headers without a user, or that cannot be read.",
+		Label: "impersonation-invalid", Code: 400, When: "Impersonate headers without a user, or invalid ones.",
 		Client: "Status `BadRequest`.", Do: "Nothing.",
 	},
 	ImpersonationForbidden: {
-		Label: "impersonation-forbidden", Code: 403, When: "The client may not impersonate whom it names, and cannot be forwarded as itself.",
-		Client: "Status `Forbidden`, in the words of kube-apiserver.", Do: "Grant impersonate, if it is right.",
+		Label: "impersonation-forbidden", Code: 403, When: "The client may not impersonate that user, and cannot be forwarded as itself.",
+		Client: "Status `Forbidden`, worded as by kube-apiserver.", Do: "Grant impersonate, if it is intended.",
 	},
 	ReadOnly: {
-		Label: "read-only", Code: 403, When: "The request is no read, or not surely one, and a rule with readOnly matches it.",
-		Client: "Status `Forbidden`; the message says that a rule does it.", Do: "Nothing, if it is right; see readOnly of rules.",
+		Label: "read-only", Code: 403, When: "A rule with readOnly matches the request, which is not certainly a read.",
+		Client: "Status `Forbidden`; the message names the rule setting.", Do: "Nothing, if it is intended; see readOnly in rules.",
 	},
 	OverBudget: {
-		Label: "over-budget", Code: 429, When: "The request takes a request to the cluster, if only to find out what its user may do, and the user has caused as much there as a rule allows (upstreamRequestsPerSecond, upstreamBytesPerSecond).",
-		Client: "Status `TooManyRequests` with Retry-After, of a minute at most; the message names the rule and its setting.",
-		Metric: `kubeweir_budget_answers_total{answer="refused"}`, Do: "Nothing, if it is right; overBudget: cached in the rule answers reads from the cache. See docs/usage.md.",
+		Label: "over-budget", Code: 429, When: "The request needs the cluster, at least for a permission review, and its user has exhausted the budget of a rule (upstreamRequestsPerSecond, upstreamBytesPerSecond).",
+		Client: "Status `TooManyRequests` with Retry-After of a minute at most; the message names the rule and its setting.",
+		Metric: `kubeweir_budget_answers_total{answer="refused"}`, Do: "Nothing, if it is intended. overBudget: cached in the rule serves reads from the cache. See docs/usage.md.",
 	},
 	Redacted: {
-		Label: "redacted", Code: 403, When: "A rule with `view: redacted` matches the request, and the answer cannot be redacted: a write (its answer has the object), a log, an exec, a proxy, a path that can be read in more than one way, a selector by what is redacted. Or the upstream's answer, of what is not in the cache, is no JSON, larger than 8 MiB or not understood; 406 where the client accepts no JSON, 429 where too many such answers are being redacted.",
-		Client: "Status `Forbidden`; the message says that a rule does it, and what of the request it is about.", Do: "Nothing, if it is right; see docs/redacted.md. Ask for pages of what is too large.",
+		Label: "redacted", Code: 403, When: "A rule with `view: redacted` matches the request, and the response cannot be redacted: a write (its response has the object), a log, an exec, a proxy, an ambiguous path, a selector on redacted fields. Or the response of the upstream, for data that is not in the cache, is not JSON, larger than 8 MiB or invalid; 406 if the client accepts no JSON, 429 if too many such responses are being redacted.",
+		Client: "Status `Forbidden`; the message names the rule setting and the part of the request.", Do: "Nothing, if it is intended; see docs/redacted.md. Use pages for large lists.",
 	},
 	UserReviews: {
 		Label: "user-reviews", Code: 429, When: "Too many permissions of one user are being reviewed.",
-		Client: tooMany, Do: "Look for a client that asks for ever new things; look at how fast the upstream answers reviews.",
+		Client: tooMany, Do: "Look for a client that keeps requesting new resources or namespaces; check how fast the upstream responds to reviews.",
 	},
 	Forbidden: {
 		Label: "forbidden", Code: 403, When: "The upstream does not allow the user this read.",
-		Client: "Status `Forbidden`, in the words of kube-apiserver.", Do: "Grant the read, if it is right. A grant counts within --authorization-denied-ttl.",
+		Client: "Status `Forbidden`, worded as by kube-apiserver.", Do: "Grant the read, if it is intended. A grant takes effect within --authorization-denied-ttl.",
 	},
 	ShardUnknown: {
-		Label: "shard-unknown", Code: 400, When: "A list or watch with a shardSelector that the cache cannot answer, for one of the reasons for which reads are forwarded, and the upstream's answer does not say that it is the shard: one that does not know shardSelector answers with the whole collection. Only lists of built-in types in JSON or protobuf say so. Or a deletion with a shardSelector.",
-		Client: "Status `BadRequest`; 410 where the version is gone, 504 where it is still to come, 503 with Retry-After: 1 where the cache cannot be read now.",
-		Do:     "Look at the reason in the message. Delete by name, or without a shardSelector.",
+		Label: "shard-unknown", Code: 400, When: "The cache cannot serve a list or watch with a shardSelector, for one of the reasons for forwarding, and the response of the upstream does not confirm the shard. (A server without shardSelector returns the complete collection; only lists of built-in types in JSON or protobuf confirm it.) Or a deletion with a shardSelector.",
+		Client: "Status `BadRequest`; 410 if the version is gone, 504 if it has not been reached, 503 with Retry-After: 1 if the cache is temporarily unavailable.",
+		Do:     "See the reason in the message. Delete by name, or without a shardSelector.",
 	},
 	QueryUnanswered: {
-		Label: "query-unanswered", Code: 400, When: "A list with sortBy, where, offset, fields or countBy that the cache cannot answer, for one of the reasons for which reads are forwarded: no other server knows these parameters, and it would answer without them. Or a watch or a deletion with one of them.",
-		Client: "Status `BadRequest`; 410 where the version is gone, 504 where it is still to come, 503 with Retry-After: 1 where the cache cannot be read now.",
-		Do:     "Look at the reason in the message; see docs/queries.md.",
+		Label: "query-unanswered", Code: 400, When: "The cache cannot serve a list with sortBy, where, offset, fields or countBy, for one of the reasons for forwarding. It is not forwarded, because other servers ignore these parameters. Or a watch or a deletion with one of them.",
+		Client: "Status `BadRequest`; 410 if the version is gone, 504 if it has not been reached, 503 with Retry-After: 1 if the cache is temporarily unavailable.",
+		Do:     "See the reason in the message, and docs/queries.md.",
 	},
 	VisibleUnanswered: {
-		Label: "visible-unanswered", Code: 503, When: "By a rule with visibleLists a list or watch of all namespaces shows those that the user may see, and the cache cannot answer it, for one of the reasons for which reads are forwarded: the upstream would refuse it.",
-		Client: "Status `ServiceUnavailable` with Retry-After: 1; 410 where the version is gone, 504 where it is still to come, 403 where the cache never answers such a list.",
-		Do:     "Look at the reason in the message.",
+		Label: "visible-unanswered", Code: 503, When: "A rule with visibleLists applies to a cluster-wide list or watch, and the cache cannot serve it, for one of the reasons for forwarding. It is not forwarded, because the upstream would deny it.",
+		Client: "Status `ServiceUnavailable` with Retry-After: 1; 410 if the version is gone, 504 if it has not been reached, 403 if the cache never serves such a list.",
+		Do:     "See the reason in the message.",
 	},
 	VisibleLimit: {
-		Label: "visible-limit", Code: 429, When: "By a rule with visibleLists a watch shows the namespaces that the user may see, and their names are more than may be remembered for the user, or for all.",
-		Client: tooMany, Metric: "kubeweir_authorization_visible_namespaces", Do: "Raise authorization.visibleNamespaces; look for a user with very many watches of different selectors.",
+		Label: "visible-limit", Code: 429, When: "A rule with visibleLists applies to a watch, and the names of the visible namespaces exceed the limit for the user, or for all users.",
+		Client: tooMany, Metric: "kubeweir_authorization_visible_namespaces", Do: "Raise authorization.visibleNamespaces; look for a user with very many watches with different selectors.",
 	},
 	CacheStarting: {
-		Label: "cache-starting", Code: 429, When: "Too many requests wait for caches that are being filled for the first time.",
-		Client: tooMany, Metric: "kubeweir_cache_start_refused_total", Do: "It passes; see kubeweir_cache_start_seconds.",
+		Label: "cache-starting", Code: 429, When: "Too many requests wait for collections that are being filled for the first time.",
+		Client: tooMany, Metric: "kubeweir_cache_start_refused_total", Do: "Nothing, it is temporary; see kubeweir_cache_start_seconds.",
 	},
 	RequestInvalid: {
 		Label: "request-invalid", Code: 400, When: "The method, path or a header of the request cannot be sent upstream.",
 		Client: "Status `BadRequest`.", Do: "Nothing.",
 	},
 	NotSent: {
-		Label: "not-sent", Code: 403, When: "The request cannot be sent upstream as its client: the user's name, UID, a group or an extra value cannot be in a header (a control character, a space at its end).",
-		Client: "Status `Forbidden` that says why.", Do: "Nothing.",
+		Label: "not-sent", Code: 403, When: "The request cannot be sent upstream as its client: the user's name, UID, a group or an extra value is not a valid header value (a control character, a trailing space).",
+		Client: "Status `Forbidden` that states the cause.", Do: "Nothing.",
 	},
 	BodyTimeout: {
-		Label: "body-timeout", Code: 504, When: "The request's body did not come in time.",
-		Client: timedOut, Do: "Look at the client's link.",
+		Label: "body-timeout", Code: 504, When: "The request's body did not arrive in time.",
+		Client: timedOut, Do: "Check the client's link.",
 	},
 	BodyBroken: {
-		Label: "body-broken", Code: 400, When: "The request's body broke off or cannot be read.",
-		Client: "Status `BadRequest`.", Do: "Look at the client.",
+		Label: "body-broken", Code: 400, When: "The request's body broke off or is invalid.",
+		Client: "Status `BadRequest`.", Do: "Check the client.",
 	},
 	UpstreamUnreachable: {
-		Label: "upstream-unreachable", Code: 503, When: "No connection to the upstream can be made (refused, name not resolved, certificate not trusted).",
-		Client: comeBack + " The message says which of these.", Do: "The log names address and error; check the gateway's kubeconfig.",
+		Label: "upstream-unreachable", Code: 503, When: "The gateway cannot connect to the upstream (connection refused, name not resolved, certificate not trusted).",
+		Client: comeBack + " The message states the cause.", Do: "Check the gateway's kubeconfig; the log has the address and the error.",
 	},
 	UpstreamSilent: {
-		Label: "upstream-silent", Code: 503, When: "Nothing has been heard of the upstream for --upstream-silence-timeout. A write that was sent gets 504.",
-		Client: comeBack, Metric: "kubeweir_upstream_gone", Do: "Look at the upstream and the link to it. Reads of any version go on from the cache.",
+		Label: "upstream-silent", Code: 503, When: "The upstream has been silent for --upstream-silence-timeout. A write that was sent gets 504.",
+		Client: comeBack, Metric: "kubeweir_upstream_gone", Do: "Check the upstream and the link to it. Reads at any version are still served from the cache.",
 	},
 	UpstreamTimeout: {
-		Label: "upstream-timeout", Code: 504, When: "The upstream did not begin its answer within --upstream-request-timeout.",
-		Client: timedOut, Do: "Look at the upstream's load.",
+		Label: "upstream-timeout", Code: 504, When: "The upstream did not send response headers within --upstream-request-timeout.",
+		Client: timedOut, Do: "Check the load of the upstream.",
 	},
 	UpstreamBroke: {
-		Label: "upstream-broke", Code: 503, When: "The connection to the upstream broke before its answer, or the answer broke off before any of it was passed on.",
-		Client: "Status `ServiceUnavailable`; for a read with Retry-After: 1, for a write that was sent it says that nobody knows whether it was applied, or how it was answered.",
-		Metric: "kubeweir_upstream_broken_responses_total", Do: "Look at the upstream's restarts and at proxies between.",
+		Label: "upstream-broke", Code: 503, When: "The connection to the upstream broke before the response, or the response broke off before any of it was forwarded.",
+		Client: "Status `ServiceUnavailable`; for a read with Retry-After: 1. For a write that was sent, it says that the outcome, or the response, is unknown.",
+		Metric: "kubeweir_upstream_broken_responses_total", Do: "Check for restarts of the upstream and proxies in between.",
 	},
 	GatewayIdentityRefused: {
-		Label: "gateway-identity-refused", Code: 503, When: "The upstream does not let the gateway impersonate the client, or does not know the gateway.",
+		Label: "gateway-identity-refused", Code: 503, When: "The upstream denies the gateway the impersonation of the client, or rejects its credentials.",
 		Client: comeBack, Do: "Grant impersonate to the gateway; renew its token or certificate.",
 	},
 	ShuttingDown: {
-		Label: "shutting-down", Code: 503, When: "The gateway ends while the request is under way.",
-		Client: "Status `ServiceUnavailable`.", Do: "Nothing; lengthen --shutdown-drain if clients notice.",
+		Label: "shutting-down", Code: 503, When: "The gateway shut down during the request.",
+		Client: "Status `ServiceUnavailable`.", Do: "Nothing; raise --shutdown-drain if clients are affected.",
 	},
 }
 

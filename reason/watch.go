@@ -48,85 +48,85 @@ const (
 )
 
 const (
-	endOfFile      = "The end of the response, without an error; clients watch on from the last version."
-	endWithNothing = "The end of the response at once, without events or a bookmark that were still due; what the client asks next is refused."
+	endOfFile      = "The end of the response, without an error; clients resume from the last version."
+	endWithNothing = "The end of the response at once, without pending events or a bookmark. Further requests are rejected."
 	expiredEvent   = "An ERROR event with a Status 410 `Expired`, then the end; clients list again."
 )
 
 var watchEndEntries = [watchEnds]Entry{
 	NotEnded: {},
 	WatchTimeout: {
-		Label: "timeout", When: "The watch's timeoutSeconds are over, or, without any, half an hour to an hour.",
+		Label: "timeout", When: "The timeoutSeconds of the watch have passed; without them, 30 to 60 minutes.",
 		Client: endOfFile + " A bookmark comes two seconds before, if the watch has bookmarks.", Do: "Nothing.",
 	},
 	WatchClient: {
-		Label: "client", When: "The client left, its connection broke, or it did not read and was ended for that (then also counted in kubeweir_slow_watches_ended_total, or by the write timeout).",
-		Client: "Nothing, or a connection that is closed.", Do: "Nothing, unless kubeweir_slow_watches_ended_total grows: find the client that does not read.",
+		Label: "client", When: "The client disconnected, its connection broke, or it did not read (then also counted in kubeweir_slow_watches_ended_total, or ended by the write timeout).",
+		Client: "Nothing, or a closed connection.", Do: "Nothing, unless kubeweir_slow_watches_ended_total grows: find the client that does not read.",
 	},
 	WatchExpired: {
-		Label: "expired", When: "The watch begins at a version before the cache's history, and no place is free to let the upstream continue it.",
-		Client: expiredEvent, Do: "Usual after a long absence of a client. Otherwise raise --history-age, --history-bytes, --history-events or --max-resumed-watches.",
+		Label: "expired", When: "The watch starts before the cache's history, and no slot is free to continue it at the upstream.",
+		Client: expiredEvent, Do: "Normal after a long disconnection of a client. Otherwise raise --history-age, --history-bytes, --history-events or --max-resumed-watches.",
 	},
 	WatchSlow: {
-		Label: "slow", When: "The client reads more slowly than events come, and the next one for it has left the history.",
-		Client: expiredEvent, Do: "Look at the client and its link; raise the history's bounds. kubeweir_cache_watchers_lagging warns before.",
+		Label: "slow", When: "The client reads more slowly than events arrive, and its next event is no longer in the history.",
+		Client: expiredEvent, Do: "Check the client and its link; raise the limits of the history. kubeweir_cache_watchers_lagging is an early warning.",
 	},
 	WatchRewound: {
 		Label: "rewound", When: "The upstream's versions went back: it was restored from a backup, or is another cluster.",
-		Client: expiredEvent, Do: "Nothing, if a restore was meant.",
+		Client: expiredEvent, Do: "Nothing, if a restore was intended.",
 	},
 	WatchDiffers: {
-		Label: "differs", When: "The self-check found the cache of the resource to differ from the upstream, and fills it anew.",
-		Client: expiredEvent, Do: "Report it with the log's lines \"cached object differs from the upstream\"; the runbook of KubeweirCacheDiffers tells more.",
+		Label: "differs", When: "The self-check found differences between the cache of the resource and the upstream, and refills the cache.",
+		Client: expiredEvent, Do: "Report it with the log lines \"cached object differs from the upstream\"; see the runbook of KubeweirCacheDiffers.",
 	},
 	WatchRedefined: {
-		Label: "redefined", When: "The custom resource's definition changed, was deleted or is not known any more, or another server serves the group version now.",
+		Label: "redefined", When: "The CustomResourceDefinition changed, was deleted or is no longer known, or another server now serves the group version.",
 		Client: endOfFile, Do: "Nothing.",
 	},
 	WatchFeedLost: {
-		Label: "feed-lost", When: "The cache of the resource ended for good: an object of the upstream cannot be read, a panic was contained, or the upstream has refused the gateway what it reads for a minute.",
-		Client: endOfFile + " Reads are forwarded for a minute, or for as long as the gateway is refused and up to three quarters of a minute more.",
-		Do:     "If the gateway is refused (kubeweir_upstream_missing_rights), grant the right. Otherwise report it with the log's line \"collection stopped\".",
+		Label: "feed-lost", When: "The cache of the resource stopped permanently: an object cannot be decoded, a panic was contained, or the upstream has denied the gateway the resource for a minute.",
+		Client: endOfFile + " Reads are forwarded for a minute, or while the gateway is denied and up to 45 s longer.",
+		Do:     "If the gateway lacks a permission (kubeweir_upstream_missing_rights), grant it. Otherwise report it with the log line \"collection stopped\".",
 	},
 	WatchStopped: {
 		Label: "stopped", When: "The caches were closed, at the end of a shutdown.", Client: endOfFile, Do: "Nothing.",
 	},
 	PermissionRevoked: {
-		Label: "permission-revoked", When: "The upstream does not allow the watch any more, or the impersonation behind it.",
-		Client: endWithNothing, Do: "Nothing, if it was meant.",
+		Label: "permission-revoked", When: "The upstream no longer allows the watch, or the impersonation that it needs.",
+		Client: endWithNothing, Do: "Nothing, if it was intended.",
 	},
 	NamespacesChanged: {
-		Label: "namespaces-changed", When: "The watch shows the namespaces that the user may see (visibleLists of rules), and the rights have changed: in one of them the user may watch no more, or in another one now.",
-		Client: expiredEvent + " Nothing that was still due comes before it.", Do: "Nothing.",
+		Label: "namespaces-changed", When: "The watch shows the namespaces that the user may see (visibleLists in rules), and the user lost or gained a namespace.",
+		Client: expiredEvent + " Pending events are not sent.", Do: "Nothing.",
 	},
 	CredentialInvalid: {
-		Label: "credential-invalid", When: "The token or certificate of the watch is not good any more, or stands for somebody else.",
-		Client: endWithNothing, Do: "Nothing; clients come back with the next token.",
+		Label: "credential-invalid", When: "The token or certificate of the watch is no longer valid, or identifies another user.",
+		Client: endWithNothing, Do: "Nothing; clients reconnect with their next token.",
 	},
 	Unconfirmed: {
-		Label: "unconfirmed", When: "The upstream could not be asked about the user for longer than --authorization-watch-grace.",
-		Client: endWithNothing, Do: "Look at kubeweir_upstream_gone and at the gateway's right to create reviews.",
+		Label: "unconfirmed", When: "The permission or credential could not be reviewed for longer than --authorization-watch-grace.",
+		Client: endWithNothing, Do: "Check kubeweir_upstream_gone and the gateway's permission to create reviews.",
 	},
 	WatchBlocked: {
-		Label: "blocked", When: "Somebody has blocked the user agent.",
-		Client: "A last bookmark, if the watch has bookmarks, and the end of the response; what the client asks next is answered 429.", Do: "Nothing, if it was meant; it ends by itself, or with the gateway.",
+		Label: "blocked", When: "An operator blocked the user agent.",
+		Client: "A last bookmark, if the watch has bookmarks, and the end of the response. Further requests get 429.", Do: "Nothing, if it was intended. The block ends with its time or with the process.",
 	},
 	PolicyChanged: {
 		Label: "policy-changed", When: "The configuration was reloaded, and its rules reject the watch, or serve it in another way: redacted, without managedFields, at another delivery rate.",
-		Client: "The end of the response at once, without events or a bookmark that were still due; clients watch on by the new rules.", Do: "Nothing.",
+		Client: "The end of the response at once, without pending events or a bookmark. Clients reconnect under the new rules.", Do: "Nothing.",
 	},
 	WatchDraining: {
-		Label: "draining", When: "The gateway shuts down; ends are spread over the drain time.",
-		Client: "A last bookmark, if the watch has bookmarks, and the end of the response; clients watch on elsewhere.", Do: "Nothing.",
+		Label: "draining", When: "The gateway is shutting down; watches end spread over the drain time.",
+		Client: "A last bookmark, if the watch has bookmarks, and the end of the response. Clients reconnect elsewhere.", Do: "Nothing.",
 	},
 	WatchFailed: {
-		Label: "failed", When: "An object or a bookmark could not be given in the form of the watch, or a panic was contained.",
-		Client: "An ERROR event with a Status 500 `InternalError`, then the end; after a panic in the middle of a write a broken connection.",
-		Do:     "Report it with the log's line.",
+		Label: "failed", When: "An object or a bookmark could not be encoded in the form of the watch, or a panic was contained.",
+		Client: "An ERROR event with a Status 500 `InternalError`, then the end. After a panic during a write: a broken connection.",
+		Do:     "Report it with the log line.",
 	},
 	WatchOperator: {
-		Label: "operator", When: "Somebody ended the watch in the console (`--console-actions`); the log says when.",
-		Client: endOfFile, Do: "Nothing; who watches too much comes back, and is kept away by its rights.",
+		Label: "operator", When: "An operator ended the watch at the console (`--console-actions`); see the log.",
+		Client: endOfFile, Do: "Nothing. The client may reconnect; use a rule or RBAC to keep it out.",
 	},
 }
 
