@@ -2,7 +2,7 @@ package monitoring
 
 import "strings"
 
-// This file is what the dashboard shows.
+// This file has the rows and panels of the dashboard.
 
 func rows() []row {
 	return []row{
@@ -45,39 +45,39 @@ func sumRate(counter, matchers string, by ...string) string {
 
 func overview() row {
 	return row{"Overview", []panel{
-		number("Instances", "none", "Processes that are scraped.", `count(kubeweir_build_info{$sel})`),
+		number("Instances", "none", "Running processes with metrics.", `count(kubeweir_build_info{$sel})`),
 		number("Requests", "reqps", "Requests of clients.", `sum(rate(kubeweir_requests_total{$sel}[$__rate_interval]))`),
-		number("From the cache", "percentunit", "Share of the reads that the upstream was not asked for. With strict consistency, reads without a resourceVersion are revalidated or collapsed instead, see the row on upstream cost.",
+		number("Cache hit ratio", "percentunit", "Share of the reads that were served without the upstream. With strict consistency, reads without a resourceVersion are revalidated or coalesced instead, see the row on upstream load.",
 			`sum(rate(kubeweir_requests_total{$sel,source="cached"}[$__rate_interval])) / sum(rate(kubeweir_requests_total{$sel,verb=~"get|list|watch"}[$__rate_interval]))`),
 		number("Server errors", "percentunit", "Share of the requests that ended in 5xx.", share(`code=~"5.."`), from(0.05)...),
 		number("Feeds not synced", "none", "Collections that are starting or stale.", `count(kubeweir_cache_feed_synced{$sel} == 0) or vector(0)`, from(1)...),
 		number("Open watches", "none", "Watches served from the cache.", `sum(kubeweir_watches_open{$sel})`),
-		graph("Requests by where the answer came from", "reqps", "cached: the upstream was not asked; revalidated: it named the current versions, the bytes are the cache's; collapsed: one request to it, shared by all who asked the same meanwhile; forwarded: sent on as the client; gateway: kubeweir's own answer.",
+		graph("Requests by source", "reqps", "Source of the response. cached: without the upstream; revalidated: from the cache, after the upstream listed the current versions; collapsed: one upstream request shared by identical requests; forwarded: sent to the upstream as the client; gateway: kubeweir itself.",
 			query{sumRate("kubeweir_requests_total", "", "source"), "{{source}}"}).stacked(),
-		graph("Errors by code", "reqps", "Requests that ended in 4xx or 5xx, by who said so.",
+		graph("Errors by code", "reqps", "Requests that ended in 4xx or 5xx, by source of the response.",
 			query{sumRate("kubeweir_requests_total", `,code=~"[45].."`, "code", "source"), "{{code}} {{source}}"}),
-		graph("99th percentile of durations", "s", "From a request's header to the end of its response, without watches. A list takes as long as its client reads.",
+		graph("Request duration, 99th percentile", "s", "From a request's header to the end of its response, without watches. The duration of a list includes the time in which its client reads it.",
 			query{quantile("kubeweir_request_duration_seconds_bucket", "", "verb", "source"), "{{verb}} {{source}}"}),
 	}}
 }
 
 func feeds() row {
 	return row{"Feeds", []panel{
-		graph("Lag", "s", "Time since the feed's connection last gave a sign of life, or since the feed broke. Above 30 s a feed is stale.",
+		graph("Lag", "s", "Time since the upstream watch last received data or a heartbeat, or since it broke. Above 30 s a feed is stale.",
 			query{`max by (instance, group, resource, encoding) (kubeweir_cache_feed_lag_seconds{$sel}) > 1`, "{{resource}}.{{group}} {{encoding}} {{instance}}"}),
 		graph("Not synced", "none", "Collections that are starting or stale.",
 			query{`1 - kubeweir_cache_feed_synced{$sel} > 0`, "{{resource}}.{{group}} {{encoding}} {{instance}}"}),
-		graph("Ends of feeds", "ops", "How often the upstream's watches ended, by reason.",
+		graph("Feed restarts", "ops", "Upstream watches that ended, by reason.",
 			query{sumRate("kubeweir_cache_feed_restarts_total", "", "reason"), "{{reason}}"}),
 		graph("Events", "ops", "Events received from the upstream.",
 			query{`topk(10, ` + sumRate("kubeweir_cache_feed_events_total", "", "group", "resource") + `)`, "{{resource}}.{{group}}"}),
-		graph("Objects", "none", "Objects held; the ten largest collections.",
+		graph("Objects", "none", "Objects in the cache; the ten largest collections.",
 			query{`topk(10, sum by (group, resource) (kubeweir_cache_objects{$sel}))`, "{{resource}}.{{group}}"}),
-		graph("Checks", "ops", "How often collections were compared with the upstream, by result. differs is never expected; unfinished: the upstream did not answer.",
+		graph("Self-checks", "ops", "Comparisons of collections with the upstream, by result. differs is never expected; unfinished: the upstream did not respond.",
 			query{sumRate("kubeweir_cache_checks_total", "", "result"), "{{result}}"}),
-		graph("Not checked for", "s", "Time since a collection was last found equal to the upstream.",
+		graph("Age of the last self-check", "s", "Time since a collection was last found equal to the upstream.",
 			query{`topk(10, max by (group, resource, encoding) (kubeweir_cache_check_age_seconds{$sel}))`, "{{resource}}.{{group}} {{encoding}}"}),
-		graph("Time to start a collection", "s", "99th percentile from the first use of a resource until it was complete.",
+		graph("Time to start a collection", "s", "99th percentile of the time from the first use of a resource until it was synced.",
 			query{quantile("kubeweir_cache_start_seconds_bucket", "", "resource"), "{{resource}}"}),
 	}}
 }
@@ -85,13 +85,13 @@ func feeds() row {
 func clients() row {
 	return row{"Clients", []panel{
 		graph("Requests by verb", "reqps", "", query{sumRate("kubeweir_requests_total", "", "verb"), "{{verb}}"}).stacked(),
-		graph("Requests by resource", "reqps", "The ten most asked for.",
+		graph("Requests by resource", "reqps", "The ten most requested resources.",
 			query{`topk(10, ` + sumRate("kubeweir_requests_total", "", "group", "resource") + `)`, "{{resource}}.{{group}}"}),
-		graph("Response bytes", "Bps", "Bytes of bodies sent to clients, by where the answer came from.",
+		graph("Response bytes", "Bps", "Bytes of bodies sent to clients, by source of the response.",
 			query{sumRate("kubeweir_response_bytes_total", "", "source"), "{{source}}"}).stacked(),
-		graph("Places in use", "percentunit", "Requests under way as a share of the limit; above it requests are answered 429.",
+		graph("Slots in use", "percentunit", "Requests in flight as a share of the limit; above it requests get 429.",
 			query{`max by (kind) (kubeweir_requests_in_flight{$sel} / (kubeweir_requests_in_flight_limit{$sel} > 0))`, "{{kind}}"}).ofOne(),
-		graph("Refused", "reqps", "Requests answered 429. limit: no place is free; share: the user holds too many.",
+		graph("Rejected requests", "reqps", "Requests that got 429. limit: no slot is free; share: the user holds too many.",
 			query{sumRate("kubeweir_requests_refused_total", "", "kind", "reason"), "{{kind}} {{reason}}"}),
 		graph("Connections", "none", "Open client connections.",
 			query{`sum by (listener, protocol) (kubeweir_connections{$sel})`, "{{listener}} {{protocol}}"},
@@ -100,63 +100,63 @@ func clients() row {
 }
 
 func saved() row {
-	return row{"Upstream cost saved", []panel{
-		graph("Reads of clients and requests upstream", "reqps", "What clients read, and every request that kubeweir made to the upstream. For a standalone the upstream is in the process.",
+	return row{"Upstream load saved", []panel{
+		graph("Reads of clients and of the upstream", "reqps", "Reads by clients, and reads that kubeweir sent to the upstream. For a standalone the upstream is in the process.",
 			query{`sum(rate(kubeweir_requests_total{$sel,verb=~"get|list|watch"}[$__rate_interval]))`, "reads of clients"},
 			query{`sum(rate(kubeweir_upstream_requests_total{$sel,method="GET"}[$__rate_interval]))`, "reads upstream"}),
-		graph("Reads that cost the upstream nothing", "percentunit", "Reads answered from the cache, or with the answer to somebody else's request.",
+		graph("Reads without an upstream request", "percentunit", "Reads served from the cache, or with the response to another client's identical request.",
 			query{`(sum(rate(kubeweir_requests_total{$sel,source="cached"}[$__rate_interval])) + sum(rate(kubeweir_collapsed_shared_total{$sel}[$__rate_interval]))) / sum(rate(kubeweir_requests_total{$sel,verb=~"get|list|watch"}[$__rate_interval]))`, "share"}).ofOne(),
-		graph("Bytes to clients and from the upstream", "Bps", "Bodies without frames; compressed ones as they were sent.",
+		graph("Bytes to clients and from the upstream", "Bps", "Response bodies as sent (compressed or not), without framing.",
 			query{`sum(rate(kubeweir_response_bytes_total{$sel}[$__rate_interval]))`, "to clients"},
 			query{`sum(rate(kubeweir_upstream_response_bytes_total{$sel}[$__rate_interval]))`, "from the upstream"}),
-		graph("Requests upstream by purpose", "reqps", "list, watch: the cache's feeds; references: names and versions for revalidated lists; review: tokens and permissions; client, impersonate, own: forwarded.",
+		graph("Upstream requests by purpose", "reqps", "list, watch: feeds of the cache; references: names and versions for revalidated lists; review: tokens and permissions; client, impersonate, own: forwarded requests.",
 			query{sumRate("kubeweir_upstream_requests_total", "", "purpose"), "{{purpose}}"}).stacked(),
-		graph("Reads forwarded", "reqps", "Gets, lists and watches that were sent on, by reason (docs/reasons.md).",
+		graph("Reads forwarded", "reqps", "Gets, lists and watches that were forwarded, by reason (docs/reasons.md).",
 			query{sumRate("kubeweir_forwarded_reads_total", "", "reason"), "{{reason}}"}).stacked(),
-		graph("Missing rights", "none", "Rights that the cluster refused the gateway itself; kubeweir rbac prints those that it needs.",
+		graph("Missing permissions", "none", "Permissions that the cluster denies the gateway itself; kubeweir rbac prints those that it needs.",
 			query{`max by (verb, group, resource) (kubeweir_upstream_missing_rights{$sel})`, "{{verb}} {{resource}}.{{group}}"}),
-		graph("Upstream errors", "reqps", "Code 0 is no answer.",
+		graph("Upstream errors", "reqps", "Code 0 means no response.",
 			query{sumRate("kubeweir_upstream_requests_total", `,code=~"0|[45].."`, "code", "purpose"), "{{code}} {{purpose}}"}),
-		graph("Upstream's time to answer", "s", "99th percentile until the head of the response.",
+		graph("Upstream response time", "s", "99th percentile of the time to the response headers.",
 			query{quantile("kubeweir_upstream_response_seconds_bucket", "", "purpose"), "{{purpose}}"}),
 	}}
 }
 
 func watches() row {
 	return row{"Watches", []panel{
-		graph("Open watches", "none", "served from the cache; forwarded: the upstream's own, upgraded connections apart.",
+		graph("Open watches", "none", "cached: served from the cache; forwarded: served by the upstream, without upgraded connections.",
 			query{`sum by (instance) (kubeweir_watches_open{$sel})`, "cached {{instance}}"},
-			query{`sum by (instance) (kubeweir_watches_widened{$sel})`, "slowed down for their bytes {{instance}}"},
+			query{`sum by (instance) (kubeweir_watches_widened{$sel})`, "interval extended {{instance}}"},
 			query{`sum by (instance) (kubeweir_upstream_streams{$sel})`, "forwarded {{instance}}"}),
-		graph("Watches for each upstream watch", "none", "How many clients one watch of the upstream serves.",
+		graph("Clients per upstream watch", "none", "Client watches that one upstream watch serves.",
 			query{`sum by (group, resource) (kubeweir_cache_watchers{$sel})`, "{{resource}}.{{group}}"}),
-		graph("Deliveries", "ops", "Events handed to client watches.",
+		graph("Deliveries", "ops", "Events delivered to client watches.",
 			query{`topk(10, ` + sumRate("kubeweir_cache_deliveries_total", "", "group", "resource") + `)`, "{{resource}}.{{group}}"}),
-		graph("Ends", "ops", "Client watches that ended, by reason. expired: 410, too slow or older than the history.",
+		graph("Ended watches", "ops", "Client watches that ended, by reason. expired: 410, too slow or older than the history.",
 			query{sumRate("kubeweir_watches_ended_total", "", "reason"), "{{reason}}"},
 			query{`sum(rate(kubeweir_slow_watches_ended_total{$sel}[$__rate_interval]))`, "not reading"}),
-		graph("Lagging", "none", "Client watches that have left events unread for longer than a second.",
+		graph("Lagging", "none", "Client watches with events unread for longer than a second.",
 			query{`sum by (group, resource) (kubeweir_cache_watchers_lagging{$sel}) > 0`, "{{resource}}.{{group}}"}),
-		graph("History", "s", "Age of the oldest event held: how long a client may be away and go on. The ten shortest of the busy collections.",
+		graph("History", "s", "Age of the oldest retained event: how long a client may be disconnected and still resume. The ten shortest histories with more than 100 events.",
 			query{`bottomk(10, min by (group, resource) (kubeweir_cache_history_seconds{$sel} and kubeweir_cache_history_events{$sel} > 100))`, "{{resource}}.{{group}}"}),
 	}}
 }
 
 func permissions() row {
 	return row{"Permission cache", []panel{
-		graph("Permissions", "ops", "upstream: a SubjectAccessReview; cache: remembered; offline: because the upstream could not be asked, by its last word or the RBAC objects in the cache.",
+		graph("Permissions", "ops", "upstream: a SubjectAccessReview; cache: a cached decision; offline: the last decision or the cached RBAC objects, while the upstream is unreachable.",
 			query{sumRate("kubeweir_authorization_reviews_total", "", "result", "from"), "{{result}} {{from}}"}).stacked(),
-		graph("Tokens", "ops", "valid, invalid, error: a TokenReview; cached: remembered.",
+		graph("Tokens", "ops", "valid, invalid, error: a TokenReview; cached: a cached result.",
 			query{sumRate("kubeweir_authentication_token_reviews_total", "", "result"), "{{result}}"}).stacked(),
-		graph("Remembered", "percentunit", "Entries as a share of the most.",
+		graph("Cache entries", "percentunit", "Entries as a share of the limit.",
 			query{`max(kubeweir_authorization_cache_entries{$sel} / kubeweir_authorization_cache_entries_limit{$sel})`, "permissions"},
 			query{`max(kubeweir_authorization_visible_namespaces{$sel} / kubeweir_authorization_visible_namespaces_limit{$sel})`, "visible namespaces"},
 			query{`max(kubeweir_authentication_cache_entries{$sel} / kubeweir_authentication_cache_entries_limit{$sel})`, "tokens"}).ofOne(),
-		graph("Authentication", "reqps", "How requests were authenticated, or why not.",
+		graph("Authentication", "reqps", "How requests were authenticated, or why they were not.",
 			query{sumRate("kubeweir_authentication_requests_total", "", "result"), "{{result}}"}),
-		graph("Permissions dropped", "ops", "How often all were dropped because an RBAC object changed.",
+		graph("Permission invalidations", "ops", "How often all cached decisions were dropped because an RBAC object changed.",
 			query{`sum(rate(kubeweir_authorization_invalidations_total{$sel}[$__rate_interval]))`, "drops"}),
-		graph("Open watches reviewed", "ops", "Permissions of open watches asked for again, and watches ended for want of one.",
+		graph("Reviews of open watches", "ops", "Repeated permission reviews of open watches, and watches ended without permission.",
 			query{sumRate("kubeweir_authorization_watch_rechecks_total", "", "result"), "{{result}}"},
 			query{sumRate("kubeweir_authorization_watches_ended_total", "", "reason"), "ended: {{reason}}"}),
 	}}
@@ -166,49 +166,49 @@ func memory() row {
 	budget := func(name string) query {
 		return query{`max(` + name + `{$sel} / (` + name + `_limit{$sel} > 0))`, strings.ReplaceAll(strings.TrimPrefix(name, "kubeweir_"), "_", " ")}
 	}
-	return row{"Memory against budgets", []panel{
-		graph("Process", "bytes", "resident: what the system counts; heap: what Go holds.",
+	return row{"Memory and budgets", []panel{
+		graph("Process", "bytes", "resident: resident memory of the process; heap: Go heap in use.",
 			query{`process_resident_memory_bytes{$sel} and on (job, namespace, instance) kubeweir_build_info`, "resident {{instance}}"},
 			query{`go_memstats_heap_inuse_bytes{$sel} and on (job, namespace, instance) kubeweir_build_info`, "heap {{instance}}"}),
-		graph("Budgets of the process", "percentunit", "That of derived forms is a cache's: full is well.",
+		graph("Budgets of the process", "percentunit", "Derived forms are a cache and normally full.",
 			budget("kubeweir_derived_bytes"), budget("kubeweir_response_buffer_bytes"), budget("kubeweir_waiting_stream_bytes"), budget("kubeweir_collapsed_bytes"),
 			budget("kubeweir_long_request_bytes")).ofOne(),
 		graph("Budgets of collections", "percentunit", "The fullest collection of each process.",
 			query{`max by (instance) (kubeweir_cache_history_bytes{$sel}) / on (instance) kubeweir_cache_history_bytes_limit{$sel}`, "history {{instance}}"},
-			query{`max by (instance) (kubeweir_cache_snapshot_bytes{$sel}) / on (instance) kubeweir_cache_snapshot_bytes_limit{$sel}`, "retained states {{instance}}"}).ofOne(),
-		graph("Objects", "bytes", "Encoded size of the objects held; the ten largest collections.",
+			query{`max by (instance) (kubeweir_cache_snapshot_bytes{$sel}) / on (instance) kubeweir_cache_snapshot_bytes_limit{$sel}`, "snapshots {{instance}}"}).ofOne(),
+		graph("Objects", "bytes", "Encoded size of the objects in the cache; the ten largest collections.",
 			query{`topk(10, sum by (group, resource, encoding) (kubeweir_cache_object_bytes{$sel}))`, "{{resource}}.{{group}} {{encoding}}"}).stacked(),
-		graph("Histories", "bytes", "Events, and their encoded forms.",
+		graph("Histories", "bytes", "Events, their encoded forms, and snapshots.",
 			query{`sum(kubeweir_cache_history_bytes{$sel})`, "events"},
 			query{`sum(kubeweir_cache_history_frame_bytes{$sel})`, "encoded"},
-			query{`sum(kubeweir_cache_snapshot_bytes{$sel})`, "retained states"}).stacked(),
-		graph("Derived forms found", "percentunit", "Lookups of compressed lists, rows of tables and metadata that found what was made before.",
+			query{`sum(kubeweir_cache_snapshot_bytes{$sel})`, "snapshots"}).stacked(),
+		graph("Hit ratio of derived forms", "percentunit", "Lookups of compressed lists, Table rows and metadata that found a cached form.",
 			query{`sum by (form) (rate(kubeweir_derived_lookups_total{$sel,result="hit"}[$__rate_interval])) / sum by (form) (rate(kubeweir_derived_lookups_total{$sel}[$__rate_interval]))`, "{{form}}"}).ofOne(),
 	}}
 }
 
 func store() row {
-	return row{"Standalone's store", []panel{
+	return row{"Store of a standalone", []panel{
 		graph("Commits", "ops", "Groups of changes made durable, and the changes in them.",
 			query{`sum by (instance) (rate(kubeweir_store_commit_seconds_count{$sel}[$__rate_interval]))`, "commits {{instance}}"},
 			query{`sum by (instance) (rate(kubeweir_store_commit_changes_sum{$sel}[$__rate_interval]))`, "changes {{instance}}"}),
-		graph("Time of a commit", "s", "99th percentile until a group is on disk.",
+		graph("Commit duration", "s", "99th percentile of the time until a group is on disk.",
 			query{quantile("kubeweir_store_commit_seconds_bucket", "", "instance"), "{{instance}}"}),
 		graph("Disk", "bytes", "",
 			query{`kubeweir_store_disk_bytes{$sel}`, "used {{instance}}"},
 			query{`kubeweir_store_disk_free_bytes{$sel}`, "free {{instance}}"}),
 		graph("Keys", "none", "", query{`kubeweir_store_keys{$sel}`, "{{instance}}"}),
-		graph("History", "none", "Revisions that can be read, and changes that wait for the disk.",
+		graph("History", "none", "Readable revisions, and changes waiting for the disk.",
 			query{`kubeweir_store_revision{$sel} - kubeweir_store_compacted_revision{$sel}`, "revisions {{instance}}"},
 			query{`kubeweir_store_queued_changes{$sel}`, "waiting {{instance}}"}),
 		graph("Memory", "bytes", "",
 			query{`kubeweir_store_index_bytes{$sel}`, "index {{instance}}"},
 			query{`kubeweir_store_ring_bytes{$sel}`, "recent changes {{instance}}"}),
-		graph("etcd: time of requests", "s", "99th percentile; with --etcd-servers only.",
+		graph("etcd: request duration", "s", "99th percentile; only with --etcd-servers.",
 			query{quantile("kubeweir_etcd_request_seconds_bucket", "", "operation"), "{{operation}}"}),
 		graph("etcd: errors", "ops", "",
 			query{sumRate("kubeweir_etcd_request_errors_total", "", "operation", "reason"), "{{operation}} {{reason}}"}),
-		graph("Accepts changes", "bool_yes_no", "Whether the store, or etcd, can be written to.",
+		graph("Accepts changes", "bool_yes_no", "Whether the store, or etcd, accepts writes.",
 			query{`kubeweir_store_available{$sel}`, "store {{instance}}"},
 			query{`kubeweir_etcd_available{$sel}`, "etcd {{instance}}"}).ofOne(),
 	}}

@@ -8,7 +8,7 @@ import (
 
 // TestNotes: what Helm prints says how to come to the console, and with which token.
 func TestNotes(t *testing.T) {
-	const forward, token, shows = "kubectl -n kubeweir port-forward ", "needs no token", "It only shows"
+	const forward, token, shows = "kubectl -n kubeweir port-forward ", "needs no token", "The console is read-only"
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig") // of a cluster that Helm 3 looks for in any case
 	if err := kube.WriteKubeconfig(kubeconfig, kube.URL(), kube.ServingCAFile(), kube.AdminToken()); err != nil {
 		t.Fatal(err)
@@ -18,7 +18,7 @@ func TestNotes(t *testing.T) {
 			"{}":                                  {[]string{forward + "deployment/kubeweir 9444", "http://localhost:9444/:", token, shows}, nil},
 			"mode: standalone":                    {[]string{forward + "statefulset/kubeweir 9443", "http://localhost:9443/:", token}, nil},
 			"config: {console: {enabled: false}}": {nil, []string{"console"}},
-			"config: {console: {tokenFile: /t/token}}":                              {[]string{forward + "deployment/kubeweir 9444", "which asks for the token of /t/token:", shows}, []string{token}},
+			"config: {console: {tokenFile: /t/token}}":                              {[]string{forward + "deployment/kubeweir 9444", "which asks for the token in /t/token:", shows}, []string{token}},
 			"{config: {console: {actions: true}}, containerPorts: {metrics: 9555}}": {[]string{forward + "deployment/kubeweir 9555", token}, []string{shows, "9444"}},
 		} {
 			out, err := helm(t.Context(), name, values, "install", "kubeweir", chart, "--namespace", namespace, "--dry-run=client", "--kubeconfig", kubeconfig, "--values", "-")
