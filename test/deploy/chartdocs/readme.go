@@ -8,9 +8,9 @@ import (
 )
 
 // tableMark is the line of the README below which the table of values is.
-const tableMark = "<!-- What follows is made from values.yaml by `make docs`. -->\n"
+const tableMark = "<!-- The table below is generated from values.yaml by `make docs`. -->\n"
 
-// README is the chart's README with the table of the values: everything above the mark stays as it is.
+// README returns the README of the chart with a new table of the values below the mark.
 func README(old, valuesYAML []byte) ([]byte, error) {
 	head, _, ok := bytes.Cut(old, []byte(tableMark))
 	if !ok {
@@ -29,7 +29,7 @@ func README(old, valuesYAML []byte) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	out.Write(head)
-	out.WriteString(tableMark + "\n| Value | Type | Default | What it is |\n|---|---|---|---|\n")
+	out.WriteString(tableMark + "\n| Value | Type | Default | Description |\n|---|---|---|---|\n")
 	for _, v := range values {
 		fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", v.Path, v.Type, code(v.Default), cell(v.Description))
 	}
