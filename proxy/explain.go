@@ -21,7 +21,7 @@ import (
 type Question struct {
 	Method string
 	// Target is the path with its query, or a URL.
-	Target string
+	Target string `json:"path"`
 	// User and Groups are the client. Without groups they are those of a cached identity of that name,
 	// or the default groups.
 	User              string
@@ -32,40 +32,72 @@ type Question struct {
 // Explanation says what would become of a request now, as far as that is known without asking the
 // upstream.
 type Explanation struct {
-	Info *api.RequestInfo
+	Request ExplainedRequest `json:"request"`
 	// Route is one of the values of the label source, RouteRefused or RouteUnknown.
-	Route string
+	Route string `json:"route"`
 	// Why is the label of the reason, "" where there is none; Text says it all in a sentence
 	// or two.
-	Why, Text string
-	// PermissionKnown says that Allowed is the decision. PermissionText says how it is known, or
-	// who has to decide.
-	PermissionKnown, Allowed bool
-	PermissionText           string
+	Why                 string `json:"reason,omitempty"`
+	Text                string `json:"text"`
+	ExplainedPermission `json:"permission"`
 	// Visible says which namespaces a list or watch of all namespaces shows instead of a rejection,
 	// nil if it does not.
-	Visible *ExplainedVisible
+	Visible *ExplainedVisible `json:"visible,omitempty"`
 	// Settings are the settings of the request, each with its rule.
-	Settings []policy.DecidedSetting
+	Settings []policy.DecidedSetting `json:"settings"`
 	// Collection is the collection that would be read, nil if there is none.
-	Collection *cache.CollectionStatus
-	// UpstreamRequests is how many requests the upstream would get, but for reviews; Cost
-	// says it in words.
-	UpstreamRequests int
-	Cost             string
-	Steps            []ExplainedStep
+	Collection    *ExplainedCollection `json:"collection,omitempty"`
+	ExplainedCost `json:"cost"`
+	Steps         []ExplainedStep `json:"steps"`
+}
+
+// ExplainedRequest is the parsed request.
+type ExplainedRequest struct {
+	Verb        string `json:"verb"`
+	IsResource  bool   `json:"isResource"`
+	Group       string `json:"group"`
+	Version     string `json:"version"`
+	Resource    string `json:"resource"`
+	Subresource string `json:"subresource,omitempty"`
+	Namespace   string `json:"namespace,omitempty"`
+	Name        string `json:"name,omitempty"`
+}
+
+// ExplainedPermission says that Allowed is the decision, if it is known, and in a text how it is, or who
+// has to decide.
+type ExplainedPermission struct {
+	PermissionKnown bool   `json:"known"`
+	Allowed         bool   `json:"allowed"`
+	PermissionText  string `json:"text"`
+}
+
+// ExplainedCost is how many requests the upstream would get, but for reviews; Cost says it in words.
+type ExplainedCost struct {
+	Cost             string `json:"text"`
+	UpstreamRequests int    `json:"upstreamRequests"`
+}
+
+// ExplainedCollection is the state of a collection.
+type ExplainedCollection struct {
+	State   string `json:"state"`
+	Objects int    `json:"objects"`
+	Bytes   int64  `json:"bytes"`
 }
 
 // ExplainedStep is one on the way of a request.
-type ExplainedStep struct{ Step, Text string }
+type ExplainedStep struct {
+	Step string `json:"step"`
+	Text string `json:"text"`
+}
 
 // ExplainedVisible is which namespaces are shown of all.
 type ExplainedVisible struct {
 	// Known tells that the user's namespaces were found out; Namespaces is then how many.
-	Known      bool
-	Namespaces int
+	Known      bool `json:"known"`
+	Namespaces int  `json:"namespaces"`
 	// Rule is the one that shows them, Text says it all.
-	Rule, Text string
+	Rule string `json:"rule"`
+	Text string `json:"text"`
 }
 
 // Routes besides those of the label source.
@@ -91,7 +123,10 @@ func (g *Gateway) Explain(ctx context.Context, q Question) (*Explanation, error)
 		return nil, err
 	}
 	x := g.newExchange(r)
-	e := &explaining{g: g, x: x, Explanation: &Explanation{Info: x.Info}}
+	i := x.Info
+	e := &explaining{g: g, x: x, Explanation: &Explanation{Request: ExplainedRequest{
+		i.Verb, i.IsResourceRequest, i.APIGroup, i.APIVersion, i.Resource, i.Subresource, i.Namespace, i.Name,
+	}}}
 	e.parsed()
 	e.identify(q)
 	x.Pretty = x.Info.Pretty(q.UserAgent)
@@ -131,6 +166,8 @@ type explaining struct {
 	x *exchange
 	// c is the collection that would be read, nil if none is complete.
 	c *cache.Collection
+	// status is the status of the collection that would be read, nil if there is none.
+	status *cache.CollectionStatus
 }
 
 func (e *explaining) step(name, format string, args ...any) {
@@ -148,7 +185,7 @@ func (e *explaining) rule(setting string) string {
 }
 
 func (e *explaining) parsed() {
-	i := e.Info
+	i := e.x.Info
 	if !i.IsResourceRequest {
 		e.step("parsed", "%s of the path %s, which is no resource", i.Verb, brief(i.Path))
 		return

@@ -332,10 +332,10 @@ func (e *explaining) peek() {
 	res, encoding := e.x.Query.Resource, e.x.Query.Encoding()
 	for _, c := range e.g.Manager.Status() {
 		if c.Resource == res.GroupVersionResource && c.Encoding == encoding {
-			e.Collection = &c
+			e.status, e.Collection = &c, &ExplainedCollection{c.State.Phase.String(), c.Objects, c.Bytes}
 		}
 	}
-	if e.Collection != nil {
+	if e.status != nil {
 		e.c = e.g.Manager.PeekCollection(res, encoding) // after Status: it may stop meanwhile, and c has a status
 	}
 }
@@ -345,10 +345,10 @@ func (e *explaining) peek() {
 func (e *explaining) findCollection() {
 	x := e.x
 	e.peek()
-	if e.Collection == nil {
+	if e.status == nil {
 		e.step("collection", "none of %s (%s) yet", x.Query.Resource.GroupResource(), x.Query.Encoding())
 	} else {
-		e.step("collection", "%s (%s) is %s, with %d objects at version %d", x.Query.Resource.GroupResource(), x.Query.Encoding(), e.Collection.State.Phase, e.Collection.Objects, e.Collection.RV)
+		e.step("collection", "%s (%s) is %s, with %d objects at version %d", x.Query.Resource.GroupResource(), x.Query.Encoding(), e.status.State.Phase, e.status.Objects, e.status.RV)
 	}
 	x.Collection = route.StateOf(e.c != nil || !x.Unreachable)
 	x.Missing = reason.CacheUnavailable
@@ -419,7 +419,7 @@ func (e *explaining) cached(stale bool) (ended bool) {
 func (e *explaining) unheld() (why, unknown reason.Forward) {
 	x, o := e.x, &e.x.Query.Options
 	rv, _ := api.ParseResourceVersion(o.ResourceVersion) // see route.Facts.Qualify
-	oldest := e.Collection.Watches.Oldest
+	oldest := e.status.Watches.Oldest
 	if x.Info.Verb == "watch" {
 		switch {
 		case rv > 0 && rv < oldest && !o.SendInitialEvents && e.Visible == nil:

@@ -95,7 +95,7 @@ func (h *handler) Explain(_ context.Context, q proxy.Question) (*proxy.Explanati
 	if q.Method == "" {
 		return nil, errors.New("the method must be one of HTTP")
 	}
-	return &proxy.Explanation{Info: &api.RequestInfo{Verb: "list", Resource: "pods"}, Route: "cached", Text: "From the cache.", Steps: []proxy.ExplainedStep{{Step: "parsed", Text: "list of pods"}}}, nil
+	return &proxy.Explanation{Request: proxy.ExplainedRequest{Verb: "list", Resource: "pods"}, Route: "cached", Text: "From the cache.", Steps: []proxy.ExplainedStep{{Step: "parsed", Text: "list of pods"}}}, nil
 }
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}

@@ -69,10 +69,15 @@ func (c *Compiled) Budgets() (all []*RuleBudgets) {
 
 // DecidedSetting is a setting of a request, by its name in the configuration. Rule is the rule that
 // decides it, such as rules[2], or "" for a default.
-type DecidedSetting struct{ Name, Value, Rule string }
+type DecidedSetting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Rule  string `json:"rule,omitempty"`
+}
 
 // Deciders returns the settings of a request of u, each with the rule that decides it.
-func (c *Compiled) Deciders(u user.Info, userAgent string, info *api.RequestInfo) (all []DecidedSetting) {
+func (c *Compiled) Deciders(u user.Info, userAgent string, info *api.RequestInfo) []DecidedSetting {
+	all := []DecidedSetting{}
 	add := func(settings *Settings, rule string) {
 		for _, s := range settings.list() {
 			if !slices.ContainsFunc(all, func(o DecidedSetting) bool { return o.Name == s.Name }) {
