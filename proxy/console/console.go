@@ -40,12 +40,8 @@ func New(o Options) (*Console, error) {
 	if err := c.guard.open(o.TokenFile, o.Log); err != nil {
 		return nil, fmt.Errorf("--console-token-file: %w", err)
 	}
-	pages, err := loadPages()
-	if err != nil {
-		return nil, fmt.Errorf("reading the console's pages: %w", err)
-	}
-	c.mux.Handle("GET /{$}", pages)
-	c.mux.Handle("GET "+Path+"{name}", pages)
+	c.mux.HandleFunc("GET /{$}", servePage)
+	c.mux.HandleFunc("GET "+Path+"{name}", servePage)
 	api := http.NewServeMux()
 	handle := func(pattern string, serve func(w http.ResponseWriter, r *http.Request) error) {
 		api.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
