@@ -65,11 +65,11 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, name string) (outc
 		return outcome{}, forbidden("actions require the header " + actionHeader + ": 1")
 	}
 	body, err := readBody(w, r)
-	if err == nil {
-		err = c.guard.checkAction()
-	}
 	if err != nil {
 		return outcome{}, err
+	}
+	if !c.guard.actions.Allow() {
+		return outcome{}, errManyActions
 	}
 	result, err := actions[name](c, body)
 	c.Log.Warn("console action", "action", name, "what", result.target, "remote", r.RemoteAddr,

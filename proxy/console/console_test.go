@@ -189,7 +189,7 @@ func TestRemovedTokenLocksConsole(t *testing.T) {
 				with := func(r *http.Request) { r.Header.Set("Authorization", "Bearer 0123456789abcdef") }
 				streamed := make(chan string, 1)
 				go func() { streamed <- request(c, "GET", "/console/api/events?topics=overview", with).Body.String() }()
-				time.Sleep(tokenCheckPeriod)
+				time.Sleep(eventPeriod)
 				if w := request(c, "GET", "/console/api/session", with); w.Code != 200 {
 					t.Fatalf("%d %s", w.Code, w.Body)
 				}
@@ -197,7 +197,7 @@ func TestRemovedTokenLocksConsole(t *testing.T) {
 					t.Fatal(err)
 				}
 				for range 3 {
-					time.Sleep(tokenCheckPeriod)
+					time.Sleep(eventPeriod)
 					if w := request(c, "GET", "/console/api/session", with); w.Code != 401 || !strings.Contains(w.Body.String(), "rejects all clients") {
 						t.Errorf("%d %s", w.Code, w.Body)
 					}
@@ -209,7 +209,7 @@ func TestRemovedTokenLocksConsole(t *testing.T) {
 					t.Errorf("logged %d times: %s", n, log.String())
 				}
 				give()
-				time.Sleep(tokenCheckPeriod)
+				time.Sleep(eventPeriod)
 				if w := request(c, "GET", "/console/api/session", with); w.Code != 200 {
 					t.Errorf("after the file is back: %d %s", w.Code, w.Body)
 				}
@@ -232,7 +232,7 @@ func TestReplacedTokenFileOfSameSizeAndTimeIsRead(t *testing.T) {
 		c := open(t, func(o *Options) { o.TokenFile = file })
 		defer c.Close()
 		give("fedcba9876543210")
-		time.Sleep(tokenCheckPeriod)
+		time.Sleep(eventPeriod)
 		for token, want := range map[string]int{"0123456789abcdef": 401, "fedcba9876543210": 200} {
 			w := request(c, "GET", "/console/api/session", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
 			if w.Code != want {

@@ -1,17 +1,20 @@
 package console
 
 import (
-	"crypto/sha256"
+	"bytes"
 	"crypto/subtle"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/kubeweir/kubeweir/proxy/authn"
 )
@@ -19,28 +22,18 @@ import (
 // guard authorizes requests: by bearer token if one is configured, otherwise only from programs and
 // browsers on this machine. It trusts nothing that a browser sends by itself, such as a cookie, so
 // that a foreign web page cannot act through a user's browser. Without a token, headers that a page
-// cannot change identify such a page.
+// cannot change identify such a page. It is safe for concurrent use.
 type guard struct {
-	file string // "" without a token
-	log  *slog.Logger
-
-	mu struct {
-		sync.Mutex
-		token       [sha256.Size]byte
-		err         error       // why there is no valid token
-		checkedAt   time.Time   // when the file was last checked for changes
-		file        os.FileInfo // of the file that the token was read from, nil for none
-		wrongTokens window
-		actions     window
-	}
+	file                 string // "" without a token
+	log                  *slog.Logger
+	invalid              atomic.Bool // the file held no token when it was last read
+	wrongTokens, actions *rate.Limiter
 }
 
 const (
 	// minToken is the minimum length of a token, so that nobody can guess it.
 	minToken = 16
 	maxToken = 4 << 10
-	// tokenCheckPeriod is the minimum time between two checks of the token file.
-	tokenCheckPeriod = time.Second
 	// limitPeriod is the time in which clients may send maxWrongTokens wrong tokens, and perform
 	// maxActions actions.
 	limitPeriod    = 10 * time.Second
@@ -61,13 +54,15 @@ var (
 
 const tokenHint = "; only programs and browsers on the gateway's machine, or in its pod, are allowed without --console-token-file"
 
-// open reads the token.
-func (g *guard) open(file string, log *slog.Logger) error {
-	if g.file, g.log = file, log; file == "" {
-		return nil
+// open makes sure that there is a token.
+func (g *guard) open(file string, log *slog.Logger) (err error) {
+	g.file, g.log = file, log
+	g.wrongTokens = rate.NewLimiter(rate.Every(limitPeriod/maxWrongTokens), maxWrongTokens)
+	g.actions = rate.NewLimiter(rate.Every(limitPeriod/maxActions), maxActions)
+	if file != "" {
+		_, err = readToken(file)
 	}
-	g.mu.err = g.reload(time.Now())
-	return g.mu.err
+	return err
 }
 
 // check returns why a request is rejected, nil if it is allowed.
@@ -78,77 +73,48 @@ func (g *guard) check(r *http.Request) error {
 	if isForeign(r) {
 		return errForeignPage
 	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || given == "" {
 		return errNoToken
 	}
-	given, now := sha256.Sum256([]byte(strings.TrimSpace(token))), time.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if now.Sub(g.mu.checkedAt) >= tokenCheckPeriod {
-		g.refresh(now)
+	// While the file is missing or invalid, no token is valid: an operator who removes the file wants
+	// to lock the console.
+	token, err := readToken(g.file)
+	switch wasInvalid := g.invalid.Swap(err != nil); {
+	case err != nil && !wasInvalid:
+		g.log.Warn("console token unavailable, all clients are rejected", "error", err)
+	case err == nil && wasInvalid:
+		g.log.Info("console token available again")
 	}
 	switch {
-	case g.mu.err != nil:
+	case err != nil:
 		return errInvalidFile
-	case subtle.ConstantTimeCompare(given[:], g.mu.token[:]) == 1:
+	case subtle.ConstantTimeCompare([]byte(strings.TrimSpace(given)), token) == 1:
 		return nil
-	case g.mu.wrongTokens.isFull(now, maxWrongTokens):
+	case !g.wrongTokens.Allow():
 		return errManyTokens
 	}
 	return errWrongToken
 }
 
-// checkAction counts an action, and rejects it if there were too many.
-func (g *guard) checkAction() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.mu.actions.isFull(time.Now(), maxActions) {
-		return errManyActions
-	}
-	return nil
-}
-
-// refresh reads the token again if the file has changed. While the file is missing or invalid, no
-// token is valid: an operator who removes the file wants to lock the console. The caller holds mu.
-func (g *guard) refresh(now time.Time) {
-	before := g.mu.err
-	g.mu.err = g.reload(now)
-	switch {
-	case g.mu.err != nil && before == nil:
-		g.log.Warn("console token unavailable, all clients are rejected", "error", g.mu.err)
-	case g.mu.err == nil && before != nil:
-		g.log.Info("console token available again")
-	}
-}
-
-// reload reads the token if the file has changed since it was last read without an error.
-func (g *guard) reload(now time.Time) error {
-	before := g.mu.file
-	g.mu.checkedAt, g.mu.file = now, nil
-	info, err := os.Stat(g.file)
+// readToken reads the token in a file.
+func readToken(file string) ([]byte, error) {
+	f, err := os.Open(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	// Modification time and size do not suffice: another file in its place may have both, where all
-	// files get one time, or a copy keeps the time.
-	if before != nil && os.SameFile(info, before) && info.ModTime().Equal(before.ModTime()) && info.Size() == before.Size() {
-		g.mu.file = before
-		return nil
+	defer func() { _ = f.Close() }()
+	content, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	switch token := bytes.TrimSpace(content); {
+	case err != nil:
+		return nil, err
+	case len(content) > maxToken:
+		return nil, fmt.Errorf("%s is too large for a token: the limit is %d bytes", file, maxToken)
+	case len(token) < minToken || bytes.ContainsAny(token, " \t\r\n"):
+		return nil, fmt.Errorf("%s must contain one token of at least %d characters", file, minToken)
+	default:
+		return token, nil
 	}
-	if info.Size() > maxToken {
-		return fmt.Errorf("%s is too large for a token: the limit is %d bytes", g.file, maxToken)
-	}
-	content, err := os.ReadFile(g.file)
-	if err != nil {
-		return err
-	}
-	token := strings.TrimSpace(string(content))
-	if len(token) < minToken || strings.ContainsAny(token, " \t\r\n") {
-		return fmt.Errorf("%s must contain one token of at least %d characters", g.file, minToken)
-	}
-	g.mu.token, g.mu.file = sha256.Sum256([]byte(token)), info
-	return nil
 }
 
 // checkLocal rejects requests that are not from a program or browser on this machine.
@@ -178,22 +144,4 @@ func isForeign(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	u, err := url.Parse(origin)
 	return origin != "" && (err != nil || !strings.EqualFold(u.Host, r.Host))
-}
-
-// window counts events in a period of limitPeriod.
-type window struct {
-	began time.Time
-	n     int
-}
-
-// isFull reports whether there were limit events in the period, and counts one more if not.
-func (w *window) isFull(now time.Time, limit int) bool {
-	if now.Sub(w.began) >= limitPeriod {
-		w.began, w.n = now, 0
-	}
-	if w.n >= limit {
-		return true
-	}
-	w.n++
-	return false
 }
