@@ -27,7 +27,7 @@ func (s *Server) openConsole() (err error) {
 	if a, ok := s.form.(*standalone); ok {
 		if store, ok := a.engine.(*embedded.Engine); ok {
 			o.Revision = func() float64 { return revisionOf(store) }
-			o.Types = func() ([]console.StoreType, string) { return typesOf(store, a.prefix) }
+			o.Types = func() []console.StoreType { return typesOf(store, a.prefix) }
 		}
 	}
 	s.console, err = console.New(o)
@@ -124,7 +124,7 @@ var storedAs = map[string]string{
 }
 
 // typesOf counts the objects of a store by their types.
-func typesOf(store *embedded.Engine, prefix string) ([]console.StoreType, string) {
+func typesOf(store *embedded.Engine, prefix string) []console.StoreType {
 	// Groups of custom resources have dots in their names.
 	split := func(name string) bool { return name == "services" || strings.Contains(name, ".") }
 	list := []console.StoreType{}
@@ -136,5 +136,5 @@ func typesOf(store *embedded.Engine, prefix string) ([]console.StoreType, string
 		}
 		list = append(list, console.StoreType{Group: group, Resource: resource, Objects: folder.Keys})
 	}
-	return list, "The group is told of custom resources alone: the store has the others by their resource. Bytes are those of the objects in the cache, and not known of what nobody reads through it."
+	return list
 }

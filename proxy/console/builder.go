@@ -25,7 +25,6 @@ type builder struct {
 	}
 	types struct {
 		list []StoreType
-		note string
 		at   time.Time
 	}
 }

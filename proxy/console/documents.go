@@ -489,7 +489,6 @@ type Store struct {
 	Watchers    float64     `json:"watchers"`
 	Expired     float64     `json:"expired"`
 	Types       []StoreType `json:"types"`
-	TypesNote   string      `json:"typesNote,omitempty"`
 	Series      StoreSeries `json:"series"`
 }
 
@@ -499,13 +498,11 @@ type Commits struct {
 	Changes *float64 `json:"changes"`
 }
 
-// StoreType is the size of a type. Bytes is the size of its objects in the cache, about the size in
-// the store; null if the cache does not have the type.
+// StoreType is the number of objects of a type. Types of Kubernetes itself have no group.
 type StoreType struct {
 	Group    string `json:"group"`
 	Resource string `json:"resource"`
 	Objects  int    `json:"objects"`
-	Bytes    *int64 `json:"bytes"`
 }
 
 // StoreSeries are the series of a store.

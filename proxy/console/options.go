@@ -42,9 +42,9 @@ type Options struct {
 	// Configuration returns the settings in force, without secrets.
 	Configuration func() *Configuration
 	// Revision returns the revision of an embedded store, and Types the number of objects of each
-	// type in it, with a note about what the list lacks. Both are optional.
+	// type in it. Both are optional.
 	Revision func() float64
-	Types    func() (types []StoreType, note string)
+	Types    func() []StoreType
 	// Audit records actions; it is optional.
 	Audit  *audit.Log
 	Log    *slog.Logger

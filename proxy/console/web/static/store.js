@@ -1,4 +1,4 @@
-import { el, set, write } from './dom.js';
+import { el, set } from './dom.js';
 import { chart, state } from './draw.js';
 import { bytes, count, rate, seconds } from './format.js';
 import { Table } from './table.js';
@@ -12,21 +12,19 @@ export const store = {
     const size = figures('On disk', 'Keys', 'Revision', 'Compacted revision', 'Index in memory', 'Event history');
     const writes = figures('Writes', 'Commit latency', 'Writes per commit', 'Queued writes', 'Watches', 'Expired watches');
     const written = chart('Writes', rate);
-    const note = el('p', { class: 'lead' });
     const mark = state();
-    const own = el('div', null, section('Size', size.element), section('Writes', writes.element),
-      section('Last 15 minutes', el('div', { class: 'charts' }, written.element)));
     const table = new Table({
       caption: 'Types', id: (r) => key(r.group, r.resource), sort: 'Objects', down: true, empty: 'The store has no objects, or has not counted them yet.',
       columns: [
         { title: 'Resource', head: true, text: resource, by: resource },
         { title: 'Objects', number: true, text: (r) => count(r.objects), by: (r) => r.objects },
-        { title: 'Bytes', number: true, text: (r) => bytes(r.bytes), by: (r) => r.bytes ?? -1 },
       ],
     });
+    const own = el('div', null, section('Size', size.element), section('Writes', writes.element),
+      section('Last 15 minutes', el('div', { class: 'charts' }, written.element)),
+      section('Types', el('div', { class: 'tools' }, table.filter('Find a type')), table.element));
     return {
-      nodes: [el('section', { class: 'sheet pad' }, el('p', { class: 'answer' }, mark.element)), own,
-        section('Types', note, el('div', { class: 'tools' }, table.filter('Find a type')), table.element)],
+      nodes: [el('section', { class: 'sheet pad' }, el('p', { class: 'answer' }, mark.element)), own],
       update(d) {
         mark.update(d.available ? 'good' : 'bad', `${d.engine === 'etcd' ? 'etcd' : 'The store in --data-dir'} ${d.available ? 'is available' : 'is unavailable: see the log'}`);
         set(own, 'hidden', d.engine === 'etcd'); // etcd has metrics of its own
@@ -40,8 +38,6 @@ export const store = {
           [d.commit.changes === null ? '–' : d.commit.changes.toFixed(1), 'mean'], [count(d.queued), ''], [count(d.watchers), ''], [count(d.expired), ''],
         ]);
         written.update(d.series.writeRate ?? [], d.series.step);
-        write(note, d.typesNote ?? '');
-        set(note, 'hidden', !d.typesNote);
         table.update(d.types);
       },
     };
