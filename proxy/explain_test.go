@@ -172,18 +172,3 @@ type closedWriter struct{ closed chan struct{} }
 func (w *closedWriter) WriteFrames([][]byte) error { return nil }
 func (w *closedWriter) Close()                     { close(w.closed) }
 func (w *closedWriter) Abort()                     { close(w.closed) }
-
-// TestTotals: they are what the metrics count.
-func TestTotals(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		b := newGatewayBench(t, nil)
-		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
-		_, first, _ := b.do("GET /api/v1/pods?resourceVersion=0")
-		b.do("GET /api/v1/pods?resourceVersion=0")
-		b.do("GET /version")
-		got := b.gateway.Totals()
-		if got.Reads != 2 || got.Hits != 2 || got.BySource["cached"] != (SourceTotals{2, float64(2 * len(first))}) || got.BySource["forwarded"].Requests != 1 || got.Errors != 0 {
-			t.Errorf("%+v", got)
-		}
-	})
-}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -131,4 +132,13 @@ func (g *Gateway) EndedWatches() []EndedWatch {
 	list := slices.Clone(g.account.recent.mu.ended)
 	slices.Reverse(list)
 	return list
+}
+
+// brief shortens a string whose length clients choose.
+func brief(s string) string {
+	const most = 256
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "... (" + strconv.Itoa(len(s)) + " bytes)"
 }

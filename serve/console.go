@@ -26,7 +26,6 @@ func (s *Server) openConsole() (err error) {
 	}
 	if a, ok := s.form.(*standalone); ok {
 		if store, ok := a.engine.(*embedded.Engine); ok {
-			o.Revision = func() float64 { return revisionOf(store) }
 			o.Types = func() []console.StoreType { return typesOf(store, a.prefix) }
 		}
 	}
@@ -106,15 +105,6 @@ func (c *changes) list() []time.Time {
 	list := slices.Clone(c.mu.at)
 	slices.Reverse(list)
 	return list
-}
-
-// revisionOf is how many changes a store has seen.
-func revisionOf(store *embedded.Engine) float64 {
-	revision, err := store.CurrentRevision(context.Background()) // it waits for nothing
-	if err != nil {
-		return 0
-	}
-	return float64(revision)
 }
 
 // storedAs are the resources whose folders have other names, as in kube-apiserver's layout.

@@ -169,14 +169,8 @@ func (b *builder) sample(now time.Time) {
 	served := map[string]bool{processHistory: true}
 	for _, cluster := range b.Clusters() {
 		served[cluster.Name] = true
-		t, collections := cluster.Handler.Totals(), cluster.Handler.Collections()
-		counts := countsOf(&t, collections)
-		if b.Revision != nil {
-			counts["writes"] = b.Revision()
-		}
-		h := b.history(cluster.Name)
-		h.sample(now, counts, cluster.Handler.WatchesOpen(), collections)
-		h.mark(now, counts)
+		v := newView(now, cluster, gather(cluster.Metrics, b.Log), b.history(cluster.Name))
+		v.history.sample(now, v.counts, cluster.Handler.WatchesOpen(), v.collections)
 	}
 	for name := range b.histories {
 		if !served[name] {

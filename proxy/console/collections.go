@@ -30,7 +30,7 @@ func (v *view) collection(c *cache.CollectionStatus) Collection {
 		LastContact: optional(c.State.LastContact), Checked: optional(c.Checked),
 		ResourceVersion: strconv.FormatUint(c.RV, 10), Age: lagOf(c, v.at),
 		Watchers: c.Watches.Watchers, Lagging: c.Watches.Lagging,
-		EventsIn: v.figure("events/"+collectionID(c), float64(c.Watches.Appended)),
+		EventsIn: v.count("events/" + collectionID(c)),
 		History:  History{Events: c.Watches.Events, Bytes: c.Watches.Bytes, Seconds: time.Duration(c.Watches.OldestAge).Seconds()},
 		Indexes:  c.Indexes, Snapshots: c.Snapshots, SnapshotBytes: c.SnapshotBytes, QueryColumns: c.Columns, QueryBytes: c.ColumnBytes,
 	}

@@ -36,7 +36,7 @@ import (
 // handler is a Handler whose state tests set.
 type handler struct {
 	mu          sync.Mutex // for tests that change figures meanwhile
-	totals      proxy.Totals
+	served      []served
 	collections []cache.CollectionStatus
 	open        []watch.OpenWatch
 	looks       atomic.Int64
@@ -49,16 +49,35 @@ func (h *handler) change(do func()) {
 	do()
 }
 
-func (h *handler) Totals() proxy.Totals {
+// served are requests that had a response.
+type served struct {
+	source, verb, code string
+	requests, bytes    float64
+}
+
+// Describe implements prometheus.Collector.
+func (h *handler) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (h *handler) Collect(to chan<- prometheus.Metric) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.looks.Add(1)
-	return h.totals
+	labels := []string{"source", "verb", "code", "resource"}
+	requests, bytes := prometheus.NewDesc("kubeweir_requests_total", "", labels, nil), prometheus.NewDesc("kubeweir_response_bytes_total", "", labels, nil)
+	for _, s := range h.served {
+		resource := ""
+		if s.verb != "post" {
+			resource = "pods"
+		}
+		to <- prometheus.MustNewConstMetric(requests, prometheus.CounterValue, s.requests, s.source, s.verb, s.code, resource)
+		to <- prometheus.MustNewConstMetric(bytes, prometheus.CounterValue, s.bytes, s.source, s.verb, s.code, resource)
+	}
 }
 
 func (h *handler) Collections() []cache.CollectionStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.looks.Add(1)
 	return h.collections
 }
 
@@ -103,9 +122,8 @@ var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 // busy returns a handler of a cluster with load.
 func busy() *handler {
 	return &handler{
-		totals: proxy.Totals{
-			BySource: map[string]proxy.SourceTotals{"cached": {Requests: 900, Bytes: 9e6}, "forwarded": {Requests: 100, Bytes: 1e6}},
-			Reads:    950, Hits: 900, Errors: 2,
+		served: []served{
+			{"cached", "list", "200", 900, 9e6}, {"forwarded", "get", "200", 50, 1e6}, {"forwarded", "post", "201", 48, 0}, {"forwarded", "post", "500", 2, 0},
 		},
 		collections: []cache.CollectionStatus{{
 			Resource: pods, Encoding: api.JSON, RV: 1 << 60, Sizes: store.Sizes{Objects: 5, Bytes: 5000},
@@ -135,6 +153,9 @@ func clusterOf(name string, h Handler) *Cluster {
 	period := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubeweir_cache_check_period_seconds"})
 	period.Set(300)
 	registry.MustRegister(requests, bytes, period)
+	if collector, ok := h.(prometheus.Collector); ok {
+		registry.MustRegister(collector)
+	}
 	return &Cluster{
 		Name: name, Handler: h, Metrics: registry,
 		Upstream: &Upstream{
@@ -216,9 +237,8 @@ func TestRatesAndSeriesFollowCounts(t *testing.T) {
 		for range 30 {
 			time.Sleep(time.Second)
 			h.change(func() {
-				cached := h.totals.BySource["cached"]
-				cached.Requests += 10
-				h.totals = proxy.Totals{BySource: map[string]proxy.SourceTotals{"cached": cached}, Reads: h.totals.Reads + 10, Hits: h.totals.Hits + 5}
+				h.served[0].requests += 10
+				h.served[1].requests += 10
 				h.collections = slices.Clone(h.collections)
 				h.collections[0].Watches.Appended += 2
 			})
@@ -242,14 +262,14 @@ func TestRatesAndSeriesFollowCounts(t *testing.T) {
 		// With a request each second, a rate covers the last five seconds.
 		for range 8 {
 			time.Sleep(time.Second)
-			h.change(func() { h.totals.Hits++; h.totals.Reads++ })
+			h.change(func() { h.served[0].requests++ })
 			o = read[Overview](t, c, "/console/api/overview")
 		}
 		if got := o.Reads.HitShareRecent; got == nil || *got != 1 {
 			t.Errorf("recent hit ratio: %v", got)
 		}
 		// A reset of the counts does not cause negative rates.
-		h.change(func() { h.totals = proxy.Totals{} })
+		h.change(func() { h.served = nil })
 		time.Sleep(time.Second)
 		if o = read[Overview](t, c, "/console/api/overview"); o.Requests.Rate != nil {
 			t.Errorf("after a reset: %v", *o.Requests.Rate)

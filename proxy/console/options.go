@@ -41,10 +41,8 @@ type Options struct {
 	Blocked *policy.Blocked
 	// Configuration returns the settings in force, without secrets.
 	Configuration func() *Configuration
-	// Revision returns the revision of an embedded store, and Types the number of objects of each
-	// type in it. Both are optional.
-	Revision func() float64
-	Types    func() []StoreType
+	// Types returns the number of objects of each type in an embedded store; it is optional.
+	Types func() []StoreType
 	// Audit records actions; it is optional.
 	Audit  *audit.Log
 	Log    *slog.Logger
@@ -69,7 +67,6 @@ type Cluster struct {
 // Handler is the part of a *proxy.Gateway that the console reads. Its methods must be safe for
 // concurrent use.
 type Handler interface {
-	Totals() proxy.Totals
 	Collections() []cache.CollectionStatus
 	WatchesOpen() int
 	OpenWatches() []watch.OpenWatch

@@ -36,8 +36,8 @@ func (b *builder) overview(m *moment) any {
 		o.addRequests(v)
 		o.addSaved(v)
 		o.addCollections(v)
-		hits += v.totals.Hits
-		if h, r := v.figure("hits", v.totals.Hits).Rate, v.figure("reads", v.totals.Reads).Rate; h != nil && r != nil {
+		hits += v.counts["hits"]
+		if h, r := v.count("hits").Rate, v.count("reads").Rate; h != nil && r != nil {
 			recentHits, recentReads = recentHits+*h, recentReads+*r
 		}
 		// If a cluster is unreachable, show the first such cluster.
@@ -53,16 +53,16 @@ func (b *builder) overview(m *moment) any {
 }
 
 func (o *Overview) addRequests(v *view) {
-	o.Requests.add(v.figure("requests", v.counts["requests"]))
-	o.Requests.Errors.add(v.figure("errors", v.totals.Errors))
+	o.Requests.add(v.count("requests"))
+	o.Requests.Errors.add(v.count("errors"))
 	for _, source := range []string{"cached", "revalidated", "collapsed", "forwarded", "gateway"} {
 		f := o.Requests.BySource[source]
-		f.add(v.figure("requests/"+source, v.totals.BySource[source].Requests))
+		f.add(v.count("requests/" + source))
 		o.Requests.BySource[source] = f
 	}
-	o.Reads.Total += v.totals.Reads
-	o.Bytes.Sent.add(v.figure("sent", v.counts["sent"]))
-	o.Bytes.Upstream.add(v.figure("upstreamBytes", v.counts["upstreamBytes"]))
+	o.Reads.Total += v.counts["reads"]
+	o.Bytes.Sent.add(v.count("sent"))
+	o.Bytes.Upstream.add(v.count("upstreamBytes"))
 }
 
 // addSaved adds the load that a cluster was saved. Forwarded requests do not count: the cluster
@@ -70,8 +70,8 @@ func (o *Overview) addRequests(v *view) {
 func (o *Overview) addSaved(v *view) {
 	var requests, bytes float64
 	for _, source := range []string{"cached", "revalidated", "collapsed"} {
-		requests += v.totals.BySource[source].Requests
-		bytes += v.totals.BySource[source].Bytes
+		requests += v.counts["requests/"+source]
+		bytes += v.counts["sent/"+source]
 	}
 	own := func(metric string) (sum float64) {
 		for purpose, n := range v.metrics.by(metric, "purpose") {
@@ -90,8 +90,8 @@ func (o *Overview) addSaved(v *view) {
 
 func (o *Overview) addCollections(v *view) {
 	o.Watches.Open += v.Handler.WatchesOpen()
-	o.Watches.EventsIn.add(v.figure("eventsIn", v.counts["eventsIn"]))
-	o.Watches.EventsOut.add(v.figure("eventsOut", v.counts["eventsOut"]))
+	o.Watches.EventsIn.add(v.count("eventsIn"))
+	o.Watches.EventsOut.add(v.count("eventsOut"))
 	for i := range v.collections {
 		c := &v.collections[i]
 		o.Collections.Total++

@@ -22,7 +22,7 @@ func (b *builder) permissions(m *moment) any {
 		for reason, n := range v.metrics.by("kubeweir_refusals_total", "reason") {
 			if n > 0 {
 				f := rejected[reason]
-				f.add(v.figure("refused/"+reason, n))
+				f.add(v.count("refused/" + reason))
 				rejected[reason] = f
 			}
 		}

@@ -62,7 +62,7 @@ func (v *view) upstreamRequests() []UpstreamPurpose {
 	})
 	for _, purpose := range slices.Sorted(maps.Keys(counts)) {
 		list = append(list, UpstreamPurpose{
-			Purpose: purpose, Figure: v.figure("upstream/"+purpose, counts[purpose]), Errors: errors[purpose], Bytes: bytes[purpose],
+			Purpose: purpose, Figure: v.count("upstream/" + purpose), Errors: errors[purpose], Bytes: bytes[purpose],
 		})
 	}
 	return list

@@ -4,9 +4,10 @@ import (
 	"strconv"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/reflector"
-	"github.com/kubeweir/kubeweir/proxy"
 )
 
 // view is the state of a cluster at a time.
@@ -14,17 +15,14 @@ type view struct {
 	*Cluster
 	at          time.Time
 	metrics     metrics
-	totals      proxy.Totals
 	collections []cache.CollectionStatus
 	counts      counts
 	history     *history
 }
 
 func newView(now time.Time, cluster *Cluster, m metrics, h *history) *view {
-	v := &view{
-		Cluster: cluster, at: now, metrics: m, totals: cluster.Handler.Totals(), collections: cluster.Handler.Collections(), history: h,
-	}
-	v.counts = countsOf(&v.totals, v.collections)
+	v := &view{Cluster: cluster, at: now, metrics: m, collections: cluster.Handler.Collections(), history: h, counts: make(counts)}
+	v.countRequests()
 	for purpose, n := range m.by("kubeweir_upstream_requests_total", "purpose") {
 		v.counts["upstream/"+purpose] = n
 	}
@@ -33,6 +31,12 @@ func newView(now time.Time, cluster *Cluster, m metrics, h *history) *view {
 		v.counts["refused/"+reason] = n
 	}
 	v.counts["writes"] = m.sum(storeRevision)
+	for i := range v.collections {
+		s := &v.collections[i].Watches
+		v.counts["events/"+collectionID(&v.collections[i])] = float64(s.Appended)
+		v.counts["eventsIn"] += float64(s.Appended)
+		v.counts["eventsOut"] += float64(s.Deliveries)
+	}
 	h.mark(now, v.counts)
 	return v
 }
@@ -40,25 +44,33 @@ func newView(now time.Time, cluster *Cluster, m metrics, h *history) *view {
 // storeRevision is the metric with the revision of the store of a standalone.
 const storeRevision = "kubeweir_store_revision"
 
-// countsOf returns the counts that are cheap to read.
-func countsOf(t *proxy.Totals, collections []cache.CollectionStatus) counts {
-	all := counts{"reads": t.Reads, "hits": t.Hits, "errors": t.Errors}
-	for source, of := range t.BySource {
-		all["requests/"+source] = of.Requests
-		all["requests"] += of.Requests
-		all["sent"] += of.Bytes
+// countRequests counts requests by source. Reads are gets, lists and watches of resources, hits those
+// that the cache served or that shared an upstream request, errors responses from 500 on.
+func (v *view) countRequests() {
+	for source, n := range v.metrics.by("kubeweir_response_bytes_total", "source") {
+		v.counts["sent/"+source] = n
+		v.counts["sent"] += n
 	}
-	for i := range collections {
-		s := &collections[i].Watches
-		all["events/"+collectionID(&collections[i])] = float64(s.Appended)
-		all["eventsIn"] += float64(s.Appended)
-		all["eventsOut"] += float64(s.Deliveries)
-	}
-	return all
+	v.metrics.each("kubeweir_requests_total", func(label func(string) string, series *dto.Metric) {
+		n, source := value(series), label("source")
+		v.counts["requests"] += n
+		v.counts["requests/"+source] += n
+		if label("code") >= "500" {
+			v.counts["errors"] += n
+		}
+		if verb := label("verb"); label("resource") != "" && (verb == "get" || verb == "list" || verb == "watch") {
+			v.counts["reads"] += n
+			if source == "cached" {
+				v.counts["hits"] += n
+			}
+		}
+	})
+	v.counts["hits"] += v.metrics.sum("kubeweir_collapsed_shared_total")
 }
 
-// figure returns a count with its rate.
-func (v *view) figure(name string, total float64) Figure {
+// count returns a count with its rate.
+func (v *view) count(name string) Figure {
+	total := v.counts[name]
 	return Figure{Total: total, Rate: v.history.rate(v.at, name, total)}
 }
 
