@@ -140,7 +140,7 @@ func New(o Options) *Gateway {
 	if o.Processor == nil {
 		o.Processor = usage.NewProcessor()
 	}
-	g := &Gateway{Options: o, panics: contain.New(o.Registerer, o.Logger), visible: newVisible(&o)}
+	g := &Gateway{Options: o, panics: contain.New(o.Registerer, o.Logger), visible: newVisible(&o), forwarded: newForwardedStreams()}
 	g.Policy = policy.Policy{} // the one in force is g.policy
 	g.session = consistency.NewSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -404,19 +405,22 @@ func (w *closeRecorder) Close()                     { w.closed = true }
 func (w *closeRecorder) Abort()                     { w.closed = true }
 
 func TestDrainEndsForwardedStreams(t *testing.T) {
-	b := newGatewayBench(t, nil)
-	b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 200, Stream: &endlessStream{}} }
-	var open, left, late closeRecorder
-	a := b.gateway.Serve(t.Context(), request("GET /api/v1/namespaces/default/pods/a/log?follow=true"))
-	a.Stream.Start(&open)
-	gone := b.gateway.Serve(t.Context(), request("GET /api/v1/namespaces/default/pods/a/log?follow=true"))
-	gone.Stream.Start(&left)
-	gone.Stream.Stop()
-	b.gateway.Drain(t.Context(), 0)
-	b.gateway.Serve(t.Context(), request("GET /api/v1/namespaces/default/pods/a/log?follow=true")).Stream.Start(&late)
-	if !open.closed || left.closed || !late.closed {
-		t.Errorf("open %v, left before %v, begun after %v", open.closed, left.closed, late.closed)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, nil)
+		b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 200, Stream: &endlessStream{}} }
+		var open, left, late closeRecorder
+		a := b.gateway.Serve(t.Context(), request("GET /api/v1/namespaces/default/pods/a/log?follow=true"))
+		a.Stream.Start(&open)
+		gone := b.gateway.Serve(t.Context(), request("GET /api/v1/namespaces/default/pods/a/log?follow=true"))
+		gone.Stream.Start(&left)
+		gone.Stream.Stop()
+		b.gateway.Drain(t.Context(), 0)
+		b.gateway.Serve(t.Context(), request("GET /api/v1/namespaces/default/pods/a/log?follow=true")).Stream.Start(&late)
+		synctest.Wait()
+		if !open.closed || left.closed || !late.closed {
+			t.Errorf("open %v, left before %v, begun after %v", open.closed, left.closed, late.closed)
+		}
+	})
 }
 
 // A 401 of a server behind the upstream (services/proxy) is an answer to somebody who
