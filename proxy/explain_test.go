@@ -160,7 +160,7 @@ func TestOpenWatches(t *testing.T) {
 		resp.Stream.Stop()
 		resp.Done(0, nil)
 		ended := b.gateway.EndedWatches()
-		if len(b.gateway.OpenWatches()) != 0 || len(ended) != 1 || ended[0].Reason.String() != "operator" || ended[0].User != "admin" {
+		if len(b.gateway.OpenWatches()) != 0 || len(ended) != 1 || ended[0].Reason != "operator" || ended[0].User != "admin" {
 			t.Errorf("%+v", ended)
 		}
 	})

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,32 +11,39 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// Denial describes a denied request, without the contents of objects.
+// DeniedRequest identifies a request that was denied.
+type DeniedRequest struct {
+	User        string `json:"user"`
+	Verb        string `json:"verb"`
+	Group       string `json:"group"`
+	Resource    string `json:"resource"`
+	Subresource string `json:"subresource,omitempty"`
+	Namespace   string `json:"namespace,omitempty"`
+	Name        string `json:"name,omitempty"`
+	Path        string `json:"path,omitempty"` // of what is no resource
+}
+
+// Denial describes a request that was denied Count times, without the contents of objects.
 type Denial struct {
-	User, UserAgent              string
-	Verb                         string
-	Group, Resource, Subresource string
-	Namespace, Name              string
-	Path                         string // of what is no resource
-	Reason                       string // the authorizer's, often ""
-	First, Last                  time.Time
-	Count                        int
+	DeniedRequest
+	// UserAgent, Reason and Last are those of the last time. Reason is the authorizer's, often "".
+	UserAgent string    `json:"userAgent"`
+	Reason    string    `json:"reason,omitempty"`
+	Last      time.Time `json:"at"`
+	Count     int       `json:"count"`
 	// ID is unique for the life of the process.
-	ID uint64
+	ID uint64 `json:"-"`
 }
 
-// same reports whether both are equal except for time and reason.
-func (d *Denial) same(o *Denial) bool {
-	return d.User == o.User && d.Verb == o.Verb && d.Resource == o.Resource && d.Namespace == o.Namespace && d.Name == o.Name &&
-		d.Group == o.Group && d.Subresource == o.Subresource && d.Path == o.Path
-}
-
-// EndedWatch is a watch that ended neither by its client nor by its timeout.
+// EndedWatch is a watch that ended neither by its client nor by its timeout, after so many seconds.
 type EndedWatch struct {
-	User                       string
-	Group, Resource, Namespace string
-	Reason                     reason.WatchEnd
-	Began, Ended               time.Time
+	User      string    `json:"user"`
+	Group     string    `json:"group"`
+	Resource  string    `json:"resource"`
+	Namespace string    `json:"namespace,omitempty"`
+	Reason    string    `json:"reason"`
+	Ended     time.Time `json:"at"`
+	Seconds   float64   `json:"seconds"`
 }
 
 // Bounds of what is remembered.
@@ -50,7 +58,7 @@ type recent struct {
 	mu struct {
 		sync.Mutex
 		ids     uint64
-		denials []Denial // the latest last
+		denials []Denial // the latest first, as ended
 		ended   []EndedWatch
 	}
 }
@@ -60,42 +68,29 @@ func (n *recent) denied(x *exchange) {
 	if x.sender == nil {
 		return
 	}
-	user := x.sender.User
+	user, info := x.sender.User, x.Info
 	if x.Subject != nil {
 		user = x.Subject.User
 	}
-	d := Denial{
-		User: brief(user.GetName()), UserAgent: brief(x.Request.Header.Get("User-Agent")), Verb: brief(x.Info.Verb),
-		Reason: brief(x.Decision.Reason), Last: time.Now(),
-	}
-	if x.Info.IsResourceRequest {
-		d.Group, d.Resource, d.Subresource = brief(x.Info.APIGroup), brief(x.Info.Resource), brief(x.Info.Subresource)
-		d.Namespace, d.Name = brief(x.Info.Namespace), brief(x.Info.Name)
-	} else {
-		d.Path = brief(x.Info.Path)
+	what := DeniedRequest{User: brief(user.GetName()), Verb: brief(info.Verb), Path: brief(info.Path)}
+	if info.IsResourceRequest {
+		what = DeniedRequest{
+			what.User, what.Verb, brief(info.APIGroup), brief(info.Resource), brief(info.Subresource), brief(info.Namespace), brief(info.Name), "",
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	all := n.mu.denials
-	i := slices.IndexFunc(all, func(o Denial) bool { return o.same(&d) })
-	switch {
-	case i >= 0:
-		again := all[i]
-		again.Last, again.UserAgent, again.Reason = d.Last, strings.Clone(d.UserAgent), strings.Clone(d.Reason)
-		again.Count++
-		d = again
-		all = slices.Delete(all, i, i+1)
-	default:
+	d := Denial{DeniedRequest: what}
+	if i := slices.IndexFunc(n.mu.denials, func(o Denial) bool { return o.DeniedRequest == what }); i >= 0 {
+		d = n.mu.denials[i]
+		n.mu.denials = slices.Delete(n.mu.denials, i, i+1)
+	} else {
 		n.mu.ids++
-		d.ID, d.First, d.Count = n.mu.ids, d.Last, 1
-		for _, s := range []*string{&d.User, &d.UserAgent, &d.Verb, &d.Group, &d.Resource, &d.Subresource, &d.Namespace, &d.Name, &d.Path, &d.Reason} {
-			*s = strings.Clone(*s) // of a request
-		}
-		if len(all) >= maxDenials {
-			all = slices.Delete(all, 0, 1)
-		}
+		d.ID = n.mu.ids
 	}
-	n.mu.denials = append(all, d)
+	d.UserAgent, d.Reason, d.Last = brief(x.Request.Header.Get("User-Agent")), brief(x.Decision.Reason), time.Now()
+	d.Count++
+	n.mu.denials = prepend(n.mu.denials, d, maxDenials)
 }
 
 // endedWatch records a watch that ended, unless for a usual reason.
@@ -105,40 +100,39 @@ func (n *recent) endedWatch(x *exchange, began time.Time, why reason.WatchEnd) {
 		return
 	}
 	e := EndedWatch{
-		User: strings.Clone(brief(x.Subject.User.GetName())), Group: strings.Clone(x.Info.APIGroup), Resource: strings.Clone(x.Info.Resource),
-		Namespace: strings.Clone(brief(x.Info.Namespace)), Reason: why, Began: began, Ended: time.Now(),
+		User: brief(x.Subject.User.GetName()), Group: brief(x.Info.APIGroup), Resource: brief(x.Info.Resource), Namespace: brief(x.Info.Namespace),
+		Reason: cmp.Or(why.String(), "unknown"), Ended: time.Now(), Seconds: time.Since(began).Seconds(),
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.mu.ended) >= maxEndedWatches {
-		n.mu.ended = slices.Delete(n.mu.ended, 0, 1)
-	}
-	n.mu.ended = append(n.mu.ended, e)
+	n.mu.ended = prepend(n.mu.ended, e, maxEndedWatches)
+}
+
+// prepend adds the latest of at most limit.
+func prepend[T any](list []T, latest T, limit int) []T {
+	list = slices.Insert(list, 0, latest)
+	return list[:min(len(list), limit)]
 }
 
 // Denials returns the recent rejections, the latest first.
 func (g *Gateway) Denials() []Denial {
 	g.account.recent.mu.Lock()
 	defer g.account.recent.mu.Unlock()
-	list := slices.Clone(g.account.recent.mu.denials)
-	slices.Reverse(list)
-	return list
+	return slices.Clone(g.account.recent.mu.denials)
 }
 
 // EndedWatches returns the watches that ended recently, the latest first.
 func (g *Gateway) EndedWatches() []EndedWatch {
 	g.account.recent.mu.Lock()
 	defer g.account.recent.mu.Unlock()
-	list := slices.Clone(g.account.recent.mu.ended)
-	slices.Reverse(list)
-	return list
+	return slices.Clone(g.account.recent.mu.ended)
 }
 
-// brief shortens a string whose length clients choose.
+// brief returns a string whose length clients choose, shortened, in memory of its own.
 func brief(s string) string {
 	const most = 256
 	if len(s) <= most {
-		return s
+		return strings.Clone(s)
 	}
 	return s[:most] + "... (" + strconv.Itoa(len(s)) + " bytes)"
 }

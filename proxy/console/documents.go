@@ -1,6 +1,10 @@
 package console
 
-import "time"
+import (
+	"time"
+
+	"github.com/kubeweir/kubeweir/proxy"
+)
 
 // This file defines the documents that the console's pages and `kubeweir top` show (see
 // docs/console.md). Sizes are in bytes, durations in seconds, rates per second. A value that is
@@ -377,22 +381,11 @@ type Invalidations struct {
 	Last  *time.Time `json:"last,omitempty"`
 }
 
-// Denial is a request that a user was denied Count times, last at At.
+// Denial is a request that a user was denied.
 type Denial struct {
-	ID          string    `json:"id"`
-	At          time.Time `json:"at"`
-	Cluster     string    `json:"cluster,omitempty"`
-	User        string    `json:"user"`
-	UserAgent   string    `json:"userAgent"`
-	Verb        string    `json:"verb"`
-	Group       string    `json:"group"`
-	Resource    string    `json:"resource"`
-	Subresource string    `json:"subresource,omitempty"`
-	Namespace   string    `json:"namespace,omitempty"`
-	Name        string    `json:"name,omitempty"`
-	Path        string    `json:"path,omitempty"`
-	Reason      string    `json:"reason,omitempty"`
-	Count       int       `json:"count"`
+	ID      string `json:"id"`
+	Cluster string `json:"cluster,omitempty"`
+	proxy.Denial
 }
 
 // Revocation is a change of permissions.
@@ -404,14 +397,8 @@ type Revocation struct {
 
 // EndedWatch is a watch that ended early, and not because of its client.
 type EndedWatch struct {
-	At        time.Time `json:"at"`
-	Cluster   string    `json:"cluster,omitempty"`
-	User      string    `json:"user"`
-	Group     string    `json:"group"`
-	Resource  string    `json:"resource"`
-	Namespace string    `json:"namespace,omitempty"`
-	Reason    string    `json:"reason"`
-	Seconds   float64   `json:"seconds"`
+	Cluster string `json:"cluster,omitempty"`
+	proxy.EndedWatch
 }
 
 // Rejection counts requests that were rejected for a reason in docs/reasons.md.

@@ -98,11 +98,11 @@ func (h *handler) EndWatch(id uint64) bool {
 }
 
 func (h *handler) Denials() []proxy.Denial {
-	return []proxy.Denial{{ID: 1, User: "jane", Verb: "list", Resource: "secrets", Last: time.Now(), Count: 3}}
+	return []proxy.Denial{{ID: 1, DeniedRequest: proxy.DeniedRequest{User: "jane", Verb: "list", Resource: "secrets"}, Last: time.Now(), Count: 3}}
 }
 
 func (h *handler) EndedWatches() []proxy.EndedWatch {
-	return []proxy.EndedWatch{{User: "jane", Resource: "pods", Reason: reason.PermissionRevoked, Began: time.Now().Add(-time.Minute), Ended: time.Now()}}
+	return []proxy.EndedWatch{{User: "jane", Resource: "pods", Reason: reason.PermissionRevoked.String(), Seconds: 60, Ended: time.Now()}}
 }
 
 func (h *handler) Checks() []healthz.CheckResult {

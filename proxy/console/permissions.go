@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -27,17 +26,10 @@ func (b *builder) permissions(m *moment) any {
 			}
 		}
 		for _, d := range v.Handler.Denials() {
-			denials = append(denials, Denial{
-				ID: v.number(d.ID), At: d.Last, Cluster: v.Name, User: d.User, UserAgent: d.UserAgent, Verb: d.Verb,
-				Group: d.Group, Resource: d.Resource, Subresource: d.Subresource, Namespace: d.Namespace, Name: d.Name, Path: d.Path,
-				Reason: d.Reason, Count: d.Count,
-			})
+			denials = append(denials, Denial{v.number(d.ID), v.Name, d})
 		}
 		for _, e := range v.Handler.EndedWatches() {
-			ended = append(ended, EndedWatch{
-				At: e.Ended, Cluster: v.Name, User: e.User, Group: e.Group, Resource: e.Resource, Namespace: e.Namespace,
-				Reason: cmp.Or(e.Reason.String(), "unknown"), Seconds: e.Ended.Sub(e.Began).Seconds(),
-			})
+			ended = append(ended, EndedWatch{v.Name, e})
 		}
 		if v.Changes != nil {
 			for _, at := range v.Changes() {
@@ -48,9 +40,9 @@ func (b *builder) permissions(m *moment) any {
 	for _, reason := range slices.Sorted(maps.Keys(rejected)) {
 		p.Refusals = append(p.Refusals, Rejection{reason, rejected[reason]})
 	}
-	p.Denials = latest(denials, maxDenials, func(d Denial) time.Time { return d.At })
+	p.Denials = latest(denials, maxDenials, func(d Denial) time.Time { return d.Last })
 	p.Revocations = latest(revocations, maxRevocations, func(r Revocation) time.Time { return r.At })
-	p.EndedWatches = latest(ended, maxEnded, func(e EndedWatch) time.Time { return e.At })
+	p.EndedWatches = latest(ended, maxEnded, func(e EndedWatch) time.Time { return e.Ended })
 	if len(p.Revocations) > 0 {
 		p.Invalidations.Last = &p.Revocations[0].At
 	}
