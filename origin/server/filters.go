@@ -42,7 +42,7 @@ func chain(handler http.Handler, c *genericapiserver.Config, complete <-chan str
 
 // endsByItself adds to those that are longRunning the requests that change objects:
 // their handlers end at the deadline without a goroutine of the timeout's own
-// (finisher.FinishRequest, origin/builtin/create).
+// (finisher.FinishRequest).
 func endsByItself(longRunning apirequest.LongRunningRequestCheck) apirequest.LongRunningRequestCheck {
 	return func(req *http.Request, info *apirequest.RequestInfo) bool {
 		switch info.Verb {

@@ -249,8 +249,8 @@ func standaloneRows() []Row {
 	return []Row{
 		{Name: "standalone-start", Title: "standalone: ready, with little data", Kind: Start, Target: Target{Max: 1000}},
 		{Name: "standalone-memory", Title: "standalone: idle memory", Kind: StoreMemory, Target: Target{Max: 120e6}},
-		{Name: "standalone-create-1", Title: "standalone: durable creates, 1 client", Kind: Create, Target: Target{Ratio: 2, Rate: 3}},
-		{Name: "standalone-create-32", Title: "standalone: durable creates, 32 clients", Kind: Create, Clients: 32, Target: Target{Ratio: 2, Rate: 3}},
+		{Name: "standalone-create-1", Title: "standalone: durable creates, 1 client", Kind: Create, Target: Target{Ratio: 2, Rate: 2}},
+		{Name: "standalone-create-32", Title: "standalone: durable creates, 32 clients", Kind: Create, Clients: 32, Target: Target{Ratio: 2, Rate: 2}},
 		{Name: "standalone-start-full", Title: "standalone: ready, with what was created", Kind: Start, Target: Target{Max: 1000}},
 	}
 }

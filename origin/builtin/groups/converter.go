@@ -12,11 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
-
-	creators "github.com/kubeweir/kubeweir/origin/managedfields"
 )
 
 // structureFile is the structure of all built-in types as server-side apply sees it:
@@ -90,18 +87,4 @@ func (c typeConverter) ObjectToTyped(o runtime.Object, opts ...typed.ValidationO
 
 func (c typeConverter) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
 	return c.unknown.TypedToObject(v)
-}
-
-// creation tells what the creators of objects of a kind manage. It is nil for kinds
-// that have no structure.
-func (c typeConverter) creation(kind schema.GroupVersionKind, like runtime.Object, reset *fieldpath.Set) (*creators.Creation, error) {
-	p, err := c.parsers()
-	if err != nil {
-		return nil, err
-	}
-	name, ok := p.kinds[kind]
-	if !ok {
-		return nil, nil
-	}
-	return creators.NewCreation(&p.parser.Schema, name, like, reset), nil
 }

@@ -131,11 +131,7 @@ func (in *installer) version(info *genericapiserver.APIGroupInfo, gv schema.Grou
 	}
 	in.versions = append(in.versions, v)
 	services := container.RegisteredWebServices()
-	service := services[len(services)-1]
-	if err := in.creations(v, service); err != nil {
-		return nil, err
-	}
-	forgetDescriptions(service)
+	forgetDescriptions(services[len(services)-1])
 	return resources, nil
 }
 
