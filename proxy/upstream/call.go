@@ -16,7 +16,6 @@ import (
 
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
-	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 )
 
@@ -100,10 +99,8 @@ func (c *Client) request(a *answer, call *call) *http.Request {
 	if c.servers != nil && (call.purpose == forVersion || call.purpose == forDiscovery) {
 		ctx = balance.Preferred(ctx) // what the feeds' server says counts
 	}
-	sends := c.sends()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		a.conn = health.FeedConn(info.Conn)
-		sends.GotConn(info, a.cancel)
 	}})
 	encoding := "identity"
 	if call.compress && c.compress {
@@ -126,15 +123,6 @@ func (c *Client) resourceURL(path string, query url.Values) *url.URL {
 	u.Path, u.RawPath = c.base.Path+path, ""
 	u.RawQuery = query.Encode()
 	return &u
-}
-
-// sends bounds how often net/http sends a request. It is nil, which has no bound, if there are
-// several servers: each of them has one.
-func (c *Client) sends() *pool.SendLimit {
-	if c.servers != nil {
-		return nil
-	}
-	return pool.NewSendLimit(pool.MaxSends)
 }
 
 // Read implements io.Reader.

@@ -37,7 +37,6 @@ func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.c.servers != nil {
 		ctx = balance.Repeatable(ctx) // a review is created, and changes nothing
 	}
-	ctx = t.c.sends().Trace(ctx, cancel)
 	resp, err := t.c.exchange(req.WithContext(ctx), &exchange{rt: t.c.own.shared, purpose: forReview, cancel: cancel})
 	if err != nil {
 		t.c.metrics.answered(forReview, req.Method, 0, 0)

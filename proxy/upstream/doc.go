@@ -15,7 +15,7 @@
 // probes get a new connection each. Feeds have HTTP/2 connections of their own, whose pings tell
 // how old the last sign of life is.
 //
-// A write is sent again only if it certainly was not processed (pool.SendLimit). Package health
+// A write is sent again only if it certainly was not processed (pool.Transport). Package health
 // decides whether the upstream is alive, package balance chooses one of several API servers. The
 // origin is called by a function instead (package inprocess), with the user in the context.
 //

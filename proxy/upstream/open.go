@@ -84,8 +84,12 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
 	base = balance.BaseOf(&list, base)
 	c.base, c.compress = base, opts.Compress || !isLocal(base)
+	maxSends := pool.MaxSends
+	if list.Several() {
+		maxSends = pool.MaxSendsEach
+	}
 	factory, err := pool.NewFactory(base, config, pool.Options{
-		Dial: opts.dial, DialTimeout: c.limits.DialTimeout, PingTimeout: c.limits.PingTimeout, CredentialTimeout: c.limits.SilenceTimeout / 2, // before requests that wait end
+		Dial: opts.dial, MaxSends: maxSends, DialTimeout: c.limits.DialTimeout, PingTimeout: c.limits.PingTimeout, CredentialTimeout: c.limits.SilenceTimeout / 2, // before requests that wait end
 		Log: c.log, Conns: c.health.Conns(), Server: c.health.Server(),
 	})
 	if err != nil {

@@ -40,7 +40,6 @@ func (c *Client) probe() {
 func (c *Client) beat(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ctx = c.sends().Trace(ctx, func(error) { cancel() })
 	req := (&http.Request{
 		Method: http.MethodOptions, URL: &url.URL{Scheme: c.base.Scheme, Host: c.base.Host, Opaque: "*"}, Host: c.base.Host,
 		Header: http.Header{"User-Agent": {c.agent}},

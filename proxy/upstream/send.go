@@ -42,13 +42,12 @@ func (x *forwarding) request() (*http.Request, error) {
 		return x.c.local.request(x, req), nil
 	}
 	trace := &httptrace.ClientTrace{
-		GetConn: func(string) { x.sent.Store(false) }, // again, see pool.SendLimit
+		GetConn: func(string) { x.sent.Store(false) }, // again, see pool.Transport
 		GotConn: func(info httptrace.GotConnInfo) {
 			x.reused.Store(info.Reused)
 			// Over HTTP/2 WroteHeaders comes after the head was written, and a canceled request does not
 			// wait for that.
 			x.sent.Store(true)
-			x.sends.GotConn(info, x.cancel)
 		},
 	}
 	return req.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil

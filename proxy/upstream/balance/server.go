@@ -250,7 +250,6 @@ type attempt struct {
 	ctx        context.Context
 	cancel     context.CancelCauseFunc
 	began      time.Time
-	sends      *pool.SendLimit
 	canceled   bool      // it failed because it was canceled
 	once       sync.Once // finish
 	progress
@@ -273,11 +272,10 @@ func (a *attempt) isLong() bool { return !a.server.set.Styles[a.style].HTTP1 }
 // send sends the request and waits for the head of the response.
 func (a *attempt) send(req *http.Request) (*http.Response, error) {
 	trace := &httptrace.ClientTrace{
-		GetConn: func(string) { a.connected.Store(false) }, // again, see pool.SendLimit
+		GetConn: func(string) { a.connected.Store(false) }, // again, see pool.Transport
 		GotConn: func(info httptrace.GotConnInfo) {
 			a.reused.Store(info.Reused)
 			a.connected.Store(true)
-			a.sends.GotConn(info, a.cancel)
 		},
 	}
 	req = req.WithContext(httptrace.WithClientTrace(a.ctx, trace))
@@ -388,7 +386,7 @@ func (c *upgradedConn) CloseWrite() error {
 func (s *Server) attempt(req *http.Request, style int, repeatable, check bool) *attempt {
 	a := &attempt{
 		server: s, style: style, repeatable: repeatable, check: check,
-		began: s.set.Health.Now(), sends: pool.NewSendLimit(pool.MaxSendsEach),
+		began: s.set.Health.Now(),
 	}
 	a.ctx, a.cancel = context.WithCancelCause(req.Context())
 	s.begin(a)

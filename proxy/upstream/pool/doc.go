@@ -6,7 +6,7 @@
 // Connections with the gateway's credentials and anonymous ones never mix. A Rotator replaces the
 // connections when a certificate file changes.
 //
-// A SendLimit bounds how often net/http repeats a request, and Unprocessed tells which failed
+// A Transport bounds how often net/http repeats a request, and Unprocessed tells which failed
 // writes certainly were not processed.
 //
 // Packages upstream and balance call it. It reports connections to package health, and imports

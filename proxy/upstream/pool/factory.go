@@ -34,6 +34,8 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// DialTimeout bounds connecting, and once more the TLS handshake.
 	DialTimeout time.Duration
+	// MaxSends is how often net/http may send one request.
+	MaxSends int
 	// PingTimeout bounds the wait for the answer to a ping, or for any other byte.
 	PingTimeout time.Duration
 	// CredentialTimeout bounds the wait for an exec plugin.
@@ -174,7 +176,7 @@ func (f *Factory) transport(s Style) (*Transport, error) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(!s.HTTP1)
-	t := &Transport{Transport: &http.Transport{
+	t := &Transport{maxSends: f.opts.MaxSends, Transport: &http.Transport{
 		Proxy:               f.proxy,
 		DialContext:         cfg.DialHolder.Dial,
 		TLSClientConfig:     tlsConfig,
@@ -205,7 +207,7 @@ func (f *Factory) configureHTTP2(t *Transport, s Style) error {
 		MaxReadFrameSize:          256 << 10,
 		MaxReceiveBufferPerStream: s.Window,
 	}
-	//lint:ignore SA1019 net/http's own HTTP/2 may send a write twice, see SendLimit.
+	//lint:ignore SA1019 net/http's own HTTP/2 may send a write twice, see Transport.send.
 	if _, err := http2.ConfigureTransports(t.Transport); err != nil {
 		return fmt.Errorf("upstream HTTP/2: %w", err)
 	}

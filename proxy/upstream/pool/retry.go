@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net/http"
 	"net/http/httptrace"
 	"strings"
 
@@ -21,8 +22,8 @@ const (
 
 var errTurnedAway = errors.New("the upstream turns the request away again and again, unprocessed")
 
-// SendLimit bounds how often net/http sends one request by itself, for which that has no bound, or
-// a late one. net/http sends it again
+// send bounds how often net/http sends req by itself, for which that has no bound, or a late one.
+// net/http sends it again
 //
 //   - over HTTP/1.1, on a reused connection: if nothing was written to it; and a GET, HEAD or OPTIONS, or
 //     a request with an Idempotency-Key, also if the connection broke before the response. Upgrades
@@ -36,34 +37,25 @@ var errTurnedAway = errors.New("the upstream turns the request away again and ag
 // So a write is never sent again if it may have been processed. A request that looks for a
 // connection again was not processed, wherever it was sent before. If it then finds none, because
 // the server that turned it away is gone, it certainly was not processed.
-//
-// A nil SendLimit has no bound. It is used by one goroutine at a time.
-type SendLimit struct{ sent, most int }
-
-// NewSendLimit returns a bound of most.
-func NewSendLimit(most int) *SendLimit { return &SendLimit{most: most} }
-
-// GotConn is called before the request is sent on a connection, and may cancel it.
-func (s *SendLimit) GotConn(info httptrace.GotConnInfo, cancel context.CancelCauseFunc) {
-	if s == nil {
-		return
+func (t *Transport) send(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context()) // which ends with the response
+	sent := 0
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { // before it is sent
+		if sent++; sent <= t.maxSends {
+			return
+		}
+		cancel(errTurnedAway)
+		// Over HTTP/2 a canceled request is not written any more. Over HTTP/1.1 it might be.
+		if c, ok := info.Conn.(*tls.Conn); !ok || c.ConnectionState().NegotiatedProtocol != http2.NextProtoTLS {
+			_ = info.Conn.Close()
+		}
+	}}
+	resp, err := t.Transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, trace)))
+	if err != nil {
+		err = health.Cause(ctx, err)
+		cancel(nil)
 	}
-	if s.sent++; s.sent <= s.most {
-		return
-	}
-	cancel(errTurnedAway)
-	// Over HTTP/2 a canceled request is not written any more. Over HTTP/1.1 it might be.
-	if c, ok := info.Conn.(*tls.Conn); !ok || c.ConnectionState().NegotiatedProtocol != http2.NextProtoTLS {
-		_ = info.Conn.Close()
-	}
-}
-
-// Trace returns ctx, which cancel cancels, with the bound.
-func (s *SendLimit) Trace(ctx context.Context, cancel context.CancelCauseFunc) context.Context {
-	if s == nil {
-		return ctx
-	}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { s.GotConn(info, cancel) }})
+	return resp, err
 }
 
 // Safe reports whether a method only reads (RFC 9110, 9.2.1).
