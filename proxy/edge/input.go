@@ -175,15 +175,9 @@ func (in *Input) FillHere() bool {
 
 // hasPreface reports whether what begins is HTTP/2's preface, and no method.
 func (in *Input) hasPreface() bool {
-	const start = "PRI"
 	in.Mode = ReadHead
-	for n := 1; n <= len(start); n++ {
-		b, err := in.Buf.Peek(n)
-		if err != nil || string(b) != start[:n] {
-			return false
-		}
-	}
-	return true
+	b, err := in.Buf.Peek(3) // no request is shorter
+	return err == nil && string(b) == "PRI"
 }
 
 // Acquire makes sure that there is a buffer.

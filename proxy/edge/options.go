@@ -1,10 +1,10 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -81,7 +81,7 @@ type Options struct {
 	LingerTimeout time.Duration
 }
 
-// withDefaults fills in zero values and rejects invalid ones.
+// withDefaults fills in zero values. Package config has rejected invalid ones.
 func (o Options) withDefaults() (Options, error) {
 	if o.Handler == nil {
 		return o, errors.New("edge: no handler")
@@ -89,48 +89,17 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Listen != "" && o.GetCertificate == nil {
 		return o, errors.New("edge: no certificate")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	for _, f := range []struct {
-		value *int
-		def   int
-		least int
-		name  string
-	}{
-		{&o.MaxConnections, defaults.MaxConnections, 1, "maximum connections"},
-		{&o.MaxHeaderBytes, defaults.MaxHeaderBytes, SmallHead, "maximum header bytes"},
-	} {
-		if *f.value == 0 {
-			*f.value = f.def
-		}
-		if *f.value < f.least {
-			return o, fmt.Errorf("%s: %d is below %d", f.name, *f.value, f.least)
-		}
-	}
-	if o.MaxStreams == 0 {
-		o.MaxStreams = defaults.MaxStreams
-	}
-	for _, f := range []struct {
-		value *time.Duration
-		def   time.Duration
-		name  string
-	}{
-		{&o.HandshakeTimeout, defaults.HandshakeTimeout, "handshake timeout"},
-		{&o.ReadHeaderTimeout, defaults.ReadHeaderTimeout, "read header timeout"},
-		{&o.IdleTimeout, defaults.IdleTimeout, "idle timeout"},
-		{&o.BodyIdleTimeout, defaults.BodyIdleTimeout, "body idle timeout"},
-		{&o.WriteTimeout, defaults.WriteTimeout, "write timeout"},
-		{&o.PingInterval, defaults.PingInterval, "ping interval"},
-		{&o.PingTimeout, defaults.PingTimeout, "ping timeout"},
-		{&o.LingerTimeout, lingerTimeout, "linger timeout"},
-	} {
-		if *f.value == 0 {
-			*f.value = f.def
-		}
-		if *f.value < 0 {
-			return o, fmt.Errorf("%s: %v is negative", f.name, *f.value)
-		}
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.MaxConnections = cmp.Or(o.MaxConnections, defaults.MaxConnections)
+	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, defaults.MaxHeaderBytes)
+	o.MaxStreams = cmp.Or(o.MaxStreams, defaults.MaxStreams)
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, defaults.HandshakeTimeout)
+	o.ReadHeaderTimeout = cmp.Or(o.ReadHeaderTimeout, defaults.ReadHeaderTimeout)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, defaults.IdleTimeout)
+	o.BodyIdleTimeout = cmp.Or(o.BodyIdleTimeout, defaults.BodyIdleTimeout)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, defaults.WriteTimeout)
+	o.PingInterval = cmp.Or(o.PingInterval, defaults.PingInterval)
+	o.PingTimeout = cmp.Or(o.PingTimeout, defaults.PingTimeout)
+	o.LingerTimeout = cmp.Or(o.LingerTimeout, lingerTimeout)
 	return o, nil
 }
