@@ -121,7 +121,7 @@ func (t *tokens) fresh(key CredentialKey) (tokenReview, bool) {
 // one that began before they called.
 func (t *tokens) review(ctx context.Context, key CredentialKey, token string, verified bool) (tokenReview, error) {
 	older, known := t.stale(key)
-	if known && !t.reviews.Outage.Review(t.results.Now()) {
+	if known && t.reviews.Unreachable() {
 		t.metrics[tokenOffline].Inc()
 		return older.accepted()
 	}
@@ -144,12 +144,11 @@ func (t *tokens) review(ctx context.Context, key CredentialKey, token string, ve
 	})
 	switch {
 	case err == nil:
-		t.reviews.Outage.End()
 		result.reviews *= by.Part()
 		return result.accepted()
 	case known && errors.Is(err, review.ErrUnavailable):
 		now := t.results.Now()
-		if e := t.results.Find(key); !t.reviews.Outage.Begin(now) && e != nil {
+		if e := t.results.Find(key); e != nil {
 			// Use the older result for a while, but not beyond its time.
 			again := *e
 			again.Value, again.TTL = older, min(time.Duration(now-e.Added)+review.StaleFor, e.Keep)

@@ -78,8 +78,8 @@ const (
 type Authorizer struct {
 	opts      Options
 	metrics   *metrics
-	decisions *review.Cache[Key, Decision]
-	offline   *offlineCache // not dropped by Invalidate; empty without OfflineTTL
+	decisions *review.Cache[Key, Decision] // permissions are stale entries for OfflineTTL
+	denials   *denials                     // not dropped by Invalidate; empty without OfflineTTL
 	flights   flight.Group[Key, Decision]
 	queue     review.FairQueue[authn.Digest]
 	reviews   *review.Reviews
@@ -96,13 +96,13 @@ func New(opts Options) *Authorizer {
 	a := &Authorizer{
 		opts:      opts,
 		decisions: review.NewCache[Key, Decision](opts.CacheSize),
-		offline:   newOfflineCache(opts.CacheSize),
+		denials:   newDenials(opts.CacheSize),
 		changed:   make(chan struct{}, 1),
 		queue:     review.FairQueue[authn.Digest]{PerUser: review.UserReviews},
 		reviews:   review.New("subjectaccessreviews", &opts.Settings),
 	}
 	a.invalidated.Store(-int64(Settle))
-	a.metrics = newMetrics(opts.Registerer, a.decisions.Len, a.offline.len, opts.CacheSize)
+	a.metrics = newMetrics(opts.Registerer, a.decisions.Len, a.offlineLen, opts.CacheSize)
 	return a
 }
 
@@ -145,8 +145,8 @@ func (a *Authorizer) decide(ctx context.Context, u *authn.User, attributes Attri
 func (a *Authorizer) review(ctx context.Context, u *authn.User, attributes Attributes) (Decision, error) {
 	attributes = attributes.Clone()
 	key := KeyOf(u, &attributes)
-	_, known := a.lastDecision(key)
-	if !a.reviews.Outage.Review(a.Clock()) {
+	_, known := a.lastDecision(u, key)
+	if a.reviews.Unreachable() {
 		if d, ok := a.decideOffline(u, attributes, key); ok {
 			return d, nil
 		}
@@ -174,14 +174,18 @@ func (a *Authorizer) review(ctx context.Context, u *authn.User, attributes Attri
 	})
 	switch {
 	case err == nil:
-		a.reviews.Outage.End()
 		d.Reviews *= by.Part()
 		return d, nil
 	case errors.Is(err, review.ErrUnavailable):
 		if d, ok := a.decideOffline(u, attributes, key); ok {
-			if now := a.Clock(); !a.reviews.Outage.Begin(now) {
-				a.decisions.Put(review.Entry[Key, Decision]{Key: key, Owner: u.GetName(), Value: d, Generation: d.Generation, Added: now, TTL: review.StaleFor})
+			now := a.Clock()
+			again := review.Entry[Key, Decision]{Key: key, Owner: u.GetName(), Added: now, TTL: review.StaleFor}
+			if e := a.decisions.Find(key); e != nil { // for a while, but not beyond its time
+				again = *e
+				again.TTL = min(time.Duration(now-e.Added)+review.StaleFor, e.Keep)
 			}
+			again.Value, again.Generation = d, d.Generation
+			a.decisions.Put(again)
 			return d, nil
 		}
 	}
@@ -205,24 +209,47 @@ func (a *Authorizer) create(ctx context.Context, u *authn.User, attributes *Attr
 	}
 	a.metrics.reviewed.count(d.Allowed)
 	ttl, settled := a.TTL(d.Allowed, began)
-	a.decisions.Put(review.Entry[Key, Decision]{Key: key, Owner: u.GetName(), Value: d, Generation: gen, Added: a.Clock(), TTL: ttl})
+	entry := review.Entry[Key, Decision]{Key: key, Owner: u.GetName(), Value: d, Generation: gen, Added: a.Clock(), TTL: ttl}
+	changed := false
 	if keep := a.reviews.OfflineTTL(); keep > 0 {
-		if d.Allowed && !settled {
-			keep = ttl // perhaps by the state before the change
+		last, known := a.lastDecision(u, key)
+		changed = !known || last.Allowed != d.Allowed
+		if now := time.Now(); !d.Allowed {
+			a.denials.put(&denial{name: u.GetName(), key: key, attributes: *attributes, reason: d.Reason, made: now, until: now.Add(max(ttl, keep))})
+		} else if a.denials.drop(u.GetName(), key); settled { // otherwise perhaps by the state before a change
+			entry.Keep = keep
 		}
-		now := time.Now()
-		if a.offline.put(&offlineDecision{name: u.GetName(), key: key, attributes: *attributes, decision: d, made: now, until: now.Add(max(ttl, keep))}) {
-			a.opts.OnChange()
-		}
+	}
+	a.decisions.Put(entry)
+	if changed {
+		a.opts.OnChange()
 	}
 	return d, nil
 }
 
 // lastDecision returns the upstream's last decision if it still counts: a permission counts until an
 // RBAC object changes.
-func (a *Authorizer) lastDecision(key Key) (d Decision, ok bool) {
-	d, ok = a.offline.get(key)
-	return d, ok && (!d.Allowed || d.Generation == a.Generation())
+func (a *Authorizer) lastDecision(u *authn.User, key Key) (d Decision, ok bool) {
+	if denied := a.denials.get(u.GetName(), key); denied != nil {
+		return Decision{Reason: denied.reason}, true
+	}
+	if e := a.decisions.Find(key); e != nil {
+		return e.Value, true
+	}
+	return d, false
+}
+
+// offlineLen returns how many decisions are kept for OfflineTTL.
+func (a *Authorizer) offlineLen() (n int) {
+	if a.reviews.OfflineTTL() == 0 {
+		return 0
+	}
+	for e := range a.decisions.All() {
+		if e.Keep > 0 {
+			n++
+		}
+	}
+	return n + a.denials.len()
 }
 
 // decideOffline decides while the upstream is unavailable: by its last decision, so that nobody may
@@ -232,7 +259,7 @@ func (a *Authorizer) decideOffline(u *authn.User, attributes Attributes, key Key
 		return d, false
 	}
 	gen := a.Generation()
-	d, ok = a.lastDecision(key)
+	d, ok = a.lastDecision(u, key)
 	if !ok && a.rulesAllow(u, attributes) {
 		d, ok = Decision{Allowed: true}, true
 	}
@@ -251,7 +278,7 @@ func (a *Authorizer) rulesAllow(u *authn.User, attributes Attributes) bool {
 		return false
 	}
 	allow := func(what Attributes) bool { return a.opts.Rules.Allow(u, what) }
-	return !a.offline.denies(u.GetName(), &attributes, allow) && allow(attributes)
+	return !a.denials.contradict(u.GetName(), &attributes, allow) && allow(attributes)
 }
 
 // Invalidate drops all decisions and has the permissions of open watches reviewed again. It must be
@@ -273,7 +300,7 @@ func (a *Authorizer) Invalidate() {
 // dropped.
 func (a *Authorizer) SetOfflineTTL(ttl time.Duration) {
 	if a.reviews.SetOfflineTTL(ttl); ttl == 0 {
-		a.offline.clear(false)
+		a.decisions.DropAll()
 	}
 }
 
@@ -314,7 +341,7 @@ func (a *Authorizer) Settled() bool { return a.Clock()-a.invalidated.Load() >= i
 // Clock.
 func (a *Authorizer) Cached(u *authn.User, attributes *Attributes) (d Decision, at int64, ok bool) {
 	e := a.decisions.Find(KeyOf(u, attributes))
-	if e == nil {
+	if e == nil || !e.Fresh(a.Clock()) {
 		return d, 0, false
 	}
 	return e.Value, e.Added, true

@@ -32,7 +32,7 @@ func newMetrics(reg prometheus.Registerer, cached, offline func() int, limit int
 	}
 	review.Gauge(reg, "kubeweir_authorization_cache_entries", "Cached authorization decisions.", cached)
 	review.Gauge(reg, "kubeweir_authorization_offline_entries",
-		"Decisions of the upstream retained for outages, at most kubeweir_authorization_cache_entries_limit; 0 if offline mode is off.", offline)
+		"Decisions of the upstream retained for outages: permissions among the cached ones, and as many denials at most; 0 if offline mode is off.", offline)
 	review.Gauge(reg, "kubeweir_authorization_cache_entries_limit",
 		"Limit on cached authorization decisions; further ones evict others.", func() int { return limit })
 	return &metrics{

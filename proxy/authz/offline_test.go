@@ -121,7 +121,7 @@ func TestOfflineDecisionsAreShared(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := a.offline.len(); n != 64 {
+		if n := a.denials.len(); n != 64 {
 			t.Errorf("%d words", n)
 		}
 		access.Fail(reviewtest.ErrDown)
@@ -379,8 +379,8 @@ func TestLargeAttributesAreShortened(t *testing.T) {
 				if written, err := json.Marshal(words); err != nil || len(written) > 4<<10 || len(words.Decisions) != 1 {
 					t.Errorf("%d words of %d bytes, %v", len(words.Decisions), len(written), err)
 				}
-				for decision := range a.offline.mu.decisions {
-					if n := a.offline.mu.decisions[decision].attributes.Size(); n > maxKeyBytes {
+				for _, d := range a.denials.mu.users[jane.GetName()].byKey {
+					if n := d.attributes.Size(); n > maxKeyBytes {
 						t.Errorf("%d bytes are remembered", n)
 					}
 				}

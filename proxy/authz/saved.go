@@ -26,40 +26,39 @@ type SavedDecision struct {
 	Said       time.Time  `json:"said"` // when it was made
 }
 
-func (d *offlineDecision) saved() SavedDecision {
+// savedOf returns a decision that was made so long ago. Only the key of a permission is needed.
+func savedOf(name string, key Key, attributes Attributes, d Decision, age time.Duration) SavedDecision {
 	s := SavedDecision{
-		Name: d.name, User: d.key.user[:], Attributes: d.attributes,
-		Allowed: d.decision.Allowed, Reason: d.decision.Reason, Said: time.Now().Add(-time.Since(d.made)),
+		Name: name, User: slices.Clone(key.user[:]), Attributes: attributes,
+		Allowed: d.Allowed, Reason: d.Reason, Said: time.Now().Add(-age),
 	}
-	if d.key.isLarge() {
-		s.Large = d.key.large[:]
+	if key.isLarge() {
+		s.Large = slices.Clone(key.large[:])
 	}
 	return s
 }
 
 // Save stores the last decisions in saved, up to about size bytes, which users share: the denials of
-// each user come first, then the latest permissions.
+// each user come first, then the latest permissions, unless an RBAC object has changed since.
 func (a *Authorizer) Save(saved *SavedDecisions, size int) {
-	all, deniedUntil := a.offline.list(a.Generation(), a.reviews.OfflineTTL())
-	slices.SortFunc(all, func(a, b *offlineDecision) int {
-		switch {
-		case a.decision.Allowed == b.decision.Allowed:
-			return b.made.Compare(a.made)
-		case b.decision.Allowed:
-			return -1
+	all, ttl := a.denials.save(saved), a.reviews.OfflineTTL()
+	now := a.Clock()
+	var permissions []SavedDecision
+	for e := range a.decisions.All() {
+		if e.Value.Allowed && e.Keep >= ttl {
+			permissions = append(permissions, savedOf(e.Owner, e.Key, e.Key.a, e.Value, time.Duration(now-e.Added)))
 		}
-		return 1
-	})
-	fit, rest := review.Fit(all, size, func(d *offlineDecision) (string, int) { return d.name, review.JSONSize(d.saved()) })
-	for _, d := range fit {
-		saved.Decisions = append(saved.Decisions, d.saved())
 	}
+	for _, list := range [][]SavedDecision{all, permissions} {
+		slices.SortFunc(list, func(a, b SavedDecision) int { return b.Said.Compare(a.Said) })
+	}
+	fit, rest := review.Fit(append(all, permissions...), size, func(d SavedDecision) (string, int) { return d.Name, review.JSONSize(d) })
+	saved.Decisions = fit
 	for _, d := range rest {
-		if !d.decision.Allowed {
-			deniedUntil[d.name] = later(deniedUntil[d.name], d.until)
+		if !d.Allowed {
+			saved.Forgotten[d.Name] = later(saved.Forgotten[d.Name], d.Said.Add(ttl))
 		}
 	}
-	saved.Forgotten = deniedUntil
 }
 
 // Restore adds the decisions that an earlier process saved. Denials count for the rest of their
@@ -69,7 +68,7 @@ func (a *Authorizer) Restore(saved *SavedDecisions) {
 	if ttl == 0 {
 		return
 	}
-	a.offline.restoreDenied(saved.Forgotten, time.Now().Add(ttl))
+	a.denials.restoreEvicted(saved.Forgotten, time.Now().Add(ttl))
 	for i := range saved.Decisions {
 		s := &saved.Decisions[i]
 		age, ok := review.Age(s.Said, ttl)
@@ -80,43 +79,47 @@ func (a *Authorizer) Restore(saved *SavedDecisions) {
 		if len(s.Large) == len(authn.Digest{}) {
 			key = Key{user: key.user, large: authn.Digest(s.Large)}
 		}
-		made := time.Now().Add(-age)
-		d := Decision{Allowed: s.Allowed, Reason: s.Reason, Generation: a.Generation()}
-		a.offline.put(&offlineDecision{name: s.Name, key: key, attributes: s.Attributes, decision: d, made: made, until: made.Add(ttl)})
+		if s.Allowed {
+			a.decisions.Put(review.Entry[Key, Decision]{
+				Key: key, Owner: s.Name, Value: Decision{Allowed: true, Reason: s.Reason, Generation: a.Generation()},
+				Generation: a.Generation(), Added: a.Clock() - int64(age), Keep: ttl,
+			})
+			continue
+		}
+		a.denials.put(&denial{name: s.Name, key: key, attributes: s.Attributes, reason: s.Reason, made: time.Now().Add(-age), until: time.Now().Add(ttl - age)})
 	}
 }
 
 // Forget drops the decisions, denials included.
 func (a *Authorizer) Forget() {
-	a.offline.clear(true)
+	a.denials.clear()
 	a.Invalidate()
 }
 
-// list returns the decisions that another process can use: denials, and permissions that no RBAC
-// object has changed since; and until when evicted denials would have counted, by users.
-func (c *offlineCache) list(generation uint64, ttl time.Duration) (all []*offlineDecision, deniedUntil map[string]time.Time) {
+// save returns the denials, and stores until when evicted ones would have counted.
+func (c *denials) save(saved *SavedDecisions) (all []SavedDecision) {
 	now := time.Now()
-	deniedUntil = make(map[string]time.Time)
+	saved.Forgotten = make(map[string]time.Time)
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if now.Before(c.mu.deniedUntil) {
-		deniedUntil[""] = c.mu.deniedUntil
+	if now.Before(c.mu.evictedUntil) {
+		saved.Forgotten[""] = c.mu.evictedUntil
 	}
 	for name, u := range c.mu.users {
-		if now.Before(u.deniedUntil) {
-			deniedUntil[name] = u.deniedUntil
+		if now.Before(u.evictedUntil) {
+			saved.Forgotten[name] = u.evictedUntil
+		}
+		for _, d := range u.byKey {
+			if now.Before(d.until) {
+				all = append(all, savedOf(name, d.key, d.attributes, Decision{Reason: d.reason}, now.Sub(d.made)))
+			}
 		}
 	}
-	for _, d := range c.mu.decisions {
-		if now.Before(d.until) && (!d.decision.Allowed || d.until.Sub(d.made) >= ttl && d.decision.Generation == generation) {
-			all = append(all, d)
-		}
-	}
-	return all, deniedUntil
+	return all
 }
 
-// restoreDenied adds until when evicted denials would have counted, limited to latest.
-func (c *offlineCache) restoreDenied(until map[string]time.Time, latest time.Time) {
+// restoreEvicted adds until when evicted denials would have counted, limited to latest.
+func (c *denials) restoreEvicted(until map[string]time.Time, latest time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, t := range until {
@@ -124,9 +127,9 @@ func (c *offlineCache) restoreDenied(until map[string]time.Time, latest time.Tim
 			t = latest
 		}
 		if name == "" {
-			c.mu.deniedUntil = t
+			c.mu.evictedUntil = t
 		} else {
-			c.userLocked(name).deniedUntil = t
+			c.userLocked(name).evictedUntil = t
 		}
 	}
 }

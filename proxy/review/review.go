@@ -46,7 +46,7 @@ func (s *Settings) Complete(cacheSize int) {
 
 // Reviews creates the reviews of one kind. It is safe for concurrent use.
 type Reviews struct {
-	Outage     Outage
+	reachable  func() bool
 	timeout    time.Duration
 	resource   string
 	log        *slog.Logger
@@ -57,7 +57,7 @@ type Reviews struct {
 // New returns Reviews with complete settings.
 func New(resource string, s *Settings) *Reviews {
 	r := &Reviews{
-		Outage: Outage{Reachable: s.Reachable}, timeout: s.ReviewTimeout, resource: resource,
+		reachable: s.Reachable, timeout: s.ReviewTimeout, resource: resource,
 		log: s.Log, rejections: rate.Sometimes{Interval: LogInterval},
 	}
 	r.SetOfflineTTL(s.OfflineTTL)
@@ -69,6 +69,10 @@ func (r *Reviews) OfflineTTL() time.Duration { return time.Duration(r.offlineTTL
 
 // SetOfflineTTL replaces Settings.OfflineTTL for results from now on.
 func (r *Reviews) SetOfflineTTL(ttl time.Duration) { r.offlineTTL.Store(int64(ttl)) }
+
+// Unreachable reports whether the upstream is known to be unreachable, so that a request with an older
+// result needs no review.
+func (r *Reviews) Unreachable() bool { return r.reachable != nil && !r.reachable() }
 
 // WithTimeout returns ctx limited to the timeout of a review, or to StaleWait if there is an older
 // result. The time covers waiting for a review that is in flight already.
