@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"time"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/authz/responses"
@@ -46,7 +45,7 @@ func (g *Gateway) cachedOrFetched(ctx context.Context, x *exchange, from *respon
 	if x.source = sourceOf(told); told != responses.FromUpstream {
 		x.Decision.Allowed = answer.Status != 401 && answer.Status != 403 // to ask
 	}
-	return answer.At(time.Now())
+	return answer.New()
 }
 
 func sourceOf(told responses.Origin) responseSource {
@@ -96,5 +95,5 @@ func (g *Gateway) fetchForClient(ctx context.Context, x *exchange, question []by
 	if err != nil {
 		return nil, err
 	}
-	return &responses.Response{Status: resp.Status, Header: response.SharedHeader(resp.Header), Body: body.Bytes(), Created: time.Now()}, nil
+	return &responses.Response{Status: resp.Status, Header: response.SharedHeader(resp.Header), Body: body.Bytes()}, nil
 }

@@ -1,11 +1,10 @@
 package responses
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"io"
-	"regexp"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,12 +15,9 @@ import (
 // Response is a response of the upstream to one user. It is shared and must not be changed once it
 // was returned by fetch.
 type Response struct {
-	Status  int
-	Header  api.Header
-	Body    []byte
-	Created time.Time
-	// Timestamps are the offsets of the timestamps in Body, see TimestampsIn.
-	Timestamps []int
+	Status int
+	Header api.Header
+	Body   []byte
 	// Slots, if not nil, has a slot of User for Body while responses made of it are in use.
 	Slots *inflight.Limiter
 	User  string
@@ -65,33 +61,9 @@ func Digest(r *api.Request, body []byte, state ...uint64) (d [sha256.Size]byte) 
 	return d
 }
 
-// timestamp finds the times of an answer: when it was made, and since when its fields are
-// managed. In a string there is a backslash before each quote.
-var timestamp = regexp.MustCompile(`"(?:creationTimestamp|time)": ?"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"`)
-
-// TimestampsIn returns the offsets of the timestamps in a response.
-func TimestampsIn(answer []byte) (at []int) {
-	for _, found := range timestamp.FindAllSubmatchIndex(answer, -1) {
-		at = append(at, found[2])
-	}
-	return at
-}
-
-// At returns the response as the upstream would send it now: its timestamps are later, too.
-func (r *Response) At(now time.Time) *api.Response {
-	header := make(api.Header, len(r.Header))
-	copy(header, r.Header)
-	body := r.Body
-	if later := now.Sub(r.Created); later >= time.Second && len(r.Timestamps) > 0 {
-		body = bytes.Clone(body)
-		for _, at := range r.Timestamps {
-			moment := body[at : at+len("2006-01-02T15:04:05Z")]
-			if t, err := time.Parse(time.RFC3339, string(moment)); err == nil {
-				copy(moment, t.Add(later).Format(time.RFC3339))
-			}
-		}
-	}
-	resp := &api.Response{Status: r.Status, Header: header, Body: body}
+// New returns the response for one more client.
+func (r *Response) New() *api.Response {
+	resp := &api.Response{Status: r.Status, Header: slices.Clone(r.Header), Body: r.Body}
 	if r.Slots != nil {
 		if r.users.Add(1) == 1 {
 			r.Slots.Take(r.User, 1)
