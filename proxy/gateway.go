@@ -78,10 +78,6 @@ type Options struct {
 	Logger     *slog.Logger
 	// Blocked are the user agents that are rejected; nil for none.
 	Blocked *policy.Blocked
-	// Processor measures the CPU time of requests, for all gateways of a process together; nil for
-	// one of its own. Fed returns how many bytes the reflectors have received; it may be nil.
-	Processor *usage.Processor
-	Fed       func() float64
 }
 
 // Gateway is the handler of the main listeners. It is safe for concurrent use.
@@ -137,9 +133,6 @@ type account struct {
 
 // New returns a Gateway made of the given parts.
 func New(o Options) *Gateway {
-	if o.Processor == nil {
-		o.Processor = usage.NewProcessor()
-	}
 	g := &Gateway{Options: o, panics: contain.New(o.Registerer, o.Logger), visible: newVisible(&o), forwarded: newForwardedStreams()}
 	g.Policy = policy.Policy{} // the one in force is g.policy
 	g.session = consistency.NewSession(func(gvr schema.GroupVersionResource) bool {
@@ -148,7 +141,7 @@ func New(o Options) *Gateway {
 	}, o.Registerer)
 	g.account = account{
 		metrics: newMetrics(o.Registerer, o.Resources.Known), refused: reason.NewCounter(o.Registerer),
-		usage:         usage.New(usage.Options{Processor: o.Processor, Fed: o.Fed, Registerer: o.Registerer}),
+		usage:         usage.New(usage.Options{Registerer: o.Registerer}),
 		budgetMetrics: policy.NewBudgetMetrics(o.Registerer, g.budgets),
 	}
 	g.memory = memory{
@@ -355,12 +348,8 @@ func (g *Gateway) complete(x *exchange, resp *api.Response) *api.Response {
 	}
 	x.Spending.Settle(x.cost.Requests, x.cost.Bytes)
 	goesOn := resp.Stream != nil || resp.Upgrade != nil
-	var charged *policy.ChargedBody
-	switch {
-	case goesOn:
+	if goesOn {
 		g.countStream(x, resp)
-	case x.source == fromUpstream:
-		charged = x.Spending.ChargeBody(resp)
 	}
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
@@ -372,7 +361,7 @@ func (g *Gateway) complete(x *exchange, resp *api.Response) *api.Response {
 		if !goesOn && !healthz.IsPath(x.Request.Path) {
 			g.account.usage.Add(x.client(), x.costOf(resp, n))
 			if x.source == fromUpstream {
-				x.Spending.SettleBytes(float64(n - charged.Paid()))
+				x.Spending.SettleBytes(float64(n))
 			}
 		}
 		if resp.Status == 403 {

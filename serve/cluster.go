@@ -26,6 +26,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -60,7 +61,7 @@ type cluster struct {
 	revocation    *revocation.Watches
 	health        *healthz.Health
 	handler       *proxy.Gateway
-	askers        *askers
+	blocked       *policy.Blocked
 	// decides tells that there are clients with identities of their own.
 	decides bool
 	// inProcess tells that the upstream is the origin.
@@ -73,8 +74,8 @@ type cluster struct {
 	stop       context.CancelFunc
 }
 
-func newCluster(log *slog.Logger, registerer prometheus.Registerer, gatherer prometheus.Gatherer, askers *askers) *cluster {
-	return &cluster{log: log, registerer: registerer, gatherer: gatherer, askers: askers, panics: contain.New(registerer, log), stop: func() {}}
+func newCluster(log *slog.Logger, registerer prometheus.Registerer, gatherer prometheus.Gatherer, blocked *policy.Blocked) *cluster {
+	return &cluster{log: log, registerer: registerer, gatherer: gatherer, blocked: blocked, panics: contain.New(registerer, log), stop: func() {}}
 }
 
 // connect makes the client; nothing is asked yet.
@@ -124,7 +125,7 @@ func (c *cluster) addHandler(watches revocation.Options, options proxy.Options, 
 	options.Forwarder, options.Resources = c.client, c.resources
 	options.Manager, options.Reader, options.Watches = c.manager, c.reader, c.watches
 	options.Authenticator, options.Authorizer, options.Revocation = c.authenticator, c.authorizer, c.revocation
-	options.Processor, options.Fed, options.Blocked = c.askers.processor, c.client.FedBytes, c.askers.blocked
+	options.Blocked = c.blocked
 	options.Health, options.Registerer, options.Logger = c.health, c.registerer, c.log
 	c.handler = proxy.New(options)
 }

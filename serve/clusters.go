@@ -23,6 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/clusters"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // clusterSet are several that one process serves, each by itself: what becomes of one
@@ -31,7 +32,7 @@ type clusterSet struct {
 	log       *slog.Logger
 	registry  *prometheus.Registry // the process's
 	userAgent string
-	askers    *askers
+	blocked   *policy.Blocked
 	audit     *audit.Log // may be nil
 	drainTime time.Duration
 	health    *healthz.Health
@@ -68,8 +69,8 @@ type member struct {
 }
 
 // newClusters makes what several clusters have in common.
-func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry, askers *askers) (_ *clusterSet, err error) {
-	s := &clusterSet{log: log, registry: registry, askers: askers, userAgent: userAgent, drainTime: c.Shutdown.Drain, panics: contain.New(registry, log)}
+func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry, blocked *policy.Blocked) (_ *clusterSet, err error) {
+	s := &clusterSet{log: log, registry: registry, blocked: blocked, userAgent: userAgent, drainTime: c.Shutdown.Drain, panics: contain.New(registry, log)}
 	if c.ClusterProfiles.On() {
 		if s.profiles, err = newProfiles(c, userAgent, log, registry); err != nil {
 			return nil, err
@@ -97,7 +98,7 @@ func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry
 func (s *clusterSet) connect(w *wanted) (*member, error) {
 	c := w.config
 	m := &member{name: c.Name, config: c, registry: prometheus.NewRegistry(), origin: w.origin}
-	m.cluster = newCluster(s.log.With("cluster", c.Name), prometheus.WrapRegistererWith(prometheus.Labels{"cluster": c.Name}, m.registry), m.registry, s.askers)
+	m.cluster = newCluster(s.log.With("cluster", c.Name), prometheus.WrapRegistererWith(prometheus.Labels{"cluster": c.Name}, m.registry), m.registry, s.blocked)
 	m.cluster.name = c.Name
 	access, err := w.restConfig()
 	if err == nil {

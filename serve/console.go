@@ -21,7 +21,7 @@ func (s *Server) openConsole() (err error) {
 	o := console.Options{
 		Mode: s.admin.mode, Version: s.admin.version,
 		Actions: s.admin.console.Actions, TokenFile: s.admin.console.TokenFile,
-		Process: s.registry, Clusters: s.served.shown, Blocked: s.askers.blocked, Configuration: s.configuration,
+		Process: s.registry, Clusters: s.served.shown, Blocked: s.blocked, Configuration: s.configuration,
 		Audit: s.audit, Log: s.log, Panics: s.panics,
 	}
 	if a, ok := s.form.(*standalone); ok {

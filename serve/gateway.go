@@ -40,11 +40,11 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	s.source.current, s.source.read, s.source.metrics = c, c, newReloadMetrics(s.registry)
 	// Before anything is written: a kubeconfig that is wrong is to leave nothing behind.
 	var members []*member
-	one := newCluster(log, s.registry, s.registry, s.askers)
+	one := newCluster(log, s.registry, s.registry, s.blocked)
 	if !c.Several() {
 		s.served = one
 		err = one.connectTo(c, nil, userAgent)
-	} else if s.several, err = newClusters(c, userAgent, log, s.registry, s.askers); err == nil {
+	} else if s.several, err = newClusters(c, userAgent, log, s.registry, s.blocked); err == nil {
 		s.served, form.clusters = s.several, s.several.names
 		s.source.cover, s.source.providers = form.cover, c.ClusterProfiles.ProviderFile
 		members, err = s.several.connectAll(configured(c))

@@ -22,6 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/review"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
@@ -145,7 +146,7 @@ func TestMemoryOfUntoldCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	c := newCluster(slog.New(slog.DiscardHandler), registry, registry, newAskers(nil))
+	c := newCluster(slog.New(slog.DiscardHandler), registry, registry, policy.NewBlocked(nil))
 	c.state = dir
 	defer c.close()
 	if err := c.connect(upstream.Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}}); err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge/h1"
 	"github.com/kubeweir/kubeweir/proxy/edge/h2"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // Server is kubeweir in either form: a process, which listens, records and tells how it
@@ -34,7 +35,7 @@ import (
 type Server struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
-	askers   *askers
+	blocked  *policy.Blocked
 	admin    adminOptions
 	drain    time.Duration
 
@@ -96,7 +97,7 @@ func newServer(log *slog.Logger, o adminOptions, userAgent string, shutdown conf
 	_, o.version, _ = strings.Cut(userAgent, "/")
 	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: o, drain: shutdown.Drain, stop: func() {}}
 	s.gatherer, s.panics = s.registry, contain.New(s.registry, log)
-	s.askers = newAskers(s.registry)
+	s.blocked = policy.NewBlocked(s.registry)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(o.mode, o.version))
 	return s
 }

@@ -111,7 +111,7 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	if err := s.addAudit(&c.Audit); err != nil {
 		return nil, err
 	}
-	cluster := newCluster(o.Logger, s.registry, s.registry, s.askers)
+	cluster := newCluster(o.Logger, s.registry, s.registry, s.blocked)
 	s.served = cluster
 	if err := cluster.buildStandalone(c, o.UserAgent, origin, s.audit); err != nil {
 		return nil, err

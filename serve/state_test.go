@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
 // TestKeptOfHungDisk: a disk that does not answer who asks what was kept holds the end of a cluster for a bounded time.
@@ -18,7 +19,7 @@ func TestKeptOfHungDisk(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		registry := prometheus.NewRegistry()
-		c := newCluster(slog.New(slog.NewTextHandler(&log, nil)), registry, registry, newAskers(nil))
+		c := newCluster(slog.New(slog.NewTextHandler(&log, nil)), registry, registry, policy.NewBlocked(nil))
 		one := []checkpoint.Saved{{}}
 		if got := c.readKept(t.Context(), func(context.Context) []checkpoint.Saved { return one }); len(got) != 1 {
 			t.Errorf("read %v", got)

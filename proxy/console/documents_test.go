@@ -84,7 +84,7 @@ func (h *handler) Collections() []cache.CollectionStatus {
 func (h *handler) OpenWatches() []watch.OpenWatch { return h.open }
 
 func (h *handler) Usage() *usage.Usage {
-	return usage.New(usage.Options{Processor: usage.NewProcessor()})
+	return usage.New(usage.Options{})
 }
 
 func (h *handler) Budgets() []policy.BudgetState { return []policy.BudgetState{{Rule: "rules[0]"}} }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"io"
 	"iter"
 	"math"
 	"time"
@@ -12,16 +11,12 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-const (
-	// maxRetry is the longest Retry-After of a client that has exhausted a budget. A client that
-	// retries before something is left is rejected again.
-	maxRetry = time.Minute
-	// chargeStep is how many bytes of a response are passed on before they are charged.
-	chargeStep = 256 << 10
-)
+// maxRetry is the longest Retry-After of a client that has exhausted a budget. A client that retries
+// before something is left is rejected again.
+const maxRetry = time.Minute
 
 // Spending charges a request to the budgets of its client. The zero value has no budgets. It is not
-// safe for concurrent use, except for SettleBytes.
+// safe for concurrent use.
 type Spending struct {
 	User            string  // the client's name
 	requests, bytes *Budget // nil without one
@@ -136,51 +131,6 @@ func (s *Spending) ChargeStream() func(bytes int64) (over bool) {
 		b.Charge(s.User, float64(n))
 		return n > b.PerSecond() && b.Take(s.User, 0) > 0
 	}
-}
-
-// ChargeBody charges the client's byte budget while the body of a forwarded response is written. It
-// returns nil if the client has no byte budget or the body is in memory.
-func (s *Spending) ChargeBody(resp *api.Response) *ChargedBody {
-	if s.bytes == nil || resp.BodyTo == nil {
-		return nil
-	}
-	b := &ChargedBody{from: resp.BodyTo, charge: s.SettleBytes}
-	resp.BodyTo = b
-	return b
-}
-
-// ChargedBody is a body that is charged in steps of chargeStep.
-type ChargedBody struct {
-	from   io.WriterTo
-	charge func(bytes float64)
-	to     io.Writer
-	// written is how many bytes were written, charged how many of them were charged.
-	written, charged int64
-}
-
-// Paid returns how many bytes were charged. b may be nil.
-func (b *ChargedBody) Paid() int64 {
-	if b == nil {
-		return 0
-	}
-	return b.charged
-}
-
-// WriteTo implements io.WriterTo.
-func (b *ChargedBody) WriteTo(w io.Writer) (int64, error) {
-	b.to = w
-	return b.from.WriteTo(b)
-}
-
-// Write implements io.Writer, for from.
-func (b *ChargedBody) Write(p []byte) (int, error) {
-	n, err := b.to.Write(p)
-	b.written += int64(n)
-	if more := b.written - b.charged; more >= chargeStep {
-		b.charged = b.written
-		b.charge(float64(more))
-	}
-	return n, err
 }
 
 // Seconds returns d as Retry-After has it: whole seconds, at least one.

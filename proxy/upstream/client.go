@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
@@ -136,17 +134,6 @@ func (b *background) end() {
 	b.mu.Unlock()
 	b.cancel()
 	b.running.Wait()
-}
-
-// FedBytes returns how many bytes of lists and watches have come for the cache so far.
-func (c *Client) FedBytes() (n float64) {
-	for _, p := range [...]purpose{forList, forWatch} {
-		var m dto.Metric
-		if err := c.metrics.received[p].Write(&m); err == nil {
-			n += m.GetCounter().GetValue()
-		}
-	}
-	return n
 }
 
 // forHelpers is what goroutines of packages below need.

@@ -73,7 +73,7 @@ type Cost struct {
 	// received from it. A request that several clients share counts in part for each.
 	UpstreamRequests, UpstreamBytes float64
 	// Work is an estimate of the CPU time, in nanoseconds of the machine that the prices were
-	// measured on (see Price). Processor relates it to the time used here.
+	// measured on (see Price).
 	Work float64
 }
 

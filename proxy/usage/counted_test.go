@@ -21,7 +21,7 @@ func (s *writerOf) Start(w api.StreamWriter) { s.w = w }
 func (s *writerOf) Stop()                    {}
 
 func TestWritersDeliverWhatTheyAccept(t *testing.T) {
-	by := New(Options{Processor: NewProcessor()})
+	by := New(Options{})
 	for name, wrap := range map[string]func(w api.StreamWriter) api.StreamWriter{
 		"counted": func(w api.StreamWriter) api.StreamWriter {
 			return startedWith(w, func(s api.Stream) api.Stream { return by.CountStream(s, Client{}, StreamOptions{}) })

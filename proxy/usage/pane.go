@@ -43,14 +43,6 @@ func (p *pane) merge(other *pane) {
 	p.total.add(&other.total)
 }
 
-// scale converts the estimates of work to the time that it took here.
-func (p *pane) scale(factor float64) {
-	p.total.Work *= factor
-	p.users.scale(factor)
-	p.userAgents.scale(factor)
-	p.resources.scale(factor)
-}
-
 // entries returns the number of keys.
 func (p *pane) entries() int {
 	return len(p.users.entries) + len(p.userAgents.entries) + len(p.resources.entries)

@@ -53,7 +53,7 @@ type Report struct {
 type Row struct {
 	Name string
 	Cost
-	// CPU is an estimate of the CPU time of the requests.
+	// CPU is Work as a time.
 	CPU time.Duration
 	// Watches is how many are open now, followed logs and the like included.
 	Watches int
@@ -67,11 +67,8 @@ func (u *Usage) Top(q Query, now time.Time) *Report {
 	all := u.window(q.Window)
 
 	u.mu.Lock()
-	open := newPane(u.opts.Size, u.open.from)
-	open.merge(u.open)
+	all.merge(u.open)
 	u.mu.Unlock()
-	open.scale(u.opts.Processor.factor())
-	all.merge(open)
 
 	users, userAgents, resources := make(map[string]int), make(map[string]int), make(map[Resource]int)
 	u.streams.Lock()

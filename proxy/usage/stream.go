@@ -91,7 +91,6 @@ func (s *Stream) count() (over bool) {
 		cost.UpstreamBytes = float64(sent)
 		over = s.opts.Charge != nil && s.opts.Charge(sent)
 	}
-	s.owner.opts.Processor.did(cost.Work)
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
 	s.owner.open.add(&s.Client, &cost)

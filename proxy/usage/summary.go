@@ -65,10 +65,3 @@ func (s *summary[K]) compress() {
 	}
 	s.error += taken
 }
-
-// scale multiplies the work of all keys.
-func (s *summary[K]) scale(factor float64) {
-	for _, e := range s.entries {
-		e.cost.Work *= factor
-	}
-}

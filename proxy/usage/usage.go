@@ -13,13 +13,9 @@ import (
 
 // Options configure a Usage.
 type Options struct {
-	// Processor measures CPU time; required.
-	Processor *Processor
 	// Size is how many users, user agents and resources each pane holds at least, those with the
 	// largest costs (default 256).
 	Size int
-	// Fed returns how many bytes reflectors have received so far; nil if that is unknown.
-	Fed func() float64
 	// Now is the clock by which the first pane begins (default time.Now).
 	Now func() time.Time
 	// Registerer takes the metrics; nil leaves them unregistered.
@@ -28,8 +24,6 @@ type Options struct {
 
 const (
 	defaultSize = 256
-	// feedPrice is the work for a byte that a reflector receives.
-	feedPrice = 5
 	// entryBytes is about the size of an entry of a pane, with its name.
 	entryBytes = 224
 )
@@ -47,7 +41,6 @@ type Usage struct {
 		sync.Mutex
 		short, long []*pane // the newest at the end
 		growing     *pane   // the long one that short ones are merged into
-		fed         float64
 	}
 
 	streams struct {
@@ -67,7 +60,6 @@ func New(o Options) *Usage {
 	u.open = newPane(o.Size, now)
 	u.closed.growing = newPane(o.Size, now)
 	u.streams.open = make(map[*Stream]struct{})
-	o.Processor.settle(now)
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_usage_bytes",
@@ -80,7 +72,6 @@ func New(o Options) *Usage {
 // Add accounts for a cost of a client.
 func (u *Usage) Add(c Client, cost Cost) {
 	c = c.bounded()
-	u.opts.Processor.did(cost.Work)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.open.add(&c, &cost)
@@ -92,14 +83,9 @@ func (u *Usage) Tick(now time.Time) {
 	u.collect()
 	u.closed.Lock()
 	defer u.closed.Unlock()
-	if fed := u.opts.Fed; fed != nil {
-		total := fed()
-		u.opts.Processor.did(feedPrice * (total - u.closed.fed))
-		u.closed.fed = total
-	}
 	u.mu.Lock()
 	done := u.open
-	if epochOf(now) <= epochOf(done.from) {
+	if !now.Truncate(shortPane).After(done.from) {
 		u.mu.Unlock()
 		return
 	}
@@ -107,7 +93,6 @@ func (u *Usage) Tick(now time.Time) {
 	u.mu.Unlock()
 
 	done.to = now
-	done.scale(u.opts.Processor.settle(now))
 	u.keepLocked(done)
 }
 

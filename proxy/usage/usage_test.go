@@ -11,25 +11,16 @@ import (
 // start is when tests begin: with a pane.
 var start = time.Unix(1_700_000_000, 0).Truncate(shortPane)
 
-// clock is a time that a test moves, and the processor time that the process has taken.
-type clock struct {
-	now   time.Time
-	spent time.Duration
-}
+// clock is a time that a test moves.
+type clock struct{ now time.Time }
 
-func newUsage(c *clock) *Usage {
-	return New(Options{
-		Processor: newProcessor(func() (time.Duration, bool) { return c.spent, true }),
-		Now:       func() time.Time { return c.now },
-	})
-}
+func newUsage(c *clock) *Usage { return New(Options{Now: func() time.Time { return c.now }}) }
 
-// pass lets time pass, in which the process works for a share of it.
-func (c *clock) pass(u *Usage, d time.Duration, busy float64) {
+// pass lets time pass.
+func (c *clock) pass(u *Usage, d time.Duration) {
 	for end := c.now.Add(d); c.now.Before(end); {
 		step := min(time.Second, end.Sub(c.now))
 		c.now = c.now.Add(step)
-		c.spent += time.Duration(busy * float64(step))
 		u.Tick(c.now)
 	}
 }
@@ -57,7 +48,7 @@ func TestWindows(t *testing.T) {
 		if i%60 == 0 {
 			u.Add(Client{"joe", "kubectl", deployments}, Cost{Requests: 1, Bytes: 1000, UpstreamRequests: 1, UpstreamBytes: 5000})
 		}
-		c.pass(u, time.Second, 0.1)
+		c.pass(u, time.Second)
 		if i%97 != 0 {
 			continue
 		}
@@ -79,7 +70,7 @@ func TestWindows(t *testing.T) {
 	if r := u.Top(Query{K: 1, Window: Hour, By: ByUpstreamBytes}, c.now); len(r.Users) != 1 || r.Users[0].Name != "joe" || r.Resources[0].Name != "deployments.apps" {
 		t.Errorf("by the upstream's bytes: %+v", r)
 	}
-	c.pass(u, 90*time.Minute, 0)
+	c.pass(u, 90*time.Minute)
 	if r := u.Top(Query{K: 10, Window: Hour}, c.now); len(r.Users) != 0 || r.Total.Requests != 0 {
 		t.Errorf("long after: %+v", r)
 	}
@@ -101,76 +92,6 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestProcessorTime: what all are said to have taken is what the process took, in the proportion of their work, and
-// what was not for them is not theirs.
-func TestProcessorTime(t *testing.T) {
-	for _, test := range []struct {
-		busy         float64 // share of the processor
-		work         float64 // of jane in a second; joe's is a third of it
-		least, share float64 // of what was used
-	}{
-		{0.5, 300e6, 0.95, 1},   // as estimated
-		{1.5, 300e6, 0.95, 1},   // a slow machine
-		{0.1, 300e6, 0.95, 1},   // a fast one
-		{0.004, 0, 0, 0},        // nobody asks
-		{0.01, 1e5, 0.005, 0.1}, // next to nobody does: kubeweir works for itself
-	} {
-		c := &clock{now: start}
-		u := newUsage(c)
-		for range 120 {
-			u.Add(Client{User: "jane"}, Cost{Requests: 1, Work: test.work})
-			u.Add(Client{User: "joe"}, Cost{Requests: 1, Work: test.work / 3})
-			c.pass(u, time.Second, test.busy)
-		}
-		r := u.Top(Query{K: 10, Window: Minute, By: ByCPU}, c.now)
-		used := test.busy * r.Covers.Seconds()
-		jane, joe := row(r.Users, "jane").CPU.Seconds(), row(r.Users, "joe").CPU.Seconds()
-		if share := (jane + joe) / used; share < test.least || share > test.share+0.001 {
-			t.Errorf("%+v: %.3f of what was used", test, share)
-		}
-		if test.work > 0 && (jane < 2.9*joe || jane > 3.1*joe) {
-			t.Errorf("%+v: jane %.3f s, joe %.3f s", test, jane, joe)
-		}
-		if total := r.Total.CPU.Seconds(); total < 0.99*(jane+joe) || total > 1.01*(jane+joe) {
-			t.Errorf("%+v: %.3f s in all, %.3f s of the two", test, total, jane+joe)
-		}
-	}
-}
-
-// TestClusters: two clusters of a process share its time out, whoever closes a pane first.
-func TestClusters(t *testing.T) {
-	c := &clock{now: start}
-	p := newProcessor(func() (time.Duration, bool) { return c.spent, true })
-	o := Options{Processor: p, Now: func() time.Time { return c.now }}
-	a, b := New(o), New(o)
-	for range 120 {
-		a.Add(Client{User: "jane"}, Cost{Requests: 1, Work: 600e6})
-		b.Add(Client{User: "joe"}, Cost{Requests: 1, Work: 200e6})
-		c.pass(a, time.Second, 0.4)
-		b.Tick(c.now)
-	}
-	jane := a.Top(Query{K: 1}, c.now).Users[0].CPU
-	joe := b.Top(Query{K: 1}, c.now).Users[0].CPU
-	covers := a.Top(Query{}, c.now).Covers
-	if got := (jane + joe).Seconds() / covers.Seconds(); got < 0.38 || got > 0.401 {
-		t.Errorf("%v and %v of 40%% of %v", jane, joe, covers)
-	}
-}
-
-// TestProcessTime: the clock of this process moves while it works.
-func TestProcessTime(t *testing.T) {
-	before, ok := processTime()
-	if !ok {
-		return // not known on this system: estimates stay what they are
-	}
-	for i := 0; ; i++ {
-		if after, _ := processTime(); after > before {
-			return
-		}
-		_ = strings.Repeat("x", i%1000)
-	}
-}
-
 // TestStreams: what a watch sends counts while it is open.
 func TestStreams(t *testing.T) {
 	c := &clock{now: start}
@@ -183,7 +104,7 @@ func TestStreams(t *testing.T) {
 	for range 3600 {
 		watch.Wrote(100)
 		logs.Wrote(10)
-		c.pass(u, time.Second, 0.1)
+		c.pass(u, time.Second)
 	}
 	r := u.Top(Query{K: 10, By: ByBytes}, c.now)
 	seconds := int64(r.Covers / time.Second)
@@ -203,7 +124,7 @@ func TestStreams(t *testing.T) {
 		t.Errorf("closed: %+v", after)
 	}
 	// One that says nothing is there all the same.
-	c.pass(u, 2*time.Hour, 0)
+	c.pass(u, 2*time.Hour)
 	quiet := u.Open(Client{User: "quiet"}, StreamOptions{End: func() {}})
 	defer quiet.Close()
 	if r := u.Top(Query{K: 1, By: ByWatches}, c.now); r.Users[0].Name != "quiet" {
@@ -239,7 +160,7 @@ func TestBounds(t *testing.T) {
 			u.Add(Client{name, name, Resource{name, name, name}}, Cost{Requests: 1})
 		}
 		u.Add(Client{long, "heavy", pods}, Cost{Requests: 1, Work: 1e9})
-		c.pass(u, 50*time.Second, 0.1)
+		c.pass(u, 50*time.Second)
 	}
 	if got := u.bytes(); got > 20e6 {
 		t.Errorf("%d bytes", got)
