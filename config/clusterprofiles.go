@@ -39,18 +39,18 @@ const profilesPath = "clusterProfiles"
 func (p *ClusterProfiles) settings() []setting {
 	return []setting{
 		{profilesPath + ".providerFile", "clusterprofile-provider-file", &p.ProviderFile, nil,
-			"`file` with the exec plugins of access providers (KEP-5339): each ClusterProfile of a hub is a cluster then, reached by the first of these that it names; without it none is", ""},
+			"`file` with the exec plugins of access providers (KEP-5339); with it each ClusterProfile of a hub is a cluster, and the first listed plugin that the profile names provides credentials", ""},
 		{profilesPath + ".kubeconfig", "clusterprofile-kubeconfig", &p.Kubeconfig, nil,
-			"`file` that says where the hub of the ClusterProfiles is and who the gateway is there; without it the service account of the pod", ""},
+			"kubeconfig `file` with the hub of the ClusterProfiles and the gateway's credentials there; default: the service account of the pod", ""},
 		{profilesPath + ".context", "clusterprofile-context", &p.Context, nil,
-			"`name` of the context of the hub's kubeconfig to use (default its current one)", ""},
+			"`name` of the context in the hub's kubeconfig; default: its current context", ""},
 		{profilesPath + ".namespace", "clusterprofile-namespace", &p.Namespace, nil,
-			"`namespace` of the ClusterProfiles (default all; a cluster is called NAMESPACE.NAME then)", ""},
+			"`namespace` of the ClusterProfiles; default: all, and then clusters are named NAMESPACE.NAME", ""},
 		{profilesPath + ".labelSelector", "clusterprofile-selector", &p.LabelSelector, nil,
-			"`selector` of the ClusterProfiles by their labels (default all)", ""},
+			"label `selector` for the ClusterProfiles; default: all", ""},
 		{profilesPath + ".max", "clusterprofile-max", &p.Max, between(1, 1000),
-			"`number` of ClusterProfiles that are clusters at most; the youngest are left out",
-			"each has the limits of memory and of requests for itself"},
+			"maximum `number` of ClusterProfiles to serve; the youngest are ignored",
+			"limits of memory and requests apply to each cluster separately"},
 	}
 }
 

@@ -36,12 +36,12 @@ const (
 
 // clustersExample are clusters for a file.
 const clustersExample = `
-# Below /clusters/berlin, and by its own name.
+# Reachable at /clusters/berlin, and by its own host name.
 - name: berlin
   hosts: [berlin.k8s.example.com]
   kubeconfig: berlin.kubeconfig
-# What the top level says of authentication, limits, consistency and the like counts for each
-# cluster, but for what it says of itself.
+# Top-level settings such as authentication, limits and consistency apply to each cluster,
+# unless it overrides them.
 - name: lab
   kubeconfig: /home/me/.kube/config
   context: lab

@@ -30,64 +30,62 @@ func TestReference(t *testing.T) {
 const referenceHead = `<!-- Written by make docs from the settings in config/. -->
 # Configuration
 
-What ` + "`kubeweir gateway`" + ` and ` + "`kubeweir standalone`" + ` can be told, by flags or by a YAML file (` + "`--config FILE`" + `).
+All settings of ` + "`" + `kubeweir gateway` + "`" + ` and ` + "`" + `kubeweir standalone` + "`" + `. Set them by flags or in a YAML file (` + "`" + `--config FILE` + "`" + `).
 
-- Flags win over the file, the file over the defaults. A file needs to have only what differs.
-- The file is read strictly: an unknown or repeated field, or a value of another kind, is an error with its line, and
-  nothing starts. A string that looks like a number must be in quotes.
-- Durations are written as in Go (` + "`90s`, `10m`, `1h30m`" + `), sizes as Kubernetes quantities (` + "`64Mi`, `1Gi`" + `) or as a number of
-  bytes. A flag takes a list with commas (` + "`--sidecar-hosts a,b`" + `) or given several times.
+- Flags override the file, and the file overrides the defaults. A file needs only the settings that differ from the defaults.
+- The file is parsed strictly: unknown or repeated fields, and values of the wrong type, are errors with their line, and the program does
+  not start. Quote strings that look like numbers.
+- Durations use Go syntax (` + "`" + `90s` + "`" + `, ` + "`" + `10m` + "`" + `, ` + "`" + `1h30m` + "`" + `), sizes are Kubernetes quantities (` + "`" + `64Mi` + "`" + `, ` + "`" + `1Gi` + "`" + `) or numbers of bytes. A list flag takes
+  commas (` + "`" + `--sidecar-hosts a,b` + "`" + `) or can be repeated.
 - Relative paths in the file are relative to the file, those of flags to the working directory.
 
-` + "```sh" + `
+` + "```" + `sh
 kubeweir config defaults gateway > gateway.yaml   # every setting at its default, with comments
 kubeweir config check gateway.yaml                # every mistake, with its line; exit code 2
 ` + "```" + `
 
-[examples/gateway.yaml](../examples/gateway.yaml) and [examples/standalone.yaml](../examples/standalone.yaml) are files
-to begin with.
+[examples/gateway.yaml](../examples/gateway.yaml) and [examples/standalone.yaml](../examples/standalone.yaml) are example files.
 
 ## Reloading
 
-A gateway reads its file again at SIGHUP, and within three seconds after the file changes. It may be a mounted ConfigMap or
-Secret, which kubelet changes within two minutes, but not by ` + "`subPath`" + `. Flags keep winning over the file.
+A gateway reads its file again at SIGHUP, and within three seconds after the file changes. The file can be in a mounted ConfigMap or
+Secret, which kubelet updates within two minutes (but not with ` + "`" + `subPath` + "`" + `). Flags still override the file.
 
-- **Atomic.** A file that is missing, not valid or cannot be applied changes nothing: one log line (` + "`configuration rejected, the settings in force stay`" + `)
-  says where the mistake is, and ` + "`kubeweir_config_last_reload_successful`" + ` is 0.
-- **Live settings** count for every request that arrives from then on. Watches, followed logs and exec sessions that the new
-  rules reject or serve in another way end within two seconds (reason ` + "`policy-changed`" + `), so that their clients ask again. A
-  rule's budgets keep what its users have spent, unless the rate or whom the rule matches has changed.
-- **Other settings** need a restart. A log line names those that differ, ` + "`kubeweir_config_restart_settings`" + ` counts them, and
-  the old values stay in force. In a gateway of several clusters, a setting that a cluster may have of its own needs no
-  restart of the process: [that cluster alone is replaced](clusters.md#adding-changing-and-removing-clusters).
-- ` + "`profile`" + ` needs a restart for ` + "`authorization.allowedTTL`" + ` and ` + "`limits.idleCollectionTimeout`" + `; its other defaults are live.
-- Decisions that were remembered for outages before ` + "`offline.ttl`" + ` was shortened keep their old time.
+- **Atomic.** A file that is missing, invalid or cannot be applied changes nothing: one log line (` + "`" + `configuration rejected, the settings in force stay` + "`" + `)
+  describes the mistake, and ` + "`" + `kubeweir_config_last_reload_successful` + "`" + ` is 0.
+- **Live settings** apply to all new requests. Watches, followed logs and exec sessions that the new rules reject or serve differently end
+  within two seconds (reason ` + "`" + `policy-changed` + "`" + `), so that clients reconnect. The budget of a rule keeps its state, unless its rate or its
+  selectors have changed.
+- **Other settings** need a restart. A log line names those that differ, ` + "`" + `kubeweir_config_restart_settings` + "`" + ` counts them, and the old values
+  stay in force. In a gateway of several clusters, settings that a cluster can have itself need no restart of the process:
+  [only that cluster is replaced](clusters.md#adding-changing-and-removing-clusters).
+- ` + "`" + `profile` + "`" + ` needs a restart for ` + "`" + `authorization.allowedTTL` + "`" + ` and ` + "`" + `limits.idleCollectionTimeout` + "`" + `; its other defaults are live.
+- Decisions that were cached for outages before ` + "`" + `offline.ttl` + "`" + ` was shortened keep their old time.
 
-` + "```sh" + `
+` + "```" + `sh
 kubeweir config check gateway.yaml && kill -HUP "$(pidof kubeweir)"
 ` + "```" + `
 `
 
 const referenceConsistency = `
-A read of the most recent state (without resourceVersion: what kubectl and most dashboards send) is answered in one of
-two modes:
+A most-recent read (without resourceVersion, as kubectl and most dashboards send) has one of two modes:
 
-- ` + "`strict`" + ` (linearizable): the cluster is asked each time. A list that the cache has the bytes of costs it names and
-  versions alone; identical reads at the same time share one request.
-- ` + "`session`" + `: the cache answers as soon as it holds every write that was made through this gateway, to anyone. Writes
-  made elsewhere appear as fast as the feed brings them. It costs the cluster nothing. While the cluster has given no
-  sign of life for ` + "`consistency.maxStaleness`" + `, such reads are strict.
-  What the cluster serves, and its version, is answered as it answered the same user within ` + "`authorization.allowedTTL`" + `
-  (5 minutes at most), until a definition or an APIService changes; without the right to watch those it is asked each time.
+- ` + "`" + `strict` + "`" + ` (linearizable): each read involves the cluster. For a list whose objects are in the cache, the cluster returns only names and
+  versions. Identical simultaneous reads are coalesced.
+- ` + "`" + `session` + "`" + `: the cache responds as soon as it holds all writes made through this gateway, by any client. Other writes appear as soon as
+  the feed delivers them. Such reads cost the cluster nothing. They become strict when the gateway had no contact with the cluster for
+  ` + "`" + `consistency.maxStaleness` + "`" + `. Discovery and the version of the cluster are served as the same user received them within
+  ` + "`" + `authorization.allowedTTL` + "`" + ` (at most 5 minutes), until a definition or an APIService changes; without permission to watch those, they are
+  forwarded.
 
-[Rules](#rules) choose between them request by request. A get or list with the header ` + "`Cache-Control: no-cache`" + ` is strict
-whatever the mode; a read with a resourceVersion says itself how new its answer must be.
+[Rules](#rules) select the mode per request. A get or list with the header ` + "`" + `Cache-Control: no-cache` + "`" + ` is always strict. For reads with a
+resourceVersion, the resourceVersion defines how current the response must be.
 
-A session read may lack a write that went through another gateway, or straight to the cluster. Controllers that compare what
-they read with what they wrote, such as those of kube-controller-manager since Kubernetes 1.36 (KEP-5647), would take that
-for a stale cache and wait. Where ` + "`session`" + ` is the default, a rule keeps them strict:
+A session read can miss a write that was made through another gateway or directly at the cluster. Controllers that compare their reads with
+their writes, such as those of kube-controller-manager since Kubernetes 1.36 (KEP-5647), treat that as a stale cache and wait. If ` + "`" + `session` + "`" + ` is the
+default, keep them strict with a rule:
 
-` + "```yaml" + `
+` + "```" + `yaml
 consistency:
   default: session
 rules:
@@ -97,57 +95,55 @@ rules:
 `
 
 const referenceOffline = `
-Who is served while no API server answers, and with what, is in [offline.md](offline.md). [Rules](#rules) choose request by
-request.
+[offline.md](offline.md) describes which requests are served while no API server responds. [Rules](#rules) select the mode per request.
 `
 
 const referenceRules = `
-Rules say what holds for some requests instead of what holds for all. They are in the file only, at the top level or in a
-cluster, which then has none of those of the top level. They are tried in order, for each setting: the first rule that
-matches the request and has the setting decides; without one, the setting of all requests. A rule matches when each of its
-lists that is not empty has a match:
+Rules override settings for some requests. They are in the file only, at the top level or in a cluster; rules in a cluster replace those of
+the top level. For each setting, the first matching rule that has it applies; if there is none, the general setting applies. A rule matches
+if each of its non-empty lists matches:
 
-| Field | Holds |
+| Field | Matches |
 |---|---|
-| ` + "`users`, `groups`, `userAgents`" + ` | names in which ` + "`*`" + ` stands for any run of characters; the user and the groups are those that the request acts as. A client says itself what its user agent is |
-| ` + "`resources`" + ` | plural names, with their group unless it is the core group: ` + "`pods`, `deployments.apps`" + `; subresources belong to their resource, events of either group are the same, and bindings are pods' |
+| ` + "`" + `users` + "`" + `, ` + "`" + `groups` + "`" + `, ` + "`" + `userAgents` + "`" + ` | names, in which ` + "`" + `*` + "`" + ` matches any characters; users and groups are the effective ones, after impersonation. Clients choose their user agent |
+| ` + "`" + `resources` + "`" + ` | plural names, with the group unless it is the core group: ` + "`" + `pods` + "`" + `, ` + "`" + `deployments.apps` + "`" + `. Subresources belong to their resource, events of both groups are the same, and bindings belong to pods |
 
-and says one or more of these:
+A rule has one or more of these settings:
 
-| Field | What it is | Instead of |
+| Field | Value and effect | Overrides |
 |---|---|---|
-| ` + "`profile`" + ` | ` + "`dashboard`" + `: what the rule does not say itself is as below | ` + "`profile`" + ` |
-| ` + "`consistency`" + ` | ` + "`strict` or `session`" + ` | ` + "`consistency.default`" + ` |
-| ` + "`offline`" + ` | ` + "`allow` or `deny`" + ` | ` + "`offline.default`" + ` |
-| ` + "`readOnly`" + ` | ` + "`true`" + `: whatever is not surely a get, list or watch is 403, the self-reviews excepted, whatever the cluster allows; also of who impersonates others. ` + "`false`" + ` excepts from a later rule | |
-| ` + "`selfReviews`" + ` | ` + "`forwarded` or `cached`" + ` | ` + "`authorization.selfReviews`" + ` |
-| ` + "`view`" + ` | ` + "`redacted`" + `: objects are shown without what Secrets hold, what environment variables are set to, and copies of objects in annotations, and what cannot be shown so is 403, writes included ([redacted.md](redacted.md)); also of who impersonates others. ` + "`full`" + ` excepts from a later rule | |
-| ` + "`coalesce`" + ` | a duration from ` + "`10ms` to `30s`" + `; ` + "`0`" + `: events never wait, for ` + "`watchBytesPerSecond`" + ` neither | ` + "`coalesce`" + ` |
-| ` + "`watchBytesPerSecond`" + ` | a size of at least ` + "`1Ki`" + ` | ` + "`watchBytesPerSecond`" + ` |
-| ` + "`visibleLists`" + ` | ` + "`true`" + `: a list or watch of all namespaces that the user may not make shows the namespaces that the user may list ([visible.md](visible.md)) instead of 403. ` + "`false`" + ` excepts from a later rule | |
-| ` + "`drop`" + ` | ` + "`[metadata.managedFields]`" + `: what the cache answers, lists, gets and watches in every form, is sent without managedFields, a third of most objects. Writing such an object back does not change its managedFields. What the cluster itself answers (writes, aggregated APIs, what the cache does not have) has them. Nothing else can be dropped: the cluster would take it for deleted | |
-| ` + "`upstreamRequestsPerSecond`" + `, ` + "`upstreamBytesPerSecond`" + ` | a number from 1 on; a size of at least ` + "`1Ki`" + `: what each user may cause at the cluster, averaged over ten seconds | |
-| ` + "`overBudget`" + ` | ` + "`refuse`" + ` (429 with Retry-After) or ` + "`cached`" + ` (a most-recent read gets what the cache holds, and its age; all else 429): what becomes of a request that would cause more | |
-| ` + "`block`" + ` | ` + "`true`" + `: all is 429. ` + "`false`" + ` excepts from a later rule | |
+| ` + "`" + `profile` + "`" + ` | ` + "`" + `dashboard` + "`" + `: the defaults below, for settings that the rule does not have itself | ` + "`" + `profile` + "`" + ` |
+| ` + "`" + `consistency` + "`" + ` | ` + "`" + `strict` + "`" + ` or ` + "`" + `session` + "`" + ` | ` + "`" + `consistency.default` + "`" + ` |
+| ` + "`" + `offline` + "`" + ` | ` + "`" + `allow` + "`" + ` or ` + "`" + `deny` + "`" + ` | ` + "`" + `offline.default` + "`" + ` |
+| ` + "`" + `readOnly` + "`" + ` | ` + "`" + `true` + "`" + `: requests that are not certainly a get, list or watch get 403, except self-reviews, whatever the cluster allows; it also matches the impersonator. ` + "`" + `false` + "`" + ` makes an exception from a later rule | |
+| ` + "`" + `selfReviews` + "`" + ` | ` + "`" + `forwarded` + "`" + ` or ` + "`" + `cached` + "`" + ` | ` + "`" + `authorization.selfReviews` + "`" + ` |
+| ` + "`" + `view` + "`" + ` | ` + "`" + `redacted` + "`" + `: objects are shown without values of Secrets and environment variables and without copies of objects in annotations; requests whose response cannot be redacted, including writes, get 403 ([redacted.md](redacted.md)); it also matches the impersonator. ` + "`" + `full` + "`" + ` makes an exception from a later rule | |
+| ` + "`" + `coalesce` + "`" + ` | a duration from ` + "`" + `10ms` + "`" + ` to ` + "`" + `30s` + "`" + `; ` + "`" + `0` + "`" + `: events are not delayed, not even for ` + "`" + `watchBytesPerSecond` + "`" + ` | ` + "`" + `coalesce` + "`" + ` |
+| ` + "`" + `watchBytesPerSecond` + "`" + ` | a size of at least ` + "`" + `1Ki` + "`" + ` | ` + "`" + `watchBytesPerSecond` + "`" + ` |
+| ` + "`" + `visibleLists` + "`" + ` | ` + "`" + `true` + "`" + `: cluster-wide lists and watches that the user may not make show the namespaces that the user may list ([visible.md](visible.md)) instead of a 403. ` + "`" + `false` + "`" + ` makes an exception from a later rule | |
+| ` + "`" + `drop` + "`" + ` | ` + "`" + `[metadata.managedFields]` + "`" + `: lists, gets and watches from the cache omit managedFields (a third of most objects) in every form. Writing such an object back does not change its managedFields. Forwarded responses (writes, aggregated APIs, resources that are not cached) include them. No other field can be dropped, because the cluster would treat it as deleted | |
+| ` + "`" + `upstreamRequestsPerSecond` + "`" + `, ` + "`" + `upstreamBytesPerSecond` + "`" + ` | a number of at least 1; a size of at least ` + "`" + `1Ki` + "`" + `: the load that each user may cause at the cluster, averaged over ten seconds | |
+| ` + "`" + `overBudget` + "`" + ` | ` + "`" + `refuse` + "`" + ` (429 with Retry-After) or ` + "`" + `cached` + "`" + ` (most-recent reads get the cached state with its age, other requests 429): the response to requests above the budget | |
+| ` + "`" + `block` + "`" + ` | ` + "`" + `true` + "`" + `: all requests get 429. ` + "`" + `false` + "`" + ` makes an exception from a later rule | |
 
-How watches coalesce is in [watches.md](watches.md), how budgets are paid in [usage.md](usage.md). The last four hold for who
-sends a request, as whomever they act: ` + "`users`" + ` and ` + "`groups`" + ` are the sender's there.
+See [watches.md](watches.md) for coalesced watches and [usage.md](usage.md) for budgets. For the last four settings, ` + "`" + `users` + "`" + ` and ` + "`" + `groups` + "`" + ` match the
+authenticated user, not the impersonated one.
 
-With ` + "`readOnly`" + ` these are refused, too: exec, attach, port-forward and proxy, which are GETs over WebSockets; a GET of a
-subresource that is not one of Kubernetes' own; an upgrade of anything but a watch; paths with escaped slashes, empty or dot
-segments. Match by users or groups: by another user agent a client gets past it.
+` + "`" + `readOnly` + "`" + ` also rejects exec, attach, port-forward and proxy, which are GETs over WebSockets; GETs of subresources that Kubernetes does not
+define; upgrades other than watches; and paths with escaped slashes, empty or dot segments. Match users or groups: a client can change its user
+agent.
 
-A profile is a set of defaults for a use, for all requests (` + "`--profile`" + `) or for those of a rule. What somebody says of a
-setting counts, in the file or by a flag; clients need no change. ` + "`dashboard`" + `:
+A profile is a set of defaults for a use case, for all requests (` + "`" + `--profile` + "`" + `) or for those of a rule. Explicit settings, in the file or by a flag,
+override it. Clients need no change. ` + "`" + `dashboard` + "`" + `:
 
-| Setting | is by default | because |
+| Setting | Default | Reason |
 |---|---|---|
-| ` + "`consistency.default`" + ` (in a rule ` + "`consistency`" + `) | ` + "`session`" + ` | a page reads what the last one read; who writes through the same gateway sees it at once |
-| ` + "`authorization.selfReviews`" + ` (in a rule ` + "`selfReviews`" + `) | ` + "`cached`" + ` | a page asks dozens of times what its user may do, which decides only what it shows: what is done is decided anew |
-| ` + "`authorization.allowedTTL`" + ` (not in a rule) | ` + "`1m`" + ` | a person reads a page for longer than 10 s, and the next one needs the same rights; where the gateway may watch RBAC objects, a change of one ends that at once |
-| ` + "`coalesce`" + ` | ` + "`500ms`" + ` | nobody reads faster; what was quiet is seen at once |
-| ` + "`watchBytesPerSecond`" + ` | ` + "`1Mi`" + ` | a tab that is sent more does nothing but parse it |
-| ` + "`limits.idleCollectionTimeout`" + ` (not in a rule) | ` + "`1h`" + ` | who comes back to a tab does not wait for a full list |
+| ` + "`" + `consistency.default` + "`" + ` (in a rule ` + "`" + `consistency` + "`" + `) | ` + "`" + `session` + "`" + ` | pages read the same data again and again; users of the same gateway see their writes at once |
+| ` + "`" + `authorization.selfReviews` + "`" + ` (in a rule ` + "`" + `selfReviews` + "`" + `) | ` + "`" + `cached` + "`" + ` | a page requests dozens of self-reviews to decide what it shows; actions are authorized anew |
+| ` + "`" + `authorization.allowedTTL` + "`" + ` (not in a rule) | ` + "`" + `1m` + "`" + ` | users read a page for longer than 10 s, and the next page needs the same permissions; if the gateway may watch RBAC objects, changes apply at once |
+| ` + "`" + `coalesce` + "`" + ` | ` + "`" + `500ms` + "`" + ` | users do not read faster; the first event after an idle interval is sent at once |
+| ` + "`" + `watchBytesPerSecond` + "`" + ` | ` + "`" + `1Mi` + "`" + ` | a browser tab that receives more only parses events |
+| ` + "`" + `limits.idleCollectionTimeout` + "`" + ` (not in a rule) | ` + "`" + `1h` + "`" + ` | users who return to a tab do not wait for a full list |
 
 `
 
@@ -162,7 +158,7 @@ func reference() []byte {
 		})
 	}
 	var shared []section
-	b.WriteString("\n## kubeweir gateway\n\nAnd what [both](#both) have. \"Live\" settings count as soon as a changed file was [reloaded](#reloading).\n")
+	b.WriteString("\n## kubeweir gateway\n\nThe settings of [both](#both) programs apply, too. Changes of \"live\" settings apply on [reload](#reloading).\n")
 	for _, s := range gateway.sections {
 		if both(s) {
 			shared = append(shared, s)
@@ -179,17 +175,17 @@ func reference() []byte {
 			writeExample(&b, rulesPath)
 		}
 		if s.title == "Several clusters" {
-			b.WriteString("\n[clusters.md](clusters.md) says how they are reached.\n\n")
+			b.WriteString("\nSee [clusters.md](clusters.md).\n\n")
 			writeExample(&b, clustersPath)
 		}
 	}
-	b.WriteString("\n## kubeweir standalone\n\nAnd what [both](#both) have.\n")
+	b.WriteString("\n## kubeweir standalone\n\nThe settings of [both](#both) programs apply, too.\n")
 	for _, s := range standalone.sections {
 		if !slices.ContainsFunc(shared, func(other section) bool { return s.title == other.title }) {
 			writeSection(&b, s, false)
 		}
 	}
-	b.WriteString("\n## Both\n\nThe column Change is about a gateway; standalone reads its file when it starts.\n")
+	b.WriteString("\n## Both\n\nThe column Change applies to a gateway; a standalone reads its file only at startup.\n")
 	for _, s := range shared {
 		writeSection(&b, s, true)
 	}
@@ -206,7 +202,7 @@ func writeSection(b *bytes.Buffer, s section, gateway bool) {
 	if gateway {
 		reload = "Change | "
 	}
-	fmt.Fprintf(b, "\n### %s\n\n| In the file, flag | Default | Allowed | %sWhat it is, and what it costs |\n|---|---|---|---|%s\n", s.title, reload, strings.Repeat("---|", strings.Count(reload, "|")))
+	fmt.Fprintf(b, "\n### %s\n\n| Key, flag | Default | Allowed | %sDescription |\n|---|---|---|---|%s\n", s.title, reload, strings.Repeat("---|", strings.Count(reload, "|")))
 	for _, row := range rows(s, reload != "") {
 		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
 	}

@@ -126,35 +126,35 @@ func (r *Rule) says() bool {
 
 // rulesExample are rules for a file.
 const rulesExample = `
-# Whatever reads Leases gets the cluster's own answer, whoever it is.
+# All clients read Leases with strict consistency.
 - resources: [leases.coordination.k8s.io]
   consistency: strict
-# Dashboards see their own writes at once and others' as fast as the feed brings them.
+# Dashboards see their own writes at once, and others' as soon as the feed delivers them.
 - userAgents: ["Headlamp*", "k9s*"]
   profile: dashboard
-# Pages that people look at all day get what changes twice a second, as far as that is 100 kB.
+# Browsers get changes twice a second, and at most 100 kB per second.
 - userAgents: ["Mozilla/*"]
   coalesce: 500ms
   watchBytesPerSecond: 100k
-# Nobody reads Secrets by a right that may have been revoked.
+# Secrets are never read with a permission that may have been revoked.
 - resources: [secrets]
   offline: deny
-# Agents look and touch nothing, whatever their tokens are allowed, and see no secret values.
+# Agents may only read, whatever their tokens allow, and see no secret values.
 - users: ["system:serviceaccount:agents:*"]
   readOnly: true
   view: redacted
-# Who uses k9s may have the cluster asked five times a second, and else gets what is cached.
+# Each k9s user may cause five requests per second at the cluster; further reads are cached.
 - userAgents: ["k9s*"]
   upstreamRequestsPerSecond: 5
   upstreamBytesPerSecond: 10M
   overBudget: cached
-# Teams see what is in their own namespaces where they ask for all.
+# Teams see their own namespaces when they list all namespaces.
 - groups: ["team:*"]
   visibleLists: true
-# Operators that keep a cache of their own do not need a third of each object in it.
+# Operators with their own cache get objects without managedFields, a third of most objects.
 - userAgents: ["argocd-application-controller*", "keda*"]
   drop: [metadata.managedFields]
-# What runs on the node goes on while the uplink is gone, and reads from the cache.
+# Programs of the node continue to read from the cache during an outage.
 - groups: ["system:nodes", "system:serviceaccounts:kube-system"]
   consistency: session
   offline: allow
