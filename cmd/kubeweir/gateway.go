@@ -16,10 +16,11 @@ func newGateway() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gateway",
 		Short: "Serve a cluster through a cache.",
-		Long: `Lists, gets and watches are answered from a cache that one list and watch a resource fills,
-each authorized by the cluster; everything else is forwarded. Clients need no change. When it
-is ready it prints one line to stderr. Without --tls-cert-file it makes a CA and a certificate,
-and prints the KUBECONFIG to export. On SIGTERM it drains and ends.`,
+		Long: `Gets, lists and watches are answered from a cache that one list and watch per resource keeps
+current. The cluster authorizes each of them. Everything else is forwarded. Clients keep their
+credentials; they need the gateway's address and its CA. When it is ready it prints one line to
+stderr. Without --tls-cert-file it makes a CA and a certificate, and prints the KUBECONFIG to
+export. On SIGTERM it drains and ends.`,
 		Example: `  # On this machine, in front of the cluster of the current context.
   kubeweir gateway --kubeconfig $HOME/.kube/config
 
