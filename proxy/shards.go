@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"strings"
 
@@ -52,7 +53,7 @@ func isShard(a *consistency.Shared, selector string) bool {
 	if codec == nil {
 		return false
 	}
-	body, size := a.Body()
-	meta, err := codec.ReadList(body, encoding.ReadOptions{Limit: int(size)}, func([]byte) error { return nil })
+	body := a.Body()
+	meta, err := codec.ReadList(bytes.NewReader(body), encoding.ReadOptions{Limit: len(body)}, func([]byte) error { return nil })
 	return err == nil && meta.Shard == wanted.String()
 }

@@ -1,11 +1,9 @@
 package consistency
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"hash/maphash"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,7 +69,7 @@ type Shared struct {
 	c      *Coalescer
 	status int
 	header api.Header
-	body   pieces
+	body   []byte
 	bytes  int64        // what body takes
 	users  atomic.Int64 // clients whose response is not done
 }
@@ -84,19 +82,11 @@ func (a *Shared) Response() *api.Response {
 	}
 	header := make(api.Header, len(a.header))
 	copy(header, a.header)
-	resp := &api.Response{Status: a.status, Header: header, Done: func(int64, error) {
+	return &api.Response{Status: a.status, Header: header, Body: a.body, Done: func(int64, error) {
 		if a.users.Add(-1) == 0 {
 			a.c.held.Add(-a.bytes)
 		}
 	}}
-	switch len(a.body.all) {
-	case 0:
-	case 1:
-		resp.Body = a.body.all[0]
-	default:
-		resp.BodyTo, resp.Length = &a.body, a.body.size
-	}
-	return resp
 }
 
 // Why a response is not shared.
@@ -126,14 +116,8 @@ func (c *Coalescer) Saved() prometheus.Counter { return c.shared }
 // Header returns the header of the response, which must not be changed.
 func (a *Shared) Header() api.Header { return a.header }
 
-// Body returns a reader of the body, and its size.
-func (a *Shared) Body() (io.Reader, int64) {
-	var body []io.Reader
-	for _, piece := range a.body.all {
-		body = append(body, bytes.NewReader(piece))
-	}
-	return io.MultiReader(body...), a.body.size
-}
+// Body returns the body, which must not be changed.
+func (a *Shared) Body() []byte { return a.body }
 
 // maxHeld returns the limit of held.
 func (c *Coalescer) maxHeld() int64 { return maxResponses * max(c.maxBody.Load(), firstPiece) }
@@ -184,7 +168,7 @@ func (c *Coalescer) Do(ctx context.Context, r *api.Request, pretty bool, cost *f
 	if err != nil {
 		return nil, err
 	}
-	cost.Bytes += by.Part() * float64(shared.body.size)
+	cost.Bytes += by.Part() * float64(len(shared.body))
 	if !by.First {
 		c.shared.Inc()
 	}
@@ -207,36 +191,32 @@ func sharedRequest(r *api.Request) *api.Request {
 
 // Read reads a complete response, up to the limit.
 func (c *Coalescer) Read(resp *api.Response) (*Shared, error) {
-	shared := &Shared{c: c, status: resp.Status, body: pieces{max: c.maxBody.Load(), reserve: c.reserve}}
-	// From here on Response counts it.
-	defer func() {
-		shared.bytes = max(shared.body.size, shared.body.reserved)
-		c.held.Add(-shared.body.reserved)
-	}()
-	shared.header = response.SharedHeader(resp.Header)
-	if resp.Stream != nil {
+	shared := &Shared{c: c, status: resp.Status, header: response.SharedHeader(resp.Header)}
+	switch {
+	case resp.Stream != nil:
 		// A long-running response cannot be shared; nothing was started yet.
 		resp.Stream.Stop()
 		return nil, ErrTooLarge
-	}
-	if resp.BodyTo == nil {
-		shared.body.all, shared.body.size = [][]byte{resp.Body}, int64(len(resp.Body))
-		response.Finish(resp, int64(len(resp.Body)), nil)
+	case resp.BodyTo == nil:
+		shared.body, shared.bytes = resp.Body, int64(len(resp.Body))
+		response.Finish(resp, shared.bytes, nil)
 		return shared, nil
-	}
-	if resp.Length > c.maxBody.Load() {
+	case resp.Length > c.maxBody.Load():
 		response.Finish(resp, 0, ErrTooLarge)
 		return nil, ErrTooLarge
 	}
-	if resp.Length > 0 && !shared.body.grow(int(resp.Length)) {
-		response.Finish(resp, 0, ErrNoRoom)
-		return nil, ErrNoRoom
+	body := bounded{max: c.maxBody.Load(), reserve: c.reserve}
+	defer func() { c.held.Add(-body.reserved) }() // from here on Response counts it
+	var n int64
+	err := body.grow(resp.Length)
+	if err == nil {
+		n, err = resp.BodyTo.WriteTo(&body)
 	}
-	n, err := resp.BodyTo.WriteTo(&shared.body)
 	response.Finish(resp, n, err)
 	if err != nil {
 		return nil, err
 	}
+	shared.body, shared.bytes = body.bytes, body.reserved
 	return shared, nil
 }
 
@@ -261,66 +241,42 @@ func (c *Coalescer) RememberLarge(key Key) {
 	c.mu.large[maphash.Comparable(c.seed, key)] = c.now().Add(largeFor)
 }
 
-// pieces collects up to max bytes and fails beyond. The upstream hardly ever sends the length of a
-// list, and a slice that grows to tens of megabytes would be copied several times.
-type pieces struct {
-	all  [][]byte
-	size int64
-	max  int64
-	// reserve is called for each piece; reserved is the sum that it granted.
+// bounded collects up to max bytes and fails beyond.
+type bounded struct {
+	bytes []byte
+	max   int64
+	// reserve is called for the memory of bytes, which is reserved.
 	reserve  func(int64) bool
 	reserved int64
 }
 
-// grow adds a piece of n bytes. It returns false if there is no room for it.
-func (w *pieces) grow(n int) bool {
-	if !w.reserve(int64(n)) {
-		return false
+// grow makes room for n bytes in all.
+func (w *bounded) grow(n int64) error {
+	if n <= w.reserved {
+		return nil
 	}
-	w.reserved += int64(n)
-	w.all = append(w.all, make([]byte, 0, n))
-	return true
+	if !w.reserve(n - w.reserved) {
+		return ErrNoRoom
+	}
+	w.reserved = n
+	w.bytes = append(make([]byte, 0, n), w.bytes...)
+	return nil
 }
 
-const (
-	firstPiece   = 32 << 10
-	largestPiece = 1 << 20
-)
+const firstPiece = 32 << 10
 
 // Write implements io.Writer.
-func (w *pieces) Write(p []byte) (int, error) {
-	if w.size+int64(len(p)) > w.max {
+func (w *bounded) Write(p []byte) (int, error) {
+	size := int64(len(w.bytes) + len(p))
+	if size > w.max {
 		return 0, ErrTooLarge
 	}
-	w.size += int64(len(p))
-	for n := len(p); ; {
-		if last := len(w.all) - 1; last >= 0 {
-			piece := w.all[last]
-			k := min(len(p), cap(piece)-len(piece))
-			w.all[last] = append(piece, p[:k]...)
-			p = p[k:]
-		}
-		if len(p) == 0 {
-			return n, nil
-		}
-		next := firstPiece
-		if last := len(w.all) - 1; last >= 0 {
-			next = min(max(next, 2*cap(w.all[last])), largestPiece)
-		}
-		if !w.grow(next) {
-			return n - len(p), ErrNoRoom
+	if size > w.reserved {
+		// The upstream hardly ever sends the length of a list.
+		if err := w.grow(max(size, firstPiece, min(2*w.reserved, w.max))); err != nil {
+			return 0, err
 		}
 	}
-}
-
-// WriteTo implements io.WriterTo. It is safe for concurrent use.
-func (w *pieces) WriteTo(dst io.Writer) (written int64, err error) {
-	for _, piece := range w.all {
-		n, err := dst.Write(piece)
-		written += int64(n)
-		if err != nil {
-			return written, err
-		}
-	}
-	return written, nil
+	w.bytes = append(w.bytes, p...)
+	return len(p), nil
 }

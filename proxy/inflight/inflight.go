@@ -83,13 +83,6 @@ func (l *Limiter) Users() int {
 	return len(l.users)
 }
 
-// Held returns the number of permits that user holds.
-func (l *Limiter) Held(user string) int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.users[user]
-}
-
 // Semaphore bounds how many requests are in flight. A limit <= 0 means unbounded. A lower limit
 // affects later requests only. It is safe for concurrent use.
 type Semaphore struct {

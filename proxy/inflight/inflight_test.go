@@ -35,7 +35,7 @@ func TestLimiterLeavesRoomForOneMore(t *testing.T) {
 	}
 	l.Release("modest", 1)
 	for u := range users {
-		for name := fmt.Sprint("greedy", u); l.Held(name) > 0; {
+		for name := fmt.Sprint("greedy", u); l.users[name] > 0; {
 			l.Release(name, 1)
 		}
 	}
