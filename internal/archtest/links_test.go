@@ -90,3 +90,20 @@ func checkLink(t *testing.T, page, link string) {
 	}
 	t.Errorf("%s: %s has no such heading", page, link)
 }
+
+// TestContentsListEveryPage makes sure that the table of contents links to every page of docs.
+func TestContentsListEveryPage(t *testing.T) {
+	contents, err := os.ReadFile("../../docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		if name := filepath.Base(page); name != "README.md" && !strings.Contains(string(contents), "]("+name+")") {
+			t.Errorf("docs/README.md does not link to %s", name)
+		}
+	}
+}
