@@ -16,7 +16,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/watch"
-	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
@@ -91,7 +90,6 @@ type Gateway struct {
 	visible   *visible.Finder
 	shards    shard.Parser
 	forwarded forwardedStreams
-	panics    *contain.Panics
 	policy    atomic.Pointer[policy.Compiled]
 }
 
@@ -133,7 +131,7 @@ type account struct {
 
 // New returns a Gateway made of the given parts.
 func New(o Options) *Gateway {
-	g := &Gateway{Options: o, panics: contain.New(o.Registerer, o.Logger), visible: newVisible(&o), forwarded: newForwardedStreams()}
+	g := &Gateway{Options: o, visible: newVisible(&o), forwarded: newForwardedStreams()}
 	g.Policy = policy.Policy{} // the one in force is g.policy
 	g.session = consistency.NewSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)
