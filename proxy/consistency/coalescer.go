@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,17 +35,12 @@ type Coalescer struct {
 	// shared counts the requests that got the response to another one.
 	shared prometheus.Counter
 	seed   maphash.Seed
-
-	mu struct {
-		sync.Mutex
-		// large has, by the hash of its key, until when a request is taken to have a response
-		// above maxBody, which is then not fetched in vain. At most maxLarge.
-		large map[uint64]time.Time
-	}
+	// large has the hashes of the keys of requests that are taken to have a response above maxBody,
+	// which is then not fetched in vain.
+	large recent[uint64]
 }
 
 const (
-	maxLarge = 1024
 	largeFor = time.Minute
 	// maxResponses is how many responses of the largest size are held at a time. Beyond it,
 	// each request is forwarded and its response streamed.
@@ -103,7 +97,6 @@ func NewCoalescer(maxBody int64, now func() time.Time, fetch func(context.Contex
 		Name: "kubeweir_collapsed_shared_total",
 		Help: "Requests served with the response to another client's identical request: the requests that coalescing saved.",
 	})
-	c.mu.large = make(map[uint64]time.Time)
 	return c
 }
 
@@ -220,25 +213,14 @@ func (c *Coalescer) Read(resp *api.Response) (*Shared, error) {
 	return shared, nil
 }
 
+// KnownLarge reports whether the response to a request was above the limit lately.
 func (c *Coalescer) KnownLarge(key Key) bool {
-	hash := maphash.Comparable(c.seed, key)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	until, ok := c.mu.large[hash]
-	if ok && c.now().After(until) {
-		delete(c.mu.large, hash)
-		return false
-	}
-	return ok
+	return c.large.has(maphash.Comparable(c.seed, key), c.now())
 }
 
+// RememberLarge records that the response to a request was above the limit.
 func (c *Coalescer) RememberLarge(key Key) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.mu.large) >= maxLarge {
-		clear(c.mu.large)
-	}
-	c.mu.large[maphash.Comparable(c.seed, key)] = c.now().Add(largeFor)
+	c.large.add(maphash.Comparable(c.seed, key), c.now(), largeFor)
 }
 
 // bounded collects up to max bytes and fails beyond.

@@ -187,7 +187,7 @@ func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
 		if _, err := get(); !errors.Is(err, ErrNoRoom) {
 			t.Errorf("one too many: %v", err)
 		}
-		if len(c.mu.large) != 0 {
+		if len(c.large.until) != 0 {
 			t.Error("it is remembered as too large")
 		}
 		held[0].Done(0, nil)

@@ -1,6 +1,7 @@
 package consistency
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -8,13 +9,37 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+// recent remembers keys for a time, and ignores more than maxRecent: requests may name any number.
+// The zero value is ready; it is safe for concurrent use.
+type recent[K comparable] struct {
+	mu    sync.RWMutex
+	until map[K]time.Time // guarded by mu
+}
+
+const maxRecent = 1000
+
+func (r *recent[K]) has(key K, now time.Time) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return now.Before(r.until[key])
+}
+
+func (r *recent[K]) add(key K, now time.Time, ttl time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.until == nil {
+		r.until = make(map[K]time.Time)
+	}
+	maps.DeleteFunc(r.until, func(_ K, until time.Time) bool { return !now.Before(until) })
+	if len(r.until) < maxRecent {
+		r.until[key] = now.Add(ttl)
+	}
+}
+
 // Rejections remembers which reads the upstream rejected for the gateway itself. They are then
 // forwarded at once, instead of costing the upstream two requests each. The zero value is ready; it
 // is safe for concurrent use.
-type Rejections struct {
-	mu    sync.RWMutex
-	until map[Rejected]time.Time // at most maxRejections
-}
+type Rejections struct{ recent recent[Rejected] }
 
 // Rejected is a verb, get or list, of a resource in a namespace, or in all with "". The gateway may
 // have permissions in some namespaces only, and a rejection in one must not end the coalescing of
@@ -25,38 +50,15 @@ type Rejected struct {
 	Namespace string
 }
 
-// maxRejections bounds the rejections that are remembered: requests may name any number of
-// namespaces, existing or not.
-const maxRejections = 1000
-
 // rejectionTTL is how long a rejection counts. kube-apiserver rejects everything for a moment after
 // its start, when coalescing matters most.
 const rejectionTTL = 5 * time.Second
 
 // Has reports whether what was rejected lately.
-func (r *Rejections) Has(what Rejected) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	until, ok := r.until[what]
-	return ok && time.Now().Before(until)
-}
+func (r *Rejections) Has(what Rejected) bool { return r.recent.has(what, time.Now()) }
 
 // Add records that what was rejected.
 func (r *Rejections) Add(what Rejected) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.until == nil {
-		r.until = make(map[Rejected]time.Time)
-	}
 	what.Verb, what.Namespace = strings.Clone(what.Verb), strings.Clone(what.Namespace) // of a request
-	now := time.Now()
-	for other, until := range r.until { // resources come and go
-		if !now.Before(until) {
-			delete(r.until, other)
-		}
-	}
-	if len(r.until) >= maxRejections {
-		return
-	}
-	r.until[what] = now.Add(rejectionTTL)
+	r.recent.add(what, time.Now(), rejectionTTL)
 }

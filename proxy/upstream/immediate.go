@@ -13,10 +13,7 @@ import (
 // immediateSource is the Source of an upstream in this process.
 type immediateSource struct {
 	*Source
-	mu struct {
-		sync.Mutex
-		watches map[feedKey]Progress // at most one for each collection
-	}
+	watches sync.Map // from feedKey to Progress, at most one for each collection
 }
 
 type feedKey struct {
@@ -29,9 +26,7 @@ var _ source.ImmediateSource = (*immediateSource)(nil)
 // ImmediateSource returns the Source of an upstream in this process, which must have
 // InProcess.Track.
 func (c *Client) ImmediateSource() source.ImmediateSource {
-	p := &immediateSource{Source: c.Source()}
-	p.mu.watches = make(map[feedKey]Progress)
-	return p
+	return &immediateSource{Source: c.Source()}
 }
 
 // Watch implements source.Source.
@@ -41,26 +36,16 @@ func (s *immediateSource) Watch(ctx context.Context, res *source.Resource, enc a
 	}
 	ctx, progress := s.c.local.Track(ctx)
 	key := feedKey{res.GroupVersionResource, enc}
-	s.mu.Lock()
-	s.mu.watches[key] = progress
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.mu.watches[key] == progress {
-			delete(s.mu.watches, key)
-		}
-	}()
+	s.watches.Store(key, progress)
+	defer s.watches.CompareAndDelete(key, progress)
 	return s.Source.Watch(ctx, res, enc, opts, handle)
 }
 
 // Progress implements source.ImmediateSource.
 func (s *immediateSource) Progress(ctx context.Context, res *source.Resource, enc api.Encoding) (last, current uint64, shared bool, err error) {
-	s.mu.Lock()
-	progress := s.mu.watches[feedKey{res.GroupVersionResource, enc}]
-	s.mu.Unlock()
-	if progress == nil {
+	progress, ok := s.watches.Load(feedKey{res.GroupVersionResource, enc})
+	if !ok {
 		return 0, 0, false, source.ErrUnsupported
 	}
-	return progress.Current(ctx)
+	return progress.(Progress).Current(ctx)
 }

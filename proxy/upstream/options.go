@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,28 +86,17 @@ type Limits struct {
 }
 
 func (l *Limits) setDefaults() {
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&l.DialTimeout, defaults.UpstreamDialTimeout},
-		{&l.RequestTimeout, defaults.UpstreamRequestTimeout},
-		{&l.SilenceTimeout, defaults.UpstreamSilenceTimeout},
-		{&l.StallTimeout, defaults.UpstreamStallTimeout},
-		{&l.PingInterval, defaults.UpstreamPingInterval},
-		{&l.PingTimeout, defaults.UpstreamPingTimeout},
-		{&l.FeedReadTimeout, defaults.FeedReadTimeout},
-		{&l.UpgradeLinger, 10 * time.Second},
-		{&l.ServerCheck, defaults.UpstreamServerCheck},
-		{&l.ServerSilence, defaults.UpstreamServerSilence},
-	} {
-		if *d.field <= 0 {
-			*d.field = d.value
-		}
-	}
-	if l.MaxObjectBytes <= 0 {
-		l.MaxObjectBytes = defaults.MaxObjectBytes
-	}
+	l.DialTimeout = cmp.Or(l.DialTimeout, defaults.UpstreamDialTimeout)
+	l.RequestTimeout = cmp.Or(l.RequestTimeout, defaults.UpstreamRequestTimeout)
+	l.SilenceTimeout = cmp.Or(l.SilenceTimeout, defaults.UpstreamSilenceTimeout)
+	l.StallTimeout = cmp.Or(l.StallTimeout, defaults.UpstreamStallTimeout)
+	l.PingInterval = cmp.Or(l.PingInterval, defaults.UpstreamPingInterval)
+	l.PingTimeout = cmp.Or(l.PingTimeout, defaults.UpstreamPingTimeout)
+	l.FeedReadTimeout = cmp.Or(l.FeedReadTimeout, defaults.FeedReadTimeout)
+	l.UpgradeLinger = cmp.Or(l.UpgradeLinger, 10*time.Second)
+	l.ServerCheck = cmp.Or(l.ServerCheck, defaults.UpstreamServerCheck)
+	l.ServerSilence = cmp.Or(l.ServerSilence, defaults.UpstreamServerSilence)
+	l.MaxObjectBytes = cmp.Or(l.MaxObjectBytes, defaults.MaxObjectBytes)
 }
 
 // restConfig loads the configuration named by the options.

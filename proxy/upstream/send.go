@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -140,18 +139,9 @@ func (x *forwarding) collect(req *http.Request) error {
 		}
 	}
 	body := make([]byte, req.ContentLength)
-	for n := 0; n < len(body); {
-		m, err := x.upload.Read(body[n:])
-		n += m
-		switch {
-		case n == len(body):
-		case errors.Is(err, io.EOF):
-			err = io.ErrUnexpectedEOF
-			x.upload.failed.Store(&err)
-			return err
-		case err != nil:
-			return err
-		}
+	if _, err := io.ReadFull(x.upload, body); err != nil {
+		x.upload.failed.CompareAndSwap(nil, &err)
+		return err
 	}
 	x.upload.over.Store(true)
 	// net/http knows that these readers do not block.
