@@ -18,15 +18,15 @@ func newCompletion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print the completion script of a shell.",
-		Long: `With it the shell completes commands, flags and, where there are few, their values. Bash
-needs the package bash-completion.`,
-		Example: `  # For this shell.
+		Long: `The script completes commands, flags and, if there are few, their values. Bash needs the
+package bash-completion.`,
+		Example: `  # For the current shell.
   source <(kubeweir completion bash)
   source <(kubeweir completion zsh)
   kubeweir completion fish | source
   kubeweir completion powershell | Out-String | Invoke-Expression
 
-  # For every shell from now on.
+  # For all future shells.
   kubeweir completion bash > /etc/bash_completion.d/kubeweir
   kubeweir completion zsh > "${fpath[1]}/_kubeweir"
   kubeweir completion fish > ~/.config/fish/completions/kubeweir.fish`,
@@ -34,7 +34,7 @@ needs the package bash-completion.`,
 		Args: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return usageErrorf("of which shell? Use %s SHELL, with %s", c.CommandPath(), strings.Join(shells, ", "))
+				return usageErrorf("a shell is required: use %s SHELL, with %s", c.CommandPath(), strings.Join(shells, ", "))
 			case !slices.Contains(shells, args[0]):
 				return usageErrorf("there is no completion for %q; there is for %s", args[0], strings.Join(shells, ", "))
 			}

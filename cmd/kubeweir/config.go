@@ -14,8 +14,8 @@ func newConfig() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "config",
 		Short: "Print and check configuration files.",
-		Long: `What flags say can be said by a YAML file, too (--config); rules of consistency only by one.
-These commands print a file to begin with, and check one without starting anything.`,
+		Long: `A YAML file (--config) can replace flags, and has settings without flags, such as rules. These
+commands print a file with the defaults, and check a file without starting anything.`,
 		Example: `  kubeweir config defaults gateway > gateway.yaml
   kubeweir config check gateway.yaml`,
 	}
@@ -28,8 +28,8 @@ func newConfigDefaults() *cobra.Command {
 	return &cobra.Command{
 		Use:   "defaults [gateway|standalone]",
 		Short: "Print a file with every setting at its default.",
-		Long: `Each setting comes with what it does, what it costs and what it may be. The file is that of
-the gateway unless standalone is asked for. A file needs to have only what differs.`,
+		Long: `Comments describe each setting, its cost and the allowed values. The default is the file of the
+gateway. A file needs only the settings that differ from the defaults.`,
 		Example: `  kubeweir config defaults gateway > gateway.yaml
   kubeweir config defaults standalone > standalone.yaml`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -56,16 +56,16 @@ func newConfigCheck() *cobra.Command {
 	var skipFiles bool
 	c := &cobra.Command{
 		Use:   "check FILE",
-		Short: "Say what is wrong with a configuration file.",
-		Long: `All mistakes are told, each with its line, and the exit code is 2. Whether the file is for a
-gateway or for standalone is seen by its settings. The files that it names must be here, unless
+		Short: "Check a configuration file.",
+		Long: `Prints every mistake with its line, and exits with code 2 if there is any. The settings in the
+file tell whether it is for a gateway or a standalone. The files that it names must exist, unless
 it is for another machine (--skip-files). - is standard input.`,
 		Example: `  kubeweir config check gateway.yaml
   kubeweir config check --mode standalone --skip-files /etc/kubeweir/standalone.yaml
   kubeweir config check --skip-files - < gateway.yaml`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageErrorf("which file is to be checked? See %s --help", c.CommandPath())
+				return usageErrorf("a file is required; see %s --help", c.CommandPath())
 			}
 			return noArgs(c, args[1:])
 		},
@@ -79,8 +79,8 @@ it is for another machine (--skip-files). - is standard input.`,
 			return checkConfig(c, args[0], mode, skipFiles)
 		},
 	}
-	c.Flags().StringVar(&mode, "mode", "", "`command` that the file is for: gateway or standalone (default what its settings say)")
-	c.Flags().BoolVar(&skipFiles, "skip-files", false, "do not look for the files that it names")
+	c.Flags().StringVar(&mode, "mode", "", "`command` that the file is for: gateway or standalone (default by its settings)")
+	c.Flags().BoolVar(&skipFiles, "skip-files", false, "do not check the files that it names")
 	annotateChoices(c, "mode", config.Modes()...)
 	return c
 }

@@ -16,18 +16,18 @@ func newGateway() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gateway",
 		Short: "Serve a cluster through a cache.",
-		Long: `Gets, lists and watches are answered from a cache that one list and watch per resource keeps
-current. The cluster authorizes each of them. Everything else is forwarded. Clients keep their
-credentials; they need the gateway's address and its CA. When it is ready it prints one line to
-stderr. Without --tls-cert-file it makes a CA and a certificate, and prints the KUBECONFIG to
-export. On SIGTERM it drains and ends.`,
+		Long: `Serves gets, lists and watches from a cache, which one list and one watch per resource keep
+current. The cluster authorizes each request. Other requests are forwarded. Clients keep their
+credentials; they need the gateway's address and its CA. When it is ready, the gateway prints one
+line to stderr. Without --tls-cert-file it generates a CA and a certificate, and prints the
+KUBECONFIG to export. On SIGTERM it drains and exits.`,
 		Example: `  # On this machine, in front of the cluster of the current context.
   kubeweir gateway --kubeconfig $HOME/.kube/config
 
   # As a sidecar: local programs share the gateway's identity and need no credentials.
   kubeweir gateway --kubeconfig $HOME/.kube/config --listen "" --insecure-listen 127.0.0.1:8080
 
-  # With a file. 'kubeweir config defaults gateway' prints one to begin with.
+  # With a configuration file, as 'kubeweir config defaults gateway' prints it.
   kubeweir gateway --kubeconfig $HOME/.kube/config --config gateway.yaml`,
 		Args: func(_ *cobra.Command, args []string) error { return asUsage(flags.CheckArgs(args)) },
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -49,7 +49,7 @@ func printHelp(out io.Writer, c *cobra.Command) error {
 		fmt.Fprintf(&b, "\n%s:\n%s", section.title, section.flags.FlagUsagesWrapped(helpWidth))
 	}
 	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "\n'%s COMMAND --help' tells more of a command.\n", c.CommandPath())
+		fmt.Fprintf(&b, "\nRun '%s COMMAND --help' for details of a command.\n", c.CommandPath())
 	}
 	_, err := io.WriteString(out, b.String())
 	return err

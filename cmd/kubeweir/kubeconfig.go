@@ -53,19 +53,18 @@ func newKubeconfig() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Write a kubeconfig for the clients of a gateway.",
-		Long: `It has a context for each cluster of the gateway's configuration, with the name that the cluster
-has there, and for each ClusterProfile that the hub has now, or one, kubeweir, for a gateway of one
-cluster. Clusters are named by their path, where
-that is served, else by their first host. The certificate authority is the gateway's own, if it
-made one, or what the file of its certificate has of one.
+		Long: `The kubeconfig has a context for each cluster of the gateway's configuration, and for each
+ClusterProfile that the hub has now. For a gateway of a single cluster it has one context,
+kubeweir. The server is the path of the cluster if that is served, otherwise its first host. The
+CA is the one that the gateway generated, or the one in the file of its certificate.
 
-Each context has a user of its own, for who is known to one cluster is nobody to another. The
-users are empty, to be filled by kubectl config set-credentials, unless --token-file or
---exec-command says what they are; {cluster} in these is the name of the cluster.`,
+Each context has its own user, because credentials are valid for one cluster only. The users are
+empty unless --token-file or --exec-command is given; fill them with kubectl config
+set-credentials. {cluster} in these flags stands for the name of the cluster.`,
 		Example: `  # On the gateway's machine.
   kubeweir kubeconfig --config gateway.yaml --server https://gateway.example.com:8443 -o clusters
 
-  # With tokens that a program gets.
+  # With tokens from a credential plugin.
   kubeweir kubeconfig --config gateway.yaml --exec-command login --exec-args --audience={cluster}`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -77,15 +76,15 @@ users are empty, to be filled by kubectl config set-credentials, unless --token-
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.server, "server", "", "`URL` by which clients reach the gateway (default that of --listen on this machine)")
-	f.StringVar(&o.caFile, "certificate-authority", "", "PEM `file` with the CA of the gateway's certificate (default what the gateway made)")
-	f.StringVar(&o.current, "current-context", "", "`name` of the context to begin with (default the first)")
-	f.StringVarP(&o.output, "output", "o", "", "`file` to write, which only its owner may read (default standard output)")
-	f.BoolVar(&o.force, "force", false, "replace the file if it is there")
-	f.StringVar(&o.tokenFile, "token-file", "", "`file` that clients read the user's token from")
-	f.StringVar(&o.execCommand, "exec-command", "", "`program` that clients ask for the user's credentials")
-	f.StringSliceVar(&o.execArgs, "exec-args", nil, "its `arguments`, with commas between them")
-	f.StringVar(&o.execVersion, "exec-api-version", "client.authentication.k8s.io/v1", "`version` of what it answers")
+	f.StringVar(&o.server, "server", "", "`URL` of the gateway for clients (default that of --listen on this machine)")
+	f.StringVar(&o.caFile, "certificate-authority", "", "PEM `file` with the CA of the gateway's certificate (default the generated one)")
+	f.StringVar(&o.current, "current-context", "", "`name` of the current context (default the first)")
+	f.StringVarP(&o.output, "output", "o", "", "`file` to write, readable by its owner only (default standard output)")
+	f.BoolVar(&o.force, "force", false, "overwrite an existing file")
+	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the user's token on the client's machine")
+	f.StringVar(&o.execCommand, "exec-command", "", "credential `plugin` of the user")
+	f.StringSliceVar(&o.execArgs, "exec-args", nil, "comma-separated `arguments` of the plugin")
+	f.StringVar(&o.execVersion, "exec-api-version", "client.authentication.k8s.io/v1", "API `version` of the plugin")
 	f.Lookup("exec-args").DefValue = ""
 	f.VisitAll(func(flag *pflag.Flag) {
 		_ = f.SetAnnotation(flag.Name, config.SectionAnnotation, []string{"Kubeconfig"})
@@ -100,7 +99,7 @@ users are empty, to be filled by kubectl config set-credentials, unless --token-
 
 func writeKubeconfig(c *cobra.Command, cfg *config.Gateway, o *kubeconfigOptions) error {
 	if o.tokenFile != "" && o.execCommand != "" {
-		return usageErrorf("--token-file and --exec-command both say who the user is; give one of them")
+		return usageErrorf("--token-file and --exec-command both set the user's credentials; give one of them")
 	}
 	server, err := serverURL(cfg, o.server)
 	if err != nil {

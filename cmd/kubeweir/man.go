@@ -31,7 +31,7 @@ func newMan() *cobra.Command {
 			return writeManPages(c.Root(), dir)
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "", "`folder` for the pages; made if need be")
+	c.Flags().StringVar(&dir, "dir", "", "`folder` for the pages; created if necessary")
 	return c
 }
 

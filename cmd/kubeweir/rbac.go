@@ -33,30 +33,28 @@ func newRBAC() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "rbac",
-		Short: "Print the least rights that a gateway needs at its cluster.",
+		Short: "Print the minimum RBAC permissions of a gateway.",
 		Long: `Prints a ServiceAccount, a ClusterRole and a ClusterRoleBinding for a configuration of the
-gateway, with what each rule is for and what happens without it. The gateway's file, and those
-of its flags that its rights depend on, are given as to the gateway. The namespace has to be
-there already.
+gateway. Comments explain what each rule is for and what happens without it. Pass the gateway's
+file, and the flags on which its permissions depend. The namespace must exist.
 
-What the gateway may not read it forwards, each request as its client: the answers are the
-same, the cluster has the work. So the default, all that is built into Kubernetes but Secrets,
-costs nothing but speed where more is read. Whoever has the gateway's token can read what is
-in its cache: RBAC cannot say "all but", and Secrets, or everything (*), should be asked for
-because they are needed. Custom resources are named as well: *.cert-manager.io is a group.`,
+Requests for resources that the gateway may not read are forwarded as their client: the responses
+are the same, at the cluster's cost. The default is to cache all built-in resources except
+Secrets. Whoever has the gateway's token can read all cached resources, so include Secrets, or all
+resources (*), only if necessary. Custom resources can be included by group: *.cert-manager.io.`,
 		Example: `  # For clients with tokens.
   kubeweir rbac | kubectl apply -f -
 
-  # For clients with certificates as well, of a gateway with a configuration file.
+  # For clients with tokens or certificates, with a configuration file.
   kubeweir rbac --config gateway.yaml --client-ca-file ca.crt
 
-  # Besides what is built in: everything of cert-manager, and Secrets.
+  # Built-in resources, all resources of cert-manager, and Secrets.
   kubeweir rbac --resources 'default,*.cert-manager.io,secrets'
 
-  # At the hub whose ClusterProfiles the gateway serves.
+  # For the hub of the ClusterProfiles.
   kubeweir rbac --config gateway.yaml --hub
 
-  # For a sidecar, whose programs add rights for what they write.
+  # For a sidecar; add the permissions that its programs need for writes.
   kubeweir rbac --listen "" --insecure-listen 127.0.0.1:8080 --resources pods --namespace shop`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -78,19 +76,21 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
 	}
 	f := c.Flags()
 	f.StringSliceVar(&options.Resources, "resources", []string{rbac.Default},
-		"what is to be cached: plural `names` such as pods, deployments.apps or *.cert-manager.io; default for all built-in ones but Secrets; * for everything")
-	f.StringVar(&cluster, "cluster", "", "`name` of the cluster whose rights are printed, of a configuration with several")
-	f.BoolVar(&hub, "hub", false, "the rights at the hub whose ClusterProfiles are served, instead of those at a cluster")
+		"resources to cache: plural `names` such as pods, deployments.apps or *.cert-manager.io; default for all built-in ones except Secrets; * for all")
+	f.StringVar(&cluster, "cluster", "", "`name` of the cluster, for a configuration with several")
+	f.BoolVar(&hub, "hub", false, "print the permissions in the hub of the ClusterProfiles")
 	f.StringVar(&how, "impersonation", constrainedImpersonation,
-		"`kind` of rights by which clients without tokens are forwarded: constrained (KEP-5284, from Kubernetes 1.36 on, never as system:masters, nodes or service accounts) or unconstrained (as good as cluster-admin)")
+		"`kind` of impersonation for clients without tokens: constrained (KEP-5284, Kubernetes 1.36 and later, never as system:masters, nodes or service accounts) or unconstrained (as powerful as cluster-admin)")
 	f.StringVarP(&names.Namespace, "namespace", "n", names.Namespace, "`namespace` of the ServiceAccount")
-	f.StringVar(&names.ServiceAccount, "service-account", names.ServiceAccount, "`name` of the ServiceAccount that the gateway runs as")
+	f.StringVar(&names.ServiceAccount, "service-account", names.ServiceAccount, "`name` of the gateway's ServiceAccount")
 	f.StringVar(&names.Role, "name", names.Role, "`name` of the ClusterRole and the ClusterRoleBinding")
 	f.StringVarP(&output, "output", "o", "yaml", "`format`: yaml, or json, which has no comments")
 	f.Lookup("resources").DefValue = rbac.Default // which pflag would put in brackets
 	annotateChoices(c, "output", "yaml", "json")
 	annotateChoices(c, "impersonation", constrainedImpersonation, unconstrainedImpersonation)
-	f.VisitAll(func(flag *pflag.Flag) { _ = f.SetAnnotation(flag.Name, config.SectionAnnotation, []string{"Rights"}) })
+	f.VisitAll(func(flag *pflag.Flag) {
+		_ = f.SetAnnotation(flag.Name, config.SectionAnnotation, []string{"Permissions"})
+	})
 	settings.Set().VisitAll(func(flag *pflag.Flag) {
 		if slices.Contains(rbacSettings(), flag.Name) {
 			f.AddFlag(flag)
@@ -103,11 +103,11 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
 func printHubRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, output string) error {
 	for _, other := range []string{"cluster", "resources", "impersonation"} {
 		if c.Flags().Changed(other) {
-			return usageErrorf("--%s is about the rights at a cluster, and --hub prints those at the hub", other)
+			return usageErrorf("--%s selects permissions in a cluster, and --hub prints those in the hub; give one of them", other)
 		}
 	}
 	if !cfg.ClusterProfiles.On() {
-		return usageErrorf("--hub prints the rights at the hub of ClusterProfiles, and --clusterprofile-provider-file, which turns them on, is not set")
+		return usageErrorf("--hub prints the permissions in the hub of ClusterProfiles, and --clusterprofile-provider-file, which turns them on, is not set")
 	}
 	if names.RoleNamespace = cfg.ClusterProfiles.Namespace; !c.Flags().Changed("name") {
 		names.Role += "-hub" // the gateway may have other rights there, too

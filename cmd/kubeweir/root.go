@@ -17,15 +17,15 @@ func newRoot() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kubeweir",
 		Short: "kubeweir serves the Kubernetes API.",
-		Long: `In front of a cluster it answers lists, gets and watches from a cache that one watch a
-resource keeps current; with no cluster it is an API server with a store of its own.`,
-		Example: `  kubeweir standalone                                 # an API of its own, in ./kubeweir-data
-  kubeweir gateway --kubeconfig $HOME/.kube/config    # a cache in front of that cluster`,
+		Long: `As a gateway in front of a cluster it serves lists, gets and watches from a cache, which one watch
+per resource keeps current. As a standalone it is a Kubernetes API server with its own store.`,
+		Example: `  kubeweir standalone                                 # a Kubernetes API server, in ./kubeweir-data
+  kubeweir gateway --kubeconfig $HOME/.kube/config    # a caching gateway for that cluster`,
 		SilenceErrors:     true, // command prints them
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	printsVersion := c.Flags().Bool("version", false, "print the version, as the command does")
+	printsVersion := c.Flags().Bool("version", false, "print the version, like the version command")
 	group(c)
 	help := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {

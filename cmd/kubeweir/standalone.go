@@ -16,17 +16,17 @@ func newStandalone() *cobra.Command {
 	flags := config.StandaloneFlags()
 	c := &cobra.Command{
 		Use:   "standalone",
-		Short: "Serve an API of its own; no cluster is needed.",
-		Long: `It serves the built-in types of Kubernetes and custom resources, with admission and RBAC, and
-keeps the objects in --data-dir or in etcd. When it is ready it prints one line to stderr, and
-the KUBECONFIG to export. On SIGTERM it drains and ends.`,
-		Example: `  # In the folder kubeweir-data, which is made.
+		Short: "Serve a Kubernetes API without a cluster.",
+		Long: `Serves the built-in types of Kubernetes and custom resources, with admission and RBAC, and stores
+objects in --data-dir or in etcd. When it is ready, it prints one line to stderr, and the
+KUBECONFIG to export. On SIGTERM it drains and exits.`,
+		Example: `  # In the folder kubeweir-data, which is created.
   kubeweir standalone
 
   # Objects in etcd; keys and certificates in the data folder.
   kubeweir standalone --data-dir data --etcd-servers http://127.0.0.1:2379
 
-  # With a file. 'kubeweir config defaults standalone' prints one to begin with.
+  # With a configuration file, as 'kubeweir config defaults standalone' prints it.
   kubeweir standalone --config standalone.yaml`,
 		Args: func(_ *cobra.Command, args []string) error { return asUsage(flags.CheckArgs(args)) },
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -29,11 +29,11 @@ func newVerify() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare the cache of a running gateway with its cluster.",
-		Long: `Asks a gateway, or a standalone, on this machine to compare everything that it has cached with
-the cluster at one version, as it does by itself every --self-check-period: all names and
-versions, and some objects byte by byte. It prints what was found, and ends with 1 if anything
-differs or could not be compared. What differs is listed anew by the gateway. In a cluster it
-is run in the gateway's pod, by kubectl exec.`,
+		Long: `Requests a self-check from a gateway, or a standalone, on this machine. It compares each cached
+collection with the cluster at one version, as the gateway does every --self-check-period: all
+names and versions, and some objects byte by byte. The command prints the results, and exits with
+code 1 if anything differs or could not be compared. The gateway lists collections that differ
+again. In a cluster, run it in the gateway's pod with kubectl exec.`,
 		Example: `  kubeweir verify
   kubeweir verify --resource pods,deployments.apps
 
@@ -59,7 +59,7 @@ is run in the gateway's pod, by kubectl exec.`,
 		},
 	}
 	c.Flags().StringVar(&address, "admin", "http://127.0.0.1:9444", "`URL` of the gateway's admin listener (--admin-listen)")
-	c.Flags().StringSliceVar(&resources, "resource", nil, "plural `names` such as pods or deployments.apps (default everything that is cached)")
+	c.Flags().StringSliceVar(&resources, "resource", nil, "plural `names` such as pods or deployments.apps (default all cached resources)")
 	c.Flags().StringVarP(&output, "output", "o", "table", "`format`: table or json")
 	annotateChoices(c, "output", "table", "json")
 	return c

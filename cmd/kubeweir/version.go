@@ -26,9 +26,9 @@ func newVersion() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version.",
-		Long: `It says which release or commit this is, what built it, and the version of Kubernetes that it
-serves. The commit is what Go found in the repository (not with -buildvcs=false), or what the
-linker was told: make build and the releases do.`,
+		Long: `Prints the release or commit, the Go version of the build, and the Kubernetes version that a
+standalone serves. Go records the commit (unless built with -buildvcs=false), or the linker sets
+it, as in make build and releases.`,
 		Example: `  kubeweir version
   kubeweir version -o json`,
 		Args: noArgs,

@@ -22,12 +22,12 @@ func impersonationRules(c *config.Gateway, unconstrained bool) []Rule {
 	}
 	return []Rule{
 		{policy([]string{"impersonate"}, "", "groups", "serviceaccounts", "users"), []string{
-			"Clients without a token (certificates, authenticating proxies) are forwarded by impersonation.",
-			"Without it what the cache does not answer is 503 for them. It is as good as cluster-admin: whoever has the",
-			"gateway's token can be anybody. Narrow it with resourceNames, or leave --impersonation at constrained.",
+			"Impersonation, to forward requests of clients without a token (certificates, authenticating proxies).",
+			"Without it their requests get 503 unless the cache can serve them. It is as powerful as cluster-admin: whoever",
+			"has the gateway's token can impersonate any user. Restrict it with resourceNames, or use constrained --impersonation.",
 		}},
 		{policy([]string{"impersonate"}, authenticationGroup, attributes...), []string{
-			"UID and extra fields of those clients; every certificate has the field credential-id.",
+			"UIDs and extra fields of those clients; every certificate has the field credential-id.",
 		}},
 	}
 }
@@ -57,16 +57,16 @@ func constrainedRules(attributes []string) []Rule {
 	}
 	return []Rule{
 		{who, []string{
-			"Clients without a token (certificates, authenticating proxies) are forwarded by impersonation, constrained",
-			"(KEP-5284): not of nodes, service accounts and the group system:masters, who have to come with tokens, or",
-			"directly. Without it, and on clusters before Kubernetes 1.36, which do not know it, what the cache does not",
-			"answer is 503 for those clients.",
+			"Constrained impersonation (KEP-5284), to forward requests of clients without a token (certificates, authenticating",
+			"proxies). It excludes nodes, service accounts and the group system:masters, which need tokens. Without it, and on",
+			"clusters before Kubernetes 1.36, which do not support it, requests of those clients get 503 unless the cache can",
+			"serve them.",
 		}},
 		{policy(on(forwardedVerbs()), "*", "*"), []string{
-			"What may be done as one of them; take away what they need not do.",
+			"Verbs and resources allowed to impersonated clients; remove those that they do not need.",
 		}},
 		{rbacv1.PolicyRule{Verbs: on(pathVerbs()), NonResourceURLs: []string{"*"}}, []string{
-			"The same for paths that are no resources: discovery, OpenAPI, /version, /metrics.",
+			"The same for non-resource paths: discovery, OpenAPI, /version, /metrics.",
 		}},
 	}
 }

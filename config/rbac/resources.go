@@ -129,7 +129,7 @@ func (r *Resources) Secrets() bool { return r.has("", "secrets") }
 // rules are one for each group, or one for everything, without what others have.
 func (r *Resources) rules(others followed) (rules []Rule) {
 	if r.covers(Everything) {
-		return []Rule{{policy(readVerbs(), Everything, Everything), []string{"Everything is cached, Secrets too, and whatever the gateway follows for itself."}}}
+		return []Rule{{policy(readVerbs(), Everything, Everything), []string{"All resources are cached, including Secrets, and those that the gateway itself needs."}}}
 	}
 	for _, group := range slices.Sorted(maps.Keys(r.byGroup)) {
 		names := []string{Everything}
@@ -142,11 +142,11 @@ func (r *Resources) rules(others followed) (rules []Rule) {
 		rule := Rule{PolicyRule: policy(readVerbs(), group, names...)}
 		if len(rules) == 0 {
 			rule.For = []string{
-				"What is cached. Without its rule a resource is forwarded, each request as its client.",
+				"Cached resources. Requests for other resources are forwarded as their client.",
 			}
 		}
 		if group == "" && r.Secrets() {
-			rule.For = append(rule.For, "Secrets are in the gateway's memory then, and whoever has its token can read them all.")
+			rule.For = append(rule.For, "Secrets are in the gateway's memory, and whoever has its token can read all of them.")
 		}
 		rules = append(rules, rule)
 	}

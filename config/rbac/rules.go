@@ -71,7 +71,7 @@ func Rules(c *config.Gateway, o Options) ([]Rule, error) {
 // HubRules are the rules of who reads the ClusterProfiles of a hub.
 func HubRules() []Rule {
 	return []Rule{{policy([]string{"list", "watch"}, profilesGroup, "clusterprofiles"), []string{
-		"Which clusters there are. Without it those of ClusterProfiles stay as they were, or are not known at all.",
+		"The list of clusters. Without it the clusters of ClusterProfiles do not change, or are unknown.",
 	}}}
 }
 
@@ -80,8 +80,8 @@ func stateRule() Rule {
 	identity := policy([]string{"get"}, "", "namespaces")
 	identity.ResourceNames = []string{"kube-system"}
 	return Rule{identity, []string{
-		"The UID of kube-system tells clusters apart, so that what was kept of another one is not used. Without it",
-		"nothing is kept over restarts.",
+		"The UID of kube-system identifies the cluster, so that checkpoints of another cluster are not used. Without it",
+		"no checkpoints are saved.",
 	}}
 }
 
@@ -110,17 +110,17 @@ type followed []ownResources
 func followedBy(c *config.Gateway) followed {
 	all := followed{
 		{[]own{{extensionsGroup, "customresourcedefinitions"}}, []string{
-			"Which custom resources there are, and how they are served.",
-			"Without it custom resources are forwarded, never cached.",
+			"The definitions of custom resources.",
+			"Without it custom resources are forwarded, not cached.",
 		}},
 		{[]own{{registrationGroup, "apiservices"}}, []string{
-			"Which API groups other API servers serve: those are forwarded.",
-			"Without it a custom resource whose group such a server has taken over is still answered from the cache.",
+			"The API groups of aggregated API servers, which are forwarded.",
+			"Without it a custom resource is still served from the cache after such a server has taken over its group.",
 		}},
 	}
 	if servers, _, err := apiservers.Parse(c.UpstreamServers); err == nil && servers.Slices {
 		all = append(all, ownResources{[]own{{discoveryGroup, "endpointslices"}}, []string{
-			"Which API servers the cluster has: the endpoints of the Service kubernetes in the namespace default.",
+			"The API servers of the cluster: endpoints of the Service kubernetes in the namespace default.",
 			"Without it only the kubeconfig's server is used.",
 		}})
 	}
@@ -130,8 +130,8 @@ func followedBy(c *config.Gateway) followed {
 	return append(all, ownResources{
 		[]own{{rbacGroup, "clusterrolebindings"}, {rbacGroup, "clusterroles"}, {rbacGroup, "rolebindings"}, {rbacGroup, "roles"}},
 		[]string{
-			"Permissions are remembered; a change of these drops what is remembered, and ends watches.",
-			"Without it a revocation counts after --authorization-allowed-ttl, for watches --authorization-watch-recheck-period.",
+			"Changes of RBAC objects invalidate cached permissions and end watches.",
+			"Without it a revocation takes effect after --authorization-allowed-ttl, for watches --authorization-watch-recheck-period.",
 		},
 	})
 }
@@ -181,10 +181,10 @@ func policy(verbs []string, group string, resources ...string) rbacv1.PolicyRule
 func reviewRules() []Rule {
 	return []Rule{
 		{policy([]string{"create"}, authenticationGroup, "tokenreviews"), []string{
-			"Whose token a client came with. Without it clients with tokens are answered 503.",
+			"Authentication of tokens. Without it clients with tokens get 503.",
 		}},
 		{policy([]string{"create"}, authorizationGroup, "subjectaccessreviews"), []string{
-			"Whether a client may have what the cache holds. Without it reads that the cache could answer are 503.",
+			"Authorization of cached reads. Without it reads that the cache could serve get 503.",
 		}},
 	}
 }

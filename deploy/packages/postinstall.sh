@@ -1,5 +1,5 @@
 #!/bin/sh
-# The services are neither enabled nor started: each needs something that only the administrator has. One that runs is
+# The services are neither enabled nor started, because they need configuration by the administrator. A running service is
 # restarted with the new program.
 set -e
 if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then

@@ -1,7 +1,7 @@
 #!/bin/sh
-# dpkg --purge takes the state, too: the standalone's objects, certificates that were generated, logs. What others have
-# put into /etc/kubeweir stays, as dpkg says, and after rpm --erase, the state. The user stays, so that
-# no other gets its number, and with it whatever files it has left elsewhere.
+# dpkg --purge also removes the state: objects of the standalone, generated certificates, logs. rpm --erase leaves the
+# state. Other files in /etc/kubeweir remain. The user remains, so that no other user gets its UID and with it files that
+# it left elsewhere.
 set -e
 if [ "${1:-}" = purge ]; then
 	rm -rf "${DPKG_ROOT:-}/var/lib/kubeweir" "${DPKG_ROOT:-}/var/log/kubeweir"

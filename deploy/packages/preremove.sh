@@ -1,5 +1,5 @@
 #!/bin/sh
-# On removal, which dpkg calls "remove" and rpm calls 0, nothing goes on running; on an upgrade it does.
+# Stops the services on removal ("remove" in dpkg, 0 in rpm), not on an upgrade.
 set -e
 case "${1:-}" in
 remove | 0)
