@@ -110,9 +110,9 @@ var groups = []struct{ prefixes, title string }{
 	{"select", "Selectors"},
 	{"watch", "Watches"},
 	{"form", "Forms: negotiation, protobuf, tables, metadata"},
-	{"error", "Errors and refusals"},
+	{"error", "Errors and rejections"},
 	{"discovery", "Discovery and health"},
-	{"identity", "Who asks, and what they may do"},
+	{"identity", "Authentication and authorization"},
 	{"write", "Writes"},
 	{"fresh session stale order", "Most-recent reads, sessions, staleness"},
 	{"cost aggregated drain upgrade panic", "The gateway itself"},
@@ -122,12 +122,12 @@ func semantics(names []string) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Semantics
 
-<!-- Made of test/conformance by ` + "`make docs`" + `. -->
+<!-- Generated from test/conformance by ` + "`make docs`" + `. -->
 
-What kubeweir does, assertion by assertion, and what holds it to that. *Cases* are requests of test/conformance, which
-kube-apiserver answers beside kubeweir, over HTTP/1.1 and HTTP/2, and whose answers must be alike: status, headers,
-bodies, watch events. Their paths and parameters are in the code; a name that ends in "…" stands for several. *Tests* are
-Go tests of the folder that is named.
+This page lists the guaranteed behavior of kubeweir, with the tests of each assertion. *Cases* are requests in test/conformance that are
+sent to both kubeweir and kube-apiserver, over HTTP/1.1 and HTTP/2; the responses must be equal in status, headers, body and watch
+events. The code has their paths and parameters; a name that ends in "…" stands for several cases. *Tests* are Go tests of the named
+directory.
 
 `)
 	for _, g := range groups {
