@@ -21,7 +21,7 @@ import (
 const (
 	homepage   = "https://github.com/kubeweir/kubeweir"
 	repository = "ghcr.io/kubeweir/kubeweir"
-	about      = "The Kubernetes API, read from a cache: a gateway in front of a cluster, or an API server of its own."
+	about      = "Caching gateway for the Kubernetes API, and a Kubernetes API server without a cluster."
 	license    = "Apache-2.0"
 )
 

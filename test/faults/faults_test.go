@@ -49,23 +49,23 @@ const modem = 5 * time.Second
 // linkFaults are those of the way.
 func linkFaults() []fault {
 	return []fault{
-		linkFault("refused", "connections are closed, new ones refused", true, 6*time.Second, link.Condition{Refuse: true}),
-		linkFault("refused-long", "the same, for longer than permissions are remembered", false, 40*time.Second, link.Condition{Refuse: true}),
-		{name: "dropped", what: "all connections are closed once", short: true, lasts: time.Second,
+		linkFault("refused", "connections closed, new ones refused", true, 6*time.Second, link.Condition{Refuse: true}),
+		linkFault("refused-long", "the same, longer than permissions are cached", false, 40*time.Second, link.Condition{Refuse: true}),
+		{name: "dropped", what: "all connections closed once", short: true, lasts: time.Second,
 			begin: func(_ context.Context, s *scene) error { s.link.Cut(); return nil }},
-		linkFault("frozen", "no byte either way; then they go on", true, 8*time.Second, link.Condition{HoldUp: true, HoldDown: true}),
-		linkFault("frozen-long", "the same, for longer", false, 40*time.Second, link.Condition{HoldUp: true, HoldDown: true}),
-		linkFault("lost", "bytes are lost, and connections of that time stay silent", true, 8*time.Second, link.Condition{HoldUp: true, HoldDown: true, Lose: true}),
-		linkFault("lost-long", "the same, for longer", false, 40*time.Second, link.Condition{HoldUp: true, HoldDown: true, Lose: true}),
-		linkFault("up-held", "no byte towards kube-apiserver", false, 12*time.Second, link.Condition{HoldUp: true}),
-		linkFault("down-held", "no byte from kube-apiserver", false, 12*time.Second, link.Condition{HoldDown: true}),
-		{name: "half-closed", what: "kube-apiserver's side of all connections is closed", lasts: time.Second,
+		linkFault("frozen", "no data in either direction, delivered later", true, 8*time.Second, link.Condition{HoldUp: true, HoldDown: true}),
+		linkFault("frozen-long", "the same, longer", false, 40*time.Second, link.Condition{HoldUp: true, HoldDown: true}),
+		linkFault("lost", "data lost in both directions, old connections stay silent", true, 8*time.Second, link.Condition{HoldUp: true, HoldDown: true, Lose: true}),
+		linkFault("lost-long", "the same, longer", false, 40*time.Second, link.Condition{HoldUp: true, HoldDown: true, Lose: true}),
+		linkFault("up-held", "no data to kube-apiserver", false, 12*time.Second, link.Condition{HoldUp: true}),
+		linkFault("down-held", "no data from kube-apiserver", false, 12*time.Second, link.Condition{HoldDown: true}),
+		{name: "half-closed", what: "all connections half-closed by kube-apiserver", lasts: time.Second,
 			begin: func(_ context.Context, s *scene) error { s.link.HalfClose(); return nil }},
-		linkFault("cut", "each connection is closed after 20,000 bytes", true, 6*time.Second, link.Condition{CutAfter: 20_000}),
-		linkFault("corrupted", "one bit of each chunk is wrong", true, 6*time.Second, link.Condition{Corrupt: true}),
-		linkFault("delayed", "each byte takes 300 ms each way", false, 10*time.Second, link.Condition{Delay: 300 * time.Millisecond}),
-		crowded(linkFault("throttled", "50 kbit/s each way", true, 10*time.Second, link.Condition{Rate: 50_000 / 8, Queue: modem})),
-		crowded(linkFault("throttled-long", "the same, for longer", false, 40*time.Second, link.Condition{Rate: 50_000 / 8, Queue: modem})),
+		linkFault("cut", "each connection closed after 20,000 bytes", true, 6*time.Second, link.Condition{CutAfter: 20_000}),
+		linkFault("corrupted", "one bit of each chunk corrupted", true, 6*time.Second, link.Condition{Corrupt: true}),
+		linkFault("delayed", "300 ms latency in each direction", false, 10*time.Second, link.Condition{Delay: 300 * time.Millisecond}),
+		crowded(linkFault("throttled", "50 kbit/s in each direction", true, 10*time.Second, link.Condition{Rate: 50_000 / 8, Queue: modem})),
+		crowded(linkFault("throttled-long", "the same, longer", false, 40*time.Second, link.Condition{Rate: 50_000 / 8, Queue: modem})),
 	}
 }
 
@@ -78,18 +78,18 @@ func serverFaults() []fault {
 	etcd := func(s *scene) int { return s.kube.EtcdPID() }
 	start := func(ctx context.Context, s *scene) error { return s.kube.StartAPIServer(ctx) }
 	return []fault{
-		{name: "server-killed", what: "kube-apiserver is killed (SIGKILL) and started", short: true, lasts: 3 * time.Second,
+		{name: "server-killed", what: "kube-apiserver killed (SIGKILL) and restarted", short: true, lasts: 3 * time.Second,
 			begin: func(_ context.Context, s *scene) error { return s.kube.KillAPIServer() }, end: start, restarts: true},
-		{name: "server-killed-long", what: "the same, for longer", lasts: 20 * time.Second,
+		{name: "server-killed-long", what: "the same, longer", lasts: 20 * time.Second,
 			begin: func(_ context.Context, s *scene) error { return s.kube.KillAPIServer() }, end: start, restarts: true},
-		{name: "server-frozen", what: "kube-apiserver stands still (SIGSTOP)", short: true, lasts: 6 * time.Second,
+		{name: "server-frozen", what: "kube-apiserver frozen (SIGSTOP)", short: true, lasts: 6 * time.Second,
 			begin: signal(apiserver, syscall.SIGSTOP), end: signal(apiserver, syscall.SIGCONT)},
-		{name: "server-frozen-long", what: "the same, for longer", lasts: 40 * time.Second,
+		{name: "server-frozen-long", what: "the same, longer", lasts: 40 * time.Second,
 			begin: signal(apiserver, syscall.SIGSTOP), end: signal(apiserver, syscall.SIGCONT)},
-		{name: "server-stopped", what: "kube-apiserver shuts down gracefully (SIGTERM) and is started", lasts: 3 * time.Second,
+		{name: "server-stopped", what: "kube-apiserver shut down gracefully (SIGTERM) and restarted", lasts: 3 * time.Second,
 			begin: func(ctx context.Context, s *scene) error { return s.kube.StopAPIServer(ctx) }, end: start, restarts: true},
 		// How soon kube-apiserver finds etcd again is its own affair: it tries ever more seldom.
-		{name: "etcd-killed", what: "etcd is killed (SIGKILL) and started, until kube-apiserver itself takes a write", lasts: 6 * time.Second, own: true,
+		{name: "etcd-killed", what: "etcd killed (SIGKILL) and restarted, until kube-apiserver accepts a write", lasts: 6 * time.Second, own: true,
 			begin: func(_ context.Context, s *scene) error { return s.kube.KillEtcd() },
 			end: func(ctx context.Context, s *scene) error {
 				if err := s.kube.StartEtcd(ctx); err != nil {
@@ -97,7 +97,7 @@ func serverFaults() []fault {
 				}
 				return s.writer.ready(ctx)
 			}},
-		{name: "etcd-frozen", what: "etcd stands still (SIGSTOP)", lasts: 12 * time.Second, own: true,
+		{name: "etcd-frozen", what: "etcd frozen (SIGSTOP)", lasts: 12 * time.Second, own: true,
 			begin: signal(etcd, syscall.SIGSTOP), end: signal(etcd, syscall.SIGCONT)},
 	}
 }

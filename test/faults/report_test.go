@@ -52,7 +52,7 @@ var columns = []struct {
 	{"most recent, session", []string{"list, session", "get, session"}},
 	{"create", []string{"create"}},
 	{"new watch", []string{"new watch, JSON", "new watch, protobuf"}},
-	{"user not seen before", []string{"somebody new, rv=0"}},
+	{"new user", []string{"somebody new, rv=0"}},
 }
 
 // row is the outcome's row.
@@ -70,7 +70,7 @@ func (o *outcome) row() string {
 		cells = append(cells, o.during(of...))
 	}
 	slowest := o.slowest()
-	watches, after := "stay open, whole", class(slowest.took)
+	watches, after := "open, complete", class(slowest.took)
 	for _, w := range o.scene.watches {
 		if w.ended() != nil {
 			watches = "**end**"
@@ -82,7 +82,7 @@ func (o *outcome) row() string {
 	return "| " + strings.Join(append(cells, watches, after), " | ") + " |\n"
 }
 
-const begin, end = "<!-- begin of what go test ./test/faults -faults.long has written -->\n", "<!-- end -->\n"
+const begin, end = "<!-- begin of the table that go test ./test/faults -faults.long writes -->\n", "<!-- end -->\n"
 
 // write replaces the table in the document.
 func (r *report) write() error {
@@ -101,11 +101,11 @@ func (r *report) write() error {
 		return fmt.Errorf("%s: no place for the table", path)
 	}
 	var out strings.Builder
-	out.WriteString(before + begin + "\n| While")
+	out.WriteString(before + begin + "\n| fault")
 	for _, c := range columns {
 		out.WriteString(" | " + c.head)
 	}
-	out.WriteString(" | open watches | all as before after |\n|" + strings.Repeat("---|", len(columns)+3) + "\n")
+	out.WriteString(" | open watches | recovered after |\n|" + strings.Repeat("---|", len(columns)+3) + "\n")
 	for _, name := range r.names {
 		out.WriteString(r.rows[name])
 	}
