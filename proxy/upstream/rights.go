@@ -59,7 +59,7 @@ const maxMissing = 1000
 func newRights(log *slog.Logger) *rights {
 	r := &rights{log: log, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubeweir_upstream_missing_rights",
-		Help: "1 for each right that the cluster last denied to the gateway itself. Requests that need it are forwarded or rejected. `kubeweir rbac` prints the rights that a gateway needs.",
+		Help: "1 for each permission that the cluster last denied to the gateway itself. Requests that need it are forwarded or rejected. `kubeweir rbac` prints the permissions that a gateway needs.",
 	}, []string{"verb", "group", "resource"})}
 	r.mu.missing = make(map[right]*lack)
 	return r
