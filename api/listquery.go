@@ -28,14 +28,6 @@ func (p QueryParameter) String() string {
 	return [...]string{"sortBy", "offset", "where", "fields", "countBy"}[p]
 }
 
-// QueryParameters are all of them.
-func QueryParameters() (all []QueryParameter) {
-	for p := range numQueryParameters {
-		all = append(all, p)
-	}
-	return all
-}
-
 func queryParameterNamed(name string) (p QueryParameter, ok bool) {
 	for p := range numQueryParameters {
 		if p.String() == name {

@@ -113,8 +113,6 @@ func (e *explaining) end(d route.Decision) (ended bool) {
 	switch d.Action {
 	case route.Reject:
 		e.rejected(d.Refusal, int(api.StatusOf(d.Err).Code), d.Err.Error())
-	case route.Describe:
-		e.route(string(fromGateway), "", "Answered by kubeweir itself: which parameters it has of its own.", 0)
 	case route.Forward:
 		e.forwarded(d.Why)
 	case route.ForwardShard:

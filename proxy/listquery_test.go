@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 
@@ -108,32 +106,5 @@ func TestQueriesOfAPIServices(t *testing.T) {
 		if status != 200 || body != "upstream" || !strings.Contains(header.Get("Warning"), "were left to the API server of this resource") {
 			t.Errorf("%d %s %v", status, body, header)
 		}
-	}
-}
-
-// TestFeatures: a document says which parameters there are, to whom its path is allowed.
-func TestFeatures(t *testing.T) {
-	b := newGatewayBench(t, nil)
-	b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool {
-		return r.User != "nobody" && r.NonResourceAttributes != nil && r.NonResourceAttributes.Path == featuresPath && r.NonResourceAttributes.Verb == "get"
-	}
-	status, body, _ := b.do("GET "+featuresPath, "X-Test: 1")
-	var d features
-	if err := json.Unmarshal([]byte(body), &d); err != nil || status != 200 || len(d.List.Parameters) != 5 || d.List.Header != queryHeader {
-		t.Errorf("%d %s: %v", status, body, err)
-	}
-	if len(d.Watch.Parameters) != 1 || d.Watch.Parameters[0].Name != "coalesce" || d.Watch.Header != coalesceHeader {
-		t.Errorf("watches: %+v", d.Watch)
-	}
-	for _, p := range slices.Concat(d.List.Parameters, d.Watch.Parameters) {
-		if p.Name == "" || p.Means == "" || p.Example == "" {
-			t.Errorf("%+v", p)
-		}
-	}
-	if status, body, _ := b.do("GET "+featuresPath, "Authorization: Bearer nobody"); status != 403 {
-		t.Errorf("%d %s", status, body)
-	}
-	if len(b.upstream.forwarded) != 0 {
-		t.Error("the upstream was asked")
 	}
 }

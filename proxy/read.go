@@ -115,6 +115,9 @@ func (g *Gateway) respondCached(x *exchange) *api.Response {
 	return g.markRead(x, x.response)
 }
 
+// queryHeader says in a response that the query parameters were applied.
+const queryHeader = "Kubeweir-Query"
+
 // markRead adds to a response from the cache which part of the collection it shows.
 func (g *Gateway) markRead(x *exchange, resp *api.Response) *api.Response {
 	if resp.Status >= 400 || resp.Status == 101 {

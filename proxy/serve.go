@@ -47,8 +47,6 @@ func (g *Gateway) gather(x *exchange, resources route.Resources) {
 	case read && x.Unqualified == reason.UnknownResource:
 		d.Discovery = !x.Redacted && x.Info.Verb != "watch" && g.cachesDiscovery(x)
 	case read || x.Info.IsWrite() && !policy.IsSelfReview(r):
-	case isFeatures(x):
-		d.Features = true
 	default:
 		d.SelfReview = x.Settings.SelfReviews == policy.Yes && policy.IsSelfReview(r) && g.memory.answers.Covers(x.Subject)
 		d.OfflineDiscovery = g.Discovered != nil && !x.Info.IsResourceRequest && r.Method == "GET" && x.Unreachable && !x.Subject.UpstreamDecides && x.AllowsOffline()
@@ -68,8 +66,6 @@ func (g *Gateway) execute(ctx context.Context, x *exchange, d route.Decision) (r
 		return g.forwardCounted(ctx, x, d.Why)
 	case route.ForwardShard:
 		return g.forwardShard(ctx, x, d)
-	case route.Describe:
-		return describe(x)
 	case route.ReadCache:
 		x.stale = d.Stale
 		if x.Info.Verb == "watch" {

@@ -71,7 +71,7 @@ func Parse(p *api.Query) (*Query, error) {
 		case len(text) > maxText:
 			err = fmt.Errorf("value has %d characters, the limit is %d", len(text), maxText)
 		default:
-			err = parameters[i].parse(q, text)
+			err = parameters[i](q, text)
 		}
 		if err != nil {
 			return nil, BadRequest(parameter, err)
@@ -174,21 +174,13 @@ func (q *Query) parseCounts(text string) error {
 	})
 }
 
-// Describe returns what a parameter means and an example.
-func Describe(p api.QueryParameter) (means, example string) {
-	return parameters[p].means, parameters[p].example
-}
-
-// parameters are all parameters of a query, by api.QueryParameter.
-var parameters = [...]struct {
-	parse          func(q *Query, text string) error
-	means, example string
-}{
-	api.QuerySortBy:  {(*Query).parseSort, "the order of the list: paths or columns of its Table, the first before the others; with - in front the greatest comes first; :quantity behind compares quantities", "-restarts,.metadata.name"},
-	api.QueryOffset:  {(*Query).parseOffset, "how many objects of the list come before the page", "50"},
-	api.QueryWhere:   {(*Query).parseWhere, "conditions, all of which hold for the objects of the list: path or column, one of = != ~ !~ < <= > >= in notin, value", ".status.phase in (Pending,Failed),.spec.nodeName~worker"},
-	api.QueryFields:  {(*Query).parseFields, "the paths that are left of each object", ".metadata.name,.spec.containers[*].image"},
-	api.QueryCountBy: {(*Query).parseCounts, "paths by whose values the objects of the list are counted, in metadata.kubeweir; alone with limit=0", ".metadata.namespace,.status.phase"},
+// parameters parse the parameters of a query, by api.QueryParameter.
+var parameters = [...]func(q *Query, text string) error{
+	api.QuerySortBy:  (*Query).parseSort,
+	api.QueryOffset:  (*Query).parseOffset,
+	api.QueryWhere:   (*Query).parseWhere,
+	api.QueryFields:  (*Query).parseFields,
+	api.QueryCountBy: (*Query).parseCounts,
 }
 
 // Token is the continue token of a list with a query. Other servers reject it: they would continue

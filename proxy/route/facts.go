@@ -29,14 +29,12 @@ const (
 	// ForwardShard forwards a list, and passes on the response only if it says that it is the shard
 	// that was requested.
 	ForwardShard
-	// Describe responds with the parameters that kubeweir adds to the API.
-	Describe
 )
 
 // Actions that produce a response or, if they cannot, a fact.
 const (
 	// ReadCache serves a get, list or watch from the collection.
-	ReadCache Action = iota + Describe + 1
+	ReadCache Action = iota + ForwardShard + 1
 	// Revalidate serves a list from the cache after the upstream has named the current versions.
 	Revalidate
 	// Coalesce shares one upstream request with identical ones.
@@ -180,7 +178,7 @@ type Reading struct {
 
 // Documents says how a request that reads no objects may be served from memory. An action that had
 // no response clears its field.
-type Documents struct{ Features, SelfReview, OfflineDiscovery, Discovery, OpenAPI bool }
+type Documents struct{ SelfReview, OfflineDiscovery, Discovery, OpenAPI bool }
 
 // Clear records that an action had no response.
 func (d *Documents) Clear(a Action) {

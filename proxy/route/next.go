@@ -10,8 +10,6 @@ func (f *Facts) Next() Decision {
 	switch {
 	case f.Info.Query != nil && f.Request.Method != "HEAD":
 		return f.query()
-	case f.Documents.Features:
-		return f.permitted(func() Decision { return Decision{Action: Describe} })
 	case f.IsRead():
 		return f.read()
 	case f.isSharded():
@@ -263,7 +261,12 @@ func (f *Facts) cannot(why reason.Forward, err error) Decision {
 	case f.Info.Query != nil && f.Request.Method != "HEAD":
 		reject := Decision{Action: Reject, Refusal: reason.QueryUnanswered, Err: f.queryErr(why, err)}
 		if f.Info.Exact && !f.Subject.UpstreamDecides {
-			return f.permitted(func() Decision { return reject })
+			switch f.Permission { // whoever may not list learns nothing
+			case Unknown:
+				return Decision{Action: Authorize}
+			case No:
+				return f.forbidden(f.Decision.Reason)
+			}
 		}
 		return reject
 	case f.isSharded():
@@ -306,15 +309,4 @@ func (f *Facts) charge() (d Decision, ok bool) {
 		return f.OverBudget(), false
 	}
 	return Decision{Action: Charge}, false
-}
-
-// permitted returns then if the user may read what the request reads.
-func (f *Facts) permitted(then func() Decision) Decision {
-	switch f.Permission {
-	case Unknown:
-		return Decision{Action: Authorize}
-	case No:
-		return f.forbidden(f.Decision.Reason)
-	}
-	return then()
 }

@@ -93,7 +93,7 @@ func rowsAlone(f *Facts) {
 	f.Query.Rep.Transform, f.Query.Rep.IncludeObject = api.Table, api.IncludeNone
 }
 func upgrades(f *Facts)       { f.Request.Upgrade = "websocket" }
-func knowsDocuments(f *Facts) { f.Documents = Documents{false, true, true, true, true} }
+func knowsDocuments(f *Facts) { f.Documents = Documents{true, true, true, true} }
 func noDiscovery(f *Facts)    { f.Documents.Clear(Discovery) }
 func serviceOfType(f *Facts) {
 	f.Query.Resource.Schema = object.SchemaFor(f.resource())
@@ -117,9 +117,6 @@ func TestNext(t *testing.T) {
 		{"write", createPod, nil, Decision{Action: Forward}, 0},
 		{"write, budget unknown", createPod, all{budget(Unknown)}, Decision{Action: Charge}, 0},
 		{"write, budget exhausted", createPod, all{budget(No)}, Decision{Action: Reject, Refusal: reason.OverBudget}, 429},
-		{"parameters", discovery, all{func(f *Facts) { f.Documents.Features = true }}, Decision{Action: Describe}, 0},
-		{"parameters, permission unknown", discovery, all{permission(Unknown), func(f *Facts) { f.Documents.Features = true }}, Decision{Action: Authorize}, 0},
-		{"parameters, forbidden", discovery, all{permission(No), func(f *Facts) { f.Documents.Features = true }}, Decision{Action: Reject, Refusal: reason.Forbidden}, 403},
 		{"self-review", selfReview, all{knowsDocuments}, Decision{Action: SelfReview}, 0},
 		{"discovery offline", discovery, all{func(f *Facts) { f.Documents = Documents{OfflineDiscovery: true, Discovery: true} }}, Decision{Action: OfflineDiscovery}, 0},
 		{"discovery", discovery, all{func(f *Facts) { f.Documents = Documents{Discovery: true, OpenAPI: true} }}, Decision{Action: Discovery}, 0},
