@@ -66,7 +66,7 @@ type cluster struct {
 	decides bool
 	// inProcess tells that the upstream is the origin.
 	inProcess bool
-	changes   changes // of RBAC objects
+	changed   atomic.Pointer[time.Time] // when RBAC objects did
 
 	// background are the goroutines that run until stop.
 	panics     *contain.Panics
@@ -175,7 +175,8 @@ func (c *cluster) readDiscovery(ctx context.Context) {
 // rulesChanged is called when an RBAC object has changed.
 func (c *cluster) rulesChanged() {
 	c.authorizer.Invalidate()
-	c.changes.note()
+	now := time.Now()
+	c.changed.Store(&now)
 	if c.offlineRules != nil {
 		c.offlineRules.Release()
 	}

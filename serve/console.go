@@ -3,10 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -56,7 +53,7 @@ func (s *Server) configuration() *console.Configuration {
 // shown implements served.
 func (c *cluster) shown() []*console.Cluster {
 	one := &console.Cluster{
-		Name: c.name, Handler: c.handler, Metrics: c.gatherer, Changes: c.changes.list,
+		Name: c.name, Handler: c.handler, Metrics: c.gatherer, LastChange: c.changed.Load,
 		Check: func(ctx context.Context, which func(schema.GroupVersionResource) bool) { c.manager.Check(ctx, which) },
 	}
 	if !c.inProcess {
@@ -76,34 +73,6 @@ func (s *clusterSet) shown() (list []*console.Cluster) {
 	for _, m := range *s.members.Load() {
 		list = append(list, m.cluster.shown()...)
 	}
-	return list
-}
-
-// changes are when RBAC objects changed last.
-type changes struct {
-	mu struct {
-		sync.Mutex
-		at []time.Time // at most maxChanges
-	}
-}
-
-const maxChanges = 50
-
-func (c *changes) note() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.mu.at) >= maxChanges {
-		c.mu.at = slices.Delete(c.mu.at, 0, 1)
-	}
-	c.mu.at = append(c.mu.at, time.Now())
-}
-
-// list has the latest first.
-func (c *changes) list() []time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	list := slices.Clone(c.mu.at)
-	slices.Reverse(list)
 	return list
 }
 

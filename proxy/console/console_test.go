@@ -30,7 +30,9 @@ func open(t *testing.T, change func(*Options)) *Console {
 	log := slog.New(slog.DiscardHandler)
 	o := Options{
 		Mode: Gateway, Version: "v1.2.3", Process: prometheus.NewRegistry(), Log: log, Panics: contain.New(nil, log), Blocked: policy.NewBlocked(nil),
-		Clusters: func() []*Cluster { return []*Cluster{{Handler: &handler{}, Metrics: prometheus.NewRegistry()}} },
+		Clusters: func() []*Cluster {
+			return []*Cluster{{Handler: &handler{}, Metrics: prometheus.NewRegistry(), LastChange: func() *time.Time { return nil }}}
+		},
 	}
 	if change != nil {
 		change(&o)

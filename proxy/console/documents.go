@@ -358,7 +358,6 @@ type Permissions struct {
 	Decisions     Decisions     `json:"decisions"`
 	Invalidations Invalidations `json:"invalidations"`
 	Denials       []Denial      `json:"denials"`
-	Revocations   []Revocation  `json:"revocations"`
 	EndedWatches  []EndedWatch  `json:"endedWatches"`
 	Refusals      []Rejection   `json:"refusals"`
 }
@@ -386,13 +385,6 @@ type Denial struct {
 	ID      string `json:"id"`
 	Cluster string `json:"cluster,omitempty"`
 	proxy.Denial
-}
-
-// Revocation is a change of permissions.
-type Revocation struct {
-	At      time.Time `json:"at"`
-	Cluster string    `json:"cluster,omitempty"`
-	What    string    `json:"what"`
 }
 
 // EndedWatch is a watch that ended early, and not because of its client.

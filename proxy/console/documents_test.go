@@ -162,8 +162,8 @@ func clusterOf(name string, h Handler) *Cluster {
 			Server: "https://10.0.0.1:6443", Version: func() string { return "v1.36.3" },
 			Reachable: func() (bool, time.Time) { return true, time.Time{} },
 		},
-		Changes: func() []time.Time { return []time.Time{time.Now()} },
-		Check:   func(context.Context, func(schema.GroupVersionResource) bool) {},
+		LastChange: func() *time.Time { now := time.Now(); return &now },
+		Check:      func(context.Context, func(schema.GroupVersionResource) bool) {},
 	}
 }
 
@@ -357,7 +357,7 @@ func TestWatches(t *testing.T) {
 func TestPermissionsUpstreamsChecks(t *testing.T) {
 	c := open(t, serving(clusterOf("", busy())))
 	p := read[Permissions](t, c, "/console/api/permissions")
-	if len(p.Denials) != 1 || p.Denials[0].User != "jane" || len(p.Revocations) != 1 || len(p.EndedWatches) != 1 || p.EndedWatches[0].Reason != "permission-revoked" || p.Invalidations.Last == nil {
+	if len(p.Denials) != 1 || p.Denials[0].User != "jane" || len(p.EndedWatches) != 1 || p.EndedWatches[0].Reason != "permission-revoked" || p.Invalidations.Last == nil {
 		t.Errorf("%+v", p)
 	}
 	u := read[Upstreams](t, c, "/console/api/upstreams").Clusters

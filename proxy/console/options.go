@@ -59,9 +59,8 @@ type Cluster struct {
 	Check func(ctx context.Context, which func(schema.GroupVersionResource) bool)
 	// Upstream is nil for the origin in this process.
 	Upstream *Upstream
-	// Changes returns the times at which RBAC changes dropped all cached decisions, the latest
-	// first. It is optional.
-	Changes func() []time.Time
+	// LastChange returns when an RBAC change last dropped all cached decisions, nil if none did.
+	LastChange func() *time.Time
 }
 
 // Handler is the part of a *proxy.Gateway that the console reads. Its methods must be safe for

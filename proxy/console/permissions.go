@@ -8,14 +8,13 @@ import (
 
 // The maximum lengths of the lists.
 const (
-	maxDenials     = 100
-	maxRevocations = 50
-	maxEnded       = 100
+	maxDenials = 100
+	maxEnded   = 100
 )
 
 func (b *builder) permissions(m *moment) any {
 	p := &Permissions{At: m.now, Refusals: []Rejection{}}
-	denials, revocations, ended, rejected := []Denial{}, []Revocation{}, []EndedWatch{}, make(map[string]Figure)
+	denials, ended, rejected := []Denial{}, []EndedWatch{}, make(map[string]Figure)
 	for _, v := range m.views {
 		p.addDecisions(v)
 		for reason, n := range v.metrics.by("kubeweir_refusals_total", "reason") {
@@ -31,21 +30,15 @@ func (b *builder) permissions(m *moment) any {
 		for _, e := range v.Handler.EndedWatches() {
 			ended = append(ended, EndedWatch{v.Name, e})
 		}
-		if v.Changes != nil {
-			for _, at := range v.Changes() {
-				revocations = append(revocations, Revocation{At: at, Cluster: v.Name, What: "RBAC objects changed: all cached decisions were dropped, and open watches reviewed."})
-			}
+		if last := v.LastChange(); last != nil && (p.Invalidations.Last == nil || last.After(*p.Invalidations.Last)) {
+			p.Invalidations.Last = last
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(rejected)) {
 		p.Refusals = append(p.Refusals, Rejection{reason, rejected[reason]})
 	}
 	p.Denials = latest(denials, maxDenials, func(d Denial) time.Time { return d.Last })
-	p.Revocations = latest(revocations, maxRevocations, func(r Revocation) time.Time { return r.At })
 	p.EndedWatches = latest(ended, maxEnded, func(e EndedWatch) time.Time { return e.Ended })
-	if len(p.Revocations) > 0 {
-		p.Invalidations.Last = &p.Revocations[0].At
-	}
 	return p
 }
 

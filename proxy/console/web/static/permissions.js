@@ -41,10 +41,6 @@ export const permissions = {
         when('When', (r) => r.at),
       ],
     });
-    const revocations = new Table({
-      caption: 'RBAC changes', sort: 'When', down: true, empty: 'No recent RBAC changes.', id: (r) => key(r.cluster, r.at, r.what),
-      columns: [{ title: 'Change', head: true, text: (r) => r.what, by: (r) => r.what }, ...clusterColumn(app), when('When', (r) => r.at)],
-    });
     const refusals = new Table({
       caption: 'Rejections by reason', sort: 'Requests', down: true, empty: 'No request has been rejected since the start.', id: (r) => key(r.cluster, r.reason),
       columns: [
@@ -57,7 +53,6 @@ export const permissions = {
       nodes: [section('Decisions', numbers.element),
         section('Recent denials', el('div', { class: 'tools' }, denials.filter('Find a denial')), denials.element),
         section('Ended watches', ended.element),
-        section('RBAC changes', revocations.element),
         section('Rejections', el('p', { class: 'lead' }, `Requests that kubeweir rejected, by reason: ${reasons}`), refusals.element)],
       update(d) {
         const { decisions: n, invalidations } = d;
@@ -70,7 +65,6 @@ export const permissions = {
         ]);
         denials.update(d.denials);
         ended.update(d.endedWatches);
-        revocations.update(d.revocations);
         refusals.update(d.refusals);
       },
     };
