@@ -62,7 +62,7 @@ func (c *Client) newHealth(opts *Options) *health.Detector {
 		o.SilenceTimeout = c.limits.SilenceTimeout
 	}
 	if list, _, err := apiservers.Parse(opts.Servers); err == nil && !list.Several() {
-		o.Abandon = c.abandon
+		o.Abandon = func() { pool.RenewAll(c.pools, c.log) }
 	}
 	return health.New(o)
 }
@@ -104,10 +104,11 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	}
 	c.health.Start()
 	rotator, err := pool.NewRotator(factory, c.allPools, c.log, c.metrics.reloads)
-	if rotator != nil {
-		c.spawn(func() { rotator.Run(c.ctx) })
+	if err != nil {
+		return err
 	}
-	return err
+	c.spawn(func() { rotator.Run(c.ctx) })
+	return nil
 }
 
 // styles returns the styles of the client's connections, and where the transport of each belongs.

@@ -59,16 +59,3 @@ func (c *Client) far() bool {
 	rtt, _ := c.health.RTT()
 	return rtt >= farAfter
 }
-
-// abandon sends requests to a single server over new connections from now on, but those of feeds.
-func (c *Client) abandon() {
-	for _, p := range c.pools {
-		if p.Style().Feed {
-			continue
-		}
-		if err := p.Renew(); err != nil {
-			c.log.Warn("dead connections to the upstream stay in use", "error", err)
-			return
-		}
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
+	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
 // Something on the way to a server, such as a router that was replaced, may forget connections:
@@ -20,7 +21,7 @@ var errLost = fmt.Errorf("%w on a connection that there was", health.ErrSilent)
 // time are closed.
 func (s *Server) replaceLost(began, retried time.Time) {
 	s.log.Info("connections to an API server are dead while new ones work, and are replaced")
-	s.renew()
+	pool.RenewAll(s.pools, s.log)
 	s.cancel(errLost, func(a *attempt) bool { return a.waits() && (a.reused.Load() || a.began.Before(retried)) })
 	s.set.Health.Conns().CloseSilent(&s.health, began)
 }
@@ -31,18 +32,5 @@ func (s *Server) replaceLost(began, retried time.Time) {
 // the pings of their connections tell.
 func (s *Server) replaceDoubtful(began time.Time) {
 	s.cancel(errLost, func(a *attempt) bool { return a.repeatable && a.waits() && a.began.Before(began) })
-	s.renew()
-}
-
-// renew sends requests over new connections from now on, but those of feeds, which are pinged.
-func (s *Server) renew() {
-	for _, p := range s.pools {
-		if p.Style().Feed {
-			continue
-		}
-		if err := p.Renew(); err != nil {
-			s.log.Warn("connections that may be dead stay in use", "error", err)
-			return
-		}
-	}
+	pool.RenewAll(s.pools, s.log)
 }

@@ -16,15 +16,10 @@ import (
 type balancer struct {
 	set   *Set
 	style int // index of Options.Styles
-	// feed requests go to the preferred server. Most long ones last.
-	feed, long bool
 }
 
 // RoundTripper sends requests over connections of a style, an index of Options.Styles.
-func (s *Set) RoundTripper(style int) http.RoundTripper {
-	of := &s.Styles[style]
-	return &balancer{set: s, style: style, feed: of.Feed, long: !of.HTTP1}
-}
+func (s *Set) RoundTripper(style int) http.RoundTripper { return &balancer{s, style} }
 
 // RoundTrip implements http.RoundTripper.
 func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -39,7 +34,7 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 	repeatable := r.repeatable || isRepeatable(req)
 	t := &tour{
 		balancer: b, req: req, body: &sharedBody{req: req}, repeatable: repeatable,
-		preferred: b.feed || r.preferred || repeatable && mayBeStale(req.URL.RawQuery),
+		preferred: b.set.Styles[b.style].Feed || r.preferred || repeatable && mayBeStale(req.URL.RawQuery),
 	}
 	t.tried = t.room[:0]
 	if t.err = ErrNoServers; len(b.set.Servers()) > 0 {
@@ -71,7 +66,7 @@ type tour struct {
 
 // next asks the next server. It returns false when there is none, or need not be.
 func (t *tour) next() (more bool) {
-	s := t.set.choose(t.long, t.preferred, t.tried)
+	s := t.set.choose(!t.set.Styles[t.style].HTTP1, t.preferred, t.tried)
 	if s == nil {
 		return false
 	}

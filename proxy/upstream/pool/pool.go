@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 )
@@ -29,9 +30,6 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	return p.current.Load().RoundTrip(req)
 }
 
-// Style returns the style of the connections.
-func (p *Pool) Style() Style { return p.style }
-
 // Renew sends requests over new connections, with the certificate files as they are now.
 func (p *Pool) Renew() error {
 	t, err := p.factory.transport(p.style)
@@ -40,6 +38,19 @@ func (p *Pool) Renew() error {
 	}
 	p.current.Swap(t).CloseIdleConnections()
 	return nil
+}
+
+// RenewAll renews pools, but those of feeds, whose connections are pinged.
+func RenewAll(pools []*Pool, log *slog.Logger) {
+	for _, p := range pools {
+		if p.style.Feed {
+			continue
+		}
+		if err := p.Renew(); err != nil {
+			log.Warn("connections that may be dead stay in use", "error", err)
+			return
+		}
+	}
 }
 
 // CloseIdleConnections is found by client-go's wrappers.

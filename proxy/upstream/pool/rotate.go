@@ -22,13 +22,9 @@ type Rotator struct {
 	seen    [sha256.Size]byte
 }
 
-// NewRotator returns a rotator of pools. It returns nil if f uses no files.
+// NewRotator returns a rotator of pools.
 func NewRotator(f *Factory, pools func() []*Pool, log *slog.Logger, reloads *prometheus.CounterVec) (*Rotator, error) {
-	files := f.files()
-	if len(files) == 0 {
-		return nil, nil
-	}
-	seen, err := fingerprint(files)
+	seen, err := fingerprint(f.files())
 	if err != nil {
 		return nil, fmt.Errorf("upstream TLS: %w", err)
 	}
