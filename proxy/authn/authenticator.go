@@ -252,7 +252,7 @@ func (a *Authenticator) SetUnverifiedTokens(limit int) {
 	}
 }
 
-// SetOfflineTTL replaces Settings.OfflineTTL for tokens that are accepted from now on.
+// SetOfflineTTL replaces Settings.OfflineTTL.
 func (a *Authenticator) SetOfflineTTL(ttl time.Duration) {
 	if a.tokens != nil {
 		a.tokens.reviews.SetOfflineTTL(ttl)

@@ -38,7 +38,7 @@ func (a *Authenticator) Save(saved *SavedTokens, size int) {
 	clock, now := t.results.Now(), time.Now()
 	var tokens []SavedToken
 	for e := range t.results.All() {
-		if u := e.Value.user; u != nil {
+		if u := e.Value.user; u != nil && clock < e.Added+int64(t.validFor()) {
 			said := now.Add(-time.Duration(clock - e.Added))
 			tokens = append(tokens, SavedToken{Hash: slices.Clone(e.Key[:]), User: u.review(), Said: said, Expires: e.Value.expires})
 		}
@@ -55,14 +55,14 @@ func (a *Authenticator) Restore(saved *SavedTokens) {
 		return
 	}
 	t.secret = [len(t.secret)]byte(saved.Secret)
-	keep := t.keep()
+	valid := t.validFor()
 	for i := range saved.Tokens {
 		s := &saved.Tokens[i]
-		if age, ok := review.Age(s.Said, keep); ok && len(s.Hash) == len(CredentialKey{}) {
+		if age, ok := review.Age(s.Said, valid); ok && len(s.Hash) == len(CredentialKey{}) {
 			t.results.Put(review.Entry[CredentialKey, tokenReview]{
 				Key: CredentialKey(s.Hash), Owner: s.User.Username, Generation: t.results.Generation(),
 				Value: tokenReview{user: userOfReview(&s.User), owner: s.User.Username, expires: s.Expires},
-				Added: t.results.Now() - int64(age), Keep: keep,
+				Added: t.results.Now() - int64(age), Keep: max(valid, verifiedFor),
 			})
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,14 +39,11 @@ type tokens struct {
 	opts    Options
 	metrics map[tokenResult]prometheus.Counter
 
-	secret  [sha256.Size]byte // keys the hash; only Restore changes it
-	buffers sync.Pool         // of *[]byte, to hash without allocating
-	// results are those of tokens that were accepted at some time, and verified holds these tokens
-	// for longer. Their owners are the users of the tokens, who may have any number of them.
-	// rejected are the results of all other tokens: their senders choose the number of them, so
-	// they must not evict anything else.
+	secret [sha256.Size]byte // keys the hash; only Restore changes it
+	// results are those of tokens that were accepted at some time. Their owners are the users of the
+	// tokens, who may have any number of them. rejected are the results of all other tokens: their
+	// senders choose the number of them, so they must not evict anything else.
 	results    *review.Cache[CredentialKey, tokenReview]
-	verified   *review.Cache[CredentialKey, struct{}]
 	rejected   *review.Cache[CredentialKey, tokenReview]
 	unverified unverified
 	flights    flight.Group[CredentialKey, tokenReview]
@@ -58,28 +54,22 @@ func newTokens(opts Options, metrics map[tokenResult]prometheus.Counter) *tokens
 	t := &tokens{
 		opts: opts, metrics: metrics,
 		results:    review.NewCache[CredentialKey, tokenReview](opts.CacheSize),
-		verified:   review.NewCache[CredentialKey, struct{}](opts.CacheSize),
 		rejected:   review.NewCache[CredentialKey, tokenReview](opts.CacheSize),
 		unverified: unverified{slots: make(chan struct{}, unverifiedReviews)},
 		reviews:    review.New("tokenreviews", &opts.Settings),
 	}
 	t.unverified.limit.Store(int64(opts.UnverifiedTokens))
-	t.buffers.New = func() any { return new([]byte) }
 	_, _ = rand.Read(t.secret[:]) // never fails
 	return t
 }
 
 func (t *tokens) key(token string) CredentialKey {
-	b := t.buffers.Get().(*[]byte)
-	*b = append(append((*b)[:0], t.secret[:]...), token...)
-	key := CredentialKey(sha256.Sum256(*b))
-	clear(*b)
-	t.buffers.Put(b)
-	return key
+	var buffer [2048]byte // on the stack, for most tokens
+	return sha256.Sum256(append(append(buffer[:0], t.secret[:]...), token...))
 }
 
-// keep is how long the result of an accepted token is kept.
-func (t *tokens) keep() time.Duration { return t.opts.SuccessTTL + t.reviews.OfflineTTL() }
+// validFor is how long an accepted token is valid offline. Its result is kept for verifiedFor at least.
+func (t *tokens) validFor() time.Duration { return t.opts.SuccessTTL + t.reviews.OfflineTTL() }
 
 // cached returns how many results are cached.
 func (t *tokens) cached() int { return t.results.Len() + t.rejected.Len() }
@@ -92,7 +82,7 @@ func (t *tokens) lookup(ctx context.Context, key CredentialKey, token string) (t
 		t.metrics[tokenCached].Inc()
 		return result.accepted()
 	}
-	if t.isVerified(key) {
+	if t.results.Find(key) != nil { // the upstream accepted the token lately
 		return t.review(ctx, key, token, true)
 	}
 	if err := t.unverified.enter(); err != nil {
@@ -101,12 +91,6 @@ func (t *tokens) lookup(ctx context.Context, key CredentialKey, token string) (t
 	}
 	defer t.unverified.leave()
 	return t.review(ctx, key, token, false)
-}
-
-// isVerified reports whether the upstream accepted the token lately.
-func (t *tokens) isVerified(key CredentialKey) bool {
-	_, ok := t.verified.Get(key)
-	return ok || t.results.Find(key) != nil
 }
 
 // fresh returns a result that makes a review unnecessary.
@@ -151,7 +135,7 @@ func (t *tokens) review(ctx context.Context, key CredentialKey, token string, ve
 		if e := t.results.Find(key); e != nil {
 			// Use the older result for a while, but not beyond its time.
 			again := *e
-			again.Value, again.TTL = older, min(time.Duration(now-e.Added)+review.StaleFor, e.Keep)
+			again.Value, again.TTL = older, min(time.Duration(now-e.Added)+review.StaleFor, t.validFor())
 			t.results.Put(again)
 		}
 		t.metrics[tokenOffline].Inc()
@@ -163,7 +147,7 @@ func (t *tokens) review(ctx context.Context, key CredentialKey, token string, ve
 // stale returns the last result of an accepted token that has not expired since.
 func (t *tokens) stale(key CredentialKey) (result tokenReview, ok bool) {
 	e := t.results.Find(key)
-	if e == nil {
+	if e == nil || t.results.Now() >= e.Added+int64(t.validFor()) {
 		return result, false
 	}
 	result = e.Value
@@ -188,8 +172,7 @@ func (t *tokens) create(ctx context.Context, key CredentialKey, token string) (t
 		t.metrics[tokenValid].Inc()
 		name := response.Status.User.Username
 		entry.Value = tokenReview{user: userOfReview(&response.Status.User), owner: name, expires: expiryOf(token)}
-		entry.Owner, entry.TTL, entry.Keep = name, t.opts.SuccessTTL, t.keep()
-		t.verified.Put(review.Entry[CredentialKey, struct{}]{Key: key, Owner: name, Added: t.verified.Now(), TTL: verifiedFor})
+		entry.Owner, entry.TTL, entry.Keep = name, t.opts.SuccessTTL, max(t.validFor(), verifiedFor)
 		t.results.Put(entry)
 		if before == nil || before.Value.user == nil || before.Value.user.digest != entry.Value.user.digest {
 			t.opts.OnChange()
