@@ -57,7 +57,7 @@ func (r *reviewer) atLeast(ttl time.Duration, n int) time.Duration {
 }
 
 // recall returns what is known about the candidates of s, and which of them are due.
-func (r *reviewer) recall(s, before *set, t terms) []knownReview {
+func (r *reviewer) recall(s, before *Set, t terms) []knownReview {
 	known := make([]knownReview, len(s.candidates))
 	for i := range known {
 		known[i].due = true
@@ -115,7 +115,7 @@ func (r *reviewer) postpone(known []knownReview) {
 }
 
 // confirm reviews the candidates of s that are due, and returns how many reviews that took.
-func (r *reviewer) confirm(ctx context.Context, s *set, known []knownReview, made *atomic.Int64) (count float64, err error) {
+func (r *reviewer) confirm(ctx context.Context, s *Set, known []knownReview, made *atomic.Int64) (count float64, err error) {
 	group, limited := errgroup.WithContext(ctx)
 	group.SetLimit(userReviews)
 	reviews, cachedOnly := make([]float64, len(known)), review.WithoutReviews(ctx)

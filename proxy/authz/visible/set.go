@@ -22,14 +22,15 @@ type Grants interface {
 	Allow(u user.Info, a *authz.Attributes) bool
 }
 
-// set is the namespaces in which a user may do something. It is immutable, except for the times at
+// Set is the namespaces in which a user may do something. It is immutable, except for the times at
 // which its namespaces were confirmed.
-type set struct {
+type Set struct {
 	// Decision says how the set was found.
 	authz.Decision
 	// Namespaces are those of the user.
 	Namespaces *object.Namespaces
 
+	finder     *Finder
 	key        authz.Key
 	user       *authn.User
 	attributes authz.Attributes
@@ -38,7 +39,7 @@ type set struct {
 	state uint64
 	// base is the set of the same without selectors; nil without selectors, or if they select one
 	// namespace.
-	base *set
+	base *Set
 	// candidates are the granted namespaces in order: those confirmed and those denied.
 	candidates        []string
 	confirmed, denied *reviewed
@@ -47,7 +48,7 @@ type set struct {
 }
 
 // Key stands for the user and what the set is about.
-func (s *set) Key() authz.Key { return s.key }
+func (s *Set) Key() authz.Key { return s.key }
 
 // Rights are the rights by which a set has its namespaces.
 type Rights struct {
@@ -56,14 +57,14 @@ type Rights struct {
 }
 
 // Rights returns the rights of the set. Lost is the same for all sets with the same rights.
-func (s *set) Rights() Rights {
+func (s *Set) Rights() Rights {
 	a := s.attributes
 	a.FieldSelector, a.LabelSelector = "", ""
 	return Rights{permission: authz.KeyOf(s.user, &a), namespaces: s.Namespaces.ID()}
 }
 
 // conclude sets the namespaces of s by what is known about its candidates.
-func (s *set) conclude(before *set, known []knownReview, settled bool) {
+func (s *Set) conclude(before *Set, known []knownReview, settled bool) {
 	var confirmed, denied reviewed
 	for i, name := range s.candidates {
 		k := &known[i]
@@ -103,12 +104,12 @@ func (s *set) conclude(before *set, known []knownReview, settled bool) {
 }
 
 // themselves reports whether Namespaces are listed.
-func (s *set) themselves() bool {
+func (s *Set) themselves() bool {
 	return s.attributes.Resource == "namespaces" && s.attributes.APIGroup == ""
 }
 
 // withoutSelectors returns what s is about, not narrowed by the contents or names of objects.
-func (s *set) withoutSelectors() authz.Attributes {
+func (s *Set) withoutSelectors() authz.Attributes {
 	a := s.attributes
 	a.FieldSelector, a.LabelSelector = "", ""
 	if !s.themselves() {
@@ -119,7 +120,7 @@ func (s *set) withoutSelectors() authz.Attributes {
 
 // sameRights returns the base if it has the same candidates, because the RBAC rules depend neither
 // on names nor on selectors.
-func (s *set) sameRights() *set {
+func (s *Set) sameRights() *Set {
 	if s.attributes.Name != "" {
 		return nil
 	}
@@ -128,7 +129,7 @@ func (s *set) sameRights() *set {
 
 // granted returns the namespaces in which the RBAC objects grant all permissions. A user who loses
 // one of them loses the namespace without a review.
-func (s *set) granted() (names []string, everywhere bool) {
+func (s *Set) granted() (names []string, everywhere bool) {
 	everywhere = true
 	for _, a := range s.permissions("") {
 		some, all := s.grants.Namespaces(s.user, &a, s.themselves())
@@ -148,7 +149,7 @@ func (s *set) granted() (names []string, everywhere bool) {
 }
 
 // only returns the one namespace that the field selector leaves, "" if it leaves more.
-func (s *set) only() string {
+func (s *Set) only() string {
 	if s.themselves() {
 		return s.attributes.Name
 	}
@@ -164,7 +165,7 @@ func (s *set) only() string {
 // requires if only that one is listed or watched. A Namespace itself is listed by getting it, and
 // watching it takes both, so that no watch shows what a list does not. Neither is authorized with
 // selectors.
-func (s *set) permissions(name string) []authz.Attributes {
+func (s *Set) permissions(name string) []authz.Attributes {
 	a := s.attributes
 	a.Namespace = name
 	if !s.themselves() {
@@ -180,7 +181,7 @@ func (s *set) permissions(name string) []authz.Attributes {
 }
 
 // selected returns the names that the field selector leaves, in order and without duplicates.
-func (s *set) selected(names []string) []string {
+func (s *Set) selected(names []string) []string {
 	if only := s.only(); only != "" {
 		names = slices.DeleteFunc(names, func(name string) bool { return name != only })
 	}

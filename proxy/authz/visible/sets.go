@@ -18,8 +18,6 @@ const (
 	// deniedPerName denied namespaces.
 	timesPerName  = 4
 	deniedPerName = 2
-	// setIdle is how long an unused set is cached.
-	setIdle = 10 * time.Minute
 	// evictionTries limits the search for sets to drop.
 	evictionTries = 64
 )
@@ -39,7 +37,7 @@ type setCache struct {
 
 // cachedSet is guarded by setCache.mu.
 type cachedSet struct {
-	set  *set
+	set  *Set
 	used time.Time
 }
 
@@ -47,7 +45,6 @@ type cachedSet struct {
 type userSets struct {
 	sets   map[authz.Key]*cachedSet
 	shared map[string]*sharedNamespaces // by ID
-	times  map[*reviewed]int            // number of sets that have them as confirmed or denied
 	cost   int
 }
 
@@ -71,7 +68,7 @@ func (c *setCache) share() int { return c.max / 4 }
 func (c *setCache) maxNames() int { return (c.share() - setCost) * timesPerName / (timesPerName + 1) }
 
 // get returns the set of key, or nil. use counts as a use of it.
-func (c *setCache) get(key authz.Key, use bool) *set {
+func (c *setCache) get(key authz.Key, use bool) *Set {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cached := c.mu.sets[key]
@@ -86,7 +83,7 @@ func (c *setCache) get(key authz.Key, use bool) *set {
 
 // put caches s, which no other goroutine has yet, and replaces the set of the same key. It does
 // nothing without room for s.
-func (c *setCache) put(s *set) {
+func (c *setCache) put(s *Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if before := c.mu.sets[s.key]; before != nil {
@@ -102,25 +99,25 @@ func (c *setCache) put(s *set) {
 }
 
 // hold accounts for a watch of s until release; false if there is no room.
-func (c *setCache) hold(s *set) bool {
+func (c *setCache) hold(s *Set) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.enterLocked(s)
 }
 
-func (c *setCache) release(s *set) {
+func (c *setCache) release(s *Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaveLocked(s)
 }
 
 // enterLocked accounts for s, once there is room.
-func (c *setCache) enterLocked(s *set) bool {
+func (c *setCache) enterLocked(s *Set) bool {
 	name, id := s.user.GetName(), s.Namespaces.ID()
 	for tries := 0; ; tries++ {
 		u := c.mu.users[name]
 		if u == nil {
-			u = &userSets{sets: make(map[authz.Key]*cachedSet), shared: make(map[string]*sharedNamespaces), times: make(map[*reviewed]int)}
+			u = &userSets{sets: make(map[authz.Key]*cachedSet), shared: make(map[string]*sharedNamespaces)}
 			c.mu.users[name] = u
 		}
 		cost := u.costOf(s)
@@ -135,8 +132,6 @@ func (c *setCache) enterLocked(s *set) bool {
 				u.shared[id] = &sharedNamespaces{namespaces: s.Namespaces}
 			}
 			u.shared[id].sets++
-			u.times[s.confirmed]++
-			u.times[s.denied]++
 			u.cost += cost
 			c.mu.cost += cost
 			return true
@@ -149,31 +144,20 @@ func (c *setCache) enterLocked(s *set) bool {
 }
 
 // costOf returns what s costs besides what is accounted for already.
-func (u *userSets) costOf(s *set) int {
-	cost := setCost + s.attributes.Size()/selectorBytes
+func (u *userSets) costOf(s *Set) int {
+	cost := setCost + s.attributes.Size()/selectorBytes + len(s.denied.names)/deniedPerName
 	if u.shared[s.Namespaces.ID()] == nil {
-		cost += s.Namespaces.Len()
-	}
-	if u.times[s.confirmed] == 0 {
-		cost += s.Namespaces.Len() / timesPerName
-	}
-	if u.times[s.denied] == 0 {
-		cost += len(s.denied.names) / deniedPerName
+		cost += s.Namespaces.Len() + s.Namespaces.Len()/timesPerName
 	}
 	return cost
 }
 
 // leaveLocked undoes enterLocked.
-func (c *setCache) leaveLocked(s *set) {
+func (c *setCache) leaveLocked(s *Set) {
 	name, id := s.user.GetName(), s.Namespaces.ID()
 	u := c.mu.users[name]
 	if u.shared[id].sets--; u.shared[id].sets == 0 {
 		delete(u.shared, id)
-	}
-	for _, times := range []*reviewed{s.confirmed, s.denied} {
-		if u.times[times]--; u.times[times] == 0 {
-			delete(u.times, times)
-		}
 	}
 	cost := u.costOf(s)
 	u.cost -= cost
@@ -193,16 +177,11 @@ func (c *setCache) dropLocked(cached *cachedSet) {
 	c.leaveLocked(cached.set)
 }
 
-// evictLocked drops one of sets: an idle one, or the least recently used one of a sample. It returns
-// false without any.
+// evictLocked drops the least recently used one of a sample of sets. It returns false without any.
 func (c *setCache) evictLocked(sets map[authz.Key]*cachedSet) bool {
 	var victim *cachedSet
-	seen, now := 0, time.Now()
+	seen := 0
 	for _, cached := range sets { // in random order
-		if now.Sub(cached.used) > setIdle {
-			victim = cached
-			break
-		}
 		if victim == nil || cached.used.Before(victim.used) {
 			victim = cached
 		}

@@ -60,7 +60,7 @@ type flightKey struct {
 
 // found is a set and the number of reviews that it took.
 type found struct {
-	set     *set
+	set     *Set
 	reviews float64
 }
 
@@ -86,30 +86,24 @@ func New(opts Options) *Finder {
 func (f *Finder) Of(ctx context.Context, u *authn.User, a authz.Attributes) (s *Set, reviews float64, err error) {
 	var made atomic.Int64
 	q := query{user: u, attributes: a, terms: f.termsOf(&a), made: &made}
-	found, reviews, err := f.find(ctx, q)
+	s, reviews, err = f.find(ctx, q)
 	if err != nil {
 		return nil, float64(made.Load()), err
 	}
-	return &Set{found, f}, reviews, nil
-}
-
-// Set is the namespaces in which a user may do something.
-type Set struct {
-	*set
-	finder *Finder
+	return s, reviews, nil
 }
 
 // Hold accounts for a watch of the set. It returns false if there is no room for it, and Release
 // must not be called.
-func (s *Set) Hold() bool { return s.finder.sets.hold(s.set) }
+func (s *Set) Hold() bool { return s.finder.sets.hold(s) }
 
 // Release undoes Hold.
-func (s *Set) Release() { s.finder.sets.release(s.set) }
+func (s *Set) Release() { s.finder.sets.release(s) }
 
 // Recheck reports whether a watch of s may go on. It confirms the namespaces that are due.
 func (s *Set) Recheck(ctx context.Context) (review.Outcome, reason.WatchEnd) {
 	t := s.finder.recheckTerms()
-	now, _, err := s.finder.find(ctx, query{user: s.user, attributes: s.attributes, before: s.set, terms: t, made: new(atomic.Int64)})
+	now, _, err := s.finder.find(ctx, query{user: s.user, attributes: s.attributes, before: s, terms: t, made: new(atomic.Int64)})
 	switch {
 	case err != nil:
 		return review.Unknown, reason.Unconfirmed
@@ -135,7 +129,7 @@ func (s *Set) NextReview(now time.Time, least time.Duration) time.Time {
 
 // Lost reports whether the RBAC objects no longer grant one of the namespaces. It creates no review.
 func (s *Set) Lost() bool {
-	now := *s.set
+	now := *s
 	if now.grants = s.finder.opts.Grants(); now.grants == nil || now.grants == s.grants {
 		return false // or unknown
 	}
@@ -156,14 +150,14 @@ func (s *Set) Lost() bool {
 type query struct {
 	user       *authn.User
 	attributes authz.Attributes
-	before     *set // an earlier set, or nil
+	before     *Set // an earlier set, or nil
 	terms      terms
 	made       *atomic.Int64 // counts the reviews while they are made
 }
 
-func (f *Finder) find(ctx context.Context, q query) (s *set, reviews float64, err error) {
+func (f *Finder) find(ctx context.Context, q query) (s *Set, reviews float64, err error) {
 	key := authz.KeyOf(q.user, &q.attributes)
-	known := func() *set {
+	known := func() *Set {
 		if s := f.sets.get(key, true); s != nil {
 			return s
 		}
@@ -183,7 +177,7 @@ func (f *Finder) find(ctx context.Context, q query) (s *set, reviews float64, er
 		if q.before = known(); q.before != nil && f.isCurrent(ctx, q.before, q.terms) { // from the round before this one
 			return found{q.before, 0}, nil
 		}
-		r.set = &set{key: key, user: q.user, attributes: q.attributes}
+		r.set = &Set{finder: f, key: key, user: q.user, attributes: q.attributes}
 		if r.reviews, err = f.derive(ctx, r.set, q); err == nil {
 			f.sets.put(r.set)
 		}
@@ -193,19 +187,19 @@ func (f *Finder) find(ctx context.Context, q query) (s *set, reviews float64, er
 }
 
 // isCurrent reports whether s is right without any review.
-func (f *Finder) isCurrent(ctx context.Context, s *set, t terms) bool {
+func (f *Finder) isCurrent(ctx context.Context, s *Set, t terms) bool {
 	return f.opts.Grants() == s.grants && f.isFresh(s, t) && f.sameNamespaces(ctx, s)
 }
 
 // isFresh reports whether the reviews of s still count.
-func (f *Finder) isFresh(s *set, t terms) bool {
+func (f *Finder) isFresh(s *Set, t terms) bool {
 	now := f.authorizer.Clock()
 	return !s.Offline && !s.confirmed.anyDue(now, t.ofAllowed()) && !s.denied.anyDue(now, t.ofDenied(s.unsettled))
 }
 
 // sameNamespaces reports whether the namespaces of the cluster are those that were the candidates of
 // s, if all were.
-func (f *Finder) sameNamespaces(ctx context.Context, s *set) bool {
+func (f *Finder) sameNamespaces(ctx context.Context, s *Set) bool {
 	if s.state == 0 {
 		return true
 	}
@@ -214,7 +208,7 @@ func (f *Finder) sameNamespaces(ctx context.Context, s *set) bool {
 }
 
 // derive completes s and returns how many reviews that took.
-func (f *Finder) derive(ctx context.Context, s *set, q query) (reviews float64, err error) {
+func (f *Finder) derive(ctx context.Context, s *Set, q query) (reviews float64, err error) {
 	s.Allowed, s.Generation = true, f.authorizer.Generation()
 	if without := s.withoutSelectors(); without != s.attributes && s.only() == "" {
 		base := query{user: s.user, attributes: without, terms: q.terms, made: q.made}
@@ -240,11 +234,11 @@ func (f *Finder) derive(ctx context.Context, s *set, q query) (reviews float64, 
 }
 
 // findCandidates finds the namespaces that the RBAC objects grant.
-func (f *Finder) findCandidates(ctx context.Context, s, before *set) error {
+func (f *Finder) findCandidates(ctx context.Context, s, before *Set) error {
 	if s.grants = f.opts.Grants(); s.grants == nil {
 		return fmt.Errorf("%w: it does not hold the RBAC objects of the cluster", ErrUnknown)
 	}
-	for _, same := range []*set{before, s.sameRights()} {
+	for _, same := range []*Set{before, s.sameRights()} {
 		if same != nil && same.grants == s.grants && f.sameNamespaces(ctx, same) {
 			s.state, s.candidates = same.state, same.candidates
 			return nil
@@ -267,7 +261,7 @@ func (f *Finder) findCandidates(ctx context.Context, s, before *set) error {
 
 // allowsAll reports whether the user may now do in all namespaces what s is about. What the set says
 // about Namespaces is not enough: to watch all of them takes no permission to get one.
-func (f *Finder) allowsAll(ctx context.Context, s *set) bool {
+func (f *Finder) allowsAll(ctx context.Context, s *Set) bool {
 	if !s.grants.Allow(s.user, &s.attributes) {
 		return false
 	}
@@ -291,13 +285,13 @@ type Inspection struct {
 // not count as a use of the set.
 func (f *Finder) Inspect(u *authn.User, a authz.Attributes) (i Inspection) {
 	key := authz.KeyOf(u, &a)
-	s := &set{key: key, user: u, attributes: a, grants: f.opts.Grants()}
+	s := &Set{key: key, user: u, attributes: a, grants: f.opts.Grants()}
 	if i.Known = s.grants != nil; i.Known {
 		names, everywhere := s.granted()
 		i.Candidates, i.Everywhere = len(s.selected(names)), everywhere
 	}
 	if cached := f.sets.get(key, false); cached != nil {
-		i.Set = &Set{cached, f}
+		i.Set = cached
 		t := f.termsOf(&a)
 		t.allowed = f.atLeast(t.allowed, len(cached.candidates))
 		i.Current = cached.grants == s.grants && f.isFresh(cached, t)
