@@ -56,8 +56,7 @@ type cluster struct {
 	resources     *discovery.Resources
 	authenticator *authn.Authenticator
 	authorizer    *authz.Authorizer
-	offlineRules  *rbac.Offline // nil where the upstream is in this process
-	offlineFor    atomic.Int64  // see offlineTTL
+	offlineFor    atomic.Int64 // see offlineTTL
 	revocation    *revocation.Watches
 	health        *healthz.Health
 	handler       *proxy.Gateway
@@ -177,9 +176,6 @@ func (c *cluster) rulesChanged() {
 	c.authorizer.Invalidate()
 	now := time.Now()
 	c.changed.Store(&now)
-	if c.offlineRules != nil {
-		c.offlineRules.Release()
-	}
 }
 
 // offlineTTL is for how long what the upstream said of clients counts while it is unreachable; 0

@@ -116,8 +116,7 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 		synced:         knowsRBAC(reviews.Discovery().RESTClient()), now: time.Now,
 	})
 	authorizer.Reachable = c.reachable
-	c.offlineRules = rbac.NewOffline(c.resources, c.manager, c.reachable, c.offlineTTL, c.log)
-	authorizer.Rules = c.offlineRules
+	authorizer.Rules = rbac.NewOffline(c.resources, c.manager, c.reachable, c.offlineTTL, c.log)
 	if c.memory != nil {
 		changed := func() { c.memory.news.Store(true) }
 		authenticator.OnChange, authorizer.OnChange = changed, changed

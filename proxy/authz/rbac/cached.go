@@ -87,13 +87,6 @@ func (c *Cached) rulesOf(s *[4]*store.Snapshot) *Rules {
 	return c.mu.rules
 }
 
-// release drops the rules.
-func (c *Cached) release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.rules, c.mu.decoded = nil, decoded{}
-}
-
 // rbacObject is a T as a pointer.
 type rbacObject[T any] interface {
 	*T
@@ -148,6 +141,3 @@ func (o *Offline) Allow(u user.Info, a authz.Attributes) bool {
 	rules := o.cached.Get(func(c *cache.Collection) bool { return time.Since(c.State().CurrentAt()) <= o.ttl() })
 	return rules != nil && rules.Allow(u, &a)
 }
-
-// Release drops the rules until they are needed again.
-func (o *Offline) Release() { o.cached.release() }
