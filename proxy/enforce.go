@@ -86,7 +86,7 @@ func staleness(c *cache.Collection) time.Duration {
 
 // overBudget rejects a client that has exhausted a budget.
 func (g *Gateway) overBudget(x *exchange) *api.Response {
-	x.Spending.Exceeded.Rule.Refused.Inc()
+	x.Spending.Exceeded.Rule.Refused.Add(1)
 	g.account.refused.Count(reason.OverBudget)
 	return x.fail(x.Spending.Rejection())
 }
@@ -99,7 +99,6 @@ func (g *Gateway) SetPolicy(p policy.Policy) {
 	if next.Any(func(s *policy.Settings) bool { return s.Mode == policy.ModeSession }) {
 		g.session.StartObserving(g.policy.Load() != nil) // before a request can be in session mode
 	}
-	g.account.budgetMetrics.Show(next.Budgets(), g.budgets())
 	g.slots.inFlight.SetLimit(p.Limits.InFlight)
 	g.slots.unidentified.SetLimit(p.Limits.InFlight)
 	g.slots.longRunning.SetLimit(p.Limits.LongRunning)

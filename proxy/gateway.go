@@ -122,11 +122,10 @@ type memory struct {
 
 // account counts what requests led to, and cost.
 type account struct {
-	metrics       *metrics
-	usage         *usage.Usage
-	recent        recent
-	refused       *reason.Counter
-	budgetMetrics *policy.BudgetMetrics
+	metrics *metrics
+	usage   *usage.Usage
+	recent  recent
+	refused *reason.Counter
 }
 
 // New returns a Gateway made of the given parts.
@@ -139,9 +138,9 @@ func New(o Options) *Gateway {
 	}, o.Registerer)
 	g.account = account{
 		metrics: newMetrics(o.Registerer, o.Resources.Known), refused: reason.NewCounter(o.Registerer),
-		usage:         usage.New(usage.Options{Registerer: o.Registerer}),
-		budgetMetrics: policy.NewBudgetMetrics(o.Registerer, g.budgets),
+		usage: usage.New(usage.Options{Registerer: o.Registerer}),
 	}
+	policy.RegisterBudgets(o.Registerer, g.budgets)
 	g.memory = memory{
 		answers: responses.New(o.Authorizer, maxSavedResponses), documents: responses.New(o.Authorizer, maxSavedDocuments),
 		documentSlots: uncounted(maxSavedDocuments),

@@ -137,7 +137,7 @@ func (x *exchange) ageOf(c *cache.Collection, age time.Duration) time.Duration {
 	if !x.stale {
 		return age
 	}
-	x.Spending.Exceeded.Rule.Stale.Inc()
+	x.Spending.Exceeded.Rule.Stale.Add(1)
 	return max(age, staleness(c))
 }
 

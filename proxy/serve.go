@@ -137,7 +137,7 @@ func (g *Gateway) reject(ctx context.Context, x *exchange, d route.Decision) *ap
 	g.account.refused.Count(d.Refusal)
 	switch d.Refusal {
 	case reason.OverBudget:
-		x.Spending.Exceeded.Rule.Refused.Inc()
+		x.Spending.Exceeded.Rule.Refused.Add(1)
 	case reason.Redacted:
 		x.Decision.Reason = d.Err.Error()
 	}

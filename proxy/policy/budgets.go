@@ -24,12 +24,12 @@ type BudgetState struct {
 	Users int
 }
 
-// RuleBudgets are the budgets of a rule, and the requests that were over them.
+// RuleBudgets are the budgets of a rule, and the numbers of requests that were over them.
 type RuleBudgets struct {
 	Name            string  // rules[2]
 	Who             string  // see BudgetState
 	Requests, Bytes *Budget // nil without one
-	Refused, Stale  outcomeCounter
+	Refused, Stale  atomic.Int64
 }
 
 // Budget is a budget of a rule.
@@ -59,7 +59,7 @@ func ruleName(i int) string { return fmt.Sprintf("rules[%d]", i) }
 
 // State describes the budgets.
 func (b *RuleBudgets) State() BudgetState {
-	state := BudgetState{Rule: b.Name, Who: b.Who, Refused: b.Refused.n.Load(), AnsweredStale: b.Stale.n.Load()}
+	state := BudgetState{Rule: b.Name, Who: b.Who, Refused: b.Refused.Load(), AnsweredStale: b.Stale.Load()}
 	if b.Requests != nil {
 		state.RequestsPerSecond, state.Users = b.Requests.PerSecond(), b.Requests.Users()
 	}
@@ -88,8 +88,8 @@ func keepBudgets(budgets, before []*RuleBudgets) {
 		if b.Bytes != nil {
 			b.Bytes.Budget = old.Bytes.Budget
 		}
-		b.Refused.n.Store(old.Refused.n.Load())
-		b.Stale.n.Store(old.Stale.n.Load())
+		b.Refused.Store(old.Refused.Load())
+		b.Stale.Store(old.Stale.Load())
 	}
 }
 
@@ -109,56 +109,42 @@ func (b *Budget) Same(other *Budget) bool {
 	return b.Budget == other.Budget
 }
 
-// outcomeCounter counts requests that were over a budget and had the same outcome.
-type outcomeCounter struct {
-	n       atomic.Int64
-	counter prometheus.Counter
+// budgetMetrics exports the outcomes of budgets.
+type budgetMetrics struct {
+	desc    *prometheus.Desc
+	budgets func() []*RuleBudgets
 }
 
-// Inc counts a request.
-func (c *outcomeCounter) Inc() {
-	c.n.Add(1)
-	c.counter.Inc()
-}
-
-// BudgetMetrics are the metrics of budgets.
-type BudgetMetrics struct{ outcomes *prometheus.CounterVec }
-
-// NewBudgetMetrics registers the metrics of the budgets that the function returns at the time of a
+// RegisterBudgets registers the metrics of the budgets that the function returns at the time of a
 // scrape. registerer may be nil.
-func NewBudgetMetrics(registerer prometheus.Registerer, budgets func() []*RuleBudgets) *BudgetMetrics {
-	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubeweir_budget_answers_total",
-		Help: "Requests of users who had exhausted an upstream budget, by the rule that has the budget and the outcome: refused (rejected with 429), cached (served from the cache, with the age of the response).",
-	}, []string{"rule", "answer"})
-	if registerer != nil {
-		registerer.MustRegister(outcomes, gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_budget_users",
-			Help: "Users with a bucket in an upstream budget, over all rules. A budget has at most 4,096 buckets; further users share buckets, each with few others.",
-		}, func() (n float64) {
-			for _, rule := range budgets() {
-				for _, b := range []*Budget{rule.Requests, rule.Bytes} {
-					if b != nil {
-						n += float64(b.Users())
-					}
+func RegisterBudgets(registerer prometheus.Registerer, budgets func() []*RuleBudgets) {
+	if registerer == nil {
+		return
+	}
+	outcomes := &budgetMetrics{prometheus.NewDesc("kubeweir_budget_answers_total",
+		"Requests of users who had exhausted an upstream budget, by the rule that has the budget and the outcome: refused (rejected with 429), cached (served from the cache, with the age of the response).", []string{"rule", "answer"}, nil), budgets}
+	registerer.MustRegister(outcomes, gaugefunc.New(prometheus.GaugeOpts{
+		Name: "kubeweir_budget_users",
+		Help: "Users with a bucket in an upstream budget, over all rules. A budget has at most 4,096 buckets; further users share buckets, each with few others.",
+	}, func() (n float64) {
+		for _, rule := range budgets() {
+			for _, b := range []*Budget{rule.Requests, rule.Bytes} {
+				if b != nil {
+					n += float64(b.Users())
 				}
 			}
-			return n
-		}))
-	}
-	return &BudgetMetrics{outcomes}
+		}
+		return n
+	}))
 }
 
-// Show replaces the budgets whose counters are exported. A budget of the same rule that matches the
-// same requests keeps its counters.
-func (m *BudgetMetrics) Show(budgets, before []*RuleBudgets) {
-	for _, old := range before {
-		if !slices.ContainsFunc(budgets, func(b *RuleBudgets) bool { return b.Name == old.Name && b.Who == old.Who }) {
-			m.outcomes.DeletePartialMatch(prometheus.Labels{"rule": old.Name})
-		}
-	}
-	for _, b := range budgets {
-		b.Refused.counter = m.outcomes.WithLabelValues(b.Name, "refused")
-		b.Stale.counter = m.outcomes.WithLabelValues(b.Name, "cached")
+// Describe implements prometheus.Collector.
+func (m *budgetMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.desc }
+
+// Collect implements prometheus.Collector.
+func (m *budgetMetrics) Collect(ch chan<- prometheus.Metric) {
+	for _, b := range m.budgets() {
+		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(b.Refused.Load()), b.Name, "refused")
+		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(b.Stale.Load()), b.Name, "cached")
 	}
 }
