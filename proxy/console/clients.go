@@ -14,15 +14,15 @@ const maxClients = 25
 var clientOrderNames = []string{"requests", "bytes", "cpu", "watches", "upstreamRequests", "upstreamBytes"}
 
 var clientOrders = map[string]struct {
-	by  usage.By
+	by  func(*usage.Row) float64
 	key func(*Client) float64
 }{
-	"requests":         {usage.ByRequests, func(c *Client) float64 { return c.Requests }},
-	"bytes":            {usage.ByBytes, func(c *Client) float64 { return c.Bytes }},
-	"cpu":              {usage.ByCPU, func(c *Client) float64 { return c.CPUSeconds }},
-	"watches":          {usage.ByWatches, func(c *Client) float64 { return c.Watches }},
-	"upstreamRequests": {usage.ByUpstreamRequests, func(c *Client) float64 { return c.UpstreamRequests }},
-	"upstreamBytes":    {usage.ByUpstreamBytes, func(c *Client) float64 { return c.UpstreamBytes }},
+	"requests":         {nil, func(c *Client) float64 { return c.Requests }},
+	"bytes":            {func(r *usage.Row) float64 { return float64(r.Bytes) }, func(c *Client) float64 { return c.Bytes }},
+	"cpu":              {func(r *usage.Row) float64 { return r.Work }, func(c *Client) float64 { return c.CPUSeconds }},
+	"watches":          {func(r *usage.Row) float64 { return float64(r.Watches) }, func(c *Client) float64 { return c.Watches }},
+	"upstreamRequests": {func(r *usage.Row) float64 { return r.UpstreamRequests }, func(c *Client) float64 { return c.UpstreamRequests }},
+	"upstreamBytes":    {func(r *usage.Row) float64 { return r.UpstreamBytes }, func(c *Client) float64 { return c.UpstreamBytes }},
 }
 
 func (b *builder) clients(m *moment) any {

@@ -16,25 +16,13 @@ const (
 	Hour
 )
 
-// By is what rows are sorted by, the largest first.
-type By uint8
-
-// The orders.
-const (
-	ByRequests By = iota
-	ByBytes
-	ByCPU
-	ByWatches
-	ByUpstreamRequests
-	ByUpstreamBytes
-)
-
 // Query selects a Report.
 type Query struct {
 	// K is the number of rows of each kind at most.
 	K      int
 	Window Window
-	By     By
+	// By returns what rows are sorted by, the largest first (default the requests).
+	By func(*Row) float64
 }
 
 // Report lists the largest costs.
@@ -113,6 +101,9 @@ func (u *Usage) window(w Window) *pane {
 
 // top returns the first rows of a summary and of the keys that have only open watches.
 func top[K comparable](s *summary[K], watches map[K]int, q Query, name func(K) string) []Row {
+	if q.By == nil {
+		q.By = func(r *Row) float64 { return float64(r.Requests) }
+	}
 	missing := int64(s.error / requestWeight)
 	rows := make([]Row, 0, len(s.entries))
 	for key, e := range s.entries {
@@ -124,28 +115,11 @@ func top[K comparable](s *summary[K], watches map[K]int, q Query, name func(K) s
 		}
 	}
 	slices.SortFunc(rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(b.by(q.By), a.by(q.By)), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(q.By(&b), q.By(&a)), strings.Compare(a.Name, b.Name))
 	})
 	return slices.Clip(rows[:min(len(rows), max(q.K, 0))])
 }
 
 func rowOf(name string, cost Cost, watches int, missing int64) Row {
 	return Row{Name: name, Cost: cost, CPU: time.Duration(cost.Work), Watches: watches, Missing: missing}
-}
-
-// by returns what rows are sorted by.
-func (r *Row) by(b By) float64 {
-	switch b {
-	case ByBytes:
-		return float64(r.Bytes)
-	case ByCPU:
-		return r.Work
-	case ByWatches:
-		return float64(r.Watches)
-	case ByUpstreamRequests:
-		return r.UpstreamRequests
-	case ByUpstreamBytes:
-		return r.UpstreamBytes
-	}
-	return float64(r.Requests)
 }

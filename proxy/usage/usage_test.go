@@ -67,7 +67,7 @@ func TestWindows(t *testing.T) {
 			}
 		}
 	}
-	if r := u.Top(Query{K: 1, Window: Hour, By: ByUpstreamBytes}, c.now); len(r.Users) != 1 || r.Users[0].Name != "joe" || r.Resources[0].Name != "deployments.apps" {
+	if r := u.Top(Query{K: 1, Window: Hour, By: func(r *Row) float64 { return r.UpstreamBytes }}, c.now); len(r.Users) != 1 || r.Users[0].Name != "joe" || r.Resources[0].Name != "deployments.apps" {
 		t.Errorf("by the upstream's bytes: %+v", r)
 	}
 	c.pass(u, 90*time.Minute)
@@ -106,7 +106,7 @@ func TestStreams(t *testing.T) {
 		logs.Wrote(10)
 		c.pass(u, time.Second)
 	}
-	r := u.Top(Query{K: 10, By: ByBytes}, c.now)
+	r := u.Top(Query{K: 10, By: func(r *Row) float64 { return float64(r.Bytes) }}, c.now)
 	seconds := int64(r.Covers / time.Second)
 	if jane := row(r.Users, "jane"); jane.Bytes != 100*seconds || jane.Watches != 1 || jane.Requests != 0 || jane.CPU == 0 {
 		t.Errorf("a watch: %+v in %d s", jane, seconds)
@@ -127,7 +127,7 @@ func TestStreams(t *testing.T) {
 	c.pass(u, 2*time.Hour)
 	quiet := u.Open(Client{User: "quiet"}, StreamOptions{End: func() {}})
 	defer quiet.Close()
-	if r := u.Top(Query{K: 1, By: ByWatches}, c.now); r.Users[0].Name != "quiet" {
+	if r := u.Top(Query{K: 1, By: func(r *Row) float64 { return float64(r.Watches) }}, c.now); r.Users[0].Name != "quiet" {
 		t.Errorf("%+v", r)
 	}
 	if n := testing.AllocsPerRun(100, func() { quiet.Wrote(1) }); n != 0 {
@@ -165,7 +165,7 @@ func TestBounds(t *testing.T) {
 	if got := u.bytes(); got > 20e6 {
 		t.Errorf("%d bytes", got)
 	}
-	r := u.Top(Query{K: 3, Window: Hour, By: ByCPU}, c.now)
+	r := u.Top(Query{K: 3, Window: Hour, By: func(r *Row) float64 { return r.Work }}, c.now)
 	if r.Users[0].Name != Bounded(long) || r.UserAgents[0].Name != "heavy" || r.Resources[0].Name != "pods" {
 		t.Errorf("%q %q %q", r.Users[0].Name, r.UserAgents[0].Name, r.Resources[0].Name)
 	}
