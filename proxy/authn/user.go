@@ -15,10 +15,13 @@ import (
 // clients choose parts of what it covers.
 type Digest [sha256.Size]byte
 
+// info has the methods of a User; what they return must not be modified.
+type info = user.DefaultInfo
+
 // User is an immutable user.Info that knows its own digest, so that a lookup of a decision does not
 // hash the groups again. It is safe for concurrent use.
 type User struct {
-	info   user.DefaultInfo
+	info
 	digest Digest
 	// gateway marks the gateway's own identity, which needs no review: the cache was filled with
 	// its permissions.
@@ -29,20 +32,16 @@ type User struct {
 
 var _ user.Info = (*User)(nil)
 
-// NewUser copies info. It returns a *User unchanged.
-func NewUser(info user.Info) *User {
-	if u, ok := info.(*User); ok {
+// NewUser copies a user. It returns a *User unchanged.
+func NewUser(of user.Info) *User {
+	if u, ok := of.(*User); ok {
 		return u
 	}
-	u := &User{info: user.DefaultInfo{
-		Name:   info.GetName(),
-		UID:    info.GetUID(),
-		Groups: slices.Clone(info.GetGroups()),
-	}}
-	if extra := info.GetExtra(); len(extra) > 0 {
-		u.info.Extra = make(map[string][]string, len(extra))
+	u := &User{info: info{Name: of.GetName(), UID: of.GetUID(), Groups: slices.Clone(of.GetGroups())}}
+	if extra := of.GetExtra(); len(extra) > 0 {
+		u.Extra = make(map[string][]string, len(extra))
 		for k, v := range extra {
-			u.info.Extra[k] = slices.Clone(v)
+			u.Extra[k] = slices.Clone(v)
 		}
 	}
 	u.digest = digestOf(&u.info)
@@ -58,18 +57,6 @@ func authenticatedUser(info user.DefaultInfo) *User {
 	}
 	return NewUser(&info)
 }
-
-// GetName implements user.Info.
-func (u *User) GetName() string { return u.info.Name }
-
-// GetUID implements user.Info.
-func (u *User) GetUID() string { return u.info.UID }
-
-// GetGroups implements user.Info. The result must not be modified.
-func (u *User) GetGroups() []string { return u.info.Groups }
-
-// GetExtra implements user.Info. The result must not be modified.
-func (u *User) GetExtra() map[string][]string { return u.info.Extra }
 
 // Digest returns the digest of the user.
 func (u *User) Digest() Digest { return u.digest }

@@ -43,26 +43,25 @@ func (q *FairQueue[K]) Enter(ctx context.Context, user K) (leave func(), err err
 	}
 	own.callers++
 	q.mu.Unlock()
-	forget := func() {
+	leave = func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if own.callers--; own.callers == 0 {
 			delete(q.mu.users, user)
 		}
 	}
-	if err := Acquire(ctx, own.slots); err != nil {
-		forget()
-		return nil, err
+	for _, slots := range [...]chan struct{}{own.slots, q.Total} {
+		if slots == nil {
+			continue
+		}
+		if err := Acquire(ctx, slots); err != nil {
+			leave()
+			return nil, err
+		}
+		before := leave
+		leave = func() { <-slots; before() }
 	}
-	if q.Total == nil {
-		return func() { <-own.slots; forget() }, nil
-	}
-	if err := Acquire(ctx, q.Total); err != nil {
-		<-own.slots
-		forget()
-		return nil, err
-	}
-	return func() { <-q.Total; <-own.slots; forget() }, nil
+	return leave, nil
 }
 
 // Acquire waits for a slot, which the caller releases by receiving from slots.
