@@ -87,6 +87,7 @@ func allMetrics(t *testing.T) map[string]*metric {
 	c := config.Default()
 	c.Kubeconfig, c.CertDir, c.Audit.Path = filepath.Join(t.TempDir(), "kubeconfig"), t.TempDir(), filepath.Join(t.TempDir(), "audit")
 	c.State.Dir = t.TempDir()
+	c.Rules = []config.Rule{{UpstreamRequestsPerSecond: 1}} // its counts are exported from the rules in force
 	if err := os.WriteFile(c.Kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: k, cluster: {server: "https://127.0.0.1:1"}}],
 		contexts: [{name: c, context: {cluster: k, user: u}}], users: [{name: u, user: {token: t}}]}`), 0o600); err != nil {
 		t.Fatal(err)
