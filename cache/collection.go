@@ -214,7 +214,7 @@ func (e *entry) run() error {
 	e.over.Store(&err)
 	c := e.collection.Load()
 	if c != nil {
-		c.store.Close(store.CloseReason(err))
+		c.store.Close(err)
 		c.columns.Close()
 	}
 	if e.feed.Checkpoint != nil {
@@ -307,7 +307,7 @@ func (e *entry) await(ctx context.Context) (*Collection, error) {
 		attempt, failed, err := e.mu.attempt, e.mu.failed, e.mu.err
 		e.mu.Unlock()
 		if reason := e.reason(); reason != nil {
-			return nil, &store.StoppedError{Reason: reason}
+			return nil, fmt.Errorf("%w: %w", store.ErrStopped, reason)
 		}
 		if c := e.collection.Load(); c != nil {
 			return c, nil

@@ -176,7 +176,7 @@ func (m *Manager) Collection(ctx context.Context, res *source.Resource, enc api.
 			return c, nil
 		}
 		c, err := m.await(ctx, e)
-		if _, stopped := errors.AsType[*store.StoppedError](err); stopped && attempt < startAttempts && !e.failedForGood() {
+		if errors.Is(err, store.ErrStopped) && attempt < startAttempts && !e.failedForGood() {
 			continue // for example, it was dropped while starting
 		}
 		return c, err
@@ -208,9 +208,8 @@ func (m *Manager) ReadableCollection(res *source.Resource, enc api.Encoding) *Co
 // PeekCollection is ReadableCollection, but it does not count as a use of the collection.
 func (m *Manager) PeekCollection(res *source.Resource, enc api.Encoding) *Collection {
 	m.mu.RLock()
-	e := m.mu.collections[collectionKey{res.GroupVersionResource, enc}]
-	m.mu.RUnlock()
-	return e.readable(res)
+	defer m.mu.RUnlock()
+	return m.mu.collections[collectionKey{res.GroupVersionResource, enc}].readable(res)
 }
 
 // Start starts the collection of res in enc in the background, if there is none.
@@ -308,7 +307,7 @@ func (m *Manager) await(ctx context.Context, e *entry) (*Collection, error) {
 // upstream ends its own then. It returns when they have stopped. The next caller of Collection
 // starts a new one, with a Resource that is not retired.
 func (m *Manager) Drop(gvr schema.GroupVersionResource, reason error) {
-	m.stop(&store.DroppedError{Reason: reason}, func(e *entry) bool { return e.feed.Resource.GroupVersionResource == gvr })
+	m.stop(fmt.Errorf("%w: %w", store.ErrDropped, reason), func(e *entry) bool { return e.feed.Resource.GroupVersionResource == gvr })
 }
 
 // stop stops the chosen entries, waits for them and returns them.

@@ -25,7 +25,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 func TestConcurrentCallersShareOneStart(t *testing.T) {
@@ -376,8 +375,8 @@ func TestDropStopsCollection(t *testing.T) {
 		if _, _, err := w.Next(nil, 10); err != nil {
 			t.Fatal(err)
 		}
-		m.Drop(cachetest.Pods, watchmux.ErrGone)
-		if _, _, err := w.Next(nil, 10); notified != 1 || !errors.Is(err, watchmux.ErrGone) {
+		m.Drop(cachetest.Pods, source.ErrRedefined)
+		if _, _, err := w.Next(nil, 10); notified != 1 || !errors.Is(err, source.ErrRedefined) {
 			t.Errorf("notified %d times, the watch ended with %v", notified, err)
 		}
 		if _, err := c.Mux().Watch(c.RV(), nil, func() {}); err == nil {
@@ -400,7 +399,7 @@ func TestDropWhileStartingGivesNextCollection(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { cachetest.PodCollection(t, m) })
 		synctest.Wait()
-		m.Drop(cachetest.Pods, watchmux.ErrGone)
+		m.Drop(cachetest.Pods, source.ErrRedefined)
 		s.SetSilent(false)
 		wg.Wait()
 	})

@@ -55,7 +55,7 @@ func TestCoalesceWhileWritten(t *testing.T) {
 					}
 				})
 				switch {
-				case errors.Is(err, watchmux.ErrGone):
+				case errors.Is(err, errGone):
 					return
 				case err != nil:
 					got, rv = list(label)
@@ -100,7 +100,7 @@ func TestCoalesceWhileWritten(t *testing.T) {
 				if errors.Is(err, watchmux.ErrExpired) {
 					got, rv = list(label)
 					lists++
-				} else if errors.Is(err, watchmux.ErrGone) {
+				} else if errors.Is(err, errGone) {
 					if want, _ := list(label); !maps.Equal(got, want) {
 						t.Errorf("%q: %v, want %v", label, got, want)
 					}
@@ -123,7 +123,7 @@ func TestCoalesceWhileWritten(t *testing.T) {
 		}
 		mu.Unlock()
 	}
-	m.Close(watchmux.ErrGone)
+	m.Close(errGone)
 	all.Wait()
 	if s := m.Stats(); s.Watchers != 0 {
 		t.Errorf("%+v", s)

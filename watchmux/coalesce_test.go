@@ -372,14 +372,14 @@ func TestCoalesceEndsWithTheMux(t *testing.T) {
 	r.Coalesce(false)
 	drain(t, r)
 	m.Append(f.set(state{"ns/a", "", ""}))
-	m.Close(watchmux.ErrGone)
+	m.Close(errGone)
 	if r.notified != 2 || !r.MustReadNow() {
 		t.Errorf("notified %d times, hurried %t", r.notified, r.MustReadNow())
 	}
-	if ds, _, err := r.Next(nil, 10); len(ds) != 1 || !errors.Is(err, watchmux.ErrGone) && err != nil {
+	if ds, _, err := r.Next(nil, 10); len(ds) != 1 || !errors.Is(err, errGone) && err != nil {
 		t.Errorf("%d events, %v", len(ds), err)
 	}
-	if _, _, err := r.Next(nil, 10); !errors.Is(err, watchmux.ErrGone) {
+	if _, _, err := r.Next(nil, 10); !errors.Is(err, errGone) {
 		t.Errorf("then %v", err)
 	}
 }

@@ -13,16 +13,13 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// Reasons why watchers end, besides Stop.
+// Reasons why watchers end, besides that of Close.
 var (
 	// ErrExpired says that the history does not reach back far enough. Returned errors are of type
 	// *ExpiredError.
 	ErrExpired = errors.New("resource version expired")
-	// ErrGone is a reason for Close: the history is void, for example because the upstream's
-	// version went back, and clients must list again.
-	ErrGone = errors.New("history is gone")
-	// ErrStopped is a reason for Close: the collection has stopped.
-	ErrStopped = errors.New("collection stopped")
+	// ErrStopped says that the reader called Stop.
+	ErrStopped = errors.New("watcher stopped")
 )
 
 // ExpiredError is an ErrExpired with the versions.

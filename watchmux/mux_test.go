@@ -18,6 +18,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// errGone is a reason to close a Mux.
+var errGone = errors.New("history is gone")
+
 // schema has one selectable field besides name and namespace.
 func schema() *object.Schema { return object.CustomSchema([]string{".spec.node"}) }
 
@@ -437,13 +440,13 @@ func TestClose(t *testing.T) {
 	idle, behind := watch(t, m, 0, filter(t, "", "l=x", "")), watch(t, m, 0, nil)
 	drain(t, idle)
 	m.Append(feed.set(state{key: "a"}))
-	m.Close(watchmux.ErrGone)
+	m.Close(errGone)
 	m.Close(watchmux.ErrStopped)
 	m.Append(feed.set(state{key: "b"}))
 	if idle.notified != 1 {
 		t.Error("idle watcher not woken")
 	}
-	if _, _, err := idle.Next(nil, 5); !errors.Is(err, watchmux.ErrGone) {
+	if _, _, err := idle.Next(nil, 5); !errors.Is(err, errGone) {
 		t.Errorf("idle: %v", err)
 	}
 	ds, _, err := behind.Next(nil, 5)
@@ -453,10 +456,10 @@ func TestClose(t *testing.T) {
 	if err == nil {
 		_, _, err = behind.Next(nil, 5)
 	}
-	if !errors.Is(err, watchmux.ErrGone) {
+	if !errors.Is(err, errGone) {
 		t.Errorf("behind: %v", err)
 	}
-	if _, err := m.Watch(1, nil, func() {}); !errors.Is(err, watchmux.ErrGone) {
+	if _, err := m.Watch(1, nil, func() {}); !errors.Is(err, errGone) {
 		t.Errorf("new watch: %v", err)
 	}
 	if s := m.Stats(); s.Watchers != 0 || s.Ended.Closed != 2 {

@@ -180,7 +180,7 @@ func (f *Reflector) unload(reason error) bool {
 		return false
 	}
 	f.Checkpoint.Drop(reason)
-	f.store.Close(store.CloseReason(reason))
+	f.store.Close(reason)
 	f.store, f.loaded, f.relist, f.provisional = nil, nil, false, false
 	f.server.Store(new(string))
 	f.heldFrom.Store(new(string))

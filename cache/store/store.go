@@ -449,15 +449,11 @@ func IsTooLarge(err error) bool {
 	return errors.As(err, &tooLarge)
 }
 
-// StoppedError says that a collection stopped while a caller waited for it.
-type StoppedError struct{ Reason error }
+// ErrStopped says that a collection stopped while a caller waited for it.
+var ErrStopped = errors.New("the collection stopped")
 
-func (e *StoppedError) Error() string {
-	return "the collection stopped: " + e.Reason.Error()
-}
-func (e *StoppedError) Unwrap() error { return e.Reason }
-
-// Reasons why a collection stops, beside ErrRewound and a *DroppedError.
+// Reasons why a collection stops, beside ErrRewound. They are also the errors with which its
+// watchers end.
 var (
 	// ErrIdle says that nobody used the collection.
 	ErrIdle = errors.New("idle")
@@ -465,25 +461,6 @@ var (
 	ErrManagerClosed = errors.New("the cache is shutting down")
 	// ErrDiffers says that the collection was found to differ from the upstream.
 	ErrDiffers = errors.New("the collection differed from the upstream")
+	// ErrDropped says that the collection was dropped, see Manager.Drop.
+	ErrDropped = errors.New("dropped")
 )
-
-// DroppedError says that the collection was dropped for a reason, see Manager.Drop.
-type DroppedError struct{ Reason error }
-
-func (e *DroppedError) Error() string { return "dropped: " + e.Reason.Error() }
-
-// Unwrap returns the reason.
-func (e *DroppedError) Unwrap() error { return e.Reason }
-
-// CloseReason returns the error with which the watchers of a collection end that stopped for
-// reason.
-func CloseReason(reason error) error {
-	var dropped *DroppedError
-	switch {
-	case errors.As(reason, &dropped):
-		return dropped
-	case errors.Is(reason, ErrRewound), errors.Is(reason, ErrDiffers):
-		return fmt.Errorf("%w: %w", watchmux.ErrGone, reason)
-	}
-	return fmt.Errorf("%w: %w", watchmux.ErrStopped, reason)
-}

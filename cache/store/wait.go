@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // WaitFor returns when LatestRV is at least rv. The error is a *TooLargeError after timeout (at
-// once if that is 0), the cause of ctx, or a *StoppedError.
+// once if that is 0), the cause of ctx, or ErrStopped.
 func (s *Store) WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error {
 	if s.LatestRV() >= rv {
 		return nil
@@ -94,6 +95,6 @@ func (s *Store) Wait(ctx context.Context, done <-chan struct{}, timeout time.Dur
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-s.Stopped:
-		return &StoppedError{Reason: s.StopReason()}
+		return fmt.Errorf("%w: %w", ErrStopped, s.StopReason())
 	}
 }

@@ -114,7 +114,6 @@ func nextBookmark(now, deadline time.Time) time.Time {
 func (s *stream) failed(err error) error {
 	var why reason.WatchEnd
 	var expired *watchmux.ExpiredError
-	var dropped *store.DroppedError
 	switch {
 	case errors.As(err, &expired) && s.w == nil && s.req.ForwardExpired:
 		return read.Forward(reason.History, err)
@@ -130,7 +129,7 @@ func (s *stream) failed(err error) error {
 		why, s.failure = reason.WatchDiffers, api.NewExpiredWatch(s.from, 0)
 	// Otherwise the collection stopped. kube-apiserver ends watches without an error then, too, and
 	// clients start new ones.
-	case errors.As(err, &dropped):
+	case errors.Is(err, store.ErrDropped):
 		why = reason.WatchRedefined
 	case errors.Is(err, store.ErrManagerClosed), errors.Is(err, store.ErrIdle):
 		why = reason.WatchStopped
