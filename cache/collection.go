@@ -40,18 +40,9 @@ func (c *Collection) Resource() *source.Resource { return c.entry.feed.Resource 
 // Encoding returns the encoding of the collection's objects.
 func (c *Collection) Encoding() api.Encoding { return c.entry.feed.Encoding }
 
-// ListKind returns the kind and apiVersion of the resource's lists (PodList, v1), as the upstream
-// sends them.
-func (c *Collection) ListKind() (kind, apiVersion string) {
-	k := c.entry.feed.ListMeta()
-	return k.Kind, k.APIVersion
-}
-
-// Warnings returns the values of the Warning headers that the upstream sends with every response of
-// the resource, for example because its version is deprecated. They must not be modified.
-func (c *Collection) Warnings() []string {
-	return c.entry.feed.ListMeta().Warnings
-}
+// ListMeta returns the kind and apiVersion of the resource's lists, and the warnings that the
+// upstream sends with every response of the resource. It must not be modified.
+func (c *Collection) ListMeta() *source.ListMeta { return c.entry.feed.ListMeta() }
 
 // RV returns the version that the collection holds.
 func (c *Collection) RV() uint64 { return c.store.LatestRV() }

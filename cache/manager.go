@@ -403,16 +403,12 @@ func (m *Manager) Checkpoints(ctx context.Context) []checkpoint.Saved {
 
 // ReleaseCheckpoints saves what has changed and then ends the use of Options.Checkpoints.Storage,
 // so that another Manager may use them. Collections are served as before. It returns false if the
-// disk does not respond.
+// disk does not respond. There must be a Storage.
 func (m *Manager) ReleaseCheckpoints() bool {
-	k := m.checkpointer
-	if k == nil {
-		return true
-	}
-	if !k.Finish() {
+	if !m.checkpointer.Finish() {
 		return false
 	}
-	k.HandOver()
+	m.checkpointer.HandOver()
 	for _, e := range m.entries() {
 		if e.feed.Checkpoint != nil {
 			e.feed.Checkpoint.Release()
@@ -421,12 +417,10 @@ func (m *Manager) ReleaseCheckpoints() bool {
 	return true
 }
 
-// ForgetCheckpoint removes the checkpoint of a collection that will not come back and does not
+// ForgetCheckpoint removes one of Checkpoints, of a collection that will not come back and does not
 // exist now.
 func (m *Manager) ForgetCheckpoint(c checkpoint.Saved) {
-	if m.checkpointer != nil {
-		m.checkpointer.Forget(c)
-	}
+	m.checkpointer.Forget(c)
 }
 
 // checkpointed returns the collections that are saved.

@@ -62,8 +62,8 @@ func TestEachEncodingHasItsOwnReflector(t *testing.T) {
 			}
 		}
 		nodes := cachetest.Collection(t, m, cachetest.NodeResource(), api.JSON)
-		if kind, apiVersion := nodes.ListKind(); kind != "NodeList" || apiVersion != "v1" {
-			t.Errorf("list kind %s %s", apiVersion, kind)
+		if meta := nodes.ListMeta(); meta.Kind != "NodeList" || meta.APIVersion != "v1" {
+			t.Errorf("list kind %s %s", meta.APIVersion, meta.Kind)
 		}
 		status := m.Status()
 		var lines []string

@@ -113,7 +113,7 @@ func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 	if err := codec.Scan(&sc.Scan); err != nil {
 		return nil, fmt.Errorf("decoding %s object: %w", enc, err)
 	}
-	if s.dropManaged {
+	if s.DropsManagedFields {
 		sc.Encoded = encoding.Drop(codec, sc.Encoded)
 	}
 	o, err := sc.object()

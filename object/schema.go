@@ -27,6 +27,8 @@ const (
 type Schema struct {
 	// Fields names the selectable fields, as field selectors spell them after CanonicalField.
 	Fields []string
+	// DropsManagedFields says that objects are kept without their managedFields.
+	DropsManagedFields bool
 
 	specs []fieldSpec     // parallel to Fields
 	root  *encoding.Field // of their paths
@@ -35,8 +37,6 @@ type Schema struct {
 	aliases map[string]string
 	// noNamespace: metadata.namespace is no field label of this resource.
 	noNamespace bool
-	// dropManaged: objects are kept without their managedFields.
-	dropManaged bool
 	shared      func() *interner // the table of shared strings, made for the first object
 	scans       sync.Pool        // of *scan
 }
@@ -134,12 +134,9 @@ func (s *Schema) ClusterScoped() *Schema {
 // Decode returns other bytes than it was given.
 func (s *Schema) WithoutManagedFields() *Schema {
 	c := newSchema(slices.Clone(s.specs), s.aliases, s.noNamespace)
-	c.dropManaged = true
+	c.DropsManagedFields = true
 	return c
 }
-
-// DropsManagedFields reports whether objects are kept without their managedFields.
-func (s *Schema) DropsManagedFields() bool { return s.dropManaged }
 
 // CanonicalField returns the canonical form of a label in a field selector: metadata.name,
 // metadata.namespace or one of Fields (for pods, spec.host is spec.nodeName). ok is false if the

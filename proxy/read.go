@@ -181,7 +181,7 @@ func (g *Gateway) revalidate(ctx context.Context, x *exchange) *api.Response {
 
 // warn adds the upstream's warnings, which every response of the resource has.
 func warn(resp *api.Response, c *cache.Collection) {
-	for _, w := range c.Warnings() {
+	for _, w := range c.ListMeta().Warnings {
 		resp.Header.Add("Warning", w)
 	}
 }

@@ -332,7 +332,7 @@ func (k *Checkpointer) Checkpoint(res *source.Resource, enc api.Encoding, log *s
 	}
 	return &Checkpoint{owner: k, name: name, log: log, header: header{
 		Group: res.Group, Version: res.Version, Resource: res.Resource, Encoding: enc,
-		Definition: fmt.Sprintf("%s namespaced=%t managedFields=%t %s", res.Kind, res.Namespaced, !res.Schema.DropsManagedFields(), res.Definition),
+		Definition: fmt.Sprintf("%s namespaced=%t managedFields=%t %s", res.Kind, res.Namespaced, !res.Schema.DropsManagedFields, res.Definition),
 	}}
 }
 

@@ -174,7 +174,7 @@ func (f *frame) column(ctx context.Context, s valueReader, base *column) (*colum
 	if base == nil {
 		base = &column{frame: &frame{}}
 	}
-	looking := store.NewCancellation(ctx)
+	looking := store.Cancellation{Context: ctx}
 	c := changeOf(base.frame.objs, f.objs)
 	codes := make([]uint32, len(f.objs))
 	for _, r := range c.same {

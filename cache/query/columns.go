@@ -94,7 +94,7 @@ func (k *Columns) frame(v *store.Snapshot) *frame {
 // it takes the others from there.
 func newFrame(s *store.Store, v *store.Snapshot, earlier *column) *frame {
 	f := &frame{content: v.Content(), churn: v.Churn(), mark: v.Mark()}
-	if earlier != nil && f.mark.IsKnown() && earlier.frame.content < f.content {
+	if earlier != nil && f.mark.IsKnown && earlier.frame.content < f.content {
 		if keys, ok := s.ChangedSince(earlier.frame.mark, v.Len()/fewChanged); ok {
 			f.objs = earlier.frame.with(v, keys)
 			return f

@@ -75,7 +75,7 @@ func TestFramesOfChanges(t *testing.T) {
 		t.Errorf("%d of 300 frames were made of what has changed", followed)
 	}
 	past, err := s.AppliedAt(version-3, time.Now())
-	if err == nil && past.Mark().IsKnown() {
+	if err == nil && past.Mark().IsKnown {
 		t.Error("a view of the past is taken for one that the store had")
 	}
 }

@@ -137,35 +137,35 @@ func TestConditions(t *testing.T) {
 	old := func(d time.Duration) Value { return ValueOfCell(AgeToken(noon.Add(-d).Unix())) }
 	number := func(text string) Value { return ValueOf([]byte(text)) }
 	for condition, c := range map[string]struct{ yes, no []Value }{
-		".a":                       {yes: []Value{StringOf(""), number("0"), number("false")}, no: []Value{none, number("null"), number("{}"), number("[1]")}},
-		"!.a":                      {yes: []Value{none, number("[]")}, no: []Value{StringOf("")}},
-		".a=Running":               {yes: []Value{StringOf("Running")}, no: []Value{none, StringOf("running"), number("1")}},
-		".a == 'Running' ":         {yes: []Value{StringOf("Running")}, no: []Value{StringOf("'Running'")}},
-		".a=":                      {yes: []Value{StringOf("")}, no: []Value{none, StringOf("x")}},
-		".a!=Running":              {yes: []Value{none, StringOf("x"), number("1")}, no: []Value{StringOf("Running")}},
-		".a=1":                     {yes: []Value{number("1"), number("1.0"), number("1e0"), StringOf("1")}, no: []Value{number("2"), StringOf("1.0"), number("true")}},
+		".a":                       {yes: []Value{stringOf(""), number("0"), number("false")}, no: []Value{none, number("null"), number("{}"), number("[1]")}},
+		"!.a":                      {yes: []Value{none, number("[]")}, no: []Value{stringOf("")}},
+		".a=Running":               {yes: []Value{stringOf("Running")}, no: []Value{none, stringOf("running"), number("1")}},
+		".a == 'Running' ":         {yes: []Value{stringOf("Running")}, no: []Value{stringOf("'Running'")}},
+		".a=":                      {yes: []Value{stringOf("")}, no: []Value{none, stringOf("x")}},
+		".a!=Running":              {yes: []Value{none, stringOf("x"), number("1")}, no: []Value{stringOf("Running")}},
+		".a=1":                     {yes: []Value{number("1"), number("1.0"), number("1e0"), stringOf("1")}, no: []Value{number("2"), stringOf("1.0"), number("true")}},
 		".a=9007199254740993":      {yes: []Value{number("9007199254740993")}, no: []Value{number("9007199254740992")}},
-		".a=true":                  {yes: []Value{number("true"), StringOf("true")}, no: []Value{number("false")}},
-		".a~nn":                    {yes: []Value{StringOf("Running")}, no: []Value{none, StringOf("x")}},
-		".a!~nn":                   {yes: []Value{none, StringOf("x")}, no: []Value{StringOf("Running")}},
-		".a='x,y'":                 {yes: []Value{StringOf("x,y")}, no: []Value{StringOf("x")}},
-		".a in (x, 'y z',3)":       {yes: []Value{StringOf("x"), StringOf("y z"), number("3")}, no: []Value{none, StringOf("y"), StringOf(" x")}},
-		".a in(x)":                 {yes: []Value{StringOf("x")}, no: []Value{none}},
-		".a notin (x,y)":           {yes: []Value{none, StringOf("z")}, no: []Value{StringOf("x")}},
-		".a<500m":                  {yes: []Value{StringOf("100m"), number("0.4"), number("-1")}, no: []Value{none, StringOf("1"), StringOf("x"), StringOf("0.5"), number("true")}},
-		".a<=500m":                 {yes: []Value{StringOf("0.5"), StringOf("500m")}, no: []Value{StringOf("501m")}},
-		".a>1Gi":                   {yes: []Value{StringOf("2Gi"), StringOf("1100Mi"), StringOf("2G"), number("2e9")}, no: []Value{StringOf("1G"), StringOf("1024Mi")}},
-		".a>=5":                    {yes: []Value{number("5"), number("7"), StringOf("5")}, no: []Value{number("4.9")}},
-		".a<2026-01-31T12:00:00Z":  {yes: []Value{StringOf("2026-01-31T11:59:59Z"), StringOf("2026-01-31T12:30:00+01:00")}, no: []Value{none, number("5"), StringOf("5"), StringOf("2026-01-31T12:00:00Z")}},
-		"age<3600":                 {yes: []Value{old(59 * time.Minute), old(-time.Hour)}, no: []Value{none, old(time.Hour), StringOf("x")}},
-		"age<=1h":                  {yes: []Value{old(time.Hour)}, no: []Value{none, old(time.Hour + time.Second), number("5"), StringOf("5")}},
+		".a=true":                  {yes: []Value{number("true"), stringOf("true")}, no: []Value{number("false")}},
+		".a~nn":                    {yes: []Value{stringOf("Running")}, no: []Value{none, stringOf("x")}},
+		".a!~nn":                   {yes: []Value{none, stringOf("x")}, no: []Value{stringOf("Running")}},
+		".a='x,y'":                 {yes: []Value{stringOf("x,y")}, no: []Value{stringOf("x")}},
+		".a in (x, 'y z',3)":       {yes: []Value{stringOf("x"), stringOf("y z"), number("3")}, no: []Value{none, stringOf("y"), stringOf(" x")}},
+		".a in(x)":                 {yes: []Value{stringOf("x")}, no: []Value{none}},
+		".a notin (x,y)":           {yes: []Value{none, stringOf("z")}, no: []Value{stringOf("x")}},
+		".a<500m":                  {yes: []Value{stringOf("100m"), number("0.4"), number("-1")}, no: []Value{none, stringOf("1"), stringOf("x"), stringOf("0.5"), number("true")}},
+		".a<=500m":                 {yes: []Value{stringOf("0.5"), stringOf("500m")}, no: []Value{stringOf("501m")}},
+		".a>1Gi":                   {yes: []Value{stringOf("2Gi"), stringOf("1100Mi"), stringOf("2G"), number("2e9")}, no: []Value{stringOf("1G"), stringOf("1024Mi")}},
+		".a>=5":                    {yes: []Value{number("5"), number("7"), stringOf("5")}, no: []Value{number("4.9")}},
+		".a<2026-01-31T12:00:00Z":  {yes: []Value{stringOf("2026-01-31T11:59:59Z"), stringOf("2026-01-31T12:30:00+01:00")}, no: []Value{none, number("5"), stringOf("5"), stringOf("2026-01-31T12:00:00Z")}},
+		"age<3600":                 {yes: []Value{old(59 * time.Minute), old(-time.Hour)}, no: []Value{none, old(time.Hour), stringOf("x")}},
+		"age<=1h":                  {yes: []Value{old(time.Hour)}, no: []Value{none, old(time.Hour + time.Second), number("5"), stringOf("5")}},
 		"age>2d3h":                 {yes: []Value{old(52 * time.Hour)}, no: []Value{none, old(51 * time.Hour)}},
 		"age>=1y":                  {yes: []Value{old(365 * 24 * time.Hour)}, no: []Value{old(364 * 24 * time.Hour)}},
-		"age<2026-01-31T12:00:00Z": {yes: []Value{StringOf("2026-01-31T11:59:59Z")}, no: []Value{old(time.Hour), old(-time.Hour), none}},
-		"age!=x":                   {yes: []Value{old(0), none}, no: []Value{StringOf("x")}},
-		"restarts<5m":              {yes: []Value{old(4 * time.Minute), StringOf("4m"), number("0.004")}, no: []Value{old(5 * time.Minute), number("5"), none}},
+		"age<2026-01-31T12:00:00Z": {yes: []Value{stringOf("2026-01-31T11:59:59Z")}, no: []Value{old(time.Hour), old(-time.Hour), none}},
+		"age!=x":                   {yes: []Value{old(0), none}, no: []Value{stringOf("x")}},
+		"restarts<5m":              {yes: []Value{old(4 * time.Minute), stringOf("4m"), number("0.004")}, no: []Value{old(5 * time.Minute), number("5"), none}},
 		"age<500m":                 {yes: []Value{old(499 * time.Minute), number("0.4")}, no: []Value{old(500 * time.Minute), number("1")}},
-		".a>=2026-01-31T12:00:00Z": {yes: []Value{StringOf("2026-01-31T12:00:00.000001Z"), StringOf("2026-01-31T12:00:00Z")}, no: []Value{StringOf("never")}},
+		".a>=2026-01-31T12:00:00Z": {yes: []Value{stringOf("2026-01-31T12:00:00.000001Z"), stringOf("2026-01-31T12:00:00Z")}, no: []Value{stringOf("never")}},
 	} {
 		q, err := parse(t, "where="+url.QueryEscape(condition))
 		if err != nil {
@@ -290,7 +290,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		for i := range q.Where {
-			for _, v := range []Value{{}, StringOf("x"), StringOf("1"), ValueOf([]byte("1"))} {
+			for _, v := range []Value{{}, stringOf("x"), stringOf("1"), ValueOf([]byte("1"))} {
 				q.Where[i].Matches(v, noon)
 			}
 		}
@@ -311,7 +311,7 @@ func TestLongValues(t *testing.T) {
 		{strings.Repeat("é", maxString), strings.Repeat("é", maxString/2)},
 		{strings.Repeat(`\u00e9`, maxString), strings.Repeat("é", maxString/6)},
 	} {
-		if v := ValueOf([]byte(`"` + c.token + `"`)); v != StringOf(c.want) {
+		if v := ValueOf([]byte(`"` + c.token + `"`)); v != stringOf(c.want) {
 			t.Errorf("%.20s..%s: %d bytes, ..%s", c.token, c.token[len(c.token)-8:], len(v.Text), v.Text[len(v.Text)-8:])
 		}
 	}
@@ -320,3 +320,5 @@ func TestLongValues(t *testing.T) {
 		t.Errorf("%+v", long)
 	}
 }
+
+func stringOf(text string) Value { return Value{Kind: String, Text: text} }

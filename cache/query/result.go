@@ -108,7 +108,7 @@ func (t *ResultSet) Where(condition *Condition, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	looking := store.NewCancellation(t.ctx)
+	looking := store.Cancellation{Context: t.ctx}
 	passes := make([]bool, len(col.values)+1) // by code
 	passes[0] = condition.Matches(Value{}, at)
 	for i, value := range col.values {

@@ -73,7 +73,7 @@ func ValueOf(token []byte) Value {
 	switch token[0] {
 	case '"':
 		text, _ := json.Text(shortened(token))
-		return StringOf(text)
+		return Value{Kind: String, Text: text}
 	case 't', 'f':
 		return Value{Kind: Bool, Text: string(token)}
 	case 'n', '{', '[':
@@ -105,9 +105,6 @@ func ValueOfCell(token []byte) Value {
 	}
 	return v
 }
-
-// StringOf returns the value of a string.
-func StringOf(text string) Value { return Value{Kind: String, Text: text} }
 
 // Compare orders values: false, true, numbers, ages, then strings by their bytes.
 func Compare(a, b Value) int {

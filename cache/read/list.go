@@ -31,7 +31,7 @@ func (r *Reader) List(ctx context.Context, c Collection, req *Request) (*api.Res
 		return nil, err
 	}
 	sel.retain(c)
-	return r.respond(c, req, f, sel.FormList(c.ListKind()))
+	return r.respond(c, req, f, sel.FormList(c.ListMeta()))
 }
 
 // Revalidate answers a list of the most recent state, or a later page of one, from a collection
@@ -81,7 +81,7 @@ func (r *Reader) Revalidate(ctx context.Context, c Collection, req *Request) (*a
 	if err != nil {
 		return nil, err
 	}
-	return r.respond(c, req, f, sel.FormList(c.ListKind()))
+	return r.respond(c, req, f, sel.FormList(c.ListMeta()))
 }
 
 // referenceOptions returns the parameters of the list in the upstream's terms.

@@ -68,7 +68,7 @@ func (r *Reader) listQuery(ctx context.Context, c Collection, req *Request) (*ap
 			return nil, a.expired(err)
 		}
 	}
-	list := page.FormList(c.ListKind())
+	list := page.FormList(c.ListMeta())
 	if list.Counts = counts; counts != nil && req.Rep.Encoding == api.CBOR {
 		if list.Counts, err = cbor.Append(nil, counts, cbor.Untyped); err != nil {
 			return nil, unrenderable(c, err)

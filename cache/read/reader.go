@@ -84,7 +84,7 @@ const defaultReadWait = 100 * time.Millisecond
 type Collection interface {
 	Resource() *source.Resource
 	Encoding() api.Encoding
-	ListKind() (kind, apiVersion string)
+	ListMeta() *source.ListMeta
 	// Snapshot, SnapshotAt, Retain and Select are Latest, At, Retain and Select of store.Store.
 	Snapshot() *store.Snapshot
 	SnapshotAt(rv uint64) (*store.Snapshot, error)
@@ -99,9 +99,10 @@ type Collection interface {
 // Reader answers gets and lists from collections, byte for byte as the upstream would. It is safe
 // for concurrent use.
 type Reader struct {
+	// Renderer renders the objects.
+	Renderer *form.Renderer
 	wait     time.Duration
 	now      func() time.Time
-	renderer *form.Renderer
 }
 
 // New returns a Reader. Close releases it.
@@ -115,14 +116,11 @@ func New(o Options) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{wait: o.Wait, now: o.Now, renderer: renderer}, nil
+	return &Reader{Renderer: renderer, wait: o.Wait, now: o.Now}, nil
 }
 
-// Renderer returns what the Reader renders objects with.
-func (r *Reader) Renderer() *form.Renderer { return r.renderer }
-
 // Close releases the cache of derived forms and ends its goroutines. Later reads work, but slowly.
-func (r *Reader) Close() { r.renderer.Close() }
+func (r *Reader) Close() { r.Renderer.Close() }
 
 // Get answers a get from c. The error is a Status error that the upstream would answer with as
 // well, ErrForward, or that of ctx. The response has no Audit-Id.
@@ -152,19 +150,19 @@ func (r *Reader) Get(ctx context.Context, c Collection, req *Request) (*api.Resp
 	if o == nil {
 		return nil, api.NewNotFound(c.Resource().GroupResource(), req.Name)
 	}
-	resp, err := r.renderer.Get(f, o, req.client())
+	resp, err := r.Renderer.Get(f, o, req.client())
 	return resp, unrenderable(c, err)
 }
 
 // respond renders a list.
 func (r *Reader) respond(c Collection, req *Request, f form.Form, list *form.List) (*api.Response, error) {
-	resp, err := r.renderer.List(f, list, req.client())
+	resp, err := r.Renderer.List(f, list, req.client())
 	return resp, unrenderable(c, err)
 }
 
 // form returns the form in which the client gets the objects of c, or nil if that is not supported.
 func (r *Reader) form(c Collection, req *Request) form.Form {
-	return r.renderer.For(c.Resource().Form(), c.Encoding(), req.Rep)
+	return r.Renderer.For(c.Resource().Form(), c.Encoding(), req.Rep)
 }
 
 func (r *Request) client() form.Client {

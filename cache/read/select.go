@@ -109,12 +109,12 @@ type Selection struct {
 	shard string
 }
 
-// FormList returns the selection as forms take it.
-func (s *Selection) FormList(kind, apiVersion string) *form.List {
+// FormList returns the selection as forms take it. meta is that of its collection.
+func (s *Selection) FormList(meta *source.ListMeta) *form.List {
 	return &form.List{
 		Objects:            s,
-		Kind:               kind,
-		APIVersion:         apiVersion,
+		Kind:               meta.Kind,
+		APIVersion:         meta.APIVersion,
 		RV:                 s.RV,
 		Continue:           s.token,
 		RemainingItemCount: s.remaining,
@@ -265,7 +265,7 @@ func (q *listRequest) selectFrom(ctx context.Context, v *store.Snapshot, rv uint
 		}
 		return s, nil
 	}
-	search := store.NewCancellation(ctx)
+	search := store.Cancellation{Context: ctx}
 	ascend := func(visit func(*object.Object) bool) { v.Ascend(q.namespace, from, visit) }
 	within := q.filter.Within != nil
 	if within {

@@ -180,8 +180,8 @@ func (s *script) start(t *testing.T) string {
 	}
 	s.c = c
 	s.watches = map[string]*watchmux.Watcher{}
-	kind, apiVersion := c.ListKind()
-	return fmt.Sprintf("%s %s, %s", apiVersion, kind, s.state())
+	meta := c.ListMeta()
+	return fmt.Sprintf("%s %s, %s", meta.APIVersion, meta.Kind, s.state())
 }
 
 // state: what the collection holds, and its age.

@@ -100,7 +100,7 @@ func (v *Snapshot) undo(ev *watchmux.Event) {
 // was taken. Some of the keys may not have changed. ok is false if the changes are not known, or if
 // there are more than most.
 func (s *Store) ChangedSince(m Mark, most int) (keys []string, ok bool) {
-	if !m.known {
+	if !m.IsKnown {
 		return nil, false
 	}
 	s.publish.Lock() // so that the mux has all events that the state shows

@@ -31,7 +31,7 @@ func (s *Store) Select(ctx context.Context, f *object.Filter, namespaced bool, n
 	}
 	v, found := s.lookUp(terms, now)
 	best := choose(found, terms, namespace)
-	cancel := NewCancellation(ctx)
+	cancel := Cancellation{Context: ctx}
 	switch {
 	case best != nil && (namespace == "" || best.count <= v.CountFrom(namespace, "")):
 		objs = best.selectFrom(&cancel, f.Matches)

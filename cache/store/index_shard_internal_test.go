@@ -56,7 +56,7 @@ func TestShardIndexIsUsedIfCheaper(t *testing.T) {
 		{name: "few hashes", key: "namespace", end: small, want: true},
 	} {
 		v, f := shardView(t, 4000, c.key, c.end)
-		cancel := Cancellation{ctx: context.Background()}
+		cancel := Cancellation{Context: context.Background()}
 		objs, ok := v.SelectShard(f, c.namespace, c.from, c.limit, &cancel)
 		if ok != c.want {
 			t.Errorf("%s: read from the index %v", c.name, ok)
@@ -95,7 +95,7 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 	filter, done := &object.Filter{Shard: selector}, make(chan struct{})
 	var found atomic.Int64
 	read := func(v *Snapshot) {
-		cancel := Cancellation{ctx: context.Background()}
+		cancel := Cancellation{Context: context.Background()}
 		got, ok := v.SelectShard(filter, "", "", 0, &cancel)
 		if !ok {
 			return
@@ -216,7 +216,7 @@ func TestShardIndexOfPastVersions(t *testing.T) {
 func BenchmarkShardOf(b *testing.B) {
 	for name, end := range map[string]string{"an eighth": "0x2000000000000000", "a 64th": "0x0400000000000000"} {
 		v, f := shardView(b, 100_000, "uid", end)
-		cancel := Cancellation{ctx: context.Background()}
+		cancel := Cancellation{Context: context.Background()}
 		b.Run(name+" by the index", func(b *testing.B) {
 			for b.Loop() {
 				if _, ok := v.SelectShard(f, "", "", 0, &cancel); !ok {

@@ -30,15 +30,13 @@ type Snapshot struct {
 // Mark is the place of a snapshot among the events of its store, see Store.ChangedSince. Snapshots
 // made by undoing history have none.
 type Mark struct {
-	known bool
+	// IsKnown says that the snapshot has a place.
+	IsKnown bool
 	// position is the end of a range of events, all of which the snapshot includes. recoded is that
 	// of the store when the snapshot was taken.
 	position uint64
 	recoded  int
 }
-
-// IsKnown reports whether the snapshot has a place among the events.
-func (m Mark) IsKnown() bool { return m.known }
 
 // RV returns the snapshot's version: it includes every write up to it, and none above.
 func (v *Snapshot) RV() uint64 { return v.rv }
@@ -200,8 +198,8 @@ func (v *Snapshot) NewestUpTo(upTo uint64) (newest *object.Object) {
 // from, in key order, until visit returns false. If the field selector names one of the namespaces,
 // it visits only that one.
 func (v *Snapshot) AscendNamespaces(f *object.Filter, from string, visit func(*object.Object) bool) {
-	keys := f.Within.Keys()
-	if f.Fields != nil && !f.Within.Themselves() {
+	keys := f.Within.Keys
+	if f.Fields != nil && !f.Within.Themselves {
 		if only, ok := f.Fields.RequiresExactMatch("metadata.namespace"); ok {
 			if !f.Within.Has(only) {
 				return
@@ -210,12 +208,12 @@ func (v *Snapshot) AscendNamespaces(f *object.Filter, from string, visit func(*o
 		}
 	}
 	first, found := slices.BinarySearch(keys, from)
-	if !found && first > 0 && !f.Within.Themselves() && strings.HasPrefix(from, keys[first-1]) {
+	if !found && first > 0 && !f.Within.Themselves && strings.HasPrefix(from, keys[first-1]) {
 		first-- // from is inside that namespace
 	}
 	more := true
 	for _, key := range keys[first:] {
-		if f.Within.Themselves() {
+		if f.Within.Themselves {
 			if o := v.Get(key); o != nil {
 				more = visit(o)
 			}
@@ -279,13 +277,10 @@ func (s *Selection) Each(visit func(i int, o *object.Object) bool) {
 // chosen by clients: by the size of a collection and by their selectors. It belongs to one
 // goroutine.
 type Cancellation struct {
-	ctx     context.Context
-	visited int
+	Context context.Context // of the request
 	Seen    bool
+	visited int
 }
-
-// NewCancellation returns the Cancellation of a request with the context ctx.
-func NewCancellation(ctx context.Context) Cancellation { return Cancellation{ctx: ctx} }
 
 // cancellationInterval is how many objects are visited between two looks at the context.
 const cancellationInterval = 512
@@ -293,7 +288,7 @@ const cancellationInterval = 512
 // Requested is called for each object and reports whether the scan must stop. Once it has, Seen is
 // true.
 func (c *Cancellation) Requested() bool {
-	if c.visited++; c.visited%cancellationInterval == 0 && c.ctx.Err() != nil {
+	if c.visited++; c.visited%cancellationInterval == 0 && c.Context.Err() != nil {
 		c.Seen = true
 	}
 	return c.Seen

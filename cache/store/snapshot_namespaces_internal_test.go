@@ -64,7 +64,7 @@ func TestNamespaceSetsAreVisitedInOrder(t *testing.T) {
 			return len(got) <= stop
 		})
 		if !slices.Equal(got, want) {
-			t.Fatalf("%q in %q from %q: %q, want %q", f.Fields, f.Within.Keys(), from, got, want)
+			t.Fatalf("%q in %q from %q: %q, want %q", f.Fields, f.Within.Keys, from, got, want)
 		}
 	}
 }

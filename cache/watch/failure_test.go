@@ -1,6 +1,7 @@
 package watch_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -72,15 +73,22 @@ func TestUnprintableEventFailsWatchesOfTables(t *testing.T) {
 	})
 }
 
+// panickingPrinter panics for objects whose name has "fatal" in it.
+type panickingPrinter struct{ table.Printer }
+
+func (p panickingPrinter) Row(raw []byte) (*table.Row, error) {
+	if bytes.Contains(raw, []byte("fatal")) {
+		panic("cannot print")
+	}
+	return p.Printer.Row(raw)
+}
+
 // TestWatchPanicEndsThatWatchOnly checks that a panic while a watch is served ends that watch only.
 func TestWatchPanicEndsThatWatchOnly(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	bubble.Test(t, func(t *testing.T) {
-		printer := &cachetest.Printer{Printer: table.NewDefaultPrinter()}
-		b := newPrintingWatchBench(t, cache.Limits{}, printer)
-		fatal := "fatal"
-		printer.Fatal.Store(&fatal)
+		b := newPrintingWatchBench(t, cache.Limits{}, panickingPrinter{table.NewDefaultPrinter()})
 		watches := []*openWatch{b.watch("resourceVersion=100", tables), b.watch("resourceVersion=100", tables)}
 		plain := b.watch("resourceVersion=100", api.Representation{})
 		elsewhere := b.watch("resourceVersion=100&labelSelector=app%3Dweb", tables)

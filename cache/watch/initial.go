@@ -30,7 +30,7 @@ func (s *stream) pickInitial(ctx context.Context, view *store.Snapshot) {
 	}
 	sel.N = view.CountFrom(sel.Namespace, "")
 	s.initial = sel
-	cancel := store.NewCancellation(ctx)
+	cancel := store.Cancellation{Context: ctx}
 	objs, ok := []*object.Object(nil), false
 	switch {
 	case f == nil:
@@ -52,7 +52,7 @@ func (s *stream) compressInitial(ctx context.Context) {
 	if sel == nil || !s.body.CanCompress(s.req.Compression) || !s.matchInitial(ctx) {
 		return
 	}
-	done, err := s.body.Compress(sel.FormList(s.c.ListKind()), s.req.Compression, sel.Bytes())
+	done, err := s.body.Compress(sel.FormList(s.c.ListMeta()), s.req.Compression, sel.Bytes())
 	if err == nil && done { // if an object cannot be rendered, the watch reports it when it gets there
 		s.initial = nil
 	}
@@ -74,7 +74,7 @@ func (s *stream) matchInitial(ctx context.Context) bool {
 		return true
 	}
 	var objs []*object.Object
-	cancel := store.NewCancellation(ctx)
+	cancel := store.Cancellation{Context: ctx}
 	sel.Each(func(_ int, o *object.Object) bool {
 		if f.Matches(o) {
 			objs = append(objs, o)

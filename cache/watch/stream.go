@@ -119,7 +119,7 @@ const (
 type Collection interface {
 	Resource() *source.Resource
 	Encoding() api.Encoding
-	ListKind() (kind, apiVersion string)
+	ListMeta() *source.ListMeta
 	BookmarkTemplate() []byte
 	Mux() *watchmux.Mux
 	// Follow returns the latest state and a watcher of all events after it.

@@ -24,7 +24,7 @@ import (
 // be nil.
 func New(reader *read.Reader, registerer prometheus.Registerer) *Watches {
 	panics := contain.New(registerer, nil)
-	w := &Watches{renderer: reader.Renderer(), writers: newWriters(panics), panics: panics, begun: time.Now()}
+	w := &Watches{renderer: reader.Renderer, writers: newWriters(panics), panics: panics, begun: time.Now()}
 	w.mu.open = make(map[*stream]struct{})
 	w.ended = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_watches_ended_total",

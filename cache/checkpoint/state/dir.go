@@ -207,8 +207,7 @@ func (d *Dir) Close() error {
 
 // cause strips the path, which the caller adds, from an error.
 func cause(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
 	}
 	return err
