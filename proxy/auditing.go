@@ -4,6 +4,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/route"
 )
 
 // audited reports whether the request is recorded: not health checks, which the usual policies of
@@ -23,7 +24,7 @@ func (g *Gateway) audit(x *exchange, stage auditv1.Stage, code int) {
 	}
 	if x.sender != nil {
 		e.User = x.sender.User
-		e.Keep = x.Info.IsWrite() || !reads(x.Request.Method) || x.Request.Upgrade != ""
+		e.Keep = x.Info.IsWrite() || !route.IsReadMethod(x.Request.Method) || x.Request.Upgrade != ""
 		if x.Subject != nil && x.Subject.Impersonated {
 			e.ImpersonatedUser = x.Subject.User
 		}
@@ -40,6 +41,3 @@ func (g *Gateway) audit(x *exchange, stage auditv1.Stage, code int) {
 	}
 	g.Audit.Record(e)
 }
-
-// reads reports whether a method changes nothing.
-func reads(method string) bool { return method == "GET" || method == "HEAD" || method == "OPTIONS" }

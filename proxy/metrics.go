@@ -100,26 +100,37 @@ func (m *metrics) observe(x *exchange, code int, n int64) {
 	}
 }
 
-// of finds the metrics of a request. If its names are labels already, one lookup is enough.
+// of returns the metrics of a request, whose names are replaced by discovery's.
+//
+// It creates them without holding mu: a vector is locked while a scrape collects it, and requests
+// whose labels are known must not wait for that. Concurrent calls may exceed maxLabelSets by their
+// number.
 func (m *metrics) of(info *api.RequestInfo, from responseSource, code int) *requestMetrics {
-	l := requestLabels{verb: info.Verb, source: from, code: code}
-	if info.IsResourceRequest {
-		l.group, l.resource = info.APIGroup, info.Resource
-	}
-	m.mu.RLock()
-	c := m.children[l]
-	m.mu.RUnlock()
-	if c != nil {
-		return c
-	}
-	l.verb, l.group, l.resource, l.code = verbLabel(info.Verb), "", "", api.KnownStatus(code)
+	l := requestLabels{verb: verbLabel(info.Verb), source: from, code: api.KnownStatus(code)}
 	if info.IsResourceRequest {
 		gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 		if gr, ok := m.known(gvr); ok {
 			l.group, l.resource = gr.Group, gr.Resource
 		}
 	}
-	return m.child(l)
+	m.mu.RLock()
+	c, full := m.children[l], len(m.children) >= maxLabelSets
+	m.mu.RUnlock()
+	if c != nil {
+		return c
+	}
+	if full {
+		l = requestLabels{verb: otherLabel, group: otherLabel, resource: otherLabel, source: l.source, code: l.code / 100 * 100}
+	}
+	c = &requestMetrics{
+		requests: m.requests.WithLabelValues(l.verb, l.group, l.resource, string(l.source), strconv.Itoa(l.code)),
+		duration: m.duration.WithLabelValues(l.verb, l.group, l.resource, string(l.source)),
+		bytes:    m.bytes.WithLabelValues(l.verb, l.group, l.resource, string(l.source)),
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.children[l] = c
+	return c
 }
 
 // verbLabel returns one of a few constants.
@@ -133,34 +144,4 @@ func verbLabel(verb string) string {
 		}
 	}
 	return otherLabel
-}
-
-// child returns the metrics of labels that are not the request's own strings.
-//
-// It creates them without holding mu: a vector is locked while a scrape collects it, and requests
-// whose labels are known must not wait for that. Concurrent calls may exceed maxLabelSets by their
-// number.
-func (m *metrics) child(l requestLabels) *requestMetrics {
-	m.mu.RLock()
-	if c := m.children[l]; c != nil {
-		m.mu.RUnlock()
-		return c
-	}
-	full := len(m.children) >= maxLabelSets
-	m.mu.RUnlock()
-	if full {
-		l = requestLabels{verb: otherLabel, group: otherLabel, resource: otherLabel, source: l.source, code: l.code / 100 * 100}
-	}
-	c := &requestMetrics{
-		requests: m.requests.WithLabelValues(l.verb, l.group, l.resource, string(l.source), strconv.Itoa(l.code)),
-		duration: m.duration.WithLabelValues(l.verb, l.group, l.resource, string(l.source)),
-		bytes:    m.bytes.WithLabelValues(l.verb, l.group, l.resource, string(l.source)),
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if known := m.children[l]; known != nil {
-		return known
-	}
-	m.children[l] = c
-	return c
 }
