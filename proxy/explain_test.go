@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
 // TestExplain: what is said of a request is what becomes of it, and to say it sends, starts
@@ -172,3 +173,31 @@ type closedWriter struct{ closed chan struct{} }
 func (w *closedWriter) WriteFrames([][]byte) error { return nil }
 func (w *closedWriter) Close()                     { close(w.closed) }
 func (w *closedWriter) Abort()                     { close(w.closed) }
+
+// TestExplainOfflineDiscovery: what the upstream said last is the answer only where it said something.
+func TestExplainOfflineDiscovery(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		read := time.Now()
+		b := newGatewayBench(t, func(o *Options) {
+			o.Policy.Offline = policy.Offline{Allow: true, TTL: time.Hour}
+			o.Reachable = func() bool { return false }
+			o.Discovered = func() upstream.Documents { return upstream.Documents{At: read, Version: []byte(`{}`)} }
+		})
+		explain := func(target string) *Explanation {
+			e, err := b.gateway.Explain(t.Context(), Question{Method: "GET", Target: target, User: "jane"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		for target, route := range map[string]string{"/version": RouteUnknown, "/logs": "forwarded", "/apis": "forwarded"} {
+			if e := explain(target); e.Route != route || (route == "forwarded") != strings.Contains(e.Text, "so it fails") {
+				t.Errorf("%s: %s, %s", target, e.Route, e.Text)
+			}
+		}
+		time.Sleep(2 * time.Hour)
+		if e := explain("/version"); e.Route != "forwarded" {
+			t.Errorf("after the TTL: %s, %s", e.Route, e.Text)
+		}
+	})
+}

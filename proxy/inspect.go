@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/consistency"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
@@ -121,6 +122,9 @@ func (e *explaining) end(d route.Decision) (ended bool) {
 		e.Cost = "One request, unless the answer is remembered."
 		e.route(RouteUnknown, "", "Answered from memory if the same user was answered the same question within seconds, else by the upstream, once for all who wait.", 1)
 	case route.OfflineDiscovery:
+		if !e.hasOfflineDiscovery() {
+			return false
+		}
 		e.route(RouteUnknown, "", "No API server answers: what it said last of what it serves is the answer, with its age, where that is known.", 0)
 	case route.Discovery:
 		if d.Why != reason.NotForwarded {
@@ -179,6 +183,13 @@ func (e *explaining) unlessAway(text string) string {
 		text += " No API server answers now, so it fails."
 	}
 	return text
+}
+
+// hasOfflineDiscovery reports whether the gateway has the document that the request reads.
+func (e *explaining) hasOfflineDiscovery() bool {
+	docs, r := e.g.Discovered(), e.x.Request
+	body, _ := discovery.Document(&docs, r.Path, r.Header.Get("Accept"))
+	return body != nil && time.Since(docs.At) <= e.x.policy.Offline.TTL
 }
 
 // revalidatesOpenAPI reports whether the OpenAPI document that the request reads is in memory, with
