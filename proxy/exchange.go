@@ -1,0 +1,185 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/freshness"
+	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/cache/watch"
+	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/responses"
+	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
+	"github.com/kubeweir/kubeweir/proxy/authz/visible"
+	"github.com/kubeweir/kubeweir/proxy/consistency"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/inflight"
+	"github.com/kubeweir/kubeweir/proxy/openapi"
+	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/route"
+	"github.com/kubeweir/kubeweir/proxy/transcode"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+	"github.com/kubeweir/kubeweir/proxy/usage"
+	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/shard"
+)
+
+// Forwarder sends requests to the upstream.
+type Forwarder interface {
+	Forward(ctx context.Context, r *api.Request, as upstream.Credentials) *api.Response
+}
+
+// Options are the parts of a Gateway. All are required unless noted.
+type Options struct {
+	Forwarder Forwarder
+	// InProcess says that the Forwarder's upstream is in this process and trusts the identity in
+	// upstream.Credentials.User.
+	InProcess     bool
+	Resources     Resources
+	Manager       *cache.Manager
+	Reader        *read.Reader
+	Watches       *watch.Watches
+	Authenticator *authn.Authenticator
+	Authorizer    *authz.Authorizer
+	// Revocation ends open watches whose user lost the permission.
+	Revocation *revocation.Watches
+	// Policy is the initial policy; SetPolicy replaces it.
+	Policy policy.Policy
+	// VisibleNamespaces bounds the names of namespaces that are cached for rules with VisibleLists.
+	// 0 is the default of package visible.
+	VisibleNamespaces int
+	// Reachable reports whether the upstream can be reached, as far as is known. It must be fast.
+	// If nil, the upstream always can.
+	Reachable func() bool
+	// Discovered returns what the upstream last said that it serves; nil if clients are not served
+	// discovery while it cannot be reached.
+	Discovered func() upstream.Documents
+	// CompressWatchLists compresses watches that begin with initial events if the client accepts it
+	// and a list would be compressed.
+	CompressWatchLists bool
+	// Cluster is the name of the upstream if there are several, else "".
+	Cluster string
+	// Audit may be nil; then nothing is audited.
+	Audit      *audit.Log
+	Health     *healthz.Health
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+	// Blocked are the user agents that are rejected; nil for none.
+	Blocked *policy.Blocked
+}
+
+// Gateway is the handler of the main listeners. It is safe for concurrent use.
+type Gateway struct {
+	Options
+	slots     slots
+	forwards  forwards
+	memory    memory
+	account   account
+	session   *consistency.Session
+	visible   *visible.Finder
+	shards    shard.Parser
+	forwarded forwardedStreams
+	policy    atomic.Pointer[policy.Compiled]
+}
+
+// slots bound the requests under way.
+type slots struct {
+	inFlight, longRunning *inflight.Limiter
+	unidentified          inflight.Semaphore
+	resumed               *inflight.Limiter // watches that the upstream continues
+	heldBytes             *inflight.Limiter // what requests hold of memory beyond their slot, see heldBytes
+}
+
+// forwards has what sends requests to the upstream, and which reads the gateway itself is
+// forbidden.
+type forwards struct {
+	transcoder *transcode.Transcoder
+	collapser  *consistency.Coalescer
+	refusals   consistency.Rejections
+	// redactedAnswers and redactedWatches have slots for responses that are redacted on their way.
+	redactedAnswers, redactedWatches *inflight.Limiter
+}
+
+// memory has responses of the upstream that read no objects.
+type memory struct {
+	answers   *responses.Cache
+	documents *responses.Cache // on all that the upstream serves, which are large
+	// documentSlots has slots for those of documents that are read or written.
+	documentSlots    *inflight.Limiter
+	openAPIDocuments *openapi.Documents // nil where the upstream is in this process
+}
+
+// account counts what requests led to, and cost.
+type account struct {
+	metrics *metrics
+	usage   *usage.Usage
+	recent  recent
+	refused *reason.Counter
+}
+
+// responseSource says where a response came from, for metrics and the audit log.
+type responseSource string
+
+const (
+	fromGateway   responseSource = "gateway" // health, refusals
+	fromCache     responseSource = "cached"
+	fromCollapsed responseSource = "collapsed"
+	fromUpstream  responseSource = "forwarded"
+	// fromRevalidated is the cache after the upstream has told the current versions.
+	fromRevalidated responseSource = "revalidated"
+)
+
+// exchange is the state of one request. The embedded Facts are those that decisions depend on.
+type exchange struct {
+	route.Facts
+	auditID string
+	began   time.Time
+	source  responseSource
+	// policy is the one in force when the request arrived. It stays the same for the whole request.
+	policy *policy.Compiled
+	// sender is who sends the request, once that is known. Subject is as whom.
+	sender *authn.Identity
+	// cost is what the request has cost the upstream so far, without what is forwarded and passed
+	// on. end ends a response that goes on.
+	cost freshness.Cost
+	end  func()
+	*readState
+	stale   bool // it is answered from the cache because of a budget
+	resumed bool // it has a slot of Gateway.resumed
+	// limit is the limiter that the request holds a slot of, nil before and afterwards. bytes is
+	// what it holds of slots.heldBytes.
+	limit *inflight.Limiter
+	bytes int64
+}
+
+// readState is what is needed only until there is a response to a read.
+type readState struct {
+	facts route.Reading
+	// collection is what is read, objects the one that has the objects of a query in the encoding of
+	// the response; version is one that collection is proven to hold, response what was read.
+	collection, objects *cache.Collection
+	version             uint64
+	response            *api.Response
+}
+
+// user returns the name of the client that holds the request's slot: who authenticated, whomever
+// they act as.
+func (x *exchange) user() string { return x.sender.User.GetName() }
+
+// anonymous reports whether the request came without credentials and was admitted.
+func (x *exchange) anonymous() bool {
+	return x.sender != nil && x.sender.Source == authn.Anonymous
+}
+
+// fail responds with err as a Status.
+func (x *exchange) fail(err error) *api.Response {
+	return api.StatusResponse(err, api.NegotiateStatus(x.Request.Header.Get("Accept"), x.Pretty))
+}
