@@ -91,7 +91,7 @@ func serveVerify(verify Verify) http.Handler {
 			http.Error(w, "the collections are being compared for somebody else", http.StatusTooManyRequests)
 			return
 		}
-		found := Verified{Collections: verify(r.Context(), named(r.URL.Query()["resource"]))}
+		found := Verified{Collections: verify(r.Context(), Named(r.URL.Query()["resource"]))}
 		if found.Collections == nil {
 			found.Collections = []VerifiedCollection{}
 		}
@@ -109,8 +109,8 @@ func checkLocal(r *http.Request) string {
 	return authn.CheckLocal(r.Host, r.Header.Values)
 }
 
-// named selects the resources of these names, all without names.
-func named(names []string) func(schema.GroupVersionResource) bool {
+// Named selects the resources of these names, all without names.
+func Named(names []string) func(schema.GroupVersionResource) bool {
 	return func(gvr schema.GroupVersionResource) bool {
 		for _, name := range names {
 			if gr := schema.ParseGroupResource(name); gr.Resource == gvr.Resource && (gr.Group == "" || gr.Group == gvr.Group) {

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubeweir/kubeweir/proxy/admin"
+
 	"github.com/google/uuid"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -175,19 +176,11 @@ func (c *Console) check(body json.RawMessage) (o outcome, err error) {
 	c.Panics.Go(&c.background, "background", func() {
 		defer c.docs.checking.Store(false)
 		for _, cluster := range clusters {
-			cluster.Check(c.ctx, func(gvr schema.GroupVersionResource) bool { return matches(p.Resources, gvr) })
+			cluster.Check(c.ctx, admin.Named(p.Resources))
 		}
 	})
 	o.text = "The check of " + o.target + " has started."
 	return o, nil
-}
-
-// matches reports whether names, if there are any, have the name of a resource.
-func matches(names []string, gvr schema.GroupVersionResource) bool {
-	return len(names) == 0 || slices.ContainsFunc(names, func(name string) bool {
-		gr := schema.ParseGroupResource(name)
-		return gr.Resource == gvr.Resource && (gr.Group == "" || gr.Group == gvr.Group)
-	})
 }
 
 // maxBlockMinutes is how long a user agent can be blocked: a week.
