@@ -1,14 +1,8 @@
-// Package inprocess is the wire between an HTTP client and an http.Handler of the
-// same process: an http.RoundTripper that calls the handler. What passes is what
-// would pass over a connection, only without writing and parsing it: no bytes are
-// framed, no headers packed, no TLS.
+// Package inprocess is an http.RoundTripper that sends requests to an http.Handler of the same
+// process.
 //
-// It behaves like HTTP/1.1 where that can be seen: bodies stream both ways, a
-// response begins when the handler flushes it, when it grows large or when the
-// handler returns; the handler's context ends when the client closes the body; a
-// handler that aborts breaks the body off. A handler that hijacks gets one end of
-// a connection in memory, so that protocol upgrades work as well.
-//
-// Between the two are bounded buffers: a handler that is faster than its client
-// waits, as it would for a socket.
+// Client and server are those of net/http, connected by pipes in memory, so that streaming,
+// deadlines and protocol upgrades are what they are over a network, without TLS. Requests carry the
+// values of their context to the handler: that is how a client in this process says on whose behalf
+// it acts. No header of a request can do that.
 package inprocess

@@ -1,7 +1,6 @@
 package inprocess
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -9,37 +8,30 @@ import (
 	"time"
 )
 
-// pipeLimit is how many bytes a pipe holds before the writer has to wait.
+// pipeLimit is the number of bytes that a pipe holds before the writer has to wait.
 const pipeLimit = 256 << 10
-
-// errReaderGone is what a writer gets when nobody reads any more. The libraries of
-// Kubernetes know the end of a connection by the text of net.ErrClosed.
-var errReaderGone = fmt.Errorf("in-process connection: the reader is gone: %w", net.ErrClosed)
 
 // pipe carries bytes from one writer to one reader.
 type pipe struct {
 	mu sync.Mutex // guards everything below
 
-	buf []byte // what is not read yet is buf[off:]
+	buf []byte // buf[off:] is unread
 	off int
-	// asleep tells that the reader waits; writes wake it only when told to.
-	asleep bool
-	// wend is what the reader gets behind the last byte, nil while the writer may
-	// go on; rend what the writer gets, nil while the reader is there.
-	wend, rend error
+	// writeEnded and readEnded say that the side has closed the pipe.
+	writeEnded, readEnded bool
 
 	reader, writer side
 }
 
-// side is the waiting of one end of a pipe.
+// side is what one side of a pipe waits with.
 type side struct {
 	cond     sync.Cond
 	deadline time.Time
-	timer    *time.Timer // wakes at the deadline; nil without one
+	timer    *time.Timer // fires at the deadline; nil without one
 }
 
-func newPipe(begun []byte) *pipe {
-	p := &pipe{buf: begun}
+func newPipe() *pipe {
+	p := &pipe{}
 	p.reader.cond.L, p.writer.cond.L = &p.mu, &p.mu
 	return p
 }
@@ -66,14 +58,14 @@ func (p *pipe) setDeadline(s *side, t time.Time) {
 	s.cond.Broadcast()
 }
 
-// read takes what there is, waiting for the first byte.
+// read returns the bytes that were written, and waits for the first one.
 func (p *pipe) read(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
 		switch {
-		case p.rend != nil:
-			return 0, p.rend
+		case p.readEnded:
+			return 0, net.ErrClosed
 		case p.reader.expired():
 			return 0, os.ErrDeadlineExceeded
 		case p.off < len(p.buf):
@@ -85,36 +77,29 @@ func (p *pipe) read(b []byte) (int, error) {
 			return n, nil
 		case len(b) == 0:
 			return 0, nil
-		case p.wend != nil:
-			return 0, p.wend
+		case p.writeEnded:
+			return 0, io.EOF
 		}
-		p.asleep = true
 		p.reader.cond.Wait()
-		p.asleep = false
 	}
 }
 
-// write puts b in, waiting for room. Unless wake is set a reader that waits goes
-// on waiting, for flush or until the pipe is half full.
-func (p *pipe) write(b []byte, wake bool) (n int, err error) {
+// write writes b, and waits for room.
+func (p *pipe) write(b []byte) (n int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
 		switch {
-		case p.wend != nil:
-			return n, io.ErrClosedPipe
-		case p.rend != nil:
-			return n, p.rend
+		case p.writeEnded, p.readEnded:
+			return n, net.ErrClosed // the libraries of Kubernetes know it by its text
 		case p.writer.expired():
 			return n, os.ErrDeadlineExceeded
 		}
 		if room := pipeLimit - (len(p.buf) - p.off); room > 0 {
 			m := min(room, len(b)-n)
 			p.put(b[n : n+m])
-			if n += m; p.asleep && (wake || len(p.buf)-p.off >= pipeLimit/2) {
-				p.reader.cond.Signal()
-			}
-			if n == len(b) {
+			p.reader.cond.Signal()
+			if n += m; n == len(b) {
 				return n, nil
 			}
 			continue
@@ -123,7 +108,7 @@ func (p *pipe) write(b []byte, wake bool) (n int, err error) {
 	}
 }
 
-// put appends; what was read makes room first. mu is held.
+// put appends b and reuses the space of read bytes. mu is held.
 func (p *pipe) put(b []byte) {
 	if p.off > 0 && len(p.buf)+len(b) > cap(p.buf) {
 		p.buf = p.buf[:copy(p.buf, p.buf[p.off:])]
@@ -132,36 +117,20 @@ func (p *pipe) put(b []byte) {
 	p.buf = append(p.buf, b...)
 }
 
-// flush lets the reader see what was written.
-func (p *pipe) flush() error {
+// endWrite makes the reader read io.EOF after the last byte.
+func (p *pipe) endWrite() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.asleep && p.off < len(p.buf) {
-		p.reader.cond.Signal()
-	}
-	return p.rend
-}
-
-// endWrite ends the writing side: the reader gets err behind the last byte.
-func (p *pipe) endWrite(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.wend == nil {
-		p.wend = err
-	}
+	p.writeEnded = true
 	p.reader.cond.Broadcast()
 	p.writer.cond.Broadcast()
 }
 
-// endRead ends the reading side: both ends get err from now on, and what was not
-// read is dropped.
-func (p *pipe) endRead(err error) {
+// endRead makes both sides fail, and drops the unread bytes.
+func (p *pipe) endRead() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.rend == nil {
-		p.rend = err
-	}
-	p.buf, p.off = nil, 0
+	p.readEnded, p.buf, p.off = true, nil, 0
 	p.reader.cond.Broadcast()
 	p.writer.cond.Broadcast()
 }

@@ -39,7 +39,7 @@ func TestResponsesDeliverWhatTheyAccept(t *testing.T) {
 		<-s.over
 	}), nil)
 	t.Cleanup(transport.Close)
-	o := writertest.Options{Limits: []int{sniffed, wholeLimit, pipeLimit / 2, pipeLimit}, Deliveries: 300, Streams: 2}
+	o := writertest.Options{Limits: []int{512, 2048, 4096, bufferSize}, Deliveries: 300, Streams: 2}
 	writertest.Run(t, o, func(t *testing.T) writertest.Pipe {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://x/", nil)
 		if err != nil {
@@ -87,7 +87,7 @@ func TestBodyThatTimedOutIsIncomplete(t *testing.T) {
 		c := http.NewResponseController(w)
 		_ = c.Flush()
 		_ = c.SetWriteDeadline(time.Now().Add(-time.Second))
-		if _, err := w.Write(make([]byte, 2*pipeLimit)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if _, err := w.Write(make([]byte, large)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Write: %v", err)
 		}
 	}), nil)

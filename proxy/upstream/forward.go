@@ -67,10 +67,6 @@ const (
 // trips, each of which waits behind what a slow link carries, and the server's certificates. Small
 // requests share a connection there, with nothing large.
 func (x *forwarding) transport() http.RoundTripper {
-	// A handler that still waits for its client's body is not waited for in turn.
-	if x.c.local != nil && !x.longRunning && isSingleWrite(x.info) && x.upload.sent() {
-		return x.c.local.whole
-	}
 	small := x.isSmall() && x.c.far()
 	if !x.longRunning && !x.needsHTTP2() && !small {
 		if x.direct = x.c.direct.Add(1) <= pool.MaxHTTP1; !x.direct {

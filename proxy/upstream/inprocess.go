@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/inprocess"
 )
 
@@ -36,13 +35,6 @@ const localHost = "in-process"
 type local struct {
 	*InProcess
 	transport *inprocess.Transport
-	whole     http.RoundTripper // transport.Whole
-}
-
-// isSingleWrite reports whether a request changes one object: it is short, and the response is that
-// object.
-func isSingleWrite(info *api.RequestInfo) bool {
-	return info.IsWrite() && info.Verb != "deletecollection"
 }
 
 // ownTransport sends requests as the gateway.

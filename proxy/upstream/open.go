@@ -178,7 +178,7 @@ func (c *Client) newServers(f *pool.Factory, list balance.List, names balance.Re
 func (c *Client) openLocal(p *InProcess) {
 	c.base = &url.URL{Scheme: "https", Host: localHost}
 	transport := inprocess.New(p.Handler, c.log)
-	c.local = &local{p, transport, transport.Whole()}
+	c.local = &local{p, transport}
 	own := ownTransport{c.local}
 	c.own.shared, c.own.narrow, c.own.short, c.own.once, c.feed = own, own, own, own, own
 	anonymous := c.local.transport
