@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Transport sends requests to a handler. It is safe for concurrent use.
@@ -21,7 +22,10 @@ type Transport struct {
 	// requests are those under way, by their number in requestHeader.
 	requests sync.Map
 	last     atomic.Int64
-	running  sync.WaitGroup // the server's goroutine, requests and calls of the handler
+	conns    context.Context // of all connections
+	cancel   context.CancelFunc
+	serving  sync.WaitGroup // the server's goroutine
+	running  sync.WaitGroup // requests and calls of the handler
 	mu       struct {
 		sync.Mutex
 		closed bool // nothing is added to running anymore
@@ -45,21 +49,25 @@ func New(handler http.Handler, log *slog.Logger) *Transport {
 		log = slog.New(slog.DiscardHandler)
 	}
 	t := &Transport{listener: listener{conns: make(chan net.Conn), closed: make(chan struct{})}}
+	t.conns, t.cancel = context.WithCancel(context.Background())
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return t.listener.dial(ctx, t.conns) }
 	t.client = http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return t.listener.dial(ctx) },
-		DialTLSContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return t.listener.dial(ctx) },
-		DisableCompression: true, MaxIdleConnsPerHost: maxIdle, WriteBufferSize: bufferSize, ReadBufferSize: bufferSize,
+		DialContext: dial, DialTLSContext: dial,
+		DisableCompression: true, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout, WriteBufferSize: bufferSize, ReadBufferSize: bufferSize,
 	}
 	t.server = http.Server{
 		Handler:  http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { t.serve(handler, w, req) }),
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
 	}
-	t.running.Go(func() { _ = t.server.Serve(&t.listener) })
+	t.serving.Go(func() { _ = t.server.Serve(&t.listener) })
 	return t
 }
 
-// maxIdle is the maximum number of idle connections.
-const maxIdle = 64
+// maxIdle is the maximum number of idle connections, idleTimeout how long each is kept.
+const (
+	maxIdle     = 64
+	idleTimeout = 30 * time.Second
+)
 
 // Close rejects further requests and waits until the handler has returned from all others, whose
 // contexts must end for that.
@@ -67,9 +75,10 @@ func (t *Transport) Close() {
 	t.mu.Lock()
 	t.mu.closed = true
 	t.mu.Unlock()
-	_ = t.server.Close()
-	t.client.CloseIdleConnections()
 	t.running.Wait()
+	_ = t.server.Close()
+	t.cancel()
+	t.serving.Wait()
 }
 
 // begin adds to running, unless the transport is closed.
@@ -167,8 +176,10 @@ type listener struct {
 	once   sync.Once
 }
 
-func (l *listener) dial(ctx context.Context) (net.Conn, error) {
+// dial returns a connection that is closed at the end of all.
+func (l *listener) dial(ctx, all context.Context) (net.Conn, error) {
 	client, server := newConns()
+	client.release = context.AfterFunc(all, client.end)
 	select {
 	case l.conns <- server:
 		return client, nil
