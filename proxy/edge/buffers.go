@@ -64,13 +64,50 @@ type Account struct {
 	held    atomic.Int64 // of BufferBudget
 	waiting atomic.Int64 // of WaitingAllowed
 
-	holders int // connections and streams that count for it, guarded by Buffers.mu
+	holders int // connections and streams that count for it, guarded by accounts.mu
 }
 
 // Move has held bytes count for another account.
 func (a *Account) Move(to *Account, held int64) {
 	a.held.Add(-held)
 	to.held.Add(held)
+}
+
+// accounts are the users of the open connections. It is safe for concurrent use.
+type accounts struct {
+	// anonymous has what connections hold before their users are known.
+	anonymous Account
+
+	mu     sync.Mutex
+	byUser map[string]*Account // with holders
+}
+
+// of returns a user's account for one holder, which gives it back with release.
+func (s *accounts) of(user string) *Account {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.byUser[user]
+	if a == nil {
+		if s.byUser == nil {
+			s.byUser = make(map[string]*Account)
+		}
+		a = &Account{user: strings.Clone(user)}
+		s.byUser[a.user] = a
+	}
+	a.holders++
+	return a
+}
+
+// release takes back the account of a holder, nil if it had none.
+func (s *accounts) release(a *Account) {
+	if a == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.holders--; a.holders == 0 {
+		delete(s.byUser, a.user)
+	}
 }
 
 // A Buffer is pooled scratch space of one of three sizes.
@@ -85,39 +122,7 @@ type Buffers struct {
 	small, large, records sync.Pool
 	held                  atomic.Int64 // bytes in use
 	waiting               atomic.Int64 // bytes of WaitingAllowed
-	// anonymous has what connections hold before their users are known.
-	anonymous Account
-
-	mu     sync.Mutex
-	byUser map[string]*Account // of the open connections, with holders; guarded by mu
-}
-
-// accountOf returns a user's account for one holder, which gives it back with ReleaseAccount.
-func (p *Buffers) accountOf(user string) *Account {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	a := p.byUser[user]
-	if a == nil {
-		if p.byUser == nil {
-			p.byUser = make(map[string]*Account)
-		}
-		a = &Account{user: strings.Clone(user)}
-		p.byUser[a.user] = a
-	}
-	a.holders++
-	return a
-}
-
-// ReleaseAccount takes back the account of a holder, nil if it had none.
-func (p *Buffers) ReleaseAccount(a *Account) {
-	if a == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if a.holders--; a.holders == 0 {
-		delete(p.byUser, a.user)
-	}
+	accounts              accounts
 }
 
 // inShare reports whether a user may have own bytes of a budget of limit bytes, of which all are
@@ -125,7 +130,7 @@ func (p *Buffers) ReleaseAccount(a *Account) {
 func inShare(own, limit, all int64) bool { return own <= UserShare*(limit-all) }
 
 // Anonymous returns the account of connections whose users are not known.
-func (p *Buffers) Anonymous() *Account { return &p.anonymous }
+func (p *Buffers) Anonymous() *Account { return &p.accounts.anonymous }
 
 // Usage returns how much of the two budgets is in use.
 func (p *Buffers) Usage() (held, waiting int64) { return p.held.Load(), p.waiting.Load() }
@@ -158,14 +163,14 @@ func (p *Buffers) Scale(full, least int) int {
 }
 
 // AnonymousFull reports whether anonymous connections hold all that they may.
-func (p *Buffers) AnonymousFull() bool { return p.anonymous.held.Load() > AnonymousAllowed }
+func (p *Buffers) AnonymousFull() bool { return p.accounts.anonymous.held.Load() > AnonymousAllowed }
 
 // AddWaiting counts n bytes more of a user as waiting for a client, or reports that the user may
 // have no more.
 func (p *Buffers) AddWaiting(a *Account, n int64) bool {
 	all, own := p.waiting.Add(n), a.waiting.Add(n)
 	ok := own <= UserAllowed || inShare(own, WaitingAllowed, all)
-	if a == &p.anonymous {
+	if a == &p.accounts.anonymous {
 		ok = own <= AnonymousAllowed
 	}
 	if !ok {
@@ -225,14 +230,14 @@ func (h *Holder) Account() *Account {
 	if a := h.account.Load(); a != nil {
 		return a
 	}
-	return &h.buffers.anonymous
+	return &h.buffers.accounts.anonymous
 }
 
 // AttributeTo makes the buffers count for another user from now on.
 func (h *Holder) AttributeTo(user string) {
 	if a := h.account.Load(); a == nil || a.user != user {
-		h.account.Store(h.buffers.accountOf(user))
-		h.buffers.ReleaseAccount(a)
+		h.account.Store(h.buffers.accounts.of(user))
+		h.buffers.accounts.release(a)
 	}
 }
 
@@ -243,9 +248,12 @@ func (h *Holder) Claim(user string) (a *Account, owned bool) {
 	if a != nil && a.user == user {
 		return a, false
 	}
-	a = h.buffers.accountOf(user)
+	a = h.buffers.accounts.of(user)
 	return a, !h.account.CompareAndSwap(nil, a)
 }
+
+// ReleaseAccount takes back an account that Claim gave to its caller, nil if it gave none.
+func (h *Holder) ReleaseAccount(a *Account) { h.buffers.accounts.release(a) }
 
 // OverShare reports whether the user holds more than a share of the budget. A watch whose client
 // does not read at such a time is ended; the others write without a buffer where they may have to

@@ -248,7 +248,7 @@ func (c *Conn) Abort() { _ = c.socket.Conn.Close() }
 func (c *Conn) End() {
 	_ = c.NetConn.Close()
 	c.In.Release()
-	c.Buffers.ReleaseAccount(c.account.Swap(nil))
+	c.ReleaseAccount(c.account.Swap(nil))
 	c.gauge(-1)
 	c.ended(c)
 }

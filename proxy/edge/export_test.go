@@ -6,10 +6,10 @@ var ListenSidecar = listenSidecar
 
 // HeldByUser is what the users hold.
 func (p *Buffers) HeldByUser() map[string]int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.accounts.mu.Lock()
+	defer p.accounts.mu.Unlock()
 	held := map[string]int64{}
-	for user, a := range p.byUser {
+	for user, a := range p.accounts.byUser {
 		held[user] = a.held.Load()
 	}
 	return held
@@ -17,5 +17,5 @@ func (p *Buffers) HeldByUser() map[string]int64 {
 
 // HeldByNobody is what counts for connections of which no user is known.
 func (p *Buffers) HeldByNobody() int64 {
-	return p.anonymous.held.Load()
+	return p.accounts.anonymous.held.Load()
 }

@@ -188,7 +188,7 @@ func (st *stream) finish(resp *api.Response, written int64, err error) {
 	if st.body != nil {
 		unread = st.body.seal()
 	}
-	h.Buffers.ReleaseAccount(st.account)
+	h.ReleaseAccount(st.account)
 	st.account = nil
 	st.ctx.Cancel()
 	h.mu.Lock()
