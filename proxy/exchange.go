@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/watch"
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
@@ -87,6 +88,7 @@ type Gateway struct {
 	visible   *visible.Finder
 	shards    shard.Parser
 	forwarded forwardedStreams
+	panics    *contain.Panics
 	policy    atomic.Pointer[policy.Compiled]
 }
 

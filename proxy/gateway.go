@@ -10,6 +10,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy/authz/responses"
 	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
@@ -24,7 +25,7 @@ import (
 
 // New returns a Gateway made of the given parts.
 func New(o Options) *Gateway {
-	g := &Gateway{Options: o, visible: newVisible(&o), forwarded: newForwardedStreams()}
+	g := &Gateway{Options: o, panics: contain.New(o.Registerer, o.Logger), visible: newVisible(&o), forwarded: newForwardedStreams()}
 	g.Policy = policy.Policy{} // the one in force is g.policy
 	g.session = consistency.NewSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)

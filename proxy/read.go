@@ -307,7 +307,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange) *api.Response {
 	x.source, x.end = fromCache, func() { end(g.whyEnded(x)) }
 	if req.Message != nil {
 		resp.Status, resp.Header = 101, websocket.Header(x.Request)
-		resp.Stream = websocket.New(resp.Stream)
+		resp.Stream = websocket.New(resp.Stream, g.panics)
 	} else {
 		warn(resp, c)
 	}

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/edgetest"
 	"github.com/kubeweir/kubeweir/internal/writertest"
 	"github.com/kubeweir/kubeweir/proxy/edge"
@@ -141,6 +142,7 @@ type writersServer struct {
 
 func startWriters(t *testing.T) *writersServer {
 	ts := &writersServer{t: t, writers: make(chan api.StreamWriter, 1), received: make(chan io.Reader, 16)}
+	panics := contain.New(nil, nil)
 	ts.Server = edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		r.AttributeTo("user")
 		path, query, _ := strings.Cut(r.Path+"?"+r.RawQuery, "?")
@@ -161,7 +163,7 @@ func startWriters(t *testing.T) *writersServer {
 				<-w.over
 			}}
 		case "/websocket":
-			return &api.Response{Status: 101, Header: edgetest.SwitchTo("x"), Stream: websocket.New(started)}
+			return &api.Response{Status: 101, Header: edgetest.SwitchTo("x"), Stream: websocket.New(started, panics)}
 		}
 		return &api.Response{Status: 200, Stream: started}
 	}, func(o *edge.Options) { o.WriteTimeout, o.PingInterval = edgetest.Patience, time.Hour }) // no PING flushes what was forgotten

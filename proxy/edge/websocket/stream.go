@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/contain"
 )
 
 var errClosed = errors.New("the WebSocket is closed")
@@ -16,41 +17,59 @@ var errClosed = errors.New("the WebSocket is closed")
 // Stream is an api.Duplex: a stream of messages with what a WebSocket needs beside them,
 // pongs, and close frames when either side ends.
 //
-// Where the client's bytes are read, answers to them are written: a client that does not read them
-// is not read either. Of several pings that came at once the last is answered (RFC 6455, 5.5.3).
+// Nothing is written where the client's bytes are read. A goroutine writes the answers, one for all
+// that became due meanwhile, and ends; of several pings the last is answered (RFC 6455, 5.5.3). So a client
+// that sends pings and does not read has one goroutine, for as long as a write may take.
 type Stream struct {
-	api.Stream // of the messages
+	messages api.Stream
+	panics   *contain.Panics
 
-	// in, allowance, pong and over are for Receive. allowance is for a client that has nothing to
-	// say: kube-apiserver reads whatever comes, as fast as it comes.
+	// in, allowance and read are for Receive. allowance is for a client that has nothing to say:
+	// kube-apiserver reads whatever comes, as fast as it comes.
 	in        reader
 	allowance *rate.Limiter
-	pong      []byte // nil when none is due
-	over      bool   // nothing more is read
+	read      bool // nothing more is
 
 	// writing is held while writing and guards closed.
 	writing sync.Mutex
 	w       api.StreamWriter
 	closed  bool // the last frame was written
+
+	answers sync.WaitGroup
+	// mu guards what follows.
+	mu        sync.Mutex
+	answering bool // a goroutine does
+	stopped   bool
+	pong      []byte // nil when none is due
+	code      uint16 // of the close frame that is due, 0 when none is
 }
 
 // New makes a Stream of messages, each written behind its head: AppendTextHead or AppendBinaryHead.
-func New(messages api.Stream) *Stream {
-	s := &Stream{Stream: messages, allowance: rate.NewLimiter(allowedASecond, allowedAtOnce)}
-	s.in.ping = func(payload []byte) { s.pong = append(appendHead(nil, opPong, len(payload)), payload...) }
+func New(messages api.Stream, panics *contain.Panics) *Stream {
+	s := &Stream{messages: messages, panics: panics, allowance: rate.NewLimiter(allowedASecond, allowedAtOnce)}
+	s.in.ping = s.pinged
 	return s
 }
 
 // Start implements api.Stream.
 func (s *Stream) Start(w api.StreamWriter) {
 	s.w = w
-	s.Stream.Start((*messageWriter)(s))
+	s.messages.Start((*messageWriter)(s))
+}
+
+// Stop implements api.Stream.
+func (s *Stream) Stop() {
+	s.messages.Stop()
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	s.answers.Wait()
 }
 
 // Receive implements api.Duplex. What the client sends is not looked at, as upstream: it
 // is bounded instead.
 func (s *Stream) Receive(p []byte) error {
-	if s.over {
+	if s.read {
 		return io.EOF
 	}
 	before := s.in.frames
@@ -58,16 +77,51 @@ func (s *Stream) Receive(p []byte) error {
 	if code == 0 && !s.allowance.AllowN(time.Now(), len(p)+(s.in.frames-before)*frameCost) {
 		code = closePolicy
 	}
-	if s.pong != nil {
-		_ = s.write([][]byte{s.pong}) // the messages learn of an error, too
-		s.pong = nil
-	}
 	if code == 0 {
 		return nil
 	}
-	s.over = true
-	s.close(code)
+	s.read = true
+	s.answer(func() { s.code = code })
 	return io.EOF
+}
+
+// pinged has a ping answered.
+func (s *Stream) pinged(payload []byte) {
+	s.answer(func() { s.pong = append(appendHead(nil, opPong, len(payload)), payload...) })
+}
+
+// answer has what due notes written soon.
+func (s *Stream) answer(due func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return
+	}
+	due()
+	if !s.answering {
+		s.answering = true
+		s.panics.Go(&s.answers, "stream", s.writeAnswers)
+	}
+}
+
+// writeAnswers writes what is due until nothing is.
+func (s *Stream) writeAnswers() {
+	for {
+		s.mu.Lock()
+		pong, code := s.pong, s.code
+		s.pong, s.code = nil, 0
+		s.answering = pong != nil || code != 0
+		s.mu.Unlock()
+		if pong != nil {
+			_ = s.write([][]byte{pong}) // the messages learn of an error, too
+		}
+		if code != 0 {
+			s.close(code)
+		}
+		if pong == nil && code == 0 {
+			return
+		}
+	}
 }
 
 // write writes whole messages.
