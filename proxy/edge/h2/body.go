@@ -121,7 +121,7 @@ func (b *body) consumedLocked(n int) {
 	if b.consumed >= uploadBuffer/4 {
 		if !b.st.gotEnd && h.isOpenLocked(b.st) {
 			b.st.received += b.consumed
-			_ = h.writer.WriteWindowUpdate(b.st.id, uint32(b.consumed)) //nolint:gosec // at most uploadBuffers
+			h.appendWindowUpdate(b.st.id, b.consumed)
 		}
 		b.consumed = 0
 	}

@@ -18,7 +18,7 @@ const (
 func (h *conn) greet() error {
 	o := &h.Options
 	h.mu.Lock()
-	_ = h.writer.WriteSettings(
+	h.appendSettings(
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: o.MaxStreams},
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: uploadBuffer},
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(h.headerLimit())}, //nolint:gosec // a small number
@@ -167,7 +167,7 @@ func (h *conn) readSettings(f *http2.SettingsFrame) error {
 		}
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
-	_ = h.writer.WriteSettingsAck()
+	h.appendSettingsAck()
 	return nil
 }
 
@@ -259,7 +259,7 @@ func (h *conn) readPing(f *http2.PingFrame) error {
 	defer h.mu.Unlock()
 	switch {
 	case !f.IsAck():
-		_ = h.writer.WritePing(true, f.Data)
+		h.appendPing(true, f.Data)
 	case h.goAway.state == goAwayFirst && f.Data == goAwayPing:
 		h.goAwayFinalLocked()
 	default: // it answers pingLocked

@@ -37,8 +37,8 @@ func (h *conn) shutdown() {
 		return
 	}
 	h.goAway.state, h.goAway.at = goAwayFirst, time.Now()
-	_ = h.writer.WriteGoAway(maxWindow, http2.ErrCodeNo, nil)
-	_ = h.writer.WritePing(false, goAwayPing)
+	h.appendGoAway(maxWindow, http2.ErrCodeNo)
+	h.appendPing(false, goAwayPing)
 	h.flushSoonLocked()
 	h.wakeReaderLocked()
 }
@@ -110,6 +110,9 @@ func (h *conn) closeLocked(st *stream) {
 		return
 	}
 	delete(h.streams, st.id)
+	if st.late != nil {
+		st.late.Stop()
+	}
 	if len(h.streams) == 0 {
 		h.idle, h.idleGot = time.Now(), h.delivery.acknowledged()
 		if h.goAway.state == goAwayFinal {
@@ -149,7 +152,7 @@ func (h *conn) sentEndLocked(st *stream) {
 // resetLocked ends a stream and tells the client.
 func (h *conn) resetLocked(st *stream, code http2.ErrCode, err error) {
 	if h.isOpenLocked(st) {
-		_ = h.writer.WriteRSTStream(st.id, code)
+		h.appendReset(st.id, code)
 		if !st.gotEnd {
 			h.resets.add(st.id, st.received, int(h.Options.MaxStreams))
 		}
@@ -190,7 +193,7 @@ func (h *conn) giveBackLocked(n int64) {
 	if give >= least && h.err == nil {
 		h.received += give
 		h.consumed -= give
-		_ = h.writer.WriteWindowUpdate(0, uint32(give)) //nolint:gosec // at most uploadBuffers
+		h.appendWindowUpdate(0, give)
 	}
 }
 
@@ -219,7 +222,7 @@ func (h *conn) reject(id uint32, code http2.ErrCode) error {
 		if code == http2.ErrCodeStreamClosed {
 			left = 0 // the client has ended it
 		}
-		_ = h.writer.WriteRSTStream(id, code)
+		h.appendReset(id, code)
 		h.resets.add(id, left, int(h.Options.MaxStreams))
 		h.mu.Unlock()
 		return nil
@@ -247,7 +250,7 @@ func (h *conn) gotData(st *stream, lost int64, end bool) error {
 		h.gotEndLocked(st)
 	case lost > 0 && !st.sentEnd:
 		st.received += lost
-		_ = h.writer.WriteWindowUpdate(st.id, uint32(lost)) //nolint:gosec // at most uploadBuffers
+		h.appendWindowUpdate(st.id, lost)
 	}
 	h.mu.Unlock()
 	switch {
@@ -420,6 +423,6 @@ const goAwayWait = time.Second
 func (h *conn) goAwayFinalLocked() {
 	if h.goAway.state != goAwayFinal {
 		h.goAway.state, h.goAway.lastID = goAwayFinal, h.maxID
-		_ = h.writer.WriteGoAway(h.goAway.lastID, http2.ErrCodeNo, nil)
+		h.appendGoAway(h.goAway.lastID, http2.ErrCodeNo)
 	}
 }

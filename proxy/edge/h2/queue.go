@@ -38,9 +38,7 @@ const (
 //
 // Its methods whose names end in Locked are for callers that hold conn.mu, which guards all of it.
 type queue struct {
-	c *edge.Conn
-	// writer writes to the queue what is not DATA.
-	writer  *http2.Framer
+	c       *edge.Conn
 	pending []*edge.Buffer
 	spare   []*edge.Buffer // the slice of what was written last
 	// queued counts the bytes of pending that frames use, and the tails of all buffers but the
@@ -79,7 +77,7 @@ func (d *delivery) acknowledged() int64 { return max(d.byUpdates, d.byPing) }
 func (q *queue) pingLocked() {
 	var data [8]byte
 	binary.BigEndian.PutUint64(data[:], uint64(q.delivery.sent)) //nolint:gosec // not negative
-	_ = q.writer.WritePing(false, data)
+	q.appendPing(false, data)
 }
 
 // gotPing takes the answer to a PING.
@@ -126,12 +124,14 @@ func (q *queue) tailLocked(n int) *edge.Buffer {
 	return b
 }
 
-// Write implements io.Writer for writer, which writes each frame at once.
-func (q *queue) Write(frame []byte) (int, error) {
-	b := q.tailLocked(len(frame))
-	b.B = append(b.B, frame...)
-	q.queued += len(frame)
-	return len(frame), nil
+// appendFrame queues a frame with a small payload, whose room it returns.
+func (q *queue) appendFrame(kind http2.FrameType, flags http2.Flags, id uint32, size int) []byte {
+	b := q.tailLocked(frameHead + size)
+	b.B = appendFrameHead(b.B, kind, flags, id, size)
+	n := len(b.B)
+	b.B = b.B[:n+size]
+	q.queued += frameHead + size
+	return b.B[n:]
 }
 
 func appendFrameHead(dst []byte, kind http2.FrameType, flags http2.Flags, id uint32, size int) []byte {
@@ -139,18 +139,65 @@ func appendFrameHead(dst []byte, kind http2.FrameType, flags http2.Flags, id uin
 	return binary.BigEndian.AppendUint32(dst, id)
 }
 
+func (q *queue) appendPing(ack bool, data [8]byte) {
+	flags := http2.Flags(0)
+	if ack {
+		flags = http2.FlagPingAck
+	}
+	copy(q.appendFrame(http2.FramePing, flags, 0, len(data)), data[:])
+}
+
+func (q *queue) appendGoAway(last uint32, code http2.ErrCode) {
+	p := q.appendFrame(http2.FrameGoAway, 0, 0, 8)
+	binary.BigEndian.PutUint32(p, last)
+	binary.BigEndian.PutUint32(p[4:], uint32(code))
+}
+
+func (q *queue) appendReset(id uint32, code http2.ErrCode) {
+	binary.BigEndian.PutUint32(q.appendFrame(http2.FrameRSTStream, 0, id, 4), uint32(code))
+}
+
+func (q *queue) appendWindowUpdate(id uint32, n int64) {
+	binary.BigEndian.PutUint32(q.appendFrame(http2.FrameWindowUpdate, 0, id, 4), uint32(n)) //nolint:gosec // at most uploadBuffers
+}
+
+func (q *queue) appendSettingsAck() { q.appendFrame(http2.FrameSettings, http2.FlagSettingsAck, 0, 0) }
+
+func (q *queue) appendSettings(settings ...http2.Setting) {
+	p := q.appendFrame(http2.FrameSettings, 0, 0, 6*len(settings))
+	for _, s := range settings {
+		binary.BigEndian.PutUint16(p, uint16(s.ID))
+		binary.BigEndian.PutUint32(p[2:], s.Val)
+		p = p[6:]
+	}
+}
+
 // appendHeaders queues a header, in as many frames as it takes.
 func (q *queue) appendHeaders(id uint32, block []byte, end bool) {
+	table := 0
 	if q.sendNoTable {
-		// What is sent needs no dynamic table. A client that has just made its smaller
-		// expects to be told that (RFC 7541, 4.2).
-		block, q.sendNoTable = slices.Concat([]byte{noDynamicTable}, block), false
+		table = 1
 	}
-	n := min(len(block), edge.SmallBuffer-frameHead)
-	_ = q.writer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block[:n], EndStream: end, EndHeaders: n == len(block)})
-	for block = block[n:]; len(block) > 0; block = block[n:] {
-		n = min(len(block), edge.SmallBuffer-frameHead)
-		_ = q.writer.WriteContinuation(id, n == len(block), block[:n])
+	kind, flags := http2.FrameHeaders, http2.Flags(0)
+	if end {
+		flags = http2.FlagHeadersEndStream
+	}
+	for {
+		n := min(len(block), edge.SmallBuffer-frameHead-table)
+		if n == len(block) {
+			flags |= http2.FlagHeadersEndHeaders
+		}
+		p := q.appendFrame(kind, flags, id, n+table)
+		if table > 0 {
+			// What is sent needs no dynamic table. A client that has just made its smaller
+			// expects to be told that (RFC 7541, 4.2).
+			p[0], p, q.sendNoTable, table = noDynamicTable, p[1:], false, 0
+		}
+		copy(p, block[:n])
+		if block = block[n:]; len(block) == 0 {
+			return
+		}
+		kind, flags = http2.FrameContinuation, 0
 	}
 }
 

@@ -16,9 +16,10 @@ const (
 	framesAtOnce = 64
 
 	// takeOverAfter is how long a request may keep its connection from being read, to twice
-	// that, before another goroutine goes on reading. On a busy connection each check costs a
-	// thread's sleep.
-	takeOverAfter = 2 * time.Millisecond
+	// that, before another goroutine goes on reading. Where all requests are quick the checks are
+	// rarer, by up to 1<<mostCalm: on a busy connection each costs a thread's sleep.
+	takeOverAfter = 500 * time.Microsecond
+	mostCalm      = 3
 	// slowRow is how many requests are served by goroutines of their own after the reading had
 	// to be taken over from one.
 	slowRow = 32
@@ -36,8 +37,7 @@ func newConn(c *edge.Conn) *conn {
 	h.queue = queue{c: c, window: initialWindow, initial: initialWindow, maxFrame: frameSize, sendNoTable: true}
 	h.flusher.flushed.L = &h.mu
 	h.users.Store(1)
-	h.framer = h.newFramer()
-	h.writer = h.framer
+	h.framer = newFramer(c)
 	h.decoder = hpack.NewDecoder(headerTable, h.emit)
 	h.decoder.SetMaxStringLength(c.Options.MaxHeaderBytes)
 	h.credit, h.creditSince = maxCredit, time.Now()
@@ -47,9 +47,9 @@ func newConn(c *edge.Conn) *conn {
 	return h
 }
 
-// newFramer makes one that reads what the connection has read ahead, and writes to the queue.
-func (h *conn) newFramer() *http2.Framer {
-	f := http2.NewFramer(&h.queue, (*aheadReader)(&h.In))
+// newFramer makes one that reads what the connection has read ahead.
+func newFramer(c *edge.Conn) *http2.Framer {
+	f := http2.NewFramer(nil, (*aheadReader)(&c.In))
 	f.SetReuseFrames()
 	f.SetMaxReadFrameSize(frameSize)
 	return f
@@ -136,10 +136,7 @@ func (h *conn) releaseInput() {
 		return
 	}
 	if h.large {
-		h.large, h.framer = false, h.newFramer()
-		h.mu.Lock()
-		h.writer = h.framer
-		h.mu.Unlock()
+		h.large, h.framer = false, newFramer(h.Conn)
 	}
 	h.In.ReleaseEmpty()
 }
@@ -157,7 +154,7 @@ func (h *conn) serve(st *stream, turn *uint64) bool {
 	l.turn.Store(st.turn)
 	if !l.watched.Load() {
 		l.watched.Store(true)
-		l.timer.Reset(takeOverAfter)
+		l.timer.Reset(takeOverAfter << l.calm.Load())
 	}
 	st.ctx.reads, st.ctx.turn = h, st.turn
 	st.serve()
@@ -171,15 +168,17 @@ func (h *conn) checkLease() {
 	l := &h.lease
 	turn := l.turn.Load()
 	if turn%2 == 0 {
+		l.calmDown()
 		l.watched.Store(false)
 		if turn = l.turn.Load(); turn%2 == 0 || l.watched.Swap(true) {
 			return
 		}
 	}
 	if l.seen.Swap(turn) != turn {
-		l.timer.Reset(takeOverAfter)
+		l.timer.Reset(takeOverAfter << l.calmDown())
 		return
 	}
+	l.calm.Store(0)
 	if !l.turn.CompareAndSwap(turn, turn+1) {
 		// It is over, and the next may have begun already, which the timer is for.
 		l.timer.Reset(takeOverAfter)
@@ -188,4 +187,11 @@ func (h *conn) checkLease() {
 	l.watched.Store(false) // nobody reads at the moment
 	h.slow = slowRow
 	h.Panics.Go(nil, "connection", func() { l.read(turn + 1) })
+}
+
+// calmDown notes a check that found nothing slow.
+func (l *lease) calmDown() (calm int32) {
+	calm = min(l.calm.Load()+1, mostCalm)
+	l.calm.Store(calm)
+	return calm
 }

@@ -11,6 +11,10 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
+// lateReset is how long after a response that needs no more of the request's body the client is
+// told so. A client may forget a response that comes together with a reset: curl 7.88 does.
+const lateReset = 250 * time.Millisecond
+
 // stream is one request with its stream and its response: one allocation, which the handler may
 // keep. A long-running response has no goroutine: whoever has frames writes them.
 type stream struct {
@@ -30,6 +34,8 @@ type stream struct {
 	// of the connection any more.
 	responded, served bool
 	err               error // why the stream is over
+	// late resets the stream when the response is complete and the request is not.
+	late *time.Timer
 }
 
 // incoming is the request of a stream.
@@ -192,17 +198,17 @@ func (st *stream) finish(resp *api.Response, written int64, err error) {
 	st.account = nil
 	st.ctx.Cancel()
 	h.mu.Lock()
-	if err == nil && st.err == nil && st.sentEnd {
-		h.earned += responseCredit
-	}
 	switch {
 	case !h.isOpenLocked(st): // it is over already
 	case !st.sentEnd:
 		h.resetLocked(st, http2.ErrCodeInternal, edge.ErrStreamOver)
 	case !st.gotEnd:
-		h.resetLocked(st, http2.ErrCodeNo, edge.ErrStreamOver) // the client need not send the rest
+		st.late = time.AfterFunc(lateReset, st.stopUpload)
 	}
 	h.giveBackLocked(unread)
+	if err == nil && st.err == nil && st.sentEnd {
+		h.earned += responseCredit
+	}
 	h.servedLocked(st)
 	if err == nil {
 		err = h.err
@@ -217,4 +223,16 @@ func (st *stream) finish(resp *api.Response, written int64, err error) {
 		h.flush()
 	}
 	h.release()
+}
+
+// stopUpload tells the client that it need not send the rest of a body that is not read.
+func (st *stream) stopUpload() {
+	h := st.h
+	defer h.Panics.Contain("stream")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isOpenLocked(st) {
+		h.resetLocked(st, http2.ErrCodeNo, edge.ErrStreamOver)
+		h.flushSoonLocked()
+	}
 }

@@ -245,11 +245,12 @@ func TestHTTP2Continue(t *testing.T) {
 	})
 }
 
-// TestHTTP2UnwantedBody: a client is told behind the answer that nobody reads its body, and may
-// send no more than its window meanwhile.
+// TestHTTP2UnwantedBody: a client is told that nobody reads its body when it has had the
+// time to take the answer in, and may send no more than its window meanwhile.
 func TestHTTP2UnwantedBody(t *testing.T) {
 	ts := edgetest.Start(t, func(context.Context, *api.Request) *api.Response { return edgetest.Text("no") })
 	c := ts.DialFrames()
+	began := time.Now()
 	id := c.Request("POST", "/", true)
 	c.Until(edgetest.IsEnd(id))
 	for range 4 {
@@ -266,6 +267,9 @@ func TestHTTP2UnwantedBody(t *testing.T) {
 		}
 		return edgetest.IsReset(id)(frame)
 	})
+	if took := time.Since(began); took < lateReset {
+		t.Errorf("reset after %s, together with the answer", took)
+	}
 }
 
 // TestHTTP2PriorKnowledge: the sidecar listener takes HTTP/2 without TLS from clients

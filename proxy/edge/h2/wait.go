@@ -118,7 +118,7 @@ func (h *conn) close(err error) {
 			h.goAway.lastID = h.maxID
 		}
 		if h.err == nil {
-			_ = h.writer.WriteGoAway(h.goAway.lastID, http2.ErrCode(ce), nil)
+			h.appendGoAway(h.goAway.lastID, http2.ErrCode(ce))
 			h.ending = err
 		}
 		h.mu.Unlock()
