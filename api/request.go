@@ -26,7 +26,9 @@ type Request struct {
 	Header Header
 	// Upgrade is what the client asks to upgrade the connection to ("websocket",
 	// "SPDY/3.1"), "" when it does not: its Upgrade lines count over HTTP/1.1 only,
-	// and only when a Connection line says so.
+	// and only when a Connection line says so. Over HTTP/2 it is "websocket" for an
+	// extended CONNECT (RFC 8441), whose Method is GET here and which has the lines of an
+	// upgrade, for who looks for those.
 	Upgrade string
 	// RemoteAddr is "ip:port" of the peer, or "@" for a unix socket.
 	RemoteAddr string
@@ -131,11 +133,12 @@ type Response struct {
 	Ready bool
 	// Stream is a long-running body (watch, log follow). If it is a Duplex the Status
 	// is 101, only for requests with an Upgrade, and Header has the lines of the
-	// agreement, which are sent as they are, and no others.
+	// agreement, which over HTTP/1.1 are sent as they are, and no others. Over HTTP/2 the
+	// client gets a 200 without those that are of HTTP/1.1's handshake.
 	Stream Stream
 	// Upgrade takes over the connection of a client that asked for a protocol
-	// upgrade until it returns. Status and Header are as for a Duplex, and were sent. Only
-	// for requests with an Upgrade.
+	// upgrade, or its stream of HTTP/2, until it returns. Status and Header are as for
+	// a Duplex, and were sent. Only for requests with an Upgrade.
 	Upgrade func(conn net.Conn)
 	// Started, when set, is called once when the header of a response with a Stream or an
 	// Upgrade was sent, before that begins.

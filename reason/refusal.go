@@ -21,6 +21,10 @@ const (
 	ProtocolVersion
 	// EarlyUpgrade is an upgrade of a request whose body has not been sent.
 	EarlyUpgrade
+	// TunnelProtocol is an extended CONNECT for anything but a WebSocket.
+	TunnelProtocol
+	// NotUpgraded is an extended CONNECT to what does not become a WebSocket.
+	NotUpgraded
 	// Panicked is a request at which the handler panicked.
 	Panicked
 	// NoResponse is an answer of the handler that is none, or cannot be written.
@@ -144,6 +148,14 @@ var refusalEntries = [refusals]Entry{
 	EarlyUpgrade: {
 		Label: "early-upgrade", Code: 400, When: "A request asks for an upgrade before its body has been sent.",
 		Client: "Status `BadRequest`.", Do: "Nothing.",
+	},
+	TunnelProtocol: {
+		Label: "tunnel-protocol", Code: 501, When: "An extended CONNECT over HTTP/2 (RFC 8441) for another protocol than WebSocket.",
+		Client: "Plain text.", Do: "Nothing.",
+	},
+	NotUpgraded: {
+		Label: "not-upgraded", Code: 400, When: "A WebSocket over HTTP/2 to a path that is answered without one, a list for instance.",
+		Client: "Status `BadRequest`.", Do: "Correct the client's path.",
 	},
 	Panicked: {
 		Label: "panicked", Code: 500, When: "The handler panicked; the panic was contained.",

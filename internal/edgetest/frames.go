@@ -220,6 +220,12 @@ func (f *FrameConn) Resets(id uint32) bool {
 	}
 }
 
+// Tunnel begins an extended CONNECT.
+func (f *FrameConn) Tunnel(path string, header ...string) uint32 {
+	f.T.Helper()
+	return f.Request("CONNECT", path, true, append([]string{":protocol", "websocket", "sec-websocket-version", "13"}, header...)...)
+}
+
 // Write sends data on a stream.
 func (f *FrameConn) Write(id uint32, data string, end bool) {
 	f.T.Helper()

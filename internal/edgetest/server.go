@@ -222,7 +222,7 @@ func (ts *Server) Gauge(name string, labels ...string) float64 {
 func (ts *Server) Holds(least, most int64) {
 	ts.t.Helper()
 	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
-		held, _ := ts.Buffers.Usage()
+		held, _, _ := ts.Buffers.Usage()
 		if held >= least && held <= most {
 			return
 		}
@@ -236,19 +236,20 @@ func (ts *Server) Holds(least, most int64) {
 func (ts *Server) HoldsNothing() {
 	ts.t.Helper()
 	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
-		held, waiting := ts.Buffers.Usage()
-		if held == 0 && waiting == 0 {
+		held, unread, waiting := ts.Buffers.Usage()
+		if held == 0 && unread == 0 && waiting == 0 {
 			return
 		}
 		if time.Now().After(end) {
-			ts.t.Fatalf("%d bytes are held, %d wait", held, waiting)
+			ts.t.Fatalf("%d bytes are held, %d unread, %d wait", held, unread, waiting)
 		}
 	}
 }
 
-// Held and Waiting are how much of the server's budgets is in use.
-func (ts *Server) Held() int64    { held, _ := ts.Buffers.Usage(); return held }
-func (ts *Server) Waiting() int64 { _, waiting := ts.Buffers.Usage(); return waiting }
+// Held, Unread and Waiting are how much of the server's budgets is in use.
+func (ts *Server) Held() int64    { held, _, _ := ts.Buffers.Usage(); return held }
+func (ts *Server) Unread() int64  { _, unread, _ := ts.Buffers.Usage(); return unread }
+func (ts *Server) Waiting() int64 { _, _, waiting := ts.Buffers.Usage(); return waiting }
 
 // Narrow is a listener whose connections take little that is not read.
 type Narrow struct{ net.Listener }

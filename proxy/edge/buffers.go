@@ -11,13 +11,18 @@ import (
 // more of it is in use, the smaller are the buffers that are given out, so that a thousand stalled
 // clients cost some 60 MB. Writes to clients that read hold their buffers for moments and find the
 // largest. A user who holds more than a share of the budget (Account) has watches ended that are
-// not read, and uploads reset that are not read here: see OverShare.
+// not read, and uploads and upgrades reset that are not read here: see OverShare.
 const (
 	BufferBudget = 64 << 20
 	// RecordsAllowed and LargeAllowed are how much may be held when a buffer of that size is given
 	// out.
 	RecordsAllowed = BufferBudget / 4
 	LargeAllowed   = BufferBudget / 2
+
+	// UnreadAllowed bounds, over all connections, the unread data of upgrades that the windows of
+	// their connections do not bound: upgrades may be left unread forever and must not take the
+	// budget from all others. The users share it, too.
+	UnreadAllowed = BufferBudget / 4
 
 	// WaitingStream is about what a stream takes that waits for its client, beside a large header:
 	// a goroutine, and the request. WaitingAllowed bounds that over all connections. The users
@@ -62,15 +67,18 @@ const (
 type Account struct {
 	user    string
 	held    atomic.Int64 // of BufferBudget
+	unread  atomic.Int64 // of UnreadAllowed
 	waiting atomic.Int64 // of WaitingAllowed
 
 	holders int // connections and streams that count for it, guarded by accounts.mu
 }
 
-// Move has held bytes count for another account.
-func (a *Account) Move(to *Account, held int64) {
+// Move has held and unread bytes count for another account.
+func (a *Account) Move(to *Account, held, unread int64) {
 	a.held.Add(-held)
+	a.unread.Add(-unread)
 	to.held.Add(held)
+	to.unread.Add(unread)
 }
 
 // accounts are the users of the open connections. It is safe for concurrent use.
@@ -121,6 +129,7 @@ type Buffer struct {
 type Buffers struct {
 	small, large, records sync.Pool
 	held                  atomic.Int64 // bytes in use
+	unread                atomic.Int64 // bytes of UnreadAllowed
 	waiting               atomic.Int64 // bytes of WaitingAllowed
 	accounts              accounts
 }
@@ -132,8 +141,10 @@ func inShare(own, limit, all int64) bool { return own <= UserShare*(limit-all) }
 // Anonymous returns the account of connections whose users are not known.
 func (p *Buffers) Anonymous() *Account { return &p.accounts.anonymous }
 
-// Usage returns how much of the two budgets is in use.
-func (p *Buffers) Usage() (held, waiting int64) { return p.held.Load(), p.waiting.Load() }
+// Usage returns how much of the three budgets is in use.
+func (p *Buffers) Usage() (held, unread, waiting int64) {
+	return p.held.Load(), p.unread.Load(), p.waiting.Load()
+}
 
 // Hold counts n bytes more, or less, as held by a user.
 func (p *Buffers) Hold(a *Account, n int64) {
@@ -183,6 +194,23 @@ func (p *Buffers) AddWaiting(a *Account, n int64) bool {
 func (p *Buffers) RemoveWaiting(a *Account, n int64) {
 	p.waiting.Add(-n)
 	a.waiting.Add(-n)
+}
+
+// AddUnread counts n bytes more of a user as unread without a connection's window that waits for
+// them, or reports that the user may have no more.
+func (p *Buffers) AddUnread(a *Account, n int64) bool {
+	all, own := p.unread.Add(n), a.unread.Add(n)
+	ok := inShare(own, UnreadAllowed, all)
+	if !ok {
+		p.RemoveUnread(a, n)
+	}
+	return ok
+}
+
+// RemoveUnread undoes AddUnread.
+func (p *Buffers) RemoveUnread(a *Account, n int64) {
+	p.unread.Add(-n)
+	a.unread.Add(-n)
 }
 
 // Put takes back a buffer.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -25,6 +26,13 @@ func TestAccountsChurn(t *testing.T) {
 		switch {
 		case r.Path == "/panic":
 			panic("x")
+		case r.Upgrade != "":
+			return &api.Response{Status: 101, Header: edgetest.SwitchTo("x"), Upgrade: func(nc net.Conn) {
+				_, _ = io.CopyN(nc, nc, 20_000)
+				if r.Path == "/tunnel-panic" {
+					panic("y")
+				}
+			}}
 		case r.Path == "/watch":
 			return &api.Response{Status: 200, Stream: edgetest.LateStream(func(w api.StreamWriter) {
 				_ = w.WriteFrames(edgetest.Frames("event"))
@@ -45,7 +53,12 @@ func TestAccountsChurn(t *testing.T) {
 				c.Tolerant()
 				for range 20 {
 					user := fmt.Sprint("user", rand.IntN(4))
-					id := c.Request("POST", paths[rand.IntN(len(paths))], true, "user", user)
+					var id uint32
+					if rand.IntN(3) == 0 {
+						id = c.Tunnel([]string{"/tunnel", "/tunnel-panic"}[rand.IntN(2)], "user", user)
+					} else {
+						id = c.Request("POST", paths[rand.IntN(len(paths))], true, "user", user)
+					}
 					for range rand.IntN(4) {
 						_ = c.WriteData(id, false, make([]byte, 9_000))
 					}
@@ -68,7 +81,7 @@ func TestAccountsChurn(t *testing.T) {
 			t.Fatalf("%d accounts are left", left())
 		}
 	}
-	if n := ts.Buffers.HeldByNobody(); n != 0 {
-		t.Errorf("%d bytes count for nobody", n)
+	if _, unread, _ := ts.Buffers.Usage(); unread != 0 || ts.Buffers.HeldByNobody() != 0 {
+		t.Errorf("%d bytes count as unread, %d for nobody", unread, ts.Buffers.HeldByNobody())
 	}
 }

@@ -41,8 +41,10 @@ func TestRefusalsOverHTTP2AreCounted(t *testing.T) {
 		send func(*edgetest.FrameConn) uint32
 		says string
 	}{
-		reason.Panicked:   {func(f *edgetest.FrameConn) uint32 { return f.Request("GET", "/panic", false) }, "this request caused a panic"},
-		reason.NoResponse: {func(f *edgetest.FrameConn) uint32 { return f.Request("GET", "/nil", false) }, "the handler gave no response"},
+		reason.TunnelProtocol: {func(f *edgetest.FrameConn) uint32 { return f.Request("CONNECT", "/", true, ":protocol", "connect-udp") }, "501 Not Implemented"},
+		reason.NotUpgraded:    {func(f *edgetest.FrameConn) uint32 { return f.Tunnel("/list", "origin", "https://x") }, "WebSocket"},
+		reason.Panicked:       {func(f *edgetest.FrameConn) uint32 { return f.Request("GET", "/panic", false) }, "this request caused a panic"},
+		reason.NoResponse:     {func(f *edgetest.FrameConn) uint32 { return f.Request("GET", "/nil", false) }, "the handler gave no response"},
 		reason.HeaderTooLarge: {func(f *edgetest.FrameConn) uint32 {
 			var large []string
 			for range 7 {

@@ -17,5 +17,5 @@ func (p *Buffers) HeldByUser() map[string]int64 {
 
 // HeldByNobody is what counts for connections of which no user is known.
 func (p *Buffers) HeldByNobody() int64 {
-	return p.accounts.anonymous.held.Load()
+	return p.accounts.anonymous.held.Load() + p.accounts.anonymous.unread.Load()
 }

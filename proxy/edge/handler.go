@@ -153,6 +153,8 @@ func ReasonFor(status int) reason.Refusal {
 		return reason.Expectation
 	case 431:
 		return reason.HeaderTooLarge
+	case 501:
+		return reason.TunnelProtocol
 	case 505:
 		return reason.ProtocolVersion
 	}

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"testing"
 
-	"golang.org/x/net/http2"
-
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/edgetest"
 )
@@ -54,22 +52,28 @@ func TestToldStatus(t *testing.T) {
 	}
 	failed, refused := end{500, false}, end{400, false}
 	for _, tc := range []struct {
-		path, status string
-		want         end
+		path   string
+		tunnel bool
+		status string
+		want   end
 	}{
-		{"/list", "200", end{200, false}},
-		{"/stream", "200", end{200, true}},
-		{"/upgrade", "500", failed},
-		{"/duplex", "500", failed},
-		{"/body", "500", failed},
-		{"/impossible", "500", failed},
+		{"/list", true, "400", refused},
+		{"/stream", true, "400", refused},
+		{"/upgrade", true, "200", end{101, true}},
+		{"/upgrade", false, "500", failed},
+		{"/duplex", false, "500", failed},
+		{"/body", false, "500", failed},
+		{"/impossible", false, "500", failed},
 	} {
-		t.Run("h2"+tc.path, func(t *testing.T) {
+		t.Run("h2"+tc.path+" "+strconv.FormatBool(tc.tunnel), func(t *testing.T) {
 			c := ts.DialFrames()
-			id := c.Request("GET", tc.path, false)
-			status := c.Answer(id)[":status"]
-			_ = c.WriteRSTStream(id, http2.ErrCodeCancel)
-			check(t, status, tc.status, tc.want)
+			var id uint32
+			if tc.tunnel {
+				id = c.Tunnel(tc.path)
+			} else {
+				id = c.Request("GET", tc.path, false)
+			}
+			check(t, c.Answer(id)[":status"], tc.status, tc.want)
 		})
 	}
 	const upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\n"

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/edge/websocket"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
@@ -20,8 +21,9 @@ import (
 // not agree, its response is an ordinary one.
 //
 // The request is sent over HTTP/1.1, on a new connection: on a reused one, net/http would send a
-// GET again, which exec over a WebSocket is. A bearer token in the WebSocket subprotocol is passed on
-// with AsClient only.
+// GET again, which exec over a WebSocket is. For a client of HTTP/2, which has no key of its own
+// (RFC 8441), the WebSocket handshake is made here. A bearer token in the WebSocket subprotocol is
+// passed on with AsClient only.
 func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) *api.Response {
 	x := c.newForwarding(ctx, r, &cred)
 	x.longRunning = true
@@ -31,6 +33,11 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 	}
 	req.Header["Connection"] = []string{"Upgrade"}
 	req.Header["Upgrade"] = []string{r.Upgrade}
+	key := ""
+	if r.Proto == "HTTP/2.0" {
+		key = websocket.NewKey()
+		req.Header["Sec-Websocket-Key"] = []string{key}
+	}
 	rt := c.own.once
 	if cred.As == AsClient {
 		rt = c.anonymous.once
@@ -48,6 +55,9 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 	conn, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok {
 		return x.failed(errors.New("the upstream switches protocols without saying to which"))
+	}
+	if key != "" && !websocket.Agrees(resp.Header, key) {
+		return x.failed(errors.New("the upstream switches to what is not the WebSocket that was asked for"))
 	}
 	// From here on the two connections determine the end.
 	x.detach()

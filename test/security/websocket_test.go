@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // socket is a watch over a WebSocket whose client sends what it likes.
@@ -22,7 +24,7 @@ type socket struct {
 // watchPath is of a watch with nothing to say.
 const watchPath = "/api/v1/namespaces?watch=1&resourceVersion=0&fieldSelector=metadata.name%3Dnone"
 
-// openSocket opens one.
+// openSocket opens one over HTTP/1.1.
 func openSocket(t *testing.T, url string) *socket {
 	t.Helper()
 	conn := dial(t, url, nil, "http/1.1")
@@ -38,6 +40,32 @@ func openSocket(t *testing.T, url string) *socket {
 		t.Fatalf("status %d", resp.StatusCode)
 	}
 	return s
+}
+
+// openTunnel opens one over HTTP/2 (RFC 8441).
+func openTunnel(t *testing.T, url string) *socket {
+	t.Helper()
+	ctx := deadline(t, 30*time.Second)
+	r, w := io.Pipe()
+	req, err := http.NewRequestWithContext(ctx, http.MethodConnect, url+watchPath, r)
+	must(t, err)
+	req.Header = http.Header{
+		":protocol": {"websocket"}, "Origin": {"https://x"}, "Sec-Websocket-Version": {"13"}, "Authorization": {"Bearer " + kube.AdminToken()},
+	}
+	//lint:ignore SA1019 net/http sends no :protocol.
+	conn, err := (&http2.Transport{}).NewClientConn(dial(t, url, nil, "h2"))
+	must(t, err)
+	resp, err := conn.RoundTrip(req)
+	must(t, err)
+	t.Cleanup(func() {
+		_ = w.Close()
+		_ = resp.Body.Close()
+		_ = conn.Close()
+	})
+	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
+		t.Fatalf("%s %s", resp.Proto, resp.Status)
+	}
+	return &socket{Writer: w, r: bufio.NewReader(resp.Body)}
 }
 
 // flood sends what over and over, until nobody takes it.
@@ -100,8 +128,7 @@ func TestHostileWebSockets(t *testing.T) {
 		"garbage":                     {sends: string(garbage), flood: true},
 		"a goodbye, and no departure": {sends: "\x88\x80" + mask, want: 1000},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := openSocket(t, g.URL())
+		hostile := func(t *testing.T, s *socket) {
 			if c.flood {
 				go s.flood(c.sends)
 			} else {
@@ -110,7 +137,8 @@ func TestHostileWebSockets(t *testing.T) {
 			code, pongs, err := s.closed()
 			if c.flood || len(c.sends) > 1<<20 {
 				// Who still sends may find the connection reset before it has read the last frame.
-				if err != nil && !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
+				var reset http2.StreamError
+				if err != nil && !errors.Is(err, io.EOF) && !errors.As(err, &reset) && !strings.Contains(err.Error(), "reset") {
 					t.Error(err)
 				}
 			} else if err != nil || code != c.want {
@@ -122,7 +150,9 @@ func TestHostileWebSockets(t *testing.T) {
 			if pongs > 40_000 {
 				t.Errorf("%d pongs", pongs)
 			}
-		})
+		}
+		t.Run(name, func(t *testing.T) { hostile(t, openSocket(t, g.URL())) })
+		t.Run(name+", HTTP/2", func(t *testing.T) { hostile(t, openTunnel(t, g.URL())) })
 	}
 	eventually(ctx, t, func() error {
 		if n := metricOf(ctx, t, g, "kubeweir_watches_open"); n > 0 {

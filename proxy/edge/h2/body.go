@@ -5,9 +5,11 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
@@ -29,12 +31,23 @@ type body struct {
 	limit time.Time
 	// expects is set while the client waits for a 100.
 	expects bool
+	// duplex gets what comes, once it has been started.
+	duplex api.Duplex
 	// account is the user's.
 	account *edge.Account
-	// consumed is what was read since the last WINDOW_UPDATE.
-	consumed int64
+	flow    bodyFlow
 	// came has something when there is something to read or nothing will come.
 	came chan struct{}
+}
+
+// bodyFlow is what the windows know of a body.
+type bodyFlow struct {
+	// apart says that the window of the connection need not wait for unread data, charged
+	// for how much it does.
+	apart   bool
+	charged int64
+	// consumed is what was read since the last WINDOW_UPDATE.
+	consumed int64
 }
 
 func newBody(st *stream, length int64) *body {
@@ -50,9 +63,11 @@ func (b *body) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// Read reads what comes before the read deadline and within BodyIdleTimeout, after which the body
-// is over.
-func (b *body) Read(p []byte) (int, error) {
+func (b *body) Read(p []byte) (int, error) { return b.read(p, b.st.h.Options.BodyIdleTimeout) }
+
+// read reads what comes before the read deadline and within the timeout, after which the body is
+// over; 0 is no timeout.
+func (b *body) read(p []byte, timeout time.Duration) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -70,17 +85,21 @@ func (b *body) Read(p []byte) (int, error) {
 			b.st.continue100()
 			b.mu.Lock()
 			continue
-		case deadline.IsZero():
-			deadline = time.Now().Add(b.st.h.Options.BodyIdleTimeout)
+		case timeout > 0 && deadline.IsZero():
+			deadline = time.Now().Add(timeout)
 		}
 		until := deadline
-		if !b.limit.IsZero() && b.limit.Before(until) {
+		if until.IsZero() || !b.limit.IsZero() && b.limit.Before(until) {
 			until = b.limit
 		}
 		b.mu.Unlock()
 		inTime := await(b.came, until)
 		b.mu.Lock()
-		if !inTime && b.at == len(b.buf) && b.err == nil {
+		switch {
+		case inTime || b.at < len(b.buf) || b.err != nil:
+		case timeout == 0:
+			return 0, os.ErrDeadlineExceeded
+		default:
 			b.err = os.ErrDeadlineExceeded
 		}
 	}
@@ -93,7 +112,11 @@ func (b *body) readLocked(p []byte) (int, error) {
 		return 0, b.err
 	}
 	b.at += n
-	if b.at == len(b.buf) {
+	switch rest := b.buf[b.at:]; {
+	case b.flow.apart && cap(b.buf) > edge.SmallBuffer && len(rest) < cap(b.buf)/4:
+		b.setLocked(slices.Clone(rest)) // nobody knows when more comes
+		b.at = 0
+	case len(rest) == 0:
 		b.at = 0
 		if b.st.h.Buffers.UnderPressure() {
 			b.setLocked(nil)
@@ -114,49 +137,64 @@ func (b *body) setLocked(buf []byte) {
 // consumedLocked lets the client send what was read again, in large steps. What is the
 // connection's is not held back by each body: together they would hold all of it.
 func (b *body) consumedLocked(n int) {
-	h := b.st.h
-	b.consumed += int64(n)
+	f, h := &b.flow, b.st.h
+	f.consumed += int64(n)
+	back := min(int64(n), f.charged)
+	f.charged -= back
+	h.Buffers.RemoveUnread(b.account, int64(n)-back)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if b.consumed >= uploadBuffer/4 {
+	if f.consumed >= uploadBuffer/4 {
 		if !b.st.gotEnd && h.isOpenLocked(b.st) {
-			b.st.received += b.consumed
-			h.appendWindowUpdate(b.st.id, b.consumed)
+			b.st.received += f.consumed
+			h.appendWindowUpdate(b.st.id, f.consumed)
 		}
-		b.consumed = 0
+		f.consumed = 0
 	}
-	h.giveBackLocked(int64(n))
+	h.giveBackLocked(back)
 	h.flushSoonLocked()
 }
 
 // take reads n bytes of the body, for the connection's reader, and says how many of them anybody
-// wants. After errOverShare they are not read.
-func (b *body) take(r *bufio.Reader, n int) (kept int, err error) {
+// wants, and for how many the window of the connection waits. After errOverShare they are not read.
+func (b *body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 	b.mu.Lock()
 	b.arrived += int64(n)
 	if b.err != nil {
 		b.mu.Unlock()
 		_, err := r.Discard(n)
-		return 0, err
+		return 0, 0, err
+	}
+	if b.duplex != nil {
+		b.mu.Unlock()
+		n, err := b.pass(r, n)
+		return n, n, err
 	}
 	if len(b.buf)+n > cap(b.buf) && !b.growLocked(n) {
 		b.mu.Unlock()
-		return 0, errOverShare
+		return 0, 0, errOverShare
 	}
 	room := b.buf[len(b.buf) : len(b.buf)+n]
 	b.mu.Unlock()
 	if _, err := io.ReadFull(r, room); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err != nil {
-		return 0, nil
+		return 0, 0, nil
 	}
 	// Read may have gone back to the start meanwhile, as it had read everything.
 	b.setLocked(append(b.buf, room...))
 	signal(b.came)
-	return n, nil
+	if !b.flow.apart || !b.st.h.Buffers.AddUnread(b.account, int64(n)) {
+		b.flow.charged += int64(n)
+		held = n
+	}
+	if b.duplex != nil {
+		b.passBufferedLocked() // it was started meanwhile
+	}
+	return n, held, nil
 }
 
 // growLocked makes room for n bytes more, if its user may have it. There are never more than
@@ -180,11 +218,84 @@ func (b *body) growLocked(n int) bool {
 	return true
 }
 
+// passTo has a Duplex that was started get what came and what comes.
+func (b *body) passTo(d api.Duplex) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.duplex = d
+	b.passBufferedLocked()
+}
+
+// passBufferedLocked passes on what came before the Duplex was started.
+func (b *body) passBufferedLocked() {
+	p := b.buf[b.at:]
+	b.setLocked(nil)
+	b.at = 0
+	if len(p) > 0 {
+		b.receiveLocked(p)
+	}
+}
+
+// pass passes n bytes on to the Duplex, for the connection's reader, and says how many
+// of them that wants.
+func (b *body) pass(r *bufio.Reader, n int) (kept int, err error) {
+	for n > 0 {
+		if _, err := r.Peek(1); err != nil {
+			return kept, err
+		}
+		p, _ := r.Peek(min(n, r.Buffered()))
+		b.mu.Lock()
+		if b.err == nil {
+			b.flow.charged += int64(len(p))
+			b.receiveLocked(p)
+			kept += len(p)
+		}
+		b.mu.Unlock()
+		n -= len(p)
+		if _, err := r.Discard(len(p)); err != nil {
+			return kept, err
+		}
+	}
+	return kept, nil
+}
+
+// receiveLocked passes a piece on. The Duplex does not block, and is stopped behind seal only.
+func (b *body) receiveLocked(p []byte) {
+	err := b.st.h.Receive(b.duplex, p)
+	b.consumedLocked(len(p))
+	if err == nil {
+		return
+	}
+	if b.err == nil {
+		b.err = err
+	}
+	if !errors.Is(err, edge.ErrReceived) {
+		b.st.Abort()
+	}
+}
+
+// setApart lets the client send on other streams what it likes, however much of this
+// one nobody reads: that is bounded by the stream's own window, and over all connections
+// by the memory for that. Nothing says for how long.
+func (b *body) setApart() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flow.apart = true
+	h := b.st.h
+	if !h.Buffers.AddUnread(b.account, b.flow.charged) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.giveBackLocked(b.flow.charged)
+	b.flow.charged = 0
+}
+
 // attributeTo has unread data count for another account.
 func (b *body) attributeTo(a *edge.Account) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.account.Move(a, int64(cap(b.buf)))
+	b.account.Move(a, int64(cap(b.buf)), int64(len(b.buf)-b.at)-b.flow.charged)
 	b.account = a
 }
 
@@ -205,13 +316,15 @@ func (b *body) end(err error) {
 	}
 }
 
-// seal ends all reading. It returns how much came that nobody has read.
+// seal ends all reading. It returns for how much of what came, and nobody has read, the
+// window of the connection waits.
 func (b *body) seal() (unread int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	unread = int64(len(b.buf) - b.at)
+	unread = b.flow.charged
+	b.st.h.Buffers.RemoveUnread(b.account, int64(len(b.buf)-b.at)-unread)
 	b.setLocked(nil)
-	b.at, b.consumed = 0, 0
+	b.at, b.flow.consumed, b.flow.charged = 0, 0, 0
 	b.err = edge.ErrBodyClosed
 	signal(b.came)
 	return unread

@@ -23,13 +23,13 @@ type responseHead struct {
 }
 
 // appendHeader encodes the header of a response, to a HEAD if isHead: that of the handler in
-// order, but for the lines that belong to the connection.
+// order, but for the lines that belong to the connection, and to the handshake of HTTP/1.1.
 func appendHeader(c *edge.Conn, dst []byte, head responseHead, isHead bool) []byte {
 	dst = appendStatus(dst, head.status)
 	date, sized := false, false
 	for i := range head.header {
 		name, value := head.header[i].Name, head.header[i].Value
-		if !httpguts.ValidHeaderFieldName(name) || edge.IsFraming(name, isHead) || isUpgrade(name) {
+		if !httpguts.ValidHeaderFieldName(name) || edge.IsFraming(name, isHead) || isHandshake(name) {
 			continue
 		}
 		date = date || strings.EqualFold(name, "Date")
@@ -48,9 +48,10 @@ func appendHeader(c *edge.Conn, dst []byte, head responseHead, isHead bool) []by
 	return dst
 }
 
-// isUpgrade reports whether lines of that name belong to a connection of HTTP/1.1.
-func isUpgrade(name string) bool {
-	return strings.EqualFold(name, "Upgrade") || strings.EqualFold(name, "Proxy-Connection")
+// isHandshake reports whether lines of that name agree to an upgrade, and so are HTTP/1.1's.
+func isHandshake(name string) bool {
+	return strings.EqualFold(name, "Upgrade") || strings.EqualFold(name, "Proxy-Connection") ||
+		strings.EqualFold(name, "Sec-WebSocket-Accept")
 }
 
 // appendStatus encodes :status, as one byte where the static table has it.

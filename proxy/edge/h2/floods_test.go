@@ -46,6 +46,9 @@ import (
 //	                                                                                 StrangersHoard
 //	events that nobody reads     queueLimit, WriteTimeout; others go on              UnreadEvents, WatchTooFarBehind
 //	streams that never end       BodyIdleTimeout, PING and its timeout               BodyThatNeverComes, Silent
+//	tunnels that nobody reads    the stream's window, for upgrades only; the
+//	                             connection's beyond a share of
+//	                             edge.UnreadAllowed; reset as uploads are            UpgradeWindows, UpgradesUnread
 //	half-closed bodies           reset when answered; frameCost                      HalfClosed, UnwantedData
 //	DATA behind a reset          the stream's window, then resetCost                 LateData, UnwantedData
 //	frames that never end        ReadHeaderTimeout, from their beginning             SlowFrame, BusyConnection

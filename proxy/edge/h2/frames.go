@@ -22,6 +22,7 @@ func (h *conn) greet() error {
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: o.MaxStreams},
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: uploadBuffer},
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(h.headerLimit())}, //nolint:gosec // a small number
+		http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1},
 	)
 	h.giveBackLocked(uploadBuffers - initialWindow)
 	h.mu.Unlock()
@@ -307,14 +308,14 @@ func (h *conn) readData(fh http2.FrameHeader) error {
 		}
 		return h.charge(cost)
 	}
-	kept, err := st.body.take(h.In.Buf, size)
+	kept, held, err := st.body.take(h.In.Buf, size)
 	switch {
 	case errors.Is(err, errOverShare):
 		return h.rejectData(st, size+pad, int64(fh.Length))
 	case err != nil:
 		return errClientLeft
 	}
-	if err := h.skip(pad, int64(int(fh.Length)-kept)); err != nil {
+	if err := h.skip(pad, int64(int(fh.Length)-held)); err != nil {
 		return err
 	}
 	if err := h.gotData(st, int64(int(fh.Length)-kept), end); err != nil {

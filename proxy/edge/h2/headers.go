@@ -2,6 +2,7 @@ package h2
 
 import (
 	"errors"
+	"io"
 	"net/textproto"
 	"strconv"
 	"strings"
@@ -51,7 +52,7 @@ type cookies struct {
 }
 
 // pseudoFields are those of a request, but for the method.
-type pseudoFields struct{ scheme, authority, path string }
+type pseudoFields struct{ scheme, authority, path, protocol string }
 
 // seenFields are the fields that a request may have once.
 type seenFields uint16
@@ -61,6 +62,7 @@ const (
 	seenScheme
 	seenAuthority
 	seenPath
+	seenProtocol
 	seenRegular // one that is none of the pseudo fields, which have to come first
 	seenHost
 	seenLength
@@ -203,6 +205,8 @@ func (head *headers) addPseudo(name, value string) bool {
 		p, field = &head.pseudo.authority, seenAuthority
 	case ":path":
 		p, field = &head.pseudo.path, seenPath
+	case ":protocol":
+		p, field = &head.pseudo.protocol, seenProtocol
 	default:
 		return false
 	}
@@ -273,7 +277,7 @@ func (h *conn) beginRequest(head *headers) (*stream, error) {
 	switch {
 	case ignored, st == nil: // the client was told that nobody serves this one
 		return nil, h.charge(resetCost)
-	case head.trailers && head.malformed:
+	case head.trailers && (head.malformed || st.tunnel): // a tunnel has no trailers
 		return nil, h.reject(head.id, http2.ErrCodeProtocol)
 	case head.trailers:
 		return nil, h.gotData(st, 0, true)
@@ -285,7 +289,7 @@ func (h *conn) beginRequest(head *headers) (*stream, error) {
 		return nil, h.reject(head.id, http2.ErrCodeProtocol)
 	}
 	if head.tooLarge {
-		st.tooLarge = true
+		st.rejected = 431
 		st.isHead = st.req.Method == "HEAD"
 		if !head.ends {
 			st.body = newBody(st, -1)
@@ -319,7 +323,9 @@ func (st *stream) complete(head *headers) error {
 	}
 	target := pseudo.path
 	switch {
-	case r.Method == "CONNECT":
+	case pseudo.protocol != "" && (r.Method != "CONNECT" || r.Host == ""):
+		return edge.ErrBadRequest
+	case r.Method == "CONNECT" && pseudo.protocol == "":
 		if pseudo.path != "" || pseudo.scheme != "" || r.Host == "" {
 			return edge.ErrBadRequest
 		}
@@ -332,25 +338,45 @@ func (st *stream) complete(head *headers) error {
 	if err := edge.SetTarget(r, target); err != nil {
 		return err
 	}
+	if pseudo.protocol != "" {
+		st.completeTunnel(pseudo.protocol)
+	}
 	st.isHead = r.Method == "HEAD"
 	return st.completeBody(head)
 }
 
-// completeBody says how long the body is, if there is one.
+// completeTunnel makes an extended CONNECT (RFC 8441) the request that it would be over
+// HTTP/1.1, so that whoever decides about that decides about this.
+func (st *stream) completeTunnel(protocol string) {
+	st.tunnel = true
+	st.req.Method = "GET"
+	if !strings.EqualFold(protocol, "websocket") {
+		st.rejected = 501
+		return
+	}
+	st.req.Upgrade = "websocket"
+	st.req.Header = append(st.req.Header, api.HeaderField{Name: "Connection", Value: "Upgrade"}, api.HeaderField{Name: "Upgrade", Value: "websocket"})
+}
+
+// completeBody says how long the body is, if there is one. What comes on a tunnel is a body that
+// is not the request's.
 func (st *stream) completeBody(head *headers) error {
 	length := int64(-1)
 	if head.seen&seenLength != 0 {
 		n, err := strconv.ParseUint(head.length, 10, 63)
-		if err != nil || head.ends && n > 0 {
+		if err != nil || st.tunnel || head.ends && n > 0 {
 			return errBadLength
 		}
 		length = int64(n) //nolint:gosec // of 63 bits
 	}
-	if head.ends {
+	if head.ends && !st.tunnel {
 		return nil
 	}
 	st.body = newBody(st, length)
-	if length != 0 {
+	switch {
+	case head.ends:
+		st.body.end(io.EOF)
+	case length != 0 && !st.tunnel:
 		st.req.Body, st.req.ContentLength = st.body, length
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -117,6 +118,77 @@ func TestHTTP2CrowdedUploads(t *testing.T) {
 		if ping, ok := frame.(*http2.PingFrame); ok && ping.IsAck() {
 			return
 		}
+	}
+}
+
+// TestHTTP2UpgradesUnread: what nobody reads is held against the window of the connection
+// once there is much of it everywhere, and what was read has no memory.
+func TestHTTP2UpgradesUnread(t *testing.T) {
+	started, release := make(chan struct{}, 10), make(chan struct{})
+	ts, done := edgetest.StartUpgrades(t, func(nc net.Conn) {
+		started <- struct{}{}
+		<-release
+		_, _ = io.ReadFull(nc, make([]byte, uploadBuffer-1))
+		b := nc.(*upgradedStream).st.body
+		b.mu.Lock()
+		room := cap(b.buf)
+		b.mu.Unlock()
+		if room > edge.SmallBuffer {
+			t.Errorf("room for %d bytes is kept", room)
+		}
+		_, _ = io.Copy(io.Discard, nc)
+	})
+	const free = uploadBuffer // for the first
+	const spent = edge.UnreadAllowed - free - free/edge.UserShare - 1
+	ts.Buffers.RemoveUnread(&edge.Account{}, -spent)
+	defer ts.Buffers.RemoveUnread(&edge.Account{}, spent)
+	c := ts.DialFrames()
+	given := int64(0)
+	note := func(frame http2.Frame) {
+		if update, ok := frame.(*http2.WindowUpdateFrame); ok && update.StreamID == 0 {
+			given += int64(update.Increment)
+		}
+	}
+	var tunnels []uint32
+	for range 1 + uploadBuffers/uploadBuffer {
+		id := c.Tunnel("/")
+		c.Until(func(frame http2.Frame) bool {
+			if len(tunnels) > 0 { // nothing was sent before
+				note(frame)
+			}
+			head, ok := frame.(*http2.MetaHeadersFrame)
+			return ok && head.StreamID == id
+		})
+		edgetest.Receive(t, started, "start")
+		c.Write(id, strings.Repeat("x", uploadBuffer), false)
+		tunnels = append(tunnels, id)
+	}
+	if err := c.WritePing(false, [8]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	c.Until(func(frame http2.Frame) bool {
+		note(frame)
+		ping, ok := frame.(*http2.PingFrame)
+		return ok && ping.IsAck()
+	})
+	if given > free {
+		t.Errorf("the window of the connection was given back %d of %d bytes that nobody reads", given, len(tunnels)*uploadBuffer)
+	}
+	close(release)
+	for given < uploadBuffers {
+		c.Until(func(frame http2.Frame) bool {
+			note(frame)
+			return given >= uploadBuffers
+		})
+	}
+	for _, id := range tunnels {
+		c.Write(id, "", true)
+	}
+	for range tunnels {
+		edgetest.Receive(t, done, "Done")
+	}
+	if n := ts.Unread(); n != spent {
+		t.Errorf("%d bytes count as unread more than before", n-spent)
 	}
 }
 

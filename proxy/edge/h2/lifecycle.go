@@ -248,6 +248,9 @@ func (h *conn) gotData(st *stream, lost int64, end bool) error {
 	case !open:
 	case end:
 		h.gotEndLocked(st)
+		if st.duplex {
+			h.endSoonLocked(st) // the client is gone, as when it closes a connection
+		}
 	case lost > 0 && !st.sentEnd:
 		st.received += lost
 		h.appendWindowUpdate(st.id, lost)
@@ -273,7 +276,7 @@ func (st *stream) Abort() {
 		return
 	}
 	st.closing, st.aborted = true, true
-	h.resetLocked(st, http2.ErrCodeInternal, errAborted)
+	h.resetLocked(st, st.resetCode(), errAborted)
 	h.flushSoonLocked()
 	h.endSoonLocked(st)
 }

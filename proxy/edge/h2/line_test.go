@@ -1,15 +1,13 @@
 package h2
 
 import (
-	"context"
+	"net"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/edgetest"
 )
 
@@ -23,53 +21,38 @@ func (h *conn) lineIDs() (ids []uint32) {
 	return ids
 }
 
-// startWriting has each stream write as much as the next of sizes says.
-func startWriting(t *testing.T, sizes ...int) (*edgetest.Server, chan *stream) {
-	streams, next := make(chan *stream, 1), make(chan int, len(sizes))
-	for _, size := range sizes {
-		next <- size
-	}
-	var wg sync.WaitGroup
-	t.Cleanup(wg.Wait)
-	return edgetest.Start(t, func(context.Context, *api.Request) *api.Response {
-		return &api.Response{Status: 200, Stream: edgetest.LateStream(func(w api.StreamWriter) {
-			streams <- w.(*stream)
-			wg.Go(func() { _ = w.WriteFrames([][]byte{make([]byte, <-next)}) })
-		})}
-	}), streams
-}
-
-// isLined waits until those streams are in line.
-func isLined(t *testing.T, h *conn, want ...uint32) {
-	t.Helper()
-	for end := time.Now().Add(edgetest.Patience); !slices.Equal(h.lineIDs(), want); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("in line: %v, want %v", h.lineIDs(), want)
-		}
-	}
-}
-
-// TestHTTP2PlaceInLine: a stream that waits for its turn keeps its place when its own window opens.
+// TestHTTP2PlaceInLine: a stream that waits for its turn keeps its place when the deadline
+// of its write is set again, or its own window opens.
 func TestHTTP2PlaceInLine(t *testing.T) {
-	ts, streams := startWriting(t, 2*queueLimit, 2*queueLimit, 2*queueLimit)
+	tunnels := make(chan *upgradedStream, 1)
+	ts, _ := edgetest.StartUpgrades(t, func(nc net.Conn) {
+		tunnels <- nc.(*upgradedStream)
+		_, _ = nc.Write(make([]byte, 2*queueLimit))
+	})
 	c := ts.DialFrames(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
-	var first *stream
+	var first *upgradedStream
 	var ids []uint32
 	for range 3 { // the window of the connection is smaller than what one has to send
-		id := c.Request("GET", "/", false)
+		id := c.Tunnel("/")
 		ids = append(ids, id)
 		c.Answer(id)
-		st := edgetest.Receive(t, streams, "stream")
+		u := edgetest.Receive(t, tunnels, "tunnel")
 		if first == nil {
-			first = st
+			first = u
 		}
-		isLined(t, st.h, ids...)
+		for end := time.Now().Add(edgetest.Patience); !slices.Equal(u.st.h.lineIDs(), ids); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("in line: %v, want %v", u.st.h.lineIDs(), ids)
+			}
+		}
 	}
-	for range 1000 {
-		if err := c.WriteWindowUpdate(ids[0], 1); err != nil {
+	for n := range 1000 {
+		if n%2 == 0 {
+			_ = first.SetWriteDeadline(time.Now().Add(time.Hour))
+		} else if err := c.WriteWindowUpdate(ids[0], 1); err != nil {
 			t.Fatal(err)
 		}
-		if line := first.h.lineIDs(); !slices.Equal(line, ids) {
+		if line := first.st.h.lineIDs(); !slices.Equal(line, ids) {
 			t.Fatalf("in line: %v, want %v", line, ids)
 		}
 	}
@@ -88,16 +71,31 @@ func TestHTTP2PlaceInLine(t *testing.T) {
 // TestHTTP2SmallInLine: who has little to send does not send before those in line again and
 // again.
 func TestHTTP2SmallInLine(t *testing.T) {
-	ts, streams := startWriting(t, 2*queueLimit, 1000)
+	tunnels, sizes := make(chan *upgradedStream, 1), make(chan int, 2)
+	sizes <- 2 * queueLimit
+	sizes <- 1000
+	ts, _ := edgetest.StartUpgrades(t, func(nc net.Conn) {
+		tunnels <- nc.(*upgradedStream)
+		_, _ = nc.Write(make([]byte, <-sizes))
+	})
 	c := ts.DialFrames(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
-	id := c.Request("GET", "/", false)
+	id := c.Tunnel("/")
 	c.Answer(id)
-	h := edgetest.Receive(t, streams, "stream").h
-	isLined(t, h, id)
-	small := c.Request("GET", "/", false)
+	u := edgetest.Receive(t, tunnels, "tunnel")
+	h := u.st.h
+	lined := func(want ...uint32) {
+		t.Helper()
+		for end := time.Now().Add(edgetest.Patience); !slices.Equal(h.lineIDs(), want); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("in line: %v, want %v", h.lineIDs(), want)
+			}
+		}
+	}
+	lined(id)
+	small := c.Tunnel("/")
 	c.Answer(small)
-	edgetest.Receive(t, streams, "stream")
-	isLined(t, h, id, small)
+	edgetest.Receive(t, tunnels, "tunnel")
+	lined(id, small)
 	for n := range 300 {
 		_ = c.WriteWindowUpdate(0, 1)
 		_ = c.WriteWindowUpdate(small, 1)

@@ -3,8 +3,6 @@ package h2
 import (
 	"errors"
 
-	"golang.org/x/net/http2"
-
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
@@ -12,20 +10,25 @@ import (
 // start sends the header of a long-running response and starts its stream.
 func (st *stream) start(resp *api.Response) {
 	h := st.h
-	err := st.sendHead(responseHead{resp.Status, resp.Header, -1}, st.isHead)
+	head := responseHead{resp.Status, resp.Header, -1}
+	duplex, isDuplex := resp.Stream.(api.Duplex)
+	if isDuplex {
+		head.status = 200
+	}
+	err := st.sendHead(head, st.isHead)
 	if err != nil || st.isHead {
 		h.StopStream(resp.Stream)
 		st.finish(resp, 0, err)
 		return
 	}
-	if st.body != nil {
+	if st.body != nil && !isDuplex {
 		st.dropBody()
 	}
 	if !edge.WantsClose(resp.Header) {
 		resp.Header = nil // it was sent, and the response may last for long
 	}
 	h.mu.Lock()
-	st.long = true
+	st.duplex, st.long = isDuplex, true
 	if !st.readsHere() {
 		h.flushLocked(false)
 	}
@@ -33,13 +36,15 @@ func (st *stream) start(resp *api.Response) {
 	h.mu.Unlock()
 	if err := h.StartStream(resp, st); err != nil {
 		h.mu.Lock()
-		h.resetLocked(st, http2.ErrCodeInternal, err)
+		h.resetLocked(st, st.resetCode(), err)
 		h.flushSoonLocked()
 		h.mu.Unlock()
+	} else if isDuplex {
+		st.body.passTo(duplex)
 	}
 	h.mu.Lock()
 	st.resp = resp
-	if st.closing || st.err != nil || h.err != nil {
+	if st.closing || st.err != nil || h.err != nil || st.duplex && st.gotEnd {
 		h.endSoonLocked(st)
 	}
 	h.mu.Unlock()
@@ -59,6 +64,9 @@ func (st *stream) dropBody() {
 // stop ends a long-running response.
 func (st *stream) stop() {
 	h, resp := st.h, st.resp
+	if st.duplex {
+		st.dropBody() // before the stream is stopped, which gets nothing then
+	}
 	h.StopStream(resp.Stream)
 	h.mu.Lock()
 	err := st.err

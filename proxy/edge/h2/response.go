@@ -13,18 +13,21 @@ func (st *stream) serve() {
 	defer st.contain()
 	h := st.h
 	var resp *api.Response
-	if st.tooLarge {
-		const status = http.StatusRequestHeaderFieldsTooLarge
-		h.Metrics.Rejections.Count(edge.ReasonFor(status))
+	if st.rejected != 0 {
+		h.Metrics.Rejections.Count(edge.ReasonFor(st.rejected))
 		resp = &api.Response{
-			Status: status,
+			Status: st.rejected,
 			Header: api.Header{{Name: "Content-Type", Value: "text/plain; charset=utf-8"}},
-			Body:   fmt.Appendf(nil, "%d %s", status, http.StatusText(status)),
+			Body:   fmt.Appendf(nil, "%d %s", st.rejected, http.StatusText(st.rejected)),
 		}
-	} else if resp = h.Call(&st.ctx, &st.req); resp.Upgrade != nil {
-		resp = h.Replace(resp, h.RejectUpgrade(&st.req), edge.ErrNoUpgrade)
+	} else {
+		resp = st.agreed(h.Call(&st.ctx, &st.req))
 	}
-	if resp.Stream != nil {
+	switch {
+	case resp.Upgrade != nil:
+		st.upgrade(resp)
+		return
+	case resp.Stream != nil:
 		st.start(resp)
 		return
 	}

@@ -13,7 +13,8 @@ import (
 var errTooManyWaiting = errors.New("the user has more answers wait than a share of the memory for that")
 
 // send queues s as the client takes it, and waits for that no longer than the write
-// timeout for each half MiB. end ends the stream with it, flush has it leave at once.
+// timeout for each half MiB; that of an Upgrade until its own deadline. end ends the
+// stream with it, flush has it leave at once.
 func (st *stream) send(s *pieces, end, flush bool) error {
 	h := st.h
 	h.mu.Lock()
@@ -49,7 +50,10 @@ func (st *stream) send(s *pieces, end, flush bool) error {
 		// That others have their round is not the client's fault.
 		sent, acknowledged := h.delivery.sent, h.delivery.acknowledged()
 		rounds := st.window > 0 && sent-moved >= edge.WriteSlice
-		if deadline.IsZero() || s.left <= slice || rounds || acknowledged-got >= edge.WriteSlice {
+		switch {
+		case st.upgraded:
+			deadline = st.deadline
+		case deadline.IsZero() || s.left <= slice || rounds || acknowledged-got >= edge.WriteSlice:
 			deadline, slice = time.Now().Add(h.Options.WriteTimeout), s.left-edge.WriteSlice
 			moved, got = sent, acknowledged
 		}
@@ -60,8 +64,10 @@ func (st *stream) send(s *pieces, end, flush bool) error {
 			h.resetLocked(st, http2.ErrCodeEnhanceYourCalm, errTooManyWaiting)
 			return st.giveUpLocked(errTooManyWaiting)
 		case inTime:
+		case st.upgraded:
+			return st.giveUpLocked(os.ErrDeadlineExceeded)
 		case (st.window <= 0 || h.delivery.sent-moved < edge.WriteSlice) && h.delivery.acknowledged()-got < edge.WriteSlice:
-			h.resetLocked(st, http2.ErrCodeInternal, os.ErrDeadlineExceeded)
+			h.resetLocked(st, st.resetCode(), os.ErrDeadlineExceeded)
 			return st.giveUpLocked(os.ErrDeadlineExceeded)
 		}
 	}
@@ -91,7 +97,7 @@ func (st *stream) giveUpLocked(err error) error {
 // while it waits, be it for a window or, where they are open, for the client to read: there may be
 // as many of them on each connection as it may have streams.
 func (st *stream) waitAccountedLocked(deadline time.Time) (inTime, mayWait bool) {
-	if st.long {
+	if st.upgraded || st.long {
 		return st.waitLocked(deadline), true
 	}
 	buffers, a, n := &st.h.Buffers, st.account, int64(edge.WaitingStream)

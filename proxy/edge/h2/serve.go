@@ -144,7 +144,7 @@ func (h *conn) releaseInput() {
 // serve has a request served here, or by a goroutine of its own if it might wait for
 // the client or others were slow. It reports whether this goroutine still reads.
 func (h *conn) serve(st *stream, turn *uint64) bool {
-	if st.req.Body != nil || h.slow > 0 {
+	if st.req.Body != nil || st.tunnel || h.slow > 0 {
 		h.slow = max(0, h.slow-1)
 		h.Panics.Go(nil, "connection", st.serve)
 		return true

@@ -50,8 +50,10 @@ type incoming struct {
 	headerSize int
 
 	isHead, expects bool
-	// tooLarge says that the header is, so that the handler does not get it.
-	tooLarge bool
+	// tunnel says that the request is an extended CONNECT (RFC 8441).
+	tunnel bool
+	// rejected is the status of a response that the handler does not give, 0 for none.
+	rejected int
 
 	fields [edge.InlineFields]api.HeaderField
 }
@@ -62,13 +64,16 @@ type sending struct {
 	window, received int64
 	inLine           bool // see queue
 	wake             chan struct{}
+	// upgraded is set when the response is an Upgrade, whose writes wait until deadline.
+	upgraded bool
+	deadline time.Time
 }
 
 // longRunning is a response with a Stream.
 type longRunning struct {
 	resp *api.Response // once the Stream was started
 	// long is set before its first frame is written: it is not a response that waits.
-	long bool
+	long, duplex bool
 	// closing is set by Close and Abort: nothing more is written. stopping is set when a
 	// goroutine stops the Stream.
 	closing, aborted, stopping bool
@@ -171,6 +176,15 @@ func await(ch <-chan struct{}, deadline time.Time) bool {
 	}
 }
 
+// resetCode tells why a stream ends before its response is complete: in a tunnel it is
+// what the reset of a connection is (RFC 8441, 5).
+func (st *stream) resetCode() http2.ErrCode {
+	if st.tunnel {
+		return http2.ErrCodeCancel
+	}
+	return http2.ErrCodeInternal
+}
+
 // abandon tells those who serve the stream that it is over. It does not block.
 func (st *stream) abandon(err error) {
 	h := st.h
@@ -201,7 +215,7 @@ func (st *stream) finish(resp *api.Response, written int64, err error) {
 	switch {
 	case !h.isOpenLocked(st): // it is over already
 	case !st.sentEnd:
-		h.resetLocked(st, http2.ErrCodeInternal, edge.ErrStreamOver)
+		h.resetLocked(st, st.resetCode(), edge.ErrStreamOver)
 	case !st.gotEnd:
 		st.late = time.AfterFunc(lateReset, st.stopUpload)
 	}

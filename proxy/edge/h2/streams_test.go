@@ -329,7 +329,7 @@ func TestHTTP2PriorKnowledge(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	slow.Send("\x00\x00\x00\x04\x00\x00\x00\x00\x00")
-	slow.Expect("\x00\x00\x12\x04\x00\x00\x00\x00\x00")
+	slow.Expect("\x00\x00\x18\x04\x00\x00\x00\x00\x00")
 }
 
 // TestHTTP2Header: what a request's header says reaches the handler as over HTTP/1.1.

@@ -13,12 +13,14 @@ import (
 
 // windowClient is an HTTP/2 client that opens its windows as its streams are read, in steps of any size.
 type windowClient struct {
-	frames  *edgetest.FrameConn // written to with mu held, read by run
-	window  int
-	mu      sync.Mutex
-	arrived sync.Cond
-	streams map[uint32]*windowReader
-	err     error
+	frames *edgetest.FrameConn // written to with mu held, read by run
+	window int
+	// initial is the server's window of a new stream, mayFill what is left of that of the connection.
+	initial, mayFill int
+	mu               sync.Mutex
+	arrived          sync.Cond
+	streams          map[uint32]*windowReader
+	err              error
 }
 
 // windowReader is a stream of a windowClient.
@@ -28,6 +30,7 @@ type windowReader struct {
 	rng  *rand.Rand
 	buf  []byte
 	owed int // bytes that were read, for which no window was opened
+	sent int // bytes of the server's window that are used
 	err  error
 }
 
@@ -35,7 +38,11 @@ func (c *windowClient) open(path string) *windowReader {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := &windowReader{c: c, rng: rand.New(rand.NewPCG(1, uint64(c.frames.NextID)))} //nolint:gosec // reproducible
-	r.id = c.frames.Request("GET", path, false)
+	if path == "/stream" {
+		r.id = c.frames.Request("GET", path, false)
+	} else {
+		r.id = c.frames.Tunnel(path)
+	}
 	c.streams[r.id] = r
 	return r
 }
@@ -66,7 +73,16 @@ func (c *windowClient) run() {
 			}
 		case *http2.SettingsFrame:
 			if !f.IsAck() {
+				if size, ok := f.Value(http2.SettingInitialWindowSize); ok {
+					c.initial = int(size)
+				}
 				_ = c.frames.WriteSettingsAck()
+			}
+		case *http2.WindowUpdateFrame:
+			if r != nil {
+				r.sent -= int(f.Increment)
+			} else {
+				c.mayFill += int(f.Increment)
 			}
 		}
 		c.arrived.Broadcast()
@@ -112,4 +128,34 @@ func (r *windowReader) open(n int) {
 		r.owed -= more
 		n -= more
 	}
+}
+
+// Write implements io.Writer. It waits for the windows of the server.
+func (r *windowReader) Write(p []byte) (n int, err error) {
+	c := r.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(p) > 0 && err == nil {
+		k := min(len(p), frameSize, c.mayFill, c.initial-r.sent)
+		switch {
+		case c.err != nil:
+			return n, c.err
+		case r.err != nil:
+			return n, r.err
+		case k <= 0:
+			c.arrived.Wait()
+		default:
+			err = c.frames.WriteData(r.id, false, p[:k])
+			c.mayFill, r.sent = c.mayFill-k, r.sent+k
+			n, p = n+k, p[k:]
+		}
+	}
+	return n, err
+}
+
+// Close ends the sending side.
+func (r *windowReader) Close() error {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	return r.c.frames.WriteData(r.id, true, nil)
 }

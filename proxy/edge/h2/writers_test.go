@@ -92,7 +92,10 @@ func TestWritersDeliverWhatTheyAccept(t *testing.T) {
 		"HTTP/2, narrow socket":                {4, func(ts *writersServer) opener { return ts.narrow().http2Stream("/stream", 1<<30) }},
 		"HTTP/2, narrow windows, plain socket": {4, func(ts *writersServer) opener { return ts.narrow().plain().http2Stream("/stream", 100_000) }},
 		"HTTP/2, much held":                    {4, func(ts *writersServer) opener { return ts.crowded().http2Stream("/stream", 1<<30) }},
+		"HTTP/2 duplex":                        {2, func(ts *writersServer) opener { return ts.http2Stream("/duplex", 100_000) }},
 		"upgrade":                              {1, func(ts *writersServer) opener { return ts.http1Duplex("/upgrade", true) }},
+		"HTTP/2 upgrade":                       {2, func(ts *writersServer) opener { return ts.http2Stream("/upgrade", 100_000) }},
+		"HTTP/2 WebSocket":                     {2, func(ts *writersServer) opener { return overWebSocket(ts.http2Stream("/websocket", 1<<30)) }},
 		"body":                                 {2, func(ts *writersServer) opener { return ts.bodies(false) }},
 		"body, much held":                      {2, func(ts *writersServer) opener { return ts.crowded().bodies(false) }},
 		"HTTP/2 body":                          {2, func(ts *writersServer) opener { return ts.bodies(true) }},
@@ -111,9 +114,11 @@ func TestServersReceiveWhatIsSent(t *testing.T) {
 		streams int
 		open    func(ts *writersServer) opener
 	}{
-		"duplex":      {1, func(ts *writersServer) opener { return ts.sentBy(ts.http1Duplex("/duplex", false)) }},
-		"duplex, TLS": {1, func(ts *writersServer) opener { return ts.sentBy(ts.http1Duplex("/duplex", true)) }},
-		"upgrade":     {1, func(ts *writersServer) opener { return ts.sentBy(ts.http1Duplex("/upgrade", true)) }},
+		"duplex":         {1, func(ts *writersServer) opener { return ts.sentBy(ts.http1Duplex("/duplex", false)) }},
+		"duplex, TLS":    {1, func(ts *writersServer) opener { return ts.sentBy(ts.http1Duplex("/duplex", true)) }},
+		"upgrade":        {1, func(ts *writersServer) opener { return ts.sentBy(ts.http1Duplex("/upgrade", true)) }},
+		"HTTP/2 duplex":  {2, func(ts *writersServer) opener { return ts.sentBy(ts.http2Stream("/duplex", 100_000)) }},
+		"HTTP/2 upgrade": {2, func(ts *writersServer) opener { return ts.sentBy(ts.http2Stream("/upgrade", 100_000)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := writertest.Options{Limits: append([]int{512, uploadBuffer}, limits...), Deliveries: 60, Streams: tc.streams}
@@ -348,7 +353,7 @@ func (ts *writersServer) http1Duplex(path string, secure bool) opener {
 
 // http2Stream opens streams of one connection, on which the client takes at most window bytes that are not read.
 func (ts *writersServer) http2Stream(path string, window int) opener {
-	c := &windowClient{window: window, streams: make(map[uint32]*windowReader)}
+	c := &windowClient{window: window, streams: make(map[uint32]*windowReader), initial: initialWindow, mayFill: initialWindow}
 	c.arrived.L = &c.mu
 	nc := ts.connect(!ts.unencrypted, "h2")
 	c.frames = edgetest.NewFrameConn(ts.t, nc, http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(window)}) //nolint:gosec // positive

@@ -2,11 +2,12 @@
 // (k8s.io/apiserver/pkg/endpoints/handlers, WatchServer.HandleWS, on golang.org/x/net/websocket):
 // each event is a message, nothing that the client sends counts but pings and the end.
 //
-// It knows no transport: what carries a WebSocket is an api.StreamWriter for one direction and calls
-// of Stream.Receive for the other.
+// It knows no transport: what carries a WebSocket, a connection of HTTP/1.1 or a stream of HTTP/2
+// (RFC 8441), is an api.StreamWriter for one direction and calls of Stream.Receive for the other.
 package websocket
 
 import (
+	"crypto/rand"
 	"crypto/sha1"
 	"encoding/base64"
 	"net/url"
@@ -34,7 +35,11 @@ const acceptGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 // watch, of r's connection and header alone. Credentials were taken out of them. Of several lines
 // of a name the first counts. kube-apiserver itself rejects the others.
 func Accepts(r *api.Request) bool {
-	if r.Method != "GET" || !strings.EqualFold(r.Upgrade, "websocket") || r.Header.Get(versionHeader) != version || r.Header.Get(keyHeader) == "" {
+	if r.Method != "GET" || !strings.EqualFold(r.Upgrade, "websocket") || r.Header.Get(versionHeader) != version {
+		return false
+	}
+	// Over HTTP/2 there is no key (RFC 8441, 5).
+	if r.Proto != "HTTP/2.0" && r.Header.Get(keyHeader) == "" {
 		return false
 	}
 	_, ok := protocol(r)
@@ -67,16 +72,35 @@ func hasLocation(r *api.Request) bool {
 }
 
 // Header are the lines of the answer that agrees to r, which Accepts, as kube-apiserver
-// writes them, and no others.
+// writes them, and no others. Over HTTP/2 only the subprotocol is of use.
 func Header(r *api.Request) api.Header {
-	sum := sha1.Sum([]byte(r.Header.Get(keyHeader) + acceptGUID))
 	h := api.Header{
 		{Name: "Upgrade", Value: "websocket"},
 		{Name: "Connection", Value: "Upgrade"},
-		{Name: "Sec-WebSocket-Accept", Value: base64.StdEncoding.EncodeToString(sum[:])},
+		{Name: "Sec-WebSocket-Accept", Value: acceptKey(r.Header.Get(keyHeader))},
 	}
 	if name, _ := protocol(r); name != "" {
 		h = append(h, api.HeaderField{Name: "Sec-WebSocket-Protocol", Value: name})
 	}
 	return h
+}
+
+// NewKey is a key for a handshake of the client's side over HTTP/1.1.
+func NewKey() string {
+	var nonce [16]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	return base64.StdEncoding.EncodeToString(nonce[:])
+}
+
+// Agrees reports whether the header of a 101, with names in canonical form, agrees to the
+// handshake with that key.
+func Agrees(header map[string][]string, key string) bool {
+	upgrade, accept := header["Upgrade"], header["Sec-Websocket-Accept"]
+	return len(upgrade) == 1 && strings.EqualFold(upgrade[0], "websocket") &&
+		len(accept) == 1 && accept[0] == acceptKey(key)
+}
+
+func acceptKey(key string) string {
+	sum := sha1.Sum([]byte(key + acceptGUID))
+	return base64.StdEncoding.EncodeToString(sum[:])
 }

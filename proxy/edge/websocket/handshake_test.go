@@ -53,6 +53,9 @@ func TestAccepts(t *testing.T) {
 			t.Errorf("%q: %v", c.change, got)
 		}
 	}
+	if !Accepts(handshake("Proto: HTTP/2.0", "Sec-Websocket-Key")) {
+		t.Error("a key is asked for over HTTP/2")
+	}
 	r := handshake("+Sec-Websocket-Protocol: a", "+Sec-Websocket-Protocol: b, c")
 	if name, _ := protocol(r); !Accepts(r) || name != "a" {
 		t.Errorf("of two lines of subprotocols %q is agreed to", name)

@@ -17,8 +17,9 @@ var errClosed = errors.New("the WebSocket is closed")
 // Stream is an api.Duplex: a stream of messages with what a WebSocket needs beside them,
 // pongs, and close frames when either side ends.
 //
-// Nothing is written where the client's bytes are read. A goroutine writes the answers, one for all
-// that became due meanwhile, and ends; of several pings the last is answered (RFC 6455, 5.5.3). So a client
+// Nothing is written where the client's bytes are read, which may be where those of other
+// streams are read as well. A goroutine writes the answers, one for all that became due
+// meanwhile, and ends; of several pings the last is answered (RFC 6455, 5.5.3). So a client
 // that sends pings and does not read has one goroutine, for as long as a write may take.
 type Stream struct {
 	messages api.Stream
@@ -54,6 +55,10 @@ func New(messages api.Stream, panics *contain.Panics) *Stream {
 // Start implements api.Stream.
 func (s *Stream) Start(w api.StreamWriter) {
 	s.w = w
+	if shared, ok := w.(api.SharedWriter); ok {
+		s.messages.Start(&sharedWriter{(*messageWriter)(s), shared})
+		return
+	}
 	s.messages.Start((*messageWriter)(s))
 }
 
@@ -156,6 +161,22 @@ func (m *messageWriter) WriteFrames(frames [][]byte) error { return (*Stream)(m)
 func (m *messageWriter) Close() { (*Stream)(m).close(closeNormal) }
 
 func (m *messageWriter) Abort() { m.w.Abort() }
+
+// sharedWriter is one over a connection that carries other streams, too.
+type sharedWriter struct {
+	*messageWriter
+	shared api.SharedWriter
+}
+
+func (s *sharedWriter) QueueFrames(frames [][]byte) (taken bool) {
+	if !s.writing.TryLock() {
+		return false // an answer is being written, which may wait for the client
+	}
+	defer s.writing.Unlock()
+	return !s.closed && s.shared.QueueFrames(frames)
+}
+
+func (s *sharedWriter) Flush() { s.shared.Flush() }
 
 const (
 	// frameCost is what a frame costs beside its bytes.

@@ -204,3 +204,49 @@ func TestAllowance(t *testing.T) {
 		})
 	}
 }
+
+// sharedEnd is a transport whose connection carries other streams, too.
+type sharedEnd struct {
+	api.StreamWriter
+	queued  [][]byte
+	flushed int
+}
+
+func (s *sharedEnd) QueueFrames(frames [][]byte) bool {
+	s.queued = append(s.queued, frames...)
+	return true
+}
+
+func (s *sharedEnd) Flush() { s.flushed++ }
+
+func (*sharedEnd) WriteFrames([][]byte) error { return nil }
+func (*sharedEnd) Close()                     {}
+
+// startedWith keeps its writer.
+type startedWith struct{ w api.StreamWriter }
+
+func (s *startedWith) Start(w api.StreamWriter) { s.w = w }
+func (*startedWith) Stop()                      {}
+
+// TestSharedWriter: messages can leave with those of others, until the last frame.
+func TestSharedWriter(t *testing.T) {
+	messages, end := &startedWith{}, &sharedEnd{}
+	s := New(messages, nil)
+	s.Start(end)
+	w := messages.w.(api.SharedWriter)
+	if !w.QueueFrames([][]byte{[]byte("a")}) || len(end.queued) != 1 {
+		t.Error("not queued")
+	}
+	if w.Flush(); end.flushed != 1 {
+		t.Error("not flushed")
+	}
+	s.writing.Lock()
+	if w.QueueFrames([][]byte{[]byte("b")}) {
+		t.Error("queued beside an answer")
+	}
+	s.writing.Unlock()
+	if w.Close(); w.QueueFrames([][]byte{[]byte("c")}) || len(end.queued) != 1 {
+		t.Error("queued behind the close frame")
+	}
+	s.Stop()
+}
