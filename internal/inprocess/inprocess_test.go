@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,6 +192,28 @@ func TestSlowClient(t *testing.T) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 	_ = resp.Body.Close()
+}
+
+// TestAbortedRequestIsNotRepeated: net/http would send a GET again over each idle connection.
+func TestAbortedRequestIsNotRepeated(t *testing.T) {
+	var calls atomic.Int32
+	transport, _ := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/abort" {
+			calls.Add(1)
+			panic(http.ErrAbortHandler)
+		}
+	})
+	for range 2 { // the second one has a connection to reuse
+		if got := see(t, transport, request(t, "GET", "http://x/", nil)); got.Status != 200 {
+			t.Fatalf("%+v", got)
+		}
+		if got := see(t, transport, request(t, "GET", "http://x/abort", nil)); !got.Err {
+			t.Errorf("%+v", got)
+		}
+	}
+	if n := calls.Load(); n != 2 {
+		t.Errorf("the handler was called %d times", n)
+	}
 }
 
 func TestBodyEnds(t *testing.T) {

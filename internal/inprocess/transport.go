@@ -144,9 +144,10 @@ func (t *Transport) send(req *http.Request) (*http.Response, error) {
 
 // serve calls the handler with the context of the client's request.
 func (t *Transport) serve(handler http.Handler, w http.ResponseWriter, req *http.Request) {
-	v, ok := t.requests.Load(req.Header.Get(requestHeader))
+	// net/http sends a GET again if the handler aborts: it must not be called again.
+	v, ok := t.requests.LoadAndDelete(req.Header.Get(requestHeader))
 	if !ok || !t.begin() {
-		panic(http.ErrAbortHandler) // the client has left
+		panic(http.ErrAbortHandler)
 	}
 	defer t.running.Done()
 	sent := v.(*http.Request)
@@ -180,14 +181,16 @@ type listener struct {
 func (l *listener) dial(ctx, all context.Context) (net.Conn, error) {
 	client, server := newConns()
 	client.release = context.AfterFunc(all, client.end)
+	err := ErrClosed
 	select {
 	case l.conns <- server:
 		return client, nil
 	case <-l.closed:
-		return nil, ErrClosed
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
+	_ = client.Close()
+	return nil, err
 }
 
 // Accept implements net.Listener.
