@@ -18,19 +18,18 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// controllerCommands are those by which the README starts Kubernetes' own controllers and scheduler.
+// controllerCommands returns the commands of docs/standalone.md that start Kubernetes' controllers and scheduler.
 func controllerCommands(t *testing.T, dataDir string) []string {
 	t.Helper()
-	block := regexp.MustCompile("(?s)```sh\n(kube-controller-manager .*?)```").FindStringSubmatch(readme(t))
+	block := regexp.MustCompile("(?s)```sh\n(kube-controller-manager .*?)```").FindStringSubmatch(page(t, "docs/standalone.md"))
 	if block == nil {
-		t.Fatal("the README starts no controllers")
+		t.Fatal("docs/standalone.md starts no controllers")
 	}
 	text := strings.ReplaceAll(strings.ReplaceAll(block[1], "\\\n", ""), "DATA_DIR", dataDir)
 	return strings.Split(strings.TrimSpace(text), "\n")
 }
 
-// TestReadmeControllers: with the programs beside it that the README starts, by the flags that it gives them, a Deployment
-// gets its Pods, and they a node.
+// TestReadmeControllers starts the controllers as docs/standalone.md says: a Deployment of the README gets its Pods, and they a node.
 func TestReadmeControllers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()

@@ -17,13 +17,14 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-func readme(t *testing.T) string {
+// page returns a page of the documentation.
+func page(t *testing.T, name string) string {
 	t.Helper()
 	root, err := realkube.RepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	text, err := os.ReadFile(filepath.Join(root, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func readme(t *testing.T) string {
 // readmeCommands are the kubectl commands of the README's section about an API without a cluster.
 func readmeCommands(t *testing.T) []string {
 	t.Helper()
-	block := regexp.MustCompile("(?s)\n## A Kubernetes API without a cluster\n.*?```sh\n(kubectl .*?)```").FindStringSubmatch(readme(t))
+	block := regexp.MustCompile("(?s)\n## A Kubernetes API without a cluster\n.*?```sh\n(kubectl .*?)```").FindStringSubmatch(page(t, "README.md"))
 	if block == nil {
 		t.Fatal("the README has no kubectl commands")
 	}
