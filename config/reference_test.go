@@ -60,7 +60,7 @@ Secret, which kubelet updates within two minutes (but not with ` + "`" + `subPat
   stay in force. In a gateway of several clusters, settings that a cluster can have itself need no restart of the process:
   [only that cluster is replaced](clusters.md#adding-changing-and-removing-clusters).
 - ` + "`" + `profile` + "`" + ` needs a restart for ` + "`" + `authorization.allowedTTL` + "`" + ` and ` + "`" + `limits.idleCollectionTimeout` + "`" + `; its other defaults are live.
-- Decisions that were cached for outages before ` + "`" + `offline.ttl` + "`" + ` was shortened keep their old time.
+- Permissions and denials that were cached before ` + "`" + `offline.ttl` + "`" + ` was shortened keep their old time. Tokens follow the new one.
 
 ` + "```" + `sh
 kubeweir config check gateway.yaml && kill -HUP "$(pidof kubeweir)"

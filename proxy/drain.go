@@ -31,23 +31,25 @@ type forwardedStream struct {
 	api.Stream
 	ctx    context.Context
 	end    context.CancelFunc
-	ignore func() bool // ctx, once the stream is stopped
+	detach func() bool // from ctx; nil before Start
 }
 
 func (f *forwardedStreams) wrap(s api.Stream) *forwardedStream {
 	ctx, end := context.WithCancel(f.ctx)
-	return &forwardedStream{s, ctx, end, func() bool { return false }}
+	return &forwardedStream{Stream: s, ctx: ctx, end: end}
 }
 
 // Start implements api.Stream.
 func (s *forwardedStream) Start(w api.StreamWriter) {
-	s.ignore = context.AfterFunc(s.ctx, w.Close)
+	s.detach = context.AfterFunc(s.ctx, w.Close)
 	s.Stream.Start(w)
 }
 
 // Stop implements api.Stream.
 func (s *forwardedStream) Stop() {
-	s.ignore()
+	if s.detach != nil {
+		s.detach()
+	}
 	s.end()
 	s.Stream.Stop()
 }

@@ -152,7 +152,6 @@ func TestExplainIsWhatHappens(t *testing.T) {
 			{line: pods, accept: yaml}, {line: pods + "?watch=1", accept: yaml, why: "representation"}, {line: pods, accept: protobuf},
 			{line: ns}, {line: ns + "?resourceVersion=0"},
 			{line: "POST /api/v1/namespaces/a/pods"}, {line: "DELETE /api/v1/namespaces/a/pods/a0"}, {line: "GET /version"}, {line: "GET /openapi/v2"}, {line: "GET /readyz"},
-			{line: "GET /.well-known/kubeweir"},
 			{line: pods + "?watch=1"}, {line: pods + "?watch=1&resourceVersion=0"}, {line: pods + "?watch=1&resourceVersion=1", why: "history"},
 			{line: pods + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"},
 			{line: pods + "?watch=1&resourceVersion=0&coalesce=500ms"}, {line: pods + "?watch=1&resourceVersion=0&coalesce=1h"},

@@ -121,6 +121,12 @@ func (m *metrics) of(info *api.RequestInfo, from responseSource, code int) *requ
 	}
 	if full {
 		l = requestLabels{verb: otherLabel, group: otherLabel, resource: otherLabel, source: l.source, code: l.code / 100 * 100}
+		m.mu.RLock()
+		c = m.children[l]
+		m.mu.RUnlock()
+		if c != nil {
+			return c
+		}
 	}
 	c = &requestMetrics{
 		requests: m.requests.WithLabelValues(l.verb, l.group, l.resource, string(l.source), strconv.Itoa(l.code)),

@@ -103,9 +103,6 @@ func NewCoalescer(maxBody int64, now func() time.Time, fetch func(context.Contex
 // SetMaxBody bounds the bytes that are kept of one response.
 func (c *Coalescer) SetMaxBody(n int64) { c.maxBody.Store(n) }
 
-// Saved counts the requests that were served with the response to another one.
-func (c *Coalescer) Saved() prometheus.Counter { return c.shared }
-
 // Header returns the header of the response, which must not be changed.
 func (a *Shared) Header() api.Header { return a.header }
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// recent remembers keys for a time, and ignores more than maxRecent: requests may name any number.
+// recent remembers keys for a time, and starts over at maxRecent: requests may name any number.
 // The zero value is ready; it is safe for concurrent use.
 type recent[K comparable] struct {
 	mu    sync.RWMutex
@@ -31,9 +31,10 @@ func (r *recent[K]) add(key K, now time.Time, ttl time.Duration) {
 		r.until = make(map[K]time.Time)
 	}
 	maps.DeleteFunc(r.until, func(_ K, until time.Time) bool { return !now.Before(until) })
-	if len(r.until) < maxRecent {
-		r.until[key] = now.Add(ttl)
+	if len(r.until) >= maxRecent {
+		clear(r.until)
 	}
+	r.until[key] = now.Add(ttl)
 }
 
 // Rejections remembers which reads the upstream rejected for the gateway itself. They are then

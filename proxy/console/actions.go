@@ -9,14 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubeweir/kubeweir/proxy/admin"
-
 	"github.com/google/uuid"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/watch"
+	"github.com/kubeweir/kubeweir/proxy/admin"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 )
 

@@ -167,10 +167,10 @@ func (b *builder) sample(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	served := map[string]bool{processHistory: true}
-	for _, cluster := range b.Clusters() {
-		served[cluster.Name] = true
-		v := newView(now, cluster, gather(cluster.Metrics, b.Log), b.history(cluster.Name))
-		v.history.sample(now, v.counts, cluster.Handler.WatchesOpen(), v.collections)
+	views, _ := b.read(now, "") // fails only for a name
+	for _, v := range views {
+		served[v.Name] = true
+		v.history.sample(now, v.counts, v.Handler.WatchesOpen(), v.collections)
 	}
 	for name := range b.histories {
 		if !served[name] {

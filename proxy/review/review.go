@@ -67,7 +67,7 @@ func New(resource string, s *Settings) *Reviews {
 // OfflineTTL returns Settings.OfflineTTL, which SetOfflineTTL replaces.
 func (r *Reviews) OfflineTTL() time.Duration { return time.Duration(r.offlineTTL.Load()) }
 
-// SetOfflineTTL replaces Settings.OfflineTTL for results from now on.
+// SetOfflineTTL replaces Settings.OfflineTTL. Users of the results decide whether older ones follow it.
 func (r *Reviews) SetOfflineTTL(ttl time.Duration) { r.offlineTTL.Store(int64(ttl)) }
 
 // Unreachable reports whether the upstream is known to be unreachable, so that a request with an older
