@@ -357,6 +357,33 @@ func TestAbandonedUpgrade(t *testing.T) {
 	}
 }
 
+// TestCanceledUpgrade: the connection of an accepted upgrade ends with the request's context.
+func TestCanceledUpgrade(t *testing.T) {
+	transport, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_ = rw.Flush()
+		_, _ = rw.ReadByte()
+	})
+	req := request(t, "GET", "http://x/", nil)
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", "x")
+	ctx, cancel := context.WithCancel(req.Context())
+	resp, err := transport.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if n, err := resp.Body.Read(make([]byte, 1)); err == nil {
+		t.Errorf("read %d bytes of a canceled connection", n)
+	}
+	_ = resp.Body.Close()
+}
+
 func TestClose(t *testing.T) {
 	transport, _ := serve(t, func(http.ResponseWriter, *http.Request) {})
 	transport.Close()

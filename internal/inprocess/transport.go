@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -57,11 +58,14 @@ func New(handler http.Handler, log *slog.Logger) *Transport {
 	}
 	t.server = http.Server{
 		Handler:  http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { t.serve(handler, w, req) }),
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError), MaxHeaderBytes: maxHeader,
 	}
 	t.serving.Go(func() { _ = t.server.Serve(&t.listener) })
 	return t
 }
+
+// maxHeader is more than clients are allowed to send.
+const maxHeader = 32 << 20
 
 // maxIdle is the maximum number of idle connections, idleTimeout how long each is kept.
 const (
@@ -116,6 +120,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Request = req
+	if conn, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		context.AfterFunc(req.Context(), func() { _ = conn.Close() })
+	}
 	return resp, nil
 }
 
