@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -317,4 +318,51 @@ func TestBlockRule(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestBudgetOfLongBodies: a forwarded body is charged while it is written, and once.
+func TestBudgetOfLongBodies(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const size = 10 << 20
+		b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{UpstreamBytesPerSecond: 100 << 10}})
+		const jane = "Authorization: Bearer jane"
+		over, began := time.Duration(0), time.Now()
+		body := &slowBody{step: 256 << 10, size: size, each: func() {
+			if over == 0 && isOver(t, b.count(aVersion, jane)) {
+				over = time.Since(began)
+			}
+		}}
+		b.upstream.answer = func(*api.Request) *api.Response {
+			return &api.Response{Status: 200, BodyTo: body, Length: size}
+		}
+		resp := b.gateway.Serve(t.Context(), request(aVersion, jane))
+		b.upstream.answer = nil
+		n, err := resp.BodyTo.WriteTo(io.Discard) // a second for each step
+		if n != size || err != nil || over == 0 || over > 15*time.Second {
+			t.Errorf("%d bytes, %v, over the budget after %v", n, err, over)
+		}
+		resp.Done(n, nil)
+		time.Sleep(100 * time.Second)
+		bytes := b.gateway.policy.Load().Budgets()[0].Bytes
+		if wait := bytes.Take("jane", 0); wait > 0 {
+			t.Errorf("charged twice: %v to wait", wait)
+		}
+	})
+}
+
+// slowBody writes a step each second.
+type slowBody struct {
+	step, size int
+	each       func()
+}
+
+func (s *slowBody) WriteTo(w io.Writer) (n int64, err error) {
+	for int(n) < s.size && err == nil {
+		time.Sleep(time.Second)
+		var m int
+		m, err = w.Write(make([]byte, s.step))
+		n += int64(m)
+		s.each()
+	}
+	return n, err
 }

@@ -186,8 +186,12 @@ func (g *Gateway) complete(x *exchange, resp *api.Response) *api.Response {
 	}
 	x.Spending.Settle(x.cost.Requests, x.cost.Bytes)
 	goesOn := resp.Stream != nil || resp.Upgrade != nil
-	if goesOn {
+	var charged *policy.ChargedBody
+	switch {
+	case goesOn:
 		g.countStream(x, resp)
+	case x.source == fromUpstream:
+		charged = x.Spending.ChargeBody(resp)
 	}
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
@@ -199,7 +203,7 @@ func (g *Gateway) complete(x *exchange, resp *api.Response) *api.Response {
 		if !goesOn && !healthz.IsPath(x.Request.Path) {
 			g.account.usage.Add(x.client(), x.costOf(resp, n))
 			if x.source == fromUpstream {
-				x.Spending.SettleBytes(float64(n))
+				x.Spending.SettleBytes(float64(n - charged.Paid()))
 			}
 		}
 		if resp.Status == 403 {

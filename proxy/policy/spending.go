@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"time"
@@ -11,12 +12,16 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// maxRetry is the longest Retry-After of a client that has exhausted a budget. A client that retries
-// before something is left is rejected again.
-const maxRetry = time.Minute
+const (
+	// maxRetry is the longest Retry-After of a client that has exhausted a budget. A client that
+	// retries before something is left is rejected again.
+	maxRetry = time.Minute
+	// chargeStep is the number of bytes of a response that are written before they are charged.
+	chargeStep = 256 << 10
+)
 
 // Spending charges a request to the budgets of its client. The zero value has no budgets. It is not
-// safe for concurrent use.
+// safe for concurrent use, except for SettleBytes.
 type Spending struct {
 	User            string  // the client's name
 	requests, bytes *Budget // nil without one
@@ -131,6 +136,51 @@ func (s *Spending) ChargeStream() func(bytes int64) (over bool) {
 		b.Charge(s.User, float64(n))
 		return n > b.PerSecond() && b.Take(s.User, 0) > 0
 	}
+}
+
+// ChargeBody charges the client's byte budget while the body of a forwarded response is written. It
+// returns nil if the client has no byte budget or the body is in memory.
+func (s *Spending) ChargeBody(resp *api.Response) *ChargedBody {
+	if s.bytes == nil || resp.BodyTo == nil {
+		return nil
+	}
+	b := &ChargedBody{from: resp.BodyTo, charge: s.SettleBytes}
+	resp.BodyTo = b
+	return b
+}
+
+// ChargedBody is a body that is charged in steps of chargeStep: a log may be followed for hours.
+type ChargedBody struct {
+	from   io.WriterTo
+	charge func(bytes float64)
+	to     io.Writer
+	// written is the number of bytes written, charged that of those that were charged.
+	written, charged int64
+}
+
+// Paid returns the number of charged bytes. b may be nil.
+func (b *ChargedBody) Paid() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.charged
+}
+
+// WriteTo implements io.WriterTo.
+func (b *ChargedBody) WriteTo(w io.Writer) (int64, error) {
+	b.to = w
+	return b.from.WriteTo(b)
+}
+
+// Write implements io.Writer, for from.
+func (b *ChargedBody) Write(p []byte) (int, error) {
+	n, err := b.to.Write(p)
+	b.written += int64(n)
+	if more := b.written - b.charged; more >= chargeStep {
+		b.charged = b.written
+		b.charge(float64(more))
+	}
+	return n, err
 }
 
 // Seconds returns d as Retry-After has it: whole seconds, at least one.
