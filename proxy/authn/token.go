@@ -132,8 +132,10 @@ func (t *tokens) review(ctx context.Context, key CredentialKey, token string, ve
 		return result.accepted()
 	case known && errors.Is(err, review.ErrUnavailable):
 		now := t.results.Now()
-		if e := t.results.Find(key); e != nil {
-			// Use the older result for a while, but not beyond its time.
+		switch e := t.results.Find(key); {
+		case e != nil && e.Fresh(now): // of a review that was shared, and has ended just now
+			return e.Value.accepted()
+		case e != nil: // use the older result for a while, but not beyond its time
 			again := *e
 			again.Value, again.TTL = older, min(time.Duration(now-e.Added)+review.StaleFor, t.validFor())
 			t.results.Put(again)
