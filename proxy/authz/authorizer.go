@@ -146,6 +146,7 @@ func (a *Authorizer) review(ctx context.Context, u *authn.User, attributes Attri
 	attributes = attributes.Clone()
 	key := KeyOf(u, &attributes)
 	_, known := a.lastDecision(u, key)
+	known = known && a.reviews.OfflineTTL() > 0
 	if a.reviews.Unreachable() {
 		if d, ok := a.decideOffline(u, attributes, key); ok {
 			return d, nil
@@ -180,7 +181,10 @@ func (a *Authorizer) review(ctx context.Context, u *authn.User, attributes Attri
 		if d, ok := a.decideOffline(u, attributes, key); ok {
 			now := a.Clock()
 			again := review.Entry[Key, Decision]{Key: key, Owner: u.GetName(), Added: now, TTL: review.StaleFor}
-			if e := a.decisions.Find(key); e != nil { // for a while, but not beyond its time
+			switch e := a.decisions.Find(key); {
+			case e != nil && e.Fresh(now): // of a review that was shared, and has ended just now
+				return e.Value, nil
+			case e != nil: // for a while, but not beyond its time
 				again = *e
 				again.TTL = min(time.Duration(now-e.Added)+review.StaleFor, e.Keep)
 			}
@@ -210,15 +214,17 @@ func (a *Authorizer) create(ctx context.Context, u *authn.User, attributes *Attr
 	a.metrics.reviewed.count(d.Allowed)
 	ttl, settled := a.TTL(d.Allowed, began)
 	entry := review.Entry[Key, Decision]{Key: key, Owner: u.GetName(), Value: d, Generation: gen, Added: a.Clock(), TTL: ttl}
-	changed := false
-	if keep := a.reviews.OfflineTTL(); keep > 0 {
-		last, known := a.lastDecision(u, key)
-		changed = !known || last.Allowed != d.Allowed
-		if now := time.Now(); !d.Allowed {
-			a.denials.put(&denial{name: u.GetName(), key: key, attributes: *attributes, reason: d.Reason, made: now, until: now.Add(max(ttl, keep))})
-		} else if a.denials.drop(u.GetName(), key); settled { // otherwise perhaps by the state before a change
+	last, known := a.lastDecision(u, key)
+	keep := a.reviews.OfflineTTL()
+	changed := keep > 0 && (!known || last.Allowed != d.Allowed)
+	switch now := time.Now(); {
+	case d.Allowed:
+		a.denials.drop(u.GetName(), key)
+		if settled { // otherwise perhaps by the state before a change
 			entry.Keep = keep
 		}
+	case keep > 0:
+		a.denials.put(&denial{name: u.GetName(), key: key, attributes: *attributes, reason: d.Reason, made: now, until: now.Add(max(ttl, keep))})
 	}
 	a.decisions.Put(entry)
 	if changed {
@@ -278,7 +284,7 @@ func (a *Authorizer) rulesAllow(u *authn.User, attributes Attributes) bool {
 		return false
 	}
 	allow := func(what Attributes) bool { return a.opts.Rules.Allow(u, what) }
-	return !a.denials.contradict(u.GetName(), &attributes, allow) && allow(attributes)
+	return allow(attributes) && !a.denials.contradict(u.GetName(), &attributes, allow)
 }
 
 // Invalidate drops all decisions and has the permissions of open watches reviewed again. It must be
@@ -296,15 +302,16 @@ func (a *Authorizer) Invalidate() {
 	}
 }
 
-// SetOfflineTTL replaces Settings.OfflineTTL for decisions from now on. With 0, older ones are
-// dropped.
+// SetOfflineTTL replaces Settings.OfflineTTL for decisions from now on. When it becomes 0, older
+// permissions are dropped. Denials stay, so that rules do not overrule them when it is set again.
 func (a *Authorizer) SetOfflineTTL(ttl time.Duration) {
-	if a.reviews.SetOfflineTTL(ttl); ttl == 0 {
+	before := a.reviews.OfflineTTL()
+	if a.reviews.SetOfflineTTL(ttl); ttl == 0 && before > 0 {
 		a.decisions.DropAll()
 	}
 }
 
-// Generation counts the calls of Invalidate.
+// Generation counts how often all decisions were dropped.
 func (a *Authorizer) Generation() uint64 { return a.decisions.Generation() }
 
 // Changed returns a channel that receives a signal after Invalidate.

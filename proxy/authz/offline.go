@@ -3,6 +3,7 @@ package authz
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ type denials struct {
 		size  int                     // denials of all users, at most max
 		// evictedUntil is that of userDenials, for users without denials.
 		evictedUntil time.Time
+		swept        time.Time // when expired denials were last dropped
 	}
 }
 
@@ -37,6 +39,7 @@ type denial struct {
 	// attributes are those of the key. If the key has a digest of them, they hold only their target,
 	// shortened: the client chooses how large they are.
 	attributes  Attributes
+	target      Attributes // of attributes, set by put
 	reason      string
 	made, until time.Time
 }
@@ -76,13 +79,17 @@ func (c *denials) get(name string, key Key) *denial {
 
 // put replaces the last denial of the same. It takes d over, whose strings must be clones.
 func (c *denials) put(d *denial) {
+	d.target = d.attributes.target()
 	if d.key.isLarge() {
-		d.attributes = d.attributes.target()
+		d.attributes = d.target
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u := c.userLocked(d.name)
 	if u.byKey[d.key] == nil {
+		if c.mu.size >= c.max {
+			c.sweepLocked(u)
+		}
 		if c.mu.size >= c.max {
 			c.evictLocked(u)
 		}
@@ -98,6 +105,15 @@ func (c *denials) drop(name string, key Key) {
 	if u := c.mu.users[name]; u != nil && u.byKey[key] != nil {
 		delete(u.byKey, key)
 		c.mu.size--
+		c.dropEmptyLocked(name, u)
+	}
+}
+
+// dropEmptyLocked drops a user without denials.
+func (c *denials) dropEmptyLocked(name string, u *userDenials) {
+	if len(u.byKey) == 0 {
+		delete(c.mu.users, name)
+		c.mu.evictedUntil = later(c.mu.evictedUntil, u.evictedUntil)
 	}
 }
 
@@ -109,6 +125,26 @@ func (c *denials) userLocked(name string) *userDenials {
 		c.mu.users[name] = u
 	}
 	return u
+}
+
+// sweepPeriod is how often expired denials are looked for, at most.
+const sweepPeriod = time.Second
+
+// sweepLocked drops expired denials, but not the user for whom there is to be room.
+func (c *denials) sweepLocked(room *userDenials) {
+	now := time.Now()
+	if now.Sub(c.mu.swept) < sweepPeriod {
+		return
+	}
+	c.mu.swept = now
+	for name, u := range c.mu.users {
+		before := len(u.byKey)
+		maps.DeleteFunc(u.byKey, func(_ Key, d *denial) bool { return !now.Before(d.until) })
+		c.mu.size -= before - len(u.byKey)
+		if u != room {
+			c.dropEmptyLocked(name, u)
+		}
+	}
 }
 
 // evictLocked drops a denial to make room for one of u: of the user with the most, the one that
@@ -129,9 +165,8 @@ func (c *denials) evictLocked(u *userDenials) {
 	delete(from.byKey, victim.key)
 	c.mu.size--
 	from.evictedUntil = later(from.evictedUntil, victim.until)
-	if len(from.byKey) == 0 && from != u {
-		delete(c.mu.users, victim.name)
-		c.mu.evictedUntil = later(c.mu.evictedUntil, from.evictedUntil)
+	if from != u {
+		c.dropEmptyLocked(victim.name, from)
 	}
 }
 
@@ -147,7 +182,7 @@ func later(a, b time.Time) time.Time {
 // with any credentials of the user; or there, if a is about all namespaces. A denial for all
 // namespaces says nothing about a single one if rules would have denied it, too: allow tells that.
 func (c *denials) contradict(name string, a *Attributes, allow func(Attributes) bool) bool {
-	now := time.Now()
+	now, target := time.Now(), a.target()
 	var everywhere []Attributes
 	c.mu.RLock()
 	u := c.mu.users[name]
@@ -155,7 +190,7 @@ func (c *denials) contradict(name string, a *Attributes, allow func(Attributes) 
 	if u != nil && !denied {
 		for _, d := range u.byKey {
 			switch {
-			case !now.Before(d.until), d.attributes.target() != a.target():
+			case !now.Before(d.until), d.target != target:
 			case a.Namespace == "", a.Namespace == d.attributes.Namespace, d.key.isLarge():
 				denied = true
 			case d.attributes.Namespace == "":
