@@ -45,6 +45,7 @@ type cachedSet struct {
 type userSets struct {
 	sets   map[authz.Key]*cachedSet
 	shared map[string]*sharedNamespaces // by ID
+	times  map[*reviewed]int            // number of sets with them as confirmed or denied
 	cost   int
 }
 
@@ -117,7 +118,7 @@ func (c *setCache) enterLocked(s *Set) bool {
 	for tries := 0; ; tries++ {
 		u := c.mu.users[name]
 		if u == nil {
-			u = &userSets{sets: make(map[authz.Key]*cachedSet), shared: make(map[string]*sharedNamespaces)}
+			u = &userSets{sets: make(map[authz.Key]*cachedSet), shared: make(map[string]*sharedNamespaces), times: make(map[*reviewed]int)}
 			c.mu.users[name] = u
 		}
 		cost := u.costOf(s)
@@ -132,6 +133,8 @@ func (c *setCache) enterLocked(s *Set) bool {
 				u.shared[id] = &sharedNamespaces{namespaces: s.Namespaces}
 			}
 			u.shared[id].sets++
+			u.times[s.confirmed]++
+			u.times[s.denied]++
 			u.cost += cost
 			c.mu.cost += cost
 			return true
@@ -145,9 +148,15 @@ func (c *setCache) enterLocked(s *Set) bool {
 
 // costOf returns what s costs besides what is accounted for already.
 func (u *userSets) costOf(s *Set) int {
-	cost := setCost + s.attributes.Size()/selectorBytes + len(s.denied.names)/deniedPerName
+	cost := setCost + s.attributes.Size()/selectorBytes
 	if u.shared[s.Namespaces.ID()] == nil {
-		cost += s.Namespaces.Len() + s.Namespaces.Len()/timesPerName
+		cost += s.Namespaces.Len()
+	}
+	if u.times[s.confirmed] == 0 {
+		cost += s.Namespaces.Len() / timesPerName
+	}
+	if u.times[s.denied] == 0 {
+		cost += len(s.denied.names) / deniedPerName
 	}
 	return cost
 }
@@ -158,6 +167,11 @@ func (c *setCache) leaveLocked(s *Set) {
 	u := c.mu.users[name]
 	if u.shared[id].sets--; u.shared[id].sets == 0 {
 		delete(u.shared, id)
+	}
+	for _, times := range []*reviewed{s.confirmed, s.denied} {
+		if u.times[times]--; u.times[times] == 0 {
+			delete(u.times, times)
+		}
 	}
 	cost := u.costOf(s)
 	u.cost -= cost
