@@ -31,6 +31,6 @@ func (s *Server) replaceLost(began, retried time.Time) {
 // ones since before are sent again if they may be. The others, writes, may still be responded to;
 // the pings of their connections tell.
 func (s *Server) replaceDoubtful(began time.Time) {
-	s.cancel(errLost, func(a *attempt) bool { return a.repeatable && a.waits() && a.began.Before(began) })
 	pool.RenewAll(s.pools, s.log)
+	s.cancel(errLost, func(a *attempt) bool { return a.repeatable && a.waits() && a.began.Before(began) })
 }
