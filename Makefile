@@ -23,7 +23,7 @@ LDFLAGS = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date
 
 # No package below these folders depends on k8s.io/kubernetes (internal/archtest sees to it), so building them a
 # second time for the race detector is cheap. What does depend on it is tested without.
-LIGHT = ./api/... ./encoding/... ./shard/... ./object/... ./reason/... ./contain/... ./internal/... ./watchmux/... ./cache/... ./proxy/... ./config/...
+LIGHT = ./api/... ./encoding/... ./shard/... ./object/... ./contain/... ./internal/... ./watchmux/... ./cache/... ./proxy/... ./config/...
 HEAVY = ./origin/... ./serve/... ./cmd/...
 E2E   = ./test/...
 
@@ -108,7 +108,7 @@ check: .cache/bin/lint ## Formatting, the analyzers of go vet and staticcheck, i
 	.cache/bin/lint ./...
 	cd deploy/release && ../../.cache/bin/lint ./...
 	cd test/tools/chromium && ../../../.cache/bin/lint ./...
-	$(GO) test ./internal/archtest ./reason ./config ./deploy/monitoring ./test/deploy/chartdocs
+	$(GO) test ./internal/archtest ./internal/reason ./config ./deploy/monitoring ./test/deploy/chartdocs
 	$(GO) test -run TestSemantics ./test/conformance
 
 .PHONY: docs
@@ -116,7 +116,7 @@ docs: ## Write what is generated: references and the dashboard.
 	$(GO) test -vet=off ./config -run TestReference -update
 	$(GO) test -vet=off ./deploy/monitoring -update
 	$(GO) test -vet=off ./serve -run TestMetricsReference -update
-	$(GO) test -vet=off ./reason -update
+	$(GO) test -vet=off ./internal/reason -update
 	$(GO) test -vet=off ./encoding/cbor -run TestShapes -update
 	$(GO) test -vet=off ./test/conformance -run TestSemantics -update
 	$(GO) test -vet=off ./test/deploy/chartdocs -update

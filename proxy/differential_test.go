@@ -14,11 +14,11 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // TestDifferential generates requests as bytes, over HTTP/1.1 and HTTP/2, and has them read by the transport and the

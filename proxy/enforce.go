@@ -10,11 +10,11 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/review"
 	"github.com/kubeweir/kubeweir/proxy/usage"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // rejectBlocked rejects a request of a blocked user agent; nil means go on.

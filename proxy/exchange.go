@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
@@ -29,7 +30,6 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/transcode"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
-	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
 )
 

@@ -5,10 +5,10 @@ import (
 	"log/slog"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // forward sends the request to the upstream as its client.

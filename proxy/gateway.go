@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authz/responses"
 	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
@@ -20,7 +21,6 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/transcode"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // New returns a Gateway made of the given parts.

@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/consistency"
@@ -19,7 +20,6 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/route"
-	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
 )
 

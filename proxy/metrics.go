@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // metrics counts requests. Label values are verbs and the resources of the cluster, never what only

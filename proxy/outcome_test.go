@@ -16,9 +16,9 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // noPrinters knows no kind.

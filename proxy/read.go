@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/watch"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/consistency"
@@ -21,7 +22,6 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
-	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // DeniedRequest identifies a request that was denied.

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/redact"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // Clients with a redacted view (a rule with view: redacted) are served by forms of redacted objects

@@ -20,10 +20,10 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/policy"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // seed is in all that is to be redacted; hidden are the forms in which it could come out.

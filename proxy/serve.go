@@ -7,11 +7,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // maxSteps bounds the decisions about one request, of which a list takes ten at most.

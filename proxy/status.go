@@ -3,8 +3,8 @@ package proxy
 import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/watch"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // Collections returns the status of all collections.

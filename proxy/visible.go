@@ -9,13 +9,13 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/route"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // By a rule with visibleLists, a list or watch of all namespaces whose user may not make it shows the namespaces that the

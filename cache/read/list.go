@@ -8,7 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/source"
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // List answers a list from c. The error is a Status error that the upstream would answer with as

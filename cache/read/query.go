@@ -17,8 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // queryList is a list with a query. It has those objects that the selectors and the query's

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/read"
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // TestYAML compares gets and lists in YAML with upstream's serializer, and Tables with their JSON.

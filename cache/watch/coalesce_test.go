@@ -18,8 +18,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/internal/soak"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // calm opens coalescing watches.

@@ -3,7 +3,7 @@ package watch
 import (
 	"time"
 
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // run delivers once. If the stream was kicked meanwhile, it is queued again.

@@ -21,7 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // garbageSource sends invalid objects, or loses events, once told to.

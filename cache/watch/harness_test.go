@@ -20,8 +20,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/watch"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
 )
 

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // Start implements api.Stream.

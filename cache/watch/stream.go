@@ -15,8 +15,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
 )

@@ -17,7 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // New returns a Watches that shares the renderer, and what it caches, with reader. registerer may

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // Answer is what the client got.

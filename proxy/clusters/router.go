@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // Router is the handler of several clusters. It is safe for concurrent use.

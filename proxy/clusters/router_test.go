@@ -11,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/internal/refusaltest"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // echo responds with the request.

@@ -25,11 +25,11 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/usage"
-	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 

@@ -21,9 +21,9 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
-	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 

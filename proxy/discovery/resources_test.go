@@ -11,9 +11,9 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 var projects = schema.GroupVersionResource{Group: "project.example.com", Version: "v1", Resource: "projects"}

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/kubeweir/kubeweir/internal/edgetest"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/internal/refusaltest"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // TestRefusalsAreCounted has a request of HTTP/1.1 for each reason for which this package refuses one.

@@ -9,7 +9,7 @@ import (
 	"net"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // Why a response, or its connection, ended other than by its handler.

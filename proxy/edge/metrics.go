@@ -5,7 +5,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // Metrics are those of one Server. Requests are counted by the handler, which knows what they mean.

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // Overload counts the requests that are rejected for one reason. The zero value counts nothing.

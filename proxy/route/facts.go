@@ -7,12 +7,12 @@ import (
 	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/watch"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/policy"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // Action is the next step of a request.

@@ -1,8 +1,8 @@
 package route
 
 import (
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/policy"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // Next decides what to do next.

@@ -10,11 +10,11 @@ import (
 	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/policy"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // The requests of TestNext.

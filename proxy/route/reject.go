@@ -9,9 +9,9 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
-	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/internal/refusaltest"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // refusedBench is a Client before an upstream that can be frozen.

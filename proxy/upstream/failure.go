@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // refuse rejects a request that is not sent.

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/upstream/status"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // A request that was sent with the gateway's credentials in a client's name may be rejected. A

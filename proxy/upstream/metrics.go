@@ -9,9 +9,9 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // purpose is what a request to the upstream is for.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/test/conformance"
 	"github.com/kubeweir/kubeweir/test/realkube"
 )

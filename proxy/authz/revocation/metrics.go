@@ -3,8 +3,8 @@ package revocation
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/review"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 type metrics struct {

@@ -12,11 +12,11 @@ import (
 
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/review"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // Options configure Watches. Zero values select the defaults.

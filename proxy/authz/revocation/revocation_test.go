@@ -18,12 +18,12 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/internal/reviewtest"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/review"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 var watchPods = authz.Attributes{ResourceRequest: true, Verb: "watch", APIVersion: "v1", Resource: "pods"}

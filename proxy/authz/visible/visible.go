@@ -14,10 +14,10 @@ import (
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/internal/flight"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/review"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // ErrUnknown is the cause if the namespaces in which a user may do something are unknown. Its text

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/edge"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 var errEarlyUpgrade = errors.New("the connection cannot be upgraded before the request's body has been sent")

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/edge"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 var errNoTunnel = errors.New("what the request names does not become a WebSocket")
