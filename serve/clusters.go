@@ -19,7 +19,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/clusters"
 	"github.com/kubeweir/kubeweir/proxy/healthz"

@@ -19,7 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
 	"github.com/kubeweir/kubeweir/origin/pki"
 	"github.com/kubeweir/kubeweir/origin/registry"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/object"
 )
 

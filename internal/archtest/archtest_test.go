@@ -30,7 +30,7 @@ type arrow struct {
 }
 
 // base is what everything else may import: the vocabulary that the exported packages share, and what is internal.
-var base = []string{"api", "encoding", "shard", "object", "internal/reason", "contain", "internal"}
+var base = []string{"api", "encoding", "shard", "object", "internal/reason", "internal/contain", "internal"}
 
 // above is base and the given folders.
 func above(folders ...string) []string { return slices.Concat(base, folders) }
@@ -44,7 +44,7 @@ var arrows = []arrow{
 	{"shard", nil},
 	{"object", []string{"api", "encoding", "shard"}},
 	{"internal/reason", nil},
-	{"contain", nil},
+	{"internal/contain", nil},
 	{"internal/archtest", nil},
 	{"internal", base},
 	{"watchmux", base},

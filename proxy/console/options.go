@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/watch"
-	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/healthz"

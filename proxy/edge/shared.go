@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/contain"
 )
 
 // Shared is what the connections of a Server have in common.

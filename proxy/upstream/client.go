@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"

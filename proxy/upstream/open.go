@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/apiservers"
+	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/internal/inprocess"
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/internal/edgetest"
 	"github.com/kubeweir/kubeweir/internal/writertest"
 	"github.com/kubeweir/kubeweir/proxy/edge"

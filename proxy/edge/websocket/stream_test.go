@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/contain"
 )
 
 // messages is a stream whose writer the test uses.
