@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
-	"github.com/kubeweir/kubeweir/shard"
+	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
 // Filter selects objects of one collection. Its exported fields say what was requested; NewFilter

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/encoding/protobuf"
-	"github.com/kubeweir/kubeweir/shard"
+	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
 // Object is one version of one object. It is immutable after Decode and may be

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/kubeweir/kubeweir/encoding"
-	"github.com/kubeweir/kubeweir/shard"
+	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
 // scan is one scan of an object's bytes, and the memory for making an Object of it. Scans are

@@ -12,8 +12,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/internal/shard"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/shard"
 )
 
 // listRequest is a list in the terms of kube-apiserver's storage layer

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/kubeweir/kubeweir/internal/shard"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/shard"
 )
 
 // Select returns the objects of a snapshot that f matches, in key order, and that snapshot, which

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/shard"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 

@@ -21,8 +21,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/internal/shard"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/shard"
 )
 
 // watchClient is the client of a watch; it collects what is written.

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
-	"github.com/kubeweir/kubeweir/shard"
+	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
 // TestWatchOfShard checks the initial objects and the changes of a shard, and the bookmark between
