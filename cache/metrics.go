@@ -3,9 +3,9 @@ package cache
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/selfcheck"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // metrics are the counters of all collections of a Manager, which they outlive, or those of one

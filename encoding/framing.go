@@ -3,7 +3,7 @@ package encoding
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // Framing is what stands around messages in the bodies and streams of one encoding, byte

@@ -11,11 +11,11 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/encodingtest"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/encoding/protobuf"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 func scanned(t *testing.T, codec encoding.Codec, raw []byte) encoding.Encoded {

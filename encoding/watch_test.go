@@ -9,9 +9,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/encodingtest"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 func pod(rv string) encodingtest.Object {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // Drain ends the open watches, spread evenly over the given time, and then the

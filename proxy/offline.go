@@ -7,9 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/reflector"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // isUnreachable reports whether the upstream cannot be reached, as far as is known.

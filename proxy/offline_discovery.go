@@ -6,7 +6,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/proxy/discovery"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // offlineDiscovery responds to discovery requests while the upstream cannot be reached, from what

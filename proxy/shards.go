@@ -5,8 +5,8 @@ import (
 	"context"
 	"strings"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/internal/shard"
 	"github.com/kubeweir/kubeweir/object"

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // running starts a standalone server in memory, or in the given folder, and returns

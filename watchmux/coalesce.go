@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/object"
 )
 

@@ -3,7 +3,7 @@ package watchmux
 import (
 	"errors"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 func (b *frameBudget) full() bool { return b != nil && b.used.Load() >= b.max }

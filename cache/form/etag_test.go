@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form/table"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // TestTableETagDependsOnColumns checks that the tag of a Table changes with the columns of the

@@ -3,7 +3,7 @@ package form
 import (
 	"testing"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 

@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/form/table"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // TestQueryInProtobuf checks that the pages of a list in protobuf are those of the list in JSON, of

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // watch reads one stream to its end, see stream. l, if not nil, collects the initial events.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tidwall/btree"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/shard"
 	"github.com/kubeweir/kubeweir/object"
 )

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/object"
 )
 

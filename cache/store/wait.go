@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // WaitFor returns when LatestRV is at least rv. The error is a *TooLargeError after timeout (at

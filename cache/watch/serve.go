@@ -3,7 +3,7 @@ package watch
 import (
 	"time"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 

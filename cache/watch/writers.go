@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/watchmux"
 )

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/encodingtest"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 func TestEventsRefuse(t *testing.T) {

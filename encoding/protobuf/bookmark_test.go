@@ -7,9 +7,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/encodingtest"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // podBookmarkFrame is the whole frame of the pods' protobuf bookmark that kube-apiserver v1.36.3 sent.

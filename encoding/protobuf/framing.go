@@ -3,8 +3,8 @@ package protobuf
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 var _ encoding.Framing = Codec{}

@@ -30,7 +30,7 @@ type arrow struct {
 }
 
 // base is what everything else may import: the vocabulary that the exported packages share, and what is internal.
-var base = []string{"api", "encoding", "internal/shard", "object", "internal/reason", "internal/contain", "internal"}
+var base = []string{"internal/api", "encoding", "internal/shard", "object", "internal/reason", "internal/contain", "internal"}
 
 // above is base and the given folders.
 func above(folders ...string) []string { return slices.Concat(base, folders) }
@@ -38,11 +38,11 @@ func above(folders ...string) []string { return slices.Concat(base, folders) }
 // arrows are looked up by the longest folder that holds a package. A package below none of them is an error, so a
 // new folder has to be given its place here.
 var arrows = []arrow{
-	{"api", nil},
+	{"internal/api", nil},
 	// What an encoding looks like is known by positions; an Object is made of it above.
-	{"encoding", []string{"api"}},
+	{"encoding", []string{"internal/api"}},
 	{"internal/shard", nil},
-	{"object", []string{"api", "encoding", "internal/shard"}},
+	{"object", []string{"internal/api", "encoding", "internal/shard"}},
 	{"internal/reason", nil},
 	{"internal/contain", nil},
 	{"internal/archtest", nil},
@@ -60,9 +60,9 @@ var arrows = []arrow{
 	{"cache/freshness", above("watchmux", "cache/source", "cache/store", "cache/reflector")},
 	// A form knows objects and how they look, not who keeps or selects them.
 	{"cache/form", above("watchmux")},
-	{"cache/form/chunks", []string{"api", "internal"}},
+	{"cache/form/chunks", []string{"internal/api", "internal"}},
 	{"cache/form/derived", []string{"internal"}},
-	{"cache/form/pieces", []string{"api"}},
+	{"cache/form/pieces", []string{"internal/api"}},
 	{"config", base},
 	// The pages are files.
 	{"proxy/console/web", nil},
@@ -87,7 +87,7 @@ var arrows = []arrow{
 	{"proxy/console", above("watchmux", "cache", "proxy")},
 	{"proxy/usage", base},
 	{"proxy/authz/rbac", above("watchmux", "cache", "proxy/authz", "proxy/discovery")},
-	{"proxy/response", []string{"api"}},
+	{"proxy/response", []string{"internal/api"}},
 	{"proxy/transcode", above("proxy/inflight", "proxy/response", "proxy/upstream")},
 	{"proxy/consistency", above("watchmux", "cache", "proxy/response")},
 	{"proxy/redact", base},
@@ -244,8 +244,8 @@ func TestRulesBite(t *testing.T) {
 		pkg  listed
 		want string // part of the violation; empty: none
 	}{
-		{"leaf imports nothing", listed{ImportPath: "api", Imports: []string{module + "object"}}, "object"},
-		{"down is fine", listed{ImportPath: "cache/cachetest", Imports: []string{module + "watchmux", module + "api", module + "cache"}}, ""},
+		{"leaf imports nothing", listed{ImportPath: "internal/api", Imports: []string{module + "object"}}, "object"},
+		{"down is fine", listed{ImportPath: "cache/cachetest", Imports: []string{module + "watchmux", module + "internal/api", module + "cache"}}, ""},
 		{"a form does not see the cache", listed{ImportPath: "cache/form", Imports: []string{module + "cache/form/table", module + "cache"}}, "imports cache;"},
 		{"up is not", listed{ImportPath: "watchmux", Imports: []string{module + "cache"}}, "imports cache"},
 		{"proxy does not see the origin", listed{ImportPath: "proxy/edge", Imports: []string{module + "origin/builtin"}}, "origin/builtin"},

@@ -15,7 +15,7 @@ import (
 
 	"github.com/valyala/fasthttp/fasthttputil"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )

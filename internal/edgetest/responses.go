@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 

@@ -22,7 +22,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/http2"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 

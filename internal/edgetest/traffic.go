@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // ClientRequest is a get by client-go with a service account's token.

@@ -10,7 +10,7 @@ import (
 	"io"
 	"net"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // AcceptKey is Sec-WebSocket-Accept (RFC 6455, 4.2.2).

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/asn1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reviewtest"
 )
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/review"
 )

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // RequestHeaderOptions describe authenticating proxies, as the --requestheader-* flags of

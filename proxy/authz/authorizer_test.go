@@ -22,7 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/reviewtest"
 	"github.com/kubeweir/kubeweir/proxy/authn"

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reviewtest"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 )

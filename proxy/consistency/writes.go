@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/encoding/protobuf"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // maxObserved bounds the bytes of a write's response that are read ahead to learn its version: more

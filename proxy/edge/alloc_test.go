@@ -6,7 +6,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/edgetest"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/valyala/fasthttp/fasthttputil"
 	"golang.org/x/net/http2"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/internal/edgetest"

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // Compiled is a compiled Policy. It is immutable: a request keeps the one that it began with.

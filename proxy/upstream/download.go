@@ -4,7 +4,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // copyBuffer is the size of the pieces in which larger bodies are passed on.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 

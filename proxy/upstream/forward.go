@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 

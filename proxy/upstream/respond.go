@@ -5,7 +5,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 

@@ -25,9 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 

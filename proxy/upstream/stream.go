@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // The buffer of a stream begins small, because most streams are idle, and grows while the upstream

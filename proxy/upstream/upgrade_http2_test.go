@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // TestUpgradeOfHTTP2: a WebSocket over HTTP/2 has no key. That of the handshake upstream

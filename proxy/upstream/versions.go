@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/protobuf"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // ListVersions implements source.VersionLister. It requests the objects' metadata, which

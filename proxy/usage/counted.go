@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // countedStream is a stream whose writes are counted.

@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // A synthetic is an API server with any number of pods. It makes them up while it sends them and leaves everything

@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )

@@ -20,7 +20,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // WireEvent is one event as a client received it.

@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // endless is a source of many pods that are listed once. Its watches send only bookmarks.

@@ -5,7 +5,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/edgetest"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 	"github.com/kubeweir/kubeweir/proxy/edge/h2"

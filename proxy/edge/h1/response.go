@@ -8,7 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 

@@ -3,7 +3,7 @@ package h2
 import (
 	"errors"
 
-	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
