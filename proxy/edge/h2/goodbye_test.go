@@ -89,9 +89,7 @@ func TestHTTP2GoAwaySlowReader(t *testing.T) {
 		case <-written:
 			writing = false
 		default:
-			if err := read(); err != nil {
-				t.Fatal(err)
-			}
+			writing = read() == nil // the end of the connection may be read before Done is called
 		}
 	}
 	for range 100 {
