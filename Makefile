@@ -23,12 +23,12 @@ LDFLAGS = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date
 
 # No package below these folders depends on k8s.io/kubernetes (internal/archtest sees to it), so building them a
 # second time for the race detector is cheap. What does depend on it is tested without.
-LIGHT = ./encoding/... ./object/... ./internal/... ./watchmux/... ./cache/... ./proxy/... ./config/...
+LIGHT = ./internal/... ./watchmux/... ./cache/... ./proxy/... ./config/...
 HEAVY = ./origin/... ./serve/... ./cmd/...
 E2E   = ./test/...
 
 # Tests of what is allocated and of memory, which the race detector changes.
-COUNTED = ./object ./proxy/edge/...
+COUNTED = ./internal/object ./proxy/edge/...
 
 BENCH      ?= .
 BENCHFLAGS ?= -benchmem
@@ -117,7 +117,7 @@ docs: ## Write what is generated: references and the dashboard.
 	$(GO) test -vet=off ./deploy/monitoring -update
 	$(GO) test -vet=off ./serve -run TestMetricsReference -update
 	$(GO) test -vet=off ./internal/reason -update
-	$(GO) test -vet=off ./encoding/cbor -run TestShapes -update
+	$(GO) test -vet=off ./internal/encoding/cbor -run TestShapes -update
 	$(GO) test -vet=off ./test/conformance -run TestSemantics -update
 	$(GO) test -vet=off ./test/deploy/chartdocs -update
 

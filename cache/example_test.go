@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // fixedSource is an API server with one ConfigMap that never changes.

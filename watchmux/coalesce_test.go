@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/soak"
-	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )

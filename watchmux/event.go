@@ -31,7 +31,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // Event is one change of a collection. It is shared by all watchers and immutable once appended,

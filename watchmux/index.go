@@ -3,7 +3,7 @@ package watchmux
 import (
 	"slices"
 
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // Before a watcher is woken, its filter is evaluated if that certainly costs less than waking it in

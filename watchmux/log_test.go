@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // logBench writes objects of a given size to a Mux.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/defaults"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // Reasons why watchers end, besides that of Close.

@@ -2,7 +2,7 @@ package watchmux
 
 import (
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // chunkEvents is how many events are copied out of the ring under one lock.

@@ -13,12 +13,12 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form/derived"
 	"github.com/kubeweir/kubeweir/cache/form/pieces"
 	"github.com/kubeweir/kubeweir/cache/form/table"
-	"github.com/kubeweir/kubeweir/encoding"
-	"github.com/kubeweir/kubeweir/encoding/cbor"
-	"github.com/kubeweir/kubeweir/encoding/json"
-	"github.com/kubeweir/kubeweir/encoding/protobuf"
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/encoding/cbor"
+	"github.com/kubeweir/kubeweir/internal/encoding/json"
+	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // Form renders the objects of one resource in one representation, for one response or one watch.

@@ -10,10 +10,10 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/cache/form/derived"
 	"github.com/kubeweir/kubeweir/cache/form/table"
-	"github.com/kubeweir/kubeweir/encoding"
-	"github.com/kubeweir/kubeweir/encoding/protobuf"
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // metadata renders objects reduced to their metadata (PartialObjectMetadata). The metadata is a

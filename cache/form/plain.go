@@ -4,9 +4,9 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/form/chunks"
-	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // plain renders objects as they are, the bytes that the upstream sent, or without their

@@ -7,10 +7,10 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/form/chunks"
 	"github.com/kubeweir/kubeweir/cache/form/derived"
-	"github.com/kubeweir/kubeweir/encoding"
-	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/encoding/cbor"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // transcoded renders objects stored as JSON, or their metadata, in CBOR. Objects are transcoded

@@ -12,9 +12,9 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/encoding/json"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // column holds the values at one path of all objects of a frame. It stores each distinct value

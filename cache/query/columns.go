@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // Columns caches the frames, columns and orders that queries use on one collection. They are made

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubeweir/kubeweir/encoding/json"
+	"github.com/kubeweir/kubeweir/internal/encoding/json"
 )
 
 // Condition is a condition on the value at a path.

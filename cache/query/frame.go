@@ -5,7 +5,7 @@ import (
 	"sort"
 
 	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // frame is the objects of one snapshot in key order. Columns refer to their positions.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kubeweir/kubeweir/encoding/json"
+	"github.com/kubeweir/kubeweir/internal/encoding/json"
 )
 
 // maxSteps and maxPath bound a path, in steps and in bytes.

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // TestSelectorKeysAreDistinct checks that values derived from one selection are not used for

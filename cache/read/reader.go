@@ -16,9 +16,9 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/internal/shard"
-	"github.com/kubeweir/kubeweir/object"
 )
 
 // ErrForward says that the cache cannot answer a read exactly as the upstream would, so that the

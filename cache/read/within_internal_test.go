@@ -7,7 +7,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // BenchmarkWithin selects the objects of 1,000 of 5,000 namespaces with 30 objects each, as a list

@@ -3,7 +3,7 @@ package store
 import (
 	"time"
 
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 

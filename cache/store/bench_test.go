@@ -12,7 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // benchSource holds encoded pods of about 6 KB and sends events when told to.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/shard"
-	"github.com/kubeweir/kubeweir/object"
 )
 
 // index is a tree of the objects that have a value for one label, one selectable field, a name or a

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/shard"
-	"github.com/kubeweir/kubeweir/object"
 )
 
 // Select returns the objects of a snapshot that f matches, in key order, and that snapshot, which

@@ -10,8 +10,8 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/shard"
-	"github.com/kubeweir/kubeweir/object"
 )
 
 // Snapshot is the state of a collection at one version. It is immutable and safe for concurrent

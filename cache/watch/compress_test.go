@@ -23,9 +23,9 @@ import (
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/internal/soak"
-	"github.com/kubeweir/kubeweir/object"
 )
 
 // decodingClient decodes what it receives incrementally, like net/http.

@@ -16,8 +16,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/reason"
-	"github.com/kubeweir/kubeweir/object"
 )
 
 // tableLines returns the events of a Table watch since the last call as types and versions, with

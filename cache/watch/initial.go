@@ -6,7 +6,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // A watch may start with the existing objects as ADDED events. For clients that accept compression,

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache"
-	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 

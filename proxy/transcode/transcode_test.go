@@ -12,9 +12,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 
-	"github.com/kubeweir/kubeweir/encoding/cbor"
-	"github.com/kubeweir/kubeweir/encoding/cbor/cbortest"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding/cbor"
+	"github.com/kubeweir/kubeweir/internal/encoding/cbor/cbortest"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )

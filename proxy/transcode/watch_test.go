@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 
-	"github.com/kubeweir/kubeweir/encoding/cbor/cbortest"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding/cbor/cbortest"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )

@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/kubeweir/kubeweir/cache/source"
-	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/kubeweir/kubeweir/cache/source"
-	"github.com/kubeweir/kubeweir/encoding"
-	"github.com/kubeweir/kubeweir/encoding/protobuf"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
 )
 
 // ListVersions implements source.VersionLister. It requests the objects' metadata, which

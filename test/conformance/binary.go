@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 
-	"github.com/kubeweir/kubeweir/encoding/cbor"
-	"github.com/kubeweir/kubeweir/encoding/cbor/cbortest"
+	"github.com/kubeweir/kubeweir/internal/encoding/cbor"
+	"github.com/kubeweir/kubeweir/internal/encoding/cbor/cbortest"
 )
 
 // An item is one of CBOR, as it came on the wire.

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeweir/kubeweir/encoding/json"
-	"github.com/kubeweir/kubeweir/encoding/protobuf"
+	"github.com/kubeweir/kubeweir/internal/encoding/json"
+	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
 )
 
 // MaxBody bounds what is read of the body of a refused request.
