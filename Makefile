@@ -23,8 +23,8 @@ LDFLAGS = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date
 
 # No package below these folders depends on k8s.io/kubernetes (internal/archtest sees to it), so building them a
 # second time for the race detector is cheap. What does depend on it is tested without.
-LIGHT = ./internal/... ./watchmux/... ./cache/... ./proxy/... ./config/...
-HEAVY = ./origin/... ./serve/... ./cmd/...
+LIGHT = $(filter-out %/internal/app,$(shell $(GO) list ./internal/...)) ./watchmux/... ./cache/... ./proxy/... ./config/...
+HEAVY = ./origin/... ./internal/app/... ./cmd/...
 E2E   = ./test/...
 
 # Tests of what is allocated and of memory, which the race detector changes.
@@ -115,7 +115,7 @@ check: .cache/bin/lint ## Formatting, the analyzers of go vet and staticcheck, i
 docs: ## Write what is generated: references and the dashboard.
 	$(GO) test -vet=off ./config -run TestReference -update
 	$(GO) test -vet=off ./deploy/monitoring -update
-	$(GO) test -vet=off ./serve -run TestMetricsReference -update
+	$(GO) test -vet=off ./internal/app -run TestMetricsReference -update
 	$(GO) test -vet=off ./internal/reason -update
 	$(GO) test -vet=off ./internal/encoding/cbor -run TestShapes -update
 	$(GO) test -vet=off ./test/conformance -run TestSemantics -update
@@ -135,7 +135,7 @@ e2e: .cache/bin/report ## End-to-end tests against a real kube-apiserver, which 
 
 # Packages with random tests, and those of them that are too heavy for the race detector.
 RANDOM       = $(sort $(patsubst %/,./%,$(dir $(shell grep -rlE --include='*_test.go' 'kubeweir/internal/(soak|writertest)"' *))))
-RANDOM_HEAVY = $(filter ./origin/% ./serve/% ./test/%,$(RANDOM))
+RANDOM_HEAVY = $(filter ./origin/% ./internal/app/% ./test/%,$(RANDOM))
 
 .PHONY: soak
 soak: .cache/bin/report ## Random, fault and fuzz tests in their long form, with a random seed; less than two hours.

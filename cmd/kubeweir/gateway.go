@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/serve"
+	"github.com/kubeweir/kubeweir/internal/app"
 )
 
 // newGateway is `kubeweir gateway`.
@@ -46,10 +46,10 @@ KUBECONFIG to export. On SIGTERM it drains and exits.`,
 func runGateway(ctx context.Context, cfg *config.Gateway, flags *config.Flags[*config.Gateway], stderr io.Writer) error {
 	log, level := newLogger(cfg.Log, stderr)
 	outlivePanics()
-	s, err := serve.NewGateway(cfg, userAgent(), log)
+	s, err := app.NewGateway(cfg, userAgent(), log)
 	if err != nil {
 		return err
 	}
-	s.FollowConfig(serve.ConfigSource{File: flags.File(), Load: flags.Load, SetLogLevel: level.Set})
+	s.FollowConfig(app.ConfigSource{File: flags.File(), Load: flags.Load, SetLogLevel: level.Set})
 	return run(ctx, s, log, stderr)
 }

@@ -11,11 +11,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/serve"
+	"github.com/kubeweir/kubeweir/internal/app"
 )
 
 // run starts s, lets it serve until ctx ends, and drains it.
-func run(ctx context.Context, s *serve.Server, log *slog.Logger, stderr io.Writer) error {
+func run(ctx context.Context, s *app.Server, log *slog.Logger, stderr io.Writer) error {
 	defer s.Close()
 	if err := s.Start(ctx); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/serve"
+	"github.com/kubeweir/kubeweir/internal/app"
 )
 
 // newStandalone is `kubeweir standalone`.
@@ -46,7 +46,7 @@ func runStandalone(ctx context.Context, cfg *config.Standalone, stderr io.Writer
 	log, _ := newLogger(cfg.Log, stderr)
 	outlivePanics()
 	quietLibraries(log)
-	s, err := serve.NewStandalone(ctx, cfg, serve.StandaloneOptions{UserAgent: userAgent(), Logger: log})
+	s, err := app.NewStandalone(ctx, cfg, app.StandaloneOptions{UserAgent: userAgent(), Logger: log})
 	if err != nil {
 		return err
 	}

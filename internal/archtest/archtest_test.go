@@ -104,13 +104,13 @@ var arrows = []arrow{
 	{"proxy/upstream/status", []string{"internal/encoding"}},
 	{"proxy/upstream/balance", above("proxy/upstream/health", "proxy/upstream/pool", "proxy/upstream/status")},
 	{"origin", above("watchmux", "cache")},
-	// serve puts the parts together; so does, through it, the origin that users start in their tests.
-	{"serve", above("watchmux", "cache", "proxy", "origin", "config")},
-	{"origin/origintest", []string{"serve", "config", "origin"}},
-	{"cmd", above("watchmux", "cache", "proxy", "origin", "config", "serve")},
+	// internal/app puts the parts together; so does, through it, the origin that users start in their tests.
+	{"internal/app", above("watchmux", "cache", "proxy", "origin", "config")},
+	{"origin/origintest", []string{"internal/app", "config", "origin"}},
+	{"cmd", above("watchmux", "cache", "proxy", "origin", "config", "internal/app")},
 	// deploy describes and packs kubeweir; it is no part of it.
 	{"deploy", nil},
-	{"test", above("watchmux", "cache", "proxy", "origin", "config", "serve", "cmd", "deploy")},
+	{"test", above("watchmux", "cache", "proxy", "origin", "config", "internal/app", "cmd", "deploy")},
 }
 
 // A fence says who alone may import a library directly.
@@ -254,7 +254,7 @@ func TestRulesBite(t *testing.T) {
 		{"a form does not see the cache", listed{ImportPath: "cache/form", Imports: []string{module + "cache/form/table", module + "cache"}}, "imports cache;"},
 		{"up is not", listed{ImportPath: "watchmux", Imports: []string{module + "cache"}}, "imports cache"},
 		{"proxy does not see the origin", listed{ImportPath: "proxy/edge", Imports: []string{module + "origin/builtin"}}, "origin/builtin"},
-		{"the origin does not see what puts it together", listed{ImportPath: "origin/server", Imports: []string{module + "serve"}}, "imports serve"},
+		{"the origin does not see what puts it together", listed{ImportPath: "origin/server", Imports: []string{module + "internal/app"}}, "imports internal/app"},
 		{"nobody imports test", listed{ImportPath: "cmd/kubeweir", Imports: []string{module + "test/realkube"}}, "test/realkube"},
 		{"a new folder", listed{ImportPath: "util"}, "no place"},
 		{"a prefix is not a folder", listed{ImportPath: "cachet"}, "no place"},

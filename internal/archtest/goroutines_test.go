@@ -14,7 +14,7 @@ import (
 // contained are the packages that serve requests and watches. A panic in any goroutine of theirs would end the process,
 // so each is started by contain.
 var contained = []string{
-	"watchmux", "cache", "cache/form", "proxy", "proxy/edge", "proxy/edge/h1", "proxy/edge/h2", "proxy/upstream", "proxy/upstream/health", "proxy/upstream/pool", "proxy/upstream/balance", "proxy/authn", "proxy/authz", "proxy/authz/visible", "proxy/authz/revocation", "proxy/audit", "proxy/edge/websocket", "serve",
+	"watchmux", "cache", "cache/form", "proxy", "proxy/edge", "proxy/edge/h1", "proxy/edge/h2", "proxy/upstream", "proxy/upstream/health", "proxy/upstream/pool", "proxy/upstream/balance", "proxy/authn", "proxy/authz", "proxy/authz/visible", "proxy/authz/revocation", "proxy/audit", "proxy/edge/websocket", "internal/app",
 }
 
 // TestGoroutinesAreContained: a goroutine is started by Panics.Go or Keep; or its function begins with

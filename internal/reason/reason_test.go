@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/reasons.md")
 
-const docsFile = "../docs/reasons.md"
+const docsFile = "../../docs/reasons.md"
 
 func rows[T interface{ Entry() Entry }](reasons []T) []Entry {
 	var out []Entry
@@ -128,8 +128,8 @@ func writeTable(b *bytes.Buffer, head []string, entries []Entry, cells func(Entr
 // somewhere.
 func TestReasonsAreGiven(t *testing.T) {
 	given := make(map[string]bool)
-	for _, dir := range []string{"cache", "watchmux", "proxy", "serve"} {
-		err := filepath.WalkDir(filepath.Join("..", dir), func(path string, d fs.DirEntry, err error) error {
+	for _, dir := range []string{"cache", "watchmux", "proxy", "internal/app"} {
+		err := filepath.WalkDir(filepath.Join("..", "..", dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
 			}
@@ -165,7 +165,7 @@ func TestReasonsAreGiven(t *testing.T) {
 // answer, which is one with a name such as TestRefusalsAreCounted.
 func TestRefusalsAreProvoked(t *testing.T) {
 	provoked := make(map[string]bool)
-	err := filepath.WalkDir(filepath.Join("..", "proxy"), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join("..", "..", "proxy"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}

@@ -31,8 +31,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/app"
 	"github.com/kubeweir/kubeweir/origin/pki"
-	"github.com/kubeweir/kubeweir/serve"
 )
 
 // Options say how an API differs from the usual one. The zero value is a good one.
@@ -53,7 +53,7 @@ type Options struct {
 // API is a running API. Its methods are safe for concurrent use.
 type API struct {
 	t      testing.TB
-	server *serve.Standalone
+	server *app.Standalone
 }
 
 // startTime bounds the start, which takes a fraction of a second.
@@ -81,10 +81,10 @@ func StartWith(t testing.TB, o Options) *API {
 	return &API{t: t, server: s}
 }
 
-func start(ctx context.Context, o Options, log *slog.Logger) (*serve.Standalone, error) {
+func start(ctx context.Context, o Options, log *slog.Logger) (*app.Standalone, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	s, err := serve.NewStandalone(ctx, configuration(o), serve.StandaloneOptions{InMemory: true, UserAgent: "kubeweir/test", Logger: log})
+	s, err := app.NewStandalone(ctx, configuration(o), app.StandaloneOptions{InMemory: true, UserAgent: "kubeweir/test", Logger: log})
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func start(ctx context.Context, o Options, log *slog.Logger) (*serve.Standalone,
 }
 
 // stop ends the connections, then what serves them.
-func stop(s *serve.Standalone) {
+func stop(s *app.Standalone) {
 	s.Cut()
 	s.Close()
 }

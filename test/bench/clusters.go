@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/serve"
+	"github.com/kubeweir/kubeweir/internal/app"
 )
 
 // ClustersOptions say how several clusters in one gateway are measured beside a gateway for each.
@@ -46,7 +46,7 @@ type ClustersCost struct {
 
 // lab is one of the clusters: a standalone in this process.
 type lab struct {
-	*serve.Standalone
+	*app.Standalone
 	name, kubeconfig, ca string
 	client               *kubernetes.Clientset
 }
@@ -90,7 +90,7 @@ func startLabs(ctx context.Context, o ClustersOptions) (labs []*lab, stop func()
 func startLab(ctx context.Context, name string, o ClustersOptions) (*lab, error) {
 	c := config.DefaultStandalone()
 	c.Listen, c.AdminListen, c.Admission.DisablePlugins = "127.0.0.1:0", "", []string{"ServiceAccount"}
-	s, err := serve.NewStandalone(ctx, c, serve.StandaloneOptions{InMemory: true, UserAgent: "bench", Logger: slog.New(slog.DiscardHandler)})
+	s, err := app.NewStandalone(ctx, c, app.StandaloneOptions{InMemory: true, UserAgent: "bench", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/serve"
+	"github.com/kubeweir/kubeweir/internal/app"
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
@@ -178,7 +178,7 @@ func startWithToken(t *testing.T, token string, change func(*config.Gateway)) *g
 		change(cfg)
 	}
 	g := &gateway{log: &syncBuffer{}}
-	s, err := serve.NewGateway(cfg, "kubeweir-test", slog.New(slog.NewTextHandler(g.log, nil)))
+	s, err := app.NewGateway(cfg, "kubeweir-test", slog.New(slog.NewTextHandler(g.log, nil)))
 	must(t, err)
 	t.Cleanup(s.Close)
 	must(t, s.Start(t.Context()))

@@ -1,0 +1,201 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/origin/pki"
+	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
+	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
+	"github.com/kubeweir/kubeweir/proxy/console"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
+	"github.com/kubeweir/kubeweir/proxy/edge"
+)
+
+// NewGateway makes the parts of `kubeweir gateway`; nothing runs or listens yet.
+// userAgent is what the cluster sees of the gateway's own requests.
+func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Server, err error) {
+	s := newServer(log, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, mode: console.Gateway}, userAgent, c.Shutdown)
+	form := &gateway{log: log}
+	s.form = form
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	s.source.current, s.source.read, s.source.metrics = c, c, newReloadMetrics(s.registry)
+	// Before anything is written: a kubeconfig that is wrong is to leave nothing behind.
+	var members []*member
+	one := newCluster(log, s.registry, s.registry, s.blocked)
+	if !c.Several() {
+		s.served = one
+		err = one.connectTo(c, nil, userAgent)
+	} else if s.several, err = newClusters(c, userAgent, log, s.registry, s.blocked); err == nil {
+		s.served, form.clusters = s.several, s.several.names
+		s.source.cover, s.source.providers = form.cover, c.ClusterProfiles.ProviderFile
+		members, err = s.several.connectAll(configured(c))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.addAudit(&c.Audit); err != nil {
+		return nil, err
+	}
+	if form.cert, err = newGatewayCert(c, log); err == nil && form.cert == nil {
+		form.generated, err = generatedCert(c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	token, err := fillServiceAccountDir(c, form.cert)
+	if err != nil {
+		return nil, err
+	}
+	edgeOptions := form.edgeOptions(c, s.registry)
+	if s.several == nil {
+		if err := one.build(c, token, s.audit); err != nil {
+			return nil, err
+		}
+		return s, s.addEdge(one.handler, one.health, edgeOptions, &c.TLS)
+	}
+	if err := s.several.completeAll(members, s.audit); err != nil {
+		return nil, err
+	}
+	s.several.clearState(c, configured(c))
+	s.gatherer = s.several
+	return s, s.addEdge(s.several.router, s.several.health, edgeOptions, &c.TLS)
+}
+
+// connectTo makes the client of a cluster elsewhere. access is how it is reached if the
+// kubeconfig does not say it, nil if it does.
+func (c *cluster) connectTo(g *config.Gateway, access *rest.Config, userAgent string) error {
+	o := upstreamOptions(g, userAgent)
+	o.Config, o.Name = access, c.name
+	return c.connect(o)
+}
+
+// build makes what is in front of the client of a cluster elsewhere. token is the one that
+// stands for the gateway's own identity, "" for none.
+func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) error {
+	c.decides = g.AsksAboutClients()
+	c.offlineFor.Store(int64(offlineTTL(g)))
+	reviews, err := kubernetes.NewForConfigAndClient(c.client.ClientGo())
+	if err != nil {
+		return fmt.Errorf("client of the upstream: %w", err)
+	}
+	cached := cacheOptions(&g.Limits, c.client.Source())
+	cached.Limits.StaleAfter = g.Timeouts.FeedStale
+	if cached.Checkpoints, err = c.keep(&g.State, reviews); err != nil {
+		return err
+	}
+	upstream, _ := c.client.ClientGo()
+	cached.Checkpoints.ServeUnconfirmed = c.rememberWords(g, cached.Checkpoints.Cluster, upstream.Host)
+	if err := c.addCache(cached, &g.Limits, discovery.Options{
+		AggregatedGroups: g.CacheAggregatedGroups, DropManagedFields: g.DropManagedFields,
+	}); err != nil {
+		return err
+	}
+	authenticator := authenticatorOptions(g, reviews.AuthenticationV1().TokenReviews())
+	authenticator.GatewayToken, authenticator.Reachable = token, c.reachable
+	authorizer := authorizerOptions(g, &syncedReviewer{
+		AccessReviewer: reviews.AuthorizationV1().SubjectAccessReviews(),
+		synced:         knowsRBAC(reviews.Discovery().RESTClient()), now: time.Now,
+	})
+	authorizer.Reachable = c.reachable
+	authorizer.Rules = rbac.NewOffline(c.resources, c.manager, c.reachable, c.offlineTTL, c.log)
+	if c.memory != nil {
+		changed := func() { c.memory.news.Store(true) }
+		authenticator.OnChange, authorizer.OnChange = changed, changed
+	}
+	if err := c.addIdentity(authenticator, authorizer); err != nil {
+		return err
+	}
+	c.restoreIdentity()
+	c.addHandler(
+		revocation.Options{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
+		proxy.Options{CompressWatchLists: g.WatchListCompression, Policy: policyOf(g), Reachable: c.reachable,
+			Discovered: c.discovery.Documents, VisibleNamespaces: g.Authorization.VisibleNamespaces,
+			Cluster: c.name, Audit: log},
+	)
+	return nil
+}
+
+// gateway is the form that stands in front of a cluster elsewhere.
+type gateway struct {
+	log *slog.Logger
+	// clusters are the names of those that there are, nil for a single one.
+	clusters func() []string
+	// cert is what is served with where no certificate was given, nil elsewhere; generated where
+	// there is no folder to keep it in, either.
+	cert      *gatewayCert
+	generated *pki.Material
+}
+
+func (g *gateway) edgeOptions(c *config.Gateway, registerer prometheus.Registerer) edge.Options {
+	o := edgeOptions(&c.Limits, &c.Timeouts.ServingTimeouts, g.log, registerer)
+	o.Listen, o.SidecarListen = c.Listen, c.InsecureListen
+	o.MinTLSVersion, o.CipherSuites = c.TLS.MinVersion.ID(), c.TLS.CipherSuiteIDs()
+	switch {
+	case g.generated != nil:
+		o.GetCertificate = g.generated.ServingCertificate
+	case g.cert != nil:
+		o.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return g.cert.material.Load().ServingCertificate(hello)
+		}
+	}
+	return o
+}
+
+func (g *gateway) start(context.Context, context.Context) error { return nil }
+
+func (g *gateway) listen(e *edge.Server) (edge.Addresses, error) {
+	addresses, err := e.Start()
+	if err != nil {
+		return addresses, fmt.Errorf("--listen: %w", err)
+	}
+	return addresses, nil
+}
+
+// cover gives the certificate that the gateway makes itself the hosts of the clusters of c.
+func (g *gateway) cover(c *config.Gateway) error {
+	if g.cert == nil {
+		return nil
+	}
+	return g.cert.open(c)
+}
+
+func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
+	if g.generated != nil && served.Secure != nil {
+		fmt.Fprintf(stderr, "kubeweir: serving with a generated certificate, signed by\n%s", g.generated.CA.CertPEM)
+	}
+	if g.clusters != nil {
+		names := cmp.Or(strings.Join(g.clusters(), ", "), "none yet")
+		fmt.Fprintf(stderr, "kubeweir: clusters %s; kubeweir kubeconfig writes a kubeconfig of them\n", names)
+		return
+	}
+	if g.cert == nil || served.Secure == nil {
+		return
+	}
+	list, err := g.cert.kubeconfig(served.Secure)
+	if err != nil {
+		g.log.Warn("no kubeconfig was written", "error", err)
+		return
+	}
+	fmt.Fprintf(stderr, "kubeweir: export KUBECONFIG=%s\n", list)
+}
+
+func (g *gateway) close() {}

@@ -1,0 +1,328 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+)
+
+// memory keeps over restarts what a cluster said last of clients, and what it serves, so that
+// a process that starts while no API server answers knows who is who. It is sealed, for it
+// tells who may do what.
+//
+//	nothing, or what an earlier process kept ---- the cluster says who it is ----> kept, written behind
+//	                                                   |
+//	                                                   another one, or it will not say: forgotten
+//
+// Before that nothing is written: what an earlier process kept is no older than it was.
+type memory struct {
+	dir     *state.Dir
+	cluster func(context.Context) (string, error) // tells which cluster it is
+	server  string                                // where it is
+	ttl     func() time.Duration                  // for how long it counts; 0 for nothing to be kept
+	log     *slog.Logger
+	news    atomic.Bool   // there is something to write
+	begun   atomic.Bool   // remember runs, or did
+	doubted atomic.Bool   // what was kept is not to be believed before the cluster answers
+	stopped chan struct{} // closed by stop: remember is to end
+	stop    func()
+	done    chan struct{} // closed by end: it has ended
+	end     func()
+
+	last    *lastWords // of an earlier process, until it is confirmed
+	of      string     // the cluster, "" until it was told
+	docs    upstream.Documents
+	refused time.Time // since when the cluster will not say which it is; zero while that is not so
+	written time.Time // when it was written last, or that was tried, and how large it was
+	size    int
+	failing bool
+	cleared bool // nothing is on disk
+}
+
+// lastWords is what is written again and again.
+type lastWords struct {
+	Cluster string    `json:"cluster"`
+	Server  string    `json:"server"`
+	At      time.Time `json:"at"`
+	// Boot and Uptime are a clock that nobody sets; "" where there is none.
+	Boot   string        `json:"boot,omitempty"`
+	Uptime time.Duration `json:"uptime,omitempty"`
+	Words  words         `json:"words"`
+	// Discovered is when the cluster said last what it serves, which is a record of its own.
+	Discovered time.Time `json:"discovered"`
+}
+
+// words are what is said of tokens and of permissions.
+type words struct {
+	authn.SavedTokens
+	authz.SavedDecisions
+}
+
+const (
+	wordsRecord     = "last-words"
+	discoveryRecord = "discovery"
+
+	// memoryTick is how often it is looked whether there is news, and memoryEvery how often it
+	// is written without. What is news is for clients to decide, and all is written each time:
+	// memoryRate bounds the bytes a second, for as long as memoryEvery.
+	memoryTick  = time.Second
+	memoryEvery = time.Minute
+	memoryRate  = 256 << 10
+	// memoryWait bounds identifying the cluster, and waiting for the disk at the end.
+	memoryWait = 5 * time.Second
+	// memoryPatience is for how long a cluster may refuse to say which it is: kube-apiserver
+	// refuses everything until it has read its RBAC objects.
+	memoryPatience = 10 * time.Second
+	// Bytes of what is kept of tokens and of permissions, about.
+	maxTokenBytes, maxDecisionBytes = 4 << 20, 12 << 20
+	// clockSlack is how much less one clock may have gone than another one.
+	clockSlack = 5 * time.Second
+)
+
+var (
+	errClock     = errors.New("the clock was set back since")
+	errElsewhere = errors.New("it is of another API server, perhaps another cluster's")
+)
+
+func newMemory(dir *state.Dir, cluster func(context.Context) (string, error), server string, ttl func() time.Duration, log *slog.Logger) *memory {
+	m := &memory{dir: dir, cluster: cluster, server: server, ttl: ttl, log: log, stopped: make(chan struct{}), done: make(chan struct{})}
+	m.stop = sync.OnceFunc(func() { close(m.stopped) })
+	m.end = sync.OnceFunc(func() { close(m.done) })
+	return m
+}
+
+// load reads what an earlier process, or member, kept. The error tells that nothing of its time
+// is to be believed, and has been logged.
+func (m *memory) load() error {
+	if m.ttl() == 0 {
+		return nil // remember removes it
+	}
+	last := &lastWords{}
+	err := m.read(wordsRecord, last)
+	if err == nil {
+		err = last.fits(time.Now(), m.ttl(), m.server)
+	}
+	switch {
+	case err == nil:
+		m.last = last
+	case !errors.Is(err, fs.ErrNotExist):
+		m.log.Warn("what the cluster said last of its clients is dropped", "reason", err)
+		m.remove()
+		if errors.Is(err, errClock) || errors.Is(err, errElsewhere) {
+			return err
+		}
+	}
+	return nil
+}
+
+// fits tells why the words are not used.
+func (l *lastWords) fits(now time.Time, ttl time.Duration, server string) error {
+	if l.Server != server {
+		return errElsewhere
+	}
+	age := now.Sub(l.At)
+	if boot, up := uptime(); age < 0 || boot != "" && boot == l.Boot && up-l.Uptime > age+clockSlack {
+		return errClock
+	}
+	if age > ttl {
+		return fmt.Errorf("it is %s old", age.Round(time.Second))
+	}
+	return nil
+}
+
+func (m *memory) read(name string, to any) error {
+	content, err := m.dir.LoadRecord(name)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(content, to)
+}
+
+// save returns the bytes that were written.
+func (m *memory) save(ctx context.Context, name string, what any) (int, error) {
+	content, err := json.Marshal(what)
+	if err != nil {
+		return 0, err
+	}
+	return len(content), m.dir.SaveRecord(ctx, name, content)
+}
+
+// due reports whether it is time to write.
+func (m *memory) due(now time.Time) bool {
+	since := now.Sub(m.written)
+	if since >= memoryEvery {
+		return true
+	}
+	return m.news.Load() && !m.failing && since.Seconds()*memoryRate >= float64(m.size)
+}
+
+// remove forgets what is on disk: it is wider than the cluster's last word, perhaps.
+func (m *memory) remove() {
+	if err := errors.Join(m.dir.RemoveRecord(wordsRecord), m.dir.RemoveRecord(discoveryRecord)); err != nil {
+		m.log.Warn("what the cluster said last of its clients cannot be removed", "error", err)
+	}
+	m.docs = upstream.Documents{}
+}
+
+// clear is remove where nothing is to be kept, once.
+func (m *memory) clear() {
+	if m.last = nil; !m.cleared {
+		m.remove()
+		m.cleared, m.written = true, time.Time{}
+	}
+}
+
+// restoreIdentity hands what an earlier process knew of clients to this one.
+func (c *cluster) restoreIdentity() {
+	if c.memory != nil && c.memory.last != nil {
+		last := &c.memory.last.Words
+		c.authenticator.Restore(&last.SavedTokens)
+		c.authorizer.Restore(&last.SavedDecisions)
+		*last = words{}
+	}
+}
+
+// restoreDiscovery hands over what the cluster served when it was asked last, and reports
+// whether that is known.
+func (c *cluster) restoreDiscovery() bool {
+	if c.memory == nil || c.memory.last == nil {
+		return false
+	}
+	var docs upstream.Documents
+	if err := c.memory.read(discoveryRecord, &docs); err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			c.log.Warn("what the cluster served is dropped", "reason", err)
+		}
+		return false
+	}
+	docs.At = c.memory.last.Discovered
+	return c.discovery.Restore(&docs)
+}
+
+// remember keeps what is told until ctx ends, or memory.stop is called.
+func (c *cluster) remember(ctx context.Context) {
+	m := c.memory
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer m.end()
+	ticker := time.NewTicker(memoryTick)
+	defer ticker.Stop()
+	for first := true; ctx.Err() == nil; first = false {
+		if !first { // at once: a process may live for less than a tick, and has read discovery
+			select {
+			case <-ticker.C:
+			case <-m.stopped:
+				cancel()
+			case <-ctx.Done():
+			}
+		}
+		switch {
+		case m.ttl() == 0:
+			m.clear()
+		case m.of == "" && !c.confirm(ctx):
+		case ctx.Err() != nil || m.due(time.Now()):
+			c.saveMemory(ctx)
+		}
+	}
+}
+
+// confirm reports whether it is known which cluster it is. Another one than that of what was
+// kept is no longer told from it.
+func (c *cluster) confirm(ctx context.Context) bool {
+	if ctx.Err() != nil || !c.reachable() {
+		return false
+	}
+	m := c.memory
+	ctx, cancel := context.WithTimeout(ctx, memoryWait)
+	defer cancel()
+	of, err := m.cluster(ctx)
+	switch refuses := apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err); {
+	case refuses && m.refused.IsZero():
+		m.refused = time.Now()
+		return false
+	case refuses && m.last != nil && time.Since(m.refused) >= memoryPatience:
+		m.log.Warn("what was said last of clients is forgotten: the upstream does not identify its cluster", "error", err)
+		c.forgetWords()
+		m.last = nil
+		m.remove() // it would not have what is said from now on
+		return false
+	case refuses:
+		return false
+	}
+	m.refused = time.Time{}
+	switch {
+	case err != nil:
+		return false
+	case m.last == nil:
+	case m.last.Cluster != of:
+		m.log.Warn("what was said last of clients is forgotten: it is another cluster", "uid", of, "before", m.last.Cluster)
+		c.forgetWords()
+	default:
+		c.authorizer.Invalidate() // nobody has followed the RBAC objects meanwhile
+	}
+	m.of, m.last = of, nil
+	return true
+}
+
+func (c *cluster) forgetWords() {
+	c.authenticator.Forget()
+	c.authorizer.Forget()
+}
+
+// saveMemory writes what is known now. It waits for its turn to write, at the end for none:
+// the images' keeper ends that first (Dir.Hurry).
+func (c *cluster) saveMemory(ctx context.Context) {
+	m := c.memory
+	ctx = context.WithoutCancel(ctx)
+	m.news.Store(false)
+	docs := c.discovery.Documents()
+	said := lastWords{Cluster: m.of, Server: m.server, At: time.Now(), Discovered: docs.At}
+	said.Boot, said.Uptime = uptime()
+	c.authenticator.Save(&said.Words.SavedTokens, maxTokenBytes)
+	c.authorizer.Save(&said.Words.SavedDecisions, maxDecisionBytes)
+	size, err := m.save(ctx, wordsRecord, &said)
+	m.written, m.size, m.cleared = time.Now(), size, false
+	if err == nil && (docs.Core != m.docs.Core || docs.Groups != m.docs.Groups || string(docs.Version) != string(m.docs.Version)) {
+		if _, err = m.save(ctx, discoveryRecord, &docs); err == nil {
+			m.docs = docs
+		}
+	}
+	if err != nil {
+		if !m.failing {
+			m.log.Warn("what the cluster said last of its clients is not kept for a restart, serving goes on", "error", err)
+		}
+		m.remove()
+	}
+	m.failing = err != nil
+}
+
+// close returns when the last is written, and reports whether it is; it is not when the disk
+// does not answer. It may be called more than once, and of none.
+func (m *memory) close() bool {
+	if m == nil || !m.begun.Load() {
+		return true
+	}
+	m.stop()
+	patience := time.NewTimer(memoryWait)
+	defer patience.Stop()
+	select {
+	case <-m.done:
+		return true
+	case <-patience.C:
+		m.log.Warn("the disk does not answer, what the cluster said last of its clients is not saved")
+		return false
+	}
+}

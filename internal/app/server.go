@@ -1,0 +1,251 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/contain"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
+	"github.com/kubeweir/kubeweir/proxy/admin"
+	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/console"
+	"github.com/kubeweir/kubeweir/proxy/edge"
+	"github.com/kubeweir/kubeweir/proxy/edge/h1"
+	"github.com/kubeweir/kubeweir/proxy/edge/h2"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
+)
+
+// Server is kubeweir in either form: a process, which listens, records and tells how it
+// is, and the cluster that it serves. Start is called once, then Drain or Cut, then
+// Close; Close also without the others.
+type Server struct {
+	log      *slog.Logger
+	registry *prometheus.Registry
+	blocked  *policy.Blocked
+	admin    adminOptions
+	drain    time.Duration
+
+	served    served // nil until it is made
+	health    *healthz.Health
+	gatherer  prometheus.Gatherer
+	form      form
+	audit     *audit.Log
+	edge      *edge.Server
+	adminEdge *admin.Server
+	console   *console.Console // nil without one
+	addresses edge.Addresses
+
+	// background are the goroutines that run until stop.
+	panics     *contain.Panics
+	background sync.WaitGroup
+	stop       context.CancelFunc
+
+	// several is what is served if it is several clusters, nil else; source is where the
+	// configuration of a gateway comes from.
+	several *clusterSet
+	source  configSource
+}
+
+// served is what there is behind a process: a cluster or several. Its methods are called in
+// this order, close also without the others.
+type served interface {
+	start(ctx context.Context)
+	verify(ctx context.Context, which func(schema.GroupVersionResource) bool) []admin.VerifiedCollection
+	// shown is what the console shows of each cluster that there is.
+	shown() []*console.Cluster
+	drain(ctx context.Context, over time.Duration)
+	close()
+}
+
+// form is what differs between the two forms.
+type form interface {
+	// start makes the upstream ready to be asked; what runs on ends with background.
+	start(ctx, background context.Context) error
+	// listen begins to serve requests.
+	listen(e *edge.Server) (edge.Addresses, error)
+	// announce prints what a user of served has to know to reach it.
+	announce(stderr io.Writer, served edge.Addresses)
+	// close releases what it holds, after everything else.
+	close()
+}
+
+// adminOptions are those of the admin listener, and what it tells of the program.
+type adminOptions struct {
+	listen        string // address, "" for none
+	profiling     config.Profiling
+	console       config.Console
+	settings      func() []config.Shown // in force; nil for those of a gateway, which change
+	mode, version string
+}
+
+// newServer makes what both forms have. userAgent is kubeweir/VERSION.
+func newServer(log *slog.Logger, o adminOptions, userAgent string, shutdown config.Shutdown) *Server {
+	_, o.version, _ = strings.Cut(userAgent, "/")
+	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: o, drain: shutdown.Drain, stop: func() {}}
+	s.gatherer, s.panics = s.registry, contain.New(s.registry, log)
+	s.blocked = policy.NewBlocked(s.registry)
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(o.mode, o.version))
+	return s
+}
+
+// profiles reports whether the admin listener serves them.
+func (o *adminOptions) profiles() bool {
+	return o.profiling == "true" || o.profiling == config.ProfilingAuto && admin.Loopback(o.listen)
+}
+
+// buildInfo tells which program this is.
+func buildInfo(mode, version string) prometheus.Collector {
+	return gaugefunc.New(prometheus.GaugeOpts{
+		Name: "kubeweir_build_info", Help: "Always 1; the labels are the version, the Go version of the build, and the mode (gateway or standalone).",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version(), "mode": mode},
+	}, func() float64 { return 1 })
+}
+
+// addAudit opens the audit log, which may be switched off.
+func (s *Server) addAudit(c *config.Audit) (err error) {
+	options := audit.Options{Destination: auditDestination(c), Logger: s.log, Registerer: s.registry}
+	if s.audit, err = audit.Open(options); err != nil {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	return nil
+}
+
+// addEdge makes what serves the handler of what is served, with the certificate of t if that names
+// one.
+func (s *Server) addEdge(handler api.Handler, health *healthz.Health, options edge.Options, t *config.TLS) error {
+	get, err := servingFiles(t, time.Now, s.log, s.registry)
+	if err != nil {
+		return err
+	}
+	if get != nil {
+		options.GetCertificate = get
+	}
+	s.health = health
+	options.Handler = handler
+	options.OnDrain = func(ctx context.Context) { s.served.drain(ctx, s.drain) }
+	s.edge, err = edge.New(options, edge.Protocols{HTTP1: h1.Serve, HTTP2: h2.Serve})
+	return err
+}
+
+// Start runs everything and listens last. On an error Close must still be called.
+func (s *Server) Start(ctx context.Context) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	if err := s.form.start(ctx, background); err != nil {
+		return err
+	}
+	s.panics.Keep(&s.background, "background", func() { s.followSignals(background) })
+	s.served.start(ctx)
+	if s.several != nil && s.several.profiles != nil {
+		s.followProfiles(ctx, background)
+	}
+	var err error
+	if s.admin.listen != "" {
+		if err := s.startAdmin(); err != nil {
+			return err
+		}
+	}
+	s.panics.Keep(&s.background, "background", func() { releaseMemory(background) })
+	s.addresses, err = s.form.listen(s.edge)
+	return err
+}
+
+// startAdmin begins to serve what operators look at.
+func (s *Server) startAdmin() (err error) {
+	o := admin.Options{
+		Addr: s.admin.listen, Gatherer: s.gatherer, Health: s.health, Profiling: s.admin.profiles(),
+		Verify: s.served.verify, Log: s.log,
+	}
+	if s.admin.console.Enabled {
+		if err := s.openConsole(); err != nil {
+			return err
+		}
+		o.Console = s.console
+	}
+	if s.adminEdge, err = admin.Start(o); err != nil {
+		return fmt.Errorf("--admin-listen: %w", err)
+	}
+	return nil
+}
+
+// Addr is where the API is served with TLS; nil without that, and before Start.
+func (s *Server) Addr() net.Addr { return s.addresses.Secure }
+
+// AdminAddr is where metrics and health are served; nil without that, and before Start.
+func (s *Server) AdminAddr() net.Addr {
+	if s.adminEdge == nil {
+		return nil
+	}
+	return s.adminEdge.Addr()
+}
+
+// Announce prints the lines that say where requests are served.
+func (s *Server) Announce(stderr io.Writer) {
+	s.form.announce(stderr, s.addresses)
+	if s.addresses.Sidecar != nil {
+		fmt.Fprintf(stderr, "kubeweir: sidecar on %s\n", s.addresses.Sidecar)
+	}
+	if s.addresses.Secure != nil {
+		fmt.Fprintf(stderr, "kubeweir: ready on https://%s\n", s.addresses.Secure)
+	} else {
+		fmt.Fprintf(stderr, "kubeweir: ready on http://%s\n", s.addresses.Sidecar)
+	}
+}
+
+// cutAfter is how long after the drain what is left is cut: upgraded connections,
+// clients that do not read.
+const cutAfter = 3 * time.Second
+
+// Drain ends everything in an orderly way.
+func (s *Server) Drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.drain+cutAfter)
+	defer cancel()
+	if err := s.edge.Shutdown(ctx); err != nil {
+		s.log.Warn("connections were cut", "error", err)
+	}
+}
+
+// Cut ends everything at once, without a word to clients: for tests.
+func (s *Server) Cut() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.edge.Shutdown(ctx)
+}
+
+// closeTime is how long Close waits for the audit log and the admin listener.
+const closeTime = 5 * time.Second
+
+// Close releases what is left, in the reverse order of its making.
+func (s *Server) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	if s.console != nil {
+		s.console.Close() // its streams, which the listener would wait for
+	}
+	if s.adminEdge != nil {
+		_ = s.adminEdge.Close(ctx)
+	}
+	s.stop()
+	if s.served != nil {
+		s.served.close()
+	}
+	s.background.Wait()
+	if err := s.audit.Close(ctx); err != nil {
+		s.log.Error("audit log is not complete", "error", err)
+	}
+	s.form.close()
+}

@@ -1,0 +1,268 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/contain"
+	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
+	"github.com/kubeweir/kubeweir/origin/pki"
+	"github.com/kubeweir/kubeweir/origin/registry"
+	"github.com/kubeweir/kubeweir/origin/server"
+	"github.com/kubeweir/kubeweir/origin/storage"
+	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
+	"github.com/kubeweir/kubeweir/proxy/console"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
+	"github.com/kubeweir/kubeweir/proxy/edge"
+	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/review"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+)
+
+// StandaloneOptions are what the configuration does not say.
+type StandaloneOptions struct {
+	// InMemory keeps nothing on disk: objects, keys and certificates end with the
+	// process, and the data folder is not used. For tests.
+	InMemory bool
+	// UserAgent is that of the gateway's own requests to the origin.
+	UserAgent string
+	// Logger is required.
+	Logger *slog.Logger
+}
+
+// standalone is the origin and what belongs to it.
+type standalone struct {
+	material   *pki.Material
+	engine     storage.Engine
+	server     *server.Server
+	accounts   *accounts.Controller // nil where Pods need no service account
+	listener   net.Listener
+	kubeconfig string // absolute path, "" in memory
+	url        string // for clients on this machine
+	slack      []byte // see garbageSlack
+	prefix     string // of the store's keys
+
+	panics     *contain.Panics
+	background sync.WaitGroup // until the context of start ends
+}
+
+// Standalone is a Server with an upstream of its own.
+type Standalone struct {
+	*Server
+	origin *standalone
+}
+
+// garbageSlack is how many bytes of garbage may pile up besides as much as there is in
+// use, before it is collected. Of a server that keeps little in memory, whose writes
+// leave a hundred times as much behind, the collector takes an eighth of the processor.
+// It is nothing but a claim to memory, which is never touched and so never there; the
+// runtime counts it all the same, so there is none where GOMEMLIMIT is set.
+const garbageSlack = 64 << 20
+
+func newSlack() []byte {
+	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		return nil
+	}
+	return make([]byte, garbageSlack)
+}
+
+// Names in the data folder.
+const (
+	pkiFolder   = "pki"
+	storeFolder = "store"
+	kubeconfig  = "kubeconfig"
+)
+
+// NewStandalone makes the parts of `kubeweir standalone`. It opens the store and
+// listens, so that what is taken already is known at once, but serves nothing before
+// Start. ctx bounds the making only.
+func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOptions) (_ *Standalone, err error) {
+	s := newServer(o.Logger, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, settings: c.Shown, mode: console.Standalone}, o.UserAgent, c.Shutdown)
+	origin := &standalone{slack: newSlack(), panics: s.panics, prefix: c.Etcd.Prefix}
+	s.form = origin
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if err := origin.open(ctx, c, o, s.registry); err != nil {
+		return nil, err
+	}
+	if err := s.addAudit(&c.Audit); err != nil {
+		return nil, err
+	}
+	cluster := newCluster(o.Logger, s.registry, s.registry, s.blocked)
+	s.served = cluster
+	if err := cluster.buildStandalone(c, o.UserAgent, origin, s.audit); err != nil {
+		return nil, err
+	}
+	if err := s.addEdge(cluster.handler, cluster.health, origin.edgeOptions(c, &o, s.registry), &c.TLS); err != nil {
+		return nil, err
+	}
+	return &Standalone{Server: s, origin: origin}, nil
+}
+
+// buildStandalone makes the parts of the cluster that the origin is. log may be nil.
+func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin *standalone, log *audit.Log) error {
+	if err := c.connect(upstream.Options{
+		InProcess: origin.upstream(), UserAgent: userAgent,
+		Limits: upstream.Limits{MaxObjectBytes: int(s.Limits.MaxObjectBytes)},
+	}); err != nil {
+		return err
+	}
+	c.decides, c.inProcess = true, true
+	if err := c.addCache(cacheOptions(&s.Limits, c.client.ImmediateSource()), &s.Limits, discovery.Options{}); err != nil {
+		return err
+	}
+	if err := c.addIdentity(authn.Options{
+		TokenReviewer: tokenReviewer{origin.server},
+		ClientCAs:     origin.material.CA.CertPEM, ClientCAFile: s.Authentication.ClientCAFile,
+		Anonymous:  s.Authentication.Anonymous,
+		SuccessTTL: s.Authentication.TokenTTL, FailureTTL: s.Authentication.TokenFailureTTL,
+		Settings: review.Settings{CacheSize: s.Authentication.CacheSize},
+	}, authz.Options{
+		Decider: decider{origin.server}, TrustedByUpstream: true,
+	}); err != nil {
+		return err
+	}
+	c.addHandler(revocation.Options{}, proxy.Options{
+		InProcess: true, CompressWatchLists: s.WatchListCompression, Audit: log,
+		Policy: policy.Policy{Consistency: policy.Consistency{Default: policy.ModeStrict}, Limits: proxyLimits(&s.Limits)},
+	}, origin.checks()...)
+	return nil
+}
+
+func (a *standalone) edgeOptions(c *config.Standalone, so *StandaloneOptions, registerer prometheus.Registerer) edge.Options {
+	o := edgeOptions(&c.Limits, &c.Timeouts, so.Logger, registerer)
+	o.MinTLSVersion, o.CipherSuites = c.TLS.MinVersion.ID(), c.TLS.CipherSuiteIDs()
+	if c.TLS.CertFile == "" {
+		o.GetCertificate = a.material.ServingCertificate
+	}
+	return o
+}
+
+// upstream is the origin as the proxy sees it.
+func (a *standalone) upstream() *upstream.InProcess {
+	own := server.Privileged()
+	return &upstream.InProcess{
+		Handler: a.server.Handler(),
+		WithUser: func(ctx context.Context, u user.Info) context.Context {
+			if u == nil {
+				u = own
+			}
+			return server.WithUser(ctx, u)
+		},
+		Track: func(ctx context.Context) (context.Context, upstream.Progress) {
+			ctx, tracker := registry.Track(ctx)
+			return ctx, progress{tracker}
+		},
+	}
+}
+
+// progressWait is how long a read waits for the store to say how far a watch is.
+const progressWait = 3 * time.Second
+
+// readyWait is how long a store elsewhere has to answer before it is said not to be
+// ready: probes wait for a second or a few.
+const readyWait = 800 * time.Millisecond
+
+// progress is a watch of the origin as the proxy knows it.
+type progress struct{ tracker *registry.Tracker }
+
+// Current implements upstream.Progress. A watch that no store of the origin knows is
+// that of an aggregated API server.
+func (p progress) Current(ctx context.Context) (last, current uint64, shared bool, err error) {
+	patient := lazyTimeout{Context: ctx, limit: progressWait}
+	defer patient.end()
+	last, current, shared, err = p.tracker.Current(&patient)
+	if errors.Is(err, registry.ErrNotWatching) {
+		err = fmt.Errorf("%w: %w", source.ErrUnsupported, err)
+	}
+	return last, current, shared, err
+}
+
+// start runs the origin and writes the kubeconfig.
+func (a *standalone) start(ctx, background context.Context) error {
+	if err := a.server.Start(ctx); err != nil {
+		return err
+	}
+	if a.kubeconfig != "" {
+		if err := a.material.WriteKubeconfig(a.kubeconfig, a.url); err != nil {
+			return fmt.Errorf("kubeconfig: %w", err)
+		}
+	}
+	if a.accounts != nil {
+		a.panics.Keep(&a.background, "background", func() { a.accounts.Run(background) })
+	}
+	return nil
+}
+
+func (a *standalone) listen(e *edge.Server) (edge.Addresses, error) {
+	return edge.Addresses{Secure: a.listener.Addr()}, e.Serve(a.listener, api.ListenerSecure)
+}
+
+func (a *standalone) announce(stderr io.Writer, _ edge.Addresses) {
+	if a.kubeconfig != "" {
+		fmt.Fprintf(stderr, "kubeweir: export KUBECONFIG=%s\n", a.kubeconfig)
+	}
+}
+
+func (a *standalone) checks() []healthz.Check {
+	return []healthz.Check{{Name: "store", Err: a.storeError}}
+}
+
+// storeError tells whether the store is well.
+func (a *standalone) storeError() error {
+	if store, ok := a.engine.(interface{ Err() error }); ok {
+		return store.Err()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), readyWait)
+	defer cancel()
+	_, err := a.engine.CurrentRevision(ctx)
+	return err
+}
+
+// close ends the origin, then the store.
+func (a *standalone) close() {
+	a.background.Wait()
+	if a.listener != nil {
+		_ = a.listener.Close()
+	}
+	if a.server != nil {
+		_ = a.server.Close()
+	}
+	if a.engine != nil {
+		_ = a.engine.Close()
+	}
+}
+
+// URL is the address for clients on this machine.
+func (s *Standalone) URL() string { return s.origin.url }
+
+// Material is the server's keys and certificates.
+func (s *Standalone) Material() *pki.Material { return s.origin.material }
+
+// RESTConfig is for the administrator. The caller may change it.
+func (s *Standalone) RESTConfig() *rest.Config {
+	return s.origin.material.RESTConfig(s.origin.url, s.origin.material.Admin)
+}

@@ -1,0 +1,172 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
+	"github.com/kubeweir/kubeweir/origin/pki"
+	"github.com/kubeweir/kubeweir/origin/server"
+	"github.com/kubeweir/kubeweir/origin/storage/embedded"
+	"github.com/kubeweir/kubeweir/origin/storage/etcd"
+)
+
+// open opens the store, makes the key material, listens and builds the origin.
+func (a *standalone) open(ctx context.Context, c *config.Standalone, o StandaloneOptions, registerer prometheus.Registerer) (err error) {
+	// Before anything is made: a port that is in use is to leave nothing behind.
+	if a.listener, err = net.Listen("tcp", c.Listen); err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	if err := a.openStore(ctx, c, o, registerer); err != nil {
+		return err
+	}
+	advertised, err := advertise(c, a.listener.Addr())
+	if err != nil {
+		return err
+	}
+	services, err := netip.ParsePrefix(c.Services.ClusterIPRange)
+	if err != nil {
+		return fmt.Errorf("--service-cluster-ip-range: %w", err)
+	}
+	if err := a.openMaterial(c, o, advertised.Addr(), services); err != nil {
+		return err
+	}
+	return a.build(c, o, advertised, services, registerer)
+}
+
+// openStore opens etcd, or the store in the data folder.
+func (a *standalone) openStore(ctx context.Context, c *config.Standalone, o StandaloneOptions, registerer prometheus.Registerer) (err error) {
+	if len(c.Etcd.Servers) > 0 {
+		a.engine, err = etcd.Open(ctx, etcd.Options{
+			Endpoints: c.Etcd.Servers, CAFile: c.Etcd.CAFile, CertFile: c.Etcd.CertFile, KeyFile: c.Etcd.KeyFile,
+			Logger: o.Logger, Registerer: registerer,
+		})
+		if err != nil {
+			a.engine = nil
+			return fmt.Errorf("--etcd-servers: %w", err)
+		}
+		return nil
+	}
+	options := embedded.Options{Dir: filepath.Join(c.DataDir, storeFolder), Logger: o.Logger, Registerer: registerer}
+	if o.InMemory {
+		options.Dir, options.FS = storeFolder, vfs.NewMem()
+	} else if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	engine, err := embedded.Open(options)
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	a.engine = engine
+	return nil
+}
+
+// openMaterial makes or loads keys and certificates.
+func (a *standalone) openMaterial(c *config.Standalone, o StandaloneOptions, address netip.Addr, services netip.Prefix) (err error) {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	options := pki.Options{Hosts: []string{host, address.String()}, ServiceIP: services.Masked().Addr().Next()}
+	if name, err := os.Hostname(); err == nil {
+		options.Hosts = append(options.Hosts, name)
+	}
+	_, port, err := net.SplitHostPort(a.listener.Addr().String())
+	if err != nil {
+		return err
+	}
+	a.url = "https://" + net.JoinHostPort(clientHost(host), port)
+	if o.InMemory {
+		a.material, err = pki.InMemory(options)
+		return err
+	}
+	if a.material, err = pki.Open(filepath.Join(c.DataDir, pkiFolder), options); err != nil {
+		return err
+	}
+	a.kubeconfig, err = filepath.Abs(filepath.Join(c.DataDir, kubeconfig))
+	return err
+}
+
+// clientHost is the host by which clients on this machine reach a listener.
+func clientHost(listen string) string {
+	if ip := net.ParseIP(listen); listen == "" || ip != nil && ip.IsUnspecified() {
+		return "127.0.0.1"
+	}
+	return listen
+}
+
+// advertise is the address at which others reach the listener.
+func advertise(c *config.Standalone, bound net.Addr) (netip.AddrPort, error) {
+	tcp, ok := bound.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}, fmt.Errorf("--listen: %s is no TCP address", bound)
+	}
+	port := uint16(tcp.Port)
+	if c.AdvertiseAddress != "" {
+		ip, err := netip.ParseAddr(c.AdvertiseAddress)
+		return netip.AddrPortFrom(ip, port), err
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if !ip.IsUnspecified() {
+		return netip.AddrPortFrom(ip, port), nil
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("--advertise-address is needed: %w", err)
+	}
+	for _, address := range addresses {
+		if prefix, err := netip.ParsePrefix(address.String()); err == nil && prefix.Addr().IsGlobalUnicast() {
+			return netip.AddrPortFrom(prefix.Addr().Unmap(), port), nil
+		}
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), nil
+}
+
+// build makes the origin's server.
+func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised netip.AddrPort, services netip.Prefix, registerer prometheus.Registerer) error {
+	clientCA := a.material.CA.CertPEM
+	if file := c.Authentication.ClientCAFile; file != "" {
+		more, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("--client-ca-file: %w", err)
+		}
+		clientCA = append(append([]byte(nil), clientCA...), more...)
+	}
+	from, to, err := config.ParsePortRange(c.Services.NodePortRange)
+	if err != nil {
+		return fmt.Errorf("--service-node-port-range %w", err)
+	}
+	kubeletCert, kubeletKey := a.material.KubeletClientFiles()
+	a.server, err = server.New(server.Options{
+		Engine: a.engine,
+		Identity: server.Identity{
+			ClientCA:                  clientCA,
+			RequestHeaderCA:           a.material.FrontProxyCA.CertPEM,
+			RequestHeaderAllowedNames: []string{pki.FrontProxyUser},
+			TokenFile:                 c.Authentication.TokenAuthFile,
+			DisableAnonymous:          !c.Authentication.Anonymous,
+			ServiceAccountKey:         a.material.ServiceAccountKey,
+		},
+		AdvertiseAddress: advertised, ServiceCIDR: services,
+		NodePorts:     server.PortRange{Base: from, Size: to - from + 1},
+		StoragePrefix: c.Etcd.Prefix, EventTTL: c.EventTTL,
+		EnableAdmission: c.Admission.EnablePlugins, DisableAdmission: c.Admission.DisablePlugins,
+		Kubelet:         server.KubeletClient{CertFile: kubeletCert, KeyFile: kubeletKey},
+		ProxyClientCert: a.material.FrontProxyClient.CertPEM, ProxyClientKey: a.material.FrontProxyClient.KeyPEM,
+		Logger: o.Logger, Registerer: registerer,
+	})
+	if err != nil || slices.Contains(c.Admission.DisablePlugins, "ServiceAccount") {
+		return err
+	}
+	a.accounts, err = accounts.New(a.server.Loopback())
+	return err
+}
