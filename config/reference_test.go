@@ -44,7 +44,7 @@ kubeweir config defaults gateway > gateway.yaml   # every setting at its default
 kubeweir config check gateway.yaml                # every mistake, with its line; exit code 2
 ` + "```" + `
 
-[examples/gateway.yaml](../examples/gateway.yaml) and [examples/standalone.yaml](../examples/standalone.yaml) are example files.
+[examples/gateway.yaml](examples/gateway.yaml) and [examples/standalone.yaml](examples/standalone.yaml) are example files.
 
 ## Reloading
 
@@ -258,10 +258,10 @@ func kind(s *setting) string {
 	return s.placeholder()
 }
 
-// TestExamples: the files in examples/ are good, and for the command that they say.
+// TestExamples: the files in docs/examples/ are good, and for the command that they say.
 func TestExamples(t *testing.T) {
 	for _, mode := range Modes() {
-		file := "../examples/" + mode + ".yaml"
+		file := "../docs/examples/" + mode + ".yaml"
 		checked, err := CheckFile(file, "", true)
 		if err != nil || checked.Mode != mode || len(checked.Errors) > 0 {
 			t.Errorf("%s: %+v, %v", file, checked, err)
