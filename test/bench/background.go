@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// backgroundTime is how long kube-apiserver is watched while nobody asks it for anything.
+// backgroundTime is how long kube-apiserver is measured while no client sends requests.
 const backgroundTime = 5 * time.Second
 
-// deductBackground takes off a slice what kube-apiserver does in that time anyway (leases, checks of etcd), where its
-// processor time is counted beside kubeweir's: the little that kubeweir asks it for would not be seen otherwise. For
-// kube-apiserver itself it is taken off in the same rows.
+// deductBackground subtracts kube-apiserver's idle work (leases, health checks of etcd) from a
+// slice whose processor time includes kube-apiserver's. Otherwise that work would hide the little
+// that kubeweir requests from it. For kube-apiserver itself it is subtracted in the same rows.
 func (m *measurer) deductBackground(ctx context.Context, r *Row, s *server, t *tally) error {
 	if !r.Upstream || m.effort.quiet == 0 || m.profile != "" || !slices.Contains(s.pids, m.bed.apiserver.pid) {
 		return nil
@@ -31,7 +31,7 @@ func (m *measurer) deductBackground(ctx context.Context, r *Row, s *server, t *t
 	return nil
 }
 
-// backgroundCost is the share of its time that kube-apiserver uses the processor, left alone.
+// backgroundCost returns the share of time during which an idle kube-apiserver uses the processor.
 func (m *measurer) backgroundCost(ctx context.Context) (float64, error) {
 	pid := m.bed.apiserver.pid
 	if err := m.quiet(ctx, pid); err != nil {

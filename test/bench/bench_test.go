@@ -23,10 +23,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// slowKinds take 8 to 16 s each even when short: they start servers of their own, or measure for a fixed time.
+// slowKinds take 8 to 16 s each even when short: they start servers of their own, or measure for a
+// fixed time.
 var slowKinds = []Kind{Visible, Tabs, Start, UplinkStart, Restart}
 
-// smokeRows returns the first row of each kind that is not slow, or in a soak all rows.
+// smokeRows returns the first row of each kind that is not slow, or all rows in a soak.
 func smokeRows() (rows []Row) {
 	if soak.Enabled() {
 		return Rows()
@@ -44,7 +45,8 @@ func smokeRows() (rows []Row) {
 	return rows
 }
 
-// TestSmoke runs the driver with few repetitions. It shows that the driver works, not how fast anything is.
+// TestSmoke runs the driver with few repetitions. It shows that the driver works, not how fast the
+// servers are.
 func TestSmoke(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
@@ -75,7 +77,8 @@ func TestSmoke(t *testing.T) {
 			t.Errorf("%s: nginx %+v, floor %+v", row.Name, r.Nginx, r.Floor)
 		}
 		for _, note := range r.Notes {
-			// Rows' ages and writes between two answers move a body's size by less than is noted.
+			// The Age header and writes between two responses change the size by less than the
+			// note's threshold.
 			if strings.HasPrefix(note, "bytes differ") || strings.HasPrefix(note, "kubeweir ended") {
 				t.Errorf("%s: %s", row.Name, note)
 			}
@@ -84,7 +87,7 @@ func TestSmoke(t *testing.T) {
 	checkOutputs(t, report)
 }
 
-// checkOutputs: the report can be read back, and holds every row.
+// checkOutputs checks that the report can be read back and contains every row.
 func checkOutputs(t *testing.T, r *Report) {
 	t.Helper()
 	var table, asJSON, svg, page bytes.Buffer
@@ -110,7 +113,7 @@ func checkOutputs(t *testing.T, r *Report) {
 	}
 }
 
-// TestJoin: a later run's rows come into their places, and say that they are of another run.
+// TestJoin checks that rows of a later run replace those of the same name and say so.
 func TestJoin(t *testing.T) {
 	result := func(row string, v float64) Result { return Result{Row: row, Kubeweir: &Side{Value: v}} }
 	r := &Report{Results: []Result{result("list-json", 1), result("get", 2), result("of no use any more", 3)}}
@@ -125,7 +128,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestMark: an event in CBOR is found wherever a read ends.
+// TestMark checks that events in CBOR are counted wherever reads split the stream.
 func TestMark(t *testing.T) {
 	const stream = "\xd9" + cborMark + "a\xd9\xd9\xf7\xa5b" + cborMark + cborMark + "\xd9\xd9"
 	for size := 1; size <= len(stream); size++ {
@@ -146,7 +149,7 @@ func TestChoose(t *testing.T) {
 		t.Errorf("%v, %v", rowNames(rows), err)
 	}
 	if _, err := Choose(Rows(), []string{"nothing"}); err == nil || !strings.Contains(err.Error(), "list-json") {
-		t.Errorf("a row that is not there: %v", err)
+		t.Errorf("Choose of an unknown row: %v", err)
 	}
 	names := rowNames(Rows())
 	slices.Sort(names)
@@ -181,7 +184,7 @@ func TestPercentile(t *testing.T) {
 		}
 	}
 	if percentile(nil, 0.5) != 0 {
-		t.Error("of nothing")
+		t.Error("percentile of no latencies is not 0")
 	}
 }
 

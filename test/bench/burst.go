@@ -44,8 +44,8 @@ func (m *measurer) bursts(ctx context.Context, r *Row) (*measured, error) {
 	return out, err
 }
 
-// burst opens the clients' connections and lets them all ask at once. What writes cost meanwhile is counted for
-// either server, since both need it for the same thing.
+// burst opens the clients' connections and sends one request on each at the same moment. The cost
+// of concurrent writes is counted for both servers, because both need it for the same purpose.
 func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpec) (tally, error) {
 	var t tally
 	conns := make([]caller, min(r.Clients, m.effort.clients))
@@ -57,7 +57,7 @@ func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpe
 		defer c.close()
 		conns[i] = c
 	}
-	// Answers before, as every client has had one: what is read again and again is cached.
+	// Send requests in advance, as every client would have: the servers cache repeated requests.
 	for _, c := range conns[:min(2, len(conns))] {
 		if _, err := once(repeat(c, spec)); err != nil {
 			return t, err
@@ -93,7 +93,7 @@ func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpe
 	return t, err
 }
 
-// together sends a request on all connections at once and waits for all answers.
+// together sends a request on all connections at once and waits for all responses.
 func together(conns []caller, spec requestSpec, t *tally) error {
 	responses := make([]response, len(conns))
 	errs := make([]error, len(conns))

@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// A child is a server in a process of its own, which is this program run again.
+// A child is a server in a process of its own: this program, run again.
 type child struct {
 	cmd    *exec.Cmd
 	stdin  io.Closer // the process ends when it is closed
 	server *server
 }
 
-// startChild runs this program again, with a variable of the environment by which ServeFloor knows what to serve, and
-// reads the address where it does from its first line.
+// startChild runs this program again with an environment variable from which ServeFloor learns what
+// to serve. It reads the server's address from the first line of output.
 func startChild(name, env, arguments string, tlsConfig *tls.Config) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -42,7 +42,7 @@ func startChild(name, env, arguments string, tlsConfig *tls.Config) (*child, err
 	addr, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		c.close()
-		return nil, fmt.Errorf("the server %q does not tell its address: %w", name, err)
+		return nil, fmt.Errorf("the server %q prints no address: %w", name, err)
 	}
 	pid := cmd.Process.Pid
 	c.server = &server{name: name, addr: strings.TrimSpace(addr), tls: tlsConfig, pids: []int{pid}, pid: pid}
@@ -55,8 +55,9 @@ func (c *child) close() {
 	_ = c.cmd.Wait()
 }
 
-// ServeFloor makes this process the floor, or a server of files, until its standard input ends, if its environment says so. Programs and
-// tests that call Run call it first.
+// ServeFloor turns this process into the floor or the file server if its environment says so, and
+// returns only if it does not. The process runs until its standard input ends. Programs and tests
+// that call Run call ServeFloor first.
 func ServeFloor() {
 	for name, serve := range map[string]func(string) error{floorEnv: serveFloor, filesEnv: serveFiles} {
 		arguments, ok := os.LookupEnv(name)

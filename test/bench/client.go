@@ -14,38 +14,39 @@ import (
 	"time"
 )
 
-// A server is one that is measured.
+// A server is a server under measurement.
 type server struct {
 	name  string
 	addr  string      // host:port
 	tls   *tls.Config // nil for plaintext
 	token string      // bearer token, empty for none
-	pids  []int       // whose processor time is counted
-	pid   int         // whose memory is looked at
+	pids  []int       // processes whose processor time is counted
+	pid   int         // process whose memory is read
 }
 
 const (
 	userAgent = "kubeweir-bench"
-	// headBytes of a body are kept: enough for a list's metadata.
+	// headBytes is how much of a body is kept: enough for a list's metadata.
 	headBytes = 2048
-	// requestTime bounds one request, on a machine however busy.
+	// requestTime bounds one request, even on a busy machine.
 	requestTime = 3 * time.Minute
 )
 
-// A conn is a client's connection: HTTP/1.1, one request at a time. Bodies are taken off the wire and dropped, which
-// keeps the client cheap: it shares the machine with the servers. Not for concurrent use.
+// A conn is a client's HTTP/1.1 connection with one request at a time. It reads and drops bodies,
+// which keeps the client cheap: it shares the machine with the servers. Not for concurrent use.
 type conn struct {
 	server *server
 	nc     net.Conn
 	br     *bufio.Reader
-	stop   func() bool // ends the tie to the context
+	stop   func() bool // detaches the connection from the context
 	head   []byte
 	sent   sentTimes
-	// keep, if set, is given all of the next body.
+	// keep, if set, receives the whole next body.
 	keep io.Writer
 }
 
-// A response is what is kept of one. head is valid until the next request on the connection.
+// A response is a response without its body. head is valid until the next request on the
+// connection.
 type response struct {
 	status      int
 	bytes       int64 // of the body, without the framing of chunks
@@ -53,24 +54,25 @@ type response struct {
 	contentType string
 	encoding    string
 	chunked     bool
-	length      int64 // -1 when not told
+	length      int64 // -1 if unknown
 	head        []byte
-	took        time.Duration // since it was sent, of a caller's
+	took        time.Duration // since the request was sent; set by callers
 }
 
-// dial opens a connection, which is closed when ctx ends at the latest. bufferSize is the size of its reads.
+// dial opens a connection that is closed at the latest when ctx ends. bufferSize is the size of its
+// reads.
 func dial(ctx context.Context, s *server, bufferSize int) (*conn, error) {
 	return dialBy(ctx, net.Dialer{}, s, bufferSize)
 }
 
-// dialBy is dial by a dialer of another kind.
+// dialBy is dial with the given dialer.
 func dialBy(ctx context.Context, d net.Dialer, s *server, bufferSize int) (*conn, error) {
 	d.Timeout = 30 * time.Second
 	nc, err := d.DialContext(ctx, "tcp", s.addr)
 	if err != nil {
 		return nil, err
 	}
-	// Closing resets the connection: thousands that wait for late packets would use up the ports.
+	// Closing resets the connection: thousands of connections in TIME_WAIT would use up the ports.
 	_ = nc.(*net.TCPConn).SetLinger(0)
 	if s.tls != nil {
 		t := tls.Client(nc, s.tls)
@@ -88,35 +90,35 @@ func dialBy(ctx context.Context, d net.Dialer, s *server, bufferSize int) (*conn
 func (c *conn) close() {
 	c.stop()
 	if t, ok := c.nc.(*tls.Conn); ok {
-		// Without TLS's own goodbye, which may block.
+		// Skip TLS's close_notify, which may block.
 		_ = t.NetConn().Close()
 		return
 	}
 	_ = c.nc.Close()
 }
 
-// A requestSpec is what a request is built from.
+// A requestSpec describes a request.
 type requestSpec struct {
 	method, path string
 	accept       string
 	gzip         bool
 	ifNoneMatch  string
 	body         []byte
-	// Of the body.
+	// The headers of the body.
 	contentType, contentEncoding string
-	// watchList: the answer is a watch, which ends with its initial events.
+	// watchList means that the response is a watch and is complete after its initial events.
 	watchList bool
-	// header is added to a request over HTTP/1.1.
+	// header is appended to the header of a request over HTTP/1.1.
 	header string
 }
 
-// complete fills in what is not said.
+// complete fills in the defaults.
 func (r requestSpec) complete() requestSpec {
 	r.method, r.accept = cmp.Or(r.method, "GET"), cmp.Or(r.accept, "application/json")
 	return r
 }
 
-// encoding is the encoding of content that is accepted.
+// encoding returns the accepted content encoding.
 func (r requestSpec) encoding() string {
 	if r.gzip {
 		return "gzip"
@@ -124,7 +126,7 @@ func (r requestSpec) encoding() string {
 	return "identity"
 }
 
-// encode is the request as it goes over the wire.
+// encode returns the request as it is sent over HTTP/1.1.
 func (s *server) encode(r requestSpec) []byte {
 	var b bytes.Buffer
 	r = r.complete()
@@ -146,7 +148,7 @@ func (s *server) encode(r requestSpec) []byte {
 	return b.Bytes()
 }
 
-// send is a caller's.
+// send implements caller.
 func (c *conn) send(spec requestSpec) error {
 	if err := c.nc.SetDeadline(time.Now().Add(requestTime)); err != nil {
 		return err
@@ -156,7 +158,7 @@ func (c *conn) send(spec requestSpec) error {
 	return err
 }
 
-// receive is a caller's.
+// receive implements caller.
 func (c *conn) receive() (response, error) {
 	c.head = c.head[:0]
 	r, err := c.answer()
@@ -167,7 +169,7 @@ func (c *conn) receive() (response, error) {
 	return r, err
 }
 
-// do sends a request and takes the whole answer, whatever its status.
+// do sends a request and reads the whole response, whatever its status.
 func (c *conn) do(request []byte) (response, error) {
 	if err := c.nc.SetDeadline(time.Now().Add(requestTime)); err != nil {
 		return response{}, err
@@ -183,7 +185,7 @@ func (c *conn) do(request []byte) (response, error) {
 	return r, nil
 }
 
-// get is do, but every status except those given is an error.
+// get is like do but returns an error for every status that is not given.
 func (c *conn) get(request []byte, statuses ...int) (response, error) {
 	r, err := c.do(request)
 	if err != nil {
@@ -198,7 +200,7 @@ func (c *conn) get(request []byte, statuses ...int) (response, error) {
 	return r, fmt.Errorf("%s: status %d: %.300s", line, r.status, r.head)
 }
 
-// begin sends a request and reads the head of the answer.
+// begin sends a request and reads the response's header.
 func (c *conn) begin(request []byte) (response, error) {
 	c.head = c.head[:0]
 	if _, err := c.nc.Write(request); err != nil {
@@ -207,7 +209,7 @@ func (c *conn) begin(request []byte) (response, error) {
 	return c.answer()
 }
 
-// answer reads the head of an answer.
+// answer reads a response's header.
 func (c *conn) answer() (response, error) {
 	r := response{length: -1}
 	line, err := c.br.ReadSlice('\n')
@@ -250,7 +252,7 @@ func (r *response) field(name, value []byte) {
 	}
 }
 
-// body takes the body off the wire.
+// body reads and drops the body.
 func (c *conn) body(r *response) error {
 	switch {
 	case r.status == 304 || r.status == 204:
@@ -258,7 +260,7 @@ func (c *conn) body(r *response) error {
 	case r.chunked:
 		return c.chunks(r)
 	case r.length < 0:
-		return fmt.Errorf("status %d and neither length nor chunks", r.status)
+		return fmt.Errorf("status %d and neither Content-Length nor chunked encoding", r.status)
 	}
 	return c.take(r, r.length)
 }
@@ -314,7 +316,7 @@ func (c *conn) take(r *response, n int64) error {
 	return nil
 }
 
-// fetch is one request on a connection of its own; the whole body is returned.
+// fetch sends one request on a connection of its own and returns the whole body.
 func fetch(ctx context.Context, s *server, spec requestSpec) (response, []byte, error) {
 	c, err := dial(ctx, s, 64<<10)
 	if err != nil {

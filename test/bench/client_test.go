@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// answering is a server that answers every request with the same bytes, written in pieces of the given size.
+// answering starts a server that responds to every request with the same bytes, written in pieces
+// of the given size.
 func answering(t *testing.T, answer string, piece int) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,7 +65,7 @@ func TestClient(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer c.close()
-				for range 2 { // the second finds nothing left of the first
+				for range 2 { // the second would see anything left over from the first
 					var body strings.Builder
 					c.keep = &body
 					got, err := c.do(s.encode(requestSpec{path: "/"}))
@@ -84,7 +85,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestEvents: events are counted right wherever the stream is cut.
+// TestEvents checks that events are counted wherever reads split the stream.
 func TestEvents(t *testing.T) {
 	const stream = "5\r\n{\"a\"}\n\r\na\r\n{\"b\":1}\n{}\n\r\n"
 	for first := 1; first < len(stream); first++ {
@@ -106,7 +107,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestSocketEvents: every message of a WebSocket is an event, of any size and in any number of frames.
+// TestSocketEvents checks that every WebSocket message counts as one event, whatever its size and
+// number of frames.
 func TestSocketEvents(t *testing.T) {
 	var stream []byte
 	for _, n := range []int{5, 125, 126, 5000, 70_000} {

@@ -25,7 +25,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/app"
 )
 
-// ClustersOptions say how several clusters in one gateway are measured beside a gateway for each.
+// ClustersOptions configure the comparison of one gateway for several clusters with one gateway per
+// cluster.
 type ClustersOptions struct {
 	Clusters, Objects, Watchers int
 	WritesPerSecond             int // in each cluster
@@ -34,24 +35,25 @@ type ClustersOptions struct {
 	Binary, Dir                 string
 }
 
-// ClustersCost is what the gateways of one arrangement take together.
+// ClustersCost is the total cost of the gateways in one arrangement.
 type ClustersCost struct {
 	Processes int
-	Idle      int64 // resident bytes before anybody asked
-	Resident  int64 // and under the load
+	Idle      int64 // resident bytes before any client connected
+	Resident  int64 // resident bytes under load
 	CPU       time.Duration
 	Events    int64 // delivered to clients
 	PerSecond float64
 }
 
-// lab is one of the clusters: a standalone in this process.
+// A lab is one of the clusters: a standalone kubeweir in this process.
 type lab struct {
 	*app.Standalone
 	name, kubeconfig, ca string
 	client               *kubernetes.Clientset
 }
 
-// MeasureClusters starts the clusters and measures one gateway of all of them, then a gateway for each.
+// MeasureClusters starts the clusters and measures one gateway for all of them, then one gateway
+// per cluster.
 func MeasureClusters(ctx context.Context, o ClustersOptions) (one, each ClustersCost, err error) {
 	labs, stop, err := startLabs(ctx, o)
 	defer stop()
@@ -69,7 +71,7 @@ func MeasureClusters(ctx context.Context, o ClustersOptions) (one, each Clusters
 	return one, each, err
 }
 
-// startLabs starts the clusters; stop is to be called in any case.
+// startLabs starts the clusters. The caller must call stop even after an error.
 func startLabs(ctx context.Context, o ClustersOptions) (labs []*lab, stop func(), err error) {
 	stop = func() {
 		for _, l := range labs {
@@ -115,13 +117,13 @@ func startLab(ctx context.Context, name string, o ClustersOptions) (*lab, error)
 	return l, nil
 }
 
-// edgeProcess is a gateway of some of the clusters.
+// An edgeProcess is a gateway of some of the clusters.
 type edgeProcess struct {
 	cmd *exec.Cmd
 	url string
 }
 
-// startEdge runs a gateway: of several clusters if all is set, else of the first.
+// startEdge runs a gateway, for several clusters if all is set, otherwise for the first one.
 func startEdge(ctx context.Context, o ClustersOptions, labs []*lab) (*edgeProcess, error) {
 	dir, err := os.MkdirTemp(o.Dir, "gateway")
 	if err != nil {
@@ -166,7 +168,7 @@ func (p *edgeProcess) stop() {
 	_ = p.cmd.Wait()
 }
 
-// measureArrangement starts a gateway for each group and loads all clusters in the same way.
+// measureArrangement starts a gateway for each group and puts the same load on all clusters.
 func measureArrangement(ctx context.Context, o ClustersOptions, groups [][]*lab) (cost ClustersCost, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -226,7 +228,7 @@ func measureArrangement(ctx context.Context, o ClustersOptions, groups [][]*lab)
 	return cost, err
 }
 
-// watchConfigMaps is a client of its own that watches from the beginning until ctx ends.
+// watchConfigMaps watches with a client of its own from the oldest version until ctx ends.
 func watchConfigMaps(ctx context.Context, l *lab, url string, running *sync.WaitGroup, events *atomic.Int64) error {
 	cfg := l.RESTConfig()
 	cfg.Host, cfg.TLSClientConfig.CAData, cfg.TLSClientConfig.Insecure = url, nil, true
@@ -249,7 +251,7 @@ func watchConfigMaps(ctx context.Context, l *lab, url string, running *sync.Wait
 	return nil
 }
 
-// writeAll changes objects of all clusters, at the clusters themselves.
+// writeAll updates objects of all clusters, directly in the clusters.
 func writeAll(ctx context.Context, o ClustersOptions, urls map[*lab]string) error {
 	ctx, cancel := context.WithTimeout(ctx, o.For)
 	defer cancel()

@@ -15,27 +15,27 @@ import (
 	"github.com/kubeweir/kubeweir/test/link"
 )
 
-// ReadLatency is how long reads of one kind took.
+// ReadLatency summarizes how long reads of one kind took.
 type ReadLatency struct {
 	Reads, Failed int
 	P50, P99, Max time.Duration
 }
 
-// Disturbance is what one gateway of several clusters did under a load that is the same for each of them, while two of
-// them were in a state.
+// A Disturbance is what one gateway of several clusters used under the same load on each cluster
+// while two of them were in the named state.
 type Disturbance struct {
 	State string
-	// Cached and Strict are the reads of the other clusters: with resourceVersion=0, and of the most recent state, which
-	// go to the cluster.
+	// Cached and Strict are the reads of the other clusters: with resourceVersion=0, and of the
+	// most recent state, which need the cluster.
 	Cached, Strict ReadLatency
 	Resident       int64
 	CPU            time.Duration
 }
 
-// slowRoundTrip is how long an answer of a slow cluster is under way.
+// slowRoundTrip is the round-trip time of a slow cluster.
 const slowRoundTrip = time.Second
 
-// disturbances are the states: what the ways to the first and the second cluster do.
+// disturbances are the states of the links to the first and the second cluster.
 var disturbances = []struct {
 	name          string
 	first, second link.Condition
@@ -45,10 +45,12 @@ var disturbances = []struct {
 	{"one hangs, one is slow", link.Condition{HoldUp: true, HoldDown: true}, link.Condition{Delay: slowRoundTrip / 2}},
 }
 
-// settleTime is how long a state is there before it is measured: what it does at its begin is no cost of its lasting.
+// settleTime is how long a state lasts before it is measured, so that the transition is not
+// counted.
 const settleTime = 10 * time.Second
 
-// MeasureDisturbed measures the reads of clusters behind one gateway while two others of it are well, and are not.
+// MeasureDisturbed measures reads of clusters behind one gateway while two other clusters of it are
+// healthy, and while they are not.
 func MeasureDisturbed(ctx context.Context, o ClustersOptions) (all []Disturbance, err error) {
 	labs, stop, err := startLabs(ctx, o)
 	defer stop()
@@ -112,7 +114,7 @@ func measureDisturbance(ctx context.Context, o ClustersOptions, e *edgeProcess, 
 	return d, err
 }
 
-// reader reads one cluster at a rate, however long answers take.
+// A reader reads one cluster at a rate that does not depend on how long responses take.
 type reader struct {
 	client *http.Client
 	url    string
@@ -121,10 +123,11 @@ type reader struct {
 	failed map[string]int
 }
 
-// mostReads bounds the reads of one cluster that are under way; one more is left out.
+// mostReads bounds the concurrent reads of one cluster. Reads beyond it are skipped.
 const mostReads = 200
 
-// readAll reads an object of each cluster ReadsPerSecond times a second, half of them from the cache, for a time.
+// readAll reads an object of each cluster ReadsPerSecond times a second for the given time, half of
+// the reads from the cache.
 func readAll(ctx context.Context, o ClustersOptions, e *edgeProcess, labs []*lab, during time.Duration) (readers []*reader, err error) {
 	for _, l := range labs {
 		cfg := l.RESTConfig()
@@ -176,7 +179,7 @@ func (r *reader) run(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// read is one read; what the end of the measurement cuts off does not count.
+// read sends one read. It ignores reads that the end of the measurement interrupts.
 func (r *reader) read(ctx context.Context, query string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+query, nil)
 	if err != nil {

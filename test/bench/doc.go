@@ -1,10 +1,11 @@
 // Package bench measures kubeweir beside kube-apiserver, in one run on one machine.
 //
-// A real etcd and kube-apiserver are started, filled with pods, and the gateway is put in front. Each row of the
-// table is then measured on both in turn, a small slice of the one after a small slice of the other, over TLS and by
-// the same client. What counts is the processor time of the server's process: that of the client, which shares the
-// machine, does not, and a machine busy with other things lengthens latencies but hardly changes it. A third server,
-// the floor, sends the same bytes from memory and does nothing else. Nginx, where it is installed, answers from its cache.
+// It starts a real etcd and kube-apiserver, fills them with pods, and puts the gateway in front. It
+// then measures each row of the table on both servers in turn, in small alternating slices, over
+// TLS and with the same client. The main figure is the processor time of the server's process. It
+// excludes the client, which shares the machine, and other load on the machine hardly changes it,
+// while latencies grow. A third server, the floor, sends the same bytes from memory and does
+// nothing else. Nginx, if installed, responds from its cache.
 //
-// Rows is the one place where rows are defined. Run measures them.
+// Rows defines all rows. Run measures them.
 package bench

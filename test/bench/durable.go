@@ -13,8 +13,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// A storeBed is what rows about storing compare: kube-apiserver with an etcd that syncs every write to disk, and a
-// standalone kubeweir with its own store, both with data of their own on the same disk, and with the same users.
+// A storeBed is what rows about storage compare: kube-apiserver with an etcd that syncs every write
+// to disk, and a standalone kubeweir with its own store. Each has its own data, on the same disk,
+// and the same users.
 type storeBed struct {
 	dir        string
 	cluster    *realkube.Cluster
@@ -48,7 +49,7 @@ func newStoreBed(ctx context.Context, binary string) (_ *storeBed, err error) {
 	return b, nil
 }
 
-// find looks up the processes, after a start.
+// find looks up the process ids after a start.
 func (b *storeBed) find() {
 	b.kube.pid = b.cluster.APIServerPID()
 	b.kube.pids = []int{b.kube.pid, b.cluster.EtcdPID()}
@@ -67,7 +68,7 @@ func (b *storeBed) close() error {
 	return errors.Join(err, os.RemoveAll(b.dir))
 }
 
-// stores is the storeBed, started when the first row wants it.
+// stores returns the storeBed and starts it for the first row that needs it.
 func (m *measurer) stores(ctx context.Context) (*storeBed, error) {
 	if m.bed.stores == nil {
 		var err error
@@ -80,8 +81,8 @@ func (m *measurer) stores(ctx context.Context) (*storeBed, error) {
 	return b, nil
 }
 
-// starts measures a row of kind Start: how long it takes from the start of the processes until they are ready, on the
-// data that there is.
+// starts measures a row of kind Start: the time from the start of the processes until they are
+// ready, with the existing data.
 func (m *measurer) starts(ctx context.Context, _ *Row) (*measured, error) {
 	b, err := m.stores(ctx)
 	if err != nil {
@@ -117,7 +118,7 @@ func (t *tally) timed(f func() error) error {
 	return err
 }
 
-// storeMemory measures a row of kind StoreMemory: what the processes have resident, left alone.
+// storeMemory measures a row of kind StoreMemory: the resident memory of the idle processes.
 func (m *measurer) storeMemory(ctx context.Context, _ *Row) (*measured, error) {
 	b, err := m.stores(ctx)
 	if err != nil {
@@ -166,7 +167,8 @@ func (m *measurer) creates(ctx context.Context, r *Row) (*measured, error) {
 	return out, nil
 }
 
-// creating is one slice of creates: as many as n clients get done in the effort's time.
+// creating measures one slice of creates: as many creates as n clients complete in the effort's
+// time.
 func (m *measurer) creating(ctx context.Context, s *server, n int) (tally, error) {
 	var total tally
 	if err := m.quiet(ctx, s.pids...); err != nil {
@@ -206,16 +208,16 @@ func (m *measurer) creating(ctx context.Context, s *server, n int) (tally, error
 	for _, t := range tallies {
 		total.add(t)
 	}
-	total.wall = time.Since(begin) // not the sum of the clients'
+	total.wall = time.Since(begin) // not the sum over the clients
 	after, err := cpuTime(s.pids...)
 	total.cpu = after - before
 	return total, errors.Join(append(errs, err)...)
 }
 
-// createdData is what is in an object besides its metadata.
+// createdData is the content of each object.
 var createdData = strings.Repeat("0123456789abcdef", 64)
 
-// create creates a ConfigMap of a name that no other has.
+// create creates a ConfigMap with a unique name.
 func (m *measurer) create(c *conn, s *server) (response, error) {
 	body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"created-%d"},"data":{"of":%q}}`, m.written.Add(1), createdData)
 	return c.get(s.encode(requestSpec{

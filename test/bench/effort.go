@@ -2,43 +2,47 @@ package bench
 
 import "time"
 
-// An effort says how much is measured. More makes figures steadier: the kernel tells processor time in steps of 10 ms.
+// An effort says how much is measured. More effort makes figures steadier: the kernel reports
+// processor time in steps of 10 ms.
 type effort struct {
-	// pods in the cluster, and the most watchers of a row.
+	// pods is the number of pods in the cluster, watchers the most watchers of a row.
 	pods, watchers int
 	// rounds is how often each server is measured in turn.
 	rounds int
-	// The processor time that each server is to spend on a row's requests, over all rounds.
+	// The processor time that each server spends on a row's requests, over all rounds.
 	apiserver, gateway, floor time.Duration
-	// requests are the fewest in a slice.
+	// requests is the minimum number of requests in a slice.
 	requests int
-	// bursts of each server in a row, and the most clients of one.
+	// bursts is the number of bursts per server in a row, clients the most clients of one burst.
 	bursts, clients int
-	// watching is how long events are sent in one slice, and fastEvents how many are sent as fast as possible.
+	// watching is how long events are sent in one slice, fastEvents how many are sent as fast as
+	// possible.
 	watching   time.Duration
 	fastEvents int
-	// queries are the lists of a row of kind Queries.
+	// queries is the number of lists in a row of kind Queries.
 	queries int
-	// visible are the lists of a row of kind Visible.
+	// visible is the number of lists in a row of kind Visible.
 	visible int
-	// labelWatching is watching of rows with few deliveries.
+	// labelWatching replaces watching in rows with few deliveries.
 	labelWatching time.Duration
-	// looking is how long tabs are looked at in a slice: several times as long as their windows become.
+	// looking is how long tabs watch in a slice: several times the longest delivery interval.
 	looking time.Duration
-	// objects are the most pods of a synthetic API server, updates the events of a row of kind Growth.
+	// objects is the most pods of a synthetic API server, updates the number of events in a row of
+	// kind Growth.
 	objects, updates int
-	// quiet is how long a process must rest before a slice; zero for not at all.
+	// quiet is how long a process must be idle before a slice; zero means no wait.
 	quiet time.Duration
-	// informers are the most of a row.
+	// informers is the most informers of a row.
 	informers int
-	// writes are those whose latency is compared.
+	// writes is the number of writes whose latency is compared.
 	writes int
 	// creating is how long clients create objects in one slice.
 	creating time.Duration
-	// settle is how long a process is left alone before its memory is read: longer than kubeweir takes to give back,
-	// in three times, what is not needed while nobody asks.
+	// settle is how long a process is idle before its memory is read: longer than kubeweir needs to
+	// return unused memory to the system, which it does in three steps.
 	settle time.Duration
-	// restart begins with a new kube-apiserver after the pods are written, so that its memory is not that of writing.
+	// restart restarts kube-apiserver after the pods are written, so that its memory is not that of
+	// writing.
 	restart bool
 	// judged compares results with targets.
 	judged bool

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// fanOut measures a row of kind FanOut or LabelWatch: in turn kube-apiserver with nobody watching (what the writes
-// cost anyway), kube-apiserver with the watchers, kubeweir with the watchers, and the floor.
+// fanOut measures a row of kind FanOut or LabelWatch. It measures in turn kube-apiserver without
+// watchers (the cost of the writes alone), kube-apiserver with the watchers, kubeweir with the
+// watchers, and the floor.
 func (m *measurer) fanOut(ctx context.Context, r *Row) (*measured, error) {
 	c, err := m.contestFor(ctx, r)
 	if err != nil {
@@ -49,7 +50,7 @@ func (m *measurer) fanOut(ctx context.Context, r *Row) (*measured, error) {
 	return out, nil
 }
 
-// eventsOf says what is written in one slice.
+// eventsOf returns the writes of one slice.
 func (m *measurer) eventsOf(r *Row) writes {
 	watching := m.effort.watching
 	if r.Kind == LabelWatch {
@@ -59,21 +60,21 @@ func (m *measurer) eventsOf(r *Row) writes {
 		watching = profileTime
 	}
 	if r.Rate == 0 {
-		// As fast as the server can: many at a time, kept back while watchers are behind.
+		// As fast as the server can: many writes in flight, held back while watchers lag.
 		return writes{n: m.effort.fastEvents, workers: fastWorkers}
 	}
-	// One writer, so that the k-th event of every watcher comes from the k-th write.
+	// With one writer, the k-th event of every watcher comes from the k-th write.
 	return writes{n: max(1, int(watching.Seconds()*float64(r.Rate))), rate: r.Rate, workers: 1}
 }
 
-// fanOutSlice opens watchers, writes, and waits for what they are due.
+// fanOutSlice opens watchers, writes, and waits until they have received all their events.
 func (m *measurer) fanOutSlice(ctx context.Context, r *Row, s *server, ws writes) (tally, error) {
 	var t tally
 	n := min(r.Clients, m.effort.watchers)
 	if r.Kind == LabelWatch {
-		n = min(n, m.effort.pods) // each has a pod
+		n = min(n, m.effort.pods) // each watcher has a pod
 	}
-	// When the k-th write, or the last one to a pod, began, in nanoseconds since base.
+	// When the k-th write, or the last write to a pod, began, in nanoseconds since base.
 	begun, base := make([]atomic.Int64, max(ws.n, m.effort.pods)+1), time.Now()
 	options, err := m.watchOptionsFor(ctx, r, s, n)
 	if err != nil {
@@ -102,7 +103,7 @@ func (m *measurer) fanOutSlice(ctx context.Context, r *Row, s *server, ws writes
 	}
 	writer := m.writer(m.bed.apiserver)
 	if r.Kind == LabelWatch {
-		writer.pods = n // others have no watcher
+		writer.pods = n // the other pods have no watcher
 	} else if r.Rate == 0 {
 		writer.hold = w.keepUp
 	}
@@ -141,11 +142,12 @@ func (m *measurer) fanOutSlice(ctx context.Context, r *Row, s *server, ws writes
 	return t, err
 }
 
-// openRow opens the watchers of a row, and those beside them that stop reading.
+// openRow opens the watchers of a row and its stalled watches, which stop reading.
 func (m *measurer) openRow(ctx context.Context, r *Row, o watchOptions) (*watchers, func(), error) {
 	stalled := min(r.Stalled, m.effort.watchers)
 	if r.Over == HTTP2 {
-		// Half of them are streams beside those that are read, half have connections of their own.
+		// Half of the stalled watches are streams next to live ones; the other half have their own
+		// connections.
 		o.stuck = stalled / 2 * max(1, o.perConn) / o.n
 		stalled -= stalled / 2
 	}
@@ -156,16 +158,17 @@ func (m *measurer) openRow(ctx context.Context, r *Row, o watchOptions) (*watche
 	closeStalled, err := openStalled(ctx, o, stalled)
 	if err != nil {
 		w.close()
-		return nil, nil, fmt.Errorf("watches that are not read: %w", err)
+		return nil, nil, fmt.Errorf("stalled watches: %w", err)
 	}
 	return w, func() { w.close(); closeStalled() }, nil
 }
 
-// cborMark begins an event in CBOR: the tag of self-described CBOR, which is not UTF-8, so that no text has it, and the
-// head of a map of two. The object in it has the tag, too, and more members.
+// cborMark begins an event in CBOR: the tag of self-described CBOR, whose bytes are invalid UTF-8
+// and therefore never occur in text, and the head of a map with two entries. The object in the
+// event has the tag too, but more entries.
 const cborMark = "\xd9\xd9\xf7\xa2"
 
-// watchOptionsFor are the watches of a row.
+// watchOptionsFor returns the options of a row's watches.
 func (m *measurer) watchOptionsFor(ctx context.Context, r *Row, s *server, n int) (watchOptions, error) {
 	o := watchOptions{server: s, n: n, over: r.Over, perConn: r.PerConnection, buffer: 32 << 10}
 	if r.Kind == LabelWatch {
@@ -192,13 +195,13 @@ func (m *measurer) watchOptionsFor(ctx context.Context, r *Row, s *server, n int
 	return o, nil
 }
 
-// emit makes the floor send events as the writer would make kube-apiserver send them.
+// emit makes the floor send the events that the writer would cause on kube-apiserver.
 func (m *measurer) emit(ctx context.Context, r *Row, s *server, ws writes, n int, before func(int, time.Time)) error {
 	_, pod, err := fetch(ctx, m.bed.apiserver, requestSpec{path: podPath(0), accept: r.Accept})
 	if err != nil {
 		return err
 	}
-	event := append([]byte(cborMark), pod...) // as long as an event, but for some 20 bytes
+	event := append([]byte(cborMark), pod...) // about 20 bytes shorter than an event
 	if r.Accept == "" {
 		event = fmt.Appendf(nil, "{\"type\":\"MODIFIED\",\"object\":%s}\n", trimNewline(pod))
 	}

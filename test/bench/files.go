@@ -20,18 +20,19 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// filesEnv, set in the environment, makes a process that calls ServeFloor the server of files.
+// filesEnv, set in the environment, turns a process that calls ServeFloor into the file server.
 const filesEnv = "KUBEWEIR_BENCH_FILES"
 
-// startFileServer runs this program again, to serve the objects below a folder: what a cache with a file an object costs.
-// For each list it reads all files, one after the other, decodes them to Go's types and encodes the list, with the
-// libraries' own serializer, as OpenYurt's yurthub (v1.7) does while it has no cluster. It is not yurthub: it checks
-// nobody, keeps no index, and no selector.
+// startFileServer runs this program again to serve the objects in a folder, which shows the cost of
+// a cache with one file per object. For each list it reads all files one after the other, decodes
+// them into Go types and encodes the list with the libraries' serializer, as OpenYurt's yurthub
+// (v1.7) does while offline. Unlike yurthub it does not authenticate clients and has no index and
+// no selectors.
 func startFileServer(certFile, keyFile, dir string, tlsConfig *tls.Config) (*child, error) {
 	return startChild("files", filesEnv, strings.Join([]string{certFile, keyFile, dir}, ":"), tlsConfig)
 }
 
-// serveFiles is the process of a file server, until its standard input ends.
+// serveFiles runs the file server until standard input ends.
 func serveFiles(arguments string) error {
 	parts := strings.SplitN(arguments, ":", 3)
 	if len(parts) != 3 {
@@ -55,7 +56,7 @@ func serveFiles(arguments string) error {
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
-			_ = serializer.Encode(list, w) // to one who has gone
+			_ = serializer.Encode(list, w) // fails if the client has left
 		}))
 	}()
 	fmt.Println(l.Addr())
@@ -72,7 +73,7 @@ func serveFiles(arguments string) error {
 	}
 }
 
-// readFiles reads the list of the pods in the files below a folder.
+// readFiles reads the list of the pods from the files below a folder.
 func readFiles(decoder runtime.Decoder, dir string) (*corev1.PodList, error) {
 	list := &corev1.PodList{}
 	list.Kind, list.APIVersion = "PodList", "v1"
@@ -92,7 +93,7 @@ func readFiles(decoder runtime.Decoder, dir string) (*corev1.PodList, error) {
 		if !ok {
 			return fmt.Errorf("%s: a %T", path, o)
 		}
-		if pod.ResourceVersion > list.ResourceVersion { // of the same length
+		if pod.ResourceVersion > list.ResourceVersion { // versions have the same length
 			list.ResourceVersion = pod.ResourceVersion
 		}
 		list.Items = append(list.Items, *pod)
@@ -101,7 +102,7 @@ func readFiles(decoder runtime.Decoder, dir string) (*corev1.PodList, error) {
 	return list, err
 }
 
-// writeFiles writes the pods of a synthetic API server, a file each.
+// writeFiles writes one file for each pod of a synthetic API server.
 func (s *synthetic) writeFiles(dir string) error {
 	for i := range s.pods {
 		path := filepath.Join(dir, namespaceName(i), podName(i))
@@ -117,8 +118,9 @@ func (s *synthetic) writeFiles(dir string) error {
 	return nil
 }
 
-// restarts measures a row of kind Restart: from the start of a gateway until a client has read all pods, with what was
-// kept and without, and beside it with a file an object.
+// restarts measures a row of kind Restart: the time from the start of a gateway until a client has
+// read all pods, with and without saved state, and beside it that of a server with one file per
+// object.
 func (m *measurer) restarts(ctx context.Context, r *Row) (*measured, error) {
 	s, err := m.startScaled(ctx, r)
 	if err != nil {
@@ -159,7 +161,7 @@ func (m *measurer) restarts(ctx context.Context, r *Row) (*measured, error) {
 	return out, err
 }
 
-// started is what it took from the start of a process until a client had read all pods.
+// started is the cost of a start until a client has read all pods.
 type started struct {
 	took, cpu time.Duration
 	resident  int64
@@ -171,7 +173,7 @@ func (s *started) text(raw int64) string {
 		s.took.Round(time.Millisecond), s.cpu, mega(s.resident), 100*s.read/float64(raw))
 }
 
-// started starts the gateway and reads all pods from it when it has them.
+// started starts the gateway and reads all pods once its cache holds them.
 func (s *scaled) started(ctx context.Context, start func() error) (*started, error) {
 	begin := time.Now()
 	if err := start(); err != nil {
@@ -194,7 +196,8 @@ func (s *scaled) started(ctx context.Context, start func() error) (*started, err
 	return out, err
 }
 
-// fromFiles is what it takes to read all pods twice from one that has just been started and keeps a file for each.
+// fromFiles returns a note with the cost of reading all pods twice from a freshly started file
+// server.
 func (m *measurer) fromFiles(ctx context.Context, upstream *synthetic) (note string, err error) {
 	dir, err := os.MkdirTemp("", "kubeweir-bench-files-")
 	if err != nil {

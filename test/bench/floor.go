@@ -16,12 +16,13 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// floorEnv, set in the environment, makes a process that calls ServeFloor the floor.
+// floorEnv, set in the environment, turns a process that calls ServeFloor into the floor.
 const floorEnv = "KUBEWEIR_BENCH_FLOOR"
 
-// A floor is a server in a process of its own: fasthttp over HTTP/1.1, and over HTTP/2 what floorConn says. It sends
-// back what it was given: PUT stores a body under a path, GET returns it, GET with If-None-Match is answered 304. GET
-// /watch opens a stream or a WebSocket, to which POST /emit writes its body: to all, or to number N with ?to=N.
+// A floor is a server in a process of its own: fasthttp over HTTP/1.1, floorConn over HTTP/2. It
+// sends back stored bytes: PUT stores a body under a path, GET returns it, and GET with
+// If-None-Match returns 304. GET /watch opens a stream or a WebSocket. POST /emit writes its body
+// to all of them, or to number N with ?to=N.
 type floor struct{ *child }
 
 // startFloor runs this program again as the floor, with a certificate that clients trust.
@@ -33,7 +34,7 @@ func startFloor(certFile, keyFile string, tlsConfig *tls.Config) (*floor, error)
 	return &floor{c}, nil
 }
 
-// store gives the floor a body to answer path with.
+// store uploads the body with which the floor responds to path.
 func (f *floor) store(ctx context.Context, path string, like response, body []byte) error {
 	_, _, err := fetch(ctx, f.server, requestSpec{
 		method: "PUT", path: path, body: body, contentType: like.contentType, contentEncoding: like.encoding,
@@ -78,12 +79,12 @@ func serveFloor(files string) error {
 type floorBody struct {
 	contentType, encoding string
 	body                  []byte
-	// mu guards frames, which are the body in DATA frames, without the streams that they are of.
+	// mu guards frames: the body in DATA frames without their stream ids.
 	mu     sync.Mutex
 	frames []byte
 }
 
-// floorHandler is the floor's state. mu guards it, and writing to watchers.
+// A floorHandler is the floor's state. mu guards it and serializes writes to watchers.
 type floorHandler struct {
 	mu       sync.RWMutex
 	bodies   map[string]*floorBody
@@ -136,17 +137,19 @@ func (h *floorHandler) get(ctx *fasthttp.RequestCtx, path string) {
 	ctx.Response.SetBodyRaw(b.body)
 }
 
-// body is what is stored under a path, nil without it.
+// body returns the body stored under a path, or nil.
 func (h *floorHandler) body(path string) *floorBody {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return h.bodies[path]
 }
 
-// floorSocket is the answer to every request for a WebSocket: the bench's clients do not look at the key.
+// floorSocket is the response to every WebSocket request. The benchmark's clients do not check the
+// key.
 const floorSocket = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
-// watch returns what keeps a connection, which fasthttp closes when it returns.
+// watch returns a function that keeps a connection open; fasthttp closes it when the function
+// returns.
 func (h *floorHandler) watch(socket bool) func(net.Conn) {
 	return func(nc net.Conn) {
 		w := &floorWatcher{nc: nc, socket: socket}
@@ -160,7 +163,7 @@ func (h *floorHandler) watch(socket bool) func(net.Conn) {
 		h.mu.Lock()
 		h.watchers = append(h.watchers, w)
 		h.mu.Unlock()
-		// Clients send nothing; what comes is their leaving.
+		// Clients send nothing, so Read returns when the client leaves.
 		_, _ = nc.Read(make([]byte, 1))
 		h.mu.Lock()
 		w.failed = true
@@ -198,7 +201,7 @@ func (h *floorHandler) emit(event []byte, to string) {
 	}
 }
 
-// socketHead appends the head of a text frame of n bytes.
+// socketHead appends the header of a text frame of n bytes.
 func socketHead(dst []byte, n int) []byte {
 	const final, text = 0x80, 1
 	switch {

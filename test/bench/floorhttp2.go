@@ -15,26 +15,29 @@ import (
 )
 
 const (
-	// frameBytes is what every client takes in a DATA frame, and frameHead what goes before it.
+	// frameBytes is the DATA frame size that every client accepts, frameHead the size of a frame
+	// header.
 	frameBytes, frameHead = 16 << 10, 9
-	// gatherBytes is how many bytes of frames are written at a time: TLS makes full records of them.
+	// gatherBytes is how many bytes of frames are written at a time, so that TLS makes full records
+	// of them.
 	gatherBytes = 256 << 10
 )
 
-// A floorConn is a connection over HTTP/2 of the floor's. It does the least that sends the bytes: a stored body is in
-// frames already, of which many are written at a time; an event to all watches of a connection is one write; windows
-// are ignored, which the bench's clients keep wide.
+// A floorConn is one of the floor's HTTP/2 connections. It does the minimum that sends the bytes:
+// stored bodies are already in frames, many of which are written at a time; one write delivers an
+// event to all watches of a connection; flow-control windows are ignored, because the benchmark's
+// clients keep them wide.
 type floorConn struct {
 	nc net.Conn
 	of *floorHandler
 
-	// mu guards writing, and what follows.
+	// mu guards writing and the fields below.
 	mu      sync.Mutex
 	out     bytes.Buffer
 	framer  *http2.Framer // writes to out
 	encoder *hpack.Encoder
 	block   bytes.Buffer
-	watches []uint32 // their streams
+	watches []uint32 // their stream ids
 }
 
 // serveHTTP2 serves a connection until its client leaves.
@@ -70,14 +73,14 @@ func (h *floorHandler) serveHTTP2(nc net.Conn) error {
 	}
 }
 
-// heed answers a frame.
+// heed handles a frame.
 func (c *floorConn) heed(f http2.Frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch f := f.(type) {
 	case *http2.SettingsFrame:
 		if !f.IsAck() {
-			_ = c.framer.WriteSettingsAck() // a Buffer does not fail
+			_ = c.framer.WriteSettingsAck() // writing to a Buffer does not fail
 		}
 	case *http2.PingFrame:
 		_ = c.framer.WritePing(true, f.Data)
@@ -87,7 +90,7 @@ func (c *floorConn) heed(f http2.Frame) error {
 	return c.flush()
 }
 
-// answer sends a stored body, 304 to who has it already, or opens a watch.
+// answer responds with a stored body, with 304 if the client has it already, or opens a watch.
 func (c *floorConn) answer(stream uint32, path string, fields []hpack.HeaderField) error {
 	if path == "/watch" {
 		c.watches = append(c.watches, stream)
@@ -116,7 +119,7 @@ func (c *floorConn) answer(stream uint32, path string, fields []hpack.HeaderFiel
 	return c.send(stream, b)
 }
 
-// head puts a HEADERS frame into out.
+// head appends a HEADERS frame to out.
 func (c *floorConn) head(stream uint32, end bool, status string, fields ...[2]string) {
 	c.block.Reset()
 	_ = c.encoder.WriteField(hpack.HeaderField{Name: ":status", Value: status})
@@ -126,7 +129,7 @@ func (c *floorConn) head(stream uint32, end bool, status string, fields ...[2]st
 	_ = c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.block.Bytes(), EndStream: end, EndHeaders: true})
 }
 
-// send writes what is in out and a body after it.
+// send writes out and then a body.
 func (c *floorConn) send(stream uint32, b *floorBody) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -151,7 +154,7 @@ func (c *floorConn) send(stream uint32, b *floorBody) error {
 	return nil
 }
 
-// dataFrames are a body in frames, the last of which ends the stream.
+// dataFrames splits a body into frames, the last of which ends the stream.
 func dataFrames(body []byte) []byte {
 	var out []byte
 	for {
@@ -168,7 +171,7 @@ func dataFrames(body []byte) []byte {
 	}
 }
 
-// flush writes what is in out.
+// flush writes out to the connection.
 func (c *floorConn) flush() error {
 	if c.out.Len() == 0 {
 		return nil
@@ -188,5 +191,5 @@ func (c *floorConn) emit(event []byte) {
 	for _, stream := range c.watches {
 		_ = c.framer.WriteData(stream, false, event)
 	}
-	_ = c.flush() // a client that left is not told
+	_ = c.flush() // the client may have left
 }

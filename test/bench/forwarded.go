@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// forwarded measures a row of kind Write: the same writes directly and through the gateway, one by one in turn.
+// forwarded measures a row of kind Write: the same writes directly and through the gateway, one at
+// a time, alternating.
 func (m *measurer) forwarded(ctx context.Context, r *Row) (*measured, error) {
 	c, err := m.contestFor(ctx, r)
 	if err != nil {
@@ -43,7 +44,7 @@ func (m *measurer) forwarded(ctx context.Context, r *Row) (*measured, error) {
 	err = m.profiled(ctx, r, func() error {
 		for k := range n {
 			for j := range writers {
-				i := (j + k) % len(writers) // each goes first half of the time
+				i := (j + k) % len(writers) // each is first half of the time
 				begin := time.Now()
 				if err := writers[i].write(conns[i]); err != nil {
 					return fmt.Errorf("%s: %w", writers[i].server.name, err)

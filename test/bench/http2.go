@@ -16,31 +16,34 @@ import (
 )
 
 const (
-	// wideWindow lets a server send without ever waiting for the client, which drops all it gets.
+	// wideWindow is so large that the server never waits for the client, which drops everything it
+	// receives.
 	wideWindow = 1 << 30
-	// narrowWindow is HTTP/2's own.
+	// narrowWindow is HTTP/2's default window.
 	narrowWindow = 1<<16 - 1
 )
 
-// An http2Conn is a client's connection with any number of streams. A goroutine reads the frames that come and tells
-// the streams; bodies are dropped, so that the client is as cheap as that of HTTP/1.1.
+// An http2Conn is a client's connection with any number of streams. One goroutine reads the frames
+// and dispatches them to the streams. Bodies are dropped, so that the client is as cheap as over
+// HTTP/1.1.
 type http2Conn struct {
 	server  *server
-	nc      *conn // its reader is the goroutine's
+	nc      *conn // only the reading goroutine uses its reader
 	reading chan struct{}
 
-	// mu guards writing, and what follows.
+	// mu guards writing and the fields below.
 	mu      sync.Mutex
 	framer  *http2.Framer
 	encoder *hpack.Encoder
 	block   bytes.Buffer
 	next    uint32
 	streams map[uint32]*http2Stream
-	used    uint32 // of the connection's window
-	err     error  // of the connection, once it has failed
+	used    uint32 // bytes of the connection's window
+	err     error  // set once the connection has failed
 }
 
-// An http2Stream is one request and what is done with its answer, by the reading goroutine.
+// An http2Stream is one request and the callbacks for its response, which the reading goroutine
+// calls.
 type http2Stream struct {
 	id       uint32
 	begun    time.Time
@@ -51,7 +54,7 @@ type http2Stream struct {
 	onEnd    func(*http2Stream, error)
 }
 
-// dialHTTP2 opens a connection whose streams may be sent so much before more is granted.
+// dialHTTP2 opens a connection with the given initial window for each stream.
 func dialHTTP2(ctx context.Context, s *server, bufferSize int, window uint32) (*http2Conn, error) {
 	over := *s
 	if s.tls != nil {
@@ -71,10 +74,11 @@ func dialHTTP2(ctx context.Context, s *server, bufferSize int, window uint32) (*
 	return c, nil
 }
 
-// greet exchanges settings. The server's come first of all, so that no header is compressed as it does not allow.
+// greet exchanges settings. It waits for the server's settings, because they limit header
+// compression.
 func (c *http2Conn) greet(window uint32) error {
 	if t, ok := c.nc.nc.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol != http2.NextProtoTLS {
-		return errors.New("it does not speak it")
+		return errors.New("the server does not support it")
 	}
 	c.framer = http2.NewFramer(c.nc.nc, c.nc.br)
 	c.framer.SetReuseFrames()
@@ -102,7 +106,7 @@ func (c *http2Conn) greet(window uint32) error {
 	return errors.Join(c.control(f), c.nc.nc.SetDeadline(time.Time{}))
 }
 
-// open sends a request without a body, and grants its answer so much more window.
+// open sends a request without a body and enlarges its stream's window to the given size.
 func (c *http2Conn) open(spec requestSpec, st *http2Stream, window uint32) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +119,7 @@ func (c *http2Conn) open(spec requestSpec, st *http2Stream, window uint32) error
 	c.streams[st.id] = st
 	c.block.Reset()
 	for _, f := range c.server.fields(spec) {
-		_ = c.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // a Buffer does not fail
+		_ = c.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // writing to a Buffer does not fail
 	}
 	err := c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: st.id, BlockFragment: c.block.Bytes(), EndStream: true, EndHeaders: true})
 	if err == nil && window > 0 {
@@ -124,7 +128,7 @@ func (c *http2Conn) open(spec requestSpec, st *http2Stream, window uint32) error
 	return err
 }
 
-// fields are a request's, as HTTP/2 has them.
+// fields returns the header fields of a request over HTTP/2.
 func (s *server) fields(spec requestSpec) [][2]string {
 	scheme := "https"
 	if s.tls == nil {
@@ -142,7 +146,7 @@ func (s *server) fields(spec requestSpec) [][2]string {
 	return out
 }
 
-// cancel ends a stream that has not ended by itself.
+// cancel resets a stream that has not ended.
 func (c *http2Conn) cancel(st *http2Stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +157,7 @@ func (c *http2Conn) cancel(st *http2Stream) error {
 	return c.framer.WriteRSTStream(st.id, http2.ErrCodeCancel)
 }
 
-// read is the reading goroutine.
+// read runs in the reading goroutine.
 func (c *http2Conn) read() {
 	defer close(c.reading)
 	for {
@@ -168,7 +172,7 @@ func (c *http2Conn) read() {
 	}
 }
 
-// fail ends all streams.
+// fail ends all streams with an error.
 func (c *http2Conn) fail(err error) {
 	c.mu.Lock()
 	c.err = fmt.Errorf("HTTP/2 connection: %w", err)
@@ -223,7 +227,8 @@ func (c *http2Conn) data(f *http2.DataFrame) error {
 	return nil
 }
 
-// taken is an open stream, after what came for it was counted, or nil; it is forgotten when it has ended. Once a stream is cancelled, its response is changed no more.
+// taken counts what arrived for a stream and returns the stream, or nil if it is not open. It
+// forgets a stream that has ended. It no longer changes the response of a canceled stream.
 func (c *http2Conn) taken(id uint32, ended bool, p []byte) *http2Stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,7 +245,7 @@ func (c *http2Conn) taken(id uint32, ended bool, p []byte) *http2Stream {
 	return st
 }
 
-// grant gives back what was taken of the connection's window, rarely.
+// grant returns consumed bytes to the connection's window, but rarely.
 func (c *http2Conn) grant(n uint32) error {
 	if c.used += n; c.used < wideWindow/4 {
 		return nil
@@ -251,7 +256,7 @@ func (c *http2Conn) grant(n uint32) error {
 	return c.framer.WriteWindowUpdate(0, n)
 }
 
-// control heeds frames that belong to no stream.
+// control handles frames that belong to no stream.
 func (c *http2Conn) control(f http2.Frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -274,7 +279,7 @@ func (c *http2Conn) control(f http2.Frame) error {
 	return nil
 }
 
-// close ends the connection and waits for its reader.
+// close closes the connection and waits for its reading goroutine.
 func (c *http2Conn) close() {
 	c.nc.close()
 	<-c.reading
@@ -306,7 +311,8 @@ func dialHTTP2Caller(ctx context.Context, s *server) (*http2Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	// As many as a server lets be under way: an answer never waits for its taker.
+	// As many as the streams that a server allows, so that the reading goroutine never waits for
+	// the receiver.
 	return &http2Caller{conn: c, answers: make(chan http2Answer, 250)}, nil
 }
 
@@ -324,7 +330,7 @@ func (c *http2Caller) send(spec requestSpec) error {
 	return c.conn.open(spec, st, 0)
 }
 
-// untilEnd makes the answer end, and the stream, with the initial events.
+// untilEnd makes the response, and the stream, end with the initial events.
 func (c *http2Caller) untilEnd(st *http2Stream) {
 	var over sync.Once
 	var finder *endFinder

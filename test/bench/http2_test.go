@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// servingHTTP2 is Go's own server.
+// servingHTTP2 starts an HTTP/2 server of the standard library.
 func servingHTTP2(t *testing.T, h http.HandlerFunc) *server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -25,7 +25,8 @@ func servingHTTP2(t *testing.T, h http.HandlerFunc) *server {
 	return &server{name: "test", addr: s.Listener.Addr().String(), token: "secret", tls: &tls.Config{RootCAs: pool, ServerName: "example.com"}}
 }
 
-// TestHTTP2Caller: answers are told apart while two are under way, of any size, and bodies of more than a window pass.
+// TestHTTP2Caller checks that two concurrent responses of any size are not mixed up and that bodies
+// larger than a window arrive.
 func TestHTTP2Caller(t *testing.T) {
 	const large = 3 << 20
 	s := servingHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +75,8 @@ func TestHTTP2Caller(t *testing.T) {
 	}
 }
 
-// TestWatchListEnds: a watch counts as answered once its initial events are over, compressed or not.
+// TestWatchListEnds checks that a watch counts as complete after its initial events, compressed or
+// not.
 func TestWatchListEnds(t *testing.T) {
 	s := servingHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
 		out, flush := io.Writer(w), func() {}
@@ -119,7 +121,7 @@ func TestWatchListEnds(t *testing.T) {
 	}
 }
 
-// TestEndFinder: the mark is found wherever what it is in is cut.
+// TestEndFinder checks that the mark is found wherever writes split it.
 func TestEndFinder(t *testing.T) {
 	text := []byte("abc" + endMark + "defghi")
 	for first := range text {
@@ -134,13 +136,13 @@ func TestEndFinder(t *testing.T) {
 			}
 		}
 	}
-	f := newEndFinder("", func() { t.Error("found in what is not whole") })
+	f := newEndFinder("", func() { t.Error("found although the mark is incomplete") })
 	for _, p := range []string{endMark[:10], endMark[11:], strings.Repeat("x", 100), endMark[1:]} {
 		_, _ = f.Write([]byte(p))
 	}
 }
 
-// TestFloorFrames: frames hold the whole body, and the last one alone ends the stream.
+// TestFloorFrames checks that the frames hold the whole body and only the last one ends the stream.
 func TestFloorFrames(t *testing.T) {
 	for _, size := range []int{0, 1, frameBytes, frameBytes + 1, 5*frameBytes - 1} {
 		body := bytes.Repeat([]byte("x"), size)

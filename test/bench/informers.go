@@ -18,9 +18,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// informers measures a row of kind Informers: many of client-go's that start at the same moment, each with a
-// connection of its own as the programs have that they stand for. The gateway has just started, with nothing in its
-// cache; what it needs of kube-apiserver counts.
+// informers measures a row of kind Informers: many client-go informers that start at the same
+// moment, each with a connection of its own, because they stand for separate programs. The gateway
+// has just started with an empty cache, and its requests to kube-apiserver count.
 func (m *measurer) informers(ctx context.Context, r *Row) (*measured, error) {
 	if err := m.bed.common(ctx, m.against); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (m *measurer) informers(ctx context.Context, r *Row) (*measured, error) {
 // syncing starts n informers and returns when all have synced.
 func (m *measurer) syncing(ctx context.Context, r *Row, s *server, cfg *rest.Config, n int) (tally, error) {
 	var t tally
-	defer debug.FreeOSMemory() // what informers needed is much
+	defer debug.FreeOSMemory() // the informers use much memory
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
 	all := make([]*informer, n)
@@ -86,7 +86,7 @@ func (m *measurer) syncing(ctx context.Context, r *Row, s *server, cfg *rest.Con
 		return t, err
 	}
 	begin := time.Now()
-	// What informers log while they wait is known from the latencies.
+	// Informers' own log messages are not needed: the latencies show how long they wait.
 	running, stop := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	for _, one := range all {
 		one.factory.StartWithContext(running)
@@ -112,20 +112,20 @@ func (m *measurer) syncing(ctx context.Context, r *Row, s *server, cfg *rest.Con
 	return t, errors.Join(err, err2, m.deductBackground(ctx, r, s, &t))
 }
 
-// An informer is one of pods.
+// An informer is an informer of pods.
 type informer struct {
 	factory informers.SharedInformerFactory
-	synced  chan struct{} // closed when it has them all
-	at      time.Time     // when that was
+	synced  chan struct{} // closed when it holds all pods
+	at      time.Time     // when it synced
 }
 
-// newInformer makes an informer that keeps nothing of a pod but its name and version: hundreds of caches do not fit
-// into the memory of one machine.
+// newInformer returns an informer that keeps only the name and version of each pod: hundreds of
+// full caches do not fit into one machine's memory.
 func newInformer(cfg *rest.Config, pods int) (*informer, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.ContentType, cfg.AcceptContentTypes = protobufType, protobufType
 	cfg.QPS = -1
-	cfg.Dial = (&net.Dialer{}).DialContext // not shared: a connection of its own
+	cfg.Dial = (&net.Dialer{}).DialContext // each informer has a connection of its own
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, err

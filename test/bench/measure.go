@@ -7,25 +7,26 @@ import (
 	"time"
 )
 
-// measured is what measuring a row gave.
+// measured holds the measurements of a row.
 type measured struct {
 	apiserver, kubeweir, nginx, floor tally
-	// In rows of memory, nil for one that is not measured.
+	// The servers' memory in rows of memory; nil if not measured.
 	apiserverBytes, kubeweirBytes *int64
-	// raw is the JSON of all pods, if they are not the testbed's.
+	// raw is the size of all pods as JSON, if they are not the testbed's.
 	raw   int64
 	notes []string
 }
 
-// A measurer measures rows of a testbed, one at a time.
+// A measurer measures rows on a testbed, one at a time.
 type measurer struct {
 	bed     *testbed
 	effort  effort
-	profile string // folder of profiles; empty to measure
-	against string // program of the rival; empty for kube-apiserver
+	profile string // folder for profiles; empty to measure
+	against string // path of the rival's program; empty for kube-apiserver
 	written atomic.Int64
-	current *contest // of the row that is measured or was last
-	// background is the share of its time that kube-apiserver uses the processor for nobody; nil until it is asked for.
+	current *contest // the row measured now or last
+	// background is the share of time during which an idle kube-apiserver uses the processor; nil
+	// until first needed.
 	background *float64
 }
 
@@ -69,9 +70,9 @@ func (m *measurer) writer(s *server) *writer {
 // A contest is the two servers that a row compares.
 type contest struct {
 	kubeweir *gateway
-	// rival is kube-apiserver, or another build of kubeweir's (Options.Against).
+	// rival is kube-apiserver or another build of kubeweir (Options.Against).
 	rival *server
-	// closers end what is this row's alone.
+	// closers close what only this row uses.
 	closers []func()
 }
 
@@ -81,7 +82,7 @@ func (c *contest) close() {
 	}
 }
 
-// contestFor starts what a row compares, if it does not run already. The caller closes it.
+// contestFor starts the servers that a row compares, unless they are running. The caller closes it.
 func (m *measurer) contestFor(ctx context.Context, r *Row) (_ *contest, err error) {
 	if err := m.bed.common(ctx, m.against); err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ func (m *measurer) contestFor(ctx context.Context, r *Row) (_ *contest, err erro
 	return c, nil
 }
 
-// gatewayArgs are the flags of a row's own gateway, if it wants one.
+// gatewayArgs returns the flags of a row's own gateway, and whether it needs one.
 func (r *Row) gatewayArgs() (args []string, own bool) {
 	if r.Session {
 		args = append(args, "--consistency=session")
@@ -130,7 +131,7 @@ func (m *measurer) ownGateway(ctx context.Context, c *contest, binary string, ar
 		return nil, err
 	}
 	c.closers = append(c.closers, g.process.Close)
-	// Its cache fills with the first list.
+	// The first list fills its cache.
 	for range 3 {
 		if _, _, err := fetch(ctx, g.server, requestSpec{path: "/api/v1/pods?resourceVersion=0"}); err != nil {
 			return nil, err
@@ -139,11 +140,11 @@ func (m *measurer) ownGateway(ctx context.Context, c *contest, binary string, ar
 	return g, nil
 }
 
-// deducts tells whether writes cost the server processor time that has nothing to do with readers: kube-apiserver,
-// which does them.
+// deducts reports whether the writes themselves cost the server processor time: only kube-apiserver
+// executes them.
 func (m *measurer) deducts(s *server) bool { return s == m.bed.apiserver }
 
-// counted is s with the upstream's processor time counted too if the row wants it.
+// counted returns s, with the upstream's processor time included if the row asks for it.
 func (m *measurer) counted(s *server, r *Row) *server {
 	if !r.Upstream {
 		return s
@@ -153,7 +154,7 @@ func (m *measurer) counted(s *server, r *Row) *server {
 	return &both
 }
 
-// compareBytes notes when the servers do not send the same amount.
+// compareBytes notes if the servers do not send the same amount.
 func (d *measured) compareBytes(r *Row) {
 	if d.apiserver.count == 0 || d.kubeweir.count == 0 {
 		return
@@ -167,7 +168,7 @@ func (d *measured) compareBytes(r *Row) {
 	}
 }
 
-// noteOwn notes how much of the processor time is kubeweir's, where the upstream's is counted as well.
+// noteOwn notes kubeweir's own share of the processor time where the upstream's is included.
 func (d *measured) noteOwn(r *Row) {
 	if n := time.Duration(d.kubeweir.count); r.Upstream && n > 0 {
 		d.notes = append(d.notes, fmt.Sprintf("of kubeweir's figure %s are its own and %s the upstream's",
@@ -175,7 +176,7 @@ func (d *measured) noteOwn(r *Row) {
 	}
 }
 
-// noteWatches notes watches that ended or fell short.
+// noteWatches notes watches that ended early or missed events.
 func (d *measured) noteWatches() {
 	for _, s := range []struct {
 		name string

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// resident measures a row of kind Resident: a fresh gateway's memory once it has served the list, and kube-apiserver's.
+// resident measures a row of kind Resident: the memory of a fresh gateway after it has served the
+// list, and kube-apiserver's.
 func (m *measurer) resident(ctx context.Context, r *Row) (*measured, error) {
 	out := &measured{}
 	g, err := m.bed.startGateway(ctx, m.bed.binary)
@@ -18,7 +19,7 @@ func (m *measurer) resident(ctx context.Context, r *Row) (*measured, error) {
 		return nil, err
 	}
 	for _, s := range []*server{m.bed.apiserver, g.server} {
-		// The gateway's first list may be forwarded.
+		// The gateway may forward its first list.
 		for range 2 {
 			if _, _, err := fetch(ctx, s, requestSpec{path: path}); err != nil {
 				return nil, fmt.Errorf("%s: %w", s.name, err)
@@ -41,7 +42,7 @@ func (m *measurer) resident(ctx context.Context, r *Row) (*measured, error) {
 	return out, err
 }
 
-// idleWatches measures a row of kind IdleWatch: how much memory grows with watches that get no events.
+// idleWatches measures a row of kind IdleWatch: the memory added by watches without events.
 func (m *measurer) idleWatches(ctx context.Context, r *Row) (*measured, error) {
 	out := &measured{}
 	g, err := m.bed.startGateway(ctx, m.bed.binary, "--insecure-listen=127.0.0.1:0")
@@ -53,7 +54,7 @@ func (m *measurer) idleWatches(ctx context.Context, r *Row) (*measured, error) {
 	s := g.server
 	if r.Plaintext {
 		if s = g.plaintext; s == nil {
-			return nil, fmt.Errorf("the gateway tells no plaintext address:\n%s", g.process.Log())
+			return nil, fmt.Errorf("the gateway prints no plaintext address:\n%s", g.process.Log())
 		}
 	}
 	weir, err := m.idleMemory(ctx, r, s, func() error { return m.heapProfile(ctx, r, g) })
@@ -71,13 +72,14 @@ func (m *measurer) idleWatches(ctx context.Context, r *Row) (*measured, error) {
 	out.apiserverBytes = &kube
 	out.notes = append(out.notes, fmt.Sprintf("%d open; kube-apiserver's heap may have had room for them", n))
 	if m.effort.restart {
-		// The gateway of the rows to come is a new process, too: a heap that has grown is collected less often.
+		// Later rows get a new gateway process, too: a heap that has grown is collected less often.
 		return out, m.bed.restart(ctx)
 	}
 	return out, nil
 }
 
-// idleMemory is the memory of one of a row's watches, or connections, of a server that has the pods in its cache.
+// idleMemory returns the memory per watch, or per connection, of a server whose cache holds the
+// pods.
 func (m *measurer) idleMemory(ctx context.Context, r *Row, s *server, while func() error) (int64, error) {
 	n := min(r.Clients, m.effort.watchers)
 	for range 2 {

@@ -14,17 +14,18 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// An nginx is the distribution's, which answers from its proxy_cache what kube-apiserver has answered once: without
-// permission, freshness or watches, but in C.
+// An nginx is the distribution's nginx. It serves kube-apiserver's responses from its proxy_cache:
+// without authorization, freshness or watches, but in C.
 type nginx struct {
 	dir    string
 	cmd    *exec.Cmd
 	server *server
-	// release gives its port back.
+	// release releases its port.
 	release func()
 }
 
-// findNginx is the path of the program, empty when it is not installed. Distributions keep it where only root looks.
+// findNginx returns the path of nginx, or "" if it is not installed. Distributions install it in
+// directories that only root has in PATH.
 func findNginx() string {
 	for _, name := range []string{"nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -34,7 +35,7 @@ func findNginx() string {
 	return ""
 }
 
-// nginxVersion is what the program says it is.
+// nginxVersion returns the version that the program prints.
 func nginxVersion(ctx context.Context, path string) string {
 	out, err := exec.CommandContext(ctx, path, "-v").CombinedOutput()
 	_, version, ok := strings.Cut(strings.TrimSpace(string(out)), "nginx version: ")
@@ -44,8 +45,9 @@ func nginxVersion(ctx context.Context, path string) string {
 	return version
 }
 
-// nginxConf is what is not nginx's own default: the cache, which takes all that kube-apiserver answers and tells
-// apart what is accepted; and connections that last as long as those of the other servers.
+// nginxConf differs from nginx's defaults in two ways: the cache stores all of kube-apiserver's
+// responses and has a separate entry for each Accept header, and connections stay open as long as
+// those of the other servers.
 const nginxConf = `%sworker_processes 1;
 pid nginx.pid;
 error_log nginx.log;
@@ -76,7 +78,8 @@ http {
 }
 `
 
-// startedNginx is the nginx in front of kube-apiserver, started if need be; nil when it is not installed.
+// startedNginx returns the nginx in front of kube-apiserver and starts it if necessary. It returns
+// nil if nginx is not installed.
 func (b *testbed) startedNginx(ctx context.Context) (*nginx, error) {
 	if b.nginxPath == "" || b.nginx != nil {
 		return b.nginx, nil
@@ -99,7 +102,7 @@ func (b *testbed) startNginx(ctx context.Context) (_ *nginx, err error) {
 			n.close()
 		}
 	}()
-	// It cannot tell an address that it has chosen by itself.
+	// Nginx cannot choose a free port and report it.
 	var addr string
 	if addr, n.release, err = realkube.ReservePort(); err != nil {
 		return nil, err
@@ -107,7 +110,7 @@ func (b *testbed) startNginx(ctx context.Context) (_ *nginx, err error) {
 	if n.dir, err = os.MkdirTemp("", "kubeweir-bench-nginx-"); err != nil {
 		return nil, err
 	}
-	user := "" // one that may write to the folder
+	user := "" // a user that may write to the folder
 	if os.Getuid() == 0 {
 		user = "user root;\n"
 	}
@@ -125,7 +128,7 @@ func (b *testbed) startNginx(ctx context.Context) (_ *nginx, err error) {
 	return n, n.await(ctx)
 }
 
-// await returns when nginx answers, and knows the process then that does.
+// await waits until nginx responds and then looks up its worker process.
 func (n *nginx) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -144,7 +147,7 @@ func (n *nginx) await(ctx context.Context) error {
 	}
 }
 
-// worker is the child of nginx's first process that answers requests.
+// worker returns the child of nginx's master process that serves requests.
 func worker(parent int) (int, error) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
 	if err != nil {

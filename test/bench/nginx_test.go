@@ -11,8 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// installedNginx returns the path of nginx: the one that is installed, or that of Debian's package, which is unpacked
-// into .cache and not installed, because a service comes with it.
+// installedNginx returns the path of an installed nginx, or of that in Debian's package. It unpacks
+// the package into .cache instead of installing it, because the package starts a service.
 func installedNginx(ctx context.Context) (string, error) {
 	if path := findNginx(); path != "" {
 		return path, nil
@@ -37,7 +37,7 @@ func installedNginx(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
-	// The lists of packages may be missing or old; they are fetched only if need be.
+	// The package lists may be missing or outdated; update them only if the download fails.
 	script := `(apt-get download -q nginx || (apt-get update -q && apt-get download -q nginx)) && ` +
 		`dpkg-deb -x nginx_*.deb . && rm -rf nginx_*.deb etc lib var usr/share`
 	cmd := exec.CommandContext(ctx, "sh", "-c", script)

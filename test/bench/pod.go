@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// newPod is the i-th pod: a web server and a sidecar, as a ReplicaSet makes them. With its status and with what the
-// server adds it is about 6 KB of JSON.
+// newPod returns the i-th pod: a web server and a sidecar, as a ReplicaSet creates them. With its
+// status and the server's additions it is about 6 KB of JSON.
 func newPod(i int) *corev1.Pod {
 	controller := true
 	return &corev1.Pod{
@@ -86,7 +86,7 @@ func podVolumes() []corev1.Volume {
 	}
 }
 
-// newStatus is what the kubelet writes of the i-th pod once it runs.
+// newStatus returns the status that the kubelet writes for the i-th pod once it runs.
 func newStatus(i int) corev1.PodStatus {
 	started := metav1.NewTime(time.Date(2026, 5, 4, 8, i/60%60, i%60, 0, time.UTC))
 	ip := fmt.Sprintf("10.%d.%d.%d", 64+i/65536, i/256%256, i%256)

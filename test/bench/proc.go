@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// clockTick is the unit of times in /proc/PID/stat: USER_HZ, which Linux keeps at 100.
+// clockTick is the unit of times in /proc/PID/stat: USER_HZ, which is 100 on Linux.
 const clockTick = 10 * time.Millisecond
 
-// cpuTime is the processor time that processes have used so far, in user mode and in the kernel.
+// cpuTime returns the processor time that processes have used so far, in user mode and in the
+// kernel.
 func cpuTime(pids ...int) (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range pids {
@@ -30,8 +31,8 @@ func cpuTime(pids ...int) (time.Duration, error) {
 	return sum, nil
 }
 
-// parseStat adds utime and stime, fields 14 and 15. Field 2 is the program's name in parentheses, which may hold
-// anything, so that fields are counted from its end.
+// parseStat adds utime and stime, fields 14 and 15. It counts fields from the end of field 2,
+// because that is the program's name in parentheses and may contain anything.
 func parseStat(stat []byte) (time.Duration, error) {
 	end := bytes.LastIndexByte(stat, ')')
 	fields := strings.Fields(string(stat[end+1:]))
@@ -49,7 +50,7 @@ func parseStat(stat []byte) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// residentMemory is a process's memory in bytes: what it has now and the most it ever had.
+// residentMemory returns a process's current and peak resident memory in bytes.
 func residentMemory(pid int) (now, peak int64, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -68,8 +69,9 @@ func statusBytes(status []byte, field string) int64 {
 	return 0
 }
 
-// quiet returns once processes rest, so that what they still do for the slice before (collecting garbage, taking
-// leave of watchers) is not counted in the next one. It gives up waiting after a while: a process may be kept busy.
+// quiet waits until the processes are idle, so that their remaining work for the previous slice
+// (garbage collection, closing watches) does not count in the next one. It gives up after a while,
+// because a process may stay busy.
 func (m *measurer) quiet(ctx context.Context, pids ...int) error {
 	const (
 		rest  = 20 * time.Millisecond

@@ -13,7 +13,7 @@ import (
 // profileTime is how long a row runs while it is profiled.
 const profileTime = 10 * time.Second
 
-// profiled calls f and, when rows are profiled, writes the processor profile of the gateway over profileTime.
+// profiled calls f. When rows are profiled, it writes the gateway's CPU profile over profileTime.
 func (m *measurer) profiled(ctx context.Context, r *Row, f func() error) error {
 	if m.profile == "" {
 		return f()

@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// A Protocol is what a row's requests are made over.
+// A Protocol is the protocol of a row's requests.
 type Protocol string
 
-// The protocols. The zero value is HTTP/1.1, too.
+// The protocols. The zero value means HTTP/1.1.
 const (
 	HTTP1     Protocol = "HTTP/1.1"
 	HTTP2     Protocol = "HTTP/2"
 	WebSocket Protocol = "WebSocket" // upgraded from HTTP/1.1
 )
 
-// A caller is a client's connection. It may have several requests under way. Not for concurrent use.
+// A caller is a client's connection. It may have several requests in flight. Not for concurrent
+// use.
 type caller interface {
-	// send sends a request without waiting for its answer.
+	// send sends a request without waiting for its response.
 	send(spec requestSpec) error
-	// receive takes a whole answer, whatever its status: over HTTP/1.1 that of the request sent first, over HTTP/2
-	// that of any. Its head is valid until the next call.
+	// receive reads a whole response, whatever its status: over HTTP/1.1 that of the oldest
+	// request, over HTTP/2 that of any request. Its head is valid until the next call.
 	receive() (response, error)
 	close()
 }
 
-// dialOver opens a caller's connection, which is closed when ctx ends at the latest.
+// dialOver opens a caller's connection, which is closed at the latest when ctx ends.
 func dialOver(ctx context.Context, p Protocol, s *server) (caller, error) {
 	if p == HTTP2 {
 		return dialHTTP2Caller(ctx, s)
@@ -34,7 +35,7 @@ func dialOver(ctx context.Context, p Protocol, s *server) (caller, error) {
 	return dial(ctx, s, 64<<10)
 }
 
-// received is an answer whose status is one of those given; every other is an error.
+// received receives a response and returns an error unless its status is one of those given.
 func received(c caller, spec requestSpec, statuses ...int) (response, error) {
 	r, err := c.receive()
 	if err != nil {
@@ -48,13 +49,13 @@ func received(c caller, spec requestSpec, statuses ...int) (response, error) {
 	return r, fmt.Errorf("%s: status %d: %.300s", spec.path, r.status, r.head)
 }
 
-// An exchange is what a row does again and again: begin sends a request, end takes an answer.
+// An exchange is the operation that a row repeats: begin sends a request, end receives a response.
 type exchange interface {
 	begin() error
 	end() (response, error)
 }
 
-// repeated is an exchange of requests, one after the other and again from the first.
+// repeated is an exchange that cycles through its requests.
 type repeated struct {
 	caller
 	specs []requestSpec
@@ -71,7 +72,7 @@ func (r *repeated) begin() error {
 
 func (r *repeated) end() (response, error) { return received(r.caller, r.specs[0], 200, 304) }
 
-// once does an exchange.
+// once does one exchange.
 func once(e exchange) (response, error) {
 	if err := e.begin(); err != nil {
 		return response{}, err
@@ -79,10 +80,10 @@ func once(e exchange) (response, error) {
 	return e.end()
 }
 
-// sentTimes are when the requests were sent whose answers are due, in the order of answers.
+// sentTimes holds when the outstanding requests were sent, in the order of their responses.
 type sentTimes []time.Time
 
-// next is how long ago the first of them was, which is dropped.
+// next removes the oldest request and returns how long ago it was sent.
 func (t *sentTimes) next() time.Duration {
 	if len(*t) == 0 {
 		return 0

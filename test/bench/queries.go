@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// pageRate is how many lists with queries a client asks for in a second while pods are updated, so that between two
-// of them something has changed.
+// pageRate is how many lists with queries a client sends a second while pods are updated, so that
+// the pods change between two lists.
 const pageRate = 40
 
-// queries measures a row of kind Queries. The first list of each query, for which a path is read in every pod, is a note.
+// queries measures a row of kind Queries. The first list of each query, which reads a path in every
+// pod, goes to the notes.
 func (m *measurer) queries(ctx context.Context, r *Row) (*measured, error) {
 	s, err := m.startScaled(ctx, r)
 	if err != nil {
@@ -55,7 +56,7 @@ func (m *measurer) queries(ctx context.Context, r *Row) (*measured, error) {
 	return out, errors.Join(err, ctx.Err())
 }
 
-// updating updates pods, so many a second, until end is called.
+// updating updates pods at the given rate until end is called.
 func (s *scaled) updating(ctx context.Context, rate int) (end func()) {
 	ctx, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -72,7 +73,7 @@ func (s *scaled) updating(ctx context.Context, rate int) (end func()) {
 	}
 }
 
-// paced is an exchange that begins at most once in a time.
+// paced is an exchange that begins at most once per interval.
 type paced struct {
 	exchange
 	every time.Duration

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A Report is what one run measured, and on what.
+// A Report is the result of one run, with its environment.
 type Report struct {
 	Date    time.Time `json:"date"`
 	Machine string    `json:"machine"`
@@ -23,11 +23,11 @@ type Report struct {
 	Load    string    `json:"loadAverage"` // when the run began
 	LoadEnd string    `json:"loadAverageAtEnd"`
 	Short   bool      `json:"short"`
-	// Rival stands in the tables in place of kube-apiserver when something else was measured in its place.
+	// Rival replaces kube-apiserver in the tables if another program was measured instead.
 	Rival    string `json:"rival,omitempty"`
 	Pods     int    `json:"pods"`
-	PodBytes int64  `json:"bytesOfPod"` // of one pod's JSON
-	// Nginx is which one answers beside kubeweir, or that there is none.
+	PodBytes int64  `json:"bytesOfPod"` // JSON size of one pod
+	// Nginx is the version of nginx, or says that there was none.
 	Nginx   string   `json:"nginx"`
 	Results []Result `json:"results"`
 }
@@ -56,8 +56,8 @@ func cpuModel() string {
 	return runtime.GOARCH
 }
 
-// Join takes over the results of a later run, in place of those of the same rows, and notes of each that it is of that,
-// and of which machine if that is another.
+// Join replaces results with those of a later run and marks each of them as from that run, and from
+// its machine if that differs.
 func (r *Report) Join(later *Report) {
 	note := "measured in a later run than most, " + later.Date.Format(time.DateTime+" MST")
 	if later.Machine != r.Machine {
@@ -72,14 +72,14 @@ func (r *Report) Join(later *Report) {
 	slices.SortStableFunc(r.Results, func(a, b Result) int { return cmp.Compare(slices.Index(names, a.Row), slices.Index(names, b.Row)) })
 }
 
-// WriteJSON writes the report for programs.
+// WriteJSON writes the report as JSON.
 func (r *Report) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
 }
 
-// markdownHead says what the table is about and how to get it.
+// markdownHead introduces the tables and says how to reproduce them.
 const markdownHead = `# Benchmarks
 
 %s, %d cores, Linux %s, %s, %s. Written by
@@ -102,7 +102,7 @@ ratio is kube-apiserver : kubeweir. [bench.txt](bench.txt) has latencies, rates 
 |---|---|---|--:|--:|--:|--:|--:|---|
 `
 
-// WriteMarkdown writes the report as a page that shows the picture, too.
+// WriteMarkdown writes the report as a Markdown page that includes the chart.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	_, err := fmt.Fprintf(w, markdownHead, r.Machine, r.Cores, r.Kernel, r.Go, r.Date.Format(time.DateOnly), r.Pods, float64(r.PodBytes)/1e3, r.Nginx)
 	for _, res := range r.Results {
@@ -124,7 +124,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// WriteTable writes the report for people.
+// WriteTable writes the report as plain text.
 func (r *Report) WriteTable(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "%s  %s, %d cores, Linux %s, %s\n%d pods of %d bytes JSON; load average %s at the beginning, %s at the end\nnginx: %s\n\n",
 		r.Date.Format(time.DateTime+" MST"), r.Machine, r.Cores, r.Kernel, r.Go, r.Pods, r.PodBytes, r.Load, r.LoadEnd, r.Nginx); err != nil {
@@ -184,7 +184,7 @@ func (r *Result) cells() []string {
 	}
 }
 
-// pair writes a figure of kube-apiserver and of kubeweir, once if they are the same.
+// pair formats a figure of kube-apiserver and of kubeweir, or one figure if both are the same.
 func pair(r *Result, format string, get func(*Side) float64) string {
 	figure := func(s *Side) string {
 		if s == nil || get(s) == 0 {

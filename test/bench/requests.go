@@ -65,7 +65,7 @@ func (m *measurer) requests(ctx context.Context, r *Row) (*measured, error) {
 	return out, nil
 }
 
-// sides are the servers that a row measures.
+// sides returns the servers that a row measures.
 func (m *measurer) sides(ctx context.Context, r *Row, c *contest, out *measured) ([]*side, error) {
 	gateway := &side{server: m.counted(c.kubeweir.server, r), total: &out.kubeweir, cpu: m.effort.gateway, warmUp: 3}
 	if m.profile != "" {
@@ -91,12 +91,12 @@ func (m *measurer) sides(ctx context.Context, r *Row, c *contest, out *measured)
 type side struct {
 	server   *server
 	total    *tally
-	cpu      time.Duration // to be used over all rounds
+	cpu      time.Duration // processor time to spend over all rounds
 	warmUp   int           // requests before the first slice
 	caller   caller
 	exchange exchange
-	encoding string        // of the answers
-	each     time.Duration // about what a request uses
+	encoding string        // Content-Encoding of the responses
+	each     time.Duration // approximate processor time of a request
 }
 
 func (s *side) open(ctx context.Context, r *Row, spec requestSpec) (err error) {
@@ -137,7 +137,7 @@ func (s *side) open(ctx context.Context, r *Row, spec requestSpec) (err error) {
 	return err
 }
 
-// specsOf are the requests of a row: one, or one for each shard.
+// specsOf returns the requests of a row: one, or one per shard.
 func specsOf(r *Row, spec requestSpec) []requestSpec {
 	var out []requestSpec
 	for _, path := range r.paths(spec.path) {
@@ -148,7 +148,7 @@ func specsOf(r *Row, spec requestSpec) []requestSpec {
 	return out
 }
 
-// noteShards notes how much of the list is in the largest shard.
+// noteShards notes how much of the list the largest shard contains.
 func (m *measurer) noteShards(ctx context.Context, r *Row, gw *server, spec requestSpec, out *measured) error {
 	if r.Shards == 0 {
 		return nil
@@ -165,14 +165,15 @@ func (m *measurer) noteShards(ctx context.Context, r *Row, gw *server, spec requ
 	return nil
 }
 
-// continueToken finds the token in the beginning of a list.
+// continueToken matches the token in the metadata of a list.
 var continueToken = regexp.MustCompile(`"continue":"([^"]+)"`)
 
-// paged is an exchange that reads the next page, and the first one after the last.
+// paged is an exchange that reads the next page, and the first page after the last one.
 type paged struct {
 	caller
 	next requestSpec
-	// after is the request of the page that a token leads to, which is empty after the last one.
+	// after returns the request of the page that a token leads to. The token is empty after the
+	// last page.
 	after func(token []byte) requestSpec
 }
 
@@ -206,21 +207,22 @@ func (p *paged) end() (response, error) {
 	return resp, nil
 }
 
-// limitsOf say how much is asked of a side in a slice.
+// limitsOf returns the limits of a side's slice.
 func (m *measurer) limitsOf(r *Row, s *side) (limits, error) {
 	lim := limits{cpu: s.cpu / time.Duration(m.rounds()), requests: m.effort.requests, inFlight: r.inFlight(), cycle: r.Shards}
 	if m.profile != "" {
 		lim = limits{requests: 1, wall: profileTime + time.Second, inFlight: r.inFlight()}
 	}
 	if l, ok := s.caller.(*listWatcher); ok && m.profile == "" {
-		const most = 64 // connections that are held ready
+		const most = 64 // connections opened in advance
 		lim.exactly, lim.requests = true, min(most, max(lim.requests, int(lim.cpu/max(s.each, time.Millisecond))))
 		return lim, l.open(lim.requests)
 	}
 	return lim, nil
 }
 
-// requestSlice measures one server for a while, and takes off kube-apiserver what updates meanwhile cost it.
+// requestSlice measures one server for a while and subtracts what concurrent updates cost
+// kube-apiserver.
 func (m *measurer) requestSlice(ctx context.Context, r *Row, s *side) error {
 	lim, err := m.limitsOf(r, s)
 	if err != nil {
@@ -261,7 +263,8 @@ func (m *measurer) requestSlice(ctx context.Context, r *Row, s *side) error {
 	return err
 }
 
-// etagOf asks the gateway until it sends an ETag: the first answers may come from upstream.
+// etagOf sends requests to the gateway until it returns an ETag: the first responses may come from
+// the upstream.
 func etagOf(ctx context.Context, gw *gateway, spec requestSpec) (string, error) {
 	for range 5 {
 		resp, _, err := fetch(ctx, gw.server, spec)
@@ -277,7 +280,7 @@ func etagOf(ctx context.Context, gw *gateway, spec requestSpec) (string, error) 
 
 func floorPath(r *Row, page int) string { return fmt.Sprintf("/%s/%d", r.Name, page) }
 
-// storeOnFloor gives the floor the bytes that the gateway sends.
+// storeOnFloor uploads the gateway's response to the floor.
 func (m *measurer) storeOnFloor(ctx context.Context, gw *server, r *Row, spec *requestSpec) error {
 	c, err := dial(ctx, gw, 64<<10)
 	if err != nil {

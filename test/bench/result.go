@@ -11,32 +11,34 @@ type Quantity string
 
 // The quantities, with their units in results.
 const (
-	CPU     Quantity = "cpu_us"     // microseconds of the server's processor time
+	CPU     Quantity = "cpu_us"     // processor time of the server, in microseconds
 	Latency Quantity = "latency_ms" // milliseconds
-	Elapsed Quantity = "elapsed_ms" // milliseconds, too, but not kubeweir's beyond kube-apiserver's
+	Elapsed Quantity = "elapsed_ms" // milliseconds; for kubeweir not the difference from kube-apiserver
 	Memory  Quantity = "bytes"      // resident bytes
 )
 
-// A Side is what one server took.
+// A Side is the result of one server.
 type Side struct {
-	// Value is the row's quantity, by unit. For a row of kind Write kubeweir's is what is added to kube-apiserver's.
+	// Value is the row's quantity per unit. In a row of kind Write, kubeweir's value is what it
+	// adds to kube-apiserver's.
 	Value float64 `json:"value"`
-	// GrossCPU is the processor time by unit before what the writes cost anyway was taken off, microseconds.
+	// GrossCPU is the processor time per unit in microseconds, before the cost of the writes
+	// themselves is subtracted.
 	GrossCPU float64 `json:"grossCPU,omitempty"`
-	// OwnCPU is that of the server's own process, where another's counts too.
+	// OwnCPU is the part of the server's own process, where another process's time counts too.
 	OwnCPU float64 `json:"ownCPU,omitempty"`
 	Count  int64   `json:"count,omitempty"`
-	// CPUSeconds is what Value was computed from.
+	// CPUSeconds is the total from which Value was computed.
 	CPUSeconds float64 `json:"cpuSeconds,omitempty"`
-	// P50 and P99 are latencies in milliseconds: of requests to the end of the body, of events from the beginning of
-	// the write to the watcher.
+	// P50 and P99 are latencies in milliseconds: of requests until the end of the body, of events
+	// from the beginning of the write until the watcher receives it.
 	P50 float64 `json:"p50_ms,omitempty"`
 	P99 float64 `json:"p99_ms,omitempty"`
-	// PerSecond is how many units a second there were, by this client on this machine.
+	// PerSecond is how many units per second this client on this machine got.
 	PerSecond float64 `json:"perSecond,omitempty"`
-	// Bytes of a unit, as sent, without chunks' framing (watches: with it).
+	// Bytes is the size of a unit as sent. Only for watches it includes the framing of chunks.
 	Bytes float64 `json:"bytesPerUnit,omitempty"`
-	// Resident is the process's memory right after the row, bytes.
+	// Resident is the process's memory in bytes right after the row.
 	Resident int64 `json:"residentBytes,omitempty"`
 }
 
@@ -50,20 +52,20 @@ type Result struct {
 
 	KubeAPIServer *Side `json:"kubeAPIServer,omitempty"`
 	Kubeweir      *Side `json:"kubeweir,omitempty"`
-	// Nginx answers from its cache what needs not be fresh.
+	// Nginx is measured where its cache can respond, because the request does not need fresh data.
 	Nginx *Side `json:"nginx,omitempty"`
 	Floor *Side `json:"floor,omitempty"`
 
-	// Ratio is kube-apiserver : kubeweir, OverFloor kubeweir : floor; 0 where there is no such thing.
+	// Ratio is kube-apiserver : kubeweir, OverFloor kubeweir : floor; 0 if unknown.
 	Ratio     float64 `json:"ratio,omitempty"`
 	OverFloor float64 `json:"overFloor,omitempty"`
-	// Target in words, and whether it is met; nil without one, or where it cannot be told.
+	// Target is the target in words, Met whether it is met: nil without a target or if unknown.
 	Target string   `json:"target,omitempty"`
 	Met    *bool    `json:"met,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 }
 
-// resultOf makes a line of what was measured. earlier are the lines before.
+// resultOf makes a line of the table from the measurements. earlier are the lines before it.
 func (m *measurer) resultOf(r *Row, d *measured, earlier []Result) Result {
 	out := Result{Row: r.Name, Title: r.Title, Protocol: r.protocol(), Unit: r.unit(), Quantity: r.quantity(), Notes: d.notes}
 	switch out.Quantity {
@@ -98,7 +100,7 @@ func (m *measurer) resultOf(r *Row, d *measured, earlier []Result) Result {
 	return out
 }
 
-// remember notes a process's memory; one that has ended meanwhile has none.
+// remember records a process's memory; 0 if the process has ended.
 func (m *measurer) remember(s *Side, of *server) {
 	if s != nil {
 		s.Resident, _, _ = residentMemory(of.pid)
@@ -125,7 +127,7 @@ func sideOf(t *tally) *Side {
 	}
 }
 
-// ratio is a : b, 0 when either is not there or too small to be seen.
+// ratio returns a : b, or 0 if either is missing or too small to measure.
 func ratio(a, b *Side) float64 {
 	if a == nil || b == nil || a.Value <= 0 || b.Value <= 0 {
 		return 0
@@ -133,7 +135,7 @@ func ratio(a, b *Side) float64 {
 	return a.Value / b.Value
 }
 
-// Format writes a value of the quantity with a unit.
+// Format formats a value of the quantity with a unit.
 func (q Quantity) Format(v float64) string {
 	switch q {
 	case Memory:
@@ -150,7 +152,7 @@ func (q Quantity) Format(v float64) string {
 	return fmt.Sprintf("%.*f us", decimals(v), v)
 }
 
-// decimals shows about three digits.
+// decimals returns how many decimals show about three digits.
 func decimals(v float64) int {
 	switch {
 	case v >= 100:

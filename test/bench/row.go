@@ -16,18 +16,19 @@ const (
 	Requests Kind = "requests"
 	// Pages: one client reads a list in pages, again and again. A page is the unit.
 	Pages Kind = "pages"
-	// WatchList: one client opens a watch with initial events and ends it after them, again and again. Each is a
-	// request.
+	// WatchList: one client opens a watch with initial events and ends it after them, again and
+	// again. Each is a request.
 	WatchList Kind = "watch list"
-	// Informers: many of client-go's start at the same moment. An informer is the unit.
+	// Informers: many client-go informers start at the same moment. An informer is the unit.
 	Informers Kind = "informers"
 	// Burst: many clients send the same request at the same moment.
 	Burst Kind = "burst"
 	// FanOut: every event goes to every watcher. A delivery is the unit.
 	FanOut Kind = "fan-out"
-	// LabelWatch: each watcher has its own label selector and every event goes to one of them. An event is the unit.
+	// LabelWatch: each watcher has its own label selector and every event goes to one of them. An
+	// event is the unit.
 	LabelWatch Kind = "label watch"
-	// Write: what a write takes longer when it goes through the gateway, at the median.
+	// Write: the median time that the gateway adds to a write.
 	Write Kind = "write"
 	// Resident: memory with all pods in the cache.
 	Resident Kind = "resident memory"
@@ -36,27 +37,28 @@ const (
 	// IdleConn: memory of an open connection without a request.
 	IdleConn Kind = "idle connection"
 
-	// The following compare a standalone kubeweir with kube-apiserver and etcd, whose processes count together.
+	// The following kinds compare a standalone kubeweir with kube-apiserver and etcd together.
 
-	// Start: how long it takes to be ready, on the data that there is.
+	// Start: the time from the start until ready, with the existing data.
 	Start Kind = "start"
-	// StoreMemory: memory of the processes, left alone.
+	// StoreMemory: memory of the idle processes.
 	StoreMemory Kind = "memory of a store"
-	// Create: clients create objects, each of which is on disk before the answer.
+	// Create: clients create objects, each of which is on disk before the response.
 	Create Kind = "create"
 
-	// The following need a number of Objects, which a synthetic API server makes up.
+	// The following kinds need a number of Objects, which a synthetic API server generates.
 
-	// ColdSync: what it takes to fill an empty cache. A megabyte of JSON is the unit.
+	// ColdSync: the cost of filling an empty cache. A megabyte of JSON is the unit.
 	ColdSync Kind = "cold sync"
-	// WarmStart: how long a gateway that kept its state takes until it serves all pods as they are now, half a percent
-	// of which have changed.
+	// WarmStart: the time until a gateway with saved state serves all pods in their current state,
+	// after half a percent of them changed.
 	WarmStart Kind = "warm start"
-	// Restart is WarmStart until a client has read all pods, beside a start without what was kept and one of a server that
-	// keeps a file an object.
+	// Restart is WarmStart until a client has read all pods, beside a start without saved state and
+	// the start of a server that stores one file per object.
 	Restart Kind = "restart"
-	// UplinkStart is how long a gateway that kept its state takes behind a link that carries Uplink bits a second, with
-	// pods and nodes, until all pods are served, as old as they are; and, as a note, until pods and nodes are current.
+	// UplinkStart: the time until a gateway with saved state serves all pods, however stale, when
+	// its link carries Uplink bits a second. The cluster has pods and nodes. A note says when both
+	// are current.
 	UplinkStart Kind = "warm start over an uplink"
 	// Growth: how much memory grows with the second half of many events.
 	Growth Kind = "growth of memory"
@@ -67,68 +69,71 @@ const (
 	// Queries: one client asks for lists that are sorted, narrowed or counted, in turn.
 	Queries Kind = "queries"
 
-	// Visible: a user lists what is in the Visible of Objects namespaces, in the others of which they may not. Objects are
-	// namespaces of a kube-apiserver of its own.
+	// Visible: a user may list pods in Visible of Objects namespaces and lists them cluster-wide.
+	// Objects counts the namespaces of a separate kube-apiserver.
 	Visible Kind = "visible"
 
-	// Tabs: watches of what people look at, which need not see each event. A second of one is the unit, with Objects or
-	// without.
+	// Tabs: watches of what people look at, which need not see each event. A second of one watch is
+	// the unit. Objects is optional.
 	Tabs Kind = "tabs"
 )
 
-// A Row is one line of the table. What is not said is zero: no churn, identity encoding, one client.
+// A Row is one line of the table. Zero values mean: no churn, identity encoding, one client.
 type Row struct {
-	// Name selects the row on the command line, Title stands in the table.
+	// Name selects the row on the command line, Title is its title in the table.
 	Name, Title string
 	Kind        Kind
 	// Over is the protocol of the clients.
 	Over Protocol
-	// PerConnection is how many watches share a connection, over HTTP/2. Zero for one.
+	// PerConnection is how many watches share an HTTP/2 connection. Zero means one.
 	PerConnection int
-	// Stalled is how many more watches there are that are not read.
+	// Stalled is how many additional watches are open but never read.
 	Stalled int
-	// Path is the request's path and query. {namespace}, {node}, {pod} and {version} stand for those of the testbed,
-	// {shard} for each of Shards parts of the pods in turn.
+	// Path is the request's path and query. {namespace}, {node}, {pod} and {version} are replaced
+	// with the testbed's, {shard} with each of Shards parts of the pods in turn.
 	Path   string
 	Shards int
-	// Queries are added to Path in turn.
+	// Queries are appended to Path in turn.
 	Queries []string
-	// Accept is the media type asked for; empty for JSON.
+	// Accept is the requested media type; empty for JSON.
 	Accept string
 	// Gzip accepts gzip.
 	Gzip bool
-	// Conditional sends the ETag of an earlier answer of kubeweir's as If-None-Match.
+	// Conditional sends the ETag of an earlier response of kubeweir as If-None-Match.
 	Conditional bool
 	// Objects is how many pods a synthetic API server has; zero for the testbed's kube-apiserver.
 	Objects int
-	// Visible is in how many namespaces the user may list, of a row of that kind.
+	// Visible is in how many namespaces the user may list, in a row of that kind.
 	Visible int
-	// Clients is how many clients or watchers there are. Zero for one.
+	// Clients is how many clients or watchers there are. Zero means one.
 	Clients int
-	// Churn is how many pods are updated a second while the row is measured, behind the gateway's back.
+	// Churn is how many pods are updated a second during the measurement, not through the gateway.
 	Churn int
-	// WritesThrough makes the updates of Churn go through the server that is measured.
+	// WritesThrough sends the updates of Churn through the measured server.
 	WritesThrough bool
 	// Session measures a gateway with --consistency=session.
 	Session bool
-	// WithoutManagedFields measures a gateway that keeps none of pods.
+	// WithoutManagedFields measures a gateway that drops the managedFields of pods.
 	WithoutManagedFields bool
-	// Calm measures a gateway whose watches coalesce, within a bound of bytes.
+	// Calm measures a gateway that coalesces watches, up to a bound in bytes.
 	Calm bool
-	// Changing is how many pods the events are of, zero for all.
+	// Changing is how many different pods the events are about; zero means all.
 	Changing int
-	// Kept measures a gateway that keeps its state.
+	// Kept measures a gateway that saves its state.
 	Kept bool
-	// Long measures a row of kind ScaledWatch for longer, because it differs by little from another.
+	// Long measures a row of kind ScaledWatch for longer, because it differs little from another
+	// row.
 	Long bool
-	// Uplink is how many bits a second the way to the upstream carries, from the moment of which the row is; zero for as
-	// many as there are.
+	// Uplink is the bandwidth to the upstream in bits per second, from the measured moment on; zero
+	// means unlimited.
 	Uplink int
-	// Own measures a gateway that other rows do not, because the row leaves work behind that goes on: a second feed.
+	// Own measures a gateway of its own, because the row leaves work behind: a second reflector.
 	Own bool
-	// Upstream counts kube-apiserver's processor time for kubeweir too, because kubeweir makes use of it.
+	// Upstream adds kube-apiserver's processor time to kubeweir's, because kubeweir needs
+	// kube-apiserver for the row.
 	Upstream bool
-	// Rate is how many events a second watchers are sent; zero for as many as the server takes.
+	// Rate is how many events per second are sent to watchers; zero means as many as the server
+	// takes.
 	Rate int
 	// Plaintext measures the gateway's plaintext listener.
 	Plaintext bool
@@ -136,7 +141,7 @@ type Row struct {
 	Target Target
 }
 
-// unit is what the row's quantity is counted by.
+// unit returns the unit of the row's quantity.
 func (r *Row) unit() string {
 	if r.Shards > 0 {
 		return "shard"
@@ -170,7 +175,7 @@ func (r *Row) unit() string {
 	return "request"
 }
 
-// quantity is what the row compares.
+// quantity returns what the row compares.
 func (r *Row) quantity() Quantity {
 	switch r.Kind {
 	case Write:
@@ -183,10 +188,11 @@ func (r *Row) quantity() Quantity {
 	return CPU
 }
 
-// protocol is Over, told of every row.
+// protocol returns Over, or HTTP/1.1 if it is not set.
 func (r *Row) protocol() Protocol { return cmp.Or(r.Over, HTTP1) }
 
-// inFlight is how many requests a client has under way: over HTTP/2 two, as long as they do not depend on each other.
+// inFlight returns how many requests a client has in flight: two over HTTP/2, if they do not depend
+// on each other.
 func (r *Row) inFlight() int {
 	if r.Over == HTTP2 && (r.Kind == Requests || r.Kind == WatchList) {
 		return 2
@@ -194,10 +200,10 @@ func (r *Row) inFlight() int {
 	return 1
 }
 
-// drops tells whether the row asks for objects without managedFields.
+// drops reports whether the row requests objects without managedFields.
 func (r *Row) drops() bool { return strings.HasSuffix(r.Accept, withoutManagedFields) }
 
-// paths are what is asked for in turn, of a row whose other places are filled in.
+// paths returns the paths to request in turn. All placeholders but {shard} are already replaced.
 func (r *Row) paths(path string) []string {
 	if r.Shards == 0 && len(r.Queries) == 0 {
 		return []string{path}
@@ -218,11 +224,12 @@ func (r *Row) paths(path string) []string {
 	return out
 }
 
-// hasFloor tells whether the floor answers the row's requests. It does not keep watches that begin with objects.
+// hasFloor reports whether the floor serves the row's requests. It does not support watches with
+// initial events.
 func (r *Row) hasFloor() bool { return r.Kind == Requests || r.Kind == Pages }
 
-// nginxServes tells whether a cache without freshness could answer: what is asked for may be of any age, and does not
-// change.
+// nginxServes reports whether a cache without freshness could respond: the request accepts any age,
+// and the objects do not change.
 func (r *Row) nginxServes() bool {
 	return r.Kind == Requests && r.Churn == 0 && !r.Conditional && !r.drops() && strings.Contains(r.Path, "resourceVersion=0")
 }

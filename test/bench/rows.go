@@ -12,24 +12,25 @@ const (
 	metadataType = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 	cborType     = "application/cbor"
 
-	// withoutManagedFields is added to a media type (KEP-5958).
+	// withoutManagedFields is appended to a media type (KEP-5958).
 	withoutManagedFields = ";drop=metadata.managedFields"
 )
 
-// allPods is the list of all pods from a cache, and watchPods the watch that begins with them, all as new as can be.
+// allPods is the list of all pods from a cache, watchPods the watch that begins with the most
+// recent state of all pods.
 const (
 	allPods   = "/api/v1/pods?resourceVersion=0"
 	watchPods = "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 )
 
-// Rows returns all rows, in the order in which they are measured and shown. Rows of memory come first, before other
-// rows have left their traces; after the idle watches both servers begin anew. Rows that change the pods come after those
-// whose bytes are compared.
+// Rows returns all rows in the order in which they are measured and shown. Rows of memory come
+// first, before other rows have affected it; both servers restart after the idle watches. Rows that
+// change the pods come after those whose bytes are compared.
 func Rows() []Row {
 	return slices.Concat(memoryRows(), listRows(), formRows(), watchListRows(), churnRows(), strictRows(), watchRows(), manyWatchRows(), tabRows(), scaledRows(), queryRows(), visibleRows(), standaloneRows())
 }
 
-// overBoth returns a row over HTTP/1.1 and the same over HTTP/2, with a target of its own.
+// overBoth returns a row over HTTP/1.1 and the same row over HTTP/2 with a target of its own.
 func overBoth(r Row, target Target) []Row {
 	twin := r
 	twin.Name, twin.Over, twin.Target = r.Name+"-h2", HTTP2, target
@@ -79,8 +80,9 @@ func listRows() []Row {
 	)
 }
 
-// formRows have forms that kube-apiserver 1.37 serves behind feature gates, or not at all: without managedFields it gives
-// the whole list. Beside them stands what kubeweir's whole list takes.
+// formRows use representations that kube-apiserver 1.37 serves only behind feature gates, or not at
+// all: it ignores the parameter that drops managedFields. They stand beside the cost of kubeweir's
+// full list.
 func formRows() []Row {
 	const shards = 8
 	shard := Row{Name: "list-shards", Title: "list rv=0 JSON, one of 8 shards", Kind: Requests, Path: allPods + "&shardSelector={shard}", Shards: shards}
@@ -102,7 +104,7 @@ func formRows() []Row {
 	)
 }
 
-// churnRows change the pods meanwhile.
+// churnRows change the pods during the measurement.
 func churnRows() []Row {
 	return slices.Concat(
 		overBoth(Row{Name: "list-json-churn", Title: "list rv=0 JSON, 100 updates/s", Kind: Requests, Path: allPods, Churn: 100, Target: Target{Ratio: 14}}, Target{}),
@@ -111,7 +113,7 @@ func churnRows() []Row {
 	)
 }
 
-// strictRows ask for what is the most recent.
+// strictRows request the most recent state.
 func strictRows() []Row {
 	return slices.Concat(
 		overBoth(Row{Name: "list-unset", Title: "list unset rv JSON, strict", Kind: Requests, Path: "/api/v1/pods", Upstream: true}, Target{}),
@@ -154,7 +156,7 @@ func watchRows() []Row {
 	}
 }
 
-// manyWatchRows have more watchers than most clusters, and such as do not read.
+// manyWatchRows have more watchers than most clusters, and watchers that do not read.
 func manyWatchRows() []Row {
 	hurtNobody := func(row string) Target { return Target{Above: row, MostP99: 2} }
 	return []Row{
@@ -167,8 +169,9 @@ func manyWatchRows() []Row {
 	}
 }
 
-// tabRows have pages that people look at, of few pods that change often, as in a rollout, and of all. What a tab gets is
-// bounded: kube-apiserver sends each change. The bound is a little below the target: portions are not all alike.
+// tabRows are pages that people look at: of few pods that change often, as in a rollout, and of all
+// pods. kubeweir bounds the bytes per tab; kube-apiserver sends each change. The configured bound
+// is a little below the target, because deliveries differ in size.
 func tabRows() []Row {
 	const watchMetadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 	busy := Row{Kind: Tabs, Over: HTTP2, Objects: 2000, Rate: 5000, Calm: true, Target: Target{Bytes: 100e3}}
@@ -187,7 +190,7 @@ func tabRows() []Row {
 	}
 }
 
-// scaledRows depend on how many objects there are.
+// scaledRows depend on the number of objects.
 func scaledRows() []Row {
 	return []Row{
 		{Name: "memory-50k", Title: "resident with 50,000 pods cached as JSON, listed once", Kind: Resident, Objects: 50_000, Path: allPods,
@@ -215,7 +218,7 @@ func scaledRows() []Row {
 	}
 }
 
-// queryRows are lists that kube-apiserver does not know, for dashboards.
+// queryRows are lists for dashboards, which kube-apiserver does not support.
 func queryRows() []Row {
 	const many = 150_000
 	page := []string{
@@ -255,7 +258,8 @@ func standaloneRows() []Row {
 	}
 }
 
-// Choose returns the rows with the given names, in the order of all; no names chooses all of them.
+// Choose returns the rows with the given names, in the order of all. Without names it returns all
+// of them.
 func Choose(all []Row, names []string) ([]Row, error) {
 	if len(names) == 0 {
 		return all, nil

@@ -10,29 +10,32 @@ import (
 	"time"
 )
 
-// Options say what Run measures. The zero value measures everything, as exactly as the published table.
+// Options configure Run. The zero value measures everything, as precisely as the published table.
 type Options struct {
-	// Rows are names of rows. None means all.
+	// Rows are names of rows. Empty means all.
 	Rows []string
-	// Short measures little, with fewer pods: to see that the driver works, not how fast anything is.
+	// Short measures little, with fewer pods: it shows that the driver works, not how fast the
+	// servers are.
 	Short bool
-	// Pods in the cluster. 0 for 5,000, or 1,000 in short.
+	// Pods is the number of pods in the cluster. 0 means 5,000, or 1,000 if Short is set.
 	Pods int
-	// Binary is the path of kubeweir. Empty: built first.
+	// Binary is the path of kubeweir. If empty, Run builds it.
 	Binary string
-	// Nginx is the path of nginx. Empty: the one that is installed, or none.
+	// Nginx is the path of nginx. If empty, Run uses an installed nginx, if any.
 	Nginx string
-	// Against is the path of another build of kubeweir's that is measured in kube-apiserver's place, to see what a
-	// change does. Rows of memory and of standalone have no use for it.
+	// Against is the path of another build of kubeweir to measure in kube-apiserver's place, which
+	// shows the effect of a change. Rows of memory and of standalone ignore it.
 	Against string
-	// Profile is a folder into which the gateway's profiles are written, one a row, instead of measuring.
+	// Profile is a folder. If set, Run writes the gateway's profiles of each row there instead of
+	// measuring.
 	Profile string
-	// Progress is told what is going on, in the terms of fmt.Printf. nil for nobody.
+	// Progress, if not nil, receives progress messages in the style of fmt.Printf.
 	Progress func(format string, args ...any)
 }
 
-// Run starts everything, measures the rows and stops everything. What was measured before an error is in the report,
-// which is nil only if nothing was started. ServeFloor must have been called before.
+// Run starts everything, measures the rows and stops everything. After an error the report contains
+// the rows measured so far; it is nil only if nothing was started. ServeFloor must have been called
+// before.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	rows, err := Choose(Rows(), o.Rows)
 	if err != nil {
@@ -92,7 +95,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	return report, nil
 }
 
-// line says in short what a row gave.
+// line summarizes the result in one line.
 func (r *Result) line(took time.Duration) string {
 	out := fmt.Sprintf("%-23s", r.Row)
 	for i, name := range []string{"kube", "weir", "nginx", "floor"} {
@@ -106,7 +109,7 @@ func (r *Result) line(took time.Duration) string {
 	return out + fmt.Sprintf(" (%s)", took.Round(time.Second/10))
 }
 
-// raiseFileLimit allows as many open files as the system lets this process have: every watch is one.
+// raiseFileLimit raises the limit of open files to the hard limit: every watch needs one.
 func raiseFileLimit() error {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

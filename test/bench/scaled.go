@@ -18,12 +18,12 @@ import (
 type scaled struct {
 	*gateway
 	upstream *synthetic
-	state    string     // folder of what the gateway keeps, "" for none
-	key      string     // file that seals it, "" for none
-	link     *link.Link // the gateway's way to the upstream, nil if there is nothing between them
+	state    string     // folder of the gateway's saved state, or ""
+	key      string     // file with the key that encrypts it, or ""
+	link     *link.Link // the gateway's link to the upstream, or nil
 }
 
-// startScaled starts both, with as many pods as the row says. Nothing is in the gateway's cache yet.
+// startScaled starts both, with as many pods as the row says. The gateway's cache is still empty.
 func (m *measurer) startScaled(ctx context.Context, r *Row) (*scaled, error) {
 	m.current = nil
 	upstream, err := m.bed.startSynthetic(ctx, min(r.Objects, m.effort.objects))
@@ -33,7 +33,7 @@ func (m *measurer) startScaled(ctx context.Context, r *Row) (*scaled, error) {
 	args, _ := r.gatewayArgs()
 	s := &scaled{upstream: upstream}
 	address := upstream.url
-	if r.Uplink > 0 { // what is kept counts for the address that it came from
+	if r.Uplink > 0 { // saved state is valid only for the same upstream address
 		if s.link, err = link.Start(strings.TrimPrefix(upstream.url, "https://")); err != nil {
 			s.close()
 			return nil, err
@@ -79,7 +79,7 @@ func (s *scaled) close() {
 	}
 }
 
-// sync returns when the gateway's cache holds all that its upstream has sent.
+// sync waits until the gateway's cache holds everything that its upstream has sent.
 func (s *scaled) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
@@ -89,12 +89,12 @@ func (s *scaled) sync(ctx context.Context) error {
 			return nil
 		}
 		if sleep(ctx, 20*time.Millisecond) != nil {
-			return fmt.Errorf("the cache does not come to its upstream's version: %w", errors.Join(err, ctx.Err()))
+			return fmt.Errorf("the cache does not reach its upstream's version: %w", errors.Join(err, ctx.Err()))
 		}
 	}
 }
 
-// read takes an answer off the wire without keeping it.
+// read reads and drops a response.
 func (s *scaled) read(ctx context.Context, spec requestSpec) error {
 	c, err := dial(ctx, s.server, 64<<10)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *scaled) read(ctx context.Context, spec requestSpec) error {
 	return err
 }
 
-// rest is the gateway's memory once it has been left alone.
+// rest returns the gateway's memory once it has been idle.
 func (m *measurer) rest(ctx context.Context, s *scaled) (now, peak int64, err error) {
 	if err := sleep(ctx, m.effort.settle); err != nil {
 		return 0, 0, err
@@ -132,8 +132,8 @@ func (m *measurer) scaledMemory(ctx context.Context, r *Row) (*measured, error) 
 	return out, m.heapProfile(ctx, r, s.gateway)
 }
 
-// growth measures a row of kind Growth. What a gateway keeps is bounded by size as well as by age, so that events may
-// come faster than they would; lists in between keep rendered forms in use.
+// growth measures a row of kind Growth. The gateway bounds its history by size as well as by age,
+// so events may come faster than in reality. Lists in between keep rendered responses in use.
 func (m *measurer) growth(ctx context.Context, r *Row) (*measured, error) {
 	s, err := m.startScaled(ctx, r)
 	if err != nil {
@@ -230,11 +230,11 @@ func (m *measurer) scaledList(ctx context.Context, r *Row) (*measured, error) {
 	return out, err
 }
 
-// longWatching is by how much a row that is Long is measured longer than others.
+// longWatching is the factor by which a row with Long is measured longer than others.
 const longWatching = 4
 
-// saved returns when the pods are on disk, if they are to be: what is written first of all costs as much as minutes of
-// updates.
+// saved waits until the pods are on disk, if the gateway saves its state: the first save costs as
+// much as minutes of updates.
 func (s *scaled) saved(ctx context.Context) error {
 	if s.state == "" {
 		return nil
@@ -245,7 +245,7 @@ func (s *scaled) saved(ctx context.Context) error {
 			return nil
 		}
 		if sleep(ctx, 50*time.Millisecond) != nil {
-			return fmt.Errorf("the pods are not saved: %w", errors.Join(err, ctx.Err()))
+			return fmt.Errorf("the pods were not saved: %w", errors.Join(err, ctx.Err()))
 		}
 	}
 }
@@ -315,7 +315,7 @@ func (m *measurer) scaledWatch(ctx context.Context, r *Row) (*measured, error) {
 	return out, err
 }
 
-// counts are what explains the processor time of a gateway.
+// counts are metrics that explain the gateway's processor time.
 type counts struct{ collections, saves, written float64 }
 
 func (s *scaled) counts(ctx context.Context) (counts, error) {

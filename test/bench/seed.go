@@ -22,7 +22,7 @@ const (
 	seedWorkers    = 8
 )
 
-// podLabel is unique to a pod.
+// podLabel is a label whose value is unique for each pod.
 const podLabel = "bench-pod"
 
 func namespaceName(i int) string { return fmt.Sprintf("team-%02d", i%seedNamespaces) }
@@ -38,8 +38,9 @@ func podPath(i int) string {
 	return "/api/v1/namespaces/" + namespaceName(i) + "/pods/" + podName(i)
 }
 
-// seed fills the cluster with n pods as a cluster's own components write them: created by kube-controller-manager,
-// their status then written by the kubelet, so that managedFields are the server's own.
+// seed fills the cluster with n pods, written in the way of a cluster's components so that
+// managedFields are realistic: kube-controller-manager creates them, then the kubelet writes their
+// status.
 func seed(ctx context.Context, cfg *rest.Config, n int) error {
 	creator, err := seedClient(cfg, "kube-controller-manager")
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// openStalled opens n watches, some on each connection, that are never read, although they let the server send as
-// much as it likes: what it sends stays in its own buffers. The returned function closes them.
+// openStalled opens n watches, several on each connection, that are never read although their
+// flow-control windows are wide: unsent data stays in the server's own buffers. The returned
+// function closes them.
 func openStalled(ctx context.Context, o watchOptions, n int) (_ func(), err error) {
 	var conns []*conn
 	closeAll := func() {
@@ -34,14 +35,14 @@ func openStalled(ctx context.Context, o watchOptions, n int) (_ func(), err erro
 }
 
 const (
-	// stalledBuffer is what a client's kernel takes for one that does not read.
+	// stalledBuffer is the size of the client's kernel receive buffer.
 	stalledBuffer = 4 << 10
-	// stalledSegment is how large the segments are that it takes. The kernel at the server's end, too, keeps less for
-	// a peer to whom little is under way; with loopback's own size it is megabytes.
+	// stalledSegment is the maximum segment size. It also makes the server's kernel buffer less for
+	// a peer with little data in flight; with loopback's default size it would be megabytes.
 	stalledSegment = 1 << 10
 )
 
-// stalledDialer makes the kernel take little that is not read.
+// stalledDialer limits how much unread data the kernel accepts.
 func stalledDialer() net.Dialer {
 	return net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		var set error
@@ -53,7 +54,7 @@ func stalledDialer() net.Dialer {
 	}}
 }
 
-// dialStalled opens a connection with n watches of which nothing but the first one's beginning is read.
+// dialStalled opens a connection with n watches and reads only the beginning of the first one.
 func dialStalled(ctx context.Context, o watchOptions, i, n int) (*conn, error) {
 	one := *o.server
 	if o.over == HTTP2 && one.tls != nil {

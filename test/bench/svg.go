@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Measures of the chart, in pixels.
+// The layout of the chart, in pixels.
 const (
 	chartWidth  = 1110
 	chartLeft   = 480 // of the bars
@@ -106,6 +106,6 @@ func (l logScale) grid(b *strings.Builder, bottom int) {
 
 func text(b *strings.Builder, x, y int, attributes, s string) {
 	fmt.Fprintf(b, `<text x="%d" y="%d" %s>`, x, y, attributes)
-	_ = xml.EscapeText(b, []byte(s)) // a Builder does not fail
+	_ = xml.EscapeText(b, []byte(s)) // writing to a Builder does not fail
 	b.WriteString("</text>\n")
 }

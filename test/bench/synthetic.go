@@ -20,8 +20,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// A synthetic is an API server with any number of pods. It makes them up while it sends them and leaves everything
-// but lists and watches of all pods to a kube-apiserver, so that tens of thousands need neither be written nor kept.
+// A synthetic is an API server with any number of pods. It generates them while it sends them, so
+// that tens of thousands of pods need neither be written nor stored. It forwards everything but
+// lists and watches of all pods to a kube-apiserver.
 type synthetic struct {
 	url      string
 	pods     int
@@ -29,24 +30,26 @@ type synthetic struct {
 	server   *http.Server
 	served   sync.WaitGroup
 
-	// mu guards what follows, and sending: a watch gets events in the order of their versions.
+	// mu guards the fields below and serializes sending: a watch gets events in the order of their
+	// versions.
 	mu      sync.Mutex
 	version int64
 	watches map[*syntheticWatch]struct{}
-	sent    int64 // bytes of the last watch's initial pods
+	sent    int64 // bytes of the initial pods of the last watch
 	updated []int // pods, by the versions after the first ones
 }
 
-// A syntheticWatch is an open watch. Its handler writes what is sent to events.
+// A syntheticWatch is an open watch. Its handler writes the events from the channel to the client.
 type syntheticWatch struct {
 	events chan []byte
 	gone   <-chan struct{}
 }
 
-// syntheticVersion is the version before the first pod: above all that kube-apiserver gives out meanwhile.
+// syntheticVersion is the version before the first pod: larger than any that kube-apiserver reaches
+// meanwhile.
 const syntheticVersion = 1_000_000_000
 
-// startSynthetic makes an API server with n pods like the testbed's.
+// startSynthetic starts an API server with n pods like the testbed's.
 func (b *testbed) startSynthetic(ctx context.Context, n int) (*synthetic, error) {
 	_, pod, err := fetch(ctx, b.apiserver, requestSpec{path: podPath(0)})
 	if err != nil {
@@ -69,7 +72,7 @@ func (b *testbed) startSynthetic(ctx context.Context, n int) (*synthetic, error)
 	proxy := httputil.NewSingleHostReverseProxy(behind)
 	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: b.tls.RootCAs}, ForceAttemptHTTP2: true}
 	proxy.FlushInterval = -1
-	quiet := log.New(io.Discard, "", 0) // of connections that end with the gateways
+	quiet := log.New(io.Discard, "", 0) // discards messages about connections that end with the gateways
 	proxy.ErrorLog = quiet
 	mux := http.NewServeMux()
 	mux.Handle("/", proxy)
@@ -84,9 +87,10 @@ func (s *synthetic) close() {
 	s.served.Wait()
 }
 
-// servePods answers a watch, or a list, which is empty for who asks for its version alone. With a continue token it has
-// the pod at which the token begins, for who makes sure that what is kept is of the same past. A list by a selector is
-// refused: what waits for a cache must not take the answer of its upstream for the cache's.
+// servePods serves watches and lists. A list is empty, for clients that need only its version. A
+// list with a continue token contains the pod at which the token begins, for gateways that verify
+// that their saved state belongs to the same history. Lists with a selector are rejected: a client
+// that waits for the cache must not mistake the upstream's response for the cache's.
 func (s *synthetic) servePods(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	query := r.URL.Query()
@@ -103,7 +107,8 @@ func (s *synthetic) servePods(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// servePod answers a page of one pod at the version of a continue token, which must be the present one.
+// servePod serves a page of one pod at the version of a continue token, which must be the current
+// one.
 func (s *synthetic) servePod(w http.ResponseWriter, token string) {
 	next, err := api.DecodeContinue(token)
 	var ns, i int
@@ -121,10 +126,10 @@ func (s *synthetic) servePod(w http.ResponseWriter, token string) {
 	_, _ = w.Write([]byte("]}"))
 }
 
-// keyFormat is how the key of a pod is scanned for the numbers of its namespace and of itself.
+// keyFormat is the format of a pod's key, with the numbers of its namespace and of the pod.
 const keyFormat = "team-%d/checkout-7d4b9c6f58-%d"
 
-// following is how many pods are behind pod i in the order of their keys.
+// following returns how many pods come after pod i in the order of their keys.
 func (s *synthetic) following(i int) int {
 	n := 0
 	for other := range s.pods {
@@ -135,7 +140,7 @@ func (s *synthetic) following(i int) int {
 	return n
 }
 
-// versionOf is the version at which pod i was changed last.
+// versionOf returns the version of the last change of pod i.
 func (s *synthetic) versionOf(i int) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,8 +153,8 @@ func (s *synthetic) versionOf(i int) int64 {
 	return syntheticVersion + int64(i) + 1
 }
 
-// watch sends all pods, if asked to, or what changed since a version, and then events. As kube-apiserver does, it sends
-// a bookmark two seconds before it ends.
+// watch sends the initial pods if requested, or the changes since a version, and then events. As
+// kube-apiserver does, it sends a bookmark two seconds before it ends.
 func (s *synthetic) watch(w http.ResponseWriter, r *http.Request, query url.Values) {
 	watch := &syntheticWatch{events: make(chan []byte, 64), gone: r.Context().Done()}
 	s.mu.Lock()
@@ -200,7 +205,7 @@ func (s *synthetic) watch(w http.ResponseWriter, r *http.Request, query url.Valu
 	}
 }
 
-// missed are the pods that were updated after a version, one for each version since.
+// missed returns the pods updated after a version, one for each version since.
 func (s *synthetic) missed(version string) []int {
 	from, err := strconv.ParseInt(version, 10, 64)
 	if err != nil || from >= s.version {
@@ -209,7 +214,8 @@ func (s *synthetic) missed(version string) []int {
 	return slices.Clone(s.updated[max(0, int64(len(s.updated))-(s.version-from)):])
 }
 
-// initial sends the pods in the order of their keys and the bookmark that ends them.
+// initial sends the pods in the order of their keys, then the bookmark that ends the initial
+// events.
 func (s *synthetic) initial(out *bufio.Writer, version int64) {
 	var event []byte
 	var sent int64
@@ -227,7 +233,7 @@ func (s *synthetic) initial(out *bufio.Writer, version int64) {
 		`"annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}`+"\n", version)
 }
 
-// update sends a new version of pod i to all watches, which may take it their time.
+// update sends a new version of pod i to all watches, and waits for slow ones.
 func (s *synthetic) update(i int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,37 +254,37 @@ func (s *synthetic) event(dst []byte, kind string, i int, version int64) []byte 
 	return append(dst, "}\n"...)
 }
 
-// rawBytes is the size of all pods as they were sent.
+// rawBytes returns the size of all pods as sent.
 func (s *synthetic) rawBytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sent
 }
 
-// current is the version of the newest event.
+// current returns the version of the newest event.
 func (s *synthetic) current() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
 }
 
-// A podTemplate is a pod with holes for what tells pods apart.
+// A podTemplate is a pod with placeholders for the fields that differ between pods.
 type podTemplate []podPiece
 
-// A podPiece is some literal JSON and what follows it; nil after the last.
+// A podPiece is literal JSON and the placeholder that follows it; fill is nil after the last piece.
 type podPiece struct {
 	literal string
 	fill    podFill
 }
 
-// A podFill appends what pod i at a version has in a hole.
+// A podFill appends the value of a placeholder for pod i at a version.
 type podFill = func(dst []byte, i int, version int64) []byte
 
-// podHoles has a group for each hole.
+// podHoles has a group for each placeholder.
 var podHoles = regexp.MustCompile(`"uid":"([^"]+)","resourceVersion":"(\d+)"` +
 	`|"` + podLabel + `":"(\d+)"|"name":"(` + podName(0) + `)"|"namespace":"(` + namespaceName(0) + `)"|"nodeName":"(` + nodeName(0) + `)"`)
 
-// newPodTemplate makes a template of the JSON of pod 0.
+// newPodTemplate turns the JSON of pod 0 into a template.
 func newPodTemplate(pod []byte) podTemplate {
 	fills := []podFill{
 		func(dst []byte, i int, _ int64) []byte { return fmt.Appendf(dst, "7b1f6e0a-0000-4000-8000-%012d", i) },

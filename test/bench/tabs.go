@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// tabs measures a row of kind Tabs beside kube-apiserver: in turn kube-apiserver with nobody watching, kube-apiserver with
-// the tabs, and kubeweir with them.
+// tabs measures a row of kind Tabs on the testbed: in turn kube-apiserver with nobody watching,
+// kube-apiserver with the tabs, and kubeweir with the tabs.
 func (m *measurer) tabs(ctx context.Context, r *Row) (*measured, error) {
 	c, err := m.contestFor(ctx, r)
 	if err != nil {
@@ -44,7 +44,7 @@ func (m *measurer) tabs(ctx context.Context, r *Row) (*measured, error) {
 	return out, nil
 }
 
-// looking is for how long tabs are looked at, a part of the whole.
+// looking returns how long tabs watch in one of several parts of a row.
 func (m *measurer) looking(parts time.Duration) time.Duration {
 	if m.profile != "" {
 		return profileTime
@@ -52,8 +52,8 @@ func (m *measurer) looking(parts time.Duration) time.Duration {
 	return m.effort.looking / parts
 }
 
-// scaledTabs measures a row of kind Tabs with a synthetic API server. The windows of the watches are given time to become what
-// they are to be.
+// scaledTabs measures a row of kind Tabs with a synthetic API server. It waits first until the
+// watches' delivery intervals have been extended.
 func (m *measurer) scaledTabs(ctx context.Context, r *Row) (*measured, error) {
 	s, err := m.startScaled(ctx, r)
 	if err != nil {
@@ -89,8 +89,8 @@ func (m *measurer) scaledTabs(ctx context.Context, r *Row) (*measured, error) {
 	return out, nil
 }
 
-// look opens tabs, and counts what they get and what the server takes while write changes pods. A first time is not
-// counted, in which windows widen.
+// look opens tabs and counts their events and the server's processor time while write changes pods.
+// It does not count a first period, in which delivery intervals are extended.
 func (m *measurer) look(ctx context.Context, r *Row, s *server, write func(context.Context) (int, error)) (tally, error) {
 	var t tally
 	n := min(r.Clients, m.effort.watchers)

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// A tally is what was measured of one server in a row, over all its slices.
+// A tally holds what was measured of one server in a row, over all its slices.
 type tally struct {
 	count     int64 // units: requests, pages, deliveries, events
 	bytes     int64
-	cpu       time.Duration // all that the server used, of all processes that count
-	own       time.Duration // what its own process used
-	deducted  time.Duration // of it, what writes would have cost anyway
+	cpu       time.Duration // used by all processes that count
+	own       time.Duration // used by the server's own process
+	deducted  time.Duration // subtracted from cpu: the cost of the writes themselves
 	wall      time.Duration
 	latencies []time.Duration // of single units, in no order
 	closed    int64           // watches that the server ended
-	short     int64           // deliveries that never came
+	short     int64           // deliveries that never arrived
 }
 
 func (t *tally) add(u tally) {
@@ -32,7 +32,8 @@ func (t *tally) add(u tally) {
 	t.short += u.short
 }
 
-// percentile is a latency that the share p of all does not exceed, 0 without any.
+// percentile returns the latency that the share p of all latencies does not exceed, or 0 if there
+// are none.
 func percentile(latencies []time.Duration, p float64) time.Duration {
 	if len(latencies) == 0 {
 		return 0
@@ -41,24 +42,27 @@ func percentile(latencies []time.Duration, p float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))]
 }
 
-// limits say when a slice ends: at the first request after which the server has used the processor for so long, and
-// no fewer requests were made. With wall it is that much time instead.
+// limits say when a slice ends: at the first request after which the server has used cpu of
+// processor time and at least requests requests were sent. If wall is set, the slice lasts that
+// long instead.
 type limits struct {
 	cpu      time.Duration
 	requests int
 	wall     time.Duration
-	// exactly so many requests are made, one at a time.
+	// exactly means exactly requests requests, one at a time.
 	exactly bool
-	// cycle is of how many different requests the slice makes as many each; zero for one.
+	// cycle is the number of different requests; the slice sends each of them equally often. Zero
+	// means one.
 	cycle int
-	// inFlight is how many requests are under way at a time; zero for one.
+	// inFlight is how many requests are in flight at a time; zero means one.
 	inFlight int
 }
 
-// checkPeriod is how often a slice looks at the server's processor time.
+// checkPeriod is how often a slice reads the server's processor time.
 const checkPeriod = 10 * time.Millisecond
 
-// sliceNow does an exchange until the limits are reached, of a server that need not rest.
+// sliceNow repeats an exchange until the limits are reached, without waiting for the server to be
+// idle first.
 func sliceNow(ctx context.Context, s *server, lim limits, e exchange) (tally, error) {
 	var t tally
 	before, err := cpuTime(s.pids...)
@@ -89,7 +93,8 @@ func sliceNow(ctx context.Context, s *server, lim limits, e exchange) (tally, er
 	return t, errors.Join(err, err2, ctx.Err())
 }
 
-// exchanges keeps requests under way until there are enough answers, and then takes the last ones.
+// exchanges keeps requests in flight until there are enough responses, and then receives the
+// remaining ones.
 func (t *tally) exchanges(e exchange, lim limits, enough func() (bool, error)) error {
 	ending := false
 	for begun, wanted := 0, max(1, lim.inFlight); ; {

@@ -2,35 +2,38 @@ package bench
 
 import "fmt"
 
-// A Target is what a row is to reach. Zero fields ask for nothing.
+// A Target is the goal of a row. Zero fields set no goal.
 type Target struct {
-	// Ratio is the least kube-apiserver:kubeweir.
+	// Ratio is the minimum of kube-apiserver:kubeweir.
 	Ratio float64
-	// OwnRatio is the least kube-apiserver:kubeweir without what kubeweir's upstream takes, where that counts too.
+	// OwnRatio is the minimum of kube-apiserver:kubeweir without the time of kubeweir's upstream,
+	// where that counts too.
 	OwnRatio float64
-	// Rate is the least kubeweir:kube-apiserver of units per second.
+	// Rate is the minimum of kubeweir:kube-apiserver in units per second.
 	Rate float64
-	// Max is the most that kubeweir may take, in the unit of the row's quantity.
+	// Max is the maximum for kubeweir, in the unit of the row's quantity.
 	Max float64
 	// PerRaw is added to Max for every byte of JSON of the pods.
 	PerRaw float64
-	// Above, with MostAbove: kubeweir takes at most so many times what it takes in the row of that name.
+	// Above, with MostAbove: kubeweir's value is at most MostAbove times its value in the row named
+	// Above.
 	Above     string
 	MostAbove float64
-	// MostP99, with Above: kubeweir's p99 is at most so many times that of the row of that name.
+	// MostP99, with Above: kubeweir's p99 is at most MostP99 times that of the row named Above.
 	MostP99 float64
-	// P99 is the most milliseconds that 99 of 100 may take.
+	// P99 is the maximum of the 99th percentile in milliseconds.
 	P99 float64
-	// Bytes are the most bytes of a unit.
+	// Bytes is the maximum size of a unit.
 	Bytes float64
-	// BytesOf, with MostBytes: an answer has at most so many times the bytes of kubeweir's in the row of that name.
+	// BytesOf, with MostBytes: a response has at most MostBytes times the bytes of kubeweir's in
+	// the row named BytesOf.
 	BytesOf   string
 	MostBytes float64
 	// Nginx: kubeweir takes no more than nginx does from its cache.
 	Nginx bool
 }
 
-// judge compares with the target.
+// judge compares the result with the target.
 func (r *Result) judge(t Target, raw int64, earlier []Result) {
 	met := func(ok bool, format string, args ...any) {
 		if r.Target != "" {
@@ -72,7 +75,7 @@ func (r *Result) judge(t Target, raw int64, earlier []Result) {
 	}
 }
 
-// judgeBeside compares with an earlier row.
+// judgeBeside compares the result with an earlier row.
 func (r *Result) judgeBeside(t Target, e *Result, met func(ok bool, format string, args ...any)) {
 	times := func(most, x float64, of string) {
 		if most > 0 {

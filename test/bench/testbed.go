@@ -14,7 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// A testbed is what is measured: a cluster filled with pods, a gateway in front of it, and the floor.
+// A testbed is what is measured: a cluster filled with pods, a gateway in front of it, and the
+// floor.
 type testbed struct {
 	cluster *realkube.Cluster
 	binary  string // path of kubeweir, empty to build it
@@ -22,25 +23,25 @@ type testbed struct {
 
 	apiserver *server
 	gateway   *gateway // with default settings
-	rival     *gateway // another build of it, nil without one
+	rival     *gateway // another build of kubeweir, or nil
 	stores    *storeBed
 	visible   *visibleBed
 	floor     *floor
 	nginx     *nginx
-	nginxPath string // of the program, empty without it
+	nginxPath string // path of the program, or ""
 
-	rawBytes int64 // of all pods as JSON
+	rawBytes int64 // size of all pods as JSON
 }
 
 // A gateway is a running kubeweir.
 type gateway struct {
 	*server
 	process *realkube.Gateway
-	// plaintext is its plaintext listener, nil without one.
+	// plaintext is its plaintext listener, or nil.
 	plaintext *server
 }
 
-// newTestbed starts a cluster and fills it. The gateway and the floor are started when they are asked for.
+// newTestbed starts a cluster and fills it. The gateway and the floor start when first needed.
 func newTestbed(ctx context.Context, binary string, e effort, progress func(string, ...any)) (_ *testbed, err error) {
 	progress("starting etcd and kube-apiserver")
 	b := &testbed{binary: binary}
@@ -49,7 +50,7 @@ func newTestbed(ctx context.Context, binary string, e effort, progress func(stri
 			err = errors.Join(err, b.close())
 		}
 	}()
-	// What kubeweir serves by default and kube-apiserver only so.
+	// kubeweir serves both by default, kube-apiserver only behind these feature gates.
 	gates := map[string]bool{"CBORServingAndStorage": true, "ShardedListAndWatch": true}
 	if b.cluster, err = realkube.Start(ctx, realkube.Options{FeatureGates: gates}); err != nil {
 		return nil, err
@@ -73,8 +74,8 @@ func newTestbed(ctx context.Context, binary string, e effort, progress func(stri
 	return b, err
 }
 
-// restart begins with a new kube-apiserver, in whose memory there is nothing of what was done before. No gateway may
-// run that is measured afterwards.
+// restart restarts kube-apiserver, so that its memory does not reflect earlier work. Gateways that
+// are measured later must not be running yet.
 func (b *testbed) restart(ctx context.Context) error {
 	if err := errors.Join(b.cluster.StopAPIServer(ctx), b.cluster.StartAPIServer(ctx)); err != nil {
 		return err
@@ -91,7 +92,8 @@ func (b *testbed) upstream() *server {
 	}
 }
 
-// clientTLS is how clients reach a cluster, and what has its certificates from it: by HTTP/1.1.
+// clientTLS returns the TLS settings with which clients reach a cluster, and servers with its
+// certificates, over HTTP/1.1.
 func clientTLS(c *realkube.Cluster) (*tls.Config, error) {
 	ca, err := os.ReadFile(c.ServingCAFile())
 	if err != nil {
@@ -126,7 +128,7 @@ func (b *testbed) close() (err error) {
 	return nil
 }
 
-// sidecarLine is what a gateway with a plaintext listener prints.
+// sidecarLine is printed by a gateway with a plaintext listener.
 var sidecarLine = regexp.MustCompile(`(?m)^kubeweir: sidecar on (\S+)$`)
 
 // startGateway starts another gateway, which the caller closes.
@@ -151,7 +153,7 @@ func (b *testbed) startGatewayWith(ctx context.Context, o realkube.GatewayOption
 	return g, nil
 }
 
-// common starts the gateway with default settings, its rival if there is a program of one, and the floor, once.
+// common starts, once, the gateway with default settings, the rival if it is set, and the floor.
 func (b *testbed) common(ctx context.Context, rival string) error {
 	var err error
 	if b.gateway == nil {
@@ -177,18 +179,19 @@ func (b *testbed) common(ctx context.Context, rival string) error {
 	return nil
 }
 
-// version is the current resourceVersion.
+// version returns the current resourceVersion.
 func (b *testbed) version(ctx context.Context) (string, error) {
 	return versionOf(ctx, b.apiserver, "/api/v1/pods?limit=1")
 }
 
-// cachedVersion is one that kubeweir's cache has, as clients know it that read or watch through kubeweir. A version
-// of the store's, which moves with every write of anything, comes to a cache of pods only after a while.
+// cachedVersion returns a version that kubeweir's cache has reached, as clients know it that read
+// or watch through kubeweir. The store's version moves with every write of any resource, and a
+// cache of pods reaches it only after a while.
 func (b *testbed) cachedVersion(ctx context.Context, gw *gateway) (string, error) {
 	return versionOf(ctx, gw.server, "/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dnone")
 }
 
-// versionOf is the resourceVersion of a list.
+// versionOf returns the resourceVersion of a list.
 func versionOf(ctx context.Context, s *server, path string) (string, error) {
 	_, body, err := fetch(ctx, s, requestSpec{path: path})
 	if err != nil {
@@ -206,7 +209,7 @@ func versionOf(ctx context.Context, s *server, path string) (string, error) {
 	return list.Metadata.ResourceVersion, nil
 }
 
-// path fills in a row's path.
+// path replaces the placeholders in a row's path.
 func (b *testbed) path(ctx context.Context, r *Row, gw *gateway) (string, error) {
 	version, err := b.cachedVersion(ctx, gw)
 	if err != nil {

@@ -23,17 +23,17 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// Of what there is changes in ten seconds: each kubelet tells its node's status every five minutes if nothing happens,
-// and one pod of a thousand is another.
+// The changes correspond to ten seconds of a real cluster: each kubelet reports its node's status
+// every five minutes if nothing happens, and one pod of a thousand is replaced.
 const (
 	uplinkNodes = 500
 	nodesOf     = 30
 	podsOf      = 1000
 )
 
-// uplinkStart measures a row of kind UplinkStart: a gateway that kept its state is started when its link carries
-// little, after pods and nodes have changed. It is measured until a client has a list of all pods; a note tells when pods
-// and nodes were current.
+// uplinkStart measures a row of kind UplinkStart: a gateway with saved state starts behind a slow
+// link after pods and nodes have changed. It measures until a client has a list of all pods; a note
+// says when pods and nodes were current.
 func (m *measurer) uplinkStart(ctx context.Context, r *Row) (*measured, error) {
 	nodes := uplinkNodes
 	if m.effort.objects < r.Objects {
@@ -75,7 +75,8 @@ func (m *measurer) uplinkStart(ctx context.Context, r *Row) (*measured, error) {
 	return m.behind(ctx, s, r.Uplink)
 }
 
-// writeKey makes a key that state is sealed with, so that who was believed and allowed is kept, too.
+// writeKey makes a key that encrypts the state, so that authentication and authorization decisions
+// are saved, too.
 func writeKey() (string, error) {
 	f, err := os.CreateTemp("", "kubeweir-bench-key-")
 	if err != nil {
@@ -87,7 +88,8 @@ func writeKey() (string, error) {
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-// behind starts a gateway on the state when its link has become slow, and measures until it answers a list of all pods.
+// behind starts a gateway with saved state behind a slow link and measures until it serves a list
+// of all pods.
 func (m *measurer) behind(ctx context.Context, s *scaled, rate int) (*measured, error) {
 	if err := s.link.Set(link.Condition{Rate: rate / 8}); err != nil {
 		return nil, err
@@ -122,10 +124,11 @@ func (m *measurer) behind(ctx context.Context, s *scaled, rate int) (*measured, 
 	return out, nil
 }
 
-// uplinkTime is how long it is waited for what is current.
+// uplinkTime bounds the wait until pods and nodes are current.
 const uplinkTime = 3 * time.Minute
 
-// untilCurrent lists pods and nodes until neither answer is marked as stale any more, and tells which were current when.
+// untilCurrent lists pods and nodes until neither response is marked stale, and notes when each
+// became current.
 func (s *scaled) untilCurrent(ctx context.Context) (note string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, uplinkTime)
 	defer cancel()
@@ -147,7 +150,7 @@ func (s *scaled) untilCurrent(ctx context.Context) (note string, err error) {
 	return strings.Join(when, ", "), nil
 }
 
-// firstRead lists until that is answered, and tells whether the answer says that it is stale.
+// firstRead repeats the list until it succeeds, and reports whether the response is marked stale.
 func (s *scaled) firstRead(ctx context.Context, path string) (marked bool, err error) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: s.tls}}
 	defer client.CloseIdleConnections()
@@ -173,7 +176,7 @@ func (s *scaled) firstRead(ctx context.Context, path string) (marked bool, err e
 
 func uplinkNode(i int) string { return fmt.Sprintf("uplink-%03d", i) }
 
-// seedUplinkNodes makes nodes as kubelets register them, with the images that they have.
+// seedUplinkNodes creates nodes as kubelets register them, with their images.
 func seedUplinkNodes(ctx context.Context, client *kubernetes.Clientset, n int) error {
 	var wg sync.WaitGroup
 	errs := make([]error, seedWorkers)

@@ -19,8 +19,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// Those of a visibleBed: one may list pods in some of the namespaces, one in all of them, and one in a single one, whose
-// requests come in between.
+// The users of a visibleBed: the first may list pods in some of the namespaces, the second in all
+// of them, the third in a single one. The third sends requests in between.
 const (
 	visibleSome, visibleAll, visibleOther = "visible-some", "visible-all", "visible-other"
 	visibleRole                           = "visible"
@@ -31,16 +31,17 @@ const (
 type visibleBed struct {
 	cluster    *realkube.Cluster
 	client     *kubernetes.Clientset
-	config     string // file with the rule of the gateway
-	namespaces int    // that there are
+	config     string // file with the gateway's rule
+	namespaces int    // how many exist
 }
 
 func visibleNamespace(i int) string { return fmt.Sprintf("tenant-%05d", i) }
 
-// visibleTo tells whether the user who may list in shown of all namespaces may in the i-th.
+// visibleTo reports whether the user who may list in shown of all namespaces may list in the i-th.
 func visibleTo(i, shown, all int) bool { return i*shown/all != (i+1)*shown/all }
 
-// visibles is the visibleBed, started when the first row wants it, with so many namespaces.
+// visibles returns the visibleBed with the given number of namespaces, and starts it for the first
+// row that needs it.
 func (m *measurer) visibles(ctx context.Context, shown, all int) (_ *visibleBed, err error) {
 	b := m.bed.visible
 	if b == nil {
@@ -76,7 +77,7 @@ func (b *visibleBed) close() error {
 	return b.cluster.Close()
 }
 
-// fill makes the namespaces that are not there yet.
+// fill creates the missing namespaces.
 func (b *visibleBed) fill(ctx context.Context, shown, all int) error {
 	var next atomic.Int64
 	next.Store(int64(b.namespaces))
@@ -121,8 +122,9 @@ func (b *visibleBed) bind(ctx context.Context, namespace, name string, users ...
 	return err
 }
 
-// visible measures a row of kind Visible: what a list from memory takes, beside the lists of the namespaces one by one,
-// each of which kube-apiserver answers from its cache. What it takes before a list is in memory is in the notes.
+// visible measures a row of kind Visible: the cost of a list from memory, beside single lists of
+// the namespaces, each of which kube-apiserver serves from its cache. The notes say what happens
+// before the first list from memory.
 func (m *measurer) visible(ctx context.Context, r *Row) (*measured, error) {
 	all, shown := r.Objects, r.Visible
 	if all > m.effort.objects {
@@ -172,7 +174,7 @@ func (m *measurer) visible(ctx context.Context, r *Row) (*measured, error) {
 	return v.out, v.oneByOne(ctx, shown, all)
 }
 
-// A visibleRun is the measuring of one row.
+// A visibleRun is the measurement of one row.
 type visibleRun struct {
 	bed        *visibleBed
 	process    *realkube.Gateway
@@ -183,7 +185,7 @@ type visibleRun struct {
 	out        *measured
 }
 
-// reviewsOf are the permissions that the gateway has asked kube-apiserver for so far.
+// reviewsOf returns how many permission reviews the gateway has sent to kube-apiserver so far.
 func (v *visibleRun) reviewsOf(ctx context.Context) (float64, error) {
 	metrics, err := v.process.Families(ctx, "kubeweir_authorization_reviews_total")
 	if err != nil {
@@ -219,7 +221,8 @@ func (v *visibleRun) begin(ctx context.Context, path string) error {
 	return nil
 }
 
-// list asks for the list once, and says how long it took, how many reviews that made, and what the servers used.
+// list sends the list once and describes how long it took, how many reviews it caused, and what the
+// servers used.
 func (v *visibleRun) list(ctx context.Context) (string, error) {
 	before, err := v.reviewsOf(ctx)
 	if err != nil {
@@ -253,14 +256,14 @@ func cpuTimeAnd(err error, pid int) (time.Duration, error) {
 	return used, errors.Join(err, err2)
 }
 
-// note lists and notes it.
+// note sends the list and notes its description.
 func (v *visibleRun) note(ctx context.Context, name string) error {
 	said, err := v.list(ctx)
 	v.out.notes = append(v.out.notes, name+": "+said)
 	return err
 }
 
-// first is the first list, while somebody else asks for what has to be reviewed, and the second.
+// first measures the first list, while another user's requests need reviews, and the second list.
 func (v *visibleRun) first(ctx context.Context) error {
 	alone, err := v.others(ctx, nil)
 	if err != nil {
@@ -282,7 +285,8 @@ func (v *visibleRun) first(ctx context.Context) error {
 	return v.note(ctx, "the second")
 }
 
-// others sends lists of somebody else, each by another selector, until end is closed, or some.
+// others sends lists as another user, each with another selector, until end is closed; if end is
+// nil, only a few.
 func (v *visibleRun) others(ctx context.Context, end <-chan struct{}) (took []time.Duration, err error) {
 	s := *v.weir
 	s.token = v.bed.cluster.Token(visibleOther)
@@ -303,13 +307,13 @@ func (v *visibleRun) others(ctx context.Context, end <-chan struct{}) (took []ti
 		path := fmt.Sprintf("/api/v1/namespaces/%s/pods?resourceVersion=0&labelSelector=x%%3Dy%t%d", visibleNamespace(0), end == nil, i)
 		resp, err := once(repeat(c, requestSpec{path: path}))
 		if err != nil {
-			return nil, fmt.Errorf("somebody else's list: %w", err)
+			return nil, fmt.Errorf("another user's list: %w", err)
 		}
 		took = append(took, resp.took)
 	}
 }
 
-// change binds somebody else in one of the namespaces, and takes that back.
+// change binds a role to another user in one of the namespaces, and deletes the binding.
 func (v *visibleRun) change(ctx context.Context) error {
 	const invalidations = "kubeweir_authorization_invalidations_total"
 	metrics, err := v.process.Families(ctx, invalidations)
@@ -336,7 +340,7 @@ func (v *visibleRun) change(ctx context.Context) error {
 	return v.note(ctx, "after a change of a RoleBinding")
 }
 
-// expire waits until what was confirmed is no longer believed.
+// expire waits until the cached permissions have expired.
 func (v *visibleRun) expire(ctx context.Context) error {
 	const ttl = 10 * time.Second // authorization.allowedTTL
 	if v.bed.namespaces < visibleExpiring {
@@ -348,11 +352,12 @@ func (v *visibleRun) expire(ctx context.Context) error {
 	return v.note(ctx, "10 s after the first list")
 }
 
-// visibleExpiring is from how many namespaces on it is measured what happens after a while: where it takes seconds to
-// make them, too.
+// visibleExpiring is the number of namespaces from which on expiry is measured: creating them takes
+// seconds, too.
 const visibleExpiring = 5000
 
-// oneByOne lists the namespaces one after the other at kube-apiserver, as the user can do without kubeweir.
+// oneByOne lists the namespaces one after the other at kube-apiserver, as the user can do without
+// kubeweir.
 func (v *visibleRun) oneByOne(ctx context.Context, shown, all int) error {
 	c, err := dial(ctx, v.kube, 64<<10)
 	if err != nil {

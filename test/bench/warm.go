@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// changedOf is one of how many pods change while the gateway is away.
+// changedOf means that one of that many pods changes while the gateway is stopped.
 const changedOf = 200
 
 // warmStart measures a row of kind WarmStart.
@@ -61,7 +61,7 @@ func (m *measurer) warmStart(ctx context.Context, r *Row) (*measured, error) {
 	return out, nil
 }
 
-// sizeOf is what the files of a folder have.
+// sizeOf returns the total size of the files in a folder.
 func sizeOf(dir string) (size int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// An http2Watches is a connection with watches over HTTP/2.
+// An http2Watches is an HTTP/2 connection with watches.
 type http2Watches struct {
 	*http2Conn
 	of *watchers
 }
 
-// openHTTP2 opens watches on one connection. Those that are stuck get no window but the first.
+// openHTTP2 opens watches on one connection. The windows of stuck watches are never enlarged.
 func (w *watchers) openHTTP2(ctx context.Context, share []*watcher) (watchConn, error) {
 	c, err := dialHTTP2(ctx, w.options.server, max(4<<10, w.options.buffer), narrowWindow)
 	if err != nil {
@@ -23,7 +23,8 @@ func (w *watchers) openHTTP2(ctx context.Context, share []*watcher) (watchConn, 
 	if w.options.request == nil {
 		return &http2Watches{c, w}, nil
 	}
-	// Room for the beginning and the end of every stream: the connection's reader never waits.
+	// The buffer holds the beginning and the end of every stream, so that the reading goroutine
+	// never blocks.
 	begun := make(chan error, 2*(len(share)+w.options.stuck))
 	for i := range len(share) + w.options.stuck {
 		st := &http2Stream{onHead: func(st *http2Stream) { begun <- statusError(st) }}
@@ -51,17 +52,17 @@ func (w *watchers) openHTTP2(ctx context.Context, share []*watcher) (watchConn, 
 		select {
 		case err = <-begun:
 		case <-patience.C:
-			err = errors.New("no answer")
+			err = errors.New("no response")
 		}
 	}
 	if err != nil {
 		c.close()
-		return nil, fmt.Errorf("watch %d and those beside it: %w", share[0].number, err)
+		return nil, fmt.Errorf("watch %d and others on its connection: %w", share[0].number, err)
 	}
 	return &http2Watches{c, w}, nil
 }
 
-// statusError is the error that an answer is which is no watch.
+// statusError returns an error if the response is not a watch.
 func statusError(st *http2Stream) error {
 	if st.response.status == 200 {
 		return nil
@@ -69,7 +70,7 @@ func statusError(st *http2Stream) error {
 	return fmt.Errorf("status %d", st.response.status)
 }
 
-// read waits for the connection's own reader.
+// read waits for the connection's reading goroutine.
 func (c *http2Watches) read() { <-c.reading }
 
 // A socketConn is a watch over a WebSocket.
@@ -79,7 +80,7 @@ type socketConn struct {
 	one *watcher
 }
 
-// socketHeader asks for a WebSocket, as a browser does that shows a page of the server's.
+// socketHeader requests a WebSocket as a browser does for a page of the server's own origin.
 const socketHeader = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
 	"Sec-WebSocket-Key: a3ViZXdlaXItYmVuY2gtMQ==\r\nOrigin: %s://%s\r\n"
 
@@ -114,7 +115,7 @@ func (s *socketConn) read() {
 	}
 }
 
-// frame reads the head of a frame. A server's are not masked.
+// frame reads the header of a frame. Servers do not mask frames.
 func (s *socketConn) frame() (opcode byte, final bool, length int, err error) {
 	head, err := s.br.Peek(2)
 	if err != nil {

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// watchers are open watches of one server, whose events are counted and dropped.
+// watchers are open watches of one server. Their events are counted and dropped.
 type watchers struct {
 	options   watchOptions
 	all       []*watcher
 	conns     []watchConn
 	delivered atomic.Int64
 	bytes     atomic.Int64
-	closed    atomic.Int64 // those that the server ended
+	closed    atomic.Int64 // watches that the server ended
 	readers   sync.WaitGroup
 	ending    atomic.Bool
 }
 
-// A watcher is one of them. The reader of its connection alone uses what follows its number.
+// A watcher is one watch. Only the reader of its connection uses the fields after number.
 type watcher struct {
 	number    int
 	received  int
 	cr        bool   // the last byte was a carriage return
-	last      []byte // what may be the beginning of a mark
+	last      []byte // possible beginning of a mark
 	latencies []time.Duration
 }
 
@@ -38,29 +38,31 @@ type watchConn interface {
 	close()
 }
 
-// watchOptions say what is opened.
+// watchOptions describe the watches to open.
 type watchOptions struct {
 	server *server
 	n      int
 	over   Protocol
-	// perConn is how many share a connection, over HTTP/2; zero for one.
+	// perConn is how many share an HTTP/2 connection; zero means one.
 	perConn int
-	// request of the i-th watcher; nil for connections without watches, over HTTP/2.
+	// request returns the request of the i-th watcher; nil means HTTP/2 connections without
+	// watches.
 	request func(i int) requestSpec
 	// buffer is the size of a connection's reads.
 	buffer int
-	// begun, if set, tells when the write began that a watcher's k-th event comes from; the zero time for unknown.
+	// begun, if set, returns when the write behind a watcher's k-th event began; the zero time if
+	// unknown.
 	begun func(watcher, k int) time.Time
-	// mark is what each event begins with and nothing else has; empty for events that end in a newline.
+	// mark begins each event and occurs nowhere else; empty for events that end in a newline.
 	mark string
-	// stuck is how many more watches on each connection are not read, over HTTP/2. They count for nothing.
+	// stuck is how many additional, uncounted watches on each HTTP/2 connection are never read.
 	stuck int
 }
 
 // openers is how many connections are opened at a time.
 const openers = 16
 
-// openWatchers returns when every watch's answer has begun.
+// openWatchers opens the watches and returns once every response has begun.
 func openWatchers(ctx context.Context, o watchOptions) (*watchers, error) {
 	per := max(1, o.perConn)
 	w := &watchers{options: o, all: make([]*watcher, o.n), conns: make([]watchConn, (o.n+per-1)/per)}
@@ -88,7 +90,7 @@ func openWatchers(ctx context.Context, o watchOptions) (*watchers, error) {
 	return w, nil
 }
 
-// open opens a connection and the watches on it. It returns no connection with an error.
+// open opens a connection and its watches. It returns either a connection or an error.
 func (w *watchers) open(ctx context.Context, share []*watcher) (watchConn, error) {
 	switch w.options.over {
 	case HTTP2:
@@ -103,7 +105,7 @@ func (w *watchers) open(ctx context.Context, share []*watcher) (watchConn, error
 	return &streamConn{conn: c, of: w, one: share[0]}, nil
 }
 
-// openStream asks for the i-th watch and returns when its answer has begun.
+// openStream sends the i-th watch and returns once its response has begun.
 func (w *watchers) openStream(ctx context.Context, i int, header string, status int) (*conn, error) {
 	c, err := dial(ctx, w.options.server, 4<<10)
 	if err != nil {
@@ -136,8 +138,8 @@ type streamConn struct {
 	one *watcher
 }
 
-// read counts events. Each ends in a newline, as does nothing else but, after a carriage return, the framing of
-// chunks.
+// read counts events. Each event ends in a newline. The only other newlines are those of chunked
+// encoding, which follow a carriage return.
 func (s *streamConn) read() {
 	buf := make([]byte, s.of.options.buffer)
 	for {
@@ -152,23 +154,24 @@ func (s *streamConn) read() {
 	}
 }
 
-// ended notes that a watch ended which was not closed.
+// ended counts a watch that ended before it was closed.
 func (w *watchers) ended() {
 	if !w.ending.Load() {
 		w.closed.Add(1)
 	}
 }
 
-// lastChunk tells whether a read ends with the end of the stream, after which the connection may stay open.
+// lastChunk reports whether a read ends with the last chunk, after which the connection may stay
+// open.
 func lastChunk(p []byte) bool {
 	const end = "0\r\n\r\n"
 	return string(p) == end || bytes.HasSuffix(p, []byte("\r\n"+end))
 }
 
-// events counts the events in what was read of a stream.
+// events counts the events in a piece of a stream.
 func (w *watchers) events(one *watcher, p []byte) {
 	if n := len(w.options.mark); n > 0 {
-		// A mark may be in two reads.
+		// A mark may be split between two reads.
 		seam := append(one.last, p[:min(len(p), n-1)]...)
 		events := bytes.Count(p, []byte(w.options.mark)) + bytes.Count(seam, []byte(w.options.mark))
 		if len(p) >= n-1 {
@@ -186,7 +189,7 @@ func (w *watchers) events(one *watcher, p []byte) {
 	w.count(one, max(0, events), len(p))
 }
 
-// count notes that events came to a watcher.
+// count records that events arrived at a watcher.
 func (w *watchers) count(one *watcher, events, size int) {
 	w.bytes.Add(int64(size))
 	if events == 0 {
@@ -204,7 +207,8 @@ func (w *watchers) count(one *watcher, events, size int) {
 	w.delivered.Add(int64(events))
 }
 
-// await returns once n events were delivered in all, or none has come for long, and how many were.
+// await waits until n events were delivered in total or none has arrived for a while, and returns
+// how many were delivered.
 func (w *watchers) await(ctx context.Context, n int64) (int64, error) {
 	const patience, lessPatience = 20 * time.Second, 2 * time.Second
 	seen, at := w.delivered.Load(), time.Now()
@@ -225,11 +229,11 @@ func (w *watchers) await(ctx context.Context, n int64) (int64, error) {
 	}
 }
 
-// fastWindow is how many events watchers may be behind, on average, when events come as fast as possible. With more,
-// kube-apiserver ends the watches of those who are slower than others.
+// fastWindow is how many events watchers may lag on average when events come as fast as possible.
+// With more, kube-apiserver ends the watches of slower clients.
 const fastWindow = 8
 
-// keepUp waits while the k-th event would be more ahead of the watchers than that.
+// keepUp waits while the k-th event would be more than fastWindow ahead of the watchers.
 func (w *watchers) keepUp(ctx context.Context, k int64) error {
 	for k-w.delivered.Load()/int64(w.options.n) > fastWindow && w.closed.Load() == 0 {
 		if err := sleep(ctx, time.Millisecond); err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// endMark is in the bookmark that ends the initial events, in JSON as well as in protobuf.
+// endMark is in the bookmark that ends the initial events, both in JSON and in protobuf.
 const endMark = "k8s.io/initial-events-end"
 
-// An endFinder is given the body of a watch and calls found once, when its initial events end.
+// An endFinder receives the body of a watch and calls found once, when its initial events end.
 type endFinder struct {
 	found func()
 	tail  []byte // the last bytes, in which the mark may begin
 	over  bool
-	// pipe leads to a goroutine that decompresses, if need be. It ends with the watch.
+	// pipe leads to a goroutine that decompresses, if needed. The goroutine ends with the watch.
 	pipe *io.PipeWriter
 }
 
@@ -31,7 +31,7 @@ func newEndFinder(encoding string, found func()) *endFinder {
 	compressed, in := io.Pipe()
 	plain := &endFinder{found: func() {
 		found()
-		_ = compressed.Close() // what comes after it is not looked at
+		_ = compressed.Close() // the rest is not needed
 	}}
 	f.pipe = in
 	go func() {
@@ -73,13 +73,13 @@ func (f *endFinder) close() {
 	}
 }
 
-// A listWatcher is a caller of watch lists over HTTP/1.1, where a watch ends with its connection: each has one of its
-// own, opened in advance, so that what connections cost is not counted.
+// A listWatcher is a caller of watch lists over HTTP/1.1, where canceling a watch closes its
+// connection. It opens a connection for each watch in advance, so that connecting is not counted.
 type listWatcher struct {
 	ctx    context.Context
 	server *server
 	ready  []*conn
-	asked  []*conn // whose answers are due
+	asked  []*conn // connections with outstanding responses
 }
 
 // open opens connections until n are ready.

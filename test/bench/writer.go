@@ -9,31 +9,33 @@ import (
 	"time"
 )
 
-// A writer updates pods through a server, one after the other, each time with another value of an annotation.
+// A writer updates pods through a server, one after the other, each time with another value of an
+// annotation.
 type writer struct {
 	server *server
 	pods   int
-	// last is the number of the last write, shared by all writers so that no write is without effect.
+	// last is the number of the last write, shared by all writers so that no write is a no-op.
 	last *atomic.Int64
 	// before, if set, is called with the pod's number before each write.
 	before func(pod int, at time.Time)
-	// hold, if set, keeps back the k-th write until it returns; an error ends the writing.
+	// hold, if set, delays the k-th write until it returns; an error ends the writing.
 	hold func(ctx context.Context, k int64) error
 }
 
-// writes says how a writer writes.
+// writes say how a writer writes.
 type writes struct {
-	// n is how many writes there are, 0 for as many as there is time for.
+	// n is how many writes to send; 0 means until the time is up.
 	n int
-	// rate is how many a second, 0 for as many as the server takes.
+	// rate is how many writes per second; 0 means as many as the server takes.
 	rate int
-	// workers is how many are under way at most.
+	// workers is the maximum number of concurrent writes.
 	workers int
 }
 
-// run writes until n are done or ctx ends, which is no error, and returns how many were done.
+// run writes until n writes are done or ctx ends, which is no error, and returns how many were
+// done.
 func (w *writer) run(ctx context.Context, ws writes) (int64, error) {
-	// The connections outlive ctx, so that the last writes are not cut and uncounted.
+	// The connections outlive ctx, so that the last writes complete and are counted.
 	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var next, done atomic.Int64
@@ -85,7 +87,7 @@ func (w *writer) write(c *conn) error {
 	return err
 }
 
-// writeCost is the processor time that one write costs kube-apiserver when nobody reads.
+// writeCost returns the processor time of one write on kube-apiserver without readers.
 func (m *measurer) writeCost(ctx context.Context, s *server, ws writes) (time.Duration, error) {
 	if err := m.quiet(ctx, s.pids...); err != nil {
 		return 0, err
@@ -103,13 +105,14 @@ func (m *measurer) writeCost(ctx context.Context, s *server, ws writes) (time.Du
 }
 
 const (
-	// churnWorkers are enough to keep up a rate of updates on a busy machine.
+	// churnWorkers are enough to sustain a rate of updates on a busy machine.
 	churnWorkers = 4
-	// fastWorkers are enough that kube-apiserver without watchers is busy.
+	// fastWorkers are enough to keep a kube-apiserver without watchers busy.
 	fastWorkers = 16
 )
 
-// churning calls f while pods are updated through s at a rate, and returns how many were.
+// churning calls f while pods are updated through s at a rate, and returns how many updates were
+// made.
 func (m *measurer) churning(ctx context.Context, s *server, rate int, f func() error) (int64, error) {
 	if rate == 0 {
 		return 0, f()

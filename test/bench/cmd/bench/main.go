@@ -89,7 +89,7 @@ func read(dir string) (*bench.Report, error) {
 	return &r, json.Unmarshal(text, &r)
 }
 
-// save writes the report's forms.
+// save writes the report in all its formats.
 func save(r *bench.Report, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

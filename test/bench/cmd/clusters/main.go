@@ -1,5 +1,6 @@
-// Command clusters measures several clusters in one gateway: memory and processor time beside a gateway for each, or, with
-// -disturbed, the reads of the others while one is down and one is slow.
+// Command clusters measures several clusters in one gateway: memory and processor time beside one
+// gateway per cluster or, with -disturbed, reads of the other clusters while one is down and one is
+// slow.
 package main
 
 import (
@@ -83,7 +84,7 @@ func showDisturbed(ctx context.Context, o bench.ClustersOptions) error {
 	return nil
 }
 
-// devNull takes what the libraries of Kubernetes log.
+// devNull drops the log output of the Kubernetes libraries.
 type devNull struct{}
 
 func (devNull) Write(p []byte) (int, error) { return len(p), nil }
