@@ -1,3 +1,4 @@
-// Package faults shows what clients of a gateway get while the way to its kube-apiserver, or that itself, fails in one
-// of many ways: which answers, how soon, how marked, and how long after the fault everything is as before.
+// Package faults tests what the clients of a gateway see while its kube-apiserver, or the network
+// to it, fails: status codes, latency, staleness marks, and the time until everything has
+// recovered.
 package faults

@@ -9,27 +9,29 @@ import (
 	"github.com/kubeweir/kubeweir/test/link"
 )
 
-// A fault is something that goes wrong for a while.
+// A fault is a temporary failure.
 type fault struct {
 	name string
-	// what says it in a few words.
+	// what describes the fault in a few words, for docs/faults.md.
 	what string
-	// short faults are tried each time, the others with -faults.long.
+	// short faults are injected in every run, the others only with -faults.long.
 	short bool
-	// lasts is the time from its begin to its end, at least.
+	// lasts is the minimum duration of the fault.
 	lasts time.Duration
-	// crowded: the way is open, and carries less than is asked for, so requests wait their turn.
+	// crowded means that the link works, but has less bandwidth than the load needs, so requests
+	// queue.
 	crowded bool
-	// own: kube-apiserver answers meanwhile, and may say 500 itself.
+	// own means that kube-apiserver keeps responding during the fault and may itself return 500.
 	own bool
-	// restarts: a kube-apiserver that was started again knows no changes from before that. A feed that missed some lists,
-	// and of the changes of one object its watches get the last.
+	// restarts means that kube-apiserver restarts. It then has no history from before the restart, so
+	// a reflector that missed some changes lists again, and its watches receive only the last change
+	// of each object.
 	restarts bool
 	begin    func(context.Context, *scene) error
-	end      func(context.Context, *scene) error // nil: it ends by itself
+	end      func(context.Context, *scene) error // nil if the fault ends by itself
 }
 
-// linkFault is one of the way to kube-apiserver.
+// linkFault returns a fault of the network between the gateway and kube-apiserver.
 func linkFault(name, what string, short bool, lasts time.Duration, c link.Condition) fault {
 	return fault{
 		name: name, what: what, short: short, lasts: lasts,
@@ -43,10 +45,10 @@ func crowded(f fault) fault {
 	return f
 }
 
-// modem is for how long bytes wait in a modem of 50 kbit/s that holds 32 KB.
+// modem is how long data queues in a modem that sends 50 kbit/s and buffers 32 KB.
 const modem = 5 * time.Second
 
-// linkFaults are those of the way.
+// linkFaults returns the network faults.
 func linkFaults() []fault {
 	return []fault{
 		linkFault("refused", "connections closed, new ones refused", true, 6*time.Second, link.Condition{Refuse: true}),
@@ -69,7 +71,7 @@ func linkFaults() []fault {
 	}
 }
 
-// serverFaults are those of kube-apiserver and etcd.
+// serverFaults returns the faults of kube-apiserver and etcd.
 func serverFaults() []fault {
 	signal := func(pid func(*scene) int, sig syscall.Signal) func(context.Context, *scene) error {
 		return func(_ context.Context, s *scene) error { return syscall.Kill(pid(s), sig) }
@@ -88,7 +90,8 @@ func serverFaults() []fault {
 			begin: signal(apiserver, syscall.SIGSTOP), end: signal(apiserver, syscall.SIGCONT)},
 		{name: "server-stopped", what: "kube-apiserver shut down gracefully (SIGTERM) and restarted", lasts: 3 * time.Second,
 			begin: func(ctx context.Context, s *scene) error { return s.kube.StopAPIServer(ctx) }, end: start, restarts: true},
-		// How soon kube-apiserver finds etcd again is its own affair: it tries ever more seldom.
+		// The gateway cannot influence how soon kube-apiserver reconnects to etcd, which it retries with
+		// exponential backoff.
 		{name: "etcd-killed", what: "etcd killed (SIGKILL) and restarted, until kube-apiserver accepts a write", lasts: 6 * time.Second, own: true,
 			begin: func(_ context.Context, s *scene) error { return s.kube.KillEtcd() },
 			end: func(ctx context.Context, s *scene) error {
@@ -102,7 +105,7 @@ func serverFaults() []fault {
 	}
 }
 
-// chosen are the faults to be tried.
+// chosen returns the faults that this run injects.
 func chosen(all []fault) []fault {
 	var out []fault
 	for _, f := range all {
@@ -113,9 +116,13 @@ func chosen(all []fault) []fault {
 	return out
 }
 
-// Whatever happens on the way to kube-apiserver, or to it, reads of the cache go on, and say how old they are; what
-// needs it is refused soon and in a way that tells clients to come back; watches stay open and miss nothing, see nothing
-// twice and nothing out of order; what was acknowledged is there, and 3 s after the fault all is as before.
+// TestFaults checks what clients see during faults of kube-apiserver and of the network to it:
+//
+// - Reads from the cache succeed, and stale responses are marked with their age.
+// - Requests that need kube-apiserver fail soon, with a status that makes clients retry.
+// - Watches stay open, without lost, repeated or reordered events.
+// - Acknowledged writes are not lost.
+// - Everything has recovered 3 s after the fault.
 func TestFaults(t *testing.T) {
 	report := newReport(t)
 	t.Run("link", func(t *testing.T) {
@@ -144,7 +151,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// deadline bounds a test, so that one that hangs fails by itself and says where.
+// deadline returns a context that bounds the test, so that a test that hangs fails and says where.
 func deadline(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

@@ -9,8 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
 
-// history is what happened to the ConfigMaps of a namespace between two revisions, as etcd says, which nobody can have
-// missed or reordered.
+// history returns the changes of a namespace's ConfigMaps between two revisions. It reads them from
+// etcd, whose history is complete and in order.
 func history(ctx context.Context, kube *realkube.Cluster, namespace string, from, to uint64) (watchtest.Truth, error) {
 	const configMaps = "/registry/configmaps/"
 	truth := watchtest.Truth{From: from}

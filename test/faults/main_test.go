@@ -14,32 +14,32 @@ import (
 
 var long = flag.Bool("faults.long", false, "try every fault, for longer, and write docs/faults.md")
 
-// The testbed of all tests, which TestMain starts and nobody replaces.
+// bed is the testbed of all tests. TestMain starts it, and no test replaces it.
 var bed *testbed.Testbed
 
-// newcomers is how many users there are that the gateway has not seen; each asks once.
-const newcomers = 4000
+// unseenUsers is the number of users that the gateway has not seen yet. Each sends one request.
+const unseenUsers = 4000
 
-// kubeOptions are those of every cluster here.
+// kubeOptions returns the options of every cluster in this package.
 func kubeOptions() realkube.Options {
 	opts := realkube.Options{ExtraArgs: []string{"--etcd-compaction-interval=0"}}
-	for i := range newcomers {
-		opts.Users = append(opts.Users, realkube.User{Name: newcomer(i), UID: newcomer(i), Groups: []string{"system:masters"}})
+	for i := range unseenUsers {
+		opts.Users = append(opts.Users, realkube.User{Name: unseenUser(i), UID: unseenUser(i), Groups: []string{"system:masters"}})
 	}
 	return opts
 }
 
-func newcomer(i int) string { return fmt.Sprintf("newcomer-%d", i) }
+func unseenUser(i int) string { return fmt.Sprintf("newcomer-%d", i) }
 
 func TestMain(m *testing.M) {
 	testbed.Run(m, testbed.Options{Kube: kubeOptions(), Program: true, Prepare: func(_ context.Context, b *testbed.Testbed) error {
 		bed = b
-		// Faults are waited for most of the time: all of them can happen at once.
+		// The tests mostly wait for faults to end, so all of them can run in parallel.
 		return flag.Set("test.parallel", "16")
 	}})
 }
 
-// startCluster starts a cluster that ends with the test, for those who stop it.
+// startCluster starts a cluster of the test's own, for tests that stop kube-apiserver or etcd.
 func startCluster(t *testing.T) *realkube.Cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
@@ -52,7 +52,7 @@ func startCluster(t *testing.T) *realkube.Cluster {
 	return kube
 }
 
-// must fails the test when a step did not work.
+// must fails the test if err is not nil.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -60,7 +60,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// consistencyFile is a configuration in which clients of one user agent read in session mode, and all others strictly.
+// consistencyFile writes a configuration that selects session consistency for one user agent and
+// strict consistency for all others. It returns the path.
 func consistencyFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeweir.yaml")

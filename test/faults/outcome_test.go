@@ -13,27 +13,29 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// An outcome is what a fault did to clients.
+// An outcome is what clients saw during and after a fault.
 type outcome struct {
 	fault   *fault
 	scene   *scene
-	probes  []recovery // of the scene's
+	probes  []recovery // by index of scene.probes
 	watches []recovery
 }
 
-// A recovery is how long after the end of a fault something was as before, or that it was not.
+// A recovery is the time from the end of a fault until a probe or watch recovered, or the error if
+// it did not.
 type recovery struct {
 	took time.Duration
 	err  error
 }
 
-// hangLimit is how long a request may wait: the time after which an upstream that says nothing is gone, and a little.
+// hangLimit is the maximum duration of a request: the time until a silent upstream is declared
+// unreachable, and some slack.
 const hangLimit = 15 * time.Second
 
-// crowdedLimit is hangLimit where requests wait for their turn.
+// crowdedLimit is hangLimit during faults in which requests queue for bandwidth.
 const crowdedLimit = 45 * time.Second
 
-// check fails the test where an answer was not as it has to be.
+// check fails the test if any response, recovery, write or watch was wrong.
 func (o *outcome) check(ctx context.Context, t *testing.T) {
 	t.Helper()
 	s := o.scene
@@ -42,14 +44,14 @@ func (o *outcome) check(ctx context.Context, t *testing.T) {
 	}
 	for i, w := range s.watches {
 		if r := o.watches[i]; r.err != nil || late(r) {
-			t.Errorf("the open %s watch is as before after %s: %v", w.name, r.took, r.err)
+			t.Errorf("the open %s watch recovered after %s: %v", w.name, r.took, r.err)
 		}
 	}
 	o.checkCreated(ctx, t)
 	o.checkWatches(ctx, t)
 }
 
-// late reports whether a recovery has taken too long.
+// late reports whether a recovery took too long.
 func late(r recovery) bool {
 	if *long {
 		return r.took > recoveryLimit
@@ -57,7 +59,7 @@ func late(r recovery) bool {
 	return r.took > busyLimit
 }
 
-// tooOld is the age from which on an answer has to say it.
+// tooOld returns the staleness from which a response must be marked as stale.
 func tooOld() time.Duration {
 	if *long {
 		return staleLimit
@@ -68,53 +70,54 @@ func tooOld() time.Duration {
 func (o *outcome) checkProbe(t *testing.T, p *probe, r recovery) {
 	t.Helper()
 	if r.err != nil || late(r) {
-		t.Errorf("%s is answered as before after %s: %v", p.name, r.took, r.err)
+		t.Errorf("%s recovered after %s: %v", p.name, r.took, r.err)
 	}
 	s, hangs := o.scene, hangLimit
 	if o.fault.crowded {
 		hangs = crowdedLimit
 	}
 	counted := map[string]int{}
-	complain := func(a *sample, format string, args ...any) {
+	fail := func(a *sample, format string, args ...any) {
 		what := fmt.Sprintf(format, args...)
 		if counted[what]++; counted[what] == 1 {
 			t.Errorf("%s: %s; %s after the fault began", what, a, a.began.Sub(s.begin))
 		}
 	}
-	var newest *sample // of those that came before, in the order of their ends
+	var newest *sample // the newest of the samples that ended earlier
 	for _, a := range s.log.of(p, time.Time{}, time.Now()) {
 		switch {
 		case a.err != nil:
-			complain(a, "no answer")
+			fail(a, "no response")
 		case !a.good() && a.status != 503 && a.status != 504 && a.status != 429 && !(a.status == 500 && o.fault.own):
-			complain(a, "a wrong status, %d", a.status)
+			fail(a, "unexpected status %d", a.status)
 		case a.status == 503 && !a.retryAfter && p.serves != written:
-			complain(a, "503 without Retry-After")
+			fail(a, "503 without Retry-After")
 		}
 		if a.took > hangs {
-			complain(a, "a request hangs")
+			fail(a, "the request took too long")
 		}
 		if !a.good() {
 			continue
 		}
 		if late := s.staleness(a); !a.marked && late > tooOld() {
-			complain(a, "stale and not marked (%s)", late)
-		} else if a.marked && late > a.age*9/8+tooOld() { // the delay is known to an eighth of it
-			complain(a, "older than it says (%s, not %s)", late.Round(time.Second), a.age)
+			fail(a, "%s stale, but not marked", late)
+		} else if a.marked && late > a.age*9/8+tooOld() { // Age is exact to an eighth
+			fail(a, "%s stale, but Age is only %s", late.Round(time.Second), a.age)
 		}
 		if newest != nil && a.version < newest.version && a.began.After(newest.ended()) {
-			complain(a, "the version goes back, from %d to %d", newest.version, a.version)
+			fail(a, "the resourceVersion went back from %d to %d", newest.version, a.version)
 		}
 		if newest == nil || a.version > newest.version {
 			newest = a
 		}
 		if p.serves == fromUpstream && a.version != 0 && a.version < s.writer.upTo(a.began) {
-			complain(a, "a strict read at %d does not hold %d", a.version, s.writer.upTo(a.began))
+			fail(a, "a strict read at resourceVersion %d misses the acknowledged write %d", a.version, s.writer.upTo(a.began))
 		}
 	}
 }
 
-// checkCreated looks at kube-apiserver for what the answers to creations promise.
+// checkCreated verifies at kube-apiserver that each object was created, or not, as the response to
+// its creation said.
 func (o *outcome) checkCreated(ctx context.Context, t *testing.T) {
 	t.Helper()
 	s := o.scene
@@ -129,15 +132,15 @@ func (o *outcome) checkCreated(ctx context.Context, t *testing.T) {
 			case !there && !strings.Contains(err.Error(), "404"):
 				t.Errorf("%s: %v", a.request.name, err)
 			case a.status == 201 && !there:
-				t.Errorf("%s: answered 201 and is not there", a.request.name)
+				t.Errorf("%s: the response was 201, but the object does not exist", a.request.name)
 			case a.status == 503 && a.retryAfter && there:
-				t.Errorf("%s: is there, and the answer says to send it again: %s", a.request.name, a)
+				t.Errorf("%s: the object exists, but the response asks to retry: %s", a.request.name, a)
 			}
 		}
 	}
 }
 
-// checkWatches holds the open watches against the truth, once they have seen everything.
+// checkWatches compares the open watches with the history in etcd, once they have caught up.
 func (o *outcome) checkWatches(ctx context.Context, t *testing.T) {
 	t.Helper()
 	s := o.scene
@@ -150,7 +153,7 @@ func (o *outcome) checkWatches(ctx context.Context, t *testing.T) {
 	for _, w := range s.watches {
 		err := testbed.Poll(ctx, 10*time.Second, func() error {
 			if at := w.last(); at < last {
-				return fmt.Errorf("it is at %d, the last event at %d: %v", at, last, w.ended())
+				return fmt.Errorf("the watch is at version %d, the last event has version %d: %v", at, last, w.ended())
 			}
 			return nil
 		})
@@ -168,7 +171,7 @@ func (o *outcome) checkWatches(ctx context.Context, t *testing.T) {
 	}
 }
 
-// during is what clients got of some probes while the fault lasted, in a few words.
+// during summarizes the responses to some probes while the fault lasted.
 func (o *outcome) during(probes ...*probe) string {
 	var samples []*sample
 	for _, p := range probes {
@@ -207,7 +210,7 @@ func (o *outcome) during(probes ...*probe) string {
 	return out
 }
 
-// code is the status of an answer, with a star when it says that it is stale.
+// code returns the status of a response, with a star if the response is marked as stale.
 func (a *sample) code() string {
 	switch {
 	case a.err != nil:
@@ -218,7 +221,7 @@ func (a *sample) code() string {
 	return fmt.Sprint(a.status)
 }
 
-// class is the class of a time, which does not depend on the machine.
+// class rounds a duration up to a class that does not depend on the speed of the machine.
 func class(d time.Duration) string {
 	for _, limit := range []time.Duration{time.Second, 3 * time.Second, 12 * time.Second, 30 * time.Second} {
 		if d <= limit {
@@ -228,7 +231,7 @@ func class(d time.Duration) string {
 	return "> 30 s"
 }
 
-// slowest is the longest of the recoveries.
+// slowest returns the longest recovery, or one that failed.
 func (o *outcome) slowest() recovery {
 	most := recovery{}
 	for _, r := range append(slices.Clone(o.probes), o.watches...) {

@@ -12,32 +12,32 @@ import (
 	"time"
 )
 
-// A probe is a request that is sent again and again.
+// A probe is a request that is sent periodically.
 type probe struct {
 	name string
-	// request makes the one of a number.
+	// request returns the n-th request.
 	request func(s *scene, n int) request
-	good    int // the status when all is well
-	// serves says what the answer may come from.
+	good    int // the status if there is no fault
+	// serves says where the response may come from.
 	serves serving
 }
 
-// serving says what an answer may come from.
+// serving is where a response may come from.
 type serving int
 
 const (
-	fromUpstream serving = iota // or what is proven by it
-	fromCache                   // which may be old, and says so
-	fromSession                 // from the cache, with what was written through the gateway
+	fromUpstream serving = iota // or from the cache after a freshness check
+	fromCache                   // possibly stale, and then marked
+	fromSession                 // from the cache, including the session's own writes
 	written                     // a write
 	watched
 )
 
-// A request is what a probe sends.
+// A request is one request of a probe.
 type request struct {
-	method, path, body  string // GET when empty
-	accept, agent, user string // the administrator when empty
-	name                string // of the object that is created
+	method, path, body  string // method defaults to GET
+	accept, agent, user string // user defaults to the administrator
+	name                string // of the created object
 }
 
 const (
@@ -45,7 +45,7 @@ const (
 	typeProto = "application/vnd.kubernetes.protobuf"
 )
 
-// probes are all of them.
+// probes returns all probes.
 func probes() []probe {
 	list := func(query string) func(*scene, int) request {
 		return func(s *scene, _ int) request { return request{path: s.maps() + query} }
@@ -85,23 +85,23 @@ func probes() []probe {
 		{"new watch, JSON", newWatch(typeJSON), 200, watched},
 		{"new watch, protobuf", newWatch(typeProto), 200, watched},
 		{"somebody new, rv=0", func(s *scene, _ int) request {
-			return request{path: s.maps() + "?resourceVersion=0", user: s.newcomer()}
+			return request{path: s.maps() + "?resourceVersion=0", user: s.unseenUser()}
 		}, 200, fromCache},
 	}
 }
 
-// A sample is one request and its answer.
+// A sample is one request and its response.
 type sample struct {
 	probe   *probe
 	request request
 	began   time.Time
-	took    time.Duration // until the answer was there, of a watch until it began
-	status  int           // 0: none
+	took    time.Duration // until the end of the response, or until a watch started
+	status  int           // 0 if there was no response
 	err     error
-	version uint64 // of a list in JSON
-	// reason and message are those of a Status.
+	version uint64 // of a JSON list
+	// message is the message of a Status.
 	message string
-	// marked says that the answer is marked as stale; age is how old it says that it is.
+	// marked means that the response is marked as stale; age is the value of its Age header.
 	marked     bool
 	age        time.Duration
 	retryAfter bool
@@ -118,10 +118,10 @@ func (a *sample) String() string {
 	return fmt.Sprintf("%s: %d %s, after %s", a.probe.name, a.status, a.message, a.took)
 }
 
-// patience is how long a client waits for an answer.
+// patience is how long a client waits for a response.
 const patience = 90 * time.Second
 
-// send sends r and reads the answer.
+// send sends r and reads the response.
 func (s *scene) send(ctx context.Context, p *probe, r request) *sample {
 	a := &sample{probe: p, request: r, began: time.Now()}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -176,7 +176,7 @@ func (s *scene) exchange(ctx context.Context, r request, a *sample) error {
 		Metadata      struct{ ResourceVersion string }
 	}
 	if json.Unmarshal(body, &head) != nil {
-		return nil // protobuf, or events
+		return nil // protobuf, or watch events
 	}
 	a.message = head.Message
 	if strings.HasSuffix(head.Kind, "List") {
@@ -197,7 +197,7 @@ func (l *log) add(a *sample) {
 	l.all = append(l.all, a)
 }
 
-// of are the samples of a probe that began within a time, in the order in which they ended.
+// of returns the samples of a probe that began between two times, in the order in which they ended.
 func (l *log) of(p *probe, from, to time.Time) []*sample {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,14 +12,15 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// A report is what all faults did, as a table in docs/faults.md.
+// A report is the table of all faults in docs/faults.md.
 type report struct {
-	names []string // of the faults, in order
+	names []string // of the faults, in the order of the table
 	mu    sync.Mutex
-	rows  map[string]string // by fault
+	rows  map[string]string // by name of the fault
 }
 
-// newReport makes a report that is written when the test is over, if that tries every fault.
+// newReport returns a report that is written at the end of the test if the test injected every
+// fault.
 func newReport(t *testing.T) *report {
 	t.Helper()
 	r := &report{rows: make(map[string]string)}
@@ -42,7 +43,7 @@ func (r *report) add(t *testing.T, o *outcome) {
 	r.rows[o.fault.name] = o.row()
 }
 
-// columns are the probes whose answers a column shows, by its head.
+// columns maps the columns of the table to the probes that they summarize.
 var columns = []struct {
 	head   string
 	probes []string
@@ -55,7 +56,7 @@ var columns = []struct {
 	{"new user", []string{"somebody new, rv=0"}},
 }
 
-// row is the outcome's row.
+// row returns the outcome's row of the table.
 func (o *outcome) row() string {
 	cells := []string{o.fault.what + ", " + o.scene.end.Sub(o.scene.begin).Round(time.Second).String()}
 	for _, c := range columns {
@@ -98,7 +99,7 @@ func (r *report) write() error {
 	before, rest, ok := strings.Cut(string(b), begin)
 	_, after, found := strings.Cut(rest, end)
 	if !ok || !found {
-		return fmt.Errorf("%s: no place for the table", path)
+		return fmt.Errorf("%s: the markers of the table are missing", path)
 	}
 	var out strings.Builder
 	out.WriteString(before + begin + "\n| fault")
@@ -113,7 +114,7 @@ func (r *report) write() error {
 	return os.WriteFile(path, []byte(out.String()), 0o644)
 }
 
-// text is an outcome for people.
+// text returns the outcome for the test's log.
 func (o *outcome) text() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s, %s\n", o.fault.name, o.fault.what, o.scene.end.Sub(o.scene.begin).Round(time.Second))

@@ -23,20 +23,23 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// A restore is a way in which a store comes back as it was.
+// A restore is a way to restore etcd from an older copy.
 type restore struct {
 	name string
-	// bumped: the revisions are raised above those that were lost, and what was before is compacted.
+	// bumped means that the restore raises etcd's revision above those that were lost and compacts the
+	// older ones.
 	bumped bool
-	// overtaken: when the gateway gets there, as many revisions were written anew as were lost, so that nothing in a
-	// version tells that it is not the old one's. One object of each resource tells.
+	// overtaken means that etcd has reached more revisions than were lost before the gateway
+	// reconnects. Versions alone then do not reveal the restore; the gateway detects it by comparing
+	// one object of each resource.
 	overtaken bool
-	// running: kube-apiserver runs on meanwhile, which Kubernetes forbids, and is restarted only then.
+	// running means that kube-apiserver keeps running during the restore, which Kubernetes forbids,
+	// and restarts only afterwards.
 	running bool
 	long    bool
 }
 
-// falls is how often the version of what the cache answers may go back.
+// falls returns how often the version of cached responses may go back.
 func (r *restore) falls() int {
 	if r.bumped || r.overtaken {
 		return 0
@@ -45,12 +48,12 @@ func (r *restore) falls() int {
 }
 
 const (
-	// lostWrites is how many updates are lost.
+	// lostWrites is the number of updates that the restore loses.
 	lostWrites = 30
 )
 
-// When etcd is replaced by an older copy of itself, what the gateway holds of what was lost is gone soon: watches end with
-// 410, and informers and readers get what kube-apiserver has.
+// TestRewound checks that the gateway soon drops lost data after etcd was restored from an older
+// copy: watches end with 410, and informers and readers get the state of kube-apiserver.
 func TestRewound(t *testing.T) {
 	t.Parallel()
 	kube := startCluster(t)
@@ -67,7 +70,7 @@ func TestRewound(t *testing.T) {
 	}
 }
 
-// play restores the store under informers, a watch and a reader.
+// play restores etcd while informers, a watch and a reader are running.
 func (r *restore) play(ctx context.Context, t *testing.T, kube *realkube.Cluster) {
 	s := &scene{name: "restored-" + r.name, kube: kube, link: startLink(t, kube), client: trusting(t, kube)}
 	s.writer = &writer{kube: kube, client: trusting(t, kube), maps: s.maps()}
@@ -85,7 +88,8 @@ func (r *restore) play(ctx context.Context, t *testing.T, kube *realkube.Cluster
 	b.Kube = kube
 	s.gateway = b.StartGateway(t, realkube.GatewayOptions{Upstream: s.link.URL()})
 	stores := []cache.Store{s.inform(ctx, t, typeJSON), s.inform(ctx, t, typeProto)}
-	// From what the cache has; one from before would be forwarded, and end with kube-apiserver.
+	// Watch from a version that the cache has. A watch from an older version would be forwarded, and
+	// end with kube-apiserver.
 	now := s.send(ctx, &probe{name: "list, rv=0", good: 200}, request{path: s.maps() + "?resourceVersion=0"})
 	watch := s.openWatch(ctx, t, "JSON", typeJSON, now.version)
 	for i := range lostWrites {
@@ -104,16 +108,16 @@ func (r *restore) play(ctx context.Context, t *testing.T, kube *realkube.Cluster
 	must(t, testbed.Poll(ctx, giveUp, func() error { return s.compare(ctx, stores) }))
 	took := time.Since(s.end)
 	if took > busyLimit {
-		t.Errorf("clients have what kube-apiserver has %s after it was there", took)
+		t.Errorf("clients had the state of kube-apiserver only %s after it was ready", took)
 	}
 	r.judge(t, s, stop())
 	if err := watch.ended(); !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-		t.Errorf("a watch from before: %v; it should have ended with 410", err)
+		t.Errorf("a watch from before the restore ended with %v, want 410", err)
 	}
-	t.Logf("%s: all is as kube-apiserver has it after %s", r.name, took.Round(time.Millisecond))
+	t.Logf("%s: clients had the state of kube-apiserver after %s", r.name, took.Round(time.Millisecond))
 }
 
-// restore puts the copy in the store's place.
+// restore replaces etcd's data by the copy.
 func (r *restore) restore(ctx context.Context, s *scene, copied string, held int64) error {
 	if !r.running {
 		if err := s.kube.StopAPIServer(ctx); err != nil {
@@ -167,7 +171,8 @@ func (s *scene) put(ctx context.Context, name, data string) error {
 	return s.writer.send(ctx, http.MethodPut, s.maps()+"/"+name, `{"metadata":{"name":"`+name+`"},"data":{"it":"`+data+`"}}`)
 }
 
-// keepBusy changes a ConfigMap of another namespace until stop is called: a cluster is never quiet.
+// keepBusy updates a ConfigMap in another namespace until stop is called, because a real cluster is
+// never idle.
 func (s *scene) keepBusy(ctx context.Context, t *testing.T) (stop func()) {
 	t.Helper()
 	const path = "/api/v1/namespaces/default/configmaps"
@@ -186,7 +191,8 @@ func (s *scene) keepBusy(ctx context.Context, t *testing.T) (stop func()) {
 	}
 }
 
-// inform is the store of an informer of the scene's ConfigMaps through the gateway, which holds them.
+// inform starts an informer of the scene's ConfigMaps through the gateway and returns its store
+// once it has synced.
 func (s *scene) inform(ctx context.Context, t *testing.T, contentType string) cache.Store {
 	t.Helper()
 	cfg := s.gateway.AdminConfig()
@@ -202,12 +208,13 @@ func (s *scene) inform(ctx context.Context, t *testing.T, contentType string) ca
 		ended.Wait()
 	})
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		t.Fatal("an informer does not sync")
+		t.Fatal("the informer did not sync")
 	}
 	return informer.GetStore()
 }
 
-// compare is an error while informers, or readers in any mode, do not have what kube-apiserver has.
+// compare returns an error if an informer, or a read at any consistency, differs from
+// kube-apiserver.
 func (s *scene) compare(ctx context.Context, stores []cache.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -226,7 +233,7 @@ func (s *scene) compare(ctx context.Context, stores []cache.Store) error {
 			held[m.Name] = m.ResourceVersion
 		}
 		if !maps.Equal(held, want) {
-			return fmt.Errorf("informer %d has %v, kube-apiserver %v", i, held, want)
+			return fmt.Errorf("informer %d holds %v, kube-apiserver %v", i, held, want)
 		}
 	}
 	through, err := kubernetes.NewForConfig(s.gateway.AdminConfig())
@@ -239,13 +246,13 @@ func (s *scene) compare(ctx context.Context, stores []cache.Store) error {
 			return err
 		}
 		if !maps.Equal(got, want) {
-			return fmt.Errorf("a read at %q has %v, kube-apiserver %v", version, got, want)
+			return fmt.Errorf("a read with resourceVersion=%q returns %v, kube-apiserver %v", version, got, want)
 		}
 	}
 	return nil
 }
 
-// versions are those of the scene's ConfigMaps, by name.
+// versions returns the resourceVersions of the scene's ConfigMaps by name.
 func (s *scene) versions(ctx context.Context, client kubernetes.Interface, version string) (map[string]string, error) {
 	list, err := client.CoreV1().ConfigMaps(s.name).List(ctx, metav1.ListOptions{ResourceVersion: version})
 	if err != nil {
@@ -258,7 +265,7 @@ func (s *scene) versions(ctx context.Context, client kubernetes.Interface, versi
 	return out, nil
 }
 
-// read reads from the cache again and again; stop returns what was answered.
+// read reads from the cache in a loop; stop ends the loop and returns the samples.
 func (s *scene) read(ctx context.Context, t *testing.T) (stop func() []*sample) {
 	t.Helper()
 	p := &probe{name: "list, rv=0", good: 200}
@@ -280,7 +287,7 @@ func (s *scene) read(ctx context.Context, t *testing.T) (stop func() []*sample) 
 	}
 }
 
-// judge looks at what the reader got.
+// judge checks the reader's samples.
 func (r *restore) judge(t *testing.T, s *scene, answers []*sample) {
 	t.Helper()
 	falls, last := 0, uint64(0)
@@ -292,13 +299,13 @@ func (r *restore) judge(t *testing.T, s *scene, answers []*sample) {
 			continue
 		case a.version < last:
 			falls++
-			t.Logf("the version goes back from %d to %d, %s after kube-apiserver was there", last, a.version, a.ended().Sub(s.end).Round(time.Millisecond))
+			t.Logf("the version went back from %d to %d, %s after kube-apiserver was ready", last, a.version, a.ended().Sub(s.end).Round(time.Millisecond))
 		}
 		if a.good() {
 			last = a.version
 		}
 	}
 	if falls > r.falls() {
-		t.Errorf("the version of what is answered goes back %d times, at most %d are right", falls, r.falls())
+		t.Errorf("the version of responses went back %d times, want at most %d", falls, r.falls())
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// A scene is a gateway behind a link of its own, with a namespace in which somebody writes at kube-apiserver itself,
-// clients that send probes to the gateway, and watches that stay open.
+// A scene is a gateway behind a link of its own. A writer writes to a namespace directly at
+// kube-apiserver, probes send requests through the gateway, and watches stay open.
 type scene struct {
 	name    string // of the namespace
 	kube    *realkube.Cluster
@@ -32,17 +32,17 @@ type scene struct {
 	watches []*openWatch
 	probes  []probe
 	log     log
-	before  uint64 // a version from before the fault
+	before  uint64 // from before the fault
 	asked   atomic.Int64
 	begin   time.Time
 	end     time.Time
-	well    uint64 // the newest version when everything was as before
+	well    uint64 // the newest version when everything had recovered
 }
 
-// steady is the ConfigMap that is always there.
+// steady is the ConfigMap that always exists.
 const steady = "steady"
 
-// newScene builds a scene and returns when everything in it works.
+// newScene builds a scene and returns once all its probes succeed.
 func newScene(ctx context.Context, t *testing.T, kube *realkube.Cluster, name string) *scene {
 	t.Helper()
 	s := &scene{name: name, kube: kube, link: startLink(t, kube), probes: probes(), client: trusting(t, kube)}
@@ -56,7 +56,7 @@ func newScene(ctx context.Context, t *testing.T, kube *realkube.Cluster, name st
 	s.gateway = b.StartGateway(t, realkube.GatewayOptions{Upstream: s.link.URL(), ExtraArgs: []string{
 		"--config", consistencyFile(t), "--offline=allow", "--offline-ttl=10m",
 	}})
-	for _, accept := range []string{typeJSON, typeProto} { // what is asked for from now on, the cache has
+	for _, accept := range []string{typeJSON, typeProto} { // fill the cache
 		first := &probe{name: "the first list", good: 200}
 		must(t, testbed.Poll(ctx, time.Minute, func() error {
 			if a := s.send(ctx, first, request{path: s.maps() + "?resourceVersion=0", accept: accept}); !a.good() {
@@ -83,7 +83,7 @@ func newScene(ctx context.Context, t *testing.T, kube *realkube.Cluster, name st
 	return s
 }
 
-// startLink makes a link to kube-apiserver that ends with the test.
+// startLink starts a link to kube-apiserver that is closed at the end of the test.
 func startLink(t *testing.T, kube *realkube.Cluster) *link.Link {
 	t.Helper()
 	l, err := link.Start(strings.TrimPrefix(kube.URL(), "https://"))
@@ -92,7 +92,7 @@ func startLink(t *testing.T, kube *realkube.Cluster) *link.Link {
 	return l
 }
 
-// trusting is a client with connections of its own that trusts the cluster's serving authority.
+// trusting returns a client with its own connections that trusts the cluster's CA.
 func trusting(t *testing.T, kube *realkube.Cluster) *http.Client {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: kube.ServingCAs()}, ForceAttemptHTTP2: true}
@@ -100,35 +100,36 @@ func trusting(t *testing.T, kube *realkube.Cluster) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// maps is the path of the scene's ConfigMaps.
+// maps returns the path of the scene's ConfigMaps.
 func (s *scene) maps() string { return "/api/v1/namespaces/" + s.name + "/configmaps" }
 
-// newcomer is a user that nobody was before. There are many scenes at one cluster: each has a part of them.
-func (s *scene) newcomer() string {
-	return newcomer(int(s.asked.Add(1)) % newcomers)
+// unseenUser returns a user that the gateway has not seen. Scenes of one cluster do not share users.
+func (s *scene) unseenUser() string {
+	return unseenUser(int(s.asked.Add(1)) % unseenUsers)
 }
 
 const (
 	probePeriod = 500 * time.Millisecond
-	// maxUnderWay is how many requests of a probe may wait for an answer.
+	// maxUnderWay is how many requests of one probe may be in flight.
 	maxUnderWay = 32
 	writePeriod = 100 * time.Millisecond
-	// quietTime is how long everything is well before the fault begins.
+	// quietTime is the time without a fault before it begins.
 	quietTime = 1500 * time.Millisecond
-	// recoveryLimit is how soon after a fault everything is as before on a machine that does nothing else, which holds for
-	// the table; busyLimit on any. giveUp is when we stop waiting for it.
+	// recoveryLimit is the maximum time from the end of a fault to full recovery on an idle machine,
+	// as docs/faults.md promises; busyLimit is the limit under load. After giveUp the test stops
+	// waiting.
 	recoveryLimit = 3 * time.Second
 	busyLimit     = 12 * time.Second
 	giveUp        = 45 * time.Second
-	// staleLimit is how old an answer may be that does not say so, or older than it says, on a machine that does nothing
-	// else; busyStale on any.
+	// staleLimit is the maximum unmarked staleness of a response on an idle machine; busyStale is the
+	// limit under load.
 	staleLimit = 3 * time.Second
 	busyStale  = 8 * time.Second
-	// enough is how many good answers in a row say that all is well.
+	// enough is how many good responses in a row count as recovery.
 	enough = 3
 )
 
-// play lets a fault happen.
+// play injects a fault and returns the outcome.
 func (s *scene) play(ctx context.Context, t *testing.T, f *fault) *outcome {
 	t.Helper()
 	running, stop := context.WithCancel(ctx)
@@ -150,7 +151,7 @@ func (s *scene) play(ctx context.Context, t *testing.T, f *fault) *outcome {
 	return s.recover(ctx, f)
 }
 
-// repeat sends a probe's requests, one each period, whether those before were answered or not.
+// repeat sends a request of the probe each period, without waiting for earlier responses.
 func (s *scene) repeat(ctx context.Context, all *sync.WaitGroup, p *probe) {
 	tick := time.NewTicker(probePeriod)
 	defer tick.Stop()
@@ -168,7 +169,7 @@ func (s *scene) repeat(ctx context.Context, all *sync.WaitGroup, p *probe) {
 		}
 		all.Go(func() {
 			defer func() { <-underWay }()
-			// A request that was sent is waited for: whether it was answered is the question.
+			// The end of the test does not cancel a request in flight: every request must get a response.
 			if a := s.send(context.WithoutCancel(ctx), p, p.request(s, n)); a.err == nil || ctx.Err() == nil {
 				s.log.add(a)
 			}
@@ -176,7 +177,7 @@ func (s *scene) repeat(ctx context.Context, all *sync.WaitGroup, p *probe) {
 	}
 }
 
-// recover waits until everything is as before and tells how long that took.
+// recover waits until everything has recovered and returns how long that took.
 func (s *scene) recover(ctx context.Context, f *fault) *outcome {
 	out := &outcome{fault: f, scene: s}
 	var all sync.WaitGroup
@@ -196,7 +197,7 @@ func (s *scene) recover(ctx context.Context, f *fault) *outcome {
 				out.watches[i].took = time.Since(s.end)
 				first := s.writer.after(s.end)
 				if last := w.last(); first == 0 || last < first {
-					return fmt.Errorf("the %s watch is at %d, what was written first after the fault at %d: %v", w.name, last, first, w.ended())
+					return fmt.Errorf("the %s watch is at version %d, the first write after the fault has version %d: %v", w.name, last, first, w.ended())
 				}
 				return nil
 			})
@@ -207,7 +208,7 @@ func (s *scene) recover(ctx context.Context, f *fault) *outcome {
 	return out
 }
 
-// recovered tells when, after the end of the fault, a probe began to be answered well.
+// recovered returns when, after the end of the fault, the responses to a probe became good again.
 func (s *scene) recovered(p *probe) (time.Duration, error) {
 	good, first := 0, time.Duration(0)
 	var last *sample
@@ -222,13 +223,14 @@ func (s *scene) recovered(p *probe) (time.Duration, error) {
 		}
 	}
 	if good < enough {
-		return 0, fmt.Errorf("not as before: %v", last)
+		return 0, fmt.Errorf("not recovered: %v", last)
 	}
 	return first, nil
 }
 
-// staleness is how old an answer is at least: the age of the oldest write that it does not hold. Of what may come from
-// kube-apiserver, and be under way for long, it is how old that was when it was asked for.
+// staleness returns a lower bound of how stale a response is: the age of the oldest write that it
+// misses. Responses that may come from kube-apiserver can take long, so their staleness is measured
+// at the start of the request.
 func (s *scene) staleness(a *sample) time.Duration {
 	if a.version == 0 || a.probe.serves == written || a.probe.serves == watched {
 		return 0
@@ -244,7 +246,7 @@ func (s *scene) staleness(a *sample) time.Duration {
 	return max(0, at.Sub(missed))
 }
 
-// A writer writes at kube-apiserver itself, past the gateway and the link.
+// A writer writes directly to kube-apiserver, bypassing the gateway and the link.
 type writer struct {
 	kube   *realkube.Cluster
 	client *http.Client
@@ -254,13 +256,13 @@ type writer struct {
 	acks []ack
 }
 
-// An ack is a write that was answered.
+// An ack is an acknowledged write.
 type ack struct {
 	version   uint64
 	began, at time.Time
 }
 
-// run writes until ctx is done, whether that works or not.
+// run writes until ctx is done and ignores errors.
 func (w *writer) run(ctx context.Context) {
 	tick := time.NewTicker(writePeriod)
 	defer tick.Stop()
@@ -279,7 +281,7 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// send writes once.
+// send sends one request.
 func (w *writer) send(ctx context.Context, method, path, body string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -316,14 +318,14 @@ func (w *writer) send(ctx context.Context, method, path, body string) error {
 	return err
 }
 
-// ready returns when kube-apiserver takes a write.
+// ready waits until kube-apiserver accepts a write.
 func (w *writer) ready(ctx context.Context) error {
 	return testbed.Poll(ctx, giveUp, func() error {
 		return w.send(ctx, http.MethodPut, w.maps+"/"+steady, `{"metadata":{"name":"`+steady+`"}}`)
 	})
 }
 
-// first is the first write that is so, in the order of versions.
+// first returns the first write, in the order of versions, for which is returns true.
 func (w *writer) first(is func(ack) bool) ack {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -335,12 +337,12 @@ func (w *writer) first(is func(ack) bool) ack {
 	return ack{}
 }
 
-// after is the version of the first write that began after a moment, 0 if there is none.
+// after returns the version of the first write that began after the given time, or 0.
 func (w *writer) after(at time.Time) uint64 {
 	return w.first(func(a ack) bool { return a.began.After(at) }).version
 }
 
-// upTo is the newest version that was acknowledged before a moment.
+// upTo returns the newest version that was acknowledged before the given time.
 func (w *writer) upTo(at time.Time) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

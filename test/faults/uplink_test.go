@@ -24,8 +24,9 @@ var (
 	uplinkRate = flag.Int("faults.uplink.rate", 400_000, "bits a second that its uplink carries")
 )
 
-// Over a slow uplink a cold cache is filled in compressed pages: a streaming list, which is not compressed, would take
-// many times as long, which of a large cluster is hours.
+// TestColdStartOverSlowUplink checks that the cache is filled in compressed pages over a slow
+// uplink. A streaming list is not compressed: it would take many times as long, which is hours for
+// a large cluster.
 func TestColdStartOverSlowUplink(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -47,16 +48,16 @@ func TestColdStartOverSlowUplink(t *testing.T) {
 	must(t, err)
 	took := time.Since(began)
 	if n := c.Snapshot().Len(); n != *uplinkPods {
-		t.Errorf("%d pods of %d", n, *uplinkPods)
+		t.Errorf("the cache holds %d pods, want %d", n, *uplinkPods)
 	}
 	raw, carried := m.Status()[0].Bytes, l.Carried()
 	t.Logf("%d pods of %d KB in %s: %d KB over %d kbit/s", *uplinkPods, raw>>10, took.Round(time.Second), carried>>10, *uplinkRate/1000)
 	if carried > raw/2 {
-		t.Errorf("%d bytes were carried for pods of %d", carried, raw)
+		t.Errorf("the link carried %d bytes for %d bytes of pods", carried, raw)
 	}
 }
 
-// makePods makes pods of some 6 KB, as kube-apiserver shows them.
+// makePods creates pods that take about 6 KB each in kube-apiserver's responses.
 func makePods(t *testing.T, namespace string, n int) {
 	t.Helper()
 	w := &writer{kube: bed.Kube, client: trusting(t, bed.Kube)}

@@ -26,7 +26,7 @@ type openWatch struct {
 
 	mu   sync.Mutex
 	seen watchtest.Watch
-	err  error // what it ended with, or could not be read
+	err  error // that ended the watch
 }
 
 // openWatch opens a watch of the scene's ConfigMaps from a version.
@@ -83,14 +83,14 @@ func (o *openWatch) take(e watch.Event) error {
 	return nil
 }
 
-// last is the version up to which it has seen everything.
+// last returns the version up to which the watch has received everything.
 func (o *openWatch) last() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.seen.Last()
 }
 
-// ended is how the watch has ended; nil while it is open.
+// ended returns why the watch has ended, or nil while it is open.
 func (o *openWatch) ended() error {
 	select {
 	case <-o.done:
@@ -100,12 +100,12 @@ func (o *openWatch) ended() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
-		return fmt.Errorf("it ended: %w", o.err)
+		return fmt.Errorf("the watch ended: %w", o.err)
 	}
-	return fmt.Errorf("it ended after version %d", o.seen.Last())
+	return fmt.Errorf("the watch ended after version %d", o.seen.Last())
 }
 
-// check holds what the watch has seen against the truth.
+// check compares the received events with the truth.
 func (o *openWatch) check(truth watchtest.Truth) error {
 	if err := o.ended(); err != nil {
 		return err
@@ -115,8 +115,9 @@ func (o *openWatch) check(truth watchtest.Truth) error {
 	return watchtest.Check(o.seen, truth)
 }
 
-// merged returns the truth without the modifications from one version to another of objects that the watch got a later
-// event of instead, because what happened meanwhile was found out by a list.
+// merged removes modifications between two versions from the truth if the watch received a later
+// event of the same object instead. A reflector that lists again sees only the last state of an
+// object.
 func (o *openWatch) merged(truth watchtest.Truth, from, to uint64) watchtest.Truth {
 	o.mu.Lock()
 	defer o.mu.Unlock()

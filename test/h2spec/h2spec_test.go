@@ -1,4 +1,4 @@
-// Package h2spec holds the transport to RFC 9113 and RFC 7541 with h2spec's cases.
+// Package h2spec tests the transport against RFC 9113 and RFC 7541 with the cases of h2spec.
 package h2spec
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge/h2"
 )
 
-// reading answers when it has read the body, as h2spec expects: who answers earlier does
-// not see that there is less of it than was announced.
+// reading responds after it has read the body, as h2spec expects. A handler that responds earlier
+// does not notice that the body is shorter than Content-Length.
 type reading struct{}
 
 func (reading) Serve(_ context.Context, r *api.Request) *api.Response {
@@ -32,7 +32,7 @@ func (reading) Serve(_ context.Context, r *api.Request) *api.Response {
 	return &api.Response{Status: 200, Body: []byte("hello")}
 }
 
-// TestH2spec runs all cases, the strict ones too, with TLS and without.
+// TestH2spec runs all cases, including the strict ones, with and without TLS.
 func TestH2spec(t *testing.T) {
 	tool := filepath.Join(t.TempDir(), "h2spec")
 	build := exec.Command("go", "build", "-o", tool, "github.com/summerwind/h2spec/cmd/h2spec")
@@ -59,8 +59,8 @@ func TestH2spec(t *testing.T) {
 	for name, tc := range map[string]struct {
 		addr net.Addr
 		args []string
-		// failed are the cases that do not apply: where HTTP/1.1 is spoken, too, a preface
-		// that is none is a malformed request of that.
+		// failed is the number of cases that do not apply. A listener that also serves HTTP/1.1 treats an
+		// invalid preface as a malformed HTTP/1.1 request.
 		failed int
 	}{
 		"TLS":             {bound.Secure, []string{"--tls", "--insecure"}, 0},

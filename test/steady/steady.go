@@ -1,12 +1,13 @@
-// Package steady compares the answers of two servers while what they answer may change: objects are written, and ages
-// in tables grow.
+// Package steady compares the responses of two servers while the data may change: objects are
+// written, and ages in tables grow.
 package steady
 
-// tries bounds how often a comparison starts over because the oracle's own answer has changed.
+// tries bounds how often a comparison restarts because the oracle's own response has changed.
 const tries = 20
 
-// Compare asks the oracle, the target, and the oracle again. The answers are the same if the target's is equal to one of
-// the oracle's. Only an oracle that contradicts itself is asked anew, so a target that is wrong now and then is found.
+// Compare queries the oracle, the target, and the oracle again. The target is right if its response
+// equals one of the oracle's. The comparison restarts only if the two responses of the oracle
+// differ, so an intermittently wrong target is still detected.
 func Compare[T any](oracle, target func() T, equal func(a, b T) bool) (want, got T, same bool) {
 	for range tries {
 		want, got = oracle(), target()

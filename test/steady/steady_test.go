@@ -2,7 +2,7 @@ package steady
 
 import "testing"
 
-// answers gives one after the other, and the last one for ever.
+// answers returns a function that returns the values in turn, and then the last one forever.
 func answers(all ...int) func() int {
 	return func() int {
 		next := all[0]
