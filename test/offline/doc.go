@@ -1,3 +1,3 @@
-// Package offline holds tests of what a gateway answers, and to whom, while its
-// kube-apiserver is killed or frozen.
+// Package offline tests which requests a gateway serves, and for whom, while its kube-apiserver is
+// killed or frozen.
 package offline

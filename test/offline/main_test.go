@@ -22,8 +22,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// The testbed of all tests, which TestMain starts and nobody replaces. The tests stop and freeze its kube-apiserver
-// one after the other.
+// The testbed of all tests. TestMain starts it, and no test replaces it. The tests stop and freeze
+// its kube-apiserver, so they run one after the other.
 var (
 	bed  *testbed.Testbed
 	kube *realkube.Cluster
@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// settings let everybody be served offline, but for Secrets; who is called strict reads in mode strict.
+// settings allow offline reads of everything except Secrets. Clients whose user agent begins with
+// "strict" use strict consistency.
 const settings = `
 consistency:
   default: session
@@ -97,7 +98,7 @@ func eventually(ctx context.Context, t *testing.T, check func() error) {
 	}
 }
 
-// A client is somebody who asks the gateway.
+// A client sends requests to the gateway as one user.
 type client struct {
 	t     *testing.T
 	g     *realkube.Gateway
@@ -106,7 +107,7 @@ type client struct {
 	agent string
 }
 
-// newClient is who has a token, or a certificate.
+// newClient returns a client that authenticates with a token or a certificate.
 func newClient(t *testing.T, g *realkube.Gateway, token string, cert *realkube.KeyPair) *client {
 	t.Helper()
 	cfg := &tls.Config{RootCAs: kube.ServingCAs()}
@@ -120,7 +121,7 @@ func newClient(t *testing.T, g *realkube.Gateway, token string, cert *realkube.K
 	return c
 }
 
-// answer is what the gateway said.
+// answer is a response of the gateway.
 type answer struct {
 	status int
 	header http.Header
@@ -150,14 +151,14 @@ func (c *client) do(ctx context.Context, method, path, body string) answer {
 	must(c.t, err)
 	defer func() { _ = resp.Body.Close() }()
 	if strings.Contains(path, "watch=") && resp.StatusCode == http.StatusOK {
-		return answer{status: resp.StatusCode, header: resp.Header, took: time.Since(began)} // it goes on
+		return answer{status: resp.StatusCode, header: resp.Header, took: time.Since(began)} // the watch stays open
 	}
 	b, err := io.ReadAll(resp.Body)
 	must(c.t, err)
 	return answer{resp.StatusCode, resp.Header, string(b), time.Since(began)}
 }
 
-// get expects a status of a read, and an answer that says how old it is where marked says so.
+// get sends a GET request and checks the status and whether the response is marked as stale.
 func (c *client) get(ctx context.Context, path string, status int, marked bool) {
 	c.t.Helper()
 	if a := c.do(ctx, http.MethodGet, path, ""); a.status != status || a.marked() != marked {
@@ -167,7 +168,7 @@ func (c *client) get(ctx context.Context, path string, status int, marked bool) 
 	}
 }
 
-// served waits until a read is answered.
+// served waits until a GET request succeeds.
 func (c *client) served(ctx context.Context, path string) {
 	c.t.Helper()
 	eventually(ctx, c.t, func() error {
@@ -178,7 +179,8 @@ func (c *client) served(ctx context.Context, path string) {
 	})
 }
 
-// reader is a ClusterRole: those that aggregate others are empty without a controller manager.
+// reader is a ClusterRole for readers. The built-in view role aggregates others, so it is empty
+// without a controller manager.
 const reader = "reader"
 
 func newReader(ctx context.Context) error {
@@ -193,7 +195,7 @@ func newReader(ctx context.Context) error {
 	return err
 }
 
-// admin is a client of kube-apiserver itself.
+// admin returns an administrator's client of kube-apiserver itself.
 func admin(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(kube.AdminConfig())
@@ -201,7 +203,7 @@ func admin(t *testing.T) *kubernetes.Clientset {
 	return c
 }
 
-// newNamespace makes a namespace with a ConfigMap, and lets users read it.
+// newNamespace creates a namespace with a ConfigMap that the users may read.
 func newNamespace(ctx context.Context, t *testing.T, name string, users ...string) {
 	t.Helper()
 	c := admin(t)
@@ -214,7 +216,7 @@ func newNamespace(ctx context.Context, t *testing.T, name string, users ...strin
 	}
 }
 
-// grant lets a user view a namespace by a RoleBinding of the user's name.
+// grant allows a user to read a namespace, by a RoleBinding with the user's name.
 func grant(ctx context.Context, t *testing.T, namespace, user string) {
 	t.Helper()
 	_, err := admin(t).RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
@@ -225,13 +227,13 @@ func grant(ctx context.Context, t *testing.T, namespace, user string) {
 	must(t, err)
 }
 
-// revoke takes that away.
+// revoke deletes the RoleBinding that grant created.
 func revoke(ctx context.Context, t *testing.T, namespace, user string) {
 	t.Helper()
 	must(t, admin(t).RbacV1().RoleBindings(namespace).Delete(ctx, user, metav1.DeleteOptions{}))
 }
 
-// metric is a sum of the gateway's.
+// metric returns the sum of one of the gateway's metrics.
 func metric(ctx context.Context, t *testing.T, g *realkube.Gateway, name string, labels map[string]string) float64 {
 	t.Helper()
 	m, err := g.Metrics(ctx)

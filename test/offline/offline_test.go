@@ -14,10 +14,11 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// atOnce is far below the time-outs that are not to be waited for, and far above what a slow machine takes.
+// atOnce is far below the timeouts that requests must not wait for, and far above what a slow
+// machine needs.
 const atOnce = 5 * time.Second
 
-// TestKilled: kube-apiserver is gone, and comes back.
+// TestKilled checks offline reads while kube-apiserver is down, and the recovery.
 func TestKilled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -33,9 +34,14 @@ func TestKilled(t *testing.T) {
 	jane, alice, bob := newClient(t, g, kube.Token(realkube.Jane), nil), newClient(t, g, kube.Token(realkube.Alice), nil), newClient(t, g, kube.Token(realkube.Bob), nil)
 	carol, stranger := newClient(t, g, "", &carolsCert), newClient(t, g, "", &strangersCert)
 
-	// What is known before: Jane by a review; Alice's token, but not this right of hers; Bob's right was
-	// taken away, as he was told; Carol's, as she was not; nothing of the stranger.
-	jane.served(ctx, maps+held) // once kube-apiserver's authorizer knows of the binding
+	// The gateway knows before the outage:
+	//
+	// - Jane: her permission, from a review.
+	// - Alice: her token, but not this permission.
+	// - Bob: his permission was revoked, and a response told him so.
+	// - Carol: her permission was revoked, but she has sent no request since.
+	// - The stranger: nothing.
+	jane.served(ctx, maps+held) // once kube-apiserver's authorizer has seen the binding
 	jane.get(ctx, maps, 200, false)
 	alice.get(ctx, "/api/v1/nodes"+held, 403, false)
 	root.get(ctx, "/api/v1/secrets"+held, 200, false)
@@ -46,7 +52,7 @@ func TestKilled(t *testing.T) {
 	revoke(ctx, t, ns, "carol")
 	eventually(ctx, t, func() error {
 		if now := metric(ctx, t, g, "kubeweir_authorization_invalidations_total", nil); now < seen+2 {
-			return fmt.Errorf("%v changes of RBAC objects were seen after %v, want 2", now, seen)
+			return fmt.Errorf("kubeweir_authorization_invalidations_total is %v, was %v, want 2 more", now, seen)
 		}
 		return nil
 	})
@@ -56,10 +62,10 @@ func TestKilled(t *testing.T) {
 		}
 		return nil
 	})
-	grant(ctx, t, ns, realkube.Bob) // and nobody asks for him since: the last word to him is no
+	grant(ctx, t, ns, realkube.Bob) // Bob sends no request afterwards: his last decision is a denial
 	eventually(ctx, t, func() error {
 		if now := metric(ctx, t, g, "kubeweir_authorization_invalidations_total", nil); now < seen+3 {
-			return fmt.Errorf("%v changes of RBAC objects were seen after %v, want 3", now, seen)
+			return fmt.Errorf("kubeweir_authorization_invalidations_total is %v, was %v, want 3 more", now, seen)
 		}
 		return nil
 	})
@@ -69,57 +75,57 @@ func TestKilled(t *testing.T) {
 
 	must(t, kube.KillAPIServer())
 	write := func() answer { return root.do(ctx, "POST", maps, `{"metadata":{"name":"new"}}`) }
-	eventually(ctx, t, func() error { // what is remembered for half a second is forgotten, and the feed known to be broken
+	eventually(ctx, t, func() error { // decisions cached for 500 ms have expired, and the outage is detected
 		if a := jane.do(ctx, "GET", maps+held, ""); a.status != 200 || !a.marked() {
 			return fmt.Errorf("jane: %v", a)
 		}
 		if a := root.do(ctx, "GET", "/api/v1/secrets"+held, ""); a.status != 503 {
-			return fmt.Errorf("secrets, which nobody is served offline: %v", a)
+			return fmt.Errorf("secrets, which must not be served offline: %v", a)
 		}
 		return nil
 	})
 	for range 20 {
 		if a := write(); a.status != 503 || a.header.Get("Retry-After") == "" || a.took > atOnce {
-			t.Fatalf("a write: %v", a)
+			t.Fatalf("write during the outage: %v", a)
 		}
 	}
 	jane.get(ctx, maps, 200, true)
 	jane.get(ctx, maps+"/kept", 200, true)
 	jane.get(ctx, maps+"?watch=true&resourceVersion=0", 200, true)
 	alice.get(ctx, maps+held, 200, true)             // by the RoleBinding in the cache
-	alice.get(ctx, "/api/v1/nodes"+held, 403, false) // as she was told
+	alice.get(ctx, "/api/v1/nodes"+held, 403, false) // the last decision
 	bob.get(ctx, maps+held, 403, false)
 	carol.get(ctx, maps+held, 503, false)
 	stranger.get(ctx, maps+held, 503, false)
 	newClient(t, g, "never-seen", nil).get(ctx, maps+held, 503, false)
-	jane.get(ctx, "/apis/apps/v1/namespaces/"+ns+"/deployments"+held, 503, false) // no list is made up
-	jane.get(ctx, "/api/v1/namespaces/kube-system/configmaps"+held, 503, false)   // nor a right
+	jane.get(ctx, "/apis/apps/v1/namespaces/"+ns+"/deployments"+held, 503, false) // no empty list for a resource that is not cached
+	jane.get(ctx, "/api/v1/namespaces/kube-system/configmaps"+held, 503, false)   // no permission
 	jane.get(ctx, "/openapi/v2", 200, true)
 	jane.get(ctx, "/openapi/v3", 200, true)
-	jane.get(ctx, "/openapi/v3/api/v1", 503, false) // which nobody has read
-	carol.get(ctx, "/openapi/v2", 200, true)        // as system:discovery lets everybody
+	jane.get(ctx, "/openapi/v3/api/v1", 503, false) // never read before the outage
+	carol.get(ctx, "/openapi/v2", 200, true)        // allowed to all users by system:discovery
 	strict := *jane
 	strict.agent = "strict"
 	strict.get(ctx, maps, 503, false)
 	if a := jane.do(ctx, "GET", maps, ""); !strings.Contains(a.body, `"kept"`) {
-		t.Errorf("a list without what there is: %v", a)
+		t.Errorf("the list misses an object: %v", a)
 	}
 	if n := metric(ctx, t, g, "kubeweir_stale_answers_total", nil); n < 5 {
-		t.Errorf("%v stale answers are counted", n)
+		t.Errorf("kubeweir_stale_answers_total is %v, want at least 5", n)
 	}
 	if n := metric(ctx, t, g, "kubeweir_refusals_total", map[string]string{"reason": "offline-denied"}); n < 1 {
-		t.Errorf("%v refusals are counted", n)
+		t.Errorf("kubeweir_refusals_total{reason=offline-denied} is %v, want at least 1", n)
 	}
 
 	must(t, kube.StartAPIServer(ctx))
 	back := time.Now()
 	eventually(ctx, t, func() error {
 		if a := write(); a.status != 201 {
-			return fmt.Errorf("a write after the end of the outage: %v", a)
+			return fmt.Errorf("write after the outage: %v", a)
 		}
 		return nil
 	})
-	t.Logf("writes are accepted %v after kube-apiserver is ready", time.Since(back))
+	t.Logf("writes succeed %v after kube-apiserver is ready", time.Since(back))
 	eventually(ctx, t, func() error {
 		if a := jane.do(ctx, "GET", maps+held, ""); a.status != 200 || a.marked() {
 			return fmt.Errorf("jane: %v", a)
@@ -131,7 +137,8 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// TestReloaded: offline is switched on and off while the gateway runs, before and during an outage.
+// TestReloaded checks that the offline setting can be switched on and off at runtime, before and
+// during an outage.
 func TestReloaded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -148,7 +155,7 @@ func TestReloaded(t *testing.T) {
 		must(t, g.Signal(syscall.SIGHUP))
 		eventually(ctx, t, func() error {
 			if metric(ctx, t, g, "kubeweir_config_reloads_total", done) == before {
-				return errors.New("not reloaded")
+				return errors.New("the configuration was not reloaded")
 			}
 			return nil
 		})
@@ -159,10 +166,10 @@ func TestReloaded(t *testing.T) {
 	reload(settings)
 	valid := map[string]string{"result": "valid"}
 	reviewed := metric(ctx, t, g, "kubeweir_authentication_token_reviews_total", valid)
-	eventually(ctx, t, func() error { // until her token and her right were reviewed since
+	eventually(ctx, t, func() error { // until her token and her permission were reviewed after the reload
 		jane.get(ctx, maps+held, 200, false)
 		if metric(ctx, t, g, "kubeweir_authorization_offline_entries", nil) == 0 || metric(ctx, t, g, "kubeweir_authentication_token_reviews_total", valid) == reviewed {
-			return errors.New("jane is not remembered for an outage")
+			return errors.New("there is no offline decision for jane")
 		}
 		return nil
 	})
@@ -177,7 +184,7 @@ func TestReloaded(t *testing.T) {
 	reload(denied)
 	eventually(ctx, t, func() error {
 		if a := jane.do(ctx, "GET", maps+held, ""); a.status != 503 {
-			return fmt.Errorf("jane, who is not served any more: %v", a)
+			return fmt.Errorf("jane, after offline reads were disabled: %v", a)
 		}
 		return nil
 	})
@@ -185,7 +192,7 @@ func TestReloaded(t *testing.T) {
 	jane.served(ctx, maps+held)
 }
 
-// TestFrozen: kube-apiserver accepts connections and answers nothing.
+// TestFrozen checks offline reads while kube-apiserver accepts connections but does not respond.
 func TestFrozen(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -194,15 +201,15 @@ func TestFrozen(t *testing.T) {
 	g := startGateway(t, "--upstream-ping-interval=500ms", "--upstream-silence-timeout=2s", "--max-staleness=10s")
 	const maps, held = "/api/v1/namespaces/" + ns + "/configmaps", "?resourceVersion=0"
 	jane, root := newClient(t, g, kube.Token(realkube.Jane), nil), newClient(t, g, kube.AdminToken(), nil)
-	jane.served(ctx, maps+held) // once kube-apiserver's authorizer knows of the binding
+	jane.served(ctx, maps+held) // once kube-apiserver's authorizer has seen the binding
 	jane.get(ctx, maps, 200, false)
 	root.get(ctx, maps+held, 200, false)
 
 	must(t, kube.PauseAPIServer())
 	defer func() { _ = kube.ResumeAPIServer() }()
-	eventually(ctx, t, func() error { // nobody asks meanwhile
+	eventually(ctx, t, func() error { // without any request
 		if metric(ctx, t, g, "kubeweir_upstream_gone", nil) != 1 {
-			return fmt.Errorf("the upstream is not known to be gone")
+			return fmt.Errorf("the gateway has not detected the outage")
 		}
 		return nil
 	})
@@ -211,10 +218,10 @@ func TestFrozen(t *testing.T) {
 	strict.agent = "strict"
 	for range 5 {
 		if a := write(); a.status != 503 || a.header.Get("Retry-After") == "" || a.took > atOnce {
-			t.Errorf("a write: %v", a)
+			t.Errorf("write during the outage: %v", a)
 		}
 		if a := strict.do(ctx, http.MethodGet, maps, ""); a.status != 503 || a.took > atOnce {
-			t.Errorf("a strict read: %v", a)
+			t.Errorf("strict read during the outage: %v", a)
 		}
 	}
 	jane.get(ctx, maps+held, 200, true)
@@ -225,11 +232,11 @@ func TestFrozen(t *testing.T) {
 	back := time.Now()
 	eventually(ctx, t, func() error {
 		if a := write(); a.status != 201 {
-			return fmt.Errorf("a write after the end of the outage: %v", a)
+			return fmt.Errorf("write after the outage: %v", a)
 		}
 		return nil
 	})
-	t.Logf("writes are accepted %v after kube-apiserver goes on", time.Since(back))
+	t.Logf("writes succeed %v after kube-apiserver resumed", time.Since(back))
 	eventually(ctx, t, func() error {
 		if a := jane.do(ctx, http.MethodGet, maps+held, ""); a.status != 200 || a.marked() {
 			return fmt.Errorf("jane: %v", a)

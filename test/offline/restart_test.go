@@ -24,7 +24,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// stateArgs keep the state in a folder, which is returned, sealed if there is to be a key.
+// stateArgs returns arguments for a state directory, and the directory. If sealed is set, the state
+// is encrypted with a key.
 func stateArgs(t *testing.T, sealed bool) (dir string, args []string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -39,7 +40,7 @@ func stateArgs(t *testing.T, sealed bool) (dir string, args []string) {
 	return filepath.Join(dir, "state"), args
 }
 
-// kept waits until what was said until now is on disk, with the collections that the tests read.
+// kept waits until the decisions made so far, and the collections that the tests read, are on disk.
 func kept(ctx context.Context, t *testing.T, dir string) {
 	t.Helper()
 	now := time.Now()
@@ -55,13 +56,14 @@ func kept(ctx context.Context, t *testing.T, dir string) {
 		}
 		info, err := os.Stat(filepath.Join(dir, "last-words.record"))
 		if err == nil && info.ModTime().Before(now) {
-			err = fmt.Errorf("what was said last is not written since %v", info.ModTime())
+			err = fmt.Errorf("the offline decisions were last saved at %v", info.ModTime())
 		}
 		return err
 	})
 }
 
-// listVersion is the version of a list. Writes of other resources move it on between two reads, and before the state is kept.
+// listVersion matches the version of a list. Writes of other resources advance it between two
+// reads, and before the state is saved.
 var listVersion = regexp.MustCompile(`^\{"kind":"\w+","apiVersion":"v1","metadata":\{"resourceVersion":"\d+"\}`)
 
 func versionOf(t *testing.T, body string) uint64 {
@@ -73,7 +75,8 @@ func versionOf(t *testing.T, body string) uint64 {
 	return version
 }
 
-// TestRestarted: the gateway is killed, and starts again while kube-apiserver is away.
+// TestRestarted checks a warm start: the gateway is killed and restarted while kube-apiserver is
+// down.
 func TestRestarted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -113,30 +116,30 @@ func TestRestarted(t *testing.T) {
 	began := time.Now()
 	must(t, g.Start(ctx))
 	jane.served(ctx, maps+held)
-	t.Logf("the gateway serves %v after its start", time.Since(began))
-	version := uint64(math.MaxUint64) // that the cache holds: it goes on from what was kept, which may be newer than the lists before
+	t.Logf("the gateway serves reads %v after its start", time.Since(began))
+	version := uint64(math.MaxUint64) // that the cache holds: the saved state may be newer than the lists in before
 	for c, body := range before {
 		a := c.do(ctx, "GET", maps, "")
 		if a.status != 200 || !a.marked() || listVersion.ReplaceAllString(a.body, "") != listVersion.ReplaceAllString(body, "") {
-			t.Errorf("after the restart: %v; before it: %s", a, body)
+			t.Errorf("response after the restart: %v; before: %s", a, body)
 		}
 		version = min(version, versionOf(t, a.body))
 	}
 	if now, err := kubectl("after"); err != nil || now != seen {
-		t.Errorf("kubectl says %q, %v; before the restart %q", now, err, seen)
+		t.Errorf("kubectl prints %q, %v; before the restart %q", now, err, seen)
 	}
 	for _, path := range []string{"/api", "/apis", "/api/v1", "/apis/apps/v1", "/version", maps + "/kept", maps + "?watch=true&resourceVersion=0"} {
 		jane.get(ctx, path, 200, true)
 	}
-	alice.get(ctx, maps+held, 200, true) // by the RoleBinding that was kept
-	alice.get(ctx, nodes, 403, false)    // as she was told
+	alice.get(ctx, maps+held, 200, true) // by the saved RoleBinding
+	alice.get(ctx, nodes, 403, false)    // the last decision
 	bob.get(ctx, maps+held, 403, false)
 	stranger.get(ctx, maps+held, 503, false)
 	newClient(t, g, "never-seen", nil).get(ctx, maps+held, 503, false)
-	root.get(ctx, secrets, 503, false) // which nobody is served offline
+	root.get(ctx, secrets, 503, false) // never served offline
 	jane.get(ctx, "/apis/apps/v1/namespaces/"+ns+"/deployments"+held, 503, false)
 	if a := root.do(ctx, "POST", maps, `{"metadata":{"name":"new"}}`); a.status != 503 {
-		t.Errorf("a write: %v", a)
+		t.Errorf("write during the outage: %v", a)
 	}
 	health := func(path string) int {
 		resp, err := http.Get(g.AdminURL() + path)
@@ -145,15 +148,15 @@ func TestRestarted(t *testing.T) {
 		return resp.StatusCode
 	}
 	if live, ready, rest := health("/livez"), health("/readyz"), health("/readyz?exclude=feeds"); live != 200 || ready != 500 || rest != 200 {
-		t.Errorf("/livez %d, /readyz %d, without feeds %d", live, ready, rest)
+		t.Errorf("/livez %d, /readyz %d, /readyz?exclude=feeds %d", live, ready, rest)
 	}
 	if log := g.Log(); strings.Count(log, "serving unconfirmed") != 1 {
-		t.Errorf("the log does not say once what is served:\n%s", log)
+		t.Errorf("want one log line 'serving unconfirmed':\n%s", log)
 	}
 
-	// Watches that were opened meanwhile go on.
+	// Watches opened during the outage continue after it.
 	cfg := g.ConfigFor(kube.Token(realkube.Jane))
-	cfg.ContentType = "application/json" // what was read before the restart, and is kept
+	cfg.ContentType = "application/json" // the encoding that was read before the restart, and saved
 	through, err := kubernetes.NewForConfig(cfg)
 	must(t, err)
 	w, err := through.CoreV1().ConfigMaps(ns).Watch(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(version, 10)})
@@ -166,10 +169,10 @@ func TestRestarted(t *testing.T) {
 	case ev := <-w.ResultChan():
 		if m, ok := ev.Object.(*corev1.ConfigMap); !ok || ev.Type != watch.Added || m.Name != "new" {
 			ended, err := g.Families(ctx, "kubeweir_watches_ended_total")
-			t.Errorf("the watch brings %v; watches have ended by %v, %v", ev, ended, err)
+			t.Errorf("the watch received %v; ended watches: %v, %v", ev, ended, err)
 		}
 	case <-ctx.Done():
-		t.Fatal("the watch brings nothing")
+		t.Fatal("the watch received no event")
 	}
 	eventually(ctx, t, func() error {
 		if a := jane.do(ctx, "GET", maps+held, ""); a.status != 200 || a.marked() || !strings.Contains(a.body, `"new"`) {
@@ -187,11 +190,12 @@ func TestRestarted(t *testing.T) {
 		return nil
 	})
 	if n := metric(ctx, t, g, "kubeweir_state_loads_total", map[string]string{"result": "confirmed"}); n < 8 {
-		t.Errorf("%v collections were confirmed", n)
+		t.Errorf("%v collections were confirmed, want at least 8", n)
 	}
 }
 
-// TestRestartedWithoutKey: what clients are known by is not kept then, and nobody is served.
+// TestRestartedWithoutKey checks that without a state key no tokens are saved, so that nobody can
+// authenticate after a restart during an outage.
 func TestRestartedWithoutKey(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -207,7 +211,7 @@ func TestRestartedWithoutKey(t *testing.T) {
 		return err
 	})
 	if !strings.Contains(g.Log(), "without --state-key-file") {
-		t.Errorf("the log does not say what is not kept:\n%s", g.Log())
+		t.Errorf("the log does not mention the missing --state-key-file:\n%s", g.Log())
 	}
 	g.Kill()
 	must(t, kube.KillAPIServer())
@@ -218,7 +222,8 @@ func TestRestartedWithoutKey(t *testing.T) {
 	jane.served(ctx, maps)
 }
 
-// TestRestartedBeforeAnotherCluster: nothing that was kept is served when the cluster turns out to be another one.
+// TestRestartedBeforeAnotherCluster checks that saved state is discarded if the upstream is another
+// cluster.
 func TestRestartedBeforeAnotherCluster(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -237,7 +242,7 @@ func TestRestartedBeforeAnotherCluster(t *testing.T) {
 	jane.served(ctx, maps)
 	must(t, kube.DeletePrefix(ctx, "/registry/"))
 	must(t, kube.StartAPIServer(ctx))
-	defer func() { must(t, newReader(ctx)) }() // for other tests
+	defer func() { must(t, newReader(ctx)) }() // for the other tests
 	eventually(ctx, t, func() error {
 		if a := jane.do(ctx, "GET", maps, ""); a.status != 403 {
 			return fmt.Errorf("jane: %v", a)
@@ -246,7 +251,7 @@ func TestRestartedBeforeAnotherCluster(t *testing.T) {
 			return fmt.Errorf("root: %v", a)
 		}
 		if !strings.Contains(g.Log(), "it is another cluster") {
-			return fmt.Errorf("the log does not say what is forgotten:\n%s", g.Log())
+			return fmt.Errorf("the log does not mention another cluster:\n%s", g.Log())
 		}
 		return nil
 	})
@@ -254,13 +259,14 @@ func TestRestartedBeforeAnotherCluster(t *testing.T) {
 	defer func() { must(t, kube.StartAPIServer(ctx)) }()
 	eventually(ctx, t, func() error {
 		if a := jane.do(ctx, "GET", maps, ""); a.status != 403 {
-			return fmt.Errorf("jane, by what the other cluster said: %v", a)
+			return fmt.Errorf("jane, by the decision of the new cluster: %v", a)
 		}
 		return nil
 	})
 }
 
-// TestRestartedFrozen: the gateway starts before a kube-apiserver that accepts connections and answers nothing.
+// TestRestartedFrozen checks a warm start while kube-apiserver accepts connections but does not
+// respond.
 func TestRestartedFrozen(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -280,7 +286,7 @@ func TestRestartedFrozen(t *testing.T) {
 	must(t, g.Start(ctx))
 	t.Logf("the gateway listens %v after its start", time.Since(began))
 	jane.get(ctx, maps, 200, true)
-	t.Logf("the gateway serves %v after its start", time.Since(began))
+	t.Logf("the gateway serves reads %v after its start", time.Since(began))
 	eventually(ctx, t, func() error {
 		if a := jane.do(ctx, "GET", "/apis", ""); a.status != 200 || !a.marked() {
 			return fmt.Errorf("discovery: %v", a)

@@ -17,7 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 )
 
-// world makes RBAC objects and questions of a few words, so that they meet.
+// world generates random RBAC objects and requests from few words, so that they often match.
 type world struct{ *rand.Rand }
 
 func (w world) one(of ...string) string { return of[w.IntN(len(of))] }
@@ -85,7 +85,8 @@ func (w world) question() (user.Info, authz.Attributes) {
 	}
 }
 
-// TestRulesAreKubernetes: what RBAC objects grant is what kube-apiserver's own authorizer says.
+// TestRulesAreKubernetes compares the decisions of proxy/authz/rbac with kube-apiserver's own RBAC
+// authorizer.
 func TestRulesAreKubernetes(t *testing.T) {
 	allowed, asked := 0, 0
 	for seed := range uint64(400) {
@@ -102,10 +103,10 @@ func TestRulesAreKubernetes(t *testing.T) {
 			})
 			want := decision == authorizer.DecisionAllow
 			if got := rules.Allow(u, &a); got != want {
-				t.Fatalf("%v, want %v: %+v may %+v, with %s", got, want, u, a, fmt.Sprintf("%+v", o))
+				t.Fatalf("allowed: %v, want %v: user %+v, request %+v, RBAC objects %s", got, want, u, a, fmt.Sprintf("%+v", o))
 			}
 			if names, everywhere := rules.Namespaces(u, &a, false); want && a.Namespace != "" && !everywhere && !slices.Contains(names, a.Namespace) {
-				t.Fatalf("allowed in %s is not among %q: %+v may %+v, with %+v", a.Namespace, names, u, a, o)
+				t.Fatalf("namespace %s is allowed but missing in %q: user %+v, request %+v, RBAC objects %+v", a.Namespace, names, u, a, o)
 			}
 			asked++
 			if want {
@@ -114,6 +115,6 @@ func TestRulesAreKubernetes(t *testing.T) {
 		}
 	}
 	if allowed < asked/50 || allowed > asked/2 {
-		t.Errorf("%d of %d are allowed: the objects and questions hardly meet", allowed, asked)
+		t.Errorf("%d of %d requests are allowed: the generated objects and requests rarely match", allowed, asked)
 	}
 }

@@ -1,4 +1,4 @@
-// Package servers shows what clients of a gateway notice of the three kube-apiservers behind it, on one etcd, being
-// killed, stopped and frozen in turn: of reads and watches that the cache answers nothing, and of writes at most that
-// one's outcome is not known; and that servers are found which come and go.
+// Package servers tests a gateway in front of three kube-apiservers on one etcd, which are killed,
+// stopped and frozen in turn. Cached reads and watches must not notice; the outcome of writes in
+// flight may be unknown. It also tests the discovery of servers that are added and removed.
 package servers

@@ -21,11 +21,13 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// advertised is the address at which the nth server says that it is. A loopback address is no valid endpoint; a way
-// leads from these (RFC 5737) to where the servers are.
+// advertised returns the address that the n-th server advertises. Loopback addresses are not valid
+// endpoints, so servers advertise addresses of RFC 5737, and a way forwards connections from these
+// to the servers.
 func advertised(n int) string { return fmt.Sprintf("192.0.2.%d", n) }
 
-// startAdvertised starts n kube-apiservers on one etcd that write their addresses into the Service kubernetes.
+// startAdvertised starts n kube-apiservers on one etcd that advertise their addresses in the
+// endpoints of the Service kubernetes.
 func startAdvertised(t *testing.T, n int) []*realkube.Cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
@@ -53,7 +55,7 @@ func startPeer(ctx context.Context, t *testing.T, all []*realkube.Cluster) *real
 	return peer
 }
 
-// seen is what the gateway's metrics say of its servers, by host: whether each is up, and how many requests it got.
+// seen returns the gateway's metrics of its servers by host: whether each is up, and its requests.
 func seen(ctx context.Context, t *testing.T, g *realkube.Gateway) (up, requests map[string]float64) {
 	t.Helper()
 	m, err := g.Metrics(ctx)
@@ -72,8 +74,8 @@ func seen(ctx context.Context, t *testing.T, g *realkube.Gateway) (up, requests 
 	return by("kubeweir_upstream_server_up"), by("kubeweir_upstream_server_requests_total")
 }
 
-// knows waits until the gateway has the servers that are advertised with these numbers, and no other of them, and
-// returns how long that took.
+// knows waits until the gateway uses exactly the servers with these numbers, apart from servers
+// with other addresses, and returns how long that took.
 func knows(ctx context.Context, t *testing.T, g *realkube.Gateway, numbers ...int) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -100,7 +102,7 @@ func knows(ctx context.Context, t *testing.T, g *realkube.Gateway, numbers ...in
 	}
 }
 
-// writes creates objects through the gateway, none of which may fail.
+// writes creates objects through the gateway and fails the test if a write fails.
 func writes(t *testing.T, g *realkube.Gateway, client *http.Client, what string) {
 	t.Helper()
 	for n := range 30 {
@@ -118,9 +120,9 @@ func writes(t *testing.T, g *realkube.Gateway, client *http.Client, what string)
 	}
 }
 
-// TestServersFound: kube-apiservers say themselves, in the EndpointSlice of the Service kubernetes, where they are. The
-// gateway uses one that comes, and forgets one that goes, without a write that fails. A client that finds them by DNS
-// resolves the name again when one is killed.
+// TestServersFound checks that the gateway discovers kube-apiservers in the EndpointSlice of the
+// Service kubernetes: it adds and removes servers without a failed write. It also checks that an
+// upstream client that finds servers by DNS resolves the name again when a server is killed.
 func TestServersFound(t *testing.T) {
 	all := startAdvertised(t, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -136,20 +138,20 @@ func TestServersFound(t *testing.T) {
 	t.Cleanup(g.Close)
 	client, err := rest.HTTPClientFor(g.AdminConfig())
 	must(t, err)
-	t.Logf("two servers were found in %v", knows(ctx, t, g, 1, 2))
+	t.Logf("found two servers in %v", knows(ctx, t, g, 1, 2))
 	writes(t, g, client, "two servers")
 
 	all = append(all, startPeer(ctx, t, all))
 	way.lead(all)
-	t.Logf("a server that came was found in %v", knows(ctx, t, g, 1, 2, 3))
+	t.Logf("found the added server in %v", knows(ctx, t, g, 1, 2, 3))
 	for {
-		writes(t, g, client, "a server that came")
+		writes(t, g, client, "an added server")
 		if _, requests := seen(ctx, t, g); requests[advertised(3)] > 0 || ctx.Err() != nil {
 			break
 		}
 	}
 
-	// The kubeconfig's own server goes, too.
+	// Stop the server of the kubeconfig.
 	stopped := make(chan error, 1)
 	go func() { stopped <- all[0].StopAPIServer(ctx) }()
 	for going := true; going; {
@@ -158,17 +160,17 @@ func TestServersFound(t *testing.T) {
 			must(t, err)
 			going = false
 		default:
-			writes(t, g, client, "a server that stops")
+			writes(t, g, client, "a stopping server")
 		}
 	}
-	t.Logf("a server that stopped was forgotten in %v", knows(ctx, t, g, 2, 3))
-	writes(t, g, client, "a server that stopped")
+	t.Logf("removed the stopped server in %v", knows(ctx, t, g, 2, 3))
+	writes(t, g, client, "a stopped server")
 
 	byName(ctx, t, all, way)
 	if *rounds > 1 {
-		// Its lease ends 15 s after it was renewed last, and the other looks every 10 s.
-		t.Logf("a server that was killed was forgotten in %v", knows(ctx, t, g, 3))
-		writes(t, g, client, "a server that was killed")
+		// The server's lease ends 15 s after its last renewal, and the other server looks every 10 s.
+		t.Logf("removed the killed server in %v", knows(ctx, t, g, 3))
+		writes(t, g, client, "a killed server")
 	}
 	if g.Panicked() {
 		t.Error("the gateway panicked")
@@ -179,8 +181,8 @@ func TestServersFound(t *testing.T) {
 	}
 }
 
-// byName has a client find the second server, and, when that is killed, the third, as the address that a DNS server has
-// of a name.
+// byName checks that a client that resolves a DNS name reaches the second server and, once that is
+// killed and the name has another address, the third.
 func byName(ctx context.Context, t *testing.T, all []*realkube.Cluster, way *way) {
 	t.Helper()
 	dns := startDNS(t, "api.kube.test.")
@@ -193,25 +195,25 @@ func byName(ctx context.Context, t *testing.T, all []*realkube.Cluster, way *way
 	must(t, err)
 	t.Cleanup(client.Close)
 	if code := read(ctx, client); code != 200 {
-		t.Fatalf("a read: %d", code)
+		t.Fatalf("read: %d", code)
 	}
 	before := way.carried(3)
 	dns.lead(netip.MustParseAddr(advertised(3)))
 	must(t, all[1].KillAPIServer())
 	began := time.Now()
 	for read(ctx, client) != 200 {
-		if time.Since(began) > 20*time.Second { // less than until it is resolved anew anyway
-			t.Fatal("the server that took the place of another is not found")
+		if time.Since(began) > 20*time.Second { // less than the interval at which the client resolves the name anyway
+			t.Fatal("the client did not find the server at the new address")
 		}
 		pause(ctx, t, 20*time.Millisecond)
 	}
-	t.Logf("the server that took its place was found in %v", time.Since(began))
+	t.Logf("found the server at the new address in %v", time.Since(began))
 	if way.carried(3) == before {
-		t.Error("the new address of the name is not used")
+		t.Error("the client did not connect to the new address")
 	}
 }
 
-// read reads what a server knows by itself.
+// read requests /version, which a server serves without etcd.
 func read(ctx context.Context, client *upstream.Client) (code int) {
 	r := &api.Request{Method: "GET", Host: "gateway", Path: "/version", RawPath: "/version", Proto: "HTTP/1.1"}
 	resp := client.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})

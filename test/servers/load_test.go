@@ -23,15 +23,15 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// path is that of the objects that are read and written.
+// path is the path of the objects that the load reads and writes.
 const path = "/api/v1/namespaces/" + namespace + "/configmaps"
 
-// load is what clients do all the time, and what they saw.
+// load is the load on the gateway, and its results.
 type load struct {
 	http *http.Client
 	base string
 
-	done      chan struct{} // closed when they are to end
+	done      chan struct{} // to end readers and writers
 	running   sync.WaitGroup
 	informing sync.WaitGroup
 	stopAll   context.CancelFunc
@@ -41,12 +41,12 @@ type load struct {
 	backwards       atomic.Int64
 	broken          atomic.Int64 // watches of informers
 	mu              sync.Mutex
-	acknowledged    map[string]bool // writes
+	acknowledged    map[string]bool // by the label of the write
 	unknown, failed map[string]string
-	pauses          map[string]time.Duration // the longest, since begin
+	pauses          map[string]time.Duration // the longest of each kind, since begin
 }
 
-// kind is one kind of read.
+// kind counts the results of one kind of read.
 type kind struct{ good, bad atomic.Int64 }
 
 type informer struct {
@@ -67,7 +67,7 @@ func startLoad(ctx context.Context, t *testing.T, g *realkube.Gateway) *load {
 	}
 	for _, i := range l.informers {
 		if !cache.WaitForCacheSync(ctx.Done(), i.synced) {
-			t.Fatal("an informer does not sync")
+			t.Fatal("an informer did not sync")
 		}
 	}
 	l.broken.Store(0)
@@ -81,7 +81,7 @@ func startLoad(ctx context.Context, t *testing.T, g *realkube.Gateway) *load {
 	return l
 }
 
-// inform starts an informer of its own connection that checks that versions rise.
+// inform starts an informer with its own connection that checks that versions increase.
 func (l *load) inform(ctx context.Context, t *testing.T, g *realkube.Gateway) *informer {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(g.AdminConfig())
@@ -91,10 +91,10 @@ func (l *load) inform(ctx context.Context, t *testing.T, g *realkube.Gateway) *i
 	must(t, i.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
 		if ctx.Err() == nil && err != io.EOF { //nolint:errorlint // a watch that timed out
 			l.broken.Add(1)
-			t.Logf("an informer's watch: %v", err)
+			t.Logf("an informer's watch failed: %v", err)
 		}
 	}))
-	var last uint64 // handlers are called one after the other
+	var last uint64 // handlers are called sequentially
 	check := func(o any) {
 		if deleted, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = deleted.Obj
@@ -114,7 +114,7 @@ func (l *load) inform(ctx context.Context, t *testing.T, g *realkube.Gateway) *i
 	return &informer{i.GetStore(), i.HasSynced}
 }
 
-// forward counts a version that is below one seen before.
+// forward counts versions that are lower than an earlier one.
 func (l *load) forward(last *uint64, version string) {
 	v, err := strconv.ParseUint(version, 10, 64)
 	if err != nil || v < *last {
@@ -132,7 +132,7 @@ func (l *load) over() bool {
 	}
 }
 
-// read lists one object again and again; versions may not fall.
+// read lists one object in a loop and checks that versions do not decrease.
 func (l *load) read(t *testing.T, name, query string, k *kind) {
 	var last uint64
 	for !l.over() {
@@ -144,7 +144,7 @@ func (l *load) read(t *testing.T, name, query string, k *kind) {
 		}
 		if err != nil || code != 200 {
 			k.bad.Add(1)
-			t.Logf("a read, %s: %d %v %.200s", name, code, err, body)
+			t.Logf("%s read: %d %v %.200s", name, code, err, body)
 			continue
 		}
 		k.good.Add(1)
@@ -154,7 +154,7 @@ func (l *load) read(t *testing.T, name, query string, k *kind) {
 	}
 }
 
-// write creates objects, each of which says which write it is of.
+// write creates objects in a loop. Each has a label that identifies the write.
 func (l *load) write(w int) {
 	for n := 0; !l.over(); n++ {
 		id := fmt.Sprintf("w%d-%d", w, n)
@@ -198,7 +198,7 @@ func (l *load) took(what string, began time.Time) {
 	l.pauses[what] = max(l.pauses[what], d)
 }
 
-// begin forgets how long anything took before, and returns how many writes are unknown.
+// begin resets the longest durations and returns the number of writes with unknown outcome.
 func (l *load) begin() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,7 +206,7 @@ func (l *load) begin() int {
 	return len(l.unknown)
 }
 
-// unknowns is how many writes there are of which nobody knows whether they were done.
+// unknowns returns the number of writes with unknown outcome.
 func (l *load) unknowns() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,26 +222,27 @@ func (l *load) report() string {
 		len(l.acknowledged), len(l.unknown), len(l.failed), l.pauses["write"].Round(time.Millisecond), l.broken.Load())
 }
 
-// stop ends readers and writers.
+// stop ends the readers and writers.
 func (l *load) stop() {
 	close(l.done)
 	l.running.Wait()
 }
 
-// judge compares what clients saw with what there is.
+// judge checks the results, and compares the acknowledged writes and the informers with the objects
+// in the cluster.
 func (l *load) judge(ctx context.Context, t *testing.T, direct kubernetes.Interface) {
 	t.Helper()
 	if l.reads.bad.Load() > 0 || l.strict.bad.Load() > 0 {
 		t.Errorf("%d cached reads and %d most-recent reads failed", l.reads.bad.Load(), l.strict.bad.Load())
 	}
 	if l.broken.Load() > 0 || l.backwards.Load() > 0 {
-		t.Errorf("%d watches broke, %d versions went back", l.broken.Load(), l.backwards.Load())
+		t.Errorf("%d watches broke, %d versions decreased", l.broken.Load(), l.backwards.Load())
 	}
 	if l.reads.good.Load() == 0 || l.strict.good.Load() == 0 || len(l.acknowledged) == 0 {
-		t.Error("nothing was read, or written")
+		t.Error("there were no reads, or no writes")
 	}
 	for id, why := range l.failed {
-		t.Errorf("the write %s: %s", id, why)
+		t.Errorf("write %s failed: %s", id, why)
 	}
 	list, err := direct.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 	must(t, err)
@@ -251,12 +252,12 @@ func (l *load) judge(ctx context.Context, t *testing.T, direct kubernetes.Interf
 	}
 	for id, n := range times {
 		if id != "" && n > 1 {
-			t.Errorf("the write %s was done %d times", id, n)
+			t.Errorf("write %s was applied %d times", id, n)
 		}
 	}
 	for id := range l.acknowledged {
 		if times[id] != 1 {
-			t.Errorf("the write %s was acknowledged, and done %d times", id, times[id])
+			t.Errorf("write %s was acknowledged, but applied %d times", id, times[id])
 		}
 	}
 	for n, i := range l.informers {
@@ -266,7 +267,7 @@ func (l *load) judge(ctx context.Context, t *testing.T, direct kubernetes.Interf
 	l.informing.Wait()
 }
 
-// compare waits until an informer holds what there is.
+// compare waits until an informer holds the same objects as the cluster.
 func (l *load) compare(ctx context.Context, t *testing.T, n int, i *informer, list *corev1.ConfigMapList) {
 	t.Helper()
 	for {
@@ -282,7 +283,7 @@ func (l *load) compare(ctx context.Context, t *testing.T, n int, i *informer, li
 			return
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("informer %d holds %d objects, %d of %d are missing or old", n, len(i.store.ListKeys()), missing, len(list.Items))
+			t.Fatalf("informer %d holds %d objects; %d of %d are missing or outdated", n, len(i.store.ListKeys()), missing, len(list.Items))
 		}
 		pause(ctx, t, 20*time.Millisecond)
 	}

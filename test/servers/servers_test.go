@@ -22,9 +22,9 @@ const (
 	informersCount = 10
 	readers        = 4
 	writers        = 4
-	// frozen is how long a server stands still.
+	// frozen is how long a server is paused.
 	frozen = 5 * time.Second
-	// settles is how long it is watched what comes after a fault.
+	// settles is the time between the beginning and the end of a fault.
 	settles = 2 * time.Second
 )
 
@@ -60,7 +60,7 @@ func start(t *testing.T) ([]*realkube.Cluster, *realkube.Gateway) {
 	return all, g
 }
 
-// fed is the server that the gateway's feeds go to.
+// fed returns the server that the gateway's reflectors use.
 func fed(ctx context.Context, t *testing.T, g *realkube.Gateway, all []*realkube.Cluster) *realkube.Cluster {
 	t.Helper()
 	m, err := g.Metrics(ctx)
@@ -70,11 +70,11 @@ func fed(ctx context.Context, t *testing.T, g *realkube.Gateway, all []*realkube
 			return one
 		}
 	}
-	t.Fatal("the gateway's feeds go nowhere")
+	t.Fatal("the gateway prefers none of the servers")
 	return nil
 }
 
-// await returns when the gateway takes all servers for ready.
+// await waits until the gateway considers all servers ready.
 func await(ctx context.Context, t *testing.T, g *realkube.Gateway, all []*realkube.Cluster) {
 	t.Helper()
 	for {
@@ -90,12 +90,12 @@ func pause(ctx context.Context, t *testing.T, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
-		t.Fatal("it takes too long")
+		t.Fatal("timeout")
 	}
 }
 
-// TestServersDie: under the load of informers, readers and writers the server that feeds
-// go to is killed, then the next one is stopped, then the next one frozen.
+// TestServersDie kills, stops and freezes in turn the server that the reflectors use, under the
+// load of informers, readers and writers.
 func TestServersDie(t *testing.T) {
 	all, g := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(*rounds)*3*time.Minute)
@@ -125,10 +125,10 @@ func TestServersDie(t *testing.T) {
 			await(ctx, t, g, all)
 			t.Logf("round %d, %s: %s", round+1, fault.name, l.report())
 			if n := l.unknowns() - before; n > 0 && fault.name == "SIGTERM" {
-				t.Errorf("the outcome of %d writes is not known after a shutdown that says what was done", n)
+				t.Errorf("the outcome of %d writes is unknown after a graceful shutdown", n)
 			}
 			if fed(ctx, t, g, all) == victim {
-				t.Errorf("%s: the feeds stayed", fault.name)
+				t.Errorf("%s: the reflectors did not move to another server", fault.name)
 			}
 		}
 	}
@@ -136,7 +136,7 @@ func TestServersDie(t *testing.T) {
 	l.judge(ctx, t, direct)
 	m, err := g.Metrics(ctx)
 	must(t, err)
-	t.Logf("ejections %.0f, requests that went to another server %.0f of %.0f",
+	t.Logf("%.0f ejections, retries at another server %.0f of %.0f requests",
 		m.Sum("kubeweir_upstream_server_ejections_total", nil), m.Sum("kubeweir_upstream_server_retries_total", nil), m.Sum("kubeweir_upstream_server_requests_total", nil))
 	if g.Panicked() {
 		t.Error("the gateway panicked")

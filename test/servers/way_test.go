@@ -17,14 +17,15 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// way leads from the addresses that are advertised to where the servers are: as an HTTP proxy, or by dial.
+// way forwards connections from the advertised addresses to the servers: as an HTTP proxy, or by
+// dial.
 type way struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
 	mu     sync.Mutex
-	to     map[string]string // by address
-	counts map[string]int    // connections
+	to     map[string]string // address of the server by advertised address
+	counts map[string]int    // connections by advertised address
 	open   map[net.Conn]bool
 }
 
@@ -48,7 +49,7 @@ func startWay(t *testing.T) *way {
 
 func (w *way) url() string { return "http://" + w.listener.Addr().String() }
 
-// lead leads to servers, the first of which is advertised as the first.
+// lead sets the servers. The first in the list has the first advertised address.
 func (w *way) lead(servers []*realkube.Cluster) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,14 +58,14 @@ func (w *way) lead(servers []*realkube.Cluster) {
 	}
 }
 
-// carried is how many connections there were to a server.
+// carried returns the number of connections to the n-th server.
 func (w *way) carried(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.counts[advertised(n)]
 }
 
-// dial connects to what is advertised at an address.
+// dial connects to the server with an advertised address.
 func (w *way) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -75,12 +76,12 @@ func (w *way) dial(ctx context.Context, network, address string) (net.Conn, erro
 	w.counts[host]++
 	w.mu.Unlock()
 	if to == "" {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("nobody is at " + address)}
+		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("no server at " + address)}
 	}
 	return new(net.Dialer).DialContext(ctx, network, to)
 }
 
-// run serves CONNECT.
+// run serves CONNECT requests.
 func (w *way) run() {
 	for {
 		near, err := w.listener.Accept()
@@ -114,7 +115,7 @@ func (w *way) carry(near net.Conn) {
 	_, _ = io.Copy(near, far)
 }
 
-// keep closes a connection at the end of the test, or when what it returns is called.
+// keep registers a connection, which is closed at the end of the test or by end.
 func (w *way) keep(conn net.Conn) (end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +128,7 @@ func (w *way) keep(conn net.Conn) (end func()) {
 	}
 }
 
-// nameServer is a DNS server that knows one name.
+// nameServer is a DNS server that serves one name.
 type nameServer struct {
 	conn net.PacketConn
 	name string
@@ -150,14 +151,14 @@ func startDNS(t *testing.T, name string) *nameServer {
 	return s
 }
 
-// lead has the name lead to addresses of IPv4.
+// lead sets the IPv4 addresses of the name.
 func (s *nameServer) lead(to ...netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.addresses = to
 }
 
-// resolver asks s.
+// resolver returns a resolver that queries s.
 func (s *nameServer) resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", s.conn.LocalAddr().String())

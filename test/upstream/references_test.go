@@ -11,7 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
-// testReferences compares names and versions with those of the objects, whole and in pages, for every resource.
+// testReferences compares the names and versions of all objects, listed at once and in pages, with
+// the objects of every resource.
 func testReferences(t *testing.T, client *upstream.Client, discovery *upstream.Discovery) {
 	src := client.Source()
 	compared := 0
@@ -55,7 +56,7 @@ func testReferences(t *testing.T, client *upstream.Client, discovery *upstream.D
 		compared += len(got)
 	}
 	if compared < 150 {
-		t.Errorf("only %d objects were compared", compared)
+		t.Errorf("compared only %d objects", compared)
 	}
 	n := 0
 	opts := source.ListOptions{Namespace: "default", FieldSelector: "metadata.name=c7"}

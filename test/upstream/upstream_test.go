@@ -33,7 +33,7 @@ import (
 
 func startCluster(t *testing.T, opts realkube.Options) *realkube.Cluster {
 	t.Helper()
-	// Binaries may have to be built first, which takes minutes.
+	// Building the binaries can take minutes.
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	c, err := realkube.Start(ctx, opts)
@@ -54,8 +54,8 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// newClient is a client whose own identity is a client certificate: the kind that
-// could leak with a connection.
+// newClient returns a client that authenticates with a client certificate: the credential that
+// could leak to other users with a shared connection.
 func newClient(t *testing.T, c *realkube.Cluster, change ...func(*upstream.Options)) *upstream.Client {
 	t.Helper()
 	pair, err := c.IssueClientCert(realkube.GatewayUser, "system:masters")
@@ -121,7 +121,7 @@ var crdBody = map[string]any{
 
 var widgets = schema.GroupVersionResource{Group: "ex.com", Version: "v1", Resource: "widgets"}
 
-// fill creates objects with contents that are awkward to scan.
+// fill creates objects whose contents are hard to scan.
 func fill(t *testing.T, client *upstream.Client, discovery *upstream.Discovery) {
 	t.Helper()
 	create := func(target string, object any) {
@@ -173,7 +173,7 @@ func TestUpstream(t *testing.T) {
 	t.Run("expired", func(t *testing.T) { testExpired(t, c, client) })
 }
 
-// testDiscovery compares with what client-go makes of discovery.
+// testDiscovery compares the discovery documents with client-go's.
 func testDiscovery(t *testing.T, c *realkube.Cluster, discovery *upstream.Discovery) {
 	clientset, err := kubernetes.NewForConfig(c.AdminConfig())
 	if err != nil {
@@ -208,7 +208,7 @@ func testDiscovery(t *testing.T, c *realkube.Cluster, discovery *upstream.Discov
 	}
 }
 
-// resourcesOf returns what is known of the resources in the discovery documents.
+// resourcesOf returns the resources in the discovery documents.
 func resourcesOf(discovery *upstream.Discovery) (all []upstream.ServerResource) {
 	docs := discovery.Documents()
 	for _, group := range slices.Concat(docs.Core.Items, docs.Groups.Items) {
@@ -224,11 +224,11 @@ func resourcesOf(discovery *upstream.Discovery) (all []upstream.ServerResource) 
 	return all
 }
 
-// testListsAreWatches reads every resource that can be watched in both ways and
-// both encodings: the bytes of each object must be the same.
+// testListsAreWatches reads every watchable resource by list and by watch, in both encodings. The
+// bytes of each object must be equal.
 func testListsAreWatches(t *testing.T, client *upstream.Client, discovery *upstream.Discovery) {
 	src := client.Source()
-	done := errors.New("all initial events are there")
+	done := errors.New("all initial events were received")
 	objects := 0
 	for _, r := range resourcesOf(discovery) {
 		if !r.Supports("list") || !r.Supports("watch") || r.Resource == "leases" || r.Resource == "events" {
@@ -281,7 +281,7 @@ func testListsAreWatches(t *testing.T, client *upstream.Client, discovery *upstr
 		}
 	}
 	if objects < 300 {
-		t.Errorf("only %d objects were compared", objects)
+		t.Errorf("compared only %d objects", objects)
 	}
 }
 
@@ -342,17 +342,17 @@ func testCurrentVersion(t *testing.T, client *upstream.Client) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Of another resource, too: versions are those of the store.
+		// Versions belong to the store, so other resources have the version, too.
 		for _, res := range []*source.Resource{configMaps(), {GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node"}} {
 			if current, err := src.CurrentVersion(testContext(t), res); err != nil || current < wrote {
-				t.Errorf("current version of %s is %d, %v; %d was written", res.Resource, current, err, wrote)
+				t.Errorf("current version of %s is %d, %v; want at least %d, the version of a write", res.Resource, current, err, wrote)
 			}
 		}
 	}
 }
 
-// testIdentities asks the server who it takes each forwarded request for. The
-// gateway's own certificate is that of an administrator.
+// testIdentities queries as whom the server authenticates each forwarded request. The gateway's own
+// certificate is an administrator's.
 func testIdentities(t *testing.T, c *realkube.Cluster, client *upstream.Client) {
 	alice := "Bearer " + c.Token(realkube.Alice)
 	spoof := []string{"X-Remote-User", "admin", "X-Remote-Group", "system:masters", "Impersonate-User", "admin", "Impersonate-Group", "system:masters"}
@@ -422,8 +422,8 @@ func testClientGo(t *testing.T, client *upstream.Client) {
 	}
 }
 
-// testUpgrades watches by WebSocket, with the token as a subprotocol, and is refused
-// an exec.
+// testUpgrades watches over a WebSocket, with the token as a subprotocol, and requests execs that
+// are rejected.
 func testUpgrades(t *testing.T, c *realkube.Cluster, client *upstream.Client) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
@@ -453,10 +453,10 @@ func testUpgrades(t *testing.T, c *realkube.Cluster, client *upstream.Client) {
 	for _, header := range [][]string{{"Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"}, {"Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", key, "Sec-WebSocket-Protocol", "v5.channel.k8s.io"}} {
 		r := request("GET", "/api/v1/namespaces/default/pods/none/exec?command=sh&stdout=true", append(header, "Connection", "Upgrade")...)
 		if resp := client.Forward(testContext(t), r, upstream.Credentials{As: upstream.AsGateway}); resp.Status != 404 || !strings.Contains(string(read(t, resp)), `pods \"none\" not found`) {
-			t.Errorf("exec in no pod: %d", resp.Status)
+			t.Errorf("exec in a missing pod: %d", resp.Status)
 		}
 		if resp := client.Forward(testContext(t), r, upstream.Credentials{}); resp.Status != 403 {
-			t.Errorf("exec by nobody: %d %s", resp.Status, read(t, resp))
+			t.Errorf("anonymous exec: %d %s", resp.Status, read(t, resp))
 		}
 	}
 }
@@ -479,7 +479,7 @@ func testExpired(t *testing.T, c *realkube.Cluster, client *upstream.Client) {
 	}
 }
 
-// testOutages pauses, kills and restarts the server under a watch.
+// testOutages pauses, kills and restarts the server while a watch is open.
 func testOutages(t *testing.T, c *realkube.Cluster) {
 	client := newClient(t, c, func(o *upstream.Options) {
 		o.Limits.PingInterval, o.Limits.PingTimeout = 500*time.Millisecond, 2*time.Second
@@ -502,20 +502,20 @@ func testOutages(t *testing.T, c *realkube.Cluster) {
 		select {
 		case err := <-ended:
 			if err == nil {
-				t.Errorf("%s: the watch ends as if the server had ended it", what)
+				t.Errorf("%s: the watch ended without an error", what)
 			}
 		case <-time.After(time.Minute):
-			t.Fatalf("%s: the watch does not end", what)
+			t.Fatalf("%s: the watch did not end", what)
 		}
 	}
 
 	accepted, ended := watch()
 	<-accepted
-	// An unused second: only pings keep contact.
+	// For a second there are no requests: only pings maintain contact.
 	deadline := time.Now().Add(time.Minute)
 	for first := src.LastContact(); src.LastContact().Sub(first) <= time.Second; {
 		if time.Now().After(deadline) {
-			t.Fatal("a quiet watch loses contact")
+			t.Fatal("an idle watch lost contact")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -546,7 +546,8 @@ func testOutages(t *testing.T, c *realkube.Cluster) {
 	}
 }
 
-// TestWithoutWatchList: a server without streaming lists says so.
+// TestWithoutWatchList checks that a watch from a server without streaming lists returns
+// ErrUnsupported.
 func TestWithoutWatchList(t *testing.T) {
 	c := startCluster(t, realkube.Options{FeatureGates: map[string]bool{"WatchList": false}})
 	src := newClient(t, c).Source()
