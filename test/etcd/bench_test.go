@@ -20,8 +20,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// BenchmarkPut creates keys of 6 KB, durably, in the engine of this process and in an etcd on the same disk. The CPU
-// time is that of all processes that take part.
+// BenchmarkPut durably creates keys with values of 6 KB, in the embedded engine and in an etcd on
+// the same disk. The CPU time is the sum of all processes involved.
 func BenchmarkPut(b *testing.B) {
 	value := make([]byte, 6<<10)
 	for i := range value {
@@ -75,7 +75,7 @@ func put(b *testing.B, e storage.Engine, value []byte, clients int, pids ...int)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "changes/s")
 }
 
-// cpu is the time that processes have used, to a hundredth of a second.
+// cpu returns the CPU time that the processes have used, to a hundredth of a second.
 func cpu(b *testing.B, pids []int) time.Duration {
 	b.Helper()
 	var ticks int64
@@ -84,7 +84,8 @@ func cpu(b *testing.B, pids []int) time.Duration {
 		if err != nil {
 			b.Fatal(err)
 		}
-		// Fields 14 and 15, counted behind the name, which may hold anything (proc(5)).
+		// utime and stime are fields 14 and 15 (proc(5)). Count after the last parenthesis, because the
+		// process name may contain spaces.
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		for _, f := range fields[11:13] {
 			n, err := strconv.ParseInt(f, 10, 64)
@@ -97,8 +98,9 @@ func cpu(b *testing.B, pids []int) time.Duration {
 	return time.Duration(ticks) * time.Second / 100
 }
 
-// BenchmarkRange reads 150,000 keys of 2 KB, as a start does: in one RangeStream (KEP-5966), and in pages, as of older
-// servers. The CPU time is that of etcd and this process.
+// BenchmarkRange reads 150,000 keys with values of 2 KB, as kubeweir does at its start: by one
+// RangeStream (KEP-5966), and in pages, as from older servers. The CPU time is that of etcd and
+// this process.
 func BenchmarkRange(b *testing.B) {
 	const keys, batch = 150_000, 100
 	c, err := realkube.Start(b.Context(), realkube.Options{EtcdOnly: true})
@@ -126,7 +128,7 @@ func BenchmarkRange(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { _ = e.Close() }()
-	for name, limit := range map[string]int64{"stream": 0, "pages": keys} { // a limit is read in pages
+	for name, limit := range map[string]int64{"stream": 0, "pages": keys} { // a range with a limit is read in pages
 		b.Run(name, func(b *testing.B) {
 			pids := []int{os.Getpid(), c.EtcdPID()}
 			before := cpu(b, pids)

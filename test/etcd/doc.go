@@ -1,2 +1,2 @@
-// Package etcd tests origin/storage/etcd on a real etcd, and beside a real kube-apiserver.
+// Package etcd tests origin/storage/etcd with a real etcd, and together with a real kube-apiserver.
 package etcd

@@ -36,7 +36,7 @@ func start(t *testing.T, opts realkube.Options) *realkube.Cluster {
 	return c
 }
 
-// plainClient is etcd's own client, for what the engine does not do.
+// plainClient returns etcd's own client, for operations that the engine does not have.
 func plainClient(t *testing.T, c *realkube.Cluster) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{c.EtcdURL()}, Logger: zap.NewNop(), DialTimeout: 10 * time.Second})
@@ -55,7 +55,7 @@ func closing(t *testing.T, e storage.Engine) {
 	})
 }
 
-// TestAuth uses etcd's own users, whose tokens a restart makes invalid.
+// TestAuth uses etcd's own users. A restart of etcd invalidates their tokens.
 func TestAuth(t *testing.T) {
 	c := start(t, realkube.Options{EtcdOnly: true})
 	admin := plainClient(t, c)
@@ -94,7 +94,7 @@ func TestAuth(t *testing.T) {
 			_ = e.Close()
 		}
 		if err == nil || errors.Is(err, storage.ErrUnavailable) {
-			t.Errorf("%s: opened with %v", name, err)
+			t.Errorf("%s: Open returned %v", name, err)
 		}
 	}
 	opts.Username, opts.Password = "kubeweir", "password"
@@ -108,14 +108,14 @@ func TestAuth(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := e.Put(ctx, "/elsewhere", nil, storage.Precondition{}, 0); err == nil || errors.Is(err, storage.ErrUnavailable) {
-		t.Errorf("put where it is not permitted: %v", err)
+		t.Errorf("put without permission: %v", err)
 	}
 	denied, err := e.Watch(ctx, storage.WatchOptions{Prefix: "/elsewhere/", After: rev})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := denied.Next(ctx); err == nil || ctx.Err() != nil {
-		t.Errorf("watch where it is not permitted: %v", err)
+		t.Errorf("watch without permission: %v", err)
 	}
 	denied.Close()
 	w, err := e.Watch(ctx, storage.WatchOptions{Prefix: "/registry/", After: rev})
@@ -130,7 +130,7 @@ func TestAuth(t *testing.T) {
 	}
 }
 
-// update writes a key again until it succeeds.
+// update retries the write of a key until it succeeds.
 func update(t *testing.T, ctx context.Context, e storage.Engine, key string, rev uint64) uint64 {
 	t.Helper()
 	for {
@@ -162,7 +162,8 @@ func awaitEvent(t *testing.T, ctx context.Context, w storage.Watcher, rev uint64
 	}
 }
 
-// TestCompactionIsShared has two engines and a kube-apiserver compact one etcd: as often as one of them alone would.
+// TestCompactionIsShared checks that two engines and a kube-apiserver on one etcd together compact
+// it as often as one of them alone.
 func TestCompactionIsShared(t *testing.T) {
 	const interval = time.Second
 	c := start(t, realkube.Options{ExtraArgs: []string{"--etcd-compaction-interval=" + interval.String()}})
@@ -197,7 +198,7 @@ func TestCompactionIsShared(t *testing.T) {
 				t.Fatal(err)
 			}
 			versions, values = append(versions, ev.Kv.Version), append(values, value)
-			// Something must change for compaction to go forward, and a watch that keeps up must not notice it.
+			// Compaction only progresses if the revision does. A watch that keeps up must not be affected.
 			rev := update(t, ctx, engines[len(values)%2], "/registry/kubeweir-test/a", old)
 			awaitEvent(t, ctx, w, rev)
 		}
@@ -205,13 +206,14 @@ func TestCompactionIsShared(t *testing.T) {
 			break
 		}
 	}
-	// The first comes at any time, those between it and the last each an interval later.
+	// The first compaction can come at any time, each of the others an interval after the previous
+	// one.
 	if took := time.Since(began); took < (rounds-2)*interval {
 		t.Errorf("%d compactions in %v, the interval is %v", rounds, took, interval)
 	}
 	for i := 1; i < len(values); i++ {
 		if versions[i] != versions[i-1]+1 || values[i] < values[i-1] {
-			t.Errorf("versions %v, revisions %v", versions, values)
+			t.Errorf("received versions %v, compacted revisions %v", versions, values)
 		}
 	}
 	if values[len(values)-1] <= int64(old) {
@@ -231,7 +233,8 @@ func TestCompactionIsShared(t *testing.T) {
 	}
 }
 
-// TestSlowWatcherIsBounded: what a watcher does not read stays in etcd, and is read later.
+// TestSlowWatcherIsBounded checks that events which a watcher does not read stay in etcd, instead
+// of in memory, and are delivered later.
 func TestSlowWatcherIsBounded(t *testing.T) {
 	const size, changes, most = 1 << 20, 96, 24 << 20
 	e := openEngine(t, shared)
@@ -262,9 +265,9 @@ func TestSlowWatcherIsBounded(t *testing.T) {
 		revs = append(revs, rev)
 	}
 	grown := heap() - before
-	t.Logf("%d MiB of events cost %d KiB", changes*2, grown>>10)
+	t.Logf("%d MiB of events occupy %d KiB of memory", changes*2, grown>>10)
 	if grown > most {
-		t.Errorf("%d MiB of events that nobody reads cost %d MiB", changes*2, grown>>20)
+		t.Errorf("%d MiB of unread events occupy %d MiB of memory", changes*2, grown>>20)
 	}
 	for len(revs) > 0 {
 		b, err := w.Next(ctx)
@@ -280,7 +283,7 @@ func TestSlowWatcherIsBounded(t *testing.T) {
 	}
 }
 
-// heap is what is in use after a collection.
+// heap returns the size of the heap after a garbage collection.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()

@@ -14,8 +14,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestMembers runs what concerns several machines on a cluster of three: answers come from members that are behind, and
-// each fault is the death of another member, every third time of its leader's likely successor too.
+// TestMembers runs the tests that concern several members on a cluster of three. Reads are served
+// by members that lag behind. Each fault kills another member, and every third fault also the
+// likely next leader.
 func TestMembers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
@@ -56,7 +57,7 @@ func TestMembers(t *testing.T) {
 			}
 		}
 	}
-	// The others say nothing about where an answer comes from.
+	// The other cases do not depend on which member responds.
 	names := []string{
 		"ReadOwnWrites", "RangeFuture", "RangePagesOfOneRevision", "WatchFromPast", "WatchFromFuture", "WatchBehindIsComplete",
 		"ProgressIdle", "ProgressOfOthersWrites", "ProgressBehindEvents", "ProgressWhileWriting", "ProgressOfMany",
@@ -82,6 +83,6 @@ func TestMembers(t *testing.T) {
 		})
 	}
 	if ran != len(names) {
-		t.Errorf("%d of %d cases are in the suite", ran, len(names))
+		t.Errorf("the suite has %d of the %d cases", ran, len(names))
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// shared is the etcd of all tests but those that start one of their own. TestMain starts it.
+// shared is the etcd of all tests that do not start their own. TestMain starts it.
 var shared *realkube.Cluster
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 
 func openEngine(t testing.TB, c *realkube.Cluster) storage.Engine {
 	t.Helper()
-	// How long etcd takes to start again is the machine's business.
+	// The time that etcd needs to restart depends on the machine.
 	e, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{c.EtcdURL()}, CompactionInterval: -1, WatchTimeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func openEngine(t testing.TB, c *realkube.Cluster) storage.Engine {
 	return e
 }
 
-// killAndStart ends etcd with SIGKILL and starts it on its data again.
+// killAndStart kills etcd with SIGKILL and restarts it on its data.
 func killAndStart(t *testing.T, c *realkube.Cluster) {
 	t.Helper()
 	if err := c.KillEtcd(); err != nil {
@@ -45,7 +45,8 @@ func killAndStart(t *testing.T, c *realkube.Cluster) {
 	}
 }
 
-// TestSuite runs the suite of all engines. A reopening is a new engine on an etcd that was killed meanwhile.
+// TestSuite runs the test suite of all engines. To reopen, it kills and restarts etcd and opens a
+// new engine.
 func TestSuite(t *testing.T) {
 	storagetest.Run(t, func(t *testing.T) storagetest.Store {
 		return storagetest.Store{

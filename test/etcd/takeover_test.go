@@ -28,7 +28,7 @@ var (
 	tides       = schema.GroupVersionResource{Group: "test.kubeweir.io", Version: "v1", Resource: "tides"}
 )
 
-// A face is one API server on the common etcd.
+// A face is one API server on the shared etcd.
 type face struct {
 	name   string
 	client dynamic.Interface
@@ -59,7 +59,7 @@ func object(t *testing.T, json string) *unstructured.Unstructured {
 	return u
 }
 
-// create makes an object, as soon as its kind is served.
+// create creates an object as soon as its kind is served.
 func (f face) create(ctx context.Context, t *testing.T, gvr schema.GroupVersionResource, json string) *unstructured.Unstructured {
 	t.Helper()
 	for {
@@ -77,12 +77,12 @@ func (f face) create(ctx context.Context, t *testing.T, gvr schema.GroupVersionR
 	}
 }
 
-// same reads an object from everybody and compares.
+// same reads an object from all servers and compares the results.
 func same(ctx context.Context, t *testing.T, gvr schema.GroupVersionResource, want *unstructured.Unstructured, faces ...face) {
 	t.Helper()
 	for _, f := range faces {
 		got, err := f.in(gvr).Get(ctx, want.GetName(), metav1.GetOptions{})
-		for gvr == tides && apierrors.IsNotFound(err) && ctx.Err() == nil { // until it has seen the definition
+		for gvr == tides && apierrors.IsNotFound(err) && ctx.Err() == nil { // until the server has seen the definition
 			got, err = f.in(gvr).Get(ctx, want.GetName(), metav1.GetOptions{})
 		}
 		if err != nil {
@@ -99,7 +99,7 @@ func configMap(name, value string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"k":%q}}`, name, value)
 }
 
-// patch sets a ConfigMap's value.
+// patch sets the value in a ConfigMap.
 func (f face) patch(ctx context.Context, t *testing.T, name, value string) *unstructured.Unstructured {
 	t.Helper()
 	u, err := f.in(configMaps).Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"data":{"k":%q}}`, value), metav1.PatchOptions{})
@@ -109,7 +109,7 @@ func (f face) patch(ctx context.Context, t *testing.T, name, value string) *unst
 	return u
 }
 
-// await reads a watch until an object has a version.
+// await reads a watch until an object has the wanted version.
 func await(ctx context.Context, t *testing.T, f face, w watch.Interface, want *unstructured.Unstructured, kind watch.EventType) {
 	t.Helper()
 	for {
@@ -123,7 +123,7 @@ func await(ctx context.Context, t *testing.T, f face, w watch.Interface, want *u
 				return
 			}
 		case <-ctx.Done():
-			t.Fatalf("%s: %s %s never came", f.name, kind, want.GetName())
+			t.Fatalf("%s: no %s event of %s", f.name, kind, want.GetName())
 		}
 	}
 }
@@ -139,8 +139,8 @@ func service(name string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Service","metadata":{"name":%q},"spec":{"ports":[{"port":80}]}}`, name)
 }
 
-// TestTakeOver has kube-apiserver's own etcd served by two kubeweirs beside it, then by them alone while etcd dies, and
-// then by kube-apiserver again.
+// TestTakeOver runs two kubeweirs on the etcd of a kube-apiserver: first next to kube-apiserver,
+// then alone while etcd is killed and restarted, and then kube-apiserver takes over again.
 func TestTakeOver(t *testing.T) {
 	c := start(t, realkube.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -171,7 +171,7 @@ func TestTakeOver(t *testing.T) {
 	a, b := weirs[0], weirs[1]
 	all := []face{kube, a, b}
 
-	// Side by side.
+	// All three serve the same objects.
 	for gvr, u := range map[schema.GroupVersionResource]*unstructured.Unstructured{configMaps: before, deployments: web, services: first, tides: low} {
 		same(ctx, t, gvr, u, all...)
 	}
@@ -195,7 +195,7 @@ func TestTakeOver(t *testing.T) {
 		t.Errorf("addresses %v, want 4", ips)
 	}
 
-	// Without kube-apiserver, and with an etcd that dies.
+	// Stop kube-apiserver, and kill etcd.
 	if err := c.StopAPIServer(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -215,11 +215,11 @@ func TestTakeOver(t *testing.T) {
 	}
 	for _, s := range processes {
 		if err := s.Stop(ctx); err != nil {
-			t.Errorf("stop: %v", err)
+			t.Errorf("stopping: %v", err)
 		}
 	}
 
-	// And back.
+	// kube-apiserver takes over again.
 	if err := c.StartAPIServer(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestTakeOver(t *testing.T) {
 	same(ctx, t, tides, high, kube)
 	same(ctx, t, tides, low, kube)
 	if _, err := kube.in(configMaps).Get(ctx, "gone", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("what was deleted: %v", err)
+		t.Errorf("get of a deleted object: %v", err)
 	}
 	kube.patch(ctx, t, "alone", "kube again")
 	kube.create(ctx, t, services, service("last"))
@@ -238,7 +238,7 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// soon reads a ConfigMap, over and over while the store is away.
+// soon reads a ConfigMap, with retries while the store is unreachable.
 func soon(ctx context.Context, t *testing.T, f face, name string) *unstructured.Unstructured {
 	t.Helper()
 	for {

@@ -14,8 +14,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestDeletedTogether deletes objects in one transaction of etcd's, so with one version, while others read without pause:
-// who reads afterwards sees none of them, who watches is told of each, and nothing is listed again.
+// TestDeletedTogether deletes objects in one etcd transaction, so that all deletions have one
+// version, while clients read continuously. Reads that start later see none of the objects, watches
+// receive all deletions, and the reflector does not list again.
 func TestDeletedTogether(t *testing.T) {
 	const rounds, many, readers = 4, 300, 4
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -96,16 +97,16 @@ func TestDeletedTogether(t *testing.T) {
 			}
 			o := ev.Object.(metav1.Object)
 			if version = max(version, o.GetResourceVersion()); o.GetName() != fmt.Sprintf("together-%03d", i) || o.GetResourceVersion() != version {
-				t.Fatalf("event %d is the deletion of %s at %s, that of the others at %s", i, o.GetName(), o.GetResourceVersion(), version)
+				t.Fatalf("event %d is the deletion of %s at version %s, the others have version %s", i, o.GetName(), o.GetResourceVersion(), version)
 			}
 		}
 	}
 	if n := restartsOf(ctx, t, s); n != restarts {
-		t.Errorf("the feed restarted %v times", n-restarts)
+		t.Errorf("the reflector restarted %v times", n-restarts)
 	}
 }
 
-// restartsOf is how often the cache of ConfigMaps has begun its watch again.
+// restartsOf returns how often the reflector of ConfigMaps has restarted its watch.
 func restartsOf(ctx context.Context, t *testing.T, s *realkube.Standalone) float64 {
 	t.Helper()
 	m, err := s.Metrics(ctx)

@@ -23,14 +23,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// drop asks for objects without their managedFields, which kube-apiserver does not know up to 1.37.
+// drop asks for objects without their managedFields. kube-apiserver up to 1.37 does not know it.
 const drop = ";drop=metadata.managedFields"
 
-// A later is a kube-apiserver as one is that knows drop and CBOR: its answers are decoded, and encoded again, by the
-// libraries that kube-apiserver has.
+// A later simulates a kube-apiserver that supports drop and CBOR. It decodes the responses of a
+// real kube-apiserver and encodes them again with the same libraries as kube-apiserver.
 type later struct {
 	next http.RoundTripper
-	// cbor tells that it has CBOR of its own.
+	// cbor means that the real kube-apiserver supports CBOR.
 	cbor   bool
 	codecs map[string]runtime.Serializer // by media type
 }
@@ -51,7 +51,8 @@ func (l *later) RoundTrip(req *http.Request) (*http.Response, error) {
 	asked := strings.ReplaceAll(accept, drop, "")
 	dropping := asked != accept
 	if dropping || !l.cbor {
-		// What it has in CBOR of an object that something is dropped from is not known.
+		// It is undefined what a real kube-apiserver returns in CBOR for an object with dropped fields,
+		// so request JSON.
 		asked = strings.ReplaceAll(asked, cbor, json)
 	}
 	if asked == accept {
@@ -83,15 +84,15 @@ func (l *later) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.whole(resp)
 }
 
-// A conversion is what is to be made of an answer.
+// A conversion converts a response.
 type conversion struct {
 	*later
 	from, to string // media types
-	drop     bool   // managedFields
-	zip      bool   // what is large
+	drop     bool   // remove managedFields
+	zip      bool   // compress large bodies
 }
 
-// compressedFrom is from which size on kube-apiserver compresses a list.
+// compressedFrom is the size from which kube-apiserver compresses a list.
 const compressedFrom = 128 << 10
 
 func (c conversion) whole(resp *http.Response) (*http.Response, error) {
@@ -119,7 +120,7 @@ func (c conversion) whole(resp *http.Response) (*http.Response, error) {
 	return resp, nil
 }
 
-// pipe is the body of a watch; closing it closes the server's.
+// pipe is the body of a watch. Closing it closes the server's body, too.
 type pipe struct {
 	*io.PipeReader
 	from io.Closer
@@ -130,7 +131,7 @@ func (p pipe) Close() error {
 	return p.from.Close()
 }
 
-// events copies a watch until it ends or nobody reads.
+// events converts the events of a watch until it ends or the reader closes the pipe.
 func (c conversion) events(w *io.PipeWriter, from io.Reader) {
 	one := c.line
 	if c.from == protobuf {
@@ -191,7 +192,7 @@ func (c conversion) frame(r *bufio.Reader) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...), err
 }
 
-// convert makes of a body what is wanted.
+// convert converts one body.
 func (c conversion) convert(body []byte) ([]byte, error) {
 	codec := c.codecs[c.from]
 	if codec == nil {
@@ -206,7 +207,7 @@ func (c conversion) convert(body []byte) ([]byte, error) {
 		return nil, err
 	}
 	if !bytes.Equal(again, body) {
-		return nil, fmt.Errorf("this library writes %q as %q", body, again)
+		return nil, fmt.Errorf("decoding and encoding %q again gives %q", body, again)
 	}
 	if c.drop {
 		if err := c.dropFrom(obj); err != nil {
@@ -242,7 +243,7 @@ func (c conversion) dropFrom(obj runtime.Object) error {
 	return nil
 }
 
-// decode reads an object of any type; an unknown one is a custom resource, or a list of them.
+// decode decodes an object of any type. An unknown type is a custom resource, or a list of them.
 func (c conversion) decode(body []byte) (runtime.Object, error) {
 	obj, _, err := c.codecs[c.from].Decode(body, nil, nil)
 	if !runtime.IsNotRegisteredError(err) {

@@ -1,6 +1,7 @@
-// Package matrix reads objects in every form, by every verb and of every kind of resource, from a gateway in front of four
-// releases of Kubernetes, the oldest and the newest supported among them, and from a standalone server. Each answer is that of the
-// kube-apiserver of the same objects, and comes from the cache unless the table says why it does not.
+// Package matrix reads objects in every form, by every verb and of every kind of resource, from a
+// gateway in front of four Kubernetes releases (including the oldest and the newest supported one)
+// and from a standalone server. Each response must equal that of the kube-apiserver with the same
+// objects, and come from the cache unless the table gives a reason.
 package matrix
 
 import (
@@ -19,10 +20,11 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// patience is how long something that is soon true may take.
+// patience is the timeout of conditions that become true soon.
 const patience = 20 * time.Second
 
-// A column is a server whose answers are compared with those of the kube-apiserver that has its objects.
+// A column is a server whose responses are compared with those of the kube-apiserver with the same
+// objects.
 type column struct {
 	name    string
 	env     *conformance.Env
@@ -30,26 +32,28 @@ type column struct {
 	target  *conformance.Target
 	metrics func(ctx context.Context, families ...string) (realkube.Metrics, error)
 	changed int64 // the version before the last changes
-	// withoutWatchList columns have a kube-apiserver that knows no streaming lists, as 1.30 and 1.33 are usually set up.
+	// withoutWatchList means that the kube-apiserver does not support streaming lists, which is the
+	// default in 1.30 and 1.33.
 	withoutWatchList bool
 }
 
-// cluster starts a kube-apiserver of a release, with the objects.
+// cluster starts a kube-apiserver of a release and creates the objects.
 func cluster(ctx context.Context, t *testing.T, release string) *conformance.Oracle {
 	t.Helper()
 	opts := realkube.Options{Dir: filepath.Join(t.TempDir(), "kube"), Release: release}
-	if release != realkube.Release130 { // which has none
+	if release != realkube.Release130 { // it does not have the feature gate
 		opts.FeatureGates = map[string]bool{"CBORServingAndStorage": true}
 	}
 	o, err := conformance.StartOracle(ctx, opts)
 	must(t, err)
 	t.Cleanup(o.Close)
 	must(t, seed(ctx, o.Cluster.AdminConfig()))
-	o.Env.OtherRelease = false // what is said here of answers is true of every release
+	o.Env.OtherRelease = false // the expectations in this package hold for every release
 	return o
 }
 
-// settle changes some of the objects when the columns of a cluster hold all, and waits until these know.
+// settle changes some of the objects once all servers of a cluster have cached them, and waits
+// until the servers show the changes.
 func settle(ctx context.Context, t *testing.T, o *conformance.Oracle, columns []*column) {
 	t.Helper()
 	for _, c := range columns {
@@ -63,7 +67,7 @@ func settle(ctx context.Context, t *testing.T, o *conformance.Oracle, columns []
 		unsettled, err := conformance.Settle(ctx, c.env, c.oracle, c.target, listed())
 		must(t, err)
 		if len(unsettled) > 0 {
-			t.Fatalf("%s does not show what kube-apiserver shows: %v", c.name, unsettled)
+			t.Fatalf("%s does not show the same as kube-apiserver: %v", c.name, unsettled)
 		}
 	}
 }
@@ -158,7 +162,7 @@ func TestMatrix(t *testing.T) {
 	})
 }
 
-// runColumns compares all cells of some columns, which are of one cluster.
+// runColumns compares all cells of columns that share a cluster.
 func runColumns(ctx context.Context, t *testing.T, o *conformance.Oracle, columns ...*column) {
 	settle(ctx, t, o, columns)
 	for _, c := range columns {
@@ -176,7 +180,8 @@ func runColumns(ctx context.Context, t *testing.T, o *conformance.Oracle, column
 	}
 }
 
-// selectors reads by fields that not every release can select by: those that the cluster has are selected by the cache.
+// selectors reads by field selectors that not every release supports. The cache applies those that
+// the cluster supports.
 func (c *column) selectors(ctx context.Context, t *testing.T) {
 	want := http.StatusOK
 	if c.name == before130 {
@@ -196,7 +201,7 @@ func (c *column) selectors(ctx context.Context, t *testing.T) {
 	conformance.RunReads(ctx, t, c.env, c.oracle, c.target, cases)
 }
 
-// exception is what the form says of a cell, nothing for most.
+// exception returns the form's exception for a cell, if any.
 func (c *column) exception(f form, v verb, r resource) exception {
 	for _, e := range f.except {
 		if (e.column == "" || e.column == c.name) && (e.resource == "" || e.resource == r.name) && (e.verb == "" || e.verb == v.name) {
@@ -206,8 +211,8 @@ func (c *column) exception(f form, v verb, r resource) exception {
 	return exception{}
 }
 
-// compareRow compares the cells of a form and a verb and looks where the answers came from: those from the cache together,
-// those that are forwarded each for itself.
+// compareRow compares the cells of a form and a verb and checks where the responses came from: it
+// checks the cells from the cache together, and each forwarded cell separately.
 func (c *column) compareRow(ctx context.Context, t *testing.T, f form, v verb, before tally) tally {
 	t.Helper()
 	for _, r := range resources {
@@ -219,7 +224,7 @@ func (c *column) compareRow(ctx context.Context, t *testing.T, f form, v verb, b
 	name := f.name + "/" + v.name
 	for why, n := range after.forwarded {
 		if n > before.forwarded[why] {
-			t.Errorf("%s: %v forwarded, %q", name, n-before.forwarded[why], why)
+			t.Errorf("%s: %v requests were forwarded, reason %q", name, n-before.forwarded[why], why)
 		}
 	}
 	right := v.sources
@@ -228,7 +233,7 @@ func (c *column) compareRow(ctx context.Context, t *testing.T, f form, v verb, b
 	}
 	for source, n := range after.sources {
 		if n > before.sources[source] && !slices.Contains(right, source) {
-			t.Errorf("%s: %v answered %q, want one of %q", name, n-before.sources[source], source, right)
+			t.Errorf("%s: %v responses were %q, want one of %q", name, n-before.sources[source], source, right)
 		}
 	}
 	for _, r := range resources {
@@ -239,13 +244,13 @@ func (c *column) compareRow(ctx context.Context, t *testing.T, f form, v verb, b
 		before, why := after, e.forwarded.String()
 		c.compare(ctx, t, f, v, r)
 		if after = c.count(ctx, t, before); after.forwarded[why] == before.forwarded[why] {
-			t.Errorf("%s/%s: the upstream was not asked, though the table says %q", name, r.name, why)
+			t.Errorf("%s/%s: the request was not forwarded, want reason %q", name, r.name, why)
 		}
 	}
 	return after
 }
 
-// compare compares the answers of one cell.
+// compare compares the responses of one cell.
 func (c *column) compare(ctx context.Context, t *testing.T, f form, v verb, r resource) {
 	t.Helper()
 	e := c.exception(f, v, r)
@@ -253,8 +258,8 @@ func (c *column) compare(ctx context.Context, t *testing.T, f form, v verb, r re
 	one.Want = e.status
 	oracle := c.oracle
 	if v.name == watchList && c.withoutWatchList && e.forwarded == reason.NotForwarded {
-		// What there is to compare with is the watch that begins with what is there, another verb. That the gateway
-		// serves this one nevertheless, and all of it, is what the case says of its events.
+		// kube-apiserver does not support this verb, so there is no oracle. The gateway supports it
+		// nevertheless: compare the gateway with itself, and check the events that the case expects.
 		oracle = c.target
 	}
 	if e.status > 299 {
@@ -282,7 +287,8 @@ func (c *column) request(f form, v verb, r resource) conformance.Case {
 		Version: v.version,
 		Walk:    v.walk,
 	}
-	// Refusals name what a server has: the one that is compared with has CBOR as well.
+	// A 406 lists the supported media types, and the oracle of the standalone server also supports
+	// CBOR.
 	one.IgnoreBody = c.name == alone && c.exception(f, v, r).status == http.StatusNotAcceptable
 	if v.events != nil {
 		one.Watch, one.Events = true, v.events(r)
@@ -290,22 +296,22 @@ func (c *column) request(f form, v verb, r resource) conformance.Case {
 	return one
 }
 
-// What a server counts of its answers.
+// Metrics that count the responses of a server.
 const (
 	requestsTotal  = "kubeweir_requests_total"
 	forwardedTotal = "kubeweir_forwarded_reads_total"
 )
 
-// A tally is what a server has counted.
+// A tally is the state of a server's counters.
 type tally struct {
 	sent      int64
 	answered  float64
-	sources   map[string]float64 // answers to reads of resources, by where they came from
-	forwarded map[string]float64 // reads, by why they were forwarded
+	sources   map[string]float64 // responses to reads of resources, by source
+	forwarded map[string]float64 // reads, by reason for forwarding
 }
 
-// count waits until everything is counted that was sent since before: answers are when they were written, watches when
-// they have ended.
+// count waits until all requests sent since before are counted. Responses are counted once they are
+// written, watches once they have ended.
 func (c *column) count(ctx context.Context, t *testing.T, before tally) tally {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -332,7 +338,7 @@ func (c *column) count(ctx context.Context, t *testing.T, before tally) tally {
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: %d requests were sent, %v counted", c.name, sent-before.sent, now.answered-before.answered)
+			t.Fatalf("%s: sent %d requests, %v are counted", c.name, sent-before.sent, now.answered-before.answered)
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -16,9 +16,11 @@ import (
 
 const (
 	widgetGroup = "matrix.example.com"
-	// objectsEach is how many objects a resource has; one more is in another namespace.
+	// objectsEach is the number of objects of each resource in the first namespace. The second
+	// namespace has one more.
 	objectsEach = 40
-	// padding is how large an annotation of each is: together more than the 128 KiB from which lists are compressed.
+	// padding is the size of an annotation of each object. A list then exceeds the 128 KiB from which
+	// kube-apiserver compresses.
 	padding = 4 << 10
 )
 
@@ -49,7 +51,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// contents is what objects have besides their metadata.
+// contents is the part of the objects besides their metadata.
 var contents = map[string]string{
 	"pods": `apiVersion: v1
 kind: Pod
@@ -76,7 +78,7 @@ spec: {color: "a < b", size: 3, ratio: 0.25, big: 9007199254740993}
 `,
 }
 
-// documents are the objects of all resources, as YAML.
+// documents returns the objects of all resources as YAML.
 func documents() []byte {
 	var b strings.Builder
 	b.WriteString(definitions)
@@ -98,7 +100,7 @@ func documents() []byte {
 	return []byte(b.String())
 }
 
-// seed writes the objects, and one of each resource that change deletes again.
+// seed creates the objects, and one more of each resource that change deletes.
 func seed(ctx context.Context, cfg *rest.Config) error {
 	if err := conformance.SeedDocuments(ctx, cfg, documents()); err != nil {
 		return err
@@ -114,7 +116,8 @@ func seed(ctx context.Context, cfg *rest.Config) error {
 	return conformance.SeedDocuments(ctx, cfg, []byte(gone.String()))
 }
 
-// change is what watches from a version see: two objects of each resource are labelled, and one is deleted.
+// change makes the changes that watches from a version receive: it labels two objects of each
+// resource and deletes one.
 func change(ctx context.Context, cfg *rest.Config) error {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {

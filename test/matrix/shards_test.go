@@ -12,11 +12,12 @@ import (
 	"github.com/kubeweir/kubeweir/test/conformance"
 )
 
-// shardsEach is how many replicas of a reader share a resource.
+// shardsEach is the number of shards of each resource.
 const shardsEach = 8
 
-// shards reads each resource in parts, as kube-state-metrics and its like would: in front of servers that know no shards,
-// too, the parts come from the cache and are together what the kube-apiserver lists, each object once and in its bytes.
+// shards reads each resource in shards, as the replicas of kube-state-metrics do. The shards come
+// from the cache even if the cluster does not support sharding. Together they must equal the list
+// of kube-apiserver: each object once, in the same bytes.
 func (c *column) shards(ctx context.Context, t *testing.T, before tally) {
 	for _, r := range resources {
 		for _, query := range []string{"resourceVersion=0", ""} {
@@ -24,30 +25,30 @@ func (c *column) shards(ctx context.Context, t *testing.T, before tally) {
 				whole := items(ctx, t, c, c.oracle, r.all()+"?"+query)
 				var parts []string
 				for i := range shardsEach {
-					end := fmt.Sprintf("0x%x000000000000000", 2*i+2) // of the last one 2^64
+					end := fmt.Sprintf("0x%x000000000000000", 2*i+2) // the last one is 2^64
 					part := fmt.Sprintf("shardRange(object.metadata.uid, '0x%x000000000000000', '%s')", 2*i, end)
 					parts = append(parts, items(ctx, t, c, c.target, r.all()+"?"+query+"&shardSelector="+url.QueryEscape(part))...)
 				}
 				slices.Sort(whole)
 				slices.Sort(parts)
 				if len(whole) < objectsEach || !slices.Equal(whole, parts) {
-					t.Errorf("%d objects in %d shards, %d in all", len(parts), shardsEach, len(whole))
+					t.Errorf("%d objects in %d shards, want %d", len(parts), shardsEach, len(whole))
 				}
 			})
 		}
 	}
 	after := c.count(ctx, t, before)
 	if !maps.Equal(before.forwarded, after.forwarded) {
-		t.Errorf("shards were forwarded: %v, %v before", after.forwarded, before.forwarded)
+		t.Errorf("shards were forwarded: %v, before: %v", after.forwarded, before.forwarded)
 	}
 	for source, n := range after.sources {
 		if source != "cached" && n > before.sources[source] {
-			t.Errorf("shards were %s", source)
+			t.Errorf("responses to shards were %s", source)
 		}
 	}
 }
 
-// items are the objects of a list, as they stand in it.
+// items returns the objects of a list in their original bytes.
 func items(ctx context.Context, t *testing.T, c *column, server *conformance.Target, path string) []string {
 	t.Helper()
 	resp, err := server.Send(ctx, conformance.Request{Path: path, Accept: json}, c.env.Users["admin"])

@@ -8,23 +8,23 @@ import (
 	"github.com/kubeweir/kubeweir/test/conformance"
 )
 
-// A form is a way to ask for objects. A new one is an entry of forms.
+// A form is a representation of objects. To add one, append to forms.
 type form struct {
 	name string
-	// accept is the media type of an object and of events, acceptList that of a list where it is another.
+	// accept is the media type of objects and events; acceptList that of lists if it differs.
 	accept, acceptList string
-	query              string // besides that of the verb
+	query              string // in addition to the verb's
 	header             map[string]string
 	except             []exception
 }
 
-// An exception is something that is not answered from the cache as the rest is.
+// An exception is a cell that the cache does not serve.
 type exception struct {
-	column, resource, verb string // "" is every one
-	// forwarded is why it is the upstream that answers.
+	column, resource, verb string // "" matches all
+	// forwarded is the reason why the gateway forwards the request.
 	forwarded reason.Forward
-	status    int // of the upstream's answer; 200 when 0
-	// missing says why it is left out altogether.
+	status    int // of the upstream's response; 0 means 200
+	// missing is the reason why the cell is left out.
 	missing string
 }
 
@@ -77,8 +77,9 @@ var forms = []form{
 
 var gzipped = map[string]string{"Accept-Encoding": "gzip"}
 
-// uncompressed are the watches that the gateway compresses and kube-apiserver does not. Before 1.37 that is any watch, since
-// then those that do not begin with a streaming list. test/e2e.TestCompressedWatchLists reads them.
+// uncompressed lists watches that the gateway compresses and kube-apiserver does not. Before 1.37
+// that is every watch, since then every watch except streaming lists.
+// test/e2e.TestCompressedWatchLists reads them.
 var uncompressed = []exception{
 	{verb: watchAny, missing: "kube-apiserver does not compress it"},
 	{column: before130, verb: watchList, missing: "kube-apiserver does not compress it yet"},
@@ -86,16 +87,17 @@ var uncompressed = []exception{
 	{column: before136, verb: watchList, missing: "kube-apiserver does not compress it yet"},
 }
 
-// otherDefaults: what is compared with is encoded by the newer library.
+// otherDefaults is left out because the newer library of later encodes pods differently.
 var otherDefaults = []exception{{column: before130, resource: "pods", missing: "Kubernetes 1.37 writes more fields of a pod"}}
 
-// droppedTables: those that the upstream answers, see otherColumns.
+// droppedTables lists Tables that are forwarded (see otherColumns) to a release without drop.
 var droppedTables = []exception{
 	{column: before130, resource: "serviceaccounts", missing: "1.30 does not know drop"},
 	{column: before133, resource: "serviceaccounts", missing: "1.33 does not know drop"},
 }
 
-// otherColumns: ServiceAccounts had a column more. What is forwarded is refused where the cluster knows no streaming lists.
+// otherColumns lists ServiceAccounts, whose Tables had one more column. The gateway forwards them,
+// and a cluster without streaming lists rejects a forwarded streaming list.
 var otherColumns = []exception{
 	{column: before130, resource: "serviceaccounts", verb: watchList, forwarded: reason.Representation, status: 422},
 	{column: before130, resource: "serviceaccounts", forwarded: reason.Representation},
@@ -103,20 +105,23 @@ var otherColumns = []exception{
 	{column: before133, resource: "serviceaccounts", forwarded: reason.Representation},
 }
 
-// notCustom: custom resources have no protobuf. 1.33 refuses the streaming list first.
+// notCustom lists custom resources in protobuf, which does not exist. 1.33 rejects the streaming
+// list first.
 var notCustom = []exception{
 	{column: before133, resource: "widgets", verb: watchList, forwarded: reason.Representation, status: 422},
 	{resource: "widgets", forwarded: reason.Representation, status: 406},
 }
 
-// inexact: with a parameter that nobody knows reads are the upstream's, which may lack CBOR.
+// inexact lists reads with an unknown parameter, which the gateway forwards. The upstream may not
+// support CBOR.
 var inexact = []exception{
 	{column: before130, verb: watchList, missing: "1.30 refuses it"},
 	{column: before133, verb: watchList, missing: "1.33 refuses it"},
 	{forwarded: reason.Inexact},
 }
 
-// notWatched: there are no watches in YAML. What is forwarded is refused first where the cluster knows no streaming lists.
+// notWatched lists watches in YAML, which do not exist. A cluster without streaming lists rejects a
+// forwarded streaming list first.
 var notWatched = []exception{
 	{column: before130, verb: watchList, forwarded: reason.Representation, status: 422},
 	{column: before133, verb: watchList, forwarded: reason.Representation, status: 422},
@@ -125,7 +130,8 @@ var notWatched = []exception{
 	{verb: watchSince, forwarded: reason.Representation, status: 406},
 }
 
-// A resource has objects objectsEach in namespace one, or without a namespace, and one more in namespace two.
+// A resource has objectsEach objects in namespace one, or without a namespace, and one more in
+// namespace two.
 type resource struct {
 	name       string
 	prefix     string
@@ -141,7 +147,8 @@ var resources = []resource{
 	{name: "widgets", prefix: "/apis/" + widgetGroup + "/v1", namespaced: true, custom: true},
 }
 
-// all is the path of all objects, in of those in a namespace; there is no difference where there are no namespaces.
+// all returns the path of all objects; in returns the path of those in a namespace. The paths are
+// equal if the resource is not namespaced.
 func (r resource) all() string { return r.prefix + "/" + r.name }
 
 func (r resource) in(namespace string) string {
@@ -151,17 +158,18 @@ func (r resource) in(namespace string) string {
 	return r.prefix + "/namespaces/" + namespace + "/" + r.name
 }
 
-// A verb is a way to read a resource. A new one is an entry of verbs.
+// A verb is a way to read a resource. To add one, append to verbs.
 type verb struct {
 	name string
 	path func(r resource, changed int64) string // changed is the version before the last changes
-	// list tells that the answer is a list, walk that it has pages.
+	// list means that the response is a list, walk that it has pages.
 	list, walk bool
-	// events are those of a watch.
+	// events returns the expected events of a watch.
 	events func(r resource) []string
-	// version says whether the answer is of the same version everywhere.
+	// version says whether the response must have the same version as the oracle's.
 	version conformance.VersionRule
-	// sources of the answer, by the label of kubeweir_requests_total, that are right; cached when there are none.
+	// sources are the allowed sources of the response, by the label of kubeweir_requests_total; nil
+	// means cached.
 	sources []string
 }
 
@@ -176,8 +184,8 @@ const (
 	labelled   = "labelSelector=odd%3Dyes"
 )
 
-// mostRecent are the sources of an answer that holds the most recent state: the gateway has to ask for it, unless it is
-// in one process with the upstream.
+// mostRecent are the sources of a response with the most recent state. The gateway has to send a
+// request to the upstream for it, unless the upstream is in the same process.
 var mostRecent = []string{"cached", "revalidated", "collapsed"}
 
 var verbs = []verb{
@@ -193,7 +201,7 @@ var verbs = []verb{
 	},
 	{
 		name: watchSince, events: func(r resource) []string {
-			if r.name == "pods" { // which are terminating first
+			if r.name == "pods" { // deleting a pod first marks it as terminating
 				return []string{"MODIFIED", "MODIFIED", "MODIFIED", "DELETED"}
 			}
 			return []string{"MODIFIED", "MODIFIED", "DELETED"}

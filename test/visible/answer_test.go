@@ -27,14 +27,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// An answer is what somebody was shown.
+// An answer is a response.
 type answer struct {
 	status    int
 	warning   string
-	keys      []string // in the order of the answer
+	keys      []string // in the order of the response
 	next      string   // the token of the next page
 	remaining *int64
-	count     int    // of all that a query counts, -1 without
+	count     int    // the total of a query with countBy, -1 without
 	raw       []byte // the whole body, decompressed
 }
 
@@ -51,7 +51,7 @@ func decompressed(resp *http.Response) (io.Reader, error) {
 	}
 }
 
-// types are those of protobuf.
+// types decodes protobuf.
 var types = func() serializer.CodecFactory {
 	s := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(s), metav1.AddMetaToScheme(s)); err != nil {
@@ -60,7 +60,7 @@ var types = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(s)
 }()
 
-// decodeList reads a list in any form.
+// decodeList decodes a list in any form.
 func decodeList(contentType string, body []byte) (a answer, err error) {
 	a.count = -1
 	if strings.HasPrefix(contentType, "application/vnd.kubernetes.protobuf") {
@@ -126,7 +126,7 @@ func keyOf(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// keysOf are those of the items or rows of a list, or of an object that is neither.
+// keysOf returns the keys of the items or rows of a list, or the key of a single object.
 func keysOf(list map[string]any) (keys []string, err error) {
 	items, ok := list["items"].([]any)
 	if rows, isTable := list["rows"].([]any); isTable {
@@ -193,11 +193,11 @@ func (c *client) list(ctx context.Context, r *request) (whole answer, err error)
 	}
 }
 
-// An event is one of a watch.
+// An event is a watch event.
 type event struct {
 	kind, key string
-	ends      bool // the initial events
-	code      int  // of an error
+	ends      bool // it is the bookmark that ends the initial events
+	code      int  // of an ERROR event
 }
 
 // A stream is an open watch.
@@ -264,7 +264,7 @@ func (c *client) watch(ctx context.Context, r *request) (*stream, error) {
 	return s, nil
 }
 
-// lazy is the decompressed body of a watch, whose first bytes come with its first event.
+// lazy decompresses the body of a watch. It reads the header only with the first event.
 type lazy struct {
 	resp *http.Response
 	body io.Reader
@@ -329,7 +329,7 @@ func eventOf(m map[string]any) (e event, err error) {
 	}
 	keys, err := keysOf(object)
 	if err != nil || len(keys) != 1 {
-		return e, fmt.Errorf("an event of %v: %w", keys, err)
+		return e, fmt.Errorf("event with the keys %v: %w", keys, err)
 	}
 	e.key = keys[0]
 	return e, nil
@@ -365,7 +365,7 @@ func (c *client) dial(ctx context.Context, r *request) (*stream, error) {
 	return s, nil
 }
 
-// initial reads the events with which a watch begins.
+// initial reads the initial events of a watch.
 func (s *stream) initial() (a answer, err error) {
 	a = answer{status: s.status, warning: s.warning, count: -1}
 	if s.status != http.StatusOK {
@@ -380,7 +380,7 @@ func (s *stream) initial() (a answer, err error) {
 			a.raw = s.raw.Bytes()
 			return a, nil
 		case e.kind != "ADDED":
-			return a, fmt.Errorf("an initial event %+v", e)
+			return a, fmt.Errorf("unexpected initial event %+v", e)
 		}
 		a.keys = append(a.keys, e.key)
 	}

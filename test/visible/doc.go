@@ -1,7 +1,8 @@
-// Package visible compares what users are shown of all namespaces (visibleLists of rules) with what a real kube-apiserver
-// lists them namespace by namespace: random rights and random requests, in every form. After each change of rights, open
-// watches end whose namespaces have become others, and no others end.
-// Of four such states, in one a webhook denies some of what RBAC allows, or allows it by selectors only.
+// Package visible compares cluster-wide lists and watches under the rule visibleLists with what a
+// real kube-apiserver lists namespace by namespace. It uses random permissions and random requests
+// in every form. After each change of permissions it checks that exactly those open watches end
+// whose visible namespaces have changed. In every fourth state a webhook denies some requests that
+// RBAC allows, or allows them only without selectors.
 //
-// A failure names the seed (internal/soak).
+// A failure prints the seed (internal/soak).
 package visible

@@ -21,13 +21,13 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// cases is how many requests are compared.
+// cases returns the number of requests to compare.
 func cases() int { return soak.Cases(200, 5000) }
 
-// casesPerState is how many requests are compared before rights change.
+// casesPerState is the number of requests to compare before permissions change.
 const casesPerState = 25
 
-// rules are those of the gateway.
+// rules is the gateway's configuration.
 const rules = `rules:
 - groups: [screens]
   view: redacted
@@ -39,7 +39,7 @@ const rules = `rules:
 //go:embed testdata/widgets.yaml
 var widgetsYAML []byte
 
-// A user is somebody with rights that change.
+// A user is a user with changing permissions.
 type user struct {
 	name   string
 	groups []string
@@ -71,7 +71,7 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// startGateway starts one with further arguments.
+// startGateway starts a gateway with additional arguments.
 func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -79,7 +79,8 @@ func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	return bed.StartGateway(t, realkube.GatewayOptions{ExtraArgs: append(args, "--config="+file, "--max-requests-inflight=2000")})
 }
 
-// aggregate runs kube-controller-manager's controller of aggregated ClusterRoles until the test ends.
+// aggregate runs kube-controller-manager's controller of aggregated ClusterRoles until the test
+// ends.
 func aggregate(ctx context.Context, t *testing.T) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(bed.Kube.AdminConfig())
@@ -111,7 +112,7 @@ func newClient(t *testing.T, url string) *client {
 	return &client{url, &http.Client{Transport: transport}}
 }
 
-// open sends a GET with headers and returns the response with its body unread.
+// open sends a GET request and returns the response with its body unread.
 func (c *client) open(ctx context.Context, path string, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
 	if err != nil {
@@ -121,7 +122,7 @@ func (c *client) open(ctx context.Context, path string, header http.Header) (*ht
 	return c.http.Do(req)
 }
 
-// get reads the whole answer, decompressed.
+// get sends a GET request and returns the response and its body, decompressed.
 func (c *client) get(ctx context.Context, path string, header http.Header) (resp *http.Response, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -140,7 +141,8 @@ func (c *client) get(ctx context.Context, path string, header http.Header) (resp
 	return resp, body, nil
 }
 
-// header is that of a request of a user, by its own token or, impersonated, by the administrator's.
+// header returns the headers of a request of the user, with the user's token or with the
+// administrator's and impersonation.
 func (u user) header(impersonated bool) http.Header {
 	h := http.Header{"User-Agent": {"visible"}, "Accept": {"application/json"}}
 	if !impersonated {

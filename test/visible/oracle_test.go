@@ -7,13 +7,13 @@ import (
 	"net/http"
 )
 
-// oracle is kube-apiserver itself.
+// oracle queries kube-apiserver itself.
 type oracle struct {
 	*client
-	namespaces []string // all that there are
+	namespaces []string // all namespaces of the cluster
 }
 
-// keys are those of a list of somebody who may list.
+// keys returns the keys of a list. The user must be allowed to list.
 func (o *oracle) keys(ctx context.Context, who http.Header, path string) ([]string, error) {
 	resp, body, err := o.get(ctx, path, who)
 	if err != nil {
@@ -29,17 +29,17 @@ func (o *oracle) keys(ctx context.Context, who http.Header, path string) ([]stri
 	return keysOf(list)
 }
 
-// allows tells whether a user may get, list or watch a path.
+// allows reports whether a user may get, list or watch a path.
 func (o *oracle) allows(ctx context.Context, u user, path string) (bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // a watch, too
+	defer cancel() // ends a watch, too
 	resp, err := o.open(ctx, path, u.header(false))
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	switch resp.StatusCode {
-	case http.StatusOK, http.StatusNotFound: // of a Namespace that is not there
+	case http.StatusOK, http.StatusNotFound: // of a Namespace that does not exist
 		return true, nil
 	case http.StatusForbidden:
 		return false, nil

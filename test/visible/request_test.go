@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A resource is listed in all namespaces.
+// A resource is listed across all namespaces.
 type resource struct {
 	prefix, name string
 	custom       bool
@@ -29,7 +29,7 @@ func (r resource) in(namespace string) string {
 	return r.prefix + "/namespaces/" + namespace + "/" + r.name
 }
 
-// A form is how an answer looks.
+// A form is a representation of a response.
 type form struct {
 	accept          string
 	builtin, noList bool // for built-in resources, for watches only
@@ -49,7 +49,7 @@ var forms = []form{
 	{accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", noList: true},
 }
 
-// A request is one of a user for what is in all namespaces.
+// A request is a user's request across all namespaces.
 type request struct {
 	user         user
 	impersonated bool
@@ -58,9 +58,9 @@ type request struct {
 	socket       bool // a watch over a WebSocket
 	form         form
 	coding       string
-	selectors    url.Values // what upstream selects by, too
-	options      url.Values // how the answer is to be
-	without      string     // a namespace that a query leaves out, "" for none
+	selectors    url.Values // applied by the upstream, too
+	options      url.Values // the other parameters
+	without      string     // a namespace that the query excludes, or ""
 	counts       bool
 }
 
@@ -93,7 +93,7 @@ func (r *request) header() http.Header {
 	return h
 }
 
-// randomRequest is one that the cache answers.
+// randomRequest returns a request that the cache can serve.
 func randomRequest(random *rand.Rand) *request {
 	r := &request{
 		user: pick(random, users), impersonated: random.IntN(4) == 0, resource: pick(random, resources),
@@ -130,7 +130,7 @@ func randomRequest(random *rand.Rand) *request {
 	return r
 }
 
-// hasForm tells whether the form goes with the rest; redacted views have no protobuf.
+// hasForm reports whether the form is valid for the request. Redacted views have no protobuf.
 func (r *request) hasForm() bool {
 	switch f := r.form; {
 	case f.builtin && r.resource.custom, f.noWatch && r.watch, f.noList && !r.watch:
@@ -141,7 +141,7 @@ func (r *request) hasForm() bool {
 	return true
 }
 
-// isScreen tells whether the user has a redacted view.
+// isScreen reports whether the user has a redacted view.
 func (u user) isScreen() bool { return slices.Contains(u.groups, "screens") }
 
 func (r *request) randomSelectors(random *rand.Rand) {
@@ -149,7 +149,7 @@ func (r *request) randomSelectors(random *rand.Rand) {
 		r.selectors.Set("labelSelector", pick(random, []string{"half=left", "half in (left,right)", "half!=left", "!half"}))
 	}
 	switch {
-	case random.IntN(3) > 0 || r.resource == namespacesThemselves && r.watch: // its watch of one has the name in the path
+	case random.IntN(3) > 0 || r.resource == namespacesThemselves && r.watch: // a watch of one Namespace has its name in the path
 	case r.resource == namespacesThemselves:
 		r.selectors.Set("fieldSelector", "metadata.name="+pick(random, namespaces))
 	default:
@@ -174,16 +174,17 @@ func (r *request) randomQuery(random *rand.Rand) {
 	}
 }
 
-// An expectation is what kube-apiserver says of a request: the keys of what is shown, and of how many namespaces.
+// An expectation is the expected response: the keys of the visible objects, and the visible
+// namespaces.
 type expectation struct {
-	refused bool // there is nothing that the user may see
-	whole   bool // the user may see all
+	refused bool // the user may see nothing
+	whole   bool // the user may see everything
 	in      []string
-	absent  int // of in, Namespaces that are not there: those that a role names are counted
+	absent  int // how many of in do not exist: Namespaces that a role names are counted
 	keys    map[string]bool
 }
 
-// expect asks kube-apiserver, as the user, for one namespace after the other.
+// expect queries kube-apiserver, as the user, for one namespace after the other.
 func (o *oracle) expect(ctx context.Context, r *request) (e expectation, err error) {
 	query := ""
 	if len(r.selectors) > 0 {
@@ -198,7 +199,7 @@ func (o *oracle) expect(ctx context.Context, r *request) (e expectation, err err
 		return e, err
 	}
 	among := o.namespaces
-	if r.resource == namespacesThemselves { // a role may name some that are not there
+	if r.resource == namespacesThemselves { // a role may name Namespaces that do not exist
 		among = slices.Concat(among, objectNames)
 	}
 	for _, namespace := range among {
@@ -229,7 +230,7 @@ func (o *oracle) expect(ctx context.Context, r *request) (e expectation, err err
 	return e, nil
 }
 
-// may tells whether the user may list or watch a path.
+// may reports whether the user may list or watch a path.
 func (o *oracle) may(ctx context.Context, r *request, path, query string) (bool, error) {
 	if r.watch {
 		path += strings.Replace("?watch=1&"+query, "&?", "&", 1)
@@ -239,8 +240,9 @@ func (o *oracle) may(ctx context.Context, r *request, path, query string) (bool,
 	return o.allows(ctx, r.user, path)
 }
 
-// mayIn tells whether the user may see a namespace: list or watch what is in it, or, of a Namespace itself, get it and, for
-// a watch, watch it.
+// mayIn reports whether the user may see a namespace: whether it may list or watch the resource
+// there. To see a Namespace object, the user must be allowed to get it and, for a watch, to watch
+// it.
 func (o *oracle) mayIn(ctx context.Context, r *request, namespace, query string) (bool, error) {
 	if r.resource != namespacesThemselves {
 		return o.may(ctx, r, r.resource.in(namespace), query)

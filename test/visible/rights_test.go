@@ -22,16 +22,18 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// The namespaces, whose names stand in another order than the keys of what is in them, and the names of the objects in each.
+// The namespaces, and the names of the objects in each. Sorting by namespace and sorting by key
+// give different orders.
 var (
 	namespaces  = []string{"v-a", "v-a-b", "v-a0", "v-b", "v-c", "v-d"}
 	objectNames = []string{"one", "two", "three"}
 )
 
-// seededSecret is in the values of all Secrets: no answer of redacted views has it in any form.
+// seededSecret is in the values of all Secrets. No response to a user with a redacted view may
+// contain it in any encoding.
 const seededSecret = "s33ded-s3cret-of-the-v1sible-t3st"
 
-// world is the objects and rights of the cluster, which change at random.
+// world is the objects and permissions in the cluster, which change at random.
 type world struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -61,10 +63,10 @@ func newWorld(ctx context.Context, t *testing.T, random *rand.Rand) *world {
 	return w
 }
 
-// half is a label that half of everything has.
+// half returns the value of a label that splits all objects in halves.
 func half(name string) string { return []string{"left", "right"}[len(name)%2] }
 
-// define makes the custom resource.
+// define creates the custom resource definition.
 func (w *world) define(ctx context.Context) {
 	w.t.Helper()
 	var definition map[string]any
@@ -80,7 +82,7 @@ func (w *world) define(ctx context.Context) {
 
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 
-// fill makes an object of each kind.
+// fill creates an object of each kind.
 func (w *world) fill(ctx context.Context, namespace, name string) {
 	w.t.Helper()
 	labels := map[string]string{"half": half(namespace + name)}
@@ -106,7 +108,7 @@ func (w *world) fill(ctx context.Context, namespace, name string) {
 
 func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
 
-// some are one or more of the items.
+// some returns one or more random items.
 func some[T any](random *rand.Rand, from []T) (chosen []T) {
 	for len(chosen) == 0 {
 		for _, item := range from {
@@ -120,11 +122,11 @@ func some[T any](random *rand.Rand, from []T) (chosen []T) {
 
 const (
 	clusterRoles = 6
-	roles        = 2 // of a namespace
-	bindings     = 3 // of a namespace
+	roles        = 2 // per namespace
+	bindings     = 3 // per namespace
 )
 
-// changeRights changes some of the roles and bindings.
+// changeRights changes n roles and bindings at random.
 func (w *world) changeRights(ctx context.Context, n int) {
 	w.t.Helper()
 	for range n {
@@ -141,7 +143,7 @@ func (w *world) changeRights(ctx context.Context, n int) {
 	}
 }
 
-// rule is one of any kind, also one that allows nothing of what is asked.
+// rule returns a random rule, possibly one that does not match any request.
 func (w *world) rule() rbacv1.PolicyRule {
 	r := rbacv1.PolicyRule{
 		Verbs:     some(w.random, []string{"get", "list", "list", "watch", "watch", "create", "*"}),
@@ -176,7 +178,8 @@ func (w *world) changeRole(ctx context.Context, namespace, name string) {
 	must(w.t, err)
 }
 
-// changeClusterRole changes one that others are made of, or one that is made of those (aggregation).
+// changeClusterRole changes a ClusterRole that is aggregated into others, or one that aggregates
+// them.
 func (w *world) changeClusterRole(ctx context.Context, n int) {
 	w.t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("visible-%d", n)}}
@@ -206,14 +209,14 @@ func (w *world) changeBinding(ctx context.Context, namespace, name string) {
 	case 0:
 		ref.Kind, ref.Name = "Role", fmt.Sprintf("role-%d", w.random.IntN(roles))
 	case 1:
-		ref.Name = pick(w.random, []string{"view", "edit", "admin"}) // those of every cluster
+		ref.Name = pick(w.random, []string{"view", "edit", "admin"}) // built-in roles
 	}
 	_, err := of.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref, Subjects: w.subjects()}, metav1.CreateOptions{})
 	must(w.t, err)
 }
 
-// changeClusterBinding gives somebody a role everywhere, or takes it: then lists are whole, or Namespaces visible by their
-// names.
+// changeClusterBinding creates or deletes a ClusterRoleBinding. A user that has one sees whole
+// lists, or Namespaces by their names.
 func (w *world) changeClusterBinding(ctx context.Context) {
 	w.t.Helper()
 	const name = "visible"

@@ -16,24 +16,25 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// seedSeen looks for the seeded secret in an answer, plain and in base64 behind 0, 1 and 2 other bytes.
+// seedSeen reports whether a response contains the seeded secret, plain or in base64 at any offset
+// modulo 3.
 func seedSeen(raw []byte) bool {
 	if bytes.Contains(raw, []byte(seededSecret)) {
 		return true
 	}
 	for before := range 3 {
 		text := base64.StdEncoding.EncodeToString([]byte("..."[:before] + seededSecret))
-		if bytes.Contains(raw, []byte(text[4:len(text)-4])) { // the ends depend on what is beside them
+		if bytes.Contains(raw, []byte(text[4:len(text)-4])) { // the first and last characters depend on the neighboring bytes
 			return true
 		}
 	}
 	return false
 }
 
-// settleTime is how long rights may take to be the same everywhere.
+// settleTime is how long a change of permissions may take to be effective everywhere.
 const settleTime = 20 * time.Second
 
-// bench is the gateway, kube-apiserver, and what has been compared.
+// bench is the gateway, kube-apiserver, and statistics of the comparison.
 type bench struct {
 	t       *testing.T
 	world   *world
@@ -41,11 +42,11 @@ type bench struct {
 	gateway *client
 
 	compared, whole, narrowed, refused int
-	seeds, redacted                    int // answers that have the seeded secret, and redacted ones, none of which has
+	seeds, redacted                    int // responses with the seeded secret, and redacted responses
 	ended, left                        int
 	slowest                            time.Duration
-	denies                             bool // the webhook denies something of what RBAC allows
-	denied                             int  // cases of then
+	denies                             bool // the webhook denies requests that RBAC allows
+	denied                             int  // cases while denies is true
 }
 
 // TestVisible compares random requests.
@@ -54,7 +55,8 @@ func TestVisible(t *testing.T) {
 	defer cancel()
 	random := rand.New(rand.NewPCG(soak.Seed(t), 1))
 	usual := newClient(t, startGateway(t).URL())
-	// What the webhook denies is no change of an RBAC object: it is noticed when decisions are made again.
+	// The webhook's denials do not change RBAC objects, so the gateway notices them only when it
+	// reviews decisions again.
 	quick := newClient(t, startGateway(t, "--authorization-allowed-ttl=500ms", "--authorization-denied-ttl=500ms", "--authorization-watch-recheck-period=1s").URL())
 	b := &bench{t: t, world: newWorld(ctx, t, random), gateway: usual}
 	b.oracle = &oracle{client: newClient(t, bed.Kube.URL())}
@@ -89,16 +91,17 @@ func TestVisible(t *testing.T) {
 			b.gateway = usual
 		}
 	}
-	t.Logf("%d redacted answers have no secret, %d others have", b.redacted, b.seeds)
+	t.Logf("%d redacted responses contain no secret, %d others do", b.redacted, b.seeds)
 	if b.redacted == 0 || b.seeds == 0 {
-		t.Error("nobody could have seen a secret, or nothing was redacted")
+		t.Error("no response contained a secret, or none was redacted")
 	}
-	t.Logf("%d of the requests came while another authorizer denied some of what RBAC allows, which it was asked %d times", b.denied, hook.asked.Load())
-	t.Logf("%d requests: %d were narrowed, %d refused, %d whole; of the watches that were open at a change of rights %d ended, the last one %v after it, and %d went on",
+	t.Logf("%d of the requests came while the webhook denied some requests that RBAC allows; it received %d reviews", b.denied, hook.asked.Load())
+	t.Logf("%d requests: %d narrowed, %d rejected, %d complete; of the watches open at a change of permissions, %d ended, the last one after %v, and %d stayed open",
 		b.compared, b.narrowed, b.refused, b.whole, b.ended, b.slowest.Round(time.Millisecond), b.left)
 }
 
-// settle waits until kube-apiserver and the gateway decide by the present rights.
+// settle waits until the decisions of kube-apiserver and the gateway reflect the current
+// permissions.
 func (b *bench) settle(ctx context.Context) {
 	b.t.Helper()
 	must(b.t, testbed.Poll(ctx, settleTime, func() error {
@@ -119,7 +122,7 @@ func (b *bench) settle(ctx context.Context) {
 	}))
 }
 
-// compare fails the test if a request is not answered as it should be.
+// compare fails the test if the response to a request is wrong.
 func (b *bench) compare(ctx context.Context, r *request) {
 	b.t.Helper()
 	if err := b.differs(ctx, r); err != nil {
@@ -130,7 +133,7 @@ func (b *bench) compare(ctx context.Context, r *request) {
 	}
 }
 
-// differs says what is wrong with the answer to a request.
+// differs returns an error that says how the response to a request is wrong.
 func (b *bench) differs(ctx context.Context, r *request) error {
 	want, err := b.oracle.expect(ctx, r)
 	if err != nil {
@@ -151,14 +154,14 @@ func (b *bench) differs(ctx context.Context, r *request) error {
 	}
 	switch seen := seedSeen(got.raw); {
 	case seen && r.user.isScreen():
-		return fmt.Errorf("%v: the redacted view has a secret: %.1000s", r, got.raw)
+		return fmt.Errorf("%v: the redacted view contains a secret: %.1000s", r, got.raw)
 	case seen:
 		b.seeds++
 	case r.user.isScreen() && got.status == http.StatusOK:
 		b.redacted++
 	}
 	if err := want.differs(r, &got); err != nil {
-		return fmt.Errorf("%v: %w\nshown %d %q %.500s", r, err, got.status, got.keys, got.raw)
+		return fmt.Errorf("%v: %w\ngot %d %q %.500s", r, err, got.status, got.keys, got.raw)
 	}
 	switch {
 	case want.refused:
@@ -171,7 +174,7 @@ func (b *bench) differs(ctx context.Context, r *request) error {
 	return nil
 }
 
-// differs compares an answer with the expectation.
+// differs compares a response with the expectation.
 func (e *expectation) differs(r *request, a *answer) error {
 	status, warning := http.StatusOK, ""
 	switch {
@@ -181,7 +184,7 @@ func (e *expectation) differs(r *request, a *answer) error {
 		warning = warningOf(len(e.in))
 	}
 	if field := r.selectors.Get("fieldSelector"); warning != "" && strings.Contains(field, "metadata.namespace=") {
-		// Only the namespace that is selected has been looked at.
+		// The gateway has only checked the selected namespace.
 		only := field[strings.Index(field, "metadata.namespace=")+len("metadata.namespace="):]
 		warning = warningOf(1)
 		if !slices.Contains(e.in, only) {
@@ -190,11 +193,11 @@ func (e *expectation) differs(r *request, a *answer) error {
 	}
 	switch {
 	case a.status != status:
-		return fmt.Errorf("the answer is %d, not %d: visible are %q", a.status, status, e.in)
+		return fmt.Errorf("status %d, want %d: visible namespaces are %q", a.status, status, e.in)
 	case status != http.StatusOK:
 		return nil
 	case !r.socket && a.warning != warning && a.warning != warningOf(len(e.in)-e.absent):
-		return fmt.Errorf("the Warning is %q, not %q: visible are %q", a.warning, warning, e.in)
+		return fmt.Errorf("Warning %q, want %q: visible namespaces are %q", a.warning, warning, e.in)
 	}
 	want := slices.Collect(func(yield func(string) bool) {
 		for key := range e.keys {
@@ -206,17 +209,17 @@ func (e *expectation) differs(r *request, a *answer) error {
 	slices.Sort(want)
 	got := slices.Clone(a.keys)
 	if !r.options.Has("sortBy") && !slices.IsSorted(got) {
-		return fmt.Errorf("the answer is in another order")
+		return fmt.Errorf("the response is not sorted")
 	}
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		return fmt.Errorf("the user may see %q", want)
+		return fmt.Errorf("want %q", want)
 	}
 	if limit := r.options.Get("limit"); a.remaining != nil && int(*a.remaining)+atoi(limit) != len(want) {
-		return fmt.Errorf("%d are said to remain of %d", *a.remaining, len(want))
+		return fmt.Errorf("remainingItemCount is %d, of %d objects", *a.remaining, len(want))
 	}
 	if r.counts && a.count != len(want) {
-		return fmt.Errorf("%d are counted of %d", a.count, len(want))
+		return fmt.Errorf("countBy counts %d objects, want %d", a.count, len(want))
 	}
 	return nil
 }

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// watchesPerState is how many watches are open while rights change.
+// watchesPerState is the number of watches that are open while permissions change.
 const watchesPerState = 4
 
-// openWatch is a watch of what was visible.
+// openWatch is an open watch, with the namespaces that were visible when it was opened.
 type openWatch struct {
 	request *request
 	before  expectation
 	stream  *stream
-	events  chan event // closed at the end
-	ended   time.Time  // before events is closed
+	events  chan event // closed when the watch has ended
+	ended   time.Time  // set before events is closed
 }
 
-// openSome opens watches that are narrowed.
+// openSome opens watches of users who see only some namespaces.
 func (b *bench) openSome(ctx context.Context, random *rand.Rand) (open []*openWatch) {
 	b.t.Helper()
 	for range 10 * watchesPerState {
@@ -60,7 +60,8 @@ func (b *bench) openSome(ctx context.Context, random *rand.Rand) (open []*openWa
 	return open
 }
 
-// follow finds out whether a watch has ended that was to, by 410, and one that was not has not.
+// follow checks that a watch has ended with 410 if its visible namespaces have changed, and
+// otherwise is still open.
 func (b *bench) follow(ctx context.Context, w *openWatch, changed time.Time) {
 	b.t.Helper()
 	defer w.stream.close()
@@ -70,9 +71,10 @@ func (b *bench) follow(ctx context.Context, w *openWatch, changed time.Time) {
 		b.left++
 		select {
 		case e, more := <-w.events:
-			// What a role said in between may have ended it: aggregation takes time.
+			// A role may have differed briefly, because aggregation takes time. That may have ended the
+			// watch.
 			if more && e.code != http.StatusGone {
-				b.t.Errorf("%v: the namespaces are the same, and it has %+v", w.request, e)
+				b.t.Errorf("%v: the namespaces are unchanged, but the watch received %+v", w.request, e)
 			}
 		default:
 		}
@@ -84,7 +86,7 @@ func (b *bench) follow(ctx context.Context, w *openWatch, changed time.Time) {
 		case e, more := <-w.events:
 			switch {
 			case !more:
-				b.t.Errorf("%v: it ended without 410; visible were %q, and are %q", w.request, w.before.in, after.in)
+				b.t.Errorf("%v: the watch ended without 410; visible were %q, now %q", w.request, w.before.in, after.in)
 				return
 			case e.code == http.StatusGone:
 				<-w.events
@@ -97,7 +99,7 @@ func (b *bench) follow(ctx context.Context, w *openWatch, changed time.Time) {
 				return
 			}
 		case <-time.After(settleTime):
-			b.t.Error(fmt.Errorf("%v: it goes on; visible were %q, and are %q", w.request, w.before.in, after.in))
+			b.t.Error(fmt.Errorf("%v: the watch is still open; visible were %q, now %q", w.request, w.before.in, after.in))
 			return
 		}
 	}

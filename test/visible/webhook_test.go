@@ -15,40 +15,41 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// webhook is an authorizer that kube-apiserver asks before RBAC. It denies some of what is asked about namespaces, and of the
-// rest says nothing.
+// webhook is an authorizer that kube-apiserver queries before RBAC. It denies some requests in
+// namespaces and has no opinion on the rest.
 type webhook struct {
 	server *httptest.Server
 	asked  atomic.Int64
 
 	mu     sync.Mutex
-	denied map[denial]bool // guarded by mu; true: what has no selectors only
-	// conditional is the user who may do everything under conditions, guarded by mu.
+	denied map[denial]bool // guarded by mu; true: denied only without selectors
+	// conditional is a user whose requests are all allowed under conditions; guarded by mu.
 	conditional string
-	conditions  atomic.Int64 // answers with conditions
+	conditions  atomic.Int64 // responses with conditions
 }
 
-// conditionalAnswer is a webhook's that depends on the object (KEP-5681): neither allowed nor denied.
+// conditionalAnswer is a response that depends on the object (KEP-5681): neither allowed nor
+// denied.
 const conditionalAnswer = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":false,"denied":false,
 	"conditionSetChain":[{"authorizerName":"webhook","conditions":[{"id":"labels","effect":"Allow","type":"k8s.io/cel","condition":"true"}]}]}}`
 
-// denial is what the webhook denies somebody.
+// denial is a request that the webhook denies.
 type denial struct{ user, verb, resource, namespace string }
 
-// newWebhook starts one that denies nothing. It ends with the process.
+// newWebhook starts a webhook that denies nothing. It ends with the process.
 func newWebhook() *webhook {
 	w := &webhook{}
 	w.server = httptest.NewTLSServer(w)
 	return w
 }
 
-// forKube is how kube-apiserver reaches it.
+// forKube returns kube-apiserver's settings for the webhook.
 func (w *webhook) forKube() *realkube.Webhook {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.server.Certificate().Raw})
 	return &realkube.Webhook{URL: w.server.URL, CA: ca}
 }
 
-// ServeHTTP answers a SubjectAccessReview.
+// ServeHTTP responds to a SubjectAccessReview.
 func (w *webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.asked.Add(1)
 	var review authorizationv1.SubjectAccessReview
@@ -74,7 +75,7 @@ func (w *webhook) isConditional(user string) bool {
 	return user == w.conditional
 }
 
-// allowConditionally has everything that a user asks for answered with conditions.
+// allowConditionally makes all requests of a user allowed under conditions.
 func (w *webhook) allowConditionally(user string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,7 +89,7 @@ func (w *webhook) denies(user string, a *authorizationv1.ResourceAttributes) boo
 	return denied && !(whole && (a.LabelSelector != nil || a.FieldSelector != nil))
 }
 
-// deny denies a third of all, some of it only as long as there are no selectors.
+// deny denies a third of all requests, some of them only without selectors.
 func (w *webhook) deny(random *rand.Rand) {
 	denied := make(map[denial]bool)
 	for _, u := range users {

@@ -1,5 +1,4 @@
-// Package layout tests that an origin on etcd and a kube-apiserver on the same one keep
-// the same objects: under the same keys, in the same bytes, so that either can go on
-// where the other has stopped. apiserver's own tests of storage.Interface run here on etcd,
-// too.
+// Package layout tests that an origin and a kube-apiserver on one etcd store objects under the same
+// keys and in the same bytes, so that each can take over from the other. It also runs apiserver's
+// own tests of storage.Interface on etcd.
 package layout

@@ -32,7 +32,7 @@ import (
 
 const namespace = "layout"
 
-// bench is a kube-apiserver and the Stores of an origin on its etcd.
+// bench is a kube-apiserver, and the Stores of an origin on the same etcd.
 type bench struct {
 	t       *testing.T
 	ctx     context.Context
@@ -40,8 +40,8 @@ type bench struct {
 	engine  engine.Engine
 	getter  generic.RESTOptionsGetter
 	custom  generic.RESTOptionsGetter
-	kinds   map[schema.GroupResource]metav1.APIResource // that kube-apiserver serves
-	version map[schema.GroupResource]string             // as it serves them
+	kinds   map[schema.GroupResource]metav1.APIResource // served by kube-apiserver
+	version map[schema.GroupResource]string             // the version that kube-apiserver serves
 }
 
 func newBench(t *testing.T) *bench {
@@ -85,7 +85,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// discover asks for what is served; of each resource the preferred version.
+// discover finds the resources that kube-apiserver serves, each in its preferred version.
 func (b *bench) discover(cluster *realkube.Cluster) {
 	b.t.Helper()
 	clients, err := kubernetes.NewForConfig(cluster.AdminConfig())
@@ -110,7 +110,7 @@ func (b *bench) discover(cluster *realkube.Cluster) {
 	}
 }
 
-// upstream is a resource as kube-apiserver serves it.
+// upstream returns a client of a resource at kube-apiserver.
 func (b *bench) upstream(gr schema.GroupResource) dynamic.ResourceInterface {
 	b.t.Helper()
 	if _, ok := b.kinds[gr]; !ok {
@@ -123,7 +123,7 @@ func (b *bench) upstream(gr schema.GroupResource) dynamic.ResourceInterface {
 	return r
 }
 
-// A stored resource is one as the origin stores it.
+// A stored resource is a built-in resource with the Store of the origin.
 type stored struct {
 	storage.Interface
 	prefix           string
@@ -161,7 +161,7 @@ func (b *bench) open(getter generic.RESTOptionsGetter, gr schema.GroupResource, 
 	return stored{s, prefix, newFunc, newList}
 }
 
-// key of one object.
+// key returns the key of an object.
 func (s stored) key(namespace, name string) string {
 	if namespace == "" {
 		return s.prefix + "/" + name
@@ -199,9 +199,9 @@ func accessor(t *testing.T, obj runtime.Object) metav1.Object {
 	return a
 }
 
-// manifests are objects of groups that differ in how they are stored: keys that are not
-// the resource's name (services, nodes, ingresses), protobuf with maps and quantities,
-// cluster scope, time to live (events), a stored version that is not v1.
+// manifests are objects of resources that differ in how they are stored: keys that differ from the
+// resource's name (services, nodes, ingresses), protobuf with maps and quantities, cluster scope, a
+// time to live (events), and a stored version other than v1.
 const manifests = `
 apiVersion: v1
 kind: ConfigMap
@@ -301,7 +301,7 @@ spec:
   validations: [{expression: "true"}]
 `
 
-// apply makes the manifests through kube-apiserver and returns them as it answered.
+// apply creates the manifests through kube-apiserver and returns its responses.
 func (b *bench) apply(manifests string) []*unstructured.Unstructured {
 	b.t.Helper()
 	var made []*unstructured.Unstructured
@@ -327,11 +327,11 @@ func (b *bench) resourceOf(obj *unstructured.Unstructured) schema.GroupResource 
 			return gr
 		}
 	}
-	b.t.Fatalf("no resource is a %s", gvk)
+	b.t.Fatalf("no resource has the kind %s", gvk)
 	return schema.GroupResource{}
 }
 
-// TestLayout has one kube-apiserver for all its parts, which build on each other.
+// TestLayout uses one kube-apiserver for all its parts, which build on each other.
 func TestLayout(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(b.ctx, &unstructured.Unstructured{Object: map[string]any{
@@ -348,8 +348,8 @@ func TestLayout(t *testing.T) {
 	t.Run("custom resource", func(t *testing.T) { b.customResource(t) })
 }
 
-// everything: of each built-in resource both see the same objects in the same versions,
-// and the origin would write the very bytes that kube-apiserver has written.
+// everything checks that kube-apiserver and the origin read the same objects and versions of each
+// built-in resource, and that the origin would write the same bytes as kube-apiserver.
 func (b *bench) everything(t *testing.T) {
 	objects, resources := 0, 0
 	for gr, r := range b.kinds {
@@ -372,29 +372,30 @@ func (b *bench) everything(t *testing.T) {
 			key := s.key(a.GetNamespace(), a.GetName())
 			objects++
 			if versions[key] != a.GetResourceVersion() {
-				t.Errorf("%s: version %s, kube-apiserver has %q", key, a.GetResourceVersion(), versions[key])
+				t.Errorf("%s: version %s, at kube-apiserver %q", key, a.GetResourceVersion(), versions[key])
 			}
 			delete(versions, key)
-			// Nothing is written if the bytes are the same, and the version stays.
+			// A store skips the write, and the version stays, if the bytes are the same.
 			out := s.newFunc()
 			if err := s.GuaranteedUpdate(b.ctx, key, out, false, nil, unchanged, nil); err != nil {
 				t.Errorf("%s: %v", key, err)
 			} else if now := accessor(t, out).GetResourceVersion(); now != a.GetResourceVersion() {
-				t.Errorf("%s: other bytes: version %s, was %s", key, now, a.GetResourceVersion())
+				t.Errorf("%s: the bytes differ: version %s, was %s", key, now, a.GetResourceVersion())
 			}
 		}
 		for key := range versions {
-			t.Errorf("%s: is not found", key)
+			t.Errorf("%s: not found", key)
 		}
 	}
 	if objects < 150 || resources < 40 {
-		t.Errorf("%d objects of %d resources were compared: too few", objects, resources)
+		t.Errorf("compared only %d objects of %d resources", objects, resources)
 	}
 	t.Logf("%d objects of %d resources", objects, resources)
 }
 
-// elsewhere: componentstatuses are not stored, the events of events.k8s.io are those of
-// the core group, and two groups are other servers' within kube-apiserver.
+// elsewhere reports whether the resource has no storage of its own: componentstatuses are not
+// stored, the events of events.k8s.io are those of the core group, and two groups belong to other
+// servers within kube-apiserver.
 func elsewhere(gr schema.GroupResource) bool {
 	return gr.Resource == "componentstatuses" ||
 		slices.Contains([]string{"events.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"}, gr.Group)
@@ -420,7 +421,7 @@ func label(key, value string) storage.UpdateFunc {
 	}
 }
 
-// back: what the origin changes, makes and deletes, kube-apiserver reads.
+// back checks that kube-apiserver reads what the origin updates, creates and deletes.
 func (b *bench) back(t *testing.T, obj *unstructured.Unstructured) {
 	gr := b.resourceOf(obj)
 	s, upstream := b.stored(gr), b.upstream(gr)
@@ -429,8 +430,8 @@ func (b *bench) back(t *testing.T, obj *unstructured.Unstructured) {
 
 func (b *bench) round(t *testing.T, s stored, upstream dynamic.ResourceInterface, obj *unstructured.Unstructured) {
 	t.Helper()
-	// What ValidatingAdmissionPolicies and others get after their creation is awaited by
-	// the version: the change below is made on top of whatever is there.
+	// Controllers update ValidatingAdmissionPolicies and others after their creation. Apply the change
+	// to the current version, whatever it is.
 	changed := s.newFunc()
 	key := s.key(obj.GetNamespace(), obj.GetName())
 	if err := s.GuaranteedUpdate(b.ctx, key, changed, false, nil, label("changed-by", "origin"), nil); err != nil {
@@ -440,7 +441,7 @@ func (b *bench) round(t *testing.T, s stored, upstream dynamic.ResourceInterface
 	if got.GetLabels()["changed-by"] != "origin" || got.GetUID() != obj.GetUID() {
 		t.Errorf("kube-apiserver reads %v", got)
 	}
-	// A twin, made here and deleted here.
+	// Create and delete a copy through the origin.
 	twin := changed.DeepCopyObject()
 	a := accessor(t, twin)
 	a.SetName(obj.GetName() + "-twin")
@@ -454,7 +455,7 @@ func (b *bench) round(t *testing.T, s stored, upstream dynamic.ResourceInterface
 	if err := s.Delete(b.ctx, twinKey, changed, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// kube-apiserver changes what the origin has written.
+	// Update through kube-apiserver what the origin has written.
 	got, err := upstream.Patch(b.ctx, obj.GetName(), "application/merge-patch+json", []byte(`{"metadata":{"labels":{"changed-by":"kube-apiserver"}}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -467,7 +468,7 @@ func (b *bench) round(t *testing.T, s stored, upstream dynamic.ResourceInterface
 	}
 }
 
-// get reads through kube-apiserver; no resourceVersion is a read of etcd.
+// get reads an object through kube-apiserver. A read without a resourceVersion goes to etcd.
 func (b *bench) get(t *testing.T, upstream dynamic.ResourceInterface, name, version string) *unstructured.Unstructured {
 	t.Helper()
 	got, err := upstream.Get(b.ctx, name, metav1.GetOptions{})
@@ -480,7 +481,7 @@ func (b *bench) get(t *testing.T, upstream dynamic.ResourceInterface, name, vers
 	return got
 }
 
-// continues: a list that one has begun goes on at the other.
+// continues checks that each server accepts the other's continue tokens.
 func (b *bench) continues(t *testing.T) {
 	gr := schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}
 	s, upstream := b.stored(gr), b.upstream(gr)
@@ -500,7 +501,7 @@ func (b *bench) continues(t *testing.T) {
 		Label: storage.Everything.Label, Field: storage.Everything.Field, Limit: 1000, Continue: begun.GetContinue(),
 	}})
 	if fmt.Sprint(names(rest)) != fmt.Sprint(names(all[page:])) || listMeta.GetResourceVersion() != begun.GetResourceVersion() {
-		t.Errorf("kube-apiserver's token: %s at %s", names(rest), listMeta.GetResourceVersion())
+		t.Errorf("kube-apiserver's token: items %s at version %s", names(rest), listMeta.GetResourceVersion())
 	}
 	_, first, listMeta := b.list(s, storage.ListOptions{Predicate: storage.SelectionPredicate{
 		Label: storage.Everything.Label, Field: storage.Everything.Field, Limit: page,
@@ -513,11 +514,11 @@ func (b *bench) continues(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(goneOn.Items) != len(all)-page || goneOn.Items[0].GetName() != names(all)[page] || goneOn.GetResourceVersion() != listMeta.GetResourceVersion() {
-		t.Errorf("the origin's token: %d items at %s", len(goneOn.Items), goneOn.GetResourceVersion())
+		t.Errorf("the origin's token: %d items at version %s", len(goneOn.Items), goneOn.GetResourceVersion())
 	}
 }
 
-// customResource is stored as JSON, under its group.
+// customResource checks that a custom resource is stored as JSON, under its group.
 func (b *bench) customResource(t *testing.T) {
 	gr := schema.GroupResource{Group: "layout.example.com", Resource: "widgets"}
 	definition := &apiextensionsv1.CustomResourceDefinition{
@@ -562,12 +563,12 @@ func (b *bench) customResource(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now := accessor(t, out).GetResourceVersion(); now != created.GetResourceVersion() {
-		t.Errorf("other bytes: version %s, was %s", now, created.GetResourceVersion())
+		t.Errorf("the bytes differ: version %s, was %s", now, created.GetResourceVersion())
 	}
 	b.round(t, s, b.upstream(gr), created)
 }
 
-// established waits by a watch until the resource is served.
+// established waits until the custom resource is served.
 func (b *bench) established(t *testing.T, definitions dynamic.ResourceInterface, name string) {
 	t.Helper()
 	w, err := definitions.Watch(b.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})

@@ -9,8 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestStorage runs apiserver's tests of storage.Interface against the origin's own, on
-// an etcd for each.
+// TestStorage runs apiserver's tests of storage.Interface against the origin's implementation, each
+// on an etcd of its own.
 func TestStorage(t *testing.T) {
 	registrytest.Run(t, func(t *testing.T) engine.Engine {
 		cluster, err := realkube.Start(t.Context(), realkube.Options{EtcdOnly: true})
