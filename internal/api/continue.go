@@ -11,23 +11,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// ContinueToken says where the next page of a list begins. Its encoded form is
-// kube-apiserver's own (k8s.io/apiserver/pkg/storage/continue.go), so that a
-// list begun here can be continued there and the other way round.
+// ContinueToken says where the next page of a list begins. Its encoding is kube-apiserver's
+// (k8s.io/apiserver/pkg/storage/continue.go), so that a list begun here can be continued there and
+// vice versa.
 type ContinueToken struct {
-	// ResourceVersion is the version that all pages show. A negative one (-1)
-	// stands for "whatever is latest": the rest of a list whose version expired.
+	// ResourceVersion is the version that all pages show. A negative one (-1) means the latest
+	// version: it continues a list whose version expired.
 	ResourceVersion int64
-	// Start is the first key of the page, relative to the collection or
-	// namespace that is listed, without a leading "/": "namespace/name" or
-	// "name". Usually it is the last key of the page before plus "\x00".
+	// Start is the first key of the page, relative to the listed collection or namespace, without a
+	// leading "/": "namespace/name" or "name". It is usually the last key of the previous page plus
+	// "\x00".
 	Start string
-	// Within names the namespaces that the list shows of all, "" for all of them. Other
-	// servers pass over it.
+	// Within names the namespaces that the list is restricted to, "" for all. Other servers ignore
+	// it.
 	Within string
 }
 
-// continueVersion names the format of tokens.
+// continueVersion is the version of the token format.
 const continueVersion = "meta.k8s.io/v1"
 
 // continueToken is the JSON inside a token.
@@ -45,9 +45,9 @@ var (
 	errContinueEmptyStart = errors.New("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)")
 )
 
-// DecodeContinue decodes a continue token. Start keys with and without a
-// leading "/" are accepted: kube-apiserver's watch cache and its store differ in
-// that. The error is the 400 that upstream answers with.
+// DecodeContinue decodes a continue token. It accepts start keys with and without a leading "/",
+// because kube-apiserver's watch cache and its store differ in that. The error is the 400 of the
+// upstream.
 func DecodeContinue(token string) (ContinueToken, error) {
 	decoded, err := decodeContinue(token)
 	if err != nil {
@@ -63,7 +63,7 @@ func decodeContinue(token string) (ContinueToken, error) {
 	}
 	var wire continueToken
 	if err := json.Unmarshal(data, &wire); err != nil {
-		// The error names the Go type; upstream's has the same name elsewhere.
+		// The message contains the name of the Go type, which is in another package upstream.
 		text := strings.Replace(err.Error(), "type api.", "type storage.", 1)
 		return ContinueToken{}, fmt.Errorf("%w: %s", errContinueKey, text)
 	}
@@ -79,7 +79,7 @@ func decodeContinue(token string) (ContinueToken, error) {
 	if !strings.HasPrefix(key, "/") {
 		key = "/" + key
 	}
-	// A key that is not clean could reach out of the collection.
+	// A key that is not clean could point outside the collection.
 	if path.Clean(key) != key {
 		return ContinueToken{}, fmt.Errorf("%w: %v", errContinueKey, wire.StartKey)
 	}

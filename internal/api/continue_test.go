@@ -11,7 +11,7 @@ import (
 
 const continuePrefix = "/registry/pods/"
 
-// continueSamples are JSON texts of tokens, good and bad.
+// continueSamples are the JSON texts of valid and invalid tokens.
 var continueSamples = []string{
 	`{"v":"meta.k8s.io/v1","rv":5,"start":"ns/name\u0000"}`,
 	`{"v":"meta.k8s.io/v1","rv":5,"start":"/ns/name\u0000"}`,
@@ -65,8 +65,7 @@ func FuzzDecodeContinue(f *testing.F) {
 	})
 }
 
-// checkEncodeContinue compares with the watch cache, whose prefix has no slash at
-// its end.
+// checkEncodeContinue compares with the watch cache, whose prefix has no trailing slash.
 func checkEncodeContinue(t *testing.T, start string, rv int64) {
 	t.Helper()
 	const prefix = "/registry/pods"

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// OfConnection reports whether a header line belongs to one connection and is
-// never passed on (RFC 9110, 7.6.1). name is canonical.
+// OfConnection reports whether a header line is hop-by-hop and therefore never forwarded (RFC 9110,
+// 7.6.1). name is canonical.
 func OfConnection(name string) bool {
 	switch name {
 	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
@@ -17,9 +17,8 @@ func OfConnection(name string) bool {
 	return false
 }
 
-// NamedByConnection is the set of the lines, by their canonical names, that the
-// values of Connection lines name besides: they belong to the connection, too. It
-// is nil where those name nothing but what OfConnection knows.
+// NamedByConnection returns the canonical names of the additional hop-by-hop lines that the values
+// of Connection lines name. It is nil if they name only lines that OfConnection knows.
 func NamedByConnection(connection []string) map[string]struct{} {
 	var named map[string]struct{}
 	for _, line := range connection {
@@ -37,13 +36,11 @@ func NamedByConnection(connection []string) map[string]struct{} {
 	return named
 }
 
-// EndToEnd leaves the lines that are for the server behind every proxy: what
-// belongs to the connection goes, and what the client's Connection lines name.
-// Only a willingness to take trailers stays, as "Te: trailers".
+// EndToEnd removes all hop-by-hop lines, including those that the client's Connection lines name.
+// It keeps only "Te: trailers", which says that the client accepts trailers.
 //
-// Whatever is added to a request on its way must be added afterwards, or its
-// client could have it dropped; and who the client is must be found out before,
-// because a server, which is no proxy, reads credentials whether Connection names
+// Call it before adding lines to a request, or the client could have them removed; and after
+// authentication, because a server that is not a proxy reads credentials whether Connection names
 // them or not.
 func (h *Header) EndToEnd() {
 	if !slices.ContainsFunc(*h, func(f HeaderField) bool { return OfConnection(f.Name) }) {

@@ -37,8 +37,8 @@ func TestEndToEnd(t *testing.T) {
 	}
 }
 
-// TestEndToEndIsNotQuadratic: a head of 64 KiB holds some 10,000 lines and 10,000
-// names. Comparing each with each takes more than a second.
+// TestEndToEndIsNotQuadratic: a header of 64 KiB holds some 10,000 lines and 10,000 names.
+// Comparing each with each takes more than a second.
 func TestEndToEndIsNotQuadratic(t *testing.T) {
 	var h Header
 	var names []string
@@ -47,7 +47,7 @@ func TestEndToEndIsNotQuadratic(t *testing.T) {
 		h.Add("L"+strconv.Itoa(i), "")
 	}
 	h.Add("Connection", strings.Join(names, ","))
-	h.EndToEnd() // 17 billion comparisons would not end within the test's time
+	h.EndToEnd() // 17 billion comparisons would exceed the test's timeout
 	if len(h) != 1<<17 {
 		t.Errorf("%d lines are left", len(h))
 	}

@@ -1,12 +1,12 @@
 package api
 
-// Query are the parameters of a list that only kubeweir has, as they came. Other servers
-// ignore them, so that a request with them is answered here or refused: what is forwarded
-// would come back as if it had none. Package cache/query parses them.
+// Query holds the list parameters that only kubeweir has, as sent. Other servers ignore them, so a
+// request with them is answered here or rejected: a forwarded one would come back as if it had
+// none. Package cache/query parses them.
 type Query struct {
 	values [numQueryParameters]string
 	given  [numQueryParameters]bool
-	// LimitZero is set when the parameter limit came as 0, which elsewhere means none.
+	// LimitZero is set if the parameter limit was sent as 0, which other servers take for no limit.
 	LimitZero bool
 }
 
@@ -23,7 +23,7 @@ const (
 	numQueryParameters
 )
 
-// String is the parameter's name.
+// String returns the parameter's name.
 func (p QueryParameter) String() string {
 	return [...]string{"sortBy", "offset", "where", "fields", "countBy"}[p]
 }
@@ -37,10 +37,10 @@ func queryParameterNamed(name string) (p QueryParameter, ok bool) {
 	return 0, false
 }
 
-// Get returns the value of a parameter, and whether it came.
+// Get returns the value of a parameter and whether it was sent.
 func (q *Query) Get(p QueryParameter) (value string, given bool) { return q.values[p], q.given[p] }
 
-// set takes the first value of a parameter; it reports false at others.
+// set stores the first value of a parameter. It returns false for further ones.
 func (q *Query) set(p QueryParameter, value string) bool {
 	if q.given[p] {
 		return false

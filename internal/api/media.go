@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// Capabilities describe an endpoint to Negotiate: what upstream can answer
-// there, and what of it kubeweir can.
+// Capabilities describe to Negotiate what the upstream can serve at an endpoint, and what kubeweir
+// can.
 type Capabilities struct {
-	// List is true for lists, false for single objects and watches: the metadata
-	// transform has a kind of its own for lists.
+	// List is true for lists, false for single objects and watches: the metadata transform has
+	// another kind for lists.
 	List bool
-	// Protobuf is true when upstream offers the resource in protobuf. Custom
-	// resources have it only for their metadata.
+	// Protobuf is true if the upstream serves the resource in protobuf. It serves only the metadata
+	// of custom resources.
 	Protobuf bool
-	// NoProtobuf is true where nothing is given in protobuf, not even metadata.
+	// NoProtobuf is true if the endpoint serves nothing in protobuf, not even metadata.
 	NoProtobuf bool
-	// Table is true when kubeweir can render the resource's tables.
+	// Table is true if kubeweir can render the resource's tables.
 	Table bool
 }
 
@@ -25,19 +25,17 @@ type Capabilities struct {
 type Verdict uint8
 
 const (
-	// Forward leaves the request to upstream: it will answer in a form that
-	// kubeweir does not serve, or refuse with a 406.
+	// Forward means that the upstream must respond: in a representation that kubeweir does not
+	// serve, or with a 406.
 	Forward Verdict = iota
-	// Serve means that the Representation is exactly the one upstream would
-	// choose.
+	// Serve means that the Representation is exactly the one that the upstream would choose.
 	Serve
 )
 
-// Negotiate chooses the form of a response from the Accept header (its first
-// line, "" without one), by the rules of
-// k8s.io/apiserver/pkg/endpoints/handlers/negotiation: the first clause in
-// order of q that the endpoint can satisfy. Pretty is set only by the Accept
-// parameter; see the function Pretty for the rest, and IncludeObject never.
+// Negotiate chooses the representation of a response from the first line of the Accept header (""
+// without one). It follows k8s.io/apiserver/pkg/endpoints/handlers/negotiation: the endpoint uses
+// the first clause, in order of q, that it can satisfy. Negotiate sets Pretty only for the Accept
+// parameter (the method Pretty decides the rest) and never sets IncludeObject.
 func Negotiate(accept string, can Capabilities) (Representation, Verdict) {
 	var store [8]clause
 	clauses := parseAccept(store[:0], accept)
@@ -59,8 +57,8 @@ func Negotiate(accept string, can Capabilities) (Representation, Verdict) {
 	return Representation{}, Forward
 }
 
-// OnlyCBOR reports whether an Accept header names CBOR, in whatever form of objects, and no
-// other encoding that kube-apiserver has.
+// OnlyCBOR reports whether an Accept header names CBOR, with or without a transform, and no other
+// encoding that kube-apiserver has.
 func OnlyCBOR(accept string) bool {
 	var store [8]clause
 	found := false
@@ -79,8 +77,8 @@ func OnlyCBOR(accept string) bool {
 	return found
 }
 
-// AcceptJSON is what of an Accept header asks for JSON, wildcards included, as a header that
-// asks for nothing else; without tables, for no Tables either. ok is false if that is nothing.
+// AcceptJSON returns the clauses of an Accept header that accept JSON, including wildcards, as a
+// header. Without tables it leaves out those for Tables. ok is false if no clause is left.
 func AcceptJSON(accept string, tables bool) (only string, ok bool) {
 	if accept == "" {
 		return JSON.MediaType(), true
@@ -107,7 +105,7 @@ const (
 	mediaCBOR
 )
 
-// offered are the media types in upstream's order of preference. There CBOR is behind a
+// offered are the media types in the upstream's order of preference. Upstream, CBOR is behind a
 // feature gate.
 var offered = [...]mediaType{mediaJSON, mediaYAML, mediaProtobuf, mediaCBOR}
 
@@ -127,7 +125,7 @@ func (m mediaType) subType() string {
 type clause struct {
 	mainType, subType string
 	q                 float64
-	// as, group and version ask for a transform when convert is set.
+	// as, group and version name a transform if convert is set.
 	convert            bool
 	as, group, version string
 	stream             string
@@ -136,7 +134,7 @@ type clause struct {
 	drop               string
 }
 
-// managedFields is the one value of the parameter drop that there is (KEP-5958).
+// managedFields is the only value of the parameter drop (KEP-5958).
 const managedFields = "metadata.managedFields"
 
 func (c *clause) matches(m mediaType) bool {
@@ -149,8 +147,8 @@ func (c *clause) matches(m mediaType) bool {
 	return false
 }
 
-// acceptable reports whether upstream would answer with m for this clause
-// (RequestScope.AllowsMediaTypeTransform and its like).
+// acceptable reports whether the upstream would respond with m to this clause
+// (RequestScope.AllowsMediaTypeTransform and similar).
 func (c *clause) acceptable(m mediaType, can Capabilities) bool {
 	if !c.acceptableParameters(m, "v1") || m == mediaProtobuf && can.NoProtobuf {
 		return false
@@ -170,8 +168,7 @@ func (c *clause) acceptable(m mediaType, can Capabilities) bool {
 	return false
 }
 
-// acceptableParameters checks the parameters that have nothing to do with
-// transforms.
+// acceptableParameters checks the parameters that are not about transforms.
 func (c *clause) acceptableParameters(m mediaType, serverVersion string) bool {
 	if c.stream != "" && (m == mediaYAML || c.stream != "watch") {
 		return false
@@ -179,8 +176,8 @@ func (c *clause) acceptableParameters(m mediaType, serverVersion string) bool {
 	return c.serverVersion == "" || c.serverVersion == serverVersion
 }
 
-// representation turns the clause that upstream would follow into a
-// Representation, if it is one that kubeweir serves.
+// representation turns the clause that the upstream would follow into a Representation, if kubeweir
+// serves it.
 func (c *clause) representation(m mediaType, can Capabilities) (Representation, Verdict) {
 	rep := Representation{Encoding: JSON}
 	switch m {
@@ -198,8 +195,8 @@ func (c *clause) representation(m mediaType, can Capabilities) (Representation, 
 	case managedFields:
 		rep.DropManagedFields = true
 	default:
-		// A server that knows the parameter does not accept this clause, one that does
-		// not answers as if it were not there.
+		// A server that knows the parameter does not accept this clause; one that does not ignores
+		// the parameter.
 		return Representation{}, Forward
 	}
 	switch {
@@ -220,9 +217,8 @@ func (c *clause) representation(m mediaType, can Capabilities) (Representation, 
 	return Representation{}, Forward
 }
 
-// parseAccept appends the clauses of an Accept header to clauses, sorted. It
-// reads exactly as github.com/munnerz/goautoneg does, which kube-apiserver uses,
-// without its maps.
+// parseAccept appends the clauses of an Accept header to clauses, sorted. It parses exactly like
+// github.com/munnerz/goautoneg, which kube-apiserver uses, but without maps.
 func parseAccept(clauses []clause, header string) []clause {
 	for header != "" {
 		var part string
@@ -231,10 +227,10 @@ func parseAccept(clauses []clause, header string) []clause {
 			clauses = append(clauses, c)
 		}
 	}
-	// For the few clauses of a usual header sort.Sort is an insertion sort; as
-	// the order is not a strict weak one, the algorithm matters.
+	// For the few clauses of a usual header sort.Sort is an insertion sort. The order is not a
+	// strict weak one, so the result depends on the algorithm.
 	if len(clauses) > 12 {
-		sorted := append([]clause(nil), clauses...) // lets the caller's array stay on its stack
+		sorted := append([]clause(nil), clauses...) // keeps the caller's array on its stack
 		sort.Sort(byPreference(sorted))
 		return sorted
 	}
@@ -280,7 +276,7 @@ func parseClause(part string) (clause, bool) {
 	return c, true
 }
 
-// set takes one parameter of a clause; of repeated ones the last counts.
+// set sets one parameter of a clause. The last of repeated parameters wins.
 func (c *clause) set(name, value string) {
 	if name == "q" {
 		c.q, _ = strconv.ParseFloat(value, 32)
@@ -329,7 +325,7 @@ const (
 	Zstd
 )
 
-// String is the coding's name in Content-Encoding.
+// String returns the coding's name in Content-Encoding.
 func (c Compression) String() string {
 	switch c {
 	case Gzip:
@@ -344,11 +340,10 @@ func (c Compression) String() string {
 // compressed (defaultGzipThresholdBytes in kube-apiserver's responsewriters).
 const CompressionThreshold = 128 * 1024
 
-// NegotiateCompression chooses the content coding for a request. gzip is taken
-// exactly when kube-apiserver would: for the bare token, without parameters.
-// zstd, which kube-apiserver lacks, is taken only when the client prefers it to
-// gzip or does not know gzip: bodies in zstd consist of several frames, which
-// the format allows and quite a few decoders forget.
+// NegotiateCompression chooses the content coding of a response. It chooses gzip exactly when
+// kube-apiserver would: for the bare token without parameters. It chooses zstd, which
+// kube-apiserver lacks, only if the client prefers it to gzip or does not accept gzip: bodies in
+// zstd consist of several frames, which the format allows and quite a few decoders do not support.
 func NegotiateCompression(acceptEncoding string) Compression {
 	best := Identity
 	gzipQ, zstdQ := -1.0, -1.0
@@ -373,7 +368,7 @@ func NegotiateCompression(acceptEncoding string) Compression {
 	return best
 }
 
-// codingQuality reads "q=0.5", 1 without it, 0 when it is malformed.
+// codingQuality returns the q of parameters such as "q=0.5": 1 without any, 0 if it is malformed.
 func codingQuality(parameters string) float64 {
 	parameters = strings.TrimSpace(parameters)
 	if parameters == "" {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 )
 
-// upstreamEndpoint is RequestScope's part in negotiation, which is not exported.
+// upstreamEndpoint implements the negotiation of RequestScope, which is not exported.
 type upstreamEndpoint struct{ protobuf bool }
 
 func (e upstreamEndpoint) AllowsMediaTypeTransform(mimeType, mimeSubType string, gvk *schema.GroupVersionKind) bool {
@@ -59,7 +59,7 @@ var acceptHeaders = []string{
 	"application/cbor;as=Table;v=v1;g=meta.k8s.io", "application/cbor;as=Table;v=v1;g=meta.k8s.io,application/cbor", "application/cbor;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/cbor;pretty=1", strings.Repeat("text/a;q=0.3,", 13) + "application/yaml;q=0.2,application/json;q=0.2,*/*;q=0.1,application/*",
 }
 
-// upstreamChoice is what kube-apiserver would answer with, in words.
+// checkNegotiate compares Negotiate with what kube-apiserver's own code chooses.
 func checkNegotiate(t *testing.T, infos []runtime.SerializerInfo, accept string, can Capabilities) {
 	t.Helper()
 	want, ok := negotiation.NegotiateMediaTypeOptions(accept, infos, upstreamEndpoint{can.Protobuf})
@@ -67,7 +67,7 @@ func checkNegotiate(t *testing.T, infos []runtime.SerializerInfo, accept string,
 	if ok {
 		wantRep, wantVerdict = Representation{Pretty: want.Pretty}, Serve
 		if want.Accepted.MediaType == "application/yaml" {
-			wantRep = Representation{YAML: true} // never indented otherwise
+			wantRep = Representation{YAML: true} // never indented
 		}
 		if want.Accepted.MediaType == "application/vnd.kubernetes.protobuf" {
 			wantRep = Representation{Encoding: Protobuf}
@@ -96,7 +96,7 @@ func checkNegotiate(t *testing.T, infos []runtime.SerializerInfo, accept string,
 	}
 	rep, verdict := Negotiate(accept, can)
 	if strings.Contains(accept, "drop") {
-		// This version of the library does not know it; see TestNegotiateDrop.
+		// This version of the library does not know the parameter; see TestNegotiateDrop.
 		if rep.DropManagedFields = false; verdict == Forward {
 			return
 		}
@@ -146,8 +146,8 @@ func TestNegotiateMatchesLibrary(t *testing.T) {
 	}
 }
 
-// TestNegotiateDrop: as kube-apiserver does that knows the parameter. What is not one of
-// its values is forwarded, unless another clause is chosen before.
+// TestNegotiateDrop expects what a kube-apiserver does that knows the parameter. Other values than
+// its own are forwarded, unless an earlier clause is chosen.
 func TestNegotiateDrop(t *testing.T) {
 	const proto, table = "application/vnd.kubernetes.protobuf", "application/json;as=Table;g=meta.k8s.io;v=v1"
 	can := Capabilities{Protobuf: true, Table: true}
@@ -160,7 +160,7 @@ func TestNegotiateDrop(t *testing.T) {
 		"application/json;drop=metadata.managedFields;as=PartialObjectMetadata;g=meta.k8s.io;v=v1": {Transform: PartialMetadata, DropManagedFields: true},
 		"application/json;stream=watch;drop=metadata.managedFields":                                {DropManagedFields: true},
 		"application/json;drop=spec;drop=metadata.managedFields":                                   {DropManagedFields: true},
-		"application/json;drop=":                                                                   {}, // parameters without a value are none
+		"application/json;drop=":                                                                   {}, // parameters without a value are ignored
 		"application/json;drop":                                                                    {},
 		"application/json;Drop=spec":                                                               {},
 		"application/json,*/*;drop=spec":                                                           {},

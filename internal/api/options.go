@@ -18,47 +18,45 @@ import (
 // ListOptions are the decoded, defaulted and validated parameters of a list or
 // watch.
 type ListOptions struct {
-	// LabelSelector and FieldSelector are never nil after ParseListOptions.
-	// Labels of the field selector are not converted yet: whether a field can be
-	// selected on depends on the resource.
+	// LabelSelector and FieldSelector are never nil after ParseListOptions. The field selector's
+	// labels are not converted yet: which fields can be selected depends on the resource.
 	LabelSelector       labels.Selector
 	FieldSelector       fields.Selector
 	Watch               bool
 	AllowWatchBookmarks bool
-	// ResourceVersion as it came; it need not be a number.
+	// ResourceVersion is the parameter as sent. It need not be a number.
 	ResourceVersion      string
 	ResourceVersionMatch metav1.ResourceVersionMatch
-	// TimeoutSeconds ends a watch; 0 when absent, which means the same.
+	// TimeoutSeconds is the duration of a watch. 0 means that the parameter is absent or 0.
 	TimeoutSeconds int64
-	// Limit is the page size; anything below 1 means no limit.
+	// Limit is the page size. Values below 1 mean no limit.
 	Limit    int64
 	Continue string
-	// SendInitialEvents is set, by the client or by default, for a watch that
-	// begins with the current objects. When it is unset the watch begins with
-	// what comes after ResourceVersion ("" or "0": from now, but see UnmarkedStart).
+	// SendInitialEvents is set, by the client or by default, for a watch that begins with the
+	// current objects. Otherwise the watch begins with the events after ResourceVersion ("" or "0":
+	// from now, but see UnmarkedStart).
 	SendInitialEvents bool
-	// UnmarkedStart is set for a watch that begins with the current objects, of any
-	// version, without SendInitialEvents, as those before Kubernetes 1.34 did: no
-	// bookmark tells where they end.
+	// UnmarkedStart is set for a watch that begins with the current objects, at any version,
+	// without SendInitialEvents, as clients before Kubernetes 1.34 watch: no bookmark marks their
+	// end.
 	UnmarkedStart bool
-	// ShardSelector, an alpha feature of kube-apiserver, is the part of the collection
-	// that is read, "" for all of it; for package shard to parse.
+	// ShardSelector selects the part of the collection that is read, "" for all of it. It is an
+	// alpha feature of kube-apiserver. Package shard parses it.
 	ShardSelector string
 }
 
-// ParseListOptions decodes, defaults and validates a raw query as
-// kube-apiserver does with the WatchList feature on
-// (k8s.io/apiserver/pkg/endpoints/handlers/get.go). The error is the one that
-// upstream answers with: 400 for what cannot be decoded, 422 for what is
-// invalid. The options of a request that is answered here are in its RequestInfo.
+// ParseListOptions decodes, defaults and validates a raw query as kube-apiserver does with the
+// WatchList feature enabled (k8s.io/apiserver/pkg/endpoints/handlers/get.go). The error is the
+// upstream's: 400 for a query that cannot be decoded, 422 for an invalid one. Requests served from
+// the cache have their options in RequestInfo.
 func ParseListOptions(rawQuery string) (ListOptions, error) {
 	q := parseQuery(rawQuery)
 	return q.listOptions(rawQuery)
 }
 
-// listOptions is ParseListOptions for a query that was read already. With an error
-// the options are what upstream takes the verb and the name of a request from all
-// the same: those that could be decoded, or the watch parameter alone.
+// listOptions is ParseListOptions for a query that is parsed already. With an error it returns the
+// options from which the upstream still derives the verb and the name of the request: those that
+// could be decoded, or only the watch parameter.
 func (q *query) listOptions(raw string) (ListOptions, error) {
 	if opts, ok := q.fastListOptions(); ok && opts.setDefaults() {
 		return opts, nil
@@ -66,9 +64,9 @@ func (q *query) listOptions(raw string) (ListOptions, error) {
 	return q.slowListOptions(raw)
 }
 
-// MostRecent reports whether a list asks for the most recent state: without a
-// resourceVersion, or with a token of the rest of an expired list (see
-// ContinueToken). Tokens that cannot be decoded do not.
+// MostRecent reports whether a list must return the most recent state: it has no resourceVersion,
+// or a token that continues an expired list (see ContinueToken). Tokens that cannot be decoded do
+// not count.
 func (o *ListOptions) MostRecent() bool {
 	if o.Continue == "" {
 		return o.ResourceVersion == ""
@@ -77,14 +75,13 @@ func (o *ListOptions) MostRecent() bool {
 	return err == nil && token.ResourceVersion < 0
 }
 
-// isAnyVersion reports whether ResourceVersion is unset or zero, however zero is spelt.
+// isAnyVersion reports whether ResourceVersion is unset or zero, in any spelling.
 func (o *ListOptions) isAnyVersion() bool {
 	rv, err := ParseResourceVersion(o.ResourceVersion)
 	return err == nil && rv == 0
 }
 
-// fastListOptions decodes without the library; ok is false when that must have
-// its say.
+// fastListOptions decodes without the library. ok is false if the library is needed.
 func (q *query) fastListOptions() (opts ListOptions, ok bool) {
 	opts = ListOptions{LabelSelector: labels.Everything(), FieldSelector: fields.Everything()}
 	for p := paramLabelSelector; p <= paramShardSelector; p++ {
@@ -95,8 +92,8 @@ func (q *query) fastListOptions() (opts ListOptions, ok bool) {
 	return opts, true
 }
 
-// set decodes one parameter; false means that the library must decode the
-// query, either to word the error or because the fast path cannot express it.
+// set decodes one parameter. It returns false if the library must decode the query, either to word
+// the error or because the fast path cannot express it.
 func (o *ListOptions) set(p parameter, value string) bool {
 	var err error
 	switch p {
@@ -119,8 +116,8 @@ func (o *ListOptions) set(p parameter, value string) bool {
 	case paramContinue:
 		o.Continue = value
 	case paramSendInitialEvents:
-		// sendInitialEvents=false is not the same as its absence when options
-		// are defaulted and validated: left to the library.
+		// sendInitialEvents=false differs from its absence in defaulting and validation, so the
+		// library handles it.
 		o.SendInitialEvents = parseBool(value)
 		return o.SendInitialEvents
 	case paramShardSelector:
@@ -129,8 +126,7 @@ func (o *ListOptions) set(p parameter, value string) bool {
 	return err == nil
 }
 
-// setDefaults defaults options of the fast path and reports whether they are
-// certainly valid.
+// setDefaults defaults the options of the fast path and reports whether they are certainly valid.
 func (o *ListOptions) setDefaults() bool {
 	match := o.ResourceVersionMatch
 	if !o.Watch {
@@ -156,9 +152,9 @@ func (o *ListOptions) setDefaults() bool {
 	return o.ResourceVersionMatch == ""
 }
 
-// slowListOptions does all of it with the library.
+// slowListOptions decodes, defaults and validates with the library.
 func (q *query) slowListOptions(raw string) (ListOptions, error) {
-	values, _ := url.ParseQuery(raw) // what is malformed is left out
+	values, _ := url.ParseQuery(raw) // malformed parameters are left out
 	var opts metainternalversion.ListOptions
 	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(values, metav1.SchemeGroupVersion, &opts); err != nil {
 		watch := q.has(paramWatch) && parseBool(q.values[paramWatch])
@@ -203,8 +199,8 @@ func parseBool(value string) bool {
 	return value != "0" && !strings.EqualFold(value, "false")
 }
 
-// ParseIncludeObject reads the includeObject parameter of Table requests; ok is
-// false for what upstream refuses.
+// ParseIncludeObject parses the includeObject parameter of Table requests. ok is false for values
+// that the upstream rejects.
 func ParseIncludeObject(value string) (include IncludeObject, ok bool) {
 	switch metav1.IncludeObjectPolicy(value) {
 	case "", metav1.IncludeMetadata:

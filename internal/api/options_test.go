@@ -109,7 +109,7 @@ func checkListOptions(t *testing.T, query string) {
 	}
 }
 
-// TestListOptionsFastPath makes sure that usual requests do not need the library.
+// TestListOptionsFastPath makes sure that usual requests avoid the library.
 func TestListOptionsFastPath(t *testing.T) {
 	for _, query := range []string{
 		"", "limit=500", "limit=500&resourceVersion=0", "resourceVersion=7&resourceVersionMatch=Exact", "labelSelector=app%3Dweb&limit=500",
@@ -163,7 +163,7 @@ func TestPretty(t *testing.T) {
 	}
 }
 
-// FuzzQuery compares what is known of a query with net/url.
+// FuzzQuery compares query with net/url.
 func FuzzQuery(f *testing.F) {
 	for _, query := range listQueries() {
 		f.Add(query)
@@ -175,7 +175,7 @@ func FuzzQuery(f *testing.F) {
 			t.Errorf("%q is exact, and net/url says %v", raw, err)
 		}
 		if err != nil && len(values) == 0 {
-			return // also the case of too many parameters
+			return // also if there are too many parameters
 		}
 		known := 0
 		for name, v := range values {

@@ -6,20 +6,19 @@ import (
 	"time"
 )
 
-// maxParameters is how many parameters, empty ones included, the query of an exact
-// request may have (see RequestInfo.Exact). Kubernetes has some fifteen, each once.
+// maxParameters limits how many parameters, including empty ones, the query of an exact request may
+// have (see RequestInfo.Exact). Kubernetes has some fifteen, each once.
 const maxParameters = 64
 
-// maxSelectorTerms is how many terms, values of sets included, each selector of an
-// exact request may have. What matching costs grows with them, for as long as a
-// watch lasts.
+// maxSelectorTerms limits the terms, including values of sets, of each selector of an exact
+// request. The cost of matching grows with them for as long as a watch lasts.
 const maxSelectorTerms = 100
 
-// maxShardSelector is how many bytes the shardSelector of an exact request may have: room
-// for a hundred ranges. To parse it takes microseconds for each byte.
+// maxShardSelector limits the bytes of the shardSelector of an exact request. There is room for a
+// hundred ranges. Parsing takes microseconds per byte.
 const maxShardSelector = 10 << 10
 
-// parameter numbers the parameters that are known.
+// parameter numbers the known parameters.
 type parameter uint
 
 const (
@@ -38,7 +37,7 @@ const (
 	paramTimeout
 	paramPretty
 	paramIncludeObject
-	// paramCoalesce is kubeweir's own. Others pass over it, and the watch is one without.
+	// paramCoalesce is kubeweir's own. Other servers ignore it and serve an ordinary watch.
 	paramCoalesce
 	numParameters
 )
@@ -79,22 +78,21 @@ func parameterNamed(name string) parameter {
 	return noParameter
 }
 
-// query is a raw query, decoded once. As everywhere in Kubernetes the first value
-// of a parameter counts.
+// query is a raw query, decoded once. As everywhere in Kubernetes, the first value of a parameter
+// counts.
 type query struct {
 	values [numParameters]string
-	seen   uint // bit p is set when values[p] came
-	// exact is set when the query can be read in one way only: every parameter is
-	// known, comes once, is well-formed and has a value in printable ASCII. What an
-	// upstream of another version, or a proxy before it, makes of any other is not
-	// known here.
+	seen   uint // bit p is set if values[p] was sent
+	// exact is set if the query can be read in only one way: every parameter is known, appears
+	// once, is well-formed and has a value in printable ASCII. An upstream of another version, or a
+	// proxy before it, might read any other query differently.
 	exact bool
-	// own are the parameters that only kubeweir has, nil without any.
+	// own holds the parameters that only kubeweir has, nil without any.
 	own *Query
 }
 
-// parseQuery reads as net/url.ParseQuery does: empty and malformed parameters (bad
-// escapes, semicolons) are passed over.
+// parseQuery parses like net/url.ParseQuery: it ignores empty and malformed parameters (invalid
+// escapes, semicolons).
 func parseQuery(raw string) (q query) {
 	q.exact = plainQuery(raw) && strings.Count(raw, "&") < maxParameters
 	for raw != "" {
@@ -108,7 +106,7 @@ func parseQuery(raw string) (q query) {
 		if ok {
 			p = parameterNamed(key)
 		} else {
-			q.addOwn(keyOf(pair), "") // others pass over it, and over what it narrows
+			q.addOwn(keyOf(pair), "") // other servers ignore it, and so the restriction that it asks for
 		}
 		if p == noParameter || q.has(p) {
 			q.exact = ok && p == noParameter && q.addOwn(key, value) && q.exact
@@ -116,14 +114,14 @@ func parseQuery(raw string) (q query) {
 		}
 		q.seen |= 1 << p
 		q.values[p] = value
-		// What is not escaped has been looked at.
+		// Values without escapes have been checked above.
 		q.exact = q.exact && (strings.IndexByte(pair, '%') < 0 || printable(value))
 	}
 	return q
 }
 
-// addOwn takes a parameter that only kubeweir has, the first time it comes; else it
-// reports false.
+// addOwn stores a parameter that only kubeweir has. It returns false for others and for repeated
+// ones.
 func (q *query) addOwn(name, value string) bool {
 	p, known := queryParameterNamed(name)
 	if !known {
@@ -137,7 +135,7 @@ func (q *query) addOwn(name, value string) bool {
 
 func (q *query) has(p parameter) bool { return q.seen&(1<<p) != 0 }
 
-// decodePair unescapes a parameter; ok is false for malformed ones.
+// decodePair unescapes a parameter. ok is false if it is malformed.
 func decodePair(pair string) (key, value string, ok bool) {
 	if strings.IndexByte(pair, ';') >= 0 {
 		return "", "", false
@@ -153,15 +151,15 @@ func decodePair(pair string) (key, value string, ok bool) {
 	return key, value, true
 }
 
-// keyOf is the name of a malformed parameter, "" if that cannot be read.
+// keyOf returns the name of a malformed parameter, "" if the name cannot be read.
 func keyOf(pair string) string {
 	key, _, _ := strings.Cut(pair, "=")
 	key, _ = url.QueryUnescape(key)
 	return key
 }
 
-// plainQuery reports whether a query has none of the characters that should have
-// come escaped, and at which others end it or change it.
+// plainQuery reports whether a query has no characters that must be escaped and at which other
+// parsers end or change it.
 func plainQuery(raw string) bool {
 	for i := range len(raw) {
 		if c := raw[i]; c <= ' ' || c >= 0x7f || c == '#' || c == '\\' {
@@ -181,18 +179,19 @@ func printable(s string) bool {
 	return true
 }
 
-// fewTerms reports whether the selectors are within maxSelectorTerms.
+// fewTerms reports whether the selectors have at most maxSelectorTerms.
 func (q *query) fewTerms() bool {
 	return strings.Count(q.values[paramLabelSelector], ",") < maxSelectorTerms &&
 		strings.Count(q.values[paramFieldSelector], ",") < maxSelectorTerms
 }
 
-// minTimeout is the shortest timeout of a read that a cache may answer. Whether a shorter one is over is the upstream's to
-// say, with 504.
+// minTimeout is the shortest timeout of a read that the cache may answer. The upstream decides
+// whether a shorter one has expired, with 504.
 const minTimeout = 10 * time.Millisecond
 
-// servableTimeout reports whether the timeout parameter, which upstream parses for all but long-running requests, is absent,
-// or well-formed and no shorter than minTimeout. Upstream ignores one that is zero or negative.
+// servableTimeout reports whether the timeout parameter is absent, or well-formed and not shorter
+// than minTimeout. The upstream parses it for all but long-running requests, and ignores one that
+// is zero or negative.
 func (q *query) servableTimeout() bool {
 	if q.values[paramTimeout] == "" {
 		return true

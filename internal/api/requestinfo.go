@@ -8,68 +8,65 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// RequestInfo says what a request asks for, in the terms that authorization
-// uses. The fields are those of k8s.io/apiserver/pkg/endpoints/request.
+// RequestInfo describes a request in the terms of authorization. The fields are those of
+// k8s.io/apiserver/pkg/endpoints/request.
 type RequestInfo struct {
 	// IsResourceRequest is true for requests for a resource or subresource.
 	IsResourceRequest bool
 	// Path is the path of the request.
 	Path string
-	// Verb is the verb of Kubernetes (get, list, watch, create, update, patch,
-	// delete, deletecollection) for resource requests, else the HTTP method in
-	// lower case.
+	// Verb is the Kubernetes verb (get, list, watch, create, update, patch, delete,
+	// deletecollection) of resource requests, otherwise the HTTP method in lower case.
 	Verb string
 
 	APIPrefix  string
 	APIGroup   string
 	APIVersion string
 	Namespace  string
-	// Resource is the plural name (pods), not the kind. It is empty for a
-	// resource request that cannot be parsed (/api/v1/watch), which
-	// kube-apiserver answers with a 500.
+	// Resource is the plural name (pods), not the kind. It is empty for a resource request that
+	// cannot be parsed (/api/v1/watch), to which kube-apiserver responds with a 500.
 	Resource    string
 	Subresource string
-	// Name is the object's name, for a list or watch the one that the field
-	// selector metadata.name demands.
+	// Name is the object's name. For a list or watch it is the name that the field selector
+	// metadata.name requires.
 	Name string
-	// NamedByPath is set when Name stands in the path.
+	// NamedByPath is set if Name is in the path.
 	NamedByPath bool
-	// ShardSelector is the parameter of list, watch and deletecollection as it came,
-	// whatever else is in the query.
+	// ShardSelector is the parameter of list, watch and deletecollection as sent, whatever else is
+	// in the query.
 	ShardSelector string
-	// FieldSelector and LabelSelector are the selectors of list, watch and
-	// deletecollection as they came; authorization attributes carry them.
+	// FieldSelector and LabelSelector are the selectors of list, watch and deletecollection as
+	// sent. Authorization attributes carry them.
 	FieldSelector string
 	LabelSelector string
 
-	// Exact is set for a get, list or watch that can be read in one way only: here,
-	// by kube-apiserver of any version, and by whatever is on the way to it. Its path
-	// is the one that the other fields stand for, with nothing left out or resolved:
-	// no empty or dot segments, nothing after the name, no characters that proxies
-	// disagree about. All its parameters are known and say what Options says.
+	// Exact is set for a get, list or watch that can be read in only one way: by kubeweir, by
+	// kube-apiserver of any version, and by any proxy before it. Its path is exactly the one that
+	// the other fields describe: no empty or dot segments, nothing after the name, no characters
+	// that proxies interpret differently. All its parameters are known and mean what Options says.
 	//
-	// Only an exact request may be authorized or answered here, or sent upstream with
-	// another identity than its client's. Any other is forwarded as its client, who
-	// can then get by it what the upstream gives that client, and no more.
+	// Only exact requests may be authorized or answered here, or sent upstream with another
+	// identity than the client's. Others are forwarded as the client, who thus gets what the
+	// upstream allows that client.
 	Exact bool
-	// Options of an exact request; of a get only the ResourceVersion, of a watch by the
-	// path of one object with the field selector that its name stands for.
+	// Options are those of an exact request. A get has only the ResourceVersion. A watch by the
+	// path of one object has the field selector for its name.
 	Options ListOptions
-	// Query are the parameters of a list, watch or deletecollection that only kubeweir
-	// has, nil without any. A request that has some is Exact if it is without them: it may
-	// be authorized and answered here, but not be sent upstream.
+	// Query holds the parameters of a list, watch or deletecollection that only kubeweir has, nil
+	// without any. Exact ignores them: such a request may be authorized and answered here, but must
+	// not be sent upstream.
 	Query *Query
-	// Coalesce is the parameter of a watch that says for how long its events may wait, as it
-	// came, and nil without. Unlike those of Query it may go upstream: a server that does not
-	// know it answers with a watch that is as good.
+	// Coalesce is the parameter of a watch that says how long its events may be delayed, as sent,
+	// nil without one. Unlike the parameters of Query it may be sent upstream: a server that does
+	// not know it serves an equally valid watch.
 	Coalesce *string
 	// IncludeObject is the parameter of Table requests, see ParseIncludeObject.
 	IncludeObject string
-	// pretty is the parameter, see Pretty.
+	// pretty is the parameter of that name, see Pretty.
 	pretty string
 }
 
-// IsWrite reports whether it is a request for a resource that may change something.
+// IsWrite reports whether the request is for a resource and may change something.
 func (i *RequestInfo) IsWrite() bool {
 	switch i.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -78,14 +75,14 @@ func (i *RequestInfo) IsWrite() bool {
 	return false
 }
 
-// maxParts is how many segments of a path are told apart; what follows is one. The
-// longest path with a meaning is that of a subresource in a namespace with the verb
-// in it: /apis/GROUP/VERSION/watch/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE.
+// maxParts is how many segments of a path are split; the last one holds the rest. The longest path
+// with a meaning is that of a namespaced subresource with the verb in it:
+// /apis/GROUP/VERSION/watch/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE.
 const maxParts = 10
 
-// ParseRequestInfo parses a request as kube-apiserver does, with the prefixes
-// api and apis (RequestInfoFactory.NewRequestInfo). path is decoded, query is
-// raw. It never fails; see Resource for what it cannot parse.
+// ParseRequestInfo parses a request like kube-apiserver with the prefixes api and apis
+// (RequestInfoFactory.NewRequestInfo). path is decoded, query is raw. It never fails; see Resource
+// for paths that cannot be parsed.
 func ParseRequestInfo(method, path, query string) RequestInfo {
 	q := parseQuery(query)
 	info := RequestInfo{
@@ -123,8 +120,8 @@ func ParseRequestInfo(method, path, query string) RequestInfo {
 	info.Exact = method == "GET" && info.Verb != "proxy" && q.exact && plainPath(path)
 	info.setParts(parts)
 	info.setOptions(&q, query)
-	// Requests with the verb in the path do not authorize by selectors, because
-	// they do not honour them consistently.
+	// Selectors of requests with the verb in the path are not authorized, because servers do not
+	// honor them consistently.
 	if info.Verb == "list" || info.Verb == "watch" || info.Verb == "deletecollection" {
 		info.setQuery(&q)
 		info.ShardSelector = q.values[paramShardSelector]
@@ -140,8 +137,8 @@ func ParseRequestInfo(method, path, query string) RequestInfo {
 	return info
 }
 
-// setQuery takes the parameters that only kubeweir has, of a request for a collection
-// that is not another server's own (a proxied one).
+// setQuery sets the parameters that only kubeweir has. It ignores collections that belong to
+// another server (proxied ones).
 func (info *RequestInfo) setQuery(q *query) {
 	if q.own == nil || info.Subresource != "" {
 		return
@@ -150,7 +147,7 @@ func (info *RequestInfo) setQuery(q *query) {
 	info.Query = q.own
 }
 
-// setCoalesce takes the parameter of a watch. To all else it is one that is not known.
+// setCoalesce sets the parameter of a watch. For all other requests it is an unknown parameter.
 func (info *RequestInfo) setCoalesce(value string) {
 	if info.Verb != "watch" || info.Subresource != "" {
 		info.Exact = false
@@ -159,16 +156,15 @@ func (info *RequestInfo) setCoalesce(value string) {
 	info.Coalesce = &value
 }
 
-// setParts takes namespace, resource, name and subresource from the segments
-// after the version.
+// setParts sets namespace, resource, name and subresource from the segments after the version.
 func (info *RequestInfo) setParts(parts []string) {
 	if parts[0] == "namespaces" && len(parts) > 1 {
 		info.Namespace = parts[1]
-		// status and finalize are subresources of namespaces, anything else
-		// there is a namespaced resource.
+		// status and finalize are subresources of namespaces; anything else there is a namespaced
+		// resource.
 		if len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
 			parts = parts[2:]
-			// Namespaces are not in a namespace: there is no such path.
+			// Namespaces are not namespaced: there is no such path.
 			info.Exact = info.Exact && parts[0] != "namespaces"
 		}
 	}
@@ -182,10 +178,10 @@ func (info *RequestInfo) setParts(parts []string) {
 	}
 }
 
-// setOptions takes what the query says of a request whose path has been read.
+// setOptions sets the options from the query of a request whose path has been parsed.
 func (info *RequestInfo) setOptions(q *query, raw string) {
 	switch {
-	case info.Verb == "watch": // by its path
+	case info.Verb == "watch": // with the verb in the path
 		info.setPathWatch(q, raw)
 	case info.Name != "":
 		info.Options.ResourceVersion = q.values[paramResourceVersion]
@@ -201,7 +197,7 @@ func (info *RequestInfo) setOptions(q *query, raw string) {
 func (info *RequestInfo) setCollection(q *query, raw string) {
 	info.Verb = "list"
 	if !q.fewTerms() {
-		// Not worth parsing: the upstream will.
+		// Too long to parse here; the upstream will do it.
 		info.Exact = false
 		if q.has(paramWatch) && parseBool(q.values[paramWatch]) {
 			info.Verb = "watch"
@@ -222,10 +218,10 @@ func (info *RequestInfo) setCollection(q *query, raw string) {
 	}
 }
 
-// setPathWatch reads the parameters of a watch whose verb is in its path, deprecated
-// (/api/v1/watch/...). Upstream decodes, defaults and validates them as those of a list
-// where there is no watch parameter, and watches by them all the same
-// (k8s.io/apiserver/pkg/endpoints/handlers, ListResource with forceWatch).
+// setPathWatch parses the parameters of a watch with the verb in its path, which is deprecated
+// (/api/v1/watch/...). Without a watch parameter the upstream decodes, defaults and validates them
+// like those of a list, and still watches by them (k8s.io/apiserver/pkg/endpoints/handlers,
+// ListResource with forceWatch).
 func (info *RequestInfo) setPathWatch(q *query, raw string) {
 	if !q.fewTerms() {
 		info.Exact = false
@@ -237,7 +233,7 @@ func (info *RequestInfo) setPathWatch(q *query, raw string) {
 		if opts.FieldSelector.Empty() {
 			opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", info.Name)
 		} else if name, ok := opts.FieldSelector.RequiresExactMatch("metadata.name"); !ok || name != info.Name {
-			info.Exact = false // refused
+			info.Exact = false // rejected upstream
 		}
 	}
 	if !opts.Watch {
@@ -246,9 +242,9 @@ func (info *RequestInfo) setPathWatch(q *query, raw string) {
 	info.Options = opts
 }
 
-// Pretty tells whether a JSON body is to be indented: the pretty parameter
-// decides where it is present and not empty, otherwise the user agents of
-// people do (k8s.io/apiserver/pkg/endpoints/handlers/negotiation).
+// Pretty reports whether to indent a JSON body. The pretty parameter decides if it is present and
+// not empty, otherwise the user agent: curl, Wget and browsers get indented JSON
+// (k8s.io/apiserver/pkg/endpoints/handlers/negotiation).
 func (info *RequestInfo) Pretty(userAgent string) bool {
 	if info.pretty != "" {
 		pretty, _ := strconv.ParseBool(info.pretty)
@@ -259,8 +255,8 @@ func (info *RequestInfo) Pretty(userAgent string) bool {
 		strings.HasPrefix(userAgent, "Mozilla/5.0")
 }
 
-// plainPath reports whether a decoded path means the same to everyone: proxies
-// merge slashes, resolve dot segments, decode twice, and cut segments at semicolons.
+// plainPath reports whether a decoded path means the same to every server: proxies merge slashes,
+// resolve dot segments, decode twice, and cut segments at semicolons.
 func plainPath(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false
@@ -292,7 +288,7 @@ func plainSegment(path string) bool {
 	return segment != "." && segment != ".."
 }
 
-// resourceVerb is the verb of a method on a resource, "" for unknown methods.
+// resourceVerb returns the verb of a method on a resource, "" for unknown methods.
 func resourceVerb(method string) string {
 	switch method {
 	case "GET", "HEAD":
@@ -309,7 +305,7 @@ func resourceVerb(method string) string {
 	return ""
 }
 
-// lowerMethod is strings.ToLower without its allocation for the usual methods.
+// lowerMethod is strings.ToLower without an allocation for the usual methods.
 func lowerMethod(method string) string {
 	switch method {
 	case "GET":
@@ -328,8 +324,8 @@ func lowerMethod(method string) string {
 	return strings.ToLower(method)
 }
 
-// splitPath puts the segments of a path without its outer slashes into parts, the
-// last of which takes all that follows, and returns how many there are.
+// splitPath splits a path without its outer slashes into parts and returns their number. The last
+// part holds the rest of a longer path.
 func splitPath(path string, parts *[maxParts]string) (n int) {
 	path = strings.Trim(path, "/")
 	if path == "" {
@@ -345,9 +341,9 @@ func splitPath(path string, parts *[maxParts]string) (n int) {
 	return maxParts
 }
 
-// LongRunning reports whether the request may take as long as it likes: it is
-// not under the 60 s limit and counts against other limits than the rest
-// (k8s.io/kubernetes/cmd/kube-apiserver/app, BuildGenericConfig).
+// LongRunning reports whether the request has no time limit: it is exempt from the 60 s limit and
+// counts against other limits than the rest (k8s.io/kubernetes/cmd/kube-apiserver/app,
+// BuildGenericConfig).
 func (info *RequestInfo) LongRunning() bool {
 	switch {
 	case info.Verb == "watch", info.Verb == "proxy":

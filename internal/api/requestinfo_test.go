@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// libraryRequestInfo is the oracle: what kube-apiserver's own code says.
+// libraryRequestInfo is the oracle: kube-apiserver's own code.
 func libraryRequestInfo(method, path, query string) (RequestInfo, error) {
 	factory := request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	info, err := factory.NewRequestInfo(&http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}})
@@ -65,10 +65,10 @@ func checkRequestInfo(t *testing.T, method, path, query string) {
 	want, err := libraryRequestInfo(method, path, query)
 	got := ParseRequestInfo(method, path, query)
 	exact := got.Exact
-	// What the library does not have is looked at elsewhere.
+	// Other tests check the fields that the library does not have.
 	got.Exact, got.NamedByPath, got.ShardSelector, got.Options, got.IncludeObject, got.pretty = false, false, "", ListOptions{}, "", ""
 	if !exact && strings.Count(query, ",") >= maxSelectorTerms {
-		got.Name = want.Name // not looked for
+		got.Name = want.Name // not compared
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s %s?%s:\n got %+v\nwant %+v", method, path, query, got, want)
@@ -79,7 +79,7 @@ func checkRequestInfo(t *testing.T, method, path, query string) {
 	}
 }
 
-// TestExact: what the cache may answer is spelt in the one way that nobody can read differently.
+// TestExact makes sure that the cache only serves requests that every server reads the same way.
 func TestExact(t *testing.T) {
 	exact := []string{
 		"/api/v1/pods", "/api/v1/namespaces", "/api/v1/namespaces/a", "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/p",
@@ -139,7 +139,8 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// TestPathWatch: the parameters of a watch whose verb is in its path are read as a list's, unless they say watch as well.
+// TestPathWatch: the parameters of a watch with the verb in its path are parsed like a list's,
+// unless they contain watch as well.
 func TestPathWatch(t *testing.T) {
 	for _, test := range []struct {
 		target              string
@@ -195,8 +196,8 @@ func BenchmarkParseRequestInfo(b *testing.B) {
 	}
 }
 
-// TestCoalesce: the parameter is one of watches, which are exact with it, once. To all else it is
-// one that is not known.
+// TestCoalesce: the parameter is valid once, on watches, which stay exact. For all other requests
+// it is unknown.
 func TestCoalesce(t *testing.T) {
 	for _, test := range []struct {
 		method, path, query string

@@ -16,12 +16,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// StatusForm is the form in which a Status is written. It differs from the
-// Representation of what was asked for: a Status is never transformed.
+// StatusForm is the form in which a Status is written. It differs from the Representation of the
+// requested object: a Status is never transformed.
 type StatusForm uint8
 
 const (
-	// StatusJSON is compact JSON, the form for clients that do not care.
+	// StatusJSON is compact JSON, for clients without a preference.
 	StatusJSON StatusForm = iota
 	// StatusPretty is JSON indented by two spaces.
 	StatusPretty
@@ -31,14 +31,13 @@ const (
 	StatusYAML
 	// StatusCBOR is CBOR.
 	StatusCBOR
-	// StatusFallback is what kube-apiserver writes when the client accepts none
-	// of the others: indented JSON.
+	// StatusFallback is what kube-apiserver writes if the client accepts none of the others:
+	// indented JSON.
 	StatusFallback
 )
 
-// NegotiateStatus chooses the form of an error response from the first line of
-// the Accept header; pretty is what the function Pretty says of the request.
-// Clauses that ask for a transform do not count
+// NegotiateStatus chooses the form of an error response from the first line of the Accept header.
+// pretty is the result of RequestInfo.Pretty. Clauses that ask for a transform do not count
 // (negotiation.DefaultEndpointRestrictions).
 func NegotiateStatus(accept string, pretty bool) StatusForm {
 	if accept == "" {
@@ -71,10 +70,9 @@ func statusForm(media mediaType, pretty bool) StatusForm {
 	return StatusJSON
 }
 
-// StatusResponse turns an error into the response that kube-apiserver gives for
-// it: the Status inside a (wrapped) StatusError, or a 500 without a reason for
-// any other error (responsewriters.ErrorToAPIStatus and ErrorNegotiated). It is
-// the only place where errors become responses. Audit-Id is not set.
+// StatusResponse turns an error into kube-apiserver's response to it: the Status inside a (wrapped)
+// StatusError, or a 500 without a reason for any other error (responsewriters.ErrorToAPIStatus and
+// ErrorNegotiated). No other code turns errors into responses. Audit-Id is not set.
 func StatusResponse(err error, form StatusForm) *Response {
 	status := StatusOf(err)
 	body, mediaType := encodeStatus(status, form)
@@ -90,8 +88,7 @@ func StatusResponse(err error, form StatusForm) *Response {
 	return &Response{Status: int(status.Code), Header: header, Body: body, Length: int64(len(body))}
 }
 
-// CacheControl is the Cache-Control of every response: what may be read depends
-// on who asks.
+// CacheControl is the Cache-Control of every response: who may read it depends on the client.
 const CacheControl = "no-cache, private"
 
 // StatusOf returns the Status that describes err, complete with kind and code.
@@ -120,8 +117,8 @@ func StatusOf(err error) *metav1.Status {
 	return &status
 }
 
-// EncodeStatus encodes a Status in one of the forms, for callers that need the
-// bytes alone (the object of an ERROR event, say).
+// EncodeStatus encodes a Status in one of the forms, for callers that need only the bytes (such as
+// the object of an ERROR event).
 func EncodeStatus(status *metav1.Status, form StatusForm) []byte {
 	body, _ := encodeStatus(status, form)
 	return body
@@ -165,31 +162,31 @@ func encodeStatus(status *metav1.Status, form StatusForm) (body []byte, mediaTyp
 	return append(compact, '\n'), "application/json"
 }
 
-// NewNotFound is the 404 for an object that does not exist.
+// NewNotFound returns the 404 for an object that does not exist.
 func NewNotFound(resource schema.GroupResource, name string) *apierrors.StatusError {
 	return apierrors.NewNotFound(resource, name)
 }
 
-// NewNotAcceptable is the 406 for a form that there is not.
+// NewNotAcceptable returns the 406 for a representation that does not exist.
 func NewNotAcceptable(message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: 406, Reason: metav1.StatusReasonNotAcceptable, Message: message,
 	}}
 }
 
-// NewTooManyRequests is a 429 with Retry-After; retryAfterSeconds must be
-// positive for the header to appear.
+// NewTooManyRequests returns a 429 with Retry-After. retryAfterSeconds must be positive for the
+// header to appear.
 func NewTooManyRequests(message string, retryAfterSeconds int) *apierrors.StatusError {
 	return apierrors.NewTooManyRequests(message, retryAfterSeconds)
 }
 
-// NewServiceUnavailable is the 503 for an upstream that cannot be reached.
+// NewServiceUnavailable returns the 503 for an upstream that cannot be reached.
 func NewServiceUnavailable(message string) *apierrors.StatusError {
 	return apierrors.NewServiceUnavailable(message)
 }
 
-// NewTooLargeResourceVersion is the 504 for a read that asks for a version that
-// is not reached in time. retryAfterSeconds 0 leaves Retry-After out.
+// NewTooLargeResourceVersion returns the 504 for a read at a version that is not reached in time.
+// retryAfterSeconds 0 leaves Retry-After out.
 func NewTooLargeResourceVersion(minimum, current uint64, retryAfterSeconds int) *apierrors.StatusError {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", minimum, current), retryAfterSeconds)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
@@ -199,28 +196,27 @@ func NewTooLargeResourceVersion(minimum, current uint64, retryAfterSeconds int) 
 	return err
 }
 
-// InvalidResourceVersion says that a resourceVersion is not a number; err is
-// that of ParseResourceVersion. kube-apiserver answers gets and watches with it
-// as it is, so StatusResponse makes it a 500, and lists with
-// NewInvalidListResourceVersion.
+// InvalidResourceVersion returns the error for a resourceVersion that is not a number; err is that
+// of ParseResourceVersion. kube-apiserver answers gets and watches with the bare error, so
+// StatusResponse makes it a 500, and lists with NewInvalidListResourceVersion.
 func InvalidResourceVersion(value string, err error) error {
 	return field.Invalid(field.NewPath("resourceVersion"), value, err.Error())
 }
 
-// NewInvalidListResourceVersion is the 400 for a list at a resourceVersion that
-// is not a number; err is that of ParseResourceVersion.
+// NewInvalidListResourceVersion returns the 400 for a list at a resourceVersion that is not a
+// number; err is that of ParseResourceVersion.
 func NewInvalidListResourceVersion(value string, err error) *apierrors.StatusError {
 	return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", InvalidResourceVersion(value, err)))
 }
 
-// NewExpiredList is the 410 for a list at an exact version that is gone.
+// NewExpiredList returns the 410 for a list at an exact version that has expired.
 func NewExpiredList() *apierrors.StatusError {
 	return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 }
 
-// NewExpiredContinue is the 410 for a continue token whose version is gone. It
-// carries a token with which the list goes on, inconsistently, at the latest
-// version, from where the expired one begins.
+// NewExpiredContinue returns the 410 for a continue token whose version has expired. It carries a
+// token that continues the list inconsistently: at the latest version, from the key where the
+// expired one begins.
 func NewExpiredContinue(expired ContinueToken) *apierrors.StatusError {
 	err := apierrors.NewResourceExpired("The provided continue parameter is too old " +
 		"to display a consistent list result. You can start a new list without " +
@@ -234,24 +230,24 @@ func NewExpiredContinue(expired ContinueToken) *apierrors.StatusError {
 	return err
 }
 
-// NewOtherNamespaces is the 410 for a list that goes on, or a watch, of the namespaces that
-// a user may see when these have become others.
+// NewOtherNamespaces returns the 410 for a continued list or a watch of the namespaces that a user
+// may see, after these have changed.
 func NewOtherNamespaces() *apierrors.StatusError {
 	return apierrors.NewResourceExpired("The namespaces that you may list have changed: begin again with a new list.")
 }
 
-// NewExpiredWatch is the error of a watch that asks for history that is gone:
-// the object of an ERROR event. oldest is the oldest event's version.
+// NewExpiredWatch returns the error of a watch from expired history: the object of an ERROR event.
+// oldest is the oldest event's version.
 func NewExpiredWatch(requested, oldest uint64) *apierrors.StatusError {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", requested, oldest-1))
 }
 
-// StatusClientLeft is what a response to nobody carries; never sent.
+// StatusClientLeft is the status of a response whose client has disconnected. It is never sent.
 const StatusClientLeft = 499
 
-// KnownStatus returns a status code for a metric's label: one that HTTP does not know
-// counts as the first of its class, because a pod or an API server behind a proxy of
-// the upstream may answer with any.
+// KnownStatus returns a status code for a metric's label. Codes that HTTP does not define count as
+// the first of their class, because a pod or an API server behind the upstream may respond with
+// any.
 func KnownStatus(code int) int {
 	switch {
 	case 200 <= code && code <= 208, 300 <= code && code <= 308, 400 <= code && code <= 431, 500 <= code && code <= 511,

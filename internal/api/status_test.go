@@ -22,7 +22,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// upstreamError lets kube-apiserver's own code write an error.
+// upstreamError writes an error with kube-apiserver's own code.
 func upstreamError(codecs serializer.CodecFactory, err error, accept string) *httptest.ResponseRecorder {
 	recorder := httptest.NewRecorder()
 	request := httptest.NewRequest("GET", "/api/v1/pods", nil)
@@ -87,7 +87,7 @@ func TestStatusResponseUnwraps(t *testing.T) {
 	}
 }
 
-// TestMain keeps the libraries that serve as oracles from logging.
+// TestMain disables the logging of the libraries that serve as oracles.
 func TestMain(m *testing.M) {
 	var flags flag.FlagSet
 	klog.InitFlags(&flags)

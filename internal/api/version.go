@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// ParseResourceVersion parses a resourceVersion as the storage layer of
-// kube-apiserver does (k8s.io/apiserver/pkg/storage/api_object_versioner.go):
-// "" and "0" are 0, otherwise a decimal uint64.
+// ParseResourceVersion parses a resourceVersion like the storage layer of kube-apiserver
+// (k8s.io/apiserver/pkg/storage/api_object_versioner.go): "" and "0" are 0, otherwise a decimal
+// uint64.
 func ParseResourceVersion(s string) (uint64, error) {
 	if s == "" || s == "0" {
 		return 0, nil
@@ -15,7 +15,7 @@ func ParseResourceVersion(s string) (uint64, error) {
 	return strconv.ParseUint(s, 10, 64)
 }
 
-// GitVersion returns the gitVersion of a response to /version, such as "v1.36.3", "" if it has none.
+// GitVersion returns the gitVersion of a response to /version, such as "v1.36.3", "" without one.
 func GitVersion(version []byte) string {
 	var info struct {
 		GitVersion string `json:"gitVersion"`
@@ -40,7 +40,7 @@ const (
 
 var eventTypeNames = [...]string{Added: "ADDED", Modified: "MODIFIED", Deleted: "DELETED", Bookmark: "BOOKMARK", Error: "ERROR"}
 
-// String is the wire name of the type.
+// String returns the wire name of the type.
 func (t EventType) String() string {
 	if int(t) < len(eventTypeNames) {
 		return eventTypeNames[t]
@@ -48,7 +48,7 @@ func (t EventType) String() string {
 	return ""
 }
 
-// ParseEventType is the inverse of String; 0 for an unknown name.
+// ParseEventType is the inverse of String. It returns 0 for an unknown name.
 func ParseEventType(s string) EventType {
 	for t, name := range eventTypeNames {
 		if name != "" && name == s {
@@ -58,17 +58,17 @@ func ParseEventType(s string) EventType {
 	return 0
 }
 
-// Encoding is a wire encoding of objects that kubeweir keeps or serves.
+// Encoding is a wire encoding of objects that kubeweir stores or serves.
 type Encoding uint8
 
-// The encodings. Nothing is kept in CBOR.
+// The encodings. The cache stores nothing in CBOR.
 const (
 	JSON Encoding = iota
 	Protobuf
 	CBOR
 )
 
-// String names the encoding for metrics and logs.
+// String returns the encoding's name in metrics and logs.
 func (e Encoding) String() string {
 	switch e {
 	case Protobuf:
@@ -79,8 +79,8 @@ func (e Encoding) String() string {
 	return "json"
 }
 
-// MediaType is the response Content-Type of the encoding; watches of protobuf
-// add ";stream=watch", those of CBOR have one of their own.
+// MediaType returns the Content-Type of responses. Watches in protobuf add ";stream=watch"; those
+// in CBOR have a type of their own.
 func (e Encoding) MediaType() string {
 	switch e {
 	case Protobuf:
@@ -91,7 +91,7 @@ func (e Encoding) MediaType() string {
 	return "application/json"
 }
 
-// Transform is what a client asked the objects to be turned into.
+// Transform is the transform of objects that a client requested.
 type Transform uint8
 
 // The transforms of meta.k8s.io/v1.
@@ -101,7 +101,7 @@ const (
 	PartialMetadata
 )
 
-// IncludeObject says what a Table row carries of its object.
+// IncludeObject says what a Table row contains of its object.
 type IncludeObject uint8
 
 // The values of the includeObject parameter.
@@ -117,9 +117,9 @@ type Representation struct {
 	Transform     Transform
 	IncludeObject IncludeObject // for Table
 	Pretty        bool          // JSON indented by two spaces
-	YAML          bool          // what Encoding, which is JSON, says, in YAML
+	YAML          bool          // YAML in place of JSON, which Encoding says
 	// DropManagedFields leaves metadata.managedFields out of objects.
 	DropManagedFields bool
-	// Redacted leaves secrets out of objects. No client asks for it: a rule says so.
+	// Redacted leaves secrets out of objects. Policy rules set it, never a client.
 	Redacted bool
 }

@@ -1,4 +1,4 @@
-// Package apiservers reads which API servers a cluster has, as a setting says it.
+// Package apiservers parses the setting that lists a cluster's API servers.
 package apiservers
 
 import (
@@ -10,30 +10,30 @@ import (
 	"strings"
 )
 
-// List says where the API servers of one cluster are: in one of three ways, or, if it is
-// the zero value, where the kubeconfig says.
+// List says where to find the API servers of one cluster, in one of three ways. The zero value
+// means the server of the kubeconfig.
 type List struct {
-	// URLs are the servers' own: a scheme, a host and perhaps a port.
+	// URLs are the URLs of the servers: a scheme, a host and optionally a port.
 	URLs []*url.URL
-	// Name and Port are of a DNS name all of whose addresses are servers.
+	// Name and Port belong to a DNS name all of whose addresses are servers.
 	Name, Port string
-	// Slices: the servers are the endpoints of the Service kubernetes.
+	// Slices means that the servers are the endpoints of the Service kubernetes.
 	Slices bool
 }
 
-// Most is how many servers one cluster may have.
+// Most is the maximum number of servers of one cluster.
 const Most = 16
 
-// FromSlices is how a setting says List.Slices.
+// FromSlices is the value of the setting that sets List.Slices.
 const FromSlices = "endpointslices"
 
 const dnsScheme = "dns:///"
 
-// Several reports whether l says anything.
+// Several reports whether l is set.
 func (l *List) Several() bool { return len(l.URLs) > 0 || l.Name != "" || l.Slices }
 
-// Parse reads a setting. An error says what the setting must be, and so begins with a
-// verb; index is of the item that it is about.
+// Parse parses a setting. The error says what the setting must be, and so begins with a verb; index
+// is that of the item it is about.
 func Parse(items []string) (l List, index int, err error) {
 	seen := make(map[string]bool)
 	for i, item := range items {
@@ -97,7 +97,7 @@ func validPort(port string, optional bool) bool {
 	return err == nil && n > 0 && n < 1<<16
 }
 
-// address is what tells servers apart.
+// address returns the host and port that identify a server.
 func address(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -106,7 +106,7 @@ func address(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// quoted is an item in a message, which need not be whole.
+// quoted quotes an item for a message, abbreviated if it is long.
 func quoted(item string) string {
 	const most = 100
 	if u, err := url.Parse(item); err == nil && u.User != nil {

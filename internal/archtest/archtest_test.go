@@ -1,4 +1,4 @@
-// Package archtest holds the test of which package may import which. ARCHITECTURE.md draws the same picture.
+// Package archtest tests which package may import which. ARCHITECTURE.md draws the same picture.
 package archtest
 
 import (
@@ -15,7 +15,7 @@ import (
 
 const module = "github.com/kubeweir/kubeweir/"
 
-// A listed package is what `go list -json` tells of one.
+// listed is a package as `go list -json` describes it.
 type listed struct {
 	ImportPath                         string
 	Imports, TestImports, XTestImports []string
@@ -23,13 +23,13 @@ type listed struct {
 	Error                              *struct{ Err string }
 }
 
-// An arrow says what packages below one folder may import of this module, besides their own folder.
+// arrow says what packages below one folder may import of this module, besides their own folder.
 type arrow struct {
 	from string   // folder
 	to   []string // folders; empty: nothing
 }
 
-// base is what everything else may import: vocabulary, helpers, and helpers of tests.
+// base is what every package may import: vocabulary, helpers, and test helpers.
 var base = []string{
 	"internal/api", "internal/encoding", "internal/shard", "internal/object", "internal/reason", "internal/contain",
 	"internal/apiservers", "internal/clusterprofile", "internal/credentials", "internal/defaults", "internal/flight",
@@ -37,14 +37,14 @@ var base = []string{
 	"internal/bubble", "internal/edgetest", "internal/refusaltest", "internal/reviewtest", "internal/soak", "internal/writertest",
 }
 
-// above is base and the given folders.
+// above returns base and the given folders.
 func above(folders ...string) []string { return slices.Concat(base, folders) }
 
-// arrows are looked up by the longest folder that holds a package. A package below none of them is an error, so a
-// new folder has to be given its place here.
+// arrows are looked up by the longest folder that holds a package. A package below none of them is
+// an error, so every new folder needs an entry.
 var arrows = []arrow{
 	{"internal/api", nil},
-	// What an encoding looks like is known by positions; an Object is made of it above.
+	// Encodings return positions in bytes; package object builds an Object from them.
 	{"internal/encoding", []string{"internal/api"}},
 	{"internal/shard", nil},
 	{"internal/object", []string{"internal/api", "internal/encoding", "internal/shard"}},
@@ -63,13 +63,13 @@ var arrows = []arrow{
 	{"cache/read", above("watchmux", "cache/source", "cache/store", "cache/freshness", "cache/query", "cache/form")},
 	{"cache/watch", above("watchmux", "cache/source", "cache/store", "cache/freshness", "cache/read", "cache/form")},
 	{"cache/freshness", above("watchmux", "cache/source", "cache/store", "cache/reflector")},
-	// A form knows objects and how they look, not who keeps or selects them.
+	// Package form knows objects and their representations, not who stores or selects them.
 	{"cache/form", above("watchmux")},
 	{"cache/form/chunks", base},
 	{"cache/form/derived", base},
 	{"cache/form/pieces", []string{"internal/api"}},
 	{"config", base},
-	// The pages are files.
+	// The pages are embedded files.
 	{"proxy/console/web", nil},
 	// proxy sees the origin as it sees a remote cluster: through cache.Source, never by import.
 	{"proxy", above("watchmux", "cache")},
@@ -88,7 +88,7 @@ var arrows = []arrow{
 	{"proxy/clusters", above("proxy/inflight", "proxy/healthz")},
 	{"proxy/policy", above("watchmux", "cache", "proxy/usage")},
 	{"proxy/route", above("watchmux", "cache", "proxy/policy", "proxy/authn", "proxy/authz", "proxy/edge/websocket")},
-	// The console shows what the parts tell of themselves.
+	// The console shows what the parts report about themselves.
 	{"proxy/console", above("watchmux", "cache", "proxy")},
 	{"proxy/usage", base},
 	{"proxy/authz/rbac", above("watchmux", "cache", "proxy/authz", "proxy/discovery")},
@@ -98,34 +98,35 @@ var arrows = []arrow{
 	{"proxy/redact", base},
 	{"proxy/openapi", above("cache", "watchmux", "proxy/consistency", "proxy/response")},
 	{"proxy/discovery", above("watchmux", "cache", "proxy/upstream")},
-	// The failure detector knows no requests, the pool no servers but one, the balancer no cache.
+	// The failure detector knows no requests, the pool only one server, the balancer no cache.
 	{"proxy/upstream/health", nil},
 	{"proxy/upstream/pool", above("proxy/upstream/health")},
 	{"proxy/upstream/status", []string{"internal/encoding"}},
 	{"proxy/upstream/balance", above("proxy/upstream/health", "proxy/upstream/pool", "proxy/upstream/status")},
 	{"origin", above("watchmux", "cache")},
-	// internal/app puts the parts together; so does, through it, the origin that users start in their tests.
+	// internal/app wires the parts together; so does, through it, the origin that users start in
+	// their tests.
 	{"internal/app", above("watchmux", "cache", "proxy", "origin", "config")},
 	{"origin/origintest", []string{"internal/app", "config", "origin"}},
 	{"cmd", above("watchmux", "cache", "proxy", "origin", "config", "internal/app")},
-	// deploy describes and packs kubeweir; it is no part of it.
+	// deploy describes and packages kubeweir; it is not part of it.
 	{"deploy", nil},
 	{"test", above("watchmux", "cache", "proxy", "origin", "config", "internal/app", "cmd", "deploy")},
 }
 
-// A fence says who alone may import a library directly.
+// fence says which packages alone may import a library directly.
 type fence struct {
 	library string   // an import path and everything below it, or, with exact, only that package
-	exact   bool     // for net/http: net/http/pprof and the like are fenced by it anyway
+	exact   bool     // for net/http: net/http/pprof and similar are fenced by it anyway
 	allowed []string // folders
 	tests   bool     // whether test files may import it anywhere
 }
 
 var fences = []fence{
 	{library: "k8s.io/kubernetes", allowed: []string{"origin/builtin", "test"}},
-	// Servers of its own are what transports are measured against, its listener in memory what tests listen on.
+	// The transport benchmarks compare with its server; tests listen on its in-memory listener.
 	{library: "github.com/valyala/fasthttp", allowed: []string{"proxy/edge/h1", "internal/edgetest", "test"}, tests: true},
-	// The origin is a http.Handler, made of the libraries' own.
+	// The origin is an http.Handler built from Kubernetes' handlers.
 	{library: "net/http", exact: true, allowed: []string{
 		"internal/credentials", "internal/edgetest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "proxy/console", "cmd", "test",
 		"origin/server", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal",
@@ -134,7 +135,7 @@ var fences = []fence{
 	{library: "github.com/prometheus/client_golang/prometheus/promauto"},
 }
 
-// A core is a set of folders into whose packages a library may not come, not even through other packages.
+// core is a set of folders whose packages must not import a library, not even indirectly.
 type core struct {
 	library string
 	folders []string
@@ -174,7 +175,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// violations are the rules that a package breaks.
+// violations returns the rules that a package breaks.
 func violations(p listed) []string {
 	name, ok := strings.CutPrefix(p.ImportPath, module)
 	if !ok {
@@ -235,14 +236,14 @@ func (f fence) matches(path string) bool {
 	return path == f.library || !f.exact && within(path, []string{f.library})
 }
 
-// within tells whether a path is one of the folders or below one.
+// within reports whether a path is one of the folders or below one.
 func within(path string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(f string) bool {
 		return path == f || strings.HasPrefix(path, f+"/")
 	})
 }
 
-// TestRulesBite makes sure that each rule can be broken.
+// TestRulesBite makes sure that each rule can be violated.
 func TestRulesBite(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// contained are the packages that serve requests and watches. A panic in any goroutine of theirs would end the process,
-// so each is started by contain.
+// contained are the packages that serve requests and watches. A panic in any of their goroutines
+// would end the process, so contain starts each of them.
 var contained = []string{
 	"watchmux", "cache", "cache/form", "proxy", "proxy/edge", "proxy/edge/h1", "proxy/edge/h2", "proxy/upstream", "proxy/upstream/health", "proxy/upstream/pool", "proxy/upstream/balance", "proxy/authn", "proxy/authz", "proxy/authz/visible", "proxy/authz/revocation", "proxy/audit", "proxy/edge/websocket", "internal/app",
 }
 
-// TestGoroutinesAreContained: a goroutine is started by Panics.Go or Keep; or its function begins with
-// `defer p.Contain(place)`, where one more allocation matters; or a group runs a Panics.Func.
+// TestGoroutinesAreContained: a goroutine is started by Panics.Go or Keep; or its function begins
+// with `defer p.Contain(place)`, where one more allocation matters; or a group runs a Panics.Func.
 func TestGoroutinesAreContained(t *testing.T) {
 	for _, dir := range contained {
 		files, err := filepath.Glob(filepath.Join("..", "..", dir, "*.go"))
@@ -40,7 +40,7 @@ func TestGoroutinesAreContained(t *testing.T) {
 	}
 }
 
-// bareGoroutines are the lines that start a goroutine whose panic would end the process.
+// bareGoroutines returns the lines that start a goroutine whose panic would end the process.
 func bareGoroutines(t *testing.T, src []byte) (bare []string) {
 	t.Helper()
 	set := token.NewFileSet()
@@ -58,7 +58,8 @@ func bareGoroutines(t *testing.T, src []byte) (bare []string) {
 				report(n, "a bare go statement")
 			}
 		case *ast.CallExpr:
-			// Groups take the function alone, Panics.Go the group, the place and the function.
+			// The Go of a group takes only the function; Panics.Go takes the group, the place and
+			// the function.
 			if methodOf(n) == "Go" && len(n.Args) == 1 && !isCallOf(n.Args[0], "Func") {
 				report(n, "a goroutine of a group")
 			}
@@ -82,7 +83,7 @@ func isCallOf(e ast.Expr, method string) bool {
 	return ok && methodOf(call) == method
 }
 
-// methodOf is the name of the method or function of a package that is called, if it is one.
+// methodOf returns the name of the called method or package function, "" for other calls.
 func methodOf(call *ast.CallExpr) string {
 	if sel, ok := call.Fun.(*ast.SelectorExpr); ok {
 		return sel.Sel.Name

@@ -18,9 +18,8 @@ var (
 	machine   = regexp.MustCompile(`(?:^|[\s"'(=])/(?:tmp|root|work)/[a-z]`)
 )
 
-// TestPages: every relative link of every page leads somewhere, every metric that is named
-// below docs is in the reference, and no page names a path of the machine that it was
-// written on.
+// TestPages makes sure that every relative link of every page resolves, that every metric named
+// below docs is in the reference, and that no page names a path of a developer's machine.
 func TestPages(t *testing.T) {
 	const root = "../.."
 	reference, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
@@ -47,7 +46,7 @@ func TestPages(t *testing.T) {
 		}
 		if strings.HasPrefix(path, filepath.Join(root, "docs")) {
 			for _, name := range metric.FindAllSubmatch(page, -1) {
-				if !strings.Contains(string(reference), "`"+string(name[1])) { // it may be a beginning, for grep
+				if !strings.Contains(string(reference), "`"+string(name[1])) { // it may be a prefix, for grep
 					t.Errorf("%s: there is no metric %s", path, name[1])
 				}
 			}

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestExportedIsUsable makes sure that other modules can name what the public package exports: no exported function,
-// method, field or variable has a type of another package of this module.
+// TestExportedIsUsable makes sure that other modules can name what the public package exports: no
+// exported function, method, field or variable has a type of another package of this module.
 func TestExportedIsUsable(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "origin", "origintest", "*.go"))
 	if err != nil || len(files) == 0 {
@@ -33,7 +33,7 @@ func TestExportedIsUsable(t *testing.T) {
 	}
 }
 
-// TestUnusableBites makes sure that the rule can be broken, and how it is not.
+// TestUnusableBites makes sure that the rule can be violated, and accepts what it should.
 func TestUnusableBites(t *testing.T) {
 	for source, want := range map[string]int{
 		"func F(a int, e api.Encoding) {}":                      1,
@@ -81,9 +81,9 @@ func unusable(file string, source any) ([]string, error) {
 	return s.broken, nil
 }
 
-// A surface is what a file exports.
+// surface is what a file exports.
 type surface struct {
-	ours   map[string]bool // by the name of an import
+	ours   map[string]bool // packages of this module by the name of their import
 	broken []string
 }
 
@@ -111,7 +111,7 @@ func (s *surface) declaration(d ast.Decl) {
 	}
 }
 
-// check looks for types of this module in what can be seen of a type.
+// check looks for types of this module in the visible parts of a type.
 func (s *surface) check(of string, t ast.Expr) {
 	ast.Inspect(t, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -134,7 +134,7 @@ func (s *surface) check(of string, t ast.Expr) {
 	})
 }
 
-// fields checks parameters, or what is exported of the fields or methods of a type.
+// fields checks parameters, or the exported fields or methods of a type.
 func (s *surface) fields(of string, list *ast.FieldList, exported bool) {
 	if list == nil {
 		return

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestWalksNameFunctions makes sure that what ARCHITECTURE.md says of the way of a request still names functions:
-// those between backquotes in its section of walks.
+// TestWalksNameFunctions makes sure that the section Walks of ARCHITECTURE.md only names existing
+// functions between backquotes.
 func TestWalksNameFunctions(t *testing.T) {
 	root := filepath.Join("..", "..")
 	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
@@ -34,7 +34,7 @@ func TestWalksNameFunctions(t *testing.T) {
 	}
 }
 
-// functions are those of the whole module, with and without the type that they are a method of.
+// functions returns those of the whole module, with and without the name of their receiver's type.
 func functions(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
@@ -62,7 +62,7 @@ func functions(t *testing.T, root string) map[string]bool {
 	return known
 }
 
-// declare adds the functions that decl declares, methods of interfaces too.
+// declare adds the functions that decl declares, including methods of interfaces.
 func declare(known map[string]bool, decl ast.Decl) {
 	switch decl := decl.(type) {
 	case *ast.FuncDecl:
@@ -87,7 +87,7 @@ func declare(known map[string]bool, decl ast.Decl) {
 	}
 }
 
-// receiver is the name of a method's type.
+// receiver returns the name of a method's type.
 func receiver(e ast.Expr) string {
 	for {
 		switch of := e.(type) {

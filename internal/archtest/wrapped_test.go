@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// A wrapped function of a library has one of ours in its place, which says why.
+// wrapped is a function of a library that one of ours replaces; the comment of ours says why.
 type wrapped struct {
 	function *regexp.Regexp
-	ours     string // a folder, where alone it is called
-	tests    bool   // whether it is about test files or about the others
+	ours     string // the only folder that may call it
+	tests    bool   // whether the rule is about test files or about the others
 }
 
 var wrappedFunctions = []wrapped{

@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 )
 
-// Test is synctest.Test. Under the race detector the test has one processor meanwhile, and so have those beside it: two
-// timers of a bubble that fire on two threads at once share what the detector keeps of a thread, so that it reads past
-// it and the process ends by a SIGSEGV (https://go.dev/issue/78156, not mended in go1.26). With one processor timers
-// fire one after another.
+// Test is synctest.Test. Under the race detector it sets GOMAXPROCS to 1 while the test runs: if
+// two timers of a bubble fire on two threads at once, they share the detector's per-thread state,
+// so that it reads out of bounds and the process ends with a SIGSEGV (https://go.dev/issue/78156,
+// not fixed in go1.26). With one processor timers fire one after another.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	if raceEnabled {
@@ -21,11 +21,11 @@ func Test(t *testing.T, f func(*testing.T)) {
 	synctest.Test(t, f)
 }
 
-// processors is of the process, as GOMAXPROCS is.
+// processors is shared by all tests, because GOMAXPROCS is.
 var processors struct {
 	sync.Mutex
-	bubbles int // open now
-	before  int // GOMAXPROCS before the first of them
+	bubbles int // running now
+	before  int // GOMAXPROCS before the first bubble
 }
 
 func takeProcessors() {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestTimersAtOnce: many timers of one bubble are due at once, and the process lives. With synctest.Test in place of
-// Test it ended 20 times of 20 under the race detector.
+// TestTimersAtOnce: the process survives many timers of one bubble that are due at once. With
+// synctest.Test instead of Test it crashed 20 times out of 20 under the race detector.
 func TestTimersAtOnce(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	for range 10 {

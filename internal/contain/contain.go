@@ -1,7 +1,7 @@
-// Package contain keeps a panic from ending the process: it ends what panicked, and
-// is counted and logged. Every goroutine of the packages that serve requests and
-// watches runs in it (internal/archtest sees to that), for they decode, print and
-// match what clients and upstreams send, with code of others.
+// Package contain prevents a panic from ending the process: the panicking goroutine ends, and the
+// panic is counted and logged. Every goroutine of the packages that serve requests and watches runs
+// in it (internal/archtest enforces that), because they decode, print and match data of clients and
+// upstreams with code of other projects.
 package contain
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Panics contains panics. A nil *Panics does, too, but counts none. It is safe for
+// Panics contains panics. A nil *Panics contains them, too, but does not count them. It is safe for
 // concurrent use.
 type Panics struct {
 	counter *prometheus.CounterVec // by place
@@ -26,22 +26,22 @@ type Panics struct {
 	}
 }
 
-// places are those that the packages name.
+// places are the names that callers may use.
 var places = [...]string{"handler", "body", "stream", "upgrade", "done", "connection", "watch", "feed", "background"}
 
-// logPeriod is how often a panic is logged with its stack for each place: one object
-// that cannot be printed can meet thousands of watches.
+// logPeriod is how often a panic of each place is logged with its stack: one object that cannot be
+// printed can affect thousands of watches.
 const logPeriod = 10 * time.Second
 
-// New makes a Panics that counts in r as kubeweir_panics_total; all of one registry
-// share the counter. r may be nil, log is slog.Default when nil.
+// New returns a Panics that counts in r as kubeweir_panics_total. All Panics of one registry share
+// the counter. r may be nil; log defaults to slog.Default.
 func New(r prometheus.Registerer, log *slog.Logger) *Panics {
 	p := &Panics{log: log, counter: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_panics_total",
 		Help: "Contained panics, by place. Each ended one request, watch or background task, and is a bug.",
 	}, []string{"place"})}
 	for _, place := range places {
-		p.counter.WithLabelValues(place) // so that the first panic is a change, too
+		p.counter.WithLabelValues(place) // so that the first panic is an increase, too
 	}
 	if r == nil {
 		return p
@@ -53,17 +53,17 @@ func New(r prometheus.Registerer, log *slog.Logger) *Panics {
 	return p
 }
 
-// Error is a panic that was contained.
+// Error is a contained panic.
 type Error struct {
 	Place string
 	Value any
 }
 
-// Error implements error. What panicked is in the log: it may name internals, which
-// are nobody's who sees the error in an answer.
+// Error implements error. It leaves out the value of the panic, which may disclose internals to
+// clients. The log has it.
 func (e *Error) Error() string { return "a panic was contained: " + e.Place }
 
-// Run calls f. If f panics the error is an *Error.
+// Run calls f. If f panics, it returns an *Error.
 func (p *Panics) Run(place string, f func()) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -75,8 +75,8 @@ func (p *Panics) Run(place string, f func()) (err error) {
 	return nil
 }
 
-// Go runs f in a goroutine of its own, which ends if f panics. The group waits for
-// it; nil is none.
+// Go runs f in a goroutine of its own, which ends if f panics. group, which may be nil, waits for
+// it.
 func (p *Panics) Go(group *sync.WaitGroup, place string, f func()) {
 	contained := func() { _ = p.Run(place, f) }
 	if group == nil {
@@ -86,8 +86,8 @@ func (p *Panics) Go(group *sync.WaitGroup, place string, f func()) {
 	group.Go(contained)
 }
 
-// Keep is Go for what has to go on as long as the process does: f runs again, a
-// little later, when it has panicked.
+// Keep is Go for functions that must run as long as the process: after a panic it calls f again, a
+// little later.
 func (p *Panics) Keep(group *sync.WaitGroup, place string, f func()) {
 	p.Go(group, place, func() {
 		for p.Run(place, f) != nil {
@@ -96,7 +96,7 @@ func (p *Panics) Keep(group *sync.WaitGroup, place string, f func()) {
 	})
 }
 
-// Func is f, but that a panic of f is its error: for groups that run functions.
+// Func wraps f such that a panic becomes its error, for groups that run functions.
 func (p *Panics) Func(place string, f func() error) func() error {
 	return func() error {
 		var err error
@@ -107,18 +107,18 @@ func (p *Panics) Func(place string, f func() error) func() error {
 	}
 }
 
-// Contain, deferred first of all, does for a goroutine what Go does for its function.
+// Contain does for a goroutine what Go does for its function. It must be deferred first.
 func (p *Panics) Contain(place string) {
 	if value := recover(); value != nil {
 		p.Recovered(place, value)
 	}
 }
 
-// keepPause keeps what panics each time from taking a processor.
+// keepPause prevents a function that always panics from using up a processor.
 const keepPause = time.Second
 
-// Recovered counts and logs a panic that the caller has recovered from; called while
-// the panicking stack is still there.
+// Recovered counts and logs a panic that the caller has recovered from. Call it while the panicking
+// stack still exists.
 func (p *Panics) Recovered(place string, value any) {
 	log := slog.Default()
 	if p != nil {
@@ -133,7 +133,7 @@ func (p *Panics) Recovered(place string, value any) {
 	log.Error("panic contained", "place", place, "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
 }
 
-// isDue reports whether a panic is to be logged now.
+// isDue reports whether to log a panic now.
 func (p *Panics) isDue(place string, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

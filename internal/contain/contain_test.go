@@ -93,7 +93,7 @@ func TestGo(t *testing.T) {
 	})
 }
 
-// TestRunAllocations: to be contained costs a delivery nothing.
+// TestRunAllocations: containment adds no allocations to a delivery.
 func TestRunAllocations(t *testing.T) {
 	p := contain.New(nil, nil)
 	n := 0

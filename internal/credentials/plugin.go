@@ -1,4 +1,4 @@
-// Package credentials stands between requests and credential plugins of client-go.
+// Package credentials bounds how long requests wait for client-go's credential plugins.
 package credentials
 
 import (
@@ -18,37 +18,37 @@ import (
 	"github.com/kubeweir/kubeweir/internal/flight"
 )
 
-// ErrSilent says that a credential plugin does not come to an end.
-var ErrSilent = errors.New("the credential plugin of the kubeconfig does not come to an end")
+// ErrSilent means that a credential plugin does not return.
+var ErrSilent = errors.New("the credential plugin of the kubeconfig does not return")
 
-// Plugin hands out what a credential plugin of client-go says. client-go runs that, or asks an
-// OIDC provider, for as long as it takes, whatever becomes of the request that wants it, and
-// lets others wait behind a mutex. So it is asked in a goroutine of its own, of which there is
-// one at most. Requests wait for that as long as they are wanted, and while it takes longer
-// than patience they do not wait at all; who owns it need not wait for its end. It is safe for
-// concurrent use.
+// Plugin provides the credentials of a client-go credential plugin. client-go runs the plugin, or
+// requests a token from an OIDC provider, for as long as that takes, even if the request that needs
+// it is canceled, and makes others wait behind a mutex. So Plugin calls it in a goroutine of its
+// own, of which there is at most one. Requests wait for that goroutine until their context ends;
+// once it has taken longer than patience they fail at once. Nobody waits for the goroutine's end.
+// Plugin is safe for concurrent use.
 type Plugin struct {
-	// chain is client-go's, in front of asked; cert the certificate that it has now, nil if it
-	// never has one.
+	// chain is client-go's, in front of asked. cert is its current certificate, nil if it never has
+	// one.
 	chain    http.RoundTripper
 	cert     func() (*tls.Certificate, error)
 	patience time.Duration
 	log      *slog.Logger
 
 	asks flight.Group[struct{}, credentials]
-	// last was handed out last, the upstream has answered 401 to refused since.
+	// last was returned last. The upstream has since answered refused with a 401.
 	last, refused atomic.Pointer[credentials]
 	stuck         atomic.Bool
 }
 
-// credentials are those of a request.
+// credentials are those of one request.
 type credentials struct {
-	authorization string // its header
+	authorization string // the Authorization header
 	cert          *tls.Certificate
 }
 
-// Take takes the plugin out of a configuration, which gets credentials through it then; nil if
-// there is none.
+// Take removes the plugin from a configuration, which then gets its credentials from the returned
+// Plugin. It returns nil if there is no plugin.
 func Take(config *transport.Config, patience time.Duration, log *slog.Logger) *Plugin {
 	if config.WrapTransport == nil {
 		return nil
@@ -63,8 +63,8 @@ func Take(config *transport.Config, patience time.Duration, log *slog.Logger) *P
 	return p
 }
 
-// Client is the client of client-go for a configuration, whose plugin nobody waits for for longer
-// than patience.
+// Client returns the client of client-go for a configuration. Its requests wait for the plugin no
+// longer than patience.
 func Client(cfg *rest.Config, patience time.Duration, log *slog.Logger) (*http.Client, error) {
 	config, err := cfg.TransportConfig()
 	if err != nil {
@@ -78,11 +78,11 @@ func Client(cfg *rest.Config, patience time.Duration, log *slog.Logger) (*http.C
 	return &http.Client{Transport: rt}, nil
 }
 
-// Stuck reports whether requests get no credentials for the time being. Of nil they get none.
+// Stuck reports whether requests currently get no credentials. A nil Plugin is never stuck.
 func (p *Plugin) Stuck() bool { return p != nil && p.stuck.Load() }
 
-// certificate is what a connection is made with. The request that it is made for was given its
-// credentials just now.
+// certificate returns the client certificate of a new connection. The request that needs the
+// connection has just been given its credentials.
 func (p *Plugin) certificate() (*tls.Certificate, error) {
 	if last := p.last.Load(); last != nil {
 		return last.cert, nil
@@ -90,7 +90,7 @@ func (p *Plugin) certificate() (*tls.Certificate, error) {
 	return nil, nil
 }
 
-// get returns the credentials that count now.
+// get returns the current credentials.
 func (p *Plugin) get(ctx context.Context) (credentials, error) {
 	if p.stuck.Load() {
 		return credentials{}, ErrSilent
@@ -101,14 +101,14 @@ func (p *Plugin) get(ctx context.Context) (credentials, error) {
 	return out, err
 }
 
-// ask asks the plugin.
+// ask calls the plugin.
 func (p *Plugin) ask(ctx context.Context) (credentials, error) {
 	if err := ctx.Err(); err != nil {
-		return credentials{}, err // nobody waits any more
+		return credentials{}, err // all waiting requests have been canceled
 	}
 	defer p.time()()
-	// What the upstream has refused client-go has renewed when it hears of it, and hands out
-	// the next time.
+	// client-go renews rejected credentials when it sees the 401, and returns the new ones the next
+	// time.
 	for {
 		out, renewed, err := p.handOut()
 		if err != nil {
@@ -122,8 +122,7 @@ func (p *Plugin) ask(ctx context.Context) (credentials, error) {
 	}
 }
 
-// handOut lets client-go put credentials on a request, and tells it that they were refused if
-// they were.
+// handOut lets client-go set credentials on a request, and reports to it if they were rejected.
 func (p *Plugin) handOut() (out credentials, refused bool, err error) {
 	req := (&http.Request{Method: http.MethodGet, Header: make(http.Header)}).WithContext(context.WithValue(context.Background(), outKey{}, &out))
 	resp, err := p.chain.RoundTrip(req)
@@ -133,7 +132,7 @@ func (p *Plugin) handOut() (out credentials, refused bool, err error) {
 	return out, resp.StatusCode == http.StatusUnauthorized, nil
 }
 
-// time finds out whether the plugin is stuck until it is called off.
+// time detects that the plugin is stuck, until stop is called.
 func (p *Plugin) time() (stop func()) {
 	var mu sync.Mutex
 	over := false
@@ -142,7 +141,7 @@ func (p *Plugin) time() (stop func()) {
 		defer mu.Unlock()
 		if !over {
 			p.stuck.Store(true)
-			p.log.Warn("the credential plugin of the kubeconfig does not come to an end; until it does, nothing is asked with the gateway's own credentials", "waited", p.patience)
+			p.log.Warn("credential plugin does not return, requests with the gateway's own credentials fail until it does", "waited", p.patience)
 		}
 	})
 	return func() {
@@ -150,14 +149,14 @@ func (p *Plugin) time() (stop func()) {
 		defer mu.Unlock()
 		over = true
 		if slow.Stop(); p.stuck.Swap(false) {
-			p.log.Info("the credential plugin of the kubeconfig has come to an end")
+			p.log.Info("credential plugin returned")
 		}
 	}
 }
 
 type outKey struct{}
 
-// asked is what the plugin takes for the upstream.
+// asked plays the upstream for client-go's chain.
 type asked struct{ p *Plugin }
 
 // RoundTrip implements http.RoundTripper.
@@ -183,7 +182,7 @@ type transported struct {
 	next http.RoundTripper
 }
 
-// WrappedRoundTripper is how client-go finds what is behind it.
+// WrappedRoundTripper lets client-go find the wrapped transport.
 func (t *transported) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.

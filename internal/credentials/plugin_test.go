@@ -21,16 +21,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// hub is a server and a client of it that has a token of a plugin, the n-th time token-n. While
-// there is a file called hold in dir, the plugin does not come to an end.
+// hub is a server and a client of it whose plugin returns token-n at its n-th call. While dir
+// contains a file called hold, the plugin does not return.
 type hub struct {
 	dir    string
 	client *http.Client
 	url    string
 
 	mu      sync.Mutex
-	seen    []string // Authorization
-	refuses string   // what it answers 401 to
+	seen    []string // Authorization headers
+	refuses string   // the one that it answers with 401
 }
 
 func newHub(t *testing.T, patience time.Duration) *hub {
@@ -84,8 +84,8 @@ func (h *hub) calls(t *testing.T) int {
 	return len(content)
 }
 
-// TestStuck: a plugin that does not come to an end is run once, keeps nobody for longer than
-// they want to wait, and is used when it has ended.
+// TestStuck: a plugin that does not return is run once, delays nobody for longer than their
+// timeout, and is used after it has returned.
 func TestStuck(t *testing.T) {
 	h := newHub(t, 50*time.Millisecond)
 	hold := filepath.Join(h.dir, "hold")
@@ -127,8 +127,8 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestRefused: what the upstream has refused is renewed, once, for the next request; a request
-// with credentials of its own keeps them.
+// TestRefused: credentials that the upstream rejects are renewed once, for the next request; a
+// request with its own credentials keeps them.
 func TestRefused(t *testing.T) {
 	h := newHub(t, time.Minute)
 	for _, refuses := range []string{"", "Bearer token-1", "Bearer token-1", ""} {

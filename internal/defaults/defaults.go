@@ -1,16 +1,15 @@
-// Package defaults holds what a setting is when nobody sets it, where both the
-// configuration that users see (package config) and the part that it configures have to
-// know. Each value stands here and nowhere else.
+// Package defaults holds the default values of settings that both the configuration (package
+// config) and the part it configures need. Each value is defined only here.
 package defaults
 
 import "time"
 
-// Of the cache, a collection (one resource in one encoding) each but for the last three.
+// The cache: per collection (one resource in one encoding), except the last three.
 const (
 	HistoryAge            = 10 * time.Minute
 	HistoryBytes          = 64 << 20
 	HistoryEvents         = 102400
-	SnapshotAge           = 5 * time.Minute // kube-apiserver's continue tokens last so long at least
+	SnapshotAge           = 5 * time.Minute // kube-apiserver's continue tokens last at least this long
 	SnapshotBytes         = 64 << 20
 	QueryBytes            = 64 << 20
 	IdleCollectionTimeout = 10 * time.Minute
@@ -22,7 +21,7 @@ const (
 	MaxStartWaiters   = 1000     // requests
 )
 
-// Of who a client is and what it may do.
+// Authentication and authorization.
 const (
 	TokenTTL        = 10 * time.Second
 	TokenFailureTTL = 2 * time.Second
@@ -38,7 +37,7 @@ const (
 	ReviewTimeout = 10 * time.Second
 )
 
-// Of connections with clients. The timeouts are kube-apiserver's where it has them
+// Client connections. The timeouts are kube-apiserver's where it has them
 // (k8s.io/apiserver/pkg/server/secure_serving.go: 32 s for a header, 90 s idle).
 const (
 	MaxConnections = 32768
@@ -49,15 +48,15 @@ const (
 	ReadHeaderTimeout = 32 * time.Second
 	IdleTimeout       = 90 * time.Second
 	BodyIdleTimeout   = 5 * time.Minute
-	WriteTimeout      = 30 * time.Second // for each half MiB
+	WriteTimeout      = 30 * time.Second // per 512 KiB
 	PingInterval      = 30 * time.Second
 	PingTimeout       = 15 * time.Second
 )
 
-// Of what is waited for upstream, and taken from it.
+// The upstream: timeouts and limits.
 const (
 	UpstreamDialTimeout    = 10 * time.Second
-	UpstreamRequestTimeout = 70 * time.Second // kube-apiserver gives up after 60
+	UpstreamRequestTimeout = 70 * time.Second // kube-apiserver gives up after 60 s
 	UpstreamStallTimeout   = time.Minute
 	UpstreamSilenceTimeout = 10 * time.Second
 	UpstreamServerCheck    = time.Second
@@ -69,15 +68,15 @@ const (
 	MaxObjectBytes = 32 << 20
 )
 
-// Of what is kept over restarts.
+// State that survives restarts.
 const (
 	StateMaxBytes  = 4 << 30
 	StateWriteRate = 16 << 20 // bytes a second
 	StateMaxAge    = 7 * 24 * time.Hour
 )
 
-// Of watches that coalesce events: of the profile for dashboards, in bytes a second as well, and
-// the bounds of what may be asked for.
+// Coalesced watches: the profile for dashboards, also in bytes a second, and the bounds of what
+// clients may request.
 const (
 	DashboardCoalesce   = 500 * time.Millisecond
 	DashboardWatchBytes = 1 << 20

@@ -20,7 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// pipes is a listener whose connections are pipes without room, for a bubble.
+// pipes is a listener whose connections are unbuffered pipes, for a bubble.
 type pipes struct{ conns chan net.Conn }
 
 func (p *pipes) Accept() (net.Conn, error) {
@@ -34,7 +34,7 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix
 
 func (p *pipes) Close() error { close(p.conns); return nil }
 
-// InPipes has f talk to a server whose clock, and f's, is a bubble's.
+// InPipes runs f as the client of a server. Both use the clock of a bubble.
 func InPipes(t *testing.T, h HandlerFunc, f func(t *testing.T, dial func() *FrameConn)) {
 	bubble.Test(t, func(t *testing.T) {
 		s, err := NewServer(edge.Options{Handler: h})
@@ -64,8 +64,8 @@ func IsTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// inMemory is a listener whose connections are in memory, with room for what is not read at
-// once, and whose timeouts are told as those of sockets are.
+// inMemory is a listener whose connections are in memory and buffered. Their timeouts are the
+// errors that sockets return.
 type inMemory struct{ *fasthttputil.InmemoryListener }
 
 func (l inMemory) Accept() (net.Conn, error) {
@@ -92,7 +92,8 @@ func timeoutOf(err error) error {
 	return err
 }
 
-// InBubble has f talk to a server whose clock, and f's, is a bubble's.
+// InBubble runs f as the client of a server with in-memory connections. Both use the clock of a
+// bubble.
 func InBubble(t *testing.T, h HandlerFunc, f func(t *testing.T, dial func() *FrameConn, conn func() net.Conn)) {
 	bubble.Test(t, func(t *testing.T) {
 		s, err := NewServer(edge.Options{Handler: h})
@@ -119,9 +120,9 @@ func InBubble(t *testing.T, h HandlerFunc, f func(t *testing.T, dial func() *Fra
 	})
 }
 
-// ServeInBubble starts a server within a bubble, whose connections are in memory. dial makes
-// one: with TLS for "h2" and "http/1.1", for "" without, and for "none" to the TLS listener,
-// without a handshake.
+// ServeInBubble starts a server within a bubble, whose connections are in memory. dial opens one:
+// with TLS for "h2" and "http/1.1", without for "", and to the TLS listener without a handshake for
+// "none".
 func ServeInBubble(t *testing.T, h HandlerFunc, change ...func(*edge.Options)) (ts *Server, dial func(proto string) net.Conn) {
 	t.Helper()
 	ts = &Server{t: t, Log: &LogBuffer{}, Roots: x509.NewCertPool()}
@@ -140,7 +141,7 @@ func ServeInBubble(t *testing.T, h HandlerFunc, change ...func(*edge.Options)) (
 	if err := errors.Join(ts.Serve(inMemory{plain}, api.ListenerSidecar), ts.Serve(counted, api.ListenerSecure)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // behind those of connections
+	t.Cleanup(func() { // after those of the connections
 		if err := ts.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}

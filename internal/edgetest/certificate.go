@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// certificate is what servers without one of their own serve with.
+// certificate is the default certificate of servers.
 var certificate = sync.OnceValue(func() *tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -37,10 +37,10 @@ var certificate = sync.OnceValue(func() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 })
 
-// GetCertificate is edge.Options.GetCertificate with a certificate for loopback.
+// GetCertificate is an edge.Options.GetCertificate that returns a certificate for loopback.
 func GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate(), nil }
 
-// CertificatePEM is the certificate of servers without one of their own, which clients trust.
+// CertificatePEM returns the default certificate of servers, which clients trust.
 func CertificatePEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate().Certificate[0]})
 }

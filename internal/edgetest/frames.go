@@ -22,15 +22,15 @@ type FrameConn struct {
 	NextID  uint32
 	Encoder *hpack.Encoder
 	Block   bytes.Buffer
-	// lenient says that writes may fail; lastErr is that of the last request.
+	// lenient means that writes may fail; lastErr is the error of the last request.
 	lenient bool
 	lastErr error
 }
 
-// Tolerant lets requests fail.
+// Tolerant allows requests to fail.
 func (f *FrameConn) Tolerant() { f.lenient = true }
 
-// Failed is why the last request could not be written.
+// Failed returns why the last request could not be written.
 func (f *FrameConn) Failed() error { return f.lastErr }
 
 func NewFrameConn(t testing.TB, conn net.Conn, settings ...http2.Setting) *FrameConn {
@@ -50,7 +50,7 @@ func NewFrameConn(t testing.TB, conn net.Conn, settings ...http2.Setting) *Frame
 	return f
 }
 
-// Request begins one and returns its stream; without a body it is complete.
+// Request begins a request and returns its stream. Without a body the request is complete.
 func (f *FrameConn) Request(method, path string, body bool, header ...string) uint32 {
 	f.T.Helper()
 	f.Block.Reset()
@@ -69,7 +69,7 @@ func (f *FrameConn) Request(method, path string, body bool, header ...string) ui
 	return id
 }
 
-// Until reads frames until want is satisfied with one.
+// Until reads frames until want returns true for one.
 func (f *FrameConn) Until(want func(http2.Frame) bool) {
 	f.T.Helper()
 	for {
@@ -88,7 +88,7 @@ func (f *FrameConn) Until(want func(http2.Frame) bool) {
 	}
 }
 
-// IsReset says whether a frame resets a stream.
+// IsReset returns whether a frame resets a stream.
 func IsReset(id uint32) func(http2.Frame) bool {
 	return func(frame http2.Frame) bool {
 		_, ok := frame.(*http2.RSTStreamFrame)
@@ -96,7 +96,7 @@ func IsReset(id uint32) func(http2.Frame) bool {
 	}
 }
 
-// RequestInFrames begins a request whose header need not fit a frame.
+// RequestInFrames begins a request whose header need not fit into one frame.
 func (f *FrameConn) RequestInFrames(method, path string, header ...string) uint32 {
 	f.T.Helper()
 	f.Block.Reset()
@@ -122,7 +122,7 @@ func (f *FrameConn) RequestInFrames(method, path string, header ...string) uint3
 	return id
 }
 
-// IsEnd says whether a frame ends a stream well.
+// IsEnd returns whether a frame ends a stream cleanly.
 func IsEnd(id uint32) func(http2.Frame) bool {
 	return func(frame http2.Frame) bool {
 		data, ok := frame.(*http2.DataFrame)
@@ -130,7 +130,7 @@ func IsEnd(id uint32) func(http2.Frame) bool {
 	}
 }
 
-// Trailers ends a request's body.
+// Trailers ends a request's body with a trailer.
 func (f *FrameConn) Trailers(id uint32, name, value string) {
 	f.T.Helper()
 	f.Block.Reset()
@@ -140,9 +140,9 @@ func (f *FrameConn) Trailers(id uint32, name, value string) {
 	}
 }
 
-// GoAwayOf reads until the connection is over and returns the code it was ended with,
-// and whether it was ended.
-func (f *FrameConn) GoAwayOf() (code http2.ErrCode, told bool) {
+// GoAwayOf reads until the connection ends and returns the error code of its GOAWAY, and whether
+// there was one.
+func (f *FrameConn) GoAwayOf() (code http2.ErrCode, received bool) {
 	f.T.Helper()
 	for {
 		frame, err := f.ReadFrame()
@@ -151,15 +151,15 @@ func (f *FrameConn) GoAwayOf() (code http2.ErrCode, told bool) {
 			if errors.As(err, &timeout) && timeout.Timeout() {
 				f.T.Fatal("the connection is still open")
 			}
-			return code, told
+			return code, received
 		}
 		if g, ok := frame.(*http2.GoAwayFrame); ok {
-			code, told = g.ErrCode, true
+			code, received = g.ErrCode, true
 		}
 	}
 }
 
-// Flood writes until the server has had enough, at most n times.
+// Flood writes at most n times, until the server closes the connection.
 func (f *FrameConn) Flood(n int, write func(i int) error) (written int) {
 	for written < n {
 		if write(written) != nil {
@@ -170,7 +170,7 @@ func (f *FrameConn) Flood(n int, write func(i int) error) (written int) {
 	return written
 }
 
-// Rest reads the rest of an answer's body.
+// Rest reads the rest of a response's body.
 func (f *FrameConn) Rest(id uint32) string {
 	f.T.Helper()
 	var body strings.Builder
@@ -185,7 +185,7 @@ func (f *FrameConn) Rest(id uint32) string {
 	return body.String()
 }
 
-// BlockOf encodes fields, of which names and values take turns on lines.
+// BlockOf encodes fields given as alternating lines of names and values.
 func (f *FrameConn) BlockOf(lines string) []byte {
 	f.Block.Reset()
 	fields := strings.Split(lines, "\n")
@@ -195,7 +195,7 @@ func (f *FrameConn) BlockOf(lines string) []byte {
 	return f.Block.Bytes()
 }
 
-// Fields begins a request of nothing but these.
+// Fields begins a request with exactly these fields.
 func (f *FrameConn) Fields(id uint32, fields ...string) {
 	f.T.Helper()
 	f.Block.Reset()
@@ -207,7 +207,7 @@ func (f *FrameConn) Fields(id uint32, fields ...string) {
 	}
 }
 
-// Resets waits for the reset of a stream, and says whether the connection goes on behind it.
+// Resets waits for the reset of a stream, and reports whether the connection continues after it.
 func (f *FrameConn) Resets(id uint32) bool {
 	for {
 		frame, err := f.ReadFrame()
@@ -240,7 +240,7 @@ func (f *FrameConn) Write(id uint32, data string, end bool) {
 	}
 }
 
-// Answer reads the header of the answer.
+// Answer reads the header of the response.
 func (f *FrameConn) Answer(id uint32) map[string]string {
 	f.T.Helper()
 	header := map[string]string{}
@@ -285,7 +285,7 @@ func (f *FrameConn) ExpectReset(id uint32, want http2.ErrCode) {
 	})
 }
 
-// ExpectUpdate reads until the window of a stream, or of the connection, is larger.
+// ExpectUpdate reads until the window of a stream, or of the connection, has grown.
 func (f *FrameConn) ExpectUpdate(id uint32) {
 	f.T.Helper()
 	f.Until(func(frame http2.Frame) bool {

@@ -26,7 +26,7 @@ func NewRawConn(t testing.TB, nc net.Conn) *RawConn {
 	return &RawConn{Conn: nc, t: t, Br: bufio.NewReader(nc)}
 }
 
-// Send writes a formatted text.
+// Send writes formatted text.
 func (c *RawConn) Send(format string, args ...any) {
 	c.t.Helper()
 	if _, err := fmt.Fprintf(c.Conn, format, args...); err != nil {
@@ -34,7 +34,7 @@ func (c *RawConn) Send(format string, args ...any) {
 	}
 }
 
-// Expect reads exactly that.
+// Expect reads exactly want.
 func (c *RawConn) Expect(want string) {
 	c.t.Helper()
 	got := make([]byte, len(want))
@@ -44,7 +44,7 @@ func (c *RawConn) Expect(want string) {
 	}
 }
 
-// Response reads one response; body is read wholly.
+// Response reads one response with its whole body.
 func (c *RawConn) Response(method string) (resp *http.Response, body string) {
 	c.t.Helper()
 	resp = c.Head(method)
@@ -55,7 +55,7 @@ func (c *RawConn) Response(method string) (resp *http.Response, body string) {
 	return resp, string(b)
 }
 
-// Head reads the head of a response.
+// Head reads the header of a response.
 func (c *RawConn) Head(method string) *http.Response {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.Br, &http.Request{Method: method})

@@ -16,7 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// StreamFunc is a stream that begins with a function.
+// StreamFunc is a stream that calls a function in Start.
 type StreamFunc struct {
 	OnStart func(w api.StreamWriter)
 	OnStop  func()
@@ -30,7 +30,7 @@ func (s *StreamFunc) Stop() {
 	}
 }
 
-// RecordingStream hands out its writer and counts what is called.
+// RecordingStream records its writer and the calls of its methods.
 type RecordingStream struct {
 	Writer  chan api.StreamWriter
 	stopped chan struct{}
@@ -63,7 +63,7 @@ func (s *RecordingStream) Response() *api.Response {
 		Stream: s, Done: func(n int64, err error) { s.done <- DoneCall{n, err} }}
 }
 
-// Over waits for the end and makes sure that Stop came once.
+// Over waits for the end of the stream and makes sure that Stop was called once.
 func (s *RecordingStream) Over(t *testing.T) DoneCall {
 	t.Helper()
 	Receive(t, s.stopped, "Stop")
@@ -97,8 +97,8 @@ func StartStreams(t *testing.T, change ...func(*edge.Options)) (*Server, chan *R
 	return ts, streams
 }
 
-// RecordingDuplex hands on what its client sends; "enough" is the last thing it wants,
-// at "panic" it does.
+// RecordingDuplex passes on what its client sends. "enough" makes it return an error, "panic" makes
+// it panic.
 type RecordingDuplex struct {
 	*RecordingStream
 	Received chan string
@@ -116,7 +116,7 @@ func (d *RecordingDuplex) Receive(p []byte) error {
 	return nil
 }
 
-// Next is what the client sent since the last call, of which there must be as much.
+// Next waits for what the client sent since the last call and compares it.
 func (d *RecordingDuplex) Next(t *testing.T, want string) {
 	t.Helper()
 	for got := ""; got != want; {
@@ -139,12 +139,12 @@ func StartDuplexes(t *testing.T) (*Server, chan *RecordingDuplex) {
 	}), duplexes
 }
 
-// WriterTo makes an io.WriterTo of a function.
+// WriterTo is an io.WriterTo that calls a function.
 type WriterTo func(w io.Writer) (int64, error)
 
 func (f WriterTo) WriteTo(w io.Writer) (int64, error) { return f(w) }
 
-// Endless writes until it cannot.
+// Endless writes until a write fails.
 func Endless(w io.Writer) (int64, error) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -154,7 +154,7 @@ func Endless(w io.Writer) (int64, error) {
 	}
 }
 
-// LateStream is a stream of what it does when it is started.
+// LateStream is a stream that calls a function when it is started.
 type LateStream func(api.StreamWriter)
 
 func (s LateStream) Start(w api.StreamWriter) { s(w) }
@@ -166,12 +166,12 @@ func Hello(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// SwitchTo is the header of a 101.
+// SwitchTo returns the header of a 101.
 func SwitchTo(accept string) api.Header {
 	return api.Header{{Name: "Upgrade", Value: "websocket"}, {Name: "Connection", Value: "Upgrade"}, {Name: "Sec-WebSocket-Accept", Value: accept}}
 }
 
-// SlowList answers with a list of size bytes.
+// SlowList responds with a list of size bytes.
 func SlowList(size int) HandlerFunc {
 	list := make([]byte, size)
 	return func(context.Context, *api.Request) *api.Response {
@@ -179,7 +179,7 @@ func SlowList(size int) HandlerFunc {
 	}
 }
 
-// StartUpgrades has f take over what asks for it; other requests get what they sent.
+// StartUpgrades calls f for requests with an upgrade. Other requests get their body back.
 func StartUpgrades(t *testing.T, f func(nc net.Conn), change ...func(*edge.Options)) (*Server, chan DoneCall) {
 	done := make(chan DoneCall, 10)
 	return Start(t, func(_ context.Context, r *api.Request) *api.Response {
@@ -194,8 +194,8 @@ func StartUpgrades(t *testing.T, f func(nc net.Conn), change ...func(*edge.Optio
 	}, change...), done
 }
 
-// Fuzzed answers in all ways there are: with what is long, with a tunnel of either kind, or
-// when it has read the body.
+// Fuzzed responds in all possible ways: with a long body, with a tunnel of either kind, or after it
+// has read the body.
 func Fuzzed(_ context.Context, r *api.Request) *api.Response {
 	switch {
 	case r.Upgrade != "" && r.Path == "/u":
@@ -210,7 +210,7 @@ func Fuzzed(_ context.Context, r *api.Request) *api.Response {
 	return Text(r.Path)
 }
 
-// countingDuplex wants a few bytes, and says goodbye then.
+// countingDuplex expects a few bytes and then says goodbye.
 type countingDuplex struct {
 	w   api.StreamWriter
 	got int
@@ -234,14 +234,14 @@ func (d *countingDuplex) Receive(p []byte) error {
 	return nil
 }
 
-// ServeRefused is a handler of what becomes a refusal.
+// ServeRefused responds to each path in a way that the transport must reject.
 func ServeRefused(_ context.Context, r *api.Request) *api.Response {
 	switch r.Path {
 	case "/panic":
 		panic("at a request")
 	case "/list":
 		return Text("list")
-	case "/exec": // is upgraded while its body is being read
+	case "/exec": // upgraded while its body is still being read
 		begun := make(chan struct{})
 		go func() {
 			_, _ = r.Body.Read(make([]byte, 100))

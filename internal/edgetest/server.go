@@ -26,20 +26,20 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// Patience bounds what should happen soon, on a machine that has much else to do as well.
+// Patience is the timeout of things that should happen soon, on a machine under load.
 const Patience = time.Minute
 
-// HandlerFunc makes a handler of a function.
+// HandlerFunc is a handler that calls a function.
 type HandlerFunc func(ctx context.Context, r *api.Request) *api.Response
 
 func (f HandlerFunc) Serve(ctx context.Context, r *api.Request) *api.Response { return f(ctx, r) }
 
-// Text is a 200 with a body.
+// Text returns a 200 with a body.
 func Text(body string) *api.Response {
 	return &api.Response{Status: 200, Header: api.Header{{Name: "Content-Type", Value: "text/plain"}}, Body: []byte(body)}
 }
 
-// LogBuffer collects what a server logs.
+// LogBuffer records what a server logs.
 type LogBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -57,10 +57,10 @@ func (l *LogBuffer) String() string {
 	return l.b.String()
 }
 
-// HTTP1 and HTTP2 are what servers serve: h1.Serve and h2.Serve, once a package of tests has set them.
+// HTTP1 and HTTP2 serve connections: a test package sets them to h1.Serve and h2.Serve.
 var HTTP1, HTTP2 func(*edge.Conn)
 
-// NewServer makes a server of both protocols.
+// NewServer returns a server of both protocols.
 func NewServer(o edge.Options) (*edge.Server, error) {
 	if o.GetCertificate == nil {
 		o.GetCertificate = GetCertificate
@@ -76,12 +76,11 @@ type Server struct {
 	Log             *LogBuffer
 	Registry        *prometheus.Registry
 	Roots           *x509.CertPool
-	// Writes counts those to TLS connections of ServeInBubble.
+	// Writes counts the writes to TLS connections of ServeInBubble.
 	Writes *atomic.Int32
 }
 
-// Start starts a server that ends with the test, which fails when a
-// goroutine is left.
+// Start starts a server that ends with the test. The test fails if a goroutine is left.
 func Start(t testing.TB, h HandlerFunc, change ...func(*edge.Options)) *Server {
 	t.Helper()
 	ignore := goleak.IgnoreCurrent()
@@ -119,7 +118,7 @@ func Start(t testing.TB, h HandlerFunc, change ...func(*edge.Options)) *Server {
 		defer cancel()
 		_ = ts.Shutdown(ctx)
 		switch t.(type) {
-		case *testing.T: // fasthttp's server, in benchmarks, leaves goroutines
+		case *testing.T: // fasthttp's server, used in benchmarks, leaves goroutines
 			leavesNothing(t, ignore)
 			ts.HoldsNothing()
 		case *testing.F:
@@ -129,8 +128,8 @@ func Start(t testing.TB, h HandlerFunc, change ...func(*edge.Options)) *Server {
 	return ts
 }
 
-// leavesNothing waits for the end of all goroutines but those of ignore. goleak itself waits
-// for less than half a second.
+// leavesNothing waits for the end of all goroutines except those of ignore. goleak itself waits for
+// less than half a second.
 func leavesNothing(t testing.TB, ignore goleak.Option) {
 	t.Helper()
 	err := goleak.Find(ignore)
@@ -142,7 +141,7 @@ func leavesNothing(t testing.TB, ignore goleak.Option) {
 	}
 }
 
-// Client is an HTTP client over TLS, for HTTP/2 or not.
+// Client returns an HTTP client over TLS, with or without HTTP/2.
 func (ts *Server) Client(h2 bool) *http.Client {
 	tr := &http.Transport{
 		TLSClientConfig:    &tls.Config{RootCAs: ts.Roots, MinVersion: tls.VersionTLS12},
@@ -156,7 +155,7 @@ func (ts *Server) Client(h2 bool) *http.Client {
 	return &http.Client{Transport: tr, Timeout: Patience}
 }
 
-// Over runs a test over every protocol. url begins an address.
+// Over runs a test over every protocol. url is the beginning of a URL.
 func Over(t *testing.T, ts *Server, f func(t *testing.T, c *http.Client, url string)) {
 	t.Helper()
 	t.Run("plain", func(t *testing.T) { f(t, ts.Client(false), "http://"+ts.Sidecar) })
@@ -182,7 +181,7 @@ func (ts *Server) DialTLS() *RawConn {
 	return NewRawConn(ts.t, nc)
 }
 
-// Receive gets a value that should come soon.
+// Receive receives a value that should arrive soon.
 func Receive[T any](t testing.TB, ch <-chan T, what string) T {
 	t.Helper()
 	select {
@@ -218,7 +217,7 @@ func (ts *Server) Gauge(name string, labels ...string) float64 {
 	return 0
 }
 
-// Holds waits until so much is held.
+// Holds waits until at least least and at most most bytes are buffered.
 func (ts *Server) Holds(least, most int64) {
 	ts.t.Helper()
 	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
@@ -232,7 +231,7 @@ func (ts *Server) Holds(least, most int64) {
 	}
 }
 
-// HoldsNothing waits until no buffer is in use, and nothing waits.
+// HoldsNothing waits until no buffer is in use and nothing waits for one.
 func (ts *Server) HoldsNothing() {
 	ts.t.Helper()
 	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
@@ -246,12 +245,12 @@ func (ts *Server) HoldsNothing() {
 	}
 }
 
-// Held, Unread and Waiting are how much of the server's budgets is in use.
+// Held, Unread and Waiting return how much of the server's budgets is in use.
 func (ts *Server) Held() int64    { held, _, _ := ts.Buffers.Usage(); return held }
 func (ts *Server) Unread() int64  { _, unread, _ := ts.Buffers.Usage(); return unread }
 func (ts *Server) Waiting() int64 { _, _, waiting := ts.Buffers.Usage(); return waiting }
 
-// Narrow is a listener whose connections take little that is not read.
+// Narrow is a listener whose connections buffer little unread data.
 type Narrow struct{ net.Listener }
 
 func (n Narrow) Accept() (net.Conn, error) {
@@ -262,7 +261,7 @@ func (n Narrow) Accept() (net.Conn, error) {
 	return nc, err
 }
 
-// NarrowSocket has a socket take little that is not read, from its first window on.
+// NarrowSocket limits a socket's unread data from its first window on.
 func NarrowSocket(_, _ string, raw syscall.RawConn) error {
 	var err error
 	failed := raw.Control(func(fd uintptr) {
@@ -271,7 +270,7 @@ func NarrowSocket(_, _ string, raw syscall.RawConn) error {
 	return errors.Join(failed, err)
 }
 
-// ServeNarrow returns what dials such a connection.
+// ServeNarrow returns a function that dials such a connection.
 func (ts *Server) ServeNarrow() (dial func() *FrameConn) {
 	ts.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

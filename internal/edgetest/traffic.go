@@ -18,7 +18,7 @@ var ClientRequest = fmt.Sprintf("GET /api/v1/namespaces/default/pods/web-0?resou
 	"User-Agent: kubectl/v1.36.3 (linux/amd64) kubernetes/abc\r\nAccept: application/json\r\nAuthorization: Bearer %s\r\nAccept-Encoding: gzip\r\n\r\n",
 	strings.Repeat("t", 900))
 
-// ResponseHeader is that of kube-apiserver's response to it.
+// ResponseHeader is the header of kube-apiserver's response to it.
 var ResponseHeader = api.Header{
 	{Name: "Audit-Id", Value: "6f1fd37e-8d4a-4c8f-9e1f-4e7a3d1c2b3a"},
 	{Name: "Cache-Control", Value: "no-cache, private"},
@@ -27,7 +27,7 @@ var ResponseHeader = api.Header{
 	{Name: "X-Kubernetes-Pf-Prioritylevel-Uid", Value: "6f1fd37e-8d4a-4c8f-9e1f-4e7a3d1c2b3a"},
 }
 
-// CPU is the processor time of this process.
+// CPU returns the processor time of this process.
 func CPU() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)

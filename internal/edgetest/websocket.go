@@ -13,13 +13,13 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// AcceptKey is Sec-WebSocket-Accept (RFC 6455, 4.2.2).
+// AcceptKey returns the Sec-WebSocket-Accept of a key (RFC 6455, 4.2.2).
 func AcceptKey(key string) string {
 	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// WebSocketEcho answers every text frame of a client with the same text.
+// WebSocketEcho echoes every text frame of a client.
 func WebSocketEcho(key string) *api.Response {
 	return &api.Response{Status: 101, Header: SwitchTo(AcceptKey(key)), Upgrade: func(nc net.Conn) {
 		br := bufio.NewReader(nc)
@@ -42,7 +42,7 @@ func WebSocketEcho(key string) *api.Response {
 	}}
 }
 
-// MaskedFrame is a client's frame.
+// MaskedFrame returns a client's frame.
 func MaskedFrame(opcode byte, payload string) string {
 	mask := make([]byte, 4)
 	_, _ = rand.Read(mask)

@@ -9,25 +9,25 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// Bookmark is what a bookmark says.
+// Bookmark is the content of a bookmark.
 type Bookmark struct {
 	ResourceVersion uint64
 	// InitialEventsEnd is true for the bookmark that ends a streaming list (KEP-3157).
 	InitialEventsEnd bool
 }
 
-// InitialEventsEnd is the annotation that such a bookmark has, with the value "true".
+// InitialEventsEnd is the annotation of such a bookmark. Its value is "true".
 const InitialEventsEnd = metav1.InitialEventsAnnotationKey
 
-// BookmarkTemplate renders bookmarks for one collection. kube-apiserver encodes an empty
-// object of the kind, with its required fields, so a template is learned from a bookmark
-// of the upstream (Codec.LearnBookmark); until one came, Codec.NewBookmark stands in. A
+// BookmarkTemplate renders bookmarks for one collection. kube-apiserver encodes an empty object of
+// the kind, with its required fields, so the template is learned from a bookmark of the upstream
+// (Codec.LearnBookmark). Before the first one arrives, Codec.NewBookmark provides a template. A
 // BookmarkTemplate is immutable and safe for concurrent use.
 type BookmarkTemplate interface {
-	// AppendObject appends the bookmark's object for rv in the form of Encoded.Raw.
-	// end adds the annotation that ends the initial events.
+	// AppendObject appends the bookmark's object for rv in the form of Encoded.Raw. end adds the
+	// annotation that ends the initial events.
 	AppendObject(dst []byte, rv uint64, end bool) []byte
-	// AppendMetadata appends the value of metadata alone.
+	// AppendMetadata appends only the value of metadata.
 	AppendMetadata(dst []byte, rv uint64, end bool) []byte
 }
 
@@ -37,11 +37,11 @@ var (
 	ErrSplit = errors.New("metadata is not one field")
 )
 
-// ParseVersion reads the resourceVersion of a bookmark.
+// ParseVersion parses the resourceVersion of a bookmark.
 func ParseVersion(text []byte) (uint64, error) {
 	rv, err := api.ParseResourceVersion(string(text))
 	if err != nil || rv == 0 {
-		// Going on from version 0 would mean the present state, not this place.
+		// A watch that resumes from version 0 would start at the present state.
 		return 0, fmt.Errorf("bookmark has the resourceVersion %q", text)
 	}
 	return rv, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
 )
 
-// codecs are those that every test here is run with.
+// codecs are used by every test of this file.
 var codecs = map[api.Encoding]encoding.Codec{api.JSON: json.Codec{}, api.Protobuf: protobuf.Codec{}}
 
 const testLimit = 1 << 20
@@ -27,7 +27,7 @@ func each(t *testing.T, test func(t *testing.T, enc api.Encoding, codec encoding
 	}
 }
 
-// typed is a list of Pods read with at most limit bytes an item.
+// typed returns the options to read a list of Pods with at most limit bytes per item.
 func typed(limit int) encoding.ReadOptions {
 	return encoding.ReadOptions{Limit: limit, APIVersion: "v1", Kind: "Pod"}
 }
@@ -63,7 +63,7 @@ func TestParseBookmark(t *testing.T) {
 	})
 }
 
-// TestLearnBookmark: what is rendered is what the libraries write, whichever of the two
+// TestLearnBookmark: a learned template renders what the libraries write, whichever of the two
 // bookmarks it was learned from.
 func TestLearnBookmark(t *testing.T) {
 	each(t, func(t *testing.T, enc api.Encoding, codec encoding.Codec) {
@@ -84,7 +84,7 @@ func TestLearnBookmark(t *testing.T) {
 	})
 }
 
-// TestNewBookmark: what stands in until a bookmark came reads as one.
+// TestNewBookmark: the initial template renders valid bookmarks.
 func TestNewBookmark(t *testing.T) {
 	each(t, func(t *testing.T, _ api.Encoding, codec encoding.Codec) {
 		for _, end := range []bool{true, false} {
@@ -112,7 +112,7 @@ func TestParseStatus(t *testing.T) {
 	}
 }
 
-// TestScan: of an object without its own fields, where the metadata is and what it says.
+// TestScan: the scan of an object without fields of its own finds the metadata and its content.
 func TestScan(t *testing.T) {
 	each(t, func(t *testing.T, enc api.Encoding, codec encoding.Codec) {
 		pod := encodingtest.Pod(1)

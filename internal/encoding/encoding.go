@@ -1,10 +1,10 @@
-// Package encoding is what the encodings of Kubernetes objects have in common. Each
-// package below it knows how objects, lists, watch events and bookmarks look in one
-// encoding, and is the only one that knows. They deal in bytes and positions and never
-// decode an object; what an object is, is package object's.
+// Package encoding defines what the encodings of Kubernetes objects have in common. Each package
+// below it implements objects, lists, watch events and bookmarks in one encoding, and no other
+// package knows that encoding. They deal in bytes and positions and never decode an object; package
+// object defines what an object is.
 //
-// Bodies of lists and watches are read as they arrive and never held whole; every
-// object gets its own allocation of exactly its size, because the caller keeps it.
+// Bodies of lists and watches are read as they arrive and never held completely. Every object gets
+// an allocation of exactly its size, because the caller retains it.
 package encoding
 
 import (
@@ -17,33 +17,30 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// Codec reads one encoding in which a collection can be kept. It is safe for
-// concurrent use.
+// Codec reads an encoding in which the cache can store a collection. It is safe for concurrent use.
 type Codec interface {
-	// Scan looks through s.Raw, which must be one complete object, and fills in what
-	// it finds. Of a member that is repeated the last counts.
+	// Scan scans s.Raw, which must be one complete object, and fills in what it finds. The last of
+	// repeated members counts.
 	Scan(s *Scan) error
-	// Stamp returns a copy of an object that was scanned with another resourceVersion.
+	// Stamp returns a copy of a scanned object with another resourceVersion.
 	Stamp(o Encoded, rv uint64) (Encoded, error)
 
-	// ReadList reads a list and calls visit for each item, in order and in the form
-	// that watches have; visit may keep it. An error of visit is returned as it is,
-	// and ends the reading.
+	// ReadList reads a list and calls visit for each item, in order and in the form that watches
+	// use. visit may retain the item. If visit returns an error, ReadList stops and returns it.
 	ReadList(r io.Reader, opts ReadOptions, visit func(item []byte) error) (ListMeta, error)
-	// NewEvents reads a watch, no object of which may have more than limit bytes.
+	// NewEvents reads a watch whose objects have at most limit bytes.
 	NewEvents(r io.Reader, limit int) Events
 
 	// ParseBookmark reads the object of a BOOKMARK event.
 	ParseBookmark(object []byte) (Bookmark, error)
-	// LearnBookmark returns a template to render bookmarks like the one given, which
-	// it keeps.
+	// LearnBookmark returns a template for bookmarks like object, which it retains.
 	LearnBookmark(object []byte) (BookmarkTemplate, error)
-	// NewBookmark returns a template that has the type and the metadata only. sorted
-	// says that keys are sorted, as those of custom resources are.
+	// NewBookmark returns a template with only the type and the metadata. sorted means that keys
+	// are sorted, as for custom resources.
 	NewBookmark(apiVersion, kind string, sorted bool) BookmarkTemplate
 
-	// AppendMetadataHead appends what comes before n bytes of metadata in an object
-	// because they are n, and MetadataHeadSize is its length.
+	// AppendMetadataHead appends what precedes n bytes of metadata in an object and depends on n.
+	// MetadataHeadSize is its length.
 	AppendMetadataHead(dst []byte, n int) []byte
 	MetadataHeadSize(n int) int
 
@@ -58,40 +55,40 @@ const (
 	PartialListKind   = "PartialObjectMetadataList"
 )
 
-// Encoded is the bytes of one object as a watch has them: in JSON with kind and
-// apiVersion and without a newline, in protobuf the bare message.
+// Encoded is one object in the form that watches use: in JSON with kind and apiVersion and without
+// a newline, in protobuf the bare message.
 type Encoded struct {
 	Raw []byte
 	// MetaStart and MetaEnd delimit the value of metadata in Raw: in JSON the object
 	// with its braces, in protobuf the bytes of the ObjectMeta.
 	MetaStart, MetaEnd int32
-	// ManagedStart and ManagedEnd delimit what an object without its managedFields has
-	// nothing of: in JSON the member with the comma that goes with it, in protobuf all
-	// entries. Both are 0 where there are none, or where they are not in one place, as
-	// no API server writes them: those stay.
+	// ManagedStart and ManagedEnd delimit the bytes to remove from an object to drop its
+	// managedFields: in JSON the member with one adjacent comma, in protobuf all entries. Both are
+	// 0 if there are none, or if they are not contiguous, which no API server writes: those are not
+	// dropped.
 	ManagedStart, ManagedEnd int32
 }
 
-// ReadOptions are how a list is read.
+// ReadOptions are the options for reading a list.
 type ReadOptions struct {
-	// Limit is how many bytes one item may have.
+	// Limit is the maximum size of one item in bytes.
 	Limit int
-	// APIVersion and Kind are those of the items. Where an encoding leaves them out
-	// of typed lists they are put in; with Kind "" they are not.
+	// APIVersion and Kind are those of the items. If Kind is set they are inserted into items of
+	// encodings that omit them in typed lists.
 	APIVersion, Kind string
 }
 
-// ListMeta is what a list says of itself, as it came.
+// ListMeta is the metadata of a list, as received.
 type ListMeta struct {
 	Kind, APIVersion          string
 	ResourceVersion, Continue string
-	// RemainingItemCount is nil when the list does not say it.
+	// RemainingItemCount is nil if the list does not have it.
 	RemainingItemCount *int64
-	// Shard is the selector of the part of the collection that the list is, "" for all.
+	// Shard is the selector of the part of the collection that the list contains, "" for all.
 	Shard string
 }
 
-// Take copies the metadata of a list.
+// Take sets m from the metadata of a list.
 func (m *ListMeta) Take(from *metav1.ListMeta) {
 	m.ResourceVersion, m.Continue, m.RemainingItemCount = from.ResourceVersion, from.Continue, from.RemainingItemCount
 	m.Shard = ""
@@ -103,12 +100,12 @@ func (m *ListMeta) Take(from *metav1.ListMeta) {
 // Event is one event of a watch.
 type Event struct {
 	Type api.EventType
-	// Object is the object, or for ERROR a Status, in the form of Encoded.Raw. It is
-	// the receiver's.
+	// Object is the object, or for ERROR a Status, in the form of Encoded.Raw. It belongs to the
+	// receiver.
 	Object []byte
 }
 
-// Complete returns the event, or an error when it lacks a part.
+// Complete returns the event, or an error if a part of it is missing.
 func (e Event) Complete() (Event, error) {
 	if e.Type == 0 || e.Object == nil {
 		return Event{}, errors.New("malformed watch event: it lacks its type or its object")
@@ -116,34 +113,33 @@ func (e Event) Complete() (Event, error) {
 	return e, nil
 }
 
-// Events reads the events of one watch. Next returns io.EOF after the last whole
-// event, io.ErrUnexpectedEOF when the stream ends inside one. An error is final. It is
-// not safe for concurrent use.
+// Events reads the events of one watch. Next returns io.EOF after the last complete event, and
+// io.ErrUnexpectedEOF if the stream ends within one. An error is final. Events is not safe for
+// concurrent use.
 type Events interface {
 	Next() (Event, error)
 }
 
-// Sizes of what lists and watches are read through.
+// Sizes of read buffers.
 const (
-	// ListBuffer is for lists. It grows for objects that do not fit.
+	// ListBuffer is for lists. The buffer grows for objects that do not fit.
 	ListBuffer = 128 << 10
-	// WatchBuffer is for watches while they are quiet.
+	// WatchBuffer is for idle watches.
 	WatchBuffer = 4 << 10
-	// KeepBuffer is the size above which a watch's buffer is given up after the event
-	// that it grew for.
+	// KeepBuffer is the size above which a watch releases its buffer after the event that it grew
+	// for.
 	KeepBuffer = 256 << 10
 )
 
-// ErrTooLarge says that one object, or one value beside the objects, is larger than the
-// limit it was read with.
+// ErrTooLarge means that an object, or a value outside the objects, is larger than the limit.
 var ErrTooLarge = errors.New("object is larger than the limit")
 
-// TooLarge is ErrTooLarge of what was being read.
+// TooLarge returns an ErrTooLarge that says what was being read.
 func TooLarge(what string, limit int) error {
 	return fmt.Errorf("%s: %w of %d bytes", what, ErrTooLarge, limit)
 }
 
-// Inside turns the end of a stream into an error, for places where it must not end.
+// Inside turns io.EOF into io.ErrUnexpectedEOF, for places where the stream must not end.
 func Inside(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -151,7 +147,7 @@ func Inside(err error) error {
 	return err
 }
 
-// ParseEventType reads the type of a watch event.
+// ParseEventType parses the type of a watch event.
 func ParseEventType(name []byte) (api.EventType, error) {
 	t := api.ParseEventType(string(name))
 	if t == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
 )
 
-// framings are those that every test here is run with.
+// framings are used by every test of this file.
 var framings = map[api.Encoding]encoding.Framing{api.JSON: json.Codec{}, api.Protobuf: protobuf.Codec{}}
 
 func eachFraming(t *testing.T, test func(t *testing.T, enc api.Encoding, f encoding.Framing)) {
@@ -32,7 +32,7 @@ func partialOf(pod *corev1.Pod) *metav1.PartialObjectMetadata {
 	}
 }
 
-// partial is the message of a PartialObjectMetadata.
+// partial returns the message of a PartialObjectMetadata.
 func partial(t *testing.T, f encoding.Framing, metadata []byte) []byte {
 	message := concat(f.AppendPartialHead(nil, len(metadata)), metadata, []byte(f.PartialTail()))
 	if f.PartialSize(len(metadata)) != len(message) || len(message) > len(metadata)+encoding.MaxHead {
@@ -84,7 +84,7 @@ func TestEventFrames(t *testing.T) {
 	})
 }
 
-// listMetas are what lists say of themselves.
+// listMetas returns different metadata of lists.
 func listMetas() []metav1.ListMeta {
 	remaining := int64(12)
 	return []metav1.ListMeta{
@@ -109,7 +109,7 @@ func TestList(t *testing.T) {
 					partials.Items = append(partials.Items, *partialOf(pod))
 					reduced = append(reduced, partial(t, f, encodingtest.Raw(t, enc, &pod.ObjectMeta)))
 					full = append(full, item(t, codecs[enc], encodingtest.Raw(t, enc, pod)))
-					pod.TypeMeta = metav1.TypeMeta{} // as the registry hands items out
+					pod.TypeMeta = metav1.TypeMeta{} // as the registry returns items
 					pods.Items = append(pods.Items, *pod)
 				}
 				typ := encoding.ListType{APIVersion: "v1", Kind: "PodList"}
@@ -121,7 +121,7 @@ func TestList(t *testing.T) {
 	})
 }
 
-// item is the message of an object among others of its type.
+// item returns the message of an object as an item of a list.
 func item(t *testing.T, codec encoding.Codec, raw []byte) []byte {
 	t.Helper()
 	s := encoding.Scan{Encoded: encoding.Encoded{Raw: raw}}
@@ -132,7 +132,7 @@ func item(t *testing.T, codec encoding.Codec, raw []byte) []byte {
 	return append([]byte(open), rest...)
 }
 
-// listOf is the body of a list of messages.
+// listOf returns the body of a list of messages.
 func listOf(t *testing.T, f encoding.Framing, typ encoding.ListType, meta *metav1.ListMeta, messages [][]byte) []byte {
 	t.Helper()
 	var items []byte

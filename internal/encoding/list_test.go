@@ -50,11 +50,11 @@ func TestReadList(t *testing.T) {
 	})
 }
 
-// TestTruncatedLists cuts the bodies at every byte: none may pass for whole.
+// TestTruncatedLists cuts the bodies at every byte: none may be accepted as complete.
 func TestTruncatedLists(t *testing.T) {
 	each(t, func(t *testing.T, enc api.Encoding, codec encoding.Codec) {
 		body := encodingtest.Body(t, enc, encodingtest.PodList(2, 100))
-		// What follows the contents may be missing: a newline, or two empty strings.
+		// The end of the contents may be missing: a newline, or two empty strings.
 		end := len(bytes.TrimSuffix(bytes.TrimSuffix(body, []byte("\n")), []byte(protobuf.Tail)))
 		for i := range end {
 			if _, err := codec.ReadList(bytes.NewReader(body[:i]), typed(testLimit), none); !errors.Is(err, io.ErrUnexpectedEOF) && (err == nil || enc == api.JSON) {
@@ -70,7 +70,7 @@ func TestListLimits(t *testing.T) {
 		if _, err := codec.ReadList(bytes.NewReader(one), typed(10_000), none); !errors.Is(err, encoding.ErrTooLarge) {
 			t.Errorf("an item above the limit: %v", err)
 		}
-		// Many small items pass, however long the list.
+		// Many small items are accepted, however long the list.
 		many := encodingtest.Body(t, enc, encodingtest.PodList(200, 1000))
 		if _, err := codec.ReadList(bytes.NewReader(many), typed(10_000), none); err != nil {
 			t.Error(err)
@@ -87,7 +87,7 @@ func TestVisitErrorIsReturnedAsItIs(t *testing.T) {
 	})
 }
 
-// TestItemsAreOwned scribbles over each item: no other may change.
+// TestItemsAreOwned overwrites each item: no other may change.
 func TestItemsAreOwned(t *testing.T) {
 	each(t, func(t *testing.T, enc api.Encoding, codec encoding.Codec) {
 		body := encodingtest.Body(t, enc, encodingtest.PodList(50, 200))

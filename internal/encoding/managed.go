@@ -1,12 +1,12 @@
 package encoding
 
-// An object without its managedFields is its own bytes but for a gap, and in encodings
-// with lengths another head before the metadata.
+// An object without its managedFields consists of its own bytes except for a gap and, in encodings
+// with lengths, another head before the metadata.
 
-// split is ManagedStart for managedFields in several places, while an object is scanned.
+// split is the ManagedStart of managedFields that are not contiguous, during the scan.
 const split = -1
 
-// FoundManaged takes managedFields found from start to end of Raw. Runs that meet are one.
+// FoundManaged records managedFields found from start to end of Raw. Adjacent ranges are merged.
 func (o *Encoded) FoundManaged(start, end int) {
 	switch {
 	case o.ManagedEnd == 0:
@@ -18,21 +18,21 @@ func (o *Encoded) FoundManaged(start, end int) {
 	}
 }
 
-// EndManaged ends the search for managedFields. What was found counts if whole is set and
-// it was in one place.
+// EndManaged ends the search for managedFields. The result counts if whole is set and it is
+// contiguous.
 func (o *Encoded) EndManaged(whole bool) {
 	if o.ManagedStart == split || !whole {
 		o.ManagedStart, o.ManagedEnd = 0, 0
 	}
 }
 
-// Managed is how many bytes of Raw an object without its managedFields has nothing of.
+// Managed returns how many bytes of Raw to remove to drop the managedFields.
 func (o *Encoded) Managed() int { return int(o.ManagedEnd - o.ManagedStart) }
 
-// DroppedMetaSize is the length of the metadata without managedFields.
+// DroppedMetaSize returns the length of the metadata without managedFields.
 func (o *Encoded) DroppedMetaSize() int { return int(o.MetaEnd-o.MetaStart) - o.Managed() }
 
-// DroppedSize is the length of an object without its managedFields.
+// DroppedSize returns the length of an object without its managedFields.
 func DroppedSize(c Codec, o *Encoded) int {
 	if o.ManagedEnd == 0 {
 		return len(o.Raw)
@@ -40,13 +40,13 @@ func DroppedSize(c Codec, o *Encoded) int {
 	return len(o.Raw) - o.Managed() - c.MetadataHeadSize(int(o.MetaEnd-o.MetaStart)) + c.MetadataHeadSize(o.DroppedMetaSize())
 }
 
-// MetaHead is where the head of the metadata begins that AppendMetadataHead makes.
+// MetaHead returns where the metadata's head (see AppendMetadataHead) begins.
 func MetaHead(c Codec, o *Encoded) int {
 	return int(o.MetaStart) - c.MetadataHeadSize(int(o.MetaEnd-o.MetaStart))
 }
 
-// Drop returns a copy of an object that was scanned without its managedFields; one that
-// has none is returned as it is.
+// Drop returns a copy of a scanned object without its managedFields. An object without any is
+// returned as it is.
 func Drop(c Codec, o Encoded) Encoded {
 	if o.ManagedEnd == 0 {
 		return o

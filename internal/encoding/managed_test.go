@@ -27,8 +27,8 @@ func scanned(t *testing.T, codec encoding.Codec, raw []byte) encoding.Encoded {
 	return s.Encoded
 }
 
-// TestDrop: without its managedFields an object is what the libraries make of one that
-// has none, and so it is under another version.
+// TestDrop: without its managedFields an object equals what the libraries encode if it has none,
+// also with another version.
 func TestDrop(t *testing.T) {
 	few := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1", ManagedFields: encodingtest.Pod(1).ManagedFields}}
 	long := encodingtest.Pod(2)
@@ -60,7 +60,7 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-// TestDropJSON: wherever managedFields stand, what is left is JSON and says the same.
+// TestDropJSON: wherever managedFields are, the rest is JSON and has the same meaning.
 func TestDropJSON(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{"metadata":{"managedFields":[{"a":"}"}]}}`:                                     `{"metadata":{}}`,
@@ -82,7 +82,7 @@ func TestDropJSON(t *testing.T) {
 	}
 }
 
-// TestDropOddProtobuf: what no API server writes is left as it is, but entries behind
+// TestDropOddProtobuf: encodings that no API server writes are left unchanged, but entries after
 // fields with higher numbers are found.
 func TestDropOddProtobuf(t *testing.T) {
 	entry := func(b []byte) []byte {

@@ -6,12 +6,12 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Scan is one run over one object's bytes: what to look for and what was found, as
-// slices of the bytes where no escape stood in the way. Missing is nil. A Scan is of one
-// goroutine and may be used again after Reset.
+// Scan is one scan of an object's bytes: what to look for and what was found, as slices of the
+// bytes unless they contained escapes. Missing values are nil. A Scan belongs to one goroutine and
+// may be reused after Reset.
 type Scan struct {
 	Encoded
-	// Fields is the root of the fields to look for besides metadata.
+	// Fields is the root of the fields to find besides metadata.
 	Fields *Field
 	// Values are the texts of the fields, by Field.Slot.
 	Values [][]byte
@@ -19,41 +19,40 @@ type Scan struct {
 	Name, Namespace, UID, ResourceVersion []byte
 	// Creation is metadata.creationTimestamp in seconds since 1970, 0 without one.
 	Creation int64
-	// Labels are in the order of the object, in which a key may be repeated.
+	// Labels are in the object's order and may contain repeated keys.
 	Labels []Label
-	// ListOffset is, in JSON, where the form inside a typed list begins; see the
-	// function Item of package json.
+	// ListOffset is, in JSON, where the form used in typed lists begins; see the function Item of
+	// package json.
 	ListOffset int
 
-	// At, Member, Text and Err are the codec's while it scans: where it is among the
-	// fields, where the member begins that it is at, the values that Raw holds in
-	// another form, a fault of the content (as opposed to one of the syntax).
+	// At, Member, Text and Err are the codec's state during the scan: the current level of fields,
+	// where the current member begins, the values that Raw has in another form, an error in the
+	// content (not in the syntax).
 	At     *Field
 	Member int
 	Text   []byte
 	Err    error
 }
 
-// Label is one label as it was found.
+// Label is one label of a scanned object.
 type Label struct{ Key, Value []byte }
 
-// Reset forgets everything that points into Raw. Fields and the room for what is found
-// stay.
+// Reset drops everything that points into Raw. It retains Fields and allocated memory.
 func (s *Scan) Reset() {
 	clear(s.Labels[:cap(s.Labels)])
 	clear(s.Values)
 	*s = Scan{Fields: s.Fields, Values: s.Values, Labels: s.Labels[:0], Text: s.Text[:0]}
 }
 
-// NoSlot is the Slot of a Field that is only on the way to others.
+// NoSlot is the Slot of a Field that only leads to others.
 const NoSlot = -1
 
-// Field is one level on the way to the fields that a scan looks for.
+// Field is one level of the paths to the fields that a scan looks for.
 type Field struct {
-	// Name is what JSON calls it, Number what protobuf does; 0 for what has none.
+	// Name is the field's name in JSON, Number its number in protobuf; 0 if it has none.
 	Name   string
 	Number protowire.Number
-	// Slot is where Scan.Values has its value; Kind says what that is.
+	// Slot is the index of its value in Scan.Values. Kind says how to read the value.
 	Slot     int
 	Kind     Kind
 	Children []*Field
@@ -85,8 +84,8 @@ func (f *Field) Numbered(number protowire.Number) *Field {
 	return nil
 }
 
-// Kind says how a field's value is written as text where the encoding does not: JSON
-// tokens name their kind themselves.
+// Kind says how to write a field's value as text if the encoding does not. JSON tokens are
+// self-describing.
 type Kind uint8
 
 // The kinds of fields.
@@ -96,7 +95,7 @@ const (
 	Int
 )
 
-// Zero is the text of a value that is not there.
+// Zero returns the text of a missing value.
 func (k Kind) Zero() string {
 	switch k {
 	case Bool:
@@ -108,7 +107,7 @@ func (k Kind) Zero() string {
 	}
 }
 
-// Errors of objects that are not as they must be.
+// Errors of objects with missing or invalid content.
 var (
 	ErrNoMetadata = errors.New("metadata is missing")
 	ErrNoVersion  = errors.New("metadata.resourceVersion is missing")

@@ -66,8 +66,8 @@ func TestTruncatedEvents(t *testing.T) {
 	})
 }
 
-// TestLargeEvents: one above the limit is refused, one below it read, and the small one
-// after it.
+// TestLargeEvents: an event above the limit is rejected, one below it is read, and so is the small
+// one after it.
 func TestLargeEvents(t *testing.T) {
 	large := encodingtest.PodList(1, 0).Items[0]
 	large.Annotations["x"] = strings.Repeat("y", 4*encoding.KeepBuffer)

@@ -1,10 +1,9 @@
-// Package flight collapses simultaneous calls without ever giving a caller an
-// answer that was begun before the caller asked.
+// Package flight coalesces simultaneous calls without ever giving a caller a result of a call that
+// began before the caller asked.
 //
-// singleflight lets a late caller share the call already under way, which is
-// wrong for linearizable reads: that call may have read the store before the
-// late caller's own write. Here the callers that arrive while a call for their
-// key is under way share the NEXT call.
+// singleflight lets a late caller share the call in flight, which is wrong for linearizable reads:
+// that call may have read the store before the late caller's own write. Here the callers that
+// arrive while a call for their key is in flight share the NEXT call.
 package flight
 
 import (
@@ -14,8 +13,8 @@ import (
 	"sync"
 )
 
-// Group collapses calls by key. The zero value is ready to use; it is safe for
-// concurrent use and must not be copied.
+// Group coalesces calls by key. The zero value is ready to use. It is safe for concurrent use and
+// must not be copied.
 type Group[K comparable, V any] struct {
 	mu struct {
 		sync.Mutex
@@ -23,32 +22,32 @@ type Group[K comparable, V any] struct {
 	}
 }
 
-// queue is the running round of one key and the one that waits behind it.
+// queue holds the running round of one key and the round that waits behind it.
 type queue[V any] struct {
 	next *round[V]
 }
 
-// round is one call and those who share it.
+// round is one call and its callers.
 type round[V any] struct {
 	run     func(context.Context) (V, error)
 	ctx     context.Context
 	cancel  context.CancelFunc
 	waiting int // guarded by Group.mu
 	done    chan struct{}
-	value   V // written before done is closed, as is what follows
+	value   V // written before done is closed, like the fields below
 	err     error
 	callers int
 }
 
-// Round says by how many a call was shared.
+// Round describes how a call was shared.
 type Round struct {
-	// First tells that the caller opened the round: others got the result of the caller's call.
+	// First means that the caller opened the round: the others got the result of its call.
 	First bool
 	// Callers is how many waited for the call when it ended.
 	Callers int
 }
 
-// Part is what part of what the call has cost is the caller's.
+// Part returns the caller's share of the cost of the call.
 func (r Round) Part() float64 {
 	if r.Callers == 0 {
 		return 0
@@ -56,9 +55,9 @@ func (r Round) Part() float64 {
 	return 1 / float64(r.Callers)
 }
 
-// Do returns the result of a call of run that began after Do was called. run is
-// the function of whichever caller opened the round; its context ends when all
-// who wait for the round have given up. Do returns early with ctx's error.
+// Do returns the result of a call of run that began after Do was called. run is the function of
+// whichever caller opened the round; its context ends when all callers of the round have given up.
+// If ctx ends first, Do returns its error.
 func (g *Group[K, V]) Do(ctx context.Context, key K, run func(context.Context) (V, error)) (value V, by Round, err error) {
 	r, first := g.join(key, run)
 	select {
@@ -70,8 +69,8 @@ func (g *Group[K, V]) Do(ctx context.Context, key K, run func(context.Context) (
 	return r.value, Round{first, r.callers}, r.err
 }
 
-// join enters the round that key's next call belongs to, and starts it if no
-// call is under way. first tells that the caller opened the round.
+// join enters the round of key's next call, and starts it if no call is in flight. first reports
+// whether the caller opened the round.
 func (g *Group[K, V]) join(key K, run func(context.Context) (V, error)) (r *round[V], first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,7 +93,7 @@ func (g *Group[K, V]) join(key K, run func(context.Context) (V, error)) (r *roun
 	return r, true
 }
 
-// fly runs the rounds of key until none waits. It ends with the last of them.
+// fly runs the rounds of key until no round waits.
 func (g *Group[K, V]) fly(key K, r *round[V]) {
 	for r != nil {
 		r.call(&g.mu.Mutex)
@@ -109,8 +108,8 @@ func (g *Group[K, V]) fly(key K, r *round[V]) {
 	}
 }
 
-// call runs the round. A panic becomes its error: it ran on behalf of requests,
-// and must not end the process. mu guards who waits.
+// call runs the round. A panic becomes its error: it ran on behalf of requests, and must not end
+// the process. mu guards the number of waiting callers.
 func (r *round[V]) call(mu *sync.Mutex) {
 	defer close(r.done)
 	defer r.cancel()
@@ -127,7 +126,7 @@ func (r *round[V]) call(mu *sync.Mutex) {
 	r.value, r.err = r.run(r.ctx)
 }
 
-// leave gives up waiting for r; the last to leave cancels its call.
+// leave stops waiting for r. The last caller to leave cancels its call.
 func (g *Group[K, V]) leave(r *round[V]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -37,7 +37,7 @@ func TestLateCallersShareTheNextCall(t *testing.T) {
 		}
 		gate <- struct{}{} // first round
 		synctest.Wait()
-		gate <- struct{}{} // the one shared by the four others
+		gate <- struct{}{} // the one that the four others share
 		wg.Wait()
 		if results[0] != 1 {
 			t.Errorf("first caller got call %d", results[0])

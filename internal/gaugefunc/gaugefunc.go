@@ -1,10 +1,13 @@
-// Package gaugefunc makes gauges and counters whose value a function gives, as prometheus.NewGaugeFunc and NewCounterFunc
-// do, with the difference that a scrape asks the function where it collects, and not where it reads what was collected.
+// Package gaugefunc provides gauges and counters whose value is computed by a function, like
+// prometheus.NewGaugeFunc and NewCounterFunc, except that a scrape calls the function while it
+// collects, not while it reads the collected metrics.
 //
-// prometheus.Registry.Gather collects into a channel that has room for 1,000 metrics, a vector under its own lock. While it
-// reads a GaugeFunc from there it calls the function, and takes nothing else out. So a function that waits for a lock whose
-// holder asks a full vector for a new child waits for ever, and with it all scrapes and whoever wants that lock. Here
-// Gather reads finished numbers alone: it waits for nobody, and whoever collects may.
+// The difference prevents a deadlock. prometheus.Registry.Gather collects into a channel with room
+// for 1,000 metrics, and a vector holds its own lock meanwhile. When Gather reads a GaugeFunc from
+// the channel it calls the function, and drains nothing else. If the function waits for a lock
+// whose holder wants a new child of a vector that is blocked on the full channel, it waits forever,
+// and with it all scrapes and everyone who wants that lock. Here Gather only reads finished numbers
+// and never waits for a lock, so every collector makes progress.
 package gaugefunc
 
 import (
@@ -13,13 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// New is a gauge whose value is what the function returns, which may take locks and is called by one goroutine a scrape:
-// several at a time, where scrapes are. A panic of it makes the scrape fail, not the process.
+// New returns a gauge with the value of the function. The function may take locks. Each scrape
+// calls it from one goroutine; concurrent scrapes call it concurrently. A panic makes the scrape
+// fail, not the process.
 func New(opts prometheus.GaugeOpts, value func() float64) prometheus.Collector {
 	return newFunction(prometheus.Opts(opts), prometheus.GaugeValue, value)
 }
 
-// NewCounter is New for a counter: the function never returns less than before.
+// NewCounter is New for a counter: the function must never return less than before.
 func NewCounter(opts prometheus.CounterOpts, value func() float64) prometheus.Collector {
 	return newFunction(prometheus.Opts(opts), prometheus.CounterValue, value)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestScrapeWaitsForNobodyWhoWaits: a function that wants a lock, whose holder wants a child of a vector that has more
-// metrics than a scrape has room for.
+// TestScrapeWaitsForNobodyWhoWaits uses a function that wants a lock whose holder wants a child of
+// a vector with more metrics than a scrape has room for.
 func TestScrapeWaitsForNobodyWhoWaits(t *testing.T) {
 	for round := range 50 {
 		r := prometheus.NewRegistry()

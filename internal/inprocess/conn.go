@@ -6,7 +6,7 @@ import (
 )
 
 // conn is one end of a connection in memory. Unlike with net.Pipe, writes do not wait for the
-// reader, and each direction can be closed on its own, as with TCP.
+// reader, and each direction can be closed separately, as with TCP.
 type conn struct {
 	in, out *pipe
 	release func() bool // called by Close; may be nil

@@ -2,7 +2,7 @@
 // process.
 //
 // Client and server are those of net/http, connected by pipes in memory, so that streaming,
-// deadlines and protocol upgrades are what they are over a network, without TLS. Requests carry the
-// values of their context to the handler: that is how a client in this process says on whose behalf
-// it acts. No header of a request can do that.
+// deadlines and protocol upgrades work as over a network, without TLS. The handler sees the values
+// of the request's context: that is how a client in this process says on whose behalf it acts. No
+// request header can do that.
 package inprocess

@@ -25,8 +25,8 @@ const large = 512 << 10
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve returns a transport to the handler and, to compare with, a client of a
-// real HTTP/1.1 server with the same handler.
+// serve returns a transport to the handler and, for comparison, a client of a real HTTP/1.1 server
+// with the same handler.
 func serve(t testing.TB, handler http.HandlerFunc) (*Transport, *httptest.Server) {
 	t.Helper()
 	transport := New(handler, nil)
@@ -74,7 +74,7 @@ func see(t testing.TB, rt http.RoundTripper, req *http.Request) seen {
 func TestRequest(t *testing.T) {
 	got := make(chan *http.Request, 1)
 	transport, _ := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		r.Header.Set("Mine", "now") // a handler may
+		r.Header.Set("Mine", "now") // handlers may do this
 		got <- r
 	})
 	req := request(t, "GET", "https://elsewhere/p", nil)
@@ -90,8 +90,8 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// TestStream: what is flushed arrives while the handler goes on; a client that
-// leaves ends the handler's context and its writes.
+// TestStream: flushed data arrives while the handler continues; a client that disconnects ends the
+// handler's context and its writes.
 func TestStream(t *testing.T) {
 	next, ended := make(chan string), make(chan error, 1)
 	transport, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -139,7 +139,7 @@ func TestContext(t *testing.T) {
 				//lint:ignore SA1019 k8s.io/apiserver asks for it.
 				<-w.(http.CloseNotifier).CloseNotify()
 				<-r.Context().Done()
-				// Nobody takes this for long, and it must not block.
+				// The client reads this slowly, and the call must not block.
 				for err := error(nil); err == nil; {
 					_, err = w.Write(make([]byte, large))
 				}
@@ -160,7 +160,7 @@ func TestContext(t *testing.T) {
 					t.Fatal(err)
 				}
 				cancel(cause)
-				_, err = io.Copy(io.Discard, resp.Body) // what was written meanwhile may come first
+				_, err = io.Copy(io.Discard, resp.Body) // earlier data may arrive first
 			}
 			if !errors.Is(err, cause) {
 				t.Errorf("err = %v", err)
@@ -169,7 +169,7 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// TestSlowClient: a handler waits for its client, within the bound.
+// TestSlowClient: a handler waits for its client, within the limit.
 func TestSlowClient(t *testing.T) {
 	wrote := make(chan int)
 	transport, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -194,7 +194,7 @@ func TestSlowClient(t *testing.T) {
 	_ = resp.Body.Close()
 }
 
-// TestAbortedRequestIsNotRepeated: net/http would send a GET again over each idle connection.
+// TestAbortedRequestIsNotRepeated: net/http would repeat a GET over each idle connection.
 func TestAbortedRequestIsNotRepeated(t *testing.T) {
 	var calls atomic.Int32
 	transport, _ := serve(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -245,7 +245,7 @@ func (c *closer) Close() error {
 	return nil
 }
 
-// TestUpgrade: a handler that writes the head with WriteHeader, as SPDY's does.
+// TestUpgrade uses a handler that writes the header with WriteHeader, like SPDY's.
 func TestUpgrade(t *testing.T) {
 	transport, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "Upgrade")
@@ -291,7 +291,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestWebSocket: a handler that writes the head to the connection itself.
+// TestWebSocket uses a handler that writes the header to the connection itself.
 func TestWebSocket(t *testing.T) {
 	transport, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		websocket.Server{Handler: func(ws *websocket.Conn) { _, _ = io.Copy(ws, ws) }}.ServeHTTP(w, r)
@@ -318,7 +318,7 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// TestHijackedRefusal: a handler that takes the connection over to refuse.
+// TestHijackedRefusal uses a handler that hijacks the connection to reject the request.
 func TestHijackedRefusal(t *testing.T) {
 	transport, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := w.(http.Hijacker).Hijack()

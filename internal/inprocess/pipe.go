@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pipeLimit is the number of bytes that a pipe holds before the writer has to wait.
+// pipeLimit is the number of bytes that a pipe buffers before the writer has to wait.
 const pipeLimit = 256 << 10
 
 // pipe carries bytes from one writer to one reader.
@@ -17,13 +17,13 @@ type pipe struct {
 
 	buf []byte // buf[off:] is unread
 	off int
-	// writeEnded and readEnded say that the side has closed the pipe.
+	// writeEnded and readEnded say which side has closed the pipe.
 	writeEnded, readEnded bool
 
 	reader, writer side
 }
 
-// side is what one side of a pipe waits with.
+// side holds what one side of a pipe waits for.
 type side struct {
 	cond     sync.Cond
 	deadline time.Time
@@ -39,7 +39,7 @@ func newPipe() *pipe {
 // expired reports whether the side's deadline has passed; mu is held.
 func (s *side) expired() bool { return !s.deadline.IsZero() && !time.Now().Before(s.deadline) }
 
-// setDeadline sets the deadline of one side, the zero time for none.
+// setDeadline sets the deadline of one side; the zero time means none.
 func (p *pipe) setDeadline(s *side, t time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +58,7 @@ func (p *pipe) setDeadline(s *side, t time.Time) {
 	s.cond.Broadcast()
 }
 
-// read returns the bytes that were written, and waits for the first one.
+// read returns buffered bytes, and waits for the first one.
 func (p *pipe) read(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,14 +84,14 @@ func (p *pipe) read(b []byte) (int, error) {
 	}
 }
 
-// write writes b, and waits for room.
+// write appends b, and waits for room.
 func (p *pipe) write(b []byte) (n int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
 		switch {
 		case p.writeEnded, p.readEnded:
-			return n, net.ErrClosed // the libraries of Kubernetes know it by its text
+			return n, net.ErrClosed // Kubernetes' libraries recognize it by its text
 		case p.writer.expired():
 			return n, os.ErrDeadlineExceeded
 		}
@@ -108,7 +108,7 @@ func (p *pipe) write(b []byte) (n int, err error) {
 	}
 }
 
-// put appends b and reuses the space of read bytes. mu is held.
+// put appends b and reuses the space of bytes that were read. mu is held.
 func (p *pipe) put(b []byte) {
 	if p.off > 0 && len(p.buf)+len(b) > cap(p.buf) {
 		p.buf = p.buf[:copy(p.buf, p.buf[p.off:])]
@@ -126,7 +126,7 @@ func (p *pipe) endWrite() {
 	p.writer.cond.Broadcast()
 }
 
-// endRead makes both sides fail, and drops the unread bytes.
+// endRead makes both sides fail and drops the unread bytes.
 func (p *pipe) endRead() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

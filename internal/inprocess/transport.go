@@ -20,16 +20,16 @@ type Transport struct {
 	server   http.Server
 	listener listener
 
-	// requests are those under way, by their number in requestHeader.
+	// requests holds the requests in flight, by their number in requestHeader.
 	requests sync.Map
 	last     atomic.Int64
 	conns    context.Context // of all connections
 	cancel   context.CancelFunc
 	serving  sync.WaitGroup // the server's goroutine
-	running  sync.WaitGroup // requests and calls of the handler
+	running  sync.WaitGroup // requests and handler calls
 	mu       struct {
 		sync.Mutex
-		closed bool // nothing is added to running anymore
+		closed bool // whether running may no longer be added to
 	}
 }
 
@@ -44,7 +44,7 @@ const requestHeader = "Kubeweir-In-Process-Request"
 // bufferSize is the size of the client's buffers. The server writes large bodies without a buffer.
 const bufferSize = 32 << 10
 
-// New returns a transport to handler. log takes the handler's panics; nil discards them.
+// New returns a transport to handler. log receives the handler's panics; nil discards them.
 func New(handler http.Handler, log *slog.Logger) *Transport {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -67,13 +67,13 @@ func New(handler http.Handler, log *slog.Logger) *Transport {
 // maxHeader is more than clients are allowed to send.
 const maxHeader = 32 << 20
 
-// maxIdle is the maximum number of idle connections, idleTimeout how long each is kept.
+// maxIdle is the maximum number of idle connections, idleTimeout how long each is kept open.
 const (
 	maxIdle     = 64
 	idleTimeout = 30 * time.Second
 )
 
-// Close rejects further requests and waits until the handler has returned from all others, whose
+// Close rejects further requests and waits until the handler has returned from all others. Their
 // contexts must end for that.
 func (t *Transport) Close() {
 	t.mu.Lock()
@@ -97,8 +97,8 @@ func (t *Transport) begin() bool {
 
 // RoundTrip implements http.RoundTripper. The handler sees the values of req's context, its
 // RemoteAddr and its TLS (which may hold the certificates of the client that the request is
-// forwarded for). The body of the response, also of an upgraded connection, ends at the latest with
-// that context.
+// forwarded for). The response body, also of an upgraded connection, ends with that context at the
+// latest.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !t.begin() {
 		if req.Body != nil {
@@ -126,8 +126,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// send is client.RoundTrip, but at the end of the context it does not wait for a reader of the body
-// that is blocked.
+// send is client.RoundTrip, except that it does not wait for a blocked read of the body at the end
+// of the context.
 func (t *Transport) send(req *http.Request) (*http.Response, error) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return t.client.RoundTrip(req)
@@ -138,7 +138,7 @@ func (t *Transport) send(req *http.Request) (*http.Response, error) {
 	t.running.Go(func() {
 		defer close(done)
 		if resp, err = t.client.RoundTrip(req); err == nil && req.Context().Err() != nil {
-			_ = resp.Body.Close() // nobody may be waiting for it
+			_ = resp.Body.Close() // the caller may be gone
 		}
 	})
 	select {
@@ -151,7 +151,7 @@ func (t *Transport) send(req *http.Request) (*http.Response, error) {
 
 // serve calls the handler with the context of the client's request.
 func (t *Transport) serve(handler http.Handler, w http.ResponseWriter, req *http.Request) {
-	// net/http sends a GET again if the handler aborts: it must not be called again.
+	// net/http repeats a GET if the handler aborts; the handler must not be called again.
 	v, ok := t.requests.LoadAndDelete(req.Header.Get(requestHeader))
 	if !ok || !t.begin() {
 		panic(http.ErrAbortHandler)
@@ -184,7 +184,7 @@ type listener struct {
 	once   sync.Once
 }
 
-// dial returns a connection that is closed at the end of all.
+// dial returns a connection that is closed when all ends.
 func (l *listener) dial(ctx, all context.Context) (net.Conn, error) {
 	client, server := newConns()
 	client.release = context.AfterFunc(all, client.end)

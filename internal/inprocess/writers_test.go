@@ -81,7 +81,8 @@ func (b *laterBody) Read(p []byte) (int, error) {
 	return b.body.Read(p)
 }
 
-// TestBodyThatTimedOutIsIncomplete: the client must not take what came before the deadline for the whole body.
+// TestBodyThatTimedOutIsIncomplete: the client must not mistake the bytes before the deadline for
+// the whole body.
 func TestBodyThatTimedOutIsIncomplete(t *testing.T) {
 	transport := New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		c := http.NewResponseController(w)

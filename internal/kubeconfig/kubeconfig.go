@@ -12,13 +12,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Load loads a context of a file, the current one for "". Unlike client-go's deferred loading it never falls back to the
-// in-cluster configuration, for instance when the file is empty.
+// Load loads a context of a file, the current context for "". Unlike client-go's deferred loading
+// it never falls back to the in-cluster configuration, for instance if the file is empty.
 func Load(file, context string) (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: file}
 	loaded, err := rules.Load()
 	if err != nil {
-		text, _, _ := strings.Cut(err.Error(), "; json parse error") // which names Go's types
+		text, _, _ := strings.Cut(err.Error(), "; json parse error") // the rest names Go types
 		return nil, errors.New(text)
 	}
 	cfg, err := clientcmd.NewNonInteractiveClientConfig(*loaded, context, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
@@ -28,7 +28,7 @@ func Load(file, context string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// explain words err for the mistakes of which client-go says only that there is no configuration.
+// explain words err for mistakes for which client-go only says that there is no configuration.
 func explain(err error, loaded *clientcmdapi.Config, name string) error {
 	if name = cmp.Or(name, loaded.CurrentContext); name == "" {
 		return errors.New("no current-context; set it, or name a context")

@@ -10,14 +10,14 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// A builtin is a built-in resource with selectable fields of its own. The labels are those of the
+// builtin is a built-in resource with selectable fields of its own. The labels are those of the
 // AddFieldLabelConversionFunc calls in k8s.io/kubernetes/pkg/apis, the values those of the
 // ToSelectableFields functions in k8s.io/kubernetes/pkg/registry, the field numbers those of
 // k8s.io/api's generated.proto files.
 type builtin struct {
 	group, resource string
 	versions        string // separated by spaces
-	noNamespace     bool   // metadata.namespace is no field label
+	noNamespace     bool   // metadata.namespace is not a field label
 	fields          []fieldSpec
 	aliases         map[string]string
 }
@@ -30,7 +30,7 @@ var builtins = []builtin{
 		str("spec.serviceAccountName", 2, 8),
 		of(encoding.Bool, str("spec.hostNetwork", 2, 11)),
 		str("status.phase", 3, 1),
-		// The registry takes the first of status.podIPs; the conversion to v1 writes that same
+		// The registry uses the first of status.podIPs; the conversion to v1 writes the same
 		// address to status.podIP.
 		str("status.podIP", 3, 6),
 		// The label is accepted, but the pod registry sets no value for it.
@@ -58,8 +58,8 @@ var builtins = []builtin{
 	{"batch", "jobs", "v1", false, []fieldSpec{
 		{label: "status.successful", path: dotted("status.succeeded"), numbers: []protowire.Number{3, 5}, kind: encoding.Int},
 	}, nil},
-	// The labels of events.k8s.io differ from the names under which the shared event registry keeps
-	// the values.
+	// The labels of events.k8s.io differ from the names under which the shared event registry
+	// stores the values.
 	{"events.k8s.io", "events", "v1 v1beta1", false, []fieldSpec{
 		str("reason", 7),
 		str("type", 11),
@@ -74,7 +74,7 @@ var builtins = []builtin{
 	}, nil},
 	{"certificates.k8s.io", "certificatesigningrequests", "v1 v1beta1", true, []fieldSpec{str("spec.signerName", 2, 7)}, nil},
 	{"certificates.k8s.io", "clustertrustbundles", "v1beta1 v1alpha1", true, []fieldSpec{str("spec.signerName", 2, 1)}, nil},
-	// Namespaced, yet its conversion does not accept metadata.namespace.
+	// Namespaced, but its conversion does not accept metadata.namespace.
 	{"certificates.k8s.io", "podcertificaterequests", "v1beta1 v1alpha1", true, []fieldSpec{
 		str("spec.signerName", 2, 1),
 		str("spec.podName", 2, 2),
@@ -86,8 +86,8 @@ var builtins = []builtin{
 	}, nil},
 }
 
-// SchemaFor returns a new schema for a built-in resource. Resources that are not in builtins
-// have no fields beyond metadata.name and metadata.namespace, as upstream.
+// SchemaFor returns a new schema for a built-in resource. As upstream, resources that are not in
+// builtins only have the fields metadata.name and metadata.namespace.
 func SchemaFor(gvr schema.GroupVersionResource) *Schema {
 	for _, b := range builtins {
 		if b.group == gvr.Group && b.resource == gvr.Resource && slices.Contains(strings.Fields(b.versions), gvr.Version) {
@@ -97,18 +97,18 @@ func SchemaFor(gvr schema.GroupVersionResource) *Schema {
 	return CustomSchema(nil)
 }
 
-// str is a string field whose label is its JSON path.
+// str returns a string field whose label is its JSON path.
 func str(label string, numbers ...protowire.Number) fieldSpec {
 	return fieldSpec{label: label, path: dotted(label), numbers: numbers}
 }
 
-// introducedIn is f, which API servers have from a minor release on.
+// introducedIn returns f for API servers of a minor release and later.
 func introducedIn(minor int, f fieldSpec) fieldSpec {
 	f.since = minor
 	return f
 }
 
-// of is f with values of another kind.
+// of returns f with values of another kind.
 func of(kind encoding.Kind, f fieldSpec) fieldSpec {
 	f.kind = kind
 	return f

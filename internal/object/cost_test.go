@@ -39,7 +39,7 @@ func TestLookUp(t *testing.T) {
 	}
 }
 
-// TestMaxTerms checks that the cost of a match that a client can cause is bounded.
+// TestMaxTerms checks that clients can cause matches only of bounded cost.
 func TestMaxTerms(t *testing.T) {
 	selector := func(n int) labels.Selector {
 		terms := make([]string, n)

@@ -29,8 +29,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// builtin is a built-in type and the field set that its registry computes (*ToSelectableFields in
-// k8s.io/kubernetes/pkg/registry), stated for the v1 type.
+// builtin is a built-in type with the field set that its registry computes (*ToSelectableFields in
+// k8s.io/kubernetes/pkg/registry), written for the v1 type.
 type builtin struct {
 	gvr    schema.GroupVersionResource
 	new    func() runtime.Object
@@ -116,8 +116,8 @@ func reference(prefix string, r corev1.ObjectReference) map[string]string {
 	}
 }
 
-// filler fills objects with random content: strings with quotes, escapes and all planes of Unicode,
-// absent and present fields.
+// filler returns a filler of random content: strings with quotes, escapes and all planes of
+// Unicode, absent and present fields.
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 3).MaxDepth(12).Funcs(
 		func(s *string, c randfill.Continue) {

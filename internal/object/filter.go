@@ -51,8 +51,8 @@ type fieldTerm struct {
 	equal bool
 }
 
-// MaxTerms is the maximum number of terms of a Filter's selectors. It bounds the cost per object of
-// a list and per event of a watch that a client can cause.
+// MaxTerms is the maximum number of terms of a Filter's selectors. It limits the cost that a client
+// can cause per object of a list and per event of a watch.
 const MaxTerms = 100
 
 // NewFilter compiles a filter for objects of schema. The selectors may be nil. It fails if
@@ -220,7 +220,7 @@ func (t *labelTerm) matches(l Labels) bool {
 	return false
 }
 
-// TermKind is what an Equality is about.
+// TermKind is the attribute that an Equality is about.
 type TermKind uint8
 
 // The kinds of equality terms, the most selective first.
@@ -238,7 +238,7 @@ type Equality struct {
 	Kind TermKind
 	// Key is the label, or the canonical field label; "" for name and namespace.
 	Key string
-	// Field is, for FieldTerm, the position in Schema.Fields.
+	// Field is the position in Schema.Fields, for FieldTerm.
 	Field int
 	// Values are one value, or those of a set-based requirement, each once.
 	// They are shared and must not be changed.
@@ -249,9 +249,9 @@ type Equality struct {
 // more entries in an index than this cost more than they save.
 const maxEqualityValues = 16
 
-// Equalities lists the equality terms, the most selective kinds first: name,
-// fields, labels, namespace; within a kind as the selector has them. It is empty
-// when only inequalities, or nothing, restrict the filter.
+// Equalities returns the equality terms, the most selective kinds first: name, fields, labels,
+// namespace; within a kind in the order of the selector. It is empty if the filter has only
+// inequalities, or no terms at all.
 func (f *Filter) Equalities() []Equality {
 	if f == nil {
 		return nil
@@ -289,8 +289,8 @@ func (t *labelTerm) has(value string) bool {
 	return found
 }
 
-// parseInt parses a decimal integer. It tests for other characters first because ordinary label
-// values are no integers, and an error of strconv allocates.
+// parseInt parses a decimal integer. It checks for other characters first because most label values
+// are not integers, and an error of strconv allocates.
 func parseInt(s string) (n int64, ok bool) {
 	if s == "" || strings.TrimLeft(s, "+-0123456789") != "" {
 		return 0, false

@@ -112,7 +112,7 @@ func TestFilterAgrees(t *testing.T) {
 	}
 }
 
-// checkEqualities checks that what a filter matches fulfills each of its equality terms.
+// checkEqualities checks that objects that match a filter satisfy each of its equality terms.
 func checkEqualities(t *testing.T, f *object.Filter, o *object.Object) {
 	t.Helper()
 	for _, e := range f.Equalities() {

@@ -95,8 +95,8 @@ func TestWithoutManagedFields(t *testing.T) {
 	}
 }
 
-// kept returns the bytes that the objects of raws take. The source provides each in memory of its
-// own.
+// kept returns the memory in bytes that the objects of raws occupy. The source provides each in
+// memory of its own.
 func kept(t *testing.T, s *object.Schema, enc api.Encoding, raws [][]byte) int {
 	t.Helper()
 	objects := make([]*object.Object, len(raws))

@@ -15,7 +15,7 @@ type Namespaces struct {
 	names sets.Set[string]
 	// Keys are the key prefixes of the objects or, for Namespaces themselves, their keys, sorted.
 	Keys []string
-	// Themselves says that the set is of Namespace objects, and not of the objects in them.
+	// Themselves means that the set is of Namespace objects, not of the objects in them.
 	Themselves bool
 	id         string
 }

@@ -35,14 +35,14 @@ type Object struct {
 	Fields []string
 	// Encoded is the object as the upstream encodes it, and where its metadata is.
 	encoding.Encoded
-	// ListOffset is, for JSON, where the form inside a list begins; see json.Item.
+	// ListOffset is, for JSON, where the form used in lists begins; see json.Item.
 	ListOffset int
-	// ID is unique among all objects decoded by this process: the key of what
-	// is derived from this version.
+	// ID is unique among all objects decoded by this process. It is the key of forms derived from
+	// this version.
 	ID uint64
 
 	// uidHash is the hash of UID. It is computed with the object, because each watch of a shard
-	// needs it for each event; the allocator had room for it anyway.
+	// needs it for each event; it fits into the allocation's size class.
 	uidHash uint64
 }
 
@@ -95,7 +95,7 @@ func (l Labels) Lookup(key string) (value string, exists bool) {
 	return "", false
 }
 
-// Decode scans raw, which it keeps (see WithoutManagedFields for an exception): the caller must not
+// Decode scans raw and retains it (see WithoutManagedFields for an exception): the caller must not
 // change it afterwards. The encoding is that of the collection; see Encoded.Raw for the form. raw
 // must be one complete object with metadata.name and a numeric metadata.resourceVersion; the error
 // names what is missing or malformed. If a member is repeated in one JSON object, its last value
@@ -124,8 +124,8 @@ func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 }
 
 // AtRV returns o as if it had been written at rv: the same object with another resourceVersion in
-// its bytes, under an ID of its own. A watch sends it when an object leaves the watcher's selector:
-// the state that still matched, with the version of the change. o stays as it is.
+// its bytes and an ID of its own. A watch sends it when an object stops matching the watcher's
+// selector: the last matching state, with the version of the change. o is not changed.
 func (o *Object) AtRV(enc api.Encoding, rv uint64) (*Object, error) {
 	if o.RV == rv {
 		return o, nil
@@ -139,7 +139,7 @@ func (o *Object) AtRV(enc api.Encoding, rv uint64) (*Object, error) {
 	return &c, nil
 }
 
-// Redacted returns o, which is in JSON, as json.Redact leaves it, under the same ID; o itself if
+// Redacted returns o, which is in JSON, redacted by json.Redact and with the same ID; o itself if
 // there is nothing to redact. secret says that it is a Secret. Labels and fields stay the same, so
 // the same selectors match.
 func (o *Object) Redacted(secret bool) (*Object, error) {
@@ -159,7 +159,7 @@ func (o *Object) Redacted(secret bool) (*Object, error) {
 	return &c, nil
 }
 
-// Codec returns what reads an encoding in which collections can be kept; nil for any other.
+// Codec returns the codec of an encoding in which collections can be stored; nil for any other.
 func Codec(enc api.Encoding) encoding.Codec {
 	switch enc {
 	case api.JSON:

@@ -12,7 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
-// scan is one scan of an object's bytes, and the memory for making an Object of it. Scans are
+// scan is one scan of an object's bytes, with the memory to build an Object from it. Scans are
 // pooled by their schema.
 type scan struct {
 	encoding.Scan
@@ -21,7 +21,7 @@ type scan struct {
 	key    []byte // scratch
 }
 
-// scan takes a scan from the pool. release returns it.
+// scan returns a scan from the pool. release puts it back.
 func (s *Schema) scan(raw []byte) *scan {
 	sc, _ := s.scans.Get().(*scan)
 	if sc == nil {
@@ -31,7 +31,7 @@ func (s *Schema) scan(raw []byte) *scan {
 	return sc
 }
 
-// maxKept is the maximum number of labels for which a pooled scan keeps memory.
+// maxKept is the maximum number of labels for which a pooled scan retains memory.
 const maxKept = 256
 
 // release drops everything that points into raw or into the object.
@@ -45,8 +45,8 @@ func (sc *scan) release() {
 	sc.schema.scans.Put(sc)
 }
 
-// object makes the Object of a finished scan. Strings that no other object is likely to have are
-// cut from one backing string.
+// object builds the Object of a finished scan. Strings that no other object is likely to have are
+// slices of one backing string.
 func (sc *scan) object() (*Object, error) {
 	if len(sc.Name) == 0 {
 		return nil, errors.New("metadata.name is missing")
@@ -117,8 +117,8 @@ func (sc *scan) value(slot int) []byte {
 	return sc.Values[slot]
 }
 
-// sortLabels sorts by key and keeps the last of equal keys. Encoders write maps
-// sorted, so this is one pass as a rule.
+// sortLabels sorts by key and keeps the last of equal keys. Encoders write sorted maps, so this is
+// usually one pass.
 func (sc *scan) sortLabels() {
 	l := sc.Labels
 	slices.SortStableFunc(l, func(a, b encoding.Label) int { return bytes.Compare(a.Key, b.Key) })
@@ -151,7 +151,7 @@ func (c *cutter) add(target *string, text []byte) {
 	}
 }
 
-// share sets target to the shared string if there is one, else adds it.
+// share sets target to the shared string if there is one, otherwise adds it.
 func (c *cutter) share(t *interner, target *string, text []byte) {
 	if s, ok := t.get(text); ok {
 		*target = s

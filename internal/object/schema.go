@@ -20,37 +20,37 @@ const (
 	fieldNamespace = "metadata.namespace"
 )
 
-// Schema says how objects of one resource are scanned: which selectable fields they have besides
-// metadata.name and metadata.namespace. Make one per collection with SchemaFor or CustomSchema. A
-// Schema is immutable and safe for concurrent use. Inside, it keeps a bounded table of strings that
-// its objects share.
+// Schema says how to scan objects of one resource: which selectable fields they have besides
+// metadata.name and metadata.namespace. Create one per collection with SchemaFor or CustomSchema. A
+// Schema is immutable and safe for concurrent use. Internally, it has a bounded table of strings
+// that its objects share.
 type Schema struct {
 	// Fields names the selectable fields, as field selectors spell them after CanonicalField.
 	Fields []string
-	// DropsManagedFields says that objects are kept without their managedFields.
+	// DropsManagedFields says that objects are stored without their managedFields.
 	DropsManagedFields bool
 
 	specs []fieldSpec     // parallel to Fields
-	root  *encoding.Field // of their paths
+	root  *encoding.Field // the tree of their paths
 	slots int             // values that a scan collects: one per path
 	// aliases maps other spellings to the canonical label.
 	aliases map[string]string
-	// noNamespace: metadata.namespace is no field label of this resource.
+	// noNamespace means that metadata.namespace is not a field label of this resource.
 	noNamespace bool
-	shared      func() *interner // the table of shared strings, made for the first object
+	shared      func() *interner // returns the table of shared strings, created for the first object
 	scans       sync.Pool        // of *scan
 }
 
 // fieldSpec is one selectable field: where its value is, and what replaces an absent one.
 type fieldSpec struct {
 	label string
-	// path and numbers lead to the value, level by level. A nil path means that upstream knows the
-	// label but has no value for it, so that it is always "". Without numbers the field is read in
-	// JSON only.
+	// path and numbers lead to the value, level by level. A nil path means that the upstream
+	// accepts the label but has no value for it, so that it is always "". Without numbers the field
+	// is read only in JSON.
 	path    []string
 	numbers []protowire.Number
 	kind    encoding.Kind
-	// or is the label of a field above that is read when the path gives "".
+	// or is the label of an earlier field that is read if the path yields "".
 	or string
 	// since is the first minor release of Kubernetes 1 whose API servers have the label, 0 if all
 	// supported ones have it.
@@ -100,7 +100,7 @@ func newSchema(specs []fieldSpec, aliases map[string]string, noNamespace bool) *
 	return s
 }
 
-// addPath enters a value's path into the tree and returns its slot.
+// addPath adds a value's path to the tree and returns its slot.
 func (s *Schema) addPath(path []string, numbers []protowire.Number, kind encoding.Kind) int {
 	if path == nil {
 		return encoding.NoSlot
@@ -130,8 +130,8 @@ func (s *Schema) ClusterScoped() *Schema {
 	return newSchema(slices.Clone(s.specs), s.aliases, true)
 }
 
-// WithoutManagedFields returns a schema whose objects are kept without their managedFields, so that
-// Decode returns other bytes than it was given.
+// WithoutManagedFields returns a schema whose objects are stored without their managedFields, so
+// that the object's bytes differ from those given to Decode.
 func (s *Schema) WithoutManagedFields() *Schema {
 	c := newSchema(slices.Clone(s.specs), s.aliases, s.noNamespace)
 	c.DropsManagedFields = true
@@ -174,8 +174,8 @@ func (s *Schema) Since(selector fields.Selector) int {
 // internSlots is the maximum number of strings in an interner.
 const internSlots = 1024
 
-// internMaxLen is the longest string worth sharing; a label value has at most
-// 63 bytes, a label key with its prefix seldom more than 100.
+// internMaxLen is the longest string worth sharing; a label value has at most 63 bytes, a label key
+// with its prefix rarely more than 100.
 const internMaxLen = 128
 
 // interner shares strings that many objects of a collection repeat (label keys, node names,
@@ -205,7 +205,7 @@ func (t *interner) get(b []byte) (s string, ok bool) {
 	if p := t.value[slot].Load(); p != nil && *p == string(b) {
 		return *p, true
 	}
-	mark := uint32(h>>32) | 1 // never 0, which is an unused slot
+	mark := uint32(h>>32) | 1 // never 0, which marks an unused slot
 	if t.seen[slot].Swap(mark) != mark {
 		return "", false
 	}

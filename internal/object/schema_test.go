@@ -126,7 +126,7 @@ func selectableValue(t *testing.T, path string, content map[string]any) string {
 }
 
 // FuzzDecodeJSON checks that the scanner accepts what encoding/json accepts, finds the same, and
-// reports everything else.
+// returns an error for everything else.
 func FuzzDecodeJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"metadata":{"name":"n","namespace":"s","uid":"u","resourceVersion":"1","labels":{"a":"b"}},"spec":{"color":"red"}}`,
@@ -212,7 +212,7 @@ func FuzzDecodeProtobuf(f *testing.F) {
 	})
 }
 
-// TestSince checks that selectors need the newest release of their fields.
+// TestSince checks that selectors require the newest release of their fields.
 func TestSince(t *testing.T) {
 	services, pods := object.SchemaFor(gvr("", "v1", "services")), object.SchemaFor(podResource)
 	for _, tc := range []struct {

@@ -1,19 +1,20 @@
 package reason
 
-// Forward says why a read (get, list or watch) is forwarded to the upstream instead of being answered from the cache.
+// Forward says why a read (get, list or watch) is forwarded to the upstream instead of being
+// answered from the cache.
 type Forward uint8
 
-// The reasons, in the order in which they are looked for. Those up to InvalidSelector are told by the request and the
-// resource alone.
+// The reasons, in the order in which they are checked. Those up to InvalidSelector depend only on
+// the request and the resource.
 const (
-	// NotForwarded is no reason: the read was answered here.
+	// NotForwarded means that the read was answered here.
 	NotForwarded Forward = iota
-	// Head is a request of the method HEAD.
+	// Head is a request with the method HEAD.
 	Head
 	// Subresource is a read of a subresource: a log, a scale, a proxy.
 	Subresource
-	// Upgraded is a read that asks for an upgrade and is no watch that kube-apiserver would
-	// give a WebSocket.
+	// Upgraded is a read that requests an upgrade and is not a watch that kube-apiserver would
+	// serve over a WebSocket.
 	Upgraded
 	// Inexact is a path or query that can be read in more than one way (api.RequestInfo.Exact).
 	Inexact
@@ -21,46 +22,49 @@ const (
 	UnknownResource
 	// Unwatchable is a resource without the verbs list and watch.
 	Unwatchable
-	// DefinitionsUnknown is a resource that may be custom while the definitions are not watched.
+	// DefinitionsUnknown is a resource that may be a custom one while the definitions are not
+	// watched.
 	DefinitionsUnknown
 	// Unserved is a custom resource whose definition is not established or does not serve the version.
 	Unserved
-	// Aggregated is a resource of another API server, by an APIService.
+	// Aggregated is a resource that an APIService assigns to another API server.
 	Aggregated
-	// Scope is a path whose namespace does not go with the resource.
+	// Scope is a path whose namespace does not fit the resource: given for a cluster-scoped one, or
+	// missing.
 	Scope
-	// Impersonated is a request whose impersonation the upstream decides.
+	// Impersonated is a request whose impersonation the upstream must decide.
 	Impersonated
-	// Representation is an Accept header, or an includeObject, that asks for a form the cache does not have.
+	// Representation is an Accept header, or an includeObject, for a representation that the cache
+	// does not have.
 	Representation
-	// InvalidVersion is a resourceVersion that is no number.
+	// InvalidVersion is a resourceVersion that is not a number.
 	InvalidVersion
-	// InvalidSelector is a selector that the resource does not have.
+	// InvalidSelector is a selector that the resource does not support.
 	InvalidSelector
 	// CacheUnavailable is a collection that cannot be filled.
 	CacheUnavailable
 	// Redefined is a resource whose definition or server changed during the request.
 	Redefined
-	// Unservable is a form or path that the collection does not have.
+	// Unservable is a representation or path that the collection does not have.
 	Unservable
-	// AmbiguousVersion is a version that upstream answers from its store: "00", or a number with a limit of a
-	// list that can have one object only.
+	// AmbiguousVersion is a version that the upstream answers from its store: "00", or a number
+	// with a limit in a list that can contain only one object.
 	AmbiguousVersion
-	// VersionAhead is a version that the feed has not brought yet.
+	// VersionAhead is a version that the cache has not reached yet.
 	VersionAhead
-	// VersionGone is a version of the past that is not held.
+	// VersionGone is a past version that is no longer retained.
 	VersionGone
-	// Unproven is a read of the most recent state that the cache could not be shown to hold.
+	// Unproven is a read of the most recent state for which the freshness check failed.
 	Unproven
-	// Unrenderable is an object that has no row or metadata.
+	// Unrenderable is an object without a row or metadata.
 	Unrenderable
-	// TooLargeToShare is an answer above the size that is shared between callers.
+	// TooLargeToShare is a response above the size that is shared between clients.
 	TooLargeToShare
-	// NoRoomToShare is an answer for which the shared answers left no room.
+	// NoRoomToShare is a response for which the shared responses left no room.
 	NoRoomToShare
-	// GatewayRefused is a shared request that the upstream refused the gateway.
+	// GatewayRefused is a shared request that the upstream rejected for the gateway.
 	GatewayRefused
-	// SharedFailed is a shared request that broke or whose client left.
+	// SharedFailed is a shared request that failed or whose client disconnected.
 	SharedFailed
 	// History is a watch from before the cache's history, which the upstream may still have.
 	History
@@ -178,11 +182,11 @@ var forwardEntries = [forwards]Entry{
 	},
 }
 
-// Entry describes the reason.
+// Entry returns the description of the reason.
 func (f Forward) Entry() Entry { return forwardEntries[f] }
 
-// String is the reason's label.
+// String returns the reason's label.
 func (f Forward) String() string { return forwardEntries[f].Label }
 
-// Forwards are all reasons, in order.
+// Forwards returns all reasons, in order.
 func Forwards() []Forward { return all(NotForwarded+1, forwards) }

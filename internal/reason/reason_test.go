@@ -28,7 +28,8 @@ func rows[T interface{ Entry() Entry }](reasons []T) []Entry {
 	return out
 }
 
-// TestReasonsAreDescribed: each has a label of its own, and says when it is given and what to do.
+// TestReasonsAreDescribed: each reason has a label of its own, and says when it applies and what to
+// do.
 func TestReasonsAreDescribed(t *testing.T) {
 	label := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 	for name, entries := range map[string][]Entry{"Forward": rows(Forwards()), "WatchEnd": rows(WatchEnds()), "Refusal": rows(Refusals())} {
@@ -48,7 +49,7 @@ func TestReasonsAreDescribed(t *testing.T) {
 	}
 }
 
-// TestDocs: docs/reasons.md is what these tables say.
+// TestDocs makes sure that docs/reasons.md agrees with these tables.
 func TestDocs(t *testing.T) {
 	want := document()
 	if *update {
@@ -124,8 +125,8 @@ func writeTable(b *bytes.Buffer, head []string, entries []Entry, cells func(Entr
 	}
 }
 
-// TestReasonsAreGiven: nobody outside makes a reason of a number (the types see to names), and each is given
-// somewhere.
+// TestReasonsAreGiven makes sure that no other package converts a number to a reason, and that each
+// reason is used somewhere.
 func TestReasonsAreGiven(t *testing.T) {
 	given := make(map[string]bool)
 	for _, dir := range []string{"cache", "watchmux", "proxy", "internal/app"} {
@@ -161,8 +162,8 @@ func TestReasonsAreGiven(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreProvoked: each reason of a refusal is named by a test that provokes it and looks at its counter and its
-// answer, which is one with a name such as TestRefusalsAreCounted.
+// TestRefusalsAreProvoked makes sure that a test provokes each rejection and checks its counter and
+// response. Such tests have names like TestRefusalsAreCounted.
 func TestRefusalsAreProvoked(t *testing.T) {
 	provoked := make(map[string]bool)
 	err := filepath.WalkDir(filepath.Join("..", "..", "proxy"), func(path string, d fs.DirEntry, err error) error {
@@ -197,7 +198,7 @@ func TestRefusalsAreProvoked(t *testing.T) {
 	}
 }
 
-// ofThisPackage is X of an expression reason.X, else "".
+// ofThisPackage returns the X of an expression reason.X, otherwise "".
 func ofThisPackage(e ast.Expr) string {
 	if s, ok := e.(*ast.SelectorExpr); ok {
 		if pkg, ok := s.X.(*ast.Ident); ok && pkg.Name == "reason" {
@@ -207,7 +208,7 @@ func ofThisPackage(e ast.Expr) string {
 	return ""
 }
 
-// constants are the exported ones of the files.
+// constants returns the exported constants of the files.
 func constants(t *testing.T, files ...string) (names []string) {
 	t.Helper()
 	for _, file := range files {

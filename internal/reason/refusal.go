@@ -6,114 +6,119 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Refusal says why the gateway refused a request by itself. What the upstream refuses is passed on, and is none.
+// Refusal says why the gateway itself rejected a request. Rejections by the upstream are passed on
+// and do not count.
 type Refusal uint8
 
 // The reasons, in the order in which a request meets them.
 const (
-	// Malformed is a request whose head cannot be read in one way only.
+	// Malformed is a request whose header can be read in more than one way.
 	Malformed Refusal = iota + 1
-	// HeaderTooLarge is a head above the limit.
+	// HeaderTooLarge is a header above the limit.
 	HeaderTooLarge
 	// Expectation is an Expect header with anything but 100-continue.
 	Expectation
-	// ProtocolVersion is a version of HTTP that is not spoken.
+	// ProtocolVersion is an unsupported version of HTTP.
 	ProtocolVersion
-	// EarlyUpgrade is an upgrade of a request whose body has not been sent.
+	// EarlyUpgrade is an upgrade of a request whose body has not been sent completely.
 	EarlyUpgrade
 	// TunnelProtocol is an extended CONNECT for anything but a WebSocket.
 	TunnelProtocol
-	// NotUpgraded is an extended CONNECT to what does not become a WebSocket.
+	// NotUpgraded is an extended CONNECT to a path that does not become a WebSocket.
 	NotUpgraded
-	// Panicked is a request at which the handler panicked.
+	// Panicked is a request for which the handler panicked.
 	Panicked
-	// NoResponse is an answer of the handler that is none, or cannot be written.
+	// NoResponse is a missing response of the handler, or one that cannot be written.
 	NoResponse
 	// UnknownCluster is a request that names none of several clusters.
 	UnknownCluster
-	// Misdirected is a request whose Host is another cluster's than the name of its TLS connection.
+	// Misdirected is a request whose Host belongs to another cluster than the server name of its
+	// TLS connection.
 	Misdirected
 	// ClusterPath is a path that leads out of its cluster.
 	ClusterPath
 	// Blocked is a user agent that an operator has blocked.
 	Blocked
-	// AllClustersLimit: as many requests are under way over all clusters as may be.
+	// AllClustersLimit means that the limit of requests in flight of all clusters is reached.
 	AllClustersLimit
-	// ClusterShare: the cluster has more than its share of those.
+	// ClusterShare means that the cluster has used up its share of that limit.
 	ClusterShare
-	// UnidentifiedLimit: too many requests wait for it to be found out who sent them.
+	// UnidentifiedLimit means that too many requests wait for authentication.
 	UnidentifiedLimit
-	// Unauthenticated is a credential that is not good, or none where one is needed.
+	// Unauthenticated is an invalid credential, or none where one is required.
 	Unauthenticated
 	// NotLocal is a request to the sidecar listener that is not from this machine.
 	NotLocal
 	// UnverifiedTokens: too many unverified tokens are being reviewed.
 	UnverifiedTokens
-	// ReviewUnavailable: the upstream could not be asked who the client is, or what it may do.
+	// ReviewUnavailable means that the upstream could not authenticate or authorize the client.
 	ReviewUnavailable
-	// OfflineDenied: no API server answers, and the client, known by what the upstream said last, is not served then.
+	// OfflineDenied means that no API server responds and that the client, as last identified, is
+	// not served then.
 	OfflineDenied
-	// OfflineExpired: no API server answers, and what the cache holds is too old.
+	// OfflineExpired means that no API server responds and that the cache is too old.
 	OfflineExpired
-	// ReviewRefused: the upstream rejects the gateway's reviews.
+	// ReviewRefused means that the upstream rejects the gateway's reviews.
 	ReviewRefused
-	// ShortLimit: as many requests are under way as may be.
+	// ShortLimit means that the limit of requests in flight is reached.
 	ShortLimit
-	// ShortShare: the user has more than its share of those.
+	// ShortShare means that the user has used up its share of that limit.
 	ShortShare
-	// LongLimit: as many long-running requests are under way as may be.
+	// LongLimit means that the limit of long-running requests is reached.
 	LongLimit
-	// LongShare: the user has more than its share of those.
+	// LongShare means that the user has used up its share of that limit.
 	LongShare
-	// BytesLimit: requests hold as much of their text, and of bodies that are transcoded, as they may.
+	// BytesLimit means that requests hold as many bytes, of headers and of bodies being transcoded,
+	// as they may.
 	BytesLimit
-	// BytesShare: the user has more than its share of that.
+	// BytesShare means that the user has used up its share of that limit.
 	BytesShare
 	// ImpersonationInvalid is a malformed impersonation.
 	ImpersonationInvalid
 	// ImpersonationForbidden is an impersonation that is not allowed.
 	ImpersonationForbidden
-	// ReadOnly is anything but a read of a client that a rule lets read only.
+	// ReadOnly is a request other than a read of a client that a rule restricts to reads.
 	ReadOnly
-	// OverBudget is a request that would cause more upstream than its sender may.
+	// OverBudget is a request that would exceed its user's budget of upstream load.
 	OverBudget
-	// Redacted is a request of a client that sees a redacted view, whose answer cannot be
-	// redacted.
+	// Redacted is a request of a client with a redacted view, whose response cannot be redacted.
 	Redacted
-	// UserReviews: too many permissions of the user are being reviewed.
+	// UserReviews means that too many permissions of the user are being reviewed.
 	UserReviews
-	// Forbidden is a read of the cache that the user may not make.
+	// Forbidden is a read of the cache that the user is not allowed.
 	Forbidden
-	// ShardUnknown is a shard that the cache does not answer, and the upstream not so that it shows.
+	// ShardUnknown is a shard that the cache cannot serve, and that the upstream does not confirm.
 	ShardUnknown
-	// QueryUnanswered is a request with sortBy, where, offset, fields or countBy that is no
-	// list, or one that the cache does not answer.
+	// QueryUnanswered is a request with sortBy, where, offset, fields or countBy that is not a
+	// list, or that the cache cannot serve.
 	QueryUnanswered
-	// VisibleUnanswered is a list or watch of the namespaces that the user may see which the cache does not answer.
+	// VisibleUnanswered is a list or watch of the namespaces that the user may see, which the cache
+	// cannot serve.
 	VisibleUnanswered
-	// VisibleLimit: no room is left to follow the namespaces that a watch shows.
+	// VisibleLimit means that there is no room to track the namespaces of another such watch.
 	VisibleLimit
-	// CacheStarting: too many requests wait for the caches that are starting.
+	// CacheStarting means that too many requests wait for starting collections.
 	CacheStarting
 	// RequestInvalid is a method, path or header that cannot be sent upstream.
 	RequestInvalid
-	// NotSent is a request that cannot be sent as its user.
+	// NotSent is a request that cannot be sent with its user's identity.
 	NotSent
-	// BodyTimeout is a body that did not come in time.
+	// BodyTimeout is a body that did not arrive in time.
 	BodyTimeout
 	// BodyBroken is a body that broke off.
 	BodyBroken
-	// UpstreamUnreachable: no connection to the upstream can be made.
+	// UpstreamUnreachable means that no connection to the upstream can be opened.
 	UpstreamUnreachable
-	// UpstreamSilent: the upstream gives no sign of life.
+	// UpstreamSilent means that the upstream does not respond to heartbeats.
 	UpstreamSilent
-	// UpstreamTimeout: the upstream did not begin its answer in time.
+	// UpstreamTimeout means that the upstream did not begin its response in time.
 	UpstreamTimeout
-	// UpstreamBroke: the connection broke before the answer, or in it.
+	// UpstreamBroke means that the connection broke before or during the response.
 	UpstreamBroke
-	// GatewayIdentityRefused: the upstream refuses the gateway the impersonation of the client, or does not know it.
+	// GatewayIdentityRefused means that the upstream does not authenticate the gateway, or does not
+	// let it impersonate the client.
 	GatewayIdentityRefused
-	// ShuttingDown: the gateway ends.
+	// ShuttingDown means that the gateway is shutting down.
 	ShuttingDown
 
 	refusals
@@ -341,20 +346,20 @@ var refusalEntries = [refusals]Entry{
 	},
 }
 
-// Entry describes the reason.
+// Entry returns the description of the reason.
 func (r Refusal) Entry() Entry { return refusalEntries[r] }
 
-// String is the reason's label.
+// String returns the reason's label.
 func (r Refusal) String() string { return refusalEntries[r].Label }
 
-// Refusals are all reasons, in order.
+// Refusals returns all reasons, in order.
 func Refusals() []Refusal { return all(Malformed, refusals) }
 
-// Counter counts refusals. It is safe for concurrent use.
+// Counter counts rejections. It is safe for concurrent use.
 type Counter struct{ counters [refusals]prometheus.Counter }
 
-// NewCounter makes a Counter that counts in registerer as kubeweir_refusals_total; all of one registry count
-// together. registerer may be nil.
+// NewCounter returns a Counter that counts in registerer as kubeweir_refusals_total. All Counters
+// of one registry share the metric. registerer may be nil.
 func NewCounter(registerer prometheus.Registerer) *Counter {
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_refusals_total",
@@ -373,5 +378,5 @@ func NewCounter(registerer prometheus.Registerer) *Counter {
 	return c
 }
 
-// Count counts one.
+// Count counts one rejection.
 func (c *Counter) Count(r Refusal) { c.counters[r].Inc() }

@@ -5,37 +5,41 @@ type WatchEnd uint8
 
 // The reasons.
 const (
-	// NotEnded is no reason: the watch goes on.
+	// NotEnded means that the watch continues.
 	NotEnded WatchEnd = iota
-	// WatchTimeout is the end of the watch's timeoutSeconds.
+	// WatchTimeout means that the watch's timeoutSeconds have passed.
 	WatchTimeout
-	// WatchClient is a client that left, or to which nothing can be written.
+	// WatchClient is a client that disconnected, or to which nothing can be written.
 	WatchClient
 	// WatchExpired is a watch from a version before the history.
 	WatchExpired
-	// WatchSlow is a watch whose next event has left the history.
+	// WatchSlow is a watch whose next event is no longer in the history.
 	WatchSlow
-	// WatchRewound is an upstream whose versions went back.
+	// WatchRewound means that the upstream's versions went back.
 	WatchRewound
-	// WatchDiffers is a collection that was found to differ from the upstream.
+	// WatchDiffers means that a check found the collection to differ from the upstream.
 	WatchDiffers
 	// WatchRedefined is a change of the resource's definition, or of the server that serves it.
 	WatchRedefined
-	// WatchFeedLost is a collection that can be fed no more.
+	// WatchFeedLost is a collection that can no longer be updated.
 	WatchFeedLost
 	// WatchStopped is a collection that is shut down with the process.
 	WatchStopped
-	// PermissionRevoked: the upstream does not allow the watch any more, or the impersonation behind it.
+	// PermissionRevoked means that the upstream no longer allows the watch, or the impersonation
+	// behind it.
 	PermissionRevoked
-	// NamespacesChanged: the watch shows the namespaces that the user may see, and these are others now.
+	// NamespacesChanged means that the watch shows the namespaces that the user may see, and that
+	// these have changed.
 	NamespacesChanged
-	// CredentialInvalid: the token or certificate is not good any more, or stands for somebody else.
+	// CredentialInvalid means that the token or certificate is no longer valid, or identifies
+	// another user.
 	CredentialInvalid
-	// Unconfirmed: the upstream could not be asked about the user for too long.
+	// Unconfirmed means that the user could not be reviewed for too long.
 	Unconfirmed
-	// WatchBlocked: the user agent was blocked.
+	// WatchBlocked means that the user agent was blocked.
 	WatchBlocked
-	// PolicyChanged: the configuration was reloaded, and its rules serve the watch in another way.
+	// PolicyChanged means that the configuration was reloaded and that its rules treat the watch
+	// differently.
 	PolicyChanged
 	// WatchDraining is the gateway's shutdown.
 	WatchDraining
@@ -130,16 +134,16 @@ var watchEndEntries = [watchEnds]Entry{
 	},
 }
 
-// Entry describes the reason.
+// Entry returns the description of the reason.
 func (w WatchEnd) Entry() Entry { return watchEndEntries[w] }
 
-// Revoked reports whether the client may have nothing more.
+// Revoked reports whether the client must not receive any further event.
 func (w WatchEnd) Revoked() bool {
 	return w == PermissionRevoked || w == NamespacesChanged || w == CredentialInvalid || w == Unconfirmed || w == PolicyChanged
 }
 
-// String is the reason's label.
+// String returns the reason's label.
 func (w WatchEnd) String() string { return watchEndEntries[w].Label }
 
-// WatchEnds are all reasons, in order.
+// WatchEnds returns all reasons, in order.
 func WatchEnds() []WatchEnd { return all(NotEnded+1, watchEnds) }

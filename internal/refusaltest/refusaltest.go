@@ -1,4 +1,5 @@
-// Package refusaltest checks in tests that a refusal is counted, and that it is what docs/reasons.md promises.
+// Package refusaltest checks in tests that a rejection is counted, and that it is what
+// docs/reasons.md promises.
 package refusaltest
 
 import (
@@ -15,7 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
-// Answer is what the client got.
+// Answer is the response that the client received.
 type Answer struct {
 	Code        int
 	ContentType string
@@ -23,15 +24,16 @@ type Answer struct {
 	Body        string
 }
 
-// Check fails the test unless why is all that was counted in registry, once, and the answer has the code, the form,
-// the reason and the Retry-After of the row of why, and a message that contains says.
+// Check fails the test unless registry has counted exactly one rejection, why, and the response has
+// the code, the form, the reason and the Retry-After of the row of why, and a message that contains
+// says.
 func Check(t testing.TB, registry prometheus.Gatherer, why reason.Refusal, says string, got Answer) {
 	t.Helper()
 	if counted := counted(t, registry); !slices.Equal(counted, []string{why.String()}) {
 		t.Errorf("counted %q, want %s once", counted, why)
 	}
 	row := why.Entry()
-	// What is behind the first semicolon or period is about other cases.
+	// The text after the first semicolon or period is about other cases.
 	promise, _, _ := strings.Cut(row.Client, ";")
 	promise, _, _ = strings.Cut(promise, ". ")
 	if got.Code != row.Code {
@@ -49,8 +51,8 @@ func Check(t testing.TB, registry prometheus.Gatherer, why reason.Refusal, says 
 	}
 }
 
-// keepsRetry reports whether a Retry-After is what is promised, for the case at hand, by a row that may promise it for
-// others.
+// keepsRetry reports whether a Retry-After is the promised one. The row may promise it for other
+// cases only.
 func keepsRetry(promise, row, retry string) bool {
 	switch {
 	case strings.Contains(promise, "Retry-After: 1"):
@@ -63,7 +65,7 @@ func keepsRetry(promise, row, retry string) bool {
 
 var promisedReason = regexp.MustCompile("^Status `([A-Za-z]+)`")
 
-// checkStatus checks an answer that is a Status.
+// checkStatus checks a response that is a Status.
 func checkStatus(t testing.TB, promise, says string, got Answer) {
 	t.Helper()
 	var status metav1.Status
@@ -85,7 +87,7 @@ func checkStatus(t testing.TB, promise, says string, got Answer) {
 	}
 }
 
-// counted are the reasons of the refusals that were counted, each as often as it was.
+// counted returns the reasons of the counted rejections, each as often as it was counted.
 func counted(t testing.TB, registry prometheus.Gatherer) (reasons []string) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -105,7 +107,7 @@ func counted(t testing.TB, registry prometheus.Gatherer) (reasons []string) {
 	return reasons
 }
 
-// CheckResponse is Check for a response of a handler, which it finishes.
+// CheckResponse is Check for a response of a handler, which it completes.
 func CheckResponse(t *testing.T, registry *prometheus.Registry, why reason.Refusal, says string, resp *api.Response) {
 	t.Helper()
 	Check(t, registry, why, says, Answer{

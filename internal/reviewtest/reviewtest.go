@@ -1,4 +1,4 @@
-// Package reviewtest answers TokenReviews and SubjectAccessReviews in tests.
+// Package reviewtest provides fake TokenReviews and SubjectAccessReviews for tests.
 package reviewtest
 
 import (
@@ -13,16 +13,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrDown is what the reviewers of an upstream that is down return.
+// ErrDown is the error of reviews while the upstream is down.
 var ErrDown = errors.New("connection refused")
 
-// Tokens answers TokenReviews. It is safe for concurrent use.
+// Tokens is a fake TokenReviewer. It is safe for concurrent use.
 type Tokens struct {
 	mu      sync.Mutex
 	users   map[string]authenticationv1.UserInfo
 	Err     error
 	reviews int
-	Wait    chan struct{} // reviews wait for it to be closed, if set
+	Wait    chan struct{} // if set, reviews wait until it is closed
 }
 
 // Create implements TokenReviewer.
@@ -52,7 +52,7 @@ func (f *Tokens) Create(ctx context.Context, r *authenticationv1.TokenReview, _ 
 	return out, nil
 }
 
-// Set has a token stand for a user.
+// Set makes a token identify a user.
 func (f *Tokens) Set(token string, u authenticationv1.UserInfo) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,14 +62,14 @@ func (f *Tokens) Set(token string, u authenticationv1.UserInfo) {
 	f.users[token] = u
 }
 
-// Drop has a token stand for nobody.
+// Drop makes a token invalid.
 func (f *Tokens) Drop(token string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.users, token)
 }
 
-// Fail has reviews fail with err, nil for no longer.
+// Fail makes reviews fail with err, or succeed again for nil.
 func (f *Tokens) Fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,8 +83,7 @@ func (f *Tokens) Count() int {
 	return f.reviews
 }
 
-// Access answers SubjectAccessReviews by a function. It is safe for
-// concurrent use.
+// Access is a fake AccessReviewer that calls a function. It is safe for concurrent use.
 type Access struct {
 	mu      sync.Mutex
 	Allow   func(spec *authorizationv1.SubjectAccessReviewSpec) bool
@@ -98,7 +97,7 @@ type Access struct {
 func (f *Access) Create(ctx context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
 	f.mu.Lock()
 	f.reviews = append(f.reviews, r.Spec)
-	// Decided at the beginning: what changes while the answer travels is not in it.
+	// The decision is made at the beginning: changes during the latency do not affect it.
 	allowed, err, latency, begun := f.Allow != nil && f.Allow(&r.Spec), f.Err, f.Latency, f.Begun
 	f.mu.Unlock()
 	if begun != nil {
@@ -143,7 +142,7 @@ func (f *Access) Count() int {
 	return len(f.reviews)
 }
 
-// Specs returns the reviews that were made.
+// Specs returns the specs of the reviews that were made.
 func (f *Access) Specs() []authorizationv1.SubjectAccessReviewSpec {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -161,14 +160,14 @@ func Only(names ...string) func(*authorizationv1.SubjectAccessReviewSpec) bool {
 	return func(s *authorizationv1.SubjectAccessReviewSpec) bool { return slices.Contains(names, s.User) }
 }
 
-// Slow has reviews take a time from now on.
+// Slow delays reviews from now on.
 func (f *Access) Slow(latency time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Latency = latency
 }
 
-// Hang has reviews wait until hang is closed, and counts anew.
+// Hang makes reviews wait until hang is closed, and resets the count.
 func (f *Tokens) Hang(hang chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

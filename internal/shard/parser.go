@@ -5,21 +5,22 @@ import (
 	"sync"
 )
 
-// Parser parses selectors and remembers them: readers of shards ask for the same few
-// again and again, and one costs half of what a list of a few objects does. The zero value
-// is ready. It is safe for concurrent use.
+// Parser parses selectors and caches the results: clients that read shards send the same few again
+// and again, and parsing one costs half of what listing a few objects does. The zero value is ready
+// to use. It is safe for concurrent use.
 type Parser struct {
 	mu    sync.RWMutex
 	known map[string]*Selector
 }
 
-// What a Parser remembers at most: so many selectors, none of them longer.
+// maxKnown and maxKnownText limit what a Parser caches: the number of selectors and the length of
+// each.
 const (
 	maxKnown     = 256
 	maxKnownText = 1 << 10
 )
 
-// Parse is the function of this name.
+// Parse is the function Parse with a cache.
 func (p *Parser) Parse(value string) (*Selector, error) {
 	p.mu.RLock()
 	s := p.known[value]
@@ -34,8 +35,8 @@ func (p *Parser) Parse(value string) (*Selector, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.known == nil || len(p.known) >= maxKnown {
-		p.known = make(map[string]*Selector) // those in use come again
+		p.known = make(map[string]*Selector) // selectors in use will come again
 	}
-	p.known[strings.Clone(value)] = s // of a request's query
+	p.known[strings.Clone(value)] = s // value is part of a request's query
 	return s, nil
 }

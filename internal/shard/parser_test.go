@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestParser: what was parsed is found again, what is none is not kept, and clients cannot fill it.
+// TestParser: parsed selectors are cached, invalid ones are not, and clients cannot fill the cache.
 func TestParser(t *testing.T) {
 	var p Parser
 	text := shardRange("uid", "0x0000000000000000", "0x8000000000000000")

@@ -1,9 +1,8 @@
-// Package shard knows the parts of a collection that clients read with the parameter
-// shardSelector (KEP-5866): objects whose uid or namespace has a hash in some ranges.
+// Package shard implements the parts of a collection that clients read with the parameter
+// shardSelector (KEP-5866): objects whose uid or namespace has a hash within some ranges.
 //
-// What a selector is, and how its errors read, is k8s.io/apiserver's to say
-// (pkg/sharding), which parses it. Matching is done here, on numbers instead of their
-// hexadecimal text.
+// k8s.io/apiserver (pkg/sharding) parses selectors and words the errors. Matching is done here,
+// with numbers instead of their hexadecimal text.
 package shard
 
 import (
@@ -16,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/sharding"
 )
 
-// Key is what of an object is hashed.
+// Key is the attribute of an object that is hashed.
 type Key uint8
 
 // The keys.
@@ -30,19 +29,19 @@ const (
 // Keys is the number of keys.
 const Keys = int(numKeys)
 
-// Range is a part of the hash space. Both ends belong to it: the end of the whole space
-// is no number of 64 bits.
+// Range is a part of the hash space. It includes both ends, because the end of the whole space does
+// not fit into 64 bits.
 type Range struct{ First, Last uint64 }
 
 // Selector is a parsed shardSelector. It is immutable.
 type Selector struct {
 	key    Key
-	ranges []Range // rising, with something between them; never empty
+	ranges []Range // ascending, not adjacent, never empty
 	text   string
 }
 
-// Parse parses the value of a shardSelector. The error is what kube-apiserver answers
-// with, as a 500 without a reason.
+// Parse parses the value of a shardSelector. The error is the one that kube-apiserver returns, as a
+// 500 without a reason.
 func Parse(value string) (*Selector, error) {
 	parsed, err := sharding.Parse(value)
 	if err != nil {
@@ -63,7 +62,7 @@ func Parse(value string) (*Selector, error) {
 	return s, nil
 }
 
-// rangeOf is a range in numbers. The parser has seen to it that it is not empty.
+// rangeOf converts a range to numbers. The parser has made sure that it is not empty.
 func rangeOf(r apisharding.ShardRangeRequirement) (Range, error) {
 	first, err := strconv.ParseUint(r.Start[len("0x"):], 16, 64)
 	if err != nil {
@@ -76,7 +75,7 @@ func rangeOf(r apisharding.ShardRangeRequirement) (Range, error) {
 	return Range{first, end - 1}, err
 }
 
-// join sorts ranges and makes one of those that meet.
+// join sorts ranges and merges adjacent ones.
 func join(ranges []Range) []Range {
 	slices.SortFunc(ranges, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
 	out := ranges[:1]
@@ -91,18 +90,18 @@ func join(ranges []Range) []Range {
 	return out
 }
 
-// Key is what of the objects is hashed.
+// Key returns the attribute of objects that is hashed.
 func (s *Selector) Key() Key { return s.key }
 
-// Ranges are the hashes of the shard, rising, no two of them adjacent. They must not be
+// Ranges returns the hashes of the shard, ascending, no two of them adjacent. They must not be
 // changed.
 func (s *Selector) Ranges() []Range { return s.ranges }
 
-// String is the selector as lists echo it.
+// String returns the selector as lists echo it.
 func (s *Selector) String() string { return s.text }
 
-// Has reports whether objects with this hash belong to the shard. It costs the logarithm
-// of the number of ranges.
+// Has reports whether objects with this hash belong to the shard. Its cost is logarithmic in the
+// number of ranges.
 func (s *Selector) Has(hash uint64) bool {
 	if len(s.ranges) == 1 {
 		return s.ranges[0].has(hash)
@@ -113,7 +112,7 @@ func (s *Selector) Has(hash uint64) bool {
 
 func (r Range) has(hash uint64) bool { return r.First <= hash && hash <= r.Last }
 
-// Part is which part of all hashes the shard has, from 0 to 1.
+// Part returns which part of all hashes the shard has, from 0 to 1.
 func (s *Selector) Part() float64 {
 	part := 0.0
 	for _, r := range s.ranges {
@@ -122,7 +121,7 @@ func (s *Selector) Part() float64 {
 	return part
 }
 
-// Hash is the hash of a value: FNV-1a of 64 bits (apimachinery's HashField is its text).
+// Hash returns the hash of a value: 64-bit FNV-1a (apimachinery's HashField returns its text).
 func Hash(value string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(value) {

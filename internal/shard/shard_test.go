@@ -24,7 +24,8 @@ func TestHashIsTheLibrarys(t *testing.T) {
 	}
 }
 
-// TestSelectorMatchesAsTheLibrarys compares random selectors of one and more ranges, at their ends above all.
+// TestSelectorMatchesAsTheLibrarys compares random selectors with one or more ranges, mostly at
+// their ends.
 func TestSelectorMatchesAsTheLibrarys(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	bound := func(uids []string) string {
@@ -91,7 +92,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestInvalid: the errors are those of kube-apiserver's parser, with its words before them.
+// TestInvalid: the errors are those of kube-apiserver's parser, with its prefix.
 func TestInvalid(t *testing.T) {
 	half := shardRange("uid", "0x0000000000000000", "0x8000000000000000")
 	for _, text := range []string{

@@ -1,5 +1,5 @@
-// Package soak tells random, model, fuzz and fault tests how much to try. `make test` tries a small fixed number of cases
-// with a fixed seed, `make soak` many with a seed of its own.
+// Package soak scales random, model, fuzz and fault tests. `make test` tries a small fixed number
+// of cases with a fixed seed, `make soak` many with a new seed.
 package soak
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// enabledVariable asks for the long form of tests if it is not empty.
+	// enabledVariable enables the long form of tests if it is not empty.
 	enabledVariable = "KUBEWEIR_SOAK"
 	// seedVariable is the seed of random tests, a decimal number.
 	seedVariable = "KUBEWEIR_SEED"
@@ -27,8 +27,8 @@ func Cases(short, long int) int {
 	return short
 }
 
-// Seed returns the seed of a random test and logs it. It is that of KUBEWEIR_SEED if that is set, otherwise 1, or a random
-// one in a soak.
+// Seed returns the seed of a random test and logs it: KUBEWEIR_SEED if set, otherwise 1, or a
+// random one in a soak.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := uint64(1)

@@ -7,11 +7,12 @@ import (
 	"sync"
 )
 
-// memoryLimit is how many bytes a stream in memory holds before its writer waits, and the most that it queues.
+// memoryLimit is how many bytes a stream in memory buffers before its writer waits, and the most
+// that it queues.
 const memoryLimit = 64 << 10
 
-// Memory returns a stream in memory, as the end of a chain of writers under test. It is an api.SharedWriter that takes
-// every second delivery, and holds little.
+// Memory returns a stream in memory, as the end of a chain of writers under test. It is an
+// api.SharedWriter that takes every second delivery, and buffers little.
 func Memory() Pipe {
 	m := &memory{rng: rand.New(rand.NewPCG(1, 0))} //nolint:gosec // reproducible
 	m.changed.L = &m.mu

@@ -1,5 +1,6 @@
-// Package writertest checks that a writer of streams delivers exactly what it accepted: the client receives the bytes
-// of all accepted deliveries, in order and without a gap, the end of the last one included.
+// Package writertest checks that a writer of streams delivers exactly what it accepted: the client
+// receives the bytes of all accepted deliveries, in order and without a gap, including the end of
+// the last one.
 package writertest
 
 import (
@@ -16,28 +17,29 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// patience bounds how long a stream may stand still.
+// patience is how long a stream may make no progress.
 const patience = 2 * time.Minute
 
-// A Pipe is an open stream with its client.
+// Pipe is an open stream with its client.
 type Pipe struct {
 	// Writer is the writer under test. If it is an api.SharedWriter, most deliveries are queued.
 	Writer api.StreamWriter
-	// Client returns what the client received, without the framing of the transport, and io.EOF after Writer was
-	// closed. Reading slowly must make the writer wait.
+	// Client returns what the client received, without the framing of the transport, and io.EOF
+	// after Writer was closed. If it is read slowly, the writer must wait.
 	Client io.Reader
 }
 
 // Options describe how a writer is tested.
 type Options struct {
-	// Limits are the sizes at which the writer changes its behavior. Deliveries are often within 32 bytes of one.
+	// Limits are the sizes at which the writer changes its behavior. Many deliveries are within 32
+	// bytes of one.
 	Limits []int
-	// Deliveries is how many deliveries each stream gets, or 200 times as many in a soak.
+	// Deliveries is how many deliveries each stream gets; a soak makes 200 times as many.
 	Deliveries int
 	// Streams is how many streams are open at the same time; 0 means 1.
 	Streams int
-	// Held is set for writers that hold bytes back until they are closed or have many of them: the client is not
-	// expected to have everything before.
+	// Held is set for writers that buffer bytes until they have many of them or are closed: the
+	// client need not have everything before.
 	Held bool
 }
 
@@ -68,11 +70,12 @@ func Run(t *testing.T, o Options, open func(t *testing.T) Pipe) {
 	wg.Wait()
 }
 
-// period is after how many bytes the text of a stream repeats itself. It is a prime number, so that no loss of a
-// buffer's size goes unnoticed.
+// period is the number of bytes after which the text of a stream repeats. It is prime, so that the
+// loss of a whole buffer is always noticed.
 const period = 1048583
 
-// text returns what every stream carries, over and over again. It is long enough that any delivery is a slice of it.
+// text returns what every stream carries, over and over again. It is long enough that every
+// delivery is a slice of it.
 var text = sync.OnceValue(func() []byte {
 	b := make([]byte, period, 3*period)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
@@ -88,7 +91,7 @@ type stream struct {
 	o    Options
 	pipe Pipe
 	text []byte
-	// moved has something when the other side has made progress.
+	// moved receives a value when the other side has made progress.
 	moved chan struct{}
 
 	mu                 sync.Mutex
@@ -111,14 +114,14 @@ func (s *stream) write(rng *rand.Rand, n int) error {
 		at := s.offset()
 		scratch = append(scratch[:0], s.text[at:at+size]...)
 		frames := split(rng, scratch)
-		s.accept(size) // before the client can have it
+		s.accept(size) // before the client can receive it
 		taken := shared != nil && rng.IntN(4) > 0 && shared.QueueFrames(frames)
 		if !taken {
 			if err := s.pipe.Writer.WriteFrames(frames); err != nil {
 				return fmt.Errorf("delivery %d of %d bytes: %w", i, size, err)
 			}
 		}
-		// A writer that keeps the frames sends garbage from now on.
+		// Overwrite the frames: a writer that retains them now sends garbage.
 		for j := 0; j < len(scratch); j += 1 + len(scratch)/16 {
 			scratch[j] ^= 0xff
 		}
@@ -148,7 +151,7 @@ func (s *stream) write(rng *rand.Rand, n int) error {
 func (s *stream) size(rng *rand.Rand) int {
 	switch kind := rng.IntN(16); {
 	case kind == 0 && len(s.o.Limits) > 0:
-		// Two limits together: frames that are split in the middle of what follows.
+		// The sum of two limits: frames that are split in the middle of the following ones.
 		return min(s.near(rng)+s.near(rng), largest)
 	case kind < 6 && len(s.o.Limits) > 0:
 		return s.near(rng)
@@ -216,7 +219,7 @@ func (s *stream) caughtUp() error {
 	}
 }
 
-// read compares what the client receives.
+// read compares what the client receives with the text.
 func (s *stream) read(rng *rand.Rand) error {
 	buf := make([]byte, 64<<10)
 	for {

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding/encodingtest"
 )
 
-// samplePod is the JSON of a pod as clusters have them, about 6 KB.
+// samplePod returns the JSON of a pod like those in real clusters, about 6 KB.
 func samplePod(t testing.TB) []byte {
 	t.Helper()
 	text, err := json.Marshal(encodingtest.Pod(1))
@@ -38,7 +38,7 @@ func BenchmarkAppend(b *testing.B) {
 	b.ReportMetric(float64(len(dst))/float64(len(text)), "CBOR/JSON")
 }
 
-// BenchmarkAppendByApimachinery decodes and encodes instead.
+// BenchmarkAppendByApimachinery decodes and encodes with apimachinery, for comparison.
 func BenchmarkAppendByApimachinery(b *testing.B) {
 	text := samplePod(b)
 	b.ReportAllocs()
@@ -54,7 +54,7 @@ func BenchmarkAppendByApimachinery(b *testing.B) {
 	}
 }
 
-// BenchmarkEncodeByApimachinery is what kube-apiserver does once it has the object.
+// BenchmarkEncodeByApimachinery measures what kube-apiserver does once it has the object.
 func BenchmarkEncodeByApimachinery(b *testing.B) {
 	text := samplePod(b)
 	var pod corev1.Pod
@@ -90,7 +90,7 @@ func BenchmarkAppendJSON(b *testing.B) {
 	}
 }
 
-// TestAppendAllocates nothing for a pod, but what dst grows by.
+// TestAppendAllocates makes sure that transcoding a pod only allocates when dst grows.
 func TestAppendAllocates(t *testing.T) {
 	text := samplePod(t)
 	dst := make([]byte, 0, 2*len(text))

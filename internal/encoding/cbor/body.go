@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// AppendListHead appends what comes before the items of a list of n items: everything
-// but them. listMeta is the CBOR of its metadata. A list ends with its last item.
+// AppendListHead appends everything before the items of a list of n items. listMeta is the CBOR of
+// its metadata. A list ends with its last item.
 func AppendListHead(dst []byte, apiVersion, kind string, listMeta []byte, n int) []byte {
 	dst = append(dst, SelfDescribed...)
 	dst = append(dst, majorMap|4)
@@ -22,7 +22,7 @@ func AppendListHead(dst []byte, apiVersion, kind string, listMeta []byte, n int)
 	return appendHead(dst, majorArray, uint64(n))
 }
 
-// WithListMember is a head that AppendListHead made, with a further member in the metadata.
+// WithListMember returns a head made by AppendListHead with one more member in the metadata.
 func WithListMember(head []byte, name string, value []byte) []byte {
 	before, metadata, _ := bytes.Cut(head, appendString(nil, "metadata"))
 	n, offset := mapHead(metadata)
@@ -36,7 +36,7 @@ const typeMembers = 2
 
 var errType = errors.New("CBOR of an object that does not begin with kind and apiVersion")
 
-// AfterType is where in an object's CBOR, without SelfDescribed, the members begin that
+// AfterType returns the offset, in an object's CBOR without SelfDescribed, of the members that
 // follow kind and apiVersion.
 func AfterType(object []byte) (offset int, err error) {
 	n, offset := mapHead(object)
@@ -55,22 +55,21 @@ func AfterType(object []byte) (offset int, err error) {
 	return offset, nil
 }
 
-// AppendItemHead appends what comes before the members that follow the type of an object
-// of a built-in type, as it stands among the items of a list: without kind and
-// apiVersion.
+// AppendItemHead appends the beginning of an object of a built-in type as an item of a list,
+// without kind and apiVersion, up to the members that follow the type.
 func AppendItemHead(dst, object []byte) []byte {
 	n, _ := mapHead(object)
 	return appendHead(dst, majorMap, uint64(n-typeMembers))
 }
 
-// ItemSize is the size of such an item; afterType is what AfterType says of the object.
+// ItemSize returns the size of such an item. afterType is the result of AfterType.
 func ItemSize(object []byte, afterType int) int {
 	n, _ := mapHead(object)
 	return headSize(n-typeMembers) + len(object) - afterType
 }
 
-// mapHead reads the head of a map of up to 65535 members, and says where they begin. It
-// says none if there is something else.
+// mapHead reads the head of a map of up to 65535 members, and returns their number and where they
+// begin: 0 if the item is something else.
 func mapHead(item []byte) (n, offset int) {
 	switch {
 	case len(item) > 0 && item[0]-majorMap < argument1:
@@ -83,8 +82,7 @@ func mapHead(item []byte) (n, offset int) {
 	return 0, 0
 }
 
-// byteString reads a byte string of up to 255 bytes at item[i]; next is -1 if there is
-// none.
+// byteString reads a byte string of up to 255 bytes at item[i]; next is -1 if there is none.
 func byteString(item []byte, i int) (content []byte, next int) {
 	var n int
 	switch {
@@ -101,9 +99,8 @@ func byteString(item []byte, i int) (content []byte, next int) {
 	return item[i : i+n], i + n
 }
 
-// AppendFrameHead appends what comes before the object in a watch event of the given type
-// (ADDED), which ends with the object's CBOR. Events follow one another as they are (RFC
-// 8742).
+// AppendFrameHead appends what precedes the object in a watch event of the given type (ADDED). The
+// event ends with the object's CBOR. Events follow one another without a separator (RFC 8742).
 func AppendFrameHead(dst []byte, eventType string) []byte {
 	dst = append(dst, SelfDescribed...)
 	dst = append(dst, majorMap|2)

@@ -31,7 +31,7 @@ func secret(i int) *corev1.Secret {
 	return s
 }
 
-// transcoded is the CBOR of an object, without SelfDescribed.
+// transcoded returns the CBOR of an object, without SelfDescribed.
 func transcoded(t testing.TB, obj any, shape cbor.Shape) []byte {
 	t.Helper()
 	text, err := json.Marshal(obj)
@@ -55,7 +55,8 @@ func encoded(t testing.TB, obj runtime.Object) []byte {
 	return b.Bytes()
 }
 
-// TestList: a list put together of items that were transcoded one by one is the list that apimachinery encodes.
+// TestList: a list of items that were transcoded one by one equals the list that apimachinery
+// encodes.
 func TestList(t *testing.T) {
 	for _, n := range []int{0, 1, 23, 24, 300} {
 		list := &corev1.SecretList{
@@ -84,7 +85,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestCustomList: items of custom resources stand in a list as they stand alone.
+// TestCustomList: items of custom resources are encoded in a list as on their own.
 func TestCustomList(t *testing.T) {
 	list := &unstructured.UnstructuredList{Object: map[string]any{
 		"apiVersion": "example.com/v1", "kind": "WidgetList", "metadata": map[string]any{"resourceVersion": "12", "continue": ""},
@@ -100,7 +101,7 @@ func TestCustomList(t *testing.T) {
 	}
 }
 
-// TestFrames: watch events are those of apimachinery's encoder for streams, one after the other.
+// TestFrames: watch events equal those of apimachinery's stream encoder.
 func TestFrames(t *testing.T) {
 	for _, event := range []string{"ADDED", "MODIFIED", "DELETED", "BOOKMARK"} {
 		got := cbor.AppendFrameHead(nil, event)

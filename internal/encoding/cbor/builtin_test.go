@@ -23,7 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding/cbor/cbortest"
 )
 
-// filler fills objects with random content.
+// filler returns a filler of random objects.
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.4).NumElements(0, 2).MaxDepth(14).Funcs(
 		func(s *string, c randfill.Continue) {
@@ -64,14 +64,15 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
-// rawJSON is JSON as a client may write it.
+// rawJSON returns JSON as a client may write it.
 func rawJSON(c randfill.Continue) []byte {
 	return []byte([]string{
 		`{"b":1,"a":1.0,"c":[1e3,-0,9223372036854775808,null]}`, `{"a":1,"a":{"x":"\ud800"}}`, `"text"`, `12`, `[]`, `true`,
 	}[c.Intn(6)])
 }
 
-// TestBuiltInTypes: random objects of all built-in types come out as apimachinery's serializer writes them, and back.
+// TestBuiltInTypes: random objects of all built-in types are transcoded as apimachinery's
+// serializer encodes them, and back.
 func TestBuiltInTypes(t *testing.T) {
 	scheme := builtInTypes(t)
 	encoder := serializer.NewSerializer(scheme, scheme)
@@ -109,7 +110,7 @@ func compareTyped(t *testing.T, encoder serializer.Serializer, gvk schema.GroupV
 		t.Fatalf("%s\n got %s\nwant %s", text, cbortest.Diagnose(cbortest.Sorted(t, got)), cbortest.Diagnose(cbortest.Sorted(t, want.Bytes())))
 	}
 
-	// Back: the JSON that is made of the CBOR decodes to the same object.
+	// Back: the JSON made from the CBOR decodes to the same object.
 	back, err := cbor.AppendJSON(nil, want.Bytes(), cbor.ShapeOf(gvk))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, cbortest.Diagnose(want.Bytes()))
@@ -123,7 +124,7 @@ func compareTyped(t *testing.T, encoder serializer.Serializer, gvk schema.GroupV
 	}
 }
 
-// TestShapesOfTypes names some that everybody knows.
+// TestShapesOfTypes checks some well-known types.
 func TestShapesOfTypes(t *testing.T) {
 	for _, tc := range []struct {
 		group, version, kind, json, want string
@@ -150,7 +151,7 @@ func TestShapesOfTypes(t *testing.T) {
 	}
 }
 
-// TestBytesAreBase64: what is no base64 where bytes are expected is refused.
+// TestBytesAreBase64: a string that is not base64 is rejected where bytes are expected.
 func TestBytesAreBase64(t *testing.T) {
 	secret := cbor.ShapeOf(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
 	if got, err := cbor.Append(nil, []byte(`{"data":{"a":"???"}}`), secret); err == nil {

@@ -13,11 +13,11 @@ import (
 	"unicode/utf8"
 )
 
-// AppendJSON appends the JSON of one CBOR item, as apimachinery decodes it: what that
-// refuses is refused, in its words, and what it accepts becomes JSON that says the same.
-// A float is written so that it stays one. After an error dst is returned as it was.
+// AppendJSON appends the JSON of one CBOR item, as apimachinery decodes it. It rejects what
+// apimachinery rejects, with the same error, and otherwise produces JSON with the same meaning.
+// Floats are written such that they remain floats. After an error it returns dst unchanged.
 //
-// The items of a map that is a Go struct for kube-apiserver are judged as if it was none.
+// Items of a map that is a Go struct for kube-apiserver are checked as if it were not.
 func AppendJSON(dst, item []byte, shape Shape) ([]byte, error) {
 	if err := wellFormed(item); err != nil {
 		return dst, err
@@ -29,21 +29,21 @@ func AppendJSON(dst, item []byte, shape Shape) ([]byte, error) {
 	return d.dst, nil
 }
 
-// A decoder writes JSON as it goes through an item that is well-formed.
+// decoder writes JSON while it reads a well-formed item.
 type decoder struct {
 	reader
 	dst []byte
-	// keys are those of the maps under way, as JSON, to find two that are the same.
+	// keys are those of the open maps, as JSON, to detect duplicates.
 	keys []span
-	// chunks holds a string that came in several.
+	// chunks holds a string that consists of several chunks.
 	chunks []byte
 }
 
-// A span is part of dst.
+// span is a part of dst.
 type span struct{ from, to int }
 
-// value reads an item. later is the tag that says how byte strings in it become text,
-// 0 without one.
+// value reads an item. later is the tag that says how byte strings within it become text, 0 without
+// one.
 func (d *decoder) value(shape Shape, later uint64) error {
 	later, isTime, err := d.tags(later)
 	if err != nil {
@@ -79,7 +79,7 @@ func (d *decoder) value(shape Shape, later uint64) error {
 	}
 }
 
-// tags goes past the tags before an item. Those that nobody knows mean nothing.
+// tags skips the tags before an item. Unknown tags have no effect.
 func (d *decoder) tags(later uint64) (effective uint64, isTime bool, err error) {
 	for d.src[d.pos]&majorMask == majorTag {
 		tag := d.argument()
@@ -96,7 +96,7 @@ func (d *decoder) tags(later uint64) (effective uint64, isTime bool, err error) 
 	return later, false, nil
 }
 
-// admissible checks that an item beginning with head may stand behind a tag.
+// admissible checks that an item beginning with head may follow a tag.
 func admissible(tag uint64, head byte) error {
 	major := head & majorMask
 	switch tag {
@@ -113,7 +113,7 @@ func admissible(tag uint64, head byte) error {
 	return nil
 }
 
-// integer reads an integer into the Go type that the library would.
+// integer reads an integer into the Go type that the library would use.
 func (d *decoder) integer(goType string) (int64, error) {
 	c := d.src[d.pos]
 	n := d.argument()
@@ -149,7 +149,7 @@ func (d *decoder) simple() error {
 	return nil
 }
 
-// floatOf is the float of a simple item whose argument is n.
+// floatOf returns the float of a simple item whose argument is n.
 func floatOf(info byte, n uint64) float64 {
 	switch info {
 	case argument2:
@@ -160,8 +160,8 @@ func floatOf(info byte, n uint64) float64 {
 	return math.Float64frombits(n)
 }
 
-// appendJSONFloat appends f as encoding/json does, but with a fraction where that writes
-// an integer, for otherwise it would be read as one.
+// appendJSONFloat appends f like encoding/json, but with a fraction where encoding/json writes an
+// integer, because it would be read as one.
 func appendJSONFloat(dst []byte, f float64) []byte {
 	start := len(dst)
 	format := byte('f')
@@ -213,8 +213,8 @@ func (d *decoder) object(shape Shape, later uint64) error {
 	return err
 }
 
-// key reads the key of a map and returns the shape of its member. A null leaves the Go
-// string into which the library decodes keys as it is: empty, or the key before.
+// key reads the key of a map and returns the shape of its member. A null leaves the Go string that
+// the library decodes keys into unchanged: empty, or the previous key.
 func (d *decoder) key(shape Shape, later uint64, first int) (Shape, error) {
 	later, _, err := d.tags(later)
 	if err != nil {
@@ -259,7 +259,7 @@ func (d *decoder) unique(keys []span) error {
 	}
 	sorted := slices.Clone(keys)
 	slices.SortStableFunc(sorted, func(a, b span) int { return bytes.Compare(text(a), text(b)) })
-	second := -1 // where the first key stands that was there before
+	second := -1 // the first key that repeats an earlier one
 	for i := 1; i < len(sorted); i++ {
 		if at := sorted[i].from; bytes.Equal(text(sorted[i]), text(sorted[i-1])) && (second < 0 || at < second) {
 			second = at
@@ -277,7 +277,7 @@ func (d *decoder) duplicate(key span, i int) error {
 	return fmt.Errorf("cbor: found duplicate map key %q at map element index %d", text, i)
 }
 
-// byteString reads a byte string; what it returns is valid until the next.
+// byteString reads a byte string. The result is valid until the next call.
 func (d *decoder) byteString() []byte {
 	if d.src[d.pos]&infoMask != indefinite {
 		return d.chunk()
@@ -299,7 +299,7 @@ func (d *decoder) chunk() []byte {
 
 var errUTF8 = errors.New("cbor: invalid UTF-8 string")
 
-// textString reads a text string. Each of its chunks has to be UTF-8.
+// textString reads a text string. Each of its chunks must be UTF-8.
 func (d *decoder) textString() ([]byte, error) {
 	if d.src[d.pos]&infoMask != indefinite {
 		text := d.chunk()
@@ -320,8 +320,8 @@ func (d *decoder) textString() ([]byte, error) {
 	return d.chunks, nil
 }
 
-// textOf is the text of a byte string: its content, or, behind a tag that expects it to
-// be encoded later, encoded so. Where JSON has bytes they are base64 whatever the tag.
+// textOf returns the text of a byte string: its content, or, after a tag that expects a later
+// encoding, its content so encoded. Where JSON has bytes, it is base64 whatever the tag.
 func textOf(content []byte, later uint64, shape Shape) []byte {
 	switch {
 	case later == 0:
@@ -334,7 +334,7 @@ func textOf(content []byte, later uint64, shape Shape) []byte {
 	return hex.AppendEncode(nil, content)
 }
 
-// time reads what stands behind the tag of a time, as text of RFC 3339.
+// time reads the item after the tag of a time and writes it as RFC 3339 text.
 func (d *decoder) time() error {
 	var t time.Time
 	c := d.src[d.pos]

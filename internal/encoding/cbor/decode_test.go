@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding/cbor"
 )
 
-// items are CBOR in hex: what apimachinery accepts of it, and what not.
+// items are hexadecimal CBOR items, some of which apimachinery rejects.
 var items = []string{
 	"", "00", "17", "1818", "1bffffffffffffffff", "1b7fffffffffffffff", "3b7fffffffffffffff", "3bffffffffffffffff", "20", "3863",
 	"f4", "f5", "f6", "f7", "f0", "e0", "f8ff", "f820", "f818", "f800", "ff", "f9", "fa", "fb00", "f93c00", "f98000", "f97bff", "f90001", "f90400", "f97c00", "f97e00", "fa47c35000", "fa7f800000", "fb3ff199999999999a",
@@ -33,7 +33,7 @@ var items = []string{
 	"a26161f1616102", "a2fbf1", "8182f9",
 }
 
-// TestItems: each is accepted or refused as apimachinery does, refused with its words.
+// TestItems: each item is accepted or rejected as by apimachinery, with the same error.
 func TestItems(t *testing.T) {
 	for _, text := range items {
 		item, err := hex.DecodeString(text)
@@ -54,7 +54,7 @@ func TestItems(t *testing.T) {
 	}
 }
 
-// compareItem decodes an item by both.
+// compareItem decodes an item with both implementations.
 func compareItem(t *testing.T, item []byte) {
 	t.Helper()
 	prefix := []byte("before")
@@ -65,7 +65,7 @@ func compareItem(t *testing.T, item []byte) {
 		if string(text) != string(prefix) {
 			t.Fatalf("%x: %v, but something was appended", item, err)
 		}
-		// Keys that differ only in what is no UTF-8 are one in JSON.
+		// Keys that differ only in invalid UTF-8 are equal in JSON.
 		if (err == nil) != (wantErr == nil) && (wantErr != nil || allUTF8(want)) {
 			t.Fatalf("%x: error %v, apimachinery's %v", item, err, wantErr)
 		}
@@ -101,7 +101,8 @@ func allUTF8(v any) bool {
 	return true
 }
 
-// TestDuplicateKeys: of a map with many keys, too, and of two that are the same the second is named.
+// TestDuplicateKeys: duplicates are also found in maps with many keys, and the error names the
+// second of the two.
 func TestDuplicateKeys(t *testing.T) {
 	for _, n := range []int{2, 16, 17, 300} {
 		text := []byte{0xb9, byte(n >> 8), byte(n)}
@@ -118,7 +119,7 @@ func TestDuplicateKeys(t *testing.T) {
 	}
 }
 
-// TestBytes: where JSON has bytes, they are base64 whatever the tag, and no text string is accepted.
+// TestBytes: where JSON has bytes they are base64 whatever the tag, and text strings are rejected.
 func TestBytes(t *testing.T) {
 	secret := cbor.ShapeOf(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
 	const head = "a14464617461a14161" // {"data":{"a":
@@ -141,7 +142,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestQuoting: JSON that is YAML, too.
+// TestQuoting: the JSON is also valid YAML.
 func TestQuoting(t *testing.T) {
 	text := "a\"\\\n\r\t\x00\x1f\u007f\u0085\u009f\u00a0\u2028\u2029\ufeff\ufffe\uffff\U0001f600é"
 	item, err := direct.Marshal(text)

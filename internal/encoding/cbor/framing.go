@@ -8,8 +8,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// Framing is what stands around messages in CBOR. A message is an object's CBOR without
-// SelfDescribed. Nothing is kept in CBOR, so there is no Codec.
+// Framing implements encoding.Framing for CBOR. A message is an object's CBOR without
+// SelfDescribed. The cache stores nothing in CBOR, so there is no Codec.
 type Framing struct{}
 
 var _ encoding.Framing = Framing{}
@@ -32,7 +32,7 @@ func (Framing) List(t encoding.ListType, meta *metav1.ListMeta, n, _ int) (head,
 	return head, nil
 }
 
-// listMeta is the metadata of a list. An untyped one has continue even when it is empty.
+// listMeta returns the metadata of a list. An untyped one has continue even if it is empty.
 func listMeta(t encoding.ListType, meta *metav1.ListMeta) []byte {
 	if !t.Untyped || meta.Continue != "" {
 		return marshal(meta)
@@ -43,7 +43,7 @@ func listMeta(t encoding.ListType, meta *metav1.ListMeta) []byte {
 	return append(append(appendHead(nil, majorMap, uint64(n+1)), members...), item[offset:]...)
 }
 
-// marshal is the CBOR of strings and numbers, which cannot fail.
+// marshal returns the CBOR of strings and numbers, which cannot fail.
 func marshal(v any) []byte {
 	item, err := direct.Marshal(v)
 	if err != nil {
@@ -52,13 +52,13 @@ func marshal(v any) []byte {
 	return item
 }
 
-// selfDescribed is SelfDescribed for everybody.
+// selfDescribed is a shared SelfDescribed.
 var selfDescribed = []byte(SelfDescribed)
 
 // Body implements encoding.Framing.
 func (Framing) Body(string, string, int) (head, tail []byte) { return selfDescribed, nil }
 
-// partialHead stands before the metadata in a PartialObjectMetadata.
+// partialHead precedes the metadata in a PartialObjectMetadata.
 var partialHead = func() []byte {
 	b := append([]byte(nil), majorMap|3)
 	b = appendString(appendString(b, "kind"), encoding.PartialKind)
@@ -75,7 +75,7 @@ func (Framing) PartialTail() string { return "" }
 // PartialSize implements encoding.Framing.
 func (Framing) PartialSize(n int) int { return len(partialHead) + n }
 
-// event and partialEvent are around an object, and around metadata where that is all.
+// event and partialEvent surround an object, and the metadata of a PartialObjectMetadata.
 var event, partialEvent = around(nil), around(partialHead)
 
 func around(head []byte) *encoding.Constants {
@@ -99,7 +99,7 @@ func (Framing) EventHead(p *encoding.Pieces, t api.EventType, _, _ string, _ int
 // EventTail implements encoding.Framing.
 func (Framing) EventTail() []byte { return event.Tail }
 
-// Around implements encoding.Framing: nothing depends on the length of what follows.
+// Around implements encoding.Framing. Nothing depends on the length of the message.
 func (Framing) Around() *encoding.Constants { return event }
 
 // AroundPartial implements encoding.Framing.
@@ -108,8 +108,8 @@ func (Framing) AroundPartial() *encoding.Constants { return partialEvent }
 // Status implements encoding.Framing.
 func (Framing) Status(status *metav1.Status) []byte { return marshal(status) }
 
-// StreamType implements encoding.Framing: that of a sequence of items.
+// StreamType implements encoding.Framing. It is the type of a sequence of items.
 func (Framing) StreamType() string { return "application/cbor-seq" }
 
-// Delimiter implements encoding.Framing: an item tells where it ends.
+// Delimiter implements encoding.Framing. Items are self-delimiting.
 func (Framing) Delimiter() int { return 0 }

@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// SelfDescribed is tag 55799, with which every response and every watch event begins,
-// and the object in an event once more. An item of a list has none.
+// SelfDescribed is tag 55799. It begins every response and every watch event, and also the object
+// in an event. Items of a list do not have it.
 const SelfDescribed = "\xd9\xd9\xf7"
 
-// The major types, as they stand in the first byte of a data item.
+// The major types: the upper three bits of the first byte of an item.
 const (
 	majorUint   byte = 0 << 5
 	majorNegInt byte = 1 << 5
@@ -23,7 +23,7 @@ const (
 	majorMask byte = 7 << 5
 )
 
-// What the lower bits of the first byte say, when they are no argument themselves.
+// Special values of the lower five bits of the first byte.
 const (
 	infoMask = 31
 
@@ -40,7 +40,7 @@ const (
 	breakCode = majorSimple | indefinite
 )
 
-// Tags that decide what their content means.
+// Tags that determine the meaning of their content.
 const (
 	tagTimeText       = 0
 	tagTimeNumber     = 1
@@ -51,8 +51,7 @@ const (
 	tagBase16         = 23
 )
 
-// appendHead appends the first byte of an item and its argument, in as few bytes as hold
-// it.
+// appendHead appends the first byte of an item and its argument, in the fewest bytes that hold it.
 func appendHead(dst []byte, major byte, n uint64) []byte {
 	switch {
 	case n < argument1:
@@ -81,8 +80,8 @@ func headSize(n int) int {
 	return 9
 }
 
-// setHead writes the head of an item whose content begins at dst[start+reserved:] and
-// ends with dst, and moves the content if the head is not of the reserved size.
+// setHead writes the head of an item whose content begins at dst[start+reserved:] and extends to
+// the end of dst. It moves the content if the head does not have the reserved size.
 func setHead(dst []byte, start, reserved int, major byte, n int) []byte {
 	size := headSize(n)
 	switch {
@@ -98,7 +97,7 @@ func setHead(dst []byte, start, reserved int, major byte, n int) []byte {
 	return dst
 }
 
-// appendString appends a string as apimachinery writes strings.
+// appendString appends a string like apimachinery.
 func appendString(dst []byte, s string) []byte {
 	return append(appendHead(dst, majorBytes, uint64(len(s))), s...)
 }
@@ -110,7 +109,7 @@ func appendInt(dst []byte, i int64) []byte {
 	return appendHead(dst, majorUint, uint64(i))
 }
 
-// appendFloat appends f, which is a number, in the fewest bits that hold its value.
+// appendFloat appends f, which is not NaN, in the fewest bits that hold its value.
 func appendFloat(dst []byte, f float64) []byte {
 	single := float32(f)
 	if float64(single) != f {
@@ -122,13 +121,13 @@ func appendFloat(dst []byte, f float64) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, majorSimple|argument4), math.Float32bits(single))
 }
 
-// float16 are the bits of f as a float of half precision, if that holds its value.
+// float16 returns the bits of f as a half-precision float, if that holds its value.
 func float16(f float32) (half uint16, exact bool) {
 	const (
 		mantissaBits     = 23
 		halfMantissaBits = 10
 		lost             = mantissaBits - halfMantissaBits
-		minExponent      = -14 // of a normal number; subnormal ones lose a bit for each below
+		minExponent      = -14 // of a normal number; subnormal ones lose one bit for each exponent below
 		maxExponent      = 15
 	)
 	bits := math.Float32bits(f)
@@ -155,7 +154,7 @@ func float16(f float32) (half uint16, exact bool) {
 	return sign | uint16(mantissa>>shift), true
 }
 
-// fromFloat16 is the value of a float of half precision.
+// fromFloat16 returns the value of a half-precision float.
 func fromFloat16(half uint16) float64 {
 	exponent, mantissa := int(half>>10&0x1f), float64(half&0x3ff)
 	var f float64

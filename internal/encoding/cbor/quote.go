@@ -4,9 +4,9 @@ import (
 	"unicode/utf8"
 )
 
-// appendQuoted appends a string as JSON. What is no UTF-8 becomes U+FFFD, as it does for
-// encoding/json. What YAML does not take as it is, is escaped, for an apply patch in CBOR
-// is forwarded as one in YAML.
+// appendQuoted appends a string as JSON. Invalid UTF-8 becomes U+FFFD, as in encoding/json.
+// Characters that YAML does not allow are escaped, because an apply patch in CBOR is forwarded as
+// YAML.
 func appendQuoted(dst, text []byte) []byte {
 	dst = append(dst, '"')
 	for len(text) > 0 {

@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "write shapes_generated.go")
 
-// builtInTypes is a scheme of all types that kube-apiserver serves.
+// builtInTypes returns a scheme of all types that kube-apiserver serves.
 func builtInTypes(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -42,7 +42,7 @@ func builtInTypes(t testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-// builtInKinds are the kinds of the scheme but those of metav1, in order.
+// builtInKinds returns the kinds of the scheme, sorted, without those of metav1.
 func builtInKinds(scheme *runtime.Scheme) []schema.GroupVersionKind {
 	metaPackage := reflect.TypeFor[metav1.Status]().PkgPath()
 	kinds := maps.Clone(scheme.AllKnownTypes())
@@ -54,7 +54,8 @@ func builtInKinds(scheme *runtime.Scheme) []schema.GroupVersionKind {
 	})
 }
 
-// TestShapes: shapes_generated.go is what the Go types of the Kubernetes API say; -update writes it.
+// TestShapes makes sure that shapes_generated.go agrees with the Go types of the Kubernetes API;
+// -update writes it.
 func TestShapes(t *testing.T) {
 	const file = "shapes_generated.go"
 	want := generate(t)
@@ -68,7 +69,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// generate writes the shapes that have a member to be told apart, somewhere in them.
+// generate writes the shapes that contain a member other than Untyped.
 func generate(t *testing.T) []byte {
 	scheme := builtInTypes(t)
 	types := make(typeGraph)
@@ -121,7 +122,7 @@ func generate(t *testing.T) []byte {
 	return source
 }
 
-// A typeGraph has the members of structs and maps, by their type.
+// typeGraph holds the members of structs and maps by their type.
 type typeGraph map[reflect.Type][]typeMember
 
 type typeMember struct {
@@ -130,8 +131,8 @@ type typeMember struct {
 	leaf string
 }
 
-// opaque are the types that encode themselves as their JSON says, raw those that do so with JSON that a client wrote.
-// A union is one of several, of which the field Schema has members.
+// opaque types encode themselves as their JSON says, raw types do so with JSON that a client wrote.
+// A union is one of several types, of which the field Schema has members.
 var (
 	opaque = map[reflect.Type]bool{
 		reflect.TypeFor[metav1.Time](): true, reflect.TypeFor[metav1.MicroTime](): true, reflect.TypeFor[metav1.FieldsV1](): true,
@@ -148,7 +149,7 @@ var (
 	}
 )
 
-// add enters a type and those of its members, and returns what stands for it: its members' type, or a leaf.
+// add adds a type and the types of its members. It returns the type that stands for it, or a leaf.
 func (g typeGraph) add(t *testing.T, typ reflect.Type) (reflect.Type, string) {
 	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice && typ.Elem().Kind() != reflect.Uint8 || typ.Kind() == reflect.Array {
 		typ = typ.Elem()
@@ -206,7 +207,7 @@ func (g typeGraph) members(t *testing.T, typ reflect.Type) []typeMember {
 	return out
 }
 
-// prune leaves the members that are a leaf or lead to one.
+// prune removes the members that are not a leaf and do not lead to one.
 func (g typeGraph) prune() {
 	leads := make(map[reflect.Type]bool)
 	for grown := true; grown; {

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// string reads a string from its opening quote and writes it as a byte string, whose
-// content begins at t.dst[content:].
+// string reads a string from its opening quote and writes it as a byte string, whose content begins
+// at t.dst[content:].
 func (t *transcoder) string() (content int, err error) {
 	from := t.pos + 1
 	end, plain := scanString(t.src, from)
@@ -23,13 +23,12 @@ func (t *transcoder) string() (content int, err error) {
 	return content, nil
 }
 
-// scanString finds the quote that ends the string whose content begins at b[i]. plain is
-// false if its bytes are not the string's own: for an escape sequence, for what is no
-// UTF-8, and where there is no end.
+// scanString finds the quote that ends the string whose content begins at b[i]. plain is false if
+// its bytes need conversion (escape sequences, invalid UTF-8), or if the string does not end.
 func scanString(b []byte, i int) (end int, plain bool) {
 	const tops = 0x8080808080808080
 	from := i
-	var seen uint64 // bits of the bytes passed
+	var seen uint64 // the union of the bytes' bits
 	for i+8 <= len(b) {
 		w := binary.LittleEndian.Uint64(b[i:])
 		if m := stops(w); m != 0 {
@@ -51,19 +50,19 @@ func scanString(b []byte, i int) (end int, plain bool) {
 	return i, seen&tops == 0 || utf8.Valid(b[from:i])
 }
 
-// stops marks, by their top bits, the bytes of w that a scan of a string stops at: quote,
-// backslash, control characters. Only the lowest mark is exact.
+// stops marks, by their top bits, the bytes of w that end or interrupt a string: quote, backslash,
+// control characters. Only the lowest mark is exact.
 func stops(w uint64) uint64 {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	quote, slash := w^(ones*'"'), w^(ones*'\\')
 	return ((w-ones*' ')&^w | (quote-ones)&^quote | (slash-ones)&^slash) & tops
 }
 
-// escapedString reads a string from its first byte, as encoding/json does: what is no
-// UTF-8 and half a surrogate pair become U+FFFD.
+// escapedString reads a string from its first byte like encoding/json: invalid UTF-8 and half a
+// surrogate pair become U+FFFD.
 func (t *transcoder) escapedString(from int) (content int, err error) {
 	start := len(t.dst)
-	const reserved = 2 // bytes of the head, which is set when the length is known
+	const reserved = 2 // bytes for the head, which is set when the length is known
 	t.dst = append(t.dst, 0, 0)
 	for t.pos = from; ; {
 		switch c := t.next(); {
@@ -95,7 +94,7 @@ func (t *transcoder) escapedString(from int) (content int, err error) {
 	}
 }
 
-// isPlain tells whether a byte in a string of JSON is a character that stands for itself.
+// isPlain reports whether a byte of a JSON string is a character that stands for itself.
 func isPlain(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }
 
 // escape reads an escape sequence.
@@ -136,7 +135,7 @@ func (t *transcoder) escapedRune() error {
 		if t.next() == '\\' && t.pos+1 < len(t.src) && t.src[t.pos+1] == 'u' {
 			second = hex4(t.src, t.pos+2)
 		}
-		// DecodeRune gives U+FFFD for what is no pair. Then the second stands for itself.
+		// DecodeRune returns U+FFFD for an invalid pair. Then the second one stands for itself.
 		if r = utf16.DecodeRune(r, second); r != utf8.RuneError {
 			t.pos += 6
 		}
@@ -145,7 +144,7 @@ func (t *transcoder) escapedRune() error {
 	return nil
 }
 
-// hex4 is the value of four hexadecimal digits at b[i], -1 if there are none.
+// hex4 returns the value of four hexadecimal digits at b[i], -1 if there are none.
 func hex4(b []byte, i int) rune {
 	if i+4 > len(b) {
 		return -1

@@ -10,11 +10,10 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// maxDepth is how deep objects and arrays may be nested, in JSON and in CBOR, for
-// kube-apiserver.
+// maxDepth is how deep kube-apiserver allows objects and arrays to be nested, in JSON and in CBOR.
 const maxDepth = 10000
 
-// A SyntaxError says where JSON cannot be read.
+// SyntaxError says where JSON is malformed.
 type SyntaxError struct {
 	Offset int
 	Reason string
@@ -24,8 +23,8 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("JSON, byte %d: %s", e.Offset, e.Reason)
 }
 
-// Append appends the CBOR of a JSON value, without SelfDescribed. After an error it
-// returns dst as it was.
+// Append appends the CBOR of a JSON value, without SelfDescribed. After an error it returns dst
+// unchanged.
 func Append(dst, json []byte, shape Shape) ([]byte, error) {
 	t := transcoder{src: json, dst: dst}
 	t.space()
@@ -39,7 +38,7 @@ func Append(dst, json []byte, shape Shape) ([]byte, error) {
 	return t.dst, nil
 }
 
-// A transcoder goes through JSON once and writes CBOR as it goes.
+// transcoder reads JSON once and writes CBOR as it goes.
 type transcoder struct {
 	src []byte
 	pos int
@@ -59,7 +58,7 @@ func (t *transcoder) space() {
 	}
 }
 
-// next is the byte at hand, 0 at the end.
+// next returns the current byte, 0 at the end.
 func (t *transcoder) next() byte {
 	if t.pos < len(t.src) {
 		return t.src[t.pos]
@@ -67,7 +66,7 @@ func (t *transcoder) next() byte {
 	return 0
 }
 
-// value reads a value, from its first byte.
+// value transcodes a value, from its first byte.
 func (t *transcoder) value(shape Shape, depth int) error {
 	if shape == rawShape {
 		return t.raw(depth)
@@ -102,7 +101,7 @@ func (t *transcoder) object(shape Shape, depth int) error {
 		return t.fail("exceeded max depth")
 	}
 	start := len(t.dst)
-	t.dst = append(t.dst, majorMap) // of up to 23 members
+	t.dst = append(t.dst, majorMap) // for up to 23 members
 	t.pos++
 	t.space()
 	if t.next() == '}' {
@@ -167,7 +166,7 @@ func (t *transcoder) array(shape Shape, depth int) error {
 	}
 }
 
-// more reads what follows a member: a comma, up to the next member, or the end.
+// more reads what follows a member: a comma, after which another member follows, or the end.
 func (t *transcoder) more(closing byte) (bool, error) {
 	t.space()
 	switch t.next() {
@@ -193,8 +192,8 @@ func (t *transcoder) literal(word string, simple byte) error {
 	return nil
 }
 
-// raw reads JSON that a client wrote. Of two members with one key the last counts, as
-// it does for apimachinery, which is therefore asked. There is little such JSON.
+// raw transcodes JSON that a client wrote. The last of two members with the same key counts, as for
+// apimachinery, which does the decoding here. Such JSON is rare and short.
 func (t *transcoder) raw(depth int) error {
 	from, start := t.pos, len(t.dst)
 	if err := t.value(Untyped, depth); err != nil {
@@ -212,7 +211,7 @@ func (t *transcoder) raw(depth int) error {
 	return nil
 }
 
-// number reads a number: an integer if it is written as one and fits 64 bits.
+// number transcodes a number: to an integer if it is written as one and fits into 64 bits.
 func (t *transcoder) number(shape Shape) error {
 	from := t.pos
 	integer, err := t.scanNumber()
@@ -234,8 +233,7 @@ func (t *transcoder) number(shape Shape) error {
 	return nil
 }
 
-// scanNumber goes past a number and says whether it is written without fraction and
-// exponent.
+// scanNumber skips a number and reports whether it has no fraction or exponent.
 func (t *transcoder) scanNumber() (integer bool, err error) {
 	if t.next() == '-' {
 		t.pos++
@@ -264,7 +262,7 @@ func (t *transcoder) scanNumber() (integer bool, err error) {
 	return integer, nil
 }
 
-// digits goes past one or more digits.
+// digits skips one or more digits.
 func (t *transcoder) digits() error {
 	from := t.pos
 	for t.pos < len(t.src) && t.src[t.pos]-'0' <= 9 {
@@ -276,9 +274,9 @@ func (t *transcoder) digits() error {
 	return nil
 }
 
-// parseInt is strconv.ParseInt of digits that may have a sign before them.
+// parseInt is strconv.ParseInt for digits that may follow a sign.
 func parseInt(text []byte) (i int64, ok bool) {
-	const certain = 18 // digits of any number that fits
+	const certain = 18 // numbers of this many digits always fit
 	if len(text) > certain {
 		i, err := strconv.ParseInt(string(text), 10, 64)
 		return i, err == nil
@@ -296,14 +294,14 @@ func parseInt(text []byte) (i int64, ok bool) {
 	return i, true
 }
 
-// base64 reads a string that stands for bytes.
+// base64 transcodes a string that stands for bytes.
 func (t *transcoder) base64() error {
 	from, start := t.pos, len(t.dst)
 	text, err := t.string()
 	if err != nil {
 		return err
 	}
-	// What is decoded is written behind the text and then takes its place.
+	// Decode after the text, then move the result over it.
 	end := len(t.dst)
 	t.dst = slices.Grow(t.dst, base64.StdEncoding.DecodedLen(end-text))
 	n, err := base64.StdEncoding.Decode(t.dst[end:cap(t.dst)], t.dst[text:])

@@ -16,10 +16,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding/cbor/cbortest"
 )
 
-// untyped are JSON values in all their shapes.
+// untyped are JSON values of all kinds.
 var untyped = []string{
 	`{}`, `[]`, `""`, `null`, `true`, `false`, `{"a":null,"b":[],"c":{}}`, " \t\r\n{ \"a\" : [ 1 , 2 ] , \"b\" : { } } \n",
-	// Numbers: integers of 64 bits stay integers, everything else is a float.
+	// Numbers: 64-bit integers stay integers, everything else is a float.
 	`0`, `-0`, `1`, `-1`, `23`, `24`, `255`, `256`, `65535`, `65536`, `4294967295`, `4294967296`, `-24`, `-25`, `-256`, `-257`,
 	`999999999999999999`, `-999999999999999999`, `9223372036854775807`, `-9223372036854775808`, `9223372036854775808`, `-9223372036854775809`,
 	`123456789012345678901234567890`, `1.0`, `-0.0`, `0.0`, `1e3`, `1E3`, `1e+3`, `1e-3`, `1.5`, `0.1`, `65504.0`, `65505.5`, `1e5`, `1e38`, `1e39`, `3.4028235677973366e38`,
@@ -30,7 +30,7 @@ var untyped = []string{
 	"\"\xff\xfe\"", "\"a\xc3\"", "\"" + strings.Repeat("\xff", 10) + "\"", "\"\x7f\"", `{"\u0061":1,"b\n":2}`, `"` + strings.Repeat(`\n`, 30) + `"`, `"` + strings.Repeat(`\u00e9`, 200) + `"`,
 }
 
-// TestUntyped: JSON becomes the bytes that apimachinery makes of the value that it decodes from it.
+// TestUntyped: JSON becomes the bytes that apimachinery encodes after decoding it.
 func TestUntyped(t *testing.T) {
 	values := append([]string(nil), untyped...)
 	for _, n := range []int{22, 23, 24, 255, 256, 300, 65535, 65536, 70000} {
@@ -50,7 +50,7 @@ func TestUntyped(t *testing.T) {
 	}
 }
 
-// compareUntyped transcodes text, by both.
+// compareUntyped transcodes text with both implementations.
 func compareUntyped(t *testing.T, text []byte) {
 	t.Helper()
 	prefix := []byte("before")
@@ -66,7 +66,7 @@ func compareUntyped(t *testing.T, text []byte) {
 		return
 	}
 	if got = got[len(prefix):]; hasDuplicates(text) {
-		return // the upstream's JSON has none where the shape is not raw
+		return // the upstream's JSON has none, except in raw shapes
 	}
 	want, err := direct.Marshal(v)
 	if err != nil {

@@ -7,20 +7,20 @@ import (
 	"math"
 )
 
-// How many members a map and elements an array may have for kube-apiserver.
+// The maximum number of map members and array elements that kube-apiserver accepts.
 const (
 	maxPairs    = 2097152
 	maxElements = math.MaxInt32
 )
 
-// A reader goes through CBOR.
+// reader reads CBOR.
 type reader struct {
 	src []byte
 	pos int
 }
 
-// wellFormed checks that src is one item and no more, in the words of the library that
-// kube-apiserver uses. What passes can be read without looking at its bounds.
+// wellFormed checks that src is exactly one item. Its errors are those of the library that
+// kube-apiserver uses. A well-formed item can be read without bounds checks.
 func wellFormed(src []byte) error {
 	if len(src) == 0 {
 		return io.EOF
@@ -35,7 +35,7 @@ func wellFormed(src []byte) error {
 	return nil
 }
 
-// check goes past an item in depth maps, arrays and tags.
+// check skips an item nested in depth maps, arrays and tags.
 func (r *reader) check(depth int) error {
 	c, n, err := r.head()
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *reader) checkString(c byte, n uint64) error {
 	return nil
 }
 
-// checkMembers goes past what n elements or pairs are made of.
+// checkMembers skips the members of n elements or pairs.
 func (r *reader) checkMembers(c byte, n uint64, depth int) error {
 	if n > math.MaxInt64 {
 		return fmt.Errorf("cbor: %s length %d is too large, it would cause integer overflow", typeName(c), n)
@@ -119,7 +119,7 @@ func checkCount(c byte, n uint64) error {
 	return nil
 }
 
-// checkUntilBreak goes past the members of an array or map of no definite length.
+// checkUntilBreak skips the members of an array or map of indefinite length.
 func (r *reader) checkUntilBreak(c byte, depth int) error {
 	isMap := c&majorMask == majorMap
 	for n := uint64(0); ; n++ {
@@ -148,7 +148,7 @@ func (r *reader) checkUntilBreak(c byte, depth int) error {
 
 func errBreak() error { return fmt.Errorf("cbor: unexpected %q code", "break") }
 
-// checkChunks goes past the chunks of a string of no definite length.
+// checkChunks skips the chunks of a string of indefinite length.
 func (r *reader) checkChunks(major byte) error {
 	for {
 		if r.pos == len(r.src) {
@@ -204,7 +204,7 @@ func (r *reader) head() (c byte, argument uint64, err error) {
 	return 0, 0, fmt.Errorf("cbor: invalid additional information %d for type %s", info, typeName(c))
 }
 
-// checkSimple refuses what JSON has no word for.
+// checkSimple rejects simple values that JSON cannot represent.
 func checkSimple(info byte, argument uint64) error {
 	if info == argument1 {
 		if argument < 32 {
@@ -221,7 +221,7 @@ func checkSimple(info byte, argument uint64) error {
 	return nil
 }
 
-// argument reads a head that is whole and returns its argument.
+// argument reads a complete head and returns its argument.
 func (r *reader) argument() uint64 {
 	info := r.src[r.pos] & infoMask
 	b := r.src[r.pos+1:]
@@ -243,7 +243,7 @@ func (r *reader) argument() uint64 {
 	return uint64(info)
 }
 
-// A length counts the members of an array or map, whose end may be a break.
+// length counts the members of an array or map, which may end with a break.
 type length struct {
 	left    uint64
 	unknown bool
@@ -259,7 +259,7 @@ func (r *reader) length() length {
 	return length{left: r.argument()}
 }
 
-// more tells whether a member follows, and goes past a break.
+// more reports whether a member follows, and skips a break.
 func (l *length) more(r *reader) bool {
 	if l.unknown {
 		if r.src[r.pos] == breakCode {
@@ -274,7 +274,7 @@ func (l *length) more(r *reader) bool {
 	return true
 }
 
-// typeName is what the library calls an item that begins with c.
+// typeName returns the library's name for an item that begins with c.
 func typeName(c byte) string {
 	switch c & majorMask {
 	case majorUint:
@@ -295,7 +295,7 @@ func typeName(c byte) string {
 	return "primitives"
 }
 
-// cannotUnmarshal is the library's error for an item that is not of the expected type.
+// cannotUnmarshal returns the library's error for an item of an unexpected type.
 func cannotUnmarshal(c byte, goType, detail string) error {
 	if detail != "" {
 		detail = " (" + detail + ")"
@@ -303,7 +303,7 @@ func cannotUnmarshal(c byte, goType, detail string) error {
 	return fmt.Errorf("cbor: cannot unmarshal %s into Go value of type %s%s", typeName(c), goType, detail)
 }
 
-// notAccepted is the library's error for an item that kube-apiserver wants none of.
+// notAccepted returns the library's error for an item that kube-apiserver does not accept.
 func notAccepted(c byte, what string) error {
 	return fmt.Errorf("cbor: data item of cbor type %s is not accepted by protocol: %s", typeName(c), what)
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding/encodingtest"
 )
 
-// BenchmarkWellFormed looks through a pod, which is the least that a feed in CBOR would cost for one.
+// BenchmarkWellFormed checks a pod, which is the minimum cost of an object if the reflector used
+// CBOR.
 func BenchmarkWellFormed(b *testing.B) {
 	text, err := json.Marshal(encodingtest.Pod(1))
 	if err != nil {

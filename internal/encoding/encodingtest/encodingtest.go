@@ -1,5 +1,5 @@
-// Package encodingtest has what tests of encodings need: objects, their bytes as the
-// libraries of kube-apiserver write them, and readers that hand bytes out in portions.
+// Package encodingtest helps to test encodings: objects, their bytes as kube-apiserver's libraries
+// write them, and readers that return bytes in portions.
 package encodingtest
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// Encodings are all.
+// Encodings are all encodings with a Codec.
 var Encodings = []api.Encoding{api.JSON, api.Protobuf}
 
-// An Object can be encoded in each encoding.
+// Object can be encoded in each encoding.
 type Object interface {
 	runtime.Object
 	Marshal() ([]byte, error)
@@ -34,7 +34,7 @@ func Raw(t testing.TB, enc api.Encoding, obj any) []byte {
 	var raw []byte
 	var err error
 	if enc == api.JSON {
-		// The serializer of apimachinery is encoding/json, too.
+		// apimachinery's serializer uses encoding/json, too.
 		var buf bytes.Buffer
 		err = json.NewEncoder(&buf).Encode(obj)
 		raw = bytes.TrimRight(buf.Bytes(), "\n")
@@ -47,7 +47,7 @@ func Raw(t testing.TB, enc api.Encoding, obj any) []byte {
 	return raw
 }
 
-// info is the serializer that kube-apiserver uses.
+// info returns the serializer that kube-apiserver uses.
 func info(t testing.TB, enc api.Encoding) runtime.SerializerInfo {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -64,7 +64,7 @@ func info(t testing.TB, enc api.Encoding) runtime.SerializerInfo {
 	return info
 }
 
-// Body is what kube-apiserver answers with an object or a list.
+// Body returns kube-apiserver's response body for an object or a list.
 func Body(t testing.TB, enc api.Encoding, obj runtime.Object) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -74,13 +74,13 @@ func Body(t testing.TB, enc api.Encoding, obj runtime.Object) []byte {
 	return buf.Bytes()
 }
 
-// Frame is what the watch handler of kube-apiserver writes.
+// Frame returns what the watch handler of kube-apiserver writes.
 func Frame(t testing.TB, enc api.Encoding, eventType string, obj runtime.Object) []byte {
 	t.Helper()
 	return FrameOf(t, enc, &metav1.WatchEvent{Type: eventType, Object: runtime.RawExtension{Raw: Body(t, enc, obj)}})
 }
 
-// FrameOf is an event as it is written.
+// FrameOf returns an event as it is written to the stream.
 func FrameOf(t testing.TB, enc api.Encoding, event *metav1.WatchEvent) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -99,7 +99,7 @@ func Same(t testing.TB, what string, got, want []byte) {
 	}
 }
 
-// Readers give the same bytes in different portions.
+// Readers return the same bytes in different portions.
 func Readers(body []byte) map[string]io.Reader {
 	return map[string]io.Reader{
 		"whole":   bytes.NewReader(body),

@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pod is the i-th pod as clusters have them: about 6 KB of JSON, 5 labels, two
-// managers.
+// Pod returns the i-th realistic pod: about 6 KB of JSON, 5 labels, two managers.
 func Pod(i int) *corev1.Pod {
 	created := metav1.NewTime(time.Date(2024, 5, 17, 12, 30, i%60, 0, time.UTC))
 	app := fmt.Sprintf("app-%d", i%50)
@@ -79,7 +78,7 @@ func Pod(i int) *corev1.Pod {
 	return pod
 }
 
-// PodList has n pods of roughly size bytes each, with what is awkward to scan.
+// PodList returns n pods of roughly size bytes each, with content that is difficult to scan.
 func PodList(n, size int) *corev1.PodList {
 	list := &corev1.PodList{
 		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
@@ -97,8 +96,7 @@ func PodList(n, size int) *corev1.PodList {
 	return list
 }
 
-// RealisticPods are pods of some 6 KB with the short strings and the nesting of
-// real ones.
+// RealisticPods returns n pods of some 6 KB with the short strings and the nesting of real ones.
 func RealisticPods(n int) *corev1.PodList {
 	list := PodList(n, 0)
 	for i := range list.Items {

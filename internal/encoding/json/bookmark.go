@@ -15,12 +15,12 @@ import (
 type template struct {
 	// head and tail surround the metadata in the object's bytes.
 	head, tail []byte
-	// plain and marked are the metadata around the version: without and with the
-	// annotation that ends the initial events.
+	// plain and marked surround the version in the metadata: without and with the annotation that
+	// ends the initial events.
 	plain, marked around
 }
 
-// around is what stands before and after the version.
+// around is what precedes and follows the version.
 type around struct{ before, after []byte }
 
 // NewBookmark implements encoding.Codec.
@@ -75,7 +75,7 @@ func (Codec) LearnBookmark(object []byte) (encoding.BookmarkTemplate, error) {
 	return t, nil
 }
 
-// parsed is a bookmark in its parts.
+// parsed holds the parts of a bookmark.
 type parsed struct {
 	head, tail []byte // around the metadata
 	members    []pair // of the metadata
@@ -120,7 +120,7 @@ func parseBookmark(object []byte) (*parsed, error) {
 	return p, err
 }
 
-// marksEnd reports whether annotations hold the end of the initial events.
+// marksEnd reports whether annotations mark the end of the initial events.
 func marksEnd(annotations []byte) bool {
 	start, end := member(annotations, encoding.InitialEventsEnd)
 	return start >= 0 && string(annotations[start:end]) == `"true"`
@@ -129,8 +129,7 @@ func marksEnd(annotations []byte) bool {
 // initialEventsEnd is the annotations value of the bookmark after the initial events.
 const initialEventsEnd = `{"` + encoding.InitialEventsEnd + `":"true"}`
 
-// render prepares the metadata with and without the annotation, which members have if
-// they are marked.
+// render prepares the metadata with and without the annotation. members have it if isMarked is set.
 func (t *template) render(members []pair, isMarked, sorted bool) {
 	plain, marked := slices.DeleteFunc(slices.Clone(members), func(m pair) bool { return m.key == "annotations" }), members
 	if !isMarked {

@@ -7,10 +7,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding/encodingtest"
 )
 
-// bookmarks are what kube-apiserver v1.36.3 sent.
+// Bookmarks of kube-apiserver v1.36.3.
 const (
 	podBookmark = `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"215","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}`
-	// An older release writes the empty creationTimestamp.
+	// Older releases write the empty creationTimestamp.
 	oldBookmark    = `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"12746","creationTimestamp":null},"spec":{"containers":null},"status":{}}`
 	customBookmark = `{"apiVersion":"ex.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"219"}}`
 )
@@ -67,7 +67,8 @@ func TestBookmarkErrors(t *testing.T) {
 	}
 }
 
-// FuzzBookmark: no panic, and templates render what they learned from.
+// FuzzBookmark: parsing does not panic, and templates render the bookmark that they were learned
+// from.
 func FuzzBookmark(f *testing.F) {
 	f.Add([]byte(podBookmark))
 	f.Add([]byte(customBookmark))

@@ -12,8 +12,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// ReadList implements encoding.Codec. The members of the list come in any order: what
-// kube-apiserver sends of custom resources is sorted, and ends with the metadata.
+// ReadList implements encoding.Codec. The members of the list may have any order: kube-apiserver's
+// lists of custom resources are sorted, and end with the metadata.
 func (Codec) ReadList(r io.Reader, opts encoding.ReadOptions, visit func(item []byte) error) (encoding.ListMeta, error) {
 	l := list{stream: newStream(r, encoding.ListBuffer, opts.Limit), visit: visit}
 	if opts.Kind != "" {
@@ -27,12 +27,12 @@ func (Codec) ReadList(r io.Reader, opts encoding.ReadOptions, visit func(item []
 
 type list struct {
 	stream
-	// head is put before the members of items that do not begin with their kind or
-	// apiVersion, as those of typed lists, so that they equal what a watch sends.
+	// head is inserted before the members of items that do not begin with their kind or apiVersion,
+	// as in typed lists, so that they equal what a watch sends.
 	head  []byte
 	visit func(item []byte) error
 	meta  encoding.ListMeta
-	items bool // the list has a member items
+	items bool // whether the list has a member items
 }
 
 func (l *list) read() error {
@@ -56,7 +56,7 @@ func (l *list) read() error {
 		}
 	}
 	if !l.items {
-		// Taking it for an empty list would delete everything that is cached.
+		// Treating it as an empty list would delete everything that is cached.
 		return fmt.Errorf("%q of %q is not a list: it has no items", l.meta.Kind, l.meta.APIVersion)
 	}
 	return l.atEnd()
@@ -131,8 +131,7 @@ func (l *list) readItems() error {
 	}
 }
 
-// own copies an item into an allocation of its own and puts the head before it
-// where it lacks one.
+// own copies an item into an allocation of its own and inserts the head if it is missing.
 func (l *list) own(item []byte) []byte {
 	members := item[skipSpace(item, 1):]
 	if bytes.HasPrefix(members, []byte(`"kind"`)) || bytes.HasPrefix(members, []byte(`"apiVersion"`)) {

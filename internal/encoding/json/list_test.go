@@ -15,7 +15,7 @@ import (
 
 const testLimit = 1 << 20
 
-// pods is how a list of pods is read.
+// pods returns the options to read a list of pods.
 func pods(limit int) encoding.ReadOptions {
 	return encoding.ReadOptions{Limit: limit, APIVersion: "v1", Kind: "Pod"}
 }
@@ -99,7 +99,7 @@ func FuzzReadList(f *testing.F) {
 		var items [][]byte
 		meta, err := Codec{}.ReadList(&encodingtest.Portions{B: body, N: int(portion) + 1}, pods(4096), collect(&items))
 		if !json.Valid(body) {
-			return // the splitter promises nothing about what is between the brackets
+			return // the splitter does not check what is between the brackets
 		}
 		var want struct {
 			Kind  string            `json:"kind"`

@@ -2,23 +2,23 @@ package json
 
 import "bytes"
 
-// StepKind says what a Step goes into.
+// StepKind is the kind of a Step.
 type StepKind uint8
 
 // The kinds of steps.
 const (
-	// Member is a member of an object, by its name.
+	// Member selects a member of an object by its name.
 	Member StepKind = iota
-	// Element is an element of an array, by its position.
+	// Element selects an element of an array by its position.
 	Element
-	// Matching is the first element of an array that is an object whose member Name is
-	// the string Value.
+	// Matching selects the first element of an array that is an object whose member Name is the
+	// string Value.
 	Matching
-	// Every is every element of an array. Only a Projection knows it.
+	// Every selects every element of an array. Only a Projection supports it.
 	Every
 )
 
-// Step is one step on the way into a value.
+// Step is one step of a path into a value.
 type Step struct {
 	Kind  StepKind
 	Name  string // of Member and Matching
@@ -26,8 +26,8 @@ type Step struct {
 	Index int    // of Element
 }
 
-// Lookup returns the value at a path in b, which is well-formed; nil if there is none. Of
-// a member that is repeated, as no API server writes it, the first counts.
+// Lookup returns the value at a path in b, which must be well-formed; nil if there is none. The
+// first of repeated members counts, but no API server writes those.
 func Lookup(b []byte, path []Step) []byte {
 	i := skipSpace(b, 0)
 	for n := range path {
@@ -42,8 +42,8 @@ func Lookup(b []byte, path []Step) []byte {
 	return b[i:end]
 }
 
-// enter returns where the value begins to which a step leads from the value at b[i], -1 if
-// there is none.
+// enter returns where the value selected by a step from the value at b[i] begins, -1 if there is
+// none.
 func enter(b []byte, i int, s *Step) int {
 	switch {
 	case i >= len(b):
@@ -79,7 +79,7 @@ func findMember(b []byte, i int, name string) int {
 	}
 }
 
-// memberAt reads the key at b[i]; value is where its value begins, below 0 if there is none.
+// memberAt reads the key at b[i]. value is where its value begins, negative if there is none.
 func memberAt(b []byte, i int) (key []byte, value int) {
 	if i >= len(b) || b[i] != '"' {
 		return nil, -1
@@ -130,7 +130,7 @@ func hasText(b []byte, i int, name, text string) bool {
 	return found == text
 }
 
-// Text is the text of a string as Lookup returns it; ok is false for other values.
+// Text returns the text of a string returned by Lookup. ok is false for other values.
 func Text(token []byte) (text string, ok bool) {
 	if len(token) < 2 || token[0] != '"' {
 		return "", false
@@ -142,16 +142,16 @@ func Text(token []byte) (text string, ok bool) {
 	return string(inner), true
 }
 
-// Projection says what is left of a value: all of it, or some members of an object, or
-// something of every element of an array. The zero value leaves nothing. It is filled by
-// Add and safe for concurrent use afterwards.
+// Projection says which parts of a value to keep: all of it, some members of an object, or parts of
+// every element of an array. The zero value keeps nothing. It is built with Add and safe for
+// concurrent use afterwards.
 type Projection struct {
 	all     bool
 	members map[string]*Projection
 	every   *Projection
 }
 
-// Add has the value at path left too, of Member and Every steps.
+// Add also keeps the value at path, which consists of Member and Every steps.
 func (p *Projection) Add(path []Step) {
 	for _, s := range path {
 		next := p.every
@@ -178,7 +178,7 @@ func (p *Projection) set(s Step, next *Projection) {
 	p.members[s.Name] = next
 }
 
-// Append appends what is left of b, a well-formed object.
+// Append appends the kept parts of b, a well-formed object.
 func (p *Projection) Append(dst, b []byte) []byte {
 	i := skipSpace(b, 0)
 	if !p.fits(b, i) {
@@ -188,13 +188,13 @@ func (p *Projection) Append(dst, b []byte) []byte {
 	return dst
 }
 
-// fits reports whether anything can be left of the value at b[i].
+// fits reports whether the value at b[i] can have parts to keep.
 func (p *Projection) fits(b []byte, i int) bool {
 	return p.all || i < len(b) && (b[i] == '{' && p.members != nil || b[i] == '[' && p.every != nil)
 }
 
-// append appends what is left of the value at b[i], which fits, and returns where it ends,
-// below 0 if it is malformed.
+// append appends the kept parts of the value at b[i], for which fits is true, and returns where it
+// ends, a negative number if it is malformed.
 func (p *Projection) append(dst, b []byte, i int) (out []byte, end int) {
 	if p.all {
 		if end = skipValue(b, i, maxDepth); end < 0 {
@@ -202,7 +202,7 @@ func (p *Projection) append(dst, b []byte, i int) (out []byte, end int) {
 		}
 		return append(dst, b[i:end]...), end
 	}
-	opening, closing := b[i], b[i]+2 // of ASCII's brackets, both kinds
+	opening, closing := b[i], b[i]+2 // ASCII codes of both kinds of brackets differ by 2
 	dst = append(dst, opening)
 	start := len(dst)
 	more := true

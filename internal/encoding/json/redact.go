@@ -10,29 +10,29 @@ import (
 	"strings"
 )
 
-// maxRedactDepth is how deep JSON may nest that is redacted: what is embedded is looked at
-// once more for each Secret around it.
+// maxRedactDepth is the maximum depth of JSON to be redacted: an embedded object is scanned once
+// more for each Secret around it.
 const maxRedactDepth = 512
 
 var errUnredactable = errors.New("it is no well-formed JSON, or nests too deep, and what is not understood is not redacted")
 
-// Redact returns an object, a list, a Table or a watch event without the secrets in it; b
-// itself if there are none. It goes by names, wherever in b they stand and whatever the
-// type around them is, so that it holds for custom resources that have pod templates or
-// manifests in them, and for fields newer than this code:
+// Redact returns an object, a list, a Table or a watch event without the secrets in it; b itself if
+// there are none. It matches names wherever they occur in b, whatever the type around them. So it
+// also covers custom resources that contain pod templates or manifests, and fields newer than this
+// code:
 //
-//   - Of an object of the kind Secret, the values in data and stringData are replaced by
-//     their length ("12 bytes", in data in base64, as clients expect it there). secret says
-//     that b is a Secret, or has Secrets, even if that does not stand in it: the items of
-//     lists do not say their kind.
-//   - Of the environment (a member env, or whose name ends so) what variables are set to:
-//     the member value of objects in an array or a map, what is behind = in strings, and
-//     the strings and numbers in a map. Where a value is taken from is left.
-//   - Annotations that have a copy of the object, as what was last applied.
-//   - managedFields: sets there have values in the names of their members.
+//   - In objects of the kind Secret it replaces the values in data and stringData by their
+//     length ("12 bytes", in data in base64, as clients expect it there). secret says that b
+//     is a Secret, or contains Secrets, even if b does not say so: the items of lists do not
+//     have a kind.
+//   - In environments (a member env, or whose name ends with it) it removes the values of
+//     variables: the member value of objects in an array or a map, what follows = in strings,
+//     and the strings and numbers in a map. References to values stay.
+//   - It removes annotations with a copy of the object, such as the last applied one.
+//   - It removes managedFields: their sets contain values in the names of members.
 //
-// What it cannot read is an error. Names count in lower and upper case, as decoders take
-// them. The result may share memory with b.
+// Malformed input is an error. Names match case-insensitively, like in decoders. The result may
+// share memory with b.
 func Redact(b []byte, secret bool) ([]byte, error) {
 	r := redactor{b: b}
 	root := anywhere
@@ -46,8 +46,8 @@ func Redact(b []byte, secret bool) ([]byte, error) {
 	return r.apply(), nil
 }
 
-// MayRedact reports whether anything at a path, whose names dots part, may be redacted, so
-// that a selector by it would tell what Redact does not.
+// MayRedact reports whether Redact may change anything at a path of names joined by dots. A
+// selector on such a path would disclose what Redact hides.
 func MayRedact(path string) bool {
 	for name := range strings.SplitSeq(path, ".") {
 		switch meaningOf([]byte(name)) {
@@ -58,33 +58,32 @@ func MayRedact(path string) bool {
 	return false
 }
 
-// redactor is one run of Redact. Its methods take and return positions as those of skip.go
-// do.
+// redactor is one run of Redact. Its methods take and return positions like those of skip.go.
 type redactor struct {
 	b     []byte
 	edits []edit
 }
 
-// edit replaces a part of the text. Of two that are not apart one has the other in it.
+// edit replaces a part of the text. Two edits are either disjoint or nested.
 type edit struct {
 	from, to int
 	with     string
 }
 
-// redactPlace says what a value is by where it stands.
+// redactPlace says what a value is, according to its position.
 type redactPlace uint8
 
 const (
 	anywhere redactPlace = iota
-	// secrets is a Secret, or what has Secrets below items, rows or object.
+	// secrets is a Secret, or contains Secrets below items, rows or object.
 	secrets
-	// environment is all variables of an environment, variable is one.
+	// environment is the set of all variables, variable is one of them.
 	environment
 	variable
 	annotations
 )
 
-// meaning is what the name of a member says here.
+// meaning is the meaning of a member's name.
 type meaning uint8
 
 const (
@@ -96,20 +95,20 @@ const (
 	memberAnnotations
 	memberManagedFields
 	memberEnvironment
-	// memberItems are those in which a list, a Table or an event has objects.
+	// memberItems are the members in which a list, a Table or an event has objects.
 	memberItems
 	memberRows
 	memberObject
 )
 
-// environmentNames are what names of environments end in, in lower case.
+// environmentNames are suffixes of the names of environments, in lower case.
 var environmentNames = [...]string{"env", "envs", "envvar", "envvars", "environment", "environmentvariables"}
 
-// meaningOf is that of a name, in lower or upper case.
+// meaningOf returns the meaning of a name, in lower or upper case.
 func meaningOf(name []byte) meaning {
 	var room [24]byte
 	if len(name) > len(room) {
-		name = name[len(name)-len(room):] // its end is all that may count
+		name = name[len(name)-len(room):] // only the end of the name matters
 	}
 	lower := room[:len(name)]
 	for i, c := range name {
@@ -146,7 +145,7 @@ func meaningOf(name []byte) meaning {
 	return memberOther
 }
 
-// placeIn is the place of the value of a member of an object that stands at p.
+// placeIn returns the place of the value of a member of an object at p.
 func (m meaning) placeIn(p redactPlace) redactPlace {
 	switch {
 	case p == secrets && (m == memberItems || m == memberRows || m == memberObject):
@@ -180,7 +179,8 @@ func (r *redactor) value(i, depth int, p redactPlace) int {
 	return end
 }
 
-// assignment redacts NAME=value, an element of an environment, or all of one in a text.
+// assignment redacts NAME=value, an element of an environment, or a whole environment given as
+// text.
 func (r *redactor) assignment(i, end int) {
 	text, ok := Text(r.b[i:end])
 	if name, _, assigned := strings.Cut(text, "="); ok && assigned {
@@ -213,10 +213,10 @@ func (r *redactor) array(i, depth int, p redactPlace) int {
 	}
 }
 
-// span is where a value is.
+// span is the position of a value.
 type span struct{ from, to int }
 
-// object redacts the object at i. What its kind is may stand behind what it has.
+// object redacts the object at i. Its kind may follow the members that depend on it.
 func (r *redactor) object(i, depth int, p redactPlace) int {
 	b := r.b
 	if depth--; depth < 0 {
@@ -274,16 +274,16 @@ func (r *redactor) object(i, depth int, p redactPlace) int {
 	return i
 }
 
-// dropper leaves members out of an object, each with one of the commas beside it.
+// dropper removes members from an object, each with one adjacent comma.
 type dropper struct {
 	r *redactor
-	// kept is where the last member ends, if any before it is kept, else -1; pending where
-	// the first member begins, while none is kept and it is left out, else -1; last is where
-	// the last member ends.
+	// kept is where the last member that is kept ends, -1 if there is none; pending where the first
+	// member begins if it is dropped and none is kept yet, otherwise -1; last where the last member
+	// ends.
 	kept, pending, last int
 }
 
-// member is told of each member, whose edits are those from mark on.
+// member is called for each member. Its edits are those from mark on.
 func (d *dropper) member(start, end, mark int, drop bool) {
 	switch {
 	case drop && d.kept >= 0:
@@ -300,15 +300,15 @@ func (d *dropper) member(start, end, mark int, drop bool) {
 	}
 }
 
-// end is told of the end of the object.
+// end is called at the end of the object.
 func (d *dropper) end() {
 	if d.pending >= 0 {
 		d.r.replace(d.pending, d.last, "")
 	}
 }
 
-// unset takes away what variables are set to by name: a text becomes empty, a number null. What
-// is neither was looked through before.
+// unset removes the values of variables in a map: a string becomes empty, a number null. Other
+// values have been redacted before.
 func (r *redactor) unset(variables []span) {
 	for _, s := range variables {
 		switch c := r.b[s.from]; {
@@ -320,8 +320,8 @@ func (r *redactor) unset(variables []span) {
 	}
 }
 
-// isSchemaType reports whether a member is the type that the description of a field by a JSON
-// schema has. What looks like an environment is none then.
+// isSchemaType reports whether a member is the type in a JSON schema that describes a field. Then
+// what looks like an environment is not one.
 func isSchemaType(key, value []byte) bool {
 	if string(key) != "type" {
 		return false
@@ -344,7 +344,7 @@ func (r *redactor) conceal(maps []span, encoded bool) {
 	}
 }
 
-// concealItems conceals what the Secrets of a list hold.
+// concealItems conceals the content of Secrets in a list.
 func (r *redactor) concealItems(lists []span) {
 	for _, list := range lists {
 		if r.b[list.from] != '[' {
@@ -365,7 +365,7 @@ func (r *redactor) concealItems(lists []span) {
 	}
 }
 
-// members calls visit for each member of an object that was looked through before.
+// members calls visit for each member of an object that has been scanned before.
 func (r *redactor) members(i int, visit func(key []byte, value span)) {
 	i = skipSpace(r.b, i+1)
 	for more := r.b[i] != '}'; more; {
@@ -376,7 +376,7 @@ func (r *redactor) members(i int, visit func(key []byte, value span)) {
 	}
 }
 
-// concealOne replaces a value by its length; encoded says that it is in base64.
+// concealOne replaces a value by its length. encoded means that it is in base64.
 func (r *redactor) concealOne(s span, encoded bool) {
 	token := r.b[s.from:s.to]
 	if token[0] == 'n' {
@@ -396,8 +396,8 @@ func (r *redactor) concealOne(s span, encoded bool) {
 	r.replace(s.from, s.to, quote(length))
 }
 
-// hasCopy reports whether an annotation of this name has a copy of the object that it is of,
-// or the command that made it.
+// hasCopy reports whether an annotation of this name contains a copy of its object, or the command
+// that created it.
 func hasCopy(name []byte) bool {
 	lower := strings.ToLower(string(name))
 	for _, part := range []string{"last-applied", "lastapplied", "last_applied", "last-handled"} {
@@ -412,7 +412,7 @@ func (r *redactor) replace(from, to int, with string) {
 	r.edits = append(r.edits, edit{from, to, with})
 }
 
-// apply makes the text with all edits, of which those in others do not count.
+// apply returns the text with all edits. Edits nested in others are ignored.
 func (r *redactor) apply() []byte {
 	if len(r.edits) == 0 {
 		return r.b

@@ -94,11 +94,11 @@ func TestMayRedact(t *testing.T) {
 	}
 }
 
-// seed is put where secrets are, in a fuzzed text; nothing of it may be left.
+// seed replaces the secrets in a fuzzed text; nothing of it may be left.
 const seed = "s3cr3tBYTES"
 
-// FuzzRedact puts a secret into every place of an object that is redacted, around any JSON: the result is JSON of the same
-// keys, and has nothing of the secret.
+// FuzzRedact puts a secret into every redacted place of an object, around any JSON: the result is
+// JSON with the same keys and without the secret.
 func FuzzRedact(f *testing.F) {
 	f.Add([]byte(`{"kind":"Secret","data":{"a":"YQ=="}}`), "a", "b", false)
 	f.Add([]byte(`{"items":[{"env":[{"name":"a","value":"b"}]}]}`), "env", "kind", true)
@@ -128,7 +128,7 @@ func FuzzRedact(f *testing.F) {
 			}
 			got, err := Redact([]byte(text), secret)
 			if err != nil {
-				continue // too deep, or what encoding/json takes for a string
+				continue // too deep, or not a string for encoding/json
 			}
 			if bytes.Contains(got, []byte(seed)) || !json.Valid(got) {
 				t.Fatalf("%s\nbecame %s", text, got)
@@ -142,7 +142,7 @@ func FuzzRedact(f *testing.F) {
 	})
 }
 
-// sameStructure fails where something was added.
+// sameStructure fails if something was added.
 func sameStructure(t *testing.T, before, after any) {
 	t.Helper()
 	switch after := after.(type) {

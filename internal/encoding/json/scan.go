@@ -21,7 +21,7 @@ var (
 // scan is an encoding.Scan with the methods that fill it from JSON.
 type scan encoding.Scan
 
-// Scan implements encoding.Codec: once from front to back.
+// Scan implements encoding.Codec. It scans the object once from front to back.
 func (Codec) Scan(s *encoding.Scan) error {
 	b := s.Raw
 	if len(b) == 0 || b[0] != '{' {
@@ -41,9 +41,8 @@ func (Codec) Scan(s *encoding.Scan) error {
 	return nil
 }
 
-// typedListOffset returns the offset after `{"kind":"K","apiVersion":"A",`, with
-// which typed objects begin, or 0 for any other beginning.
-// The input is well-formed JSON.
+// typedListOffset returns the offset after `{"kind":"K","apiVersion":"A",`, with which typed
+// objects begin, or 0 for any other beginning. The input is well-formed JSON.
 func typedListOffset(b []byte) int {
 	const kind, apiVersion = `{"kind":"`, `,"apiVersion":"`
 	if !bytes.HasPrefix(b, []byte(kind)) {
@@ -69,9 +68,9 @@ func (sc *scan) root() int {
 	})
 }
 
-// members calls visit for each member of the object that begins at sc.Raw[i],
-// with the position of the value; visit returns the position after the value.
-// The functions given to it capture nothing, so that none is allocated.
+// members calls visit for each member of the object that begins at sc.Raw[i], with the position of
+// the value; visit returns the position after the value. The visit functions capture nothing, so
+// that they are not allocated.
 func (sc *scan) members(i, depth int, visit func(sc *scan, key []byte, i, depth int) int) int {
 	b := sc.Raw
 	if depth--; depth < 0 {
@@ -107,7 +106,7 @@ func (sc *scan) members(i, depth int, visit func(sc *scan, key []byte, i, depth 
 	}
 }
 
-// field reads the value at i, which f (nil: nothing of interest) describes.
+// field reads the value at i, which f describes; a nil f has nothing of interest.
 func (sc *scan) field(f *encoding.Field, i, depth int) int {
 	b := sc.Raw
 	if f == nil || i >= len(b) {
@@ -116,7 +115,7 @@ func (sc *scan) field(f *encoding.Field, i, depth int) int {
 	if f.Slot != encoding.NoSlot {
 		return sc.value(f.Slot, i, depth)
 	}
-	if b[i] != '{' { // null or a shape without our fields
+	if b[i] != '{' { // null, or another shape than expected
 		return skipValue(b, i, depth)
 	}
 	return sc.nested(f, i, depth)
@@ -124,7 +123,7 @@ func (sc *scan) field(f *encoding.Field, i, depth int) int {
 
 // nested scans an object on the way to selectable fields.
 func (sc *scan) nested(f *encoding.Field, i, depth int) int {
-	// The field travels in the scan, because a closure over it would allocate.
+	// The field is stored in the scan, because a closure over it would allocate.
 	outer := sc.At
 	sc.At = f
 	i = sc.members(i, depth, func(sc *scan, key []byte, i, depth int) int {
@@ -134,7 +133,7 @@ func (sc *scan) nested(f *encoding.Field, i, depth int) int {
 	return i
 }
 
-// value keeps the text of a selectable field's value.
+// value stores the text of a selectable field's value.
 func (sc *scan) value(slot, i, depth int) int {
 	b := sc.Raw
 	if b[i] == '"' {
@@ -150,7 +149,7 @@ func (sc *scan) value(slot, i, depth int) int {
 	return end
 }
 
-// text reads the string at i (known to begin with a quote).
+// text reads the string at i, which begins with a quote.
 func (sc *scan) text(i int) (text []byte, end int) {
 	end, escaped := skipString(sc.Raw, i)
 	if end < 0 {
@@ -203,8 +202,8 @@ func (sc *scan) metaMember(key []byte, i, depth int) int {
 	return end
 }
 
-// stringOrNull reads the string at i into text, null as "". ok is false for
-// any other value, which is skipped.
+// stringOrNull reads the string at i into text, null as "". ok is false for any other value, which
+// is skipped.
 func (sc *scan) stringOrNull(text *[]byte, i, depth int) (end int, ok bool) {
 	b := sc.Raw
 	if i < len(b) && b[i] == '"' {
@@ -216,7 +215,7 @@ func (sc *scan) stringOrNull(text *[]byte, i, depth int) (end int, ok bool) {
 	return end, end >= 0 && b[i] == 'n'
 }
 
-// managed notes where managedFields are.
+// managed records where managedFields are.
 func (sc *scan) managed(i, depth int) int {
 	b, start := sc.Raw, sc.Member
 	end := skipValue(b, i, depth)
@@ -277,8 +276,8 @@ func (sc *scan) labels(i, depth int) int {
 	})
 }
 
-// unescape decodes the escape sequences of a scanned string; what is no valid
-// UTF-16 becomes U+FFFD, as in encoding/json.
+// unescape decodes the escape sequences of a scanned string. Invalid UTF-16 becomes U+FFFD, as in
+// encoding/json.
 func unescape(s []byte) []byte {
 	out := make([]byte, 0, len(s))
 	for {

@@ -7,15 +7,15 @@ import (
 	"math/bits"
 )
 
-// maxDepth is how deep JSON may nest, the limit of encoding/json.
+// maxDepth is how deep JSON may be nested, the limit of encoding/json.
 const maxDepth = 10000
 
-// errTruncated means that the input ended inside a value.
+// errTruncated means that the input ends within a value.
 var errTruncated = errors.New("unexpected end of JSON")
 
-// The scanning functions below take the input and a position and return the
-// position after what they read. A negative result ^p means malformed input at
-// p: an error value per call would cost more than the scan.
+// The scanning functions below take the input and a position and return the position after what
+// they read. A negative result ^p means malformed input at p: an error value per call would cost
+// more than the scan.
 
 // malformed turns a negative position into the error.
 func malformed(b []byte, pos int) error {
@@ -25,9 +25,9 @@ func malformed(b []byte, pos int) error {
 	return errTruncated
 }
 
-// skip returns the position after the JSON value that b begins with, white space
-// before it included. It checks the whole grammar, but not UTF-8. The end of the input
-// inside the value is an error.
+// skip returns the position after the JSON value that b begins with, including leading white space.
+// It checks the whole grammar, but not UTF-8. If the input ends within the value it returns an
+// error.
 func skip(b []byte) (int, error) {
 	end := skipValue(b, skipSpace(b, 0), maxDepth)
 	if end < 0 {
@@ -135,8 +135,8 @@ func skipColon(b []byte, i int) int {
 	return i
 }
 
-// nextMember reads what follows a member: more=true at the next one, else the
-// position after the closing bracket or a malformed one.
+// nextMember reads what follows a member: more is true and pos the next member, or pos is after the
+// closing bracket, or malformed.
 func nextMember(b []byte, i int, closing byte) (pos int, more bool) {
 	if i < len(b) && b[i] <= ' ' {
 		i = skipSpace(b, i)
@@ -156,8 +156,8 @@ func nextMember(b []byte, i int, closing byte) (pos int, more bool) {
 	return ^i, false
 }
 
-// skipString skips the string whose opening quote is b[i], eight bytes a step.
-// escaped reports whether it holds escape sequences.
+// skipString skips the string whose opening quote is b[i], eight bytes at a time. escaped reports
+// whether it contains escape sequences.
 func skipString(b []byte, i int) (end int, escaped bool) {
 	i++
 	for {
@@ -184,8 +184,8 @@ func skipString(b []byte, i int) (end int, escaped bool) {
 	}
 }
 
-// stringStops marks (by their top bits) the bytes of w that a string scan stops
-// at: quote, backslash, control characters. Only the lowest mark is exact.
+// stringStops marks, by their top bits, the bytes of w that end or interrupt a string: quote,
+// backslash, control characters. Only the lowest mark is exact.
 func stringStops(w uint64) uint64 {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	quote, slash := w^(ones*'"'), w^(ones*'\\')

@@ -32,8 +32,7 @@ func (Codec) Stamp(o encoding.Encoded, rv uint64) (encoding.Encoded, error) {
 	return o, nil
 }
 
-// member finds the value of a member of a well-formed JSON object: its start
-// and end, or -1.
+// member finds the value of a member of a well-formed JSON object: its start and end, or -1.
 func member(object []byte, name string) (start, end int) {
 	start, end = -1, -1
 	eachMember(object, func(key []byte, s, e int) {
@@ -44,8 +43,8 @@ func member(object []byte, name string) (start, end int) {
 	return start, end
 }
 
-// eachMember calls visit with the unescaped key and the place of the value of
-// each member of a well-formed JSON object.
+// eachMember calls visit with the unescaped key and the position of the value of each member of a
+// well-formed JSON object.
 func eachMember(object []byte, visit func(key []byte, start, end int)) {
 	i := skipSpace(object, 1)
 	for more := i < len(object) && object[i] == '"'; more; {

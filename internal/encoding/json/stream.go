@@ -9,14 +9,13 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// stream finds the values of a stream of JSON without interpreting them. It checks
-// that brackets match and strings end; what lies between is left to whoever scans the
-// value.
+// stream finds the values of a stream of JSON without interpreting them. It checks that brackets
+// match and strings end; the scan of the value checks the rest.
 type stream struct {
 	r        io.Reader
 	buf      []byte
 	pos, end int // buf[pos:end] was read and not consumed
-	max      int // bytes that one value may have
+	max      int // maximum size of one value
 	stack    []byte
 }
 
@@ -24,8 +23,8 @@ func newStream(r io.Reader, size, limit int) stream {
 	return stream{r: r, buf: make([]byte, min(size, max(limit, 16))), max: limit}
 }
 
-// fill reads more behind end. It keeps what begins at keep, which it may move to
-// the front: shift is how far. The buffer grows when what is kept fills it.
+// fill reads more bytes to end. It preserves the bytes from keep on and may move them to the front;
+// shift is how far. The buffer grows when they fill it.
 func (s *stream) fill(keep int) (shift int, err error) {
 	if s.end == len(s.buf) {
 		if keep > 0 {
@@ -55,8 +54,8 @@ func (s *stream) fill(keep int) (shift int, err error) {
 	return shift, io.ErrNoProgress
 }
 
-// peek skips white space and returns the next byte without consuming it; io.EOF
-// at the end of the stream.
+// peek skips white space and returns the next byte without consuming it; io.EOF at the end of the
+// stream.
 func (s *stream) peek() (byte, error) {
 	for {
 		if s.pos = skipSpace(s.buf[:s.end], s.pos); s.pos < s.end {
@@ -85,8 +84,8 @@ func syntax(got byte, want string) error {
 	return fmt.Errorf("malformed JSON: %q, %s", rune(got), want)
 }
 
-// separated consumes the comma before the next element, or the closing byte:
-// more tells which. first is true before the first element.
+// separated consumes the comma before the next element, or the closing byte; more reports which.
+// first is true before the first element.
 func (s *stream) separated(first bool, closing byte) (more bool, err error) {
 	c, err := s.peek()
 	switch {
@@ -104,8 +103,8 @@ func (s *stream) separated(first bool, closing byte) (more bool, err error) {
 	return true, nil
 }
 
-// key consumes the key of an object's member and its colon, and returns it
-// without quotes and as it is escaped; valid until the next call.
+// key consumes the key of an object's member and its colon, and returns the key without quotes and
+// with its escapes. It is valid until the next call.
 func (s *stream) key() (string, error) {
 	if c, err := s.peek(); err != nil {
 		return "", encoding.Inside(err)
@@ -120,7 +119,7 @@ func (s *stream) key() (string, error) {
 	return key, s.expect(':')
 }
 
-// keyName is string(key) without an allocation for the keys that are looked for.
+// keyName is string(key) without an allocation for known keys.
 func keyName(key []byte) string {
 	switch string(key) {
 	case "type":
@@ -131,7 +130,7 @@ func keyName(key []byte) string {
 	return string(key)
 }
 
-// value consumes the next value and returns its bytes, valid until the next call.
+// value consumes the next value and returns its bytes, which are valid until the next call.
 func (s *stream) value() ([]byte, error) {
 	c, err := s.peek()
 	if err != nil {
@@ -167,7 +166,7 @@ func (s *stream) literal() ([]byte, error) {
 	}
 }
 
-// text consumes a string, with its quotes.
+// text consumes a string including its quotes.
 func (s *stream) text() ([]byte, error) {
 	start, i := s.pos, s.pos+1
 	for {
@@ -185,8 +184,7 @@ func (s *stream) text() ([]byte, error) {
 	}
 }
 
-// closingQuote returns where the string that opens at start ends, looking from
-// i on, or -1.
+// closingQuote returns where the string that opens at start ends, searching from i on, or -1.
 func closingQuote(b []byte, start, i int) int {
 	for {
 		n := bytes.IndexByte(b[i:], '"')
@@ -205,8 +203,8 @@ func closingQuote(b []byte, start, i int) int {
 	}
 }
 
-// container consumes an object or array. This is where nearly all of the time
-// goes, so that strings are skipped by bytes.IndexByte.
+// container consumes an object or array. Nearly all of the time is spent here, so it skips strings
+// with bytes.IndexByte.
 func (s *stream) container() ([]byte, error) {
 	start, i := s.pos, s.pos
 	text := -1 // where the string around i opened
@@ -265,7 +263,7 @@ func (s *stream) container() ([]byte, error) {
 	}
 }
 
-// structural are the bytes that matter between strings.
+// structural are the significant bytes outside of strings.
 var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
 
 // atEnd reads the rest of the stream, which must be white space.

@@ -8,8 +8,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// events are those of a watch: objects {"type":T,"object":O} one after the other, with
-// whatever white space between them.
+// events reads a watch: objects {"type":T,"object":O} one after the other, with optional white
+// space between them.
 type events struct{ stream }
 
 // NewEvents implements encoding.Codec.
@@ -65,7 +65,7 @@ func (w *events) member(e *encoding.Event) error {
 	return nil
 }
 
-// shrink gives up a buffer that a large object made grow.
+// shrink releases a buffer that grew for a large object.
 func (w *events) shrink() {
 	if len(w.buf) <= encoding.KeepBuffer || w.end-w.pos > encoding.KeepBuffer/2 {
 		return

@@ -31,8 +31,7 @@ func TestEventsRefuse(t *testing.T) {
 
 func big(n int) string { return strings.Repeat("1,", n/2) }
 
-// TestLargeEventsDoNotKeepMemory checks that a quiet watch after a large event holds a
-// small buffer.
+// TestLargeEventsDoNotKeepMemory checks that an idle watch has a small buffer after a large event.
 func TestLargeEventsDoNotKeepMemory(t *testing.T) {
 	large := &encodingtest.PodList(1, 0).Items[0]
 	large.Annotations["x"] = strings.Repeat("y", 4*encoding.KeepBuffer)
@@ -67,7 +66,7 @@ func FuzzEvents(f *testing.F) {
 			if err := decoder.Decode(&want); err != nil {
 				return
 			}
-			// encoding/json folds the case of keys and lets the last one win.
+			// encoding/json ignores the case of keys, and the last one counts.
 			if want.Type == e.Type.String() && !bytes.Equal(want.Object, e.Object) && bytes.Count(bytes.ToLower(body), []byte("object")) == 1 {
 				t.Fatalf("object %q, want %q", e.Object, want.Object)
 			}

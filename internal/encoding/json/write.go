@@ -12,15 +12,15 @@ import (
 
 var _ encoding.Framing = Codec{}
 
-// itemHead is what stands before the members of a typed object in a watch, and is
-// missing among the items of lists.
+// itemHead returns what precedes the members of a typed object in a watch. Items of lists do not
+// have it.
 func itemHead(apiVersion, kind string) []byte {
 	return []byte(`{"kind":` + quote(kind) + `,"apiVersion":` + quote(apiVersion) + `,`)
 }
 
-// Item is an object as it stands among the items of a list, in two parts: without kind
-// and apiVersion where its type is built in. listOffset is Scan's: 0 where the item is
-// the object (custom resources), else the position in raw of what follows itemHead.
+// Item returns an object as an item of a list, in two parts: objects of built-in types without kind
+// and apiVersion. listOffset is from Scan: 0 if the item is the whole object (custom resources),
+// otherwise the position in raw after itemHead.
 func Item(raw []byte, listOffset int) (open string, rest []byte) {
 	if listOffset == 0 {
 		return "", raw
@@ -50,8 +50,8 @@ func (Codec) List(t encoding.ListType, meta *metav1.ListMeta, n, _ int) (head, t
 	return append(head, `,"items":[`...), []byte("]}\n")
 }
 
-// untypedList is the frame of a list that upstream keeps untyped: sorted keys, and
-// continue even when it is empty.
+// untypedList returns the frame of a list that is untyped upstream: sorted keys, and continue even
+// if it is empty.
 func untypedList(t encoding.ListType, meta *metav1.ListMeta) (head, tail []byte) {
 	head = append(head, `{"apiVersion":`+quote(t.APIVersion)+`,"items":[`...)
 	tail = append(tail, `],"kind":`+quote(t.Kind)+`,"metadata":{"continue":`+quote(meta.Continue)...)
@@ -62,8 +62,8 @@ func untypedList(t encoding.ListType, meta *metav1.ListMeta) (head, tail []byte)
 	return head, append(tail, `,"resourceVersion":`+quote(meta.ResourceVersion)+"}}\n"...)
 }
 
-// AppendListMeta appends a ListMeta as encoding/json writes it, but for selfLink, which
-// no server sets anymore.
+// AppendListMeta appends a ListMeta like encoding/json, except for selfLink, which no server sets
+// any more.
 func AppendListMeta(dst []byte, meta *metav1.ListMeta) []byte {
 	dst = append(dst, '{')
 	start := len(dst)
@@ -95,7 +95,7 @@ func AppendListMeta(dst []byte, meta *metav1.ListMeta) []byte {
 // Body implements encoding.Framing.
 func (Codec) Body(string, string, int) (head, tail []byte) { return nil, []byte("\n") }
 
-// PartialHead and PartialTail stand around metadata in a PartialObjectMetadata.
+// PartialHead and PartialTail surround metadata in a PartialObjectMetadata.
 const (
 	PartialHead = `{"kind":"` + encoding.PartialKind + `","apiVersion":"` + encoding.PartialAPIVersion + `","metadata":`
 	PartialTail = "}"
@@ -110,8 +110,8 @@ func (Codec) PartialTail() string { return PartialTail }
 // PartialSize implements encoding.Framing.
 func (Codec) PartialSize(n int) int { return len(PartialHead) + n + len(PartialTail) }
 
-// event and partialEvent are what stands around the object of an event, and around its
-// metadata where that is all.
+// event and partialEvent surround the object of an event, and the metadata of a
+// PartialObjectMetadata.
 var (
 	event        = constants("", "")
 	partialEvent = constants(PartialHead, PartialTail)
@@ -125,7 +125,7 @@ func constants(before, after string) *encoding.Constants {
 	return c
 }
 
-// Around implements encoding.Framing: nothing depends on the length of what follows.
+// Around implements encoding.Framing. Nothing depends on the length of the message.
 func (Codec) Around() *encoding.Constants { return event }
 
 // AroundPartial implements encoding.Framing.

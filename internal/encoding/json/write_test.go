@@ -21,7 +21,7 @@ func TestUntypedList(t *testing.T) {
 	}
 	remaining := int64(12)
 	for _, meta := range []metav1.ListMeta{{ResourceVersion: "3"}, {ResourceVersion: "3", Continue: "abc"}, {ResourceVersion: "3", Continue: "abc", RemainingItemCount: &remaining}} {
-		// continue stands there even when it is empty: the registry of custom resources sets it.
+		// continue is present even if it is empty: the registry of custom resources sets it.
 		list := &unstructured.UnstructuredList{Object: map[string]any{
 			"apiVersion": "ex.com/v1", "kind": "WidgetList", "metadata": map[string]any{"continue": meta.Continue, "resourceVersion": meta.ResourceVersion},
 		}}
@@ -43,7 +43,7 @@ func TestUntypedList(t *testing.T) {
 	}
 }
 
-// FuzzSkip: what is skipped is what encoding/json takes for a value.
+// FuzzSkip: skip skips exactly what encoding/json accepts as a value.
 func FuzzSkip(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,-2.5e+7,true,false,null,{"b":"\ud83d\ude00"}]}`, ` "x" `, `[`, `01`} {
 		f.Add([]byte(seed))

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// HideAnnotations returns an ObjectMeta without some annotations, itself when it has none
-// of them.
+// HideAnnotations returns an ObjectMeta without some annotations; metadata itself if it has none of
+// them.
 func HideAnnotations(metadata []byte, keys []string) ([]byte, error) {
 	if !slices.ContainsFunc(keys, func(key string) bool { return bytes.Contains(metadata, []byte(key)) }) {
 		return metadata, nil

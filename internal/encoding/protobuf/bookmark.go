@@ -11,13 +11,13 @@ import (
 type template struct {
 	// head and tail are the fields around the metadata.
 	head, tail []byte
-	// metadata is the ObjectMeta that was learned, marked whether it had the annotation
-	// that ends the initial events.
+	// metadata is the ObjectMeta that was learned. marked is whether it had the annotation that
+	// ends the initial events.
 	metadata []byte
 	marked   bool
 }
 
-// NewBookmark implements encoding.Codec. The type is no part of a message.
+// NewBookmark implements encoding.Codec. Messages do not contain their type.
 func (Codec) NewBookmark(_, _ string, _ bool) encoding.BookmarkTemplate { return &template{} }
 
 // AppendObject implements encoding.BookmarkTemplate.
@@ -36,7 +36,7 @@ func (t *template) AppendMetadata(dst []byte, rv uint64, end bool) []byte {
 	}
 	metadata, err := rewriteMetadata(t.metadata, strconv.AppendUint(nil, rv, 10), annotation, !end)
 	if err != nil {
-		panic(err) // it was walked before
+		panic(err) // it was parsed before
 	}
 	return append(dst, metadata...)
 }
@@ -69,10 +69,10 @@ func (Codec) LearnBookmark(object []byte) (encoding.BookmarkTemplate, error) {
 	}, nil
 }
 
-// parsed is a bookmark in its parts.
+// parsed holds the parts of a bookmark.
 type parsed struct {
 	object encoding.Encoded
-	fields int // that are metadata; the last one counts
+	fields int // number of metadata fields; the last one counts
 	named  bool
 	said   encoding.Bookmark
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding/encodingtest"
 )
 
-// podBookmarkFrame is the whole frame of the pods' protobuf bookmark that kube-apiserver v1.36.3 sent.
+// podBookmarkFrame is the complete frame of a protobuf bookmark for pods from kube-apiserver
+// v1.36.3.
 const podBookmarkFrame = "000000900a08424f4f4b4d41524b1283010a80016b3873000a090a0276311203506f64126b0a360a0012001a0022002a003203323138380042006221" +
 	"0a196b38732e696f2f696e697469616c2d6576656e74732d656e6412047472756512" +
 	"1c1a003200420" + "04a005200580060006800820100" + "8a01009a0100c201001a130a001a0022002a0032004a005a00720088010" + "01a002200"

@@ -1,6 +1,6 @@
-// Package protobuf knows how objects, lists, watch events and bookmarks look in
-// Kubernetes' protobuf, as kube-apiserver writes it: messages are walked by their
-// lengths, with the few field numbers that matter.
+// Package protobuf implements objects, lists, watch events and bookmarks in Kubernetes' protobuf,
+// as kube-apiserver writes it: it walks messages by their lengths, with the few field numbers that
+// matter.
 package protobuf
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// Codec reads protobuf.
+// Codec implements encoding.Codec and encoding.Framing for protobuf.
 type Codec struct{}
 
 var _ encoding.Codec = Codec{}
@@ -37,8 +37,7 @@ func (Codec) ParseStatus(object []byte) (*metav1.Status, error) {
 	return status, nil
 }
 
-// ParseEnvelopedStatus reads a Status in its envelope, as the body of a refused request
-// carries it.
+// ParseEnvelopedStatus parses a Status in its envelope: the body of a rejected request.
 func ParseEnvelopedStatus(body []byte) (*metav1.Status, error) {
 	e, err := Open(body)
 	if err != nil {

@@ -27,7 +27,7 @@ func (Codec) List(t encoding.ListType, meta *metav1.ListMeta, _, size int) (head
 	return appendListHead(nil, t.APIVersion, t.Kind, listMeta, size), tailBytes
 }
 
-// tailBytes is Tail for everybody.
+// tailBytes is a shared Tail.
 var tailBytes = []byte(Tail)
 
 // Body implements encoding.Framing.
@@ -35,8 +35,7 @@ func (Codec) Body(apiVersion, kind string, n int) (head, tail []byte) {
 	return appendBodyHead(nil, apiVersion, kind, n), tailBytes
 }
 
-// AppendPartialHead implements encoding.Framing. A PartialObjectMetadata has nothing but
-// its metadata.
+// AppendPartialHead implements encoding.Framing. A PartialObjectMetadata only has metadata.
 func (Codec) AppendPartialHead(dst []byte, n int) []byte { return appendHead(dst, objectMetadata, n) }
 
 // PartialTail implements encoding.Framing.
@@ -59,8 +58,7 @@ func (Codec) EventHead(p *encoding.Pieces, t api.EventType, apiVersion, kind str
 // EventTail implements encoding.Framing.
 func (Codec) EventTail() []byte { return tailBytes }
 
-// Around implements encoding.Framing: whatever stands around a message begins with its
-// length.
+// Around implements encoding.Framing. The head of a message contains its length.
 func (Codec) Around() *encoding.Constants { return nil }
 
 // AroundPartial implements encoding.Framing.

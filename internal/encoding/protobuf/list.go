@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// ReadList implements encoding.Codec. Items are bare messages, in lists as elsewhere.
+// ReadList implements encoding.Codec. Items are bare messages.
 func (Codec) ReadList(r io.Reader, opts encoding.ReadOptions, visit func(item []byte) error) (encoding.ListMeta, error) {
 	l := list{r: bufio.NewReaderSize(r, encoding.ListBuffer), limit: opts.Limit, visit: visit}
 	if err := l.read(); err != nil {
@@ -22,20 +22,19 @@ func (Codec) ReadList(r io.Reader, opts encoding.ReadOptions, visit func(item []
 	return l.meta, nil
 }
 
-// list reads a list by its lengths, which a stream gives before what they are of: walk
-// wants the whole message.
+// list reads a list from a stream, by the lengths in it; walk needs the whole message.
 type list struct {
 	r     *bufio.Reader
 	limit int
 	visit func(item []byte) error
 	meta  encoding.ListMeta
-	raw   bool // the envelope has contents
+	raw   bool // whether the envelope has contents
 
-	borrow  bool // items are visit's only until it returns
+	borrow  bool // items belong to visit only until it returns
 	scratch []byte
 }
 
-// unbounded stands for the length of a message that ends with the stream.
+// unbounded is the length of a message that ends with the stream.
 const unbounded = int64(-1)
 
 func (l *list) read() error {
@@ -69,7 +68,7 @@ func (l *list) read() error {
 		return checkEncoding(num, content)
 	})
 	if err == nil && !l.raw {
-		// Taking it for an empty list would delete everything that is cached.
+		// Treating it as an empty list would delete everything that is cached.
 		err = fmt.Errorf("%w: the list has no contents", errMalformed)
 	}
 	return err
@@ -93,8 +92,8 @@ func (l *list) listField(num protowire.Number, size int64) error {
 	return nil
 }
 
-// take reads size bytes into an allocation of that size, or, with borrow, into one
-// that the next call uses again.
+// take reads size bytes into an allocation of that size or, with borrow, into one that the next
+// call reuses.
 func (l *list) take(size int64) ([]byte, error) {
 	if size > int64(l.limit) {
 		return nil, encoding.TooLarge("item of the list", l.limit)
@@ -112,8 +111,8 @@ func (l *list) take(size int64) ([]byte, error) {
 	return content, nil
 }
 
-// message reads the fields of a message of the given size. visit consumes the
-// content of each length-delimited field, of which it gets the size.
+// message reads the fields of a message of the given size. visit is called with the size of each
+// length-delimited field, and consumes its content.
 func (l *list) message(size int64, visit func(num protowire.Number, size int64) error) error {
 	for left := size; left != 0; {
 		tag, n, err := l.varint(left)
@@ -137,7 +136,7 @@ func (l *list) message(size int64, visit func(num protowire.Number, size int64) 
 	return nil
 }
 
-// field reads one field after its tag and returns how many bytes it had.
+// field reads one field after its tag and returns its size in bytes.
 func (l *list) field(num protowire.Number, typ protowire.Type, left int64, visit func(protowire.Number, int64) error) (int64, error) {
 	var size int64
 	switch typ {
@@ -168,8 +167,8 @@ func (l *list) field(num protowire.Number, typ protowire.Type, left int64, visit
 	return size, encoding.Inside(err)
 }
 
-// varint reads one varint of at most left bytes and returns its length, too. Its
-// error is io.EOF only before the first byte.
+// varint reads one varint of at most left bytes and also returns its length. The error is io.EOF
+// only before the first byte.
 func (l *list) varint(left int64) (value uint64, n int64, err error) {
 	for shift := 0; shift < 64; shift += 7 {
 		if left != unbounded && n >= left {

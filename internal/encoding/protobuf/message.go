@@ -8,8 +8,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// Field numbers of k8s.io/apimachinery: pkg/runtime/generated.proto,
-// pkg/apis/meta/v1/generated.proto, and what all types have alike.
+// Field numbers of k8s.io/apimachinery (pkg/runtime/generated.proto,
+// pkg/apis/meta/v1/generated.proto), and those that all types share.
 const (
 	unknownTypeMeta        = 1 // runtime.Unknown
 	unknownRaw             = 2
@@ -86,7 +86,7 @@ func malformed(pos, code int) error {
 	return fmt.Errorf("%w at byte %d: %w", errMalformed, pos, protowire.ParseError(code))
 }
 
-// walkBytes is walk for the fields that are bytes, texts and messages.
+// walkBytes is walk for length-delimited fields: bytes, strings and messages.
 func walkBytes(msg []byte, visit func(field) error) error {
 	return walk(msg, func(f field) error {
 		if f.typ != protowire.BytesType {
@@ -96,7 +96,7 @@ func walkBytes(msg []byte, visit func(field) error) error {
 	})
 }
 
-// mapEntry reads an entry of a map of strings.
+// mapEntry parses an entry of a map of strings.
 func mapEntry(msg []byte) (encoding.Label, error) {
 	var l encoding.Label
 	err := walk(msg, func(f field) error {
@@ -130,7 +130,7 @@ func appendHead(dst []byte, num protowire.Number, size int) []byte {
 	return protowire.AppendVarint(dst, uint64(size))
 }
 
-// fieldSize is the size of a field with a value of n bytes.
+// fieldSize returns the size of a field with a value of n bytes.
 func fieldSize(num protowire.Number, n int) int {
 	return protowire.SizeTag(num) + protowire.SizeBytes(n)
 }

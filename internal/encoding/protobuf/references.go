@@ -9,15 +9,14 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// Reference names an object and one version of it. The slices are valid until the
-// call that they were given to returns.
+// Reference names an object and one version of it. The slices are valid until the callback that
+// receives it returns.
 type Reference struct {
 	Namespace, Name, ResourceVersion []byte
 }
 
-// ReadReferences reads a PartialObjectMetadataList in protobuf and calls visit for
-// each item, in order; limit and errors are as for Codec.ReadList. What it reads is
-// not kept.
+// ReadReferences reads a PartialObjectMetadataList in protobuf and calls visit for each item, in
+// order. limit and errors are as for Codec.ReadList. It does not retain what it reads.
 func ReadReferences(r io.Reader, limit int, visit func(Reference) error) (encoding.ListMeta, error) {
 	l := list{r: bufio.NewReaderSize(r, encoding.ListBuffer), limit: limit, borrow: true}
 	l.visit = func(item []byte) error {
@@ -33,7 +32,7 @@ func ReadReferences(r io.Reader, limit int, visit func(Reference) error) (encodi
 	return l.meta, nil
 }
 
-// parseReference reads the names and the version of any object.
+// parseReference parses the names and the version of any object.
 func parseReference(object []byte) (ref Reference, err error) {
 	err = walk(object, func(f field) error {
 		if f.num != objectMetadata || f.typ != protowire.BytesType {

@@ -57,7 +57,7 @@ func TestReadReferencesRefuses(t *testing.T) {
 	none := func(Reference) error { return nil }
 	body := metadataList(3)
 	for n := range len(body) - len(Tail) { // two empty fields, which may be missing
-		// A body that breaks off is never a shorter list.
+		// A truncated body is never accepted as a shorter list.
 		if _, err := ReadReferences(&encodingtest.Portions{B: body[:n], N: 100}, testLimit, none); err == nil {
 			t.Fatalf("%d of %d bytes are taken for a list", n, len(body))
 		}

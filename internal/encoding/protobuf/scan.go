@@ -11,8 +11,7 @@ import (
 // scan is an encoding.Scan with the methods that fill it from protobuf.
 type scan encoding.Scan
 
-// Scan implements encoding.Codec. Submessages without anything of interest are stepped
-// over, not looked into.
+// Scan implements encoding.Codec. Submessages without anything of interest are skipped.
 func (Codec) Scan(s *encoding.Scan) error {
 	sc, root, found := (*scan)(s), s.Fields, false
 	err := walk(sc.Raw, func(f field) error {
@@ -34,7 +33,7 @@ func (Codec) Scan(s *encoding.Scan) error {
 	return err
 }
 
-// field reads a field that node (nil: nothing of interest) describes.
+// field reads a field that node describes; a nil node has nothing of interest.
 func (sc *scan) field(node *encoding.Field, f field) error {
 	if node == nil {
 		return nil
@@ -71,7 +70,7 @@ func (sc *scan) value(node *encoding.Field, f field) error {
 }
 
 func (sc *scan) metadata(msg []byte) error {
-	before := 0 // the field
+	before := 0 // where the current field begins
 	sc.ManagedStart, sc.ManagedEnd = 0, 0
 	return walk(msg, func(f field) error {
 		start := before

@@ -9,8 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// Stamp implements encoding.Codec. The length of the metadata, which precedes it, may
-// change its own size.
+// Stamp implements encoding.Codec. The number of bytes of the metadata's length, which precedes it,
+// may change.
 func (Codec) Stamp(o encoding.Encoded, rv uint64) (encoding.Encoded, error) {
 	head, ok := metadataHead(o)
 	if !ok {
@@ -31,7 +31,7 @@ func (Codec) Stamp(o encoding.Encoded, rv uint64) (encoding.Encoded, error) {
 	return stamped, err
 }
 
-// findManaged finds the managedFields of an object of which the metadata is known.
+// findManaged finds the managedFields of an object whose metadata is known.
 func findManaged(o *encoding.Encoded) error {
 	start := int(o.MetaStart)
 	err := walk(o.Raw[o.MetaStart:o.MetaEnd], func(f field) error {
@@ -46,15 +46,14 @@ func findManaged(o *encoding.Encoded) error {
 	return err
 }
 
-// metadataHead is where the metadata field begins, with its tag.
+// metadataHead returns where the metadata field begins, including its tag.
 func metadataHead(o encoding.Encoded) (int, bool) {
 	start := int(o.MetaEnd) - fieldSize(objectMetadata, int(o.MetaEnd-o.MetaStart))
 	return start, start >= 0 && o.Raw[start] == objectMetadata<<3|byte(protowire.BytesType)
 }
 
-// rewriteMetadata copies an ObjectMeta with another resourceVersion, without its
-// annotations if so said, and with the entry of an annotation (nil: none) at its place
-// in the order of fields.
+// rewriteMetadata copies an ObjectMeta with another resourceVersion. unannotated removes its
+// annotations; annotation (nil: none) is inserted at its place in the order of fields.
 func rewriteMetadata(metadata, rv, annotation []byte, unannotated bool) ([]byte, error) {
 	out := make([]byte, 0, len(metadata)+len(rv)+len(annotation)+16)
 	stamped, annotated := false, annotation == nil

@@ -8,11 +8,11 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// envelopeRoom is what an event may have around its object.
+// envelopeRoom is how much larger than its object an event may be.
 const envelopeRoom = 4 << 10
 
-// events are those of a watch: frames of a length in four bytes, big-endian, and a
-// WatchEvent, whose object is in its envelope.
+// events reads a watch: frames of a four-byte big-endian length and a WatchEvent, whose object is
+// in an envelope.
 type events struct {
 	r     io.Reader
 	buf   []byte
@@ -46,11 +46,11 @@ func (w *events) Next() (encoding.Event, error) {
 	return e.Complete()
 }
 
-// frame reads one frame; it is valid until the next call.
+// frame reads one frame, which is valid until the next call.
 func (w *events) frame() ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(w.r, length[:]); err != nil {
-		// io.EOF only when nothing was read.
+		// io.EOF only if nothing was read.
 		return nil, err
 	}
 	size := int64(binary.BigEndian.Uint32(length[:]))
@@ -71,7 +71,7 @@ func (w *events) frame() ([]byte, error) {
 	return buf, nil
 }
 
-// eventObject takes the message out of a RawExtension with an envelope.
+// eventObject returns the message in the envelope of a RawExtension.
 func eventObject(extension []byte) (object []byte, err error) {
 	err = walkBytes(extension, func(f field) error {
 		if f.num != rawExtensionRaw {

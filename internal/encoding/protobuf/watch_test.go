@@ -36,8 +36,7 @@ func TestEventsRefuse(t *testing.T) {
 	}
 }
 
-// TestLargeEventsDoNotKeepMemory checks that a quiet watch after a large event holds a
-// small buffer.
+// TestLargeEventsDoNotKeepMemory checks that an idle watch has a small buffer after a large event.
 func TestLargeEventsDoNotKeepMemory(t *testing.T) {
 	large := &encodingtest.PodList(1, 0).Items[0]
 	large.Annotations["x"] = strings.Repeat("y", 4*encoding.KeepBuffer)

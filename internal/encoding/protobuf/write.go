@@ -10,24 +10,24 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// magic begins every protobuf body of the Kubernetes API that is not a watch, and every
-// object inside one; the envelope, a runtime.Unknown, follows.
+// magic begins every protobuf body of the Kubernetes API that is not a watch, and every object
+// within a watch. The envelope, a runtime.Unknown, follows.
 const magic = "k8s\x00"
 
 // Tail ends an envelope: the empty contentEncoding and contentType of runtime.Unknown.
 const Tail = "\x1a\x00\x22\x00"
 
-// Envelope is an object with its type, as a body carries it.
+// Envelope is an object with its type, as in a body.
 type Envelope struct {
 	APIVersion, Kind string
 	// Raw is the bare message. It aliases the body.
 	Raw []byte
 }
 
-// IsEnvelope reports whether a body begins as those in protobuf do.
+// IsEnvelope reports whether a body begins like those in protobuf.
 func IsEnvelope(body []byte) bool { return bytes.HasPrefix(body, []byte(magic)) }
 
-// Open takes the object out of a body.
+// Open returns the object in a body.
 func Open(body []byte) (Envelope, error) {
 	typeMeta, raw, err := contents(body)
 	if err != nil {
@@ -71,7 +71,7 @@ func parseTypeMeta(msg []byte) (apiVersion, kind string, err error) {
 	return apiVersion, kind, err
 }
 
-// checkEncoding refuses contents of an envelope that are not the plain message.
+// checkEncoding rejects an envelope whose contents are not the plain message.
 func checkEncoding(num protowire.Number, content []byte) error {
 	switch {
 	case num == unknownContentEncoding && len(content) > 0:
@@ -96,7 +96,7 @@ func typeMetaSize(apiVersion, kind string) int {
 	return fieldSize(typeMetaAPIVersion, len(apiVersion)) + fieldSize(typeMetaKind, len(kind))
 }
 
-// envelopeSize is the size of a message of size bytes with its head and tail.
+// envelopeSize returns the size of a message of size bytes with its head and tail.
 func envelopeSize(apiVersion, kind string, size int) int {
 	return len(magic) + fieldSize(unknownTypeMeta, typeMetaSize(apiVersion, kind)) + fieldSize(unknownRaw, size) + len(Tail)
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 )
 
-// Diagnose is an item as text, for people.
+// Diagnose returns an item as human-readable text.
 func Diagnose(item []byte) string {
 	text, err := direct.Diagnose(item)
 	if err != nil {
@@ -21,7 +21,7 @@ func Diagnose(item []byte) string {
 	return text
 }
 
-// Sorted is Sort of an item that has to be one.
+// Sorted is Sort for an item that must be valid.
 func Sorted(t testing.TB, item []byte) []byte {
 	t.Helper()
 	out, err := Sort(item)
@@ -31,8 +31,8 @@ func Sorted(t testing.TB, item []byte) []byte {
 	return out
 }
 
-// Sort returns a CBOR item with the members of its maps in the order of their keys' bytes, and nothing else changed:
-// kube-apiserver writes them in random order.
+// Sort returns a CBOR item with the members of its maps ordered by their keys' bytes, and otherwise
+// unchanged: kube-apiserver writes members in random order.
 func Sort(item []byte) ([]byte, error) {
 	out, rest, err := sortItem(nil, item)
 	if err == nil && len(rest) > 0 {
