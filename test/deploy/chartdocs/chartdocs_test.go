@@ -24,8 +24,8 @@ const (
 	monitoring = "../../../deploy/monitoring"
 )
 
-// TestFresh: what is made from other files is what would be made of them now.
-func TestFresh(t *testing.T) {
+// TestGeneratedFilesAreCurrent compares the generated files with what would be generated now.
+func TestGeneratedFilesAreCurrent(t *testing.T) {
 	values := read(t, filepath.Join(chart, "values.yaml"))
 	for _, file := range []struct {
 		name string
@@ -61,7 +61,7 @@ func TestFresh(t *testing.T) {
 	}
 }
 
-// TestSchemaHasEveryValue: each value of values.yaml is in the schema, and no other is.
+// TestSchemaHasEveryValue checks that the schema has exactly the values of values.yaml.
 func TestSchemaHasEveryValue(t *testing.T) {
 	root, err := parse(read(t, filepath.Join(chart, "values.yaml")))
 	if err != nil {
@@ -90,7 +90,7 @@ func TestSchemaHasEveryValue(t *testing.T) {
 	}
 }
 
-// TestParseRefuses: a value that nobody explained is an error that names it.
+// TestParseRefuses checks that a value without documentation is an error that names the value.
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
 		{"a: 1\n", `a: has no comment that begins with "# --"`},

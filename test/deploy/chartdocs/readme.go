@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// tableMark is the line of the README below which the table of values is.
+// tableMark is the line of the README that precedes the table of values.
 const tableMark = "<!-- The table below is generated from values.yaml by `make docs`. -->\n"
 
-// README returns the README of the chart with a new table of the values below the mark.
+// README returns the chart's README with a new table of values below tableMark.
 func README(old, valuesYAML []byte) ([]byte, error) {
 	head, _, ok := bytes.Cut(old, []byte(tableMark))
 	if !ok {
@@ -25,7 +25,7 @@ func README(old, valuesYAML []byte) ([]byte, error) {
 		return nil, err
 	}
 	if len(values) == 0 {
-		return nil, errors.New("there are no values")
+		return nil, errors.New("values.yaml has no values")
 	}
 	var out bytes.Buffer
 	out.Write(head)

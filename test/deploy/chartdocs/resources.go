@@ -11,7 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/config/rbac"
 )
 
-// Resources is the file by which the chart knows what is built into Kubernetes and cached by default.
+// Resources returns the chart's file with the resources that are built into Kubernetes and cached
+// by default.
 func Resources() ([]byte, error) {
 	rules, err := rbac.Rules(config.Default(), rbac.Options{})
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// configMark says in an @schema comment that a value is the configuration file.
+// configMark marks, in an @schema comment, the value that is the configuration file.
 const configMark = "$config"
 
-// Schema is the JSON schema of values.yaml. A key that is not there is refused, but in what is handed to Kubernetes as it
-// is, which the comments say by additionalProperties.
+// Schema returns the JSON schema of values.yaml. The schema rejects unknown keys, except in values
+// that are passed to Kubernetes unchanged, which set additionalProperties in their comments.
 func Schema(valuesYAML []byte) ([]byte, error) {
 	root, err := parse(valuesYAML)
 	if err != nil {
@@ -60,7 +60,7 @@ func configIs(definition string) map[string]any {
 	return map[string]any{"properties": map[string]any{"config": map[string]any{"$ref": "#/definitions/" + definition}}}
 }
 
-// object is the schema of a group of values, and over it what its comment says.
+// object returns the schema of a group of values. The schema in its comment takes precedence.
 func (n *node) object() (map[string]any, error) {
 	properties := map[string]any{}
 	required := []string{}
@@ -79,8 +79,8 @@ func (n *node) object() (map[string]any, error) {
 	return schema, nil
 }
 
-// required tells whether templates need the value. Helm takes a default away for a null in somebody's values; in the place
-// of lists, objects and text that may be empty, that is as good as empty.
+// required reports whether templates need the value. Helm removes a default if a user sets null.
+// For lists, objects and text that may be empty, null is as good as empty.
 func (n *node) required() bool {
 	if n.doc == "" {
 		return true
@@ -95,7 +95,8 @@ func (n *node) required() bool {
 	return false
 }
 
-// one is the schema of a value or of a group: what its default tells, and over it what its comment says.
+// one returns the schema of a value or a group, derived from its default. The schema in its comment
+// takes precedence.
 func (n *node) one() (map[string]any, error) {
 	if n.doc == "" {
 		return n.object()
@@ -108,7 +109,7 @@ func (n *node) one() (map[string]any, error) {
 		return map[string]any{"description": n.doc, "type": "object"}, nil
 	}
 	if _, ok := schema["enum"]; ok {
-		delete(schema, "type") // its message would hide that of the enum
+		delete(schema, "type") // its error message would hide that of the enum
 	}
 	switch {
 	case n.yaml.Tag == "!!null" && n.schema["type"] == nil:
@@ -121,7 +122,7 @@ func (n *node) one() (map[string]any, error) {
 	return schema, nil
 }
 
-// choices are the values of those types of the configuration that have few.
+// choices returns the values of the configuration's enum types.
 func choices() map[reflect.Type][]any {
 	return map[reflect.Type][]any{
 		reflect.TypeFor[config.Mode]():        {config.Strict, config.Session},
@@ -138,13 +139,13 @@ func choices() map[reflect.Type][]any {
 	}
 }
 
-// configSchema is the schema of a part of the configuration file.
+// configSchema returns the schema of a part of the configuration file.
 func configSchema(t reflect.Type) (map[string]any, error) {
 	if values, ok := choices()[t]; ok {
 		return map[string]any{"enum": values}, nil
 	}
 	switch t {
-	case reflect.TypeFor[config.Cluster](): // has a Gateway in it, which has clusters
+	case reflect.TypeFor[config.Cluster](): // contains a Gateway, which contains clusters
 		return map[string]any{"$ref": "#/definitions/clusterConfig"}, nil
 	case reflect.TypeFor[time.Duration](), reflect.TypeFor[config.Window]():
 		return map[string]any{"type": []string{"string", "integer"}, "pattern": `^[0-9.]+(ns|us|µs|ms|s|m|h)([0-9.]+(ns|us|µs|ms|s|m|h))*$|^0$`}, nil
@@ -154,7 +155,7 @@ func configSchema(t reflect.Type) (map[string]any, error) {
 	switch t.Kind() {
 	case reflect.String:
 		if t != reflect.TypeFor[string]() {
-			return nil, fmt.Errorf("which values the type %v has is not known here", t)
+			return nil, fmt.Errorf("the values of the type %v are unknown", t)
 		}
 		return map[string]any{"type": "string"}, nil
 	case reflect.Bool:
@@ -168,12 +169,12 @@ func configSchema(t reflect.Type) (map[string]any, error) {
 		properties := map[string]any{}
 		return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}, addFields(properties, t)
 	}
-	return nil, fmt.Errorf("the type %v is not known here", t)
+	return nil, fmt.Errorf("unknown type %v", t)
 }
 
-// clusterSchema is the schema of one of several clusters: what only a cluster has, and of the gateway's settings, which are
-// written once, those that a cluster may have of its own. Of a group of which it may have a part only, it takes all: the
-// program tells which.
+// clusterSchema returns the schema of one of several clusters: the fields that only a cluster has,
+// and those of the gateway's settings that a cluster may override. Where a cluster may override
+// only part of a group, the schema allows the whole group; the program rejects the rest.
 func clusterSchema() (map[string]any, error) {
 	properties := map[string]any{}
 	for f := range reflect.TypeFor[config.Cluster]().Fields() {
@@ -199,7 +200,7 @@ func clusterSchema() (map[string]any, error) {
 	return map[string]any{"type": "object", "properties": properties, "required": []string{"name"}, "additionalProperties": false}, nil
 }
 
-// addFields adds those of a struct, and of what is embedded in it.
+// addFields adds the fields of a struct, including those of embedded structs.
 func addFields(properties map[string]any, t reflect.Type) error {
 	for f := range t.Fields() {
 		if f.Anonymous {
@@ -223,7 +224,8 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// paths are all values below an object of a schema, for the test that compares them with values.yaml.
+// paths returns all values below an object of a schema, for the test that compares them with
+// values.yaml.
 func paths(schema map[string]any, prefix string) []string {
 	properties, ok := schema["properties"].(map[string]any)
 	if !ok {

@@ -1,6 +1,7 @@
-// Package chartdocs makes what the Helm chart (deploy/charts/kubeweir) has that follows from other files: its README's table
-// and its schema from values.yaml, the resources that its ClusterRole names from package config/rbac, the dashboard and the
-// alerts from deploy/monitoring. Its test compares; `make docs` writes.
+// Package chartdocs generates the files of the Helm chart (deploy/charts/kubeweir) that follow from
+// other files: the README's table and the schema from values.yaml, the resources of the ClusterRole
+// from package config/rbac, the dashboard and the alerts from deploy/monitoring. Its test compares
+// them; `make docs` writes them.
 package chartdocs
 
 import (
@@ -13,23 +14,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Value is one of values.yaml that users set: one with a comment.
+// A Value is an entry of values.yaml that users set: one with a comment.
 type Value struct {
 	Path        string
 	Description string
-	// Type is what the README calls the type of the default.
+	// Type is the README's name for the type of the default.
 	Type string
-	// Default is YAML in a line, or "" where there is none.
+	// Default is YAML on one line, or "" if there is none.
 	Default string
 }
 
-// A node is a value, or a group of values.
+// A node is a value or a group of values.
 type node struct {
 	path   string
 	yaml   *yaml.Node
-	doc    string         // what "# --" says
-	schema map[string]any // what "# @schema" says
-	// fields are those of a group, in their order. A map with a comment of its own is a value.
+	doc    string         // text after "# --"
+	schema map[string]any // content of "# @schema"
+	// fields are the fields of a group, in order. A map with a comment of its own is a value.
 	fields []field
 }
 
@@ -45,7 +46,7 @@ func parse(text []byte) (*node, error) {
 		return nil, err
 	}
 	if len(document.Content) == 0 {
-		return nil, errors.New("there are no values")
+		return nil, errors.New("values.yaml has no values")
 	}
 	root := &node{yaml: document.Content[0]}
 	return root, root.parseFields()
@@ -71,7 +72,7 @@ func (n *node) parseFields() error {
 	return nil
 }
 
-// parseComment divides the paragraph above a key into prose and schema.
+// parseComment splits the paragraph above a key into description and schema.
 func (n *node) parseComment(comment string) error {
 	paragraphs := strings.Split(comment, "\n\n")
 	var prose []string
@@ -93,7 +94,7 @@ func (n *node) parseComment(comment string) error {
 	return nil
 }
 
-// values are those below n, in their order.
+// values returns the values below n, in order.
 func (n *node) values() ([]Value, error) {
 	if n.doc != "" {
 		return n.value()
@@ -109,7 +110,7 @@ func (n *node) values() ([]Value, error) {
 	return all, nil
 }
 
-// leadingType is a type given in front of a description, as helm-docs has it.
+// leadingType matches a type in front of a description, in the format of helm-docs.
 var leadingType = regexp.MustCompile(`^\(([a-z/]+)\) `)
 
 func (n *node) value() ([]Value, error) {
@@ -142,7 +143,7 @@ func typeName(n *yaml.Node) string {
 	return "string"
 }
 
-// inLine writes a value in one line.
+// inLine formats a value on one line.
 func inLine(n *yaml.Node) (string, error) {
 	flow := *n
 	flow.HeadComment, flow.LineComment, flow.FootComment = "", "", ""

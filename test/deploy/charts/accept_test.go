@@ -17,14 +17,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A judge is an API server that is asked whether it would take objects.
+// A judge is an API server that validates objects with dry-run requests.
 type judge struct {
 	name   string
 	client dynamic.Interface
 }
 
-// judges are kube-apiserver and a standalone kubeweir, with the definitions of the custom resources that the chart makes
-// and the namespaces that it is rendered for.
+// judges returns kube-apiserver and a standalone kubeweir, with the definitions of the custom
+// resources that the chart uses and the namespaces that it is rendered for.
 func judges(t *testing.T) []judge {
 	t.Helper()
 	standalone, err := origin.AdminConfig()
@@ -55,7 +55,7 @@ var (
 	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 )
 
-// levels are namespaces, by the level of Pod Security that they enforce.
+// levels returns the Pod Security level that each namespace enforces.
 func levels() map[string]string {
 	return map[string]string{namespace: "restricted", "elsewhere": "restricted", "34": "restricted", "monitoring": "restricted", "privileged": "privileged"}
 }
@@ -118,7 +118,8 @@ func (j *judge) established(ctx context.Context, name string) error {
 	}
 }
 
-// plurals are the resources of the kinds that the chart makes. A kind that is not here fails the test.
+// plurals returns the resources of the kinds in the chart. A kind that is missing here fails the
+// test.
 func plurals() map[string]string {
 	return map[string]string{
 		"BackendTLSPolicy": "backendtlspolicies", "Certificate": "certificates", "ClusterRole": "clusterroles",
@@ -130,7 +131,8 @@ func plurals() map[string]string {
 	}
 }
 
-// accepts asks whether an object would be created, unknown and doubled fields being errors.
+// accepts checks with a dry run that an object would be created. Unknown and duplicate fields are
+// errors.
 func (j *judge) accepts(ctx context.Context, o *unstructured.Unstructured) error {
 	plural, ok := plurals()[o.GetKind()]
 	if !ok {
@@ -144,8 +146,8 @@ func (j *judge) accepts(ctx context.Context, o *unstructured.Unstructured) error
 	return err
 }
 
-// pod is what a Deployment, DaemonSet or StatefulSet would make, nil of anything else. Claims of templates are volumes of
-// the pod.
+// pod returns the pod that a Deployment, DaemonSet or StatefulSet would create, or nil for other
+// kinds. Volume claim templates become volumes of the pod.
 func pod(o *unstructured.Unstructured) *unstructured.Unstructured {
 	template, ok, _ := unstructured.NestedMap(o.Object, "spec", "template")
 	if !ok {
@@ -166,9 +168,9 @@ func pod(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return p
 }
 
-// TestAccepted: kube-apiserver and a standalone kubeweir take everything that is rendered of every value set, without unknown
-// fields, and the pods in a namespace that enforces the restricted policy of Pod Security, unless the value set says that it
-// cannot be so.
+// TestAccepted checks that kube-apiserver and a standalone kubeweir accept every object rendered
+// from every value set without unknown fields. They must accept the pods in a namespace that
+// enforces the restricted Pod Security level, unless the value set declares another level.
 func TestAccepted(t *testing.T) {
 	servers := judges(t)
 	for _, set := range valueSets(t) {
@@ -185,7 +187,7 @@ func TestAccepted(t *testing.T) {
 				o = o.DeepCopy()
 				if o.GetNamespace() == namespace && level != "restricted" {
 					if err := j.accepts(t.Context(), o); o.GetKind() == "Pod" && err == nil {
-						t.Errorf("%s: %s: Pod Security admits it, so the value set needs no setting", set, j.name)
+						t.Errorf("%s: %s: Pod Security admits it, remove the security setting from the value set", set, j.name)
 					}
 					o.SetNamespace(level)
 				}

@@ -19,24 +19,25 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// A container is the program as the chart has it started: its arguments and its files, below a folder instead of /.
+// A container runs the program as the chart starts it: with its arguments and its files, below a
+// folder instead of /.
 type container struct {
 	t     *testing.T
 	root  string
 	spec  corev1.Container
 	admin string // address
 
-	program *realkube.Program // the one started last
+	program *realkube.Program // the program started last
 	url     string
 }
 
-// newContainer lays out the files that a rendered Deployment or StatefulSet mounts, from the ConfigMaps and Secrets that are
-// rendered beside it.
+// newContainer lays out the files that a rendered Deployment or StatefulSet mounts, taken from the
+// rendered ConfigMaps and Secrets.
 func newContainer(t *testing.T, list []*unstructured.Unstructured) *container {
 	t.Helper()
 	i := slices.IndexFunc(list, func(o *unstructured.Unstructured) bool { return pod(o.DeepCopy()) != nil })
 	if i < 0 {
-		t.Fatal("nothing runs")
+		t.Fatal("no workload is rendered")
 	}
 	var p corev1.Pod
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(pod(list[i].DeepCopy()).Object, &p); err != nil {
@@ -53,19 +54,19 @@ func newContainer(t *testing.T, list []*unstructured.Unstructured) *container {
 	for _, v := range p.Spec.Volumes {
 		volumes[v.Name] = c.files(&v, list)
 	}
-	// What is mounted inside another mount comes after it.
+	// Mounts inside other mounts come after them.
 	slices.SortFunc(c.spec.VolumeMounts, func(a, b corev1.VolumeMount) int { return strings.Compare(a.MountPath, b.MountPath) })
 	for _, m := range c.spec.VolumeMounts {
 		files, ok := volumes[m.Name]
 		if !ok {
-			t.Fatalf("%s is mounted and is no volume", m.Name)
+			t.Fatalf("%s is mounted but is not a volume", m.Name)
 		}
 		c.mount(&m, files)
 	}
 	return c
 }
 
-// files are those of a volume by name, none of one that is empty at first.
+// files returns the files of a volume by name. Volumes that are initially empty have none.
 func (c *container) files(v *corev1.Volume, list []*unstructured.Unstructured) map[string]string {
 	var data map[string]string
 	var items []corev1.KeyToPath
@@ -90,7 +91,7 @@ func (c *container) files(v *corev1.Volume, list []*unstructured.Unstructured) m
 	chosen := make(map[string]string)
 	for _, item := range items {
 		if _, ok := data[item.Key]; !ok {
-			c.t.Fatalf("the volume %s wants %s, which is not there", v.Name, item.Key)
+			c.t.Fatalf("the volume %s needs %s, which is missing", v.Name, item.Key)
 		}
 		chosen[item.Path] = data[item.Key]
 	}
@@ -102,7 +103,7 @@ func (c *container) mount(m *corev1.VolumeMount, files map[string]string) {
 	if m.SubPath != "" {
 		content, ok := files[m.SubPath]
 		if !ok {
-			c.t.Fatalf("%s is mounted and is not in the volume", m.SubPath)
+			c.t.Fatalf("%s is mounted but is not in the volume", m.SubPath)
 		}
 		files, at = map[string]string{filepath.Base(at): content}, filepath.Dir(at)
 	}
@@ -110,14 +111,14 @@ func (c *container) mount(m *corev1.VolumeMount, files map[string]string) {
 		c.t.Fatal(err)
 	}
 	for name, content := range files {
-		// As a Secret's volume is seen by who is in its fsGroup.
+		// The mode that members of the fsGroup see in a Secret's volume.
 		if err := os.WriteFile(filepath.Join(at, name), []byte(content), 0o440); err != nil {
 			c.t.Fatal(err)
 		}
 	}
 }
 
-// args are those of the container, with loopback addresses and paths below root.
+// args returns the container's arguments, with loopback addresses and paths below root.
 func (c *container) args(extra ...string) []string {
 	var args []string
 	for _, arg := range c.spec.Args {
@@ -137,10 +138,10 @@ func (c *container) args(extra ...string) []string {
 
 var ready = regexp.MustCompile(`(?m)^kubeweir: ready on (https://\S+)`)
 
-// start runs the program until the test ends, and returns when it is ready.
+// start runs the program until the test ends. It returns when the program is ready.
 func (c *container) start(extra ...string) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), realkube.StartTime) // it may have to be built
+	ctx, cancel := context.WithTimeout(c.t.Context(), realkube.StartTime) // the program may have to be built
 	defer cancel()
 	var err error
 	c.program, err = realkube.StartProgram(ctx, "", filepath.Join(c.root, "log"), c.args(extra...)...)
@@ -151,7 +152,7 @@ func (c *container) start(extra ...string) {
 	c.url = ready.FindStringSubmatch(c.program.Log())[1]
 }
 
-// stop ends the program as a node does.
+// stop ends the program with the signal that a node sends.
 func (c *container) stop() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -161,11 +162,11 @@ func (c *container) stop() {
 	}
 }
 
-// probe asks as a kubelet does for one of the probes.
+// probe sends the HTTP request of a kubelet's probe.
 func (c *container) probe(p *corev1.Probe) {
 	c.t.Helper()
 	if p == nil || p.HTTPGet == nil || p.HTTPGet.Port.String() != "metrics" {
-		c.t.Fatalf("%+v is no probe of the admin listener", p)
+		c.t.Fatalf("%+v is not a probe of the admin listener", p)
 	}
 	resp, err := http.Get("http://" + c.admin + p.HTTPGet.Path)
 	if err != nil {

@@ -22,11 +22,12 @@ import (
 const (
 	chart     = "../../../deploy/charts/kubeweir"
 	namespace = "kubeweir"
-	// kubeVersion is that of the cluster for which charts are rendered unless a value set says otherwise.
+	// kubeVersion is the cluster version for which charts are rendered unless a value set says
+	// otherwise.
 	kubeVersion = "1.37.0"
 )
 
-// helm runs a helm and returns what it printed on standard output. The error is what it printed on standard error.
+// helm runs helm and returns its standard output. The error contains its standard error.
 func helm(ctx context.Context, name, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, helms[name], args...)
 	var out, errOut bytes.Buffer
@@ -38,10 +39,11 @@ func helm(ctx context.Context, name, stdin string, args ...string) (string, erro
 	return out.String(), nil
 }
 
-// rendered are the results of template: most value sets are rendered for several tests.
+// rendered caches the results of template: several tests render the same value sets.
 var rendered sync.Map // of func() (string, error) by [2]string, helm and values
 
-// template renders the chart, once with each helm. Values may begin with comments that say how: see settings.
+// template renders the chart, once per version of helm. Values may begin with settings in comments:
+// see setting.
 func template(name, values string) (string, error) {
 	once, _ := rendered.LoadOrStore([2]string{name, values}, sync.OnceValues(func() (string, error) { return templateAnew(name, values) }))
 	return once.(func() (string, error))()
@@ -56,8 +58,8 @@ func templateAnew(name, values string) (string, error) {
 	return helm(context.Background(), name, values, args...)
 }
 
-// setting is what a value set says in a comment of the form "# name: value": release, kube-version, api-versions, or
-// security, the level of the namespace.
+// setting returns a setting from a comment of the form "# name: value" in a value set: release,
+// kube-version, api-versions, or security, the Pod Security level of the namespace.
 func setting(values, name, otherwise string) string {
 	for line := range strings.Lines(values) {
 		if value, ok := strings.CutPrefix(line, "# "+name+": "); ok {
@@ -67,7 +69,7 @@ func setting(values, name, otherwise string) string {
 	return otherwise
 }
 
-// valueSets are the names of those in testdata.
+// valueSets returns the names of the value sets in testdata.
 func valueSets(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/values/*.yaml")
@@ -90,7 +92,7 @@ func valueSet(t *testing.T, name string) string {
 	return string(b)
 }
 
-// render returns the objects that a helm makes of values.
+// render returns the objects that helm renders from values.
 func render(t *testing.T, name, values string) []*unstructured.Unstructured {
 	t.Helper()
 	text, err := template(name, values)
@@ -118,27 +120,28 @@ func objects(text string) (list []*unstructured.Unstructured, err error) {
 	}
 }
 
-// find is the object of a kind and name.
+// find returns the object of a kind and name.
 func find(t *testing.T, list []*unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
 	t.Helper()
 	i := slices.IndexFunc(list, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind && o.GetName() == name })
 	if i < 0 {
-		t.Fatalf("there is no %s %s", kind, name)
+		t.Fatalf("no %s %s is rendered", kind, name)
 	}
 	return list[i]
 }
 
-// made are the parts of what is rendered that golden files leave out: keys and certificates, and what is derived of them.
+// made matches the rendered parts that golden files leave out: keys, certificates and what is
+// derived from them.
 var made = []*regexp.Regexp{
 	regexp.MustCompile(`(?m)^( +(?:ca\.crt|ca\.key|front-proxy-ca\.crt|front-proxy-ca\.key|sa\.key|tls\.crt|tls\.key|token|tokens\.csv): )[A-Za-z0-9+/=]{40,}$`),
 	regexp.MustCompile(`(?m)^( +kubeweir\.io/(?:certificate|renew-after): ).+$`),
 	regexp.MustCompile(`(?s)( +)-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----`),
-	// Not random, but a copy that TestMonitoring compares.
+	// Not random, but copies that TestMonitoring compares.
 	regexp.MustCompile(`(?s)(\nspec:\n  groups:\n    ).*?(\n---\n|\s*$)`),
 	regexp.MustCompile(`(?ms)^(  kubeweir\.json: \|\n    )\{.*?^    \}$`),
 }
 
-// masked is what is rendered without what differs each time. Helm 4 leaves a line between documents.
+// masked replaces the parts that differ on each run. Helm 4 leaves an empty line between documents.
 func masked(text string) string {
 	for _, m := range made {
 		text = m.ReplaceAllString(text, "${1}(made)${2}")
@@ -148,7 +151,7 @@ func masked(text string) string {
 
 var blankLines = regexp.MustCompile(`\n\s*\n+`)
 
-// both runs a test with each helm.
+// both runs a test with both versions of helm.
 func both(t *testing.T, test func(t *testing.T, name string)) {
 	t.Helper()
 	for _, name := range []string{"helm3", "helm4"} {

@@ -15,8 +15,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestInstall: what Helm makes once, it keeps over upgrades, until it has to be renewed; a standalone's keys even when it is
-// uninstalled. The CA of clients is the cluster's.
+// TestInstall checks that generated certificates and keys survive upgrades until they must be
+// renewed, and that a standalone's keys survive even an uninstallation. The client CA is the
+// cluster's.
 func TestInstall(t *testing.T) {
 	kubeconfig := filepath.Join(work, "install.kubeconfig")
 	if err := kube.WriteKubeconfig(kubeconfig, kube.URL(), kube.ServingCAFile(), kube.AdminToken()); err != nil {
@@ -35,7 +36,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// An installation is a release whose namespace is named after the helm that makes it.
+// An installation is a release whose namespace is named after the version of helm.
 type installation struct {
 	t          *testing.T
 	helm       string
@@ -61,7 +62,7 @@ func (i *installation) secret(name string) *corev1.Secret {
 	return s
 }
 
-// leaf is a serving certificate, which must be of the CA beside it.
+// leaf returns a serving certificate after checking that the CA in the same Secret has signed it.
 func (i *installation) leaf(s *corev1.Secret, hosts ...string) *x509.Certificate {
 	i.t.Helper()
 	pair, err := tls.X509KeyPair(s.Data["tls.crt"], s.Data["tls.key"])
@@ -80,13 +81,13 @@ func (i *installation) leaf(s *corev1.Secret, hosts ...string) *x509.Certificate
 
 func (i *installation) gateway() {
 	t, ctx := i.t, i.t.Context()
-	release := i.helm + "-weir" // names it, as ClusterRoles have no namespace
+	release := i.helm + "-weir" // names ClusterRoles, which have no namespace
 	notes := i.run("clientCA: {fromCluster: true}", "install", release, chart, "--create-namespace", "--values", "-")
 	if !strings.Contains(notes, "kubectl -n "+i.helm+" get configmap "+release+"-kubeweir-ca") {
-		t.Errorf("the notes do not tell how to get the CA:\n%s", notes)
+		t.Errorf("the notes do not say how to get the CA:\n%s", notes)
 	}
 	if !strings.Contains(notes, "--set rbac.impersonation=unconstrained: whoever has the gateway's token") {
-		t.Errorf("the notes do not tell what unconstrained impersonation means:\n%s", notes)
+		t.Errorf("the notes do not explain unconstrained impersonation:\n%s", notes)
 	}
 	name := release + "-kubeweir"
 	ca, err := i.clients.CoreV1().ConfigMaps(i.helm).Get(ctx, name+"-client-ca", metav1.GetOptions{})
@@ -98,20 +99,20 @@ func (i *installation) gateway() {
 		t.Fatal(err)
 	}
 	if block, _ := pem.Decode([]byte(ca.Data["ca.crt"])); block == nil || strings.TrimSpace(ca.Data["ca.crt"]) != strings.TrimSpace(cluster.Data["client-ca-file"]) {
-		t.Errorf("the CA of clients is %q", ca.Data["ca.crt"])
+		t.Errorf("the client CA is %q", ca.Data["ca.crt"])
 	}
 
 	first := i.secret(name + "-tls")
 	i.leaf(first, name, name+"."+i.helm+".svc", "localhost", "127.0.0.1")
 	i.run("replicas: 3", "upgrade", release, chart, "--values", "-")
 	if kept := i.secret(name + "-tls"); !bytes.Equal(kept.Data["tls.crt"], first.Data["tls.crt"]) || !bytes.Equal(kept.Data["tls.key"], first.Data["tls.key"]) {
-		t.Error("an upgrade made another certificate")
+		t.Error("an upgrade replaced the certificate")
 	}
 	i.run("tls: {dnsNames: [weir.example.com]}", "upgrade", release, chart, "--values", "-")
 	second := i.secret(name + "-tls")
 	i.leaf(second, "localhost", "weir.example.com")
 	if !bytes.Equal(first.Data["ca.crt"], second.Data["ca.crt"]) {
-		t.Error("a new name in the certificate made another CA")
+		t.Error("a new name in the certificate replaced the CA")
 	}
 
 	const renewAfter = "kubeweir.io/renew-after"
@@ -122,7 +123,7 @@ func (i *installation) gateway() {
 	}
 	upgrade := []string{"upgrade", release, chart, "--values", "-"}
 	if i.helm == "helm4" {
-		upgrade = append(upgrade, "--force-conflicts") // with this test, which is not Helm
+		upgrade = append(upgrade, "--force-conflicts") // this test is another field manager than Helm
 	}
 	i.run("tls: {dnsNames: [weir.example.com]}", upgrade...)
 	third := i.secret(name + "-tls")
@@ -130,7 +131,7 @@ func (i *installation) gateway() {
 		t.Error("a certificate near its end was not renewed")
 	}
 	if days := time.Until(i.leaf(third, "weir.example.com").NotAfter).Hours() / 24; days < 729 || days > 731 {
-		t.Errorf("a certificate is good for %.1f days", days)
+		t.Errorf("a certificate is valid for %.1f days", days)
 	}
 	i.run("", "uninstall", release)
 }
@@ -143,12 +144,12 @@ func (i *installation) standalone() {
 	i.leaf(i.secret("kubeweir-tls"), "kubeweir."+i.helm+".svc", "kubernetes.default.svc")
 	i.run("", "upgrade", release, chart, "--set", "mode=standalone", "--set", "podLabels.a=b")
 	if !bytes.Equal(token, i.secret("kubeweir-admin").Data["token"]) || !bytes.Equal(keys["sa.key"], i.secret("kubeweir-pki").Data["sa.key"]) {
-		t.Error("an upgrade made other keys")
+		t.Error("an upgrade replaced the keys")
 	}
 	i.run("", "uninstall", release)
 	i.run("", "install", release, chart, "--set", "mode=standalone")
 	if !bytes.Equal(keys["ca.key"], i.secret("kubeweir-pki").Data["ca.key"]) || !bytes.Equal(keys["ca.crt"], i.secret("kubeweir-tls").Data["ca.crt"]) {
-		t.Error("the keys of the volume are gone")
+		t.Error("the keys of the volume were deleted")
 	}
 	i.run("", "uninstall", release)
 	if err := i.clients.CoreV1().Secrets(i.helm).Delete(ctx, "kubeweir-pki", metav1.DeleteOptions{}); err != nil {

@@ -1,5 +1,5 @@
-// Package charts renders the Helm chart (deploy/charts/kubeweir) with Helm 3 and Helm 4, compares what comes out with golden
-// files, has API servers judge it, and runs what it would run.
+// Package charts renders the Helm chart (deploy/charts/kubeweir) with Helm 3 and Helm 4, compares
+// the result with golden files, validates it with API servers, and runs the rendered containers.
 package charts
 
 import (
@@ -12,11 +12,11 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-const patience = time.Minute // for one thing
+const patience = time.Minute // bounds each wait
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing them")
 
-// What TestMain has and nobody replaces.
+// Set by TestMain and never changed.
 var (
 	helms  map[string]string // paths of helm by name
 	kube   *realkube.Cluster

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestNotes: what Helm prints says how to come to the console, and with which token.
+// TestNotes checks that Helm's notes say how to reach the console, and with which token.
 func TestNotes(t *testing.T) {
 	const forward, token, shows = "kubectl -n kubeweir port-forward ", "needs no token", "The console is read-only"
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig") // of a cluster that Helm 3 looks for in any case
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig") // for an empty cluster: Helm 3 always requires a kubeconfig
 	if err := kube.WriteKubeconfig(kubeconfig, kube.URL(), kube.ServingCAFile(), kube.AdminToken()); err != nil {
 		t.Fatal(err)
 	}

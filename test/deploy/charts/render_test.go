@@ -18,7 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/config/rbac"
 )
 
-// TestLint: both helms find nothing to say of the chart, with any mode.
+// TestLint checks that both versions of helm lint the chart without findings in every mode.
 func TestLint(t *testing.T) {
 	both(t, func(t *testing.T, name string) {
 		for _, mode := range []string{"gateway", "standalone"} {
@@ -29,8 +29,9 @@ func TestLint(t *testing.T) {
 	})
 }
 
-// TestTemplate: what the value sets render to is in the golden files, and the same with both helms. Only that of the
-// defaults of a mode has all objects; the others have those that differ from it.
+// TestTemplate compares the rendered value sets with the golden files. Both versions of helm must
+// render the same. The golden files of a mode's defaults contain all objects, the others only those
+// that differ from the defaults.
 func TestTemplate(t *testing.T) {
 	sets := valueSets(t)
 	if len(sets) < 25 {
@@ -59,7 +60,7 @@ func TestTemplate(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), got); diff != "" && !*update {
-				t.Errorf("%s: go test ./test/deploy/charts -run TestTemplate -update writes it if it is meant:\n%s", set, diff)
+				t.Errorf("%s: if the change is intended, run go test ./test/deploy/charts -run TestTemplate -update:\n%s", set, diff)
 			}
 		}
 	})
@@ -67,7 +68,7 @@ func TestTemplate(t *testing.T) {
 
 const separator = "---\n"
 
-// documents are those that a helm makes of a value set, without what is random.
+// documents returns the documents that helm renders from a value set, without random parts.
 func documents(t *testing.T, name, set string) []string {
 	t.Helper()
 	text, err := template(name, valueSet(t, set))
@@ -81,7 +82,8 @@ func documents(t *testing.T, name, set string) []string {
 	return list
 }
 
-// difference is what of a list of documents another has not, and the names of what only that one has.
+// difference returns the documents that are only in list, and the names of those that are only in
+// usual.
 func difference(usual, list []string) string {
 	var out strings.Builder
 	for _, document := range usual {
@@ -97,7 +99,7 @@ func difference(usual, list []string) string {
 	return out.String()
 }
 
-// kindAndName finds both in a document.
+// kindAndName matches the kind and the name in a document.
 var kindAndName = regexp.MustCompile(`(?s)\nkind: (\S+)\nmetadata:\n  name: (\S+)\n`)
 
 func heading(document string) string {
@@ -105,10 +107,11 @@ func heading(document string) string {
 	return strings.Join(m[1:], " ")
 }
 
-// hubRights are those at a hub whose ClusterProfiles are followed: all that is needed in a cluster that is nothing else.
+// hubRights are the rights at a hub whose ClusterProfiles the gateway follows, if the hub is not
+// also an upstream.
 var hubRights = []rbacv1.PolicyRule{{APIGroups: []string{"multicluster.x-k8s.io"}, Resources: []string{"clusterprofiles"}, Verbs: []string{"list", "watch"}}}
 
-// TestRights: the ClusterRole is what `kubeweir rbac` prints for the same configuration.
+// TestRights checks that the ClusterRole is what `kubeweir rbac` prints for the same configuration.
 func TestRights(t *testing.T) {
 	compared := 0
 	for _, set := range valueSets(t) {
@@ -141,7 +144,7 @@ func TestRights(t *testing.T) {
 			cfg.Authentication.ClientCAFile = "ca.crt"
 		}
 		if values.RBAC.Impersonation == "" && setting(text, "kube-version", kubeVersion) < "1.36" {
-			cfg.Authentication.ClientCAFile = "" // nobody is impersonated there
+			cfg.Authentication.ClientCAFile = "" // the hub has no impersonated users
 		}
 		rules, err := rbac.Rules(cfg, rbac.Options{
 			Resources: values.RBAC.Resources, UnconstrainedImpersonation: values.RBAC.Impersonation == "unconstrained",
@@ -175,7 +178,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestMonitoring: the alerts and the dashboard are those of deploy/monitoring, but for what values change.
+// TestMonitoring checks that the alerts and the dashboard are those of deploy/monitoring, apart
+// from what values change.
 func TestMonitoring(t *testing.T) {
 	const monitoring = "../../../deploy/monitoring/"
 	var want struct {
@@ -218,11 +222,11 @@ func TestMonitoring(t *testing.T) {
 	}
 	data, _, _ := unstructured.NestedString(find(t, list, "ConfigMap", "kubeweir-dashboard").Object, "data", "kubeweir.json")
 	if strings.TrimSpace(data) != strings.TrimSpace(string(dashboard)) {
-		t.Error("the dashboard is another one")
+		t.Error("the dashboard differs from deploy/monitoring")
 	}
 }
 
-// TestRefused: values that are wrong are an error that names the value.
+// TestRefused checks that invalid values are an error that names the value.
 func TestRefused(t *testing.T) {
 	b, err := os.ReadFile("testdata/refused.yaml")
 	if err != nil {
@@ -235,7 +239,7 @@ func TestRefused(t *testing.T) {
 			both(t, func(t *testing.T, name string) {
 				switch _, err := template(name, values); {
 				case want == "":
-					t.Fatalf("the case does not say what it wants:\n%s", values)
+					t.Fatalf("the case does not name the expected error:\n%s", values)
 				case err == nil:
 					t.Errorf("accepted:\n%s", values)
 				case !strings.Contains(err.Error(), want):
@@ -249,8 +253,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRestarts: a changed rule leaves the pods as they are, a setting that needs a restart replaces them; standalone reads
-// its file at the start.
+// TestRestarts checks that a changed rule leaves the pods running while a setting that needs a
+// restart replaces them. A standalone reads its file only at the start.
 func TestRestarts(t *testing.T) {
 	both(t, func(t *testing.T, name string) {
 		pods := func(values string) any {

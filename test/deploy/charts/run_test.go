@@ -21,7 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// client is one of a container, by the CA that the chart gives clients, under the name of its Service.
+// client returns a client of the container that trusts the chart's CA and uses the Service's name.
 func (c *container) client(list []*unstructured.Unstructured, token string) *kubernetes.Clientset {
 	c.t.Helper()
 	ca, _, _ := unstructured.NestedString(find(c.t, list, "ConfigMap", "kubeweir-ca").Object, "data", "ca.crt")
@@ -33,15 +33,15 @@ func (c *container) client(list []*unstructured.Unstructured, token string) *kub
 	return clients
 }
 
-// TestGatewayRuns: the program takes the arguments, the configuration and the certificate that are rendered, with the rights
-// that are rendered, and serves.
+// TestGatewayRuns checks that the gateway serves with the rendered arguments, configuration,
+// certificate and rights.
 func TestGatewayRuns(t *testing.T) {
 	list := render(t, "helm4", strings.ReplaceAll(valueSet(t, "gateway-config"), "[projects.example.com]", "[]"))
 	admin, err := kubernetes.NewForConfig(kube.AdminConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	const own = "gateway-runs" // not where another test expects to make things
+	const own = "gateway-runs" // not a namespace in which another test creates objects
 	ctx := t.Context()
 	if _, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: own}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestGatewayRuns(t *testing.T) {
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(ctx, &binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // they have the names that Helm gives them
+	t.Cleanup(func() { // the objects have the names that Helm gives them
 		_ = admin.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(ctx), binding.Name, metav1.DeleteOptions{})
 		_ = admin.RbacV1().ClusterRoles().Delete(context.WithoutCancel(ctx), role.Name, metav1.DeleteOptions{})
 	})
@@ -77,7 +77,7 @@ func TestGatewayRuns(t *testing.T) {
 	}
 
 	c := newContainer(t, list)
-	c.start("--kubeconfig=" + kubeconfig) // a pod has its service account's instead
+	c.start("--kubeconfig=" + kubeconfig) // in a pod it uses the service account instead
 	for _, p := range []*corev1.Probe{c.spec.StartupProbe, c.spec.LivenessProbe, c.spec.ReadinessProbe} {
 		c.probe(p)
 	}
@@ -91,8 +91,9 @@ func TestGatewayRuns(t *testing.T) {
 	}
 }
 
-// TestStandaloneRuns: the program takes what is rendered, its administrator comes in with the token that Helm made, and a
-// second one with the same keys, and a store in common, knows whom the first one has let in.
+// TestStandaloneRuns checks that the standalone serves with the rendered files, that the
+// administrator can log in with the generated token, and that a second instance with the same keys
+// and a shared store accepts tokens of the first one.
 func TestStandaloneRuns(t *testing.T) {
 	values := fmt.Sprintf("mode: standalone\nreplicas: 2\nstandalone: {etcd: {servers: [%q], prefix: /charts}}\n", kube.EtcdURL())
 	list := render(t, "helm3", values)
@@ -127,8 +128,9 @@ func TestStandaloneRuns(t *testing.T) {
 	}
 }
 
-// TestStandaloneKeeps: with a store of its own the objects, and the keys, are there again when the pod is made anew.
-func TestStandaloneKeeps(t *testing.T) {
+// TestStandaloneKeepsItsObjects checks that a standalone with its own store keeps objects and keys
+// when the pod is replaced.
+func TestStandaloneKeepsItsObjects(t *testing.T) {
 	list := render(t, "helm4", valueSet(t, "standalone-defaults"))
 	token, err := base64.StdEncoding.DecodeString(find(t, list, "Secret", "kubeweir-admin").Object["data"].(map[string]any)["token"].(string))
 	if err != nil {
@@ -147,8 +149,8 @@ func TestStandaloneKeeps(t *testing.T) {
 	}
 }
 
-// TestClustersRun: the program takes several clusters as they are rendered, their files out of one Secret, and keeps what is
-// cached on the volume of the chart.
+// TestClustersRun checks that the gateway serves several clusters with the rendered files, with
+// kubeconfigs from one Secret, and saves its state on the chart's volume.
 func TestClustersRun(t *testing.T) {
 	list := render(t, "helm4", `
 upstream: {existingSecret: clusters}
@@ -186,12 +188,12 @@ config:
 			t.Errorf("%s: %d namespaces, %v", name, len(found.Items), err)
 		}
 		if kept, err := os.Stat(filepath.Join(c.root, "var/lib/kubeweir/state", name)); err != nil || !kept.IsDir() {
-			t.Errorf("%s has no folder of its state: %v", name, err)
+			t.Errorf("%s has no state folder: %v", name, err)
 		}
 	}
 }
 
-// secret is one that users make.
+// secret returns a Secret that users create.
 func secret(name string, data map[string][]byte) *unstructured.Unstructured {
 	encoded := make(map[string]any)
 	for key, value := range data {

@@ -16,9 +16,10 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestTyped types in the install commands of the READMEs, what Helm then prints, the commands of the runbooks, and those
-// of the pages about installation and controllers. test/deploy/kubelet types in what needs a kubelet.
-func TestTyped(t *testing.T) {
+// TestDocumentedCommands runs the install commands of the READMEs, the commands that Helm then
+// prints, the commands of the runbooks, and those of the pages about installation and controllers.
+// test/deploy/kubelet runs the commands that need a kubelet.
+func TestDocumentedCommands(t *testing.T) {
 	clients, err := kubernetes.NewForConfig(kube.AdminConfig())
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +38,7 @@ func TestTyped(t *testing.T) {
 			}
 			config, err := clients.CoreV1().ConfigMaps("kubeweir").Get(t.Context(), "kubeweir", metav1.GetOptions{})
 			if err != nil || !strings.Contains(config.Data["config.yaml"], "historyBytes: 128Mi") {
-				t.Errorf("the setting is not changed: %v, %v", config.Data, err)
+				t.Errorf("the setting has not changed: %v, %v", config.Data, err)
 			}
 			r.enter("kubectl create namespace shop --dry-run=client -o yaml | kubectl apply -f -")
 			for _, command := range console(t, filepath.Join(r.root, "docs", "controller.md"), 3) {
@@ -85,11 +86,12 @@ func TestValuesInPages(t *testing.T) {
 	}
 }
 
-// A reader types commands in a folder that has deploy, as a copy of the repository does, as the cluster's administrator.
+// A reader runs commands as the cluster's administrator in a folder that contains deploy, like a
+// checkout of the repository.
 type reader struct {
 	t    *testing.T
 	root string // of the repository
-	dir  string // where it types
+	dir  string // working directory
 	env  []string
 }
 
@@ -118,7 +120,7 @@ func newReader(t *testing.T, helm string) *reader {
 		"KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+dir, "HELM_CACHE_HOME="+dir, "HELM_CONFIG_HOME="+dir, "HELM_DATA_HOME="+dir)}
 }
 
-// enter returns what a command prints.
+// enter runs a command and returns its output.
 func (r *reader) enter(command string) string {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
@@ -132,7 +134,7 @@ func (r *reader) enter(command string) string {
 	return string(out)
 }
 
-// follow types the commands of a chart's notes, but those that need a kubelet.
+// follow runs the commands of a chart's notes, except those that need a kubelet.
 func (r *reader) follow(notes string) {
 	r.t.Helper()
 	followed := 0
@@ -145,14 +147,14 @@ func (r *reader) follow(notes string) {
 		followed++
 	}
 	if followed < 3 {
-		r.t.Errorf("%d commands of the notes were typed:\n%s", followed, notes)
+		r.t.Errorf("%d commands of the notes were run:\n%s", followed, notes)
 	}
 }
 
-// beyond is what needs a kubelet.
+// beyond matches commands that need a kubelet.
 var beyond = regexp.MustCompile(` port-forward | logs | rollout status | --context=`)
 
-// line is the first of a page that begins so.
+// line returns the first line of a page with the prefix.
 func line(t *testing.T, root, page, prefix string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
@@ -170,8 +172,8 @@ func line(t *testing.T, root, page, prefix string) string {
 
 var consoleBlock = regexp.MustCompile("(?s)```console\n(.*?)```")
 
-// console returns the commands of a page's console blocks except those that need a kubelet, and requires that there are
-// at least least.
+// console returns the commands of a page's console blocks, except those that need a kubelet, and
+// requires that there are at least least of them.
 func console(t *testing.T, page string, least int) (commands []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -192,7 +194,7 @@ func console(t *testing.T, page string, least int) (commands []string) {
 	return commands
 }
 
-// firstPod makes the pod that the Deployment's controller would make, and returns its name.
+// firstPod creates the pod that the Deployment's controller would create, and returns its name.
 func firstPod(t *testing.T, clients kubernetes.Interface) string {
 	t.Helper()
 	deployment, err := clients.AppsV1().Deployments("kubeweir").Get(t.Context(), "kubeweir", metav1.GetOptions{})

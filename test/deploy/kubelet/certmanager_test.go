@@ -10,13 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestCertManager: the pod waits for the Secret that cert-manager writes, says so, and starts when it is there.
+// TestCertManager checks that the pod waits for the Secret that cert-manager writes, says so, and
+// starts once it exists.
 func TestCertManager(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	namespace(t, "certs", "restricted")
 	newSession(t).enter("kubectl apply -f " + root + "/test/deploy/charts/testdata/crds/cert-manager.yaml")
-	// Helm asks once, for all groups, which kube-apiserver tells later than each by itself.
+	// Helm requests the aggregated discovery once, which kube-apiserver updates later than that of
+	// each group.
 	eventually(t, func() error {
 		_, lists, err := clients.Discovery().ServerGroupsAndResources()
 		if err == nil && !slices.ContainsFunc(lists, func(l *metav1.APIResourceList) bool { return l.GroupVersion == "cert-manager.io/v1" }) {

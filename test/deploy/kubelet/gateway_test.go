@@ -15,8 +15,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestGateway: the first commands of the README, and those that Helm then prints, as they are written. The pods survive a
-// crash, a new configuration, and a wrong one; who watches through one that goes is told so.
+// TestGateway runs the first commands of the README and those that Helm then prints, as written.
+// The pods survive a crash, a new configuration, and an invalid one. Watches through a terminating
+// pod end cleanly.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
@@ -40,7 +41,7 @@ func TestGateway(t *testing.T) {
 	t.Run("drain", func(t *testing.T) { drain(t, s.in(t)) })
 }
 
-// crash: the kubelet starts the program again, and what the first one said can be read.
+// crash checks that the kubelet restarts a killed container and that its previous log is available.
 func crash(t *testing.T, s *session, pod string) {
 	must(t, engine.Kill("kubeweir", pod, "kubeweir"))
 	eventually(t, func() error {
@@ -57,7 +58,8 @@ func crash(t *testing.T, s *session, pod string) {
 	s.reads("kubectl -n kubeweir logs --previous "+pod, "kubeweir: ready on ")
 }
 
-// upgrade: a changed configuration makes new pods, and a wrong one leaves those that there are alone.
+// upgrade checks that a changed configuration replaces the pods and that an invalid one leaves the
+// running pods alone.
 func upgrade(t *testing.T, s *session) {
 	const again = "helm upgrade kubeweir deploy/charts/kubeweir -n kubeweir --reuse-values "
 	s.enter(again + "--set config.log.format=json")
@@ -78,13 +80,13 @@ func upgrade(t *testing.T, s *session) {
 	after := ready(t, "kubeweir", 2)
 	for i := range before {
 		if before[i].UID != after[i].UID {
-			t.Errorf("%s was replaced by a wrong configuration", before[i].Name)
+			t.Errorf("an invalid configuration replaced %s", before[i].Name)
 		}
 	}
 }
 
-// drain: a pod that is deleted still answers while it is taken out of the Service, ends watches in a way that clients take
-// for the usual end, and has ended by itself long before it would be killed.
+// drain checks that a deleted pod still responds while it is removed from the Service's endpoints,
+// ends watches without an error event, and exits by itself long before it would be killed.
 func drain(t *testing.T, s *session) {
 	pod := ready(t, "kubeweir", 2)[0]
 	ca, err := clients.CoreV1().ConfigMaps("kubeweir").Get(t.Context(), "kubeweir-ca", metav1.GetOptions{})
@@ -99,7 +101,7 @@ func drain(t *testing.T, s *session) {
 	began := time.Now()
 	s.enter("kubectl -n kubeweir delete pod --wait=false " + pod.Name)
 	if _, err := through.CoreV1().Namespaces().List(ctx, metav1.ListOptions{ResourceVersion: "0"}); err != nil {
-		t.Errorf("a pod that is about to end answers: %v", err)
+		t.Errorf("a terminating pod responds: %v", err)
 	}
 	for e := range w.ResultChan() {
 		if e.Type == watch.Error {
@@ -109,7 +111,7 @@ func drain(t *testing.T, s *session) {
 	must(t, ctx.Err())
 	eventually(t, func() error {
 		if codes := engine.Ended("kubeweir", pod.Name, "kubeweir"); len(codes) != 1 || codes[0] != 0 {
-			return fmt.Errorf("it ended with %v", codes)
+			return fmt.Errorf("the exit codes are %v", codes)
 		}
 		return nil
 	})

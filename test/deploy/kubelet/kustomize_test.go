@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// block is the first block of commands of deploy/kustomize/README.md below a heading.
+// block returns the first block of commands below a heading of deploy/kustomize/README.md.
 func block(t *testing.T, heading string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "deploy", "kustomize", "README.md"))
@@ -29,7 +29,8 @@ func block(t *testing.T, heading string) string {
 
 var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
 
-// page types the commands of a block in one shell, but those that forward a port until the others are done.
+// page runs the commands of a block in one shell. Commands that forward a port run until the others
+// are done.
 func (s *session) page(commands string) string {
 	s.t.Helper()
 	var script []string
@@ -45,7 +46,8 @@ func (s *session) page(commands string) string {
 	return s.enter(strings.Join(script, ""))
 }
 
-// makeCertificate types what the README says for those who have no cert-manager, in a namespace that is there.
+// makeCertificate runs the README's commands for users without cert-manager in an existing
+// namespace.
 func (s *session) makeCertificate(namespace string) {
 	s.t.Helper()
 	var script []string
@@ -57,8 +59,8 @@ func (s *session) makeCertificate(namespace string) {
 	s.page(strings.Join(script, ""))
 }
 
-// TestNode: a gateway on every node waits for its certificate, which is made as the README says. Pods reach it at its
-// Service, and programs on the host's network at a port of the node.
+// TestNode checks that a gateway on every node waits for its certificate, which is created as the
+// README says. Pods reach it through its Service, programs on the host network through a host port.
 func TestNode(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
@@ -75,7 +77,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestStandaloneFolder: the README's commands for a Kubernetes API on a volume.
+// TestStandaloneFolder runs the README's commands for a Kubernetes API on a volume.
 func TestStandaloneFolder(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
@@ -100,8 +102,8 @@ func TestStandaloneFolder(t *testing.T) {
 	}
 }
 
-// TestSidecar: the example as it is, whose program is a kubectl that knows nothing of a gateway. The gateway is there before
-// it, and until it has ended.
+// TestSidecar runs the unmodified example, whose program is a kubectl without any configuration for
+// a gateway. The gateway starts before the program and ends after it.
 func TestSidecar(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
@@ -110,9 +112,9 @@ func TestSidecar(t *testing.T) {
 	s.reads("kubectl -n kubeweir-sidecar logs deploy/example", "kubeweir-sidecar ", pod.Name)
 	s.reads("kubectl -n kubeweir-sidecar logs deploy/example -c kubeweir", "collection synced", "resource=pods ")
 	stop := s.forward("kubectl -n kubeweir-sidecar port-forward deploy/example 19444")
-	// Its watch may be forwarded: it began with a list that is older than the cache.
+	// The program's watch may be forwarded: it began with a list that is older than the cache.
 	if metrics := get(t, "http://localhost:19444/metrics"); !listed.MatchString(metrics) {
-		t.Error("the gateway has not answered the program's list")
+		t.Error("the gateway has not served the program's list")
 	}
 	stop()
 

@@ -1,11 +1,13 @@
 //go:build linux
 
-// Package kubelet runs what people install: a real kubelet runs the pods of the Helm chart and of the kustomize folders, by
-// the project's image, against a real kube-apiserver with the controllers and the scheduler of Kubernetes. Nothing but the
-// container runtime (package cri) is the tests' own.
+// Package kubelet tests installations as users make them: a real kubelet runs the pods of the Helm
+// chart and of the kustomize folders, with the project's image, against a real kube-apiserver with
+// the controllers and the scheduler of Kubernetes. Only the container runtime (package cri) is made
+// for the tests.
 //
-// All of it runs in namespaces of its own, with nothing but a loopback interface: commands are typed as they are written,
-// with their ports, whatever else this machine does. That needs root; where there can be no namespaces the tests are skipped.
+// Everything runs in separate namespaces with only a loopback interface: commands run as they are
+// written, with their ports, whatever else uses this machine. That needs root; where namespaces are
+// not permitted, the tests are skipped.
 package kubelet
 
 import (
@@ -26,20 +28,20 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// What TestMain starts and nobody replaces.
+// Set by TestMain and never changed.
 var (
 	kube    *realkube.Cluster
 	engine  *cri.Runtime
 	node    *realkube.Kubelet
-	clients kubernetes.Interface // an administrator's
+	clients kubernetes.Interface // with the administrator's credentials
 	helm    string               // path
 	root    string               // of the repository
 
-	// cannot is why the tests cannot be run on this machine, nil if they can.
+	// cannot is why the tests cannot run on this machine, or nil.
 	cannot error
 )
 
-// The images that pods ask for.
+// The images that pods use.
 const (
 	ourImage     = "ghcr.io/kubeweir/kubeweir:v0.1.0"
 	kubectlImage = "registry.k8s.io/kubectl:v1.37.2"
@@ -52,7 +54,7 @@ func TestMain(m *testing.M) {
 		switch {
 		case errors.Is(err, cri.ErrCannotIsolate) || errors.Is(err, realkube.ErrCannotInstall):
 			cannot = err
-			code = m.Run() // needNode skips
+			code = m.Run() // needNode skips the tests
 		case err != nil:
 			fmt.Fprintln(os.Stderr, "kubelet:", err)
 			code = 1
@@ -66,7 +68,7 @@ func TestMain(m *testing.M) {
 	testbed.Run(m, testbed.Options{Kube: realkube.Options{Nodes: true}, Prepare: prepare})
 }
 
-// isolate builds everything, which may need the network, and runs the tests where there is none.
+// isolate builds everything, which may need the network, and runs the tests without a network.
 func isolate() (code int, err error) {
 	flag.Parse()
 	if err := cri.CanIsolate(); err != nil {
@@ -81,7 +83,7 @@ func isolate() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }() // with the namespace all that was mounted is gone
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }() // the mounts vanish with the namespace
 	return cri.Isolate(dir)
 }
 
@@ -138,7 +140,7 @@ func prepare(ctx context.Context, b *testbed.Testbed) (err error) {
 	if err != nil {
 		return err
 	}
-	// Users of containers go through it to their files.
+	// The users of the containers must be able to traverse it to their files.
 	if err := os.Chmod(b.Dir, 0o755); err != nil {
 		return err
 	}
@@ -168,7 +170,7 @@ func prepare(ctx context.Context, b *testbed.Testbed) (err error) {
 	return err
 }
 
-// programImage is registry.k8s.io/kubectl's: the program alone.
+// programImage is the image registry.k8s.io/kubectl: only the program.
 func programImage(ctx context.Context, dir string) (*cri.Image, error) {
 	paths, err := realkube.Binaries(ctx)
 	if err != nil {
@@ -185,7 +187,7 @@ func programImage(ctx context.Context, dir string) (*cri.Image, error) {
 	return &cri.Image{Root: dir, Entrypoint: []string{"/bin/kubectl"}}, os.WriteFile(filepath.Join(bin, "kubectl"), program, 0o755)
 }
 
-// needNode skips a test where no node can be.
+// needNode skips a test on machines that cannot run a node.
 func needNode(t *testing.T) {
 	t.Helper()
 	if cannot != nil {

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// TestMissing: what one reads when something that the chart was pointed to is not there, or is wrong: kubectl describe says
-// what it is, in these words.
-func TestMissing(t *testing.T) {
+// TestMissingReferences checks what users read when a Secret, volume or setting that the chart
+// refers to is missing or invalid: kubectl describe names the cause.
+func TestMissingReferences(t *testing.T) {
 	for name, c := range map[string]struct {
-		make   string   // before the installation, in its namespace
+		make   string   // commands before the installation, in its namespace
 		set    string   // values
-		reads  []string // of the pods
-		mend   string   // after which the pod is ready, if that is tried
-		broken bool     // it is said by the program, in its log as well
+		reads  []string // expected text in the descriptions of the pods
+		mend   string   // commands after which the pod becomes ready; "" if not tested
+		broken bool     // the program reports the cause, also in its log
 	}{
 		"tls-secret": {
 			set:   "tls.source=existingSecret,tls.existingSecret=web",
@@ -111,8 +111,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestMissingRights: without its rights a gateway starts, as it forwards what it may not read; but it can let nobody in. Both
-// its log and what its clients are told say what to do.
+// TestMissingRights checks a gateway without its rights: it starts, because it forwards what it may
+// not read, but it cannot authenticate anyone. Both its log and its responses say what to do.
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
@@ -124,7 +124,7 @@ func TestMissingRights(t *testing.T) {
 	s.reads("kubectl -n "+ns+" logs deployment/rights", "the gateway lacks a right at the cluster", "`kubeweir rbac` prints the rights it needs")
 	stop := s.forward("kubectl -n " + ns + " port-forward service/rights 8443:443")
 	defer stop()
-	// kubectl comes back for ten seconds before it says so.
+	// kubectl retries for ten seconds before it reports the error.
 	s.reads("kubectl --server https://localhost:8443 --certificate-authority ca.crt --token "+kube.AdminToken()+" get --raw /api/v1/pods",
 		"the upstream could not be asked who you are and what you may do") // a heading of docs/troubleshooting.md
 	s.reads("kubectl -n "+ns+" logs deployment/rights", "verb=create group=authentication.k8s.io resource=tokenreviews")

@@ -24,10 +24,10 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-const patience = 2 * time.Minute // for one thing
+const patience = 2 * time.Minute // bounds each wait
 
-// A session is somebody's shell, in a folder that has deploy, as a copy of the repository does. They are the cluster's
-// administrator.
+// A session is the shell of a cluster administrator, in a folder that contains deploy, like a
+// checkout of the repository.
 type session struct {
 	t   *testing.T
 	dir string
@@ -53,7 +53,7 @@ func newSession(t *testing.T) *session {
 		"KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+dir, "HELM_CACHE_HOME="+dir, "HELM_CONFIG_HOME="+dir, "HELM_DATA_HOME="+dir)}
 }
 
-// in is the session in a subtest.
+// in returns the session for a subtest.
 func (s *session) in(t *testing.T) *session {
 	c := *s
 	c.t = t
@@ -73,7 +73,7 @@ func (s *session) command(ctx context.Context, text string) *exec.Cmd {
 	return cmd
 }
 
-// enter returns what commands print, which must succeed.
+// enter runs commands, which must succeed, and returns their output.
 func (s *session) enter(text string) string {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
@@ -85,13 +85,14 @@ func (s *session) enter(text string) string {
 	return string(out)
 }
 
-// ports are held by who forwards them: everybody types the ports that are written.
+// ports are locked by sessions that forward them: all tests use the documented ports.
 var ports = map[string]*sync.Mutex{"6443": {}, "8443": {}, "9443": {}, "9444": {}, "19444": {}}
 
-// forwarded is the port that a command forwards.
+// forwarded matches the port in a command that forwards one.
 var forwarded = regexp.MustCompile(` (\d+)(:\d+)?( +#.*)?( &)?$`)
 
-// forward types a command that forwards a port, and returns when it does, with what ends it.
+// forward runs a command that forwards a port, returns once it does, and returns a function that
+// ends it.
 func (s *session) forward(text string) (stop func()) {
 	s.t.Helper()
 	port := ports[forwarded.FindStringSubmatch(text)[1]]
@@ -116,7 +117,7 @@ func (s *session) forward(text string) (stop func()) {
 		_ = cmd.Wait()
 		port.Unlock()
 	})
-	s.t.Cleanup(stop) // others wait for the port, whatever becomes of this test
+	s.t.Cleanup(stop) // other tests wait for the port, even if this test fails
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if !strings.HasPrefix(line, "Forwarding from ") {
 		close(drained)
@@ -130,7 +131,7 @@ func (s *session) forward(text string) (stop func()) {
 	return stop
 }
 
-// follow types the commands that a chart's notes have, in their order, and returns what the last one printed.
+// follow runs the commands of a chart's notes in order and returns the output of the last one.
 func (s *session) follow(notes string) string {
 	s.t.Helper()
 	var script []string
@@ -141,7 +142,7 @@ func (s *session) follow(notes string) string {
 		case !ok || !typed.MatchString(command) || console.MatchString(command):
 			continue
 		case strings.Contains(command, " port-forward "):
-			// What comes before it has to be done by then.
+			// The commands before it must be done by then.
 			s.enter(strings.Join(script, "\n"))
 			defer s.forward(command)()
 		default:
@@ -150,18 +151,18 @@ func (s *session) follow(notes string) string {
 		followed++
 	}
 	if followed < 5 {
-		s.t.Fatalf("%d commands of the notes were typed:\n%s", followed, notes)
+		s.t.Fatalf("%d commands of the notes were run:\n%s", followed, notes)
 	}
 	return s.enter(strings.Join(script, "\n"))
 }
 
-// typed is how the commands of notes begin.
+// typed matches the beginning of the notes' commands.
 var typed = regexp.MustCompile(`^(kubectl |export |token=\$)`)
 
-// console is the command for the console, which is another thing to do.
+// console matches the command for the console, which is an alternative.
 var console = regexp.MustCompile(` port-forward (deployment|statefulset)/`)
 
-// line is the first of a page of the repository that begins so.
+// line returns the first line of a page of the repository with the prefix.
 func line(t *testing.T, page, prefix string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
@@ -175,7 +176,7 @@ func line(t *testing.T, page, prefix string) string {
 	return ""
 }
 
-// namespace makes one that admits only what the Pod Security Standard says.
+// namespace creates a namespace that enforces a Pod Security Standard.
 func namespace(t *testing.T, name, standard string) {
 	t.Helper()
 	needNode(t)
@@ -193,7 +194,7 @@ func eventually(t *testing.T, holds func() error) {
 	}
 }
 
-// pods are those of a namespace that are not to go.
+// pods returns the pods of a namespace that are not being deleted.
 func pods(t *testing.T, namespace string) []corev1.Pod {
 	t.Helper()
 	list, err := clients.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
@@ -207,7 +208,8 @@ func pods(t *testing.T, namespace string) []corev1.Pod {
 	return stay
 }
 
-// ready waits until a namespace has that many pods that stay, all of them ready, and returns them.
+// ready waits until a namespace has that many pods, all of them ready, and returns them. It ignores
+// pods that are being deleted.
 func ready(t *testing.T, namespace string, number int) (found []corev1.Pod) {
 	t.Helper()
 	eventually(t, func() error {
@@ -250,7 +252,7 @@ func (s *session) reads(command string, texts ...string) string {
 	return string(out)
 }
 
-// get is what a browser gets.
+// get returns the body of a page.
 func get(t *testing.T, url string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

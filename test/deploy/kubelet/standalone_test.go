@@ -15,8 +15,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestStandalone: without a volume it says that it waits for one. With a folder of the node, which belongs to root, what was
-// made in it is there again in the next pod, and after a crash.
+// TestStandalone checks that a standalone without a volume reports that it waits for one. With a
+// folder of the node, which belongs to root, its objects survive a new pod and a crash.
 func TestStandalone(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
@@ -44,7 +44,7 @@ func TestStandalone(t *testing.T) {
 					return nil
 				}
 			}
-			return fmt.Errorf("there is no new one")
+			return fmt.Errorf("there is no new pod")
 		})
 		stop := s.forward(forward)
 		if color := s.enter(kubeweir + "get configmap kept -o jsonpath={.data.color}"); color != "blue" {
@@ -57,7 +57,7 @@ func TestStandalone(t *testing.T) {
 	}
 }
 
-// localVolume makes a folder of the node a volume, for a claim of a namespace.
+// localVolume makes a folder of the node a volume for a claim in a namespace.
 func localVolume(t *testing.T, namespace, size string, mode corev1.PersistentVolumeAccessMode) {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "volume")

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// judge creates objects as `kubectl create --validate=strict` does.
+// A judge creates objects in the way of `kubectl create --validate=strict`.
 type judge struct {
 	dynamic dynamic.Interface
 	typed   kubernetes.Interface
@@ -60,7 +60,8 @@ func (j *judge) create(ctx context.Context, o *unstructured.Unstructured, option
 	return err
 }
 
-// apply creates all objects, in the order in which kustomize writes them: namespaces first. What is there is left.
+// apply creates all objects in kustomize's order, which is namespaces first. It leaves existing
+// objects unchanged.
 func (j *judge) apply(ctx context.Context, t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, o := range objects {
@@ -70,7 +71,7 @@ func (j *judge) apply(ctx context.Context, t *testing.T, objects []*unstructured
 	}
 }
 
-// pod tries a template as a Pod: of a workload the rules of Pod Security are not enforced.
+// pod creates a pod from a template: Pod Security is not enforced for workloads.
 func (j *judge) pod(ctx context.Context, namespace string, template *corev1.PodTemplateSpec) error {
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod.Name = "try"
@@ -79,14 +80,14 @@ func (j *judge) pod(ctx context.Context, namespace string, template *corev1.PodT
 }
 
 func judges(t *testing.T) map[string]*judge {
-	// The standalone knows the cluster's users.
+	// The standalone has the cluster's users.
 	config := kube.AdminConfig()
 	config.Host = origin.URL()
 	return map[string]*judge{"kube-apiserver": newJudge(t, kube.AdminConfig()), "standalone": newJudge(t, config)}
 }
 
-// TestAccepted: both API servers take every object, with strict validation of fields, and the pods under the Pod
-// Security Standard that the folder's namespace enforces.
+// TestAccepted checks that both API servers accept every object with strict field validation, and
+// the pods under the Pod Security Standard of the folder's namespace.
 func TestAccepted(t *testing.T) {
 	ctx := deadline(t)
 	for server, judge := range judges(t) {
@@ -104,8 +105,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestRefused: what TestAccepted relies on.
-func TestRefused(t *testing.T) {
+// TestJudgesReject checks that the judges of TestAccepted reject invalid objects.
+func TestJudgesReject(t *testing.T) {
 	ctx := deadline(t)
 	objects := build(ctx, t, "front")
 	for server, judge := range judges(t) {
@@ -121,7 +122,7 @@ func TestRefused(t *testing.T) {
 		if err := judge.pod(ctx, "kubeweir", lax); err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted:latest": allowPrivilegeEscalation`) {
 			t.Errorf("%s: a pod that may become root: %v", server, err)
 		}
-		// But for its host port the pod on a node is as restricted as the others.
+		// Except for its host port, the pod of the folder node is as restricted as the others.
 		node := podTemplate(t, build(ctx, t, "node"))
 		if err := judge.pod(ctx, "kubeweir", node); err == nil || !strings.Contains(err.Error(), "hostPort") {
 			t.Errorf("%s: a host port in a restricted namespace: %v", server, err)

@@ -17,12 +17,12 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// The folders that somebody applies, and how strict a Pod Security Standard their namespaces enforce.
+// folders are the folders that users apply, each with the Pod Security Standard of its namespace.
 var folders = map[string]string{
 	"front": "restricted", "node": "privileged", "sidecar": "restricted", "dashboard": "restricted", "standalone": "restricted",
 }
 
-// build is what `kubectl kustomize` makes of a folder of deploy/kustomize.
+// build returns the output of `kubectl kustomize` for a folder of deploy/kustomize.
 func build(ctx context.Context, t *testing.T, folder string) []*unstructured.Unstructured {
 	t.Helper()
 	return buildPath(ctx, t, filepath.Join(root, "deploy", "kustomize", folder))
@@ -43,10 +43,10 @@ func buildPath(ctx context.Context, t *testing.T, path string) (objects []*unstr
 	}
 }
 
-// overlay builds a kustomization of somebody's own that uses folders of this repository as %s.
+// overlay builds a user's kustomization, in which DEPLOY stands for deploy/kustomize.
 func overlay(ctx context.Context, t *testing.T, files map[string]string) []*unstructured.Unstructured {
 	t.Helper()
-	// Below the repository: a base is named by a relative path.
+	// The folder is inside the repository, because bases need relative paths.
 	cache := filepath.Join(root, ".cache")
 	must(t, os.MkdirAll(cache, 0o755))
 	dir, err := os.MkdirTemp(cache, "overlay-")
@@ -59,25 +59,26 @@ func overlay(ctx context.Context, t *testing.T, files map[string]string) []*unst
 	return buildPath(ctx, t, dir)
 }
 
-// find is the only object of a kind and name; "" for any name.
+// find returns the only object of a kind and name; "" matches any name.
 func find(t *testing.T, objects []*unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
 	t.Helper()
 	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == kind && (name == "" || o.GetName() == name)
 	})
 	if i < 0 {
-		t.Fatalf("there is no %s %s", kind, name)
+		t.Fatalf("no %s %s was built", kind, name)
 	}
 	return objects[i]
 }
 
-// podTemplate is that of the only workload, with the volumes that a StatefulSet adds.
+// podTemplate returns the pod template of the only workload, with the volumes of a StatefulSet's
+// claims.
 func podTemplate(t *testing.T, objects []*unstructured.Unstructured) *corev1.PodTemplateSpec {
 	t.Helper()
 	for _, o := range objects {
 		switch o.GetKind() {
 		case "Deployment", "DaemonSet", "StatefulSet":
-			var workload appsv1.Deployment // the others have the template in the same place
+			var workload appsv1.Deployment // the other kinds have the template at the same path
 			must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &workload))
 			claims, _, err := unstructured.NestedSlice(o.Object, "spec", "volumeClaimTemplates")
 			must(t, err)
@@ -93,18 +94,18 @@ func podTemplate(t *testing.T, objects []*unstructured.Unstructured) *corev1.Pod
 	return nil
 }
 
-// TestEveryFolderIsTested, so that a new one is, too.
+// TestEveryFolderIsTested fails if a new folder is not in folders.
 func TestEveryFolderIsTested(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join(root, "deploy", "kustomize"))
 	must(t, err)
 	for _, entry := range entries {
 		if _, tested := folders[entry.Name()]; entry.IsDir() && !tested && entry.Name() != "components" {
-			t.Errorf("%s is not among the folders that are tested", entry.Name())
+			t.Errorf("%s is missing from folders", entry.Name())
 		}
 	}
 }
 
-// TestOverlay: what the comments and the README say that one changes can be changed from outside.
+// TestOverlay checks that an overlay can change what the comments and the README say.
 func TestOverlay(t *testing.T) {
 	ctx := deadline(t)
 	objects := overlay(ctx, t, map[string]string{
@@ -141,8 +142,8 @@ replicas: [{name: kubeweir, count: 5}]
 	}
 }
 
-// TestSidecarIsAddedToAnything: to workloads with and without environment, mounts and init containers, and what they
-// have stays.
+// TestSidecarIsAddedToAnything checks that the component works for workloads with and without
+// environment, mounts and init containers, and leaves these unchanged.
 func TestSidecarIsAddedToAnything(t *testing.T) {
 	objects := overlay(deadline(t), t, map[string]string{
 		"kustomization.yaml": "resources: [apps.yaml]\ncomponents: [DEPLOY/components/sidecar]\n",

@@ -1,5 +1,5 @@
-// Package kustomize builds the folders of deploy/kustomize, has API servers judge what comes out, and runs what their
-// containers would run.
+// Package kustomize builds the folders of deploy/kustomize, validates the result with API servers,
+// and runs the containers' programs.
 package kustomize
 
 import (
@@ -12,11 +12,11 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-const patience = time.Minute // for one thing
+const patience = time.Minute // bounds each wait
 
 var update = flag.Bool("update", false, "write the generated files instead of comparing them")
 
-// What TestMain starts and nobody replaces.
+// Set by TestMain and never changed.
 var (
 	kube   *realkube.Cluster
 	origin *realkube.Standalone

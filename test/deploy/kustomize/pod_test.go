@@ -24,23 +24,23 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// serviceAccountFolder is where client libraries look.
+// serviceAccountFolder is the path that client libraries use.
 const serviceAccountFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// pod is a rendered pod on this machine: a folder for each volume, filled as the kubelet would, and a port for each
-// port. Paths and ports are others than in the manifest, everything else in the containers' arguments and settings is
-// as it stands there.
+// A pod is a rendered pod on this machine: a folder for each volume, filled as the kubelet would,
+// and a port for each port. Only paths and ports differ from the manifest; all other arguments and
+// settings of the containers are unchanged.
 type pod struct {
 	t         *testing.T
 	dir       string
 	namespace string
 	spec      corev1.PodSpec
 	objects   []*unstructured.Unstructured
-	ports     map[string]string // addresses here by ports there
+	ports     map[string]string // local addresses by the pod's ports
 	secrets   map[string]map[string][]byte
 }
 
-// newPod builds a folder, creates its objects in the cluster and makes the volumes of its pod.
+// newPod builds a folder, creates its objects in the cluster and fills the volumes of its pod.
 func newPod(ctx context.Context, t *testing.T, folder string, change func(*corev1.PodSpec)) *pod {
 	t.Helper()
 	p := &pod{t: t, dir: t.TempDir(), ports: make(map[string]string), secrets: make(map[string]map[string][]byte)}
@@ -75,7 +75,7 @@ func (p *pod) makeVolume(ctx context.Context, v *corev1.Volume) {
 	dir := p.volume(v.Name)
 	must(p.t, os.MkdirAll(dir, 0o755))
 	if v.EmptyDir != nil {
-		must(p.t, os.Chmod(dir, 0o777)) // as the kubelet makes them
+		must(p.t, os.Chmod(dir, 0o777)) // the mode that the kubelet sets
 	}
 	sources := []corev1.VolumeProjection{}
 	if v.ConfigMap != nil {
@@ -91,7 +91,7 @@ func (p *pod) makeVolume(ctx context.Context, v *corev1.Volume) {
 	}
 }
 
-// project returns the files of one source of a volume.
+// project returns the files of one source of a projected volume.
 func (p *pod) project(ctx context.Context, source corev1.VolumeProjection) map[string][]byte {
 	p.t.Helper()
 	switch {
@@ -114,7 +114,7 @@ func (p *pod) project(ctx context.Context, source corev1.VolumeProjection) map[s
 		for _, item := range source.Secret.Items {
 			content, ok := p.secrets[source.Secret.Name][item.Key]
 			if !ok {
-				p.t.Fatalf("nobody is told to make the Secret %s with %s", source.Secret.Name, item.Key)
+				p.t.Fatalf("the README does not say to create the Secret %s with %s", source.Secret.Name, item.Key)
 			}
 			files[item.Path] = content
 		}
@@ -124,7 +124,7 @@ func (p *pod) project(ctx context.Context, source corev1.VolumeProjection) map[s
 	return nil
 }
 
-// token is one of the pod's service account.
+// token returns a token of the pod's service account.
 func (p *pod) token(ctx context.Context) string {
 	p.t.Helper()
 	client, err := kubernetes.NewForConfig(kube.AdminConfig())
@@ -134,7 +134,7 @@ func (p *pod) token(ctx context.Context) string {
 	return request.Status.Token
 }
 
-// container is one of the pod's by its name.
+// container returns the pod's container with the name.
 func (p *pod) container(name string) *corev1.Container {
 	p.t.Helper()
 	for _, list := range [][]corev1.Container{p.spec.InitContainers, p.spec.Containers} {
@@ -142,14 +142,14 @@ func (p *pod) container(name string) *corev1.Container {
 			return &list[i]
 		}
 	}
-	p.t.Fatalf("there is no container %s", name)
+	p.t.Fatalf("the pod has no container %s", name)
 	return nil
 }
 
-// listenAddress is one that a container of ours listens on.
+// listenAddress matches the addresses on which kubeweir listens.
 var listenAddress = regexp.MustCompile(`(127\.0\.0\.1)?:(8443|9444|6443|9443|19443|19444)\b`)
 
-// local replaces ports, and the paths that are mounted in the container kubeweir, by those of this machine.
+// local replaces ports, and paths mounted in the container kubeweir, with those of this machine.
 func (p *pod) local(text string) string {
 	text = listenAddress.ReplaceAllStringFunc(text, p.address)
 	var paths []string
@@ -159,7 +159,7 @@ func (p *pod) local(text string) string {
 	return strings.NewReplacer(paths...).Replace(text)
 }
 
-// address is where a port of the pod is here.
+// address returns the local address for a port of the pod.
 func (p *pod) address(listen string) string {
 	_, port, err := net.SplitHostPort(listen)
 	must(p.t, err)
@@ -172,7 +172,7 @@ func (p *pod) address(listen string) string {
 	return p.ports[port]
 }
 
-// mounted is the path here of a path in a container.
+// mounted returns the local path of a path in a container.
 func (p *pod) mounted(c *corev1.Container, path string) string {
 	p.t.Helper()
 	for _, mount := range c.VolumeMounts {
@@ -184,9 +184,9 @@ func (p *pod) mounted(c *corev1.Container, path string) string {
 	return ""
 }
 
-// start runs the container kubeweir till the end of the test, and waits for its probes. A gateway is told of the
-// cluster and of who it is by a kubeconfig that names the files of its service account: where they are in a pod is not
-// for everybody to write here.
+// start runs the container kubeweir until the end of the test and waits for its probes. A gateway
+// gets a kubeconfig that names the files of its service account, because the test may not be able
+// to write to the path that they have in a pod.
 func (p *pod) start(ctx context.Context) *realkube.Program {
 	p.t.Helper()
 	c := p.container("kubeweir")

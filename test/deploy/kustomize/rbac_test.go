@@ -10,7 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/config/rbac"
 )
 
-// TestRights: the roles are those that the settings need, as `kubeweir rbac` prints them.
+// TestRights checks that the roles are those that `kubeweir rbac` prints for the settings.
 func TestRights(t *testing.T) {
 	for folder, names := range map[string]rbac.Names{
 		"components/gateway": rbac.DefaultNames(),
@@ -19,7 +19,7 @@ func TestRights(t *testing.T) {
 		dir := filepath.Join(root, "deploy", "kustomize", folder)
 		text, err := os.ReadFile(filepath.Join(dir, "gateway.yaml"))
 		must(t, err)
-		// The files of the pod are not here.
+		// The paths in the pod do not exist on this machine.
 		file := filepath.Join(t.TempDir(), "gateway.yaml")
 		must(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "/etc/kubeweir", t.TempDir())), 0o600))
 		t.Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
@@ -34,7 +34,7 @@ func TestRights(t *testing.T) {
 			must(t, os.WriteFile(path, []byte(want.String()), 0o644))
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != want.String() {
-			t.Errorf("%s is not what `kubeweir rbac` prints (%v); go test ./test/deploy/kustomize -run TestRights -update writes it", path, err)
+			t.Errorf("%s differs from the output of `kubeweir rbac` (%v); run go test ./test/deploy/kustomize -run TestRights -update", path, err)
 		}
 	}
 }

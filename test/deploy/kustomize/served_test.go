@@ -14,8 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestGatewaysServe: the gateways of these folders start with the settings and the rights that are rendered, are ready,
-// and ask the cluster who their clients are.
+// TestGatewaysServe checks that the gateways of these folders start with the rendered settings and
+// rights, become ready, and authenticate clients with the cluster.
 func TestGatewaysServe(t *testing.T) {
 	for _, folder := range []string{"front", "node", "dashboard"} {
 		t.Run(folder, func(t *testing.T) {
@@ -42,20 +42,21 @@ func TestGatewaysServe(t *testing.T) {
 			}
 			for line := range strings.Lines(gateway.Log()) {
 				if strings.Contains(line, "level=ERROR") || strings.Contains(line, "level=WARN") {
-					t.Errorf("the gateway says %s", line)
+					t.Errorf("the gateway logged %s", line)
 				}
 			}
 		})
 	}
 }
 
-// TestDashboardReadsFromTheCache: what Headlamp's users read, once it is there.
+// TestDashboardReadsFromTheCache checks that the reads of Headlamp's users are served from the
+// cache once it is filled.
 func TestDashboardReadsFromTheCache(t *testing.T) {
 	ctx := deadline(t)
 	p := newPod(ctx, t, "dashboard", nil)
 	p.start(ctx)
 	config := p.inCluster(p.container("headlamp"))
-	config.BearerTokenFile, config.BearerToken = "", kube.AdminToken() // Headlamp passes on its users' tokens
+	config.BearerTokenFile, config.BearerToken = "", kube.AdminToken() // Headlamp passes its users' tokens on
 	user := client(t, config)
 	eventually(ctx, t, func() error {
 		if _, err := user.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err != nil {
@@ -63,7 +64,7 @@ func TestDashboardReadsFromTheCache(t *testing.T) {
 		}
 		m, err := metrics(p.address(":19444"))
 		if err == nil && m.Sum("kubeweir_requests_total", map[string]string{"resource": "nodes", "source": "cached"}) == 0 {
-			err = errors.New("no list of nodes was answered from the cache")
+			err = errors.New("no list of nodes was served from the cache")
 		}
 		return err
 	})
@@ -82,7 +83,7 @@ func metrics(admin string) (realkube.Metrics, error) {
 	return realkube.ParseMetrics(text)
 }
 
-// TestStandaloneServes: with a token of the Secret that one makes.
+// TestStandaloneServes reads with a token from the Secret that users create.
 func TestStandaloneServes(t *testing.T) {
 	ctx := deadline(t)
 	p := newPod(ctx, t, "standalone", nil)

@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// inCluster is what rest.InClusterConfig makes in a container: it reads these variables and files, at a path that
-// cannot be another, and nothing else.
+// inCluster returns what rest.InClusterConfig returns in a container. It reads the same variables
+// and files, whose path cannot be changed.
 func (p *pod) inCluster(c *corev1.Container) *rest.Config {
 	p.t.Helper()
 	env := make(map[string]string)
@@ -47,7 +47,7 @@ func client(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return c
 }
 
-// podWatches is how many watches of all pods kube-apiserver serves, by its own count.
+// podWatches returns the number of watches of all pods by kube-apiserver's own metrics.
 func podWatches(ctx context.Context) (float64, error) {
 	m, err := kube.Metrics(ctx)
 	if err != nil {
@@ -56,8 +56,9 @@ func podWatches(ctx context.Context) (float64, error) {
 	return m.Sum("apiserver_longrunning_requests", map[string]string{"verb": "WATCH", "resource": "pods", "scope": "cluster"}), nil
 }
 
-// TestSidecar: programs that know nothing of kubeweir read through the one in their pod, as their service account, and
-// cost the cluster one watch. They go on when it is killed and started again.
+// TestSidecar checks that programs without any configuration for kubeweir read through the gateway
+// in their pod, as their service account, and cost the cluster one watch. They continue when the
+// gateway is killed and restarted.
 func TestSidecar(t *testing.T) {
 	ctx := deadline(t)
 	before, err := podWatches(ctx)
@@ -74,7 +75,7 @@ func TestSidecar(t *testing.T) {
 		t.Errorf("the program is %s", name)
 	}
 
-	var refused atomic.Pointer[error] // what no program may meet
+	var refused atomic.Pointer[error] // an error that no program may get
 	var lists []cache.Indexer
 	for range 5 {
 		factory := informers.NewSharedInformerFactory(client(t, config), 0)
@@ -116,7 +117,7 @@ func oneMore(ctx context.Context, before float64) error {
 	return err
 }
 
-// arrives creates a pod in the cluster and waits for it in all lists.
+// arrives creates a pod in the cluster and waits until all lists contain it.
 func arrives(ctx context.Context, t *testing.T, p *pod, lists []cache.Indexer, name string) {
 	t.Helper()
 	created := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: p.namespace}, Spec: p.spec}
@@ -125,21 +126,22 @@ func arrives(ctx context.Context, t *testing.T, p *pod, lists []cache.Indexer, n
 	for _, list := range lists {
 		eventually(ctx, t, func() error {
 			if _, there, err := list.GetByKey(p.namespace + "/" + name); err != nil || !there {
-				return fmt.Errorf("%s is not there, %v", name, err)
+				return fmt.Errorf("%s has not arrived: %v", name, err)
 			}
 			return nil
 		})
 	}
 }
 
-// TestSidecarToken: it is worth something at this gateway only, and nothing else is there.
+// TestSidecarToken checks that the sidecar's token is valid only at this gateway, and that the
+// gateway accepts no other token.
 func TestSidecarToken(t *testing.T) {
 	ctx := deadline(t)
 	p := newPod(ctx, t, "sidecar", nil)
 	p.start(ctx)
 	config := p.inCluster(p.container("example"))
 	list := func(c *rest.Config) error {
-		// Not tried again when the answer is to come back later.
+		// Without retries, even if the response has a Retry-After header.
 		return client(t, c).CoreV1().RESTClient().Get().Resource("pods").MaxRetries(0).Do(ctx).Error()
 	}
 	must(t, list(config))
@@ -155,23 +157,25 @@ func TestSidecarToken(t *testing.T) {
 	if err := with(func(c *rest.Config) { c.BearerToken = "" }); !apierrors.IsUnauthorized(err) {
 		t.Errorf("without a token: %v", err)
 	}
-	// Other tokens are reviewed, which this service account may not do, so that nobody is let in by one.
+	// Other tokens need a review, which this service account may not create, so that nobody can log
+	// in with one.
 	if err := with(func(c *rest.Config) { c.BearerToken = kube.AdminToken() }); err == nil {
-		t.Error("with a token that the gateway cannot have reviewed")
+		t.Error("a token that the gateway cannot review was accepted")
 	}
-	// Who asks to be somebody with less is not served as somebody with more.
+	// A client that impersonates a user with fewer rights must not be served with its own rights.
 	err := with(func(c *rest.Config) { c.Impersonate.UserName = "bob" })
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"system:serviceaccount:kubeweir-sidecar:example" cannot impersonate`) {
 		t.Errorf("as bob: %v", err)
 	}
 }
 
-// TestSidecarNeedsNoRights beyond the program's: with those in one namespace, or none, it serves what the cluster would.
+// TestSidecarNeedsNoRights checks that the sidecar needs no rights of its own: with the program's
+// rights in one namespace, or none, it serves what the cluster would.
 func TestSidecarNeedsNoRights(t *testing.T) {
 	ctx := deadline(t)
 	namespace := find(t, build(ctx, t, "sidecar"), "Namespace", "").GetName()
 	p := newPod(ctx, t, "sidecar", func(spec *corev1.PodSpec) {
-		narrowAccount(ctx, t, namespace) // in the namespace, which is there by now
+		narrowAccount(ctx, t, namespace) // the namespace exists now
 		spec.ServiceAccountName = "narrow"
 	})
 	p.start(ctx)
@@ -196,7 +200,7 @@ func TestSidecarNeedsNoRights(t *testing.T) {
 	})
 }
 
-// narrowAccount makes the service account of TestSidecarNeedsNoRights.
+// narrowAccount creates the service account of TestSidecarNeedsNoRights.
 func narrowAccount(ctx context.Context, t *testing.T, namespace string) {
 	t.Helper()
 	admin := client(t, kube.AdminConfig())

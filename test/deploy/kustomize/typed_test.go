@@ -20,12 +20,12 @@ import (
 
 var (
 	shell = regexp.MustCompile("(?s)```sh\n(.*?)```")
-	// beyond is what needs a kubelet, or the way that only it opens, or GitHub.
+	// beyond matches commands that need a kubelet, a port that only a kubelet forwards, or GitHub.
 	beyond = regexp.MustCompile(`(?m)^kubectl .*(port-forward|--server https://127\.0\.0\.1|https://github\.com).*$`)
 )
 
-// TestTyped: what the README says to type is typed, in its order, in a copy of the repository.
-func TestTyped(t *testing.T) {
+// TestREADMECommands runs the README's commands in their order in a copy of the repository.
+func TestREADMECommands(t *testing.T) {
 	testbed.Installed(t, "openssl", "openssl")
 	dir := t.TempDir()
 	must(t, os.Symlink(filepath.Join(root, "deploy"), filepath.Join(dir, "deploy")))
@@ -57,7 +57,7 @@ func TestTyped(t *testing.T) {
 		case strings.TrimSpace(script) == "":
 			continue
 		case strings.Contains(script, "\nopenssl "):
-			// front was applied before, so that its namespace is there.
+			// front was applied before, so its namespace exists.
 			enter(strings.ReplaceAll(script, "kubectl create namespace $ns", "kubectl get namespace $ns"))
 			certified(t, dir, "kubeweir.kubeweir.svc")
 			enter(strings.ReplaceAll(script, "ns=kubeweir ", "ns=kubeweir-standalone "))
@@ -99,7 +99,8 @@ func certified(t *testing.T, dir, name string) {
 
 var fileBlock = regexp.MustCompile("(?s)```yaml\n# ([a-z]+\\.yaml)\n(.*?)```")
 
-// TestSidecarPage builds the example of docs/sidecar.md: both containers reach the gateway, whose image has a tag.
+// TestSidecarPage builds the example of docs/sidecar.md: both containers reach the gateway, whose
+// image has a tag.
 func TestSidecarPage(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "sidecar.md"))
 	must(t, err)

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// alertCase is what Prometheus has scraped, each minute, and how many alerts fire then.
+// alertCase is what Prometheus has scraped, once a minute, and how many alerts fire then.
 type alertCase struct {
 	alert  string
 	at     string
@@ -18,7 +18,8 @@ type alertCase struct {
 	series []string // NAME{LABELS} VALUES, in promtool's notation; see series
 }
 
-// histogram is a histogram of a hundred observations a minute, of which slow are above what the alert minds.
+// histogram returns a histogram with a hundred observations a minute, slow of which exceed the
+// alert's threshold.
 func histogram(name, labels, below, above string, slow int) []string {
 	bucket := func(le string, n int) string { return fmt.Sprintf(`%s_bucket{%s,le=%q} 0+%dx60`, name, labels, le, n) }
 	return []string{bucket(below, 100-slow), bucket(above, 100), bucket("+Inf", 100)}
@@ -130,8 +131,9 @@ var alertCases = []alertCase{
 	{"KubeweirEtcdSlow", "16m", 0, histogram("kubeweir_etcd_request_seconds", `operation="put"`, "0.5", "2.5", 0)},
 }
 
-// TestAlerts has promtool run the cases; each alert has one in which it fires and one in which it does not. Each case
-// is an instance of its own in one test, because a test costs promtool a database. Only absence has to be alone.
+// TestAlerts runs the cases with promtool. Each alert has a case in which it fires and one in which
+// it does not. All cases are in one promtool test, each as an instance of its own, because promtool
+// creates a database per test. Only tests of absence need a promtool test of their own.
 func TestAlerts(t *testing.T) {
 	fires, silent := make(map[string]bool), make(map[string]bool)
 	together := &promTest{Name: "together", Interval: "1m"}
@@ -166,7 +168,7 @@ func TestAlerts(t *testing.T) {
 	judge(t, "1m", tests)
 }
 
-// judge has promtool run tests of the alerts, which it looks at so often.
+// judge runs tests of the alerts with promtool, with the given evaluation interval.
 func judge(t *testing.T, every string, tests []*promTest) {
 	t.Helper()
 	b, err := yaml.Marshal(map[string]any{"rule_files": []string{alertsFile(t)}, "evaluation_interval": every, "tests": tests})
@@ -180,7 +182,7 @@ func judge(t *testing.T, every string, tests []*promTest) {
 	promtool(t, "test", "rules", file)
 }
 
-// promTest and the following are as much of promtool's format as is needed.
+// promTest and the types below are the parts of promtool's format that the tests need.
 type promTest struct {
 	Name        string           `json:"name"`
 	Interval    string           `json:"interval"`
@@ -204,7 +206,7 @@ type promSample struct {
 	Value  int    `json:"value"`
 }
 
-// input is a series with the labels of a target.
+// input returns a series with the labels of a target.
 func input(series, instance string) promSeries {
 	target := fmt.Sprintf(`job="kubeweir",namespace="kubeweir",instance=%q`, instance)
 	name, rest, found := strings.Cut(series, "{")

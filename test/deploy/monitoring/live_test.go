@@ -24,16 +24,17 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// process is one whose metrics are read.
+// A process is a running kubeweir whose metrics are read.
 type process struct {
 	name    string
 	admin   string
 	config  *rest.Config
 	metrics func(context.Context) (realkube.Metrics, error)
-	cluster *realkube.Cluster // behind it, if it is a gateway
+	cluster *realkube.Cluster // the cluster behind a gateway
 }
 
-// processes are a gateway in front of a real kube-apiserver, and a standalone with either store.
+// processes starts a gateway in front of a real kube-apiserver, and a standalone with each kind of
+// store.
 func processes(t *testing.T) []process {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
@@ -85,7 +86,8 @@ func processes(t *testing.T) []process {
 	return out
 }
 
-// TestRunning: what a running process has is what docs/metrics.md says, and the commands of the runbooks work.
+// TestRunning checks that the metrics of running processes are those of docs/metrics.md, and that
+// the commands of the runbooks work.
 func TestRunning(t *testing.T) {
 	for program, pkg := range map[string]string{"curl": "curl", "openssl": "openssl", "iostat": "sysstat"} {
 		testbed.Installed(t, program, pkg)
@@ -132,7 +134,7 @@ func TestRunning(t *testing.T) {
 			}
 		}
 	}
-	// The rest begin with something that goes wrong, or that this upstream cannot do, or are of a hub.
+	// The remaining metrics need a failure, an upstream with other features, or a hub.
 	for name := range known {
 		if !seen[name] && !slices.Contains([]string{
 			"kubeweir_upstream_missing_rights", "kubeweir_connections_rejected_total", "kubeweir_malformed_requests_total", "kubeweir_etcd_request_errors_total",
@@ -144,7 +146,7 @@ func TestRunning(t *testing.T) {
 	}
 }
 
-// use makes requests that are counted.
+// use sends requests that the metrics count.
 func use(t *testing.T, config *rest.Config) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
@@ -176,7 +178,7 @@ func use(t *testing.T, config *rest.Config) {
 	t.Fatal("the watch ended early")
 }
 
-// documented checks names, types, labels and their values.
+// documented checks names, types, labels and label values.
 func documented(t *testing.T, process string, metrics realkube.Metrics, known map[string]monitoring.Documented) {
 	t.Helper()
 	for name, family := range metrics {
@@ -208,7 +210,7 @@ func documented(t *testing.T, process string, metrics realkube.Metrics, known ma
 
 var shell = regexp.MustCompile("(?s)```sh\n(.*?)```")
 
-// runbooks types the commands of the runbooks, and of troubleshooting.md, that are about such a process.
+// runbooks runs the commands of the runbooks, and of troubleshooting.md, that apply to the process.
 func runbooks(t *testing.T, folder string, p *process) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.md"))
@@ -229,7 +231,7 @@ func runbooks(t *testing.T, folder string, p *process) {
 	}
 }
 
-// typeBlocks types the sh blocks of a page. Each must print something.
+// typeBlocks runs the sh blocks of a page. Each must print something.
 func typeBlocks(t *testing.T, file string, env []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -15,12 +15,12 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestAlertsAreValid has promtool check the rules.
+// TestAlertsAreValid checks the rules with promtool.
 func TestAlertsAreValid(t *testing.T) {
 	promtool(t, "check", "rules", alertsFile(t))
 }
 
-// TestDashboardExpressions has promtool parse what the dashboard asks for.
+// TestDashboardExpressions checks with promtool that the dashboard's expressions are valid.
 func TestDashboardExpressions(t *testing.T) {
 	queries, err := monitoring.Queries()
 	if err != nil {
@@ -45,7 +45,7 @@ func TestDashboardExpressions(t *testing.T) {
 	promtool(t, "check", "rules", file)
 }
 
-// promtool runs Debian's.
+// promtool runs promtool and fails the test if it fails.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	path := promtoolPath(t)
@@ -54,7 +54,8 @@ func promtool(t *testing.T, args ...string) {
 	}
 }
 
-// promtoolPath is installed, in a test that is skipped where it is not and cannot be fetched.
+// promtoolPath returns the path of promtool. It skips the test if promtool is not installed and
+// cannot be downloaded.
 func promtoolPath(t *testing.T) string {
 	t.Helper()
 	path, err := installed()
@@ -67,8 +68,9 @@ func promtoolPath(t *testing.T) string {
 	return path
 }
 
-// installed returns the path of promtool: the one that is installed, or that of Debian's package prometheus, which is
-// unpacked into .cache and not installed, because a service comes with it.
+// installed returns the path of an installed promtool, or of that in Debian's package prometheus.
+// It unpacks the package into .cache instead of installing it, because the package starts a
+// service.
 func installed() (string, error) {
 	if path, err := exec.LookPath("promtool"); err == nil {
 		return path, nil
@@ -93,7 +95,7 @@ func installed() (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
-	// The lists of packages may be missing or old; they are fetched only if need be.
+	// The package lists may be missing or outdated; update them only if the download fails.
 	script := `(apt-get download -q prometheus || (apt-get update -q && apt-get download -q prometheus)) && ` +
 		`dpkg-deb -x prometheus_*.deb . && rm -rf prometheus_*.deb usr/bin/prometheus etc lib`
 	cmd := exec.Command("sh", "-c", script)

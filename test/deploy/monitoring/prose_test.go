@@ -13,8 +13,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// typed are the commands in the sentences and console blocks of the runbooks and of troubleshooting.md, and how they are typed
-// here: with a name where the reader puts one, and with less patience.
+// typed maps the commands in the sentences and console blocks of the runbooks and of
+// troubleshooting.md to the commands that the test runs instead: with names in place of
+// placeholders, and with shorter timeouts. "" means unchanged.
 var typed = map[string]string{
 	"kubectl -n kubeweir describe replicasets --show-events":                     "",
 	"kubectl -n kubeweir describe pods --show-events":                            "",
@@ -51,12 +52,12 @@ var typed = map[string]string{
 	"helm upgrade kubeweir deploy/charts/kubeweir -n kubeweir --reuse-values --set config.limits.historyBytes=128Mi": helm,
 }
 
-// Why some are not typed here.
+// The reasons why this test does not run a command.
 const (
 	kubelet = "not here: needs a kubelet"
-	etcdctl = "not here: TestEtcdTroubled types it"
+	etcdctl = "not here: TestEtcdFailures runs it"
 	systemd = "not here: needs systemd"
-	helm    = "not here: TestTyped of test/deploy/charts has what it needs"
+	helm    = "not here: TestDocumentedCommands of test/deploy/charts runs it"
 )
 
 var (
@@ -66,7 +67,7 @@ var (
 	remark  = regexp.MustCompile(` {2,}# .*$`)
 )
 
-// commands are those of a page that are in no sh block, which runbooks types.
+// commands returns the commands of a page outside of sh blocks, which runbooks runs.
 func commands(page string) (list []string) {
 	for _, b := range block.FindAllStringSubmatch(page, -1) {
 		for line := range strings.Lines(b[2]) {
@@ -83,7 +84,7 @@ func commands(page string) (list []string) {
 	return list
 }
 
-// prose types what the sentences of the runbooks say to type, at a cluster that a gateway stands in front of.
+// prose runs the commands in the sentences of the runbooks against a cluster behind a gateway.
 func prose(t *testing.T, folder string, p *process, cluster *realkube.Cluster) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.md"))
@@ -98,7 +99,7 @@ func prose(t *testing.T, folder string, p *process, cluster *realkube.Cluster) {
 		}
 		for _, c := range commands(string(text)) {
 			if _, known := typed[c]; !known {
-				t.Errorf("%s: nobody has typed %s", filepath.Base(file), c)
+				t.Errorf("%s: no test runs %s; add it to typed", filepath.Base(file), c)
 			}
 			seen[c] = true
 		}
@@ -106,7 +107,7 @@ func prose(t *testing.T, folder string, p *process, cluster *realkube.Cluster) {
 	env := shellOf(t, cluster, p)
 	for c, as := range typed {
 		if !seen[c] {
-			t.Errorf("no page has %s", c)
+			t.Errorf("no page contains %s; remove it from typed", c)
 		}
 		if strings.HasPrefix(as, "not here: ") {
 			continue
@@ -124,7 +125,7 @@ func prose(t *testing.T, folder string, p *process, cluster *realkube.Cluster) {
 	}
 }
 
-// shellOf is the environment of somebody who administers the cluster.
+// shellOf returns the environment of a cluster administrator.
 func shellOf(t *testing.T, cluster *realkube.Cluster, p *process) []string {
 	t.Helper()
 	paths, err := realkube.Binaries(t.Context())

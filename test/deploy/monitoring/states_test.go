@@ -28,7 +28,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// TestFullDisk fills the disk of a standalone's store, and does what the runbooks say.
+// TestFullDisk fills the disk of a standalone's store and follows the runbooks.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func TestFullDisk(t *testing.T) {
 	s := newScene(t, realkube.StandaloneOptions{Dir: dir})
 	defer s.judge()
 	config := s.create("settings", 1<<10)
-	s.reads() // what nobody has read is in no cache
+	s.reads() // an object that nobody has read is not in the cache
 	for i := range 10 {
 		s.event(fmt.Sprint("event-", i))
 	}
@@ -51,7 +51,7 @@ func TestFullDisk(t *testing.T) {
 	s.expect("KubeweirStoreDiskFilling")
 	s.follow("KubeweirStoreDiskFilling")
 
-	// tmpfs takes no size below what it holds.
+	// A tmpfs cannot be made smaller than its contents.
 	resize(used(t, disk) + 4<<20)
 	if status, text := s.fill(); status != http.StatusServiceUnavailable || !strings.Contains(text, "it has no room") {
 		t.Errorf("a creation on a full disk: %d %s", status, text)
@@ -63,24 +63,25 @@ func TestFullDisk(t *testing.T) {
 	s.update(config)
 	s.kubectl("kubectl delete events --all --all-namespaces")
 
-	// Somebody else takes what the reserve gave back.
+	// Another program uses the space that the reserve freed.
 	filler := filepath.Join(disk, "filler")
 	system(t, "sh", "-c", "cat /dev/zero > "+filler+" 2> /dev/null; test -s "+filler)
 	status, text, version := 0, "", s.version(config, "")
-	for range 100 { // there is some in the log
+	for range 100 { // the store's log has some free space
 		if status, text = s.send("PUT", config, 500<<10); status != http.StatusOK {
 			break
 		}
 		version = s.version(config, "")
 	}
-	// A write of the store's own, or of the origin's, may find out before; then this one is refused and not made.
+	// A write of the store itself or of the origin may detect the full disk first; then this write
+	// is rejected and not made.
 	foundOut := status == http.StatusGatewayTimeout && strings.Contains(text, "whether the change was made is not known")
 	refused := status == http.StatusServiceUnavailable && strings.Contains(text, "cannot be written now (no space left on device)")
 	if !foundOut && !refused {
-		t.Errorf("the first write that fails: %d %s", status, text)
+		t.Errorf("the first failed write: %d %s", status, text)
 	}
 	if now := s.version(config, "0"); refused && now != version {
-		t.Errorf("a refused write was made: version %s, was %s", now, version)
+		t.Errorf("a rejected write was made: version %s, was %s", now, version)
 	}
 	s.sample(3)
 	s.expect("KubeweirStoreDiskFilling", "KubeweirStoreReserveSpent", "KubeweirStoreUnavailable")
@@ -100,8 +101,8 @@ func TestFullDisk(t *testing.T) {
 	s.expect(nothing)
 }
 
-// TestStandingDisk has the disk of a standalone's store not answer, and then answer slowly.
-func TestStandingDisk(t *testing.T) {
+// TestStalledDisk makes the disk of a standalone's store hang, and then respond slowly.
+func TestStalledDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	mkfs := testbed.Installed(t, "mkfs.ext4", "e2fsprogs")
@@ -113,7 +114,7 @@ func TestStandingDisk(t *testing.T) {
 	defer s.judge()
 	t.Cleanup(func() { _ = exec.Command("fsfreeze", "--unfreeze", disk).Run() }) // before the process is killed
 	s.create("settings", 1<<10)
-	s.reads() // what nobody has read is in no cache
+	s.reads() // an object that nobody has read is not in the cache
 	s.sampleIdle(3)
 	s.expect(nothing)
 
@@ -123,7 +124,7 @@ func TestStandingDisk(t *testing.T) {
 	s.sample(3)
 	s.expect("KubeweirStoreUnavailable")
 	if value(s.metrics(), "kubeweir_store_available") != 1 || strings.Contains(strings.TrimPrefix(s.p.Log(), log), "Store") {
-		t.Errorf("the runbook says otherwise: %s", s.p.Log())
+		t.Errorf("the metrics or the log contradict the runbook: %s", s.p.Log())
 	}
 	s.reads()
 	system(t, "fsfreeze", "--unfreeze", disk)
@@ -144,11 +145,12 @@ func TestStandingDisk(t *testing.T) {
 	s.follow("KubeweirStoreSlow")
 }
 
-// How long a disk, or etcd, does not answer that is slow: longer than what the alerts take for that.
+// slowDisk and slowEtcd are how long a slow disk, or a slow etcd, takes: longer than the alerts'
+// thresholds.
 const slowDisk, slowEtcd = 600 * time.Millisecond, 1200 * time.Millisecond
 
-// TestEtcdTroubled stops, kills and fills the etcd behind a standalone.
-func TestEtcdTroubled(t *testing.T) {
+// TestEtcdFailures stops, kills and fills the etcd behind a standalone.
+func TestEtcdFailures(t *testing.T) {
 	t.Parallel()
 	etcdctl := testbed.Installed(t, "etcdctl", "etcd-client")
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
@@ -162,7 +164,7 @@ func TestEtcdTroubled(t *testing.T) {
 	defer s.judge()
 	s.env = append(s.env, "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS="+cluster.EtcdURL(), "PATH="+filepath.Dir(etcdctl)+":"+path(s.env))
 	config := s.create("settings", 1<<10)
-	s.reads() // what nobody has read is in no cache
+	s.reads() // an object that nobody has read is not in the cache
 	s.event("event")
 	s.sample(3)
 	s.expect(nothing)
@@ -177,7 +179,7 @@ func TestEtcdTroubled(t *testing.T) {
 		if err := trouble[0](); err != nil {
 			t.Fatal(name, err)
 		}
-		stop := s.knock(config) // so that somebody asks
+		stop := s.knock(config) // so that there are requests
 		s.until(name, available(0))
 		s.sample(3)
 		s.expect("KubeweirEtcdUnavailable")
@@ -239,23 +241,24 @@ func TestEtcdTroubled(t *testing.T) {
 	s.expect(nothing)
 }
 
-// scene is a standalone that gets into trouble, and what a Prometheus would have seen of it.
+// A scene is a standalone that is about to fail, and the samples that a Prometheus would have
+// scraped from it.
 type scene struct {
 	t       *testing.T
 	p       *realkube.Standalone
 	client  *kubernetes.Clientset
-	http    *http.Client // tries nothing again
-	env     []string     // of who follows runbooks
+	http    *http.Client // without retries
+	env     []string     // the environment for runbook commands
 	samples []realkube.Metrics
 	cases   []*promTest
 }
 
-// nothing is the alert of those that are of the store when none fires.
+// nothing means that none of the store's alerts fires.
 const nothing = ""
 
 func newScene(t *testing.T, opts realkube.StandaloneOptions) *scene {
 	t.Helper()
-	testbed.Installed(t, "curl", "curl") // runbooks have it
+	testbed.Installed(t, "curl", "curl") // the runbooks use it
 	promtoolPath(t)
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
@@ -302,7 +305,7 @@ func path(env []string) (path string) {
 	return path
 }
 
-// metrics are those of now.
+// metrics returns the current metrics.
 func (s *scene) metrics() realkube.Metrics {
 	s.t.Helper()
 	m, err := s.p.Metrics(s.t.Context())
@@ -321,12 +324,12 @@ func (s *scene) until(what string, is func(realkube.Metrics) bool) {
 	defer tick.Stop()
 	for deadline := time.Now().Add(time.Minute); !is(s.metrics()); <-tick.C {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("%s: it does not come to that\n%s", what, s.p.Log())
+			s.t.Fatalf("%s: this state was not reached\n%s", what, s.p.Log())
 		}
 	}
 }
 
-// sample adds to what Prometheus has seen.
+// sample adds n samples to what Prometheus has scraped.
 func (s *scene) sample(n int) {
 	s.t.Helper()
 	for range n {
@@ -334,11 +337,11 @@ func (s *scene) sample(n int) {
 	}
 }
 
-// sampleIdle is sample of a store whose queue is empty at the first sample: the process writes by itself, too, and a busy
-// machine's disk may need long for that.
+// sampleIdle is sample, but the store's queue is empty at the first sample: the process itself
+// writes, too, and that may take long on a busy machine's disk.
 func (s *scene) sampleIdle(n int) {
 	s.t.Helper()
-	s.until("nothing waits", func(m realkube.Metrics) bool {
+	s.until("the queue is empty", func(m realkube.Metrics) bool {
 		idle := value(m, "kubeweir_store_queued_changes") == 0
 		if idle {
 			s.samples = append(s.samples, m)
@@ -348,8 +351,8 @@ func (s *scene) sampleIdle(n int) {
 	s.sample(n - 1)
 }
 
-// expect has the alerts fire that are named, and no others, if what was sampled since the last time goes on. Samples are
-// a second apart: how long an alert waits is not looked at.
+// expect expects that exactly the named alerts fire if the samples since the last call continue.
+// Samples are a second apart: the alerts' "for" is not tested.
 func (s *scene) expect(alerts ...string) {
 	s.t.Helper()
 	test := &promTest{Name: fmt.Sprint(s.t.Name(), " ", len(s.cases)), Interval: "1s"}
@@ -362,7 +365,7 @@ func (s *scene) expect(alerts ...string) {
 		}
 		named := slices.Contains(alerts, rule.Alert)
 		if (rule.Alert == "KubeweirEtcdSlow" || rule.Alert == "KubeweirStoreSlow") && !named {
-			continue // requests that waited for etcd were slow, and so may be the disk of a busy machine
+			continue // requests that waited for etcd were slow, and a busy machine's disk may be slow, too
 		}
 		e := promExpression{
 			Expr: fmt.Sprintf(`group by (alert) (label_replace(%s, "alert", %q, "", ""))`, rule.Expr, rule.Alert),
@@ -376,10 +379,10 @@ func (s *scene) expect(alerts ...string) {
 	s.cases, s.samples = append(s.cases, test), nil
 }
 
-// judge has promtool look at all that was expected.
+// judge checks all expectations with promtool.
 func (s *scene) judge() { judge(s.t, "1s", s.cases) }
 
-// series are the samples of each series, in promtool's notation.
+// series returns the samples of each series in promtool's notation.
 func series(samples []realkube.Metrics) map[string]string {
 	values := make(map[string][]string)
 	for i, m := range samples {
@@ -418,13 +421,13 @@ func series(samples []realkube.Metrics) map[string]string {
 	return out
 }
 
-// follow types the commands of a runbook.
+// follow runs the commands of a runbook.
 func (s *scene) follow(alert string) {
 	s.t.Helper()
 	typeBlocks(s.t, filepath.Join(folder(s.t), alert+".md"), s.env)
 }
 
-// kubectl types one command.
+// kubectl runs one command.
 func (s *scene) kubectl(command string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
@@ -436,7 +439,7 @@ func (s *scene) kubectl(command string) {
 	}
 }
 
-// said checks that the log has a line that a runbook names.
+// said checks that the log has a line that a runbook quotes.
 func (s *scene) said(line string) {
 	s.t.Helper()
 	if !strings.Contains(s.p.Log(), line) {
@@ -448,7 +451,7 @@ func configMap(name string, size int) *corev1.ConfigMap {
 	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"x": strings.Repeat("x", size)}}
 }
 
-// send makes one request about a ConfigMap of default, and returns status and body.
+// send makes one request for a ConfigMap in the namespace default and returns status and body.
 func (s *scene) send(method, name string, size int) (int, string) {
 	body, err := json.Marshal(configMap(name, size))
 	if err != nil {
@@ -480,8 +483,8 @@ func (s *scene) send(method, name string, size int) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// waits sends creations until some wait for the disk, behind one that is being written. What it returns has to be called
-// once the disk answers, and waits until all are made.
+// waits sends creates until some wait for the disk behind one that is being written. Once the disk
+// responds, the caller must call the returned function, which waits until all objects are created.
 func (s *scene) waits(prefix string) (goesOn func()) {
 	s.t.Helper()
 	var sent []chan int
@@ -501,13 +504,14 @@ func (s *scene) waits(prefix string) (goesOn func()) {
 		s.t.Helper()
 		for _, done := range sent {
 			if status := <-done; status != http.StatusCreated {
-				s.t.Errorf("it does not go on by itself: %d", status)
+				s.t.Errorf("a waiting create failed: %d", status)
 			}
 		}
 	}
 }
 
-// knock changes an object again and again, whatever the answer is. stop returns when nothing is under way any more.
+// knock updates an object repeatedly, whatever the response. stop waits until no update is in
+// flight.
 func (s *scene) knock(name string) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -539,7 +543,7 @@ func (s *scene) create(name string, size int) string {
 	return name
 }
 
-// fill creates large objects until one is refused, and returns how.
+// fill creates large objects until one is rejected, and returns the rejection.
 func (s *scene) fill() (status int, text string) {
 	for i := range 100 {
 		if status, text = s.send("POST", fmt.Sprint("large-", i), 500<<10); status != http.StatusCreated {
@@ -549,7 +553,7 @@ func (s *scene) fill() (status int, text string) {
 	return status, "nothing is refused"
 }
 
-// update changes what was created.
+// update changes an existing object.
 func (s *scene) update(name string) {
 	s.t.Helper()
 	patch := fmt.Sprintf(`{"data":{"at":%q}}`, time.Now())
@@ -566,7 +570,8 @@ func (s *scene) event(name string) {
 	}
 }
 
-// version is the resourceVersion of what was created, read at one not older than another, or at the newest.
+// version returns the resourceVersion of an object, read at one not older than another, or at the
+// most recent.
 func (s *scene) version(name, notOlderThan string) string {
 	s.t.Helper()
 	c, err := s.client.CoreV1().ConfigMaps("default").Get(s.t.Context(), name, metav1.GetOptions{ResourceVersion: notOlderThan})
@@ -576,7 +581,7 @@ func (s *scene) version(name, notOlderThan string) string {
 	return c.ResourceVersion
 }
 
-// reads checks that what the cache has is read.
+// reads checks that objects in the cache can be read.
 func (s *scene) reads() {
 	s.t.Helper()
 	if _, err := s.client.CoreV1().ConfigMaps("default").List(s.t.Context(), metav1.ListOptions{ResourceVersion: "0"}); err != nil {
@@ -584,7 +589,7 @@ func (s *scene) reads() {
 	}
 }
 
-// system runs a command of the system.
+// system runs a system command.
 func system(t *testing.T, name string, args ...string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
@@ -592,7 +597,7 @@ func system(t *testing.T, name string, args ...string) {
 	}
 }
 
-// newDisk is where a standalone in dir has its data, and its disk is mounted. The log is beside it.
+// newDisk mounts a disk as the data folder of a standalone in dir. The log is next to it.
 func newDisk(t *testing.T, dir string) string {
 	t.Helper()
 	disk := filepath.Join(dir, "data")
@@ -602,8 +607,8 @@ func newDisk(t *testing.T, dir string) string {
 	return disk
 }
 
-// mount mounts a disk, which is gone when the test is over, however it ends. The test is skipped where the machine does not
-// let it.
+// mount mounts a disk and unmounts it after the test, however the test ends. It skips the test on
+// machines that do not permit mounts.
 func mount(t *testing.T, disk string, args ...string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -615,9 +620,10 @@ func mount(t *testing.T, disk string, args ...string) {
 		}
 		t.Skipf("a disk cannot be mounted here: %v: %s", err, out)
 	}
-	// When this process is killed, too, its end of the pipe is closed. One that is frozen could not be taken away.
+	// The pipe is closed even if this process is killed. A frozen file system could not be
+	// unmounted.
 	cmd := exec.Command("sh", "-c", `cat; fsfreeze --unfreeze "$0" 2> /dev/null; exec umount --lazy "$0"`, disk)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // which keeps a terminal's Ctrl-C away from it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // keeps a terminal's Ctrl-C away from it
 	pipe, err := cmd.StdinPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -633,7 +639,7 @@ func mount(t *testing.T, disk string, args ...string) {
 	})
 }
 
-// used is how much of a disk is.
+// used returns how many bytes of a disk are used.
 func used(t *testing.T, disk string) int64 {
 	t.Helper()
 	var s syscall.Statfs_t
@@ -645,7 +651,7 @@ func used(t *testing.T, disk string) int64 {
 
 var prompt = regexp.MustCompile(`(?m)^\s*\$ (.*)$`)
 
-// consoleCommands are those of the console blocks of a runbook.
+// consoleCommands returns the commands in the console blocks of a runbook.
 func consoleCommands(t *testing.T, name string) (list []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder(t), name))

@@ -13,8 +13,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestClients: with what is printed kubectl works through a gateway for a user with a token, one with a certificate and
-// a ServiceAccount, and the gateway asks for nothing that it may not have.
+// TestClients checks that with the printed rights kubectl works through a gateway for a user with a
+// token, a user with a certificate and a ServiceAccount, and that the gateway sends no request that
+// it may not make.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t, "clients-gateway", rulesOf(printed(t, false)), nil)
@@ -49,7 +50,7 @@ func TestClients(t *testing.T) {
 			t.Errorf("%q: %s %v, want %q", args, out, err, want)
 		}
 	}
-	// What is forwarded for ever is answered, or refused, by the cluster.
+	// The cluster responds to, or rejects, requests that are always forwarded.
 	refused("not found", "logs", "absent")
 	refused("not found", "exec", "absent", "--", "true")
 	if status, _ := send(t, withToken(t, ""), "GET", g.url+"/api"); status != 401 {
@@ -64,7 +65,7 @@ func TestClients(t *testing.T) {
 			t.Errorf("%s: %d %.200s", path, status, body)
 		}
 	}
-	// Reads are answered from the cache, whatever their form.
+	// Reads are served from the cache in every representation.
 	for _, accept := range []string{
 		"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 		"application/json;as=Table;g=meta.k8s.io;v=v1",
@@ -74,20 +75,20 @@ func TestClients(t *testing.T) {
 		answers(200, "", alice, "GET", "/api/v1/nodes?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0&timeoutSeconds=1",
 			"Accept: "+strings.Replace(strings.Replace(accept, "MetadataList", "Metadata", 1), "protobuf", "protobuf;stream=watch", 1))(t, g)
 		if after := g.metrics(t).Sum("kubeweir_requests_total", map[string]string{"resource": "nodes", "source": "cached"}); after < before+1 {
-			t.Errorf("%s: %v of 2 reads were answered from the cache", accept, after-before)
+			t.Errorf("%s: %v of 2 reads were served from the cache", accept, after-before)
 		}
 	}
 	if ready := g.ready(t); !strings.Contains(ready, "readyz check passed") {
 		t.Errorf("not ready:\n%s", ready)
 	}
-	// Secrets alone are read and not to be had, and that is told once for each verb.
+	// Only Secrets may be read by clients but not by the gateway. The log says so once per verb.
 	for line := range strings.Lines(g.log.String()) {
 		if strings.Contains(line, "level=WARN") && !strings.Contains(line, "resource=secrets") {
-			t.Errorf("the gateway complains: %s", line)
+			t.Errorf("unexpected warning: %s", line)
 		}
 	}
 	if n := strings.Count(g.log.String(), "lacks a right"); n == 0 || n > 3 {
-		t.Errorf("told %d times that Secrets are not for the gateway", n)
+		t.Errorf("the log mentions the missing right to Secrets %d times", n)
 	}
 }
 
@@ -103,8 +104,8 @@ func writeKubeconfig(t *testing.T, g *gateway, credentials *clientcmdapi.AuthInf
 	return path
 }
 
-// TestUnknownGateway: a token that the cluster does not know is told of once, and clients get an answer that says
-// whose fault it is.
+// TestUnknownGateway checks that a gateway token that the cluster does not know is logged once, and
+// that the response to clients says that the gateway is at fault.
 func TestUnknownGateway(t *testing.T) {
 	t.Parallel()
 	g := startWithToken(t, "wrong", nil)
@@ -113,7 +114,7 @@ func TestUnknownGateway(t *testing.T) {
 		answers(503, "cannot ask the upstream in your name at present", withCertificate(t, carol), "POST", configMaps, aConfigMap)(t, g)
 	}
 	if n := strings.Count(g.log.String(), "does not know the gateway's credentials"); n != 1 {
-		t.Errorf("told %d times", n)
+		t.Errorf("logged %d times", n)
 	}
 	if ready := g.ready(t); !strings.Contains(ready, "[-]resources failed") {
 		t.Errorf("ready:\n%s", ready)

@@ -1,3 +1,3 @@
-// Package rbac holds the tests of the rights that `kubeweir rbac` prints, at a real
-// kube-apiserver: they are enough, and none of them is too many.
+// Package rbac tests the rights that `kubeweir rbac` prints against a real kube-apiserver: they
+// suffice, and none is superfluous.
 package rbac

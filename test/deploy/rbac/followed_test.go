@@ -20,8 +20,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestFollowed takes list and watch away from each resource that the gateway follows for itself.
-func TestFollowed(t *testing.T) {
+// TestFollowedResources removes list and watch on each resource that the gateway follows for
+// itself.
+func TestFollowedResources(t *testing.T) {
 	rights := printed(t, false)
 	for _, verb := range []string{"get", "list", "watch"} {
 		rights = append(rights, right{verb, takenGroup, "gadgets"})
@@ -30,7 +31,7 @@ func TestFollowed(t *testing.T) {
 	for _, c := range []struct {
 		group, resource string
 		change          func(*config.Gateway)
-		// works checks what the right is for, or, without it, what happens then.
+		// works checks the effect of the right or, if lacking, what happens without it.
 		works func(t *testing.T, g *gateway, lacking bool)
 	}{
 		{"apiextensions.k8s.io", "customresourcedefinitions", nil, customAreCached},
@@ -51,9 +52,9 @@ func TestFollowed(t *testing.T) {
 					t.Errorf("not ready:\n%s", ready)
 				}
 				c.works(t, g, verb != "")
-				missing, told := g.metrics(t).Sum("kubeweir_upstream_missing_rights", nil), strings.Count(g.log.String(), "kubeweir rbac")
-				if want := len(verb) > 0; (missing == 1) != want || (told == 1) != want {
-					t.Errorf("%v rights are missing, the log names the command %d times", missing, told)
+				missing, logged := g.metrics(t).Sum("kubeweir_upstream_missing_rights", nil), strings.Count(g.log.String(), "kubeweir rbac")
+				if want := len(verb) > 0; (missing == 1) != want || (logged == 1) != want {
+					t.Errorf("%v rights are missing, the log names the command %d times", missing, logged)
 				}
 			})
 		}
@@ -61,7 +62,7 @@ func TestFollowed(t *testing.T) {
 	known := []string{"customresourcedefinitions", "apiservices", "clusterrolebindings", "clusterroles", "rolebindings", "roles"}
 	for _, r := range rights {
 		if strings.HasSuffix(r.group, ".k8s.io") && (r.group == rbacv1.GroupName || strings.HasPrefix(r.group, "api")) && !slices.Contains(known, r.resource) {
-			t.Errorf("nothing is known to follow %v", r)
+			t.Errorf("no case covers %v", r)
 		}
 	}
 }
@@ -74,7 +75,7 @@ func customAreCached(t *testing.T, g *gateway, lacking bool) {
 	readFrom(t, g, "/apis/"+widgetGroup+"/v1/widgets?resourceVersion=0", 200, "widgets", source)
 }
 
-// readFrom reads as alice and checks the answer and where it came from.
+// readFrom reads as alice and checks the status and the source of the response.
 func readFrom(t *testing.T, g *gateway, path string, status int, resource, source string) {
 	t.Helper()
 	if got, body := send(t, withToken(t, kube.Token(realkube.Alice)), "GET", g.url+path); got != status {
@@ -87,8 +88,8 @@ func readFrom(t *testing.T, g *gateway, path string, status int, resource, sourc
 
 const takenGroup = "taken.example.com"
 
-// claimGroup makes a custom resource in a group version that an APIService has given to another server, which is not
-// there.
+// claimGroup creates a custom resource in a group version that an APIService has assigned to
+// another server, which does not exist.
 func claimGroup(t *testing.T) {
 	t.Helper()
 	services, err := aggregator.NewForConfig(kube.AdminConfig())
@@ -114,15 +115,15 @@ func claimGroup(t *testing.T) {
 	}))
 }
 
-// takenGroupIsForwarded: the objects of that resource are not what clients get there.
+// takenGroupIsForwarded checks that clients do not get that custom resource's objects.
 func takenGroupIsForwarded(t *testing.T, g *gateway, lacking bool) {
 	alice := withToken(t, kube.Token(realkube.Alice))
 	path := "/apis/" + takenGroup + "/v1/gadgets?resourceVersion=0"
 	status, body := send(t, alice, "GET", g.url+path)
 	if lacking {
-		// The gateway tries to cache it.
+		// Without the right, the gateway tries to cache it.
 		if g.metrics(t).Sum("kubeweir_cache_feed_restarts_total", map[string]string{"resource": "gadgets"}) == 0 {
-			t.Errorf("nobody tried to cache what another server has: %d %.200s", status, body)
+			t.Errorf("the gateway did not try to cache the resource of another server: %d %.200s", status, body)
 		}
 		return
 	}
@@ -130,17 +131,18 @@ func takenGroupIsForwarded(t *testing.T, g *gateway, lacking bool) {
 		t.Errorf("%d %.200s", status, body)
 	}
 	if g.metrics(t).Sum("kubeweir_cache_feed_restarts_total", map[string]string{"resource": "gadgets"}) != 0 {
-		t.Error("the gateway tried to cache what another server has")
+		t.Error("the gateway tried to cache the resource of another server")
 	}
 }
 
-// hourLong lets permissions be remembered for longer than the test takes.
+// hourLong caches permissions for longer than the test takes.
 func hourLong(c *config.Gateway) {
 	c.Authorization.AllowedTTL, c.Authorization.WatchRecheckPeriod = time.Hour, time.Hour
 }
 
-// revoked grants Bob a right in a namespace of its own, lets the gateway remember that, and takes the right away by
-// changing one kind of object. Without the right to follow that kind the gateway goes by what it remembers.
+// revoked grants Bob a right in a namespace of its own, waits until the gateway caches that, and
+// revokes it by changing one kind of object. Without the right to follow that kind the gateway
+// keeps the cached decision.
 func revoked(revoke func(ctx context.Context, name string) error) func(*testing.T, *gateway, bool) {
 	return func(t *testing.T, g *gateway, lacking bool) {
 		ctx, name := t.Context(), "revoked-"+strings.ToLower(strings.NewReplacer("/", "-").Replace(t.Name()))
@@ -166,7 +168,7 @@ func revoked(revoke func(ctx context.Context, name string) error) func(*testing.
 		if lacking {
 			for range 10 {
 				if status, body := send(t, bob, "GET", path); status != 200 {
-					t.Fatalf("a change that the gateway may not see was seen: %d %.200s", status, body)
+					t.Fatalf("the gateway saw a change that it may not see: %d %.200s", status, body)
 				}
 			}
 			return
@@ -180,8 +182,8 @@ func revoked(revoke func(ctx context.Context, name string) error) func(*testing.
 	}
 }
 
-// settled waits until the gateway remembers decisions for their whole time again: after a change of RBAC objects, or
-// its start, it does not for a second.
+// settled waits until the gateway caches decisions for their full TTL again: for one second after a
+// change of RBAC objects, or after its start, it does not.
 func settled(t *testing.T, g *gateway) {
 	t.Helper()
 	last, since := g.metrics(t).Sum("kubeweir_authorization_invalidations_total", nil), time.Now()

@@ -30,16 +30,16 @@ import (
 )
 
 const (
-	// patience is how long something that happens soon may take on a busy machine.
+	// patience bounds each wait, on a busy machine.
 	patience   = time.Minute
 	pollPeriod = 10 * time.Millisecond
 
-	// carol comes with a certificate.
+	// carol authenticates with a certificate.
 	carol       = "carol"
 	widgetGroup = "example.com"
 )
 
-// kube is the cluster of all tests, admin a client of it. TestMain makes them and nobody replaces them.
+// kube is the cluster of all tests, admin a client of it. TestMain sets them and they never change.
 var (
 	kube  *realkube.Cluster
 	admin *kubernetes.Clientset
@@ -57,7 +57,7 @@ func prepare(ctx context.Context, b *testbed.Testbed) (err error) {
 	if err := createWidgets(ctx); err != nil {
 		return err
 	}
-	// Clients may do everything, so that what fails is the gateway's.
+	// Clients may do everything, so that every failure is due to the gateway's rights.
 	_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "clients"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
@@ -69,7 +69,7 @@ func prepare(ctx context.Context, b *testbed.Testbed) (err error) {
 	return err
 }
 
-// createWidgets makes a custom resource.
+// createWidgets creates a custom resource definition.
 func createWidgets(ctx context.Context) error {
 	client, err := apiextensions.NewForConfig(kube.AdminConfig())
 	if err != nil {
@@ -101,7 +101,7 @@ func definition(plural, group string) *apiextensionsv1.CustomResourceDefinition 
 	}
 }
 
-// poll tries until it works.
+// poll calls try until it succeeds.
 func poll(ctx context.Context, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -125,13 +125,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// gateway is one in this process, whose only credential is the token of a ServiceAccount that has the given rights.
+// A gateway runs in this process. Its only credential is the token of a ServiceAccount with the
+// given rights.
 type gateway struct {
 	url, admin string
 	log        *syncBuffer
 }
 
-// syncBuffer is a log that is read while it is written.
+// A syncBuffer is a log that can be read while it is written.
 type syncBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -149,14 +150,15 @@ func (b *syncBuffer) String() string {
 	return b.buf.String()
 }
 
-// startGateway starts one that ends with the test. name is that of its ServiceAccount, ClusterRole and binding.
+// startGateway starts a gateway that ends with the test. name is the name of its ServiceAccount,
+// ClusterRole and binding.
 func startGateway(t *testing.T, name string, rules []rbacv1.PolicyRule, change func(*config.Gateway)) *gateway {
 	t.Helper()
 	token := createIdentity(t, name, rules)
 	return startWithToken(t, token, change)
 }
 
-// gatewayConfig is what all gateways here have.
+// gatewayConfig returns the common configuration of the gateways.
 func gatewayConfig(t *testing.T) *config.Gateway {
 	t.Helper()
 	serving, err := kube.IssueServingCert("127.0.0.1")
@@ -192,7 +194,8 @@ func startWithToken(t *testing.T, token string, change func(*config.Gateway)) *g
 	return g
 }
 
-// createIdentity makes a ServiceAccount with the rights and returns a token of it, when kube-apiserver knows of them.
+// createIdentity creates a ServiceAccount with the rights, waits until kube-apiserver grants them,
+// and returns a token.
 func createIdentity(t *testing.T, name string, rules []rbacv1.PolicyRule) string {
 	t.Helper()
 	ctx := t.Context()
@@ -228,7 +231,7 @@ func tokenOf(t *testing.T, serviceAccount string) string {
 	return request.Status.Token
 }
 
-// metrics are the gateway's own.
+// metrics returns the gateway's metrics.
 func (g *gateway) metrics(t *testing.T) realkube.Metrics {
 	t.Helper()
 	status, body := send(t, http.DefaultClient, "GET", g.admin+"/metrics")
@@ -240,14 +243,14 @@ func (g *gateway) metrics(t *testing.T) realkube.Metrics {
 	return m
 }
 
-// ready is the answer of /readyz.
+// ready returns the response of /readyz.
 func (g *gateway) ready(t *testing.T) string {
 	t.Helper()
 	_, body := send(t, http.DefaultClient, "GET", g.admin+"/readyz?verbose")
 	return body
 }
 
-// withToken and withCertificate are clients of the gateway.
+// withToken returns a client of the gateway with a bearer token.
 func withToken(t *testing.T, token string) *http.Client { return clientOf(t, kube.ConfigFor(token)) }
 
 func withCertificate(t *testing.T, user string, groups ...string) *http.Client {
@@ -264,8 +267,8 @@ func clientOf(t *testing.T, cfg *rest.Config) *http.Client {
 	return c
 }
 
-// send makes a request with "Name: value" headers; one that begins with "{" is a JSON body. Of a watch the head of the
-// answer is read only.
+// send makes a request with "Name: value" headers; a header that begins with "{" is a JSON body.
+// For a watch, send reads only the header of the response.
 func send(t *testing.T, c *http.Client, method, url string, header ...string) (status int, body string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -16,12 +16,12 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// right is one of those that a rule gives: resource has the path of one that is for no resource.
+// A right is one verb on one resource; for non-resource URLs, resource is the path.
 type right struct{ verb, group, resource string }
 
 func (r right) String() string { return strings.TrimSuffix(r.verb+" "+r.resource+"."+r.group, ".") }
 
-// rightsOf takes rules apart.
+// rightsOf splits rules into rights.
 func rightsOf(rules []rbacv1.PolicyRule) (all []right) {
 	for _, rule := range rules {
 		for _, verb := range rule.Verbs {
@@ -38,7 +38,7 @@ func rightsOf(rules []rbacv1.PolicyRule) (all []right) {
 	return all
 }
 
-// rulesOf puts rights together.
+// rulesOf returns rules that grant the rights.
 func rulesOf(rights []right) (rules []rbacv1.PolicyRule) {
 	for _, r := range rights {
 		rule := rbacv1.PolicyRule{Verbs: []string{r.verb}, APIGroups: []string{r.group}, Resources: []string{r.resource}}
@@ -50,12 +50,12 @@ func rulesOf(rights []right) (rules []rbacv1.PolicyRule) {
 	return rules
 }
 
-// without is rights without those that gone chooses.
+// without returns the rights that gone does not select.
 func without(rights []right, gone func(right) bool) []right {
 	return slices.DeleteFunc(slices.Clone(rights), gone)
 }
 
-// printed are the rights of a configuration, with custom resources.
+// printed returns the rights that are printed for a configuration with custom resources.
 func printed(t *testing.T, constrained bool) []right {
 	t.Helper()
 	rules, err := rbac.Rules(gatewayConfig(t), rbac.Options{
@@ -65,17 +65,17 @@ func printed(t *testing.T, constrained bool) []right {
 	return rightsOf(rbac.Policy(rules))
 }
 
-// served is a resource that can be cached, by its preferred version.
+// A served is a resource that can be cached, in its preferred version.
 type served struct {
-	group, resource, path string // path is of the list, onePath of an object that is not there
+	group, resource, path string // path is that of the list, onePath that of an object that does not exist
 	onePath               string
 }
 
-// servedResources are those that kube-apiserver can list and watch.
+// servedResources returns the resources that kube-apiserver can list and watch.
 func servedResources(t *testing.T) (all []served) {
 	t.Helper()
 	lists, err := discovery.NewDiscoveryClientForConfigOrDie(kube.AdminConfig()).ServerPreferredResources()
-	if !discovery.IsGroupDiscoveryFailedError(err) { // that of TestFollowed is served by nobody
+	if !discovery.IsGroupDiscoveryFailedError(err) { // the group of TestFollowedResources has no server
 		must(t, err)
 	}
 	for _, list := range lists {
@@ -98,7 +98,8 @@ func servedResources(t *testing.T) (all []served) {
 	return all
 }
 
-// TestDefaultResources: the default is what kube-apiserver has built in, but Secrets, and no more.
+// TestDefaultResources checks that the default contains exactly kube-apiserver's built-in resources
+// except Secrets.
 func TestDefaultResources(t *testing.T) {
 	rules, err := rbac.Rules(config.Default(), rbac.Options{})
 	must(t, err)
@@ -120,14 +121,16 @@ func TestDefaultResources(t *testing.T) {
 	}
 }
 
-// TestCachedResources: without get, list or watch of a resource its reads are forwarded, with the same answers, and what
-// has its rights is not. The rights are numbered. For each bit of the numbers one gateway lacks the rights that have it,
-// and another those that have it not: of any two rights there is a gateway that lacks the one and has the other, so that
-// each is seen to be needed by itself.
+// TestCachedResources checks that without get, list or watch on a resource its reads are forwarded,
+// with the same responses, while resources with these rights are served from the cache. The rights
+// are numbered. For each bit of the numbers, one gateway lacks the rights with that bit set,
+// another those without it. So for any two rights there is a gateway that lacks one and has the
+// other, which shows that each is needed by itself.
 func TestCachedResources(t *testing.T) {
 	t.Parallel()
 	resources := slices.DeleteFunc(servedResources(t), func(s served) bool {
-		// Secrets are not printed; every service account may read trust bundles (system:cluster-trust-bundle-discovery).
+		// Secrets are not printed; every service account may read trust bundles
+		// (system:cluster-trust-bundle-discovery).
 		return s.resource == "secrets" && s.group == "" || s.resource == "clustertrustbundles"
 	})
 	rights, removable := printed(t, false), removableOf(resources)
@@ -154,7 +157,8 @@ func TestCachedResources(t *testing.T) {
 	}
 }
 
-// removableOf are the rights on what is cached, but those that the gateway needs for itself too (TestFollowed).
+// removableOf returns the rights on cached resources, except those that the gateway itself needs,
+// too (TestFollowedResources).
 func removableOf(resources []served) (all []right) {
 	for _, s := range resources {
 		all = append(all, right{"get", s.group, s.resource})
@@ -165,7 +169,8 @@ func removableOf(resources []served) (all []right) {
 	return all
 }
 
-// readEach gets and lists what is served, and checks that what a gateway has no right for is forwarded, and no more.
+// readEach gets and lists each resource and checks that exactly the reads without a right are
+// forwarded.
 func readEach(t *testing.T, g *gateway, resources []served, rights []right) {
 	t.Helper()
 	alice := withToken(t, kube.Token(realkube.Alice))
@@ -181,7 +186,8 @@ func readEach(t *testing.T, g *gateway, resources []served, rights []right) {
 	}
 }
 
-// checkSource expects that the only read of a resource came from a source, or was forwarded.
+// checkSource expects that the only read of a resource had the source, or was forwarded if may is
+// false.
 func checkSource(t *testing.T, metrics realkube.Metrics, verb string, s served, source string, may bool) {
 	t.Helper()
 	if !may {
@@ -194,13 +200,13 @@ func checkSource(t *testing.T, metrics realkube.Metrics, verb string, s served, 
 	}
 }
 
-// removal is a right, or one verb on several resources, and what is different without it.
+// A removal is a right, and the effect of removing it.
 type removal struct {
 	right  right
 	effect func(t *testing.T, g *gateway)
 }
 
-// answers is an effect: a request is answered with a status and a body that has a text.
+// answers returns an effect: the response to a request has a status and contains a text.
 func answers(status int, text string, c *http.Client, method, path string, header ...string) func(*testing.T, *gateway) {
 	return func(t *testing.T, g *gateway) {
 		t.Helper()
@@ -218,8 +224,8 @@ const (
 	dryRun     = "?dryRun=All"
 )
 
-// TestEachRight takes one right after the other away, but those on what is cached (TestCachedResources) and followed
-// (TestFollowed).
+// TestEachRight removes one right after the other, except those on cached resources
+// (TestCachedResources) and followed ones (TestFollowedResources).
 func TestEachRight(t *testing.T) {
 	t.Parallel()
 	token := withToken(t, kube.Token(realkube.Alice))
@@ -251,7 +257,7 @@ func TestEachRightOfConstrainedImpersonation(t *testing.T) {
 	write := func(header ...string) func(*testing.T, *gateway) {
 		return refused("POST", configMaps+dryRun, append(header, aConfigMap)...)
 	}
-	const forwarded = "?unknown=1" // what cannot be read in one way is the upstream's to answer
+	const forwarded = "?unknown=1" // an unknown parameter makes the gateway forward the request
 	removals := []removal{
 		{right{who, group, "users"}, write()}, {right{who, group, "groups"}, write()},
 		{right{who, group, "uids"}, write("Impersonate-User: alice", "Impersonate-Uid: alice-uid")},
@@ -284,14 +290,15 @@ func TestEachRightOfConstrainedImpersonation(t *testing.T) {
 				t.Errorf("%s %s: %d %.300s, want %d", c.method, c.path, status, body, c.status)
 			}
 		}
-		// Whom nobody can be by these rules.
+		// Users that these rules do not allow to impersonate.
 		for _, user := range []*http.Client{withCertificate(t, "root", "system:masters"), withCertificate(t, "system:node:n", "system:nodes")} {
 			answers(503, notInName, user, "POST", configMaps+dryRun, aConfigMap)(t, g)
 		}
 	})
 }
 
-// tryRemovals starts a gateway without each right that elsewhere does not choose; each must be among removals.
+// tryRemovals starts a gateway without each right that elsewhere does not select. Each must be
+// among removals.
 func tryRemovals(t *testing.T, prefix string, rights []right, removals []removal, elsewhere func(right) bool) {
 	for i, r := range rights {
 		if elsewhere(r) {
@@ -299,7 +306,7 @@ func tryRemovals(t *testing.T, prefix string, rights []right, removals []removal
 		}
 		at := slices.IndexFunc(removals, func(o removal) bool { return o.right == r })
 		if at < 0 {
-			t.Errorf("nothing is known to need %v", r)
+			t.Errorf("no removal covers %v", r)
 			continue
 		}
 		t.Run(r.String(), func(t *testing.T) {

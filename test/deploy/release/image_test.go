@@ -30,11 +30,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// user is who the image's program runs as.
+// user is the user id of the image's program.
 const user = 65532
 
-// TestImageServes unpacks the image, and starts in it what a container engine would start: its program, as its user, on
-// files that this user cannot change, with nothing else around it. A gateway reads from a standalone.
+// TestImageServes unpacks the image and starts it as a container engine would: its program, as its
+// user, with files that this user cannot change, and nothing else. A gateway reads from a
+// standalone.
 func TestImageServes(t *testing.T) {
 	root := unpacked(t)
 	before := names(t, root)
@@ -53,7 +54,8 @@ func TestImageServes(t *testing.T) {
 	}
 }
 
-// expectTimeZones has a CronJob validated whose time zone has to be known. The image has no files of them.
+// expectTimeZones validates a CronJob with a time zone. The image has no time zone files, so the
+// program must contain them.
 func expectTimeZones(t *testing.T, kubeconfig string) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -74,7 +76,7 @@ func expectTimeZones(t *testing.T, kubeconfig string) {
 	}
 }
 
-// TestImageSaysWhatItNeeds starts the image as it is, without a folder that can be written.
+// TestImageSaysWhatItNeeds starts the unmodified image without a writable folder.
 func TestImageSaysWhatItNeeds(t *testing.T) {
 	root := unpacked(t)
 	for want, args := range map[string][]string{
@@ -90,7 +92,7 @@ func TestImageSaysWhatItNeeds(t *testing.T) {
 	}
 }
 
-// unpacked is a folder with the image's files, from the archive for docker load.
+// unpacked returns a folder with the image's files, from the archive for docker load.
 func unpacked(t *testing.T) string {
 	t.Helper()
 	files := untar(t, bytes.NewReader(read(t, file(t, prefix+"image.tar"))))
@@ -108,7 +110,7 @@ func unpacked(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	// As an engine does with a read-only root. Who is not root here is the owner of the files.
+	// An engine makes the root read-only. A user other than root owns the files here.
 	if err := os.Chmod(root, 0o555); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +160,7 @@ func unpack(archive *tar.Reader, root string) error {
 	}
 }
 
-// names are the files below a folder, but for the one that is the program's own.
+// names returns the files below a folder, except in the program's own folder.
 func names(t *testing.T, root string) []string {
 	t.Helper()
 	var out []string
@@ -175,8 +177,9 @@ func names(t *testing.T, root string) []string {
 	return out
 }
 
-// contained is the image's program with the image's files as the root, as the image's user, and with no environment. For
-// whom is not root here, the kernel makes a namespace in which they are that user.
+// contained returns a command that runs the image's program with the image's files as the root, as
+// the image's user, and without environment. If the test does not run as root, the command uses a
+// user namespace in which the caller is that user.
 func contained(ctx context.Context, root string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/kubeweir", args...)
 	cmd.Dir, cmd.Env = "/", []string{}
@@ -191,7 +194,7 @@ func contained(ctx context.Context, root string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// A running program of the image.
+// A running is a running program of the image.
 type running struct {
 	cmd    *exec.Cmd
 	exited chan error
@@ -235,13 +238,13 @@ func (r *running) stop(t *testing.T) {
 			t.Errorf("%q ended with %v\n%s", r.cmd.Args, err, r.printed())
 		}
 	case <-time.After(time.Minute):
-		t.Fatalf("%q does not end\n%s", r.cmd.Args, r.printed())
+		t.Fatalf("%q does not exit\n%s", r.cmd.Args, r.printed())
 	}
 }
 
 var readyLine = regexp.MustCompile(`(?m)^kubeweir: ready on (https://\S+)$`)
 
-// expectReady waits for the line that says where a program serves, and for /readyz there.
+// expectReady waits for the line with the program's address, and for /readyz there.
 func expectReady(t *testing.T, r *running) {
 	t.Helper()
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{

@@ -1,4 +1,4 @@
-// Package release tests what `make image` and `make dist` make: that it can be installed and run.
+// Package release tests that the results of `make image` and `make dist` can be installed and run.
 package release
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// What is made is of a version and a time of its own, so that it is not made anew at each commit.
+// The version and the time are fixed, so that the artifacts are not rebuilt for each commit.
 const (
 	prefix    = "kubeweir_0.0.1-test.1_linux_amd64."
 	layoutDir = "kubeweir_0.0.1-test.1_image"
 )
 
-// made is the folder with what the Makefile makes, for one platform.
+// made builds the artifacts for one platform and returns their folder.
 var made = sync.OnceValues(func() (string, error) {
 	root, err := realkube.RepoRoot()
 	if err != nil {
@@ -35,7 +35,7 @@ var made = sync.OnceValues(func() (string, error) {
 	return out, makeIn(root, out, "image", "dist")
 })
 
-// makeIn makes targets of a source into a folder.
+// makeIn builds targets of a source into a folder.
 func makeIn(source, out string, targets ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
@@ -47,7 +47,7 @@ func makeIn(source, out string, targets ...string) error {
 	return nil
 }
 
-// file is the path of a file of the release.
+// file returns the path of a file of the release.
 func file(t *testing.T, name string) string {
 	t.Helper()
 	dir, err := made()
@@ -66,7 +66,7 @@ func read(t *testing.T, path ...string) []byte {
 	return data
 }
 
-// command runs a program of the system, and returns what it prints.
+// command runs a system program and returns its output.
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
@@ -76,13 +76,14 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// debian makes sure that a program is there, by installing the package that has it.
+// debian installs the package of a program if necessary.
 func debian(t *testing.T, program, pkg string) {
 	t.Helper()
 	testbed.Installed(t, program, pkg)
 }
 
-// TestReproducible makes the image again, from a copy of the source in another folder, which is not a git repository.
+// TestReproducible builds the image again from a copy of the source in another folder that is not a
+// git repository.
 func TestReproducible(t *testing.T) {
 	first := read(t, file(t, layoutDir), "index.json")
 	root, err := realkube.RepoRoot()
@@ -102,7 +103,7 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// copySource copies what is built from: everything but what git and make keep at the root.
+// copySource copies the source: everything but what git and make keep at the root.
 func copySource(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -124,7 +125,7 @@ func copySource(from, to string) error {
 		}
 		data, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a file that another test has removed meanwhile
+			return nil // another test has removed the file meanwhile
 		} else if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// TestChecksums holds what is there against SHA256SUMS.
+// TestChecksums verifies the files against SHA256SUMS.
 func TestChecksums(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "SHA256SUMS")
 	cmd.Dir = filepath.Dir(file(t, "SHA256SUMS"))
@@ -36,8 +36,8 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// TestDebian installs the package into an empty root, changes its configuration, installs it again, removes it, and
-// purges it.
+// TestDebian installs the package into an empty root, changes its configuration, installs it again,
+// removes it, and purges it.
 func TestDebian(t *testing.T) {
 	root := emptyRoot(t)
 	deb := file(t, prefix+"deb")
@@ -71,7 +71,7 @@ func TestDebian(t *testing.T) {
 	expectGone(t, filepath.Join(root, "var/lib/kubeweir"), false)
 }
 
-// emptyRoot is what dpkg takes for a machine on which nothing is installed.
+// emptyRoot returns a root that looks to dpkg like a machine without packages.
 func emptyRoot(t *testing.T) string {
 	t.Helper()
 	debian(t, "dpkg", "dpkg")
@@ -102,11 +102,11 @@ func expectUser(t *testing.T, root string) {
 func expectGone(t *testing.T, path string, there bool) {
 	t.Helper()
 	if _, err := os.Lstat(path); (err == nil) != there {
-		t.Errorf("%s: there is %v, not %v (%v)", path, err == nil, there, err)
+		t.Errorf("%s: exists: %v, want %v (%v)", path, err == nil, there, err)
 	}
 }
 
-// TestDebianControl reads what the package says of itself.
+// TestDebianControl checks the package's metadata.
 func TestDebianControl(t *testing.T) {
 	debian(t, "dpkg-deb", "dpkg")
 	deb := file(t, prefix+"deb")
@@ -133,7 +133,7 @@ func TestDebianControl(t *testing.T) {
 	}
 }
 
-// TestRPM reads the package as rpm does.
+// TestRPM checks the package with rpm.
 func TestRPM(t *testing.T) {
 	debian(t, "rpm", "rpm")
 	rpm := file(t, prefix+"rpm")
@@ -153,7 +153,7 @@ func TestRPM(t *testing.T) {
 	}
 	query := command(t, "rpm", "--query", "--package", "--queryformat", "%{NAME} %{VERSION} %{RELEASE} %{ARCH} %{LICENSE}", rpm)
 	if query != "kubeweir 0.0.1~test.1 1 x86_64 Apache-2.0" {
-		t.Errorf("rpm says of itself %q", query)
+		t.Errorf("the package's query output is %q", query)
 	}
 	if got := command(t, "rpm", "--query", "--package", "--configfiles", rpm); got != "/etc/kubeweir/gateway.yaml\n/etc/kubeweir/standalone.yaml\n" {
 		t.Errorf("configuration files:\n%s", got)
@@ -174,7 +174,7 @@ func hasLine(lines, start, end string) bool {
 	return false
 }
 
-// TestUnits has systemd look at the services: whether it understands them, and what they could do to the machine.
+// TestUnits verifies the systemd units and their security settings.
 func TestUnits(t *testing.T) {
 	debian(t, "systemd-analyze", "systemd")
 	debian(t, "dpkg-deb", "dpkg")
@@ -182,7 +182,7 @@ func TestUnits(t *testing.T) {
 	command(t, "dpkg-deb", "--extract", file(t, prefix+"deb"), root)
 	for _, name := range []string{"kubeweir-gateway.service", "kubeweir-standalone.service"} {
 		unit := filepath.Join(root, "usr/lib/systemd/system", name)
-		// The program is looked for where the unit says, which here is below another root.
+		// The program is at the path in the unit, but below another root.
 		text := strings.ReplaceAll(string(read(t, unit)), "/usr/bin/kubeweir", filepath.Join(root, "usr/bin/kubeweir"))
 		if err := os.WriteFile(unit, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -190,12 +190,13 @@ func TestUnits(t *testing.T) {
 		if out := command(t, "systemd-analyze", "verify", "--man=no", unit); out != "" {
 			t.Errorf("%s:\n%s", name, out)
 		}
-		// 20 is 2.0 of the 10 that a service without any limits has.
+		// The threshold 20 means 2.0 of the 10 that a service without any restrictions has.
 		command(t, "systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", unit)
 	}
 }
 
-// TestSettings starts a program with each configuration file of the package as far as it goes without its folders.
+// TestSettings checks each configuration file of the package, as far as possible without its
+// folders.
 func TestSettings(t *testing.T) {
 	debian(t, "dpkg-deb", "dpkg")
 	root := t.TempDir()

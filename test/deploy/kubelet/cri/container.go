@@ -23,7 +23,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A container is a process of a pod. Its fields but the last are set before anybody sees it.
+// A container is a process of a pod. Its fields except mu are set before other goroutines see it.
 type container struct {
 	id      string
 	sandbox *sandbox
@@ -33,7 +33,7 @@ type container struct {
 	dir     string
 	created time.Time
 
-	done  chan struct{} // closed when the process has ended and all it said is in the log
+	done  chan struct{} // closed when the process has ended and all its output is in the log
 	ended func(code int)
 
 	mu struct {
@@ -44,7 +44,8 @@ type container struct {
 	}
 }
 
-// portsAnnotation is where a kubelet says which ports a container has; those of init containers are nowhere else.
+// portsAnnotation is the annotation in which the kubelet passes a container's ports; those of init
+// containers are nowhere else.
 const portsAnnotation = "io.kubernetes.container.ports"
 
 // CreateContainer implements RuntimeServiceServer.
@@ -53,14 +54,14 @@ func (r *Runtime) CreateContainer(_ context.Context, req *runtimeapi.CreateConta
 	defer r.mu.Unlock()
 	s, config := r.sandboxes[req.PodSandboxId], req.GetConfig()
 	if s == nil || s.network == nil {
-		return nil, status.Errorf(codes.NotFound, "the sandbox %s is not there, or stopped", req.PodSandboxId)
+		return nil, status.Errorf(codes.NotFound, "the sandbox %s does not exist or was stopped", req.PodSandboxId)
 	}
 	image := r.opts.Images[config.GetImage().GetImage()]
 	if image == nil {
 		return nil, status.Errorf(codes.NotFound, "%s: not found", config.GetImage().GetImage())
 	}
 	if security := config.GetLinux().GetSecurityContext(); security.GetPrivileged() || !slices.Contains(security.GetCapabilities().GetDropCapabilities(), "ALL") {
-		return nil, status.Error(codes.Unimplemented, "this runtime has only containers that drop all capabilities")
+		return nil, status.Error(codes.Unimplemented, "this runtime supports only containers that drop all capabilities")
 	}
 	id := r.newID()
 	dir, err := r.folder(id)
@@ -93,15 +94,15 @@ func (r *Runtime) StartContainer(_ context.Context, req *runtimeapi.StartContain
 	return &runtimeapi.StartContainerResponse{}, c.start()
 }
 
-// container finds one. The caller holds mu.
+// container returns the container with the id. The caller holds mu.
 func (r *Runtime) container(id string) (*container, error) {
 	if c := r.containers[id]; c != nil {
 		return c, nil
 	}
-	return nil, status.Errorf(codes.NotFound, "there is no container %s", id)
+	return nil, status.Errorf(codes.NotFound, "container %s not found", id)
 }
 
-// expose has the ports of a container answered at the pod's address, once for all starts.
+// expose forwards the container's ports from the pod's address, once for all starts.
 func (c *container) expose() error {
 	text := c.config.Annotations[portsAnnotation]
 	if text == "" {
@@ -120,13 +121,14 @@ func (c *container) expose() error {
 	return nil
 }
 
-// start starts the process, and returns when it runs the image's program. What it says goes to the log until it ends.
+// start starts the process and returns when it runs the image's program. The log records its output
+// until it ends.
 func (c *container) start() error {
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
 	}
-	told, err := json.Marshal(c.orders())
+	message, err := json.Marshal(c.orders())
 	if err != nil {
 		return err
 	}
@@ -139,7 +141,7 @@ func (c *container) start() error {
 		return errors.Join(pipes.err, log.Close())
 	}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{initName, string(told)}
+	cmd.Args = []string{initName, string(message)}
 	cmd.Env = []string{}
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = outWrite, errWrite, []*os.File{failWrite}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true,
@@ -164,7 +166,7 @@ func (c *container) start() error {
 	return nil
 }
 
-// watch writes the log until the process, whose end closes what is left of its pipes, has ended.
+// watch writes the log until the process has ended, which closes the remaining ends of its pipes.
 func (c *container) watch(cmd *exec.Cmd, log *criLog, stdout, stderr *os.File) {
 	var copying sync.WaitGroup
 	copying.Go(func() { log.copy("stdout", stdout) })
@@ -183,7 +185,7 @@ func (c *container) watch(cmd *exec.Cmd, log *criLog, stdout, stderr *os.File) {
 	close(c.done)
 }
 
-// orders is what the container's first process is told.
+// orders returns the instructions for the container's first process.
 func (c *container) orders() orders {
 	security := c.config.GetLinux().GetSecurityContext()
 	o := orders{
@@ -215,7 +217,7 @@ func (c *container) orders() orders {
 	for _, m := range c.config.Mounts {
 		o.Mounts = append(o.Mounts, mount{From: m.HostPath, To: m.ContainerPath, ReadOnly: m.Readonly})
 	}
-	// What is mounted inside another mount comes after it.
+	// Mounts inside other mounts come after them.
 	slices.SortStableFunc(o.Mounts, func(a, b mount) int { return strings.Count(a.To, "/") - strings.Count(b.To, "/") })
 	return o
 }
@@ -226,11 +228,11 @@ func (c *container) signal(s os.Signal) {
 	process := c.mu.process
 	c.mu.Unlock()
 	if process != nil {
-		_ = process.Signal(s) // which may have ended
+		_ = process.Signal(s) // the process may have ended
 	}
 }
 
-// kill ends a container at once.
+// kill ends a container immediately.
 func (c *container) kill() {
 	if c.running() {
 		c.signal(syscall.SIGKILL)
@@ -330,17 +332,17 @@ func (r *Runtime) ContainerStatus(_ context.Context, req *runtimeapi.ContainerSt
 	return &runtimeapi.ContainerStatusResponse{Status: s}, nil
 }
 
-// UpdateContainerResources implements RuntimeServiceServer. There are no limits.
+// UpdateContainerResources implements RuntimeServiceServer. It ignores limits.
 func (r *Runtime) UpdateContainerResources(context.Context, *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
 
-// ListContainerStats implements RuntimeServiceServer. Nothing is measured.
+// ListContainerStats implements RuntimeServiceServer. It returns no statistics.
 func (r *Runtime) ListContainerStats(context.Context, *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
 	return &runtimeapi.ListContainerStatsResponse{}, nil
 }
 
-// Kill ends the process of a container with SIGKILL, as the kernel does that has no memory left.
+// Kill ends a container's process with SIGKILL, as the kernel does when memory runs out.
 func (r *Runtime) Kill(namespace, pod, container string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -350,10 +352,10 @@ func (r *Runtime) Kill(namespace, pod, container string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("no container %s of the pod %s/%s runs", container, namespace, pod)
+	return fmt.Errorf("no container %s of the pod %s/%s is running", container, namespace, pod)
 }
 
-// Ended are the exit codes of the processes of a container that have ended, the first one first.
+// Ended returns the exit codes of a container's processes that have ended, in order.
 func (r *Runtime) Ended(namespace, pod, container string) []int {
 	r.endings.Lock()
 	defer r.endings.Unlock()

@@ -1,8 +1,11 @@
-// Package cri is a container runtime for tests, where no container engine is: a kubelet talks to it, and what it runs are
-// plain processes. A container has namespaces of its own (mounts, processes, host name), the files of its image, the
-// kubelet's mounts, the user, groups and rights that its pod names; a pod has a network of its own with nothing but a
-// loopback interface, so that nothing in it reaches any machine. Its address, of 127.0.0.0/8, is answered outside of it for
-// the ports that its containers name, and inside it the addresses of Services that the runtime was told of.
+// Package cri is a container runtime for tests on machines without a container engine. A kubelet
+// talks to it, and the containers are plain processes. A container has its own namespaces (mounts,
+// processes, host name), the files of its image, the kubelet's mounts, and the user, groups and
+// rights of its pod. A pod has a network of its own with only a loopback interface, so that its
+// processes cannot reach any machine. Outside the pod, its address in 127.0.0.0/8 accepts
+// connections on the ports that its containers name. Inside, the addresses of the configured
+// Services lead outside.
 //
-// What the tests do not need is not there, and is refused in words: exec, attach, host networks, privileged containers.
+// Features that the tests do not need are rejected with an explanation: exec, attach, host
+// networks, privileged containers.
 package cri

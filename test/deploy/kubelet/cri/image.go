@@ -20,7 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// An Image is what a container is made of.
+// An Image is an unpacked container image.
 type Image struct {
 	Root       string // folder with its files
 	Entrypoint []string
@@ -28,7 +28,7 @@ type Image struct {
 	UID, GID   int64
 }
 
-// Unpack unpacks an image, as `docker save` writes it, below a folder.
+// Unpack unpacks an image in the format of `docker save` into a folder.
 func Unpack(archive, dir string) (*Image, error) {
 	files := filepath.Join(dir, "archive")
 	image := &Image{Root: filepath.Join(dir, "root")}
@@ -99,7 +99,7 @@ func unpackLayer(path, root string) error {
 	return untar(r, root)
 }
 
-// untar unpacks files and folders, with their owners.
+// untar unpacks files and folders with their owners.
 func untar(r io.Reader, root string) error {
 	for archive := tar.NewReader(r); ; {
 		header, err := archive.Next()
@@ -165,7 +165,7 @@ func (r *Runtime) PullImage(_ context.Context, req *runtimeapi.PullImageRequest)
 	return &runtimeapi.PullImageResponse{ImageRef: req.Image.GetImage()}, nil
 }
 
-// RemoveImage implements ImageServiceServer. Nothing is removed.
+// RemoveImage implements ImageServiceServer. It removes nothing.
 func (r *Runtime) RemoveImage(context.Context, *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	return &runtimeapi.RemoveImageResponse{}, nil
 }

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initName is what this program is called when it is to become a container.
+// initName is the program's name (os.Args[0]) in a process that becomes a container.
 const initName = "container-init"
 
-// orders are what becomes of a process that is to be a container.
+// orders are the instructions for a process that becomes a container.
 type orders struct {
 	Root, Image          string // an empty folder, and one with the image's files
 	Hostname, WorkingDir string
@@ -34,9 +34,8 @@ type mount struct {
 	ReadOnly bool
 }
 
-// Init makes a container of a process that a Runtime has started for that, or does what CanIsolate has started it for, and
-// returns in any other. It has to be the first
-// thing that TestMain calls.
+// Init turns a process that a Runtime has started into a container, or runs the check that
+// CanIsolate has started. In other processes it returns. TestMain must call it first.
 func Init() {
 	switch os.Args[0] {
 	case checkName:
@@ -45,7 +44,7 @@ func Init() {
 	default:
 		return
 	}
-	runtime.LockOSThread() // the rights are those of the thread that starts the program
+	runtime.LockOSThread() // capabilities belong to the thread that executes the program
 	failures := os.NewFile(3, "failures")
 	unix.CloseOnExec(3)
 	var o orders
@@ -57,10 +56,10 @@ func Init() {
 	os.Exit(1)
 }
 
-// follow returns only when it fails.
+// follow returns only if it fails.
 func (o *orders) follow() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("mounts of its own: %w", err)
+		return fmt.Errorf("private mounts: %w", err)
 	}
 	for _, step := range []func() error{o.files, o.system, o.mounts, o.enter, o.rights} {
 		if err := step(); err != nil {
@@ -74,7 +73,7 @@ func (o *orders) follow() error {
 	return fmt.Errorf("exec: %s: %w", path, syscall.Exec(path, o.Args, o.Env))
 }
 
-// files has the root hold those of the image, each as it is there.
+// files bind-mounts each file of the image into the root.
 func (o *orders) files() error {
 	if err := unix.Mount("tmpfs", o.Root, "tmpfs", 0, "mode=0755"); err != nil {
 		return fmt.Errorf("root: %w", err)
@@ -99,7 +98,7 @@ func (o *orders) files() error {
 	})
 }
 
-// system mounts what every container has.
+// system mounts proc and dev.
 func (o *orders) system() error {
 	for _, name := range []string{"proc", "dev"} {
 		if err := os.MkdirAll(filepath.Join(o.Root, name), 0o755); err != nil {
@@ -129,7 +128,7 @@ func (o *orders) mounts() error {
 	return nil
 }
 
-// bind mounts a file or a folder, for which it makes a place.
+// bind mounts a file or a folder and creates its mount point.
 func bind(from, to string, readOnly bool) error {
 	info, err := os.Stat(from)
 	if err != nil {
@@ -144,7 +143,7 @@ func bind(from, to string, readOnly bool) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("a place for the mount %s: %w", to, err)
+		return fmt.Errorf("mount point %s: %w", to, err)
 	}
 	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mount %s at %s: %w", from, to, err)
@@ -158,7 +157,7 @@ func bind(from, to string, readOnly bool) error {
 	return nil
 }
 
-// enter makes the root what it says.
+// enter makes Root the root directory.
 func (o *orders) enter() error {
 	if err := os.Chdir(o.Root); err != nil {
 		return err
@@ -177,7 +176,7 @@ func (o *orders) enter() error {
 	return os.Chdir(o.WorkingDir)
 }
 
-// rights are those of the user alone.
+// rights drops all rights but those of the user.
 func (o *orders) rights() error {
 	groups := make([]int, 0, len(o.Groups))
 	for _, g := range o.Groups {

@@ -17,21 +17,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkName is what this program is called when it is to say whether it can be isolated.
+// checkName is the program's name (os.Args[0]) in a process that checks whether isolation works.
 const checkName = "isolation-check"
 
-// namespaces are those that an isolated process has of its own.
+// namespaces are the namespaces of an isolated process.
 const namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET
 
-// cannotIsolate is the exit code of who was not let.
+// cannotIsolate is the exit code of a process that was not permitted to isolate itself.
 const cannotIsolate = 77
 
-// ErrCannotIsolate says that this machine does not let a process have namespaces of its own, as without root, or in a
-// container without rights.
-var ErrCannotIsolate = errors.New("there can be no namespaces here")
+// ErrCannotIsolate means that this machine does not permit namespaces, for example without root or
+// in an unprivileged container.
+var ErrCannotIsolate = errors.New("namespaces are not permitted on this machine")
 
-// CanIsolate tries whether Isolate can do what it does, and PrepareIsolated. If the machine does not let it, the error is
-// ErrCannotIsolate.
+// CanIsolate checks whether Isolate and PrepareIsolated can work. If the machine does not permit
+// it, the error is ErrCannotIsolate.
 func CanIsolate() error {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{checkName}
@@ -41,17 +41,17 @@ func CanIsolate() error {
 		return fmt.Errorf("%w: %w %s", ErrCannotIsolate, err, out)
 	}
 	if err != nil {
-		return fmt.Errorf("namespaces of its own: %w\n%s", err, out)
+		return fmt.Errorf("create namespaces: %w\n%s", err, out)
 	}
 	return nil
 }
 
-// check is what the process of CanIsolate does.
+// check runs in the process that CanIsolate starts.
 func check() {
 	err := PrepareIsolated()
 	if err == nil {
 		var kmsg *os.File
-		if kmsg, err = os.Open("/dev/kmsg"); err == nil { // a kubelet looks there for who has no memory left
+		if kmsg, err = os.Open("/dev/kmsg"); err == nil { // the kubelet reads it to detect OOM kills
 			err = kmsg.Close()
 		}
 	}
@@ -66,21 +66,21 @@ func check() {
 	os.Exit(0)
 }
 
-// refused tells whether an error is for want of rights, or of something in the kernel.
+// refused reports whether an error is due to missing permissions or a missing kernel feature.
 func refused(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrNotExist)
 }
 
-// Isolated says whether this process is one that Isolate has started.
+// Isolated reports whether Isolate has started this process.
 func Isolated() bool { return os.Getenv(isolated) != "" }
 
 const isolated = "KUBEWEIR_TEST_ISOLATED"
 
-// Isolate runs this program again in namespaces of its own (mounts, processes, network) and returns its exit code: whatever it
-// mounts, starts or listens on is gone with it, and nothing that it does reaches the network. dir takes its temporary files.
-// It needs root.
+// Isolate runs this program again in new namespaces (mounts, processes, network) and returns its
+// exit code. Its mounts, processes and listeners vanish with it, and it cannot reach the network.
+// dir is for its temporary files. Isolate needs root.
 func Isolate(dir string) (code int, err error) {
-	runtime.LockOSThread() // the child ends with the thread that started it
+	runtime.LockOSThread() // the child is killed when the thread that started it ends
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), isolated+"=1", "TMPDIR="+dir)
@@ -88,10 +88,10 @@ func Isolate(dir string) (code int, err error) {
 		Cloneflags: namespaces, Pdeathsig: syscall.SIGKILL,
 	}
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGINT) // `go test` asks for stacks by SIGQUIT
+	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGINT) // `go test` requests stack traces with SIGQUIT
 	defer signal.Stop(signals)
 	if err := cmd.Start(); err != nil {
-		return 0, fmt.Errorf("namespaces of its own: %w", err)
+		return 0, fmt.Errorf("create namespaces: %w", err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
@@ -108,15 +108,15 @@ func Isolate(dir string) (code int, err error) {
 	}
 }
 
-// settings are those of the kernel that a kubelet changes where they are others. Here it reads that they are as it wants
-// them, and the machine's stay what they are.
+// settings are the kernel settings that a kubelet would change. In the namespace it reads the
+// values it wants, and the machine's settings stay unchanged.
 var settings = map[string]string{
 	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
-// PrepareIsolated makes of new namespaces what a node's machine is: an own view of processes, kernel settings that cannot be
-// changed, a loopback interface, and folders of logs that are nobody else's.
+// PrepareIsolated sets up new namespaces like a node's machine: its own view of processes, kernel
+// settings that cannot be changed, a loopback interface, and private log folders.
 func PrepareIsolated() error {
 	for _, m := range []struct {
 		source, target, kind string

@@ -12,13 +12,14 @@ import (
 	"time"
 )
 
-// A criLog is a container's log, in the format that kubelets read: time, stream, whether the line ends here, text.
+// A criLog is a container's log in the format that kubelets read: time, stream, full or partial
+// line, text.
 type criLog struct {
 	mu   sync.Mutex
 	file *os.File
 }
 
-// copy writes what is said on a stream, line by line, until it ends.
+// copy writes the output of a stream to the log, line by line, until it ends.
 func (l *criLog) copy(stream string, from *os.File) {
 	defer func() { _ = from.Close() }()
 	lines := bufio.NewReaderSize(from, 16<<10)
@@ -44,7 +45,7 @@ func (l *criLog) write(stream, tag string, text []byte) {
 	_, _ = fmt.Fprintf(l.file, "%s %s %s %s\n", time.Now().UTC().Format(time.RFC3339Nano), stream, tag, text)
 }
 
-// pipes are closed together, but for those that are kept.
+// pipes closes its files together, except those that are kept.
 type pipes struct {
 	files map[*os.File]struct{}
 	err   error
@@ -72,6 +73,6 @@ func (p *pipes) keep(files ...*os.File) {
 
 func (p *pipes) close() {
 	for f := range p.files {
-		_ = f.Close() // which may be closed already
+		_ = f.Close() // it may be closed already
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A network is a network namespace with nothing but a loopback interface, and the connections that lead in and out.
+// A network is a network namespace with only a loopback interface, and the connections into and out
+// of it.
 type network struct {
 	ns *os.File
 
@@ -58,7 +59,8 @@ func newNetwork(services map[string]string) (*network, error) {
 
 const dialTimeout = 10 * time.Second
 
-// onThread calls do on a thread of its own, which ends with it: what it changes of the thread concerns nobody else.
+// onThread calls do on a new thread that ends afterwards, so that no other goroutine sees changes
+// to the thread.
 func onThread(do func() error) error {
 	done := make(chan error)
 	go func() {
@@ -68,7 +70,8 @@ func onThread(do func() error) error {
 	return <-done
 }
 
-// do calls f in the network. What f opens or starts stays there.
+// do calls f in the network. Sockets that f opens and processes that it starts remain in the
+// network.
 func (n *network) do(f func() error) error {
 	return onThread(func() error {
 		if err := unix.Setns(int(n.ns.Fd()), unix.CLONE_NEWNET); err != nil {
@@ -87,7 +90,7 @@ func (n *network) dial(address string) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// expose has an address outside lead to one inside.
+// expose forwards an address outside to one inside.
 func (n *network) expose(outside, inside string) error {
 	l, err := net.Listen("tcp4", outside)
 	if err != nil {
@@ -97,7 +100,7 @@ func (n *network) expose(outside, inside string) error {
 	return nil
 }
 
-// relay passes on what is said on each connection of a listener, until the network is closed.
+// relay forwards each connection of a listener until the network is closed.
 func (n *network) relay(l net.Listener, dial func() (net.Conn, error)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -110,7 +113,7 @@ func (n *network) relay(l net.Listener, dial func() (net.Conn, error)) {
 			}
 			n.relaying.Go(func() {
 				to, err := dial()
-				if err != nil { // as a port that nobody listens on, as far as that can be done now
+				if err != nil { // closing it is as close to a refused connection as possible
 					_ = from.(*net.TCPConn).SetLinger(0)
 					_ = from.Close()
 					return
@@ -121,7 +124,7 @@ func (n *network) relay(l net.Listener, dial func() (net.Conn, error)) {
 	})
 }
 
-// join passes on what two connections say, until both have said all.
+// join copies data between two connections until both have ended.
 func (n *network) join(a, b net.Conn) {
 	if !n.hold(a, b) {
 		return
@@ -138,7 +141,8 @@ func (n *network) join(a, b net.Conn) {
 	}
 }
 
-// hold keeps connections for close, which closes them. They are closed at once when it was called before.
+// hold registers connections that close closes. If close was called before, hold closes them
+// immediately.
 func (n *network) hold(conns ...net.Conn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -152,10 +156,10 @@ func (n *network) hold(conns ...net.Conn) bool {
 	return !n.closed
 }
 
-// pass passes on what from says, to its end.
+// pass copies from to to until from ends.
 func pass(to, from net.Conn) {
 	_, err := io.Copy(to, from)
-	if err != nil { // one side is gone
+	if err != nil { // one side is closed
 		_ = from.Close()
 		_ = to.Close()
 		return
@@ -163,7 +167,7 @@ func pass(to, from net.Conn) {
 	_ = to.(*net.TCPConn).CloseWrite()
 }
 
-// close ends all connections, and the network with its last process.
+// close closes all connections. The namespace itself ends with its last process.
 func (n *network) close() {
 	n.mu.Lock()
 	n.closed = true
@@ -180,7 +184,7 @@ func (n *network) close() {
 	}
 }
 
-// loopbackUp switches on the loopback interface of the thread's network.
+// loopbackUp enables the loopback interface of the thread's network.
 func loopbackUp() (err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -18,17 +18,18 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 )
 
-// Options say what a Runtime has.
+// Options configure a Runtime.
 type Options struct {
-	// Dir takes the socket, and what containers write outside of volumes.
+	// Dir holds the socket and the files that containers write outside of volumes.
 	Dir string
-	// Images by the names that pods have for them. There is no registry: others cannot be pulled.
+	// Images by name. There is no registry: other images cannot be pulled.
 	Images map[string]*Image
-	// Services are addresses that pods reach, HOST:PORT of 127.0.0.0/8, and where they lead to outside.
+	// Services maps addresses that pods reach (HOST:PORT in 127.0.0.0/8) to the addresses outside
+	// to which they lead.
 	Services map[string]string
 }
 
-// A Runtime serves CRI on a unix socket. Its methods may be called at the same time from many goroutines.
+// A Runtime serves CRI on a unix socket. Its methods are safe for concurrent use.
 type Runtime struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
@@ -40,17 +41,17 @@ type Runtime struct {
 	serving sync.WaitGroup
 
 	mu         sync.Mutex
-	made       int // sandboxes and containers, which names them
+	made       int // number of sandboxes and containers created, for their ids
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 
-	endings struct { // is locked after mu
+	endings struct { // its lock is acquired after mu
 		sync.Mutex
 		codes map[string][]int
 	}
 }
 
-// Start starts a runtime, which Close ends.
+// Start starts a runtime. Close ends it.
 func Start(opts Options) (*Runtime, error) {
 	r := &Runtime{opts: opts, grpc: grpc.NewServer(), sandboxes: make(map[string]*sandbox), containers: make(map[string]*container)}
 	r.endings.codes = make(map[string][]int)
@@ -75,10 +76,10 @@ func Start(opts Options) (*Runtime, error) {
 	return r, nil
 }
 
-// Endpoint is where a kubelet finds the runtime.
+// Endpoint returns the address for the kubelet.
 func (r *Runtime) Endpoint() string { return "unix://" + filepath.Join(r.opts.Dir, "cri.sock") }
 
-// Close ends all containers, and the runtime.
+// Close ends all containers and the runtime.
 func (r *Runtime) Close() {
 	r.grpc.Stop()
 	_ = r.web.Close()
@@ -90,7 +91,7 @@ func (r *Runtime) Close() {
 	}
 }
 
-// newID names a sandbox or a container. The caller holds mu.
+// newID returns the id of a new sandbox or container. The caller holds mu.
 func (r *Runtime) newID() string {
 	r.made++
 	return fmt.Sprintf("%064x", r.made)
@@ -118,7 +119,7 @@ func (r *Runtime) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigReques
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
 }
 
-// matches says whether an object has all labels that a filter asks for.
+// matches reports whether labels contains all labels of a filter.
 func matches(labels, asked map[string]string) bool {
 	for name, value := range asked {
 		if labels[name] != value {
@@ -128,7 +129,7 @@ func matches(labels, asked map[string]string) bool {
 	return true
 }
 
-// folder makes one of a sandbox or a container.
+// folder creates the folder of a sandbox or a container.
 func (r *Runtime) folder(id string) (string, error) {
 	dir := filepath.Join(r.opts.Dir, id)
 	return dir, os.Mkdir(dir, 0o755)

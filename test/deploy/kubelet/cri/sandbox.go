@@ -14,13 +14,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A sandbox is a pod: its network, and what its containers are made with.
+// A sandbox is a pod: its network and the configuration for its containers.
 type sandbox struct {
 	id      string
 	config  *runtimeapi.PodSandboxConfig
 	created time.Time
 	address string
-	network *network // nil once it was stopped
+	network *network // nil after it was stopped
 }
 
 // RunPodSandbox implements RuntimeServiceServer.
@@ -28,11 +28,11 @@ func (r *Runtime) RunPodSandbox(_ context.Context, req *runtimeapi.RunPodSandbox
 	config := req.GetConfig()
 	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	if options.GetNetwork() == runtimeapi.NamespaceMode_NODE || options.GetPid() == runtimeapi.NamespaceMode_NODE {
-		return nil, status.Error(codes.Unimplemented, "this runtime has no pods on the network of the host, or among its processes")
+		return nil, status.Error(codes.Unimplemented, "this runtime does not support host network or host PID")
 	}
 	n, err := newNetwork(r.opts.Services)
 	if err != nil {
-		return nil, fmt.Errorf("network of a pod: %w", err)
+		return nil, fmt.Errorf("create the network of a pod: %w", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,14 +49,14 @@ func (r *Runtime) RunPodSandbox(_ context.Context, req *runtimeapi.RunPodSandbox
 		}
 		if err := n.expose(net.JoinHostPort(host, strconv.Itoa(int(p.HostPort))), s.inside(p.ContainerPort)); err != nil {
 			n.close()
-			return nil, fmt.Errorf("port of the host: %w", err)
+			return nil, fmt.Errorf("listen on the host port: %w", err)
 		}
 	}
 	r.sandboxes[id] = s
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// inside is a port of the pod, as those who come from outside of it reach it.
+// inside returns the address of a pod's port inside the pod's network.
 func (s *sandbox) inside(port int32) string {
 	return net.JoinHostPort(s.address, strconv.Itoa(int(port)))
 }
@@ -71,7 +71,7 @@ func (r *Runtime) StopPodSandbox(_ context.Context, req *runtimeapi.StopPodSandb
 	return &runtimeapi.StopPodSandboxResponse{}, nil
 }
 
-// stopSandbox kills what still runs in a pod, and takes its network away. The caller holds mu.
+// stopSandbox kills the running containers of a pod and closes its network. The caller holds mu.
 func (r *Runtime) stopSandbox(s *sandbox) {
 	for _, c := range r.containers {
 		if c.sandbox == s {
@@ -106,7 +106,7 @@ func (r *Runtime) PodSandboxStatus(_ context.Context, req *runtimeapi.PodSandbox
 	defer r.mu.Unlock()
 	s := r.sandboxes[req.PodSandboxId]
 	if s == nil {
-		return nil, status.Errorf(codes.NotFound, "there is no sandbox %s", req.PodSandboxId)
+		return nil, status.Errorf(codes.NotFound, "sandbox %s not found", req.PodSandboxId)
 	}
 	return &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
 		Id: s.id, Metadata: s.config.Metadata, State: s.state(), CreatedAt: s.created.UnixNano(),

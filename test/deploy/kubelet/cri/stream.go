@@ -17,15 +17,17 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
-// forwarder is what the server of streams asks a Runtime for, which has methods of the same names for CRI.
+// A forwarder adapts a Runtime to the streaming server, whose methods have the same names as those
+// of CRI.
 type forwarder struct{ *Runtime }
 
-// PortForward implements RuntimeServiceServer: it says where the stream is.
+// PortForward implements RuntimeServiceServer: it returns the URL of the stream.
 func (r *Runtime) PortForward(_ context.Context, req *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	return r.streams.GetPortForward(req)
 }
 
-// PortForward implements streaming.Runtime: a stream is joined with a port of a pod's loopback interface.
+// PortForward implements streaming.Runtime: it joins a stream with a port of a pod's loopback
+// interface.
 func (f forwarder) PortForward(_ context.Context, id string, port int32, stream io.ReadWriteCloser) error {
 	f.mu.Lock()
 	s := f.sandboxes[id]
@@ -35,7 +37,7 @@ func (f forwarder) PortForward(_ context.Context, id string, port int32, stream 
 	}
 	f.mu.Unlock()
 	if n == nil {
-		return status.Errorf(codes.NotFound, "the sandbox %s is not there, or stopped", id)
+		return status.Errorf(codes.NotFound, "the sandbox %s does not exist or was stopped", id)
 	}
 	conn, err := n.dial(net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
 	if err != nil {
