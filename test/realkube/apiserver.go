@@ -28,13 +28,13 @@ func (c *Cluster) startFirstAPIServer(ctx context.Context) error {
 	}
 }
 
-// StartAPIServer starts kube-apiserver again after it was stopped or killed, on the same port, and returns when it is
-// ready: /readyz says ok and the four bootstrap namespaces exist.
+// StartAPIServer restarts kube-apiserver after it was stopped or killed, on the same port, and
+// returns when it is ready: /readyz succeeds and the four bootstrap namespaces exist.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.apiserver != nil && c.mu.apiserver.running() {
-		return errors.New("kube-apiserver is running already")
+		return errors.New("kube-apiserver is already running")
 	}
 	p, err := startProcess("kube-apiserver", filepath.Join(c.dir, "kube-apiserver.log"), c.paths.KubeAPIServer, c.apiServerArgs()...)
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *Cluster) apiServerArgs() []string {
 		"--etcd-servers=" + c.EtcdURL(),
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", c.apiPort.number),
-		"--endpoint-reconciler-type=none", // a loopback address is no valid endpoint
+		"--endpoint-reconciler-type=none", // a loopback address is not a valid endpoint
 		"--service-cluster-ip-range=" + c.serviceRange(),
 		"--cert-dir=" + filepath.Join(c.dir, "apiserver-certs"),
 		"--tls-cert-file=" + c.pki.apiserver.CertFile, "--tls-private-key-file=" + c.pki.apiserver.KeyFile,
@@ -65,7 +65,7 @@ func (c *Cluster) apiServerArgs() []string {
 		"--service-account-key-file=" + c.pki.serviceAccount.CertFile,
 		"--service-account-signing-key-file=" + c.pki.serviceAccount.KeyFile,
 		"--allow-privileged=true",
-		// Without it a shutdown waits for a minute for open watches.
+		// Otherwise a shutdown waits a minute for open watches.
 		"--shutdown-watch-termination-grace-period=5s",
 	}
 	if c.opts.AuthorizationWebhook != nil {
@@ -79,7 +79,8 @@ func (c *Cluster) apiServerArgs() []string {
 			"--kubelet-certificate-authority="+c.pki.serving.pair.CertFile,
 			"--kubelet-client-certificate="+c.pki.kubelets.CertFile, "--kubelet-client-key="+c.pki.kubelets.KeyFile)
 	} else {
-		// Pods can be made without a controller manager that makes service accounts.
+		// Without this admission plugin, pods need no controller manager that creates service
+		// accounts.
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	if c.opts.Release != Release130 {
@@ -109,7 +110,8 @@ func (c *Cluster) serviceRange() string {
 	return "10.0.0.0/24"
 }
 
-// ready asks the server itself. Its certificate tells it from any other server on the port.
+// ready queries the server itself. Its certificate distinguishes it from any other server on the
+// port.
 func (c *Cluster) ready(ctx context.Context) (bool, error) {
 	for _, path := range []string{
 		"/readyz",
@@ -145,7 +147,7 @@ func (c *Cluster) get(ctx context.Context, path string) ([]byte, error) {
 	return b, nil
 }
 
-// StopAPIServer asks kube-apiserver to end (SIGTERM) and waits for it: clients see a graceful shutdown.
+// StopAPIServer ends kube-apiserver with SIGTERM and waits for it: clients see a graceful shutdown.
 func (c *Cluster) StopAPIServer(ctx context.Context) error {
 	p, err := c.apiServer()
 	if err != nil {
@@ -154,7 +156,7 @@ func (c *Cluster) StopAPIServer(ctx context.Context) error {
 	return p.stop(ctx)
 }
 
-// KillAPIServer ends kube-apiserver with SIGKILL and returns when it is gone.
+// KillAPIServer ends kube-apiserver with SIGKILL and returns when it has ended.
 func (c *Cluster) KillAPIServer() error {
 	p, err := c.apiServer()
 	if err != nil {
@@ -164,8 +166,8 @@ func (c *Cluster) KillAPIServer() error {
 	return nil
 }
 
-// PauseAPIServer stops kube-apiserver where it stands (SIGSTOP): connections stay open and say nothing. It returns when
-// all threads have stopped.
+// PauseAPIServer stops kube-apiserver with SIGSTOP: connections stay open and silent. It returns
+// when all threads have stopped.
 func (c *Cluster) PauseAPIServer() error {
 	if err := c.signalAPIServer(syscall.SIGSTOP); err != nil {
 		return err
@@ -176,10 +178,10 @@ func (c *Cluster) PauseAPIServer() error {
 	return nil
 }
 
-// ResumeAPIServer lets a paused kube-apiserver go on (SIGCONT).
+// ResumeAPIServer continues a paused kube-apiserver with SIGCONT.
 func (c *Cluster) ResumeAPIServer() error { return c.signalAPIServer(syscall.SIGCONT) }
 
-// APIServerPID is the process id of the kube-apiserver that was started last.
+// APIServerPID returns the process id of the kube-apiserver that was started last.
 func (c *Cluster) APIServerPID() int {
 	p, err := c.apiServer()
 	if err != nil {

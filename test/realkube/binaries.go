@@ -16,22 +16,24 @@ import (
 	"time"
 )
 
-// StartTime bounds the start of whatever is in this package; it covers building everything, the first time.
+// StartTime bounds the start of any server in this package, including the first build of all
+// programs.
 const StartTime = 25 * time.Minute
 
-// modulePath is what the go.mod at the root of this repository declares.
+// modulePath is the module path in the go.mod at the root of this repository.
 const modulePath = "github.com/kubeweir/kubeweir"
 
-// Paths are the programs a cluster is made of, as absolute paths.
+// Paths are the absolute paths of a cluster's programs.
 type Paths struct {
 	Etcd          string
 	KubeAPIServer string
 	Kubectl       string
 }
 
-// Binaries returns etcd, kube-apiserver and kubectl, built from the modules that this repository's go.mod names
-// (they are `tool` directives there). They are built once into .cache/bin at the repository's root, and again only
-// when go.mod or the Go version changes. Parallel callers, in this process or another, build once: the others wait.
+// Binaries returns etcd, kube-apiserver and kubectl, built from the modules that this repository's
+// go.mod names as `tool` directives. They are built once into .cache/bin at the repository's root,
+// and again only when go.mod or the Go version changes. Concurrent callers, in this process or
+// another, wait for a single build.
 func Binaries(ctx context.Context) (Paths, error) {
 	var p Paths
 	dir, err := buildModules(ctx, "cluster", []string{"etcd", "kube-apiserver", "kubectl"}, func(root, dir, ldflags string) error {
@@ -50,8 +52,9 @@ func Binaries(ctx context.Context) (Paths, error) {
 	return p, err
 }
 
-// buildModules has programs of modules that go.mod names built into .cache/bin, which it returns, unless they are there and
-// go.mod and the Go version are those of the last time. name is that of the lock and the stamp.
+// buildModules builds programs of modules in go.mod into .cache/bin and returns that folder. It
+// does nothing if the programs exist and go.mod and the Go version have not changed. name is the
+// name of the lock and the stamp.
 func buildModules(ctx context.Context, name string, programs []string, build func(root, dir, ldflags string) error) (dir string, err error) {
 	root, err := RepoRoot()
 	if err != nil {
@@ -80,14 +83,15 @@ func buildModules(ctx context.Context, name string, programs []string, build fun
 	if old, err := os.ReadFile(stampFile); err == nil && string(old) == stamp && allExist(paths...) {
 		return dir, nil
 	}
-	// go build looks at what is there already and links again only what has changed.
+	// go build checks what exists and links only programs that have changed.
 	if err := build(root, dir+string(filepath.Separator), ldflags); err != nil {
 		return "", err
 	}
 	return dir, os.WriteFile(stampFile, []byte(stamp), 0o644)
 }
 
-// RepoRoot is the folder of the go.mod that holds the working directory, which must be kubeweir's.
+// RepoRoot returns the folder of the go.mod that contains the working directory, which must be
+// kubeweir's.
 func RepoRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -106,14 +110,14 @@ func RepoRoot() (string, error) {
 	}
 }
 
-// built is the program that Kubeweir has built: what it is built from does not change while a test runs.
+// built is the program built by Kubeweir. Its sources do not change while a test runs.
 var built struct {
 	sync.Mutex
 	path string
 }
 
-// Kubeweir returns the path of the kubeweir program: KUBEWEIR_BINARY of the environment, or cmd/kubeweir built into
-// .cache/bin. go build itself decides what is stale, once in a process.
+// Kubeweir returns the path of the kubeweir program: KUBEWEIR_BINARY of the environment, or
+// cmd/kubeweir built into .cache/bin. go build decides what is stale, once per process.
 func Kubeweir(ctx context.Context) (string, error) {
 	if path := os.Getenv("KUBEWEIR_BINARY"); path != "" {
 		return filepath.Abs(path)
@@ -145,7 +149,7 @@ func goBuild(ctx context.Context, root, out, ldflags string, pkgs ...string) err
 	args := append([]string{"build", "-o", out, "-ldflags", ldflags}, pkgs...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
-	// Static, as the Makefile has it: test/deploy/kubelet runs kubectl where there is nothing else.
+	// Static, as in the Makefile: test/deploy/kubelet runs kubectl in an image without libraries.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, b)
@@ -153,8 +157,8 @@ func goBuild(ctx context.Context, root, out, ldflags string, pkgs ...string) err
 	return nil
 }
 
-// kubeLDFlags gives a kube-apiserver the version that a release build carries; without it /version says v0.0.0 and
-// the emulated version is wrong.
+// kubeLDFlags sets a kube-apiserver's version as in a release build. Without it, /version says
+// v0.0.0 and the emulated version is wrong.
 func kubeLDFlags(version string) string {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	const pkg = "k8s.io/component-base/version."
@@ -169,7 +173,7 @@ func stampOf(goMod []byte, ldflags string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// requiredVersion finds a module's version in the require lines of a go.mod.
+// requiredVersion returns a module's version from the require lines of a go.mod.
 func requiredVersion(goMod []byte, module string) (string, error) {
 	for line := range strings.Lines(string(goMod)) {
 		f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
@@ -177,7 +181,7 @@ func requiredVersion(goMod []byte, module string) (string, error) {
 			return f[1], nil
 		}
 	}
-	return "", fmt.Errorf("realkube: go.mod requires no %s", module)
+	return "", fmt.Errorf("realkube: go.mod does not require %s", module)
 }
 
 func allExist(paths ...string) bool {
@@ -189,8 +193,8 @@ func allExist(paths ...string) bool {
 	return true
 }
 
-// lockFile takes an exclusive lock on path, which it creates, and returns the function that gives it back. The
-// kernel releases the lock when the holder dies.
+// lockFile takes an exclusive lock on path, which it creates, and returns the function that
+// releases it. The kernel releases the lock when the holder dies.
 func lockFile(ctx context.Context, path string) (func(), error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func newAuthority(dir, name string) (*authority, error) {
 	return &authority{cert: cert, key: key, pair: pair}, nil
 }
 
-// issueServer makes a serving certificate for the given IP addresses and DNS names.
+// issueServer issues a serving certificate for the given IP addresses and DNS names.
 func (a *authority) issueServer(dir, file string, hosts ...string) (KeyPair, error) {
 	tmpl, err := template(file)
 	if err != nil {
@@ -74,8 +74,8 @@ func (a *authority) issueServer(dir, file string, hosts ...string) (KeyPair, err
 	return a.issue(dir, file, tmpl)
 }
 
-// issueClient makes a client certificate: Kubernetes reads the user from the common name and groups from the
-// organizations.
+// issueClient issues a client certificate: Kubernetes reads the user from the common name and
+// groups from the organizations.
 func (a *authority) issueClient(dir, file, user string, groups ...string) (KeyPair, error) {
 	tmpl, err := template(user)
 	if err != nil {
@@ -130,8 +130,8 @@ func writePair(dir, file string, der []byte, key *ecdsa.PrivateKey) (KeyPair, er
 	return p, os.WriteFile(p.KeyFile, p.KeyPEM, 0o600)
 }
 
-// pki is everything a cluster's identities rest on. Each purpose has its own authority, so that a certificate that
-// is accepted in the wrong place makes a test fail.
+// pki holds a cluster's CAs and certificates. Each purpose has its own CA, so that a certificate
+// that is accepted in the wrong place makes a test fail.
 type pki struct {
 	serving, client, frontProxy *authority
 

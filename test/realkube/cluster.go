@@ -1,6 +1,7 @@
-// Package realkube runs a real Kubernetes control plane for tests: etcd and kube-apiserver, built from their modules
-// and started on loopback ports with TLS, tokens, client and front-proxy certificates and RBAC. It can stop, kill,
-// pause and restart them. Nothing needs to be installed and nothing is skipped: what is missing is built.
+// Package realkube runs a real Kubernetes control plane for tests: etcd and kube-apiserver, built
+// from their modules and started on loopback ports with TLS, tokens, client and front-proxy
+// certificates and RBAC. It can stop, kill, pause and restart them. Nothing needs to be installed
+// and no test is skipped: missing programs are built.
 package realkube
 
 import (
@@ -18,60 +19,63 @@ import (
 	"time"
 )
 
-// A User is somebody whom kube-apiserver knows by a bearer token.
+// A User is a user with a bearer token.
 type User struct {
 	Name   string
 	UID    string
 	Groups []string
-	Token  string // made up when empty
+	Token  string // generated if empty
 }
 
-// Names of the users every cluster has.
+// The users of every cluster.
 const (
 	// Admin is in system:masters and may do everything.
 	Admin = "admin"
-	// GatewayUser is who kubeweir is towards its upstream; it is in system:masters too.
+	// GatewayUser is kubeweir's identity at its upstream; it is in system:masters, too.
 	GatewayUser = "kubeweir-gateway"
-	// Alice, Bob and Jane have no rights beyond those of every authenticated user. Jane is in group "dev".
+	// Alice, Bob and Jane have no rights beyond those of every authenticated user. Jane is in group
+	// "dev".
 	Alice = "alice"
 	Bob   = "bob"
 	Jane  = "jane"
 )
 
-// Options say how a cluster is started. The zero value is a good one.
+// Options configure a cluster. The zero value is usable.
 type Options struct {
-	// Dir holds data, certificates and logs. Empty: a temporary folder that Close removes.
+	// Dir holds data, certificates and logs. If empty, Start creates a temporary folder that Close
+	// removes.
 	Dir string
-	// Release of kube-apiserver, Release130 for example. Empty: that of this repository's go.mod.
+	// Release of kube-apiserver, for example Release130. Empty means that of this repository's
+	// go.mod.
 	Release string
 	// ExtraArgs are appended to kube-apiserver's flags, EtcdArgs to etcd's.
 	ExtraArgs, EtcdArgs []string
 	// FeatureGates of kube-apiserver.
 	FeatureGates map[string]bool
-	// Fsync makes etcd write through to the disk, as in production. Without it writes are faster and are lost when
-	// the machine, not the process, dies.
+	// Fsync makes etcd sync to the disk, as in production. Without it, writes are faster and are
+	// lost if the machine, not the process, crashes.
 	Fsync bool
-	// AuditPolicy of kube-apiserver, whose log is then AuditLog. Empty: none.
+	// AuditPolicy of kube-apiserver, which then writes AuditLog. Empty means no audit log.
 	AuditPolicy string
-	// AuthorizationWebhook of kube-apiserver, which it asks before RBAC. nil: none.
+	// AuthorizationWebhook is called by kube-apiserver before RBAC; nil means none.
 	AuthorizationWebhook *Webhook
-	// Users are added to those that every cluster has.
+	// Users are added to the users of every cluster.
 	Users []User
-	// Nodes has kube-apiserver know nodes as a cluster does that has some: by the node authorizer and NodeRestriction, with
-	// service accounts for all pods, and with a certificate by which it talks to kubelets. Addresses of Services are then
-	// loopback addresses (127.96.0.0/16), of which KubernetesService is the first.
+	// Nodes prepares kube-apiserver for nodes: it enables the node authorizer and NodeRestriction,
+	// service accounts for all pods, and a client certificate for kubelets. Addresses of Services
+	// are then loopback addresses (127.96.0.0/16), the first of which is KubernetesService.
 	Nodes bool
-	// EtcdOnly starts no kube-apiserver; StartAPIServer does later.
+	// EtcdOnly starts no kube-apiserver; StartAPIServer starts it later.
 	EtcdOnly bool
 }
 
-// A Webhook is a server that kube-apiserver asks.
+// A Webhook is an authorization webhook.
 type Webhook struct {
 	URL string
-	CA  []byte // of its certificate, PEM
+	CA  []byte // CA of its certificate, PEM
 }
 
-// A Cluster is a running etcd and kube-apiserver. Its methods may be called at the same time from many goroutines;
+// A Cluster is a running etcd and kube-apiserver. Its methods are safe for concurrent use, but
 // starting and stopping the same process must not overlap.
 type Cluster struct {
 	opts      Options
@@ -84,17 +88,17 @@ type Cluster struct {
 	client    *http.Client // trusts the serving CA
 
 	apiPort, etcdPort, etcdPeerPort *port
-	peer                            bool // the etcd is another Cluster's
+	peer                            bool // the etcd belongs to another Cluster
 
 	mu struct {
 		sync.Mutex
-		etcd, apiserver *process // the ones started last
-		certs           int      // client certificates issued, to name their files
+		etcd, apiserver *process // the latest processes
+		certs           int      // number of issued client certificates, for their file names
 	}
 }
 
-// Start builds what is missing, starts etcd and kube-apiserver, and returns when they are ready. ctx bounds
-// the start only; Close ends the cluster.
+// Start builds missing programs, starts etcd and kube-apiserver, and returns when they are ready.
+// ctx bounds only the start; Close ends the cluster.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	paths, err := Binaries(ctx)
 	if err != nil {
@@ -132,7 +136,7 @@ func (c *Cluster) prepare() error {
 		}
 		c.dir, c.ownDir = dir, true
 	}
-	// etcd insists on a data folder that nobody else can read.
+	// etcd requires a private data folder.
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return err
 	}
@@ -186,7 +190,7 @@ func (c *Cluster) writeTokens() error {
 	return os.WriteFile(c.tokenFile, []byte(file.String()), 0o600)
 }
 
-// Close kills what still runs, gives the ports back and removes the folder if Start made it.
+// Close kills the running processes, releases the ports and removes the folder if Start created it.
 func (c *Cluster) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,10 +214,11 @@ func (c *Cluster) Close() error {
 	return nil
 }
 
-// Dir is where data, certificates and logs are.
+// Dir returns the folder of data, certificates and logs.
 func (c *Cluster) Dir() string { return c.dir }
 
-// AuditLog is the path of kube-apiserver's audit log, which is there with Options.AuditPolicy.
+// AuditLog returns the path of kube-apiserver's audit log, which exists if Options.AuditPolicy is
+// set.
 func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, "audit.log") }
 
 func (c *Cluster) webhookFile() string {

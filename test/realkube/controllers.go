@@ -16,32 +16,35 @@ import (
 	podstages "sigs.k8s.io/kwok/kustomize/stage/pod/fast"
 )
 
-// kwokStages is how kwok's nodes and pods live: they are ready at once, pods of jobs end, what is deleted goes.
+// kwokStages simulates nodes and pods in kwok: they are ready immediately, pods of jobs complete,
+// deleted pods end.
 var kwokStages = strings.Join([]string{
 	nodestages.DefaultNodeInit, heartbeat.DefaultNodeHeartbeatWithLease,
 	podstages.DefaultPodReady, podstages.DefaultPodComplete, podstages.DefaultPodDelete,
 }, "\n---\n")
 
-// ControllerOptions say whose controllers are started and where their files go.
+// ControllerOptions configure Controllers.
 type ControllerOptions struct {
-	// Kubeconfig of an administrator.
+	// Kubeconfig is the path of an administrator's kubeconfig.
 	Kubeconfig string
-	// ServiceAccountKey signs tokens of service accounts, RootCA goes into every namespace (kube-root-ca.crt).
+	// ServiceAccountKey signs service account tokens; RootCA is published in every namespace
+	// (kube-root-ca.crt).
 	ServiceAccountKey, RootCA string
-	// Dir takes logs and what the programs write.
+	// Dir holds logs and other files of the programs.
 	Dir string
-	// NoKwok starts no kwok, where there are nodes that run pods.
+	// NoKwok starts no kwok, for clusters with real nodes.
 	NoKwok bool
 }
 
-// Controllers are a running kube-controller-manager, kube-scheduler and kwok (whose nodes run pods only in name), all
-// three unmodified, on one API server.
+// Controllers are a running kube-controller-manager, kube-scheduler and kwok (whose nodes only
+// simulate pods), all three unmodified, on one API server.
 type Controllers struct {
 	ports     []*port
 	processes map[string]*process
 }
 
-// StartControllers builds what is missing and starts the three; they are ready when they answer their health checks.
+// StartControllers builds missing programs, starts the three and waits until their health checks
+// succeed.
 func StartControllers(ctx context.Context, opts ControllerOptions) (*Controllers, error) {
 	dir, err := BuildControllers(ctx)
 	if err != nil {
@@ -90,7 +93,7 @@ func StartControllers(ctx context.Context, opts ControllerOptions) (*Controllers
 	return c, nil
 }
 
-// start starts one program on a free port and waits until it says that it is healthy.
+// start starts one program on a free port and waits until it is healthy.
 func (c *Controllers) start(ctx context.Context, opts ControllerOptions, path, scheme string, args func(port string) []string) error {
 	name := filepath.Base(path)
 	for try := 1; ; try++ {
@@ -107,7 +110,7 @@ func (c *Controllers) start(ctx context.Context, opts ControllerOptions, path, s
 		url := scheme + "://" + port.addr() + "/healthz"
 		client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 			DisableKeepAlives: true,
-			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // made up by the program at its start
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // the program generates the certificate at its start
 		}}
 		err = p.await(ctx, func(ctx context.Context) (bool, error) {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -126,7 +129,7 @@ func (c *Controllers) start(ctx context.Context, opts ControllerOptions, path, s
 	}
 }
 
-// Log is what one of the three (by the name of its program) has written.
+// Log returns the output of one of the three programs by name.
 func (c *Controllers) Log(name string) string {
 	if p := c.processes[name]; p != nil {
 		return string(p.log())
@@ -134,7 +137,7 @@ func (c *Controllers) Log(name string) string {
 	return ""
 }
 
-// Close kills what runs.
+// Close kills the running programs.
 func (c *Controllers) Close() {
 	for _, p := range c.processes {
 		p.kill()
@@ -144,7 +147,8 @@ func (c *Controllers) Close() {
 	}
 }
 
-// BuildControllers builds the three programs into a folder from the modules that go.mod names, as Binaries does.
+// BuildControllers builds the three programs from the modules in go.mod, as Binaries does, and
+// returns their folder.
 func BuildControllers(ctx context.Context) (dir string, err error) {
 	return buildModules(ctx, "controllers", []string{"kube-controller-manager", "kube-scheduler", "kwok"}, func(root, dir, ldflags string) error {
 		return goBuild(ctx, root, dir, ldflags,

@@ -9,11 +9,12 @@ import (
 	"path/filepath"
 )
 
-// ErrCannotInstall says that nothing can be installed on this machine: by this user, or because it is no Debian or Ubuntu.
+// ErrCannotInstall means that packages cannot be installed on this machine: the user is not root,
+// or it is neither Debian nor Ubuntu.
 var ErrCannotInstall = errors.New("packages cannot be installed here")
 
-// Installed makes sure that a program is there, by installing the package of Debian or Ubuntu that has it, and returns
-// its path.
+// Installed returns the path of a program. If it is missing, Installed installs its Debian or
+// Ubuntu package.
 func Installed(ctx context.Context, program, pkg string) (string, error) {
 	if path, err := exec.LookPath(program); err == nil {
 		return path, nil
@@ -48,7 +49,7 @@ func Install(ctx context.Context, pkg string) error {
 	if install() == nil {
 		return nil
 	}
-	// The lists of packages may be missing or old; they are fetched only if need be.
-	_ = exec.CommandContext(ctx, "apt-get", "update").Run() // what it did not do, the next line tells
+	// The package lists may be missing or outdated; update them only if the installation fails.
+	_ = exec.CommandContext(ctx, "apt-get", "update").Run() // the second installation reports what is missing
 	return install()
 }

@@ -14,10 +14,10 @@ import (
 	"syscall"
 )
 
-// startTries is how often a server is started on another port after one was taken in the meantime.
+// startTries is how often a server is started on another port because its port was taken meanwhile.
 const startTries = 5
 
-// startFirstEtcd starts etcd on ports of its choice.
+// startFirstEtcd starts etcd on free ports.
 func (c *Cluster) startFirstEtcd(ctx context.Context) error {
 	for try := 1; ; try++ {
 		client, err := reservePort()
@@ -39,13 +39,13 @@ func (c *Cluster) startFirstEtcd(ctx context.Context) error {
 	}
 }
 
-// StartEtcd starts etcd again after it was stopped or killed, on the same ports and data, and returns when it
-// serves.
+// StartEtcd restarts etcd after it was stopped or killed, on the same ports and data, and returns
+// when it serves.
 func (c *Cluster) StartEtcd(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.etcd != nil && c.mu.etcd.running() {
-		return errors.New("etcd is running already")
+		return errors.New("etcd is already running")
 	}
 	clientURL, peerURL := c.EtcdURL(), "http://"+c.etcdPeerPort.addr()
 	args := []string{
@@ -55,7 +55,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		"--listen-peer-urls=" + peerURL, "--initial-advertise-peer-urls=" + peerURL,
 		"--initial-cluster=kubeweir-test=" + peerURL,
 		"--log-level=info",
-		"--watch-progress-notify-interval=5s", // as clusters are set up; bookmarks of quiet resources come from it
+		"--watch-progress-notify-interval=5s", // as in common setups; bookmarks of idle resources depend on it
 	}
 	if !c.opts.Fsync {
 		args = append(args, "--unsafe-no-fsync")
@@ -65,19 +65,20 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		return err
 	}
 	c.mu.etcd = p
-	// Its own log, not its port, says that it is ready: on a port just lost, somebody else's etcd would answer.
+	// etcd's log, not its port, shows that it is ready: on a port that was just lost, another etcd
+	// would respond.
 	return p.await(ctx, func(context.Context) (bool, error) {
 		return bytes.Contains(p.log(), []byte("ready to serve client requests")), nil
 	})
 }
 
-// StopEtcd asks etcd to end and waits for it.
+// StopEtcd ends etcd with SIGTERM and waits for it.
 func (c *Cluster) StopEtcd(ctx context.Context) error {
 	p, err := c.etcd()
 	if err != nil {
 		return err
 	}
-	// etcd raises the signal against itself again once it has shut down.
+	// etcd sends itself the signal again after its shutdown.
 	var ended *exec.ExitError
 	if err := p.stop(ctx); !errors.As(err, &ended) || ended.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
 		return err
@@ -85,7 +86,7 @@ func (c *Cluster) StopEtcd(ctx context.Context) error {
 	return nil
 }
 
-// KillEtcd ends etcd with SIGKILL and returns when it is gone.
+// KillEtcd ends etcd with SIGKILL and returns when it has ended.
 func (c *Cluster) KillEtcd() error {
 	p, err := c.etcd()
 	if err != nil {
@@ -95,7 +96,7 @@ func (c *Cluster) KillEtcd() error {
 	return nil
 }
 
-// EtcdPID is the process id of the etcd that was started last, 0 before.
+// EtcdPID returns the process id of the etcd that was started last, or 0.
 func (c *Cluster) EtcdPID() int {
 	p, err := c.etcd()
 	if err != nil {
@@ -113,10 +114,11 @@ func (c *Cluster) etcd() (*process, error) {
 	return c.mu.etcd, nil
 }
 
-// EtcdURL is where etcd serves its clients, in plain HTTP.
+// EtcdURL returns the URL at which etcd serves clients, in plain HTTP.
 func (c *Cluster) EtcdURL() string { return "http://" + c.etcdPort.addr() }
 
-// Revision is the store's current revision, which is the resourceVersion of the newest write.
+// Revision returns the store's current revision, which is the resourceVersion of the most recent
+// write.
 func (c *Cluster) Revision(ctx context.Context) (int64, error) {
 	var out struct {
 		Header struct {
@@ -129,25 +131,26 @@ func (c *Cluster) Revision(ctx context.Context) (int64, error) {
 	return strconv.ParseInt(out.Header.Revision, 10, 64)
 }
 
-// Compact drops the store's history below revision: reads at an older version are then too old unless
+// Compact drops the store's history below revision. Reads at older versions then fail unless
 // kube-apiserver still has them in memory.
 func (c *Cluster) Compact(ctx context.Context, revision int64) error {
 	return c.etcdCall(ctx, "kv/compaction", map[string]any{"revision": strconv.FormatInt(revision, 10), "physical": true}, nil)
 }
 
-// DeletePrefix deletes the keys with a prefix in one transaction, so at one revision, behind kube-apiserver's back.
+// DeletePrefix deletes the keys with a prefix in one transaction, at one revision, bypassing
+// kube-apiserver.
 func (c *Cluster) DeletePrefix(ctx context.Context, prefix string) error {
 	return c.etcdCall(ctx, "kv/deleterange", prefixRange(prefix), nil)
 }
 
-// prefixRange are the keys with a prefix as etcd's requests have them.
+// prefixRange returns the range of keys with a prefix in the form of etcd's requests.
 func prefixRange(prefix string) map[string]any {
 	end := []byte(prefix)
 	end[len(end)-1]++
 	return map[string]any{"key": []byte(prefix), "range_end": end}
 }
 
-// etcdCall uses etcd's JSON gateway, which spares the tests etcd's client.
+// etcdCall uses etcd's JSON gateway, so that the tests do not need etcd's client library.
 func (c *Cluster) etcdCall(ctx context.Context, method string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {

@@ -16,20 +16,20 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// GatewayOptions say how a gateway is started. The zero value is a good one.
+// GatewayOptions configure a gateway. The zero value is usable.
 type GatewayOptions struct {
-	// Path of the kubeweir program. Empty: that of Kubeweir.
+	// Path of the kubeweir program. Empty means that of Kubeweir.
 	Path string
-	// Listen and AdminListen are loopback addresses with port. Empty: free ports.
+	// Listen and AdminListen are loopback addresses with ports. Empty means free ports.
 	Listen, AdminListen string
-	// Upstream is the URL of the API server in front of which the gateway stands. Empty: that of the Cluster.
+	// Upstream is the URL of the gateway's API server. Empty means that of the Cluster.
 	Upstream string
 	// ExtraArgs are appended to the gateway's flags.
 	ExtraArgs []string
 }
 
-// A Gateway is a running `kubeweir gateway` in front of a Cluster. Starting and stopping it must not overlap;
-// everything else may be called from many goroutines.
+// A Gateway is a running `kubeweir gateway` in front of a Cluster. Starting and stopping it must
+// not overlap; all other methods are safe for concurrent use.
 type Gateway struct {
 	cluster       *Cluster
 	path          string
@@ -38,12 +38,12 @@ type Gateway struct {
 	kubeconfig    string
 	logFile       string
 	listen, admin string
-	ports         []*port // the reserved ones
+	ports         []*port // reserved ports
 
-	proc *process // the one started last
+	proc *process // the latest process
 }
 
-// readyLine is what the gateway prints when it serves.
+// readyLine matches the line that the gateway prints when it serves.
 var readyLine = regexp.MustCompile(`(?m)^kubeweir: ready on https://\S+`)
 
 // StartGateway is StartGatewayWith on free ports, with flags appended.
@@ -51,9 +51,9 @@ func StartGateway(ctx context.Context, c *Cluster, extraArgs ...string) (*Gatewa
 	return StartGatewayWith(ctx, c, GatewayOptions{ExtraArgs: extraArgs})
 }
 
-// StartGatewayWith starts `kubeweir gateway` in front of c, with a certificate of c's serving authority, and returns
-// when it is ready. Its identity towards kube-apiserver is GatewayUser. Several gateways may stand in front of one
-// cluster.
+// StartGatewayWith starts `kubeweir gateway` in front of c, with a certificate of c's serving CA,
+// and returns when it is ready. Its identity at kube-apiserver is GatewayUser. Several gateways may
+// share a cluster.
 func StartGatewayWith(ctx context.Context, c *Cluster, opts GatewayOptions) (*Gateway, error) {
 	g := &Gateway{cluster: c, path: opts.Path, extraArgs: opts.ExtraArgs}
 	var err error
@@ -81,7 +81,7 @@ func StartGatewayWith(ctx context.Context, c *Cluster, opts GatewayOptions) (*Ga
 	}
 }
 
-// place decides on addresses and on the files named after them.
+// place chooses addresses and the files named after them.
 func (g *Gateway) place(opts GatewayOptions) error {
 	g.listen, g.admin, g.ports = opts.Listen, opts.AdminListen, nil
 	for _, addr := range []*string{&g.listen, &g.admin} {
@@ -105,8 +105,8 @@ func (g *Gateway) place(opts GatewayOptions) error {
 	return g.cluster.WriteKubeconfig(g.kubeconfig, cmp.Or(opts.Upstream, g.cluster.URL()), g.cluster.ServingCAFile(), g.cluster.Token(GatewayUser))
 }
 
-// Start starts the gateway again, on the same addresses, after it was stopped or killed, and returns when it is
-// ready.
+// Start restarts the gateway on the same addresses after it was stopped or killed, and returns when
+// it is ready.
 func (g *Gateway) Start(ctx context.Context) error {
 	args := []string{
 		"gateway", "--kubeconfig", g.kubeconfig,
@@ -124,42 +124,42 @@ func (g *Gateway) Start(ctx context.Context) error {
 	return p.await(ctx, func(context.Context) (bool, error) { return readyLine.Match(p.log()), nil })
 }
 
-// URL is the gateway's address for clients; it stays the same over restarts.
+// URL returns the gateway's address for clients. It does not change on restarts.
 func (g *Gateway) URL() string { return "https://" + g.listen }
 
-// AdminURL is the address of the admin listener, in plain HTTP.
+// AdminURL returns the address of the admin listener, in plain HTTP.
 func (g *Gateway) AdminURL() string { return "http://" + g.admin }
 
-// PID is the process id of the gateway that was started last.
+// PID returns the process id of the gateway that was started last.
 func (g *Gateway) PID() int { return g.proc.pid() }
 
-// Log is what the gateway that was started last has printed.
+// Log returns the output of the gateway that was started last.
 func (g *Gateway) Log() string { return string(g.proc.log()) }
 
-// ConfigFor is a client configuration that goes through the gateway, without client-side rate limits.
+// ConfigFor returns a client configuration for the gateway, without client-side rate limits.
 func (g *Gateway) ConfigFor(token string) *rest.Config {
 	cfg := g.cluster.ConfigFor(token)
 	cfg.Host = g.URL()
 	return cfg
 }
 
-// AdminConfig is ConfigFor the cluster's administrator.
+// AdminConfig is ConfigFor with the cluster administrator's token.
 func (g *Gateway) AdminConfig() *rest.Config { return g.ConfigFor(g.cluster.AdminToken()) }
 
-// WriteKubeconfig writes a kubeconfig for one bearer token that goes through the gateway.
+// WriteKubeconfig writes a kubeconfig for the gateway with one bearer token.
 func (g *Gateway) WriteKubeconfig(path, token string) error {
 	return g.cluster.WriteKubeconfig(path, g.URL(), g.cluster.ServingCAFile(), token)
 }
 
-// Metrics scrapes the gateway's own metrics.
+// Metrics scrapes the gateway's metrics.
 func (g *Gateway) Metrics(ctx context.Context) (Metrics, error) { return scrape(ctx, g.AdminURL()) }
 
-// Families is Metrics without the families that are not named, which saves reading them.
+// Families is Metrics limited to the named families, which saves parsing the others.
 func (g *Gateway) Families(ctx context.Context, names ...string) (Metrics, error) {
 	return scrape(ctx, g.AdminURL(), names...)
 }
 
-// scrape reads the metrics of an admin listener: of the families that are named, all where none is.
+// scrape reads the metrics of an admin listener: the named families, or all if none is named.
 func scrape(ctx context.Context, admin string, families ...string) (Metrics, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/metrics", nil)
 	if err != nil {
@@ -180,26 +180,26 @@ func scrape(ctx context.Context, admin string, families ...string) (Metrics, err
 	return ParseMetrics(onlyFamilies(b, families))
 }
 
-// Stop asks the gateway to end (SIGTERM) and waits while it drains. A gateway that does not end, or ends with a
-// failure, is an error.
+// Stop ends the gateway with SIGTERM and waits while it drains. It returns an error if the gateway
+// does not end or fails.
 func (g *Gateway) Stop(ctx context.Context) error { return g.proc.stop(ctx) }
 
-// Kill ends the gateway with SIGKILL and returns when it is gone.
+// Kill ends the gateway with SIGKILL and returns when it has ended.
 func (g *Gateway) Kill() { g.proc.kill() }
 
 // Signal sends a signal to the gateway, for example SIGSTOP.
 func (g *Gateway) Signal(sig os.Signal) error { return g.proc.signal(sig) }
 
-// Done is closed when the gateway that was started last has ended.
+// Done returns a channel that is closed when the gateway that was started last has ended.
 func (g *Gateway) Done() <-chan struct{} { return g.proc.done }
 
-// Panicked tells whether the gateway has printed a panic or a data race since it was started last.
+// Panicked reports whether the gateway has printed a panic or a data race since its last start.
 func (g *Gateway) Panicked() bool {
 	log := g.proc.log()
 	return bytes.Contains(log, []byte("panic:")) || bytes.Contains(log, []byte("DATA RACE"))
 }
 
-// Close kills the gateway if it still runs and gives its ports back.
+// Close kills the gateway if it is running and releases its ports.
 func (g *Gateway) Close() {
 	if g.proc != nil {
 		g.proc.kill()
@@ -209,5 +209,5 @@ func (g *Gateway) Close() {
 	}
 }
 
-// LogFile is where the gateway's output goes.
+// LogFile returns the path of the gateway's output.
 func (g *Gateway) LogFile() string { return g.logFile }

@@ -11,27 +11,27 @@ import (
 	"strings"
 )
 
-// A Change is what one revision of the store did to one key.
+// A Change is the effect of one revision of the store on one key.
 type Change struct {
 	Key      string
 	Revision uint64
-	// Created says that the key was not there before, Deleted that it is not there after.
+	// Created means that the key did not exist before, Deleted that it does not exist afterwards.
 	Created, Deleted bool
-	// Before and After are the values, as kube-apiserver stores them: nil where there is none, and Before also where the
-	// store has dropped it.
+	// Before and After are the values as kube-apiserver stores them. They are nil if there is no
+	// value; Before is also nil if the store has compacted it.
 	Before, After []byte
 }
 
-// History is every change after one revision, up to another, of the keys with a prefix: what happened, in the order in
-// which it did. It waits for the last revision if that is still to come.
+// History returns every change of keys with a prefix after the revision from up to the revision to,
+// in order. It waits until the store reaches the revision to.
 func (c *Cluster) History(ctx context.Context, prefix string, from, to uint64) ([]Change, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Any write ends the wait for the last revision, whatever its key.
+	// The watch covers all keys, because any write ends the wait for the last revision.
 	create := prefixRange("/registry/")
 	create["start_revision"] = strconv.FormatUint(from+1, 10)
 	create["prev_kv"] = true
-	create["fragment"] = true // what is small enough for the gateway of etcd
+	create["fragment"] = true // messages small enough for etcd's JSON gateway
 	body, err := json.Marshal(map[string]any{"create_request": create})
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (c *Cluster) History(ctx context.Context, prefix string, from, to uint64) (
 				return out, nil
 			}
 			if n := len(out); n > 0 && out[n-1].Revision > e.KV.Modified {
-				return nil, errors.New("history: etcd's events are not in order")
+				return nil, errors.New("history: etcd's events are out of order")
 			}
 			if strings.HasPrefix(string(e.KV.Key), prefix) {
 				out = append(out, e.change())
@@ -71,7 +71,7 @@ func (c *Cluster) History(ctx context.Context, prefix string, from, to uint64) (
 	}
 }
 
-// watchMessage is what etcd says on a watch through its JSON gateway.
+// watchMessage is a message on a watch through etcd's JSON gateway.
 type watchMessage struct {
 	Result struct {
 		Canceled bool         `json:"canceled"`
@@ -81,7 +81,7 @@ type watchMessage struct {
 }
 
 type watchEvent struct {
-	Type     string     `json:"type"` // PUT is the default and left out
+	Type     string     `json:"type"` // PUT is the default and is omitted
 	KV       watchValue `json:"kv"`
 	Previous watchValue `json:"prev_kv"`
 }

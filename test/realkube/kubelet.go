@@ -13,24 +13,26 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// KubeletOptions say which container runtime a kubelet has, and where its files go.
+// KubeletOptions configure a kubelet.
 type KubeletOptions struct {
-	// Runtime is where it serves CRI, unix:///...
+	// Runtime is the CRI endpoint, unix:///...
 	Runtime string
-	// Dir takes logs, volumes and what else a node keeps.
+	// Dir holds logs, volumes and other files of the node.
 	Dir string
 }
 
-// NodeName is the node of a kubelet, whose name is its address, because a kubelet takes a loopback address only so.
+// NodeName is the name of a kubelet's node. It is also its address: a kubelet accepts a loopback
+// address only in this way.
 const NodeName = "127.0.0.1"
 
-// kubeletPorts are the usual ones: kubelets are started in a network of their own.
+// kubeletPort and kubeletHealthPort are the default ports: each kubelet runs in a network namespace
+// of its own.
 const kubeletPort, kubeletHealthPort = 10250, 10248
 
 // A Kubelet is a running, unmodified kubelet.
 type Kubelet struct{ process *process }
 
-// BuildKubelet returns the path of the kubelet, built as Binaries builds.
+// BuildKubelet returns the path of the kubelet, built as in Binaries.
 func BuildKubelet(ctx context.Context) (string, error) {
 	dir, err := buildModules(ctx, "kubelet", []string{"kubelet"}, func(root, dir, ldflags string) error {
 		return goBuild(ctx, root, dir, ldflags, "k8s.io/kubernetes/cmd/kubelet")
@@ -38,9 +40,9 @@ func BuildKubelet(ctx context.Context) (string, error) {
 	return filepath.Join(dir, "kubelet"), err
 }
 
-// StartKubelet starts a kubelet as the node NodeName of a cluster with nodes, and returns when it says that it is healthy. It
-// needs root, and changes what it finds on a machine: it is to be started where only its own processes see its mounts.
-// Control groups are left alone.
+// StartKubelet starts a kubelet as the node NodeName of a cluster with nodes, and returns when it
+// is healthy. It needs root and mounts file systems, so it must run in a private mount namespace.
+// It leaves control groups alone.
 func StartKubelet(ctx context.Context, c *Cluster, opts KubeletOptions) (*Kubelet, error) {
 	path, err := BuildKubelet(ctx)
 	if err != nil {
@@ -94,8 +96,9 @@ func healthy(ctx context.Context) (bool, error) {
 	return resp.StatusCode == http.StatusOK, resp.Body.Close()
 }
 
-// kubeletConfig is what differs from a usual node: nothing is done with control groups, iptables and the kernel's
-// settings, nothing is evicted for want of disk, and what crashes is started again within a second.
+// kubeletConfig differs from that of a usual node: the kubelet leaves control groups, iptables and
+// kernel settings alone, evicts nothing when the disk is full, and restarts crashed containers
+// within a second.
 const kubeletConfig = `
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -124,8 +127,8 @@ crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 featureGates: {KubeletCrashLoopBackOffMax: true}
 `
 
-// Log is what the kubelet has written.
+// Log returns the kubelet's output.
 func (k *Kubelet) Log() string { return string(k.process.log()) }
 
-// Close kills the kubelet. What it runs goes on.
+// Close kills the kubelet. Its containers keep running.
 func (k *Kubelet) Close() { k.process.kill() }

@@ -6,10 +6,11 @@ import (
 	"syscall"
 )
 
-// A Line is a command line that somebody has typed and that runs on.
+// A Line is a shell command line that keeps running.
 type Line struct{ proc *process }
 
-// StartLine types a command line in bash, in an environment. What it prints is appended to logFile. Kill ends it.
+// StartLine runs a command line in bash with an environment. Its output is appended to logFile.
+// Kill ends it.
 func StartLine(line, logFile string, env []string) (*Line, error) {
 	cmd := exec.Command("bash", "-c", line)
 	cmd.Env = env
@@ -20,20 +21,20 @@ func StartLine(line, logFile string, env []string) (*Line, error) {
 	return &Line{p}, nil
 }
 
-// Await returns when what it has printed is as ready says. One that ends before is an error.
+// Await waits until the output satisfies ready. It returns an error if the shell ends before.
 func (l *Line) Await(ctx context.Context, ready func(printed string) bool) error {
 	return l.proc.await(ctx, func(context.Context) (bool, error) { return ready(l.Log()), nil })
 }
 
-// Running tells whether the shell has not ended.
+// Running reports whether the shell is running.
 func (l *Line) Running() bool { return l.proc.running() }
 
-// Log is what it has printed.
+// Log returns the output.
 func (l *Line) Log() string { return string(l.proc.log()) }
 
-// Kill ends the shell with all that it has started, which is in its process group, and returns when the shell is gone.
+// Kill kills the shell's process group and returns when the shell has ended.
 func (l *Line) Kill() {
-	if l.proc.running() { // later the number may be another's
+	if l.proc.running() { // otherwise the process id may be reused
 		_ = syscall.Kill(-l.proc.pid(), syscall.SIGKILL)
 	}
 	<-l.proc.done

@@ -11,11 +11,11 @@ import (
 	"sync"
 )
 
-// Members are an etcd cluster of several members, without kube-apiserver. Its methods may be called at the same time;
-// starting and killing the same member must not overlap.
+// Members are an etcd cluster of several members, without kube-apiserver. Its methods are safe for
+// concurrent use, but starting and killing the same member must not overlap.
 type Members struct {
 	dir, etcd string
-	// initial is etcd's flag for who the members are.
+	// initial is etcd's --initial-cluster flag.
 	initial string
 	members []*member
 }
@@ -25,11 +25,11 @@ type member struct {
 	client, peer *port
 
 	mu      sync.Mutex
-	process *process // the one started last; guarded by mu
+	process *process // the latest process; guarded by mu
 }
 
-// StartMembers starts an etcd cluster of n members on loopback ports and returns when all serve. ctx bounds the start
-// only; Close ends the cluster.
+// StartMembers starts an etcd cluster of n members on loopback ports and returns when all serve.
+// ctx bounds only the start; Close ends the cluster.
 func StartMembers(ctx context.Context, n int) (*Members, error) {
 	paths, err := Binaries(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func StartMembers(ctx context.Context, n int) (*Members, error) {
 		initial = append(initial, one.name+"=http://"+one.peer.addr())
 	}
 	m.initial = strings.Join(initial, ",")
-	// None of them serves before most are there.
+	// A member serves only once a majority is running.
 	started := make(chan error, n)
 	for i := range n {
 		go func() { started <- m.Start(ctx, i) }()
@@ -66,7 +66,7 @@ func StartMembers(ctx context.Context, n int) (*Members, error) {
 	return m, nil
 }
 
-// Start starts a member, again after it was killed, and returns when it serves.
+// Start starts a member, or restarts it after it was killed, and returns when it serves.
 func (m *Members) Start(ctx context.Context, i int) error {
 	one := m.members[i]
 	clientURL, peerURL := "http://"+one.client.addr(), "http://"+one.peer.addr()
@@ -87,7 +87,7 @@ func (m *Members) Start(ctx context.Context, i int) error {
 	})
 }
 
-// Kill ends a member with SIGKILL and returns when it is gone.
+// Kill ends a member with SIGKILL and returns when it has ended.
 func (m *Members) Kill(i int) {
 	one := m.members[i]
 	one.mu.Lock()
@@ -97,7 +97,7 @@ func (m *Members) Kill(i int) {
 	}
 }
 
-// URLs are where the members serve their clients.
+// URLs returns the URLs at which the members serve clients.
 func (m *Members) URLs() []string {
 	urls := make([]string, len(m.members))
 	for i, one := range m.members {
@@ -106,7 +106,7 @@ func (m *Members) URLs() []string {
 	return urls
 }
 
-// Close kills all members, gives the ports back and removes the data.
+// Close kills all members, releases the ports and removes the data.
 func (m *Members) Close() error {
 	for i, one := range m.members {
 		m.Kill(i)

@@ -11,10 +11,10 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Metrics are the metric families of one scrape, by name.
+// Metrics holds the metric families of one scrape by name.
 type Metrics map[string]*dto.MetricFamily
 
-// Metrics scrapes kube-apiserver's own metrics.
+// Metrics scrapes kube-apiserver's metrics.
 func (c *Cluster) Metrics(ctx context.Context) (Metrics, error) {
 	b, err := c.get(ctx, "/metrics")
 	if err != nil {
@@ -23,7 +23,7 @@ func (c *Cluster) Metrics(ctx context.Context) (Metrics, error) {
 	return ParseMetrics(b)
 }
 
-// ParseMetrics reads the Prometheus text format.
+// ParseMetrics parses the Prometheus text format.
 func ParseMetrics(text []byte) (Metrics, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	m, err := parser.TextToMetricFamilies(bytes.NewReader(text))
@@ -33,7 +33,8 @@ func ParseMetrics(text []byte) (Metrics, error) {
 	return m, nil
 }
 
-// onlyFamilies are the lines of text that are of counters and gauges of these names, all lines without names.
+// onlyFamilies returns the lines of text for counters and gauges with these names, or all lines if
+// there are no names.
 func onlyFamilies(text []byte, names []string) []byte {
 	if len(names) == 0 {
 		return text
@@ -49,9 +50,9 @@ func onlyFamilies(text []byte, names []string) []byte {
 	return kept
 }
 
-// Sum adds the series of a family that carry all the given labels: values of counters, gauges and untyped series,
-// sample counts of histograms and summaries. A family that is not there sums to zero, as a counter that has not
-// counted yet does.
+// Sum adds the series of a family that have all the given labels: values of counters, gauges and
+// untyped series, sample counts of histograms and summaries. A missing family sums to zero, like a
+// counter that has not been incremented.
 func (m Metrics) Sum(family string, labels map[string]string) float64 {
 	var sum float64
 	for _, s := range m[family].GetMetric() {

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// StartPeer starts one more kube-apiserver on c's etcd, with the same certificates, users and flags, to which extraArgs
-// are appended, and returns when it is ready. What is returned has c's etcd, but only its own kube-apiserver is its own: that is what its methods
-// start, stop and kill. Close it before c.
+// StartPeer starts an additional kube-apiserver on c's etcd, with the same certificates, users and
+// flags plus extraArgs, and returns when it is ready. The returned cluster shares c's etcd; its
+// methods start, stop and kill only the additional kube-apiserver. Close it before c.
 func (c *Cluster) StartPeer(ctx context.Context, extraArgs ...string) (*Cluster, error) {
 	p := &Cluster{opts: c.opts, paths: c.paths, pki: c.pki, users: c.users, tokenFile: c.tokenFile, client: c.client, etcdPort: c.etcdPort, peer: true}
 	p.opts.ExtraArgs = append(slices.Clip(c.opts.ExtraArgs), extraArgs...)

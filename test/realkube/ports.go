@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// Ports are taken below the range from which kernels pick ports of outgoing connections (32768 and up on Linux), so
-// that a server that is stopped finds its port free when it is started again.
+// Ports are below the range from which kernels pick ports of outgoing connections (32768 and up on
+// Linux), so that the port of a stopped server is still free when it restarts.
 const (
 	firstPort = 20000
 	lastPort  = 29999
 	portTries = 200
 )
 
-// A port is a loopback TCP port that no other user of this package has while it is held.
+// A port is a loopback TCP port that no other user of this package uses while it is held.
 type port struct {
 	number int
 	lock   *os.File
@@ -35,8 +35,8 @@ func (p *port) release() {
 	}
 }
 
-// reservePort picks a free port. Other programs may still take it between here and its use: callers retry with
-// another one when the server they start cannot bind.
+// reservePort picks a free port. Other programs may still take it before it is used, so callers
+// retry with another one if their server cannot bind.
 func reservePort() (*port, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("kubeweir-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -60,10 +60,10 @@ func reservePort() (*port, error) {
 	return nil, errors.New("realkube: no free loopback port found")
 }
 
-// pollPeriod is how often a condition outside this process is looked at.
+// pollPeriod is how often conditions outside this process are checked.
 const pollPeriod = 25 * time.Millisecond
 
-// pause waits one poll period or until ctx ends, whose error it then returns.
+// pause waits for one poll period. If ctx ends before, it returns ctx's error.
 func pause(ctx context.Context) error {
 	t := time.NewTimer(pollPeriod)
 	defer t.Stop()

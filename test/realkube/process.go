@@ -16,14 +16,14 @@ import (
 // stopGrace is how long a process may take to end after SIGTERM before it is killed.
 const stopGrace = 20 * time.Second
 
-// A process is a child of this one. It is reaped when it ends, and dies with its parent.
+// A process is a child process. It is reaped when it ends, and dies with its parent.
 type process struct {
 	name    string
 	logFile string
 	logFrom int64 // size of the log before this process wrote to it
 	cmd     *exec.Cmd
 	done    chan struct{} // closed once the process is reaped
-	err     error         // how it ended; read after done
+	err     error         // why it ended; may be read after done is closed
 }
 
 // startProcess starts a program whose output is appended to logFile.
@@ -31,7 +31,7 @@ func startProcess(name, logFile, path string, args ...string) (*process, error) 
 	return startCommand(name, logFile, exec.Command(path, args...))
 }
 
-// startCommand is startProcess of a command, whose output and attributes it sets.
+// startCommand is startProcess for a command. It sets the command's output and attributes.
 func startCommand(name, logFile string, cmd *exec.Cmd) (*process, error) {
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -53,8 +53,8 @@ func startCommand(name, logFile string, cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// run starts the process and reaps it. The kernel's "die with the parent" means the thread that started the child,
-// so that thread stays with this goroutine for the child's whole life.
+// run starts the process and reaps it. The kernel's parent-death signal refers to the thread that
+// started the child, so that thread is locked to this goroutine until the child ends.
 func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -85,14 +85,16 @@ func (p *process) signal(sig os.Signal) error {
 	return nil
 }
 
-// kill ends the process at once (SIGKILL) and returns when it is gone. A process that has ended already is no error.
+// kill ends the process with SIGKILL and waits until it has ended. It does nothing if the process
+// has already ended.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
 }
 
-// stop asks the process to end (SIGTERM) and waits; after stopGrace or when ctx ends it kills. The error is an
-// *exec.ExitError when the process ended by itself but not with status 0, and another one when it had to be killed.
+// stop sends SIGTERM and waits; after stopGrace, or when ctx ends, it kills the process. The error
+// is an *exec.ExitError if the process ended by itself with a status other than 0, and another
+// error if it was killed.
 func (p *process) stop(ctx context.Context) error {
 	if !p.running() {
 		return p.err
@@ -112,7 +114,7 @@ func (p *process) stop(ctx context.Context) error {
 	return fmt.Errorf("%s did not stop and was killed", p.name)
 }
 
-// log is what the process has written so far.
+// log returns what the process has written so far.
 func (p *process) log() []byte {
 	b, err := os.ReadFile(p.logFile)
 	if err != nil || int64(len(b)) < p.logFrom {
@@ -121,7 +123,7 @@ func (p *process) log() []byte {
 	return b[p.logFrom:]
 }
 
-// failure describes a process that has ended too early, with the end of what it wrote.
+// failure describes a process that ended too early, including the end of its output.
 func (p *process) failure() error {
 	<-p.done
 	b := p.log()
@@ -137,10 +139,10 @@ func (p *process) failure() error {
 	return fmt.Errorf("%s ended too early: %s\n%s", p.name, p.cmd.ProcessState, b)
 }
 
-// errPortTaken says that another program took a port between its choice and its use.
+// errPortTaken means that another program took a port before it was used.
 var errPortTaken = errors.New("a port is taken")
 
-// await polls ready until it is true, the process ends, or ctx does.
+// await polls ready until it returns true, the process ends, or ctx ends.
 func (p *process) await(ctx context.Context, ready func(context.Context) (bool, error)) error {
 	var last error
 	for {

@@ -8,22 +8,22 @@ import (
 	"syscall"
 )
 
-// dieWithParent makes the kernel kill a child when its parent ends, however that ends. A group of its own keeps a
-// terminal's Ctrl-C away from it: the parent decides when it stops.
+// dieWithParent makes the kernel kill a child when its parent ends, however that happens. A process
+// group of its own keeps a terminal's Ctrl-C away from the child: the parent decides when it stops.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
-// stopped reports whether no thread of a process runs after SIGSTOP, which a busy machine takes a while to deliver to all of
-// them.
+// stopped reports whether all threads of a process have stopped after SIGSTOP, which takes a while
+// on a busy machine.
 func stopped(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, thread := range threads {
 		stat, err := os.ReadFile(thread)
 		if err != nil {
-			continue // it has ended
+			continue // the thread has ended
 		}
-		// The name before the state may have any characters.
+		// The name before the state may contain any characters.
 		if i := bytes.LastIndexByte(stat, ')'); i < 0 || !bytes.HasPrefix(stat[i:], []byte(") T")) {
 			return false
 		}

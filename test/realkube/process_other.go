@@ -4,10 +4,10 @@ package realkube
 
 import "syscall"
 
-// dieWithParent has no equivalent outside Linux: there, Close is what ends a child.
+// dieWithParent has no equivalent outside Linux, where only Close ends a child.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// stopped cannot tell outside Linux.
+// stopped has no implementation outside Linux.
 func stopped(int) bool { return true }

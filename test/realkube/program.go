@@ -2,16 +2,17 @@ package realkube
 
 import "context"
 
-// A Program is a running kubeweir whose arguments the caller has chosen, all of them. Starting and stopping it must not
-// overlap.
+// A Program is a running kubeweir with arguments chosen by the caller. Starting and stopping it
+// must not overlap.
 type Program struct {
 	path, logFile string
 	args          []string
 
-	proc *process // the one started last
+	proc *process // the latest process
 }
 
-// StartProgram starts the kubeweir at path, that of Kubeweir when it is empty, and returns when it is ready. Kill ends it.
+// StartProgram starts the kubeweir at path, or that of Kubeweir if path is empty, and returns when
+// it is ready. Kill ends it.
 func StartProgram(ctx context.Context, path, logFile string, args ...string) (*Program, error) {
 	var err error
 	if path == "" {
@@ -23,7 +24,7 @@ func StartProgram(ctx context.Context, path, logFile string, args ...string) (*P
 	return p, p.Start(ctx)
 }
 
-// Start starts it again after it was stopped or killed, and returns when it is ready.
+// Start restarts it after it was stopped or killed, and returns when it is ready.
 func (p *Program) Start(ctx context.Context) (err error) {
 	if p.proc, err = startProcess("kubeweir "+p.args[0], p.logFile, p.path, p.args...); err != nil {
 		return err
@@ -31,16 +32,17 @@ func (p *Program) Start(ctx context.Context) (err error) {
 	return p.proc.await(ctx, func(context.Context) (bool, error) { return readyLine.Match(p.proc.log()), nil })
 }
 
-// Log is what the one that was started last has printed.
+// Log returns the output since the last start.
 func (p *Program) Log() string { return string(p.proc.log()) }
 
-// Stop asks it to end (SIGTERM) and waits while it drains.
+// Stop ends it with SIGTERM and waits while it drains.
 func (p *Program) Stop(ctx context.Context) error { return p.proc.stop(ctx) }
 
-// Kill ends it with SIGKILL and returns when it is gone.
+// Kill ends it with SIGKILL and returns when it has ended.
 func (p *Program) Kill() { p.proc.kill() }
 
-// ReservePort reserves a loopback port, which stays free over restarts of what listens there, until release is called.
+// ReservePort reserves a loopback port for a server, also over the server's restarts, until release
+// is called.
 func ReservePort() (address string, release func(), err error) {
 	p, err := reservePort()
 	if err != nil {

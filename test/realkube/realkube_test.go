@@ -26,7 +26,7 @@ func testContext(t *testing.T) context.Context {
 
 func startCluster(t *testing.T, opts Options) *Cluster {
 	t.Helper()
-	// Binaries may have to be built first, which takes minutes.
+	// The first call builds the binaries, which takes minutes.
 	ctx, cancel := context.WithTimeout(t.Context(), StartTime)
 	defer cancel()
 	c, err := Start(ctx, opts)
@@ -50,7 +50,8 @@ func clientset(t *testing.T, cfg *rest.Config) *kubernetes.Clientset {
 	return cs
 }
 
-// TestCluster goes through one cluster's life: identities, metrics, compaction, and every way to end and restart.
+// TestCluster checks one cluster's identities, metrics, compaction, and every way to stop and
+// restart it.
 func TestCluster(t *testing.T) {
 	c := startCluster(t, Options{Dir: filepath.Join(t.TempDir(), "kube"), FeatureGates: map[string]bool{"WatchList": true}})
 	ctx := testContext(t)
@@ -115,7 +116,7 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := c.Compact(ctx, rev); err == nil {
-			t.Error("compacting the same revision twice is no error")
+			t.Error("compacting the same revision twice succeeded")
 		}
 	})
 	t.Run("restarts", func(t *testing.T) { testRestarts(ctx, t, c) })
@@ -181,7 +182,7 @@ func testRestarts(ctx context.Context, t *testing.T, c *Cluster) {
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	if _, err := c.get(short, "/readyz"); err == nil {
-		t.Error("a paused kube-apiserver answered")
+		t.Error("a paused kube-apiserver responded")
 	}
 	check("resume", c.ResumeAPIServer())
 	_, err := c.get(ctx, "/readyz")
@@ -195,7 +196,8 @@ func testRestarts(ctx context.Context, t *testing.T, c *Cluster) {
 	check("start after stop", c.StartAPIServer(ctx))
 }
 
-// TestParallel starts two clusters at once: neither may build twice, take the other's ports or see its objects.
+// TestParallel starts two clusters at once: they must build only once, use different ports and not
+// share objects.
 func TestParallel(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +225,7 @@ func TestRequiredVersion(t *testing.T) {
 	}
 }
 
-// TestEndedEarly shows the log of a server that could not start.
+// TestEndedEarly checks that the error of a server that could not start contains its log.
 func TestEndedEarly(t *testing.T) {
 	ctx := testContext(t)
 	c, err := Start(ctx, Options{EtcdArgs: []string{"--no-such-flag"}})

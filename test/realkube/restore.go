@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 )
 
-// SaveEtcd copies etcd's data to a new folder, which RestoreEtcd takes. etcd must not be running.
+// SaveEtcd copies etcd's data to a new folder for RestoreEtcd. etcd must not be running.
 func (c *Cluster) SaveEtcd(dir string) error { return c.copyEtcd(c.etcdDir(), dir) }
 
-// RestoreEtcd replaces etcd's data by what SaveEtcd has copied: everything since is forgotten, and revisions go on from
-// there. etcd must not be running.
+// RestoreEtcd replaces etcd's data with the copy made by SaveEtcd: later changes are lost, and
+// revisions continue from the copy's. etcd must not be running.
 func (c *Cluster) RestoreEtcd(dir string) error {
 	if err := os.RemoveAll(c.etcdDir()); err != nil {
 		return err
@@ -22,14 +22,14 @@ func (c *Cluster) RestoreEtcd(dir string) error {
 
 func (c *Cluster) copyEtcd(from, to string) error {
 	if p, err := c.etcd(); err == nil && p.running() {
-		return errors.New("etcd's data is copied while etcd runs")
+		return errors.New("etcd must not run while its data is copied")
 	}
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		return fmt.Errorf("etcd's data: %w", err)
 	}
 	return filepath.WalkDir(to, func(path string, entry os.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
-			err = os.Chmod(path, 0o700) // etcd insists
+			err = os.Chmod(path, 0o700) // etcd requires this mode
 		}
 		return err
 	})
@@ -37,8 +37,9 @@ func (c *Cluster) copyEtcd(from, to string) error {
 
 func (c *Cluster) etcdDir() string { return filepath.Join(c.dir, "etcd") }
 
-// BumpRevision raises the store's revision to that number at least, and with compact drops all history before it: what
-// `etcdutl snapshot restore --bump-revision --mark-compacted` does to a store that is to replace a newer one.
+// BumpRevision raises the store's revision to at least that number and, with compact, drops all
+// history before it, like `etcdutl snapshot restore --bump-revision --mark-compacted` for a store
+// that replaces a newer one.
 func (c *Cluster) BumpRevision(ctx context.Context, to int64, compact bool) error {
 	now, err := c.Revision(ctx)
 	if err != nil {

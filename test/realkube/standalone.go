@@ -10,13 +10,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// StandaloneOptions say how a standalone kubeweir is started.
+// StandaloneOptions configure a standalone kubeweir.
 type StandaloneOptions struct {
-	// Path of the kubeweir program. Empty: that of Kubeweir.
+	// Path of the kubeweir program. Empty means that of Kubeweir.
 	Path string
-	// Dir takes data and logs.
+	// Dir holds data and logs.
 	Dir string
-	// Cluster, if given, is one whose users and authorities it knows, so that the same credentials work at both.
+	// Cluster, if set, is the cluster whose users and CAs the standalone uses, so that the same
+	// credentials are valid at both.
 	Cluster *Cluster
 	// SharedStore makes it an API server on the cluster's etcd instead of a store of its own.
 	SharedStore bool
@@ -24,17 +25,17 @@ type StandaloneOptions struct {
 	ExtraArgs []string
 }
 
-// A Standalone is a running `kubeweir standalone`. Starting and stopping it must not overlap; everything else may be called from many
-// goroutines.
+// A Standalone is a running `kubeweir standalone`. Starting and stopping it must not overlap; all
+// other methods are safe for concurrent use.
 type Standalone struct {
 	opts    StandaloneOptions
-	serving KeyPair // of the cluster, if there is one
+	serving KeyPair // issued by the cluster, if set
 	logFile string
 	listen  string
 	admin   string
 	ports   []*port
 
-	proc *process // the one started last
+	proc *process // the latest process
 }
 
 // StartStandalone starts `kubeweir standalone` on free ports and returns when it is ready.
@@ -81,14 +82,15 @@ func (s *Standalone) startOnNewPorts(ctx context.Context) error {
 	return s.Start(ctx)
 }
 
-// Start starts it again, on the same addresses and data, after it was stopped or killed, and returns when it is ready.
+// Start restarts it on the same addresses and data after it was stopped or killed, and returns when
+// it is ready.
 func (s *Standalone) Start(ctx context.Context) error {
 	args := []string{"standalone", "--data-dir", s.DataDir(), "--listen", s.listen, "--admin-listen", s.admin}
 	if c := s.opts.Cluster; c != nil {
 		args = append(args,
 			"--tls-cert-file", s.serving.CertFile, "--tls-private-key-file", s.serving.KeyFile,
 			"--client-ca-file", c.ClientCAFile(), "--token-auth-file", c.tokenFile,
-			"--disable-admission-plugins", "ServiceAccount", // as the cluster has it
+			"--disable-admission-plugins", "ServiceAccount", // as in the cluster
 		)
 	}
 	if s.opts.SharedStore {
@@ -102,34 +104,34 @@ func (s *Standalone) Start(ctx context.Context) error {
 	return p.await(ctx, func(context.Context) (bool, error) { return readyLine.Match(p.log()), nil })
 }
 
-// URL is the address for clients; it stays the same over restarts.
+// URL returns the address for clients. It does not change on restarts.
 func (s *Standalone) URL() string { return "https://" + s.listen }
 
-// AdminURL is the address of the admin listener, in plain HTTP.
+// AdminURL returns the address of the admin listener, in plain HTTP.
 func (s *Standalone) AdminURL() string { return "http://" + s.admin }
 
-// Metrics scrapes its own metrics.
+// Metrics scrapes the standalone's metrics.
 func (s *Standalone) Metrics(ctx context.Context) (Metrics, error) { return scrape(ctx, s.AdminURL()) }
 
-// Families is Metrics without the families that are not named, which saves reading them.
+// Families is Metrics limited to the named families, which saves parsing the others.
 func (s *Standalone) Families(ctx context.Context, names ...string) (Metrics, error) {
 	return scrape(ctx, s.AdminURL(), names...)
 }
 
-// DataDir is where its data is, the key material in the folder pki below it.
+// DataDir returns the data folder. Its subfolder pki contains the keys.
 func (s *Standalone) DataDir() string { return filepath.Join(s.opts.Dir, "data") }
 
-// Kubeconfig is the path of the administrator's kubeconfig that it has written.
+// Kubeconfig returns the path of the administrator's kubeconfig, which the standalone writes.
 func (s *Standalone) Kubeconfig() string { return filepath.Join(s.DataDir(), "kubeconfig") }
 
-// PID is the process id of the one that was started last.
+// PID returns the process id since the last start.
 func (s *Standalone) PID() int { return s.proc.pid() }
 
-// Log is what the one that was started last has printed.
+// Log returns the output since the last start.
 func (s *Standalone) Log() string { return string(s.proc.log()) }
 
-// AdminConfig is a client configuration for the administrator, the cluster's if there is one, without client-side rate
-// limits.
+// AdminConfig returns a client configuration for the administrator, the cluster's if Cluster is
+// set, without client-side rate limits.
 func (s *Standalone) AdminConfig() (*rest.Config, error) {
 	if c := s.opts.Cluster; c != nil {
 		cfg := c.AdminConfig()
@@ -144,13 +146,13 @@ func (s *Standalone) AdminConfig() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// Stop asks it to end (SIGTERM) and waits. One that does not end, or ends with a failure, is an error.
+// Stop ends it with SIGTERM and waits. It returns an error if the process does not end or fails.
 func (s *Standalone) Stop(ctx context.Context) error { return s.proc.stop(ctx) }
 
-// Kill ends it with SIGKILL and returns when it is gone.
+// Kill ends it with SIGKILL and returns when it has ended.
 func (s *Standalone) Kill() { s.proc.kill() }
 
-// Close kills it if it still runs and gives its ports back.
+// Close kills it if it is running and releases its ports.
 func (s *Standalone) Close() {
 	if s.proc != nil {
 		s.proc.kill()

@@ -11,15 +11,16 @@ import (
 	"runtime"
 )
 
-// Releases of Kubernetes that kubeweir is tested in front of besides that of go.mod. 1.30 is the oldest supported.
+// Releases of Kubernetes, besides that of go.mod, with which kubeweir is tested. 1.30 is the oldest
+// supported one.
 const (
 	Release130 = "1.30"
 	Release133 = "1.33"
 	Release136 = "1.36"
 )
 
-// KubeAPIServer returns the kube-apiserver of another release than this repository's, as an absolute path. Its module is
-// below test/tools, with the libraries of that release.
+// KubeAPIServer returns the absolute path of another release's kube-apiserver. Its module is below
+// test/tools, with the libraries of that release.
 func KubeAPIServer(ctx context.Context, release string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
@@ -37,12 +38,13 @@ func KubeAPIServer(ctx context.Context, release string) (string, error) {
 	return buildTool(ctx, module, "k8s.io/kubernetes/cmd/kube-apiserver", kubeLDFlags(version))
 }
 
-// Tools are the programs for Tool, by the names of their modules.
+// Tools are the programs for Tool by the names of their modules.
 var Tools = map[string]string{"helm3": "helm.sh/helm/v3/cmd/helm", "helm4": "helm.sh/helm/v4/cmd/helm", "chromium": "."}
 
-// Tool returns a program of a module of its own below test/tools, as an absolute path, for example Tool(ctx, "helm4",
-// "helm.sh/helm/v4/cmd/helm"). It is built once into .cache/bin at the repository's root, and again only when the module's
-// files or the Go version change. Parallel callers, in this process or another, build once: the others wait.
+// Tool returns the absolute path of a program of a separate module below test/tools, for example
+// Tool(ctx, "helm4", "helm.sh/helm/v4/cmd/helm"). It is built once into .cache/bin at the
+// repository's root, and again only when the module's files or the Go version change. Concurrent
+// callers, in this process or another, wait for a single build.
 func Tool(ctx context.Context, module, program string) (string, error) {
 	return buildTool(ctx, module, program, "-s -w")
 }
@@ -76,7 +78,7 @@ func buildTool(ctx context.Context, module, program, ldflags string) (string, er
 	return out, os.WriteFile(out+".stamp", []byte(stamp), 0o644)
 }
 
-// stampOfModule tells one state of a module's files from another.
+// stampOfModule returns a value that changes with the module's files.
 func stampOfModule(source, program string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(source, "*.go"))
 	if err != nil {

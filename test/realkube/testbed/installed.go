@@ -7,8 +7,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// Installed is realkube.Installed. The test is skipped where the program is not and
-// nothing can be installed.
+// Installed is realkube.Installed. It skips the test if the program is missing and cannot be
+// installed.
 func Installed(t testing.TB, program, pkg string) string {
 	t.Helper()
 	path, err := realkube.Installed(t.Context(), program, pkg)
@@ -16,7 +16,7 @@ func Installed(t testing.TB, program, pkg string) string {
 	return path
 }
 
-// Install is realkube.Install. The test is skipped where nothing can be installed.
+// Install is realkube.Install. It skips the test if packages cannot be installed.
 func Install(t testing.TB, pkg string) {
 	t.Helper()
 	installed(t, realkube.Install(t.Context(), pkg))

@@ -1,5 +1,5 @@
-// Package testbed is the TestMain of packages whose tests have a cluster in common, and starts what those tests start
-// again and again.
+// Package testbed provides the TestMain of packages whose tests share a cluster, and starts servers
+// that those tests often need.
 package testbed
 
 import (
@@ -19,30 +19,32 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// logLines is how much of a kubeweir's log a failure shows.
+// logLines is how many lines of a kubeweir's log are shown on failure.
 const logLines = 60
 
-// Options say what the tests of a package have in common. The zero value is a cluster.
+// Options say what the tests of a package share. The zero value means a cluster.
 type Options struct {
-	// Kube says how the cluster is started. Its folder is one of the testbed's own.
+	// Kube configures the cluster. Its folder is inside the testbed's folder.
 	Kube realkube.Options
-	// Program has kubeweir built before the tests run, whose deadlines are for what they do.
+	// Program builds kubeweir before the tests run, so that the build does not count against their
+	// deadlines.
 	Program bool
-	// Standalone starts a standalone kubeweir that knows the cluster's users, with a store of its own.
+	// Standalone starts a standalone kubeweir with the cluster's users and a store of its own.
 	Standalone bool
-	// Prepare, if there is one, takes the testbed before the tests run, and makes in it what all of them need.
+	// Prepare, if set, creates in the testbed what all tests need, before they run.
 	Prepare func(context.Context, *Testbed) error
 }
 
-// A Testbed is what the tests of a package have in common.
+// A Testbed is what the tests of a package share.
 type Testbed struct {
-	Dir     string // of the tests' own
+	Dir     string // for the tests' files
 	Kube    *realkube.Cluster
-	Program string               // the path of kubeweir, if Options ask for it
-	Origin  *realkube.Standalone // if Options ask for one
+	Program string               // path of kubeweir, if Options.Program is set
+	Origin  *realkube.Standalone // set if Options.Standalone is set
 }
 
-// Run is the TestMain of a package: it starts a testbed, runs the tests, stops everything and exits.
+// Run implements the TestMain of a package: it starts a testbed, runs the tests, stops everything
+// and exits.
 func Run(m *testing.M, opts Options) {
 	flag.Parse()
 	code, err := run(m, opts)
@@ -54,7 +56,7 @@ func Run(m *testing.M, opts Options) {
 }
 
 func run(m *testing.M, opts Options) (code int, err error) {
-	klog.SetLogger(logr.Discard()) // failing is what some tests make client-go do
+	klog.SetLogger(logr.Discard()) // some tests make client-go fail on purpose
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, realkube.StartTime)
@@ -106,8 +108,8 @@ func (b *Testbed) close() {
 	_ = os.RemoveAll(b.Dir)
 }
 
-// StartGateway starts a gateway in front of the cluster that ends with the test and must not panic. What it printed is
-// shown when the test fails.
+// StartGateway starts a gateway in front of the cluster that ends with the test. The test fails if
+// the gateway panics. The end of its log is shown if the test fails.
 func (b *Testbed) StartGateway(t *testing.T, opts realkube.GatewayOptions) *realkube.Gateway {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)

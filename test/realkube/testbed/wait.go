@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// PollPeriod is how often a condition outside this process is looked at.
+// PollPeriod is how often conditions outside this process are checked.
 const PollPeriod = 20 * time.Millisecond
 
-// Poll calls check until it returns nil, and gives its last error when that takes longer than within.
+// Poll calls check until it returns nil. After within, it returns check's last error.
 func Poll(ctx context.Context, within time.Duration, check func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -28,7 +28,7 @@ func Poll(ctx context.Context, within time.Duration, check func() error) error {
 	}
 }
 
-// Wait lets time pass, until ctx is done.
+// Wait waits for d or until ctx is done.
 func Wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

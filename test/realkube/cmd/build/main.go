@@ -1,4 +1,5 @@
-// Command build builds the programs that end-to-end tests start: with all processors, and before the tests' deadlines run.
+// Command build builds the programs that end-to-end tests start, with all processors and before the
+// tests' deadlines begin.
 package main
 
 import (

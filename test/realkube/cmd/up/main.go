@@ -1,5 +1,6 @@
-// Command up is `make run`: a real etcd and kube-apiserver with kubeweir in front of them, to play with. It needs
-// nothing but Go, keeps its files in .cache/run of the repository, starts empty each time and stops on Ctrl-C.
+// Command up is `make run`: a real etcd and kube-apiserver with kubeweir in front of them, for
+// experiments. It needs nothing but Go, keeps its files in .cache/run of the repository, starts
+// empty each time and stops on Ctrl-C.
 package main
 
 import (
@@ -70,7 +71,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("the gateway ended:\n%s", gateway.Log())
 	case <-ctx.Done():
 		_, _ = fmt.Fprintln(out, "\nStopping ...")
-		// ctx is over; the stop itself is bounded.
+		// ctx is already canceled; Stop has a timeout of its own.
 		return gateway.Stop(context.WithoutCancel(ctx))
 	}
 }
