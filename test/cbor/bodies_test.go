@@ -25,7 +25,8 @@ const (
 	secretsPath    = "/api/v1/namespaces/" + namespace + "/secrets"
 )
 
-// lostInJSON: a float that JSON writes as an integer is an integer, where the server knows better.
+// lostInJSON checks that a float that JSON writes as an integer becomes an integer, although the
+// server knows better.
 func (s *server) lostInJSON(ctx context.Context, t *testing.T) {
 	s.post(ctx, t, valuesPath, `{"apiVersion":"cbor.example.com/v1","kind":"Value","metadata":{"name":"lost"},"spec":{"a":1.0,"b":1e3,"c":-0.0,"d":1}}`)
 	defer s.do(ctx, t, http.MethodDelete, valuesPath+"/lost", nil, nil)
@@ -40,7 +41,7 @@ func (s *server) lostInJSON(ctx context.Context, t *testing.T) {
 	}
 }
 
-// compareErrors: a Status is in CBOR what it is in JSON.
+// compareErrors checks that a Status in CBOR equals that in JSON.
 func (s *server) compareErrors(ctx context.Context, t *testing.T) {
 	badName := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"no/name"}}`
 	for _, tc := range []struct{ method, path, body string }{
@@ -65,17 +66,18 @@ func (s *server) compareErrors(ctx context.Context, t *testing.T) {
 	}
 }
 
-// mediaTypes are refused by the server in these words.
+// mediaTypes checks the server's messages for rejected media types.
 func (s *server) mediaTypes(ctx context.Context, t *testing.T) {
 	const all = "application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor"
 	const notAcceptable, unsupported = "only the following media types are accepted: ", "the body of the request was in an unknown format - accepted media types include: "
 	const customPatches = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor"
 	for _, tc := range []struct{ method, path, accept, contentType, want string }{
-		// go-restful refuses before the handlers of built-in resources do.
+		// go-restful rejects the request before the handlers of built-in resources do.
 		{http.MethodGet, configMapsPath, "application/foo", "", "406 406: Not Acceptable\n\nAvailable representations: " + all +
 			", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq"},
 		{http.MethodPatch, configMapsPath + "/a", typeJSON, typeCBOR, "415 415: Unsupported Media Type"},
-		// No Tables, and the media type of watches is one of responses only.
+		// There are no Tables in CBOR, and clients cannot request application/cbor-seq: it is only
+		// the Content-Type of watches.
 		{http.MethodGet, configMapsPath, typeCBOR + asTable, "", "406 " + notAcceptable + all},
 		{http.MethodGet, configMapsPath, "application/cbor-seq", "", "406 " + notAcceptable + all},
 		{http.MethodGet, configMapsPath + "?watch=1&timeoutSeconds=1", "application/cbor-seq", "", "406 " + notAcceptable + all},
@@ -92,7 +94,7 @@ func (s *server) mediaTypes(ctx context.Context, t *testing.T) {
 	}
 }
 
-// message is that of a Status in JSON.
+// message returns the message of a Status in JSON.
 func message(t *testing.T, resp response) string {
 	t.Helper()
 	var status struct{ Message string }
@@ -123,7 +125,8 @@ func encoded(t *testing.T, v any) []byte {
 
 type object = map[string]any
 
-// compareBodies: a body in CBOR, and the JSON that is made of it, mean the same to the server.
+// compareBodies checks that a body in CBOR, and the JSON that it is transcoded to, mean the same to
+// the server.
 func (s *server) compareBodies(ctx context.Context, t *testing.T) {
 	named := func(apiVersion, kind string, more object) object {
 		o := object{"apiVersion": apiVersion, "kind": kind, "metadata": object{"name": "body", "labels": object{"a": "b"}}}
@@ -149,7 +152,8 @@ func (s *server) compareBodies(ctx context.Context, t *testing.T) {
 		{"custom resource", http.MethodPost, valuesPath + dryRun, encoded(t, value), schema.GroupVersionKind{}},
 		{"secret", http.MethodPost, secretsPath + dryRun, encoded(t, secret), schema.GroupVersionKind{Version: "v1", Kind: "Secret"}},
 		{"config map", http.MethodPost, configMapsPath + dryRun, encoded(t, configMap), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}},
-		// {_ "kind": "ConfigMap", "apiVersion": (_ "v", "1"), "metadata": {_ "name": "body"}, "data": {"t": 0("2013-03-21T20:04:00Z")}}, in text strings
+		// {_ "kind": "ConfigMap", "apiVersion": (_ "v", "1"), "metadata": {_ "name": "body"},
+		// "data": {"t": 0("2013-03-21T20:04:00Z")}}, in text strings
 		{"other encodings", http.MethodPost, configMapsPath + dryRun,
 			item(t, "d9d9f7bf646b696e6469436f6e6669674d61706a61706956657273696f6e7f61766131ff686d65746164617461bf646e616d6564626f6479ff"+
 				"6464617461a16174c074323031332d30332d32315432303a30343a30305aff"),
@@ -160,7 +164,7 @@ func (s *server) compareBodies(ctx context.Context, t *testing.T) {
 		{"text for bytes", http.MethodPost, secretsPath + dryRun,
 			item(t, "a4446b696e64465365637265744a61706956657273696f6e427631486d65746164617461a1446e616d6544626f64794464617461a141616459513d3d"),
 			schema.GroupVersionKind{Version: "v1", Kind: "Secret"}},
-		// The server reads YAML 1.0 as an integer, so there is no such float here.
+		// The server decodes YAML's 1.0 as an integer, so the object has no such float.
 		{"apply", http.MethodPatch, valuesPath + "/applied" + apply, encoded(t, applied), schema.GroupVersionKind{}},
 		{"apply secret", http.MethodPatch, secretsPath + "/applied" + apply, encoded(t, renamed(secret, "applied")), schema.GroupVersionKind{Version: "v1", Kind: "Secret"}},
 	} {
@@ -168,7 +172,7 @@ func (s *server) compareBodies(ctx context.Context, t *testing.T) {
 	}
 }
 
-// renamed is o by another name.
+// renamed returns o with another name.
 func renamed(o object, name string) object {
 	out := maps.Clone(o)
 	out["metadata"] = object{"name": name}
@@ -193,7 +197,7 @@ func (s *server) compareBody(ctx context.Context, t *testing.T, method, path str
 	if got.status != want.status {
 		t.Fatalf("%s: %d %s\nin CBOR: %d %s", text, got.status, cbortest.Diagnose(got.body), want.status, cbortest.Diagnose(want.body))
 	}
-	if got.status >= 400 { // both name the field, in other words
+	if got.status >= 400 { // both name the field, in different words
 		return
 	}
 	if got, want := stored(t, got.body), stored(t, want.body); !reflect.DeepEqual(got, want) {
@@ -203,7 +207,7 @@ func (s *server) compareBody(ctx context.Context, t *testing.T, method, path str
 	}
 }
 
-// stored is an object in CBOR, but for what is of its moment.
+// stored decodes an object in CBOR and removes fields that differ between requests.
 func stored(t *testing.T, body []byte) object {
 	t.Helper()
 	var o object
@@ -217,7 +221,8 @@ func stored(t *testing.T, body []byte) object {
 	return o
 }
 
-// badBodies: what is no CBOR is refused with 400, and the server's message has the error that is ours.
+// badBodies checks that invalid CBOR is rejected with 400 and that the server's message contains
+// the error of package cbor.
 func (s *server) badBodies(ctx context.Context, t *testing.T) {
 	for _, body := range []string{
 		"", "a1", "ff", "a2416101416102", "a1616101a0", "f7", "a14161f7", "a1f6f97e00", "a16161c24101", "61ff", "a1416161ff", "1c", "5f6161ff", "a10101", "a14161c06161",

@@ -1,6 +1,6 @@
-// Package cbor compares what package encoding/cbor makes of kube-apiserver's JSON with the CBOR of a
-// kube-apiserver whose feature gate CBORServingAndStorage is on, byte for byte but for the order of a map's members,
-// which that chooses at random.
+// Package cbor compares the CBOR that package encoding/cbor makes from kube-apiserver's JSON with
+// that of a kube-apiserver with the feature gate CBORServingAndStorage. Both must be equal byte for
+// byte, except for the order of map members, which kube-apiserver chooses at random.
 package cbor
 
 import (
@@ -64,18 +64,18 @@ func TestCBOR(t *testing.T) {
 		t.Run(strings.TrimPrefix(r.path, "/"), func(t *testing.T) { s.compareReads(ctx, t, r) })
 	}
 	t.Run("gateway", func(t *testing.T) { s.compareGateway(ctx, t, startGateway(ctx, t, cluster), resources) })
-	t.Run("what JSON does not tell", func(t *testing.T) { s.lostInJSON(ctx, t) })
+	t.Run("values that JSON does not distinguish", func(t *testing.T) { s.lostInJSON(ctx, t) })
 	t.Run("errors", func(t *testing.T) { s.compareErrors(ctx, t) })
 	t.Run("media types", func(t *testing.T) { s.mediaTypes(ctx, t) })
 	t.Run("bodies", func(t *testing.T) { s.compareBodies(ctx, t) })
 	t.Run("bad bodies", func(t *testing.T) { s.badBodies(ctx, t) })
 }
 
-// A response of the server.
+// A response is a response of the server.
 type response struct {
 	status      int
 	contentType string
-	etag        string // what comes from a cache has one
+	etag        string // set if the response is from a cache
 	body        []byte
 }
 
@@ -100,7 +100,7 @@ func (s *server) do(ctx context.Context, t *testing.T, method, path string, head
 	return response{resp.StatusCode, resp.Header.Get("Content-Type"), resp.Header.Get("Etag"), data}
 }
 
-// get returns the body of a successful response of the type that was asked for.
+// get returns the body of a successful response, which must have the requested media type.
 func (s *server) get(ctx context.Context, t *testing.T, path, accept string) []byte {
 	t.Helper()
 	resp := s.do(ctx, t, http.MethodGet, path, map[string]string{"Accept": accept}, nil)
@@ -111,13 +111,13 @@ func (s *server) get(ctx context.Context, t *testing.T, path, accept string) []b
 	return resp.body
 }
 
-// resource is one that can be listed and watched.
+// A resource can be listed and watched.
 type resource struct {
-	path string // of the list, all namespaces
+	path string // path of the list in all namespaces
 	gvk  schema.GroupVersionKind
 }
 
-// resources are all that are served.
+// resources returns all served resources.
 func (s *server) resources(ctx context.Context, t *testing.T) []resource {
 	t.Helper()
 	var groups metav1.APIGroupList
@@ -162,7 +162,8 @@ type rawList struct {
 	Items      []json.RawMessage `json:"items"`
 }
 
-// compareReads compares lists, objects, their metadata and watches of a resource. There are no Tables in CBOR.
+// compareReads compares lists, objects, their metadata and watches of a resource. There are no
+// Tables in CBOR.
 func (s *server) compareReads(ctx context.Context, t *testing.T, r resource) {
 	listKind := r.gvk
 	listKind.Kind += "List"
@@ -192,7 +193,7 @@ func objectPath(listPath string, o *metav1.PartialObjectMetadata) string {
 	return listPath + "/" + url.PathEscape(o.Name)
 }
 
-// transcode is the response in CBOR that a response in JSON stands for.
+// transcode returns the CBOR response for a JSON response.
 func transcode(t *testing.T, text []byte, shape cbor.Shape) []byte {
 	t.Helper()
 	out, err := cbor.Append([]byte(cbor.SelfDescribed), text, shape)
@@ -202,7 +203,8 @@ func transcode(t *testing.T, text []byte, shape cbor.Shape) []byte {
 	return out
 }
 
-// assemble puts a list together of items that are transcoded one by one, each with its type, as a cache has them.
+// assemble builds a list from items that are transcoded one by one, each with its type, as they are
+// in a cache.
 func assemble(t *testing.T, text []byte, gvk schema.GroupVersionKind) []byte {
 	t.Helper()
 	var list rawList
@@ -234,7 +236,7 @@ func assemble(t *testing.T, text []byte, gvk schema.GroupVersionKind) []byte {
 	return out
 }
 
-// same compares the response in CBOR with what is made of the one in JSON.
+// same compares the response in CBOR with the transcoded response in JSON.
 func (s *server) same(ctx context.Context, t *testing.T, path, jsonType, cborType string, make func(text []byte) []byte) {
 	t.Helper()
 	want, got, same := steady.Compare(
@@ -268,7 +270,7 @@ func (s *server) sameEvents(ctx context.Context, t *testing.T, path, as string, 
 	}
 }
 
-// frame is the event in CBOR that a line of a watch in JSON stands for.
+// frame returns the CBOR event for a line of a watch in JSON.
 func frame(t *testing.T, line []byte, shape cbor.Shape) []byte {
 	t.Helper()
 	var event struct {
@@ -303,7 +305,7 @@ func (s *server) cborEvents(ctx context.Context, t *testing.T, path, accept stri
 	t.Helper()
 	body := s.watch(ctx, t, path, accept, "application/cbor-seq")
 	defer body.Close()
-	var stream bytes.Buffer // as it comes, for the reader of frames takes the tag away
+	var stream bytes.Buffer // the original bytes: the frame reader removes the tag
 	frames := serializer.NewFramer().NewFrameReader(io.NopCloser(io.TeeReader(body, &stream)))
 	room := make([]byte, 4<<20)
 	for {

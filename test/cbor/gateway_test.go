@@ -26,7 +26,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/steady"
 )
 
-// compareGateway compares what a gateway answers from its cache with the server itself.
+// compareGateway compares the gateway's responses from its cache with those of the server.
 func (s *server) compareGateway(ctx context.Context, t *testing.T, gateway *server, resources []resource) {
 	for _, r := range resources {
 		t.Run(strings.TrimPrefix(r.path, "/"), func(t *testing.T) {
@@ -68,7 +68,8 @@ func startGateway(ctx context.Context, t *testing.T, cluster *realkube.Cluster) 
 	return s
 }
 
-// events are those of a watch of at, but the bookmark, whose version is its server's.
+// events returns the events of a watch at a server without the bookmark, whose version differs
+// between servers.
 func (s *server) events(ctx context.Context, t *testing.T, at *server, path, as string) (events []any) {
 	t.Helper()
 	for _, event := range at.cborEvents(ctx, t, path, typeCBOR+as) {
@@ -85,7 +86,7 @@ func decodeCBOR(t *testing.T, item []byte) (v map[string]any) {
 	return v
 }
 
-// sameItems compares a list, but its version, or an object.
+// sameItems compares a list without its version, or an object.
 func (s *server) sameItems(ctx context.Context, t *testing.T, gateway *server, path, accept string) {
 	t.Helper()
 	read := func(at *server, path string) any {
@@ -100,8 +101,8 @@ func (s *server) sameItems(ctx context.Context, t *testing.T, gateway *server, p
 	}
 }
 
-// sameAsCached compares what the gateway reads of a path with what the server does. With "resourceVersion=0" the gateway
-// may be a moment behind, but not at the server's version.
+// sameAsCached compares what the gateway and the server read at a path. With resourceVersion=0 the
+// gateway may lag, so on a mismatch the comparison is repeated at the server's version.
 func (s *server) sameAsCached(ctx context.Context, t *testing.T, gateway *server, path string, read func(at *server, path string) any) (want, got any, same bool) {
 	t.Helper()
 	oracle := func() any { return read(s, path) }
@@ -116,8 +117,8 @@ func (s *server) sameAsCached(ctx context.Context, t *testing.T, gateway *server
 	}, reflect.DeepEqual)
 }
 
-// TestClients: client-go that prefers CBOR works with a standalone and with a gateway, whether the upstream serves CBOR
-// or not.
+// TestClients checks that a client-go that prefers CBOR works with a standalone and with a gateway,
+// whether or not the upstream serves CBOR.
 func TestClients(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
@@ -209,7 +210,7 @@ func dynamicClient(ctx context.Context, t *testing.T, config *rest.Config) {
 	}
 }
 
-// must ends the test, with a stack, where a client fails that has to work.
+// must panics if a client call fails.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -217,7 +218,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// onlyCBOR: a client that accepts nothing else gets it, also of what is forwarded.
+// onlyCBOR checks that a client that accepts only CBOR gets it, even for forwarded requests.
 func onlyCBOR(ctx context.Context, t *testing.T, config *rest.Config) {
 	s := &server{config: config, client: must(rest.HTTPClientFor(config))}
 	for _, path := range []string{
@@ -228,7 +229,8 @@ func onlyCBOR(ctx context.Context, t *testing.T, config *rest.Config) {
 			t.Errorf("%s: %v", path, v)
 		}
 	}
-	// With a parameter that nobody knows the watch is forwarded, to a server that lacks CBOR.
+	// The gateway forwards a watch with an unknown parameter, here to a server that does not
+	// support CBOR.
 	body := s.watch(ctx, t, "/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Ddefault&x=y", typeCBOR, "application/cbor-seq")
 	defer body.Close()
 	room := make([]byte, 1<<20)

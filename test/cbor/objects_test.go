@@ -20,7 +20,7 @@ var objectsYAML string
 
 const valuesPath = "/apis/cbor.example.com/v1/namespaces/" + namespace + "/values"
 
-// exactValue is a custom resource whose JSON says all: no float of it is an integer.
+// exactValue is a custom resource that survives JSON exactly: none of its floats is an integer.
 const exactValue = `{"apiVersion":"cbor.example.com/v1","kind":"Value","metadata":{"name":"exact"},"spec":{
  "zero":0,"one":1,"minus":-1,"max":9223372036854775807,"min":-9223372036854775808,"beyond":9223372036854775808,"huge":1e300,"half":0.5,"third":0.3333333333333333,
  "single":0.10000000149011612,"subnormal":5.960464477539063e-8,"tiny":5e-324,"e":1.5e-3,"negative":-2.5,"minusZero":-0,
@@ -48,7 +48,8 @@ func (s *server) createObjects(ctx context.Context, t *testing.T) {
 	if err := objects.Documents(ctx, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	// What is no object's own JSON is left as it was written, with two members of one name.
+	// Embedded JSON that is not an object's own is kept as written, even with two members of the
+	// same name.
 	s.post(ctx, t, "/apis/apps/v1/namespaces/"+namespace+"/controllerrevisions",
 		`{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{"name":"raw"},"revision":1,"data":{"b":1.0,"a":[1e3, -0 ,"\ud800"],"a":2}}`)
 	s.eventually(ctx, t, func() bool {
@@ -63,7 +64,7 @@ func (s *server) post(ctx context.Context, t *testing.T, path, body string) {
 	}
 }
 
-// eventually waits until a new custom resource is served, for instance.
+// eventually waits for a condition, for example until a new custom resource is served.
 func (s *server) eventually(ctx context.Context, t *testing.T, ready func() bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return ready(), nil })

@@ -27,7 +27,8 @@ const (
 	remoteNamespace = "remote-api"
 )
 
-// A remoteAPI is an API server elsewhere: notes in v1 of a group, which it knows no more of than their names.
+// A remoteAPI is an API server outside: it serves notes in v1 of a group and stores only their
+// names.
 type remoteAPI struct {
 	*httptest.Server
 	mu struct {
@@ -78,7 +79,7 @@ func newRemoteAPI(t *testing.T) *remoteAPI {
 	return r
 }
 
-// TestAggregation registers an API server elsewhere at each of the servers.
+// TestAggregation registers an external API server at each of the servers.
 func TestAggregation(t *testing.T) {
 	originConfig, err := origin.AdminConfig()
 	must(t, err)
@@ -91,7 +92,7 @@ func TestAggregation(t *testing.T) {
 	}
 }
 
-// registerRemote makes an APIService for r, by way of a service that names this machine.
+// registerRemote creates an APIService for r and a Service that points to this machine.
 func registerRemote(ctx context.Context, t *testing.T, config *rest.Config, r *remoteAPI) aggregator.Interface {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(config)
@@ -160,21 +161,21 @@ func testAggregation(ctx context.Context, t *testing.T, config *rest.Config) {
 		t.Errorf("watch: %d %s", status, body)
 	}
 	if status, _ := do(http.MethodGet, notes+"/teapot", ""); status != http.StatusTeapot {
-		t.Errorf("an answer of its own kind: %d", status)
+		t.Errorf("a status of the external server was not passed on: %d", status)
 	}
 	r.mu.Lock()
 	if len(r.mu.asked) < 4 || slices.ContainsFunc(r.mu.asked, func(line string) bool { return strings.HasPrefix(line, " ") }) {
-		t.Errorf("asked %q", r.mu.asked)
+		t.Errorf("received %q", r.mu.asked)
 	}
 	r.mu.Unlock()
-	told := func(path string) error {
+	announced := func(path string) error {
 		if status, body := do(http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(body, remoteGroup) {
 			return fmt.Errorf("%d %.200s", status, body)
 		}
 		return nil
 	}
 	for _, path := range []string{"/apis", "/apis/" + remoteGroup, "/apis/" + remoteGroup + "/v1", "/openapi/v3", "/openapi/v2"} {
-		within(ctx, t, change, path+" tells of it", func() error { return told(path) })
+		within(ctx, t, change, path+" lists the group", func() error { return announced(path) })
 	}
 
 	must(t, services.ApiregistrationV1().APIServices().Delete(ctx, "v1."+remoteGroup, metav1.DeleteOptions{}))

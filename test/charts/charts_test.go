@@ -1,6 +1,7 @@
-// Package charts extends the API, at a standalone kubeweir and at a real kube-apiserver, and finds no difference: what
-// Helm charts install (definitions of resources, and objects of them), an operator with webhooks, API servers elsewhere,
-// and the schemas that tell of all this. The charts are written for the purpose, in the manner of widely used ones.
+// Package charts extends the API of a standalone kubeweir and of a real kube-apiserver and compares
+// them: objects that Helm charts install (resource definitions and custom resources), an operator
+// with webhooks, external API servers, and the schemas that describe all this. The charts are
+// written for these tests, in the style of widely used ones.
 package charts
 
 import (
@@ -27,9 +28,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-const patience = 3 * time.Minute // for one chart
+const patience = 3 * time.Minute // bounds the test of one chart
 
-// What TestMain starts and nobody replaces.
+// Set by TestMain and never changed.
 var (
 	kube   *realkube.Cluster
 	origin *realkube.Standalone
@@ -76,12 +77,12 @@ func (k *kubectl) run(ctx context.Context, config, line string) string {
 	return stdout.String() + "\n---\n" + stderr.String() + end
 }
 
-// mask hides what no two servers share: times, ages with the spaces after them (9s is shorter than 10s), versions,
-// addresses, names of temporary files.
+// mask matches what differs between any two servers: times, ages with the spaces after them (9s is
+// shorter than 10s), versions, addresses, names of temporary files.
 var mask = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:]+Z|(resourceVersion|uid): \S+|(UID|Resource Version): +\S+|127\.0\.0\.1:\d+|` +
 	`/tmp/\S+|diff -u\S* .*|(---|\+\+\+) /\S+.*|\b(\d+m)?\d+s\b *|\bAGE +`)
 
-// sorted puts in order what the libraries find by walking maps: the reasons why an object is refused, and the custom
+// sorted sorts what the libraries produce in map order: the reasons for a rejection, and the custom
 // resources of a group.
 func sorted(out string) string {
 	lines := strings.Split(out, "\n")
@@ -102,7 +103,8 @@ func sorted(out string) string {
 	return strings.Join(lines, "\n")
 }
 
-// sortedResources leaves every other byte of a discovery document as it is.
+// sortedResources sorts the resources of a discovery document and leaves every other byte
+// unchanged.
 func sortedResources(document string) string {
 	var list struct {
 		Resources json.RawMessage `json:"resources"`
@@ -119,7 +121,8 @@ func sortedResources(document string) string {
 	return strings.Replace(document, string(list.Resources), "["+strings.Join(sorted, ",")+"]", 1)
 }
 
-// same runs a command line at both servers and compares what it prints. What kube-apiserver's prints is returned.
+// same runs a command line at both servers and compares the output. It returns kube-apiserver's
+// output.
 func (k *kubectl) same(ctx context.Context, t *testing.T, line string) string {
 	t.Helper()
 	var out [servers]string
@@ -140,17 +143,18 @@ func (k *kubectl) same(ctx context.Context, t *testing.T, line string) string {
 // A chart is a folder of testdata.
 type chart struct {
 	name string
-	// namespace that it makes.
+	// namespace is the namespace that it creates.
 	namespace string
-	// group of its definitions.
+	// group is the API group of its definitions.
 	group string
-	// more command lines, when everything is installed.
+	// more is a list of command lines to run after the installation.
 	more string
-	// originOnly is a command line that only kubeweir answers with the group.
+	// originOnly is a command line for which only kubeweir prints the group.
 	originOnly string
 }
 
-// install are the command lines for every chart. $C is the folder with its files, $NS its namespace, $G its group.
+// install is the list of command lines for every chart. $C is the folder with its files, $NS its
+// namespace, $G its group.
 const install = `
 apply -f $C/crds.yaml
 wait --for=condition=Established -f $C/crds.yaml --timeout=10s
@@ -253,7 +257,7 @@ func (c chart) test(t *testing.T) {
 	lines(c.more)
 	c.compareObjects(ctx, t)
 	if c.originOnly != "" {
-		// What a controller does for kube-apiserver, which has none here.
+		// For kube-apiserver a controller would do this, which does not run here.
 		if out := k.run(ctx, k.configs[1], c.originOnly); !strings.Contains(out, c.group) {
 			t.Errorf("kubectl %s:\n%s", c.originOnly, out)
 		}
@@ -261,7 +265,7 @@ func (c chart) test(t *testing.T) {
 	lines(remove)
 }
 
-// compareObjects compares the definitions and everything in the namespace, down to who manages which field.
+// compareObjects compares the definitions and everything in the namespace, including managedFields.
 func (c chart) compareObjects(ctx context.Context, t *testing.T) {
 	t.Helper()
 	originConfig, err := origin.AdminConfig()
@@ -277,7 +281,7 @@ func (c chart) compareObjects(ctx context.Context, t *testing.T) {
 		delete(found[1], name)
 	}
 	for name := range found[1] {
-		t.Errorf("%s is only at %s", name, serverNames[1])
+		t.Errorf("%s exists only at %s", name, serverNames[1])
 	}
 }
 
@@ -297,7 +301,7 @@ func (c chart) objects(ctx context.Context, t *testing.T, client dynamic.Interfa
 		c.list(ctx, t, client, schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, found)
 	}
 	if len(found) < 4 {
-		t.Errorf("only %d definitions and objects are there", len(found))
+		t.Errorf("there are only %d definitions and objects", len(found))
 	}
 	for _, resource := range []schema.GroupVersionResource{
 		{Version: "v1", Resource: "services"}, {Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "secrets"},
@@ -321,7 +325,8 @@ func (c chart) list(ctx context.Context, t *testing.T, client dynamic.Interface,
 	}
 }
 
-// comparable is an object without what no two servers share, its managers in the order of their names.
+// comparable returns an object without the fields that differ between any two servers, its managers
+// sorted by name.
 func comparable(t *testing.T, object *unstructured.Unstructured) any {
 	t.Helper()
 	unstructured.RemoveNestedField(object.Object, "metadata", "uid")

@@ -24,9 +24,9 @@ import (
 const (
 	partGroup = "parts.charts.example.com"
 	partName  = "parts." + partGroup
-	// soon is how long clients may wait for what a definition changes.
+	// soon bounds the wait for clients to see the effect of a changed definition.
 	soon = 2 * time.Second
-	// change is how long nothing may be heard of a definition's change to its resources.
+	// change bounds the wait until a definition's change is announced in discovery and OpenAPI.
 	change = 30 * time.Second
 )
 
@@ -49,7 +49,7 @@ func partDefinition(scope apiextensions.ResourceScope, versions ...string) *apie
 	return definition
 }
 
-// life is what the life of a definition looks like for the clients of one server.
+// life tests the life cycle of a definition as clients of one server see it.
 type life struct {
 	definitions clientset.Interface
 	dynamic     dynamic.Interface
@@ -69,7 +69,7 @@ func part(version, name string, finalizers ...string) *unstructured.Unstructured
 	return object
 }
 
-// TestDefinitions follows definitions from their creation to their end, at each of the servers.
+// TestDefinitions follows definitions from creation to deletion, at each of the servers.
 func TestDefinitions(t *testing.T) {
 	originConfig, err := origin.AdminConfig()
 	must(t, err)
@@ -93,7 +93,7 @@ func TestDefinitions(t *testing.T) {
 	}
 }
 
-// within asks check until it returns nil, for as long as d.
+// within repeats check until it returns nil, for at most d.
 func within(ctx context.Context, t *testing.T, d time.Duration, what string, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, d)
@@ -128,7 +128,8 @@ func (l *life) create(ctx context.Context, t *testing.T, definition *apiextensio
 	})
 }
 
-// begin: what is established can be created at once, and discovery tells of it soon.
+// begin checks that objects of an established definition can be created immediately, and that
+// discovery lists it soon.
 func (l *life) begin(ctx context.Context, t *testing.T) {
 	t.Helper()
 	l.create(ctx, t, partDefinition(apiextensions.ClusterScoped, "v1", "v2"))
@@ -153,7 +154,7 @@ func (l *life) begin(ctx context.Context, t *testing.T) {
 	}
 }
 
-// open begins a watch of what comes next.
+// open starts a watch for the next changes.
 func (l *life) open(ctx context.Context, t *testing.T, version string) watch.Interface {
 	t.Helper()
 	list, err := l.parts(version).List(ctx, metav1.ListOptions{})
@@ -163,30 +164,31 @@ func (l *life) open(ctx context.Context, t *testing.T, version string) watch.Int
 	return watching
 }
 
-// untilEnd reads a watch until it ends and returns what it told, as "TYPE name".
+// untilEnd reads a watch until it ends and returns its events as "TYPE name".
 func untilEnd(t *testing.T, watching watch.Interface) []string {
 	t.Helper()
 	defer watching.Stop()
 	late := time.NewTimer(change)
 	defer late.Stop()
-	var told []string
+	var events []string
 	for {
 		select {
 		case event, more := <-watching.ResultChan():
 			if !more {
-				return told
+				return events
 			}
 			if object, ok := event.Object.(*unstructured.Unstructured); ok {
-				told = append(told, string(event.Type)+" "+object.GetName())
+				events = append(events, string(event.Type)+" "+object.GetName())
 			}
 		case <-late.C:
-			t.Errorf("the watch goes on after %v", told)
-			return told
+			t.Errorf("the watch goes on after %v", events)
+			return events
 		}
 	}
 }
 
-// change: a version that is not served any more is gone soon, its watches end, and the others go on to work.
+// change checks that a version that is no longer served disappears soon and its watches end, while
+// other versions keep working.
 func (l *life) change(ctx context.Context, t *testing.T) {
 	t.Helper()
 	watching := l.open(ctx, t, "v2")
@@ -202,15 +204,16 @@ func (l *life) change(ctx context.Context, t *testing.T) {
 		}
 		return nil
 	})
-	if told := untilEnd(t, watching); len(told) != 0 {
-		t.Errorf("the watch of v2 told %v", told)
+	if events := untilEnd(t, watching); len(events) != 0 {
+		t.Errorf("the watch of v2 had the events %v", events)
 	}
 	if _, err := l.parts("v1").Get(ctx, "first", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// end: objects go, those with finalizers when they may, creating is refused, watches tell of it and end.
+// end checks the deletion of a definition: its objects are deleted, those with finalizers once
+// these are removed; creates are rejected; watches report the deletions and end.
 func (l *life) end(ctx context.Context, t *testing.T) {
 	t.Helper()
 	_, err := l.parts("v1").Create(ctx, part("v1", "held", "example.com/hold"), metav1.CreateOptions{})
@@ -229,10 +232,10 @@ func (l *life) end(ctx context.Context, t *testing.T) {
 	}
 	_, err = l.parts("v1").Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	must(t, err)
-	told := untilEnd(t, watching)
-	slices.Sort(told)
-	if want := []string{"DELETED first", "DELETED held", "MODIFIED held"}; !slices.Equal(told, want) {
-		t.Errorf("the watch told %v, want %v", told, want)
+	events := untilEnd(t, watching)
+	slices.Sort(events)
+	if want := []string{"DELETED first", "DELETED held", "MODIFIED held"}; !slices.Equal(events, want) {
+		t.Errorf("the watch had the events %v, want %v", events, want)
 	}
 	within(ctx, t, change, "the definition is gone", func() error {
 		if _, err := l.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, partName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -251,7 +254,8 @@ func (l *life) end(ctx context.Context, t *testing.T) {
 	})
 }
 
-// again: another definition of the same name, of another scope, has nothing of the first.
+// again checks that a new definition of the same name with another scope has none of the first
+// one's objects.
 func (l *life) again(ctx context.Context, t *testing.T) {
 	t.Helper()
 	l.create(ctx, t, partDefinition(apiextensions.NamespaceScoped, "v1"))

@@ -35,17 +35,17 @@ import (
 
 const taskNamespace = "operator"
 
-// An operator is a controller-runtime manager as they are usually made: leader election, a controller that owns objects
-// and has a finalizer, and webhooks that default, validate and convert.
+// An operator is a typical controller-runtime manager: leader election, a controller that owns
+// objects and has a finalizer, and webhooks that default, validate and convert.
 type operator struct {
-	client.Client // live
+	client.Client // reads from the API server, not from a cache
 	manager       ctrl.Manager
 	server        webhook.Options
 	ca            []byte
 
 	mu struct {
 		sync.Mutex
-		warnings []string // that the API server has passed on
+		warnings []string // from the API server
 	}
 }
 
@@ -62,7 +62,7 @@ func (o *operator) warned(text string) bool {
 	return slices.Contains(o.mu.warnings, text)
 }
 
-// Reconcile keeps a ConfigMap with the words of a task.
+// Reconcile maintains a ConfigMap with the words of a task.
 func (o *operator) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	c := o.manager.GetClient()
 	task := &Task{}
@@ -204,7 +204,7 @@ func (o *operator) install(ctx context.Context, t *testing.T) {
 	}))
 }
 
-// uninstall deletes the definition and waits until nothing is left of it.
+// uninstall deletes the definition and waits until it and its objects are gone.
 func (o *operator) uninstall(ctx context.Context, t *testing.T) {
 	t.Helper()
 	definition := taskDefinition("", nil)
@@ -232,7 +232,7 @@ func (o *operator) eventually(ctx context.Context, t *testing.T, what string, ch
 	}
 }
 
-// TestOperator lets an operator work at each of the servers.
+// TestOperator runs an operator at each of the servers.
 func TestOperator(t *testing.T) {
 	originConfig, err := origin.AdminConfig()
 	must(t, err)
@@ -256,7 +256,7 @@ func TestOperator(t *testing.T) {
 func (o *operator) test(ctx context.Context, t *testing.T) {
 	key := client.ObjectKey{Namespace: taskNamespace, Name: "greet"}
 	old := &OldTask{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Spec: OldTaskSpec{Text: "hello there"}}
-	// The webhooks' server may not be up yet.
+	// The webhook server may not be ready yet.
 	o.eventually(ctx, t, "a task of the old version is created", func() (bool, error) {
 		err := o.Create(ctx, old)
 		return err == nil, err
@@ -282,7 +282,7 @@ func (o *operator) test(ctx context.Context, t *testing.T) {
 		t.Errorf("ConfigMap %+v", text)
 	}
 
-	// What is owned is watched, too.
+	// Owned objects are watched, too.
 	must(t, o.Delete(ctx, text))
 	o.eventually(ctx, t, "the ConfigMap comes back", func() (bool, error) {
 		err := o.Get(ctx, client.ObjectKeyFromObject(text), text)
@@ -305,7 +305,7 @@ func (o *operator) test(ctx context.Context, t *testing.T) {
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
 	if err := o.Get(ctx, client.ObjectKeyFromObject(text), text); !apierrors.IsNotFound(err) {
-		t.Errorf("the ConfigMap is there: %v", err)
+		t.Errorf("the ConfigMap still exists: %v", err)
 	}
 }
 

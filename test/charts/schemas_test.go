@@ -63,7 +63,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// differences lists where two JSON values differ, as documents are too large to be shown.
+// differences lists where two JSON values differ; whole documents are too large to print.
 func differences(at string, a, b any) []string {
 	if left, ok := a.(map[string]any); ok {
 		if right, ok := b.(map[string]any); ok {

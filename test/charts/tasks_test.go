@@ -18,7 +18,7 @@ const (
 	taskFinalizer = taskGroup + "/text"
 )
 
-// Task is what the operator works on, in its version v1, which is stored.
+// Task is the operator's custom resource in its storage version v1.
 type Task struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -1,5 +1,6 @@
-// Package controllers runs the unmodified controllers of a cluster (kube-controller-manager, kube-scheduler, kwok) on a
-// standalone kubeweir and looks at what users expect of a cluster: rollouts, garbage collection, namespaces, jobs.
+// Package controllers runs a cluster's unmodified controllers (kube-controller-manager,
+// kube-scheduler, kwok) on a standalone kubeweir and checks what users expect of a cluster:
+// rollouts, garbage collection, namespaces, jobs.
 package controllers
 
 import (
@@ -24,12 +25,12 @@ import (
 )
 
 const (
-	patience = 3 * time.Minute // for what controllers do
+	patience = 3 * time.Minute // bounds each wait for controllers
 	nodes    = 10
 	replicas = 100
 )
 
-// eventually asks ready until it says yes.
+// eventually polls ready until it returns true.
 func eventually(t *testing.T, what string, ready func(ctx context.Context) (bool, string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -179,7 +180,8 @@ func testJob(t *testing.T, client kubernetes.Interface) {
 	})
 }
 
-// testQuota fills a quota; one more pod is refused, and one that goes makes room.
+// testQuota fills a quota, checks that one more pod is rejected, and that deleting a pod makes
+// room.
 func testQuota(t *testing.T, client kubernetes.Interface) {
 	ctx := t.Context()
 	namespace(t, client, "quota")
@@ -194,8 +196,9 @@ func testQuota(t *testing.T, client kubernetes.Interface) {
 		_, err := client.CoreV1().Pods("quota").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: template("x").Spec}, metav1.CreateOptions{DryRun: dryRun})
 		return err
 	}
-	// Admission follows quotas by a watch: from when it refuses by this one, it knows it.
-	eventually(t, "the quota is kept", func(context.Context) (bool, string) {
+	// Admission follows quotas by a watch, so it knows this quota once it rejects a pod because of
+	// it.
+	eventually(t, "the quota is enforced", func(context.Context) (bool, string) {
 		err := pod("none", metav1.DryRunAll)
 		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: q"), fmt.Sprint(err)
 	})
@@ -250,7 +253,7 @@ func testNamespace(t *testing.T, client kubernetes.Interface) {
 	})
 }
 
-// testGarbage deletes an owner; what it owns goes, what is orphaned stays.
+// testGarbage deletes an owner: its dependents are deleted, orphaned ones remain.
 func testGarbage(t *testing.T, client kubernetes.Interface) {
 	ctx := t.Context()
 	maps := client.CoreV1().ConfigMaps("default")

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// CertificateRequest is what a CertificateSigningRequest asks for, as PEM. Nobody keeps its key.
+// CertificateRequest returns the request of a CertificateSigningRequest as PEM. Its key is
+// discarded.
 func CertificateRequest() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -24,7 +25,7 @@ func CertificateRequest() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
-// Authority is the certificate of an authority that signs nothing, as PEM.
+// Authority returns the certificate of a CA as PEM. Its key is discarded.
 func Authority() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

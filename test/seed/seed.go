@@ -25,24 +25,24 @@ import (
 
 // A Seeder creates objects of any type.
 type Seeder struct {
-	// Client is what it creates them with.
+	// Client is the client that creates the objects.
 	Client dynamic.Interface
-	// Namespace takes the namespaced objects that name none.
+	// Namespace is the namespace of namespaced objects without one.
 	Namespace string
-	// Existing passes over objects that are there already, of another version perhaps.
+	// Existing skips objects that already exist, perhaps in another version.
 	Existing bool
-	// OtherRelease passes over objects of resources that the server does not have.
+	// OtherRelease skips objects of resources that the server does not have.
 	OtherRelease bool
 
 	disco  discovery.DiscoveryInterface
 	mapper meta.RESTMapper
 }
 
-// New returns a Seeder with a client's rights.
+// New returns a Seeder with the client configuration's rights.
 func New(cfg *rest.Config) (*Seeder, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent = "seeder"
-	// Objects of deprecated versions are seeded on purpose.
+	// Deprecated versions are created on purpose.
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -85,7 +85,8 @@ func (s *Seeder) Documents(ctx context.Context, stream []byte) error {
 	}
 }
 
-// Create creates an object, and writes its status if it has one. It returns when what is defined by it is served.
+// Create creates an object, and writes its status if it has one. If the object defines a resource,
+// Create returns when that is served.
 func (s *Seeder) Create(ctx context.Context, u *unstructured.Unstructured) error {
 	client, err := s.resource(u)
 	if err != nil {
@@ -123,12 +124,12 @@ func (s *Seeder) resource(u *unstructured.Unstructured) (dynamic.ResourceInterfa
 	return s.Client.Resource(m.Resource).Namespace(cmp.Or(u.GetNamespace(), s.Namespace)), nil
 }
 
-// Mapping is the resource of a type.
+// Mapping returns the resource of a type.
 func (s *Seeder) Mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	return s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 }
 
-// established waits until a new resource is served and known to discovery.
+// established waits until a new resource is served and in discovery.
 func (s *Seeder) established(ctx context.Context, crds dynamic.ResourceInterface, name string) error {
 	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		crd, err := crds.Get(ctx, name, metav1.GetOptions{})

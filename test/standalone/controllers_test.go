@@ -18,18 +18,20 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// controllerCommands returns the commands of docs/standalone.md that start Kubernetes' controllers and scheduler.
+// controllerCommands returns the commands of docs/standalone.md that start Kubernetes' controllers
+// and scheduler.
 func controllerCommands(t *testing.T, dataDir string) []string {
 	t.Helper()
 	block := regexp.MustCompile("(?s)```sh\n(kube-controller-manager .*?)```").FindStringSubmatch(page(t, "docs/standalone.md"))
 	if block == nil {
-		t.Fatal("docs/standalone.md starts no controllers")
+		t.Fatal("docs/standalone.md has no commands that start controllers")
 	}
 	text := strings.ReplaceAll(strings.ReplaceAll(block[1], "\\\n", ""), "DATA_DIR", dataDir)
 	return strings.Split(strings.TrimSpace(text), "\n")
 }
 
-// TestReadmeControllers starts the controllers as docs/standalone.md says: a Deployment of the README gets its Pods, and they a node.
+// TestReadmeControllers starts the controllers as docs/standalone.md says and checks that a
+// Deployment of the README gets Pods, and the Pods a node.
 func TestReadmeControllers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
@@ -75,8 +77,8 @@ func TestReadmeControllers(t *testing.T) {
 	bound(replicas)
 }
 
-// beside types a command that runs until the test ends. Only where it listens is another place than by default: a port
-// that nobody has, of this machine alone.
+// beside runs a command until the test ends. Only its address differs from the default: it listens
+// on a free loopback port.
 func beside(t *testing.T, command string, env []string) {
 	t.Helper()
 	address, release, err := realkube.ReservePort()
@@ -100,7 +102,7 @@ func beside(t *testing.T, command string, env []string) {
 	})
 }
 
-// createNode makes a node that is ready, as its kubelet would say.
+// createNode creates a node and makes it ready, as its kubelet would.
 func createNode(ctx context.Context, t *testing.T, p *process) {
 	t.Helper()
 	nodes := p.client().CoreV1().Nodes()

@@ -20,8 +20,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// kubelet is a server that answers as a kubelet does; what is said to a container is
-// echoed.
+// kubelet starts a server that responds like a kubelet and echoes the input of containers.
 func kubelet(t *testing.T) *net.TCPAddr {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -76,7 +75,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	<-conn.CloseChan()
 }
 
-// TestKubelet: exec by both protocols and logs go to the kubelet that the objects name.
+// TestKubelet checks that exec, over both protocols, and logs go to the kubelet that the objects
+// name.
 func TestKubelet(t *testing.T) {
 	p := start(t, t.TempDir(), "--disable-admission-plugins", "ServiceAccount")
 	address := kubelet(t)
@@ -113,13 +113,13 @@ func TestKubelet(t *testing.T) {
 		}
 	}
 	p.follow(ctx)
-	p.stop() // though a log is followed
+	p.stop() // although a client follows a log
 	if log := p.stderr.String(); strings.Contains(log, "level=ERROR") {
 		t.Errorf("the end of an exec is logged as an error:\n%s", log)
 	}
 }
 
-// follow begins to follow the log, and returns when its first line is here.
+// follow starts following the log and returns after its first line.
 func (p *process) follow(ctx context.Context) {
 	p.t.Helper()
 	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(tools(p.t).kubectl), "kubectl"), "logs", "-f", "talker")

@@ -62,11 +62,11 @@ type process struct {
 	stderr     *output
 	done       chan error
 	kubeconfig string
-	ready      time.Duration // from the start of the process
-	work       time.Duration // of processors until then
+	ready      time.Duration // time from the start of the process
+	work       time.Duration // processor time until then
 }
 
-// output collects what a process prints and tells when a line is there.
+// output collects what a process prints and signals new output.
 type output struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
@@ -107,9 +107,9 @@ func start(t *testing.T, dataDir string, args ...string) *process {
 		case <-p.stderr.grown:
 		case err := <-p.done:
 			p.done <- err
-			t.Fatalf("it ended: %v\n%s", err, p.stderr)
+			t.Fatalf("kubeweir ended: %v\n%s", err, p.stderr)
 		case <-deadline.C:
-			t.Fatalf("it is not ready\n%s", p.stderr)
+			t.Fatalf("kubeweir is not ready\n%s", p.stderr)
 		}
 	}
 	p.ready, p.work = time.Since(began), p.processorTime()
@@ -147,12 +147,12 @@ func (p *process) exit() int {
 		}
 		return 0
 	case <-time.After(30 * time.Second):
-		p.t.Fatalf("it does not end\n%s", p.stderr)
+		p.t.Fatalf("kubeweir does not end\n%s", p.stderr)
 		return 0
 	}
 }
 
-// stop ends it as an operator does.
+// stop ends it with SIGTERM, as an operator does.
 func (p *process) stop() {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -163,14 +163,14 @@ func (p *process) stop() {
 	}
 }
 
-// kill ends it as a power cut does.
+// kill ends it with SIGKILL, like a crash.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	err := <-p.done
 	p.done <- err
 }
 
-// kubectl runs one command line and returns what it prints.
+// kubectl runs one command line and returns its output.
 func (p *process) kubectl(line string) string {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
@@ -198,15 +198,15 @@ func (p *process) client() *kubernetes.Clientset {
 	return k
 }
 
-// processorTime is what the process has used of processors, in all its threads.
+// processorTime returns the processor time that the process has used, in all its threads.
 func (p *process) processorTime() time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	_, rest, _ := bytes.Cut(stat, []byte(") ")) // its name may have anything in it
+	_, rest, _ := bytes.Cut(stat, []byte(") ")) // the program's name may contain anything
 	fields := strings.Fields(string(rest))
-	var ticks int64 // of 10 ms, as the kernel tells all programs
+	var ticks int64 // in units of 10 ms, which the kernel uses for all programs
 	for _, f := range fields[11:13] {
 		n, err := strconv.ParseInt(f, 10, 64)
 		if err != nil {

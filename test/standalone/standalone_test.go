@@ -31,7 +31,8 @@ func page(t *testing.T, name string) string {
 	return string(text)
 }
 
-// readmeCommands are the kubectl commands of the README's section about an API without a cluster.
+// readmeCommands returns the kubectl commands of the README's section about an API without a
+// cluster.
 func readmeCommands(t *testing.T) []string {
 	t.Helper()
 	block := regexp.MustCompile("(?s)\n## A Kubernetes API without a cluster\n.*?```sh\n(kubectl .*?)```").FindStringSubmatch(page(t, "README.md"))
@@ -48,7 +49,7 @@ func readmeCommands(t *testing.T) []string {
 	return commands
 }
 
-// TestReadme: what the README promises, over an orderly end and a power cut.
+// TestReadme checks what the README promises, across a clean stop and a kill.
 func TestReadme(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	p := start(t, dir)
@@ -64,7 +65,7 @@ func TestReadme(t *testing.T) {
 
 	p = start(t, dir)
 	if after := p.kubectl(state); after != before {
-		t.Errorf("after an orderly end:\n%s\nbefore:\n%s", after, before)
+		t.Errorf("after a clean stop:\n%s\nbefore:\n%s", after, before)
 	}
 	p.kubectl("kubectl -n demo create configmap written-last --from-literal=a=b")
 	before = p.kubectl(state)
@@ -81,7 +82,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestSecondProcess: a data folder has one process, and the other is told so.
+// TestSecondProcess checks that a second process on the same data folder fails with an explanation.
 func TestSecondProcess(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, dir)
@@ -101,7 +102,7 @@ func TestBadPlugin(t *testing.T) {
 	}
 }
 
-// TestCredentials: certificates and tokens of elsewhere, and nobody.
+// TestCredentials checks certificates and tokens of other authorities, and anonymous requests.
 func TestCredentials(t *testing.T) {
 	dir := t.TempDir()
 	tokens := filepath.Join(dir, "tokens.csv")
@@ -131,7 +132,7 @@ func TestCredentials(t *testing.T) {
 	p.stop()
 }
 
-// withoutCert are flags for a kubeconfig that has no credentials.
+// withoutCert returns flags for a kubeconfig without credentials.
 func withoutCert(t *testing.T, p *process) string {
 	t.Helper()
 	content, err := os.ReadFile(p.kubeconfig)
@@ -147,14 +148,16 @@ func withoutCert(t *testing.T, p *process) string {
 }
 
 const (
-	// startLimit is the processor time of a start: unlike the time on the clock it does not depend on what else runs.
+	// startLimit is the maximum processor time of a start. Unlike elapsed time, it does not depend
+	// on other load.
 	startLimit = time.Second
-	// objects in a data folder that is not empty.
+	// objects is the number of objects in a data folder that is not empty.
 	objects = 10_000
 	writers = 16
 )
 
-// TestStart: a start takes little, with nothing in the data folder and with many objects.
+// TestStart checks that a start uses little processor time, with an empty data folder and with many
+// objects.
 func TestStart(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir)

@@ -15,7 +15,7 @@ import (
 //go:embed testdata/objects.yaml
 var objectsYAML string
 
-// createObjects creates the objects of testdata/objects.yaml in their order.
+// createObjects creates the objects of testdata/objects.yaml in order.
 func createObjects(ctx context.Context, t *testing.T, config *rest.Config) {
 	t.Helper()
 	request, err := seed.CertificateRequest()
@@ -30,7 +30,7 @@ func createObjects(ctx context.Context, t *testing.T, config *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The bundle is text between double quotes.
+	// The bundle is inside a double-quoted string.
 	bundle := strings.ReplaceAll(string(authority), "\n", `\n`)
 	text := strings.NewReplacer("@csr@", base64.StdEncoding.EncodeToString(request), "@bundle@", bundle).Replace(objectsYAML)
 	if err := objects.Documents(ctx, []byte(text)); err != nil {

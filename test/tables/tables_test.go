@@ -1,5 +1,5 @@
-// Package tables compares the Tables of packages cache/form/table and origin/builtin, made from kube-apiserver's JSON, with
-// kube-apiserver's own, byte for byte.
+// Package tables compares the Tables of packages cache/form/table and origin/builtin, made from
+// kube-apiserver's JSON, with kube-apiserver's own, byte for byte.
 package tables
 
 import (
@@ -39,9 +39,9 @@ type env struct {
 	printers *builtin.Printers
 }
 
-// resource is one that can be listed and watched.
+// A resource can be listed and watched.
 type resource struct {
-	path    string // of the list, all namespaces
+	path    string // path of the list in all namespaces
 	gvk     schema.GroupVersionKind
 	custom  bool
 	printer table.Printer
@@ -51,7 +51,7 @@ func TestTables(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	cluster, err := realkube.Start(ctx, realkube.Options{
-		// Every version of every built-in resource there is.
+		// Every version of every built-in resource.
 		FeatureGates: map[string]bool{"AllAlpha": true, "AllBeta": true},
 		ExtraArgs:    []string{"--runtime-config=api/all=true"},
 	})
@@ -119,7 +119,7 @@ func (e *env) getJSON(ctx context.Context, t *testing.T, path string, query url.
 	}
 }
 
-// discover finds all resources that can be listed and watched, and a printer for each.
+// discover finds all resources that can be listed and watched, with a printer for each.
 func (e *env) discover(ctx context.Context, t *testing.T) []resource {
 	t.Helper()
 	var groups metav1.APIGroupList
@@ -155,7 +155,7 @@ func (e *env) discover(ctx context.Context, t *testing.T) []resource {
 				res.printer = printer
 			}
 			if res.printer.Traits().NoTables {
-				t.Logf("no tables of %s", res.gvk)
+				t.Logf("no Tables for %s", res.gvk)
 				continue
 			}
 			found = append(found, res)
@@ -181,7 +181,7 @@ func (e *env) customPrinters(ctx context.Context, t *testing.T) map[schema.Group
 	return printers
 }
 
-// object makes what a row carries from the JSON of the object as it stands in a list or event.
+// object returns the object of a row from its JSON in a list or event.
 func (r *resource) object(t *testing.T, raw []byte, include string) table.Object {
 	t.Helper()
 	switch include {
@@ -224,7 +224,7 @@ type rawList struct {
 	Items    []json.RawMessage `json:"items"`
 }
 
-// table is the Table of a list as it reads at now.
+// table returns the Table of a list, with ages as of now.
 func (r *resource) table(t *testing.T, list *rawList, include string, now time.Time) []byte {
 	t.Helper()
 	type line struct {
@@ -248,7 +248,8 @@ func (r *resource) table(t *testing.T, list *rawList, include string, now time.T
 	return append(out, tail...)
 }
 
-// compareLists compares whole lists and pages, at an exact version so that both answers are of the same state.
+// compareLists compares whole lists and pages, at an exact version so that both responses have the
+// same state.
 func (e *env) compareLists(ctx context.Context, t *testing.T, r resource) {
 	var current rawList
 	e.getJSON(ctx, t, r.path, url.Values{"limit": {"1"}}, &current)
@@ -273,7 +274,7 @@ func (e *env) compareGets(ctx context.Context, t *testing.T, r resource) {
 	var list rawList
 	e.getJSON(ctx, t, r.path, nil, &list)
 	if len(list.Items) == 0 {
-		t.Log("there are none")
+		t.Log("there are no objects")
 		return
 	}
 	var first metav1.PartialObjectMetadata
@@ -318,7 +319,7 @@ func (e *env) compareWatches(ctx context.Context, t *testing.T, r resource) {
 	}
 }
 
-// events turns the lines of a JSON watch into those of a Table watch.
+// events converts the lines of a JSON watch into those of a Table watch.
 func (r *resource) events(t *testing.T, plain [][]byte, include string, now time.Time) []byte {
 	t.Helper()
 	var out []byte
@@ -379,7 +380,7 @@ func (e *env) initialEvents(ctx context.Context, t *testing.T, path string, quer
 	}
 }
 
-// same fails the test unless what we answer is what kube-apiserver answers.
+// same fails the test if our response differs from kube-apiserver's.
 func same(t *testing.T, kubeAPIServer, ours func() []byte) {
 	t.Helper()
 	if want, got, same := steady.Compare(kubeAPIServer, ours, bytes.Equal); !same {
@@ -387,7 +388,7 @@ func same(t *testing.T, kubeAPIServer, ours func() []byte) {
 	}
 }
 
-// difference shows where two texts part.
+// difference shows the first difference between two texts.
 func difference(got, want []byte) string {
 	i := 0
 	for i < len(got) && i < len(want) && got[i] == want[i] {
