@@ -13,19 +13,19 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// A chromium is a running browser. Its methods are called by one goroutine.
+// A chromium is a running browser. Its methods must be called by one goroutine.
 type chromium struct {
 	t      *testing.T
-	pid    int // of what drives it, whose child it is
+	pid    int // of the driver, whose child it is
 	orders *json.Encoder
-	said   chan report // closed when the browser is gone
-	done   chan report // what commands resulted in
+	said   chan report // closed when the browser has ended
+	done   chan report // results of commands
 
 	mu    sync.Mutex // guards wrong
 	wrong []string
 }
 
-// A report is what a tab tells: of the program in test/tools/chromium.
+// A report is a message from a tab, in the format of test/tools/chromium.
 type report struct {
 	Page   int             `json:"page"`
 	Said   string          `json:"said"`
@@ -35,7 +35,7 @@ type report struct {
 	Wrong  string          `json:"wrong"`
 }
 
-// startChromium starts a browser that ends with the test, with a script in every page.
+// startChromium starts a browser that ends with the test and runs a script in every page.
 func startChromium(t *testing.T, script string) *chromium {
 	t.Helper()
 	driver, err := realkube.Tool(t.Context(), "chromium", ".")
@@ -68,13 +68,13 @@ func startChromium(t *testing.T, script string) *chromium {
 	}()
 	t.Cleanup(func() {
 		close(stop)
-		_ = in.Close() // at which it ends
+		_ = in.Close() // which ends it
 		<-done
 	})
 	return b
 }
 
-// hear passes a report on to who waits for it, and goes on after stop, so that the browser can end.
+// hear delivers a report to its receiver. After stop it drops reports, so that the browser can end.
 func (b *chromium) hear(r report, stop <-chan struct{}) {
 	to := b.said
 	switch {
@@ -92,7 +92,7 @@ func (b *chromium) hear(r report, stop <-chan struct{}) {
 	}
 }
 
-// complaints are what was wrong in pages since the last call.
+// complaints returns the problems in pages since the last call.
 func (b *chromium) complaints() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +101,7 @@ func (b *chromium) complaints() []string {
 	return wrong
 }
 
-// command has the browser do something with a tab: a command of the DevTools protocol.
+// command sends a command of the DevTools protocol to a tab.
 func (b *chromium) command(t *testing.T, tab int, command string, params map[string]any, result any) {
 	t.Helper()
 	order := map[string]any{"page": tab, "command": command}
@@ -111,7 +111,7 @@ func (b *chromium) command(t *testing.T, tab int, command string, params map[str
 	must(t, b.orders.Encode(order))
 	r, ok := <-b.done
 	if !ok {
-		t.Fatalf("the browser is gone; it was to do %s", command)
+		t.Fatalf("the browser ended before the command %s", command)
 	}
 	if r.Failed != "" {
 		t.Fatal(r.Failed)
@@ -127,7 +127,7 @@ func (b *chromium) open(tab int, profile, url string) {
 	must(b.t, b.orders.Encode(map[string]any{"page": tab, "profile": profile, "open": url}))
 }
 
-// tell tells a tab something.
+// tell sends a message to a tab.
 func (b *chromium) tell(tab int, line any) {
 	b.t.Helper()
 	text, err := json.Marshal(line)

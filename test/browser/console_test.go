@@ -19,9 +19,10 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-var screenshots = flag.String("screenshots", "", "the `folder` that the console's pages are drawn to; a temporary one without it")
+var screenshots = flag.String("screenshots", "", "the `folder` for screenshots of the console's pages; temporary by default")
 
-// TestConsole looks at every page of a gateway's console in Chromium, while clients with bad names load it.
+// TestConsole checks every page of a gateway's console in Chromium, while clients with malicious
+// names send requests.
 func TestConsole(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -43,7 +44,7 @@ func TestConsole(t *testing.T) {
 	c.run("the stream is lost and comes back", func() { c.lost(ctx, g) })
 }
 
-// TestConsoleOfStandalone logs in with a token and looks at what a standalone has besides.
+// TestConsoleOfStandalone logs in with a token and checks the pages that only a standalone has.
 func TestConsoleOfStandalone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -62,7 +63,7 @@ func TestConsoleOfStandalone(t *testing.T) {
 	})
 }
 
-// TestConsoleOfClusters chooses one of the clusters of a gateway, of which another does not answer.
+// TestConsoleOfClusters selects one cluster of a gateway, another of which is unreachable.
 func TestConsoleOfClusters(t *testing.T) {
 	folder := t.TempDir()
 	down, config := filepath.Join(folder, "kubeconfig"), filepath.Join(folder, "gateway.yaml")
@@ -74,7 +75,8 @@ func TestConsoleOfClusters(t *testing.T) {
 	c.run("a cluster is chosen", c.chosen)
 }
 
-// live: figures of the overview and the rows of collections move by themselves, and who is at a row stays there.
+// live checks that the figures of the overview and the rows of collections update by themselves,
+// and that the focus stays on its row.
 func (c *console) live() {
 	c.do(`await openPage('overview');
 		await changes('requests', 3, () => figure('Requests').textContent);
@@ -93,7 +95,7 @@ func (c *console) live() {
 		if (document.activeElement !== button || !row.isConnected) throw new Error('the focus is lost');`)
 }
 
-// hostile: names that clients choose are shown as they are, and do nothing.
+// hostile checks that names chosen by clients are shown literally and execute nothing.
 func (c *console) hostile() {
 	for _, page := range []string{"watches", "permissions", "askers"} {
 		c.do(`await openPage(%[1]s);
@@ -103,7 +105,7 @@ func (c *console) hostile() {
 	}
 }
 
-// units: numbers are written with their units, and short.
+// units checks that numbers are short and have units.
 func (c *console) units() {
 	for _, n := range []struct {
 		function string
@@ -124,13 +126,14 @@ func (c *console) units() {
 	}
 }
 
-// keyboard goes through a page by the Tab key: the first stop leads past the list of pages, and every control is reached
-// and shows that it is.
+// keyboard goes through a page with the Tab key. The first stop is the skip link; every control is
+// reachable and shows its focus.
 func (c *console) keyboard() {
 	c.do(`await openPage('watches'); await until('a watch', () => document.querySelector('tbody button'));
 		document.activeElement.blur(); reached.clear(); scrollTo(0, 0);`)
 	c.command("Page.bringToFront", nil, nil)
-	// Where the focus begins is where the last one was, so it is put before everything.
+	// The browser continues from the last focus, so the focus moves to the beginning of the page
+	// first.
 	c.do(`const first = document.createElement('span'); first.tabIndex = -1; document.body.prepend(first); first.focus(); first.remove();`)
 	const most = 300
 	for i := range most {
@@ -173,7 +176,7 @@ func (c *console) keyboard() {
 	c.do(`await until('the focus at the new heading', () => document.activeElement.textContent === 'Self-check' && document.title.startsWith('Self-check'));`)
 }
 
-// explained has a request explained, by keyboard.
+// explained explains a request, using only the keyboard.
 func (c *console) explained() {
 	c.do(`await openPage('explain'); document.querySelector('[name=path]').focus();`)
 	c.write("/api/v1/configmaps?resourceVersion=0")
@@ -184,10 +187,10 @@ func (c *console) explained() {
 	c.look("answer-1280")
 	c.do(`const path = document.querySelector('[name=path]'); path.value = 'no path'; path.form.requestSubmit();
 		await until('what is wrong', () => document.querySelector('#page [role=alert]'));`)
-	c.content("status of 400") // Chromium says so of every such answer
+	c.content("status of 400") // Chromium reports every such response
 }
 
-// explainsVisible has a list of all namespaces explained that a user makes who may list some.
+// explainsVisible explains a cluster-wide list by a user who may list only some namespaces.
 func (c *console) explainsVisible(ctx context.Context, g *realkube.Gateway) {
 	const team = "team:a"
 	rights := clientOf(c.t, g, "rights/1", "").RbacV1()
@@ -225,7 +228,7 @@ func (c *console) explainsVisible(ctx context.Context, g *realkube.Gateway) {
 	c.size(1280)
 }
 
-// blocks blocks a user agent from the table, by keyboard, and unblocks it.
+// blocks blocks a user agent from the table, using only the keyboard, and unblocks it.
 func (c *console) blocks(ctx context.Context, g *realkube.Gateway) {
 	const agent = "to-be-blocked/1"
 	cfg := g.AdminConfig()
@@ -240,7 +243,7 @@ func (c *console) blocks(ctx context.Context, g *realkube.Gateway) {
 		must(c.t, err)
 		must(c.t, resp.Body.Close())
 		if resp.StatusCode != want {
-			c.t.Errorf("%s is answered %d, want %d", agent, resp.StatusCode, want)
+			c.t.Errorf("%s gets status %d, want %d", agent, resp.StatusCode, want)
 		}
 	}
 	answered(200)
@@ -260,7 +263,7 @@ func (c *console) blocks(ctx context.Context, g *realkube.Gateway) {
 	answered(200)
 }
 
-// confirm presses the button that has the focus, and that of the question that follows.
+// confirm presses the focused button and the button of the confirmation that follows.
 func (c *console) confirm(name string) {
 	c.press("Enter")
 	c.do(`await until('the question', () => document.querySelector('dialog')?.contains(document.activeElement));`)
@@ -269,7 +272,7 @@ func (c *console) confirm(name string) {
 	c.press("Enter")
 }
 
-// endsWatch ends a watch from the table, by keyboard.
+// endsWatch ends a watch from the table, using only the keyboard.
 func (c *console) endsWatch(ctx context.Context, g *realkube.Gateway) {
 	const agent = "to-be-ended/1"
 	w, err := clientOf(c.t, g, agent, "").CoreV1().Secrets("kube-system").Watch(ctx, metav1.ListOptions{})
@@ -300,7 +303,8 @@ func awaitEnd(ctx context.Context, t *testing.T, w watch.Interface) {
 	}
 }
 
-// lost: without a gateway the figures are said to be old, and they move again when it is back.
+// lost checks that the figures are marked as old while the gateway is down and update again
+// afterwards.
 func (c *console) lost(ctx context.Context, g *realkube.Gateway) {
 	c.do(`await openPage('overview');`)
 	g.Kill()
@@ -313,7 +317,8 @@ func (c *console) lost(ctx context.Context, g *realkube.Gateway) {
 	c.content("net::ERR_")
 }
 
-// chosen: the rows of all clusters name theirs, those of one that is chosen do not, and other pages stay with it.
+// chosen checks that rows name their cluster while all clusters are shown and do not while one is
+// selected, and that other pages keep the selection.
 func (c *console) chosen() {
 	c.do(`await openPage('upstreams');
 		await until('who does not answer', () => /down\s*Unreachable/.test(document.querySelector('#page').textContent));
@@ -330,7 +335,7 @@ func (c *console) chosen() {
 	c.look("one-1280")
 }
 
-// logsIn gives a wrong token and the right one.
+// logsIn enters a wrong token and then the right one.
 func (c *console) logsIn(wrong, right string) {
 	c.do(`await until('the form', () => document.activeElement.type === 'password');`)
 	c.look("form-1280")

@@ -23,7 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// resources are what Headlamp's overview, its map and its workloads ask for.
+// resources are the resources of Headlamp's overview, map and workloads.
 var resources = []string{
 	"/api/v1/configmaps", "/api/v1/events", "/api/v1/namespaces", "/api/v1/nodes", "/api/v1/persistentvolumeclaims",
 	"/api/v1/pods", "/api/v1/secrets", "/api/v1/serviceaccounts", "/api/v1/services",
@@ -33,15 +33,16 @@ var resources = []string{
 }
 
 const (
-	// cluster is the path below which Headlamp's backend has the API of a cluster.
+	// cluster is the path below which Headlamp's backend serves the API of a cluster.
 	cluster = "/clusters/main"
-	// tabs are opened in profiles of tabsOfProfile, because a browser has 255 WebSockets for each.
+	// tabs is spread over profiles with tabsOfProfile each, because a browser allows 255 WebSockets
+	// per profile.
 	tabs, tabsOfProfile = 50, 10
 )
 
-// TestHeadlamp opens a dashboard in one tab, and then in fifty. To kube-apiserver that is one watch a resource, as its own
-// metrics tell, and every tab sees what is written. The gateway has the profile for dashboards, and something is written
-// all the time, as in any cluster.
+// TestHeadlamp opens a dashboard in one tab, and then in fifty. By kube-apiserver's metrics that
+// costs one watch per resource, and every tab sees every write. The gateway has the profile for
+// dashboards, and there are writes all the time, as in any cluster.
 func TestHeadlamp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -71,7 +72,7 @@ func TestHeadlamp(t *testing.T) {
 		must(t, err)
 		d.awaitAdded(ctx, name)
 		must(t, direct.CoreV1().ConfigMaps("default").Delete(ctx, name, metav1.DeleteOptions{}))
-		t.Logf("%d tabs: %d watches opened in %s, an event seen by all after %s; Chromium and what drives it: %d MiB",
+		t.Logf("%d tabs: %d watches opened in %s, an event seen by all after %s; Chromium and its driver: %d MiB",
 			n, n*len(resources), opened.Round(time.Millisecond), time.Since(began).Round(time.Millisecond), memoryOf(t, b.pid)>>20)
 	}
 }
@@ -94,8 +95,8 @@ func writeLeases(ctx context.Context, t *testing.T, client kubernetes.Interface)
 	}
 }
 
-// newBackend is what Headlamp's backend does: it serves the page, and passes on what is below a cluster with the token of
-// who is logged in, WebSockets included.
+// newBackend returns a stand-in for Headlamp's backend: it serves the page and forwards requests
+// below a cluster's path with the token of the logged-in user, WebSockets included.
 func newBackend(t *testing.T, g *realkube.Gateway) http.Handler {
 	t.Helper()
 	target, err := url.Parse(g.URL())
@@ -116,7 +117,7 @@ func newBackend(t *testing.T, g *realkube.Gateway) http.Handler {
 	return mux
 }
 
-// watchedTabs are the tabs that are open.
+// watchedTabs are the open tabs.
 type watchedTabs struct {
 	b    *chromium
 	url  string
@@ -153,7 +154,7 @@ func (d *watchedTabs) awaitAdded(ctx context.Context, name string) {
 	}
 }
 
-// A tabEvent is what a page tells of one of its WebSockets.
+// A tabEvent is a page's message about one of its WebSockets.
 type tabEvent struct {
 	Resource string `json:"resource"`
 	Opened   string `json:"opened"` // the subprotocol
@@ -163,14 +164,14 @@ type tabEvent struct {
 	Closed   string `json:"closed"`
 }
 
-// next is the next thing that a tab tells. A WebSocket that ends, or an error on it, fails the test.
+// next returns the next message of a tab. A WebSocket that ends, or an error on it, fails the test.
 func (d *watchedTabs) next(ctx context.Context, awaited string) (tab int, e tabEvent) {
 	d.b.t.Helper()
 	for {
 		select {
 		case r, ok := <-d.b.said:
 			if !ok {
-				d.b.t.Fatalf("the browser is gone; awaited: %s", awaited)
+				d.b.t.Fatalf("the browser ended; awaited: %s", awaited)
 			}
 			if r.Opened {
 				continue
@@ -186,7 +187,7 @@ func (d *watchedTabs) next(ctx context.Context, awaited string) (tab int, e tabE
 	}
 }
 
-// openWatches are the watches that kube-apiserver has open, by resource.
+// openWatches returns the number of watches that kube-apiserver has open, by resource.
 func openWatches(ctx context.Context, t *testing.T) map[string]float64 {
 	t.Helper()
 	m, err := kube.Metrics(ctx)
@@ -199,7 +200,7 @@ func openWatches(ctx context.Context, t *testing.T) map[string]float64 {
 	return open
 }
 
-// groupResource takes the path of a resource apart.
+// groupResource splits the path of a resource.
 func groupResource(path string) (group, resource string) {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	if parts[0] == "apis" {
@@ -208,7 +209,7 @@ func groupResource(path string) (group, resource string) {
 	return group, parts[len(parts)-1]
 }
 
-// awaitOneWatchEach waits until kube-apiserver has one watch of each resource more than before.
+// awaitOneWatchEach waits until kube-apiserver has exactly one additional watch of each resource.
 func awaitOneWatchEach(ctx context.Context, t *testing.T, before map[string]float64, tabs int) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -228,7 +229,7 @@ func awaitOneWatchEach(ctx context.Context, t *testing.T, before map[string]floa
 		select {
 		case <-tick.C:
 		case <-bounded.Done():
-			t.Fatalf("with %d tabs kube-apiserver has not one watch more of each: %s", tabs, strings.Join(wrong, ", "))
+			t.Fatalf("with %d tabs kube-apiserver does not have one additional watch of each resource: %s", tabs, strings.Join(wrong, ", "))
 		}
 	}
 }

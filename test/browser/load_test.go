@@ -16,10 +16,11 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// badName is what somebody may call himself or his program who wants the console's reader to do something.
+// badName is a user or program name with which an attacker tries to run a script in the browser of
+// the console's reader.
 const badName = `<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>`
 
-// A load is clients that list, watch and write.
+// A load is a set of clients that list, watch and write.
 type load struct {
 	cancel  context.CancelFunc
 	clients sync.WaitGroup
@@ -31,8 +32,8 @@ func (l *load) stop() {
 	l.clients.Wait()
 }
 
-// startLoad starts clients of a gateway that go on until they are stopped or the test ends: one writes a ConfigMap, two
-// watch, one lists, and one, with a bad name, may not.
+// startLoad starts clients of a gateway that run until they are stopped or the test ends: one
+// writes a ConfigMap, two watch, one lists, and one with a malicious name lists without permission.
 func startLoad(ctx context.Context, t *testing.T, g *realkube.Gateway) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -53,7 +54,7 @@ func startLoad(ctx context.Context, t *testing.T, g *realkube.Gateway) *load {
 	}
 	_, err = bad.CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{})
 	if err == nil {
-		t.Fatal("somebody without rights lists Secrets")
+		t.Fatal("a user without rights can list Secrets")
 	}
 	const pace = 20 * time.Millisecond
 	for _, do := range []func(i int){
@@ -73,7 +74,7 @@ func startLoad(ctx context.Context, t *testing.T, g *realkube.Gateway) *load {
 	return l
 }
 
-// clientOf is a client of the administrator, or, with user, of somebody else by impersonation.
+// clientOf returns a client of the administrator or, if user is set, of an impersonated user.
 func clientOf(t *testing.T, g *realkube.Gateway, agent, user string) *kubernetes.Clientset {
 	t.Helper()
 	cfg := g.AdminConfig()

@@ -8,7 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// The testbed of all tests and its cluster. TestMain starts them and nobody replaces them.
+// The testbed of all tests and its cluster. TestMain sets them and they never change.
 var (
 	bed  *testbed.Testbed
 	kube *realkube.Cluster
@@ -27,7 +27,7 @@ func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	return bed.StartGateway(t, realkube.GatewayOptions{ExtraArgs: args})
 }
 
-// must fails the test when a step did not work.
+// must fails the test if err is not nil.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// memoryOf is the memory of a process and all below it, what they share counted once (Pss).
+// memoryOf returns the memory of a process and its descendants, with shared memory counted once
+// (Pss).
 func memoryOf(t *testing.T, pid int) int64 {
 	t.Helper()
 	var sum int64
@@ -27,7 +28,7 @@ func memoryOf(t *testing.T, pid int) int64 {
 	for _, task := range tasks {
 		b, err := os.ReadFile(task)
 		if err != nil {
-			continue // a thread that is gone
+			continue // the thread has ended
 		}
 		for child := range strings.FieldsSeq(string(b)) {
 			id, err := strconv.Atoi(child)

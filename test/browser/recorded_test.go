@@ -26,11 +26,11 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// headlampPause is how long a user looks at a page before the next one.
-var headlampPause = flag.Duration("headlamp.pause", 0, "pause between two loads of a page of Headlamp; 15s is a person who looks at it")
+// headlampPause is how long a user looks at a page before loading the next one.
+var headlampPause = flag.Duration("headlamp.pause", 0, "pause between two loads of a page of Headlamp; 15s simulates a person")
 
-// recorded is what Headlamp's frontend asks of a cluster: testdata/headlamp.json, recorded in Chromium behind its backend,
-// of the release that the file names.
+// recorded holds the requests that Headlamp's frontend sends to a cluster: testdata/headlamp.json,
+// recorded in Chromium behind its backend. The file names the release.
 type recorded struct {
 	Headers map[string]string `json:"headers"` // of each request
 	Pages   []struct {
@@ -39,20 +39,21 @@ type recorded struct {
 	} `json:"pages"`
 }
 
-// recordedRequest is a GET, a POST of a review, or a watch over a WebSocket, and has the path of what it is.
+// A recordedRequest is a GET, a POST of a review, or a watch over a WebSocket; the field with its
+// path says which.
 type recordedRequest struct {
 	Get    string          `json:"get"`
 	Accept string          `json:"accept"`
 	Post   string          `json:"post"`
 	Body   json.RawMessage `json:"body"`
-	Status int             `json:"status"` // what kube-apiserver answered
+	Status int             `json:"status"` // kube-apiserver's status
 	Watch  string          `json:"watch"`
-	Since  string          `json:"since"` // the list from whose version on it is watched, if it is one
+	Since  string          `json:"since"` // for a watch, the list from whose version it starts
 }
 
-// TestHeadlampRequests loads each of Headlamp's pages three times, one after the other, through a gateway with the profile
-// for dashboards that nobody has asked anything before: 95 % of what is read comes from the cache, and the second load of a
-// page asks the cluster for hardly anything.
+// TestHeadlampRequests loads each of Headlamp's pages three times in a row through a fresh gateway
+// with the profile for dashboards. At least 95 % of the reads are served from the cache, and the
+// second load of a page sends hardly any request to the cluster.
 func TestHeadlampRequests(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute+45**headlampPause)
 	defer cancel()
@@ -90,7 +91,7 @@ func TestHeadlampRequests(t *testing.T) {
 	}
 }
 
-// createPagesObjects creates what the pages of single objects show.
+// createPagesObjects creates the objects for the pages of single objects.
 func createPagesObjects(ctx context.Context, t *testing.T) {
 	t.Helper()
 	direct, err := kubernetes.NewForConfig(kube.AdminConfig())
@@ -111,8 +112,9 @@ func createPagesObjects(ctx context.Context, t *testing.T) {
 	must(t, err)
 }
 
-// traffic is what the gateway counted: requests of clients, those of them that it did not answer for itself (/healthz), those
-// of the latter that the upstream was not asked for, and the requests upstream, reviews included.
+// traffic is what the gateway counted. requests are all requests of clients, reads those that the
+// gateway does not answer itself (like /healthz), cached those reads that needed no upstream
+// request, and upstream the requests to the upstream, reviews included.
 type traffic struct{ requests, reads, cached, upstream float64 }
 
 func (s *traffic) add(other traffic) {
@@ -124,7 +126,7 @@ func (s *traffic) add(other traffic) {
 
 func (s *traffic) share() float64 { return s.cached / s.reads }
 
-// pages are a browser's tab before a gateway.
+// pages simulates a browser's tab in front of a gateway.
 type pages struct {
 	t       *testing.T
 	gateway *realkube.Gateway
@@ -150,11 +152,11 @@ func newPages(t *testing.T, g *realkube.Gateway, headers map[string]string) *pag
 	return p
 }
 
-// settled is how long after its start a gateway remembers decisions for as long as it is configured to: what it is told
-// within a second after it began to follow RBAC objects may be by what was true before.
+// settled is how long after its start a gateway caches decisions for only a short time: reviews
+// within a second after it began to follow RBAC objects may reflect an earlier state.
 const settled = 2 * time.Second
 
-// awaitSettled waits until the gateway, which is ready now, has come so far.
+// awaitSettled waits until the gateway, which has just become ready, has been ready for that long.
 func awaitSettled(ctx context.Context, t *testing.T) {
 	t.Helper()
 	ready := time.Now()
@@ -166,7 +168,7 @@ func awaitSettled(ctx context.Context, t *testing.T) {
 	}))
 }
 
-// load loads a page, looks at it, leaves it, and returns what that was in the gateway's metrics.
+// load loads a page, looks at it, leaves it, and returns the traffic by the gateway's metrics.
 func (p *pages) load(ctx context.Context, requests []recordedRequest) traffic {
 	p.t.Helper()
 	versions := map[string]string{}
@@ -190,7 +192,7 @@ func (p *pages) load(ctx context.Context, requests []recordedRequest) traffic {
 	return p.count(ctx, len(requests))
 }
 
-// ask sends a request, which is answered as it was recorded, and returns the resourceVersion of a list.
+// ask sends a request, expects the recorded status, and returns the resourceVersion of a list.
 func (p *pages) ask(ctx context.Context, r recordedRequest) string {
 	p.t.Helper()
 	method, path, body := "GET", r.Get, io.Reader(nil)
@@ -247,7 +249,7 @@ func (p *pages) watch(ctx context.Context, path, version string) *websocket.Conn
 	return c
 }
 
-// count returns what was counted since it was called last, once all requests that were sent are.
+// count waits until all sent requests are counted and returns the traffic since the last call.
 func (p *pages) count(ctx context.Context, sent int) traffic {
 	p.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

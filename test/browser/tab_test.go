@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// A console is the tab that shows it.
+// A console is the tab that shows the console.
 type console struct {
-	t      *testing.T // the subtest that looks
+	t      *testing.T // the current subtest
 	b      *chromium
 	folder string
 }
@@ -36,11 +36,11 @@ func openConsole(t *testing.T, url string) *console {
 	return c
 }
 
-// run is a subtest in the tab, of which the browser must have nothing to complain.
+// run runs a subtest in the tab. It fails if the browser reports a problem.
 func (c *console) run(name string, test func()) {
 	whole := c.t
 	if whole.Failed() {
-		return // a page that cannot be opened would be waited for again and again
+		return // waiting for a page that cannot be opened would take long in each subtest
 	}
 	whole.Run(name, func(t *testing.T) {
 		c.t = t
@@ -50,23 +50,23 @@ func (c *console) run(name string, test func()) {
 	})
 }
 
-// content fails the test where the browser complains of something that is not allowed.
+// content fails the test if the browser reports a problem other than those allowed.
 func (c *console) content(allowed ...string) {
 	c.t.Helper()
 	for _, complaint := range c.b.complaints() {
 		if !slices.ContainsFunc(allowed, func(a string) bool { return strings.Contains(complaint, a) }) {
-			c.t.Errorf("the browser complains: %s", complaint)
+			c.t.Errorf("the browser reports: %s", complaint)
 		}
 	}
 }
 
-// command has the browser do something.
+// command sends a command of the DevTools protocol to the tab.
 func (c *console) command(command string, params map[string]any, result any) {
 	c.t.Helper()
 	c.b.command(c.t, consoleTab, command, params, result)
 }
 
-// eval is the value of an expression in the page, a promise's when it is kept.
+// eval evaluates an expression in the page. It waits for promises.
 func (c *console) eval(value any, expression string, args ...any) {
 	c.t.Helper()
 	for i, arg := range args {
@@ -96,7 +96,7 @@ func (c *console) eval(value any, expression string, args ...any) {
 	}
 }
 
-// do is eval of what has no value.
+// do runs statements in the page.
 func (c *console) do(expression string, args ...any) {
 	c.t.Helper()
 	c.eval(nil, "(async () => {"+expression+"})()", args...)
@@ -115,19 +115,19 @@ func (c *console) press(key string) {
 	c.command("Input.dispatchKeyEvent", down, nil)
 }
 
-// write types a text where the focus is.
+// write types a text into the focused element.
 func (c *console) write(text string) {
 	c.t.Helper()
 	c.command("Input.insertText", map[string]any{"text": text}, nil)
 }
 
-// size makes the window so many pixels wide.
+// size sets the width of the window in pixels.
 func (c *console) size(width int) {
 	c.t.Helper()
 	c.command("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
 }
 
-// scheme says whether the reader wants it light or dark.
+// scheme sets the preferred color scheme: light or dark.
 func (c *console) scheme(scheme string) {
 	c.t.Helper()
 	c.command("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{
@@ -135,10 +135,10 @@ func (c *console) scheme(scheme string) {
 	}}, nil)
 }
 
-// drawnHeight bounds how much of a long page is drawn.
+// drawnHeight limits the screenshot of a long page.
 const drawnHeight = 4000
 
-// draw writes a picture of the whole page.
+// draw saves a screenshot of the whole page.
 func (c *console) draw(name string) {
 	c.t.Helper()
 	var size struct{ Width, Height int }
@@ -153,7 +153,7 @@ func (c *console) draw(name string) {
 	must(c.t, os.WriteFile(filepath.Join(c.folder, strings.ReplaceAll(c.t.Name(), "/", "-")+"-"+name+".png"), picture.Data, 0o644))
 }
 
-// names are the pages that there are.
+// names returns the names of the console's pages.
 func (c *console) names() (names []string) {
 	c.t.Helper()
 	c.eval(&names, `until('the list of pages', () => document.querySelectorAll('nav a').length > 5)
@@ -161,7 +161,7 @@ func (c *console) names() (names []string) {
 	return names
 }
 
-// pages opens pages, wide and narrow, light and dark.
+// pages opens pages wide and narrow, light and dark.
 func (c *console) pages(names []string) {
 	titles := make(map[string]string)
 	for _, name := range names {
@@ -186,12 +186,12 @@ func (c *console) pages(names []string) {
 	}
 }
 
-// look checks what is shown and draws it.
+// look checks the visible page and saves a screenshot.
 func (c *console) look(name string) {
 	c.t.Helper()
 	var problems []string
 	c.eval(&problems, `look()`)
-	if !strings.HasSuffix(name, "-dark") { // where names are the same
+	if !strings.HasSuffix(name, "-dark") { // the accessible names are the same in the dark scheme
 		problems = append(problems, c.unnamed()...)
 	}
 	for _, problem := range problems {
@@ -200,13 +200,13 @@ func (c *console) look(name string) {
 	c.draw(name)
 }
 
-// named are the roles that nobody can use whom nobody tells their name.
+// named are roles that users of assistive technology cannot use without an accessible name.
 var named = []string{
 	"button", "link", "textbox", "searchbox", "combobox", "radio", "checkbox", "image", "img", "table", "columnheader",
 	"rowheader", "heading", "dialog", "navigation", "region", "form", "group", "RootWebArea",
 }
 
-// unnamed are the elements that have no name in the browser's accessibility tree.
+// unnamed returns the elements without a name in the browser's accessibility tree.
 func (c *console) unnamed() (problems []string) {
 	c.t.Helper()
 	var tree struct {

@@ -14,13 +14,13 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// A client is one that is in use, and what it can do.
+// A client is an HTTP/2 client and its capabilities.
 type client struct {
 	name    string
 	connect func(t *testing.T, url string) peer
-	// What a page of a browser, or curl, has no means for.
+	// Some clients do not support 100 Continue or trailers.
 	continues, trailers bool
-	// paced says that it lets the gateway send little at a time.
+	// paced means that the client opens its flow-control window in small steps.
 	paced bool
 }
 
@@ -33,12 +33,12 @@ var all = []client{
 	{name: "chromium", connect: newChromiumPeer},
 }
 
-// TestClients has every client do what clients do, on one connection.
+// TestClients runs the same scenario with every client, on one connection.
 func TestClients(t *testing.T) {
 	g := startGateway(t)
 	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
-			d := &driver{peer: c.connect(t, g.URL()), token: kube.Token(realkube.Admin)} // which may install the client first
+			d := &driver{peer: c.connect(t, g.URL()), token: kube.Token(realkube.Admin)} // may install the client first
 			ctx := deadline(t)
 			checkList(t, d.get(maps+"?resourceVersion=0").whole(ctx, t, 200))
 			checkGet(ctx, t, d)
@@ -51,7 +51,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// checkList looks whether a list is whole.
+// checkList checks that a list is complete.
 func checkList(t *testing.T, body string) string {
 	t.Helper()
 	var list corev1.ConfigMapList
@@ -85,7 +85,8 @@ func checkGet(ctx context.Context, t *testing.T, d *driver) {
 	d.get(maps+"/none").whole(ctx, t, 404)
 }
 
-// checkWatch opens watches, makes events, and ends one of the watches, of which the others notice nothing.
+// checkWatch opens watches, causes events, and ends one of the watches, which must not affect the
+// others.
 func checkWatch(ctx context.Context, t *testing.T, d *driver, name string) {
 	t.Helper()
 	var list metav1.List
@@ -127,7 +128,8 @@ func checkStreams(ctx context.Context, t *testing.T, d *driver) {
 	}
 }
 
-// checkSlow does not read a large answer before others, on the same connection, are over.
+// checkSlow checks that a large response that is not read does not block others on the same
+// connection.
 func checkSlow(ctx context.Context, t *testing.T, d *driver) {
 	t.Helper()
 	slow := d.send(request{Method: "GET", Path: maps + "?resourceVersion=0", Hold: true})
@@ -138,7 +140,8 @@ func checkSlow(ctx context.Context, t *testing.T, d *driver) {
 	checkList(t, slow.whole(ctx, t, 200))
 }
 
-// checkUpload creates objects that are larger than the window, with and without all that may come with a body.
+// checkUpload creates objects that are larger than the window, with and without the optional
+// features of a request body.
 func checkUpload(ctx context.Context, t *testing.T, d *driver, c client) {
 	t.Helper()
 	kinds := map[string]request{"plain": {}}
@@ -156,18 +159,18 @@ func checkUpload(ctx context.Context, t *testing.T, d *driver, c client) {
 		x := d.send(r)
 		x.whole(ctx, t, 201)
 		if kind == "continue" && !slices.Equal(x.head.Informational, []int{100}) {
-			t.Errorf("before the answer came %v, want 100", x.head.Informational)
+			t.Errorf("informational responses %v, want 100", x.head.Informational)
 		}
 		got, err := direct.CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{})
 		must(t, err)
 		if got.Data["text"] != text {
-			t.Errorf("%s: %d bytes were stored, not those that were sent", name, len(got.Data["text"]))
+			t.Errorf("%s: the stored text has %d bytes and differs from the one sent", name, len(got.Data["text"]))
 		}
 		d.send(request{Method: "DELETE", Path: maps + "/" + name}).whole(ctx, t, 200)
 	}
 }
 
-// checkRefused sends a body that is not wanted: too large to be read, to nobody.
+// checkRefused sends a body that the server does not read: it is large and its path does not exist.
 func checkRefused(ctx context.Context, t *testing.T, d *driver) {
 	t.Helper()
 	d.send(request{Method: "POST", Path: maps + "/map-0001/none", Body: `{"text":"` + strings.Repeat("x", 500000) + `"}`}).whole(ctx, t, 404)

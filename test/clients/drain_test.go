@@ -9,16 +9,16 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestDrain ends a gateway with SIGTERM while every client reads a list and watches. The lists come to their end, the
-// watches end without an error, and those who tell of GOAWAY have got it.
+// TestDrain ends a gateway with SIGTERM while every client reads a list and watches. The lists
+// complete, the watches end without an error, and clients that report GOAWAY have received it.
 func TestDrain(t *testing.T) {
 	ctx := deadline(t)
-	g := startGateway(t, "--shutdown-drain=20s") // in which lists of 10 MB must be through, however busy the machine is
+	g := startGateway(t, "--shutdown-drain=20s") // long enough for lists of 10 MB, even on a busy machine
 	var lists, watches []*exchange
 	var drivers []*driver
 	for _, c := range all {
 		if c.paced {
-			continue // it needs longer than others
+			continue // it takes longer than the others
 		}
 		d := &driver{peer: c.connect(t, g.URL()), token: kube.Token(realkube.Admin)}
 		drivers = append(drivers, d)
@@ -48,7 +48,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// awaitGoAway waits for the GOAWAY frame of a graceful end.
+// awaitGoAway waits for the GOAWAY frame of a graceful shutdown.
 func awaitGoAway(ctx context.Context, t *testing.T, s *scripted) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

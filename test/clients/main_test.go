@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// testTime bounds a test, so that one that hangs fails by itself and says where.
+	// testTime bounds a test, so that a test that hangs fails by itself and says where.
 	testTime = time.Minute
 
-	// maps is where the objects are of which a list is larger than any client's window.
+	// maps is the path of objects whose list is larger than any client's window.
 	maps    = "/api/v1/namespaces/default/configmaps"
 	objects = 1200
 	size    = 8 << 10
 )
 
-// What TestMain makes and nobody replaces.
+// Set by TestMain and never changed.
 var (
 	bed    *testbed.Testbed
 	kube   *realkube.Cluster
-	direct kubernetes.Interface // a client of kube-apiserver itself
+	direct kubernetes.Interface // bypasses the gateway
 )
 
 func TestMain(m *testing.M) {
@@ -73,7 +73,7 @@ func deadline(t *testing.T) context.Context {
 	return ctx
 }
 
-// must fails the test when a step did not work.
+// must fails the test if err is not nil.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// A peer is a client that is in use, with one connection to the gateway.
+// A peer is an HTTP/2 client with one connection to the gateway.
 type peer interface {
-	// start begins a request; what comes of it is told to the exchange.
+	// start begins a request and passes its results to the exchange.
 	start(x *exchange, r request)
 }
 
-// A request is what a peer is told to send. The names are those of the scripts.
+// A request is a request for a peer to send. The field names are those of the scripts.
 type request struct {
 	ID      int               `json:"id"`
 	Method  string            `json:"method"`
@@ -25,33 +25,34 @@ type request struct {
 	Header  map[string]string `json:"header"`
 	Body    string            `json:"body,omitempty"`
 	Trailer map[string]string `json:"trailer,omitempty"`
-	// Hold lets the answer begin and does not read its body before resume.
+	// Hold delays reading the body until resume.
 	Hold bool `json:"hold,omitempty"`
-	// Protocols are the subprotocols of a WebSocket, which a page opens instead of a request.
+	// Protocols are the subprotocols of a WebSocket. If set, a page opens a WebSocket instead of
+	// sending a request.
 	Protocols []string `json:"protocols,omitempty"`
 }
 
-// head is how an answer begins.
+// head is the beginning of a response.
 type head struct {
 	Status        int
-	Informational []int  // statuses before, such as 100
+	Informational []int  // preceding 1xx statuses, such as 100
 	Protocol      string // "h2"
 }
 
-// An exchange is a request and what has come of it.
+// An exchange is a request and its response so far.
 type exchange struct {
 	name string
 
-	resume func() // reads on, once, when the request said hold
-	cancel func() // ends the request
+	resume func() // starts reading the body if Hold was set; called once
+	cancel func() // cancels the request
 
 	mu      sync.Mutex
-	changed chan struct{} // closed, and replaced, with every change
+	changed chan struct{} // closed and replaced on every change
 	begun   bool
 	head    head
 	body    bytes.Buffer
 	ended   bool
-	err     error // how it ended; nil for a whole answer
+	err     error // why it ended; nil for a complete response
 }
 
 func newExchange(r request) *exchange {
@@ -70,7 +71,7 @@ func (x *exchange) begin(h head)      { x.update(func() { x.begun, x.head = true
 func (x *exchange) data(b string)     { x.update(func() { x.body.WriteString(b) }) }
 func (x *exchange) spoke(name string) { x.update(func() { x.head.Protocol = name }) }
 
-// end ends the exchange, once.
+// end ends the exchange. Only the first call has an effect.
 func (x *exchange) end(err error) {
 	x.update(func() {
 		if !x.ended {
@@ -79,7 +80,7 @@ func (x *exchange) end(err error) {
 	})
 }
 
-// read takes a body to its end, in pieces.
+// read reads a body until its end.
 func (x *exchange) read(body io.Reader) {
 	for buf := make([]byte, 64<<10); ; {
 		n, err := body.Read(buf)
@@ -94,7 +95,7 @@ func (x *exchange) read(body io.Reader) {
 	}
 }
 
-// until waits for a state of the exchange. One that ends before is an error.
+// until waits for a state of the exchange. It fails if the exchange ends before.
 func (x *exchange) until(ctx context.Context, t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for {
@@ -116,7 +117,7 @@ func (x *exchange) until(ctx context.Context, t *testing.T, what string, is func
 	}
 }
 
-// awaitHead waits until the answer begins with a status.
+// awaitHead waits until the response begins and checks its status.
 func (x *exchange) awaitHead(ctx context.Context, t *testing.T, status int) {
 	t.Helper()
 	x.until(ctx, t, "its head", func() bool { return x.begun })
@@ -125,16 +126,16 @@ func (x *exchange) awaitHead(ctx context.Context, t *testing.T, status int) {
 	}
 }
 
-// compact is what a server writes for programs; for curl and browsers it writes the same with spaces and lines.
+// compact removes spaces and line breaks: the server indents JSON for curl and browsers.
 func compact(body string) string { return strings.NewReplacer(" ", "", "\n", "").Replace(body) }
 
-// awaitText waits until a text is in the body.
+// awaitText waits until the body contains a text.
 func (x *exchange) awaitText(ctx context.Context, t *testing.T, text string) {
 	t.Helper()
 	x.until(ctx, t, text, func() bool { return strings.Contains(compact(x.body.String()), text) })
 }
 
-// whole waits for the end of an answer, which must be a good one, and returns its body.
+// whole waits for the end of a response, which must be complete, and returns its body.
 func (x *exchange) whole(ctx context.Context, t *testing.T, status int) string {
 	t.Helper()
 	x.until(ctx, t, "its end", func() bool { return x.ended })
@@ -143,12 +144,12 @@ func (x *exchange) whole(ctx context.Context, t *testing.T, status int) string {
 	}
 	x.awaitHead(ctx, t, status)
 	if x.head.Protocol != "h2" {
-		t.Fatalf("%s: spoke %q, not HTTP/2", x.name, x.head.Protocol)
+		t.Fatalf("%s: used %q, not HTTP/2", x.name, x.head.Protocol)
 	}
 	return x.body.String()
 }
 
-// A driver numbers the requests of a peer and sends them with the token of a user.
+// A driver numbers a peer's requests and sends them with a user's token.
 type driver struct {
 	peer  peer
 	token string

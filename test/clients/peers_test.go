@@ -25,7 +25,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// goPeer is x/net's client, set up as client-go does.
+// goPeer is x/net's client, configured in the way of client-go.
 type goPeer struct {
 	url    string
 	client *http.Client
@@ -109,8 +109,8 @@ func (p *curlPeer) start(x *exchange, r request) {
 	x.resume, x.cancel = resume, cancel
 	cmd := exec.CommandContext(ctx, p.program, args...)
 	cmd.Stdin = strings.NewReader(r.Body)
-	var complaint strings.Builder
-	cmd.Stderr = &complaint
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -139,7 +139,7 @@ func (p *curlPeer) start(x *exchange, r request) {
 			err = nil
 		}
 		if waitErr := cmd.Wait(); waitErr != nil {
-			err = fmt.Errorf("%w: %s", waitErr, complaint.String())
+			err = fmt.Errorf("%w: %s", waitErr, stderr.String())
 		}
 		x.end(err)
 	}()
@@ -177,11 +177,11 @@ func newNodePeer(t *testing.T, url string) peer {
 	return runScript(t, installed(t, "node", "nodejs"), script("client.mjs"), url, kube.ServingCAFile())
 }
 
-// python is Debian's: the package of h2 is for that one.
+// python is Debian's, for which its package of h2 is installed.
 const python = "/usr/bin/python3"
 
-// newPythonPeer returns a client that lets the gateway send a window's bytes of each answer before it asks for more; 0 is
-// what h2 does without being told.
+// newPythonPeer returns a client whose flow-control window per response is the given number of
+// bytes; 0 means h2's default.
 func newPythonPeer(window string) func(t *testing.T, url string) peer {
 	return func(t *testing.T, url string) peer {
 		t.Helper()
@@ -194,7 +194,7 @@ func newPythonPeer(window string) func(t *testing.T, url string) peer {
 	}
 }
 
-// newChromiumPeer opens a page of the gateway in Chromium and has a script in it send the requests.
+// newChromiumPeer opens a page of the gateway in Chromium in which a script sends the requests.
 func newChromiumPeer(t *testing.T, url string) peer {
 	t.Helper()
 	browser, err := realkube.Tool(t.Context(), "chromium", ".")
@@ -217,7 +217,7 @@ func newChromiumPeer(t *testing.T, url string) peer {
 			return nil
 		}
 		if l.Wrong != "" {
-			return nil // the page's console, which has every 404
+			return nil // the page's console, which reports every 404
 		}
 		return s.hear([]byte(l.Said))
 	}, func(err error) {
@@ -241,7 +241,7 @@ func newChromiumPeer(t *testing.T, url string) peer {
 
 func script(name string) string { return filepath.Join("testdata", name) }
 
-// installed returns the path of a program, which is installed if need be.
+// installed returns the path of a program and installs it if necessary.
 func installed(t *testing.T, program, pkg string) string {
 	t.Helper()
 	return testbed.Installed(t, program, pkg)

@@ -12,19 +12,20 @@ import (
 	"testing"
 )
 
-// A scripted peer is a program that takes orders and tells of answers in lines of JSON: those of testdata.
+// A scripted peer is one of the programs in testdata, which exchanges orders and responses as lines
+// of JSON.
 type scripted struct {
-	say   func(line any) error // an order
-	tells bool                 // of GOAWAY
+	say   func(line any) error // sends an order
+	tells bool                 // whether it reports GOAWAY
 
 	mu        sync.Mutex
 	exchanges map[int]*exchange
-	goneAway  []string // the GOAWAY frames that came
-	err       error    // why the program is gone
+	goneAway  []string // the GOAWAY frames received
+	err       error    // why the program ended
 }
 
-// A told line is a part of an answer.
-type told struct {
+// A scriptLine is a line from the program: a part of a response.
+type scriptLine struct {
 	ID            int    `json:"id"`
 	Status        int    `json:"status"`
 	Informational []int  `json:"informational"`
@@ -33,7 +34,7 @@ type told struct {
 	Data  string `json:"data"`
 	End   bool   `json:"end"`
 	Error string `json:"error"`
-	// of the connection
+	// GoAway is about the connection, not a response.
 	GoAway bool `json:"goaway"`
 }
 
@@ -61,9 +62,9 @@ func (s *scripted) start(x *exchange, r request) {
 	order(r)
 }
 
-// hear takes a line that the program tells.
+// hear handles a line from the program.
 func (s *scripted) hear(line []byte) error {
-	var l told
+	var l scriptLine
 	if err := json.Unmarshal(line, &l); err != nil {
 		return fmt.Errorf("%q: %w", line, err)
 	}
@@ -80,7 +81,7 @@ func (s *scripted) hear(line []byte) error {
 	switch {
 	case l.Status != 0:
 		x.begin(head{Status: l.Status, Informational: l.Informational, Protocol: l.Protocol})
-	case l.Protocol != "": // which a page knows in the end
+	case l.Protocol != "": // a page knows it only at the end
 		x.spoke(l.Protocol)
 	}
 	if l.Data != "" {
@@ -96,17 +97,17 @@ func (s *scripted) hear(line []byte) error {
 	return nil
 }
 
-// lost ends what is not over yet.
+// lost ends the exchanges that are still open.
 func (s *scripted) lost(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.err = fmt.Errorf("the client is gone: %w", err)
+	s.err = fmt.Errorf("the client ended: %w", err)
 	for _, x := range s.exchanges {
 		x.end(s.err)
 	}
 }
 
-// runScript starts a program whose orders and lines are those of a scripted peer. It ends with the test.
+// runScript starts a scripted peer, which ends with the test.
 func runScript(t *testing.T, program string, args ...string) *scripted {
 	t.Helper()
 	s := &scripted{exchanges: map[int]*exchange{}, tells: true}
@@ -114,7 +115,8 @@ func runScript(t *testing.T, program string, args ...string) *scripted {
 	return s
 }
 
-// runLines starts a program that reads and writes lines of JSON. It ends with the test. lost is told when it ends.
+// runLines starts a program that reads and writes lines of JSON and ends with the test. It calls
+// lost when the program ends.
 func runLines(t *testing.T, hear func([]byte) error, lost func(error), program string, args ...string) (say func(any) error) {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -138,11 +140,11 @@ func runLines(t *testing.T, hear func([]byte) error, lost func(error), program s
 				break
 			}
 		}
-		_, _ = io.Copy(io.Discard, lines) // an error of hear leaves lines behind
+		_, _ = io.Copy(io.Discard, lines) // lines remain if hear failed
 		_ = cmd.Wait()
 	}()
 	t.Cleanup(func() {
-		_ = in.Close() // at which it ends
+		_ = in.Close() // which ends it
 		<-done
 	})
 	var mu sync.Mutex

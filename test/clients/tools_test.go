@@ -12,7 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestCurlParallel has one curl fetch a hundred objects at once, which it does over one connection.
+// TestCurlParallel fetches a hundred objects at once with one curl, which uses one connection.
 func TestCurlParallel(t *testing.T) {
 	g := startGateway(t)
 	curl := installed(t, "curl", "curl")
@@ -20,11 +20,12 @@ func TestCurlParallel(t *testing.T) {
 		"--parallel", "--parallel-max", "100", "--header", bearer(), "--output", filepath.Join(t.TempDir(), "#1"),
 		"--write-out", "%{http_code} %{http_version} %{num_connects}\\n", g.URL()+maps+"/map-00[00-99]?resourceVersion=0")
 	if many, first := strings.Count(out, "200 2 0\n"), strings.Count(out, "200 2 1\n"); many != 99 || first != 1 {
-		t.Errorf("%d answers on an open connection and %d on a new one, want 99 and 1:\n%s", many, first, out)
+		t.Errorf("%d responses on an open connection and %d on a new one, want 99 and 1:\n%s", many, first, out)
 	}
 }
 
-// TestNghttp has nghttp read a list through windows of 16 KiB, and send a body with all that may come with it.
+// TestNghttp reads a list through windows of 16 KiB with nghttp, and sends a body with all optional
+// features.
 func TestNghttp(t *testing.T) {
 	nghttp := installed(t, "nghttp", "nghttp2-client")
 	ctx, g := deadline(t), startGateway(t)
@@ -42,8 +43,8 @@ func TestNghttp(t *testing.T) {
 	}
 }
 
-// TestH2load has h2load ask as often as it can: for small answers, many at a time, and for large ones through windows of
-// 16 KiB, of which each half is a WINDOW_UPDATE.
+// TestH2load sends as many requests as possible with h2load: for small responses with many streams,
+// and for large ones through windows of 16 KiB, for which each half window is a WINDOW_UPDATE.
 func TestH2load(t *testing.T) {
 	h2load := installed(t, "h2load", "nghttp2-client")
 	ctx, g := deadline(t), startGateway(t)
@@ -62,15 +63,15 @@ func TestH2load(t *testing.T) {
 
 func bearer() string { return "authorization: Bearer " + kube.Token(realkube.Admin) }
 
-// command runs a program to its end, and returns what it prints.
+// command runs a program and returns its output.
 func command(ctx context.Context, t *testing.T, name string, args ...string) string {
 	t.Helper()
-	var complaint strings.Builder
+	var stderr strings.Builder
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stderr = &complaint
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s %q: %v\n%s%.3000s", name, args, err, complaint.String(), out)
+		t.Fatalf("%s %q: %v\n%s%.3000s", name, args, err, stderr.String(), out)
 	}
 	return string(out)
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestChromiumWebSockets: a browser opens WebSockets over the HTTP/2 connection that it has (RFC 8441), for watches from
-// the cache and for what is forwarded.
+// TestChromiumWebSockets checks that a browser opens WebSockets over its existing HTTP/2 connection
+// (RFC 8441), for watches from the cache and for forwarded requests.
 func TestChromiumWebSockets(t *testing.T) {
 	ctx, g := deadline(t), startGateway(t)
 	d := &driver{peer: newChromiumPeer(t, g.URL()), token: kube.Token(realkube.Admin)}
-	// A WebSocket begins no HTTP/2 connection: it takes one that is there.
+	// A WebSocket opens no new HTTP/2 connection, so there must be one.
 	d.get(maps+"/map-0001").whole(ctx, t, 200)
 	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(d.token))
 	const one = "fieldSelector=metadata.name=map-0000"
@@ -28,7 +28,7 @@ func TestChromiumWebSockets(t *testing.T) {
 	m, err := g.Metrics(ctx)
 	must(t, err)
 	if n := m.Sum("kubeweir_connections", map[string]string{"listener": "secure", "protocol": "http/1.1"}); n != 0 {
-		t.Errorf("%v connections of HTTP/1.1", n)
+		t.Errorf("%v HTTP/1.1 connections", n)
 	}
 	for _, x := range sockets {
 		x.cancel()

@@ -1,5 +1,5 @@
-// Package link is the way to a server that can fail: a TCP proxy that drops, freezes, cuts, corrupts, delays and
-// throttles what passes through it.
+// Package link provides an unreliable network link: a TCP proxy that drops, freezes, cuts,
+// corrupts, delays and throttles what passes through it.
 package link
 
 import (
@@ -17,7 +17,7 @@ import (
 //	client <== down == pump <==== server
 //	       === up ===> pump ====>
 type Link struct {
-	address string // where it listens
+	address string // address on which the link listens
 	target  string
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -27,40 +27,42 @@ type Link struct {
 		sync.Mutex
 		listener net.Listener // nil while connections are refused
 		now      Condition
-		changed  chan struct{} // closed, and replaced, when now changes
+		changed  chan struct{} // closed and replaced when now changes
 		paths    map[*path]struct{}
 	}
 	up, down shaper
 }
 
-// A Condition is what a link does to the bytes on it. The zero value does nothing.
+// A Condition is what a link does to the bytes on it. The zero value forwards them unchanged.
 type Condition struct {
-	// Refuse closes what there is and refuses new connections.
+	// Refuse closes existing connections and refuses new ones.
 	Refuse bool
-	// HoldUp and HoldDown keep bytes back, until they do not; Lose throws them away instead, and a connection that has
-	// lost some is dead for ever.
+	// HoldUp and HoldDown delay bytes until the condition changes. Lose drops them instead; a
+	// connection that has lost bytes never recovers.
 	HoldUp, HoldDown, Lose bool
-	// CutAfter closes each connection after so many bytes of the server's, if it is not 0.
+	// CutAfter closes each connection after so many bytes from the server, if it is not 0.
 	CutAfter int64
-	// Corrupt changes one bit of every chunk of the server's.
+	// Corrupt flips one bit of every chunk from the server.
 	Corrupt bool
-	// Delay is how long each byte is under way, Rate how many bytes a second all connections have together, each way; 0 is
-	// no limit. Queue is for how long bytes of all connections together wait for that at most, in what a modem or router
-	// holds; 0: each connection has 32 KB there.
+	// Delay is the latency of each byte, Rate the bytes per second in each direction for all
+	// connections together; 0 means no limit. Queue bounds how long bytes of all connections
+	// together wait for that, like the buffer of a modem or router; 0 means that each connection
+	// can queue 32 KB.
 	Delay time.Duration
 	Rate  int
 	Queue time.Duration
 }
 
-// A path is one connection of a client and the one to the server that it was given.
+// A path is a client's connection and its connection to the server.
 type path struct {
 	client, server *net.TCPConn
 
 	mu   sync.Mutex
-	dead bool // bytes were lost
+	dead bool // the path has lost bytes
 }
 
-// Start makes a link to the server at target, "HOST:PORT", at an address of its own. Close ends it.
+// Start starts a link to the server at target, "HOST:PORT", on an address of its own. Close ends
+// it.
 func Start(target string) (*Link, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,7 +75,7 @@ func Start(target string) (*Link, error) {
 	return l, nil
 }
 
-// Close ends the link and all connections on it.
+// Close closes the link and all connections on it.
 func (l *Link) Close() {
 	l.stop()
 	l.mu.Lock()
@@ -85,13 +87,13 @@ func (l *Link) Close() {
 	l.running.Wait()
 }
 
-// Address is where clients reach the server through the link.
+// Address returns the address at which clients reach the server through the link.
 func (l *Link) Address() string { return l.address }
 
-// URL is Address for clients that speak HTTPS.
+// URL returns Address as an HTTPS URL.
 func (l *Link) URL() string { return "https://" + l.address }
 
-// Set makes the link do as c says from now on.
+// Set changes the link's condition.
 func (l *Link) Set(c Condition) error {
 	l.mu.Lock()
 	refused := l.mu.now.Refuse
@@ -116,21 +118,21 @@ func (l *Link) Set(c Condition) error {
 	return nil
 }
 
-// condition is what the link does now, and what is closed when that changes.
+// condition returns the current condition and a channel that is closed when it changes.
 func (l *Link) condition() (Condition, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mu.now, l.mu.changed
 }
 
-// Cut closes all connections there are.
+// Cut closes all existing connections.
 func (l *Link) Cut() {
 	for _, p := range l.paths() {
 		p.close()
 	}
 }
 
-// HalfClose tells clients that nothing more will come, and goes on to take what they send.
+// HalfClose closes the direction to the clients and still accepts what they send.
 func (l *Link) HalfClose() {
 	for _, p := range l.paths() {
 		_ = p.client.CloseWrite()
@@ -147,7 +149,7 @@ func (l *Link) paths() []*path {
 	return all
 }
 
-// Carried is how many bytes have come from the server so far.
+// Carried returns how many bytes have come from the server so far.
 func (l *Link) Carried() int64 {
 	l.down.mu.Lock()
 	defer l.down.mu.Unlock()
@@ -169,11 +171,11 @@ func (l *Link) serve(listener net.Listener) {
 	})
 }
 
-// join gives a connection one to the server, and passes on what comes from either.
+// join connects a client to the server and forwards data in both directions.
 func (l *Link) join(client *net.TCPConn) {
 	conn, err := (&net.Dialer{}).DialContext(l.ctx, "tcp", l.target)
 	if err != nil {
-		_ = client.SetLinger(0) // as the server itself refuses
+		_ = client.SetLinger(0) // as if the server refused the connection
 		_ = client.Close()
 		return
 	}
@@ -202,7 +204,7 @@ func (p *path) close() {
 	_ = p.server.Close()
 }
 
-// lost reports whether the path has lost bytes; it has from now on if now is set.
+// lost reports whether the path has lost bytes. If now is set, it marks the path as such first.
 func (p *path) lost(now bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,20 +212,20 @@ func (p *path) lost(now bool) bool {
 	return p.dead
 }
 
-// A parcel is some bytes and when they arrive.
+// A parcel is a piece of data and its arrival time.
 type parcel struct {
 	bytes []byte
 	due   time.Time
 }
 
-// Where there is a rate, chunk is how many bytes travel together at most, at 50 kbit/s a sixth of a second's, and queued
-// how many of these wait for their turn.
+// With a Rate, chunk is the maximum number of bytes sent together (a sixth of a second at 50
+// kbit/s), and queued the number of chunks that a connection can queue.
 const (
 	chunk  = 1 << 10
 	queued = 32
 )
 
-// pump passes on what comes from one side to the other, until either ends.
+// pump forwards data from one side to the other until either ends.
 func (l *Link) pump(p *path, to, from *net.TCPConn, shape *shaper, up bool) {
 	parcels := make(chan parcel, queued)
 	var writing sync.WaitGroup
@@ -268,12 +270,12 @@ func (l *Link) pump(p *path, to, from *net.TCPConn, shape *shaper, up bool) {
 func writeAll(to *net.TCPConn, b []byte) error {
 	_, err := to.Write(b)
 	if errors.Is(err, syscall.EPIPE) {
-		return nil // half of it is closed; the other goes on
+		return nil // one direction is closed; the other goes on
 	}
 	return err
 }
 
-// held waits as long as bytes are kept back. It returns false when the link is taken down.
+// held waits while bytes are held. It returns false when the link is closed.
 func (l *Link) held(p *path, up bool) bool {
 	for {
 		c, changed := l.condition()
@@ -282,7 +284,7 @@ func (l *Link) held(p *path, up bool) bool {
 			hold = c.HoldUp
 		}
 		if p.lost(hold && c.Lose) {
-			hold, changed = true, nil // and will never be heard of again
+			hold, changed = true, nil // the path delivers nothing any more
 		}
 		if !hold {
 			return true
@@ -295,7 +297,7 @@ func (l *Link) held(p *path, up bool) bool {
 	}
 }
 
-// wait waits until a parcel is due, or nothing is slow any more.
+// wait waits until a parcel is due, or until the link is neither delayed nor limited.
 func (l *Link) wait(p parcel) {
 	for d := time.Until(p.due); d > 0; d = time.Until(p.due) {
 		c, changed := l.condition()
@@ -314,7 +316,7 @@ func (l *Link) wait(p parcel) {
 	}
 }
 
-// room waits for room in the queue, if that is limited, and returns what the link does.
+// room waits for room in the queue if Queue limits it, and returns the condition.
 func (l *Link) room(s *shaper) Condition {
 	for {
 		c, changed := l.condition()
@@ -334,21 +336,21 @@ func (l *Link) room(s *shaper) Condition {
 	}
 }
 
-// A shaper gives all connections of a link a rate together: first come, first served.
+// A shaper limits the rate of all connections of a link together: first come, first served.
 type shaper struct {
 	mu   sync.Mutex
-	free time.Time // when what was sent before has left
+	free time.Time // when all earlier data has been sent
 	sent int64
 }
 
-// queued is how long what was sent before takes to leave.
+// queued returns how long sending all earlier data takes.
 func (s *shaper) queued() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Until(s.free)
 }
 
-// send tells when n bytes have left.
+// send returns when n bytes will have been sent.
 func (s *shaper) send(n int, c Condition) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

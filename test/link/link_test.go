@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The link itself is what the rest relies on.
+// TestLink checks each condition of a link, because other tests rely on it.
 func TestLink(t *testing.T) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -33,7 +33,7 @@ func TestLink(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}
-	// says sends a word and tells what comes back within a time.
+	// says sends a word and returns what is echoed within a time.
 	says := func(conn net.Conn, word string, within time.Duration) string {
 		_, _ = io.WriteString(conn, word)
 		_ = conn.SetReadDeadline(time.Now().Add(within))
@@ -48,7 +48,7 @@ func TestLink(t *testing.T) {
 	}
 	must(t, l.Set(Condition{HoldDown: true}))
 	if got := says(first, "held", short); got != "" {
-		t.Errorf("%q came through what holds", got)
+		t.Errorf("%q came through a link that holds", got)
 	}
 	must(t, l.Set(Condition{}))
 	if got := says(first, "", long) + says(first, "x", long); got != "h" {
@@ -57,7 +57,7 @@ func TestLink(t *testing.T) {
 	must(t, l.Set(Condition{HoldUp: true, HoldDown: true, Lose: true}))
 	second := dial()
 	if got := says(second, "lost", short); got != "" {
-		t.Errorf("%q came through what loses", got)
+		t.Errorf("%q came through a link that loses bytes", got)
 	}
 	must(t, l.Set(Condition{}))
 	if got := says(second, "lost", short); got != "" {
@@ -66,7 +66,7 @@ func TestLink(t *testing.T) {
 	third := dial()
 	must(t, l.Set(Condition{Corrupt: true}))
 	if got := says(third, "word", long); got == "word" || len(got) != 4 {
-		t.Errorf("%q is what came through what corrupts", got)
+		t.Errorf("a link that corrupts delivered %q", got)
 	}
 	must(t, l.Set(Condition{Refuse: true}))
 	if got := says(third, "word", long); got != "" {

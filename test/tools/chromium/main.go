@@ -1,10 +1,11 @@
-// Command chromium opens pages in a headless Chromium for a test, which says what to open in lines of JSON on standard
-// input and reads on standard output what the pages tell. It ends, and Chromium with it, when its input ends. A line may
-// also be a command of the DevTools protocol for a page, whose result is told.
+// Command chromium opens pages in a headless Chromium for a test. The test sends orders as lines of
+// JSON on standard input, and the command writes the pages' messages to standard output. It ends,
+// and Chromium with it, when its input ends. An order may also be a command of the DevTools
+// protocol for a page, whose result is reported.
 //
-// The pages of one profile share connections and cookies, as the tabs of one user do. In every page the script of the
-// flag -script runs before its own; it tells the test something with window.say(text), and defines window.hear(text) for
-// what the test tells it.
+// The pages of one profile share connections and cookies, as the tabs of one user do. In every page
+// the script of the flag -script runs before the page's own scripts; it sends messages to the test
+// with window.say(text), and defines window.hear(text) to receive the test's.
 package main
 
 import (
@@ -25,18 +26,19 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// An order is a line from the test: a page to open, or what to tell or to do with an open one.
+// An order is a line from the test: a page to open, or a message or command for an open one.
 type order struct {
-	Page    int             `json:"page"`    // which page, chosen by the test
-	Profile string          `json:"profile"` // in which profile it is opened
-	Open    string          `json:"open"`    // the URL to open
-	Tell    string          `json:"tell"`    // what window.hear is called with
+	Page    int             `json:"page"`    // number of the page, chosen by the test
+	Profile string          `json:"profile"` // profile in which to open it
+	Open    string          `json:"open"`    // URL to open
+	Tell    string          `json:"tell"`    // argument for window.hear
 	Command string          `json:"command"` // of the DevTools protocol, such as Page.captureScreenshot
 	Params  json.RawMessage `json:"params"`  // of the command
 }
 
-// A report is a line to the test: what a page has said, that it is open, what a command resulted in, or what was wrong
-// in a page: errors and warnings of its console, what a policy refused, what could not be loaded.
+// A report is a line to the test: a message from a page, that the page is open, the result of a
+// command, or a problem in a page: errors and warnings of its console, violations of a content
+// policy, resources that could not be loaded.
 type report struct {
 	Page   int             `json:"page"`
 	Said   string          `json:"said,omitempty"`
@@ -47,10 +49,10 @@ type report struct {
 }
 
 const (
-	// openTime bounds the start of Chromium, and how long a page may take to open.
+	// openTime bounds the start of Chromium, and opening a page.
 	openTime = 2 * time.Minute
-	// commandTime bounds a command. A script that waits for several conditions bounds each of them itself, and then says
-	// which did not come.
+	// commandTime bounds a command. A script that waits for several conditions bounds each wait
+	// itself, and reports which condition failed.
 	commandTime = 10 * time.Minute
 )
 
@@ -70,21 +72,22 @@ type browser struct {
 	profiles map[string]context.Context // the first page of each profile
 	pages    map[int]context.Context
 
-	mu  sync.Mutex // guards out: pages speak at the same time
+	mu  sync.Mutex // guards out: pages report concurrently
 	out *json.Encoder
 }
 
-// startAttempts is how often Chromium is started at most: it was seen to crash before it had a page.
+// startAttempts bounds how often Chromium is started: it sometimes crashes before it has a page.
 const startAttempts = 3
 
-// start starts Chromium. It has ended when stop, which is to be called in any case, returns.
+// start starts Chromium. The caller must call stop in any case; Chromium has ended when stop
+// returns.
 func start(program string) (ctx context.Context, stop func(), err error) {
-	// --headless, --no-first-run, --disable-background-networking, --disable-sync, a new folder for the user's data and
-	// others are the defaults.
+	// --headless, --no-first-run, --disable-background-networking, --disable-sync, a new user data
+	// folder and others are defaults.
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.IgnoreCertErrors,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
-		// Pages of one site share processes, which saves memory where there are many.
+		// Pages of one site share processes, which saves memory when there are many.
 		chromedp.Flag("renderer-process-limit", "2"),
 		// No request leaves the machine.
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost"),
@@ -92,7 +95,7 @@ func start(program string) (ctx context.Context, stop func(), err error) {
 	allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(allocator)
 	stop = func() {
-		_ = chromedp.Cancel(ctx) // waits for Chromium, so that nothing of its folder is left
+		_ = chromedp.Cancel(ctx) // waits for Chromium, so that nothing remains in its folder
 		cancel()
 		stopAllocator()
 	}
@@ -120,7 +123,7 @@ func run(program, script string, in io.Reader, out io.Writer) error {
 		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("what the test says: %w", err)
+			return fmt.Errorf("read order: %w", err)
 		}
 		if err := b.obey(ctx, o); err != nil {
 			return fmt.Errorf("page %d: %w", o.Page, err)
@@ -128,14 +131,14 @@ func run(program, script string, in io.Reader, out io.Writer) error {
 	}
 }
 
-// obey opens a page or tells it something.
+// obey executes an order.
 func (b *browser) obey(ctx context.Context, o order) error {
 	if o.Open != "" {
 		return b.open(ctx, o)
 	}
 	tab, ok := b.pages[o.Page]
 	if !ok {
-		return errors.New("it is not open")
+		return errors.New("the page is not open")
 	}
 	if o.Command != "" {
 		b.tell(command(tab, o))
@@ -145,12 +148,12 @@ func (b *browser) obey(ctx context.Context, o order) error {
 	if err != nil {
 		return err
 	}
-	// Whatever hear returns, a promise included, is not waited for.
+	// The result of hear, even a promise, is not awaited.
 	_, err = chromedp.Run(tab, chromedp.Evaluate[bool](fmt.Sprintf("hear(%s), true", text)))
 	return err
 }
 
-// open opens a page in its profile. All that is made ends with ctx.
+// open opens a page in its profile. The page closes when ctx ends.
 func (b *browser) open(ctx context.Context, o order) error {
 	parent, options := b.profiles[o.Profile], []chromedp.ContextOption(nil)
 	if parent == nil {
@@ -166,7 +169,7 @@ func (b *browser) open(ctx context.Context, o order) error {
 		case *runtime.EventBindingCalled:
 			b.tell(report{Page: o.Page, Said: e.Payload})
 		default:
-			if wrong := complaint(event); wrong != "" {
+			if wrong := problem(event); wrong != "" {
 				b.tell(report{Page: o.Page, Wrong: wrong})
 			}
 		}
@@ -189,10 +192,10 @@ func (b *browser) open(ctx context.Context, o order) error {
 	return nil
 }
 
-// command has the browser do something with a page.
+// command sends a command of the DevTools protocol to a page.
 func command(tab context.Context, o order) report {
 	r := report{Page: o.Page}
-	var params any // none is another thing than null
+	var params any // omitting the parameters differs from null
 	if len(o.Params) > 0 {
 		params = o.Params
 	}
@@ -204,8 +207,8 @@ func command(tab context.Context, o order) report {
 	return r
 }
 
-// complaint is what an event of a page says is wrong, "" for nothing.
-func complaint(event any) string {
+// problem returns the problem that an event of a page reports, or "".
+func problem(event any) string {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
 		if e.ExceptionDetails.Exception == nil {
@@ -233,6 +236,6 @@ func complaint(event any) string {
 func (b *browser) tell(r report) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// A test that is gone has closed standard input, too.
+	// If the test has ended, standard input is closed, too, so the error is not needed.
 	_ = b.out.Encode(r)
 }

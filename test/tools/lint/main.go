@@ -1,5 +1,5 @@
-// Lint runs the analyzers of go vet and those of staticcheck with the latter's driver, which reads and type-checks each
-// package once for both and remembers the results. Its flags are staticcheck's.
+// Lint runs the analyzers of go vet and of staticcheck with staticcheck's driver, which loads and
+// type-checks each package once for both and caches the results. Its flags are staticcheck's.
 package main
 
 import (

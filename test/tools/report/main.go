@@ -88,7 +88,7 @@ func run(out io.Writer, log string, args []string) (code int, err error) {
 	return 0, nil
 }
 
-// show prints the output of packages and of tests that fail, and returns what has ended.
+// show prints the output of packages and of failed tests, and returns what has ended.
 func show(out io.Writer, in io.Reader) (results []result, err error) {
 	held := make(map[[2]string][]string) // output of tests that have not ended
 	lines := bufio.NewReader(in)
@@ -102,7 +102,7 @@ func show(out io.Writer, in io.Reader) (results []result, err error) {
 		}
 		var e event
 		if json.Unmarshal(line, &e) != nil || e.Action == "" {
-			_, _ = out.Write(line) // what go itself says
+			_, _ = out.Write(line) // output of the go command itself
 			continue
 		}
 		test := [2]string{e.Package, e.Test}
@@ -119,7 +119,7 @@ func show(out io.Writer, in io.Reader) (results []result, err error) {
 		case "pass", "skip":
 			delete(held, test)
 			results = append(results, result{e.Package, e.Test, e.Elapsed})
-			if e.Test == "" { // tests that a crash or a timeout has cut short have no end of their own
+			if e.Test == "" { // tests interrupted by a crash or a timeout have no end of their own
 				for other, output := range held {
 					if other[0] == e.Package {
 						if e.Action == "fail" {
