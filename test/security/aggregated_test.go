@@ -28,10 +28,10 @@ type aggregatedAPI struct {
 	group, port string
 }
 
-// A personalAPI is an aggregatedAPI that shows everybody notes of their own.
+// A personalAPI is an aggregatedAPI that returns different notes to each user.
 type personalAPI struct {
 	aggregatedAPI
-	asked sync.Map // users who asked for notes
+	asked sync.Map // users who requested notes
 }
 
 func newPersonalAPI(t *testing.T) *personalAPI {
@@ -59,7 +59,7 @@ func newPersonalAPI(t *testing.T) *personalAPI {
 			return
 		}
 		if r.URL.Query().Get("sendInitialEvents") != "" {
-			http.Error(w, "not known here", http.StatusUnprocessableEntity)
+			http.Error(w, "unsupported", http.StatusUnprocessableEntity)
 			return
 		}
 		answer(w, fmt.Sprintf(`{"type":"ADDED","object":%s}`+"\n", note(user)))
@@ -83,7 +83,7 @@ func (p *personalAPI) user(r *http.Request) string {
 	return user
 }
 
-// create makes an object at kube-apiserver that goes with the test.
+// create creates an object at kube-apiserver, and deletes it at the end of the test.
 func (p *aggregatedAPI) create(ctx context.Context, t *testing.T, path, name, rest string) {
 	t.Helper()
 	body := fmt.Sprintf(`{"metadata":{"name":%q},%s}`, name, rest)
@@ -93,9 +93,9 @@ func (p *aggregatedAPI) create(ctx context.Context, t *testing.T, path, name, re
 	t.Cleanup(func() { do(context.WithoutCancel(ctx), t, kube.URL(), kube.AdminToken(), "DELETE", path+"/"+name, "") })
 }
 
-// place makes what the registration of p needs: everybody's right, and a service that names this machine. kube-apiserver
-// asks a registered server again half a minute later if it did not know of the service yet, so the gateway is started
-// between the two.
+// place creates what the registration of p needs: permissions for everybody, and a Service that
+// points to this machine. kube-apiserver retries a registered server only after half a minute if it
+// did not yet know the Service, so tests start the gateway between place and register.
 func (p *aggregatedAPI) place(ctx context.Context, t *testing.T) {
 	t.Helper()
 	p.create(ctx, t, "/api/v1/namespaces/default/services", "aggregated-"+p.port,
@@ -107,8 +107,8 @@ func (p *aggregatedAPI) place(ctx context.Context, t *testing.T) {
 		"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}]`, p.group))
 }
 
-// register makes p known to kube-apiserver, and returns when g knows it as well: from then on it could cache what the
-// resource at path has.
+// register registers p at kube-apiserver and waits until g knows the resource at path. From then on
+// the gateway could cache it.
 func (p *aggregatedAPI) register(ctx context.Context, t *testing.T, g *realkube.Gateway, path string) {
 	t.Helper()
 	p.create(ctx, t, "/apis/apiregistration.k8s.io/v1/apiservices", "v1."+p.group,
@@ -120,19 +120,20 @@ func (p *aggregatedAPI) register(ctx context.Context, t *testing.T, g *realkube.
 		}
 		m, err := g.Metrics(ctx)
 		if err == nil && m.Sum("kubeweir_requests_total", map[string]string{"group": p.group, "resource": path[strings.LastIndex(path, "/")+1:]}) == 0 {
-			err = errors.New("the gateway does not know the resource yet")
+			err = errors.New("the gateway has not discovered the resource")
 		}
 		return err
 	})
 }
 
-// personalReads are the reads that kubeweir answers itself where it may.
+// personalReads are reads that kubeweir serves itself if it may.
 var personalReads = []string{
 	personalNotes, personalNotes + "?resourceVersion=0", personalNotes + "/mine", personalNotes + "/mine?resourceVersion=0",
 	personalNotes + "?watch=1&resourceVersion=0&timeoutSeconds=1", personalNotes + "?watch=1&timeoutSeconds=1",
 }
 
-// What an aggregated API server answers one user is never shown to another, nor what it would answer the gateway (S9).
+// TestAggregatedAnswersAreNotShared checks that the response of an aggregated API server to one
+// user is never sent to another user, and that users never get its response to the gateway (S9).
 func TestAggregatedAnswersAreNotShared(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	personal := newPersonalAPI(t)
@@ -141,7 +142,7 @@ func TestAggregatedAnswersAreNotShared(t *testing.T) {
 	personal.register(ctx, t, g, personalNotes)
 	users := []string{realkube.Alice, realkube.Bob, realkube.Jane}
 	var all sync.WaitGroup
-	for range 3 { // at the same time, so that they could be joined
+	for range 3 { // concurrently, so that requests could be coalesced
 		for _, path := range personalReads {
 			for _, user := range users {
 				all.Go(func() {
@@ -155,11 +156,13 @@ func TestAggregatedAnswersAreNotShared(t *testing.T) {
 		all.Wait()
 	}
 	if _, asked := personal.asked.Load(realkube.GatewayUser); asked {
-		t.Error("the gateway asked for notes itself")
+		t.Error("the gateway requested notes with its own identity")
 	}
 }
 
-// A group of the configuration is cached, as its operator said that it answers everybody alike.
+// TestConfiguredAggregatedGroupIsCached checks that an aggregated group is cached if the
+// configuration says so. The operator thereby asserts that the API server responds alike to all
+// users.
 func TestConfiguredAggregatedGroupIsCached(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	personal := newPersonalAPI(t)

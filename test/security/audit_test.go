@@ -14,7 +14,8 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// auditEvents reads an audit log as far as it is written: one "verb uri user source" for each event.
+// auditEvents reads the audit log written so far. It returns one "verb uri user source" for each
+// event.
 func auditEvents(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -29,7 +30,7 @@ func auditEvents(t *testing.T, path string) map[string]bool {
 	return events
 }
 
-// awaitEvents polls an audit log until it has all that is wanted.
+// awaitEvents waits until the audit log has all wanted events.
 func awaitEvents(ctx context.Context, t *testing.T, path string, want ...string) {
 	t.Helper()
 	for {
@@ -44,13 +45,14 @@ func awaitEvents(ctx context.Context, t *testing.T, path string, want ...string)
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("no audit event of %q; there are %v", missing, events)
+			t.Fatalf("no audit event %q; the log has %v", missing, events)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// Whatever goes through the gateway is in its audit log: writes, exec, and reads that are forwarded.
+// TestNoRequestGoesUnrecorded checks that the audit log has all requests through the gateway:
+// writes, exec, and forwarded reads.
 func TestNoRequestGoesUnrecorded(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "audit.log")
 	g := startGateway(t, "--audit-log-path", log)
@@ -76,6 +78,6 @@ func TestNoRequestGoesUnrecorded(t *testing.T) {
 	content, err := os.ReadFile(log)
 	must(t, err)
 	if strings.Contains(string(content), token) {
-		t.Error("the audit log has a token")
+		t.Error("the audit log contains a token")
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A web page that is open in a browser of the machine gets nothing from the sidecar listener, which has the gateway's own
-// identity, nor from the admin listener.
+// TestWebPagesReachNothing checks that a web page in a browser on the same machine has no access to
+// the sidecar listener, which uses the gateway's own identity, nor to the admin listener.
 func TestWebPagesReachNothing(t *testing.T) {
 	g := startGateway(t, "--insecure-listen=127.0.0.1:0")
 	ctx := deadline(t, time.Minute)
@@ -26,7 +26,7 @@ func TestWebPagesReachNothing(t *testing.T) {
 			"a foreign origin":              func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") },
 			"a rebound name":                func(r *http.Request) { r.Host = "evil.example" },
 			"a WebSocket":                   socketOf("https://evil.example"),
-			"a WebSocket of another port":   socketOf("http://127.0.0.1:3000"), // of which Chromium says no more than this
+			"a WebSocket of another port":   socketOf("http://127.0.0.1:3000"), // Chromium sends no other header that identifies the page
 			"a WebSocket of the usual port": socketOf("http://localhost"),
 		} {
 			if code := page(url, change); code != 403 {
@@ -35,15 +35,16 @@ func TestWebPagesReachNothing(t *testing.T) {
 		}
 	}
 	if code := page(g.AdminURL()+"/", nil); code != 200 {
-		t.Errorf("the list of the admin listener's paths: %d", code)
+		t.Errorf("index of the admin listener: %d", code)
 	}
 	off := startGateway(t, "--profiling=false")
 	if code := page(off.AdminURL()+"/debug/pprof/cmdline", nil); code != 404 {
-		t.Errorf("profiles that are off: %d", code)
+		t.Errorf("disabled profiles: %d", code)
 	}
 }
 
-// socketOf makes a request one for a WebSocket watch, as Chromium sends it for a page of origin.
+// socketOf turns a request into one for a WebSocket watch, as Chromium sends it for a page of
+// origin.
 func socketOf(origin string) func(*http.Request) {
 	return func(r *http.Request) {
 		r.URL.RawQuery = "watch=1"

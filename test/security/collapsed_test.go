@@ -11,8 +11,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// Requests that differ in a parameter that means nothing are answers of their own: what is held of all of them is
-// bounded, and everybody is answered.
+// TestDifferentRequestsDoNotTakeTheMemory checks that requests which differ only in an unknown
+// parameter are not coalesced, that all of them are served, and that the memory of their responses
+// is bounded.
 func TestDifferentRequestsDoNotTakeTheMemory(t *testing.T) {
 	g := startGateway(t, "--collapsed-body-bytes", "600Ki")
 	ctx := deadline(t, time.Minute)
@@ -29,7 +30,7 @@ func TestDifferentRequestsDoNotTakeTheMemory(t *testing.T) {
 	for i := range 40 {
 		wg.Go(func() {
 			if a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", fmt.Sprintf("%s/collapsed?x=%d", path, i), ""); a.body != want.body {
-				t.Errorf("answer %d: %.200s", i, a)
+				t.Errorf("response %d: %.200s", i, a)
 			}
 		})
 	}
@@ -42,7 +43,7 @@ func TestDifferentRequestsDoNotTakeTheMemory(t *testing.T) {
 		m, err := g.Metrics(ctx)
 		must(t, err)
 		if !bounded(m) {
-			t.Error("more is held than the limit")
+			t.Error("the responses hold more memory than the limit")
 		}
 		select {
 		case <-answered:

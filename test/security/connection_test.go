@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// An Upgrade line that no Connection line mentions changes nothing: the request counts against the limit of its kind.
+// TestUpgradeLineAloneIsNoUpgrade checks that an Upgrade header that Connection does not list has
+// no effect: the request counts against the limit of its kind.
 func TestUpgradeLineAloneIsNoUpgrade(t *testing.T) {
 	deadline(t, time.Minute)
 	g := startGateway(t, "--max-watches=1")

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// What comes late on a link that is slow and alive must not be served as if it were new (D5).
+// TestLateDataIsNotServedAsNew checks that data which arrives late, over a slow but working link,
+// is served with a staleness mark (D5).
 func TestLateDataIsNotServedAsNew(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	link := newSlowLink(t)
@@ -35,7 +36,7 @@ func TestLateDataIsNotServedAsNew(t *testing.T) {
 	eventually(ctx, t, marked(false))
 }
 
-// slowLink passes connections to kube on; what kube sends is under way for delay.
+// slowLink forwards connections to kube. It delays the data that kube sends.
 type slowLink struct {
 	url   string
 	delay atomic.Int64 // nanoseconds
@@ -65,7 +66,7 @@ func newSlowLink(t *testing.T) *slowLink {
 	return l
 }
 
-// carry connects one client until either side, or ctx, ends.
+// carry forwards one connection until either side closes it, or ctx ends.
 func (l *slowLink) carry(ctx context.Context, client net.Conn) {
 	server, err := net.Dial("tcp", strings.TrimPrefix(kube.URL(), "https://"))
 	if err != nil {
@@ -86,7 +87,7 @@ func (l *slowLink) carry(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// late copies what arrives when its time has come, in order.
+// late copies data in order, each piece after the delay.
 func (l *slowLink) late(ctx context.Context, to io.Writer, from io.Reader) {
 	type piece struct {
 		bytes []byte

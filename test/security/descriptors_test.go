@@ -12,8 +12,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// Where few files may be open, clients that keep their connections leave enough for the admin listener, for what is
-// forwarded and for the feeds, and others are told at once that there is no room.
+// TestOpenConnectionsDoNotTakeAllDescriptors checks that, under a low limit of open files,
+// keep-alive connections leave enough descriptors for the admin listener, forwarded requests and
+// reflectors. The gateway rejects further connections immediately.
 func TestOpenConnectionsDoNotTakeAllDescriptors(t *testing.T) {
 	limited := filepath.Join(t.TempDir(), "kubeweir")
 	must(t, os.WriteFile(limited, []byte("#!/bin/sh\nulimit -n 256\nexec '"+program+"' \"$@\"\n"), 0o700))
@@ -34,18 +35,18 @@ func TestOpenConnectionsDoNotTakeAllDescriptors(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 	}
 	if refused < 300-128 {
-		t.Errorf("%d of 300 connections are refused", refused)
+		t.Errorf("%d of 300 connections were rejected", refused)
 	}
 	m, err := g.Metrics(ctx)
 	must(t, err)
 	if limit := m.Sum("kubeweir_connections_limit", nil); limit != 128 {
 		t.Errorf("the limit is %v", limit)
 	}
-	// A request that is forwarded, over a connection that was there before.
+	// Forward a request over a connection opened earlier.
 	if a := roundTrip(t, first, "GET /version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+kube.AdminToken()+"\r\n\r\n"); a.status != 200 {
-		t.Errorf("a request that is forwarded: %s", a)
+		t.Errorf("forwarded request: %s", a)
 	}
 	if n := strings.Count(g.Log(), "connections are refused"); n != 1 || strings.Contains(g.Log(), "too many open files") {
-		t.Errorf("%d lines of refused connections:\n%s", n, g.Log())
+		t.Errorf("%d log lines about rejected connections, want 1:\n%s", n, g.Log())
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// startStandalone starts a kubeweir without a cluster that ends with the test and must not panic. What it printed is
-// shown when the test fails.
+// startStandalone starts a standalone kubeweir that ends with the test and must not panic. If the
+// test fails, it prints the end of the log.
 func startStandalone(t *testing.T, opts realkube.StandaloneOptions) *realkube.Standalone {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
@@ -47,7 +47,7 @@ func startStandalone(t *testing.T, opts realkube.StandaloneOptions) *realkube.St
 	return s
 }
 
-// administrator is a client of s with all rights.
+// administrator returns the configuration of a client of s with all permissions.
 func administrator(t *testing.T, s *realkube.Standalone) *rest.Config {
 	t.Helper()
 	cfg, err := s.AdminConfig()
@@ -55,7 +55,7 @@ func administrator(t *testing.T, s *realkube.Standalone) *rest.Config {
 	return cfg
 }
 
-// apply creates an object that is given in YAML.
+// apply creates an object from YAML.
 func apply(ctx context.Context, t *testing.T, cfg *rest.Config, gvr schema.GroupVersionResource, manifest string) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(cfg)
@@ -70,7 +70,7 @@ func apply(ctx context.Context, t *testing.T, cfg *rest.Config, gvr schema.Group
 	must(t, err)
 }
 
-// register makes an aggregated API server known to cfg's: the group of that name is served at address.
+// register registers an aggregated API server: requests for the group go to address.
 func register(ctx context.Context, t *testing.T, cfg *rest.Config, group, address string) {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -96,7 +96,7 @@ spec:
 
 var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
-// ask sends one request as cfg's user and reads the answer; redirects are not followed.
+// ask sends one request as cfg's user and reads the response. It does not follow redirects.
 func ask(ctx context.Context, t *testing.T, cfg *rest.Config, method, path, body string) (answer, error) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(cfg)
@@ -116,7 +116,7 @@ func ask(ctx context.Context, t *testing.T, cfg *rest.Config, method, path, body
 	return answer{resp.StatusCode, resp.Header, string(b)}, err
 }
 
-// eventually repeats check until it returns nil or ctx ends.
+// eventually retries check until it returns nil or ctx ends.
 func eventually(ctx context.Context, t *testing.T, check func() error) {
 	t.Helper()
 	for {
@@ -132,7 +132,7 @@ func eventually(ctx context.Context, t *testing.T, check func() error) {
 	}
 }
 
-// asked counts the requests of each path.
+// asked receives the paths of requests.
 type asked chan string
 
 func (a asked) await(ctx context.Context, t *testing.T, n int) {
@@ -141,21 +141,21 @@ func (a asked) await(ctx context.Context, t *testing.T, n int) {
 		select {
 		case <-a:
 		case <-ctx.Done():
-			t.Fatal("the aggregated API server was not asked")
+			t.Fatal("the aggregated API server received no request")
 		}
 	}
 }
 
-// An aggregated API server that is slow between two parts of an answer, sends a status that no answer may have, or
-// never stops sending, must not end the process, nor keep it from starting again, nor its own APIService from being
-// deleted.
+// TestAggregatedServerDoesNotEndTheProcess checks that an aggregated API server that pauses within
+// a response, sends an invalid status, or never ends its response, does not end the process. It
+// must not prevent a restart or the deletion of its APIService either.
 func TestAggregatedServerDoesNotEndTheProcess(t *testing.T) {
 	for name, serve := range map[string]func(w http.ResponseWriter, req *http.Request){
 		"slow": func(w http.ResponseWriter, req *http.Request) {
 			_, _ = io.WriteString(w, "0123456789")
 			_ = http.NewResponseController(w).Flush()
 			select {
-			case <-time.After(600 * time.Millisecond): // longer than ReverseProxy waits before it flushes
+			case <-time.After(600 * time.Millisecond): // longer than the flush interval of ReverseProxy
 			case <-req.Context().Done():
 			}
 			_, _ = io.WriteString(w, "the rest")
@@ -191,14 +191,14 @@ func TestAggregatedServerDoesNotEndTheProcess(t *testing.T) {
 			s := startStandalone(t, realkube.StandaloneOptions{})
 			cfg := administrator(t, s)
 			register(ctx, t, cfg, "odd.example.com", elsewhere.URL)
-			// Discovery and OpenAPI are downloaded, and a client asks for them, too.
+			// Discovery and OpenAPI are downloaded in the background, and a client requests them, too.
 			requests.await(ctx, t, 2)
 			for _, path := range []string{"/openapi/v2", "/openapi/v3", "/apis/odd.example.com/v1/things"} {
 				_, _ = ask(ctx, t, cfg, http.MethodGet, path, "")
 			}
 			requests.await(ctx, t, 4)
 			if a, err := ask(ctx, t, cfg, http.MethodGet, "/api/v1/namespaces/default", ""); err != nil || a.status != http.StatusOK {
-				t.Fatalf("afterwards: %s, %v", a, err)
+				t.Fatalf("request afterwards: %s, %v", a, err)
 			}
 			must(t, s.Stop(ctx))
 			must(t, s.Start(ctx))
@@ -208,7 +208,7 @@ func TestAggregatedServerDoesNotEndTheProcess(t *testing.T) {
 			}
 			eventually(ctx, t, func() error {
 				if a, err := ask(ctx, t, cfg, http.MethodGet, "/apis/odd.example.com/v1/things", ""); err != nil || a.status != http.StatusNotFound {
-					return fmt.Errorf("after it was deleted: %s, %v", a, err)
+					return fmt.Errorf("after the deletion of the APIService: %s, %v", a, err)
 				}
 				return nil
 			})
@@ -216,8 +216,9 @@ func TestAggregatedServerDoesNotEndTheProcess(t *testing.T) {
 	}
 }
 
-// An aggregated API server cannot send a client, who would show its credentials, elsewhere (CVE-2022-3172).
-// kube-apiserver is asked the same.
+// TestAggregatedServerDoesNotRedirectClients checks that an aggregated API server cannot redirect
+// clients, who would send their credentials to another server (CVE-2022-3172). It runs against
+// kube-apiserver, too.
 func TestAggregatedServerDoesNotRedirectClients(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

@@ -11,17 +11,17 @@ import (
 	"testing"
 )
 
-// faultyUpstream stands between one gateway and kube, and does what a test wants to go wrong.
+// faultyUpstream is a proxy between one gateway and kube that injects faults.
 type faultyUpstream struct {
 	url string
 
 	mu      sync.Mutex
-	thaw    chan struct{} // while frozen, else nil
+	thaw    chan struct{} // nil unless frozen
 	instead func(http.ResponseWriter, *http.Request) bool
-	count   int // requests
+	count   int // number of requests
 }
 
-// newFaultyUpstream starts one that passes everything on at first.
+// newFaultyUpstream starts a faultyUpstream that forwards everything.
 func newFaultyUpstream(t *testing.T) *faultyUpstream {
 	t.Helper()
 	f := &faultyUpstream{}
@@ -61,14 +61,14 @@ func newFaultyUpstream(t *testing.T) *faultyUpstream {
 	return f
 }
 
-// insteadOf has requests answered by answer, as long as that returns true.
+// insteadOf sets a function that handles requests; it returns false to forward a request.
 func (f *faultyUpstream) insteadOf(answer func(http.ResponseWriter, *http.Request) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.instead = answer
 }
 
-// freeze stops all connections, or lets them go on: what SIGSTOP does to a server.
+// freeze stops or resumes all connections, as SIGSTOP and SIGCONT of a server do.
 func (f *faultyUpstream) freeze(frozen bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,7 +21,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// fill creates a namespace with n ConfigMaps, directly; it goes with the test.
+// fill creates a namespace with n ConfigMaps at kube-apiserver, and deletes it at the end of the
+// test.
 func fill(ctx context.Context, t *testing.T, namespace string, n int) {
 	t.Helper()
 	admin := func(method, path, body string) {
@@ -41,14 +42,15 @@ func fill(ctx context.Context, t *testing.T, namespace string, n int) {
 	}
 }
 
-// A streaming list that kube-apiserver ends early, cleanly, is not the state of the cluster: informers that believe an
-// empty list delete everything.
+// TestListThatUpstreamEndsEarlyIsNeverServed checks that a truncated streaming list, cleanly ended
+// by kube-apiserver, is not served as the state of the cluster. Informers that receive an empty
+// list treat all objects as deleted.
 func TestListThatUpstreamEndsEarlyIsNeverServed(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	const objects = 40
 	fill(ctx, t, "ends-early", objects)
 	g := startGatewayAt(t, endingProxy(t, "/configmaps", 10))
-	for ctx.Err() == nil { // the feed takes its time before it lists in another way
+	for ctx.Err() == nil { // the reflector falls back to another kind of list after a while
 		for _, query := range []string{"?resourceVersion=0", "?resourceVersion=0&limit=500"} {
 			a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", "/api/v1/namespaces/ends-early/configmaps"+query, "")
 			var list struct {
@@ -57,25 +59,25 @@ func TestListThatUpstreamEndsEarlyIsNeverServed(t *testing.T) {
 			}
 			must(t, json.Unmarshal([]byte(a.body), &list))
 			if a.status != 200 || len(list.Items) < objects || list.Metadata.ResourceVersion == "0" {
-				t.Fatalf("%d of %d objects at %q: %s", len(list.Items), objects, list.Metadata.ResourceVersion, a)
+				t.Fatalf("the list has %d of %d objects at version %q: %s", len(list.Items), objects, list.Metadata.ResourceVersion, a)
 			}
 		}
 		if a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", "/api/v1/namespaces/ends-early/configmaps/m7?resourceVersion=0", ""); a.status != 200 {
-			t.Fatalf("an object that exists: %s", a)
+			t.Fatalf("get of an existing object: %s", a)
 		}
 		a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", "/api/v1/namespaces/ends-early/configmaps?watch=1&resourceVersion=0&timeoutSeconds=1"+
 			"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "")
 		if ended, added := strings.Contains(a.body, "initial-events-end"), strings.Count(a.body, `"ADDED"`); ended && added < objects {
-			t.Fatalf("a watch says that %d objects are all", added)
+			t.Fatalf("the initial events of a watch ended after %d objects", added)
 		}
 		if source := metricOf(ctx, t, g, `kubeweir_cache_feed_synced{encoding="json",group="",resource="configmaps"}`); source == 1 {
-			return // served from the cache in the end
+			return // finally served from the cache
 		}
 	}
 	t.Error("the cache was never filled")
 }
 
-// metricOf is a sample of the gateway's metrics, 0 if it is not there.
+// metricOf returns a sample of the gateway's metrics, or 0 if there is none.
 func metricOf(ctx context.Context, t *testing.T, g *realkube.Gateway, sample string) float64 {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, "GET", g.AdminURL()+"/metrics", nil)
@@ -94,7 +96,8 @@ func metricOf(ctx context.Context, t *testing.T, g *realkube.Gateway, sample str
 	return 0
 }
 
-// endingProxy is a reverse proxy that ends the streaming lists of one resource cleanly after so many lines.
+// endingProxy starts a reverse proxy that cleanly ends streaming lists of one resource after a
+// number of lines. It returns its URL.
 func endingProxy(t *testing.T, resource string, lines int) string {
 	t.Helper()
 	pair, err := kube.IssueServingCert("127.0.0.1")
@@ -106,7 +109,7 @@ func endingProxy(t *testing.T, resource string, lines int) string {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
-			r.Out.Header.Del("Accept-Encoding") // the proxy counts lines, which kube-apiserver may compress since 1.37
+			r.Out.Header.Del("Accept-Encoding") // the proxy counts lines; kube-apiserver may compress streaming lists since 1.37
 		},
 		FlushInterval: -1,
 		Transport:     &http.Transport{TLSClientConfig: tlsConfig(t, nil), ForceAttemptHTTP2: true},
@@ -126,7 +129,7 @@ func endingProxy(t *testing.T, resource string, lines int) string {
 	return s.URL
 }
 
-// endingBody ends after so many lines.
+// endingBody ends after a number of lines.
 type endingBody struct {
 	io.ReadCloser
 	lines int
@@ -147,8 +150,9 @@ func (b *endingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// After an outage every feed is current within 3 s: none sleeps on though the upstream answers. The log says that it
-// began and that it ended.
+// TestFeedsDoNotSleepOnAfterAnOutage checks that every reflector catches up within 3 s after an
+// outage, instead of waiting for the end of its backoff. The log has one line for the beginning of
+// the outage and one for its end.
 func TestFeedsDoNotSleepOnAfterAnOutage(t *testing.T) {
 	const outage, limit = 6 * time.Second, 3 * time.Second
 	ctx := deadline(t, time.Minute)
@@ -178,24 +182,24 @@ func TestFeedsDoNotSleepOnAfterAnOutage(t *testing.T) {
 	for _, r := range []string{"configmaps", "secrets", "serviceaccounts"} {
 		for !holds(r, "meanwhile") {
 			if time.Since(back) > 20*time.Second {
-				t.Fatalf("%s are not fed again", r)
+				t.Fatalf("the reflector of %s did not recover", r)
 			}
 		}
-		t.Logf("%s are current %s after the outage", r, time.Since(back))
+		t.Logf("the cache of %s is current %s after the outage", r, time.Since(back))
 	}
 	if took := time.Since(back); took > limit {
-		t.Errorf("it took %s", took)
+		t.Errorf("the reflectors recovered after %s, want at most 3s", took)
 	}
 	log := g.Log()
 	if begins, ends := strings.Count(log, "upstream unreachable"), strings.Count(log, "upstream recovered"); begins != 1 || ends != 1 {
-		t.Errorf("%d lines say that it began, %d that it ended", begins, ends)
+		t.Errorf("the log has %d lines 'upstream unreachable' and %d 'upstream recovered', want 1 of each", begins, ends)
 	}
 	if strings.Contains(log, "reflector restarting") {
-		t.Error("the log tells of every feed")
+		t.Error("the log has a line for each reflector")
 	}
 }
 
-// cable is a TCP connection to kube-apiserver that can be cut.
+// cable is a TCP connection to kube-apiserver that tests can cut.
 type cable struct {
 	url string
 	mu  sync.Mutex
@@ -226,7 +230,7 @@ func newCable(t *testing.T) *cable {
 	return c
 }
 
-// join carries one connection until an end is closed.
+// join forwards one connection until either side closes it.
 func (c *cable) join(client net.Conn) {
 	server, err := net.Dial("tcp", strings.TrimPrefix(kube.URL(), "https://"))
 	c.mu.Lock()
@@ -253,7 +257,7 @@ func (c *cable) join(client net.Conn) {
 	both.Wait()
 }
 
-// cut ends all connections and refuses new ones, or ends that.
+// cut closes all connections and rejects new ones while off is true.
 func (c *cable) cut(off bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -264,8 +268,9 @@ func (c *cable) cut(off bool) {
 	c.all = nil
 }
 
-// A watch of the most recent state, or from a version of another resource, neither waits for a bookmark nor fails for
-// want of one.
+// TestWatchListDoesNotWaitForABookmark checks that a streaming list, of the most recent state or
+// from a version that another resource's write produced, neither waits for a bookmark nor fails
+// without one.
 func TestWatchListDoesNotWaitForABookmark(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	const objects = 300
@@ -274,7 +279,7 @@ func TestWatchListDoesNotWaitForABookmark(t *testing.T) {
 	const initial = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=20"
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig(t, nil), ForceAttemptHTTP2: true}}
 	defer client.CloseIdleConnections()
-	// until is how long it takes until the initial events have ended, after a write elsewhere.
+	// until returns the time until the initial events have ended, after a write to another resource.
 	until := func(resource, version string) time.Duration {
 		secret := do(ctx, t, kube.URL(), kube.AdminToken(), "PUT", "/api/v1/namespaces/watchlist/secrets/elsewhere",
 			fmt.Sprintf(`{"metadata":{"name":"elsewhere","annotations":{"at":%q}}}`, time.Now()))
@@ -308,14 +313,14 @@ func TestWatchListDoesNotWaitForABookmark(t *testing.T) {
 				continue
 			}
 			if resource == "configmaps" && n < objects {
-				t.Errorf("%d objects", n)
+				t.Errorf("the initial events have %d objects", n)
 			}
 			return time.Since(began)
 		}
 	}
 	for _, resource := range []string{"configmaps", "events"} {
 		for _, version := range []string{"", "foreign"} {
-			until(resource, version) // fills the cache
+			until(resource, version) // fill the cache
 			took := make([]time.Duration, 9)
 			for i := range took {
 				took[i] = until(resource, version)
@@ -329,11 +334,12 @@ func TestWatchListDoesNotWaitForABookmark(t *testing.T) {
 	}
 	forwarded := metricOf(ctx, t, g, `kubeweir_requests_total{code="200",resource="events",source="forwarded",verb="watch"}`)
 	if forwarded > 1 {
-		t.Errorf("%v watches were forwarded", forwarded)
+		t.Errorf("%v watches were forwarded, want at most 1", forwarded)
 	}
 }
 
-// The deletion of a definition is an ordinary event: nothing fails, and the log says so.
+// TestDeletedDefinitionLogsNoErrors checks that the deletion of a CustomResourceDefinition is
+// logged as an ordinary event, not as an error.
 func TestDeletedDefinitionLogsNoErrors(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	g := startGateway(t)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// frameConn is an HTTP/2 client that writes frames, as no library would.
+// frameConn is an HTTP/2 client that writes raw frames, including ones that no library would send.
 type frameConn struct {
 	*http2.Framer
 	t       *testing.T
@@ -20,12 +20,13 @@ type frameConn struct {
 	block   bytes.Buffer
 }
 
-// dialFrames opens an HTTP/2 connection with the given settings; it is closed with the test.
+// dialFrames opens an HTTP/2 connection with the given settings. It is closed at the end of the
+// test.
 func dialFrames(t *testing.T, url string, settings ...http2.Setting) *frameConn {
 	t.Helper()
 	conn, ok := dial(t, url, nil, "h2").(*tls.Conn)
 	if !ok || conn.ConnectionState().NegotiatedProtocol != "h2" {
-		t.Fatal("no HTTP/2")
+		t.Fatal("the gateway did not negotiate HTTP/2")
 	}
 	must(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 	c := &frameConn{Framer: http2.NewFramer(conn, conn), t: t, nextID: 1}
@@ -37,7 +38,7 @@ func dialFrames(t *testing.T, url string, settings ...http2.Setting) *frameConn 
 	return c
 }
 
-// request begins a request and returns its stream's number; without a body it is complete.
+// request starts a request and returns its stream ID. A request without a body is complete.
 func (c *frameConn) request(method, path, token string, body bool, header ...string) uint32 {
 	c.t.Helper()
 	c.block.Reset()
@@ -56,7 +57,8 @@ func (c *frameConn) request(method, path, token string, body bool, header ...str
 	return id
 }
 
-// until reads frames until want is satisfied with one, and reports false when the connection ends first.
+// until reads frames until want returns true for one. It returns false if the connection ends
+// first.
 func (c *frameConn) until(want func(http2.Frame) bool) bool {
 	c.t.Helper()
 	for {
@@ -81,7 +83,7 @@ func (c *frameConn) until(want func(http2.Frame) bool) bool {
 	}
 }
 
-// status is the status that a frame brings, "" for none.
+// status returns the status in a frame, or "".
 func status(frame http2.Frame) string {
 	if h, ok := frame.(*http2.MetaHeadersFrame); ok {
 		return h.PseudoValue("status")

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// A watch that begins with the most recent state, as informers' do, is answered from the cache, and not after the second
-// that a probe by another watch takes, whatever was written to other resources.
+// TestMostRecentWatchesWaitForNoProbe checks that a watch that starts with the most recent state,
+// as informers open it, is served from the cache at once, whatever other resources were written. It
+// must not wait for a freshness check by a probing watch, which takes up to a second.
 func TestMostRecentWatchesWaitForNoProbe(t *testing.T) {
 	const rounds = 5
 	ctx := deadline(t, time.Minute)
@@ -34,8 +35,8 @@ func TestMostRecentWatchesWaitForNoProbe(t *testing.T) {
 	count := func(way string) float64 {
 		return m.Sum("kubeweir_cache_fresh_rounds_total", map[string]string{"resource": "configmaps", "way": way})
 	}
-	// The first may have begun with the list that filled the cache.
+	// The first watch may have started with the list that filled the cache.
 	if n := count("held") + count("fed") + count("listed"); n < rounds-1 || count("probed")+count("failed") > 0 {
-		t.Errorf("%v proofs at once, %v by a probe, %v failed; %d watches", n, count("probed"), count("failed"), rounds)
+		t.Errorf("%v immediate freshness checks, %v by a probe, %v failed; %d watches", n, count("probed"), count("failed"), rounds)
 	}
 }

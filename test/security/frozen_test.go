@@ -14,7 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// refuseGateway answers as a kube-apiserver does that has not read its RBAC objects yet, to the gateway only.
+// refuseGateway responds, to the gateway only, like a kube-apiserver that has not read its RBAC
+// objects yet.
 func refuseGateway(w http.ResponseWriter, r *http.Request) bool {
 	if r.Header.Get("Authorization") != "Bearer "+kube.Token(realkube.GatewayUser) {
 		return false
@@ -30,8 +31,9 @@ func refuseGateway(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// What the upstream says of the gateway, while it loads its RBAC for example, is told to no client.
-func TestClientsAreNotToldWhoTheGatewayIs(t *testing.T) {
+// TestGatewayIdentityIsNotDisclosed checks that clients do not see error messages of the upstream
+// about the gateway's own permissions, for example while kube-apiserver loads its RBAC objects.
+func TestGatewayIdentityIsNotDisclosed(t *testing.T) {
 	f := newFaultyUpstream(t)
 	g := startGatewayAt(t, f.url)
 	ctx := deadline(t, time.Minute)
@@ -56,21 +58,22 @@ func TestClientsAreNotToldWhoTheGatewayIs(t *testing.T) {
 		"impersonation to be decided": raw("GET " + pods + " HTTP/1.1\r\nImpersonate-User: alice\r\nX:"),
 	} {
 		if a.status != 503 || a.header.Get("Retry-After") == "" {
-			t.Errorf("%s: %s, Retry-After: %q; want 503 with one", name, a, a.header.Get("Retry-After"))
+			t.Errorf("%s: %s, Retry-After: %q; want 503 with Retry-After", name, a, a.header.Get("Retry-After"))
 		}
 		if strings.Contains(a.String(), realkube.GatewayUser) || strings.Contains(fmt.Sprint(a.header), realkube.GatewayUser) {
-			t.Errorf("%s: the client is told who the gateway is: %s", name, a)
+			t.Errorf("%s: the response discloses the gateway's identity: %s", name, a)
 		}
 	}
-	// What is asked in common is asked in the client's own name then.
+	// The gateway then sends coalesced requests with the client's own credentials.
 	if a := do(ctx, t, g.URL(), known, "GET", pods, ""); a.status != 200 && a.status != 503 || strings.Contains(a.body, realkube.GatewayUser) {
-		t.Errorf("a strict list: %s", a)
+		t.Errorf("strict list: %s", a)
 	}
 	f.insteadOf(nil)
 	poll(ctx, t, "answers again", func() bool { return raw("GET "+pods).status == 200 })
 }
 
-// try sends a request that may fail, and tells the status, whether there was a Retry-After, and how long it took.
+// try sends a request that may fail. It returns the status, whether there was a Retry-After header,
+// and the duration.
 func try(ctx context.Context, t *testing.T, g *realkube.Gateway, token, method, path, body string) (status int, again bool, took time.Duration) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig(t, nil), ForceAttemptHTTP2: true}}
@@ -90,8 +93,8 @@ func try(ctx context.Context, t *testing.T, g *realkube.Gateway, token, method, 
 	return resp.StatusCode, resp.Header.Get("Retry-After") != "", time.Since(began)
 }
 
-// A frozen upstream holds nobody longer than the setting says, whatever was under way, and who comes later is answered
-// at once.
+// TestFrozenUpstreamHoldsNobody checks that a frozen upstream delays requests in flight no longer
+// than configured, and later requests not at all.
 func TestFrozenUpstreamHoldsNobody(t *testing.T) {
 	for _, mode := range []string{"strict", "session"} {
 		t.Run(mode, func(t *testing.T) {
@@ -104,7 +107,7 @@ func TestFrozenUpstreamHoldsNobody(t *testing.T) {
 				t.Fatal(a)
 			}
 			f.freeze(true)
-			// Far above the setting, for slow machines, and far below the minute that it took.
+			// Far above the setting, for slow machines, and far below the minute that it once took.
 			const most = 20 * time.Second
 			var requests sync.WaitGroup
 			for _, r := range []struct{ token, method, path, body string }{
@@ -117,7 +120,7 @@ func TestFrozenUpstreamHoldsNobody(t *testing.T) {
 			} {
 				requests.Go(func() {
 					status, _, took := try(ctx, t, g, r.token, r.method, r.path, r.body)
-					// What the cache holds and session mode may answer is fine.
+					// A session read may be served from the cache.
 					if status != 503 && status != 504 && !(mode == "session" && status == 200) || took > most {
 						t.Errorf("%s %s: %d after %v", r.method, r.path, status, took)
 					}
@@ -126,7 +129,7 @@ func TestFrozenUpstreamHoldsNobody(t *testing.T) {
 			requests.Wait()
 			for range 20 {
 				if status, again, took := try(ctx, t, g, token, "DELETE", maps+"/none", ""); status != 503 || !again || took > most {
-					t.Fatalf("an upstream known to be gone: %d after %v, Retry-After: %v", status, took, again)
+					t.Fatalf("with an unreachable upstream: %d after %v, Retry-After: %v", status, took, again)
 				}
 			}
 			f.freeze(false)
@@ -138,7 +141,8 @@ func TestFrozenUpstreamHoldsNobody(t *testing.T) {
 	}
 }
 
-// Made-up tokens take no reviews from clients whose tokens are known, nor places, nor the reviews of their rights.
+// TestMadeUpTokensDelayNobody checks that a flood of invalid tokens takes neither token reviews,
+// nor slots, nor access reviews from clients with known tokens.
 func TestMadeUpTokensDelayNobody(t *testing.T) {
 	f := newFaultyUpstream(t)
 	g := startGatewayAt(t, f.url, "--authentication-token-ttl=1ms", "--max-requests-inflight=400")
@@ -148,7 +152,7 @@ func TestMadeUpTokensDelayNobody(t *testing.T) {
 	if a := do(ctx, t, g.URL(), token, "GET", maps, ""); a.status != 200 {
 		t.Fatal(a)
 	}
-	// The upstream takes its time for tokens that it does not know.
+	// The upstream never finishes the reviews of the made-up tokens.
 	release := make(chan struct{})
 	defer close(release)
 	var mu sync.Mutex
@@ -193,26 +197,27 @@ func TestMadeUpTokensDelayNobody(t *testing.T) {
 	}
 	defer func() { stop(); strangers.Wait(); client.CloseIdleConnections() }()
 	poll(ctx, t, "strangers sent away", func() bool { return len(sentAway) > 150 })
-	for i := range 10 { // its token is reviewed each time, and the right to each name
+	for i := range 10 { // this reviews the token each time, and the permission for each name
 		if a := do(ctx, t, g.URL(), token, "GET", fmt.Sprintf("%s/none-%d", maps, i), ""); a.status != 404 {
-			t.Fatalf("a known token: %s", a)
+			t.Fatalf("client with a known token: %s", a)
 		}
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if most > 8 {
-		t.Errorf("%d reviews of unknown tokens at a time", most)
+		t.Errorf("%d concurrent reviews of unknown tokens, want at most 8", most)
 	}
 }
 
-// A long chain of certificates is not tried: it is a 401, on each request of its connection.
+// TestBadCertificatesCostLittle checks that the gateway does not verify a long certificate chain,
+// but responds with 401 to each request on the connection.
 func TestBadCertificatesCostLittle(t *testing.T) {
 	g := startGateway(t)
-	other, err := kube.IssueFrontProxyCert() // of an authority for proxies, not for clients
+	other, err := kube.IssueFrontProxyCert() // its CA is for proxies, not for clients
 	must(t, err)
 	pair, err := tls.X509KeyPair(other.CertPEM, other.KeyPEM)
 	must(t, err)
-	for range 20 { // leaf and 20 more
+	for range 20 { // a leaf and 20 more
 		pair.Certificate = append(pair.Certificate, pair.Certificate[0])
 	}
 	cfg := tlsConfig(t, nil, "http/1.1")
@@ -222,7 +227,7 @@ func TestBadCertificatesCostLittle(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	for range 5 {
 		if a := roundTrip(t, conn, "GET /api/v1/pods HTTP/1.1\r\nHost: x\r\n\r\n"); a.status != 401 {
-			t.Errorf("a chain of 21 certificates: %s", a)
+			t.Errorf("chain of 21 certificates: %s", a)
 		}
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A 401 ends an HTTP/2 connection for new requests only: the watches on it, of a client whose token has just expired, go
-// on, as with kube-apiserver.
+// TestUnauthorizedLeavesOpenWatchesAlone checks that a 401 closes an HTTP/2 connection for new
+// requests only. Open watches on it, of a client whose token has just expired, continue, as with
+// kube-apiserver.
 func TestUnauthorizedLeavesOpenWatchesAlone(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	const maps = "/api/v1/namespaces/default/configmaps"
@@ -21,7 +22,7 @@ func TestUnauthorizedLeavesOpenWatchesAlone(t *testing.T) {
 			return func(f http2.Frame) bool { return f.Header().StreamID == id && f.Header().Type == kind }
 		}
 		if !c.until(of(watch, http2.FrameHeaders)) {
-			t.Fatalf("%s: the watch does not begin", name)
+			t.Fatalf("%s: the watch did not start", name)
 		}
 		c.request("GET", maps, "expired", false)
 		if !c.until(of(0, http2.FrameGoAway)) {
@@ -35,7 +36,7 @@ func TestUnauthorizedLeavesOpenWatchesAlone(t *testing.T) {
 			data, ok := f.(*http2.DataFrame)
 			return ok && bytes.Contains(data.Data(), []byte(made))
 		}) {
-			t.Errorf("%s: the watch has ended with the other request", name)
+			t.Errorf("%s: the watch ended with the other request", name)
 		}
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// A head that comes in TLS records of one byte costs what its bytes cost, not their square. It took the gateway more
-// than six seconds of processor time, before it knew who asks.
+// TestHeadByteByByteDoesNotTakeTheProcessor checks that parsing request headers that arrive in TLS
+// records of one byte takes linear time. It once was quadratic: more than six seconds of CPU time
+// before authentication.
 func TestHeadByteByByteDoesNotTakeTheProcessor(t *testing.T) {
 	g := startGateway(t)
 	ctx := deadline(t, time.Minute)
@@ -44,6 +45,6 @@ func TestHeadByteByByteDoesNotTakeTheProcessor(t *testing.T) {
 	}
 	wg.Wait()
 	if took := used() - before; took > 8 {
-		t.Errorf("two heads took %.1f seconds of processor time", took)
+		t.Errorf("two requests took %.1f seconds of CPU time", took)
 	}
 }

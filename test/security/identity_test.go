@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// A client that is known by its certificate is forwarded by impersonation. What it names in Connection is its own to
-// drop, never what the gateway adds (RFC 9110, 7.6.1).
+// TestConnectionHeaderDoesNotTakeImpersonationAway checks that a client cannot remove impersonation
+// headers. Requests of clients with certificates are forwarded by impersonation; a Connection
+// header (RFC 9110, 7.6.1) may remove the client's own headers, never those that the gateway adds.
 func TestConnectionHeaderDoesNotTakeImpersonationAway(t *testing.T) {
 	deadline(t, time.Minute)
 	g := startGateway(t)

@@ -12,8 +12,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// Who asks the sidecar listener to be somebody with less is not served as the gateway, which has more: the cluster
-// answers as whom it was asked, be it a read that the cache could answer, or a write.
+// TestSidecarKeepsImpersonation checks that a client of the sidecar listener that impersonates a
+// user with fewer permissions than the gateway's gets only that user's permissions, for writes and
+// for reads that the cache could serve.
 func TestSidecarKeepsImpersonation(t *testing.T) {
 	g := startGateway(t, "--insecure-listen=127.0.0.1:0")
 	ctx := deadline(t, time.Minute)
@@ -40,24 +41,24 @@ func TestSidecarKeepsImpersonation(t *testing.T) {
 	full := http.Header{"Impersonate-User": {"zoe"}, "Impersonate-Group": {"dev", "ops"}, "Impersonate-Uid": {"7"}, "Impersonate-Extra-Scopes": {"read"}}
 	if a := plain(ctx, t, "POST", base+review, full, whoAmI); a.status != 201 ||
 		!regexp.MustCompile(`"username":"zoe","uid":"7","groups":\["dev","ops","system:authenticated"\],"extra":\{"scopes":\["read"\]\}`).MatchString(a.body) {
-		t.Errorf("who am I: %v", a)
+		t.Errorf("SelfSubjectReview: %v", a)
 	}
 	if a := plain(ctx, t, "GET", base+pods, http.Header{"Impersonate-Group": {"dev"}}, ""); a.status != 400 {
-		t.Errorf("a group without a user: %v", a)
+		t.Errorf("impersonation of a group without a user: %v", a)
 	}
 }
 
-// sidecarAddress is that of the plaintext listener of g.
+// sidecarAddress returns the address of g's plaintext listener.
 func sidecarAddress(t *testing.T, g *realkube.Gateway) string {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^kubeweir: sidecar on (\S+)`).FindStringSubmatch(g.Log())
 	if m == nil {
-		t.Fatal("the gateway does not say where its sidecar listener is")
+		t.Fatal("the log does not contain the address of the sidecar listener")
 	}
 	return m[1]
 }
 
-// plain sends a request without credentials and reads the whole answer.
+// plain sends a request without credentials and reads the whole response.
 func plain(ctx context.Context, t *testing.T, method, url string, header http.Header, body string) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))

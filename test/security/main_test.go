@@ -18,11 +18,11 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// What TestMain makes and nobody replaces.
+// TestMain sets these variables, and no test changes them.
 var (
 	bed     *testbed.Testbed
 	kube    *realkube.Cluster // the cluster of all tests
-	program string            // the path of kubeweir
+	program string            // the path of the kubeweir binary
 )
 
 func TestMain(m *testing.M) {
@@ -42,13 +42,13 @@ func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	return startGatewayAt(t, kube.URL(), args...)
 }
 
-// startGatewayAt is startGateway for what reaches kube at another address.
+// startGatewayAt is startGateway with another address of kube.
 func startGatewayAt(t *testing.T, upstream string, args ...string) *realkube.Gateway {
 	t.Helper()
 	return bed.StartGateway(t, realkube.GatewayOptions{Upstream: upstream, ExtraArgs: args})
 }
 
-// deadline bounds a test, so that one that hangs fails by itself and says where.
+// deadline returns a context that bounds the test, so that a test that hangs fails and says where.
 func deadline(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -56,7 +56,7 @@ func deadline(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// must fails the test when a step did not work.
+// must fails the test if err is not nil.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -64,7 +64,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// tlsConfig trusts the cluster's serving authority and presents cert, which may be nil.
+// tlsConfig returns a configuration that trusts the cluster's CA and presents cert, if not nil.
 func tlsConfig(t *testing.T, cert *realkube.KeyPair, protocols ...string) *tls.Config {
 	t.Helper()
 	cfg := &tls.Config{RootCAs: kube.ServingCAs(), NextProtos: protocols}
@@ -76,8 +76,8 @@ func tlsConfig(t *testing.T, cert *realkube.KeyPair, protocols ...string) *tls.C
 	return cfg
 }
 
-// dial opens a TLS connection to url ("https://HOST:PORT") that speaks one protocol, "http/1.1" or "h2"; it is closed
-// with the test.
+// dial opens a TLS connection to url ("https://HOST:PORT") with one protocol, "http/1.1" or "h2".
+// It is closed at the end of the test.
 func dial(t *testing.T, url string, cert *realkube.KeyPair, protocol string) net.Conn {
 	t.Helper()
 	conn, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), tlsConfig(t, cert, protocol))
@@ -86,7 +86,7 @@ func dial(t *testing.T, url string, cert *realkube.KeyPair, protocol string) net
 	return conn
 }
 
-// An answer is a response whose body was read to its end.
+// An answer is a complete response.
 type answer struct {
 	status int
 	header http.Header
@@ -95,8 +95,8 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %.500s", a.status, a.body) }
 
-// roundTrip sends the bytes of one HTTP/1.1 request as they are, so that nothing a library would refuse or mend is, and
-// reads the answer.
+// roundTrip sends the raw bytes of one HTTP/1.1 request, which may be invalid, and reads the
+// response.
 func roundTrip(t *testing.T, conn net.Conn, raw string) answer {
 	t.Helper()
 	must(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
@@ -110,8 +110,8 @@ func roundTrip(t *testing.T, conn net.Conn, raw string) answer {
 	return answer{resp.StatusCode, resp.Header, string(b)}
 }
 
-// do sends a request with a bearer token ("" for none) over HTTP/2 or 1.1, whichever is negotiated, and reads the whole
-// answer. A watch needs a timeoutSeconds.
+// do sends a request with a bearer token, if not "", over HTTP/2 or 1.1, as negotiated, and reads
+// the whole response. A watch needs a timeoutSeconds.
 func do(ctx context.Context, t *testing.T, url, token, method, path, body string) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, url+path, strings.NewReader(body))
@@ -124,7 +124,7 @@ func do(ctx context.Context, t *testing.T, url, token, method, path, body string
 	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig(t, nil), ForceAttemptHTTP2: true}}
 	defer client.CloseIdleConnections()
-	var reached atomic.Value // how far it came, for when it hangs
+	var reached atomic.Value // progress, for the failure message
 	reached.Store("not connected")
 	resp, err := client.Do(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		ConnectDone:          func(string, string, error) { reached.Store("connected") },

@@ -19,8 +19,8 @@ const (
 	metricsPods    = metricsVersion + "/namespaces/default/pods"
 )
 
-// TestMetricsAPI: metrics.k8s.io/v1 (Kubernetes 1.37) is an aggregated API. Clients get from the gateway what they get
-// from kube-apiserver, and the next request never gets an earlier sample.
+// TestMetricsAPI checks the aggregated API metrics.k8s.io/v1 (Kubernetes 1.37): the gateway returns
+// the same as kube-apiserver, and a later request never gets an earlier sample.
 func TestMetricsAPI(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	mux := http.NewServeMux()

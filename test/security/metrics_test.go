@@ -12,7 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// scrape reads the gateway's metrics as text.
+// scrape returns the gateway's metrics as text.
 func scrape(ctx context.Context, t *testing.T, g *realkube.Gateway) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.AdminURL()+"/metrics", nil)
@@ -28,8 +28,8 @@ func scrape(ctx context.Context, t *testing.T, g *realkube.Gateway) string {
 	return string(b)
 }
 
-// Nobody who has no credentials decides what the gateway's metrics are called, how many there are, or that counting a
-// request panics.
+// TestStrangersDoNotMakeUpMetrics checks that clients without credentials can neither create
+// metrics or labels, nor cause a panic while a request is counted.
 func TestStrangersDoNotMakeUpMetrics(t *testing.T) {
 	g := startGateway(t)
 	ctx := deadline(t, time.Minute)
@@ -51,11 +51,11 @@ func TestStrangersDoNotMakeUpMetrics(t *testing.T) {
 	text := scrape(ctx, t, g)
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "# HELP") && strings.Contains(strings.ToLower(line), "made") {
-			t.Errorf("a made-up name is a label: %.120s", line)
+			t.Errorf("a label has a value from the client: %.120s", line)
 		}
 	}
 	if after := strings.Count(text, "\n"); after > before+300 {
-		t.Errorf("%d lines of metrics became %d", before, after)
+		t.Errorf("the metrics grew from %d lines to %d", before, after)
 	}
 	if strings.Contains(g.Log(), "panic") {
 		t.Error("counting a request panicked")

@@ -11,8 +11,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// Without its etcd a standalone server must not take silence for peace: what it has is marked as old, what it cannot do
-// it says soon, and that it is not ready.
+// TestEtcdOutageIsNotHidden checks that a standalone server without its etcd marks cached responses
+// as stale, rejects soon the requests that need etcd, and is not ready. It must not mistake the
+// silence of etcd for the absence of changes.
 func TestEtcdOutageIsNotHidden(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	cluster, err := realkube.Start(ctx, realkube.Options{EtcdOnly: true})
@@ -27,7 +28,7 @@ func TestEtcdOutageIsNotHidden(t *testing.T) {
 	eventually(ctx, t, func() error {
 		a, err := ask(ctx, t, cfg, http.MethodGet, configMaps+"?resourceVersion=0", "")
 		if err != nil || a.status != http.StatusOK || !strings.Contains(a.body, `"name":"a"`) || a.header.Get("Warning") != "" {
-			return fmt.Errorf("before: %s %v, %v", a, a.header, err)
+			return fmt.Errorf("before the outage: %s %v, %v", a, a.header, err)
 		}
 		return nil
 	})
@@ -53,7 +54,7 @@ func TestEtcdOutageIsNotHidden(t *testing.T) {
 	} else {
 		_ = resp.Body.Close()
 	}
-	must(t, cluster.KillEtcd()) // which is noticed sooner than silence
+	must(t, cluster.KillEtcd()) // which is noticed sooner than a silent etcd
 	eventually(ctx, t, func() error {
 		a, err := ask(ctx, t, cfg, http.MethodGet, configMaps+"?resourceVersion=0", "")
 		if err != nil || a.status != http.StatusOK || !strings.Contains(a.body, `"name":"a"`) || a.header.Get("Age") == "" || !strings.HasPrefix(a.header.Get("Warning"), "110 ") {
@@ -65,11 +66,11 @@ func TestEtcdOutageIsNotHidden(t *testing.T) {
 	eventually(ctx, t, func() error {
 		a, err := ask(ctx, t, cfg, http.MethodGet, configMaps, "")
 		if err != nil || a.status != http.StatusOK {
-			return fmt.Errorf("afterwards: %s, %v", a, err)
+			return fmt.Errorf("after the outage: %s, %v", a, err)
 		}
 		a, err = ask(ctx, t, cfg, http.MethodGet, configMaps+"?resourceVersion=0", "")
 		if err != nil || a.header.Get("Warning") != "" {
-			return fmt.Errorf("afterwards: %s %v, %v", a, a.header, err)
+			return fmt.Errorf("after the outage: %s %v, %v", a, a.header, err)
 		}
 		return nil
 	})

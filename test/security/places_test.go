@@ -11,7 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// Announced bodies that never come hold places only for a while, and never all of them, over either protocol.
+// TestBodyThatNeverComesDoesNotStopOthers checks that requests whose announced body never arrives
+// hold slots only until a timeout, and never all slots, over HTTP/1.1 and HTTP/2.
 func TestBodyThatNeverComesDoesNotStopOthers(t *testing.T) {
 	g := startGateway(t, "--max-requests-inflight", "40", "--upstream-request-timeout", "3s")
 	ctx := deadline(t, time.Minute)
@@ -33,15 +34,15 @@ func TestBodyThatNeverComesDoesNotStopOthers(t *testing.T) {
 	}
 	poll(ctx, t, "alice has her share", func() bool { return held() >= 30 })
 	if a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", "/api/v1/namespaces?limit=1", ""); a.status != 200 {
-		t.Errorf("somebody else: %s", a)
+		t.Errorf("request of another user: %s", a)
 	}
 	poll(ctx, t, "the places are free again", func() bool { return held() == 0 })
 	if a := do(ctx, t, g.URL(), alice, "GET", "/api", ""); a.status != 200 {
-		t.Errorf("afterwards: %s", a)
+		t.Errorf("request afterwards: %s", a)
 	}
 }
 
-// One user's open watches leave room for those of others.
+// TestOneUserCannotTakeAllWatches checks that the open watches of one user leave room for others.
 func TestOneUserCannotTakeAllWatches(t *testing.T) {
 	g := startGateway(t, "--max-watches", "20")
 	ctx := deadline(t, time.Minute)
@@ -56,15 +57,17 @@ func TestOneUserCannotTakeAllWatches(t *testing.T) {
 		}
 	}
 	if counts["200"] != 15 || counts["429"] != 25 {
-		t.Errorf("answers %v, want 15 watches and 25 refusals", counts)
+		t.Errorf("statuses %v, want 15 watches and 25 rejections", counts)
 	}
 	other := kube.Token(realkube.GatewayUser)
 	if a := do(ctx, t, g.URL(), other, "GET", "/api/v1/namespaces?watch=1&timeoutSeconds=1", ""); a.status != 200 {
-		t.Errorf("somebody else's watch: %s", a)
+		t.Errorf("watch of another user: %s", a)
 	}
 }
 
-// A client that never opens its window gets its streams reset, whatever the answer is and whoever asks.
+// TestClosedWindowDoesNotHoldStreams checks that the gateway resets the streams of a client that
+// never opens its flow-control window, whatever the response and whether or not the client is
+// authenticated.
 func TestClosedWindowDoesNotHoldStreams(t *testing.T) {
 	g := startGateway(t, "--write-timeout", "1s")
 	deadline(t, time.Minute)
@@ -88,7 +91,8 @@ func TestClosedWindowDoesNotHoldStreams(t *testing.T) {
 	}
 }
 
-// HTTP/2 connections of who is not known end with the answer, as kube-apiserver's do.
+// TestUnauthenticatedHTTP2IsNotKeptOpen checks that the gateway closes HTTP/2 connections of
+// unauthenticated clients after the response, as kube-apiserver does.
 func TestUnauthenticatedHTTP2IsNotKeptOpen(t *testing.T) {
 	g := startGateway(t, "--anonymous-auth")
 	deadline(t, time.Minute)
@@ -108,12 +112,12 @@ func TestUnauthenticatedHTTP2IsNotKeptOpen(t *testing.T) {
 	for range 2 {
 		c.request("GET", "/api", kube.AdminToken(), false)
 		if !c.until(func(frame http2.Frame) bool { return status(frame) == "200" }) {
-			t.Error("a known client's connection is closed")
+			t.Error("the connection of an authenticated client was closed")
 		}
 	}
 }
 
-// poll waits until done reports true, and fails the test when ctx ends first.
+// poll waits until done returns true, and fails the test if ctx ends first.
 func poll(ctx context.Context, t *testing.T, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -122,7 +126,7 @@ func poll(ctx context.Context, t *testing.T, what string, done func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("never: %s", what)
+			t.Fatalf("timeout waiting until %s", what)
 		}
 	}
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// aliceMayRead lets alice read one namespace, which it makes, as the built-in role view would.
+// aliceMayRead creates a namespace and lets alice read it, as the built-in role view would.
 func aliceMayRead(ctx context.Context, t *testing.T, namespace string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(kube.AdminConfig())
 	must(t, err)
 	_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	must(t, err)
-	// What view consists of is put together by a controller, which does not run here.
+	// The role view is aggregated by a controller, which does not run here.
 	_, err = client.RbacV1().Roles(namespace).Create(ctx, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "view"},
 		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"", rbacv1.GroupName}, Resources: []string{"namespaces", "nodes", "clusterroles"}}},
@@ -42,20 +42,21 @@ func aliceMayRead(ctx context.Context, t *testing.T, namespace string) {
 	}
 }
 
-// Whoever may read one namespace may not read the list of all, in whatever way the path is spelt. What alice gets is
-// what she gets of kube-apiserver itself.
+// TestOneNamespaceIsNotAllNamespaces checks that a user who may read one namespace cannot list all
+// namespaces, however the path is spelled. The gateway must respond to alice as kube-apiserver
+// does.
 func TestOneNamespaceIsNotAllNamespaces(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	aliceMayRead(ctx, t, "one-of-many")
 	g := startGateway(t)
 	const ns = "/api/v1/namespaces/one-of-many"
-	// The cache has them, so that it could answer.
+	// Fill the cache, so that it could serve the requests below.
 	if a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", "/api/v1/namespaces?resourceVersion=0", ""); a.status != 200 {
 		t.Fatal(a)
 	}
 	alice := kube.Token(realkube.Alice)
 	if a := do(ctx, t, g.URL(), alice, "GET", ns+"?resourceVersion=0", ""); a.status != 200 {
-		t.Fatalf("alice's own namespace: %s", a)
+		t.Fatalf("get of alice's own namespace: %s", a)
 	}
 	for _, path := range []string{
 		ns + "/namespaces", ns + "/namespaces/one-of-many", ns + "/namespaces/kube-system", ns + "/namespaces/",
@@ -65,7 +66,7 @@ func TestOneNamespaceIsNotAllNamespaces(t *testing.T) {
 	} {
 		for _, query := range []string{"?watch=1&timeoutSeconds=1&resourceVersion=0", "?resourceVersion=0&timeoutSeconds=1", ""} {
 			if query == "" && strings.Contains(path, "/watch/") {
-				continue // it would not end
+				continue // the watch would not end
 			}
 			want := do(ctx, t, kube.URL(), alice, "GET", path+query, "")
 			got := do(ctx, t, g.URL(), alice, "GET", path+query, "")
@@ -76,8 +77,9 @@ func TestOneNamespaceIsNotAllNamespaces(t *testing.T) {
 	}
 }
 
-// What follows the name of an object in a path never goes upstream with the gateway's own credentials, nor is it
-// left out: proxies on the way may resolve it to any other path.
+// TestPathTailsAreTheClientsOwn checks that the gateway forwards requests with anything after the
+// name of an object in the path unchanged, and never with its own credentials: proxies in between
+// could resolve the path to another one.
 func TestPathTailsAreTheClientsOwn(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	g := startGateway(t)
@@ -95,7 +97,7 @@ func TestPathTailsAreTheClientsOwn(t *testing.T) {
 			}
 		}
 	}
-	// All of them were forwarded as the client.
+	// All requests were forwarded with the client's credentials.
 	m, err := g.Metrics(ctx)
 	must(t, err)
 	for _, source := range []string{"cached", "collapsed", "revalidated"} {
@@ -105,15 +107,16 @@ func TestPathTailsAreTheClientsOwn(t *testing.T) {
 	}
 }
 
-// raw sends a GET over HTTP/1.1 with its path as it is.
+// raw sends a GET over HTTP/1.1 with an unmodified path.
 func raw(t *testing.T, url, token, target string) answer {
 	t.Helper()
 	return roundTrip(t, dial(t, url, nil, "http/1.1"),
 		fmt.Sprintf("GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", target, token))
 }
 
-// A kubelet may list the pods of its own node. The selector that says so must be the one that selects, however many
-// parameters come with it.
+// TestSelectorsThatAuthorizeAreThoseThatSelect checks that the field selector that authorizes a
+// kubelet to list the pods of its own node is also the one that selects, whatever other parameters
+// the request has.
 func TestSelectorsThatAuthorizeAreThoseThatSelect(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	client, err := kubernetes.NewForConfig(kube.AdminConfig())
@@ -133,7 +136,7 @@ func TestSelectorsThatAuthorizeAreThoseThatSelect(t *testing.T) {
 	}
 	const own = "fieldSelector=spec.nodeName%3Dmine"
 	if a := list(g.URL(), own); a.status != 200 || !strings.Contains(a.body, "on-mine") {
-		t.Fatalf("a kubelet's own pods: %s", a)
+		t.Fatalf("list of a kubelet's own pods: %s", a)
 	}
 	for name, query := range map[string]string{
 		"many parameters":           own + strings.Repeat("&a", 10_001),

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// What a watch selects with costs who watches, not those who watch something else of the same resource: selectors of very
-// many terms, over an object of very many labels.
+// TestCostlySelectorsDelayNobodyElse checks that watches with selectors of very many terms, over an
+// object with very many labels, do not delay other watches of the same resource.
 func TestCostlySelectorsDelayNobodyElse(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	g := startGateway(t)
@@ -29,7 +29,7 @@ func TestCostlySelectorsDelayNobodyElse(t *testing.T) {
 	selector := func(terms int) string {
 		set := make([]string, terms)
 		for i := range set {
-			set[i] = fmt.Sprintf("!q%06d", i) // of the same length as the object's, and never there
+			set[i] = fmt.Sprintf("!q%06d", i) // as long as the object's keys, but never present
 		}
 		return strings.Join(set, ",")
 	}
@@ -43,7 +43,8 @@ func TestCostlySelectorsDelayNobodyElse(t *testing.T) {
 			attackers = append(attackers, watch(ctx, t, g, "/api/v1/namespaces/costly/configmaps?watch=1&resourceVersion=0&labelSelector="+selector(terms)))
 		}
 	}
-	// It matched each event for each of these under a common lock: seconds for each.
+	// The gateway once matched each event for each of these watches under a common lock, which took
+	// seconds per event.
 	bystander := watch(ctx, t, g, "/api/v1/namespaces/cheap/configmaps?watch=1&resourceVersion=0")
 	for i := range changes {
 		if a := do(ctx, t, kube.URL(), kube.AdminToken(), "PUT", "/api/v1/namespaces/costly/configmaps/large", large(i+1)); a.status != 200 {
@@ -55,7 +56,7 @@ func TestCostlySelectorsDelayNobodyElse(t *testing.T) {
 		bystander.until(ctx, t, name)
 		t.Logf("change %d was seen after %s", i, time.Since(began))
 	}
-	for _, w := range attackers { // they are served, too
+	for _, w := range attackers { // these watches receive the events, too
 		for seen := 0; seen < changes; seen++ {
 			w.until(ctx, t, "large")
 		}

@@ -21,12 +21,12 @@ import (
 
 const frontConfigMaps = "/api/v1/namespaces/kube-public/configmaps"
 
-// A front stands between a gateway in session mode and kube-apiserver. It answers what it likes itself, and can hold
-// the events of watches back, as a slow network does.
+// A front is a proxy between a gateway in session mode and kube-apiserver. It can respond to
+// requests itself, and hold back the events of watches, as a slow network does.
 type front struct {
 	*httptest.Server
 	gateway *realkube.Gateway
-	// answer answers a request and returns true, or leaves it to kube-apiserver.
+	// answer responds to a request and returns true, or returns false to forward it.
 	answer func(w http.ResponseWriter, r *http.Request, next http.Handler) bool
 	// gate is locked while events are held back.
 	gate sync.RWMutex
@@ -64,7 +64,7 @@ func newFront(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, 
 	return f
 }
 
-// gated makes the body of a watch one whose bytes wait at the gate.
+// gated makes the body of a watch wait at the gate.
 func (f *front) gated(resp *http.Response) error {
 	if resp.Request.URL.Query().Get("watch") != "" {
 		resp.Body = &gatedBody{resp.Body, f}
@@ -84,7 +84,7 @@ func (b *gatedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isProxied tells the requests that kube-apiserver would send on to a pod.
+// isProxied reports whether kube-apiserver would proxy the request to a pod.
 func isProxied(r *http.Request) bool { return strings.Contains(r.URL.Path, "/pods/p/proxy/") }
 
 func (f *front) do(ctx context.Context, t *testing.T, method, path, body string) answer {
@@ -92,7 +92,7 @@ func (f *front) do(ctx context.Context, t *testing.T, method, path, body string)
 	return do(ctx, t, f.gateway.URL(), kube.AdminToken(), method, path, body)
 }
 
-// read lists the ConfigMaps of a label, and tells whether the cache answered.
+// read lists the ConfigMaps with a label, and reports whether the response came from the cache.
 func (f *front) read(ctx context.Context, t *testing.T, label string) (names []string, cached bool) {
 	t.Helper()
 	count := func() float64 {
@@ -128,7 +128,8 @@ func frontConfigMap(label, name string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"front":%q}}}`, name, label)
 }
 
-// What a tenant's pod answers through pods/proxy counts for no session, and is not held back (S8).
+// TestProxiedAnswerDoesNotDelaySessions checks that responses of a tenant's pod through pods/proxy
+// do not affect session reads, and are streamed (S8).
 func TestProxiedAnswerDoesNotDelaySessions(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	arrived := make(chan bool, 1)
@@ -136,14 +137,14 @@ func TestProxiedAnswerDoesNotDelaySessions(t *testing.T) {
 		if !isProxied(r) {
 			return false
 		}
-		// More than what the gateway writes at once.
+		// More than the gateway writes at once.
 		first, second := `{"metadata":{"resourceVersion":`+strings.Repeat(" ", 1<<20), `"18446744073709551615"}}`
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", fmt.Sprint(len(first+second)))
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, first)
 		w.(http.Flusher).Flush()
-		select { // the second half comes when the first has arrived
+		select { // send the second half once the first has arrived
 		case <-arrived:
 		case <-r.Context().Done():
 		}
@@ -160,14 +161,14 @@ func TestProxiedAnswerDoesNotDelaySessions(t *testing.T) {
 	must(t, err)
 	pods := map[string]string{"verb": "list", "resource": "pods", "source": "cached"}
 	if cached := m.Sum("kubeweir_requests_total", pods); cached != 2 {
-		t.Errorf("%v of 2 reads came from the cache", cached)
+		t.Errorf("%v of 2 reads were served from the cache", cached)
 	}
 	if asked := m.Sum("kubeweir_cache_fresh_rounds_total", map[string]string{"resource": "pods"}); asked != 0 {
-		t.Errorf("kube-apiserver was asked %v times how new the cache is", asked)
+		t.Errorf("the gateway made %v freshness checks, want 0", asked)
 	}
 }
 
-// readHalves posts and says when the first half of the answer has come.
+// readHalves sends a POST and signals when the first half of the response has arrived.
 func readHalves(ctx context.Context, t *testing.T, address string, arrived chan<- bool) error {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
@@ -186,7 +187,8 @@ func readHalves(ctx context.Context, t *testing.T, address string, arrived chan<
 	return err
 }
 
-// A deletecollection that was refused half-way has deleted: no session is answered from before it.
+// TestHalfDoneDeleteCollectionIsNotTakenForRefused checks that a deletecollection that fails
+// halfway still counts as a write: later session reads reflect its deletions.
 func TestHalfDoneDeleteCollectionIsNotTakenForRefused(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	f := newFront(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) bool {
@@ -209,11 +211,12 @@ func TestHalfDoneDeleteCollectionIsNotTakenForRefused(t *testing.T) {
 		t.Fatal(a)
 	}
 	if names, cached := f.read(ctx, t, "half"); len(names) > 0 {
-		t.Errorf("%q is shown after it was deleted, cached %v", names, cached)
+		t.Errorf("a read returns deleted objects %q, cached %v", names, cached)
 	}
 }
 
-// A write whose client left before its answer may have happened.
+// TestWriteOfAClientThatLeftIsNotForgotten checks that a write still counts for session reads if
+// its client disconnected before the response: it may have been applied.
 func TestWriteOfAClientThatLeftIsNotForgotten(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	written := make(chan bool)
@@ -245,11 +248,11 @@ func TestWriteOfAClientThatLeftIsNotForgotten(t *testing.T) {
 	eventually(ctx, t, func() error {
 		m, err := f.gateway.Metrics(ctx)
 		if err == nil && m.Sum("kubeweir_requests_total", map[string]string{"verb": "create", "code": "499"}) == 0 {
-			err = fmt.Errorf("no request is counted as left")
+			err = fmt.Errorf("no request with code 499 is counted")
 		}
 		return err
 	})
 	if names, cached := f.read(ctx, t, "left"); !slices.Equal(names, []string{"left-a", "left-b"}) {
-		t.Errorf("%q after a write, cached %v", names, cached)
+		t.Errorf("a read after the write returns %q, cached %v", names, cached)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// A watched is a watch whose events come as they are written: "ADDED name@version".
+// A watched is the event stream of a watch, as strings: "ADDED name@version".
 type watched <-chan string
 
-// watch opens a watch, as the administrator, that ends with the test.
+// watch opens a watch as the administrator. It is closed at the end of the test.
 func watch(ctx context.Context, t *testing.T, g *realkube.Gateway, path string) watched {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.URL()+path, nil)
@@ -51,7 +51,7 @@ func watch(ctx context.Context, t *testing.T, g *realkube.Gateway, path string) 
 	return events
 }
 
-// until reads up to the event of one name and returns what came before it.
+// until reads up to the event of the named object and returns the events before it.
 func (w watched) until(ctx context.Context, t *testing.T, name string) (before []string, version string) {
 	t.Helper()
 	for {
@@ -65,13 +65,14 @@ func (w watched) until(ctx context.Context, t *testing.T, name string) (before [
 			}
 			before = append(before, e)
 		case <-ctx.Done():
-			t.Fatalf("%s did not come after %v", name, before)
+			t.Fatalf("no event of %s after %v", name, before)
 		}
 	}
 }
 
-// What is deleted in one transaction has one version. etcd ends leases so, and so Events: watches go on, told of each
-// deletion, and the gateway does not list again.
+// TestDeletionsOfOneVersionAreNotLost checks that watches receive every deletion of an etcd
+// transaction, although all have the same version, and that the gateway does not list again. etcd
+// deletes the objects of expired leases, such as Events, in this way.
 func TestDeletionsOfOneVersionAreNotLost(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	g := startGateway(t)
@@ -103,7 +104,7 @@ func TestDeletionsOfOneVersionAreNotLost(t *testing.T) {
 			}
 			before, _ := w.until(ctx, t, fmt.Sprintf("o%02d", many-1))
 			if len(before) != many-1 {
-				t.Fatalf("%d events: %v", len(before), before)
+				t.Fatalf("got %d events: %v", len(before), before)
 			}
 			m, err := g.Metrics(ctx)
 			must(t, err)
@@ -122,22 +123,23 @@ func TestDeletionsOfOneVersionAreNotLost(t *testing.T) {
 				version = rv
 			}
 			if len(deleted) != many {
-				t.Fatalf("%d deletions of %d", len(deleted), many)
+				t.Fatalf("got %d of %d deletions", len(deleted), many)
 			}
 
-			// Who has got some of that version, or all, goes on from it and has all.
+			// A watch that resumes from that version receives all deletions, whether or not it has seen
+			// some.
 			again, rv := watch(ctx, t, g, path+"?watch=1&resourceVersion="+version).until(ctx, t, "marker")
 			if len(again) != many || rv != marker {
-				t.Errorf("%d deletions from version %s, %v", len(again), version, again)
+				t.Errorf("resumed from version %[2]s: got %[1]d deletions: %[3]v", len(again), version, again)
 			}
 			state := do(ctx, t, g.URL(), kube.AdminToken(), "GET", path+"?resourceVersion="+version+"&resourceVersionMatch=Exact", "")
 			if state.status != 200 || strings.Contains(state.body, `"o0`) {
-				t.Errorf("at version %s: %s", version, state)
+				t.Errorf("list at version %s: %s", version, state)
 			}
 			m, err = g.Metrics(ctx)
 			must(t, err)
 			if n := m.Sum("kubeweir_cache_feed_restarts_total", labels); n != restarts {
-				t.Errorf("the feed restarted %v times", n-restarts)
+				t.Errorf("the reflector restarted %v times", n-restarts)
 			}
 		})
 	}

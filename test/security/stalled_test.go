@@ -14,8 +14,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// What clients hold that stop reading in the midst of a watch or of a list is bounded over all of them, and others
-// notice nothing. How much memory that is, proxy/edge measures.
+// TestClientsThatStopReadingDoNotTakeTheMemory checks that the buffered responses of clients that
+// stop reading a list or a watch are bounded in total, and that other clients are not affected.
+// proxy/edge tests how much memory that is.
 func TestClientsThatStopReadingDoNotTakeTheMemory(t *testing.T) {
 	g := startGateway(t)
 	ctx := deadline(t, 2*time.Minute)
@@ -42,15 +43,15 @@ func TestClientsThatStopReadingDoNotTakeTheMemory(t *testing.T) {
 	poll(ctx, t, "all are answered", func() bool { return metric("kubeweir_requests_in_flight") >= 2*each })
 	for range 5 {
 		if a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", list, ""); a.status != 200 || len(a.body) != len(want.body) {
-			t.Fatalf("somebody else: %.100s", a)
+			t.Fatalf("request of another client: %.100s", a)
 		}
 		if held, limit := metric("kubeweir_response_buffer_bytes"), metric("kubeweir_response_buffer_bytes_limit"); held > limit || held == 0 {
-			t.Errorf("they hold %.0f bytes of %.0f", held, limit)
+			t.Errorf("buffered responses hold %.0f bytes, limit is %.0f", held, limit)
 		}
 	}
 }
 
-// stall opens connections that ask for path and read nothing.
+// stall opens connections that request path and read nothing.
 func stall(t *testing.T, g *realkube.Gateway, n int, path string) {
 	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {

@@ -16,8 +16,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// Whatever a standalone server does is in its audit log, once: writes, exec, reads from the cache and others. What it asks
-// of itself is not.
+// TestStandaloneRecordsEachRequestOnce checks that the audit log of a standalone server has each
+// request exactly once: writes, exec, reads from the cache and others. Requests that the server
+// sends to itself are not logged.
 func TestStandaloneRecordsEachRequestOnce(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	log := filepath.Join(t.TempDir(), "audit.log")
@@ -51,7 +52,7 @@ func TestStandaloneRecordsEachRequestOnce(t *testing.T) {
 			got[e.Verb+" "+e.RequestURI+" "+e.User.Username]++
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			return fmt.Errorf("wanted -, recorded +:\n%s", diff)
+			return fmt.Errorf("audit events (-want +got):\n%s", diff)
 		}
 		return nil
 	})

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// An upstream may agree to an upgrade before it has the request's body. Passing that on and the upgraded connection
-// would read the same bytes, each without the other.
+// TestUpgradeDoesNotBeginBeforeTheBodyHasEnded checks that the gateway does not accept an upgrade
+// while the request's body is incomplete, even if the upstream does. Otherwise the forwarded body
+// and the upgraded connection would read from the client's connection concurrently.
 func TestUpgradeDoesNotBeginBeforeTheBodyHasEnded(t *testing.T) {
 	g := startGateway(t)
 	deadline(t, time.Minute)
@@ -27,12 +28,13 @@ func TestUpgradeDoesNotBeginBeforeTheBodyHasEnded(t *testing.T) {
 		_, err = io.ReadFull(conn, line)
 		must(t, err)
 		if got := string(line); got != fmt.Sprint("HTTP/1.1 ", want) {
-			t.Errorf("a body of %d bytes: %s, want %d", length, got, want)
+			t.Errorf("body of %d bytes: %s, want %d", length, got, want)
 		}
 	}
 }
 
-// What the transport refuses by itself is not held by a client that never opens its window either.
+// TestClosedWindowDoesNotHoldRefusedStreams checks that a client that never opens its flow-control
+// window does not hold streams that the transport itself rejects.
 func TestClosedWindowDoesNotHoldRefusedStreams(t *testing.T) {
 	g := startGateway(t, "--write-timeout", "1s")
 	deadline(t, time.Minute)

@@ -15,16 +15,16 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// socket is a watch over a WebSocket whose client sends what it likes.
+// socket is a watch over a WebSocket whose client can send anything.
 type socket struct {
 	io.Writer
 	r *bufio.Reader
 }
 
-// watchPath is of a watch with nothing to say.
+// watchPath is the path of a watch without events.
 const watchPath = "/api/v1/namespaces?watch=1&resourceVersion=0&fieldSelector=metadata.name%3Dnone"
 
-// openSocket opens one over HTTP/1.1.
+// openSocket opens a socket over HTTP/1.1.
 func openSocket(t *testing.T, url string) *socket {
 	t.Helper()
 	conn := dial(t, url, nil, "http/1.1")
@@ -42,7 +42,7 @@ func openSocket(t *testing.T, url string) *socket {
 	return s
 }
 
-// openTunnel opens one over HTTP/2 (RFC 8441).
+// openTunnel opens a socket over HTTP/2 (RFC 8441).
 func openTunnel(t *testing.T, url string) *socket {
 	t.Helper()
 	ctx := deadline(t, 30*time.Second)
@@ -68,7 +68,7 @@ func openTunnel(t *testing.T, url string) *socket {
 	return &socket{Writer: w, r: bufio.NewReader(resp.Body)}
 }
 
-// flood sends what over and over, until nobody takes it.
+// flood sends what repeatedly until the connection fails.
 func (s *socket) flood(what string) {
 	many := strings.Repeat(what, 1+(16<<10)/len(what))
 	for {
@@ -78,7 +78,7 @@ func (s *socket) flood(what string) {
 	}
 }
 
-// closed reads until the gateway says goodbye, and then leaves.
+// closed reads until the gateway's close frame, and closes the connection.
 func (s *socket) closed() (code int, pongs int, err error) {
 	for {
 		var head [2]byte
@@ -94,15 +94,16 @@ func (s *socket) closed() (code int, pongs int, err error) {
 			pongs++
 		case 0x88:
 			if _, err := s.r.ReadByte(); !errors.Is(err, io.EOF) {
-				return 0, pongs, fmt.Errorf("behind the close frame: %w", err)
+				return 0, pongs, fmt.Errorf("after the close frame: %w", err)
 			}
 			return int(binary.BigEndian.Uint16(payload)), pongs, nil
 		}
 	}
 }
 
-// A client of a WebSocket watch has nothing to say, and its frames are looked at by nobody; but it can send them as
-// fast as it likes, of any length and for ever. That ends its own watch, and takes neither memory nor goroutines.
+// TestHostileWebSockets checks that a client of a WebSocket watch that sends frames, of any length
+// and without end, ends only its own watch and takes neither memory nor goroutines. The gateway
+// ignores the contents of frames, because clients of a watch have nothing to send.
 func TestHostileWebSockets(t *testing.T) {
 	g := startGateway(t)
 	ctx := deadline(t, 2*time.Minute)
@@ -114,8 +115,8 @@ func TestHostileWebSockets(t *testing.T) {
 	before := metricOf(ctx, t, g, "go_memstats_heap_inuse_bytes")
 	for name, c := range map[string]struct {
 		sends string
-		flood bool // sends comes over and over
-		want  int  // 0: any code
+		flood bool // send repeatedly
+		want  int  // 0 means any
 	}{
 		"a frame without a mask":      {sends: "\x81\x02hi", want: 1002},
 		"a frame of 8 EiB":            {sends: "\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff" + mask, want: 1000},
@@ -136,19 +137,20 @@ func TestHostileWebSockets(t *testing.T) {
 			}
 			code, pongs, err := s.closed()
 			if c.flood || len(c.sends) > 1<<20 {
-				// Who still sends may find the connection reset before it has read the last frame.
+				// A client that is still sending may find the connection reset before it has read the last
+				// frame.
 				var reset http2.StreamError
 				if err != nil && !errors.Is(err, io.EOF) && !errors.As(err, &reset) && !strings.Contains(err.Error(), "reset") {
 					t.Error(err)
 				}
 			} else if err != nil || code != c.want {
-				t.Errorf("closed with %d, %v; want %d", code, err, c.want)
+				t.Errorf("close code %d, %v; want %d", code, err, c.want)
 			}
 			if err == nil && c.want != 0 && code != c.want {
-				t.Errorf("closed with %d, want %d", code, c.want)
+				t.Errorf("close code %d, want %d", code, c.want)
 			}
 			if pongs > 40_000 {
-				t.Errorf("%d pongs", pongs)
+				t.Errorf("got %d pongs", pongs)
 			}
 		}
 		t.Run(name, func(t *testing.T) { hostile(t, openSocket(t, g.URL())) })
@@ -161,7 +163,7 @@ func TestHostileWebSockets(t *testing.T) {
 		return nil
 	})
 	if after := metricOf(ctx, t, g, "go_memstats_heap_inuse_bytes"); after > before+32<<20 {
-		t.Errorf("the heap has grown from %.0f MB to %.0f MB", before/1e6, after/1e6)
+		t.Errorf("the heap grew from %.0f MB to %.0f MB", before/1e6, after/1e6)
 	}
 	if g.Panicked() {
 		t.Errorf("the gateway panicked:\n%s", g.Log())
