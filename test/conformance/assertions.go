@@ -5,18 +5,19 @@ import (
 	"strings"
 )
 
-// An Assertion is one thing that kubeweir does, and what holds it to that. docs/semantics.md is made of them.
+// An Assertion is a documented behavior of kubeweir, with the cases and tests that check it.
+// docs/semantics.md is generated from the assertions.
 type Assertion struct {
-	ID   string // "group-number"; numbers are never given twice
+	ID   string // "group-number"; numbers are never reused
 	Text string
-	// Cases are the names of cases, live watches and scenarios without their numbers and paths (see caseName); one
-	// that ends in "*" stands for all that begin so.
+	// Cases are names of cases, live watches and scenarios without numbers and paths (see caseName). A
+	// name that ends in "*" matches every name with that prefix.
 	Cases []string
-	// Tests are further tests, as "folder.TestName".
+	// Tests are additional tests, as "folder.TestName".
 	Tests []string
 }
 
-// Assertions are all, by group.
+// Assertions returns all assertions, by group.
 func Assertions() []Assertion {
 	var all []Assertion
 	for _, group := range [][]Assertion{
@@ -30,14 +31,14 @@ func Assertions() []Assertion {
 
 var caseNumber = regexp.MustCompile(`^([a-z]+/)\d{1,2} `)
 
-// caseName is a case's name without its number, and without the path that it is asked of.
+// caseName returns the name of a case without its number and path.
 func caseName(name string) string {
 	name, _, _ = strings.Cut(name, " /")
 	name = strings.ReplaceAll(name, "?resourceVersion=0", "")
 	return caseNumber.ReplaceAllString(name, "$1")
 }
 
-// cites reports whether a case holds the assertion.
+// cites reports whether a case checks the assertion.
 func (a *Assertion) cites(name string) bool {
 	name = caseName(name)
 	for _, c := range a.Cases {
@@ -48,7 +49,7 @@ func (a *Assertion) cites(name string) bool {
 	return false
 }
 
-// Asserts are the ids of the assertions that the case of this name holds.
+// Asserts returns the IDs of the assertions that a case checks.
 func Asserts(name string) []string {
 	var ids []string
 	for _, a := range Assertions() {

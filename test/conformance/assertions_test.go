@@ -16,10 +16,11 @@ var update = flag.Bool("update", false, "write docs/semantics.md")
 
 const semanticsFile = "../../docs/semantics.md"
 
-// ofTheOracle are names of cases that are made with a running oracle, besides those of dedicated.
+// ofTheOracle are the names of cases that are generated with a running oracle, besides those in
+// dedicated.
 var ofTheOracle = []string{"types/every type", "discovery/documents", "discovery/schemas"}
 
-// caseNames are those of all cases, each once, without numbers and paths.
+// caseNames returns the distinct names of all cases, without numbers and paths.
 func caseNames() []string {
 	env := &Env{Users: map[string]Credentials{}}
 	var names []string
@@ -44,31 +45,32 @@ func caseNames() []string {
 	return slices.Compact(names)
 }
 
-// TestSemantics: every case holds an assertion, every assertion is held, and docs/semantics.md says so.
+// TestSemantics checks that every case checks an assertion, that every assertion is checked, and
+// that docs/semantics.md is up to date.
 func TestSemantics(t *testing.T) {
 	names, seen := caseNames(), make(map[string]bool)
 	for _, name := range names {
 		if len(Asserts(name)) == 0 {
-			t.Errorf("%q holds no assertion", name)
+			t.Errorf("case %q checks no assertion", name)
 		}
 	}
 	for _, a := range Assertions() {
 		if seen[a.ID] {
-			t.Errorf("%s is there twice", a.ID)
+			t.Errorf("duplicate assertion %s", a.ID)
 		}
 		seen[a.ID] = true
 		for _, pattern := range a.Cases {
 			one := Assertion{Cases: []string{pattern}}
 			if !slices.ContainsFunc(names, one.cites) {
-				t.Errorf("%s: there is no case %q", a.ID, pattern)
+				t.Errorf("%s: no case %q", a.ID, pattern)
 			}
 		}
 		if len(a.Cases)+len(a.Tests) == 0 {
-			t.Errorf("nothing holds %s", a.ID)
+			t.Errorf("nothing checks %s", a.ID)
 		}
 		for _, test := range a.Tests {
 			if !testExists(t, test) {
-				t.Errorf("%s: there is no test %s", a.ID, test)
+				t.Errorf("%s: no test %s", a.ID, test)
 			}
 		}
 	}
@@ -87,7 +89,7 @@ func TestSemantics(t *testing.T) {
 	}
 }
 
-// testExists reports whether the tests of a folder have one of this name.
+// testExists reports whether a test exists, given as "folder.TestName".
 func testExists(t *testing.T, test string) bool {
 	t.Helper()
 	folder, name, _ := strings.Cut(test, ".")
@@ -102,7 +104,7 @@ func testExists(t *testing.T, test string) bool {
 	})
 }
 
-// groups are the headings of docs/semantics.md, by the first word of the ids.
+// groups are the headings of docs/semantics.md, by the prefixes of the assertions' IDs.
 var groups = []struct{ prefixes, title string }{
 	{"get", "Gets"},
 	{"list", "Lists"},

@@ -17,13 +17,13 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding/cbor/cbortest"
 )
 
-// An item is one of CBOR, as it came on the wire.
+// An item is an encoded CBOR item.
 type item []byte
 
-// MarshalCBOR and UnmarshalCBOR make it what stands where it stands.
+// MarshalCBOR returns the item itself.
 func (i item) MarshalCBOR() ([]byte, error) { return i, nil }
 
-// UnmarshalCBOR implements the interface of that name.
+// UnmarshalCBOR copies the encoded item.
 func (i *item) UnmarshalCBOR(b []byte) error {
 	*i = bytes.Clone(b)
 	return nil
@@ -31,9 +31,10 @@ func (i *item) UnmarshalCBOR(b []byte) error {
 
 func isCBOR(b []byte) bool { return bytes.HasPrefix(b, []byte(cbor.SelfDescribed)) }
 
-// cborText is an item as text in which only what two right answers may differ in is alike: the order of a map's members,
-// which kube-apiserver chooses at random, and at path, a list's metadata, version and continue token. The text tells
-// all kinds and sizes of numbers and strings apart. What cannot be read is returned as it is.
+// cborText returns a CBOR item as text and hides legitimate differences between two servers: the
+// order of a map's members, which kube-apiserver chooses at random, and, in the map at path (the
+// metadata of a list), the version and the continue token. The text distinguishes all types and
+// sizes of numbers and strings. A body that cannot be parsed is returned unchanged.
 func cborText(body []byte, replace func(string, string) string, path ...string) []byte {
 	out, err := replaced(body, replace, path)
 	if err != nil {
@@ -46,7 +47,7 @@ func cborText(body []byte, replace func(string, string) string, path ...string) 
 	return []byte(cbortest.Diagnose(sorted))
 }
 
-// replaced is an item with what replace makes of the strings in the map at path.
+// replaced applies replace to the strings in the map at path.
 func replaced(body item, replace func(key, value string) string, path []string) (item, error) {
 	var members map[string]item
 	if err := direct.Unmarshal(body, &members); err != nil {
@@ -74,7 +75,7 @@ func replaced(body item, replace func(key, value string) string, path []string) 
 	return out, err
 }
 
-// cborListMetadata is listMetadata of a list in CBOR.
+// cborListMetadata is listMetadata for a list in CBOR.
 func cborListMetadata(body []byte, rule VersionRule) []byte {
 	return cborText(body, func(key, value string) string {
 		switch _, err := strconv.ParseUint(value, 10, 64); {
@@ -87,7 +88,7 @@ func cborListMetadata(body []byte, rule VersionRule) []byte {
 	}, "metadata")
 }
 
-// nextCBORFrame reads one event of a sequence.
+// nextCBORFrame reads one event of a CBOR sequence.
 func nextCBORFrame(r *bufio.Reader) (Frame, error) {
 	b, err := readItem(r, nil)
 	if err != nil {
@@ -103,7 +104,7 @@ func nextCBORFrame(r *bufio.Reader) (Frame, error) {
 	return Frame{Type: e.Type, Bytes: b}, nil
 }
 
-// readItem appends the next item of r, whose lengths are definite.
+// readItem appends the next item of r, which must have definite lengths.
 func readItem(r *bufio.Reader, dst []byte) ([]byte, error) {
 	first, err := r.ReadByte()
 	if err != nil {
@@ -113,7 +114,7 @@ func readItem(r *bufio.Reader, dst []byte) ([]byte, error) {
 	n, size := uint64(first&31), 0
 	if n >= 24 {
 		if size = 1 << (n - 24); n > 27 {
-			return dst, fmt.Errorf("an item that begins with %x", first)
+			return dst, fmt.Errorf("unexpected first byte %x of a CBOR item", first)
 		}
 		if _, err := io.ReadFull(r, argument[8-size:]); err != nil {
 			return dst, cutOff(err)
@@ -125,7 +126,7 @@ func readItem(r *bufio.Reader, dst []byte) ([]byte, error) {
 	switch first >> 5 {
 	case 2, 3: // strings
 		if n > maxFrame {
-			return dst, fmt.Errorf("a string of %d bytes", n)
+			return dst, fmt.Errorf("CBOR string of %d bytes is too long", n)
 		}
 		dst = append(dst, make([]byte, n)...)
 		_, err = io.ReadFull(r, dst[len(dst)-int(n):])
@@ -142,10 +143,11 @@ func readItem(r *bufio.Reader, dst []byte) ([]byte, error) {
 	return dst, cutOff(err)
 }
 
-// cutOff is an error within an item: the end of the stream is none that a watch may have there.
+// cutOff converts an EOF within an item, which is not a valid end of a watch, to
+// io.ErrUnexpectedEOF.
 func cutOff(err error) error {
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("the last event is cut off: %w", io.ErrUnexpectedEOF)
+		return fmt.Errorf("the last event is truncated: %w", io.ErrUnexpectedEOF)
 	}
 	return err
 }

@@ -7,73 +7,77 @@ import (
 	"time"
 )
 
-// Who a request is from. Env.Users holds the credentials.
+// The users of requests. Env.Users has their credentials.
 const (
 	admin     = "admin"    // in system:masters
-	alice     = "alice"    // no rights
+	alice     = "alice"    // no permissions
 	bob       = "bob"      // may read pods in namespace alpha, and nothing else
-	jane      = "jane"     // group dev: may get configmap "shared" in alpha, and list and watch it by name
+	jane      = "jane"     // in group dev: may get the ConfigMap "shared" in alpha, and list and watch it by name
 	carol     = "carol"    // by certificate, in group dev
 	impostor  = "impostor" // may impersonate user alice
 	anonymous = "anonymous"
 	nobody    = "nobody" // an invalid token
 )
 
-// A VersionRule says what two answers' list versions have to do with each other.
+// A VersionRule says how the versions of two lists must relate.
 type VersionRule int
 
 const (
-	// SameVersion: equal. Right for exact and for linearizable reads of a store that is not written to.
+	// SameVersion requires equal versions: for exact reads, and for linearizable reads of a store that
+	// is not written to.
 	SameVersion VersionRule = iota
-	// AnyVersion: each server may know another newest version; both are at least that of every item.
+	// AnyVersion allows different versions, because each server may have another newest version. Each
+	// must be at least that of every item.
 	AnyVersion
 )
 
-// A Case is one request, or one that is followed page by page or read as a watch, that two servers must answer alike.
+// A Case is a request, a list followed page by page, or a watch, to which two servers must respond
+// alike.
 type Case struct {
-	// Name is "group/what is shown". By it the case cites what it holds, see Assertions; a number after the slash
-	// groups cases and stands for nothing else.
+	// Name is "group/description". Assertions cite cases by name. A number after the slash only groups
+	// cases.
 	Name string
 	Request
-	// As is who asks; admin when empty.
+	// As is the user; the default is admin.
 	As string
 
-	// Facts about the oracle's answer.
-	Want     int      // status; 200 when 0
+	// Facts about the oracle's response.
+	Want     int      // status; the default is 200
 	WantText []string // substrings of the body, or of the frames of a watch
 	WantType string   // Content-Type
-	Events   []string // types of a watch's events, in order
+	Events   []string // types of the events of a watch, in order
 
-	// What may differ.
+	// Allowed differences.
 	Version    VersionRule
-	Mask       []*regexp.Regexp // parts of the body that are replaced before it is compared
-	IgnoreBody bool             // only the status and headers are compared
+	Mask       []*regexp.Regexp // parts of the body to replace before the comparison
+	IgnoreBody bool             // compare only the status and headers
 
-	// Timeout bounds the exchange; requestTimeout when 0.
+	// Timeout bounds the exchange; the default is requestTimeout.
 	Timeout time.Duration
-	// Slow cases wait for seconds at the server; they are asked of everybody at once and run beside each other.
+	// Slow cases wait for seconds at the server. They are sent to all servers at once and run
+	// concurrently.
 	Slow bool
 
-	// Walk follows continue tokens to the end and compares every page; the second page is also read with the
-	// token of the other server. The expectations hold for the first page.
+	// Walk follows continue tokens to the end and compares every page. It also reads the second page
+	// with the token of the other server. The expectations apply to the first page.
 	Walk bool
-	// Then makes a second request of the first one's answer; both are compared.
+	// Then returns a second request, made from the first response. Both responses are compared.
 	Then func(Response) Request
-	// Watch reads frames until there are as many as Events or Count, or, when UntilEOF is set, until the server ends
-	// it.
+	// Watch reads events until there are as many as Events or Count or, if UntilEOF is set, until the
+	// server ends the watch.
 	Watch bool
 	Count int
-	// Initial is how many of the Events are of what was there before: what follows is written when they have come.
+	// Initial is how many of the Events are initial events. The case writes once they have arrived.
 	Initial  int
 	UntilEOF bool
-	// Far watches begin at Versions.Start. A server that has begun to follow the state since then may say that this
-	// is too old.
+	// Far watches start at Versions.Start. A server that started its cache later may reject that
+	// version as too old.
 	Far bool
-	// WebSocket asks for the watch by an upgrade, with these subprotocols.
+	// WebSocket opens the watch by an upgrade, with these subprotocols.
 	WebSocket    bool
 	Subprotocols []string
-	// Handshake, if there is one, are the header lines that ask for a WebSocket, as they are sent. What the server
-	// then writes is compared byte by byte, up to its close frame; Sends is what it is sent.
+	// Handshake are the raw header lines of a WebSocket handshake, if any. Sends is what the client
+	// sends after it. The server's output is compared byte by byte, up to its close frame.
 	Handshake []string
 	Sends     string
 }
@@ -96,7 +100,7 @@ func (c Case) want() int {
 	}
 }
 
-// anyStatus as Want leaves it to the oracle whether a request is refused.
+// anyStatus as Want allows any status that the oracle returns.
 const anyStatus = -1
 
 // Media types.
@@ -114,7 +118,7 @@ const (
 	typeCBORSequence  = "application/cbor-seq"
 	typeProtoWatch    = "application/vnd.kubernetes.protobuf;stream=watch"
 
-	// What kubectl get sends.
+	// typeKubectl is the Accept header of kubectl get.
 	typeKubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Reads are all cases that change nothing.
+// Reads returns all cases that write nothing.
 func (o *Oracle) Reads(ctx context.Context) ([]Case, error) {
 	resources, err := o.Resources(ctx)
 	if err != nil {

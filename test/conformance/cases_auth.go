@@ -2,7 +2,7 @@ package conformance
 
 import "fmt"
 
-// authCases ask as people of different rights.
+// authCases are requests of users with different permissions.
 func authCases(env *Env) []Case {
 	var out []Case
 	for _, rv := range []string{"", "?resourceVersion=0"} {
@@ -74,7 +74,7 @@ func authCases(env *Env) []Case {
 	)
 }
 
-// impersonationCases borrow somebody else's rights.
+// impersonationCases are requests that impersonate a user.
 func impersonationCases(rv string) []Case {
 	as := func(c Case, user string) Case { return c.header("Impersonate-User", user) }
 	return []Case{
@@ -99,7 +99,7 @@ func impersonationCases(rv string) []Case {
 	}
 }
 
-// reviewCase asks a question by a POST, which changes nothing.
+// reviewCase sends a review by POST, which changes nothing.
 func reviewCase(name, groupVersion, resource, kind, spec string) Case {
 	c := get(name, "/apis/"+groupVersion+"/"+resource)
 	c.Method, c.Type, c.Want = "POST", typeJSON, 201

@@ -12,7 +12,7 @@ const (
 	openAPIProto      = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 )
 
-// discoveryCases are what clients ask before anything else.
+// discoveryCases are the requests by which clients discover the API, and health checks.
 func discoveryCases(*Env) []Case {
 	var out []Case
 	for _, path := range []string{"/api", "/apis"} {
@@ -69,14 +69,14 @@ func discoveryCases(*Env) []Case {
 	)
 }
 
-// again asks for the same once more, unless it is still what its ETag says.
+// again repeats the request with If-None-Match set to the first response's ETag.
 func again(path, accept string) func(Response) Request {
 	return func(r Response) Request {
 		return Request{Path: path, Accept: accept, Header: map[string]string{"If-None-Match": r.Header.Get("ETag")}}
 	}
 }
 
-// openAPIByHash follows the address that the index gives for apps/v1, with suffix appended to its hash.
+// openAPIByHash follows the URL that the index gives for apps/v1, with suffix appended to its hash.
 func openAPIByHash(suffix string) func(Response) Request {
 	return func(r Response) Request {
 		var index struct {
@@ -84,7 +84,7 @@ func openAPIByHash(suffix string) func(Response) Request {
 				ServerRelativeURL string `json:"serverRelativeURL"`
 			} `json:"paths"`
 		}
-		_ = json.Unmarshal(r.Body, &index) // an empty path fails the comparison
+		_ = json.Unmarshal(r.Body, &index) // if it fails, the empty path fails the comparison
 		return Request{Path: index.Paths["apis/apps/v1"].ServerRelativeURL + suffix}
 	}
 }

@@ -2,7 +2,7 @@ package conformance
 
 import "strings"
 
-// errorCases are requests that name nothing, or the wrong thing.
+// errorCases are requests for nonexistent or unsupported resources, paths and methods.
 func errorCases(*Env) []Case {
 	out := []Case{
 		fails("error/66 unknown group", "/apis/none.example.com", 404, "404 page not found"),
@@ -56,7 +56,7 @@ func errorCases(*Env) []Case {
 		either("error/timeout zero", podsPath+"?resourceVersion=0&timeout=0"),
 		either("error/timeout negative", podsPath+"?resourceVersion=0&timeout=-1s"),
 	}
-	// Not TRACE: a server that forwards it would show a client what it adds to requests.
+	// Not TRACE: a server that forwards it would disclose to the client which headers it adds.
 	for _, m := range []string{"POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "FOO"} {
 		out = append(out,
 			either("error/80 method "+m+" on a list of all namespaces", allPods).method(m),

@@ -2,7 +2,8 @@ package conformance
 
 import "fmt"
 
-// One object of every kind of storage: core, grouped, with its own field selectors, custom, cluster-scoped.
+// objects has one object of every kind of storage: core, with a group, with field selectors of its
+// own, custom, cluster-scoped.
 var objects = []string{
 	"/api/v1/namespaces/alpha/pods/web-02",
 	"/api/v1/namespaces/alpha/pods/web-09",

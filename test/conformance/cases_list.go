@@ -13,7 +13,7 @@ const (
 	gadgets     = "/apis/conf.example.com/v1/gadgets"
 )
 
-// listCases go through the matrix of version, match and limit.
+// listCases cover the matrix of version, match and limit.
 func listCases(env *Env) []Case {
 	v := env.Versions
 	var out []Case
@@ -75,7 +75,7 @@ func listCases(env *Env) []Case {
 	)
 }
 
-// invalidListCases are refused with the reasons that validation gives.
+// invalidListCases are lists that validation rejects.
 func invalidListCases(path string, v Versions) []Case {
 	at := func(query string, args ...any) string { return path + "?" + fmt.Sprintf(query, args...) }
 	bad := func(name, query string, status int, text ...string) Case {

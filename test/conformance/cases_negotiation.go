@@ -10,13 +10,13 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// A Resource is a kind of object that can be listed and watched.
+// A Resource is a resource that can be listed and watched.
 type Resource struct {
-	Path   string // of the list over all namespaces
+	Path   string // of the cluster-wide list
 	Custom bool
 }
 
-// Resources asks discovery for everything that can be listed and watched, in every version that is served.
+// Resources discovers all resources that can be listed and watched, in every served version.
 func (o *Oracle) Resources(context.Context) ([]Resource, error) {
 	d, err := discovery.NewDiscoveryClientForConfig(o.Cluster.AdminConfig())
 	if err != nil {
@@ -48,7 +48,8 @@ func listable(r metav1.APIResource) bool {
 	return !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch")
 }
 
-// everyResourceCases read each resource in each representation: tables need a printer of their own for each.
+// everyResourceCases read each resource in each representation, because each has its own table
+// printer.
 func everyResourceCases(resources []Resource) []Case {
 	var out []Case
 	for _, r := range resources {
@@ -69,7 +70,7 @@ func everyResourceCases(resources []Resource) []Case {
 	return out
 }
 
-// negotiationCases ask for representations in all the ways clients do.
+// negotiationCases cover the ways in which clients request representations.
 func negotiationCases(env *Env) []Case {
 	var out []Case
 	newest := func(path string) string {
@@ -135,7 +136,7 @@ func negotiationCases(env *Env) []Case {
 	)
 }
 
-// either is a read of which the oracle decides whether it fails.
+// either is a read that may succeed or fail, as at the oracle.
 func either(name, path string) Case {
 	c := fresh(name, path)
 	c.Want = anyStatus

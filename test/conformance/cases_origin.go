@@ -9,12 +9,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// OriginScenarios are for servers that answer everything themselves: what a gateway would only pass on.
+// OriginScenarios returns scenarios for servers that implement the whole API. A gateway only
+// forwards these requests.
 func OriginScenarios() []Scenario {
 	return append(append(append(definitionScenarios(), accessScenarios()...), serviceScenarios()...), validationScenarios()...)
 }
 
-// DiscoveryScenarios read every discovery and schema document of every group and version.
+// DiscoveryScenarios returns scenarios that read every discovery and schema document of every group
+// and version.
 func DiscoveryScenarios(oracle *rest.Config) ([]Scenario, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(oracle)
 	if err != nil {
@@ -25,7 +27,7 @@ func DiscoveryScenarios(oracle *rest.Config) ([]Scenario, error) {
 		return nil, fmt.Errorf("discovery: %w", err)
 	}
 	documents := Scenario{Name: "discovery/documents", Steps: []Step{
-		read("/api"), read("/apis"), read("/api/v1"), read("/").ignoringBody(), // which health checks there are
+		read("/api"), read("/apis"), read("/api/v1"), read("/").ignoringBody(), // the health checks differ
 		read("/api").accept(aggregatedV2), read("/apis").accept(aggregatedV2),
 	}}
 	schemas := Scenario{Name: "discovery/schemas", Steps: []Step{
@@ -50,7 +52,7 @@ const (
 	ownThings = "/apis/{ns}.example.com/v1/namespaces/{ns}/things"
 )
 
-// definition is a CustomResourceDefinition of things.{ns}.example.com.
+// definition returns a CustomResourceDefinition of things.{ns}.example.com.
 func definition(versions string) string {
 	return `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.` + ownGroup + `"},"spec":{"group":"` + ownGroup +
 		`","scope":"Namespaced","names":{"plural":"things","kind":"Thing","shortNames":["th"]},"versions":[` + versions + `]}}`
@@ -74,7 +76,8 @@ func thing(name, spec string) string {
 	return `{"apiVersion":"` + ownGroup + `/v1","kind":"Thing","metadata":{"name":"` + name + `"},"spec":` + spec + `}`
 }
 
-// patiently waits for what a server does in its own time: a new definition is served, a new right is known.
+// patiently retries the step, for changes that take effect asynchronously: a new definition is
+// served, a new permission is effective.
 func (s Step) patiently() Step {
 	s.Patience = 10 * time.Second
 	return s
@@ -120,7 +123,7 @@ func definitionScenarios() []Scenario {
 			remove(ownThings + "?fieldSelector=spec.a%3Dy"),
 			read(ownThings),
 			patch(mergePatch, crds+"/things."+ownGroup, `{"spec":{"names":{"shortNames":["thg"]}}}`),
-			remove(crds + "/things." + ownGroup + "?includeObject=None").accept(typeTable), // whose managed fields are ordered by the second
+			remove(crds + "/things." + ownGroup + "?includeObject=None").accept(typeTable), // the order of managedFields depends on the second in which they are written
 		}},
 		{"definitions/refused", []Step{
 			post(crds, definition(version("v1", `{"type":"object","properties":{"a":{"properties":{"b":{"type":"string"}}}}}`, ""))).refused(422, "must not be empty"),
@@ -270,7 +273,7 @@ func serviceScenarios() []Scenario {
 			post(services, service("two-names", `{"ports":[{"port":80},{"port":81}]}`)).status(422),
 			post(services, service("headless", `{"clusterIP":"None","ports":[{"port":80}]}`)),
 			post(services, service("external", `{"type":"ExternalName","externalName":"x.example.com"}`)),
-			// The address of the service "kubernetes", which "plain" can never have been given.
+			// The address of the service "kubernetes", which is never allocated to "plain".
 			merge(services+"/plain", `{"spec":{"clusterIP":"10.0.0.1"}}`).refused(422, "may not change once set"),
 			merge(services+"/plain", `{"spec":{"type":"NodePort"}}`).says("nodePort"),
 			merge(services+"/plain", `{"spec":{"type":"ClusterIP","ports":[{"port":80}]}}`).whatever(),
@@ -341,7 +344,7 @@ func serviceScenarios() []Scenario {
 	}
 }
 
-// validationScenarios are objects that are refused, one request each.
+// validationScenarios create objects that validation rejects, one request each.
 func validationScenarios() []Scenario {
 	refuse := func(path string, objects ...string) []Step {
 		var out []Step

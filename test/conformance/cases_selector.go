@@ -42,7 +42,8 @@ func selectorCases(env *Env) []Case {
 	return append(out, unsupportedFieldCases()...)
 }
 
-// fieldSelectors are those that kinds support beyond every kind's name and namespace, and those.
+// fieldSelectors are selectors by the name and namespace, which every resource supports, and by the
+// fields that only some resources support.
 var fieldSelectors = []struct {
 	number    string
 	path      string
@@ -91,7 +92,7 @@ func unsupportedFieldCases() []Case {
 	} {
 		q := "fieldSelector=" + url.QueryEscape(x.selector)
 		name := x.selector + " " + x.path
-		if x.text == "" { // what the oracle says decides
+		if x.text == "" { // the oracle's text decides
 			x.text = "{"
 		}
 		c := fresh("selector/57 unsupported field, cached "+name, x.path+"?resourceVersion=0&"+q).says(x.text)

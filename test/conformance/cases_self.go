@@ -12,7 +12,8 @@ const (
 	selfSubjectPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 )
 
-// selfCases are questions of clients about themselves, each asked twice: the second answer may be the first one's.
+// selfCases are reviews that clients request about themselves. Each is sent twice: the second
+// response may come from a cache.
 func selfCases() []Case {
 	var out []Case
 	for _, who := range []string{admin, alice, bob, jane, carol, anonymous} {
@@ -34,7 +35,7 @@ func selfCases() []Case {
 	for _, accept := range []string{typeYAML, typeTable, typeMeta, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json", "text/plain", "*/*"} {
 		out = append(out, selfCase("self/accept "+accept, selfAccessPath, pods).accept(accept).status(anyStatus))
 	}
-	for _, accept := range []string{typeProto, typeCBOR} { // there are times in it
+	for _, accept := range []string{typeProto, typeCBOR} { // the bodies contain times
 		out = append(out, selfCase("self/accept "+accept, selfAccessPath, pods).accept(accept).status(anyStatus).ignoreBody())
 	}
 	for _, query := range []string{
@@ -48,7 +49,7 @@ func selfCases() []Case {
 	return append(out, oddSelfCases(pods)...)
 }
 
-// oddSelfCases are questions that clients do not ask, or not so.
+// oddSelfCases are unusual or invalid reviews.
 func oddSelfCases(pods string) []Case {
 	odd := func(name, path, body string) Case { return selfCase("self/"+name, path, body).status(anyStatus) }
 	access := func(name, spec string) Case { return selfAccess("self/"+name, spec).status(anyStatus) }
@@ -103,14 +104,14 @@ func selfAccess(name, spec string) Case {
 	return selfCase(name, selfAccessPath, question("authorization.k8s.io/v1", "SelfSubjectAccessReview", spec))
 }
 
-// selfCase asks a question twice.
+// selfCase sends a review.
 func selfCase(name, path, body string) Case {
 	c := get(name, path).status(201).mask(`"?(creationTimestamp|time)"?: ?"[^"]*"`)
 	c.Method, c.Type, c.Body = http.MethodPost, typeJSON, body
 	return c
 }
 
-// twice are the cases, each asked a second time.
+// twice returns the cases, each sent a second time.
 func twice(cases []Case) []Case {
 	out := make([]Case, len(cases))
 	for i, c := range cases {

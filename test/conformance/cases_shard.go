@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// shardOf is the parameter that selects a part of the hashes of a field, from first on and below end, in units of a
-// sixteenth of all.
+// shardOf returns the parameter that selects the hashes of a field in [first, end), in sixteenths
+// of the range.
 func shardOf(field string, first, end int) string {
 	bound := func(n int) string { return fmt.Sprintf("0x%x000000000000000", n) }
 	return "shardSelector=" + url.QueryEscape(fmt.Sprintf("shardRange(object.metadata.%s, '%s', '%s')", field, bound(first), bound(end)))
 }
 
-// shardCases read parts of collections. The oracle needs the feature gate ShardedListAndWatch.
+// shardCases list shards. The oracle needs the feature gate ShardedListAndWatch.
 func shardCases(env *Env) []Case {
 	v := env.Versions
 	half, all, none := shardOf("uid", 0, 8), shardOf("uid", 0, 16), shardOf("uid", 3, 3)
@@ -82,7 +82,7 @@ func shardCases(env *Env) []Case {
 	return slices.Concat(out, shardWatchCases(v))
 }
 
-// shardWatchCases watch parts of collections. How many events there are is the oracle's to say.
+// shardWatchCases watch shards. The number of events is that of the oracle.
 func shardWatchCases(v Versions) []Case {
 	half, all := shardOf("uid", 0, 8), shardOf("uid", 0, 16)
 	whatever := func(name, path string) Case {

@@ -56,16 +56,16 @@ func socketCases(env *Env) []Case {
 	})
 }
 
-// tokenProtocol is a token as a subprotocol.
+// tokenProtocol encodes a token as a subprotocol.
 func tokenProtocol(token string) string {
 	return "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token))
 }
 
-// bye is the frame of a client that has enough.
+// bye is a client's close frame with the code 1000.
 var bye = clientFrame(8, "\x03\xe8")
 
-// shake asks for a WebSocket with header lines of its own instead of the usual ones; those that end with ":-" are left
-// out. The object that it watches is not there.
+// shake opens a watch over a WebSocket with the usual header lines, changed as given; a change that
+// ends in ":-" removes a line. The watched object does not exist.
 func shake(env *Env, name string, change ...string) Case {
 	path := fmt.Sprintf("%s?watch=true&resourceVersion=%d&fieldSelector=metadata.name%%3Dnone", podsPath, env.Versions.Seeded)
 	c := get("socket/"+name, path).status(101)
@@ -84,10 +84,10 @@ func shake(env *Env, name string, change ...string) Case {
 	return c
 }
 
-// handshakeCases ask for WebSockets in unusual ways.
+// handshakeCases are unusual WebSocket handshakes.
 func handshakeCases(env *Env) []Case {
 	shake := func(name string, change ...string) Case { return shake(env, name, change...) }
-	// What is no WebSocket is a watch over HTTP.
+	// plain is a handshake that is no WebSocket upgrade, so the response is a watch over HTTP.
 	plain := func(name string, change ...string) Case {
 		c := shake(name, change...).status(200).slow()
 		c.Path += "&timeoutSeconds=1"
@@ -124,7 +124,7 @@ func handshakeCases(env *Env) []Case {
 	}
 }
 
-// credentialCases carry a token as a subprotocol, which only authenticates when nothing else does.
+// credentialCases send a token as a subprotocol. It authenticates only without other credentials.
 func credentialCases(env *Env) []Case {
 	good, bad := tokenProtocol(env.Users[admin].Token), tokenProtocol("nonsense")
 	protocols := func(name, user string, lines ...string) Case {
@@ -132,7 +132,7 @@ func credentialCases(env *Env) []Case {
 			lines[i] = "Sec-WebSocket-Protocol: " + lines[i]
 		}
 		c := shake(env, name, lines...).from(user)
-		if user == carol { // who may watch this only
+		if user == carol { // carol may only watch this
 			c.Path = fmt.Sprintf("/api/v1/namespaces/alpha/configmaps?watch=true&resourceVersion=%d&fieldSelector=metadata.name%%3Dshared", env.Versions.Seeded)
 		}
 		return c
@@ -156,7 +156,7 @@ func credentialCases(env *Env) []Case {
 	}
 }
 
-// sentCases send what nobody waits for.
+// sentCases send frames that a server of watches does not expect.
 func sentCases(env *Env) []Case {
 	sends := func(name, what string) Case {
 		c := shake(env, name)

@@ -17,15 +17,17 @@ import (
 	"github.com/kubeweir/kubeweir/test/seed"
 )
 
-// typesYAML holds an object of every type. It is templated with a word, not with {ns}, which YAML would read.
+// typesYAML holds an object of every type. Its placeholder is a word instead of {ns}, which would
+// be valid YAML syntax.
 //
 //go:embed testdata/types.yaml
 var typesYAML []byte
 
 const namespaceWord = "NSNS"
 
-// TypeScenarios are one scenario for each object of testdata/types.yaml: what every client does with every type.
-// Which of it a type refuses is the oracle's to say; what it must not refuse is that the object is created and read.
+// TypeScenarios returns a scenario for each object of testdata/types.yaml with the usual requests
+// of clients. Each type must support create and get; the oracle decides which other requests it
+// rejects.
 func TypeScenarios(oracle *rest.Config) ([]Scenario, error) {
 	s, err := seed.New(oracle)
 	if err != nil {
@@ -53,7 +55,7 @@ func TypeScenarios(oracle *rest.Config) ([]Scenario, error) {
 	}
 }
 
-// collectionPath is where objects of a type are created.
+// collectionPath returns the path at which objects of a type are created.
 func collectionPath(m *meta.RESTMapping) string {
 	path := "/apis/" + m.Resource.Group + "/" + m.Resource.Version
 	if m.Resource.Group == "" {
@@ -137,7 +139,7 @@ func typeSteps(u *unstructured.Unstructured, m *meta.RESTMapping) ([]Step, error
 	return steps, nil
 }
 
-// whatever leaves the status of a step to the oracle.
+// whatever accepts any status that the oracle returns.
 func (s Step) whatever() Step {
 	s.Want = anyStatus
 	return s

@@ -13,7 +13,7 @@ const (
 	failed   = "ERROR"
 )
 
-// watchCases watch what the seed has written: what is there, and how it became so.
+// watchCases watch the seeded objects: their current state, and their history.
 func watchCases(env *Env) []Case {
 	return slices.Concat(
 		historyCases(env.Versions), initialCases(env.Versions), representationCases(env.Versions), pathCases(env.Versions),
@@ -23,13 +23,14 @@ func watchCases(env *Env) []Case {
 
 func repeat(event string, n int) []string { return slices.Repeat([]string{event}, n) }
 
-// changed is what happened in namespace alpha after Versions.Middle: five pods moved, one is terminating.
+// changed are the events in namespace alpha after Versions.Middle: five pods were updated, one is
+// terminating.
 var changed = repeat(modified, 6)
 
-// gone is what happened to two pods of namespace beta: each was terminating, then gone.
+// gone are the events of two pods in namespace beta: each was marked as terminating, then deleted.
 var gone = []string{modified, deleted, modified, deleted}
 
-// historyCases start at a version and read what followed.
+// historyCases start at a version and read the events since.
 func historyCases(v Versions) []Case {
 	since := func(path string, rv int64, query string) string {
 		return fmt.Sprintf("%s?watch=true&resourceVersion=%d%s", path, rv, query)
@@ -71,7 +72,7 @@ func historyCases(v Versions) []Case {
 	}
 }
 
-// initialCases start with what is there.
+// initialCases start with the current state.
 func initialCases(v Versions) []Case {
 	const list = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	blueAndRed := []string{added, added}
@@ -103,7 +104,7 @@ func initialCases(v Versions) []Case {
 	}
 }
 
-// pathCases watch by the deprecated paths with the verb in them.
+// pathCases watch by the deprecated paths that contain the verb.
 func pathCases(v Versions) []Case {
 	const alpha, widgetOf = "/api/v1/watch/namespaces/alpha/pods", "/apis/conf.example.com/v1/watch/namespaces/alpha/widgets"
 	since := func(path, query string) string { return fmt.Sprintf("%s?resourceVersion=%d%s", path, v.Middle, query) }
@@ -158,7 +159,7 @@ func pathCases(v Versions) []Case {
 	}
 }
 
-// representationCases read events in all forms.
+// representationCases read events in all representations.
 func representationCases(v Versions) []Case {
 	since := func(path string, rv int64) string { return fmt.Sprintf("%s?watch=true&resourceVersion=%d", path, rv) }
 	pods := func(name string) Case { return watch("watch/"+name, since(podsPath, v.Middle), changed...) }
@@ -193,7 +194,7 @@ func representationCases(v Versions) []Case {
 	}
 }
 
-// refusedWatchCases never become watches.
+// refusedWatchCases are watches that are rejected.
 func refusedWatchCases(v Versions) []Case {
 	bad := func(name, query string, status int, text ...string) Case {
 		c := fails("watch/"+name, podsPath+"?watch=1&timeoutSeconds=2&"+query, status, text...)

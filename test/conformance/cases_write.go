@@ -80,7 +80,8 @@ const (
 
 func named(object, name string) string { return strings.Replace(object, `"one"`, `"`+name+`"`, 1) }
 
-// Scenarios write through the servers. Reads in them have no version, so they see what was written.
+// Scenarios returns scenarios that write. Reads in them request the most recent state, so they
+// reflect the writes.
 func Scenarios() []Scenario {
 	return append(objectScenarios(), append(patchScenarios(), lifeScenarios()...)...)
 }
@@ -140,7 +141,7 @@ func objectScenarios() []Scenario {
 			remove(configMaps + "/one?dryRun=All"),
 			read(configMaps + "/one"),
 			remove(configMaps + "/one?dryRun=Some").status(422),
-			remove(configMaps + "/one?dryRun=All").with(`{"apiVersion":"v1","kind":"DeleteOptions"}`), // 31: really deletes
+			remove(configMaps + "/one?dryRun=All").with(`{"apiVersion":"v1","kind":"DeleteOptions"}`), // 31: dryRun has no effect on this delete
 			read(configMaps + "/one").status(404),
 		}},
 		{"write/39 custom resources", []Step{
@@ -177,7 +178,7 @@ func objectScenarios() []Scenario {
 			post(configMaps, `{"metadata":{"name":"eight"},"binaryData":{"k":"AAAA"}}`).whatever(),
 			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"nine"},"date":{}}`).accept(typeKubectl),
 			post(configMaps+"?fieldValidation=Ignore", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"ten"},"date":{}}`),
-			post(configMaps, manyKeys("eleven", 30_000)), // too large for the store with its managedFields
+			post(configMaps, manyKeys("eleven", 30_000)), // too large for the store once it has managedFields
 			read(configMaps).accept(typeMetaList),
 		}},
 		{"write/without rights", []Step{
@@ -192,7 +193,7 @@ func objectScenarios() []Scenario {
 	}
 }
 
-// manyKeys is a ConfigMap of n keys of 24 letters without values.
+// manyKeys returns a ConfigMap with n keys of 24 letters and empty values.
 func manyKeys(name string, n int) string {
 	var b strings.Builder
 	b.WriteString(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"},"data":{"k":""`)

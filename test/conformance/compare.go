@@ -9,14 +9,15 @@ import (
 	"strings"
 )
 
-// comparedHeaders are what clients act on. Audit-Id is compared by presence, since servers make it up, and ETag only
-// where the oracle sends one, since the gateway adds it elsewhere.
+// comparedHeaders are the headers that clients act on. Of Audit-Id, which servers generate, only
+// the presence is compared. ETag is only compared if the oracle sends one, because the gateway adds
+// it to other responses.
 var comparedHeaders = []string{
 	"Allow", "Cache-Control", "Content-Encoding", "Content-Type", "Location", "Retry-After",
 	"Sec-Websocket-Protocol", "Vary", "Warning", "Www-Authenticate", "X-Content-Type-Options",
 }
 
-// differences of two answers to one case, one line each; none when they are alike.
+// differences returns the differences of two responses to a case, one line each.
 func differences(c Case, want, got answer) []string {
 	var out []string
 	if len(want.pages) != len(got.pages) {
@@ -54,7 +55,8 @@ func responseDifferences(c Case, want, got Response) []string {
 	return out
 }
 
-// olderThanItems says when a list in JSON or CBOR claims a version below that of an item in it.
+// olderThanItems reports whether the version of a list in JSON or CBOR is lower than that of an
+// item.
 func olderThanItems(body []byte) []string {
 	type object struct {
 		Metadata struct {
@@ -145,7 +147,7 @@ func maskText(c Case, b []byte) []byte {
 	return b
 }
 
-// diffBytes shows the first place where two bodies differ, empty when they are equal.
+// diffBytes shows the first difference of two bodies, or "" if they are equal.
 func diffBytes(want, got []byte) string {
 	if bytes.Equal(want, got) {
 		return ""
@@ -158,7 +160,7 @@ func diffBytes(want, got []byte) string {
 	return fmt.Sprintf("%d bytes, want %d; from byte %d:\n   got %q\n  want %q", len(got), len(want), at, excerpt(got), excerpt(want))
 }
 
-// surprises are the facts that a case states and the oracle's answer does not show.
+// surprises returns the facts stated by a case that the oracle's response does not confirm.
 func surprises(c Case, a answer) []string {
 	var out []string
 	first := a.pages[0]

@@ -12,10 +12,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// dedicated are the cases that have a test function of their own.
+// dedicated are the cases with a test function of their own.
 var dedicated = []string{"idle/5 bookmarks", "old/15 without WatchList", "fault/74 the upstream is lost", "socket/body of the handshake", "shard/before a server that does not know them"}
 
-// TestCaseNames makes sure that names are used once. What the cases hold is in TestSemantics.
+// TestCaseNames checks that names are unique. TestSemantics checks which assertions the cases cite.
 func TestCaseNames(t *testing.T) {
 	env := &Env{Users: map[string]Credentials{}, Versions: Versions{Expired: 100, Start: 200, Middle: 300, Seeded: 400}}
 	names := slices.Clone(dedicated)
@@ -42,7 +42,8 @@ func json200(body string) Response {
 	return Response{Status: 200, Header: http.Header{"Content-Type": {typeJSON}, "Audit-Id": {"x"}}, Body: []byte(body)}
 }
 
-// TestDifferences makes sure that a wrong answer is seen, and that only what may differ is not.
+// TestDifferences checks that differences reports wrong responses and ignores only allowed
+// differences.
 func TestDifferences(t *testing.T) {
 	list := func(rv, token, item string) Response {
 		return json200(`{"kind":"L","metadata":{"resourceVersion":"` + rv + `","continue":"` + token + `"},"items":[{"metadata":{"resourceVersion":"` + item + `"}}]}`)
@@ -56,7 +57,7 @@ func TestDifferences(t *testing.T) {
 		name      string
 		c         Case
 		want, got Response
-		differ    string // part of the difference; empty: none
+		differ    string // part of the reported difference; "" if none
 	}{
 		{"same", Case{}, json200(`{"a":1}`), json200(`{"a":1}`), ""},
 		{"body", Case{}, json200(`{"a":1}`), json200(`{"a":2}`), "body: "},
@@ -100,7 +101,7 @@ func protoList(version string) Response {
 	return r
 }
 
-// TestFrameDifferences compares watches that went wrong in each way.
+// TestFrameDifferences compares watches with each kind of error.
 func TestFrameDifferences(t *testing.T) {
 	event := func(kind, rv string) Frame {
 		f, err := jsonFrame([]byte(`{"type":"` + kind + `","object":{"metadata":{"resourceVersion":"` + rv + `"}}}` + "\n"))
@@ -148,7 +149,8 @@ func TestFramesCutOff(t *testing.T) {
 	}
 }
 
-// TestInvented checks that masking keeps identities apart: what was equal stays equal, what was not does not.
+// TestInvented checks that masking preserves identity: equal values stay equal, different ones
+// different.
 func TestInvented(t *testing.T) {
 	m := newInvented("ns-a")
 	got := string(m.mask([]byte(`{"namespace":"ns-a","resourceVersion":"5","uid":"11111111-2222-3333-4444-555555555555","t":"2024-01-01T00:00:00Z"}`))) +
@@ -159,7 +161,8 @@ func TestInvented(t *testing.T) {
 	}
 }
 
-// TestMaskBookmarks checks that a bookmark may have any version that is not below the last event's.
+// TestMaskBookmarks checks that the version of a bookmark is masked unless it is lower than that of
+// the previous event.
 func TestMaskBookmarks(t *testing.T) {
 	line := func(kind, version string) string {
 		return `{"type":"` + kind + `","object":{"metadata":{"resourceVersion":"` + version + `"}}}` + "\n"
@@ -176,7 +179,8 @@ func TestMaskBookmarks(t *testing.T) {
 	}
 }
 
-// TestSortManagers: the second that a write fell into has no part in the order of managers, but a wrong order shows.
+// TestSortManagers checks that the times of managers do not affect their order after sorting, but
+// that a wrong order is preserved.
 func TestSortManagers(t *testing.T) {
 	entry := func(manager, second string) string {
 		return `{"manager":"` + manager + `","operation":"Update","time":"2024-01-01T00:00:0` + second + `Z"}`
@@ -189,7 +193,7 @@ func TestSortManagers(t *testing.T) {
 		{object(a1, b1), object(a1, b1)},
 		{object(b1, a2), object(a2, b1)},
 		{object(a1, b2) + object(b1, a2), object(a1, b2) + object(a2, b1)},
-		{object(b1, a1), object(b1, a1)}, // no server's order
+		{object(b1, a1), object(b1, a1)}, // not the order of a server
 		{object(b2, a1), object(b2, a1)},
 		{`"managedFields":[x`, `"managedFields":[x`},
 		{`"managedFields":[1,2]`, `"managedFields":[1,2]`},

@@ -87,8 +87,8 @@ func do(t *testing.T, f func(context.Context) error) {
 	}
 }
 
-// TestOracle compares kube-apiserver with itself, over HTTP/1.1 and HTTP/2: the cases must be what they say they are,
-// and steady.
+// TestOracle compares kube-apiserver with itself, over HTTP/1.1 and HTTP/2. The facts stated by the
+// cases must hold, and the responses must be reproducible.
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, realkube.Options{})
@@ -103,9 +103,9 @@ func TestOracle(t *testing.T) {
 	RunScenarios(ctx, t, o.Env, oracle, itself, "written", Scenarios())
 }
 
-// TestGateway compares gateways with the kube-apiserver behind them: one whose caches were there before the objects
-// and learned them from watches, one that listed them, and one that answers most-recent
-// reads, and questions of clients about themselves, from memory.
+// TestGateway compares gateways with the kube-apiserver behind them: one that started before the
+// objects were created and received them by watches, one that listed them, and one that serves
+// most-recent reads and self reviews from memory.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, realkube.Options{})
@@ -121,7 +121,7 @@ func TestGateway(t *testing.T) {
 	do(t, o.Seed)
 	listed, session := startGateway(t, o), startGateway(t, o, "--profile", "dashboard")
 	for _, g := range []*realkube.Gateway{fed, listed, session} {
-		warm(g) // the first has new resources to learn
+		warm(g) // the first has to discover the new resources
 	}
 	do(t, o.Change)
 	cases := must(t, o.Reads)
@@ -130,7 +130,7 @@ func TestGateway(t *testing.T) {
 			return Settle(ctx, o.Env, oracle, gatewayTarget(t, o, g, false), must(t, o.Resources))
 		})
 		if len(unsettled) > 0 {
-			t.Errorf("%s does not show what kube-apiserver shows: %v", g.URL(), unsettled)
+			t.Errorf("%s does not show the same as kube-apiserver: %v", g.URL(), unsettled)
 		}
 	}
 
@@ -144,7 +144,7 @@ func TestGateway(t *testing.T) {
 		cases := latest(cases)
 		RunReads(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, false), cases)
 		n := answered(t, fed, "revalidated") - before
-		t.Logf("%v of %d most-recent reads were answered by lists that were revalidated", n, len(cases))
+		t.Logf("%v of %d most-recent reads were served by revalidated lists", n, len(cases))
 		if n < 100 {
 			t.Errorf("only %v lists were revalidated", n)
 		}
@@ -164,7 +164,7 @@ func TestGateway(t *testing.T) {
 		m := must(t, session.Metrics)
 		n := m.Sum("kubeweir_requests_total", map[string]string{"verb": "create", "group": "authorization.k8s.io", "source": "cached"})
 		if n < 40 {
-			t.Errorf("only %v questions of clients about themselves were answered from memory", n)
+			t.Errorf("only %v self reviews were served from memory", n)
 		}
 	})
 	t.Run("live", func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestGateway(t *testing.T) {
 	t.Run("idle/5 bookmarks", idle)
 }
 
-// latest are the cases that read any version, asking for the most recent one.
+// latest returns the reads at resourceVersion=0 as reads of the most recent state.
 func latest(cases []Case) []Case {
 	var out []Case
 	for _, c := range cases {
@@ -200,19 +200,20 @@ func latest(cases []Case) []Case {
 	return out
 }
 
-// answered counts the lists that g answered from a source.
+// answered returns the number of lists that g served from a source.
 func answered(t *testing.T, g *realkube.Gateway, source string) float64 {
 	t.Helper()
 	m := must(t, g.Metrics)
 	return m.Sum("kubeweir_requests_total", map[string]string{"verb": "list", "source": source})
 }
 
-// near are the cases for a server that does not know the whole history of the objects.
+// near returns the cases for a server that does not have the whole history of the objects.
 func near(cases []Case) []Case {
 	return slices.DeleteFunc(slices.Clone(cases), func(c Case) bool { return c.Far })
 }
 
-// loosened are cases for a server that answers most-recent reads from a cache: their versions are its own.
+// loosened returns the cases for a server that serves most-recent reads from a cache, so that its
+// versions may differ.
 func loosened(cases []Case) []Case {
 	out := make([]Case, len(cases))
 	for i, c := range cases {

@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// An answer is all that a target said to one case.
+// An answer is everything that a target sent in response to a case.
 type answer struct {
-	pages  []Response // one, or with Walk all
+	pages  []Response // one, or all pages with Walk
 	frames []Frame    // of a watch
-	end    string     // how a watch ended; empty when it was left early
+	end    string     // how a watch ended; "" if the client closed it
 }
 
-// maxPages bounds a walk over continue tokens.
+// maxPages bounds a walk along continue tokens.
 const maxPages = 100
 
-// exchange plays a case against a target.
+// exchange sends a case to a target.
 func exchange(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(c.Timeout, requestTimeout))
 	defer cancel()
@@ -67,13 +67,14 @@ func walk(ctx context.Context, t *Target, c Case, as Credentials) (answer, error
 			return a, nil
 		}
 		if len(a.pages) == maxPages {
-			return a, fmt.Errorf("%s: no end after %d pages", t.Name, maxPages)
+			return a, fmt.Errorf("%s: the list has more than %d pages", t.Name, maxPages)
 		}
 		req.Path = nextPage(c.Path, token)
 	}
 }
 
-// nextPage puts a continue token into a list request, as client-go's pager does: the version goes, the rest stays.
+// nextPage puts a continue token into a list request, as client-go's pager does: it removes the
+// version and keeps all other parameters.
 func nextPage(path, token string) string {
 	base, query, _ := strings.Cut(path, "?")
 	q, err := url.ParseQuery(query)
@@ -86,7 +87,7 @@ func nextPage(path, token string) string {
 	return base + "?" + q.Encode()
 }
 
-// readWatch reads a watch over HTTP. A request that is refused has its answer in pages.
+// readWatch reads a watch over HTTP. The response to a rejected request is in pages.
 func readWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -115,8 +116,8 @@ func readWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, 
 	return a, nil
 }
 
-// collect reads frames until the case has what it wants, and reports that the watch is open when it has those that it
-// begins with. Bookmarks that come with time are left out.
+// collect reads frames until the case has all it expects. It reports that the watch is open once
+// the initial events have arrived. It ignores periodic bookmarks.
 func collect(ctx context.Context, frames *[]Frame, c Case, next func() (Frame, error)) (end string, err error) {
 	if c.Initial == 0 {
 		reportOpened(ctx)

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Frame is one event of a watch, as it came on the wire without its framing.
+// A Frame is one event of a watch: the bytes on the wire without the framing.
 type Frame struct {
 	Type  string // ADDED, MODIFIED, DELETED, BOOKMARK, ERROR
 	Bytes []byte
@@ -23,10 +23,11 @@ type Frame struct {
 	proto bool
 }
 
-// maxFrame bounds a protobuf frame, whose length is read from the wire.
+// maxFrame bounds the length prefix of a protobuf frame.
 const maxFrame = 64 << 20
 
-// nextFrame reads one frame of a watch response: a line of JSON, a protobuf message behind its length, or an item of CBOR.
+// nextFrame reads one frame of a watch response: a line of JSON, a length-prefixed protobuf
+// message, or a CBOR item.
 func nextFrame(r *bufio.Reader, contentType string) (Frame, error) {
 	switch {
 	case strings.HasPrefix(contentType, typeProto):
@@ -37,7 +38,7 @@ func nextFrame(r *bufio.Reader, contentType string) (Frame, error) {
 	line, err := r.ReadBytes('\n')
 	if err != nil {
 		if errors.Is(err, io.EOF) && len(line) > 0 {
-			return Frame{}, fmt.Errorf("the last event is cut off: %q", line)
+			return Frame{}, fmt.Errorf("the last event is truncated: %q", line)
 		}
 		return Frame{}, err
 	}
@@ -51,11 +52,11 @@ func nextProtoFrame(r *bufio.Reader) (Frame, error) {
 	}
 	n := binary.BigEndian.Uint32(length[:])
 	if n > maxFrame {
-		return Frame{}, fmt.Errorf("a frame of %d bytes", n)
+		return Frame{}, fmt.Errorf("frame of %d bytes is too long", n)
 	}
 	b := make([]byte, n)
 	if _, err := io.ReadFull(r, b); err != nil {
-		return Frame{}, fmt.Errorf("the last event is cut off: %w", err)
+		return Frame{}, fmt.Errorf("the last event is truncated: %w", err)
 	}
 	return protoFrame(b)
 }
@@ -79,7 +80,7 @@ func protoFrame(b []byte) (Frame, error) {
 	return f, nil
 }
 
-// version is the resourceVersion of the event's object.
+// version returns the resourceVersion of the event's object.
 func (f Frame) version() (uint64, error) {
 	if f.proto {
 		object, ok := bytes.CutPrefix(field(f.Bytes, eventObject, extensionRaw), protoMagic)
@@ -101,13 +102,13 @@ func (f Frame) version() (uint64, error) {
 	return strconv.ParseUint(e.Object.Metadata.ResourceVersion, 10, 64)
 }
 
-// marksInitialEnd tells whether a bookmark ends the initial events.
+// marksInitialEnd reports whether a bookmark ends the initial events.
 func (f Frame) marksInitialEnd() bool {
 	return bytes.Contains(f.Bytes, []byte("k8s.io/initial-events-end"))
 }
 
-// compared is what of a frame is compared: all its bytes, except that a bookmark's version is each server's own, and
-// the order of what has none.
+// compared returns the bytes of a frame to compare. It masks the version of a bookmark, which
+// differs between servers, and normalizes what has no defined order.
 func (f Frame) compared() []byte {
 	switch {
 	case isCBOR(f.Bytes):

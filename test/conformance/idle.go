@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// Bookmarks come about once a minute and shortly before the deadline of a watch.
+// Servers send bookmarks about once a minute and shortly before the deadline of a watch.
 const (
 	idleSeconds    = 70
 	bookmarkPeriod = time.Minute
-	bookmarkSlack  = 10 * time.Second // what a busy machine may add
+	bookmarkSlack  = 10 * time.Second // allowance for a loaded machine
 )
 
-// StartIdle opens watches on objects that nobody changes, from a version before the newest (at the newest there is
-// nothing for a bookmark to say), at both servers, and returns the function that waits for
-// their end and compares the bookmarks. It takes more than a minute, during which other cases may run.
+// StartIdle opens watches of objects that nobody changes at both servers. They start from a version
+// before the newest, because a watch at the newest version needs no bookmark. The returned function
+// waits for the end of the watches and compares the bookmarks. That takes more than a minute; other
+// cases may run in the meantime.
 func StartIdle(ctx context.Context, env *Env, oracle, target *Target) func(t *testing.T) {
 	type idle struct {
 		c     Case
 		start time.Time
-		at    []answer // the oracle's and the target's, once done has a value
+		at    []answer // the responses of the oracle and the target, once done has a value
 		done  chan error
 	}
 	var watches []*idle
@@ -57,7 +58,7 @@ func StartIdle(ctx context.Context, env *Env, oracle, target *Target) func(t *te
 				checkBookmarks(t, w.c.Name+" at "+server.Name, w.start, w.at[i], env.Versions.Middle)
 			}
 			if len(w.at[0].frames) == 0 || len(w.at[1].frames) == 0 {
-				continue // reported
+				continue // already reported
 			}
 			if d := diffBytes(w.at[0].frames[0].compared(), w.at[1].frames[0].compared()); d != "" {
 				t.Errorf("%s: bookmark: %s", w.c.Name, d)
@@ -69,8 +70,9 @@ func StartIdle(ctx context.Context, env *Env, oracle, target *Target) func(t *te
 	}
 }
 
-// checkBookmarks checks what an idle watch brought: bookmarks and nothing else, the first after about a minute, the
-// last shortly before the end, with versions that never go back, and a clean end in time.
+// checkBookmarks checks the events of an idle watch: only bookmarks, the first after about a
+// minute, the last shortly before the end, with versions that do not decrease, and a clean end in
+// time.
 func checkBookmarks(t *testing.T, name string, start time.Time, a answer, since int64) {
 	t.Helper()
 	if a.end != "EOF" {
@@ -80,7 +82,7 @@ func checkBookmarks(t *testing.T, name string, start time.Time, a answer, since 
 	for i, f := range a.frames {
 		v, err := f.version()
 		if f.Type != bookmark || err != nil || v < version {
-			t.Errorf("%s: event %d is a %s at %d after %d (%v)", name, i, f.Type, v, version, err)
+			t.Errorf("%s: event %d is a %s at version %d after %d (%v)", name, i, f.Type, v, version, err)
 		}
 		version = v
 	}
@@ -92,6 +94,6 @@ func checkBookmarks(t *testing.T, name string, start time.Time, a answer, since 
 		t.Errorf("%s: first bookmark after %s", name, first)
 	}
 	if last := a.frames[len(a.frames)-1].At.Sub(start); last < idleSeconds*time.Second-bookmarkSlack/2 {
-		t.Errorf("%s: last bookmark after %s of %d s", name, last, idleSeconds)
+		t.Errorf("%s: last bookmark after %s, the watch lasted %d s", name, last, idleSeconds)
 	}
 }

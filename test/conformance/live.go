@@ -8,17 +8,18 @@ import (
 	"time"
 )
 
-// A Live case watches both servers while something is written through the oracle. Since both show the same store,
-// every byte of the events is the same.
+// A Live case watches both servers while steps write through the oracle. Both servers have the same
+// store, so all bytes of the events must be equal.
 type Live struct {
 	Name string
-	// Case is the watch. Placeholders in its path are filled as in steps; Events are all that must come.
+	// Case is the watch. Placeholders in its path are replaced as in steps. Events are all expected
+	// events.
 	Case Case
-	// Before is written before the watches begin, During once both are open.
+	// Before is written before the watches start, During once both are open.
 	Before, During []Step
 }
 
-// RunLive runs live cases, each as a subtest in a namespace of its own that starts with prefix.
+// RunLive runs live cases, each as a subtest in its own namespace, whose name starts with prefix.
 func RunLive(ctx context.Context, t *testing.T, env *Env, oracle, target *Target, prefix string, cases []Live) {
 	t.Helper()
 	for i, c := range cases {
@@ -56,7 +57,7 @@ func RunLive(ctx context.Context, t *testing.T, env *Env, oracle, target *Target
 				got[a.server] = a.answer
 			}
 			if s := surprises(watched, got[oracle]); len(s) > 0 {
-				t.Fatalf("the oracle's events are not what the case says:\n%s", lines(s))
+				t.Fatalf("the oracle's events contradict the case:\n%s", lines(s))
 			}
 			if d := differences(watched, got[oracle], got[target]); len(d) > 0 {
 				t.Errorf("%s:\n%s", watched.Path, lines(d))
@@ -65,11 +66,12 @@ func RunLive(ctx context.Context, t *testing.T, env *Env, oracle, target *Target
 	}
 }
 
-// columns of a table come with the first event only, says kube-apiserver, but when two watchers get the same first
-// event, one of them gets them with the second event too. Cases that read history do not mask them.
+// columns matches the column definitions of a Table. kube-apiserver documents that only the first
+// event has them, but if two watchers get the same first event, one of them gets them with the
+// second event, too. Cases that read history do not mask them.
 const columns = `"columnDefinitions":(null|\[.*?\]),"rows"`
 
-// ages in the cells of a table depend on whether a second ends between the two servers' looking at the clock.
+// ages matches ages in the cells of a Table, which can differ by a second between the servers.
 const ages = `"[0-9]+s"|"<invalid>"`
 
 type liveAnswer struct {
@@ -93,8 +95,9 @@ func write(ctx context.Context, env *Env, server *Target, v vars, steps []Step) 
 
 type openedKey struct{}
 
-// withOpened has ch closed once a watch is open: the header is read, which a server sends when it has begun to watch, and
-// the events of what was there before, with which what is written next might come.
+// withOpened returns a context that closes ch once a watch is open: the client has read the header,
+// which a server sends when the watch has started, and the initial events, which could otherwise
+// include what is written next.
 func withOpened(ctx context.Context, ch chan struct{}) context.Context {
 	return context.WithValue(ctx, openedKey{}, ch)
 }
@@ -105,7 +108,7 @@ func reportOpened(ctx context.Context) {
 	}
 }
 
-// LiveCases follow objects as they change.
+// LiveCases returns watches of objects while they change.
 func LiveCases() []Live {
 	const now = "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
 	since := func(path, query string) string { return path + "?watch=1&resourceVersion={rv:start}" + query }
@@ -117,7 +120,7 @@ func LiveCases() []Live {
 		post(pods, onePod), patch(strategicPatch, pods+"/one/status", `{"status":{"phase":"Running"}}`),
 		merge(pods+"/one", `{"metadata":{"labels":{"app":"b"}}}`), remove(pods + "/one?gracePeriodSeconds=0"),
 	}
-	podEvents := []string{added, modified, modified, modified, deleted} // the last change is the mark of deletion
+	podEvents := []string{added, modified, modified, modified, deleted} // the last change marks the pod as terminating
 	return []Live{
 		{"live/1 from a version", watch("", since(configMaps, ""), lifeEvents...), []Step{start}, life},
 		{"live/1 in all namespaces", watch("", since("/api/v1/configmaps", ""), lifeEvents...), []Step{start}, life},
@@ -165,7 +168,7 @@ func socketed(c Case) Case {
 	return c
 }
 
-// thingBefore makes a definition and an object of it.
+// thingBefore returns steps that create a definition and an object of it.
 func thingBefore() []Step {
 	crd := post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.{ns}.example.com"},
 		"spec":{"group":"{ns}.example.com","scope":"Cluster","names":{"plural":"things","singular":"thing","kind":"Thing","listKind":"ThingList"},

@@ -9,12 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// managersField begins the managers of an object in JSON.
+// managersField precedes the managers of an object in JSON.
 var managersField = []byte(`"managedFields":`)
 
-// sortManagers puts the managers of every object in JSON in an order that their times have no part in: a server sorts
-// them by the second, and a second may begin between two steps at one server and not at the other. Managers that are
-// not in a server's order stay as they are, for the comparison to see.
+// sortManagers sorts the managers of every object in JSON without regard to their times. A server
+// sorts them by the second of their last write, and two steps may fall into the same second at one
+// server only. It leaves managers unchanged that are not in the order of a server, so that the
+// comparison fails.
 func sortManagers(body []byte) []byte {
 	var out []byte
 	for {
@@ -27,13 +28,13 @@ func sortManagers(body []byte) []byte {
 		var managers json.RawMessage
 		decoder := json.NewDecoder(bytes.NewReader(after))
 		if decoder.Decode(&managers) != nil {
-			continue // it only looks like one
+			continue // it is not the field
 		}
 		out, body = append(out, sorted(managers)...), after[decoder.InputOffset():]
 	}
 }
 
-// sorted is one object's managers, each as it was.
+// sorted returns the sorted managers of one object.
 func sorted(managers json.RawMessage) []byte {
 	var raw []json.RawMessage
 	var entries []metav1.ManagedFieldsEntry
@@ -54,7 +55,8 @@ func anySlice(raw []json.RawMessage) [][]byte {
 	return out
 }
 
-// serverOrder is that of k8s.io/apimachinery/pkg/util/managedfields/internal (sortEncodedManagedFields).
+// serverOrder is the order of k8s.io/apimachinery/pkg/util/managedfields/internal
+// (sortEncodedManagedFields).
 func serverOrder(a, b metav1.ManagedFieldsEntry) int {
 	if c := cmp.Compare(a.Operation, b.Operation); c != 0 {
 		return c

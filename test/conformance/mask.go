@@ -13,16 +13,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Masking replaces what two right answers may differ in. Everything else is compared byte by byte, so masks find
-// their place by the structure of the body, not by a pattern that could match elsewhere.
+// Masks replace what may legitimately differ between two servers. All other bytes are compared, so
+// masks locate values by the structure of the body, not by patterns that could match elsewhere.
 
 var (
 	versionField  = regexp.MustCompile(`("resourceVersion":\s*)"\d+"`)
 	continueField = regexp.MustCompile(`("continue":\s*)"([^"]+)"`)
 )
 
-// listMetadata replaces in a list's or Status's own metadata the version, if the rule lets it differ, and the
-// continue token by what it says. Bodies that are no JSON object are returned as they are.
+// listMetadata masks the metadata of a list or Status: the version if the rule allows it to differ,
+// and the continue token, which it replaces by its decoded contents. Bodies other than JSON objects
+// are returned unchanged.
 func listMetadata(body []byte, rule VersionRule) []byte {
 	from, to, ok := topLevel(body, "metadata")
 	if !ok {
@@ -39,7 +40,7 @@ func listMetadata(body []byte, rule VersionRule) []byte {
 	return bytes.Join([][]byte{body[:from], meta, body[to:]}, nil)
 }
 
-// yamlStart begins every object in YAML, whose members are sorted.
+// yamlStart is the beginning of every object in YAML, because the members are sorted.
 var yamlStart = []byte("apiVersion: ")
 
 var (
@@ -48,7 +49,7 @@ var (
 	yamlContinue = regexp.MustCompile(`(?m)^(  continue: )(\S+)$`)
 )
 
-// yamlListMetadata is listMetadata of a list in YAML.
+// yamlListMetadata is listMetadata for a list in YAML.
 func yamlListMetadata(body []byte, rule VersionRule) []byte {
 	at := yamlMetadata.FindIndex(body)
 	if at == nil {
@@ -65,13 +66,13 @@ func yamlListMetadata(body []byte, rule VersionRule) []byte {
 	return bytes.Join([][]byte{body[:at[0]], meta, body[at[1]:]}, nil)
 }
 
-// unmarshal reads of a body what into has members for. Of a list in YAML, which takes long to read, there are its version
-// and its token alone.
+// unmarshal decodes the body into the members of into. It decodes only the metadata of a list in
+// YAML, because parsing YAML is slow.
 func unmarshal(body []byte, into any) error {
 	switch {
 	case isCBOR(body):
 		var all any
-		if err := direct.Unmarshal(body, &all); err != nil { // which takes no members that are not in into
+		if err := direct.Unmarshal(body, &all); err != nil { // direct.Unmarshal rejects members that are not in into
 			return err
 		}
 		text, err := json.Marshal(all)
@@ -85,7 +86,7 @@ func unmarshal(body []byte, into any) error {
 	return json.Unmarshal(body, into)
 }
 
-// listVersion is the version in a list's own metadata, empty if there is none.
+// listVersion returns the version in a list's metadata, or "".
 func listVersion(body []byte) string {
 	if proto, ok := bytes.CutPrefix(body, protoMagic); ok {
 		version := ""
@@ -106,7 +107,7 @@ func listVersion(body []byte) string {
 	return list.Metadata.ResourceVersion
 }
 
-// continueToken is the token in a list's or Status's metadata, empty if there is none.
+// continueToken returns the token in the metadata of a list or Status, or "".
 func continueToken(body []byte) string {
 	if proto, ok := bytes.CutPrefix(body, protoMagic); ok {
 		return string(field(proto, unknownRaw, listMeta, listMetaContinue))
@@ -122,8 +123,8 @@ func continueToken(body []byte) string {
 	return list.Metadata.Continue
 }
 
-// describeToken spells a continue token out: where it goes on and at which version. The store writes the start key
-// with a leading slash or without; both mean the same.
+// describeToken decodes a continue token: the start key and the version. The store writes the start
+// key with or without a leading slash; both mean the same.
 func describeToken(token string, rule VersionRule) string {
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
@@ -144,16 +145,16 @@ func describeToken(token string, rule VersionRule) string {
 	return fmt.Sprintf("%s at %s from %s", t.Version, at, strings.Trim(fmt.Sprintf("%q", strings.TrimPrefix(t.Start, "/")), `"`))
 }
 
-// makeToken writes a continue token.
+// makeToken encodes a continue token.
 func makeToken(revision int64, start string) string {
 	b, err := json.Marshal(map[string]any{"v": "meta.k8s.io/v1", "rv": revision, "start": start})
 	if err != nil {
-		panic(err) // a map of strings and a number
+		panic(err) // cannot happen: a map of strings and a number
 	}
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// topLevel finds the bytes of a value at the top level of a JSON object.
+// topLevel returns the position of a value at the top level of a JSON object.
 func topLevel(body []byte, key string) (from, to int, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -176,7 +177,7 @@ func topLevel(body []byte, key string) (from, to int, ok bool) {
 	return 0, 0, false
 }
 
-// protoMagic starts every protobuf body that is not a watch frame.
+// protoMagic is the prefix of every protobuf body except watch frames.
 var protoMagic = []byte("k8s\x00")
 
 // Field numbers of runtime.Unknown, of every list type, and of the metadata of lists and objects.
@@ -197,8 +198,8 @@ const (
 	extensionRaw  protowire.Number = 1
 )
 
-// protoListMetadata is listMetadata of a protobuf list. Bodies that are none are returned as they are, but for the words
-// that stand where a list has its metadata.
+// protoListMetadata is listMetadata for a protobuf list. In a body that is not a list it replaces
+// the strings at the positions of a list's metadata.
 func protoListMetadata(body []byte, rule VersionRule) []byte {
 	out, ok := bytes.CutPrefix(body, protoMagic)
 	if !ok {
@@ -228,8 +229,8 @@ func protoListMetadata(body []byte, rule VersionRule) []byte {
 	return append(bytes.Clone(protoMagic), out...)
 }
 
-// rewrite replaces the bytes of the field at path, a length-delimited one inside length-delimited ones, and fixes
-// the lengths around it. Everything else is copied.
+// rewrite replaces the bytes of the field at path, all of whose fields are length-delimited, and
+// updates the enclosing lengths. It copies everything else.
 func rewrite(msg []byte, path []protowire.Number, f func([]byte) []byte) ([]byte, error) {
 	if len(path) == 0 {
 		return f(msg), nil
@@ -259,7 +260,7 @@ func rewrite(msg []byte, path []protowire.Number, f func([]byte) []byte) ([]byte
 	return out, nil
 }
 
-// field is the bytes of the field at path, nil if there is none.
+// field returns the bytes of the field at path, or nil.
 func field(msg []byte, path ...protowire.Number) []byte {
 	var found []byte
 	_, _ = rewrite(msg, path, func(b []byte) []byte {

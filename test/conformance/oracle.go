@@ -27,13 +27,13 @@ type Oracle struct {
 	seeder *seed.Seeder
 }
 
-// StartOracle starts a cluster that writes nothing by itself once it is up, so that two reads in a row are of the same
-// state. Seed fills it.
+// StartOracle starts a cluster that writes nothing by itself once it has started, so that two
+// subsequent reads return the same state. Seed writes the objects.
 func StartOracle(ctx context.Context, opts realkube.Options) (*Oracle, error) {
 	if opts.FeatureGates == nil {
 		opts.FeatureGates = make(map[string]bool)
 	}
-	// The lease of APIServerIdentity is renewed all the time; the other gate needs it.
+	// APIServerIdentity renews a lease all the time; the other gate depends on it.
 	opts.FeatureGates["APIServerIdentity"] = false
 	opts.FeatureGates["UnknownVersionInteroperabilityProxy"] = false
 	opts.ExtraArgs = append(opts.ExtraArgs, "--etcd-compaction-interval=0")
@@ -50,10 +50,10 @@ func StartOracle(ctx context.Context, opts realkube.Options) (*Oracle, error) {
 	return o, nil
 }
 
-// Close ends the cluster.
+// Close stops the cluster.
 func (o *Oracle) Close() { _ = o.Cluster.Close() }
 
-// users collects the credentials of everyone whom cases name.
+// users collects the credentials of all users of cases.
 func (o *Oracle) users() error {
 	pair, err := o.Cluster.IssueClientCert(carol, "dev")
 	if err != nil {
@@ -74,17 +74,17 @@ func (o *Oracle) users() error {
 	return nil
 }
 
-// Target is the oracle as a server that answers cases.
+// Target returns the oracle as a target of cases.
 func (o *Oracle) Target(http2 bool) (*Target, error) {
 	return o.target("kube-apiserver", o.Cluster.URL(), http2)
 }
 
-// Gateway is a gateway in front of the oracle as a server that answers cases.
+// Gateway returns a gateway in front of the oracle as a target of cases.
 func (o *Oracle) Gateway(g *realkube.Gateway, http2 bool) (*Target, error) {
 	return o.target("gateway", g.URL(), http2)
 }
 
-// Standalone is a standalone server that knows the oracle's users as a server that answers cases.
+// Standalone returns a standalone server with the oracle's users as a target of cases.
 func (o *Oracle) Standalone(s *realkube.Standalone, http2 bool) (*Target, error) {
 	t, err := o.target("standalone", s.URL(), http2)
 	if err == nil {
@@ -105,8 +105,8 @@ func (o *Oracle) target(name, url string, http2 bool) (*Target, error) {
 	return &Target{Name: name, URL: url, TLS: &tls.Config{RootCAs: pool}, HTTP2: http2}, nil
 }
 
-// Age makes a version that is too old for every read: it is compacted away in the store, and kube-apiserver, started
-// again, has never seen it.
+// Age creates a version that is too old for every read: it is compacted in the store, and
+// kube-apiserver is restarted, so that its watch cache does not have it either.
 func (o *Oracle) Age(ctx context.Context) error {
 	var err error
 	if o.seeder, err = seed.New(o.Cluster.AdminConfig()); err != nil {
@@ -134,7 +134,7 @@ func (o *Oracle) Age(ctx context.Context) error {
 	return o.Cluster.StartAPIServer(ctx)
 }
 
-// Seed writes the objects that the cases read. Age comes first, Change follows.
+// Seed writes the objects that the cases read. Call Age before, and Change afterwards.
 func (o *Oracle) Seed(ctx context.Context) error {
 	v := &o.Env.Versions
 	request, err := csr()
@@ -155,8 +155,8 @@ func (o *Oracle) Seed(ctx context.Context) error {
 	return nil
 }
 
-// SeedObjects writes the objects of the seed, pods apart, through another server, so that users have the same rights
-// there and the same definitions exist.
+// SeedObjects writes the objects of the seed, except pods, through another server, so that users
+// have the same permissions there and the same definitions exist.
 func SeedObjects(ctx context.Context, cfg *rest.Config) error {
 	return SeedDocuments(ctx, cfg, seedYAML)
 }
@@ -170,7 +170,8 @@ func SeedDocuments(ctx context.Context, cfg *rest.Config, stream []byte) error {
 	return s.Documents(ctx, stream)
 }
 
-// Change changes and deletes some of the objects, which are the events that watches from Versions.Middle see.
+// Change updates and deletes some of the objects. Watches from Versions.Middle receive these
+// events.
 func (o *Oracle) Change(ctx context.Context) error {
 	if err := changePods(ctx, o.seeder.Client, &o.Env.Versions.Changed); err != nil {
 		return err
@@ -189,7 +190,7 @@ func namespace(name string) *unstructured.Unstructured {
 	}}
 }
 
-// csr is a certificate signing request.
+// csr returns a CertificateSigningRequest.
 func csr() (*unstructured.Unstructured, error) {
 	request, err := seed.CertificateRequest()
 	if err != nil {

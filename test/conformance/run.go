@@ -9,38 +9,38 @@ import (
 	"github.com/kubeweir/kubeweir/test/steady"
 )
 
-// An Env is what the cases need to know of the state that both servers show.
+// An Env describes the state that both servers show.
 type Env struct {
 	Users    map[string]Credentials
 	Versions Versions
-	// OtherRelease tells that the oracle is not of the release that the cases are of: what they say of its answers need
-	// not be so, and it may not have all resources.
+	// OtherRelease means that the oracle runs another release than the one that the cases are written
+	// for. The facts stated by cases may not hold, and resources may be missing.
 	OtherRelease bool
 }
 
 // Versions are resourceVersions of the seeded state.
 type Versions struct {
-	Expired int64 // compacted away, and from before the oracle's start
-	Start   int64 // before the objects that the cases read
-	Middle  int64 // with the pods, before some of them were changed and deleted
-	Changed int64 // of the first of these changes
+	Expired int64 // compacted, and from before the oracle's start
+	Start   int64 // before the cases' objects were written
+	Middle  int64 // after the pods were created, before some were changed and deleted
+	Changed int64 // of the first change after Middle
 	Seeded  int64 // the newest
 }
 
-// steadyTries is how often a case is asked again when the oracle itself gives another answer after the target's than
-// before it: relative times in tables move on every second.
+// steadyTries is how often a case is retried if the oracle's responses before and after the
+// target's differ: relative times in tables advance every second.
 const steadyTries = 10
 
-// slowAtOnce is how many cases that wait at the server are asked at a time.
+// slowAtOnce is the maximum number of concurrent slow cases.
 const slowAtOnce = 12
 
-// RunReads runs cases that change nothing, each as a subtest: the oracle is asked, and the target. Where they differ, the
-// oracle is asked once more, whose two answers must be alike, or the comparison would mean nothing. Slow cases are asked
-// beside the others and reported after them.
+// RunReads runs cases that write nothing, each as a subtest: it queries the oracle and the target.
+// If they differ, it queries the oracle again. Only if both responses of the oracle are equal is
+// the comparison valid. Slow cases run concurrently with the others and are reported after them.
 func RunReads(ctx context.Context, t *testing.T, env *Env, oracle, target *Target, cases []Case) {
 	t.Helper()
 	var slow errgroup.Group
-	slow.SetLimit(slowAtOnce + 1) // and the one that feeds them
+	slow.SetLimit(slowAtOnce + 1) // and one goroutine that starts them
 	defer func() { _ = slow.Wait() }()
 	var waiting []Case
 	answers := make(map[string]chan asked)
@@ -77,7 +77,7 @@ func RunReads(ctx context.Context, t *testing.T, env *Env, oracle, target *Targe
 	}
 }
 
-// runRead compares what first says, and while the oracle contradicts itself asks again.
+// runRead compares the first responses, and retries while the oracle contradicts itself.
 func runRead(ctx context.Context, t *testing.T, env *Env, c Case, oracle, target *Target, first func() asked) {
 	var unsteady []string
 	as := env.Users[c.as()]
@@ -93,7 +93,7 @@ func runRead(ctx context.Context, t *testing.T, env *Env, c Case, oracle, target
 		}
 		a := got.answers
 		if s := surprises(c, a[0]); len(s) > 0 && !env.OtherRelease {
-			t.Fatalf("the oracle's answer to %s is not what the case says:\n%s", c.Path, lines(s))
+			t.Fatalf("the oracle's response to %s contradicts the case:\n%s", c.Path, lines(s))
 		}
 		if d := differences(c, a[0], a[1]); len(d) > 0 {
 			again, err := exchange(ctx, oracle, c, as)
@@ -110,10 +110,10 @@ func runRead(ctx context.Context, t *testing.T, env *Env, c Case, oracle, target
 		}
 		return
 	}
-	t.Fatalf("the oracle answers %s differently each time:\n%s", c.Path, lines(unsteady))
+	t.Fatalf("the oracle's responses to %s differ each time:\n%s", c.Path, lines(unsteady))
 }
 
-// asked are the answers of some servers to one case, in their order.
+// asked are the responses of several servers to one case, in the order of the servers.
 type asked struct {
 	answers []answer
 	err     error
@@ -124,7 +124,7 @@ func askAll(ctx context.Context, c Case, as Credentials, servers ...*Target) ask
 	return asked{a, err}
 }
 
-// ask plays a case against one server after the other, or, if it is slow, against all at the same time.
+// ask sends a case to one server after the other or, if it is slow, to all concurrently.
 func ask(ctx context.Context, c Case, as Credentials, servers ...*Target) ([]answer, error) {
 	out := make([]answer, len(servers))
 	var group errgroup.Group
@@ -140,10 +140,10 @@ func ask(ctx context.Context, c Case, as Credentials, servers ...*Target) ([]ans
 	return out, group.Wait()
 }
 
-// crossTokens reads the second page of each server with the token that the other one gave.
+// crossTokens reads the second page of each server with the other server's token.
 func crossTokens(ctx context.Context, t *testing.T, c Case, as Credentials, oracle, target *Target, fromOracle, fromTarget answer) {
 	if len(fromOracle.pages) < 2 || len(fromTarget.pages) < 2 {
-		return // reported as a difference already
+		return // already reported as a difference
 	}
 	page := func(server *Target, token string) Response {
 		req := c.Request
@@ -162,6 +162,6 @@ func crossTokens(ctx context.Context, t *testing.T, c Case, as Credentials, orac
 		return
 	}
 	for _, d := range responseDifferences(c, want, got) {
-		t.Errorf("page 2 of %s with the token of %s, and the other way round: %s", target.Name, oracle.Name, d)
+		t.Errorf("page 2 of %s with the token of %s, and vice versa: %s", target.Name, oracle.Name, d)
 	}
 }

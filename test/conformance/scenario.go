@@ -15,30 +15,31 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Step is one request of a sequence. In its path, headers and body {ns} stands for the namespace, and {rv:NAME},
-// {uid:NAME} and {name:NAME} for the metadata in the answer to the step of that name.
+// A Step is one request of a scenario. Placeholders in its path, headers and body are {ns} for the
+// namespace, and {rv:NAME}, {uid:NAME} and {name:NAME} for the metadata in the response to the step
+// with that name.
 type Step struct {
-	Name string // "" when no later step refers to it
+	Name string // "" if no later step refers to it
 	Request
 	As       string
-	Want     int // status at the oracle; 200 when 0
+	Want     int // the oracle's status; the default is 200
 	WantText []string
-	// IgnoreBody: only the status and headers are compared.
+	// IgnoreBody compares only the status and headers.
 	IgnoreBody bool
-	// Patience is how long to repeat the request while the answer is not the wanted one: a new definition is not served
-	// at once, a new right is not known at once.
+	// Patience is how long to retry the request until it has the wanted status: new definitions and
+	// permissions take effect asynchronously.
 	Patience time.Duration
 }
 
-// A Scenario is a sequence of requests that write, played once through each server in a namespace of its own. Each
-// answer must be the same but for what the servers make up: versions, uids, times and random suffixes, which must
-// change and stay where they do at the oracle.
+// A Scenario is a sequence of requests that write. It runs once through each server, in its own
+// namespace. The responses must be equal except for what servers generate: versions, UIDs, times
+// and random suffixes, which must change, and stay the same, where they do at the oracle.
 type Scenario struct {
 	Name  string
 	Steps []Step
 }
 
-// vars are what placeholders stand for.
+// vars are the values of placeholders.
 type vars map[string]string
 
 var placeholder = regexp.MustCompile(`\{(ns|(?:rv|uid|name):[a-z0-9-]+)\}`)
@@ -59,7 +60,7 @@ func (v vars) request(r Request) Request {
 	return r
 }
 
-// learn keeps the metadata of an answer.
+// learn stores the metadata of a response.
 func (v vars) learn(step string, body []byte) {
 	var o struct {
 		Metadata struct{ Name, UID, ResourceVersion string } `json:"metadata"`
@@ -70,7 +71,8 @@ func (v vars) learn(step string, body []byte) {
 	v["rv:"+step], v["uid:"+step], v["name:"+step] = o.Metadata.ResourceVersion, o.Metadata.UID, o.Metadata.Name
 }
 
-// play sends the steps in order and returns the answers. The namespace is created first, by the administrator.
+// play sends the steps in order and returns the responses. The administrator creates the namespace
+// first.
 func play(ctx context.Context, env *Env, server *Target, v vars, steps []Step) ([]Response, error) {
 	create := Step{Request: Request{Method: "POST", Path: "/api/v1/namespaces", Type: typeJSON,
 		Body: `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"{ns}"}}`}}
@@ -113,13 +115,14 @@ func (s Step) want() int {
 	return s.Want
 }
 
-// RunScenarios plays scenarios, each as a subtest, through both servers and compares. Both must write to the same
-// store or to stores seeded alike; namespaces start with prefix, which must not have been used on that store before.
+// RunScenarios runs scenarios, each as a subtest, through both servers and compares them. Both must
+// write to the same store, or to stores with the same seed. The names of namespaces start with
+// prefix, which must be unused in the store.
 func RunScenarios(ctx context.Context, t *testing.T, env *Env, oracle, target *Target, prefix string, scenarios []Scenario) {
 	t.Helper()
 	for i, s := range scenarios {
 		t.Run(s.Name, func(t *testing.T) {
-			// Names of the same length, so that lengths in answers are the same.
+			// Names of the same length keep the lengths in responses equal.
 			atOracle := vars{"ns": fmt.Sprintf("%s-%d-a", prefix, i)}
 			atTarget := vars{"ns": fmt.Sprintf("%s-%d-b", prefix, i)}
 			want, err := play(ctx, env, oracle, atOracle, s.Steps)
@@ -129,11 +132,11 @@ func RunScenarios(ctx context.Context, t *testing.T, env *Env, oracle, target *T
 			for i, r := range want {
 				step := s.Steps[i]
 				if step.Want != anyStatus && r.Status != step.want() {
-					t.Fatalf("step %d, %s %s: the oracle says %d, want %d: %.500s", i, step.Method, step.Path, r.Status, step.want(), r.Body)
+					t.Fatalf("step %d, %s %s: the oracle returns %d, want %d: %.500s", i, step.Method, step.Path, r.Status, step.want(), r.Body)
 				}
 				for _, text := range step.WantText {
 					if !bytes.Contains(r.Body, []byte(text)) {
-						t.Fatalf("step %d, %s %s: the oracle does not say %q: %.500s", i, step.Method, step.Path, text, r.Body)
+						t.Fatalf("step %d, %s %s: the oracle's response does not contain %q: %.500s", i, step.Method, step.Path, text, r.Body)
 					}
 				}
 			}
@@ -154,18 +157,18 @@ func compareScenario(t *testing.T, s Scenario, target *Target, atOracle, atTarge
 			diffs = append(diffs, fmt.Sprintf("status: %d, want %d: %.300q", got[i].Status, want[i].Status, got[i].Body))
 		}
 		if strings.HasPrefix(step.Path, "/openapi/v3") {
-			// Documents must be equal; of what their versions are made is each server's own business.
+			// The documents must be equal; their hashes may differ.
 			want[i].Body, got[i].Body = documentHash.ReplaceAll(want[i].Body, []byte("HASH")), documentHash.ReplaceAll(got[i].Body, []byte("HASH"))
 			want[i].Header.Del("Etag")
 			got[i].Header.Del("Etag")
 		}
 		if strings.HasPrefix(step.Path, customGroup) {
-			// kube-apiserver finds the resources of a group by walking a map.
+			// kube-apiserver lists the resources of a group in the random order of a map.
 			want[i].Body, got[i].Body = sortResources(want[i].Body), sortResources(got[i].Body)
 		}
 		diffs = append(diffs, headerDifferences(
 			atOracle.header(want[i].Header, !target.WithoutPriority), atTarget.header(got[i].Header, !target.WithoutPriority))...)
-		if step.Method != "" && !target.WithoutPriority { // only what was forwarded has met priority and fairness
+		if step.Method != "" && !target.WithoutPriority { // only forwarded requests pass priority and fairness
 			diffs = append(diffs, priorityDifferences(want[i].Header, got[i].Header)...)
 		}
 		if d := diffBytes(atOracle.mask(want[i].Body), atTarget.mask(got[i].Body)); d != "" && !step.IgnoreBody {
@@ -189,8 +192,8 @@ func priorityDifferences(want, got http.Header) []string {
 	return out
 }
 
-// invented replaces what a server makes up by what is known of it: the namespace is always "NS", the first uid seen
-// is "UID1" and so on, the same for versions; times have no identity worth comparing.
+// invented masks generated values but preserves their identity: the namespace is always "NS", the
+// first UID is "UID1" and so on, likewise for versions. Times are masked without identity.
 type invented struct {
 	namespace string
 	seen      map[string]map[string]int
@@ -219,10 +222,10 @@ func (m *invented) mask(body []byte) []byte {
 		body = append(bytes.Clone(protoMagic), m.proto(inner)...)
 	}
 	if isList.Match(body) {
-		body = listMetadata(body, AnyVersion) // of all that is written in the store
+		body = listMetadata(body, AnyVersion) // the version of a list depends on other writes to the store
 	}
 	if bytes.Contains(body, []byte(m.namespace)) {
-		body = anyTypeHash.ReplaceAll(body, []byte("HASH")) // of the name of a group
+		body = anyTypeHash.ReplaceAll(body, []byte("HASH")) // it depends on the name of the group
 	}
 	body = maskBookmarks(body)
 	body = sortManagers(body)
@@ -231,7 +234,7 @@ func (m *invented) mask(body []byte) []byte {
 	body = m.number(body, anyUID, "UID")
 	body = m.number(body, anyVersionOf, "VERSION")
 	body = m.number(body, anySuffix, "SUFFIX")
-	body = anyClusterIP.ReplaceAll(body, []byte("IP")) // picked at random, and again once it is free
+	body = anyClusterIP.ReplaceAll(body, []byte("IP")) // chosen at random, and reused once free
 	body = anyNodePort.ReplaceAll(body, []byte("PORT"))
 	if bytes.Contains(body, []byte(`"kind":"Table"`)) {
 		body = anyAge.ReplaceAll(body, []byte("AGE"))
@@ -239,8 +242,9 @@ func (m *invented) mask(body []byte) []byte {
 	return anyTime.ReplaceAll(body, []byte("TIME"))
 }
 
-// maskBookmarks masks the versions of bookmarks in a JSON watch: a write elsewhere in the store may come before a bookmark
-// on one side only. A version below that of an event before it is left, and shows as a difference.
+// maskBookmarks masks the versions of bookmarks in a JSON watch, because another write to the store
+// may precede a bookmark at one server only. It does not mask a version lower than that of an
+// earlier event, so that the comparison fails.
 func maskBookmarks(body []byte) []byte {
 	if !bytes.Contains(body, []byte(`"type":"BOOKMARK"`)) {
 		return body
@@ -276,7 +280,7 @@ func (m *invented) proto(object []byte) []byte {
 	} {
 		masked, err := rewrite(object, hide.path, hide.f)
 		if err != nil {
-			return object // not what it claims to be: compared as it is
+			return object // not an object: compare it unmasked
 		}
 		object = masked
 	}
@@ -297,7 +301,7 @@ func (m *invented) number(body []byte, pattern *regexp.Regexp, as string) []byte
 	})
 }
 
-// header masks what is compared of a header.
+// header masks the headers to compare.
 func (m *invented) header(h http.Header, priority bool) http.Header {
 	out := h.Clone()
 	if !priority {
@@ -313,10 +317,10 @@ func (m *invented) header(h http.Header, priority bool) http.Header {
 	return out
 }
 
-// customGroup is the discovery of the definitions of the seed.
+// customGroup is the discovery document of the seed's custom resources.
 const customGroup = "/apis/conf.example.com/v1"
 
-// sortResources puts the resources of a discovery document in order, and leaves every other byte as it is.
+// sortResources sorts the resources of a discovery document, and leaves all other bytes unchanged.
 func sortResources(body []byte) []byte {
 	var list struct {
 		Kind      string          `json:"kind"`

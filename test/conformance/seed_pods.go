@@ -21,7 +21,7 @@ const (
 	podNodes   = 4
 )
 
-// createPods creates pods in every state that a list shows differently.
+// createPods creates pods in every state that kubectl displays differently.
 func createPods(ctx context.Context, s *seed.Seeder) error {
 	for _, app := range []struct{ name, namespace string }{{"web", "alpha"}, {"db", "beta"}} {
 		for i := range podsPerApp {
@@ -33,7 +33,7 @@ func createPods(ctx context.Context, s *seed.Seeder) error {
 	return nil
 }
 
-// changePods changes and deletes some pods again, so that the store has a history of them.
+// changePods changes and deletes some pods, so that the store has a history of them.
 func changePods(ctx context.Context, client dynamic.Interface, first *int64) error {
 	alpha, beta := client.Resource(podResource).Namespace("alpha"), client.Resource(podResource).Namespace("beta")
 	for i := range 5 {
@@ -55,7 +55,7 @@ func changePods(ctx context.Context, client dynamic.Interface, first *int64) err
 			return err
 		}
 	}
-	// web-09 has a finalizer and stays, terminating.
+	// web-09 has a finalizer, so it stays, terminating.
 	return alpha.Delete(ctx, "web-09", metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
@@ -96,7 +96,7 @@ func pod(app, namespace string, i int) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: out}
 }
 
-// make240 is filler: 240 letters.
+// make240 returns 240 letters as filler.
 func make240() []byte {
 	b := make([]byte, 240)
 	for i := range b {
@@ -125,7 +125,7 @@ func podStatus(i int) map[string]any {
 	}
 	switch i % 8 {
 	case 1:
-		return nil // Pending, as it was created
+		return nil // keep the initial phase Pending
 	case 2:
 		c := containerStatus(true, 7, running)
 		c["lastState"] = terminated(137, "OOMKilled")

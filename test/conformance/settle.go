@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// settleTime is how long a target may take to learn what was written before the cases begin.
+// settleTime is how long a target may take to catch up with the writes before the cases start.
 const settleTime = 20 * time.Second
 
-// anyList reads a resource from the cache.
+// anyList is a read of a resource from the cache.
 func anyList(r Resource, mediaType string) Case {
 	return fresh("", r.Path+"?resourceVersion=0").accept(mediaType)
 }
 
-// forms are the representations that a caching target follows separately.
+// forms returns the representations that a caching target watches separately.
 func forms(r Resource) []string {
 	if r.Custom {
 		return []string{typeJSON}
@@ -24,8 +24,9 @@ func forms(r Resource) []string {
 	return []string{typeJSON, typeProto}
 }
 
-// Warm reads every resource until the target answers from its cache, which it then keeps up to date. A target that
-// forwards a resource for longer than settleTime is an error: everything that can be listed and watched is cached.
+// Warm reads every resource until the target serves it from its cache. It returns an error if the
+// target still forwards a resource after settleTime: everything that can be listed and watched is
+// cached.
 func Warm(ctx context.Context, env *Env, target *Target, resources []Resource) error {
 	for _, r := range resources {
 		for _, form := range forms(r) {
@@ -49,11 +50,12 @@ func warmOne(ctx context.Context, env *Env, target *Target, c Case) error {
 	})
 }
 
-// forwarded tells whether an answer comes from kube-apiserver, which says how it has queued the request.
+// forwarded reports whether a response comes from kube-apiserver, which adds headers of priority
+// and fairness.
 func forwarded(r Response) bool { return r.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") != "" }
 
-// Settle waits until the target's cache shows what the oracle shows, and returns the resources for which it did not in
-// settleTime: the cases then say how they differ.
+// Settle waits until the target's cache shows the same as the oracle. It returns the resources that
+// still differ after settleTime; the cases then report how.
 func Settle(ctx context.Context, env *Env, oracle, target *Target, resources []Resource) (unsettled []string, err error) {
 	wait, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
@@ -79,7 +81,7 @@ func Settle(ctx context.Context, env *Env, oracle, target *Target, resources []R
 	return unsettled, ctx.Err()
 }
 
-// poll asks ready until it is true, fails, or ctx ends.
+// poll calls ready until it returns true or an error, or ctx ends.
 func poll(ctx context.Context, ready func() (bool, error)) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

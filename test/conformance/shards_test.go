@@ -9,8 +9,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestShards compares shards with a kube-apiserver that knows them, and then has it forget them: the gateway still
-// answers, and what it cannot answer it refuses.
+// TestShards compares shards with a kube-apiserver that supports them, and then disables the
+// support: the gateway still serves shards from its cache and rejects the requests that it would
+// have to forward.
 func TestShards(t *testing.T) {
 	t.Parallel()
 	gates := map[string]bool{"ShardedListAndWatch": true}
@@ -33,7 +34,7 @@ func TestShards(t *testing.T) {
 	before := answered(t, g, "cached")
 	RunReads(ctx, t, o.Env, oracle, gateway, cases)
 	if n := answered(t, g, "cached") - before; n < 60 {
-		t.Errorf("only %v lists of %d cases were answered from the cache", n, len(cases))
+		t.Errorf("only %v lists of %d cases were served from the cache", n, len(cases))
 	}
 
 	gates["ShardedListAndWatch"] = false
@@ -60,7 +61,7 @@ func TestShards(t *testing.T) {
 		for _, version := range []string{"resourceVersion=0&", ""} {
 			all, low, high := count(version+shardOf("uid", 0, 16)), count(version+shardOf("uid", 0, 8)), count(version+shardOf("uid", 8, 16))
 			if all != 2*podsPerApp-2 || low == 0 || high == 0 || low+high != all {
-				t.Errorf("%s: %d and %d of %d pods", version, low, high, all)
+				t.Errorf("%s: the two shards have %d and %d of %d pods", version, low, high, all)
 			}
 		}
 		for _, refused := range []string{"DELETE " + podsPath + "?", "GET " + podsPath + "?x=y&", "GET " + podsPath + "?limit=abc&"} {
@@ -70,7 +71,7 @@ func TestShards(t *testing.T) {
 			}
 		}
 		if n := count("resourceVersion=0"); n != 2*podsPerApp-2 {
-			t.Errorf("%d pods are left", n)
+			t.Errorf("%d pods are left after the rejected delete", n)
 		}
 	})
 }

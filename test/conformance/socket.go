@@ -21,7 +21,7 @@ import (
 // dialWatch reads a watch over a WebSocket.
 func dialWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
 	d := websocket.Dialer{TLSClientConfig: t.tlsFor(as.Cert), Subprotocols: c.Subprotocols, HandshakeTimeout: 10 * time.Second}
-	header := http.Header{"User-Agent": {"conformance"}, "Origin": {t.URL}} // the server wants an origin
+	header := http.Header{"User-Agent": {"conformance"}, "Origin": {t.URL}} // servers require an origin
 	if as.Token != "" {
 		header.Set("Authorization", "Bearer "+as.Token)
 	}
@@ -51,7 +51,7 @@ func dialWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, 
 	return a, nil
 }
 
-// nextMessage reads an event from a WebSocket. A normal close is io.EOF.
+// nextMessage reads an event from a WebSocket. A normal close returns io.EOF.
 func nextMessage(conn *websocket.Conn) (Frame, error) {
 	kind, b, err := conn.ReadMessage()
 	switch {
@@ -66,12 +66,14 @@ func nextMessage(conn *websocket.Conn) (Frame, error) {
 	}
 }
 
-// toldPace is the line of a handshake by which the gateway says that the watch coalesces. kube-apiserver has no such watch;
-// clients pass over a header that they do not know, and those of other answers are compared by name.
-var toldPace = regexp.MustCompile(`Kubeweir-Coalesce: \w+\r\n`)
+// coalesceHeader matches the header line by which the gateway announces a coalesced watch in a handshake.
+// kube-apiserver does not send it, and clients ignore unknown headers. Other responses are compared
+// by header, so they do not need this.
+var coalesceHeader = regexp.MustCompile(`Kubeweir-Coalesce: \w+\r\n`)
 
-// shakeHands sends a handshake as the case has it, with a body if it has one, then what the client sends, and reads what the server writes: the
-// head of a 101 and the frames behind it, up to a close frame, or the body of another answer.
+// shakeHands sends the handshake of a case, its body if any, and what the client sends. It reads
+// the server's output: the head of a 101 and the frames up to a close frame, or the body of another
+// response.
 func shakeHands(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
 	cfg := t.tlsFor(as.Cert)
 	cfg.NextProtos = []string{"http/1.1"}
@@ -99,14 +101,14 @@ func shakeHands(ctx context.Context, t *Target, c Case, as Credentials) (answer,
 	a := Response{Status: resp.StatusCode}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		a.Header = resp.Header
-		a.Header.Del("Audit-Id") // what refuses a handshake there has the connection itself, and writes no header
+		a.Header.Del("Audit-Id") // kube-apiserver rejects a handshake on the hijacked connection, without this header
 		a.Body, err = io.ReadAll(resp.Body)
 		return answer{pages: []Response{a}}, err
 	}
 	if _, err = io.WriteString(conn, c.Sends); err == nil {
 		err = readFrames(r)
 	}
-	a.Body = toldPace.ReplaceAll(written.Bytes()[:written.Len()-r.Buffered()], nil)
+	a.Body = coalesceHeader.ReplaceAll(written.Bytes()[:written.Len()-r.Buffered()], nil)
 	if err != nil {
 		return answer{}, fmt.Errorf("%s: after %q: %w", t.Name, a.Body, err)
 	}
@@ -121,7 +123,7 @@ func readFrames(r *bufio.Reader) error {
 		}
 		size := int64(head[1])
 		if size > 125 {
-			return errors.New("no frame of 126 bytes or more is expected")
+			return errors.New("unexpected frame of 126 bytes or more")
 		}
 		if _, err := r.Discard(int(size)); err != nil {
 			return err
@@ -132,7 +134,7 @@ func readFrames(r *bufio.Reader) error {
 	}
 }
 
-// clientFrame is a whole message of a client, masked with nothing.
+// clientFrame returns an unfragmented message of a client, with a mask of zeros.
 func clientFrame(opcode byte, payload string) string {
 	head := []byte{0x80 | opcode, 0x80 | byte(len(payload))}
 	if len(payload) > 125 {

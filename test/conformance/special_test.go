@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestWithoutWatchList puts the gateway in front of a kube-apiserver that knows no streaming lists.
+// TestWithoutWatchList runs a gateway in front of a kube-apiserver without streaming lists.
 func TestWithoutWatchList(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, realkube.Options{FeatureGates: map[string]bool{"WatchList": false}})
@@ -34,12 +34,13 @@ func TestWithoutWatchList(t *testing.T) {
 		refusal := c.status(422).says("sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
 		refusal.Count = 1
 		if s := surprises(refusal, asked[0]); len(s) > 0 {
-			t.Fatalf("kube-apiserver does not refuse:\n%s", lines(s))
+			t.Fatalf("kube-apiserver does not reject the streaming list:\n%s", lines(s))
 		}
-		// Clients fall back when they are refused. A gateway that can do more than its upstream may do it, in full.
+		// Clients fall back if the request is rejected. A gateway may support streaming lists without its
+		// upstream, but then completely.
 		if asked[1].pages[0].Status == 200 {
 			if s := surprises(c, asked[1]); len(s) > 0 {
-				t.Errorf("the gateway neither refuses nor sends all initial events and their end:\n%s", lines(s))
+				t.Errorf("the gateway neither rejects the streaming list nor sends all initial events and their end:\n%s", lines(s))
 			}
 		} else if d := differences(c, asked[0], asked[1]); len(d) > 0 {
 			t.Error(lines(d))
@@ -56,9 +57,10 @@ func TestWithoutWatchList(t *testing.T) {
 	}))
 }
 
-// TestUpstreamLost kills and restarts kube-apiserver under open watches of the gateway. Each watch goes on or ends.
-// A client that watches again where it ended, and lists again where it is told to, must see every change once and in
-// order, and never be told by a bookmark that it is further than it is.
+// TestUpstreamLost kills and restarts kube-apiserver while watches of the gateway are open. Each
+// watch continues or ends. A client that resumes its watch, and lists again after a 410, must see
+// every change once and in order, and no bookmark may have a version whose events the client has
+// not received.
 func TestUpstreamLost(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, realkube.Options{})
@@ -117,7 +119,7 @@ func TestUpstreamLost(t *testing.T) {
 	}
 }
 
-// A follower watches as a client does that must not miss anything.
+// A follower is a client that must not miss events.
 type follower struct {
 	server       *Target
 	as           Credentials
@@ -125,10 +127,10 @@ type follower struct {
 
 	version uint64 // of the last event, bookmark or list
 	seen    []string
-	lists   int // made because a watch was told that it is too old
+	lists   int // after a watch failed because its version was too old
 }
 
-// follow reads until it has seen so many new objects in order of their names.
+// follow reads until it has seen the given number of new objects, in the order of their names.
 func (f *follower) follow(ctx context.Context, since string, objects int) error {
 	var err error
 	if f.version, err = strconv.ParseUint(since, 10, 64); err != nil {
@@ -137,14 +139,14 @@ func (f *follower) follow(ctx context.Context, since string, objects int) error 
 	for len(f.seen) < objects {
 		c := watch("", fmt.Sprintf("%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d", f.path, f.version)).accept(f.accept)
 		c.Count, c.Timeout = objects-len(f.seen), time.Minute
-		a, _ := exchange(ctx, f.server, c, f.as) // a watch that breaks is watched again
+		a, _ := exchange(ctx, f.server, c, f.as) // a broken watch is resumed
 		for _, frame := range a.frames {
 			if err := f.take(ctx, frame); err != nil {
 				return fmt.Errorf("after %v: %w", f.seen, err)
 			}
 		}
 		asked := 0
-		if err := poll(ctx, func() (bool, error) { // a moment's rest after a watch that brought nothing
+		if err := poll(ctx, func() (bool, error) { // pause after a watch without events
 			asked++
 			return len(a.frames) > 0 || asked > 1, ctx.Err()
 		}); err != nil {
@@ -166,7 +168,7 @@ func (f *follower) take(ctx context.Context, frame Frame) error {
 		return fmt.Errorf("%s %q (%w)", frame.Type, frame.Bytes, err)
 	}
 	if version < f.version || frame.Type == added && version == f.version {
-		return fmt.Errorf("after version %d came a %s at %d", f.version, frame.Type, version)
+		return fmt.Errorf("after version %d the watch received a %s at version %d", f.version, frame.Type, version)
 	}
 	f.version = version
 	if frame.Type == bookmark {
@@ -174,13 +176,13 @@ func (f *follower) take(ctx context.Context, frame Frame) error {
 	}
 	want := fmt.Sprintf("change-%02d", len(f.seen)+1)
 	if !bytes.Contains(frame.Bytes, []byte(want)) {
-		return fmt.Errorf("came %q, want %s", frame.Bytes, want)
+		return fmt.Errorf("received %q, want %s", frame.Bytes, want)
 	}
 	f.seen = append(f.seen, want)
 	return nil
 }
 
-// list starts over: everything up to the list's version counts as seen, in order, and nothing may be missing.
+// list lists again: it marks everything up to the list's version as seen. No object may be missing.
 func (f *follower) list(ctx context.Context) error {
 	f.lists++
 	r, err := f.server.Send(ctx, Request{Path: f.path + "?resourceVersion=0"}, f.as)
@@ -189,12 +191,12 @@ func (f *follower) list(ctx context.Context) error {
 	}
 	version, err := strconv.ParseUint(listVersion(r.Body), 10, 64)
 	if err != nil || version < f.version {
-		return fmt.Errorf("a list at %q after version %d: %.300s", listVersion(r.Body), f.version, r.Body)
+		return fmt.Errorf("list at version %q after version %d: %.300s", listVersion(r.Body), f.version, r.Body)
 	}
 	f.version = version
-	listed := bytes.Count(r.Body, []byte(`"name":"change-`)) - 1 // change-00 was there before
+	listed := bytes.Count(r.Body, []byte(`"name":"change-`)) - 1 // without change-00, which existed before
 	if listed < len(f.seen) {
-		return fmt.Errorf("a list at %d holds %d changes", version, listed)
+		return fmt.Errorf("list at version %d has only %d changes", version, listed)
 	}
 	for len(f.seen) < listed {
 		f.seen = append(f.seen, fmt.Sprintf("change-%02d", len(f.seen)+1))
@@ -202,8 +204,9 @@ func (f *follower) list(ctx context.Context) error {
 	return nil
 }
 
-// testHandshakeBody asks for a WebSocket with a body. To kube-apiserver its bytes, and what frames them, are frames of the
-// client. The gateway says that a request ends before its connection is another protocol's (RFC 9110, 7.8).
+// testHandshakeBody opens a WebSocket with a request body. kube-apiserver treats the body and its
+// framing as frames of the client. The gateway rejects the request, because a request must be
+// complete before its connection is upgraded (RFC 9110, 7.8).
 func testHandshakeBody(ctx context.Context, t *testing.T, o *Oracle, oracle, gateway *Target) {
 	bodies := map[string]struct{ body, frames string }{
 		"Content-Length: 5":          {"hello", "\x88\x02\x03\xea"}, // "he" is the head of a frame without a mask
@@ -213,22 +216,22 @@ func testHandshakeBody(ctx context.Context, t *testing.T, o *Oracle, oracle, gat
 	for line, b := range bodies {
 		c := shake(o.Env, "body", line)
 		c.Body, c.Sends = b.body, ""
-		// The version that was seeded may be older by now than what kube-apiserver's watch cache holds.
+		// The seeded version may be older than kube-apiserver's watch cache by now.
 		c.Path = strings.Replace(c.Path, fmt.Sprintf("resourceVersion=%d", o.Env.Versions.Seeded), "resourceVersion=0", 1)
 		asked, err := ask(ctx, c, o.Env.Users[admin], oracle, gateway)
 		if err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
 		if a := asked[0].pages[0]; a.Status != 101 || !bytes.HasSuffix(a.Body, []byte("\r\n\r\n"+b.frames)) {
-			t.Errorf("%s: kube-apiserver answers %d %q", line, a.Status, a.Body)
+			t.Errorf("%s: kube-apiserver responds %d %q", line, a.Status, a.Body)
 		}
 		if a := asked[1].pages[0]; a.Status != 400 || !bytes.Contains(a.Body, []byte("before the request's body has been sent")) {
-			t.Errorf("%s: the gateway answers %d %q", line, a.Status, a.Body)
+			t.Errorf("%s: the gateway responds %d %q", line, a.Status, a.Body)
 		}
 	}
 }
 
-// TestFrontProxy lets an authenticating proxy name users to the gateway.
+// TestFrontProxy tests requests of an authenticating proxy that names users to the gateway.
 func TestFrontProxy(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, realkube.Options{})

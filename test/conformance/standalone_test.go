@@ -27,7 +27,8 @@ func startStandalone(t *testing.T, o *Oracle, opts realkube.StandaloneOptions) (
 	return s, target(t, func(http2 bool) (*Target, error) { return o.Standalone(s, http2) }, false)
 }
 
-// allScenarios are those for servers of our own; the gateway, which only forwards writes, needs fewer.
+// allScenarios returns the scenarios for servers that implement the whole API. Gateways need fewer,
+// because they only forward writes.
 func allScenarios(t *testing.T, o *Oracle) []Scenario {
 	t.Helper()
 	types, err := TypeScenarios(o.Cluster.AdminConfig())
@@ -47,8 +48,8 @@ func allScenarios(t *testing.T, o *Oracle) []Scenario {
 	return all
 }
 
-// TestOracleWrites plays the scenarios for the standalone server through kube-apiserver twice: they must be what they
-// say they are, and show nothing that two right servers may differ in.
+// TestOracleWrites runs the scenarios of the standalone server through kube-apiserver twice. The
+// facts that they state must hold, and the responses must not differ.
 func TestOracleWrites(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, realkube.Options{})
@@ -57,8 +58,9 @@ func TestOracleWrites(t *testing.T) {
 	RunScenarios(ctx, t, o.Env, oracle, itself, "w", allScenarios(t, o))
 }
 
-// TestStandaloneOnSharedStore compares an API server of ours on kube-apiserver's own etcd with that kube-apiserver:
-// both show the same state, so every byte of every read is compared, and what one writes the other reads.
+// TestStandaloneOnSharedStore compares a standalone server on kube-apiserver's etcd with that
+// kube-apiserver. Both show the same state, so all bytes of every read are compared, and each
+// server reads what the other writes.
 func TestStandaloneOnSharedStore(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, realkube.Options{})
@@ -72,7 +74,7 @@ func TestStandaloneOnSharedStore(t *testing.T) {
 		return Settle(ctx, o.Env, oracle, ours, must(t, o.Resources))
 	})
 	if len(unsettled) > 0 {
-		t.Errorf("the standalone server does not show what kube-apiserver shows: %v", unsettled)
+		t.Errorf("the standalone server does not show the same as kube-apiserver: %v", unsettled)
 	}
 	differs := func(name string) bool {
 		return slices.ContainsFunc(knownDifferences, func(d difference) bool { return d.name.MatchString(name) })
@@ -83,28 +85,29 @@ func TestStandaloneOnSharedStore(t *testing.T) {
 	RunLive(ctx, t, o.Env, oracle, ours, "live", slices.DeleteFunc(LiveCases(), func(l Live) bool { return differs(l.Name) }))
 }
 
-// A difference is one that a right answer may have, and why.
+// A difference is a legitimate difference and its reason.
 type difference struct {
 	name   *regexp.Regexp // of the cases
 	reason string
 }
 
-// knownDifferences are those of an API server of ours to kube-apiserver on the same store. What the two servers are set
-// up with (addresses, keys, issuer, version) they cannot have in common.
+// knownDifferences are the differences of a standalone server to kube-apiserver on the same store.
+// The settings of the two servers (addresses, keys, issuer, version) necessarily differ.
 var knownDifferences = []difference{
-	{regexp.MustCompile(`^get/(version no number|negative version)`), "400, as lists are answered, for kube-apiserver's 500 (kubernetes#139485)"},
+	{regexp.MustCompile(`^get/(version no number|negative version)`), "400, as for lists, instead of kube-apiserver's 500 (kubernetes#139485)"},
 	{regexp.MustCompile(`^(discovery|error)/.*( /api$|version|trailing slash)`), "the server's own address and version"},
 	{regexp.MustCompile(`^error/root`), "health checks that only one of them has"},
 	{regexp.MustCompile(`^discovery//(version|openid|\.well-known)`), "the version, the issuer and its keys"},
 	{regexp.MustCompile(`^discovery/(structured|text) (flagz|statusz v1)`), "kube-apiserver's flags are not ours: there is no /flagz, and /statusz does not list it"},
 	{regexp.MustCompile(`^discovery/.*OpenAPI v3 by|^discovery//openapi/v3`), "ETags of documents that are equal (TestStandalone compares them)"},
 	{regexp.MustCompile(`^discovery//apis/conf.example.com/v1$`), "kube-apiserver lists custom resources of a group in no order"},
-	{regexp.MustCompile(`^(watch|socket)/(3|path,) too old`), "the store's words instead of the watch cache's"},
-	{regexp.MustCompile(`^auth/65 impostor as (admin|bob in a group)`), "which of two refusals is told depends on what the user was permitted before"},
+	{regexp.MustCompile(`^(watch|socket)/(3|path,) too old`), "the message of the store instead of the watch cache"},
+	{regexp.MustCompile(`^auth/65 impostor as (admin|bob in a group)`), "which of two rejections is returned depends on earlier permitted requests of the user"},
 	{regexp.MustCompile(`^auth/77 TokenReview of a good token`), "the audience is the issuer"},
 }
 
-// TestStandalone compares writes, errors, definitions and apply with kube-apiserver's, each on a store of its own.
+// TestStandalone compares writes, errors, definitions and apply with kube-apiserver, each on its
+// own store.
 func TestStandalone(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, realkube.Options{})

@@ -1,10 +1,11 @@
-// Package conformance sends the same requests to two servers and compares what they answer: status, the headers that
-// clients act on, and the bytes. One of the two is a real kube-apiserver, the oracle, so a case needs no expected
-// answer, only a few facts about it that keep the case from comparing two empty errors.
+// Package conformance sends the same requests to two servers and compares the responses: status,
+// the headers that clients act on, and the bytes of the body. One of the servers is a real
+// kube-apiserver, the oracle. So a case needs no expected response, only a few facts about it,
+// which ensure that the case does not compare two empty or failed responses.
 //
-// A case whose name starts with a number proves the testable assertion of that number in the project's list of API
-// semantics. Cases are data, grouped in cases_*.go by concept; a target is a base URL and how to reach it, so the
-// same cases run against the gateway and against any other server of the same state.
+// Cases are data, grouped by topic in cases_*.go. A target is a base URL and how to reach it, so
+// the same cases run against the gateway and against any other server of the same state. Assertions
+// lists the documented behaviors that the cases check.
 package conformance
 
 import (
@@ -26,14 +27,15 @@ type Target struct {
 	Name string
 	// URL is the base URL, without a trailing slash.
 	URL string
-	// TLS trusts the server and holds no client certificate.
+	// TLS trusts the server and has no client certificate.
 	TLS *tls.Config
-	// HTTP2 offers HTTP/2 by ALPN; without it HTTP/1.1 is spoken.
+	// HTTP2 offers HTTP/2 by ALPN; otherwise the target uses HTTP/1.1.
 	HTTP2 bool
-	// WithoutPriority servers have no priority and fairness, so their answers do not name flow schemas.
+	// WithoutPriority means that the server has no priority and fairness, so its responses do not name
+	// flow schemas.
 	WithoutPriority bool
-	// Through, if set, is between a request and the server: it makes of the answers of one that lacks something what a
-	// server that has it would say.
+	// Through, if set, wraps the transport. It makes the responses of a server that lacks a feature
+	// look like those of a server that has it.
 	Through func(http.RoundTripper) http.RoundTripper
 
 	sent    atomic.Int64
@@ -41,13 +43,13 @@ type Target struct {
 	clients map[*tls.Certificate]*http.Client // guarded by mu
 }
 
-// Credentials are how a request proves who it is from.
+// Credentials authenticate a request.
 type Credentials struct {
 	Token string
 	Cert  *tls.Certificate
 }
 
-// client returns a client with connections of its own for each certificate.
+// client returns a client with its own connections for each certificate.
 func (t *Target) client(cert *tls.Certificate) *http.Client {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +62,7 @@ func (t *Target) client(cert *tls.Certificate) *http.Client {
 	var transport http.RoundTripper = &http.Transport{
 		TLSClientConfig:    t.tlsFor(cert),
 		ForceAttemptHTTP2:  t.HTTP2,
-		DisableCompression: true, // cases say themselves what they accept
+		DisableCompression: true, // cases set Accept-Encoding themselves
 		IdleConnTimeout:    time.Minute,
 	}
 	if t.Through != nil {
@@ -82,10 +84,10 @@ func (t *Target) tlsFor(cert *tls.Certificate) *tls.Config {
 	return cfg
 }
 
-// Sent is how many requests were sent, those over WebSockets apart.
+// Sent returns the number of requests sent, except WebSockets.
 func (t *Target) Sent() int64 { return t.sent.Load() }
 
-// Close ends idle connections.
+// Close closes idle connections.
 func (t *Target) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,24 +96,24 @@ func (t *Target) Close() {
 	}
 }
 
-// A Request is one request in terms that are the same for every target.
+// A Request is a request in terms that are the same for every target.
 type Request struct {
-	Method string // GET when empty
+	Method string // the default is GET
 	Path   string // with query
-	Accept string // not sent when empty
+	Accept string // not sent if empty
 	Header map[string]string
-	Type   string // Content-Type; not sent when empty
+	Type   string // Content-Type; not sent if empty
 	Body   string
 }
 
-// A Response is what came back. A compressed body is unpacked.
+// A Response is a response with its body decompressed.
 type Response struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// requestTimeout bounds one exchange, watches included.
+// requestTimeout bounds one exchange, including watches.
 const requestTimeout = 20 * time.Second
 
 // open sends a request and returns the response with its body unread.
@@ -149,7 +151,7 @@ func (t *Target) open(ctx context.Context, r Request, as Credentials) (*http.Res
 	return resp, nil
 }
 
-// Send sends a request and reads the whole answer.
+// Send sends a request and reads the whole response.
 func (t *Target) Send(ctx context.Context, r Request, as Credentials) (Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

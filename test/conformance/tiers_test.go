@@ -9,13 +9,13 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// startTier starts a gateway in front of another one.
+// startTier starts a gateway in front of another gateway.
 func startTier(t *testing.T, o *Oracle, upper *realkube.Gateway, args ...string) *realkube.Gateway {
 	t.Helper()
 	return startGatewayWith(t, o, realkube.GatewayOptions{Upstream: upper.URL(), ExtraArgs: args})
 }
 
-// TestTiers compares a gateway in front of a gateway with the kube-apiserver behind both.
+// TestTiers compares a gateway behind a gateway with the kube-apiserver behind both.
 func TestTiers(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, realkube.Options{})
@@ -32,7 +32,7 @@ func TestTiers(t *testing.T) {
 		return Settle(ctx, o.Env, oracle, gatewayTarget(t, o, site, false), must(t, o.Resources))
 	})
 	if len(unsettled) > 0 {
-		t.Errorf("the lower gateway does not show what kube-apiserver shows: %v", unsettled)
+		t.Errorf("the lower gateway does not show the same as kube-apiserver: %v", unsettled)
 	}
 	t.Run("reads", func(t *testing.T) {
 		RunReads(ctx, t, o.Env, oracle, gatewayTarget(t, o, site, true), cases)
@@ -53,7 +53,7 @@ func TestTiers(t *testing.T) {
 	})
 }
 
-// everyOther is half of the cases.
+// everyOther returns every second case.
 func everyOther(cases []Case) []Case {
 	var out []Case
 	for i := 0; i < len(cases); i += 2 {
