@@ -21,11 +21,11 @@ import (
 
 const (
 	backlogNamespace = "backlog"
-	// resumedWatches resume together, half of them over HTTP/1.1.
+	// resumedWatches is the number of watches that resume together, half of them over HTTP/1.1.
 	resumedWatches = 32
 )
 
-// backlogLimits are sizes at which transports begin another buffer, record, frame, window or write.
+// backlogLimits are sizes at which transports start another buffer, record, frame, window or write.
 var backlogLimits = []int{16 << 10, 1<<16 - 1, 64 << 10, 128 << 10, 512 << 10}
 
 // backlog is a history of ConfigMaps whose events have known sizes.
@@ -33,13 +33,13 @@ type backlog struct {
 	t       *testing.T
 	rng     *rand.Rand
 	truth   watchtest.Truth
-	sizes   []int // of the events, as JSON lines
+	sizes   []int // of the events as JSON lines
 	events  *bufio.Reader
 	padding int // of the last object
 }
 
-// TestResumedWatchesBringTheWholeBacklog resumes watches at versions whose backlog is as large as the limits of the
-// transports, or differs from one by a little: the last byte must arrive, too.
+// TestResumedWatchesBringTheWholeBacklog resumes watches at versions whose backlog is exactly as
+// large as a limit of the transports, or slightly smaller or larger. Every byte must arrive.
 func TestResumedWatchesBringTheWholeBacklog(t *testing.T) {
 	ctx := deadline(t, 5*time.Minute)
 	createNamespaces(ctx, t, backlogNamespace)
@@ -52,7 +52,7 @@ func TestResumedWatchesBringTheWholeBacklog(t *testing.T) {
 	for i := range resumedWatches {
 		clients = append(clients, newClient(t, "gateway", g.URL(), as(realkube.Admin), i%2 == 0))
 	}
-	offsets := []int{0, 1, -1, 2, -2} // events more or less than what fills the limit
+	offsets := []int{0, 1, -1, 2, -2} // events more or fewer than fill the limit
 	for _, limit := range backlogLimits {
 		first := b.fill(ctx, limit)
 		for _, offset := range offsets {
@@ -62,13 +62,13 @@ func TestResumedWatchesBringTheWholeBacklog(t *testing.T) {
 	t.Logf("%d watches were resumed %d times each; the history has %d events", resumedWatches, len(backlogLimits)*len(offsets), len(b.sizes))
 }
 
-// startBacklog begins a history, and a watch that measures it.
+// startBacklog starts a history, and a watch that measures it.
 func startBacklog(ctx context.Context, t *testing.T, g *realkube.Gateway) *backlog {
 	t.Helper()
 	admin := newClient(t, "gateway", g.URL(), as(realkube.Admin), false)
 	version, err := kube.Revision(ctx)
 	must(t, err)
-	// A watch from before the cache's history would be the upstream's.
+	// Fill the cache. A watch from before the cache's history would be forwarded.
 	admin.get(ctx, t, fmt.Sprintf("%s?resourceVersion=%d", configMapsIn(backlogNamespace), version), "")
 	resp, err := admin.open(ctx, request{path: fmt.Sprintf("%s?watch=true&resourceVersion=%d", configMapsIn(backlogNamespace), version)})
 	must(t, err)
@@ -79,7 +79,7 @@ func startBacklog(ctx context.Context, t *testing.T, g *realkube.Gateway) *backl
 	}
 }
 
-// create writes an object with so many bytes of data and reads its event.
+// create creates an object with the given number of bytes of data and reads its event.
 func (b *backlog) create(ctx context.Context, padding int) {
 	b.t.Helper()
 	typed, _ := directClients(b.t)
@@ -102,11 +102,11 @@ func (b *backlog) create(ctx context.Context, padding int) {
 	b.padding = padding
 }
 
-// fill writes an object such that the events from some object on have about 40 bytes less than limit, and returns that
-// object's position.
+// fill creates an object such that the events from some object on have about 40 bytes less than
+// limit in total. It returns the position of that object.
 func (b *backlog) fill(ctx context.Context, limit int) (first int) {
 	b.t.Helper()
-	head := b.sizes[len(b.sizes)-1] - b.padding // of an event, with all but the data
+	head := b.sizes[len(b.sizes)-1] - b.padding // size of an event without the data
 	size, first := 0, len(b.sizes)
 	for first > 0 && size+b.sizes[first-1] <= limit-head-100 {
 		first--
@@ -119,7 +119,8 @@ func (b *backlog) fill(ctx context.Context, limit int) (first int) {
 	return first
 }
 
-// resume begins watches before the object at a position and waits until each has brought everything.
+// resume opens watches before the object at a position and waits until each has received all
+// events.
 func (b *backlog) resume(ctx context.Context, clients []*client, first int) {
 	b.t.Helper()
 	from := b.truth.From
@@ -135,15 +136,15 @@ func (b *backlog) resume(ctx context.Context, clients []*client, first int) {
 	for i, s := range streams {
 		eventually(ctx, b.t, patience, func() error {
 			if seen := s.seen(); s.open() && seen.Last() < last.RV {
-				return fmt.Errorf("watch %d from %d waits at %d for %s", i, from, seen.Last(), last)
+				return fmt.Errorf("watch %d from version %d is at version %d, waiting for %s", i, from, seen.Last(), last)
 			}
 			return nil
 		})
 		if err := watchtest.Check(s.seen(), b.truth); err != nil {
-			b.t.Errorf("watch %d from %d: %v", i, from, err)
+			b.t.Errorf("watch %d from version %d: %v", i, from, err)
 		}
-		if s.close(); s.ended != nil && s.ended != io.EOF { //nolint:errorlint // the outermost
-			b.t.Errorf("watch %d from %d ended: %v", i, from, s.ended)
+		if s.close(); s.ended != nil && s.ended != io.EOF { //nolint:errorlint // io.EOF is not wrapped
+			b.t.Errorf("watch %d from version %d ended: %v", i, from, s.ended)
 		}
 	}
 }

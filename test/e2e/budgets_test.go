@@ -16,8 +16,8 @@ import (
 
 const budgetsNamespace = "budgets"
 
-// TestBudgets: who has caused as much at the cluster as a rule allows gets what the gateway holds, with its age, or is asked
-// to come back, and comes back; others notice nothing.
+// TestBudgets checks that a client over its budget gets stale data from the cache, with its age, or
+// a 429 with Retry-After, and is served after a retry. Other clients are not affected.
 func TestBudgets(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, budgetsNamespace)
@@ -53,12 +53,12 @@ func TestBudgets(t *testing.T) {
 	over := func(c *client) {
 		t.Helper()
 		c.get(ctx, t, fromCache, typeJSON)
-		for range 30 { // 10 at once, one more a second
+		for range 30 { // a burst of 10, then one per second
 			if a := c.get(ctx, t, "/version", typeJSON); a.status == http.StatusTooManyRequests {
 				return
 			}
 		}
-		t.Fatal("30 requests are within a budget of one a second")
+		t.Fatal("30 requests did not exceed a budget of one per second")
 	}
 	refused := func(a answer) {
 		t.Helper()
@@ -67,7 +67,7 @@ func TestBudgets(t *testing.T) {
 		}
 	}
 
-	overIs := func(c *client, ask func() answer) { // a second later there is something left again
+	overIs := func(c *client, ask func() answer) { // a second later the budget allows a request again, so retry
 		t.Helper()
 		eventually(ctx, t, patience, func() error {
 			over(c)
@@ -82,13 +82,13 @@ func TestBudgets(t *testing.T) {
 	spent := admin.with("User-Agent", "spent/1")
 	overIs(spent, func() answer { return create(spent, "over") })
 	overIs(spent, func() answer { return spent.get(ctx, t, path, typeJSON) })
-	eventually(ctx, t, patience, func() error { // free, but for a review after a change of rights
+	eventually(ctx, t, patience, func() error { // free, except for an access review after a change of permissions
 		if a := spent.get(ctx, t, fromCache, typeJSON); a.status != http.StatusOK || a.header.Get("Age") != "" {
 			return fmt.Errorf("%v", a)
 		}
 		return nil
 	})
-	eventually(ctx, t, patience, func() error { // as a client does that comes back
+	eventually(ctx, t, patience, func() error { // as a client that retries
 		if a := create(spent, "spent"); a.status != http.StatusCreated {
 			return fmt.Errorf("%v", a)
 		}

@@ -16,8 +16,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// TestInformersOfCalmWatches: informers whose watches coalesce, and are bounded, hold what kube-apiserver holds when
-// others have written what and when they like, and are told of each addition and deletion in its order.
+// TestInformersOfCalmWatches checks informers with coalesced and rate-limited watches under random
+// writes: in the end they hold the same objects as kube-apiserver, and they are notified of every
+// addition and deletion in order.
 func TestInformersOfCalmWatches(t *testing.T) {
 	const writes = 600
 	ctx := deadline(t, 3*time.Minute)
@@ -32,7 +33,7 @@ func TestInformersOfCalmWatches(t *testing.T) {
 	calm := func() error {
 		m, err := g.Metrics(ctx)
 		if n := m.Sum("kubeweir_watches_coalescing", nil); err == nil && n < float64(len(followers)) {
-			err = fmt.Errorf("%v of %d watches coalesce", n, len(followers))
+			err = fmt.Errorf("%v of %d watches are coalesced", n, len(followers))
 		}
 		return err
 	}
@@ -65,7 +66,8 @@ func TestInformersOfCalmWatches(t *testing.T) {
 	t.Run("parameter", func(t *testing.T) { testCoalesceParameter(ctx, t, g) })
 }
 
-// testCoalesceParameter: kube-apiserver passes over the parameter, kubeweir says that it was heard, or what is wrong with it.
+// testCoalesceParameter checks that kubeweir confirms the parameter, or says what is wrong with it.
+// kube-apiserver ignores it.
 func testCoalesceParameter(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	up, gw := direct(t, as(realkube.Admin)), through(t, g, as(realkube.Admin))
 	for _, test := range []struct {

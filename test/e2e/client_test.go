@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// Media types that clients ask for.
+// Media types of clients.
 const (
 	typeJSON     = "application/json"
 	typeProto    = "application/vnd.kubernetes.protobuf"
@@ -24,15 +24,16 @@ const (
 	typeMetaPB   = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 )
 
-// A client sends plain HTTP requests to one server as one user, so that a test sees every byte and header.
+// A client sends plain HTTP requests to one server as one user, so that tests see every byte and
+// header.
 type client struct {
-	name   string // of the server, for messages
+	name   string // of the server, for failure messages
 	url    string
 	header http.Header // sent with every request
 	http   *http.Client
 }
 
-// identity is how a client proves who it is.
+// identity is the credentials of a client.
 type identity struct {
 	token string
 	cert  *realkube.KeyPair
@@ -40,7 +41,7 @@ type identity struct {
 
 func as(user string) identity { return identity{token: kube.Token(user)} }
 
-// newClient returns a client with connections of its own; they end with the test.
+// newClient returns a client with its own connections, which are closed at the end of the test.
 func newClient(t *testing.T, name, url string, who identity, http2 bool) *client {
 	t.Helper()
 	cfg := &tls.Config{RootCAs: kube.ServingCAs()}
@@ -59,19 +60,19 @@ func newClient(t *testing.T, name, url string, who identity, http2 bool) *client
 	return c
 }
 
-// direct is a client of kube-apiserver itself.
+// direct returns a client of kube-apiserver itself.
 func direct(t *testing.T, who identity) *client {
 	t.Helper()
 	return newClient(t, "kube-apiserver", kube.URL(), who, true)
 }
 
-// through is a client of the gateway.
+// through returns a client of the gateway.
 func through(t *testing.T, g *realkube.Gateway, who identity) *client {
 	t.Helper()
 	return newClient(t, "gateway", g.URL(), who, true)
 }
 
-// with returns the same client that also sends a header.
+// with returns a copy of the client that also sends a header.
 func (c *client) with(key, value string) *client {
 	out := *c
 	out.header = c.header.Clone()
@@ -79,9 +80,9 @@ func (c *client) with(key, value string) *client {
 	return &out
 }
 
-// A request is sent alike to kube-apiserver and to the gateway.
+// A request can be sent to kube-apiserver and to the gateway.
 type request struct {
-	method string // GET when empty
+	method string // the default is GET
 	path   string // with query
 	accept string
 	typ    string // Content-Type
@@ -97,7 +98,7 @@ func (r request) verb() string {
 	return r.method
 }
 
-// An answer is a response whose body was read to its end.
+// An answer is a complete response.
 type answer struct {
 	status int
 	header http.Header
@@ -132,10 +133,10 @@ func (c *client) open(ctx context.Context, r request) (*http.Response, error) {
 	return resp, nil
 }
 
-// requestTimeout bounds one request that is no watch.
+// requestTimeout bounds one request other than a watch.
 const requestTimeout = 30 * time.Second
 
-// send sends a request and reads the whole answer.
+// send sends a request and reads the whole response.
 func (c *client) send(ctx context.Context, r request) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -151,7 +152,7 @@ func (c *client) send(ctx context.Context, r request) (answer, error) {
 	return answer{status: resp.StatusCode, header: resp.Header, body: string(b)}, nil
 }
 
-// get sends a GET and fails the test when there is no answer at all.
+// get sends a GET and fails the test if there is no response.
 func (c *client) get(ctx context.Context, t *testing.T, path, accept string) answer {
 	t.Helper()
 	a, err := c.send(ctx, request{path: path, accept: accept})
@@ -159,13 +160,13 @@ func (c *client) get(ctx context.Context, t *testing.T, path, accept string) ans
 	return a
 }
 
-// sameAnswer sends a request to both servers and reports where the gateway's answer differs in status, type or body.
+// sameAnswer sends a request to both servers and reports differences in status, media type or body.
 func sameAnswer(ctx context.Context, t *testing.T, up, gw *client, r request, wantStatus int) {
 	t.Helper()
 	want, err := up.send(ctx, r)
 	must(t, err)
 	if want.status != wantStatus {
-		t.Errorf("%s: kube-apiserver answers %s, the test expects %d", r, want, wantStatus)
+		t.Errorf("%s: kube-apiserver responds %s, want %d", r, want, wantStatus)
 	}
 	got, err := gw.send(ctx, r)
 	must(t, err)
@@ -184,8 +185,8 @@ func compareAnswers(t *testing.T, r request, want, got answer) {
 	}
 }
 
-// sameStatus, which may be called from any goroutine, is sameAnswer for lists and watches that are allowed. Their bodies carry the version of the cache that
-// they come from, which is not the same in two servers.
+// sameStatus is sameAnswer without the comparison of bodies, for lists and watches that are
+// allowed: they contain the version of the server's cache. It is safe for concurrent use.
 func sameStatus(ctx context.Context, t *testing.T, up, gw *client, r request) {
 	t.Helper()
 	want, err := up.send(ctx, r)

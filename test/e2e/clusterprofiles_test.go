@@ -14,14 +14,15 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// aFleet is a hub, kube-apiserver, whose ClusterProfiles are written by kubectl, and who reads them by kubectl.
+// aFleet is a hub, a kube-apiserver with ClusterProfiles written by kubectl, and the gateway's
+// kubeconfig for kubectl.
 type aFleet struct {
 	t       *testing.T
 	kubectl *kubectl
 	clients string // kubeconfig of all clusters of the gateway
 }
 
-// onHub runs kubectl against the hub.
+// onHub runs kubectl at the hub.
 func (f *aFleet) onHub(ctx context.Context, args ...string) {
 	f.t.Helper()
 	if out, err := f.kubectl.command(ctx, f.kubectl.configs[0], args...).CombinedOutput(); err != nil {
@@ -29,7 +30,7 @@ func (f *aFleet) onHub(ctx context.Context, args ...string) {
 	}
 }
 
-// add makes a profile of a standalone.
+// add creates a ClusterProfile of a standalone server.
 func (f *aFleet) add(ctx context.Context, name string, lab *realkube.Standalone) {
 	f.t.Helper()
 	ca, err := os.ReadFile(kube.ServingCAFile())
@@ -40,7 +41,7 @@ func (f *aFleet) add(ctx context.Context, name string, lab *realkube.Standalone)
 		`{"status": {"accessProviders": [{"name": "token", "cluster": {"server": %q, "certificate-authority-data": %q}}]}}`, lab.URL(), base64.StdEncoding.EncodeToString(ca)))
 }
 
-// through runs kubectl in a context of the gateway, until its output has a text.
+// through runs kubectl with a cluster of the gateway until its output contains a text.
 func (f *aFleet) through(ctx context.Context, cluster, want string, args ...string) {
 	f.t.Helper()
 	eventually(ctx, f.t, 30*time.Second, func() error {
@@ -52,8 +53,9 @@ func (f *aFleet) through(ctx context.Context, cluster, want string, args ...stri
 	})
 }
 
-// TestClusterProfiles: kubectl reaches two standalones that ClusterProfiles of a hub name, beside a cluster of the
-// configuration, and one whose profile is deleted not any more.
+// TestClusterProfiles checks that kubectl reaches two standalone servers named by ClusterProfiles
+// of a hub, next to a cluster of the configuration, and no longer reaches one whose profile is
+// deleted.
 func TestClusterProfiles(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
 	first, _ := startLab(t)
@@ -69,7 +71,7 @@ func TestClusterProfiles(t *testing.T) {
 	must(t, os.WriteFile(file, []byte("clusters: [{name: real}]\nclusterProfiles: {providerFile: providers.json, kubeconfig: hub.kubeconfig, namespace: fleet}\n"), 0o600))
 
 	createNamespaces(ctx, t, "fleet")
-	g := startGateway(t, "--config", file) // before the hub knows what a ClusterProfile is
+	g := startGateway(t, "--config", file) // before the hub has the definition of ClusterProfiles
 	f := &aFleet{t: t, kubectl: newKubectl(ctx, t, g), clients: filepath.Join(dir, "clients")}
 	f.onHub(ctx, "apply", "-f", "testdata/clusterprofiles.yaml")
 	t.Cleanup(func() {
@@ -89,13 +91,13 @@ func TestClusterProfiles(t *testing.T) {
 	f.through(ctx, "first", "created", "create", "configmap", "of-first", "-n", "default")
 	f.through(ctx, "first", "of-first", "get", "configmaps", "-n", "default")
 	if out, _ := f.kubectl.command(ctx, f.clients, "--context", "second", "get", "configmap", "of-first", "-n", "default").CombinedOutput(); !strings.Contains(string(out), "not found") {
-		t.Errorf("of-first, in second: %s", out)
+		t.Errorf("the object of cluster first is in cluster second: %s", out)
 	}
 	f.onHub(ctx, "delete", "clusterprofile", "second", "-n", "fleet")
 	eventually(ctx, t, 30*time.Second, func() error {
 		out, err := f.kubectl.command(ctx, f.clients, "--context", "second", "get", "--raw", "/version").CombinedOutput()
 		if err == nil {
-			return fmt.Errorf("second is still served: %s", out)
+			return fmt.Errorf("cluster second is still served: %s", out)
 		}
 		return nil
 	})

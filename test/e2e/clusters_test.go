@@ -23,7 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// writeFile writes a file of the test's own.
+// writeFile writes a file to a temporary directory and returns its path.
 func writeFile(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -31,7 +31,8 @@ func writeFile(t *testing.T, name, content string) string {
 	return path
 }
 
-// startLab starts a standalone that knows the cluster's users, and returns the kubeconfig by which a gateway asks it.
+// startLab starts a standalone server with the cluster's users, and returns it and the kubeconfig
+// for a gateway.
 func startLab(t *testing.T) (*realkube.Standalone, string) {
 	t.Helper()
 	lab := startStandalone(t)
@@ -40,7 +41,7 @@ func startLab(t *testing.T) (*realkube.Standalone, string) {
 	return lab, file
 }
 
-// byPath is a client of a cluster by its path.
+// byPath returns a client of a cluster by its path.
 func byPath(t *testing.T, g *realkube.Gateway, cluster string) *kubernetes.Clientset {
 	t.Helper()
 	cfg := g.AdminConfig()
@@ -48,7 +49,7 @@ func byPath(t *testing.T, g *realkube.Gateway, cluster string) *kubernetes.Clien
 	return clientOf(t, cfg)
 }
 
-// byHost is a client of a cluster by its name, which no resolver knows.
+// byHost returns a client of a cluster by its host name, without DNS.
 func byHost(t *testing.T, g *realkube.Gateway, host string) *kubernetes.Clientset {
 	t.Helper()
 	cfg := g.AdminConfig()
@@ -56,7 +57,7 @@ func byHost(t *testing.T, g *realkube.Gateway, host string) *kubernetes.Clientse
 	_, port, err := net.SplitHostPort(address)
 	must(t, err)
 	cfg.Host = "https://" + net.JoinHostPort(host, port)
-	cfg.ServerName = "localhost" // of the certificate
+	cfg.ServerName = "localhost" // the name in the certificate
 	cfg.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
@@ -70,15 +71,15 @@ func clientOf(t *testing.T, cfg *rest.Config) *kubernetes.Clientset {
 	return client
 }
 
-// TestClusters: a kube-apiserver and standalones behind one gateway, by path and by host; one is down and one frozen,
-// and the others do not notice.
+// TestClusters runs a gateway in front of a kube-apiserver and standalone servers, by path and by
+// host. One cluster is down and one is frozen; the others must not be affected.
 func TestClusters(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
 	_, lab := startLab(t)
 	slow, slowFile := startLab(t)
 	down := filepath.Join(t.TempDir(), "kubeconfig")
 	must(t, kube.WriteKubeconfig(down, "https://127.0.0.1:1", kube.ServingCAFile(), kube.AdminToken()))
-	// The flags that startGateway gives are the top level: real has its kubeconfig.
+	// The flags of startGateway are the top-level settings, so the cluster real uses its kubeconfig.
 	g := startGateway(t, "--all-clusters-max-requests-inflight=40", "--all-clusters-max-watches=40", "--config", writeFile(t, "gateway.yaml", fmt.Sprintf(`
 clusters:
 - name: real
@@ -98,13 +99,13 @@ clusters:
 		}
 	}
 	if _, err := byPath(t, g, "down").CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("down: %v", err)
+		t.Errorf("list of the cluster that is down: %v", err)
 	}
 	if _, err := byPath(t, g, "none").CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "/clusters/NAME") {
-		t.Errorf("none: %v", err)
+		t.Errorf("list of an unknown cluster: %v", err)
 	}
 
-	// What hangs in the frozen one takes no place of the others.
+	// Requests that hang at the frozen cluster must not take slots from the others.
 	_, err := byPath(t, g, "slow").CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	must(t, err)
 	must(t, syscall.Kill(slow.PID(), syscall.SIGSTOP))
@@ -119,12 +120,12 @@ clusters:
 	for name, client := range map[string]*kubernetes.Clientset{"real": byPath(t, g, "real"), "lab": byHost(t, g, "lab.example")} {
 		for i := range 20 {
 			if _, err := client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil {
-				t.Errorf("%s, beside a frozen cluster, %d: %v", name, i, err)
+				t.Errorf("%s, while another cluster is frozen, request %d: %v", name, i, err)
 			}
 		}
 	}
 	if body := get(ctx, t, g.AdminURL()+"/readyz?verbose"); !strings.Contains(body, "[+]real/feeds ok") || !strings.Contains(body, "[-]down/resources failed") || !strings.HasSuffix(body, "readyz check passed\n") {
-		t.Errorf("readiness: %s", body)
+		t.Errorf("/readyz: %s", body)
 	}
 	thaw()
 	hanging.Wait()
@@ -159,7 +160,7 @@ func useCluster(ctx context.Context, t *testing.T, client *kubernetes.Clientset,
 		found = found || list.Items[i].Name == name
 	}
 	if !found {
-		t.Errorf("%s is not in the list", name)
+		t.Errorf("the list does not contain %s", name)
 	}
 	if _, err := client.Discovery().OpenAPIV3().Paths(); err != nil {
 		t.Errorf("%s: %v", name, err)

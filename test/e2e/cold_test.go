@@ -23,8 +23,9 @@ import (
 
 const coldNamespace = "cold"
 
-// TestListThenWatch does what kubectl and many clients do first: list without a version, and watch from that of the
-// list. The version moves all the time in a cluster, and the gateway may never have seen the resource before.
+// TestListThenWatch starts as kubectl and many clients do: it lists without a version and watches
+// from the version of the list. In a cluster this version advances all the time, and the gateway
+// may not have cached the resource before.
 func TestListThenWatch(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, coldNamespace)
@@ -51,7 +52,7 @@ func TestListThenWatch(t *testing.T) {
 				must(t, err)
 				eventually(ctx, t, patience, func() error {
 					if !w.has(api.Modified, coldNamespace+"/one") {
-						return fmt.Errorf("the watch from the list's version saw %v; it is open: %t, %v", w.seen().Events, w.open(), w.status())
+						return fmt.Errorf("the watch from the list's version received %v; it is open: %t, %v", w.seen().Events, w.open(), w.status())
 					}
 					return nil
 				})
@@ -82,13 +83,13 @@ func awaitOutput(ctx context.Context, t *testing.T, out *output, text string, n 
 	t.Helper()
 	eventually(ctx, t, patience, func() error {
 		if got := strings.Count(out.String(), text); got < n {
-			return fmt.Errorf("%d of %d times %q in %q", got, n, text, out)
+			return fmt.Errorf("got %d, want %d times %q in %q", got, n, text, out)
 		}
 		return nil
 	})
 }
 
-// writeElsewhere writes other resources without a pause, until the returned function is called.
+// writeElsewhere writes other resources continuously until stop is called.
 func writeElsewhere(ctx context.Context, t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)

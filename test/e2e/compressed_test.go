@@ -17,8 +17,8 @@ import (
 
 const compressedNamespace = "compressed"
 
-// TestCompressedWatchLists: Go's transport, which asks for gzip and decodes it while it comes, sees the initial events,
-// each later event and the end, over HTTP/1.1 and HTTP/2.
+// TestCompressedWatchLists checks that Go's transport, which requests gzip and decompresses the
+// stream, receives the initial events, each later event and the end, over HTTP/1.1 and HTTP/2.
 func TestCompressedWatchLists(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	createNamespaces(ctx, t, compressedNamespace)
@@ -39,7 +39,7 @@ func TestCompressedWatchLists(t *testing.T) {
 		}
 	}
 	for _, s := range streams {
-		eventually(ctx, t, patience, func() error { return hasEvents(s, objects+1) }) // and the bookmark
+		eventually(ctx, t, patience, func() error { return hasEvents(s, objects+1) }) // plus the bookmark
 	}
 	for i, change := range []string{"small", strings.Repeat("large ", 1000)} {
 		cm, err := typed.CoreV1().ConfigMaps(compressedNamespace).Get(ctx, "large-07", metav1.GetOptions{})
@@ -60,7 +60,7 @@ func TestCompressedWatchLists(t *testing.T) {
 	}
 }
 
-// compressedWatch opens a watch list of the test's objects.
+// compressedWatch opens a streaming list of the test's objects.
 func compressedWatch(ctx context.Context, t *testing.T, c *client, accept string) *stream {
 	t.Helper()
 	r := request{accept: accept, path: "/api/v1/namespaces/" + compressedNamespace + "/configmaps?watch=1&sendInitialEvents=true" +
@@ -71,12 +71,12 @@ func compressedWatch(ctx context.Context, t *testing.T, c *client, accept string
 	if resp.Header.Get("Content-Encoding") != "gzip" || resp.Header.Get("Vary") != "Accept-Encoding" {
 		t.Fatalf("%s: %s: %d, %v", c.name, r, resp.StatusCode, resp.Header)
 	}
-	return c.mustWatch(ctx, t, r, 0, true) // the transport asks by itself
+	return c.mustWatch(ctx, t, r, 0, true) // the transport requests gzip itself
 }
 
 func hasEvents(s *stream, n int) error {
 	if seen := len(s.seen().Events); seen < n {
-		return fmt.Errorf("%s: %d events of %d", s.request, seen, n)
+		return fmt.Errorf("%s: got %d of %d events", s.request, seen, n)
 	}
 	return nil
 }

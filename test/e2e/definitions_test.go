@@ -22,7 +22,8 @@ const definitionsNamespace = "definitions"
 
 var gadgetsResource = schema.GroupVersionResource{Group: "e2e.example.com", Version: "v1", Resource: "gadgets"}
 
-// gadgetDefinition is a CustomResourceDefinition without printer columns and selectable fields.
+// gadgetDefinition returns a CustomResourceDefinition without printer columns and selectable
+// fields.
 func gadgetDefinition(kind, scope string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -50,11 +51,10 @@ func gadget(kind, name, color string) *unstructured.Unstructured {
 	}}
 }
 
-// listVersion is the version of a list or table, which is that of the server's cache.
+// listVersion matches the version of a list or table, which is that of the server's cache.
 var listVersion = regexp.MustCompile(`"metadata":\{"resourceVersion":"\d+"\}`)
 
-// TestDefinitions follows a custom resource through its life: made, changed, deleted and made anew as something else
-// while the gateway runs.
+// TestDefinitions creates, changes, deletes and recreates a custom resource while the gateway runs.
 func TestDefinitions(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, definitionsNamespace)
@@ -84,7 +84,7 @@ func TestDefinitions(t *testing.T) {
 		{"op":"add","path":"/spec/versions/0/selectableFields","value":[{"jsonPath":".spec.color"}]}]`), metav1.PatchOptions{})
 	must(t, err)
 	same("changed", table, bySelector, request{path: path + "?resourceVersion=0&fieldSelector=spec.color%3Dblue"})
-	// kube-apiserver ends the watches of a resource whose definition changes, and so does the gateway.
+	// kube-apiserver and the gateway end the watches of a resource whose definition changes.
 	must(t, first.await(10*time.Second))
 	if first.ended != nil || first.status() != nil {
 		t.Errorf("the watch of a changed resource ended with %v, %v", first.ended, first.status())
@@ -95,7 +95,7 @@ func TestDefinitions(t *testing.T) {
 	same("deleted", table, bySelector, request{path: "/apis/e2e.example.com/v1"})
 	must(t, second.await(10*time.Second))
 	if key := definitionsNamespace + "/one"; !second.has(api.Deleted, key) {
-		t.Errorf("the watch of a deleted resource did not see its objects go: %v", second.seen().Events)
+		t.Errorf("the watch of a deleted resource received no deletions of its objects: %v", second.seen().Events)
 	}
 
 	makeDefinition(ctx, t, crds, objects, gadgetDefinition("Machine", "Cluster"))
@@ -111,7 +111,7 @@ func TestDefinitions(t *testing.T) {
 func makeDefinition(ctx context.Context, t *testing.T, crds, objects dynamic.ResourceInterface, crd *unstructured.Unstructured) {
 	t.Helper()
 	eventually(ctx, t, patience, func() error {
-		_, err := crds.Create(ctx, crd, metav1.CreateOptions{}) // the one before may be going still
+		_, err := crds.Create(ctx, crd, metav1.CreateOptions{}) // the previous definition may still be terminating
 		return err
 	})
 	eventually(ctx, t, patience, func() error {
@@ -120,7 +120,7 @@ func makeDefinition(ctx context.Context, t *testing.T, crds, objects dynamic.Res
 	})
 }
 
-// sameList compares two answers but for the version of a list.
+// sameList compares two lists except for their versions.
 func sameList(ctx context.Context, step string, up, gw *client, r request) error {
 	want, err := up.send(ctx, r)
 	if err != nil {
@@ -137,7 +137,7 @@ func sameList(ctx context.Context, step string, up, gw *client, r request) error
 	return nil
 }
 
-// servedFromCache sends a list and looks whether it was counted as answered from the cache.
+// servedFromCache sends a list and checks that it is counted as served from the cache.
 func servedFromCache(ctx context.Context, g *realkube.Gateway, gw *client, r request) error {
 	cached := map[string]string{"verb": "list", "resource": gadgetsResource.Resource, "source": "cached"}
 	before, err := g.Metrics(ctx)
@@ -156,7 +156,7 @@ func servedFromCache(ctx context.Context, g *realkube.Gateway, gw *client, r req
 		return err
 	}
 	if after.Sum("kubeweir_requests_total", cached) <= before.Sum("kubeweir_requests_total", cached) {
-		return fmt.Errorf("%s: not answered from the cache", r)
+		return fmt.Errorf("%s: not served from the cache", r)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 
 const drainNamespace = "drain"
 
-// TestDrain ends a gateway with SIGTERM while watches are open and a large list is under way.
+// TestDrain sends SIGTERM to a gateway while watches are open and a large list is in flight.
 func TestDrain(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, drainNamespace)
@@ -43,13 +43,13 @@ func TestDrain(t *testing.T) {
 	for _, w := range watches {
 		eventually(ctx, t, patience, func() error {
 			if n := len(w.seen().Events); n < objects {
-				return fmt.Errorf("%s: %d of %d objects", w.request, n, objects)
+				return fmt.Errorf("%s: received %d of %d objects", w.request, n, objects)
 			}
 			return nil
 		})
 	}
 	list := startSlowList(ctx, t, g, path+"?resourceVersion=0")
-	// Somebody who never reads what it asked for must not hold up the end.
+	// A client that never reads its response must not delay the shutdown.
 	_ = startSlowList(ctx, t, g, path+"?watch=true&resourceVersion=0")
 
 	stopped := make(chan error, 1)
@@ -57,7 +57,7 @@ func TestDrain(t *testing.T) {
 	go func() { stopped <- g.Stop(ctx) }()
 	list.finish(t, objects)
 	if err := <-stopped; err != nil {
-		t.Errorf("the gateway ended with: %v", err)
+		t.Errorf("the gateway exited with: %v", err)
 	}
 	t.Logf("drained in %s", time.Since(began).Round(10*time.Millisecond))
 	for _, w := range watches {
@@ -66,11 +66,12 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// checkDrained looks at how a watch ended: without an error, and with a bookmark when it takes any.
+// checkDrained checks how a watch ended: without an error, and with a bookmark if the client
+// accepts bookmarks.
 func checkDrained(t *testing.T, w *stream) {
 	t.Helper()
 	if w.ended != nil || w.status() != nil {
-		t.Errorf("%s: ended with %v, %v", w.request, w.ended, w.status())
+		t.Errorf("%s: the watch ended with %v, %v", w.request, w.ended, w.status())
 	}
 	events := w.seen().Events
 	last := events[len(events)-1]
@@ -83,7 +84,7 @@ func checkDrained(t *testing.T, w *stream) {
 			t.Errorf("%s: the last event is %s, not a bookmark at %d or later", w.request, last, highest)
 		}
 	} else if last.Type == api.Bookmark {
-		t.Errorf("%s: a bookmark that nobody asked for", w.request)
+		t.Errorf("%s: received a bookmark without allowWatchBookmarks", w.request)
 	}
 }
 
@@ -100,7 +101,7 @@ func createBigConfigMaps(ctx context.Context, t *testing.T, n int) {
 	}
 }
 
-// A slowList is a response larger than what the network keeps, whose body is not read yet.
+// A slowList is a response larger than the network's buffers whose body has not been read yet.
 type slowList struct{ resp *http.Response }
 
 func startSlowList(ctx context.Context, t *testing.T, g *realkube.Gateway, path string) *slowList {
@@ -108,7 +109,7 @@ func startSlowList(ctx context.Context, t *testing.T, g *realkube.Gateway, path 
 	c := newClient(t, "gateway", g.URL(), as(realkube.Admin), false)
 	transport, ok := c.http.Transport.(*http.Transport)
 	if !ok {
-		t.Fatal("not an http.Transport")
+		t.Fatal("the client's transport is no http.Transport")
 	}
 	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -126,7 +127,7 @@ func startSlowList(ctx context.Context, t *testing.T, g *realkube.Gateway, path 
 	return &slowList{resp: resp}
 }
 
-// finish reads the body, first slowly, and looks whether it is whole.
+// finish reads the body, slowly at first, and checks that it is complete.
 func (l *slowList) finish(t *testing.T, want int) {
 	t.Helper()
 	in := bufio.NewReaderSize(l.resp.Body, 64<<10)
@@ -136,15 +137,15 @@ func (l *slowList) finish(t *testing.T, want int) {
 	for range 20 {
 		<-tick.C
 		if _, err := io.CopyN(&body, in, 64<<10); err != nil {
-			t.Fatalf("the list was cut off after %d bytes: %v", body.Len(), err)
+			t.Fatalf("the list was truncated after %d bytes: %v", body.Len(), err)
 		}
 	}
 	if n, err := io.Copy(&body, in); err != nil {
-		t.Fatalf("the list was cut off after %d more bytes: %v", n, err)
+		t.Fatalf("the list was truncated after %d more bytes: %v", n, err)
 	}
 	var list corev1.ConfigMapList
 	if err := json.Unmarshal([]byte(body.String()), &list); err != nil {
-		t.Fatalf("the list of %d bytes: %v", body.Len(), err)
+		t.Fatalf("decoding the list of %d bytes: %v", body.Len(), err)
 	}
 	if len(list.Items) != want {
 		t.Errorf("the list has %d items, want %d", len(list.Items), want)

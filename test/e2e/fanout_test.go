@@ -26,18 +26,21 @@ const (
 	socketNamespace = "sockets"
 	plainWatches    = 900
 	labelWatches    = 100
-	// watchesPerConnection over HTTP/2; every tenth watch has an HTTP/1.1 connection of its own.
+	// watchesPerConnection is the number of watches per HTTP/2 connection. Every tenth watch has an
+	// HTTP/1.1 connection of its own.
 	watchesPerConnection = 90
 )
 
-// TestOneUpstreamWatch opens 1,000 watches of one resource: kube-apiserver must see one, and all must see an event.
+// TestOneUpstreamWatch opens 1,000 watches of one resource. kube-apiserver must serve only one
+// watch, and all clients must receive an event.
 func TestOneUpstreamWatch(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, fanoutNamespace)
 	before, err := upstreamWatches(ctx, "configmaps")
 	must(t, err)
 	g := startGateway(t)
-	// The cache begins before the version from which the clients watch. A watch from an older one is forwarded.
+	// Fill the cache before the version from which the clients watch. A watch from an older version
+	// would be forwarded.
 	through(t, g, as(realkube.Admin)).get(ctx, t, "/api/v1/configmaps?resourceVersion=0", typeJSON)
 	typed, _ := directClients(t)
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{"shard": "3"}}}
@@ -60,20 +63,20 @@ func TestOneUpstreamWatch(t *testing.T) {
 			return nil
 		})
 	}
-	t.Logf("all watches had the event %s after the write began", time.Since(began).Round(time.Millisecond))
+	t.Logf("all watches received the event %s after the start of the write", time.Since(began).Round(time.Millisecond))
 	for i, w := range watches {
 		if n := len(w.seen().Events); !selects(i) && n > 0 {
-			t.Errorf("watch %d, %s: an event of an object that it does not select", i, w.request)
+			t.Errorf("watch %d, %s: received an event of an object that it does not select", i, w.request)
 		}
 		if !w.open() {
-			t.Errorf("watch %d, %s: has ended: %v", i, w.request, w.ended)
+			t.Errorf("watch %d, %s: ended: %v", i, w.request, w.ended)
 		}
 	}
 	must(t, oneMoreWatch(ctx, "configmaps", before))
 }
 
-// TestOneUpstreamWatchAtStart: clients that lost their watches in a restart come back all at once. They must share one
-// upstream watch from the beginning, of a custom resource too.
+// TestOneUpstreamWatchAtStart checks that clients that lost their watches in a restart and all come
+// back at once share one upstream watch from the beginning, also of a custom resource.
 func TestOneUpstreamWatchAtStart(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	before, err := upstreamWatches(ctx, "widgets")
@@ -98,8 +101,8 @@ func TestOneUpstreamWatchAtStart(t *testing.T) {
 	eventually(ctx, t, patience, func() error { return oneMoreWatch(ctx, "widgets", before) })
 }
 
-// TestOneUpstreamWatchOfWebSockets opens 50 watches as browsers do, each with its token as a subprotocol: kube-apiserver
-// must see one, and all must see an event.
+// TestOneUpstreamWatchOfWebSockets opens 50 watches as browsers do, each with its token as a
+// subprotocol. kube-apiserver must serve only one watch, and all clients must receive an event.
 func TestOneUpstreamWatchOfWebSockets(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, socketNamespace)
@@ -130,13 +133,13 @@ func TestOneUpstreamWatchOfWebSockets(t *testing.T) {
 		kind, message, err := conn.ReadMessage()
 		must(t, err)
 		if kind != websocket.TextMessage || !bytes.HasPrefix(message, []byte(`{"type":"MODIFIED"`)) {
-			t.Fatalf("message of type %d: %.200s", kind, message)
+			t.Fatalf("unexpected message of type %d: %.200s", kind, message)
 		}
 	}
 	must(t, oneMoreWatch(ctx, "configmaps", before))
 }
 
-// selects tells whether the object of the test has the label that a watch asks for.
+// selects reports whether the i-th watch selects the test's object.
 func selects(i int) bool { return i < plainWatches || i%10 == 3 }
 
 func openManyWatches(ctx context.Context, t *testing.T, g *realkube.Gateway, from string) []*stream {
@@ -181,7 +184,8 @@ func openManyWatches(ctx context.Context, t *testing.T, g *realkube.Gateway, fro
 	return watches
 }
 
-// upstreamWatches is how many watches of all objects of a resource kube-apiserver serves, by its own count.
+// upstreamWatches returns how many cluster-wide watches of a resource kube-apiserver serves,
+// according to its metrics.
 func upstreamWatches(ctx context.Context, resource string) (float64, error) {
 	m, err := kube.Metrics(ctx)
 	if err != nil {
@@ -196,7 +200,7 @@ func oneMoreWatch(ctx context.Context, resource string, before float64) error {
 		return err
 	}
 	if now != before+1 {
-		return fmt.Errorf("kube-apiserver serves %v watches of %s, %v before", now, resource, before)
+		return fmt.Errorf("kube-apiserver serves %v watches of %s, before: %v", now, resource, before)
 	}
 	return nil
 }

@@ -23,14 +23,14 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
 
-// A view is a selection of pods in a representation, as a watch asks for it.
+// A view is a watch of a selection of pods in one representation.
 type view struct {
 	name     string
 	path     string // of the collection
 	query    url.Values
 	accept   string
 	http1    bool
-	initial  bool // the watch begins with the present state
+	initial  bool // the watch starts with the current state
 	selected func(*corev1.Pod) bool
 }
 
@@ -55,7 +55,7 @@ const (
 	onePods = "/api/v1/namespaces/guarantees-1/pods"
 )
 
-// views are the watches whose guarantees are checked.
+// views returns the watches whose guarantees are checked.
 func views() []view {
 	every := func(*corev1.Pod) bool { return true }
 	inOne := func(p *corev1.Pod) bool { return p.Namespace == "guarantees-1" }
@@ -88,15 +88,16 @@ func views() []view {
 	}
 }
 
-// TestRawWatchGuarantees compares what raw watches bring with etcd's history: every event once, in order, none
-// missing, bookmarks right, while kube-apiserver is killed. No watch may end.
+// TestRawWatchGuarantees compares the events of raw watches with etcd's history while
+// kube-apiserver is killed: every event arrives once and in order, bookmarks are right, and no
+// watch ends.
 func TestRawWatchGuarantees(t *testing.T) {
 	ctx := deadline(t, 4*time.Minute)
 	createNamespaces(ctx, t, "guarantees-1", "guarantees-2")
 	_, generic := directClients(t)
 	must(t, emptyEverywhere(ctx, generic, podsResource))
 	g := startGateway(t)
-	// A watch from before the cache's history goes on upstream, and ends with it.
+	// Fill the cache. A watch from before its history would be forwarded, and end with kube-apiserver.
 	admin := through(t, g, as(realkube.Admin))
 	admin.get(ctx, t, "/api/v1/pods?resourceVersion=0", typeJSON)
 	admin.get(ctx, t, "/api/v1/pods?resourceVersion=0", typeProto)
@@ -106,7 +107,7 @@ func TestRawWatchGuarantees(t *testing.T) {
 	all := newWriters(t, soak.Seed(t), []schema.GroupVersionResource{podsResource},
 		[]string{"guarantees-1", "guarantees-2"}, cfg, cfg, cfg, g.AdminConfig())
 
-	// Half of the watches begin with an empty collection, the others find one.
+	// Half of the watches start with an empty collection, the others do not.
 	var open []*watched
 	for _, v := range views() {
 		open = append(open, watchView(ctx, t, g, v, uint64(began)))
@@ -124,7 +125,7 @@ func TestRawWatchGuarantees(t *testing.T) {
 	must(t, all.write(ctx, 1200))
 
 	history := settle(ctx, t, began)
-	soon, cancel := context.WithTimeout(ctx, patience) // for all together
+	soon, cancel := context.WithTimeout(ctx, patience) // for all watches together
 	defer cancel()
 	for _, w := range open {
 		want := truth(uint64(began), history, w.view.selected)
@@ -135,7 +136,7 @@ func TestRawWatchGuarantees(t *testing.T) {
 	}
 	restless.check(ctx, t, history, uint64(began))
 	checkResumes(ctx, t, g, open, uint64(began), history, gap)
-	t.Logf("%d watches and %d chains saw %d changes", len(open), len(restless.chains), len(history))
+	t.Logf("%d watches and %d chains received %d changes", len(open), len(restless.chains), len(history))
 }
 
 // watched is an open watch of a view.
@@ -157,37 +158,38 @@ func watchView(ctx context.Context, t *testing.T, g *realkube.Gateway, v view, f
 	return &watched{view: v, stream: c.mustWatch(ctx, t, v.request(from), from, v.initial)}
 }
 
-// caughtUp tells whether the last event there is has come.
+// caughtUp returns nil once the last event has arrived.
 func (w *watched) caughtUp(want watchtest.Truth) error {
 	if len(want.Events) == 0 {
 		return errors.New("nothing was written that the watch selects")
 	}
 	last, seen := want.Events[len(want.Events)-1], w.stream.seen()
 	if seen.Last() < last.RV {
-		return fmt.Errorf("it is at version %d, the last event is %s", seen.Last(), last)
+		return fmt.Errorf("the watch is at version %d, the last event is %s", seen.Last(), last)
 	}
 	return nil
 }
 
-// check holds the watch against the truth.
+// check compares the events of the watch with the truth.
 func (w *watched) check(t *testing.T, want watchtest.Truth) {
 	t.Helper()
 	if !w.stream.open() {
-		t.Errorf("%s: has ended: %v, %v", w, w.stream.ended, w.stream.status())
+		t.Errorf("%s: ended: %v, %v", w, w.stream.ended, w.stream.status())
 	}
 	if err := watchtest.Check(w.stream.seen(), want); err != nil {
 		t.Errorf("%s: %v", w, err)
 	}
 }
 
-// A gap is the time around the death of kube-apiserver, in versions. What happened in it is found out by a list, and
-// whether somebody who begins within it has seen everything up to there, nobody can tell: it may be told to list again.
+// A gap is the range of versions around the failure of kube-apiserver. The reflector finds the
+// changes in it by a list, so it cannot tell whether a client that resumes within the gap has seen
+// every change up to its version. Such a client may be told to list again.
 type gap struct{ from, to uint64 }
 
 func (g gap) holds(rv uint64) bool { return g.from <= rv && rv <= g.to }
 
-// killGently kills kube-apiserver and starts it again while objects are written, each at most once. Events that
-// kube-apiserver had not sent when it died are then the same when they are found out by a list.
+// killGently kills and restarts kube-apiserver during writes that touch each object at most once. A
+// list then reveals the same events that kube-apiserver had not sent when it was killed.
 func killGently(ctx context.Context, t *testing.T, g *realkube.Gateway, all *writers) gap {
 	t.Helper()
 	all.setGentle(true)
@@ -196,7 +198,7 @@ func killGently(ctx context.Context, t *testing.T, g *realkube.Gateway, all *wri
 	must(t, all.write(ctx, 60))
 	must(t, disturb(ctx, g, all, 120, killUpstream()))
 	must(t, all.write(ctx, 60))
-	// Whoever follows kube-apiserver is past its failure once the last of these writes has arrived there.
+	// Once the last of these writes has arrived, the client is past the failure.
 	c := through(t, g, as(realkube.Admin))
 	now, err := kube.Revision(ctx)
 	must(t, err)
@@ -224,7 +226,7 @@ func settle(ctx context.Context, t *testing.T, began int64) []change {
 	return history
 }
 
-// chains are clients that watch for a few seconds, and go on where the last watch ended.
+// chains are clients that watch for a few seconds and resume where the last watch ended.
 type chains struct {
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -238,14 +240,15 @@ func (cs *chains) expectGap(g gap) { cs.gap = g }
 type chain struct {
 	view   view
 	client *client
-	// What follows is owned by the goroutine that runs the chain.
+	// The goroutine that runs the chain owns the fields below.
 	watches []watchtest.Watch
 	refused int
-	expired []uint64 // versions from which it could not go on
+	expired []uint64 // versions from which a watch could not resume
 	err     error
 }
 
-// chainSeconds is the length of the watches of a chain. A bookmark comes two seconds before the end.
+// chainSeconds is the duration of the watches of a chain. A server sends a bookmark two seconds
+// before the end.
 const chainSeconds = "3"
 
 func followChains(ctx context.Context, t *testing.T, g *realkube.Gateway, from uint64) *chains {
@@ -267,7 +270,7 @@ func followChains(ctx context.Context, t *testing.T, g *realkube.Gateway, from u
 	return cs
 }
 
-// run watches until ctx ends.
+// run opens watches until ctx ends.
 func (c *chain) run(ctx context.Context, from uint64) {
 	for ctx.Err() == nil {
 		r := c.view.request(from, "timeoutSeconds", chainSeconds)
@@ -300,16 +303,17 @@ func (c *chain) run(ctx context.Context, from uint64) {
 		c.watches = append(c.watches, seen)
 		from = seen.Last()
 		if status := s.status(); s.ended != nil && ctx.Err() == nil || status != nil {
-			c.err = fmt.Errorf("the watch from %d ended: %v, %v", seen.From, s.ended, status)
+			c.err = fmt.Errorf("the watch from version %d ended: %v, %v", seen.From, s.ended, status)
 			return
 		}
 	}
 }
 
-// check ends the chains once they have seen everything, and holds each against the truth.
+// check ends the chains once they have received everything, and compares each with the truth.
 func (cs *chains) check(ctx context.Context, t *testing.T, history []change, began uint64) {
 	t.Helper()
-	// The watches under way when the last event came end in time; two more seconds are for the clients.
+	// Wait until the watches that were open at the last event have ended, plus two seconds for the
+	// clients.
 	testbed.Wait(ctx, 5*time.Second)
 	cs.stop()
 	cs.running.Wait()
@@ -339,19 +343,20 @@ func (cs *chains) check(ctx context.Context, t *testing.T, history []change, beg
 		}
 		for _, rv := range c.expired {
 			if !cs.gap.holds(rv) {
-				t.Errorf("chain %q: cannot go on from version %d", c.view.name, rv)
+				t.Errorf("chain %q: cannot resume from version %d", c.view.name, rv)
 			}
 		}
 		if c.refused > 0 {
-			t.Logf("chain %q: %d watches were refused while kube-apiserver was away", c.view.name, c.refused)
+			t.Logf("chain %q: %d watches were rejected while kube-apiserver was down", c.view.name, c.refused)
 		}
 	}
 }
 
-// checkResumes cuts watches at random versions, one of them in the gap, and goes on from there in new ones.
+// checkResumes cuts the events of watches at random versions, one of them in the gap, and resumes
+// from there with new watches.
 func checkResumes(ctx context.Context, t *testing.T, g *realkube.Gateway, open []*watched, began uint64, history []change, around gap) {
 	t.Helper()
-	told := 0
+	expired := 0
 	for _, w := range open {
 		seen := w.stream.seen()
 		if w.view.initial || len(seen.Events) == 0 {
@@ -365,14 +370,15 @@ func checkResumes(ctx context.Context, t *testing.T, g *realkube.Gateway, open [
 			first := seen
 			first.Events = seen.Events[:cut]
 			if !resume(ctx, t, g, w.view, first, truth(began, history, w.view.selected), around) {
-				told++
+				expired++
 			}
 		}
 	}
-	t.Logf("%d resumed watches were told to list again", told)
+	t.Logf("%d resumed watches had to list again", expired)
 }
 
-// resume goes on where a watch was cut. It returns false when it is told to list again, as it may be in the gap.
+// resume resumes a watch where it was cut. It returns false if the client is told to list again,
+// which is allowed in the gap.
 func resume(ctx context.Context, t *testing.T, g *realkube.Gateway, v view, first watchtest.Watch, want watchtest.Truth, around gap) bool {
 	t.Helper()
 	next := watchView(ctx, t, g, v, first.Last())

@@ -12,14 +12,14 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
 
-// A change is one revision of the store: a pod as it was before and after.
+// A change is one revision of a pod: its state before and after.
 type change struct {
 	rv            uint64
-	before, after *corev1.Pod // nil: not there
+	before, after *corev1.Pod // nil if it did not exist
 }
 
-// podHistory is every change of pods after a revision up to another, as etcd tells it: what nobody can have missed or
-// reordered.
+// podHistory returns every change of pods between two revisions. It reads them from etcd, whose
+// history is complete and in order.
 func podHistory(ctx context.Context, from, to int64) ([]change, error) {
 	history, err := kube.History(ctx, "/registry/pods/", uint64(from), uint64(to))
 	if err != nil {
@@ -50,12 +50,13 @@ func decodePod(stored []byte) (*corev1.Pod, error) {
 	}
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
-		return nil, fmt.Errorf("history: a %T below /registry/pods", obj)
+		return nil, fmt.Errorf("history: unexpected %T below /registry/pods", obj)
 	}
 	return pod, nil
 }
 
-// truth is what an unbroken watch of the selected pods sends, from a version at which there was no pod.
+// truth returns the events that an uninterrupted watch of the selected pods receives, from a
+// version at which no pods existed.
 func truth(from uint64, history []change, selected func(*corev1.Pod) bool) watchtest.Truth {
 	out := watchtest.Truth{From: from, Complete: true}
 	for _, c := range history {

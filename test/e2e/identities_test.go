@@ -24,20 +24,20 @@ import (
 
 const identitiesNamespace = "identities"
 
-// whoAmI asks the server who it takes the client for.
+// whoAmI queries as whom the server authenticates the client.
 var whoAmI = request{
 	method: http.MethodPost, path: "/apis/authentication.k8s.io/v1/selfsubjectreviews", typ: typeJSON, accept: typeJSON,
 	body: `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`,
 }
 
-// caller is one way to say who is asking.
+// caller is a kind of credentials.
 type caller struct {
 	name    string
 	who     identity
 	headers [][2]string
-	// user is the name that kube-apiserver must see; "" when it refuses the caller.
+	// user is the name that kube-apiserver must see, or "" if it rejects the caller.
 	user string
-	// refused is its status then.
+	// refused is the status of the rejection.
 	refused int
 }
 
@@ -50,8 +50,8 @@ func (c caller) clients(t *testing.T, g *realkube.Gateway) (up, gw *client) {
 	return up, gw
 }
 
-// TestIdentities: whoever a client is to kube-apiserver, it is through the gateway, for reads from the cache and for
-// what is forwarded.
+// TestIdentities checks that kube-apiserver authenticates a client through the gateway as it does
+// without it, for reads from the cache and for forwarded requests.
 func TestIdentities(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, identitiesNamespace)
@@ -73,7 +73,7 @@ func TestIdentities(t *testing.T) {
 	t.Run("anonymous off", func(t *testing.T) {
 		g := startGateway(t)
 		if a := through(t, g, identity{}).get(ctx, t, configMapsIn(identitiesNamespace)+"?resourceVersion=0", ""); a.status != http.StatusUnauthorized {
-			t.Errorf("without credentials: %s", a)
+			t.Errorf("request without credentials: %s", a)
 		}
 	})
 	t.Run("impersonation revoked", func(t *testing.T) { testImpersonationRevoked(ctx, t, g, r) })
@@ -137,8 +137,8 @@ func callers(ctx context.Context, t *testing.T) []caller {
 	}
 }
 
-// testCaller compares who kube-apiserver takes the caller for, what it may read from the cache, and who it is when it
-// writes.
+// testCaller compares the caller's identity, its permission to read from the cache, and its
+// identity in writes, with and without the gateway.
 func testCaller(ctx context.Context, t *testing.T, g *realkube.Gateway, c caller) {
 	up, gw := c.clients(t, g)
 	cached := request{path: configMapsIn(identitiesNamespace) + "/absent?resourceVersion=0"}
@@ -151,7 +151,7 @@ func testCaller(ctx context.Context, t *testing.T, g *realkube.Gateway, c caller
 				must(t, err)
 				want = a.status
 				if want < 400 {
-					t.Errorf("kube-apiserver does not refuse %s", r)
+					t.Errorf("kube-apiserver does not reject %s", r)
 				}
 			}
 			sameAnswer(ctx, t, up, gw, r, want)
@@ -160,7 +160,7 @@ func testCaller(ctx context.Context, t *testing.T, g *realkube.Gateway, c caller
 	}
 	want, got := review(ctx, t, up), review(ctx, t, gw)
 	if want.Username != c.user {
-		t.Fatalf("kube-apiserver takes the caller for %q, the test expects %q", want.Username, c.user)
+		t.Fatalf("kube-apiserver authenticates the caller as %q, want %q", want.Username, c.user)
 	}
 	if !sameJSON(t, want, got) {
 		t.Errorf("kube-apiserver sees\n %+v, through the gateway\n %+v", want, got)
@@ -196,7 +196,8 @@ func sameJSON(t *testing.T, a, b any) bool {
 	return bytes.Equal(x, y)
 }
 
-// testWrite writes through the gateway: the object says by which client it was made, and the audit log by whom.
+// testWrite writes through the gateway and checks the client in the object's managedFields and the
+// user in the audit log.
 func testWrite(ctx context.Context, t *testing.T, gw *client, c caller) {
 	t.Helper()
 	a, err := gw.send(ctx, request{
@@ -205,7 +206,7 @@ func testWrite(ctx context.Context, t *testing.T, gw *client, c caller) {
 	})
 	must(t, err)
 	if a.status != http.StatusCreated {
-		t.Fatalf("create: %s", a)
+		t.Fatalf("creating: %s", a)
 	}
 	var made corev1.ConfigMap
 	must(t, json.Unmarshal([]byte(a.body), &made))
@@ -218,18 +219,18 @@ func testWrite(ctx context.Context, t *testing.T, gw *client, c caller) {
 		who = audited.ImpersonatedUser.Username
 	}
 	if who != c.user || audited.UserAgent != "e2e" || audited.Verb != "create" {
-		t.Errorf("audit log: %s by %q with %q", audited.Verb, who, audited.UserAgent)
+		t.Errorf("audit log: %s by user %q with user agent %q", audited.Verb, who, audited.UserAgent)
 	}
 	if c.who.token != "" && c.who.cert == nil && audited.User.Username == realkube.GatewayUser {
 		t.Error("a client with a token of its own was impersonated")
 	}
 }
 
-// awaitAudit finds the event of a request in kube-apiserver's audit log.
+// awaitAudit waits for the event of a request in kube-apiserver's audit log.
 func awaitAudit(ctx context.Context, t *testing.T, id string) auditv1.Event {
 	t.Helper()
 	if id == "" {
-		t.Fatal("the response carries no Audit-Id")
+		t.Fatal("the response has no Audit-Id")
 	}
 	var found auditv1.Event
 	eventually(ctx, t, patience, func() error {
@@ -247,12 +248,12 @@ func awaitAudit(ctx context.Context, t *testing.T, id string) auditv1.Event {
 				return nil
 			}
 		}
-		return fmt.Errorf("no audit event %s", id)
+		return fmt.Errorf("no audit event with ID %s", id)
 	})
 	return found
 }
 
-// testAnonymous: without credentials a client is system:anonymous, as for kube-apiserver.
+// testAnonymous checks that a client without credentials is system:anonymous, as at kube-apiserver.
 func testAnonymous(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	up, gw := direct(t, identity{}), through(t, g, identity{})
 	for path, want := range map[string]int{
@@ -273,7 +274,8 @@ func testAnonymous(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	sameAnswer(ctx, t, up, gw, whoAmI, http.StatusForbidden)
 }
 
-// testImpersonationRevoked: the right to be somebody else ends as soon as any other.
+// testImpersonationRevoked checks that revoking the permission to impersonate takes effect as soon
+// as for any other permission.
 func testImpersonationRevoked(ctx context.Context, t *testing.T, g *realkube.Gateway, r rights) {
 	c := caller{who: as(realkube.Jane), headers: [][2]string{{"Impersonate-User", realkube.Bob}}}
 	up, gw := c.clients(t, g)

@@ -27,10 +27,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// versions is what a client holds of a collection: resourceVersion by key.
+// versions is the state of a collection at a client: resourceVersions by key.
 type versions map[string]string
 
-// firstDifference names a key at which two states differ, or "".
+// firstDifference returns a key at which two states differ, or "".
 func (v versions) firstDifference(want versions) string {
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		if v[key] != want[key] {
@@ -45,7 +45,7 @@ func (v versions) firstDifference(want versions) string {
 	return ""
 }
 
-// versionsOf reads a collection from kube-apiserver itself, at its most recent version.
+// versionsOf reads the most recent state of a collection from kube-apiserver itself.
 func versionsOf(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource) (versions, error) {
 	list, err := client.Resource(resource).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -58,24 +58,24 @@ func versionsOf(ctx context.Context, client metadata.Interface, resource schema.
 	return out, nil
 }
 
-// A follower is an informer under observation.
+// A follower is an informer with checks.
 type follower struct {
 	name     string
 	resource schema.GroupVersionResource
 	informer cache.SharedIndexInformer
 	calls    *callCounter
-	streamed bool // its lists are streams
+	streamed bool // it uses streaming lists
 
 	mu struct {
 		sync.Mutex
 		last  map[string]uint64 // highest version seen, by key
-		held  map[string]bool   // told as added, and not as deleted
+		held  map[string]bool   // reported as added, and not as deleted
 		wrong []string
-		again int // updates to the version that was held
+		again int // updates to the version already held
 	}
 }
 
-// callCounter counts the requests of a client by how they read.
+// callCounter counts the requests of a client by kind.
 type callCounter struct {
 	lists, watchLists, watches atomic.Int64
 
@@ -85,7 +85,7 @@ type callCounter struct {
 	}
 }
 
-// failed is how often requests failed, and how.
+// failed returns how many requests failed, by status or error.
 func (c *callCounter) failed() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,13 +128,13 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// listWatch is a ListWatch that says whether it can stream lists.
+// listWatch is a ListWatch that says whether it supports streaming lists.
 type listWatch struct {
 	*cache.ListWatch
 	noWatchList bool
 }
 
-// IsWatchListSemanticsUnSupported is what reflectors ask.
+// IsWatchListSemanticsUnSupported implements the interface that reflectors check.
 func (l listWatch) IsWatchListSemanticsUnSupported() bool { return l.noWatchList }
 
 // A reader makes the calls of one kind of client.
@@ -144,10 +144,10 @@ type reader struct {
 	of    runtime.Object
 }
 
-// kinds of clients that informers are made of.
+// kinds are the kinds of clients that informers use.
 var kinds = []struct {
 	name string
-	// typed clients know built-in types only.
+	// typed clients support built-in types only.
 	typed bool
 	make  func(*rest.Config, schema.GroupVersionResource) (reader, error)
 }{
@@ -203,8 +203,8 @@ func metadataReader(cfg *rest.Config, resource schema.GroupVersionResource) (rea
 	}, nil
 }
 
-// newFollowers makes an informer of every kind of client for each resource, with streamed lists over HTTP/2 and
-// without over HTTP/1.1.
+// newFollowers creates an informer of every kind of client for each resource, with streaming lists
+// over HTTP/2 and without over HTTP/1.1.
 func newFollowers(t *testing.T, base *rest.Config, resources ...schema.GroupVersionResource) []*follower {
 	t.Helper()
 	var out []*follower
@@ -239,13 +239,13 @@ func newFollowers(t *testing.T, base *rest.Config, resources ...schema.GroupVers
 	return out
 }
 
-// handler watches what the informer tells: of an object that it is there, how it changes and that it is gone.
+// handler checks the notifications of the informer: added, updated, deleted.
 func (f *follower) handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { f.note("added", obj) },
 		UpdateFunc: func(_, obj any) { f.note("updated", obj) },
 		DeleteFunc: func(obj any) {
-			// Of an object whose deletion it missed, the informer tells the last state that it knew.
+			// The informer missed the deletion and reports the last state it knew.
 			if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				f.mu.Lock()
 				defer f.mu.Unlock()
@@ -278,8 +278,9 @@ func (f *follower) note(what string, obj any) {
 	f.mu.held[key] = what != "deleted"
 }
 
-// wrong is what the informer should not have told: versions that were lower than one seen before, objects that were
-// there already or were not. What it holds it may tell again when it lists again, and only then.
+// wrong returns the wrong notifications: versions lower than an earlier one, additions of objects
+// that were held, updates or deletions of others. An informer may report the version it already
+// holds only when it lists again.
 func (f *follower) wrong() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -290,10 +291,10 @@ func (f *follower) wrong() []string {
 	return out
 }
 
-// lists is how often the informer has listed.
+// lists returns how often the informer has listed.
 func (f *follower) lists() int64 { return f.calls.lists.Load() + f.calls.watchLists.Load() }
 
-// held is what the informer's store holds.
+// held returns the contents of the informer's store.
 func (f *follower) held() versions {
 	out := versions{}
 	for _, obj := range f.informer.GetStore().List() {

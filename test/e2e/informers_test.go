@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// catchUp is how long clients may take to hold the present state after writes have ended. client-go waits between
-	// its attempts, up to a minute after several failures.
+	// catchUp is how long clients may take to reach the current state after the last write. client-go
+	// waits up to a minute between attempts after several failures.
 	catchUp = 130 * time.Second
 )
 
-// A disturbance happens while writes go on.
+// A disturbance is a fault during writes.
 type disturbance struct {
 	name string
 	do   func(context.Context, *realkube.Gateway) error
@@ -78,9 +78,10 @@ func nothing() disturbance {
 	return disturbance{"nothing happens", func(context.Context, *realkube.Gateway) error { return nil }}
 }
 
-// TestInformersStayEqual lets informers of every kind of client, a controller-runtime manager and clients that read
-// nothing live through thousands of random writes, with kube-apiserver and the gateway failing in between. After each
-// disturbance every informer must hold what kube-apiserver holds. A soak has disturbances twice, and more writes.
+// TestInformersStayEqual runs thousands of random writes with informers of every kind of client, a
+// controller-runtime manager, and clients that read nothing, while kube-apiserver and the gateway
+// fail. After each disturbance every informer must hold the same objects as kube-apiserver. A soak
+// repeats the disturbances and has more writes.
 func TestInformersStayEqual(t *testing.T) {
 	ctx := deadline(t, 8*time.Minute)
 	namespaces := []string{"informers-1", "informers-2", "informers-3"}
@@ -117,22 +118,22 @@ func TestInformersStayEqual(t *testing.T) {
 		soon, cancel := context.WithTimeout(ctx, catchUp)
 		for _, f := range followers {
 			if err := testbed.Poll(soon, catchUp, func() error { return f.equals(want[f.resource]) }); err != nil {
-				t.Fatalf("step %d, %s: %v; it failed before with %v", i, d.name, err, f.calls.failed())
+				t.Fatalf("step %d, %s: %v; failed requests: %v", i, d.name, err, f.calls.failed())
 			}
 		}
 		eventually(ctx, t, catchUp, func() error { return manager.equals(want) })
 		cancel()
-		t.Logf("%s: writes took %s, clients were equal %s later", d.name, wrote.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: writes took %s, clients had caught up %s later", d.name, wrote.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	}
 
-	t.Logf("requests of informers that failed: %v", failures(followers))
+	t.Logf("failed requests of informers: %v", failures(followers))
 	for _, f := range followers {
 		for _, what := range f.wrong() {
 			t.Errorf("%s: %s", f.name, what)
 		}
 		lists, streamed := f.calls.lists.Load(), f.calls.watchLists.Load()
 		if f.streamed && streamed == 0 || !f.streamed && (streamed > 0 || lists == 0) {
-			t.Errorf("%s: %d lists, %d streamed lists", f.name, lists, streamed)
+			t.Errorf("%s: %d lists, %d streaming lists", f.name, lists, streamed)
 		}
 	}
 	if n := manager.reconciled.Load(); n == 0 {
@@ -140,7 +141,7 @@ func TestInformersStayEqual(t *testing.T) {
 	}
 }
 
-// disturb writes, and lets the disturbance happen after a third of the writes.
+// disturb writes, and starts the disturbance after a third of the writes.
 func disturb(ctx context.Context, g *realkube.Gateway, all *writers, n int64, d disturbance) error {
 	if err := all.write(ctx, n/3); err != nil {
 		return err
@@ -156,7 +157,7 @@ func disturb(ctx context.Context, g *realkube.Gateway, all *writers, n int64, d 
 	return writeErr
 }
 
-// failures adds up what went wrong with the requests of informers.
+// failures sums up the failed requests of informers.
 func failures(followers []*follower) map[string]int {
 	out := map[string]int{}
 	for _, f := range followers {
@@ -190,8 +191,8 @@ func (f *follower) equals(want versions) error {
 	return nil
 }
 
-// openUnreadWatches opens watches whose events pile up, because nobody reads them. They end with the test, or with the
-// gateway.
+// openUnreadWatches opens watches that nobody reads, so that their events pile up. They end with
+// the test or with the gateway.
 func openUnreadWatches(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	t.Helper()
 	c := newClient(t, "gateway", g.URL(), as(realkube.Admin), false)

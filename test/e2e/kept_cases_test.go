@@ -23,7 +23,7 @@ func randomBytes(n int) []byte {
 	return b
 }
 
-// writeKey writes a file for --state-key-file.
+// writeKey writes a key file for --state-key-file.
 func writeKey(t *testing.T, file string) {
 	t.Helper()
 	must(t, os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(randomBytes(32))+"\n"), 0o600))
@@ -36,14 +36,14 @@ func withArgs(args ...string) func(context.Context, *testing.T, *keptScene) {
 	}
 }
 
-// withKey starts the gateway with one of the keys.
+// withKey starts the gateway with a key.
 func withKey(name string) func(context.Context, *testing.T, *keptScene) {
 	return func(_ context.Context, _ *testing.T, s *keptScene) {
 		s.opts.ExtraArgs = append(s.opts.ExtraArgs, "--state-key-file", filepath.Join(s.keys, name))
 	}
 }
 
-// changeImage changes the file of ConfigMaps.
+// changeImage changes the checkpoint of ConfigMaps.
 func changeImage(change func([]byte) []byte) func(context.Context, *testing.T, *keptScene) {
 	return func(_ context.Context, t *testing.T, s *keptScene) {
 		t.Helper()
@@ -54,7 +54,7 @@ func changeImage(change func([]byte) []byte) func(context.Context, *testing.T, *
 	}
 }
 
-// changeMarker replaces the file that says what the folder is.
+// changeMarker replaces the marker file of the state directory.
 func changeMarker(content string) func(context.Context, *testing.T, *keptScene) {
 	return func(_ context.Context, t *testing.T, s *keptScene) {
 		t.Helper()
@@ -62,7 +62,7 @@ func changeMarker(content string) func(context.Context, *testing.T, *keptScene) 
 	}
 }
 
-// putOwn writes an object that nobody but the case looks at, and returns its version.
+// putOwn writes an object of this case and returns its version.
 func (s *keptScene) putOwn(ctx context.Context, t *testing.T, c *client, text string) uint64 {
 	t.Helper()
 	s.changed = "own-" + strconv.Itoa(s.n)
@@ -71,8 +71,8 @@ func (s *keptScene) putOwn(ctx context.Context, t *testing.T, c *client, text st
 	return written(ctx, t, c, request{method: http.MethodPatch, path: path, typ: "application/apply-patch+yaml", body: body})
 }
 
-// runAndEnd runs a gateway on the state, and ends it when a client has seen a write, which may not be saved. Another
-// follows while there is none.
+// runAndEnd runs a gateway on the state and ends it once a client has seen a write, which may not
+// be saved. While there is no gateway, it makes another write.
 func runAndEnd(end func(context.Context, *testing.T, *realkube.Gateway)) func(context.Context, *testing.T, *keptScene) {
 	return func(ctx context.Context, t *testing.T, s *keptScene) {
 		t.Helper()
@@ -84,7 +84,7 @@ func runAndEnd(end func(context.Context, *testing.T, *realkube.Gateway)) func(co
 	}
 }
 
-// sees returns when a client has got the newest version that is to be seen.
+// sees waits until a client has read the newest version, so that the client has seen it.
 func (s *keptScene) sees(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	t.Helper()
 	path := fmt.Sprintf("%s?resourceVersion=%d", allConfigMaps, s.from)
@@ -93,7 +93,7 @@ func (s *keptScene) sees(ctx context.Context, t *testing.T, g *realkube.Gateway)
 	}
 }
 
-// fullDisk runs a gateway on a disk that gets full, until it has said so, and kills it.
+// fullDisk runs a gateway on a disk that becomes full, until the gateway logs that, and kills it.
 func fullDisk(ctx context.Context, t *testing.T, s *keptScene) {
 	t.Helper()
 	disk, kept := t.TempDir(), s.dir
@@ -113,8 +113,8 @@ func fullDisk(ctx context.Context, t *testing.T, s *keptScene) {
 	if mounted {
 		fill(t, filepath.Join(disk, "filler"))
 	} else {
-		// Who may not mount can still say how large a file may get.
-		t.Logf("no disk of the test's own (%s), a limit on the size of files instead", out)
+		// Without permission to mount, limit the size of files instead.
+		t.Logf("cannot mount a disk (%s), limiting the size of files instead", out)
 		info, err := os.Stat(filepath.Join(s.dir, keptImage))
 		must(t, err)
 		out, err := exec.CommandContext(ctx, "prlimit", "--pid", strconv.Itoa(g.PID()), fmt.Sprintf("--fsize=%d", info.Size())).CombinedOutput()
@@ -127,7 +127,7 @@ func fullDisk(ctx context.Context, t *testing.T, s *keptScene) {
 	s.sees(ctx, t, g)
 	eventually(ctx, t, time.Minute, func() error {
 		if lineWith(g.Log(), []string{"checkpoint failed"}) == "" {
-			return fmt.Errorf("nothing is said of a full disk: %s", g.Log())
+			return fmt.Errorf("the log does not mention the full disk: %s", g.Log())
 		}
 		return nil
 	})
@@ -142,7 +142,7 @@ func fullDisk(ctx context.Context, t *testing.T, s *keptScene) {
 	}
 }
 
-// fill writes a file until there is no room for more.
+// fill writes to a file until the disk is full.
 func fill(t *testing.T, file string) {
 	t.Helper()
 	f, err := os.Create(file)
@@ -154,7 +154,7 @@ func fill(t *testing.T, file string) {
 	_ = f.Close()
 }
 
-// otherCluster gives the gateway the address of another cluster.
+// otherCluster starts the gateway with the address of another cluster.
 func otherCluster(ctx context.Context, t *testing.T, s *keptScene) {
 	t.Helper()
 	lab, _ := startLab(t)
@@ -162,7 +162,7 @@ func otherCluster(ctx context.Context, t *testing.T, s *keptScene) {
 	s.upstream.Host = lab.URL()
 }
 
-// grownOld starts the gateway when a second has passed since the state was written.
+// grownOld starts the gateway once the state is older than --state-max-age.
 func grownOld(ctx context.Context, t *testing.T, s *keptScene) {
 	t.Helper()
 	info, err := os.Stat(filepath.Join(s.dir, keptImage))
@@ -171,13 +171,13 @@ func grownOld(ctx context.Context, t *testing.T, s *keptScene) {
 	s.opts.ExtraArgs = append(s.opts.ExtraArgs, "--state-max-age=1s")
 }
 
-// inUse starts another gateway that has the folder.
+// inUse starts another gateway with the same state directory.
 func inUse(_ context.Context, t *testing.T, s *keptScene) {
 	t.Helper()
 	startGateway(t, append(s.opts.ExtraArgs, "--state-dir", s.dir)...)
 }
 
-// otherFolder is one that holds something else.
+// otherFolder uses a directory with other files as the state directory.
 func otherFolder(_ context.Context, t *testing.T, s *keptScene) {
 	t.Helper()
 	s.dir = t.TempDir()

@@ -23,26 +23,26 @@ import (
 
 var writeKept = flag.Bool("e2e.kept.write", false, "write the table of docs/warm-start.md from what TestKeptTable sees")
 
-// What the reads and the watches after a start are answered from.
+// Sources of reads and watches after a start.
 const (
 	fromState = "from the checkpoint"
 	fromList  = "from a new list"
 	goOn      = "continue"
 	sentOn    = "continue, forwarded to the cluster"
-	// theirs is not looked at: the version means nothing there.
+	// theirs is not checked: versions of one cluster are meaningless in another.
 	theirs = "as that cluster responds"
 )
 
-// A keptCase is something that happens to a gateway that keeps its state, or to what it has kept.
+// A keptCase is an event that happens to a gateway with a state directory, or to the directory.
 type keptCase struct {
 	what   string
-	sealed bool // what was kept is sealed
-	// happens changes what the gateway is started with.
+	sealed bool // the saved state is encrypted
+	// happens makes the event happen, or changes how the gateway is started.
 	happens func(ctx context.Context, t *testing.T, s *keptScene)
-	// reads and watches are what clients get after the start. Both are empty of a gateway that ends instead.
+	// reads and watches say what clients get after the start. Both are empty if the gateway exits.
 	reads, watches string
-	// says is the line of its log, or on its standard error, that tells of it, in parts that follow each other; none where
-	// there is nothing to tell.
+	// says are parts, in order, of the line about the event in the log or on standard error. It is
+	// empty if there is no such line.
 	says []string
 }
 
@@ -86,24 +86,24 @@ var keptCases = []keptCase{
 const (
 	keptNamespace = "kept-table"
 	keptObjects   = 20
-	// keptImage is the file of ConfigMaps in a state folder.
+	// keptImage is the checkpoint of ConfigMaps in a state directory.
 	keptImage = "configmaps.v1.json.image"
 )
 
-// A keptScene is what a gateway is started with after something happened.
+// A keptScene is how a gateway is started after the event.
 type keptScene struct {
-	n        int    // of the case, to name what it makes
-	keys     string // the folder of keys
-	dir      string // the state folder
+	n        int    // number of the case, for names
+	keys     string // directory of keys
+	dir      string // state directory
 	upstream *rest.Config
 	from     uint64 // a version that a client has seen
-	changed  string // the object that has changed after that
+	changed  string // an object changed after from
 	opts     realkube.GatewayOptions
-	said     string // by gateways before
+	said     string // log of earlier gateways
 }
 
-// TestKeptTable lets everything that docs/warm-start.md has in its table happen to a gateway that keeps its state, and
-// sees what clients get and what is logged.
+// TestKeptTable tests every row of the table in docs/warm-start.md: it makes the event happen to a
+// gateway with a state directory, and checks the responses and the log.
 func TestKeptTable(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
 	createNamespaces(ctx, t, keptNamespace)
@@ -138,7 +138,7 @@ func TestKeptTable(t *testing.T) {
 	checkKeptTable(t, rows)
 }
 
-// noise is text that does not get smaller.
+// noise returns incompressible text.
 func noise(n int) string {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 	b := randomBytes(n)
@@ -148,7 +148,7 @@ func noise(n int) string {
 	return string(b)
 }
 
-// putConfigMap writes an object of the test's, and returns its version.
+// putConfigMap writes one of the test's objects and returns its version.
 func putConfigMap(ctx context.Context, t *testing.T, c *client, method string, i int, text string) uint64 {
 	t.Helper()
 	name := fmt.Sprintf("kept-%d", i)
@@ -176,7 +176,8 @@ func written(ctx context.Context, t *testing.T, c *client, r request) uint64 {
 
 const allConfigMaps = "/api/v1/configmaps"
 
-// keepFolder is a state folder as a gateway has left it that was asked to end: ConfigMaps, and changes behind them.
+// keepFolder returns a state directory that a gateway left after SIGTERM, with ConfigMaps and later
+// changes.
 func keepFolder(ctx context.Context, t *testing.T, up *client, args ...string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -195,7 +196,8 @@ func keepFolder(ctx context.Context, t *testing.T, up *client, args ...string) s
 	return dir
 }
 
-// play lets a case happen, starts the gateway and looks at it. It returns the row of the table.
+// play runs a case: it makes the event happen, starts the gateway and checks it. It returns the row
+// of the table.
 func (s *keptScene) play(ctx context.Context, t *testing.T, c *keptCase) string {
 	t.Helper()
 	s.opts.Path, s.opts.ExtraArgs = bed.Program, []string{"--shutdown-drain=1s"}
@@ -205,10 +207,10 @@ func (s *keptScene) play(ctx context.Context, t *testing.T, c *keptCase) string 
 		g, err := realkube.StartGatewayWith(ctx, kube, s.opts)
 		if err == nil {
 			g.Close()
-			t.Fatal("it starts")
+			t.Fatal("the gateway started, want an error")
 		}
 		if line := lineWith(err.Error(), c.says); line == "" || !strings.Contains(err.Error(), "exit status 1") {
-			t.Errorf("it does not say %q: %v", c.says, err)
+			t.Errorf("the error does not contain %q: %v", c.says, err)
 		}
 		return c.row("none: the gateway exits with code 1", "")
 	}
@@ -227,19 +229,19 @@ func (s *keptScene) play(ctx context.Context, t *testing.T, c *keptCase) string 
 		watches = s.watch(ctx, t, g, gw)
 	}
 	if reads != c.reads || watches != c.watches {
-		t.Errorf("reads are %s, watches %s; want %s, %s", reads, watches, c.reads, c.watches)
+		t.Errorf("reads: %s, watches: %s; want %s, %s", reads, watches, c.reads, c.watches)
 	}
 	log = s.said + g.Log()
 	if len(c.says) > 0 && lineWith(log, c.says) == "" {
-		t.Errorf("it does not say %q", c.says)
+		t.Errorf("the log does not contain %q", c.says)
 	}
 	if line := lineWith(log, []string{"dropped"}) + lineWith(log, []string{"checkpoint failed"}) + lineWith(log, []string{"not kept"}); len(c.says) == 0 && line != "" {
-		t.Errorf("it says %q", line)
+		t.Errorf("unexpected log line %q", line)
 	}
 	return c.row(reads, watches)
 }
 
-// sameObjects tells whether the first answer has what the cluster has.
+// sameObjects checks that the first response has the same objects as the cluster.
 func (s *keptScene) sameObjects(ctx context.Context, g *realkube.Gateway) error {
 	versions := func(cfg *rest.Config, query string) (map[string]string, error) {
 		client, err := rest.HTTPClientFor(cfg)
@@ -281,24 +283,24 @@ func (s *keptScene) sameObjects(ctx context.Context, g *realkube.Gateway) error 
 		return fmt.Errorf("cluster: %w", err)
 	}
 	if len(got) != len(want) {
-		return fmt.Errorf("%d objects, the cluster has %d", len(got), len(want))
+		return fmt.Errorf("the gateway has %d objects, the cluster %d", len(got), len(want))
 	}
 	for name, rv := range want {
 		if got[name] != rv {
-			return fmt.Errorf("%s at %q, in the cluster at %q", name, got[name], rv)
+			return fmt.Errorf("%s has version %q, in the cluster %q", name, got[name], rv)
 		}
 	}
 	return nil
 }
 
-// watch comes back with a version from before, and tells what it gets.
+// watch resumes a watch from an earlier version and returns how the gateway serves it.
 func (s *keptScene) watch(ctx context.Context, t *testing.T, g *realkube.Gateway, gw *client) string {
 	t.Helper()
 	path := fmt.Sprintf("/api/v1/namespaces/%s/configmaps?watch=true&resourceVersion=%d", keptNamespace, s.from)
 	w := gw.mustWatch(ctx, t, request{path: path, accept: typeJSON}, s.from, false)
 	eventually(ctx, t, time.Minute, func() error {
 		if status := w.status(); status != nil || !w.has(api.Modified, objectKey(keptNamespace, s.changed)) {
-			return fmt.Errorf("the watch from %d does not bring the change: %v, %v", s.from, w.seen().Events, status)
+			return fmt.Errorf("the watch from version %d has not received the change: %v, %v", s.from, w.seen().Events, status)
 		}
 		return nil
 	})
@@ -310,7 +312,7 @@ func (s *keptScene) watch(ctx context.Context, t *testing.T, g *realkube.Gateway
 	return goOn
 }
 
-// lineWith is the first line with all parts, in their order.
+// lineWith returns the first line that contains all parts in order, or "".
 func lineWith(text string, parts []string) string {
 	for line := range strings.Lines(text) {
 		rest, ok := line, true
@@ -326,7 +328,7 @@ func lineWith(text string, parts []string) string {
 	return ""
 }
 
-// row is the case's line of the table.
+// row returns the case's row of the table.
 func (c *keptCase) row(reads, watches string) string {
 	says := ""
 	if len(c.says) > 0 {
@@ -337,11 +339,11 @@ func (c *keptCase) row(reads, watches string) string {
 
 const keptTableBegin, keptTableEnd = "<!-- begin of the table that go test ./test/e2e -run TestKeptTable -e2e.kept.write writes -->\n", "<!-- end -->\n"
 
-// checkKeptTable holds the document against what was seen, or writes it.
+// checkKeptTable compares the table in the document with the rows, or writes it.
 func checkKeptTable(t *testing.T, rows []string) {
 	t.Helper()
 	if slices.Contains(rows, "") {
-		return // of a part of the cases, or of one that has failed
+		return // some cases were skipped or failed
 	}
 	root, err := realkube.RepoRoot()
 	must(t, err)
@@ -351,7 +353,7 @@ func checkKeptTable(t *testing.T, rows []string) {
 	before, rest, ok := strings.Cut(string(b), keptTableBegin)
 	had, after, found := strings.Cut(rest, keptTableEnd)
 	if !ok || !found {
-		t.Fatalf("%s: no place for the table", path)
+		t.Fatalf("%s: the markers of the table are missing", path)
 	}
 	table := "\n| event | reads after the start | resumed watches | log |\n|---|---|---|---|\n" + strings.Join(rows, "") + "\n"
 	switch {
@@ -359,6 +361,6 @@ func checkKeptTable(t *testing.T, rows []string) {
 	case *writeKept && !t.Failed():
 		must(t, os.WriteFile(path, []byte(before+keptTableBegin+table+keptTableEnd+after), 0o644))
 	default:
-		t.Errorf("%s has another table; -e2e.kept.write writes\n%s", path, table)
+		t.Errorf("the table in %s is outdated; -e2e.kept.write writes\n%s", path, table)
 	}
 }

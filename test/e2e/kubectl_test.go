@@ -26,7 +26,8 @@ import (
 
 const readNamespace = "kubectl-read"
 
-// readCommands only read; "$NS" is the namespace with the objects. Their output must be the same byte for byte.
+// readCommands only read; "$NS" is the namespace of the objects. Their output must be the same byte
+// for byte.
 const readCommands = `
 get pods -n $NS
 get pods -A
@@ -101,8 +102,8 @@ top pods -n $NS
 diff -n $NS -f testdata/kubectl-write.yaml
 `
 
-// writeCommands change a namespace step by step. They are run in two namespaces, directly and through the gateway:
-// what they print and what is there in the end must be the same but for names and times.
+// writeCommands change a namespace step by step. They run in two namespaces, directly and through
+// the gateway. Their output and the resulting objects must be the same except for names and times.
 const writeCommands = `
 apply -n $NS -f testdata/kubectl-write.yaml
 apply -n $NS -f testdata/kubectl-write.yaml
@@ -152,10 +153,10 @@ get deployments,configmaps,secrets,widgets,roles,rolebindings,services,hpa -n $N
 get deployments,configmaps,secrets,widgets,roles,rolebindings,services,hpa,pods -n $NS -o name
 `
 
-// A kubectl runs the same command lines against two servers.
+// A kubectl runs the same commands against two servers.
 type kubectl struct {
 	path    string
-	configs [2]string // kubeconfig of kube-apiserver, of the gateway
+	configs [2]string // kubeconfigs of kube-apiserver and of the gateway
 }
 
 func newKubectl(ctx context.Context, t *testing.T, g *realkube.Gateway) *kubectl {
@@ -169,7 +170,7 @@ func newKubectl(ctx context.Context, t *testing.T, g *realkube.Gateway) *kubectl
 	return k
 }
 
-// commands splits a list of command lines. An argument may hold blanks inside brackets.
+// commands splits a list of commands. An argument may contain blanks inside brackets.
 func commands(list string) [][]string {
 	var out [][]string
 	for line := range strings.Lines(strings.TrimSpace(list)) {
@@ -194,8 +195,8 @@ func commands(list string) [][]string {
 	return out
 }
 
-// both runs a command line against both servers at the same time, in the given namespaces, and returns what it
-// printed: standard output and, after a line, standard error.
+// both runs a command against both servers concurrently, in the given namespaces. It returns
+// standard output and, after a line, standard error.
 func (k *kubectl) both(ctx context.Context, args []string, namespaces [2]string) (out [2]string) {
 	var running sync.WaitGroup
 	for i := range out {
@@ -247,7 +248,7 @@ func TestKubectl(t *testing.T) {
 			}
 		}
 		if n := readsFrom(ctx, t, g, "cached"); n < 30 {
-			t.Errorf("only %v reads were answered from the cache", n)
+			t.Errorf("only %v reads were served from the cache", n)
 		}
 	})
 	t.Run("read by the path of one of several clusters", func(t *testing.T) {
@@ -255,7 +256,7 @@ func TestKubectl(t *testing.T) {
 		k := newKubectl(ctx, t, g)
 		must(t, kube.WriteKubeconfig(k.configs[1], g.URL()+"/clusters/one", kube.ServingCAFile(), kube.AdminToken()))
 		for i, args := range commands(readCommands) {
-			if i%4 == 0 { // the way is the same for all
+			if i%4 == 0 { // the path is the same for all, so some suffice
 				k.compareRead(ctx, t, args)
 			}
 		}
@@ -282,9 +283,9 @@ func (k *kubectl) compareRead(ctx context.Context, t *testing.T, args []string) 
 }
 
 var (
-	// maskServer hides addresses, process ids of plugins and names of temporary files.
+	// maskServer matches addresses, process IDs of plugins and names of temporary files.
 	maskServer = regexp.MustCompile(`127\.0\.0\.1:\d+(/clusters/one)?|/tmp/\S+|diff -u\S* .*|(---|\+\+\+) /\S+.*`)
-	// maskWrite hides what no two objects share.
+	// maskWrite matches values that differ between any two objects.
 	maskWrite = regexp.MustCompile(`kubectl-(direct|through)|\d{4}-\d\d-\d\dT[0-9:]+Z|resourceVersion: "\d+"|uid: [0-9a-f-]{36}|UID: "?[0-9a-f-]{36}|` +
 		`127\.0\.0\.1:\d+|/tmp/\S+`)
 )
@@ -300,7 +301,7 @@ func (k *kubectl) compareWrite(ctx context.Context, t *testing.T, args []string)
 	}
 }
 
-// firstDifference shows the first line in which two outputs differ.
+// firstDifference returns the first line in which two outputs differ.
 func firstDifference(direct, gateway string) string {
 	a, b := strings.Split(direct, "\n"), strings.Split(gateway, "\n")
 	for i := range max(len(a), len(b)) {
@@ -318,7 +319,8 @@ func firstDifference(direct, gateway string) string {
 	return "no difference"
 }
 
-// createDocuments creates the objects of a YAML stream at kube-apiserver itself, with their status.
+// createDocuments creates the objects of a YAML stream, with their status, at kube-apiserver
+// itself.
 func createDocuments(ctx context.Context, t *testing.T, file, namespace string) {
 	t.Helper()
 	_, generic := directClients(t)

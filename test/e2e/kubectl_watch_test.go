@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// output collects what a process prints.
+// output collects the output of a process.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu
@@ -34,10 +34,10 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// age is the last column of a table.
+// age matches the last column of a table.
 var age = regexp.MustCompile(`(?m) +\S+$`)
 
-// compareWatches lets kubectl watch directly and through the gateway while a ConfigMap changes.
+// compareWatches runs kubectl watches directly and through the gateway while a ConfigMap changes.
 func (k *kubectl) compareWatches(ctx context.Context, t *testing.T) {
 	typed, _ := directClients(t)
 	maps := typed.CoreV1().ConfigMaps(readNamespace)
@@ -51,7 +51,7 @@ get configmaps -n $NS -w -l watched=yes -o custom-columns=N:.metadata.name,D:.da
 		_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"watched": "yes"}}}, metav1.CreateOptions{})
 		must(t, err)
 		out, stop := k.startBoth(ctx, t, args)
-		// The list comes first, the watch from its version.
+		// Wait for the list; the watch starts from its version.
 		awaitLines(ctx, t, out, name, 1)
 		for i := range 3 {
 			_, err := maps.Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"data":{"n%d":"x"}}`, i), metav1.PatchOptions{})
@@ -68,7 +68,8 @@ get configmaps -n $NS -w -l watched=yes -o custom-columns=N:.metadata.name,D:.da
 	k.watchOnly(ctx, t)
 }
 
-// watchOnly: kubectl prints changes only. When its watch begins is not visible, so the object changes until it shows.
+// watchOnly tests kubectl get --watch-only. The start of its watch is not visible, so the object is
+// updated until kubectl prints it.
 func (k *kubectl) watchOnly(ctx context.Context, t *testing.T) {
 	typed, _ := directClients(t)
 	maps := typed.CoreV1().ConfigMaps(readNamespace)
@@ -101,12 +102,12 @@ func (k *kubectl) watchOnly(ctx context.Context, t *testing.T) {
 	stop()
 	for i, o := range out {
 		if strings.Contains(o.String(), "ADDED") {
-			t.Errorf("kubectl --watch-only (%d) printed what was there before: %q", i, o)
+			t.Errorf("kubectl --watch-only (%d) printed the initial state: %q", i, o)
 		}
 	}
 }
 
-// startBoth starts a command that does not end by itself. stop ends it.
+// startBoth starts a command that does not end by itself. stop kills it.
 func (k *kubectl) startBoth(ctx context.Context, t *testing.T, args []string) (out [2]*output, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -127,14 +128,15 @@ func (k *kubectl) startBoth(ctx context.Context, t *testing.T, args []string) (o
 	return out, stop
 }
 
-// awaitLines waits until each output has n whole lines with a name: kubectl writes a row cell by cell, and its end last.
+// awaitLines waits until each output has n complete lines with a name. kubectl writes a row cell by
+// cell, and the newline last.
 func awaitLines(ctx context.Context, t *testing.T, out [2]*output, name string, n int) {
 	t.Helper()
 	eventually(ctx, t, patience, func() error {
 		for i, o := range out {
 			text := o.String()
 			if got := strings.Count(text, name); got < n || !strings.HasSuffix(text, "\n") {
-				return fmt.Errorf("%d of %d whole lines with %s (%d): %q", got, n, name, i, text)
+				return fmt.Errorf("got %d of %d complete lines with %s (%d): %q", got, n, name, i, text)
 			}
 		}
 		return nil

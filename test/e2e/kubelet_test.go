@@ -26,18 +26,18 @@ const (
 	kubeletNamespace = "kubelet"
 	kubeletNode      = "kubelet-node"
 	kubeletPod       = "talker"
-	// streamTime bounds the wait for the streams of one session.
+	// streamTime bounds the wait for the streams of a session.
 	streamTime = 10 * time.Second
 )
 
-// A kubelet answers what kube-apiserver asks a node's kubelet for on behalf of clients: logs, exec, attach and
-// port-forward. Nothing runs; it echoes.
+// A kubelet is a fake node that serves kube-apiserver's requests on behalf of clients: logs, exec,
+// attach and port-forward. It runs no containers, it echoes.
 type kubelet struct {
 	server *httptest.Server
 	lines  chan string // of the followed log
 
 	mu sync.Mutex
-	// sizes are the terminal sizes that were sent; guarded by mu.
+	// sizes are the terminal sizes received; guarded by mu.
 	sizes []remotecommand.TerminalSize
 }
 
@@ -87,7 +87,7 @@ func (k *kubelet) register(ctx context.Context, t *testing.T) {
 	must(t, err)
 }
 
-// logs writes two lines and, when followed, those that the test sends, each as it comes.
+// logs writes two lines and, if followed, each line that the test sends.
 func (k *kubelet) logs(w http.ResponseWriter, r *http.Request) {
 	flush := http.NewResponseController(w).Flush
 	_, _ = io.WriteString(w, "first line\nsecond line\n")
@@ -110,7 +110,7 @@ func (k *kubelet) logs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// streams collects the streams that the other side opens.
+// streams returns the streams that the other side opens.
 func streams(w http.ResponseWriter, r *http.Request, protocols ...string) (httpstream.Connection, <-chan httpstream.Stream) {
 	if _, err := httpstream.Handshake(r, w, protocols); err != nil {
 		return nil, nil
@@ -123,13 +123,13 @@ func streams(w http.ResponseWriter, r *http.Request, protocols ...string) (https
 	return conn, opened
 }
 
-// exec echoes what it gets. The command "fail" ends with status 3, "say" prints its arguments.
+// exec echoes its input. The command "fail" exits with status 3, "say" prints its arguments.
 func (k *kubelet) exec(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	want := 1 // the error stream
 	for _, key := range []string{"input", "output", "error", "tty"} {
 		if q.Get(key) == "1" {
-			want++ // with a terminal: its sizes
+			want++ // with a terminal, the stream of its sizes
 		}
 	}
 	conn, opened := streams(w, r, "v4.channel.k8s.io")
@@ -156,7 +156,7 @@ func (k *kubelet) exec(w http.ResponseWriter, r *http.Request) {
 	for _, s := range byType {
 		_ = s.Close()
 	}
-	// The other side ends the connection once it has everything.
+	// The other side closes the connection once it has everything.
 	select {
 	case <-conn.CloseChan():
 	case <-r.Context().Done():
@@ -164,7 +164,7 @@ func (k *kubelet) exec(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// runCommand is what the container does.
+// runCommand is the container's command.
 func runCommand(command []string, in io.Reader, out, errOut io.Writer) *metav1.Status {
 	switch {
 	case len(command) > 0 && command[0] == "fail":
@@ -191,14 +191,14 @@ func (k *kubelet) resize(s io.Reader) {
 	}
 }
 
-// seenSizes are the terminal sizes so far.
+// seenSizes returns the terminal sizes received so far.
 func (k *kubelet) seenSizes() []remotecommand.TerminalSize {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return append([]remotecommand.TerminalSize(nil), k.sizes...)
 }
 
-// portForward answers each connection with the port and what it was sent.
+// portForward responds on each connection with the port and the data received.
 func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
 	conn, opened := streams(w, r, "portforward.k8s.io")
 	if conn == nil {

@@ -11,13 +11,14 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// The testbed of all tests and its cluster. TestMain starts them and nobody replaces them.
+// The testbed of all tests and its cluster. TestMain starts them, and no test replaces them.
 var (
 	bed  *testbed.Testbed
 	kube *realkube.Cluster
 )
 
-// auditPolicy makes kube-apiserver tell who wrote in namespaces of TestIdentities, and nothing else.
+// auditPolicy makes kube-apiserver log writes in the namespaces of TestIdentities, and nothing
+// else.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	kube := realkube.Options{
 		AuditPolicy: auditPolicy,
 		ExtraArgs: []string{
-			"--etcd-compaction-interval=0", // history is dropped when a test says so
+			"--etcd-compaction-interval=0", // tests compact the history explicitly
 			"--kubelet-preferred-address-types=InternalIP",
 		},
 	}
@@ -49,10 +50,10 @@ func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	return bed.StartGateway(t, realkube.GatewayOptions{ExtraArgs: args})
 }
 
-// patience bounds what must happen soon, on a machine of any speed. It asserts nothing.
+// patience is the timeout for what happens soon, on a machine of any speed. It is not an assertion.
 const patience = 2 * time.Minute
 
-// deadline bounds a test, so that one that hangs fails by itself and says where.
+// deadline returns a context that bounds the test, so that a test that hangs fails and says where.
 func deadline(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -60,7 +61,7 @@ func deadline(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// eventually polls until check returns nil. The last error fails the test when that takes longer than within.
+// eventually polls until check returns nil. After within it fails the test with the last error.
 func eventually(ctx context.Context, t *testing.T, within time.Duration, check func() error) {
 	t.Helper()
 	if err := testbed.Poll(ctx, within, check); err != nil {
@@ -68,7 +69,7 @@ func eventually(ctx context.Context, t *testing.T, within time.Duration, check f
 	}
 }
 
-// must fails the test when a step did not work.
+// must fails the test if err is not nil.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -76,7 +77,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// http1 makes a client configuration speak HTTP/1.1 only.
+// http1 restricts a client configuration to HTTP/1.1.
 func http1(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.NextProtos = []string{"http/1.1"}

@@ -15,20 +15,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// deployment is one as a user would apply it, with some replicas.
+// deployment returns a Deployment as a user would apply it.
 func deployment(replicas int) string {
 	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","labels":{"app":"web"}},"spec":{"replicas":%d,"selector":{"matchLabels":{"app":"web"}},`+
 		`"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"web","image":"example.com/web:1"}]}}}}`, replicas)
 }
 
-// TestDropManagedFields: a gateway that keeps no managedFields of a resource serves none of it, in any form, while the
-// cluster's stay whole whatever is written through it, of what it gave, too.
+// TestDropManagedFields checks that a gateway that drops the managedFields of a resource serves
+// none of them, in any representation. The managedFields in the cluster stay intact whatever is
+// written through the gateway, including objects that it served.
 func TestDropManagedFields(t *testing.T) {
 	t.Parallel()
 	dropManagedFields(t, "managed", false, "--drop-managed-fields=deployments.apps")
 }
 
-// TestDropRule is TestDropManagedFields for clients that a rule names, whose most-recent gets have none either.
+// TestDropRule is TestDropManagedFields for clients that match a rule. Their most-recent gets have
+// no managedFields either.
 func TestDropRule(t *testing.T) {
 	t.Parallel()
 	dropManagedFields(t, "dropped", true, "--config="+writeFile(t, "gateway.yaml", `rules:
@@ -58,7 +60,8 @@ func dropManagedFields(t *testing.T, namespace string, gets bool, flags ...strin
 	write(up, "PATCH", web+"?fieldManager=autoscaler", merge, `{"metadata":{"annotations":{"load":"7"}}}`, http.StatusOK)
 	write(up, "PATCH", web+"/status?fieldManager=controller", merge, `{"status":{"observedGeneration":1,"replicas":1}}`, http.StatusOK)
 
-	// managers are those of the cluster's object, with the version of the API and the part that they apply to.
+	// managers returns the size of the fields of each manager of the cluster's object, by manager,
+	// operation and subresource.
 	managers := func() map[string]int {
 		t.Helper()
 		var object metav1.PartialObjectMetadata
@@ -76,7 +79,7 @@ func dropManagedFields(t *testing.T, namespace string, gets bool, flags ...strin
 
 	g := startGateway(t, flags...)
 	gw := through(t, g, admin)
-	const field = "f:metadata" // in the bytes of managedFields, in every encoding
+	const field = "f:metadata" // it occurs in managedFields in every encoding
 	const typeCBOR, typeYAML = "application/cbor", "application/yaml"
 	reads := 0
 	for _, r := range []struct {
@@ -98,28 +101,28 @@ func dropManagedFields(t *testing.T, namespace string, gets bool, flags ...strin
 				t.Errorf("%s as %s: %s", path, accept, a)
 			}
 			if accept == typeCBOR || strings.Contains(path, "watch") {
-				continue // not served, or seen already
+				continue // not supported by kube-apiserver, or already compared
 			}
 			if a := up.get(ctx, t, path, accept); a.status != http.StatusOK || !strings.Contains(a.body, field) {
 				t.Errorf("kube-apiserver, %s as %s: %s", path, accept, a)
 			}
 		}
 	}
-	eventually(ctx, t, patience, func() error { // a request is counted after its client has the answer
+	eventually(ctx, t, patience, func() error { // a request is counted after its client has received the response
 		m, err := g.Metrics(ctx)
 		if n := m.Sum("kubeweir_requests_total", map[string]string{"source": "cached"}); err == nil && int(n) != reads {
-			err = fmt.Errorf("%v of %d reads were answered from the cache", n, reads)
+			err = fmt.Errorf("%v of %d reads were served from the cache", n, reads)
 		}
 		return err
 	})
 	if a := gw.get(ctx, t, all, typeJSON); !strings.Contains(a.body, `"web"`) || strings.Contains(a.body, field) {
-		t.Errorf("most recent: %s", a)
+		t.Errorf("most-recent list: %s", a)
 	}
 	if a := gw.get(ctx, t, web, typeJSON); strings.Contains(a.body, field) == gets {
-		t.Errorf("most recent get: %s", a)
+		t.Errorf("most-recent get: %s", a)
 	}
 
-	// What it gave is written back.
+	// Write back an object that the gateway served without managedFields.
 	given := gw.get(ctx, t, web+"?resourceVersion=0", typeJSON).body
 	write(gw, "PUT", web+"?fieldManager=editor", typeJSON, strings.Replace(given, `"load":"7"`, `"load":"8"`, 1), http.StatusOK)
 	write(gw, "PATCH", web+"?fieldManager=labeler", merge, `{"metadata":{"labels":{"tier":"front"}}}`, http.StatusOK)
@@ -130,14 +133,14 @@ func dropManagedFields(t *testing.T, namespace string, gets bool, flags ...strin
 	}
 	for _, m := range []string{"kubectl Apply ", "controller Update status"} {
 		if after[m] != before[m] {
-			t.Errorf("%s has %d bytes of fields, and had %d", m, after[m], before[m])
+			t.Errorf("manager %s has %d bytes of fields, want %d", m, after[m], before[m])
 		}
 	}
 
-	// Applying knows the owners of fields.
+	// Server-side apply knows the owners of fields.
 	write(gw, "PATCH", web+"?fieldManager=kubectl", apply, deployment(2), http.StatusOK)
 	if a := write(gw, "PATCH", web+"?fieldManager=other", apply, deployment(3), http.StatusConflict); !strings.Contains(a.body, `conflict with \"kubectl\": .spec.replicas`) {
-		t.Errorf("a conflict: %s", a)
+		t.Errorf("applying with a conflict: %s", a)
 	}
 	file := filepath.Join(t.TempDir(), "web.json")
 	must(t, os.WriteFile(file, []byte(deployment(4)), 0o600))

@@ -23,8 +23,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A countingManager is a controller-runtime manager whose controller notes, of each object it is told about, the
-// version that its cache holds.
+// A countingManager is a controller-runtime manager whose controllers record the version in the
+// cache of each object that they reconcile.
 type countingManager struct {
 	manager    ctrl.Manager
 	reconciled atomic.Int64
@@ -45,8 +45,8 @@ func startManager(ctx context.Context, t *testing.T, cfg *rest.Config) *counting
 	var err error
 	m.manager, err = ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme.Scheme, Logger: logger, Metrics: metricsserver.Options{BindAddress: "0"},
-		// Reads come from the cache that the events come from. A live read may be ahead of the events, and an object
-		// that it saw may be gone before the cache ever heard of it.
+		// Read from the cache that also delivers the events. A live read may be ahead of the events, and
+		// an object that it returned may be deleted before the cache has seen it.
 		Client: crclient.Options{Cache: &crclient.CacheOptions{Unstructured: true}},
 	})
 	must(t, err)
@@ -72,7 +72,7 @@ func newWidget() *unstructured.Unstructured {
 
 // control adds a controller of one resource.
 func (m *countingManager) control(name string, resource schema.GroupVersionResource, object func() crclient.Object) error {
-	skipNameCheck := true // the process may run several tests with managers
+	skipNameCheck := true // several tests in the process have managers
 	return ctrl.NewControllerManagedBy(m.manager).Named(name).
 		WithOptions(controller.Options{SkipNameValidation: &skipNameCheck, MaxConcurrentReconciles: 2}).
 		Watches(object(), &handler.EnqueueRequestForObject{}).
@@ -98,7 +98,7 @@ func (m *countingManager) reconcile(ctx context.Context, resource schema.GroupVe
 	return nil
 }
 
-// equals compares what the controllers have seen with upstream's state.
+// equals compares the versions that the controllers have recorded with the upstream's.
 func (m *countingManager) equals(want map[schema.GroupVersionResource]versions) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

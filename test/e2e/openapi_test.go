@@ -16,7 +16,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/steady"
 )
 
-// openAPIPaths are those of the documents: of all types, of all groups, and of each group by its hash.
+// openAPIPaths returns the paths of the documents: of all types, of all groups, and of each group
+// by its hash.
 func openAPIPaths(ctx context.Context, t *testing.T, c *client) []string {
 	t.Helper()
 	var index struct {
@@ -35,7 +36,8 @@ func openAPIPaths(ctx context.Context, t *testing.T, c *client) []string {
 	return paths
 }
 
-// TestOpenAPIFromMemory: OpenAPI documents are kube-apiserver's own, and sent by it once in each form.
+// TestOpenAPIFromMemory checks that the gateway serves kube-apiserver's OpenAPI documents, and
+// requests each of them only once per representation.
 func TestOpenAPIFromMemory(t *testing.T) {
 	t.Parallel()
 	ctx := deadline(t, 5*time.Minute)
@@ -50,7 +52,7 @@ func TestOpenAPIFromMemory(t *testing.T) {
 				from := func(c *client) func() answer {
 					return func() answer { return document(ctx, t, c, path, f.accept, f.encoding) }
 				}
-				// Other tests make definitions meanwhile.
+				// Other tests create definitions concurrently.
 				if want, got, same := steady.Compare(from(up), from(gw), sameDocument); !same {
 					t.Errorf("%s as %v: %d %v with %d bytes, want %d %v with %d", path, f, got.status, got.header, len(got.body), want.status, want.header, len(want.body))
 				}
@@ -67,15 +69,15 @@ func TestOpenAPIFromMemory(t *testing.T) {
 	compare()
 	eventually(ctx, t, patience, func() error {
 		if after, _ := counts(); after-before < 40 {
-			return fmt.Errorf("%v documents were answered from memory", after-before)
+			return fmt.Errorf("only %v documents were served from memory", after-before)
 		}
 		return nil
 	})
 	if bytes < 1<<20 {
-		t.Errorf("%v bytes are kept", bytes)
+		t.Errorf("the cached documents have %v bytes", bytes)
 	}
 
-	// The gateway sends no kept document to a client that the cluster refuses.
+	// The gateway does not serve cached documents to a client that the cluster rejects.
 	for name, who := range map[string]identity{"nobody": {}, "a token that is not good": {token: "wrong"}} {
 		want, got := direct(t, who).get(ctx, t, "/openapi/v2", typeJSON), through(t, g, who).get(ctx, t, "/openapi/v2", typeJSON)
 		if got.status < 400 || want.status < 400 {
@@ -88,13 +90,13 @@ func TestOpenAPIFromMemory(t *testing.T) {
 			t.Errorf("%s: %v, want %v", path, got, want)
 		}
 	}
-	// A client that knows a document is told that nothing has changed.
+	// A client that sends the ETag of a document gets a 304.
 	etag := up.get(ctx, t, "/openapi/v2", typeJSON).header.Get("Etag")
 	if a := gw.with("If-None-Match", etag).get(ctx, t, "/openapi/v2", typeJSON); a.status != http.StatusNotModified || a.body != "" {
 		t.Errorf("with its ETag: %v", a)
 	}
 
-	// A new definition is in the documents as soon as it is in kube-apiserver's.
+	// A new definition appears in the gateway's documents as soon as in kube-apiserver's.
 	const definition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"docs.openapi.example.com"},"spec":{"group":"openapi.example.com","scope":"Namespaced",` +
 		`"names":{"kind":"Doc","plural":"docs"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","description":"A doc of TestOpenAPIFromMemory."}}}]}}`
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -132,7 +134,8 @@ func sameDocument(a, b answer) bool {
 	return a.status == b.status && a.body == b.body
 }
 
-// document gets one as it was sent, redirects included, and unpacks it.
+// document gets a document without decompression by the transport, follows redirects, and
+// decompresses it.
 func document(ctx context.Context, t *testing.T, c *client, path, accept, encoding string) answer {
 	t.Helper()
 	plain := *c

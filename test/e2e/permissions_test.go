@@ -23,10 +23,10 @@ const (
 	revocationTime = 2 * time.Second
 )
 
-// representations are all the forms in which objects are read.
+// representations are all representations in which objects are read.
 var representations = []string{typeJSON, typeProto, typeTable, typeMeta, typeMetaList, typeMetaPB, "application/yaml", ""}
 
-// reads are the ways to read ConfigMaps below a collection's path.
+// reads returns the ways to read ConfigMaps below a collection's path.
 func reads(collection, name, version string) []request {
 	var out []request
 	for _, accept := range representations {
@@ -49,7 +49,7 @@ func reads(collection, name, version string) []request {
 
 func configMapsIn(namespace string) string { return "/api/v1/namespaces/" + namespace + "/configmaps" }
 
-// TestPermissions: nobody reads through the gateway what kube-apiserver would refuse.
+// TestPermissions checks that the gateway rejects every read that kube-apiserver would reject.
 func TestPermissions(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
 	createNamespaces(ctx, t, allowedNamespace, refusedNamespace)
@@ -88,7 +88,7 @@ func warmUp(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	}
 }
 
-// testRefused compares the refusals that a user without any right gets.
+// testRefused compares the rejections for a user without any permissions.
 func testRefused(ctx context.Context, t *testing.T, g *realkube.Gateway, version string) {
 	up, gw := direct(t, as(realkube.Alice)), through(t, g, as(realkube.Alice))
 	for _, r := range reads(configMapsIn(refusedNamespace), "one", version) {
@@ -113,13 +113,13 @@ func testRefused(ctx context.Context, t *testing.T, g *realkube.Gateway, version
 	}
 }
 
-// testOneNamespace: a RoleBinding allows in its namespace, not beside it and not across all.
+// testOneNamespace checks that a RoleBinding allows reads in its namespace only.
 func testOneNamespace(ctx context.Context, t *testing.T, g *realkube.Gateway, version string) {
 	newRights(t).inNamespace(ctx, allowedNamespace, "one-namespace", realkube.Alice, readers())
 	up, gw := direct(t, as(realkube.Alice)), through(t, g, as(realkube.Alice))
 	allowed := configMapsIn(allowedNamespace) + "?resourceVersion=0"
 	awaitStatus(ctx, t, gw, allowed, http.StatusOK)
-	var asking sync.WaitGroup // at once: each watch takes a second
+	var asking sync.WaitGroup // concurrently, because each watch takes a second
 	for _, r := range reads(configMapsIn(allowedNamespace), "two", version) {
 		asking.Go(func() { sameStatus(ctx, t, up, gw, r) })
 	}
@@ -135,18 +135,18 @@ func testOneNamespace(ctx context.Context, t *testing.T, g *realkube.Gateway, ve
 	for _, r := range reads("/api/v1/configmaps", "", version) {
 		sameAnswer(ctx, t, up, gw, r, http.StatusForbidden)
 	}
-	// A selector on the namespace is no namespace.
+	// A field selector on the namespace does not make a cluster-wide list a list of the namespace.
 	sameAnswer(ctx, t, up, gw, request{path: "/api/v1/configmaps?resourceVersion=0&fieldSelector=metadata.namespace%3D" + allowedNamespace}, http.StatusForbidden)
 	w := gw.mustWatch(ctx, t, request{path: configMapsIn(allowedNamespace) + "?watch=true"}, 0, true)
 	eventually(ctx, t, patience, func() error {
 		if !w.has(api.Added, allowedNamespace+"/one") {
-			return fmt.Errorf("the watch saw %v", w.seen().Events)
+			return fmt.Errorf("the watch received %v", w.seen().Events)
 		}
 		return nil
 	})
 }
 
-// testOneName: resourceNames allow a get, and lists and watches of that name only.
+// testOneName checks that resourceNames allow gets, and lists and watches of that name, only.
 func testOneName(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	newRights(t).inNamespace(ctx, allowedNamespace, "one-name", realkube.Bob, readers("one"))
 	up, gw := direct(t, as(realkube.Bob)), through(t, g, as(realkube.Bob))
@@ -179,7 +179,8 @@ func testOneName(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	}
 }
 
-// testRevoked: lists stop and open watches end soon after a RoleBinding is deleted.
+// testRevoked checks that lists are rejected and open watches end soon after a RoleBinding is
+// deleted.
 func testRevoked(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	r := newRights(t)
 	r.inNamespace(ctx, allowedNamespace, "revoked", realkube.Jane, readers())
@@ -192,7 +193,7 @@ func testRevokedEverywhere(ctx context.Context, t *testing.T, g *realkube.Gatewa
 	checkRevocation(ctx, t, g, "/api/v1/configmaps", func() { r.revokeEverywhere(ctx, "e2e-revoked-everywhere") })
 }
 
-// testRevokedByRole takes the rule out of the Role; the binding stays.
+// testRevokedByRole removes the rule from the Role; the binding stays.
 func testRevokedByRole(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	r := newRights(t)
 	r.inNamespace(ctx, allowedNamespace, "emptied", realkube.Jane, readers())
@@ -206,7 +207,8 @@ func testRevokedByRole(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	})
 }
 
-// checkRevocation opens watches as Jane, takes her right, and measures how long lists go on and watches stay open.
+// checkRevocation opens watches as Jane, revokes her permission, and measures how long lists
+// succeed and watches stay open.
 func checkRevocation(ctx context.Context, t *testing.T, g *realkube.Gateway, collection string, revoke func()) {
 	t.Helper()
 	jane := through(t, g, as(realkube.Jane))
@@ -222,7 +224,7 @@ func checkRevocation(ctx context.Context, t *testing.T, g *realkube.Gateway, col
 	eventually(ctx, t, patience, func() error {
 		for _, w := range watches {
 			if !w.has(api.Added, allowedNamespace+"/one") {
-				return fmt.Errorf("%s saw %v", w.request, w.seen().Events)
+				return fmt.Errorf("%s received %v", w.request, w.seen().Events)
 			}
 		}
 		return nil
@@ -249,13 +251,13 @@ func checkRevocation(ctx context.Context, t *testing.T, g *realkube.Gateway, col
 			t.Error(err)
 		}
 	}
-	t.Logf("lists stopped after %s, watches had ended after %s", lists.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	t.Logf("lists were rejected after %s, watches had ended after %s", lists.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	if !admin.open() {
-		t.Errorf("the administrator's watch has ended too: %v", admin.ended)
+		t.Errorf("the administrator's watch ended, too: %v", admin.ended)
 	}
 }
 
-// awaitStatus waits until a permission just granted has arrived.
+// awaitStatus waits until a permission just granted is effective.
 func awaitStatus(ctx context.Context, t *testing.T, c *client, path string, want int) {
 	t.Helper()
 	eventually(ctx, t, patience, func() error {

@@ -20,13 +20,13 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// shown is a command of a page, and what the page says that it prints.
+// shown is a command in a page and the output that the page shows.
 type shown struct {
 	command string
 	lines   []string
 }
 
-// readmeConsole are the commands with which the README shows a gateway by hand.
+// readmeConsole returns the console session of the README.
 func readmeConsole(t *testing.T, replaced *strings.Replacer) (all []shown) {
 	t.Helper()
 	root, err := realkube.RepoRoot()
@@ -35,7 +35,7 @@ func readmeConsole(t *testing.T, replaced *strings.Replacer) (all []shown) {
 	must(t, err)
 	block := regexp.MustCompile("(?s)```console\n(.*?)```").FindSubmatch(readme)
 	if block == nil {
-		t.Fatal("the README has no console")
+		t.Fatal("the README has no console session")
 	}
 	for line := range strings.Lines(replaced.Replace(string(block[1]))) {
 		line = strings.TrimSpace(line)
@@ -52,8 +52,8 @@ func readmeConsole(t *testing.T, replaced *strings.Replacer) (all []shown) {
 	return all
 }
 
-// TestReadme: a gateway, ten watches and its metrics, typed as the README has them, show what it says. Only the ports are
-// others, which may be taken here.
+// TestReadme runs the README's console session (a gateway, ten watches and its metrics) and
+// compares the output. Only the ports differ, because they may be in use.
 func TestReadme(t *testing.T) {
 	testbed.Installed(t, "curl", "curl")
 	ctx := deadline(t, 3*time.Minute)
@@ -69,14 +69,15 @@ func TestReadme(t *testing.T) {
 	must(t, started.Await(ctx, func(log string) bool { return strings.Contains(log, "kubeweir: ready on ") }))
 	for _, line := range gateway.lines {
 		if !strings.Contains("\n"+started.Log(), "\n"+line+"\n") {
-			t.Fatalf("the gateway does not say %q but\n%s", line, started.Log())
+			t.Fatalf("the gateway does not print %q but\n%s", line, started.Log())
 		}
 		if export, ok := strings.CutPrefix(line, "kubeweir: export "); ok {
 			env = append(env, export)
 		}
 	}
 
-	// Watches from before the collection begins are continued at the cluster, and not counted as the cache's.
+	// Fill the cache. Watches from before the cache's history are forwarded and not counted as the
+	// cache's.
 	warm := exec.CommandContext(ctx, "bash", "-c", "kubectl get --raw '/apis/apps/v1/deployments?resourceVersion=0'")
 	warm.Env = env
 	if out, err := warm.CombinedOutput(); err != nil {
@@ -90,16 +91,17 @@ func TestReadme(t *testing.T) {
 		cmd := exec.CommandContext(ctx, "bash", "-c", metrics.command)
 		cmd.Env = env
 		if out, err := cmd.Output(); string(out) != want {
-			return fmt.Errorf("%s: %v, prints\n%s\nnot\n%s", metrics.command, err, out, want)
+			return fmt.Errorf("%s: %v; got\n%s\nwant\n%s", metrics.command, err, out, want)
 		}
 		return nil
 	})
-	// Those of gateways of other tests end soon.
+	// Watches of other tests' gateways may still be ending.
 	eventually(ctx, t, patience, func() error { return oneMoreWatch(ctx, "deployments", 0) })
 }
 
-// showsEach tells whether what n programs have printed has all cells of lines n times, but the age, which is the last of
-// a line. They print cell by cell, into one another's lines.
+// showsEach reports whether the output of n programs contains all cells of the lines n times,
+// except the last cell of each line, the age. The programs print cell by cell, so their lines are
+// interleaved.
 func showsEach(printed string, lines []string, n int) bool {
 	for _, line := range lines {
 		cells := strings.Fields(line)
@@ -120,7 +122,7 @@ func reserved(t *testing.T) string {
 	return address
 }
 
-// startLine types a command that runs until the test ends.
+// startLine starts a command that runs until the test ends.
 func startLine(t *testing.T, command string, env []string) *realkube.Line {
 	t.Helper()
 	line, err := realkube.StartLine(command, filepath.Join(t.TempDir(), "log"), env)
@@ -134,7 +136,8 @@ func startLine(t *testing.T, command string, env []string) *realkube.Line {
 	return line
 }
 
-// readmeEnv is that of a user who has the programs, and a kubeconfig of an administrator where it is by default.
+// readmeEnv returns the environment of a user with the programs in PATH and an administrator's
+// kubeconfig at the default location.
 func readmeEnv(t *testing.T, home string) []string {
 	t.Helper()
 	paths, err := realkube.Binaries(t.Context())
@@ -146,7 +149,8 @@ func readmeEnv(t *testing.T, home string) []string {
 	return append(os.Environ(), "HOME="+home, "XDG_CACHE_HOME=", "PATH="+bin+":"+filepath.Dir(paths.Kubectl)+":"+os.Getenv("PATH"))
 }
 
-// createReadyDeployment makes the Deployment that the README shows, with all replicas ready, as a controller would say.
+// createReadyDeployment creates the Deployment that the README shows, with the status of ready
+// replicas, which a controller would write.
 func createReadyDeployment(ctx context.Context, t *testing.T, replicas int32) {
 	t.Helper()
 	typed, _ := directClients(t)

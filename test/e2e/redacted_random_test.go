@@ -18,10 +18,11 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// redactedCases is how many random requests TestRedacted makes of a redacted view.
+// redactedCases returns how many random requests TestRedacted sends as a user with a redacted view.
 func redactedCases() int { return soak.Cases(200, 10_000) }
 
-// randomRequest is any request for a resource with the seed: most may be answered, some are odd.
+// randomRequest returns a random request for a resource with the seed. Most are valid, some are
+// odd.
 func randomRequest(r *rand.Rand, gvr schema.GroupVersionResource) request {
 	one := func(of ...string) string { return of[r.IntN(len(of))] }
 	path := "/apis/" + gvr.Group + "/" + gvr.Version
@@ -63,7 +64,7 @@ func randomRequest(r *rand.Rand, gvr schema.GroupVersionResource) request {
 	return q
 }
 
-// plain is the body of an answer, decompressed.
+// plain returns the body of a response, decompressed.
 func plain(a answer) string {
 	if a.header.Get("Content-Encoding") != "gzip" {
 		return a.body
@@ -76,8 +77,8 @@ func plain(a answer) string {
 	return string(text)
 }
 
-// testRandom makes random requests of a redacted view: none shows the seed, and none that asks for it finds something. The
-// objects are the same afterwards.
+// testRandom sends random requests as a user with a redacted view. No response may contain the
+// seed, and no query for the seed may find an object. The objects must be unchanged afterwards.
 func (v *viewers) testRandom(ctx context.Context, t *testing.T) {
 	var resources []schema.GroupVersionResource
 	for gvr := range sown() {
@@ -99,9 +100,9 @@ func (v *viewers) testRandom(ctx context.Context, t *testing.T) {
 				case err != nil:
 					t.Errorf("case %d: %v: %v", n, q, err)
 				case showsSeed(plain(a)) && !strings.Contains(q.path, seed):
-					t.Errorf("case %d: %v shows a secret: %s", n, q, plain(a))
+					t.Errorf("case %d: the response to %v contains a secret: %s", n, q, plain(a))
 				case a.status == http.StatusOK && strings.Contains(q.path, seed) && !strings.Contains(q.path, "/a") && strings.Contains(plain(a), `"name":"a"`):
-					t.Errorf("case %d: %v finds by a secret: %v", n, q, a)
+					t.Errorf("case %d: %v finds an object by its secret: %v", n, q, a)
 				case a.status >= http.StatusInternalServerError && a.status != http.StatusGatewayTimeout:
 					t.Logf("case %d: %v: %v", n, q, a)
 				case a.status == http.StatusOK:
@@ -117,9 +118,9 @@ func (v *viewers) testRandom(ctx context.Context, t *testing.T) {
 	}
 	close(cases)
 	workers.Wait()
-	t.Logf("%d cases: %d were answered, %d refused", redactedCases(), answered.Load(), refused.Load())
+	t.Logf("%d cases: %d succeeded, %d were rejected", redactedCases(), answered.Load(), refused.Load())
 	if answered.Load() < int64(redactedCases()/4) {
-		t.Error("hardly any was answered")
+		t.Error("fewer than a quarter of the requests succeeded")
 	}
 	for _, gvr := range resources {
 		path := "/apis/" + gvr.Group + "/" + gvr.Version
@@ -128,7 +129,7 @@ func (v *viewers) testRandom(ctx context.Context, t *testing.T) {
 		}
 		a, err := v.whole.send(ctx, request{path: fmt.Sprintf("%s/namespaces/%s/%s/a", path, redactedNamespace, gvr.Resource)})
 		if err != nil || a.status != http.StatusOK || !showsSeed(a.body) {
-			t.Errorf("%s afterwards: %v %v", gvr.Resource, a, err)
+			t.Errorf("%s after the requests: %v %v", gvr.Resource, a, err)
 		}
 	}
 }

@@ -26,11 +26,11 @@ import (
 
 const (
 	redactedNamespace = "redacted"
-	// seed is the value of all that is to be redacted.
+	// seed is the value of everything that must be redacted.
 	seed = "s3cr3t-S33D-0f-test"
 )
 
-// showsSeed reports whether a text has the seed, plain or in base64 at any offset.
+// showsSeed reports whether a text contains the seed, plain or in base64 at any offset.
 func showsSeed(text string) bool {
 	for skip := range 3 {
 		encoded := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", skip) + seed))
@@ -41,14 +41,15 @@ func showsSeed(text string) bool {
 	return strings.Contains(text, seed)
 }
 
-// vaultDefinition is a custom resource with a pod template and a Secret in it, a column of which is a variable's value.
+// vaultDefinition is a custom resource that contains a pod template and a Secret, and has a printer
+// column with the value of an environment variable.
 const vaultDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"vaults.redacted.example.com"},"spec":{
 "group":"redacted.example.com","scope":"Namespaced","names":{"plural":"vaults","kind":"Vault"},"versions":[{"name":"v1","served":true,"storage":true,"subresources":{"status":{}},
 "selectableFields":[{"jsonPath":".spec.env.PASSWORD"}],
 "additionalPrinterColumns":[{"name":"Variable","type":"string","jsonPath":".spec.template.spec.containers[0].env[0].value"},{"name":"Image","type":"string","jsonPath":".spec.template.spec.containers[0].image"}],
 "schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"env":{"type":"object","properties":{"PASSWORD":{"type":"string"}}}}}}}}}]}}`
 
-// sown are objects with the seed, by resource: all that have pods, and what is like them.
+// sown returns objects with the seed, by resource: Secrets, and all resources with pod templates.
 func sown() map[schema.GroupVersionResource]string {
 	template := `{"metadata":{"labels":{"app":"a"},"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"SEED","kept":"yes"}},"spec":{"restartPolicy":"RESTART",
 "containers":[{"name":"c","image":"kept","env":[{"name":"PASSWORD","value":"SEED"},{"name":"FROM","valueFrom":{"secretKeyRef":{"name":"a","key":"password"}}}]}],
@@ -106,7 +107,8 @@ func sow(ctx context.Context, t *testing.T) {
 	}
 }
 
-// TestRedacted: who sees a redacted view sees no secret of a real cluster, in whichever way and form, of any kind.
+// TestRedacted checks that users with a redacted view see no secret of a real cluster, whatever the
+// request, the representation and the resource.
 func TestRedacted(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute+time.Duration(redactedCases())*20*time.Millisecond)
 	createNamespaces(ctx, t, redactedNamespace)
@@ -135,13 +137,13 @@ func TestRedacted(t *testing.T) {
 	}
 }
 
-// viewers are who sees a redacted view and who does not.
+// viewers are a client with a redacted view and one with a full view.
 type viewers struct {
 	redacted, whole *client
 	watches         sync.WaitGroup // each takes a second
 }
 
-// read reads a resource in all ways and forms; watches go on.
+// read reads a resource in all ways and representations. It does not wait for watches.
 func (v *viewers) read(ctx context.Context, t *testing.T, gvr schema.GroupVersionResource) {
 	path := "/apis/" + gvr.Group + "/" + gvr.Version
 	if gvr.Group == "" {
@@ -179,14 +181,14 @@ func (v *viewers) read(ctx context.Context, t *testing.T, gvr schema.GroupVersio
 		}
 	}
 	if answered < 50 {
-		t.Errorf("%s: %d were answered", gvr.Resource, answered)
+		t.Errorf("%s: only %d reads succeeded", gvr.Resource, answered)
 	}
 	if a, err := v.whole.send(ctx, request{path: list}); err != nil || !showsSeed(a.body) {
-		t.Errorf("%s, who sees all: %v %v", gvr.Resource, a, err)
+		t.Errorf("%s with the full view: %v %v", gvr.Resource, a, err)
 	}
 }
 
-// testRedactedKubectl runs kubectl as who sees a redacted view.
+// testRedactedKubectl runs kubectl as a user with a redacted view.
 func testRedactedKubectl(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	k := newKubectl(ctx, t, g)
 	must(t, g.WriteKubeconfig(k.configs[1], kube.Token(realkube.Alice)))

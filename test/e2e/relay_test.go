@@ -10,9 +10,10 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// A relay passes connections on to a server that may be away for a while, as a Service with several replicas behind it
-// would: a new connection waits until somebody answers. Without it client-go's waits between attempts, up to a minute,
-// would make up most of a test that restarts the server.
+// A relay forwards connections to a server that may be down for a while, like a Service with
+// several replicas: a new connection waits until the server accepts it. Without the relay,
+// client-go's waits between attempts, up to a minute, would dominate the duration of tests that
+// restart the server.
 type relay struct {
 	listener net.Listener
 	to       string
@@ -49,7 +50,7 @@ func (r *relay) accept() {
 	}
 }
 
-// pass joins one connection with one to the server, until either side closes.
+// pass connects one connection with the server until either side closes.
 func (r *relay) pass(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	var server net.Conn

@@ -14,8 +14,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// mountedFile is a configuration file in a folder as kubelet mounts a ConfigMap: the file is a symbolic link into a folder
-// whose name is a symbolic link, which every version of the ConfigMap replaces.
+// mountedFile is a configuration file in a directory as kubelet mounts a ConfigMap. The file is a
+// symbolic link into a directory whose name is a symbolic link, which each version of the ConfigMap
+// replaces.
 type mountedFile struct {
 	t       *testing.T
 	dir     string
@@ -40,7 +41,7 @@ func (f *mountedFile) write(content string) {
 	must(f.t, os.RemoveAll(filepath.Join(f.dir, fmt.Sprintf("..v%d", f.version-1))))
 }
 
-// reloadBench is a gateway whose configuration file changes while it runs.
+// reloadBench is a gateway whose configuration file changes at runtime.
 type reloadBench struct {
 	*realkube.Gateway
 	t    *testing.T
@@ -48,7 +49,7 @@ type reloadBench struct {
 	file *mountedFile
 }
 
-// metric awaits a value.
+// metric waits until a metric has a value.
 func (b *reloadBench) metric(name string, labels map[string]string, want float64) {
 	b.t.Helper()
 	eventually(b.ctx, b.t, patience, func() error {
@@ -60,13 +61,13 @@ func (b *reloadBench) metric(name string, labels map[string]string, want float64
 	})
 }
 
-// reloads awaits so many reloads with a result since the start.
+// reloads waits until there have been the given number of reloads with a result.
 func (b *reloadBench) reloads(result string, want float64) {
 	b.t.Helper()
 	b.metric("kubeweir_config_reloads_total", map[string]string{"result": result}, want)
 }
 
-// logged awaits a line with all of the texts.
+// logged waits for a log line that contains all texts.
 func (b *reloadBench) logged(texts ...string) {
 	b.t.Helper()
 	eventually(b.ctx, b.t, patience, func() error {
@@ -83,7 +84,8 @@ func (b *reloadBench) logged(texts ...string) {
 	})
 }
 
-// TestReload: the configuration file of a running gateway is replaced, as kubelet does it, by good ones and bad ones.
+// TestReload replaces the configuration file of a running gateway, as kubelet does it, by valid and
+// invalid ones.
 func TestReload(t *testing.T) {
 	const namespace = "reload"
 	ctx := deadline(t, 3*time.Minute)
@@ -107,7 +109,7 @@ func TestReload(t *testing.T) {
 	write(http.StatusCreated)
 	b.reloads("failure", 0)
 
-	// A rule holds for the next request, and ends watches that it serves in another way.
+	// A new rule applies to the next request, and ends watches that it serves differently.
 	up := direct(t, identity{token: kube.AdminToken()})
 	secrets := "/api/v1/namespaces/" + namespace + "/secrets"
 	a, err := up.send(ctx, request{method: http.MethodPost, path: secrets, typ: typeJSON, body: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"},"stringData":{"password":"swordfish"}}`})
@@ -115,7 +117,7 @@ func TestReload(t *testing.T) {
 	if a.status != http.StatusCreated {
 		t.Fatal(a)
 	}
-	const hidden = "c3dvcmRmaXNo" // of swordfish
+	const hidden = "c3dvcmRmaXNo" // swordfish in base64
 	watched := make(chan answer, 1)
 	go func() {
 		a, _ := admin.send(ctx, request{path: secrets + "?watch=1&resourceVersion=0"})
@@ -128,17 +130,17 @@ func TestReload(t *testing.T) {
 	select {
 	case a := <-watched:
 		if !strings.Contains(a.body, hidden) {
-			t.Errorf("the watch before: %v", a)
+			t.Errorf("the watch from before the reload: %v", a)
 		}
 	case <-ctx.Done():
-		t.Fatal("the watch goes on, unredacted")
+		t.Fatal("the watch stays open, unredacted")
 	}
 	if a := admin.get(ctx, t, secrets+"?resourceVersion=0", typeJSON); strings.Contains(a.body, hidden) {
-		t.Errorf("a list: %v", a)
+		t.Errorf("list: %v", a)
 	}
 	b.metric("kubeweir_watches_ended_total", map[string]string{"reason": "policy-changed"}, 1)
 
-	// An invalid file changes nothing, and is logged once with the place of the mistake.
+	// An invalid file changes nothing, and is logged once with the position of the error.
 	file.write("consistency:\n  default: sesion\n")
 	b.reloads("failure", 1)
 	b.metric("kubeweir_config_last_reload_successful", nil, 0)
@@ -148,7 +150,7 @@ func TestReload(t *testing.T) {
 	b.logged("level=ERROR", "configuration rejected", "gateway.yaml does not exist")
 	write(http.StatusForbidden)
 
-	// Everything else that is live, at SIGHUP; what needs a restart is named.
+	// SIGHUP reloads all other live settings. The log names the settings that need a restart.
 	file.write("log: {level: debug}\naudit: {path: " + audit + "}\nlimits: {maxConnections: 77, maxInFlight: 99}\nconsistency: {default: session}\n")
 	must(t, b.Signal(syscall.SIGHUP))
 	write(http.StatusCreated)
@@ -158,9 +160,9 @@ func TestReload(t *testing.T) {
 	b.logged("level=INFO", "configuration reloaded", "consistency.default", "rules", "audit.path", "log.level")
 	b.logged("level=WARN", "need a restart", "limits.maxConnections")
 	if strings.Contains(b.Log(), "need a restart, until then the old values are in force\" settings=\"[limits.maxConnections ") {
-		t.Errorf("more settings than that need a restart:\n%s", b.Log())
+		t.Errorf("the log names other settings that need a restart:\n%s", b.Log())
 	}
-	eventually(ctx, t, patience, func() error { // in session mode the cache answers
+	eventually(ctx, t, patience, func() error { // in session mode the cache serves lists
 		before, err := b.Metrics(ctx)
 		if err != nil {
 			return err
@@ -169,26 +171,26 @@ func TestReload(t *testing.T) {
 		after, err := b.Metrics(ctx)
 		cached := map[string]string{"verb": "list", "resource": "configmaps", "source": "cached"}
 		if err == nil && after.Sum("kubeweir_requests_total", cached) == before.Sum("kubeweir_requests_total", cached) {
-			err = fmt.Errorf("a list was not answered by the cache")
+			err = fmt.Errorf("the list was not served from the cache")
 		}
 		return err
 	})
 	eventually(ctx, t, patience, func() error {
 		content, err := os.ReadFile(audit)
 		if err == nil && !strings.Contains(string(content), configMaps) {
-			err = fmt.Errorf("no event of a request in %q", content)
+			err = fmt.Errorf("no audit event of the request in %q", content)
 		}
 		return err
 	})
 	b.logged("level=DEBUG")
 
-	// An audit log that cannot be opened changes nothing, not even what else is new.
+	// If the audit log cannot be opened, the whole reload is rejected, including the other changes.
 	file.write("audit: {path: " + filepath.Join(audit, "below-a-file") + "}\nrules: [{users: ['*'], readOnly: true}]\n")
 	b.metric("kubeweir_config_last_reload_successful", nil, 0)
 	b.logged("level=ERROR", "configuration rejected", "audit.path")
 	write(http.StatusCreated)
 
-	// Back to nothing.
+	// Reset all settings.
 	file.write("{}\n")
 	b.metric("kubeweir_config_restart_settings", nil, 0)
 	b.metric("kubeweir_config_last_reload_successful", nil, 1)
@@ -198,6 +200,6 @@ func TestReload(t *testing.T) {
 	after, err := os.ReadFile(audit)
 	must(t, err)
 	if strings.Count(string(before), "\n") != strings.Count(string(after), "\n") {
-		t.Errorf("events go on: %s", after[len(before):])
+		t.Errorf("the audit log still receives events: %s", after[len(before):])
 	}
 }

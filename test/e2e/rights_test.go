@@ -11,7 +11,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// rights grants and takes permissions, at kube-apiserver itself. What it grants is taken back when the test ends.
+// rights grants and revokes permissions at kube-apiserver itself. It revokes everything when the
+// test ends.
 type rights struct {
 	t      *testing.T
 	client *kubernetes.Clientset
@@ -23,7 +24,7 @@ func newRights(t *testing.T) rights {
 	return rights{t, typed}
 }
 
-// readers is a rule to read ConfigMaps and Pods, those with the given names or all.
+// readers is a rule to read ConfigMaps and Pods, either all or those with the given names.
 func readers(names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"configmaps", "pods"},
@@ -35,7 +36,7 @@ func userSubject(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
 }
 
-// inNamespace grants a rule in one namespace, by a Role and a RoleBinding of the given name.
+// inNamespace grants a rule in one namespace, by a Role and a RoleBinding with the given name.
 func (r rights) inNamespace(ctx context.Context, namespace, name, user string, rule rbacv1.PolicyRule) {
 	r.t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}

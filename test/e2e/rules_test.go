@@ -17,7 +17,7 @@ import (
 
 const rulesNamespace = "rules"
 
-// rulesConfig has decisions count for so long that only a change of an RBAC object ends them.
+// rulesConfig caches decisions for so long that only a change of an RBAC object invalidates them.
 const rulesConfig = `rules:
 - users: [jane]
   profile: dashboard
@@ -28,8 +28,8 @@ authorization:
   deniedTTL: 1h
 `
 
-// TestRules: questions of clients about themselves are answered from memory until a right changes, and who may read only
-// changes nothing, with the rights of an editor.
+// TestRules checks that the rule of a dashboard serves self reviews from memory until a permission
+// changes, and that the rule readOnly rejects all writes of a user with all permissions.
 func TestRules(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, rulesNamespace)
@@ -40,7 +40,7 @@ func TestRules(t *testing.T) {
 	t.Run("read only", func(t *testing.T) { testReadOnly(ctx, t, g) })
 }
 
-// mayI asks whether the client may do something to ConfigMaps.
+// mayI returns a self review: whether the client may do something with ConfigMaps.
 func mayI(namespace, verb string) request {
 	return request{method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", typ: typeJSON, body: fmt.Sprintf(
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"namespace":%q,"verb":%q,"resource":"configmaps"}}}`, namespace, verb)}
@@ -76,13 +76,13 @@ func testSelfReviews(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	page()
 	before := asked()
 	if before == 0 {
-		t.Error("the cluster was not asked")
+		t.Error("no review was forwarded")
 	}
-	eventually(ctx, t, patience, func() error { // rights of other tests may be going
+	eventually(ctx, t, patience, func() error { // permissions of other tests may still be changing
 		from := asked()
 		page()
 		if n := asked() - from; n > 0 {
-			return fmt.Errorf("a page that was there before asked the cluster %v times", n)
+			return fmt.Errorf("a repeated page forwarded %v reviews", n)
 		}
 		return nil
 	})
@@ -103,7 +103,7 @@ func testReadOnly(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	allowed, err := unbound.send(ctx, create)
 	must(t, err)
 	if allowed.status != http.StatusCreated {
-		t.Fatalf("not a right that could be taken: %v", allowed)
+		t.Fatalf("the user cannot write even without the rule: %v", allowed)
 	}
 	impersonated := alice.with("Impersonate-User", realkube.Admin).with("Impersonate-Group", "system:masters")
 	for _, c := range []*client{alice, impersonated} {
@@ -123,7 +123,7 @@ func testReadOnly(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 		a, err := c.send(ctx, mayI(rulesNamespace, "create"))
 		must(t, err)
 		if a.status != http.StatusCreated || !strings.Contains(a.body, `"allowed":true`) {
-			t.Errorf("a question: %v", a)
+			t.Errorf("self review: %v", a)
 		}
 	}
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// sessionDefinition is a custom resource that comes while discovery is remembered.
+// sessionDefinition is a custom resource that is created while discovery documents are cached.
 const sessionDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"trinkets.session.example.com"},
 "spec":{"group":"session.example.com","scope":"Namespaced","names":{"plural":"trinkets","singular":"trinket","kind":"Trinket","listKind":"TrinketList"},
 "versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
 
-// TestSessionDiscovery: in session mode what kube-apiserver serves is answered from memory byte for byte as it answers it
-// itself, in each form and to each user; a resource that comes is found as soon as there.
+// TestSessionDiscovery checks that in session mode the gateway serves discovery from memory, with
+// the same bytes as kube-apiserver, in each representation and to each user. A new resource is
+// found as soon as kube-apiserver serves it.
 func TestSessionDiscovery(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	g := startGateway(t, "--consistency=session")
@@ -38,7 +39,7 @@ func TestSessionDiscovery(t *testing.T) {
 	for _, user := range []string{realkube.Admin, realkube.Jane} {
 		real, ours := direct(t, as(user)), through(t, g, as(user))
 		for _, r := range requests {
-			// Definitions of other tests may be going.
+			// Definitions of other tests may still be terminating.
 			eventually(ctx, t, patience, func() error {
 				want, err := real.send(ctx, r)
 				must(t, err)
@@ -54,7 +55,7 @@ func TestSessionDiscovery(t *testing.T) {
 		}
 	}
 	if cached, asked := readsFrom(ctx, t, g, "cached"), readsFrom(ctx, t, g, "forwarded", "collapsed"); cached == 0 {
-		t.Errorf("none of %v answers are from memory", cached+asked)
+		t.Errorf("none of %v responses were served from memory", cached+asked)
 	}
 
 	admin := through(t, g, as(realkube.Admin))
@@ -78,13 +79,13 @@ func TestSessionDiscovery(t *testing.T) {
 		case want.status != http.StatusOK:
 			return fmt.Errorf("kube-apiserver: %s", want)
 		case got.status != http.StatusOK || !json.Valid([]byte(got.body)) || !strings.Contains(got.body, "trinkets"):
-			t.Errorf("kube-apiserver says so already; the gateway: %s", got)
+			t.Errorf("kube-apiserver already serves the resource, the gateway does not: %s", got)
 		}
 		return nil
 	})
 }
 
-// described are the headers that say what an answer is.
+// described returns the headers that describe the representation.
 func described(a answer) string {
 	var text strings.Builder
 	for _, name := range []string{"Content-Type", "ETag", "Vary", "Cache-Control", "X-Content-Type-Options", "Content-Encoding"} {

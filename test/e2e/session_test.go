@@ -37,8 +37,8 @@ rules:
   consistency: session
 `
 
-// TestSessionConsistency: in session mode the reads that kubectl makes are answered from the cache, and whoever wrote
-// through the gateway finds what was written, while others write around it.
+// TestSessionConsistency checks that in session mode the cache serves the reads that kubectl makes,
+// and that clients find what was written through the gateway, while others write at kube-apiserver.
 func TestSessionConsistency(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
 	createNamespaces(ctx, t, sessionNamespace)
@@ -49,7 +49,7 @@ func TestSessionConsistency(t *testing.T) {
 	s := &session{
 		t: t, random: rand.New(rand.NewPCG(seed, 0)), present: map[string]sessionObject{},
 		writer: through(t, g, as(realkube.Admin)),
-		// Somebody else, on another connection, sees the writes too.
+		// Other clients, on other connections, see the writes, too.
 		readers: []*client{
 			through(t, g, as(realkube.Admin)), newClient(t, "gateway", g.URL(), as(realkube.GatewayUser), false),
 		},
@@ -65,18 +65,20 @@ func TestSessionConsistency(t *testing.T) {
 	m, err := g.Metrics(ctx)
 	must(t, err)
 	proofs := m.Sum("kubeweir_cache_fresh_rounds_total", map[string]string{"resource": "configmaps"})
-	t.Logf("%d reads, %v from the cache after %v proofs, %v from kube-apiserver", reads, cached, proofs, asked)
-	// What a deletecollection did is not known from its answer: a read after it may have to ask.
+	t.Logf("%d reads, %v from the cache after %v freshness checks, %v from kube-apiserver", reads, cached, proofs, asked)
+	// The response to a deletecollection does not contain its deletions, so a read after it may need
+	// kube-apiserver.
 	if cached < float64(reads)/2 || asked > float64(reads)/20 {
-		t.Errorf("of %d reads %v were answered from the cache and %v by kube-apiserver", reads, cached, asked)
+		t.Errorf("of %d reads %v were served from the cache and %v by kube-apiserver", reads, cached, asked)
 	}
-	// Of most writes the answer tells enough, those of deletions included.
+	// The responses to most other writes, including deletions, suffice.
 	if proofs > float64(reads)/10 {
-		t.Errorf("kube-apiserver was asked %v times how new the cache is", proofs)
+		t.Errorf("there were %v freshness checks, want at most a tenth of the reads", proofs)
 	}
 }
 
-// TestNoCacheReads: in session mode a read with Cache-Control: no-cache holds what was written past the gateway just before.
+// TestNoCacheReads checks that in session mode a read with Cache-Control: no-cache reflects earlier
+// writes that bypassed the gateway.
 func TestNoCacheReads(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
 	createNamespaces(ctx, t, "no-cache")
@@ -99,11 +101,11 @@ func TestNoCacheReads(t *testing.T) {
 		}
 	}
 	if n := readsFrom(ctx, t, g, "cached"); n != 0 {
-		t.Errorf("%v reads were answered from the cache alone", n)
+		t.Errorf("%v reads were served from the cache without a freshness check", n)
 	}
 }
 
-// readsFrom counts the reads that were answered from any of the given sources.
+// readsFrom returns how many reads were served from any of the sources.
 func readsFrom(ctx context.Context, t *testing.T, g *realkube.Gateway, sources ...string) float64 {
 	t.Helper()
 	m, err := g.Metrics(ctx)
@@ -117,7 +119,7 @@ func readsFrom(ctx context.Context, t *testing.T, g *realkube.Gateway, sources .
 	return n
 }
 
-// writeAround changes ConfigMaps of other names at kube-apiserver itself until the returned function is called.
+// writeAround changes ConfigMaps of other names at kube-apiserver itself until stop is called.
 func writeAround(ctx context.Context, t *testing.T, seed uint64) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -138,7 +140,7 @@ func writeAround(ctx context.Context, t *testing.T, seed uint64) (stop func()) {
 	return stop
 }
 
-// A session is a client that remembers what it wrote.
+// A session is a client that remembers its writes.
 type session struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -160,7 +162,7 @@ func (s *session) fail(format string, args ...any) {
 	s.t.Fatalf("round %d, after writing %s: %s", s.round, s.touched, fmt.Sprintf(format, args...))
 }
 
-// write makes one random change through the gateway.
+// write makes a random change through the gateway.
 func (s *session) write(ctx context.Context) {
 	s.round++
 	name := fmt.Sprintf("mine-%d", s.random.IntN(sessionNames))
@@ -196,7 +198,8 @@ func (s *session) write(ctx context.Context) {
 	}
 }
 
-// finalize deletes an object in three steps, of which the last, an update, lets it go.
+// finalize deletes an object with a finalizer in three steps. The last one, an update, removes the
+// finalizer.
 func (s *session) finalize(ctx context.Context, path string) {
 	s.t.Helper()
 	patch := request{method: http.MethodPatch, path: path, typ: "application/merge-patch+json"}
@@ -220,7 +223,7 @@ func (s *session) must(ctx context.Context, r request) answer {
 	return a
 }
 
-// wrote makes a write that returns the object, and notes it.
+// wrote sends a write that returns the object, and records its version.
 func (s *session) wrote(ctx context.Context, name, color string, r request) {
 	s.t.Helper()
 	var object metav1.PartialObjectMetadata
@@ -235,7 +238,7 @@ func (s *session) version(text string) uint64 {
 	return rv
 }
 
-// read makes the reads of one round, and returns how many.
+// read makes the reads of one round and returns their number.
 func (s *session) read(ctx context.Context) int {
 	reader := s.readers[s.random.IntN(len(s.readers))]
 	if strings.HasPrefix(s.touched, "mine-") {
@@ -257,7 +260,7 @@ func (s *session) get(ctx context.Context, c *client, name string) {
 	o, exists := s.present[name]
 	if !exists {
 		if a.status != http.StatusNotFound {
-			s.fail("get of %s, which was deleted: %s", name, a)
+			s.fail("get of the deleted object %s: %s", name, a)
 		}
 		return
 	}
@@ -266,11 +269,12 @@ func (s *session) get(ctx context.Context, c *client, name string) {
 		must(s.t, json.Unmarshal([]byte(a.body), &object))
 	}
 	if a.status != http.StatusOK || s.version(object.ResourceVersion) != o.rv {
-		s.fail("get of %s, which was written at version %d: %s", name, o.rv, a)
+		s.fail("get of %s, written at version %d: %s", name, o.rv, a)
 	}
 }
 
-// list reads with a selector and compares with what was written. color is the one selected, or "".
+// list lists with a selector and compares the result with the writes. color is the selected one, or
+// "".
 func (s *session) list(ctx context.Context, c *client, accept, selector, color string) {
 	s.t.Helper()
 	path := configMapsIn(sessionNamespace)
@@ -288,7 +292,7 @@ func (s *session) list(ctx context.Context, c *client, accept, selector, color s
 	}
 	got, rv := s.listedObjects(a.body)
 	if rv < s.listed {
-		s.fail("%s: at version %d, a list before was at %d", r, rv, s.listed)
+		s.fail("%s: the list is at version %d, an earlier one at %d", r, rv, s.listed)
 	}
 	s.listed = rv
 	want := 0
@@ -306,7 +310,7 @@ func (s *session) list(ctx context.Context, c *client, accept, selector, color s
 	}
 }
 
-// listedObjects reads a list or a table.
+// listedObjects decodes a list or a table.
 func (s *session) listedObjects(body string) (map[string]uint64, uint64) {
 	s.t.Helper()
 	var list struct {

@@ -25,8 +25,9 @@ const (
 	slowUpdates   = 60
 )
 
-// TestSlowConsumer lets clients stop reading their watches while 30 MB of events are made. Nobody else may notice, and
-// the slow ones must either be told to list again or have every event.
+// TestSlowConsumer has clients that stop reading their watches during 30 MB of events. Other
+// clients must not be affected, and the slow ones must either be told to list again or receive
+// every event.
 func TestSlowConsumer(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, slowNamespace)
@@ -35,8 +36,8 @@ func TestSlowConsumer(t *testing.T) {
 	cm, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "big"}}, metav1.CreateOptions{})
 	must(t, err)
 	g := startGateway(t, "--history-bytes=2Mi", "--write-timeout=1m")
-	// Listed first, as any client does: from before the cache's beginning a watch is
-	// the upstream's, which has an end of its own for slow clients.
+	// List first, as every client does. A watch from before the cache's history would be forwarded,
+	// and kube-apiserver treats slow clients differently.
 	var list metav1.List
 	must(t, json.Unmarshal([]byte(through(t, g, as(realkube.Admin)).get(ctx, t, configMapsIn(slowNamespace)+"?resourceVersion="+cm.ResourceVersion, "").body), &list))
 	path := fmt.Sprintf("%s?watch=true&resourceVersion=%s", configMapsIn(slowNamespace), list.ResourceVersion)
@@ -58,7 +59,7 @@ func TestSlowConsumer(t *testing.T) {
 		want.Events = append(want.Events, watchtest.WireEvent{Type: api.Modified, Key: slowNamespace + "/big", RV: rv})
 		eventually(ctx, t, patience, func() error {
 			if last := fast.seen().Last(); last < rv {
-				return fmt.Errorf("a client that reads is at %d, the last event at %d; open: %t, %v", last, rv, fast.open(), fast.status())
+				return fmt.Errorf("the client that reads is at version %d, the last event at %d; open: %t, %v", last, rv, fast.open(), fast.status())
 			}
 			return nil
 		})
@@ -69,7 +70,7 @@ func TestSlowConsumer(t *testing.T) {
 	for name, resp := range slow {
 		w, status, err := readRest(resp)
 		if err != nil {
-			t.Errorf("%s: the slow watch was cut: %v", name, err)
+			t.Errorf("%s: the slow watch was truncated: %v", name, err)
 		}
 		w.From, w.Cut = from, true // it was too slow
 		if err := watchtest.Check(w, want); err != nil {
@@ -79,12 +80,12 @@ func TestSlowConsumer(t *testing.T) {
 			t.Errorf("%s: after %d of %d events the slow watch ended with %v", name, len(w.Events), slowUpdates, status)
 			continue
 		}
-		t.Logf("%s: %d of %d events, then %v", name, len(w.Events), slowUpdates, status.Message)
+		t.Logf("%s: received %d of %d events, then %v", name, len(w.Events), slowUpdates, status.Message)
 	}
 	m, err := g.Metrics(ctx)
 	must(t, err)
 	if n := m.Sum("kubeweir_cache_watchers_expired_total", map[string]string{"resource": "configmaps"}); n != float64(len(slow)) {
-		t.Errorf("%v watchers counted as fallen behind, want %d", n, len(slow))
+		t.Errorf("%v watches are counted as too slow, want %d", n, len(slow))
 	}
 }
 

@@ -25,18 +25,19 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// kills is how often TestKilledWithState kills the gateway; from 50 on there are 200 informers.
+// kills returns how often TestKilledWithState kills the gateway. From 50 on there are 200
+// informers.
 func kills() int { return soak.Cases(3, 50) }
 
-// killedRate is how many writes a second there are while the gateway is killed.
+// killedRate is the number of writes per second while the gateway is killed.
 const killedRate = 100
 
-// saved is how long the gateway has to write a change to its state, and some.
+// saved is the maximum time until the gateway has saved a change, with some slack.
 const saved = 4 * time.Second
 
-// TestKilledWithState kills a gateway that keeps its state again and again, under informers, writes and watches that go
-// on from the version they have seen. Each time it goes on with the state: nothing is listed, and nobody sees anything
-// twice, or go back.
+// TestKilledWithState kills a gateway with a state directory repeatedly, during writes, with
+// informers and watches that resume from the last version they have seen. Each time the gateway
+// loads the state without listing again, and no client sees an event twice or an older version.
 func TestKilledWithState(t *testing.T) {
 	ctx := deadline(t, 4*time.Minute+time.Duration(kills())*20*time.Second)
 	namespaces := []string{"killed-1", "killed-2"}
@@ -60,7 +61,7 @@ func TestKilledWithState(t *testing.T) {
 	for i := range kills() {
 		must(t, all.write(ctx, 50))
 		if i%2 == 0 {
-			testbed.Wait(ctx, saved) // so that there is something to lose, or not
+			testbed.Wait(ctx, saved) // so that some changes are saved and some are not
 		}
 		must(t, disturb(ctx, g, all, 150, killGateway()))
 		want := map[schema.GroupVersionResource]versions{}
@@ -90,8 +91,8 @@ func TestKilledWithState(t *testing.T) {
 	resumed.check(t)
 }
 
-// checkLoaded tells how many collections the gateway has loaded since it was started: all that were kept, of which none
-// was listed.
+// checkLoaded checks that the gateway has loaded all saved collections since its start, without
+// listing any of them, and returns their number.
 func checkLoaded(ctx context.Context, t *testing.T, g *realkube.Gateway, kill int) int {
 	t.Helper()
 	m, err := g.Metrics(ctx)
@@ -102,7 +103,7 @@ func checkLoaded(ctx context.Context, t *testing.T, g *realkube.Gateway, kill in
 	read := func(purpose string) float64 {
 		return m.Sum("kubeweir_upstream_response_bytes_total", map[string]string{"purpose": purpose})
 	}
-	t.Logf("kill %d: collections loaded %g, not there %g; bytes of lists %g, of watches %g", kill,
+	t.Logf("kill %d: collections loaded %g, missing %g; bytes of lists %g, of watches %g", kill,
 		loads("confirmed"), loads("absent"), read("list"), read("watch"))
 	for _, result := range []string{"damaged", "old", "redefined", "rewound", "unreadable"} {
 		if n := loads(result); n > 0 {
@@ -117,14 +118,14 @@ func checkLoaded(ctx context.Context, t *testing.T, g *realkube.Gateway, kill in
 	return int(loads("confirmed"))
 }
 
-// A resumer watches a resource, and when the watch ends goes on from the last version that it has seen.
+// A resumer watches a resource and, when the watch ends, resumes from the last version it has seen.
 type resumer struct {
 	mu struct {
 		sync.Mutex
 		held  versions
 		last  uint64 // version of the newest event
 		wrong []string
-		gone  int // times that its version was expired
+		gone  int // how often its version was expired
 		opens int
 	}
 }
@@ -150,7 +151,7 @@ func newResumer(ctx context.Context, t *testing.T, cfg *rest.Config, resource sc
 	return r
 }
 
-// watch lists if there is no version to go on from, and watches until that ends.
+// watch lists if there is no version to resume from, and watches until the watch ends.
 func (r *resumer) watch(ctx context.Context, client metadata.Getter) error {
 	r.mu.Lock()
 	last := r.mu.last
@@ -195,7 +196,7 @@ func (r *resumer) expired() {
 	r.mu.gone++
 }
 
-// note takes an event; false ends the watch.
+// note records an event. It returns false if the watch must end.
 func (r *resumer) note(ev watch.Event) bool {
 	if ev.Type == watch.Error {
 		if err := apierrors.FromObject(ev.Object); apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
@@ -231,7 +232,7 @@ func (r *resumer) equals(want versions) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if difference := r.mu.held.firstDifference(want); difference != "" {
-		return fmt.Errorf("a watch that goes on: %s (last at version %d)", difference, r.mu.last)
+		return fmt.Errorf("resumed watch: %s (last at version %d)", difference, r.mu.last)
 	}
 	return nil
 }
@@ -240,13 +241,13 @@ func (r *resumer) check(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t.Logf("a watch that goes on was opened %d times, its version had expired %d times", r.mu.opens, r.mu.gone)
+	t.Logf("the resumed watch was opened %d times, its version had expired %d times", r.mu.opens, r.mu.gone)
 	for _, what := range r.mu.wrong {
 		t.Error(what)
 	}
 }
 
-// TestSealedState: with a key Secrets are kept, too.
+// TestSealedState checks that Secrets are saved if there is a state key.
 func TestSealedState(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	dir := t.TempDir()
@@ -262,11 +263,11 @@ func TestSealedState(t *testing.T) {
 	}
 	must(t, g.Start(ctx))
 	if after := c.get(ctx, t, path, typeJSON).body; len(after) == 0 || len(before) == 0 {
-		t.Errorf("%d bytes before, %d after", len(before), len(after))
+		t.Errorf("the response has %d bytes before the restart, %d after", len(before), len(after))
 	}
 	m, err := g.Metrics(ctx)
 	must(t, err)
 	if n := m.Sum("kubeweir_state_loads_total", map[string]string{"result": "confirmed"}); n < 2 {
-		t.Errorf("%g collections were loaded\n%s", n, g.Log())
+		t.Errorf("only %g collections were loaded\n%s", n, g.Log())
 	}
 }

@@ -22,11 +22,12 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
 
-// A stream is one watch response. A goroutine reads it until it ends; closing it, or the end of its context, ends it.
+// A stream is one watch response. A goroutine reads it until it ends. Closing the stream or the end
+// of its context ends it.
 type stream struct {
 	request request
 	cancel  context.CancelFunc
-	// done is closed when the response has ended; ended is how: nil is a clean end.
+	// done is closed when the response has ended; ended is its error, nil for a clean end.
 	done  chan struct{}
 	ended error
 
@@ -37,8 +38,8 @@ type stream struct {
 	}
 }
 
-// watch opens a watch from a version, exclusive; initial says that it begins with the present state. The answer is set
-// instead of the stream when it is not 200.
+// watch opens a watch of the events after a version. initial means that it starts with the current
+// state. If the status is not 200, watch returns the response instead of a stream.
 func (c *client) watch(ctx context.Context, r request, from uint64, initial bool) (*stream, answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	resp, err := c.open(ctx, r)
@@ -58,7 +59,8 @@ func (c *client) watch(ctx context.Context, r request, from uint64, initial bool
 	return s, answer{status: http.StatusOK, header: resp.Header}, nil
 }
 
-// mustWatch is watch for a test that needs it to work; the stream ends with the test.
+// mustWatch is watch, but fails the test if it is rejected. The stream is closed at the end of the
+// test.
 func (c *client) mustWatch(ctx context.Context, t *testing.T, r request, from uint64, initial bool) *stream {
 	t.Helper()
 	s, refused, err := c.watch(ctx, r, from, initial)
@@ -88,7 +90,7 @@ func (s *stream) await(within time.Duration) error {
 	}
 }
 
-// open tells whether the stream has not ended.
+// open reports whether the stream is still open.
 func (s *stream) open() bool {
 	select {
 	case <-s.done:
@@ -98,7 +100,7 @@ func (s *stream) open() bool {
 	}
 }
 
-// seen is what came so far.
+// seen returns the events received so far.
 func (s *stream) seen() watchtest.Watch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,14 +109,14 @@ func (s *stream) seen() watchtest.Watch {
 	return w
 }
 
-// status is the Status of the ERROR event, if one came.
+// status returns the Status of the ERROR event, or nil.
 func (s *stream) status() *metav1.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.status
 }
 
-// has tells whether an event came whose object has this key and type.
+// has reports whether an event of this type and key was received.
 func (s *stream) has(typ api.EventType, key string) bool {
 	for _, e := range s.seen().Events {
 		if e.Type == typ && e.Key == key {
@@ -152,7 +154,8 @@ func (s *stream) read(ctx context.Context, resp *http.Response) {
 	}
 }
 
-// objectHead is what of an event's object is looked at, whatever it is: an object, a Table with one row, or a Status.
+// objectHead is the decoded part of an event's object: an object, a Table with one row, or a
+// Status.
 type objectHead struct {
 	Kind     string            `json:"kind"`
 	Metadata metav1.ObjectMeta `json:"metadata"`
@@ -167,7 +170,7 @@ func nextJSON(in *bufio.Reader) (e watchtest.WireEvent, status *metav1.Status, e
 	line, err := in.ReadBytes('\n')
 	if err != nil {
 		if len(line) > 0 {
-			err = fmt.Errorf("the last event is cut off: %.200q (%v)", line, err)
+			err = fmt.Errorf("the last event is truncated: %.200q (%v)", line, err)
 		}
 		return e, nil, err
 	}
@@ -184,12 +187,12 @@ func nextJSON(in *bufio.Reader) (e watchtest.WireEvent, status *metav1.Status, e
 	}
 	var head objectHead
 	if err := json.Unmarshal(event.Object, &head); err != nil {
-		return e, nil, fmt.Errorf("event's object: %w", err)
+		return e, nil, fmt.Errorf("object of the event: %w", err)
 	}
 	meta := head.Metadata
 	if head.Kind == "Table" {
 		if len(head.Rows) != 1 {
-			return e, nil, fmt.Errorf("a Table of %d rows", len(head.Rows))
+			return e, nil, fmt.Errorf("Table with %d rows", len(head.Rows))
 		}
 		meta = head.Rows[0].Object.Metadata
 	}
@@ -197,20 +200,20 @@ func nextJSON(in *bufio.Reader) (e watchtest.WireEvent, status *metav1.Status, e
 	return e, nil, err
 }
 
-// protoMagic begins every protobuf object but a watch event.
+// protoMagic is the prefix of every protobuf object except watch events.
 var protoMagic = []byte("k8s\x00")
 
 func nextProto(in *bufio.Reader) (e watchtest.WireEvent, status *metav1.Status, err error) {
 	var length [4]byte
 	if n, err := io.ReadFull(in, length[:]); err != nil {
 		if n > 0 {
-			err = fmt.Errorf("the last event is cut off: %v", err)
+			err = fmt.Errorf("the last event is truncated: %v", err)
 		}
 		return e, nil, err
 	}
 	frame := make([]byte, binary.BigEndian.Uint32(length[:]))
 	if _, err := io.ReadFull(in, frame); err != nil {
-		return e, nil, fmt.Errorf("the last event is cut off: %v", err)
+		return e, nil, fmt.Errorf("the last event is truncated: %v", err)
 	}
 	var event metav1.WatchEvent
 	if err := event.Unmarshal(frame); err != nil {
@@ -218,11 +221,11 @@ func nextProto(in *bufio.Reader) (e watchtest.WireEvent, status *metav1.Status, 
 	}
 	raw, ok := bytes.CutPrefix(event.Object.Raw, protoMagic)
 	if !ok {
-		return e, nil, fmt.Errorf("an event's object begins with %.8q", event.Object.Raw)
+		return e, nil, fmt.Errorf("object of the event starts with %.8q", event.Object.Raw)
 	}
 	var unknown runtime.Unknown
 	if err := unknown.Unmarshal(raw); err != nil {
-		return e, nil, fmt.Errorf("event's object: %w", err)
+		return e, nil, fmt.Errorf("object of the event: %w", err)
 	}
 	if api.ParseEventType(event.Type) == api.Error {
 		status = &metav1.Status{}
@@ -231,7 +234,7 @@ func nextProto(in *bufio.Reader) (e watchtest.WireEvent, status *metav1.Status, 
 	// Field 1 of every object is its metadata.
 	var object metav1.PartialObjectMetadata
 	if err := object.Unmarshal(unknown.Raw); err != nil {
-		return e, nil, fmt.Errorf("event's object: %w", err)
+		return e, nil, fmt.Errorf("object of the event: %w", err)
 	}
 	e, err = wireEvent(event.Type, object.ObjectMeta)
 	return e, nil, err
@@ -240,7 +243,7 @@ func nextProto(in *bufio.Reader) (e watchtest.WireEvent, status *metav1.Status, 
 func wireEvent(typ string, meta metav1.ObjectMeta) (watchtest.WireEvent, error) {
 	e := watchtest.WireEvent{Type: api.ParseEventType(typ), End: meta.Annotations[metav1.InitialEventsAnnotationKey] == "true"}
 	if e.Type == 0 {
-		return e, fmt.Errorf("event of type %q", typ)
+		return e, fmt.Errorf("unexpected event of type %q", typ)
 	}
 	if e.Type != api.Bookmark {
 		e.Key = objectKey(meta.Namespace, meta.Name)

@@ -17,8 +17,9 @@ import (
 
 const strictRounds = 200
 
-// TestStrictLists: a list without resourceVersion shows whatever kube-apiserver acknowledged to anybody before it, also
-// when the cache answers it, whole or in pages, while others write.
+// TestStrictLists checks that a list without resourceVersion reflects every write that
+// kube-apiserver acknowledged to anybody before the list started, also if the cache serves it, as a
+// whole or in pages, while others write.
 func TestStrictLists(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
 	createNamespaces(ctx, t, sessionNamespace)
@@ -27,7 +28,7 @@ func TestStrictLists(t *testing.T) {
 	gateway, err := kubernetes.NewForConfig(g.AdminConfig())
 	must(t, err)
 	writer, reader := direct.CoreV1().ConfigMaps(sessionNamespace), gateway.CoreV1().ConfigMaps(sessionNamespace)
-	for range 2 { // what is listed again is cached
+	for range 2 { // a repeated list is cached
 		_, err := reader.List(ctx, metav1.ListOptions{})
 		must(t, err)
 	}
@@ -45,7 +46,7 @@ func TestStrictLists(t *testing.T) {
 			delete(present, name)
 		}
 		if i == strictRounds/2 {
-			stop() // then only what the cluster itself writes moves its version on
+			stop() // afterwards only the cluster's own writes advance the version
 		}
 		found := map[string]string{}
 		p := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -63,8 +64,8 @@ func TestStrictLists(t *testing.T) {
 		}
 	}
 	revalidated, asked := readsFrom(ctx, t, g, "revalidated", "cached"), readsFrom(ctx, t, g, "collapsed", "forwarded")
-	t.Logf("%v lists by what the upstream named, %v by the upstream", revalidated, asked)
+	t.Logf("%v lists were revalidated, %v were served by kube-apiserver", revalidated, asked)
 	if revalidated < strictRounds || asked > revalidated/4 {
-		t.Errorf("%v lists were revalidated, %v answered by kube-apiserver", revalidated, asked)
+		t.Errorf("%v lists were revalidated, %v served by kube-apiserver", revalidated, asked)
 	}
 }

@@ -17,8 +17,9 @@ import (
 
 const tierWrites = 600
 
-// TestTiers lets informers behind two gateways, one in front of the other, live through deaths of the upper one. The
-// lower one serves what it has meanwhile, and in the end every informer holds what kube-apiserver holds.
+// TestTiers runs informers behind two gateways, one in front of the other, and kills the upper one
+// repeatedly. The lower one keeps serving its cache, and in the end every informer holds the same
+// objects as kube-apiserver.
 func TestTiers(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
 	namespaces := []string{"tiers-1", "tiers-2"}
@@ -59,9 +60,9 @@ func TestTiers(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("%s: writes took %s, clients were equal %s later", d.name, wrote.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: writes took %s, clients had caught up %s later", d.name, wrote.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	}
-	t.Logf("requests of informers that failed: %v", failures(followers))
+	t.Logf("failed requests of informers: %v", failures(followers))
 	for _, f := range followers {
 		for _, what := range f.wrong() {
 			t.Errorf("%s: %s", f.name, what)
@@ -69,7 +70,8 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// killTier kills the upper gateway, looks what the lower one says, and starts the upper one again.
+// killTier kills the upper gateway, checks the responses of the lower one, and restarts the upper
+// one.
 func killTier(t *testing.T, upper, lower *realkube.Gateway) func(context.Context, *realkube.Gateway) error {
 	t.Helper()
 	c := newClient(t, "site", lower.URL(), as(realkube.Admin), true)
@@ -81,7 +83,7 @@ func killTier(t *testing.T, upper, lower *realkube.Gateway) func(context.Context
 		return err
 	}
 	return func(ctx context.Context, _ *realkube.Gateway) error {
-		if err := expect(ctx, "/api/v1/pods?resourceVersion=0", http.StatusOK); err != nil { // who asks is known now
+		if err := expect(ctx, "/api/v1/pods?resourceVersion=0", http.StatusOK); err != nil { // the lower gateway now has the client's decisions
 			return err
 		}
 		upper.Kill()
@@ -94,7 +96,7 @@ func killTier(t *testing.T, upper, lower *realkube.Gateway) func(context.Context
 			return err
 		}
 		if cached != nil || strict != nil {
-			return fmt.Errorf("without its upstream the lower gateway says: %v; %v", cached, strict)
+			return fmt.Errorf("the lower gateway without its upstream: %v; %v", cached, strict)
 		}
 		return expect(ctx, "/api/v1/pods", http.StatusOK)
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// TestTLSSettings: clients get the versions and cipher suites that both programs are told, and no others.
+// TestTLSSettings checks that both programs accept the configured TLS versions and cipher suites,
+// and no others.
 func TestTLSSettings(t *testing.T) {
 	const allowed, other = tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
 	for name, c := range map[string]struct {
@@ -39,7 +40,7 @@ func TestTLSSettings(t *testing.T) {
 	}
 }
 
-// startStandalone starts a standalone server that has the users of the cluster.
+// startStandalone starts a standalone server with the users of the cluster.
 func startStandalone(t *testing.T, flags ...string) *realkube.Standalone {
 	t.Helper()
 	s, err := realkube.StartStandalone(t.Context(), realkube.StandaloneOptions{Path: bed.Program, Dir: t.TempDir(), Cluster: kube, ExtraArgs: flags})
@@ -59,8 +60,8 @@ func handshake(t *testing.T, address string, client *tls.Config) error {
 	return conn.Close()
 }
 
-// TestFIPS: both programs serve, and speak TLS to their clusters, in the FIPS 140 mode of Go. It is turned on by the
-// environment here; a program that is built with GOFIPS140 has it on.
+// TestFIPS checks that both programs serve, and connect to their clusters, in Go's FIPS 140 mode.
+// The test enables the mode by the environment; a program built with GOFIPS140 has it enabled.
 func TestFIPS(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
 	t.Setenv("GODEBUG", "fips140=on")
@@ -73,12 +74,12 @@ func TestFIPS(t *testing.T) {
 				t.Errorf("%s: %s: %v", name, path, a)
 			}
 		}
-		// That the mode is on shows in what is not approved.
+		// An algorithm that is not approved shows whether the mode is enabled.
 		err := handshake(t, c.url, &tls.Config{
 			InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256},
 		})
 		if err == nil {
-			t.Errorf("%s: ChaCha20-Poly1305 was agreed on", name)
+			t.Errorf("%s: ChaCha20-Poly1305 was negotiated", name)
 		}
 	}
 }

@@ -29,8 +29,8 @@ import (
 
 const podPath = "/api/v1/namespaces/" + kubeletNamespace + "/pods/" + kubeletPod
 
-// TestUpgrade: sessions with containers go through the gateway, over WebSocket and over SPDY, and logs are followed
-// without delay.
+// TestUpgrade checks sessions with containers through the gateway, over WebSocket and SPDY, and
+// that followed logs arrive without delay.
 func TestUpgrade(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, kubeletNamespace)
@@ -53,7 +53,7 @@ func TestUpgrade(t *testing.T) {
 	t.Run("drain", func(t *testing.T) { testDrainSessions(ctx, t, g, k) })
 }
 
-// throughGateway is a kubectl command with the pod's namespace.
+// throughGateway returns a kubectl command in the pod's namespace.
 func (k *kubectl) throughGateway(ctx context.Context, args ...string) *exec.Cmd {
 	return k.command(ctx, k.configs[1], append([]string{"-n", kubeletNamespace}, args...)...)
 }
@@ -71,11 +71,11 @@ func testExec(ctx context.Context, t *testing.T, k *kubectl) {
 	echo(t, k.throughGateway(ctx, "exec", "-i", kubeletPod, "--", "cat"))
 	out, err = k.throughGateway(ctx, "exec", kubeletPod, "-c", "absent", "--", "say").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "absent") {
-		t.Errorf("a container that is not there: %q, %v", out, err)
+		t.Errorf("missing container: %q, %v", out, err)
 	}
 }
 
-// echo sends bytes of every kind through a command that gives them back.
+// echo sends all byte values through a command that returns its input.
 func echo(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	sent := make([]byte, 1<<20)
@@ -84,7 +84,7 @@ func echo(t *testing.T, cmd *exec.Cmd) {
 	var out, errOut bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(sent), &out, &errOut
 	if err := cmd.Run(); err != nil || !bytes.Equal(out.Bytes(), sent) {
-		t.Errorf("%q: %d of %d bytes came back: %v: %s", cmd.Args, out.Len(), len(sent), err, errOut.Bytes())
+		t.Errorf("%q: received %d of %d bytes: %v: %s", cmd.Args, out.Len(), len(sent), err, errOut.Bytes())
 	}
 }
 
@@ -147,15 +147,15 @@ func talk(addr, text string) error {
 	want := "port 8080\n" + text
 	got := make([]byte, len(want))
 	if n, err := io.ReadFull(conn, got); err != nil {
-		return fmt.Errorf("read %d bytes: %w", n, err)
+		return fmt.Errorf("reading after %d bytes: %w", n, err)
 	}
 	if string(got) != want {
-		return errors.New("other bytes came back")
+		return errors.New("received other bytes than sent")
 	}
 	return <-sent
 }
 
-// sizeQueue gives two terminal sizes.
+// sizeQueue returns two terminal sizes.
 type sizeQueue struct {
 	sizes chan remotecommand.TerminalSize
 }
@@ -169,7 +169,7 @@ func (q sizeQueue) Next() *remotecommand.TerminalSize {
 	return &size
 }
 
-// testTerminal runs an interactive session of client-go with changing sizes.
+// testTerminal runs an interactive client-go session with changing terminal sizes.
 func testTerminal(ctx context.Context, t *testing.T, g *realkube.Gateway, node *kubelet) {
 	cfg := rest.CopyConfig(g.AdminConfig())
 	cfg.GroupVersion, cfg.NegotiatedSerializer, cfg.APIPath = &corev1.SchemeGroupVersion, scheme.Codecs.WithoutConversion(), "/api"
@@ -219,7 +219,8 @@ func goStream(ctx context.Context, executor remotecommand.Executor, o remotecomm
 	return ended
 }
 
-// testUpgradeRefused compares the refusals of one without rights, and those of requests that upgrade nothing.
+// testUpgradeRefused compares the rejections for a user without permissions, and of invalid
+// upgrades.
 func testUpgradeRefused(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	for _, who := range []string{realkube.Alice, realkube.Admin} {
 		up, gw := newClient(t, "kube-apiserver", kube.URL(), as(who), false), newClient(t, "gateway", g.URL(), as(who), false)
@@ -267,7 +268,7 @@ func testFollow(ctx context.Context, t *testing.T, g *realkube.Gateway, node *ku
 	}
 }
 
-// follow reads a log that is being written: every line must come within a second.
+// follow reads a log while it is written. Every line must arrive within a second.
 func follow(ctx context.Context, t *testing.T, log io.Reader, node *kubelet) {
 	t.Helper()
 	lines := make(chan string)
@@ -289,10 +290,10 @@ func follow(ctx context.Context, t *testing.T, log io.Reader, node *kubelet) {
 		select {
 		case got := <-lines:
 			if got != want {
-				t.Fatalf("the log says %q, want %q", got, want)
+				t.Fatalf("the log has line %q, want %q", got, want)
 			}
 		case <-late.C:
-			t.Fatalf("%q did not come within %s", want, within)
+			t.Fatalf("%q did not arrive within %s", want, within)
 		}
 	}
 	next("first line", streamTime)
@@ -308,7 +309,7 @@ func follow(ctx context.Context, t *testing.T, log io.Reader, node *kubelet) {
 	}
 }
 
-// testDrainSessions: sessions that nobody ends do not keep the gateway from ending.
+// testDrainSessions checks that open sessions do not prevent the gateway's shutdown.
 func testDrainSessions(ctx context.Context, t *testing.T, g *realkube.Gateway, k *kubectl) {
 	cmd := k.throughGateway(ctx, "exec", "-i", kubeletPod, "--", "cat")
 	in, err := cmd.StdinPipe()
@@ -329,9 +330,9 @@ func testDrainSessions(ctx context.Context, t *testing.T, g *realkube.Gateway, k
 	defer func() { _ = resp.Body.Close() }()
 	began := time.Now()
 	if err := g.Stop(ctx); err != nil {
-		t.Errorf("the gateway ended with: %v", err)
+		t.Errorf("the gateway exited with: %v", err)
 	}
-	t.Logf("ended after %s", time.Since(began).Round(time.Millisecond))
+	t.Logf("the gateway exited after %s", time.Since(began).Round(time.Millisecond))
 	_ = in.Close()
-	_ = cmd.Wait() // its connection was cut
+	_ = cmd.Wait() // its connection was closed
 }

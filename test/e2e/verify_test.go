@@ -31,13 +31,13 @@ import (
 
 const verifyNamespace = "verify"
 
-// A tamperer is a proxy before kube-apiserver that changes, or leaves out, events of watches in JSON.
+// A tamperer is a proxy in front of kube-apiserver that changes or drops events of JSON watches.
 type tamperer struct {
-	// event returns what becomes of a line, nil for nothing.
+	// event maps a line to the line to send, or nil to drop it.
 	event atomic.Pointer[func(line []byte) []byte]
 }
 
-// start returns the URL of the proxy.
+// start starts the proxy and returns its URL.
 func (p *tamperer) start(t *testing.T) string {
 	t.Helper()
 	serving, err := kube.IssueServingCert("127.0.0.1")
@@ -67,7 +67,7 @@ func (p *tamperer) start(t *testing.T) string {
 	return s.URL
 }
 
-// through copies a body line by line until it ends or is closed.
+// through forwards a body line by line until it ends or is closed.
 func (p *tamperer) through(body io.ReadCloser) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {
@@ -92,7 +92,7 @@ func (p *tamperer) through(body io.ReadCloser) io.ReadCloser {
 	return r
 }
 
-// verify runs `kubeweir verify` and returns what it printed, and its exit code.
+// verify runs `kubeweir verify` and returns its output and exit code.
 func verify(ctx context.Context, t *testing.T, g *realkube.Gateway, args ...string) (string, int) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, bed.Program, append([]string{"verify", "--admin", g.AdminURL()}, args...)...)
@@ -104,8 +104,8 @@ func verify(ctx context.Context, t *testing.T, g *realkube.Gateway, args ...stri
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// TestVerify has what lies between the gateway and kube-apiserver lose and change events. `kubeweir verify` finds each
-// difference, and informers then hold what kube-apiserver holds.
+// TestVerify drops and changes events between the gateway and kube-apiserver. `kubeweir verify`
+// must find each difference, and informers must then hold the same objects as kube-apiserver.
 func TestVerify(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, verifyNamespace)
@@ -144,7 +144,7 @@ func TestVerify(t *testing.T) {
 	}
 	settled()
 	if out, code := verify(ctx, t, g); code != 0 || !strings.Contains(out, "configmaps ") {
-		t.Fatalf("before the faults verify ends with %d:\n%s", code, out)
+		t.Fatalf("before the faults verify exits with %d:\n%s", code, out)
 	}
 	gone := func(line []byte) []byte { return nil }
 	for i, c := range []struct {
@@ -165,31 +165,32 @@ func TestVerify(t *testing.T) {
 		}
 		tampered.event.Store(&change)
 		c.write()
-		last := fmt.Sprintf("last-%d", i) // what comes after it has been seen
+		last := fmt.Sprintf("last-%d", i) // once it has arrived, the faulty event is past
 		write(last, "green")
 		for _, f := range followers {
 			eventually(ctx, t, patience, func() error {
 				if f.held()[verifyNamespace+"/"+last] == "" {
-					return errors.New("the last write has not come")
+					return errors.New("the last write has not arrived")
 				}
 				return nil
 			})
 		}
 		tampered.event.Store(nil)
 		want := fmt.Sprintf("configmaps %s/%s: %s (", verifyNamespace, c.name, c.kind)
-		// On a busy resource the feed is past the version of the comparison at once, else with the next bookmark.
+		// With continuous writes, the reflector passes the version of the comparison at once. Otherwise
+		// it would have to wait for a bookmark.
 		stop := keepWriting(ctx, t, func() { write("busy", "green"); write("busy", "blue") })
 		out, code := verify(ctx, t, g, "--resource", "configmaps")
 		stop()
 		if code != 1 || !strings.Contains(out, want) {
-			t.Errorf("verify ends with %d, want %q in:\n%s", code, want, out)
+			t.Errorf("verify exits with %d, want %q in:\n%s", code, want, out)
 		}
 		settled()
 		for _, f := range followers {
 			eventually(ctx, t, 30*time.Second, func() error { return f.hasNo("crown") })
 		}
 		if out, code := verify(ctx, t, g, "--resource", "configmaps"); code != 0 {
-			t.Errorf("listed anew, verify ends with %d:\n%s", code, out)
+			t.Errorf("after the reflector listed again, verify exits with %d:\n%s", code, out)
 		}
 	}
 }
@@ -216,17 +217,18 @@ func keepWriting(ctx context.Context, t *testing.T, write func()) (stop func()) 
 	}
 }
 
-// hasNo is an error if what the informer holds has text in it.
+// hasNo returns an error if an object in the informer's store contains the text.
 func (f *follower) hasNo(text string) error {
 	for _, obj := range f.informer.GetStore().List() {
 		if strings.Contains(fmt.Sprint(obj), text) {
-			return fmt.Errorf("%s: %q is there still", f.name, text)
+			return fmt.Errorf("%s: the store still contains %q", f.name, text)
 		}
 	}
 	return nil
 }
 
-// TestVerifyWhileWriting compares again and again while writers change everything: nothing differs.
+// TestVerifyWhileWriting runs verify repeatedly while writers change all objects: there must be no
+// differences.
 func TestVerifyWhileWriting(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	namespaces := []string{"verify-1", "verify-2"}
@@ -253,19 +255,19 @@ func TestVerifyWhileWriting(t *testing.T) {
 		}
 		for _, g := range []*realkube.Gateway{regional, site} {
 			if out, code := verify(ctx, t, g); code != 0 {
-				t.Errorf("verify ends with %d:\n%s", code, out)
+				t.Errorf("verify exits with %d:\n%s", code, out)
 			}
 			checks++
 		}
 	}
-	t.Logf("%d times all collections were compared", checks)
+	t.Logf("compared all collections %d times", checks)
 	for _, g := range []*realkube.Gateway{regional, site} {
 		m, err := g.Metrics(ctx)
 		must(t, err)
 		same, differs := m.Sum("kubeweir_cache_checks_total", map[string]string{"result": "same"}), m.Sum("kubeweir_cache_checks_total", map[string]string{"result": "differs"})
-		t.Logf("%v collections were the same", same)
+		t.Logf("%v collections were equal", same)
 		if differs > 0 {
-			t.Errorf("%v were not", differs)
+			t.Errorf("%v collections differed", differs)
 		}
 	}
 }

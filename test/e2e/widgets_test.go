@@ -30,7 +30,7 @@ var (
 	definitions        = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 )
 
-// createWidgetDefinition makes the custom resource that tests use and waits until it is served.
+// createWidgetDefinition creates the tests' custom resource and waits until it is served.
 func createWidgetDefinition(ctx context.Context) error {
 	client, err := dynamic.NewForConfig(kube.AdminConfig())
 	if err != nil {
@@ -49,7 +49,7 @@ func createWidgetDefinition(ctx context.Context) error {
 	})
 }
 
-// directClients are clients of kube-apiserver itself, as its administrator.
+// directClients returns an administrator's clients of kube-apiserver itself.
 func directClients(t *testing.T) (*kubernetes.Clientset, dynamic.Interface) {
 	t.Helper()
 	typed, err := kubernetes.NewForConfig(kube.AdminConfig())
@@ -59,8 +59,8 @@ func directClients(t *testing.T) (*kubernetes.Clientset, dynamic.Interface) {
 	return typed, generic
 }
 
-// createNamespaces makes namespaces. They are emptied, not deleted, when the test ends: nothing in the cluster
-// finishes the deletion of a namespace.
+// createNamespaces creates namespaces. At the end of the test it empties them instead of deleting
+// them, because no controller finalizes namespaces in this cluster.
 func createNamespaces(ctx context.Context, t *testing.T, names ...string) {
 	t.Helper()
 	typed, generic := directClients(t)
@@ -83,7 +83,7 @@ func createNamespaces(ctx context.Context, t *testing.T, names ...string) {
 	})
 }
 
-// empty deletes every object of a collection, those that a finalizer holds too.
+// empty deletes every object of a collection, including objects with finalizers.
 func empty(ctx context.Context, objects dynamic.ResourceInterface) error {
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	if err := objects.DeleteCollection(ctx, now, metav1.ListOptions{}); err != nil {
@@ -102,7 +102,7 @@ func empty(ctx context.Context, objects dynamic.ResourceInterface) error {
 	return nil
 }
 
-// emptyEverywhere deletes every object of a resource, in all namespaces.
+// emptyEverywhere deletes every object of a resource in all namespaces.
 func emptyEverywhere(ctx context.Context, client dynamic.Interface, resource schema.GroupVersionResource) error {
 	list, err := client.Resource(resource).List(ctx, metav1.ListOptions{})
 	if err != nil {

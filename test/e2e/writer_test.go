@@ -25,27 +25,27 @@ import (
 
 const (
 	finalizer = "e2e.example.com/hold"
-	// writeTimeout bounds one write: a paused server answers none.
+	// writeTimeout bounds one write, because a paused server does not respond.
 	writeTimeout = 10 * time.Second
 	// slotsPerWriter is how many objects of each resource and namespace a writer has.
 	slotsPerWriter = 6
 )
 
-// writers are goroutines that change random objects. Each has names of its own, so that they never conflict and every
-// writer knows what is there.
+// writers are goroutines that change random objects. Each writer has its own object names, so
+// writers never conflict, and each knows the state of its objects.
 type writers struct {
 	all  []*writer
-	done atomic.Int64 // writes that kube-apiserver has acknowledged
+	done atomic.Int64 // acknowledged writes
 
-	// gentle makes every writer touch an object at most once from then on, and delete none: the state then tells the
-	// whole history, also to somebody who missed a part of it.
+	// gentle makes every writer touch an object at most once from then on, and delete none. The state
+	// then contains the whole history, also for clients that missed a part of it.
 	gentle atomic.Bool
 
-	limit flowcontrol.RateLimiter // of writes, nil for none
+	limit flowcontrol.RateLimiter // of writes, or nil
 }
 
-// newWriters returns a writer for each configuration. The seed says everything about what they do, but not about how
-// they interleave.
+// newWriters returns a writer for each configuration. The seed determines the writes of each
+// writer, but not how the writers interleave.
 func newWriters(t *testing.T, seed uint64, resources []schema.GroupVersionResource, namespaces []string, cfgs ...*rest.Config) *writers {
 	t.Helper()
 	ws := &writers{}
@@ -70,7 +70,7 @@ func newWriters(t *testing.T, seed uint64, resources []schema.GroupVersionResour
 	return ws
 }
 
-// write makes n more writes in total and returns when they are acknowledged.
+// write makes n more writes in total and returns once they are acknowledged.
 func (ws *writers) write(ctx context.Context, n int64) error {
 	goal := ws.done.Load() + n
 	var running sync.WaitGroup
@@ -87,12 +87,12 @@ func (ws *writers) write(ctx context.Context, n int64) error {
 	return nil
 }
 
-// paced waits for the next write; false when ctx has ended.
+// paced waits for the rate limit. It returns false if ctx has ended.
 func (ws *writers) paced(ctx context.Context) bool {
 	return ws.limit == nil || ws.limit.Wait(ctx) == nil
 }
 
-// setGentle starts or ends the time in which objects are touched at most once. No writer may run.
+// setGentle switches the gentle mode on or off. No writer may be running.
 func (ws *writers) setGentle(on bool) {
 	ws.gentle.Store(on)
 	for _, w := range ws.all {
@@ -103,26 +103,26 @@ func (ws *writers) setGentle(on bool) {
 	}
 }
 
-// A writer is used by one goroutine at a time.
+// A writer must be used by one goroutine at a time.
 type writer struct {
 	owner  *writers
 	random *rand.Rand
 	slots  []*slot
-	fresh  int // objects created in gentle times, to name them
+	fresh  int // number of objects created in gentle mode, for their names
 	rounds int
 }
 
-// A slot is a name at which there is an object or none.
+// A slot is the name of an object that may or may not exist.
 type slot struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
 	client          dynamic.ResourceInterface
-	object          *unstructured.Unstructured // as of the last write; nil: none
-	unknown         bool                       // the last write may or may not have happened
+	object          *unstructured.Unstructured // as of the last write; nil if it does not exist
+	unknown         bool                       // the outcome of the last write is unknown
 	touched         bool
 }
 
-// step makes one write. It returns false when the writer has nothing left to do.
+// step makes one write. It returns false if the writer has nothing left to do.
 func (w *writer) step(ctx context.Context) bool {
 	s := w.slots[w.random.IntN(len(w.slots))]
 	gentle := w.owner.gentle.Load()
@@ -136,7 +136,7 @@ func (w *writer) step(ctx context.Context) bool {
 	defer cancel()
 	if err := w.change(ctx, s, gentle); err != nil {
 		s.unknown = true
-		// A server that is gone answers at once: do not spin.
+		// A server that is down fails at once, so avoid a busy loop.
 		timer := time.NewTimer(testbed.PollPeriod)
 		defer timer.Stop()
 		select {
@@ -149,7 +149,7 @@ func (w *writer) step(ctx context.Context) bool {
 	return true
 }
 
-// freshSlot is a new name beside another.
+// freshSlot returns a slot with a new name for the same kind of object.
 func (w *writer) freshSlot(like *slot) *slot {
 	w.fresh++
 	w.rounds++
@@ -188,7 +188,7 @@ func (w *writer) change(ctx context.Context, s *slot, gentle bool) error {
 	}
 }
 
-// resync learns what became of a write without an answer.
+// resync reads the object after a write with unknown outcome.
 func (s *slot) resync(ctx context.Context) error {
 	obj, err := s.client.Get(ctx, s.name, metav1.GetOptions{})
 	if err != nil && !errors.IsNotFound(err) {
@@ -272,19 +272,19 @@ func (s *slot) patch(ctx context.Context, content any, subresources ...string) e
 }
 
 func (s *slot) delete(ctx context.Context) error {
-	// No grace: there is no kubelet that would end it.
+	// Without a grace period, because there is no kubelet to end the pod.
 	if err := s.client.Delete(ctx, s.name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 		return err
 	}
 	if len(s.object.GetFinalizers()) > 0 {
-		s.unknown = true // it is there still, and terminating
+		s.unknown = true // it still exists, and is terminating
 		return nil
 	}
 	s.object = nil
 	return nil
 }
 
-// release removes the finalizers of an object that is being deleted, which ends it.
+// release removes the finalizers of a terminating object, which deletes it.
 func (s *slot) release(ctx context.Context) error {
 	if err := removeFinalizers(ctx, s.client, s.name); err != nil {
 		return err
@@ -301,7 +301,7 @@ func removeFinalizers(ctx context.Context, objects dynamic.ResourceInterface, na
 	return err
 }
 
-// deleteSome deletes this writer's objects with one label of one namespace at once.
+// deleteSome deletes all of this writer's objects with one label in one namespace.
 func (w *writer) deleteSome(ctx context.Context, s *slot) error {
 	labels := s.object.GetLabels()
 	selector := fmt.Sprintf("writer=%s,color=%s", labels["writer"], labels["color"])
@@ -320,12 +320,12 @@ func (w *writer) labels() map[string]string {
 	}
 }
 
-// content is a map that fits a ConfigMap's data and a Widget's spec.
+// content returns a map that is valid as a ConfigMap's data and a Widget's spec.
 func (w *writer) content() map[string]any {
 	return map[string]any{"color": pick(w.random, "red", "green", "blue"), "note": w.note()}
 }
 
-// note is a text of up to 2 KB that no other note equals.
+// note returns a unique text of up to 2 KB.
 func (w *writer) note() string {
 	return fmt.Sprintf("%x %s", w.random.Uint64(), strings.Repeat("x", w.random.IntN(2048)))
 }
