@@ -141,7 +141,7 @@ func objectScenarios() []Scenario {
 			remove(configMaps + "/one?dryRun=All"),
 			read(configMaps + "/one"),
 			remove(configMaps + "/one?dryRun=Some").status(422),
-			remove(configMaps + "/one?dryRun=All").with(`{"apiVersion":"v1","kind":"DeleteOptions"}`), // 31: dryRun has no effect on this delete
+			remove(configMaps + "/one?dryRun=All").with(`{"apiVersion":"v1","kind":"DeleteOptions"}`), // 31: the options in the body replace those in the query, so this deletes
 			read(configMaps + "/one").status(404),
 		}},
 		{"write/39 custom resources", []Step{

@@ -66,9 +66,9 @@ func nextMessage(conn *websocket.Conn) (Frame, error) {
 	}
 }
 
-// coalesceHeader matches the header line by which the gateway announces a coalesced watch in a handshake.
-// kube-apiserver does not send it, and clients ignore unknown headers. Other responses are compared
-// by header, so they do not need this.
+// coalesceHeader matches the header line by which the gateway announces a coalesced watch in a
+// handshake. kube-apiserver does not send it, and clients ignore unknown headers. Other responses
+// are compared by header, so they do not need this.
 var coalesceHeader = regexp.MustCompile(`Kubeweir-Coalesce: \w+\r\n`)
 
 // shakeHands sends the handshake of a case, its body if any, and what the client sends. It reads

@@ -16,10 +16,10 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// TestInformersOfCalmWatches checks informers with coalesced and rate-limited watches under random
-// writes: in the end they hold the same objects as kube-apiserver, and they are notified of every
-// addition and deletion in order.
-func TestInformersOfCalmWatches(t *testing.T) {
+// TestInformersOfCoalescedWatches checks informers with coalesced and rate-limited watches under
+// random writes: in the end they hold the same objects as kube-apiserver, and they are notified of
+// every addition and deletion in order.
+func TestInformersOfCoalescedWatches(t *testing.T) {
 	const writes = 600
 	ctx := deadline(t, 3*time.Minute)
 	namespaces := []string{"calm-1", "calm-2"}

@@ -103,7 +103,8 @@ func trusting(t *testing.T, kube *realkube.Cluster) *http.Client {
 // maps returns the path of the scene's ConfigMaps.
 func (s *scene) maps() string { return "/api/v1/namespaces/" + s.name + "/configmaps" }
 
-// unseenUser returns a user that the gateway has not seen. Scenes of one cluster do not share users.
+// unseenUser returns a user that the gateway has not seen. Scenes of one cluster do not share
+// users.
 func (s *scene) unseenUser() string {
 	return unseenUser(int(s.asked.Add(1)) % unseenUsers)
 }

@@ -18,8 +18,9 @@ import (
 // machine needs.
 const atOnce = 5 * time.Second
 
-// TestKilled checks offline reads while kube-apiserver is down, and the recovery.
-func TestKilled(t *testing.T) {
+// TestOfflineReadsWhileUpstreamIsDown checks offline reads while kube-apiserver is down, and the
+// recovery.
+func TestOfflineReadsWhileUpstreamIsDown(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const ns = "killed"
@@ -137,9 +138,9 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// TestReloaded checks that the offline setting can be switched on and off at runtime, before and
-// during an outage.
-func TestReloaded(t *testing.T) {
+// TestOfflineSettingReloads checks that the offline setting can be switched on and off at runtime,
+// before and during an outage.
+func TestOfflineSettingReloads(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const ns = "reloaded"
@@ -192,8 +193,9 @@ func TestReloaded(t *testing.T) {
 	jane.served(ctx, maps+held)
 }
 
-// TestFrozen checks offline reads while kube-apiserver accepts connections but does not respond.
-func TestFrozen(t *testing.T) {
+// TestOfflineReadsWhileUpstreamIsFrozen checks offline reads while kube-apiserver accepts
+// connections but does not respond.
+func TestOfflineReadsWhileUpstreamIsFrozen(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const ns = "frozen"

@@ -75,9 +75,9 @@ func versionOf(t *testing.T, body string) uint64 {
 	return version
 }
 
-// TestRestarted checks a warm start: the gateway is killed and restarted while kube-apiserver is
-// down.
-func TestRestarted(t *testing.T) {
+// TestWarmStartWhileUpstreamIsDown checks a warm start: the gateway is killed and restarted while
+// kube-apiserver is down.
+func TestWarmStartWhileUpstreamIsDown(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	const ns = "restarted"
@@ -194,9 +194,9 @@ func TestRestarted(t *testing.T) {
 	}
 }
 
-// TestRestartedWithoutKey checks that without a state key no tokens are saved, so that nobody can
-// authenticate after a restart during an outage.
-func TestRestartedWithoutKey(t *testing.T) {
+// TestWarmStartWithoutStateKey checks that without a state key no tokens are saved, so that nobody
+// can authenticate after a restart during an outage.
+func TestWarmStartWithoutStateKey(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	const ns = "restarted-without"
@@ -222,9 +222,9 @@ func TestRestartedWithoutKey(t *testing.T) {
 	jane.served(ctx, maps)
 }
 
-// TestRestartedBeforeAnotherCluster checks that saved state is discarded if the upstream is another
-// cluster.
-func TestRestartedBeforeAnotherCluster(t *testing.T) {
+// TestWarmStartDiscardsStateOfAnotherCluster checks that saved state is discarded if the upstream
+// is another cluster.
+func TestWarmStartDiscardsStateOfAnotherCluster(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	const ns = "another"
@@ -265,9 +265,9 @@ func TestRestartedBeforeAnotherCluster(t *testing.T) {
 	})
 }
 
-// TestRestartedFrozen checks a warm start while kube-apiserver accepts connections but does not
-// respond.
-func TestRestartedFrozen(t *testing.T) {
+// TestWarmStartWhileUpstreamIsFrozen checks a warm start while kube-apiserver accepts connections
+// but does not respond.
+func TestWarmStartWhileUpstreamIsFrozen(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	const ns = "restarted-frozen"

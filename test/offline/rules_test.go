@@ -85,9 +85,9 @@ func (w world) question() (user.Info, authz.Attributes) {
 	}
 }
 
-// TestRulesAreKubernetes compares the decisions of proxy/authz/rbac with kube-apiserver's own RBAC
-// authorizer.
-func TestRulesAreKubernetes(t *testing.T) {
+// TestRBACMatchesKubernetes compares the decisions of proxy/authz/rbac with kube-apiserver's own
+// RBAC authorizer.
+func TestRBACMatchesKubernetes(t *testing.T) {
 	allowed, asked := 0, 0
 	for seed := range uint64(400) {
 		w := world{rand.New(rand.NewPCG(seed, 1))}
