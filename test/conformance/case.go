@@ -122,26 +122,26 @@ const (
 	typeKubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 )
 
-// get is a case that reads one path.
+// get returns a case that reads one path.
 func get(name, path string) Case {
 	return Case{Name: name, Request: Request{Path: path}, Version: SameVersion}
 }
 
-// fresh is get for a read whose version each server chooses.
+// fresh is get for a read that may return different versions at the two servers.
 func fresh(name, path string) Case {
 	c := get(name, path)
 	c.Version = AnyVersion
 	return c
 }
 
-// fails is get for a request that both must refuse with the same status and text.
+// fails is get for a request that both servers must reject with the same status and text.
 func fails(name, path string, status int, text ...string) Case {
 	c := get(name, path)
 	c.Want, c.WantText = status, text
 	return c
 }
 
-// watch is a case that reads frames from a watch.
+// watch returns a case that reads events from a watch.
 func watch(name, path string, events ...string) Case {
 	c := get(name, path)
 	c.Watch, c.Events = true, events

@@ -81,7 +81,7 @@ const (
 func named(object, name string) string { return strings.Replace(object, `"one"`, `"`+name+`"`, 1) }
 
 // Scenarios returns scenarios that write. Reads in them request the most recent state, so they
-// reflect the writes.
+// reflect the writes. Numbers in comments only group steps, like those in the names of cases.
 func Scenarios() []Scenario {
 	return append(objectScenarios(), append(patchScenarios(), lifeScenarios()...)...)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// refuseGateway responds, to the gateway only, like a kube-apiserver that has not read its RBAC
+// refuseGateway rejects the gateway's requests like a kube-apiserver that has not read its RBAC
 // objects yet.
 func refuseGateway(w http.ResponseWriter, r *http.Request) bool {
 	if r.Header.Get("Authorization") != "Bearer "+kube.Token(realkube.GatewayUser) {
