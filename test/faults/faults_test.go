@@ -118,11 +118,11 @@ func chosen(all []fault) []fault {
 
 // TestFaults checks what clients see during faults of kube-apiserver and of the network to it:
 //
-// - Reads from the cache succeed, and stale responses are marked with their age.
-// - Requests that need kube-apiserver fail soon, with a status that makes clients retry.
-// - Watches stay open, without lost, repeated or reordered events.
-// - Acknowledged writes are not lost.
-// - Everything has recovered 3 s after the fault.
+//   - Reads from the cache succeed, and stale responses are marked with their age.
+//   - Requests that need kube-apiserver fail soon, with a status that makes clients retry.
+//   - Watches stay open, without lost, repeated or reordered events.
+//   - Acknowledged writes are not lost.
+//   - Everything has recovered 3 s after the fault.
 func TestFaults(t *testing.T) {
 	report := newReport(t)
 	t.Run("link", func(t *testing.T) {
