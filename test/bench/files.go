@@ -135,7 +135,7 @@ func (m *measurer) restarts(ctx context.Context, r *Row) (*measured, error) {
 		return nil, err
 	}
 	out := &measured{raw: s.upstream.rawBytes()}
-	out.notes = append(out.notes, "without what was kept: "+cold.text(out.raw))
+	out.notes = append(out.notes, "without saved state: "+cold.text(out.raw))
 	for range m.rounds() {
 		if err := s.process.Stop(ctx); err != nil {
 			return nil, err
@@ -154,7 +154,7 @@ func (m *measurer) restarts(ctx context.Context, r *Row) (*measured, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.notes = append(out.notes, fmt.Sprintf("with it: %s, %.1f MB on disk", warm.text(out.raw), mega(kept)))
+		out.notes = append(out.notes, fmt.Sprintf("with saved state: %s, %.1f MB on disk", warm.text(out.raw), mega(kept)))
 	}
 	note, err := m.fromFiles(ctx, s.upstream)
 	out.notes = append(out.notes, note)
@@ -240,6 +240,6 @@ func (m *measurer) fromFiles(ctx context.Context, upstream *synthetic) (note str
 	}
 	begin = time.Now()
 	_, err = c.get(f.server.encode(requestSpec{path: allPods}), 200)
-	return fmt.Sprintf("beside it a file an object, read, decoded and encoded for each list, as yurthub 1.7 answers while it has no cluster (a small program with the same libraries, not yurthub, and of the state at which it was written: nothing is asked of the cluster): all pods read after %s, %s of processor time, %.0f MB of memory, and %s for the next list; %.1f MB on disk",
+	return fmt.Sprintf("beside it a server with one file per object, which reads, decodes and encodes all of them for each list, as yurthub 1.7 does while offline (a small program with the same libraries, not yurthub; it serves the state of the files and sends nothing to the cluster): all pods read after %s, %s of processor time, %.0f MB of memory, and %s for the next list; %.1f MB on disk",
 		first.Round(time.Millisecond), cpu, mega(resident), time.Since(begin).Round(time.Millisecond), mega(size)), err
 }

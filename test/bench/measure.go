@@ -162,7 +162,7 @@ func (d *measured) compareBytes(r *Row) {
 	a := float64(d.apiserver.bytes) / float64(d.apiserver.count)
 	b := float64(d.kubeweir.bytes) / float64(d.kubeweir.count)
 	if r.drops() {
-		d.notes = append(d.notes, fmt.Sprintf("kube-apiserver 1.37 does not know drop and sends the whole objects, %.0f bytes; kubeweir %.0f", a, b))
+		d.notes = append(d.notes, fmt.Sprintf("kube-apiserver 1.37 does not support drop and sends the whole objects, %.0f bytes; kubeweir %.0f", a, b))
 	} else if a > 1.01*b || b > 1.01*a {
 		d.notes = append(d.notes, fmt.Sprintf("bytes differ: kube-apiserver %.0f, kubeweir %.0f", a, b))
 	}

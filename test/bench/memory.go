@@ -38,7 +38,7 @@ func (m *measurer) resident(ctx context.Context, r *Row) (*measured, error) {
 	}
 	weir, peak, err := residentMemory(g.pid)
 	out.apiserverBytes, out.kubeweirBytes = &kube, &weir
-	out.notes = append(out.notes, fmt.Sprintf("raw JSON %.1f MB; kubeweir's most was %.0f MB", mega(m.bed.rawBytes), mega(peak)))
+	out.notes = append(out.notes, fmt.Sprintf("raw JSON %.1f MB; kubeweir's peak was %.0f MB", mega(m.bed.rawBytes), mega(peak)))
 	return out, err
 }
 

@@ -128,7 +128,7 @@ func (m *measurer) scaledMemory(ctx context.Context, r *Row) (*measured, error) 
 		return nil, err
 	}
 	out := &measured{kubeweirBytes: &now, raw: s.upstream.rawBytes()}
-	out.notes = append(out.notes, fmt.Sprintf("raw JSON %.1f MB; kubeweir's most was %.0f MB", mega(out.raw), mega(peak)))
+	out.notes = append(out.notes, fmt.Sprintf("raw JSON %.1f MB; kubeweir's peak was %.0f MB", mega(out.raw), mega(peak)))
 	return out, m.heapProfile(ctx, r, s.gateway)
 }
 

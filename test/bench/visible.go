@@ -280,7 +280,7 @@ func (v *visibleRun) first(ctx context.Context) error {
 	if err := errors.Join(err, otherErr); err != nil {
 		return err
 	}
-	v.out.notes = append(v.out.notes, fmt.Sprintf("another user's list of one namespace, reviewed each time: p50 %s, meanwhile %s, at most %s, all answered",
+	v.out.notes = append(v.out.notes, fmt.Sprintf("another user's list of one namespace, reviewed each time: p50 %s, meanwhile %s, at most %s, all succeeded",
 		percentile(alone, 0.5).Round(100*time.Microsecond), percentile(beside, 0.5).Round(100*time.Microsecond), percentile(beside, 1).Round(100*time.Microsecond)))
 	return v.note(ctx, "the second")
 }

@@ -54,7 +54,7 @@ func TestConsoleOfStandalone(t *testing.T) {
 	must(t, err)
 	t.Cleanup(s.Close)
 	c := openConsole(t, s.AdminURL())
-	c.run("the token is asked for", func() { c.logsIn("not the token at all", "0123456789abcdef0123") })
+	c.run("login", func() { c.logsIn("not the token at all", "0123456789abcdef0123") })
 	c.run("pages", func() { c.pages([]string{"store"}) })
 	c.run("types have objects", func() {
 		c.do(`await openPage('store');

@@ -73,7 +73,7 @@ func TestLink(t *testing.T) {
 		t.Errorf("%q came over a connection that was closed", got)
 	}
 	if conn, err := net.Dial("tcp", l.address); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("a refused connection: %v, %v", conn, err)
+		t.Errorf("a connection to a link that refuses: %v, %v", conn, err)
 	}
 	must(t, l.Set(Condition{Rate: chunk * 4}))
 	began := time.Now()

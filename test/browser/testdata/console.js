@@ -1,10 +1,11 @@
-// What the test of the console asks in its pages: waiting for something, and what people with other eyes, ears and hands
-// than the author's need.
+// Helpers for the console's test that run in its pages: waiting for conditions, and accessibility
+// checks.
 (() => {
   const bound = 120_000;
 
-  // until resolves when a condition holds, and fails after two minutes with what it was about. Conditions are looked at
-  // again whenever the page changes; a timer sees to those that no element tells of.
+  // until resolves when a condition holds, and rejects with its description after two minutes. It
+  // checks the condition whenever the page changes, and periodically for conditions that no element
+  // reflects.
   window.until = (what, condition) => new Promise((resolve, reject) => {
     const ends = [];
     const end = (result, value) => { ends.forEach((e) => e()); result(value); };
@@ -18,12 +19,12 @@
     };
     const observer = new MutationObserver(look);
     observer.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
-    const [again, late] = [setInterval(look, 50), setTimeout(() => end(reject, new Error(`not in time: ${what}`)), bound)];
+    const [again, late] = [setInterval(look, 50), setTimeout(() => end(reject, new Error(`timeout: ${what}`)), bound)];
     ends.push(() => observer.disconnect(), () => clearInterval(again), () => clearTimeout(late));
     look();
   });
 
-  // changes resolves when a text has been seen with n values.
+  // changes resolves when a text has had n different values.
   window.changes = (what, n, text) => {
     const seen = new Set();
     return until(`${n} values of ${what}, after ${JSON.stringify([...seen])}`, () => seen.add(text()).size >= n);
@@ -44,7 +45,7 @@
   const visible = (e) => e.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true }) && e.getClientRects().length > 0;
   const name = (e) => `<${e.tagName.toLowerCase()}${e.id && ` id=${e.id}`}${e.getAttribute('class') ? ` class="${e.getAttribute('class')}"` : ''}> ${e.textContent.trim().slice(0, 40)}`;
 
-  // Colours are read back from a drawing, which knows every notation.
+  // Colors are read back from a canvas, which parses every notation.
   const canvas = Object.assign(document.createElement('canvas'), { width: 1, height: 1 });
   const drawing = canvas.getContext('2d', { willReadFrequently: true });
   const colours = new Map();
@@ -88,33 +89,33 @@
 
   function structure(problems) {
     const ids = [...document.querySelectorAll('[id]')].map((e) => e.id);
-    for (const id of new Set(ids.filter((v, i) => ids.indexOf(v) !== i))) problems.push(`id ${id} is there twice`);
+    for (const id of new Set(ids.filter((v, i) => ids.indexOf(v) !== i))) problems.push(`id ${id} is not unique`);
     for (const attribute of ['for', 'aria-labelledby', 'aria-describedby', 'aria-controls']) {
       for (const e of document.querySelectorAll(`[${attribute}]`)) {
         for (const id of e.getAttribute(attribute).split(/\s+/)) {
-          if (!document.getElementById(id)) problems.push(`${attribute} of ${name(e)} names ${id}, which is not there`);
+          if (!document.getElementById(id)) problems.push(`${attribute} of ${name(e)} refers to ${id}, which does not exist`);
         }
       }
     }
     const headings = [...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].filter((e) => e.checkVisibility());
-    if (headings.filter((e) => e.tagName === 'H1').length !== 1) problems.push('not one h1');
+    if (headings.filter((e) => e.tagName === 'H1').length !== 1) problems.push('there must be one h1');
     headings.reduce((last, e) => {
       const level = Number(e.tagName[1]);
       if (level > last + 1) problems.push(`h${level} after h${last}: ${name(e)}`);
       return level;
     }, 0);
     for (const [landmark, n] of [['header', 1], ['nav', 1], ['main', 1]]) {
-      if (document.querySelectorAll(landmark).length !== n) problems.push(`not one ${landmark}`);
+      if (document.querySelectorAll(landmark).length !== n) problems.push(`there must be one ${landmark}`);
     }
     for (const table of document.querySelectorAll('table')) {
-      if (![...table.querySelectorAll('thead th')].every((th) => th.scope === 'col')) problems.push('a header of a column without scope');
+      if (![...table.querySelectorAll('thead th')].every((th) => th.scope === 'col')) problems.push('a column header without scope');
       if (![...table.querySelectorAll('tbody tr')].every((tr) => tr.querySelector('th[scope=row]'))) problems.push(`a row without a header: ${name(table)}`);
       if (table.querySelectorAll('[aria-sort=ascending], [aria-sort=descending]').length > 1) problems.push('a table is sorted twice');
     }
     for (const e of document.querySelectorAll('svg')) {
-      if (e.getAttribute('aria-hidden') !== 'true' && !(e.getAttribute('role') === 'img' && e.getAttribute('aria-label'))) problems.push(`a drawing without words: ${name(e.parentElement)}`);
+      if (e.getAttribute('aria-hidden') !== 'true' && !(e.getAttribute('role') === 'img' && e.getAttribute('aria-label'))) problems.push(`an image without a label: ${name(e.parentElement)}`);
     }
-    if (document.querySelector('img, iframe, object, embed, [style], script:not([src])')) problems.push('an element that the console does not make');
+    if (document.querySelector('img, iframe, object, embed, [style], script:not([src])')) problems.push('an element that the console does not use');
     if (!document.documentElement.lang || !document.title.includes('kubeweir')) problems.push('no language or title');
   }
 
@@ -138,20 +139,22 @@
     return problems.slice(0, 20);
   };
 
-  // Of radio buttons with one name the Tab key reaches the chosen one; the arrows the others.
+  // For radio buttons with one name, the Tab key reaches the checked one, the arrow keys the
+  // others.
   const stops = () => [...document.querySelectorAll('a[href], button, input, select, textarea, [tabindex="0"]')]
     .filter((e) => visible(e) || e.type === 'radio' && e.closest('label')?.checkVisibility() || e.id === 'skip')
     .filter((e) => !e.disabled && (e.type !== 'radio' || e.checked));
   window.unreached = (reached) => stops().filter((e) => !reached.has(e)).map(name);
 
-  // focused notes who has the focus; it says whether that was seen before, and what is wrong with it.
+  // focused records the focused element. It returns whether the element had the focus before, and
+  // any problem with it.
   window.reached = new Set();
   window.focused = () => {
     const e = document.activeElement;
     if (!e || e === document.body) return { end: true };
     const marked = e.type === 'radio' ? e.closest('label') : e;
     const { outlineStyle, outlineWidth } = getComputedStyle(marked);
-    const problem = outlineStyle === 'none' || parseFloat(outlineWidth) < 1 ? `nothing shows that the focus is at ${name(e)}` : '';
+    const problem = outlineStyle === 'none' || parseFloat(outlineWidth) < 1 ? `no visible focus on ${name(e)}` : '';
     const end = window.reached.has(e);
     window.reached.add(e);
     return { end, problem };

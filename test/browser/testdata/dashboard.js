@@ -1,5 +1,6 @@
-// What Headlamp's pages do: list a resource, then watch it from the list's version over a WebSocket with the subprotocol
-// that Headlamp names, each message an event in JSON. What is seen is told to the test.
+// Acts like Headlamp's pages: it lists a resource, then watches it from the list's version over a
+// WebSocket with Headlamp's subprotocol, in which each message is an event in JSON. It reports all
+// events to the test.
 (() => {
   const tell = line => say(JSON.stringify(line));
 

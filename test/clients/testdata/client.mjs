@@ -1,7 +1,7 @@
-// An HTTP/2 client that does what it is told in lines of JSON: one connection, by Node's http2.
+// An HTTP/2 client that executes orders in JSON over one connection, with Node's http2.
 //
-// Arguments: URL CA-FILE. Each order on standard input begins a request, or lets one that is held go on, or cancels one;
-// each line on standard output is a part of an answer.
+// Arguments: URL CA-FILE. Each order on standard input begins a request, or resumes or cancels one;
+// each line on standard output is a part of a response.
 import http2 from 'node:http2';
 import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline';
 const [url, ca] = process.argv.slice(2);
 const tell = line => process.stdout.write(JSON.stringify(line) + '\n');
 const session = http2.connect(url, { ca: readFileSync(ca) });
-// A stream that is held keeps its own window, not the others'.
+// A held stream uses up its own window, but not the connection's.
 session.on('connect', () => session.setLocalWindowSize(16 << 20));
 session.on('goaway', (code, last) => tell({ goaway: true, code, last }));
 session.on('error', e => tell({ failed: String(e) }));

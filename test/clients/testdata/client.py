@@ -1,7 +1,7 @@
-"""An HTTP/2 client that does what it is told in lines of JSON: one connection, by Python's h2.
+"""An HTTP/2 client that executes orders in JSON over one connection, with Python's h2.
 
-Arguments: HOST PORT CA-FILE [INITIAL-WINDOW]. Each order on standard input begins a request, or lets one that is held go
-on, or cancels one; each line on standard output is a part of an answer.
+Arguments: HOST PORT CA-FILE [INITIAL-WINDOW]. Each order on standard input begins a request, or
+resumes or cancels one; each line on standard output is a part of a response.
 """
 import json
 import os
@@ -18,7 +18,7 @@ import h2.settings
 
 
 class Connection(h2.connection.H2Connection):
-    """h2 takes any GOAWAY for the end of the connection. With NO_ERROR the streams up to the last one go on."""
+    """h2 ends the connection on every GOAWAY. With NO_ERROR, streams up to the last one continue."""
 
     def _receive_goaway_frame(self, frame):
         state = self.state_machine.state
@@ -41,13 +41,13 @@ class Client:
                 client=True, initial_values={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window,
                                              h2.settings.SettingCodes.ENABLE_PUSH: 0})
         self.conn.initiate_connection()
-        # A stream that is held keeps its own window, not the others'.
+        # A held stream uses up its own window, but not the connection's.
         self.conn.increment_flow_control_window(16 << 20)
-        self.streams = {}  # of the test's number
-        self.numbers = {}  # of the stream
-        self.held = {}     # bytes not acknowledged yet, of the stream
-        self.unsent = {}   # body and trailers, of the stream
-        self.answers = {}  # informational statuses, of the stream
+        self.streams = {}  # stream by the test's number
+        self.numbers = {}  # the test's number by stream
+        self.held = {}     # unacknowledged bytes by stream
+        self.unsent = {}   # body and trailers by stream
+        self.answers = {}  # informational statuses by stream
         self.out = b""
         self.flush()
         self.sock.setblocking(False)
@@ -101,7 +101,7 @@ class Client:
                 break
             try:
                 self.conn.send_data(stream, body[:size], end_stream=size == len(body) and not trailer)
-            except h2.exceptions.StreamClosedError:  # answered without its body
+            except h2.exceptions.StreamClosedError:  # the response came before the whole body
                 del self.unsent[stream]
                 return
             body = body[size:]

@@ -1,10 +1,11 @@
-// An HTTP client in a page that does what it is told in lines of JSON, by fetch: one connection of the browser. Each order
-// begins a request or opens a WebSocket, or lets one that is held go on, or cancels one; what is said is a part of an answer.
+// An HTTP client in a page that executes orders in JSON with fetch, over one connection of the
+// browser. Each order begins a request, opens a WebSocket, or resumes or cancels a request; each
+// report is a part of a response.
 (() => {
   const tell = line => say(JSON.stringify(line));
   const requests = new Map();
 
-  // The browser notes how it fetched something after it has done so.
+  // The browser records the protocol of a fetch only after it has completed.
   function protocolOf(url) {
     return new Promise(resolve => {
       const observer = new PerformanceObserver(entries => {
@@ -41,7 +42,7 @@
     }
   }
 
-  // A WebSocket's end is one that both sides agree to.
+  // A WebSocket ends cleanly if both sides close it.
   function open({ id, path, protocols }) {
     const url = new URL(path, location);
     url.protocol = 'wss';
@@ -52,7 +53,8 @@
     socket.addEventListener('close', e => tell(e.wasClean ? { id, end: true } : { id, error: `${e.code} ${e.reason}` }));
   }
 
-  // The browser would ask for an icon, without a credential, at which the gateway ends the connection.
+  // Otherwise the browser would request an icon without credentials, and the gateway would close
+  // the connection.
   addEventListener('DOMContentLoaded', () => {
     const icon = document.createElement('link');
     icon.rel = 'icon';

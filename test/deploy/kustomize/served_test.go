@@ -38,7 +38,7 @@ func TestGatewaysServe(t *testing.T) {
 				t.Errorf("bob: %v", err)
 			}
 			if _, err := client(t, as("")).CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
-				t.Errorf("nobody: %v", err)
+				t.Errorf("anonymous: %v", err)
 			}
 			for line := range strings.Lines(gateway.Log()) {
 				if strings.Contains(line, "level=ERROR") || strings.Contains(line, "level=WARN") {

@@ -205,7 +205,7 @@ func TestEtcdFailures(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop := s.knock(config)
-		s.until("it is asked", func(m realkube.Metrics) bool {
+		s.until("etcd receives a request", func(m realkube.Metrics) bool {
 			return m.Sum("kubeweir_requests_in_flight", map[string]string{"kind": "short"}) > 0
 		})
 		testbed.Wait(ctx, slowEtcd)
@@ -550,7 +550,7 @@ func (s *scene) fill() (status int, text string) {
 			return status, text
 		}
 	}
-	return status, "nothing is refused"
+	return status, "no create was rejected"
 }
 
 // update changes an existing object.

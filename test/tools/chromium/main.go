@@ -58,7 +58,7 @@ const (
 
 func main() {
 	program := flag.String("chromium", "chromium", "the browser's program")
-	script := flag.String("script", "", "what runs in every page before its own scripts")
+	script := flag.String("script", "", "script to run in every page before the page's own")
 	flag.Parse()
 	if err := run(*program, *script, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "chromium:", err)
