@@ -113,8 +113,8 @@ func checkOutputs(t *testing.T, r *Report) {
 	}
 }
 
-// TestJoin checks that rows of a later run replace those of the same name and say so.
-func TestJoin(t *testing.T) {
+// TestJoinReplacesRows checks that rows of a later run replace those of the same name and say so.
+func TestJoinReplacesRows(t *testing.T) {
 	result := func(row string, v float64) Result { return Result{Row: row, Kubeweir: &Side{Value: v}} }
 	r := &Report{Results: []Result{result("list-json", 1), result("get", 2), result("of no use any more", 3)}}
 	r.Join(&Report{Date: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Machine: "another", Results: []Result{result("get", 20), result("list-table", 4)}})
@@ -128,8 +128,9 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestMark checks that events in CBOR are counted wherever reads split the stream.
-func TestMark(t *testing.T) {
+// TestEventsInCBORAreCounted checks that events in CBOR are counted wherever reads split the
+// stream.
+func TestEventsInCBORAreCounted(t *testing.T) {
 	const stream = "\xd9" + cborMark + "a\xd9\xd9\xf7\xa5b" + cborMark + cborMark + "\xd9\xd9"
 	for size := 1; size <= len(stream); size++ {
 		w := &watchers{options: watchOptions{mark: cborMark}}

@@ -85,8 +85,8 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestEvents checks that events are counted wherever reads split the stream.
-func TestEvents(t *testing.T) {
+// TestEventsAreCounted checks that events are counted wherever reads split the stream.
+func TestEventsAreCounted(t *testing.T) {
 	const stream = "5\r\n{\"a\"}\n\r\na\r\n{\"b\":1}\n{}\n\r\n"
 	for first := 1; first < len(stream); first++ {
 		w := &watchers{}
@@ -107,9 +107,9 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestSocketEvents checks that every WebSocket message counts as one event, whatever its size and
-// number of frames.
-func TestSocketEvents(t *testing.T) {
+// TestEventsInWebSocketsAreCounted checks that every WebSocket message counts as one event,
+// whatever its size and number of frames.
+func TestEventsInWebSocketsAreCounted(t *testing.T) {
 	var stream []byte
 	for _, n := range []int{5, 125, 126, 5000, 70_000} {
 		stream = append(socketHead(stream, n), strings.Repeat("x", n)...)

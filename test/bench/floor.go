@@ -89,7 +89,7 @@ type floorHandler struct {
 	mu       sync.RWMutex
 	bodies   map[string]*floorBody
 	watchers []*floorWatcher
-	conns    map[*floorConn]struct{} // those over HTTP/2
+	conns    map[*floorConn]struct{} // connections over HTTP/2
 	chunk    []byte
 	message  []byte
 }

@@ -227,8 +227,8 @@ func (c *http2Conn) data(f *http2.DataFrame) error {
 	return nil
 }
 
-// taken counts what arrived for a stream and returns the stream, or nil if it is not open. It
-// forgets a stream that has ended. It no longer changes the response of a canceled stream.
+// taken counts the data that arrived for a stream and returns the stream, or nil if it is not open.
+// It forgets a stream that has ended. It no longer changes the response of a canceled stream.
 func (c *http2Conn) taken(id uint32, ended bool, p []byte) *http2Stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()

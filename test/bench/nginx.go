@@ -47,7 +47,7 @@ func nginxVersion(ctx context.Context, path string) string {
 
 // nginxConf differs from nginx's defaults in two ways: the cache stores all of kube-apiserver's
 // responses and has a separate entry for each Accept header, and connections stay open as long as
-// those of the other servers.
+// the other servers keep theirs.
 const nginxConf = `%sworker_processes 1;
 pid nginx.pid;
 error_log nginx.log;

@@ -53,7 +53,7 @@ const (
 	// WarmStart: the time until a gateway with saved state serves all pods in their current state,
 	// after half a percent of them changed.
 	WarmStart Kind = "warm start"
-	// Restart is WarmStart until a client has read all pods, beside a start without saved state and
+	// Restart: WarmStart until a client has read all pods, beside a start without saved state and
 	// the start of a server that stores one file per object.
 	Restart Kind = "restart"
 	// UplinkStart: the time until a gateway with saved state serves all pods, however stale, when
@@ -62,11 +62,11 @@ const (
 	UplinkStart Kind = "warm start over an uplink"
 	// Growth: how much memory grows with the second half of many events.
 	Growth Kind = "growth of memory"
-	// ScaledList is Requests with a megabyte of the answer as the unit.
+	// ScaledList: Requests with a megabyte of the response as the unit.
 	ScaledList Kind = "scaled list"
-	// ScaledWatch is LabelWatch.
+	// ScaledWatch: LabelWatch with a synthetic API server.
 	ScaledWatch Kind = "scaled watch"
-	// Queries: one client asks for lists that are sorted, narrowed or counted, in turn.
+	// Queries: one client requests sorted, filtered and counted lists in turn.
 	Queries Kind = "queries"
 
 	// Visible: a user may list pods in Visible of Objects namespaces and lists them cluster-wide.

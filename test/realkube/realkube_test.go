@@ -225,8 +225,9 @@ func TestRequiredVersion(t *testing.T) {
 	}
 }
 
-// TestEndedEarly checks that the error of a server that could not start contains its log.
-func TestEndedEarly(t *testing.T) {
+// TestStartErrorContainsLog checks that the error of a server that could not start contains its
+// log.
+func TestStartErrorContainsLog(t *testing.T) {
 	ctx := testContext(t)
 	c, err := Start(ctx, Options{EtcdArgs: []string{"--no-such-flag"}})
 	if err == nil {

@@ -90,8 +90,9 @@ func TestSchemaHasEveryValue(t *testing.T) {
 	}
 }
 
-// TestParseRefuses checks that a value without documentation is an error that names the value.
-func TestParseRefuses(t *testing.T) {
+// TestUndocumentedValuesAreRejected checks that a value without documentation is an error that
+// names the value.
+func TestUndocumentedValuesAreRejected(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
 		{"a: 1\n", `a: has no comment that begins with "# --"`},
 		{"g:\n  # -- Fine.\n  a: 1\n  b: 2\n", `g.b: has no comment that begins with "# --"`},

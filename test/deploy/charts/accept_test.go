@@ -168,10 +168,11 @@ func pod(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return p
 }
 
-// TestAccepted checks that kube-apiserver and a standalone kubeweir accept every object rendered
-// from every value set without unknown fields. They must accept the pods in a namespace that
-// enforces the restricted Pod Security level, unless the value set declares another level.
-func TestAccepted(t *testing.T) {
+// TestAPIServersAcceptObjects checks that kube-apiserver and a standalone kubeweir accept every
+// object rendered from every value set without unknown fields. They must accept the pods in a
+// namespace that enforces the restricted Pod Security level, unless the value set declares another
+// level.
+func TestAPIServersAcceptObjects(t *testing.T) {
 	servers := judges(t)
 	for _, set := range valueSets(t) {
 		text := valueSet(t, set)

@@ -226,8 +226,8 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
-// TestRefused checks that invalid values are an error that names the value.
-func TestRefused(t *testing.T) {
+// TestInvalidValuesAreRejected checks that invalid values are an error that names the value.
+func TestInvalidValuesAreRejected(t *testing.T) {
 	b, err := os.ReadFile("testdata/refused.yaml")
 	if err != nil {
 		t.Fatal(err)

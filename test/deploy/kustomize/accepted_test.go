@@ -86,9 +86,9 @@ func judges(t *testing.T) map[string]*judge {
 	return map[string]*judge{"kube-apiserver": newJudge(t, kube.AdminConfig()), "standalone": newJudge(t, config)}
 }
 
-// TestAccepted checks that both API servers accept every object with strict field validation, and
-// the pods under the Pod Security Standard of the folder's namespace.
-func TestAccepted(t *testing.T) {
+// TestAPIServersAcceptObjects checks that both API servers accept every object with strict field
+// validation, and the pods under the Pod Security Standard of the folder's namespace.
+func TestAPIServersAcceptObjects(t *testing.T) {
 	ctx := deadline(t)
 	for server, judge := range judges(t) {
 		for folder, level := range folders {
@@ -105,7 +105,7 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestJudgesReject checks that the judges of TestAccepted reject invalid objects.
+// TestJudgesReject checks that the judges of TestAPIServersAcceptObjects reject invalid objects.
 func TestJudgesReject(t *testing.T) {
 	ctx := deadline(t)
 	objects := build(ctx, t, "front")

@@ -76,8 +76,8 @@ func expectTimeZones(t *testing.T, kubeconfig string) {
 	}
 }
 
-// TestImageSaysWhatItNeeds starts the unmodified image without a writable folder.
-func TestImageSaysWhatItNeeds(t *testing.T) {
+// TestImageErrorsNameTheCause starts the unmodified image without a writable folder.
+func TestImageErrorsNameTheCause(t *testing.T) {
 	root := unpacked(t)
 	for want, args := range map[string][]string{
 		"Usage":             {},

@@ -195,9 +195,9 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestSettings checks each configuration file of the package, as far as possible without its
-// folders.
-func TestSettings(t *testing.T) {
+// TestConfigurationFilesAreValid checks each configuration file of the package, as far as possible
+// without its folders.
+func TestConfigurationFilesAreValid(t *testing.T) {
 	debian(t, "dpkg-deb", "dpkg")
 	root := t.TempDir()
 	command(t, "dpkg-deb", "--extract", file(t, prefix+"deb"), root)
