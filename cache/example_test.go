@@ -44,7 +44,7 @@ func (fixedSource) Server(context.Context) (string, error)                      
 func (fixedSource) LastContact() time.Time                                           { return time.Now() }
 func (fixedSource) Delay() time.Duration                                             { return 0 }
 
-// A custom Source whose lists are served as by kube-apiserver.
+// ExampleSource serves the lists of a custom Source like kube-apiserver.
 func ExampleSource() {
 	manager, err := cache.NewManager(cache.Options{Source: fixedSource{}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -62,8 +62,8 @@ type Manager struct {
 	// checking admits one comparison at a time.
 	checking chan struct{}
 
-	// mu guards the maps. An entry leaves collections when it has stopped (see
-	// failedForGood for an exception), or is told to stop.
+	// mu guards the maps. An entry leaves collections when it has stopped (see failedForGood for an
+	// exception), or is about to stop.
 	mu struct {
 		sync.RWMutex
 		collections map[collectionKey]*entry

@@ -123,7 +123,7 @@ func TestConcurrentListsAreLimited(t *testing.T) {
 	})
 }
 
-// slowSource ends a streaming list when told to.
+// slowSource delays the end of a streaming list until the test releases it.
 type slowSource struct {
 	*cachetest.Source
 	listing chan struct{}
@@ -292,7 +292,7 @@ func TestConcurrentReaders(t *testing.T) {
 					t.Errorf("%d objects, Len says %d", n, v.Len())
 				}
 				if old, err := c.SnapshotAt(v.RV() - 3); err == nil && len(cachetest.All(old, "", "")) != old.Len() {
-					t.Error("an old view has another length than it says")
+					t.Error("an old snapshot has another length than Len says")
 				}
 				if objs, at := c.Select(t.Context(), f); at != nil && !slices.IsSortedFunc(objs, func(a, b *object.Object) int { return cmp.Compare(a.Key, b.Key) }) {
 					t.Error("not in order")
@@ -333,7 +333,7 @@ func TestIdleCollectionStops(t *testing.T) {
 		for range 3 {
 			time.Sleep(9 * time.Minute)
 			if cachetest.PodCollection(t, m) != c {
-				t.Fatal("stopped though it was used")
+				t.Fatal("stopped although it was used")
 			}
 		}
 		w, err := c.Mux().Watch(c.RV(), nil, func() {})
@@ -342,14 +342,14 @@ func TestIdleCollectionStops(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if c.State().Phase != reflector.Synced {
-			t.Fatal("stopped though it was watched")
+			t.Fatal("stopped although it was watched")
 		}
 		w.Stop()
 		time.Sleep(11 * time.Minute)
 		select {
 		case <-c.Closed():
 		default:
-			t.Fatal("not stopped though it was idle")
+			t.Fatal("not stopped although it was idle")
 		}
 		if st := c.State(); !errors.Is(st.Err, store.ErrIdle) || st.Phase != reflector.Stopped {
 			t.Errorf("state %+v", st)
@@ -414,7 +414,7 @@ func TestCallersGetTheirOwnDefinition(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if c, err := m.Collection(t.Context(), old, api.JSON); !errors.Is(err, source.ErrRedefined) {
-				t.Errorf("who waited while the definition changed: %v, %v", c, err)
+				t.Errorf("a caller that waited while the definition changed: %v, %v", c, err)
 			}
 		})
 		synctest.Wait()
@@ -425,11 +425,11 @@ func TestCallersGetTheirOwnDefinition(t *testing.T) {
 		late := func() {
 			t.Helper()
 			if c, err := m.Collection(t.Context(), old, api.JSON); !errors.Is(err, source.ErrRedefined) {
-				t.Errorf("who comes late: %v, %v", c, err)
+				t.Errorf("a late caller with the old definition: %v, %v", c, err)
 			}
 			for range 3 {
 				if m.CollectionIfSynced(old, api.JSON) != nil {
-					t.Error("who comes late, and wants it")
+					t.Error("a late caller started a collection with the old definition")
 				}
 			}
 		}
@@ -444,7 +444,7 @@ func TestCallersGetTheirOwnDefinition(t *testing.T) {
 		// Nor the other way round, while the old collection still exists.
 		newest := cachetest.WidgetResource()
 		if c, err := m.Collection(t.Context(), newest, api.JSON); !errors.Is(err, source.ErrRedefined) {
-			t.Errorf("who comes early: %v, %v", c, err)
+			t.Errorf("an early caller: %v, %v", c, err)
 		}
 	})
 }
@@ -551,7 +551,7 @@ func TestWantedTwiceStartsCollection(t *testing.T) {
 		defer manager.Close()
 		for range 3 {
 			if c := manager.CollectionIfSynced(res, api.JSON); c != nil {
-				t.Error("a collection that nobody started")
+				t.Error("got a collection that was not started")
 			}
 			time.Sleep(time.Minute)
 		}
@@ -568,12 +568,12 @@ func TestWantedTwiceStartsCollection(t *testing.T) {
 			t.Error("not started by the second call")
 		}
 		if c := manager.CollectionIfSynced(res, api.Protobuf); c != nil {
-			t.Error("another encoding was started with it")
+			t.Error("another encoding was started, too")
 		}
 		source.SetDown(true)
 		time.Sleep(10 * time.Second)
 		if c := manager.CollectionIfSynced(res, api.JSON); c != nil {
-			t.Error("a collection that is not fed")
+			t.Error("got a collection that is not synced")
 		}
 	})
 }
@@ -598,13 +598,13 @@ func TestReflectorPanicStopsCollection(t *testing.T) {
 		source.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 		<-ended
 		if _, _, err := w.Next(nil, 1); err == nil {
-			t.Error("the watch goes on")
+			t.Error("the watch has not ended")
 		}
 		<-c.Closed()
 		calls := len(source.Calls())
 		for range 10 {
 			if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); err == nil {
-				t.Error("a collection whose feed panicked")
+				t.Error("got a collection whose reflector panicked")
 			}
 		}
 		if n := len(source.Calls()); n > 0 {
@@ -613,7 +613,7 @@ func TestReflectorPanicStopsCollection(t *testing.T) {
 		source.fatal = false
 		time.Sleep(90 * time.Second)
 		if v := cachetest.PodCollection(t, m).Snapshot(); v.Get("a/1") == nil {
-			t.Error("the collection did not begin anew")
+			t.Error("the collection did not start again")
 		}
 	})
 }

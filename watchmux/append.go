@@ -85,8 +85,8 @@ func (m *Mux) trim(now int64) {
 	}
 }
 
-// Progress says that the collection is complete up to rv, as an upstream bookmark does. It ignores
-// versions below RV.
+// Progress records that the collection is complete up to rv, as an upstream bookmark says. It
+// ignores versions below RV.
 func (m *Mux) Progress(rv uint64) {
 	now := m.options.Clock()
 	m.mu.Lock()

@@ -184,9 +184,9 @@ func (e *entry) isFor(w *Watcher) bool {
 }
 
 // tidyLog drops entries that all watchers have read, once the log has grown, and keeps it within
-// the bounds of the ring. From half of the bounds on, waiting watchers are hurried; if that does
-// not help, they read from the ring, or have fallen off it. The hurried ones are appended to woken.
-// The caller holds m.mu.
+// the bounds of the ring. From half of the bounds on, it makes waiting watchers read now; if that
+// does not help, they read from the ring, or have fallen off it. Watchers that must read now are
+// appended to woken. The caller holds m.mu.
 func (m *Mux) tidyLog(woken []*Watcher) []*Watcher {
 	l := m.mu.log
 	if l == nil || len(l.entries) < l.dueLen && l.bytes < l.dueBytes {
@@ -215,7 +215,7 @@ func (m *Mux) tidyLog(woken []*Watcher) []*Watcher {
 	return woken
 }
 
-// wakeNow appends w to woken unless it was hurried before.
+// wakeNow makes w read now and appends it to woken, unless that has been done before.
 func (w *Watcher) wakeNow(woken []*Watcher) []*Watcher {
 	if w.mustReadNow.Swap(true) {
 		return woken

@@ -79,7 +79,7 @@ func TestCoalesceWhileWritten(t *testing.T) {
 						rv = d.RV
 						switch key := d.Object.Key; {
 						case d.Type == api.Added && got[key], d.Type != api.Added && !got[key]:
-							t.Errorf("%s %s@%d, there: %t", d.Type, key, d.RV, got[key])
+							t.Errorf("%s %s@%d, exists: %t", d.Type, key, d.RV, got[key])
 						case d.Type == api.Deleted:
 							delete(got, key)
 						default:
@@ -107,7 +107,7 @@ func TestCoalesceWhileWritten(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("%q: listed again and again", label)
+			t.Errorf("%q: too many relists", label)
 		})
 	}
 	rng := rand.New(rand.NewSource(1))

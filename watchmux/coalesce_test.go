@@ -131,9 +131,9 @@ func (c *calmClient) check(rv uint64) {
 	for _, e := range c.batch {
 		switch {
 		case !all[e]:
-			c.t.Fatalf("%+v: %s was never so", c.sel, e)
+			c.t.Fatalf("%+v: %s is not a state of the object", c.sel, e)
 		case modified[e.Key] && c.atOnce:
-			c.t.Fatalf("%+v: %s after a modification at once with it: %v", c.sel, e, c.batch)
+			c.t.Fatalf("%+v: %s in the same batch as a modification: %v", c.sel, e, c.batch)
 		case e.Type == api.Modified:
 			modified[e.Key] = true
 		default:
@@ -154,7 +154,7 @@ func TestCoalesce(t *testing.T) {
 		w := newWriter(t, int64(seed))
 		m := start(t, watchmux.Options{MaxEvents: 300}, 0)
 		var clients []*calmClient
-		expired, hurried, most := 0, 0, 0
+		expired, flushed, most := 0, 0, 0
 		for step := range 3000 {
 			switch n := w.rng.Intn(20); {
 			case n < 12:
@@ -164,7 +164,7 @@ func TestCoalesce(t *testing.T) {
 				m.Append(w.event())
 				for _, c := range clients {
 					for c.w.MustReadNow() {
-						hurried++
+						flushed++
 						if err := c.read(8); err != nil {
 							t.Fatal(err)
 						}
@@ -223,8 +223,8 @@ func TestCoalesce(t *testing.T) {
 			}
 			c.check(w.feed.rv)
 		}
-		if s := m.Stats(); s.Watchers != 0 || most < 2 || expired > 0 || hurried == 0 {
-			t.Errorf("seed %d: %d clients, %d fell behind, %d were hurried, stats %+v", seed, most, expired, hurried, s)
+		if s := m.Stats(); s.Watchers != 0 || most < 2 || expired > 0 || flushed == 0 {
+			t.Errorf("seed %d: %d clients, %d fell behind, %d early reads, stats %+v", seed, most, expired, flushed, s)
 		}
 	}
 }
@@ -273,10 +273,10 @@ func TestCoalesceOrder(t *testing.T) {
 	}
 }
 
-// TestCoalesceHurries checks that a watcher that leaves so much unread that there is no more room
-// is told to read, once, and that one that does not read continues from the ring as long as that
-// reaches back.
-func TestCoalesceHurries(t *testing.T) {
+// TestCoalesceFlushesEarlyWithoutRoom checks that a watcher that leaves so much unread that there is no more room
+// must read now and is notified once, and that one that does not read continues from the ring as
+// long as that reaches back.
+func TestCoalesceFlushesEarlyWithoutRoom(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{MaxEvents: 800}, 0)
 	r := watch(t, m, 0, nil)
@@ -289,14 +289,14 @@ func TestCoalesceHurries(t *testing.T) {
 	}
 	add(300)
 	if r.notified != 1 || r.MustReadNow() {
-		t.Fatalf("at first: notified %d times, hurried %t", r.notified, r.MustReadNow())
+		t.Fatalf("at first: notified %d times, must read now: %t", r.notified, r.MustReadNow())
 	}
 	add(400)
 	if r.notified != 2 || !r.MustReadNow() {
-		t.Fatalf("at the bound: notified %d times, hurried %t", r.notified, r.MustReadNow())
+		t.Fatalf("at the bound: notified %d times, must read now: %t", r.notified, r.MustReadNow())
 	}
 	if ds, rv := drain(t, r); len(ds) != 700 || rv != 700 || r.MustReadNow() {
-		t.Fatalf("%d events up to %d, hurried %t", len(ds), rv, r.MustReadNow())
+		t.Fatalf("%d events up to %d, must read now: %t", len(ds), rv, r.MustReadNow())
 	}
 	add(790) // more than the log holds; the ring has them
 	add(350)
@@ -305,9 +305,9 @@ func TestCoalesceHurries(t *testing.T) {
 	}
 }
 
-// TestCoalesceOutlivesTheRing checks that modifications do not fill the log, however many there
+// TestCoalescedEventsOutliveTheRing checks that modifications do not fill the log, however many there
 // are.
-func TestCoalesceOutlivesTheRing(t *testing.T) {
+func TestCoalescedEventsOutliveTheRing(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{MaxEvents: 100}, 0)
 	r := watch(t, m, 0, nil)
@@ -327,9 +327,9 @@ func TestCoalesceOutlivesTheRing(t *testing.T) {
 	}
 }
 
-// TestCoalesceComesToAnEnd checks that events that arrive while a watcher reads are left for the
+// TestCoalescingReaderReachesTheEnd checks that events that arrive while a watcher reads are left for the
 // next time, because it might read forever otherwise: it is behind, and not notified.
-func TestCoalesceComesToAnEnd(t *testing.T) {
+func TestCoalescingReaderReachesTheEnd(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{}, 0)
 	r := watch(t, m, 0, nil)
@@ -363,9 +363,9 @@ func TestCoalesceComesToAnEnd(t *testing.T) {
 	}
 }
 
-// TestCoalesceEndsWithTheMux checks that waiting watchers are told when the history ends, and
+// TestCoalescingWatcherEndsWithTheMux checks that waiting watchers are notified when the history ends, and
 // receive the rest of it.
-func TestCoalesceEndsWithTheMux(t *testing.T) {
+func TestCoalescingWatcherEndsWithTheMux(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{}, 0)
 	r := watch(t, m, 0, nil)
@@ -374,7 +374,7 @@ func TestCoalesceEndsWithTheMux(t *testing.T) {
 	m.Append(f.set(state{"ns/a", "", ""}))
 	m.Close(errGone)
 	if r.notified != 2 || !r.MustReadNow() {
-		t.Errorf("notified %d times, hurried %t", r.notified, r.MustReadNow())
+		t.Errorf("notified %d times, must read now: %t", r.notified, r.MustReadNow())
 	}
 	if ds, _, err := r.Next(nil, 10); len(ds) != 1 || !errors.Is(err, errGone) && err != nil {
 		t.Errorf("%d events, %v", len(ds), err)

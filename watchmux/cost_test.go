@@ -37,10 +37,10 @@ func costly(tb testing.TB, suffix string) *object.Filter {
 	return f
 }
 
-// TestCostlyFiltersAreAskedByTheirReaders checks that filters with many terms, and filters of
+// TestCostlyFiltersAreEvaluatedByTheirReaders checks that filters with many terms, and filters of
 // objects with many labels, are not evaluated under the lock: the watcher is woken and evaluates
 // it, even if there is nothing for it.
-func TestCostlyFiltersAreAskedByTheirReaders(t *testing.T) {
+func TestCostlyFiltersAreEvaluatedByTheirReaders(t *testing.T) {
 	m := New(Options{})
 	notified := map[string]int{}
 	watch := func(name string, f *object.Filter) *Watcher {

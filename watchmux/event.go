@@ -12,13 +12,13 @@
 // # Versions
 //
 // As a rule each change has its own version, but the changes of one etcd transaction share one: all
-// Events whose lease ends, or a prefix that is deleted. They arrive one after the other, and nobody
-// knows which one is the last until something with a higher version arrives. So a list or a watch
-// can see a version while some of its changes are missing, and a watch that starts from that
-// version must get them. Watch therefore sends all changes of a version that several share, again
-// to those who have some. Being told twice that an object is gone does no harm. (kube-apiserver
-// sends none, and such a client never learns of the rest.) A watch from a future version has its
-// first change, and gets the others. Next never splits the changes of a version that have arrived.
+// Events whose lease ends, or a prefix that is deleted. They arrive one after the other, and the
+// last one is known only when something with a higher version arrives. So a list or a watch can see
+// a version while some of its changes are missing, and a watch that starts from that version must
+// get them. Watch therefore sends all changes of a version that several share, and repeats those
+// that the client has. A repeated deletion does no harm. (kube-apiserver sends none, and such a
+// client never learns of the rest.) A watch from a future version has its first change, and gets
+// the others. Next never splits the changes of a version that have arrived.
 //
 // # Memory
 //
@@ -74,10 +74,9 @@ func (e *Event) cost() int64 {
 	return n
 }
 
-// deliver returns what the event is for a watcher with this filter, as convertToWatchEvent in
-// k8s.io/apiserver/pkg/storage/cacher does: an object that enters the filter is added, one that
-// leaves is deleted with its last matching state. ok is false if the event does not concern the
-// watcher.
+// deliver returns the event as a watcher with this filter receives it, like convertToWatchEvent in
+// k8s.io/apiserver/pkg/storage/cacher: an object that enters the filter is added, one that leaves
+// is deleted with its last matching state. ok is false if the event does not concern the watcher.
 func (e *Event) deliver(f *object.Filter) (d Delivery, ok bool) {
 	before := e.Prev != nil && f.Matches(e.Prev)
 	if e.Type == api.Deleted {
@@ -98,8 +97,8 @@ func (e *Event) deliver(f *object.Filter) (d Delivery, ok bool) {
 	return Delivery{}, false
 }
 
-// isAbove reports whether the event is for a watcher that has the state at rv, a version that was
-// above that of the ring.
+// isAbove reports whether a watcher that has the state at rv, a version that was above that of the
+// ring, needs the event.
 func (e *Event) isAbove(rv uint64) bool { return e.RV > rv || e.shares && e.RV == rv }
 
 // Delivery is an Event as one watcher sees it.

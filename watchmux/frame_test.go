@@ -82,7 +82,7 @@ func TestFrameBudget(t *testing.T) {
 		_, _ = all[35].Frame(jsonRep, 0, count)
 	}
 	if made != 4 {
-		t.Errorf("made %d frames of old events, want each anew", made)
+		t.Errorf("built %d frames of old events, want one per call", made)
 	}
 	if _, ok, _ := all[0].CachedFrame(jsonRep, 0, count); ok || made != 4 {
 		t.Error("a frame was made that is not kept")
@@ -140,8 +140,8 @@ func TestFrameRetiredMeanwhile(t *testing.T) {
 	}
 }
 
-// TestFrameOfLooseEvent checks that events outside any ring have frames too.
-func TestFrameOfLooseEvent(t *testing.T) {
+// TestFrameOfEventOutsideRings checks that events outside any ring have frames too.
+func TestFrameOfEventOutsideRings(t *testing.T) {
 	d := watchmux.Delivery{Event: &watchmux.Event{}, Type: api.Added}
 	for range 2 {
 		if got, err := d.Frame(jsonRep, 0, func(watchmux.Delivery) ([]byte, error) { return []byte("x"), nil }); string(got) != "x" || err != nil {

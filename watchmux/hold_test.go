@@ -129,7 +129,7 @@ func TestHold(t *testing.T) {
 				ds, _ := drain(t, burst)
 				for _, d := range ds {
 					if d.Type == api.Modified && modified[d.Object.Key] {
-						t.Fatalf("seed %d: %s is told of twice to one who holds nothing", seed, d.Object.Key)
+						t.Fatalf("seed %d: %s delivered twice to a watcher without a hold", seed, d.Object.Key)
 					}
 					modified[d.Object.Key] = d.Type == api.Modified
 				}
@@ -157,7 +157,7 @@ func TestHoldIsFair(t *testing.T) {
 	m := start(t, watchmux.Options{}, 0)
 	r := watch(t, m, 0, nil)
 	r.Coalesce(true)
-	told := map[string]int{}
+	delivered := map[string]int{}
 	written, waited := 0, 0
 	for step := range steps {
 		for i := range hot { // always the same order, all again before one is read
@@ -172,19 +172,19 @@ func TestHoldIsFair(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(ds) > 0 {
-			told[ds[0].Object.Key]++
+			delivered[ds[0].Object.Key]++
 			if ds[0].Object.Key == "ns/rare" {
 				waited = max(waited, step-written)
 			}
 			r.Hold()
 		}
 	}
-	if len(told) != hot+1 || told["ns/rare"] < steps/200-1 || waited > hot+5 {
-		t.Errorf("%d objects, the rare one %d times, after %d steps at most", len(told), told["ns/rare"], waited)
+	if len(delivered) != hot+1 || delivered["ns/rare"] < steps/200-1 || waited > hot+5 {
+		t.Errorf("%d objects, the rare one %d times, after %d steps at most", len(delivered), delivered["ns/rare"], waited)
 	}
-	for key, n := range told {
+	for key, n := range delivered {
 		if n < steps/(hot+1)*3/4 && key != "ns/rare" {
-			t.Errorf("%s was told of %d times", key, n)
+			t.Errorf("%s delivered %d times", key, n)
 		}
 	}
 	if s := m.Stats(); s.Bytes > 64<<20 {
@@ -192,9 +192,9 @@ func TestHoldIsFair(t *testing.T) {
 	}
 }
 
-// TestHoldBesideOthers checks that watchers that read nothing of their holds do not keep others
+// TestUnreadHoldsDoNotDelayOthers checks that watchers that read nothing of their holds do not keep others
 // from having rounds, however many there are.
-func TestHoldBesideOthers(t *testing.T) {
+func TestUnreadHoldsDoNotDelayOthers(t *testing.T) {
 	const hot = 50
 	steps := soak.Cases(1000, 2000)
 	now := int64(0)
@@ -234,7 +234,7 @@ func TestHoldBesideOthers(t *testing.T) {
 	for key, step := range last {
 		waited = max(waited, steps-step)
 		if step == 0 {
-			t.Errorf("%s was not told of", key)
+			t.Errorf("%s was not delivered", key)
 		}
 	}
 	// Ten reads are a round, after a short wait for the others.
@@ -243,9 +243,9 @@ func TestHoldBesideOthers(t *testing.T) {
 	}
 }
 
-// TestHoldHasAnEnd checks that the rest of a hold must be read at once after some time, and that a
+// TestHoldExpires checks that the rest of a hold must be read at once after some time, and that a
 // watcher that does not read it delays no other.
-func TestHoldHasAnEnd(t *testing.T) {
+func TestHoldExpires(t *testing.T) {
 	now := int64(0)
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{Clock: func() int64 { return now }}, 0)
@@ -300,8 +300,8 @@ func TestHoldHasAnEnd(t *testing.T) {
 	}
 }
 
-// TestHoldNeedsRoom checks that holds are released if there is no room for them.
-func TestHoldNeedsRoom(t *testing.T) {
+// TestHoldIsReleasedWithoutRoom checks that holds are released if there is no room for them.
+func TestHoldIsReleasedWithoutRoom(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{MaxEvents: 800}, 0)
 	r := watch(t, m, 0, nil)
@@ -321,7 +321,7 @@ func TestHoldNeedsRoom(t *testing.T) {
 		write()
 	}
 	if r.MustReadNow() {
-		t.Error("hurried, though there is room without what is held")
+		t.Error("must read now, although there is room without the hold")
 	}
 	seen := map[string]bool{}
 	for range 2 {

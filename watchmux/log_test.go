@@ -46,9 +46,9 @@ func (b *logBench) calm(t *testing.T) *Watcher {
 	return w
 }
 
-// TestLogKeepsWhatIsLeft checks that events for which a watcher had no room are kept, although the
+// TestLogKeepsUnreadEvents checks that events for which a watcher had no room are kept, although the
 // ring has dropped them.
-func TestLogKeepsWhatIsLeft(t *testing.T) {
+func TestLogKeepsUnreadEvents(t *testing.T) {
 	b := newLogBench(Options{MaxEvents: 400}, 10)
 	w := b.calm(t)
 	for i := range 20 {
@@ -70,9 +70,9 @@ func TestLogKeepsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestLogCountsWhatItAloneKeeps checks that replaced states that nothing else retains count, also
+// TestLogCountsStatesThatItAloneHolds checks that replaced states that nothing else retains count, also
 // those of additions.
-func TestLogCountsWhatItAloneKeeps(t *testing.T) {
+func TestLogCountsStatesThatItAloneHolds(t *testing.T) {
 	const most = 1 << 20
 	b := newLogBench(Options{MaxBytes: most}, 10_000)
 	b.calm(t) // reads no more
@@ -99,19 +99,19 @@ func TestLogCountsWhatItAloneKeeps(t *testing.T) {
 	}
 }
 
-// TestLogIsNotForWhoIsLost checks that a watcher that has fallen off the log and the ring neither
-// retains events nor hurries others.
-func TestLogIsNotForWhoIsLost(t *testing.T) {
+// TestLostWatchersDoNotAffectTheLog checks that a watcher that has fallen off the log and the ring neither
+// retains events nor makes others read early.
+func TestLostWatchersDoNotAffectTheLog(t *testing.T) {
 	b := newLogBench(Options{MaxEvents: 800}, 10)
 	lost, quick := b.calm(t), b.calm(t)
-	hurried := 0
+	flushed := 0
 	for i := range 10_000 {
 		b.write(fmt.Sprint("n/", i))
 		if i%100 > 0 {
 			continue
 		}
 		if quick.MustReadNow() && i > 2000 {
-			hurried++
+			flushed++
 		}
 		for armed := false; !armed; armed = quick.armed {
 			if _, _, err := quick.Next(nil, 256); err != nil {
@@ -119,17 +119,17 @@ func TestLogIsNotForWhoIsLost(t *testing.T) {
 			}
 		}
 	}
-	if hurried > 0 {
-		t.Errorf("hurried %d times", hurried)
+	if flushed > 0 {
+		t.Errorf("%d early reads", flushed)
 	}
 	if _, _, err := lost.Next(nil, 1); err == nil {
-		t.Error("the other has lost nothing")
+		t.Error("the other watcher has lost no events")
 	}
 }
 
-// TestLogDividesNoVersion checks that the changes of one version are delivered together, including
+// TestLogDoesNotSplitVersions checks that the changes of one version are delivered together, including
 // those that arrived while the watcher read, wherever its chunks end.
-func TestLogDividesNoVersion(t *testing.T) {
+func TestLogDoesNotSplitVersions(t *testing.T) {
 	b := newLogBench(Options{}, 10)
 	w := b.calm(t)
 	const before, shared = chunkEvents - 3, 4

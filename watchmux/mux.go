@@ -278,11 +278,11 @@ type membership struct {
 // object, however often the object was modified, so that a watcher can wait for long. The ring
 // holds every event with the state that it replaced; under load it reaches back only seconds.
 //
-// Only modifications are superseded. A watcher that is told of an addition or deletion is told each
-// time, also if the object has only entered or left its selection. A modification that leaves
-// labels and selectable fields unchanged is a modification for everybody, or nothing. It is dropped
-// when it is superseded. Any other modification is an addition or deletion for some watchers. It
-// stays, and watchers for which it is neither skip it.
+// Only modifications are superseded. Watchers receive every addition and deletion, also if the
+// object has only entered or left their selection. A modification that leaves labels and selectable
+// fields unchanged is a modification for every watcher that it concerns. It is dropped when it is
+// superseded. Any other modification is an addition or deletion for some watchers. It stays, and
+// watchers for which it is neither skip it.
 //
 // The log exists while there are coalescing watchers, and otherwise costs nothing. It is guarded by
 // Mux.mu.
@@ -336,8 +336,8 @@ type hold struct {
 type holdSet uint8
 
 // gap is a range of versions, both ends exclusive, whose changes are not known one by one: after a
-// relist, events that sum them up stand for them. The state at a version inside is unknown, so
-// nobody can be told what came after it.
+// relist, events that sum them up stand for them. The state at a version inside is unknown, so a
+// watch cannot start there.
 type gap struct{ from, to uint64 }
 
 // Ended counts the watchers that have ended, by reason.

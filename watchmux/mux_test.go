@@ -549,9 +549,9 @@ func TestFutureShared(t *testing.T) {
 	}
 }
 
-// TestTornHistory checks that no watch starts at a version of which the history has lost some
+// TestPartialHistory checks that no watch starts at a version of which the history has lost some
 // changes.
-func TestTornHistory(t *testing.T) {
+func TestPartialHistory(t *testing.T) {
 	m := start(t, watchmux.Options{MaxEvents: 2}, 5)
 	feed := newFeeder(t, 5)
 	m.Append(feed.set(state{key: "a"}))
@@ -560,7 +560,7 @@ func TestTornHistory(t *testing.T) {
 		m.Append(feed.set(state{key: key}))
 	}
 	if _, err := m.Watch(6, nil, func() {}); !errors.Is(err, watchmux.ErrExpired) {
-		t.Errorf("a watch from the torn version: %v", err)
+		t.Errorf("a watch from the partial version: %v", err)
 	}
 	m.Append(feed.set(state{key: "d"}), feed.set(state{key: "e"}))
 	ds, _ := drain(t, watch(t, m, 6, nil))

@@ -177,7 +177,7 @@ func Body(t testing.TB, resp *api.Response) []byte {
 	return data
 }
 
-// Printer counts the rows that it prints, and fails when told to.
+// Printer counts the rows that it prints, and fails on request.
 type Printer struct {
 	table.Printer
 	Rows   atomic.Int64

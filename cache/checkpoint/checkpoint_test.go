@@ -199,7 +199,7 @@ func TestRandomRestarts(t *testing.T) {
 					}
 				}
 				if loads := strings.Count(k.log.String(), "collection loaded"); loads < 5 {
-					t.Errorf("loaded %d times of 12", loads)
+					t.Errorf("loaded %d times out of 12", loads)
 				}
 			})
 		})
@@ -272,11 +272,11 @@ func TestUnconfirmedCheckpointIsServedOnlyIfAllowed(t *testing.T) {
 					select {
 					case <-c.Closed():
 						if !tc.other {
-							t.Error("what was kept has ended")
+							t.Error("the loaded collection has stopped")
 						}
 					default:
 						if tc.other {
-							t.Error("what was kept of another cluster goes on")
+							t.Error("the collection of another cluster has not stopped")
 						}
 					}
 				}
@@ -299,10 +299,10 @@ func TestUnconfirmedCheckpointIsNotFresh(t *testing.T) {
 		k.start()
 		k.open()
 		k.stop()
-		told := make(chan struct{})
+		identified := make(chan struct{})
 		k.options.Cluster = func(ctx context.Context) (string, error) {
 			select {
-			case <-told:
+			case <-identified:
 				return "one", nil
 			case <-ctx.Done():
 				return "", ctx.Err()
@@ -317,7 +317,7 @@ func TestUnconfirmedCheckpointIsNotFresh(t *testing.T) {
 		}
 		go func() {
 			time.Sleep(time.Second)
-			close(told)
+			close(identified)
 		}()
 		if rv, err := c.Fresh(t.Context()); err != nil || rv != k.source.Revision() || c.Unconfirmed() {
 			t.Errorf("at %d, unconfirmed: %t, %v", rv, c.Unconfirmed(), err)
@@ -375,7 +375,7 @@ func TestCheckpointIsServedWhileSourceIsSlow(t *testing.T) {
 					select {
 					case <-c.Closed():
 					default:
-						t.Error("what was kept of another cluster goes on")
+						t.Error("the collection of another cluster has not stopped")
 					}
 				}
 				c = k.open()
@@ -425,12 +425,12 @@ func TestCheckpointIsRemovedWithResource(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				if kept := k.manager.Checkpoints(t.Context()); len(kept) != 1 || kept[0] != (checkpoint.Saved{Resource: cachetest.Pods, Encoding: api.JSON}) {
-					t.Fatalf("kept %v", kept)
+					t.Fatalf("checkpoints %v", kept)
 				}
 				tc.end(k)
 				synctest.Wait()
 				if kept := k.manager.Checkpoints(t.Context()); len(kept) != tc.kept {
-					t.Errorf("kept %v, want %d", kept, tc.kept)
+					t.Errorf("checkpoints %v, want %d", kept, tc.kept)
 				}
 			})
 		})

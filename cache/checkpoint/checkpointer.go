@@ -229,7 +229,7 @@ func (i *Checkpoint) LogUnconfirmed() {
 var ErrUnknownCluster = errors.New("the upstream does not identify its cluster")
 
 // cluster returns the identity of the cluster behind the source. The error wraps ErrUnknownCluster
-// if asking again will not help.
+// if another attempt will not help.
 func (k *Checkpointer) cluster(ctx context.Context) (string, error) {
 	cluster, _, err := k.asks.Do(ctx, struct{}{}, k.askCluster)
 	return cluster, err
@@ -258,8 +258,8 @@ func (k *Checkpointer) askCluster(ctx context.Context) (string, error) {
 	return cluster, nil
 }
 
-// CheckCluster asks whether the cluster is that of the loaded state. The error wraps ErrRewound if
-// it is another one, and ErrUnknownCluster if asking again will not help.
+// CheckCluster checks whether the cluster is that of the loaded state. The error wraps ErrRewound
+// if it is another one, and ErrUnknownCluster if another attempt will not help.
 func (i *Checkpoint) CheckCluster(ctx context.Context, l *Loaded) error {
 	cluster, err := i.owner.cluster(ctx)
 	switch {
@@ -345,7 +345,7 @@ func (i *Checkpoint) remove() {
 	}
 }
 
-// Release ends the use of the checkpoint. What is on disk stays.
+// Release ends the use of the checkpoint. The files stay on disk.
 func (i *Checkpoint) Release() { i.finish(store.ErrManagerClosed) }
 
 func (i *Checkpoint) removeLocked() {
@@ -356,7 +356,7 @@ func (i *Checkpoint) removeLocked() {
 	}
 }
 
-// closeLocked ends writing. What was committed stays.
+// closeLocked ends writing. Committed data stays on disk.
 func (i *Checkpoint) closeLocked() {
 	if i.mu.writer != nil {
 		if err := i.mu.writer.Close(); err != nil {
@@ -407,10 +407,10 @@ func (i *Checkpoint) finish(reason error) {
 func (k *Checkpointer) failed(name string, err error) {
 	k.saves.WithLabelValues("failed").Inc()
 	k.mu.Lock()
-	told := slices.Contains(slices.Collect(maps.Values(k.mu.failing)), err.Error())
+	logged := slices.Contains(slices.Collect(maps.Values(k.mu.failing)), err.Error())
 	k.mu.failing[name] = err.Error()
 	k.mu.Unlock()
-	if !told {
+	if !logged {
 		k.log.Warn("checkpoint failed", "image", name, "error", err)
 	}
 }

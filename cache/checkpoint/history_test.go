@@ -90,7 +90,7 @@ func TestRestoreFromBackupIsDetectedBeforeServing(t *testing.T) {
 					t.Errorf("found %t: %s", found, k.log.String())
 				}
 				if tc.found != strings.Contains(k.calls(), "watch pods rv=0 initial=true") {
-					t.Error("the pods were listed, or not")
+					t.Error("unexpected list of pods, or none")
 				}
 				k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-01", "later"))
 				time.Sleep(10 * time.Second)
@@ -125,7 +125,7 @@ func TestResumeWithoutComparison(t *testing.T) {
 				defer func() { k.stop() }()
 				k.same(k.open())
 				if calls := k.calls(); strings.Contains(calls, "initial=true") {
-					t.Errorf("it was listed: %s", calls)
+					t.Errorf("relisted: %s", calls)
 				}
 			})
 		})

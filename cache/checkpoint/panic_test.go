@@ -69,12 +69,12 @@ func TestPanicWhileLoadingRelists(t *testing.T) {
 				k.images = func(images checkpoint.Storage) checkpoint.Storage { return bursting{images, where} }
 				k.start()
 				if n := len(k.manager.Checkpoints(t.Context())); n != 1 && where != "open" || n != 0 && where == "open" {
-					t.Errorf("%d collections were kept", n)
+					t.Errorf("%d checkpoints", n)
 				}
 				k.source.Calls() // resets the list
 				k.same(k.open())
 				if calls := strings.Join(k.source.Calls(), ", "); !strings.HasPrefix(calls, "list pods") {
-					t.Errorf("it was not listed: %s", calls)
+					t.Errorf("not relisted: %s", calls)
 				}
 				k.stop()
 				if got := k.log.String(); strings.Count(got, "checkpoint dropped") != 1 || !strings.Contains(got, "a panic was contained") {
@@ -83,12 +83,12 @@ func TestPanicWhileLoadingRelists(t *testing.T) {
 				k.images = nil
 				k.start()
 				if n := len(k.manager.Checkpoints(t.Context())); n != 1 {
-					t.Errorf("%d collections are kept anew", n)
+					t.Errorf("%d new checkpoints", n)
 				}
 				k.source.Calls()
 				k.same(k.open())
 				if calls := strings.Join(k.source.Calls(), ", "); strings.Contains(calls, "list pods rv=\"\" match=\"\" limit=1, ") {
-					t.Errorf("it was listed again: %s", calls)
+					t.Errorf("relisted: %s", calls)
 				}
 				k.stop()
 			})

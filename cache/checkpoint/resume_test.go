@@ -55,7 +55,7 @@ func TestInterruptedCatchUpConfirmsNothing(t *testing.T) {
 		k.start()
 		defer func() { k.stop() }()
 		if c, err := k.manager.Collection(t.Context(), k.res, api.JSON); err == nil {
-			t.Errorf("there is a collection at %d, the source is at %d", c.RV(), k.source.Revision())
+			t.Errorf("collection at %d is served, the source is at %d", c.RV(), k.source.Revision())
 		}
 		ends.Store(false)
 		time.Sleep(time.Minute)
@@ -116,10 +116,10 @@ func TestCatchUpOverLinkWithShortWatches(t *testing.T) {
 		}
 		k.same(c)
 		if calls := k.calls(); strings.Contains(calls, "initial=true") || strings.Contains(calls, "list pods") && !strings.Contains(calls, "limit=1") {
-			t.Errorf("it is listed: %s", calls)
+			t.Errorf("relisted: %s", calls)
 		}
 		if took := time.Since(began); took > 35*time.Second {
-			t.Errorf("it took %s", took)
+			t.Errorf("took %s", took)
 		}
 	})
 }
@@ -158,7 +158,7 @@ func TestCatchUpWaitsForLargeChange(t *testing.T) {
 		defer func() { k.stop() }()
 		k.same(k.open())
 		if calls := k.calls(); strings.Contains(calls, "initial=true") {
-			t.Errorf("it was listed: %s", calls)
+			t.Errorf("relisted: %s", calls)
 		}
 	})
 }
@@ -184,7 +184,7 @@ func TestStateOfOldServerIsRelisted(t *testing.T) {
 		defer func() { k.stop() }()
 		k.same(k.open())
 		if calls := k.calls(); !strings.Contains(calls, "initial=true") {
-			t.Errorf("what another server sent is not listed again: %s", calls)
+			t.Errorf("the state of the old server was not relisted: %s", calls)
 		}
 	})
 }
@@ -209,7 +209,7 @@ func TestProvisionalStateIsNotSaved(t *testing.T) {
 		restart()
 		k.same(k.open())
 		if calls := k.calls(); !strings.Contains(calls, "initial=true") {
-			t.Errorf("after a restart the list is believed: %s", calls)
+			t.Errorf("the provisional list was restored: %s", calls)
 		}
 		k.manager.Drop(cachetest.Pods, errRedefinition)
 		k.res = res.Reinstate(time.Now())
@@ -221,7 +221,7 @@ func TestProvisionalStateIsNotSaved(t *testing.T) {
 		restart()
 		k.same(k.open())
 		if calls := k.calls(); strings.Contains(calls, "initial=true") {
-			t.Errorf("it is not kept once it has been listed again: %s", calls)
+			t.Errorf("the relisted state was not saved: %s", calls)
 		}
 	})
 }
@@ -269,7 +269,7 @@ func TestUnidentifiedClusterIsNotSaved(t *testing.T) {
 		k.start()
 		k.open()
 		if calls := k.calls(); !strings.Contains(calls, "initial=true") {
-			t.Errorf("what was kept of one cluster is taken for another's: %s", calls)
+			t.Errorf("the checkpoint of one cluster was used for another: %s", calls)
 		}
 		k.stop()
 
@@ -280,7 +280,7 @@ func TestUnidentifiedClusterIsNotSaved(t *testing.T) {
 		k.start()
 		defer func() { k.stop() }()
 		if _, err := k.manager.Collection(t.Context(), k.res, api.JSON); err == nil {
-			t.Error("there is a collection")
+			t.Error("the collection is served")
 		}
 		name.Store("three")
 		k.source.SetDown(false)
@@ -288,7 +288,7 @@ func TestUnidentifiedClusterIsNotSaved(t *testing.T) {
 		time.Sleep(time.Minute)
 		k.open()
 		if !strings.Contains(k.log.String(), "different cluster: three, not two") {
-			t.Errorf("it is not noticed: %s", k.log.String())
+			t.Errorf("the change of cluster was not detected: %s", k.log.String())
 		}
 	})
 }
@@ -363,7 +363,7 @@ func TestHangingWriteDelaysNobody(t *testing.T) {
 	release := sync.OnceFunc(func() { close(hangs) })
 	defer release()
 	defer time.AfterFunc(30*time.Second, func() {
-		t.Error("the disk is waited for")
+		t.Error("waited for the disk")
 		release()
 	}).Stop()
 	k.manager.Drop(cachetest.Pods, errRedefinition)
@@ -435,7 +435,7 @@ func TestHangingReadDelaysFirstCollectionsOnly(t *testing.T) {
 		defer func() { k.stop() }()
 		k.same(k.open())
 		if calls := k.calls(); strings.Contains(calls, "initial=true") {
-			t.Errorf("it was listed: %s", calls)
+			t.Errorf("relisted: %s", calls)
 		}
 	})
 }
@@ -465,7 +465,7 @@ func TestRecreatedCollectionIsSavedAfterHangingRead(t *testing.T) {
 		defer func() { k.stop() }()
 		k.same(k.open())
 		if calls := k.calls(); !strings.Contains(calls, fmt.Sprintf("watch pods rv=%d ", k.source.Revision())) {
-			t.Errorf("the last state was not kept: %s", calls)
+			t.Errorf("the last state was not saved: %s", calls)
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
-// recoding is a source that sends different bytes for the same versions once told to.
+// recoding is a source that sends different bytes for the same versions once the test requests it.
 type recoding struct {
 	*cachetest.Source
 	recode *bool
@@ -60,12 +60,12 @@ func TestReencodedObjectsAreSaved(t *testing.T) {
 		defer func() { k.stop() }()
 		k.open().Snapshot().Ascend("", "", func(o *object.Object) bool {
 			if !bytes.Contains(o.Raw, []byte("Never")) {
-				t.Errorf("%s is as the old server had it: %s", o.Key, o.Raw)
+				t.Errorf("%s has the bytes of the old server: %s", o.Key, o.Raw)
 			}
 			return true
 		})
 		if calls := k.calls(); strings.Contains(calls, "initial=true") {
-			t.Errorf("it was listed: %s", calls)
+			t.Errorf("relisted: %s", calls)
 		}
 	})
 }
@@ -105,7 +105,7 @@ func TestCheckpointsAreHandedOver(t *testing.T) {
 		k.change()
 		synctest.Wait()
 		if !before.ReleaseCheckpoints() {
-			t.Error("the images are not left")
+			t.Error("the checkpoints were not released")
 		}
 		if err := folder.Close(); err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestCheckpointsAreHandedOver(t *testing.T) {
 		defer func() { k.stop() }()
 		k.same(k.open())
 		if calls := k.calls(); strings.Contains(calls, "initial=true") {
-			t.Errorf("it was listed: %s", calls)
+			t.Errorf("relisted: %s", calls)
 		}
 		k.change()
 		time.Sleep(5 * time.Second)
@@ -128,7 +128,7 @@ func TestCheckpointsAreHandedOver(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if kept := k.manager.Checkpoints(t.Context()); len(kept) != 1 {
-			t.Errorf("kept %v", kept)
+			t.Errorf("checkpoints %v", kept)
 		}
 	})
 }

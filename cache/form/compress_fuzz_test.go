@@ -16,8 +16,8 @@ import (
 )
 
 // FuzzReusedPieces changes a list, two bytes of input per step, and compresses it each time with
-// the previous pieces. Whatever was added or removed, exceeds the window, aged or was reordered,
-// the text must be that of the objects.
+// the previous pieces. The text must be that of the objects, whatever was added or removed, exceeds
+// the window, aged or was reordered.
 func FuzzReusedPieces(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7})
 	f.Add([]byte{4, 1, 4, 2, 4, 3, 0, 2, 1, 2, 0, 1})

@@ -45,7 +45,7 @@ func TestRewindBelowProvenVersionIsDetected(t *testing.T) {
 	}
 }
 
-// lateListSource withholds the end of streaming lists until told.
+// lateListSource withholds the end of streaming lists until late is closed.
 type lateListSource struct {
 	cachetest.VersionLister
 	late chan struct{} // nil: no delay

@@ -1,4 +1,4 @@
-// Package freshness tells how new a collection is compared with the API server behind it.
+// Package freshness determines how new a collection is compared with the API server behind it.
 //
 // A Checker answers one question: which version does the store hold that is at least as new as
 // every write acknowledged before the call? Reads of the most recent state depend on it. The proof

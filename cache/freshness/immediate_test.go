@@ -21,7 +21,7 @@ func TestImmediateSource(t *testing.T) {
 		manager := cachetest.NewManager(t, src, cache.Limits{})
 		defer manager.Close()
 		if !manager.IsImmediate() {
-			t.Error("the manager does not know")
+			t.Error("the manager does not recognize the immediate source")
 		}
 		c := cachetest.PodCollection(t, manager)
 		fresh := func(want uint64, wantTime time.Duration) {
@@ -44,7 +44,7 @@ func TestImmediateSource(t *testing.T) {
 		}
 		var tooLarge *store.TooLargeError
 		if err := c.WaitFor(t.Context(), 122, time.Second); !errors.As(err, &tooLarge) {
-			t.Errorf("waiting for a version of the future: %v", err)
+			t.Errorf("waiting for a future version: %v", err)
 		}
 
 		// The watch lags.
@@ -55,7 +55,7 @@ func TestImmediateSource(t *testing.T) {
 		src.Hold()
 		src.Create(cachetest.Pods, cachetest.Pod("default/c", ""))
 		if _, err := c.Fresh(t.Context()); !errors.As(err, &tooLarge) {
-			t.Errorf("a feed that does not move: %v", err)
+			t.Errorf("a watch that does not progress: %v", err)
 		}
 		src.Release()
 

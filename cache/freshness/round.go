@@ -100,12 +100,12 @@ func (c *Checker) compare(ctx context.Context, version uint64) error {
 		// A missing change has at least the next version. It may have the snapshot's version while
 		// more changes of that version may follow, and nobody is woken for those.
 		next, wait := max(refs.Newest, v.RV()+1), time.Until(deadline)
-		torn := !c.store.IsComplete(v.RV())
-		if torn {
+		isPartial := !c.store.IsComplete(v.RV())
+		if isPartial {
 			wait = min(wait, HeadStart)
 		}
 		err := c.store.WaitFor(ctx, next, wait)
-		if err != nil && !(torn && store.IsTooLarge(err) && time.Now().Before(deadline)) {
+		if err != nil && !(isPartial && store.IsTooLarge(err) && time.Now().Before(deadline)) {
 			return err
 		}
 	}
@@ -151,7 +151,7 @@ func (c *Checker) Probe(ctx context.Context) error {
 	return nil
 }
 
-// errShared says that several changes have the last version that a probe saw. Nobody knows whether
+// errShared says that several changes have the last version that a probe saw. It is unknown whether
 // all of them have arrived.
 var errShared = errors.New("the last version contains several changes")
 

@@ -36,12 +36,12 @@ func TestFreshByVersionComparison(t *testing.T) {
 				t.Errorf("%q", calls)
 			}
 			if v, err := c.SnapshotAt(c.RV()); err != nil || v.RV() != c.RV() {
-				t.Errorf("the state that was proven: %v", err)
+				t.Errorf("the proven state: %v", err)
 			}
 			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 			synctest.Wait()
 			if v := c.Snapshot(); v.RV() != s.Revision() || v.Get("a/1") == nil {
-				t.Errorf("a later event is not seen: at %d", v.RV())
+				t.Errorf("a later event is missing: at %d", v.RV())
 			}
 		},
 		"no bookmarks": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
@@ -84,7 +84,7 @@ func TestFreshByVersionComparison(t *testing.T) {
 			time.AfterFunc(time.Second, s.Release)
 			fresh(t, s, c, time.Second)
 			if c.Snapshot().Len() != 0 {
-				t.Error("a deleted object is there")
+				t.Error("a deleted object still exists")
 			}
 		},
 		"the feed is too late": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {

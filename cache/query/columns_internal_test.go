@@ -63,7 +63,7 @@ func TestFramesOfChanges(t *testing.T) {
 		for _, run := range c.same {
 			n += run.n
 			if !slices.Equal(earlier.objs[run.before:run.before+run.n], f.objs[run.after:run.after+run.n]) {
-				t.Fatalf("round %d: a run of others", round)
+				t.Fatalf("round %d: a run of other objects", round)
 			}
 		}
 		if n != len(f.objs) || len(earlier.objs)-c.gone+len(c.fresh) != n {
@@ -72,10 +72,10 @@ func TestFramesOfChanges(t *testing.T) {
 		earlier = f
 	}
 	if followed < 200 {
-		t.Errorf("%d of 300 frames were made of what has changed", followed)
+		t.Errorf("%d of 300 frames were derived from changes", followed)
 	}
 	past, err := s.AppliedAt(version-3, time.Now())
 	if err == nil && past.Mark().IsKnown {
-		t.Error("a view of the past is taken for one that the store had")
+		t.Error("a snapshot made from history has a mark")
 	}
 }

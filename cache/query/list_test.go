@@ -52,7 +52,7 @@ func TestQueryPages(t *testing.T) {
 				t.Errorf("%v, want %v", page, want[9:14])
 			}
 			if list, page := b.ask(t, c, sorted+"&limit=5&offset=100000"); len(page) != 0 || list.Continue != "" {
-				t.Errorf("%v behind the end", page)
+				t.Errorf("%v after the end", page)
 			}
 		})
 	}
@@ -133,7 +133,7 @@ func TestQueryForms(t *testing.T) {
 			for _, want := range []string{"web-00592", "web-00589", "web-00586"} {
 				next := strings.Index(body, want)
 				if next < at || next < 0 {
-					t.Errorf("%s: %s is not there or not in order: %.300s", name, want, body)
+					t.Errorf("%s: %s is missing or out of order: %.300s", name, want, body)
 				}
 				at = next
 			}

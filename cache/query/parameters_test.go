@@ -255,7 +255,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	if _, err := api.DecodeContinue(token); err == nil {
-		t.Error("kube-apiserver would take the token")
+		t.Error("kube-apiserver would accept the token")
 	}
 }
 

@@ -48,7 +48,7 @@ func TestQueryInProtobuf(t *testing.T) {
 			}
 			for i := range list.Items {
 				if got = append(got, list.Items[i].Name); list.Items[i].Spec.NodeName == "elsewhere" {
-					t.Fatalf("page %d has what came after %s", page, version)
+					t.Fatalf("page %d has a change after %s", page, version)
 				}
 			}
 			next = ""

@@ -164,7 +164,7 @@ func TestRevalidateWaitsForTheWatch(t *testing.T) {
 				b.source.Create(cachetest.Pods, cachetest.Pod("ns-1/later", ""))
 				began = time.Now()
 				if _, err := b.read(t.Context(), ""); !errors.Is(err, read.ErrForward) || time.Since(began) != 100*time.Millisecond {
-					t.Errorf("the feed does not come: %v after %v", err, time.Since(began))
+					t.Errorf("the event did not arrive: %v after %v", err, time.Since(began))
 				}
 				// Unchanged namespaces are still proven current.
 				b.expect("ns-2", func(name string, _ map[string]string) bool { return strings.HasPrefix(name, "ns-2/") })
@@ -249,11 +249,11 @@ func TestRevalidateUnderConstantEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 			if shown, _ := strconv.ParseUint(l.Metadata.ResourceVersion, 10, 64); shown < rv || len(l.Items) != 300 {
-				t.Errorf("%d objects at %d, asked for at %d", len(l.Items), shown, rv)
+				t.Errorf("%d objects at %d, requested at %d", len(l.Items), shown, rv)
 			}
 			calls := b.source.Calls()
 			if got, _, _ := strings.Cut(strings.Join(calls, ", "), " pods"); got != want {
-				t.Errorf("asked for %v, want %s first", calls, want)
+				t.Errorf("requests %v, want %s first", calls, want)
 			}
 		}
 		asked("references")
@@ -325,7 +325,7 @@ func TestRevalidateForwardsUnprovableLists(t *testing.T) {
 			}
 		}
 		if n := strings.Count(strings.Join(b.source.Calls(), "\n"), "references"); n != 1 {
-			t.Errorf("asked %d times for what is not supported", n)
+			t.Errorf("%d unsupported requests", n)
 		}
 	})
 }
@@ -340,28 +340,28 @@ func TestRevalidateWhileWatchLags(t *testing.T) {
 			_, err := b.read(t.Context(), "")
 			n := strings.Count(strings.Join(b.source.Calls(), "\n"), "references")
 			if (n == 0) != errors.Is(err, read.ErrForward) {
-				t.Errorf("asked %d times: %v", n, err)
+				t.Errorf("%d requests: %v", n, err)
 			}
 			return n
 		}
 		b.source.SetDelay(5 * time.Second)
 		if n := asks(); n != 1 {
-			t.Errorf("asked %d times while nothing changes", n)
+			t.Errorf("%d requests while nothing changes", n)
 		}
 		b.source.Create(cachetest.Pods, cachetest.Pod("ns-0/new", ""))
 		synctest.Wait()
 		if n := asks(); n != 0 {
-			t.Errorf("asked %d times while changes come late", n)
+			t.Errorf("%d requests while changes come late", n)
 		}
 		time.Sleep(11 * time.Second)
 		if n := asks(); n != 1 {
-			t.Errorf("asked %d times after the changes", n)
+			t.Errorf("%d requests after the changes", n)
 		}
 		b.source.SetDelay(50 * time.Millisecond)
 		b.source.Create(cachetest.Pods, cachetest.Pod("ns-0/newer", ""))
 		synctest.Wait()
 		if n := asks(); n != 1 {
-			t.Errorf("asked %d times while changes come soon", n)
+			t.Errorf("%d requests while changes come soon", n)
 		}
 	})
 }

@@ -188,7 +188,7 @@ func TestUnprintableRowIsForwarded(t *testing.T) {
 	}
 	printer.Broken.Store(false)
 	if resp := b.list(t, c, "?resourceVersion=0", func(r *read.Request) { r.Rep.Transform = api.Table }); resp.Status != 200 {
-		t.Errorf("an error was kept: %d", resp.Status)
+		t.Errorf("an error was cached: %d", resp.Status)
 	}
 }
 

@@ -85,10 +85,10 @@ func (w *world) run(steps int) {
 	synctest.Wait()
 	w.check()
 	if got, want := w.c.RV(), w.source.Revision(); got != want {
-		w.t.Errorf("the collection is at %d in the end, the source at %d", got, want)
+		w.t.Errorf("final version %d, the source is at %d", got, want)
 	}
 	if state := w.c.State(); state.Phase != reflector.Synced {
-		w.t.Errorf("state in the end: %+v", state)
+		w.t.Errorf("final state: %+v", state)
 	}
 	for _, fl := range w.watches {
 		w.guarantees(fl)

@@ -13,9 +13,9 @@ import (
 )
 
 // A source that was restored from a backup continues to count from the backup's version. Once its
-// version has passed the one that is held, neither the version nor a watch tells. The watch brings
-// later changes as if nothing had happened. Nothing tells of the writes after the backup that were
-// lost, and of those that replaced them.
+// version has passed the one that is held, the restore is visible neither in the version nor in the
+// watch: the watch brings later changes as if nothing had happened, but not the loss of the writes
+// after the backup, nor the writes that replaced them.
 //
 // Before a loaded state is served, the source is therefore asked for one object at the version to
 // which the watch has brought the store: the newest of those that have not changed since loading.
@@ -24,11 +24,11 @@ import (
 // asked about the newest object, because the source may have been restored meanwhile. This costs
 // one small request per collection and outage.
 //
-// What it does not find is a restore without a trace in the collection: no object that still exists
-// was written between the backup and the end of the last process (or of the watch), and none behind
-// the newest one came or went. But all collections share one history. When one of them turns out to
-// be of another past, all loaded ones are discarded, and all that were listed before its watch
-// broke. The self-check finds the rest, beginning with loaded collections.
+// It does not find a restore without a trace in the collection: no object that still exists was
+// written between the backup and the end of the last process (or of the watch), and none behind the
+// newest one came or went. But all collections share one history. When one of them turns out to be
+// of another past, all loaded ones are discarded, and all that were listed before its watch broke.
+// The self-check finds the rest, beginning with loaded collections.
 
 // errOtherHistory says that the state is of a past that the source does not have.
 var errOtherHistory = fmt.Errorf("%w before it reached the cached version", store.ErrRewound)
@@ -76,7 +76,7 @@ func (f *Reflector) checkHistory(ctx context.Context, since uint64) error {
 		return fmt.Errorf("%w: at %d the upstream has %s at %d, the cache has %s at %d", errOtherHistory, at, key, rv, held.Key, held.RV)
 	}
 	follow := v.CountFrom("", held.Key) - 1
-	if n, told := meta.Remaining(); told && n != int64(follow) {
+	if n, known := meta.Remaining(); known && n != int64(follow) {
 		return fmt.Errorf("%w: at %d the upstream has %d objects after %s, the cache has %d", errOtherHistory, at, n, held.Key, follow)
 	}
 	return nil

@@ -85,7 +85,7 @@ func TestRestoreFromBackupIsDetected(t *testing.T) {
 					t.Errorf("%d comparisons: %s", n, calls)
 				}
 				if tc.found != strings.Contains(calls, "initial=true") {
-					t.Errorf("listed anew, or not: %s", calls)
+					t.Errorf("unexpected relist, or none: %s", calls)
 				}
 				for _, res := range []*source.Resource{pods, nodes} {
 					c := open(res)

@@ -126,8 +126,8 @@ func (o *Outage) probe() {
 	}
 }
 
-// askOnce asks the server once which program it is. The result is "" if it does not tell us. A
-// server that has told before and now rejects the request is still starting.
+// askOnce asks the server once which program it is. The result is "" if it does not say. A server
+// that has responded before and now rejects the request is still starting.
 func (o *Outage) askOnce(ctx context.Context) (server string, err error) {
 	ctx, cancel := source.WithTimeout(ctx, o.source, probeTimeout)
 	defer cancel()
@@ -161,7 +161,7 @@ func (o *Outage) LastKnown() string {
 }
 
 // Ask asks which program the server is, once for concurrent callers. It returns "" if the server
-// does not tell.
+// does not say.
 func (o *Outage) Ask(ctx context.Context) string {
 	server, _, err := o.asks.Do(ctx, struct{}{}, o.askOnce)
 	if err != nil {

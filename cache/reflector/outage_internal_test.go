@@ -42,7 +42,7 @@ func TestTimeoutExtendsWhileBytesArrive(t *testing.T) {
 			}}, one.timeout)
 			<-ctx.Done()
 			if took := time.Since(began); took < one.least || took > one.most || !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				t.Errorf("%s: given up after %s: %v", one.name, took, context.Cause(ctx))
+				t.Errorf("%s: canceled after %s: %v", one.name, took, context.Cause(ctx))
 			}
 			cancel()
 		}

@@ -95,16 +95,16 @@ func TestAllCollectionsRecoverAfterOutage(t *testing.T) {
 			time.Sleep(away)
 			b.change()
 			if n := b.behind(); n != len(b.feeds) {
-				t.Errorf("%d feeds know", n)
+				t.Errorf("%d collections are stale", n)
 			}
 			b.source.Calls()
 			b.source.SetDown(false)
 			time.Sleep(2 * time.Second)
 			if n := b.behind(); n > 0 {
-				t.Errorf("away for %s: %d of %d feeds are behind after 2 s", away, n, len(b.feeds))
+				t.Errorf("outage of %s: %d of %d collections are behind after 2 s", away, n, len(b.feeds))
 			}
 			if calls := b.source.Calls(); len(calls) != 3*len(b.feeds) { // the version, an object, the watch
-				t.Errorf("away for %s: %d calls to come back: %q", away, len(calls), calls)
+				t.Errorf("outage of %s: %d calls to recover: %q", away, len(calls), calls)
 			}
 			if away > time.Second {
 				log := b.logged.String()
@@ -135,7 +135,7 @@ func TestStartingServerIsRetriedSoon(t *testing.T) {
 		}
 		time.Sleep(time.Second) // a watch that brings nothing of the newest version must be idle for that long
 		if n := b.behind(); n > 0 {
-			t.Errorf("%d feeds are stale after 4 s", n)
+			t.Errorf("%d collections are stale after 4 s", n)
 		}
 	})
 }
@@ -147,7 +147,7 @@ func TestLoneFailureKeepsItsBackoff(t *testing.T) {
 		b.source.Break(errors.New("reset"))
 		time.Sleep(10 * time.Minute)
 		if n := b.behind(); n != 1 {
-			t.Errorf("%d feeds are behind", n)
+			t.Errorf("%d collections are behind", n)
 		}
 		calls := slices.DeleteFunc(b.source.Calls(), func(c string) bool { return strings.HasPrefix(c, "watch") })
 		if len(calls) > 100 {
@@ -173,7 +173,7 @@ func TestWatchesRecoverAfterNetworkFault(t *testing.T) {
 		b.change()
 		time.Sleep(3 * time.Second)
 		if n := b.behind(); n > 0 {
-			t.Errorf("%d feeds are behind after 3 s", n)
+			t.Errorf("%d collections are behind after 3 s", n)
 		}
 	})
 }
@@ -273,7 +273,7 @@ func TestUpgradedServerIsRelisted(t *testing.T) {
 		b.source.Break(nil)
 		time.Sleep(5 * time.Second)
 		if n := lists(); n != 0 {
-			t.Errorf("%d lists though the server is the same", n)
+			t.Errorf("%d lists although the server is the same", n)
 		}
 		if n := b.source.Asked() - asked; n > len(b.feeds) {
 			t.Errorf("asked %d times", n)

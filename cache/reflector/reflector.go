@@ -76,9 +76,10 @@ type Reflector struct {
 	brokeAt       time.Time // when the watch first broke since the last list or checkHistory; zero if it did not
 
 	server atomic.Pointer[string] // who was about to answer the last list, see Outage
-	// heldFrom is who sent what the store holds; it becomes server when a list is complete. uncertain
-	// is set while that may be wrong, because it is loaded and unconfirmed, or provisional. It is then
-	// not saved, because nobody would know that after a restart.
+	// heldFrom is the server that sent the state of the store; it becomes server when a list is
+	// complete. uncertain is set while that may be wrong, because the state is loaded and
+	// unconfirmed, or provisional. It is then not saved, because a restart would lose that
+	// information.
 	heldFrom  atomic.Pointer[string]
 	uncertain atomic.Bool
 	// unconfirmed is when the loaded state that is being served was true; nil if the served state

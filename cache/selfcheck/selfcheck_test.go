@@ -74,7 +74,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 					}
 					synctest.Wait()
 					if got := checkPods(t, m); got.Result != selfcheck.Same || got.Sampled == 0 {
-						t.Errorf("listed anew: %s", describe(got))
+						t.Errorf("relisted: %s", describe(got))
 					}
 				})
 			})
@@ -100,7 +100,7 @@ func TestCheckDoesNotWaitForBookmark(t *testing.T) {
 			t.Error(describe(got))
 		}
 		if took := time.Since(began); took > 15*time.Second {
-			t.Errorf("it took %s", took)
+			t.Errorf("took %s", took)
 		}
 	})
 }
@@ -114,10 +114,10 @@ func TestCheckRestartsSilentWatch(t *testing.T) {
 		s.Delete(cachetest.Pods, "ns-1/pod-001")
 		began := time.Now()
 		if got := describe(checkPods(t, m)); got != "same, 4 objects, 4 sampled" {
-			t.Errorf("a feed that hangs: %s", got)
+			t.Errorf("a hanging watch: %s", got)
 		}
 		if took := time.Since(began); took > 2*time.Minute {
-			t.Errorf("it took %s", took)
+			t.Errorf("took %s", took)
 		}
 		if c != cachetest.PodCollection(t, m) || c.Snapshot().Len() != 4 {
 			t.Errorf("%d pods are held, by another collection: %t", c.Snapshot().Len(), c != cachetest.PodCollection(t, m))
@@ -309,7 +309,7 @@ func TestCheckRepairsDifferences(t *testing.T) {
 		s.Create(cachetest.Pods, cachetest.Pod("ns-1/other", ""))
 		time.Sleep(10 * time.Minute)
 		if now := cachetest.PodCollection(t, m); c == now || now.Snapshot().Get("ns-1/pod-001") != nil {
-			t.Error("the object that was deleted is there still")
+			t.Error("the deleted object still exists")
 		}
 	})
 }

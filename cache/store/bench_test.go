@@ -15,7 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
-// benchSource holds encoded pods of about 6 KB and sends events when told to.
+// benchSource holds encoded pods of about 6 KB and sends events on request.
 type benchSource struct {
 	enc    api.Encoding
 	items  [][]byte

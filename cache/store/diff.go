@@ -26,13 +26,13 @@ import (
 //
 // Why the lowest: a watcher that has received some change of the relist must not still hold an
 // object that was deleted before that change. If its client continued elsewhere from that version,
-// nobody would tell it about the deletion. Being told twice does no harm.
+// it would never learn of the deletion. Learning of it twice does no harm.
 //
 // It follows that versions never fall and end at R, that every object passes through its states in
-// their order, and that nothing is lost that the list could tell. But the events up to a version
-// strictly between E and R never add up to a state that existed. Such versions are a gap: the store
-// has no snapshot at them, and a watch can begin only at E or below, which then gets the events of
-// the relist, or at R or above.
+// their order, and that every difference that the list shows becomes an event. But the events up to
+// a version strictly between E and R never add up to a state that existed. Such versions are a gap:
+// the store has no snapshot at them, and a watch can begin only at E or below, which then gets the
+// events of the relist, or at R or above.
 
 // Replace makes the objects of tree the state at rv and sends the difference as events. The error
 // wraps ErrRewound if the list cannot be a successor of the current state, and ErrOutOfOrder if a

@@ -220,7 +220,7 @@ func BenchmarkShardOf(b *testing.B) {
 		b.Run(name+" by the index", func(b *testing.B) {
 			for b.Loop() {
 				if _, ok := v.SelectShard(f, "", "", 0, &cancel); !ok {
-					b.Fatal("not by the index")
+					b.Fatal("the index was not used")
 				}
 			}
 		})

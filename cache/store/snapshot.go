@@ -43,8 +43,8 @@ func (v *Snapshot) RV() uint64 { return v.rv }
 
 // Content identifies the objects of the snapshot. Two snapshots of one collection with the same
 // Content hold the same objects, even if their versions differ because of writes to other
-// resources. Whatever is derived from the objects alone can be cached by it. It is unique within
-// the process.
+// resources. It can be the cache key of data derived only from the objects. It is unique within the
+// process.
 func (v *Snapshot) Content() uint64 { return v.content }
 
 // Churn returns how many bytes of objects and tree nodes the collection had replaced when the

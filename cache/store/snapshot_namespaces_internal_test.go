@@ -88,6 +88,6 @@ func TestNamespaceObjectsAreFoundByName(t *testing.T) {
 		}
 	}
 	if o := v.Get("b"); f.Matches(o) || !f.Matches(v.Get("c")) {
-		t.Error("the filter shows others")
+		t.Error("the filter matches other objects")
 	}
 }

@@ -23,7 +23,7 @@ func TestSnapshotIsShared(t *testing.T) {
 		c := cachetest.PodCollection(t, m)
 		v := c.Snapshot()
 		if c.Snapshot() != v {
-			t.Error("another view though nothing changed")
+			t.Error("another snapshot although nothing changed")
 		}
 		s.Bump(5)
 		time.Sleep(61 * time.Second) // long enough for a bookmark
@@ -35,13 +35,13 @@ func TestSnapshotIsShared(t *testing.T) {
 		synctest.Wait()
 		changed := c.Snapshot()
 		if changed.Content() == v.Content() || changed.Get("a/1") == v.Get("a/1") || v.Get("a/1").RV != v.RV() {
-			t.Error("a change is not seen, or seen in an old view")
+			t.Error("a change is missing, or in an old snapshot")
 		}
 		if changed.Len() != 1 || changed.Bytes() != int64(len(changed.Get("a/1").Raw)) {
 			t.Errorf("%d objects of %d bytes", changed.Len(), changed.Bytes())
 		}
 		if v.Get("a/2") != nil {
-			t.Error("found what is not there")
+			t.Error("found a missing object")
 		}
 	})
 }
@@ -136,7 +136,7 @@ func TestWaitDeleted(t *testing.T) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", "")) // with another uid
 		var tooLarge *store.TooLargeError
 		if err := wait("a/1", pod, time.Second); !errors.As(err, &tooLarge) {
-			t.Errorf("an object that is there: %v", err)
+			t.Errorf("an existing object: %v", err)
 		}
 		done := make(chan error, 1)
 		go func() { done <- wait("a/1", pod, 3*time.Second) }()
@@ -155,7 +155,7 @@ func TestWaitDeleted(t *testing.T) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/2", ""))
 		late := s.Delete(cachetest.Pods, "a/2")
 		if err := wait("a/2", late, time.Second); err == nil || errors.As(err, &tooLarge) {
-			t.Errorf("not even its creation was seen: %v", err)
+			t.Errorf("its creation was not seen either: %v", err)
 		}
 		s.Release()
 		synctest.Wait()
@@ -194,12 +194,12 @@ func TestSnapshotLimits(t *testing.T) {
 		}
 		update(5)
 		if v, err := c.SnapshotAt(first.RV()); err != nil || v != first {
-			t.Errorf("the retained view: %v %v", v, err)
+			t.Errorf("the retained snapshot: %v %v", v, err)
 		}
 		second := c.Snapshot()
 		c.Retain(second)
 		if s := cachetest.Status(m, c); s.Snapshots != 2 || s.SnapshotBytes < 5<<10 || s.SnapshotBytes > 20<<10 {
-			t.Errorf("%d views of %d bytes", s.Snapshots, s.SnapshotBytes)
+			t.Errorf("%d snapshots of %d bytes", s.Snapshots, s.SnapshotBytes)
 		}
 		// The first snapshot exceeds the budget before the second one does.
 		update(6)
@@ -207,7 +207,7 @@ func TestSnapshotLimits(t *testing.T) {
 			t.Error("over the budget")
 		}
 		if v, err := c.SnapshotAt(second.RV()); err != nil || v != second {
-			t.Errorf("the second view: %v", err)
+			t.Errorf("the second snapshot: %v", err)
 		}
 		time.Sleep(50 * time.Second)
 		if _, err := c.SnapshotAt(second.RV()); err != nil {
@@ -219,7 +219,7 @@ func TestSnapshotLimits(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if s := cachetest.Status(m, c); s.Snapshots != 0 || s.SnapshotBytes != 0 {
-			t.Errorf("%d views of %d bytes", s.Snapshots, s.SnapshotBytes)
+			t.Errorf("%d snapshots of %d bytes", s.Snapshots, s.SnapshotBytes)
 		}
 		var tooLarge *store.TooLargeError
 		if _, err := c.SnapshotAt(c.RV() + 1); !errors.As(err, &tooLarge) {
@@ -340,7 +340,7 @@ func TestIndexesAreBuiltAndDropped(t *testing.T) {
 			time.Sleep(15 * time.Second)
 		}
 		if n := cachetest.Status(m, c).Indexes; n != 0 {
-			t.Errorf("%d indexes though none was used", n)
+			t.Errorf("%d indexes although none was used", n)
 		}
 		if broken := c.CheckInvariants(); broken != "" {
 			t.Error(broken)

@@ -114,7 +114,7 @@ func TestRateLimitedWatchCatchesUpAtOnce(t *testing.T) {
 		b.update("default/p7")
 		time.Sleep(time.Second)
 		if got := w.lines(t); len(got) != 1 || !strings.HasPrefix(got[0], "MODIFIED default/p7@") {
-			t.Errorf("then %v", got)
+			t.Errorf("later %v", got)
 		}
 	})
 }

@@ -113,7 +113,7 @@ func (p *calmPair) compare(t *testing.T) {
 		t.Errorf("%s: additions and deletions\n%v, want\n%v", name, calm.comings, plain.comings)
 	}
 	if !calm.rising || !calm.ended {
-		t.Errorf("%s: rising %t, ended by a bookmark %t", name, calm.rising, calm.ended)
+		t.Errorf("%s: ascending %t, ended by a bookmark %t", name, calm.rising, calm.ended)
 	}
 	if whole := p.rep.Transform == api.NoTransform; calm.secret != (whole && !p.rep.Redacted) {
 		t.Errorf("%s: a secret is in it: %t", name, calm.secret)

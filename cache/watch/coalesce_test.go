@@ -162,7 +162,7 @@ func TestCoalescingWatchFlushesEarly(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		if n := len(w.lines(t)); n == 0 {
-			t.Error("the rest did not come")
+			t.Error("the rest did not arrive")
 		}
 	})
 }
@@ -296,7 +296,7 @@ func coalesceForm(t *testing.T, name string, rep api.Representation) {
 	}
 	for _, e := range calmEvents {
 		if !all[e] && rep.Transform != api.Table { // ages change
-			t.Errorf("an event that no other watch has: %.300q", e)
+			t.Errorf("an event that the other watch does not have: %.300q", e)
 		}
 	}
 	calmUpdates, allUpdates := len(calmEvents)-1000, len(allEvents)-1000

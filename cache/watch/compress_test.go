@@ -77,7 +77,7 @@ func (c *decodingClient) decode(coding api.Compression, r io.Reader) error {
 		if err == io.EOF {
 			n, err := r.Read(buf)
 			if n > 0 || err != io.EOF {
-				return fmt.Errorf("%d bytes behind the end: %w", n, err)
+				return fmt.Errorf("%d bytes after the end: %w", n, err)
 			}
 			return nil
 		}

@@ -24,7 +24,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
-// garbageSource sends invalid objects, or loses events, once told to.
+// garbageSource sends invalid objects, or loses events, once the test requests it.
 type garbageSource struct {
 	cachetest.VersionLister
 	on, loses atomic.Bool
@@ -110,7 +110,7 @@ var watchEndCases = []watchEndCase{
 		end: func(_ *watchBench, w *openWatch) { w.end(reason.PolicyChanged) }},
 	{why: reason.WatchOperator, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $", end: func(b *watchBench, _ *openWatch) {
 		if n := b.watches.End(reason.WatchOperator, func(*watch.OpenWatch) bool { return true }); n != 1 {
-			b.t.Errorf("%d watches were told to end", n)
+			b.t.Errorf("%d watches ended", n)
 		}
 	}},
 	{why: reason.WatchDraining, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $",

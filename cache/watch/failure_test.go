@@ -106,7 +106,7 @@ func TestWatchPanicEndsThatWatchOnly(t *testing.T) {
 		}
 		expect(t, plain.lines(t), "ADDED default/a@101", "ADDED default/fatal@102", "ADDED default/c@103")
 		if got, want := elsewhere.tableLines(t), "ADDED@101 ADDED@103"; got != want {
-			t.Errorf("a watch that it does not concern got %s, want %s", got, want)
+			t.Errorf("an unaffected watch got %s, want %s", got, want)
 		}
 		initials := b.watch(initial, tables)
 		if got := initials.tableLines(t); !strings.HasSuffix(got, "ERROR@ $") {

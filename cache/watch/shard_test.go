@@ -67,7 +67,7 @@ func TestWatchOfShard(t *testing.T) {
 		for _, i := range []int{of, next} {
 			lines := watches[i][0].lines(t)
 			if len(lines) == 0 || strings.HasPrefix(lines[len(lines)-1], "ADDED") != (i != of) {
-				t.Errorf("shard %d, it was in %d: %v", i, of, lines)
+				t.Errorf("shard %d, previously in %d: %v", i, of, lines)
 			}
 		}
 	})

@@ -193,7 +193,7 @@ func TestWatchFromVersionOfOtherResource(t *testing.T) {
 		}
 		began = time.Now()
 		if _, _, err := b.watches.Watch(t.Context(), b.c, &watch.Request{Options: opts}); !errors.Is(err, read.ErrForward) || time.Since(began) > 100*time.Millisecond {
-			t.Errorf("a version of the future: %v after %s", err, time.Since(began))
+			t.Errorf("a future version: %v after %s", err, time.Since(began))
 		}
 	})
 }

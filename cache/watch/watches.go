@@ -150,7 +150,7 @@ func (s *stream) follow() (*store.Snapshot, error) {
 }
 
 // Drain ends all open watches, evenly spread over the given time, and new ones at once. It returns
-// when all of them have been told to end. After the end of ctx it no longer spreads them.
+// when it has ended all of them. After the end of ctx it no longer spreads them.
 func (ws *Watches) Drain(ctx context.Context, over time.Duration) {
 	ws.mu.Lock()
 	ws.mu.draining = true

@@ -53,7 +53,7 @@ func TestEndToEndIsNotQuadratic(t *testing.T) {
 	}
 }
 
-func TestEndToEndOfAnOrdinaryHeaderAllocatesNothing(t *testing.T) {
+func TestEndToEndAllocatesNothingForOrdinaryHeaders(t *testing.T) {
 	h := headerOf("Accept", "application/json", "User-Agent", "kubectl", "Authorization", "Bearer t")
 	if n := testing.AllocsPerRun(100, h.EndToEnd); n != 0 {
 		t.Errorf("%v allocations", n)

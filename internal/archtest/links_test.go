@@ -47,7 +47,7 @@ func TestPages(t *testing.T) {
 		if strings.HasPrefix(path, filepath.Join(root, "docs")) {
 			for _, name := range metric.FindAllSubmatch(page, -1) {
 				if !strings.Contains(string(reference), "`"+string(name[1])) { // it may be a prefix, for grep
-					t.Errorf("%s: there is no metric %s", path, name[1])
+					t.Errorf("%s: no metric %s", path, name[1])
 				}
 			}
 		}
@@ -71,7 +71,7 @@ func checkLink(t *testing.T, page, link string) {
 		target = filepath.Join(filepath.Dir(page), file)
 	}
 	if _, err := os.Stat(target); err != nil {
-		t.Errorf("%s: nothing is at %s", page, link)
+		t.Errorf("%s: broken link %s", page, link)
 		return
 	}
 	if heading == "" || filepath.Ext(target) != ".md" {
@@ -87,7 +87,7 @@ func checkLink(t *testing.T, page, link string) {
 			return
 		}
 	}
-	t.Errorf("%s: %s has no such heading", page, link)
+	t.Errorf("%s: no heading for link %s", page, link)
 }
 
 // TestContentsListEveryPage makes sure that the table of contents links to every page of docs.

@@ -29,7 +29,7 @@ func TestWalksNameFunctions(t *testing.T) {
 	known := functions(t, root)
 	for _, name := range names {
 		if !known[name[1]+name[2]] {
-			t.Errorf("there is no function %s", strings.Trim(name[0], "`"))
+			t.Errorf("no function %s", strings.Trim(name[0], "`"))
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestParseBookmark(t *testing.T) {
 		}
 		for _, rv := range []string{"", "0", "x"} {
 			if _, err := codec.ParseBookmark(encodingtest.Raw(t, enc, bookmark(rv, true))); err == nil {
-				t.Errorf("a bookmark at %q passes", rv)
+				t.Errorf("a bookmark at %q is accepted", rv)
 			}
 		}
 	})
@@ -108,7 +108,7 @@ func TestParseStatus(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := protobuf.ParseEnvelopedStatus(encodingtest.Body(t, api.Protobuf, encodingtest.Pod(1))); err == nil {
-		t.Error("a pod passes for a status")
+		t.Error("a pod is accepted as a status")
 	}
 }
 

@@ -78,7 +78,7 @@ func TestListLimits(t *testing.T) {
 	})
 }
 
-func TestVisitErrorIsReturnedAsItIs(t *testing.T) {
+func TestVisitErrorIsReturnedUnchanged(t *testing.T) {
 	each(t, func(t *testing.T, enc api.Encoding, codec encoding.Codec) {
 		body := encodingtest.Body(t, enc, encodingtest.PodList(3, 10))
 		if _, err := codec.ReadList(bytes.NewReader(body), typed(testLimit), func([]byte) error { return io.EOF }); err != io.EOF {
@@ -107,7 +107,7 @@ func TestItemsAreOwned(t *testing.T) {
 		i := 0
 		read(func(item []byte) error {
 			if string(item) != sums[i] {
-				t.Errorf("item %d is not the same twice", i)
+				t.Errorf("item %d has changed", i)
 			}
 			if cap(item) > len(item)+len(item)/4+64 {
 				t.Errorf("item %d of %d bytes holds %d", i, len(item), cap(item))

@@ -120,7 +120,7 @@ func (r *round[V]) call(mu *sync.Mutex) {
 	}()
 	defer func() {
 		if p := recover(); p != nil {
-			r.err = fmt.Errorf("panic in a collapsed call: %v\n%s", p, debug.Stack())
+			r.err = fmt.Errorf("panic in a coalesced call: %v\n%s", p, debug.Stack())
 		}
 	}()
 	r.value, r.err = r.run(r.ctx)

@@ -10,9 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestScrapeWaitsForNobodyWhoWaits uses a function that wants a lock whose holder wants a child of
+// TestScrapeDoesNotDeadlock uses a function that wants a lock whose holder wants a child of
 // a vector with more metrics than a scrape has room for.
-func TestScrapeWaitsForNobodyWhoWaits(t *testing.T) {
+func TestScrapeDoesNotDeadlock(t *testing.T) {
 	for round := range 50 {
 		r := prometheus.NewRegistry()
 		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "many", Help: "."}, []string{"n"})

@@ -318,8 +318,8 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// TestHijackedRefusal uses a handler that hijacks the connection to reject the request.
-func TestHijackedRefusal(t *testing.T) {
+// TestHijackedRejection uses a handler that hijacks the connection to reject the request.
+func TestHijackedRejection(t *testing.T) {
 	transport, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := w.(http.Hijacker).Hijack()
 		if err != nil {

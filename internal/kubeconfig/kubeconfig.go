@@ -38,7 +38,7 @@ func explain(err error, loaded *clientcmdapi.Config, name string) error {
 		return fmt.Errorf("no context %q", name)
 	}
 	if loaded.Clusters[context.Cluster] == nil {
-		return fmt.Errorf("the context %q is of the cluster %q, which is not there", name, context.Cluster)
+		return fmt.Errorf("context %q refers to cluster %q, which does not exist", name, context.Cluster)
 	}
 	return err
 }

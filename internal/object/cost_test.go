@@ -28,7 +28,7 @@ func TestLookUp(t *testing.T) {
 				t.Fatalf("%d labels: %s is %q, %v", n, l[i].Key, v, ok)
 			}
 			if _, ok := l.Lookup(l[i].Key + "x"); ok {
-				t.Fatalf("%d labels: found what is not there", n)
+				t.Fatalf("%d labels: found a missing label", n)
 			}
 		}
 		for _, key := range []string{"", "a", "z"} {
@@ -57,7 +57,7 @@ func TestMaxTerms(t *testing.T) {
 		t.Errorf("%d terms: %v", object.MaxTerms, err)
 	}
 	if _, err := object.NewFilter(object.CustomSchema(nil), "", "", selector(object.MaxTerms+1), nil); err == nil {
-		t.Error("one more is accepted")
+		t.Error("one more term is accepted")
 	}
 }
 

@@ -142,7 +142,7 @@ func TestReasonsAreGiven(t *testing.T) {
 				switch n := n.(type) {
 				case *ast.CallExpr:
 					if made := ofThisPackage(n.Fun); made == "Forward" || made == "WatchEnd" || made == "Refusal" {
-						t.Errorf("%s makes a reason.%s of something else", path, made)
+						t.Errorf("%s converts a value to reason.%s", path, made)
 					}
 				case *ast.SelectorExpr:
 					given[ofThisPackage(n)] = true
@@ -157,7 +157,7 @@ func TestReasonsAreGiven(t *testing.T) {
 	}
 	for _, name := range constants(t, "forward.go", "watch.go", "refusal.go") {
 		if !given[name] {
-			t.Errorf("nothing is done for the reason %s", name)
+			t.Errorf("reason %s is never used", name)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func TestRefusalsAreProvoked(t *testing.T) {
 	}
 	for _, name := range constants(t, "refusal.go") {
 		if !provoked[name] {
-			t.Errorf("no test provokes the refusal %s: add it to a TestRefusals...AreCounted of the package that gives it", name)
+			t.Errorf("no test provokes the rejection %s: add it to a TestRefusals...AreCounted of the package that uses it", name)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func Check(t testing.TB, registry prometheus.Gatherer, why reason.Refusal, says 
 	promise, _, _ := strings.Cut(row.Client, ";")
 	promise, _, _ = strings.Cut(promise, ". ")
 	if got.Code != row.Code {
-		t.Errorf("answered %d, want %d: %s", got.Code, row.Code, got.Body)
+		t.Errorf("status %d, want %d: %s", got.Code, row.Code, got.Body)
 	}
 	if strings.HasPrefix(promise, "Plain text") {
 		if !strings.HasPrefix(got.ContentType, "text/plain") || !strings.Contains(got.Body, says) {
@@ -74,7 +74,7 @@ func checkStatus(t testing.TB, promise, says string, got Answer) {
 		return
 	}
 	if status.Kind != "Status" || status.APIVersion != "v1" || status.Status != metav1.StatusFailure || int(status.Code) != got.Code {
-		t.Errorf("no failure of code %d: %s", got.Code, got.Body)
+		t.Errorf("not a failure with code %d: %s", got.Code, got.Body)
 	}
 	switch named := promisedReason.FindStringSubmatch(promise); {
 	case named != nil && string(status.Reason) != named[1]:

@@ -16,7 +16,7 @@ func shardRange(field, first, end string) string {
 	return fmt.Sprintf("shardRange(object.metadata.%s, '%s', '%s')", field, first, end)
 }
 
-func TestHashIsTheLibrarys(t *testing.T) {
+func TestHashMatchesLibrary(t *testing.T) {
 	for _, value := range []string{"", "a", "default", "5f0c1f6e-0a0f-4f0e-9d52-6f7c1f6e0a0f", "ü"} {
 		if got := fmt.Sprintf("%016x", Hash(value)); got != apisharding.HashField(value) {
 			t.Errorf("%q: %s", value, got)
@@ -24,9 +24,9 @@ func TestHashIsTheLibrarys(t *testing.T) {
 	}
 }
 
-// TestSelectorMatchesAsTheLibrarys compares random selectors with one or more ranges, mostly at
+// TestSelectorMatchesLikeLibrary compares random selectors with one or more ranges, mostly at
 // their ends.
-func TestSelectorMatchesAsTheLibrarys(t *testing.T) {
+func TestSelectorMatchesLikeLibrary(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	bound := func(uids []string) string {
 		switch random.IntN(6) {

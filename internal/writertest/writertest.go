@@ -239,16 +239,16 @@ func (s *stream) read(rng *rand.Rand) error {
 		s.received += int64(n)
 		s.mu.Unlock()
 		if from := int(at % period); !bytes.Equal(buf[:n], s.text[from:from+n]) {
-			return fmt.Errorf("of %d accepted bytes other ones came at %d", accepted, at+int64(commonPrefix(buf[:n], s.text[from:])))
+			return fmt.Errorf("%d bytes accepted, but the byte at %d differs", accepted, at+int64(commonPrefix(buf[:n], s.text[from:])))
 		}
 		switch {
 		case at+int64(n) > accepted:
-			return fmt.Errorf("%d bytes came, only %d were accepted", at+int64(n), accepted)
+			return fmt.Errorf("received %d bytes, only %d were accepted", at+int64(n), accepted)
 		case err == nil:
 		case !errors.Is(err, io.EOF):
 			return fmt.Errorf("after %d of %d bytes: %w", at+int64(n), accepted, err)
 		case !closed || at+int64(n) != accepted:
-			return fmt.Errorf("the stream ended after %d bytes, accepted were %d", at+int64(n), accepted)
+			return fmt.Errorf("the stream ended after %d bytes, %d were accepted", at+int64(n), accepted)
 		default:
 			return nil
 		}

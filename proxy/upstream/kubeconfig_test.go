@@ -15,7 +15,7 @@ func TestBadKubeconfigs(t *testing.T) {
 		{head, "", "FILE: no current-context; set it, or name a context"},
 		{head + "current-context: a\n", "", `FILE: no context "a"`},
 		{head + "current-context: a\ncontexts: [{name: a, context: {}}]\n", "b", `FILE: no context "b"`},
-		{head + "contexts: [{name: a, context: {cluster: c}}]\n", "a", `FILE: the context "a" is of the cluster "c", which is not there`},
+		{head + "contexts: [{name: a, context: {cluster: c}}]\n", "a", `FILE: context "a" refers to cluster "c", which does not exist`},
 		{"-----BEGIN PRIVATE KEY-----\ns3cr3t\n", "", `error loading config file "FILE": couldn't get version/kind`},
 	} {
 		file := filepath.Join(t.TempDir(), "kubeconfig")

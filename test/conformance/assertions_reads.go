@@ -67,7 +67,7 @@ func selectorAssertions() []Assertion {
 		{ID: "select-5", Text: "A field that is not selectable gets 400, for lists and watches.", Cases: []string{"selector/unsupported field*"}},
 		{ID: "select-8", Text: "In front of an older release the selectable fields are those of that release: Services are selectable by spec.type and spec.clusterIP from Kubernetes 1.31 on.", Tests: []string{"test/matrix.TestMatrix", "internal/object.TestSince", "proxy.TestForwardedReads"}},
 		{ID: "select-6", Text: "A read is authorized with the selectors that are applied to it.", Tests: []string{"test/security.TestSelectorsThatAuthorizeAreThoseThatSelect", "proxy.TestDifferential"}},
-		{ID: "select-7", Text: "An expensive selector delays only the clients that sent it.", Tests: []string{"test/security.TestCostlySelectorsDelayNobodyElse", "watchmux.TestCostlyFiltersAreAskedByTheirReaders"}},
+		{ID: "select-7", Text: "An expensive selector delays only the clients that sent it.", Tests: []string{"test/security.TestCostlySelectorsDelayNobodyElse", "watchmux.TestCostlyFiltersAreEvaluatedByTheirReaders"}},
 	}
 }
 

@@ -1,15 +1,15 @@
-// Package watchtest holds the guarantees of Kubernetes watches as checkers that work on what a
-// client saw on the wire. They follow etcd's tests/robustness/validate/watch.go.
+// Package watchtest checks the guarantees of Kubernetes watches on what a client saw on the wire.
+// Its checkers follow etcd's tests/robustness/validate/watch.go.
 //
-// As a rule every change has a version of its own. Those that etcd makes in one
-// transaction share one, and neither a server nor a client can tell which of them is
-// the last (Truth.Shared). Then a watch may begin with events of its start version, end
-// between two of a version, and tell of a version before it has sent all of its events;
-// but a client that goes on from where it was cut off must get all of them.
+// As a rule every change has a version of its own. The changes of one etcd transaction share one,
+// and neither a server nor a client can tell which of them is the last (Truth.Shared). Then a watch
+// may begin with events of its start version, end between two events of a version, and report a
+// version before it has sent all of its events; but a client that resumes after an interruption
+// must get all of them.
 //
-// A checker gets a Watch (one response) and the Truth (what an unbroken watch with the same
-// selector would have sent) and returns an error that names the first violation, or nil. They are
-// for tests of any layer: the multiplexer alone, the gateway, or kube-apiserver itself.
+// A checker gets a Watch (one response) and the Truth (what an uninterrupted watch with the same
+// selector would have sent) and returns an error that names the first violation, or nil. Checkers
+// are for tests of any layer: the multiplexer alone, the gateway, or kube-apiserver itself.
 package watchtest
 
 import (
@@ -34,7 +34,7 @@ type WireEvent struct {
 	End bool
 }
 
-// String is for messages.
+// String formats the event for messages.
 func (e WireEvent) String() string {
 	end := ""
 	if e.End {
@@ -43,23 +43,23 @@ func (e WireEvent) String() string {
 	return fmt.Sprintf("%s %s@%d%s", e.Type, e.Key, e.RV, end)
 }
 
-// Watch is one watch response, from its start to its end for whatever reason. An
-// ERROR event is not part of Events.
+// Watch is one watch response, from its start to its end for any reason. An ERROR event is not part
+// of Events.
 type Watch struct {
-	// From is the exclusive start version. With Initial it is the version asked
-	// for as not older than, 0 for any.
+	// From is the exclusive start version. With Initial it is the minimum version that was
+	// requested, 0 for any.
 	From uint64
 	// Initial says that the watch began with the collection's state: ADDED events
 	// of any versions, up to the bookmark with End set.
 	Initial bool
-	// Cut says that the watch ended, or was left, before it could bring everything. Otherwise
-	// it must have brought every event of the truth.
+	// Cut says that the watch ended, or its client left, before it could send everything. Otherwise
+	// it must have sent every event of the truth.
 	Cut    bool
 	Events []WireEvent
 }
 
-// live splits off the initial events: it returns the events after them and the
-// version at which they start. ok is false when the initial events never ended.
+// live splits off the initial events: it returns the events after them and the version at which
+// they start. ok is false if the initial events never ended.
 func (w Watch) live() (events []WireEvent, from uint64, ok bool) {
 	if !w.Initial {
 		return w.Events, w.From, true
@@ -72,8 +72,8 @@ func (w Watch) live() (events []WireEvent, from uint64, ok bool) {
 	return nil, 0, false
 }
 
-// Last is the version from which the client would go on: that of the last event
-// or bookmark, or the start.
+// Last returns the version from which the client would resume: that of the last event or bookmark,
+// or the start.
 func (w Watch) Last() uint64 {
 	events, from, ok := w.live()
 	if !ok {
@@ -90,7 +90,7 @@ func (w Watch) Last() uint64 {
 type Truth struct {
 	From     uint64
 	Complete bool
-	// Shared: several events may have one version.
+	// Shared says that several events may have one version.
 	Shared bool
 	Events []WireEvent
 }
@@ -104,7 +104,7 @@ func (t Truth) Between(from, to uint64) []WireEvent {
 	return t.Events[min(first, last):last]
 }
 
-// State is the version of each selected object at rv. It needs a complete history.
+// State returns the version of each selected object at rv. It needs a complete history.
 func (t Truth) State(rv uint64) map[string]uint64 {
 	return fold(map[string]uint64{}, t.Between(t.From, rv))
 }
@@ -126,8 +126,8 @@ func Check(w Watch, t Truth) error {
 	return errors.Join(Ordered(w, t.Shared), Unique(w), Consistent(w), Initial(w, t), Reliable(w, t), Bookmarkable(w, t))
 }
 
-// Ordered: versions rise strictly from event to event, or never fall where events may share one.
-// They start above the start version, and bookmarks never go back.
+// Ordered checks that versions rise strictly from event to event, or never fall if events may share
+// one. They start above the start version, and bookmarks never go back.
 func Ordered(w Watch, shared bool) error {
 	events, last, _ := w.live()
 	for i, e := range events {
@@ -139,7 +139,7 @@ func Ordered(w Watch, shared bool) error {
 	return nil
 }
 
-// Unique: no version of an object is sent twice.
+// Unique checks that no version of an object is sent twice.
 func Unique(w Watch) error {
 	seen := map[WireEvent]int{}
 	for i, e := range w.Events {
@@ -155,8 +155,8 @@ func Unique(w Watch) error {
 	return nil
 }
 
-// Consistent: a client that follows the types never adds what it has, nor
-// changes or deletes what it knows to be absent.
+// Consistent checks that a client that follows the event types never adds an object that it has,
+// nor changes or deletes one that it does not have.
 func Consistent(w Watch) error {
 	present := map[string]bool{} // of the keys seen
 	for i, e := range w.Events {
@@ -178,8 +178,8 @@ func Consistent(w Watch) error {
 	return nil
 }
 
-// Initial: the initial events give the state at the version of their end, which
-// is not older than asked. The state is compared when the truth is complete.
+// Initial checks that the initial events are the state at the version of their end, which is not
+// older than requested. It compares the state if the truth is complete.
 func Initial(w Watch, t Truth) error {
 	if !w.Initial {
 		return nil
@@ -198,7 +198,7 @@ func Initial(w Watch, t Truth) error {
 	if !t.Shared {
 		return compare(got, t.State(end), end)
 	}
-	// Any number of the changes at the end's own version may have come.
+	// Any number of the changes at the end's own version may have arrived.
 	want := t.State(below(end))
 	err := compare(got, want, end)
 	for _, e := range t.Between(below(end), end) {
@@ -218,8 +218,8 @@ func compare(got, want map[string]uint64, end uint64) error {
 	return fmt.Errorf("initial: at %d the objects have the versions %v, want %v", end, got, want)
 }
 
-// Reliable: from the start to the end of the truth, or to the last event of a watch
-// that was cut, nothing is missing and nothing is invented.
+// Reliable checks that nothing is missing and nothing is invented, from the start to the end of the
+// truth, or to the last event of a watch that was cut.
 func Reliable(w Watch, t Truth) error {
 	live, from, ok := w.live()
 	if !ok {
@@ -257,8 +257,8 @@ func Reliable(w Watch, t Truth) error {
 // below is the version before rv.
 func below(rv uint64) uint64 { return max(rv, 1) - 1 }
 
-// repeated is how many of events, with which a watch from that version begins, are of
-// the version itself: all of that version, or its last ones.
+// repeated returns how many of events, with which a watch from that version begins, have the
+// version itself: all of that version, or its last ones.
 func (t Truth) repeated(from uint64, events []WireEvent) int {
 	n := 0
 	for n < len(events) && events[n].RV == from {
@@ -266,13 +266,13 @@ func (t Truth) repeated(from uint64, events []WireEvent) int {
 	}
 	at := t.Between(below(from), from)
 	if n > len(at) || !slices.Equal(at[len(at)-n:], events[:n]) {
-		return 0 // they are not in the truth, which Reliable will say
+		return 0 // they are not in the truth, which Reliable reports
 	}
 	return n
 }
 
-// Bookmarkable: everything up to a bookmark's version came before it. That
-// nothing up to it comes later is Ordered's.
+// Bookmarkable checks that everything up to a bookmark's version was sent before it. Ordered checks
+// that nothing up to it is sent later.
 func Bookmarkable(w Watch, t Truth) error {
 	live, from, ok := w.live()
 	if !ok {
@@ -297,9 +297,9 @@ func Bookmarkable(w Watch, t Truth) error {
 	return nil
 }
 
-// Resumable: a client's watches, each begun at the version where the one before
-// ended, give the same as one unbroken watch: every watch holds the guarantees
-// and together they leave no gap and repeat nothing. All but the last were cut.
+// Resumable checks that a client's watches, each begun at the version where the previous one ended,
+// are equivalent to one uninterrupted watch: every watch satisfies the guarantees, and together
+// they leave no gap and repeat nothing. All but the last were cut.
 func Resumable(watches []Watch, t Truth) error {
 	var joined Watch
 	for i, w := range watches {
@@ -323,8 +323,8 @@ func Resumable(watches []Watch, t Truth) error {
 	return nil
 }
 
-// afresh are the events of w without those at its start that the watches before it,
-// joined, have brought already.
+// afresh returns the events of w without those at its start that the watches before it, joined,
+// have sent already.
 func afresh(joined, w Watch, t Truth) []WireEvent {
 	if !t.Shared || w.Initial {
 		return w.Events

@@ -61,7 +61,7 @@ func TestClearOthers(t *testing.T) {
 		left = append(left, e.Name())
 	}
 	if want := []string{"alone", "busy", "folder", "mixed", "named", "photo.image", "served"}; !slices.Equal(left, want) {
-		t.Errorf("left are %v, want %v", left, want)
+		t.Errorf("remaining files %v, want %v", left, want)
 	}
 	for _, name := range []string{"alone", "mixed", "named", "served", "busy"} {
 		if _, err := os.Stat(filepath.Join(parent, name, "pods.image")); err != nil {
@@ -70,7 +70,7 @@ func TestClearOthers(t *testing.T) {
 	}
 	for _, want := range []string{"gone", "notes.txt"} {
 		if strings.Count(log.String(), want) != 1 {
-			t.Errorf("no line of %s: %s", want, log.String())
+			t.Errorf("no log line about %s: %s", want, log.String())
 		}
 	}
 	state.ClearOthers(filepath.Join(parent, "none"), nil, quiet())
@@ -114,7 +114,7 @@ func TestClear(t *testing.T) {
 			left = append(left, e.Name())
 		}
 		if !slices.Equal(left, tc.left) {
-			t.Errorf("%s: left are %v, want %v", name, left, tc.left)
+			t.Errorf("%s: remaining files %v, want %v", name, left, tc.left)
 		}
 		if tc.busy {
 			_ = d.Close()
@@ -122,7 +122,7 @@ func TestClear(t *testing.T) {
 	}
 	state.Clear(filepath.Join(parent, "none"), "berlin", quiet())
 	if _, err := os.Stat(filepath.Join(parent, "none")); err == nil {
-		t.Error("a folder was made")
+		t.Error("a directory was created")
 	}
 }
 
@@ -149,13 +149,13 @@ func TestPrepare(t *testing.T) {
 		t.Helper()
 		names, err := d.Names()
 		if len(names) > 0 || err != nil {
-			t.Errorf("it has %v, %v", names, err)
+			t.Errorf("files %v, error %v", names, err)
 		}
 		if _, err := d.Open("pods"); err == nil {
-			t.Error("it is read")
+			t.Error("the directory was read")
 		}
 		if _, err := d.Create(t.Context(), "pods", nil); err == nil {
-			t.Error("it is written")
+			t.Error("the directory was written")
 		}
 		if err := d.Remove("pods"); err != nil {
 			t.Error(err)
@@ -163,7 +163,7 @@ func TestPrepare(t *testing.T) {
 	}
 	unused(second)
 	if err := second.Take(); err == nil {
-		t.Error("two have it")
+		t.Error("two Dirs own the directory")
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)

@@ -45,7 +45,7 @@ type Dir struct {
 	log      *slog.Logger
 
 	bytesPerSecond int64           // 0: no limit
-	hurried        context.Context // ended by hurry
+	unlimited      context.Context // canceled by hurry
 	hurry          context.CancelFunc
 
 	mu struct {
@@ -69,7 +69,7 @@ const (
 
 func newDir(o Options) *Dir {
 	d := &Dir{path: o.Dir, cluster: o.Cluster, key: o.Key, maxBytes: o.MaxBytes, bytesPerSecond: o.BytesPerSecond, fs: o.FS, log: o.Logger}
-	d.hurried, d.hurry = context.WithCancel(context.Background())
+	d.unlimited, d.hurry = context.WithCancel(context.Background())
 	if d.fs == nil {
 		d.fs = private{vfs.Default}
 	}
@@ -158,7 +158,7 @@ func (d *Dir) pace(ctx context.Context, n int) error {
 	d.mu.Unlock()
 	select {
 	case <-time.After(delay):
-	case <-d.hurried.Done():
+	case <-d.unlimited.Done():
 	case <-ctx.Done():
 	}
 	return ctx.Err()

@@ -21,14 +21,15 @@
 //
 // # Crashes
 //
-// Files only grow, and data after the last commit is ignored. Whatever a crash leaves is thus the
-// complete checkpoint of some commit, or none. A new checkpoint is written to another file, which
-// replaces the old one once it is on disk. An unreadable block ends the checkpoint before it.
+// Files only grow, and data after the last commit is ignored. So a crash leaves the complete
+// checkpoint of some commit, or none. A new checkpoint is written to another file, which replaces
+// the old one once it is on disk. An unreadable block ends the checkpoint before it.
 //
 // # Locks
 //
 // Dir.mu guards the byte counts. A Writer or Reader is used by one goroutine; a Block can be read
 // by any number.
 //
-// Package serve opens a Dir for each cluster. It imports checkpoint, whose Storage it implements.
+// Package internal/app opens a Dir for each cluster. Package state imports checkpoint, whose
+// Storage it implements.
 package state

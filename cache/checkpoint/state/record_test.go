@@ -60,7 +60,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	full := false
 	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if full && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-			t.Errorf("the disk is written: %v", op)
+			t.Errorf("wrote to the disk: %v", op)
 		}
 		return nil
 	}))

@@ -105,7 +105,7 @@ func TestChunksInPieces(t *testing.T) {
 		t.Errorf("wrote %d of %d: %v", c.Written, want.Len(), c.Err)
 	}
 	if out.lists == 0 {
-		t.Error("nothing was handed on in pieces")
+		t.Error("nothing was written in pieces")
 	}
 }
 
@@ -177,7 +177,7 @@ func (w *chunksWriter) Close() {
 	w.StreamWriter.Close()
 }
 
-func TestChunksWriteWhatTheyAreGiven(t *testing.T) {
+func TestChunksWriteAllBytes(t *testing.T) {
 	for name, toPieces := range map[string]bool{"to a writer": false, "to a writer of pieces": true} {
 		t.Run(name, func(t *testing.T) {
 			o := writertest.Options{Limits: []int{leastPiece, Small, Size}, Deliveries: 500, Held: true}

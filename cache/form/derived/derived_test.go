@@ -40,7 +40,7 @@ func value(calls *atomic.Int64, v any) func(*Entry[testSlot]) (any, int, error) 
 	}
 }
 
-func TestObtainMakesOnce(t *testing.T) {
+func TestObtainBuildsOnce(t *testing.T) {
 	d := newTestCache(t, 1<<20)
 	var calls atomic.Int64
 	var wg sync.WaitGroup
@@ -58,7 +58,7 @@ func TestObtainMakesOnce(t *testing.T) {
 	// Two versions of one slot may evict each other, but one caller at a time builds each, and
 	// waiting callers find it.
 	if n := calls.Load(); n < 2 || n > 50 {
-		t.Errorf("made %d times", n)
+		t.Errorf("built %d times", n)
 	}
 	calls.Store(0)
 	s := testSlot{kind: 1, key: "b"}
@@ -68,14 +68,14 @@ func TestObtainMakesOnce(t *testing.T) {
 		}
 	}
 	if n := calls.Load(); n != 1 {
-		t.Errorf("made %d times", n)
+		t.Errorf("built %d times", n)
 	}
 	if _, err := d.Obtain(&s, 7, func(any) bool { return false }, value(&calls, "y")); err != nil || calls.Load() != 2 {
-		t.Errorf("what is not usable was used: %d, %v", calls.Load(), err)
+		t.Errorf("used an unusable value: %d, %v", calls.Load(), err)
 	}
 }
 
-func TestObtainHandsOverTheOld(t *testing.T) {
+func TestObtainPassesTheOldEntry(t *testing.T) {
 	d := newTestCache(t, 1<<20)
 	s := testSlot{kind: 1, key: "a"}
 	for id := range uint64(5) {
@@ -152,7 +152,7 @@ func TestBudget(t *testing.T) {
 		}
 	}
 	if calls.Load() != 3 {
-		t.Errorf("kept what is larger than the budget")
+		t.Errorf("cached a value larger than the budget")
 	}
 }
 

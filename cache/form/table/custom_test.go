@@ -70,7 +70,7 @@ func TestCustomPrinterLikeUpstream(t *testing.T) {
 	}
 }
 
-func TestCustomPrinterRefusesKeywords(t *testing.T) {
+func TestCustomPrinterRejectsKeywords(t *testing.T) {
 	for _, path := range []string{
 		".spec}{range .spec.items[*]}{.type}{end}{.kind", ".spec range .items", ".a[?(@.b==end)]",
 	} {
@@ -139,7 +139,7 @@ func compareWithConvertor(t *testing.T, printer Printer, upstream rest.TableConv
 	}
 }
 
-func TestPrintersRefuseWhatIsNoObject(t *testing.T) {
+func TestPrintersRejectNonObjects(t *testing.T) {
 	custom, err := NewCustomPrinter(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -158,8 +158,8 @@ func appendHead(dst []byte, meta *metav1.ListMeta, columns []byte) []byte {
 }
 
 // Frame returns the bytes before and after the n rows of a list's Table, including the final
-// newline. Rows (AppendRow) are separated by commas. Of meta, it uses resourceVersion, continue and
-// remainingItemCount.
+// newline. Rows (AppendRow) are separated by commas. It uses the fields resourceVersion, continue
+// and remainingItemCount of meta.
 func Frame(p Printer, meta *metav1.ListMeta, n int) (head, tail []byte) {
 	head = append(appendHead(nil, meta, p.Columns()), `,"rows":`...)
 	switch {

@@ -62,7 +62,7 @@ func TestRowsLikeEncodedTable(t *testing.T) {
 	}
 }
 
-func TestFrameOfNothing(t *testing.T) {
+func TestFrameOfEmptyTable(t *testing.T) {
 	custom, err := NewCustomPrinter(nil)
 	if err != nil {
 		t.Fatal(err)

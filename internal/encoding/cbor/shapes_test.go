@@ -65,7 +65,7 @@ func TestShapes(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s is not what the types say (%v); run make docs", file, err)
+		t.Errorf("%s does not agree with the types (%v): run make docs", file, err)
 	}
 }
 
@@ -165,7 +165,7 @@ func (g typeGraph) add(t *testing.T, typ reflect.Type) (reflect.Type, string) {
 	}
 	for _, name := range []string{"MarshalCBOR", "MarshalJSON", "MarshalText"} {
 		if _, ok := reflect.PointerTo(typ).MethodByName(name); ok {
-			t.Fatalf("%s has a method %s; say what it does", typ, name)
+			t.Fatalf("%s has a method %s: add it to opaque or raw", typ, name)
 		}
 	}
 	switch typ.Kind() {

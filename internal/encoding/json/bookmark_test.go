@@ -80,7 +80,7 @@ func FuzzBookmark(f *testing.F) {
 		}
 		said, err := Codec{}.ParseBookmark(raw)
 		if err != nil {
-			t.Fatalf("learned from what is no bookmark: %q", raw)
+			t.Fatalf("learned from a non-bookmark: %q", raw)
 		}
 		for _, mark := range []bool{true, false} {
 			out := tmpl.AppendObject(nil, said.ResourceVersion, mark)

@@ -70,7 +70,7 @@ func TestReadListForms(t *testing.T) {
 	}
 }
 
-func TestReadListRefuses(t *testing.T) {
+func TestReadListRejects(t *testing.T) {
 	tests := map[string]string{
 		`{"kind":"Status","apiVersion":"v1","status":"Failure"}`: "not a list",
 		`[]`:                          "malformed JSON",

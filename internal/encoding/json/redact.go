@@ -14,7 +14,7 @@ import (
 // more for each Secret around it.
 const maxRedactDepth = 512
 
-var errUnredactable = errors.New("it is no well-formed JSON, or nests too deep, and what is not understood is not redacted")
+var errUnredactable = errors.New("malformed JSON, or nested too deeply: it cannot be redacted")
 
 // Redact returns an object, a list, a Table or a watch event without the secrets in it; b itself if
 // there are none. It matches names wherever they occur in b, whatever the type around them. So it

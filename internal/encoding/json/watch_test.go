@@ -11,7 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding/encodingtest"
 )
 
-func TestEventsRefuse(t *testing.T) {
+func TestEventsReject(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"type":"NEW","object":{}}`:        "unknown type",
 		`{"type":"ADDED"}`:                  "lacks",
@@ -44,7 +44,7 @@ func TestLargeEventsDoNotKeepMemory(t *testing.T) {
 		}
 	}
 	if len(w.buf) > encoding.KeepBuffer {
-		t.Errorf("a buffer of %d bytes is kept", len(w.buf))
+		t.Errorf("a buffer of %d bytes is retained", len(w.buf))
 	}
 }
 

@@ -53,7 +53,7 @@ func TestReadReferences(t *testing.T) {
 	}
 }
 
-func TestReadReferencesRefuses(t *testing.T) {
+func TestReadReferencesRejects(t *testing.T) {
 	none := func(Reference) error { return nil }
 	body := metadataList(3)
 	for n := range len(body) - len(Tail) { // two empty fields, which may be missing

@@ -17,7 +17,7 @@ import (
 
 const testLimit = 1 << 20
 
-func TestEventsRefuse(t *testing.T) {
+func TestEventsReject(t *testing.T) {
 	frame := func(event *metav1.WatchEvent) []byte { return encodingtest.FrameOf(t, api.Protobuf, event) }
 	for name, tt := range map[string]struct {
 		body []byte
@@ -49,7 +49,7 @@ func TestLargeEventsDoNotKeepMemory(t *testing.T) {
 	}
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenRejects(t *testing.T) {
 	for name, body := range map[string]string{
 		"no magic":       "\x0a\x00",
 		"truncated":      "k8s\x00\x0a\x09\x0a",
