@@ -228,7 +228,8 @@ func measureArrangement(ctx context.Context, o ClustersOptions, groups [][]*lab)
 	return cost, err
 }
 
-// watchConfigMaps watches with a client of its own from the oldest version until ctx ends.
+// watchConfigMaps lists ConfigMaps and then watches them from resourceVersion 0, with a client of its
+// own, until ctx ends.
 func watchConfigMaps(ctx context.Context, l *lab, url string, running *sync.WaitGroup, events *atomic.Int64) error {
 	cfg := l.RESTConfig()
 	cfg.Host, cfg.TLSClientConfig.CAData, cfg.TLSClientConfig.Insecure = url, nil, true

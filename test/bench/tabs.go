@@ -52,8 +52,8 @@ func (m *measurer) looking(parts time.Duration) time.Duration {
 	return m.effort.looking / parts
 }
 
-// scaledTabs measures a row of kind Tabs with a synthetic API server. It waits first until the
-// watches' delivery intervals have been extended.
+// scaledTabs measures a row of kind Tabs with a synthetic API server. The tabs watch
+// for the whole period, so that the delivery intervals of the watches have time to be extended.
 func (m *measurer) scaledTabs(ctx context.Context, r *Row) (*measured, error) {
 	s, err := m.startScaled(ctx, r)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // concurrent use, but starting and killing the same member must not overlap.
 type Members struct {
 	dir, etcd string
-	// initial is etcd's --initial-cluster flag.
+	// initial is the value of etcd's --initial-cluster flag.
 	initial string
 	members []*member
 }
