@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestWalksNameFunctions makes sure that the section Walks of ARCHITECTURE.md only names existing
+// TestWalksNameFunctions makes sure that the section "Request paths" of ARCHITECTURE.md only names existing
 // functions between backquotes.
 func TestWalksNameFunctions(t *testing.T) {
 	root := filepath.Join("..", "..")
@@ -20,7 +20,7 @@ func TestWalksNameFunctions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, walks, _ := strings.Cut(string(text), "\n## Walks\n")
+	_, walks, _ := strings.Cut(string(text), "\n## Request paths\n")
 	walks, _, _ = strings.Cut(walks, "\n## ")
 	names := regexp.MustCompile("`([A-Za-z0-9]+\\.)?([A-Za-z0-9]+)`").FindAllStringSubmatch(walks, -1)
 	if len(names) < 20 {
