@@ -66,7 +66,7 @@ func (s *Server) sync(ctx context.Context) error {
 	done := make(chan error, 3)
 	go func() { done <- s.crds.Sync(s.stopped) }()
 	go func() { done <- s.aggregator.Sync(s.stopped) }()
-	go func() { done <- s.services(s.stopped) }()
+	go func() { done <- s.syncBuiltin(s.stopped) }()
 	for range cap(done) {
 		select {
 		case err := <-done:
@@ -80,14 +80,16 @@ func (s *Server) sync(ctx context.Context) error {
 	return nil
 }
 
-// services waits until the services and their addresses are known.
-func (s *Server) services(ctx context.Context) error {
+// syncBuiltin waits for the informers that the hooks of the built-in groups read.
+func (s *Server) syncBuiltin(ctx context.Context) error {
 	if !cache.WaitFor(ctx, "",
 		s.informers.Core().V1().Services().Informer().HasSyncedChecker(),
 		s.informers.Networking().V1().ServiceCIDRs().Informer().HasSyncedChecker(),
 		s.informers.Networking().V1().IPAddresses().Informer().HasSyncedChecker(),
+		s.informers.Flowcontrol().V1().FlowSchemas().Informer().HasSyncedChecker(),
+		s.informers.Flowcontrol().V1().PriorityLevelConfigurations().Informer().HasSyncedChecker(),
 	) {
-		return fmt.Errorf("reading the services: %w", context.Cause(ctx))
+		return fmt.Errorf("waiting for informers: %w", context.Cause(ctx))
 	}
 	return nil
 }
@@ -98,14 +100,12 @@ func (s *Server) bootstrap(started context.Context) error {
 	ctx, cancel := context.WithCancelCause(s.stopped)
 	defer context.AfterFunc(started, func() { cancel(context.Cause(started)) })()
 	wait, err := bootstrap.Run(ctx, bootstrap.Config{
-		Client:                    s.client,
-		ClientCA:                  s.opts.Identity.ClientCA,
-		RequestHeaderCA:           s.opts.Identity.RequestHeaderCA,
-		RequestHeaderAllowedNames: s.opts.Identity.RequestHeaderAllowedNames,
-		Informers:                 s.informers,
-		AdvertiseAddress:          s.opts.AdvertiseAddress,
-		ServiceIP:                 groups.FirstServiceIP(s.opts.ServiceCIDR),
-		Logger:                    s.opts.Logger,
+		Client:           s.client,
+		Authentication:   s.access.Published,
+		Informers:        s.informers,
+		AdvertiseAddress: s.opts.AdvertiseAddress,
+		ServiceIP:        groups.FirstServiceIP(s.opts.ServiceCIDR),
+		Logger:           s.opts.Logger,
 	})
 	s.running = wait
 	return err

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	flowbootstrap "k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -161,6 +162,14 @@ func TestBootstrap(t *testing.T) {
 	}
 	if _, err := k.SchedulingV1().PriorityClasses().Get(ctx, "system-node-critical", metav1.GetOptions{}); err != nil {
 		t.Error(err)
+	}
+	for _, schema := range append(flowbootstrap.MandatoryFlowSchemas, flowbootstrap.SuggestedFlowSchemas...) {
+		if _, err := k.FlowcontrolV1().FlowSchemas().Get(ctx, schema.Name, metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	if levels, err := k.FlowcontrolV1().PriorityLevelConfigurations().List(ctx, metav1.ListOptions{}); err != nil || len(levels.Items) != 8 {
+		t.Errorf("priority levels %v, %v", levels, err)
 	}
 	if _, err := k.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{}); err != nil {
 		t.Error(err)

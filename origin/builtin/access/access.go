@@ -32,6 +32,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
 	kubeauthenticator "k8s.io/kubernetes/pkg/kubeapiserver/authenticator"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 	"k8s.io/kubernetes/plugin/pkg/auth/authenticator/token/bootstrap"
@@ -85,6 +86,8 @@ type Access struct {
 	Audiences authenticator.Audiences
 	// RequestHeader is how front proxies name users; nil without a RequestHeaderCA.
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
+	// Published tells extension API servers how to authenticate the same clients.
+	Published clusterauthenticationtrust.ClusterAuthenticationInfo
 	// Authorizer permits system:masters everything, then asks RBAC.
 	Authorizer   authorizer.Authorizer
 	RuleResolver authorizer.RuleResolver
@@ -173,7 +176,7 @@ func (a *Access) addAuthenticator(ctx context.Context, cfg Config) error {
 		if err != nil {
 			return fmt.Errorf("client CA: %w", err)
 		}
-		kube.ClientCAContentProvider = ca
+		kube.ClientCAContentProvider, a.Published.ClientCA = ca, ca
 	}
 	if len(cfg.RequestHeaderCA) > 0 {
 		ca, err := dynamiccertificates.NewStaticCAContent("request-header", cfg.RequestHeaderCA)
@@ -182,6 +185,12 @@ func (a *Access) addAuthenticator(ctx context.Context, cfg Config) error {
 		}
 		a.RequestHeader = requestHeader(ca, cfg.RequestHeaderAllowedNames)
 		kube.RequestHeaderConfig = a.RequestHeader
+		a.Published.RequestHeaderUsernameHeaders = a.RequestHeader.UsernameHeaders
+		a.Published.RequestHeaderUIDHeaders = a.RequestHeader.UIDHeaders
+		a.Published.RequestHeaderGroupHeaders = a.RequestHeader.GroupHeaders
+		a.Published.RequestHeaderExtraHeaderPrefixes = a.RequestHeader.ExtraHeaderPrefixes
+		a.Published.RequestHeaderAllowedNames = a.RequestHeader.AllowedClientNames
+		a.Published.RequestHeaderCA = ca
 	}
 	built, _, _, _, err := kube.New(ctx)
 	if err != nil {

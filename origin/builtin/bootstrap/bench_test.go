@@ -4,8 +4,6 @@ import (
 	"context"
 	"testing"
 	"time"
-
-	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
 // BenchmarkPopulated is what a start costs when everything is there already, without
@@ -32,12 +30,5 @@ func BenchmarkPopulated(b *testing.B) {
 		if err := boot.write(ctx); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-func BenchmarkAggregateAll(b *testing.B) {
-	roles := append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...)
-	for b.Loop() {
-		aggregateAll(roles)
 	}
 }

@@ -1,16 +1,16 @@
-// Package bootstrap writes what kube-apiserver writes into an empty store, and
-// what it keeps true in one that is not: system namespaces, the RBAC policy,
-// priority classes, flow schemas and priority levels, what extension API servers
-// authenticate by, and the service default/kubernetes.
+// Package bootstrap writes the objects that kube-apiserver writes into an empty store, and keeps
+// them in place: system namespaces, the RBAC policy, priority classes, the configuration of
+// extension API servers and the service default/kubernetes. Flow schemas and priority levels are
+// written by a post-start hook of k8s.io/kubernetes (origin/builtin/groups).
 //
-// One thing is done that kube-apiserver leaves to kube-controller-manager: cluster
-// roles are aggregated (aggregate.go), so that admin, edit and view have rules from
-// the first moment on. If a kube-controller-manager runs as well, both come to the
-// same result. Default service accounts are not made: as with kube-apiserver alone,
-// no pod can be created in a namespace before somebody makes one.
+// Whatever a client relies on from its first request is written by Run itself, in parallel:
+// kube-apiserver's post-start hooks write one object after the other and begin after a second.
+// The rest is left to the controllers of k8s.io/kubernetes.
 //
-// Several servers may share one store: all of this is idempotent, and what another
-// one changes meanwhile is read again.
+// One controller is kube-controller-manager's: the one that aggregates cluster roles, without
+// which admin, edit and view have no rules. Both may run it at the same time.
+//
+// Several servers may share one store: all of this is idempotent.
 package bootstrap
 
 import (
@@ -19,44 +19,45 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	schedulinghelper "k8s.io/kubernetes/pkg/apis/scheduling/v1"
+	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
 )
 
-// Config is what to write, and how.
+// Config is the input of Run.
 type Config struct {
 	// Client is privileged.
 	Client kubernetes.Interface
-	// ClientCA and RequestHeaderCA, in PEM, and RequestHeaderAllowedNames are told to
-	// extension API servers; what is empty is left out.
-	ClientCA, RequestHeaderCA []byte
-	RequestHeaderAllowedNames []string
-	// Informers are used for what is there already. Run starts those it needs, if they
-	// are not, until ctx ends.
+	// Authentication is published to extension API servers.
+	Authentication clusterauthenticationtrust.ClusterAuthenticationInfo
+	// Informers are read to find out which objects exist. Run starts those that it needs.
 	Informers informers.SharedInformerFactory
-	// AdvertiseAddress is the endpoint of the service default/kubernetes. The API
-	// permits no loopback addresses there: with one, the service has no endpoints.
+	// AdvertiseAddress is the endpoint of the service default/kubernetes. The API permits no
+	// loopback addresses there: with one, the service has no endpoints.
 	AdvertiseAddress netip.AddrPort
 	// ServiceIP is the cluster IP of that service.
 	ServiceIP netip.Addr
-	// Logger, default slog.Default().
+	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
 
 const (
-	// concurrent is how many objects are written at a time. The store makes writes
-	// durable together that come together.
+	// concurrent is how many objects are written at a time. The store syncs concurrent writes
+	// together.
 	concurrent = 32
-	// patience is how long writing one object is tried (pkg/registry/rbac/rest).
-	patience = 30 * time.Second
-	// firstRetry and lastRetry bound the time between two tries.
-	firstRetry, lastRetry = 5 * time.Millisecond, time.Second
+	// writeTimeout bounds the attempts to write one object (pkg/registry/rbac/rest).
+	writeTimeout = 30 * time.Second
 )
 
 // A bootstrapper does the work of one Run.
@@ -64,11 +65,8 @@ type bootstrapper struct {
 	Config
 }
 
-// Run returns when everything is written that clients rely on from the first
-// request on. Afterwards it keeps system namespaces, flow schemas, the ConfigMap for
-// extension API servers and the service default/kubernetes in place and aggregates
-// cluster roles, until ctx ends; wait waits for that. After an error nothing goes
-// on, and wait is nil.
+// Run writes the objects that clients rely on and then starts the controllers, which run until
+// ctx ends; wait waits for them. If Run fails, no controller runs and wait is nil.
 func Run(ctx context.Context, cfg Config) (wait func(), err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -81,46 +79,36 @@ func Run(ctx context.Context, cfg Config) (wait func(), err error) {
 	if err := b.write(ctx); err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
 	}
-	cfg.Logger.DebugContext(ctx, "bootstrap: written", "took", time.Since(began))
-	aggregation, err := newAggregator(b.Client, b.Informers.Rbac().V1().ClusterRoles(), b.Logger)
-	if err != nil {
-		return nil, fmt.Errorf("bootstrap: %w", err)
-	}
+	cfg.Logger.DebugContext(ctx, "bootstrap objects written", "took", time.Since(began))
 	var running sync.WaitGroup
-	running.Go(func() { aggregation.run(ctx) })
-	running.Go(func() { b.keep(ctx) })
+	for _, run := range b.controllers(ctx) {
+		running.Go(func() { run(ctx) })
+	}
 	return running.Wait, nil
 }
 
-// sync waits until it is known what is there.
+// sync waits for the informers that write reads.
 func (b *bootstrapper) sync(ctx context.Context) error {
 	rbac := b.Informers.Rbac().V1()
-	needed := []cache.SharedIndexInformer{
-		b.Informers.Core().V1().Namespaces().Informer(), b.Informers.Scheduling().V1().PriorityClasses().Informer(),
-		rbac.ClusterRoles().Informer(), rbac.ClusterRoleBindings().Informer(), rbac.Roles().Informer(), rbac.RoleBindings().Informer(),
+	needed := []cache.DoneChecker{
+		b.Informers.Core().V1().Namespaces().Informer().HasSyncedChecker(),
+		b.Informers.Scheduling().V1().PriorityClasses().Informer().HasSyncedChecker(),
+		rbac.ClusterRoles().Informer().HasSyncedChecker(), rbac.ClusterRoleBindings().Informer().HasSyncedChecker(),
+		rbac.Roles().Informer().HasSyncedChecker(), rbac.RoleBindings().Informer().HasSyncedChecker(),
 	}
-	b.Informers.Core().V1().Services().Informer() // for later
+	b.Informers.Core().V1().Services().Informer() // for the controllers
 	b.Informers.Start(ctx.Done())
-	for _, informer := range needed {
-		select {
-		case <-informer.HasSyncedChecker().Done():
-		case <-ctx.Done():
-			return fmt.Errorf("reading what is there: %w", context.Cause(ctx))
-		}
+	if !cache.WaitFor(ctx, "", needed...) {
+		return fmt.Errorf("waiting for informers: %w", context.Cause(ctx))
 	}
 	return nil
 }
 
-// write writes what is missing or different: namespaces and what is in none first,
-// then what is in those namespaces.
+// write writes the objects that are missing or different: those in no namespace first.
 func (b *bootstrapper) write(ctx context.Context) error {
-	flow, err := b.flowcontrol(ctx)
-	if err != nil {
-		return err
-	}
 	for _, tasks := range [][]task{
-		append(append(append(b.namespaces(), b.clusterPolicy()...), b.priorityClasses()...), flow...),
-		append(b.namespacePolicy(), b.extensionAuthentication(), b.tokenTracking()),
+		slices.Concat(b.namespaces(), b.clusterPolicy(), b.priorityClasses()),
+		b.namespacePolicy(),
 	} {
 		if err := perform(ctx, tasks); err != nil {
 			return err
@@ -129,23 +117,62 @@ func (b *bootstrapper) write(ctx context.Context) error {
 	return nil
 }
 
-// A task brings about one object. It may be done again after an error.
+var systemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault}
+
+func (b *bootstrapper) namespaces() []task {
+	var tasks []task
+	for _, name := range systemNamespaces {
+		tasks = append(tasks, ensurePresent(b.Informers.Core().V1().Namespaces().Lister(), b.Client.CoreV1().Namespaces(), "Namespace",
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+	return tasks
+}
+
+func (b *bootstrapper) priorityClasses() []task {
+	var tasks []task
+	for _, class := range schedulinghelper.SystemPriorityClasses() {
+		tasks = append(tasks, ensurePresent(b.Informers.Scheduling().V1().PriorityClasses().Lister(), b.Client.SchedulingV1().PriorityClasses(), "PriorityClass", class))
+	}
+	return tasks
+}
+
+// ensurePresent creates an object if it is missing, and does not change one that exists.
+func ensurePresent[T metav1.Object](
+	known interface{ Get(name string) (T, error) },
+	client interface {
+		Create(context.Context, T, metav1.CreateOptions) (T, error)
+	},
+	kind string, object T,
+) task {
+	return task{kind + " " + object.GetName(), func(ctx context.Context) error {
+		if _, err := known.Get(object.GetName()); err == nil {
+			return nil
+		}
+		_, err := client.Create(ctx, object, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	}}
+}
+
+// A task writes one object. It may be repeated after an error.
 type task struct {
 	name string
 	do   func(ctx context.Context) error
 }
 
-// perform does tasks, several at a time, each until it succeeds or patience ends,
-// and returns the errors of all that failed.
+// perform runs tasks in parallel, each until it succeeds or writeTimeout ends, and returns the
+// errors of all that failed.
 func perform(ctx context.Context, tasks []task) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	var group errgroup.Group
 	group.SetLimit(concurrent)
 	failures := make([]error, len(tasks))
 	for i, t := range tasks {
 		group.Go(func() error {
-			failures[i] = persist(ctx, t)
+			failures[i] = retry(ctx, t)
 			return nil
 		})
 	}
@@ -153,21 +180,16 @@ func perform(ctx context.Context, tasks []task) error {
 	return errors.Join(failures...)
 }
 
-func persist(ctx context.Context, t task) error {
-	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
-		err := t.do(ctx)
-		if err == nil {
-			return nil
-		}
-		if apierrors.IsInvalid(err) { // and would be so the next time
-			return fmt.Errorf("%s: %w", t.name, err)
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%s: %w", t.name, err)
-		}
+func retry(ctx context.Context, t task) error {
+	var last error
+	backoff := wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Steps: 8, Cap: time.Second}
+	err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		last = t.do(ctx)
+		// An invalid object stays invalid.
+		return last == nil || apierrors.IsInvalid(last), nil
+	})
+	if last != nil {
+		return fmt.Errorf("%s: %w", t.name, last)
 	}
+	return err
 }

@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	flowcontrolrest "k8s.io/kubernetes/pkg/registry/flowcontrol/rest"
 	"k8s.io/kubernetes/pkg/routes"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
@@ -52,7 +54,18 @@ func Install(s *genericapiserver.GenericAPIServer, generic *genericapiserver.Con
 	}
 	installIssuer(s, cfg, log)
 	installOpenAPI(s, in.versions)
-	return allocators.addHooks(s)
+	// Writes flow schemas and priority levels, and keeps them in place.
+	name, hook, err := flowcontrolrest.RESTStorageProvider{InformerFactory: cfg.Informers}.PostStartHook()
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.AddPostStartHook(name, func(ctx genericapiserver.PostStartHookContext) error {
+		// The error of a hook ends the process; a server that was closed has failed in nothing.
+		if err := hook(ctx); ctx.Err() == nil {
+			return err
+		}
+		return nil
+	}), allocators.addHooks(s))
 }
 
 // An installer does what InstallAPIGroups of genericapiserver does, without building
