@@ -191,7 +191,6 @@ func (b *builder) builtin(delegate genericapiserver.DelegationTarget) (*generica
 	if err != nil {
 		return nil, err
 	}
-	kube.Handler.GoRestfulContainer.Router(&routes{})
 	return kube, groups.Install(kube, &config, groups.Config{
 		RESTOptions:     config.RESTOptionsGetter,
 		Storage:         b.storage,
