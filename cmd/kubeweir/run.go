@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
@@ -14,6 +15,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/app"
 )
 
+// startTime is how long after the start the process is likely to have settled.
+const startTime = 3 * time.Second
+
 // run starts s, lets it serve until ctx ends, and drains it.
 func run(ctx context.Context, s *app.Server, log *slog.Logger, stderr io.Writer) error {
 	defer s.Close()
@@ -21,7 +25,12 @@ func run(ctx context.Context, s *app.Server, log *slog.Logger, stderr io.Writer)
 		return err
 	}
 	s.Announce(stderr)
-	<-ctx.Done()
+	select {
+	case <-time.After(startTime):
+		releaseMemory()
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
 	log.Info("draining")
 	s.Drain()
 	return nil

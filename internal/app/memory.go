@@ -57,10 +57,7 @@ type lastWords struct {
 	Cluster string    `json:"cluster"`
 	Server  string    `json:"server"`
 	At      time.Time `json:"at"`
-	// Boot and Uptime are a clock that nobody sets; "" where there is none.
-	Boot   string        `json:"boot,omitempty"`
-	Uptime time.Duration `json:"uptime,omitempty"`
-	Words  words         `json:"words"`
+	Words   words     `json:"words"`
 	// Discovered is when the cluster said last what it serves, which is a record of its own.
 	Discovered time.Time `json:"discovered"`
 }
@@ -88,8 +85,6 @@ const (
 	memoryPatience = 10 * time.Second
 	// Bytes of what is kept of tokens and of permissions, about.
 	maxTokenBytes, maxDecisionBytes = 4 << 20, 12 << 20
-	// clockSlack is how much less one clock may have gone than another one.
-	clockSlack = 5 * time.Second
 )
 
 var (
@@ -134,7 +129,7 @@ func (l *lastWords) fits(now time.Time, ttl time.Duration, server string) error 
 		return errElsewhere
 	}
 	age := now.Sub(l.At)
-	if boot, up := uptime(); age < 0 || boot != "" && boot == l.Boot && up-l.Uptime > age+clockSlack {
+	if age < 0 {
 		return errClock
 	}
 	if age > ttl {
@@ -290,7 +285,6 @@ func (c *cluster) saveMemory(ctx context.Context) {
 	m.news.Store(false)
 	docs := c.discovery.Documents()
 	said := lastWords{Cluster: m.of, Server: m.server, At: time.Now(), Discovered: docs.At}
-	said.Boot, said.Uptime = uptime()
 	c.authenticator.Save(&said.Words.SavedTokens, maxTokenBytes)
 	c.authorizer.Save(&said.Words.SavedDecisions, maxDecisionBytes)
 	size, err := m.save(ctx, wordsRecord, &said)

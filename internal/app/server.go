@@ -159,7 +159,6 @@ func (s *Server) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	s.panics.Keep(&s.background, "background", func() { releaseMemory(background) })
 	s.addresses, err = s.form.listen(s.edge)
 	return err
 }

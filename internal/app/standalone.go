@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -59,7 +57,6 @@ type standalone struct {
 	listener   net.Listener
 	kubeconfig string // absolute path, "" in memory
 	url        string // for clients on this machine
-	slack      []byte // see garbageSlack
 	prefix     string // of the store's keys
 
 	panics     *contain.Panics
@@ -70,20 +67,6 @@ type standalone struct {
 type Standalone struct {
 	*Server
 	origin *standalone
-}
-
-// garbageSlack is how many bytes of garbage may pile up besides as much as there is in
-// use, before it is collected. Of a server that keeps little in memory, whose writes
-// leave a hundred times as much behind, the collector takes an eighth of the processor.
-// It is nothing but a claim to memory, which is never touched and so never there; the
-// runtime counts it all the same, so there is none where GOMEMLIMIT is set.
-const garbageSlack = 64 << 20
-
-func newSlack() []byte {
-	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
-		return nil
-	}
-	return make([]byte, garbageSlack)
 }
 
 // Names in the data folder.
@@ -98,7 +81,7 @@ const (
 // Start. ctx bounds the making only.
 func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOptions) (_ *Standalone, err error) {
 	s := newServer(o.Logger, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, settings: c.Shown, mode: console.Standalone}, o.UserAgent, c.Shutdown)
-	origin := &standalone{slack: newSlack(), panics: s.panics, prefix: c.Etcd.Prefix}
+	origin := &standalone{panics: s.panics, prefix: c.Etcd.Prefix}
 	s.form = origin
 	defer func() {
 		if err != nil {
@@ -192,9 +175,9 @@ type progress struct{ tracker *registry.Tracker }
 // Current implements upstream.Progress. A watch that no store of the origin knows is
 // that of an aggregated API server.
 func (p progress) Current(ctx context.Context) (last, current uint64, shared bool, err error) {
-	patient := lazyTimeout{Context: ctx, limit: progressWait}
-	defer patient.end()
-	last, current, shared, err = p.tracker.Current(&patient)
+	ctx, cancel := context.WithTimeout(ctx, progressWait)
+	defer cancel()
+	last, current, shared, err = p.tracker.Current(ctx)
 	if errors.Is(err, registry.ErrNotWatching) {
 		err = fmt.Errorf("%w: %w", source.ErrUnsupported, err)
 	}
