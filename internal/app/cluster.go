@@ -41,14 +41,12 @@ const discoveryWait = 10 * time.Second
 // several in a process. Its methods are called in the order in which they stand here.
 type cluster struct {
 	name          string // where there are several
-	succeeds      bool   // it was made while others were served, maybe one of its name
 	log           *slog.Logger
 	registerer    prometheus.Registerer
 	gatherer      prometheus.Gatherer // has what is registered there
 	client        *upstream.Client
 	discovery     *upstream.Discovery
 	state         *state.Dir // nil if nothing is kept over restarts
-	inherits      bool       // its state folder is still that of another, see inherit
 	memory        *memory    // nil if what clients are known by is not
 	manager       *cache.Manager
 	reader        *read.Reader
@@ -219,8 +217,8 @@ func (c *cluster) checks() []healthz.Check {
 	}
 }
 
-// drain ends the watches, spread over a time.
-func (c *cluster) drain(ctx context.Context, over time.Duration) { c.handler.Drain(ctx, over) }
+// clusters implements served.
+func (c *cluster) clusters() []*cluster { return []*cluster{c} }
 
 // close ends what runs and releases everything, in the reverse order of its making.
 func (c *cluster) close() {

@@ -298,8 +298,8 @@ func (s *clusterSet) replace(p *change, w *wanted) (m *member, err error) {
 		if m, err = s.connect(w); err != nil {
 			return err
 		}
-		m.succeeds = true
 		p.made = append(p.made, m)
+		s.freeState(p, m)
 		return s.complete(m)
 	}
 	if w.profile == "" {
@@ -334,7 +334,6 @@ func (s *clusterSet) refuse(p *change, w *wanted, why refusal, stays bool) {
 // any more end.
 func (s *clusterSet) apply(ctx context.Context, p *change, c *config.Gateway) {
 	old := *s.members.Load()
-	s.handOver(old, p)
 	s.clearState(c, p.wanted)
 	s.setPolicies(old, p)
 	s.startAll(ctx, p.made)
@@ -365,20 +364,18 @@ func (s *clusterSet) setPolicies(old []*member, p *change) {
 	}
 }
 
-// handOver gives the state folders of members that end to those that take their places, also if
-// they were removed a while ago and still drain.
-func (s *clusterSet) handOver(old []*member, p *change) {
-	old = slices.Concat(old, s.retiring)
-	for _, m := range p.made {
-		if !m.inherits {
-			continue
+// freeState makes members that m replaces release the state directory that m is about to open. They
+// may have been removed a while ago and still drain. If the change is discarded, they are served
+// without checkpoints until they are replaced.
+func (s *clusterSet) freeState(p *change, m *member) {
+	dir := m.config.State.Dir
+	for _, before := range slices.Concat(*s.members.Load(), s.retiring) {
+		stays := slices.ContainsFunc(p.wanted, func(w wanted) bool {
+			return w.config.Name == before.name && w.config.Name != m.name && w.config.State.Dir == dir
+		})
+		if before.config.State.Dir == dir && !stays {
+			before.letGo()
 		}
-		for _, before := range old {
-			if !slices.Contains(p.next, before) && before.config.State.Dir == m.config.State.Dir {
-				before.letGo()
-			}
-		}
-		m.inherit()
 	}
 }
 
@@ -429,21 +426,12 @@ func (s *clusterSet) retire(m *member, common string) {
 	m.log.Info("the cluster is not served any more")
 }
 
-// names are those of all members.
-func (s *clusterSet) names() (names []string) {
+// clusters implements served.
+func (s *clusterSet) clusters() (list []*cluster) {
 	for _, m := range *s.members.Load() {
-		names = append(names, m.name)
+		list = append(list, m.cluster)
 	}
-	return names
-}
-
-// drain ends the watches of all members.
-func (s *clusterSet) drain(ctx context.Context, over time.Duration) {
-	var all sync.WaitGroup
-	for _, m := range *s.members.Load() {
-		s.panics.Go(&all, "background", func() { m.handler.Drain(ctx, over) })
-	}
-	all.Wait()
+	return list
 }
 
 // close ends everything.

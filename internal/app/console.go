@@ -18,7 +18,7 @@ func (s *Server) openConsole() (err error) {
 	o := console.Options{
 		Mode: s.admin.mode, Version: s.admin.version,
 		Actions: s.admin.console.Actions, TokenFile: s.admin.console.TokenFile,
-		Process: s.registry, Clusters: s.served.shown, Blocked: s.blocked, Configuration: s.configuration,
+		Process: s.registry, Clusters: s.shown, Blocked: s.blocked, Configuration: s.configuration,
 		Audit: s.audit, Log: s.log, Panics: s.panics,
 	}
 	if a, ok := s.form.(*standalone); ok {
@@ -50,28 +50,21 @@ func (s *Server) configuration() *console.Configuration {
 	return document
 }
 
-// shown implements served.
-func (c *cluster) shown() []*console.Cluster {
-	one := &console.Cluster{
-		Name: c.name, Handler: c.handler, Metrics: c.gatherer, LastChange: c.changed.Load,
-		Check: func(ctx context.Context, which func(schema.GroupVersionResource) bool) { c.manager.Check(ctx, which) },
-	}
-	if !c.inProcess {
-		access, _ := c.client.ClientGo()
-		one.Upstream = &console.Upstream{Server: config.MaskPasswords(access.Host), Reachable: c.client.Reachable, Version: c.release}
-	}
-	return []*console.Cluster{one}
-}
-
-// release is that which the upstream said last that it is of.
-func (c *cluster) release() string {
-	return api.GitVersion(c.discovery.Documents().Version) // "" for what is not known
-}
-
-// shown implements served.
-func (s *clusterSet) shown() (list []*console.Cluster) {
-	for _, m := range *s.members.Load() {
-		list = append(list, m.cluster.shown()...)
+// shown returns what the console shows of each cluster.
+func (s *Server) shown() (list []*console.Cluster) {
+	for _, c := range s.served.clusters() {
+		one := &console.Cluster{
+			Name: c.name, Handler: c.handler, Metrics: c.gatherer, LastChange: c.changed.Load,
+			Check: func(ctx context.Context, which func(schema.GroupVersionResource) bool) { c.manager.Check(ctx, which) },
+		}
+		if !c.inProcess {
+			access, _ := c.client.ClientGo()
+			one.Upstream = &console.Upstream{
+				Server: config.MaskPasswords(access.Host), Reachable: c.client.Reachable,
+				Version: func() string { return api.GitVersion(c.discovery.Documents().Version) },
+			}
+		}
+		list = append(list, one)
 	}
 	return list
 }

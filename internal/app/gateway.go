@@ -45,7 +45,7 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 		s.served = one
 		err = one.connectTo(c, nil, userAgent)
 	} else if s.several, err = newClusters(c, userAgent, log, s.registry, s.blocked); err == nil {
-		s.served, form.clusters = s.several, s.several.names
+		s.served, form.clusters = s.several, s.several.clusters
 		s.source.cover, s.source.providers = form.cover, c.ClusterProfiles.ProviderFile
 		members, err = s.several.connectAll(configured(c))
 	}
@@ -137,8 +137,8 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 // gateway is the form that stands in front of a cluster elsewhere.
 type gateway struct {
 	log *slog.Logger
-	// clusters are the names of those that there are, nil for a single one.
-	clusters func() []string
+	// clusters returns the present ones, nil for a single one.
+	clusters func() []*cluster
 	// cert is what is served with where no certificate was given, nil elsewhere; generated where
 	// there is no folder to keep it in, either.
 	cert      *gatewayCert
@@ -183,8 +183,11 @@ func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
 		fmt.Fprintf(stderr, "kubeweir: serving with a generated certificate, signed by\n%s", g.generated.CA.CertPEM)
 	}
 	if g.clusters != nil {
-		names := cmp.Or(strings.Join(g.clusters(), ", "), "none yet")
-		fmt.Fprintf(stderr, "kubeweir: clusters %s; kubeweir kubeconfig writes a kubeconfig of them\n", names)
+		var names []string
+		for _, c := range g.clusters() {
+			names = append(names, c.name)
+		}
+		fmt.Fprintf(stderr, "kubeweir: clusters %s; kubeweir kubeconfig writes a kubeconfig of them\n", cmp.Or(strings.Join(names, ", "), "none yet"))
 		return
 	}
 	if g.cert == nil || served.Secure == nil {

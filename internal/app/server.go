@@ -60,14 +60,11 @@ type Server struct {
 	source  configSource
 }
 
-// served is what there is behind a process: a cluster or several. Its methods are called in
-// this order, close also without the others.
+// served is what a process serves: one cluster or several. Its methods are called in this order,
+// close also without the others.
 type served interface {
 	start(ctx context.Context)
-	verify(ctx context.Context, which func(schema.GroupVersionResource) bool) []admin.VerifiedCollection
-	// shown is what the console shows of each cluster that there is.
-	shown() []*console.Cluster
-	drain(ctx context.Context, over time.Duration)
+	clusters() []*cluster // at present
 	close()
 }
 
@@ -136,7 +133,7 @@ func (s *Server) addEdge(handler api.Handler, health *healthz.Health, options ed
 	}
 	s.health = health
 	options.Handler = handler
-	options.OnDrain = func(ctx context.Context) { s.served.drain(ctx, s.drain) }
+	options.OnDrain = s.drainWatches
 	s.edge, err = edge.New(options, edge.Protocols{HTTP1: h1.Serve, HTTP2: h2.Serve})
 	return err
 }
@@ -167,7 +164,7 @@ func (s *Server) Start(ctx context.Context) error {
 func (s *Server) startAdmin() (err error) {
 	o := admin.Options{
 		Addr: s.admin.listen, Gatherer: s.gatherer, Health: s.health, Profiling: s.admin.profiles(),
-		Verify: s.served.verify, Log: s.log,
+		Verify: s.verify, Log: s.log,
 	}
 	if s.admin.console.Enabled {
 		if err := s.openConsole(); err != nil {
@@ -179,6 +176,27 @@ func (s *Server) startAdmin() (err error) {
 		return fmt.Errorf("--admin-listen: %w", err)
 	}
 	return nil
+}
+
+// verify compares the caches of all clusters with their upstreams, one after another.
+func (s *Server) verify(ctx context.Context, which func(schema.GroupVersionResource) bool) (all []admin.VerifiedCollection) {
+	for _, c := range s.served.clusters() {
+		for _, checked := range c.manager.Check(ctx, which) {
+			found := admin.Found(checked)
+			found.Cluster = c.name
+			all = append(all, found)
+		}
+	}
+	return all
+}
+
+// drainWatches ends the watches of all clusters, spread over the drain time.
+func (s *Server) drainWatches(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, c := range s.served.clusters() {
+		s.panics.Go(&all, "background", func() { c.handler.Drain(ctx, s.drain) })
+	}
+	all.Wait()
 }
 
 // Addr is where the API is served with TLS; nil without that, and before Start.

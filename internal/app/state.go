@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -34,11 +33,6 @@ func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ checkpoi
 		Registerer: c.registerer, Logger: c.log,
 	}
 	c.state, err = state.Open(options)
-	if c.succeeds && errors.Is(err, state.ErrInUse) {
-		// By the one whose place this cluster takes, see inherit.
-		c.state, err = state.Prepare(options)
-		c.inherits = err == nil
-	}
 	if err != nil {
 		return checkpoint.Options{}, fmt.Errorf("--state-dir: %w", err)
 	}
@@ -90,19 +84,6 @@ func (c *cluster) letGo() {
 	}
 }
 
-// inherit takes the state folder over from the one whose place this cluster takes.
-func (c *cluster) inherit() {
-	if err := c.state.Take(); err != nil {
-		c.log.Warn("nothing is kept of the cluster until the process starts again, as its state folder could not be taken over", "error", err)
-		return
-	}
-	if c.memory != nil {
-		// That the clock was set back is for who starts without a cluster.
-		c.memory.doubted.Store(errors.Is(c.memory.load(), errElsewhere))
-		c.restoreIdentity()
-	}
-}
-
 // rememberWords opens what is kept of clients, and returns what tells whether what is kept of
 // collections may be served before it is confirmed: not if it was kept of another API server,
 // which only an answer could tell from another cluster. Without the former there is nobody to
@@ -119,9 +100,7 @@ func (c *cluster) rememberWords(g *config.Gateway, cluster func(context.Context)
 		return servesOffline
 	}
 	c.memory = newMemory(c.state, cluster, server, c.offlineTTL, c.log)
-	if !c.inherits { // else the folder is still another's
-		c.memory.doubted.Store(c.memory.load() != nil)
-	}
+	c.memory.doubted.Store(c.memory.load() != nil)
 	return func() bool { return servesOffline() && !c.memory.doubted.Load() }
 }
 
