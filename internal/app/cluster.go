@@ -145,8 +145,7 @@ func (c *cluster) start(ctx context.Context) {
 	keep(c.startKept)
 	if c.memory != nil {
 		c.memory.begun.Store(true)
-		// memory.close waits for it, but not for a disk that does not answer.
-		c.panics.Go(nil, "background", func() { c.remember(background) })
+		c.panics.Go(nil, "background", func() { c.remember(background) }) // memory.close waits for it
 	}
 	if c.decides {
 		keep(func(background context.Context) {
@@ -228,9 +227,7 @@ func (c *cluster) close() {
 	}
 	c.memory.close()
 	if c.state != nil {
-		if err := c.state.Close(); err != nil {
-			c.log.Warn("closing the state folder", "error", err)
-		}
+		closeState(c.state, c.log)
 	}
 	c.background.Wait()
 	if c.reader != nil {

@@ -437,9 +437,6 @@ func (s *clusterSet) clusters() (list []*cluster) {
 // close ends everything.
 func (s *clusterSet) close() {
 	s.stop()
-	if s.profiles != nil && s.profiles.kept != nil {
-		s.profiles.kept.close(s.profiles.followed)
-	}
 	s.changing.Lock()
 	members := *s.members.Load() // the last ones: none change any more, as ctx has ended
 	s.changing.Unlock()

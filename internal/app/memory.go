@@ -303,20 +303,11 @@ func (c *cluster) saveMemory(ctx context.Context) {
 	m.failing = err != nil
 }
 
-// close returns when the last is written, and reports whether it is; it is not when the disk
-// does not answer. It may be called more than once, and of none.
-func (m *memory) close() bool {
-	if m == nil || !m.begun.Load() {
-		return true
-	}
-	m.stop()
-	patience := time.NewTimer(memoryWait)
-	defer patience.Stop()
-	select {
-	case <-m.done:
-		return true
-	case <-patience.C:
-		m.log.Warn("the disk does not answer, what the cluster said last of its clients is not saved")
-		return false
+// close ends remember, and waits until it has written the last changes. It may be called more than
+// once, and of nil.
+func (m *memory) close() {
+	if m != nil && m.begun.Load() {
+		m.stop()
+		<-m.done
 	}
 }

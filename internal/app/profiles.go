@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,14 +23,14 @@ import (
 
 // profiles are the ClusterProfiles of a hub, each of which is a cluster as if it stood in the configuration.
 type profiles struct {
-	config   config.ClusterProfiles // that the process was started with
+	config   *config.Gateway // that the process was started with
+	hub      string          // address
 	follower *clusterprofile.Follower
 	refused  *prometheus.GaugeVec     // by reason
 	list     []clusterprofile.Profile // that there were last; guarded by source.mu, as listed
 	listed   bool                     // some time
 	taken    atomic.Bool              // list has been taken over
-	kept     *keptProfiles            // nil if none are kept over restarts
-	followed bool                     // they are followed, and kept
+	saved    *profileStore            // nil without a state directory
 	first    chan struct{}            // closed when it was tried to
 }
 
@@ -67,8 +68,7 @@ func newProfiles(g *config.Gateway, userAgent string, log *slog.Logger, registry
 	if err != nil {
 		return nil, err
 	}
-	kept, err := openKeptProfiles(g, hub, log)
-	return &profiles{config: *c, follower: follower, refused: refused, kept: kept, first: make(chan struct{})}, err
+	return &profiles{config: g, hub: hub.Host, follower: follower, refused: refused, first: make(chan struct{})}, nil
 }
 
 // count tells how many profiles are refused, besides those that are too many.
@@ -136,13 +136,14 @@ func (s *clusterSet) wanted(c *config.Gateway) ([]wanted, error) {
 	if s.profiles == nil {
 		return list, nil
 	}
-	providers, err := clusterprofile.LoadProviders(s.profiles.config.ProviderFile)
+	of := &s.profiles.config.ClusterProfiles
+	providers, err := clusterprofile.LoadProviders(of.ProviderFile)
 	if err != nil {
 		return nil, fmt.Errorf("access providers of ClusterProfiles: %w", err)
 	}
 	for i := range s.profiles.list {
 		p := &s.profiles.list[i]
-		name := p.ClusterName(s.profiles.config.Namespace != "")
+		name := p.ClusterName(of.Namespace != "")
 		w := wanted{config: c.ProfiledCluster(name), profile: p.Namespace + "/" + p.Name}
 		if slices.ContainsFunc(c.Clusters, func(c config.Cluster) bool { return c.Name == name }) {
 			w.err = errNameTaken
@@ -154,20 +155,25 @@ func (s *clusterSet) wanted(c *config.Gateway) ([]wanted, error) {
 	return list, nil
 }
 
-// followProfiles serves the clusters of the hub's ClusterProfiles until ctx ends. The start waits a little for the first.
-func (s *Server) followProfiles(ctx, background context.Context) {
+// followProfiles serves the clusters of the hub's ClusterProfiles until background ends. It waits
+// briefly for the first list.
+func (s *Server) followProfiles(ctx, background context.Context) (err error) {
 	p := s.several.profiles
-	if p.kept != nil {
-		p.followed = true
-		s.panics.Go(nil, "background", func() { p.kept.run(background) }) // close waits for it
+	of := strings.Join([]string{p.hub, p.config.ClusterProfiles.Namespace, p.config.ClusterProfiles.LabelSelector}, " ")
+	if p.saved, err = openProfileStore(&p.config.State, of, s.log); err != nil {
+		return err
+	}
+	if p.saved != nil {
+		s.panics.Keep(&s.background, "background", func() { p.saved.run(background) })
 	}
 	s.panics.Keep(&s.background, "background", func() { p.follower.Run(background, s.takeProfiles) })
 	select {
 	case <-p.first:
 	case <-time.After(startWait):
-		s.takeKeptProfiles(ctx)
+		s.restoreProfiles(ctx)
 	case <-ctx.Done():
 	}
+	return nil
 }
 
 // takeProfiles serves the clusters of list instead of those that there were.
@@ -178,7 +184,7 @@ func (s *Server) takeProfiles(ctx context.Context, list []clusterprofile.Profile
 	p.list, p.listed = list, true
 	p.refused.WithLabelValues(refusedMax).Set(float64(p.follower.Left()))
 	if s.reconcileProfiles(ctx) {
-		p.kept.keep(list)
+		p.saved.save(list)
 	}
 	select {
 	case <-p.first:

@@ -297,10 +297,10 @@ func TestClusterProfilesKept(t *testing.T) {
 	f.upstreams["hub"].Cut()
 	for _, selector := range []string{"", "other=yes"} {
 		g := &severalClusters{t: t, dir: f.dir, file: f.file, settings: f.settings, upstreams: f.upstreams, clients: make(map[string]*http.Client)}
-		want, ready, told := 401, 200, "until it does, the clusters of the ClusterProfiles that it had last are served"
+		want, ready, told := 401, 200, "serving the clusters of the saved ClusterProfiles until it responds"
 		if selector != "" {
 			g.settings = strings.Replace(g.settings, "providerFile:", "labelSelector: "+selector+", providerFile:", 1)
-			want, ready, told = 404, 500, "they are those of another hub, namespace or selector"
+			want, ready, told = 404, 500, "they are of another hub, namespace or selector"
 		}
 		g.write()
 		g.start(func() {})

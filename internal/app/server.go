@@ -148,14 +148,16 @@ func (s *Server) Start(ctx context.Context) error {
 	s.panics.Keep(&s.background, "background", func() { s.followSignals(background) })
 	s.served.start(ctx)
 	if s.several != nil && s.several.profiles != nil {
-		s.followProfiles(ctx, background)
+		if err := s.followProfiles(ctx, background); err != nil {
+			return err
+		}
 	}
-	var err error
 	if s.admin.listen != "" {
 		if err := s.startAdmin(); err != nil {
 			return err
 		}
 	}
+	var err error
 	s.addresses, err = s.form.listen(s.edge)
 	return err
 }
@@ -243,11 +245,28 @@ func (s *Server) Cut() {
 	_ = s.edge.Shutdown(ctx)
 }
 
-// closeTime is how long Close waits for the audit log and the admin listener.
-const closeTime = 5 * time.Second
+const (
+	// closeTime is how long Close waits for the audit log and the admin listener.
+	closeTime = 5 * time.Second
+	// closeTimeout bounds Close: a disk may not respond.
+	closeTimeout = 20 * time.Second
+)
 
-// Close releases what is left, in the reverse order of its making.
+// Close releases everything, in the reverse order of its creation.
 func (s *Server) Close() {
+	done := make(chan struct{})
+	s.panics.Go(nil, "background", func() {
+		defer close(done)
+		s.close()
+	})
+	select {
+	case <-done:
+	case <-time.After(closeTimeout):
+		s.log.Warn("shutdown is incomplete: a disk or a connection does not respond")
+	}
+}
+
+func (s *Server) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	if s.console != nil {

@@ -76,11 +76,16 @@ func stateKey(file string, log *slog.Logger) ([]byte, error) {
 // letGo gives up the state folder: what has changed is saved, and from then on nothing is
 // kept of the cluster, which is served all the same.
 func (c *cluster) letGo() {
-	if c.state == nil || !c.manager.ReleaseCheckpoints() || !c.memory.close() {
-		return // a disk that does not answer may still be written
+	if c.state == nil || !c.manager.ReleaseCheckpoints() {
+		return // the disk does not respond, and may still be written
 	}
-	if err := c.state.Close(); err != nil {
-		c.log.Warn("closing the state folder", "error", err)
+	c.memory.close()
+	closeState(c.state, c.log)
+}
+
+func closeState(dir *state.Dir, log *slog.Logger) {
+	if err := dir.Close(); err != nil {
+		log.Warn("closing the state directory", "error", err)
 	}
 }
 
@@ -110,7 +115,7 @@ const keptRetry = 100 * time.Millisecond
 // startKept starts the collections that were kept as soon as it is known what they are. It
 // ends when they all are, or are known not to be served any more.
 func (c *cluster) startKept(ctx context.Context) {
-	kept := c.readKept(ctx, c.manager.Checkpoints)
+	kept := c.manager.Checkpoints(ctx)
 	ticker := time.NewTicker(keptRetry)
 	defer ticker.Stop()
 	for {
@@ -138,28 +143,4 @@ func (c *cluster) startKept(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// readKept is what was kept, as read tells it. When ctx has ended a disk that does not answer is
-// not waited for long.
-func (c *cluster) readKept(ctx context.Context, read func(context.Context) []checkpoint.Saved) []checkpoint.Saved {
-	var kept []checkpoint.Saved
-	done := make(chan struct{})
-	c.panics.Go(nil, "background", func() {
-		defer close(done)
-		kept = read(ctx)
-	})
-	select {
-	case <-done:
-		return kept
-	case <-ctx.Done():
-	}
-	patience := time.NewTimer(memoryWait)
-	defer patience.Stop()
-	select {
-	case <-done:
-	case <-patience.C:
-		c.log.Warn("the disk does not answer, what was kept of collections is not waited for")
-	}
-	return nil
 }

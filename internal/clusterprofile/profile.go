@@ -18,17 +18,19 @@ import (
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 )
 
-// Profile is a ClusterProfile: a cluster, and by which access providers it can be reached.
+// Profile is a ClusterProfile: a cluster, and the access providers by which it can be reached. As JSON
+// it is read by Decode.
 type Profile struct {
-	Namespace, Name string
-	Created         time.Time
-	// err is why the rest of the object cannot be read.
-	err    error
-	access []access
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	Created   time.Time `json:"created"`
+	Access    []Access  `json:"access,omitempty"`
+	// Error is why the rest of the object cannot be read.
+	Error string `json:"error,omitempty"`
 }
 
-// access is how a cluster is reached by one provider.
-type access struct {
+// Access is how a cluster is reached by one provider.
+type Access struct {
 	Name    string              `json:"name"`
 	Cluster clientcmdv1.Cluster `json:"cluster"`
 }
@@ -36,9 +38,9 @@ type access struct {
 // object is what is read of a ClusterProfile.
 type object struct {
 	Status struct {
-		AccessProviders []access `json:"accessProviders"`
+		AccessProviders []Access `json:"accessProviders"`
 		// CredentialProviders is what AccessProviders was called first. It counts where that has no provider of the name.
-		CredentialProviders []access `json:"credentialProviders"`
+		CredentialProviders []Access `json:"credentialProviders"`
 	} `json:"status"`
 }
 
@@ -50,22 +52,35 @@ func read(u *unstructured.Unstructured) Profile {
 		err = json.Unmarshal(text, &o)
 	}
 	if err != nil {
-		p.err = fmt.Errorf("its status cannot be read: %w", err)
+		p.Error = "its status cannot be read: " + err.Error()
 		return p
 	}
-	p.access = o.Status.AccessProviders
+	p.Access = o.Status.AccessProviders
 	for _, a := range o.Status.CredentialProviders {
 		if p.by(a.Name) == nil {
-			p.access = append(p.access, a)
+			p.Access = append(p.Access, a)
 		}
 	}
-	if text, err = json.Marshal(p.access); err == nil && len(text) > maxAccess {
+	if text, err = json.Marshal(p.Access); err == nil && len(text) > maxAccess {
 		err = fmt.Errorf("its access providers have more than %d bytes", maxAccess)
 	}
 	if err != nil {
-		p.access, p.err = nil, err
+		p.Access, p.Error = nil, err.Error()
 	}
 	return p
+}
+
+// Decode parses profiles that were saved as JSON.
+func Decode(text []byte) (list []Profile, err error) {
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if !list[i].named() {
+			return nil, fmt.Errorf("invalid name %q", list[i].key())
+		}
+	}
+	return list, nil
 }
 
 // maxAccess bounds what is kept of a profile. More than that no plugin can be told in its environment.
@@ -77,9 +92,9 @@ func (p *Profile) named() bool {
 }
 
 // by is how the cluster is reached by a provider, nil if it cannot be.
-func (p *Profile) by(provider string) *access {
-	if i := slices.IndexFunc(p.access, func(a access) bool { return a.Name == provider }); i >= 0 {
-		return &p.access[i]
+func (p *Profile) by(provider string) *Access {
+	if i := slices.IndexFunc(p.Access, func(a Access) bool { return a.Name == provider }); i >= 0 {
+		return &p.Access[i]
 	}
 	return nil
 }
@@ -98,10 +113,7 @@ func (p *Profile) ClusterName(ofOne bool) string {
 
 // digest tells whether what is used of a profile has changed.
 func (p *Profile) digest() [sha256.Size]byte {
-	if p.err != nil {
-		return sha256.Sum256([]byte(p.err.Error()))
-	}
-	text, _ := json.Marshal(p.access) // which was read from JSON
+	text, _ := json.Marshal(p) // which was read from JSON
 	return sha256.Sum256(text)
 }
 

@@ -108,8 +108,8 @@ func (p *provider) check() error {
 
 // Kubeconfig is how the cluster of a profile is reached: by the first of the providers that it names.
 func (p *Providers) Kubeconfig(profile *Profile) (*clientcmdapi.Config, error) {
-	if profile.err != nil {
-		return nil, profile.err
+	if profile.Error != "" {
+		return nil, errors.New(profile.Error)
 	}
 	for i := range p.list {
 		if a := profile.by(p.list[i].Name); a != nil {
@@ -120,12 +120,12 @@ func (p *Providers) Kubeconfig(profile *Profile) (*clientcmdapi.Config, error) {
 			return out, nil
 		}
 	}
-	if len(profile.access) == 0 {
+	if len(profile.Access) == 0 {
 		return nil, errors.New("it names no access provider yet")
 	}
-	names := make([]string, len(profile.access))
-	for i := range profile.access {
-		names[i] = profile.access[i].Name
+	names := make([]string, len(profile.Access))
+	for i := range profile.Access {
+		names[i] = profile.Access[i].Name
 	}
 	return nil, fmt.Errorf("the provider file has none of its access providers, %s", short(strings.Join(names, ", ")))
 }

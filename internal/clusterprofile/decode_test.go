@@ -1,7 +1,7 @@
 package clusterprofile
 
 import (
-	"errors"
+	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,18 +11,18 @@ import (
 // elsewhere as a folder is not believed.
 func TestKept(t *testing.T) {
 	good, bad := read(made("good", 1, "https://a")), read(made("bad", 2, "https://b"))
-	bad.access, bad.err = nil, errors.New("it is wrong")
-	text, err := Encode([]Profile{good, bad})
+	bad.Access, bad.Error = nil, "it is wrong"
+	text, err := json.Marshal([]Profile{good, bad})
 	if err != nil {
 		t.Fatal(err)
 	}
 	list, err := Decode(text)
-	if err != nil || len(list) != 2 || list[0].digest() != good.digest() || list[1].err.Error() != "it is wrong" {
+	if err != nil || len(list) != 2 || list[0].digest() != good.digest() || list[1].Error != "it is wrong" {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	for i, want := range []Profile{good, bad} {
 		got := list[i]
-		if got.key() != want.key() || !got.Created.Equal(want.Created) || !reflect.DeepEqual(got.access, want.access) {
+		if got.key() != want.key() || !got.Created.Equal(want.Created) || !reflect.DeepEqual(got.Access, want.Access) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
