@@ -97,22 +97,19 @@ func newHelp() *cobra.Command {
 		Long:    "The same as COMMAND --help.",
 		Example: "  kubeweir help gateway",
 		RunE: func(c *cobra.Command, args []string) error {
-			about := c.Root()
-			for _, name := range args {
-				next := subcommand(about, name)
-				if next == nil {
-					return unknownCommand(about, name)
-				}
-				about = next
+			about, unknown, err := c.Root().Find(args)
+			switch {
+			case err != nil:
+				return usageError{err}
+			case len(unknown) > 0:
+				return unknownCommand(about, unknown[0])
 			}
 			return printHelp(c.OutOrStdout(), about)
 		},
 		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
-			about := c.Root()
-			for _, name := range args {
-				if about = subcommand(about, name); about == nil {
-					return nil, cobra.ShellCompDirectiveNoFileComp
-				}
+			about, unknown, err := c.Root().Find(args)
+			if err != nil || len(unknown) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
 			for _, sub := range about.Commands() {
 				if sub.IsAvailableCommand() {
@@ -122,13 +119,4 @@ func newHelp() *cobra.Command {
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-}
-
-func subcommand(c *cobra.Command, name string) *cobra.Command {
-	for _, sub := range c.Commands() {
-		if sub.Name() == name {
-			return sub
-		}
-	}
-	return nil
 }

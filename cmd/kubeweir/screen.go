@@ -4,55 +4,73 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"golang.org/x/term"
 )
 
-// screen is a terminal that is written to over and over. How large it is, and how its keys
-// are read, differs by system.
-type screen struct {
-	out  io.Writer
-	file *os.File
-}
+// screen is a terminal that is redrawn repeatedly.
+type screen struct{ file *os.File }
 
-// openScreen is the terminal that out is, nil if it is none.
+// openScreen returns the terminal that out is, nil if it is none.
 func openScreen(out io.Writer) *screen {
-	file, ok := out.(*os.File)
-	if !ok {
-		return nil
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return &screen{file}
 	}
-	s := &screen{out: out, file: file}
-	if width, _ := s.size(); width == 0 {
-		return nil
-	}
-	return s
+	return nil
 }
 
-// What a terminal is told (ECMA-48, and xterm's other screen).
+func (s *screen) size() (width, height int) {
+	width, height, _ = term.GetSize(int(s.file.Fd()))
+	return width, height
+}
+
+// Control sequences (ECMA-48, and the alternate screen of xterm).
 const (
-	otherScreen = "\x1b[?1049h\x1b[?25l"
-	firstScreen = "\x1b[?25h\x1b[?1049l"
-	goHome      = "\x1b[H"
-	clearLine   = "\x1b[K"
-	clearBelow  = "\x1b[J"
+	alternateScreen = "\x1b[?1049h\x1b[?25l"
+	normalScreen    = "\x1b[?25h\x1b[?1049l"
+	goHome          = "\x1b[H"
+	clearLine       = "\x1b[K"
+	clearBelow      = "\x1b[J"
 )
 
-// open takes the screen; what is returned gives it back as it was.
+// open switches to the alternate screen, and reads keys as they are pressed. restore undoes both.
 func (s *screen) open() (restore func(), err error) {
-	keys, err := s.readKeys()
+	output, err := enableSequences(s.file)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := io.WriteString(s.out, otherScreen); err != nil {
-		keys()
+	in := int(os.Stdin.Fd())
+	keys, rawErr := term.MakeRaw(in) // fails if standard input is not a terminal: then there are no keys
+	restore = func() {
+		_, _ = io.WriteString(s.file, normalScreen)
+		if rawErr == nil {
+			_ = term.Restore(in, keys)
+		}
+		output()
+	}
+	if _, err := io.WriteString(s.file, alternateScreen); err != nil {
+		restore()
 		return nil, err
 	}
-	return func() {
-		_, _ = io.WriteString(s.out, firstScreen)
-		keys()
-	}, nil
+	return restore, nil
 }
 
-// show replaces what is seen.
+// waitForKey returns when one of keys was pressed, or never if there are no keys.
+func (s *screen) waitForKey(keys string) {
+	var key [16]byte
+	for {
+		n, err := os.Stdin.Read(key[:])
+		if err != nil {
+			select {}
+		}
+		if strings.ContainsAny(string(key[:n]), keys) {
+			return
+		}
+	}
+}
+
+// show replaces the contents.
 func (s *screen) show(text string) error {
-	_, err := io.WriteString(s.out, goHome+strings.ReplaceAll(text, "\n", clearLine+"\r\n")+clearBelow)
+	_, err := io.WriteString(s.file, goHome+strings.ReplaceAll(text, "\n", clearLine+"\r\n")+clearBelow)
 	return err
 }

@@ -267,14 +267,10 @@ func (t *topClient) follow(ctx context.Context, s *screen, frame *topFrame) erro
 		return fmt.Errorf("opening the terminal: %w", err)
 	}
 	defer restore()
-	ended := make(chan struct{})
-	contain.New(nil, nil).Go(nil, "background", func() {
-		defer close(ended)
-		s.waitForKey(ctx, "qQ")
+	contain.New(nil, nil).Go(nil, "background", func() { // until the process ends, if no key is pressed
+		s.waitForKey("qQ\x03") // raw mode leaves Ctrl-C to the program
 		quit()
 	})
-	defer func() { <-ended }()
-	defer quit()
 	ticker := time.NewTicker(t.interval)
 	defer ticker.Stop()
 	for {
