@@ -5,35 +5,35 @@ import (
 	"strings"
 )
 
-// A row is a heading of the dashboard and what is below it.
+// row is a heading of the dashboard with its panels.
 type row struct {
 	title  string
 	panels []panel
 }
 
-// A panel is one picture of the dashboard. width is in 24ths of the page's.
+// panel is one panel of the dashboard. Its width is in 24ths of the page's width.
 type panel struct {
-	kind        string // of Grafana's: timeseries or stat
+	kind        string // Grafana's panel type: timeseries or stat
 	title       string
 	description string
-	unit        string // Grafana's name of it
+	unit        string // Grafana's name of the unit
 	width       int
 	stack       bool
-	max         float64 // of the axis; 0 is open
-	steps       []step  // colours from a value on; none: the palette
+	max         float64 // maximum of the axis; 0 for none
+	steps       []step  // colors by value; none: the palette
 	queries     []query
 }
 
-// A query is one expression. In it $sel stands for the matchers of the dashboard's variables.
+// query is one expression. $sel in it stands for the matchers of the dashboard's variables.
 type query struct{ expr, legend string }
 
-// A step gives values from its own on a colour.
+// step sets the color of values from value on.
 type step struct {
 	from  float64
 	color string
 }
 
-// selector is what $sel stands for.
+// selector replaces $sel.
 const selector = `job=~"$job",namespace=~"$namespace",instance=~"$instance"`
 
 // Heights of panels, and the width of the page, in Grafana's units.
@@ -44,7 +44,7 @@ const (
 	graphHeight = 8
 )
 
-// Dashboard is the dashboard as JSON.
+// Dashboard returns the dashboard as JSON.
 func Dashboard() ([]byte, error) {
 	b, err := json.MarshalIndent(dashboardModel{
 		Title: "kubeweir", UID: "kubeweir", Tags: []string{"kubeweir", "kubernetes"},
@@ -57,7 +57,7 @@ func Dashboard() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// place gives panels numbers and positions, from left to right.
+// place numbers the panels and positions them from left to right.
 func place(rows []row) []panelModel {
 	var out []panelModel
 	y := 0
@@ -109,7 +109,7 @@ func (p *panel) model() panelModel {
 		t := &thresholds{Mode: "absolute"}
 		for i, s := range p.steps {
 			model := stepModel{Color: s.color}
-			if i > 0 { // the first has no lower end
+			if i > 0 { // the first step has no lower bound
 				model.Value = &s.from
 			}
 			t.Steps = append(t.Steps, model)
@@ -125,8 +125,8 @@ func (p *panel) model() panelModel {
 	return m
 }
 
-// variables choose the data source and which processes are shown. Outside of Kubernetes there is no label namespace,
-// which .* matches too.
+// variables returns the variables that choose the data source and the processes. Outside of
+// Kubernetes there is no label namespace, which .* matches too.
 func variables() []variable {
 	choice := func(name, of string) variable {
 		v := variable{

@@ -29,7 +29,7 @@ func TestDashboardIsGenerated(t *testing.T) {
 	}
 }
 
-// TestDashboardStructure: what Grafana takes for granted and does not check.
+// TestDashboardStructure checks what Grafana requires but does not check.
 func TestDashboardStructure(t *testing.T) {
 	b, err := Dashboard()
 	if err != nil {
@@ -57,7 +57,7 @@ func TestDashboardStructure(t *testing.T) {
 		if p.Type == "row" {
 			row = p.Title
 			if len(p.Targets) > 0 || p.GridPos.W != pageWidth || p.Collapsed == nil || *p.Collapsed {
-				t.Errorf("row %q is no row", p.Title)
+				t.Errorf("panel %q is not a row", p.Title)
 			}
 		} else {
 			panelIsWhole(t, &p)

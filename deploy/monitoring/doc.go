@@ -1,3 +1,4 @@
-// Package monitoring holds what Prometheus and Grafana are given for kubeweir: alerts.yaml, written by hand, and
-// dashboard.json, which is made of rows.go. `make docs` writes the latter; the package's test compares.
+// Package monitoring holds the configuration of Prometheus and Grafana for kubeweir: alerts.yaml,
+// written by hand, and dashboard.json, which is generated from rows.go. `make docs` writes the
+// latter; the package's test compares it.
 package monitoring

@@ -12,10 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// targetLabels are those that Prometheus gives the series of a process.
+// targetLabels are the labels that Prometheus adds to the series of a process.
 var targetLabels = []string{"job", "namespace", "instance"}
 
-// TestExpressions: alerts and dashboard name metrics, labels and values that docs/metrics.md has.
+// TestExpressions makes sure that alerts and dashboard only use metrics, labels and values that
+// docs/metrics.md lists.
 func TestExpressions(t *testing.T) {
 	known := reference(t)
 	queries, err := Queries()
@@ -53,13 +54,13 @@ func check(t *testing.T, known map[string]Documented, expr string) {
 		for _, part := range []string{"_bucket", "_sum", "_count"} {
 			if base, is := strings.CutSuffix(u.Metric, part); is && !ok {
 				if d, ok = known[base]; ok && d.Type != "histogram" {
-					t.Errorf("%s is no histogram: %s", base, expr)
+					t.Errorf("%s is not a histogram: %s", base, expr)
 				}
 				labels = append(labels, "le")
 			}
 		}
 		if !ok {
-			t.Errorf("there is no metric %s: %s", u.Metric, expr)
+			t.Errorf("no metric %s: %s", u.Metric, expr)
 		}
 		labels = slices.AppendSeq(labels, maps.Keys(d.Labels))
 		for label, match := range u.Labels {
@@ -99,8 +100,8 @@ func TestNames(t *testing.T) {
 
 var labelReference = regexp.MustCompile(`\$labels\.([a-z]+)`)
 
-// TestRunbooks: each alert has the labels and annotations that it needs, and a runbook, which says what there is to be
-// said; and there are no other runbooks.
+// TestRunbooks makes sure that each alert has its labels and annotations, and a complete runbook;
+// and that there are no other runbooks.
 func TestRunbooks(t *testing.T) {
 	known := reference(t)
 	folder := filepath.Join("..", "..", "docs", "runbooks")
@@ -116,7 +117,7 @@ func TestRunbooks(t *testing.T) {
 	for _, rule := range alerts(t) {
 		file := rule.Alert + ".md"
 		if !left[file] {
-			t.Errorf("%s has no runbook, or is there twice", rule.Alert)
+			t.Errorf("%s has no runbook, or is defined twice", rule.Alert)
 			continue
 		}
 		delete(left, file)
@@ -160,7 +161,7 @@ func has(known map[string]Documented, metric, label string) bool {
 
 var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 
-// TestLinks: what runbooks and the references link to is there.
+// TestLinks makes sure that the links of runbooks and references resolve.
 func TestLinks(t *testing.T) {
 	for _, pattern := range []string{"runbooks/*.md", "metrics.md", "troubleshooting.md"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", "docs", pattern))

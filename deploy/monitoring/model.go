@@ -1,6 +1,6 @@
 package monitoring
 
-// This file is as much of Grafana's model of a dashboard (schema version 39) as is needed.
+// This file contains the part of Grafana's dashboard model (schema version 39) that is needed.
 
 type dashboardModel struct {
 	UID           string         `json:"uid"`
@@ -34,7 +34,7 @@ type source struct {
 	UID  string `json:"uid"`
 }
 
-// prometheusSource is the one that the dashboard's user has chosen.
+// prometheusSource is the data source that the user of the dashboard selects.
 var prometheusSource = source{Type: "prometheus", UID: "${datasource}"}
 
 type variable struct {
@@ -68,8 +68,8 @@ type panelModel struct {
 	Title       string       `json:"title"`
 	Description string       `json:"description,omitempty"`
 	GridPos     gridPos      `json:"gridPos"`
-	Collapsed   *bool        `json:"collapsed,omitempty"` // of a row
-	Panels      *[]struct{}  `json:"panels,omitempty"`    // of a row that is collapsed
+	Collapsed   *bool        `json:"collapsed,omitempty"` // of rows
+	Panels      *[]struct{}  `json:"panels,omitempty"`    // of collapsed rows
 	Datasource  *source      `json:"datasource,omitempty"`
 	FieldConfig *fieldConfig `json:"fieldConfig,omitempty"`
 	Options     any          `json:"options,omitempty"`
@@ -124,7 +124,7 @@ type stacking struct {
 	Group string `json:"group"`
 }
 
-// statOptions and graphOptions are those of the panels' types.
+// statOptions and graphOptions are the options of the panel types.
 var (
 	statOptions = map[string]any{
 		"colorMode": "value", "graphMode": "none", "textMode": "auto", "justifyMode": "auto", "orientation": "auto",

@@ -7,20 +7,21 @@ import (
 	"strings"
 )
 
-// A Use is a metric in an expression, with the labels that its matchers name and the values that they ask for.
+// Use is a metric in an expression, with the matchers of its labels.
 type Use struct {
 	Metric string
 	Labels map[string]Match
 }
 
-// A Match is what a matcher asks of a label.
+// Match is what a matcher requires of a label.
 type Match struct{ Operator, Value string }
 
-// Names are what an expression of PromQL names: its metrics, and the labels of its by, on and group clauses. It knows
-// as much of the language as is needed to tell these apart; promtool checks the rest.
+// Names returns the names in an expression of PromQL: its metrics, and the labels of its by, on and
+// group clauses. It parses only as much of the language as is needed to distinguish these; promtool
+// checks the rest.
 func Names(expr string) (metrics []Use, labels []string) {
 	tokens := token.FindAllString(expr, -1)
-	last := -1 // in metrics, while its matchers may follow
+	last := -1 // index of the metric whose matchers may follow
 	for i := 0; i < len(tokens); i++ {
 		switch t := tokens[i]; {
 		case t == "{" && last >= 0:

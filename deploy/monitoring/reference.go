@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Documented is what docs/metrics.md says of a metric: its type, and its labels with their values, of which there are
-// none where they are not bounded by the code.
+// Documented is a metric as docs/metrics.md describes it: its type, and its labels with their
+// values. A label without values is not bounded by the code.
 type Documented struct {
 	Type   string
 	Labels map[string][]string
@@ -20,7 +20,7 @@ var (
 	quoted     = regexp.MustCompile("`([^`]+)`")
 )
 
-// Reference reads docs/metrics.md.
+// Reference parses docs/metrics.md.
 func Reference(text string) (map[string]Documented, error) {
 	common := make(map[string][]string)
 	all := make(map[string]Documented)

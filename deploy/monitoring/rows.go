@@ -2,7 +2,7 @@ package monitoring
 
 import "strings"
 
-// This file has the rows and panels of the dashboard.
+// This file contains the rows and panels of the dashboard.
 
 func rows() []row {
 	return []row{
@@ -10,35 +10,35 @@ func rows() []row {
 	}
 }
 
-// graph is a panel a third of the page wide.
+// graph returns a panel with a third of the page's width.
 func graph(title, unit, description string, queries ...query) panel {
 	return panel{kind: "timeseries", title: title, unit: unit, description: description, width: 8, queries: queries}
 }
 
-// number is a panel that shows the last value, a sixth of the page wide.
+// number returns a panel with the last value and a sixth of the page's width.
 func number(title, unit, description, expr string, steps ...step) panel {
 	return panel{kind: "stat", title: title, unit: unit, description: description, width: 4, steps: steps, queries: []query{{expr, ""}}}
 }
 
 func (p panel) stacked() panel { p.stack = true; return p }
 
-// ofOne makes 1 the top of the axis.
+// ofOne sets the maximum of the axis to 1.
 func (p panel) ofOne() panel { p.max = 1; return p }
 
-// good and bad colour a number that is bad from a value on.
+// from colors values red from bad on, and green below.
 func from(bad float64) []step { return []step{{0, "green"}, {bad, "red"}} }
 
-// share is the part that requests with matchers have of all.
+// share returns the share of requests that match.
 func share(matchers string) string {
 	return `sum(rate(kubeweir_requests_total{$sel,` + matchers + `}[$__rate_interval])) / sum(rate(kubeweir_requests_total{$sel}[$__rate_interval]))`
 }
 
-// quantile is the 99th percentile of a histogram by labels.
+// quantile returns the 99th percentile of a histogram by labels.
 func quantile(bucket, matchers string, by ...string) string {
 	return `histogram_quantile(0.99, sum by (` + strings.Join(append(by, "le"), ", ") + `) (rate(` + bucket + `{$sel` + matchers + `}[$__rate_interval])))`
 }
 
-// sumRate is the rate of a counter by labels.
+// sumRate returns the rate of a counter by labels.
 func sumRate(counter, matchers string, by ...string) string {
 	return `sum by (` + strings.Join(by, ", ") + `) (rate(` + counter + `{$sel` + matchers + `}[$__rate_interval]))`
 }

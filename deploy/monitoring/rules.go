@@ -17,7 +17,7 @@ type Rule struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// Rules reads a rule file.
+// Rules parses a rule file.
 func Rules(file []byte) ([]Rule, error) {
 	var parsed struct {
 		Groups []struct {
@@ -35,7 +35,7 @@ func Rules(file []byte) ([]Rule, error) {
 	return all, nil
 }
 
-// Queries are the expressions of the dashboard, with Grafana's variables in them.
+// Queries returns the expressions of the dashboard, with Grafana's variables in them.
 func Queries() ([]string, error) {
 	b, err := Dashboard()
 	if err != nil {
@@ -54,7 +54,7 @@ func Queries() ([]string, error) {
 	return all, nil
 }
 
-// Concrete puts values in the place of Grafana's variables.
+// Concrete replaces Grafana's variables by values.
 func Concrete(expr string) string {
 	return strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$namespace", ".*", "$instance", ".*").Replace(expr)
 }

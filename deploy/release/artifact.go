@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// An artifact is a manifest that carries one blob and refers to an image.
+// artifact is a manifest that carries one blob and refers to an image.
 type artifact struct {
 	manifest []byte
 	blob     v1.Layer
@@ -43,7 +43,7 @@ func newArtifact(kind types.MediaType, blob []byte, subject *v1.Descriptor, date
 	return partial.CompressedToImage(artifact{manifest, l})
 }
 
-// noConfig is the configuration of what has none.
+// noConfig is an empty configuration.
 var noConfig = []byte("{}")
 
 // RawConfigFile implements partial.CompressedImageCore.

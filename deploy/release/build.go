@@ -9,20 +9,21 @@ import (
 	"strconv"
 )
 
-// A program is kubeweir, compiled for one platform.
+// program is kubeweir, compiled for one platform.
 type program struct {
 	platform
 	path string
 	info *buildinfo.BuildInfo
 }
 
-// environment is what compiles for a platform: any processor of its kind, whatever whoever calls has chosen.
+// environment returns the environment for compiling for a platform. It targets any processor of the
+// architecture, whatever the caller's environment sets.
 func (p platform) environment() []string {
 	return []string{"GOOS=" + p.os, "GOARCH=" + p.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOFIPS140=off", "CGO_ENABLED=0"}
 }
 
-// build compiles kubeweir. With which flags is written in one place, the Makefile. One that is there already and up to
-// date is not linked again.
+// build compiles kubeweir with the Makefile, the only place that has the flags. It does not link an
+// up-to-date program again.
 func (r *release) build(p platform) (program, error) {
 	path := filepath.Join(r.out, "build", p.os+"_"+p.arch, "kubeweir")
 	if p.os == "windows" {

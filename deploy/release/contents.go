@@ -16,8 +16,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// contents is a CycloneDX list of what is in a program: the modules that the program itself says it was linked from,
-// which is what a scanner would find in it, and their licenses. extra is what comes with it besides.
+// contents returns a CycloneDX list of the contents of a program: the modules that it was linked
+// from according to itself, as a scanner would find them, and their licenses. extra are additional
+// components.
 func (r *release) contents(p program, extra ...cdx.Component) ([]byte, error) {
 	licenses, err := r.licenses(p.platform)
 	if err != nil {
@@ -29,7 +30,7 @@ func (r *release) contents(p program, extra ...cdx.Component) ([]byte, error) {
 	}
 	digest := sha256.Sum256(data)
 	bom := cdx.NewBOM()
-	// Of the same program it is the same list.
+	// The list of the same program is always the same.
 	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceURL, digest[:]).URN()
 	main := r.component(digest[:])
 	bom.Metadata = &cdx.Metadata{Timestamp: r.date.Format(time.RFC3339), Component: &main}
@@ -69,15 +70,16 @@ func (r *release) component(digest []byte) cdx.Component {
 	}
 }
 
-// packageURL is how scanners name a Go module (https://github.com/package-url/purl-spec): in small letters, and what
-// means something in a URL escaped.
+// packageURL returns the name of a Go module for scanners
+// (https://github.com/package-url/purl-spec): in lower case, with characters escaped that have a
+// meaning in URLs.
 func packageURL(path, version string) string {
 	return "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
 }
 
-// standardLibrary is what vulnerability databases call stdlib.
+// standardLibrary returns the component that vulnerability databases call stdlib.
 func standardLibrary(version string) cdx.Component {
-	version, _, _ = strings.Cut(version, " ") // after a space are experiments
+	version, _, _ = strings.Cut(version, " ") // experiments follow after a space
 	purl := packageURL("stdlib", strings.TrimPrefix(version, "go"))
 	return cdx.Component{
 		BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: "stdlib", Version: version, PackageURL: purl,
@@ -85,7 +87,7 @@ func standardLibrary(version string) cdx.Component {
 	}
 }
 
-// module is a dependency as it was linked: what replaces it, if anything does.
+// module returns a dependency as it was linked: its replacement, if it has one.
 func module(m *debug.Module, licenses map[string]terms) (cdx.Component, error) {
 	required := m
 	if m.Replace != nil {
@@ -93,7 +95,7 @@ func module(m *debug.Module, licenses map[string]terms) (cdx.Component, error) {
 	}
 	t, ok := licenses[required.Path+"@"+required.Version]
 	if !ok {
-		return cdx.Component{}, fmt.Errorf("%s@%s is in the program, but go list does not know it", required.Path, required.Version)
+		return cdx.Component{}, fmt.Errorf("%s@%s is in the program, but not in go list", required.Path, required.Version)
 	}
 	sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(m.Sum, "h1:"))
 	if err != nil {
@@ -118,7 +120,8 @@ func licensed(ids ...string) *cdx.Licenses {
 	return &out
 }
 
-// caRoots is the module that the image's certificate authorities come from. It is a dependency of this program.
+// caRoots returns the module that the image's certificate authorities come from. It is a dependency
+// of this program.
 func caRoots() cdx.Component {
 	const path = "golang.org/x/crypto/x509roots/fallback"
 	version := ""

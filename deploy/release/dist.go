@@ -18,7 +18,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// An entry is a file of an archive.
+// entry is a file of an archive.
 type entry struct {
 	name       string
 	executable bool
@@ -32,7 +32,8 @@ func (e entry) mode() os.FileMode {
 	return 0o644
 }
 
-// dist makes an archive for every platform and packages for Linux, the list of what is in each, and checksums.
+// dist creates an archive for every platform, packages for Linux, a list of the contents of each,
+// and checksums.
 func (r *release) dist() error {
 	docs, err := r.documents()
 	if err != nil {
@@ -90,7 +91,8 @@ func (r *release) distFor(p program, docs []entry) error {
 	return r.packages(p, entries)
 }
 
-// documents are what comes with the program on every platform: texts, manual pages and completions.
+// documents returns the files that accompany the program on every platform: texts, manual pages and
+// completions.
 func (r *release) documents() ([]entry, error) {
 	var out []entry
 	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
@@ -117,7 +119,7 @@ func (r *release) documents() ([]entry, error) {
 	return append(out, pages...), err
 }
 
-// manual is the pages that the program writes of itself.
+// manual returns the manual pages that the program generates.
 func manual(program string) ([]entry, error) {
 	dir, err := os.MkdirTemp("", "kubeweir-man-")
 	if err != nil {
@@ -171,8 +173,9 @@ func tarGz(folder string, entries []entry, date time.Time) ([]byte, error) {
 	return gzipped(out.Bytes())
 }
 
-// gzipped is data, compressed, without a name and a time. The library needs an eighth of the time of the standard one's
-// best level, 1 s instead of 8 to 20 for the program, and makes it 3 % larger (34.9 MB instead of 33.8).
+// gzipped compresses data without a name and a time. The library needs an eighth of the time of the
+// standard one's best level, 1 s instead of 8 to 20 for the program, and its output is 3 % larger
+// (34.9 MB instead of 33.8).
 func gzipped(data []byte) ([]byte, error) { return compressed(data, gzip.DefaultCompression) }
 
 func compressed(data []byte, level int) ([]byte, error) {
@@ -181,7 +184,7 @@ func compressed(data []byte, level int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.ModTime = time.Unix(0, 0) // means none; without it the library writes a date in 2042
+	w.ModTime = time.Unix(0, 0) // means no time; without it the library writes a date in 2042
 	if _, err := w.Write(data); err != nil {
 		return nil, err
 	}
@@ -207,7 +210,7 @@ func zipped(folder string, entries []entry, date time.Time) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// checksums writes SHA256SUMS of every file of this version, whichever command made it.
+// checksums writes SHA256SUMS of every file of this version, whichever command created it.
 func (r *release) checksums() error {
 	entries, err := os.ReadDir(r.out)
 	if err != nil {

@@ -25,21 +25,22 @@ const (
 	license    = "Apache-2.0"
 )
 
-// An image is one platform's, with what is attached to it: the list of what is in it.
+// image is the image of one platform with the attached list of its contents.
 type image struct {
 	program
 	v1.Image
 	contents v1.Image
 }
 
-// image makes the images: an OCI layout of all, an archive for docker load of each, and their contents beside them.
+// image creates the images: an OCI layout of all, an archive for docker load of each, and the lists
+// of their contents.
 func (r *release) image() error {
 	platforms := r.linux()
 	if len(platforms) == 0 {
-		return fmt.Errorf("an image needs linux/amd64 or linux/arm64 among the platforms, not only %v", r.platforms)
+		return fmt.Errorf("image needs a platform linux/amd64 or linux/arm64, got only %v", r.platforms)
 	}
 	if r.push != "" {
-		// Before minutes are spent.
+		// Check this before spending minutes.
 		if _, err := pushTag(r.push); err != nil {
 			return err
 		}
@@ -73,7 +74,8 @@ func (r *release) image() error {
 	return pushImages(r.push, index, images)
 }
 
-// labels are the image's, and the annotations of its manifest and of the index.
+// labels returns the labels of the image, which are also the annotations of its manifest and of the
+// index.
 func (r *release) labels() map[string]string {
 	labels := map[string]string{
 		"org.opencontainers.image.title":         "kubeweir",
@@ -116,7 +118,7 @@ func (r *release) platformImage(p program, roots v1.Layer) (image, error) {
 		Entrypoint: []string{"/kubeweir"},
 		WorkingDir: "/",
 		Labels:     r.labels(),
-		// The gateway's and the standalone's, each API before administration.
+		// The ports of gateway and standalone, of each first the API.
 		ExposedPorts: map[string]struct{}{"8443/tcp": {}, "9444/tcp": {}, "6443/tcp": {}, "9443/tcp": {}},
 	}
 	if img, err = mutate.ConfigFile(img, config); err != nil {
@@ -128,7 +130,8 @@ func (r *release) platformImage(p program, roots v1.Layer) (image, error) {
 	return image{p, img, contents}, err
 }
 
-// attachContents lists what is in an image in a file, and in an artifact that refers to the image.
+// attachContents writes the list of an image's contents to a file, and attaches it to the image as
+// an artifact.
 func (r *release) attachContents(p program, img v1.Image) (v1.Image, error) {
 	bom, err := r.contents(p, caRoots())
 	if err != nil {
@@ -146,7 +149,7 @@ func (r *release) attachContents(p program, img v1.Image) (v1.Image, error) {
 	}, r.date)
 }
 
-// index names the images of all platforms.
+// index returns the index of the images of all platforms.
 func (r *release) index(images []image) v1.ImageIndex {
 	var all []mutate.IndexAddendum
 	for _, i := range images {
@@ -158,7 +161,7 @@ func (r *release) index(images []image) v1.ImageIndex {
 	return mutate.Annotations(mutate.AppendManifests(empty.Index, all...), r.labels()).(v1.ImageIndex)
 }
 
-// writeLayout writes an OCI layout and the archives, and reads the layout again to see that it is whole.
+// writeLayout writes an OCI layout and the archives, and validates the layout by reading it.
 func (r *release) writeLayout(index v1.ImageIndex, images []image) error {
 	dir := r.path("image")
 	if err := os.RemoveAll(dir); err != nil {
@@ -185,7 +188,7 @@ func (r *release) writeLayout(index v1.ImageIndex, images []image) error {
 		return err
 	}
 	if err := validate.Index(written); err != nil {
-		return fmt.Errorf("what was written to %s is not a valid layout: %w", dir, err)
+		return fmt.Errorf("invalid layout in %s: %w", dir, err)
 	}
 	digest, err := index.Digest()
 	if err != nil {
@@ -195,7 +198,7 @@ func (r *release) writeLayout(index v1.ImageIndex, images []image) error {
 	return nil
 }
 
-// writeArchive writes what docker load and podman load take, which is of one platform.
+// writeArchive writes an archive for docker load and podman load, which is for one platform.
 func (r *release) writeArchive(i image) error {
 	tag, err := name.NewTag(repository + ":" + r.version)
 	if err != nil {
@@ -230,8 +233,8 @@ func pushTag(to string) (name.Tag, error) {
 	return tag, nil
 }
 
-// pushImages pushes the index under the name that was asked for, and to each image what is attached to it. Who pushes
-// is what docker login, or the tool that wrote its file, says.
+// pushImages pushes the index under the requested name, and the attachments of each image. The
+// credentials are those of docker login, or of a tool that writes the same file.
 func pushImages(to string, index v1.ImageIndex, images []image) error {
 	tag, err := pushTag(to)
 	if err != nil {
@@ -247,7 +250,7 @@ func pushImages(to string, index v1.ImageIndex, images []image) error {
 			return err
 		}
 		if err := remote.Write(tag.Digest(digest.String()), i.contents, auth); err != nil {
-			return fmt.Errorf("pushing what is in the image for %s: %w", i.platform, err)
+			return fmt.Errorf("pushing the contents of the image for %s: %w", i.platform, err)
 		}
 	}
 	digest, err := index.Digest()

@@ -14,13 +14,14 @@ import (
 	"strings"
 )
 
-// A terms is a license as a module carries it.
+// terms is the license of a module.
 type terms struct {
-	ids  []string // of SPDX; none: not one of those that are known here
+	ids  []string // SPDX identifiers; none if the license is unknown
 	text string
 }
 
-// licenses are the terms of every module that kubeweir is made of on a platform, by path and version.
+// licenses returns the licenses of all modules that kubeweir is built from on a platform, by path
+// and version.
 func (r *release) licenses(p platform) (map[string]terms, error) {
 	cmd := exec.Command("go", "list", "-deps", "-json=Module", "./cmd/kubeweir")
 	cmd.Dir = r.source
@@ -61,7 +62,7 @@ func (r *release) licenses(p platform) (map[string]terms, error) {
 	}
 }
 
-// goTerms are those of the standard library.
+// goTerms returns the license of the standard library.
 func goTerms() (terms, error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -76,7 +77,8 @@ func goTerms() (terms, error) {
 
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice)([.-].*)?$`)
 
-// termsOf reads what a module says of its license: every file that is named like one, at its root.
+// termsOf reads the license of a module: every file at its root that has the name of a license
+// file.
 func termsOf(dir string) (terms, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -95,12 +97,13 @@ func termsOf(dir string) (terms, error) {
 		text.WriteString("\n\n")
 	}
 	if text.Len() == 0 {
-		return terms{}, errors.New("has no license file, without which it must not be handed on")
+		return terms{}, errors.New("has no license file, so it must not be distributed")
 	}
 	return terms{spdx(text.String()), text.String()}, nil
 }
 
-// phrases tell licenses: one is there if all its words are, however broken into lines.
+// phrases identify licenses: a text contains a license if it contains all of its phrases, however
+// they are broken into lines.
 var phrases = []struct {
 	id    string
 	words []string
@@ -115,7 +118,7 @@ var phrases = []struct {
 	{"MIT", []string{"Permission is hereby granted, free of charge", "The above copyright notice and this permission notice"}},
 }
 
-// spdx are the licenses in a text: more than one if parts of a module have terms of their own.
+// spdx returns the licenses in a text: several if parts of a module have different ones.
 func spdx(text string) []string {
 	var ids []string
 	text = words(text)
@@ -124,18 +127,19 @@ func spdx(text string) []string {
 			ids = append(ids, p.id)
 		}
 	}
-	if slices.Contains(ids, "BSD-3-Clause") { // which has all of the other's
+	if slices.Contains(ids, "BSD-3-Clause") { // it contains the other's phrases
 		ids = slices.DeleteFunc(ids, func(id string) bool { return id == "BSD-2-Clause" })
 	}
 	return slices.Compact(ids)
 }
 
-// words are a text's, one space between them, without the marks of comments.
+// words returns the words of a text, separated by single spaces and without comment marks.
 func words(text string) string {
 	return strings.Join(strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" \t\n*#/", c) }), " ")
 }
 
-// notices is what the licenses ask for that goes with the program: each text once, after the modules that it is for.
+// notices returns the license texts that must accompany the program: each text once, after the
+// modules that it applies to.
 func notices(all map[string]terms) []byte {
 	modulesOf := map[string][]string{}
 	for module, t := range all {

@@ -1,7 +1,7 @@
-// Command release makes what kubeweir is released as, from the source alone and without a container engine: images
-// (`release image`), and archives and packages (`release dist`), each with a list of what is in it. The Makefile calls
-// it. What it makes depends on the source, the version, the commit, the date and the Go toolchain, and on nothing else:
-// two runs on two machines give the same bytes.
+// Command release builds the files of a release, from the source alone and without a container
+// engine: images (`release image`), and archives and packages (`release dist`), each with a list of
+// its contents. The Makefile calls it. The result depends only on the source, the version, the
+// commit, the date and the Go toolchain: two runs on two machines produce the same bytes.
 package main
 
 import (
@@ -31,23 +31,24 @@ func main() {
 	}
 }
 
-// A release is what is made, and from what.
+// release describes the input and the destination of a release.
 type release struct {
 	source    string // the repository
-	out       string // where everything is put
+	out       string // the output folder
 	version   string // a semantic version with a v, as in v0.1.0
 	commit    string
-	date      time.Time // of the commit; no file is younger
+	date      time.Time // of the commit; no file is newer
 	platforms []platform
-	push      string // registry/repository:tag; empty: nowhere
+	push      string // registry/repository:tag; empty: do not push
 }
 
-// A platform is one that Go compiles for.
+// platform is a target platform of Go.
 type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "/" + p.arch }
 
-// everywhere is where `dist` has an archive for. An image and packages there are for Linux.
+// everywhere are the platforms that `dist` creates archives for. Images and packages are created
+// only for those with Linux.
 const everywhere = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64"
 
 func run(args []string) error {
@@ -79,11 +80,12 @@ func run(args []string) error {
 	case len(what) == 1 && what[0] == "dist":
 		return r.dist()
 	default:
-		return fmt.Errorf("say what to make, image or dist, after the flags; got %q", what)
+		return fmt.Errorf("want a command after the flags, image or dist, got %q", what)
 	}
 }
 
-// versions are semantic ones without a + and what follows it, which a tag of an image cannot have.
+// versions matches semantic versions without build metadata (+), which the tag of an image cannot
+// contain.
 var versions = regexp.MustCompile(`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
 
 func newRelease(source, out, version, commit, date, platforms string) (*release, error) {
@@ -113,7 +115,8 @@ func newRelease(source, out, version, commit, date, platforms string) (*release,
 	return r, nil
 }
 
-// path is that of a file of this release. Every one of them begins with the program's name and the version.
+// path returns the path of a file of this release. All names begin with the program's name and the
+// version.
 func (r *release) path(rest string) string {
 	return filepath.Join(r.out, r.prefix()+rest)
 }
@@ -122,7 +125,7 @@ func (r *release) prefix() string {
 	return "kubeweir_" + strings.TrimPrefix(r.version, "v") + "_"
 }
 
-// linux are the platforms that images and packages are made for.
+// linux returns the platforms of images and packages.
 func (r *release) linux() []platform {
 	var out []platform
 	for _, p := range r.platforms {
@@ -133,7 +136,7 @@ func (r *release) linux() []platform {
 	return out
 }
 
-// relative is a path below the repository as its users write it.
+// relative returns a path relative to the repository, as users write it.
 func (r *release) relative(path string) string {
 	if rel, err := filepath.Rel(r.source, path); err == nil && filepath.IsLocal(rel) {
 		return rel

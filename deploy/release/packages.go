@@ -13,8 +13,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// packages makes a Debian and an RPM package of what is in an archive and of deploy/packages, whose nfpm.yaml says what
-// goes where.
+// packages creates a Debian and an RPM package from the entries of an archive and the files of
+// deploy/packages. nfpm.yaml there lists the contents.
 func (r *release) packages(p program, entries []entry) error {
 	stage, err := r.stage(entries)
 	if err != nil {
@@ -58,8 +58,8 @@ func (r *release) packages(p program, entries []entry) error {
 	return nil
 }
 
-// stage puts files into a folder, as the packager wants them: manual pages compressed, everything as old as the release,
-// so that packages of one release are the same.
+// stage writes the files to a folder as the packager needs them: with compressed manual pages, and
+// with the date of the release, so that packages of a release are reproducible.
 func (r *release) stage(entries []entry) (string, error) {
 	stage, err := os.MkdirTemp("", "kubeweir-package-")
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// standIn is a repository whose kubeweir is built at once. Everything but the program is as in the real one. Its folder
-// has a name with a space.
+// standIn returns a repository whose kubeweir compiles quickly. Everything except the program is as
+// in the real one. The name of its folder contains a space.
 func standIn(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "a source")
@@ -54,7 +54,7 @@ func main() {
 	return dir
 }
 
-// made runs the program for a version of a stand-in, and returns the folder of what it made.
+// made runs the program for a version of a stand-in, and returns the output folder.
 func made(t *testing.T, what string, more ...string) string {
 	t.Helper()
 	out := t.TempDir()
@@ -75,7 +75,7 @@ func read(t *testing.T, path ...string) []byte {
 	return data
 }
 
-// TestReproducible makes everything twice, from sources in two folders.
+// TestReproducible builds everything twice, from sources in two folders.
 func TestReproducible(t *testing.T) {
 	for _, what := range []string{"image", "dist"} {
 		first, second := made(t, what), made(t, what)
@@ -91,7 +91,7 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// TestDist names every file that a release has. Their contents are looked at by test/deploy/release.
+// TestDist checks the names of all files of a release. test/deploy/release checks their contents.
 func TestDist(t *testing.T) {
 	out := made(t, "dist", "-platforms", "linux/arm64,windows/amd64")
 	var got []string
@@ -109,7 +109,7 @@ func TestDist(t *testing.T) {
 	}
 }
 
-// TestImage reads a layout as a registry or an engine does.
+// TestImage reads a layout like a registry or an engine.
 func TestImage(t *testing.T) {
 	out := made(t, "image")
 	top, err := layout.ImageIndexFromPath(filepath.Join(out, "kubeweir_0.1.0-rc.1_image"))
@@ -170,7 +170,7 @@ func checkConfig(t *testing.T, img v1.Image, arch string) {
 	}
 }
 
-// checkAttached reads the list of what is in an image from the artifact beside it.
+// checkAttached reads the list of an image's contents from the attached artifact.
 func checkAttached(t *testing.T, attached v1.Image, image v1.Hash) {
 	t.Helper()
 	manifest, err := attached.Manifest()
@@ -194,7 +194,7 @@ func checkAttached(t *testing.T, attached v1.Image, image v1.Hash) {
 		Components []struct{ Purl string }
 	}
 	if err := json.NewDecoder(r).Decode(&bom); err != nil || bom.BomFormat != "CycloneDX" || len(bom.Components) != 2 {
-		t.Errorf("what is attached: %+v, %v; want a CycloneDX list of the standard library and the certificate authorities", bom, err)
+		t.Errorf("attachment: %+v, %v; want a CycloneDX list of the standard library and the certificate authorities", bom, err)
 	}
 }
 
@@ -238,7 +238,7 @@ func checkRoots(t *testing.T, index v1.ImageIndex, image v1.Hash) {
 	}
 }
 
-// TestLoad reads the archive as docker load does.
+// TestLoad reads the archive like docker load.
 func TestLoad(t *testing.T) {
 	archive := tar.NewReader(bytes.NewReader(read(t, made(t, "image"), "kubeweir_0.1.0-rc.1_linux_arm64.image.tar")))
 	files := map[string][]byte{}
@@ -265,7 +265,7 @@ func TestLoad(t *testing.T) {
 	}
 	for _, named := range append(manifest[0].Layers, manifest[0].Config) {
 		if len(files[named]) == 0 {
-			t.Errorf("manifest.json names %s, which is not there", named)
+			t.Errorf("manifest.json names %s, which does not exist", named)
 		}
 	}
 }
@@ -295,7 +295,7 @@ func TestPush(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m, err := attached.IndexManifest(); err != nil || len(m.Manifests) != 1 {
-			t.Errorf("to the image for %s is attached %+v, %v", image.Platform, m, err)
+			t.Errorf("the image for %s has the attachment %+v, %v", image.Platform, m, err)
 		}
 	}
 }
@@ -309,9 +309,9 @@ func TestBadInput(t *testing.T) {
 		`-version "v1.2.3;id": want`:                    {"-version", "v1.2.3;id", "image"},
 		`-date "today": want seconds since 1970`:        {"-date", "today", "image"},
 		`-platforms: "plan9/386" is not one of`:         {"-platforms", "linux/amd64,plan9/386", "image"},
-		`say what to make, image or dist`:               nil,
+		`want a command after the flags, image or dist`: nil,
 		`got ["images"]`:                                {"images"},
-		`an image needs linux/amd64 or linux/arm64`:     {"-platforms", "darwin/arm64", "image"},
+		`image needs a platform linux/amd64`:            {"-platforms", "darwin/arm64", "image"},
 		`PUSH=nowhere: want registry/repository:tag`:    {"-push", "nowhere", "image"},
 	} {
 		err := run(slices.Concat(good, []string{"-source", t.TempDir(), "-out", t.TempDir()}, args))
@@ -334,7 +334,7 @@ func TestPackageURL(t *testing.T) {
 	}
 }
 
-// TestNoTimeInGzip compresses at no time: what is compressed has one already.
+// TestNoTimeInGzip checks that gzip headers contain no time.
 func TestNoTimeInGzip(t *testing.T) {
 	data, err := gzipped([]byte("text"))
 	if err != nil || !bytes.Equal(data[4:8], []byte{0, 0, 0, 0}) {
@@ -342,7 +342,7 @@ func TestNoTimeInGzip(t *testing.T) {
 	}
 }
 
-// TestEnvironment makes an archive where the environment would have another program compiled.
+// TestEnvironment builds an archive with environment variables that would change the program.
 func TestEnvironment(t *testing.T) {
 	want := made(t, "dist", "-platforms", "linux/amd64")
 	for name, value := range map[string]string{"GOAMD64": "v3", "GOEXPERIMENT": "jsonv2", "GOFIPS140": "latest", "GOOS": "windows", "GOARCH": "arm64"} {
@@ -369,6 +369,6 @@ func TestLicenses(t *testing.T) {
 		}
 	}
 	if _, err := termsOf(t.TempDir()); err == nil {
-		t.Error("a module without a license was let through")
+		t.Error("a module without a license was accepted")
 	}
 }

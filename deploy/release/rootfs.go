@@ -15,10 +15,10 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// userID is who the image's program runs as, and its group.
+// userID is the user and the group of the image's process.
 const userID = 65532
 
-// A node is a file, or, with a slash at the end of its name, a folder.
+// node is a file or, with a slash at the end of its name, a folder.
 type node struct {
 	name  string
 	mode  int64
@@ -26,8 +26,9 @@ type node struct {
 	data  []byte
 }
 
-// base is everything in the image but the program. There is no shell and no /tmp: kubeweir writes nowhere but to what
-// is mounted. /var/lib/kubeweir is the one folder of its own user, so that a volume that Docker creates there is, too.
+// base returns everything in the image except the program. There is no shell and no /tmp: kubeweir
+// writes only to mounts. /var/lib/kubeweir is the only folder of its user, so that this user also
+// owns a volume that Docker creates there.
 func base() []node {
 	return []node{
 		{name: "etc/", mode: 0o755},
@@ -43,20 +44,21 @@ func base() []node {
 	}
 }
 
-// roots are the certificate authorities that Mozilla trusts, as PEM. They come from a Go module, so that go.sum says
-// which they are, whatever machine builds, and are renewed as every other dependency is. Those that are trusted only
-// under a condition that a file cannot express are left out.
+// roots returns the certificate authorities that Mozilla trusts, as PEM. They come from a Go
+// module, so that go.sum pins them, whatever machine builds, and that they are updated like every
+// other dependency. Authorities that are trusted only under a condition that a file cannot express
+// are left out.
 func roots() []byte {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a Buffer does not fail
+			_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // writing to a Buffer does not fail
 		}
 	}
 	return out.Bytes()
 }
 
-// layer is a compressed layer of an image that holds nodes, in their order.
+// layer returns a compressed image layer with the nodes in their order.
 func layer(nodes []node, date time.Time) (v1.Layer, error) {
 	var out bytes.Buffer
 	archive := tar.NewWriter(&out)
@@ -80,8 +82,8 @@ func layer(nodes []node, date time.Time) (v1.Layer, error) {
 	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
 }
 
-// programLayer holds the program alone, and the terms of what it is made of, so that a new version is all that is
-// fetched where the roots are the same.
+// programLayer returns the layer with only the program and its licenses, so that clients download
+// only this layer for a new version while the roots are the same.
 func (r *release) programLayer(p program) (v1.Layer, error) {
 	data, err := os.ReadFile(p.path)
 	if err != nil {

@@ -59,7 +59,7 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* What both modes are told. */}}
+{{/* Arguments of both modes. */}}
 {{- define "kubeweir.commonArgs" -}}
 - --listen=:{{ include "kubeweir.httpsPort" . }}
 - --admin-listen=:{{ include "kubeweir.metricsPort" . }}
@@ -132,14 +132,14 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* Nine tenths of the limit of memory, in bytes; "" where there is none, or extraEnv has it. */}}
+{{/* Nine tenths of the memory limit, in bytes; "" without a limit, or if extraEnv sets GOMEMLIMIT. */}}
 {{- define "kubeweir.memoryLimit" -}}
 {{- $given := false -}}
 {{- range .Values.extraEnv }}{{ if eq .name "GOMEMLIMIT" }}{{ $given = true }}{{ end }}{{ end -}}
 {{- $resources := default (dict) .Values.resources -}}
 {{- $limits := default (dict) $resources.limits -}}
 {{- $limit := default "" $limits.memory -}}
-{{- /* A number of Helm's may be 2e+09. */}}
+{{- /* Helm may format a number as 2e+09. */}}
 {{- $limit = kindIs "float64" $limit | ternary (printf "%.0f" (float64 $limit)) (toString $limit) -}}
 {{- $number := regexFind "^[0-9]+([.][0-9]+)?" $limit -}}
 {{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
@@ -176,8 +176,8 @@ volumeMounts:
 {{- end -}}
 
 {{/*
-The data folder. Its pki is made of what must stay, and be the same in all pods (the CAs, the key of service accounts: files
-of a Secret), in a folder in memory, where certificates below these CAs are made at each start.
+The data folder. Its pki is a folder in memory with the files that must be permanent and the same in all pods (the CAs and the key
+of service accounts, from a Secret). Each start creates the certificates of these CAs there.
 */}}
 {{- define "kubeweir.standaloneVolumeMounts" -}}
 {{- $etc := include "kubeweir.etc" . }}

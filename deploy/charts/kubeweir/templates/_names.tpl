@@ -1,6 +1,6 @@
 {{/*
-The name of most objects: the release's, with the chart's unless it is in it already. A release may have dots in its name, a
-Service may not.
+The name of most objects: the release's name, followed by the chart's name unless it contains that. The name of a release may
+contain dots, that of a Service may not.
 */}}
 {{- define "kubeweir.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
@@ -17,7 +17,7 @@ Service may not.
 {{- default .Release.Namespace .Values.namespaceOverride -}}
 {{- end -}}
 
-{{/* The name of what has no namespace: with the mode, so that it is known for what it is. */}}
+{{/* The name of cluster-scoped objects. It contains the mode, so that their purpose is recognizable. */}}
 {{- define "kubeweir.clusterName" -}}
 {{- printf "%s-%s" (include "kubeweir.fullname" .) .Values.mode -}}
 {{- end -}}
@@ -39,7 +39,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 
 {{/*
-Metadata of an object. The argument is a dict: "root", and what is not usual of "name", "namespace", "labels" and
+Metadata of an object. The argument is a dict of "root" and, if they differ from the defaults, "name", "namespace", "labels" and
 "annotations".
 */}}
 {{- define "kubeweir.metadata" -}}
@@ -76,7 +76,7 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{/* What runs: Deployment, DaemonSet or StatefulSet. */}}
+{{/* The kind of the workload: Deployment, DaemonSet or StatefulSet. */}}
 {{- define "kubeweir.kind" -}}
 {{- ternary "StatefulSet" .Values.kind (eq .Values.mode "standalone") -}}
 {{- end -}}
@@ -98,8 +98,8 @@ annotations:
 {{- end -}}
 
 {{/*
-The Secret of the serving certificate. What cert-manager makes has another name than what Helm makes: Helm would not take it over,
-and would delete it when it is no longer its own.
+The Secret of the serving certificate. The Secrets of cert-manager and of Helm have different names, because Helm would not adopt a
+Secret of cert-manager, and deletes its own Secret when it no longer renders it.
 */}}
 {{- define "kubeweir.tlsSecret" -}}
 {{- if eq .Values.tls.source "existingSecret" -}}
@@ -112,13 +112,13 @@ and would delete it when it is no longer its own.
 {{- define "kubeweir.configMap" -}}
 {{- if .Values.existingConfigMap -}}
 {{- .Values.existingConfigMap -}}
-{{- /* A gateway always has a file, so that the first rule needs no restart either. */ -}}
+{{- /* A gateway always has a configuration file, so that even the first rule needs no restart. */ -}}
 {{- else if or .Values.config (eq .Values.mode "gateway") -}}
 {{- include "kubeweir.fullname" . }}
 {{- end -}}
 {{- end -}}
 
-{{/* The configuration file: the files that clusters name are those of the upstream's Secret, beside the folder that it is in. */}}
+{{/* The configuration file. The files that clusters name are keys of the upstream's Secret, which is mounted beside the folder of the configuration file. */}}
 {{- define "kubeweir.config" -}}
 {{- $config := deepCopy (default (dict) .Values.config) -}}
 {{- if .Values.upstream.existingSecret -}}
@@ -134,7 +134,7 @@ and would delete it when it is no longer its own.
 {{- toYaml $config -}}
 {{- end -}}
 
-{{/* The settings that need a restart: a gateway takes the others over when the mounted file changes. */}}
+{{/* The settings that need a restart. A gateway applies the others when the mounted file changes. */}}
 {{- define "kubeweir.restartConfig" -}}
 {{- $config := deepCopy (default (dict) .Values.config) -}}
 {{- $live := list "clusters" -}}
@@ -149,12 +149,12 @@ and would delete it when it is no longer its own.
 {{- range $key, $value := $config -}}
 {{- if not (and (kindIs "map" $value) (not $value)) }}{{ $_ := set $rest $key $value }}{{ end -}}
 {{- end -}}
-{{- /* One cluster cannot become several without a restart. */ -}}
+{{- /* A change from one cluster to several needs a restart. */ -}}
 {{- if $.Values.config }}{{ with $.Values.config.clusters }}{{ $_ := set $rest "clusters" true }}{{ end }}{{ end -}}
 {{- toYaml $rest -}}
 {{- end -}}
 
-{{/* "true" where a gateway stands in front of this cluster, as its service account. */}}
+{{/* "true" for a gateway in front of this cluster, which uses its service account. */}}
 {{- define "kubeweir.inCluster" -}}
 {{- if eq .Values.mode "gateway" -}}
 {{- $config := default (dict) .Values.config -}}
@@ -167,13 +167,13 @@ and would delete it when it is no longer its own.
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where this cluster is the hub whose ClusterProfiles a gateway follows, as its service account. */}}
+{{/* "true" if this cluster is the hub of the ClusterProfiles, which the gateway reads with its service account. */}}
 {{- define "kubeweir.hubHere" -}}
 {{- $profiles := default (dict) (default (dict) .Values.config).clusterProfiles -}}
 {{- if and (eq .Values.mode "gateway") $profiles.providerFile (not $profiles.kubeconfig) }}true{{ end -}}
 {{- end -}}
 
-{{/* "true" where what is kept of the cache is on a volume that outlives the pod. */}}
+{{/* "true" if the checkpoints are on a volume that outlives the pod. */}}
 {{- define "kubeweir.stateStays" -}}
 {{- $volume := default (dict "emptyDir" dict) .Values.state.volume -}}
 {{- if and .Values.state.enabled (not (hasKey $volume "emptyDir")) (not (hasKey $volume "ephemeral")) }}true{{ end -}}
@@ -192,7 +192,7 @@ and would delete it when it is no longer its own.
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where clients with certificates are let in. */}}
+{{/* "true" if client certificates are accepted. */}}
 {{- define "kubeweir.clientCertificates" -}}
 {{- with .Values.clientCA }}{{ if or .fromCluster .existingConfigMap .existingSecret }}true{{ end }}{{ end -}}
 {{- end -}}
@@ -216,14 +216,14 @@ and would delete it when it is no longer its own.
 {{- uniq $names | toYaml -}}
 {{- end -}}
 
-{{/* A name of the serving certificate, "" where none is known: that of a given one with tls.serviceNames may have others. */}}
+{{/* A name of the serving certificate, "" if none is known: a provided certificate may have other names than tls.serviceNames says. */}}
 {{- define "kubeweir.backendHostname" -}}
 {{- $first := "" -}}
 {{- range reverse (include "kubeweir.dnsNames" . | fromYamlArray) }}{{ if not (hasPrefix "*" .) }}{{ $first = . }}{{ end }}{{ end -}}
 {{- default $first .Values.httpRoute.backendTLSPolicy.hostname -}}
 {{- end -}}
 
-{{/* The host that what the notes say to type expects in the certificate. */}}
+{{/* The host name that the commands of the notes expect in the certificate. */}}
 {{- define "kubeweir.notesHost" -}}
 {{- $name := "localhost" -}}
 {{- if not .Values.tls.serviceNames -}}
@@ -237,7 +237,7 @@ and would delete it when it is no longer its own.
 {{- concat (ternary (list "127.0.0.1") list .Values.tls.serviceNames) (default list .Values.tls.ipAddresses) | uniq | toYaml -}}
 {{- end -}}
 
-{{/* "true" where objects of a kind are to be made. The argument is a dict of "root", "enabled" and "api". */}}
+{{/* "true" if objects of a kind are rendered. The argument is a dict of "root", "enabled" and "api". */}}
 {{- define "kubeweir.monitoring" -}}
 {{- if and .enabled (or (eq .root.Values.metrics.renderMode "always") (.root.Capabilities.APIVersions.Has .api)) -}}true{{- end -}}
 {{- end -}}

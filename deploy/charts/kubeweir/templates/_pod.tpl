@@ -2,7 +2,7 @@
 {{- define "kubeweir.etc" -}}/etc/kubeweir{{- end -}}
 {{- define "kubeweir.data" -}}/var/lib/kubeweir{{- end -}}
 
-{{/* The pod's template. */}}
+{{/* The pod template. */}}
 {{- define "kubeweir.pod" -}}
 metadata:
   labels:
@@ -46,7 +46,7 @@ spec:
   {{- end }}
 {{- end -}}
 
-{{/* Where the pod runs, and its network. */}}
+{{/* Scheduling and network of the pod. */}}
 {{- define "kubeweir.scheduling" -}}
 {{- if .Values.hostNetwork }}
 hostNetwork: true
@@ -93,7 +93,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Volumes: what the program reads is read-only, and of Secrets only what it needs. */}}
+{{/* Volumes. Input is read-only, and only the required keys of Secrets are mounted. */}}
 {{- define "kubeweir.volumes" -}}
 {{- if include "kubeweir.configMap" . }}
 - name: config

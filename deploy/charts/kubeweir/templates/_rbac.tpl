@@ -1,6 +1,6 @@
 {{/*
-The rules of the gateway's ClusterRole, as YAML: those of `kubeweir rbac` for the same configuration (package config/rbac says what
-each is for). files/resources.yaml has what is built into Kubernetes, by API group.
+The rules of the gateway's ClusterRole, as YAML: those of `kubeweir rbac` for the same configuration (package config/rbac explains
+each). files/resources.yaml lists the built-in resources by API group.
 */}}
 {{- define "kubeweir.rules" -}}
 {{- $cached := include "kubeweir.cachedResources" . | fromYaml -}}
@@ -39,19 +39,19 @@ each is for). files/resources.yaml has what is built into Kubernetes, by API gro
 {{- concat $rules (include "kubeweir.impersonation" . | fromYamlArray) (default list .Values.rbac.extraRules) | toYaml -}}
 {{- end -}}
 
-{{/* "true" where the gateway gets its rights from the chart: in this cluster, not in another. */}}
+{{/* "true" if the chart grants the gateway its permissions: in this cluster, not in another one. */}}
 {{- define "kubeweir.rbac" -}}
 {{- if and .Values.rbac.create (include "kubeweir.inCluster" .) }}true{{ end -}}
 {{- end -}}
 
-{{/* What the gateway lists and watches for itself. */}}
+{{/* Resources that the gateway lists and watches for itself. */}}
 {{- define "kubeweir.followed" -}}
 - {group: apiextensions.k8s.io, resources: [customresourcedefinitions]}
 - {group: apiregistration.k8s.io, resources: [apiservices]}
 - {group: rbac.authorization.k8s.io, resources: [clusterrolebindings, clusterroles, rolebindings, roles]}
 {{- end -}}
 
-{{/* What is cached: plural names by API group. */}}
+{{/* Cached resources: plural names by API group. */}}
 {{- define "kubeweir.cachedResources" -}}
 {{- $builtin := .Files.Get "files/resources.yaml" | fromYaml -}}
 {{- $cached := dict -}}
@@ -74,7 +74,8 @@ each is for). files/resources.yaml has what is built into Kubernetes, by API gro
 {{- end -}}
 
 {{/*
-How clients without tokens are forwarded. Clusters before 1.36 know no constrained impersonation, and `auto` never grants more.
+How requests of clients without tokens are forwarded. Clusters before 1.36 do not support constrained impersonation, and `auto` never
+grants more.
 */}}
 {{- define "kubeweir.impersonation" -}}
 {{- $authentication := default (dict) (default (dict) .Values.config).authentication -}}
