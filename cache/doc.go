@@ -6,7 +6,7 @@
 // upstream sent and never decodes them.
 //
 // This package is the facade: a Manager starts a Collection when it is first read and stops it when
-// nobody uses it. The work is done by the packages below, of which each knows only those before it:
+// nobody uses it. The work is done by the packages below. Each knows only those before it:
 //
 //	source      the contract with an upstream
 //	store       the state: tree, snapshots, indexes, retained versions, waiting for versions

@@ -146,7 +146,7 @@ func (m *Manager) IsImmediate() bool {
 }
 
 // Minor returns the minor release of Kubernetes 1 that the source's server reports, or 0 if it
-// reports something else. It asks the server if necessary.
+// reports something else. It requests it from the server if necessary.
 func (m *Manager) Minor(ctx context.Context) int { return minorOf(m.outage.Known(ctx)) }
 
 // KnownMinor is Minor as far as is known, without a request.
@@ -489,7 +489,7 @@ type Limits struct {
 	// IdleAfter is how long a collection without reads and watches is kept. Default: 10 min.
 	IdleAfter time.Duration
 	// ColdStarts is the maximum number of concurrent lists. StartWaiters is how many callers may
-	// wait for collections to start; the others are told to retry. Defaults: 4 and 1,000.
+	// wait for collections to start; the others must retry. Defaults: 4 and 1,000.
 	ColdStarts   int
 	StartWaiters int
 	// StaleAfter is how long the connection of a watch may be silent before the collection is

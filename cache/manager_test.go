@@ -406,7 +406,7 @@ func TestDropWhileStartingGivesNextCollection(t *testing.T) {
 }
 
 // TestCallersGetTheirOwnDefinition checks that no caller gets a collection of another definition
-// than its own, and that none is created with an outdated one, whoever waited for which.
+// than its own, and that none is created with an outdated one, whichever caller waited for it.
 func TestCallersGetTheirOwnDefinition(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		old := cachetest.WidgetResource()

@@ -273,9 +273,9 @@ func TestCoalesceOrder(t *testing.T) {
 	}
 }
 
-// TestCoalesceFlushesEarlyWithoutRoom checks that a watcher that leaves so much unread that there is no more room
-// must read now and is notified once, and that one that does not read continues from the ring as
-// long as that reaches back.
+// TestCoalesceFlushesEarlyWithoutRoom checks that a watcher that leaves so much unread that there
+// is no more room must read now and is notified once, and that one that does not read continues
+// from the ring as long as that reaches back.
 func TestCoalesceFlushesEarlyWithoutRoom(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{MaxEvents: 800}, 0)
@@ -305,8 +305,8 @@ func TestCoalesceFlushesEarlyWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestCoalescedEventsOutliveTheRing checks that modifications do not fill the log, however many there
-// are.
+// TestCoalescedEventsOutliveTheRing checks that modifications do not fill the log, however many
+// there are.
 func TestCoalescedEventsOutliveTheRing(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{MaxEvents: 100}, 0)
@@ -327,8 +327,8 @@ func TestCoalescedEventsOutliveTheRing(t *testing.T) {
 	}
 }
 
-// TestCoalescingReaderReachesTheEnd checks that events that arrive while a watcher reads are left for the
-// next time, because it might read forever otherwise: it is behind, and not notified.
+// TestCoalescingReaderReachesTheEnd checks that events that arrive while a watcher reads are left
+// for the next time, because it might read forever otherwise: it is behind, and not notified.
 func TestCoalescingReaderReachesTheEnd(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{}, 0)
@@ -363,8 +363,8 @@ func TestCoalescingReaderReachesTheEnd(t *testing.T) {
 	}
 }
 
-// TestCoalescingWatcherEndsWithTheMux checks that waiting watchers are notified when the history ends, and
-// receive the rest of it.
+// TestCoalescingWatcherEndsWithTheMux checks that waiting watchers are notified when the history
+// ends, and receive the rest of it.
 func TestCoalescingWatcherEndsWithTheMux(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{}, 0)

@@ -192,8 +192,8 @@ func TestHoldIsFair(t *testing.T) {
 	}
 }
 
-// TestUnreadHoldsDoNotDelayOthers checks that watchers that read nothing of their holds do not keep others
-// from having rounds, however many there are.
+// TestUnreadHoldsDoNotDelayOthers checks that watchers that read nothing of their holds do not keep
+// others from having rounds, however many there are.
 func TestUnreadHoldsDoNotDelayOthers(t *testing.T) {
 	const hot = 50
 	steps := soak.Cases(1000, 2000)

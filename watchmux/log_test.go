@@ -46,8 +46,8 @@ func (b *logBench) calm(t *testing.T) *Watcher {
 	return w
 }
 
-// TestLogKeepsUnreadEvents checks that events for which a watcher had no room are kept, although the
-// ring has dropped them.
+// TestLogKeepsUnreadEvents checks that events for which a watcher had no room are kept, although
+// the ring has dropped them.
 func TestLogKeepsUnreadEvents(t *testing.T) {
 	b := newLogBench(Options{MaxEvents: 400}, 10)
 	w := b.calm(t)
@@ -70,8 +70,8 @@ func TestLogKeepsUnreadEvents(t *testing.T) {
 	}
 }
 
-// TestLogCountsStatesThatItAloneHolds checks that replaced states that nothing else retains count, also
-// those of additions.
+// TestLogCountsStatesThatItAloneHolds checks that replaced states that nothing else retains count,
+// also those of additions.
 func TestLogCountsStatesThatItAloneHolds(t *testing.T) {
 	const most = 1 << 20
 	b := newLogBench(Options{MaxBytes: most}, 10_000)
@@ -99,8 +99,8 @@ func TestLogCountsStatesThatItAloneHolds(t *testing.T) {
 	}
 }
 
-// TestLostWatchersDoNotAffectTheLog checks that a watcher that has fallen off the log and the ring neither
-// retains events nor makes others read early.
+// TestLostWatchersDoNotAffectTheLog checks that a watcher that has fallen off the log and the ring
+// neither retains events nor makes others read early.
 func TestLostWatchersDoNotAffectTheLog(t *testing.T) {
 	b := newLogBench(Options{MaxEvents: 800}, 10)
 	lost, quick := b.calm(t), b.calm(t)
@@ -127,8 +127,8 @@ func TestLostWatchersDoNotAffectTheLog(t *testing.T) {
 	}
 }
 
-// TestLogDoesNotSplitVersions checks that the changes of one version are delivered together, including
-// those that arrived while the watcher read, wherever its chunks end.
+// TestLogDoesNotSplitVersions checks that the changes of one version are delivered together,
+// including those that arrived while the watcher read, wherever its chunks end.
 func TestLogDoesNotSplitVersions(t *testing.T) {
 	b := newLogBench(Options{}, 10)
 	w := b.calm(t)

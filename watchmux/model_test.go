@@ -286,7 +286,7 @@ func reconnect(t testing.TB, c *client, from uint64) {
 			return
 		}
 	}
-	c.watches = nil // what it saw before is checked elsewhere
+	c.watches = nil // its earlier events are checked elsewhere
 	if err := c.connect(t, c.mux.RV()); err != nil {
 		t.Fatal(err)
 	}

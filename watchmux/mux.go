@@ -198,8 +198,8 @@ type Watcher struct {
 	notify       func()
 	// stopped is set by Stop and by the error that ends the watcher.
 	stopped atomic.Bool
-	// mustReadNow is set when a coalescing watcher must not wait, until it has read everything. behind
-	// is set when it has reached its horizon but not the end.
+	// mustReadNow is set when a coalescing watcher must not wait, until it has read everything.
+	// behind is set when it has reached its horizon but not the end.
 	mustReadNow, behind atomic.Bool
 
 	// The following fields are guarded by mux.mu.
@@ -325,10 +325,11 @@ const (
 // hold is a set of held events, guarded by Mux.mu.
 type hold struct {
 	// end is the position behind the last event, rv the version up to which nothing is missing.
-	// since is when the hold began, moved when one of its readers last asked for it.
+	// since is when the hold began, moved when one of its readers last used it.
 	end, rv      uint64
 	since, moved int64
-	// readers is the number of watchers that have not reached the end. Without them there is no hold.
+	// readers is the number of watchers that have not reached the end. Without them there is no
+	// hold.
 	readers int
 }
 

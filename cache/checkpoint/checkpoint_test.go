@@ -162,7 +162,7 @@ func TestRandomRestarts(t *testing.T) {
 					k.source.NoCurrentVersion()
 				}
 				if seed%4 > 1 {
-					k.limits.HistoryEvents = 5 // so that events do not always tell what changed
+					k.limits.HistoryEvents = 5 // so that events do not always show what changed
 				}
 				for range 12 {
 					k.start()

@@ -136,8 +136,8 @@ func (h *header) gvr() schema.GroupVersionResource {
 
 // Note describes a checkpoint at the time of its last commit.
 type Note struct {
-	// ResourceVersion is the version of the objects. Up to CompleteRV no change is missing; the watch
-	// is resumed there.
+	// ResourceVersion is the version of the objects. Up to CompleteRV no change is missing; the
+	// watch is resumed there.
 	ResourceVersion uint64 `json:"resourceVersion"`
 	CompleteRV      uint64 `json:"whole"`
 	// At is when the objects were known to be current.
@@ -235,7 +235,7 @@ func (k *Checkpointer) cluster(ctx context.Context) (string, error) {
 	return cluster, err
 }
 
-// askCluster asks once for all concurrent callers, unless the answer is known.
+// askCluster requests the identity once for all concurrent callers, unless it is known.
 func (k *Checkpointer) askCluster(ctx context.Context) (string, error) {
 	k.mu.Lock()
 	cluster := k.mu.cluster

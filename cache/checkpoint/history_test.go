@@ -101,8 +101,8 @@ func TestRestoreFromBackupIsDetectedBeforeServing(t *testing.T) {
 	}
 }
 
-// TestResumeWithoutComparison checks that a source that cannot list one object is believed, and
-// that a busy one is asked again.
+// TestResumeWithoutComparison checks that a source that cannot list one object is trusted, and that
+// the request to a busy one is repeated.
 func TestResumeWithoutComparison(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err    error

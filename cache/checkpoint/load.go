@@ -148,7 +148,7 @@ func (e *unfitError) Error() string { return e.reason }
 // checkHeader returns an error if the checkpoint is not of this collection.
 func (i *Checkpoint) checkHeader(h *header) error {
 	want := i.header
-	want.Cluster = h.Cluster // the source is asked for it later
+	want.Cluster = h.Cluster // read from the source later
 	if *h != want {
 		return &unfitError{"redefined", fmt.Sprintf("the resource was %s and is %s", h.Definition, want.Definition)}
 	}

@@ -163,7 +163,7 @@ func (i *Checkpoint) writeLocked(ctx context.Context, c Collection, v *store.Sna
 }
 
 // writeDifferenceLocked writes the difference between v and the checkpoint, and returns the size of
-// the changes. If the history does not tell what has changed, it compares all objects.
+// the changes. If the history does not contain the changes, it compares all objects.
 func (i *Checkpoint) writeDifferenceLocked(ctx context.Context, c Collection, v *store.Snapshot) (changed int64, err error) {
 	held, w := i.mu.holds, i.mu.writer
 	switch {

@@ -133,8 +133,8 @@ type body struct {
 
 func (b *body) atLeast() int { return len(b.head) + b.size + len(b.tail) }
 
-// answer chooses how the body is written: in one buffer, in chunks, or compressed if the client
-// accepts coding. p is where what is derived for it is cached.
+// answer returns the response and chooses how the body is written: in one buffer, in chunks, or
+// compressed if the client accepts coding. p is where derived values of the body are cached.
 func (b *body) answer(p place, tag string, coding api.Compression) (*api.Response, error) {
 	c := b.form.common()
 	header := make(api.Header, 0, 8)

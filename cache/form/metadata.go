@@ -89,7 +89,7 @@ func (b *base) metadataSlot(s slot) slot {
 }
 
 // bookmarkMetadata returns the metadata of a bookmark for a PartialObjectMetadata. The metadata of
-// a custom resource is encoded anew, because kube-apiserver decodes it from an unstructured object
+// a custom resource is encoded again, because kube-apiserver decodes it from an unstructured object
 // and encodes it as ObjectMeta.
 func (b *base) bookmarkMetadata(t encoding.BookmarkTemplate, rv uint64, end bool) ([]byte, error) {
 	switch {

@@ -149,8 +149,8 @@ func (w *Watch) plainEvent(f *Frames, d watchmux.Delivery) error {
 	case s == alone:
 		shared = false
 	case s == cachedBriefly:
-		// Times in objects are whole seconds, so everything rendered within one second shows the same
-		// ages.
+		// Times in objects are whole seconds, so everything rendered within one second shows the
+		// same ages.
 		variant, shared = uint8(now.Unix()), w.mux.Age(d.Event) < youngFrames
 	}
 	if !shared {

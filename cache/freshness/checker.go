@@ -37,7 +37,7 @@ func New(f *reflector.Reflector, s *store.Store, rounds *prometheus.CounterVec) 
 }
 
 // listsVersions reports whether the source, as far as is known, has lists of versions. An
-// ImmediateSource is not asked for any.
+// ImmediateSource needs none.
 func (c *Checker) listsVersions() bool { return c.immediate == nil && c.feed.ListsVersions() }
 
 // Cost counts the requests to the source and the bytes of their responses. If several callers
@@ -94,7 +94,7 @@ func (c *Checker) ask(ctx context.Context) (v uint64, way string, err error) {
 }
 
 // CheckNotRewound returns an error if the source's current version is below held, the version that
-// the store held before the source was asked. The reflector then examines the source.
+// the store held before the request to the source. The reflector then examines the source.
 func (c *Checker) CheckNotRewound(held, version uint64) error {
 	if version >= held {
 		return nil

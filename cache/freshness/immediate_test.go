@@ -59,7 +59,8 @@ func TestImmediateSource(t *testing.T) {
 		}
 		src.Release()
 
-		// Without an immediate answer of the source the version is determined as for any other source.
+		// Without an immediate result of the source the version is determined as for any other
+		// source.
 		src.Deaf.Store(true)
 		if err := c.Freshness().FreshAtOnce(t.Context()); !errors.Is(err, source.ErrUnsupported) {
 			t.Errorf("err = %v", err)

@@ -42,8 +42,8 @@ func (c *Checker) freshRound(ctx context.Context) (uint64, error) {
 	var v uint64
 	way, err := "listed", source.ErrUnsupported
 	if c.store.Latest().Len() <= listedObjects && !c.isBusy() {
-		// The watch is not likely to bring the version within HeadStart. Names come with the version, so
-		// readers of an idle resource wait for one linearizable request.
+		// The watch is not likely to bring the version within HeadStart. Names come with the
+		// version, so readers of an idle resource wait for one linearizable request.
 		err = c.compare(ctx, 0)
 	}
 	if errors.Is(err, source.ErrUnsupported) {
@@ -157,7 +157,7 @@ var errShared = errors.New("the last version contains several changes")
 
 // Fresh returns a version that the store holds and that is at least as new as every write
 // acknowledged by the source before the call. Concurrent callers share a round, but never one that
-// began before they called. The error wraps ErrUnsupported if the source cannot tell its version.
+// began before they called. The error wraps ErrUnsupported if the source does not know its version.
 // It is a *TooLargeError if the watch does not bring the version in time, or if a loaded state is
 // not confirmed in time: versions alone do not tell that the source has the same past. The requests
 // that the call made are added to cost.

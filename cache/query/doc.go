@@ -11,6 +11,6 @@
 // The cost of a request is bounded by the limits on parameters (parameters.go, path.go, MaxGroups),
 // the memory of a collection by Columns, and the time that one user can take from others by turns.
 //
-// Package read answers requests with it, and the Collection owns the Columns. It may import source
+// Package read serves requests with it, and the Collection owns the Columns. It may import source
 // and store.
 package query

@@ -90,7 +90,7 @@ func BadRequest(p api.QueryParameter, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("parameter %s: %v", p, err))
 }
 
-// eachPart calls read for each comma-separated part of text, of which there may be at most most.
+// eachPart calls read for each comma-separated part of text. There may be at most most parts.
 func eachPart(text string, most int, read func(s *scanner) error) error {
 	s := &scanner{text: text}
 	for n := 1; ; n++ {

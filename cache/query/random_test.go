@@ -296,7 +296,7 @@ func compareWith(v any, text string) (order int, ok bool) {
 	return got.Cmp(want), err == nil
 }
 
-// answer returns the objects of the page, and all objects that the query selects.
+// answer returns the expected objects of the page, and all objects that the query selects.
 func (o *oracle) answer(q *randomQuery, objs []cachetest.Object) (page []map[string]any, all []map[string]any) {
 	for _, obj := range objs {
 		data, err := stdjson.Marshal(obj)

@@ -11,9 +11,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
-// List answers a list from c. The error is a Status error that the upstream would answer with as
-// well, ErrForward, or that of ctx. The response has no Audit-Id. Its body may hold a snapshot
-// until it has been written.
+// List serves a list from c. The error is a Status error that the upstream would return, too,
+// ErrForward, or that of ctx. The response has no Audit-Id. Its body may hold a snapshot until it
+// has been written.
 func (r *Reader) List(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
 	if req.Query != nil {
 		return r.listQuery(ctx, c, req)
@@ -34,11 +34,11 @@ func (r *Reader) List(ctx context.Context, c Collection, req *Request) (*api.Res
 	return r.respond(c, req, f, sel.FormList(c.ListMeta()))
 }
 
-// Revalidate answers a list of the most recent state, or a later page of one, from a collection
-// that is not known to hold that state. After the call began, the upstream names the objects of the
-// list and their versions. If the collection holds exactly these, their bytes are the answer, with
-// the version of the upstream's list. The read is linearizable, and the upstream need not encode
-// any object.
+// Revalidate serves a list of the most recent state, or a later page of one, from a collection that
+// is not known to hold that state. After the call began, the upstream names the objects of the list
+// and their versions. If the collection holds exactly these, their bytes are the response, with the
+// version of the upstream's list. The read is linearizable, and the upstream need not encode any
+// object.
 //
 // Why it is correct: the version of an object identifies its content, so equal keys and versions
 // mean equal objects, whatever version the collection is at. If they differ, the watch is a little

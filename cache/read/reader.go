@@ -21,8 +21,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
-// ErrForward says that the cache cannot answer a read exactly as the upstream would, so that the
-// request has to be forwarded. ForwardReason returns the reason.
+// ErrForward says that the cache cannot serve a read exactly like the upstream, so that the request
+// has to be forwarded. ForwardReason returns the reason.
 var ErrForward = errors.New("cannot be served from the cache")
 
 // ForwardReason returns the reason of an error that is ErrForward.
@@ -42,7 +42,7 @@ type Request struct {
 	// Query is the list's query, nil for none. Its values are read from a collection in JSON.
 	Query *query.Query
 	// ObjectsFrom, if not nil, is the collection whose objects the response has, because the client
-	// asked for an encoding other than JSON while the Query is evaluated on JSON.
+	// requested an encoding other than JSON while the Query is evaluated on JSON.
 	ObjectsFrom Collection
 	// Filter is compiled from the list's namespace and selectors, including that of a shard. If it
 	// is nil, the Reader compiles it.
@@ -70,7 +70,7 @@ type Options struct {
 	DerivedBytes int64
 	// Wait is how long a read at a version that the collection has not reached waits before it ends
 	// in ErrForward. It is short because an idle resource learns versions only once a minute, while
-	// the upstream can answer at once. Default: 100 ms.
+	// the upstream can respond at once. Default: 100 ms.
 	Wait time.Duration
 	// Now is the clock for relative times in Tables and queries. Default: time.Now.
 	Now func() time.Time
@@ -96,8 +96,8 @@ type Collection interface {
 	Freshness() *freshness.Checker
 }
 
-// Reader answers gets and lists from collections, byte for byte as the upstream would. It is safe
-// for concurrent use.
+// Reader serves gets and lists from collections, byte for byte like the upstream. It is safe for
+// concurrent use.
 type Reader struct {
 	// Renderer renders the objects.
 	Renderer *form.Renderer
@@ -122,8 +122,8 @@ func New(o Options) (*Reader, error) {
 // Close releases the cache of derived forms and ends its goroutines. Later reads work, but slowly.
 func (r *Reader) Close() { r.Renderer.Close() }
 
-// Get answers a get from c. The error is a Status error that the upstream would answer with as
-// well, ErrForward, or that of ctx. The response has no Audit-Id.
+// Get serves a get from c. The error is a Status error that the upstream would return, too,
+// ErrForward, or that of ctx. The response has no Audit-Id.
 func (r *Reader) Get(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
 	f := r.form(c, req)
 	if f == nil {

@@ -163,7 +163,7 @@ func (r *Reader) resolve(ctx context.Context, c Collection, q *listRequest) (*Se
 	return r.latest(ctx, c, q, v, "")
 }
 
-// resolveContinue answers the pages after the first one.
+// resolveContinue serves the pages after the first one.
 func (r *Reader) resolveContinue(ctx context.Context, c Collection, q *listRequest) (*Selection, error) {
 	token, err := api.DecodeContinue(q.Options.Continue)
 	if err != nil {
@@ -193,7 +193,7 @@ func (q *listRequest) fromKey(start string) string {
 	return start
 }
 
-// exact answers from the state at rv.
+// exact selects from the state at rv.
 func (r *Reader) exact(ctx context.Context, c Collection, q *listRequest, rv uint64, from string) (*Selection, error) {
 	v, err := c.SnapshotAt(rv)
 	// A token above the collection's version comes from the upstream, where the list began. On an
@@ -220,7 +220,7 @@ func versionReason(err error) reason.Forward {
 	return reason.VersionGone
 }
 
-// latest answers from the latest snapshot v.
+// latest selects from the latest snapshot v.
 func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *store.Snapshot, from string) (*Selection, error) {
 	if q.filter.HasTerms() && q.single == "" && from == "" && q.limit() == 0 {
 		if objs, at := c.Select(ctx, q.filter); at != nil && at.RV() >= v.RV() {

@@ -32,7 +32,7 @@ func (s *columnSource) Columns(context.Context, *source.Resource) ([]byte, error
 }
 
 // TestServerColumnsAreLearned checks that a collection in JSON starts once it is known which Tables
-// a server of another release shows, and that another server is asked again.
+// a server of another release shows, and that this is requested again from another server.
 func TestServerColumnsAreLearned(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		pods := cachetest.PodResource()

@@ -8,13 +8,13 @@
 // (warm.go). A source that was restored from a backup is recognized by its version, or by an object
 // that it does not have (history.go).
 //
-// Reflector.State tells whether the store is being kept up to date, and since when not (health.go,
-// which also has the backoff between attempts). Outage is what all reflectors of a Manager know
-// about the server behind their source.
+// Reflector.State reports whether the store is being kept up to date, and since when it is not
+// (health.go, which also has the backoff between attempts). Outage is what all reflectors of a
+// Manager know about the server behind their source.
 //
 // Promises: no event is lost or applied twice. The version of a store never goes back: if the
 // source's does, Run ends with store.ErrRewound.
 //
-// The Manager runs one Reflector per collection; freshness and selfcheck ask it. It imports source,
+// The Manager runs one Reflector per collection; freshness and selfcheck use it. It imports source,
 // store and checkpoint.
 package reflector

@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 )
 
-// health tells whether the open watch keeps the store up to date.
+// health tracks whether the open watch keeps the store up to date.
 type health struct {
 	source source.Source
 	mu     struct {
@@ -187,7 +187,7 @@ const (
 	// Starting is before the first complete list. There are no reads.
 	Starting Phase = iota
 	// Synced is complete and up to date, or about to be again: a watch that has ended is resumed at
-	// once, and meanwhile LastContact tells the age of the state.
+	// once, and meanwhile LastContact gives the age of the state.
 	Synced
 	// Stale is complete, but the watch is broken or its connection silent.
 	Stale

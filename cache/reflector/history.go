@@ -17,12 +17,12 @@ import (
 // watch: the watch brings later changes as if nothing had happened, but not the loss of the writes
 // after the backup, nor the writes that replaced them.
 //
-// Before a loaded state is served, the source is therefore asked for one object at the version to
-// which the watch has brought the store: the newest of those that have not changed since loading.
-// If it was written after the backup, the source does not have it, or has another version of it.
-// The response also tells how many objects follow. Before a broken watch is resumed, the same is
-// asked about the newest object, because the source may have been restored meanwhile. This costs
-// one small request per collection and outage.
+// Before a loaded state is served, the reflector therefore requests one object from the source at
+// the version to which the watch has brought the store: the newest of those that have not changed
+// since loading. If it was written after the backup, the source does not have it, or has another
+// version of it. The response also contains the number of objects that follow. Before a broken
+// watch is resumed, the same is requested for the newest object, because the source may have been
+// restored meanwhile. This costs one small request per collection and outage.
 //
 // It does not find a restore without a trace in the collection: no object that still exists was
 // written between the backup and the end of the last process (or of the watch), and none behind the

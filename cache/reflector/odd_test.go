@@ -420,8 +420,8 @@ type manyServers struct {
 	asked  int
 }
 
-// NewestVersion implements source.ReplicatedSource. The server that was asked before catches up. At
-// first the others do not respond.
+// NewestVersion implements source.ReplicatedSource. The server of the previous request catches up.
+// At first the others do not respond.
 func (s *manyServers) NewestVersion(context.Context, *source.Resource) (uint64, error) {
 	if s.asked++; s.asked == 1 {
 		return s.version, errors.New("connection reset by peer")

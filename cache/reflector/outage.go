@@ -126,8 +126,8 @@ func (o *Outage) probe() {
 	}
 }
 
-// askOnce asks the server once which program it is. The result is "" if it does not say. A server
-// that has responded before and now rejects the request is still starting.
+// askOnce makes one request for the program of the server. The result is "" if it does not say. A
+// server that has responded before and now rejects the request is still starting.
 func (o *Outage) askOnce(ctx context.Context) (server string, err error) {
 	ctx, cancel := source.WithTimeout(ctx, o.source, probeTimeout)
 	defer cancel()
@@ -145,7 +145,7 @@ func (o *Outage) askOnce(ctx context.Context) (server string, err error) {
 	return server, err
 }
 
-// Known returns the server as last known, and asks if it never was.
+// Known returns the server as last known, and calls Ask if it was never known.
 func (o *Outage) Known(ctx context.Context) string {
 	if server := o.LastKnown(); server != "" {
 		return server
@@ -153,14 +153,14 @@ func (o *Outage) Known(ctx context.Context) string {
 	return o.Ask(ctx)
 }
 
-// LastKnown returns the server as last known, "" if it never was.
+// LastKnown returns the server as last known, "" if it was never known.
 func (o *Outage) LastKnown() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.mu.server
 }
 
-// Ask asks which program the server is, once for concurrent callers. It returns "" if the server
+// Ask requests the program of the server, once for concurrent callers. It returns "" if the server
 // does not say.
 func (o *Outage) Ask(ctx context.Context) string {
 	server, _, err := o.asks.Do(ctx, struct{}{}, o.askOnce)

@@ -46,11 +46,11 @@ import (
 // version, so that no event is lost, seen twice or listed again. Only a source that has forgotten
 // the version (410), or that contradicts itself, is listed again.
 //
-// Before a watch is resumed, the source is asked for its current version. A source that was
-// restored from a backup is below the store's version. It would not reject the watch, but stay
-// silent until its counter has passed the store's version, and then continue as if nothing had
-// happened. If the counter has passed it already, the version does not tell, see history.go.
-// (Restore etcd with --bump-revision, as Kubernetes requires.)
+// Before a watch is resumed, the reflector requests the current version of the source. A source
+// that was restored from a backup is below the store's version. It would not reject the watch, but
+// stay silent until its counter has passed the store's version, and then continue as if nothing had
+// happened. If the counter has passed it already, the version does not show the restore, see
+// history.go. (Restore etcd with --bump-revision, as Kubernetes requires.)
 type Reflector struct {
 	Options
 	store  *store.Store // nil until the first list is complete
@@ -62,7 +62,7 @@ type Reflector struct {
 
 	// The following fields belong to the goroutine of Run.
 	withdraw func()       // ends the offer of the loaded state, see offerLoaded
-	loaded   *loadedState // what the store was made of, nil when it is known to be true
+	loaded   *loadedState // the checkpoint that the store was made of, nil once it is confirmed
 	relist   bool         // the state has to be replaced by a list
 	paged    bool         // the source does not support initial events
 	// provisional: the last list may follow an outdated definition of the resource.
@@ -75,7 +75,7 @@ type Reflector struct {
 	rejectedSince time.Time // since when the source rejects what it allowed before; zero while it does not
 	brokeAt       time.Time // when the watch first broke since the last list or checkHistory; zero if it did not
 
-	server atomic.Pointer[string] // who was about to answer the last list, see Outage
+	server atomic.Pointer[string] // the server at the start of the last list, see Outage
 	// heldFrom is the server that sent the state of the store; it becomes server when a list is
 	// complete. uncertain is set while that may be wrong, because the state is loaded and
 	// unconfirmed, or provisional. It is then not saved, because a restart would lose that
@@ -92,8 +92,8 @@ type Reflector struct {
 	progress atomic.Bool // the source is known to send bookmarks
 	// NoVersions is set when the source has no usable lists of the resource's versions.
 	NoVersions atomic.Bool
-	// fromCheckpoint is set if the store's state was loaded, or began with what was loaded. listedAt
-	// is when the last complete list began, nil before.
+	// fromCheckpoint is set if the store's state was loaded, or began with what was loaded.
+	// listedAt is when the last complete list began, nil before.
 	fromCheckpoint atomic.Bool
 	listedAt       atomic.Pointer[time.Time]
 	kind           atomic.Pointer[source.ListMeta]
@@ -116,9 +116,9 @@ type Options struct {
 	// Checkpointer is nil if nothing is kept.
 	Checkpointer *checkpoint.Checkpointer
 	// First is called with the first complete list, or with a loaded state, and returns the store
-	// made of it. Ready is called when that store may be read, which is at once after a list; loaded
-	// says that it was made of a loaded state. Failed is called when an attempt has failed before
-	// that.
+	// made of it. Ready is called when that store may be read, which is at once after a list;
+	// loaded says that it was made of a loaded state. Failed is called when an attempt has failed
+	// before that.
 	First  func(*store.List) *store.Store
 	Ready  func(loaded bool)
 	Failed func(error)
@@ -149,7 +149,7 @@ const (
 )
 
 // brokenDelay bounds the pause after a stream was broken by something between here and a healthy
-// server, because nothing tells when that is over.
+// server, because the end of such a fault is not visible.
 const brokenDelay = 2 * time.Second
 
 // pause waits before the next attempt: for delay, but not beyond the end of an outage.
@@ -175,7 +175,7 @@ func (f *Reflector) pause(ctx context.Context, reason string, err error, delay t
 	return ctx.Err() == nil
 }
 
-// ListedBy returns the program that answered the last list, "" if unknown. It is safe for
+// ListedBy returns the program that responded to the last list, "" if unknown. It is safe for
 // concurrent use.
 func (f *Reflector) ListedBy() string { return *f.server.Load() }
 

@@ -69,7 +69,7 @@ func (f *Reflector) listed(ctx context.Context, l *listing, rv uint64, err error
 	return f.watch(ctx, source.WatchOptions{ResourceVersion: rv}, nil)
 }
 
-// learnKind asks the source once for the kind of its lists and for the warnings of the resource.
+// learnKind requests the kind of the lists and the warnings of the resource once.
 func (f *Reflector) learnKind(ctx context.Context) error {
 	if f.kind.Load() != nil {
 		return nil
@@ -82,7 +82,7 @@ func (f *Reflector) learnKind(ctx context.Context) error {
 	return nil
 }
 
-// learnColumns asks a server of another release than the printer's for the columns of its Tables.
+// learnColumns requests the columns of Tables from a server of another release than the printer's.
 // Tables are made from JSON.
 func (f *Reflector) learnColumns(ctx context.Context) error {
 	printer, ok := f.Resource.Printer.(*table.Following)
@@ -107,7 +107,7 @@ func (f *Reflector) learnColumns(ctx context.Context) error {
 	return nil
 }
 
-// checkRewound asks for the source's version, which must not be below the store's. The store's is
+// checkRewound requests the source's version, which must not be below the store's. The store's is
 // read first, because the source's can only have grown since.
 func (f *Reflector) checkRewound(ctx context.Context) (current uint64, err error) {
 	held, asked := f.store.LatestRV(), time.Now()
@@ -123,7 +123,7 @@ func (f *Reflector) checkRewound(ctx context.Context) (current uint64, err error
 		return 0, fmt.Errorf("reading the current version: %w", err)
 	}
 	if src, ok := f.Source.(source.ReplicatedSource); ok && current < held {
-		// The server that was asked may lag behind others of the same store.
+		// The server that responded may lag behind others of the same store.
 		newest, err := src.NewestVersion(versionCtx, f.Resource)
 		if newest >= held || err != nil && !errors.Is(err, source.ErrUnsupported) {
 			return 0, fmt.Errorf("%w: it is at %d, the cache at %d", errBehind, current, held)

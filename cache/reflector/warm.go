@@ -23,9 +23,9 @@ import (
 //     write up to then.
 //  4. An object of the past is compared with the source, see history.go.
 //
-// Failures on the way are handled as usual: an expired version leads to a list, of which the
-// difference is applied. Only a failure that would stop a collection discards the loaded state, and
-// the reflector begins without.
+// Failures on the way are handled as usual: an expired version leads to a list, whose difference is
+// applied. Only a failure that would stop a collection discards the loaded state, and the reflector
+// begins without.
 
 // catchUpSeconds is the timeout of the first watch after loading. kube-apiserver sends a bookmark
 // two seconds before a watch ends, so the store is known to be current after a second, instead of
@@ -84,7 +84,7 @@ func (f *Reflector) load(ctx context.Context) {
 		"resourceVersion", l.Note.ResourceVersion, "saved", l.Note.At)
 }
 
-// checkLoaded asks whether the loaded state is of the same cluster.
+// checkLoaded checks whether the loaded state is of the same cluster.
 func (f *Reflector) checkLoaded(ctx context.Context) error {
 	err := f.Checkpoint.CheckCluster(ctx, f.loaded.image)
 	switch {

@@ -130,7 +130,7 @@ func (c comparison) checkOnce(ctx context.Context, out *Report) error {
 	return nil
 }
 
-// round asks the upstream and finds the collection's state at that version.
+// round lists the versions at the upstream and finds the collection's state at that version.
 func (c comparison) round(ctx context.Context) (*round, error) {
 	refs, err := c.listVersions(ctx)
 	if err != nil {
@@ -216,7 +216,7 @@ func (r *round) differences() []Difference {
 		}
 		switch {
 		case len(refs) == 0 && r.refs.IsPartial:
-			return false // the upstream was not asked further
+			return false // the list of the upstream ends here
 		case len(refs) == 0 || refs[0].Key > o.Key:
 			found = append(found, Difference{Key: o.Key, Kind: Extra, Cached: o.RV})
 			return true

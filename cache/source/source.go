@@ -134,7 +134,7 @@ type ListMeta struct {
 }
 
 // Remaining returns how many objects follow those of a page. known is false if the list does not
-// tell.
+// contain the number.
 func (m *ListMeta) Remaining() (n int64, known bool) {
 	if m.RemainingItemCount != nil {
 		return *m.RemainingItemCount, true
@@ -200,7 +200,8 @@ type Source interface {
 	CurrentVersion(ctx context.Context, res *Resource) (uint64, error)
 	// Server identifies the program that responds at present. It serves only for comparison:
 	// another program may encode the same objects differently. The request is small and also shows
-	// whether the server responds at all. The error wraps ErrUnsupported if the source cannot tell.
+	// whether the server responds at all. The error wraps ErrUnsupported if the source does not
+	// know.
 	Server(ctx context.Context) (string, error)
 	// LastContact returns when the connection that watches use last showed activity, with a
 	// monotonic clock reading; zero before the first.

@@ -4,8 +4,8 @@
 // The state is a copy-on-write tree. A Snapshot is the immutable state at one version; taking one
 // costs nothing while nothing changes, and holding one costs only what was replaced since.
 // Snapshots of older versions are retained for chunked lists, or made by undoing the events of the
-// history. Indexes by label, field and shard are built when they are asked for and dropped when
-// they are not used.
+// history. Indexes by label, field and shard are built on demand and dropped when they are not
+// used.
 //
 // A Store has one writer at a time: whoever holds publish. Usually that is the reflector, through
 // Install, Apply, Replace (diff.go) and Progress. The freshness check may advance the version that
@@ -16,10 +16,10 @@
 // # Versions
 //
 // AppliedRV is the version up to which events were applied. LatestRV is the version that readers
-// see: the same one, or a higher one of which a freshness check has proved that the state is the
-// same (see ahead.go). CompleteRV and IsComplete tell whether all changes of a version have
-// arrived, because etcd gives several changes of one transaction the same version. None of them
-// ever goes back.
+// see: the same one, or a higher one for which a freshness check has proved that the state is the
+// same (see ahead.go). CompleteRV and IsComplete say whether all changes of a version have arrived,
+// because etcd gives several changes of one transaction the same version. None of them ever goes
+// back.
 //
 // # Locks
 //

@@ -152,9 +152,9 @@ type indexes struct {
 	max    int
 	byKey  map[indexKey]*index
 	wanted map[indexKey]time.Time // could have been used once
-	// shards are by shard.Key, nil where there is none. Every snapshot has a copy of them, and so do
-	// snapshots made from those by undoing history. Reads of an exact version, such as the pages of
-	// a list, therefore find the shard as it was.
+	// shards are by shard.Key, nil where there is none. Every snapshot has a copy of them, and so
+	// do snapshots made from those by undoing history. Reads of an exact version, such as the pages
+	// of a list, therefore find the shard as it was.
 	shards [shard.Keys]*index
 }
 
@@ -201,7 +201,7 @@ func (t *indexes) expire(now time.Time) {
 }
 
 // want records that a selector could have used an index that does not exist. It returns a new index
-// if it is to be built now, else nil.
+// if it must be built now, else nil.
 func (t *indexes) want(term *object.Equality, now time.Time) *index {
 	key := indexKey{term.Kind, term.Key}
 	if _, again := t.wanted[key]; !again {

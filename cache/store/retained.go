@@ -23,9 +23,9 @@ type retained struct {
 		sync.Mutex
 		views []retainedSnapshot
 		churn int64 // the collection's
-		// floor is above every past version whose snapshot reached maxAge. Snapshots below it are not
-		// made again from history: otherwise a client that repeats a read would hold its version
-		// forever, whereas kube-apiserver's continue tokens end with etcd's compaction.
+		// floor is above every past version whose snapshot reached maxAge. Snapshots below it are
+		// not made again from history: otherwise a client that repeats a read would hold its
+		// version forever, whereas kube-apiserver's continue tokens end with etcd's compaction.
 		floor uint64
 	}
 	// oldest is the churn of the oldest snapshot, or noChurn, for the writer to read without a

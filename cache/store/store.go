@@ -18,8 +18,8 @@ import (
 type Options struct {
 	// History bounds the events that are kept for late watchers and exact reads.
 	History watchmux.Options
-	// SnapshotAge bounds how long a snapshot is retained, SnapshotBytes how many bytes all of them may
-	// keep from being freed.
+	// SnapshotAge bounds how long a snapshot is retained, SnapshotBytes how many bytes all of them
+	// may keep from being freed.
 	SnapshotAge   time.Duration
 	SnapshotBytes int64
 	// Indexes is the maximum number of indexes by label, field or name.
@@ -69,9 +69,8 @@ type Store struct {
 		indexes    indexes
 		closed     bool
 	}
-	// view is the current snapshot, or nil from a change until the next reader asks. rv is mu.rv.
-	// It is set after view was cleared, so whoever loads a version here finds it in the snapshot as
-	// well.
+	// view is the current snapshot, or nil from a change until the next read. rv is mu.rv. It is
+	// set after view was cleared, so whoever loads a version here finds it in the snapshot as well.
 	view atomic.Pointer[Snapshot]
 	rv   atomic.Uint64
 	// ahead is the state at a version above rv, see ahead.go. Most of the time it is nil, or at rv

@@ -48,7 +48,7 @@ func (s *stream) deliver(sc *scratch) {
 	if s.finishRevoked(sc) {
 		return
 	}
-	if s.deadline.Equal(s.began) { // the client asked for a watch that ends at once
+	if s.deadline.Equal(s.began) { // the client requested a watch that ends at once
 		s.finish(sc, reason.WatchTimeout, nil)
 		return
 	}

@@ -5,7 +5,7 @@
 // watches. A client that does not read costs one goroutine and delays the others by a few
 // milliseconds once.
 //
-// Watches.Watch answers a request (watches.go); the response is a stream that the edge starts
+// Watches.Watch serves a request (watches.go); the response is a stream that the edge starts
 // (serve.go). A watch sends the objects that exist at its start, if requested (initial.go), then
 // events (deliver.go), and bookmarks when they are due (writeBookmark in finish.go). It may
 // coalesce events and be limited to a rate of bytes (coalesce.go). Events that several watches send

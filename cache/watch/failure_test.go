@@ -204,8 +204,8 @@ func TestPanicDuringFlushDelaysNobody(t *testing.T) {
 	})
 }
 
-// panickingContext panics when it is asked whether the client is still there, as the compression of
-// initial events does.
+// panickingContext panics when the compression of initial events checks whether the client is still
+// connected.
 type panickingContext struct{ context.Context }
 
 func (panickingContext) Err() error { panic("in a context") }

@@ -55,7 +55,7 @@ func (ws *Watches) Open() int {
 	return len(ws.mu.open)
 }
 
-// Watch answers a watch. Errors of the watch itself, such as an expired version, are sent as ERROR
+// Watch serves a watch. Errors of the watch itself, such as an expired version, are sent as ERROR
 // events, as kube-apiserver does. The returned error is for the caller to forward or to respond
 // with. end ends the watch soon, after the events that it already has; it is safe for concurrent
 // use.
@@ -122,8 +122,9 @@ func (s *stream) open(ctx context.Context) (initial *store.Snapshot, err error) 
 }
 
 // reach returns when the collection holds rv, which may be the version of another resource. An idle
-// resource learns such versions once a minute at best, so the upstream is asked. It is also up to
-// the upstream to wait for a version that nobody holds yet, or to reject it.
+// resource learns such versions once a minute at best, so reach requests the version from the
+// upstream. It is also up to the upstream to wait for a version that nobody holds yet, or to reject
+// it.
 func (s *stream) reach(ctx context.Context, rv uint64) error {
 	err := s.c.WaitFor(ctx, rv, freshness.HeadStart)
 	if !store.IsTooLarge(err) {

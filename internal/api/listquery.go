@@ -1,8 +1,8 @@
 package api
 
 // Query holds the list parameters that only kubeweir has, as sent. Other servers ignore them, so a
-// request with them is answered here or rejected: a forwarded one would come back as if it had
-// none. Package cache/query parses them.
+// request with them is served from the cache or rejected: a forwarded one would come back as if it
+// had none. Package cache/query parses them.
 type Query struct {
 	values [numQueryParameters]string
 	given  [numQueryParameters]bool

@@ -106,7 +106,7 @@ func parseQuery(raw string) (q query) {
 		if ok {
 			p = parameterNamed(key)
 		} else {
-			q.addOwn(keyOf(pair), "") // other servers ignore it, and so the restriction that it asks for
+			q.addOwn(keyOf(pair), "") // other servers ignore it, and so its restriction
 		}
 		if p == noParameter || q.has(p) {
 			q.exact = ok && p == noParameter && q.addOwn(key, value) && q.exact
@@ -185,7 +185,7 @@ func (q *query) fewTerms() bool {
 		strings.Count(q.values[paramFieldSelector], ",") < maxSelectorTerms
 }
 
-// minTimeout is the shortest timeout of a read that the cache may answer. The upstream decides
+// minTimeout is the shortest timeout of a read that the cache may serve. The upstream decides
 // whether a shorter one has expired, with 504.
 const minTimeout = 10 * time.Millisecond
 

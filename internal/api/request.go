@@ -52,7 +52,7 @@ type Request struct {
 	info RequestInfo
 }
 
-// Info returns what the request asks for. The first call parses method, path and query, so that all
+// Info returns the parsed request. The first call parses method, path and query, so that all
 // decisions are based on the same result.
 func (r *Request) Info() *RequestInfo {
 	if !r.parsed {
@@ -141,8 +141,7 @@ type Response struct {
 	Started func()
 	// Done, if set, is called exactly once after the response was written or abandoned, with the
 	// number of body bytes written and the write error. If the transport had to send another
-	// response instead, because it could not do what this one asks for, Status has been set to that
-	// one's.
+	// response instead, because it could not send this one, Status has been set to that one's.
 	Done func(written int64, err error)
 }
 

@@ -45,7 +45,7 @@ type RequestInfo struct {
 	// the other fields describe: no empty or dot segments, nothing after the name, no characters
 	// that proxies interpret differently. All its parameters are known and mean what Options says.
 	//
-	// Only exact requests may be authorized or answered here, or sent upstream with another
+	// Only exact requests may be authorized or served from the cache, or sent upstream with another
 	// identity than the client's. Others are forwarded as the client, who thus gets what the
 	// upstream allows that client.
 	Exact bool
@@ -53,8 +53,8 @@ type RequestInfo struct {
 	// path of one object has the field selector for its name.
 	Options ListOptions
 	// Query holds the parameters of a list, watch or deletecollection that only kubeweir has, nil
-	// without any. Exact ignores them: such a request may be authorized and answered here, but must
-	// not be sent upstream.
+	// without any. Exact ignores them: such a request may be authorized and served from the cache,
+	// but must not be sent upstream.
 	Query *Query
 	// Coalesce is the parameter of a watch that says how long its events may be delayed, as sent,
 	// nil without one. Unlike the parameters of Query it may be sent upstream: a server that does

@@ -37,7 +37,7 @@ const (
 )
 
 // NegotiateStatus chooses the form of an error response from the first line of the Accept header.
-// pretty is the result of RequestInfo.Pretty. Clauses that ask for a transform do not count
+// pretty is the result of RequestInfo.Pretty. Clauses with a transform do not count
 // (negotiation.DefaultEndpointRestrictions).
 func NegotiateStatus(accept string, pretty bool) StatusForm {
 	if accept == "" {
@@ -197,7 +197,7 @@ func NewTooLargeResourceVersion(minimum, current uint64, retryAfterSeconds int) 
 }
 
 // InvalidResourceVersion returns the error for a resourceVersion that is not a number; err is that
-// of ParseResourceVersion. kube-apiserver answers gets and watches with the bare error, so
+// of ParseResourceVersion. kube-apiserver responds to gets and watches with the bare error, so
 // StatusResponse makes it a 500, and lists with NewInvalidListResourceVersion.
 func InvalidResourceVersion(value string, err error) error {
 	return field.Invalid(field.NewPath("resourceVersion"), value, err.Error())

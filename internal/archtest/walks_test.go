@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestWalksNameFunctions makes sure that the section "Request paths" of ARCHITECTURE.md only names existing
-// functions between backquotes.
+// TestWalksNameFunctions makes sure that the section "Request paths" of ARCHITECTURE.md only names
+// existing functions between backquotes.
 func TestWalksNameFunctions(t *testing.T) {
 	root := filepath.Join("..", "..")
 	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))

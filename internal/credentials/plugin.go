@@ -36,7 +36,7 @@ type Plugin struct {
 	log      *slog.Logger
 
 	asks flight.Group[struct{}, credentials]
-	// last was returned last. The upstream has since answered refused with a 401.
+	// last was returned last. The upstream has since responded to refused with a 401.
 	last, refused atomic.Pointer[credentials]
 	stuck         atomic.Bool
 }

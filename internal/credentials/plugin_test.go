@@ -30,7 +30,7 @@ type hub struct {
 
 	mu      sync.Mutex
 	seen    []string // Authorization headers
-	refuses string   // the one that it answers with 401
+	refuses string   // the one that it rejects with 401
 }
 
 func newHub(t *testing.T, patience time.Duration) *hub {

@@ -1,5 +1,5 @@
 // Package flight coalesces simultaneous calls without ever giving a caller a result of a call that
-// began before the caller asked.
+// began before the caller called.
 //
 // singleflight lets a late caller share the call in flight, which is wrong for linearizable reads:
 // that call may have read the store before the late caller's own write. Here the callers that

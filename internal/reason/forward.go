@@ -1,13 +1,13 @@
 package reason
 
-// Forward says why a read (get, list or watch) is forwarded to the upstream instead of being
-// answered from the cache.
+// Forward says why a read (get, list or watch) is forwarded to the upstream instead of being served
+// from the cache.
 type Forward uint8
 
 // The reasons, in the order in which they are checked. Those up to InvalidSelector depend only on
 // the request and the resource.
 const (
-	// NotForwarded means that the read was answered here.
+	// NotForwarded means that the read was served from the cache.
 	NotForwarded Forward = iota
 	// Head is a request with the method HEAD.
 	Head
@@ -25,7 +25,8 @@ const (
 	// DefinitionsUnknown is a resource that may be a custom one while the definitions are not
 	// watched.
 	DefinitionsUnknown
-	// Unserved is a custom resource whose definition is not established or does not serve the version.
+	// Unserved is a custom resource whose definition is not established or does not serve the
+	// version.
 	Unserved
 	// Aggregated is a resource that an APIService assigns to another API server.
 	Aggregated
@@ -47,8 +48,8 @@ const (
 	Redefined
 	// Unservable is a representation or path that the collection does not have.
 	Unservable
-	// AmbiguousVersion is a version that the upstream answers from its store: "00", or a number
-	// with a limit in a list that can contain only one object.
+	// AmbiguousVersion is a version that the upstream reads from its store: "00", or a number with
+	// a limit in a list that can contain only one object.
 	AmbiguousVersion
 	// VersionAhead is a version that the cache has not reached yet.
 	VersionAhead

@@ -45,8 +45,8 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Seeds returns the seeds of a test that runs once per seed: short of them, or long in a soak. They are consecutive and
-// begin with Seed(t), so that KUBEWEIR_SEED=n makes seed n the first.
+// Seeds returns the seeds of a test that runs once per seed: short of them, or long in a soak. They
+// are consecutive and begin with Seed(t), so that KUBEWEIR_SEED=n makes seed n the first.
 func Seeds(t testing.TB, short, long int) []uint64 {
 	t.Helper()
 	first := Seed(t)

@@ -43,8 +43,8 @@ type Options struct {
 	Held bool
 }
 
-// Run opens streams and writes random deliveries to them. It fails the test unless each client receives a copy of what
-// its writer accepted. Some clients stop reading now and then.
+// Run opens streams and writes random deliveries to them. It fails the test unless each client
+// receives a copy of what its writer accepted. Some clients stop reading now and then.
 func Run(t *testing.T, o Options, open func(t *testing.T) Pipe) {
 	t.Helper()
 	n := soak.Cases(o.Deliveries, 200*o.Deliveries)

@@ -48,7 +48,7 @@ func (s *endless) version() uint64 { return uint64(len(s.pods)) }
 
 func (s *endless) List(_ context.Context, _ *source.Resource, _ api.Encoding, o source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
 	meta := source.ListMeta{ResourceVersion: s.version(), Kind: "PodList", APIVersion: "v1"}
-	if o.Continue != "" { // asks for one object of the past
+	if o.Continue != "" { // a request for one object of the past
 		token, err := api.DecodeContinue(o.Continue)
 		if err != nil {
 			return meta, err
