@@ -165,7 +165,7 @@ func TestFailedStartIsReportedWhileRetrying(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("the error came after %s", took)
+			t.Errorf("the error was returned after %s", took)
 		}
 		// From now on the error is immediate, while the reflector keeps trying.
 		s.Calls()

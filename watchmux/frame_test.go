@@ -85,10 +85,10 @@ func TestFrameBudget(t *testing.T) {
 		t.Errorf("built %d frames of old events, want one per call", made)
 	}
 	if _, ok, _ := all[0].CachedFrame(jsonRep, 0, count); ok || made != 4 {
-		t.Error("a frame was made that is not kept")
+		t.Error("a frame was built that is not cached")
 	}
 	if frame, ok, err := all[49].CachedFrame(jsonRep, 0, count); !ok || len(frame) != 100 || made != 4 || err != nil {
-		t.Errorf("the kept frame: %d bytes, %v, %v, %d made", len(frame), ok, err, made)
+		t.Errorf("the cached frame: %d bytes, %v, %v, %d made", len(frame), ok, err, made)
 	}
 	for range 30 {
 		m.Append(feed.set(state{key: "b"}))
@@ -120,7 +120,7 @@ func TestFrameBudgetOfOneReader(t *testing.T) {
 	made := false
 	_, _ = ds[0].Frame(jsonRep, 0, func(watchmux.Delivery) ([]byte, error) { made = true; return nil, nil })
 	if s := m.Stats(); made || s.FrameBytes != 600 {
-		t.Errorf("a new frame was not kept: %d bytes of frames", s.FrameBytes)
+		t.Errorf("a new frame was not cached: %d bytes of frames", s.FrameBytes)
 	}
 }
 

@@ -351,7 +351,7 @@ func TestRevalidateWhileWatchLags(t *testing.T) {
 		b.source.Create(cachetest.Pods, cachetest.Pod("ns-0/new", ""))
 		synctest.Wait()
 		if n := asks(); n != 0 {
-			t.Errorf("%d requests while changes come late", n)
+			t.Errorf("%d requests while changes arrive late", n)
 		}
 		time.Sleep(11 * time.Second)
 		if n := asks(); n != 1 {
@@ -361,7 +361,7 @@ func TestRevalidateWhileWatchLags(t *testing.T) {
 		b.source.Create(cachetest.Pods, cachetest.Pod("ns-0/newer", ""))
 		synctest.Wait()
 		if n := asks(); n != 1 {
-			t.Errorf("%d requests while changes come soon", n)
+			t.Errorf("%d requests while changes arrive early", n)
 		}
 	})
 }

@@ -47,13 +47,13 @@ func TestServerColumnsAreLearned(t *testing.T) {
 			cachetest.Collection(t, manager, pods, enc)
 		}
 		if n := s.asked.Load(); n != 2 || !printer.Traits().NoTables {
-			t.Errorf("asked %d times, %+v", n, printer.Traits())
+			t.Errorf("%d requests, %+v", n, printer.Traits())
 		}
 		s.SetServer(`{"gitVersion":"v1.36.0"}`)
 		s.Break(nil)
 		time.Sleep(10 * time.Second)
 		if n := s.asked.Load(); n != 2 || printer.Traits().NoTables {
-			t.Errorf("after the upgrade: asked %d times, %+v", n, printer.Traits())
+			t.Errorf("after the upgrade: %d requests, %+v", n, printer.Traits())
 		}
 	})
 }

@@ -234,7 +234,7 @@ func (w *world) fresh() {
 			w.t.Errorf("fresh: %v", err)
 		}
 	case rv < before || w.c.RV() < rv:
-		w.t.Errorf("fresh says %d, asked at %d, held %d", rv, before, w.c.RV())
+		w.t.Errorf("Fresh returned %d, requested at %d, held %d", rv, before, w.c.RV())
 	}
 }
 

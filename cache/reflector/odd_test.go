@@ -447,7 +447,7 @@ func TestLaggingServerIsAwaited(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		if got := scriptedState(c.Snapshot()); got != "9: a/1@5 a/2@9" || s.asked != 3 {
-			t.Errorf("state %s, asked %d times", got, s.asked)
+			t.Errorf("state %s, %d requests", got, s.asked)
 		}
 		if got := strings.Join(s.calls, ", "); got != "watch 0 initial=true, watch 8 initial=false" {
 			t.Errorf("calls %s", got)

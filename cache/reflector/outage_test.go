@@ -276,7 +276,7 @@ func TestUpgradedServerIsRelisted(t *testing.T) {
 			t.Errorf("%d lists although the server is the same", n)
 		}
 		if n := b.source.Asked() - asked; n > len(b.feeds) {
-			t.Errorf("asked %d times", n)
+			t.Errorf("%d requests", n)
 		}
 		b.source.SetServer("2")
 		b.source.Break(nil)

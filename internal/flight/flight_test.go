@@ -44,7 +44,7 @@ func TestLateCallersShareTheNextCall(t *testing.T) {
 		}
 		for i := 1; i < 5; i++ {
 			if results[i] != 2 {
-				t.Errorf("late caller %d got call %d, begun before it asked", i, results[i])
+				t.Errorf("late caller %d got call %d, begun before its own", i, results[i])
 			}
 		}
 		if calls != 2 {

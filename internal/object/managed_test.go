@@ -90,7 +90,7 @@ func TestWithoutManagedFields(t *testing.T) {
 		full, less := kept(t, whole, enc, raws), kept(t, without, enc, raws)
 		t.Logf("%v: %d bytes an object, %d without managedFields (%.2f)", enc, full/len(raws), less/len(raws), float64(less)/float64(full))
 		if less*10 > full*7 {
-			t.Errorf("%v: %d bytes of %d are kept", enc, less, full)
+			t.Errorf("%v: %d bytes of %d are retained", enc, less, full)
 		}
 	}
 }

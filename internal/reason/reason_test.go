@@ -40,7 +40,7 @@ func TestReasonsAreDescribed(t *testing.T) {
 			}
 			seen[e.Label] = true
 			if name != "Forward" && e.Client == "" {
-				t.Errorf("%s %s: what does the client see?", name, e.Label)
+				t.Errorf("%s %s: no text for the client", name, e.Label)
 			}
 			if name == "Refusal" && http.StatusText(e.Code) == "" {
 				t.Errorf("%s has no status", e.Label)

@@ -189,7 +189,7 @@ func Initial(w Watch, t Truth) error {
 		return errors.New("initial: no bookmark ended the initial events")
 	}
 	if end < w.From {
-		return fmt.Errorf("initial: ended at %d, asked for not older than %d", end, w.From)
+		return fmt.Errorf("initial: ended at %d, requested not older than %d", end, w.From)
 	}
 	if !t.Complete {
 		return nil

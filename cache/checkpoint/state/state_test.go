@@ -412,7 +412,7 @@ func TestOpen(t *testing.T) {
 			}
 			names, err := d.Names()
 			if err != nil || (len(names) == 1) != c.imageKept {
-				t.Errorf("images %q, kept: %t, %v", names, c.imageKept, err)
+				t.Errorf("images %q, want them: %t, %v", names, c.imageKept, err)
 			}
 			if _, err := state.Open(state.Options{Dir: dir, Key: c.key}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 				t.Errorf("a second process: %v", err)

@@ -60,7 +60,7 @@ func TestRowKeepsExtremeTimes(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if _, ok := mustRow(t, []Cell{Age(future)}).NextChange(epoch); ok {
-		t.Error("a row whose time is out of reach changes")
+		t.Error("a row with a time beyond the representable range changes")
 	}
 }
 

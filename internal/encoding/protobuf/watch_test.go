@@ -45,7 +45,7 @@ func TestLargeEventsDoNotKeepMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(w.buf) > encoding.KeepBuffer {
-		t.Errorf("a buffer of %d bytes is kept", len(w.buf))
+		t.Errorf("a buffer of %d bytes is retained", len(w.buf))
 	}
 }
 
