@@ -12,22 +12,9 @@ import (
 	engine "github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// What clients read when history is gone; the words are those of kube-apiserver
-// (apiserver, storage/etcd3/errors.go).
-const (
-	watchExpired    = "The resourceVersion for the provided watch is too old."
-	listExpired     = "The resourceVersion for the provided list is too old."
-	continueExpired = "The provided continue parameter is too old " +
-		"to display a consistent list result. You can start a new list without " +
-		"the continue parameter."
-	inconsistentContinue = "The provided continue parameter is too old " +
-		"to display a consistent list result. You can start a new list without " +
-		"the continue parameter, or use the continue token in this response to " +
-		"retrieve the remainder of the results. Continuing with the provided " +
-		"token results in an inconsistent list - objects that were created, " +
-		"modified, or deleted between the time the first chunk was returned " +
-		"and now may show up in the list."
-)
+// watchExpired is the message of kube-apiserver (apiserver, storage/etcd3/errors.go) for a watch
+// whose history is gone.
+const watchExpired = "The resourceVersion for the provided watch is too old."
 
 // tooLargeRetry is how many seconds a client is told to wait for a revision that is yet to come, as kube-apiserver's
 // watch cache says (apiserver, storage/cacher/watch_cache.go, resourceVersionTooHighRetrySeconds).
@@ -69,32 +56,14 @@ func engineError(err error) error {
 	}
 }
 
-// listError is engineError for reading keys at a revision: from is the first key that
-// could not be read, paging whether a continue token brought the caller there.
-func listError(err error, paging bool, from, prefix string, revision uint64) error {
-	var future *engine.FutureError
-	switch {
-	case errors.Is(err, engine.ErrCompacted) && paging:
-		return continueExpiredError(from, prefix)
-	case errors.Is(err, engine.ErrCompacted):
-		return apierrors.NewResourceExpired(listExpired)
-	case errors.As(err, &future):
-		return storage.NewTooLargeResourceVersionError(revision, future.Current, tooLargeRetry)
-	default:
-		return engineError(err)
+// withRetryAfter adds to an error about a resourceVersion that is not reached yet when to try
+// again; etcd3 leaves that to the watch cache.
+func withRetryAfter(err error) error {
+	var status *apierrors.StatusError
+	if storage.IsTooLargeResourceVersion(err) && errors.As(err, &status) {
+		status.ErrStatus.Details.RetryAfterSeconds = tooLargeRetry
 	}
-}
-
-// continueExpiredError carries a token of revision -1: go on from the same key, at
-// whatever is current.
-func continueExpiredError(from, prefix string) error {
-	token, err := storage.EncodeContinue(from, prefix, -1)
-	if err != nil {
-		return apierrors.NewResourceExpired(continueExpired)
-	}
-	expired := apierrors.NewResourceExpired(inconsistentContinue)
-	expired.ErrStatus.Continue = token
-	return expired
+	return err
 }
 
 // watchStatus is the object of the ERROR event that ends a watch; nil when it ends

@@ -226,6 +226,15 @@ func TestSuggestionWithoutVersion(t *testing.T) {
 	}
 }
 
+// inconsistentContinue is the message of kube-apiserver for an expired token.
+const inconsistentContinue = "The provided continue parameter is too old " +
+	"to display a consistent list result. You can start a new list without " +
+	"the continue parameter, or use the continue token in this response to " +
+	"retrieve the remainder of the results. Continuing with the provided " +
+	"token results in an inconsistent list - objects that were created, " +
+	"modified, or deleted between the time the first chunk was returned " +
+	"and now may show up in the list."
+
 // Lists of a page that end or expire, as tokens go: revision -1 goes on at what is
 // current, and its answer's token is a usual one.
 func TestListGoesOnAfterCompaction(t *testing.T) {

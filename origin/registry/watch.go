@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/klog/v2"
 
@@ -147,7 +148,7 @@ func (w *watcher) initial() error {
 	for {
 		result, err := w.store.engine.Range(w.ctx, read)
 		if err != nil {
-			return listError(err, true, read.From, w.key, read.Revision)
+			return err
 		}
 		if result.Revision < w.after {
 			return storage.NewTooLargeResourceVersionError(w.after, result.Revision, tooLargeRetry)
@@ -278,12 +279,19 @@ func (w *watcher) event(change engine.Event) (watch.Event, error) {
 	}
 }
 
-func (w *watcher) decode(key string, value []byte, revision uint64) (runtime.Object, error) {
-	data, _, err := w.store.transformer.TransformFromStorage(w.ctx, value, dataContext(key))
+func (w *watcher) decode(key string, data []byte, revision uint64) (runtime.Object, error) {
+	data, _, err := w.store.transformer.TransformFromStorage(w.ctx, data, value.DefaultContext(key))
 	if err != nil {
 		return nil, err
 	}
-	return w.store.decode(data, revision)
+	obj, err := runtime.Decode(w.store.codec, data)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.store.versioner.UpdateObject(obj, revision); err != nil {
+		return nil, fmt.Errorf("set resourceVersion %d: %w", revision, err)
+	}
+	return obj, nil
 }
 
 // matches reports whether obj, nil for none, is selected. What has no attributes is not.

@@ -135,9 +135,10 @@ func withStore() map[string]func(context.Context, *testing.T, *store) {
 			storagetesting.RunTestStats(ctx, t, s, s.codec, s.transformer, false)
 		},
 		"StatsWithSizes": func(ctx context.Context, t *testing.T, s *store) {
-			if err := s.EnableResourceSizeEstimation(func(context.Context) ([]string, error) { return nil, nil }); err != nil {
+			if err := s.EnableResourceSizeEstimation(s.keys); err != nil {
 				t.Fatal(err)
 			}
+			defer s.Interface.(interface{ Close() }).Close()
 			storagetesting.RunTestStats(ctx, t, s, s.codec, s.transformer, true)
 		},
 		"WatchFromZero": func(ctx context.Context, t *testing.T, s *store) {

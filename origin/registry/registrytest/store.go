@@ -125,6 +125,16 @@ func (s *store) stored(ctx context.Context, t *testing.T, key string) {
 	}
 }
 
+// keys are the engine's, of all objects.
+func (s *store) keys(ctx context.Context) ([]string, error) {
+	result, err := s.engine.Range(ctx, engine.RangeOptions{Prefix: registry.DefaultPrefix, KeysOnly: true})
+	keys := make([]string, len(result.KVs))
+	for i, kv := range result.KVs {
+		keys[i] = kv.Key
+	}
+	return keys, err
+}
+
 // maxPage is up to where the pages of a list with a selector grow.
 const maxPage = 10000
 
