@@ -27,7 +27,7 @@ func (e *Engine) Put(ctx context.Context, key string, value []byte, expect stora
 	rev, id, err := e.put(ctx, key, value, expect, ttl)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		// The remembered lease is gone from etcd (restored, revoked by hand); nothing was written.
-		e.leases.forgetID(id)
+		e.leases.forget(id)
 		rev, _, err = e.put(ctx, key, value, expect, ttl)
 	}
 	return rev, err
