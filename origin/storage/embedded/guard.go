@@ -175,12 +175,12 @@ func (g *guard) close() {
 func (g *guard) park() { select {} }
 
 // do runs a write until it succeeds.
-func (g *guard) do(op func() error) error { return g.run(op, full) }
+func (g *guard) do(op func() error) error { return g.run(op, false, true) }
 
-// sync runs a sync. It is never tried again: after it has failed, nobody knows what is on disk.
-func (g *guard) sync(op func() error) error { return g.run(op, nil) }
-
-func (g *guard) run(op func() error, again func(error) bool) error {
+// run runs op until it succeeds, or parks the caller when it fails for good. A compaction's op
+// returns an error when there is no room. An op that is not to be tried again is a sync: after it
+// has failed, nobody knows what is on disk.
+func (g *guard) run(op func() error, compaction, again bool) error {
 	waits := false
 	for {
 		if g.isFrozen() {
@@ -188,54 +188,33 @@ func (g *guard) run(op func() error, again func(error) bool) error {
 		}
 		spent := g.spent.Load()
 		err := op()
-		if err == nil {
+		switch {
+		case err == nil:
 			if waits {
 				g.resume()
 			}
 			return nil
-		}
-		if !g.guarding.Load() {
+		case !g.guarding.Load():
 			return err
-		}
-		if again != nil && g.spend(err, spent) {
-			continue
-		}
-		if again != nil && again(err) && g.opened.Load() && (waits || g.wait(err)) {
+		case again && (g.opened.Load() || !compaction) && g.spend(err, spent):
+		case compaction && full(err):
+			g.crowd(err)
+			return err
+		case again && full(err) && g.opened.Load() && (waits || g.wait(err)):
 			waits = true
 			g.pause()
-			continue
+		default:
+			g.freeze(&diskError{dir: g.dir, err: err})
 		}
-		g.freeze(&diskError{dir: g.dir, err: err})
 	}
 }
 
-// compaction is what Pebble calls the writing of tables that replace others.
+// compaction is the category of Pebble's for tables that replace others.
 const compaction vfs.DiskWriteCategory = "pebble-compaction"
 
 // crowdedPause is how long no compaction begins to write after one that had no room. Pebble
 // itself leaves alone for half a minute what one could not compact, but not its level 0.
 const crowdedPause = 5 * time.Second
-
-// try runs a write of a compaction, which fails when there is no room and no reserve.
-func (g *guard) try(op func() error) error {
-	for {
-		if g.isFrozen() {
-			g.park()
-		}
-		spent := g.spent.Load()
-		err := op()
-		switch {
-		case err == nil || !g.guarding.Load():
-			return err
-		case g.opened.Load() && g.spend(err, spent):
-			continue
-		case full(err):
-			g.crowd(err)
-			return err
-		}
-		g.freeze(&diskError{dir: g.dir, err: err})
-	}
-}
 
 // crowd notes that a compaction has no room, or no file descriptor.
 func (g *guard) crowd(err error) {
@@ -373,24 +352,24 @@ type closer func() error
 
 func (c closer) Close() error { return c() }
 
-// file guards what open returns.
-func (g *guard) file(open func() (vfs.File, error)) (vfs.File, error) {
-	var f vfs.File
-	err := g.do(func() (err error) {
-		f, err = open()
+// file guards the file that open returns.
+func (g *guard) file(category vfs.DiskWriteCategory, open func() (vfs.File, error)) (vfs.File, error) {
+	f := &guardedFile{guard: g, compaction: category == compaction}
+	err := f.run(func() (err error) {
+		f.File, err = open()
 		return err
-	})
+	}, true)
 	if err != nil {
 		return nil, err
 	}
-	return &guardedFile{File: f, guard: g}, nil
+	return f, nil
 }
 
 func (g *guard) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if category == compaction {
-		return g.createCompacted(name)
+		g.rest()
 	}
-	f, err := g.file(func() (vfs.File, error) { return g.FS.Create(name, category) })
+	f, err := g.file(category, func() (vfs.File, error) { return g.FS.Create(name, category) })
 	return aheadOf(name, f), err
 }
 
@@ -405,12 +384,12 @@ func (g *guard) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 }
 
 func (g *guard) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	return g.file(func() (vfs.File, error) { return g.FS.OpenReadWrite(name, category, opts...) })
+	return g.file(category, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, category, opts...) })
 }
 
 func (g *guard) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	tried := false
-	f, err := g.file(func() (vfs.File, error) {
+	f, err := g.file(category, func() (vfs.File, error) {
 		// What failed may have renamed the file. A new one will do.
 		if tried {
 			return g.FS.Create(newname, category)
@@ -422,7 +401,7 @@ func (g *guard) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCat
 }
 
 func (g *guard) OpenDir(name string) (vfs.File, error) {
-	return g.file(func() (vfs.File, error) { return g.FS.OpenDir(name) })
+	return g.file(vfs.WriteCategoryUnspecified, func() (vfs.File, error) { return g.FS.OpenDir(name) })
 }
 
 func (g *guard) Rename(oldname, newname string) error {
@@ -479,94 +458,42 @@ func (g *guard) RemoveAll(name string) error {
 // may fail without harm.
 type guardedFile struct {
 	vfs.File
-	guard *guard
+	guard      *guard
+	compaction bool // a compaction writes it
+}
+
+func (f *guardedFile) run(op func() error, again bool) error {
+	return f.guard.run(op, f.compaction, again)
 }
 
 func (f *guardedFile) Write(p []byte) (int, error) {
 	written := 0
-	err := f.guard.do(func() error {
+	err := f.run(func() error {
 		n, err := f.File.Write(p[written:])
 		written += n
 		return err
-	})
+	}, true)
 	return written, err
 }
 
 func (f *guardedFile) WriteAt(p []byte, off int64) (int, error) {
 	n := 0
-	err := f.guard.do(func() (err error) {
+	err := f.run(func() (err error) {
 		n, err = f.File.WriteAt(p, off)
 		return err
-	})
+	}, true)
 	return n, err
 }
 
-func (f *guardedFile) Sync() error { return f.guard.sync(f.File.Sync) }
+func (f *guardedFile) Sync() error { return f.run(f.File.Sync, false) }
 
-func (f *guardedFile) SyncData() error { return f.guard.sync(f.File.SyncData) }
+func (f *guardedFile) SyncData() error { return f.run(f.File.SyncData, false) }
 
 func (f *guardedFile) SyncTo(length int64) (bool, error) {
 	all := false
-	err := f.guard.sync(func() (err error) {
+	err := f.run(func() (err error) {
 		all, err = f.File.SyncTo(length)
 		return err
-	})
+	}, false)
 	return all, err
-}
-
-// A compactedFile is one that a compaction writes.
-type compactedFile struct{ guardedFile }
-
-func (g *guard) createCompacted(name string) (vfs.File, error) {
-	g.rest()
-	var f vfs.File
-	err := g.try(func() (err error) {
-		f, err = g.FS.Create(name, compaction)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &compactedFile{guardedFile{File: f, guard: g}}, nil
-}
-
-func (f *compactedFile) Write(p []byte) (int, error) {
-	written := 0
-	err := f.guard.try(func() error {
-		n, err := f.File.Write(p[written:])
-		written += n
-		return err
-	})
-	return written, err
-}
-
-// Sync, SyncData and SyncTo are not tried again, but what they are of is not needed.
-func (f *compactedFile) Sync() error { return f.guard.attempt(f.File.Sync) }
-
-func (f *compactedFile) SyncData() error { return f.guard.attempt(f.File.SyncData) }
-
-func (f *compactedFile) SyncTo(length int64) (bool, error) {
-	all := false
-	err := f.guard.attempt(func() (err error) {
-		all, err = f.File.SyncTo(length)
-		return err
-	})
-	return all, err
-}
-
-// attempt runs a sync of a compaction, which fails when there is no room.
-func (g *guard) attempt(op func() error) error {
-	var failed error
-	err := g.sync(func() error {
-		failed = op()
-		if full(failed) {
-			return nil
-		}
-		return failed
-	})
-	if err == nil && failed != nil {
-		g.crowd(failed)
-		return failed
-	}
-	return err
 }
