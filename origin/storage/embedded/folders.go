@@ -2,51 +2,38 @@ package embedded
 
 import "strings"
 
-// Folder is how many keys there are below one.
+// Folder is the number of keys below a folder.
 type Folder struct {
 	Name string
 	Keys int
 }
 
-// Folders counts the keys below each folder of prefix, which ends with a slash; of a folder
-// that split chooses, below each of its own. It reads the index alone, a few places for each
-// folder.
+// Folders counts the keys below each folder of prefix, which ends with a slash. A folder that
+// split chooses is counted by its own folders. Folders reads the index of these keys once.
 func (e *Engine) Folders(prefix string, split func(name string) bool) []Folder {
 	e.mu.Lock()
 	x := e.mu.index.copy()
 	e.mu.Unlock()
-	return x.folders(prefix, "", split)
+	return x.folders(prefix, split)
 }
 
-func (x *index) folders(prefix, parent string, split func(name string) bool) (list []Folder) {
-	for from := prefix; ; {
-		key, ok := x.from(from)
+func (x *index) folders(prefix string, split func(name string) bool) (list []Folder) {
+	x.tree.Ascend(prefix, func(key string, _ uint64) bool {
 		rest, below := strings.CutPrefix(key, prefix)
-		if !ok || !below {
-			return list
+		name, rest, isFolder := strings.Cut(rest, "/")
+		if isFolder && split(name) {
+			var inner string
+			inner, _, isFolder = strings.Cut(rest, "/")
+			name += "/" + inner
 		}
-		name, _, isFolder := strings.Cut(rest, "/")
-		folder := prefix + name + "/"
-		switch {
-		case !isFolder:
-			from = key + "\x00"
-			continue
-		case parent == "" && split(name):
-			list = append(list, x.folders(folder, name+"/", split)...)
+		switch last := len(list) - 1; {
+		case !below || !isFolder:
+		case last >= 0 && list[last].Name == name:
+			list[last].Keys++
 		default:
-			list = append(list, Folder{parent + name, x.count(folder, "")})
+			list = append(list, Folder{name, 1})
 		}
-		if from, ok = prefixEnd(folder); !ok {
-			return list
-		}
-	}
-}
-
-// from is the first key that is not below key.
-func (x *index) from(key string) (found string, ok bool) {
-	x.tree.Ascend(key, func(k string, _ uint64) bool {
-		found, ok = k, true
-		return false
+		return below
 	})
-	return found, ok
+	return list
 }

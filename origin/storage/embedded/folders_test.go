@@ -13,7 +13,7 @@ func TestFolders(t *testing.T) {
 	} {
 		x.set(key, uint64(i+1))
 	}
-	got := x.folders("/registry/", "", func(name string) bool { return name == "example.com" })
+	got := x.folders("/registry/", func(name string) bool { return name == "example.com" })
 	want := []Folder{{"example.com/gadgets", 1}, {"example.com/widgets", 2}, {"pods", 3}, {"podtemplates", 1}, {"\xff", 1}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
