@@ -1,12 +1,12 @@
 package embedded
 
 import (
-	"container/heap"
 	"errors"
 	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/tidwall/btree"
 )
 
 const (
@@ -16,38 +16,36 @@ const (
 	expireRetry = time.Second
 )
 
-// expiry holds the keys that have a time to live, ordered by its end: about 100 bytes for
-// each, and the key's.
+// expiry holds the keys that have a time to live: about 150 bytes for each, and the key's.
 type expiry struct {
 	wake chan struct{}
 	mu   struct {
 		sync.Mutex
-		byKey map[string]*lease
-		order leases
+		byKey map[string]lease
+		order *btree.BTreeG[lease] // by end
 	}
 }
 
 // A lease is the time to live of one version of a key.
 type lease struct {
-	key      string
+	at       int64 // when it ends, in milliseconds of Unix time
 	revision uint64
-	at       int64 // milliseconds of Unix time
-	place    int   // in order
+	key      string
 }
 
 func (x *expiry) init() {
 	x.wake = make(chan struct{}, 1)
-	x.mu.byKey = map[string]*lease{}
+	x.mu.byKey = map[string]lease{}
+	x.mu.order = btree.NewBTreeG(func(a, b lease) bool {
+		return a.at < b.at || a.at == b.at && a.revision < b.revision
+	})
 }
 
-// of is when a key's time ends, 0 if never.
+// of returns when a key expires, 0 if never.
 func (x *expiry) of(key string) int64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if l := x.mu.byKey[key]; l != nil {
-		return l.at
-	}
-	return 0
+	return x.mu.byKey[key].at
 }
 
 // apply follows changes that are on disk.
@@ -61,48 +59,35 @@ func (x *expiry) apply(all []changed) {
 
 // set gives a key another time to live, or none. mu is held.
 func (x *expiry) set(key string, rev uint64, at int64) {
-	l := x.mu.byKey[key]
-	switch {
-	case l == nil && at == 0:
-		return
-	case at == 0:
-		heap.Remove(&x.mu.order, l.place)
+	if before, ok := x.mu.byKey[key]; ok {
+		x.mu.order.Delete(before)
 		delete(x.mu.byKey, key)
-		return
-	case l == nil:
-		l = &lease{key: key, revision: rev, at: at}
-		x.mu.byKey[key] = l
-		heap.Push(&x.mu.order, l)
-	default:
-		l.revision, l.at = rev, at
-		heap.Fix(&x.mu.order, l.place)
 	}
-	if l.place == 0 {
+	if at == 0 {
+		return
+	}
+	l := lease{at: at, revision: rev, key: key}
+	x.mu.byKey[key] = l
+	x.mu.order.Set(l)
+	if first, _ := x.mu.order.Min(); first == l {
 		signal(x.wake)
 	}
 }
 
-// due returns deletions of what has outlived its time, and when the next does; 0 for never.
+// due returns deletions of the keys that have expired, and when the first key of all expires; 0
+// for never. A key stays until its deletion is on disk.
 func (x *expiry) due(now int64) (deletions []*change, next int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	// Each stays until its deletion is on disk, so those of one step are found by
-	// walking down the heap, not by taking from it.
-	var walk func(i int)
-	walk = func(i int) {
-		if i >= len(x.mu.order) || len(deletions) >= expireStep || x.mu.order[i].at > now {
-			return
+	x.mu.order.Scan(func(l lease) bool {
+		if l.at > now || len(deletions) >= expireStep {
+			return false
 		}
-		l := x.mu.order[i]
 		deletions = append(deletions, &change{kind: changeDelete, key: l.key, expect: l.revision, done: make(chan struct{})})
-		walk(2*i + 1)
-		walk(2*i + 2)
-	}
-	walk(0)
-	if len(x.mu.order) > 0 {
-		next = x.mu.order[0].at
-	}
-	return deletions, next
+		return true
+	})
+	first, _ := x.mu.order.Min()
+	return deletions, first.at
 }
 
 func (e *Engine) loadExpiry() error {
@@ -185,29 +170,4 @@ func (e *Engine) expire(deletions []*change) bool {
 		}
 	}
 	return all
-}
-
-// leases is a heap.Interface.
-type leases []*lease
-
-func (h leases) Len() int           { return len(h) }
-func (h leases) Less(i, j int) bool { return h[i].at < h[j].at }
-
-func (h leases) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
-}
-
-func (h *leases) Push(x any) {
-	l := x.(*lease)
-	l.place = len(*h)
-	*h = append(*h, l)
-}
-
-func (h *leases) Pop() any {
-	old := *h
-	l := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return l
 }

@@ -174,7 +174,7 @@ func (c *contents) verifyMemory(e *Engine) error {
 	}
 	e.expiry.mu.Lock()
 	defer e.expiry.mu.Unlock()
-	if len(c.expiry) != len(e.expiry.mu.byKey) || len(c.expiry) != len(e.expiry.mu.order) {
+	if len(c.expiry) != len(e.expiry.mu.byKey) || len(c.expiry) != e.expiry.mu.order.Len() {
 		errs = append(errs, fmt.Errorf("%d times to live on disk, %d in memory", len(c.expiry), len(e.expiry.mu.byKey)))
 	}
 	for key, l := range e.expiry.mu.byKey {
