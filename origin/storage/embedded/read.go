@@ -249,24 +249,10 @@ func (f *found) versions(ctx context.Context, opts *storage.RangeOptions, iter *
 			count++
 		}
 		seek = append(append(append(seek[:0], spaceKeys), escaped...), escape, behind)
-		ok = nextKey(iter, seek)
+		ok = iter.SeekGE(seek)
 	}
 	f.setCount(opts, count)
 	return nil
-}
-
-// nextKey moves to the first version at or behind a key: most have one version only,
-// so that a step is cheaper than a search.
-func nextKey(iter *pebble.Iterator, seek []byte) bool {
-	for range 2 {
-		if !iter.Next() {
-			return false
-		}
-		if string(iter.Key()) >= string(seek) {
-			return true
-		}
-	}
-	return iter.SeekGE(seek)
 }
 
 // at reads the value that key got at a revision. ErrCompacted means that it was replaced
