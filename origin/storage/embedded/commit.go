@@ -185,6 +185,12 @@ func (q *queue) add(c *change) error {
 	return nil
 }
 
+func (q *queue) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.mu.changes)
+}
+
 // take moves changes to a group, as many as fit.
 func (q *queue) take(group []*change) []*change {
 	q.mu.Lock()
@@ -391,10 +397,9 @@ func (e *Engine) publish() {
 		}
 		e.mu.index.set(c.key, now)
 		e.mu.ring.push(ringEvent{kind: c.event, key: c.key, value: c.value, revision: c.revision, previous: c.previous})
-		e.mu.watchers.concern(c.key, c.revision)
 	}
 	e.mu.revision += uint64(len(w.changed))
 	e.mu.compacted = max(e.mu.compacted, w.compacted)
-	e.mu.watchers.reached(e.mu.revision)
+	e.mu.watchers.publish(w.changed, e.mu.revision)
 	signal(e.highWater.wake)
 }

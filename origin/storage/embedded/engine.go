@@ -121,7 +121,7 @@ func Open(opts Options) (*Engine, error) {
 	}
 	e.queue.init()
 	e.expiry.init()
-	e.mu.watchers.init()
+	e.mu.watchers = watchers{}
 	if err := openPebble(e.guard, opts.Dir, e.load); err != nil {
 		return nil, openError(opts.Dir, err)
 	}

@@ -6,42 +6,24 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
-// metrics is a prometheus.Collector of one engine.
+// metrics are those of an engine, as one prometheus.Collector.
 type metrics struct {
-	engine     *Engine
 	registerer prometheus.Registerer // nil: not registered
+	all        []prometheus.Collector
 
 	groups      prometheus.Histogram
 	latency     prometheus.Histogram
 	compactions prometheus.Counter
 	expired     prometheus.Counter
-	gauges      []gauge
-	// disk is what the store took on disk when that could be found out last.
-	disk atomic.Uint64
-}
-
-// A gauge is read when it is asked for.
-type gauge struct {
-	desc *prometheus.Desc
-	read func(*state) float64
-}
-
-// state is what the gauges are read from.
-type state struct {
-	revision, compacted        uint64
-	keys, indexBytes, watchers int
-	ringBytes                  int
-	waiting                    int
-	disk                       uint64
-	free                       float64 // infinite when it is not known
-	available, low             bool
+	disk        atomic.Uint64 // bytes on disk when they could be read last
 }
 
 func newMetrics(e *Engine) *metrics {
 	m := &metrics{
-		engine: e,
 		groups: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "kubeweir_store_commit_changes", Help: "Changes made durable per write to disk.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 10),
@@ -57,34 +39,57 @@ func newMetrics(e *Engine) *metrics {
 			Name: "kubeweir_store_expired_total", Help: "Keys deleted because they expired.",
 		}),
 	}
-	add := func(name, help string, read func(*state) float64) {
-		m.gauges = append(m.gauges, gauge{
-			desc: prometheus.NewDesc("kubeweir_store_"+name, help, nil, nil),
-			read: read,
+	m.all = []prometheus.Collector{m.groups, m.latency, m.compactions, m.expired}
+	add := func(name, help string, read func() float64) {
+		m.all = append(m.all, gaugefunc.New(prometheus.GaugeOpts{Name: "kubeweir_store_" + name, Help: help}, read))
+	}
+	visible := func(name, help string, read func() uint64) {
+		add(name, help, func() float64 {
+			e.mu.RLock()
+			defer e.mu.RUnlock()
+			return float64(read())
 		})
 	}
-	add("revision", "Revision of the latest change.", func(s *state) float64 { return float64(s.revision) })
-	add("compacted_revision", "Oldest revision from which reads and watches are possible.", func(s *state) float64 { return float64(s.compacted) })
-	add("keys", "Objects in the store.", func(s *state) float64 { return float64(s.keys) })
-	add("index_bytes", "Bytes of memory for the key index.", func(s *state) float64 { return float64(s.indexBytes) })
-	add("ring_bytes", "Bytes of recent changes in memory, for watches.", func(s *state) float64 { return float64(s.ringBytes) })
-	add("watchers", "Open watches of the store, by the cache, admission and RBAC.", func(s *state) float64 { return float64(s.watchers) })
-	add("queued_changes", "Changes waiting for the disk.", func(s *state) float64 { return float64(s.waiting) })
-	add("disk_bytes", "Bytes of the store on disk, without the reserve. While no changes are accepted, the last known value.", func(s *state) float64 { return float64(s.disk) })
-	add("disk_free_bytes", "Free bytes on the disk of the data directory; +Inf if unknown.", func(s *state) float64 { return s.free })
-	add("reserve_spent", "1 while the disk is so full that creations are rejected, because the reserved space was released for deletions or cannot be allocated.", func(s *state) float64 {
-		if s.low {
-			return 1
+	visible("revision", "Revision of the latest change.", func() uint64 { return e.mu.revision })
+	visible("compacted_revision", "Oldest revision from which reads and watches are possible.", func() uint64 { return e.mu.compacted })
+	visible("keys", "Objects in the store.", func() uint64 { return uint64(e.mu.index.tree.Len()) })
+	visible("index_bytes", "Bytes of memory for the key index.", func() uint64 { return uint64(e.mu.index.size()) })
+	visible("ring_bytes", "Bytes of recent changes in memory, for watches.", func() uint64 { return uint64(e.mu.ring.bytes) })
+	visible("watchers", "Open watches of the store, by the cache, admission and RBAC.", func() uint64 { return uint64(len(e.mu.watchers)) })
+	add("queued_changes", "Changes waiting for the disk.", func() float64 { return float64(e.queue.len()) })
+	add("disk_bytes", "Bytes of the store on disk, without the reserve. While no changes are accepted, the last known value.", e.diskBytes)
+	add("disk_free_bytes", "Free bytes on the disk of the data directory; +Inf if unknown.", func() float64 {
+		usage, err := e.guard.GetDiskUsage(e.dir)
+		if err != nil {
+			return math.Inf(1)
 		}
-		return 0
+		return float64(usage.AvailBytes)
 	})
-	add("available", "1 while changes are accepted, 0 while the disk has failed or is full (deletions may still be accepted).", func(s *state) float64 {
-		if s.available && !s.low {
-			return 1
-		}
-		return 0
+	add("reserve_spent", "1 while the disk is so full that creations are rejected, because the reserved space was released for deletions or cannot be allocated.", func() float64 {
+		return oneIf(e.guard.noRoom() != nil)
+	})
+	add("available", "1 while changes are accepted, 0 while the disk has failed or is full (deletions may still be accepted).", func() float64 {
+		return oneIf(e.Err() == nil && e.guard.noRoom() == nil)
 	})
 	return m
+}
+
+func oneIf(condition bool) float64 {
+	if condition {
+		return 1
+	}
+	return 0
+}
+
+// diskBytes reads the size on disk, unless what is parked in Pebble may hold its lock for ever.
+func (e *Engine) diskBytes() float64 {
+	if release, err := e.use(); err == nil {
+		defer release()
+		if e.Err() == nil {
+			e.metrics.disk.Store(e.db.Metrics().DiskSpaceUsage())
+		}
+	}
+	return float64(e.metrics.disk.Load())
 }
 
 func (m *metrics) commit(changes int, took time.Duration) {
@@ -94,51 +99,14 @@ func (m *metrics) commit(changes int, took time.Duration) {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	m.groups.Describe(ch)
-	m.latency.Describe(ch)
-	m.compactions.Describe(ch)
-	m.expired.Describe(ch)
-	for _, g := range m.gauges {
-		ch <- g.desc
+	for _, c := range m.all {
+		c.Describe(ch)
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	m.groups.Collect(ch)
-	m.latency.Collect(ch)
-	m.compactions.Collect(ch)
-	m.expired.Collect(ch)
-	s, err := m.engine.state()
-	if err != nil { // closed
-		return
+	for _, c := range m.all {
+		c.Collect(ch)
 	}
-	for _, g := range m.gauges {
-		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.read(s))
-	}
-}
-
-func (e *Engine) state() (*state, error) {
-	release, err := e.use()
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	s := &state{available: e.Err() == nil, low: e.guard.noRoom() != nil, free: math.Inf(1)}
-	if s.available { // Pebble's lock may be held for ever by what is parked
-		e.metrics.disk.Store(e.db.Metrics().DiskSpaceUsage())
-	}
-	s.disk = e.metrics.disk.Load()
-	if usage, err := e.guard.GetDiskUsage(e.dir); err == nil {
-		s.free = float64(usage.AvailBytes)
-	}
-	e.queue.mu.Lock()
-	s.waiting = len(e.queue.mu.changes)
-	e.queue.mu.Unlock()
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	s.revision, s.compacted = e.mu.revision, e.mu.compacted
-	s.keys, s.indexBytes = e.mu.index.tree.Len(), e.mu.index.size()
-	s.ringBytes, s.watchers = e.mu.ring.bytes, e.mu.watchers.count
-	return s, nil
 }

@@ -140,28 +140,26 @@ func TestIndexCopy(t *testing.T) {
 	}
 }
 
-// TestWatchersConcern: those are woken that a look at each would find.
-func TestWatchersConcern(t *testing.T) {
+// TestWatchersPublish: those are woken that a look at each would find.
+func TestWatchersPublish(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 4))
-	var ws watchers
-	ws.init()
+	ws := watchers{}
 	var all []*watcher
 	for i := range uint64(3000) {
 		switch random.IntN(3) {
 		case 0:
 			w := &watcher{prefix: randomKey(random)[1:], after: i + uint64(random.IntN(20)), wake: make(chan struct{}, 1)}
-			ws.add(w)
+			ws[w] = struct{}{}
 			all = append(all, w)
 		case 1:
 			if len(all) > 0 {
 				n := random.IntN(len(all))
-				ws.remove(all[n])
-				ws.remove(all[n])
+				delete(ws, all[n])
 				all = slices.Delete(all, n, n+1)
 			}
 		}
 		key := randomKey(random)
-		ws.concern(key, i)
+		ws.publish([]changed{{change: &change{key: key, revision: i}}}, i)
 		for _, w := range all {
 			want := strings.HasPrefix(key, w.prefix) && i > w.after
 			if got := w.next != 0; got != want || got && w.next != i || got != (len(w.wake) == 1) {
@@ -172,15 +170,6 @@ func TestWatchersConcern(t *testing.T) {
 				<-w.wake
 			}
 		}
-		if ws.count != len(all) {
-			t.Fatalf("%d watchers, want %d", ws.count, len(all))
-		}
-	}
-	for _, w := range all {
-		ws.remove(w)
-	}
-	if len(ws.byPrefix) != 0 || len(ws.lengths) != 0 || len(ws.users) != 0 || ws.count != 0 {
-		t.Errorf("left over: %+v", ws)
 	}
 }
 

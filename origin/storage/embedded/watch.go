@@ -44,73 +44,21 @@ type watcher struct {
 	err      error              // final
 }
 
-// watchers finds those that a key concerns: by each length that a prefix has, the
-// key cut to it. There are as many lengths as kinds of resource, at most.
-type watchers struct {
-	byPrefix map[string][]*watcher
-	lengths  []int       // of prefixes, rising
-	users    map[int]int // of each length
-	ahead    map[*watcher]struct{}
-	count    int
-}
+// watchers are the open ones. There are about as many as kinds of resource, so a change looks at all.
+type watchers map[*watcher]struct{}
 
-func (ws *watchers) init() {
-	ws.byPrefix, ws.users, ws.ahead = map[string][]*watcher{}, map[int]int{}, map[*watcher]struct{}{}
-}
-
-func (ws *watchers) add(w *watcher) {
-	n := len(w.prefix)
-	if ws.users[n]++; ws.users[n] == 1 {
-		i, _ := slices.BinarySearch(ws.lengths, n)
-		ws.lengths = slices.Insert(ws.lengths, i, n)
-	}
-	ws.byPrefix[w.prefix] = append(ws.byPrefix[w.prefix], w)
-	ws.count++
-}
-
-func (ws *watchers) remove(w *watcher) {
-	all := ws.byPrefix[w.prefix]
-	i := slices.Index(all, w)
-	if i < 0 {
-		return
-	}
-	all[i] = all[len(all)-1]
-	all[len(all)-1] = nil
-	if all = all[:len(all)-1]; len(all) == 0 {
-		delete(ws.byPrefix, w.prefix)
-	} else {
-		ws.byPrefix[w.prefix] = all
-	}
-	n := len(w.prefix)
-	if ws.users[n]--; ws.users[n] == 0 {
-		delete(ws.users, n)
-		i, _ := slices.BinarySearch(ws.lengths, n)
-		ws.lengths = slices.Delete(ws.lengths, i, i+1)
-	}
-	delete(ws.ahead, w)
-	ws.count--
-}
-
-// concern tells those that watch key of its change.
-func (ws *watchers) concern(key string, rev uint64) {
-	for _, n := range ws.lengths {
-		if n > len(key) {
-			return
-		}
-		for _, w := range ws.byPrefix[key[:n]] {
-			if w.next == 0 && rev > w.after {
-				w.next = rev
+// publish wakes the watchers that changes concern, and those that began ahead of the engine and
+// owe a report of progress. rev is the newest revision.
+func (ws watchers) publish(changes []changed, rev uint64) {
+	for w := range ws {
+		if w.next == 0 && w.after < rev {
+			i := slices.IndexFunc(changes, func(c changed) bool { return c.revision > w.after && strings.HasPrefix(c.key, w.prefix) })
+			if i >= 0 {
+				w.next = changes[i].revision
 				signal(w.wake)
 			}
 		}
-	}
-}
-
-// reached wakes those that began ahead of the engine and owe an answer about progress.
-func (ws *watchers) reached(rev uint64) {
-	for w := range ws.ahead {
-		if w.after <= rev {
-			delete(ws.ahead, w)
+		if w.asked != 0 && w.after <= rev {
 			signal(w.wake)
 		}
 	}
@@ -127,13 +75,10 @@ func (e *Engine) Watch(ctx context.Context, opts storage.WatchOptions) (storage.
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch {
-	case w.after < e.mu.revision:
+	if w.after < e.mu.revision {
 		w.next = w.after + 1
-	case w.after > e.mu.revision:
-		e.mu.watchers.ahead[w] = struct{}{}
 	}
-	e.mu.watchers.add(w)
+	e.mu.watchers[w] = struct{}{}
 	return w, nil
 }
 
@@ -154,7 +99,7 @@ func (w *watcher) Close() {
 	if !w.closed {
 		w.closed = true
 		close(w.ended)
-		e.mu.watchers.remove(w)
+		delete(e.mu.watchers, w)
 	}
 }
 
