@@ -464,7 +464,6 @@ type Store struct {
 	Commit      Commits     `json:"commit"`
 	Queued      float64     `json:"queued"`
 	IndexBytes  float64     `json:"indexBytes"`
-	RingBytes   float64     `json:"ringBytes"`
 	Watchers    float64     `json:"watchers"`
 	Expired     float64     `json:"expired"`
 	Types       []StoreType `json:"types"`

@@ -15,7 +15,7 @@ func (b *builder) store(m *moment) any {
 		DiskBytes: sum("disk_bytes"), DiskFree: finite(sum("disk_free_bytes")), Keys: sum("keys"), Revision: process.sum(storeRevision),
 		Compacted: sum("compacted_revision"), Compactions: sum("compactions_total"),
 		Commit: Commits{Seconds: process.mean("kubeweir_store_commit_seconds"), Changes: process.mean("kubeweir_store_commit_changes")},
-		Queued: sum("queued_changes"), IndexBytes: sum("index_bytes"), RingBytes: sum("ring_bytes"),
+		Queued: sum("queued_changes"), IndexBytes: sum("index_bytes"),
 		Watchers: sum("watchers"), Expired: sum("expired_total"),
 		Series: StoreSeries{Step: int(samplePeriod / time.Second), WriteRate: rates(h.samples, "writes")},
 	}

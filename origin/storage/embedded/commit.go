@@ -396,7 +396,6 @@ func (e *Engine) publish() {
 			now = 0
 		}
 		e.mu.index.set(c.key, now)
-		e.mu.ring.push(ringEvent{kind: c.event, key: c.key, value: c.value, revision: c.revision, previous: c.previous})
 	}
 	e.mu.revision += uint64(len(w.changed))
 	e.mu.compacted = max(e.mu.compacted, w.compacted)

@@ -254,7 +254,7 @@ func TestMetrics(t *testing.T) {
 		}
 		for name, want := range map[string]float64{
 			"revision": float64(rev), "compacted_revision": float64(rev), "keys": 1, "watchers": 1, "queued_changes": 0,
-			"available": 1, "compactions_total": 1, "commit_changes": 2, "commit_seconds": 2, "ring_bytes": 1, "index_bytes": 1 + indexSlot,
+			"available": 1, "compactions_total": 1, "commit_changes": 2, "commit_seconds": 2, "index_bytes": 1 + indexSlot,
 		} {
 			if got["kubeweir_store_"+name] != want {
 				t.Errorf("%s is %v, want %v", name, got["kubeweir_store_"+name], want)

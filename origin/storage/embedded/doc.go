@@ -16,8 +16,8 @@
 //
 // r is the log: a watch from the past scans it, and a value is read from it by the
 // revision of its key. k is what was there at any revision, newest version first. In
-// memory there are the index (each existing key and its revision), the keys with a
-// time to live, and a ring of recent changes with their values for watches of now.
+// memory there are the index (each existing key and its revision) and the keys with a time
+// to live. The newest changes are in Pebble's memtables, where watches of now find them.
 //
 // Beside Pebble's files is REVISION, the newest revision of a moment ago: a store with
 // less than that has lost something, and is not opened (see highWater). RESERVE and
@@ -31,7 +31,7 @@
 //  2. Revisions follow on one another from 2 on: every one in [compacted, current] is in
 //     the log, none above. Below, those are left that are some key's newest, and those
 //     that a change in that range replaced.
-//  3. Index, ring and current revision change together, after the sync and before
+//  3. Index and current revision change together, after the sync and before
 //     any caller of the group is told. Reads look at Pebble only for revisions that
 //     they found visible; what is written but not yet synced is not found.
 //  4. compacted is on disk before anything below it is removed. Whoever reads what
@@ -60,7 +60,6 @@
 //
 //	value, key                1.5 MiB, 16 KiB
 //	queue                     16,384 changes, 64 MiB
-//	ring                      4,096 changes, 4 MiB
 //	watch batch               256 events, 1 MiB of values
 //	index                     about 36 bytes and its own for each key
 //	memtables, block cache    3 of 8 MiB under load, 8 MiB

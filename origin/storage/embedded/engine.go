@@ -97,7 +97,6 @@ type Engine struct {
 		revision  uint64 // of the newest change on disk
 		compacted uint64 // the oldest revision that can be read
 		index     index
-		ring      ring
 		watchers  watchers
 	}
 
@@ -152,7 +151,6 @@ func (e *Engine) load(db *pebble.DB) error {
 		return err
 	}
 	e.mu.revision = max(last, e.mu.compacted, firstRevision)
-	e.mu.ring.init(e.mu.revision + 1)
 	if e.mu.index, err = e.loadIndex(); err != nil {
 		return err
 	}

@@ -54,7 +54,6 @@ func newMetrics(e *Engine) *metrics {
 	visible("compacted_revision", "Oldest revision from which reads and watches are possible.", func() uint64 { return e.mu.compacted })
 	visible("keys", "Objects in the store.", func() uint64 { return uint64(e.mu.index.tree.Len()) })
 	visible("index_bytes", "Bytes of memory for the key index.", func() uint64 { return uint64(e.mu.index.size()) })
-	visible("ring_bytes", "Bytes of recent changes in memory, for watches.", func() uint64 { return uint64(e.mu.ring.bytes) })
 	visible("watchers", "Open watches of the store, by the cache, admission and RBAC.", func() uint64 { return uint64(len(e.mu.watchers)) })
 	add("queued_changes", "Changes waiting for the disk.", func() float64 { return float64(e.queue.len()) })
 	add("disk_bytes", "Bytes of the store on disk, without the reserve. While no changes are accepted, the last known value.", e.diskBytes)

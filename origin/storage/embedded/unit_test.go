@@ -173,35 +173,6 @@ func TestWatchersPublish(t *testing.T) {
 	}
 }
 
-// TestRing keeps to its bounds, and holds what it says.
-func TestRing(t *testing.T) {
-	random := rand.New(rand.NewPCG(5, 5))
-	var r ring
-	r.init(100)
-	for rev := uint64(100); rev < 40000; rev++ {
-		size := random.IntN(300)
-		if random.IntN(500) == 0 {
-			size = maxValue
-		}
-		r.push(ringEvent{revision: rev, value: make([]byte, size)})
-		if !r.holds(rev) || r.holds(rev+1) || r.next-r.first > ringEvents || r.bytes > ringBytes {
-			t.Fatalf("at %d: [%d, %d), %d bytes", rev, r.first, r.next, r.bytes)
-		}
-		if rev%100 == 0 {
-			n := 0
-			for at := r.first; at < r.next; at++ {
-				if r.at(at).revision != at {
-					t.Fatalf("at %d: %d holds %d", rev, at, r.at(at).revision)
-				}
-				n += len(r.at(at).value)
-			}
-			if n != r.bytes {
-				t.Fatalf("at %d: %d bytes, counted %d", rev, n, r.bytes)
-			}
-		}
-	}
-}
-
 // FuzzParseEntry: bytes from a damaged disk are an error or a change, never a panic; and what is written reads back.
 func FuzzParseEntry(f *testing.F) {
 	f.Add(appendEntry(nil, storage.Updated, 1<<40, "/registry/a", []byte("value")))

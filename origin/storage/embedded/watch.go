@@ -23,8 +23,7 @@ const (
 
 // A watcher is a cursor, and nothing is kept for it: while no change concerns it, its
 // next is 0 and its place is wherever the engine is. The first change that does
-// sets next, and wakes it; Next goes on from there by the ring, or by the log if the
-// ring has moved on.
+// sets next, and wakes it; Next reads the log from there on.
 type watcher struct {
 	engine *Engine
 	prefix string
@@ -40,7 +39,6 @@ type watcher struct {
 	// Used by Next alone:
 	events   []storage.Event
 	previous []storage.KeyValue // of events
-	missing  []int              // events whose previous value is to be read
 	err      error              // final
 }
 
@@ -161,25 +159,15 @@ func (w *watcher) collect() (uint64, error) {
 		case w.next < e.mu.compacted:
 			e.mu.Unlock()
 			return 0, storage.ErrCompacted
-		case e.mu.ring.holds(w.next):
-			rev := w.fromRing()
-			e.mu.Unlock()
-			if err := w.readPrevious(); err != nil {
-				return 0, err
-			}
-			if len(w.events) > 0 {
-				return rev, nil
-			}
-		default:
-			from, to := w.next, e.mu.revision
-			e.mu.Unlock()
-			rev, err := w.fromLog(from, to)
-			if err != nil || len(w.events) > 0 {
-				return rev, err
-			}
-			if err := w.over(context.Background()); err != nil {
-				return 0, err
-			}
+		}
+		from, to := w.next, e.mu.revision
+		e.mu.Unlock()
+		rev, err := w.fromLog(from, to)
+		if err != nil || len(w.events) > 0 {
+			return rev, err
+		}
+		if err := w.over(context.Background()); err != nil {
+			return 0, err
 		}
 	}
 }
@@ -187,7 +175,7 @@ func (w *watcher) collect() (uint64, error) {
 func (w *watcher) reset() {
 	clear(w.events)
 	clear(w.previous)
-	w.events, w.previous, w.missing = w.events[:0], w.previous[:0], w.missing[:0]
+	w.events, w.previous = w.events[:0], w.previous[:0]
 }
 
 // progress is the revision to tell if progress was asked for and all up to it is
@@ -212,51 +200,20 @@ func (w *watcher) advance(rev uint64) {
 	}
 }
 
-// fromRing takes events from the ring. engine.mu is held.
-func (w *watcher) fromRing() uint64 {
-	e := w.engine
-	rev, size := w.next-1, 0
-	for rev < e.mu.revision && len(w.events) < batchEvents && size < batchBytes {
-		rev++
-		ev := e.mu.ring.at(rev)
-		if !strings.HasPrefix(ev.key, w.prefix) {
+// readPrevious reads what the keys of the events held before, now that previous does not move
+// any more.
+func (w *watcher) readPrevious() error {
+	for i := range w.previous {
+		kv := &w.previous[i]
+		if kv.Revision == 0 {
 			continue
 		}
-		size += len(ev.value)
-		w.add(ev.kind, storage.KeyValue{Key: ev.key, Value: ev.value, Revision: rev}, ev.previous)
-		if e.mu.ring.holds(ev.previous) {
-			w.previous[len(w.previous)-1].Value = e.mu.ring.at(ev.previous).value
-		} else if ev.previous != 0 {
-			w.missing = append(w.missing, len(w.events)-1)
-		}
-	}
-	w.advance(rev)
-	w.link()
-	return rev
-}
-
-func (w *watcher) add(kind storage.EventType, kv storage.KeyValue, previous uint64) {
-	w.events = append(w.events, storage.Event{Type: kind, KV: kv})
-	w.previous = append(w.previous, storage.KeyValue{Key: kv.Key, Revision: previous})
-}
-
-// link sets the events' pointers, now that previous does not move any more.
-func (w *watcher) link() {
-	for i := range w.events {
-		if w.previous[i].Revision != 0 {
-			w.events[i].Previous = &w.previous[i]
-		}
-	}
-}
-
-// readPrevious reads the previous values that the ring does not have.
-func (w *watcher) readPrevious() error {
-	for _, i := range w.missing {
-		kv, err := w.engine.at(w.previous[i].Key, w.previous[i].Revision)
+		before, err := w.engine.at(kv.Key, kv.Revision)
 		if err != nil {
 			return err
 		}
-		w.previous[i] = *kv
+		*kv = *before
+		w.events[i].Previous = kv
 	}
 	return nil
 }
@@ -271,7 +228,6 @@ func (w *watcher) fromLog(from, to uint64) (uint64, error) {
 	rev, err := w.readLog(from, to)
 	release()
 	if err == nil {
-		w.link()
 		err = w.readPrevious()
 	}
 	e.mu.Lock()
@@ -333,9 +289,7 @@ func (w *watcher) readEntry(iter *pebble.Iterator, want uint64) (int, error) {
 	if ent.kind != storage.Deleted {
 		kv.Value = append([]byte{}, ent.value...)
 	}
-	w.add(ent.kind, kv, ent.previous)
-	if ent.previous != 0 {
-		w.missing = append(w.missing, len(w.events)-1)
-	}
+	w.events = append(w.events, storage.Event{Type: ent.kind, KV: kv})
+	w.previous = append(w.previous, storage.KeyValue{Key: kv.Key, Revision: ent.previous})
 	return len(ent.value), nil
 }

@@ -9,7 +9,7 @@ export const store = {
   topic: 'store',
   lead: () => 'Size and write rate of the object store.',
   open() {
-    const size = figures('On disk', 'Keys', 'Revision', 'Compacted revision', 'Index in memory', 'Event history');
+    const size = figures('On disk', 'Keys', 'Revision', 'Compacted revision', 'Index in memory');
     const writes = figures('Writes', 'Commit latency', 'Writes per commit', 'Queued writes', 'Watches', 'Expired watches');
     const written = chart('Writes', rate);
     const mark = state();
@@ -31,7 +31,7 @@ export const store = {
         size.update([
           [bytes(d.diskBytes), d.diskFree === null || d.diskFree === undefined ? '' : `${bytes(d.diskFree)} free`],
           [count(d.keys), ''], [count(d.revision), ''], [count(d.compacted), `${count(d.compactions)} compactions`],
-          [bytes(d.indexBytes), ''], [bytes(d.ringBytes), 'for watches that resume'],
+          [bytes(d.indexBytes), ''],
         ]);
         writes.update([
           [rate(d.writes.rate), `${count(d.writes.total)} in all`], [seconds(d.commit.seconds), 'mean'],
