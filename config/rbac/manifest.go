@@ -2,14 +2,14 @@ package rbac
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	sorted "sigs.k8s.io/yaml"
 )
 
 // Names are those of the objects of a manifest.
@@ -67,101 +67,52 @@ func WriteJSON(out io.Writer, n Names, rules []Rule) error {
 	return encoder.Encode(list)
 }
 
-// WriteYAML writes Objects with what each rule is for.
+// maxFlow is the maximum length of the items of a list that is written on one line.
+const maxFlow = 80
+
+// WriteYAML writes Objects, with the purpose of each rule as a comment.
 func WriteYAML(out io.Writer, n Names, rules []Rule) error {
-	w := &yamlWriter{out: out}
-	w.object("v1", "ServiceAccount", n.ServiceAccount, n.Namespace)
-	w.linef("---")
-	w.object(rbacGroup+"/v1", n.kind("ClusterRole"), n.Role, n.RoleNamespace)
-	w.linef("rules:")
-	for i := range rules {
-		w.rule(&rules[i])
-	}
-	w.linef("---")
-	w.object(rbacGroup+"/v1", n.kind("ClusterRoleBinding"), n.Role, n.RoleNamespace)
-	w.linef("roleRef:")
-	w.linef("  apiGroup: %s", rbacGroup)
-	w.linef("  kind: %s", n.kind("ClusterRole"))
-	w.linef("  name: %s", scalar(n.Role))
-	w.linef("subjects:")
-	w.linef("- kind: ServiceAccount")
-	w.linef("  name: %s", scalar(n.ServiceAccount))
-	w.linef("  namespace: %s", scalar(n.Namespace))
-	return w.err
-}
-
-// yamlWriter writes lines until the first error. Encoders of YAML write no comments.
-type yamlWriter struct {
-	out io.Writer
-	err error
-}
-
-func (w *yamlWriter) linef(format string, args ...any) {
-	if w.err == nil {
-		_, w.err = fmt.Fprintf(w.out, format+"\n", args...)
-	}
-}
-
-func (w *yamlWriter) object(apiVersion, kind, name, namespace string) {
-	w.linef("apiVersion: %s", apiVersion)
-	w.linef("kind: %s", kind)
-	w.linef("metadata:")
-	w.linef("  name: %s", scalar(name))
-	if namespace != "" {
-		w.linef("  namespace: %s", scalar(namespace))
-	}
-	w.linef("  labels:")
-	w.linef("    app.kubernetes.io/name: kubeweir")
-	w.linef("    app.kubernetes.io/component: gateway")
-}
-
-func (w *yamlWriter) rule(r *Rule) {
-	for _, line := range r.For {
-		w.linef("# %s", line)
-	}
-	item := "- "
-	for _, field := range []struct {
-		name   string
-		values []string
-	}{
-		{"apiGroups", r.APIGroups}, {"resources", r.Resources}, {"nonResourceURLs", r.NonResourceURLs}, {"verbs", r.Verbs},
-	} {
-		if len(field.values) > 0 {
-			w.list(item+field.name, field.values)
-			item = "  "
+	account, role, binding := Objects(n, rules)
+	encoder := yaml.NewEncoder(out)
+	encoder.SetIndent(2)
+	encoder.CompactSeqIndent()
+	for _, object := range []any{account, role, binding} {
+		encoded, err := sorted.Marshal(object)
+		if err != nil {
+			return err
+		}
+		var document yaml.Node
+		if err := yaml.Unmarshal(encoded, &document); err != nil {
+			return err
+		}
+		blockStyle(&document)
+		if fields := document.Content[0].Content; object == any(role) {
+			for i, item := range fields[len(fields)-1].Content { // the rules are the last field
+				item.HeadComment = "# " + strings.Join(rules[i].For, "\n# ")
+				if len(rules[i].For) == 0 {
+					item.HeadComment = ""
+				}
+			}
+		}
+		if err := encoder.Encode(&document); err != nil {
+			return err
 		}
 	}
+	return encoder.Close()
 }
 
-// width is how long a list in one line may be.
-const width = 100
-
-// list writes a list in one line, or an item to a line if that is too long.
-func (w *yamlWriter) list(name string, values []string) {
-	quoted := make([]string, len(values))
-	for i, v := range values {
-		quoted[i] = scalar(v)
+// blockStyle replaces the style of JSON, except for short lists of strings.
+func blockStyle(n *yaml.Node) {
+	n.Style = 0
+	length := 0
+	for _, child := range n.Content {
+		blockStyle(child)
+		length += len(child.Value) + 2
+		if child.Kind != yaml.ScalarNode {
+			length += maxFlow
+		}
 	}
-	if line := name + ": [" + strings.Join(quoted, ", ") + "]"; len(line) <= width {
-		w.linef("%s", line)
-		return
+	if n.Kind == yaml.SequenceNode && length <= maxFlow {
+		n.Style = yaml.FlowStyle
 	}
-	w.linef("%s:", name)
-	for _, v := range quoted {
-		w.linef("  - %s", v)
-	}
-}
-
-// scalar quotes what YAML would not read as the same string: nothing, "*", numbers,
-// what has a colon or looks like true.
-func scalar(s string) string {
-	plain := s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789.-/") == "" && s[0] >= 'a' && s[0] <= 'z'
-	switch s {
-	case "true", "false", "null", "yes", "no", "on", "off", "y", "n":
-		plain = false
-	}
-	if plain {
-		return s
-	}
-	return strconv.Quote(s)
 }
