@@ -13,21 +13,12 @@ import (
 
 // ClusterProfiles says which ClusterProfile objects of a hub are clusters, besides those of Gateway.Clusters.
 type ClusterProfiles struct {
-	// ProviderFile has the access providers by which they are reached, in the form that
-	// other consumers of ClusterProfiles have; "" for no ClusterProfiles.
-	ProviderFile string `json:"providerFile"`
-	// Kubeconfig says where the hub is and who the gateway is there, "" takes the service
-	// account of the pod it runs in. Context is the context of it to use, "" for its current
-	// one.
-	Kubeconfig string `json:"kubeconfig"`
-	Context    string `json:"context"`
-	// Namespace is that of the objects; "" for all, and then the names of the clusters begin
-	// with the namespace.
-	Namespace string `json:"namespace"`
-	// LabelSelector selects among them; "" for all.
+	ProviderFile  string `json:"providerFile"`
+	Kubeconfig    string `json:"kubeconfig"`
+	Context       string `json:"context"`
+	Namespace     string `json:"namespace"`
 	LabelSelector string `json:"labelSelector"`
-	// Max is how many there may be, the oldest first.
-	Max int `json:"max"`
+	Max           int    `json:"max"`
 }
 
 // On reports whether there are to be ClusterProfiles.

@@ -92,7 +92,6 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--kubeconfig", "/dev/zero"}, "--kubeconfig must be a file, and /dev/zero is a device"},
 		{[]string{"--kubeconfig", "testdata/nothing"}, "--kubeconfig is a file that cannot be used: testdata/nothing does not exist"},
 		{[]string{"--kubeconfg=x"}, "--kubeconfg is not a flag; did you mean --kubeconfig?"},
-		{[]string{"--authentication-offline-ttl=1h"}, "--authentication-offline-ttl is not a flag any more; --offline-ttl with --offline=allow takes its place"},
 		{[]string{"--replicas=3"}, "--replicas is not a flag; see kubeweir gateway --help"},
 		{[]string{"-k", "x"}, "-k is not a flag; see kubeweir gateway --help"},
 		{[]string{"-listen", "x"}, "-listen is not a flag; did you mean --listen?"},

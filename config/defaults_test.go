@@ -86,8 +86,6 @@ func TestCheckFile(t *testing.T) {
 		{"context alone", "context: x\n", "", "gateway", nil},
 		{"standalone", "dataDir: x\nlimits:\n  maxConnections: 0\n", "", "standalone", []string{"FILE:3: limits.maxConnections must be at least 1, not 0"}},
 		{"near", "dataDri: x\n", "", "standalone", []string{`FILE:1: "dataDri" is not a field of the file; did you mean "dataDir"?`}},
-		{"replaced", "kubeconfig: x\nauthentication:\n  offlineTTL: 1h\n", "gateway", "gateway", []string{
-			`FILE:3: "offlineTTL" is not a field of authentication any more; offline.ttl with offline.default allow takes its place`}},
 		{"told", "kubeconfig: x\nlistn: x\n", "standalone", "standalone", []string{
 			`FILE:1: "kubeconfig" is not a field of the file; there are adminListen, admission, advertiseAddress, audit, authentication, console, dataDir, etcd, eventTTL, limits, listen, log, profiling, services, shutdown, timeouts, tls, watchListCompression`,
 			`FILE:2: "listn" is not a field of the file; did you mean "listen"?`}},

@@ -237,21 +237,6 @@ func (r *fileReader) decodeStruct(n *yaml.Node, v reflect.Value, path string) {
 // looksLikeName tells what may be meant as the name of a field.
 var looksLikeName = regexp.MustCompile(`^[\w.<-]{0,64}$`)
 
-// replacedField is a field that a struct of the configuration had once.
-type replacedField struct {
-	of   reflect.Type
-	name string
-}
-
-// replacedFields says what takes the place of fields that there were.
-var replacedFields = map[replacedField]string{
-	{reflect.TypeFor[Authentication](), "offlineTTL"}: "offline.ttl with offline.default allow takes its place",
-	{reflect.TypeFor[Consistency](), "rules"}:         rulesOfOld("consistency", "mode"),
-	{reflect.TypeFor[Offline](), "rules"}:             rulesOfOld("offline", "answer"),
-	{reflect.TypeFor[Rule](), "mode"}:                 "consistency takes its place",
-	{reflect.TypeFor[Rule](), "answer"}:               "offline takes its place",
-}
-
 func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) {
 	names := fieldNames(t)
 	if t == reflect.TypeFor[Cluster]() {
@@ -260,11 +245,6 @@ func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) {
 	where := "of the file"
 	if path != "" {
 		where = "of " + path
-	}
-	if instead, replaced := replacedFields[replacedField{t, key.Value}]; replaced {
-		r.unknown++
-		r.report(key.Line, "%q is not a field %s any more; %s", key.Value, where, instead)
-		return
 	}
 	if similar := Nearest(key.Value, names); similar != "" {
 		r.unknown++

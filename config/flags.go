@@ -119,18 +119,12 @@ func FlagError(err error, fs *pflag.FlagSet, command string) error {
 	return err
 }
 
-// A flag that there was, and what takes its place.
-const replacedFlag, insteadOfFlag = "authentication-offline-ttl", "--offline-ttl with --offline=allow takes its place"
-
 func unknownFlag(err *pflag.NotExistError, fs *pflag.FlagSet, command string) error {
 	var names []string
 	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	dashes, name := "--", err.GetSpecifiedName()
 	if shorts := err.GetSpecifiedShortnames(); shorts != "" {
 		dashes, name = "-", shorts // -listen is read as -l, -i and so on
-	}
-	if name == replacedFlag && fs.Lookup("offline-ttl") != nil {
-		return fmt.Errorf("%s%s is not a flag any more; %s", dashes, name, insteadOfFlag)
 	}
 	if similar := Nearest(name, names); similar != "" {
 		return fmt.Errorf("%s%s is not a flag; did you mean --%s?", dashes, name, similar)

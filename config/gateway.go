@@ -6,123 +6,72 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
-// Gateway configures `kubeweir gateway`. What Parse returns is valid.
+// Gateway configures `kubeweir gateway`. Parse returns valid ones only. Its sections describe the
+// fields.
 type Gateway struct {
-	// Kubeconfig is the file that says where the cluster is and who the gateway
-	// is there; "" takes the service account of the pod it runs in. Context is the
-	// context of it to use, "" for its current one.
-	Kubeconfig string `json:"kubeconfig"`
-	Context    string `json:"context"`
-	// UpstreamServers are the API servers of the cluster, with the credentials and the CA
-	// of the kubeconfig; none for the kubeconfig's server alone. See package apiservers.
-	UpstreamServers []string `json:"upstreamServers"`
-	// Listen is the host:port of the TLS listener; "" for none, which is possible
-	// with InsecureListen only.
-	Listen string `json:"listen"`
-	// InsecureListen is the plaintext listener, on which everyone has the
-	// gateway's own identity: a loopback host:port or "unix:" and an absolute
-	// path. "" for none.
-	InsecureListen string `json:"insecureListen"`
-	// SidecarHosts are host names, without port, by which InsecureListen may be
-	// called besides localhost and loopback addresses.
-	SidecarHosts []string `json:"sidecarHosts"`
-	// AdminListen is the host:port of the console, metrics, health and profiles; "" for none.
-	AdminListen string `json:"adminListen"`
-	// Profiling says whether AdminListen has /debug/pprof; "auto": on a loopback address.
-	Profiling Profiling `json:"profiling"`
-	// Console says what AdminListen shows besides.
-	Console Console `json:"console"`
-	// WatchListCompression compresses watches that begin with the objects there are.
-	WatchListCompression bool `json:"watchListCompression"`
-	// CacheAggregatedGroups are API groups that are cached although aggregated API
-	// servers serve them. Others are forwarded, because such a server may answer each
-	// user differently; these must answer everybody alike whom RBAC lets read them, and
-	// their lists must be as kube-apiserver's: without kind and apiVersion in the items.
+	Kubeconfig           string    `json:"kubeconfig"`
+	Context              string    `json:"context"`
+	UpstreamServers      []string  `json:"upstreamServers"`
+	Listen               string    `json:"listen"`
+	InsecureListen       string    `json:"insecureListen"`
+	SidecarHosts         []string  `json:"sidecarHosts"`
+	AdminListen          string    `json:"adminListen"`
+	Profiling            Profiling `json:"profiling"`
+	Console              Console   `json:"console"`
+	WatchListCompression bool      `json:"watchListCompression"`
+	// CacheAggregatedGroups are the exceptions: other groups of aggregated API servers are forwarded,
+	// because such a server may respond to each user differently.
 	CacheAggregatedGroups []string `json:"cacheAggregatedGroups"`
-	// DropManagedFields are resources, by their plural names with their group unless it
-	// is the core group, or "*" for all, of which no managedFields are kept.
-	DropManagedFields []string `json:"dropManagedFields"`
+	DropManagedFields     []string `json:"dropManagedFields"`
 
-	// CertDir is where a generated CA and serving certificate are kept over restarts,
-	// with a kubeconfig; "" for the folder kubeweir in the user's cache folder.
-	CertDir string `json:"certDir"`
-
-	// ServiceAccountDir is a folder that the gateway fills with what a program in a pod
-	// reads from its service account's: ca.crt, namespace, and a token, which stands for
-	// the gateway's own identity and is known to nobody else. "" for none.
+	CertDir           string `json:"certDir"`
 	ServiceAccountDir string `json:"serviceAccountDir"`
 
-	// Clusters are those that the gateway stands in front of, if there are several. All
-	// other settings but those of the process are then what each has unless it says
-	// otherwise.
-	Clusters []Cluster `json:"clusters"`
-	// ClusterProfiles are more of them, which a hub names.
+	Clusters        []Cluster       `json:"clusters"`
 	ClusterProfiles ClusterProfiles `json:"clusterProfiles"`
-	// AllClusters bounds what is under way for all of Clusters.
-	AllClusters AllClusters `json:"allClusters"`
+	AllClusters     AllClusters     `json:"allClusters"`
 
-	TLS            TLS            `json:"tls"`
-	Authentication Authentication `json:"authentication"`
-	Authorization  Authorization  `json:"authorization"`
-	// Profile has other defaults for some of the settings.
-	Profile     Profile     `json:"profile"`
-	Consistency Consistency `json:"consistency"`
-	Offline     Offline     `json:"offline"`
-	// Coalesce is for how long the events of a watch wait for others of the same objects,
-	// WatchBytesPerSecond from which rate on they wait longer; 0 for not at all.
-	Coalesce            time.Duration `json:"coalesce"`
-	WatchBytesPerSecond Bytes         `json:"watchBytesPerSecond"`
-	// Rules say what holds for some requests instead. They are tried in order; of each
-	// setting, the first that matches and has it decides.
-	Rules    []Rule   `json:"rules"`
-	State    State    `json:"state"`
-	Limits   Limits   `json:"limits"`
-	Timeouts Timeouts `json:"timeouts"`
-	Audit    Audit    `json:"audit"`
-	Log      Log      `json:"log"`
-	Shutdown Shutdown `json:"shutdown"`
+	TLS                 TLS            `json:"tls"`
+	Authentication      Authentication `json:"authentication"`
+	Authorization       Authorization  `json:"authorization"`
+	Profile             Profile        `json:"profile"`
+	Consistency         Consistency    `json:"consistency"`
+	Offline             Offline        `json:"offline"`
+	Coalesce            time.Duration  `json:"coalesce"`
+	WatchBytesPerSecond Bytes          `json:"watchBytesPerSecond"`
+	Rules               []Rule         `json:"rules"`
+	State               State          `json:"state"`
+	Limits              Limits         `json:"limits"`
+	Timeouts            Timeouts       `json:"timeouts"`
+	Audit               Audit          `json:"audit"`
+	Log                 Log            `json:"log"`
+	Shutdown            Shutdown       `json:"shutdown"`
 }
 
-// AllClusters bounds what is under way over several clusters, each of which has Limits of
-// its own. One that has none yet always finds a place free.
+// AllClusters limits the requests in flight over all clusters, each of which also has its own Limits.
+// A cluster without requests always gets a slot.
 type AllClusters struct {
-	// MaxInFlight is the most requests under way, MaxWatches the most watches, log follows
-	// and upgraded connections, of which a cluster gets three quarters; one more is
-	// answered 429. 0 for no limit.
 	MaxInFlight int `json:"maxInFlight"`
 	MaxWatches  int `json:"maxWatches"`
 }
 
-// Authentication says who is believed. Bearer tokens always are what the cluster
-// says of them by TokenReview.
+// Authentication configures who is accepted, in addition to bearer tokens, which the cluster reviews.
 type Authentication struct {
-	// Anonymous lets requests without credentials in as system:anonymous. It is
-	// off by default, because the gateway cannot know whether the cluster does.
-	Anonymous bool `json:"anonymous"`
-	// ClientCAFile holds the CAs of client certificates, PEM, read again when it
-	// changes; "" accepts none.
-	ClientCAFile string `json:"clientCAFile"`
-	// RequestHeader describes authenticating proxies in front of the gateway.
-	RequestHeader RequestHeader `json:"requestHeader"`
-	// TokenTTL is how long an accepted token is believed without asking the
-	// cluster again, TokenFailureTTL how long a refused one is refused.
+	// Anonymous is off by default, because the gateway cannot know whether the cluster accepts requests
+	// without credentials.
+	Anonymous       bool          `json:"anonymous"`
+	ClientCAFile    string        `json:"clientCAFile"`
+	RequestHeader   RequestHeader `json:"requestHeader"`
 	TokenTTL        time.Duration `json:"tokenTTL"`
 	TokenFailureTTL time.Duration `json:"tokenFailureTTL"`
-	// CacheSize bounds the tokens, and the certificates, that are remembered.
-	CacheSize int `json:"cacheSize"`
+	CacheSize       int           `json:"cacheSize"`
 }
 
 // RequestHeader describes authenticating proxies, as the --requestheader-* flags
 // of kube-apiserver do.
 type RequestHeader struct {
-	// CAFile holds the CAs of the proxies' client certificates, PEM, read again
-	// when it changes; "" trusts no proxy.
-	CAFile string `json:"caFile"`
-	// AllowedNames are the common names of proxies; none allows every certificate
-	// of the CA.
-	AllowedNames []string `json:"allowedNames"`
-	// UsernameHeaders, UIDHeaders, GroupHeaders and ExtraHeaderPrefixes name the
-	// headers in which a proxy says who its client is.
+	CAFile              string   `json:"caFile"`
+	AllowedNames        []string `json:"allowedNames"`
 	UsernameHeaders     []string `json:"usernameHeaders"`
 	UIDHeaders          []string `json:"uidHeaders"`
 	GroupHeaders        []string `json:"groupHeaders"`
@@ -132,19 +81,11 @@ type RequestHeader struct {
 // Authorization says how long the cluster's decisions are remembered. Where the
 // gateway may watch RBAC objects, a change of one drops them all at once.
 type Authorization struct {
-	// AllowedTTL is how long a permission is remembered, DeniedTTL how long a
-	// refusal.
-	AllowedTTL time.Duration `json:"allowedTTL"`
-	DeniedTTL  time.Duration `json:"deniedTTL"`
-	// CacheSize bounds the decisions that are remembered.
-	CacheSize int `json:"cacheSize"`
-	// SelfReviews says how questions of clients about themselves are answered.
-	SelfReviews SelfReviews `json:"selfReviews"`
-	// VisibleNamespaces bounds the names that are remembered for rules with visibleLists.
-	VisibleNamespaces int `json:"visibleNamespaces"`
-	// WatchRecheckPeriod is how often the permission and the credential of an open
-	// watch are reviewed without any change seen, WatchGrace how long a watch goes
-	// on while that cannot be done.
+	AllowedTTL         time.Duration `json:"allowedTTL"`
+	DeniedTTL          time.Duration `json:"deniedTTL"`
+	CacheSize          int           `json:"cacheSize"`
+	SelfReviews        SelfReviews   `json:"selfReviews"`
+	VisibleNamespaces  int           `json:"visibleNamespaces"`
 	WatchRecheckPeriod time.Duration `json:"watchRecheckPeriod"`
 	WatchGrace         time.Duration `json:"watchGrace"`
 }
@@ -166,20 +107,12 @@ func (SelfReviews) choices() []string { return []string{string(Forwarded), strin
 
 // State says what is kept over restarts.
 type State struct {
-	// Dir is the folder where what is cached is kept, so that a restart goes on with it;
-	// "" for none.
-	Dir string `json:"dir"`
-	// KeyFile has the key that what is kept is sealed with; "" for none, and Secrets, and what
-	// clients are known by, are not kept then.
-	KeyFile string `json:"keyFile"`
-	// Exclude are resources, by their plural names with their group unless it is the core
-	// group, that are not kept.
-	Exclude []string `json:"exclude"`
-	// MaxBytes bounds what is on disk, WriteRate the bytes written a second.
-	MaxBytes  Bytes `json:"maxBytes"`
-	WriteRate Bytes `json:"writeRate"`
-	// MaxAge is how long ago something may have been written to be used.
-	MaxAge time.Duration `json:"maxAge"`
+	Dir       string        `json:"dir"`
+	KeyFile   string        `json:"keyFile"`
+	Exclude   []string      `json:"exclude"`
+	MaxBytes  Bytes         `json:"maxBytes"`
+	WriteRate Bytes         `json:"writeRate"`
+	MaxAge    time.Duration `json:"maxAge"`
 }
 
 // Mode says how a read of the most recent state (no resourceVersion) is answered.
@@ -199,10 +132,7 @@ func (Mode) choices() []string { return []string{string(Strict), string(Session)
 
 // Consistency chooses the mode of reads.
 type Consistency struct {
-	// Default is the mode where no rule says another.
-	Default Mode `json:"default"`
-	// MaxStaleness is how long ago the cluster may have given a sign of life for
-	// an answer in session mode; 0 for any time.
+	Default      Mode          `json:"default"`
 	MaxStaleness time.Duration `json:"maxStaleness"`
 }
 
@@ -220,40 +150,25 @@ func (Answer) choices() []string { return []string{string(Allow), string(Deny)} 
 // Offline says who is served from the cache, by what the cluster said last of who they are
 // and what they may do, while no API server answers.
 type Offline struct {
-	// Default is what counts where no rule says something else.
-	Default Answer `json:"default"`
-	// TTL is how old answers, tokens and permissions may then be.
-	TTL time.Duration `json:"ttl"`
+	Default Answer        `json:"default"`
+	TTL     time.Duration `json:"ttl"`
 }
 
 // Timeouts bound how long the gateway waits for others.
 type Timeouts struct {
 	ServingTimeouts
-	// Review is how long a request waits for a TokenReview or SubjectAccessReview.
 	Review time.Duration `json:"review"`
 
-	// UpstreamDial bounds connecting to the cluster, UpstreamRequest the time till
-	// its answer begins, UpstreamStall how long a body may then stand still.
-	// UpstreamSilence is how long the cluster may give no sign of life to anybody
-	// before it counts as gone.
-	UpstreamDial    time.Duration `json:"upstreamDial"`
-	UpstreamRequest time.Duration `json:"upstreamRequest"`
-	UpstreamStall   time.Duration `json:"upstreamStall"`
-	UpstreamSilence time.Duration `json:"upstreamSilence"`
-	// UpstreamServerCheck is how often each of several API servers is asked whether it is
-	// ready, UpstreamServerSilence how long one may give no sign of life before what waits
-	// for it goes to another.
+	UpstreamDial          time.Duration `json:"upstreamDial"`
+	UpstreamRequest       time.Duration `json:"upstreamRequest"`
+	UpstreamStall         time.Duration `json:"upstreamStall"`
+	UpstreamSilence       time.Duration `json:"upstreamSilence"`
 	UpstreamServerCheck   time.Duration `json:"upstreamServerCheck"`
 	UpstreamServerSilence time.Duration `json:"upstreamServerSilence"`
-	// UpstreamPing is after which silence the connection that feeds the cache is
-	// pinged, UpstreamPingAnswer how long an answer may take before it is given up.
-	UpstreamPing       time.Duration `json:"upstreamPing"`
-	UpstreamPingAnswer time.Duration `json:"upstreamPingAnswer"`
-	// FeedRead is the silence after which a feed without pings (HTTP/1.1) is given
-	// up; bookmarks come once a minute. FeedStale is the silence after which a
-	// feed is reported as stale.
-	FeedRead  time.Duration `json:"feedRead"`
-	FeedStale time.Duration `json:"feedStale"`
+	UpstreamPing          time.Duration `json:"upstreamPing"`
+	UpstreamPingAnswer    time.Duration `json:"upstreamPingAnswer"`
+	FeedRead              time.Duration `json:"feedRead"`
+	FeedStale             time.Duration `json:"feedStale"`
 }
 
 // Default is the configuration without any file or flag.

@@ -251,8 +251,3 @@ func (g *Gateway) usesSession() bool {
 func (g *Gateway) ServesOffline() bool {
 	return g.Offline.Default == Allow || slices.ContainsFunc(g.Rules, func(r Rule) bool { return r.Offline == Allow })
 }
-
-// rulesOfOld is what takes the place of rules where they were before they became one list.
-func rulesOfOld(setting, was string) string {
-	return fmt.Sprintf("put them into the list %s: beside %s:, with %s: in the place of %s:", rulesPath, setting, setting, was)
-}

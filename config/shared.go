@@ -12,83 +12,44 @@ import (
 
 // Limits bound what the program keeps and does at a time. Each has a metric.
 type Limits struct {
-	// MaxInFlight is the most requests under way, MaxWatches the most watches, log
-	// follows and upgraded connections; one more is answered 429. A user gets at most
-	// three quarters of either. 0 for no limit.
-	MaxInFlight int `json:"maxInFlight"`
-	MaxWatches  int `json:"maxWatches"`
-	// MaxResumedWatches is the most watches that the cluster continues because they
-	// begin before what the cache remembers; one more is told to list again.
-	MaxResumedWatches int `json:"maxResumedWatches"`
-	// MaxConnections is the most open connections over all listeners, never above half
-	// of the files that the process may open.
-	MaxConnections int `json:"maxConnections"`
-	// MaxStreams is the most concurrent requests on one HTTP/2 connection.
-	MaxStreams int `json:"maxStreams"`
-	// MaxHeaderBytes is the most bytes of a request line and its header.
-	MaxHeaderBytes Bytes `json:"maxHeaderBytes"`
-	// HistoryAge, HistoryBytes and HistoryEvents bound the events that each
-	// collection keeps for watches that resume and for reads at old versions.
-	HistoryAge    time.Duration `json:"historyAge"`
-	HistoryBytes  Bytes         `json:"historyBytes"`
-	HistoryEvents int           `json:"historyEvents"`
-	// SnapshotAge and SnapshotBytes bound the retained states of a collection, by
-	// which lists are continued: how long one stays unused, and the bytes that all
-	// of them keep from being freed.
-	SnapshotAge   time.Duration `json:"snapshotAge"`
-	SnapshotBytes Bytes         `json:"snapshotBytes"`
-	// QueryBytes bounds the columns of a collection: the values by which the queries of
-	// lists sort, select and count, with what these keep from being freed.
-	QueryBytes Bytes `json:"queryBytes"`
-	// DerivedCacheBytes bounds what is kept of compressed lists, tables and
-	// metadata, over all collections.
-	DerivedCacheBytes Bytes `json:"derivedCacheBytes"`
-	// CollapsedBodyBytes is the largest answer of the cluster that is shared
-	// between callers; larger ones are fetched by each caller, and so is what exceeds
-	// four times as much over all answers that are shared at a time.
-	CollapsedBodyBytes Bytes `json:"collapsedBodyBytes"`
-	// MaxObjectBytes is the largest object that is cached.
-	MaxObjectBytes Bytes `json:"maxObjectBytes"`
-	// MaxColdStarts is how many collections may read their first list at a time,
-	// MaxStartWaiters how many requests may wait for collections to start.
-	MaxColdStarts   int `json:"maxColdStarts"`
-	MaxStartWaiters int `json:"maxStartWaiters"`
-	// MaxIndexes is how many labels and fields of a collection are indexed.
-	MaxIndexes int `json:"maxIndexes"`
-	// IdleCollectionTimeout is after which time without a read or a watch a
-	// collection is dropped.
+	MaxInFlight           int           `json:"maxInFlight"`
+	MaxWatches            int           `json:"maxWatches"`
+	MaxResumedWatches     int           `json:"maxResumedWatches"`
+	MaxConnections        int           `json:"maxConnections"`
+	MaxStreams            int           `json:"maxStreams"`
+	MaxHeaderBytes        Bytes         `json:"maxHeaderBytes"`
+	HistoryAge            time.Duration `json:"historyAge"`
+	HistoryBytes          Bytes         `json:"historyBytes"`
+	HistoryEvents         int           `json:"historyEvents"`
+	SnapshotAge           time.Duration `json:"snapshotAge"`
+	SnapshotBytes         Bytes         `json:"snapshotBytes"`
+	QueryBytes            Bytes         `json:"queryBytes"`
+	DerivedCacheBytes     Bytes         `json:"derivedCacheBytes"`
+	CollapsedBodyBytes    Bytes         `json:"collapsedBodyBytes"`
+	MaxObjectBytes        Bytes         `json:"maxObjectBytes"`
+	MaxColdStarts         int           `json:"maxColdStarts"`
+	MaxStartWaiters       int           `json:"maxStartWaiters"`
+	MaxIndexes            int           `json:"maxIndexes"`
 	IdleCollectionTimeout time.Duration `json:"idleCollectionTimeout"`
-	// SelfCheckPeriod is how often each collection is compared with the upstream, 0
-	// for never.
-	SelfCheckPeriod time.Duration `json:"selfCheckPeriod"`
+	SelfCheckPeriod       time.Duration `json:"selfCheckPeriod"`
 }
 
 // ServingTimeouts bound how long clients are waited for.
 type ServingTimeouts struct {
-	// Handshake bounds a client's TLS handshake, ReadHeader the reading of a
-	// request's header.
 	Handshake  time.Duration `json:"handshake"`
 	ReadHeader time.Duration `json:"readHeader"`
-	// Idle is how long a client's connection without a request stays open.
-	Idle time.Duration `json:"idle"`
-	// BodyIdle is how long a request's body may bring nothing, Write how long a
-	// client may take for each half MiB of a response.
-	BodyIdle time.Duration `json:"bodyIdle"`
-	Write    time.Duration `json:"write"`
-	// Ping is after which silence an HTTP/2 client is pinged, PingAnswer how long
-	// it may take to answer.
+	Idle       time.Duration `json:"idle"`
+	BodyIdle   time.Duration `json:"bodyIdle"`
+	Write      time.Duration `json:"write"`
 	Ping       time.Duration `json:"ping"`
 	PingAnswer time.Duration `json:"pingAnswer"`
 }
 
 // Audit says where requests are recorded.
 type Audit struct {
-	// Path is the file, "-" for standard output, "" for nowhere.
-	Path string `json:"path"`
-	// MaxSize is the size at which the file is put aside, 0 for never; MaxBackups
-	// how many files put aside are kept.
-	MaxSize    Bytes `json:"maxSize"`
-	MaxBackups int   `json:"maxBackups"`
+	Path       string `json:"path"`
+	MaxSize    Bytes  `json:"maxSize"`
+	MaxBackups int    `json:"maxBackups"`
 }
 
 // Profiling says whether the admin listener serves /debug/pprof.
@@ -101,12 +62,8 @@ func (Profiling) choices() []string { return []string{"true", "false", string(Pr
 
 // Console says what the admin listener shows in a browser, and by `kubeweir top`.
 type Console struct {
-	// Enabled serves it.
-	Enabled bool `json:"enabled"`
-	// Actions lets it change something: end a watch, begin a self-check.
-	Actions bool `json:"actions"`
-	// TokenFile has the token that its clients must give, read again when it changes; with
-	// "" only those on this machine are let in.
+	Enabled   bool   `json:"enabled"`
+	Actions   bool   `json:"actions"`
 	TokenFile string `json:"tokenFile"`
 }
 
@@ -147,8 +104,6 @@ func (Format) choices() []string { return []string{string(Text), string(JSON)} }
 
 // Shutdown says how the gateway ends.
 type Shutdown struct {
-	// Drain is the time over which open watches and connections are ended after
-	// SIGTERM. It should be shorter than the pod's terminationGracePeriodSeconds.
 	Drain time.Duration `json:"drain"`
 }
 

@@ -11,77 +11,55 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
-// Standalone configures `kubeweir standalone`. What ParseStandalone returns is valid.
+// Standalone configures `kubeweir standalone`. ParseStandalone returns valid ones only. Its sections
+// describe the fields.
 type Standalone struct {
-	// DataDir holds the objects (unless they are in etcd), keys and certificates, and
-	// the administrator's kubeconfig. It is made if it does not exist.
-	DataDir string `json:"dataDir"`
-	// Listen is the host:port of the API.
-	Listen string `json:"listen"`
-	// AdminListen is the host:port of the console, metrics, health and profiles; "" for none.
-	AdminListen string `json:"adminListen"`
-	// Profiling says whether AdminListen has /debug/pprof; "auto": on a loopback address.
-	Profiling Profiling `json:"profiling"`
-	// Console says what AdminListen shows besides.
-	Console Console `json:"console"`
-	// WatchListCompression compresses watches that begin with the objects there are.
-	WatchListCompression bool `json:"watchListCompression"`
-	// AdvertiseAddress is the IP address at which others reach the API, for the
-	// endpoints of the service kubernetes; "" for that of Listen or else the machine's.
-	AdvertiseAddress string `json:"advertiseAddress"`
+	DataDir              string    `json:"dataDir"`
+	Listen               string    `json:"listen"`
+	AdminListen          string    `json:"adminListen"`
+	Profiling            Profiling `json:"profiling"`
+	Console              Console   `json:"console"`
+	WatchListCompression bool      `json:"watchListCompression"`
+	AdvertiseAddress     string    `json:"advertiseAddress"`
 
 	TLS            TLS                      `json:"tls"`
 	Etcd           Etcd                     `json:"etcd"`
 	Authentication StandaloneAuthentication `json:"authentication"`
 	Services       Services                 `json:"services"`
 	Admission      Admission                `json:"admission"`
-	// EventTTL is how long events are kept.
-	EventTTL time.Duration   `json:"eventTTL"`
-	Limits   Limits          `json:"limits"`
-	Timeouts ServingTimeouts `json:"timeouts"`
-	Audit    Audit           `json:"audit"`
-	Log      Log             `json:"log"`
-	Shutdown Shutdown        `json:"shutdown"`
+	EventTTL       time.Duration            `json:"eventTTL"`
+	Limits         Limits                   `json:"limits"`
+	Timeouts       ServingTimeouts          `json:"timeouts"`
+	Audit          Audit                    `json:"audit"`
+	Log            Log                      `json:"log"`
+	Shutdown       Shutdown                 `json:"shutdown"`
 }
 
 // Etcd says where objects are kept instead of in the data folder: in kube-apiserver's
 // own layout, so that the same data can be served by either.
 type Etcd struct {
-	// Servers are the URLs of the cluster's members; none for no etcd.
-	Servers []string `json:"servers"`
-	// Prefix begins every key.
-	Prefix string `json:"prefix"`
-	// CAFile holds the CAs of etcd's certificates, CertFile and KeyFile the client
-	// certificate and its key, PEM.
-	CAFile   string `json:"caFile"`
-	CertFile string `json:"certFile"`
-	KeyFile  string `json:"keyFile"`
+	Servers  []string `json:"servers"`
+	Prefix   string   `json:"prefix"`
+	CAFile   string   `json:"caFile"`
+	CertFile string   `json:"certFile"`
+	KeyFile  string   `json:"keyFile"`
 }
 
 // StandaloneAuthentication says who is believed, besides the certificates and tokens
 // that are issued here.
 type StandaloneAuthentication struct {
-	// Anonymous lets requests without credentials in as system:anonymous, who may see
-	// health and version only.
-	Anonymous bool `json:"anonymous"`
-	// ClientCAFile holds more CAs of client certificates, PEM.
-	ClientCAFile string `json:"clientCAFile"`
-	// TokenAuthFile holds bearer tokens: lines of token,user,uid,"group1,group2".
-	TokenAuthFile string `json:"tokenAuthFile"`
-	// TokenTTL is how long an accepted token is believed without looking again,
-	// TokenFailureTTL how long a refused one is refused.
+	Anonymous       bool          `json:"anonymous"`
+	ClientCAFile    string        `json:"clientCAFile"`
+	TokenAuthFile   string        `json:"tokenAuthFile"`
 	TokenTTL        time.Duration `json:"tokenTTL"`
 	TokenFailureTTL time.Duration `json:"tokenFailureTTL"`
-	// CacheSize bounds the tokens, and the certificates, that are remembered.
-	CacheSize int `json:"cacheSize"`
+	CacheSize       int           `json:"cacheSize"`
 }
 
 // Services says what services get.
 type Services struct {
-	// ClusterIPRange is the CIDR of cluster IPs.
 	ClusterIPRange string `json:"clusterIPRange"`
-	// NodePortRange is "from-to", both inclusive.
-	NodePortRange string `json:"nodePortRange"`
+	NodePortRange  string `json:"nodePortRange"`
 }
 
 // Admission chooses admission plugins besides, or of, those that are on by default.

@@ -9,14 +9,10 @@ import (
 // TLS is how the API is served over TLS. Both files or none; with none a
 // certificate is generated. The files are read again when they change.
 type TLS struct {
-	// CertFile holds the certificate and its chain, PrivateKeyFile its key; PEM.
-	CertFile       string `json:"certFile"`
-	PrivateKeyFile string `json:"privateKeyFile"`
-	// MinVersion is the oldest version that clients may speak.
-	MinVersion TLSVersion `json:"minVersion"`
-	// CipherSuites are those of TLS 1.2, by their names in crypto/tls; none stands
-	// for Go's choice. Those of TLS 1.3 are fixed.
-	CipherSuites []string `json:"cipherSuites"`
+	CertFile       string     `json:"certFile"`
+	PrivateKeyFile string     `json:"privateKeyFile"`
+	MinVersion     TLSVersion `json:"minVersion"`
+	CipherSuites   []string   `json:"cipherSuites"`
 }
 
 // TLSVersion is a version of TLS by the name that kube-apiserver has for it.
