@@ -80,7 +80,7 @@ func (g *Gateway) fetchForClient(ctx context.Context, x *exchange, question []by
 	if err != nil {
 		return nil, err
 	}
-	resp := g.forwards.transcoder.Forward(ctx, r, as, x.user())
+	resp := g.Forwarder.Forward(ctx, r, as)
 	if resp.Stream != nil || resp.Upgrade != nil {
 		response.Discard(resp)
 		return nil, errNotAnswered

@@ -28,7 +28,6 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/route"
-	"github.com/kubeweir/kubeweir/proxy/transcode"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
@@ -103,9 +102,8 @@ type slots struct {
 // forwards has what sends requests to the upstream, and which reads the gateway itself is
 // forbidden.
 type forwards struct {
-	transcoder *transcode.Transcoder
-	collapser  *consistency.Coalescer
-	refusals   consistency.Rejections
+	collapser *consistency.Coalescer
+	refusals  consistency.Rejections
 	// redactedAnswers and redactedWatches have slots for responses that are redacted on their way.
 	redactedAnswers, redactedWatches *inflight.Limiter
 }

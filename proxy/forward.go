@@ -26,7 +26,7 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
 	x.source = fromUpstream
-	resp := g.forwards.transcoder.Forward(ctx, x.Request, as, x.user())
+	resp := g.Forwarder.Forward(ctx, x.Request, as)
 	if resp.Stream != nil {
 		s := g.forwarded.wrap(resp.Stream)
 		resp.Stream, x.end = s, s.end

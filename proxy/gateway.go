@@ -18,7 +18,6 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
-	"github.com/kubeweir/kubeweir/proxy/transcode"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
@@ -44,10 +43,9 @@ func New(o Options) *Gateway {
 		g.memory.openAPIDocuments = openapi.New(o.Registerer)
 	}
 	g.slots.init(o.Registerer, g.account.refused)
-	g.forwards.transcoder = transcode.New(o.Forwarder, time.Now, o.Registerer)
 	g.forwards.redactedAnswers, g.forwards.redactedWatches = uncounted(maxRedactedAnswers), uncounted(maxRedactedWatches)
 	g.forwards.collapser = consistency.NewCoalescer(0, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
-		return g.forwards.transcoder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway}, "") // of all who wait for it
+		return o.Forwarder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
 	})
 	g.forwards.collapser.Register(o.Registerer)
 	g.SetPolicy(o.Policy)
@@ -155,7 +153,10 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 		return inflight.Rejected()
 	}
 	x.limit = limit
-	if n := heldBytes(x.Request, long); n > 0 {
+	if !long {
+		return nil
+	}
+	if n := heldBytes(x.Request); n > 0 {
 		if !g.slots.heldBytes.Acquire(x.user(), n) {
 			g.release(x)
 			return inflight.Rejected()

@@ -6,13 +6,11 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
-	"github.com/kubeweir/kubeweir/proxy/transcode"
 )
 
 // What a request costs while it is open beside its place, in bytes.
 const (
-	// maxHeldBytes bounds what all long-running requests keep beyond ordinaryBytes each,
-	// with the bodies that are being transcoded.
+	// maxHeldBytes bounds what all long-running requests keep beyond ordinaryBytes each.
 	maxHeldBytes = 128 << 20
 	// ordinaryBytes is what a place comes with: the requests of informers have some
 	// hundred bytes, with a token of a service account some two thousand.
@@ -22,18 +20,8 @@ const (
 	selectorCost = 32
 )
 
-// heldBytes returns how many bytes a request holds besides its slot: a body that is transcoded
-// until there is a response, its text for as long as it runs.
-func heldBytes(r *api.Request, long bool) int64 {
-	n := transcode.Bytes(r)
-	if long {
-		n += textBytes(r)
-	}
-	return n
-}
-
-// textBytes returns how many bytes the text of a request takes beyond ordinaryBytes.
-func textBytes(r *api.Request) int64 {
+// heldBytes returns how many bytes the text of a long-running request takes beyond ordinaryBytes.
+func heldBytes(r *api.Request) int64 {
 	info := r.Info()
 	n := len(r.RawPath) + len(r.RawQuery) + selectorCost*selectorBytes(info)
 	for _, f := range r.Header {
@@ -66,7 +54,7 @@ func registerHeldBytes(registerer prometheus.Registerer, g *inflight.Semaphore) 
 	registerer.MustRegister(
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_long_request_bytes",
-			Help: "Bytes that watches, followed logs and upgraded connections hold for large requests and selectors (above 4 KiB each), and bytes of CBOR bodies being transcoded.",
+			Help: "Bytes that watches, followed logs and upgraded connections hold for large requests and selectors (above 4 KiB each).",
 		}, func() float64 { return float64(g.InUse()) }),
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_long_request_bytes_limit",

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
-	"github.com/kubeweir/kubeweir/internal/encoding/cbor"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 )
@@ -244,43 +242,6 @@ func TestAttributed(t *testing.T) {
 		b.gateway.Serve(t.Context(), r).Done(0, nil)
 		if fmt.Sprint(*got) != want {
 			t.Errorf("%s: %v, want %s", header, *got, want)
-		}
-	}
-}
-
-// TestTranscodedBodiesAreBounded: what they take is shared by users, whether clients say how long they are or not.
-func TestTranscodedBodiesAreBounded(t *testing.T) {
-	for _, length := range []int64{1 << 20, -1} {
-		b := newGatewayBench(t, nil)
-		g := b.gateway
-		item, err := cbor.Append([]byte(cbor.SelfDescribed), []byte(`{"apiVersion":"v1","kind":"Secret"}`), cbor.Untyped)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var held []*api.Response
-		write := func(user, contentType string) int {
-			r := request("PUT /api/v1/namespaces/n/secrets/s", "Content-Type: "+contentType, "Accept: application/json", "Authorization: Bearer "+user)
-			r.Body = bytes.NewReader(item)
-			r.ContentLength = length
-			resp := g.Serve(t.Context(), r)
-			if resp.Status != 429 {
-				held = append(held, resp)
-			}
-			return resp.Status
-		}
-		for write("greedy", "application/cbor") != 429 {
-			if len(held) > 100 {
-				t.Fatal("no bound")
-			}
-		}
-		if write("greedy", "application/json") == 429 || write("modest", "application/cbor") == 429 {
-			t.Error("what is passed on as it comes, or another user, is refused")
-		}
-		for _, resp := range held {
-			resp.Done(0, nil)
-		}
-		if n := g.slots.heldBytes.InUse(); n != 0 {
-			t.Errorf("%d bytes are not given back", n)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,13 +49,14 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 		places.Release(x.user(), 1)
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
-	req := response.WithBody(x.Request, nil)
+	req := *x.Request
+	req.Header = slices.Clone(req.Header)
 	req.Header.Set("Accept", accept)
 	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range"} {
 		req.Header.Del(name)
 	}
 	x.source = fromUpstream
-	resp := g.redactAnswer(x, g.Forwarder.Forward(ctx, req, as))
+	resp := g.redactAnswer(x, g.Forwarder.Forward(ctx, &req, as))
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
 		places.Release(x.user(), 1)
@@ -90,9 +92,7 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 	}
 	header := redact.Header(resp.Header)
 	if resp.Stream != nil {
-		s := g.forwarded.wrap(&response.RewrittenStream{Stream: resp.Stream, By: func(w api.StreamWriter) api.StreamWriter {
-			return &response.EventRewriter{StreamWriter: w, Rewrite: redactor.Event, Failed: g.redactionFailed}
-		}})
+		s := g.forwarded.wrap(&response.RewrittenStream{Stream: resp.Stream, Rewrite: redactor.Event, Failed: g.redactionFailed})
 		x.end = s.end
 		return &api.Response{Status: resp.Status, Header: header, Stream: s, Started: resp.Started, Done: resp.Done}
 	}

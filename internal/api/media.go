@@ -57,26 +57,6 @@ func Negotiate(accept string, can Capabilities) (Representation, Verdict) {
 	return Representation{}, Forward
 }
 
-// OnlyCBOR reports whether an Accept header names CBOR, with or without a transform, and no other
-// encoding that kube-apiserver has.
-func OnlyCBOR(accept string) bool {
-	var store [8]clause
-	found := false
-	clauses := parseAccept(store[:0], accept)
-	for i := range clauses {
-		for _, media := range offered {
-			switch {
-			case !clauses[i].matches(media):
-			case media != mediaCBOR:
-				return false
-			default:
-				found = true
-			}
-		}
-	}
-	return found
-}
-
 // AcceptJSON returns the clauses of an Accept header that accept JSON, including wildcards, as a
 // header. Without tables it leaves out those for Tables. ok is false if no clause is left.
 func AcceptJSON(accept string, tables bool) (only string, ok bool) {

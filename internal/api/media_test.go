@@ -222,15 +222,3 @@ func BenchmarkNegotiate(b *testing.B) {
 		})
 	}
 }
-
-func TestOnlyCBOR(t *testing.T) {
-	for accept, want := range map[string]bool{
-		"application/cbor": true, " application/cbor ; q=0.5, text/html": true, "application/cbor;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/cbor": true,
-		"": false, "*/*": false, "application/*": false, "application/json": false, "application/cbor,application/yaml;q=0.1": false, "application/cbor,*/*": false,
-		"application/cbor-seq": false, "text/html": false, "application/cbor,application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io": false,
-	} {
-		if got := OnlyCBOR(accept); got != want {
-			t.Errorf("%q: %t, want %t", accept, got, want)
-		}
-	}
-}

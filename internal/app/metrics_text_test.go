@@ -17,7 +17,7 @@ type section struct {
 
 var sections = []section{
 	{"Process", "", []string{"build_info", "panics"}},
-	{"Requests", "", []string{"requests_", "request_", "forwarded_", "refusals", "response_bytes", "long_request", "transcoded_"}},
+	{"Requests", "", []string{"requests_", "request_", "forwarded_", "refusals", "response_bytes", "long_request"}},
 	{"Connections", "", []string{"connections", "malformed", "serving_", "response_buffer", "unread_streams", "waiting_stream"}},
 	{"Reads from the cache", "", []string{"read_", "derived_", "stale_", "openapi_"}},
 	{"Collections", "The cache has one collection per resource and encoding that clients read.", []string{"cache_"}},
@@ -64,8 +64,6 @@ var particular = map[string]string{
 	"requests_refused_total.kind":               "short, long, bytes, unidentified",
 	"requests_refused_total.reason":             "limit, share, all, cluster",
 	"clusterprofiles_refused.reason":            "name-taken, access, cluster, max",
-	"transcoded_total.kind":                     "request, answer, event",
-	"transcoded_total.result":                   "ok, error, busy",
 	"connections.protocol":                      "handshake, http/1.1, h2",
 	"connections_rejected_total.reason":         "limit, handshake, accept",
 	"serving_certificate_reloads_total.result":  "ok, error",

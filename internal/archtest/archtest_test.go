@@ -93,7 +93,6 @@ var arrows = []arrow{
 	{"proxy/usage", base},
 	{"proxy/authz/rbac", above("watchmux", "cache", "proxy/authz", "proxy/discovery")},
 	{"proxy/response", []string{"internal/api"}},
-	{"proxy/transcode", above("proxy/inflight", "proxy/response", "proxy/upstream")},
 	{"proxy/consistency", above("watchmux", "cache", "proxy/response")},
 	{"proxy/redact", base},
 	{"proxy/openapi", above("cache", "watchmux", "proxy/consistency", "proxy/response")},

@@ -68,8 +68,7 @@ const (
 	LongLimit
 	// LongShare means that the user has used up its share of that limit.
 	LongShare
-	// BytesLimit means that requests hold as many bytes, of headers and of bodies being transcoded,
-	// as they may.
+	// BytesLimit means that long-running requests hold as many bytes as they may.
 	BytesLimit
 	// BytesShare means that the user has used up its share of that limit.
 	BytesShare
@@ -244,8 +243,8 @@ var refusalEntries = [refusals]Entry{
 		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="long",reason="share"}`, Do: "Find the user in the audit log; raise the limit if the load is legitimate.",
 	},
 	BytesLimit: {
-		Label: "bytes-limit", Code: 429, When: "Paths, headers and selectors of open long-running requests (above 4 KiB each), and CBOR bodies being transcoded, hold all of 128 MiB.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="bytes",reason="limit"}`, Do: "Find the client with very large selectors or bodies.",
+		Label: "bytes-limit", Code: 429, When: "Paths, headers and selectors of open long-running requests (above 4 KiB each) hold all of 128 MiB.",
+		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="bytes",reason="limit"}`, Do: "Find the client with very large selectors.",
 	},
 	BytesShare: {
 		Label: "bytes-share", Code: 429, When: "The user holds more than its share of those bytes.",

@@ -49,16 +49,6 @@ func ReadBody(resp *api.Response, limit int) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// WithBody returns a copy of r, with body unless it is nil.
-func WithBody(r *api.Request, body []byte) *api.Request {
-	again := *r
-	again.Header = append(api.Header(nil), r.Header...)
-	if body != nil {
-		again.Body, again.ContentLength = bytes.NewReader(body), int64(len(body))
-	}
-	return &again
-}
-
 // Buffer is an io.Writer that takes up to a number of bytes.
 type Buffer struct {
 	bytes bytes.Buffer

@@ -15,14 +15,17 @@ const (
 	keptEvent = 64 << 10
 )
 
-// RewrittenStream is a watch in JSON whose writer is wrapped by By.
+// RewrittenStream is a watch in JSON whose events are rewritten; see EventRewriter.
 type RewrittenStream struct {
 	api.Stream
-	By func(api.StreamWriter) api.StreamWriter
+	Rewrite func(event []byte) (frame []byte, err error)
+	Failed  func(error) []byte
 }
 
 // Start implements api.Stream.
-func (s *RewrittenStream) Start(w api.StreamWriter) { s.Stream.Start(s.By(w)) }
+func (s *RewrittenStream) Start(w api.StreamWriter) {
+	s.Stream.Start(&EventRewriter{StreamWriter: w, Rewrite: s.Rewrite, Failed: s.Failed})
+}
 
 // EventRewriter takes a watch in JSON in frames of any size, in which each event ends with a newline,
 // and writes what Rewrite returns for each event.

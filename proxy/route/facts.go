@@ -230,11 +230,12 @@ type Query struct {
 // MostRecent reports whether the read asks for the latest state.
 func (q *Query) MostRecent() bool { return q.Options.MostRecent() }
 
-// CacheOnly reports whether the read itself is never sent to the upstream, but at most a request for
-// its current version: reads of a shard, a query, a redacted view or objects without their
-// managedFields, and of visible namespaces, where the gateway could see more than the user.
+// CacheOnly reports whether the read itself is not shared with other clients upstream, where at most
+// a request for its current version is sent: reads of a shard, a query, a redacted view, objects
+// without their managedFields or in CBOR, which the upstream may lack, and of visible namespaces,
+// where the gateway could see more than the user.
 func (q *Query) CacheOnly() bool {
-	return q.Options.ShardSelector != "" || q.Query != nil || q.Rep.Redacted || q.Rep.DropManagedFields || q.Visible != nil
+	return q.Options.ShardSelector != "" || q.Query != nil || q.Rep.Redacted || q.Rep.DropManagedFields || q.Rep.Encoding == api.CBOR || q.Visible != nil
 }
 
 // Encoding returns the encoding of the collection that is read. A query reads values in JSON.

@@ -2,6 +2,7 @@ package cbor
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"reflect"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/dynamic"
@@ -118,7 +120,8 @@ func (s *server) sameAsCached(ctx context.Context, t *testing.T, gateway *server
 }
 
 // TestClients checks that a client-go that prefers CBOR works with a standalone and with a gateway,
-// whether or not the upstream serves CBOR.
+// whether or not the upstream serves CBOR. Where it does not, the first write of a client gets 415,
+// as in front of the upstream itself.
 func TestClients(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
@@ -156,7 +159,9 @@ func typedClient(ctx context.Context, t *testing.T, config *rest.Config) {
 	secrets := must(kubernetes.NewForConfig(config)).CoreV1().Secrets("default")
 	w := must(secrets.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=typed"}))
 	defer w.Stop()
-	created := must(secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "typed"}, Data: map[string][]byte{"a": {0, 255}}}, metav1.CreateOptions{}))
+	created := must(firstWrite(func() (*corev1.Secret, error) {
+		return secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "typed"}, Data: map[string][]byte{"a": {0, 255}}}, metav1.CreateOptions{})
+	}))
 	created.Data["b"] = []byte("é")
 	updated := must(secrets.Update(ctx, created, metav1.UpdateOptions{}))
 	got := must(secrets.Get(ctx, "typed", metav1.GetOptions{}))
@@ -164,7 +169,13 @@ func typedClient(ctx context.Context, t *testing.T, config *rest.Config) {
 		t.Errorf("got %v, updated %v", got, updated)
 	}
 	apply := applycorev1.Secret("typed", "default").WithData(map[string][]byte{"c": {1}})
-	applied := must(secrets.Apply(ctx, apply, metav1.ApplyOptions{FieldManager: "test"}))
+	applied, err := secrets.Apply(ctx, apply, metav1.ApplyOptions{FieldManager: "test"})
+	if apierrors.IsUnsupportedMediaType(err) { // client-go does not apply in JSON then
+		applied, err = secrets.Patch(ctx, "typed", types.ApplyYAMLPatchType, must(json.Marshal(apply)), metav1.PatchOptions{FieldManager: "test"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	if string(applied.Data["c"]) != "\x01" || len(applied.Data) != 3 {
 		t.Errorf("applied %v", applied)
 	}
@@ -193,7 +204,7 @@ func dynamicClient(ctx context.Context, t *testing.T, config *rest.Config) {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "dynamic"}, "data": map[string]any{"a": "é"}, "binaryData": map[string]any{"b": "AP8="},
 	}}
-	created := must(maps.Create(ctx, u, metav1.CreateOptions{}))
+	created := must(firstWrite(func() (*unstructured.Unstructured, error) { return maps.Create(ctx, u, metav1.CreateOptions{}) }))
 	got := must(maps.Get(ctx, "dynamic", metav1.GetOptions{ResourceVersion: created.GetResourceVersion()}))
 	if !reflect.DeepEqual(got, created) || !reflect.DeepEqual(got.Object["binaryData"], u.Object["binaryData"]) {
 		t.Errorf("got %v, created %v", got, created)
@@ -218,20 +229,27 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// onlyCBOR checks that a client that accepts only CBOR gets it, even for forwarded requests.
+// firstWrite writes again, in JSON, after the server has rejected CBOR.
+func firstWrite[T any](write func() (T, error)) (T, error) {
+	v, err := write()
+	if apierrors.IsUnsupportedMediaType(err) {
+		return write()
+	}
+	return v, err
+}
+
+// onlyCBOR checks that a client that accepts only CBOR gets it.
 func onlyCBOR(ctx context.Context, t *testing.T, config *rest.Config) {
 	s := &server{config: config, client: must(rest.HTTPClientFor(config))}
 	for _, path := range []string{
 		"/api/v1/namespaces/default", "/api/v1/namespaces/default?resourceVersion=0", "/api/v1/namespaces", "/api/v1/namespaces?limit=1", "/api/v1/namespaces?resourceVersion=0",
-		"/apis/apps/v1/deployments", "/api/v1/namespaces/kube-system?x=y",
+		"/apis/apps/v1/deployments",
 	} {
 		if v := decodeCBOR(t, s.get(ctx, t, path, typeCBOR)); v["kind"] == "" {
 			t.Errorf("%s: %v", path, v)
 		}
 	}
-	// The gateway forwards a watch with an unknown parameter, here to a server that does not
-	// support CBOR.
-	body := s.watch(ctx, t, "/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Ddefault&x=y", typeCBOR, "application/cbor-seq")
+	body := s.watch(ctx, t, "/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Ddefault", typeCBOR, "application/cbor-seq")
 	defer body.Close()
 	room := make([]byte, 1<<20)
 	n := must(serializer.NewFramer().NewFrameReader(body).Read(room))

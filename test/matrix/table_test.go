@@ -67,8 +67,6 @@ var forms = []form{
 	{name: "CBOR, dropped", accept: cbor + drop},
 	{name: "metadata in CBOR", accept: cbor + asMetadata, acceptList: cbor + asList},
 	{name: "metadata in CBOR, dropped", accept: cbor + asMetadata + drop, acceptList: cbor + asList + drop},
-	{name: "CBOR, forwarded", accept: cbor, query: "unknown=1", except: inexact},
-	{name: "metadata in CBOR, forwarded", accept: cbor + asMetadata, acceptList: cbor + asList, query: "unknown=1", except: inexact},
 	{name: "YAML", accept: inYAML, except: notWatched},
 	{name: "YAML, gzip", accept: inYAML, header: gzipped, except: notWatched},
 	{name: "YAML, dropped", accept: inYAML + drop, except: notWatched},
@@ -110,14 +108,6 @@ var otherColumns = []exception{
 var notCustom = []exception{
 	{column: before133, resource: "widgets", verb: watchList, forwarded: reason.Representation, status: 422},
 	{resource: "widgets", forwarded: reason.Representation, status: 406},
-}
-
-// inexact lists reads with an unknown parameter, which the gateway forwards. The upstream may not
-// support CBOR.
-var inexact = []exception{
-	{column: before130, verb: watchList, missing: "1.30 refuses it"},
-	{column: before133, verb: watchList, missing: "1.33 refuses it"},
-	{forwarded: reason.Inexact},
 }
 
 // notWatched lists watches in YAML, which do not exist. A cluster without streaming lists rejects a

@@ -138,7 +138,7 @@ func TestRunning(t *testing.T) {
 	for name := range known {
 		if !seen[name] && !slices.Contains([]string{
 			"kubeweir_upstream_missing_rights", "kubeweir_connections_rejected_total", "kubeweir_malformed_requests_total", "kubeweir_etcd_request_errors_total",
-			"kubeweir_cache_feed_restarts_total", "kubeweir_cache_differences_total", "kubeweir_transcoded_total",
+			"kubeweir_cache_feed_restarts_total", "kubeweir_cache_differences_total",
 			"kubeweir_budget_answers_total", "kubeweir_clusterprofiles_refused",
 		}, name) {
 			t.Errorf("no process has %s", name)
