@@ -18,10 +18,6 @@ func (f *Facts) Next() Decision {
 		return Decision{Action: SelfReview}
 	case f.Documents.OfflineDiscovery:
 		return Decision{Action: OfflineDiscovery}
-	case f.Documents.Discovery:
-		return Decision{Action: Discovery}
-	case f.Documents.OpenAPI:
-		return Decision{Action: OpenAPI}
 	}
 	return f.forward(reason.NotForwarded)
 }
@@ -274,8 +270,6 @@ func (f *Facts) cannot(why reason.Forward, err error) Decision {
 			return d
 		}
 		return f.unlessUnredactable(Decision{Action: ForwardShard, Why: why, Err: f.shardErr(why, err)})
-	case why == reason.UnknownResource && f.Documents.Discovery:
-		return Decision{Action: Discovery, Why: why}
 	}
 	return f.forward(why)
 }
