@@ -14,7 +14,7 @@ import (
 var livePaths = []string{
 	rulesPath, "consistency", "offline", "coalesce", "watchBytesPerSecond", "authorization.selfReviews",
 	"limits.maxInFlight", "limits.maxWatches", "limits.maxResumedWatches", "limits.collapsedBodyBytes",
-	"allClusters", "audit", "log.level",
+	"allClusters", "log.level",
 }
 
 // LivePaths returns the settings, and groups of settings, of which Live is true.

@@ -253,23 +253,11 @@ func (s *Server) become(ctx context.Context, c *config.Gateway, asked bool) erro
 
 // apply serves by c, all of it or, on an error, nothing. The change is nil for one cluster.
 func (s *Server) apply(ctx context.Context, c *config.Gateway) (clusters *change, err error) {
-	audit, err := s.audit.Prepare(auditDestination(&c.Audit))
-	if err != nil {
-		return nil, fmt.Errorf("audit.path: %w", err)
-	}
-	applied := false
-	defer func() {
-		if !applied { // an error, or a panic
-			audit.Discard()
-		}
-	}()
 	if one, alone := s.served.(*cluster); alone {
 		one.setPolicy(c)
 	} else if clusters, err = s.reconcile(ctx, c, true); err != nil {
 		return nil, err
 	}
-	applied = true
-	audit.Apply()
 	if s.source.SetLogLevel != nil {
 		s.source.SetLogLevel(c.Log.Level.Slog())
 	}

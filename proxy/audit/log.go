@@ -46,10 +46,6 @@ type Log struct {
 	queued atomic.Int64 // bytes in queue
 	kept   chan record  // events that must not be dropped
 	reopen chan struct{}
-	next   chan *Change // the change to make; 1 at most
-	// enabled is set while there is a destination. to is the destination, for callers of Prepare.
-	enabled atomic.Bool
-	to      Destination
 
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
@@ -65,8 +61,6 @@ const (
 	batchBytes = 64 << 10
 	// logInterval is how often write errors are logged at most.
 	logInterval = time.Minute
-	// changeWait is how long Apply waits for a disk that does not respond.
-	changeWait = 5 * time.Second
 )
 
 // Open opens the file, which must be possible, and starts the writer, which Close ends.
@@ -87,14 +81,11 @@ func Open(opts Options) (*Log, error) {
 		queue:   make(chan record, opts.QueueEvents),
 		kept:    make(chan record, keptEvents),
 		reopen:  make(chan struct{}, 1),
-		next:    make(chan *Change, 1),
-		to:      opts.Destination,
 		closing: make(chan struct{}),
 		done:    make(chan struct{}),
 	}
 	l.metrics = newMetrics(opts.Registerer, func() float64 { return float64(len(l.queue) + len(l.kept)) })
-	l.enabled.Store(opts.Path != "")
-	w := &writer{Log: l, to: to, path: opts.Path, errors: rate.Sometimes{Interval: logInterval}}
+	w := &writer{Log: l, to: to, errors: rate.Sometimes{Interval: logInterval}}
 	l.panics.Go(nil, "background", w.run)
 	return l, nil
 }
@@ -113,7 +104,7 @@ func (o *Options) open(d Destination) (sink, error) {
 
 // Enabled reports whether Record does anything, for callers that would have to collect an Event
 // first.
-func (l *Log) Enabled() bool { return l != nil && l.enabled.Load() }
+func (l *Log) Enabled() bool { return l != nil && l.opts.Path != "" }
 
 // Record records an event. If the event must be kept and the queue is full it waits, as
 // kube-apiserver's own log does; another event is dropped and counted.
@@ -173,64 +164,10 @@ func (l *Log) Close(ctx context.Context) error {
 	}
 }
 
-// Change is another destination that is open already.
-type Change struct {
-	log *Log
-	to  Destination
-	// sink is nil if the destination has the same path as the present one.
-	sink sink
-	done chan struct{} // closed when the writer uses sink
-}
-
-// Prepare opens another destination without using it yet: the caller calls Apply or Discard. Calls
-// must not overlap.
-func (l *Log) Prepare(to Destination) (*Change, error) {
-	c := &Change{log: l, to: to, done: make(chan struct{})}
-	if to.Path == l.to.Path {
-		return c, nil
-	}
-	var err error
-	c.sink, err = l.opts.open(to)
-	return c, err
-}
-
-// Apply puts the destination in force. Events that were recorded before go to the old one; Apply
-// waits for that.
-func (c *Change) Apply() {
-	l := c.log
-	if c.to == l.to {
-		return
-	}
-	if c.to.Path == "" {
-		l.enabled.Store(false)
-	}
-	select {
-	case unused := <-l.next: // the writer waits for its disk since then
-		unused.Discard()
-	default:
-	}
-	l.next <- c
-	l.to = c.to
-	select {
-	case <-c.done:
-	case <-l.closing:
-	case <-time.After(changeWait):
-	}
-	l.enabled.Store(c.to.Path != "")
-}
-
-// Discard closes the destination.
-func (c *Change) Discard() {
-	if c.sink != nil {
-		_ = c.sink.close()
-	}
-}
-
 // writer encodes and writes events in a goroutine of its own.
 type writer struct {
 	*Log
 	to     sink
-	path   string
 	buf    bytes.Buffer
 	errors rate.Sometimes
 }
@@ -255,20 +192,10 @@ func (w *writer) loop() {
 			if err := w.to.reopen(); err != nil {
 				w.logError("reopening the audit log failed", err)
 			}
-		case c := <-w.next:
-			if r, ok := w.nextRecord(); ok {
-				w.writeAll(r)
-			}
-			w.change(c)
 		case <-w.closing:
 			if r, ok := w.nextRecord(); ok {
 				w.writeAll(r)
 				continue
-			}
-			select {
-			case c := <-w.next:
-				c.Discard()
-			default:
 			}
 			w.err = w.to.close()
 			return
@@ -321,23 +248,8 @@ func (w *writer) writeAll(first record) {
 	}
 }
 
-// change makes a change of the destination.
-func (w *writer) change(c *Change) {
-	defer close(c.done)
-	if c.sink == nil {
-		if f, ok := w.to.(*file); ok {
-			f.Destination = c.to
-		}
-		return
-	}
-	if err := w.to.close(); err != nil {
-		w.logError("closing the audit log failed", err)
-	}
-	w.to, w.path = c.sink, c.to.Path
-}
-
 func (w *writer) logError(message string, err error, more ...any) {
-	w.errors.Do(func() { w.opts.Logger.Error(message, append(more, "path", w.path, "error", err)...) })
+	w.errors.Do(func() { w.opts.Logger.Error(message, append(more, "path", w.opts.Path, "error", err)...) })
 }
 
 type metrics struct{ written, dropped, failed prometheus.Counter }
