@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
@@ -33,7 +35,7 @@ type Client struct {
 	slots
 	version atomic.Pointer[[]byte] // what the upstream said last of its version; nil before
 	logs    struct {
-		forward, identity pool.RateLimitedLog
+		forward, identity rate.Sometimes
 	}
 }
 

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/internal/flight"
-	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
 // Discovery knows which resources the upstream serves. What it read last counts until it is read
@@ -69,13 +69,13 @@ func (d *Discovery) Refresh(ctx context.Context) error {
 // Run reads discovery now and periodically until ctx ends. It retries sooner after a failure.
 func (d *Discovery) Run(ctx context.Context) {
 	retry := d.minPeriod
-	var failed pool.RateLimitedLog
+	failed := rate.Sometimes{Interval: errorLogPeriod}
 	for {
 		wait := d.period
 		if err := d.Refresh(ctx); err == nil {
 			retry = d.minPeriod
 		} else if ctx.Err() == nil {
-			failed.Warn(d.c.log, d.c.health.Now(), "discovery cannot be read", err)
+			failed.Do(func() { d.c.log.Warn("discovery cannot be read", "error", err) })
 			wait = min(retry, d.period)
 			retry *= 2
 		}

@@ -3,6 +3,7 @@ package upstream
 import (
 	"errors"
 	"os"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,8 +81,12 @@ func (x *forwarding) reject(why reason.Refusal, err error) *api.Response {
 	return api.StatusResponse(err, api.NegotiateStatus(x.r.Header.Get("Accept"), pretty))
 }
 
+// errorLogPeriod is how often at most an error of one kind is logged: while the upstream is
+// unreachable every request is one.
+const errorLogPeriod = 10 * time.Second
+
 func (c *Client) logFailure(err error, r *api.Request) {
-	c.logs.forward.Warn(c.log, c.health.Now(), "forwarding failed", err, "method", r.Method, "path", r.Path)
+	c.logs.forward.Do(func() { c.log.Warn("forwarding failed", "method", r.Method, "path", r.Path, "error", err) })
 }
 
 // broken responds to a request whose response broke off before any of it was passed on.

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"bytes"
-	"errors"
 	"net/http"
 	"strings"
 
@@ -43,7 +42,7 @@ func (x *forwarding) isAboutGateway(content []byte) bool {
 func (x *forwarding) gatewayRejected(content []byte) *api.Response {
 	const what = "the upstream refuses the gateway's identity; unless it has just been started, " +
 		"that lacks the right to impersonate (`kubeweir rbac` prints what it needs), or is not good any more"
-	x.c.logs.identity.Warn(x.c.log, x.c.health.Now(), what, errors.New(string(content)), "status", x.resp.Status)
+	x.c.logs.identity.Do(func() { x.c.log.Warn(what, "status", x.resp.Status, "error", string(content)) })
 	message := "the gateway cannot ask the upstream in your name at present"
 	if x.resp.StatusCode == 403 {
 		message = notImpersonated

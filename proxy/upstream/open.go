@@ -32,6 +32,7 @@ func New(opts Options) (*Client, error) {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
+	c.logs.forward.Interval, c.logs.identity.Interval = errorLogPeriod, errorLogPeriod
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.panics = contain.New(opts.Registerer, c.log)
 	c.health = c.newHealth(&opts)

@@ -5,49 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/kubeweir/kubeweir/internal/credentials"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
-
-// RateLimitedLog logs few of the errors of one kind: while the upstream is unreachable every
-// request is one. It is safe for concurrent use.
-type RateLimitedLog struct {
-	mu       sync.Mutex
-	last     time.Time // when an error was logged
-	cause    string    // of that
-	unlogged int       // since then
-}
-
-const (
-	// errorLogPeriod is how often at most an error is logged, and sameErrorLogPeriod how often one of
-	// the same cause is.
-	errorLogPeriod     = time.Second
-	sameErrorLogPeriod = time.Minute
-)
-
-// Warn logs an error, with how many were not logged before, or counts it.
-func (l *RateLimitedLog) Warn(log *slog.Logger, now time.Time, what string, err error, args ...any) {
-	l.mu.Lock()
-	why, since := Reason(err), now.Sub(l.last)
-	if since < errorLogPeriod || since < sameErrorLogPeriod && why == l.cause {
-		l.unlogged++
-		l.mu.Unlock()
-		return
-	}
-	unlogged := l.unlogged
-	l.last, l.cause, l.unlogged = now, why, 0
-	l.mu.Unlock()
-	if unlogged > 0 {
-		args = append(args, "unlogged", unlogged)
-	}
-	log.Warn(what, append(args, "error", err)...)
-}
 
 // Reason returns why a connection failed, without the addresses and file names of the error itself,
 // which clients must not see.
