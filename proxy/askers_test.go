@@ -72,7 +72,7 @@ func TestAskers(t *testing.T) {
 				}
 				b.count(c.line, header...)
 				jane := b.rowOf("jane")
-				if jane.Requests != 1 || jane.UpstreamRequests != c.requests || jane.UpstreamBytes < c.more || jane.CPU <= 0 || jane.Bytes == 0 {
+				if jane.Requests != 1 || jane.UpstreamRequests != c.requests || jane.UpstreamBytes < c.more || jane.CPUSeconds <= 0 || jane.Bytes == 0 {
 					t.Errorf("first: %+v", jane)
 				}
 				if agent := b.rowOf("k9s/1"); agent.Cost != jane.Cost {

@@ -94,8 +94,8 @@ func summary(f *topFrame, host, cluster string) []string {
 func clientLines(a *console.Clients, rows int) []string {
 	t := table{head: []string{"CLIENT", "REQUESTS", "SENT", "CPU", "WATCHES", "UPSTREAM", "RECEIVED"}}
 	for _, one := range slices.Concat(a.Users[:min(len(a.Users), rows)], a.UserAgents[:min(len(a.UserAgents), rows/2)]) {
-		t.add(one.Name, countText(one.Requests), bytesText(one.Bytes), time.Duration(one.CPUSeconds*float64(time.Second)).Round(time.Millisecond).String(),
-			countText(one.Watches), countText(one.UpstreamRequests), bytesText(one.UpstreamBytes))
+		t.add(one.Name, countText(float64(one.Requests)), bytesText(float64(one.Bytes)), time.Duration(one.CPUSeconds*float64(time.Second)).Round(time.Millisecond).String(),
+			countText(float64(one.Watches)), countText(one.UpstreamRequests), bytesText(one.UpstreamBytes))
 	}
 	return append([]string{""}, t.lines()...)
 }

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kubeweir/kubeweir/proxy/console"
+	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
 func number(v float64) *float64 { return &v }
@@ -33,7 +34,7 @@ func topFixture() *topFrame {
 			Lag:      console.Lag{Seconds: number(.42), Collection: "pods"}, Memory: console.Memory{Resident: 64 << 20}, CPU: console.CPU{Cores: number(.25)},
 			Collections: console.CollectionsSummary{Total: 2, Objects: 15005, Bytes: 9 << 20},
 		},
-		Clients: console.Clients{Users: []console.Client{{Name: "jane\x1b[2J", Requests: 12, Bytes: 2048, CPUSeconds: .25, Watches: 2, UpstreamRequests: 1, UpstreamBytes: 100}}},
+		Clients: console.Clients{Users: []console.Client{{Row: usage.Row{Name: "jane\x1b[2J", Cost: usage.Cost{Requests: 12, Bytes: 2048, UpstreamRequests: 1, UpstreamBytes: 100}, CPUSeconds: .25, Watches: 2}}}},
 		Collections: console.Collections{Collections: []console.Collection{
 			{CollectionName: console.CollectionName{Group: "apps", Resource: "deployments", Encoding: "json"}, State: "synced", Objects: 5, Bytes: 5000, Age: number(.1), Watchers: 9, EventsIn: console.Figure{Rate: number(2)}, History: console.History{Seconds: 60}},
 			{CollectionName: console.CollectionName{Resource: "pods", Encoding: "protobuf"}, State: "stale", Error: "no answer", Objects: 15000, Bytes: 9 << 20, Age: number(61)},

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
 // This file defines the documents that the console's pages and `kubeweir top` show (see
@@ -231,50 +233,27 @@ type Clients struct {
 	At time.Time `json:"at"`
 	// Window is the period of the counts, and Covers the part of it with data. Sort is the order of
 	// the lists.
-	Window     int            `json:"window"`
-	Covers     float64        `json:"covers"`
-	Sort       string         `json:"sort"`
-	Users      []Client       `json:"users"`
-	UserAgents []Client       `json:"userAgents"`
-	Resources  []Client       `json:"resources"`
-	Total      Client         `json:"total"`
-	Budgets    []ClientBudget `json:"budgets"`
-	Blocked    []Blocked      `json:"blocked"`
+	Window     int                   `json:"window"`
+	Covers     float64               `json:"covers"`
+	Sort       string                `json:"sort"`
+	Users      []Client              `json:"users"`
+	UserAgents []Client              `json:"userAgents"`
+	Resources  []Client              `json:"resources"`
+	Total      usage.Row             `json:"total"`
+	Budgets    []ClientBudget        `json:"budgets"`
+	Blocked    []policy.BlockedAgent `json:"blocked"`
 }
 
 // Client is the usage of a user, a user agent or a resource.
 type Client struct {
-	Cluster          string  `json:"cluster,omitempty"`
-	Name             string  `json:"name"`
-	Requests         float64 `json:"requests"`
-	Bytes            float64 `json:"bytes"`
-	CPUSeconds       float64 `json:"cpuSeconds"`
-	Watches          float64 `json:"watches"`
-	UpstreamRequests float64 `json:"upstreamRequests"`
-	UpstreamBytes    float64 `json:"upstreamBytes"`
-	Refused          float64 `json:"refused"`
-	// Missing is the maximum number of requests not counted, because the client was evicted from
-	// the bounded table for a while; 0 if the count is exact.
-	Missing float64 `json:"missing"`
+	Cluster string `json:"cluster,omitempty"`
+	usage.Row
 }
 
 // ClientBudget is the upstream load that a rule allows each client it matches.
 type ClientBudget struct {
-	Cluster           string  `json:"cluster,omitempty"`
-	Rule              string  `json:"rule"`
-	Who               string  `json:"who"`
-	RequestsPerSecond float64 `json:"requestsPerSecond,omitempty"`
-	BytesPerSecond    float64 `json:"bytesPerSecond,omitempty"`
-	Refused           float64 `json:"refused"`
-	AnsweredStale     float64 `json:"answeredStale"`
-}
-
-// Blocked is a pattern of user agents that are blocked.
-type Blocked struct {
-	UserAgent string     `json:"userAgent"`
-	Since     time.Time  `json:"since"`
-	Until     *time.Time `json:"until,omitempty"`
-	Refused   float64    `json:"refused"`
+	Cluster string `json:"cluster,omitempty"`
+	policy.BudgetState
 }
 
 // OpenWatches lists watches served from the cache: the first MaxWatches in the requested order, of

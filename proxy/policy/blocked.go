@@ -44,10 +44,11 @@ type Blocked struct {
 // BlockedAgent describes a pattern that is blocked.
 type BlockedAgent struct {
 	// Pattern matches user agents; "*" stands for any run of characters.
-	Pattern      string
-	Since, Until time.Time // Until is zero for a pattern that is blocked until Unblock
+	Pattern string    `json:"userAgent"`
+	Since   time.Time `json:"since"`
+	Until   time.Time `json:"until,omitzero"` // zero for a pattern that is blocked until Unblock
 	// Refused is how many requests were rejected.
-	Refused int64
+	Refused int64 `json:"refused"`
 }
 
 // blockedAgent is a pattern of user agents. It is immutable, except for the counter.

@@ -14,14 +14,17 @@ import (
 // BudgetState describes the budgets of a rule.
 type BudgetState struct {
 	// Rule is its path in the configuration, Who describes the requests that it matches.
-	Rule, Who string
+	Rule string `json:"rule"`
+	Who  string `json:"who"`
 	// RequestsPerSecond and BytesPerSecond are 0 without such a budget.
-	RequestsPerSecond, BytesPerSecond int64
+	RequestsPerSecond int64 `json:"requestsPerSecond,omitempty"`
+	BytesPerSecond    int64 `json:"bytesPerSecond,omitempty"`
 	// Refused and AnsweredStale count the requests that were rejected, or served from the cache,
 	// because a budget was exhausted.
-	Refused, AnsweredStale int64
+	Refused       int64 `json:"refused"`
+	AnsweredStale int64 `json:"answeredStale"`
 	// Users is how many users have spent something, at most.
-	Users int
+	Users int `json:"-"`
 }
 
 // RuleBudgets are the budgets of a rule, and the numbers of requests that were over them.

@@ -66,15 +66,17 @@ func (c Client) clone() Client {
 // Cost is what requests have cost.
 type Cost struct {
 	// Requests is the number of requests, Rejected how many of them kubeweir answered 429.
-	Requests, Rejected int64
+	Requests int64 `json:"requests"`
+	Rejected int64 `json:"refused"`
 	// Bytes are those of bodies, as they were sent to clients.
-	Bytes int64
+	Bytes int64 `json:"bytes"`
 	// UpstreamRequests and UpstreamBytes are requests to the upstream, and the bytes sent to and
 	// received from it. A request that several clients share counts in part for each.
-	UpstreamRequests, UpstreamBytes float64
+	UpstreamRequests float64 `json:"upstreamRequests"`
+	UpstreamBytes    float64 `json:"upstreamBytes"`
 	// Work is an estimate of the CPU time, in nanoseconds of the machine that the prices were
 	// measured on (see Price).
-	Work float64
+	Work float64 `json:"-"`
 }
 
 func (c *Cost) add(more *Cost) {

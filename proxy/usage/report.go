@@ -39,14 +39,22 @@ type Report struct {
 
 // Row is the cost of one user, user agent or resource.
 type Row struct {
-	Name string
+	Name string `json:"name"`
 	Cost
-	// CPU is Work as a time.
-	CPU time.Duration
+	// CPUSeconds is Work as a time.
+	CPUSeconds float64 `json:"cpuSeconds"`
 	// Watches is how many are open now, followed logs and the like included.
-	Watches int
+	Watches int `json:"watches"`
 	// Missing is by how many requests at most the count may be too small; 0 if it is exact.
-	Missing int64
+	Missing int64 `json:"missing"`
+}
+
+// Add adds the numbers of another row.
+func (r *Row) Add(more *Row) {
+	r.add(&more.Cost)
+	r.CPUSeconds += more.CPUSeconds
+	r.Watches += more.Watches
+	r.Missing += more.Missing
 }
 
 // Top returns a report.
@@ -121,5 +129,5 @@ func top[K comparable](s *summary[K], watches map[K]int, q Query, name func(K) s
 }
 
 func rowOf(name string, cost Cost, watches int, missing int64) Row {
-	return Row{Name: name, Cost: cost, CPU: time.Duration(cost.Work), Watches: watches, Missing: missing}
+	return Row{Name: name, Cost: cost, CPUSeconds: time.Duration(cost.Work).Seconds(), Watches: watches, Missing: missing}
 }

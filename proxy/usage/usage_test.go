@@ -108,7 +108,7 @@ func TestStreams(t *testing.T) {
 	}
 	r := u.Top(Query{K: 10, By: func(r *Row) float64 { return float64(r.Bytes) }}, c.now)
 	seconds := int64(r.Covers / time.Second)
-	if jane := row(r.Users, "jane"); jane.Bytes != 100*seconds || jane.Watches != 1 || jane.Requests != 0 || jane.CPU == 0 {
+	if jane := row(r.Users, "jane"); jane.Bytes != 100*seconds || jane.Watches != 1 || jane.Requests != 0 || jane.CPUSeconds == 0 {
 		t.Errorf("a watch: %+v in %d s", jane, seconds)
 	}
 	if joe := row(r.Users, "joe"); joe.UpstreamBytes != float64(10*seconds) || charged != 10*3600 {
