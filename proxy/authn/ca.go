@@ -121,20 +121,3 @@ func (f *caFile) reload() {
 	f.now.Store(certs)
 	f.log.Info("CA file reloaded", "file", f.path)
 }
-
-// canVerify reports whether one of the CAs is the issuer of a certificate in presented, by name, or
-// is the leaf itself. Otherwise no chain leads to a CA, and that is known without checking a
-// signature.
-func (c *caCerts) canVerify(presented certificates) bool {
-	for _, ca := range c.certs {
-		if ca.Equal(presented[0]) {
-			return true
-		}
-		for _, p := range presented {
-			if bytes.Equal(ca.RawSubject, p.RawIssuer) {
-				return true
-			}
-		}
-	}
-	return false
-}

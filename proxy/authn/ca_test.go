@@ -84,8 +84,7 @@ func TestBadCertificatesAreBounded(t *testing.T) {
 	}
 }
 
-// TestChainsThroughIntermediates: the look at names beforehand refuses nothing that
-// leads to a CA.
+// TestChainsThroughIntermediates: every order of a chain that leads to a CA is accepted.
 func TestChainsThroughIntermediates(t *testing.T) {
 	root := newTestCA(t, "root")
 	middle := &testCA{t: t, key: newKey(t)}

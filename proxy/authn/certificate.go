@@ -93,10 +93,6 @@ func (v *verifier) cached() int { return v.valid.Len() + v.invalid.Len() }
 
 // verify returns a chain from presented to one of the CAs.
 func (c *caCerts) verify(presented certificates) (certificates, error) {
-	if !c.canVerify(presented) {
-		// The same error as after all other ways were tried.
-		return nil, x509.UnknownAuthorityError{Cert: presented[0]}
-	}
 	opts := x509.VerifyOptions{Roots: c.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if len(presented) > 1 {
 		opts.Intermediates = x509.NewCertPool()
