@@ -16,7 +16,6 @@ type builder struct {
 
 	// mu guards the fields below, so documents are built one after the other.
 	mu        sync.Mutex
-	documents map[string]document // by query.key, at most maxDocuments
 	views     map[string]*view    // by cluster
 	histories map[string]*history // by cluster, and processHistory
 	process   struct {
@@ -29,15 +28,8 @@ type builder struct {
 	}
 }
 
-// document is an encoded document.
-type document struct {
-	at   time.Time
-	body []byte
-}
-
 const (
-	maxDocuments = 64
-	// maxAge is how old a view, or a document, may be that a client gets.
+	// maxAge is how old a view may be that a client gets.
 	maxAge = 500 * time.Millisecond
 	// processHistory is the key of the history of the process. No cluster has this name.
 	processHistory = "\x00process"
@@ -64,13 +56,10 @@ type query struct {
 	cluster    string // "" for all
 	live       bool   // for a stream, without series
 	parameters map[string]string
-	key        string // identifies all of the above
 }
 
 func newBuilder(o Options) *builder {
-	return &builder{
-		Options: o, documents: make(map[string]document), views: make(map[string]*view), histories: make(map[string]*history),
-	}
+	return &builder{Options: o, views: make(map[string]*view), histories: make(map[string]*history)}
 }
 
 // moment is what a document is built from: the query, and the clusters that it selects.
@@ -80,32 +69,16 @@ type moment struct {
 	views []*view
 }
 
-// document returns the encoded document of a query, at most maxAge old. The caller must not change
-// it.
+// document returns the encoded document of a query, from views that are at most maxAge old.
 func (b *builder) document(q *query) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	if d, ok := b.documents[q.key]; ok && now.Sub(d.at) < maxAge {
-		return d.body, nil
-	}
 	views, err := b.read(now, q.cluster)
 	if err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(q.topic.build(b, &moment{q, now, views}))
-	if err != nil {
-		return nil, err
-	}
-	for key, d := range b.documents {
-		if now.Sub(d.at) >= maxAge {
-			delete(b.documents, key)
-		}
-	}
-	if len(b.documents) < maxDocuments {
-		b.documents[q.key] = document{now, body}
-	}
-	return body, nil
+	return json.Marshal(q.topic.build(b, &moment{q, now, views}))
 }
 
 // read returns the views of a cluster, or of all clusters if name is "". The caller holds mu.

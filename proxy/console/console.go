@@ -159,7 +159,6 @@ func parseQuery(name string, values url.Values, live bool) (*query, error) {
 	if len(q.cluster) > maxParameter {
 		return nil, errNoCluster
 	}
-	q.key = fmt.Sprintf("%s\x00%s\x00%t", name, q.cluster, live)
 	for _, p := range t.parameters {
 		value := values.Get(p.name)
 		switch {
@@ -171,7 +170,6 @@ func parseQuery(name string, values url.Values, live bool) (*query, error) {
 			return nil, badRequest("%s must be one of %s, not %q", p.name, strings.Join(p.values, ", "), value)
 		}
 		q.parameters[p.name] = value
-		q.key += "\x00" + value
 	}
 	return q, nil
 }
