@@ -2,16 +2,17 @@ package audit
 
 import (
 	"maps"
-	"net/http"
+	"net"
 	"slices"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+	netutils "k8s.io/utils/net"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 )
@@ -167,15 +168,29 @@ func truncatedUserAgent(ua string) string {
 // maxSourceIPs limits the addresses of one event; a header can hold thousands.
 const maxSourceIPs = 64
 
-// sourceIPs returns the addresses that kube-apiserver's event would have. All but the last, the
-// peer's, are claims of the client.
+// sourceIPs returns the addresses of X-Forwarded-For, of X-Real-Ip unless it is among them, and of
+// the peer unless it is the last (SourceIPs in k8s.io/apimachinery/pkg/util/net). All but the last
+// are claims of the client.
 func sourceIPs(r *api.Request) []string {
-	ips := utilnet.SourceIPs(&http.Request{RemoteAddr: r.RemoteAddr, Header: http.Header{
-		"X-Forwarded-For": {r.Header.Get("X-Forwarded-For")}, "X-Real-Ip": {r.Header.Get("X-Real-Ip")},
-	}})
-	if len(ips) > maxSourceIPs {
-		ips = slices.Delete(ips, maxSourceIPs-1, len(ips)-1)
+	var ips []net.IP
+	add := func(s string, unless func(net.IP) bool) {
+		if ip := netutils.ParseIPSloppy(s); ip != nil && !unless(ip) {
+			ips = append(ips, ip)
+		}
 	}
+	for part := range strings.SplitSeq(r.Header.Get("X-Forwarded-For"), ",") {
+		if len(ips) == maxSourceIPs {
+			break
+		}
+		add(strings.TrimSpace(part), func(net.IP) bool { return false })
+	}
+	add(r.Header.Get("X-Real-Ip"), func(ip net.IP) bool { return slices.ContainsFunc(ips, ip.Equal) })
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	add(host, func(ip net.IP) bool { return len(ips) > 0 && ips[len(ips)-1].Equal(ip) })
+
 	list := make([]string, len(ips))
 	for i, ip := range ips {
 		list[i] = ip.String()
