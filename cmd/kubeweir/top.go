@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -115,8 +113,8 @@ func newTopClient(o *topOptions) (*topClient, error) {
 			return nil, usageErrorf("--token-file: %s must contain one token", o.tokenFile)
 		}
 	}
-	// No proxy: the listener is on this machine, or reached directly.
-	t.client = &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: 1}}
+	t.client = adminClient()
+	t.client.Timeout = 15 * time.Second
 	return t, nil
 }
 
@@ -163,9 +161,6 @@ func (t *topClient) fetch(ctx context.Context) (*topFrame, error) {
 	return frame, nil
 }
 
-// maxDocument bounds a document, in bytes.
-const maxDocument = 64 << 20
-
 // get reads a document.
 func (t *topClient) get(ctx context.Context, name string, query url.Values, into any) error {
 	u := *t.base
@@ -177,17 +172,9 @@ func (t *topClient) get(ctx context.Context, name string, query url.Values, into
 	if t.token != "" {
 		req.Header.Set("Authorization", "Bearer "+t.token)
 	}
-	resp, err := t.client.Do(req)
-	switch {
-	case ctx.Err() != nil:
-		return errInterrupted
-	case err != nil:
-		return fmt.Errorf("no gateway responds at %s, is it running with this --admin-listen? (%w)", t.base, errors.Unwrap(err))
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
+	resp, body, err := roundTrip(t.client, req)
 	if err != nil {
-		return fmt.Errorf("reading the response of the gateway at %s: %w", t.base, err)
+		return err
 	}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	var failed console.Failure
@@ -203,8 +190,6 @@ func (t *topClient) get(ctx context.Context, name string, query url.Values, into
 	}
 	return nil
 }
-
-var errInterrupted = errors.New("interrupted")
 
 // run shows the figures once, or until the user quits.
 func (t *topClient) run(ctx context.Context, out io.Writer) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -92,12 +93,12 @@ func summary(f *topFrame, host, cluster string) []string {
 
 // clientLines returns the table of clients.
 func clientLines(a *console.Clients, rows int) []string {
-	t := table{head: []string{"CLIENT", "REQUESTS", "SENT", "CPU", "WATCHES", "UPSTREAM", "RECEIVED"}}
+	t := newTable("CLIENT", "REQUESTS", "SENT", "CPU", "WATCHES", "UPSTREAM", "RECEIVED")
 	for _, one := range slices.Concat(a.Users[:min(len(a.Users), rows)], a.UserAgents[:min(len(a.UserAgents), rows/2)]) {
 		t.add(one.Name, countText(float64(one.Requests)), bytesText(float64(one.Bytes)), time.Duration(one.CPUSeconds*float64(time.Second)).Round(time.Millisecond).String(),
 			countText(float64(one.Watches)), countText(one.UpstreamRequests), bytesText(one.UpstreamBytes))
 	}
-	return append([]string{""}, t.lines()...)
+	return t.lines()
 }
 
 // collectionLines returns the table of collections, cut to the given number of rows unless it is
@@ -135,7 +136,7 @@ func collectionLines(c *console.Collections, order string, rows int) []string {
 		left = len(list) - max(0, rows-1)
 		list = list[:max(0, rows-1)]
 	}
-	t := table{head: []string{"COLLECTION", "ENCODING", "STATE", "OBJECTS", "BYTES", "LAG", "WATCHERS", "EVENTS/S", "HISTORY"}}
+	t := newTable("COLLECTION", "ENCODING", "STATE", "OBJECTS", "BYTES", "LAG", "WATCHERS", "EVENTS/S", "HISTORY")
 	for i := range list {
 		c := &list[i]
 		state := c.State
@@ -145,50 +146,40 @@ func collectionLines(c *console.Collections, order string, rows int) []string {
 		t.add(name(c), c.Encoding, state, countText(float64(c.Objects)), bytesText(float64(c.Bytes)), ageText(c.Age), countText(float64(c.Watchers)),
 			rateText(c.EventsIn.Rate), (time.Duration(c.History.Seconds) * time.Second).String())
 	}
-	lines := append([]string{""}, t.lines()...)
+	lines := t.lines()
 	if left > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", left))
 	}
 	return lines
 }
 
-// table aligns the first column left and the others right.
+// maxCell is the maximum width of a cell.
+const maxCell = 48
+
+// table collects the rows of a table.
 type table struct {
-	head []string
-	rows [][]string
+	text strings.Builder
+	rows *tabwriter.Writer
 }
 
-// maxCell is the width of a cell at most.
-const maxCell = 48
+func newTable(head ...string) *table {
+	t := &table{}
+	t.rows = tabwriter.NewWriter(&t.text, 0, 0, 2, ' ', 0)
+	t.add(head...)
+	return t
+}
 
 func (t *table) add(cells ...string) {
 	for i := range cells {
 		cells[i] = cut(printable(cells[i]), maxCell)
 	}
-	t.rows = append(t.rows, cells)
+	fmt.Fprintln(t.rows, strings.Join(cells, "\t"))
 }
 
-func (t *table) lines() (lines []string) {
-	rows := append([][]string{t.head}, t.rows...)
-	widths := make([]int, len(t.head))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range rows {
-		var b strings.Builder
-		for i, cell := range row {
-			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i == 0 {
-				b.WriteString(cell + space)
-			} else {
-				b.WriteString("  " + space + cell)
-			}
-		}
-		lines = append(lines, b.String())
-	}
-	return lines
+// lines returns the table, after an empty line.
+func (t *table) lines() []string {
+	_ = t.rows.Flush() // a strings.Builder does not fail
+	return strings.Split("\n"+strings.TrimSuffix(t.text.String(), "\n"), "\n")
 }
 
 // cut shortens a line to width characters.
@@ -233,18 +224,22 @@ func rateText(v *float64) string {
 	return countText(*v)
 }
 
-func percent(v *float64) string {
+// orDash formats a figure that may be missing.
+func orDash(v *float64, format func(float64) string) string {
 	if v == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%.1f %%", 100**v)
+	return format(*v)
+}
+
+func percent(v *float64) string {
+	return orDash(v, func(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) })
 }
 
 func ageText(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return time.Duration(*v * float64(time.Second)).Round(100 * time.Millisecond).String()
+	return orDash(v, func(v float64) string {
+		return time.Duration(v * float64(time.Second)).Round(100 * time.Millisecond).String()
+	})
 }
 
 func lagText(l *console.Lag) string {
@@ -254,12 +249,7 @@ func lagText(l *console.Lag) string {
 	return ageText(l.Seconds) + " (" + printable(l.Collection) + ")"
 }
 
-func bytesRate(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return bytesText(*v)
-}
+func bytesRate(v *float64) string { return orDash(v, bytesText) }
 
 // countText formats a number briefly.
 func countText(v float64) string {

@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -48,7 +46,7 @@ again. In a cluster, run it in the gateway's pod with kubectl exec.`,
 			if err != nil {
 				return err
 			}
-			found, err := askToVerify(c.Context(), target)
+			found, err := requestVerify(c.Context(), target)
 			if err != nil {
 				return err
 			}
@@ -65,7 +63,7 @@ again. In a cluster, run it in the gateway's pod with kubectl exec.`,
 	return c
 }
 
-// verifyURL is where resources are to be compared.
+// verifyURL returns the URL that compares resources.
 func verifyURL(address string, resources []string) (*url.URL, error) {
 	u, err := adminURL(address)
 	if err != nil {
@@ -75,38 +73,25 @@ func verifyURL(address string, resources []string) (*url.URL, error) {
 	return u, nil
 }
 
-// maxVerified bounds the answer, in bytes.
-const maxVerified = 64 << 20
-
-// askToVerify asks the gateway; a check takes as long as it takes.
-func askToVerify(ctx context.Context, u *url.URL) (*admin.Verified, error) {
+// requestVerify requests a self-check, which may take long.
+func requestVerify(ctx context.Context, u *url.URL) (*admin.Verified, error) {
 	at := u.Scheme + "://" + u.Host
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), nil)
 	if err != nil {
 		return nil, err
 	}
-	// No proxy: the listener is on this machine.
-	client := &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, DisableKeepAlives: true}}
-	resp, err := client.Do(req)
-	switch {
-	case ctx.Err() != nil:
-		return nil, errors.New("interrupted")
-	case err != nil:
-		return nil, fmt.Errorf("no gateway answers at %s, is it running with this --admin-listen? (%w)", at, errors.Unwrap(err))
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxVerified))
+	resp, body, err := roundTrip(adminClient(), req)
 	if err != nil {
-		return nil, fmt.Errorf("the gateway at %s broke off its answer: %w", at, err)
+		return nil, err
 	}
 	text, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	found := &admin.Verified{}
 	switch {
 	case resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusTooManyRequests:
-		return nil, fmt.Errorf("the gateway at %s refuses: %.200s", at, text)
+		return nil, fmt.Errorf("the gateway at %s rejects the request: %.200s", at, text)
 	case resp.StatusCode != http.StatusOK || media != "application/json" || json.Unmarshal(body, found) != nil || found.Collections == nil:
-		return nil, fmt.Errorf("what answers at %s is no admin listener of a kubeweir that can verify (%s)", at, resp.Status)
+		return nil, fmt.Errorf("%s is not a kubeweir admin listener that supports verify: %s", at, resp.Status)
 	}
 	return found, nil
 }
@@ -170,7 +155,7 @@ func printDifferences(out io.Writer, found *admin.Verified) error {
 	return nil
 }
 
-// collectionName is the plural and the group of a collection.
+// collectionName returns the plural and the group of a collection.
 func collectionName(c *admin.VerifiedCollection) string {
 	if c.Group == "" {
 		return c.Resource
@@ -178,7 +163,7 @@ func collectionName(c *admin.VerifiedCollection) string {
 	return c.Resource + "." + c.Group
 }
 
-// verdict is an error unless everything was found equal.
+// verdict returns an error unless all collections are equal.
 func verdict(found *admin.Verified, resources []string) error {
 	var differ, unfinished int
 	for i := range found.Collections {
@@ -193,11 +178,11 @@ func verdict(found *admin.Verified, resources []string) error {
 	n := len(found.Collections)
 	switch {
 	case n == 0 && len(resources) > 0:
-		return fmt.Errorf("nothing of %s is cached by this gateway", strings.Join(resources, ", "))
+		return fmt.Errorf("this gateway does not cache %s", strings.Join(resources, ", "))
 	case n == 0:
-		return errors.New("nothing is cached by this gateway yet")
+		return errors.New("this gateway does not cache anything yet")
 	case differ > 0:
-		return fmt.Errorf("%d of %d collections differ from the upstream; they are listed anew, and the gateway's log tells more", differ, n)
+		return fmt.Errorf("%d of %d collections differ from the upstream; the gateway lists them again, see its log", differ, n)
 	case unfinished > 0:
 		return fmt.Errorf("%d of %d collections could not be compared", unfinished, n)
 	}

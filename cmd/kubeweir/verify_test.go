@@ -46,13 +46,13 @@ func TestVerify(t *testing.T) {
 		}, "kubeweir: 1 of 2 collections differ from the upstream"},
 		{"unfinished", found(unfinished), nil, 1, []string{"nodes       protobuf  -        -        -        unfinished: it is stale\n"}, "kubeweir: 1 of 1 collections could not be compared"},
 		{"as json", found(differs), []string{"-o", "json"}, 1, []string{`"key": "a/b"`}, "kubeweir: 1 of 1 collections differ"},
-		{"nothing", found(""), nil, 1, nil, "kubeweir: nothing is cached by this gateway yet"},
-		{"nothing of it", found(""), []string{"--resource", "pdos"}, 1, nil, "kubeweir: nothing of pdos is cached by this gateway"},
-		{"another program", answer(404, "text/plain", "404 page not found"), nil, 1, nil, "is no admin listener of a kubeweir that can verify (404 Not Found)"},
-		{"a web page", answer(200, "text/html", "<html>"), nil, 1, nil, "is no admin listener of a kubeweir that can verify (200 OK)"},
-		{"other JSON", answer(200, "application/json", "{}"), nil, 1, nil, "is no admin listener of a kubeweir that can verify (200 OK)"},
-		{"refused", answer(403, "text/plain", "forbidden: not from here\n"), nil, 1, nil, "refuses: forbidden: not from here"},
-		{"busy", answer(429, "text/plain", "somebody else\n"), nil, 1, nil, "refuses: somebody else"},
+		{"nothing", found(""), nil, 1, nil, "kubeweir: this gateway does not cache anything yet"},
+		{"nothing of it", found(""), []string{"--resource", "pdos"}, 1, nil, "kubeweir: this gateway does not cache pdos"},
+		{"another program", answer(404, "text/plain", "404 page not found"), nil, 1, nil, "is not a kubeweir admin listener that supports verify: 404 Not Found"},
+		{"a web page", answer(200, "text/html", "<html>"), nil, 1, nil, "is not a kubeweir admin listener that supports verify: 200 OK"},
+		{"other JSON", answer(200, "application/json", "{}"), nil, 1, nil, "is not a kubeweir admin listener that supports verify: 200 OK"},
+		{"refused", answer(403, "text/plain", "forbidden: not from here\n"), nil, 1, nil, "rejects the request: forbidden: not from here"},
+		{"busy", answer(429, "text/plain", "somebody else\n"), nil, 1, nil, "rejects the request: somebody else"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := httptest.NewServer(c.handler)
@@ -65,7 +65,7 @@ func TestVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = free.Close()
-	expectVerify(t, []string{"--admin", free.Addr().String()}, 1, nil, "kubeweir: no gateway answers at http://"+free.Addr().String()+", is it running with this --admin-listen?")
+	expectVerify(t, []string{"--admin", free.Addr().String()}, 1, nil, "kubeweir: no gateway responds at http://"+free.Addr().String()+", is it running with this --admin-listen?")
 	expectVerify(t, []string{"--admin", "ftp://x"}, 2, nil, `kubeweir: --admin must be a URL such as http://127.0.0.1:9444, not "ftp://x"`)
 	expectVerify(t, []string{"--admin", "http://x/metrics"}, 2, nil, `kubeweir: --admin must be a URL`)
 	expectVerify(t, []string{"-o", "yaml"}, 2, nil, `kubeweir: --output must be table or json, not "yaml"`)
