@@ -153,7 +153,7 @@ func (c *cluster) start(ctx context.Context) {
 		})
 	}
 	if !c.resources.WaitSynced(first) {
-		c.log.Warn("custom resource definitions are not known yet, custom resources are forwarded until they are")
+		c.log.Warn("custom resource definitions not read yet, forwarding custom resources until they are")
 	}
 }
 
@@ -164,7 +164,7 @@ func (c *cluster) readDiscovery(ctx context.Context) {
 		return
 	}
 	if err := c.discovery.Refresh(ctx); err != nil {
-		c.log.Warn("the upstream's discovery cannot be read yet, everything is forwarded until it can", "error", err)
+		c.log.Warn("discovery of the upstream not read yet, forwarding all requests until it is", "error", err)
 	}
 }
 

@@ -26,8 +26,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
-// clusterSet are several that one process serves, each by itself: what becomes of one
-// concerns no other. They can be changed while they are served.
+// clusterSet is the clusters that one process serves, independently of each other. They can change
+// while they are served.
 type clusterSet struct {
 	log       *slog.Logger
 	registry  *prometheus.Registry // the process's
@@ -40,35 +40,33 @@ type clusterSet struct {
 	panics    *contain.Panics
 	profiles  *profiles // nil if no hub names clusters
 
-	// members are those that requests are routed to.
+	// members are the clusters that requests are routed to.
 	members atomic.Pointer[[]*member]
-	// changing is held while members change. refused is why ClusterProfiles are none, by their
-	// names, guarded by it.
+	// changing is held while members change. It guards refused, the reasons why ClusterProfiles are
+	// rejected, by name, and retiring, members that are removed and may still drain.
 	changing sync.Mutex
 	refused  map[string]refusal
-	// retiring are members that end, or have ended since; guarded by changing.
 	retiring []*member
-	// running are starts and retirements, which end early when ctx does.
+	// running are the starts and removals of members, which end early when ctx does.
 	running sync.WaitGroup
 	ctx     context.Context
 	stop    context.CancelFunc
 }
 
-// member is one of clusters.
+// member is one of several clusters.
 type member struct {
 	*cluster
 	name string
-	// config is what it was made of, but for its routes, which may have changed since; it is
-	// guarded by clusters.changing. origin is the digest of what says how it is reached.
+	// config is guarded by clusterSet.changing. origin is the digest of the kubeconfig.
 	config   *config.Cluster
 	origin   [sha256.Size]byte
-	registry *prometheus.Registry // its own: what it counts goes with it
+	registry *prometheus.Registry // its own, so that its metrics end with it
 	target   *clusters.Target
 	started  chan struct{} // closed when start has returned; nil before
-	ended    atomic.Bool   // it was closed
+	ended    atomic.Bool
 }
 
-// newClusters makes what several clusters have in common.
+// newClusters creates a clusterSet without members.
 func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry, blocked *policy.Blocked) (_ *clusterSet, err error) {
 	s := &clusterSet{log: log, registry: registry, blocked: blocked, userAgent: userAgent, drainTime: c.Shutdown.Drain, panics: contain.New(registry, log)}
 	if c.ClusterProfiles.On() {
@@ -94,7 +92,7 @@ func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry
 	return s, nil
 }
 
-// connect makes what a cluster is asked by; nothing is asked yet.
+// connect creates a member with its client, which sends nothing yet.
 func (s *clusterSet) connect(w *wanted) (*member, error) {
 	c := w.config
 	m := &member{name: c.Name, config: c, registry: prometheus.NewRegistry(), origin: w.origin}
@@ -111,7 +109,7 @@ func (s *clusterSet) connect(w *wanted) (*member, error) {
 	return m, nil
 }
 
-// complete makes the rest of a member that is connected.
+// complete creates the other parts of a connected member.
 func (s *clusterSet) complete(m *member) error {
 	if err := m.build(&m.config.Gateway, "", s.audit); err != nil {
 		return fmt.Errorf("cluster %s: %w", m.name, err)
@@ -120,9 +118,9 @@ func (s *clusterSet) complete(m *member) error {
 	return nil
 }
 
-// connectAll makes the first members; those are served when completeAll has them.
+// connectAll creates the first members. completeAll completes them.
 func (s *clusterSet) connectAll(list []wanted) (members []*member, err error) {
-	// At the same time: to connect may take seconds, where DNS says which servers there are.
+	// Concurrently: connecting may take seconds if the API servers are found by DNS.
 	made := make([]*member, len(list))
 	var all errgroup.Group
 	for i := range list {
@@ -139,7 +137,7 @@ func (s *clusterSet) connectAll(list []wanted) (members []*member, err error) {
 		}
 		return nil, err
 	}
-	s.members.Store(&members) // so that close ends them, whatever comes
+	s.members.Store(&members) // so that close closes them after an error
 	return members, nil
 }
 
@@ -154,7 +152,7 @@ func (s *clusterSet) completeAll(members []*member, log *audit.Log) error {
 	return nil
 }
 
-// digest tells whether a file has changed; all that cannot be read are alike.
+// digest returns the digest of a file's contents, zero if it cannot be read.
 func digest(file string) [sha256.Size]byte {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -163,7 +161,7 @@ func digest(file string) [sha256.Size]byte {
 	return sha256.Sum256(content)
 }
 
-// set makes members those that are served. The caller holds changing, or nothing runs yet.
+// set routes requests to members. The caller holds changing, or nothing runs yet.
 func (s *clusterSet) set(members []*member) {
 	routes := make([]clusters.Route, len(members))
 	for i, m := range members {
@@ -173,8 +171,8 @@ func (s *clusterSet) set(members []*member) {
 	s.router.SetRoutes(routes)
 }
 
-// startWait is how long those clusters that do not answer delay what the others could do
-// already. Their start goes on; until it is through, all of their requests are forwarded.
+// startWait is how long clusters that do not respond delay the others. Their start continues; until it
+// ends, their requests are forwarded.
 const startWait = 2 * time.Second
 
 // start starts all members.
@@ -203,18 +201,17 @@ func (s *clusterSet) startAll(ctx context.Context, members []*member) {
 	}
 }
 
-// change is what a new configuration, or new ClusterProfiles, make of the members.
+// change is how a new configuration, or new ClusterProfiles, change the members.
 type change struct {
-	wanted     []wanted // all that is to be served
+	wanted     []wanted // all clusters to serve
 	next, made []*member
 	configs    []*config.Cluster // of next
-	// added, removed and replaced are names: of those that were not there, that are not any
-	// more, and that take the place of another.
+	// added, removed and replaced are names of clusters.
 	added, removed, replaced []string
-	refused                  map[string]refusal // why ClusterProfiles are none, by name
+	refused                  map[string]refusal // why ClusterProfiles are rejected, by name
 }
 
-// discard ends what was made for a change that does not come.
+// discard closes the new members of a change that is not applied.
 func (p *change) discard() {
 	for _, m := range p.made {
 		m.close()
@@ -236,13 +233,12 @@ func (p *change) place(m *member, c *config.Cluster) {
 	p.next, p.configs = append(p.next, m), append(p.configs, c)
 }
 
-// plan finds out what is to be done for a list of clusters, and makes the new members. Nothing
-// is served in another way yet; the caller holds changing, and calls apply or discard. reread
-// tells that kubeconfigs count as they are now: else, as they were.
+// plan computes the change that serves a list of clusters, and creates the new members. The caller
+// holds changing, and calls apply or discard. With reread, a changed kubeconfig replaces a member.
 func (s *clusterSet) plan(list []wanted, reread bool) (*change, error) {
-	p, whole := &change{wanted: list, refused: make(map[string]refusal)}, false
+	p, complete := &change{wanted: list, refused: make(map[string]refusal)}, false
 	defer func() {
-		if !whole { // an error, or a panic
+		if !complete { // an error, or a panic
 			p.discard()
 		}
 	}()
@@ -285,11 +281,12 @@ func (s *clusterSet) plan(list []wanted, reread bool) (*change, error) {
 			p.removed = append(p.removed, m.name)
 		}
 	}
-	whole = true
+	complete = true
 	return p, nil
 }
 
-// replace makes a member, one of p.made. A panic over a ClusterProfile is an error of that one.
+// replace creates a member and adds it to p.made. A panic caused by a ClusterProfile rejects only that
+// profile.
 func (s *clusterSet) replace(p *change, w *wanted) (m *member, err error) {
 	try := func() (err error) {
 		if w.err != nil {
@@ -303,7 +300,7 @@ func (s *clusterSet) replace(p *change, w *wanted) (m *member, err error) {
 		return s.complete(m)
 	}
 	if w.profile == "" {
-		err = try() // and the caller gives up all that is made
+		err = try() // on an error the caller discards the change
 		return m, err
 	}
 	made := len(p.made)
@@ -316,22 +313,21 @@ func (s *clusterSet) replace(p *change, w *wanted) (m *member, err error) {
 	return m, err
 }
 
-// refuse tells why a ClusterProfile cannot be used, if that was not told already.
+// refuse records why a ClusterProfile is rejected, and logs it once.
 func (s *clusterSet) refuse(p *change, w *wanted, why refusal, stays bool) {
 	name := w.config.Name
 	if p.refused[name] = why; why == s.refused[name] {
 		return
 	}
-	what := "a ClusterProfile cannot be used"
+	what := "ClusterProfile rejected"
 	if stays {
 		what += ", the cluster stays as it was"
 	}
 	s.log.Warn(what, "profile", w.profile, "cluster", name, "error", why.text)
 }
 
-// apply does what was planned: the new members get the state folders of those whose places
-// they take and are started, then requests are routed to them, then those that are not served
-// any more end.
+// apply applies a plan: it starts the new members, routes requests to them, and then removes the old
+// ones.
 func (s *clusterSet) apply(ctx context.Context, p *change, c *config.Gateway) {
 	old := *s.members.Load()
 	s.clearState(c, p.wanted)
@@ -379,11 +375,11 @@ func (s *clusterSet) freeState(p *change, m *member) {
 	}
 }
 
-// clearState removes the state of clusters that the configuration has no more, as far as they
-// had their folders from its top level.
+// clearState removes the state of clusters that are no longer served, if it is below the state directory
+// of the top level.
 func (s *clusterSet) clearState(c *config.Gateway, list []wanted) {
 	if c.State.Dir == "" || s.profiles != nil && !s.profiles.listed {
-		return // or which clusters there are is not known yet
+		return // the clusters are not known yet
 	}
 	var keep []string
 	for i := range list {
@@ -392,10 +388,10 @@ func (s *clusterSet) clearState(c *config.Gateway, list []wanted) {
 	state.ClearOthers(c.State.Dir, keep, s.log)
 }
 
-// clearOwn removes the state of a member that has ended, if its cluster had a folder of its own,
-// not from the top level: what is below that is clearState's.
+// clearOwn removes the state of a removed member if it is in a directory of its own. clearState removes
+// the others.
 func (s *clusterSet) clearOwn(m *member, common string) {
-	s.changing.Lock() // nobody takes the folder over meanwhile
+	s.changing.Lock() // no other member opens the directory meanwhile
 	defer s.changing.Unlock()
 	dir := m.config.State.Dir
 	if dir == "" || common != "" && filepath.Clean(dir) == filepath.Join(common, m.name) {
@@ -409,21 +405,20 @@ func (s *clusterSet) clearOwn(m *member, common string) {
 	state.Clear(dir, m.name, s.log)
 }
 
-// retire ends a member that no request is routed to any more: its watches over the time of
-// a drain, all else when it is through or a little later. common is the state folder of the top
-// level.
+// retire drains and closes a member that no request is routed to any more. common is the state directory
+// of the top level.
 func (s *clusterSet) retire(m *member, common string) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.drainTime+cutAfter)
 	defer cancel()
 	m.handler.Drain(ctx, s.drainTime)
 	if err := m.target.Retire(ctx); err != nil {
-		m.log.Warn("requests were cut as their cluster is not served any more")
+		m.log.Warn("cluster removed, its last requests reset")
 	}
 	<-m.started
 	m.close()
 	s.clearOwn(m, common)
 	m.ended.Store(true)
-	m.log.Info("the cluster is not served any more")
+	m.log.Info("cluster removed")
 }
 
 // clusters implements served.
@@ -434,13 +429,13 @@ func (s *clusterSet) clusters() (list []*cluster) {
 	return list
 }
 
-// close ends everything.
+// close closes all members.
 func (s *clusterSet) close() {
 	s.stop()
 	s.changing.Lock()
-	members := *s.members.Load() // the last ones: none change any more, as ctx has ended
+	members := *s.members.Load() // they do not change any more, because ctx has ended
 	s.changing.Unlock()
-	s.running.Wait() // who retires needs changing
+	s.running.Wait() // without changing, which retire locks
 	var all sync.WaitGroup
 	for _, m := range members {
 		s.panics.Go(&all, "background", m.close)

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/origin/pki"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
@@ -55,10 +54,7 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	if err := s.addAudit(&c.Audit); err != nil {
 		return nil, err
 	}
-	if form.cert, err = newGatewayCert(c, log); err == nil && form.cert == nil {
-		form.generated, err = generatedCert(c)
-	}
-	if err != nil {
+	if form.cert, err = newGatewayCert(c, log); err != nil {
 		return nil, err
 	}
 	token, err := fillServiceAccountDir(c, form.cert)
@@ -139,20 +135,14 @@ type gateway struct {
 	log *slog.Logger
 	// clusters returns the present ones, nil for a single one.
 	clusters func() []*cluster
-	// cert is what is served with where no certificate was given, nil elsewhere; generated where
-	// there is no folder to keep it in, either.
-	cert      *gatewayCert
-	generated *pki.Material
+	cert     *gatewayCert // nil with --tls-cert-file, or without --listen
 }
 
 func (g *gateway) edgeOptions(c *config.Gateway, registerer prometheus.Registerer) edge.Options {
 	o := edgeOptions(&c.Limits, &c.Timeouts.ServingTimeouts, g.log, registerer)
 	o.Listen, o.SidecarListen = c.Listen, c.InsecureListen
 	o.MinTLSVersion, o.CipherSuites = c.TLS.MinVersion.ID(), c.TLS.CipherSuiteIDs()
-	switch {
-	case g.generated != nil:
-		o.GetCertificate = g.generated.ServingCertificate
-	case g.cert != nil:
+	if g.cert != nil {
 		o.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return g.cert.material.Load().ServingCertificate(hello)
 		}
@@ -179,8 +169,9 @@ func (g *gateway) cover(c *config.Gateway) error {
 }
 
 func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
-	if g.generated != nil && served.Secure != nil {
-		fmt.Fprintf(stderr, "kubeweir: serving with a generated certificate, signed by\n%s", g.generated.CA.CertPEM)
+	kept := g.cert != nil && g.cert.dir != ""
+	if g.cert != nil && !kept && served.Secure != nil {
+		fmt.Fprintf(stderr, "kubeweir: serving with a generated certificate, signed by\n%s", g.cert.material.Load().CA.CertPEM)
 	}
 	if g.clusters != nil {
 		var names []string
@@ -190,12 +181,12 @@ func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
 		fmt.Fprintf(stderr, "kubeweir: clusters %s; kubeweir kubeconfig writes a kubeconfig of them\n", cmp.Or(strings.Join(names, ", "), "none yet"))
 		return
 	}
-	if g.cert == nil || served.Secure == nil {
+	if !kept || served.Secure == nil {
 		return
 	}
 	list, err := g.cert.kubeconfig(served.Secure)
 	if err != nil {
-		g.log.Warn("no kubeconfig was written", "error", err)
+		g.log.Warn("kubeconfig not written", "error", err)
 		return
 	}
 	fmt.Fprintf(stderr, "kubeweir: export KUBECONFIG=%s\n", list)

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,18 +15,18 @@ import (
 	"github.com/kubeweir/kubeweir/origin/pki"
 )
 
-// gatewayCert is what a gateway serves with that was given no certificate: one of a CA
-// that is kept, so that clients need to be told of it only once.
+// gatewayCert is the serving certificate of a gateway without --tls-cert-file. Its CA is kept in a
+// folder, so that clients need to learn it only once.
 type gatewayCert struct {
 	material atomic.Pointer[pki.Material]
-	dir      string
+	dir      string // "" if CA and certificate live as long as the process
 	host     string // of the listener
 	upstream *config.Gateway
 }
 
-// newGatewayCert makes or loads the CA and the certificate. It is nil, and generatedCert makes
-// ones that live as long as the process, where there is no folder for them: a container
-// has no home, or its disk is read-only.
+// newGatewayCert loads or creates the CA and the certificate; nil if none is needed. Where there is
+// no folder for them, because a container has no home or its disk is read-only, they are kept in
+// memory.
 func newGatewayCert(c *config.Gateway, log *slog.Logger) (*gatewayCert, error) {
 	if c.Listen == "" || c.TLS.CertFile != "" {
 		return nil, nil
@@ -38,42 +37,28 @@ func newGatewayCert(c *config.Gateway, log *slog.Logger) (*gatewayCert, error) {
 	}
 	g := &gatewayCert{dir: c.CertDir, host: host, upstream: c}
 	if g.dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			log.Info("a generated CA is not kept", "error", err)
-			return nil, nil
+		var cache string
+		if cache, err = os.UserCacheDir(); err == nil {
+			g.dir = filepath.Join(cache, "kubeweir")
 		}
-		g.dir = filepath.Join(cache, "kubeweir")
 	}
-	err = g.open(c)
-	var path *os.PathError
-	var call *os.SyscallError // a file system without locks
-	switch {
-	case err == nil:
-		return g, nil
-	case c.CertDir == "" && (errors.As(err, &path) || errors.As(err, &call)):
-		log.Info("a generated CA is not kept", "error", err)
-		return nil, nil
+	if err == nil {
+		err = g.open(c)
 	}
-	return nil, fmt.Errorf("--cert-dir: %w", err)
-}
-
-// generatedCert makes a CA and a certificate that live as long as the process, nil where a
-// certificate was given or none is needed.
-func generatedCert(c *config.Gateway) (*pki.Material, error) {
-	if c.Listen == "" || c.TLS.CertFile != "" {
-		return nil, nil
+	if err != nil && c.CertDir == "" {
+		log.Info("generated CA is not kept", "error", err)
+		g.dir = ""
+		err = g.open(c)
 	}
-	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("--listen: %w", err)
+		return nil, fmt.Errorf("--cert-dir: %w", err)
 	}
-	return pki.ServingInMemory(pki.Options{Hosts: []string{host}})
+	return g, nil
 }
 
-// open loads the material, and makes what it lacks: it is good for the listener, for this
-// machine's name and for the hosts of all clusters.
-func (g *gatewayCert) open(c *config.Gateway) error {
+// open loads the material and creates the missing parts. The certificate is valid for the listener, for
+// the name of this machine, and for the hosts of all clusters.
+func (g *gatewayCert) open(c *config.Gateway) (err error) {
 	options := pki.Options{Hosts: []string{g.host}}
 	if name, err := os.Hostname(); err == nil {
 		options.Hosts = append(options.Hosts, name)
@@ -81,7 +66,13 @@ func (g *gatewayCert) open(c *config.Gateway) error {
 	for i := range c.Clusters {
 		options.Hosts = append(options.Hosts, c.Clusters[i].Hosts...)
 	}
-	material, err := pki.OpenServing(g.dir, options)
+	material := g.material.Load()
+	switch {
+	case g.dir != "":
+		material, err = pki.OpenServing(g.dir, options)
+	case material == nil:
+		material, err = pki.ServingInMemory(options)
+	}
 	if err == nil {
 		g.material.Store(material)
 	}

@@ -114,7 +114,7 @@ func (m *memory) load() error {
 	case err == nil:
 		m.last = last
 	case !errors.Is(err, fs.ErrNotExist):
-		m.log.Warn("what the cluster said last of its clients is dropped", "reason", err)
+		m.log.Warn("saved decisions dropped", "reason", err)
 		m.remove()
 		if errors.Is(err, errClock) || errors.Is(err, errElsewhere) {
 			return err
@@ -167,7 +167,7 @@ func (m *memory) due(now time.Time) bool {
 // remove forgets what is on disk: it is wider than the cluster's last word, perhaps.
 func (m *memory) remove() {
 	if err := errors.Join(m.dir.RemoveRecord(wordsRecord), m.dir.RemoveRecord(discoveryRecord)); err != nil {
-		m.log.Warn("what the cluster said last of its clients cannot be removed", "error", err)
+		m.log.Warn("saved decisions not removed", "error", err)
 	}
 	m.docs = upstream.Documents{}
 }
@@ -199,7 +199,7 @@ func (c *cluster) restoreDiscovery() bool {
 	var docs upstream.Documents
 	if err := c.memory.read(discoveryRecord, &docs); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			c.log.Warn("what the cluster served is dropped", "reason", err)
+			c.log.Warn("saved discovery dropped", "reason", err)
 		}
 		return false
 	}
@@ -249,7 +249,7 @@ func (c *cluster) confirm(ctx context.Context) bool {
 		m.refused = time.Now()
 		return false
 	case refuses && m.last != nil && time.Since(m.refused) >= memoryPatience:
-		m.log.Warn("what was said last of clients is forgotten: the upstream does not identify its cluster", "error", err)
+		m.log.Warn("saved decisions dropped: the upstream does not identify its cluster", "error", err)
 		c.forgetWords()
 		m.last = nil
 		m.remove() // it would not have what is said from now on
@@ -263,7 +263,7 @@ func (c *cluster) confirm(ctx context.Context) bool {
 		return false
 	case m.last == nil:
 	case m.last.Cluster != of:
-		m.log.Warn("what was said last of clients is forgotten: it is another cluster", "uid", of, "before", m.last.Cluster)
+		m.log.Warn("saved decisions dropped: different cluster", "uid", of, "before", m.last.Cluster)
 		c.forgetWords()
 	default:
 		c.authorizer.Invalidate() // nobody has followed the RBAC objects meanwhile
@@ -296,7 +296,7 @@ func (c *cluster) saveMemory(ctx context.Context) {
 	}
 	if err != nil {
 		if !m.failing {
-			m.log.Warn("what the cluster said last of its clients is not kept for a restart, serving goes on", "error", err)
+			m.log.Warn("decisions not saved", "error", err)
 		}
 		m.remove()
 	}

@@ -21,28 +21,28 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 )
 
-// profiles are the ClusterProfiles of a hub, each of which is a cluster as if it stood in the configuration.
+// profiles are the ClusterProfiles of a hub. Each is served like a cluster of the configuration.
 type profiles struct {
 	config   *config.Gateway // that the process was started with
 	hub      string          // address
 	follower *clusterprofile.Follower
 	refused  *prometheus.GaugeVec     // by reason
-	list     []clusterprofile.Profile // that there were last; guarded by source.mu, as listed
-	listed   bool                     // some time
-	taken    atomic.Bool              // list has been taken over
+	list     []clusterprofile.Profile // the last ones; guarded by source.mu, as is listed
+	listed   bool                     // list was read from the hub
+	taken    atomic.Bool              // the clusters of list are served
 	saved    *profileStore            // nil without a state directory
-	first    chan struct{}            // closed when it was tried to
+	first    chan struct{}            // closed when a list of the hub was tried
 }
 
-// Why ClusterProfiles are not served.
+// Reasons why ClusterProfiles are not served.
 const (
 	refusedName    = "name-taken" // errNameTaken
-	refusedAccess  = "access"     // it is not known how they are reached
-	refusedCluster = "cluster"    // no cluster can be made of what is
+	refusedAccess  = "access"     // there is no access provider, or no valid one
+	refusedCluster = "cluster"    // the cluster cannot be created
 	refusedMax     = "max"        // there are too many
 )
 
-// refusal is why a ClusterProfile is not served, or not as it is now.
+// refusal is why a ClusterProfile, or its current state, is not served.
 type refusal struct{ reason, text string }
 
 func newProfiles(g *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry) (*profiles, error) {
@@ -71,7 +71,7 @@ func newProfiles(g *config.Gateway, userAgent string, log *slog.Logger, registry
 	return &profiles{config: g, hub: hub.Host, follower: follower, refused: refused, first: make(chan struct{})}, nil
 }
 
-// count tells how many profiles are refused, besides those that are too many.
+// count updates the metric of rejected profiles, except for those that are too many.
 func (p *profiles) count(refused map[string]refusal) {
 	counts := map[string]int{refusedName: 0, refusedAccess: 0, refusedCluster: 0}
 	for _, r := range refused {
@@ -82,29 +82,29 @@ func (p *profiles) count(refused map[string]refusal) {
 	}
 }
 
-// part tells that it is not known yet which clusters there are.
+// part is the failing health check while the clusters are not known.
 func (p *profiles) part() healthz.Part {
 	return healthz.Part{Name: "clusterprofiles", Health: healthz.New(healthz.Check{Name: "hub", ReadyOnly: true, Err: func() error {
-		return errors.New("the ClusterProfiles of the hub are not known yet")
+		return errors.New("ClusterProfiles not read from the hub yet")
 	}})}
 }
 
-// errNameTaken is why a ClusterProfile with the name of a cluster of the configuration is none.
-var errNameTaken = errors.New("a cluster of the configuration has its name")
+// errNameTaken rejects a ClusterProfile with the name of a cluster of the configuration.
+var errNameTaken = errors.New("a cluster of the configuration has this name")
 
-// wanted is a cluster that is to be served, be it of the configuration or of a ClusterProfile.
+// wanted is a cluster to serve, from the configuration or from a ClusterProfile.
 type wanted struct {
 	config *config.Cluster
-	// profile is that of the ClusterProfile, as namespace/name; "" if the configuration has the cluster.
+	// profile is the namespace/name of the ClusterProfile, "" for a cluster of the configuration.
 	profile string
-	// access is how it is reached where a ClusterProfile says so, else its kubeconfig says it; err is why that cannot be.
+	// access replaces the kubeconfig of a ClusterProfile; err is why there is none.
 	access *clientcmdapi.Config
 	err    error
-	// origin tells whether what says how it is reached has changed.
+	// origin is the digest of the kubeconfig.
 	origin [sha256.Size]byte
 }
 
-// reach finds out how the cluster of a profile is reached.
+// reach sets access from a profile.
 func (w *wanted) reach(providers *clusterprofile.Providers, p *clusterprofile.Profile) (err error) {
 	if w.access, err = providers.Kubeconfig(p); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (w *wanted) reach(providers *clusterprofile.Providers, p *clusterprofile.Pr
 	return err
 }
 
-// restConfig is how the cluster of a profile is reached, nil if a kubeconfig says it.
+// restConfig returns the client configuration of access, nil without it.
 func (w *wanted) restConfig() (*rest.Config, error) {
 	if w.access == nil {
 		return nil, nil
@@ -122,7 +122,7 @@ func (w *wanted) restConfig() (*rest.Config, error) {
 	return clientcmd.NewNonInteractiveClientConfig(*w.access, "", &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 }
 
-// configured are the clusters of a configuration alone.
+// configured returns the clusters of a configuration, without ClusterProfiles.
 func configured(c *config.Gateway) (list []wanted) {
 	for i := range c.Clusters {
 		list = append(list, wanted{config: &c.Clusters[i], origin: digest(c.Clusters[i].Kubeconfig)})
@@ -130,7 +130,7 @@ func configured(c *config.Gateway) (list []wanted) {
 	return list
 }
 
-// wanted are all clusters that are to be served.
+// wanted returns all clusters to serve.
 func (s *clusterSet) wanted(c *config.Gateway) ([]wanted, error) {
 	list := configured(c)
 	if s.profiles == nil {
@@ -176,7 +176,7 @@ func (s *Server) followProfiles(ctx, background context.Context) (err error) {
 	return nil
 }
 
-// takeProfiles serves the clusters of list instead of those that there were.
+// takeProfiles serves the clusters of list instead of the previous ones.
 func (s *Server) takeProfiles(ctx context.Context, list []clusterprofile.Profile) {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
@@ -193,18 +193,18 @@ func (s *Server) takeProfiles(ctx context.Context, list []clusterprofile.Profile
 	}
 }
 
-// reconcileProfiles serves the clusters of the profiles that there are, and reports whether that
-// could be done. The caller holds source.mu.
+// reconcileProfiles serves the clusters of the current profiles, and reports whether it succeeded. The
+// caller holds source.mu.
 func (s *Server) reconcileProfiles(ctx context.Context) bool {
 	err := s.panics.Func("background", func() error {
 		done, err := s.reconcile(ctx, s.source.current, false)
 		if err == nil && done.differs() {
-			done.tell(s.log, "clusters of ClusterProfiles have changed")
+			done.tell(s.log, "clusters of ClusterProfiles changed")
 		}
 		return err
 	})()
 	if err != nil {
-		s.log.Error("ClusterProfiles refused, the clusters stay as they are", "error", err)
+		s.log.Error("ClusterProfiles rejected, clusters unchanged", "error", err)
 		return false
 	}
 	s.several.profiles.taken.Store(true)

@@ -234,7 +234,7 @@ func (s *Server) Drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.drain+cutAfter)
 	defer cancel()
 	if err := s.edge.Shutdown(ctx); err != nil {
-		s.log.Warn("connections were cut", "error", err)
+		s.log.Warn("connections reset", "error", err)
 	}
 }
 
@@ -281,7 +281,7 @@ func (s *Server) close() {
 	}
 	s.background.Wait()
 	if err := s.audit.Close(ctx); err != nil {
-		s.log.Error("audit log is not complete", "error", err)
+		s.log.Error("audit log incomplete", "error", err)
 	}
 	s.form.close()
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/origin/pki"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 )
 
@@ -30,8 +31,8 @@ func fillServiceAccountDir(c *config.Gateway, cert *gatewayCert) (authn.Token, e
 	if dir == "" {
 		return "", nil
 	}
-	if cert == nil {
-		return "", errors.New("--service-account-dir: the CA cannot be kept, so that programs would have to be told of a new one after a restart; name a folder for it with --cert-dir")
+	if cert == nil || cert.dir == "" {
+		return "", errors.New("--service-account-dir: the CA cannot be kept, so programs would not trust the gateway after a restart; set --cert-dir to a writable folder")
 	}
 	namespace, err := namespaceOf(c)
 	if err != nil {
@@ -77,9 +78,8 @@ func serviceAccountToken(caKeyPEM []byte, dir, listen string) (authn.Token, erro
 	return authn.NewGatewayToken([sha256.Size]byte(secret)), nil
 }
 
-// writeShared writes a file that whoever may list the folder may read: programs of other
-// users, to whom a pod's volume is given. It is there whole or not at all, and is left
-// alone if it is right.
+// writeShared writes a file that everyone who may list the folder may read, such as programs of other
+// users that share a pod's volume. A file that is right already is not touched.
 func writeShared(dir, name string, content []byte) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,17 +97,8 @@ func writeShared(dir, name string, content []byte) error {
 			return nil
 		}
 	}
-	temporary, err := os.CreateTemp(dir, "."+name+".")
-	if err != nil {
+	if err := pki.WriteFile(path, content); err != nil {
 		return err
 	}
-	_, err = temporary.Write(content)
-	err = errors.Join(err, temporary.Chmod(mode), temporary.Close())
-	if err == nil {
-		err = os.Rename(temporary.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(temporary.Name())
-	}
-	return err
+	return os.Chmod(path, mode)
 }

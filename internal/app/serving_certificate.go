@@ -1,7 +1,7 @@
 package app
 
 import (
-	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -16,29 +16,25 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// certificateCheck is how often, at most, a handshake looks at the certificate files.
+// certificateCheck is the minimum time between checks of the certificate files, which handshakes trigger.
 const certificateCheck = 5 * time.Second
 
-// fileCertificate is a pair of files that is read again when it changes. It is safe for concurrent
-// use.
+// fileCertificate is a pair of files that is reloaded when it changes. It is safe for concurrent use.
 type fileCertificate struct {
 	certFile, keyFile string
 	now               func() time.Time
 	log               *slog.Logger
 	reloads           *prometheus.CounterVec // by result
+	current           atomic.Pointer[tls.Certificate]
 
-	current atomic.Pointer[tls.Certificate]
-
-	// mu lets one handshake at a time look; the others go on with current. It guards what follows.
-	mu sync.Mutex
-	// checked is when the files were last read, seen what was in them then, valid
-	// pair or not, so that an invalid one is logged once.
-	checked           time.Time
-	seenCert, seenKey []byte
+	// mu lets one handshake at a time check; the others use current. It guards the rest.
+	mu      sync.Mutex
+	checked time.Time
+	seen    [sha256.Size]byte // the contents at the last check, valid or not, so that errors are logged once
 }
 
-// servingFiles returns what reads the serving certificate of the settings, nil if they name none.
-// The files must be valid at first.
+// servingFiles returns a source of the serving certificate in the files of t, nil if t names none. The
+// files must be valid at the start.
 func servingFiles(t *config.TLS, now func() time.Time, log *slog.Logger, r prometheus.Registerer) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_serving_certificate_reloads_total",
@@ -54,7 +50,8 @@ func servingFiles(t *config.TLS, now func() time.Time, log *slog.Logger, r prome
 		return nil, nil
 	}
 	f := &fileCertificate{certFile: t.CertFile, keyFile: t.PrivateKeyFile, now: now, log: log, reloads: reloads, checked: now()}
-	return f.certificate, f.load()
+	_, err := f.load()
+	return f.certificate, err
 }
 
 func (f *fileCertificate) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -72,43 +69,33 @@ func (f *fileCertificate) check() {
 		return
 	}
 	f.checked = now
-	err := f.load()
-	switch {
-	case errors.Is(err, errUnchanged):
+	switch changed, err := f.load(); {
 	case err != nil:
 		f.reloads.WithLabelValues("error").Inc()
-		f.log.Error("serving certificate changed but cannot be used, keeping the old one",
-			"certFile", f.certFile, "keyFile", f.keyFile, "error", err)
-	default:
+		f.log.Error("serving certificate invalid, keeping the old one", "certFile", f.certFile, "keyFile", f.keyFile, "error", err)
+	case changed:
 		f.reloads.WithLabelValues("ok").Inc()
 		f.log.Info("serving certificate reloaded", "certFile", f.certFile, "notAfter", f.current.Load().Leaf.NotAfter)
 	}
 }
 
-var errUnchanged = errors.New("unchanged")
-
-// load reads the pair and makes it current, or returns errUnchanged when the
-// files hold what they held at the last look. The caller holds mu.
-func (f *fileCertificate) load() error {
-	cert, err := os.ReadFile(f.certFile)
-	if err != nil {
-		cert = []byte(err.Error()) // a missing file is a state like any other
-	}
+// load reads the files and makes them current if they have changed and are valid. The caller holds mu.
+func (f *fileCertificate) load() (changed bool, err error) {
+	cert, certErr := os.ReadFile(f.certFile)
 	key, keyErr := os.ReadFile(f.keyFile)
-	if keyErr != nil {
-		key = []byte(keyErr.Error())
+	err = errors.Join(certErr, keyErr)
+	digest := sha256.Sum256(fmt.Appendf(nil, "%q %q %v", cert, key, err))
+	if digest == f.seen {
+		return false, nil
 	}
-	if f.seenCert != nil && bytes.Equal(cert, f.seenCert) && bytes.Equal(key, f.seenKey) {
-		return errUnchanged
-	}
-	f.seenCert, f.seenKey = cert, key
-	if err := errors.Join(err, keyErr); err != nil {
-		return fmt.Errorf("serving certificate: %w", err)
+	f.seen = digest
+	if err != nil {
+		return true, fmt.Errorf("serving certificate: %w", err)
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return fmt.Errorf("serving certificate %q with key %q: %w", f.certFile, f.keyFile, err)
+		return true, fmt.Errorf("serving certificate %q with key %q: %w", f.certFile, f.keyFile, err)
 	}
 	f.current.Store(&pair)
-	return nil
+	return true, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
@@ -116,19 +117,13 @@ func advertise(c *config.Standalone, bound net.Addr) (netip.AddrPort, error) {
 		return netip.AddrPortFrom(ip, port), err
 	}
 	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	if !ip.IsUnspecified() {
-		return netip.AddrPortFrom(ip, port), nil
-	}
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("--advertise-address is needed: %w", err)
-	}
-	for _, address := range addresses {
-		if prefix, err := netip.ParsePrefix(address.String()); err == nil && prefix.Addr().IsGlobalUnicast() {
-			return netip.AddrPortFrom(prefix.Addr().Unmap(), port), nil
+	if ip.IsUnspecified() {
+		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		if chosen, err := utilnet.ResolveBindAddress(nil); err == nil { // else there is no route
+			ip, _ = netip.AddrFromSlice(chosen)
 		}
 	}
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), nil
+	return netip.AddrPortFrom(ip.Unmap(), port), nil
 }
 
 // build makes the origin's server.

@@ -67,7 +67,7 @@ func stateKey(file string, log *slog.Logger) ([]byte, error) {
 	}
 	// Its group may read it: so a volume of Kubernetes gives a file to who is not root.
 	if info, err := os.Stat(file); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o007 != 0 {
-		log.Warn("the key of what is kept over restarts can be read by every user of the machine; chmod 600 it, and replace it if others could have read it",
+		log.Warn("state key is readable by all users of this machine: chmod 600 it, and replace it if others may have read it",
 			"file", file, "mode", fmt.Sprintf("%04o", info.Mode().Perm()))
 	}
 	return key, nil
@@ -100,7 +100,7 @@ func (c *cluster) rememberWords(g *config.Gateway, cluster func(context.Context)
 	servesOffline := func() bool { return c.offlineTTL() > 0 }
 	if g.State.KeyFile == "" {
 		if servesOffline() {
-			c.log.Info("what clients are known by is not kept without --state-key-file: a gateway that starts while no API server answers serves nobody")
+			c.log.Info("decisions about clients are not saved without --state-key-file: a gateway that starts while no API server responds rejects all clients")
 		}
 		return servesOffline
 	}

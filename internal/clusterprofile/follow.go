@@ -81,7 +81,7 @@ func (f *Follower) Run(ctx context.Context, take func(context.Context, []Profile
 	watched := func() {
 		if away {
 			away = false
-			f.o.Logger.Info("the hub's ClusterProfiles are read again")
+			f.o.Logger.Info("hub of the ClusterProfiles recovered")
 		}
 		backoff = newBackoff()
 	}
@@ -98,7 +98,7 @@ func (f *Follower) Run(ctx context.Context, take func(context.Context, []Profile
 		}
 		if !away && ctx.Err() == nil {
 			away = true
-			f.o.Logger.Warn("the hub's ClusterProfiles cannot be read, so their clusters stay as they are", "error", err)
+			f.o.Logger.Warn("ClusterProfiles cannot be read, their clusters stay unchanged", "error", err)
 		}
 		pause(ctx, backoff.Step())
 	}
@@ -159,7 +159,7 @@ func (f *Follower) listPages(ctx context.Context) (list []Profile, at string, er
 		}
 	}
 	if left := int64(max(0, total-f.o.Max)); f.left.Swap(left) != left {
-		f.o.Logger.Warn("there are more ClusterProfiles than clusters may be served, the youngest are left out", "max", f.o.Max, "left out", left)
+		f.o.Logger.Warn("too many ClusterProfiles, ignoring the youngest", "max", f.o.Max, "ignored", left)
 	}
 	f.kept = make(map[string][32]byte, len(list))
 	for i := range list {
