@@ -142,7 +142,7 @@ func (c *cluster) start(ctx context.Context) {
 	keep(c.resources.Run)
 	keep(c.revocation.Run)
 	keep(c.handler.CountUsage)
-	keep(c.startKept)
+	keep(c.startSaved)
 	if c.memory != nil {
 		c.memory.begun.Store(true)
 		c.panics.Go(nil, "background", func() { c.remember(background) }) // memory.close waits for it

@@ -370,7 +370,7 @@ func (s *clusterSet) freeState(p *change, m *member) {
 			return w.config.Name == before.name && w.config.Name != m.name && w.config.State.Dir == dir
 		})
 		if before.config.State.Dir == dir && !stays {
-			before.letGo()
+			before.releaseState()
 		}
 	}
 }

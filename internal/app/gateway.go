@@ -99,7 +99,7 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 		return err
 	}
 	upstream, _ := c.client.ClientGo()
-	cached.Checkpoints.ServeUnconfirmed = c.rememberWords(g, cached.Checkpoints.Cluster, upstream.Host)
+	cached.Checkpoints.ServeUnconfirmed = c.openMemory(g, cached.Checkpoints.Cluster, upstream.Host)
 	if err := c.addCache(cached, &g.Limits, discovery.Options{
 		AggregatedGroups: g.CacheAggregatedGroups, DropManagedFields: g.DropManagedFields,
 	}); err != nil {

@@ -19,15 +19,15 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
-// memory keeps over restarts what a cluster said last of clients, and what it serves, so that
-// a process that starts while no API server answers knows who is who. It is sealed, for it
-// tells who may do what.
+// memory saves the cluster's last decisions about clients, and its discovery, so that a process that
+// starts while no API server responds can serve clients. It is encrypted, because it reveals who may do
+// what.
 //
 //	nothing, or what an earlier process kept ---- the cluster says who it is ----> kept, written behind
 //	                                                   |
 //	                                                   another one, or it will not say: forgotten
 //
-// Before that nothing is written: what an earlier process kept is no older than it was.
+// Nothing is written before that, so that what an earlier process saved keeps its age.
 type memory struct {
 	dir     *state.Dir
 	cluster func(context.Context) (string, error) // tells which cluster it is
@@ -42,8 +42,8 @@ type memory struct {
 	done    chan struct{} // closed by end: it has ended
 	end     func()
 
-	last    *lastWords // of an earlier process, until it is confirmed
-	of      string     // the cluster, "" until it was told
+	last    *savedDecisions // of an earlier process, until it is confirmed
+	of      string          // the cluster, "" until it was told
 	docs    upstream.Documents
 	refused time.Time // since when the cluster will not say which it is; zero while that is not so
 	written time.Time // when it was written last, or that was tried, and how large it was
@@ -52,24 +52,24 @@ type memory struct {
 	cleared bool // nothing is on disk
 }
 
-// lastWords is what is written again and again.
-type lastWords struct {
-	Cluster string    `json:"cluster"`
-	Server  string    `json:"server"`
-	At      time.Time `json:"at"`
-	Words   words     `json:"words"`
-	// Discovered is when the cluster said last what it serves, which is a record of its own.
+// savedDecisions is what is written again and again.
+type savedDecisions struct {
+	Cluster   string    `json:"cluster"`
+	Server    string    `json:"server"`
+	At        time.Time `json:"at"`
+	Decisions decisions `json:"words"`
+	// Discovered is the time of the discovery, which is a record of its own.
 	Discovered time.Time `json:"discovered"`
 }
 
-// words are what is said of tokens and of permissions.
-type words struct {
+// decisions are those about tokens and permissions.
+type decisions struct {
 	authn.SavedTokens
 	authz.SavedDecisions
 }
 
 const (
-	wordsRecord     = "last-words"
+	decisionsRecord = "last-words"
 	discoveryRecord = "discovery"
 
 	// memoryTick is how often it is looked whether there is news, and memoryEvery how often it
@@ -99,14 +99,14 @@ func newMemory(dir *state.Dir, cluster func(context.Context) (string, error), se
 	return m
 }
 
-// load reads what an earlier process, or member, kept. The error tells that nothing of its time
-// is to be believed, and has been logged.
+// load reads what an earlier process, or member, saved. An error means that nothing saved at that time
+// may be used; it has been logged.
 func (m *memory) load() error {
 	if m.ttl() == 0 {
 		return nil // remember removes it
 	}
-	last := &lastWords{}
-	err := m.read(wordsRecord, last)
+	last := &savedDecisions{}
+	err := m.read(decisionsRecord, last)
 	if err == nil {
 		err = last.fits(time.Now(), m.ttl(), m.server)
 	}
@@ -123,8 +123,8 @@ func (m *memory) load() error {
 	return nil
 }
 
-// fits tells why the words are not used.
-func (l *lastWords) fits(now time.Time, ttl time.Duration, server string) error {
+// fits returns why the decisions cannot be used.
+func (l *savedDecisions) fits(now time.Time, ttl time.Duration, server string) error {
 	if l.Server != server {
 		return errElsewhere
 	}
@@ -146,7 +146,7 @@ func (m *memory) read(name string, to any) error {
 	return json.Unmarshal(content, to)
 }
 
-// save returns the bytes that were written.
+// save writes a record and returns its size.
 func (m *memory) save(ctx context.Context, name string, what any) (int, error) {
 	content, err := json.Marshal(what)
 	if err != nil {
@@ -155,7 +155,7 @@ func (m *memory) save(ctx context.Context, name string, what any) (int, error) {
 	return len(content), m.dir.SaveRecord(ctx, name, content)
 }
 
-// due reports whether it is time to write.
+// due reports whether it is time to save.
 func (m *memory) due(now time.Time) bool {
 	since := now.Sub(m.written)
 	if since >= memoryEvery {
@@ -164,15 +164,15 @@ func (m *memory) due(now time.Time) bool {
 	return m.news.Load() && !m.failing && since.Seconds()*memoryRate >= float64(m.size)
 }
 
-// remove forgets what is on disk: it is wider than the cluster's last word, perhaps.
+// remove removes the records, which may allow more than the cluster does now.
 func (m *memory) remove() {
-	if err := errors.Join(m.dir.RemoveRecord(wordsRecord), m.dir.RemoveRecord(discoveryRecord)); err != nil {
+	if err := errors.Join(m.dir.RemoveRecord(decisionsRecord), m.dir.RemoveRecord(discoveryRecord)); err != nil {
 		m.log.Warn("saved decisions not removed", "error", err)
 	}
 	m.docs = upstream.Documents{}
 }
 
-// clear is remove where nothing is to be kept, once.
+// clear removes the records once, where nothing is saved.
 func (m *memory) clear() {
 	if m.last = nil; !m.cleared {
 		m.remove()
@@ -180,18 +180,17 @@ func (m *memory) clear() {
 	}
 }
 
-// restoreIdentity hands what an earlier process knew of clients to this one.
+// restoreIdentity restores the decisions of an earlier process.
 func (c *cluster) restoreIdentity() {
 	if c.memory != nil && c.memory.last != nil {
-		last := &c.memory.last.Words
+		last := &c.memory.last.Decisions
 		c.authenticator.Restore(&last.SavedTokens)
 		c.authorizer.Restore(&last.SavedDecisions)
-		*last = words{}
+		*last = decisions{}
 	}
 }
 
-// restoreDiscovery hands over what the cluster served when it was asked last, and reports
-// whether that is known.
+// restoreDiscovery restores the saved discovery, and reports whether there is any.
 func (c *cluster) restoreDiscovery() bool {
 	if c.memory == nil || c.memory.last == nil {
 		return false
@@ -207,7 +206,7 @@ func (c *cluster) restoreDiscovery() bool {
 	return c.discovery.Restore(&docs)
 }
 
-// remember keeps what is told until ctx ends, or memory.stop is called.
+// remember saves decisions until ctx ends, or memory.stop is called.
 func (c *cluster) remember(ctx context.Context) {
 	m := c.memory
 	ctx, cancel := context.WithCancel(ctx)
@@ -234,8 +233,7 @@ func (c *cluster) remember(ctx context.Context) {
 	}
 }
 
-// confirm reports whether it is known which cluster it is. Another one than that of what was
-// kept is no longer told from it.
+// confirm identifies the cluster and reports whether it could. Decisions of another cluster are dropped.
 func (c *cluster) confirm(ctx context.Context) bool {
 	if ctx.Err() != nil || !c.reachable() {
 		return false
@@ -250,9 +248,9 @@ func (c *cluster) confirm(ctx context.Context) bool {
 		return false
 	case refuses && m.last != nil && time.Since(m.refused) >= memoryPatience:
 		m.log.Warn("saved decisions dropped: the upstream does not identify its cluster", "error", err)
-		c.forgetWords()
+		c.forgetDecisions()
 		m.last = nil
-		m.remove() // it would not have what is said from now on
+		m.remove() // it would not have what is saved from now on
 		return false
 	case refuses:
 		return false
@@ -264,7 +262,7 @@ func (c *cluster) confirm(ctx context.Context) bool {
 	case m.last == nil:
 	case m.last.Cluster != of:
 		m.log.Warn("saved decisions dropped: different cluster", "uid", of, "before", m.last.Cluster)
-		c.forgetWords()
+		c.forgetDecisions()
 	default:
 		c.authorizer.Invalidate() // nobody has followed the RBAC objects meanwhile
 	}
@@ -272,22 +270,22 @@ func (c *cluster) confirm(ctx context.Context) bool {
 	return true
 }
 
-func (c *cluster) forgetWords() {
+func (c *cluster) forgetDecisions() {
 	c.authenticator.Forget()
 	c.authorizer.Forget()
 }
 
-// saveMemory writes what is known now. It waits for its turn to write, at the end for none:
-// the images' keeper ends that first (Dir.Hurry).
+// saveMemory saves the present decisions. It obeys the write rate, except at the end: the checkpointer
+// lifts it (Dir.Hurry).
 func (c *cluster) saveMemory(ctx context.Context) {
 	m := c.memory
 	ctx = context.WithoutCancel(ctx)
 	m.news.Store(false)
 	docs := c.discovery.Documents()
-	said := lastWords{Cluster: m.of, Server: m.server, At: time.Now(), Discovered: docs.At}
-	c.authenticator.Save(&said.Words.SavedTokens, maxTokenBytes)
-	c.authorizer.Save(&said.Words.SavedDecisions, maxDecisionBytes)
-	size, err := m.save(ctx, wordsRecord, &said)
+	saved := savedDecisions{Cluster: m.of, Server: m.server, At: time.Now(), Discovered: docs.At}
+	c.authenticator.Save(&saved.Decisions.SavedTokens, maxTokenBytes)
+	c.authorizer.Save(&saved.Decisions.SavedDecisions, maxDecisionBytes)
+	size, err := m.save(ctx, decisionsRecord, &saved)
 	m.written, m.size, m.cleared = time.Now(), size, false
 	if err == nil && (docs.Core != m.docs.Core || docs.Groups != m.docs.Groups || string(docs.Version) != string(m.docs.Version)) {
 		if _, err = m.save(ctx, discoveryRecord, &docs); err == nil {

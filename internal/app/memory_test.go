@@ -27,7 +27,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
-// TestMemoryOfAnEarlierProcess: which words of an earlier process count.
+// TestMemoryOfAnEarlierProcess checks which saved decisions of an earlier process are used.
 func TestMemoryOfAnEarlierProcess(t *testing.T) {
 	now := time.Now()
 	for _, test := range []struct {
@@ -38,10 +38,10 @@ func TestMemoryOfAnEarlierProcess(t *testing.T) {
 		doubt bool // nothing of its time counts
 	}{
 		{name: "none"},
-		{name: "good", saved: lastWords{At: now.Add(-time.Minute)}, used: true},
-		{name: "too old", saved: lastWords{At: now.Add(-2 * time.Hour)}, log: "it is 2h0m0s old"},
-		{name: "of the future", saved: lastWords{At: now.Add(time.Hour)}, log: "the clock was set back", doubt: true},
-		{name: "of another API server", saved: lastWords{Server: "https://127.0.0.9:6443", At: now.Add(-time.Minute)}, log: "it is of another API server", doubt: true},
+		{name: "good", saved: savedDecisions{At: now.Add(-time.Minute)}, used: true},
+		{name: "too old", saved: savedDecisions{At: now.Add(-2 * time.Hour)}, log: "it is 2h0m0s old"},
+		{name: "of the future", saved: savedDecisions{At: now.Add(time.Hour)}, log: "the clock was set back", doubt: true},
+		{name: "of another API server", saved: savedDecisions{Server: "https://127.0.0.9:6443", At: now.Add(-time.Minute)}, log: "it is of another API server", doubt: true},
 		{name: "damaged", saved: "nonsense", log: "cannot unmarshal"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestMemoryOfAnEarlierProcess(t *testing.T) {
 			}
 			defer func() { _ = dir.Close() }()
 			if test.saved != nil {
-				if _, err := (&memory{dir: dir}).save(t.Context(), wordsRecord, test.saved); err != nil {
+				if _, err := (&memory{dir: dir}).save(t.Context(), decisionsRecord, test.saved); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -65,7 +65,7 @@ func TestMemoryOfAnEarlierProcess(t *testing.T) {
 			if got := text.String(); !strings.Contains(got, test.log) || strings.Count(got, "\n") > 1 || (got == "") != (test.log == "") {
 				t.Errorf("log %q", got)
 			}
-			if _, err := dir.LoadRecord(wordsRecord); (err == nil) != test.used {
+			if _, err := dir.LoadRecord(decisionsRecord); (err == nil) != test.used {
 				t.Errorf("after that: %v", err)
 			}
 		})
@@ -160,7 +160,7 @@ func TestMemoryOfUntoldCluster(t *testing.T) {
 		return "", apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "kube-system", errors.New("no"))
 	}, "", func() time.Duration { return time.Hour }, c.log)
 	m := c.memory
-	if _, err := m.save(t.Context(), wordsRecord, &lastWords{At: time.Now(), Cluster: "a"}); err != nil {
+	if _, err := m.save(t.Context(), decisionsRecord, &savedDecisions{At: time.Now(), Cluster: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.load(); err != nil || m.last == nil {
@@ -174,7 +174,7 @@ func TestMemoryOfUntoldCluster(t *testing.T) {
 		if c.confirm(t.Context()) {
 			t.Error("it is confirmed")
 		}
-		if _, err := dir.LoadRecord(wordsRecord); (m.last == nil) != over || (err != nil) != over || (c.authorizer.Generation() != generation) != over {
+		if _, err := dir.LoadRecord(decisionsRecord); (m.last == nil) != over || (err != nil) != over || (c.authorizer.Generation() != generation) != over {
 			t.Errorf("over: %t, forgotten: %t, on disk: %v", over, m.last == nil, err)
 		}
 	}

@@ -191,7 +191,7 @@ func (s *Server) reload(ctx context.Context, asked bool) {
 		if err != nil {
 			return err
 		}
-		return s.become(ctx, c, asked)
+		return s.adopt(ctx, c, asked)
 	})()
 	before := s.source.rejected
 	if s.source.rejected = ""; err == nil {
@@ -210,12 +210,12 @@ func (s *Server) reload(ctx context.Context, asked bool) {
 func (s *Server) Reload(ctx context.Context, c *config.Gateway) error {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
-	return s.become(ctx, c, true)
+	return s.adopt(ctx, c, true)
 }
 
-// become is Reload for who holds source.mu. Where nobody asked for it, it is logged only if
+// adopt is Reload for who holds source.mu. Where nobody asked for it, it is logged only if
 // something differs from what was read before.
-func (s *Server) become(ctx context.Context, c *config.Gateway, asked bool) error {
+func (s *Server) adopt(ctx context.Context, c *config.Gateway, asked bool) error {
 	switch {
 	case s.several == nil && c.Several():
 		return errors.New("a gateway of one cluster cannot become one of several without a restart")

@@ -18,8 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// keep opens the folder of what is kept over restarts, if there is to be one. That each of several
-// clusters has its own is package config's doing.
+// keep opens the state directory, if there is one. Package config gives each of several clusters its own.
 func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ checkpoint.Options, err error) {
 	if s.Dir == "" {
 		return checkpoint.Options{}, nil
@@ -52,7 +51,7 @@ func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ checkpoi
 	}, nil
 }
 
-// stateKey reads the key that what is kept is sealed with; nil without a file.
+// stateKey reads the key that encrypts the state directory; nil without a file.
 func stateKey(file string, log *slog.Logger) ([]byte, error) {
 	if file == "" {
 		return nil, nil
@@ -65,7 +64,7 @@ func stateKey(file string, log *slog.Logger) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--state-key-file: %s %w", file, err)
 	}
-	// Its group may read it: so a volume of Kubernetes gives a file to who is not root.
+	// The group may read it: volumes of Kubernetes give files to non-root users in this way.
 	if info, err := os.Stat(file); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o007 != 0 {
 		log.Warn("state key is readable by all users of this machine: chmod 600 it, and replace it if others may have read it",
 			"file", file, "mode", fmt.Sprintf("%04o", info.Mode().Perm()))
@@ -73,9 +72,9 @@ func stateKey(file string, log *slog.Logger) ([]byte, error) {
 	return key, nil
 }
 
-// letGo gives up the state folder: what has changed is saved, and from then on nothing is
-// kept of the cluster, which is served all the same.
-func (c *cluster) letGo() {
+// releaseState saves what has changed and closes the state directory. The cluster is served as before,
+// without checkpoints.
+func (c *cluster) releaseState() {
 	if c.state == nil || !c.manager.ReleaseCheckpoints() {
 		return // the disk does not respond, and may still be written
 	}
@@ -89,11 +88,10 @@ func closeState(dir *state.Dir, log *slog.Logger) {
 	}
 }
 
-// rememberWords opens what is kept of clients, and returns what tells whether what is kept of
-// collections may be served before it is confirmed: not if it was kept of another API server,
-// which only an answer could tell from another cluster. Without the former there is nobody to
-// serve it to while no API server answers.
-func (c *cluster) rememberWords(g *config.Gateway, cluster func(context.Context) (string, error), server string) func() bool {
+// openMemory loads the saved decisions about clients. It returns a function that reports whether
+// checkpoints may be served unconfirmed: not if they are of another API server, which may be that of
+// another cluster.
+func (c *cluster) openMemory(g *config.Gateway, cluster func(context.Context) (string, error), server string) func() bool {
 	if c.state == nil {
 		return nil
 	}
@@ -109,14 +107,14 @@ func (c *cluster) rememberWords(g *config.Gateway, cluster func(context.Context)
 	return func() bool { return servesOffline() && !c.memory.doubted.Load() }
 }
 
-// keptRetry is how often it is looked whether what was kept can be started.
-const keptRetry = 100 * time.Millisecond
+// savedRetry is how often it is looked whether what was kept can be started.
+const savedRetry = 100 * time.Millisecond
 
-// startKept starts the collections that were kept as soon as it is known what they are. It
+// startSaved starts the collections that were kept as soon as it is known what they are. It
 // ends when they all are, or are known not to be served any more.
-func (c *cluster) startKept(ctx context.Context) {
+func (c *cluster) startSaved(ctx context.Context) {
 	kept := c.manager.Checkpoints(ctx)
-	ticker := time.NewTicker(keptRetry)
+	ticker := time.NewTicker(savedRetry)
 	defer ticker.Stop()
 	for {
 		// First: what is not found after that is not there.
