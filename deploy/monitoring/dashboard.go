@@ -44,30 +44,36 @@ const (
 	graphHeight = 8
 )
 
+// object is a part of Grafana's model of a dashboard (schema version 39).
+type object = map[string]any
+
+// prometheusSource is the data source that the dashboard's user has chosen.
+var prometheusSource = object{"type": "prometheus", "uid": "${datasource}"}
+
 // Dashboard returns the dashboard as JSON.
 func Dashboard() ([]byte, error) {
-	b, err := json.MarshalIndent(dashboardModel{
-		Title: "kubeweir", UID: "kubeweir", Tags: []string{"kubeweir", "kubernetes"},
-		Description:   "kubeweir, the caching gateway for the Kubernetes API. Made from deploy/monitoring/rows.go.",
-		SchemaVersion: 39, Version: 1, Editable: true, GraphTooltip: 1, Refresh: "30s", Timezone: "browser",
-		Time:       timeRange{From: "now-3h", To: "now"},
-		Templating: list[variable]{variables()}, Annotations: list[struct{}]{[]struct{}{}}, Links: []struct{}{},
-		Panels: place(rows()),
+	b, err := json.MarshalIndent(object{
+		"title": "kubeweir", "uid": "kubeweir", "tags": []string{"kubeweir", "kubernetes"},
+		"description":   "kubeweir, the caching gateway for the Kubernetes API. Made from deploy/monitoring/rows.go.",
+		"schemaVersion": 39, "version": 1, "editable": true, "graphTooltip": 1, "refresh": "30s", "timezone": "browser",
+		"time":       object{"from": "now-3h", "to": "now"},
+		"templating": object{"list": variables()}, "annotations": object{"list": []object{}}, "links": []object{},
+		"panels": place(rows()),
 	}, "", "  ")
 	return append(b, '\n'), err
 }
 
-// place numbers the panels and positions them from left to right.
-func place(rows []row) []panelModel {
-	var out []panelModel
+// place numbers and positions panels, from left to right.
+func place(rows []row) []object {
+	var out []object
 	y := 0
-	add := func(p panelModel, x, width, height int) {
-		p.ID = len(out) + 1
-		p.GridPos = gridPos{X: x, Y: y, W: width, H: height}
+	add := func(p object, x, width, height int) {
+		p["id"] = len(out) + 1
+		p["gridPos"] = object{"x": x, "y": y, "w": width, "h": height}
 		out = append(out, p)
 	}
 	for _, r := range rows {
-		add(panelModel{Type: "row", Title: r.title, Collapsed: new(bool), Panels: &[]struct{}{}}, 0, pageWidth, rowHeight)
+		add(object{"type": "row", "title": r.title, "collapsed": false, "panels": []object{}}, 0, pageWidth, rowHeight)
 		y += rowHeight
 		x, height := 0, 0
 		for _, p := range r.panels {
@@ -86,58 +92,69 @@ func place(rows []row) []panelModel {
 	return out
 }
 
-func (p *panel) model() panelModel {
-	m := panelModel{
-		Type: p.kind, Title: p.title, Description: p.description, Datasource: &prometheusSource,
-		FieldConfig: &fieldConfig{Defaults: fieldDefaults{Unit: p.unit, Min: new(float64)}, Overrides: []struct{}{}},
+func (p *panel) model() object {
+	defaults := object{"unit": p.unit, "min": 0}
+	m := object{
+		"type": p.kind, "title": p.title, "datasource": prometheusSource,
+		"fieldConfig": object{"defaults": defaults, "overrides": []object{}},
 	}
-	defaults := &m.FieldConfig.Defaults
+	if p.description != "" {
+		m["description"] = p.description
+	}
 	if p.max != 0 {
-		defaults.Max = &p.max
+		defaults["max"] = p.max
 	}
 	if p.kind == "stat" {
-		m.Options = statOptions
+		m["options"] = object{
+			"colorMode": "value", "graphMode": "none", "textMode": "auto", "justifyMode": "auto", "orientation": "auto",
+			"reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "", "values": false},
+		}
 	} else {
-		m.Options = graphOptions
-		defaults.Custom = &graphStyle{DrawStyle: "line", LineWidth: 1, FillOpacity: 10, ShowPoints: "never", Stacking: stacking{Mode: "none", Group: "A"}}
+		m["options"] = object{
+			"legend":  object{"displayMode": "list", "placement": "bottom", "showLegend": true, "calcs": []string{}},
+			"tooltip": object{"mode": "multi", "sort": "desc"},
+		}
+		stacking, opacity := "none", 10
 		if p.stack {
-			defaults.Custom.Stacking.Mode, defaults.Custom.FillOpacity = "normal", 40
+			stacking, opacity = "normal", 40
+		}
+		defaults["custom"] = object{
+			"drawStyle": "line", "lineWidth": 1, "fillOpacity": opacity, "showPoints": "never",
+			"stacking": object{"mode": stacking, "group": "A"},
 		}
 	}
 	if len(p.steps) > 0 {
-		defaults.Color = &mode{"thresholds"}
-		t := &thresholds{Mode: "absolute"}
-		for i, s := range p.steps {
-			model := stepModel{Color: s.color}
-			if i > 0 { // the first step has no lower bound
-				model.Value = &s.from
-			}
-			t.Steps = append(t.Steps, model)
+		steps := []object{{"color": p.steps[0].color, "value": nil}} // the first has no lower end
+		for _, s := range p.steps[1:] {
+			steps = append(steps, object{"color": s.color, "value": s.from})
 		}
-		defaults.Thresholds = t
+		defaults["color"] = object{"mode": "thresholds"}
+		defaults["thresholds"] = object{"mode": "absolute", "steps": steps}
 	}
+	var targets []object
 	for i, q := range p.queries {
-		m.Targets = append(m.Targets, target{
-			RefID: string(rune('A' + i)), Datasource: prometheusSource,
-			Expr: strings.ReplaceAll(q.expr, "$sel", selector), LegendFormat: q.legend, Instant: p.kind == "stat", Range: p.kind != "stat",
+		targets = append(targets, object{
+			"refId": string(rune('A' + i)), "datasource": prometheusSource, "legendFormat": q.legend,
+			"expr": strings.ReplaceAll(q.expr, "$sel", selector), "instant": p.kind == "stat", "range": p.kind != "stat",
 		})
 	}
+	m["targets"] = targets
 	return m
 }
 
-// variables returns the variables that choose the data source and the processes. Outside of
-// Kubernetes there is no label namespace, which .* matches too.
-func variables() []variable {
-	choice := func(name, of string) variable {
-		v := variable{
-			Name: name, Label: name, Type: "query", Datasource: &prometheusSource, Definition: "label_values(" + of + ", " + name + ")",
-			IncludeAll: true, AllValue: ".*", Multi: true, Refresh: 2, Sort: 1, Current: &current{Text: "All", Value: "$__all"},
+// variables choose the data source and the processes that are shown. Outside of Kubernetes there is no
+// label namespace, which .* matches as well.
+func variables() []object {
+	choice := func(name, of string) object {
+		definition := "label_values(" + of + ", " + name + ")"
+		return object{
+			"name": name, "label": name, "type": "query", "datasource": prometheusSource, "definition": definition,
+			"query":      object{"query": definition, "refId": "StandardVariableQuery"},
+			"includeAll": true, "allValue": ".*", "multi": true, "refresh": 2, "sort": 1, "current": object{"text": "All", "value": "$__all"},
 		}
-		v.Query = variableQuery{Query: v.Definition, RefID: "StandardVariableQuery"}
-		return v
 	}
-	return []variable{
-		{Name: "datasource", Label: "data source", Type: "datasource", Query: "prometheus", Refresh: 1},
+	return []object{
+		{"name": "datasource", "label": "data source", "type": "datasource", "query": "prometheus", "refresh": 1, "includeAll": false, "multi": false},
 		choice("job", `kubeweir_build_info`),
 		choice("namespace", `kubeweir_build_info{job=~"$job"}`),
 		choice("instance", `kubeweir_build_info{job=~"$job",namespace=~"$namespace"}`),

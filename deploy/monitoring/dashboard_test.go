@@ -4,9 +4,35 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"maps"
 	"os"
 	"testing"
 )
+
+// dashboardModel is what the tests read of the dashboard.
+type dashboardModel struct {
+	Templating struct {
+		List []struct{ Name string }
+	}
+	Panels []panelModel
+}
+
+type panelModel struct {
+	ID          int
+	Type, Title string
+	GridPos     struct{ X, Y, W, H int }
+	Collapsed   *bool
+	Datasource  map[string]any
+	FieldConfig *struct {
+		Defaults struct{ Unit string }
+	}
+	Options any
+	Targets []struct {
+		RefID, Expr    string
+		Datasource     map[string]any
+		Instant, Range bool
+	}
+}
 
 var update = flag.Bool("update", false, "write dashboard.json")
 
@@ -86,12 +112,12 @@ func panelIsWhole(t *testing.T, p *panelModel) {
 	if p.Type != "timeseries" && p.Type != "stat" {
 		t.Errorf("panel %q has type %s", p.Title, p.Type)
 	}
-	if p.Datasource == nil || *p.Datasource != prometheusSource || p.FieldConfig == nil || p.FieldConfig.Defaults.Unit == "" || p.Options == nil || len(p.Targets) == 0 {
+	if !maps.Equal(p.Datasource, prometheusSource) || p.FieldConfig == nil || p.FieldConfig.Defaults.Unit == "" || p.Options == nil || len(p.Targets) == 0 {
 		t.Errorf("panel %q lacks a data source, a unit, options or queries", p.Title)
 	}
 	refs := make(map[string]bool)
 	for _, q := range p.Targets {
-		if refs[q.RefID] || q.Datasource != prometheusSource || q.Expr == "" || q.Instant == q.Range {
+		if refs[q.RefID] || !maps.Equal(q.Datasource, prometheusSource) || q.Expr == "" || q.Instant == q.Range {
 			t.Errorf("panel %q: query %+v", p.Title, q)
 		}
 		refs[q.RefID] = true

@@ -41,7 +41,11 @@ func Queries() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var d dashboardModel
+	var d struct {
+		Panels []struct {
+			Targets []struct{ Expr string }
+		}
+	}
 	if err := json.Unmarshal(b, &d); err != nil {
 		return nil, err
 	}
