@@ -55,18 +55,8 @@ func (w *defaultsWriter) comment(indent, text string) {
 }
 
 func (w *defaultsWriter) setting(s *setting) error {
-	keys := strings.Split(s.path, ".")
-	group, key := keys[:len(keys)-1], keys[len(keys)-1]
-	same := 0
-	for same < min(len(group), len(w.group)) && group[same] == w.group[same] {
-		same++
-	}
 	w.printf("\n")
-	for depth := same; depth < len(group); depth++ {
-		w.printf("%s%s:\n", strings.Repeat("  ", depth), group[depth])
-	}
-	w.group = group
-	indent := strings.Repeat("  ", len(group))
+	indent, key := w.open(s.path)
 	w.comment(indent, s.description())
 	if example := examples[s.path]; example != "" {
 		w.printf("%s# %s:\n", indent, key)
@@ -77,6 +67,22 @@ func (w *defaultsWriter) setting(s *setting) error {
 	value, err := yamlOf(reflect.ValueOf(s.value).Elem())
 	w.printf("%s%s: %s\n", indent, key, value)
 	return err
+}
+
+// open writes the groups that path is in and the last setting was not, and returns its indentation and
+// key.
+func (w *defaultsWriter) open(path string) (indent, key string) {
+	keys := strings.Split(path, ".")
+	group := keys[:len(keys)-1]
+	same := 0
+	for same < min(len(group), len(w.group)) && group[same] == w.group[same] {
+		same++
+	}
+	for depth := same; depth < len(group); depth++ {
+		w.printf("%s%s:\n", strings.Repeat("  ", depth), group[depth])
+	}
+	w.group = group
+	return strings.Repeat("  ", len(group)), keys[len(keys)-1]
 }
 
 // description is all there is to say of a setting but its name and its default.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -128,25 +129,17 @@ func MaskPasswords(s string) string { return password.ReplaceAllString(s, "${1}*
 // InForceText is settings as a file: those that are not as without any file or flag, or all.
 func InForceText(settings []Shown, all bool) string {
 	var b strings.Builder
-	var group []string
+	w := defaultsWriter{out: bufio.NewWriter(&b)}
 	for _, s := range settings {
-		if s.Default && !all {
-			continue
+		switch {
+		case s.Default && !all:
+		case strings.HasPrefix(s.Path, clustersPath+"["):
+			w.printf("# %s: %s\n", s.Path, s.Value)
+		default:
+			indent, key := w.open(s.Path)
+			w.printf("%s%s: %s\n", indent, key, s.Value)
 		}
-		if strings.HasPrefix(s.Path, clustersPath+"[") {
-			fmt.Fprintf(&b, "# %s: %s\n", s.Path, s.Value)
-			continue
-		}
-		keys := strings.Split(s.Path, ".")
-		same := 0
-		for same < min(len(keys)-1, len(group)) && keys[same] == group[same] {
-			same++
-		}
-		for depth := same; depth < len(keys)-1; depth++ {
-			fmt.Fprintf(&b, "%s%s:\n", strings.Repeat("  ", depth), keys[depth])
-		}
-		group = keys[:len(keys)-1]
-		fmt.Fprintf(&b, "%s%s: %s\n", strings.Repeat("  ", len(group)), keys[len(keys)-1], s.Value)
 	}
+	_ = w.out.Flush() // a strings.Builder does not fail
 	return b.String()
 }
