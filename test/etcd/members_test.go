@@ -59,7 +59,7 @@ func TestMembers(t *testing.T) {
 	}
 	// The other cases do not depend on which member responds.
 	names := []string{
-		"ReadOwnWrites", "RangeFuture", "RangePagesOfOneRevision", "WatchFromPast", "WatchFromFuture", "WatchBehindIsComplete",
+		"ReadOwnWrites", "RangeFuture", "RangePagesOfOneRevision", "WatchEveryStart", "WatchFromFuture", "WatchBehindIsComplete",
 		"ProgressIdle", "ProgressOfOthersWrites", "ProgressBehindEvents", "ProgressWhileWriting", "ProgressOfMany",
 		"CompactRange", "CompactWhileWatching", "TTLManyAtOnce", "ConcurrentCounter", "ConcurrentCreate", "Linearizable",
 		"SnapshotsAreConsistent", "WatchesOfAll", "BesideSeesAll", "FaultIdle", "FaultUnderLoad",

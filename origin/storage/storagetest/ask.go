@@ -24,6 +24,15 @@ func (s *session) put(name, value string, expect uint64) uint64 {
 	return rev
 }
 
+// write puts a value over what a key holds, nil if it does not exist, and returns the event.
+func (s *session) write(name, value string, previous *storage.KeyValue) storage.Event {
+	s.Helper()
+	if previous == nil {
+		return s.created(name, value, s.put(name, value, 0))
+	}
+	return s.updated(name, value, s.put(name, value, previous.Revision), previous)
+}
+
 func (s *session) delete(name string, expect uint64) uint64 {
 	s.Helper()
 	rev, err := s.engine.Delete(s.ctx, s.key(name), storage.Precondition{Revision: expect})

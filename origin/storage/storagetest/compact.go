@@ -142,17 +142,9 @@ func testCompactWhileWatching(s *session) {
 	w := s.watch(s.prefix, start)
 	var last *storage.KeyValue
 	for i := range 120 {
-		v := fmt.Sprint(i)
-		var want storage.Event
-		if last == nil {
-			last = s.kv("a", v, s.put("a", v, 0))
-			want = s.created("a", v, last.Revision)
-		} else {
-			now := s.kv("a", v, s.put("a", v, last.Revision))
-			want = s.updated("a", v, now.Revision, last)
-			last = now
-		}
-		s.wantEvents(w, want)
+		ev := s.write("a", fmt.Sprint(i), last)
+		last = &ev.KV
+		s.wantEvents(w, ev)
 		if i%10 == 9 {
 			s.compact(last.Revision)
 			s.wantProgress(w, last.Revision)

@@ -222,13 +222,5 @@ func testWatchesOfAll(s *session) {
 	target := s.current()
 	h := s.told(s.engine, start)
 	wl.verify(h)
-	for _, r := range recorders {
-		log, err := r.finish(target)
-		if err != nil {
-			s.Fatal(err)
-		}
-		for _, err := range log.check(h) {
-			s.Error(err)
-		}
-	}
+	s.wantReliable(h, target, recorders...)
 }

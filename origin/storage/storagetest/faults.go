@@ -66,16 +66,7 @@ func testFaultUnderLoad(s *session) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range clients {
-		wg.Go(func() {
-			wl.run(i, 0, func(int) bool {
-				select {
-				case <-stop:
-					return false
-				default:
-					return !s.Failed()
-				}
-			})
-		})
+		wg.Go(func() { wl.runUntil(stop, i) })
 	}
 	for n := range faults {
 		if !s.awaitAcks(wl, wl.acked.Load()+between) {
@@ -95,15 +86,7 @@ func testFaultUnderLoad(s *session) {
 	target := s.current()
 	h := s.told(s.engine, start)
 	wl.verify(h)
-	for _, r := range recorders {
-		log, err := r.finish(target)
-		if err != nil {
-			s.Fatal(err)
-		}
-		for _, err := range log.check(h) {
-			s.Error(err)
-		}
-	}
+	s.wantReliable(h, target, recorders...)
 	s.Logf("%d calls, %d changes acknowledged over %d faults", len(wl.ops), wl.acked.Load(), faults)
 }
 

@@ -126,7 +126,7 @@ func (l *watchLog) reliable(h *history) error {
 	return nil
 }
 
-// A recorder reads a watch in a goroutine of its own until finish says how far.
+// A recorder reads a watch in a goroutine of its own until logOf says how far.
 type recorder struct {
 	engine storage.Engine
 	resume int           // reopen the watch after that many batches, 0 for never
@@ -137,7 +137,7 @@ type recorder struct {
 
 	mu     sync.Mutex
 	w      storage.Watcher // guarded by mu
-	target uint64          // guarded by mu; 0 until finish
+	target uint64          // guarded by mu; 0 until logOf
 }
 
 // record starts a recorder; the case ends it.
@@ -205,14 +205,28 @@ func (r *recorder) finished() bool {
 	return r.target != 0 && r.log.revision() >= r.target
 }
 
-// finish lets the recorder end at a revision and returns what it has recorded.
-func (r *recorder) finish(target uint64) (*watchLog, error) {
+// logOf lets a recorder end at a revision and returns what it has recorded.
+func (s *session) logOf(r *recorder, target uint64) *watchLog {
+	s.Helper()
 	r.mu.Lock()
 	r.target = target
 	r.w.RequestProgress()
 	r.mu.Unlock()
 	<-r.done
-	return &r.log, r.err
+	if r.err != nil {
+		s.Fatal(r.err)
+	}
+	return &r.log
+}
+
+// wantReliable lets recorders end at a revision, and checks the guarantees of their watches.
+func (s *session) wantReliable(h *history, target uint64, recorders ...*recorder) {
+	s.Helper()
+	for _, r := range recorders {
+		for _, err := range s.logOf(r, target).check(h) {
+			s.Error(err)
+		}
+	}
 }
 
 // told is the history below the case's prefix, from a revision before its first key on, as a fresh watch tells it.
@@ -222,21 +236,9 @@ func (s *session) told(e storage.Engine, after uint64) *history {
 	if err != nil {
 		s.Fatal(err)
 	}
-	log, err := s.record(e, s.prefix, after, 0, nil).finish(target)
-	if err != nil {
-		s.Fatal(err)
-	}
-	h := historyOf(s.prefix, log.events())
-	for _, err := range log.check(h) {
-		s.Error(err)
-	}
-	s.wantState(e, h)
-	return h
-}
-
-// wantState compares the state that a history leads to with what the engine holds.
-func (s *session) wantState(e storage.Engine, h *history) {
-	s.Helper()
+	r := s.record(e, s.prefix, after, 0, nil)
+	h := historyOf(s.prefix, s.logOf(r, target).events())
+	s.wantReliable(h, target, r)
 	res, err := e.Range(s.ctx, storage.RangeOptions{Prefix: s.prefix})
 	if err != nil {
 		s.Fatal(err)
@@ -245,6 +247,7 @@ func (s *session) wantState(e storage.Engine, h *history) {
 	if got != want {
 		s.Errorf("the store holds\n%s\nits history leads to\n%s", got, want)
 	}
+	return h
 }
 
 func describeAll(kvs []storage.KeyValue) string {

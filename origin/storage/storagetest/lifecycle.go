@@ -46,29 +46,29 @@ func (s *session) calls(e storage.Engine) map[string]func(context.Context) error
 	}
 }
 
-// A call whose context has ended says so and leaves the engine as it was.
-func testCancelled(s *session) {
-	rev := s.put("a", "v", 0)
-	ctx, cancel := context.WithCancel(s.ctx)
-	cancel()
+// wantEnded expects every call to say that its context has ended, and the engine to be as it was.
+func (s *session) wantEnded(ctx context.Context, want error) (rev uint64) {
+	s.Helper()
+	rev = s.put("a", "v", 0)
 	for name, call := range s.calls(s.engine) {
-		if err := call(ctx); !errors.Is(err, context.Canceled) {
-			s.Errorf("%s: %v, want context.Canceled", name, err)
+		if err := call(ctx); !errors.Is(err, want) {
+			s.Errorf("%s: %v, want %v", name, err, want)
 		}
 	}
 	s.mustHold("a", "v", rev)
-	s.put("a", "w", rev)
+	return rev
+}
+
+func testCancelled(s *session) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	cancel()
+	s.put("a", "w", s.wantEnded(ctx, context.Canceled))
 }
 
 func testDeadline(s *session) {
-	rev := s.put("a", "v", 0)
 	ctx, cancel := context.WithDeadline(s.ctx, time.Now().Add(-time.Second))
 	defer cancel()
-	for name, call := range s.calls(s.engine) {
-		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			s.Errorf("%s: %v, want context.DeadlineExceeded", name, err)
-		}
-	}
+	rev := s.wantEnded(ctx, context.DeadlineExceeded)
 	// Deadlines in the middle of things, of all lengths: a change happened or not, and the key says which.
 	for i := range 200 {
 		ctx, cancel := context.WithTimeout(s.ctx, time.Duration(i)*10*time.Microsecond)
@@ -120,11 +120,7 @@ func testClosed(s *session) {
 	if _, err := s.engine.Watch(s.ctx, storage.WatchOptions{Prefix: s.prefix}); !errors.Is(err, storage.ErrClosed) {
 		s.Errorf("Watch after Close: %v, want ErrClosed", err)
 	}
-	_, err := w.Next(s.ctx)
-	for err == nil {
-		_, err = w.Next(s.ctx) // what was there already, or progress
-	}
-	if !errors.Is(err, storage.ErrClosed) {
+	if err := lastError(s.ctx, w); !errors.Is(err, storage.ErrClosed) {
 		s.Errorf("Next after Close: %v, want ErrClosed", err)
 	}
 	w.RequestProgress()
@@ -141,38 +137,27 @@ func testCloseInUse(s *session) {
 	for i := range clients {
 		key := s.key(fmt.Sprint("k", i))
 		s.watch(s.prefix, start) // nobody reads it
-		w := s.watch(s.prefix, start)
-		go func() {
-			for {
-				if _, err := w.Next(s.ctx); err != nil {
-					ended <- err
-					return
-				}
+		w, rev, calls := s.watch(s.prefix, start), uint64(0), s.calls(s.engine)
+		for _, call := range []func(context.Context) error{calls["Range"], calls["CurrentRevision"],
+			func(ctx context.Context) error {
+				_, err := w.Next(ctx)
 				w.RequestProgress()
-			}
-		}()
-		go func() {
-			rev := uint64(0)
-			for {
-				var err error
-				if rev, err = s.engine.Put(s.ctx, key, []byte("v"), storage.Precondition{Revision: rev}, 0); err != nil {
-					ended <- err
-					return
-				}
-				if made.Add(1) == 100 {
+				return err
+			},
+			func(ctx context.Context) (err error) {
+				rev, err = s.engine.Put(ctx, key, []byte("v"), storage.Precondition{Revision: rev}, 0)
+				if err == nil && made.Add(1) == 100 {
 					close(enough)
 				}
-			}
-		}()
-		for _, read := range []string{"Range", "CurrentRevision"} {
-			call := s.calls(s.engine)[read]
+				return err
+			},
+		} {
 			go func() {
-				for {
-					if err := call(s.ctx); err != nil {
-						ended <- err
-						return
-					}
+				err := call(s.ctx)
+				for err == nil {
+					err = call(s.ctx)
 				}
+				ended <- err
 			}()
 		}
 	}

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,7 +51,7 @@ func settle(ops []op, h *history) (settled []op, broken []error) {
 		settled = append(settled, o)
 	}
 	// The earliest that can have made a change is as good as any: its end is open.
-	slices.SortStableFunc(unknown, func(a, b op) int { return int(a.call - b.call) })
+	slices.SortStableFunc(unknown, func(a, b op) int { return cmp.Compare(a.call, b.call) })
 	for _, ev := range h.events(h.prefix, 0, h.last()) {
 		c := change{ev.KV.Key, ev.KV.Revision}
 		if o, ok := acked[c]; ok {
@@ -100,16 +101,8 @@ func checkOrder(ops []op) (broken []error) {
 		}
 	}
 	byEnd := slices.Clone(timed)
-	slices.SortFunc(timed, func(a, b op) int { return int(a.call - b.call) })
-	slices.SortFunc(byEnd, func(a, b op) int {
-		switch {
-		case a.ret < b.ret:
-			return -1
-		case a.ret > b.ret:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(timed, func(a, b op) int { return cmp.Compare(a.call, b.call) })
+	slices.SortFunc(byEnd, func(a, b op) int { return cmp.Compare(a.ret, b.ret) })
 	var newest op // of those ended so far
 	ended := 0
 	for _, o := range timed {

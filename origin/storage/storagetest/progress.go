@@ -59,13 +59,7 @@ func testProgressBehindEvents(s *session) {
 	target := s.put("b", "last", 0)
 	h.add(*s.kv("b", "last", target))
 	for range 5 {
-		log, err := s.record(s.engine, s.key("a"), start, 0, nil).finish(target)
-		if err != nil {
-			s.Fatal(err)
-		}
-		for _, err := range log.check(h) {
-			s.Error(err)
-		}
+		s.wantReliable(h, target, s.record(s.engine, s.key("a"), start, 0, nil))
 	}
 }
 
@@ -86,15 +80,7 @@ func testProgressWhileWriting(s *session) {
 			r.mu.Unlock()
 		}
 	}
-	for _, r := range []*recorder{r, resumed} {
-		log, err := r.finish(h.last())
-		if err != nil {
-			s.Fatal(err)
-		}
-		for _, err := range log.check(h) {
-			s.Error(err)
-		}
-	}
+	s.wantReliable(h, h.last(), r, resumed)
 }
 
 // One asks for all, as a server does for all its watches.

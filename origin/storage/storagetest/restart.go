@@ -54,16 +54,7 @@ func testReopenUnderLoad(s *session) {
 				s.reopen()
 			}
 		}()
-		s.parallel(5, 5, func(i int) {
-			wl.run(10*(round+1)+i, 0, func(int) bool {
-				select {
-				case <-torn:
-					return false
-				default:
-					return !s.Failed()
-				}
-			})
-		})
+		s.parallel(5, 5, func(i int) { wl.runUntil(torn, 10*(round+1)+i) })
 		<-torn
 		wl.torn.Store(false)
 		wl.engines = []storage.Engine{s.engine}

@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,8 +53,8 @@ type Store struct {
 type Case struct {
 	Name string
 	run  func(*session)
-	time time.Duration        // 0 means caseTime
-	need func(s *Store) error // why the case cannot run on this store
+	time time.Duration       // 0 means caseTime
+	need func(s *Store) bool // whether the store has what the case needs; nil: it does
 }
 
 // Run runs every case on a store of its own: open is called once for each. Cases that a
@@ -66,37 +67,13 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 
 // Cases are those of the suite, for callers that want some of them.
 func Cases() []Case {
-	groups := [][]Case{writeCases(), readCases(), watchCases(), progressCases(), compactCases(), ttlCases(), concurrentCases(), lifecycleCases(), restartCases(), faultCases()}
-	var all []Case
-	for _, g := range groups {
-		all = append(all, g...)
-	}
-	return all
+	return slices.Concat(writeCases(), readCases(), watchCases(), progressCases(), compactCases(), ttlCases(),
+		concurrentCases(), lifecycleCases(), restartCases(), faultCases())
 }
 
-// errNotForStore: a case needs what the store does not have.
-var errNotForStore = errors.New("not for this store")
-
-func needReopen(s *Store) error {
-	if s.Reopen == nil {
-		return errNotForStore
-	}
-	return nil
-}
-
-func needBeside(s *Store) error {
-	if s.Beside == nil {
-		return errNotForStore
-	}
-	return nil
-}
-
-func needFault(s *Store) error {
-	if s.Fault == nil {
-		return errNotForStore
-	}
-	return nil
-}
+func needReopen(s *Store) bool { return s.Reopen != nil }
+func needBeside(s *Store) bool { return s.Beside != nil }
+func needFault(s *Store) bool  { return s.Fault != nil }
 
 // Run runs the case. A goroutine that outlives the closed engine fails it.
 func (c Case) Run(t *testing.T, open func(t *testing.T) Store) {
@@ -120,7 +97,7 @@ func (c Case) Run(t *testing.T, open func(t *testing.T) Store) {
 		store.ShortestTTL = time.Second
 	}
 	s = newSession(t, store, limit)
-	if c.need != nil && c.need(&store) != nil {
+	if c.need != nil && !c.need(&store) {
 		return
 	}
 	c.run(s)
@@ -142,11 +119,15 @@ func newSession(t *testing.T, store Store, limit time.Duration) *session {
 	s.prefix = "/registry/storagetest/" + strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(name)) + "-" + strings.ToLower(rand.Text()[:10]) + "/"
 	t.Cleanup(func() {
 		defer cancel()
-		if err := s.engine.Close(); err != nil && !errors.Is(err, storage.ErrClosed) {
-			t.Errorf("close the engine: %v", err)
-		}
+		s.close(s.engine)
 	})
 	return s
+}
+
+func (s *session) close(e storage.Engine) {
+	if err := e.Close(); err != nil && !errors.Is(err, storage.ErrClosed) {
+		s.Errorf("close the engine: %v", err)
+	}
 }
 
 // reopen ends the engine and opens its data again.
@@ -157,11 +138,7 @@ func (s *session) reopen() {
 // beside opens one more engine, closed with the case.
 func (s *session) beside() storage.Engine {
 	e := s.store.Beside()
-	s.Cleanup(func() {
-		if err := e.Close(); err != nil && !errors.Is(err, storage.ErrClosed) {
-			s.Errorf("close the second engine: %v", err)
-		}
-	})
+	s.Cleanup(func() { s.close(e) })
 	return e
 }
 

@@ -118,13 +118,7 @@ func testTTLMany(s *session) {
 		}
 	}
 	h := s.told(s.engine, start)
-	log, err := r.finish(last)
-	if err != nil {
-		s.Fatal(err)
-	}
-	for _, err := range log.check(h) {
-		s.Error(err)
-	}
+	s.wantReliable(h, last, r)
 	if left := h.at(last); len(left) != 0 {
 		s.Errorf("left: %s", showKVs(left))
 	}

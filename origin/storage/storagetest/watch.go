@@ -12,7 +12,6 @@ import (
 
 func watchCases() []Case {
 	return []Case{
-		{Name: "WatchFromPast", run: testWatchFromPast},
 		{Name: "WatchFromCurrent", run: testWatchFromCurrent},
 		{Name: "WatchFromFuture", run: testWatchFromFuture},
 		{Name: "WatchEveryStart", run: testWatchEveryStart},
@@ -47,17 +46,10 @@ func (s *session) story() []storage.Event {
 	}
 }
 
-func testWatchFromPast(s *session) {
-	start := s.current()
-	want := s.story()
-	s.wantEvents(s.watch(s.prefix, start), want...)
-}
-
 func testWatchFromCurrent(s *session) {
 	s.put("old", "x", 0)
 	w := s.watch(s.prefix, s.current())
-	want := s.story()
-	s.wantEvents(w, want...)
+	s.wantEvents(w, s.story()...)
 }
 
 // What comes before the start is passed is not delivered, and is no error.
@@ -110,24 +102,13 @@ func testWatchPrefix(s *session) {
 
 // A watcher that does not read gets everything later, in order.
 func testWatchBehind(s *session) {
-	start := s.current()
-	w := s.watch(s.prefix, start)
+	w := s.watch(s.prefix, s.current())
 	var want []storage.Event
 	var last *storage.KeyValue
 	value := strings.Repeat("0123456789abcdef", 512)
 	for i := range 1500 {
-		rev := uint64(0)
-		if last != nil {
-			rev = last.Revision
-		}
-		v := fmt.Sprint(i, value)
-		now := s.kv("a", v, s.put("a", v, rev))
-		if last == nil {
-			want = append(want, s.created("a", v, now.Revision))
-		} else {
-			want = append(want, s.updated("a", v, now.Revision, last))
-		}
-		last = now
+		ev := s.write("a", fmt.Sprint(i, value), last)
+		want, last = append(want, ev), &ev.KV
 	}
 	s.wantEvents(w, want...)
 }
@@ -140,12 +121,7 @@ func testWatchLargeValues(s *session) {
 	var want []storage.Event
 	for i := range 8 {
 		name := fmt.Sprint("k", i%4)
-		kv := s.get(name)
-		if kv == nil {
-			want = append(want, s.created(name, value, s.put(name, value, 0)))
-		} else {
-			want = append(want, s.updated(name, value, s.put(name, value, kv.Revision), kv))
-		}
+		want = append(want, s.write(name, value, s.get(name)))
 	}
 	s.wantEvents(w, want...)
 	s.wantEvents(s.watch(s.prefix, start), want...)
@@ -196,18 +172,11 @@ func testWatchNextCancelled(s *session) {
 	w := s.watch(s.prefix, s.put("a", "v", 0))
 	for _, cancelFirst := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(s.ctx)
-		ended := make(chan error, 1)
 		if cancelFirst {
 			cancel()
 		}
-		go func() {
-			for {
-				if _, err := w.Next(ctx); err != nil { // batches that only tell progress may come before
-					ended <- err
-					return
-				}
-			}
-		}()
+		ended := make(chan error, 1)
+		go func() { ended <- lastError(ctx, w) }()
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) && !(cancelFirst && errors.Is(err, storage.ErrClosed)) {
 			s.Errorf("Next: %v, want context.Canceled", err)
@@ -216,18 +185,20 @@ func testWatchNextCancelled(s *session) {
 	}
 }
 
+// lastError reads a watch until it fails; batches may come before.
+func lastError(ctx context.Context, w storage.Watcher) error {
+	for {
+		if _, err := w.Next(ctx); err != nil {
+			return err
+		}
+	}
+}
+
 func testWatchClose(s *session) {
 	for _, waiting := range []bool{false, true} {
 		w := s.watch(s.prefix, s.current())
 		ended := make(chan error, 1)
-		next := func() {
-			for {
-				if _, err := w.Next(s.ctx); err != nil {
-					ended <- err
-					return
-				}
-			}
-		}
+		next := func() { ended <- lastError(s.ctx, w) }
 		if waiting {
 			go next()
 		}

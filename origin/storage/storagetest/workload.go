@@ -103,6 +103,18 @@ func (w *workload) run(client, n int, each func(done int) bool) {
 	}
 }
 
+// runUntil is one client until stop is closed or the case has failed.
+func (w *workload) runUntil(stop <-chan struct{}, client int) {
+	w.run(client, 0, func(int) bool {
+		select {
+		case <-stop:
+			return false
+		default:
+			return !w.s.Failed()
+		}
+	})
+}
+
 // do makes the call, remembers it and what the client learns of it. It is false when the client must give up.
 func (w *workload) do(e storage.Engine, o *op, known map[string]uint64) bool {
 	ctx := w.s.ctx
