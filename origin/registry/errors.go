@@ -16,15 +16,15 @@ import (
 // whose history is gone.
 const watchExpired = "The resourceVersion for the provided watch is too old."
 
-// tooLargeRetry is how many seconds a client is told to wait for a revision that is yet to come, as kube-apiserver's
-// watch cache says (apiserver, storage/cacher/watch_cache.go, resourceVersionTooHighRetrySeconds).
+// tooLargeRetry is the Retry-After, in seconds, of a request for a revision that is not reached yet, as in
+// kube-apiserver's watch cache (apiserver, storage/cacher/watch_cache.go, resourceVersionTooHighRetrySeconds).
 const tooLargeRetry = 1
 
-// unavailableRetry is how many seconds a client is told to wait for a store that was not asked, or did not do what it was.
+// unavailableRetry is the Retry-After, in seconds, when the store did not make a change.
 const unavailableRetry = 1
 
-// ErrTooLarge is what an object above the engine's limit is refused with: 500 with
-// the message that kube-apiserver passes on from etcd. The endpoint handlers know it
+// ErrTooLarge rejects an object above the engine's limit: 500 with the message that
+// kube-apiserver passes on from etcd. The endpoint handlers know it
 // by code and text (apiserver, endpoints/handlers/rest.go, isTooLargeError) and try
 // again without managedFields.
 var ErrTooLarge error = tooLargeError{}
@@ -34,8 +34,8 @@ type tooLargeError struct{}
 func (tooLargeError) Error() string    { return "etcdserver: request is too large" }
 func (tooLargeError) Code() codes.Code { return codes.InvalidArgument }
 
-// engineError is what an error of the engine means to the callers of a Store. What
-// concerns one verb only (conflicts, compaction, revisions to come) is treated there.
+// engineError translates an error of the engine for the callers of a Store, apart from
+// conflicts, compaction and revisions that are not reached yet.
 func engineError(err error) error {
 	switch {
 	case err == nil:
@@ -66,8 +66,8 @@ func withRetryAfter(err error) error {
 	return err
 }
 
-// watchStatus is the object of the ERROR event that ends a watch; nil when it ends
-// without one, because its client left or the engine was closed.
+// watchStatus returns the object of the ERROR event that ends a watch, nil if it ends without
+// one because its client left or the engine was closed.
 func watchStatus(err error) *metav1.Status {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, engine.ErrClosed) {
 		return nil

@@ -11,8 +11,8 @@ import (
 	engine "github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// Progress knows the open watches of some Stores that allow bookmarks, to ask them
-// how far they are. Its zero value is ready; it is safe for concurrent use.
+// Progress has the open watches of some Stores that allow bookmarks, to request bookmarks
+// from them. Its zero value is ready; it is safe for concurrent use.
 type Progress struct {
 	mu struct {
 		sync.RWMutex
@@ -65,25 +65,25 @@ type progress struct {
 		sync.Mutex
 		// watcher is nil until the initial events are delivered, and after the end.
 		watcher engine.Watcher
-		// told is the revision of the last event or bookmark.
+		// told is the revision of the last event or bookmark sent.
 		told uint64
-		// shared tells that several events have had that revision. A bookmark follows
-		// them, as a reader of some cannot know whether there are more.
+		// shared is true if several events had that revision. A bookmark follows them, as
+		// the reader of one cannot know whether there are more.
 		shared bool
 		// reached is the newest revision up to which nothing is missing.
 		reached uint64
-		// wanted is the newest revision of which a bookmark was asked for.
+		// wanted is the newest revision of which a bookmark was requested.
 		wanted uint64
-		// due tells that a bookmark of any revision is to come, even behind an event
-		// of the same.
+		// due is true if a bookmark of any revision must follow, even after an event of the
+		// same.
 		due bool
-		// advanced is closed when reached grows and when the watch ends; nil if
-		// nobody waits.
+		// advanced is closed when reached grows and when the watch ends; nil without
+		// waiters.
 		advanced chan struct{}
 	}
 }
 
-// open tells that everything up to revision is delivered, and whom to ask for more.
+// open records that everything up to revision is delivered, and the engine's watcher.
 func (p *progress) open(w engine.Watcher, revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +93,7 @@ func (p *progress) open(w engine.Watcher, revision uint64) {
 	}
 }
 
-// end tells that nothing comes any more.
+// end records the end of the watch.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +108,7 @@ func (p *progress) wake() {
 	}
 }
 
-// request asks for a bookmark of at least revision.
+// request requests a bookmark of at least revision.
 func (p *progress) request(revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +122,7 @@ func (p *progress) ask() {
 	}
 }
 
-// remind asks for one of any revision.
+// remind requests a bookmark of any revision.
 func (p *progress) remind() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +130,7 @@ func (p *progress) remind() {
 	p.ask()
 }
 
-// sent tells of an event or bookmark that the watch's reader will get. sharing is for an
+// sent records an event or bookmark that the watch's reader will get. sharing is true for an
 // event that a bookmark can follow.
 func (p *progress) sent(revision uint64, sharing bool) {
 	p.mu.Lock()
@@ -139,9 +139,9 @@ func (p *progress) sent(revision uint64, sharing bool) {
 	p.mu.told = revision
 }
 
-// done tells that all events of a batch were sent, and reports whether a bookmark of
-// its revision follows: if one is due or wanted, if the last events share their revision, or,
-// unless it answers a Tracker only, if the batch is there for the sake of progress.
+// done records that all events of a batch were sent, and reports whether a bookmark of its
+// revision must follow: if one is due or wanted, if the last events share their revision, or
+// if the batch only reports progress and no Tracker requested that.
 func (p *progress) done(batch engine.Batch, tracked bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,31 +187,30 @@ func (p *progress) reach(ctx context.Context, revision uint64) (told, reached ui
 	}
 }
 
-// ErrNotWatching: the watch has not sent all of its initial events yet, or is over.
+// ErrNotWatching means that the watch has not sent all of its initial events yet, or is over.
 var ErrNotWatching = errors.New("there is no open watch")
 
-// Tracker knows how far one watch is, without a bookmark to be sent. It is safe for
-// concurrent use.
+// Tracker reports how far one watch is, without a bookmark. It is safe for concurrent use.
 type Tracker struct {
 	watch atomic.Pointer[watcher]
 }
 
 type trackerKey struct{}
 
-// Track returns a context and who will know how far the watch is that a Store begins
-// with it; the last one if there are several. A tracked watch gets bookmarks only once
-// a period and when they are asked for, not of each progress that the engine reports.
+// Track returns a context, and a Tracker of the watch that a Store begins with it; the last one
+// if there are several. A tracked watch gets bookmarks only once a period and on request, not
+// for each progress that the engine reports.
 func Track(ctx context.Context) (context.Context, *Tracker) {
 	t := new(Tracker)
 	return context.WithValue(ctx, trackerKey{}, t), t
 }
 
-// Current tells how far the watch's reader has to be to be current. current is at
-// least the engine's revision at the time of the call. last is that of the newest
-// event or bookmark up to current, or of the watch's beginning if there was none: who
-// has read up to last has missed nothing up to current. With shared, several events are
-// of last, and who has read one of them is there when the bookmark that follows them has
-// come. It does not wait if the watch has reached the engine's revision already.
+// Current returns how far the watch's reader must have read to be current. current is at least
+// the engine's revision at the time of the call. last is the revision of the newest event or
+// bookmark up to current, or of the watch's beginning if there was none: a reader that has read
+// up to last has missed nothing up to current. With shared, several events have the revision
+// last, and a bookmark follows them. Current does not wait if the watch has reached the
+// engine's revision already.
 //
 // The error is ErrNotWatching, that of ctx or one of the engine.
 func (t *Tracker) Current(ctx context.Context) (last, current uint64, shared bool, err error) {

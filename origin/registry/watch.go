@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// resultBuffer is how many events wait for their reader, so that few of them cost
-	// a change of goroutines. What does not fit waits in the engine, which gives a
-	// watch up that falls behind its history.
+	// resultBuffer is the number of events that may wait for their reader, so that few of
+	// them cost a switch of goroutines. Further events wait in the engine, which ends a
+	// watch that falls behind its history.
 	resultBuffer = 16
 	// initialPage is how many objects are read at a time for the initial events.
 	initialPage = 1000
@@ -36,8 +36,8 @@ const (
 // RequestWatchProgress asks for it, once a bookmark period, and shortly before the
 // deadline of ctx.
 //
-// The watch belongs to ctx and to the caller, who reads its events or calls Stop; its
-// goroutine ends with either, and the channel of results is closed after it.
+// The caller reads events until it calls Stop or ctx ends. Either ends the watch's goroutine,
+// after which the channel of results is closed.
 func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	key, err := s.key(key, opts.Recursive)
 	if err != nil {
@@ -90,7 +90,7 @@ type watcher struct {
 	bookmarks bool
 	tracked   bool   // by a Tracker
 	after     uint64 // events are of later revisions
-	// initialEvents: what exists comes first, as ADDED events.
+	// initialEvents means that existing objects come first, as ADDED events.
 	initialEvents bool
 	ctx           context.Context
 	cancel        context.CancelFunc
@@ -120,7 +120,7 @@ func (w *watcher) run() {
 	}
 }
 
-// deliver sends everything; it returns with an error only. A panic ends this watch, with
+// deliver sends all events; it returns only with an error. A panic ends this watch, with
 // an ERROR event, and not the process: objects are decoded and converted here, by code
 // of the libraries and by what definitions and webhooks say.
 func (w *watcher) deliver() (err error) {
@@ -136,7 +136,7 @@ func (w *watcher) deliver() (err error) {
 	return w.follow()
 }
 
-// initial sends what exists, and where it ends if the client asked for that.
+// initial sends the existing objects, and the bookmark that ends them if requested.
 func (w *watcher) initial() error {
 	if !w.initialEvents {
 		return nil
@@ -174,7 +174,7 @@ func (w *watcher) initial() error {
 	return nil
 }
 
-// follow sends what happens from then on; it returns with an error only.
+// follow sends the changes from then on; it returns only with an error.
 func (w *watcher) follow() error {
 	changes, err := w.store.engine.Watch(w.ctx, engine.WatchOptions{Prefix: w.key, After: w.after})
 	if err != nil {
@@ -208,8 +208,8 @@ func (w *watcher) follow() error {
 	}
 }
 
-// remind asks for progress once a period and before the deadline, until the timer is
-// stopped; one that fires meanwhile sees the end of the context.
+// remind requests progress once a period and before the deadline, until the timer is
+// stopped. A timer that fires during the stop sees the end of the context.
 func (w *watcher) remind() *time.Timer {
 	deadline, limited := w.ctx.Deadline()
 	next := func() time.Duration {
@@ -231,7 +231,7 @@ func (w *watcher) remind() *time.Timer {
 	return timer
 }
 
-// sendChange sends what a change means to this watch, if anything.
+// sendChange sends the event of a change, if it concerns this watch.
 func (w *watcher) sendChange(change engine.Event) error {
 	event, err := w.event(change)
 	if err != nil || event.Object == nil {
@@ -244,9 +244,9 @@ func (w *watcher) sendChange(change engine.Event) error {
 	return nil
 }
 
-// event is the watch event of a change: what enters the selection is ADDED, what
-// leaves it DELETED with its last state in it. All carry the change's revision. The
-// zero Event stands for a change outside the selection.
+// event returns the watch event of a change: an object that enters the selection is ADDED,
+// one that leaves it DELETED with its last state in it. All carry the change's revision. A
+// change outside the selection is the zero Event.
 func (w *watcher) event(change engine.Event) (watch.Event, error) {
 	var before, now runtime.Object
 	var err error
@@ -294,7 +294,7 @@ func (w *watcher) decode(key string, data []byte, revision uint64) (runtime.Obje
 	return obj, nil
 }
 
-// matches reports whether obj, nil for none, is selected. What has no attributes is not.
+// matches reports whether obj is selected. Nil and objects without attributes are not.
 func (w *watcher) matches(obj runtime.Object) bool {
 	if obj == nil {
 		return false
@@ -303,7 +303,7 @@ func (w *watcher) matches(obj runtime.Object) bool {
 	return err == nil && matched
 }
 
-// sendBookmark tells that everything up to revision was delivered.
+// sendBookmark sends a bookmark: everything up to revision was delivered.
 func (w *watcher) sendBookmark(revision uint64, endOfInitialEvents bool) error {
 	obj := w.store.newFunc()
 	if err := w.store.versioner.UpdateObject(obj, revision); err != nil {

@@ -22,7 +22,7 @@ type KeyValue struct {
 	Revision uint64
 }
 
-// EventType says what a change did.
+// EventType is the kind of a change.
 type EventType uint8
 
 const (
@@ -43,20 +43,19 @@ type Event struct {
 	Previous *KeyValue
 }
 
-// Batch is what a Watcher delivers at a time.
+// Batch is one delivery of a Watcher.
 type Batch struct {
 	// Events are in the order of their revisions; those of one revision are in one
-	// batch. A batch without events tells progress only.
+	// batch. A batch without events only reports progress.
 	Events []Event
-	// Revision is the newest revision that is delivered completely: no event of
-	// this or an older one is still to come.
+	// Revision is the newest revision that is delivered completely: no event of this
+	// revision or an older one follows.
 	Revision uint64
 }
 
-// RangeOptions says what to read.
+// RangeOptions selects the keys of a range.
 type RangeOptions struct {
-	// Prefix is that of all keys asked for. A Prefix that is a whole key and Exact
-	// ask for that key alone.
+	// Prefix is the prefix of all keys to read. With Exact it is the only key to read.
 	Prefix string
 	Exact  bool
 	// From is the first key to read, inclusive, "" for the first of the prefix.
@@ -64,41 +63,41 @@ type RangeOptions struct {
 	// Revision is the revision to read at, 0 for the current one. A newer one than
 	// the current is a *FutureError, one that was compacted ErrCompacted.
 	Revision uint64
-	// Limit is the most keys to return, 0 for all.
+	// Limit is the maximum number of keys to return, 0 for all.
 	Limit int64
-	// Count asks for the number of all matching keys from From on.
+	// Count requests the number of all matching keys from From on.
 	Count bool
-	// KeysOnly leaves the values out.
+	// KeysOnly omits the values.
 	KeysOnly bool
 }
 
-// RangeResult is what was read.
+// RangeResult is the result of a range.
 type RangeResult struct {
 	KVs []KeyValue
 	// Revision is the revision read at.
 	Revision uint64
-	// More is true when Limit cut the answer off.
+	// More is true if Limit cut the result off.
 	More bool
-	// Count is the number of matching keys from From on, whatever the limit; only
-	// if it was asked for.
+	// Count is the number of matching keys from From on, whatever the limit; only with
+	// RangeOptions.Count.
 	Count int64
 }
 
-// WatchOptions says what to watch.
+// WatchOptions selects the changes of a watch.
 type WatchOptions struct {
 	Prefix string
-	// After is exclusive: the first event is of a later revision. A revision that
-	// is not reached yet is no error, nothing comes before it is passed. One that
-	// was compacted (After+1 is needed and gone) is ErrCompacted from Next; so may
-	// be a change at the compacted revision itself, whose Previous is gone.
+	// After is exclusive: the first event is of a later revision. A revision that is not
+	// reached yet is no error; no event comes before it is passed. Next returns
+	// ErrCompacted if After+1 was compacted, and may do so for a change at the compacted
+	// revision itself, whose Previous is gone.
 	After uint64
 }
 
 // Watcher is an open watch. Next is called by one goroutine at a time, the other
 // methods by any.
 type Watcher interface {
-	// Next waits for what comes next. The batch is the caller's until it calls Next
-	// again; values in it are never changed. Errors are final: ErrCompacted when the
+	// Next waits for the next batch. The caller may use it until it calls Next again;
+	// values in it are never changed. Errors are final: ErrCompacted when the
 	// watcher fell behind the history, ErrClosed, ctx.Err().
 	Next(ctx context.Context) (Batch, error)
 	// RequestProgress makes Next return soon with a Revision of at least the
@@ -109,7 +108,7 @@ type Watcher interface {
 	Close()
 }
 
-// Precondition of a change.
+// Precondition is the condition of a change.
 type Precondition struct {
 	// Revision that the key must have, 0 when it must not exist.
 	Revision uint64
@@ -135,7 +134,7 @@ type Engine interface {
 	// least that of every change acknowledged before the call. It is at least 1.
 	CurrentRevision(ctx context.Context) (uint64, error)
 	// Compact forgets the history before revision: ranges at and watches from
-	// older revisions fail afterwards. Compacting what is compacted is no error.
+	// older revisions fail afterwards. Compacting again is no error.
 	Compact(ctx context.Context, revision uint64) error
 	// Close ends watches and waits for the engine's goroutines.
 	Close() error
@@ -147,26 +146,26 @@ var (
 	ErrCompacted = errors.New("the revision was compacted")
 	// ErrClosed: the engine or the watcher was closed.
 	ErrClosed = errors.New("the store is closed")
-	// ErrTooLarge: the value is larger than the engine takes (1.5 MiB, as etcd).
+	// ErrTooLarge: the value exceeds the limit of the engine (1.5 MiB, as for etcd).
 	ErrTooLarge = errors.New("the value is too large")
 	// ErrUnavailable: the store cannot be written or reached now (disk full, no
 	// quorum); wrapped with the reason.
 	ErrUnavailable = errors.New("the store is unavailable")
-	// ErrNoRoom: the store accepts deletions only, as its disk is full. It is an
-	// ErrUnavailable, too, of which time alone is no cure.
+	// ErrNoRoom: the store only accepts deletions because its disk is full. It is an
+	// ErrUnavailable, too, but retrying alone does not help.
 	ErrNoRoom = fmt.Errorf("%w: it has no room", ErrUnavailable)
-	// ErrUncertain: the change may have been made, or may still be. It is an
+	// ErrUncertain: the outcome of the change is unknown; it may still be made. It is an
 	// ErrUnavailable, too.
 	ErrUncertain = errors.New("whether the change was made is not known")
 )
 
-// Uncertain makes err, of a change that may have been made, an ErrUncertain.
+// Uncertain wraps err, the error of a change whose outcome is unknown, as an ErrUncertain.
 func Uncertain(err error) error { return fmt.Errorf("%w: %w", ErrUncertain, err) }
 
-// ConflictError: the precondition of a change did not hold.
+// ConflictError is the error of a change whose precondition did not hold.
 type ConflictError struct {
 	Key string
-	// Current is what the key holds, nil when it does not exist.
+	// Current is the current state of the key, nil if it does not exist.
 	Current *KeyValue
 }
 
@@ -177,7 +176,7 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("%s exists at revision %d", e.Key, e.Current.Revision)
 }
 
-// FutureError: a range at a revision that is not reached yet.
+// FutureError is the error of a range at a revision that is not reached yet.
 type FutureError struct{ Current uint64 }
 
 func (e *FutureError) Error() string {

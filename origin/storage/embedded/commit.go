@@ -28,14 +28,13 @@ const (
 	groupBytes   = 1 << 20 // and one change
 )
 
-// Limits of what waits for the disk. Each waiting change has a caller that waits
-// too, or has left.
+// Limits of the queue. Each waiting change has a caller that waits too, or has left.
 const (
 	queueChanges = 16 << 10
 	queueBytes   = 64 << 20
 )
 
-// A change is a Put or Delete on its way. The commit loop sets the results before
+// A change is a Put or Delete that waits or is being written. The commit loop sets the results before
 // it closes done.
 type change struct {
 	key     string
@@ -44,8 +43,8 @@ type change struct {
 	expect  uint64 // revision, 0: the key must not exist
 	expires int64  // milliseconds of Unix time, 0: never
 
-	// state is left by whoever comes first: the commit loop that takes the change, or
-	// the caller that gives up.
+	// state leaves changeWaits once: the commit loop takes the change, or the caller
+	// abandons it.
 	state atomic.Int32
 	done  chan struct{}
 
@@ -110,8 +109,8 @@ func (e *Engine) change(ctx context.Context, c *change) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The index shares the key for as long as it exists; a part of something large
-	// would keep that.
+	// The index shares the key for as long as it exists; a substring of something large
+	// would keep all of it in memory.
 	c.key = strings.Clone(c.key)
 	c.done = make(chan struct{})
 	if err := e.queue.add(c); err != nil {
@@ -128,7 +127,7 @@ func (e *Engine) change(ctx context.Context, c *change) (uint64, error) {
 			err = fmt.Errorf("%w for a moment", storage.ErrUnavailable)
 		}
 	}
-	// If the commit loop did not have it yet, it never will.
+	// A change that the commit loop did not have yet will never be taken.
 	if !c.state.CompareAndSwap(changeWaits, changeLeft) && (errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrClosed)) {
 		err = storage.Uncertain(err)
 	}
@@ -157,7 +156,7 @@ func (e *Engine) result(ctx context.Context, c *change) (uint64, error) {
 	return 0, conflict
 }
 
-// A queue is where changes wait for the commit loop.
+// A queue holds the changes that wait for the commit loop.
 type queue struct {
 	wake chan struct{} // has room for one
 	mu   struct {
@@ -214,7 +213,7 @@ func (q *queue) take(group []*change) []*change {
 	return group
 }
 
-// close refuses what comes and returns what waits.
+// close rejects further changes and returns those that wait.
 func (q *queue) close() []*change {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -231,7 +230,7 @@ func signal(wake chan struct{}) {
 	}
 }
 
-// A writer is what the commit loop alone uses.
+// A writer is the state of the commit loop, which alone uses it.
 type writer struct {
 	group   []*change
 	changed []changed
@@ -256,8 +255,8 @@ type changed struct {
 	previous uint64
 }
 
-// commitLoop takes whatever waits, and makes it durable in one write. What comes
-// meanwhile is the next group, so groups grow with the load and a lone caller
+// commitLoop takes all changes that wait and makes them durable in one write. Changes that
+// arrive during the write form the next group, so groups grow with the load and a lone caller
 // waits for its own change only.
 func (e *Engine) commitLoop() {
 	defer close(e.committed)
@@ -291,14 +290,14 @@ func (e *Engine) commit() {
 	clear(w.pending)
 	clear(w.changed)
 	w.changed, w.compacted = w.changed[:0], 0
-	next := e.mu.revision + 1 // nobody else changes it
+	next := e.mu.revision + 1 // only this loop changes it
 	noRoom := e.guard.noRoom()
 	for _, c := range w.group {
 		switch {
 		case c.kind == changeCompact:
 			e.stageCompact(c)
 		case noRoom != nil && c.kind == changePut && c.expect == 0 && e.held(c.key) == 0:
-			// It waited while the disk became full. What waits is more than the reserve.
+			// It waited while the disk became full. The queue may hold more than the reserve.
 			c.err = noRoom
 		case e.stage(c, next):
 			next++
@@ -312,8 +311,8 @@ func (e *Engine) commit() {
 		w.batch.Reset()
 		e.metrics.commit(len(w.changed), time.Since(start))
 	}
-	// A conflict is with what another change of the group did, perhaps: it is not
-	// to be known earlier than that.
+	// A conflict may be with another change of the group: its caller must not learn of
+	// that change before it is durable.
 	for _, c := range w.group {
 		if err != nil {
 			c.err = storage.Uncertain(fmt.Errorf("%w: %w", storage.ErrUnavailable, err))
@@ -322,8 +321,8 @@ func (e *Engine) commit() {
 	}
 }
 
-// stage checks a change against what will be when those before it are done, and
-// adds it to the batch; false if it conflicts.
+// stage checks a change against the state after those before it in the group, and adds it to
+// the batch. It returns false if the change conflicts.
 func (e *Engine) stage(c *change, rev uint64) bool {
 	w := &e.writer
 	before, staged := w.pending[c.key]
@@ -363,7 +362,7 @@ func (e *Engine) stage(c *change, rev uint64) bool {
 	return true
 }
 
-// held is the revision of a key, 0 if it does not exist.
+// held returns the revision of a key, 0 if it does not exist.
 func (e *Engine) held(key string) uint64 {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -373,7 +372,7 @@ func (e *Engine) held(key string) uint64 {
 // write adds to the batch; it copies. A batch in memory does not fail.
 func (w *writer) write(key, value []byte) { _ = w.batch.Set(key, value, nil) }
 
-// entry is a change as it is in the log, until the next call.
+// entry encodes a change for the log. The result is valid until the next call.
 func (w *writer) entry(kind storage.EventType, previous uint64, c *change) []byte {
 	const keep = 64 << 10
 	if cap(w.large) > keep {

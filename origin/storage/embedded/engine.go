@@ -17,10 +17,10 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// DefaultHistoryAge is for how long history is kept at least, as kube-apiserver keeps it in etcd.
+// DefaultHistoryAge is the minimum age of history before it is compacted, as kube-apiserver has it for etcd.
 const DefaultHistoryAge = 5 * time.Minute
 
-// firstRevision is that of an empty store; the first change has the next.
+// firstRevision is the revision of an empty store; the first change has the next one.
 const firstRevision = 1
 
 // Options of an Engine.
@@ -33,17 +33,17 @@ type Options struct {
 	FS vfs.FS
 	// Logger, nil for none.
 	Logger *slog.Logger
-	// Registerer of the metrics, nil for none. They are taken back by Close.
+	// Registerer of the metrics, nil for none. Close unregisters them.
 	Registerer prometheus.Registerer
-	// HistoryAge is for how long old revisions can be read and watched from at least;
-	// 0 means DefaultHistoryAge, less than 0 that only Compact forgets any.
+	// HistoryAge is how long old revisions can be read and watched from at least. 0 means
+	// DefaultHistoryAge; below 0 only Compact compacts.
 	HistoryAge time.Duration
-	// Clock, nil for the machine's. It tells when history and times to live end.
+	// Clock decides when history is compacted and keys expire; nil for the machine's.
 	Clock clock.Clock
 }
 
-// InMemory is an Options.FS that is empty and has no disk. A store in it can be closed and
-// opened again for as long as the value is kept.
+// InMemory returns an empty Options.FS without a disk. A store in it can be closed and
+// opened again for as long as the value exists.
 func InMemory() vfs.FS { return vfs.NewMem() }
 
 func (o *Options) setDefaults() error {
@@ -89,8 +89,8 @@ type Engine struct {
 	// writing when it is closed.
 	life sync.RWMutex
 
-	// mu guards what is visible to readers: all of it changes at once, when a group
-	// of changes is on disk. Only the commit loop changes it, but for the watchers, so
+	// mu guards the state that readers see. It changes at once, when a group of changes is
+	// on disk. Only the commit loop changes it, but for the watchers, so
 	// it alone may read revision and compacted without mu. Nothing waits with mu held.
 	mu struct {
 		sync.RWMutex
@@ -140,7 +140,7 @@ func Open(opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// load reads what is kept in memory: the index, the times to live, the marks of history.
+// load reads the parts that are in memory: the index, the times to live, the marks of history.
 func (e *Engine) load(db *pebble.DB) error {
 	e.db = db
 	if err := e.loadMeta(); err != nil {
@@ -163,8 +163,7 @@ func (e *Engine) load(db *pebble.DB) error {
 	return e.loadHighWater()
 }
 
-// loadMeta checks the format, writes it into an empty store, and reads up to where
-// history was forgotten.
+// loadMeta checks the format, writes it into an empty store, and reads the compacted revision.
 func (e *Engine) loadMeta() error {
 	v, err := e.value(metaFormat)
 	switch {
@@ -200,7 +199,7 @@ func (e *Engine) loadMeta() error {
 	return nil
 }
 
-// checkEmpty: a store without a format is new, or somebody else's.
+// checkEmpty fails if a store without a format has keys: it belongs to another program.
 func (e *Engine) checkEmpty() error {
 	iter, err := e.db.NewIter(nil)
 	if err != nil {
@@ -212,9 +211,9 @@ func (e *Engine) checkEmpty() error {
 	return iter.Close()
 }
 
-// lastRevision is that of the last change in the log. It is never compacted away:
-// a change is only when a later one replaced it, or when it is a deletion below a
-// revision that another change has.
+// lastRevision returns the revision of the last change in the log. Compaction never removes
+// that change: it only removes a change that a later one replaced, or a deletion below the
+// revision of another change.
 func (e *Engine) lastRevision() (uint64, error) {
 	var last uint64
 	err := e.scan([]byte{spaceLog}, []byte{spaceLog + 1}, func(iter *pebble.Iterator) error {
@@ -255,7 +254,7 @@ func (e *Engine) loadIndex() (index, error) {
 	return x, err
 }
 
-// scan runs f over an iterator.
+// scan runs f with an iterator over [lower, upper).
 func (e *Engine) scan(lower, upper []byte, f func(*pebble.Iterator) error) error {
 	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
@@ -265,7 +264,7 @@ func (e *Engine) scan(lower, upper []byte, f func(*pebble.Iterator) error) error
 	return errors.Join(err, iter.Error(), iter.Close())
 }
 
-// value is a copy of what Pebble holds at a key, or pebble.ErrNotFound.
+// value returns a copy of Pebble's value of a key, or pebble.ErrNotFound.
 func (e *Engine) value(key []byte) ([]byte, error) {
 	v, closer, err := e.db.Get(key)
 	if err != nil {
@@ -275,9 +274,8 @@ func (e *Engine) value(key []byte) ([]byte, error) {
 	return v, closer.Close()
 }
 
-// Err says why changes are refused now: an error that is storage.ErrUnavailable or
-// storage.ErrClosed, nil if they are not, or if deletions are accepted. It is what
-// readiness is to be made of.
+// Err returns why changes are rejected now: a storage.ErrUnavailable or storage.ErrClosed. It
+// is nil if changes, or at least deletions, are accepted. Readiness checks use it.
 func (e *Engine) Err() error {
 	if err := e.closed(context.Background()); err != nil {
 		return err
@@ -286,8 +284,8 @@ func (e *Engine) Err() error {
 	return err
 }
 
-// CurrentRevision implements storage.Engine. There is no other writer, so what is
-// visible here is all there is.
+// CurrentRevision implements storage.Engine. There is no other writer, so the visible
+// revision is the current one.
 func (e *Engine) CurrentRevision(ctx context.Context) (uint64, error) {
 	if err := e.closed(ctx); err != nil {
 		return 0, err
@@ -297,9 +295,9 @@ func (e *Engine) CurrentRevision(ctx context.Context) (uint64, error) {
 	return e.mu.revision, nil
 }
 
-// Close implements storage.Engine. Changes under way are finished, those that wait
-// get storage.ErrClosed. A store that stopped writing is left as a crash would leave
-// it: what Pebble does in it stays blocked until the process ends.
+// Close implements storage.Engine. It finishes changes under way; waiting changes get
+// storage.ErrClosed. It leaves a store that stopped writing as a crash would: Pebble's
+// goroutines in it stay blocked until the process ends.
 func (e *Engine) Close() error {
 	e.closeOnce.Do(func() { e.closeErr = e.close() })
 	return e.closeErr
@@ -329,7 +327,7 @@ func (e *Engine) close() error {
 	}
 }
 
-// closed returns why nothing can be asked of the engine.
+// closed returns why the engine cannot be used, or the error of ctx.
 func (e *Engine) closed(ctx context.Context) error {
 	select {
 	case <-e.closing:

@@ -20,8 +20,8 @@ import (
 // retryEvery is how often a write that found the disk full is tried again.
 const retryEvery = 250 * time.Millisecond
 
-// A guard stands between Pebble and the file system, because Pebble takes a write
-// that fails for the end of the process: it calls Fatalf, or panics with locks held.
+// A guard is the file system that Pebble uses. It keeps failed writes from Pebble, which treats
+// them as the end of the process: it calls Fatalf, or panics with locks held.
 //
 //	    no space       again, or too many open files     any other failure of a write, a failed sync
 //	ok ──────────▶ low ──────────────────────────────▶ full ─────────▶ frozen
@@ -29,38 +29,37 @@ const retryEvery = 250 * time.Millisecond
 //	 ├──────────────┘                                   │                 │
 //	 └────────────────── space is back ─────────────────┘      ok, low ───┘
 //
-// low: the disk (or the quota) was full, and a reserve was given up for the write that
-// found out, which Pebble has not noticed (reserve.go). Creations are refused until the
-// reserve is provided again; deletions and reads go on, and so do updates, for a while.
+// low: the disk (or the quota) was full, and a reserve was released for the write that
+// failed; Pebble has not noticed (reserve.go). Creations are rejected until the reserve is
+// allocated again; deletions and reads go on, and so do updates, for a while.
 //
-// full: there is no reserve left, or it is the table of open files. The write that found
-// out waits and is tried again; Pebble sees a slow disk. Changes are refused meanwhile;
-// reads go on. What became of those in that write is not known until it is done.
+// full: there is no reserve left, or the table of open files is full. The write that failed
+// waits and is tried again; Pebble sees a slow disk. Changes are rejected meanwhile; reads
+// go on. The outcome of the changes in that write is unknown until it succeeds.
 //
-// The tables that a compaction writes do not wait: they are a copy, and while they waited they
-// would hold the room that changes wait for. Where there is none, not even in the reserve, the
-// compaction fails; Pebble removes them, and begins it again after a while.
+// The tables that a compaction writes do not wait: they are copies, and while they waited they
+// would occupy the room that changes wait for. Without room, even in the reserve, the
+// compaction fails; Pebble removes its tables and begins it again after a while.
 //
-// frozen: what is on disk is unknown (pages of a failed fsync are not written
-// again), so nothing may be written any more: every write waits for ever, as if the
-// process had been killed at that instruction. What holds for a crash holds for
-// this: everything acknowledged is there when the folder is opened again. Reads go on.
-// A store that is being opened has the same two ends: Pebble cannot be trusted to
-// clean up after itself either.
+// frozen: the contents of the disk are unknown (pages of a failed fsync are not written
+// again), so nothing may be written any more: every write blocks forever, as if the process
+// had been killed at that instruction. The guarantees of a crash hold: everything acknowledged
+// is there when the folder is opened again. Reads go on. A store that fails while it is
+// being opened ends in the same way, as Pebble cannot be trusted to clean up after itself.
 type guard struct {
 	vfs.FS
 	log *slog.Logger
 	dir string
 
-	// guarding is set when Pebble has locked the folder: before, errors are passed on.
+	// guarding is set when Pebble has locked the folder: before that, errors are passed on.
 	guarding atomic.Bool
-	// opened is set when the store is open: before, nobody waits for space.
+	// opened is set when the store is open: before that, no write waits for space.
 	opened atomic.Bool
-	// spent counts the reserves that were given up. It is written with mu held.
+	// spent counts the reserves that were released. It is written with mu held.
 	spent atomic.Int64
 	// frozen is closed by the change to that state.
 	frozen chan struct{}
-	// unlock gives the folder's lock back. Set when Pebble takes it.
+	// unlock releases the lock of the folder. It is set when Pebble takes the lock.
 	unlock func() error
 	// short has room for one: a reserve is missing.
 	short chan struct{}
@@ -72,13 +71,13 @@ type guard struct {
 		reason  error         // nil while ok or low
 		waiting int           // writes that wait for space
 		down    chan struct{} // closed while there is a reason
-		closing bool          // nobody waits for space any more
+		closing bool          // no write waits for space any more
 		stopped bool          // reason is final, frozen is closed
 		crowded time.Time     // when a compaction had no room last
 		stalled bool          // Pebble takes no changes until there was a compaction
-		held    bool          // that is one of waiting
-		// spared are logs that Pebble is done with, kept until it is known that it read
-		// all that was in them: until the store is open.
+		held    bool          // the stall counts as one of waiting
+		// spared are logs that Pebble wanted to remove before the store was open. They stay
+		// until it is known that all their changes were read.
 		spared []string
 	}
 }
@@ -92,7 +91,7 @@ func newGuard(fs vfs.FS, dir string, log *slog.Logger) *guard {
 // Unwrap returns the file system behind the guard.
 func (g *guard) Unwrap() vfs.FS { return g.FS }
 
-// unavailable returns why changes are refused, nil if they are not, and a channel
+// unavailable returns why changes are rejected, nil if they are not, and a channel
 // that is closed when they are.
 func (g *guard) unavailable() (<-chan struct{}, error) {
 	g.mu.Lock()
@@ -102,7 +101,7 @@ func (g *guard) unavailable() (<-chan struct{}, error) {
 
 var errClosedFull = fmt.Errorf("%w while its disk was full", storage.ErrClosed)
 
-// freeze ends all writing, for ever.
+// freeze ends all writing for good.
 func (g *guard) freeze(reason error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -124,8 +123,8 @@ func (g *guard) freezeLocked(reason error) {
 	}
 }
 
-// wait and resume count the writes that wait for space. wait returns false if
-// there is no use in it.
+// wait and resume count the writes that wait for space. wait returns false if the store is
+// closing or has stopped.
 func (g *guard) wait(err error) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -159,8 +158,8 @@ func (g *guard) resumeLocked() {
 	}
 }
 
-// close makes that a write which finds the disk full, or has, freezes the guard:
-// the engine closes and waits for nobody.
+// close freezes the guard if a write waits for space, or as soon as one would: closing the
+// engine does not wait for space.
 func (g *guard) close() {
 	g.mu.Lock()
 	g.mu.closing = true
@@ -171,15 +170,15 @@ func (g *guard) close() {
 	}
 }
 
-// park never returns: the process is dead as far as the disk is concerned.
+// park never returns: for the disk, the process is dead.
 func (g *guard) park() { select {} }
 
 // do runs a write until it succeeds.
 func (g *guard) do(op func() error) error { return g.run(op, false, true) }
 
 // run runs op until it succeeds, or parks the caller when it fails for good. A compaction's op
-// returns an error when there is no room. An op that is not to be tried again is a sync: after it
-// has failed, nobody knows what is on disk.
+// returns an error when there is no room. A sync is not tried again, because the contents of the
+// disk are unknown after it has failed.
 func (g *guard) run(op func() error, compaction, again bool) error {
 	waits := false
 	for {
@@ -209,14 +208,14 @@ func (g *guard) run(op func() error, compaction, again bool) error {
 	}
 }
 
-// compaction is the category of Pebble's for tables that replace others.
+// compaction is Pebble's category for tables that replace others.
 const compaction vfs.DiskWriteCategory = "pebble-compaction"
 
-// crowdedPause is how long no compaction begins to write after one that had no room. Pebble
-// itself leaves alone for half a minute what one could not compact, but not its level 0.
+// crowdedPause is the time after a compaction without room in which no other begins to write.
+// Pebble itself waits half a minute before it compacts the same tables again, but not in level 0.
 const crowdedPause = 5 * time.Second
 
-// crowd notes that a compaction has no room, or no file descriptor.
+// crowd records that a compaction has no room, or no file descriptor.
 func (g *guard) crowd(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -228,10 +227,10 @@ func (g *guard) crowd(err error) {
 	g.holdLocked(err)
 }
 
-// crowdedLong is how long ago a compaction that had no room may have been for changes to be refused.
+// crowdedLong is the time after a compaction without room in which a stall rejects changes.
 const crowdedLong = time.Minute
 
-// stall is called when Pebble begins and ends to take no changes because its level 0 is full.
+// stall is called when Pebble begins and ends a write stall because its level 0 is full.
 func (g *guard) stall(begins bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -245,8 +244,8 @@ func (g *guard) stall(begins bool) {
 	}
 }
 
-// holdLocked refuses changes while Pebble takes none and no compaction has room, as if one waited
-// here, and freezes a store that is being closed.
+// holdLocked rejects changes during a write stall in which no compaction has room, as if a write
+// waited for space, and freezes a store that is being closed.
 func (g *guard) holdLocked(err error) {
 	switch {
 	case !g.mu.stalled || g.mu.held:
@@ -288,8 +287,8 @@ func (g *guard) pause() {
 	}
 }
 
-// full: the write failed for want of something that may come back, and left
-// nothing undone that trying again does not do.
+// full reports whether a write failed for lack of a resource that may become available again,
+// so that it can be repeated.
 func full(err error) bool {
 	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE} {
 		if errors.Is(err, e) {
@@ -299,7 +298,7 @@ func full(err error) bool {
 	return false
 }
 
-// plain is the innermost reason of an error: "no space left on device".
+// plain returns the innermost reason of an error: "no space left on device".
 func plain(err error) string {
 	var path *os.PathError
 	var link *os.LinkError
@@ -315,10 +314,10 @@ func plain(err error) string {
 	return err.Error()
 }
 
-// errInUse: another process, or another engine of this one, has the lock.
+// errInUse means that another process, or another engine of this one, has the lock.
 var errInUse = errors.New("in use by another process")
 
-// A diskError is a write that failed for good. It is a storage.ErrUnavailable.
+// A diskError is the error of a write that failed for good. It is a storage.ErrUnavailable.
 type diskError struct {
 	dir string
 	err error
@@ -330,8 +329,7 @@ func (e *diskError) Error() string {
 
 func (e *diskError) Unwrap() []error { return []error{storage.ErrUnavailable, e.err} }
 
-// Lock locks the folder. The engine gives the lock back itself when it has to
-// leave Pebble as it is.
+// Lock locks the folder. The engine releases the lock itself when it cannot close Pebble.
 func (g *guard) Lock(name string) (io.Closer, error) {
 	lock, err := g.FS.Lock(name)
 	if err != nil {
@@ -373,7 +371,7 @@ func (g *guard) Create(name string, category vfs.DiskWriteCategory) (vfs.File, e
 	return aheadOf(name, f), err
 }
 
-// Open is slow to tell that there are too many open files: Pebble begins a compaction of its
+// Open delays the error of too many open files, because Pebble begins a failed compaction of its
 // level 0 again at once.
 func (g *guard) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	f, err := g.FS.Open(name, opts...)
@@ -390,7 +388,7 @@ func (g *guard) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts 
 func (g *guard) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	tried := false
 	f, err := g.file(category, func() (vfs.File, error) {
-		// What failed may have renamed the file. A new one will do.
+		// The failed call may have renamed the file. A new one will do.
 		if tried {
 			return g.FS.Create(newname, category)
 		}
@@ -412,13 +410,13 @@ func (g *guard) Link(oldname, newname string) error {
 	return g.do(func() error { return g.FS.Link(oldname, newname) })
 }
 
-// MkdirAll makes folders for nobody else: there are Secrets in them.
+// MkdirAll makes folders that only the owner can read: they contain Secrets.
 func (g *guard) MkdirAll(dir string, _ os.FileMode) error {
 	return g.do(func() error { return g.FS.MkdirAll(dir, 0o700) })
 }
 
-// Remove and RemoveAll fail without harm, but a frozen store keeps its files:
-// another one may be reading them.
+// Remove and RemoveAll may fail without harm, but a frozen store keeps its files:
+// another engine may be reading them.
 func (g *guard) Remove(name string) error {
 	if g.isFrozen() {
 		g.park()
@@ -432,7 +430,7 @@ func (g *guard) Remove(name string) error {
 	return g.FS.Remove(name)
 }
 
-// open ends the opening of the store: all in the logs was found. Their removal makes
+// open ends the opening of the store: all changes in the logs were read. Their removal makes
 // room for the reserves.
 func (g *guard) open() {
 	g.opened.Store(true)

@@ -12,18 +12,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A store whose write-ahead log is damaged looks to Pebble like one that was killed
-// there, and what follows would be lost without a word. So the newest revision is noted
-// in a file of its own too, a moment after it is on disk, and a store that has less than
-// that when it is opened is damaged. What a moment means is highWaterEvery; damage to
-// what is younger than that, Pebble itself finds most of the time.
+// Pebble takes a damaged write-ahead log for one of a process that was killed there, and would
+// silently drop the changes that follow. So the newest revision is also recorded in a file of its
+// own, at most highWaterEvery after it is on disk, and a store that has less when it is opened
+// is damaged. Pebble itself finds most damage to younger changes.
 const (
 	highWaterFile  = "REVISION"
 	highWaterEvery = time.Second
 )
 
 // A slot is a revision and its checksum. There are two, each in a sector of its own, written in
-// turn: when the machine dies, one is whole.
+// turn: when the machine dies, one is intact.
 const (
 	slotSize  = 12
 	slotSpace = 4096
@@ -44,7 +43,7 @@ func appendSlot(buf []byte, rev uint64) []byte {
 	return binary.BigEndian.AppendUint32(buf, crc32.Checksum(buf, castagnoli))
 }
 
-// parseSlot returns 0 for what is not a slot.
+// parseSlot returns the revision of a slot, 0 if b is not a valid slot.
 func parseSlot(b []byte) uint64 {
 	if len(b) < slotSize || crc32.Checksum(b[:8], castagnoli) != binary.BigEndian.Uint32(b[8:]) {
 		return 0
@@ -52,7 +51,7 @@ func parseSlot(b []byte) uint64 {
 	return binary.BigEndian.Uint64(b)
 }
 
-// open reads the highest revision ever noted, 0 if none, and prepares for noting.
+// open returns the highest revision ever noted, 0 if none, and prepares for noting.
 func (h *highWater) open(fsys vfs.FS, dir string) (uint64, error) {
 	h.wake = make(chan struct{}, 1)
 	path := fsys.PathJoin(dir, highWaterFile)
@@ -100,7 +99,7 @@ func syncDir(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// A lostError is a store that has less than it had.
+// A lostError is the error of a store that lost acknowledged changes.
 type lostError struct {
 	has, had uint64
 	path     string // of the file that knows
@@ -110,7 +109,7 @@ func (e *lostError) Error() string {
 	return fmt.Sprintf("changes up to revision %d were acknowledged, those after %d are missing; restore it, or remove %s to go on without them", e.had, e.has, e.path)
 }
 
-// loadHighWater checks that the store holds what it is known to have held.
+// loadHighWater checks that the store has every revision that was noted.
 func (e *Engine) loadHighWater() error {
 	had, err := e.highWater.open(e.guard, e.dir)
 	if err != nil {

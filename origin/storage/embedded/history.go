@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// marksPerAge is how exactly the age of a revision is known.
+	// marksPerAge is the precision of a revision's age: the number of marks per HistoryAge.
 	marksPerAge = 20
-	// collectStep is how many changes' garbage is removed in one write.
+	// collectStep is the number of changes whose garbage is removed in one write.
 	collectStep = 256
 )
 
-// history knows how old revisions are.
+// history records how old revisions are. Only the history loop uses it, but for wake.
 type history struct {
 	marks []mark // rising in both; of revisions that are not compacted, so that their number is bounded by marksPerAge
 	wake  chan struct{}
-	// collected: the garbage of older changes is removed. Used by the history loop alone.
+	// collected is the revision below which garbage is removed.
 	collected uint64
 }
 
-// A mark says that a revision was the current one at a time.
+// A mark records that a revision was the current one at a time.
 type mark struct {
 	revision uint64
 	at       time.Time
@@ -34,7 +34,7 @@ type mark struct {
 
 func (h *history) init() { h.wake = make(chan struct{}, 1) }
 
-// add notes the current revision, if it has changed.
+// add records the current revision and reports whether it has changed.
 func (h *history) add(m mark) bool {
 	if n := len(h.marks); n > 0 && h.marks[n-1].revision >= m.revision {
 		return false
@@ -43,7 +43,7 @@ func (h *history) add(m mark) bool {
 	return true
 }
 
-// outlived is the newest revision that was the current one age ago; 0 if unknown.
+// outlived returns the newest revision that was the current one age ago, 0 if unknown.
 func (h *history) outlived(now time.Time, age time.Duration) uint64 {
 	rev := uint64(0)
 	for _, m := range h.marks {
@@ -66,8 +66,8 @@ func (h *history) forget(rev uint64) []mark {
 	return dropped
 }
 
-// Compact implements storage.Engine. What it leaves over is removed later, in small
-// steps. A revision that is not reached yet is a *storage.FutureError.
+// Compact implements storage.Engine. The history loop removes the superfluous versions later,
+// in small steps. A revision that is not reached yet is a *storage.FutureError.
 func (e *Engine) Compact(ctx context.Context, revision uint64) error {
 	e.mu.RLock()
 	now, compacted := e.mu.revision, e.mu.compacted
@@ -86,7 +86,7 @@ func (e *Engine) Compact(ctx context.Context, revision uint64) error {
 	return nil
 }
 
-// stageCompact adds to the batch up to where history is forgotten.
+// stageCompact adds the new compacted revision to the batch.
 func (e *Engine) stageCompact(c *change) {
 	w := &e.writer
 	if c.expect > max(e.mu.compacted, w.compacted) {
@@ -124,7 +124,7 @@ func (e *Engine) loadMarks() error {
 	})
 }
 
-// historyLoop marks the time, compacts what is old enough, and removes what was compacted.
+// historyLoop records marks, compacts revisions that are old enough, and removes their garbage.
 func (e *Engine) historyLoop() {
 	every := e.age / marksPerAge
 	if e.age < 0 {
@@ -149,14 +149,14 @@ func (e *Engine) historyLoop() {
 	}
 }
 
-// grow marks the current revision, and compacts those that outlived their age.
+// grow marks the current revision and compacts those that outlived HistoryAge.
 func (e *Engine) grow() {
 	e.mu.RLock()
 	rev, compacted := e.mu.revision, e.mu.compacted
 	e.mu.RUnlock()
 	now := e.clock.Now()
 	if e.history.add(mark{revision: rev, at: now}) {
-		// Not synced: a mark that is lost makes history longer.
+		// Not synced: a lost mark only makes history longer.
 		e.background("mark", e.db.Set(markKey(rev), binary.BigEndian.AppendUint64(nil, uint64(max(now.UnixMilli(), 0))), pebble.NoSync))
 	}
 	old := e.history.outlived(now, e.age)
@@ -172,14 +172,14 @@ func (e *Engine) grow() {
 	}
 }
 
-// background logs what failed on nobody's behalf. It will be tried again.
+// background logs a failed housekeeping step, which will be tried again.
 func (e *Engine) background(what string, err error) {
 	if err != nil && e.closed(context.Background()) == nil {
 		e.log.Warn("Store could not do its housekeeping", "dir", e.dir, "what", what, "error", err)
 	}
 }
 
-// collect removes a step's worth of what was compacted, and returns whether there is more.
+// collect removes the garbage of one step and returns whether there is more.
 func (e *Engine) collect() bool {
 	e.mu.RLock()
 	compacted := e.mu.compacted
@@ -207,7 +207,7 @@ func (e *Engine) collect() bool {
 		return nil
 	})
 	if err == nil && n > 0 {
-		// Not synced: what comes back after a crash is removed again.
+		// Not synced: garbage that comes back after a crash is removed again.
 		err = e.db.Apply(batch, pebble.NoSync)
 	}
 	e.background("collect", err)
@@ -222,8 +222,8 @@ func (e *Engine) collect() bool {
 	return next < compacted
 }
 
-// giveBack makes tables smaller by what was removed from them. Pebble does so when enough
-// has come together, which it never does when no more is written.
+// giveBack compacts all tables, to free the space of removed versions. Pebble itself waits until
+// enough tables were written, which never happens while the disk is full.
 func (e *Engine) giveBack() error {
 	if err := e.db.Flush(); err != nil {
 		return err
@@ -248,8 +248,8 @@ func (e *Engine) giveBack() error {
 	return e.db.Compact(ctx, []byte{0}, []byte{0xff}, false)
 }
 
-// remove adds to batch what the change that left the garbage made superfluous: the
-// version that it replaced, and if it is a deletion, itself.
+// remove adds to batch the removal of the garbage of a change: the version that it replaced and,
+// if it is a deletion, itself.
 func remove(batch *pebble.Batch, iter *pebble.Iterator, rev uint64) error {
 	v, err := iter.ValueAndErr()
 	if err != nil {

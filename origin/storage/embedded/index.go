@@ -40,14 +40,13 @@ func (x *index) set(key string, rev uint64) {
 	}
 }
 
-// load adds a key above all there are.
+// load adds a key that sorts after all others.
 func (x *index) load(key string, rev uint64) {
 	x.tree.Load(key, rev)
 	x.bytes += len(key)
 }
 
-// copy is an index of now that no change reaches. It costs nothing; later changes
-// copy the nodes that they touch, once.
+// copy returns a snapshot. It costs nothing; later changes copy the nodes that they touch, once.
 func (x *index) copy() index { return index{tree: x.tree.Copy(), bytes: x.bytes} }
 
 func (x *index) size() int { return x.bytes + indexSlot*x.tree.Len() }

@@ -31,17 +31,17 @@ var (
 	metaCompacted = []byte{spaceMeta, 'c'}
 )
 
-// errCorrupt: bytes that the engine wrote read differently.
+// errCorrupt means that data read back differ from those written.
 var errCorrupt = errors.New("the data are damaged")
 
 func corrupt(what string, at []byte) error {
 	return fmt.Errorf("%w: %s at %q", errCorrupt, what, at)
 }
 
-// logKey is where the change of a revision is.
+// logKey returns the key of the change of a revision.
 func logKey(rev uint64) []byte { return numbered(spaceLog, rev) }
 
-// garbageKey is where the work that the change of a revision left to compaction is.
+// garbageKey returns the key of the garbage of a change.
 func garbageKey(rev uint64) []byte { return numbered(spaceGarbage, rev) }
 
 func markKey(rev uint64) []byte { return numbered(spaceMarks, rev) }
@@ -93,7 +93,7 @@ func appendEscaped(buf []byte, key string) []byte {
 	}
 }
 
-// appendVersionKey is where a version of a key is: the newer, the earlier.
+// appendVersionKey appends the key of a version of a key. Newer versions sort first.
 func appendVersionKey(buf []byte, key string, rev uint64) []byte {
 	buf = appendEscaped(append(buf, spaceKeys), key)
 	return binary.BigEndian.AppendUint64(append(buf, escape, terminator), ^rev)
@@ -115,7 +115,7 @@ func unescape(escaped []byte) string {
 	return string(bytes.ReplaceAll(escaped, []byte{escape, zero}, []byte{0}))
 }
 
-// keyBounds are those of the versions of the keys from From on that have a prefix.
+// keyBounds returns the bounds of the versions of all keys from from on that have a prefix.
 func keyBounds(prefix, from string) (lower, upper []byte) {
 	lower = appendEscaped([]byte{spaceKeys}, prefix)
 	upper = slices.Clone(lower)
@@ -138,8 +138,8 @@ var (
 	versionGone = []byte{0}
 )
 
-// An entry is one change in the log: what was done, the revision of the key's
-// version before (0 if it did not exist), key and value.
+// An entry is one change in the log: its kind, the revision of the key's previous version (0 if
+// it did not exist), key and value.
 type entry struct {
 	kind     storage.EventType
 	previous uint64

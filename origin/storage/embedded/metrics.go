@@ -80,7 +80,8 @@ func oneIf(condition bool) float64 {
 	return 0
 }
 
-// diskBytes reads the size on disk, unless what is parked in Pebble may hold its lock for ever.
+// diskBytes returns the size on disk. While changes are rejected it is the last known one, as a
+// write that is parked in Pebble may hold the lock that reading takes.
 func (e *Engine) diskBytes() float64 {
 	if release, err := e.use(); err == nil {
 		defer release()

@@ -13,16 +13,16 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// What Pebble may use. Objects are in memory once, in the cache in front, so there
-// is little to gain here: the write-ahead log's memtable holds what is hot.
+// Limits of Pebble's memory. Objects are in memory once, in the cache in front, so larger limits
+// would gain little: the memtables hold the newest changes.
 const (
-	// memTable is the size of one; it starts at 256 KiB and grows with use.
+	// memTable is the size of a memtable; the first has 256 KiB, and each next one twice as much.
 	memTable = 8 << 20
-	// memTables are full ones at most, that wait for the disk; then writers do.
+	// memTables is the number of memtables that may wait for the disk; then writers wait.
 	memTables  = 3
 	blockCache = 8 << 20
 	openFiles  = 256
-	// blockSize holds a few dozen small objects, or one of the usual kind.
+	// blockSize fits a few dozen small objects, or one Pod.
 	blockSize = 8 << 10
 )
 
@@ -78,7 +78,7 @@ func openPebble(g *guard, dir string, load func(*pebble.DB) error) error {
 	}
 }
 
-// pebbleOpen makes errors of Pebble's panics.
+// pebbleOpen opens Pebble and returns its panics as errors.
 func pebbleOpen(dir string, g *guard) (db *pebble.DB, err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -92,14 +92,14 @@ func pebbleOpen(dir string, g *guard) (db *pebble.DB, err error) {
 	return pebble.Open(dir, pebbleOptions(g))
 }
 
-// A formatError is a store written by a newer version.
+// A formatError is the error of a store that a newer version wrote.
 type formatError struct{ has uint64 }
 
 func (e *formatError) Error() string {
 	return fmt.Sprintf("format %d, this version reads up to %d", e.has, format)
 }
 
-// openError words why a store cannot be opened, for the user.
+// openError explains to the user why a store cannot be opened.
 func openError(dir string, err error) error {
 	var newer *formatError
 	var disk *diskError
@@ -119,7 +119,7 @@ func openError(dir string, err error) error {
 	return fmt.Errorf("the data folder %s cannot be opened: %w", dir, firstLine{err})
 }
 
-// firstLine is an error without what Pebble adds for its developers.
+// firstLine is an error without the lines that Pebble adds for its developers.
 type firstLine struct{ error }
 
 func (e firstLine) Error() string {
@@ -129,7 +129,7 @@ func (e firstLine) Error() string {
 
 func (e firstLine) Unwrap() error { return e.error }
 
-// readError words why a read failed.
+// readError adds the folder to the error of a read.
 func (e *Engine) readError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, storage.ErrCompacted), errors.Is(err, storage.ErrClosed),
@@ -141,23 +141,23 @@ func (e *Engine) readError(err error) error {
 	return fmt.Errorf("%w: reading %s failed: %w", storage.ErrUnavailable, e.dir, firstLine{err})
 }
 
-// pebbleLog passes on what Pebble has to say.
+// pebbleLog passes Pebble's messages on to the logger.
 type pebbleLog struct{ guard *guard }
 
-// Infof tells of each flush and compaction.
+// Infof drops messages about each flush and compaction.
 func (l *pebbleLog) Infof(string, ...any) {}
 
 func (l *pebbleLog) Errorf(format string, args ...any) {
 	l.guard.log.Warn("Store reports an error", "dir", l.guard.dir, "error", fmt.Sprintf(format, args...))
 }
 
-// Fatalf is called where Pebble does not know how to go on, and must not return.
+// Fatalf is called when Pebble cannot go on. It must not return.
 func (l *pebbleLog) Fatalf(format string, args ...any) {
 	l.guard.freeze(&diskError{dir: l.guard.dir, err: fatal(format, args)})
 	l.guard.park()
 }
 
-// fatal keeps the error among the arguments, if there is one.
+// fatal returns the error among the arguments, or the message as one.
 func fatal(format string, args []any) error {
 	for _, a := range args {
 		if err, ok := a.(error); ok {
@@ -167,9 +167,8 @@ func fatal(format string, args []any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// backgroundError: something could not be read, which Pebble leaves out for a while, or there
-// is no room for a compaction, or no file to open one's tables with. No other write fails,
-// because the guard does not let it.
+// backgroundError is called when a background read fails, or when a compaction has no room or
+// no file descriptor; Pebble retries later. No other write fails, because of the guard.
 func (l *pebbleLog) backgroundError(err error) {
 	if full(err) {
 		l.guard.crowd(err)
@@ -178,7 +177,7 @@ func (l *pebbleLog) backgroundError(err error) {
 	l.guard.log.Error("Store has trouble in the background", "dir", l.guard.dir, "error", err)
 }
 
-// corruption: a reader found damaged data, and gets an error.
+// corruption is called when a reader finds damaged data. The reader gets an error.
 func (l *pebbleLog) corruption(info pebble.DataCorruptionInfo) {
 	l.guard.log.Error("Store found damaged data", "dir", l.guard.dir, "path", info.Path, "error", info.Details)
 }

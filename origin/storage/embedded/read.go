@@ -15,12 +15,12 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// Range implements storage.Engine. What there is now is found in the index, what
-// there was in the key space; values come from the log.
+// Range implements storage.Engine. It finds current keys in the index and those of old
+// revisions in the key space, and reads values from the log.
 func (e *Engine) Range(ctx context.Context, opts storage.RangeOptions) (storage.RangeResult, error) {
 	for {
 		res, err := e.rangeOnce(ctx, opts)
-		// What was newest is not any more, and even compacted: by now there is newer.
+		// The revision that was current was compacted meanwhile: there is a newer one.
 		if opts.Revision == 0 && errors.Is(err, storage.ErrCompacted) {
 			continue
 		}
@@ -50,7 +50,7 @@ func (e *Engine) rangeOnce(ctx context.Context, opts storage.RangeOptions) (stor
 	return res, e.fill(ctx, res.KVs)
 }
 
-// fewValues are read faster one by one than by an iterator.
+// fewValues is the number of values from which on an iterator is faster than single reads.
 const fewValues = 8
 
 // fill reads the values of keys at their revisions, in the order of the log.
@@ -76,7 +76,7 @@ func (e *Engine) fill(ctx context.Context, kvs []storage.KeyValue) error {
 			at = binary.BigEndian.AppendUint64(append(at[:0], spaceLog), kv.Revision)
 			var ok bool
 			if n > 0 && kv.Revision == last+1 {
-				ok = iter.Next() // what was created together is together in the log
+				ok = iter.Next() // objects that were created together are neighbors in the log
 			} else {
 				ok = iter.SeekGE(at)
 			}
@@ -95,8 +95,8 @@ func (e *Engine) fill(ctx context.Context, kvs []storage.KeyValue) error {
 	}))
 }
 
-// missing is why a value that was found is not in the log: it was replaced since, and
-// its revision compacted.
+// missing returns why the value of a key that was found is not in the log: it was replaced
+// since, and its revision compacted.
 func (e *Engine) missing(key string, rev uint64) error {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -118,7 +118,7 @@ func parseValue(v []byte, key string, rev uint64) ([]byte, error) {
 	return append([]byte{}, ent.value...), nil
 }
 
-// found is which keys a range has, without their values.
+// found is the result of a range without the values.
 type found struct {
 	kvs      []storage.KeyValue
 	revision uint64
@@ -126,7 +126,7 @@ type found struct {
 	count    int64
 }
 
-// take adds a key; false if the range has as many as it may.
+// take adds a key. It returns false if the limit is reached.
 func (f *found) take(opts *storage.RangeOptions, key string, rev uint64) bool {
 	if opts.Limit > 0 && int64(len(f.kvs)) >= opts.Limit {
 		f.more = true

@@ -11,34 +11,31 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// Room on the disk that is kept back for when it is full, because then too it takes room
-// to go on: the change that is being written would otherwise be neither done nor undone;
-// a deletion is written before compactions give room back; opening writes what was in the
-// logs to tables.
+// Reserves of disk space for the time when the disk is full. Space is needed even then: the
+// change that is being written would otherwise be neither done nor undone; a deletion is
+// written before compactions free space; opening writes the changes of the logs to tables.
 const (
-	// runningReserve is given up by the write that finds the disk full, startReserve by
-	// one that does so while the store is opened: there may have been no way to
-	// provide the other again.
+	// runningReserve is released by the write that finds the disk full, startReserve by
+	// one that does so while the store is opened: the other reserve may be spent by then.
 	runningReserve = "RESERVE"
 	startReserve   = "RESERVE-START"
-	// reserveSize is that of each. Opening needs what three memtables hold; the
-	// running one takes some ten thousand deletions and a compaction of their tables.
+	// reserveSize is the size of each. Opening needs the size of three memtables; running
+	// needs space for some ten thousand deletions and a compaction of their tables.
 	reserveSize = 32 << 20
-	// leastReserve is what there is of startReserve at least: what is left on the disk
-	// may be less than all.
+	// leastReserve is the minimum size of startReserve, if the disk has no room for more.
 	leastReserve = 4 << 20
-	// reserveMargin must be free besides, so that a reserve is not provided and given
-	// up in turn.
+	// reserveMargin must be free besides, so that a reserve is not allocated and released
+	// in turn.
 	reserveMargin = 16 << 20
-	// spareUpdates is how many bytes of updates are taken between the reserve's end and
-	// its return: most deletions begin with one (a time of deletion, a finalizer that is
-	// removed). The rest is for deletions alone.
+	// spareUpdates is how many bytes of updates are accepted while the reserve is spent:
+	// most deletions begin with one (a time of deletion, a finalizer that is removed). The
+	// rest is for deletions alone.
 	spareUpdates = reserveSize / 2
 )
 
-// spend gives up a reserve for a write that found no room, and reports whether to try it again: a
-// reserve was left, or another write has given one up since g.spent was spent, before this one
-// began. Creations are refused from then on, until the reserve is provided again.
+// spend releases a reserve for a write that found no room, and reports whether to try it again: a
+// reserve was left, or another write has released one since g.spent was spent, before this one
+// began. Creations are rejected from then on, until the reserve is allocated again.
 func (g *guard) spend(err error, spent int64) bool {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return false // other files do not help
@@ -68,7 +65,7 @@ func (g *guard) spend(err error, spent int64) bool {
 	return false
 }
 
-// runLow refuses creations. mu is held.
+// runLow rejects creations from now on. mu is held.
 func (g *guard) runLow(err error) {
 	if g.mu.low != nil {
 		return
@@ -79,8 +76,8 @@ func (g *guard) runLow(err error) {
 	signal(g.short)
 }
 
-// provide makes the reserves that are missing, and returns whether both are there, or
-// cannot be had on this file system.
+// provide allocates the missing reserves. It returns whether both exist, or cannot exist on
+// this file system.
 func (g *guard) provide() bool {
 	var kept []string
 	for _, name := range []string{startReserve, runningReserve} {
@@ -115,8 +112,7 @@ func (g *guard) provide() bool {
 	return true
 }
 
-// allocate makes one reserve, or a larger one of it. Room that it has already is not
-// taken again.
+// allocate makes one reserve, or enlarges it. It does not take the room that the reserve has.
 func (g *guard) allocate(name string, size int64) error {
 	path := g.PathJoin(g.dir, name)
 	_, err := g.FS.Stat(path)
@@ -137,8 +133,8 @@ func (g *guard) allocate(name string, size int64) error {
 	return err
 }
 
-// refuses returns why a change is refused while there is no room, nil if it is not, or if
-// it conflicts with what exists.
+// refuses returns why a change is rejected while there is no room. It returns nil for a change
+// that is accepted or will conflict with an existing key.
 func (e *Engine) refuses(c *change) error {
 	g := e.guard
 	if c.kind != changePut || g.noRoom() == nil || c.expect == 0 && e.held(c.key) != 0 {
@@ -153,14 +149,14 @@ func (e *Engine) refuses(c *change) error {
 	return g.mu.low
 }
 
-// noRoom returns why creations are refused, nil if they are not.
+// noRoom returns why creations are rejected, nil if they are not.
 func (g *guard) noRoom() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.mu.low
 }
 
-// reserveLoop provides the reserves again when there is room.
+// reserveLoop allocates the reserves again when there is room.
 func (e *Engine) reserveLoop() {
 	for {
 		select {

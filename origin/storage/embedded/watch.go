@@ -17,13 +17,13 @@ import (
 const (
 	batchEvents = 256
 	batchBytes  = 1 << 20 // and one event
-	// batchScan is the most changes of others to pass by before looking up.
+	// batchScan is the maximum number of changes to scan before checking for the end.
 	batchScan = 10000
 )
 
-// A watcher is a cursor, and nothing is kept for it: while no change concerns it, its
-// next is 0 and its place is wherever the engine is. The first change that does
-// sets next, and wakes it; Next reads the log from there on.
+// A watcher is a cursor without a buffer. While no change concerns it, next is 0 and its
+// position is the engine's. The first change that concerns it sets next and wakes it; Next
+// reads the log from there on.
 type watcher struct {
 	engine *Engine
 	prefix string
@@ -33,7 +33,7 @@ type watcher struct {
 
 	// Guarded by engine.mu:
 	next   uint64 // the first revision that may concern it and is not delivered, 0: none
-	asked  uint64 // the revision that progress was asked for, 0: none
+	asked  uint64 // the revision of which progress was requested, 0: none
 	closed bool
 
 	// Used by Next alone:
@@ -137,15 +137,15 @@ func (w *watcher) over(ctx context.Context) error {
 	}
 }
 
-// end makes an error final: nothing is kept for the watcher any more.
+// end makes an error final and closes the watcher.
 func (w *watcher) end(err error) error {
 	w.err = err
 	w.Close()
 	return err
 }
 
-// collect sets events to what comes next, and returns up to which revision that
-// is all; 0 if there is nothing to tell yet.
+// collect sets events to the next ones and returns the revision up to which they are
+// complete, 0 if there is nothing to deliver yet.
 func (w *watcher) collect() (uint64, error) {
 	w.reset()
 	e := w.engine
@@ -178,8 +178,8 @@ func (w *watcher) reset() {
 	w.events, w.previous = w.events[:0], w.previous[:0]
 }
 
-// progress is the revision to tell if progress was asked for and all up to it is
-// delivered. A watcher that began ahead has nothing to tell before it is reached.
+// progress returns the revision to report if progress was requested and everything up to it is
+// delivered, otherwise 0. A watcher that began ahead of the engine reports nothing before.
 func (w *watcher) progress() uint64 {
 	e := w.engine
 	if w.asked == 0 || e.mu.revision < w.after {
@@ -189,7 +189,7 @@ func (w *watcher) progress() uint64 {
 	return e.mu.revision
 }
 
-// advance notes that all up to rev is delivered. engine.mu is held.
+// advance records that everything up to rev is delivered. engine.mu is held.
 func (w *watcher) advance(rev uint64) {
 	w.next = 0
 	if rev < w.engine.mu.revision {
@@ -242,7 +242,7 @@ func (w *watcher) fromLog(from, to uint64) (uint64, error) {
 	return rev, nil
 }
 
-// readLog returns the last revision that was read, to if all were.
+// readLog reads events of [from, to] and returns the last revision that it read.
 func (w *watcher) readLog(from, to uint64) (uint64, error) {
 	iter, err := w.engine.db.NewIter(&pebble.IterOptions{LowerBound: logKey(from), UpperBound: logKey(min(to, math.MaxUint64-1) + 1)})
 	if err != nil {

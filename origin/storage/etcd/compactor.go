@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// compactRevKey and what is done with it are kube-apiserver's (storage/etcd3/compact.go), so that any number
-	// of kube-apiservers and kubeweirs compact one etcd once an interval: the key's version counts compactions, who
-	// raises it compacts, who finds it raised waits for another interval. Its value is the revision compacted at;
-	// kube-apiserver reads it to forget what etcd has forgotten.
+	// compactRevKey and its protocol are kube-apiserver's (storage/etcd3/compact.go), so that any number of
+	// kube-apiservers and kubeweirs together compact one etcd once per interval. The key's version counts compactions:
+	// the process that raises it compacts, the others wait for another interval. Its value is the compacted revision,
+	// which kube-apiserver reads.
 	compactRevKey             = "compact_rev_key"
 	defaultCompactionInterval = 5 * time.Minute
 	// compactTimeout bounds one round, so that an etcd that hangs does not end compaction for good.
@@ -24,7 +24,7 @@ type compactor struct {
 	engine   *Engine
 	interval time.Duration
 
-	// Of the key as this compactor last saw it; used by run only.
+	// version is the key's when this compactor last saw it; used by run only.
 	version int64
 	// revision was current an interval ago, 0 before the first round.
 	revision int64
@@ -53,8 +53,8 @@ func (c *compactor) run() {
 	}
 }
 
-// round compacts at the revision of the round before, unless somebody else has had a round since. It returns the
-// revision that etcd is compacted at, 0 when it is not known.
+// round compacts at the revision of the round before, unless another process has compacted since. It returns the
+// compacted revision of etcd, 0 if unknown.
 func (c *compactor) round(ctx context.Context) (compacted int64, err error) {
 	started := time.Now()
 	resp, err := c.engine.client.Txn(ctx).

@@ -14,8 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// done counts a request and says its error in the words of the storage package.
-// ctx is the caller's, without the engine's end.
+// done counts a request and translates its error. ctx is the caller's: it does not end with the
+// engine.
 func (e *Engine) done(ctx context.Context, operation string, started time.Time, err error) error {
 	e.metrics.requests.WithLabelValues(operation).Observe(time.Since(started).Seconds())
 	err = e.translate(ctx, err)
@@ -55,7 +55,7 @@ func (e *Engine) translate(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: etcd %s: %w", storage.ErrUnavailable, e.endpoints, err)
 }
 
-// uncertain makes the error of a change storage.ErrUncertain, unless it says that etcd was not asked or has refused.
+// uncertain makes the error of a change storage.ErrUncertain, unless etcd did not get the request or rejected it.
 func uncertain(err error) error {
 	known := err == nil || !errors.Is(err, storage.ErrUnavailable) && !errors.Is(err, storage.ErrClosed)
 	for _, refused := range []error{rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrNoLeader} {
@@ -68,19 +68,19 @@ func uncertain(err error) error {
 	return storage.Uncertain(err)
 }
 
-// isTimeout tells whether etcd or gRPC gave up because of the time.
+// isTimeout reports whether etcd or gRPC timed out.
 func isTimeout(err error) bool {
 	return errors.Is(err, rpctypes.ErrTimeout) || codeOf(err) == codes.DeadlineExceeded
 }
 
-// atDeadline tells whether a context is about to end: etcd knows its deadline and may be first to notice.
+// atDeadline reports whether a context is about to end: etcd knows its deadline and may notice first.
 func atDeadline(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && time.Until(deadline) < 20*time.Millisecond
 }
 
-// isTooLarge tells the error of etcd's limit (1.5 MiB unless configured) from
-// those of gRPC's, which the client meets before or the server while reading.
+// isTooLarge reports whether a request exceeds a limit: etcd's (1.5 MiB unless configured), or
+// that of gRPC, which the client checks before sending and the server while reading.
 func isTooLarge(err error) bool {
 	if errors.Is(err, rpctypes.ErrRequestTooLarge) {
 		return true

@@ -28,8 +28,8 @@ import (
 
 // Options say which etcd to use and how.
 type Options struct {
-	// Endpoints are the URLs of the cluster's members ("https://10.0.0.1:2379"). The port alone
-	// tells nothing: without a scheme the connection is not encrypted.
+	// Endpoints are the URLs of the cluster's members ("https://10.0.0.1:2379"). Without a scheme
+	// the connection is not encrypted.
 	Endpoints []string
 	// CertFile and KeyFile are the client certificate, CAFile the authority of etcd's; each may be
 	// empty. The certificate is read again for each connection, so that it can be renewed.
@@ -39,7 +39,7 @@ type Options struct {
 	// DialTimeout is how long Open waits for etcd, 0 for 10 s.
 	DialTimeout time.Duration
 	// CompactionInterval is how long history is kept at least (at most twice as long), 0 for 5
-	// minutes as kube-apiserver does. Below 0 this engine compacts only when told to.
+	// minutes as kube-apiserver does. Below 0 only Compact compacts.
 	CompactionInterval time.Duration
 	// WatchTimeout is how long a watch survives an etcd that cannot be reached, 0 for 5 s.
 	WatchTimeout time.Duration
@@ -51,13 +51,13 @@ type Options struct {
 
 const (
 	defaultDialTimeout = 10 * time.Second
-	// A connection without an answer for so long is dead: watches are told of it then. etcd takes pings every 5 s;
-	// kube-apiserver has 30 and 10 s (storage/storagebackend/factory/etcd3.go), and does not say that what it answers
-	// from its cache meanwhile is old.
+	// A connection without a response for so long is dead, and watches fail. etcd accepts pings every 5 s;
+	// kube-apiserver has 30 and 10 s (storage/storagebackend/factory/etcd3.go), and does not report that responses
+	// from its cache are stale meanwhile.
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
-	// requestTimeout is how long etcd has for one request, outageTimeout if it did not answer the last one either:
-	// clients are told within 10 s, and few of them wait here. kube-apiserver waits for as long as its client.
+	// requestTimeout is the time for one request to etcd, outageTimeout if the last one failed, too: clients get a
+	// response within 10 s, and few of them wait here. kube-apiserver waits for as long as its client.
 	requestTimeout = 7 * time.Second
 	outageTimeout  = 2 * time.Second
 	// defaultWatchTimeout is short because the reader of a watch must not mistake an outage for a lack of events.
@@ -150,7 +150,7 @@ func clientConfig(opts Options) (clientv3.Config, error) {
 		DialKeepAliveTimeout: keepaliveTimeout,
 		Username:             opts.Username,
 		Password:             opts.Password,
-		Logger:               zap.NewNop(), // it tells of every retry; the engine tells when etcd goes and comes
+		Logger:               zap.NewNop(), // it logs every retry; the engine logs when etcd fails and recovers
 		DialOptions: []grpc.DialOption{
 			grpc.WithInitialWindowSize(streamWindow),
 			grpc.WithInitialConnWindowSize(connWindow),

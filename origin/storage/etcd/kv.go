@@ -22,7 +22,8 @@ const (
 	rangeTries = 3
 )
 
-// Put is a transaction: the key's revision is compared, the value written or, in the same step, what is there read.
+// Put implements storage.Engine by a transaction that compares the key's revision and writes the value or reads the
+// current one.
 func (e *Engine) Put(ctx context.Context, key string, value []byte, expect storage.Precondition, ttl time.Duration) (uint64, error) {
 	rev, id, err := e.put(ctx, key, value, expect, ttl)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -52,7 +53,7 @@ func (e *Engine) put(ctx context.Context, key string, value []byte, expect stora
 	return rev, id, uncertain(e.answer(ctx, "put", started, err))
 }
 
-// Delete is a transaction like Put.
+// Delete implements storage.Engine by a transaction like that of Put.
 func (e *Engine) Delete(ctx context.Context, key string, expect storage.Precondition) (uint64, error) {
 	if expect.Revision == 0 {
 		return 0, errors.New("etcd: delete without a revision")
@@ -102,12 +103,12 @@ func (e *Engine) change(ctx context.Context, key string, expect storage.Precondi
 	return 0, conflict
 }
 
-// keyValue takes over what etcd's client has decoded; nobody else holds it.
+// keyValue converts kv, whose value it shares: nothing else refers to the decoded message.
 func keyValue(kv *mvccpb.KeyValue) storage.KeyValue {
 	return storage.KeyValue{Key: string(kv.Key), Value: kv.Value, Revision: uint64(kv.ModRevision)}
 }
 
-// Range reads linearizably, one revision, in a stream or in pages.
+// Range implements storage.Engine. It reads one revision linearizably, in a stream or in pages.
 func (e *Engine) Range(ctx context.Context, opts storage.RangeOptions) (storage.RangeResult, error) {
 	call, end, err := e.begin(ctx)
 	if err != nil {
@@ -131,7 +132,7 @@ func (e *Engine) Range(ctx context.Context, opts storage.RangeOptions) (storage.
 	}
 }
 
-// fromTheFuture finds out which revision is current. It may have been reached meanwhile.
+// fromTheFuture reads the current revision for the error. The requested one may have been reached meanwhile.
 func (e *Engine) fromTheFuture(ctx context.Context, opts storage.RangeOptions) (storage.RangeResult, error) {
 	now, err := e.CurrentRevision(ctx)
 	switch {
@@ -225,7 +226,7 @@ func pageOptions(opts storage.RangeOptions, to string, rev, limit int64) []clien
 	return out
 }
 
-// revisionRead is the revision of an answer: the one asked for, or that of the store.
+// revisionRead returns the revision of a response: the requested one, or that of the store.
 func revisionRead(resp *clientv3.GetResponse, asked int64) uint64 {
 	if asked > 0 {
 		return uint64(asked)
@@ -263,7 +264,7 @@ func bounds(opts storage.RangeOptions) (from, to string) {
 	return from, to
 }
 
-// Compact drops history. Revisions not reached yet cannot be compacted: *storage.FutureError.
+// Compact implements storage.Engine. A revision that is not reached yet is a *storage.FutureError.
 func (e *Engine) Compact(ctx context.Context, revision uint64) error {
 	call, end, err := e.begin(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ var errCutShort = errors.New("etcd: a range ended without its last part")
 // errNoStream says that a range must be read in pages.
 var errNoStream = errors.New("etcd cannot stream the range")
 
-// streamRecheck is how long an etcd that does not know RangeStream is not asked again, as in
+// streamRecheck is how long an etcd that does not know RangeStream is not tried again, as in
 // kube-apiserver (k8s.io/apiserver/pkg/storage/feature): it may be upgraded while the engine runs.
 const streamRecheck = 10 * time.Minute
 

@@ -54,7 +54,7 @@ func (p *pauses) wait(ctx context.Context) {
 	}
 }
 
-// follow opens a stream behind the watch's position and hands over what it brings, until it ends. confirmed tells
+// follow opens a stream from the watch's position on and hands its events over until it ends. confirmed reports
 // whether etcd has accepted the watch.
 func (w *watcher) follow() (confirmed bool, err error) {
 	ctx, cancel := context.WithCancel(w.ctx)
@@ -103,7 +103,7 @@ func (w *watcher) setStream(s sender) {
 	w.change()
 }
 
-// ended says what the end of a stream means.
+// ended classifies the error that ended a stream.
 func (w *watcher) ended(err error) error {
 	err = rpctypes.Error(err)
 	if w.ctx.Err() == nil {
@@ -115,7 +115,7 @@ func (w *watcher) ended(err error) error {
 	return err
 }
 
-// cancelled says why etcd refused or ended the watch.
+// cancelled returns why etcd rejected or ended the watch.
 func (w *watcher) cancelled(resp *pb.WatchResponse) error {
 	if resp.CompactRevision != 0 {
 		return &endOfWatch{fmt.Errorf("%w: at %d, the watch needs %d", storage.ErrCompacted, resp.CompactRevision, w.position()+1)}
@@ -129,8 +129,8 @@ func (w *watcher) cancelled(resp *pb.WatchResponse) error {
 	return fmt.Errorf("etcd ended the watch: %s", resp.CancelReason) // a token that has run out, for one: the next stream has a new one
 }
 
-// created looks whether this is still the store of before: a restored one has gone back, and the changes that it
-// makes again under old revisions would never come. The watcher has fallen out of history then.
+// created checks that this is still the same store. A restored one has gone back in revisions, and the changes that
+// it makes under old revisions would never be delivered: the watcher fails with ErrCompacted.
 func (w *watcher) created(ctx context.Context, header *pb.ResponseHeader) error {
 	if w.cluster != 0 && w.cluster != header.ClusterId {
 		return &endOfWatch{fmt.Errorf("%w: etcd is another cluster", storage.ErrCompacted)}
@@ -150,7 +150,7 @@ func (w *watcher) created(ctx context.Context, header *pb.ResponseHeader) error 
 	return nil
 }
 
-// deliver hands over a message, but for what its continuation must complete.
+// deliver hands over the events of a message, apart from those that its continuation must complete.
 func (w *watcher) deliver(resp *pb.WatchResponse) error {
 	events := w.held
 	w.held = nil
@@ -174,7 +174,7 @@ func (w *watcher) deliver(resp *pb.WatchResponse) error {
 			return nil
 		}
 	case len(events) == 0:
-		// Progress. Some stores that speak etcd's protocol answer with revision 0; what is old tells nothing.
+		// Progress. Some stores that speak etcd's protocol respond with revision 0; ignore it, and old revisions.
 		if resp.Header == nil || uint64(resp.Header.Revision) < w.position() || resp.Header.Revision == 0 {
 			return nil
 		}
@@ -207,8 +207,8 @@ func (w *watcher) progress() {
 	}
 }
 
-// report makes etcd tell how far it is until Next has returned a batch of at least the revision that was current at
-// the beginning. A member of the cluster may be behind, one request may get no answer.
+// report requests progress from etcd until Next has returned a batch of at least the revision that was current at
+// the beginning. A member of the cluster may be behind, and a request may get no response.
 func (w *watcher) report() {
 	w.mu.Lock()
 	from := w.mu.handed
@@ -234,14 +234,14 @@ func (w *watcher) report() {
 			w.reportIdle(target, handed)
 			return
 		case reopened || handed > from && !again:
-			// What was handed over was an answer to somebody earlier, or events of before.
+			// The batch was the response to an earlier request, or older events.
 			again = again || !reopened
 			asked = w.request()
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			// While Next does not take what is there, the answer may be behind that, and no more are asked for.
+			// While Next does not take a batch, the response may be queued behind it: send no more requests.
 			if !handing {
 				asked = w.request()
 			}
@@ -267,7 +267,7 @@ func (w *watcher) reportIdle(position, handed uint64) {
 	}
 }
 
-// request asks etcd for the watch's progress and returns the stream it asked on, nil while there is none.
+// request requests the watch's progress from etcd and returns the stream that it used, nil while there is none.
 func (w *watcher) request() sender {
 	w.mu.Lock()
 	stream := w.mu.stream
@@ -275,7 +275,7 @@ func (w *watcher) request() sender {
 	if stream == nil {
 		return nil
 	}
-	// An error is told by the stream's end, which run sees.
+	// run sees an error as the end of the stream.
 	_ = stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
 	return stream
 }

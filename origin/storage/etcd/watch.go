@@ -30,24 +30,24 @@ type watcher struct {
 	key, end   []byte
 	ctx        context.Context // ends with the watcher or the engine
 	cancel     context.CancelFunc
-	batches    chan storage.Batch // unbuffered: who sends knows that Next has it
-	ask        chan struct{}      // holds one: progress is wanted
+	batches    chan storage.Batch // unbuffered: when a send returns, Next has the batch
+	ask        chan struct{}      // has room for one: progress is requested
 	done       chan struct{}      // closed when run has ended
 	err        error              // why; written before done is closed
 	closedByUs sync.Once
 
 	// Used by run only.
-	seen    uint64 // the newest revision that etcd has told on this watch; the start is only asked for
-	cluster uint64 // whose it was
+	seen    uint64 // the newest revision that etcd has sent on this watch, without the start
+	cluster uint64 // that sent it
 	held    []storage.Event
 
 	// turn is held while a batch is handed to Next, which may take long; before mu.
 	turn sync.Mutex
 	mu   struct {
 		sync.Mutex
-		position uint64        // all up to it was handed over; changed by who has the turn
+		position uint64        // everything up to it was handed over; changed with turn held
 		stream   sender        // nil while there is none that etcd has confirmed
-		handing  bool          // somebody waits for Next
+		handing  bool          // a goroutine waits for Next
 		handed   uint64        // batches taken by Next
 		changed  chan struct{} // closed and replaced when stream or handed changes
 	}
@@ -100,7 +100,7 @@ func (w *watcher) Next(ctx context.Context) (storage.Batch, error) {
 func (w *watcher) RequestProgress() {
 	select {
 	case w.ask <- struct{}{}:
-	default: // the one that waits comes after this call as well
+	default: // the request that waits will be sent after this call
 	}
 }
 
@@ -144,7 +144,7 @@ func (w *watcher) run() {
 	}
 }
 
-// position is the revision up to which all was handed over, or is being.
+// position returns the revision up to which everything was handed over, or is being.
 func (w *watcher) position() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

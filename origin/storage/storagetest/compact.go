@@ -39,7 +39,7 @@ func testCompactRange(s *session) {
 		s.wantCompacted(storage.RangeOptions{Prefix: s.prefix, Revision: rev})
 		s.wantCompacted(storage.RangeOptions{Prefix: s.key("old"), Exact: true, Revision: rev})
 	}
-	// What was true at the revision of the compaction and later is still known.
+	// The states at the revision of the compaction and later can still be read.
 	for rev, want := range map[uint64]string{second: "two", third: "three"} {
 		res := s.scan(storage.RangeOptions{Prefix: s.prefix, Revision: rev})
 		if got := names(res.KVs, s.prefix); !slices.Equal(got, []string{"a", "old"}) || string(res.KVs[0].Value) != want || res.KVs[1].Revision != old {
@@ -75,11 +75,11 @@ func testCompactWatch(s *session) {
 			s.Error("Next succeeds after it has failed")
 		}
 	}
-	// All that is needed of these is there, also what was before.
+	// These watches have all events, with previous values.
 	fifth := s.put("a", "five", fourth)
 	s.wantEvents(s.watch(s.prefix, third), s.updated("a", "four", fourth, s.kv("a", "three", third)), s.updated("a", "five", fifth, s.kv("a", "four", fourth)))
 	s.wantEvents(s.watch(s.prefix, fourth), s.updated("a", "five", fifth, s.kv("a", "four", fourth)))
-	// The change at the compaction's own revision is there, but what was before it may be gone: then nothing is made up.
+	// The change at the compacted revision is there, but its previous value may be gone: then the watch fails.
 	w := s.watch(s.prefix, third-1)
 	b, err := w.Next(s.ctx)
 	for err == nil && len(b.Events) == 0 {
@@ -105,7 +105,7 @@ func testCompactTwice(s *session) {
 	s.wantCompacted(storage.RangeOptions{Prefix: s.prefix, Revision: second})
 }
 
-// A watcher behind the compaction gets what it should or is told; never a gap.
+// A watcher behind the compaction gets all events or an error, never a gap.
 func testCompactWatcherBehind(s *session) {
 	start := s.current()
 	w := s.watch(s.prefix, start)

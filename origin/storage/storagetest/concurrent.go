@@ -30,7 +30,7 @@ func (s *session) parallel(workers, n int, work func(i int)) {
 			for i := range indices {
 				func() {
 					finished := false
-					// A Fatal ends the goroutine; the others go on taking what is left.
+					// A Fatal ends the goroutine; the others do the rest.
 					defer func() {
 						if !finished {
 							for range indices {
@@ -104,7 +104,7 @@ func (s *session) increment(e storage.Engine, kv *storage.KeyValue, most int, do
 	return nil
 }
 
-// Of many who create a key, one does.
+// If many clients create a key, one succeeds.
 func testConcurrentCreate(s *session) {
 	engines := s.engines()
 	for round := range 20 {

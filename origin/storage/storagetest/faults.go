@@ -14,14 +14,14 @@ func faultCases() []Case {
 	}
 }
 
-// Engine and watches go on by themselves when the store is back.
+// The engine and watches resume by themselves when the store recovers.
 func testFaultIdle(s *session) {
 	start := s.current()
 	w := s.watch(s.prefix, start)
 	idle := s.watch(s.key("none"), start)
 	a := s.put("a", "one", 0)
 	s.store.Fault()
-	// Nobody but the waiting tells when an engine has noticed; until then it may fail.
+	// The engine may fail until it has noticed the recovery.
 	b := s.putSoon("b", "two")
 	s.wantEvents(w, s.created("a", "one", a), s.created("b", "two", b))
 	s.wantProgress(idle, b)

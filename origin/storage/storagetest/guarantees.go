@@ -100,7 +100,7 @@ func (l *watchLog) bookmarkable(*history) error {
 				return fmt.Errorf("an event of %d in a batch up to %d", ev.KV.Revision, b.Revision)
 			}
 		}
-		// Only a watch from the future may be told what is before its start.
+		// Only a watch from the future may report revisions before its start.
 		if b.Revision < told && (told > l.after || len(b.Events) > 0) {
 			return fmt.Errorf("revision %d after %d", b.Revision, told)
 		}
@@ -109,7 +109,7 @@ func (l *watchLog) bookmarkable(*history) error {
 	return nil
 }
 
-// reliable: everything that happened is there, as it happened, with what was before.
+// reliable: every change is there, as it happened, with the previous value.
 func (l *watchLog) reliable(h *history) error {
 	want := showEvents(h.events(l.prefix, l.after, l.revision()))
 	got := showEvents(l.events())
@@ -229,7 +229,7 @@ func (s *session) wantReliable(h *history, target uint64, recorders ...*recorder
 	}
 }
 
-// told is the history below the case's prefix, from a revision before its first key on, as a fresh watch tells it.
+// told returns the history below the case's prefix, from a revision before its first key on, as a new watch delivers it.
 func (s *session) told(e storage.Engine, after uint64) *history {
 	s.Helper()
 	target, err := e.CurrentRevision(s.ctx)

@@ -98,7 +98,7 @@ func (h *history) events(prefix string, after, upTo uint64) []storage.Event {
 	return out
 }
 
-// historyOf is the history that a watch has told from before the prefix's first key on.
+// historyOf returns the history that a watch has delivered from before the prefix's first key on.
 func historyOf(prefix string, events []storage.Event) *history {
 	h := newHistory(prefix)
 	for _, ev := range events {

@@ -86,8 +86,8 @@ func testDeadline(s *session) {
 	}
 }
 
-// settled tells whether a change of a key that was at a revision has happened, and sees to it that it does not later:
-// it has lost to another change by then.
+// settled reports whether a change of a key that was at a revision has happened. If not, it makes another change,
+// so that the first cannot happen later.
 func (s *session) settled(name string, rev uint64) (kv *storage.KeyValue, happened bool) {
 	s.Helper()
 	for {
@@ -127,7 +127,7 @@ func testClosed(s *session) {
 	w.Close()
 }
 
-// Close waits for nobody who waits for it, and everybody is told.
+// Close does not wait for calls that wait for it, and all of them return.
 func testCloseInUse(s *session) {
 	start := s.current()
 	const clients = 8
@@ -136,7 +136,7 @@ func testCloseInUse(s *session) {
 	ended := make(chan error, 4*clients)
 	for i := range clients {
 		key := s.key(fmt.Sprint("k", i))
-		s.watch(s.prefix, start) // nobody reads it
+		s.watch(s.prefix, start) // not read
 		w, rev, calls := s.watch(s.prefix, start), uint64(0), s.calls(s.engine)
 		for _, call := range []func(context.Context) error{calls["Range"], calls["CurrentRevision"],
 			func(ctx context.Context) error {

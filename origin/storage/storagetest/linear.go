@@ -13,7 +13,7 @@ import (
 )
 
 // verify checks what the clients saw against the history of the store: every acknowledged change is in it as it was
-// acknowledged, nobody else's is, no order of calls is contradicted by revisions, and each key is a linearizable register.
+// acknowledged, no other change is, revisions contradict no order of calls, and each key is a linearizable register.
 func (w *workload) verify(h *history) {
 	w.s.Helper()
 	for _, err := range verifyOps(w.ops, h) {
@@ -27,7 +27,7 @@ func verifyOps(ops []op, h *history) []error {
 	return append(broken, checkRegisters(ops)...)
 }
 
-// settle finds out about the calls whose end nobody saw, and returns those that happened.
+// settle determines the outcome of the unknown calls, and returns the calls that happened.
 func settle(ops []op, h *history) (settled []op, broken []error) {
 	type change struct {
 		key string
@@ -77,7 +77,7 @@ func settle(ops []op, h *history) (settled []op, broken []error) {
 	return settled, broken
 }
 
-// made tells whether an event can be what the call did.
+// made reports whether an event can be that of the call.
 func (o op) made(ev storage.Event) bool {
 	before := uint64(0)
 	if ev.Previous != nil {
@@ -92,7 +92,7 @@ func (o op) made(ev storage.Event) bool {
 	return o.kind == opPut && o.value == string(ev.KV.Value)
 }
 
-// checkOrder: what begins after something else has ended has a later revision, or, of reads, no older one.
+// checkOrder checks that a call that began after the end of another has a later revision; a read has no older one.
 func checkOrder(ops []op) (broken []error) {
 	var timed []op
 	for _, o := range ops {
@@ -157,7 +157,7 @@ func valueOf(kv *storage.KeyValue) value {
 	return value{kv.Revision, string(kv.Value)}
 }
 
-// register is the model of one key: preconditions hold or conflicts tell what is there, and revisions rise.
+// register is the model of one key: preconditions hold or conflicts report the current state, and revisions rise.
 func register() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return value{} },

@@ -268,7 +268,7 @@ func testRangePages(s *session) {
 	}
 }
 
-// Whoever has written reads it, on every engine.
+// A client reads its own writes, on every engine.
 func testReadOwnWrites(s *session) {
 	engines := s.engines()
 	rev := uint64(0)

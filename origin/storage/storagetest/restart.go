@@ -15,7 +15,7 @@ func restartCases() []Case {
 	}
 }
 
-// State, history and the counter are as they were.
+// State, history and the counter survive.
 func testReopen(s *session) {
 	start := s.current()
 	want := s.story()
@@ -39,7 +39,7 @@ func testReopen(s *session) {
 	}
 }
 
-// What is acknowledged while the engine is torn away is there; what is not, is there or not.
+// Changes that were acknowledged before a crash are there; others may be.
 func testReopenUnderLoad(s *session) {
 	start := s.current()
 	wl := newWorkload(s, []storage.Engine{s.engine}, 4)
@@ -73,7 +73,7 @@ func testReopenCompaction(s *session) {
 	s.wantEvents(s.watch(s.prefix, second), s.updated("a", "three", third, s.kv("a", "two", second)))
 }
 
-// What one engine writes, another reads and watches at once.
+// An engine reads and watches the writes of another one at once.
 func testBeside(s *session) {
 	other := s.beside()
 	start := s.current()

@@ -1,9 +1,9 @@
-// Package storagetest is the suite that every storage.Engine passes: what its
-// contract says in calm weather, under concurrent use, over restarts and, for a
-// store outside the process, while that store fails and comes back.
+// Package storagetest is the test suite that every storage.Engine passes. It checks the
+// contract in sequential and concurrent use, over restarts and, for a store outside the
+// process, while that store fails and recovers.
 //
-// Nothing in it sleeps to be right. That "nothing else comes" is shown by a fence:
-// a change made later arrives, so all before it has.
+// No case relies on a sleep. To show that no other event comes, a case makes one more change,
+// a fence: when its event arrives, all events before it have.
 package storagetest
 
 import (
@@ -27,15 +27,14 @@ const (
 	faultTime = 5 * time.Minute
 )
 
-// A Store is what a case works on. The store may hold other keys and be written
-// by others: a case uses keys below a prefix of its own and expects no revision to
-// follow directly on another.
+// A Store is the store of a case. It may have other keys and other writers: a case uses keys
+// below a prefix of its own and does not expect consecutive revisions.
 type Store struct {
 	// Engine is open; the suite closes it, and those that the functions below return.
 	Engine storage.Engine
-	// Reopen ends e as roughly as can be had (for a store in this process: without
-	// Close, as a crash does) and opens the same data again. Where only Close will do, e may be closed. Nil: the
-	// data do not outlive the engine, and the cases of it are left out.
+	// Reopen ends e as abruptly as possible (for a store in this process: without Close, as
+	// a crash does) and opens the same data again. If there is no other way, it closes e. Nil:
+	// the data do not outlive the engine, and the cases that need it are left out.
 	Reopen func(e storage.Engine) storage.Engine
 	// Beside opens one more engine on the same data, as another process has it. Nil:
 	// there can be one only.
@@ -103,7 +102,7 @@ func (c Case) Run(t *testing.T, open func(t *testing.T) Store) {
 	c.run(s)
 }
 
-// A session is one case at work.
+// A session is a running case.
 type session struct {
 	*testing.T
 	ctx    context.Context // ends with the case's time

@@ -52,7 +52,7 @@ func testWatchFromCurrent(s *session) {
 	s.wantEvents(w, s.story()...)
 }
 
-// What comes before the start is passed is not delivered, and is no error.
+// Changes before the start are not delivered, and are no error.
 func testWatchFromFuture(s *session) {
 	rev := s.put("a", "v", 0)
 	start := s.current() + 5

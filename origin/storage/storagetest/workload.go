@@ -28,11 +28,11 @@ type op struct {
 	key       string
 	expect    uint64
 	value     string // of a put: no other has the same
-	call, ret int64  // nanoseconds since the workload began; ret is the end of time while nobody knows
+	call, ret int64  // nanoseconds since the workload began; ret is the end of time while the outcome is unknown
 
 	rev      uint64            // of the change, or of the store as read
 	conflict bool              // the precondition did not hold
-	current  *storage.KeyValue // what a get found or a conflict told
+	current  *storage.KeyValue // the result of a get, or of a conflict
 	unknown  bool              // it may or may not have happened
 }
 
@@ -77,7 +77,7 @@ func newWorkload(s *session, engines []storage.Engine, keys int) *workload {
 	return &workload{s: s, engines: engines, keys: keys, begun: time.Now()}
 }
 
-// run is one client: n calls, or, with n 0, calls until each says to stop. each is told how many were made.
+// run is one client: n calls, or, with n 0, calls until each returns false. each gets the number of calls made.
 func (w *workload) run(client, n int, each func(done int) bool) {
 	random := rand.New(rand.NewPCG(11, uint64(client)))
 	known := map[string]uint64{} // what the client believes to be the revisions of keys

@@ -81,7 +81,7 @@ func testUpdateStale(s *session) {
 	s.mustHold("a", "two", second)
 }
 
-// A change that writes what is there is a change.
+// Writing the current value again is a change.
 func testUpdateSameValue(s *session) {
 	first := s.put("a", "same", 0)
 	w := s.watch(s.prefix, first)
