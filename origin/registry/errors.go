@@ -16,8 +16,9 @@ import (
 // whose history is gone.
 const watchExpired = "The resourceVersion for the provided watch is too old."
 
-// tooLargeRetry is the Retry-After, in seconds, of a request for a revision that is not reached yet, as in
-// kube-apiserver's watch cache (apiserver, storage/cacher/watch_cache.go, resourceVersionTooHighRetrySeconds).
+// tooLargeRetry is the Retry-After, in seconds, of a request for a revision that is not reached
+// yet, as in kube-apiserver's watch cache (apiserver, storage/cacher/watch_cache.go,
+// resourceVersionTooHighRetrySeconds).
 const tooLargeRetry = 1
 
 // unavailableRetry is the Retry-After, in seconds, when the store did not make a change.

@@ -34,8 +34,8 @@ const (
 	queueBytes   = 64 << 20
 )
 
-// A change is a Put or Delete that waits or is being written. The commit loop sets the results before
-// it closes done.
+// A change is a Put or Delete that waits or is being written. The commit loop sets the results
+// before it closes done.
 type change struct {
 	key     string
 	value   []byte

@@ -17,7 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// DefaultHistoryAge is the minimum age of history before it is compacted, as kube-apiserver has it for etcd.
+// DefaultHistoryAge is the minimum age of history before it is compacted, as kube-apiserver has it
+// for etcd.
 const DefaultHistoryAge = 5 * time.Minute
 
 // firstRevision is the revision of an empty store; the first change has the next one.

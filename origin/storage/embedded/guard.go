@@ -154,7 +154,7 @@ func (g *guard) resumeLocked() {
 	g.mu.waiting--
 	if g.mu.waiting == 0 && !g.mu.stopped {
 		g.mu.reason, g.mu.down = nil, make(chan struct{})
-		g.log.Info("Store goes on", "dir", g.dir)
+		g.log.Info("Store accepts changes again", "dir", g.dir)
 	}
 }
 

@@ -175,7 +175,7 @@ func (e *Engine) grow() {
 // background logs a failed housekeeping step, which will be tried again.
 func (e *Engine) background(what string, err error) {
 	if err != nil && e.closed(context.Background()) == nil {
-		e.log.Warn("Store could not do its housekeeping", "dir", e.dir, "what", what, "error", err)
+		e.log.Warn("Store housekeeping failed", "dir", e.dir, "what", what, "error", err)
 	}
 }
 
@@ -217,14 +217,14 @@ func (e *Engine) collect() bool {
 	}
 	e.history.collected = next
 	if next == compacted && e.guard.noRoom() != nil {
-		e.background("give back", e.giveBack())
+		e.background("free space", e.freeSpace())
 	}
 	return next < compacted
 }
 
-// giveBack compacts all tables, to free the space of removed versions. Pebble itself waits until
+// freeSpace compacts all tables, to free the space of removed versions. Pebble itself waits until
 // enough tables were written, which never happens while the disk is full.
-func (e *Engine) giveBack() error {
+func (e *Engine) freeSpace() error {
 	if err := e.db.Flush(); err != nil {
 		return err
 	}

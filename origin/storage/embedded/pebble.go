@@ -148,7 +148,7 @@ type pebbleLog struct{ guard *guard }
 func (l *pebbleLog) Infof(string, ...any) {}
 
 func (l *pebbleLog) Errorf(format string, args ...any) {
-	l.guard.log.Warn("Store reports an error", "dir", l.guard.dir, "error", fmt.Sprintf(format, args...))
+	l.guard.log.Warn("Store error", "dir", l.guard.dir, "error", fmt.Sprintf(format, args...))
 }
 
 // Fatalf is called when Pebble cannot go on. It must not return.
@@ -174,7 +174,7 @@ func (l *pebbleLog) backgroundError(err error) {
 		l.guard.crowd(err)
 		return
 	}
-	l.guard.log.Error("Store has trouble in the background", "dir", l.guard.dir, "error", err)
+	l.guard.log.Error("Store background error", "dir", l.guard.dir, "error", err)
 }
 
 // corruption is called when a reader finds damaged data. The reader gets an error.

@@ -55,7 +55,7 @@ func (g *guard) spend(err error, spent int64) bool {
 			continue
 		}
 		if err := g.FS.Remove(path); err != nil {
-			g.log.Warn("Store could not give up its reserve", "dir", g.dir, "error", plain(err))
+			g.log.Warn("Store could not release its reserve", "dir", g.dir, "error", plain(err))
 			continue
 		}
 		g.spent.Add(1)
@@ -95,7 +95,7 @@ func (g *guard) provide() bool {
 			g.mu.Unlock()
 			return false
 		default:
-			g.log.Info("Store keeps no room back for when its disk is full", "dir", g.dir, "error", plain(err))
+			g.log.Info("Store has no disk reserve", "dir", g.dir, "error", plain(err))
 		}
 	}
 	g.mu.Lock()

@@ -42,7 +42,8 @@ type watcher struct {
 	err      error              // final
 }
 
-// watchers are the open ones. There are about as many as kinds of resource, so a change looks at all.
+// watchers are the open ones. There are about as many as kinds of resource, so a change looks at
+// all.
 type watchers map[*watcher]struct{}
 
 // publish wakes the watchers that changes concern, and those that began ahead of the engine and

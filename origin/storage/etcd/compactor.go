@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// compactRevKey and its protocol are kube-apiserver's (storage/etcd3/compact.go), so that any number of
-	// kube-apiservers and kubeweirs together compact one etcd once per interval. The key's version counts compactions:
-	// the process that raises it compacts, the others wait for another interval. Its value is the compacted revision,
-	// which kube-apiserver reads.
+	// compactRevKey and its protocol are kube-apiserver's (storage/etcd3/compact.go), so that any
+	// number of kube-apiservers and kubeweirs together compact one etcd once per interval. The key's
+	// version counts compactions: the process that raises it compacts, the others wait for another
+	// interval. Its value is the compacted revision, which kube-apiserver reads.
 	compactRevKey             = "compact_rev_key"
 	defaultCompactionInterval = 5 * time.Minute
 	// compactTimeout bounds one round, so that an etcd that hangs does not end compaction for good.
@@ -53,8 +53,8 @@ func (c *compactor) run() {
 	}
 }
 
-// round compacts at the revision of the round before, unless another process has compacted since. It returns the
-// compacted revision of etcd, 0 if unknown.
+// round compacts at the revision of the round before, unless another process has compacted since.
+// It returns the compacted revision of etcd, 0 if unknown.
 func (c *compactor) round(ctx context.Context) (compacted int64, err error) {
 	started := time.Now()
 	resp, err := c.engine.client.Txn(ctx).

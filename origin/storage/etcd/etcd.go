@@ -51,16 +51,18 @@ type Options struct {
 
 const (
 	defaultDialTimeout = 10 * time.Second
-	// A connection without a response for so long is dead, and watches fail. etcd accepts pings every 5 s;
-	// kube-apiserver has 30 and 10 s (storage/storagebackend/factory/etcd3.go), and does not report that responses
-	// from its cache are stale meanwhile.
+	// A connection without a response for so long is dead, and watches fail. etcd accepts pings every
+	// 5 s; kube-apiserver has 30 and 10 s (storage/storagebackend/factory/etcd3.go), and does not
+	// report that responses from its cache are stale meanwhile.
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
-	// requestTimeout is the time for one request to etcd, outageTimeout if the last one failed, too: clients get a
-	// response within 10 s, and few of them wait here. kube-apiserver waits for as long as its client.
+	// requestTimeout is the time for one request to etcd, outageTimeout if the last one failed, too:
+	// clients get a response within 10 s, and few of them wait here. kube-apiserver waits for as long
+	// as its client.
 	requestTimeout = 7 * time.Second
 	outageTimeout  = 2 * time.Second
-	// defaultWatchTimeout is short because the reader of a watch must not mistake an outage for a lack of events.
+	// defaultWatchTimeout is short because the reader of a watch must not mistake an outage for a lack
+	// of events.
 	defaultWatchTimeout = 5 * time.Second
 	// streamWindow bounds what etcd sends on a watch that nobody reads, besides one message. It
 	// also is what a long range may have under way. gRPC's own estimate goes up to 16 MiB a stream.

@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// pageSize is how many keys a request to etcd reads at most. A range of more is several requests at one
-	// revision: neither side then holds the whole answer once more as a message.
+	// pageSize is how many keys a request to etcd reads at most. A range of more is several requests
+	// at one revision: neither side then holds the whole answer once more as a message.
 	pageSize = 1000
-	// rangeTries is how often a range of the current revision is begun again when that was compacted meanwhile.
+	// rangeTries is how often a range of the current revision is begun again when that was compacted
+	// meanwhile.
 	rangeTries = 3
 )
 
-// Put implements storage.Engine by a transaction that compares the key's revision and writes the value or reads the
-// current one.
+// Put implements storage.Engine by a transaction that compares the key's revision and writes the
+// value or reads the current one.
 func (e *Engine) Put(ctx context.Context, key string, value []byte, expect storage.Precondition, ttl time.Duration) (uint64, error) {
 	rev, id, err := e.put(ctx, key, value, expect, ttl)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -132,7 +133,8 @@ func (e *Engine) Range(ctx context.Context, opts storage.RangeOptions) (storage.
 	}
 }
 
-// fromTheFuture reads the current revision for the error. The requested one may have been reached meanwhile.
+// fromTheFuture reads the current revision for the error. The requested one may have been reached
+// meanwhile.
 func (e *Engine) fromTheFuture(ctx context.Context, opts storage.RangeOptions) (storage.RangeResult, error) {
 	now, err := e.CurrentRevision(ctx)
 	switch {
@@ -204,7 +206,8 @@ func (e *Engine) page(ctx context.Context, from string, opts []clientv3.OpOption
 	return e.client.Get(ctx, from, opts...)
 }
 
-// isSlow reports whether a page took too long although etcd answers: its values are large, or the way is.
+// isSlow reports whether a page took too long although etcd answers: its values are large, or the
+// way is.
 func (e *Engine) isSlow(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !isTimeout(rpctypes.Error(err)) {
 		return false

@@ -8,8 +8,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// As kube-apiserver (storage/etcd3/lease_manager.go): a lease serves the keys of the next 5% of their
-// time to live, at most a minute and a thousand keys. A lease costs etcd much more than a key on it.
+// As kube-apiserver (storage/etcd3/lease_manager.go): a lease serves the keys of the next 5% of
+// their time to live, at most a minute and a thousand keys. A lease costs etcd much more than a key
+// on it.
 const (
 	leaseReusePart = 20
 	maxLeaseReuse  = 60

@@ -31,9 +31,9 @@ func (s *rangeStreams) known(now time.Time) bool {
 }
 
 // stream reads a range of one revision in one RangeStream (KEP-5966, etcd 3.7), which takes a third
-// of the time of pages (BenchmarkRange). rev is 0 for the current revision. The error is errNoStream
-// if pages may succeed: etcd is older, needs long for the next keys although it is alive, or one
-// member is unavailable, as the client repeats only unary calls.
+// of the time of pages (BenchmarkRange). rev is 0 for the current revision. The error is
+// errNoStream if pages may succeed: etcd is older, needs long for the next keys although it is
+// alive, or one member is unavailable, as the client repeats only unary calls.
 func (e *Engine) stream(call context.Context, opts storage.RangeOptions, from, to string, rev int64) (res storage.RangeResult, err error) {
 	if e.client.Username != "" || !e.streams.known(time.Now()) {
 		return res, errNoStream // with a password, the client authenticates anew for each stream

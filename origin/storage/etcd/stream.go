@@ -20,11 +20,12 @@ const (
 	// Between attempts to open a stream.
 	shortestPause = 10 * time.Millisecond
 	longestPause  = time.Second
-	// Between requests for progress: etcd gives no answer while the watch is behind, which it looks after every 100 ms.
+	// Between requests for progress: etcd gives no answer while the watch is behind, which it looks
+	// after every 100 ms.
 	firstRepeat = time.Millisecond
 	lastRepeat  = 100 * time.Millisecond
-	// aheadRepeat is the longest while the watch is ahead of the store: there is no answer before the store gets there,
-	// which may be never.
+	// aheadRepeat is the longest while the watch is ahead of the store: there is no answer before the
+	// store gets there, which may be never.
 	aheadRepeat = 5 * time.Second
 )
 
@@ -54,8 +55,8 @@ func (p *pauses) wait(ctx context.Context) {
 	}
 }
 
-// follow opens a stream from the watch's position on and hands its events over until it ends. confirmed reports
-// whether etcd has accepted the watch.
+// follow opens a stream from the watch's position on and hands its events over until it ends.
+// confirmed reports whether etcd has accepted the watch.
 func (w *watcher) follow() (confirmed bool, err error) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
@@ -129,8 +130,9 @@ func (w *watcher) cancelled(resp *pb.WatchResponse) error {
 	return fmt.Errorf("etcd ended the watch: %s", resp.CancelReason) // a token that has run out, for one: the next stream has a new one
 }
 
-// created checks that this is still the same store. A restored one has gone back in revisions, and the changes that
-// it makes under old revisions would never be delivered: the watcher fails with ErrCompacted.
+// created checks that this is still the same store. A restored one has gone back in revisions, and
+// the changes that it makes under old revisions would never be delivered: the watcher fails with
+// ErrCompacted.
 func (w *watcher) created(ctx context.Context, header *pb.ResponseHeader) error {
 	if w.cluster != 0 && w.cluster != header.ClusterId {
 		return &endOfWatch{fmt.Errorf("%w: etcd is another cluster", storage.ErrCompacted)}
@@ -174,7 +176,8 @@ func (w *watcher) deliver(resp *pb.WatchResponse) error {
 			return nil
 		}
 	case len(events) == 0:
-		// Progress. Some stores that speak etcd's protocol respond with revision 0; ignore it, and old revisions.
+		// Progress. Some stores that speak etcd's protocol respond with revision 0; ignore it, and old
+		// revisions.
 		if resp.Header == nil || uint64(resp.Header.Revision) < w.position() || resp.Header.Revision == 0 {
 			return nil
 		}
@@ -207,8 +210,9 @@ func (w *watcher) progress() {
 	}
 }
 
-// report requests progress from etcd until Next has returned a batch of at least the revision that was current at
-// the beginning. A member of the cluster may be behind, and a request may get no response.
+// report requests progress from etcd until Next has returned a batch of at least the revision that
+// was current at the beginning. A member of the cluster may be behind, and a request may get no
+// response.
 func (w *watcher) report() {
 	w.mu.Lock()
 	from := w.mu.handed
@@ -230,7 +234,8 @@ func (w *watcher) report() {
 		case handed > from && position >= target:
 			return
 		case position == target:
-			// Nothing has changed behind the position. etcd says so only once something has since the watch began.
+			// Nothing has changed behind the position. etcd says so only once something has since the watch
+			// began.
 			w.reportIdle(target, handed)
 			return
 		case reopened || handed > from && !again:
@@ -255,7 +260,8 @@ func (w *watcher) report() {
 	}
 }
 
-// reportIdle hands over that nothing happened up to the position, unless something was handed over since.
+// reportIdle hands over that nothing happened up to the position, unless something was handed over
+// since.
 func (w *watcher) reportIdle(position, handed uint64) {
 	w.turn.Lock()
 	defer w.turn.Unlock()
@@ -267,7 +273,8 @@ func (w *watcher) reportIdle(position, handed uint64) {
 	}
 }
 
-// request requests the watch's progress from etcd and returns the stream that it used, nil while there is none.
+// request requests the watch's progress from etcd and returns the stream that it used, nil while
+// there is none.
 func (w *watcher) request() sender {
 	w.mu.Lock()
 	stream := w.mu.stream

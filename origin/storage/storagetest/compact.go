@@ -79,7 +79,8 @@ func testCompactWatch(s *session) {
 	fifth := s.put("a", "five", fourth)
 	s.wantEvents(s.watch(s.prefix, third), s.updated("a", "four", fourth, s.kv("a", "three", third)), s.updated("a", "five", fifth, s.kv("a", "four", fourth)))
 	s.wantEvents(s.watch(s.prefix, fourth), s.updated("a", "five", fifth, s.kv("a", "four", fourth)))
-	// The change at the compacted revision is there, but its previous value may be gone: then the watch fails.
+	// The change at the compacted revision is there, but its previous value may be gone: then the
+	// watch fails.
 	w := s.watch(s.prefix, third-1)
 	b, err := w.Next(s.ctx)
 	for err == nil && len(b.Events) == 0 {

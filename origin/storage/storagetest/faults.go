@@ -90,7 +90,8 @@ func testFaultUnderLoad(s *session) {
 	s.Logf("%d calls, %d changes acknowledged over %d faults", len(wl.ops), wl.acked.Load(), faults)
 }
 
-// awaitAcks waits until so many changes are acknowledged: the store is at work. Without them the case fails.
+// awaitAcks waits until so many changes are acknowledged: the store is at work. Without them the
+// case fails.
 func (s *session) awaitAcks(wl *workload, n int64) bool {
 	s.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)

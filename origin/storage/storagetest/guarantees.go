@@ -229,7 +229,8 @@ func (s *session) wantReliable(h *history, target uint64, recorders ...*recorder
 	}
 }
 
-// told returns the history below the case's prefix, from a revision before its first key on, as a new watch delivers it.
+// told returns the history below the case's prefix, from a revision before its first key on, as a
+// new watch delivers it.
 func (s *session) told(e storage.Engine, after uint64) *history {
 	s.Helper()
 	target, err := e.CurrentRevision(s.ctx)

@@ -73,7 +73,8 @@ func (h *history) at(rev uint64) []storage.KeyValue {
 	return out
 }
 
-// events are those a watch of a prefix after a revision must deliver, up to another revision, inclusive.
+// events are those a watch of a prefix after a revision must deliver, up to another revision,
+// inclusive.
 func (h *history) events(prefix string, after, upTo uint64) []storage.Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -69,7 +69,8 @@ func testDeadline(s *session) {
 	ctx, cancel := context.WithDeadline(s.ctx, time.Now().Add(-time.Second))
 	defer cancel()
 	rev := s.wantEnded(ctx, context.DeadlineExceeded)
-	// Deadlines in the middle of things, of all lengths: a change happened or not, and the key says which.
+	// Deadlines in the middle of things, of all lengths: a change happened or not, and the key says
+	// which.
 	for i := range 200 {
 		ctx, cancel := context.WithTimeout(s.ctx, time.Duration(i)*10*time.Microsecond)
 		value := fmt.Sprint(i)
@@ -86,8 +87,8 @@ func testDeadline(s *session) {
 	}
 }
 
-// settled reports whether a change of a key that was at a revision has happened. If not, it makes another change,
-// so that the first cannot happen later.
+// settled reports whether a change of a key that was at a revision has happened. If not, it makes
+// another change, so that the first cannot happen later.
 func (s *session) settled(name string, rev uint64) (kv *storage.KeyValue, happened bool) {
 	s.Helper()
 	for {

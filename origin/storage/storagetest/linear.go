@@ -12,8 +12,9 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// verify checks what the clients saw against the history of the store: every acknowledged change is in it as it was
-// acknowledged, no other change is, revisions contradict no order of calls, and each key is a linearizable register.
+// verify checks what the clients saw against the history of the store: every acknowledged change is
+// in it as it was acknowledged, no other change is, revisions contradict no order of calls, and
+// each key is a linearizable register.
 func (w *workload) verify(h *history) {
 	w.s.Helper()
 	for _, err := range verifyOps(w.ops, h) {
@@ -92,7 +93,8 @@ func (o op) made(ev storage.Event) bool {
 	return o.kind == opPut && o.value == string(ev.KV.Value)
 }
 
-// checkOrder checks that a call that began after the end of another has a later revision; a read has no older one.
+// checkOrder checks that a call that began after the end of another has a later revision; a read
+// has no older one.
 func checkOrder(ops []op) (broken []error) {
 	var timed []op
 	for _, o := range ops {
@@ -157,7 +159,8 @@ func valueOf(kv *storage.KeyValue) value {
 	return value{kv.Revision, string(kv.Value)}
 }
 
-// register is the model of one key: preconditions hold or conflicts report the current state, and revisions rise.
+// register is the model of one key: preconditions hold or conflicts report the current state, and
+// revisions rise.
 func register() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return value{} },

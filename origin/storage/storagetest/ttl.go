@@ -64,7 +64,8 @@ func (s *session) wantExpiry(w storage.Watcher, name string, previous *storage.K
 	return rev
 }
 
-// A later Put sets the time anew: longer, or for ever. A key made again has nothing of its former life.
+// A later Put sets the time anew: longer, or for ever. A key made again has nothing of its former
+// life.
 func testTTLSetAnew(s *session) {
 	ttl := s.store.ShortestTTL
 	forever := s.putTTL("forever", "1", 0, ttl)

@@ -77,7 +77,8 @@ func newWorkload(s *session, engines []storage.Engine, keys int) *workload {
 	return &workload{s: s, engines: engines, keys: keys, begun: time.Now()}
 }
 
-// run is one client: n calls, or, with n 0, calls until each returns false. each gets the number of calls made.
+// run is one client: n calls, or, with n 0, calls until each returns false. each gets the number of
+// calls made.
 func (w *workload) run(client, n int, each func(done int) bool) {
 	random := rand.New(rand.NewPCG(11, uint64(client)))
 	known := map[string]uint64{} // what the client believes to be the revisions of keys
@@ -115,7 +116,8 @@ func (w *workload) runUntil(stop <-chan struct{}, client int) {
 	})
 }
 
-// do makes the call, remembers it and what the client learns of it. It is false when the client must give up.
+// do makes the call, remembers it and what the client learns of it. It is false when the client
+// must give up.
 func (w *workload) do(e storage.Engine, o *op, known map[string]uint64) bool {
 	ctx := w.s.ctx
 	var err error
