@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -126,9 +127,9 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// TestPrepare checks that a directory owned by another Dir is neither read, written nor cleared
-// until it is taken.
-func TestPrepare(t *testing.T) {
+// TestHandOver checks that a directory has one owner, and that a closed Dir neither reads, writes nor
+// clears it.
+func TestHandOver(t *testing.T) {
 	options := state.Options{Dir: t.TempDir(), Logger: quiet()}
 	first := open(t, options)
 	w, err := first.Create(t.Context(), "pods", []byte("header"))
@@ -139,10 +140,6 @@ func TestPrepare(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	second, err := state.Prepare(options)
-	if err != nil {
 		t.Fatal(err)
 	}
 	unused := func(d *state.Dir) {
@@ -161,16 +158,13 @@ func TestPrepare(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	unused(second)
-	if err := second.Take(); err == nil {
-		t.Error("two Dirs own the directory")
+	if _, err := state.Open(options); !errors.Is(err, state.ErrInUse) {
+		t.Errorf("two Dirs own the directory: %v", err)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Take(); err != nil {
-		t.Fatal(err)
-	}
+	second := open(t, options)
 	unused(first)
 	if names, err := second.Names(); len(names) != 1 || err != nil {
 		t.Errorf("%v, %v", names, err)

@@ -23,20 +23,13 @@ var ErrInUse = errors.New("is in use by another process")
 // or whose encryption does not match the options, are removed. Errors name the directory.
 func Open(o Options) (*Dir, error) {
 	d := newDir(o)
-	if err := d.Take(); err != nil {
+	if err := d.take(); err != nil {
 		return nil, err
 	}
 	if err := d.register(o.Registerer); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
-}
-
-// Prepare returns a Dir for a directory that another Dir may still own. Until Take it is empty and
-// cannot be written.
-func Prepare(o Options) (*Dir, error) {
-	d := newDir(o)
-	return d, d.register(o.Registerer)
 }
 
 func (d *Dir) register(r prometheus.Registerer) error {
@@ -59,8 +52,8 @@ func (d *Dir) register(r prometheus.Registerer) error {
 	return nil
 }
 
-// Take opens and locks the directory of a prepared Dir.
-func (d *Dir) Take() (err error) {
+// take creates and locks the directory.
+func (d *Dir) take() (err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())
