@@ -19,6 +19,7 @@ import (
 var typed = map[string]string{
 	"kubectl -n kubeweir describe replicasets --show-events":                     "",
 	"kubectl -n kubeweir describe pods --show-events":                            "",
+	"kubectl -n kubeweir get pods -o wide":                                       "",
 	"kubectl auth can-i list RESOURCE --all-namespaces --as NAME_OF_THE_GATEWAY": "kubectl auth can-i list pods --all-namespaces --as kubeweir | grep -x no",
 	"kubectl auth whoami":                              "",
 	"kubectl delete events --all --all-namespaces":     "",
