@@ -121,7 +121,7 @@ type fence struct {
 }
 
 var fences = []fence{
-	{library: "k8s.io/kubernetes", allowed: []string{"origin/builtin", "test"}},
+	{library: "k8s.io/kubernetes", allowed: []string{"origin/builtin", "origin/aggregator", "test"}},
 	// The transport benchmarks compare with its server; tests listen on its in-memory listener.
 	{library: "github.com/valyala/fasthttp", allowed: []string{"proxy/edge/h1", "internal/edgetest", "test"}, tests: true},
 	// The origin is an http.Handler built from Kubernetes' handlers.

@@ -19,6 +19,7 @@ import (
 	apiserviceinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
 	localstatus "k8s.io/kube-aggregator/pkg/controllers/status/local"
+	"k8s.io/kubernetes/pkg/controlplane/controller/crdregistration"
 )
 
 // workers of the controllers that have several (the library's number).
@@ -48,10 +49,7 @@ func (s *Server) addHooks() error {
 	if err := s.Generic.AddBootSequenceHealthChecks(healthz.NamedCheck("autoregister-completion", own.check)); err != nil {
 		return err
 	}
-	custom, err := newCustomGroups(s.cfg.CRDs, register)
-	if err != nil {
-		return err
-	}
+	custom := crdregistration.NewCRDRegistrationController(s.cfg.CRDs, register)
 
 	hooks := []struct {
 		name string
@@ -85,13 +83,12 @@ func (s *Server) addHooks() error {
 			return nil
 		}},
 		{"kube-apiserver-autoregistration", func(ctx genericapiserver.PostStartHookContext) error {
-			go custom.run(ctx)
+			// Before the groups of the definitions are registered, their APIServices would be
+			// taken for leftovers and deleted. Sync has read the definitions.
+			go custom.Run(workers, ctx.Done())
 			go func() {
-				// Before the groups of the definitions are known, their APIServices
-				// would be taken for leftovers and deleted.
-				if wait(ctx, custom.synced) {
-					register.Run(workers, ctx.Done())
-				}
+				custom.WaitForInitialSync()
+				register.Run(workers, ctx.Done())
 			}()
 			return nil
 		}},
