@@ -92,7 +92,7 @@ type Server struct {
 	dial      *transport.DialHolder
 	// discovery fetches what the API servers elsewhere serve.
 	discovery library.DiscoveryAggregationController
-	documents *documents
+	documents documents
 	remote    *remote
 	metrics   *availabilitymetrics.Metrics
 
@@ -138,7 +138,6 @@ func New(cfg Config) (*Server, error) {
 	}
 	generic.RegisterDestroyFunc(s.informers.Shutdown)
 	s.remote = &remote{server: s}
-	s.documents = &documents{server: s, group: group(cfg)}
 
 	installed := apiservicerest.NewRESTStorage(config.MergedResourceConfig, config.RESTOptionsGetter, false)
 	if err := generic.InstallAPIGroup(&installed); err != nil {
@@ -182,7 +181,9 @@ func group(cfg Config) schemas.Group {
 // Prepare installs what PrepareRun of the libraries would: OpenAPI and the health
 // endpoints of all servers. After it the handler serves.
 func (s *Server) Prepare() error {
-	s.documents.install(s.Generic.Handler.NonGoRestfulMux)
+	if err := s.installDocuments(s.Generic.Handler.NonGoRestfulMux); err != nil {
+		return fmt.Errorf("origin/aggregator: %w", err)
+	}
 	s.Generic.PrepareRun()
 	return nil
 }
