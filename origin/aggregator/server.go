@@ -1,13 +1,12 @@
 // Package aggregator is the outermost server of the origin: apiregistration.k8s.io, the
 // list of all groups, and the way to API servers elsewhere that APIService objects name.
 //
-// It is the aggregator of kube-apiserver (k8s.io/kube-aggregator,
-// pkg/apiserver.APIAggregator, and KK pkg/controlplane/apiserver/aggregator.go) put
-// together from the library's controllers, because the library's own assembly does at
-// start what nobody has asked for yet: it builds and merges OpenAPI documents
-// (openapi.go) and watches all services and endpoint slices, with no APIService that
-// has one (remote.go). APIServices are read by Sync before the post-start hooks run,
-// since the controllers would look for them every 100 ms only.
+// It is the aggregator of kube-apiserver (k8s.io/kube-aggregator, pkg/apiserver.APIAggregator, and
+// pkg/controlplane/apiserver/aggregator.go) assembled from the library's controllers. The library's
+// own assembly watches all services and endpoint slices even if no APIService names one (remote.go),
+// compares OpenAPI documents every second (openapi.go), and does not bound the responses of other
+// API servers (origin/internal/extension). Sync reads the APIServices before the post-start hooks
+// run, since the controllers would look for them only every 100 ms.
 package aggregator
 
 import (
@@ -50,9 +49,10 @@ const resync = 5 * time.Minute
 
 // Config is what a Server is built from.
 type Config struct {
-	// Generic is the configuration shared by all servers of the chain; New changes
-	// its own copy. Of its OpenAPI configs the heading and the security are used. Its BuildHandlerChainFunc makes the chain that every request
-	// passes, its AggregatedDiscoveryGroupManager is shared by all servers.
+	// Generic is the configuration shared by all servers of the chain; New changes its own copy.
+	// Of its OpenAPI configs the heading and the security are used. Its BuildHandlerChainFunc
+	// makes the filters that every request passes. Its AggregatedDiscoveryGroupManager is shared
+	// by all servers.
 	Generic genericapiserver.Config
 	// Informers are those of the built-in types. Services and endpoint slices are
 	// asked of them when the first APIService names a service.
