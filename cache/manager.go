@@ -370,7 +370,8 @@ func (m *Manager) tidy() {
 			if !e.stopped.IsZero() {
 				return now.Sub(e.stopped) >= failedFor
 			}
-			if e.used.Swap(false) {
+			// During an outage nobody could start the collection again.
+			if e.used.Swap(false) || m.outage.IsDown() {
 				e.lastUsed = now
 			}
 			return now.Sub(e.lastUsed) >= m.limits.IdleAfter

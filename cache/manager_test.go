@@ -363,6 +363,26 @@ func TestIdleCollectionStops(t *testing.T) {
 	})
 }
 
+func TestIdleCollectionStaysDuringOutage(t *testing.T) {
+	cachetest.WithManager(t, cache.Limits{IdleAfter: 10 * time.Minute}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		c := cachetest.PodCollection(t, m)
+		s.SetDown(true)
+		time.Sleep(time.Hour)
+		select {
+		case <-c.Closed():
+			t.Fatal("stopped during an outage")
+		default:
+		}
+		s.SetDown(false)
+		time.Sleep(12 * time.Minute)
+		select {
+		case <-c.Closed():
+		default:
+			t.Fatal("not stopped although it was idle after the outage")
+		}
+	})
+}
+
 func TestDropStopsCollection(t *testing.T) {
 	cachetest.WithManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := cachetest.PodCollection(t, m)

@@ -71,6 +71,12 @@ func (o *Outage) state() (down, recovering bool, over <-chan struct{}) {
 	return !o.mu.began.IsZero(), time.Since(o.mu.ended) < recoveryTime, o.mu.back
 }
 
+// IsDown reports whether there is an outage.
+func (o *Outage) IsDown() bool {
+	down, _, _ := o.state()
+	return down
+}
+
 // recordResponse records that the server has responded.
 func (o *Outage) recordResponse() {
 	o.mu.Lock()

@@ -90,7 +90,7 @@ func newMetrics(reg prometheus.Registerer, d *health.Detector, missingRights pro
 			func() float64 { return seconds(d.Conns().LastContact()) }),
 		gaugefunc.New(opts("kubeweir_upstream_delay_seconds", "Lag of the feeds: the delay of data from the upstream, measured by heartbeats and pings on the feed connections. From 1 s on, responses from the cache state their age."),
 			func() float64 { return d.LinkLag().Seconds() }),
-		gaugefunc.New(opts("kubeweir_upstream_gone", "1 while the upstream is unreachable, so that requests that need it are rejected with 503 at once."),
+		gaugefunc.New(opts("kubeweir_upstream_gone", "1 while nothing arrives from the upstream, so that requests that need it are rejected with 503 at once; 0 while it refuses connections, which fails requests just as fast."),
 			func() float64 {
 				if d.State() == health.Silent {
 					return 1
