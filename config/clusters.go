@@ -155,7 +155,7 @@ func (c *Cluster) checkName(o *origins, path string, names map[string]string) {
 	case c.Name == "":
 		o.report(path, "has no name; add one, such as name: berlin")
 	case len(content.IsDNS1123Label(c.Name)) > 0:
-		o.report(path+".name", "must be at most 63 lower case letters, digits and '-', not %q", short(c.Name))
+		o.report(path+".name", "must be at most 63 lowercase letters, digits and '-', not %q", short(c.Name))
 	case taken:
 		o.report(path+".name", "is %s, as %s.name is; give each cluster its own", c.Name, other)
 	}
@@ -170,7 +170,7 @@ func (c *Cluster) checkHosts(o *origins, path string, hosts map[string]string) {
 		at := fmt.Sprintf("%s.hosts[%d]", path, i)
 		switch other, taken := hosts[host]; {
 		case len(content.IsDNS1123Subdomain(host)) > 0:
-			o.report(at, "must be a host name of lower case letters, digits, '-' and '.', without port, not %q", short(host))
+			o.report(at, "must be a host name of lowercase letters, digits, '-' and '.', without port, not %q", short(host))
 		case taken:
 			o.report(at, "is %s, as %s is; give each cluster its own", host, other)
 		}

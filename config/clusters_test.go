@@ -148,8 +148,8 @@ func TestCheckClusters(t *testing.T) {
 		got = append(got, err.Error())
 	}
 	want := []string{
-		`standard input:2: clusters[0].name must be at most 63 lower case letters, digits and '-', not "A"`,
-		`standard input:4: clusters[1].hosts[0] must be a host name of lower case letters, digits, '-' and '.', without port, not ""`,
+		`standard input:2: clusters[0].name must be at most 63 lowercase letters, digits and '-', not "A"`,
+		`standard input:4: clusters[1].hosts[0] must be a host name of lowercase letters, digits, '-' and '.', without port, not ""`,
 		`standard input:5: clusters[1].limits.maxIndexes must be at least 1, not 0`,
 		`standard input:6: clusters[2] has no name; add one, such as name: berlin`,
 	}

@@ -90,7 +90,7 @@ func TestBadFlags(t *testing.T) {
 		{nil, "--kubeconfig is not set and this is not a pod; give the kubeconfig of the cluster"},
 		{[]string{"--kubeconfig"}, "--kubeconfig needs a value: a string"},
 		{[]string{"--kubeconfig", "/dev/zero"}, "--kubeconfig must be a file, and /dev/zero is a device"},
-		{[]string{"--kubeconfig", "testdata/nothing"}, "--kubeconfig is a file that cannot be used: testdata/nothing does not exist"},
+		{[]string{"--kubeconfig", "testdata/nothing"}, "--kubeconfig cannot be used: testdata/nothing does not exist"},
 		{[]string{"--kubeconfg=x"}, "--kubeconfg is not a flag; did you mean --kubeconfig?"},
 		{[]string{"--replicas=3"}, "--replicas is not a flag; see kubeweir gateway --help"},
 		{[]string{"-k", "x"}, "-k is not a flag; see kubeweir gateway --help"},

@@ -82,7 +82,7 @@ func TestCheckFile(t *testing.T) {
 		want                []string // with FILE for its name
 	}{
 		{"empty", "", "", "gateway", nil},
-		{"gateway", "kubeconfig: none\ncontext: x\n", "", "gateway", []string{"FILE:1: kubeconfig is a file that cannot be used: DIR/none does not exist"}},
+		{"gateway", "kubeconfig: none\ncontext: x\n", "", "gateway", []string{"FILE:1: kubeconfig cannot be used: DIR/none does not exist"}},
 		{"context alone", "context: x\n", "", "gateway", nil},
 		{"standalone", "dataDir: x\nlimits:\n  maxConnections: 0\n", "", "standalone", []string{"FILE:3: limits.maxConnections must be at least 1, not 0"}},
 		{"near", "dataDri: x\n", "", "standalone", []string{`FILE:1: "dataDri" is not a field of the file; did you mean "dataDir"?`}},
@@ -123,7 +123,7 @@ func TestCheckFile(t *testing.T) {
 		})
 	}
 	if checked, err := CheckInput(strings.NewReader("dataDir: x\ntls: {certFile: none}\n"), "", false); err != nil || checked.Mode != "standalone" || len(checked.Errors) != 2 ||
-		checked.Errors[0].Error() != "standard input:2: tls.certFile is a file that cannot be used: none does not exist" {
+		checked.Errors[0].Error() != "standard input:2: tls.certFile cannot be used: none does not exist" {
 		t.Errorf("%+v, %v", checked, err)
 	}
 	if _, err := CheckFile(filepath.Join(dir, "none"), "", false); err == nil || !strings.HasSuffix(err.Error(), "none does not exist") {

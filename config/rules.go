@@ -166,7 +166,7 @@ func (g *Gateway) checkRules(o *origins) {
 		rule, path := &g.Rules[i], fmt.Sprintf("%s[%d]", rulesPath, i)
 		g.checkBudget(o, rule, path)
 		if !rule.says() {
-			o.report(path, "says nothing; add profile: dashboard, consistency, offline, selfReviews, readOnly, visibleLists, coalesce, watchBytesPerSecond, upstreamRequestsPerSecond, upstreamBytesPerSecond, overBudget, block, view or drop")
+			o.report(path, "has no setting; add one of profile: dashboard, consistency, offline, selfReviews, readOnly, visibleLists, coalesce, watchBytesPerSecond, upstreamRequestsPerSecond, upstreamBytesPerSecond, overBudget, block, view or drop")
 		}
 		if rule.Coalesce != NoWindow {
 			checkCoalesce(o, path+".coalesce", time.Duration(rule.Coalesce))
@@ -174,7 +174,7 @@ func (g *Gateway) checkRules(o *origins) {
 		checkWatchBytes(o, path+".watchBytesPerSecond", rule.WatchBytesPerSecond)
 		for j, field := range rule.Drop {
 			if field != ManagedFields {
-				o.report(fmt.Sprintf("%s.drop[%d]", path, j), "must be %s, not %q: who writes back what lacks another field deletes it", ManagedFields, short(field))
+				o.report(fmt.Sprintf("%s.drop[%d]", path, j), "must be %s, not %q: clients that write objects back would delete other fields", ManagedFields, short(field))
 			}
 		}
 		checkMatch(o, &rule.Match, path)
@@ -191,10 +191,10 @@ const (
 func (g *Gateway) checkBudget(o *origins, rule *Rule, path string) {
 	requests, bytes := path+".upstreamRequestsPerSecond", path+".upstreamBytesPerSecond"
 	if n := rule.UpstreamRequestsPerSecond; n < 0 || n > maxBudgetRequests || n == 0 && o.said(requests) {
-		o.report(requests, "must be from 1 to %d, not %d; to stop somebody there is block: true", maxBudgetRequests, n)
+		o.report(requests, "must be from 1 to %d, not %d; set block: true to reject all requests", maxBudgetRequests, n)
 	}
 	if n := rule.UpstreamBytesPerSecond; n != 0 && n < minWatchBytes || n > maxBudgetBytes || n == 0 && o.said(bytes) {
-		o.report(bytes, "must be from %v to %v, not %v; to stop somebody there is block: true", minWatchBytes, maxBudgetBytes, n)
+		o.report(bytes, "must be from %v to %v, not %v; set block: true to reject all requests", minWatchBytes, maxBudgetBytes, n)
 	}
 	if rule.OverBudget != "" && !slices.ContainsFunc(g.Rules, func(r Rule) bool { return r.hasBudget() }) {
 		o.report(path+".overBudget", "has no effect, as no rule has upstreamRequestsPerSecond or upstreamBytesPerSecond")

@@ -64,8 +64,8 @@ func TestAllErrors(t *testing.T) {
 	want := []string{
 		"--max-connections must be at least 1, not 0",
 		"--history-age must be at least 1s, not 0s",
-		"--kubeconfig is a file that cannot be used: none does not exist",
-		"--tls-cert-file is a file that cannot be used: none.crt does not exist",
+		"--kubeconfig cannot be used: none does not exist",
+		"--tls-cert-file cannot be used: none.crt does not exist",
 		"--tls-cert-file is set without --tls-private-key-file; give both or none",
 	}
 	if !reflect.DeepEqual(got, want) {

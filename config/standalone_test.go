@@ -35,12 +35,12 @@ func TestStandaloneBadFlags(t *testing.T) {
 		"--etcd-servers=x":                         "--etcd-servers must be a URL such as https://127.0.0.1:2379, not \"x\"",
 		"--client-ca-file=testdata/files/junk":     "--client-ca-file must be a file of certificates in PEM, and testdata/files/junk is not: it has none",
 		"--etcd-cafile=testdata/files/junk":        "--etcd-cafile must be a file of certificates in PEM, and testdata/files/junk is not: it has none",
-		"--etcd-certfile=/none":                    "--etcd-certfile is a file that cannot be used: /none does not exist",
+		"--etcd-certfile=/none":                    "--etcd-certfile cannot be used: /none does not exist",
 		"--service-cluster-ip-range=10.0.0.0/8":    "--service-cluster-ip-range must have at least 8 addresses, and with IPv4 at most a million (/12), unlike 10.0.0.0/8",
 		"--service-node-port-range=1":              "--service-node-port-range must be a range of ports such as 30000-32767, not \"1\"",
 		"--enable-admission-plugins=":              "--enable-admission-plugins must not be empty; name plugins, for instance LimitRanger",
 		"start":                                    "unexpected argument \"start\"; settings are given as flags, see kubeweir standalone --help",
-		"--tls-private-key-file=testdata/files/ca": "--tls-private-key-file is a file that cannot be used: testdata/files/ca does not exist",
+		"--tls-private-key-file=testdata/files/ca": "--tls-private-key-file cannot be used: testdata/files/ca does not exist",
 	} {
 		_, err := ParseStandalone([]string{args})
 		if err == nil || err.Error() != want {

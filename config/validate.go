@@ -89,12 +89,12 @@ func checkFiles(o *origins, settings []setting) {
 		name := *s.file()
 		f, err := os.Open(name)
 		if err != nil {
-			o.report(s.path, "is a file that cannot be used: %w", plainFileError(name, err))
+			o.report(s.path, "cannot be used: %w", plainFileError(name, err))
 			continue
 		}
 		info, err := f.Stat()
 		if err := errors.Join(err, f.Close()); err != nil {
-			o.report(s.path, "is a file that cannot be used: %w", plainFileError(name, err))
+			o.report(s.path, "cannot be used: %w", plainFileError(name, err))
 		} else if info.IsDir() {
 			o.report(s.path, "must be a file, and %s is a directory", shownPath(name))
 		} else if info.Mode()&os.ModeDevice != 0 {

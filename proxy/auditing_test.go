@@ -120,7 +120,7 @@ func TestDecisionsByRulesAreAudited(t *testing.T) {
 			a := e.Annotations
 			got = append(got, fmt.Sprint(e.Verb, " ", a["kubeweir/source"], " ", a["authorization.k8s.io/decision"], " ", a["authorization.k8s.io/reason"]))
 		}
-		want := []string{"create forwarded  ", "create cached allow ", "delete  forbid a rule of kubeweir lets this client read only"}
+		want := []string{"create forwarded  ", "create cached allow ", "delete  forbid a rule of kubeweir (readOnly: true) restricts this client to reads"}
 		if !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}

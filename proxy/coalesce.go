@@ -39,9 +39,9 @@ func parseCoalesce(text string) (time.Duration, error) {
 	case text == "":
 		return 0, badCoalesce("empty value: set a value or omit the parameter")
 	case err != nil:
-		return 0, badCoalesce(fmt.Sprintf("%q is no duration such as 500ms or 2s", text[:min(len(text), 64)]))
+		return 0, badCoalesce(fmt.Sprintf("it must be a duration such as 500ms or 2s, not %q", text[:min(len(text), 64)]))
 	case asked < defaults.MinCoalesce || asked > defaults.MaxCoalesce:
-		return 0, badCoalesce(fmt.Sprintf("it is from %v to %v, not %v", defaults.MinCoalesce, defaults.MaxCoalesce, asked))
+		return 0, badCoalesce(fmt.Sprintf("it must be from %v to %v, not %v", defaults.MinCoalesce, defaults.MaxCoalesce, asked))
 	}
 	return asked, nil
 }

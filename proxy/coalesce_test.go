@@ -47,9 +47,9 @@ func TestCoalesceParameter(t *testing.T) {
 
 		{name: "empty", line: pods + "watch=1&coalesce=", status: 400, says: "parameter coalesce: empty value"},
 		{name: "without value", line: pods + "watch=1&coalesce", status: 400, says: "parameter coalesce: empty value"},
-		{name: "no duration", line: pods + "watch=1&coalesce=500", status: 400, says: `parameter coalesce: \"500\" is no duration such as 500ms`},
-		{name: "too short", line: pods + "watch=1&coalesce=9ms", status: 400, says: "parameter coalesce: it is from 10ms to 30s, not 9ms"},
-		{name: "too long", line: pods + "watch=1&coalesce=31s", status: 400, says: "parameter coalesce: it is from 10ms to 30s, not 31s"},
+		{name: "no duration", line: pods + "watch=1&coalesce=500", status: 400, says: `parameter coalesce: it must be a duration such as 500ms or 2s, not \"500\"`},
+		{name: "too short", line: pods + "watch=1&coalesce=9ms", status: 400, says: "parameter coalesce: it must be from 10ms to 30s, not 9ms"},
+		{name: "too long", line: pods + "watch=1&coalesce=31s", status: 400, says: "parameter coalesce: it must be from 10ms to 30s, not 31s"},
 		{name: "negative", line: pods + "watch=1&coalesce=-1s", status: 400, says: "parameter coalesce: "},
 		{name: "overflowing", line: pods + "watch=1&coalesce=" + strings.Repeat("9", 400) + "s", status: 400, says: "parameter coalesce: "},
 

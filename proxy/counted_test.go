@@ -95,7 +95,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		{why: reason.Blocked, name: "by a rule", line: anyPods, says: "a rule blocks it", options: ruled(policy.Settings{Block: policy.Yes})},
+		{why: reason.Blocked, name: "by a rule", line: anyPods, says: "a rule of kubeweir (block: true) blocks this client", options: ruled(policy.Settings{Block: policy.Yes})},
 		{why: reason.UnidentifiedLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
 			b.gateway.slots.unidentified.SetLimit(1)
 			b.gateway.slots.unidentified.Acquire()
@@ -104,8 +104,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 		{why: reason.NotLocal, line: anyPods, says: "the Host header is not an address of this machine", change: func(_ *testing.T, r *api.Request) {
 			r.Listener, r.RemoteAddr, r.Host = api.ListenerSidecar, "127.0.0.1:1", "example.com"
 		}},
-		{why: reason.ReviewUnavailable, line: anyPods, says: "could not be asked who you are", options: reviews(noReviews{errors.New("away")})},
-		{why: reason.ReviewRefused, line: anyPods, says: "its log says why", options: reviews(noReviews{apierrors.NewBadRequest("no such field")})},
+		{why: reason.ReviewUnavailable, line: anyPods, says: "cannot authenticate or authorize the request", options: reviews(noReviews{errors.New("away")})},
+		{why: reason.ReviewRefused, line: anyPods, says: "the gateway's log states the cause", options: reviews(noReviews{apierrors.NewBadRequest("no such field")})},
 		{why: reason.ShortLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) { full(b.gateway.slots.inFlight) }},
 		{why: reason.ShortShare, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
 			b.gateway.slots.inFlight.SetLimit(2)
@@ -125,13 +125,13 @@ func TestRefusalsAreCounted(t *testing.T) {
 		{why: reason.ImpersonationInvalid, line: anyPods, header: "Impersonate-Group: a", says: "without impersonating a user name"},
 		{why: reason.ImpersonationForbidden, line: anyPods, header: "Impersonate-User: jane", says: "cannot impersonate",
 			options: reviews(denies{}), change: byCertificate("bob")},
-		{why: reason.ReadOnly, line: "DELETE /api/v1/namespaces/a/pods/b", says: "a rule of kubeweir lets this client read only", options: ruled(policy.Settings{ReadOnly: policy.Yes})},
+		{why: reason.ReadOnly, line: "DELETE /api/v1/namespaces/a/pods/b", says: "a rule of kubeweir (readOnly: true) restricts this client to reads", options: ruled(policy.Settings{ReadOnly: policy.Yes})},
 		{why: reason.OverBudget, line: aVersion, says: "rules[0] of kubeweir", options: ruled(policy.Settings{UpstreamBytesPerSecond: 1}), before: func(b *gatewayBench) {
 			r := request("POST /api/v1/namespaces/a/pods")
 			r.ContentLength = 1 << 20
 			b.gateway.Serve(b.t.Context(), r).Done(0, nil)
 		}},
-		{why: reason.Redacted, line: "GET /api/v1/namespaces/a/pods/b/log", says: "a rule of kubeweir shows this client a redacted view", options: ruled(policy.Settings{Redacted: policy.Yes})},
+		{why: reason.Redacted, line: "GET /api/v1/namespaces/a/pods/b/log", says: "a rule of kubeweir (view: redacted) shows this client a redacted view", options: ruled(policy.Settings{Redacted: policy.Yes})},
 		{why: reason.Forbidden, line: anyPods, says: `User "admin" cannot list resource "pods"`, options: reviews(denies{})},
 		{why: reason.ShardUnknown, line: anyPods + "&shardSelector=x&unknown=1", says: "the shard cannot be read from the cache"},
 		{why: reason.QueryUnanswered, line: anyPods + "&offset=1&unknown=1", says: "offset"},
@@ -271,12 +271,12 @@ func TestRefusalsOfflineAreCounted(t *testing.T) {
 		says    string
 		before  func(*offlineBench)
 	}{
-		reason.OfflineDenied: {policy.Offline{TTL: time.Hour}, "could not be asked who you are", func(b *offlineBench) {
+		reason.OfflineDenied: {policy.Offline{TTL: time.Hour}, "cannot authenticate or authorize the request", func(b *offlineBench) {
 			b.leave()
 			time.Sleep(time.Minute)
 		}},
 		// What the client may do was asked for later than the feed broke, or that would not be known any more either.
-		reason.OfflineExpired: {policy.Offline{Allow: true, TTL: time.Minute}, "older than the gateway may serve", func(b *offlineBench) {
+		reason.OfflineExpired: {policy.Offline{Allow: true, TTL: time.Minute}, "the cached data is older than --offline-ttl allows", func(b *offlineBench) {
 			b.source.SetDown(true)
 			time.Sleep(40 * time.Second)
 			b.begin(podsAsHeld, asJane)
@@ -301,7 +301,7 @@ func TestRefusalsOfVisibleAreCounted(t *testing.T) {
 		line, says string
 		before     func(*visibleBench)
 	}{
-		reason.VisibleUnanswered: {podsNow, "from kubeweir's cache only", func(b *visibleBench) { b.source.SetDown(true) }},
+		reason.VisibleUnanswered: {podsNow, "served only from kubeweir's cache", func(b *visibleBench) { b.source.SetDown(true) }},
 		reason.VisibleLimit:      {"GET /api/v1/pods?watch=1&labelSelector=x", "too many watches are being followed", func(b *visibleBench) { b.t.Cleanup(b.watch("GET /api/v1/pods?watch=1", asJane).leave) }},
 	} {
 		t.Run(why.String(), func(t *testing.T) {

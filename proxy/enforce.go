@@ -24,7 +24,7 @@ func (g *Gateway) rejectBlocked(x *exchange) *api.Response {
 		return nil
 	}
 	g.account.refused.Count(reason.Blocked)
-	return x.fail(api.NewTooManyRequests(fmt.Sprintf("kubeweir serves no user agent %q at present: an operator has blocked it", pattern), policy.Seconds(retry)))
+	return x.fail(api.NewTooManyRequests(fmt.Sprintf("an operator has temporarily blocked the user agent at kubeweir, by the pattern %q", pattern), policy.Seconds(retry)))
 }
 
 var errOverBudget = errors.New("the sender is over an upstream budget")
@@ -38,7 +38,7 @@ func (g *Gateway) charge(ctx context.Context, x *exchange) (context.Context, *ap
 	var blocked bool
 	if x.Spending, blocked = x.policy.SpendingOf(x.sender.User, x.Request); blocked {
 		g.account.refused.Count(reason.Blocked)
-		return ctx, x.fail(api.NewTooManyRequests("kubeweir does not serve this client: a rule blocks it", policy.Seconds(policy.BlockedRetry)))
+		return ctx, x.fail(api.NewTooManyRequests("a rule of kubeweir (block: true) blocks this client", policy.Seconds(policy.BlockedRetry)))
 	}
 	if x.Spending.Exceeds(0) {
 		ctx = review.WithoutReviews(ctx)

@@ -173,7 +173,7 @@ func TestReadOnly(t *testing.T) {
 					resp.Stream.Stop()
 				}
 				resp.Done(0, nil)
-				if refused := resp.Status == 403; refused != c.refused || refused && (b.upstream.count() > before || !strings.Contains(string(resp.Body), "read only")) {
+				if refused := resp.Status == 403; refused != c.refused || refused && (b.upstream.count() > before || !strings.Contains(string(resp.Body), "restricts this client to reads")) {
 					t.Errorf("%s %s as %q: %d %s", c.line, c.header, as, resp.Status, resp.Body)
 				}
 			}

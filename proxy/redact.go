@@ -110,7 +110,7 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 // unredacted rejects a response that cannot be redacted.
 func (g *Gateway) unredacted(x *exchange, err error) *api.Response {
 	g.account.refused.Count(reason.Redacted)
-	text := "a rule of kubeweir shows this client a redacted view, and the cluster's answer cannot be redacted: " + err.Error()
+	text := "a rule of kubeweir (view: redacted) shows this client a redacted view, and the upstream's response cannot be redacted: " + err.Error()
 	if errors.Is(err, response.ErrTooLarge) {
 		text += "; ask for pages (limit=500)"
 	}

@@ -143,7 +143,7 @@ func (q *Query) Timed() bool {
 func (q *Query) parseOffset(text string) error {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n < 0 {
-		return fmt.Errorf("%q is not a number of objects", text)
+		return fmt.Errorf("%q is not a whole number from 0 to 2147483647", text)
 	}
 	q.Offset = int(n)
 	return nil
@@ -224,11 +224,11 @@ func (q *Query) Decode(token, selected string) (Token, error) {
 	}
 	switch {
 	case err != nil || wire.Version != tokenVersion || wire.ResourceVersion == 0 || wire.Offset < 0:
-		return Token{}, apierrors.NewBadRequest("parameter continue: it is not that of a list with sortBy, where, offset, fields or countBy: begin such a list without it")
+		return Token{}, apierrors.NewBadRequest("parameter continue: the token is not that of a list with sortBy, where, offset, fields or countBy: begin such a list without a token")
 	case wire.List != q.hash(selected):
-		return Token{}, apierrors.NewBadRequest("parameter continue: it goes on with another list: repeat its sortBy, where and selectors")
+		return Token{}, apierrors.NewBadRequest("parameter continue: the token belongs to another list: repeat the sortBy, where and selectors of its first page")
 	case q.Offset > 0:
-		return Token{}, apierrors.NewBadRequest("parameter offset: with continue it has no meaning: leave one of them out")
+		return Token{}, apierrors.NewBadRequest("parameter offset: it cannot be combined with continue: omit one of them")
 	}
 	return wire.Token, nil
 }

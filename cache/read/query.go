@@ -186,7 +186,7 @@ func (a *queryList) whole() Request {
 // expired translates the error of the version that a token names.
 func (a *queryList) expired(err error) error {
 	if a.token.ResourceVersion > 0 && errors.Is(err, ErrForward) && ForwardReason(err) == reason.VersionGone {
-		return apierrors.NewResourceExpired("The version that the pages of this list show is no longer held: begin it again without the parameter continue.")
+		return apierrors.NewResourceExpired("The version of this list is no longer retained: begin it again without the parameter continue.")
 	}
 	return err
 }

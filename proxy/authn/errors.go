@@ -23,11 +23,11 @@ func StatusError(err error) *apierrors.StatusError {
 	case errors.Is(err, ErrUnauthenticated):
 		return apierrors.NewUnauthorized("Unauthorized")
 	case errors.Is(err, review.ErrUnavailable), errors.Is(err, review.ErrForbidden):
-		status = apierrors.NewServiceUnavailable("the upstream could not be asked who you are and what you may do")
+		status = apierrors.NewServiceUnavailable("the gateway cannot authenticate or authorize the request at the upstream API server, please try again later")
 		status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 		return status
 	case errors.Is(err, review.ErrRejected):
-		return apierrors.NewInternalError(errors.New("the gateway cannot ask the upstream who you are and what you may do; its log says why"))
+		return apierrors.NewInternalError(errors.New("the upstream API server rejected the gateway's review of the client; the gateway's log states the cause"))
 	case errors.As(err, &status):
 		return status
 	}

@@ -123,7 +123,7 @@ func (r *Router) Serve(ctx context.Context, req *api.Request) *api.Response {
 		req.Path, req.RawPath = below(req.Path, prefix), below(req.RawPath, prefix)
 		if climbs(req.Path) {
 			target.leave()
-			return r.reject(req, reason.ClusterPath, 400, metav1.StatusReasonBadRequest, "the path leads out of the cluster by its dot segments")
+			return r.reject(req, reason.ClusterPath, 400, metav1.StatusReasonBadRequest, "the path leads out of its cluster by dot segments")
 		}
 		resp := r.serve(ctx, req, target)
 		relocate(resp, prefix)
@@ -183,7 +183,7 @@ func (r *Router) find(req *api.Request) (to *Target, prefix string, resp *api.Re
 		// The names contradict each other. Clients that share a connection between hosts, as browsers
 		// do, retry on a new one (RFC 9110, 15.5.20).
 		return nil, "", r.reject(req, reason.Misdirected, 421, metav1.StatusReasonUnknown,
-			"the Host is of another cluster than the name that the TLS connection was made for")
+			"the Host header and the TLS server name belong to different clusters: retry on a new connection")
 	case byHost != nil:
 		return byHost, "", nil
 	}
@@ -191,7 +191,7 @@ func (r *Router) find(req *api.Request) (to *Target, prefix string, resp *api.Re
 		name, _, _ := strings.Cut(rest, "/")
 		to := known.names[name]
 		if to == nil {
-			return nil, "", r.unknown(req, "no such cluster is known here")
+			return nil, "", r.unknown(req, "unknown cluster")
 		}
 		return to, to.prefix, nil
 	}
@@ -201,13 +201,13 @@ func (r *Router) find(req *api.Request) (to *Target, prefix string, resp *api.Re
 	if resp := r.health.Serve(req, false); resp != nil {
 		return nil, "", resp
 	}
-	return nil, "", r.unknown(req, "the gateway stands in front of several clusters, and the request names none")
+	return nil, "", r.unknown(req, "the gateway serves several clusters, and the request names none")
 }
 
 // unknown rejects a request for no cluster. It names none, because the client is not authenticated.
 func (r *Router) unknown(req *api.Request, why string) *api.Response {
 	return r.reject(req, reason.UnknownCluster, 404, metav1.StatusReasonNotFound,
-		fmt.Sprintf("%s: ask at %sNAME, or by a host name of the cluster", why, r.prefix))
+		fmt.Sprintf("%s: use the path %sNAME or a host name of the cluster", why, r.prefix))
 }
 
 func (r *Router) reject(req *api.Request, why reason.Refusal, code int32, kind metav1.StatusReason, message string) *api.Response {

@@ -80,29 +80,29 @@ func TestRouterFinds(t *testing.T) {
 		{"10.9.9.9", "C.Example", "/api", 200, "c /api /api get "},            // a name has no case
 		{"10.9.9.9", "c.example", "/clusters/b/api", 200, "b /api /api get "}, // the path says more
 		// Two clusters.
-		{"a.example", "c.example", "/api", 421, "another cluster"},
-		{"a.example", "C.EXAMPLE", "/api", 421, "another cluster"},
-		{"c.example:8443", "a.example", "/clusters/b/api", 421, "another cluster"},
+		{"a.example", "c.example", "/api", 421, "different clusters"},
+		{"a.example", "C.EXAMPLE", "/api", 421, "different clusters"},
+		{"c.example:8443", "a.example", "/clusters/b/api", 421, "different clusters"},
 		// For the gateway itself.
 		{"gw", "gw", "/readyz", 200, "ok"},
 		{"gw", "gw", "/livez", 200, "ok"},
 		// For none.
-		{"gw", "gw", "/api/v1/pods", 404, "names none: ask at /clusters/NAME"},
+		{"gw", "gw", "/api/v1/pods", 404, "names none: use the path /clusters/NAME"},
 		{"gw", "gw", "/", 404, "names none"},
 		{"gw", "gw", "/clusters", 404, "names none"},
-		{"gw", "gw", "/clusters/", 404, "no such cluster is known here: ask at /clusters/NAME, or by a host name"},
-		{"gw", "gw", "/clusters//a/api", 404, "no such cluster"},
-		{"gw", "gw", "/clusters/c/api", 404, "no such cluster"}, // by host only
-		{"gw", "gw", "/clusters/d/api", 404, "no such cluster"},
-		{"gw", "gw", "/clusters/a.example/api", 404, "no such cluster"},
-		{"gw", "gw", "/clusters/A/api", 404, "no such cluster"},
-		{"gw", "gw", "/clusters/a%2fapi", 404, "no such cluster"},
-		{"gw", "gw", "/clusters/%61/api", 404, "no such cluster"},
+		{"gw", "gw", "/clusters/", 404, "unknown cluster: use the path /clusters/NAME or a host name"},
+		{"gw", "gw", "/clusters//a/api", 404, "unknown cluster"},
+		{"gw", "gw", "/clusters/c/api", 404, "unknown cluster"}, // by host only
+		{"gw", "gw", "/clusters/d/api", 404, "unknown cluster"},
+		{"gw", "gw", "/clusters/a.example/api", 404, "unknown cluster"},
+		{"gw", "gw", "/clusters/A/api", 404, "unknown cluster"},
+		{"gw", "gw", "/clusters/a%2fapi", 404, "unknown cluster"},
+		{"gw", "gw", "/clusters/%61/api", 404, "unknown cluster"},
 		{"gw", "gw", "/clusters%2fa/api", 404, "names none"},
 		{"gw", "gw", "//clusters/a/api", 404, "names none"},
 		{"gw", "gw", "/./clusters/a/api", 404, "names none"},
-		{"gw", "gw", "/clusters/../clusters/a/api", 404, "no such cluster"},
-		{"gw", "c.example", "/clusters/d/api", 404, "no such cluster"},
+		{"gw", "gw", "/clusters/../clusters/a/api", 404, "unknown cluster"},
+		{"gw", "c.example", "/clusters/d/api", 404, "unknown cluster"},
 		{"gw", "", "*", 404, "names none"},
 		{"gw", "", "", 404, "names none"},
 		// Out of the cluster.
@@ -286,10 +286,10 @@ func TestRefusalsOfClustersAreCounted(t *testing.T) {
 		says              string
 		open              []string // targets of requests in flight
 	}{
-		{reason.UnknownCluster, "none", "gw", "", "/api/v1/pods", "the request names none: ask at /clusters/NAME", nil},
-		{reason.UnknownCluster, "another", "gw", "", "/clusters/x/api/v1/pods", "no such cluster is known here: ask at /clusters/NAME", nil},
-		{reason.Misdirected, "", "a.example", "c.example", "/api/v1/pods", "another cluster than the name that the TLS connection", nil},
-		{reason.ClusterPath, "", "gw", "", "/clusters/a/../c/api/v1/pods", "leads out of the cluster", nil},
+		{reason.UnknownCluster, "none", "gw", "", "/api/v1/pods", "the request names none: use the path /clusters/NAME", nil},
+		{reason.UnknownCluster, "another", "gw", "", "/clusters/x/api/v1/pods", "unknown cluster: use the path /clusters/NAME", nil},
+		{reason.Misdirected, "", "a.example", "c.example", "/api/v1/pods", "the Host header and the TLS server name belong to different clusters", nil},
+		{reason.ClusterPath, "", "gw", "", "/clusters/a/../c/api/v1/pods", "leads out of its cluster by dot segments", nil},
 		{reason.AllClustersLimit, "short", "gw", "", pods, tooMany, []string{pods, "/clusters/b/api/v1/pods"}},
 		{reason.AllClustersLimit, "long", "gw", "", pods + "?watch=1", tooMany, []string{pods + "?watch=1", "/clusters/b/api/v1/pods?watch=1"}},
 		{reason.ClusterShare, "short", "gw", "", pods, tooMany, []string{pods}},

@@ -30,12 +30,12 @@ func (c *Compiled) Restrict(r *api.Request, actors []user.Info) (x Restriction) 
 	}
 	if x.Redacted = c.redacts && c.restrictsAny(r, actors, redactedOf); x.Redacted {
 		if missing := unredactable(r); missing != "" {
-			x.Why, x.Text = reason.Redacted, "a rule of kubeweir shows this client a redacted view, which "+missing
+			x.Why, x.Text = reason.Redacted, "a rule of kubeweir (view: redacted) shows this client a redacted view, which "+missing
 			return x
 		}
 	}
 	if !readsOnly(r) && c.restrictsAny(r, actors, readOnlyOf) {
-		x.Why, x.Text = reason.ReadOnly, "a rule of kubeweir lets this client read only"
+		x.Why, x.Text = reason.ReadOnly, "a rule of kubeweir (readOnly: true) restricts this client to reads"
 	}
 	return x
 }
@@ -112,17 +112,17 @@ func unredactable(r *api.Request) string {
 	info := r.Info()
 	switch {
 	case r.Method != "GET" && r.Method != "HEAD":
-		return "has no writes: their answers have the objects"
+		return "does not allow writes: their responses contain the objects"
 	case !readsOnly(r):
-		return "has gets, lists and watches only, by paths that everybody reads alike"
+		return "allows only gets, lists and watches with unambiguous paths"
 	case !info.IsResourceRequest:
 		return unredactablePath(info.Path)
 	case r.Method == "HEAD":
-		return "has no answers to HEAD"
+		return "does not allow HEAD"
 	case info.Subresource == "log":
-		return "has no logs: what is secret in them is not known"
+		return "does not allow logs: secrets in them cannot be recognized"
 	case info.Subresource == "" && !info.Exact:
-		return "has no requests that can be read in more than one way: give each parameter once, escaped, in ASCII, and none that reads do not have"
+		return "does not allow ambiguous requests: give each parameter once, percent-encoded in ASCII, and only parameters of reads"
 	case info.Subresource == "":
 		return unredactableSelector(info.Options.FieldSelector)
 	}
@@ -137,7 +137,7 @@ func unredactablePath(path string) string {
 	case "", "api", "apis", "version", "openapi", "openid", ".well-known", "healthz", "livez", "readyz":
 		return ""
 	}
-	return "does not have this path"
+	return "does not include this path"
 }
 
 // unredactableSelector is unredactable for a field selector: with one of a redacted field, clients could
@@ -148,7 +148,7 @@ func unredactableSelector(selector fields.Selector) string {
 	}
 	for _, term := range selector.Requirements() {
 		if json.MayRedact(term.Field) {
-			return "does not have the field " + term.Field + " to select by"
+			return "does not allow field selectors on " + term.Field
 		}
 	}
 	return ""

@@ -17,9 +17,9 @@ import (
 
 // Rejections of reads that only stale knowledge could serve.
 var (
-	errUnconfirmedClient = Unavailable("the upstream could not be asked who you are and what you may do")
-	errUnconfirmedCache  = Unavailable("no API server has confirmed yet what the gateway kept over its restart")
-	errOfflineExpired    = Unavailable("no API server answers, and what the cache holds is older than the gateway may serve")
+	errUnconfirmedClient = Unavailable("the gateway cannot authenticate or authorize the request at the upstream API server, please try again later")
+	errUnconfirmedCache  = Unavailable("no API server has confirmed the cached data since the gateway restarted, please try again later")
+	errOfflineExpired    = Unavailable("no API server responds, and the cached data is older than --offline-ttl allows")
 )
 
 // Unavailable returns a 503 with Retry-After.
@@ -49,12 +49,12 @@ func (f *Facts) isWhole() bool { return policy.IsSelfReview(f.Request) || !f.Inf
 
 // unredactable returns why the upstream's response to a read could not be redacted.
 func (f *Facts) unredactable() error {
-	const view = "a rule of kubeweir shows this client a redacted view, which "
+	const view = "a rule of kubeweir (view: redacted) shows this client a redacted view, which "
 	if f.Request.Upgrade != "" {
-		return f.Forbidden(view + "has no WebSockets of what is not in the cache")
+		return f.Forbidden(view + "allows WebSockets only for cached resources")
 	}
 	if _, ok := api.AcceptJSON(f.Request.Header.Get("Accept"), f.PrintsTables); !ok {
-		return api.NewNotAcceptable(view + "is in JSON where the cache does not have it: accept application/json as well")
+		return api.NewNotAcceptable(view + "is available only as JSON for uncached resources: accept application/json as well")
 	}
 	return nil
 }
@@ -62,9 +62,9 @@ func (f *Facts) unredactable() error {
 // wrongVerb returns the 400 of a query that is no list.
 func wrongVerb(verb string) error {
 	if verb == "watch" {
-		return apierrors.NewBadRequest("sortBy, where, offset, fields and countBy are parameters of lists: a watch cannot have them. List again when a watch without them tells of a change")
+		return apierrors.NewBadRequest("sortBy, where, offset, fields and countBy are not supported for watches: watch without them, and list again after a change")
 	}
-	return apierrors.NewBadRequest("sortBy, where, offset, fields and countBy are parameters of lists: objects are not deleted by them, and a server that does not know them would delete all")
+	return apierrors.NewBadRequest("sortBy, where, offset, fields and countBy are not supported for deletions: a server that does not know them would delete all objects")
 }
 
 // queryErr returns the response to a query that the cache cannot serve.
@@ -72,18 +72,18 @@ func (f *Facts) queryErr(why reason.Forward, err error) error {
 	if ahead, ok := errors.AsType[*store.TooLargeError](err); ok {
 		return api.NewTooLargeResourceVersion(ahead.RV, ahead.Current, 1)
 	}
-	const only = "sortBy, where, offset, fields and countBy are answered from the cache only"
+	const only = "sortBy, where, offset, fields and countBy are served only from the cache"
 	switch why {
 	case reason.VersionGone:
 		return api.NewExpiredList()
 	case reason.DefinitionsUnknown, reason.CacheUnavailable, reason.Redefined, reason.VersionAhead:
 		return Unavailable(fmt.Sprintf("%s, which cannot be read now (%s)", only, why))
 	case reason.Unproven:
-		return Unavailable(only + ", which cannot be shown to hold the most recent state now (unproven): ask with resourceVersion=0 for the state that it holds")
+		return Unavailable(only + ", which cannot confirm the most recent state now (unproven): set resourceVersion=0 to read the cached state")
 	case reason.Inexact:
-		return apierrors.NewBadRequest(only + ", and this request can be read in more than one way (inexact): give each parameter once, escaped, in ASCII, and none that lists do not have")
+		return apierrors.NewBadRequest(only + ", and this request is ambiguous (inexact): give each parameter once, percent-encoded in ASCII, and only parameters of lists")
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("%s, and this list is not (%s): leave these parameters out", only, why))
+	return apierrors.NewBadRequest(fmt.Sprintf("%s, which cannot serve this list (%s): omit these parameters", only, why))
 }
 
 // visibleErr returns the response to a read of visible namespaces that the cache cannot serve.
@@ -91,7 +91,7 @@ func (f *Facts) visibleErr(why reason.Forward, err error) error {
 	if err := f.versionErr(why, err); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("the namespaces that you may list are listed together from kubeweir's cache only, which does not answer this (%s)", why)
+	text := fmt.Sprintf("lists over all namespaces that you may list are served only from kubeweir's cache, which cannot serve this request (%s)", why)
 	switch why {
 	case reason.CacheUnavailable, reason.Redefined, reason.VersionAhead, reason.Unproven:
 		return Unavailable(text)
@@ -113,11 +113,11 @@ func (f *Facts) shardErr(why reason.Forward, err error) error {
 	}
 	switch why {
 	case reason.DefinitionsUnknown, reason.CacheUnavailable, reason.Redefined, reason.VersionAhead, reason.Unproven:
-		return Unavailable(fmt.Sprintf("the shard cannot be read from the cache now (%s), and the upstream's answer does not say that it is one", why))
+		return Unavailable(fmt.Sprintf("the shard cannot be read from the cache now (%s), and the upstream's response does not confirm the shard", why))
 	case reason.NotForwarded: // a deletion
-		return apierrors.NewBadRequest("objects are not deleted by shard: a server that does not know shardSelector would delete those of all shards")
+		return apierrors.NewBadRequest("shardSelector is not supported for deletions: a server that does not know it would delete the objects of all shards")
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the shard cannot be read from the cache (%s), and the upstream's answer does not say that it is one", why))
+	return apierrors.NewBadRequest(fmt.Sprintf("the shard cannot be read from the cache (%s), and the upstream's response does not confirm the shard", why))
 }
 
 // versionErr returns kube-apiserver's error for a version that the cache does not hold, nil if that

@@ -80,17 +80,17 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}{
 		{why: reason.RequestInvalid, name: "method", request: malformed, says: "malformed method"},
 		{why: reason.RequestInvalid, name: "header", request: request("GET", "/api/v1/pods", "A B", "c"), says: "malformed header"},
-		{why: reason.BodyTimeout, request: sendingBody(os.ErrDeadlineExceeded), says: "the request's body did not come in time"},
+		{why: reason.BodyTimeout, request: sendingBody(os.ErrDeadlineExceeded), says: "the request's body did not arrive in time"},
 		{why: reason.BodyBroken, request: sendingBody(errors.New("gone")), says: "the request's body could not be read"},
 		{why: reason.UpstreamUnreachable, request: get, says: "cannot be reached: connection refused", before: func(b *refusedBench) { b.server.Close() }},
-		{why: reason.UpstreamSilent, request: get, says: "no sign of life", limits: Limits{SilenceTimeout: silence}, before: func(b *refusedBench) { b.ice.freeze() }},
-		{why: reason.UpstreamTimeout, name: "read", request: get, says: "did not answer in time", limits: Limits{RequestTimeout: silence}, before: func(b *refusedBench) { b.ice.freeze() }},
-		{why: reason.UpstreamTimeout, name: "write", request: post(), says: "did not answer in time; it is not known whether", limits: Limits{RequestTimeout: time.Second}, before: func(b *refusedBench) { b.ice.freeze() }},
-		{why: reason.UpstreamBroke, name: "read", request: get, says: "broke before it answered", handle: abort},
-		{why: reason.UpstreamBroke, name: "write", request: post(), says: "broke before it answered; it is not known whether", handle: abort},
+		{why: reason.UpstreamSilent, request: get, says: "has stopped responding", limits: Limits{SilenceTimeout: silence}, before: func(b *refusedBench) { b.ice.freeze() }},
+		{why: reason.UpstreamTimeout, name: "read", request: get, says: "did not respond in time", limits: Limits{RequestTimeout: silence}, before: func(b *refusedBench) { b.ice.freeze() }},
+		{why: reason.UpstreamTimeout, name: "write", request: post(), says: "did not respond in time; it is not known whether", limits: Limits{RequestTimeout: time.Second}, before: func(b *refusedBench) { b.ice.freeze() }},
+		{why: reason.UpstreamBroke, name: "read", request: get, says: "broke before it responded", handle: abort},
+		{why: reason.UpstreamBroke, name: "write", request: post(), says: "broke before it responded; it is not known whether", handle: abort},
 		{why: reason.UpstreamBroke, name: "half an answer", request: get, says: "broke off", handle: half},
-		{why: reason.UpstreamBroke, name: "half an answer to a write", request: post(), says: "the request was answered with 200", handle: half},
-		{why: reason.GatewayIdentityRefused, request: get, says: "cannot ask the upstream in your name", handle: unauthorized, cred: Credentials{As: AsGateway, KeepImpersonation: true}},
+		{why: reason.UpstreamBroke, name: "half an answer to a write", request: post(), says: "the status of the response was 200", handle: half},
+		{why: reason.GatewayIdentityRefused, request: get, says: "cannot forward the request as its user", handle: unauthorized, cred: Credentials{As: AsGateway, KeepImpersonation: true}},
 	} {
 		t.Run(c.why.String()+" "+c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {

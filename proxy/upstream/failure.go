@@ -36,11 +36,11 @@ func (x *forwarding) failed(err error) *api.Response {
 	case errors.As(err, &status):
 		return x.reject(reason.RequestInvalid, err)
 	case errors.Is(x.upload.err(), os.ErrDeadlineExceeded):
-		return x.reject(reason.BodyTimeout, apierrors.NewTimeoutError("the request's body did not come in time", 0))
+		return x.reject(reason.BodyTimeout, apierrors.NewTimeoutError("the request's body did not arrive in time", 0))
 	case x.upload.err() != nil:
 		return x.reject(reason.BodyBroken, apierrors.NewBadRequest("the request's body could not be read"))
 	case errors.Is(err, health.ErrTimeout):
-		return x.reject(reason.UpstreamTimeout, apierrors.NewTimeoutError("the upstream API server did not answer in time"+x.outcome(), 0))
+		return x.reject(reason.UpstreamTimeout, apierrors.NewTimeoutError("the upstream API server did not respond in time"+x.outcome(), 0))
 	case errors.Is(err, health.ErrSilent) && x.outcome() != "":
 		return x.reject(reason.UpstreamSilent, apierrors.NewTimeoutError(health.ErrSilent.Error()+x.outcome(), 0))
 	case errors.Is(err, health.ErrSilent):
@@ -49,7 +49,7 @@ func (x *forwarding) failed(err error) *api.Response {
 		return x.reject(reason.ShuttingDown, api.NewServiceUnavailable("the gateway is shutting down"+x.outcome()))
 	}
 	x.c.logFailure(err, x.r)
-	const broke = "the connection to the upstream API server broke before it answered"
+	const broke = "the connection to the upstream API server broke before it responded"
 	switch {
 	case x.outcome() != "":
 		return x.reject(reason.UpstreamBroke, api.NewServiceUnavailable(broke+x.outcome()))
@@ -94,7 +94,7 @@ func (x *forwarding) broken() *api.Response {
 	if pool.Safe(x.r.Method) {
 		return x.reject(reason.UpstreamBroke, retryLater("the response of the upstream API server broke off"))
 	}
-	err := api.NewServiceUnavailable("the response of the upstream API server broke off; the request was answered with " + x.resp.Status)
+	err := api.NewServiceUnavailable("the response of the upstream API server broke off; the status of the response was " + x.resp.Status)
 	err.ErrStatus.Details = &metav1.StatusDetails{Group: x.info.APIGroup, Kind: x.info.Resource, Name: x.info.Name}
 	return x.reject(reason.UpstreamBroke, err)
 }

@@ -231,7 +231,7 @@ func TestTruncatedResponses(t *testing.T) {
 			}
 		}
 		resp := c.Forward(testContext(t), withBody(request("POST", "/api/v1/pods?length=100"), "{}"), Credentials{})
-		if body := finish(t, resp); resp.Status != 503 || !strings.Contains(body, "the request was answered with 200") {
+		if body := finish(t, resp); resp.Status != 503 || !strings.Contains(body, "the status of the response was 200") {
 			t.Errorf("POST: %d %s", resp.Status, body)
 		}
 	})

@@ -43,7 +43,7 @@ func (x *forwarding) gatewayRejected(content []byte) *api.Response {
 	const what = "the upstream refuses the gateway's identity; unless it has just been started, " +
 		"that lacks the right to impersonate (`kubeweir rbac` prints what it needs), or is not good any more"
 	x.c.logs.identity.Do(func() { x.c.log.Warn(what, "status", x.resp.Status, "error", string(content)) })
-	message := "the gateway cannot ask the upstream in your name at present"
+	message := "the gateway cannot forward the request as its user at present"
 	if x.resp.StatusCode == 403 {
 		message = notImpersonated
 	}
@@ -51,6 +51,6 @@ func (x *forwarding) gatewayRejected(content []byte) *api.Response {
 }
 
 // notImpersonated is for clients whom the gateway may not impersonate.
-const notImpersonated = "the gateway cannot ask the upstream in your name: it lacks the right to impersonate you, unless the API server has only just started. " +
+const notImpersonated = "the gateway cannot forward the request as its user: it lacks the right to impersonate you, unless the API server has only just started. " +
 	"On Kubernetes 1.36 and later it needs the rights that `kubeweir rbac` prints; older clusters, and the group system:masters, need " +
 	"rbac.impersonation=unconstrained (chart) or `kubeweir rbac --impersonation unconstrained`"

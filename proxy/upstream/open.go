@@ -78,6 +78,11 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("upstream servers: the list %w", err)
 	}
+	defer func() {
+		if err != nil && opts.Kubeconfig != "" {
+			err = fmt.Errorf("%s: %w", opts.Kubeconfig, err)
+		}
+	}()
 	base, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return fmt.Errorf("upstream address %q: %w", config.Host, err)

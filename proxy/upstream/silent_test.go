@@ -82,7 +82,7 @@ func TestFrozenUpstream(t *testing.T) {
 		}
 		answers()
 		ice.freeze()
-		if status, body, again := forward("GET"); status != 503 || !again || !strings.Contains(body, "no sign of life") {
+		if status, body, again := forward("GET"); status != 503 || !again || !strings.Contains(body, "has stopped responding") {
 			t.Errorf("a read: %d %s, Retry-After: %v", status, body, again)
 		}
 		before := s.count()

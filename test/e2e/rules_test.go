@@ -116,7 +116,7 @@ func testReadOnly(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 		} {
 			a, err := c.send(ctx, q)
 			must(t, err)
-			if a.status != http.StatusForbidden || !strings.Contains(a.body, `"reason":"Forbidden"`) || !strings.Contains(a.body, "read only") {
+			if a.status != http.StatusForbidden || !strings.Contains(a.body, `"reason":"Forbidden"`) || !strings.Contains(a.body, "restricts this client to reads") {
 				t.Errorf("%v: %v", q, a)
 			}
 		}

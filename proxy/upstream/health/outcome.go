@@ -9,7 +9,7 @@ import (
 
 var (
 	// ErrSilent says that the upstream gave no sign of life for too long.
-	ErrSilent = errors.New("the upstream gives no sign of life")
+	ErrSilent = errors.New("the upstream API server has stopped responding")
 	// ErrTimeout says that the head of a response did not come in time.
 	ErrTimeout = errors.New("the upstream did not answer in time")
 	// ErrStalled says that the body of a response stalled.

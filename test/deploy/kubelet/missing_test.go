@@ -126,6 +126,6 @@ func TestMissingRights(t *testing.T) {
 	defer stop()
 	// kubectl retries for ten seconds before it reports the error.
 	s.reads("kubectl --server https://localhost:8443 --certificate-authority ca.crt --token "+kube.AdminToken()+" get --raw /api/v1/pods",
-		"the upstream could not be asked who you are and what you may do") // a heading of docs/troubleshooting.md
+		"the gateway cannot authenticate or authorize the request at the upstream API server, please try again later") // a heading of docs/troubleshooting.md
 	s.reads("kubectl -n "+ns+" logs deployment/rights", "verb=create group=authentication.k8s.io resource=tokenreviews")
 }

@@ -111,7 +111,7 @@ func TestUnknownGateway(t *testing.T) {
 	g := startWithToken(t, "wrong", nil)
 	for range 3 {
 		answers(503, notAsked, withToken(t, kube.Token(realkube.Alice)), "GET", configMaps)(t, g)
-		answers(503, "cannot ask the upstream in your name at present", withCertificate(t, carol), "POST", configMaps, aConfigMap)(t, g)
+		answers(503, "cannot forward the request as its user at present", withCertificate(t, carol), "POST", configMaps, aConfigMap)(t, g)
 	}
 	if n := strings.Count(g.log.String(), "does not know the gateway's credentials"); n != 1 {
 		t.Errorf("logged %d times", n)

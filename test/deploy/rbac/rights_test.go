@@ -218,8 +218,8 @@ func answers(status int, text string, c *http.Client, method, path string, heade
 
 const (
 	configMaps = "/api/v1/namespaces/default/configmaps"
-	notAsked   = "could not be asked who you are"
-	notInName  = "cannot ask the upstream in your name: it lacks the right to impersonate"
+	notAsked   = "cannot authenticate or authorize the request"
+	notInName  = "cannot forward the request as its user: it lacks the right to impersonate"
 	aConfigMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`
 	dryRun     = "?dryRun=All"
 )
