@@ -499,15 +499,15 @@ func TestDamagedValue(t *testing.T) {
 	}
 }
 
-// TestCompactionThatCannotRead: while there is no file left to open a table with, a compaction is tried
-// again a few times a second, and that is told once.
+// TestCompactionThatCannotRead checks that a compaction that cannot open a table, because no file
+// descriptor is left, is retried a few times per second and logged once.
 func TestCompactionThatCannotRead(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		var told bytes.Buffer
+		var logs bytes.Buffer
 		var armed atomic.Bool
 		var tries atomic.Int64
 		e := openAt(t, Options{
-			Dir: "data", HistoryAge: -1, Logger: slog.New(slog.NewTextHandler(&told, nil)),
+			Dir: "data", HistoryAge: -1, Logger: slog.New(slog.NewTextHandler(&logs, nil)),
 			FS: inject(vfs.NewMem(), func(op errorfs.Op) error {
 				if armed.Load() && op.Kind == errorfs.OpOpen && strings.HasSuffix(op.Path, ".sst") {
 					tries.Add(1)
@@ -531,7 +531,7 @@ func TestCompactionThatCannotRead(t *testing.T) {
 		}
 		armed.Store(false)
 		synctest.Wait()
-		if got := told.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "too many open files") {
+		if got := logs.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "too many open files") {
 			t.Errorf("told:\n%s", got)
 		}
 	})

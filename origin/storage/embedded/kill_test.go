@@ -174,7 +174,7 @@ func killOne(t *testing.T, dir string, r *record, seed int, after time.Duration)
 			}
 			break
 		}
-		ack, err := r.told(strings.Fields(line))
+		ack, err := r.parseLine(strings.Fields(line))
 		if err != nil {
 			t.Error(err)
 		}
@@ -195,8 +195,8 @@ func killOne(t *testing.T, dir string, r *record, seed int, after time.Duration)
 	return acked
 }
 
-// told notes a line of the writer, and returns whether it is an acknowledgement.
-func (r *record) told(f []string) (bool, error) {
+// parseLine records a line of the writer and reports whether it is an acknowledgement.
+func (r *record) parseLine(f []string) (bool, error) {
 	value := f[len(f)-1]
 	if value == "-" {
 		value = ""

@@ -177,8 +177,8 @@ func parseEntry(b []byte) (entry, error) {
 	return e, nil
 }
 
-// Garbage of a change: the revision of the version that it replaced, whether it
-// is a deletion (and so garbage itself), and the key.
+// garbageValue encodes the garbage record of a change: the revision of the version that the change
+// replaced, whether the change is a deletion (and so garbage itself), and the key.
 func garbageValue(previous uint64, deleted bool, key string) []byte {
 	v := binary.BigEndian.AppendUint64(make([]byte, 0, 9+len(key)), previous)
 	if deleted {

@@ -35,7 +35,7 @@ func TestLogIsLongerThanWritten(t *testing.T) {
 	if err != nil || longest < zeroStep {
 		t.Errorf("the longest log has %d bytes, %v", longest, err)
 	}
-	// What a process that is killed leaves behind.
+	// The copy holds the files that a killed process leaves behind.
 	if err := os.CopyFS(filepath.Join(crashed, "copy"), os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage/storagetest"
 )
 
-// The suite of all engines, on a disk that forgets what was not synced, and on the
-// machine's.
+// TestSuite runs the suite of all engines, on an in-memory disk that loses unsynced data and on the
+// disk of this machine.
 func TestSuite(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		storagetest.Run(t, func(t *testing.T) storagetest.Store {

@@ -102,7 +102,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Calls at the same time share requests, but none that began before them.
+// TestCurrentRevisionIsShared checks that concurrent calls share requests, but never a request that
+// started before the call.
 func TestCurrentRevisionIsShared(t *testing.T) {
 	f := startFake(t, nil)
 	e := f.open(t, nil)
@@ -133,9 +134,8 @@ func TestCurrentRevisionIsShared(t *testing.T) {
 	}
 }
 
-// A lease that etcd does not know any more is asked for anew, once.
-// TestSlowPages: an etcd that needs long for a page is asked for less at a time, and is
-// not taken for one that does not answer.
+// TestSlowPages checks that the engine requests smaller pages from an etcd that is slow to return a
+// page, and does not treat it as unresponsive.
 func TestSlowPages(t *testing.T) {
 	const keys = 500
 	f := startFake(t, nil)
@@ -228,6 +228,7 @@ func TestRangeStream(t *testing.T) {
 	}
 }
 
+// TestLeaseLost checks that the engine replaces a lease that etcd no longer knows, once.
 func TestLeaseLost(t *testing.T) {
 	f := startFake(t, nil)
 	e := f.open(t, nil)
@@ -275,7 +276,7 @@ func TestMetricsAreTakenBack(t *testing.T) {
 	}
 }
 
-// With certificates of an authority of its own, on both sides.
+// TestTLS connects with certificates of a private CA on both sides.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	ca, caKey := certificate(t, dir, "ca", nil, nil)

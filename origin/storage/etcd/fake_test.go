@@ -19,8 +19,8 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// A fake is a server that says what tests tell it to, in etcd's protocol. What a real etcd does,
-// test/etcd has.
+// A fake is a server that speaks etcd's protocol and responds as tests direct. test/etcd tests
+// against a real etcd.
 type fake struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedWatchServer

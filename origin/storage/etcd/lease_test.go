@@ -76,7 +76,8 @@ func TestLeaseLimits(t *testing.T) {
 	}
 }
 
-// Many who want a lease at once get one; a failure is that of the one who asked.
+// TestLeaseAtOnce checks that concurrent callers share one lease, and that a failed grant fails
+// only the caller that requested it.
 func TestLeaseAtOnce(t *testing.T) {
 	fail := errors.New("failed")
 	var mu sync.Mutex

@@ -56,7 +56,8 @@ func wantEnd(t *testing.T, w storage.Watcher, want error) {
 	}
 }
 
-// A revision that a message is cut in is delivered once it is whole, also when the stream ends in between.
+// TestFragments checks that a revision split across messages is delivered only when it is complete,
+// even if the stream ends in between.
 func TestFragments(t *testing.T) {
 	f := startFake(t, nil)
 	w := watchOf(t, f.open(t, nil), 100)
@@ -81,7 +82,8 @@ func TestFragments(t *testing.T) {
 	wantBatch(t, w, 104, "/a/1@104", "/a/2@104", "/a/3@104")
 }
 
-// A header is no promise when events come with it: etcd sends a long history in parts.
+// TestHeaderBeyondEvents checks that the header revision of a message with events does not count as
+// progress: etcd sends a long history in parts.
 func TestHeaderBeyondEvents(t *testing.T) {
 	f := startFake(t, nil)
 	w := watchOf(t, f.open(t, nil), 100)
@@ -93,7 +95,7 @@ func TestHeaderBeyondEvents(t *testing.T) {
 	wantBatch(t, w, 102, "/a/1@102")
 }
 
-// Progress that tells nothing is not passed on.
+// TestUselessProgress checks that progress without new information is not passed on.
 func TestUselessProgress(t *testing.T) {
 	f := startFake(t, nil)
 	w := watchOf(t, f.open(t, nil), 100)
@@ -105,7 +107,9 @@ func TestUselessProgress(t *testing.T) {
 	wantBatch(t, w, 110)
 }
 
-// A member that is behind, an answer that is lost and a stream that ends: asked again until the answer will do.
+// TestProgressPersists checks that the watcher repeats a progress request until the response is
+// recent enough: after a response from a lagging member, after a lost response and after the end of
+// a stream.
 func TestProgressPersists(t *testing.T) {
 	f := startFake(t, nil)
 	w := watchOf(t, f.open(t, nil), 100)
@@ -134,7 +138,8 @@ func TestProgressPersists(t *testing.T) {
 	wantBatch(t, w, 120)
 }
 
-// Nothing has changed since the watch's start: etcd would stay silent.
+// TestProgressIdle checks that progress is reported if nothing has changed since the start of the
+// watch. etcd would stay silent.
 func TestProgressIdle(t *testing.T) {
 	f := startFake(t, nil)
 	w := watchOf(t, f.open(t, nil), 100)
@@ -146,7 +151,8 @@ func TestProgressIdle(t *testing.T) {
 	}
 }
 
-// Without the value of before an event is not what was promised.
+// TestPreviousCompacted checks that a watch ends if an event lacks its previous value, because the
+// engine guarantees that value.
 func TestPreviousCompacted(t *testing.T) {
 	for _, kind := range []mvccpb.Event_EventType{mvccpb.PUT, mvccpb.DELETE} {
 		f := startFake(t, nil)
@@ -186,7 +192,8 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// A token that has run out is no end: the next stream has another.
+// TestWatchRetries checks that an expired token does not end the watch: the next stream has a new
+// token.
 func TestWatchRetries(t *testing.T) {
 	f := startFake(t, nil)
 	w := watchOf(t, f.open(t, nil), 100)
@@ -200,7 +207,8 @@ func TestWatchRetries(t *testing.T) {
 	wantBatch(t, w, 101, "/a/1@101")
 }
 
-// A store that went back, or is another, has other changes under the revisions to come.
+// TestRewound checks that a watch ends if the store was rewound or replaced, because the store then
+// assigns the coming revisions to other changes.
 func TestRewound(t *testing.T) {
 	for name, h := range map[string]*pb.ResponseHeader{
 		"went back":       header(50),
@@ -220,7 +228,7 @@ func TestRewound(t *testing.T) {
 	}
 }
 
-// A member that is only behind is not a store that went back.
+// TestMemberBehind checks that a lagging member is not mistaken for a rewound store.
 func TestMemberBehind(t *testing.T) {
 	f := startFake(t, nil)
 	w := watchOf(t, f.open(t, nil), 100)
@@ -234,7 +242,7 @@ func TestMemberBehind(t *testing.T) {
 	wantBatch(t, w, 121, "/a/1@121")
 }
 
-// What nobody reads stays in etcd.
+// TestBackpressure checks that unread events stay in etcd.
 func TestBackpressure(t *testing.T) {
 	f := startFake(t, nil)
 	w := watchOf(t, f.open(t, nil), 100)
@@ -277,7 +285,8 @@ func TestBackpressure(t *testing.T) {
 	<-sent
 }
 
-// A watch that begins ahead of the store does not ask etcd ten times a second until the store gets there.
+// TestProgressAheadOfTheStore checks that a watch that starts ahead of the store does not send ten
+// requests per second to etcd until the store catches up.
 func TestProgressAheadOfTheStore(t *testing.T) {
 	asked := func(ahead bool) (requests int) {
 		wait := firstRepeat

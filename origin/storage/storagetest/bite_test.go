@@ -9,7 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// What is checked can be broken: each checker is shown what it is there for.
+// These tests give every checker a violation that it must detect.
 
 func kvAt(key, value string, rev uint64) storage.KeyValue {
 	kv := storage.KeyValue{Key: "/p/" + key, Revision: rev}

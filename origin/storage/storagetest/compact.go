@@ -106,7 +106,8 @@ func testCompactTwice(s *session) {
 	s.wantCompacted(storage.RangeOptions{Prefix: s.prefix, Revision: second})
 }
 
-// A watcher behind the compaction gets all events or an error, never a gap.
+// testCompactWatcherBehind checks that a watcher behind the compaction gets all events or an error,
+// never a gap.
 func testCompactWatcherBehind(s *session) {
 	start := s.current()
 	w := s.watch(s.prefix, start)
@@ -137,7 +138,7 @@ func testCompactWatcherBehind(s *session) {
 	s.wantEvents(s.watch(s.prefix, rev), s.updated("a", "end", last, &h.changes[len(h.changes)-1]))
 }
 
-// Watchers that keep up notice nothing of compactions.
+// testCompactWhileWatching checks that compactions do not affect watchers that keep up.
 func testCompactWhileWatching(s *session) {
 	start := s.put("other", "x", 0)
 	w := s.watch(s.prefix, start)

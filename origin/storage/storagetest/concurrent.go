@@ -53,7 +53,7 @@ func (s *session) parallel(workers, n int, work func(i int)) {
 	}
 }
 
-// Compare-and-swap loops lose no increment, whichever engine they go through.
+// testCounter checks that compare-and-swap loops lose no increment, whichever engine they use.
 func testCounter(s *session) {
 	engines := s.engines()
 	start := s.current()
@@ -75,7 +75,7 @@ func testCounter(s *session) {
 	if kv := s.get("counter"); string(kv.Value) != fmt.Sprint(workers*each) {
 		s.Errorf("the counter is %s after %d increments", showPointer(kv), workers*each)
 	}
-	s.told(s.engine, start)
+	s.watchedHistory(s.engine, start)
 }
 
 // increment adds one to the counter; when it lost, it goes on with what the conflict says is there.
@@ -104,7 +104,7 @@ func (s *session) increment(e storage.Engine, kv *storage.KeyValue, most int, do
 	return nil
 }
 
-// If many clients create a key, one succeeds.
+// testConcurrentCreate checks that exactly one of many clients that create the same key succeeds.
 func testConcurrentCreate(s *session) {
 	engines := s.engines()
 	for round := range 20 {
@@ -132,8 +132,8 @@ func testConcurrentCreate(s *session) {
 		}
 		for value, rev := range won {
 			s.mustHold(name, value, rev)
-			if told := showPointer(s.kv(name, value, rev)); lost[told] != 7 || len(lost) != 1 {
-				s.Errorf("those who lost to %s were told %v", told, lost)
+			if winner := showPointer(s.kv(name, value, rev)); lost[winner] != 7 || len(lost) != 1 {
+				s.Errorf("those who lost to %s were told %v", winner, lost)
 			}
 		}
 	}
@@ -148,10 +148,11 @@ func (s *session) linearizable(clients, each, keys int) {
 	start := s.current()
 	wl := newWorkload(s, s.engines(), keys)
 	s.parallel(clients, clients, func(i int) { wl.run(i, each, nil) })
-	wl.verify(s.told(s.engine, start))
+	wl.verify(s.watchedHistory(s.engine, start))
 }
 
-// A range, whenever it is made, shows all changes up to its revision and none after.
+// testSnapshots checks that a range at any time shows all changes up to its revision and none
+// after.
 func testSnapshots(s *session) {
 	engines := s.engines()
 	start := s.current()
@@ -186,7 +187,7 @@ func testSnapshots(s *session) {
 			mu.Unlock()
 		}
 	})
-	h := s.told(s.engine, start)
+	h := s.watchedHistory(s.engine, start)
 	for _, shot := range shots {
 		if got, want := describeAll(shot.KVs), describeAll(h.at(shot.Revision)); got != want || shot.Count != int64(len(shot.KVs)) {
 			s.Fatalf("at %d a range showed (count %d)\n%s\nit was\n%s", shot.Revision, shot.Count, got, want)
@@ -194,7 +195,8 @@ func testSnapshots(s *session) {
 	}
 }
 
-// Watches of every kind while many write: from before, through, and behind it all.
+// testWatchesOfAll runs watches of every kind during concurrent writes: some start before the
+// writes, some resume during them, and some read after them.
 func testWatchesOfAll(s *session) {
 	engines := s.engines()
 	start := s.current()
@@ -221,7 +223,7 @@ func testWatchesOfAll(s *session) {
 		})
 	})
 	target := s.current()
-	h := s.told(s.engine, start)
+	h := s.watchedHistory(s.engine, start)
 	wl.verify(h)
 	s.wantReliable(h, target, recorders...)
 }

@@ -14,7 +14,8 @@ func faultCases() []Case {
 	}
 }
 
-// The engine and watches resume by themselves when the store recovers.
+// testFaultIdle checks that the engine and its watches resume by themselves when the store
+// recovers.
 func testFaultIdle(s *session) {
 	start := s.current()
 	w := s.watch(s.prefix, start)
@@ -49,7 +50,8 @@ func (s *session) putSoon(name, value string) uint64 {
 	}
 }
 
-// Nothing that was acknowledged is lost, nothing happens twice, watches have no gap.
+// testFaultUnderLoad checks that no acknowledged change is lost, that nothing happens twice, and
+// that watches have no gap.
 func testFaultUnderLoad(s *session) {
 	const faults, clients, between = 4, 6, 120
 	engines := s.engines()
@@ -84,7 +86,7 @@ func testFaultUnderLoad(s *session) {
 		s.FailNow()
 	}
 	target := s.current()
-	h := s.told(s.engine, start)
+	h := s.watchedHistory(s.engine, start)
 	wl.verify(h)
 	s.wantReliable(h, target, recorders...)
 	s.Logf("%d calls, %d changes acknowledged over %d faults", len(wl.ops), wl.acked.Load(), faults)

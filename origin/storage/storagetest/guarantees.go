@@ -31,7 +31,8 @@ func (l *watchLog) events() []storage.Event {
 	return out
 }
 
-// The guarantees of a watch, as the etcd project names them.
+// check returns the violations of the guarantees of a watch. The names are those of the etcd
+// project.
 func (l *watchLog) check(h *history) []error {
 	var broken []error
 	for name, check := range map[string]func(*history) error{
@@ -90,21 +91,21 @@ func (l *watchLog) atomic(*history) error {
 
 // bookmarkable: a batch's revision is no promise broken later, and never falls.
 func (l *watchLog) bookmarkable(*history) error {
-	told := l.after
+	complete := l.after
 	for _, b := range l.batches {
 		for _, ev := range b.Events {
-			if ev.KV.Revision <= told {
-				return fmt.Errorf("an event of %d after %d was told to be complete", ev.KV.Revision, told)
+			if ev.KV.Revision <= complete {
+				return fmt.Errorf("an event of %d after %d was told to be complete", ev.KV.Revision, complete)
 			}
 			if ev.KV.Revision > b.Revision {
 				return fmt.Errorf("an event of %d in a batch up to %d", ev.KV.Revision, b.Revision)
 			}
 		}
 		// Only a watch from the future may report revisions before its start.
-		if b.Revision < told && (told > l.after || len(b.Events) > 0) {
-			return fmt.Errorf("revision %d after %d", b.Revision, told)
+		if b.Revision < complete && (complete > l.after || len(b.Events) > 0) {
+			return fmt.Errorf("revision %d after %d", b.Revision, complete)
 		}
-		told = max(told, b.Revision)
+		complete = max(complete, b.Revision)
 	}
 	return nil
 }
@@ -229,9 +230,9 @@ func (s *session) wantReliable(h *history, target uint64, recorders ...*recorder
 	}
 }
 
-// told returns the history below the case's prefix, from a revision before its first key on, as a
-// new watch delivers it.
-func (s *session) told(e storage.Engine, after uint64) *history {
+// watchedHistory returns the history below the case's prefix as a new watch delivers it, starting
+// at a revision before its first key.
+func (s *session) watchedHistory(e storage.Engine, after uint64) *history {
 	s.Helper()
 	target, err := e.CurrentRevision(s.ctx)
 	if err != nil {

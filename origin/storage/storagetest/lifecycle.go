@@ -128,7 +128,8 @@ func testClosed(s *session) {
 	w.Close()
 }
 
-// Close does not wait for calls that wait for it, and all of them return.
+// testCloseInUse checks that Close does not wait for calls that wait for it, and that all of them
+// return.
 func testCloseInUse(s *session) {
 	start := s.current()
 	const clients = 8

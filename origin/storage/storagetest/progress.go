@@ -31,7 +31,8 @@ func (s *session) wantProgress(w storage.Watcher, least uint64) {
 	}
 }
 
-// Every request is answered, also when nothing changed since the last.
+// testProgressIdle checks that every progress request gets a response, even if nothing has changed
+// since the last one.
 func testProgressIdle(s *session) {
 	s.put("other", "v", 0)
 	w := s.watch(s.key("a/"), s.current())
@@ -47,7 +48,8 @@ func testProgressOthers(s *session) {
 	}
 }
 
-// Progress asked for while history is being delivered does not overtake it.
+// testProgressBehindEvents checks that progress requested during the delivery of history does not
+// overtake that history.
 func testProgressBehindEvents(s *session) {
 	start := s.current()
 	h := newHistory(s.prefix)
@@ -63,7 +65,7 @@ func testProgressBehindEvents(s *session) {
 	}
 }
 
-// Progress and events of the same moment.
+// testProgressWhileWriting requests progress at the same time as events occur.
 func testProgressWhileWriting(s *session) {
 	start := s.current()
 	r := s.record(s.engine, s.key("a"), start, 0, nil)
@@ -83,7 +85,7 @@ func testProgressWhileWriting(s *session) {
 	s.wantReliable(h, h.last(), r, resumed)
 }
 
-// One asks for all, as a server does for all its watches.
+// testProgressOfMany requests progress of all watches at once, as a server does.
 func testProgressOfMany(s *session) {
 	watchers := make([]storage.Watcher, 60)
 	for i := range watchers {

@@ -62,7 +62,7 @@ func testRangeExact(s *session) {
 	}
 }
 
-// Keys are in the order of their bytes, whatever the bytes.
+// testRangeOrder checks that keys are in byte order, whatever the bytes.
 func testRangeOrder(s *session) {
 	all := []string{"", "-", ".", "/", "0", "A", "Z", "_", "a", "a-b", "a.b", "a/", "a/b", "aa", "z", "~", "ä", "\x7f", "\xc3", "\xfe", "\xff", "\xff\x00", "\xff\xff"}
 	want := make([]string, len(all))
@@ -135,7 +135,7 @@ func testRangeKeysOnly(s *session) {
 	}
 }
 
-// More keys and bytes than fit any page an engine may read by.
+// testRangeLarge reads more keys and bytes than fit in any page that an engine may use.
 func testRangeLarge(s *session) {
 	const n = 2300
 	want := make([]string, n)
@@ -159,7 +159,7 @@ func testRangeLarge(s *session) {
 	}
 }
 
-// The revision of an answer is one at which exactly this was true.
+// testRangeRevision checks that the returned state is exactly the state at the returned revision.
 func testRangeRevision(s *session) {
 	rev := s.put("a", "one", 0)
 	res := s.scan(storage.RangeOptions{Prefix: s.prefix})
@@ -176,7 +176,7 @@ func testRangeRevision(s *session) {
 	}
 }
 
-// A thousand random changes, then the state after each of some of them.
+// testRangeOldRevisions makes 600 random changes, then reads the state at some of their revisions.
 func testRangeOldRevisions(s *session) {
 	random := rand.New(rand.NewPCG(1, 2))
 	h := newHistory(s.prefix)
@@ -228,7 +228,8 @@ func testRangeFuture(s *session) {
 	}
 }
 
-// A list in pages at one revision is the state then, whatever is written meanwhile.
+// testRangePages checks that a paged list at one revision returns the state at that revision,
+// despite concurrent writes.
 func testRangePages(s *session) {
 	want := map[string]uint64{}
 	for i := range 30 {
@@ -268,7 +269,7 @@ func testRangePages(s *session) {
 	}
 }
 
-// A client reads its own writes, on every engine.
+// testReadOwnWrites checks that a client reads its own writes on every engine.
 func testReadOwnWrites(s *session) {
 	engines := s.engines()
 	rev := uint64(0)

@@ -15,7 +15,7 @@ func restartCases() []Case {
 	}
 }
 
-// State, history and the counter survive.
+// testReopen checks that state, history and the revision counter survive a restart.
 func testReopen(s *session) {
 	start := s.current()
 	want := s.story()
@@ -39,27 +39,28 @@ func testReopen(s *session) {
 	}
 }
 
-// Changes that were acknowledged before a crash are there; others may be.
+// testReopenUnderLoad checks that changes acknowledged before a crash survive it. Other changes may
+// survive too.
 func testReopenUnderLoad(s *session) {
 	start := s.current()
 	wl := newWorkload(s, []storage.Engine{s.engine}, 4)
 	wl.faults = true
 	for round := range 3 {
-		torn := make(chan struct{})
+		crashed := make(chan struct{})
 		enough := wl.acked.Load() + 100
 		go func() {
-			defer close(torn)
+			defer close(crashed)
 			if s.awaitAcks(wl, enough) {
-				wl.torn.Store(true)
+				wl.crashing.Store(true)
 				s.reopen()
 			}
 		}()
-		s.parallel(5, 5, func(i int) { wl.runUntil(torn, 10*(round+1)+i) })
-		<-torn
-		wl.torn.Store(false)
+		s.parallel(5, 5, func(i int) { wl.runUntil(crashed, 10*(round+1)+i) })
+		<-crashed
+		wl.crashing.Store(false)
 		wl.engines = []storage.Engine{s.engine}
 	}
-	wl.verify(s.told(s.engine, start))
+	wl.verify(s.watchedHistory(s.engine, start))
 }
 
 func testReopenCompaction(s *session) {
@@ -73,7 +74,7 @@ func testReopenCompaction(s *session) {
 	s.wantEvents(s.watch(s.prefix, second), s.updated("a", "three", third, s.kv("a", "two", second)))
 }
 
-// An engine reads and watches the writes of another one at once.
+// testBeside checks that an engine reads and watches the writes of another engine immediately.
 func testBeside(s *session) {
 	other := s.beside()
 	start := s.current()

@@ -64,8 +64,8 @@ func (s *session) wantExpiry(w storage.Watcher, name string, previous *storage.K
 	return rev
 }
 
-// A later Put sets the time anew: longer, or for ever. A key made again has nothing of its former
-// life.
+// testTTLSetAnew checks that a later Put resets the time to live, to a longer one or to none. A key
+// that is created again inherits nothing from its deleted predecessor.
 func testTTLSetAnew(s *session) {
 	ttl := s.store.ShortestTTL
 	forever := s.putTTL("forever", "1", 0, ttl)
@@ -102,7 +102,8 @@ func testTTLSetAnew(s *session) {
 	s.mustHold("again", "2", again)
 }
 
-// Keys that end together: their events are as of any other change.
+// testTTLMany checks that the events of keys that expire together are like those of any other
+// change.
 func testTTLMany(s *session) {
 	ttl := s.store.ShortestTTL
 	start := s.current()
@@ -118,14 +119,14 @@ func testTTLMany(s *session) {
 			}
 		}
 	}
-	h := s.told(s.engine, start)
+	h := s.watchedHistory(s.engine, start)
 	s.wantReliable(h, last, r)
 	if left := h.at(last); len(left) != 0 {
 		s.Errorf("left: %s", showKVs(left))
 	}
 }
 
-// Times to live outlive the process.
+// testTTLReopen checks that times to live survive a restart of the process.
 func testTTLReopen(s *session) {
 	ttl := s.store.ShortestTTL
 	start := s.current()

@@ -52,7 +52,8 @@ func testWatchFromCurrent(s *session) {
 	s.wantEvents(w, s.story()...)
 }
 
-// Changes before the start are not delivered, and are no error.
+// testWatchFromFuture checks that changes before the start of a watch are neither delivered nor an
+// error.
 func testWatchFromFuture(s *session) {
 	rev := s.put("a", "v", 0)
 	start := s.current() + 5
@@ -74,7 +75,7 @@ func testWatchFromFuture(s *session) {
 	}
 }
 
-// A watch may begin behind any event.
+// testWatchEveryStart checks that a watch may start after any event.
 func testWatchEveryStart(s *session) {
 	start := s.current()
 	want := s.story()
@@ -100,7 +101,7 @@ func testWatchPrefix(s *session) {
 	s.wantEvents(s.watch(s.key("a/b/"), start), want...)
 }
 
-// A watcher that does not read gets everything later, in order.
+// testWatchBehind checks that a watcher that does not read gets everything later, in order.
 func testWatchBehind(s *session) {
 	w := s.watch(s.prefix, s.current())
 	var want []storage.Event
@@ -113,7 +114,7 @@ func testWatchBehind(s *session) {
 	s.wantEvents(w, want...)
 }
 
-// Events whose sum is beyond what fits a message of any transport.
+// testWatchLargeValues delivers events whose total size exceeds the message limit of any transport.
 func testWatchLargeValues(s *session) {
 	start := s.current()
 	w := s.watch(s.prefix, start)
@@ -127,7 +128,7 @@ func testWatchLargeValues(s *session) {
 	s.wantEvents(s.watch(s.prefix, start), want...)
 }
 
-// Values of a batch stay as they are after the next call.
+// testWatchValuesNotReused checks that the values of a batch remain unchanged after the next call.
 func testWatchValuesNotReused(s *session) {
 	w := s.watch(s.prefix, s.current())
 	type kept struct{ was, is []byte }
@@ -167,7 +168,8 @@ func testWatchMany(s *session) {
 	}
 }
 
-// Next ends with its context, without waiting for an event.
+// testWatchNextCancelled checks that Next returns when its context ends, without waiting for an
+// event.
 func testWatchNextCancelled(s *session) {
 	w := s.watch(s.prefix, s.put("a", "v", 0))
 	for _, cancelFirst := range []bool{false, true} {

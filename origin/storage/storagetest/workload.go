@@ -66,8 +66,10 @@ type workload struct {
 	begun   time.Time
 	faults  bool // errors are expected
 	ended   atomic.Int32
-	torn    atomic.Bool  // the engine is being torn away: no answer counts any more, it may be from beyond the crash
-	acked   atomic.Int64 // changes that were acknowledged
+	// crashing is true while the engine crashes. Responses no longer count then, because they may
+	// be from after the crash.
+	crashing atomic.Bool
+	acked    atomic.Int64 // changes that were acknowledged
 
 	mu  sync.Mutex
 	ops []op // guarded by mu
@@ -155,7 +157,7 @@ func (w *workload) do(e storage.Engine, o *op, known map[string]uint64) bool {
 	case o.kind < opGet:
 		w.acked.Add(1)
 	}
-	if o.unknown || w.torn.Load() {
+	if o.unknown || w.crashing.Load() {
 		o.unknown, o.conflict, o.ret = true, false, math.MaxInt64
 	}
 	switch {

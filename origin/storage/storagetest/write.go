@@ -81,7 +81,7 @@ func testUpdateStale(s *session) {
 	s.mustHold("a", "two", second)
 }
 
-// Writing the current value again is a change.
+// testUpdateSameValue checks that writing the current value again is a change.
 func testUpdateSameValue(s *session) {
 	first := s.put("a", "same", 0)
 	w := s.watch(s.prefix, first)
@@ -151,7 +151,8 @@ func testRevisionsRise(s *session) {
 	}
 }
 
-// A change that does not happen raises no revision and makes no event.
+// testConflictsLeaveNoTrace checks that a rejected change neither raises the revision nor makes an
+// event.
 func testConflictsLeaveNoTrace(s *session) {
 	first := s.put("a", "one", 0)
 	w := s.watch(s.prefix, first)
@@ -194,7 +195,7 @@ func testValues(s *session) {
 	}
 }
 
-// The caller may use its buffer again once Put has returned.
+// testValuesAreCopied checks that the caller may reuse its buffer once Put has returned.
 func testValuesAreCopied(s *session) {
 	start := s.current()
 	buf := []byte("as it was")
