@@ -31,9 +31,9 @@ type Options struct {
 	BookmarkPeriod time.Duration
 }
 
-// Decorator returns what generic registries make their storage.Interface with: a
-// Store. Of the resource's config it uses Codec, Transformer, Prefix and
-// GroupResource; there is nothing to be destroyed.
+// Decorator returns the function with which generic registries make their storage.Interface: a
+// Store. The Store uses Codec, Transformer, Prefix and GroupResource of the resource's config. Its
+// DestroyFunc does nothing.
 func Decorator(opts Options) generic.StorageDecorator {
 	return func(
 		config *storagebackend.ConfigForResource,

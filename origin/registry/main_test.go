@@ -6,7 +6,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// klog's flusher is apiserver's own.
+// TestMain checks for leaked goroutines. It ignores klog's flusher, which belongs to apiserver.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
 }

@@ -57,16 +57,16 @@ func (p *Progress) remove(resource string, w *progress) {
 
 // progress is how far one watch is.
 //
-// A request raises wanted first and asks the engine's watcher then. Whatever batch
-// answers it is therefore returned after wanted was raised, and due sees that. Batches
-// of other events that come in between neither answer it nor make it forgotten.
+// A request first raises wanted, then requests progress from the engine's watcher. The batch that
+// responds to it is therefore returned after wanted was raised, and done sees the raised value.
+// Batches of other events that arrive in between neither satisfy the request nor drop it.
 type progress struct {
 	mu struct {
 		sync.Mutex
 		// watcher is nil until the initial events are delivered, and after the end.
 		watcher engine.Watcher
-		// told is the revision of the last event or bookmark sent.
-		told uint64
+		// lastSent is the revision of the last event or bookmark sent.
+		lastSent uint64
 		// shared is true if several events had that revision. A bookmark follows them, as
 		// the reader of one cannot know whether there are more.
 		shared bool
@@ -87,7 +87,7 @@ type progress struct {
 func (p *progress) open(w engine.Watcher, revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.watcher, p.mu.told, p.mu.reached, p.mu.shared = w, revision, revision, false
+	p.mu.watcher, p.mu.lastSent, p.mu.reached, p.mu.shared = w, revision, revision, false
 	if p.mu.wanted > revision {
 		w.RequestProgress()
 	}
@@ -135,8 +135,8 @@ func (p *progress) remind() {
 func (p *progress) sent(revision uint64, sharing bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.shared = revision == p.mu.told && (sharing || p.mu.shared)
-	p.mu.told = revision
+	p.mu.shared = revision == p.mu.lastSent && (sharing || p.mu.shared)
+	p.mu.lastSent = revision
 }
 
 // done records that all events of a batch were sent, and reports whether a bookmark of its
@@ -149,29 +149,29 @@ func (p *progress) done(batch engine.Batch, tracked bool) bool {
 		p.mu.reached = batch.Revision
 	}
 	p.wake()
-	if (p.mu.due || p.mu.shared && len(batch.Events) > 0) && batch.Revision >= p.mu.told {
+	if (p.mu.due || p.mu.shared && len(batch.Events) > 0) && batch.Revision >= p.mu.lastSent {
 		p.mu.due = false
 		return true
 	}
 	if len(batch.Events) == 0 {
-		return batch.Revision >= p.mu.told && (!tracked || p.mu.wanted > p.mu.told)
+		return batch.Revision >= p.mu.lastSent && (!tracked || p.mu.wanted > p.mu.lastSent)
 	}
-	return batch.Revision > p.mu.told && p.mu.wanted > p.mu.told
+	return batch.Revision > p.mu.lastSent && p.mu.wanted > p.mu.lastSent
 }
 
-// reach waits until the watch has reached revision. told and shared are as of the same
+// reach waits until the watch has reached revision. lastSent and shared are as of the same
 // moment.
-func (p *progress) reach(ctx context.Context, revision uint64) (told, reached uint64, shared bool, err error) {
+func (p *progress) reach(ctx context.Context, revision uint64) (lastSent, reached uint64, shared bool, err error) {
 	for {
 		p.mu.Lock()
-		told, reached, shared = p.mu.told, p.mu.reached, p.mu.shared
+		lastSent, reached, shared = p.mu.lastSent, p.mu.reached, p.mu.shared
 		if p.mu.watcher == nil || reached >= revision {
 			open := p.mu.watcher != nil
 			p.mu.Unlock()
 			if !open {
 				return 0, 0, false, ErrNotWatching
 			}
-			return told, reached, shared, nil
+			return lastSent, reached, shared, nil
 		}
 		if p.mu.advanced == nil {
 			p.mu.advanced = make(chan struct{})

@@ -84,7 +84,8 @@ func (e failingEngine) Range(context.Context, engine.RangeOptions) (engine.Range
 
 func (e failingEngine) CurrentRevision(context.Context) (uint64, error) { return 0, e.fail }
 
-// What clients get when the engine fails, as the endpoint handlers make a Status of it.
+// TestEngineErrors checks the responses that clients get when the engine fails. The endpoint
+// handlers make a Status of each error.
 func TestEngineErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail    error
@@ -134,8 +135,9 @@ func TestEngineErrors(t *testing.T) {
 	}
 }
 
-// The endpoint handlers try again without managedFields if the error is of this form
-// (apiserver, endpoints/handlers/rest.go).
+// TestTooLargeIsKnownToHandlers checks the form of the error for large objects: the endpoint
+// handlers retry without managedFields only if the error has this form (apiserver,
+// endpoints/handlers/rest.go).
 func TestTooLargeIsKnownToHandlers(t *testing.T) {
 	s := newTestStore(t)
 	pod := newPod("a")
@@ -154,7 +156,8 @@ func unchanged(obj runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uin
 	return obj, nil, nil
 }
 
-// Two writers of one object: each change is made once, on top of the other's.
+// TestConcurrentUpdates checks that concurrent writers of one object make each change exactly once,
+// on top of the changes of the others.
 func TestConcurrentUpdates(t *testing.T) {
 	s := newTestStore(t)
 	ctx := t.Context()
@@ -183,7 +186,8 @@ func TestConcurrentUpdates(t *testing.T) {
 	}
 }
 
-// What does not change is not written, but told with the version that it has.
+// TestUpdateWithoutChange checks that an unchanged object is not written, and is returned with its
+// current version.
 func TestUpdateWithoutChange(t *testing.T) {
 	s := newTestStore(t)
 	ctx := t.Context()
@@ -205,7 +209,8 @@ func TestUpdateWithoutChange(t *testing.T) {
 	}
 }
 
-// A suggestion without a version is none: an object is neither deleted nor made by it.
+// TestSuggestionWithoutVersion checks that a suggestion without a version is ignored: it neither
+// deletes nor creates an object.
 func TestSuggestionWithoutVersion(t *testing.T) {
 	s := newTestStore(t)
 	ctx := t.Context()
@@ -235,8 +240,8 @@ const inconsistentContinue = "The provided continue parameter is too old " +
 	"modified, or deleted between the time the first chunk was returned " +
 	"and now may show up in the list."
 
-// Lists of a page that end or expire, as tokens go: revision -1 goes on at what is
-// current, and its answer's token is a usual one.
+// TestListGoesOnAfterCompaction checks continue tokens of lists that end or expire: revision -1
+// continues the list at the current revision, and the token of that response is an ordinary one.
 func TestListGoesOnAfterCompaction(t *testing.T) {
 	s := newTestStore(t)
 	ctx := t.Context()
@@ -274,8 +279,8 @@ func TestListGoesOnAfterCompaction(t *testing.T) {
 	}
 }
 
-// Custom resources are unstructured: items of a list are converted into the version
-// that the list is told.
+// TestUnstructured checks that custom resources are unstructured: items of a list are converted to
+// the version that is set on the list.
 func TestUnstructured(t *testing.T) {
 	s := newTestStore(t, func(o *StoreOptions) {
 		o.Codec = unstructured.UnstructuredJSONScheme
@@ -331,7 +336,7 @@ func newWidget(name string) *unstructured.Unstructured {
 	return u
 }
 
-// Values that were encrypted by someone else are not taken for objects.
+// TestEncryptedValues checks that values encrypted by another server are not decoded as objects.
 func TestEncryptedValues(t *testing.T) {
 	s := newTestStore(t)
 	ctx := t.Context()

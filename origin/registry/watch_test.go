@@ -185,7 +185,8 @@ func TestNoBookmarksUnasked(t *testing.T) {
 	})
 }
 
-// No bookmark is older than what was asked for or sent.
+// TestBookmarksNeverGoBack checks that no bookmark is older than the requested version or the last
+// sent version.
 func TestBookmarksNeverGoBack(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)
@@ -231,7 +232,8 @@ func TestBookmarkPeriod(t *testing.T) {
 	})
 }
 
-// Progress that was asked for while the initial events are read is not forgotten.
+// TestProgressAskedDuringInitialEvents checks that progress requested while the initial events are
+// read is not forgotten.
 func TestProgressAskedDuringInitialEvents(t *testing.T) {
 	p := new(progress)
 	p.request(20)
@@ -285,7 +287,7 @@ func TestTracker(t *testing.T) {
 		}()
 		current(17, 18)
 		expect(t, w, "ADDED 17")
-		// Who asks for a bookmark gets one.
+		// A client that requests a bookmark gets one.
 		s.progress.Request(schema.GroupResource{Resource: "pods"}, 18)
 		<-e.asked
 		e.batches <- engine.Batch{Revision: 18}
@@ -306,8 +308,9 @@ func TestTracker(t *testing.T) {
 	})
 }
 
-// Of events that share a revision nobody who has read one knows whether there are more: a
-// bookmark follows them, and the Tracker tells.
+// TestTrackerOfSharedRevisions checks events that share a revision. A client that has read one of
+// them does not know whether more follow. A bookmark therefore follows them, and the Tracker
+// reports that the revision is shared.
 func TestTrackerOfSharedRevisions(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)
@@ -403,8 +406,8 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// A reader that stops reading holds up its own watch only, and the engine's watcher
-// with it: nothing is piled up.
+// TestWatchBackpressure checks that a client that stops reading blocks only its own watch and the
+// engine's watcher behind it: events do not accumulate.
 func TestWatchBackpressure(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)
@@ -496,7 +499,7 @@ func TestWatchSelection(t *testing.T) {
 	}
 }
 
-// A watch of one key shares its prefix with longer ones.
+// TestWatchOneKey checks a watch of one key, which is a prefix of longer keys.
 func TestWatchOneKey(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)

@@ -14,9 +14,8 @@ import (
 	engine "github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// Run runs apiserver's tests as its storage/etcd3 does, each on an engine of its own
-// that open makes, without keys, and closes when the test ends. Of the exported tests
-// these are not among them:
+// Run runs apiserver's tests as its storage/etcd3 does. open makes a separate engine without keys
+// for each test and closes it when the test ends. Run omits these exported tests:
 //
 //   - RunTestCompactRevision: only apiserver's watch cache, which does not exist here,
 //     asks for the compacted revision; CompactRevision says that none was observed.
