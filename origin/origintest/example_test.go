@@ -11,7 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/origintest"
 )
 
-// A test against a whole Kubernetes API, in the test's own process.
+// ExampleStart shows a test against a complete Kubernetes API in the process of the test.
 func ExampleStart() {
 	test := func(t *testing.T) {
 		api := origintest.Start(t)
@@ -27,7 +27,7 @@ func ExampleStart() {
 	_ = test // go test calls it, as any other TestXxx
 }
 
-// A test of what a user may do who is nobody special.
+// ExampleAPI_ConfigFor shows a test of the permissions of an ordinary user.
 func ExampleAPI_ConfigFor() {
 	test := func(t *testing.T) {
 		api := origintest.Start(t)
