@@ -38,8 +38,8 @@ func checkPair(o *origins, cert, key certFile) {
 	}
 }
 
-// readPEM reads a file, nil when there is nothing to look into. What is no regular file, as a shell's <(...), can be read
-// only once.
+// readPEM reads a file. It returns nil if there is nothing to check. It does not read files that
+// are not regular, such as a shell's <(...), because they can be read only once.
 func readPEM(o *origins, file string) []byte {
 	if file == "" || o.elsewhere {
 		return nil

@@ -80,8 +80,8 @@ func checkRead(o *origins, p *program) []error {
 		p.check(o)
 		return o.errs
 	}
-	// What was not read has its default, which is within its bounds; but what belongs to
-	// it would be missed by the other checks.
+	// Settings that were not read have their defaults, which are within their bounds. But the other
+	// checks would not see the settings that depend on them.
 	o.errs = o.file.errs
 	for _, s := range p.settings() {
 		s.check(o)

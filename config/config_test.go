@@ -129,8 +129,8 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--config", ""}, "--config must name a file"},
 		{[]string{"--config", "testdata/nothing.yaml"}, "--config: testdata/nothing.yaml does not exist"},
 		{[]string{"--config", "testdata"}, "--config: testdata cannot be read: is a directory"},
-		// Of a field of the file that a flag overrides, the flag is spoken of; of
-		// the other field, as the file has it.
+		// If a flag overrides a field of the file, the error names the flag. It names the other
+		// field as the file has it.
 		{[]string{"--config", "testdata/minimal.good.yaml", "--listen=x"}, `--listen must be a host:port such as 127.0.0.1:8443 or [::]:8443, not "x"`},
 		{[]string{"--config", "testdata/full.good.yaml", "--audit-log-path=-", "--tls-cert-file="}, "testdata/full.good.yaml:12: tls.privateKeyFile is set without --tls-cert-file; give both or none"},
 	} {

@@ -23,9 +23,8 @@ func Parse(args []string) (*Gateway, error) { return GatewayFlags().Parse(args) 
 // ParseStandalone is Parse for "standalone".
 func ParseStandalone(args []string) (*Standalone, error) { return StandaloneFlags().Parse(args) }
 
-// Flags are a command's settings as flags, and what makes a configuration of them.
-// Whoever has parsed the flag set, be it Parse or the command line's framework, calls
-// Load.
+// Flags are the settings of a command as flags. They produce the configuration of the command. The
+// caller parses the flag set, with Parse or the command line's framework, and then calls Load.
 type Flags[C configuration] struct {
 	set      *pflag.FlagSet
 	defaults func() C
@@ -70,8 +69,8 @@ func (f *Flags[C]) CheckArgs(args []string) error {
 	return nil
 }
 
-// Load makes the configuration: defaults, then the file of --config, then the flags
-// that were given. What they name must be on this machine.
+// Load makes the configuration: defaults, then the file of --config, then the flags that were
+// given. The files that the settings name must be on this machine.
 func (f *Flags[C]) Load() (C, error) { return f.load(false) }
 
 // LoadElsewhere is Load for a configuration that another machine will run with: it does
@@ -170,9 +169,9 @@ type origins struct {
 	elsewhere bool        // another machine will run with this
 	alone     bool        // the file is checked without the flags that will come with it
 	errs      []error     // maxErrors at most
-	// cluster is where in the file the cluster stands whose own settings are looked at, ""
-	// for none. What it has from the top level is reported if inherits is set, as of the
-	// cluster: it was good there.
+	// cluster is the path in the file of the cluster whose own settings are checked, "" for none.
+	// Errors in settings that the cluster inherits from the top level are reported as errors of the
+	// cluster if inherits is set: the settings were valid at the top level.
 	cluster  string
 	inherits bool
 }

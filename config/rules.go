@@ -69,7 +69,7 @@ const ManagedFields = "metadata.managedFields"
 // OverBudget says what becomes of a request over an upstream budget.
 type OverBudget string
 
-// What may become of it.
+// The values of OverBudget.
 const (
 	RefuseOverBudget OverBudget = "refuse"
 	CachedOverBudget OverBudget = "cached"

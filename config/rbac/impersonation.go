@@ -6,11 +6,11 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// A client with a token is forwarded with it. Of one that is known by a certificate, or
-// by an authenticating proxy's word, the gateway has nothing to pass on, and names it in
-// Impersonate-* headers: the user, its groups, its UID if it has one, and its extra
-// fields. A certificate always has the extra field credential-id; a proxy may name any,
-// for which RBAC has no wildcard but that of all resources in the API group.
+// The gateway forwards requests of a client with a token with that token. A client that is known by
+// a certificate, or by the word of an authenticating proxy, has no credentials that the gateway
+// could forward. The gateway names it in Impersonate-* headers: the user, its groups, its UID if it
+// has one, and its extra fields. A certificate always has the extra field credential-id; a proxy
+// may name any, for which RBAC has no wildcard but that of all resources in the API group.
 
 func impersonationRules(c *config.Gateway, unconstrained bool) []Rule {
 	attributes := []string{"uids", credentialID}

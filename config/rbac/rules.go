@@ -42,8 +42,8 @@ const (
 // Rules are the rules of the ClusterRole of a gateway that is configured by c. The
 // error is about Options.Resources.
 //
-// What every authenticated client may do is not among them: a cluster lets them read
-// /version, discovery and OpenAPI (system:discovery, system:public-info-viewer).
+// They do not include the permissions of every authenticated client: a cluster lets all of them
+// read /version, discovery and OpenAPI (system:discovery, system:public-info-viewer).
 func Rules(c *config.Gateway, o Options) ([]Rule, error) {
 	cached, err := ParseResources(o.Resources)
 	if err != nil {
