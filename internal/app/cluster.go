@@ -35,10 +35,10 @@ import (
 // forwarded.
 const discoveryWait = 10 * time.Second
 
-// cluster is one upstream and all that there is of it alone: its client, what of it is
-// cached, who is believed and may read that, the handler of its requests and its health.
-// What its parts log and count goes by its own logger and registerer, so that there may be
-// several in a process. Its methods are called in the order in which they stand here.
+// cluster is one upstream and all that there is of it alone: its client, what of it is cached, who
+// is believed and may read that, the handler of its requests and its health. Its parts use its own
+// logger and registerer, so a process can have several clusters. Its methods are called in the
+// order in which they stand here.
 type cluster struct {
 	name          string // where there are several
 	log           *slog.Logger
@@ -157,8 +157,8 @@ func (c *cluster) start(ctx context.Context) {
 	}
 }
 
-// readDiscovery finds out what the upstream serves. What it did before a restart counts at
-// once, until it has been read.
+// readDiscovery reads which resources the upstream serves. The saved discovery of an earlier run
+// counts from the start, until the upstream has been read.
 func (c *cluster) readDiscovery(ctx context.Context) {
 	if c.restoreDiscovery() {
 		return

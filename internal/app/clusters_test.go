@@ -197,7 +197,7 @@ func TestClusters(t *testing.T) {
 	if code, body := s.get(s.client("a", "a.example"), "b.example", "/api/v1/namespaces"); code != 421 {
 		t.Errorf("%d %s", code, body)
 	}
-	// Who is known to one cluster is nobody to another.
+	// A client that one cluster knows is unknown to the others.
 	if code, body := s.get(s.client("a", ""), "", "/clusters/b/api/v1/namespaces"); code != 401 {
 		t.Errorf("%d %s", code, body)
 	}

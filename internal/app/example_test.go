@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/app"
 )
 
-// A Kubernetes API inside another program.
+// ExampleNewStandalone runs a Kubernetes API inside another program.
 func ExampleNewStandalone() {
 	ctx := context.Background()
 	c := config.DefaultStandalone()

@@ -72,9 +72,10 @@ const (
 	decisionsRecord = "last-words"
 	discoveryRecord = "discovery"
 
-	// memoryTick is how often it is looked whether there is news, and memoryEvery how often it
-	// is written without. What is news is for clients to decide, and all is written each time:
-	// memoryRate bounds the bytes a second, for as long as memoryEvery.
+	// memoryTick is the interval of the checks for changes. memoryEvery is the interval of writes
+	// without changes. Clients determine what changes, and each write saves everything. So a larger
+	// file is written less often: memoryRate bounds the bytes per second, until the interval is
+	// memoryEvery.
 	memoryTick  = time.Second
 	memoryEvery = time.Minute
 	memoryRate  = 256 << 10

@@ -205,7 +205,7 @@ func TestClusterProfiles(t *testing.T) {
 	onA := f.watch("a", "")
 	f.add("default", "b", "b", nil)
 	f.awaitPath("b", 401)
-	// Of another provider than the gateway has: b stays.
+	// The gateway does not have the provider of this profile: b stays.
 	f.patch("b", `{"status": {"accessProviders": [{"name": "other", "cluster": {"server": "https://127.0.0.1:1"}}]}}`)
 	f.awaitLog("the cluster stays as it was")
 	f.awaitPath("b", 401)
@@ -297,10 +297,10 @@ func TestClusterProfilesKept(t *testing.T) {
 	f.upstreams["hub"].Cut()
 	for _, selector := range []string{"", "other=yes"} {
 		g := &severalClusters{t: t, dir: f.dir, file: f.file, settings: f.settings, upstreams: f.upstreams, clients: make(map[string]*http.Client)}
-		want, ready, told := 401, 200, "serving the clusters of the saved ClusterProfiles until it responds"
+		want, ready, message := 401, 200, "serving the clusters of the saved ClusterProfiles until it responds"
 		if selector != "" {
 			g.settings = strings.Replace(g.settings, "providerFile:", "labelSelector: "+selector+", providerFile:", 1)
-			want, ready, told = 404, 500, "they are of another hub, namespace or selector"
+			want, ready, message = 404, 500, "they are of another hub, namespace or selector"
 		}
 		g.write()
 		g.start(func() {})
@@ -308,7 +308,7 @@ func TestClusterProfilesKept(t *testing.T) {
 		if code, body := g.get(g.client("hub", ""), "", "/readyz"); code != ready {
 			t.Errorf("%d %s", code, body)
 		}
-		if !strings.Contains(g.log.String(), told) {
+		if !strings.Contains(g.log.String(), message) {
 			t.Errorf("the log does not tell: %s", g.log.String())
 		}
 		g.Close()

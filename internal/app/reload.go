@@ -203,10 +203,10 @@ func (s *Server) reload(ctx context.Context, asked bool) {
 	}
 }
 
-// Reload has a gateway serve by c from now on. Of several clusters one that is the same as
-// before is not touched, one that is not there any more ends, and so does one that changed in
-// more than its policy when another has taken its place. On an error all stays as it is. It is
-// not to be called before Start or after Close.
+// Reload makes a gateway serve by c from now on. If there are several clusters, it leaves unchanged
+// clusters alone and ends clusters that are no longer configured. It replaces a cluster that
+// changed in more than its policy, and ends the old one afterwards. On an error all stays as it is.
+// Reload must not be called before Start or after Close.
 func (s *Server) Reload(ctx context.Context, c *config.Gateway) error {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
@@ -226,8 +226,8 @@ func (s *Server) adopt(ctx context.Context, c *config.Gateway, asked bool) error
 	if err != nil {
 		return err
 	}
-	// What is written from here on is to be seen, so the files are looked at before the new
-	// clusters read them; those that the old configuration has were when they were read.
+	// Changes to the files from here on must be noticed, so the files are inspected before the new
+	// clusters read them. The files of the old configuration were inspected when they were read.
 	seen := s.source.look(inForce)
 	for file := range seen {
 		if before, known := s.source.seen[file]; known {

@@ -156,7 +156,7 @@ func TestRunWithoutWatch(t *testing.T) {
 	gone := apierrors.NewResourceExpired("gone").Status()
 	for name, c := range map[string]struct {
 		watch func() (watch.Interface, error)
-		told  int
+		logs  int
 	}{
 		"forbidden":  {func() (watch.Interface, error) { return nil, errors.New("forbidden") }, 1},
 		"ends":       {func() (watch.Interface, error) { return ended(), nil }, 0},
@@ -182,8 +182,8 @@ func TestRunWithoutWatch(t *testing.T) {
 				if taken < 100 || taken > 380 {
 					t.Errorf("taken %d times in an hour", taken)
 				}
-				if told := strings.Count(log.String(), "level="); told != c.told {
-					t.Errorf("told %d times: %.500s", told, log.String())
+				if logs := strings.Count(log.String(), "level="); logs != c.logs {
+					t.Errorf("told %d times: %.500s", logs, log.String())
 				}
 			})
 		})
