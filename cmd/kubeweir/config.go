@@ -119,5 +119,5 @@ func checkConfig(c *cobra.Command, file, mode string, skipFiles bool) error {
 	if checked.Unsure {
 		fmt.Fprintf(c.ErrOrStderr(), "%s was read as the configuration of kubeweir %s; --mode says otherwise\n", file, checked.Mode)
 	}
-	return errTold
+	return errReported
 }

@@ -45,8 +45,8 @@ func asUsage(err error) error {
 	return usageError{err}
 }
 
-// errTold is a mistake of which the user has been told all.
-var errTold = usageError{errors.New("told")}
+// errReported is a usage error that the command has already reported in full.
+var errReported = usageError{errors.New("told")}
 
 // command is the program; it returns the exit code.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -60,7 +60,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	if !errors.Is(err, errTold) {
+	if !errors.Is(err, errReported) {
 		fmt.Fprintf(stderr, "kubeweir: %v\n", err)
 	}
 	if errors.As(err, new(usageError)) {

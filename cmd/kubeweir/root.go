@@ -59,7 +59,7 @@ func group(c *cobra.Command) {
 		return unknownCommand(c, args[0])
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return errors.Join(printHelp(c.ErrOrStderr(), c), errTold)
+		return errors.Join(printHelp(c.ErrOrStderr(), c), errReported)
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 // topOptions are the flags of `kubeweir top`.
 type topOptions struct {
 	admin, tokenFile, cluster string
-	sort, askers, window      string
+	sort, clientSort, window  string
 	output                    string
 	interval                  time.Duration
 	once                      bool
@@ -67,7 +67,7 @@ quit. If the output is not a terminal, it prints once.`,
 	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the console's token, if it requires one")
 	f.StringVar(&o.cluster, "cluster", "", "`name` of one of several clusters (default all clusters)")
 	f.StringVar(&o.sort, "sort", "bytes", "`order` of the collections: "+strings.Join(collectionOrders, ", "))
-	f.StringVar(&o.askers, "sort-askers", "requests", "`order` of the clients: "+strings.Join(clientOrders, ", "))
+	f.StringVar(&o.clientSort, "sort-askers", "requests", "`order` of the clients: "+strings.Join(clientOrders, ", "))
 	f.StringVar(&o.window, "window", "1m", "`time` over which usage is counted: 1m or 1h")
 	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` between updates")
 	f.BoolVar(&o.once, "once", false, "print once and exit")
@@ -91,7 +91,7 @@ func newTopClient(o *topOptions) (*topClient, error) {
 	for _, choice := range []struct {
 		flag, value string
 		choices     []string
-	}{{"sort", o.sort, collectionOrders}, {"sort-askers", o.askers, clientOrders}, {"window", o.window, []string{"1m", "1h"}}, {"output", o.output, []string{"table", "json"}}} {
+	}{{"sort", o.sort, collectionOrders}, {"sort-askers", o.clientSort, clientOrders}, {"window", o.window, []string{"1m", "1h"}}, {"output", o.output, []string{"table", "json"}}} {
 		if !slices.Contains(choice.choices, choice.value) {
 			return nil, usageErrorf("--%s must be one of %s, not %q", choice.flag, strings.Join(choice.choices, ", "), choice.value)
 		}
@@ -145,7 +145,7 @@ func (t *topClient) fetch(ctx context.Context) (*topFrame, error) {
 	if t.cluster != "" {
 		of.Set("cluster", t.cluster)
 	}
-	by := url.Values{"window": {t.window}, "sort": {t.askers}}
+	by := url.Values{"window": {t.window}, "sort": {t.clientSort}}
 	for name, values := range of {
 		by[name] = values
 	}

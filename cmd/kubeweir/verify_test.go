@@ -74,8 +74,8 @@ func TestVerify(t *testing.T) {
 
 func expectVerify(t *testing.T, args []string, code int, stdout []string, stderr string) {
 	t.Helper()
-	var out, told bytes.Buffer
-	if got := command(t.Context(), append([]string{"verify"}, args...), &out, &told); got != code {
+	var out, errOut bytes.Buffer
+	if got := command(t.Context(), append([]string{"verify"}, args...), &out, &errOut); got != code {
 		t.Errorf("verify %v: code %d, want %d", args, got, code)
 	}
 	for _, want := range stdout {
@@ -83,7 +83,7 @@ func expectVerify(t *testing.T, args []string, code int, stdout []string, stderr
 			t.Errorf("verify %v printed\n%s, which lacks\n%s", args, &out, want)
 		}
 	}
-	if !strings.Contains(told.String(), stderr) || strings.Count(told.String(), "\n") > 1 || stderr == "" && told.Len() > 0 {
-		t.Errorf("verify %v: error %q, want %q", args, told.String(), stderr)
+	if !strings.Contains(errOut.String(), stderr) || strings.Count(errOut.String(), "\n") > 1 || stderr == "" && errOut.Len() > 0 {
+		t.Errorf("verify %v: error %q, want %q", args, errOut.String(), stderr)
 	}
 }
