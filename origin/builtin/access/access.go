@@ -2,11 +2,10 @@
 // with --authorization-mode=RBAC: its authenticators in its order, members of
 // system:masters first and RBAC then, with its words.
 //
-// RBAC objects are read from informers, so that a change is effective as soon as
-// an informer has seen it, as in kube-apiserver. What a service-account token is
-// bound to (account, secret, pod, node) is read when the token is first seen and
-// again ten seconds later, instead of being kept in informers: tokens are few,
-// pods and nodes many.
+// RBAC objects are read from informers, so that a change is effective as soon as an informer has
+// seen it, as in kube-apiserver. The objects that a service-account token is bound to (account,
+// secret, pod, node) are read when the token is first seen and again ten seconds later. They are
+// not kept in informers, because tokens are few, but pods and nodes are many.
 //
 // The Node authorizer is left out; it would keep a graph of all pods, volumes and
 // claims. Kubelets need a binding to ClusterRole system:node.

@@ -21,8 +21,7 @@ import (
 // changed, and the pods of a namespace when its security level is raised; an
 // informer would keep all of them, a second time in memory.
 //
-// What is read this way is the current state, where an informer's is a little
-// older.
+// Such a lister reads the current state. The state of an informer is slightly older.
 type leanFactory struct {
 	informers.SharedInformerFactory
 	client kubernetes.Interface

@@ -3,7 +3,7 @@
 // extension API servers and the service default/kubernetes. Flow schemas and priority levels are
 // written by a post-start hook of k8s.io/kubernetes (origin/builtin/groups).
 //
-// Whatever a client relies on from its first request is written by Run itself, in parallel:
+// Run itself writes, in parallel, the objects that a client relies on from its first request:
 // kube-apiserver's post-start hooks write one object after the other and begin after a second.
 // The rest is left to the controllers of k8s.io/kubernetes.
 //

@@ -396,7 +396,7 @@ func TestServiceComesLater(t *testing.T) {
 		if err != nil || slice.Endpoints[0].Addresses[0] != "192.0.2.7" {
 			t.Errorf("slice %v, %v", slice, err)
 		}
-		// What is deleted comes again.
+		// Deleted objects are created again.
 		must(t, client.CoreV1().Services("default").Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}))
 		must(t, client.CoreV1().Namespaces().Delete(t.Context(), "kube-public", metav1.DeleteOptions{}))
 		timeout(t, time.Minute+serviceInterval)

@@ -3,7 +3,7 @@
 // genericapiserver.GenericAPIServer.
 //
 // The storages, with their strategies and subresources, are kube-apiserver's own
-// (k8s.io/kubernetes/pkg/registry). What differs from kube-apiserver is when things
-// are made: genericapiserver's InstallAPIGroups builds every schema before the first
-// request, here that waits until one is needed.
+// (k8s.io/kubernetes/pkg/registry). The package differs from kube-apiserver in the time at which
+// schemas are built: genericapiserver's InstallAPIGroups builds every schema before the first
+// request, and this package builds schemas when one is needed.
 package groups

@@ -96,9 +96,9 @@ func forgetDescriptions(service *restful.WebService) {
 	}
 }
 
-// described makes the routes anew, with their descriptions, which takes some tens of
-// milliseconds. Nothing is served by them. What is in the live container besides the
-// versions is taken from there.
+// described rebuilds the routes of versions with their descriptions, which takes some tens of
+// milliseconds. These routes serve no requests. The other web services of the live container are
+// reused.
 func described(live *restful.Container, versions []*genericapi.APIGroupVersion) (*restful.Container, error) {
 	container := restful.NewContainer()
 	made := map[string]bool{}
