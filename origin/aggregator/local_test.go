@@ -117,8 +117,9 @@ func TestGroupsOfDefinitions(t *testing.T) {
 	})
 }
 
-// A server that starts on what another one left serves definitions at once, keeps what
-// others registered, and takes back what is not served any more.
+// TestRestart checks a server that starts on the store of a previous server. It serves definitions
+// immediately, keeps the APIServices that others registered, and removes those that are no longer
+// served.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	engine := chaintest.Memory(t)
@@ -165,7 +166,7 @@ func (w *stuckWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// A client that reads slowly does not keep others from the documents.
+// TestSlowReader checks that a slow client does not block other clients from the documents.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	c := chaintest.Start(t, chaintest.Options{})

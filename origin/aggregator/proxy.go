@@ -25,9 +25,9 @@ import (
 	"github.com/kubeweir/kubeweir/origin/internal/extension"
 )
 
-// proxyHandler serves one APIService: by the next server of the chain, or by the API
-// server behind the service that it names, as the user who asks. What it answers when
-// it cannot is worded as kube-aggregator's (pkg/apiserver/handler_proxy.go).
+// proxyHandler serves one APIService. It forwards requests, as the requesting user, to the next
+// server of the chain or to the API server behind the named service. Its error responses have the
+// wording of kube-aggregator (pkg/apiserver/handler_proxy.go).
 type proxyHandler struct {
 	local    http.Handler
 	resolver library.ServiceResolver
@@ -123,7 +123,7 @@ func (p *proxyHandler) forward(to *target, w http.ResponseWriter, req *http.Requ
 	}
 	asUser := transport.NewAuthProxyRoundTripper(user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra(), to.transport)
 	handler := proxy.NewUpgradeAwareHandler(location, asUser, true, upgrade, &responder{w: w})
-	// Who follows a redirect does so with its credentials (CVE-2022-3172).
+	// A client that follows a redirect sends its credentials along (CVE-2022-3172).
 	handler.RejectForwardingRedirects = true
 	flowcontrol.RequestDelegated(req.Context())
 	handler.ServeHTTP(w, forwarded)

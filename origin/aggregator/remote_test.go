@@ -231,7 +231,8 @@ func TestExtensionServer(t *testing.T) {
 	})
 }
 
-// The documents of API servers elsewhere are merged soon after they are available.
+// TestDocumentsAreMerged checks that the documents of remote API servers are merged soon after the
+// servers become available.
 func TestDocumentsAreMerged(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, newExtension(t))

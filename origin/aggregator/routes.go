@@ -47,7 +47,7 @@ func (s *Server) AddAPIService(service *apiregistration.APIService) error {
 	}
 	s.remote.needed()
 	s.documents.add(service, extension.Documents(proxy, s.cfg.Logger))
-	// What a server serves is asked for whether or not it is known to be available.
+	// Discovery queries the server whether or not it is known to be available.
 	s.discovery.AddAPIService(service, extension.Documents(proxy.available(), s.cfg.Logger))
 	return nil
 }

@@ -50,7 +50,7 @@ const resync = 5 * time.Minute
 // Config is what a Server is built from.
 type Config struct {
 	// Generic is the configuration shared by all servers of the chain; New changes its own copy.
-	// Of its OpenAPI configs the heading and the security are used. Its BuildHandlerChainFunc
+	// Only the info and the security of its OpenAPI configs are used. Its BuildHandlerChainFunc
 	// makes the filters that every request passes. Its AggregatedDiscoveryGroupManager is shared
 	// by all servers.
 	Generic genericapiserver.Config
