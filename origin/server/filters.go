@@ -13,13 +13,12 @@ import (
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 )
 
-// chain is genericapiserver.DefaultBuildHandlerChain, from the inside out, without
-// what this server has no use for: priority and fairness, whose queues would stand
-// behind those of the gateway in front, auditing, tracing, CORS and HSTS; and without
-// its recovery from panics, which after utilruntime.ReallyCrash = false would let a
-// response that was broken off end as if it were whole. Who calls the handler recovers
-// (internal/inprocess, net/http) and breaks it off. complete is closed when all paths
-// are known; until then what is not found is answered 503.
+// chain is genericapiserver.DefaultBuildHandlerChain, from the inside out, without the filters that
+// this server does not need: priority and fairness, whose queues would come after those of the
+// gateway in front, auditing, tracing, CORS and HSTS. It also omits the recovery from panics, which
+// after utilruntime.ReallyCrash = false would let an aborted response end as if it were complete.
+// The caller of the handler (internal/inprocess, net/http) recovers and aborts the response.
+// complete is closed when all paths are known; until then unknown paths get status 503.
 func chain(handler http.Handler, c *genericapiserver.Config, complete <-chan struct{}) http.Handler {
 	handler = genericapifilters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
 	handler = genericfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)

@@ -34,7 +34,7 @@ func (s *Server) Start(ctx context.Context) error {
 	defer cancel(nil)
 	defer context.AfterFunc(s.stopped, func() { cancel(errClosed) })()
 
-	// What the hooks wait for is read before they look: they look every 100 ms.
+	// The server syncs before the hooks check for it, because they check only every 100 ms.
 	s.informers.Start(s.stopped.Done())
 	if err := s.sync(started); err != nil {
 		return fmt.Errorf("origin/server: starting: %w", err)
@@ -60,8 +60,8 @@ func (s *Server) Start(ctx context.Context) error {
 
 var errClosed = errors.New("the server was closed")
 
-// sync reads what the hooks would wait for. What it begins goes on until the server
-// is closed.
+// sync reads the objects that the hooks would wait for. The watches that it starts run until the
+// server is closed.
 func (s *Server) sync(ctx context.Context) error {
 	done := make(chan error, 3)
 	go func() { done <- s.crds.Sync(s.stopped) }()
@@ -94,8 +94,8 @@ func (s *Server) syncBuiltin(ctx context.Context) error {
 	return nil
 }
 
-// bootstrap writes what has to exist, while the hooks run. What it keeps in place
-// afterwards ends when the server is closed.
+// bootstrap writes the required objects while the hooks run. It keeps some of them in place until
+// the server is closed.
 func (s *Server) bootstrap(started context.Context) error {
 	ctx, cancel := context.WithCancelCause(s.stopped)
 	defer context.AfterFunc(started, func() { cancel(context.Cause(started)) })()

@@ -55,7 +55,8 @@ func TestCustomResources(t *testing.T) {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Foo", "metadata": map[string]any{"name": name}, "spec": spec}}
 	}
 	var made *unstructured.Unstructured
-	// Who hears at once that a definition is established may be ahead of the server's own watch, as at kube-apiserver.
+	// A client that sees at once that a definition is established may be ahead of the server's own
+	// watch, as with kube-apiserver.
 	if err := retry.OnError(retry.DefaultBackoff, apierrors.IsNotFound, func() (err error) {
 		made, err = foos.Create(ctx, foo("a", map[string]any{}), metav1.CreateOptions{})
 		return err

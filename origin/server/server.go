@@ -113,7 +113,7 @@ func (opts *Options) complete() error {
 	return nil
 }
 
-// nodePorts as the library has them.
+// library returns r in the type of the library.
 func (r PortRange) library() utilnet.PortRange { return utilnet.PortRange(r) }
 
 // Handler is the complete API: authentication, impersonation, authorization,
