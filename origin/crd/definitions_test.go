@@ -139,7 +139,7 @@ func TestValidation(t *testing.T) {
 		t.Errorf("transition rule: %v", err)
 	}
 
-	// What was valid may stay when the rule gets narrower, but not become worse.
+	// A value that was valid may stay when the rule becomes narrower, but may not become worse.
 	patchDefinition(t, c, "widgets.example.com", `[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/limit/x-kubernetes-validations/0","value":{"rule":"self <= 5","message":"at most five"}}]`)
 	chaintest.Within(t, 2*time.Second, func() error {
 		_, err := client.Create(t.Context(), widget(t, "narrow", `{limit: 6}`), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

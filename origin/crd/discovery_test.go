@@ -24,8 +24,8 @@ func names(object map[string]any, list, field string) []string {
 	return found
 }
 
-// Everything that tells of resources tells of a new one within 2 s of the definition's
-// creation, and no more within 2 s of its end.
+// TestDiscoveryAndOpenAPI checks that all discovery and OpenAPI endpoints list a new resource
+// within 2 s of the creation of its definition, and no longer list it within 2 s of its deletion.
 func TestDiscoveryAndOpenAPI(t *testing.T) {
 	t.Parallel()
 	c := chaintest.Start(t, chaintest.Options{})

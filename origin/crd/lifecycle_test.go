@@ -317,8 +317,8 @@ func TestRefusedDefinitions(t *testing.T) {
 	}
 }
 
-// A create right after Established waits for other servers, as kube-apiserver's does,
-// and then succeeds.
+// TestCreateAtOnce checks that a create right after Established waits for other servers, as in
+// kube-apiserver, and then succeeds.
 func TestCreateAtOnce(t *testing.T) {
 	t.Parallel()
 	c := chaintest.Start(t, chaintest.Options{})

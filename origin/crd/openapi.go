@@ -30,10 +30,10 @@ import (
 // documents serves /openapi/v2 and /openapi/v3 of this server: its own group and every
 // established definition.
 //
-// A request compares the definitions with what the documents were made of and renews
-// what is out of date, so that a document is as new as the definitions are known
-// (kube-apiserver's controllers do so at every change, after which it takes a second
-// and more until the aggregator has looked). Whoever asks for nothing pays nothing.
+// A request compares the known definitions with those that the documents were built from and
+// rebuilds outdated documents, so that a document is as recent as the known definitions.
+// (kube-apiserver's controllers rebuild at every change, and the aggregator then needs a second or
+// more to notice.) Documents that nobody requests cost nothing.
 type documents struct {
 	crds      listers.CustomResourceDefinitionLister
 	container *restful.Container
@@ -240,8 +240,8 @@ func (d *documents) renew3(crds map[string]*apiextensions.CustomResourceDefiniti
 	}
 }
 
-// openAPIOf is the document of one group and version, which several definitions may be
-// in. What cannot be shown is left out, and others are not affected.
+// openAPIOf returns the document of one group and version, which several definitions may share. It
+// omits definitions that cannot be described; they do not affect the others.
 func openAPIOf(parts []versionOf, logger *slog.Logger) *spec3.OpenAPI {
 	merged := &spec3.OpenAPI{}
 	var shown []*spec3.OpenAPI

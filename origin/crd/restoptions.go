@@ -27,10 +27,10 @@ func definitionsGetter(cfg Config) generic.RESTOptionsGetter {
 	return registry.NewRESTOptionsGetter(registry.Decorator(cfg.Registry), source(cfg, codec, stored))
 }
 
-// instancesGetter says how custom resources are stored: JSON. What another server has
-// stored as CBOR is read (apiextensions-apiserver, pkg/cmd/server/options,
-// NewCRDRESTOptionsGetter). The handler of custom resources puts the conversion
-// between versions around the codec.
+// instancesGetter returns the storage options of custom resources. It stores them as JSON and also
+// reads objects that another server has stored as CBOR (apiextensions-apiserver,
+// pkg/cmd/server/options, NewCRDRESTOptionsGetter). The handler of custom resources wraps the codec
+// with the conversion between versions.
 func instancesGetter(cfg Config) generic.RESTOptionsGetter {
 	binary := cbor.NewSerializer(unstructuredscheme.NewUnstructuredCreator(), unstructuredscheme.NewUnstructuredObjectTyper())
 	codec := runtime.NewCodec(unstructured.UnstructuredJSONScheme,

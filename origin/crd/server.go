@@ -1,11 +1,10 @@
 // Package crd serves CustomResourceDefinitions and the resources they define: the
 // library's own server (k8s.io/apiextensions-apiserver) on a storage.Engine.
 //
-// What differs from the server inside kube-apiserver is when things are done. The
-// definitions are read by Sync before the post-start hooks run, because the hooks
-// would look for them every 100 ms only; and no OpenAPI document is built before
-// someone asks for one (openapi.go), because kube-apiserver's controllers build
-// them at every change of a definition, read or not.
+// The server differs from the one inside kube-apiserver in when it does its work. Sync reads the
+// definitions before the post-start hooks run, because the hooks would look for them only every
+// 100 ms. No OpenAPI document is built before a client requests one (openapi.go), because
+// kube-apiserver's controllers build them at every change of a definition, read or not.
 //
 // Keys and values are kube-apiserver's (pkg/controlplane/apiserver,
 // CreateAPIExtensionsConfig): definitions as JSON of v1beta1, custom resources as
@@ -34,8 +33,8 @@ import (
 
 // Config is what a Server is built from.
 type Config struct {
-	// Generic is the configuration shared by all servers of the chain; New changes
-	// its own copy. Of its OpenAPI configs the heading and the security are used.
+	// Generic is the configuration shared by all servers of the chain; New changes its own copy.
+	// Only the info and the security of its OpenAPI configs are used.
 	Generic genericapiserver.Config
 	// Informers are those of the built-in types.
 	Informers kubeinformers.SharedInformerFactory
