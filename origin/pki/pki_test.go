@@ -94,7 +94,7 @@ func TestClients(t *testing.T) {
 			}
 		})
 	}
-	// Who is signed by one CA is nobody to the other.
+	// A certificate signed by one CA is not trusted by the other.
 	if _, err := m.Admin.Certificate.Verify(x509.VerifyOptions{Roots: front, CurrentTime: start, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
 		t.Error("the front proxy's CA verifies the admin")
 	}
