@@ -28,7 +28,7 @@ func roundTrip(client *http.Client, req *http.Request) (*http.Response, []byte, 
 	case req.Context().Err() != nil:
 		return nil, nil, errInterrupted
 	case err != nil:
-		return nil, nil, fmt.Errorf("no gateway responds at %s, is it running with this --admin-listen? (%w)", at, errors.Unwrap(err))
+		return nil, nil, fmt.Errorf("no gateway responds at %s; check --admin and the --admin-listen of the gateway: %w", at, errors.Unwrap(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))

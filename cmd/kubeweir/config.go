@@ -117,7 +117,7 @@ func checkConfig(c *cobra.Command, file, mode string, skipFiles bool) error {
 		fmt.Fprintln(c.ErrOrStderr(), problem)
 	}
 	if checked.Unsure {
-		fmt.Fprintf(c.ErrOrStderr(), "%s was read as the configuration of kubeweir %s; --mode says otherwise\n", file, checked.Mode)
+		fmt.Fprintf(c.ErrOrStderr(), "%s was checked as a configuration of kubeweir %s; set --mode if it is for another command\n", file, checked.Mode)
 	}
 	return errReported
 }

@@ -110,7 +110,7 @@ func writeKubeconfig(c *cobra.Command, cfg *config.Gateway, o *kubeconfigOptions
 		return err
 	}
 	if ca == nil {
-		fmt.Fprintf(c.ErrOrStderr(), "kubeweir: %s has no CA in it: clients have to trust it by their system, or --certificate-authority names it\n", cfg.TLS.CertFile)
+		fmt.Fprintf(c.ErrOrStderr(), "kubeweir: %s contains no CA; set --certificate-authority, unless the systems of the clients trust the certificate\n", cfg.TLS.CertFile)
 	}
 	if err := addProfiles(c.Context(), cfg); err != nil {
 		return err
@@ -128,7 +128,7 @@ func writeKubeconfig(c *cobra.Command, cfg *config.Gateway, o *kubeconfigOptions
 		return err
 	}
 	if _, err := os.Lstat(o.output); !o.force && !errors.Is(err, fs.ErrNotExist) {
-		return usageErrorf("%s is there already; --force replaces it", o.output)
+		return usageErrorf("%s already exists; set --force to overwrite it", o.output)
 	}
 	return pki.WriteFile(o.output, text)
 }
@@ -160,7 +160,7 @@ func addProfiles(ctx context.Context, cfg *config.Gateway) error {
 		}
 	}
 	if len(cfg.Clusters) == 0 {
-		return errors.New("the hub has no ClusterProfiles that are asked for")
+		return errors.New("the hub has no ClusterProfiles with the configured namespace and labels")
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func serverURL(cfg *config.Gateway, given string) (*url.URL, error) {
 	}
 	host, port, err := net.SplitHostPort(cfg.Listen)
 	if err != nil || port == "0" {
-		return nil, usageErrorf("where is the gateway reached? Give --server, such as https://gateway.example.com:8443")
+		return nil, usageErrorf("the gateway's URL is unknown; set --server, such as https://gateway.example.com:8443")
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"

@@ -49,7 +49,7 @@ func TestKubeconfig(t *testing.T) {
 		made.AuthInfos[made.Contexts["berlin"].AuthInfo].Exec.Args[1] != "--audience=berlin" {
 		t.Errorf("%+v", made)
 	}
-	if code, _, stderr := run("-o", out); code != 2 || !strings.Contains(stderr, "--force replaces it") {
+	if code, _, stderr := run("-o", out); code != 2 || !strings.Contains(stderr, "set --force to overwrite it") {
 		t.Errorf("%d %s", code, stderr)
 	}
 	if code, _, stderr := run("-o", out, "--force", "--token-file", "/run/{cluster}.token"); code != 0 {
@@ -59,14 +59,14 @@ func TestKubeconfig(t *testing.T) {
 		t.Errorf("%+v, %v", made, err)
 	}
 	for want, args := range map[string][]string{
-		"--server must be an address":     {"--server", "gw.example:6443"},
-		"--current-context must be":       {"--current-context", "paris"},
-		"give one of them":                {"--token-file", "a", "--exec-command", "b"},
-		"where is the gateway reached":    {"--listen", "127.0.0.1:0"},
-		"--certificate-authority: ":       {"--certificate-authority", "/nonexistent"},
-		"has no certificate in PEM":       {"--certificate-authority", file},
-		`unexpected argument "berlin"`:    {"berlin"},
-		"did you mean --current-context?": {"--curent-context", "lab"},
+		"--server must be an address":                {"--server", "gw.example:6443"},
+		"--current-context must be":                  {"--current-context", "paris"},
+		"give one of them":                           {"--token-file", "a", "--exec-command", "b"},
+		"the gateway's URL is unknown; set --server": {"--listen", "127.0.0.1:0"},
+		"--certificate-authority: ":                  {"--certificate-authority", "/nonexistent"},
+		"has no certificate in PEM":                  {"--certificate-authority", file},
+		`unexpected argument "berlin"`:               {"berlin"},
+		"did you mean --current-context?":            {"--curent-context", "lab"},
 	} {
 		if code, stdout, stderr := run(args...); code != 2 || !strings.Contains(stderr, want) || stdout != "" || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%v: %d %s %s", args, code, stdout, stderr)
@@ -80,7 +80,7 @@ func TestKubeconfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, stdout, stderr := run()
-	if code != 0 || strings.Contains(stdout, "certificate-authority-data") || !strings.Contains(stderr, "has no CA in it") || !strings.Contains(stdout, "server: https://127.0.0.1:8443\n") {
+	if code != 0 || strings.Contains(stdout, "certificate-authority-data") || !strings.Contains(stderr, "contains no CA; set --certificate-authority") || !strings.Contains(stdout, "server: https://127.0.0.1:8443\n") {
 		t.Errorf("%d %s %s", code, stdout, stderr)
 	}
 }

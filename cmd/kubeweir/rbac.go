@@ -128,9 +128,9 @@ func ofCluster(cfg *config.Gateway, name string) (*config.Gateway, error) {
 	}
 	switch {
 	case len(names) == 0:
-		return nil, usageErrorf("--cluster chooses among the clusters of a configuration, and none has been given")
+		return nil, usageErrorf("--cluster requires a configuration with clusters; set --config")
 	case name == "":
-		return nil, usageErrorf("the rights of which cluster? --cluster names one of %s", strings.Join(names, ", "))
+		return nil, usageErrorf("the configuration has several clusters; set --cluster to one of %s", strings.Join(names, ", "))
 	}
 	return nil, usageErrorf("--cluster must be one of %s, not %q", strings.Join(names, ", "), name)
 }
@@ -154,7 +154,7 @@ func unconstrained(c *cobra.Command, cfg *config.Gateway, how string) (bool, err
 
 func printRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, options rbac.Options, output string) error {
 	if len(options.Resources) == 0 {
-		return usageErrorf("--resources must name what is to be cached, or be %s or %s", rbac.Default, rbac.Everything)
+		return usageErrorf("--resources must not be empty; give plural names such as pods, or %s or %s", rbac.Default, rbac.Everything)
 	}
 	rules, err := rbac.Rules(cfg, options)
 	if err != nil {
@@ -165,10 +165,10 @@ func printRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, options 
 
 func writeRBAC(c *cobra.Command, names rbac.Names, rules []rbac.Rule, output string) error {
 	if problems := content.IsDNS1123Label(names.Namespace); len(problems) > 0 {
-		return usageErrorf("--namespace must be a name of at most 63 lower case letters, digits and '-', not %q", names.Namespace)
+		return usageErrorf("--namespace must be a name of at most 63 lowercase letters, digits and '-', not %q", names.Namespace)
 	}
 	if problems := content.IsDNS1123Subdomain(names.ServiceAccount); len(problems) > 0 {
-		return usageErrorf("--service-account must be a name of lower case letters, digits, '-' and '.', not %q", names.ServiceAccount)
+		return usageErrorf("--service-account must be a name of lowercase letters, digits, '-' and '.', not %q", names.ServiceAccount)
 	}
 	if problems := content.IsPathSegmentName(names.Role); len(problems) > 0 || names.Role == "" {
 		return usageErrorf("--name must be the name of a ClusterRole, not %q", names.Role)

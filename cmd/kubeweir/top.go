@@ -180,7 +180,7 @@ func (t *topClient) get(ctx context.Context, name string, query url.Values, into
 	var failed console.Failure
 	switch {
 	case media != "application/json":
-		return fmt.Errorf("the server at %s has no console, is it a kubeweir with --console? (%s)", t.base, printable(resp.Status))
+		return fmt.Errorf("%s is not a kubeweir admin listener with --console: %s", t.base, printable(resp.Status))
 	case resp.StatusCode == http.StatusUnauthorized && t.token == "":
 		return fmt.Errorf("the gateway at %s requires a token: set --token-file", t.base)
 	case resp.StatusCode != http.StatusOK && json.Unmarshal(body, &failed) == nil && failed.Error != "":

@@ -114,7 +114,7 @@ func TestTopAgainstServers(t *testing.T) {
 		"token":         {serve("a-token-of-a-test"), []string{"--token-file", file}, 0, "kubeweir gateway", ""},
 		"no token":      {serve("a-token-of-a-test"), nil, 1, "", "requires a token: set --token-file"},
 		"wrong token":   {serve("another-token-of-a-test"), []string{"--token-file", file}, 1, "", "rejects the request: this is not the token"},
-		"a web page":    {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, nil, 1, "", "has no console"},
+		"a web page":    {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, nil, 1, "", "is not a kubeweir admin listener with --console"},
 		"bad sort":      {serve(""), []string{"--sort", "none"}, 2, "", `--sort must be one of name, objects, bytes, watchers, events, age, not "none"`},
 		"bad interval":  {serve(""), []string{"--interval", "1ms"}, 2, "", "--interval must be at least 500ms, not 1ms"},
 		"no token file": {serve(""), []string{"--token-file", file + "x"}, 2, "", "--token-file: "},

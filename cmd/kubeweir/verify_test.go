@@ -65,7 +65,7 @@ func TestVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = free.Close()
-	expectVerify(t, []string{"--admin", free.Addr().String()}, 1, nil, "kubeweir: no gateway responds at http://"+free.Addr().String()+", is it running with this --admin-listen?")
+	expectVerify(t, []string{"--admin", free.Addr().String()}, 1, nil, "kubeweir: no gateway responds at http://"+free.Addr().String()+"; check --admin and the --admin-listen of the gateway: ")
 	expectVerify(t, []string{"--admin", "ftp://x"}, 2, nil, `kubeweir: --admin must be a URL such as http://127.0.0.1:9444, not "ftp://x"`)
 	expectVerify(t, []string{"--admin", "http://x/metrics"}, 2, nil, `kubeweir: --admin must be a URL`)
 	expectVerify(t, []string{"-o", "yaml"}, 2, nil, `kubeweir: --output must be table or json, not "yaml"`)
