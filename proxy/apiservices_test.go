@@ -111,7 +111,7 @@ func apiService(service string) *unstructured.Unstructured {
 	return unstructuredNamed("v1."+projects.Group, spec)
 }
 
-// definition is that of projects.
+// projectDefinition returns the definition of projects.
 func projectDefinition(kind string) *unstructured.Unstructured {
 	names := map[string]any{"plural": "projects", "singular": "project", "kind": kind, "listKind": kind + "List"}
 	crd := unstructuredNamed("projects."+projects.Group, map[string]any{
@@ -164,7 +164,8 @@ func TestAggregatedGroupsAreForwarded(t *testing.T) {
 	})
 }
 
-// An open watch ends when another server takes the group version over.
+// TestWatchEndsWhenServedElsewhere: an open watch ends when another server takes over the group
+// version.
 func TestWatchEndsWhenServedElsewhere(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newAggregationBench(t, nil)
@@ -203,7 +204,8 @@ func TestConfiguredGroupsAreCached(t *testing.T) {
 	})
 }
 
-// Without the APIServices only what is certain to be the upstream's own is cached.
+// TestUnreadableAPIServices: without the APIServices, only resources that certainly are the
+// upstream's own are cached.
 func TestUnreadableAPIServices(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		refused := apierrors.NewForbidden(discovery.APIServices.GroupResource(), "", nil)
@@ -220,7 +222,8 @@ func TestUnreadableAPIServices(t *testing.T) {
 	})
 }
 
-// A definition of a group version that another server serves tells nothing of it.
+// TestDefinitionsOfAggregatedGroups: the definition of a resource in a group version that another
+// server serves does not describe that group version.
 func TestDefinitionsOfAggregatedGroups(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newAggregationBench(t, nil)
@@ -237,7 +240,8 @@ func TestDefinitionsOfAggregatedGroups(t *testing.T) {
 	})
 }
 
-// Other names are another definition, as they are to kube-apiserver.
+// TestAcceptedNamesAreOfTheDefinition: a definition with other accepted names is another
+// definition, as it is to kube-apiserver.
 func TestAcceptedNamesAreOfTheDefinition(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newAggregationBench(t, nil)

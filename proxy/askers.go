@@ -92,16 +92,16 @@ func (x *exchange) costOf(resp *api.Response, n int64) usage.Cost {
 
 // countStream counts a response that goes on, from its beginning.
 func (g *Gateway) countStream(x *exchange, resp *api.Response) {
-	asker, options := x.client(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.Spending.ChargeStream(), Outdated: g.outdated(x), End: x.end}
-	g.account.usage.Add(asker, x.costOf(resp, 0))
+	client, options := x.client(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.Spending.ChargeStream(), Outdated: g.outdated(x), End: x.end}
+	g.account.usage.Add(client, x.costOf(resp, 0))
 	if resp.Stream != nil {
-		resp.Stream = g.account.usage.CountStream(resp.Stream, asker, options)
+		resp.Stream = g.account.usage.CountStream(resp.Stream, client, options)
 		return
 	}
 	upgrade := resp.Upgrade
 	resp.Upgrade = func(conn net.Conn) {
 		options.End = func() { _ = conn.Close() }
-		counted, done := g.account.usage.CountConn(conn, asker, options)
+		counted, done := g.account.usage.CountConn(conn, client, options)
 		defer done()
 		upgrade(counted)
 	}

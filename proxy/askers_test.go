@@ -45,8 +45,8 @@ func (b *gatewayBench) rowOf(name string) usage.Row {
 	return usage.Row{}
 }
 
-// TestAskers: each way of responding counts for who asked, with what it asks the upstream.
-func TestAskers(t *testing.T) {
+// TestClientUsage: each kind of response counts for its client, with its upstream requests.
+func TestClientUsage(t *testing.T) {
 	const pods, pod = "/api/v1/pods", "/api/v1/namespaces/default/pods/a"
 	for _, c := range []struct {
 		name, line     string
@@ -78,7 +78,7 @@ func TestAskers(t *testing.T) {
 				if agent := b.rowOf("k9s/1"); agent.Cost != jane.Cost {
 					t.Errorf("the user agent: %+v, the user: %+v", agent, jane)
 				}
-				// Who they are and what they may do is remembered.
+				// The gateway remembers the identity and the permissions of the client.
 				b.count(c.line, header...)
 				again := b.rowOf("jane")
 				if asked := again.UpstreamRequests - jane.UpstreamRequests; again.Requests != 2 || asked > 1 {
@@ -92,8 +92,9 @@ func TestAskers(t *testing.T) {
 	}
 }
 
-// TestAskersShare: of a request to the upstream that several wait for, each has a part.
-func TestAskersShare(t *testing.T) {
+// TestSharedUpstreamRequestUsage: clients that wait for the same upstream request each account for
+// a part of it.
+func TestSharedUpstreamRequestUsage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
@@ -166,8 +167,8 @@ type sharedWriter struct{ countingWriter }
 func (w *sharedWriter) QueueFrames(frames [][]byte) bool { return w.WriteFrames(frames) == nil }
 func (w *sharedWriter) Flush()                           {}
 
-// TestAskersOfWatches: what a watch sends counts while it is open, whatever it is written to.
-func TestAskersOfWatches(t *testing.T) {
+// TestWatchUsage: the bytes of a watch count while it is open, whatever it is written to.
+func TestWatchUsage(t *testing.T) {
 	for name, w := range map[string]interface {
 		api.StreamWriter
 		state() (int, bool)
@@ -197,8 +198,9 @@ func TestAskersOfWatches(t *testing.T) {
 	}
 }
 
-// TestAskersOfUpgrades: so does what an upgraded connection carries, both ways, and it can end in one direction.
-func TestAskersOfUpgrades(t *testing.T) {
+// TestUpgradeUsage: the bytes of an upgraded connection count while it is open, in both directions,
+// and it can end in one direction.
+func TestUpgradeUsage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.upstream.answer = func(*api.Request) *api.Response {

@@ -275,7 +275,8 @@ func TestRefusalsOfflineAreCounted(t *testing.T) {
 			b.leave()
 			time.Sleep(time.Minute)
 		}},
-		// What the client may do was asked for later than the feed broke, or that would not be known any more either.
+		// The gateway reviewed the client's permissions after the feed broke. Otherwise they would
+		// not be known any more either.
 		reason.OfflineExpired: {policy.Offline{Allow: true, TTL: time.Minute}, "the cached data is older than --offline-ttl allows", func(b *offlineBench) {
 			b.source.SetDown(true)
 			time.Sleep(40 * time.Second)

@@ -49,7 +49,8 @@ type differential struct {
 	}
 }
 
-// resources of every kind of scope, among them one that is called namespaces in a group of its own.
+// differentialResources returns resources of every kind of scope. One of them is called namespaces
+// and is in a group of its own.
 func differentialResources() fakeDiscovery {
 	d := fakeDiscovery{}
 	for gvr, namespaced := range map[schema.GroupVersionResource]bool{

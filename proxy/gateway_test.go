@@ -423,8 +423,9 @@ func TestDrainEndsForwardedStreams(t *testing.T) {
 	})
 }
 
-// A 401 of a server behind the upstream (services/proxy) is an answer to somebody who
-// is known, and no reason to end the connection on which the client's watches are.
+// TestUnauthorizedEndsHTTP2ConnectionsOfStrangersOnly: a 401 of a server behind the upstream
+// (services/proxy) is a response to a client that is known, and no reason to end the connection
+// that carries the client's watches.
 func TestUnauthorizedEndsHTTP2ConnectionsOfStrangersOnly(t *testing.T) {
 	b := newGatewayBench(t, nil)
 	b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 401} }

@@ -8,7 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 )
 
-// What a request costs while it is open beside its place, in bytes.
+// The cost of an open request besides its slot, in bytes.
 const (
 	// maxHeldBytes bounds what all long-running requests keep beyond ordinaryBytes each.
 	maxHeldBytes = 128 << 20

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A feed may be slow and alive: every late byte is a sign of life.
+// TestLateAnswersSayHowOldTheyAre: a feed may be slow and alive, because every late byte is a
+// heartbeat.
 func TestLateAnswersSayHowOldTheyAre(t *testing.T) {
 	b := newGatewayBench(t, nil)
 	for delay, want := range map[time.Duration]string{0: "", minReportedAge - 1: "", minReportedAge: "1", 29 * time.Second: "29"} {

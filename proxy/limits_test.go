@@ -52,8 +52,9 @@ func TestOneUserCannotTakeAllPlaces(t *testing.T) {
 	}
 }
 
-// Watches keep their selectors for hours: 20,000 of 60 KiB each would be gigabytes. Those by the deprecated paths are
-// authorized without them and keep them the same.
+// TestLargeSelectorsOfOneUserAreBounded: watches keep their selectors for hours, and 20,000 of 60
+// KiB each would be gigabytes. Watches by the deprecated paths are authorized without their
+// selectors and keep them all the same.
 func TestLargeSelectorsOfOneUserAreBounded(t *testing.T) {
 	paths := []string{"/api/v1/pods?watch=1&", "/api/v1/watch/pods?"}
 	for _, path := range paths[:soak.Cases(1, 2)] {
@@ -101,7 +102,8 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 	}
 }
 
-// The transport contains a panic of the handler; nothing tells the handler then.
+// TestPanicGivesItsPlacesBack: a request that panics returns its slots. The transport contains the
+// panic of the handler, and nothing tells the handler then.
 func TestPanicGivesItsPlacesBack(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.InFlight, o.Policy.Limits.LongRunning = 4, 4 })
 	b.upstream.answer = func(*api.Request) *api.Response { panic("upstream") }
@@ -135,7 +137,8 @@ func TestPanicOfResumedWatchGivesItsPlacesBack(t *testing.T) {
 	}
 }
 
-// Whoever watches from before the cache's history leaves places for others who have to.
+// TestOneUserCannotResumeAllWatches: a user who watches from before the cache's history leaves
+// slots for other users who have to.
 func TestOneUserCannotResumeAllWatches(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 4 })
 	b.source.Bump(10)
@@ -164,8 +167,8 @@ func TestOneUserCannotResumeAllWatches(t *testing.T) {
 	}
 }
 
-// Who is not known yet waits for the upstream's review: that takes no place of those
-// who are.
+// TestUnidentifiedRequestsHaveTheirOwnPlaces: a client that is not identified yet waits for the
+// upstream's review, and takes no slot of the identified clients.
 func TestUnidentifiedRequestsHaveTheirOwnPlaces(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.InFlight = 4 })
 	g := b.gateway
@@ -197,8 +200,8 @@ func (s stuckReviewer) Create(ctx context.Context, r *authorizationv1.SubjectAcc
 	return s.accessReviewer.Create(ctx, r, o)
 }
 
-// As many users as a client names to impersonate are reviewed. It waits for that in
-// places of its own.
+// TestImpersonatorCannotTakeAllPlaces: the gateway reviews as many users as a client names to
+// impersonate. The client waits for the reviews in slots of its own.
 func TestImpersonatorCannotTakeAllPlaces(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {

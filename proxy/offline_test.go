@@ -81,7 +81,7 @@ func newOfflineBench(t *testing.T, mode policy.Mode, offline policy.Offline, rul
 	return b
 }
 
-// go away, from both sides.
+// leave makes both the source and the upstream unreachable.
 func (b *offlineBench) leave() {
 	b.away.Store(true)
 	b.source.SetDown(true)

@@ -67,7 +67,8 @@ func TestPromptReads(t *testing.T) {
 		b.source.Release()
 		synctest.Wait()
 
-		// What is not kept in this process is asked for where it is.
+		// If the state is not kept in this process, the gateway requests it from the process that
+		// keeps it.
 		source.Deaf.Store(true)
 		if _, body, _ := b.do("GET /api/v1/pods"); body != "upstream" {
 			t.Errorf("from elsewhere: %s", body)

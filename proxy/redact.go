@@ -20,7 +20,8 @@ import (
 
 // Clients with a redacted view (a rule with view: redacted) are served by forms of redacted objects
 // (form.Renderer.For), most-recent reads included: the cache is proven to hold the most recent
-// state first. What the cache cannot serve is requested in JSON and redacted on its way, in memory.
+// state first. The gateway requests objects that the cache cannot serve in JSON and redacts them in
+// memory.
 // Everything else is rejected before the upstream receives the request.
 
 const (

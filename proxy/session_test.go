@@ -85,8 +85,8 @@ func TestSessionSeesWritesMadeHere(t *testing.T) {
 	})
 }
 
-// An update that takes away the last finalizer deletes, and is answered with the
-// object and its version from before.
+// TestSessionSeesDeletionsByUpdate: an update that removes the last finalizer deletes the object.
+// The response has the object and its version from before.
 func TestSessionSeesDeletionsByUpdate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
@@ -109,7 +109,8 @@ func TestSessionSeesDeletionsByUpdate(t *testing.T) {
 	})
 }
 
-// A dry run of a deletion is answered as the deletion is.
+// TestSessionAfterDryRunOfDeletion: the response to a dry run of a deletion is the same as to the
+// deletion.
 func TestSessionAfterDryRunOfDeletion(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
@@ -129,7 +130,8 @@ func TestSessionAfterDryRunOfDeletion(t *testing.T) {
 	})
 }
 
-// A version that is none of the upstream's, of an etcd that was restored since, delays one read.
+// TestSessionForgetsVersionThatNeverComes: a version that is none of the upstream's, of an etcd
+// that was restored since, delays one read.
 func TestSessionForgetsVersionThatNeverComes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
@@ -150,7 +152,7 @@ func TestSessionForgetsVersionThatNeverComes(t *testing.T) {
 	})
 }
 
-// An upstream that goes back begins anew, and so does the session.
+// TestSessionAfterRewind: an upstream that goes back begins anew, and so does the session.
 func TestSessionAfterRewind(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
@@ -172,7 +174,8 @@ func TestSessionAfterRewind(t *testing.T) {
 	})
 }
 
-// An object that is deleted here before the feed has brought it is not answered as gone: it would appear, and go, later.
+// TestSessionKnowsDeletionFromAbsence: an object that is deleted here before the feed has delivered
+// it is not reported as gone: it would appear, and go, later.
 func TestSessionKnowsDeletionFromAbsence(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
@@ -217,7 +220,7 @@ func (b *gatewayBench) deletes(name string) {
 	})
 }
 
-// One's own writes are waited for; they cost the upstream nothing.
+// TestSessionReadsAskNobody: reads wait for the client's own writes, at no cost to the upstream.
 func TestSessionReadsAskNobody(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
@@ -266,7 +269,8 @@ func TestNoCacheReadsAreStrict(t *testing.T) {
 	})
 }
 
-// Of a write of unknown effect the upstream is asked once for each collection at most.
+// TestSessionProvesOnce: after a write of unknown effect the gateway queries the upstream at most
+// once for each collection.
 func TestSessionProvesOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
@@ -299,7 +303,8 @@ func TestSessionProvesOnce(t *testing.T) {
 	})
 }
 
-// What is remembered is bounded, whatever clients write to.
+// TestSessionRemembersServedResourcesOnly: a session remembers a bounded number of resources,
+// whatever clients write to.
 func TestSessionRemembersServedResourcesOnly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)

@@ -16,8 +16,8 @@ import (
 )
 
 // Shards of collections (parameter shardSelector, KEP-5866) are served from the cache, whatever the
-// upstream is. What the cache cannot serve is forwarded, and passed on only if the response says
-// that it is the shard: a server that does not know the parameter ignores it.
+// upstream is. Requests that the cache cannot serve are forwarded, and the response is passed on
+// only if it says that it is the shard: a server that does not know the parameter ignores it.
 
 // forwardShard forwards a read with a shardSelector and passes on what cannot be mistaken for more
 // than the shard: an error, or a list that echoes the selector. All else is rejected.

@@ -22,9 +22,9 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
-// TestToldEachTime: that definitions, APIServices or RBAC objects are not watched any more is told each
-// time it comes to be, also for a reason that was told of before.
-func TestToldEachTime(t *testing.T) {
+// TestLostWatchIsLoggedEachTime: the gateway logs each time that it can no longer watch
+// definitions, APIServices or RBAC objects, also for a reason that it has logged before.
+func TestLostWatchIsLoggedEachTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		served := fakeDiscovery{}
 		var all []*source.Resource
@@ -52,8 +52,8 @@ func TestToldEachTime(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			for _, what := range []string{"custom resource definitions are not watched", "rbac objects are not watched", "APIServices are not watched"} {
-				if told := strings.Count(text.String(), what); told != n {
-					t.Errorf("%q: told %d times after %d", what, told, n)
+				if logged := strings.Count(text.String(), what); logged != n {
+					t.Errorf("%q: told %d times after %d", what, logged, n)
 				}
 			}
 		}

@@ -62,7 +62,8 @@ type Event struct {
 	Action string
 }
 
-// record is an Event that waits for the writer. Of the request it holds only what is written.
+// record is an Event that waits for the writer. It holds only those parts of the request that are
+// written.
 type record struct {
 	Event
 	path, query, verb, userAgent string

@@ -34,7 +34,7 @@ func TestSetUpstreamHeader(t *testing.T) {
 			nil, false},
 	} {
 		s := &Subject{Identity: test.id, User: test.id.User}
-		// What slipped in meanwhile does not get through.
+		// Headers that slipped in meanwhile do not get through.
 		h := api.Header{{Name: "impersonate-group", Value: "system:masters"}, {Name: "authorization", Value: "Bearer y"}}
 		if err := s.SetUpstreamHeader(&h); err != nil {
 			t.Fatal(err)

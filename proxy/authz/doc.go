@@ -17,7 +17,7 @@
 // # Offline
 //
 // While the upstream is unavailable, its last decision counts for Options.OfflineTTL, denials first.
-// What it never decided is decided by the RBAC objects in the cache (Options.Rules), never wider.
+// The RBAC objects in the cache (Options.Rules) decide requests that it never decided, never wider.
 //
 // Packages below it: rbac decides by RBAC objects, visible finds the namespaces in which a user may
 // do something, revocation ends open watches that lost their permission, responses caches upstream

@@ -160,8 +160,8 @@ func TestCollapseNeverServesHalfAnAnswer(t *testing.T) {
 	}
 }
 
-// However many requests differ, what is held of their answers is bounded, and what
-// exceeds that is forwarded.
+// TestCollapsedAnswersAreBoundedTogether: the memory held for responses is bounded however many
+// requests differ, and requests that exceed the bound are forwarded.
 func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
 	const size = firstPiece
 	length := int64(-1)
@@ -205,7 +205,7 @@ func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// An answer counts once, until the last of those who share it is done.
+// TestSharedAnswerCountsOnce: a response counts once, until the last client that shares it is done.
 func TestSharedAnswerCountsOnce(t *testing.T) {
 	c := NewCoalescer(1<<20, time.Now, nil)
 	a, err := c.Read(&api.Response{Status: 200, Body: []byte("answer")})

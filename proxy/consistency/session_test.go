@@ -65,7 +65,8 @@ func TestWriteIsRecordedBeforeItsAnswerGoesOut(t *testing.T) {
 	}
 }
 
-// What a proxy answers is not the storage's: it counts for nothing and is not held back.
+// TestProxiedAnswersAreNoWrites: the response of a proxy is not the storage's, so it does not count
+// as a write and is not held back.
 func TestProxiedAnswersAreNoWrites(t *testing.T) {
 	const path, high = "/api/v1/namespaces/d/pods/p/", `{"metadata":{"resourceVersion":"18446744073709551615"}}`
 	for sub, want := range map[string]uint64{
@@ -199,7 +200,7 @@ func TestAnswerTellsVersionInCBOR(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded, whatever clients write to.
+// TestSessionIsBounded: a session remembers a bounded number of writes, whatever clients write to.
 func TestSessionIsBounded(t *testing.T) {
 	s := NewSession(everything, nil)
 	for i := range maxWritten + 1 {

@@ -14,7 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/audit"
 )
 
-// The audit log names the user, action and result, also of rejected actions, but not the body.
+// TestActionsAreAudited: the audit log names the user, action and result, also of rejected actions,
+// but not the body.
 func TestActionsAreAudited(t *testing.T) {
 	const token, secret = "0123456789abcdef", "hunter2"
 	file := filepath.Join(t.TempDir(), "token")

@@ -169,8 +169,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// While the file is missing or invalid, all clients are rejected, streams end, and the log has one
-// message.
+// TestRemovedTokenLocksConsole: while the file is missing or invalid, all clients are rejected,
+// streams end, and the log has one message.
 func TestRemovedTokenLocksConsole(t *testing.T) {
 	for name, takeAway := range map[string]func(file string) error{
 		"gone": os.Remove, "empty": func(file string) error { return os.Truncate(file, 0) },

@@ -414,7 +414,8 @@ func TestBadParameters(t *testing.T) {
 	}
 }
 
-// Clusters are read once in half a second, however many clients request documents.
+// TestViewsAreShared: clusters are read once in half a second, however many clients request
+// documents.
 func TestViewsAreShared(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := busy()

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The store counts the objects of types, from time to time.
+// TestStoreTypes: the store counts the objects of types, from time to time.
 func TestStoreTypes(t *testing.T) {
 	want := []StoreType{{Group: "example.com", Resource: "leases", Objects: 3}, {Resource: "pods", Objects: 2}}
 	counted := 0

@@ -108,7 +108,7 @@ func (c *Conn) handshake(tc *tls.Conn) error {
 	err := tc.HandshakeContext(ctx)
 	var record tls.RecordHeaderError
 	if errors.As(err, &record) && record.Conn != nil && looksLikeHTTP(record.RecordHeader) {
-		// What net/http says to a client that forgot the s of https.
+		// net/http sends this response to a client that used http instead of https.
 		_ = record.Conn.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = io.WriteString(record.Conn, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
 	}

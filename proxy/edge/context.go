@@ -12,15 +12,15 @@ type Context struct {
 	Base context.Context
 
 	mu sync.Mutex
-	// What follows is guarded by mu.
+	// The fields below are guarded by mu.
 
 	std    context.Context // once there is one
 	cancel context.CancelFunc
 	over   bool
 }
 
-// Start makes the standard context, unless that was done before: first tells. Whoever asks for
-// what it returns is going to wait.
+// Start makes the standard context if it does not exist yet; first reports whether this call made
+// it. Callers that request its Done channel are about to wait.
 func (r *Context) Start() (done <-chan struct{}, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,6 +1,6 @@
 package edge
 
-// What tests from outside look at.
+// The identifiers below are exported for external tests.
 
 var ListenSidecar = listenSidecar
 

@@ -26,8 +26,8 @@ type Options struct {
 	// Listen is the "host:port" of the TLS listener, "" for none.
 	Listen string
 	// SidecarListen is the plaintext listener: "127.0.0.1:8080", "[::1]:8080",
-	// "localhost:8080" or "unix:/path/of/socket"; "" for none. Whoever reaches it
-	// acts with the gateway's own identity, so any other address is rejected.
+	// "localhost:8080" or "unix:/path/of/socket"; "" for none. All of
+	// its clients act with the gateway's own identity, so any other address is rejected.
 	SidecarListen string
 	// GetCertificate returns the serving certificate of a handshake. Required for TLS.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)

@@ -72,8 +72,8 @@ func TestRecordsAreGathered(t *testing.T) {
 	}
 }
 
-// What is written last has the time of any other piece, however long those before it
-// took.
+// TestReleaseHasItsTime: the last write has as much time as any other write, however long the
+// writes before it took.
 func TestReleaseHasItsTime(t *testing.T) {
 	s := &countingSocket{}
 	shared := &Shared{Options: Options{WriteTimeout: time.Minute}}
@@ -116,8 +116,8 @@ func TestKeyUpdateHasItsTime(t *testing.T) {
 	}
 }
 
-// What is gathered counts as written for TLS, so that nothing may follow once it
-// was lost.
+// TestRecordsFailForGood: TLS counts gathered data as written, so nothing may follow once gathered
+// data was lost.
 func TestRecordsFailForGood(t *testing.T) {
 	s := &countingSocket{err: errors.New("broken")}
 	r := &socket{Conn: s}

@@ -12,9 +12,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/edgetest"
 )
 
-// TestToldStatus: at its end a response is told what its client got, and it is told of a
-// beginning only if there was one.
-func TestToldStatus(t *testing.T) {
+// TestResponseReportsStatus: at its end a response learns which status its client got, and it
+// learns of a beginning only if there was one.
+func TestResponseReportsStatus(t *testing.T) {
 	type end struct {
 		status  int
 		started bool

@@ -39,8 +39,8 @@ func NewOverloads(registerer prometheus.Registerer, refusals *reason.Counter) *O
 	return &Overloads{rejected, refusals}
 }
 
-// Of returns the counter of a kind of requests and the limit that rejects them, which are the values
-// of the metric's labels. why is the reason that is counted, too.
+// The Of method returns the counter of a kind of requests and the limit that rejects them, which
+// are the values of the metric's labels. why is the reason that is counted, too.
 func (o *Overloads) Of(kind, limit string, why reason.Refusal) Overload {
 	return Overload{why, o.byKind.WithLabelValues(kind, limit), o.refusals}
 }

@@ -57,7 +57,7 @@ func exhausted() policy.Spending {
 	return policy.Spending{User: "jane", Exceeded: policy.Compile(policy.Policy{Rules: rules}, nil).Budgets()[0].Requests, Wait: time.Second}
 }
 
-// Facts that several requests share.
+// budget and the functions below set facts that several requests share.
 func budget(s State) func(*Facts)     { return func(f *Facts) { f.Budget = s } }
 func permission(s State) func(*Facts) { return func(f *Facts) { f.Permission = s } }
 func collection(s State) func(*Facts) { return func(f *Facts) { f.Collection = s } }

@@ -42,7 +42,8 @@ type Client struct {
 // slots are how many forwarded requests are on HTTP/1.1 connections, and on shared ones.
 type slots struct{ direct, shared atomic.Int64 }
 
-// connections are those to a remote upstream. Of several servers each request chooses one.
+// connections are those to a remote upstream. If there are several servers, each request chooses
+// one.
 type connections struct {
 	own, anonymous transports        // with and without the gateway's credentials
 	feed           http.RoundTripper // for the watches and lists of the cache

@@ -116,8 +116,8 @@ func TestBodiesAreStreamed(t *testing.T) {
 	})
 }
 
-// TestLengths are what the upstream sees of requests without bodies, which some
-// servers read differently.
+// TestLengthsOfEmptyRequests: the upstream sees the right lengths of requests without bodies, which
+// some servers read differently.
 func TestLengthsOfEmptyRequests(t *testing.T) {
 	bothProtocols(t, func(t *testing.T, options ...serverOption) {
 		s := newServer(t, func(http.ResponseWriter, *http.Request) {}, options...)

@@ -21,9 +21,9 @@ func (e *headerError) Error() string {
 }
 
 // requestHeader returns the header to send upstream for r: everything but lines of the connection
-// and lines that claim an identity that cred does not allow. What the client's Connection lines
-// name was removed before anything was added to the header (api.Header.EndToEnd); here the origin
-// of a line is unknown.
+// and lines that claim an identity that cred does not allow. The lines that the client's
+// Connection lines name were removed before anything was added to the header
+// (api.Header.EndToEnd); here the origin of a line is unknown.
 func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
 	h := make(http.Header, len(r.Header)+4)
 	values := make([]string, 0, len(r.Header))
@@ -103,8 +103,8 @@ func appendForwardedFor(h http.Header, remote string) {
 const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 
 // emptyTokenProtocols removes the client's token from the subprotocols of a request that is sent
-// with other credentials. What is left is still a subprotocol: the upstream accepts a WebSocket or
-// not by how many there are, and which.
+// with other credentials. The rest of the token's entry is still a subprotocol: the upstream
+// accepts a WebSocket or not by how many subprotocols there are, and which.
 func emptyTokenProtocols(lines []string) {
 	for i, line := range lines {
 		if !strings.Contains(line, tokenProtocol) {

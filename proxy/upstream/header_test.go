@@ -35,7 +35,7 @@ func TestRequestHeader(t *testing.T) {
 			"Proxy-Connection", "close", "Host", "gateway", "Content-Length", "5", "Expect", "100-continue",
 		}, http.Header{"X-Three": {"3"}}},
 		"trailers": {client, "GET", []string{"Te", "trailers"}, http.Header{"Te": {"trailers"}}},
-		// What the gateway adds is not the client's to drop.
+		// A client cannot drop the headers that the gateway adds.
 		"named by the connection": {keep, "GET", []string{"Connection", "Impersonate-User, Audit-Id", "Impersonate-User", "bob", "Audit-Id", "a"}, http.Header{
 			"Impersonate-User": {"bob"}, "Audit-Id": {"a"},
 		}},
@@ -99,7 +99,7 @@ func TestForwardedForOfSockets(t *testing.T) {
 	}
 }
 
-// TestImpersonationRefused: names that would arrive as others must not be sent.
+// TestMalformedRequests: names that would arrive as others must not be sent.
 func TestMalformedRequests(t *testing.T) {
 	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
 	c := s.client(t)

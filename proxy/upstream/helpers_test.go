@@ -187,7 +187,7 @@ func request(method, target string, header ...string) *api.Request {
 	return r
 }
 
-// body gives r a body of known length.
+// withBody gives r a body of known length.
 func withBody(r *api.Request, body string) *api.Request {
 	r.Body, r.ContentLength = bytes.NewReader([]byte(body)), int64(len(body))
 	return r

@@ -145,7 +145,7 @@ func (l *memoryListener) Close() error {
 	}
 }
 
-// half is one direction of a connection. What is not read is kept, as by a socket.
+// half is one direction of a connection. It keeps unread data, as a socket does.
 type half struct {
 	mu       sync.Mutex
 	buf      bytes.Buffer

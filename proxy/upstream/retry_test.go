@@ -52,7 +52,8 @@ func TestSendsBounded(t *testing.T) {
 	}
 }
 
-// rawServer speaks HTTP/2 frame by frame. What it is asked over HTTP/1.1, by looks, is well.
+// rawServer speaks HTTP/2 frame by frame. It responds 200 to clients that use HTTP/1.1, such as
+// health checks.
 type rawServer struct {
 	net.Listener
 	// handle answers the nth request that came as a whole; false ends the connection.

@@ -57,7 +57,7 @@ func TestMissingRights(t *testing.T) {
 		}
 		return errs
 	}
-	told := func(text string) int { defer log.Reset(); return strings.Count(log.String(), text) }
+	count := func(text string) int { defer log.Reset(); return strings.Count(log.String(), text) }
 
 	code.Store(403)
 	for _, err := range use() {
@@ -80,12 +80,12 @@ func TestMissingRights(t *testing.T) {
 
 	code.Store(401)
 	use()
-	if n := told("does not know the gateway's credentials"); n != 1 {
+	if n := count("does not know the gateway's credentials"); n != 1 {
 		t.Errorf("told %d times of credentials", n)
 	}
 	code.Store(200)
 	use()
-	if n := told("it lacked"); n != 3 {
+	if n := count("it lacked"); n != 3 {
 		t.Errorf("told %d times of rights that are there", n)
 	}
 	if n := testutil.CollectAndCount(c.rights.gauge); n != 0 || c.rights.lacking.Load() != 0 {

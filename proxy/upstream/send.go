@@ -114,7 +114,7 @@ func (l *local) request(x *forwarding, req *http.Request) *http.Request {
 		req.Host = x.r.Host
 	}
 	req.RemoteAddr = x.r.RemoteAddr
-	// Whatever fails from now on, the handler may have seen the request.
+	// The handler may have seen the request, whatever fails from now on.
 	x.sent.Store(true)
 	ctx := x.ctx
 	if x.cred.User != nil {

@@ -152,7 +152,8 @@ func TestLargeStreamsUseLargerBuffers(t *testing.T) {
 	}
 }
 
-// Clients that stop reading hold back what is buffered for them here.
+// TestManyStalledStreamsAreBounded: clients that stop reading hold back the data that is buffered
+// for them here.
 func TestManyStalledStreamsAreBounded(t *testing.T) {
 	const streams, each = sharedRequests + 200, 1 << 20
 	var sent atomic.Int64

@@ -88,7 +88,7 @@ func (c *Cost) add(more *Cost) {
 	c.Work += more.Work
 }
 
-// What the weight of a cost counts besides the work: a request to the upstream as a millisecond,
+// The weight of a cost counts, besides the work, a request to the upstream as a millisecond,
 // because it takes CPU there, too, and a byte as a nanosecond. A key with a large cost of any kind is
 // kept, whichever kind a reader sorts by.
 const (
@@ -107,7 +107,7 @@ func (c *Cost) weight() float64 {
 // Price is what a kind of request costs in CPU time, in nanoseconds.
 type Price struct{ Request, Byte float64 }
 
-// Of returns the price of requests that sent so many bytes.
+// The Of method returns the price of requests that sent so many bytes.
 func (p Price) Of(requests, bytes int64) float64 {
 	return p.Request*float64(requests) + p.Byte*float64(bytes)
 }

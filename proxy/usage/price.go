@@ -1,8 +1,8 @@
 package usage
 
-// What requests cost the processor, in nanoseconds, after docs/bench (a get from the cache takes
-// some 43 us there, a list 0.6 to 0.8 ns a byte, an event that is delivered 4 to 9 us), and a
-// run of each kind beside kube-apiserver, over HTTP/2:
+// The CPU costs of requests in nanoseconds, after docs/bench (a get from the cache takes some 43 us
+// there, a list 0.6 to 0.8 ns a byte, an event that is delivered 4 to 9 us), and a run of each kind
+// beside kube-apiserver, over HTTP/2:
 //
 //	                        bytes     measured  estimated
 //	get from the cache      6,382        52 us      45 us

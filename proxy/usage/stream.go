@@ -12,7 +12,8 @@ type Stream struct {
 	opts          StreamOptions
 	owner         *Usage
 	writes, bytes atomic.Int64
-	// What of them is accounted for; guarded by streams of owner.
+	// countedWrites and countedBytes are the writes and bytes that are already accounted for;
+	// guarded by streams of owner.
 	countedWrites, countedBytes int64
 }
 

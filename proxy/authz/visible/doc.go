@@ -4,7 +4,7 @@
 // The candidates are the namespaces in which the RBAC objects of the cluster grant it; each counts
 // once the upstream has confirmed it for just that namespace. So nothing is ever wider than the sum
 // of what the user may do in one namespace after the other, whatever authorizers the upstream has.
-// What an authorizer other than RBAC grants is not found.
+// Namespaces that only an authorizer other than RBAC grants are not found.
 //
 // Sets are cached. After a change of an RBAC object the upstream reviews the namespaces that have
 // become candidates; the others stay confirmed. Besides, it reviews each namespace of a list after

@@ -89,7 +89,8 @@ func (s *Set) conclude(before *Set, known []knownReview, settled bool) {
 		}
 	case before != nil && before.confirmed.equal(s.confirmed):
 		s.Namespaces = before.Namespaces
-		// What is confirmed for selectors is so for those only: not into the times of a base.
+		// Namespaces that are confirmed for selectors are confirmed for those only, so their times
+		// must not go into the times of a base.
 		ownTimes := before.base == nil || before.base.confirmed != before.confirmed
 		if !s.Offline && !before.Offline && ownTimes {
 			before.confirmed.renew(s.confirmed)

@@ -80,9 +80,9 @@ func New(opts Options) *Finder {
 	return f
 }
 
-// Of returns the namespaces in which u may do a, a list or watch of all of them, and how many reviews
-// this caller caused; a review shared with others counts in part. With an error, which may be
-// review.ErrNoReview, it returns the reviews made until then.
+// The Of method returns the namespaces in which u may do a, a list or watch of all of them, and how
+// many reviews this caller caused; a review shared with others counts in part. With an error, which
+// may be review.ErrNoReview, it returns the reviews made until then.
 func (f *Finder) Of(ctx context.Context, u *authn.User, a authz.Attributes) (s *Set, reviews float64, err error) {
 	var made atomic.Int64
 	q := query{user: u, attributes: a, terms: f.termsOf(&a), made: &made}
@@ -259,8 +259,9 @@ func (f *Finder) findCandidates(ctx context.Context, s, before *Set) error {
 	return nil
 }
 
-// allowsAll reports whether the user may now do in all namespaces what s is about. What the set says
-// about Namespaces is not enough: to watch all of them takes no permission to get one.
+// allowsAll reports whether the user may now do in all namespaces what s is about. The Namespaces
+// of the set are not enough to decide that: a watch of all namespaces requires no permission to get
+// one.
 func (f *Finder) allowsAll(ctx context.Context, s *Set) bool {
 	if !s.grants.Allow(s.user, &s.attributes) {
 		return false

@@ -14,5 +14,5 @@
 // 30 MB should be handed to TLS in records of full size. And a hijacked watch keeps the context and
 // the buffers of its request, where ours keeps a goroutine with a small stack.
 //
-// What a handler gets is owned by it: no byte of it is a transport's buffer.
+// A handler owns the request that it gets: no byte of it is in a buffer of the transport.
 package h1

@@ -9,8 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// stream is a long-running response. Whoever has frames writes them; the only goroutine of an idle
-// one is blocked in a read that ends when the client leaves or when it is interrupted by Close:
+// stream is a long-running response. The producers of frames write them. The only goroutine of an
+// idle stream is blocked in a read that ends when the client leaves or Close interrupts it:
 //
 //	open --- Close ------------> closing --> Stop --> last chunk, keep-alive
 //	  |                                              or end of the connection

@@ -42,7 +42,8 @@ func (x *exchange) mayNotUpgrade() error {
 		return edge.ErrNoUpgrade
 	}
 	if x.req.Body != nil && x.body.remaining() != 0 {
-		// Whoever passes the body on would read the connection beside the Upgrade.
+		// A reader that forwards the body would read from the connection in parallel with the
+		// Upgrade.
 		return errEarlyUpgrade
 	}
 	return nil

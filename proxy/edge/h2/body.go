@@ -134,8 +134,8 @@ func (b *body) setLocked(buf []byte) {
 	b.buf = buf
 }
 
-// consumedLocked lets the client send what was read again, in large steps. What is the
-// connection's is not held back by each body: together they would hold all of it.
+// consumedLocked lets the client send as many bytes again as were read, in large steps. The bodies
+// do not hold back the window of the connection: together they would hold all of it.
 func (b *body) consumedLocked(n int) {
 	f, h := &b.flow, b.st.h
 	f.consumed += int64(n)

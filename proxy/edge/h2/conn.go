@@ -22,9 +22,9 @@ import (
 //	                       |
 //	                       +--> waits: a fresh goroutine reads on
 //
-// What is to be sent is queued as frames and written by whoever finds nobody writing,
-// so that frames of many streams leave together: see flushLocked. Only the goroutine
-// that reads touches reader.
+// Outgoing data is queued as frames. A goroutine that queues frames while no other goroutine
+// writes becomes the writer, so that frames of many streams leave together: see flushLocked. Only
+// the goroutine that reads touches reader.
 type conn struct {
 	*edge.Conn
 	reader
@@ -33,7 +33,7 @@ type conn struct {
 	users atomic.Int32
 
 	mu sync.Mutex
-	// What follows is guarded by mu.
+	// The fields below are guarded by mu.
 
 	queue
 	flusher flusher
@@ -126,8 +126,9 @@ var (
 	errGoneAway   = errors.New("the connection was told to go away, and has no requests")
 )
 
-// resetStreams are the streams that were reset here last. What the client had sent before it knew
-// is dropped. It does not know of MaxStreams at most, as it could not have begun the next.
+// resetStreams are the streams that the server reset last. The server drops the data that the
+// client had sent before it knew of the reset. At most MaxStreams resets are unknown to the client,
+// because it could not have begun the next stream.
 type resetStreams struct {
 	list  []resetStream
 	count int

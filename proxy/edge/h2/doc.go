@@ -6,9 +6,9 @@
 // not wait, and what all streams have to send is gathered into records of full size and few
 // writes. x/net's server has a goroutine for each stream and a write for each frame, and copies.
 //
-// What a client may ask for without use is bounded (limits.go). To a handler a WebSocket over
-// HTTP/2 (RFC 8441, tunnel.go) is the upgrade that it would be over HTTP/1.1. Without TLS HTTP/2
-// is spoken by prior knowledge.
+// The work that a client may cause without use is bounded (limits.go). To a handler a WebSocket
+// over HTTP/2 (RFC 8441, tunnel.go) is the upgrade that it would be over HTTP/1.1. Without TLS
+// HTTP/2 is spoken by prior knowledge.
 //
-// What a handler gets is owned by it: no byte of it is a transport's buffer.
+// A handler owns the request that it gets: no byte of it is in a buffer of the transport.
 package h2

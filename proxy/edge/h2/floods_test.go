@@ -18,9 +18,11 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// What a client may do to an HTTP/2 server, and that each is bounded by a number.
+// The tests in this file attack an HTTP/2 server as a client, and check that a number bounds each
+// attack.
 //
-// What HTTP/2 servers died of, what bounds it here, and the test (TestHTTP2...):
+// The table lists the attacks that brought down HTTP/2 servers, the bound here, and the test
+// (TestHTTP2...):
 //
 //	rapid reset                  resetCost, earned back by complete answers only;
 //	                             reset requests count for MaxStreams                 RapidReset, Floods

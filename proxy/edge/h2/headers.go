@@ -358,8 +358,8 @@ func (st *stream) completeTunnel(protocol string) {
 	st.req.Header = append(st.req.Header, api.HeaderField{Name: "Connection", Value: "Upgrade"}, api.HeaderField{Name: "Upgrade", Value: "websocket"})
 }
 
-// completeBody says how long the body is, if there is one. What comes on a tunnel is a body that
-// is not the request's.
+// completeBody sets the length of the body, if there is one. Data on a tunnel forms a body that is
+// not the body of the request.
 func (st *stream) completeBody(head *headers) error {
 	length := int64(-1)
 	if head.seen&seenLength != 0 {

@@ -1,6 +1,6 @@
 package h2
 
-// What a client may have the server do for nothing. Frames that cause no useful work
+// Limits of the useless work that a client may cause. Frames that cause no useful work
 // (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, CONTINUATION, DATA that is empty or
 // padding for the most part, unknown ones) take of a credit that comes back with time and
 // with responses that are complete. A client whose credit is spent gets ENHANCE_YOUR_CALM, and

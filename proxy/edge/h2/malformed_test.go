@@ -193,8 +193,8 @@ func TestHTTP2HeaderBombs(t *testing.T) {
 			if err := tc.write(c); err != nil {
 				t.Log(err) // the server need not read it all
 			}
-			if code, told := c.GoAwayOf(); code != tc.want || !told {
-				t.Errorf("ended with %v, told: %v", code, told)
+			if code, ok := c.GoAwayOf(); code != tc.want || !ok {
+				t.Errorf("ended with %v, told: %v", code, ok)
 			}
 		})
 	}

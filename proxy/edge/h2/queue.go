@@ -31,10 +31,10 @@ const (
 	maxWindow = 1<<31 - 1
 )
 
-// queue is what is to be sent on a connection: frames, laid out in buffers
-// of the size of a TLS record, each of which becomes one. Whoever queues something
-// and finds nobody writing writes it, with all that others have queued meanwhile: see flushLocked.
-// Cached bytes are copied once, into a record.
+// queue holds the frames to send on a connection, laid out in buffers of the size of a TLS record,
+// each of which becomes one. A goroutine that queues something while no other goroutine writes
+// becomes the writer: it also writes what others queue meanwhile, see flushLocked. Cached bytes are
+// copied once, into a record.
 //
 // Its methods whose names end in Locked are for callers that hold conn.mu, which guards all of it.
 type queue struct {
@@ -189,8 +189,8 @@ func (q *queue) appendHeaders(id uint32, block []byte, end bool) {
 		}
 		p := q.appendFrame(kind, flags, id, n+table)
 		if table > 0 {
-			// What is sent needs no dynamic table. A client that has just made its smaller
-			// expects to be told that (RFC 7541, 4.2).
+			// The headers sent here need no dynamic table. A client that has just made its table
+			// smaller expects a table size update (RFC 7541, 4.2).
 			p[0], p, q.sendNoTable, table = noDynamicTable, p[1:], false, 0
 		}
 		copy(p, block[:n])

@@ -464,8 +464,8 @@ func TestHTTP2Silent(t *testing.T) {
 		}
 		began = time.Now()
 		idle := dial()
-		if code, told := idle.GoAwayOf(); code != http2.ErrCodeNo || !told {
-			t.Errorf("ended with %v, told: %v", code, told)
+		if code, ok := idle.GoAwayOf(); code != http2.ErrCodeNo || !ok {
+			t.Errorf("ended with %v, told: %v", code, ok)
 		}
 		if took := time.Since(began); took > defaults.IdleTimeout {
 			t.Errorf("told after %v", took)

@@ -24,7 +24,7 @@ type stream struct {
 	turn uint64
 	incoming
 
-	// What follows is guarded by h.mu.
+	// The fields below are guarded by h.mu.
 
 	sending
 	longRunning
@@ -105,8 +105,9 @@ func (r *requestContext) Done() <-chan struct{} {
 	return done
 }
 
-// AttributeTo implements api.Attributor. What a connection holds for all of its streams counts for
-// the first user known on it; what is unread on one of them counts for the user of that.
+// AttributeTo implements api.Attributor. The memory that a connection holds for all of its streams
+// counts for the first user known on it. Unread data of a stream counts for the user of that
+// stream.
 func (st *stream) AttributeTo(user string) {
 	a, owned := st.h.Claim(user)
 	if owned {

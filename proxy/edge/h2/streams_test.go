@@ -200,7 +200,7 @@ func TestHTTP2GoAway(t *testing.T) {
 	if !ended {
 		c.Until(edgetest.IsEnd(second))
 	}
-	if _, told := c.GoAwayOf(); told {
+	if _, ok := c.GoAwayOf(); ok {
 		t.Error("told twice")
 	}
 	if err := edgetest.Receive(t, over, "end of Shutdown"); err != nil {

@@ -32,8 +32,8 @@ const version = "13"
 const acceptGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 // Accepts reports whether kube-apiserver would agree to r becoming a WebSocket that carries a
-// watch, of r's connection and header alone. Credentials were taken out of them. Of several lines
-// of a name the first counts. kube-apiserver itself rejects the others.
+// watch, judging by the connection and header of r alone. Credentials were taken out of them. If a
+// name has several lines, the first counts. kube-apiserver itself rejects the others.
 func Accepts(r *api.Request) bool {
 	if r.Method != "GET" || !strings.EqualFold(r.Upgrade, "websocket") || r.Header.Get(versionHeader) != version {
 		return false
@@ -53,9 +53,9 @@ func protocol(r *api.Request) (name string, ok bool) {
 	return name, !strings.Contains(name, ",") && httpguts.ValidHeaderFieldValue(name)
 }
 
-// hasOrigin reports whether the client says which page it is, which can be any: a page
-// has no credential of another's, as a token is in no cookie. Whoever has the gateway's own
-// identity by the way they came was asked before, see authn.CheckLocal.
+// hasOrigin reports whether the client says which page it is, which can be any: a page has no
+// credential of another's, as a token is in no cookie. Clients that have the gateway's own identity
+// because of the listener they use were checked before, see authn.CheckLocal.
 func hasOrigin(r *api.Request) bool {
 	_, err := url.ParseRequestURI(r.Header.Get("Origin"))
 	return err == nil

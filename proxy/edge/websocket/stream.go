@@ -71,8 +71,8 @@ func (s *Stream) Stop() {
 	s.answers.Wait()
 }
 
-// Receive implements api.Duplex. What the client sends is not looked at, as upstream: it
-// is bounded instead.
+// Receive implements api.Duplex. Like the upstream, it ignores the data that the client sends, and
+// bounds it instead.
 func (s *Stream) Receive(p []byte) error {
 	if s.read {
 		return io.EOF

@@ -59,7 +59,7 @@ type tour struct {
 	tried   []*Server
 	room    [4]*Server // of tried
 	retries int        // how often a server was asked once more
-	// What the last server said, or an earlier one if that is better.
+	// resp and err are the result of the last server, or of an earlier one if that is better.
 	resp *http.Response
 	err  error
 }

@@ -215,8 +215,8 @@ func (s *Server) inProgress(a *attempt) *atomic.Int64 {
 	return &s.short
 }
 
-// retire is called when the cluster does not have the server any more. What is in progress goes on,
-// but for feeds.
+// retire is called when the cluster no longer has the server. Requests in progress continue, except
+// feeds.
 func (s *Server) retire() {
 	s.mu.Lock()
 	s.mu.retired = true

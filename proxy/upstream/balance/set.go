@@ -39,7 +39,7 @@ func New(o Options) (*Set, error) {
 		return nil, fmt.Errorf("upstream servers: the kubeconfig's server has a path, %s, and several servers are asked without one", o.Base.Path)
 	}
 	if o.List.Slices && (o.Factory.Insecure() || o.Base.Scheme != "https") {
-		// Who may write EndpointSlices would be sent all credentials.
+		// A user who may write EndpointSlices would receive all credentials.
 		return nil, errors.New("upstream servers: endpointslices need a kubeconfig whose server is verified, with https and without insecure-skip-tls-verify")
 	}
 	if o.Resolver == nil {

@@ -23,8 +23,8 @@ const (
 // for half a minute and more, and every one of them is a sign of life; a small request on a feed
 // connection, the heartbeat, waits its turn behind them. One is in flight at a time.
 //
-// What a link held back arrives at once when it is free again, heartbeats and pings with it. The
-// feeds need a moment to read it, during which the cache is as old as before. So less lag than
+// Data that a link held back arrives at once when it is free again, heartbeats and pings with it.
+// The feeds need a moment to read it, during which the cache is as old as before. So less lag than
 // before counts drainTime later.
 //
 // The link is measured, not the server: how far kube-apiserver's watch cache is behind its store

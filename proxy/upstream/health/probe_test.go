@@ -164,9 +164,9 @@ func TestOneBadProbeIsNothing(t *testing.T) {
 	})
 }
 
-// A connection of feeds that stays silent while new ones work is closed soon; others are abandoned,
-// and requests that began before end; one that answers late is not, nor are others when it alone is
-// silent.
+// TestDeadConnectionsAreClosed: a feed connection that stays silent while new ones work is closed
+// soon; others are abandoned, and requests that began before end. A connection that responds late
+// is not closed, nor are others when it alone is silent.
 func TestDeadConnectionsAreClosed(t *testing.T) {
 	waiting := func(b *bench) (context.Context, *Wait) {
 		ctx, cancel := context.WithCancelCause(b.opts.Context)
