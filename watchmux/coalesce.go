@@ -228,7 +228,7 @@ func (w *Watcher) wakeNow(woken []*Watcher) []*Watcher {
 func (l *eventLog) forget(r *ring) {
 	from := r.head
 	for w := range l.readers {
-		if !w.armed && (w.cursor >= l.start || w.cursor >= r.tail) {
+		if !w.armed && (w.readsLog() || !w.isOff(r)) {
 			from = min(from, max(w.cursor, l.start))
 		}
 	}

@@ -24,6 +24,8 @@
 //
 // The ring is bounded by age, bytes and count, encoded frames by a budget of their own. A watcher
 // that falls off the ring gets ErrExpired. It never slows others down or keeps events alive.
+//
+// Prepend adds older events in front of the ring, for watchers that start before it.
 package watchmux
 
 import (
@@ -39,10 +41,10 @@ import (
 type Event struct {
 	// Type is Added, Modified or Deleted.
 	Type api.EventType
-	// shares says that the previous event has the same version. Append sets it.
+	// shares says that the previous event has the same version. seq is the event's number in the
+	// ring. Append and Prepend set both.
 	shares bool
-	// seq is the event's number in the ring. Append sets it.
-	seq uint64
+	seq    uint64
 	// RV is the version of the change. In a ring, versions never fall.
 	RV uint64
 	// Object is the state after the change. For Deleted it is the last state, as the upstream sent
@@ -50,8 +52,11 @@ type Event struct {
 	Object *object.Object
 	// Prev is the state before the change, nil for Added.
 	Prev *object.Object
-	// Appended is when the event entered the ring, in nanoseconds of the ring's clock. Append sets
-	// it.
+	// PrevUnknown says that the event is a Modified one whose Prev is not known. Only events of
+	// Prepend may have it.
+	PrevUnknown bool
+	// Appended is when the event entered the ring, in nanoseconds of the ring's clock. Append and
+	// Prepend set it.
 	Appended int64
 
 	frames frameCache
@@ -79,6 +84,9 @@ func (e *Event) cost() int64 {
 // is deleted with its last matching state. ok is false if the event does not concern the watcher.
 func (e *Event) deliver(f *object.Filter) (d Delivery, ok bool) {
 	before := e.Prev != nil && f.Matches(e.Prev)
+	if e.PrevUnknown { // Watch has made sure that the filter does not depend on it
+		before = f.Matches(e.Object)
+	}
 	if e.Type == api.Deleted {
 		if !before && (e.Prev != nil || !f.Matches(e.Object)) {
 			return Delivery{}, false

@@ -30,7 +30,7 @@ func (w *Watcher) Hold() (ok bool) {
 	now := m.options.Clock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if w.err != nil || w.armed || !w.holds || m.mu.closed != nil || w.cursor < m.mu.log.start {
+	if w.err != nil || w.armed || !w.holds || m.mu.closed != nil || !w.readsLog() {
 		return false
 	}
 	l := m.mu.log
@@ -81,7 +81,7 @@ func (m *Mux) hold(i int, now int64) {
 	*h = hold{end: m.mu.ring.head, rv: m.mu.rv, since: now, moved: now}
 	l.held |= 1 << i
 	for w := range l.readers {
-		if !w.holds || w.armed || w.held != 0 || w.cursor < l.start {
+		if !w.holds || w.armed || w.held != 0 || !w.readsLog() {
 			continue
 		}
 		w.held, w.wanted = 1<<i, 0

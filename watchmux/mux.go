@@ -76,7 +76,7 @@ const lagAfter = time.Second
 // Mux is the ring and the watchers of one collection.
 //
 // One goroutine at a time, the writer, calls Start, Append, Progress, Skip and Close. All other
-// methods, and those of watchers, are safe for concurrent use.
+// methods, Prepend among them, and those of watchers, are safe for concurrent use.
 type Mux struct {
 	options Options
 	// frames are those of the events in the ring, logFrames those of events that only the log has.
@@ -110,6 +110,7 @@ type Mux struct {
 func New(o Options) *Mux {
 	m := &Mux{options: o.withDefaults()}
 	m.frames.max, m.logFrames.max = m.options.MaxFrameBytes, m.options.MaxFrameBytes
+	m.mu.ring = newRing()
 	m.mu.watchers, m.mu.index.labels = map[*Watcher]struct{}{}, map[string]values{}
 	return m
 }
@@ -131,12 +132,12 @@ func (m *Mux) Oldest() uint64 {
 	return m.mu.oldest
 }
 
-// Recent reports whether at least n events arrived within the last window nanoseconds.
+// Recent reports whether at least n events were appended within the last window nanoseconds.
 func (m *Mux) Recent(n int, window int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := &m.mu.ring
-	return r.len() >= n && r.at(r.head-uint64(n)).Appended > m.options.Clock()-window
+	return r.head-max(r.tail, r.appended) >= uint64(n) && r.at(r.head-uint64(n)).Appended > m.options.Clock()-window
 }
 
 // Position returns the position behind all events so far, for Between.
@@ -148,7 +149,7 @@ func (m *Mux) Position() uint64 {
 
 // Since returns the events above rv, oldest first. Undoing them from the last to the first leads
 // from the present state to that at rv. The error is an *ExpiredError if the ring does not reach
-// back to rv.
+// back to rv, or if the previous state of one of the events is not known.
 func (m *Mux) Since(rv uint64) ([]*Event, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,7 +157,11 @@ func (m *Mux) Since(rv uint64) ([]*Event, error) {
 		return nil, &ExpiredError{From: rv, Oldest: m.mu.oldest}
 	}
 	r := &m.mu.ring
-	return slices.Clone(r.events[r.after(rv)-r.tail:]), nil
+	seq := r.after(rv)
+	if seq < r.unknown {
+		return nil, &ExpiredError{From: rv, Oldest: r.at(r.unknown - 1).RV}
+	}
+	return slices.Clone(r.events[seq-r.tail:]), nil
 }
 
 // Between returns the events from one Position to a later one, oldest first. all is false if the
@@ -165,7 +170,8 @@ func (m *Mux) Between(from, to uint64) (events []*Event, all bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := &m.mu.ring
-	return slices.Clone(r.events[max(from, r.tail)-r.tail : max(to, r.tail)-r.tail]), from >= r.tail
+	first := max(r.tail, r.appended)
+	return slices.Clone(r.events[max(from, first)-r.tail : max(to, first)-r.tail]), from >= first
 }
 
 // InGap reports whether rv is a version whose state is not known, see Skip.
@@ -207,6 +213,9 @@ type Watcher struct {
 	// cursor is the position of the next event to read. It has no meaning while armed.
 	cursor uint64
 	armed  bool
+	// Below prepended, positions of the watcher are those of prepended events, which are only in the
+	// ring. Below lost, they are those of events that the ring had dropped when others were prepended.
+	prepended, lost uint64
 	// coalesces is set by Coalesce. horizon is how far such a watcher reads before it says that it
 	// is Behind, 0 while it is not reading.
 	coalesces bool
@@ -367,10 +376,11 @@ type Stats struct {
 	Events            int
 	Bytes, FrameBytes int64
 	// RV and Oldest are those of Mux. OldestAge is the age of the oldest event in nanoseconds, 0
-	// without one.
+	// without one; prepended events count only if there are no others.
 	RV, Oldest uint64
 	OldestAge  int64
-	// Appended counts the events since the start, Deliveries those handed to watchers.
+	// Appended counts the events since the start, without prepended ones, Deliveries those handed to
+	// watchers.
 	Appended, Deliveries uint64
 	// Stale counts the events that arrived at or below RV and were dropped. Any of them is a bug of
 	// the writer.
@@ -387,9 +397,9 @@ func (m *Mux) Stats() Stats {
 	r := &m.mu.ring
 	s.Watchers, s.Events, s.Bytes = len(m.mu.watchers), r.len(), r.bytes
 	s.RV, s.Oldest, s.Ended, s.Stale = m.mu.rv, m.mu.oldest, m.mu.ended, m.mu.stale
-	s.Appended = r.head
+	s.Appended = r.head - firstSeq
 	if r.len() > 0 {
-		s.OldestAge = now - r.at(r.tail).Appended
+		s.OldestAge = now - r.at(min(max(r.tail, r.appended), r.head-1)).Appended
 	}
 	for w := range m.mu.watchers {
 		if w.armed || w.cursor == r.head {
@@ -407,7 +417,7 @@ func (m *Mux) Stats() Stats {
 // caller holds mux.mu.
 func (w *Watcher) lags(now int64) bool {
 	r := &w.mux.mu.ring
-	return !w.armed && !w.coalesces && (w.cursor < r.tail || w.cursor < r.head && now-r.at(w.cursor).Appended > int64(lagAfter))
+	return !w.armed && !w.coalesces && (w.isOff(r) || w.cursor < r.head && now-r.at(w.cursor).Appended > int64(lagAfter))
 }
 
 // Lagging reports whether the watcher has left its next event for longer than a second.

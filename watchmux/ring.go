@@ -2,7 +2,7 @@ package watchmux
 
 import "sort"
 
-// ring holds the newest events. Each has a sequence number, and the ring holds those in [tail,
+// ring holds the newest events, and older ones that were prepended. Each has a sequence number, and the ring holds those in [tail,
 // head). Its memory follows its content: append moves the events once there is no room behind them,
 // and pop once most of the memory is that of dropped ones. It is guarded by Mux.mu.
 type ring struct {
@@ -12,6 +12,18 @@ type ring struct {
 	bytes      int64
 	// frames is the position, in [tail, head], of the first event whose frames are kept.
 	frames uint64
+	// appended is the position of the first event that was appended, not prepended, unless the ring
+	// has dropped it. Numbers below appended may have belonged to other events before. unknown is the
+	// position behind the last event with PrevUnknown.
+	appended, unknown uint64
+}
+
+// firstSeq is the number of the first event appended to a ring. Prepended events count down from
+// there, and never reach 0.
+const firstSeq = 1 << 40
+
+func newRing() ring {
+	return ring{tail: firstSeq, head: firstSeq, frames: firstSeq, appended: firstSeq}
 }
 
 func (r *ring) len() int { return len(r.events) }
@@ -40,6 +52,31 @@ func (r *ring) pop() *Event {
 	r.frames = max(r.frames, r.tail)
 	e.frames.retire()
 	return e
+}
+
+// prepend adds older events in front.
+func (r *ring) prepend(events []*Event) {
+	r.appended = max(r.appended, r.tail)
+	all := make([]*Event, 0, len(events)+len(r.events)+len(r.events)/4)
+	r.events, r.popped = append(append(all, events...), r.events...), 0
+	r.tail -= uint64(len(events))
+	r.frames = r.tail // retiring frames twice does no harm
+	for i, e := range events {
+		e.seq = r.tail + uint64(i)
+		r.bytes += e.cost()
+	}
+	r.findUnknown()
+}
+
+// findUnknown sets r.unknown.
+func (r *ring) findUnknown() {
+	r.unknown = 0
+	for seq := min(r.appended, r.head); seq > r.tail; seq-- {
+		if r.at(seq - 1).PrevUnknown {
+			r.unknown = seq
+			return
+		}
+	}
 }
 
 // after returns the sequence number of the first event above rv.

@@ -64,10 +64,10 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 	if w.coalesces {
 		w.look()
 	}
-	if w.coalesces && w.cursor >= m.mu.log.start {
+	if w.readsLog() {
 		n, superseded, w.cursor, partial = m.mu.log.copy(chunk, w, room, last)
 	} else {
-		if w.cursor < r.tail {
+		if w.isOff(r) {
 			err := &ExpiredError{From: w.seen, Oldest: m.mu.oldest}
 			m.end(w, err, &m.mu.ended.Expired)
 			return 0, 0, false, false, w.seen, err
@@ -127,6 +127,16 @@ func (w *Watcher) look() {
 	w.behind.Store(false)
 }
 
+// readsLog reports whether a watcher coalesces and its next event is in the log. The caller holds
+// m.mu.
+func (w *Watcher) readsLog() bool {
+	return w.coalesces && w.cursor >= max(w.mux.mu.log.start, w.prepended)
+}
+
+// isOff reports whether the next event of a watcher is not in the ring any more. The caller holds
+// m.mu.
+func (w *Watcher) isOff(r *ring) bool { return w.cursor < max(r.tail, w.lost) }
+
 // Stop ends the watcher. It does not wait for a running notify. Further calls have no effect.
 func (w *Watcher) Stop() {
 	m := w.mux
@@ -153,7 +163,8 @@ func (m *Mux) end(w *Watcher, err error, count *uint64) {
 // Watch starts a watcher at the exclusive version from. One above RV is silent until that version
 // is passed. If several events have the version from, the watcher gets all of them, see the
 // package's comment. A nil filter matches everything. The error is an *ExpiredError if from is
-// older than the history or in a gap of it (see Skip), or the reason for Close.
+// older than the history or in a gap of it (see Skip), or if the filter needs previous states that
+// are not known (see Prepend), or the reason for Close.
 //
 // The caller must call Next first. notify is called when Next has reached the end of the ring and
 // there is something to read, or the end, again; see Watcher.
@@ -165,7 +176,11 @@ func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, err
 		if to := m.beyond(from); to > 0 {
 			return 0, 0, &ExpiredError{From: from, Oldest: to}
 		}
-		return from, m.mu.ring.resume(from), nil
+		cursor = m.mu.ring.resume(from)
+		if r := &m.mu.ring; cursor < r.unknown && f.IsMutable() {
+			return 0, 0, &ExpiredError{From: from, Oldest: r.at(r.unknown - 1).RV}
+		}
+		return from, cursor, nil
 	})
 }
 
@@ -191,7 +206,7 @@ func (m *Mux) begin(f *object.Filter, notify func(), place func() (from, cursor 
 	if err != nil {
 		return nil, err
 	}
-	w.from, w.seen, w.cursor = from, from, cursor
+	w.from, w.seen, w.cursor, w.prepended = from, from, cursor, m.mu.ring.appended
 	if from > m.mu.rv {
 		w.future = from
 	}

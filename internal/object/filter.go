@@ -141,6 +141,14 @@ func (f *Filter) WithinID() string {
 	return f.Within.ID()
 }
 
+// IsMutable reports whether a change of an object may change whether the filter selects it, that is,
+// whether the filter has terms of labels, or of fields other than the name and the namespace. The
+// rest of a filter tells the same of all states of one object.
+func (f *Filter) IsMutable() bool {
+	return f != nil && !f.never &&
+		(len(f.labels) > 0 || slices.ContainsFunc(f.fields, func(t fieldTerm) bool { return t.Kind == FieldTerm }))
+}
+
 // HasTerms reports whether the filter has label or field terms.
 func (f *Filter) HasTerms() bool {
 	return f != nil && (f.never || len(f.labels) > 0 || len(f.fields) > 0)

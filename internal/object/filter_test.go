@@ -207,6 +207,30 @@ func TestFilterSpecialCases(t *testing.T) {
 }
 
 // TestFilterAllocations checks that no operator allocates.
+func TestFilterIsMutable(t *testing.T) {
+	s := object.CustomSchema([]string{".spec.color"})
+	for selectors, want := range map[[2]string]bool{
+		{"", ""}: false, {"", "metadata.name=a,metadata.namespace!=b"}: false,
+		{"k", ""}: true, {"", "spec.color=red"}: true, {"", "metadata.name=a,spec.color!=red"}: true,
+	} {
+		l, err := labels.Parse(selectors[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := object.NewFilter(s, "ns", "a", l, fields.ParseSelectorOrDie(selectors[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.IsMutable() != want {
+			t.Errorf("%q: %t", selectors, f.IsMutable())
+		}
+	}
+	f, err := object.NewFilter(s, "", "", labels.Nothing(), nil)
+	if err != nil || f.IsMutable() || (*object.Filter)(nil).IsMutable() {
+		t.Error("nothing, or everything, depends on the state")
+	}
+}
+
 func TestFilterAllocations(t *testing.T) {
 	s := object.SchemaFor(podResource)
 	o := decode(t, s, api.JSON, encodingtest.Raw(t, api.JSON, encodingtest.Pod(7)))
