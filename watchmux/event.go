@@ -52,8 +52,8 @@ type Event struct {
 	Object *object.Object
 	// Prev is the state before the change, nil for Added.
 	Prev *object.Object
-	// PrevUnknown says that the event is a Modified one whose Prev is not known. Only events of
-	// Prepend may have it.
+	// PrevUnknown says that the event is Modified or Deleted and Prev is nil because it is not known.
+	// Only the first event of an object that Prepend has added may have it.
 	PrevUnknown bool
 	// Appended is when the event entered the ring, in nanoseconds of the ring's clock. Append and
 	// Prepend set it.
@@ -84,7 +84,9 @@ func (e *Event) cost() int64 {
 // is deleted with its last matching state. ok is false if the event does not concern the watcher.
 func (e *Event) deliver(f *object.Filter) (d Delivery, ok bool) {
 	before := e.Prev != nil && f.Matches(e.Prev)
-	if e.PrevUnknown { // Watch has made sure that the filter does not depend on it
+	if e.PrevUnknown {
+		// Watch has made sure that the filter does not depend on it. The object of a deletion is the
+		// last state anyway.
 		before = f.Matches(e.Object)
 	}
 	if e.Type == api.Deleted {

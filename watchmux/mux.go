@@ -151,17 +151,24 @@ func (m *Mux) Position() uint64 {
 // from the present state to that at rv. The error is an *ExpiredError if the ring does not reach
 // back to rv, or if the previous state of one of the events is not known.
 func (m *Mux) Since(rv uint64) ([]*Event, error) {
+	events, err := m.Above(rv)
+	for _, e := range slices.Backward(events) {
+		if e.PrevUnknown {
+			return nil, &ExpiredError{From: rv, Oldest: e.RV}
+		}
+	}
+	return events, err
+}
+
+// Above is Since, but previous states may be unknown.
+func (m *Mux) Above(rv uint64) ([]*Event, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if rv < m.mu.oldest {
 		return nil, &ExpiredError{From: rv, Oldest: m.mu.oldest}
 	}
 	r := &m.mu.ring
-	seq := r.after(rv)
-	if seq < r.unknown {
-		return nil, &ExpiredError{From: rv, Oldest: r.at(r.unknown - 1).RV}
-	}
-	return slices.Clone(r.events[seq-r.tail:]), nil
+	return slices.Clone(r.events[r.after(rv)-r.tail:]), nil
 }
 
 // Between returns the events from one Position to a later one, oldest first. all is false if the

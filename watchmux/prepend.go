@@ -43,24 +43,27 @@ func (m *Mux) canPrepend() bool {
 // to (inclusive), oldest first, and from becomes Oldest. The caller vouches that undoing the events
 // from the state at to leads to that at from. Open watchers are not affected.
 //
-// The Prev of an event may be unknown if it is the first one of its object, see Event.PrevUnknown.
-// Watchers whose filter depends on it cannot start before such an event until ResolvePrev was called.
+// The previous state of an object's first event may be unknown, see Event.PrevUnknown. Since then
+// fails below such an event, and watchers whose filter depends on the state cannot start there,
+// until ResolvePrev was called.
 //
 // The error is ErrMoved if to is not Oldest any more, or if CanPrepend is false; ErrNoRoom, or the
 // reason given to Close. The events belong to the ring afterwards if it is nil.
 func (m *Mux) Prepend(from, to uint64, events []*Event) error {
 	now := m.options.Clock()
-	last := from
+	version := from
 	var bytes int64
+	last := map[string]*Event{} // by key
 	for _, e := range events {
-		if e.RV <= from || e.RV < last || e.RV > to {
-			return fmt.Errorf("event at %d after %d is not between %d and %d", e.RV, last, from, to)
+		if e.RV <= from || e.RV < version || e.RV > to {
+			return fmt.Errorf("event at %d after %d is not between %d and %d", e.RV, version, from, to)
 		}
-		if e.PrevUnknown && (e.Type != api.Modified || e.Prev != nil) {
-			return fmt.Errorf("%s event at %d has a previous state", e.Type, e.RV)
+		if e.PrevUnknown && (e.Type == api.Added || e.Prev != nil || last[e.Object.Key] != nil) {
+			return fmt.Errorf("%s event of %s at %d has a previous state", e.Type, e.Object.Key, e.RV)
 		}
-		last = e.RV
+		version = e.RV
 		bytes += e.cost()
+		last[e.Object.Key] = e
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,54 +87,54 @@ func (m *Mux) Prepend(from, to uint64, events []*Event) error {
 				w.lost = r.tail // its number is about to be that of another event
 			}
 		}
+		for seq := r.tail; seq < r.unknown; seq++ { // which are now known
+			if e := r.at(seq); e.PrevUnknown && last[e.Object.Key] != nil {
+				r.setPrev(seq, last[e.Object.Key].Object)
+			}
+		}
 		r.prepend(events)
-		m.mu.last = max(m.mu.last, last)
+		m.mu.last = max(m.mu.last, version)
 	}
 	m.mu.oldest = from
 	return nil
 }
 
-// Unresolved returns the events above rv with an unknown Prev.
-func (m *Mux) Unresolved(rv uint64) (events []*Event) {
+// Unresolved returns the events above rv with an unknown Prev. ambiguous says that watchers whose
+// filter depends on the state cannot start at rv for that reason.
+func (m *Mux) Unresolved(rv uint64) (events []*Event, ambiguous bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := &m.mu.ring
-	for seq := r.after(rv); seq < r.unknown; seq++ {
+	first := r.resume(rv)
+	for seq := first; seq < r.unknown; seq++ {
 		if e := r.at(seq); e.PrevUnknown {
 			events = append(events, e)
 		}
 	}
-	return events
+	return events, first < r.ambiguous
 }
 
 // ResolvePrev sets the previous states of events that Unresolved has returned. The error is
-// ErrNoRoom if the states exceed the bounds of the history. Events that the ring has dropped
-// meanwhile are ignored.
+// ErrNoRoom if the states exceed the bounds of the history. Events that the ring has dropped, or
+// resolved, meanwhile are ignored.
 func (m *Mux) ResolvePrev(prev map[*Event]*object.Object) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := &m.mu.ring
-	held := func(e *Event) bool { return e.seq >= r.tail && e.seq < r.head && r.at(e.seq) == e }
-	var bytes int64
+	bytes := r.bytes
 	for e, o := range prev {
-		if held(e) {
+		if r.holds(e) {
 			bytes += int64(len(o.Raw))
 		}
 	}
-	if r.bytes+bytes > m.options.MaxBytes {
+	if bytes > m.options.MaxBytes {
 		return ErrNoRoom
 	}
 	for e, o := range prev {
-		if !held(e) {
-			continue
+		if r.holds(e) {
+			r.setPrev(e.seq, o)
 		}
-		// Watchers may be reading the event without a lock.
-		known := &Event{Type: e.Type, shares: e.shares, seq: e.seq, RV: e.RV, Object: e.Object, Prev: o, Appended: e.Appended}
-		known.frames.budget = &m.frames
-		r.events[e.seq-r.tail] = known
-		e.frames.retire()
 	}
-	r.bytes += bytes
 	r.findUnknown()
 	return nil
 }

@@ -68,7 +68,7 @@ func (p *past) prepend(from uint64) {
 			continue
 		}
 		e = copyOf(e)
-		if !seen[e.Object.Key] && e.Type == api.Modified && p.rng.Intn(4) > 0 {
+		if !seen[e.Object.Key] && e.Type != api.Added && p.rng.Intn(4) > 0 {
 			e.Prev, e.PrevUnknown = nil, true
 		}
 		seen[e.Object.Key] = true
@@ -100,7 +100,8 @@ func (p *past) countAt(rv uint64) (n int) {
 // resolve sets the unknown previous states above rv.
 func (p *past) resolve(rv uint64) {
 	prev := map[*watchmux.Event]*object.Object{}
-	for _, e := range p.mux.Unresolved(rv) {
+	unresolved, _ := p.mux.Unresolved(rv)
+	for _, e := range unresolved {
 		i := slices.IndexFunc(p.all, func(o *watchmux.Event) bool { return o.RV == e.RV && o.Object == e.Object })
 		prev[e] = p.all[i].Prev
 		p.resolved++
@@ -113,7 +114,7 @@ func (p *past) resolve(rv uint64) {
 // checkSince undoes the history down to rv.
 func (p *past) checkSince(rv uint64) {
 	events, err := p.mux.Since(rv)
-	if rv < p.mux.Oldest() || len(p.mux.Unresolved(rv)) > 0 {
+	if unresolved, _ := p.mux.Unresolved(rv); rv < p.mux.Oldest() || len(unresolved) > 0 {
 		if !errors.Is(err, watchmux.ErrExpired) {
 			p.t.Fatalf("since %d: %v", rv, err)
 		}

@@ -1,6 +1,11 @@
 package watchmux
 
-import "sort"
+import (
+	"sort"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
 
 // ring holds the newest events, and older ones that were prepended. Each has a sequence number, and the ring holds those in [tail,
 // head). Its memory follows its content: append moves the events once there is no room behind them,
@@ -14,8 +19,9 @@ type ring struct {
 	frames uint64
 	// appended is the position of the first event that was appended, not prepended, unless the ring
 	// has dropped it. Numbers below appended may have belonged to other events before. unknown is the
-	// position behind the last event with PrevUnknown.
-	appended, unknown uint64
+	// position behind the last event with PrevUnknown, ambiguous that behind the last one of those that
+	// is not a deletion.
+	appended, unknown, ambiguous uint64
 }
 
 // firstSeq is the number of the first event appended to a ring. Prepended events count down from
@@ -29,6 +35,9 @@ func newRing() ring {
 func (r *ring) len() int { return len(r.events) }
 
 func (r *ring) at(seq uint64) *Event { return r.events[seq-r.tail] }
+
+// holds reports whether the event is in the ring.
+func (r *ring) holds(e *Event) bool { return e.seq >= r.tail && e.seq < r.head && r.at(e.seq) == e }
 
 func (r *ring) push(e *Event) {
 	if len(r.events) == cap(r.events) {
@@ -68,12 +77,28 @@ func (r *ring) prepend(events []*Event) {
 	r.findUnknown()
 }
 
-// findUnknown sets r.unknown.
+// setPrev sets the unknown previous state of the event at a position. Watchers may be reading the
+// event without a lock, so another one takes its place.
+func (r *ring) setPrev(seq uint64, prev *object.Object) {
+	e := r.at(seq)
+	known := &Event{Type: e.Type, shares: e.shares, seq: e.seq, RV: e.RV, Object: e.Object, Prev: prev, Appended: e.Appended}
+	known.frames.budget = e.frames.budget
+	r.bytes += known.cost() - e.cost()
+	r.events[seq-r.tail] = known
+	e.frames.retire()
+}
+
+// findUnknown sets r.unknown and r.ambiguous.
 func (r *ring) findUnknown() {
-	r.unknown = 0
+	r.unknown, r.ambiguous = 0, 0
 	for seq := min(r.appended, r.head); seq > r.tail; seq-- {
-		if r.at(seq - 1).PrevUnknown {
-			r.unknown = seq
+		e := r.at(seq - 1)
+		if !e.PrevUnknown {
+			continue
+		}
+		r.unknown = max(r.unknown, seq)
+		if e.Type == api.Modified {
+			r.ambiguous = seq
 			return
 		}
 	}

@@ -177,8 +177,8 @@ func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, err
 			return 0, 0, &ExpiredError{From: from, Oldest: to}
 		}
 		cursor = m.mu.ring.resume(from)
-		if r := &m.mu.ring; cursor < r.unknown && f.IsMutable() {
-			return 0, 0, &ExpiredError{From: from, Oldest: r.at(r.unknown - 1).RV}
+		if r := &m.mu.ring; cursor < r.ambiguous && f.IsMutable() {
+			return 0, 0, &ExpiredError{From: from, Oldest: r.at(r.ambiguous - 1).RV}
 		}
 		return from, cursor, nil
 	})
