@@ -136,21 +136,21 @@ type Consistency struct {
 	MaxStaleness time.Duration `json:"maxStaleness"`
 }
 
-// Answer says whether something is allowed.
-type Answer string
+// Response says whether something is allowed.
+type Response string
 
 // The answers.
 const (
-	Allow Answer = "allow"
-	Deny  Answer = "deny"
+	Allow Response = "allow"
+	Deny  Response = "deny"
 )
 
-func (Answer) choices() []string { return []string{string(Allow), string(Deny)} }
+func (Response) choices() []string { return []string{string(Allow), string(Deny)} }
 
 // Offline says who is served from the cache, by what the cluster said last of who they are
 // and what they may do, while no API server answers.
 type Offline struct {
-	Default Answer        `json:"default"`
+	Default Response      `json:"default"`
 	TTL     time.Duration `json:"ttl"`
 }
 
@@ -166,7 +166,7 @@ type Timeouts struct {
 	UpstreamServerCheck   time.Duration `json:"upstreamServerCheck"`
 	UpstreamServerSilence time.Duration `json:"upstreamServerSilence"`
 	UpstreamPing          time.Duration `json:"upstreamPing"`
-	UpstreamPingAnswer    time.Duration `json:"upstreamPingAnswer"`
+	UpstreamPingResponse  time.Duration `json:"upstreamPingAnswer"`
 	FeedRead              time.Duration `json:"feedRead"`
 	FeedStale             time.Duration `json:"feedStale"`
 }
@@ -217,7 +217,7 @@ func Default() *Gateway {
 			UpstreamServerCheck:   defaults.UpstreamServerCheck,
 			UpstreamServerSilence: defaults.UpstreamServerSilence,
 			UpstreamPing:          defaults.UpstreamPingInterval,
-			UpstreamPingAnswer:    defaults.UpstreamPingTimeout,
+			UpstreamPingResponse:  defaults.UpstreamPingTimeout,
 			FeedRead:              defaults.FeedReadTimeout,
 			FeedStale:             defaults.FeedStale,
 		},

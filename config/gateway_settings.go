@@ -186,7 +186,7 @@ func (g *Gateway) upstreamSettings() section {
 		{"timeouts.upstreamPing", "upstream-ping-interval", &t.UpstreamPing, atLeast(time.Millisecond),
 			"`time` of silence after which the gateway pings the cluster",
 			"a ping costs one packet each way on an idle connection"},
-		{"timeouts.upstreamPingAnswer", "upstream-ping-timeout", &t.UpstreamPingAnswer, atLeast(time.Millisecond),
+		{"timeouts.upstreamPingAnswer", "upstream-ping-timeout", &t.UpstreamPingResponse, atLeast(time.Millisecond),
 			"`time` limit for the cluster's response to a ping, or for any other data from it",
 			"on a slow link the response queues behind other data"},
 		{"timeouts.feedRead", "feed-read-timeout", &t.FeedRead, atLeast(time.Millisecond),

@@ -20,7 +20,7 @@ func TestReasonsNameFlags(t *testing.T) {
 	for _, r := range reason.WatchEnds() {
 		entries = append(entries, r.Entry())
 	}
-	for _, r := range reason.Refusals() {
+	for _, r := range reason.Rejections() {
 		entries = append(entries, r.Entry())
 	}
 	named := regexp.MustCompile(`--([a-z-]+)`)

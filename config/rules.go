@@ -35,7 +35,7 @@ type Rule struct {
 	Consistency Mode `json:"consistency"`
 	// Offline says whether reads are answered by what the cluster said last while no API
 	// server answers.
-	Offline Answer `json:"offline"`
+	Offline Response `json:"offline"`
 	// SelfReviews is how questions of a client about itself are answered.
 	SelfReviews SelfReviews `json:"selfReviews"`
 	// ReadOnly has all refused that is not surely a read, whatever the cluster allows.
@@ -71,12 +71,12 @@ type OverBudget string
 
 // The values of OverBudget.
 const (
-	RefuseOverBudget OverBudget = "refuse"
+	RejectOverBudget OverBudget = "refuse"
 	CachedOverBudget OverBudget = "cached"
 )
 
 func (OverBudget) choices() []string {
-	return []string{string(RefuseOverBudget), string(CachedOverBudget)}
+	return []string{string(RejectOverBudget), string(CachedOverBudget)}
 }
 
 // hasBudget reports whether the rule bounds what is caused at the cluster.

@@ -36,13 +36,13 @@ type Limits struct {
 
 // ServingTimeouts bound how long clients are waited for.
 type ServingTimeouts struct {
-	Handshake  time.Duration `json:"handshake"`
-	ReadHeader time.Duration `json:"readHeader"`
-	Idle       time.Duration `json:"idle"`
-	BodyIdle   time.Duration `json:"bodyIdle"`
-	Write      time.Duration `json:"write"`
-	Ping       time.Duration `json:"ping"`
-	PingAnswer time.Duration `json:"pingAnswer"`
+	Handshake    time.Duration `json:"handshake"`
+	ReadHeader   time.Duration `json:"readHeader"`
+	Idle         time.Duration `json:"idle"`
+	BodyIdle     time.Duration `json:"bodyIdle"`
+	Write        time.Duration `json:"write"`
+	Ping         time.Duration `json:"ping"`
+	PingResponse time.Duration `json:"pingAnswer"`
 }
 
 // Audit says where requests are recorded.
@@ -150,13 +150,13 @@ func defaultLimits() Limits {
 
 func defaultServingTimeouts() ServingTimeouts {
 	return ServingTimeouts{
-		Handshake:  defaults.HandshakeTimeout,
-		ReadHeader: defaults.ReadHeaderTimeout,
-		Idle:       defaults.IdleTimeout,
-		BodyIdle:   defaults.BodyIdleTimeout,
-		Write:      defaults.WriteTimeout,
-		Ping:       defaults.PingInterval,
-		PingAnswer: defaults.PingTimeout,
+		Handshake:    defaults.HandshakeTimeout,
+		ReadHeader:   defaults.ReadHeaderTimeout,
+		Idle:         defaults.IdleTimeout,
+		BodyIdle:     defaults.BodyIdleTimeout,
+		Write:        defaults.WriteTimeout,
+		Ping:         defaults.PingInterval,
+		PingResponse: defaults.PingTimeout,
 	}
 }
 

@@ -125,7 +125,7 @@ func servingSettings(timeouts *ServingTimeouts) section {
 		{"timeouts.ping", "ping-interval", &timeouts.Ping, atLeast(time.Millisecond),
 			"`time` of silence after which the server pings an HTTP/2 client",
 			"a ping costs one packet each way on an idle connection"},
-		{"timeouts.pingAnswer", "ping-timeout", &timeouts.PingAnswer, atLeast(time.Millisecond),
+		{"timeouts.pingAnswer", "ping-timeout", &timeouts.PingResponse, atLeast(time.Millisecond),
 			"`time` limit for a client's response to a ping",
 			"clients that do not respond are disconnected, and their watches end"},
 	}}

@@ -208,10 +208,10 @@ func TestConfiguredGroupsAreCached(t *testing.T) {
 // upstream's own are cached.
 func TestUnreadableAPIServices(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		refused := apierrors.NewForbidden(discovery.APIServices.GroupResource(), "", nil)
+		rejected := apierrors.NewForbidden(discovery.APIServices.GroupResource(), "", nil)
 		b := newAggregationBench(t, func(s *cachetest.Source) {
 			s.Create(discovery.APIServices, apiService(""))
-			s.Fail("watch", refused) // nothing is read before the APIServices
+			s.Fail("watch", rejected) // nothing is read before the APIServices
 		})
 		b.is(false, "unread")
 		if status, body, _ := b.do("GET /api/v1/pods?resourceVersion=0"); status != 200 || body == "upstream" {
@@ -287,16 +287,16 @@ func TestRequestsFromBeforeServedElsewhere(t *testing.T) {
 	}
 }
 
-// TestSharedAnswerOfAnotherServer: an answer to the gateway itself, asked for while the
+// TestSharedResponseOfAnotherServer: an answer to the gateway itself, asked for while the
 // upstream served the group version, is nobody else's once another server may have
 // given it.
-func TestSharedAnswerOfAnotherServer(t *testing.T) {
+func TestSharedResponseOfAnotherServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newAggregationBench(t, nil)
 		b.source.Create(discovery.APIServices, apiService(""))
 		b.is(true, "served by the upstream")
 		n, late := b.upstream.count(), make(chan struct{})
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			<-late
 			return &api.Response{Status: 200, Body: []byte("upstream")}
 		}
@@ -309,9 +309,9 @@ func TestSharedAnswerOfAnotherServer(t *testing.T) {
 		b.do("GET /apis/project.example.com/v1/projects")
 		b.upstream.mu.Lock()
 		defer b.upstream.mu.Unlock()
-		asked := b.upstream.forwarded[n:]
-		if last := asked[len(asked)-1]; last.as.As != upstream.AsClient {
-			t.Errorf("%d requests, the last of the gateway itself", len(asked))
+		requested := b.upstream.forwarded[n:]
+		if last := requested[len(requested)-1]; last.as.As != upstream.AsClient {
+			t.Errorf("%d requests, the last of the gateway itself", len(requested))
 		}
 	})
 }

@@ -81,7 +81,7 @@ func TestClientUsage(t *testing.T) {
 				// The gateway remembers the identity and the permissions of the client.
 				b.count(c.line, header...)
 				again := b.rowOf("jane")
-				if asked := again.UpstreamRequests - jane.UpstreamRequests; again.Requests != 2 || asked > 1 {
+				if requested := again.UpstreamRequests - jane.UpstreamRequests; again.Requests != 2 || requested > 1 {
 					t.Errorf("again: %+v", again)
 				}
 				if anybody := b.rowOf("joe"); anybody.Requests != 0 {
@@ -110,7 +110,7 @@ func TestSharedUpstreamRequestUsage(t *testing.T) {
 			before[i] = b.rowOf(user(i)).UpstreamRequests
 		}
 		gate, sent := make(chan struct{}), b.upstream.count()
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			<-gate
 			return &api.Response{Status: 200, Body: []byte(strings.Repeat("x", 1000))}
 		}
@@ -203,7 +203,7 @@ func TestWatchUsage(t *testing.T) {
 func TestUpgradeUsage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			return &api.Response{Status: 101, Upgrade: func(conn net.Conn) {
 				_, _ = io.Copy(conn, conn)
 				if err := conn.(interface{ CloseWrite() error }).CloseWrite(); err == nil {

@@ -27,7 +27,7 @@ func TestEveryRequestIsAudited(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newGatewayBench(t, func(o *Options) { o.Audit = log })
-	b.upstream.answer = func(r *api.Request) *api.Response {
+	b.upstream.response = func(r *api.Request) *api.Response {
 		if r.Upgrade != "" {
 			return &api.Response{Status: 101, Upgrade: func(net.Conn) {}}
 		}
@@ -53,9 +53,9 @@ func TestEveryRequestIsAudited(t *testing.T) {
 	stop(socket)
 	attach := request("GET /api/v1/namespaces/a/pods/p/attach")
 	attach.Upgrade = "websocket"
-	refused := b.gateway.Serve(t.Context(), attach)
-	refused.Status = 400 // by the transport, see api.Response.Done
-	refused.Done(0, nil)
+	rejected := b.gateway.Serve(t.Context(), attach)
+	rejected.Status = 400 // by the transport, see api.Response.Done
+	rejected.Done(0, nil)
 	bad := request("DELETE /api/v1/namespaces/a/pods/p")
 	bad.Header.Set("Authorization", "Bearer bad")
 	send(bad)

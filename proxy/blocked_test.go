@@ -22,13 +22,13 @@ func TestBlocked(t *testing.T) {
 		b.startCounting()
 		const list = "GET /api/v1/pods?resourceVersion=0"
 		agents := map[string]string{"k9s/1": "User-Agent: k9s/1", "k9s/2": "User-Agent: k9s/2", "kubectl": "User-Agent: kubectl/v1.36.0", "none": "X: y"}
-		expect := func(when string, refused ...string) {
+		expect := func(when string, rejected ...string) {
 			t.Helper()
 			for name, header := range agents {
-				asked := b.upstream.count()
+				requested := b.upstream.count()
 				resp := b.count(list, header, "Authorization: Bearer "+when)
-				is := strings.Contains(strings.Join(refused, " "), name)
-				if (resp.Status == 429) != is || is && (resp.Header.Get("Retry-After") == "" || b.upstream.count() != asked || !strings.Contains(string(resp.Body), "k9s*")) {
+				is := strings.Contains(strings.Join(rejected, " "), name)
+				if (resp.Status == 429) != is || is && (resp.Header.Get("Retry-After") == "" || b.upstream.count() != requested || !strings.Contains(string(resp.Body), "k9s*")) {
 					t.Errorf("%s: %s got %d %s", when, name, resp.Status, resp.Body)
 				}
 			}
@@ -42,14 +42,14 @@ func TestBlocked(t *testing.T) {
 			resp.Stream.Start(watches[name+" "+line])
 		}
 		const cached, forwarded = "GET /api/v1/pods?watch=1&resourceVersion=0", "GET /api/v1/events?watch=1"
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			return &api.Response{Status: 200, Stream: idleStream{}}
 		}
 		for name := range agents {
 			open(name, cached)
 			open(name, forwarded)
 		}
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			return &api.Response{Status: 101, Upgrade: func(conn net.Conn) { _, _ = io.Copy(conn, conn) }}
 		}
 		exec := b.gateway.Serve(t.Context(), request("POST /api/v1/namespaces/default/pods/a/exec", agents["k9s/1"], "Upgrade: SPDY/3.1"))
@@ -59,7 +59,7 @@ func TestBlocked(t *testing.T) {
 		if err := blocked.Block("k9s*", time.Now().Add(30*time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		b.upstream.answer = nil
+		b.upstream.response = nil
 		time.Sleep(2 * time.Second)
 		expect("blocked", "k9s/1", "k9s/2")
 		for name, w := range watches {
@@ -70,7 +70,7 @@ func TestBlocked(t *testing.T) {
 		if _, err := here.Read(make([]byte, 1)); err == nil {
 			t.Error("what was upgraded goes on")
 		}
-		if l := blocked.List(); len(l) != 1 || l[0].Refused != 2 || l[0].Until.Sub(l[0].Since) != 30*time.Minute {
+		if l := blocked.List(); len(l) != 1 || l[0].Rejected != 2 || l[0].Until.Sub(l[0].Since) != 30*time.Minute {
 			t.Errorf("%+v", l)
 		}
 		time.Sleep(30*time.Minute - 3*time.Second)

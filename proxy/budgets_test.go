@@ -42,9 +42,9 @@ func isOver(t *testing.T, resp *api.Response) bool {
 
 const podsFromCache, podsMostRecent, aVersion = "GET /api/v1/pods?resourceVersion=0", "GET /api/v1/pods", "GET /version"
 
-// TestBudgetRefuses: who has caused as many requests as the rule allows gets no more of them, but what the cache
+// TestBudgetRejects: who has caused as many requests as the rule allows gets no more of them, but what the cache
 // answers; a second later some again. Others go on.
-func TestBudgetRefuses(t *testing.T) {
+func TestBudgetRejects(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := budgetBench(t, policy.Rule{Match: policy.Match{UserAgents: []string{"k9s*"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 2}})
 		k9s := []string{"User-Agent: k9s/1", "Authorization: Bearer jane"}
@@ -92,7 +92,7 @@ func TestBudgetRefuses(t *testing.T) {
 		if a, b, c := ask(aVersion), ask(aVersion), ask(aVersion); a.Status != 200 || b.Status != 200 || !isOver(t, c) {
 			t.Errorf("a second later: %d %d %d", a.Status, b.Status, c.Status)
 		}
-		if s := b.gateway.Budgets(); len(s) != 1 || s[0].Rule != "rules[0]" || s[0].Who != "userAgents: k9s*" || s[0].RequestsPerSecond != 2 || s[0].Refused != 95 || s[0].Users != 2 {
+		if s := b.gateway.Budgets(); len(s) != 1 || s[0].Rule != "rules[0]" || s[0].Who != "userAgents: k9s*" || s[0].RequestsPerSecond != 2 || s[0].Rejected != 95 || s[0].Users != 2 {
 			t.Errorf("%+v", s)
 		}
 		if jane := b.rowOf("k9s/1"); jane.Rejected != 95 {
@@ -104,7 +104,7 @@ func TestBudgetRefuses(t *testing.T) {
 // TestBudgetOfUnknownPermission: over the budget nobody finds out what they may do, and so is neither let in nor told
 // that they may not.
 func TestBudgetOfUnknownPermission(t *testing.T) {
-	for _, over := range []policy.OverBudget{policy.OverBudgetRefuse, policy.OverBudgetCached} {
+	for _, over := range []policy.OverBudget{policy.OverBudgetReject, policy.OverBudgetCached} {
 		bubble.Test(t, func(t *testing.T) {
 			b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: over}})
 			reviews := 0
@@ -147,9 +147,9 @@ func TestBudgetOfUnknownPermission(t *testing.T) {
 	}
 }
 
-// TestBudgetAnswersFromCache: with overBudget cached a most-recent read is answered with what there is, and its age;
+// TestBudgetResponsesFromCache: with overBudget cached a most-recent read is answered with what there is, and its age;
 // nothing else is.
-func TestBudgetAnswersFromCache(t *testing.T) {
+func TestBudgetResponsesFromCache(t *testing.T) {
 	for _, mode := range []policy.Mode{policy.ModeStrict, policy.ModeSession} {
 		bubble.Test(t, func(t *testing.T) {
 			b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: policy.OverBudgetCached, Mode: mode}})
@@ -186,7 +186,7 @@ func TestBudgetAnswersFromCache(t *testing.T) {
 			if b.upstream.count() != sent {
 				t.Error("the upstream was asked")
 			}
-			if s := b.gateway.Budgets(); mode == policy.ModeStrict && s[0].AnsweredStale != 5 || s[0].Refused < 3 {
+			if s := b.gateway.Budgets(); mode == policy.ModeStrict && s[0].RespondedStale != 5 || s[0].Rejected < 3 {
 				t.Errorf("%+v", s)
 			}
 		})
@@ -199,7 +199,7 @@ func TestBudgetOfBytes(t *testing.T) {
 		b := budgetBench(t, policy.Rule{Match: policy.Match{Groups: []string{"system:authenticated"}}, Settings: policy.Settings{UpstreamBytesPerSecond: 1000}})
 		b.startCounting()
 		jane := "Authorization: Bearer jane"
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			return &api.Response{Status: 200, Body: make([]byte, 107_000)} // beside a review of two thousand
 		}
 		if resp := b.count(aVersion, jane); resp.Status != 200 {
@@ -216,7 +216,7 @@ func TestBudgetOfBytes(t *testing.T) {
 		// A followed log, which brings more than that, ends; one that brings less goes on.
 		for size, ends := range map[int]bool{5000: true, 100: false} {
 			joe := fmt.Sprint("Authorization: Bearer log-", size)
-			b.upstream.answer = func(*api.Request) *api.Response {
+			b.upstream.response = func(*api.Request) *api.Response {
 				return &api.Response{Status: 200, Stream: &tickingStream{size: size}}
 			}
 			resp := b.count("GET /api/v1/namespaces/default/pods/a/log?follow=true", joe)
@@ -260,7 +260,7 @@ func (s *tickingStream) Stop() { close(s.stop) }
 func TestBudgetOfUpgrades(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{UpstreamBytesPerSecond: 1000}})
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			return &api.Response{Status: 101, Upgrade: func(conn net.Conn) { _, _ = conn.Read(make([]byte, 100_000)) }}
 		}
 		const exec, jane = "POST /api/v1/namespaces/default/pods/a/exec", "Authorization: Bearer jane"
@@ -332,11 +332,11 @@ func TestBudgetOfLongBodies(t *testing.T) {
 				over = time.Since(began)
 			}
 		}}
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			return &api.Response{Status: 200, BodyTo: body, Length: size}
 		}
 		resp := b.gateway.Serve(t.Context(), request(aVersion, jane))
-		b.upstream.answer = nil
+		b.upstream.response = nil
 		n, err := resp.BodyTo.WriteTo(io.Discard) // a second for each step
 		if n != size || err != nil || over == 0 || over > 15*time.Second {
 			t.Errorf("%d bytes, %v, over the budget after %v", n, err, over)

@@ -28,22 +28,22 @@ func (x *exchange) pace() (watch.Pace, error) {
 	if x.Info.Coalesce == nil {
 		return p, nil
 	}
-	asked, err := parseCoalesce(*x.Info.Coalesce)
-	p.Coalesce = max(p.Coalesce, asked)
+	requested, err := parseCoalesce(*x.Info.Coalesce)
+	p.Coalesce = max(p.Coalesce, requested)
 	return p, err
 }
 
 func parseCoalesce(text string) (time.Duration, error) {
-	asked, err := time.ParseDuration(text)
+	requested, err := time.ParseDuration(text)
 	switch {
 	case text == "":
 		return 0, badCoalesce("empty value: set a value or omit the parameter")
 	case err != nil:
 		return 0, badCoalesce(fmt.Sprintf("it must be a duration such as 500ms or 2s, not %q", text[:min(len(text), 64)]))
-	case asked < defaults.MinCoalesce || asked > defaults.MaxCoalesce:
-		return 0, badCoalesce(fmt.Sprintf("it must be from %v to %v, not %v", defaults.MinCoalesce, defaults.MaxCoalesce, asked))
+	case requested < defaults.MinCoalesce || requested > defaults.MaxCoalesce:
+		return 0, badCoalesce(fmt.Sprintf("it must be from %v to %v, not %v", defaults.MinCoalesce, defaults.MaxCoalesce, requested))
 	}
-	return asked, nil
+	return requested, nil
 }
 
 func badCoalesce(why string) error {

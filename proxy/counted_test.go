@@ -61,9 +61,9 @@ func (slowTokenReviews) Create(ctx context.Context, _ *authenticationv1.TokenRev
 	return nil, ctx.Err()
 }
 
-// refusedCase is a request that is refused.
-type refusedCase struct {
-	why     reason.Refusal
+// rejectedCase is a request that is refused.
+type rejectedCase struct {
+	why     reason.Rejection
 	name    string // of a further case
 	line    string
 	header  string
@@ -75,8 +75,8 @@ type refusedCase struct {
 
 const atOnce = "Too many requests, please try again later."
 
-// TestRefusalsAreCounted has a request for each reason for which a Gateway refuses one that comes alone.
-func TestRefusalsAreCounted(t *testing.T) {
+// TestRejectionsAreCounted has a request for each reason for which a Gateway refuses one that comes alone.
+func TestRejectionsAreCounted(t *testing.T) {
 	full := func(g *inflight.Limiter) { g.SetLimit(1); g.Acquire("other", 1) }
 	reviews := func(reviewer authz.AccessReviewer) func(*testing.T, *Options) {
 		return func(_ *testing.T, o *Options) {
@@ -88,7 +88,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"admin"}}, Settings: s}}
 		}
 	}
-	for _, c := range []refusedCase{
+	for _, c := range []rejectedCase{
 		{why: reason.Blocked, line: anyPods, header: "User-Agent: k9s/1", says: `"k9s*"`, options: func(t *testing.T, o *Options) {
 			o.Blocked = policy.NewBlocked(nil)
 			if err := o.Blocked.Block("k9s*", time.Time{}); err != nil {
@@ -105,7 +105,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 			r.Listener, r.RemoteAddr, r.Host = api.ListenerSidecar, "127.0.0.1:1", "example.com"
 		}},
 		{why: reason.ReviewUnavailable, line: anyPods, says: "cannot authenticate or authorize the request", options: reviews(noReviews{errors.New("away")})},
-		{why: reason.ReviewRefused, line: anyPods, says: "the gateway's log states the cause", options: reviews(noReviews{apierrors.NewBadRequest("no such field")})},
+		{why: reason.ReviewRejected, line: anyPods, says: "the gateway's log states the cause", options: reviews(noReviews{apierrors.NewBadRequest("no such field")})},
 		{why: reason.ShortLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) { full(b.gateway.slots.inFlight) }},
 		{why: reason.ShortShare, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
 			b.gateway.slots.inFlight.SetLimit(2)
@@ -203,25 +203,25 @@ func certified(t *testing.T, ca *x509.Certificate) *authn.Authenticator {
 	return a
 }
 
-// TestRefusalsAmongOthersAreCounted: of a request while others wait.
-func TestRefusalsAmongOthersAreCounted(t *testing.T) {
+// TestRejectionsAmongOthersAreCounted: of a request while others wait.
+func TestRejectionsAmongOthersAreCounted(t *testing.T) {
 	for _, c := range []struct {
-		refusedCase
+		rejectedCase
 		others int
 		other  string // line with the number of it
 		header string
 		limits cache.Limits
 	}{
-		{refusedCase{why: reason.UnverifiedTokens, line: anyPods, says: "too many credentials", options: func(t *testing.T, o *Options) {
+		{rejectedCase{why: reason.UnverifiedTokens, line: anyPods, says: "too many credentials", options: func(t *testing.T, o *Options) {
 			var err error
 			if o.Authenticator, err = authn.New(authn.Options{TokenReviewer: slowTokenReviews{}, UnverifiedTokens: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}}, 1, "GET /version?%d", "Authorization: Bearer other", cache.Limits{}},
-		{refusedCase{why: reason.UserReviews, line: anyPods, says: "too many of the user's permissions", options: func(_ *testing.T, o *Options) {
+		{rejectedCase{why: reason.UserReviews, line: anyPods, says: "too many of the user's permissions", options: func(_ *testing.T, o *Options) {
 			o.Authorizer = authz.New(authz.Options{AccessReviewer: slowReviews{}})
 		}}, 64, "GET /api/v1/namespaces/a%d/pods?resourceVersion=0", "X-Test: 1", cache.Limits{}},
-		{refusedCase{why: reason.CacheStarting, line: anyPods, says: "the cache is starting"}, 1, anyPods + "&limit=%d", "X-Test: 1", cache.Limits{StartWaiters: 1}},
+		{rejectedCase{why: reason.CacheStarting, line: anyPods, says: "the cache is starting"}, 1, anyPods + "&limit=%d", "X-Test: 1", cache.Limits{StartWaiters: 1}},
 	} {
 		t.Run(c.why.String(), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -264,9 +264,9 @@ func limitStarts(t *testing.T, o *Options, source source.Source, limits cache.Li
 	}}, defaultPrinters{}, manager, o.Logger, discovery.Options{})
 }
 
-// TestRefusalsOfflineAreCounted: of a read while no API server answers.
-func TestRefusalsOfflineAreCounted(t *testing.T) {
-	for why, c := range map[reason.Refusal]struct {
+// TestRejectionsOfflineAreCounted: of a read while no API server answers.
+func TestRejectionsOfflineAreCounted(t *testing.T) {
+	for why, c := range map[reason.Rejection]struct {
 		offline policy.Offline
 		says    string
 		before  func(*offlineBench)
@@ -296,9 +296,9 @@ func TestRefusalsOfflineAreCounted(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfVisibleAreCounted: of a list and a watch of the namespaces that the user may see.
-func TestRefusalsOfVisibleAreCounted(t *testing.T) {
-	for why, c := range map[reason.Refusal]struct {
+// TestRejectionsOfVisibleAreCounted: of a list and a watch of the namespaces that the user may see.
+func TestRejectionsOfVisibleAreCounted(t *testing.T) {
+	for why, c := range map[reason.Rejection]struct {
 		line, says string
 		before     func(*visibleBench)
 	}{

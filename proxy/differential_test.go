@@ -44,8 +44,8 @@ type differential struct {
 
 	mu struct {
 		sync.Mutex
-		requests, here, refused int
-		faults                  []string
+		requests, here, rejected int
+		faults                   []string
 	}
 }
 
@@ -121,10 +121,10 @@ func (d *differential) run(send exchanger, protocol, count int) {
 }
 
 func (d *differential) compare(batch []*wireRequest) {
-	here, refused := 0, 0
+	here, rejected := 0, 0
 	for _, r := range batch {
 		if r.mine == nil {
-			refused++
+			rejected++
 			continue
 		}
 		if r.mine.here {
@@ -138,7 +138,7 @@ func (d *differential) compare(batch []*wireRequest) {
 	defer d.mu.Unlock()
 	d.mu.requests += len(batch)
 	d.mu.here += here
-	d.mu.refused += refused
+	d.mu.rejected += rejected
 }
 
 func (d *differential) fault(text string) {
@@ -159,8 +159,8 @@ func (d *differential) report(t *testing.T) {
 	}
 	seconds := time.Since(d.began).Seconds()
 	t.Logf("%d requests, %d of them read here and %d refused, in %.1f s: %.0f/s",
-		d.mu.requests, d.mu.here, d.mu.refused, seconds, float64(d.mu.requests)/seconds)
-	if d.mu.here*10 < d.mu.requests || d.mu.here*10 > 9*d.mu.requests || d.mu.refused*2 > d.mu.requests {
+		d.mu.requests, d.mu.here, d.mu.rejected, seconds, float64(d.mu.requests)/seconds)
+	if d.mu.here*10 < d.mu.requests || d.mu.here*10 > 9*d.mu.requests || d.mu.rejected*2 > d.mu.requests {
 		t.Error("the requests are too much alike to show anything")
 	}
 }

@@ -65,7 +65,7 @@ func (r *sent) http1(number int) []byte {
 func (d *differential) overHTTP1(t *testing.T, _ int) exchanger {
 	h, bound := d.edgeServer(t)
 	var conn net.Conn
-	var answers *bufio.Reader
+	var responses *bufio.Reader
 	t.Cleanup(func() {
 		if conn != nil {
 			_ = conn.Close()
@@ -79,14 +79,14 @@ func (d *differential) overHTTP1(t *testing.T, _ int) exchanger {
 				if conn, err = net.Dial("tcp", bound.Sidecar.String()); err != nil {
 					return err
 				}
-				answers = bufio.NewReader(conn)
+				responses = bufio.NewReader(conn)
 			}
-			n, err := pipeline(conn, answers, batch[done:], done)
+			n, err := pipeline(conn, responses, batch[done:], done)
 			if err != nil {
 				_ = conn.Close()
 				conn = nil
 			}
-			if n == 0 && err != nil && !errors.Is(err, errRefused) {
+			if n == 0 && err != nil && !errors.Is(err, errRejected) {
 				return fmt.Errorf("%q: %w", batch[done].sent, err)
 			}
 			done += n
@@ -102,10 +102,10 @@ func (d *differential) overHTTP1(t *testing.T, _ int) exchanger {
 	}
 }
 
-var errRefused = errors.New("refused")
+var errRejected = errors.New("refused")
 
 // pipeline writes requests and reads answers until one ends the connection. It returns how many were answered.
-func pipeline(conn net.Conn, answers *bufio.Reader, batch []*wireRequest, first int) (answered int, err error) {
+func pipeline(conn net.Conn, responses *bufio.Reader, batch []*wireRequest, first int) (responded int, err error) {
 	if err := conn.SetDeadline(time.Now().Add(wirePatience)); err != nil {
 		return 0, err
 	}
@@ -120,19 +120,19 @@ func pipeline(conn net.Conn, answers *bufio.Reader, batch []*wireRequest, first 
 		_, _ = conn.Write(b) // what it fails by, the reader sees, too
 	}()
 	for _, r := range batch {
-		resp, err := http.ReadResponse(answers, &http.Request{Method: r.method})
+		resp, err := http.ReadResponse(responses, &http.Request{Method: r.method})
 		if err != nil {
 			_ = conn.Close()
-			return answered, err
+			return responded, err
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
-		answered++
+		responded++
 		if resp.Close {
 			_ = conn.Close()
-			return answered, errRefused
+			return responded, errRejected
 		}
 	}
-	return answered, nil
+	return responded, nil
 }
 
 // overHTTP2 sends the same frames to the transport and to net/http's server.

@@ -23,7 +23,7 @@ func (g *Gateway) rejectBlocked(x *exchange) *api.Response {
 	if !blocked {
 		return nil
 	}
-	g.account.refused.Count(reason.Blocked)
+	g.account.rejected.Count(reason.Blocked)
 	return x.fail(api.NewTooManyRequests(fmt.Sprintf("an operator has temporarily blocked the user agent at kubeweir, by the pattern %q", pattern), policy.Seconds(retry)))
 }
 
@@ -37,7 +37,7 @@ func (g *Gateway) charge(ctx context.Context, x *exchange) (context.Context, *ap
 	}
 	var blocked bool
 	if x.Spending, blocked = x.policy.SpendingOf(x.sender.User, x.Request); blocked {
-		g.account.refused.Count(reason.Blocked)
+		g.account.rejected.Count(reason.Blocked)
 		return ctx, x.fail(api.NewTooManyRequests("a rule of kubeweir (block: true) blocks this client", policy.Seconds(policy.BlockedRetry)))
 	}
 	if x.Spending.Exceeds(0) {
@@ -57,8 +57,8 @@ func (g *Gateway) restrict(x *exchange) *api.Response {
 }
 
 // rejectByRule responds with a 403 that names the rule.
-func (g *Gateway) rejectByRule(x *exchange, why reason.Refusal, text string) *api.Response {
-	g.account.refused.Count(why)
+func (g *Gateway) rejectByRule(x *exchange, why reason.Rejection, text string) *api.Response {
+	g.account.rejected.Count(why)
 	x.Decision.Reason = text
 	return x.fail(authz.Forbidden(x.Subject.User, authz.AttributesOf(x.Info), text))
 }
@@ -86,8 +86,8 @@ func staleness(c *cache.Collection) time.Duration {
 
 // overBudget rejects a client that has exhausted a budget.
 func (g *Gateway) overBudget(x *exchange) *api.Response {
-	x.Spending.Exceeded.Rule.Refused.Add(1)
-	g.account.refused.Count(reason.OverBudget)
+	x.Spending.Exceeded.Rule.Rejected.Add(1)
+	g.account.rejected.Count(reason.OverBudget)
 	return x.fail(x.Spending.Rejection())
 }
 

@@ -101,18 +101,18 @@ type slots struct {
 // forwards has what sends requests to the upstream, and which reads the gateway itself is
 // forbidden.
 type forwards struct {
-	collapser *consistency.Coalescer
-	refusals  consistency.Rejections
-	// redactedAnswers and redactedWatches have slots for responses that are redacted on their way.
-	redactedAnswers, redactedWatches *inflight.Limiter
+	collapser  *consistency.Coalescer
+	rejections consistency.Rejections
+	// redactedResponses and redactedWatches have slots for responses that are redacted on their way.
+	redactedResponses, redactedWatches *inflight.Limiter
 }
 
 // account counts what requests led to, and cost.
 type account struct {
-	metrics *metrics
-	usage   *usage.Usage
-	recent  recent
-	refused *reason.Counter
+	metrics  *metrics
+	usage    *usage.Usage
+	recent   recent
+	rejected *reason.Counter
 }
 
 // responseSource says where a response came from, for metrics and the audit log.

@@ -102,8 +102,8 @@ type ExplainedVisible struct {
 
 // Routes besides those of the label source.
 const (
-	RouteRefused = "refused"
-	RouteUnknown = "unknown"
+	RouteRejected = "refused"
+	RouteUnknown  = "unknown"
 )
 
 // The errors of Explain are about the question.

@@ -67,11 +67,11 @@ func (b *explainBench) real(c explainCase) (route, why string) {
 	status, _, _ := b.do(c.line, c.header()...)
 	after := b.counts()
 	if why := one(before, after, "kubeweir_refusals_total", "reason"); why != "" {
-		return RouteRefused, why
+		return RouteRejected, why
 	}
 	route = one(before, after, "kubeweir_requests_total", "source")
 	if route == "gateway" && status >= 400 {
-		return RouteRefused, ""
+		return RouteRejected, ""
 	}
 	return route, one(before, after, "kubeweir_forwarded_reads_total", "reason")
 }
@@ -130,7 +130,7 @@ func (b *explainBench) compare(c explainCase) *Explanation {
 	if said.Route != route || said.Why != why || again.Route != route || again.Why != why || c.why != "" && why != c.why {
 		b.t.Errorf("%s: said %s %q, then %s %q, and it was %s %q, want the reason %q\n%s", c, said.Route, said.Why, again.Route, again.Why, route, why, c.why, said.Text)
 	}
-	if said.Text == "" || said.Cost == "" || len(said.Steps) < 3 || said.PermissionText == "" || (said.UpstreamRequests > 0) != (route != "gateway" && route != RouteRefused && !strings.HasPrefix(said.Cost, "Nothing")) {
+	if said.Text == "" || said.Cost == "" || len(said.Steps) < 3 || said.PermissionText == "" || (said.UpstreamRequests > 0) != (route != "gateway" && route != RouteRejected && !strings.HasPrefix(said.Cost, "Nothing")) {
 		b.t.Errorf("%s: %+v", c, said)
 	}
 	return said
@@ -207,7 +207,7 @@ func newExplainBench(t *testing.T) *explainBench {
 		}
 	})
 	allowed := v.upstream.allowed
-	v.upstream.answer = func(*api.Request) *api.Response {
+	v.upstream.response = func(*api.Request) *api.Response {
 		body := []byte(`{"kind":"PodList","apiVersion":"v1","items":[]}`)
 		return &api.Response{Status: 200, Header: api.Header{{Name: "Content-Type", Value: "application/json"}}, Body: body, Length: int64(len(body))}
 	}
@@ -310,7 +310,7 @@ func TestExplainBudgets(t *testing.T) {
 			}
 			for _, line := range lines {
 				e := b.compare(explainCase{line: line, user: user})
-				if user == "poor" && (e.Why == "over-budget") != (e.Route == RouteRefused) {
+				if user == "poor" && (e.Why == "over-budget") != (e.Route == RouteRejected) {
 					t.Errorf("%s: %+v", line, e)
 				}
 			}

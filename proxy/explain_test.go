@@ -129,12 +129,12 @@ func TestExplainBlocked(t *testing.T) {
 		}{{"jane", "k9s/1", true}, {"eve", "kubectl", true}, {"jane", "kubectl", false}} {
 			for _, target := range []string{"/api/v1/pods?resourceVersion=0", "/version"} {
 				e, err := b.gateway.Explain(t.Context(), Question{Method: "GET", Target: target, User: one.user, UserAgent: one.agent})
-				if err != nil || (e.Route == RouteRefused && e.Why == "blocked") != one.blocked {
+				if err != nil || (e.Route == RouteRejected && e.Why == "blocked") != one.blocked {
 					t.Errorf("%+v: %v %+v", one, err, e)
 				}
 			}
 		}
-		if blocked.List()[0].Refused != 0 {
+		if blocked.List()[0].Rejected != 0 {
 			t.Error("a question is counted")
 		}
 	})

@@ -30,13 +30,13 @@ func New(o Options) *Gateway {
 		return ok && !res.Aggregated
 	}, o.Registerer)
 	g.account = account{
-		metrics: newMetrics(o.Registerer, o.Resources.Known), refused: reason.NewCounter(o.Registerer),
+		metrics: newMetrics(o.Registerer, o.Resources.Known), rejected: reason.NewCounter(o.Registerer),
 		usage: usage.New(usage.Options{Registerer: o.Registerer}),
 	}
 	policy.RegisterBudgets(o.Registerer, g.budgets)
 	g.selfReviews = responses.New(o.Authorizer, maxSavedReviews)
-	g.slots.init(o.Registerer, g.account.refused)
-	g.forwards.redactedAnswers, g.forwards.redactedWatches = uncounted(maxRedactedAnswers), uncounted(maxRedactedWatches)
+	g.slots.init(o.Registerer, g.account.rejected)
+	g.forwards.redactedResponses, g.forwards.redactedWatches = uncounted(maxRedactedResponses), uncounted(maxRedactedWatches)
 	g.forwards.collapser = consistency.NewCoalescer(0, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
 		return o.Forwarder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
 	})
@@ -51,8 +51,8 @@ func uncounted(limit int64) *inflight.Limiter {
 }
 
 // init makes the limiters, whose limits SetPolicy sets.
-func (s *slots) init(registerer prometheus.Registerer, refused *reason.Counter) {
-	over := inflight.NewOverloads(registerer, refused)
+func (s *slots) init(registerer prometheus.Registerer, rejected *reason.Counter) {
+	over := inflight.NewOverloads(registerer, rejected)
 	s.inFlight = inflight.New(0, over.Of("short", "limit", reason.ShortLimit), over.Of("short", "share", reason.ShortShare))
 	s.longRunning = inflight.New(0, over.Of("long", "limit", reason.LongLimit), over.Of("long", "share", reason.LongShare))
 	s.heldBytes = inflight.New(maxHeldBytes, over.Of("bytes", "limit", reason.BytesLimit), over.Of("bytes", "share", reason.BytesShare))

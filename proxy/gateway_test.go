@@ -37,7 +37,7 @@ import (
 type fakeUpstream struct {
 	mu        sync.Mutex
 	forwarded []forwardedRequest
-	answer    func(*api.Request) *api.Response
+	response  func(*api.Request) *api.Response
 	allowed   func(*authorizationv1.SubjectAccessReviewSpec) bool
 }
 
@@ -49,10 +49,10 @@ type forwardedRequest struct {
 func (f *fakeUpstream) Forward(_ context.Context, r *api.Request, as upstream.Credentials) *api.Response {
 	f.mu.Lock()
 	f.forwarded = append(f.forwarded, forwardedRequest{r, as})
-	answer := f.answer
+	response := f.response
 	f.mu.Unlock()
-	if answer != nil {
-		return answer(r)
+	if response != nil {
+		return response(r)
 	}
 	return &api.Response{Status: 200, Body: []byte("upstream")}
 }
@@ -296,7 +296,7 @@ func TestConnectionNamesTheClientsOwn(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestRejections(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
@@ -341,7 +341,7 @@ func TestOverloadIsRetryable(t *testing.T) {
 	}
 }
 
-func TestStaleAnswersSaySo(t *testing.T) {
+func TestStaleResponsesSaySo(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
@@ -407,7 +407,7 @@ func (w *closeRecorder) Abort()                     { w.closed = true }
 func TestDrainEndsForwardedStreams(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
-		b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 200, Stream: &endlessStream{}} }
+		b.upstream.response = func(*api.Request) *api.Response { return &api.Response{Status: 200, Stream: &endlessStream{}} }
 		var open, left, late closeRecorder
 		a := b.gateway.Serve(t.Context(), request("GET /api/v1/namespaces/default/pods/a/log?follow=true"))
 		a.Stream.Start(&open)
@@ -428,7 +428,7 @@ func TestDrainEndsForwardedStreams(t *testing.T) {
 // that carries the client's watches.
 func TestUnauthorizedEndsHTTP2ConnectionsOfStrangersOnly(t *testing.T) {
 	b := newGatewayBench(t, nil)
-	b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 401} }
+	b.upstream.response = func(*api.Request) *api.Response { return &api.Response{Status: 401} }
 	for token, want := range map[string]bool{"admin": false, "bad": true} {
 		r := request("GET /api/v1/namespaces/default/services/s/proxy/", "Authorization: Bearer "+token)
 		r.Proto = "HTTP/2.0"

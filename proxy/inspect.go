@@ -42,7 +42,7 @@ func (e *explaining) decide(ctx context.Context) {
 	}
 	r := x.policy.Restrict(x.Request, actors(x))
 	if x.Redacted = r.Redacted; r.Text != "" {
-		setting := map[reason.Refusal]string{reason.Redacted: "view", reason.ReadOnly: "readOnly"}[r.Why]
+		setting := map[reason.Rejection]string{reason.Redacted: "view", reason.ReadOnly: "readOnly"}[r.Why]
 		e.rejected(r.Why, 403, fmt.Sprintf("%s (%s)", r.Text, e.rule(setting)))
 		return
 	}
@@ -98,13 +98,13 @@ func (e *explaining) route(name, why, text string, requests int) {
 }
 
 // rejected is the end of a request that kubeweir rejects.
-func (e *explaining) rejected(why reason.Refusal, code int, text string) {
+func (e *explaining) rejected(why reason.Rejection, code int, text string) {
 	e.Cost = ""
 	label := ""
 	if why != 0 {
 		label = why.String()
 	}
-	e.route(RouteRefused, label, fmt.Sprintf("Refused with %d: %s.", code, text), 0)
+	e.route(RouteRejected, label, fmt.Sprintf("Refused with %d: %s.", code, text), 0)
 }
 
 // end describes a decision that ends with a response, or may.
@@ -112,7 +112,7 @@ func (e *explaining) end(d route.Decision) (ended bool) {
 	x := e.x
 	switch d.Action {
 	case route.Reject:
-		e.rejected(d.Refusal, int(api.StatusOf(d.Err).Code), d.Err.Error())
+		e.rejected(d.Rejection, int(api.StatusOf(d.Err).Code), d.Err.Error())
 	case route.Forward:
 		e.forwarded(d.Why)
 	case route.ForwardShard:
@@ -182,8 +182,8 @@ func (e *explaining) hasOfflineDiscovery() bool {
 func (e *explaining) notCoalesced() reason.Forward {
 	g, x := e.g, e.x
 	switch {
-	case g.forwards.refusals.Has(consistency.Rejected{Verb: x.Info.Verb, Resource: x.Query.Resource.GroupResource(), Namespace: x.Info.Namespace}):
-		return reason.GatewayRefused
+	case g.forwards.rejections.Has(consistency.Rejected{Verb: x.Info.Verb, Resource: x.Query.Resource.GroupResource(), Namespace: x.Info.Namespace}):
+		return reason.GatewayRejected
 	case g.forwards.collapser.KnownLarge(consistency.KeyOf(x.Request, x.Pretty)):
 		return reason.TooLargeToShare
 	}

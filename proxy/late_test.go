@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestLateAnswersSayHowOldTheyAre: a feed may be slow and alive, because every late byte is a
+// TestLateResponsesSayHowOldTheyAre: a feed may be slow and alive, because every late byte is a
 // heartbeat.
-func TestLateAnswersSayHowOldTheyAre(t *testing.T) {
+func TestLateResponsesSayHowOldTheyAre(t *testing.T) {
 	b := newGatewayBench(t, nil)
 	for delay, want := range map[time.Duration]string{0: "", minReportedAge - 1: "", minReportedAge: "1", 29 * time.Second: "29"} {
 		b.source.SetDelay(delay)

@@ -106,7 +106,7 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 // panic of the handler, and nothing tells the handler then.
 func TestPanicGivesItsPlacesBack(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.InFlight, o.Policy.Limits.LongRunning = 4, 4 })
-	b.upstream.answer = func(*api.Request) *api.Response { panic("upstream") }
+	b.upstream.response = func(*api.Request) *api.Response { panic("upstream") }
 	for _, line := range []string{"GET /apis", "GET /api/v1/namespaces/default/pods/a/log?follow=true", "GET /api/v1/pods?watch=1&resourceVersion=1&fieldSelector=x"} {
 		func() {
 			defer func() {
@@ -125,7 +125,7 @@ func TestPanicGivesItsPlacesBack(t *testing.T) {
 
 func TestPanicOfResumedWatchGivesItsPlacesBack(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 2 })
-	b.upstream.answer = func(*api.Request) *api.Response { panic("upstream") }
+	b.upstream.response = func(*api.Request) *api.Response { panic("upstream") }
 	b.source.Bump(10)
 	func() {
 		defer func() { _ = recover() }()

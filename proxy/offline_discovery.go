@@ -21,8 +21,8 @@ func (g *Gateway) offlineDiscovery(ctx context.Context, x *exchange) *api.Respon
 	if body == nil {
 		return nil
 	}
-	if refusal := g.permit(ctx, x); refusal != nil {
-		return refusal
+	if rejection := g.permit(ctx, x); rejection != nil {
+		return rejection
 	}
 	x.source = fromCache
 	resp := &api.Response{Status: 200, Body: body, Header: api.Header{

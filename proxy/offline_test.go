@@ -59,7 +59,7 @@ func newOfflineBench(t *testing.T, mode policy.Mode, offline policy.Offline, rul
 	b.gatewayBench = newGatewayBench(t, func(o *Options) {
 		o.Registerer = b.registry
 		upstream := o.Forwarder.(*fakeUpstream)
-		upstream.answer = func(*api.Request) *api.Response {
+		upstream.response = func(*api.Request) *api.Response {
 			if b.away.Load() {
 				return api.StatusResponse(errAway, api.NegotiateStatus("", false))
 			}
@@ -164,7 +164,7 @@ func TestOfflineSessionHoldsWrites(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newOfflineBench(t, policy.ModeSession, policy.Offline{Allow: true, TTL: time.Hour})
 		b.do(podsNow)
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			if b.away.Load() {
 				return api.StatusResponse(errAway, api.NegotiateStatus("", false))
 			}

@@ -42,8 +42,8 @@ type brokenBody struct{}
 
 func (brokenBody) WriteTo(io.Writer) (int64, error) { return 0, errors.New("broke") }
 
-func (b *gatewayBench) answers(resp api.Response) {
-	b.upstream.answer = func(*api.Request) *api.Response { r := resp; return &r }
+func (b *gatewayBench) responds(resp api.Response) {
+	b.upstream.response = func(*api.Request) *api.Response { r := resp; return &r }
 }
 
 // withResources replaces what discovery and the printers tell.
@@ -145,18 +145,18 @@ var forwardedCases = []forwardedCase{
 	{why: reason.Unrenderable, line: anyPods, header: "Accept: application/json;as=Table;v=v1;g=meta.k8s.io",
 		options: func(o *Options) { withResources(o, badPrinters{}, "get", "list", "watch") }},
 	{why: reason.TooLargeToShare, line: "GET /api/v1/pods", before: func(b *gatewayBench) {
-		b.answers(api.Response{Status: 200, Length: 2 << 20, BodyTo: brokenBody{}})
+		b.responds(api.Response{Status: 200, Length: 2 << 20, BodyTo: brokenBody{}})
 	}},
 	{why: reason.NoRoomToShare, line: "GET /api/v1/pods", before: func(b *gatewayBench) {
-		b.answers(api.Response{Status: 200, Body: make([]byte, 1<<20)})
+		b.responds(api.Response{Status: 200, Body: make([]byte, 1<<20)})
 		for _, namespace := range []string{"a", "b", "c", "d"} { // responses that are never done
 			b.gateway.Serve(b.t.Context(), request("GET /api/v1/namespaces/"+namespace+"/pods"))
 		}
-		b.answers(api.Response{Status: 200, Length: 100, BodyTo: brokenBody{}})
+		b.responds(api.Response{Status: 200, Length: 100, BodyTo: brokenBody{}})
 	}},
-	{why: reason.GatewayRefused, line: "GET /api/v1/pods", before: func(b *gatewayBench) { b.answers(api.Response{Status: 403}) }},
+	{why: reason.GatewayRejected, line: "GET /api/v1/pods", before: func(b *gatewayBench) { b.responds(api.Response{Status: 403}) }},
 	{why: reason.SharedFailed, line: "GET /api/v1/pods", before: func(b *gatewayBench) {
-		b.answers(api.Response{Status: 200, Length: -1, BodyTo: brokenBody{}})
+		b.responds(api.Response{Status: 200, Length: -1, BodyTo: brokenBody{}})
 	}},
 	{why: reason.History, line: "GET /api/v1/pods?watch=true&resourceVersion=101", options: func(o *Options) { o.Policy.Limits.Resumed = 4 },
 		before: func(b *gatewayBench) { b.source.Bump(10) }},

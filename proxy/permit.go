@@ -60,12 +60,12 @@ func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
 	if resp := g.authorize(ctx, x); resp != nil || x.Permission == route.Yes {
 		return resp
 	}
-	return g.reject(ctx, x, route.Decision{Refusal: reason.Forbidden, Err: x.Forbidden(x.Decision.Reason)})
+	return g.reject(ctx, x, route.Decision{Rejection: reason.Forbidden, Err: x.Forbidden(x.Decision.Reason)})
 }
 
 // refuse responds with an error of packages authn and authz, and counts it: a 403 as forbidden, a
 // 429 as busy, others as what their status stands for.
-func (g *Gateway) refuse(ctx context.Context, x *exchange, err error, forbidden, busy reason.Refusal) *api.Response {
+func (g *Gateway) refuse(ctx context.Context, x *exchange, err error, forbidden, busy reason.Rejection) *api.Response {
 	if errors.Is(err, review.ErrNoReview) {
 		return g.overBudget(x)
 	}
@@ -75,17 +75,17 @@ func (g *Gateway) refuse(ctx context.Context, x *exchange, err error, forbidden,
 	}
 	switch resp.Status {
 	case 400:
-		g.account.refused.Count(reason.ImpersonationInvalid)
+		g.account.rejected.Count(reason.ImpersonationInvalid)
 	case 401:
-		g.account.refused.Count(reason.Unauthenticated)
+		g.account.rejected.Count(reason.Unauthenticated)
 	case 403:
-		g.account.refused.Count(forbidden)
+		g.account.rejected.Count(forbidden)
 	case 429:
-		g.account.refused.Count(busy)
+		g.account.rejected.Count(busy)
 	case 503:
-		g.account.refused.Count(reason.ReviewUnavailable)
+		g.account.rejected.Count(reason.ReviewUnavailable)
 	default:
-		g.account.refused.Count(reason.ReviewRefused)
+		g.account.rejected.Count(reason.ReviewRejected)
 	}
 	return resp
 }

@@ -37,7 +37,7 @@ func TestSetPolicyServesNewRequests(t *testing.T) {
 				t.Errorf("%s: %d %s, want %d", line, code, body, want)
 			}
 		}
-		b.answers(api.Response{Status: 201, Body: []byte("{}")})
+		b.responds(api.Response{Status: 201, Body: []byte("{}")})
 		expect(write, 201)
 		b.reload(func(p *policy.Policy) {
 			p.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"*"}}, Settings: policy.Settings{ReadOnly: policy.Yes}}}
@@ -128,7 +128,7 @@ func TestSetPolicyEndsUpgrades(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.startCounting()
-		b.answers(api.Response{Status: 101, Upgrade: func(conn net.Conn) { _, _ = io.Copy(conn, conn) }})
+		b.responds(api.Response{Status: 101, Upgrade: func(conn net.Conn) { _, _ = io.Copy(conn, conn) }})
 		exec := b.gateway.Serve(t.Context(), request("POST /api/v1/namespaces/default/pods/a/exec", "Upgrade: SPDY/3.1"))
 		here, there := net.Pipe()
 		go exec.Upgrade(there)
@@ -167,7 +167,7 @@ func TestSetPolicyKeepsBudgets(t *testing.T) {
 		if n, err := testutil.GatherAndCount(b.gateway.Registerer.(*prometheus.Registry), "kubeweir_budget_answers_total"); n != 2 || err != nil {
 			t.Errorf("%d counters of one rule", n)
 		}
-		if states := b.gateway.Budgets(); len(states) != 1 || states[0].Rule != "rules[1]" || states[0].Refused == 0 {
+		if states := b.gateway.Budgets(); len(states) != 1 || states[0].Rule != "rules[1]" || states[0].Rejected == 0 {
 			t.Errorf("%+v", states)
 		}
 		budget.Settings.UpstreamRequestsPerSecond = 2

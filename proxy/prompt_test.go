@@ -124,8 +124,8 @@ func TestInProcess(t *testing.T) {
 		if status, _, _ := b.do("GET /api/v1/namespaces/default/pods/broken"); status != 503 {
 			t.Errorf("a decider that fails: %d", status)
 		}
-		if source.Asked.Load() != 1 {
-			t.Errorf("asked %d times", source.Asked.Load())
+		if source.Requested.Load() != 1 {
+			t.Errorf("asked %d times", source.Requested.Load())
 		}
 	})
 }

@@ -63,7 +63,7 @@ func (g *Gateway) collectionOf(ctx context.Context, x *exchange, enc api.Encodin
 	case ctx.Err() != nil:
 		return nil, x.fail(err)
 	case apierrors.IsTooManyRequests(err):
-		g.account.refused.Count(reason.CacheStarting)
+		g.account.rejected.Count(reason.CacheStarting)
 		return nil, x.fail(err)
 	}
 	g.Logger.Debug("collection cannot be used, forwarding", "resource", res.String(), "error", err)
@@ -221,8 +221,8 @@ func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (
 func (g *Gateway) coalesce(ctx context.Context, x *exchange) (*api.Response, reason.Forward) {
 	res := x.Query.Resource
 	what := consistency.Rejected{Verb: x.Info.Verb, Resource: res.GroupResource(), Namespace: x.Info.Namespace}
-	if g.forwards.refusals.Has(what) {
-		return nil, reason.GatewayRefused
+	if g.forwards.rejections.Has(what) {
+		return nil, reason.GatewayRejected
 	}
 	resp, err := g.forwards.collapser.Do(ctx, x.Request, x.Pretty, &x.cost)
 	switch {
@@ -236,10 +236,10 @@ func (g *Gateway) coalesce(ctx context.Context, x *exchange) (*api.Response, rea
 	if resp.Status == 401 || resp.Status == 403 || resp.Status == 429 {
 		// The gateway itself may not: as the client then.
 		if resp.Status == 403 {
-			g.forwards.refusals.Add(what)
+			g.forwards.rejections.Add(what)
 		}
 		response.Finish(resp, 0, nil)
-		return nil, reason.GatewayRefused
+		return nil, reason.GatewayRejected
 	}
 	if !g.isCurrent(res) {
 		// Another server may have given the answer, to the gateway itself.

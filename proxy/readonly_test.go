@@ -21,7 +21,7 @@ func TestReadOnlyOfResource(t *testing.T) {
 				{Match: policy.Match{Users: []string{"admin"}, Resources: []string{"secrets", "configmaps"}}, Settings: policy.Settings{ReadOnly: policy.Yes}},
 			}
 		})
-		for line, refused := range map[string]bool{
+		for line, rejected := range map[string]bool{
 			"DELETE /api/v1/namespaces/a/secrets/b":     true,
 			"DELETE /api/v1/namespaces/a//secrets/b":    true,
 			"DELETE /api/v1/namespaces/a/./secrets/b":   true,
@@ -29,7 +29,7 @@ func TestReadOnlyOfResource(t *testing.T) {
 			"DELETE /api/v1/namespaces/a/configmaps//b": true,
 			"DELETE /api/v1/namespaces/a/pods/b":        false,
 		} {
-			if status, body, _ := b.do(line); (status == 403) != refused {
+			if status, body, _ := b.do(line); (status == 403) != rejected {
 				t.Errorf("%s: %d %s", line, status, body)
 			}
 			if status, body, _ := b.do(line, "Authorization: Bearer jane"); status == 403 {
@@ -77,10 +77,10 @@ func TestReadOnlyOfUndecided(t *testing.T) {
 			b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool {
 				return allowed || r.ResourceAttributes.Verb != "impersonate"
 			}
-			for as, refused := range map[string]bool{"agent": true, "other": false, "system:node:a": true} {
+			for as, rejected := range map[string]bool{"agent": true, "other": false, "system:node:a": true} {
 				const line = "DELETE /api/v1/namespaces/a/pods/b"
 				status, body, _ := b.do(line, "Authorization: Bearer jane", "Impersonate-User: "+as)
-				if (status == 403) != refused {
+				if (status == 403) != rejected {
 					t.Errorf("as %s, allowed %t: %d %s", as, allowed, status, body)
 				}
 			}
@@ -102,7 +102,7 @@ func TestReadOnly(t *testing.T) {
 		const pod, upgrade = "/api/v1/namespaces/default/pods/a", "Upgrade: websocket"
 		for _, c := range []struct {
 			line, header string
-			refused      bool
+			rejected     bool
 		}{
 			{"GET " + pod, "", false},
 			{"HEAD " + pod, "", false},
@@ -173,11 +173,11 @@ func TestReadOnly(t *testing.T) {
 					resp.Stream.Stop()
 				}
 				resp.Done(0, nil)
-				if refused := resp.Status == 403; refused != c.refused || refused && (b.upstream.count() > before || !strings.Contains(string(resp.Body), "restricts this client to reads")) {
+				if rejected := resp.Status == 403; rejected != c.rejected || rejected && (b.upstream.count() > before || !strings.Contains(string(resp.Body), "restricts this client to reads")) {
 					t.Errorf("%s %s as %q: %d %s", c.line, c.header, as, resp.Status, resp.Body)
 				}
 			}
-			if status, body, _ := b.do(c.line, "Authorization: Bearer trusted"); c.refused && status == 403 {
+			if status, body, _ := b.do(c.line, "Authorization: Bearer trusted"); c.rejected && status == 403 {
 				t.Errorf("%s of somebody else: %s", c.line, body)
 			}
 		}

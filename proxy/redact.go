@@ -25,11 +25,11 @@ import (
 // Everything else is rejected before the upstream receives the request.
 
 const (
-	// maxRedactedAnswer is the largest response that is redacted on its way, and maxRedactedAnswers
+	// maxRedactedResponse is the largest response that is redacted on its way, and maxRedactedAnswers
 	// how many at a time, shared by users. A redacted copy of its size is in memory besides, and a
 	// tenth of that to make it.
-	maxRedactedAnswer  = 8 << 20
-	maxRedactedAnswers = 8
+	maxRedactedResponse  = 8 << 20
+	maxRedactedResponses = 8
 	// maxRedactedWatches is how many watches at a time are, which users share.
 	maxRedactedWatches = 64
 )
@@ -37,12 +37,12 @@ const (
 // forwardRedacted forwards a read and redacts the answer on its way.
 func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Response {
 	accept, _ := api.AcceptJSON(x.Request.Header.Get("Accept"), x.PrintsTables) // see route.Facts.Next
-	places := g.forwards.redactedAnswers
+	places := g.forwards.redactedResponses
 	if x.Info.Verb == "watch" {
 		places = g.forwards.redactedWatches
 	}
 	if !places.Acquire(x.user(), 1) {
-		g.account.refused.Count(reason.Redacted)
+		g.account.rejected.Count(reason.Redacted)
 		return inflight.Rejected()
 	}
 	as, err := g.credentials(x.Subject, &x.Request.Header)
@@ -57,7 +57,7 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 		req.Header.Del(name)
 	}
 	x.source = fromUpstream
-	resp := g.redactAnswer(x, g.Forwarder.Forward(ctx, &req, as))
+	resp := g.redactResponse(x, g.Forwarder.Forward(ctx, &req, as))
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
 		places.Release(x.user(), 1)
@@ -76,8 +76,8 @@ func printsTables(resources route.Resources, info *api.RequestInfo) bool {
 	return why == reason.NotForwarded && !res.Custom && !res.Aggregated && res.Printer != nil
 }
 
-// redactAnswer returns the upstream's response, redacted, or a rejection.
-func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
+// redactResponse returns the upstream's response, redacted, or a rejection.
+func (g *Gateway) redactResponse(x *exchange, resp *api.Response) *api.Response {
 	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	if resp.Upgrade != nil || strings.TrimSpace(mediaType) != "application/json" || resp.Header.Has("Content-Encoding") {
 		status := resp.Status
@@ -97,7 +97,7 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 		x.end = s.end
 		return &api.Response{Status: resp.Status, Header: header, Stream: s, Started: resp.Started, Done: resp.Done}
 	}
-	text, err := response.ReadBody(resp, maxRedactedAnswer)
+	text, err := response.ReadBody(resp, maxRedactedResponse)
 	if err != nil {
 		return g.unredacted(x, err)
 	}
@@ -110,7 +110,7 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 
 // unredacted rejects a response that cannot be redacted.
 func (g *Gateway) unredacted(x *exchange, err error) *api.Response {
-	g.account.refused.Count(reason.Redacted)
+	g.account.rejected.Count(reason.Redacted)
 	text := "a rule of kubeweir (view: redacted) shows this client a redacted view, and the upstream's response cannot be redacted: " + err.Error()
 	if errors.Is(err, response.ErrTooLarge) {
 		text += "; ask for pages (limit=500)"
@@ -120,6 +120,6 @@ func (g *Gateway) unredacted(x *exchange, err error) *api.Response {
 
 // redactionFailed is the last event of a watch that cannot be redacted.
 func (g *Gateway) redactionFailed(err error) []byte {
-	g.account.refused.Count(reason.Redacted)
+	g.account.rejected.Count(reason.Redacted)
 	return redact.ErrorEvent(err)
 }

@@ -160,11 +160,11 @@ func TestRedacted(t *testing.T) {
 	for _, mode := range []policy.Mode{policy.ModeStrict, policy.ModeSession} {
 		bubble.Test(t, func(t *testing.T) {
 			b := redactedBench(t, func(o *Options) { o.Policy.Consistency.Default, o.CompressWatchLists = mode, true })
-			b.upstream.answer = func(r *api.Request) *api.Response {
+			b.upstream.response = func(r *api.Request) *api.Response {
 				return &api.Response{Status: 200, Header: api.Header{{Name: "Content-Type", Value: "application/json"}},
 					Body: []byte(`{"kind":"Secret","data":{"a":"` + seed + `"},"metadata":{"name":"a"}}`)}
 			}
-			answered := 0
+			responded := 0
 			for _, path := range []string{"/api/v1/secrets", "/api/v1/pods", "/apis/example.com/v1/widgets"} {
 				for _, line := range readsOf(path) {
 					for _, accept := range forms {
@@ -175,7 +175,7 @@ func TestRedacted(t *testing.T) {
 								t.Fatalf("%s as %q: %d %s", line, accept, status, text)
 							}
 							if status == 200 {
-								answered++
+								responded++
 							} else if accept == "" || accept == "application/json" {
 								if status != 400 && !(status == 403 && strings.Contains(line, "countBy=variable")) {
 									t.Errorf("%s: %d %s", line, status, text)
@@ -185,8 +185,8 @@ func TestRedacted(t *testing.T) {
 					}
 				}
 			}
-			if answered < 1000 {
-				t.Errorf("%d were answered", answered)
+			if responded < 1000 {
+				t.Errorf("%d were answered", responded)
 			}
 			// The others go on to see all, by the same path and form.
 			for _, line := range []string{"/api/v1/secrets?resourceVersion=0", "/api/v1/pods?watch=1&resourceVersion=0", "/api/v1/namespaces/default/pods/a?resourceVersion=0"} {
@@ -269,8 +269,8 @@ func TestRedactedWatch(t *testing.T) {
 	})
 }
 
-// TestRedactedRefuses: what cannot be redacted is not asked for.
-func TestRedactedRefuses(t *testing.T) {
+// TestRedactedRejects: what cannot be redacted is not asked for.
+func TestRedactedRejects(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := redactedBench(t, nil)
 		const pod = "/api/v1/namespaces/default/pods/a"
@@ -293,7 +293,7 @@ func TestRedactedRefuses(t *testing.T) {
 				}
 			}
 		}
-		b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 200, Body: []byte("whole")} }
+		b.upstream.response = func(*api.Request) *api.Response { return &api.Response{Status: 200, Body: []byte("whole")} }
 		for _, line := range []string{"GET /api", "GET /apis", "GET /apis/apps/v1", "GET /openapi/v3", "GET /version", "GET /", "POST " + accessReviews} {
 			if status, text := b.read(t, line, "Authorization: Bearer agent"); status != 200 || text != "whole" {
 				t.Errorf("%s: %d %s", line, status, text)
@@ -311,38 +311,38 @@ func TestRedactedForwarded(t *testing.T) {
 		const secret = `{"kind":"Secret","data":{"a":"` + seed + `"}}`
 		isJSON := api.Header{{Name: "Content-Type", Value: "application/json"}, {Name: "Etag", Value: seed}}
 		for name, c := range map[string]struct {
-			answer api.Response
-			line   string
-			accept string
-			status int
-			want   string
+			response api.Response
+			line     string
+			accept   string
+			status   int
+			want     string
 		}{
-			"object":   {answer: api.Response{Status: 200, Header: isJSON, Body: []byte(secret)}, status: 200, want: `{"kind":"Secret","data":{"a":"OCBieXRlcw=="}}`},
-			"in parts": {answer: api.Response{Status: 200, Header: isJSON, BodyTo: bytes.NewBufferString(secret), Length: -1}, status: 200, want: `"OCBieXRlcw=="`},
-			"error":    {answer: api.Response{Status: 404, Header: isJSON, Body: []byte(`{"kind":"Status","code":404}`)}, status: 404, want: `"code":404`},
-			"table":    {answer: api.Response{Status: 200, Header: isJSON, Body: []byte(`{"kind":"Table","rows":[{"cells":["` + seed + `"]}]}`)}, status: 403, want: "nobody knows what is in its cells"},
-			"table event": {line: line + "?watch=1", answer: api.Response{Status: 200, Header: isJSON, Stream: &scriptedStream{frames: []string{`{"type":"ADDED","object":{"kind":"Table","rows":[{"cells":["` + seed + `"]}]}}` + "\n"}}}, status: 200,
+			"object":   {response: api.Response{Status: 200, Header: isJSON, Body: []byte(secret)}, status: 200, want: `{"kind":"Secret","data":{"a":"OCBieXRlcw=="}}`},
+			"in parts": {response: api.Response{Status: 200, Header: isJSON, BodyTo: bytes.NewBufferString(secret), Length: -1}, status: 200, want: `"OCBieXRlcw=="`},
+			"error":    {response: api.Response{Status: 404, Header: isJSON, Body: []byte(`{"kind":"Status","code":404}`)}, status: 404, want: `"code":404`},
+			"table":    {response: api.Response{Status: 200, Header: isJSON, Body: []byte(`{"kind":"Table","rows":[{"cells":["` + seed + `"]}]}`)}, status: 403, want: "nobody knows what is in its cells"},
+			"table event": {line: line + "?watch=1", response: api.Response{Status: 200, Header: isJSON, Stream: &scriptedStream{frames: []string{`{"type":"ADDED","object":{"kind":"Table","rows":[{"cells":["` + seed + `"]}]}}` + "\n"}}}, status: 200,
 				want: `{"type":"ERROR","object":{"kind":"Status"`},
-			"a custom resource of that kind": {line: line + "/a", answer: api.Response{Status: 200, Header: isJSON, Body: []byte(`{"apiVersion":"none.example.com/v1","kind":"Table","metadata":{"name":"a"}}`)}, status: 200, want: `"name":"a"`},
-			"an event of it": {line: line + "?watch=1", answer: api.Response{Status: 200, Header: isJSON, Stream: &scriptedStream{frames: []string{`{"type":"ADDED","object":{"apiVersion":"none.example.com/v1","kind":"Table","metadata":{"name":"a"}}}` + "\n"}}}, status: 200,
+			"a custom resource of that kind": {line: line + "/a", response: api.Response{Status: 200, Header: isJSON, Body: []byte(`{"apiVersion":"none.example.com/v1","kind":"Table","metadata":{"name":"a"}}`)}, status: 200, want: `"name":"a"`},
+			"an event of it": {line: line + "?watch=1", response: api.Response{Status: 200, Header: isJSON, Stream: &scriptedStream{frames: []string{`{"type":"ADDED","object":{"apiVersion":"none.example.com/v1","kind":"Table","metadata":{"name":"a"}}}` + "\n"}}}, status: 200,
 				want: `"name":"a"`},
-			"table of a version": {answer: api.Response{Status: 200, Header: isJSON, Body: []byte(`{"apiVersion":"meta.k8s.io/v1","kind":"Table","rows":[{"cells":["` + seed + `"]}]}`)}, status: 403, want: "nobody knows what is in its cells"},
-			"malformed":          {answer: api.Response{Status: 200, Header: isJSON, Body: []byte(secret[1:])}, status: 403, want: "cannot be redacted"},
-			"no JSON":            {answer: api.Response{Status: 200, Body: []byte(secret)}, status: 403, want: "cannot be redacted"},
-			"text error":         {answer: api.Response{Status: 404, Header: api.Header{{Name: "Content-Type", Value: "text/plain"}}, Body: []byte(seed)}, status: 404, want: `"reason":"NotFound"`},
-			"compressed":         {answer: api.Response{Status: 200, Header: append(isJSON[:1:1], api.Header{{Name: "Content-Encoding", Value: "gzip"}}...), Body: []byte(secret)}, status: 403, want: "cannot be redacted"},
-			"too large":          {answer: api.Response{Status: 200, Header: isJSON, BodyTo: strings.NewReader(strings.Repeat(" ", maxRedactedAnswer) + secret), Length: -1}, status: 403, want: "limit=500"},
+			"table of a version": {response: api.Response{Status: 200, Header: isJSON, Body: []byte(`{"apiVersion":"meta.k8s.io/v1","kind":"Table","rows":[{"cells":["` + seed + `"]}]}`)}, status: 403, want: "nobody knows what is in its cells"},
+			"malformed":          {response: api.Response{Status: 200, Header: isJSON, Body: []byte(secret[1:])}, status: 403, want: "cannot be redacted"},
+			"no JSON":            {response: api.Response{Status: 200, Body: []byte(secret)}, status: 403, want: "cannot be redacted"},
+			"text error":         {response: api.Response{Status: 404, Header: api.Header{{Name: "Content-Type", Value: "text/plain"}}, Body: []byte(seed)}, status: 404, want: `"reason":"NotFound"`},
+			"compressed":         {response: api.Response{Status: 200, Header: append(isJSON[:1:1], api.Header{{Name: "Content-Encoding", Value: "gzip"}}...), Body: []byte(secret)}, status: 403, want: "cannot be redacted"},
+			"too large":          {response: api.Response{Status: 200, Header: isJSON, BodyTo: strings.NewReader(strings.Repeat(" ", maxRedactedResponse) + secret), Length: -1}, status: 403, want: "limit=500"},
 			"protobuf":           {accept: "application/vnd.kubernetes.protobuf", status: 406, want: "application/json"},
-			"watch": {line: line + "?watch=1", answer: api.Response{Status: 200, Header: isJSON, Stream: &scriptedStream{frames: []string{`{"type":"ADDED","object":` + secret + "}\n", `{"type":"DELETED","obj`, `ect":` + secret + "}\n" + `{"type":"ADDED"`}}}, status: 200,
+			"watch": {line: line + "?watch=1", response: api.Response{Status: 200, Header: isJSON, Stream: &scriptedStream{frames: []string{`{"type":"ADDED","object":` + secret + "}\n", `{"type":"DELETED","obj`, `ect":` + secret + "}\n" + `{"type":"ADDED"`}}}, status: 200,
 				want: `{"type":"ADDED","object":{"kind":"Secret","data":{"a":"OCBieXRlcw=="}}}` + "\n" + `{"type":"DELETED","object":{"kind":"Secret","data":{"a":"OCBieXRlcw=="}}}` + "\n"},
-			"broken watch": {line: line + "?watch=1", answer: api.Response{Status: 200, Header: isJSON, Stream: &scriptedStream{frames: []string{`{"type":"ADDED","object":` + secret[1:] + "}\n"}}}, status: 200,
+			"broken watch": {line: line + "?watch=1", response: api.Response{Status: 200, Header: isJSON, Stream: &scriptedStream{frames: []string{`{"type":"ADDED","object":` + secret[1:] + "}\n"}}}, status: 200,
 				want: `{"type":"ERROR","object":{"kind":"Status"`},
 		} {
-			var asked *api.Request
-			b.upstream.answer = func(r *api.Request) *api.Response {
-				asked = r
-				answer := c.answer
-				return &answer
+			var requested *api.Request
+			b.upstream.response = func(r *api.Request) *api.Response {
+				requested = r
+				response := c.response
+				return &response
 			}
 			if c.line == "" {
 				c.line = line
@@ -351,11 +351,11 @@ func TestRedactedForwarded(t *testing.T) {
 			if status != c.status || !strings.Contains(text, c.want) || leaks(text) {
 				t.Errorf("%s: %d %s", name, status, text)
 			}
-			if asked != nil && (asked.Header.Has("Accept-Encoding") || asked.Header.Has("If-None-Match") || asked.Header.Has("Range") || asked.Header.Get("Accept") != "application/json") {
-				t.Errorf("%s: asked with %v", name, asked.Header)
+			if requested != nil && (requested.Header.Has("Accept-Encoding") || requested.Header.Has("If-None-Match") || requested.Header.Has("Range") || requested.Header.Get("Accept") != "application/json") {
+				t.Errorf("%s: asked with %v", name, requested.Header)
 			}
 		}
-		if free := b.gateway.forwards.redactedAnswers.InUse() + b.gateway.forwards.redactedWatches.InUse(); free != 0 {
+		if free := b.gateway.forwards.redactedResponses.InUse() + b.gateway.forwards.redactedWatches.InUse(); free != 0 {
 			t.Errorf("%d places are taken", free)
 		}
 	})

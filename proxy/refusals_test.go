@@ -14,18 +14,18 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
-// TestReadsRefusedToTheGatewayAreForwarded: a gateway that may not read something answers
+// TestReadsDeniedToTheGatewayAreForwarded: a gateway that may not read something answers
 // as the client, and costs the upstream no second request for each.
-func TestReadsRefusedToTheGatewayAreForwarded(t *testing.T) {
+func TestReadsDeniedToTheGatewayAreForwarded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
-		refusal := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", nil)
-		b.source.Fail("list", slices.Repeat([]error{refusal}, 50)...)
+		rejection := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", nil)
+		b.source.Fail("list", slices.Repeat([]error{rejection}, 50)...)
 		var own, client int
-		b.upstream.answer = func(r *api.Request) *api.Response {
+		b.upstream.response = func(r *api.Request) *api.Response {
 			if last := b.upstream.forwarded[len(b.upstream.forwarded)-1]; last.as == (upstream.Credentials{As: upstream.AsGateway}) {
 				own++
-				return &api.Response{Status: 403, Body: []byte(refusal.Error())}
+				return &api.Response{Status: 403, Body: []byte(rejection.Error())}
 			}
 			client++
 			return &api.Response{Status: 200, Body: []byte("upstream")}
@@ -52,17 +52,17 @@ func TestReadsRefusedToTheGatewayAreForwarded(t *testing.T) {
 	})
 }
 
-// TestRefusalInOneNamespace: a read that the upstream does not let the gateway share does
+// TestRejectionInOneNamespace: a read that the upstream does not let the gateway share does
 // not end the sharing of others, whoever asks for it again and again.
-func TestRefusalInOneNamespace(t *testing.T) {
+func TestRejectionInOneNamespace(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
-		refusal := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", nil)
-		b.source.Fail("list", slices.Repeat([]error{refusal}, 50)...)
-		b.upstream.answer = func(r *api.Request) *api.Response {
+		rejection := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", nil)
+		b.source.Fail("list", slices.Repeat([]error{rejection}, 50)...)
+		b.upstream.response = func(r *api.Request) *api.Response {
 			last := b.upstream.forwarded[len(b.upstream.forwarded)-1]
 			if last.as == (upstream.Credentials{As: upstream.AsGateway}) && r.Info().Namespace == "mallory" {
-				return &api.Response{Status: 403, Body: []byte(refusal.Error())}
+				return &api.Response{Status: 403, Body: []byte(rejection.Error())}
 			}
 			return &api.Response{Status: 200, Body: []byte("upstream")}
 		}

@@ -36,7 +36,7 @@ func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
 	if !ok {
 		return nil
 	}
-	answer, origin, part, err := g.selfReviews.Get(ctx, x.Subject, responses.Digest(x.Request, question), func(ctx context.Context) (*responses.Response, error) {
+	response, origin, part, err := g.selfReviews.Get(ctx, x.Subject, responses.Digest(x.Request, question), func(ctx context.Context) (*responses.Response, error) {
 		r, err := g.fetchReview(ctx, x, question)
 		if err == nil && r.Status == 201 && len(r.Body) <= maxSavedReview && r.Header.Get("Content-Type") == "application/json" && !r.Header.Has("Content-Encoding") {
 			r.Keep, r.Allowed = true, x.Request.Path != policy.AccessReviewPath || allows(r.Body)
@@ -49,7 +49,7 @@ func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
 		return g.overBudget(x)
 	case err != nil && ctx.Err() != nil:
 		return x.fail(err)
-	case err != nil, origin == responses.Shared && answer.Status == 401: // of another token, perhaps
+	case err != nil, origin == responses.Shared && response.Status == 401: // of another token, perhaps
 		return nil
 	}
 	switch origin {
@@ -61,9 +61,9 @@ func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
 		x.source = fromUpstream
 	}
 	if origin != responses.FromUpstream {
-		x.Decision.Allowed = answer.Status != 401 && answer.Status != 403 // to ask
+		x.Decision.Allowed = response.Status != 401 && response.Status != 403 // to ask
 	}
-	return answer.New()
+	return response.New()
 }
 
 var errNotShared = errors.New("the response cannot be shared")
@@ -131,11 +131,11 @@ type failingReader struct{ err error }
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
 // allows reports whether a response grants the permission.
-func allows(answer []byte) bool {
+func allows(response []byte) bool {
 	var review struct {
 		Status struct {
 			Allowed bool `json:"allowed"`
 		} `json:"status"`
 	}
-	return json.Unmarshal(answer, &review) == nil && review.Status.Allowed
+	return json.Unmarshal(response, &review) == nil && review.Status.Allowed
 }

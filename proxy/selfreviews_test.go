@@ -25,7 +25,7 @@ func selfBench(t *testing.T, change func(*Options)) *gatewayBench {
 			change(o)
 		}
 	})
-	b.upstream.answer = func(r *api.Request) *api.Response {
+	b.upstream.response = func(r *api.Request) *api.Response {
 		n := b.upstream.count()
 		time.Sleep(time.Second)
 		h := api.Header{{Name: "Content-Type", Value: "application/json"}, {Name: "Audit-Id", Value: "upstream"}}
@@ -172,9 +172,9 @@ func TestUnusualSelfReviewsAreForwarded(t *testing.T) {
 func TestSelfReviewsAreShared(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, nil)
-		answer := b.upstream.answer
-		b.upstream.answer = func(r *api.Request) *api.Response {
-			resp := answer(r)
+		response := b.upstream.response
+		b.upstream.response = func(r *api.Request) *api.Response {
+			resp := response(r)
 			resp.Status = 429 // which is shared, and not remembered
 			return resp
 		}

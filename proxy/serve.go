@@ -115,13 +115,13 @@ func (g *Gateway) reject(ctx context.Context, x *exchange, d route.Decision) *ap
 		response.Finish(x.response, 0, nil)
 	}
 	resp := x.fail(d.Err)
-	if d.Refusal == 0 || ctx.Err() != nil {
+	if d.Rejection == 0 || ctx.Err() != nil {
 		return resp
 	}
-	g.account.refused.Count(d.Refusal)
-	switch d.Refusal {
+	g.account.rejected.Count(d.Rejection)
+	switch d.Rejection {
 	case reason.OverBudget:
-		x.Spending.Exceeded.Rule.Refused.Add(1)
+		x.Spending.Exceeded.Rule.Rejected.Add(1)
 	case reason.Redacted:
 		x.Decision.Reason = d.Err.Error()
 	}

@@ -49,7 +49,7 @@ func TestSessionSeesWritesMadeHere(t *testing.T) {
 		}
 		// A write that the feed brings late: the read waits for it.
 		b.lateFeed()
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			o := b.source.Create(cachetest.Pods, cachetest.Pod("default/b", ""))
 			return &api.Response{Status: 201, Length: -1, BodyTo: strings.NewReader(
 				fmt.Sprintf(`{"kind":"Pod","metadata":{"name":"b","resourceVersion":%q}}`, o.GetResourceVersion()))}
@@ -62,7 +62,7 @@ func TestSessionSeesWritesMadeHere(t *testing.T) {
 		}
 		// A deletion whose answer tells the uid alone.
 		b.lateFeed()
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			o := b.source.Delete(cachetest.Pods, "default/a")
 			return &api.Response{Status: 200, Body: fmt.Appendf(nil, `{"kind":"Status","details":{"name":"a","uid":%q}}`, o.GetUID())}
 		}
@@ -72,12 +72,12 @@ func TestSessionSeesWritesMadeHere(t *testing.T) {
 		}
 		// A feed that does not come: the upstream answers.
 		b.source.Hold()
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			o := b.source.Create(cachetest.Pods, cachetest.Pod("default/c", ""))
 			return &api.Response{Status: 201, Body: fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":"c","resourceVersion":%q}}`, o.GetResourceVersion())}
 		}
 		b.do("POST /api/v1/namespaces/default/pods")
-		b.upstream.answer = nil
+		b.upstream.response = nil
 		if got, cached := b.list(); cached {
 			t.Errorf("answered %q from a cache that lacks a write", got)
 		}
@@ -95,7 +95,7 @@ func TestSessionSeesDeletionsByUpdate(t *testing.T) {
 		if got, cached := b.list(); !cached || got != "a b" {
 			t.Fatalf("%q, cached %v", got, cached)
 		}
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			before := b.source.Objects(cachetest.Pods)[0].GetResourceVersion()
 			b.lateFeed()
 			b.source.Delete(cachetest.Pods, "default/a")
@@ -116,7 +116,7 @@ func TestSessionAfterDryRunOfDeletion(t *testing.T) {
 		b := newSessionBench(t)
 		o := b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		b.list()
-		b.upstream.answer = func(*api.Request) *api.Response {
+		b.upstream.response = func(*api.Request) *api.Response {
 			return &api.Response{Status: 200, Body: fmt.Appendf(nil, `{"kind":"Status","details":{"name":"a","uid":%q}}`, o.GetUID())}
 		}
 		b.do("DELETE /api/v1/namespaces/default/pods/a")
@@ -200,9 +200,9 @@ func TestSessionKnowsDeletionFromAbsence(t *testing.T) {
 
 // write sends a write through the gateway; do makes it at the source and gives its answer.
 func (b *gatewayBench) write(line string, do func() string) {
-	b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 200, Body: []byte(do())} }
+	b.upstream.response = func(*api.Request) *api.Response { return &api.Response{Status: 200, Body: []byte(do())} }
 	b.do(line)
-	b.upstream.answer = nil
+	b.upstream.response = nil
 }
 
 // creates creates a pod through the gateway, deletes deletes one, answered with its uid alone.
@@ -261,8 +261,8 @@ func TestNoCacheReadsAreStrict(t *testing.T) {
 				b.source.Calls()
 				before := b.upstream.count()
 				b.do("GET "+path, header)
-				if asked := b.upstream.count() != before || len(b.source.Calls()) > 0; asked != strict {
-					t.Errorf("%s with %q: upstream asked %v, want %v", path, header, asked, strict)
+				if requested := b.upstream.count() != before || len(b.source.Calls()) > 0; requested != strict {
+					t.Errorf("%s with %q: upstream asked %v, want %v", path, header, requested, strict)
 				}
 			}
 		}
@@ -286,7 +286,7 @@ func TestSessionProvesOnce(t *testing.T) {
 		for _, accept := range accepts {
 			read(accept)
 		}
-		b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 503} }
+		b.upstream.response = func(*api.Request) *api.Response { return &api.Response{Status: 503} }
 		for range 64 + 1 {
 			b.do("DELETE /api/v1/namespaces/default/pods")
 		}
@@ -308,7 +308,7 @@ func TestSessionProvesOnce(t *testing.T) {
 func TestSessionRemembersServedResourcesOnly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
-		b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 503} }
+		b.upstream.response = func(*api.Request) *api.Response { return &api.Response{Status: 503} }
 		for i := range 1000 {
 			b.do(fmt.Sprintf("POST /apis/g%d.example.com/v1/things", i))
 			b.do(fmt.Sprintf("POST /api/v1/namespaces/n%d/pods", i))

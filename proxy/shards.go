@@ -33,7 +33,7 @@ func (g *Gateway) forwardShard(ctx context.Context, x *exchange, d route.Decisio
 		return list.Response()
 	}
 	x.source = fromGateway
-	return g.reject(ctx, x, route.Decision{Refusal: reason.ShardUnknown, Err: d.Err})
+	return g.reject(ctx, x, route.Decision{Rejection: reason.ShardUnknown, Err: d.Err})
 }
 
 // isShard reports whether the answer is a list that says that it is the part of its

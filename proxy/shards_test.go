@@ -44,12 +44,12 @@ func missing(*api.Request) *api.Response {
 // TestShards: reads of shards are answered from the cache before any upstream, and what is not goes to one only that
 // knows the parameter.
 func TestShards(t *testing.T) {
-	type upstreamAnswer = func(*api.Request) *api.Response
+	type upstreamResponse = func(*api.Request) *api.Response
 	const pods = "GET /api/v1/pods?"
 	expired := "&limit=1&continue=" + api.ContinueToken{ResourceVersion: 5, Start: "default/a\x00"}.Encode()
 	for _, c := range []struct {
 		name, line, header string
-		answer             upstreamAnswer
+		response           upstreamResponse
 		status             int
 		says               string
 		forwarded          int
@@ -66,19 +66,19 @@ func TestShards(t *testing.T) {
 		{name: "empty is none", line: pods + "resourceVersion=0&shardSelector=", status: 200, says: `"name":"a"`},
 
 		{name: "gone", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, status: 410, says: "The resourceVersion for the provided list is too old.", forwarded: 1},
-		{name: "gone, there upstream", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, answer: lists(shardList), status: 200, says: "from-upstream", forwarded: 1},
+		{name: "gone, there upstream", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, response: lists(shardList), status: 200, says: "from-upstream", forwarded: 1},
 		{name: "expired token", line: pods + wholeShard + expired, status: 410, says: `"continue":"` + api.NewExpiredContinue(api.ContinueToken{Start: "default/a\x00"}).ErrStatus.Continue, forwarded: 1},
 		{name: "future", line: pods + "resourceVersion=99999&" + wholeShard, status: 504, says: "Too large resource version: 99999, current: 101", forwarded: 1},
 		{name: "future watch", line: pods + "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999&" + wholeShard, status: 504, says: "Too large", forwarded: 1},
 		{name: "old watch", line: pods + "watch=1&resourceVersion=5&" + wholeShard, status: 410, says: "too old resource version: 5", forwarded: 1},
-		{name: "old watch, of whatever", line: pods + "watch=1&resourceVersion=5&" + wholeShard, answer: lists(shardList), status: 410, says: "too old resource version: 5", forwarded: 1},
+		{name: "old watch, of whatever", line: pods + "watch=1&resourceVersion=5&" + wholeShard, response: lists(shardList), status: 410, says: "too old resource version: 5", forwarded: 1},
 		{name: "YAML", line: pods + "resourceVersion=0&" + wholeShard, header: "Accept: application/yaml", status: 200, says: "shardInfo:"},
 		{name: "another form", line: pods + "resourceVersion=0&" + wholeShard, header: "Accept: text/html", status: 400, says: "representation", forwarded: 1},
 		{name: "inexact", line: pods + "unknown=1&" + wholeShard, status: 400, says: "inexact", forwarded: 1},
-		{name: "inexact, known", line: pods + "limit=x&" + wholeShard, answer: lists(shardList), status: 200, says: "from-upstream", forwarded: 1},
-		{name: "inexact and no selector", line: pods + "limit=x&shardSelector=x", answer: lists(shardList), status: 400, says: "inexact", forwarded: 1},
-		{name: "not there", line: "GET /api/v1/nothings?" + wholeShard, answer: missing, status: 404, says: "404 page not found", forwarded: 1},
-		{name: "deletion", line: "DELETE /api/v1/namespaces/default/pods?" + wholeShard, answer: lists(shardList), status: 400, says: "would delete"},
+		{name: "inexact, known", line: pods + "limit=x&" + wholeShard, response: lists(shardList), status: 200, says: "from-upstream", forwarded: 1},
+		{name: "inexact and no selector", line: pods + "limit=x&shardSelector=x", response: lists(shardList), status: 400, says: "inexact", forwarded: 1},
+		{name: "not there", line: "GET /api/v1/nothings?" + wholeShard, response: missing, status: 404, says: "404 page not found", forwarded: 1},
+		{name: "deletion", line: "DELETE /api/v1/namespaces/default/pods?" + wholeShard, response: lists(shardList), status: 400, says: "would delete"},
 		{name: "deletion of one", line: "DELETE /api/v1/namespaces/default/pods/a?" + wholeShard, status: 200, says: "upstream", forwarded: 1},
 		{name: "HEAD", line: "HEAD /api/v1/pods?" + wholeShard, status: 200, forwarded: 1},
 	} {
@@ -86,7 +86,7 @@ func TestShards(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 4 })
 				b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
-				b.upstream.answer = c.answer
+				b.upstream.response = c.response
 				b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool { return r.User != "nobody" }
 				status, body, _ := b.do(c.line, orElse(c.header, "X-Test: 1"))
 				if status != c.status || !strings.Contains(body, c.says) {
@@ -107,7 +107,7 @@ func TestOnlyShardsPass(t *testing.T) {
 	for name, body := range otherLists {
 		t.Run(name, func(t *testing.T) {
 			b := newGatewayBench(t, nil)
-			b.upstream.answer = lists(body)
+			b.upstream.response = lists(body)
 			if status, body, _ := b.do(gone, "X-Test: 1"); status != 410 || !strings.Contains(body, "too old") {
 				t.Errorf("%d %s", status, body)
 			}
@@ -140,7 +140,7 @@ func TestOnlyShardsPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newGatewayBench(t, nil)
 			done := 0
-			b.upstream.answer = func(r *api.Request) *api.Response {
+			b.upstream.response = func(r *api.Request) *api.Response {
 				if r.Header.Has("Accept-Encoding") {
 					t.Error("the answer may be compressed")
 				}
@@ -159,7 +159,7 @@ func TestOnlyShardsPass(t *testing.T) {
 func TestShardWatchesAreStopped(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 4 })
 	stream := &stoppedStream{}
-	b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 200, Stream: stream} }
+	b.upstream.response = func(*api.Request) *api.Response { return &api.Response{Status: 200, Stream: stream} }
 	if status, body, _ := b.do("GET /api/v1/pods?watch=1&resourceVersion=5&"+wholeShard, "X-Test: 1"); status != 410 || stream.stopped != 1 {
 		t.Errorf("%d %s, stopped %d times", status, body, stream.stopped)
 	}

@@ -342,8 +342,8 @@ func TestVisibleFairness(t *testing.T) {
 	})
 }
 
-// TestVisibleRefusedCost: namespaces that were refused are remembered, too, and count.
-func TestVisibleRefusedCost(t *testing.T) {
+// TestVisibleRejectedCost: namespaces that were refused are remembered, too, and count.
+func TestVisibleRejectedCost(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		b := newVisibleBench(t, func(o *Options) { o.Registerer = registry })

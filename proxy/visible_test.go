@@ -456,7 +456,7 @@ func TestVisibleBadInput(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		b.fill(1, "a", "b")
 		b.grant(jane, "a")
-		b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 403, Body: []byte("upstream")} }
+		b.upstream.response = func(*api.Request) *api.Response { return &api.Response{Status: 403, Body: []byte("upstream")} }
 		other := api.ContinueToken{ResourceVersion: 100, Start: "b/a\x00"}
 		others := other
 		others.Within = object.NewNamespaces([]string{"a", "b"}, false).ID()

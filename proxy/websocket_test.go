@@ -114,9 +114,9 @@ func TestWebSocketWatch(t *testing.T) {
 	}
 }
 
-// TestWebSocketAnswers: the answer has the lines of the agreement and no others; a refusal
+// TestWebSocketResponses: the answer has the lines of the agreement and no others; a refusal
 // is that of a watch.
-func TestWebSocketAnswers(t *testing.T) {
+func TestWebSocketResponses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.upstream.allowed = func(s *authorizationv1.SubjectAccessReviewSpec) bool {

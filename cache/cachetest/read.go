@@ -227,7 +227,7 @@ func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint
 // Server implements source.Source. It is not among the Calls.
 func (s *Source) Server(ctx context.Context) (server string, err error) {
 	s.locked(func() {
-		s.mu.asked++
+		s.mu.requested++
 		server = s.mu.server
 	})
 	return server, s.reach(ctx)
@@ -236,9 +236,9 @@ func (s *Source) Server(ctx context.Context) (server string, err error) {
 // SetServer sets the result of Server, which is "1" at first.
 func (s *Source) SetServer(server string) { s.locked(func() { s.mu.server = server }) }
 
-// Asked returns the number of calls of Server.
-func (s *Source) Asked() (n int) {
-	s.locked(func() { n = s.mu.asked })
+// Requested returns the number of calls of Server.
+func (s *Source) Requested() (n int) {
+	s.locked(func() { n = s.mu.requested })
 	return n
 }
 

@@ -41,7 +41,7 @@ type Source struct {
 		delay          time.Duration
 		calls          []string
 		server         string
-		asked          int
+		requested      int
 		changed        chan struct{} // closed at each change, then replaced
 	}
 }

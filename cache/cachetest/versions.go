@@ -88,15 +88,15 @@ type ImmediateSource struct {
 	*Source
 	// Deaf makes Progress unsupported.
 	Deaf atomic.Bool
-	// Asked counts the calls of Progress.
-	Asked atomic.Int64
+	// Requested counts the calls of Progress.
+	Requested atomic.Int64
 }
 
 var _ source.ImmediateSource = (*ImmediateSource)(nil)
 
 // Progress implements source.ImmediateSource.
 func (s *ImmediateSource) Progress(_ context.Context, res *source.Resource, _ api.Encoding) (last, current uint64, shared bool, err error) {
-	s.Asked.Add(1)
+	s.Requested.Add(1)
 	if s.Deaf.Load() {
 		return 0, 0, false, source.ErrUnsupported
 	}

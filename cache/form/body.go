@@ -58,7 +58,7 @@ func (r *Renderer) List(f Form, l *List, client Client) (*api.Response, error) {
 	b.size, b.exact = sizeOf(b.form, objs, math.MaxInt)
 	b.size += max(0, n-1) * len(b.form.separator())
 	b.head, b.tail = c.frame(l, n, b.size)
-	return b.answer(p, tag, client.Compression)
+	return b.respond(p, tag, client.Compression)
 }
 
 // notModified returns the 304 response with the given ETag.
@@ -133,9 +133,9 @@ type body struct {
 
 func (b *body) atLeast() int { return len(b.head) + b.size + len(b.tail) }
 
-// answer returns the response and chooses how the body is written: in one buffer, in chunks, or
+// respond returns the response and chooses how the body is written: in one buffer, in chunks, or
 // compressed if the client accepts coding. p is where derived values of the body are cached.
-func (b *body) answer(p place, tag string, coding api.Compression) (*api.Response, error) {
+func (b *body) respond(p place, tag string, coding api.Compression) (*api.Response, error) {
 	c := b.form.common()
 	header := make(api.Header, 0, 8)
 	header.Add("Cache-Control", api.CacheControl)

@@ -296,8 +296,8 @@ func compareWith(v any, text string) (order int, ok bool) {
 	return got.Cmp(want), err == nil
 }
 
-// answer returns the expected objects of the page, and all objects that the query selects.
-func (o *oracle) answer(q *randomQuery, objs []cachetest.Object) (page []map[string]any, all []map[string]any) {
+// respond returns the expected objects of the page, and all objects that the query selects.
+func (o *oracle) respond(q *randomQuery, objs []cachetest.Object) (page []map[string]any, all []map[string]any) {
 	for _, obj := range objs {
 		data, err := stdjson.Marshal(obj)
 		if err != nil {
@@ -425,7 +425,7 @@ func leftOf(object map[string]any) map[string]any {
 func (b *queryBench) checkQuery(t *testing.T, c *cache.Collection, o *oracle, q *randomQuery) {
 	t.Helper()
 	path := q.String()
-	page, all := o.answer(q, b.source.Objects(cachetest.Widgets))
+	page, all := o.respond(q, b.source.Objects(cachetest.Widgets))
 	resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{}))
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)

@@ -240,7 +240,7 @@ func TestRevalidateUnderConstantEvents(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 300)
 		busy, calm := context.WithCancel(t.Context())
-		asked := func(want string) {
+		requested := func(want string) {
 			t.Helper()
 			b.source.Calls()
 			rv := b.source.Bump(1)
@@ -256,7 +256,7 @@ func TestRevalidateUnderConstantEvents(t *testing.T) {
 				t.Errorf("requests %v, want %s first", calls, want)
 			}
 		}
-		asked("references")
+		requested("references")
 		var writer sync.WaitGroup
 		writer.Go(func() {
 			for i := 0; busy.Err() == nil; i++ {
@@ -265,12 +265,12 @@ func TestRevalidateUnderConstantEvents(t *testing.T) {
 			}
 		})
 		time.Sleep(time.Second)
-		asked("version")
+		requested("version")
 		calm()
 		writer.Wait()
-		asked("version") // then for the versions, because no event arrives
+		requested("version") // then for the versions, because no event arrives
 		time.Sleep(time.Second)
-		asked("references")
+		requested("references")
 	})
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 300)

@@ -18,13 +18,13 @@ import (
 // columnSource is a source that reports its columns after some failures.
 type columnSource struct {
 	*cachetest.Source
-	columns string
-	failing atomic.Int64 // how many times it fails first
-	asked   atomic.Int64
+	columns   string
+	failing   atomic.Int64 // how many times it fails first
+	requested atomic.Int64
 }
 
 func (s *columnSource) Columns(context.Context, *source.Resource) ([]byte, error) {
-	s.asked.Add(1)
+	s.requested.Add(1)
 	if s.failing.Add(-1) >= 0 {
 		return nil, errors.New("not now")
 	}
@@ -46,13 +46,13 @@ func TestServerColumnsAreLearned(t *testing.T) {
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 			cachetest.Collection(t, manager, pods, enc)
 		}
-		if n := s.asked.Load(); n != 2 || !printer.Traits().NoTables {
+		if n := s.requested.Load(); n != 2 || !printer.Traits().NoTables {
 			t.Errorf("%d requests, %+v", n, printer.Traits())
 		}
 		s.SetServer(`{"gitVersion":"v1.36.0"}`)
 		s.Break(nil)
 		time.Sleep(10 * time.Second)
-		if n := s.asked.Load(); n != 2 || printer.Traits().NoTables {
+		if n := s.requested.Load(); n != 2 || printer.Traits().NoTables {
 			t.Errorf("after the upgrade: %d requests, %+v", n, printer.Traits())
 		}
 	})

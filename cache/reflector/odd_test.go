@@ -416,17 +416,17 @@ func TestListDuringDefinitionChangeIsRepeated(t *testing.T) {
 // manyServers is a scriptedSource with several servers.
 type manyServers struct {
 	*scriptedSource
-	newest uint64
-	asked  int
+	newest    uint64
+	requested int
 }
 
 // NewestVersion implements source.ReplicatedSource. The server of the previous request catches up.
 // At first the others do not respond.
 func (s *manyServers) NewestVersion(context.Context, *source.Resource) (uint64, error) {
-	if s.asked++; s.asked == 1 {
+	if s.requested++; s.requested == 1 {
 		return s.version, errors.New("connection reset by peer")
 	}
-	if s.asked == 3 {
+	if s.requested == 3 {
 		s.version = s.newest
 	}
 	return s.newest, nil
@@ -446,8 +446,8 @@ func TestLaggingServerIsAwaited(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if got := scriptedState(c.Snapshot()); got != "9: a/1@5 a/2@9" || s.asked != 3 {
-			t.Errorf("state %s, %d requests", got, s.asked)
+		if got := scriptedState(c.Snapshot()); got != "9: a/1@5 a/2@9" || s.requested != 3 {
+			t.Errorf("state %s, %d requests", got, s.requested)
 		}
 		if got := strings.Join(s.calls, ", "); got != "watch 0 initial=true, watch 8 initial=false" {
 			t.Errorf("calls %s", got)

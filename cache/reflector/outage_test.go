@@ -269,13 +269,13 @@ func TestUpgradedServerIsRelisted(t *testing.T) {
 			}
 			return n
 		}
-		asked := b.source.Asked()
+		requested := b.source.Requested()
 		b.source.Break(nil)
 		time.Sleep(5 * time.Second)
 		if n := lists(); n != 0 {
 			t.Errorf("%d lists although the server is the same", n)
 		}
-		if n := b.source.Asked() - asked; n > len(b.feeds) {
+		if n := b.source.Requested() - requested; n > len(b.feeds) {
 			t.Errorf("%d requests", n)
 		}
 		b.source.SetServer("2")

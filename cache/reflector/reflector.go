@@ -237,8 +237,8 @@ type loadedState struct {
 	image *checkpoint.Loaded
 	// current is the source's version before the watch was opened, which was read at the time
 	// asked; 0 before that.
-	current uint64
-	asked   time.Time
+	current   uint64
+	requested time.Time
 	// seconds is the timeout of the last watch and brought the time of its last event. quiet ends
 	// the watch when that is long ago; without any event, after patience.
 	seconds  int64

@@ -20,9 +20,9 @@ import (
 // survived.
 func TestRejectedCollectionStops(t *testing.T) {
 	for _, c := range []struct {
-		name     string
-		refusals int
-		stops    bool
+		name       string
+		rejections int
+		stops      bool
 	}{{"for a moment", 7, false}, {"for good", 50, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -32,8 +32,8 @@ func TestRejectedCollectionStops(t *testing.T) {
 				m := cachetest.NewManager(t, source, cache.Limits{})
 				defer m.Close()
 				collection := cachetest.Collection(t, m, res, api.JSON)
-				refusal := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", errors.New("no"))
-				source.Fail("version", slices.Repeat([]error{refusal}, c.refusals)...)
+				rejection := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", errors.New("no"))
+				source.Fail("version", slices.Repeat([]error{rejection}, c.rejections)...)
 				source.Break(errors.New("the watch broke"))
 				time.Sleep(3 * time.Minute)
 				synctest.Wait()

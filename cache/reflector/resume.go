@@ -110,7 +110,7 @@ func (f *Reflector) learnColumns(ctx context.Context) error {
 // checkRewound requests the source's version, which must not be below the store's. The store's is
 // read first, because the source's can only have grown since.
 func (f *Reflector) checkRewound(ctx context.Context) (current uint64, err error) {
-	held, asked := f.store.LatestRV(), time.Now()
+	held, requested := f.store.LatestRV(), time.Now()
 	versionCtx, cancel := source.WithTimeout(ctx, f.Source, source.SmallCallTimeout)
 	defer cancel()
 	current, err = f.Source.CurrentVersion(versionCtx, f.Resource)
@@ -132,13 +132,13 @@ func (f *Reflector) checkRewound(ctx context.Context) (current uint64, err error
 	if current < held {
 		return 0, fmt.Errorf("%w: from %d to %d", store.ErrRewound, held, current)
 	}
-	f.target, f.targetDelayed = current, time.Since(asked) >= settling
+	f.target, f.targetDelayed = current, time.Since(requested) >= settling
 	return current, nil
 }
 
 // resume watches from the version that is held, if the source is not below it.
 func (f *Reflector) resume(ctx context.Context) error {
-	asked := time.Now()
+	requested := time.Now()
 	current, err := f.checkRewound(ctx)
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (f *Reflector) resume(ctx context.Context) error {
 		return err
 	}
 	l := f.loaded
-	l.current, l.asked = current, asked
+	l.current, l.requested = current, requested
 	l.seconds = min(max(2*l.seconds, catchUpSeconds), maxCatchUpSeconds)
 	opts.TimeoutSeconds = l.seconds
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -195,7 +195,7 @@ func (f *Reflector) confirm(ctx context.Context) error {
 	if err := f.checkHistory(ctx, f.loaded.image.Note.ResourceVersion); err != nil {
 		return err
 	}
-	f.publish(f.loaded.asked)
+	f.publish(f.loaded.requested)
 	return nil
 }
 

@@ -283,15 +283,15 @@ func TestCheckRunsOncePerPeriod(t *testing.T) {
 		}
 		s.Calls()
 		time.Sleep(time.Hour)
-		asked := map[string]int{}
+		requested := map[string]int{}
 		for _, call := range s.Calls() {
 			if strings.HasPrefix(call, "references") {
-				asked[strings.Fields(call)[1]]++
+				requested[strings.Fields(call)[1]]++
 			}
 		}
 		for _, resource := range []string{"pods", "nodes", "widgets"} {
-			if n := asked[resource]; n < 8 || n > 16 {
-				t.Errorf("%s were checked %d times in an hour, of %v", resource, n, asked)
+			if n := requested[resource]; n < 8 || n > 16 {
+				t.Errorf("%s were checked %d times in an hour, of %v", resource, n, requested)
 			}
 		}
 	})

@@ -197,7 +197,7 @@ func (t *indexes) dropIf(drop func(*index) bool) {
 // expire drops the indexes that nobody has used for a while.
 func (t *indexes) expire(now time.Time) {
 	t.dropIf(func(x *index) bool { return x.built && now.Sub(x.used) >= indexIdle })
-	maps.DeleteFunc(t.wanted, func(_ indexKey, asked time.Time) bool { return now.Sub(asked) >= indexIdle })
+	maps.DeleteFunc(t.wanted, func(_ indexKey, requested time.Time) bool { return now.Sub(requested) >= indexIdle })
 }
 
 // want records that a selector could have used an index that does not exist. It returns a new index

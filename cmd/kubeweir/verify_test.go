@@ -12,7 +12,7 @@ import (
 
 // TestVerify asks servers of all kinds.
 func TestVerify(t *testing.T) {
-	answer := func(code int, contentType, body string) http.HandlerFunc {
+	response := func(code int, contentType, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodPost || r.URL.Path != "/debug/verify" {
 				t.Errorf("%s %s", r.Method, r.URL)
@@ -23,7 +23,7 @@ func TestVerify(t *testing.T) {
 		}
 	}
 	found := func(collections string) http.HandlerFunc {
-		return answer(200, "application/json", `{"collections":[`+collections+`]}`)
+		return response(200, "application/json", `{"collections":[`+collections+`]}`)
 	}
 	const (
 		same    = `{"group":"","version":"v1","resource":"pods","encoding":"json","result":"same","resourceVersion":7,"objects":20,"sampled":10}`
@@ -48,11 +48,11 @@ func TestVerify(t *testing.T) {
 		{"as json", found(differs), []string{"-o", "json"}, 1, []string{`"key": "a/b"`}, "kubeweir: 1 of 1 collections differ"},
 		{"nothing", found(""), nil, 1, nil, "kubeweir: this gateway does not cache anything yet"},
 		{"nothing of it", found(""), []string{"--resource", "pdos"}, 1, nil, "kubeweir: this gateway does not cache pdos"},
-		{"another program", answer(404, "text/plain", "404 page not found"), nil, 1, nil, "is not a kubeweir admin listener that supports verify: 404 Not Found"},
-		{"a web page", answer(200, "text/html", "<html>"), nil, 1, nil, "is not a kubeweir admin listener that supports verify: 200 OK"},
-		{"other JSON", answer(200, "application/json", "{}"), nil, 1, nil, "is not a kubeweir admin listener that supports verify: 200 OK"},
-		{"refused", answer(403, "text/plain", "forbidden: not from here\n"), nil, 1, nil, "rejects the request: forbidden: not from here"},
-		{"busy", answer(429, "text/plain", "somebody else\n"), nil, 1, nil, "rejects the request: somebody else"},
+		{"another program", response(404, "text/plain", "404 page not found"), nil, 1, nil, "is not a kubeweir admin listener that supports verify: 404 Not Found"},
+		{"a web page", response(200, "text/html", "<html>"), nil, 1, nil, "is not a kubeweir admin listener that supports verify: 200 OK"},
+		{"other JSON", response(200, "application/json", "{}"), nil, 1, nil, "is not a kubeweir admin listener that supports verify: 200 OK"},
+		{"refused", response(403, "text/plain", "forbidden: not from here\n"), nil, 1, nil, "rejects the request: forbidden: not from here"},
+		{"busy", response(429, "text/plain", "somebody else\n"), nil, 1, nil, "rejects the request: somebody else"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := httptest.NewServer(c.handler)

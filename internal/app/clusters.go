@@ -45,7 +45,7 @@ type clusterSet struct {
 	// changing is held while members change. It guards refused, the reasons why ClusterProfiles are
 	// rejected, by name, and retiring, members that are removed and may still drain.
 	changing sync.Mutex
-	refused  map[string]refusal
+	rejected map[string]rejection
 	retiring []*member
 	// running are the starts and removals of members, which end early when ctx does.
 	running sync.WaitGroup
@@ -208,7 +208,7 @@ type change struct {
 	configs    []*config.Cluster // of next
 	// added, removed and replaced are names of clusters.
 	added, removed, replaced []string
-	refused                  map[string]refusal // why ClusterProfiles are rejected, by name
+	rejected                 map[string]rejection // why ClusterProfiles are rejected, by name
 }
 
 // discard closes the new members of a change that is not applied.
@@ -236,7 +236,7 @@ func (p *change) place(m *member, c *config.Cluster) {
 // plan computes the change that serves a list of clusters, and creates the new members. The caller
 // holds changing, and calls apply or discard. With reread, a changed kubeconfig replaces a member.
 func (s *clusterSet) plan(list []wanted, reread bool) (*change, error) {
-	p, complete := &change{wanted: list, refused: make(map[string]refusal)}, false
+	p, complete := &change{wanted: list, rejected: make(map[string]rejection)}, false
 	defer func() {
 		if !complete { // an error, or a panic
 			p.discard()
@@ -246,7 +246,7 @@ func (s *clusterSet) plan(list []wanted, reread bool) (*change, error) {
 	for i := range list {
 		w := &list[i]
 		if errors.Is(w.err, errNameTaken) {
-			s.refuse(p, w, refusal{refusedName, w.err.Error()}, false)
+			s.reject(p, w, rejection{rejectedName, w.err.Error()}, false)
 			continue
 		}
 		at := slices.IndexFunc(old, func(m *member) bool { return m.name == w.config.Name })
@@ -266,11 +266,11 @@ func (s *clusterSet) plan(list []wanted, reread bool) (*change, error) {
 		case w.profile == "":
 			return nil, err
 		default:
-			why := refusal{refusedCluster, err.Error()}
+			why := rejection{rejectedCluster, err.Error()}
 			if w.err != nil {
-				why.reason = refusedAccess
+				why.reason = rejectedAccess
 			}
-			s.refuse(p, w, why, at >= 0)
+			s.reject(p, w, why, at >= 0)
 			if at >= 0 {
 				p.place(old[at], old[at].config)
 			}
@@ -313,10 +313,10 @@ func (s *clusterSet) replace(p *change, w *wanted) (m *member, err error) {
 	return m, err
 }
 
-// refuse records why a ClusterProfile is rejected, and logs it once.
-func (s *clusterSet) refuse(p *change, w *wanted, why refusal, stays bool) {
+// reject records why a ClusterProfile is rejected, and logs it once.
+func (s *clusterSet) reject(p *change, w *wanted, why rejection, stays bool) {
 	name := w.config.Name
-	if p.refused[name] = why; why == s.refused[name] {
+	if p.rejected[name] = why; why == s.rejected[name] {
 		return
 	}
 	what := "ClusterProfile rejected"
@@ -336,8 +336,8 @@ func (s *clusterSet) apply(ctx context.Context, p *change, c *config.Gateway) {
 	for i, m := range p.next {
 		m.config = p.configs[i]
 	}
-	if s.refused = p.refused; s.profiles != nil {
-		s.profiles.count(p.refused)
+	if s.rejected = p.rejected; s.profiles != nil {
+		s.profiles.count(p.rejected)
 	}
 	s.set(p.next)
 	s.retiring = slices.DeleteFunc(s.retiring, func(m *member) bool { return m.ended.Load() })

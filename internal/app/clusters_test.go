@@ -362,8 +362,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestReloadRefused: what cannot be used changes nothing.
-func TestReloadRefused(t *testing.T) {
+// TestReloadRejected: what cannot be used changes nothing.
+func TestReloadRejected(t *testing.T) {
 	s := startSeveral(t, []string{"a", "b"}, entry("a"), entry("b"))
 	onA := s.watch("a", "")
 	before := *s.several.members.Load()

@@ -42,14 +42,14 @@ type memory struct {
 	done    chan struct{} // closed by end: it has ended
 	end     func()
 
-	last    *savedDecisions // of an earlier process, until it is confirmed
-	of      string          // the cluster, "" until it was told
-	docs    upstream.Documents
-	refused time.Time // since when the cluster will not say which it is; zero while that is not so
-	written time.Time // when it was written last, or that was tried, and how large it was
-	size    int
-	failing bool
-	cleared bool // nothing is on disk
+	last     *savedDecisions // of an earlier process, until it is confirmed
+	of       string          // the cluster, "" until it was told
+	docs     upstream.Documents
+	rejected time.Time // since when the cluster will not say which it is; zero while that is not so
+	written  time.Time // when it was written last, or that was tried, and how large it was
+	size     int
+	failing  bool
+	cleared  bool // nothing is on disk
 }
 
 // savedDecisions is what is written again and again.
@@ -243,20 +243,20 @@ func (c *cluster) confirm(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, memoryWait)
 	defer cancel()
 	of, err := m.cluster(ctx)
-	switch refuses := apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err); {
-	case refuses && m.refused.IsZero():
-		m.refused = time.Now()
+	switch rejects := apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err); {
+	case rejects && m.rejected.IsZero():
+		m.rejected = time.Now()
 		return false
-	case refuses && m.last != nil && time.Since(m.refused) >= memoryPatience:
+	case rejects && m.last != nil && time.Since(m.rejected) >= memoryPatience:
 		m.log.Warn("saved decisions dropped: the upstream does not identify its cluster", "error", err)
 		c.forgetDecisions()
 		m.last = nil
 		m.remove() // it would not have what is saved from now on
 		return false
-	case refuses:
+	case rejects:
 		return false
 	}
-	m.refused = time.Time{}
+	m.rejected = time.Time{}
 	switch {
 	case err != nil:
 		return false

@@ -169,7 +169,7 @@ func TestMemoryOfUntoldCluster(t *testing.T) {
 	generation := c.authorizer.Generation()
 	for _, over := range []bool{false, false, true, true} {
 		if over {
-			m.refused = time.Now().Add(-memoryPatience)
+			m.rejected = time.Now().Add(-memoryPatience)
 		}
 		if c.confirm(t.Context()) {
 			t.Error("it is confirmed")

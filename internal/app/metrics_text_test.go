@@ -58,7 +58,7 @@ var particular = map[string]string{
 	"build_info.mode":                           "gateway, standalone",
 	"panics_total.place":                        "handler, body, stream, upgrade, done, connection, watch, feed, background",
 	"forwarded_reads_total.reason":              labelsOf(reason.Forwards()),
-	"refusals_total.reason":                     labelsOf(reason.Refusals()),
+	"refusals_total.reason":                     labelsOf(reason.Rejections()),
 	"requests_in_flight.kind":                   "short, long, unidentified, resumed, all-short, all-long",
 	"requests_in_flight_limit.kind":             "short, long, unidentified, resumed, all-short, all-long",
 	"requests_refused_total.kind":               "short, long, bytes, unidentified",

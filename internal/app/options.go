@@ -30,7 +30,7 @@ func upstreamOptions(c *config.Gateway, userAgent string) upstream.Options {
 			DialTimeout: c.Timeouts.UpstreamDial, RequestTimeout: c.Timeouts.UpstreamRequest, StallTimeout: c.Timeouts.UpstreamStall,
 			SilenceTimeout: c.Timeouts.UpstreamSilence,
 			ServerCheck:    c.Timeouts.UpstreamServerCheck, ServerSilence: c.Timeouts.UpstreamServerSilence,
-			PingInterval: c.Timeouts.UpstreamPing, PingTimeout: c.Timeouts.UpstreamPingAnswer,
+			PingInterval: c.Timeouts.UpstreamPing, PingTimeout: c.Timeouts.UpstreamPingResponse,
 			FeedReadTimeout: c.Timeouts.FeedRead, MaxObjectBytes: int(c.Limits.MaxObjectBytes),
 		},
 	}
@@ -147,7 +147,7 @@ func edgeOptions(l *config.Limits, t *config.ServingTimeouts, log *slog.Logger, 
 		MaxConnections: l.MaxConnections, MaxHeaderBytes: int(l.MaxHeaderBytes), MaxStreams: uint32(l.MaxStreams),
 		HandshakeTimeout: t.Handshake, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle,
 		BodyIdleTimeout: t.BodyIdle, WriteTimeout: t.Write,
-		PingInterval: t.Ping, PingTimeout: t.PingAnswer,
+		PingInterval: t.Ping, PingTimeout: t.PingResponse,
 		Logger: log, Registerer: registerer,
 	}
 }

@@ -26,7 +26,7 @@ type profiles struct {
 	config   *config.Gateway // that the process was started with
 	hub      string          // address
 	follower *clusterprofile.Follower
-	refused  *prometheus.GaugeVec     // by reason
+	rejected *prometheus.GaugeVec     // by reason
 	list     []clusterprofile.Profile // the last ones; guarded by source.mu, as is listed
 	listed   bool                     // list was read from the hub
 	taken    atomic.Bool              // the clusters of list are served
@@ -36,25 +36,25 @@ type profiles struct {
 
 // Reasons why ClusterProfiles are not served.
 const (
-	refusedName    = "name-taken" // errNameTaken
-	refusedAccess  = "access"     // there is no access provider, or no valid one
-	refusedCluster = "cluster"    // the cluster cannot be created
-	refusedMax     = "max"        // there are too many
+	rejectedName    = "name-taken" // errNameTaken
+	rejectedAccess  = "access"     // there is no access provider, or no valid one
+	rejectedCluster = "cluster"    // the cluster cannot be created
+	rejectedMax     = "max"        // there are too many
 )
 
-// refusal is why a ClusterProfile, or its current state, is not served.
-type refusal struct{ reason, text string }
+// rejection is why a ClusterProfile, or its current state, is not served.
+type rejection struct{ reason, text string }
 
 func newProfiles(g *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry) (*profiles, error) {
 	c := &g.ClusterProfiles
-	refused := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	rejected := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubeweir_clusterprofiles_refused",
 		Help: "ClusterProfiles of the hub that are not served, or not in their current state, by reason; the log names them.",
 	}, []string{"reason"})
-	for _, reason := range []string{refusedName, refusedAccess, refusedCluster, refusedMax} {
-		refused.WithLabelValues(reason) // so that the first is a change, too
+	for _, reason := range []string{rejectedName, rejectedAccess, rejectedCluster, rejectedMax} {
+		rejected.WithLabelValues(reason) // so that the first is a change, too
 	}
-	if err := registry.Register(refused); err != nil {
+	if err := registry.Register(rejected); err != nil {
 		return nil, fmt.Errorf("metrics of ClusterProfiles: %w", err)
 	}
 	hub, err := clusterprofile.HubConfig(c.Kubeconfig, c.Context)
@@ -68,17 +68,17 @@ func newProfiles(g *config.Gateway, userAgent string, log *slog.Logger, registry
 	if err != nil {
 		return nil, err
 	}
-	return &profiles{config: g, hub: hub.Host, follower: follower, refused: refused, first: make(chan struct{})}, nil
+	return &profiles{config: g, hub: hub.Host, follower: follower, rejected: rejected, first: make(chan struct{})}, nil
 }
 
 // count updates the metric of rejected profiles, except for those that are too many.
-func (p *profiles) count(refused map[string]refusal) {
-	counts := map[string]int{refusedName: 0, refusedAccess: 0, refusedCluster: 0}
-	for _, r := range refused {
+func (p *profiles) count(rejected map[string]rejection) {
+	counts := map[string]int{rejectedName: 0, rejectedAccess: 0, rejectedCluster: 0}
+	for _, r := range rejected {
 		counts[r.reason]++
 	}
 	for reason, n := range counts {
-		p.refused.WithLabelValues(reason).Set(float64(n))
+		p.rejected.WithLabelValues(reason).Set(float64(n))
 	}
 }
 
@@ -182,7 +182,7 @@ func (s *Server) takeProfiles(ctx context.Context, list []clusterprofile.Profile
 	defer s.source.mu.Unlock()
 	p := s.several.profiles
 	p.list, p.listed = list, true
-	p.refused.WithLabelValues(refusedMax).Set(float64(p.follower.Left()))
+	p.rejected.WithLabelValues(rejectedMax).Set(float64(p.follower.Left()))
 	if s.reconcileProfiles(ctx) {
 		p.saved.save(list)
 	}

@@ -151,10 +151,10 @@ func (f *fleet) patch(name, patch string) {
 	}
 }
 
-// refused waits until so many profiles are refused for each reason.
-func (f *fleet) refused(t *testing.T, name, access, cluster, most float64) {
+// rejected waits until so many profiles are rejected for each reason.
+func (f *fleet) rejected(t *testing.T, name, access, cluster, most float64) {
 	t.Helper()
-	want := map[string]float64{refusedName: name, refusedAccess: access, refusedCluster: cluster, refusedMax: most}
+	want := map[string]float64{rejectedName: name, rejectedAccess: access, rejectedCluster: cluster, rejectedMax: most}
 	for t.Context().Err() == nil {
 		got := make(map[string]float64)
 		families, err := f.gatherer.Gather()
@@ -200,7 +200,7 @@ func TestClusterProfiles(t *testing.T) {
 		t.Errorf("the log does not tell of none: %s", f.log.String())
 	}
 
-	f.refused(t, 1, 1, 0, 0)
+	f.rejected(t, 1, 1, 0, 0)
 
 	onA := f.watch("a", "")
 	f.add("default", "b", "b", nil)
@@ -209,12 +209,12 @@ func TestClusterProfiles(t *testing.T) {
 	f.patch("b", `{"status": {"accessProviders": [{"name": "other", "cluster": {"server": "https://127.0.0.1:1"}}]}}`)
 	f.awaitLog("the cluster stays as it was")
 	f.awaitPath("b", 401)
-	f.refused(t, 1, 2, 0, 0)
+	f.rejected(t, 1, 2, 0, 0)
 	if err := f.profiles.Namespace("default").Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	f.awaitPath("b", 404)
-	f.refused(t, 1, 1, 0, 0)
+	f.rejected(t, 1, 1, 0, 0)
 
 	// The hub goes.
 	f.upstreams["hub"].Cut()
@@ -254,12 +254,12 @@ func TestClusterProfilesOfAllNamespaces(t *testing.T) {
 	}
 	f.awaitPath("default.y", 401) // there is a place now
 	f.awaitPath("default.x", 404)
-	f.refused(t, 0, 0, 0, 1)
+	f.rejected(t, 0, 0, 0, 1)
 	// Another access provider, which no profile names: all stay.
 	f.writeProviders("other")
 	f.awaitLog("the provider file has none of its access providers")
 	f.awaitPath("default.y", 401)
-	f.refused(t, 0, 2, 0, 1)
+	f.rejected(t, 0, 2, 0, 1)
 }
 
 // TestClusterProfilesWithoutHub: a gateway whose hub does not answer starts, serves what it knows, and tells of it.

@@ -177,11 +177,11 @@ const retryPeriod = 30 * time.Second
 
 // reload reads the configuration again: if it is asked for, a file has changed, or the last one was
 // rejected. Why one is rejected is logged once.
-func (s *Server) reload(ctx context.Context, asked bool) {
+func (s *Server) reload(ctx context.Context, requested bool) {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
 	now := time.Now()
-	if again := s.source.rejected != "" && now.Sub(s.source.tried) >= retryPeriod; !s.source.changed() && !asked && !again {
+	if again := s.source.rejected != "" && now.Sub(s.source.tried) >= retryPeriod; !s.source.changed() && !requested && !again {
 		return
 	}
 	s.source.tried = now
@@ -191,13 +191,13 @@ func (s *Server) reload(ctx context.Context, asked bool) {
 		if err != nil {
 			return err
 		}
-		return s.adopt(ctx, c, asked)
+		return s.adopt(ctx, c, requested)
 	})()
 	before := s.source.rejected
 	if s.source.rejected = ""; err == nil {
 		return
 	}
-	if s.source.rejected = err.Error(); asked || s.source.rejected != before {
+	if s.source.rejected = err.Error(); requested || s.source.rejected != before {
 		s.source.metrics.failed()
 		s.log.Error("configuration rejected, the settings in force stay", "error", err)
 	}
@@ -215,7 +215,7 @@ func (s *Server) Reload(ctx context.Context, c *config.Gateway) error {
 
 // adopt is Reload for who holds source.mu. Where nobody asked for it, it is logged only if
 // something differs from what was read before.
-func (s *Server) adopt(ctx context.Context, c *config.Gateway, asked bool) error {
+func (s *Server) adopt(ctx context.Context, c *config.Gateway, requested bool) error {
 	switch {
 	case s.several == nil && c.Several():
 		return errors.New("a gateway of one cluster cannot become one of several without a restart")
@@ -238,7 +238,7 @@ func (s *Server) adopt(ctx context.Context, c *config.Gateway, asked bool) error
 	if err != nil {
 		return err
 	}
-	news := asked || s.source.rejected != "" || clusters.differs() || !reflect.DeepEqual(s.source.read, c)
+	news := requested || s.source.rejected != "" || clusters.differs() || !reflect.DeepEqual(s.source.read, c)
 	s.source.current, s.source.read, s.source.seen = inForce, c, seen
 	if !news {
 		return nil

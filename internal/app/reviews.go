@@ -34,10 +34,10 @@ type syncedReviewer struct {
 
 // Create implements authz.AccessReviewer.
 func (r *syncedReviewer) Create(ctx context.Context, review *authorizationv1.SubjectAccessReview, opts metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
-	answer, err := r.AccessReviewer.Create(ctx, review, opts)
+	response, err := r.AccessReviewer.Create(ctx, review, opts)
 	began := r.now()
-	if err != nil || answer.Status.Allowed || r.knew(began) {
-		return answer, err
+	if err != nil || response.Status.Allowed || r.knew(began) {
+		return response, err
 	}
 	if !r.synced(ctx) {
 		return nil, apierrors.NewServiceUnavailable("the API server has just started and does not know its RBAC objects yet")

@@ -13,11 +13,11 @@ import (
 )
 
 // scriptedReviewer answers reviews in turn.
-type scriptedReviewer struct{ answers []any }
+type scriptedReviewer struct{ responses []any }
 
 func (s *scriptedReviewer) Create(context.Context, *authorizationv1.SubjectAccessReview, metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
-	next := s.answers[0]
-	s.answers = s.answers[1:]
+	next := s.responses[0]
+	s.responses = s.responses[1:]
 	if err, failed := next.(error); failed {
 		return nil, err
 	}
@@ -28,23 +28,23 @@ func TestSyncedReviewer(t *testing.T) {
 	broken := errors.New("broken")
 	for _, c := range []struct {
 		name        string
-		answers     []any
+		responses   []any
 		synced      []bool // what the server says when it is asked
 		later       time.Duration
 		allowed     bool
 		unavailable bool
 		err         error
 	}{
-		{name: "allowed", answers: []any{true}, allowed: true},
-		{name: "failed", answers: []any{broken}, err: broken},
-		{name: "denied", answers: []any{false, false}, synced: []bool{true}},
-		{name: "denied before it knew", answers: []any{false, true}, synced: []bool{true}, allowed: true},
-		{name: "denied, and it does not know yet", answers: []any{false}, synced: []bool{false}, unavailable: true},
-		{name: "denied when it was known to know", answers: []any{false, false, false}, synced: []bool{true}, later: syncedFor / 2},
-		{name: "denied a while after that", answers: []any{false, false, false, true}, synced: []bool{true, true}, later: syncedFor, allowed: true},
+		{name: "allowed", responses: []any{true}, allowed: true},
+		{name: "failed", responses: []any{broken}, err: broken},
+		{name: "denied", responses: []any{false, false}, synced: []bool{true}},
+		{name: "denied before it knew", responses: []any{false, true}, synced: []bool{true}, allowed: true},
+		{name: "denied, and it does not know yet", responses: []any{false}, synced: []bool{false}, unavailable: true},
+		{name: "denied when it was known to know", responses: []any{false, false, false}, synced: []bool{true}, later: syncedFor / 2},
+		{name: "denied a while after that", responses: []any{false, false, false, true}, synced: []bool{true, true}, later: syncedFor, allowed: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			now, script, synced := time.Now(), &scriptedReviewer{c.answers}, slices.Clone(c.synced)
+			now, script, synced := time.Now(), &scriptedReviewer{c.responses}, slices.Clone(c.synced)
 			r := &syncedReviewer{AccessReviewer: script, now: func() time.Time { return now }, synced: func(context.Context) bool {
 				next := synced[0]
 				synced = synced[1:]
@@ -61,8 +61,8 @@ func TestSyncedReviewer(t *testing.T) {
 			if c.err != nil && !errors.Is(err, c.err) || c.unavailable != apierrors.IsServiceUnavailable(err) || err == nil && got.Status.Allowed != c.allowed {
 				t.Errorf("%+v, %v", got, err)
 			}
-			if len(script.answers) > 0 || len(synced) > 0 {
-				t.Errorf("not asked for: %v, %v", script.answers, synced)
+			if len(script.responses) > 0 || len(synced) > 0 {
+				t.Errorf("not asked for: %v, %v", script.responses, synced)
 			}
 		})
 	}

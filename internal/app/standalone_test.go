@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// answers counts the answers of one kind by where they came from.
-func answers(t *testing.T, s *Standalone, verb, resource string) map[string]string {
+// responds counts the responds of one kind by where they came from.
+func responds(t *testing.T, s *Standalone, verb, resource string) map[string]string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -81,7 +81,7 @@ func TestReadsAreLinearizable(t *testing.T) {
 	cancel()
 	noise.Wait()
 	for _, verb := range []string{"get", "list"} {
-		if got := answers(t, s, verb, "configmaps"); got["cached"] == "" || got["collapsed"] != "" || got["forwarded"] != "" {
+		if got := responds(t, s, verb, "configmaps"); got["cached"] == "" || got["collapsed"] != "" || got["forwarded"] != "" {
 			t.Errorf("%s: %v", verb, got)
 		}
 	}
@@ -123,7 +123,7 @@ func TestVersionsOfOtherResources(t *testing.T) {
 		decode(t, call(t, client, "POST", base+"secrets", fmt.Sprintf(`{"metadata":{"name":"s%d"}}`, i), 201), &secret)
 		call(t, client, "GET", base+"configmaps?resourceVersion="+secret.Metadata.ResourceVersion, "", 200)
 	}
-	if got := answers(t, s, "list", "configmaps"); got["cached"] == "" || len(got) != 1 {
+	if got := responds(t, s, "list", "configmaps"); got["cached"] == "" || len(got) != 1 {
 		t.Errorf("%v", got)
 	}
 }
@@ -146,13 +146,13 @@ func TestCustomResources(t *testing.T) {
 			break
 		}
 	}
-	before := answers(t, s, "get", "widgets")["cached"]
+	before := responds(t, s, "get", "widgets")["cached"]
 	for i := range 10 {
 		name := fmt.Sprintf("w%d", i)
 		call(t, client, "POST", base, `{"apiVersion":"ex.com/v1","kind":"Widget","metadata":{"name":"`+name+`"},"spec":{"a":1}}`, 201)
 		call(t, client, "GET", base+"/"+name, "", 200)
 	}
-	if after := answers(t, s, "get", "widgets"); after["cached"] == before || after["collapsed"] != "" {
+	if after := responds(t, s, "get", "widgets"); after["cached"] == before || after["collapsed"] != "" {
 		t.Errorf("%v", after)
 	}
 }

@@ -105,10 +105,10 @@ func TestRun(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f, hub := hubOf(10, "v1alpha1", made("a", 1, "https://a"))
 		resource := schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Resource: "clusterprofiles"}
-		var asked atomic.Int32
+		var requested atomic.Int32
 		var away atomic.Bool
 		hub.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-			asked.Add(1)
+			requested.Add(1)
 			return away.Load(), nil, errors.New("away")
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -130,10 +130,10 @@ func TestRun(t *testing.T) {
 			t.Errorf("%d lists were taken: %v", len(taken), taken)
 		}
 		away.Store(true)
-		asked.Store(0)
+		requested.Store(0)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := asked.Load(); len(taken) != 2 || n < 60 || n > 200 {
+		if n := requested.Load(); len(taken) != 2 || n < 60 || n > 200 {
 			t.Errorf("%d lists were taken, asked %d times", len(taken), n)
 		}
 		cancel()

@@ -90,8 +90,8 @@ status:
 	}
 }
 
-// TestKubeconfigRefused: what is wrong with a profile is one sentence.
-func TestKubeconfigRefused(t *testing.T) {
+// TestKubeconfigRejected: what is wrong with a profile is one sentence.
+func TestKubeconfigRejected(t *testing.T) {
 	for want, text := range map[string]string{
 		"it names no access provider yet":                       `{}`,
 		"none of its access providers, a, b":                    `{status: {accessProviders: [{name: a, cluster: {server: "https://a"}}, {name: b}]}}`,
@@ -115,8 +115,8 @@ func TestKubeconfigRefused(t *testing.T) {
 	}
 }
 
-// TestProvidersRefused: so is what is wrong with the file of the providers.
-func TestProvidersRefused(t *testing.T) {
+// TestProvidersRejected: so is what is wrong with the file of the providers.
+func TestProvidersRejected(t *testing.T) {
 	for want, text := range map[string]string{
 		"has no providers":                     `{}`,
 		"is no file of access providers":       `[`,

@@ -37,8 +37,8 @@ type Plugin struct {
 
 	asks flight.Group[struct{}, credentials]
 	// last was returned last. The upstream has since responded to refused with a 401.
-	last, refused atomic.Pointer[credentials]
-	stuck         atomic.Bool
+	last, rejected atomic.Pointer[credentials]
+	stuck          atomic.Bool
 }
 
 // credentials are those of one request.
@@ -54,7 +54,7 @@ func Take(config *transport.Config, patience time.Duration, log *slog.Logger) *P
 		return nil
 	}
 	p := &Plugin{patience: patience, log: log}
-	p.chain = config.WrapTransport(asked{p})
+	p.chain = config.WrapTransport(requested{p})
 	config.WrapTransport = func(rt http.RoundTripper) http.RoundTripper { return &transported{p, rt} }
 	if holder := config.TLS.GetCertHolder; holder != nil {
 		p.cert = holder.GetCert
@@ -118,12 +118,12 @@ func (p *Plugin) ask(ctx context.Context) (credentials, error) {
 		if !renewed {
 			return out, nil
 		}
-		p.refused.Store(nil)
+		p.rejected.Store(nil)
 	}
 }
 
 // handOut lets client-go set credentials on a request, and reports to it if they were rejected.
-func (p *Plugin) handOut() (out credentials, refused bool, err error) {
+func (p *Plugin) handOut() (out credentials, rejected bool, err error) {
 	req := (&http.Request{Method: http.MethodGet, Header: make(http.Header)}).WithContext(context.WithValue(context.Background(), outKey{}, &out))
 	resp, err := p.chain.RoundTrip(req)
 	if err != nil {
@@ -156,11 +156,11 @@ func (p *Plugin) time() (stop func()) {
 
 type outKey struct{}
 
-// asked plays the upstream for client-go's chain.
-type asked struct{ p *Plugin }
+// requested plays the upstream for client-go's chain.
+type requested struct{ p *Plugin }
 
 // RoundTrip implements http.RoundTripper.
-func (a asked) RoundTrip(req *http.Request) (*http.Response, error) {
+func (a requested) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := req.Context().Value(outKey{}).(*credentials)
 	*out = credentials{authorization: req.Header.Get("Authorization")}
 	if a.p.cert != nil {
@@ -170,7 +170,7 @@ func (a asked) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	resp := &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: req}
-	if refused := a.p.refused.Load(); refused != nil && *refused == *out {
+	if rejected := a.p.rejected.Load(); rejected != nil && *rejected == *out {
 		resp.StatusCode = http.StatusUnauthorized
 	}
 	return resp, nil
@@ -205,7 +205,7 @@ func (t *transported) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.next.RoundTrip(req)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
-		t.p.refused.Store(&out)
+		t.p.rejected.Store(&out)
 	}
 	return resp, err
 }

@@ -30,7 +30,7 @@ type hub struct {
 
 	mu      sync.Mutex
 	seen    []string // Authorization headers
-	refuses string   // the one that it rejects with 401
+	rejects string   // the one that it rejects with 401
 }
 
 func newHub(t *testing.T, patience time.Duration) *hub {
@@ -58,7 +58,7 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.mu.Unlock()
 	with := r.Header.Get("Authorization")
 	h.seen = append(h.seen, with)
-	if with == h.refuses {
+	if with == h.rejects {
 		w.WriteHeader(http.StatusUnauthorized)
 	}
 }
@@ -127,12 +127,12 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestRefused: credentials that the upstream rejects are renewed once, for the next request; a
+// TestRejected: credentials that the upstream rejects are renewed once, for the next request; a
 // request with its own credentials keeps them.
-func TestRefused(t *testing.T) {
+func TestRejected(t *testing.T) {
 	h := newHub(t, time.Minute)
-	for _, refuses := range []string{"", "Bearer token-1", "Bearer token-1", ""} {
-		h.refuses = refuses
+	for _, rejects := range []string{"", "Bearer token-1", "Bearer token-1", ""} {
+		h.rejects = rejects
 		if err := h.ask(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -240,8 +240,8 @@ func (f *FrameConn) Write(id uint32, data string, end bool) {
 	}
 }
 
-// Answer reads the header of the response.
-func (f *FrameConn) Answer(id uint32) map[string]string {
+// Respond reads the header of the response.
+func (f *FrameConn) Respond(id uint32) map[string]string {
 	f.T.Helper()
 	header := map[string]string{}
 	f.Until(func(frame http2.Frame) bool {

@@ -234,8 +234,8 @@ func (d *countingDuplex) Receive(p []byte) error {
 	return nil
 }
 
-// ServeRefused responds to each path in a way that the transport must reject.
-func ServeRefused(_ context.Context, r *api.Request) *api.Response {
+// ServeRejected responds to each path in a way that the transport must reject.
+func ServeRejected(_ context.Context, r *api.Request) *api.Response {
 	switch r.Path {
 	case "/panic":
 		panic("at a request")

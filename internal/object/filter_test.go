@@ -206,7 +206,6 @@ func TestFilterSpecialCases(t *testing.T) {
 	}
 }
 
-// TestFilterAllocations checks that no operator allocates.
 func TestFilterIsMutable(t *testing.T) {
 	s := object.CustomSchema([]string{".spec.color"})
 	for selectors, want := range map[[2]string]bool{
@@ -231,6 +230,7 @@ func TestFilterIsMutable(t *testing.T) {
 	}
 }
 
+// TestFilterAllocations checks that no operator allocates.
 func TestFilterAllocations(t *testing.T) {
 	s := object.SchemaFor(podResource)
 	o := decode(t, s, api.JSON, encodingtest.Raw(t, api.JSON, encodingtest.Pod(7)))

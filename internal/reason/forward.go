@@ -63,8 +63,8 @@ const (
 	TooLargeToShare
 	// NoRoomToShare is a response for which the shared responses left no room.
 	NoRoomToShare
-	// GatewayRefused is a shared request that the upstream rejected for the gateway.
-	GatewayRefused
+	// GatewayRejected is a shared request that the upstream rejected for the gateway.
+	GatewayRejected
 	// SharedFailed is a shared request that failed or whose client disconnected.
 	SharedFailed
 	// History is a watch from before the cache's history, which the upstream may still have.
@@ -169,7 +169,7 @@ var forwardEntries = [forwards]Entry{
 		Label: "no-room-to-share", When: "Coalesced responses already hold all their memory (kubeweir_collapsed_bytes_limit).",
 		Do: "See too-large-to-share.",
 	},
-	GatewayRefused: {
+	GatewayRejected: {
 		Label: "gateway-refused", When: "The upstream rejected the coalesced request with 401, 403 or 429, which concerns the gateway and not the client.",
 		Do: "Grant the gateway get, list and watch on the resource. For 429, check the upstream's priority and fairness.",
 	},

@@ -32,7 +32,7 @@ func rows[T interface{ Entry() Entry }](reasons []T) []Entry {
 // do.
 func TestReasonsAreDescribed(t *testing.T) {
 	label := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
-	for name, entries := range map[string][]Entry{"Forward": rows(Forwards()), "WatchEnd": rows(WatchEnds()), "Refusal": rows(Refusals())} {
+	for name, entries := range map[string][]Entry{"Forward": rows(Forwards()), "WatchEnd": rows(WatchEnds()), "Refusal": rows(Rejections())} {
 		seen := make(map[string]bool)
 		for i, e := range entries {
 			if !label.MatchString(e.Label) || seen[e.Label] || e.When == "" || e.Do == "" {
@@ -108,7 +108,7 @@ responses of the API to reads of the cache (404, 410). Connections above ` + "`-
 closed without a response (` + "`kubeweir_connections_rejected_total{reason}`" + `).
 
 `)
-	writeTable(&b, []string{"reason", "status", "when", "response to the client", "metric", "action"}, rows(Refusals()), func(e Entry) []string {
+	writeTable(&b, []string{"reason", "status", "when", "response to the client", "metric", "action"}, rows(Rejections()), func(e Entry) []string {
 		metric := ""
 		if e.Metric != "" {
 			metric = "`" + e.Metric + "`"
@@ -162,9 +162,9 @@ func TestReasonsAreGiven(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreProvoked makes sure that a test provokes each rejection and checks its counter and
-// response. Such tests have names like TestRefusalsAreCounted.
-func TestRefusalsAreProvoked(t *testing.T) {
+// TestRejectionsAreProvoked makes sure that a test provokes each rejection and checks its counter and
+// response. Such tests have names like TestRejectionsAreCounted.
+func TestRejectionsAreProvoked(t *testing.T) {
 	provoked := make(map[string]bool)
 	err := filepath.WalkDir(filepath.Join("..", "..", "proxy"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
@@ -176,7 +176,7 @@ func TestRefusalsAreProvoked(t *testing.T) {
 		}
 		for _, decl := range file.Decls {
 			f, ok := decl.(*ast.FuncDecl)
-			if !ok || !strings.HasPrefix(f.Name.Name, "TestRefusals") || !strings.HasSuffix(f.Name.Name, "AreCounted") {
+			if !ok || !strings.HasPrefix(f.Name.Name, "TestRejections") || !strings.HasSuffix(f.Name.Name, "AreCounted") {
 				continue
 			}
 			ast.Inspect(f, func(n ast.Node) bool {
@@ -193,7 +193,7 @@ func TestRefusalsAreProvoked(t *testing.T) {
 	}
 	for _, name := range constants(t, "refusal.go") {
 		if !provoked[name] {
-			t.Errorf("no test provokes the rejection %s: add it to a TestRefusals...AreCounted of the package that uses it", name)
+			t.Errorf("no test provokes the rejection %s: add it to a TestRejections...AreCounted of the package that uses it", name)
 		}
 	}
 }

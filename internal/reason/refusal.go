@@ -6,14 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Refusal says why the gateway itself rejected a request. Rejections by the upstream are passed on
+// Rejection says why the gateway itself rejected a request. Rejections by the upstream are passed on
 // and do not count.
-type Refusal uint8
+type Rejection uint8
 
 // The reasons, in the order in which a request meets them.
 const (
 	// Malformed is a request whose header can be read in more than one way.
-	Malformed Refusal = iota + 1
+	Malformed Rejection = iota + 1
 	// HeaderTooLarge is a header above the limit.
 	HeaderTooLarge
 	// Expectation is an Expect header with anything but 100-continue.
@@ -58,8 +58,8 @@ const (
 	OfflineDenied
 	// OfflineExpired means that no API server responds and that the cache is too old.
 	OfflineExpired
-	// ReviewRefused means that the upstream rejects the gateway's reviews.
-	ReviewRefused
+	// ReviewRejected means that the upstream rejects the gateway's reviews.
+	ReviewRejected
 	// ShortLimit means that the limit of requests in flight is reached.
 	ShortLimit
 	// ShortShare means that the user has used up its share of that limit.
@@ -114,13 +114,13 @@ const (
 	UpstreamTimeout
 	// UpstreamBroke means that the connection broke before or during the response.
 	UpstreamBroke
-	// GatewayIdentityRefused means that the upstream does not authenticate the gateway, or does not
+	// GatewayIdentityRejected means that the upstream does not authenticate the gateway, or does not
 	// let it impersonate the client.
-	GatewayIdentityRefused
+	GatewayIdentityRejected
 	// ShuttingDown means that the gateway is shutting down.
 	ShuttingDown
 
-	refusals
+	rejections
 )
 
 const (
@@ -132,7 +132,7 @@ const (
 	noTellings = "The message does not state the cause."
 )
 
-var refusalEntries = [refusals]Entry{
+var rejectionEntries = [rejections]Entry{
 	Malformed: {
 		Label: "malformed", Code: 400, When: "The header of an HTTP/1.1 request is ambiguous (bare line feeds, two lengths, spaces in names, a path that cannot be decoded).",
 		Client: plainText, Metric: `kubeweir_malformed_requests_total{code="400"}`, Do: "Find the sender: no Kubernetes client does this.",
@@ -222,7 +222,7 @@ var refusalEntries = [refusals]Entry{
 		Label: "offline-expired", Code: 503, When: "No API server responds, and the cached data is older than --offline-ttl.",
 		Client: comeBack, Metric: "kubeweir_upstream_gone", Do: "Repair the connection to the cluster; raise --offline-ttl if older data is acceptable.",
 	},
-	ReviewRefused: {
+	ReviewRejected: {
 		Label: "review-refused", Code: 500, When: "The upstream rejects the gateway's reviews as invalid.",
 		Client: "Status `InternalError`. " + noTellings, Do: "See the log.",
 	},
@@ -335,7 +335,7 @@ var refusalEntries = [refusals]Entry{
 		Client: "Status `ServiceUnavailable`; for a read with Retry-After: 1. For a write that was sent, it says that the outcome, or the response, is unknown.",
 		Metric: "kubeweir_upstream_broken_responses_total", Do: "Check for restarts of the upstream and proxies in between.",
 	},
-	GatewayIdentityRefused: {
+	GatewayIdentityRejected: {
 		Label: "gateway-identity-refused", Code: 503, When: "The upstream denies the gateway the impersonation of the client, or rejects its credentials.",
 		Client: comeBack, Do: "Grant impersonate to the gateway; renew its token or certificate.",
 	},
@@ -346,16 +346,18 @@ var refusalEntries = [refusals]Entry{
 }
 
 // Entry returns the description of the reason.
-func (r Refusal) Entry() Entry { return refusalEntries[r] }
+func (r Rejection) Entry() Entry { return rejectionEntries[r] }
 
 // String returns the reason's label.
-func (r Refusal) String() string { return refusalEntries[r].Label }
+func (r Rejection) String() string { return rejectionEntries[r].Label }
 
-// Refusals returns all reasons, in order.
-func Refusals() []Refusal { return all(Malformed, refusals) }
+// Rejections returns all reasons, in order.
+func Rejections() []Rejection { return all(Malformed, rejections) }
 
 // Counter counts rejections. It is safe for concurrent use.
-type Counter struct{ counters [refusals]prometheus.Counter }
+type Counter struct {
+	counters [rejections]prometheus.Counter
+}
 
 // NewCounter returns a Counter that counts in registerer as kubeweir_refusals_total. All Counters
 // of one registry share the metric. registerer may be nil.
@@ -371,11 +373,11 @@ func NewCounter(registerer prometheus.Registerer) *Counter {
 		}
 	}
 	c := &Counter{}
-	for _, r := range Refusals() {
+	for _, r := range Rejections() {
 		c.counters[r] = vec.WithLabelValues(r.String())
 	}
 	return c
 }
 
 // Count counts one rejection.
-func (c *Counter) Count(r Refusal) { c.counters[r].Inc() }
+func (c *Counter) Count(r Rejection) { c.counters[r].Inc() }

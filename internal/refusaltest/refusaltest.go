@@ -16,8 +16,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
-// Answer is the response that the client received.
-type Answer struct {
+// Response is the response that the client received.
+type Response struct {
 	Code        int
 	ContentType string
 	RetryAfter  string
@@ -27,7 +27,7 @@ type Answer struct {
 // Check fails the test unless registry has counted exactly one rejection, why, and the response has
 // the code, the form, the reason and the Retry-After of the row of why, and a message that contains
 // says.
-func Check(t testing.TB, registry prometheus.Gatherer, why reason.Refusal, says string, got Answer) {
+func Check(t testing.TB, registry prometheus.Gatherer, why reason.Rejection, says string, got Response) {
 	t.Helper()
 	if counted := counted(t, registry); !slices.Equal(counted, []string{why.String()}) {
 		t.Errorf("counted %q, want %s once", counted, why)
@@ -66,7 +66,7 @@ func keepsRetry(promise, row, retry string) bool {
 var promisedReason = regexp.MustCompile("^Status `([A-Za-z]+)`")
 
 // checkStatus checks a response that is a Status.
-func checkStatus(t testing.TB, promise, says string, got Answer) {
+func checkStatus(t testing.TB, promise, says string, got Response) {
 	t.Helper()
 	var status metav1.Status
 	if err := json.Unmarshal([]byte(got.Body), &status); err != nil || got.ContentType != "application/json" {
@@ -108,9 +108,9 @@ func counted(t testing.TB, registry prometheus.Gatherer) (reasons []string) {
 }
 
 // CheckResponse is Check for a response of a handler, which it completes.
-func CheckResponse(t *testing.T, registry *prometheus.Registry, why reason.Refusal, says string, resp *api.Response) {
+func CheckResponse(t *testing.T, registry *prometheus.Registry, why reason.Rejection, says string, resp *api.Response) {
 	t.Helper()
-	Check(t, registry, why, says, Answer{
+	Check(t, registry, why, says, Response{
 		Code: resp.Status, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: string(resp.Body),
 	})
 	if resp.Done != nil {

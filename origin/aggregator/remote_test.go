@@ -36,27 +36,27 @@ type extension struct {
 func newExtension(t *testing.T) *extension {
 	t.Helper()
 	e := &extension{}
-	answer := func(body string) http.HandlerFunc {
+	response := func(body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte(body))
 		}
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/apis/ext.example.com/v1", answer(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"ext.example.com/v1",
+	mux.HandleFunc("/apis/ext.example.com/v1", response(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"ext.example.com/v1",
 		"resources":[{"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["list","create"]}]}`))
 	mux.HandleFunc("/apis/ext.example.com/v1/namespaces/ns/things", func(w http.ResponseWriter, req *http.Request) {
 		e.mu.Lock()
 		e.mu.users = append(e.mu.users, req.Header.Get("X-Remote-User"))
 		e.mu.groups = req.Header.Values("X-Remote-Group")
 		e.mu.Unlock()
-		answer(`{"kind":"ThingList","apiVersion":"ext.example.com/v1","items":[{"metadata":{"name":"`+req.URL.Query().Get("labelSelector")+`"}}]}`)(w, req)
+		response(`{"kind":"ThingList","apiVersion":"ext.example.com/v1","items":[{"metadata":{"name":"`+req.URL.Query().Get("labelSelector")+`"}}]}`)(w, req)
 	})
-	mux.HandleFunc("/openapi/v2", answer(`{"swagger":"2.0","info":{"title":"ext","version":"1"},
+	mux.HandleFunc("/openapi/v2", response(`{"swagger":"2.0","info":{"title":"ext","version":"1"},
 		"paths":{"/apis/ext.example.com/v1/namespaces/{namespace}/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/com.example.ext.Thing"}}}}}},
 		"definitions":{"com.example.ext.Thing":{"type":"object"}}}`))
-	mux.HandleFunc("/openapi/v3", answer(`{"paths":{"apis/ext.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/ext.example.com/v1?hash=1"}}}`))
-	mux.HandleFunc("/openapi/v3/apis/ext.example.com/v1", answer(`{"openapi":"3.0.0","info":{"title":"ext","version":"1"},"paths":{}}`))
+	mux.HandleFunc("/openapi/v3", response(`{"paths":{"apis/ext.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/ext.example.com/v1?hash=1"}}}`))
+	mux.HandleFunc("/openapi/v3/apis/ext.example.com/v1", response(`{"openapi":"3.0.0","info":{"title":"ext","version":"1"},"paths":{}}`))
 	e.Server = httptest.NewTLSServer(mux)
 	t.Cleanup(e.Close)
 	return e

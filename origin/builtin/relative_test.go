@@ -166,7 +166,7 @@ func templateOf(times []time.Time, cell func(times []time.Time) any) *template {
 	return tmpl
 }
 
-func TestTemplateRefusesWhatItCannotExplain(t *testing.T) {
+func TestTemplateRejectsWhatItCannotExplain(t *testing.T) {
 	now := time.Now()
 	for name, cell := range map[string]func([]time.Time) any{
 		"seconds":       func(times []time.Time) any { return int64(time.Since(times[0]).Seconds()) },

@@ -294,7 +294,7 @@ func TestNameConflict(t *testing.T) {
 	})
 }
 
-func TestRefusedDefinitions(t *testing.T) {
+func TestRejectedDefinitions(t *testing.T) {
 	t.Parallel()
 	c := chaintest.Start(t, chaintest.Options{})
 	for name, test := range map[string]struct{ old, new, want string }{

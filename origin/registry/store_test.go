@@ -51,7 +51,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestNewStoreRefuses(t *testing.T) {
+func TestNewStoreRejects(t *testing.T) {
 	good := StoreOptions{Options: Options{Engine: newScripted()}, Codec: testCodec(t), ResourcePrefix: "/pods"}
 	for name, change := range map[string]func(*StoreOptions){
 		"no engine":       func(o *StoreOptions) { o.Engine = nil },

@@ -28,18 +28,18 @@ import (
 // batches, and asked counts requests for progress.
 type scriptedEngine struct {
 	engine.Engine
-	current uint64
-	batches chan engine.Batch
-	failure chan error
-	asked   chan struct{}
+	current   uint64
+	batches   chan engine.Batch
+	failure   chan error
+	requested chan struct{}
 }
 
 func newScripted() *scriptedEngine {
 	return &scriptedEngine{
-		current: 10,
-		batches: make(chan engine.Batch),
-		failure: make(chan error),
-		asked:   make(chan struct{}, 100),
+		current:   10,
+		batches:   make(chan engine.Batch),
+		failure:   make(chan error),
+		requested: make(chan struct{}, 100),
 	}
 }
 
@@ -66,7 +66,7 @@ func (e scriptedWatcher) Next(ctx context.Context) (engine.Batch, error) {
 	}
 }
 
-func (e scriptedWatcher) RequestProgress() { e.asked <- struct{}{} }
+func (e scriptedWatcher) RequestProgress() { e.requested <- struct{}{} }
 func (e scriptedWatcher) Close()           {}
 
 func scripted(t *testing.T, change ...func(*StoreOptions)) (*testStore, *scriptedEngine) {
@@ -150,7 +150,7 @@ func TestBookmarksOfProgress(t *testing.T) {
 		synctest.Wait()
 		// Asked for 20: batches of events do not hide the answer.
 		s.progress.Request(schema.GroupResource{Group: "other", Resource: "pods"}, 20)
-		<-e.asked
+		<-e.requested
 		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "b", 18)}, Revision: 18}
 		expect(t, w, "ADDED 18")
 		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "c", 19)}, Revision: 21}
@@ -179,7 +179,7 @@ func TestNoBookmarksUnasked(t *testing.T) {
 		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "a", 21)}, Revision: 25}
 		expect(t, w, "ADDED 21")
 		time.Sleep(time.Hour)
-		if len(e.asked) > 0 {
+		if len(e.requested) > 0 {
 			t.Error("the engine was asked for progress")
 		}
 	})
@@ -214,7 +214,7 @@ func TestBookmarkPeriod(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, at := range []time.Duration{60, 120, 148} {
-			<-e.asked
+			<-e.requested
 			if got := time.Since(start); got != at*time.Second {
 				t.Fatalf("asked after %s, want %d s", got, at)
 			}
@@ -226,20 +226,20 @@ func TestBookmarkPeriod(t *testing.T) {
 		}
 		expect(t, w, "end")
 		time.Sleep(time.Hour)
-		if len(e.asked) > 0 {
+		if len(e.requested) > 0 {
 			t.Error("asked after the end")
 		}
 	})
 }
 
-// TestProgressAskedDuringInitialEvents checks that progress requested while the initial events are
+// TestProgressRequestedDuringInitialEvents checks that progress requested while the initial events are
 // read is not forgotten.
-func TestProgressAskedDuringInitialEvents(t *testing.T) {
+func TestProgressRequestedDuringInitialEvents(t *testing.T) {
 	p := new(progress)
 	p.request(20)
 	e := newScripted()
 	p.open(scriptedWatcher{e}, 10)
-	if len(e.asked) != 1 {
+	if len(e.requested) != 1 {
 		t.Error("the watcher was not asked when it opened")
 	}
 	if !p.done(engine.Batch{Events: make([]engine.Event, 1), Revision: 20}, false) {
@@ -270,26 +270,26 @@ func TestTracker(t *testing.T) {
 		}
 		synctest.Wait()
 		current(10, 10)
-		if len(e.asked) > 0 {
+		if len(e.requested) > 0 {
 			t.Error("asked for what is known")
 		}
 		// Others' changes: the engine is asked, the reader is told nothing.
 		e.current = 15
-		go func() { <-e.asked; e.batches <- engine.Batch{Revision: 16} }()
+		go func() { <-e.requested; e.batches <- engine.Batch{Revision: 16} }()
 		current(10, 16)
 		// A change of ours is underway: the reader has to read it first.
 		e.current = 18
 		go func() {
-			<-e.asked
+			<-e.requested
 			e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "a", 17)}, Revision: 17}
-			<-e.asked
+			<-e.requested
 			e.batches <- engine.Batch{Revision: 18}
 		}()
 		current(17, 18)
 		expect(t, w, "ADDED 17")
 		// A client that requests a bookmark gets one.
 		s.progress.Request(schema.GroupResource{Resource: "pods"}, 18)
-		<-e.asked
+		<-e.requested
 		e.batches <- engine.Batch{Revision: 18}
 		expect(t, w, "BOOKMARK 18")
 		current(18, 18)
@@ -366,7 +366,7 @@ func TestRequestWatchProgress(t *testing.T) {
 		if err := s.RequestWatchProgress(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		<-e.asked
+		<-e.requested
 		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "a", 16)}, Revision: 17}
 		expect(t, w, "ADDED 16")
 		expect(t, w, "BOOKMARK 17")

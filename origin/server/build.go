@@ -181,7 +181,7 @@ func (b *builder) addChain() error {
 // conversions is how conversion webhooks are reached.
 func (b *builder) conversions() webhook.AuthenticationInfoResolverWrapper {
 	reach := webhook.NewDefaultAuthenticationInfoResolverWrapper(b.proxy, nil, b.config, b.generic.TracerProvider)
-	bound := extension.Webhooks(extension.ConversionAnswer)
+	bound := extension.Webhooks(extension.ConversionResponse)
 	return func(r webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver { return bound(reach(r)) }
 }
 

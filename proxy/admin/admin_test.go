@@ -31,14 +31,14 @@ func start(t *testing.T, addr string, profiling bool) *Server {
 
 // TestVerify: who is on this machine, and no web page, has the cache compared by POST.
 func TestVerify(t *testing.T) {
-	var asked []string
+	var requested []string
 	s, err := Start(Options{
 		Addr: "0.0.0.0:0", Gatherer: prometheus.NewRegistry(), Health: healthz.New(), Log: slog.New(slog.DiscardHandler),
 		Verify: func(_ context.Context, which func(schema.GroupVersionResource) bool) []VerifiedCollection {
-			asked = nil
+			requested = nil
 			for _, gvr := range []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}, {Group: "apps", Version: "v1", Resource: "deployments"}} {
 				if which(gvr) {
-					asked = append(asked, gvr.Resource)
+					requested = append(requested, gvr.Resource)
 				}
 			}
 			return nil
@@ -53,11 +53,11 @@ func TestVerify(t *testing.T) {
 		method, query string
 		change        func(*http.Request)
 		code          int
-		asked         string
+		requested     string
 	}{
-		{method: "POST", code: 200, asked: "pods deployments"},
-		{method: "POST", query: "?resource=pods", code: 200, asked: "pods"},
-		{method: "POST", query: "?resource=deployments.apps&resource=pods", code: 200, asked: "pods deployments"},
+		{method: "POST", code: 200, requested: "pods deployments"},
+		{method: "POST", query: "?resource=pods", code: 200, requested: "pods"},
+		{method: "POST", query: "?resource=deployments.apps&resource=pods", code: 200, requested: "pods deployments"},
 		{method: "POST", query: "?resource=deployments.batch", code: 200},
 		{method: "GET", code: 405},
 		{method: "POST", code: 403, change: func(r *http.Request) { r.Host = "evil.example" }},
@@ -71,22 +71,22 @@ func TestVerify(t *testing.T) {
 		if c.change != nil {
 			c.change(r)
 		}
-		asked = nil
+		requested = nil
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
-		if got := strings.Join(asked, " "); resp.StatusCode != c.code || got != c.asked {
-			t.Errorf("%s %s: %d, asked for %q; want %d, %q", c.method, c.query, resp.StatusCode, got, c.code, c.asked)
+		if got := strings.Join(requested, " "); resp.StatusCode != c.code || got != c.requested {
+			t.Errorf("%s %s: %d, asked for %q; want %d, %q", c.method, c.query, resp.StatusCode, got, c.code, c.requested)
 		}
 	}
 	elsewhere := httptest.NewRequest(http.MethodPost, VerifyPath, nil)
 	elsewhere.Host, elsewhere.RemoteAddr = "127.0.0.1", "192.0.2.1:1"
-	answer := httptest.NewRecorder()
-	s.http.Handler.ServeHTTP(answer, elsewhere)
-	if answer.Code != http.StatusForbidden {
-		t.Errorf("from another machine: %d", answer.Code)
+	response := httptest.NewRecorder()
+	s.http.Handler.ServeHTTP(response, elsewhere)
+	if response.Code != http.StatusForbidden {
+		t.Errorf("from another machine: %d", response.Code)
 	}
 }
 
@@ -131,8 +131,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestWebPagesAreRefused, on a loopback address.
-func TestWebPagesAreRefused(t *testing.T) {
+// TestWebPagesAreRejected, on a loopback address.
+func TestWebPagesAreRejected(t *testing.T) {
 	s := start(t, "127.0.0.1:0", true)
 	for name, change := range map[string]func(*http.Request){
 		"rebinding": func(r *http.Request) { r.Host = "evil.example" },

@@ -51,9 +51,9 @@ func TestExpiryOf(t *testing.T) {
 	}
 }
 
-// TestOneSlowAnswerIsNoOutage: while the upstream can be reached, everybody else is asked
+// TestOneSlowResponseIsNoOutage: while the upstream can be reached, everybody else is asked
 // about, although one question is left unanswered, which is asked again in a while only.
-func TestOneSlowAnswerIsNoOutage(t *testing.T) {
+func TestOneSlowResponseIsNoOutage(t *testing.T) {
 	reachable := func() bool { return true }
 	bubble.Test(t, func(t *testing.T) {
 		a, reviewer := newTokenAuthenticator(t, Options{Settings: review.Settings{OfflineTTL: time.Hour, Reachable: reachable}})

@@ -64,9 +64,9 @@ func TestUnverifiedTokensWaitForEachOtherOnly(t *testing.T) {
 	})
 }
 
-// TestRefusedTokensPushNothingOut: made-up tokens do not make accepted ones
+// TestRejectedTokensPushNothingOut: made-up tokens do not make accepted ones
 // forgotten.
-func TestRefusedTokensPushNothingOut(t *testing.T) {
+func TestRejectedTokensPushNothingOut(t *testing.T) {
 	a, reviewer := newTokenAuthenticator(t, Options{Settings: review.Settings{CacheSize: 64}})
 	if _, err := byToken(t.Context(), a, janeToken); err != nil {
 		t.Fatal(err)

@@ -502,14 +502,14 @@ func TestReviewsEndInTime(t *testing.T) {
 // requests is not for clients.
 func TestReviewsTellNobodyWhoTheGatewayIs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		refusal := func(resource string) error {
+		rejection := func(resource string) error {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New(`User "the-gateway" cannot create`))
 		}
 		for _, test := range []struct {
 			err  error
 			code int32
 		}{
-			{refusal("tokenreviews"), 503},
+			{rejection("tokenreviews"), 503},
 			{apierrors.NewUnauthorized("the-gateway"), 503},
 			{apierrors.NewServiceUnavailable("the-gateway"), 503},
 			{apierrors.NewInternalError(errors.New("the-gateway")), 503},

@@ -37,10 +37,10 @@ func TestImpersonate(t *testing.T) {
 		return h
 	}
 	tests := []struct {
-		name   string
-		header api.Header
-		user   *user.DefaultInfo // nil: a bad request
-		asked  []permission
+		name      string
+		header    api.Header
+		user      *user.DefaultInfo // nil: a bad request
+		requested []permission
 	}{
 		{"nobody", nil, &janeInfo, nil},
 		{"empty user", as("User", ""), &janeInfo, nil},
@@ -91,19 +91,19 @@ func TestImpersonate(t *testing.T) {
 			if !reflect.DeepEqual(infoOf(s.User), *test.user) {
 				t.Errorf("user = %+v, want %+v", infoOf(s.User), *test.user)
 			}
-			if s.Impersonated != (test.asked != nil) || s.UpstreamDecides {
+			if s.Impersonated != (test.requested != nil) || s.UpstreamDecides {
 				t.Errorf("impersonated = %v, upstream decides = %v", s.Impersonated, s.UpstreamDecides)
 			}
-			var asked []permission
+			var requested []permission
 			for _, spec := range access.Specs() {
 				ra := spec.ResourceAttributes
 				if spec.User != "jane" || ra.Verb != "impersonate" || ra.Version != "v1" {
 					t.Errorf("asked %+v %+v", spec, ra)
 				}
-				asked = append(asked, permission{ra.Group, ra.Resource, ra.Subresource, ra.Namespace, ra.Name})
+				requested = append(requested, permission{ra.Group, ra.Resource, ra.Subresource, ra.Namespace, ra.Name})
 			}
-			if !slices.Equal(asked, test.asked) {
-				t.Errorf("asked %v, want %v", asked, test.asked)
+			if !slices.Equal(requested, test.requested) {
+				t.Errorf("asked %v, want %v", requested, test.requested)
 			}
 			for _, f := range r.Header {
 				if f.Name != "Accept" && f.Name != "Impersonate-Nothing" {

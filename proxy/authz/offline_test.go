@@ -33,12 +33,12 @@ func TestDenialsCoverMore(t *testing.T) {
 	anotherToken := authn.NewUser(&user.DefaultInfo{Name: jane.GetName(), Groups: jane.GetGroups(), Extra: map[string][]string{"id": {"2"}}})
 	none := func(Attributes) bool { return false }
 	for _, test := range []struct {
-		name    string
-		refused Attributes
-		rules   func(Attributes) bool // that do not grant
-		who     *authn.User
-		asked   Attributes
-		want    bool
+		name      string
+		rejected  Attributes
+		rules     func(Attributes) bool // that do not grant
+		who       *authn.User
+		requested Attributes
+		want      bool
 	}{
 		{"another verb", listPods, none, jane, with(listPods, func(a *Attributes) { a.Verb = "watch" }), false},
 		{"another version", listPods, none, jane, with(listPods, func(a *Attributes) { a.APIVersion = "v2" }), false},
@@ -60,11 +60,11 @@ func TestDenialsCoverMore(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				access := &reviewtest.Access{Allow: reviewtest.Nothing}
 				a := New(Options{AccessReviewer: access, Rules: rulesBut(test.rules), Settings: review.Settings{OfflineTTL: time.Hour}})
-				if _, err := a.Authorize(t.Context(), jane, test.refused); err != nil {
+				if _, err := a.Authorize(t.Context(), jane, test.rejected); err != nil {
 					t.Fatal(err)
 				}
 				access.Fail(reviewtest.ErrDown)
-				d, err := a.Authorize(t.Context(), test.who, test.asked)
+				d, err := a.Authorize(t.Context(), test.who, test.requested)
 				if d.Allowed != test.want || !test.want && !errors.Is(err, review.ErrUnavailable) {
 					t.Errorf("%+v, %v", d, err)
 				}
@@ -360,8 +360,8 @@ func TestSavedDecisionsAreShared(t *testing.T) {
 // TestLargeAttributesAreShortened: little of large attributes is kept, and they allow nothing.
 func TestLargeAttributesAreShortened(t *testing.T) {
 	for _, test := range []struct {
-		name  string
-		asked Attributes
+		name      string
+		requested Attributes
 	}{
 		{"namespace", Attributes{ResourceRequest: true, Verb: "get", APIVersion: "v1", Resource: "pods", Namespace: strings.Repeat("n", 60<<10)}},
 		{"path", Attributes{Verb: "get", Path: "/" + strings.Repeat("p", 60<<10)}},
@@ -371,7 +371,7 @@ func TestLargeAttributesAreShortened(t *testing.T) {
 				access := &reviewtest.Access{Allow: reviewtest.Nothing}
 				options := Options{AccessReviewer: access, Rules: &fakeRules{allow: true}, Settings: review.Settings{OfflineTTL: time.Hour}}
 				a := New(options)
-				if _, err := a.Authorize(t.Context(), jane, test.asked); err != nil {
+				if _, err := a.Authorize(t.Context(), jane, test.requested); err != nil {
 					t.Fatal(err)
 				}
 				words := &SavedDecisions{}
@@ -387,11 +387,11 @@ func TestLargeAttributesAreShortened(t *testing.T) {
 				access.Fail(reviewtest.ErrDown)
 				b := New(options)
 				b.Restore(words)
-				another := test.asked
+				another := test.requested
 				another.Verb = "watch"
 				for _, a := range []*Authorizer{a, b} {
 					a.decisions.DropAll()
-					for _, what := range []Attributes{test.asked, another} {
+					for _, what := range []Attributes{test.requested, another} {
 						if d, _ := a.Authorize(t.Context(), jane, what); d.Allowed {
 							t.Errorf("%s is allowed", what.Verb)
 						}

@@ -16,12 +16,12 @@ import (
 
 // fakeRules allow everything, or nothing, and count how often they are asked.
 type fakeRules struct {
-	allow bool
-	asked int
+	allow     bool
+	requested int
 }
 
 func (r *fakeRules) Allow(user.Info, Attributes) bool {
-	r.asked++
+	r.requested++
 	return r.allow
 }
 
@@ -88,18 +88,18 @@ func TestOfflineDecisions(t *testing.T) {
 	}
 }
 
-// TestRulesAreAskedInOutagesOnly, and not at all where nobody is served offline.
-func TestRulesAreAskedInOutagesOnly(t *testing.T) {
+// TestRulesAreRequestedInOutagesOnly, and not at all where nobody is served offline.
+func TestRulesAreRequestedInOutagesOnly(t *testing.T) {
 	rules := &fakeRules{allow: true}
 	access := &reviewtest.Access{Allow: reviewtest.Everything}
 	a := New(Options{AccessReviewer: access, Rules: rules, Settings: review.Settings{OfflineTTL: time.Hour}})
-	if d, err := a.Authorize(t.Context(), jane, listPods); err != nil || !d.Allowed || rules.asked > 0 {
-		t.Errorf("%+v, %v, rules asked %d times", d, err, rules.asked)
+	if d, err := a.Authorize(t.Context(), jane, listPods); err != nil || !d.Allowed || rules.requested > 0 {
+		t.Errorf("%+v, %v, rules asked %d times", d, err, rules.requested)
 	}
 	access.Fail(reviewtest.ErrDown)
 	never := New(Options{AccessReviewer: access, Rules: rules})
-	if d, err := never.Authorize(t.Context(), jane, listPods); err == nil || rules.asked > 0 {
-		t.Errorf("%+v, %v, rules asked %d times", d, err, rules.asked)
+	if d, err := never.Authorize(t.Context(), jane, listPods); err == nil || rules.requested > 0 {
+		t.Errorf("%+v, %v, rules asked %d times", d, err, rules.requested)
 	}
 }
 
@@ -129,9 +129,9 @@ func TestBackFromTheOutage(t *testing.T) {
 	})
 }
 
-// TestRefusalBesideSelectors: what the upstream refused last is not got by asking for a
+// TestRejectionBesideSelectors: what the upstream refused last is not got by asking for a
 // part of it, which rules would grant.
-func TestRefusalBesideSelectors(t *testing.T) {
+func TestRejectionBesideSelectors(t *testing.T) {
 	access := &reviewtest.Access{Allow: reviewtest.Nothing}
 	a := New(Options{AccessReviewer: access, Rules: &fakeRules{allow: true}, Settings: review.Settings{OfflineTTL: time.Hour}})
 	if _, err := a.Authorize(t.Context(), jane, listPods); err != nil {
@@ -152,9 +152,9 @@ func TestRefusalBesideSelectors(t *testing.T) {
 	}
 }
 
-// TestOneSlowAnswerIsNoOutage: while the upstream can be reached, everybody else is asked
+// TestOneSlowResponseIsNoOutage: while the upstream can be reached, everybody else is asked
 // about, although one question is left unanswered, which is asked again in a while only.
-func TestOneSlowAnswerIsNoOutage(t *testing.T) {
+func TestOneSlowResponseIsNoOutage(t *testing.T) {
 	reachable := func() bool { return true }
 	bubble.Test(t, func(t *testing.T) {
 		access := &reviewtest.Access{Allow: reviewtest.Everything}

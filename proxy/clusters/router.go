@@ -210,7 +210,7 @@ func (r *Router) unknown(req *api.Request, why string) *api.Response {
 		fmt.Sprintf("%s: use the path %sNAME or a host name of the cluster", why, r.prefix))
 }
 
-func (r *Router) reject(req *api.Request, why reason.Refusal, code int32, kind metav1.StatusReason, message string) *api.Response {
+func (r *Router) reject(req *api.Request, why reason.Rejection, code int32, kind metav1.StatusReason, message string) *api.Response {
 	r.rejected.Count(why)
 	err := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: kind, Message: message}}
 	return api.StatusResponse(err, api.NegotiateStatus(req.Header.Get("Accept"), false))

@@ -276,11 +276,11 @@ func (panics) Serve(context.Context, *api.Request) *api.Response { panic("as tol
 
 const tooMany = "Too many requests, please try again later."
 
-// TestRefusalsOfClustersAreCounted has a request for each reason for which a Router rejects.
-func TestRefusalsOfClustersAreCounted(t *testing.T) {
+// TestRejectionsOfClustersAreCounted has a request for each reason for which a Router rejects.
+func TestRejectionsOfClustersAreCounted(t *testing.T) {
 	const pods = "/clusters/a/api/v1/pods"
 	for _, c := range []struct {
-		why               reason.Refusal
+		why               reason.Rejection
 		name              string
 		host, sni, target string
 		says              string

@@ -76,7 +76,7 @@ func TestCollapseKeepsFormsApart(t *testing.T) {
 	}
 }
 
-func TestCollapseGivesUpOnLargeAnswers(t *testing.T) {
+func TestCollapseGivesUpOnLargeResponses(t *testing.T) {
 	now := time.Unix(0, 0)
 	fetched := 0
 	c := NewCoalescer(100, func() time.Time { return now }, func(context.Context, *api.Request) *api.Response {
@@ -98,9 +98,9 @@ func TestCollapseGivesUpOnLargeAnswers(t *testing.T) {
 	}
 }
 
-// TestCollapseSharesLargeAnswers: a body that comes in portions is whole for all
+// TestCollapseSharesLargeResponses: a body that comes in portions is whole for all
 // who share it.
-func TestCollapseSharesLargeAnswers(t *testing.T) {
+func TestCollapseSharesLargeResponses(t *testing.T) {
 	body := make([]byte, 5<<20+1234)
 	for i := range body {
 		body[i] = byte(i * 7919 >> 8)
@@ -151,7 +151,7 @@ func (failing) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), errors.New("upstream died")
 }
 
-func TestCollapseNeverServesHalfAnAnswer(t *testing.T) {
+func TestCollapseNeverServesHalfAnResponse(t *testing.T) {
 	c := NewCoalescer(100, time.Now, func(context.Context, *api.Request) *api.Response {
 		return &api.Response{Status: 200, Length: -1, BodyTo: failing{}}
 	})
@@ -160,9 +160,9 @@ func TestCollapseNeverServesHalfAnAnswer(t *testing.T) {
 	}
 }
 
-// TestCollapsedAnswersAreBoundedTogether: the memory held for responses is bounded however many
+// TestCollapsedResponsesAreBoundedTogether: the memory held for responses is bounded however many
 // requests differ, and requests that exceed the bound are forwarded.
-func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
+func TestCollapsedResponsesAreBoundedTogether(t *testing.T) {
 	const size = firstPiece
 	length := int64(-1)
 	c := NewCoalescer(size, time.Now, func(context.Context, *api.Request) *api.Response {
@@ -205,8 +205,8 @@ func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// TestSharedAnswerCountsOnce: a response counts once, until the last client that shares it is done.
-func TestSharedAnswerCountsOnce(t *testing.T) {
+// TestSharedResponseCountsOnce: a response counts once, until the last client that shares it is done.
+func TestSharedResponseCountsOnce(t *testing.T) {
 	c := NewCoalescer(1<<20, time.Now, nil)
 	a, err := c.Read(&api.Response{Status: 200, Body: []byte("answer")})
 	if err != nil {

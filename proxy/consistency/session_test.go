@@ -39,7 +39,7 @@ func (s *Session) observe(method, path string, resp *api.Response) *api.Response
 	return s.ObserveWrite(&info, resp)
 }
 
-func TestWriteIsRecordedBeforeItsAnswerGoesOut(t *testing.T) {
+func TestWriteIsRecordedBeforeItsResponseGoesOut(t *testing.T) {
 	s := NewSession(everything, nil)
 	const path, body = "/api/v1/namespaces/default/pods", `{"kind":"Pod","metadata":{"resourceVersion":"42"}}`
 	resp := s.observe("POST", path, &api.Response{Status: 201, Length: -1, BodyTo: strings.NewReader(body)})
@@ -65,9 +65,9 @@ func TestWriteIsRecordedBeforeItsAnswerGoesOut(t *testing.T) {
 	}
 }
 
-// TestProxiedAnswersAreNoWrites: the response of a proxy is not the storage's, so it does not count
+// TestProxiedResponsesAreNoWrites: the response of a proxy is not the storage's, so it does not count
 // as a write and is not held back.
-func TestProxiedAnswersAreNoWrites(t *testing.T) {
+func TestProxiedResponsesAreNoWrites(t *testing.T) {
 	const path, high = "/api/v1/namespaces/d/pods/p/", `{"metadata":{"resourceVersion":"18446744073709551615"}}`
 	for sub, want := range map[string]uint64{
 		"proxy/x": 0, "proxy": 0, "exec": 0, "attach": 0, "portforward": 0, "log": 0, "token": 0, "unheardof": 1,
@@ -189,8 +189,8 @@ func encodeProtobuf(t *testing.T, o runtime.Object) string {
 	return out.String()
 }
 
-// TestAnswerTellsVersionInCBOR: what a write did is read of an answer in CBOR as well.
-func TestAnswerTellsVersionInCBOR(t *testing.T) {
+// TestResponseTellsVersionInCBOR: what a write did is read of an answer in CBOR as well.
+func TestResponseTellsVersionInCBOR(t *testing.T) {
 	item, err := cbor.Append([]byte(cbor.SelfDescribed), []byte(`{"kind":"Secret","metadata":{"resourceVersion":"12"}}`), cbor.Untyped)
 	if err != nil {
 		t.Fatal(err)

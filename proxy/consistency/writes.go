@@ -44,7 +44,7 @@ func (s *Session) ObserveWrite(info *api.RequestInfo, resp *api.Response) *api.R
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	tells := tellingOf(info.Subresource)
 	switch {
-	case tells == noWrite, refused(info, resp.Status):
+	case tells == noWrite, rejected(info, resp.Status):
 		return resp
 	case tells == tellsNothing, resp.Status < 200 || resp.Status >= 300, info.Verb == "deletecollection":
 		s.write(gvr, (*writes).wroteUnknown)
@@ -54,9 +54,9 @@ func (s *Session) ObserveWrite(info *api.RequestInfo, resp *api.Response) *api.R
 		return resp
 	}
 	body := &observedBody{from: resp.BodyTo}
-	body.seen = func(answer []byte, whole bool) {
+	body.seen = func(response []byte, whole bool) {
 		if whole {
-			s.write(gvr, effect(info, answer))
+			s.write(gvr, effect(info, response))
 		} else {
 			s.write(gvr, (*writes).wroteUnknown)
 		}
@@ -72,8 +72,8 @@ func (s *Session) ObserveWrite(info *api.RequestInfo, resp *api.Response) *api.R
 	return resp
 }
 
-// refused reports whether a response says that nothing was written.
-func refused(info *api.RequestInfo, status int) bool {
+// rejected reports whether a response says that nothing was written.
+func rejected(info *api.RequestInfo, status int) bool {
 	switch {
 	case status < 400 || status >= 500:
 		return false
@@ -96,7 +96,7 @@ type observedBody struct {
 	to   io.Writer
 	held []byte
 	// seen is called once, by tell.
-	seen func(answer []byte, whole bool)
+	seen func(response []byte, whole bool)
 	n    int64
 }
 

@@ -338,7 +338,7 @@ type Permissions struct {
 	Invalidations Invalidations `json:"invalidations"`
 	Denials       []Denial      `json:"denials"`
 	EndedWatches  []EndedWatch  `json:"endedWatches"`
-	Refusals      []Rejection   `json:"refusals"`
+	Rejections    []Rejection   `json:"refusals"`
 }
 
 // Decisions counts authorization decisions by source and result, and cached ones.

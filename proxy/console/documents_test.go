@@ -39,7 +39,7 @@ type handler struct {
 	collections []cache.CollectionStatus
 	open        []watch.OpenWatch
 	looks       atomic.Int64
-	asked       proxy.Question
+	requested   proxy.Question
 }
 
 func (h *handler) change(do func()) {
@@ -109,7 +109,7 @@ func (h *handler) Checks() []healthz.CheckResult {
 }
 
 func (h *handler) Explain(_ context.Context, q proxy.Question) (*proxy.Explanation, error) {
-	h.asked = q
+	h.requested = q
 	if q.Method == "" {
 		return nil, errors.New("the method must be one of HTTP")
 	}
@@ -377,8 +377,8 @@ func TestExplain(t *testing.T) {
 		return w.Code, w.Body.String()
 	}
 	code, body := post(`{"method":"GET","path":"/api/v1/pods","user":"jane","groups":["a"]}`)
-	if code != 200 || !strings.Contains(body, `"route":"cached"`) || h.asked.User != "jane" || h.asked.Target != "/api/v1/pods" {
-		t.Errorf("%d %s, question %+v", code, body, h.asked)
+	if code != 200 || !strings.Contains(body, `"route":"cached"`) || h.requested.User != "jane" || h.requested.Target != "/api/v1/pods" {
+		t.Errorf("%d %s, question %+v", code, body, h.requested)
 	}
 	for body, want := range map[string]int{
 		`{"path":"/"}`: 400, `{`: 400, `[]`: 400, `{"method":7}`: 400, `{"method":"GET","cluster":"none"}`: 404, strings.Repeat("x", maxBody+1): 413,

@@ -13,7 +13,7 @@ const (
 )
 
 func (b *builder) permissions(m *moment) any {
-	p := &Permissions{At: m.now, Refusals: []Rejection{}}
+	p := &Permissions{At: m.now, Rejections: []Rejection{}}
 	denials, ended, rejected := []Denial{}, []EndedWatch{}, make(map[string]Figure)
 	for _, v := range m.views {
 		p.addDecisions(v)
@@ -35,7 +35,7 @@ func (b *builder) permissions(m *moment) any {
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(rejected)) {
-		p.Refusals = append(p.Refusals, Rejection{reason, rejected[reason]})
+		p.Rejections = append(p.Rejections, Rejection{reason, rejected[reason]})
 	}
 	p.Denials = latest(denials, maxDenials, func(d Denial) time.Time { return d.Last })
 	p.EndedWatches = latest(ended, maxEnded, func(e EndedWatch) time.Time { return e.Ended })

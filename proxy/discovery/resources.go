@@ -77,9 +77,9 @@ type Resources struct {
 		definitions map[string]*definition // by CRD name, "plural.group"
 		// synced is true while the definitions are watched, and refused if the gateway was last
 		// forbidden to watch them.
-		synced  bool
-		refused bool
-		servers apiServices
+		synced   bool
+		rejected bool
+		servers  apiServices
 	}
 }
 
@@ -448,7 +448,7 @@ func (r *Resources) dropMissing(present []*object.Object) {
 // them.
 func (r *Resources) settle(synced bool) {
 	r.mu.Lock()
-	r.mu.synced, r.mu.refused = synced, !synced
+	r.mu.synced, r.mu.rejected = synced, !synced
 	r.mu.Unlock()
 	r.firstOnce.Do(func() { close(r.first) })
 }
@@ -497,5 +497,5 @@ func (r *Resources) WaitSynced(ctx context.Context) bool {
 func (r *Resources) Settled() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.mu.synced || r.mu.refused
+	return r.mu.synced || r.mu.rejected
 }

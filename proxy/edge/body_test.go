@@ -268,10 +268,10 @@ func TestBodyAfterResponse(t *testing.T) {
 // TestBodyReadAfterResponse: who reads a body when its request is over does not wait for a
 // client that has still to send the rest of it.
 func TestBodyReadAfterResponse(t *testing.T) {
-	answered, errs := make(chan struct{}), make(chan error, 1)
+	responded, errs := make(chan struct{}), make(chan error, 1)
 	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
 		go func() {
-			<-answered
+			<-responded
 			var err error
 			for err == nil {
 				_, err = r.Body.Read(make([]byte, 3))
@@ -285,7 +285,7 @@ func TestBodyReadAfterResponse(t *testing.T) {
 	if _, body := c.Response("POST"); body != "early" {
 		t.Errorf("got %q", body)
 	}
-	close(answered)
+	close(responded)
 	if err := edgetest.Receive(t, errs, "end of the body"); errors.Is(err, io.EOF) {
 		t.Errorf("got %v", err)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/refusaltest"
 )
 
-// TestRefusalsAreCounted has a request of HTTP/1.1 for each reason for which this package refuses one.
-func TestRefusalsAreCounted(t *testing.T) {
+// TestRejectionsAreCounted has a request of HTTP/1.1 for each reason for which this package refuses one.
+func TestRejectionsAreCounted(t *testing.T) {
 	const end = "Host: x\r\n\r\n"
-	for why, c := range map[reason.Refusal]struct{ send, says string }{
+	for why, c := range map[reason.Rejection]struct{ send, says string }{
 		reason.Malformed:       {"GET / HTTP/1.1\nHost: x\n\n", "400 Bad Request"},
 		reason.HeaderTooLarge:  {"GET / HTTP/1.1\r\nA: " + strings.Repeat("b", 100<<10) + "\r\n" + end, "431 Request Header Fields Too Large"},
 		reason.Expectation:     {"GET / HTTP/1.1\r\nExpect: magic\r\n" + end, "417 Expectation Failed"},
@@ -24,20 +24,20 @@ func TestRefusalsAreCounted(t *testing.T) {
 			"before the request's body has been sent"},
 	} {
 		t.Run(why.String(), func(t *testing.T) {
-			ts := edgetest.Start(t, edgetest.ServeRefused)
+			ts := edgetest.Start(t, edgetest.ServeRejected)
 			c1 := ts.Dial()
 			c1.Send("%s", c.send)
 			resp, body := c1.Response("GET")
-			refusaltest.Check(t, ts.Registry, why, c.says, refusaltest.Answer{
+			refusaltest.Check(t, ts.Registry, why, c.says, refusaltest.Response{
 				Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: body,
 			})
 		})
 	}
 }
 
-// TestRefusalsOverHTTP2AreCounted has one of HTTP/2 for each for which such a request is refused.
-func TestRefusalsOverHTTP2AreCounted(t *testing.T) {
-	for why, c := range map[reason.Refusal]struct {
+// TestRejectionsOverHTTP2AreCounted has one of HTTP/2 for each for which such a request is refused.
+func TestRejectionsOverHTTP2AreCounted(t *testing.T) {
+	for why, c := range map[reason.Rejection]struct {
 		send func(*edgetest.FrameConn) uint32
 		says string
 	}{
@@ -54,15 +54,15 @@ func TestRefusalsOverHTTP2AreCounted(t *testing.T) {
 		}, "431 Request Header Fields Too Large"},
 	} {
 		t.Run(why.String(), func(t *testing.T) {
-			ts := edgetest.Start(t, edgetest.ServeRefused)
+			ts := edgetest.Start(t, edgetest.ServeRejected)
 			f := ts.DialFrames()
 			id := c.send(f)
-			header := f.Answer(id)
+			header := f.Respond(id)
 			code, err := strconv.Atoi(header[":status"])
 			if err != nil {
 				t.Fatal(err)
 			}
-			refusaltest.Check(t, ts.Registry, why, c.says, refusaltest.Answer{
+			refusaltest.Check(t, ts.Registry, why, c.says, refusaltest.Response{
 				Code: code, ContentType: header["content-type"], RetryAfter: header["retry-after"], Body: f.Rest(id),
 			})
 		})

@@ -129,7 +129,7 @@ func (s *Shared) InternalError(err error) *api.Response {
 }
 
 // BadRequest is a 400 in that form.
-func (s *Shared) BadRequest(why reason.Refusal, err error) *api.Response {
+func (s *Shared) BadRequest(why reason.Rejection, err error) *api.Response {
 	s.Metrics.Rejections.Count(why)
 	return status(400, "BadRequest", err.Error())
 }
@@ -147,7 +147,7 @@ func status(code int, reason, message string) *api.Response {
 }
 
 // ReasonFor is the reason behind the status of a rejection that needs no handler.
-func ReasonFor(status int) reason.Refusal {
+func ReasonFor(status int) reason.Rejection {
 	switch status {
 	case 417:
 		return reason.Expectation

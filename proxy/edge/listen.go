@@ -34,9 +34,9 @@ func listenSidecar(address string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plaintext listen address %q: %w", address, err)
 	}
-	refused := fmt.Errorf("plaintext listen address %q: only a loopback address (127.0.0.1, [::1], localhost) or unix:PATH, because whoever reaches it acts as the gateway itself", address)
+	rejected := fmt.Errorf("plaintext listen address %q: only a loopback address (127.0.0.1, [::1], localhost) or unix:PATH, because whoever reaches it acts as the gateway itself", address)
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, refused
+		return nil, rejected
 	}
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
@@ -45,7 +45,7 @@ func listenSidecar(address string) (net.Listener, error) {
 	// A hosts file may say anything about localhost.
 	if bound, ok := ln.Addr().(*net.TCPAddr); !ok || !bound.IP.IsLoopback() {
 		_ = ln.Close()
-		return nil, refused
+		return nil, rejected
 	}
 	return ln, nil
 }

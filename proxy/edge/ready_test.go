@@ -24,7 +24,7 @@ func testReadyBody(t *testing.T) {
 	var resp *api.Response
 	ts, dial := edgetest.ServeInBubble(t, func(context.Context, *api.Request) *api.Response { return resp })
 	nc := dial("http/1.1")
-	answers := bufio.NewReader(nc)
+	responses := bufio.NewReader(nc)
 	for _, tc := range []struct {
 		ready, known bool
 		most         int32
@@ -51,7 +51,7 @@ func testReadyBody(t *testing.T) {
 		if _, err := io.WriteString(nc, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		got, err := http.ReadResponse(answers, nil)
+		got, err := http.ReadResponse(responses, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -287,11 +287,11 @@ func TestDrain(t *testing.T) {
 	slow.Send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
 	edgetest.Receive(t, entered, "request")
 	h2 := ts.Client(true)
-	type answer struct {
+	type response struct {
 		resp *http.Response
 		err  error
 	}
-	slow2 := make(chan answer, 1)
+	slow2 := make(chan response, 1)
 	warm, err := h2.Get("https://" + ts.Secure)
 	if err != nil {
 		t.Fatal(err)
@@ -299,7 +299,7 @@ func TestDrain(t *testing.T) {
 	_ = warm.Body.Close()
 	go func() {
 		resp, err := h2.Get("https://" + ts.Secure + "/slow")
-		slow2 <- answer{resp, err}
+		slow2 <- response{resp, err}
 	}()
 	edgetest.Receive(t, entered, "request")
 	watch := ts.Dial()

@@ -50,15 +50,15 @@ func TestResponseReportsStatus(t *testing.T) {
 			t.Errorf("told %+v, want %+v", got, want)
 		}
 	}
-	failed, refused := end{500, false}, end{400, false}
+	failed, rejected := end{500, false}, end{400, false}
 	for _, tc := range []struct {
 		path   string
 		tunnel bool
 		status string
 		want   end
 	}{
-		{"/list", true, "400", refused},
-		{"/stream", true, "400", refused},
+		{"/list", true, "400", rejected},
+		{"/stream", true, "400", rejected},
 		{"/upgrade", true, "200", end{101, true}},
 		{"/upgrade", false, "500", failed},
 		{"/duplex", false, "500", failed},
@@ -73,7 +73,7 @@ func TestResponseReportsStatus(t *testing.T) {
 			} else {
 				id = c.Request("GET", tc.path, false)
 			}
-			check(t, c.Answer(id)[":status"], tc.status, tc.want)
+			check(t, c.Respond(id)[":status"], tc.status, tc.want)
 		})
 	}
 	const upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\n"
@@ -83,8 +83,8 @@ func TestResponseReportsStatus(t *testing.T) {
 		want         end
 	}{
 		{"/upgrade", upgrade, 101, end{101, true}},
-		{"/upgrade", upgrade + "Content-Length: 5\r\n", 400, refused},
-		{"/duplex", upgrade + "Content-Length: 5\r\n", 400, refused},
+		{"/upgrade", upgrade + "Content-Length: 5\r\n", 400, rejected},
+		{"/duplex", upgrade + "Content-Length: 5\r\n", 400, rejected},
 		{"/upgrade", "", 500, failed},
 		{"/body", "", 500, failed},
 		{"/impossible", "", 500, failed},

@@ -9,26 +9,26 @@ import (
 
 // Overload counts the requests that are rejected for one reason. The zero value counts nothing.
 type Overload struct {
-	why      reason.Refusal
-	byKind   prometheus.Counter
-	refusals *reason.Counter
+	why        reason.Rejection
+	byKind     prometheus.Counter
+	rejections *reason.Counter
 }
 
 func (o *Overload) count() {
 	if o.byKind != nil {
 		o.byKind.Inc()
-		o.refusals.Count(o.why)
+		o.rejections.Count(o.why)
 	}
 }
 
 // Overloads makes the counters of requests that are rejected because no permit is free.
 type Overloads struct {
-	byKind   *prometheus.CounterVec
-	refusals *reason.Counter
+	byKind     *prometheus.CounterVec
+	rejections *reason.Counter
 }
 
 // NewOverloads registers the metric of rejected requests. registerer may be nil.
-func NewOverloads(registerer prometheus.Registerer, refusals *reason.Counter) *Overloads {
+func NewOverloads(registerer prometheus.Registerer, rejections *reason.Counter) *Overloads {
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_requests_refused_total",
 		Help: "Requests rejected with 429, by kind (see kubeweir_requests_in_flight) and reason: limit (no slot is free), share (the user holds too many slots), all and cluster (the same over several clusters).",
@@ -36,13 +36,13 @@ func NewOverloads(registerer prometheus.Registerer, refusals *reason.Counter) *O
 	if registerer != nil {
 		registerer.MustRegister(rejected)
 	}
-	return &Overloads{rejected, refusals}
+	return &Overloads{rejected, rejections}
 }
 
-// The Of method returns the counter of a kind of requests and the limit that rejects them, which
+// Of returns the counter of a kind of requests and the limit that rejects them, which
 // are the values of the metric's labels. why is the reason that is counted, too.
-func (o *Overloads) Of(kind, limit string, why reason.Refusal) Overload {
-	return Overload{why, o.byKind.WithLabelValues(kind, limit), o.refusals}
+func (o *Overloads) Of(kind, limit string, why reason.Rejection) Overload {
+	return Overload{why, o.byKind.WithLabelValues(kind, limit), o.rejections}
 }
 
 // RegisterMetrics registers, for semaphores by kind, the permits in use and the limits. registerer

@@ -47,8 +47,8 @@ type BlockedAgent struct {
 	Pattern string    `json:"userAgent"`
 	Since   time.Time `json:"since"`
 	Until   time.Time `json:"until,omitzero"` // zero for a pattern that is blocked until Unblock
-	// Refused is how many requests were rejected.
-	Refused int64 `json:"refused"`
+	// Rejected is how many requests were rejected.
+	Rejected int64 `json:"refused"`
 }
 
 // blockedAgent is a pattern of user agents. It is immutable, except for the counter.

@@ -19,10 +19,10 @@ type BudgetState struct {
 	// RequestsPerSecond and BytesPerSecond are 0 without such a budget.
 	RequestsPerSecond int64 `json:"requestsPerSecond,omitempty"`
 	BytesPerSecond    int64 `json:"bytesPerSecond,omitempty"`
-	// Refused and AnsweredStale count the requests that were rejected, or served from the cache,
+	// Rejected and RespondedStale count the requests that were rejected, or served from the cache,
 	// because a budget was exhausted.
-	Refused       int64 `json:"refused"`
-	AnsweredStale int64 `json:"answeredStale"`
+	Rejected       int64 `json:"refused"`
+	RespondedStale int64 `json:"answeredStale"`
 	// Users is how many users have spent something, at most.
 	Users int `json:"-"`
 }
@@ -32,7 +32,7 @@ type RuleBudgets struct {
 	Name            string  // rules[2]
 	Who             string  // see BudgetState
 	Requests, Bytes *Budget // nil without one
-	Refused, Stale  atomic.Int64
+	Rejected, Stale atomic.Int64
 }
 
 // Budget is a budget of a rule.
@@ -62,7 +62,7 @@ func ruleName(i int) string { return fmt.Sprintf("rules[%d]", i) }
 
 // State describes the budgets.
 func (b *RuleBudgets) State() BudgetState {
-	state := BudgetState{Rule: b.Name, Who: b.Who, Refused: b.Refused.Load(), AnsweredStale: b.Stale.Load()}
+	state := BudgetState{Rule: b.Name, Who: b.Who, Rejected: b.Rejected.Load(), RespondedStale: b.Stale.Load()}
 	if b.Requests != nil {
 		state.RequestsPerSecond, state.Users = b.Requests.PerSecond(), b.Requests.Users()
 	}
@@ -91,7 +91,7 @@ func keepBudgets(budgets, before []*RuleBudgets) {
 		if b.Bytes != nil {
 			b.Bytes.Budget = old.Bytes.Budget
 		}
-		b.Refused.Store(old.Refused.Load())
+		b.Rejected.Store(old.Rejected.Load())
 		b.Stale.Store(old.Stale.Load())
 	}
 }
@@ -147,7 +147,7 @@ func (m *budgetMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.desc }
 // Collect implements prometheus.Collector.
 func (m *budgetMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, b := range m.budgets() {
-		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(b.Refused.Load()), b.Name, "refused")
+		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(b.Rejected.Load()), b.Name, "refused")
 		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(b.Stale.Load()), b.Name, "cached")
 	}
 }

@@ -18,7 +18,7 @@ type Restriction struct {
 	Redacted bool
 	// Why and Text are the reason and the message of the rejection. Text is "" if the request is not
 	// rejected.
-	Why  reason.Refusal
+	Why  reason.Rejection
 	Text string
 }
 

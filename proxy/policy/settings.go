@@ -155,8 +155,8 @@ func setDefault[T comparable](field *T, value T) {
 type OverBudget string
 
 const (
-	// OverBudgetRefuse rejects it with 429.
-	OverBudgetRefuse OverBudget = "refuse"
+	// OverBudgetReject rejects it with 429.
+	OverBudgetReject OverBudget = "refuse"
 	// OverBudgetCached serves a most-recent read from the cache, with the age of the response, and
 	// rejects all other requests.
 	OverBudgetCached OverBudget = "cached"

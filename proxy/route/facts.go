@@ -71,9 +71,9 @@ type Decision struct {
 	Action Action
 	// Why is the reason why a read is not served from the cache, for Forward and ForwardShard.
 	Why reason.Forward
-	// Refusal and Err are the reason and the response of Reject. Refusal is 0 if it is not counted.
-	Refusal reason.Refusal
-	Err     error
+	// Rejection and Err are the reason and the response of Reject. Rejection is 0 if it is not counted.
+	Rejection reason.Rejection
+	Err       error
 	// Stale says that ReadCache serves what the collection holds because a budget is exhausted.
 	Stale bool
 }

@@ -13,7 +13,7 @@ func (f *Facts) Next() Decision {
 	case f.IsRead():
 		return f.read()
 	case f.isSharded():
-		return Decision{Action: Reject, Refusal: reason.ShardUnknown, Err: f.shardErr(reason.NotForwarded, nil)}
+		return Decision{Action: Reject, Rejection: reason.ShardUnknown, Err: f.shardErr(reason.NotForwarded, nil)}
 	case f.Documents.SelfReview:
 		return Decision{Action: SelfReview}
 	case f.Documents.OfflineDiscovery:
@@ -27,7 +27,7 @@ func (f *Facts) Next() Decision {
 // for resources that are never cached: those of other servers, which may have such parameters.
 func (f *Facts) query() Decision {
 	if f.Info.Verb != "list" {
-		return Decision{Action: Reject, Refusal: reason.QueryUnanswered, Err: wrongVerb(f.Info.Verb)}
+		return Decision{Action: Reject, Rejection: reason.QueryUnanswered, Err: wrongVerb(f.Info.Verb)}
 	}
 	if f.Unqualified == reason.Aggregated || f.Unqualified == reason.Unwatchable {
 		return f.forward(f.Unqualified)
@@ -63,7 +63,7 @@ func (f *Facts) authorize() Decision {
 	case f.Permission == No && f.Visible == No:
 		return f.forbidden(f.Decision.Reason)
 	case (f.Subject.Offline || f.Decision.Offline) && !f.AllowsOffline():
-		return Decision{Action: Reject, Refusal: reason.OfflineDenied, Err: errUnconfirmedClient}
+		return Decision{Action: Reject, Rejection: reason.OfflineDenied, Err: errUnconfirmedClient}
 	case !f.Parsed && (f.Info.ShardSelector != "" || f.Info.Query != nil):
 		return Decision{Action: ParseParameters}
 	case f.ParameterErr != nil:
@@ -241,9 +241,9 @@ func (f *Facts) Expired() (d Decision, expired bool) {
 	}
 	switch {
 	case !f.AllowsOffline() && f.Unconfirmed:
-		return Decision{Action: Reject, Refusal: reason.OfflineDenied, Err: errUnconfirmedCache}, true
+		return Decision{Action: Reject, Rejection: reason.OfflineDenied, Err: errUnconfirmedCache}, true
 	case f.AllowsOffline() && f.Age > f.OfflineTTL:
-		return Decision{Action: Reject, Refusal: reason.OfflineExpired, Err: errOfflineExpired}, true
+		return Decision{Action: Reject, Rejection: reason.OfflineExpired, Err: errOfflineExpired}, true
 	}
 	return d, false
 }
@@ -253,9 +253,9 @@ func (f *Facts) Expired() (d Decision, expired bool) {
 func (f *Facts) cannot(why reason.Forward, err error) Decision {
 	switch {
 	case f.Query.Visible != nil:
-		return Decision{Action: Reject, Refusal: reason.VisibleUnanswered, Err: f.visibleErr(why, err)}
+		return Decision{Action: Reject, Rejection: reason.VisibleUnanswered, Err: f.visibleErr(why, err)}
 	case f.Info.Query != nil && f.Request.Method != "HEAD":
-		reject := Decision{Action: Reject, Refusal: reason.QueryUnanswered, Err: f.queryErr(why, err)}
+		reject := Decision{Action: Reject, Rejection: reason.QueryUnanswered, Err: f.queryErr(why, err)}
 		if f.Info.Exact && !f.Subject.UpstreamDecides {
 			switch f.Permission { // whoever may not list learns nothing
 			case Unknown:
@@ -287,7 +287,7 @@ func (f *Facts) forward(why reason.Forward) Decision {
 func (f *Facts) unlessUnredactable(d Decision) Decision {
 	if f.Redacted && !f.isWhole() {
 		if err := f.unredactable(); err != nil {
-			return Decision{Action: Reject, Refusal: reason.Redacted, Err: err}
+			return Decision{Action: Reject, Rejection: reason.Redacted, Err: err}
 		}
 	}
 	return d

@@ -35,12 +35,12 @@ func (f *Facts) Forbidden(why string) error {
 }
 
 func (f *Facts) forbidden(why string) Decision {
-	return Decision{Action: Reject, Refusal: reason.Forbidden, Err: f.Forbidden(why)}
+	return Decision{Action: Reject, Rejection: reason.Forbidden, Err: f.Forbidden(why)}
 }
 
 // OverBudget rejects a client that has exhausted a budget.
 func (f *Facts) OverBudget() Decision {
-	return Decision{Action: Reject, Refusal: reason.OverBudget, Err: f.Spending.Rejection()}
+	return Decision{Action: Reject, Rejection: reason.OverBudget, Err: f.Spending.Rejection()}
 }
 
 // isWhole reports whether a response is passed on as it is in a redacted view, too, because there

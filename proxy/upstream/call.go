@@ -30,8 +30,8 @@ type call struct {
 	etag     string // a 304 will do if the document still has this
 }
 
-// answer is the response to a call. Its body is read through body, and it must be closed.
-type answer struct {
+// response is the response to a call. Its body is read through body, and it must be closed.
+type response struct {
 	*http.Response
 	body *health.IdleReader
 	conn *health.Conn // the feed connection, nil if it came over another one
@@ -42,13 +42,13 @@ type answer struct {
 }
 
 // get sends the call and waits for the head of the response, which must be closed.
-func (c *Client) get(ctx context.Context, call *call) (*answer, error) {
+func (c *Client) get(ctx context.Context, call *call) (*response, error) {
 	if call.purpose.urgent() {
 		if err := c.health.Admit(); err != nil {
 			return nil, fmt.Errorf("GET %s: %w", call.path, err)
 		}
 	}
-	a := &answer{}
+	a := &response{}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	a.unlink = context.AfterFunc(c.ctx, func() { a.cancel(health.ErrClosed) })
 	req := c.request(a, call)
@@ -56,13 +56,13 @@ func (c *Client) get(ctx context.Context, call *call) (*answer, error) {
 	if err != nil {
 		a.unlink()
 		a.cancel(nil)
-		c.metrics.answered(call.purpose, http.MethodGet, 0, 0)
+		c.metrics.responded(call.purpose, http.MethodGet, 0, 0)
 		return nil, fmt.Errorf("GET %s: %w", req.URL.Path, err)
 	}
 	a.Response = resp
 	a.body = health.NewIdleReader(a.ctx, a.cancel, resp.Body, c.limits.StallTimeout)
 	a.body.Received = c.metrics.received[call.purpose]
-	c.rights.answered(http.MethodGet, call.path, req.URL.RawQuery, resp.StatusCode, func() string {
+	c.rights.responded(http.MethodGet, call.path, req.URL.RawQuery, resp.StatusCode, func() string {
 		return rejectionIn(&a.body.ReadCloser, a.body)
 	})
 	if call.purpose.urgent() {
@@ -89,12 +89,12 @@ func (c *Client) exchange(req *http.Request, x *exchange) (*http.Response, error
 	if err != nil {
 		return nil, health.Cause(req.Context(), err)
 	}
-	c.metrics.answered(x.purpose, req.Method, resp.StatusCode, time.Since(began))
+	c.metrics.responded(x.purpose, req.Method, resp.StatusCode, time.Since(began))
 	return resp, nil
 }
 
 // request returns the request of a call whose response will be a.
-func (c *Client) request(a *answer, call *call) *http.Request {
+func (c *Client) request(a *response, call *call) *http.Request {
 	ctx := a.ctx
 	if c.servers != nil && (call.purpose == forVersion || call.purpose == forDiscovery) {
 		ctx = balance.Preferred(ctx) // what the feeds' server says counts
@@ -126,22 +126,22 @@ func (c *Client) resourceURL(path string, query url.Values) *url.URL {
 }
 
 // Read implements io.Reader.
-func (a *answer) Read(p []byte) (int, error) { return a.body.Read(p) }
+func (a *response) Read(p []byte) (int, error) { return a.body.Read(p) }
 
 // Close implements io.Closer.
-func (a *answer) Close() error {
+func (a *response) Close() error {
 	a.unlink()
 	a.cancel(nil)
 	return a.body.Close()
 }
 
 // rejection returns the error for a status other than 200.
-func (a *answer) rejection(verb string, gr schema.GroupResource) error {
+func (a *response) rejection(verb string, gr schema.GroupResource) error {
 	return status.Error(a.Response, a.body, verb, gr)
 }
 
 // decoded returns the body, decompressed.
-func (a *answer) decoded() (io.Reader, error) {
+func (a *response) decoded() (io.Reader, error) {
 	switch coding := a.Header.Get("Content-Encoding"); coding {
 	case "", "identity":
 		return a.body, nil

@@ -39,9 +39,9 @@ func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.c.exchange(req.WithContext(ctx), &exchange{rt: t.c.own.shared, purpose: forReview, cancel: cancel})
 	if err != nil {
-		t.c.metrics.answered(forReview, req.Method, 0, 0)
+		t.c.metrics.responded(forReview, req.Method, 0, 0)
 		return nil, err
 	}
-	t.c.rights.answered(req.Method, t.c.ownPath(req.URL), req.URL.RawQuery, resp.StatusCode, func() string { return rejectionIn(&resp.Body, resp.Body) })
+	t.c.rights.responded(req.Method, t.c.ownPath(req.URL), req.URL.RawQuery, resp.StatusCode, func() string { return rejectionIn(&resp.Body, resp.Body) })
 	return resp, nil
 }

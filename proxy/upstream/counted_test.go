@@ -16,8 +16,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/refusaltest"
 )
 
-// refusedBench is a Client before an upstream that can be frozen.
-type refusedBench struct {
+// rejectedBench is a Client before an upstream that can be frozen.
+type rejectedBench struct {
 	*server
 	ice      freezer
 	client   *Client
@@ -25,10 +25,10 @@ type refusedBench struct {
 	arrived  chan struct{} // a request that is no probe
 }
 
-// newRefusedBench answers by handle, if there is one, once it is not frozen.
-func newRefusedBench(t *testing.T, handle http.HandlerFunc, limits Limits) *refusedBench {
+// newRejectedBench answers by handle, if there is one, once it is not frozen.
+func newRejectedBench(t *testing.T, handle http.HandlerFunc, limits Limits) *rejectedBench {
 	t.Helper()
-	b := &refusedBench{registry: prometheus.NewRegistry(), arrived: make(chan struct{}, 10)}
+	b := &rejectedBench{registry: prometheus.NewRegistry(), arrived: make(chan struct{}, 10)}
 	b.server = newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		probe := r.URL.Path == "/version"
 		if !probe {
@@ -51,8 +51,8 @@ func sendingBody(err error) *api.Request {
 	return r
 }
 
-// TestRefusalsAreCounted has a request for each reason for which this package refuses.
-func TestRefusalsAreCounted(t *testing.T) {
+// TestRejectionsAreCounted has a request for each reason for which this package refuses.
+func TestRejectionsAreCounted(t *testing.T) {
 	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	half := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")
@@ -69,32 +69,32 @@ func TestRefusalsAreCounted(t *testing.T) {
 	get := request("GET", "/api/v1/pods")
 	post := func() *api.Request { return withBody(request("POST", "/api/v1/pods"), "{}") }
 	for _, c := range []struct {
-		why     reason.Refusal
+		why     reason.Rejection
 		name    string
 		request *api.Request
 		says    string
 		handle  http.HandlerFunc
 		limits  Limits
 		cred    Credentials
-		before  func(*refusedBench)
+		before  func(*rejectedBench)
 	}{
 		{why: reason.RequestInvalid, name: "method", request: malformed, says: "malformed method"},
 		{why: reason.RequestInvalid, name: "header", request: request("GET", "/api/v1/pods", "A B", "c"), says: "malformed header"},
 		{why: reason.BodyTimeout, request: sendingBody(os.ErrDeadlineExceeded), says: "the request's body did not arrive in time"},
 		{why: reason.BodyBroken, request: sendingBody(errors.New("gone")), says: "the request's body could not be read"},
-		{why: reason.UpstreamUnreachable, request: get, says: "cannot be reached: connection refused", before: func(b *refusedBench) { b.server.Close() }},
-		{why: reason.UpstreamSilent, request: get, says: "has stopped responding", limits: Limits{SilenceTimeout: silence}, before: func(b *refusedBench) { b.ice.freeze() }},
-		{why: reason.UpstreamTimeout, name: "read", request: get, says: "did not respond in time", limits: Limits{RequestTimeout: silence}, before: func(b *refusedBench) { b.ice.freeze() }},
-		{why: reason.UpstreamTimeout, name: "write", request: post(), says: "did not respond in time; it is not known whether", limits: Limits{RequestTimeout: time.Second}, before: func(b *refusedBench) { b.ice.freeze() }},
+		{why: reason.UpstreamUnreachable, request: get, says: "cannot be reached: connection refused", before: func(b *rejectedBench) { b.server.Close() }},
+		{why: reason.UpstreamSilent, request: get, says: "has stopped responding", limits: Limits{SilenceTimeout: silence}, before: func(b *rejectedBench) { b.ice.freeze() }},
+		{why: reason.UpstreamTimeout, name: "read", request: get, says: "did not respond in time", limits: Limits{RequestTimeout: silence}, before: func(b *rejectedBench) { b.ice.freeze() }},
+		{why: reason.UpstreamTimeout, name: "write", request: post(), says: "did not respond in time; it is not known whether", limits: Limits{RequestTimeout: time.Second}, before: func(b *rejectedBench) { b.ice.freeze() }},
 		{why: reason.UpstreamBroke, name: "read", request: get, says: "broke before it responded", handle: abort},
 		{why: reason.UpstreamBroke, name: "write", request: post(), says: "broke before it responded; it is not known whether", handle: abort},
 		{why: reason.UpstreamBroke, name: "half an answer", request: get, says: "broke off", handle: half},
 		{why: reason.UpstreamBroke, name: "half an answer to a write", request: post(), says: "the status of the response was 200", handle: half},
-		{why: reason.GatewayIdentityRefused, request: get, says: "cannot forward the request as its user", handle: unauthorized, cred: Credentials{As: AsGateway, KeepImpersonation: true}},
+		{why: reason.GatewayIdentityRejected, request: get, says: "cannot forward the request as its user", handle: unauthorized, cred: Credentials{As: AsGateway, KeepImpersonation: true}},
 	} {
 		t.Run(c.why.String()+" "+c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				b := newRefusedBench(t, c.handle, c.limits)
+				b := newRejectedBench(t, c.handle, c.limits)
 				if c.before != nil {
 					c.before(b)
 				}
@@ -104,22 +104,22 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfTheEndAreCounted: what is under way when the Client is closed.
-func TestRefusalsOfTheEndAreCounted(t *testing.T) {
+// TestRejectionsOfTheEndAreCounted: what is under way when the Client is closed.
+func TestRejectionsOfTheEndAreCounted(t *testing.T) {
 	const why, says = reason.ShuttingDown, "the gateway is shutting down"
-	b := newRefusedBench(t, nil, Limits{})
+	b := newRejectedBench(t, nil, Limits{})
 	b.ice.freeze()
-	answers := make(chan *api.Response, 1)
-	go func() { answers <- b.client.Forward(testContext(t), request("GET", "/api/v1/pods"), Credentials{}) }()
+	responses := make(chan *api.Response, 1)
+	go func() { responses <- b.client.Forward(testContext(t), request("GET", "/api/v1/pods"), Credentials{}) }()
 	within(t, b.arrived, "the request")
 	b.client.Close()
-	b.check(t, why, says, within(t, answers, "the answer"))
+	b.check(t, why, says, within(t, responses, "the answer"))
 }
 
 // check fails the test unless an answer is the one refusal that was counted.
-func (b *refusedBench) check(t *testing.T, why reason.Refusal, says string, resp *api.Response) {
+func (b *rejectedBench) check(t *testing.T, why reason.Rejection, says string, resp *api.Response) {
 	t.Helper()
-	refusaltest.Check(t, b.registry, why, says, refusaltest.Answer{
+	refusaltest.Check(t, b.registry, why, says, refusaltest.Response{
 		Code: resp.Status, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: finish(t, resp),
 	})
 }

@@ -27,7 +27,7 @@ func (x *forwarding) refuse(err error) *api.Response {
 // failed responds to a request that the upstream did not respond to.
 func (x *forwarding) failed(err error) *api.Response {
 	x.end()
-	x.c.metrics.answered(x.purpose, x.r.Method, 0, 0)
+	x.c.metrics.responded(x.purpose, x.r.Method, 0, 0)
 	if x.left() {
 		return &api.Response{Status: api.StatusClientLeft}
 	}
@@ -75,8 +75,8 @@ func (x *forwarding) outcome() string {
 }
 
 // reject counts a rejection and returns its response.
-func (x *forwarding) reject(why reason.Refusal, err error) *api.Response {
-	x.c.metrics.refusals.Count(why)
+func (x *forwarding) reject(why reason.Rejection, err error) *api.Response {
+	x.c.metrics.rejections.Count(why)
 	pretty := x.info.Pretty(x.r.Header.Get("User-Agent"))
 	return api.StatusResponse(err, api.NegotiateStatus(x.r.Header.Get("Accept"), pretty))
 }

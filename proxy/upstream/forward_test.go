@@ -435,8 +435,8 @@ func TestSmallBody(t *testing.T) {
 	})
 }
 
-// TestEarlyAnswer: the upstream refuses while the client is still sending.
-func TestEarlyAnswer(t *testing.T) {
+// TestEarlyResponse: the upstream refuses while the client is still sending.
+func TestEarlyResponse(t *testing.T) {
 	t.Parallel() // it waits for the end of an upload
 	bothProtocols(t, func(t *testing.T, options ...serverOption) {
 		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -529,8 +529,8 @@ func TestCloseEndsAll(t *testing.T) {
 		<-r.Context().Done()
 	})
 	c := s.client(t)
-	answers := make(chan *api.Response, 1)
-	go func() { answers <- c.Forward(testContext(t), request("GET", "/api/v1/pods"), Credentials{}) }()
+	responses := make(chan *api.Response, 1)
+	go func() { responses <- c.Forward(testContext(t), request("GET", "/api/v1/pods"), Credentials{}) }()
 	watch := c.Forward(testContext(t), request("GET", "/api/v1/pods?watch=1"), Credentials{})
 	w := newRecorder()
 	watch.Stream.Start(w)
@@ -538,7 +538,7 @@ func TestCloseEndsAll(t *testing.T) {
 		within(t, arrived, "a request")
 	}
 	c.Close()
-	if resp := within(t, answers, "the answer"); resp.Status != 503 {
+	if resp := within(t, responses, "the answer"); resp.Status != 503 {
 		t.Errorf("status %d", resp.Status)
 	}
 	within(t, w.ended, "the end of the watch")

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHeartbeatIsAnswered by Go's server itself, over both protocols.
-func TestHeartbeatIsAnswered(t *testing.T) {
+// TestHeartbeatIsResponded by Go's server itself, over both protocols.
+func TestHeartbeatIsResponded(t *testing.T) {
 	for name, options := range map[string][]serverOption{"HTTP/2": nil, "HTTP/1.1": {http1Only}} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, func(http.ResponseWriter, *http.Request) { t.Error("the handler was asked") }, options...)

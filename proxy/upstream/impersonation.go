@@ -47,7 +47,7 @@ func (x *forwarding) gatewayRejected(content []byte) *api.Response {
 	if x.resp.StatusCode == 403 {
 		message = notImpersonated
 	}
-	return x.reject(reason.GatewayIdentityRefused, retryLater(message))
+	return x.reject(reason.GatewayIdentityRejected, retryLater(message))
 }
 
 // notImpersonated is for clients whom the gateway may not impersonate.

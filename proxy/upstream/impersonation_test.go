@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestRefusedIdentity: that the upstream refuses the gateway is no answer to a client
+// TestRejectedIdentity: that the upstream refuses the gateway is no answer to a client
 // in whose name it asked; that it refuses the client is.
-func TestRefusedIdentity(t *testing.T) {
+func TestRejectedIdentity(t *testing.T) {
 	const impersonation = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"bob\" is forbidden: User \"the-gateway\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","reason":"Forbidden","code":403}`
 	constrained := strings.ReplaceAll(impersonation, "cannot impersonate resource", "cannot impersonate-on:user-info:list resource")
 	const unauthorized = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`

@@ -37,15 +37,15 @@ func (p purpose) urgent() bool { return p == forReferences || p == forVersion }
 var purposes = [...]purpose{forClient, forIdentity, forOwn, forList, forReferences, forWatch, forVersion, forDiscovery, forReview}
 
 type metrics struct {
-	requests  *prometheus.CounterVec
-	received  map[purpose]prometheus.Counter // bytes
-	durations *prometheus.HistogramVec
-	broken    *prometheus.CounterVec
-	upgrades  prometheus.Gauge
-	streams   prometheus.Gauge
-	reloads   *prometheus.CounterVec
-	refusals  *reason.Counter
-	servers   *balance.Metrics
+	requests   *prometheus.CounterVec
+	received   map[purpose]prometheus.Counter // bytes
+	durations  *prometheus.HistogramVec
+	broken     *prometheus.CounterVec
+	upgrades   prometheus.Gauge
+	streams    prometheus.Gauge
+	reloads    *prometheus.CounterVec
+	rejections *reason.Counter
+	servers    *balance.Metrics
 }
 
 func newMetrics(reg prometheus.Registerer, d *health.Detector, missingRights prometheus.Collector) (*metrics, error) {
@@ -55,9 +55,9 @@ func newMetrics(reg prometheus.Registerer, d *health.Detector, missingRights pro
 	opts := func(name, help string) prometheus.GaugeOpts { return prometheus.GaugeOpts{Name: name, Help: help} }
 	bytes := counter("kubeweir_upstream_response_bytes_total", "Bytes of the upstream's response bodies as received (compressed or not), by purpose.", "purpose")
 	m := &metrics{
-		refusals: reason.NewCounter(reg),
-		servers:  balance.NewMetrics(),
-		requests: counter("kubeweir_upstream_requests_total", "Requests to the upstream by purpose, method and status code; code is 0 without a response.", "purpose", "method", "code"),
+		rejections: reason.NewCounter(reg),
+		servers:    balance.NewMetrics(),
+		requests:   counter("kubeweir_upstream_requests_total", "Requests to the upstream by purpose, method and status code; code is 0 without a response.", "purpose", "method", "code"),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeweir_upstream_response_seconds",
 			Help:    "Time from sending a request upstream to the head of its response.",
@@ -116,8 +116,8 @@ func seconds(t time.Time) float64 {
 	return float64(t.UnixNano()) / 1e9
 }
 
-// answered counts a request; code is 0 without a response.
-func (m *metrics) answered(p purpose, method string, code int, took time.Duration) {
+// responded counts a request; code is 0 without a response.
+func (m *metrics) responded(p purpose, method string, code int, took time.Duration) {
 	method = knownMethod(method)
 	m.requests.WithLabelValues(string(p), method, strconv.Itoa(api.KnownStatus(code))).Inc()
 	if code != 0 {

@@ -146,15 +146,15 @@ func TestWritesOnce(t *testing.T) {
 		name   string
 		handle func(r *rawServer) func(f *http2.Framer, stream uint32, n int64) bool
 		// sends is how often the write may come to one server; answered: one took it.
-		sends    int64
-		refused  bool // it surely was not processed
-		answered bool
+		sends     int64
+		rejected  bool // it surely was not processed
+		responded bool
 	}
 	var all []ending
 	for code := http2.ErrCodeNo; code <= http2.ErrCodeHTTP11Required; code++ {
 		e := ending{name: "RST_STREAM " + code.String(), sends: 1}
 		if code == http2.ErrCodeRefusedStream {
-			e.sends, e.refused = pool.MaxSends, true
+			e.sends, e.rejected = pool.MaxSends, true
 		}
 		e.handle = func(*rawServer) func(*http2.Framer, uint32, int64) bool {
 			return func(f *http2.Framer, stream uint32, _ int64) bool { return f.WriteRSTStream(stream, code) == nil }
@@ -168,16 +168,16 @@ func TestWritesOnce(t *testing.T) {
 				return f.WriteRSTStream(stream, http2.ErrCodeProtocol) == nil
 			}
 		}},
-		ending{name: "GOAWAY before each request", sends: pool.MaxSends, refused: true, handle: func(*rawServer) func(*http2.Framer, uint32, int64) bool {
+		ending{name: "GOAWAY before each request", sends: pool.MaxSends, rejected: true, handle: func(*rawServer) func(*http2.Framer, uint32, int64) bool {
 			return func(f *http2.Framer, _ uint32, _ int64) bool { return f.WriteGoAway(0, http2.ErrCodeNo, nil) == nil }
 		}},
-		ending{name: "GOAWAY before the request, and nobody there any more", sends: 1, refused: true, handle: func(r *rawServer) func(*http2.Framer, uint32, int64) bool {
+		ending{name: "GOAWAY before the request, and nobody there any more", sends: 1, rejected: true, handle: func(r *rawServer) func(*http2.Framer, uint32, int64) bool {
 			return func(f *http2.Framer, _ uint32, _ int64) bool {
 				_ = r.Close()
 				return f.WriteGoAway(0, http2.ErrCodeNo, nil) == nil
 			}
 		}},
-		ending{name: "GOAWAY before the request, and no handshake any more", sends: 1, refused: true, handle: func(r *rawServer) func(*http2.Framer, uint32, int64) bool {
+		ending{name: "GOAWAY before the request, and no handshake any more", sends: 1, rejected: true, handle: func(r *rawServer) func(*http2.Framer, uint32, int64) bool {
 			return func(f *http2.Framer, _ uint32, _ int64) bool {
 				r.hangsUp.Store(true)
 				return f.WriteGoAway(0, http2.ErrCodeNo, nil) == nil
@@ -192,7 +192,7 @@ func TestWritesOnce(t *testing.T) {
 				return false
 			}
 		}},
-		ending{name: "GOAWAY before the request", sends: 2, answered: true, handle: func(*rawServer) func(*http2.Framer, uint32, int64) bool {
+		ending{name: "GOAWAY before the request", sends: 2, responded: true, handle: func(*rawServer) func(*http2.Framer, uint32, int64) bool {
 			return func(f *http2.Framer, stream uint32, n int64) bool {
 				if n == 1 {
 					return f.WriteGoAway(0, http2.ErrCodeNo, nil) == nil
@@ -211,19 +211,19 @@ func TestWritesOnce(t *testing.T) {
 					withBody(request("PATCH", "/api/v1/namespaces/x/pods/y"), strings.Repeat("x", 2*smallUpload)),
 					request("DELETE", "/api/v1/namespaces/x/pods/y", "Idempotency-Key", "1"),
 				} {
-					if w.Method == "PATCH" && (e.refused || e.answered) {
+					if w.Method == "PATCH" && (e.rejected || e.responded) {
 						// A body that was read is not there any more, but it is known what became of it.
 						writeOnce(t, w, many, e.handle, 1, true, false)
 						continue
 					}
-					writeOnce(t, w, many, e.handle, e.sends, e.refused, e.answered)
+					writeOnce(t, w, many, e.handle, e.sends, e.rejected, e.responded)
 				}
 			})
 		}
 	}
 }
 
-func writeOnce(t *testing.T, w *api.Request, many bool, handle func(*rawServer) func(*http2.Framer, uint32, int64) bool, sends int64, refused, answered bool) {
+func writeOnce(t *testing.T, w *api.Request, many bool, handle func(*rawServer) func(*http2.Framer, uint32, int64) bool, sends int64, rejected, responded bool) {
 	t.Helper()
 	other := newOneOf(t, "other")
 	raw := newRawServer(t, other.server, nil)
@@ -239,19 +239,19 @@ func writeOnce(t *testing.T, w *api.Request, many bool, handle func(*rawServer) 
 	body, large := finish(t, resp), w.ContentLength > smallUpload
 	doubt := strings.Contains(body, "it is not known whether the request was applied")
 	switch {
-	case answered && resp.Status != 201:
+	case responded && resp.Status != 201:
 		t.Errorf("%s: %d %s", w.Method, resp.Status, body)
-	case refused && many && !large && resp.Status != 200:
+	case rejected && many && !large && resp.Status != 200:
 		t.Errorf("%s: not sent to the other server: %d %s", w.Method, resp.Status, body)
-	case refused && (!many || large) && (resp.Status != 503 || doubt || resp.Header.Get("Retry-After") == ""):
+	case rejected && (!many || large) && (resp.Status != 503 || doubt || resp.Header.Get("Retry-After") == ""):
 		t.Errorf("%s: %d %v %s", w.Method, resp.Status, resp.Header, body)
-	case !answered && !refused && (resp.Status != 503 || !doubt):
+	case !responded && !rejected && (resp.Status != 503 || !doubt):
 		t.Errorf("%s: %d %s", w.Method, resp.Status, body)
 	}
 	if n := raw.came.Load(); n < 1 || n > sends {
 		t.Errorf("%s came %d times", w.Method, n)
 	}
-	if want := map[bool]int64{true: 1}[refused && many && !large]; other.writes.Load() != want {
+	if want := map[bool]int64{true: 1}[rejected && many && !large]; other.writes.Load() != want {
 		t.Errorf("%s: the other server took %d", w.Method, other.writes.Load())
 	}
 }

@@ -65,9 +65,9 @@ func newRights(log *slog.Logger) *rights {
 	return r
 }
 
-// answered records the response to a request of the gateway's own. path does not include that of
+// responded records the response to a request of the gateway's own. path does not include that of
 // the server. detail returns the upstream's message if it rejects the request; it may be nil.
-func (r *rights) answered(method, path, query string, code int, detail func() string) {
+func (r *rights) responded(method, path, query string, code int, detail func() string) {
 	switch {
 	case code == http.StatusUnauthorized:
 		if !r.unknown.Swap(true) {
@@ -124,12 +124,12 @@ func (r *rights) rejected(what right, where scope, detail func() string) {
 	if !first {
 		return
 	}
-	answer := ""
+	response := ""
 	if detail != nil {
-		answer = detail()
+		response = detail()
 	}
 	r.log.Warn("the gateway lacks a right at the cluster: what needs it is forwarded, or refused; `kubeweir rbac` prints the rights it needs",
-		"verb", what.verb, "group", what.group, "resource", what.resource, "answer", answer)
+		"verb", what.verb, "group", what.group, "resource", what.resource, "answer", response)
 }
 
 func (s scope) clone() scope { return scope{strings.Clone(s.namespace), strings.Clone(s.name)} }

@@ -97,7 +97,7 @@ func TestMissingRights(t *testing.T) {
 func TestMissingRightsAreBounded(t *testing.T) {
 	r := newRights(slog.New(slog.DiscardHandler))
 	for i := range 3 * maxMissing {
-		r.answered("GET", "/apis/g/v1/r"+strings.Repeat("x", i%2000), "", 403, nil)
+		r.responded("GET", "/apis/g/v1/r"+strings.Repeat("x", i%2000), "", 403, nil)
 	}
 	if n := len(r.mu.missing); n > maxMissing || int(r.lacking.Load()) != n {
 		t.Errorf("%d rights, %d counted", n, r.lacking.Load())
@@ -110,11 +110,11 @@ func TestMissingRightsAreBounded(t *testing.T) {
 func TestMissingRightsDoNotFlap(t *testing.T) {
 	const inA, inB, everywhere = "/api/v1/namespaces/a/configmaps/x", "/api/v1/namespaces/b/configmaps/x", "/api/v1/configmaps"
 	for _, c := range []struct {
-		name    string
-		refused string
-		path    string
-		code    int
-		ends    bool
+		name     string
+		rejected string
+		path     string
+		code     int
+		ends     bool
 	}{
 		{"the same", inA, inA, 200, true},
 		{"the same, not there", inA, inA, 404, true},
@@ -132,19 +132,19 @@ func TestMissingRightsDoNotFlap(t *testing.T) {
 				var log bytes.Buffer
 				r := newRights(slog.New(slog.NewTextHandler(&log, nil)))
 				for range 20 {
-					r.answered("GET", c.refused, "", 403, nil)
+					r.responded("GET", c.rejected, "", 403, nil)
 					if !c.ends {
-						r.answered("GET", c.path, "", c.code, nil)
+						r.responded("GET", c.path, "", c.code, nil)
 					}
 				}
 				if n := strings.Count(log.String(), "\n"); n != 1 {
 					t.Errorf("%d lines:\n%s", n, log.String())
 				}
 				if c.ends {
-					r.answered("GET", c.path, "", c.code, nil)
+					r.responded("GET", c.path, "", c.code, nil)
 				} else {
 					time.Sleep(lackFor) // nothing was refused for so long
-					r.answered("GET", c.path, "", 200, nil)
+					r.responded("GET", c.path, "", 200, nil)
 				}
 				if n := testutil.CollectAndCount(r.gauge); n != 0 || r.lacking.Load() != 0 {
 					t.Errorf("%d rights are missing at the end", n)

@@ -24,10 +24,10 @@ import (
 // breaks ends the connection of a request that was read.
 func breaks(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// TestServersRefused: what could not be sent goes to the next, also a write, with its body.
-func TestServersRefused(t *testing.T) { inBubble(t, testServersRefused) }
+// TestServersRejected: what could not be sent goes to the next, also a write, with its body.
+func TestServersRejected(t *testing.T) { inBubble(t, testServersRejected) }
 
-func testServersRefused(t *testing.T) {
+func testServersRejected(t *testing.T) {
 	large := strings.Repeat("x", 2*smallUpload)
 	for _, body := range []string{"small", large} {
 		a, b := newOneOf(t, "a"), newOneOf(t, "b")
@@ -113,9 +113,9 @@ func testServersBreak(t *testing.T) {
 	if status != 503 || !strings.Contains(got, "it is not known whether the request was applied") || b.writes.Load() != 0 {
 		t.Errorf("a write: %d %q, %d at the other", status, got, b.writes.Load())
 	}
-	before := b.asked.Load()
+	before := b.requested.Load()
 	c.turns(t, a)
-	if status, _ := ask(t, c, "GET", "/api/v1/namespaces/x/services/y/proxy/", ""); status != 503 || b.asked.Load() != before {
+	if status, _ := ask(t, c, "GET", "/api/v1/namespaces/x/services/y/proxy/", ""); status != 503 || b.requested.Load() != before {
 		t.Errorf("a read of nobody knows what was sent again: %d", status)
 	}
 }
@@ -162,8 +162,8 @@ func testServersUnsendable(t *testing.T) {
 		}
 	}
 	for _, o := range []*oneOf{a, b} {
-		if c.ejections(t, o) != 0 || o.asked.Load() != 1 {
-			t.Errorf("%s is avoided, or was asked %d times", o.name, o.asked.Load()-1)
+		if c.ejections(t, o) != 0 || o.requested.Load() != 1 {
+			t.Errorf("%s is avoided, or was asked %d times", o.name, o.requested.Load()-1)
 		}
 	}
 }
@@ -266,22 +266,22 @@ func testServersFrozen(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	frozen := c.serverAt(t, a)
-	type answer struct {
+	type response struct {
 		status int
 		body   string
 	}
-	read, write := make(chan answer, 1), make(chan answer, 1)
+	read, write := make(chan response, 1), make(chan response, 1)
 	// Both are sent while the server seems well, and the other is not ready.
 	only(t, c, a, []*oneOf{b}, func() {
 		a.ice.freeze()
-		for method, answers := range map[string]chan answer{"GET": read, "POST": write} {
+		for method, responses := range map[string]chan response{"GET": read, "POST": write} {
 			before, body := c.outstanding(t, a), ""
 			if method == "POST" {
 				body = "x"
 			}
 			go func() {
 				status, body := ask(t, c, method, "/api/v1/pods", body)
-				answers <- answer{status, body}
+				responses <- response{status, body}
 			}()
 			eventually(t, "the request", func() bool { return c.outstanding(t, a) > before })
 		}
@@ -352,11 +352,11 @@ func testServersSlowProxy(t *testing.T) {
 		<-release
 	})
 	for _, name := range []string{"proxy", "%70roxy"} {
-		answered := make(chan *api.Response, 1)
+		responded := make(chan *api.Response, 1)
 		go func() {
-			answered <- c.Forward(testContext(t), request("GET", "/api/v1/namespaces/x/services/y/"+name+"/"), Credentials{As: AsGateway})
+			responded <- c.Forward(testContext(t), request("GET", "/api/v1/namespaces/x/services/y/"+name+"/"), Credentials{As: AsGateway})
 		}()
-		resp := within(t, answered, "the answer")
+		resp := within(t, responded, "the answer")
 		defer finish(t, resp)
 		if resp.Status != http.StatusServiceUnavailable {
 			t.Errorf("%d", resp.Status)

@@ -135,7 +135,7 @@ func testServersBySlices(t *testing.T) {
 		o.does(func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.URL.Path != "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices":
-				o.answer(w, r)
+				o.respond(w, r)
 			case r.URL.Query().Get("labelSelector") != "kubernetes.io/service-name=kubernetes":
 				t.Errorf("asked for %s", r.URL.RawQuery)
 			case r.URL.Query().Get("watch") == "true":

@@ -100,36 +100,36 @@ func testServersLostWhileAway(t *testing.T) {
 	far := c.servers.Servers()[0]
 	ways[0].away.Store(true)
 	ways[0].forget()
-	answered := make(chan string, 1)
+	responded := make(chan string, 1)
 	go func() {
 		status, body := ask(t, c, "POST", "/api/v1/pods", "x")
-		answered <- fmt.Sprint(status, body)
+		responded <- fmt.Sprint(status, body)
 	}()
 	eventually(t, "the silence is noticed", func() bool { return far.Standing() == health.Unresponsive })
 	ways[0].away.Store(false)
 	// By the pings of its connection.
-	if got := within(t, answered, "the answer"); !strings.HasPrefix(got, "503") || !strings.Contains(got, "it is not known") {
+	if got := within(t, responded, "the answer"); !strings.HasPrefix(got, "503") || !strings.Contains(got, "it is not known") {
 		t.Errorf("a write: %s", got)
 	}
 	// A server that only stood still answers what it was asked before, however slow it is then.
 	slow := func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-time.After(silentAfter + silentAfter/2):
-			a.answer(w, r)
+			a.respond(w, r)
 		case <-r.Context().Done():
 		}
 	}
-	for _, answer := range []http.HandlerFunc{a.answer, slow} {
+	for _, response := range []http.HandlerFunc{a.respond, slow} {
 		eventually(t, "it is back", func() bool { return far.Standing() == health.Ready })
-		a.does(answer)
+		a.does(response)
 		a.ice.freeze()
 		go func() {
 			status, body := ask(t, c, "POST", "/api/v1/pods", "x")
-			answered <- fmt.Sprint(status, body)
+			responded <- fmt.Sprint(status, body)
 		}()
 		eventually(t, "the silence is noticed", func() bool { return far.Standing() == health.Unresponsive })
 		a.ice.melt()
-		if got := within(t, answered, "the answer"); got != "200a took x" {
+		if got := within(t, responded, "the answer"); got != "200a took x" {
 			t.Errorf("a write: %s", got)
 		}
 	}

@@ -25,13 +25,13 @@ import (
 // be unready or frozen, and what to do with requests.
 type oneOf struct {
 	*server
-	name    string
-	ice     freezer
-	unready atomic.Bool
-	stuck   atomic.Bool  // it does not say whether it is ready
-	asked   atomic.Int64 // but for /readyz and turns
-	writes  atomic.Int64
-	handle  atomic.Pointer[http.HandlerFunc]
+	name      string
+	ice       freezer
+	unready   atomic.Bool
+	stuck     atomic.Bool  // it does not say whether it is ready
+	requested atomic.Int64 // but for /readyz and turns
+	writes    atomic.Int64
+	handle    atomic.Pointer[http.HandlerFunc]
 }
 
 func newOneOf(t *testing.T, name string, options ...serverOption) *oneOf {
@@ -51,18 +51,18 @@ func newOneOf(t *testing.T, name string, options ...serverOption) *oneOf {
 			}
 			return
 		}
-		o.asked.Add(1)
+		o.requested.Add(1)
 		if h := o.handle.Load(); h != nil {
 			(*h)(w, r)
 			return
 		}
-		o.answer(w, r)
+		o.respond(w, r)
 	}, options...)
 	t.Cleanup(o.ice.melt)
 	return o
 }
 
-func (o *oneOf) answer(w http.ResponseWriter, r *http.Request) {
+func (o *oneOf) respond(w http.ResponseWriter, r *http.Request) {
 	if !pool.Safe(r.Method) {
 		o.writes.Add(1)
 		body, _ := io.ReadAll(r.Body)

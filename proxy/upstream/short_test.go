@@ -16,9 +16,9 @@ func length(body string) string {
 	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
-// TestHTTP1KeepsAnswersApart: what a server sends beyond its answer, in the same TLS record even,
+// TestHTTP1KeepsResponsesApart: what a server sends beyond its answer, in the same TLS record even,
 // is nobody's.
-func TestHTTP1KeepsAnswersApart(t *testing.T) {
+func TestHTTP1KeepsResponsesApart(t *testing.T) {
 	body := strings.Repeat("x", 9000) // the rest of which is read past the buffer
 	var first atomic.Bool
 	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -68,7 +68,7 @@ func TestFrozenUpstream(t *testing.T) {
 			resp := c.Forward(testContext(t), request(method, "/api/v1/pods"), Credentials{As: AsGateway})
 			return resp.Status, finish(t, resp), resp.Header.Get("Retry-After") == "1"
 		}
-		answers := func() {
+		responses := func() {
 			t.Helper()
 			for began := time.Now(); ; time.Sleep(time.Millisecond) {
 				status, body, _ := forward("GET")
@@ -80,7 +80,7 @@ func TestFrozenUpstream(t *testing.T) {
 				}
 			}
 		}
-		answers()
+		responses()
 		ice.freeze()
 		if status, body, again := forward("GET"); status != 503 || !again || !strings.Contains(body, "has stopped responding") {
 			t.Errorf("a read: %d %s, Retry-After: %v", status, body, again)
@@ -106,7 +106,7 @@ func TestFrozenUpstream(t *testing.T) {
 		}
 		s.seen.Unlock()
 		ice.melt()
-		answers()
+		responses()
 	})
 }
 

@@ -191,7 +191,7 @@ func (s *Source) small() http.RoundTripper {
 }
 
 // get lists or watches res. A status other than 200 is an error.
-func (s *Source) get(ctx context.Context, res *source.Resource, call *call) (*answer, error) {
+func (s *Source) get(ctx context.Context, res *source.Resource, call *call) (*response, error) {
 	p := call.purpose
 	call.compress = p == forList || p == forReferences
 	call.rt = s.c.feed
@@ -216,7 +216,7 @@ func (s *Source) get(ctx context.Context, res *source.Resource, call *call) (*an
 	return nil, unsupported(a.rejection(verb, res.GroupResource()), call.query.Get("sendInitialEvents") == "true")
 }
 
-func (s *Source) readList(a *answer, res *source.Resource, enc api.Encoding, visit func(item []byte) error) (source.ListMeta, error) {
+func (s *Source) readList(a *response, res *source.Resource, enc api.Encoding, visit func(item []byte) error) (source.ListMeta, error) {
 	body, err := a.decoded()
 	if err != nil {
 		return source.ListMeta{}, err
@@ -232,7 +232,7 @@ func (s *Source) readList(a *answer, res *source.Resource, enc api.Encoding, vis
 	return listMeta(res, a, &meta)
 }
 
-func listMeta(res *source.Resource, a *answer, meta *encoding.ListMeta) (source.ListMeta, error) {
+func listMeta(res *source.Resource, a *response, meta *encoding.ListMeta) (source.ListMeta, error) {
 	rv, err := api.ParseResourceVersion(meta.ResourceVersion)
 	if err != nil {
 		return source.ListMeta{}, fmt.Errorf("list of %s: resourceVersion: %w", res.GroupResource(), err)

@@ -180,8 +180,8 @@ func writeStatus(w http.ResponseWriter, code int, reason metav1.StatusReason, me
 	})
 }
 
-// TestRefusals: errors of the server are StatusErrors, whatever their form.
-func TestRefusals(t *testing.T) {
+// TestRejections: errors of the server are StatusErrors, whatever their form.
+func TestRejections(t *testing.T) {
 	expired := apierrors.NewResourceExpired("too old")
 	tests := map[string]struct {
 		serve http.HandlerFunc

@@ -431,7 +431,7 @@ func TestNewFromKubeconfig(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRejects(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	empty := writeFile(t, filepath.Join(t.TempDir(), "empty"), nil)
 	for name, opts := range map[string]Options{

@@ -23,8 +23,8 @@ func TestUpgradeOfHTTP2(t *testing.T) {
 		return "Upgrade: WebSocket\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\nSec-WebSocket-Accept: " + base64.StdEncoding.EncodeToString(sum[:])
 	}
 	for name, test := range map[string]struct {
-		answer func(key string) string
-		status int
+		response func(key string) string
+		status   int
 	}{
 		"right":            {right, 101},
 		"wrong key":        {func(key string) string { return right(key + "x") }, 503},
@@ -38,7 +38,7 @@ func TestUpgradeOfHTTP2(t *testing.T) {
 				if err != nil || len(key) != 16 || r.Method != "GET" || r.Header.Get("Upgrade") != "websocket" || r.Header.Get("Connection") != "Upgrade" {
 					t.Errorf("%s %q", r.Method, r.Header)
 				}
-				switching(t, fmt.Sprintf("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n%s\r\n\r\n", test.answer(keys[0])), func(conn net.Conn, r *bufio.Reader) {
+				switching(t, fmt.Sprintf("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n%s\r\n\r\n", test.response(keys[0])), func(conn net.Conn, r *bufio.Reader) {
 					_, _ = io.Copy(conn, r)
 				})(w, r)
 			})

@@ -228,7 +228,7 @@ func TestUpgradeEndsWithEitherSide(t *testing.T) {
 	})
 }
 
-func TestUpgradeRefused(t *testing.T) {
+func TestUpgradeRejected(t *testing.T) {
 	for name, tt := range map[string]struct {
 		serve  http.HandlerFunc
 		status int

@@ -107,7 +107,7 @@ func (c *Cost) weight() float64 {
 // Price is what a kind of request costs in CPU time, in nanoseconds.
 type Price struct{ Request, Byte float64 }
 
-// The Of method returns the price of requests that sent so many bytes.
+// Of returns the price of requests that sent so many bytes.
 func (p Price) Of(requests, bytes int64) float64 {
 	return p.Request*float64(requests) + p.Byte*float64(bytes)
 }

@@ -161,7 +161,7 @@ func (c *conn) send(spec requestSpec) error {
 // receive implements caller.
 func (c *conn) receive() (response, error) {
 	c.head = c.head[:0]
-	r, err := c.answer()
+	r, err := c.respond()
 	if err == nil {
 		err = c.body(&r)
 	}
@@ -206,11 +206,11 @@ func (c *conn) begin(request []byte) (response, error) {
 	if _, err := c.nc.Write(request); err != nil {
 		return response{}, fmt.Errorf("send: %w", err)
 	}
-	return c.answer()
+	return c.respond()
 }
 
-// answer reads a response's header.
-func (c *conn) answer() (response, error) {
+// respond reads a response's header.
+func (c *conn) respond() (response, error) {
 	r := response{length: -1}
 	line, err := c.br.ReadSlice('\n')
 	if err != nil {

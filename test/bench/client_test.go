@@ -9,7 +9,7 @@ import (
 
 // answering starts a server that responds to every request with the same bytes, written in pieces
 // of the given size.
-func answering(t *testing.T, answer string, piece int) *server {
+func answering(t *testing.T, response string, piece int) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -28,7 +28,7 @@ func answering(t *testing.T, answer string, piece int) *server {
 				if _, err := nc.Read(buf); err != nil {
 					break
 				}
-				for rest := answer; rest != ""; {
+				for rest := response; rest != ""; {
 					n := min(piece, len(rest))
 					if _, err := nc.Write([]byte(rest[:n])); err != nil {
 						break
@@ -46,9 +46,9 @@ func answering(t *testing.T, answer string, piece int) *server {
 func TestClient(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
 	for name, test := range map[string]struct {
-		answer string
-		want   response
-		body   string
+		response string
+		want     response
+		body     string
 	}{
 		"length": {"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nETag: \"e\"\r\nContent-Type: a/b\r\n\r\nhello",
 			response{status: 200, bytes: 5, length: 5, etag: `"e"`, contentType: "a/b"}, "hello"},
@@ -59,7 +59,7 @@ func TestClient(t *testing.T) {
 	} {
 		for _, piece := range []int{1 << 20, 700} {
 			t.Run(fmt.Sprint(name, piece), func(t *testing.T) {
-				s := answering(t, test.answer, piece)
+				s := answering(t, test.response, piece)
 				c, err := dial(t.Context(), s, 512)
 				if err != nil {
 					t.Fatal(err)

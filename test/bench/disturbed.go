@@ -41,7 +41,7 @@ var disturbances = []struct {
 	first, second link.Condition
 }{
 	{"all are well", link.Condition{}, link.Condition{}},
-	{"one refuses, one is slow", link.Condition{Refuse: true}, link.Condition{Delay: slowRoundTrip / 2}},
+	{"one refuses, one is slow", link.Condition{Reject: true}, link.Condition{Delay: slowRoundTrip / 2}},
 	{"one hangs, one is slow", link.Condition{HoldUp: true, HoldDown: true}, link.Condition{Delay: slowRoundTrip / 2}},
 }
 

@@ -197,8 +197,8 @@ func (m *measurer) creating(ctx context.Context, s *server, n int) (tally, error
 		clients.Go(func() {
 			for time.Since(begin) < m.effort.creating && errs[i] == nil {
 				errs[i] = tallies[i].timed(func() error {
-					answer, err := m.create(conns[i], s)
-					tallies[i].bytes += answer.bytes
+					response, err := m.create(conns[i], s)
+					tallies[i].bytes += response.bytes
 					return err
 				})
 			}

@@ -85,13 +85,13 @@ func (c *floorConn) heed(f http2.Frame) error {
 	case *http2.PingFrame:
 		_ = c.framer.WritePing(true, f.Data)
 	case *http2.MetaHeadersFrame:
-		return c.answer(f.StreamID, f.PseudoValue("path"), f.RegularFields())
+		return c.respond(f.StreamID, f.PseudoValue("path"), f.RegularFields())
 	}
 	return c.flush()
 }
 
-// answer responds with a stored body, with 304 if the client has it already, or opens a watch.
-func (c *floorConn) answer(stream uint32, path string, fields []hpack.HeaderField) error {
+// respond responds with a stored body, with 304 if the client has it already, or opens a watch.
+func (c *floorConn) respond(stream uint32, path string, fields []hpack.HeaderField) error {
 	if path == "/watch" {
 		c.watches = append(c.watches, stream)
 		c.head(stream, false, "200", [2]string{"content-type", "application/json"})

@@ -297,11 +297,11 @@ func (st *http2Stream) fields(fields []hpack.HeaderField) {
 
 // An http2Caller is a caller over HTTP/2.
 type http2Caller struct {
-	conn    *http2Conn
-	answers chan http2Answer
+	conn      *http2Conn
+	responses chan http2Response
 }
 
-type http2Answer struct {
+type http2Response struct {
 	stream *http2Stream
 	err    error
 }
@@ -313,7 +313,7 @@ func dialHTTP2Caller(ctx context.Context, s *server) (*http2Caller, error) {
 	}
 	// As many as the streams that a server allows, so that the reading goroutine never waits for
 	// the receiver.
-	return &http2Caller{conn: c, answers: make(chan http2Answer, 250)}, nil
+	return &http2Caller{conn: c, responses: make(chan http2Response, 250)}, nil
 }
 
 func (c *http2Caller) send(spec requestSpec) error {
@@ -322,7 +322,7 @@ func (c *http2Caller) send(spec requestSpec) error {
 	}
 	st := &http2Stream{onEnd: func(st *http2Stream, err error) {
 		st.response.took = time.Since(st.begun)
-		c.answers <- http2Answer{st, err}
+		c.responses <- http2Response{st, err}
 	}}
 	if spec.watchList {
 		c.untilEnd(st)
@@ -357,7 +357,7 @@ func (c *http2Caller) untilEnd(st *http2Stream) {
 }
 
 func (c *http2Caller) receive() (response, error) {
-	a := <-c.answers
+	a := <-c.responses
 	return a.stream.response, a.err
 }
 

@@ -43,14 +43,14 @@ func (m *measurer) queries(ctx context.Context, r *Row) (*measured, error) {
 	if err := m.quiet(ctx, s.pid); err != nil {
 		return nil, err
 	}
-	var asked exchange = repeat(c, specs...)
+	var requested exchange = repeat(c, specs...)
 	if r.Churn > 0 {
-		asked = &paced{exchange: asked, every: time.Second / pageRate}
+		requested = &paced{exchange: requested, every: time.Second / pageRate}
 		end := s.updating(ctx, r.Churn)
 		defer end()
 	}
 	err = m.profiled(ctx, r, func() (err error) {
-		out.kubeweir, err = sliceNow(ctx, s.server, limits{requests: m.effort.queries, exactly: true}, asked)
+		out.kubeweir, err = sliceNow(ctx, s.server, limits{requests: m.effort.queries, exactly: true}, requested)
 		return err
 	})
 	return out, errors.Join(err, ctx.Err())

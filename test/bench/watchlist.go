@@ -76,10 +76,10 @@ func (f *endFinder) close() {
 // A listWatcher is a caller of watch lists over HTTP/1.1, where canceling a watch closes its
 // connection. It opens a connection for each watch in advance, so that connecting is not counted.
 type listWatcher struct {
-	ctx    context.Context
-	server *server
-	ready  []*conn
-	asked  []*conn // connections with outstanding responses
+	ctx       context.Context
+	server    *server
+	ready     []*conn
+	requested []*conn // connections with outstanding responses
 }
 
 // open opens connections until n are ready.
@@ -99,15 +99,15 @@ func (l *listWatcher) send(spec requestSpec) error {
 		return err
 	}
 	c := l.ready[0]
-	l.ready, l.asked = l.ready[1:], append(l.asked, c)
+	l.ready, l.requested = l.ready[1:], append(l.requested, c)
 	return c.send(spec)
 }
 
 func (l *listWatcher) receive() (response, error) {
-	c := l.asked[0]
-	l.asked = l.asked[1:]
+	c := l.requested[0]
+	l.requested = l.requested[1:]
 	defer c.close()
-	r, err := c.answer()
+	r, err := c.respond()
 	if err != nil || r.status != 200 {
 		return r, errors.Join(err, c.body(&r))
 	}
@@ -132,7 +132,7 @@ func (l *listWatcher) receive() (response, error) {
 }
 
 func (l *listWatcher) close() {
-	for _, c := range append(l.ready, l.asked...) {
+	for _, c := range append(l.ready, l.requested...) {
 		c.close()
 	}
 }

@@ -235,7 +235,7 @@ func (c *console) blocks(ctx context.Context, g *realkube.Gateway) {
 	cfg.UserAgent = agent
 	client, err := rest.HTTPClientFor(cfg)
 	must(c.t, err)
-	answered := func(want int) {
+	responded := func(want int) {
 		c.t.Helper()
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/version", nil)
 		must(c.t, err)
@@ -246,21 +246,21 @@ func (c *console) blocks(ctx context.Context, g *realkube.Gateway) {
 			c.t.Errorf("%s gets status %d, want %d", agent, resp.StatusCode, want)
 		}
 	}
-	answered(200)
+	responded(200)
 	c.do(`await openPage('askers');
 		document.querySelector('input[value=userAgents]').click();
 		const button = await until('the button of '+%[1]s, () => document.querySelector('button[aria-label="Block '+%[1]s+'"]'));
 		button.focus();`, agent)
 	c.confirm("block-1280")
 	c.do(`await until('the row of the blocked', () => document.querySelector('button[aria-label="Unblock '+%s+'"]'));`, agent)
-	answered(429)
+	responded(429)
 	c.do(`const row = document.querySelector('button[aria-label="Unblock '+%[1]s+'"]').closest('tr');
 		await until('that a request was refused', () => row.cells[3].textContent === '1');
 		row.querySelector('button').focus();`, agent)
 	c.look("blocked-1280")
 	c.confirm("unblock-1280")
 	c.do(`await until('the row to go', () => !document.querySelector('button[aria-label="Unblock '+%s+'"]'));`, agent)
-	answered(200)
+	responded(200)
 }
 
 // confirm presses the focused button and the button of the confirmation that follows.

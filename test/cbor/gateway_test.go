@@ -92,11 +92,11 @@ func decodeCBOR(t *testing.T, item []byte) (v map[string]any) {
 func (s *server) sameItems(ctx context.Context, t *testing.T, gateway *server, path, accept string) {
 	t.Helper()
 	read := func(at *server, path string) any {
-		answer := decodeCBOR(t, at.get(ctx, t, path, accept))
-		if _, ok := answer["items"]; ok {
-			delete(answer["metadata"].(object), "resourceVersion")
+		response := decodeCBOR(t, at.get(ctx, t, path, accept))
+		if _, ok := response["items"]; ok {
+			delete(response["metadata"].(object), "resourceVersion")
 		}
-		return answer
+		return response
 	}
 	if want, got, same := s.sameAsCached(ctx, t, gateway, path, read); !same {
 		t.Errorf("GET %s, %s:\n got %v\nwant %v", path, accept, got, want)

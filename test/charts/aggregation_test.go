@@ -33,7 +33,7 @@ type remoteAPI struct {
 	*httptest.Server
 	mu struct {
 		sync.Mutex
-		asked []string // user, method and path of each request for notes
+		requested []string // user, method and path of each request for notes
 	}
 }
 
@@ -41,22 +41,22 @@ func newRemoteAPI(t *testing.T) *remoteAPI {
 	t.Helper()
 	r := &remoteAPI{}
 	mux := http.NewServeMux()
-	answer := func(path, body string) {
+	response := func(path, body string) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, body)
 		})
 	}
 	version := "/apis/" + remoteGroup + "/v1"
-	answer(version, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"`+remoteGroup+`/v1","resources":[
+	response(version, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"`+remoteGroup+`/v1","resources":[
 		{"name":"notes","singularName":"note","namespaced":true,"kind":"Note","verbs":["get","list","create","watch"]}]}`)
-	answer("/openapi/v3", `{"paths":{"apis/`+remoteGroup+`/v1":{"serverRelativeURL":"/openapi/v3/apis/`+remoteGroup+`/v1?hash=1"}}}`)
-	answer("/openapi/v3/apis/"+remoteGroup+"/v1", `{"openapi":"3.0.0","info":{"title":"notes","version":"1"},"paths":{}}`)
-	answer("/openapi/v2", `{"swagger":"2.0","info":{"title":"notes","version":"1"},"paths":{"`+version+`/notes":{"get":{"responses":{"200":{"description":"OK",
+	response("/openapi/v3", `{"paths":{"apis/`+remoteGroup+`/v1":{"serverRelativeURL":"/openapi/v3/apis/`+remoteGroup+`/v1?hash=1"}}}`)
+	response("/openapi/v3/apis/"+remoteGroup+"/v1", `{"openapi":"3.0.0","info":{"title":"notes","version":"1"},"paths":{}}`)
+	response("/openapi/v2", `{"swagger":"2.0","info":{"title":"notes","version":"1"},"paths":{"`+version+`/notes":{"get":{"responses":{"200":{"description":"OK",
 		"schema":{"$ref":"#/definitions/com.example.Note"}}}}}},"definitions":{"com.example.Note":{"type":"object"}}}`)
 	mux.HandleFunc(version+"/namespaces/", func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
-		r.mu.asked = append(r.mu.asked, req.Header.Get("X-Remote-User")+" "+req.Method+" "+req.URL.Path)
+		r.mu.requested = append(r.mu.requested, req.Header.Get("X-Remote-User")+" "+req.Method+" "+req.URL.Path)
 		r.mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
 		switch {
@@ -164,8 +164,8 @@ func testAggregation(ctx context.Context, t *testing.T, config *rest.Config) {
 		t.Errorf("a status of the external server was not passed on: %d", status)
 	}
 	r.mu.Lock()
-	if len(r.mu.asked) < 4 || slices.ContainsFunc(r.mu.asked, func(line string) bool { return strings.HasPrefix(line, " ") }) {
-		t.Errorf("received %q", r.mu.asked)
+	if len(r.mu.requested) < 4 || slices.ContainsFunc(r.mu.requested, func(line string) bool { return strings.HasPrefix(line, " ") }) {
+		t.Errorf("received %q", r.mu.requested)
 	}
 	r.mu.Unlock()
 	announced := func(path string) error {

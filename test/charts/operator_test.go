@@ -297,7 +297,7 @@ func (o *operator) test(ctx context.Context, t *testing.T) {
 	if old.Spec.Text != "hello there friend" {
 		t.Errorf("converted: %+v", old.Spec)
 	}
-	o.testRefusals(ctx, t, task)
+	o.testRejections(ctx, t, task)
 
 	must(t, o.Delete(ctx, task))
 	o.eventually(ctx, t, "the task is gone", func() (bool, error) {
@@ -309,16 +309,16 @@ func (o *operator) test(ctx context.Context, t *testing.T) {
 	}
 }
 
-func (o *operator) testRefusals(ctx context.Context, t *testing.T, task *Task) {
+func (o *operator) testRejections(ctx context.Context, t *testing.T, task *Task) {
 	t.Helper()
-	const refused = `admission webhook "validate.tasks.charts.example.com" denied the request: `
+	const rejected = `admission webhook "validate.tasks.charts.example.com" denied the request: `
 	change := client.MergeFrom(task.DeepCopyObject().(*Task))
 	task.Spec.Priority = 1
-	if err := o.Patch(ctx, task, change); !apierrors.IsForbidden(err) || err.Error() != refused+"priority falls from 5 to 1" {
+	if err := o.Patch(ctx, task, change); !apierrors.IsForbidden(err) || err.Error() != rejected+"priority falls from 5 to 1" {
 		t.Errorf("update: %v", err)
 	}
 	empty := &Task{ObjectMeta: metav1.ObjectMeta{Namespace: taskNamespace, Name: "empty"}}
-	if err := o.Create(ctx, empty); !apierrors.IsForbidden(err) || err.Error() != refused+"a task without words" {
+	if err := o.Create(ctx, empty); !apierrors.IsForbidden(err) || err.Error() != rejected+"a task without words" {
 		t.Errorf("create: %v", err)
 	}
 	one := &Task{ObjectMeta: metav1.ObjectMeta{Namespace: taskNamespace, Name: "one", Labels: map[string]string{"keep": "yes"}}, Spec: TaskSpec{Words: []string{"hm"}}}
@@ -329,7 +329,7 @@ func (o *operator) testRefusals(ctx context.Context, t *testing.T, task *Task) {
 	if !o.warned("only one word") {
 		t.Errorf("warnings %v", o.mu.warnings)
 	}
-	if err := o.Delete(ctx, one); !apierrors.IsForbidden(err) || err.Error() != refused+"it is to be kept" {
+	if err := o.Delete(ctx, one); !apierrors.IsForbidden(err) || err.Error() != rejected+"it is to be kept" {
 		t.Errorf("delete: %v", err)
 	}
 	o.eventually(ctx, t, "the label is taken away", func() (bool, error) {

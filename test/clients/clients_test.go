@@ -46,7 +46,7 @@ func TestClients(t *testing.T) {
 			checkStreams(ctx, t, d)
 			checkSlow(ctx, t, d)
 			checkUpload(ctx, t, d, c)
-			checkRefused(ctx, t, d)
+			checkRejected(ctx, t, d)
 		})
 	}
 }
@@ -170,8 +170,8 @@ func checkUpload(ctx context.Context, t *testing.T, d *driver, c client) {
 	}
 }
 
-// checkRefused sends a body that the server does not read: it is large and its path does not exist.
-func checkRefused(ctx context.Context, t *testing.T, d *driver) {
+// checkRejected sends a body that the server does not read: it is large and its path does not exist.
+func checkRejected(ctx context.Context, t *testing.T, d *driver) {
 	t.Helper()
 	d.send(request{Method: "POST", Path: maps + "/map-0001/none", Body: `{"text":"` + strings.Repeat("x", 500000) + `"}`}).whole(ctx, t, 404)
 	checkGet(ctx, t, d)

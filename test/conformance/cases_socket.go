@@ -26,7 +26,7 @@ func socketCases(env *Env) []Case {
 	forbidden.Watch = false
 	old := fmt.Sprintf("%s?watch=true&resourceVersion=%d", podsPath, env.Versions.Expired)
 	tooOld := `too old resource version: \d+ \(\d+\)`
-	refused := func(name, path string, status int) Case {
+	rejected := func(name, path string, status int) Case {
 		c := socket(name, path).status(status)
 		c.Watch = false
 		return c
@@ -49,10 +49,10 @@ func socketCases(env *Env) []Case {
 		socket("3 too old", old, failed).toEOF().says(`"code":410`).mask(tooOld),
 		socket("3 too old, protobuf", old, failed).toEOF().accept(typeProto).mask(tooOld),
 		byProtocol, binary, badToken, forbidden,
-		refused("unknown resource", "/api/v1/things?watch=1", 404),
-		refused("YAML", since, 406).accept(typeYAML),
-		refused("initial events without match", podsPath+"?watch=1&sendInitialEvents=true", 422),
-		refused("62 invalid token", since, 401).from(nobody),
+		rejected("unknown resource", "/api/v1/things?watch=1", 404),
+		rejected("YAML", since, 406).accept(typeYAML),
+		rejected("initial events without match", podsPath+"?watch=1&sendInitialEvents=true", 422),
+		rejected("62 invalid token", since, 401).from(nobody),
 	})
 }
 

@@ -17,7 +17,7 @@ const (
 func watchCases(env *Env) []Case {
 	return slices.Concat(
 		historyCases(env.Versions), initialCases(env.Versions), representationCases(env.Versions), pathCases(env.Versions),
-		refusedWatchCases(env.Versions), socketCases(env),
+		rejectedWatchCases(env.Versions), socketCases(env),
 	)
 }
 
@@ -194,8 +194,8 @@ func representationCases(v Versions) []Case {
 	}
 }
 
-// refusedWatchCases are watches that are rejected.
-func refusedWatchCases(v Versions) []Case {
+// rejectedWatchCases are watches that are rejected.
+func rejectedWatchCases(v Versions) []Case {
 	bad := func(name, query string, status int, text ...string) Case {
 		c := fails("watch/"+name, podsPath+"?watch=1&timeoutSeconds=2&"+query, status, text...)
 		c.Watch, c.Count = true, 1

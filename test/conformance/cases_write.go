@@ -39,7 +39,7 @@ func (s Step) as(name string) Step {
 	return s
 }
 
-func (s Step) refused(status int, text ...string) Step {
+func (s Step) rejected(status int, text ...string) Step {
 	s.Want, s.WantText = status, text
 	return s
 }
@@ -90,10 +90,10 @@ func objectScenarios() []Scenario {
 	return []Scenario{
 		{"write/9 create, read, update, conflict", []Step{
 			post(configMaps, configMap).as("created"),
-			post(configMaps, configMap).refused(409, `"reason":"AlreadyExists"`),
+			post(configMaps, configMap).rejected(409, `"reason":"AlreadyExists"`),
 			read(configMaps + "/one").says(`"k":"v"`),
 			put(configMaps+"/one", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one","resourceVersion":"{rv:created}"},"data":{"k":"w"}}`).as("updated"),
-			put(configMaps+"/one", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one","resourceVersion":"{rv:created}"},"data":{"k":"x"}}`).refused(409, "the object has been modified"),
+			put(configMaps+"/one", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one","resourceVersion":"{rv:created}"},"data":{"k":"x"}}`).rejected(409, "the object has been modified"),
 			put(configMaps+"/one", configMap),
 			read(configMaps).says(`"kind":"ConfigMapList"`),
 		}},
@@ -106,29 +106,29 @@ func objectScenarios() []Scenario {
 		{"write/12 generated names", []Step{
 			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"generated-"}}`),
 			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"generated-"}}`),
-			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}`).refused(422),
+			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}`).rejected(422),
 		}},
 		{"write/creation that is refused", []Step{
-			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","resourceVersion":"5"}}`).refused(500, "resourceVersion should not be set on objects to be created"),
-			post(configMaps, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"}}`).refused(400),
-			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"other"}}`).refused(400, "does not match the namespace sent on the request"),
-			post(configMaps, `not JSON`).refused(400),
-			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"Not A Name"}}`).refused(422),
-			post("/api/v1/namespaces/none-{ns}/configmaps", configMap).refused(404, "not found"),
-			post("/api/v1/configmaps", configMap).refused(405),
-			post("/apis/conf.example.com/v1/widgets", widget).refused(404),
+			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","resourceVersion":"5"}}`).rejected(500, "resourceVersion should not be set on objects to be created"),
+			post(configMaps, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"}}`).rejected(400),
+			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"other"}}`).rejected(400, "does not match the namespace sent on the request"),
+			post(configMaps, `not JSON`).rejected(400),
+			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"Not A Name"}}`).rejected(422),
+			post("/api/v1/namespaces/none-{ns}/configmaps", configMap).rejected(404, "not found"),
+			post("/api/v1/configmaps", configMap).rejected(405),
+			post("/apis/conf.example.com/v1/widgets", widget).rejected(404),
 			{Request: Request{Method: "POST", Path: configMaps, Type: "text/plain", Body: "hello"}, Want: 415},
 			{Request: Request{Method: "POST", Path: configMaps, Body: configMap}, Want: 201},
 			{Request: Request{Method: "POST", Path: configMaps, Type: typeYAML, Body: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: from-yaml}\n"}, Want: 201},
 		}},
 		{"write/67 bodies over the limit", []Step{
-			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"k":"`+strings.Repeat("x", 3145728)+`"}}`).refused(413, "Request entity too large: limit is 3145728"),
-			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"k":"`+strings.Repeat("x", 2<<20)+`"}}`).refused(422),
+			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"k":"`+strings.Repeat("x", 3145728)+`"}}`).rejected(413, "Request entity too large: limit is 3145728"),
+			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"k":"`+strings.Repeat("x", 2<<20)+`"}}`).rejected(422),
 			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"k":"`+strings.Repeat("x", 900000)+`"}}`),
 		}},
 		{"write/47 unknown fields", []Step{
 			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"foo":1}`),
-			post(configMaps+"?fieldValidation=Strict", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"y"},"foo":1}`).refused(400, "strict decoding error"),
+			post(configMaps+"?fieldValidation=Strict", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"y"},"foo":1}`).rejected(400, "strict decoding error"),
 			post(configMaps+"?fieldValidation=Ignore", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"z"},"foo":1}`),
 			post(widgets, `{"apiVersion":"conf.example.com/v1","kind":"Widget","metadata":{"name":"x"},"spec":{"unknown":1}}`),
 			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"d"},"data":{"a":"1","a":"2"}}`),
@@ -146,13 +146,13 @@ func objectScenarios() []Scenario {
 		}},
 		{"write/39 custom resources", []Step{
 			post(widgets, widget).as("created").says(`"generation":1`),
-			put(widgets+"/one", widget).refused(422, "must be specified for an update"), // 40
+			put(widgets+"/one", widget).rejected(422, "must be specified for an update"), // 40
 			merge(widgets+"/one", `{"spec":{"size":2}}`).says(`"generation":2`),
 			merge(widgets+"/one/status", `{"status":{"size":2}}`).says(`"generation":2`), // 38, 49
-			patch(strategicPatch, widgets+"/one", `{"spec":{"size":3}}`).refused(415),    // 36
+			patch(strategicPatch, widgets+"/one", `{"spec":{"size":3}}`).rejected(415),   // 36
 			read(widgets + "/one/scale").says(`"kind":"Scale"`),                          // 59
 			merge(widgets+"/one/scale", `{"spec":{"replicas":5}}`),
-			merge(widgets+"/one", `{"spec":{"size":-1}}`).refused(422),
+			merge(widgets+"/one", `{"spec":{"size":-1}}`).rejected(422),
 			post(widgets, `{"apiVersion":"conf.example.com/v1","kind":"Gizmo","metadata":{"name":"x"}}`).status(422),
 			remove(widgets + "/one"),
 			read(widgets).says(`"items":[]`),
@@ -209,7 +209,7 @@ func patchScenarios() []Scenario {
 		{"patch/25 every kind", []Step{
 			post(pods, onePod).as("created"),
 			merge(pods+"/one", `{"metadata":{"labels":{"a":"1"}}}`).as("merged"),
-			merge(pods+"/one", `{"metadata":{"resourceVersion":"{rv:created}","finalizers":[]}}`).refused(409),
+			merge(pods+"/one", `{"metadata":{"resourceVersion":"{rv:created}","finalizers":[]}}`).rejected(409),
 			patch(jsonPatch, pods+"/one", `[{"op":"add","path":"/metadata/labels/b","value":"2"}]`),
 			patch(jsonPatch, pods+"/one", `[{"op":"test","path":"/metadata/labels/b","value":"3"}]`).status(422),
 			patch(strategicPatch, pods+"/one", `{"metadata":{"labels":{"c":"3"}},"spec":{"containers":[{"name":"c","image":"j"}]}}`),
@@ -223,11 +223,11 @@ func patchScenarios() []Scenario {
 		{"patch/42 server-side apply", []Step{
 			apply(configMaps+"/one?fieldManager=a", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata: {k: v, l: w}\n").status(201),
 			apply(configMaps+"/one?fieldManager=a", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata: {k: v, l: w}\n"),
-			apply(configMaps+"/one?fieldManager=b", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata: {k: x}\n").refused(409, "FieldManagerConflict"), // 43
+			apply(configMaps+"/one?fieldManager=b", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata: {k: x}\n").rejected(409, "FieldManagerConflict"), // 43
 			apply(configMaps+"/one?fieldManager=b&force=true", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata: {k: x}\n"),
 			apply(configMaps+"/one?fieldManager=a", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata: {k: x}\n"),          // 46
 			apply(configMaps+"/two?fieldManager=a&dryRun=All", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: two}\n").status(201), // 44
-			apply(configMaps+"/one", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\n").refused(422, "fieldManager"),
+			apply(configMaps+"/one", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\n").rejected(422, "fieldManager"),
 			apply(widgets+"/one?fieldManager=a", "apiVersion: conf.example.com/v1\nkind: Widget\nmetadata: {name: one}\nspec: {color: green}\n").status(201),
 			apply(widgets+"/one?fieldManager=a", "apiVersion: conf.example.com/v1\nkind: Widget\nmetadata: {name: one}\nspec: {color: green}\n"),
 			patch(jsonPatch, configMaps+"/one", `[{"op":"replace","path":"/metadata/managedFields","value":[{}]}]`), // 48
@@ -239,12 +239,12 @@ func patchScenarios() []Scenario {
 			merge(deploys+"/one/status", `{"status":{"replicas":2}}`).says(`"generation":2`),
 			read(deploys + "/one/scale").says(`"replicas":2`),
 			merge(deploys+"/one/scale", `{"spec":{"replicas":3}}`),
-			merge(deploys+"/one", `{"spec":{"selector":{"matchLabels":{"a":"c"}}}}`).refused(422, "field is immutable"), // 45
+			merge(deploys+"/one", `{"spec":{"selector":{"matchLabels":{"a":"c"}}}}`).rejected(422, "field is immutable"), // 45
 		}},
 		{"patch/41 leases", []Step{
 			post(leases, lease).as("created"),
 			merge(leases+"/one", `{"spec":{"holderIdentity":"b"}}`),
-			put(leases+"/one", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"one","resourceVersion":"{rv:created}"},"spec":{"holderIdentity":"c"}}`).refused(409),
+			put(leases+"/one", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"one","resourceVersion":"{rv:created}"},"spec":{"holderIdentity":"c"}}`).rejected(409),
 			put(leases+"/two", named(lease, "two")).status(201),
 		}},
 		{"patch/22 protobuf metadata of a custom resource", []Step{
@@ -260,14 +260,14 @@ func lifeScenarios() []Scenario {
 			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one","finalizers":["example.com/x"]}}`),
 			remove(configMaps + "/one").says("deletionTimestamp"), // 27
 			remove(configMaps + "/one").says("deletionTimestamp"),
-			post(configMaps, configMap).refused(409, "object is being deleted"),
-			merge(configMaps+"/one", `{"metadata":{"finalizers":["example.com/y"]}}`).refused(422),
+			post(configMaps, configMap).rejected(409, "object is being deleted"),
+			merge(configMaps+"/one", `{"metadata":{"finalizers":["example.com/y"]}}`).rejected(422),
 			merge(configMaps+"/one", `{"metadata":{"finalizers":null}}`),
 			read(configMaps + "/one").status(404),
 		}},
 		{"life/28 preconditions and policies", []Step{
 			post(configMaps, configMap).as("created"),
-			remove(configMaps+"/one").with(`{"preconditions":{"uid":"11111111-1111-1111-1111-111111111111"}}`).refused(409, "the UID in the precondition"),
+			remove(configMaps+"/one").with(`{"preconditions":{"uid":"11111111-1111-1111-1111-111111111111"}}`).rejected(409, "the UID in the precondition"),
 			remove(configMaps + "/one").with(`{"preconditions":{"resourceVersion":"1"}}`).status(409),
 			remove(configMaps + "/one").with(`{"preconditions":{"uid":"{uid:created}"}}`).says(`"status":"Success"`), // 30
 			remove(configMaps + "/one").status(404),
@@ -291,7 +291,7 @@ func lifeScenarios() []Scenario {
 		{"life/79 pods", []Step{
 			post(pods, onePod),
 			post(pods+"/one/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"one"},"target":{"kind":"Node","name":"node-2"}}`).says(`"status":"Success"`), // 58
-			post(pods+"/one/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"one"},"target":{"kind":"Node","name":"node-2"}}`).refused(409),
+			post(pods+"/one/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"one"},"target":{"kind":"Node","name":"node-2"}}`).rejected(409),
 			remove(pods + "/one").says("deletionTimestamp"),
 			remove(pods + "/one?gracePeriodSeconds=5").says(`"deletionGracePeriodSeconds":5`),
 			remove(pods + "/one?gracePeriodSeconds=0"),
@@ -306,7 +306,7 @@ func lifeScenarios() []Scenario {
 		}},
 		{"life/34 namespaces", []Step{
 			remove("/api/v1/namespaces/{ns}").says("Terminating"),
-			post(configMaps, configMap).refused(403, "NamespaceTerminating"),
+			post(configMaps, configMap).rejected(403, "NamespaceTerminating"),
 			put("/api/v1/namespaces/{ns}/finalize", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"{ns}"},"spec":{"finalizers":[]}}`), // 35
 			read("/api/v1/namespaces/{ns}").status(404),
 		}},

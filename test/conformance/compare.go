@@ -18,7 +18,7 @@ var comparedHeaders = []string{
 }
 
 // differences returns the differences of two responses to a case, one line each.
-func differences(c Case, want, got answer) []string {
+func differences(c Case, want, got response) []string {
 	var out []string
 	if len(want.pages) != len(got.pages) {
 		return []string{fmt.Sprintf("pages: %d, want %d", len(got.pages), len(want.pages))}
@@ -107,7 +107,7 @@ func headerDifferences(want, got http.Header) []string {
 	return out
 }
 
-func frameDifferences(c Case, want, got answer) []string {
+func frameDifferences(c Case, want, got response) []string {
 	var out []string
 	for i := range max(len(want.frames), len(got.frames)) {
 		switch {
@@ -161,7 +161,7 @@ func diffBytes(want, got []byte) string {
 }
 
 // surprises returns the facts stated by a case that the oracle's response does not confirm.
-func surprises(c Case, a answer) []string {
+func surprises(c Case, a response) []string {
 	var out []string
 	first := a.pages[0]
 	if c.Want != anyStatus && first.Status != c.want() {

@@ -84,7 +84,7 @@ func TestDifferences(t *testing.T) {
 		{"protobuf list", Case{}, protoList("5"), protoList("17"), "body: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := lines(differences(tc.c, answer{pages: []Response{tc.want}}, answer{pages: []Response{tc.got}}))
+			got := lines(differences(tc.c, response{pages: []Response{tc.want}}, response{pages: []Response{tc.got}}))
 			if (got == "") != (tc.differ == "") || !strings.Contains(got, tc.differ) {
 				t.Errorf("differences %q, want %q", got, tc.differ)
 			}
@@ -127,7 +127,7 @@ func TestFrameDifferences(t *testing.T) {
 		{"another end", base, "", "end of the watch"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := lines(frameDifferences(Case{}, answer{frames: base, end: "EOF"}, answer{frames: tc.frames, end: tc.end}))
+			got := lines(frameDifferences(Case{}, response{frames: base, end: "EOF"}, response{frames: tc.frames, end: tc.end}))
 			if (got == "") != (tc.differ == "") || !strings.Contains(got, tc.differ) {
 				t.Errorf("differences %q, want %q", got, tc.differ)
 			}

@@ -140,10 +140,10 @@ func TestGateway(t *testing.T) {
 		RunReads(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, false), cases)
 	})
 	t.Run("latest", func(t *testing.T) {
-		before := answered(t, fed, "revalidated")
+		before := responded(t, fed, "revalidated")
 		cases := latest(cases)
 		RunReads(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, false), cases)
-		n := answered(t, fed, "revalidated") - before
+		n := responded(t, fed, "revalidated") - before
 		t.Logf("%v of %d most-recent reads were served by revalidated lists", n, len(cases))
 		if n < 100 {
 			t.Errorf("only %v lists were revalidated", n)
@@ -200,8 +200,8 @@ func latest(cases []Case) []Case {
 	return out
 }
 
-// answered returns the number of lists that g served from a source.
-func answered(t *testing.T, g *realkube.Gateway, source string) float64 {
+// responded returns the number of lists that g served from a source.
+func responded(t *testing.T, g *realkube.Gateway, source string) float64 {
 	t.Helper()
 	m := must(t, g.Metrics)
 	return m.Sum("kubeweir_requests_total", map[string]string{"verb": "list", "source": source})

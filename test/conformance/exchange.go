@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// An answer is everything that a target sent in response to a case.
-type answer struct {
+// A response is everything that a target sends for a case.
+type response struct {
 	pages  []Response // one, or all pages with Walk
 	frames []Frame    // of a watch
 	end    string     // how a watch ended; "" if the client closed it
@@ -25,7 +25,7 @@ type answer struct {
 const maxPages = 100
 
 // exchange sends a case to a target.
-func exchange(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
+func exchange(ctx context.Context, t *Target, c Case, as Credentials) (response, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(c.Timeout, requestTimeout))
 	defer cancel()
 	switch {
@@ -42,9 +42,9 @@ func exchange(ctx context.Context, t *Target, c Case, as Credentials) (answer, e
 	}
 }
 
-func request(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
+func request(ctx context.Context, t *Target, c Case, as Credentials) (response, error) {
 	r, err := t.Send(ctx, c.Request, as)
-	a := answer{pages: []Response{r}}
+	a := response{pages: []Response{r}}
 	if err != nil || c.Then == nil {
 		return a, err
 	}
@@ -54,8 +54,8 @@ func request(ctx context.Context, t *Target, c Case, as Credentials) (answer, er
 }
 
 // walk follows continue tokens from the first page to the last.
-func walk(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
-	var a answer
+func walk(ctx context.Context, t *Target, c Case, as Credentials) (response, error) {
+	var a response
 	for req := c.Request; ; {
 		r, err := t.Send(ctx, req, as)
 		if err != nil {
@@ -88,20 +88,20 @@ func nextPage(path, token string) string {
 }
 
 // readWatch reads a watch over HTTP. The response to a rejected request is in pages.
-func readWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
+func readWatch(ctx context.Context, t *Target, c Case, as Credentials) (response, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resp, err := t.open(ctx, c.Request, as)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	head := Response{Status: resp.StatusCode, Header: resp.Header}
 	if resp.StatusCode != http.StatusOK {
 		head.Body, err = io.ReadAll(resp.Body)
-		return answer{pages: []Response{head}}, err
+		return response{pages: []Response{head}}, err
 	}
-	a := answer{pages: []Response{head}}
+	a := response{pages: []Response{head}}
 	body := io.Reader(resp.Body)
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		if body, err = gzip.NewReader(body); err != nil {

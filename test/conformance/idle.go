@@ -22,7 +22,7 @@ func StartIdle(ctx context.Context, env *Env, oracle, target *Target) func(t *te
 	type idle struct {
 		c     Case
 		start time.Time
-		at    []answer // the responses of the oracle and the target, once done has a value
+		at    []response // the responses of the oracle and the target, once done has a value
 		done  chan error
 	}
 	var watches []*idle
@@ -73,7 +73,7 @@ func StartIdle(ctx context.Context, env *Env, oracle, target *Target) func(t *te
 // checkBookmarks checks the events of an idle watch: only bookmarks, the first after about a
 // minute, the last shortly before the end, with versions that do not decrease, and a clean end in
 // time.
-func checkBookmarks(t *testing.T, name string, start time.Time, a answer, since int64) {
+func checkBookmarks(t *testing.T, name string, start time.Time, a response, since int64) {
 	t.Helper()
 	if a.end != "EOF" {
 		t.Errorf("%s: ended with %q", name, a.end)

@@ -32,29 +32,29 @@ func RunLive(ctx context.Context, t *testing.T, env *Env, oracle, target *Target
 			watched.Watch = true
 			watched.Request = v.request(watched.Request)
 			watched = watched.mask(columns).mask(ages)
-			answers := make(chan liveAnswer, 2)
+			responses := make(chan liveResponse, 2)
 			for _, server := range []*Target{oracle, target} {
 				opened := make(chan struct{})
 				go func() {
 					a, err := exchange(withOpened(ctx, opened), server, watched, env.Users[watched.as()])
-					answers <- liveAnswer{server, a, err}
+					responses <- liveResponse{server, a, err}
 				}()
 				select {
 				case <-opened:
-				case a := <-answers:
+				case a := <-responses:
 					t.Fatalf("%s: the watch did not open: %v %+v", a.server.Name, a.err, a.pages)
 				}
 			}
 			if err := write(ctx, env, oracle, v, c.During); err != nil {
 				t.Fatal(err)
 			}
-			got := make(map[*Target]answer, 2)
+			got := make(map[*Target]response, 2)
 			for range 2 {
-				a := <-answers
+				a := <-responses
 				if a.err != nil {
 					t.Errorf("%v", a.err)
 				}
-				got[a.server] = a.answer
+				got[a.server] = a.response
 			}
 			if s := surprises(watched, got[oracle]); len(s) > 0 {
 				t.Fatalf("the oracle's events contradict the case:\n%s", lines(s))
@@ -74,18 +74,18 @@ const columns = `"columnDefinitions":(null|\[.*?\]),"rows"`
 // ages matches ages in the cells of a Table, which can differ by a second between the servers.
 const ages = `"[0-9]+s"|"<invalid>"`
 
-type liveAnswer struct {
+type liveResponse struct {
 	server *Target
-	answer
+	response
 	err error
 }
 
 func write(ctx context.Context, env *Env, server *Target, v vars, steps []Step) error {
-	answers, err := play(ctx, env, server, v, steps)
+	responses, err := play(ctx, env, server, v, steps)
 	if err != nil {
 		return err
 	}
-	for i, r := range answers {
+	for i, r := range responses {
 		if r.Status != steps[i].want() {
 			return fmt.Errorf("%s %s: %d, want %d: %.500s", steps[i].Method, steps[i].Path, r.Status, steps[i].want(), r.Body)
 		}

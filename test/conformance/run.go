@@ -43,23 +43,23 @@ func RunReads(ctx context.Context, t *testing.T, env *Env, oracle, target *Targe
 	slow.SetLimit(slowAtOnce + 1) // and one goroutine that starts them
 	defer func() { _ = slow.Wait() }()
 	var waiting []Case
-	answers := make(map[string]chan asked)
+	responses := make(map[string]chan requested)
 	for _, c := range cases {
 		if c.Slow {
 			waiting = append(waiting, c)
-			answers[c.Name] = make(chan asked, 1)
+			responses[c.Name] = make(chan requested, 1)
 		}
 	}
 	slow.Go(func() error {
 		for _, c := range waiting {
 			slow.Go(func() error {
-				answers[c.Name] <- askAll(ctx, c, env.Users[c.as()], oracle, target)
+				responses[c.Name] <- askAll(ctx, c, env.Users[c.as()], oracle, target)
 				return nil
 			})
 		}
 		return nil
 	})
-	run := func(c Case, first func() asked) {
+	run := func(c Case, first func() requested) {
 		t.Run(c.Name, func(t *testing.T) {
 			if _, ok := env.Users[c.as()]; !ok {
 				t.Fatalf("no user %q", c.as())
@@ -69,20 +69,20 @@ func RunReads(ctx context.Context, t *testing.T, env *Env, oracle, target *Targe
 	}
 	for _, c := range cases {
 		if !c.Slow {
-			run(c, func() asked { return askAll(ctx, c, env.Users[c.as()], oracle, target) })
+			run(c, func() requested { return askAll(ctx, c, env.Users[c.as()], oracle, target) })
 		}
 	}
 	for _, c := range waiting {
-		run(c, func() asked { return <-answers[c.Name] })
+		run(c, func() requested { return <-responses[c.Name] })
 	}
 }
 
 // runRead compares the first responses, and retries while the oracle contradicts itself.
-func runRead(ctx context.Context, t *testing.T, env *Env, c Case, oracle, target *Target, first func() asked) {
+func runRead(ctx context.Context, t *testing.T, env *Env, c Case, oracle, target *Target, first func() requested) {
 	var unsteady []string
 	as := env.Users[c.as()]
 	for try := range steadyTries {
-		var got asked
+		var got requested
 		if try == 0 {
 			got = first()
 		} else {
@@ -91,7 +91,7 @@ func runRead(ctx context.Context, t *testing.T, env *Env, c Case, oracle, target
 		if got.err != nil {
 			t.Fatalf("%s: %v", c.Path, got.err)
 		}
-		a := got.answers
+		a := got.responses
 		if s := surprises(c, a[0]); len(s) > 0 && !env.OtherRelease {
 			t.Fatalf("the oracle's response to %s contradicts the case:\n%s", c.Path, lines(s))
 		}
@@ -113,20 +113,20 @@ func runRead(ctx context.Context, t *testing.T, env *Env, c Case, oracle, target
 	t.Fatalf("the oracle's responses to %s differ each time:\n%s", c.Path, lines(unsteady))
 }
 
-// asked are the responses of several servers to one case, in the order of the servers.
-type asked struct {
-	answers []answer
-	err     error
+// requested are the responses of several servers to one case, in the order of the servers.
+type requested struct {
+	responses []response
+	err       error
 }
 
-func askAll(ctx context.Context, c Case, as Credentials, servers ...*Target) asked {
+func askAll(ctx context.Context, c Case, as Credentials, servers ...*Target) requested {
 	a, err := ask(ctx, c, as, servers...)
-	return asked{a, err}
+	return requested{a, err}
 }
 
 // ask sends a case to one server after the other or, if it is slow, to all concurrently.
-func ask(ctx context.Context, c Case, as Credentials, servers ...*Target) ([]answer, error) {
-	out := make([]answer, len(servers))
+func ask(ctx context.Context, c Case, as Credentials, servers ...*Target) ([]response, error) {
+	out := make([]response, len(servers))
 	var group errgroup.Group
 	if !c.Slow {
 		group.SetLimit(1)
@@ -141,7 +141,7 @@ func ask(ctx context.Context, c Case, as Credentials, servers ...*Target) ([]ans
 }
 
 // crossTokens reads the second page of each server with the other server's token.
-func crossTokens(ctx context.Context, t *testing.T, c Case, as Credentials, oracle, target *Target, fromOracle, fromTarget answer) {
+func crossTokens(ctx context.Context, t *testing.T, c Case, as Credentials, oracle, target *Target, fromOracle, fromTarget response) {
 	if len(fromOracle.pages) < 2 || len(fromTarget.pages) < 2 {
 		return // already reported as a difference
 	}

@@ -63,11 +63,11 @@ func Settle(ctx context.Context, env *Env, oracle, target *Target, resources []R
 		for _, form := range forms(r) {
 			c := anyList(r, form)
 			err := poll(wait, func() (bool, error) {
-				asked, err := ask(ctx, c, env.Users[admin], oracle, target)
+				requested, err := ask(ctx, c, env.Users[admin], oracle, target)
 				if err != nil {
 					return false, err
 				}
-				want, got := asked[0].pages[0].Body, asked[1].pages[0].Body
+				want, got := requested[0].pages[0].Body, requested[1].pages[0].Body
 				return bytes.Equal(masked(c, want), masked(c, got)), nil
 			})
 			if err != nil && wait.Err() == nil {

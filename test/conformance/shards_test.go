@@ -31,9 +31,9 @@ func TestShards(t *testing.T) {
 		t.Fatal(err)
 	}
 	cases := near(shardCases(o.Env))
-	before := answered(t, g, "cached")
+	before := responded(t, g, "cached")
 	RunReads(ctx, t, o.Env, oracle, gateway, cases)
-	if n := answered(t, g, "cached") - before; n < 60 {
+	if n := responded(t, g, "cached") - before; n < 60 {
 		t.Errorf("only %v lists of %d cases were served from the cache", n, len(cases))
 	}
 
@@ -64,10 +64,10 @@ func TestShards(t *testing.T) {
 				t.Errorf("%s: the two shards have %d and %d of %d pods", version, low, high, all)
 			}
 		}
-		for _, refused := range []string{"DELETE " + podsPath + "?", "GET " + podsPath + "?x=y&", "GET " + podsPath + "?limit=abc&"} {
-			method, path, _ := strings.Cut(refused, " ")
+		for _, rejected := range []string{"DELETE " + podsPath + "?", "GET " + podsPath + "?x=y&", "GET " + podsPath + "?limit=abc&"} {
+			method, path, _ := strings.Cut(rejected, " ")
 			if r := send(method, path+shardOf("uid", 0, 8)); r.Status != http.StatusBadRequest || strings.Contains(string(r.Body), "items") {
-				t.Errorf("%s: %d %.300s", refused, r.Status, r.Body)
+				t.Errorf("%s: %d %.300s", rejected, r.Status, r.Body)
 			}
 		}
 		if n := count("resourceVersion=0"); n != 2*podsPerApp-2 {

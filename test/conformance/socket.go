@@ -19,7 +19,7 @@ import (
 )
 
 // dialWatch reads a watch over a WebSocket.
-func dialWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
+func dialWatch(ctx context.Context, t *Target, c Case, as Credentials) (response, error) {
 	d := websocket.Dialer{TLSClientConfig: t.tlsFor(as.Cert), Subprotocols: c.Subprotocols, HandshakeTimeout: 10 * time.Second}
 	header := http.Header{"User-Agent": {"conformance"}, "Origin": {t.URL}} // servers require an origin
 	if as.Token != "" {
@@ -34,16 +34,16 @@ func dialWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, 
 	conn, resp, err := d.DialContext(ctx, "wss"+strings.TrimPrefix(t.URL, "https")+c.Path, header)
 	if err != nil {
 		if resp == nil {
-			return answer{}, fmt.Errorf("%s: %w", t.Name, err)
+			return response{}, fmt.Errorf("%s: %w", t.Name, err)
 		}
 		body, readErr := io.ReadAll(resp.Body)
-		return answer{pages: []Response{{Status: resp.StatusCode, Header: resp.Header, Body: body}}}, readErr
+		return response{pages: []Response{{Status: resp.StatusCode, Header: resp.Header, Body: body}}}, readErr
 	}
 	defer func() { _ = conn.Close() }()
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetReadDeadline(deadline)
 	}
-	a := answer{pages: []Response{{Status: resp.StatusCode, Header: resp.Header}}}
+	a := response{pages: []Response{{Status: resp.StatusCode, Header: resp.Header}}}
 	a.end, err = collect(ctx, &a.frames, c, func() (Frame, error) { return nextMessage(conn) })
 	if err != nil {
 		return a, fmt.Errorf("%s: after %d events: %w", t.Name, len(a.frames), err)
@@ -74,12 +74,12 @@ var coalesceHeader = regexp.MustCompile(`Kubeweir-Coalesce: \w+\r\n`)
 // shakeHands sends the handshake of a case, its body if any, and what the client sends. It reads
 // the server's output: the head of a 101 and the frames up to a close frame, or the body of another
 // response.
-func shakeHands(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
+func shakeHands(ctx context.Context, t *Target, c Case, as Credentials) (response, error) {
 	cfg := t.tlsFor(as.Cert)
 	cfg.NextProtos = []string{"http/1.1"}
 	conn, err := (&tls.Dialer{Config: cfg}).DialContext(ctx, "tcp", strings.TrimPrefix(t.URL, "https://"))
 	if err != nil {
-		return answer{}, fmt.Errorf("%s: %w", t.Name, err)
+		return response{}, fmt.Errorf("%s: %w", t.Name, err)
 	}
 	defer func() { _ = conn.Close() }()
 	if deadline, ok := ctx.Deadline(); ok {
@@ -90,29 +90,29 @@ func shakeHands(ctx context.Context, t *Target, c Case, as Credentials) (answer,
 		lines = append(lines, "Authorization: Bearer "+as.Token)
 	}
 	if _, err := io.WriteString(conn, strings.Join(lines, "\r\n")+"\r\n\r\n"+c.Body); err != nil {
-		return answer{}, fmt.Errorf("%s: %w", t.Name, err)
+		return response{}, fmt.Errorf("%s: %w", t.Name, err)
 	}
 	var written bytes.Buffer
 	r := bufio.NewReader(io.TeeReader(conn, &written))
 	resp, err := http.ReadResponse(r, &http.Request{Method: c.Method})
 	if err != nil {
-		return answer{}, fmt.Errorf("%s: %w", t.Name, err)
+		return response{}, fmt.Errorf("%s: %w", t.Name, err)
 	}
 	a := Response{Status: resp.StatusCode}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		a.Header = resp.Header
 		a.Header.Del("Audit-Id") // kube-apiserver rejects a handshake on the hijacked connection, without this header
 		a.Body, err = io.ReadAll(resp.Body)
-		return answer{pages: []Response{a}}, err
+		return response{pages: []Response{a}}, err
 	}
 	if _, err = io.WriteString(conn, c.Sends); err == nil {
 		err = readFrames(r)
 	}
 	a.Body = coalesceHeader.ReplaceAll(written.Bytes()[:written.Len()-r.Buffered()], nil)
 	if err != nil {
-		return answer{}, fmt.Errorf("%s: after %q: %w", t.Name, a.Body, err)
+		return response{}, fmt.Errorf("%s: after %q: %w", t.Name, a.Body, err)
 	}
-	return answer{pages: []Response{a}}, nil
+	return response{pages: []Response{a}}, nil
 }
 
 func readFrames(r *bufio.Reader) error {

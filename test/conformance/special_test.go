@@ -27,22 +27,22 @@ func TestWithoutWatchList(t *testing.T) {
 	t.Run("old/15 without WatchList", func(t *testing.T) {
 		c := watch("", podsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
 			append(repeat(added, podsPerApp), bookmark)...)
-		asked, err := ask(ctx, c, o.Env.Users[admin], oracle, gateway)
+		requested, err := ask(ctx, c, o.Env.Users[admin], oracle, gateway)
 		if err != nil {
 			t.Fatal(err)
 		}
-		refusal := c.status(422).says("sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
-		refusal.Count = 1
-		if s := surprises(refusal, asked[0]); len(s) > 0 {
+		rejection := c.status(422).says("sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
+		rejection.Count = 1
+		if s := surprises(rejection, requested[0]); len(s) > 0 {
 			t.Fatalf("kube-apiserver does not reject the streaming list:\n%s", lines(s))
 		}
 		// Clients fall back if the request is rejected. A gateway may support streaming lists without its
 		// upstream, but then completely.
-		if asked[1].pages[0].Status == 200 {
-			if s := surprises(c, asked[1]); len(s) > 0 {
+		if requested[1].pages[0].Status == 200 {
+			if s := surprises(c, requested[1]); len(s) > 0 {
 				t.Errorf("the gateway neither rejects the streaming list nor sends all initial events and their end:\n%s", lines(s))
 			}
-		} else if d := differences(c, asked[0], asked[1]); len(d) > 0 {
+		} else if d := differences(c, requested[0], requested[1]); len(d) > 0 {
 			t.Error(lines(d))
 		}
 	})
@@ -145,10 +145,10 @@ func (f *follower) follow(ctx context.Context, since string, objects int) error 
 				return fmt.Errorf("after %v: %w", f.seen, err)
 			}
 		}
-		asked := 0
+		requested := 0
 		if err := poll(ctx, func() (bool, error) { // pause after a watch without events
-			asked++
-			return len(a.frames) > 0 || asked > 1, ctx.Err()
+			requested++
+			return len(a.frames) > 0 || requested > 1, ctx.Err()
 		}); err != nil {
 			return fmt.Errorf("after %v: %w", f.seen, err)
 		}
@@ -218,14 +218,14 @@ func testHandshakeBody(ctx context.Context, t *testing.T, o *Oracle, oracle, gat
 		c.Body, c.Sends = b.body, ""
 		// The seeded version may be older than kube-apiserver's watch cache by now.
 		c.Path = strings.Replace(c.Path, fmt.Sprintf("resourceVersion=%d", o.Env.Versions.Seeded), "resourceVersion=0", 1)
-		asked, err := ask(ctx, c, o.Env.Users[admin], oracle, gateway)
+		requested, err := ask(ctx, c, o.Env.Users[admin], oracle, gateway)
 		if err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
-		if a := asked[0].pages[0]; a.Status != 101 || !bytes.HasSuffix(a.Body, []byte("\r\n\r\n"+b.frames)) {
+		if a := requested[0].pages[0]; a.Status != 101 || !bytes.HasSuffix(a.Body, []byte("\r\n\r\n"+b.frames)) {
 			t.Errorf("%s: kube-apiserver responds %d %q", line, a.Status, a.Body)
 		}
-		if a := asked[1].pages[0]; a.Status != 400 || !bytes.Contains(a.Body, []byte("before the request's body has been sent")) {
+		if a := requested[1].pages[0]; a.Status != 400 || !bytes.Contains(a.Body, []byte("before the request's body has been sent")) {
 			t.Errorf("%s: the gateway responds %d %q", line, a.Status, a.Body)
 		}
 	}

@@ -41,7 +41,7 @@ func TestTiers(t *testing.T) {
 		RunReads(ctx, t, o.Env, oracle, gatewayTarget(t, o, site, false), everyOther(latest(cases)))
 	})
 	for source, least := range map[string]float64{"cached": 200, "revalidated": 50} {
-		if n := answered(t, site, source); n < least {
+		if n := responded(t, site, source); n < least {
 			t.Errorf("only %v lists of the lower gateway were %s", n, source)
 		}
 	}

@@ -36,12 +36,12 @@ func TestBudgets(t *testing.T) {
 	admin := through(t, g, as(realkube.Admin))
 	const path = "/api/v1/namespaces/" + budgetsNamespace + "/configmaps"
 	const fromCache = path + "?resourceVersion=0"
-	create := func(c *client, name string) answer {
+	create := func(c *client, name string) response {
 		a, err := c.send(ctx, request{method: http.MethodPost, path: path, typ: typeJSON, body: fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q}}`, name)})
 		must(t, err)
 		return a
 	}
-	get := func(c *client, path string, want int) answer {
+	get := func(c *client, path string, want int) response {
 		t.Helper()
 		a := c.get(ctx, t, path, typeJSON)
 		if a.status != want {
@@ -60,14 +60,14 @@ func TestBudgets(t *testing.T) {
 		}
 		t.Fatal("30 requests did not exceed a budget of one per second")
 	}
-	refused := func(a answer) {
+	rejected := func(a response) {
 		t.Helper()
 		if retry, err := strconv.Atoi(a.header.Get("Retry-After")); a.status != http.StatusTooManyRequests || err != nil || retry < 1 || retry > 60 {
 			t.Errorf("%v with Retry-After %q", a, a.header.Get("Retry-After"))
 		}
 	}
 
-	overIs := func(c *client, ask func() answer) { // a second later the budget allows a request again, so retry
+	overIs := func(c *client, ask func() response) { // a second later the budget allows a request again, so retry
 		t.Helper()
 		eventually(ctx, t, patience, func() error {
 			over(c)
@@ -75,13 +75,13 @@ func TestBudgets(t *testing.T) {
 			if a.status != http.StatusTooManyRequests {
 				return fmt.Errorf("%v", a)
 			}
-			refused(a)
+			rejected(a)
 			return nil
 		})
 	}
 	spent := admin.with("User-Agent", "spent/1")
-	overIs(spent, func() answer { return create(spent, "over") })
-	overIs(spent, func() answer { return spent.get(ctx, t, path, typeJSON) })
+	overIs(spent, func() response { return create(spent, "over") })
+	overIs(spent, func() response { return spent.get(ctx, t, path, typeJSON) })
 	eventually(ctx, t, patience, func() error { // free, except for an access review after a change of permissions
 		if a := spent.get(ctx, t, fromCache, typeJSON); a.status != http.StatusOK || a.header.Get("Age") != "" {
 			return fmt.Errorf("%v", a)
@@ -105,14 +105,14 @@ func TestBudgets(t *testing.T) {
 		}
 		return nil
 	})
-	overIs(stale, func() answer { return create(stale, "over") })
+	overIs(stale, func() response { return create(stale, "over") })
 
 	heavy := admin.with("User-Agent", "heavy/1")
 	get(heavy, fromCache, 200)
 	get(heavy, "/openapi/v2", 200)
-	refused(heavy.get(ctx, t, "/version", typeJSON))
+	rejected(heavy.get(ctx, t, "/version", typeJSON))
 
-	refused(admin.with("User-Agent", "gone/1").get(ctx, t, fromCache, typeJSON))
+	rejected(admin.with("User-Agent", "gone/1").get(ctx, t, fromCache, typeJSON))
 	get(admin.with("User-Agent", "another"), "/version", 200)
 	checkBudgetMetrics(ctx, t, g)
 }

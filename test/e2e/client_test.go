@@ -98,14 +98,14 @@ func (r request) verb() string {
 	return r.method
 }
 
-// An answer is a complete response.
-type answer struct {
+// A response has its complete body.
+type response struct {
 	status int
 	header http.Header
 	body   string
 }
 
-func (a answer) String() string { return fmt.Sprintf("%d %.500s", a.status, a.body) }
+func (a response) String() string { return fmt.Sprintf("%d %.500s", a.status, a.body) }
 
 // open sends a request and returns the response with its body unread.
 func (c *client) open(ctx context.Context, r request) (*http.Response, error) {
@@ -137,31 +137,31 @@ func (c *client) open(ctx context.Context, r request) (*http.Response, error) {
 const requestTimeout = 30 * time.Second
 
 // send sends a request and reads the whole response.
-func (c *client) send(ctx context.Context, r request) (answer, error) {
+func (c *client) send(ctx context.Context, r request) (response, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	resp, err := c.open(ctx, r)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return answer{}, fmt.Errorf("%s: %s: %w", c.name, r, err)
+		return response{}, fmt.Errorf("%s: %s: %w", c.name, r, err)
 	}
-	return answer{status: resp.StatusCode, header: resp.Header, body: string(b)}, nil
+	return response{status: resp.StatusCode, header: resp.Header, body: string(b)}, nil
 }
 
 // get sends a GET and fails the test if there is no response.
-func (c *client) get(ctx context.Context, t *testing.T, path, accept string) answer {
+func (c *client) get(ctx context.Context, t *testing.T, path, accept string) response {
 	t.Helper()
 	a, err := c.send(ctx, request{path: path, accept: accept})
 	must(t, err)
 	return a
 }
 
-// sameAnswer sends a request to both servers and reports differences in status, media type or body.
-func sameAnswer(ctx context.Context, t *testing.T, up, gw *client, r request, wantStatus int) {
+// sameResponse sends a request to both servers and reports differences in status, media type or body.
+func sameResponse(ctx context.Context, t *testing.T, up, gw *client, r request, wantStatus int) {
 	t.Helper()
 	want, err := up.send(ctx, r)
 	must(t, err)
@@ -170,10 +170,10 @@ func sameAnswer(ctx context.Context, t *testing.T, up, gw *client, r request, wa
 	}
 	got, err := gw.send(ctx, r)
 	must(t, err)
-	compareAnswers(t, r, want, got)
+	compareResponses(t, r, want, got)
 }
 
-func compareAnswers(t *testing.T, r request, want, got answer) {
+func compareResponses(t *testing.T, r request, want, got response) {
 	t.Helper()
 	if got.status != want.status || !bytes.Equal([]byte(got.body), []byte(want.body)) {
 		t.Errorf("%s:\n gateway        %s\n kube-apiserver %s", r, got, want)

@@ -130,7 +130,7 @@ func sameList(ctx context.Context, step string, up, gw *client, r request) error
 	if err != nil {
 		return err
 	}
-	mask := func(a answer) string { return listVersion.ReplaceAllString(a.body, "MASKED") }
+	mask := func(a response) string { return listVersion.ReplaceAllString(a.body, "MASKED") }
 	if got.status != want.status || mask(got) != mask(want) {
 		return fmt.Errorf("%s: %s:\n gateway        %s\n kube-apiserver %s", step, r, got, want)
 	}

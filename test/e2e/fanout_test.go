@@ -88,9 +88,9 @@ func TestOneUpstreamWatchAtStart(t *testing.T) {
 	for range 50 {
 		c := newClient(t, "gateway", waiting.url(), as(realkube.Admin), false)
 		opening.Go(func() {
-			s, refused, err := c.watch(ctx, request{path: "/apis/example.com/v1/widgets?watch=true"}, 0, true)
+			s, rejected, err := c.watch(ctx, request{path: "/apis/example.com/v1/widgets?watch=true"}, 0, true)
 			if s == nil {
-				t.Errorf("%s, %v", refused, err)
+				t.Errorf("%s, %v", rejected, err)
 				return
 			}
 			t.Cleanup(s.close)
@@ -163,10 +163,10 @@ func openManyWatches(ctx context.Context, t *testing.T, g *realkube.Gateway, fro
 			r.path += fmt.Sprintf("&labelSelector=shard=%d", i%10)
 		}
 		opening.Go(func() {
-			var refused answer
-			watches[i], refused, errs[i] = c.watch(ctx, r, rv, false)
+			var rejected response
+			watches[i], rejected, errs[i] = c.watch(ctx, r, rv, false)
 			if watches[i] == nil && errs[i] == nil {
-				errs[i] = fmt.Errorf("%s: %s", r, refused)
+				errs[i] = fmt.Errorf("%s: %s", r, rejected)
 			}
 		})
 	}

@@ -241,10 +241,10 @@ type chain struct {
 	view   view
 	client *client
 	// The goroutine that runs the chain owns the fields below.
-	watches []watchtest.Watch
-	refused int
-	expired []uint64 // versions from which a watch could not resume
-	err     error
+	watches  []watchtest.Watch
+	rejected int
+	expired  []uint64 // versions from which a watch could not resume
+	err      error
 }
 
 // chainSeconds is the duration of the watches of a chain. A server sends a bookmark two seconds
@@ -278,7 +278,7 @@ func (c *chain) run(ctx context.Context, from uint64) {
 		if initial {
 			r = c.view.request(0, "timeoutSeconds", chainSeconds, "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan")
 		}
-		s, refused, err := c.client.watch(ctx, r, from, initial)
+		s, rejected, err := c.client.watch(ctx, r, from, initial)
 		if ctx.Err() != nil {
 			if s != nil {
 				s.close()
@@ -286,9 +286,9 @@ func (c *chain) run(ctx context.Context, from uint64) {
 			return
 		}
 		if err != nil || s == nil {
-			c.refused++
-			if c.refused > 20 {
-				c.err = fmt.Errorf("cannot watch: %v %s", err, refused)
+			c.rejected++
+			if c.rejected > 20 {
+				c.err = fmt.Errorf("cannot watch: %v %s", err, rejected)
 				return
 			}
 			testbed.Wait(ctx, 100*time.Millisecond)
@@ -346,8 +346,8 @@ func (cs *chains) check(ctx context.Context, t *testing.T, history []change, beg
 				t.Errorf("chain %q: cannot resume from version %d", c.view.name, rv)
 			}
 		}
-		if c.refused > 0 {
-			t.Logf("chain %q: %d watches were rejected while kube-apiserver was down", c.view.name, c.refused)
+		if c.rejected > 0 {
+			t.Logf("chain %q: %d watches were rejected while kube-apiserver was down", c.view.name, c.rejected)
 		}
 	}
 }

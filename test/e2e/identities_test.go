@@ -37,8 +37,8 @@ type caller struct {
 	headers [][2]string
 	// user is the name that kube-apiserver must see, or "" if it rejects the caller.
 	user string
-	// refused is the status of the rejection.
-	refused int
+	// rejected is the status of the rejection.
+	rejected int
 }
 
 func (c caller) clients(t *testing.T, g *realkube.Gateway) (up, gw *client) {
@@ -118,22 +118,22 @@ func callers(ctx context.Context, t *testing.T) []caller {
 			{"X-Remote-User", "frank"}, {"X-Remote-Group", "g1"}, {"X-Remote-Group", "g2"}, {"X-Remote-Uid", "u-1"},
 			{"X-Remote-Extra-Scopes", "a"}, {"X-Remote-Extra-Acme.com%2fProject", "some value"},
 		}},
-		{name: "front proxy without a user", who: byProxy, refused: http.StatusUnauthorized},
-		{name: "front proxy of a name not allowed", who: identity{cert: &impostor}, headers: masters, refused: http.StatusUnauthorized},
+		{name: "front proxy without a user", who: byProxy, rejected: http.StatusUnauthorized},
+		{name: "front proxy of a name not allowed", who: identity{cert: &impostor}, headers: masters, rejected: http.StatusUnauthorized},
 		{name: "proxy headers with a token", who: as(realkube.Alice), headers: masters, user: "alice"},
 		{name: "proxy headers with a certificate", who: byCert, headers: masters, user: "carol"},
-		{name: "invalid token", who: identity{token: "nonsense"}, refused: http.StatusUnauthorized},
+		{name: "invalid token", who: identity{token: "nonsense"}, rejected: http.StatusUnauthorized},
 		{name: "impersonation", who: as(realkube.Admin), user: "bob", headers: impersonate("User", "bob")},
 		{name: "impersonation with everything", who: as(realkube.Admin), user: "bob", headers: impersonate(
 			"User", "bob", "Group", "g1", "Group", "g2", "Uid", "u-2", "Extra-Scopes", "a", "Extra-Scopes", "b", "Extra-Acme.com%2fProject", "x y")},
 		{name: "impersonation of a service account", who: as(realkube.Admin), user: "system:serviceaccount:identities:robot",
 			headers: impersonate("User", "system:serviceaccount:identities:robot")},
 		{name: "impersonation by one who may", who: as(realkube.Jane), user: "bob", headers: impersonate("User", "bob")},
-		{name: "impersonation of somebody else", who: as(realkube.Jane), headers: impersonate("User", "alice"), refused: http.StatusForbidden},
-		{name: "impersonation with a group", who: as(realkube.Jane), headers: impersonate("User", "bob", "Group", "system:masters"), refused: http.StatusForbidden},
-		{name: "impersonation by one who may not", who: as(realkube.Alice), headers: impersonate("User", "admin"), refused: http.StatusForbidden},
-		{name: "impersonation by certificate", who: byCert, headers: impersonate("User", "bob"), refused: http.StatusForbidden},
-		{name: "impersonation without a user", who: as(realkube.Admin), headers: impersonate("Group", "g1"), refused: -1},
+		{name: "impersonation of somebody else", who: as(realkube.Jane), headers: impersonate("User", "alice"), rejected: http.StatusForbidden},
+		{name: "impersonation with a group", who: as(realkube.Jane), headers: impersonate("User", "bob", "Group", "system:masters"), rejected: http.StatusForbidden},
+		{name: "impersonation by one who may not", who: as(realkube.Alice), headers: impersonate("User", "admin"), rejected: http.StatusForbidden},
+		{name: "impersonation by certificate", who: byCert, headers: impersonate("User", "bob"), rejected: http.StatusForbidden},
+		{name: "impersonation without a user", who: as(realkube.Admin), headers: impersonate("Group", "g1"), rejected: -1},
 	}
 }
 
@@ -145,7 +145,7 @@ func testCaller(ctx context.Context, t *testing.T, g *realkube.Gateway, c caller
 	elsewhere := request{path: configMapsIn("default") + "?resourceVersion=0"}
 	if c.user == "" {
 		for _, r := range []request{cached, elsewhere, whoAmI, {path: "/version"}, {path: "/apis/example.com/v1/widgets?resourceVersion=0", accept: typeTable}} {
-			want := c.refused
+			want := c.rejected
 			if want < 0 {
 				a, err := up.send(ctx, r)
 				must(t, err)
@@ -154,7 +154,7 @@ func testCaller(ctx context.Context, t *testing.T, g *realkube.Gateway, c caller
 					t.Errorf("kube-apiserver does not reject %s", r)
 				}
 			}
-			sameAnswer(ctx, t, up, gw, r, want)
+			sameResponse(ctx, t, up, gw, r, want)
 		}
 		return
 	}
@@ -167,11 +167,11 @@ func testCaller(ctx context.Context, t *testing.T, g *realkube.Gateway, c caller
 	}
 	editor := c.user == "carol" || c.user == "frank" || c.user == "bob" || c.user == "alice"
 	if !editor {
-		sameAnswer(ctx, t, up, gw, cached, http.StatusForbidden)
+		sameResponse(ctx, t, up, gw, cached, http.StatusForbidden)
 		return
 	}
-	sameAnswer(ctx, t, up, gw, cached, http.StatusNotFound)
-	sameAnswer(ctx, t, up, gw, elsewhere, http.StatusForbidden)
+	sameResponse(ctx, t, up, gw, cached, http.StatusNotFound)
+	sameResponse(ctx, t, up, gw, elsewhere, http.StatusForbidden)
 	testWrite(ctx, t, gw, c)
 }
 
@@ -265,13 +265,13 @@ func testAnonymous(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 		"/apis":       http.StatusForbidden,
 		"/openapi/v3": http.StatusForbidden,
 	} {
-		sameAnswer(ctx, t, up, gw, request{path: path}, want)
+		sameResponse(ctx, t, up, gw, request{path: path}, want)
 	}
-	sameAnswer(ctx, t, up, gw, whoAmI, http.StatusForbidden)
+	sameResponse(ctx, t, up, gw, whoAmI, http.StatusForbidden)
 	impersonated := caller{who: as(realkube.Admin), headers: [][2]string{{"Impersonate-User", "system:anonymous"}}}
 	up, gw = impersonated.clients(t, g)
-	sameAnswer(ctx, t, up, gw, request{path: configMapsIn(identitiesNamespace) + "?resourceVersion=0"}, http.StatusForbidden)
-	sameAnswer(ctx, t, up, gw, whoAmI, http.StatusForbidden)
+	sameResponse(ctx, t, up, gw, request{path: configMapsIn(identitiesNamespace) + "?resourceVersion=0"}, http.StatusForbidden)
+	sameResponse(ctx, t, up, gw, whoAmI, http.StatusForbidden)
 }
 
 // testImpersonationRevoked checks that revoking the permission to impersonate takes effect as soon
@@ -290,7 +290,7 @@ func testImpersonationRevoked(ctx context.Context, t *testing.T, g *realkube.Gat
 		}
 		return err
 	})
-	sameAnswer(ctx, t, up, gw, list, http.StatusForbidden)
+	sameResponse(ctx, t, up, gw, list, http.StatusForbidden)
 	if err := w.await(revocationTime); err != nil {
 		t.Error(err)
 	}

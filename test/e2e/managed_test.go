@@ -46,7 +46,7 @@ func dropManagedFields(t *testing.T, namespace string, gets bool, flags ...strin
 	web := all + "/web"
 	admin := identity{token: kube.AdminToken()}
 	up := direct(t, admin)
-	write := func(c *client, method, path, typ, body string, status int) answer {
+	write := func(c *client, method, path, typ, body string, status int) response {
 		t.Helper()
 		a, err := c.send(ctx, request{method: method, path: path, accept: typeJSON, typ: typ, body: body})
 		must(t, err)

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	allowedNamespace = "permissions-yes"
-	refusedNamespace = "permissions-no"
+	allowedNamespace  = "permissions-yes"
+	rejectedNamespace = "permissions-no"
 	// revocationTime is how long a permission may outlive its binding.
 	revocationTime = 2 * time.Second
 )
@@ -52,10 +52,10 @@ func configMapsIn(namespace string) string { return "/api/v1/namespaces/" + name
 // TestPermissions checks that the gateway rejects every read that kube-apiserver would reject.
 func TestPermissions(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
-	createNamespaces(ctx, t, allowedNamespace, refusedNamespace)
+	createNamespaces(ctx, t, allowedNamespace, rejectedNamespace)
 	typed, _ := directClients(t)
 	version := ""
-	for _, ns := range []string{allowedNamespace, refusedNamespace} {
+	for _, ns := range []string{allowedNamespace, rejectedNamespace} {
 		for _, name := range []string{"one", "two"} {
 			cm, err := typed.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"secret": "of " + ns},
@@ -65,10 +65,10 @@ func TestPermissions(t *testing.T) {
 		}
 	}
 	g := startGateway(t)
-	t.Run("refused, not cached", func(t *testing.T) { testRefused(ctx, t, g, version) })
+	t.Run("refused, not cached", func(t *testing.T) { testRejected(ctx, t, g, version) })
 	t.Run("refused, cached", func(t *testing.T) {
 		warmUp(ctx, t, g)
-		testRefused(ctx, t, g, version)
+		testRejected(ctx, t, g, version)
 	})
 	t.Run("one namespace", func(t *testing.T) { testOneNamespace(ctx, t, g, version) })
 	t.Run("one name", func(t *testing.T) { testOneName(ctx, t, g) })
@@ -88,28 +88,28 @@ func warmUp(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	}
 }
 
-// testRefused compares the rejections for a user without any permissions.
-func testRefused(ctx context.Context, t *testing.T, g *realkube.Gateway, version string) {
+// testRejected compares the rejections for a user without any permissions.
+func testRejected(ctx context.Context, t *testing.T, g *realkube.Gateway, version string) {
 	up, gw := direct(t, as(realkube.Alice)), through(t, g, as(realkube.Alice))
-	for _, r := range reads(configMapsIn(refusedNamespace), "one", version) {
-		sameAnswer(ctx, t, up, gw, r, http.StatusForbidden)
+	for _, r := range reads(configMapsIn(rejectedNamespace), "one", version) {
+		sameResponse(ctx, t, up, gw, r, http.StatusForbidden)
 	}
 	for _, r := range reads("/api/v1/configmaps", "", version) {
-		sameAnswer(ctx, t, up, gw, r, http.StatusForbidden)
+		sameResponse(ctx, t, up, gw, r, http.StatusForbidden)
 	}
 	for _, path := range []string{
-		configMapsIn(refusedNamespace) + "/absent?resourceVersion=0",
+		configMapsIn(rejectedNamespace) + "/absent?resourceVersion=0",
 		"/api/v1/namespaces/absent/configmaps?resourceVersion=0",
 		"/apis/example.com/v1/widgets?resourceVersion=0",
 		"/api/v1/nodes/absent?resourceVersion=0",
-		configMapsIn(refusedNamespace) + "?resourceVersion=0&limit=1",
-		configMapsIn(refusedNamespace) + "?resourceVersion=abc",
-		configMapsIn(refusedNamespace) + "?labelSelector=((",
-		configMapsIn(refusedNamespace) + "?fieldSelector=metadata.name%3Done&resourceVersion=0",
+		configMapsIn(rejectedNamespace) + "?resourceVersion=0&limit=1",
+		configMapsIn(rejectedNamespace) + "?resourceVersion=abc",
+		configMapsIn(rejectedNamespace) + "?labelSelector=((",
+		configMapsIn(rejectedNamespace) + "?fieldSelector=metadata.name%3Done&resourceVersion=0",
 		"/api/v1/watch/configmaps?timeoutSeconds=1",
 		"/metrics", "/logs",
 	} {
-		sameAnswer(ctx, t, up, gw, request{path: path}, http.StatusForbidden)
+		sameResponse(ctx, t, up, gw, request{path: path}, http.StatusForbidden)
 	}
 }
 
@@ -126,17 +126,17 @@ func testOneNamespace(ctx context.Context, t *testing.T, g *realkube.Gateway, ve
 	asking.Wait()
 	for _, accept := range []string{typeJSON, typeProto, typeMeta, typeMetaPB} {
 		for _, rv := range []string{"", "?resourceVersion=0", "?resourceVersion=" + version} {
-			sameAnswer(ctx, t, up, gw, request{path: configMapsIn(allowedNamespace) + "/two" + rv, accept: accept}, http.StatusOK)
+			sameResponse(ctx, t, up, gw, request{path: configMapsIn(allowedNamespace) + "/two" + rv, accept: accept}, http.StatusOK)
 		}
 	}
-	for _, r := range reads(configMapsIn(refusedNamespace), "one", version) {
-		sameAnswer(ctx, t, up, gw, r, http.StatusForbidden)
+	for _, r := range reads(configMapsIn(rejectedNamespace), "one", version) {
+		sameResponse(ctx, t, up, gw, r, http.StatusForbidden)
 	}
 	for _, r := range reads("/api/v1/configmaps", "", version) {
-		sameAnswer(ctx, t, up, gw, r, http.StatusForbidden)
+		sameResponse(ctx, t, up, gw, r, http.StatusForbidden)
 	}
 	// A field selector on the namespace does not make a cluster-wide list a list of the namespace.
-	sameAnswer(ctx, t, up, gw, request{path: "/api/v1/configmaps?resourceVersion=0&fieldSelector=metadata.namespace%3D" + allowedNamespace}, http.StatusForbidden)
+	sameResponse(ctx, t, up, gw, request{path: "/api/v1/configmaps?resourceVersion=0&fieldSelector=metadata.namespace%3D" + allowedNamespace}, http.StatusForbidden)
 	w := gw.mustWatch(ctx, t, request{path: configMapsIn(allowedNamespace) + "?watch=true"}, 0, true)
 	eventually(ctx, t, patience, func() error {
 		if !w.has(api.Added, allowedNamespace+"/one") {
@@ -172,7 +172,7 @@ func testOneName(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	} {
 		r := request{path: collection + path}
 		if want == http.StatusForbidden {
-			sameAnswer(ctx, t, up, gw, r, want)
+			sameResponse(ctx, t, up, gw, r, want)
 		} else {
 			sameStatus(ctx, t, up, gw, r)
 		}

@@ -65,7 +65,7 @@ func randomRequest(r *rand.Rand, gvr schema.GroupVersionResource) request {
 }
 
 // plain returns the body of a response, decompressed.
-func plain(a answer) string {
+func plain(a response) string {
 	if a.header.Get("Content-Encoding") != "gzip" {
 		return a.body
 	}
@@ -85,7 +85,7 @@ func (v *viewers) testRandom(ctx context.Context, t *testing.T) {
 		resources = append(resources, gvr)
 	}
 	slices.SortFunc(resources, func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
-	var answered, refused atomic.Int64
+	var responded, rejected atomic.Int64
 	first := soak.Seed(t)
 	cases := make(chan uint64)
 	var workers sync.WaitGroup
@@ -106,9 +106,9 @@ func (v *viewers) testRandom(ctx context.Context, t *testing.T) {
 				case a.status >= http.StatusInternalServerError && a.status != http.StatusGatewayTimeout:
 					t.Logf("case %d: %v: %v", n, q, a)
 				case a.status == http.StatusOK:
-					answered.Add(1)
+					responded.Add(1)
 				default:
-					refused.Add(1)
+					rejected.Add(1)
 				}
 			}
 		})
@@ -118,8 +118,8 @@ func (v *viewers) testRandom(ctx context.Context, t *testing.T) {
 	}
 	close(cases)
 	workers.Wait()
-	t.Logf("%d cases: %d succeeded, %d were rejected", redactedCases(), answered.Load(), refused.Load())
-	if answered.Load() < int64(redactedCases()/4) {
+	t.Logf("%d cases: %d succeeded, %d were rejected", redactedCases(), responded.Load(), rejected.Load())
+	if responded.Load() < int64(redactedCases()/4) {
 		t.Error("fewer than a quarter of the requests succeeded")
 	}
 	for _, gvr := range resources {

@@ -151,7 +151,7 @@ func (v *viewers) read(ctx context.Context, t *testing.T, gvr schema.GroupVersio
 	}
 	list := path + "/namespaces/" + redactedNamespace + "/" + gvr.Resource
 	watch := list + "?watch=1&timeoutSeconds=1"
-	answered := 0
+	responded := 0
 	for _, accept := range []string{
 		typeJSON, "application/yaml", "application/cbor", typeProto + "," + typeJSON, typeTable, typeMeta, typeMetaList, typeMetaPB, typeProto,
 		"application/cbor;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json", "application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
@@ -173,15 +173,15 @@ func (v *viewers) read(ctx context.Context, t *testing.T, gvr schema.GroupVersio
 			list + "/a/status", list + "?pretty=1", list + "?sortBy=.metadata.name&countBy=.spec,.data",
 		} {
 			if check(p) == http.StatusOK {
-				answered++
+				responded++
 			}
 		}
 		for _, p := range []string{watch + "&resourceVersion=0&includeObject=Object", watch + "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"} {
 			v.watches.Go(func() { check(p) })
 		}
 	}
-	if answered < 50 {
-		t.Errorf("%s: only %d reads succeeded", gvr.Resource, answered)
+	if responded < 50 {
+		t.Errorf("%s: only %d reads succeeded", gvr.Resource, responded)
 	}
 	if a, err := v.whole.send(ctx, request{path: list}); err != nil || !showsSeed(a.body) {
 		t.Errorf("%s with the full view: %v %v", gvr.Resource, a, err)

@@ -117,7 +117,7 @@ func TestReload(t *testing.T) {
 		t.Fatal(a)
 	}
 	const hidden = "c3dvcmRmaXNo" // swordfish in base64
-	watched := make(chan answer, 1)
+	watched := make(chan response, 1)
 	go func() {
 		a, _ := admin.send(ctx, request{path: secrets + "?watch=1&resourceVersion=0"})
 		watched <- a

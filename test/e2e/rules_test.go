@@ -68,20 +68,20 @@ func testSelfReviews(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 			}
 		}
 	}
-	asked := func() float64 {
+	requested := func() float64 {
 		m, err := g.Metrics(ctx)
 		must(t, err)
 		return m.Sum("kubeweir_requests_total", map[string]string{"verb": "create", "group": "authorization.k8s.io", "source": "forwarded"})
 	}
 	page()
-	before := asked()
+	before := requested()
 	if before == 0 {
 		t.Error("no review was forwarded")
 	}
 	eventually(ctx, t, patience, func() error { // permissions of other tests may still be changing
-		from := asked()
+		from := requested()
 		page()
-		if n := asked() - from; n > 0 {
+		if n := requested() - from; n > 0 {
 			return fmt.Errorf("a repeated page forwarded %v reviews", n)
 		}
 		return nil

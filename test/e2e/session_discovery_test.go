@@ -83,7 +83,7 @@ func TestSessionDiscovery(t *testing.T) {
 }
 
 // described returns the headers that describe the representation.
-func described(a answer) string {
+func described(a response) string {
 	var text strings.Builder
 	for _, name := range []string{"Content-Type", "ETag", "Vary", "Cache-Control", "X-Content-Type-Options", "Content-Encoding"} {
 		fmt.Fprintf(&text, "%s: %q ", name, a.header.Values(name))

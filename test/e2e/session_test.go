@@ -61,15 +61,15 @@ func TestSessionConsistency(t *testing.T) {
 		reads += s.read(ctx)
 	}
 	other()
-	cached, asked := readsFrom(ctx, t, g, "cached"), readsFrom(ctx, t, g, "forwarded", "collapsed", "revalidated")
+	cached, requested := readsFrom(ctx, t, g, "cached"), readsFrom(ctx, t, g, "forwarded", "collapsed", "revalidated")
 	m, err := g.Metrics(ctx)
 	must(t, err)
 	proofs := m.Sum("kubeweir_cache_fresh_rounds_total", map[string]string{"resource": "configmaps"})
-	t.Logf("%d reads, %v from the cache after %v freshness checks, %v from kube-apiserver", reads, cached, proofs, asked)
+	t.Logf("%d reads, %v from the cache after %v freshness checks, %v from kube-apiserver", reads, cached, proofs, requested)
 	// The response to a deletecollection does not contain its deletions, so a read after it may need
 	// kube-apiserver.
-	if cached < float64(reads)/2 || asked > float64(reads)/20 {
-		t.Errorf("of %d reads %v were served from the cache and %v by kube-apiserver", reads, cached, asked)
+	if cached < float64(reads)/2 || requested > float64(reads)/20 {
+		t.Errorf("of %d reads %v were served from the cache and %v by kube-apiserver", reads, cached, requested)
 	}
 	// The responses to most other writes, including deletions, suffice.
 	if proofs > float64(reads)/10 {
@@ -210,7 +210,7 @@ func (s *session) finalize(ctx context.Context, path string) {
 	s.must(ctx, patch)
 }
 
-func (s *session) must(ctx context.Context, r request) answer {
+func (s *session) must(ctx context.Context, r request) response {
 	s.t.Helper()
 	if r.typ == "" && r.body != "" {
 		r.typ = typeJSON

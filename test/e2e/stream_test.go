@@ -40,33 +40,33 @@ type stream struct {
 
 // watch opens a watch of the events after a version. initial means that it starts with the current
 // state. If the status is not 200, watch returns the response instead of a stream.
-func (c *client) watch(ctx context.Context, r request, from uint64, initial bool) (*stream, answer, error) {
+func (c *client) watch(ctx context.Context, r request, from uint64, initial bool) (*stream, response, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	resp, err := c.open(ctx, r)
 	if err != nil {
 		cancel()
-		return nil, answer{}, err
+		return nil, response{}, err
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer cancel()
 		defer func() { _ = resp.Body.Close() }()
 		b, err := io.ReadAll(resp.Body)
-		return nil, answer{status: resp.StatusCode, header: resp.Header, body: string(b)}, err
+		return nil, response{status: resp.StatusCode, header: resp.Header, body: string(b)}, err
 	}
 	s := &stream{request: r, cancel: cancel, done: make(chan struct{})}
 	s.mu.watch = watchtest.Watch{From: from, Initial: initial}
 	go s.read(ctx, resp)
-	return s, answer{status: http.StatusOK, header: resp.Header}, nil
+	return s, response{status: http.StatusOK, header: resp.Header}, nil
 }
 
 // mustWatch is watch, but fails the test if it is rejected. The stream is closed at the end of the
 // test.
 func (c *client) mustWatch(ctx context.Context, t *testing.T, r request, from uint64, initial bool) *stream {
 	t.Helper()
-	s, refused, err := c.watch(ctx, r, from, initial)
+	s, rejected, err := c.watch(ctx, r, from, initial)
 	must(t, err)
 	if s == nil {
-		t.Fatalf("%s: %s: %s", c.name, r, refused)
+		t.Fatalf("%s: %s: %s", c.name, r, rejected)
 	}
 	t.Cleanup(s.close)
 	return s

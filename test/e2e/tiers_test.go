@@ -87,11 +87,11 @@ func killTier(t *testing.T, upper, lower *realkube.Gateway) func(context.Context
 			return err
 		}
 		upper.Kill()
-		var asked sync.WaitGroup
+		var requested sync.WaitGroup
 		var cached, strict error
-		asked.Go(func() { cached = expect(ctx, "/api/v1/pods?resourceVersion=0", http.StatusOK) })
-		asked.Go(func() { strict = expect(ctx, "/api/v1/pods", http.StatusServiceUnavailable) })
-		asked.Wait()
+		requested.Go(func() { cached = expect(ctx, "/api/v1/pods?resourceVersion=0", http.StatusOK) })
+		requested.Go(func() { strict = expect(ctx, "/api/v1/pods", http.StatusServiceUnavailable) })
+		requested.Wait()
 		if err := upper.Start(ctx); err != nil {
 			return err
 		}

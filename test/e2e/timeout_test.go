@@ -17,7 +17,7 @@ func TestShortTimeouts(t *testing.T) {
 	const list, object, anyVersion = "/api/v1/namespaces?timeout=1ns", "/api/v1/namespaces/default?timeout=1ns", "&resourceVersion=0"
 	through(t, g, as(realkube.Admin)).get(ctx, t, "/api/v1/namespaces?resourceVersion=0", typeJSON) // fill the cache
 	for _, path := range []string{list, list + anyVersion, object, object + anyVersion} {
-		var answers []answer
+		var responses []response
 		for _, c := range []*client{direct(t, as(realkube.Admin)), through(t, g, as(realkube.Admin))} {
 			// kube-apiserver resets the stream if its response has started. The gateway reports that, and it
 			// may come before the gateway's own timer.
@@ -27,12 +27,12 @@ func TestShortTimeouts(t *testing.T) {
 					err = errors.New(a.String())
 				}
 				if err == nil {
-					answers = append(answers, a)
+					responses = append(responses, a)
 				}
 				return err
 			})
 		}
-		want, got := answers[0], answers[1]
+		want, got := responses[0], responses[1]
 		if got.String() != want.String() || got.header.Get("Content-Type") != want.header.Get("Content-Type") {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}

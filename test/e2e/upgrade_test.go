@@ -47,7 +47,7 @@ func TestUpgrade(t *testing.T) {
 		})
 	}
 	t.Run("terminal", func(t *testing.T) { testTerminal(ctx, t, g, node) })
-	t.Run("refused", func(t *testing.T) { testUpgradeRefused(ctx, t, g) })
+	t.Run("refused", func(t *testing.T) { testUpgradeRejected(ctx, t, g) })
 	t.Run("logs", func(t *testing.T) { testLogs(ctx, t, k, node) })
 	t.Run("logs over HTTP/2", func(t *testing.T) { testFollow(ctx, t, g, node) })
 	t.Run("drain", func(t *testing.T) { testDrainSessions(ctx, t, g, k) })
@@ -219,9 +219,9 @@ func goStream(ctx context.Context, executor remotecommand.Executor, o remotecomm
 	return ended
 }
 
-// testUpgradeRefused compares the rejections for a user without permissions, and of invalid
+// testUpgradeRejected compares the rejections for a user without permissions, and of invalid
 // upgrades.
-func testUpgradeRefused(ctx context.Context, t *testing.T, g *realkube.Gateway) {
+func testUpgradeRejected(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	for _, who := range []string{realkube.Alice, realkube.Admin} {
 		up, gw := newClient(t, "kube-apiserver", kube.URL(), as(who), false), newClient(t, "gateway", g.URL(), as(who), false)
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -230,10 +230,10 @@ func testUpgradeRefused(ctx context.Context, t *testing.T, g *realkube.Gateway) 
 			if who == realkube.Admin {
 				want = http.StatusBadRequest
 			}
-			sameAnswer(ctx, t, up, gw, r, want)
+			sameResponse(ctx, t, up, gw, r, want)
 			if who == realkube.Alice {
 				upgrade := func(c *client) *client { return c.with("Connection", "Upgrade").with("Upgrade", "SPDY/3.1") }
-				sameAnswer(ctx, t, upgrade(up), upgrade(gw), r, want)
+				sameResponse(ctx, t, upgrade(up), upgrade(gw), r, want)
 			}
 		}
 	}

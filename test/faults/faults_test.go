@@ -51,8 +51,8 @@ const modem = 5 * time.Second
 // linkFaults returns the network faults.
 func linkFaults() []fault {
 	return []fault{
-		linkFault("refused", "connections closed, new ones refused", true, 6*time.Second, link.Condition{Refuse: true}),
-		linkFault("refused-long", "the same, longer than permissions are cached", false, 40*time.Second, link.Condition{Refuse: true}),
+		linkFault("refused", "connections closed, new ones refused", true, 6*time.Second, link.Condition{Reject: true}),
+		linkFault("refused-long", "the same, longer than permissions are cached", false, 40*time.Second, link.Condition{Reject: true}),
 		{name: "dropped", what: "all connections closed once", short: true, lasts: time.Second,
 			begin: func(_ context.Context, s *scene) error { s.link.Cut(); return nil }},
 		linkFault("frozen", "no data in either direction, delivered later", true, 8*time.Second, link.Condition{HoldUp: true, HoldDown: true}),

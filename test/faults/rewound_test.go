@@ -125,7 +125,7 @@ func (r *restore) restore(ctx context.Context, s *scene, copied string, held int
 		}
 	}
 	if r.overtaken {
-		if err := s.link.Set(link.Condition{Refuse: true}); err != nil {
+		if err := s.link.Set(link.Condition{Reject: true}); err != nil {
 			return err
 		}
 	}
@@ -288,10 +288,10 @@ func (s *scene) read(ctx context.Context, t *testing.T) (stop func() []*sample) 
 }
 
 // judge checks the reader's samples.
-func (r *restore) judge(t *testing.T, s *scene, answers []*sample) {
+func (r *restore) judge(t *testing.T, s *scene, responses []*sample) {
 	t.Helper()
 	falls, last := 0, uint64(0)
-	for _, a := range answers {
+	for _, a := range responses {
 		switch {
 		case a.err != nil, !a.good() && a.status != http.StatusServiceUnavailable && a.status != http.StatusTooManyRequests:
 			t.Errorf("%s", a)

@@ -23,20 +23,20 @@ import (
 // A scene is a gateway behind a link of its own. A writer writes to a namespace directly at
 // kube-apiserver, probes send requests through the gateway, and watches stay open.
 type scene struct {
-	name    string // of the namespace
-	kube    *realkube.Cluster
-	link    *link.Link
-	gateway *realkube.Gateway
-	client  *http.Client
-	writer  *writer
-	watches []*openWatch
-	probes  []probe
-	log     log
-	before  uint64 // from before the fault
-	asked   atomic.Int64
-	begin   time.Time
-	end     time.Time
-	well    uint64 // the newest version when everything had recovered
+	name      string // of the namespace
+	kube      *realkube.Cluster
+	link      *link.Link
+	gateway   *realkube.Gateway
+	client    *http.Client
+	writer    *writer
+	watches   []*openWatch
+	probes    []probe
+	log       log
+	before    uint64 // from before the fault
+	requested atomic.Int64
+	begin     time.Time
+	end       time.Time
+	well      uint64 // the newest version when everything had recovered
 }
 
 // steady is the ConfigMap that always exists.
@@ -106,7 +106,7 @@ func (s *scene) maps() string { return "/api/v1/namespaces/" + s.name + "/config
 // unseenUser returns a user that the gateway has not seen. Scenes of one cluster do not share
 // users.
 func (s *scene) unseenUser() string {
-	return unseenUser(int(s.asked.Add(1)) % unseenUsers)
+	return unseenUser(int(s.requested.Add(1)) % unseenUsers)
 }
 
 const (

@@ -35,8 +35,8 @@ type Link struct {
 
 // A Condition is what a link does to the bytes on it. The zero value forwards them unchanged.
 type Condition struct {
-	// Refuse closes existing connections and refuses new ones.
-	Refuse bool
+	// Reject closes existing connections and refuses new ones.
+	Reject bool
 	// HoldUp and HoldDown delay bytes until the condition changes. Lose drops them instead; a
 	// connection that has lost bytes never recovers.
 	HoldUp, HoldDown, Lose bool
@@ -96,19 +96,19 @@ func (l *Link) URL() string { return "https://" + l.address }
 // Set changes the link's condition.
 func (l *Link) Set(c Condition) error {
 	l.mu.Lock()
-	refused := l.mu.now.Refuse
+	rejected := l.mu.now.Reject
 	l.mu.now = c
 	close(l.mu.changed)
 	l.mu.changed = make(chan struct{})
-	if c.Refuse && l.mu.listener != nil {
+	if c.Reject && l.mu.listener != nil {
 		_ = l.mu.listener.Close()
 		l.mu.listener = nil
 	}
 	l.mu.Unlock()
 	switch {
-	case c.Refuse:
+	case c.Reject:
 		l.Cut()
-	case refused:
+	case rejected:
 		listener, err := net.Listen("tcp", l.address)
 		if err != nil {
 			return err
@@ -182,7 +182,7 @@ func (l *Link) join(client *net.TCPConn) {
 	p := &path{client: client, server: conn.(*net.TCPConn)}
 	l.mu.Lock()
 	l.mu.paths[p] = struct{}{}
-	refuse := l.mu.now.Refuse || l.ctx.Err() != nil
+	reject := l.mu.now.Reject || l.ctx.Err() != nil
 	l.mu.Unlock()
 	defer func() {
 		p.close()
@@ -190,7 +190,7 @@ func (l *Link) join(client *net.TCPConn) {
 		defer l.mu.Unlock()
 		delete(l.mu.paths, p)
 	}()
-	if refuse {
+	if reject {
 		return
 	}
 	var both sync.WaitGroup

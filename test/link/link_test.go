@@ -68,7 +68,7 @@ func TestLink(t *testing.T) {
 	if got := says(third, "word", long); got == "word" || len(got) != 4 {
 		t.Errorf("a link that corrupts delivered %q", got)
 	}
-	must(t, l.Set(Condition{Refuse: true}))
+	must(t, l.Set(Condition{Reject: true}))
 	if got := says(third, "word", long); got != "" {
 		t.Errorf("%q came over a connection that was closed", got)
 	}

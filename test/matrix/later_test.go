@@ -48,18 +48,18 @@ func newLater(next http.RoundTripper, hasCBOR bool) *later {
 
 func (l *later) RoundTrip(req *http.Request) (*http.Response, error) {
 	accept := req.Header.Get("Accept")
-	asked := strings.ReplaceAll(accept, drop, "")
-	dropping := asked != accept
+	requested := strings.ReplaceAll(accept, drop, "")
+	dropping := requested != accept
 	if dropping || !l.cbor {
 		// It is undefined what a real kube-apiserver returns in CBOR for an object with dropped fields,
 		// so request JSON.
-		asked = strings.ReplaceAll(asked, cbor, json)
+		requested = strings.ReplaceAll(requested, cbor, json)
 	}
-	if asked == accept {
+	if requested == accept {
 		return l.next.RoundTrip(req)
 	}
 	req = req.Clone(req.Context())
-	req.Header.Set("Accept", asked)
+	req.Header.Set("Accept", requested)
 	zip := req.Header.Get("Accept-Encoding") == "gzip"
 	req.Header.Del("Accept-Encoding")
 	resp, err := l.next.RoundTrip(req)

@@ -305,7 +305,7 @@ const (
 // A tally is the state of a server's counters.
 type tally struct {
 	sent      int64
-	answered  float64
+	responded float64
 	sources   map[string]float64 // responses to reads of resources, by source
 	forwarded map[string]float64 // reads, by reason for forwarding
 }
@@ -323,7 +323,7 @@ func (c *column) count(ctx context.Context, t *testing.T, before tally) tally {
 		now := tally{sent: sent, sources: make(map[string]float64), forwarded: make(map[string]float64)}
 		for _, series := range m[requestsTotal].GetMetric() {
 			n := series.GetCounter().GetValue()
-			now.answered += n
+			now.responded += n
 			for _, l := range series.GetLabel() {
 				if l.GetName() == "source" {
 					now.sources[l.GetValue()] += n
@@ -333,12 +333,12 @@ func (c *column) count(ctx context.Context, t *testing.T, before tally) tally {
 		for _, series := range m[forwardedTotal].GetMetric() {
 			now.forwarded[series.GetLabel()[0].GetValue()] += series.GetCounter().GetValue()
 		}
-		if now.answered-before.answered >= float64(sent-before.sent) {
+		if now.responded-before.responded >= float64(sent-before.sent) {
 			return now
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: sent %d requests, %v are counted", c.name, sent-before.sent, now.answered-before.answered)
+			t.Fatalf("%s: sent %d requests, %v are counted", c.name, sent-before.sent, now.responded-before.responded)
 		case <-time.After(time.Millisecond):
 		}
 	}

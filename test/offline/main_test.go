@@ -121,23 +121,23 @@ func newClient(t *testing.T, g *realkube.Gateway, token string, cert *realkube.K
 	return c
 }
 
-// answer is a response of the gateway.
-type answer struct {
+// response is a response of the gateway.
+type response struct {
 	status int
 	header http.Header
 	body   string
 	took   time.Duration
 }
 
-func (a answer) String() string {
+func (a response) String() string {
 	return fmt.Sprintf("%d after %v, Age %q, Warning %q: %.200s", a.status, a.took, a.header.Get("Age"), a.header.Get("Warning"), a.body)
 }
 
-func (a answer) marked() bool {
+func (a response) marked() bool {
 	return a.header.Get("Age") != "" && strings.HasPrefix(a.header.Get("Warning"), "110 ")
 }
 
-func (c *client) do(ctx context.Context, method, path, body string) answer {
+func (c *client) do(ctx context.Context, method, path, body string) response {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, c.g.URL()+path, strings.NewReader(body))
 	must(c.t, err)
@@ -151,11 +151,11 @@ func (c *client) do(ctx context.Context, method, path, body string) answer {
 	must(c.t, err)
 	defer func() { _ = resp.Body.Close() }()
 	if strings.Contains(path, "watch=") && resp.StatusCode == http.StatusOK {
-		return answer{status: resp.StatusCode, header: resp.Header, took: time.Since(began)} // the watch stays open
+		return response{status: resp.StatusCode, header: resp.Header, took: time.Since(began)} // the watch stays open
 	}
 	b, err := io.ReadAll(resp.Body)
 	must(c.t, err)
-	return answer{resp.StatusCode, resp.Header, string(b), time.Since(began)}
+	return response{resp.StatusCode, resp.Header, string(b), time.Since(began)}
 }
 
 // get sends a GET request and checks the status and whether the response is marked as stale.

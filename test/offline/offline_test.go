@@ -73,7 +73,7 @@ func TestOfflineReadsWhileUpstreamIsDown(t *testing.T) {
 	jane.served(ctx, maps+held)
 
 	must(t, kube.KillAPIServer())
-	write := func() answer { return root.do(ctx, "POST", maps, `{"metadata":{"name":"new"}}`) }
+	write := func() response { return root.do(ctx, "POST", maps, `{"metadata":{"name":"new"}}`) }
 	eventually(ctx, t, func() error { // decisions cached for 500 ms have expired, and the outage is detected
 		if a := jane.do(ctx, "GET", maps+held, ""); a.status != 200 || !a.marked() {
 			return fmt.Errorf("jane: %v", a)
@@ -210,7 +210,7 @@ func TestOfflineReadsWhileUpstreamIsFrozen(t *testing.T) {
 		}
 		return nil
 	})
-	write := func() answer { return root.do(ctx, http.MethodPost, maps, `{"metadata":{"name":"new"}}`) }
+	write := func() response { return root.do(ctx, http.MethodPost, maps, `{"metadata":{"name":"new"}}`) }
 	strict := *jane
 	strict.agent = "strict"
 	for range 5 {

@@ -88,7 +88,7 @@ func (w world) question() (user.Info, authz.Attributes) {
 // TestRBACMatchesKubernetes compares the decisions of proxy/authz/rbac with kube-apiserver's own
 // RBAC authorizer.
 func TestRBACMatchesKubernetes(t *testing.T) {
-	allowed, asked := 0, 0
+	allowed, requested := 0, 0
 	for seed := range uint64(400) {
 		w := world{rand.New(rand.NewPCG(seed, 1))}
 		o := w.objects()
@@ -108,13 +108,13 @@ func TestRBACMatchesKubernetes(t *testing.T) {
 			if names, everywhere := rules.Namespaces(u, &a, false); want && a.Namespace != "" && !everywhere && !slices.Contains(names, a.Namespace) {
 				t.Fatalf("namespace %s is allowed but missing in %q: user %+v, request %+v, RBAC objects %+v", a.Namespace, names, u, a, o)
 			}
-			asked++
+			requested++
 			if want {
 				allowed++
 			}
 		}
 	}
-	if allowed < asked/50 || allowed > asked/2 {
-		t.Errorf("%d of %d requests are allowed: the generated objects and requests rarely match", allowed, asked)
+	if allowed < requested/50 || allowed > requested/2 {
+		t.Errorf("%d of %d requests are allowed: the generated objects and requests rarely match", allowed, requested)
 	}
 }

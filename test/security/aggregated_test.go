@@ -31,13 +31,13 @@ type aggregatedAPI struct {
 // A personalAPI is an aggregatedAPI that returns different notes to each user.
 type personalAPI struct {
 	aggregatedAPI
-	asked sync.Map // users who requested notes
+	requested sync.Map // users who requested notes
 }
 
 func newPersonalAPI(t *testing.T) *personalAPI {
 	t.Helper()
 	p := &personalAPI{}
-	answer := func(w http.ResponseWriter, body string) {
+	response := func(w http.ResponseWriter, body string) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, body)
 	}
@@ -46,23 +46,23 @@ func newPersonalAPI(t *testing.T) *personalAPI {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc(personalVersion, func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"`+personalGroup+`/v1","resources":[
+		response(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"`+personalGroup+`/v1","resources":[
 			{"name":"notes","singularName":"note","namespaced":false,"kind":"Note","verbs":["get","list","watch"]}]}`)
 	})
 	mux.HandleFunc(personalNotes+"/mine", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, note(p.user(r)))
+		response(w, note(p.user(r)))
 	})
 	mux.HandleFunc(personalNotes, func(w http.ResponseWriter, r *http.Request) {
 		user := p.user(r)
 		if r.URL.Query().Get("watch") == "" {
-			answer(w, fmt.Sprintf(`{"kind":"NoteList","apiVersion":"%s/v1","metadata":{"resourceVersion":"7"},"items":[%s]}`, personalGroup, note(user)))
+			response(w, fmt.Sprintf(`{"kind":"NoteList","apiVersion":"%s/v1","metadata":{"resourceVersion":"7"},"items":[%s]}`, personalGroup, note(user)))
 			return
 		}
 		if r.URL.Query().Get("sendInitialEvents") != "" {
 			http.Error(w, "unsupported", http.StatusUnprocessableEntity)
 			return
 		}
-		answer(w, fmt.Sprintf(`{"type":"ADDED","object":%s}`+"\n", note(user)))
+		response(w, fmt.Sprintf(`{"type":"ADDED","object":%s}`+"\n", note(user)))
 	})
 	p.aggregatedAPI = newAggregatedAPI(t, personalGroup, mux)
 	return p
@@ -79,7 +79,7 @@ func newAggregatedAPI(t *testing.T, group string, h http.Handler) aggregatedAPI 
 
 func (p *personalAPI) user(r *http.Request) string {
 	user := r.Header.Get("X-Remote-User")
-	p.asked.Store(user, true)
+	p.requested.Store(user, true)
 	return user
 }
 
@@ -132,9 +132,9 @@ var personalReads = []string{
 	personalNotes + "?watch=1&resourceVersion=0&timeoutSeconds=1", personalNotes + "?watch=1&timeoutSeconds=1",
 }
 
-// TestAggregatedAnswersAreNotShared checks that the response of an aggregated API server to one
+// TestAggregatedResponsesAreNotShared checks that the response of an aggregated API server to one
 // user is never sent to another user, and that users never get its response to the gateway (S9).
-func TestAggregatedAnswersAreNotShared(t *testing.T) {
+func TestAggregatedResponsesAreNotShared(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	personal := newPersonalAPI(t)
 	personal.place(ctx, t)
@@ -155,7 +155,7 @@ func TestAggregatedAnswersAreNotShared(t *testing.T) {
 		}
 		all.Wait()
 	}
-	if _, asked := personal.asked.Load(realkube.GatewayUser); asked {
+	if _, requested := personal.requested.Load(realkube.GatewayUser); requested {
 		t.Error("the gateway requested notes with its own identity")
 	}
 }

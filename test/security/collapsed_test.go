@@ -34,8 +34,8 @@ func TestDifferentRequestsDoNotTakeTheMemory(t *testing.T) {
 			}
 		})
 	}
-	answered := make(chan struct{})
-	go func() { wg.Wait(); close(answered) }()
+	responded := make(chan struct{})
+	go func() { wg.Wait(); close(responded) }()
 	bounded := func(m realkube.Metrics) bool {
 		return m.Sum("kubeweir_collapsed_bytes", nil) <= m.Sum("kubeweir_collapsed_bytes_limit", nil)
 	}
@@ -46,7 +46,7 @@ func TestDifferentRequestsDoNotTakeTheMemory(t *testing.T) {
 			t.Error("the responses hold more memory than the limit")
 		}
 		select {
-		case <-answered:
+		case <-responded:
 			return m.Sum("kubeweir_collapsed_bytes", nil) == 0
 		default:
 			return false

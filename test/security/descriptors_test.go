@@ -23,19 +23,19 @@ func TestOpenConnectionsDoNotTakeAllDescriptors(t *testing.T) {
 	must(t, err)
 	t.Cleanup(g.Close)
 	first := dial(t, g.URL(), nil, "http/1.1")
-	refused := 0
+	rejected := 0
 	cfg := tlsConfig(t, nil, "http/1.1")
 	for range 300 {
 		d := tls.Dialer{Config: cfg, NetDialer: &net.Dialer{Timeout: 5 * time.Second}}
 		conn, err := d.DialContext(ctx, "tcp", strings.TrimPrefix(g.URL(), "https://"))
 		if err != nil {
-			refused++
+			rejected++
 			continue
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 	}
-	if refused < 300-128 {
-		t.Errorf("%d of 300 connections were rejected", refused)
+	if rejected < 300-128 {
+		t.Errorf("%d of 300 connections were rejected", rejected)
 	}
 	m, err := g.Metrics(ctx)
 	must(t, err)

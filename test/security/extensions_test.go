@@ -97,7 +97,7 @@ spec:
 var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
 // ask sends one request as cfg's user and reads the response. It does not follow redirects.
-func ask(ctx context.Context, t *testing.T, cfg *rest.Config, method, path, body string) (answer, error) {
+func ask(ctx context.Context, t *testing.T, cfg *rest.Config, method, path, body string) (response, error) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(cfg)
 	must(t, err)
@@ -109,11 +109,11 @@ func ask(ctx context.Context, t *testing.T, cfg *rest.Config, method, path, body
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, resp.Header, string(b)}, err
+	return response{resp.StatusCode, resp.Header, string(b)}, err
 }
 
 // eventually retries check until it returns nil or ctx ends.
@@ -132,10 +132,10 @@ func eventually(ctx context.Context, t *testing.T, check func() error) {
 	}
 }
 
-// asked receives the paths of requests.
-type asked chan string
+// requested receives the paths of requests.
+type requested chan string
 
-func (a asked) await(ctx context.Context, t *testing.T, n int) {
+func (a requested) await(ctx context.Context, t *testing.T, n int) {
 	t.Helper()
 	for range n {
 		select {
@@ -179,7 +179,7 @@ func TestAggregatedServerDoesNotEndTheProcess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := deadline(t, time.Minute)
-			requests := make(asked, 1000)
+			requests := make(requested, 1000)
 			elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				serve(w, req)
 				select {

@@ -62,10 +62,10 @@ func newFaultyUpstream(t *testing.T) *faultyUpstream {
 }
 
 // insteadOf sets a function that handles requests; it returns false to forward a request.
-func (f *faultyUpstream) insteadOf(answer func(http.ResponseWriter, *http.Request) bool) {
+func (f *faultyUpstream) insteadOf(response func(http.ResponseWriter, *http.Request) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.instead = answer
+	f.instead = response
 }
 
 // freeze stops or resumes all connections, as SIGSTOP and SIGCONT of a server do.

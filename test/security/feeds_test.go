@@ -234,12 +234,12 @@ func newCable(t *testing.T) *cable {
 func (c *cable) join(client net.Conn) {
 	server, err := net.Dial("tcp", strings.TrimPrefix(kube.URL(), "https://"))
 	c.mu.Lock()
-	refuse := c.off || err != nil
-	if !refuse {
+	reject := c.off || err != nil
+	if !reject {
 		c.all = append(c.all, client, server)
 	}
 	c.mu.Unlock()
-	if refuse {
+	if reject {
 		_ = client.Close()
 		if err == nil {
 			_ = server.Close()

@@ -14,9 +14,9 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// refuseGateway rejects the gateway's requests like a kube-apiserver that has not read its RBAC
+// rejectGateway rejects the gateway's requests like a kube-apiserver that has not read its RBAC
 // objects yet.
-func refuseGateway(w http.ResponseWriter, r *http.Request) bool {
+func rejectGateway(w http.ResponseWriter, r *http.Request) bool {
 	if r.Header.Get("Authorization") != "Bearer "+kube.Token(realkube.GatewayUser) {
 		return false
 	}
@@ -44,11 +44,11 @@ func TestGatewayIdentityIsNotDisclosed(t *testing.T) {
 	if a := do(ctx, t, g.URL(), known, "GET", pods, ""); a.status != 200 {
 		t.Fatal(a)
 	}
-	f.insteadOf(refuseGateway)
-	raw := func(head string) answer {
+	f.insteadOf(rejectGateway)
+	raw := func(head string) response {
 		return roundTrip(t, dial(t, g.URL(), &bob, "http/1.1"), head+" HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
-	for name, a := range map[string]answer{
+	for name, a := range map[string]response{
 		"a token to be reviewed":      do(ctx, t, g.URL(), kube.Token(realkube.Jane), "GET", pods, ""),
 		"a right to be reviewed":      do(ctx, t, g.URL(), known, "GET", "/api/v1/namespaces/kube-system/pods", ""),
 		"a right of a certificate":    raw("GET " + pods),

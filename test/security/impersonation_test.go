@@ -59,7 +59,7 @@ func sidecarAddress(t *testing.T, g *realkube.Gateway) string {
 }
 
 // plain sends a request without credentials and reads the whole response.
-func plain(ctx context.Context, t *testing.T, method, url string, header http.Header, body string) answer {
+func plain(ctx context.Context, t *testing.T, method, url string, header http.Header, body string) response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	must(t, err)
@@ -74,5 +74,5 @@ func plain(ctx context.Context, t *testing.T, method, url string, header http.He
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	must(t, err)
-	return answer{resp.StatusCode, resp.Header, string(b)}
+	return response{resp.StatusCode, resp.Header, string(b)}
 }

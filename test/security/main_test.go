@@ -86,18 +86,18 @@ func dial(t *testing.T, url string, cert *realkube.KeyPair, protocol string) net
 	return conn
 }
 
-// An answer is a complete response.
-type answer struct {
+// A response has its complete body.
+type response struct {
 	status int
 	header http.Header
 	body   string
 }
 
-func (a answer) String() string { return fmt.Sprintf("%d %.500s", a.status, a.body) }
+func (a response) String() string { return fmt.Sprintf("%d %.500s", a.status, a.body) }
 
 // roundTrip sends the raw bytes of one HTTP/1.1 request, which may be invalid, and reads the
 // response.
-func roundTrip(t *testing.T, conn net.Conn, raw string) answer {
+func roundTrip(t *testing.T, conn net.Conn, raw string) response {
 	t.Helper()
 	must(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 	_, err := io.WriteString(conn, raw)
@@ -107,12 +107,12 @@ func roundTrip(t *testing.T, conn net.Conn, raw string) answer {
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	must(t, err)
-	return answer{resp.StatusCode, resp.Header, string(b)}
+	return response{resp.StatusCode, resp.Header, string(b)}
 }
 
 // do sends a request with a bearer token, if not "", over HTTP/2 or 1.1, as negotiated, and reads
 // the whole response. A watch needs a timeoutSeconds.
-func do(ctx context.Context, t *testing.T, url, token, method, path, body string) answer {
+func do(ctx context.Context, t *testing.T, url, token, method, path, body string) response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, url+path, strings.NewReader(body))
 	must(t, err)
@@ -138,5 +138,5 @@ func do(ctx context.Context, t *testing.T, url, token, method, path, body string
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	must(t, err)
-	return answer{resp.StatusCode, resp.Header, string(b)}
+	return response{resp.StatusCode, resp.Header, string(b)}
 }

@@ -108,7 +108,7 @@ func TestPathTailsAreTheClientsOwn(t *testing.T) {
 }
 
 // raw sends a GET over HTTP/1.1 with an unmodified path.
-func raw(t *testing.T, url, token, target string) answer {
+func raw(t *testing.T, url, token, target string) response {
 	t.Helper()
 	return roundTrip(t, dial(t, url, nil, "http/1.1"),
 		fmt.Sprintf("GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", target, token))
@@ -131,7 +131,7 @@ func TestSelectorsThatAuthorizeAreThoseThatSelect(t *testing.T) {
 	g := startGateway(t)
 	kubelet, err := kube.IssueClientCert("system:node:mine", "system:nodes")
 	must(t, err)
-	list := func(url, query string) answer {
+	list := func(url, query string) response {
 		return roundTrip(t, dial(t, url, &kubelet, "http/1.1"), "GET /api/v1/pods?"+query+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	}
 	const own = "fieldSelector=spec.nodeName%3Dmine"

@@ -26,15 +26,15 @@ const frontConfigMaps = "/api/v1/namespaces/kube-public/configmaps"
 type front struct {
 	*httptest.Server
 	gateway *realkube.Gateway
-	// answer responds to a request and returns true, or returns false to forward it.
-	answer func(w http.ResponseWriter, r *http.Request, next http.Handler) bool
+	// response responds to a request and returns true, or returns false to forward it.
+	response func(w http.ResponseWriter, r *http.Request, next http.Handler) bool
 	// gate is locked while events are held back.
 	gate sync.RWMutex
 }
 
-func newFront(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, next http.Handler) bool) *front {
+func newFront(t *testing.T, response func(w http.ResponseWriter, r *http.Request, next http.Handler) bool) *front {
 	t.Helper()
-	f := &front{answer: answer}
+	f := &front{response: response}
 	behind, err := url.Parse(kube.URL())
 	must(t, err)
 	next := &httputil.ReverseProxy{
@@ -44,7 +44,7 @@ func newFront(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, 
 		ModifyResponse: f.gated,
 	}
 	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !f.answer(w, r, next) {
+		if !f.response(w, r, next) {
 			next.ServeHTTP(w, r)
 		}
 	}))
@@ -87,7 +87,7 @@ func (b *gatedBody) Read(p []byte) (int, error) {
 // isProxied reports whether kube-apiserver would proxy the request to a pod.
 func isProxied(r *http.Request) bool { return strings.Contains(r.URL.Path, "/pods/p/proxy/") }
 
-func (f *front) do(ctx context.Context, t *testing.T, method, path, body string) answer {
+func (f *front) do(ctx context.Context, t *testing.T, method, path, body string) response {
 	t.Helper()
 	return do(ctx, t, f.gateway.URL(), kube.AdminToken(), method, path, body)
 }
@@ -128,9 +128,9 @@ func frontConfigMap(label, name string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"front":%q}}}`, name, label)
 }
 
-// TestProxiedAnswerDoesNotDelaySessions checks that responses of a tenant's pod through pods/proxy
+// TestProxiedResponseDoesNotDelaySessions checks that responses of a tenant's pod through pods/proxy
 // do not affect session reads, and are streamed (S8).
-func TestProxiedAnswerDoesNotDelaySessions(t *testing.T) {
+func TestProxiedResponseDoesNotDelaySessions(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	arrived := make(chan bool, 1)
 	f := newFront(t, func(w http.ResponseWriter, r *http.Request, _ http.Handler) bool {
@@ -163,8 +163,8 @@ func TestProxiedAnswerDoesNotDelaySessions(t *testing.T) {
 	if cached := m.Sum("kubeweir_requests_total", pods); cached != 2 {
 		t.Errorf("%v of 2 reads were served from the cache", cached)
 	}
-	if asked := m.Sum("kubeweir_cache_fresh_rounds_total", map[string]string{"resource": "pods"}); asked != 0 {
-		t.Errorf("the gateway made %v freshness checks, want 0", asked)
+	if requested := m.Sum("kubeweir_cache_fresh_rounds_total", map[string]string{"resource": "pods"}); requested != 0 {
+		t.Errorf("the gateway made %v freshness checks, want 0", requested)
 	}
 }
 
@@ -187,9 +187,9 @@ func readHalves(ctx context.Context, t *testing.T, address string, arrived chan<
 	return err
 }
 
-// TestHalfDoneDeleteCollectionIsNotTakenForRefused checks that a deletecollection that fails
+// TestPartialDeleteCollectionIsNotTakenForRejected checks that a deletecollection that fails
 // halfway still counts as a write: later session reads reflect its deletions.
-func TestHalfDoneDeleteCollectionIsNotTakenForRefused(t *testing.T) {
+func TestPartialDeleteCollectionIsNotTakenForRejected(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	f := newFront(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) bool {
 		if r.Method != http.MethodDelete || r.URL.Path != frontConfigMaps {

@@ -33,9 +33,9 @@ func TestUpgradeDoesNotBeginBeforeTheBodyHasEnded(t *testing.T) {
 	}
 }
 
-// TestClosedWindowDoesNotHoldRefusedStreams checks that a client that never opens its flow-control
+// TestClosedWindowDoesNotHoldRejectedStreams checks that a client that never opens its flow-control
 // window does not hold streams that the transport itself rejects.
-func TestClosedWindowDoesNotHoldRefusedStreams(t *testing.T) {
+func TestClosedWindowDoesNotHoldRejectedStreams(t *testing.T) {
 	g := startGateway(t, "--write-timeout", "1s")
 	deadline(t, time.Minute)
 	c := dialFrames(t, g.URL(), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})

@@ -112,10 +112,10 @@ func writes(t *testing.T, g *realkube.Gateway, client *http.Client, what string)
 		req.Header.Set("Content-Type", "application/json")
 		resp, err := client.Do(req)
 		must(t, err)
-		answer, err := io.ReadAll(resp.Body)
+		response, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if err != nil || resp.StatusCode != 201 {
-			t.Errorf("%s: write %d: %d %v %.300s", what, n, resp.StatusCode, err, answer)
+			t.Errorf("%s: write %d: %d %v %.300s", what, n, resp.StatusCode, err, response)
 		}
 	}
 }

@@ -160,15 +160,15 @@ func (l *load) write(w int) {
 		id := fmt.Sprintf("w%d-%d", w, n)
 		body := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"generateName":"w-","labels":{"write":%q}}}`, id)
 		began := time.Now()
-		code, answer, err := l.do("POST", path, []byte(body))
+		code, response, err := l.do("POST", path, []byte(body))
 		l.mu.Lock()
 		switch {
 		case err == nil && code == 201:
 			l.acknowledged[id] = true
-		case err == nil && bytes.Contains(answer, []byte("it is not known whether the request was applied")):
-			l.unknown[id] = fmt.Sprintf("%d %.300s", code, answer)
+		case err == nil && bytes.Contains(response, []byte("it is not known whether the request was applied")):
+			l.unknown[id] = fmt.Sprintf("%d %.300s", code, response)
 		default:
-			l.failed[id] = fmt.Sprintf("%d %v %.300s", code, err, answer)
+			l.failed[id] = fmt.Sprintf("%d %v %.300s", code, err, response)
 		}
 		l.mu.Unlock()
 		l.took("write", began)
@@ -187,8 +187,8 @@ func (l *load) do(method, path string, body []byte) (int, []byte, error) {
 		return 0, nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, answer, err
+	response, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, response, err
 }
 
 func (l *load) took(what string, began time.Time) {

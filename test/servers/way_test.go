@@ -172,13 +172,13 @@ func (s *nameServer) run() {
 		if err != nil {
 			return
 		}
-		if answer, err := s.answer(b[:n]); err == nil {
-			_, _ = s.conn.WriteTo(answer, from)
+		if response, err := s.respond(b[:n]); err == nil {
+			_, _ = s.conn.WriteTo(response, from)
 		}
 	}
 }
 
-func (s *nameServer) answer(query []byte) ([]byte, error) {
+func (s *nameServer) respond(query []byte) ([]byte, error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(query); err != nil || len(m.Questions) != 1 {
 		return nil, errors.Join(err, errors.New("not a query"))

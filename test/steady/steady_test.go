@@ -2,8 +2,8 @@ package steady
 
 import "testing"
 
-// answers returns a function that returns the values in turn, and then the last one forever.
-func answers(all ...int) func() int {
+// responds returns a function that returns the values in turn, and then the last one forever.
+func responds(all ...int) func() int {
 	return func() int {
 		next := all[0]
 		if len(all) > 1 {
@@ -23,12 +23,12 @@ func TestCompare(t *testing.T) {
 		oracle, target func() int
 		same           bool
 	}{
-		{"equal", answers(1), answers(1), true},
-		{"equal to the oracle's first answer", answers(1, 2), answers(1), true},
-		{"equal to the oracle's second answer", answers(1, 2), answers(2), true},
-		{"the oracle changes, then both are equal", answers(1, 2, 3, 3), answers(9, 3), true},
-		{"wrong once while the oracle is steady", answers(1), answers(2, 1), false},
-		{"the oracle never is steady", growing(), answers(0), false},
+		{"equal", responds(1), responds(1), true},
+		{"equal to the oracle's first answer", responds(1, 2), responds(1), true},
+		{"equal to the oracle's second answer", responds(1, 2), responds(2), true},
+		{"the oracle changes, then both are equal", responds(1, 2, 3, 3), responds(9, 3), true},
+		{"wrong once while the oracle is steady", responds(1), responds(2, 1), false},
+		{"the oracle never is steady", growing(), responds(0), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			want, got, same := Compare(c.oracle, c.target, func(a, b int) bool { return a == b })

@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// An answer is a response.
-type answer struct {
+// A response has what the tests look at.
+type response struct {
 	status    int
 	warning   string
 	keys      []string // in the order of the response
@@ -61,7 +61,7 @@ var types = func() serializer.CodecFactory {
 }()
 
 // decodeList decodes a list in any form.
-func decodeList(contentType string, body []byte) (a answer, err error) {
+func decodeList(contentType string, body []byte) (a response, err error) {
 	a.count = -1
 	if strings.HasPrefix(contentType, "application/vnd.kubernetes.protobuf") {
 		object, _, err := types.UniversalDeserializer().Decode(body, nil, nil)
@@ -153,7 +153,7 @@ func keysOf(list map[string]any) (keys []string, err error) {
 }
 
 // list reads all pages of a list.
-func (c *client) list(ctx context.Context, r *request) (whole answer, err error) {
+func (c *client) list(ctx context.Context, r *request) (whole response, err error) {
 	path := r.path()
 	for page := 0; ; page++ {
 		resp, body, err := c.get(ctx, path, r.header())
@@ -366,8 +366,8 @@ func (c *client) dial(ctx context.Context, r *request) (*stream, error) {
 }
 
 // initial reads the initial events of a watch.
-func (s *stream) initial() (a answer, err error) {
-	a = answer{status: s.status, warning: s.warning, count: -1}
+func (s *stream) initial() (a response, err error) {
+	a = response{status: s.status, warning: s.warning, count: -1}
 	if s.status != http.StatusOK {
 		return a, nil
 	}

@@ -177,11 +177,11 @@ func (r *request) randomQuery(random *rand.Rand) {
 // An expectation is the expected response: the keys of the visible objects, and the visible
 // namespaces.
 type expectation struct {
-	refused bool // the user may see nothing
-	whole   bool // the user may see everything
-	in      []string
-	absent  int // how many of in do not exist: Namespaces that a role names are counted
-	keys    map[string]bool
+	rejected bool // the user may see nothing
+	whole    bool // the user may see everything
+	in       []string
+	absent   int // how many of in do not exist: Namespaces that a role names are counted
+	keys     map[string]bool
 }
 
 // expect queries kube-apiserver, as the user, for one namespace after the other.
@@ -216,7 +216,7 @@ func (o *oracle) expect(ctx context.Context, r *request) (e expectation, err err
 			}
 		}
 	}
-	e.refused = !e.whole && len(e.in) == 0
+	e.rejected = !e.whole && len(e.in) == 0
 	visible := make(map[string]bool)
 	for _, namespace := range e.in {
 		visible[namespace] = true

@@ -41,12 +41,12 @@ type bench struct {
 	oracle  *oracle
 	gateway *client
 
-	compared, whole, narrowed, refused int
-	seeds, redacted                    int // responses with the seeded secret, and redacted responses
-	ended, left                        int
-	slowest                            time.Duration
-	denies                             bool // the webhook denies requests that RBAC allows
-	denied                             int  // cases while denies is true
+	compared, whole, narrowed, rejected int
+	seeds, redacted                     int // responses with the seeded secret, and redacted responses
+	ended, left                         int
+	slowest                             time.Duration
+	denies                              bool // the webhook denies requests that RBAC allows
+	denied                              int  // cases while denies is true
 }
 
 // TestVisible compares random requests.
@@ -95,9 +95,9 @@ func TestVisible(t *testing.T) {
 	if b.redacted == 0 || b.seeds == 0 {
 		t.Error("no response contained a secret, or none was redacted")
 	}
-	t.Logf("%d of the requests came while the webhook denied some requests that RBAC allows; it received %d reviews", b.denied, hook.asked.Load())
+	t.Logf("%d of the requests came while the webhook denied some requests that RBAC allows; it received %d reviews", b.denied, hook.requested.Load())
 	t.Logf("%d requests: %d narrowed, %d rejected, %d complete; of the watches open at a change of permissions, %d ended, the last one after %v, and %d stayed open",
-		b.compared, b.narrowed, b.refused, b.whole, b.ended, b.slowest.Round(time.Millisecond), b.left)
+		b.compared, b.narrowed, b.rejected, b.whole, b.ended, b.slowest.Round(time.Millisecond), b.left)
 }
 
 // settle waits until the decisions of kube-apiserver and the gateway reflect the current
@@ -139,7 +139,7 @@ func (b *bench) differs(ctx context.Context, r *request) error {
 	if err != nil {
 		return fmt.Errorf("%v: %w", r, err)
 	}
-	var got answer
+	var got response
 	if r.watch {
 		var s *stream
 		if s, err = b.gateway.watch(ctx, r); err == nil {
@@ -164,8 +164,8 @@ func (b *bench) differs(ctx context.Context, r *request) error {
 		return fmt.Errorf("%v: %w\ngot %d %q %.500s", r, err, got.status, got.keys, got.raw)
 	}
 	switch {
-	case want.refused:
-		b.refused++
+	case want.rejected:
+		b.rejected++
 	case want.whole:
 		b.whole++
 	default:
@@ -175,10 +175,10 @@ func (b *bench) differs(ctx context.Context, r *request) error {
 }
 
 // differs compares a response with the expectation.
-func (e *expectation) differs(r *request, a *answer) error {
+func (e *expectation) differs(r *request, a *response) error {
 	status, warning := http.StatusOK, ""
 	switch {
-	case e.refused:
+	case e.rejected:
 		status = http.StatusForbidden
 	case !e.whole:
 		warning = warningOf(len(e.in))

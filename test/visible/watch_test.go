@@ -31,7 +31,7 @@ func (b *bench) openSome(ctx context.Context, random *rand.Rand) (open []*openWa
 		}
 		before, err := b.oracle.expect(ctx, r)
 		must(b.t, err)
-		if before.whole || before.refused {
+		if before.whole || before.rejected {
 			continue
 		}
 		s, err := b.gateway.watch(ctx, r)

@@ -18,8 +18,8 @@ import (
 // webhook is an authorizer that kube-apiserver queries before RBAC. It denies some requests in
 // namespaces and has no opinion on the rest.
 type webhook struct {
-	server *httptest.Server
-	asked  atomic.Int64
+	server    *httptest.Server
+	requested atomic.Int64
 
 	mu     sync.Mutex
 	denied map[denial]bool // guarded by mu; true: denied only without selectors
@@ -28,9 +28,9 @@ type webhook struct {
 	conditions  atomic.Int64 // responses with conditions
 }
 
-// conditionalAnswer is a response that depends on the object (KEP-5681): neither allowed nor
+// conditionalResponse is a response that depends on the object (KEP-5681): neither allowed nor
 // denied.
-const conditionalAnswer = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":false,"denied":false,
+const conditionalResponse = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":false,"denied":false,
 	"conditionSetChain":[{"authorizerName":"webhook","conditions":[{"id":"labels","effect":"Allow","type":"k8s.io/cel","condition":"true"}]}]}}`
 
 // denial is a request that the webhook denies.
@@ -51,7 +51,7 @@ func (w *webhook) forKube() *realkube.Webhook {
 
 // ServeHTTP responds to a SubjectAccessReview.
 func (w *webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	w.asked.Add(1)
+	w.requested.Add(1)
 	var review authorizationv1.SubjectAccessReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 		http.Error(rw, err.Error(), http.StatusBadRequest)
@@ -60,7 +60,7 @@ func (w *webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("Content-Type", "application/json")
 	if w.isConditional(review.Spec.User) {
 		w.conditions.Add(1)
-		_, _ = io.WriteString(rw, conditionalAnswer)
+		_, _ = io.WriteString(rw, conditionalResponse)
 		return
 	}
 	if a := review.Spec.ResourceAttributes; a != nil {

@@ -148,6 +148,6 @@ func initializersFor(cfg Config) (admission.PluginInitializers, error) {
 		newPolicyClient(cfg.Client, cfg.Informers, cfg.Drained), cfg.Dynamic, lean, cfg.Authorizer,
 		utilfeature.DefaultFeatureGate, compatibility.DefaultBuildEffectiveVersion(), cfg.Drained, mapper)
 	// Around what the one before has set.
-	bounded := webhookinit.NewPluginInitializer(extension.Webhooks(extension.AdmissionAnswer), cfg.ServiceResolver)
+	bounded := webhookinit.NewPluginInitializer(extension.Webhooks(extension.AdmissionResponse), cfg.ServiceResolver)
 	return append(append(admission.PluginInitializers{generic}, kube...), bounded), nil
 }

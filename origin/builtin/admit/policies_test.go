@@ -37,8 +37,8 @@ type schemaOf string
 func (s schemaOf) Schema(string) ([]byte, error) { return []byte(s), nil }
 func (s schemaOf) ServerRelativeURL() string     { return "/openapi/v3/apis/apps/v1?hash=1" }
 
-// TestPathsAreNotAskedForWithoutPolicies: for making them means making every schema.
-func TestPathsAreNotAskedForWithoutPolicies(t *testing.T) {
+// TestPathsAreNotRequestedForWithoutPolicies: for making them means making every schema.
+func TestPathsAreNotRequestedForWithoutPolicies(t *testing.T) {
 	c := &counting{}
 	now, none := time.Unix(0, 0), true
 	p := &policyPaths{discovery: c, synced: closed, none: func() bool { return none }, now: func() time.Time { return now }}
@@ -79,10 +79,10 @@ func TestPathsAreNotAskedForWithoutPolicies(t *testing.T) {
 func TestPathsWait(t *testing.T) {
 	c, drained := &counting{}, make(chan struct{})
 	p := &policyPaths{discovery: c, drained: drained, none: func() bool { return false }, now: time.Now}
-	answer := make(chan error)
-	go func() { _, err := p.Paths(); answer <- err }()
+	response := make(chan error)
+	go func() { _, err := p.Paths(); response <- err }()
 	close(drained)
-	if err := <-answer; !errors.Is(err, errDrained) || c.groups+c.paths != 0 {
+	if err := <-response; !errors.Is(err, errDrained) || c.groups+c.paths != 0 {
 		t.Errorf("%v, asked %d times", err, c.groups+c.paths)
 	}
 }

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// AdmissionAnswer is how many bytes the answer of an admission webhook may have: a
+	// AdmissionResponse is how many bytes the answer of an admission webhook may have: a
 	// patch, in base64, of an object of at most 3 MiB, and more.
-	AdmissionAnswer = 16 << 20
-	// ConversionAnswer is how many bytes that of a conversion webhook may have, which
+	AdmissionResponse = 16 << 20
+	// ConversionResponse is how many bytes that of a conversion webhook may have, which
 	// holds all objects of a list.
-	ConversionAnswer = 256 << 20
+	ConversionResponse = 256 << 20
 	// WebhookTimeout ends calls that set no deadline of their own: those of conversion
 	// webhooks. It is the longest that an admission webhook may be given.
 	WebhookTimeout = 30 * time.Second

@@ -243,10 +243,10 @@ func RoutesDocument(path string, service *restful.WebService, config *common.Ope
 	if err != nil {
 		return nil, err
 	}
-	answer := responsewriter.NewInMemoryResponseWriter()
-	served.ServeHTTP(answer, request)
-	if answer.RespCode() != http.StatusOK || len(answer.Data()) == 0 {
-		return nil, fmt.Errorf("the document cannot be made (%d)", answer.RespCode())
+	response := responsewriter.NewInMemoryResponseWriter()
+	served.ServeHTTP(response, request)
+	if response.RespCode() != http.StatusOK || len(response.Data()) == 0 {
+		return nil, fmt.Errorf("the document cannot be made (%d)", response.RespCode())
 	}
-	return slices.Clip(answer.Data()), nil
+	return slices.Clip(response.Data()), nil
 }

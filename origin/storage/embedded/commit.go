@@ -104,7 +104,7 @@ func (e *Engine) change(ctx context.Context, c *change) (uint64, error) {
 	}
 	down, err := e.guard.unavailable()
 	if err == nil {
-		err = e.refuses(c)
+		err = e.rejects(c)
 	}
 	if err != nil {
 		return 0, err

@@ -39,7 +39,7 @@ func newStallable() *stallable {
 	return s
 }
 
-type answer struct {
+type response struct {
 	i   int
 	rev uint64
 	err error
@@ -59,11 +59,11 @@ func TestGroup(t *testing.T) {
 		}
 		disk.stalled.Store(true)
 		const n = 100
-		answers := make(chan answer, 2*n)
+		responses := make(chan response, 2*n)
 		put := func(i int, key string) {
 			go func() {
 				rev, err := e.Put(ctx, key, []byte(fmt.Sprint(i)), storage.Precondition{}, 0)
-				answers <- answer{i, rev, err}
+				responses <- response{i, rev, err}
 			}()
 			synctest.Wait()
 		}
@@ -84,8 +84,8 @@ func TestGroup(t *testing.T) {
 			if _, err := e.Range(ctx, storage.RangeOptions{Revision: revision + 1}); !errors.As(err, &future) {
 				t.Errorf("%s: %v, want a FutureError", what, err)
 			}
-			if got := disk.syncs.Load(); got != int64(syncs) || len(answers) != done {
-				t.Errorf("%s: %d syncs and %d answers, want %d and %d", what, got, len(answers), syncs, done)
+			if got := disk.syncs.Load(); got != int64(syncs) || len(responses) != done {
+				t.Errorf("%s: %d syncs and %d answers, want %d and %d", what, got, len(responses), syncs, done)
 			}
 			w.RequestProgress()
 			if b, err := w.Next(ctx); err != nil || b.Revision != revision {
@@ -102,7 +102,7 @@ func TestGroup(t *testing.T) {
 		var revs []uint64
 		conflicts := 0
 		for range 1 + n {
-			a := <-answers
+			a := <-responses
 			var conflict *storage.ConflictError
 			switch {
 			case a.err == nil:
@@ -154,8 +154,8 @@ func TestStalledDisk(t *testing.T) {
 			go func() { errs <- put(fmt.Sprint("many", i)) }()
 		}
 		synctest.Wait()
-		if refused := len(errs); refused < cap(errs)-queueBytes>>20 {
-			t.Errorf("%d of %d refused at once", refused, cap(errs))
+		if rejected := len(errs); rejected < cap(errs)-queueBytes>>20 {
+			t.Errorf("%d of %d refused at once", rejected, cap(errs))
 		}
 		for range cap(errs) {
 			if err := <-errs; !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, storage.ErrUnavailable) {

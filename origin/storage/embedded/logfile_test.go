@@ -49,10 +49,10 @@ func TestLogIsLongerThanWritten(t *testing.T) {
 
 // TestLogThatCannotBeLonger: no write fails for the lack of zeros.
 func TestLogThatCannotBeLonger(t *testing.T) {
-	refused := 0
+	rejected := 0
 	fs := hook(vfs.NewMem(), func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpFileWriteAt && filepath.Ext(op.Path) == ".log" {
-			refused++
+			rejected++
 			return os.ErrInvalid
 		}
 		return nil
@@ -62,8 +62,8 @@ func TestLogThatCannotBeLonger(t *testing.T) {
 	for i := range 10 {
 		mustPut(t, e, fmt.Sprintf("key%d", i), "value", 0)
 	}
-	if refused == 0 || refused > 3 {
-		t.Errorf("%d attempts", refused)
+	if rejected == 0 || rejected > 3 {
+		t.Errorf("%d attempts", rejected)
 	}
 	mustVerify(t, e)
 }

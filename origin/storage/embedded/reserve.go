@@ -133,9 +133,9 @@ func (g *guard) allocate(name string, size int64) error {
 	return err
 }
 
-// refuses returns why a change is rejected while there is no room. It returns nil for a change
+// rejects returns why a change is rejected while there is no room. It returns nil for a change
 // that is accepted or will conflict with an existing key.
-func (e *Engine) refuses(c *change) error {
+func (e *Engine) rejects(c *change) error {
 	g := e.guard
 	if c.kind != changePut || g.noRoom() == nil || c.expect == 0 && e.held(c.key) != 0 {
 		return nil

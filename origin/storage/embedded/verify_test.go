@@ -194,24 +194,24 @@ func mustVerify(t testing.TB, e *Engine) {
 
 // A record is what clients were told, and what they have asked for.
 type record struct {
-	mu    sync.Mutex
-	acked map[uint64]logged          // by revision
-	asked map[string]map[string]bool // key, values; "" stands for a deletion
-	last  uint64                     // highest revision acknowledged
+	mu        sync.Mutex
+	acked     map[uint64]logged          // by revision
+	requested map[string]map[string]bool // key, values; "" stands for a deletion
+	last      uint64                     // highest revision acknowledged
 }
 
 func newRecord() *record {
-	return &record{acked: map[uint64]logged{}, asked: map[string]map[string]bool{}}
+	return &record{acked: map[uint64]logged{}, requested: map[string]map[string]bool{}}
 }
 
 // ask notes a change before it is made, and returns the highest revision that it must follow.
 func (r *record) ask(key, value string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.asked[key] == nil {
-		r.asked[key] = map[string]bool{}
+	if r.requested[key] == nil {
+		r.requested[key] = map[string]bool{}
 	}
-	r.asked[key][value] = true
+	r.requested[key][value] = true
 	return r.last
 }
 
@@ -254,7 +254,7 @@ func (r *record) check(e *Engine, acked map[uint64]logged) error {
 			errs = append(errs, fmt.Errorf("acknowledged %+v at %d is not there", want, rev))
 		case !ok && want.kind != storage.Deleted && len(newer(c.versions[want.key], rev)) == 0 && e.mu.index.get(want.key) == 0:
 			// Compacted, so replaced or deleted by something: that is compacted too, if it was a deletion.
-			if !r.asked[want.key][""] {
+			if !r.requested[want.key][""] {
 				errs = append(errs, fmt.Errorf("acknowledged %+v at %d is gone without a deletion", want, rev))
 			}
 		case ok && (got.key != want.key || got.value != want.value || (got.kind == storage.Deleted) != (want.kind == storage.Deleted)):
@@ -262,7 +262,7 @@ func (r *record) check(e *Engine, acked map[uint64]logged) error {
 		}
 	}
 	for rev, l := range c.log {
-		if !r.asked[l.key][l.value] {
+		if !r.requested[l.key][l.value] {
 			errs = append(errs, fmt.Errorf("nobody asked for %+v at %d", l, rev))
 		}
 	}

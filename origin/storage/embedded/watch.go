@@ -32,9 +32,9 @@ type watcher struct {
 	ended  chan struct{} // closed by Close
 
 	// Guarded by engine.mu:
-	next   uint64 // the first revision that may concern it and is not delivered, 0: none
-	asked  uint64 // the revision of which progress was requested, 0: none
-	closed bool
+	next      uint64 // the first revision that may concern it and is not delivered, 0: none
+	requested uint64 // the revision of which progress was requested, 0: none
+	closed    bool
 
 	// Used by Next alone:
 	events   []storage.Event
@@ -57,7 +57,7 @@ func (ws watchers) publish(changes []changed, rev uint64) {
 				signal(w.wake)
 			}
 		}
-		if w.asked != 0 && w.after <= rev {
+		if w.requested != 0 && w.after <= rev {
 			signal(w.wake)
 		}
 	}
@@ -86,7 +86,7 @@ func (w *watcher) RequestProgress() {
 	e := w.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w.asked = e.mu.revision
+	w.requested = e.mu.revision
 	signal(w.wake)
 }
 
@@ -183,10 +183,10 @@ func (w *watcher) reset() {
 // delivered, otherwise 0. A watcher that began ahead of the engine reports nothing before.
 func (w *watcher) progress() uint64 {
 	e := w.engine
-	if w.asked == 0 || e.mu.revision < w.after {
+	if w.requested == 0 || e.mu.revision < w.after {
 		return 0
 	}
-	w.asked = 0
+	w.requested = 0
 	return e.mu.revision
 }
 
@@ -196,8 +196,8 @@ func (w *watcher) advance(rev uint64) {
 	if rev < w.engine.mu.revision {
 		w.next = rev + 1
 	}
-	if w.asked != 0 && w.asked <= rev && len(w.events) > 0 {
-		w.asked = 0
+	if w.requested != 0 && w.requested <= rev && len(w.events) > 0 {
+		w.requested = 0
 	}
 }
 

@@ -59,8 +59,8 @@ func (e *Engine) translate(ctx context.Context, err error) error {
 // or rejected it.
 func uncertain(err error) error {
 	known := err == nil || !errors.Is(err, storage.ErrUnavailable) && !errors.Is(err, storage.ErrClosed)
-	for _, refused := range []error{rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrNoLeader} {
-		known = known || errors.Is(err, refused)
+	for _, rejected := range []error{rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrNoLeader} {
+		known = known || errors.Is(err, rejected)
 	}
 	// gRPC says so by its text alone.
 	if known || codeOf(err) == codes.Unavailable && strings.Contains(err.Error(), "Error while dialing") {

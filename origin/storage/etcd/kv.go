@@ -51,7 +51,7 @@ func (e *Engine) put(ctx context.Context, key string, value []byte, expect stora
 		opts = append(opts, clientv3.WithLease(id))
 	}
 	rev, err := e.change(call, key, expect, clientv3.OpPut(key, string(value), opts...))
-	return rev, id, uncertain(e.answer(ctx, "put", started, err))
+	return rev, id, uncertain(e.respond(ctx, "put", started, err))
 }
 
 // Delete implements storage.Engine by a transaction like that of Put.
@@ -66,11 +66,11 @@ func (e *Engine) Delete(ctx context.Context, key string, expect storage.Precondi
 	defer end()
 	started := time.Now()
 	rev, err := e.change(call, key, expect, clientv3.OpDelete(key))
-	return rev, uncertain(e.answer(ctx, "delete", started, err))
+	return rev, uncertain(e.respond(ctx, "delete", started, err))
 }
 
-// answer is done for changes, to which a conflict is no failure.
-func (e *Engine) answer(ctx context.Context, operation string, started time.Time, err error) error {
+// respond is done for changes, to which a conflict is no failure.
+func (e *Engine) respond(ctx context.Context, operation string, started time.Time, err error) error {
 	var conflict *storage.ConflictError
 	if errors.As(err, &conflict) {
 		_ = e.done(ctx, operation, started, nil)
@@ -230,9 +230,9 @@ func pageOptions(opts storage.RangeOptions, to string, rev, limit int64) []clien
 }
 
 // revisionRead returns the revision of a response: the requested one, or that of the store.
-func revisionRead(resp *clientv3.GetResponse, asked int64) uint64 {
-	if asked > 0 {
-		return uint64(asked)
+func revisionRead(resp *clientv3.GetResponse, requested int64) uint64 {
+	if requested > 0 {
+		return uint64(requested)
 	}
 	return uint64(resp.Header.Revision)
 }

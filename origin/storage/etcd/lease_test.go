@@ -12,10 +12,10 @@ import (
 )
 
 func TestLeases(t *testing.T) {
-	var asked []int64
+	var requested []int64
 	l := &leases{grant: func(_ context.Context, seconds int64) (clientv3.LeaseID, error) {
-		asked = append(asked, seconds)
-		return clientv3.LeaseID(len(asked)), nil
+		requested = append(requested, seconds)
+		return clientv3.LeaseID(len(requested)), nil
 	}}
 	start := time.Now()
 	get := func(ttl, at time.Duration) clientv3.LeaseID {
@@ -47,8 +47,8 @@ func TestLeases(t *testing.T) {
 			t.Errorf("%v at %v: lease %d, want %d", tc.ttl, tc.at, id, tc.want)
 		}
 	}
-	if want := []int64{3660, 3660, 15, 15, 63, 63, 1}; !slices.Equal(asked, want) {
-		t.Errorf("asked for %v, want %v", asked, want)
+	if want := []int64{3660, 3660, 15, 15, 63, 63, 1}; !slices.Equal(requested, want) {
+		t.Errorf("asked for %v, want %v", requested, want)
 	}
 	l.forget(6)
 	if id := get(time.Minute, 83*time.Second); id != 8 {
@@ -81,12 +81,12 @@ func TestLeaseLimits(t *testing.T) {
 func TestLeaseAtOnce(t *testing.T) {
 	fail := errors.New("failed")
 	var mu sync.Mutex
-	asked := 0
+	requested := 0
 	release := make(chan struct{})
 	l := &leases{grant: func(context.Context, int64) (clientv3.LeaseID, error) {
 		mu.Lock()
-		asked++
-		n := asked
+		requested++
+		n := requested
 		mu.Unlock()
 		<-release
 		if n == 1 {
@@ -112,8 +112,8 @@ func TestLeaseAtOnce(t *testing.T) {
 			}
 		}
 	}
-	if failed != 1 || asked != 2 {
-		t.Errorf("%d failed, %d leases", failed, asked)
+	if failed != 1 || requested != 2 {
+		t.Errorf("%d failed, %d leases", failed, requested)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -217,7 +217,7 @@ func (w *watcher) report() {
 	w.mu.Lock()
 	from := w.mu.handed
 	w.mu.Unlock()
-	asked := w.request()
+	requested := w.request()
 	target, ok := w.target()
 	if !ok {
 		return
@@ -228,7 +228,7 @@ func (w *watcher) report() {
 	for {
 		w.mu.Lock()
 		handed, handing, position, changed := w.mu.handed, w.mu.handing, w.mu.position, w.mu.changed
-		reopened := w.mu.stream != nil && w.mu.stream != asked
+		reopened := w.mu.stream != nil && w.mu.stream != requested
 		w.mu.Unlock()
 		switch {
 		case handed > from && position >= target:
@@ -241,14 +241,14 @@ func (w *watcher) report() {
 		case reopened || handed > from && !again:
 			// The batch was the response to an earlier request, or older events.
 			again = again || !reopened
-			asked = w.request()
+			requested = w.request()
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
 			// While Next does not take a batch, the response may be queued behind it: send no more requests.
 			if !handing {
-				asked = w.request()
+				requested = w.request()
 			}
 			repeat = repeatAfter(repeat, position > target)
 			timer.Reset(repeat)

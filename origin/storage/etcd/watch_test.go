@@ -288,7 +288,7 @@ func TestBackpressure(t *testing.T) {
 // TestProgressAheadOfTheStore checks that a watch that starts ahead of the store does not send ten
 // requests per second to etcd until the store catches up.
 func TestProgressAheadOfTheStore(t *testing.T) {
-	asked := func(ahead bool) (requests int) {
+	requested := func(ahead bool) (requests int) {
 		wait := firstRepeat
 		for at := time.Duration(0); at < time.Minute; at += wait {
 			requests++
@@ -296,10 +296,10 @@ func TestProgressAheadOfTheStore(t *testing.T) {
 		}
 		return requests
 	}
-	if n := asked(true); n > 30 {
+	if n := requested(true); n > 30 {
 		t.Errorf("%d requests in a minute, ahead of the store", n)
 	}
-	if n := asked(false); n < 500 {
+	if n := requested(false); n < 500 {
 		t.Errorf("%d requests in a minute, behind it", n)
 	}
 	f := startFake(t, nil)

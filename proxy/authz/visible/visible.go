@@ -80,7 +80,7 @@ func New(opts Options) *Finder {
 	return f
 }
 
-// The Of method returns the namespaces in which u may do a, a list or watch of all of them, and how
+// Of returns the namespaces in which u may do a, a list or watch of all of them, and how
 // many reviews this caller caused; a review shared with others counts in part. With an error, which
 // may be review.ErrNoReview, it returns the reviews made until then.
 func (f *Finder) Of(ctx context.Context, u *authn.User, a authz.Attributes) (s *Set, reviews float64, err error) {

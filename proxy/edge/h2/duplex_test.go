@@ -20,7 +20,7 @@ func TestHTTP2Duplex(t *testing.T) {
 		if early != "" {
 			c.Write(id, early, false)
 		}
-		header := c.Answer(id)
+		header := c.Respond(id)
 		for _, name := range []string{"upgrade", "connection", "sec-websocket-accept", "content-length"} {
 			if value, ok := header[name]; ok {
 				t.Errorf("%s: %s", name, value)
@@ -160,7 +160,7 @@ func TestHTTP2DuplexDrains(t *testing.T) {
 	})
 	c := ts.DialFrames()
 	id := c.Tunnel("/")
-	c.Answer(id)
+	c.Respond(id)
 	w := edgetest.Receive(t, d.Writer, "writer")
 	over := make(chan error, 1)
 	go func() { over <- ts.Shutdown(context.Background()) }()

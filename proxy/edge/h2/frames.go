@@ -187,9 +187,9 @@ func (h *conn) moveWindowsLocked(initial int64) error {
 	return nil
 }
 
-// chargeAnswer takes for a frame that is free if it tells of data that was sent, as long as there are
+// chargeResponse takes for a frame that is free if it tells of data that was sent, as long as there are
 // no more of them than there was data.
-func (h *conn) chargeAnswer(tells bool) error {
+func (h *conn) chargeResponse(tells bool) error {
 	h.mu.Lock()
 	free := tells && h.updates > 0
 	if free {
@@ -203,7 +203,7 @@ func (h *conn) chargeAnswer(tells bool) error {
 }
 
 func (h *conn) readWindowUpdate(f *http2.WindowUpdateFrame) error {
-	if err := h.chargeAnswer(true); err != nil {
+	if err := h.chargeResponse(true); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -253,7 +253,7 @@ func (h *conn) readReset(f *http2.RSTStreamFrame) error {
 }
 
 func (h *conn) readPing(f *http2.PingFrame) error {
-	if err := h.chargeAnswer(f.IsAck()); err != nil {
+	if err := h.chargeResponse(f.IsAck()); err != nil {
 		return err
 	}
 	h.mu.Lock()

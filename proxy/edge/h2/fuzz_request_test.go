@@ -104,7 +104,7 @@ func startXNet(t testing.TB) (addr string) {
 }
 
 // roundTrip sends a request and gives the body of a 200.
-func roundTrip(t *testing.T, addr, head string, body []byte, trailers string) (answer string, ok bool) {
+func roundTrip(t *testing.T, addr, head string, body []byte, trailers string) (response string, ok bool) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -266,10 +266,10 @@ func TestHTTP2WindowsClosed(t *testing.T) {
 			if tc.header != nil {
 				weight += 15 * crumb
 			}
-			reset, asked := 0, int64(0)
-			for asked*weight < tc.most+tc.most/4 {
+			reset, requested := 0, int64(0)
+			for requested*weight < tc.most+tc.most/4 {
 				c := closed(tc.user, defaults.MaxStreams)
-				asked += defaults.MaxStreams
+				requested += defaults.MaxStreams
 				for heads := 0; heads < defaults.MaxStreams; {
 					frame, err := c.ReadFrame()
 					if err != nil {

@@ -35,7 +35,7 @@ func TestHTTP2PlaceInLine(t *testing.T) {
 	for range 3 { // the window of the connection is smaller than what one has to send
 		id := c.Tunnel("/")
 		ids = append(ids, id)
-		c.Answer(id)
+		c.Respond(id)
 		u := edgetest.Receive(t, tunnels, "tunnel")
 		if first == nil {
 			first = u
@@ -80,7 +80,7 @@ func TestHTTP2SmallInLine(t *testing.T) {
 	})
 	c := ts.DialFrames(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
 	id := c.Tunnel("/")
-	c.Answer(id)
+	c.Respond(id)
 	u := edgetest.Receive(t, tunnels, "tunnel")
 	h := u.st.h
 	lined := func(want ...uint32) {
@@ -93,7 +93,7 @@ func TestHTTP2SmallInLine(t *testing.T) {
 	}
 	lined(id)
 	small := c.Tunnel("/")
-	c.Answer(small)
+	c.Respond(small)
 	edgetest.Receive(t, tunnels, "tunnel")
 	lined(id, small)
 	for n := range 300 {

@@ -46,7 +46,7 @@ func TestHTTP2Upgrade(t *testing.T) {
 	for range 3 {
 		id := c.Tunnel("/exec")
 		c.Write(id, edgetest.MaskedFrame(1, "early"), false)
-		header := c.Answer(id)
+		header := c.Respond(id)
 		if _, accept := header["sec-websocket-accept"]; header[":status"] != "200" || accept {
 			t.Fatalf("got %v", header)
 		}
@@ -165,7 +165,7 @@ func TestHTTP2UpgradeEnds(t *testing.T) {
 			ts, done := edgetest.StartUpgrades(t, test.serve)
 			c := ts.DialFrames()
 			id := c.Tunnel("/")
-			c.Answer(id)
+			c.Respond(id)
 			test.client(c, id)
 			if err := edgetest.Receive(t, result, "result"); err != nil {
 				t.Error(err)
@@ -200,7 +200,7 @@ func TestHTTP2UpgradeWindows(t *testing.T) {
 	var tunnels []uint32
 	for range 2 * uploadBuffers / uploadBuffer {
 		id := c.Tunnel("/")
-		c.Answer(id)
+		c.Respond(id)
 		edgetest.Receive(t, started, "start")
 		c.Write(id, strings.Repeat("x", uploadBuffer), false)
 		c.Expect(id, string(make([]byte, 1000)))
@@ -286,7 +286,7 @@ func TestHTTP2Tunnels(t *testing.T) {
 	t.Run("another protocol", func(t *testing.T) {
 		c := ts.DialFrames()
 		id := c.Request("CONNECT", "/", true, ":protocol", "connect-udp")
-		if header := c.Answer(id); header[":status"] != "501" {
+		if header := c.Respond(id); header[":status"] != "501" {
 			t.Errorf("got %v", header)
 		}
 		c.Expect(id, "501 Not Implemented")
@@ -298,7 +298,7 @@ func TestHTTP2Tunnels(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			c := ts.DialFrames()
 			id := c.Tunnel(path, "origin", "https://x")
-			if header := c.Answer(id); header[":status"] != want.status {
+			if header := c.Respond(id); header[":status"] != want.status {
 				t.Errorf("got %v", header)
 			}
 			r := edgetest.Receive(t, requests, "request")

@@ -13,9 +13,9 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// TestHTTP2AnswersUnread: answers to clients that open their windows, and read nothing, do not wait in
+// TestHTTP2ResponsesUnread: answers to clients that open their windows, and read nothing, do not wait in
 // any number either.
-func TestHTTP2AnswersUnread(t *testing.T) {
+func TestHTTP2ResponsesUnread(t *testing.T) {
 	const size, most = 2 * edge.SmallBuffer, edge.WaitingAllowed / edge.WaitingStream
 	list := make([]byte, size)
 	ts := edgetest.Start(t, func(_ context.Context, r *api.Request) *api.Response {
@@ -24,7 +24,7 @@ func TestHTTP2AnswersUnread(t *testing.T) {
 	})
 	dial := ts.ServeNarrow()
 	before := runtime.NumGoroutine()
-	for asked := 0; asked < most; asked += defaults.MaxStreams {
+	for requested := 0; requested < most; requested += defaults.MaxStreams {
 		c := dial()
 		_ = c.WriteWindowUpdate(0, 1<<30)
 		for range defaults.MaxStreams {

@@ -42,9 +42,9 @@ func TestHTTP2ClosedWindow(t *testing.T) {
 	}
 }
 
-// TestHTTP2ClosedWindowOfRefused: what net/http refuses by itself waits no longer for
+// TestHTTP2ClosedWindowOfRejected: what net/http refuses by itself waits no longer for
 // the client either.
-func TestHTTP2ClosedWindowOfRefused(t *testing.T) {
+func TestHTTP2ClosedWindowOfRejected(t *testing.T) {
 	var large []string
 	for range 7 {
 		large = append(large, "a", strings.Repeat("x", 10<<10))
@@ -64,11 +64,11 @@ func TestHTTP2ClosedWindowOfRefused(t *testing.T) {
 	}
 }
 
-// TestHTTP2SlowAnswers: an answer may take as long as the handler likes, and so may the
+// TestHTTP2SlowResponses: an answer may take as long as the handler likes, and so may the
 // time between two parts of it.
-func TestHTTP2SlowAnswers(t *testing.T) {
+func TestHTTP2SlowResponses(t *testing.T) {
 	const timeout = 50 * time.Millisecond
-	for name, answer := range map[string]func() *api.Response{
+	for name, response := range map[string]func() *api.Response{
 		"handler": func() *api.Response { time.Sleep(4 * timeout); return edgetest.Text("hello") },
 		"body": func() *api.Response {
 			return &api.Response{Status: 200, Length: -1, BodyTo: edgetest.WriterTo(func(w io.Writer) (int64, error) {
@@ -88,7 +88,7 @@ func TestHTTP2SlowAnswers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ts := edgetest.Start(t, func(context.Context, *api.Request) *api.Response { return answer() },
+			ts := edgetest.Start(t, func(context.Context, *api.Request) *api.Response { return response() },
 				func(o *edge.Options) { o.WriteTimeout = timeout })
 			resp, err := ts.Client(true).Get("https://" + ts.Secure)
 			if err != nil {

@@ -36,7 +36,7 @@ type Stream struct {
 	w       api.StreamWriter
 	closed  bool // the last frame was written
 
-	answers sync.WaitGroup
+	responses sync.WaitGroup
 	// mu guards what follows.
 	mu        sync.Mutex
 	answering bool // a goroutine does
@@ -68,7 +68,7 @@ func (s *Stream) Stop() {
 	s.mu.Lock()
 	s.stopped = true
 	s.mu.Unlock()
-	s.answers.Wait()
+	s.responses.Wait()
 }
 
 // Receive implements api.Duplex. Like the upstream, it ignores the data that the client sends, and
@@ -86,17 +86,17 @@ func (s *Stream) Receive(p []byte) error {
 		return nil
 	}
 	s.read = true
-	s.answer(func() { s.code = code })
+	s.respond(func() { s.code = code })
 	return io.EOF
 }
 
 // pinged has a ping answered.
 func (s *Stream) pinged(payload []byte) {
-	s.answer(func() { s.pong = append(appendHead(nil, opPong, len(payload)), payload...) })
+	s.respond(func() { s.pong = append(appendHead(nil, opPong, len(payload)), payload...) })
 }
 
-// answer has what due notes written soon.
-func (s *Stream) answer(due func()) {
+// respond has what due notes written soon.
+func (s *Stream) respond(due func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
@@ -105,12 +105,12 @@ func (s *Stream) answer(due func()) {
 	due()
 	if !s.answering {
 		s.answering = true
-		s.panics.Go(&s.answers, "stream", s.writeAnswers)
+		s.panics.Go(&s.responses, "stream", s.writeResponses)
 	}
 }
 
-// writeAnswers writes what is due until nothing is.
-func (s *Stream) writeAnswers() {
+// writeResponses writes what is due until nothing is.
+func (s *Stream) writeResponses() {
 	for {
 		s.mu.Lock()
 		pong, code := s.pong, s.code

@@ -88,7 +88,7 @@ func (s *Server) inspect(ctx context.Context) (health.Standing, error) {
 	defer func() { _ = resp.Body.Close() }()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxNotice))
 	s.set.Health.Responded()
-	s.health.ProbeAnswered(began, s.set.Health.Now())
+	s.health.ProbeResponded(began, s.set.Health.Now())
 	if s.checker.doubted {
 		s.checker.doubted = false
 		s.replaceDoubtful(began)

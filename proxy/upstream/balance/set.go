@@ -228,17 +228,17 @@ func (s *Set) preferLocked() {
 // reportDown is called while a server is down: when all are, the cluster is. Servers that refuse
 // connections do so at once, and can be tried.
 func (s *Set) reportDown() {
-	refused := false
+	rejected := false
 	for _, one := range s.Servers() {
 		switch one.Standing() {
 		case health.Down:
-			refused = true
+			rejected = true
 		case health.Unresponsive:
 		default:
 			return
 		}
 	}
-	s.Health.NoneReachable(refused)
+	s.Health.NoneReachable(rejected)
 }
 
 // forget removes the metrics of a server that is retired.

@@ -283,7 +283,7 @@ func (c *Conns) closeLost(heard time.Time) {
 			}
 			server.Probe()
 		case doubt.outlived != last:
-			doubt.outlived, doubt.since = last, c.now.at(server.probeAnswered.Load())
+			doubt.outlived, doubt.since = last, c.now.at(server.probeResponded.Load())
 		case now.Sub(doubt.since) >= Grace:
 			c.log.Info("a connection to the upstream is dead while others work, and is closed", "silence", now.Sub(due)+pings+Grace)
 			_ = conn.Close()

@@ -121,8 +121,8 @@ func (d *Detector) signOfLife() {
 
 // NoneReachable records that none of several servers can be reached. If some refuse connections at
 // once, requests are still tried.
-func (d *Detector) NoneReachable(refused bool) {
-	d.prober.hangs.Store(!refused)
+func (d *Detector) NoneReachable(rejected bool) {
+	d.prober.hangs.Store(!rejected)
 	d.enter(Unreachable)
 }
 
@@ -318,7 +318,7 @@ func (d *Detector) RunProbe(ask func(context.Context) error) {
 			d.probeFailed(began)
 			return
 		}
-		d.server.ProbeAnswered(began, d.now())
+		d.server.ProbeResponded(began, d.now())
 		d.Responded()
 	})
 }

@@ -9,7 +9,7 @@ import (
 // TestQuietOverHTTP1: a watch that nothing pings may be quiet, while new connections work.
 func TestQuietOverHTTP1(t *testing.T) {
 	testBench(t, func(b *bench) {
-		b.answers.Store(true)
+		b.responses.Store(true)
 		b.feed.pings.Store(false)
 		time.Sleep(time.Hour)
 		if b.closed.Load() || b.abandoned.Load() != 0 {

@@ -84,11 +84,11 @@ func (m *lagMeter) begin(now int64) bool {
 }
 
 // returned records the end of the heartbeat that was sent then. One that failed says nothing.
-func (m *lagMeter) returned(sent int64, answered bool) {
+func (m *lagMeter) returned(sent int64, responded bool) {
 	now := m.now.nanos()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if answered {
+	if responded {
 		m.mu.ended = now
 		m.took.Store(now - sent)
 	}

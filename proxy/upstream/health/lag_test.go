@@ -40,17 +40,17 @@ func TestLag(t *testing.T) {
 
 func TestHeartbeat(t *testing.T) {
 	now, sent := time.Unix(1000, 0), []int64(nil) // under way
-	asked := 0
-	m := &lagMeter{now: func() time.Time { return now }, send: func(at int64) { asked++; sent = append(sent, at) }}
-	expect := func(after, want time.Duration, wantAsked int) {
+	requested := 0
+	m := &lagMeter{now: func() time.Time { return now }, send: func(at int64) { requested++; sent = append(sent, at) }}
+	expect := func(after, want time.Duration, wantRequested int) {
 		t.Helper()
 		now = now.Add(after)
-		if got := m.beat(); got != want || asked != wantAsked {
-			t.Errorf("%v after %d requests, want %v after %d", got, asked, want, wantAsked)
+		if got := m.beat(); got != want || requested != wantRequested {
+			t.Errorf("%v after %d requests, want %v after %d", got, requested, want, wantRequested)
 		}
 	}
-	end := func(answered bool) {
-		m.returned(sent[0], answered)
+	end := func(responded bool) {
+		m.returned(sent[0], responded)
 		sent = sent[1:]
 	}
 	expect(0, 0, 1)
@@ -71,18 +71,18 @@ func TestHeartbeat(t *testing.T) {
 // TestHeartbeatFails: what was measured before all measurements failed is forgotten.
 func TestHeartbeatFails(t *testing.T) {
 	now := time.Unix(1000, 0)
-	answered := true
+	responded := true
 	m := &lagMeter{now: func() time.Time { return now }}
 	m.send = func(sent int64) {
-		if answered {
+		if responded {
 			now = now.Add(5 * time.Second)
 		}
-		m.returned(sent, answered)
+		m.returned(sent, responded)
 	}
 	if got := m.beat(); got != 5*time.Second {
 		t.Errorf("%v", got)
 	}
-	answered = false
+	responded = false
 	for range 20 {
 		now = now.Add(heartbeatPeriod)
 		m.beat()
@@ -97,11 +97,11 @@ func TestHeartbeatIsKept(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var asked atomic.Int32
+		var requested atomic.Int32
 		var lost atomic.Bool
 		d := New(Options{PingInterval: 5 * time.Second, Background: Background{Context: ctx}})
 		d.lag.send = func(sent int64) {
-			asked.Add(1)
+			requested.Add(1)
 			if !lost.Load() {
 				d.lag.returned(sent, true)
 			}
@@ -109,13 +109,13 @@ func TestHeartbeatIsKept(t *testing.T) {
 		go d.monitor()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := asked.Load(); n != 0 {
+		if n := requested.Load(); n != 0 {
 			t.Errorf("asked %d times without feeds", n)
 		}
 		defer d.conns.Watch(open(t, d, fakeConn{}, true), false)()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := asked.Load(); n < 11 || n > 12 {
+		if n := requested.Load(); n < 11 || n > 12 {
 			t.Errorf("asked %d times in a minute", n)
 		}
 		lost.Store(true)

@@ -17,8 +17,8 @@ type bench struct {
 	*Detector
 	feed   *Conn
 	probes atomic.Int32
-	// answers and refuses say how a probe ends at once; without either it hangs.
-	answers, refuses atomic.Bool
+	// responses and refuses say how a probe ends at once; without either it hangs.
+	responses, rejects atomic.Bool
 	// closed is whether the feed connection was closed, abandoned how often the others
 	// were.
 	closed    atomic.Bool
@@ -71,10 +71,10 @@ func testBench(t *testing.T, test func(*bench)) {
 			Probe: func() {
 				b.probes.Add(1)
 				switch {
-				case b.answers.Load():
-					b.server.ProbeAnswered(time.Now(), time.Now())
+				case b.responses.Load():
+					b.server.ProbeResponded(time.Now(), time.Now())
 					b.Responded()
-				case b.refuses.Load():
+				case b.rejects.Load():
 					b.probeFailed(time.Now())
 				}
 			},
@@ -111,7 +111,7 @@ func TestGoneIsKnownBeforeSomebodyAsks(t *testing.T) {
 			t.Fatal("a silent upstream is not known to be gone")
 		}
 		time.Sleep(time.Hour)
-		b.answers.Store(true)
+		b.responses.Store(true)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if b.isAway() || b.isSilent() {
@@ -126,9 +126,9 @@ func TestGoneIsKnownBeforeSomebodyAsks(t *testing.T) {
 	})
 }
 
-func TestAnUpstreamThatRefusesIsAwayAndTried(t *testing.T) {
+func TestAnUpstreamThatRejectsIsAwayAndTried(t *testing.T) {
 	testBench(t, func(b *bench) {
-		b.refuses.Store(true)
+		b.rejects.Store(true)
 		b.suspect(time.Now())
 		time.Sleep(time.Second)
 		if !b.isAway() {
@@ -148,7 +148,7 @@ func TestAnUpstreamThatRefusesIsAwayAndTried(t *testing.T) {
 // TestOneBadProbeIsNothing: there may be a balancer with one bad server.
 func TestOneBadProbeIsNothing(t *testing.T) {
 	testBench(t, func(b *bench) {
-		b.refuses.Store(true)
+		b.rejects.Store(true)
 		b.suspect(time.Now())
 		synctest.Wait()
 		if b.isAway() {
@@ -180,7 +180,7 @@ func TestDeadConnectionsAreClosed(t *testing.T) {
 			if b.closed.Load() {
 				t.Fatal("closed while new connections do not work")
 			}
-			b.answers.Store(true)
+			b.responses.Store(true)
 			time.Sleep(1200 * time.Millisecond)
 			young, waits2 := waiting(b)
 			defer waits2.Done(young, nil)
@@ -195,7 +195,7 @@ func TestDeadConnectionsAreClosed(t *testing.T) {
 	})
 	t.Run("one", func(t *testing.T) {
 		testBench(t, func(b *bench) {
-			b.answers.Store(true)
+			b.responses.Store(true)
 			old, waits := waiting(b)
 			defer waits.Done(old, nil)
 			for range 10 {
@@ -210,7 +210,7 @@ func TestDeadConnectionsAreClosed(t *testing.T) {
 	t.Run("late", func(t *testing.T) {
 		testBench(t, func(b *bench) {
 			time.Sleep(8 * time.Second)
-			b.answers.Store(true)
+			b.responses.Store(true)
 			time.Sleep(Grace - 10*time.Millisecond) // after the answer of the other, or of a probe still later
 			b.pong()
 			time.Sleep(5 * time.Second)

@@ -40,7 +40,7 @@ type Server struct {
 	readySince atomic.Int64 // when it became Ready again; 0: it always was
 
 	// When the last probe that was answered began, and when it was answered.
-	probeBegan, probeAnswered atomic.Int64
+	probeBegan, probeResponded atomic.Int64
 	// Connections from before lostBefore are lost.
 	lostBefore atomic.Int64
 }
@@ -70,9 +70,9 @@ func (s *Server) Contact(now time.Time) { s.contact.Store(now.UnixNano()) }
 // HeardSince reports whether there was a sign of life since then.
 func (s *Server) HeardSince(then time.Time) bool { return s.contact.Load() >= then.UnixNano() }
 
-// ProbeAnswered records that a probe which began then, over a connection that works, was answered.
-func (s *Server) ProbeAnswered(began, now time.Time) {
-	s.probeAnswered.Store(now.UnixNano())
+// ProbeResponded records that a probe which began then, over a connection that works, was answered.
+func (s *Server) ProbeResponded(began, now time.Time) {
+	s.probeResponded.Store(now.UnixNano())
 	s.probeBegan.Store(began.UnixNano())
 }
 

@@ -10,9 +10,9 @@ import (
 // HTTP/2 client of its own.
 func TestGuardOfHTTP2(t *testing.T) {
 	for _, c := range []struct {
-		release string
-		tags    []string
-		refused bool
+		release  string
+		tags     []string
+		rejected bool
 	}{
 		{"go1.26", nil, false},
 		{"go1.26", []string{"http2legacy"}, false},
@@ -24,9 +24,9 @@ func TestGuardOfHTTP2(t *testing.T) {
 		context.BuildTags = c.tags
 		all := []string{"go1.26", "go1.27", "go1.28"}
 		context.ReleaseTags = all[:slices.Index(all, c.release)+1]
-		refused, err := context.MatchFile(".", "http2_guard.go")
-		if err != nil || refused != c.refused {
-			t.Errorf("%s with tags %q: refused %v, want %v, %v", c.release, c.tags, refused, c.refused, err)
+		rejected, err := context.MatchFile(".", "http2_guard.go")
+		if err != nil || rejected != c.rejected {
+			t.Errorf("%s with tags %q: refused %v, want %v, %v", c.release, c.tags, rejected, c.rejected, err)
 		}
 	}
 }

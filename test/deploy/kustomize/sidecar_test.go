@@ -75,14 +75,14 @@ func TestSidecar(t *testing.T) {
 		t.Errorf("the program is %s", name)
 	}
 
-	var refused atomic.Pointer[error] // an error that no program may get
+	var rejected atomic.Pointer[error] // an error that no program may get
 	var lists []cache.Indexer
 	for range 5 {
 		factory := informers.NewSharedInformerFactory(client(t, config), 0)
 		informer := factory.Core().V1().Pods().Informer()
 		must(t, informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 			if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || err != nil && strings.Contains(err.Error(), "x509") {
-				refused.Store(&err)
+				rejected.Store(&err)
 			}
 		}))
 		factory.StartWithContext(ctx)
@@ -101,7 +101,7 @@ func TestSidecar(t *testing.T) {
 		t.Error("after a restart programs would have to trust another CA, or present another token")
 	}
 	arrives(ctx, t, p, lists, "second")
-	if err := refused.Load(); err != nil {
+	if err := rejected.Load(); err != nil {
 		t.Error(*err)
 	}
 	if printed := read(t, filepath.Join(p.dir, "kubeweir.log")); strings.Contains(string(printed), string(token)) {

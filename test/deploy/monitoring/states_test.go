@@ -76,11 +76,11 @@ func TestFullDisk(t *testing.T) {
 	// A write of the store itself or of the origin may detect the full disk first; then this write
 	// is rejected and not made.
 	foundOut := status == http.StatusGatewayTimeout && strings.Contains(text, "whether the change was made is not known")
-	refused := status == http.StatusServiceUnavailable && strings.Contains(text, "cannot be written now (no space left on device)")
-	if !foundOut && !refused {
+	rejected := status == http.StatusServiceUnavailable && strings.Contains(text, "cannot be written now (no space left on device)")
+	if !foundOut && !rejected {
 		t.Errorf("the first failed write: %d %s", status, text)
 	}
-	if now := s.version(config, "0"); refused && now != version {
+	if now := s.version(config, "0"); rejected && now != version {
 		t.Errorf("a rejected write was made: version %s, was %s", now, version)
 	}
 	s.sample(3)

@@ -44,15 +44,15 @@ func TestClients(t *testing.T) {
 		ran("", "get", "widgets,nodes,customresourcedefinitions,apiservices,clusterroles")
 		ran("deleted", "delete", "configmap", name)
 	}
-	refused := func(want string, args ...string) {
+	rejected := func(want string, args ...string) {
 		t.Helper()
 		if out, err := kube.Kubectl(t.Context(), writeKubeconfig(t, g, &clientcmdapi.AuthInfo{Token: kube.Token(realkube.Alice)}), args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %s %v, want %q", args, out, err, want)
 		}
 	}
 	// The cluster responds to, or rejects, requests that are always forwarded.
-	refused("not found", "logs", "absent")
-	refused("not found", "exec", "absent", "--", "true")
+	rejected("not found", "logs", "absent")
+	rejected("not found", "exec", "absent", "--", "true")
 	if status, _ := send(t, withToken(t, ""), "GET", g.url+"/api"); status != 401 {
 		t.Errorf("a client without credentials got %d", status)
 	}
@@ -71,8 +71,8 @@ func TestClients(t *testing.T) {
 		"application/json;as=Table;g=meta.k8s.io;v=v1",
 	} {
 		before := g.metrics(t).Sum("kubeweir_requests_total", map[string]string{"resource": "nodes", "source": "cached"})
-		answers(200, "", alice, "GET", "/api/v1/nodes?resourceVersion=0", "Accept: "+accept)(t, g)
-		answers(200, "", alice, "GET", "/api/v1/nodes?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0&timeoutSeconds=1",
+		responds(200, "", alice, "GET", "/api/v1/nodes?resourceVersion=0", "Accept: "+accept)(t, g)
+		responds(200, "", alice, "GET", "/api/v1/nodes?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0&timeoutSeconds=1",
 			"Accept: "+strings.Replace(strings.Replace(accept, "MetadataList", "Metadata", 1), "protobuf", "protobuf;stream=watch", 1))(t, g)
 		if after := g.metrics(t).Sum("kubeweir_requests_total", map[string]string{"resource": "nodes", "source": "cached"}); after < before+1 {
 			t.Errorf("%s: %v of 2 reads were served from the cache", accept, after-before)
@@ -110,8 +110,8 @@ func TestUnknownGateway(t *testing.T) {
 	t.Parallel()
 	g := startWithToken(t, "wrong", nil)
 	for range 3 {
-		answers(503, notAsked, withToken(t, kube.Token(realkube.Alice)), "GET", configMaps)(t, g)
-		answers(503, "cannot forward the request as its user at present", withCertificate(t, carol), "POST", configMaps, aConfigMap)(t, g)
+		responds(503, notRequested, withToken(t, kube.Token(realkube.Alice)), "GET", configMaps)(t, g)
+		responds(503, "cannot forward the request as its user at present", withCertificate(t, carol), "POST", configMaps, aConfigMap)(t, g)
 	}
 	if n := strings.Count(g.log.String(), "does not know the gateway's credentials"); n != 1 {
 		t.Errorf("logged %d times", n)

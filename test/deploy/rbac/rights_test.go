@@ -176,8 +176,8 @@ func readEach(t *testing.T, g *gateway, resources []served, rights []right) {
 	alice := withToken(t, kube.Token(realkube.Alice))
 	has := func(verb string, s served) bool { return slices.Contains(rights, right{verb, s.group, s.resource}) }
 	for _, s := range resources {
-		answers(404, "", alice, "GET", s.onePath)(t, g)
-		answers(200, "", alice, "GET", s.path+"?resourceVersion=0")(t, g)
+		responds(404, "", alice, "GET", s.onePath)(t, g)
+		responds(200, "", alice, "GET", s.path+"?resourceVersion=0")(t, g)
 	}
 	metrics := g.metrics(t)
 	for _, s := range resources {
@@ -206,8 +206,8 @@ type removal struct {
 	effect func(t *testing.T, g *gateway)
 }
 
-// answers returns an effect: the response to a request has a status and contains a text.
-func answers(status int, text string, c *http.Client, method, path string, header ...string) func(*testing.T, *gateway) {
+// responds returns an effect: the response to a request has a status and contains a text.
+func responds(status int, text string, c *http.Client, method, path string, header ...string) func(*testing.T, *gateway) {
 	return func(t *testing.T, g *gateway) {
 		t.Helper()
 		if got, body := send(t, c, method, g.url+path, header...); got != status || !strings.Contains(body, text) {
@@ -217,11 +217,11 @@ func answers(status int, text string, c *http.Client, method, path string, heade
 }
 
 const (
-	configMaps = "/api/v1/namespaces/default/configmaps"
-	notAsked   = "cannot authenticate or authorize the request"
-	notInName  = "cannot forward the request as its user: it lacks the right to impersonate"
-	aConfigMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`
-	dryRun     = "?dryRun=All"
+	configMaps   = "/api/v1/namespaces/default/configmaps"
+	notRequested = "cannot authenticate or authorize the request"
+	notInName    = "cannot forward the request as its user: it lacks the right to impersonate"
+	aConfigMap   = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`
+	dryRun       = "?dryRun=All"
 )
 
 // TestEachRight removes one right after the other, except those on cached resources
@@ -231,11 +231,11 @@ func TestEachRight(t *testing.T) {
 	token := withToken(t, kube.Token(realkube.Alice))
 	certificate := withCertificate(t, carol)
 	write := func(header ...string) func(*testing.T, *gateway) {
-		return answers(503, notInName, certificate, "POST", configMaps+dryRun, append(header, aConfigMap)...)
+		return responds(503, notInName, certificate, "POST", configMaps+dryRun, append(header, aConfigMap)...)
 	}
 	removals := []removal{
-		{right{"create", "authentication.k8s.io", "tokenreviews"}, answers(503, notAsked, token, "GET", configMaps)},
-		{right{"create", "authorization.k8s.io", "subjectaccessreviews"}, answers(503, notAsked, token, "GET", configMaps+"?resourceVersion=0")},
+		{right{"create", "authentication.k8s.io", "tokenreviews"}, responds(503, notRequested, token, "GET", configMaps)},
+		{right{"create", "authorization.k8s.io", "subjectaccessreviews"}, responds(503, notRequested, token, "GET", configMaps+"?resourceVersion=0")},
 		{right{"impersonate", "", "users"}, write()},
 		{right{"impersonate", "", "groups"}, write()},
 		{right{"impersonate", "", "serviceaccounts"}, write("Impersonate-User: system:serviceaccount:default:robot")},
@@ -251,11 +251,11 @@ func TestEachRightOfConstrainedImpersonation(t *testing.T) {
 	certificate := withCertificate(t, carol)
 	const who, group = "impersonate:user-info", "authentication.k8s.io"
 	on := func(verb string) right { return right{"impersonate-on:user-info:" + verb, "*", "*"} }
-	refused := func(method, path string, header ...string) func(*testing.T, *gateway) {
-		return answers(503, notInName, certificate, method, path, header...)
+	rejected := func(method, path string, header ...string) func(*testing.T, *gateway) {
+		return responds(503, notInName, certificate, method, path, header...)
 	}
 	write := func(header ...string) func(*testing.T, *gateway) {
-		return refused("POST", configMaps+dryRun, append(header, aConfigMap)...)
+		return rejected("POST", configMaps+dryRun, append(header, aConfigMap)...)
 	}
 	const forwarded = "?unknown=1" // an unknown parameter makes the gateway forward the request
 	removals := []removal{
@@ -263,12 +263,12 @@ func TestEachRightOfConstrainedImpersonation(t *testing.T) {
 		{right{who, group, "uids"}, write("Impersonate-User: alice", "Impersonate-Uid: alice-uid")},
 		{right{who, group, "userextras/authentication.kubernetes.io/credential-id"}, write()},
 		{on("create"), write()},
-		{on("get"), refused("GET", configMaps+"/c"+forwarded)}, {on("list"), refused("GET", configMaps+forwarded)},
-		{on("watch"), refused("GET", configMaps+"?watch=1&unknown=1")},
-		{on("update"), refused("PUT", configMaps+"/kube-root-ca.crt"+dryRun, aConfigMap)},
-		{on("patch"), refused("PATCH", configMaps+"/c"+dryRun, "{}")},
-		{on("delete"), refused("DELETE", configMaps+"/c"+dryRun)}, {on("deletecollection"), refused("DELETE", configMaps+dryRun)},
-		{right{"impersonate-on:user-info:get", "path", "*"}, refused("GET", "/metrics")},
+		{on("get"), rejected("GET", configMaps+"/c"+forwarded)}, {on("list"), rejected("GET", configMaps+forwarded)},
+		{on("watch"), rejected("GET", configMaps+"?watch=1&unknown=1")},
+		{on("update"), rejected("PUT", configMaps+"/kube-root-ca.crt"+dryRun, aConfigMap)},
+		{on("patch"), rejected("PATCH", configMaps+"/c"+dryRun, "{}")},
+		{on("delete"), rejected("DELETE", configMaps+"/c"+dryRun)}, {on("deletecollection"), rejected("DELETE", configMaps+dryRun)},
+		{right{"impersonate-on:user-info:get", "path", "*"}, rejected("GET", "/metrics")},
 	}
 	all := printed(t, true)
 	tryRemovals(t, "narrow", all, removals, func(r right) bool { return !strings.HasPrefix(r.verb, "impersonate") })
@@ -292,7 +292,7 @@ func TestEachRightOfConstrainedImpersonation(t *testing.T) {
 		}
 		// Users that these rules do not allow to impersonate.
 		for _, user := range []*http.Client{withCertificate(t, "root", "system:masters"), withCertificate(t, "system:node:n", "system:nodes")} {
-			answers(503, notInName, user, "POST", configMaps+dryRun, aConfigMap)(t, g)
+			responds(503, notInName, user, "POST", configMaps+dryRun, aConfigMap)(t, g)
 		}
 	})
 }

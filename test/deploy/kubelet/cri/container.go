@@ -291,10 +291,10 @@ func (r *Runtime) RemoveContainer(_ context.Context, req *runtimeapi.RemoveConta
 func (r *Runtime) ListContainers(_ context.Context, req *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	resp, asked := &runtimeapi.ListContainersResponse{}, req.GetFilter()
+	resp, requested := &runtimeapi.ListContainersResponse{}, req.GetFilter()
 	for _, c := range r.containers {
-		if asked.GetId() != "" && asked.GetId() != c.id || asked.GetPodSandboxId() != "" && asked.GetPodSandboxId() != c.sandbox.id ||
-			asked.GetState() != nil && asked.GetState().State != c.state() || !matches(c.config.Labels, asked.GetLabelSelector()) {
+		if requested.GetId() != "" && requested.GetId() != c.id || requested.GetPodSandboxId() != "" && requested.GetPodSandboxId() != c.sandbox.id ||
+			requested.GetState() != nil && requested.GetState().State != c.state() || !matches(c.config.Labels, requested.GetLabelSelector()) {
 			continue
 		}
 		resp.Containers = append(resp.Containers, &runtimeapi.Container{

@@ -37,7 +37,7 @@ func CanIsolate() error {
 	cmd.Args = []string{checkName}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
 	out, err := cmd.CombinedOutput()
-	if exit := new(exec.ExitError); err != nil && (refused(err) || errors.As(err, &exit) && exit.ExitCode() == cannotIsolate) {
+	if exit := new(exec.ExitError); err != nil && (rejected(err) || errors.As(err, &exit) && exit.ExitCode() == cannotIsolate) {
 		return fmt.Errorf("%w: %w %s", ErrCannotIsolate, err, out)
 	}
 	if err != nil {
@@ -56,7 +56,7 @@ func check() {
 		}
 	}
 	switch {
-	case refused(err):
+	case rejected(err):
 		fmt.Print(err)
 		os.Exit(cannotIsolate)
 	case err != nil:
@@ -66,8 +66,8 @@ func check() {
 	os.Exit(0)
 }
 
-// refused reports whether an error is due to missing permissions or a missing kernel feature.
-func refused(err error) bool {
+// rejected reports whether an error is due to missing permissions or a missing kernel feature.
+func rejected(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrNotExist)
 }
 

@@ -120,8 +120,8 @@ func (r *Runtime) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigReques
 }
 
 // matches reports whether labels contains all labels of a filter.
-func matches(labels, asked map[string]string) bool {
-	for name, value := range asked {
+func matches(labels, requested map[string]string) bool {
+	for name, value := range requested {
 		if labels[name] != value {
 			return false
 		}

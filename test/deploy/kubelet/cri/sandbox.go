@@ -127,10 +127,10 @@ func (s *sandbox) state() runtimeapi.PodSandboxState {
 func (r *Runtime) ListPodSandbox(_ context.Context, req *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	resp, asked := &runtimeapi.ListPodSandboxResponse{}, req.GetFilter()
+	resp, requested := &runtimeapi.ListPodSandboxResponse{}, req.GetFilter()
 	for _, s := range r.sandboxes {
-		if asked.GetId() != "" && asked.GetId() != s.id || asked.GetState() != nil && asked.GetState().State != s.state() ||
-			!matches(s.config.Labels, asked.GetLabelSelector()) {
+		if requested.GetId() != "" && requested.GetId() != s.id || requested.GetState() != nil && requested.GetState().State != s.state() ||
+			!matches(s.config.Labels, requested.GetLabelSelector()) {
 			continue
 		}
 		resp.Items = append(resp.Items, &runtimeapi.PodSandbox{
