@@ -147,9 +147,9 @@ func TestBudgetOfUnknownPermission(t *testing.T) {
 	}
 }
 
-// TestBudgetResponsesFromCache: with overBudget cached a most-recent read is answered with what there is, and its age;
+// TestOverBudgetReadsAreServedFromCache: with overBudget cached a most-recent read is answered with what there is, and its age;
 // nothing else is.
-func TestBudgetResponsesFromCache(t *testing.T) {
+func TestOverBudgetReadsAreServedFromCache(t *testing.T) {
 	for _, mode := range []policy.Mode{policy.ModeStrict, policy.ModeSession} {
 		bubble.Test(t, func(t *testing.T) {
 			b := budgetBench(t, policy.Rule{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1, OverBudget: policy.OverBudgetCached, Mode: mode}})

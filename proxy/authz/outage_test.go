@@ -88,8 +88,8 @@ func TestOfflineDecisions(t *testing.T) {
 	}
 }
 
-// TestRulesAreRequestedInOutagesOnly, and not at all where nobody is served offline.
-func TestRulesAreRequestedInOutagesOnly(t *testing.T) {
+// TestRulesAreUsedInOutagesOnly, and not at all where nobody is served offline.
+func TestRulesAreUsedInOutagesOnly(t *testing.T) {
 	rules := &fakeRules{allow: true}
 	access := &reviewtest.Access{Allow: reviewtest.Everything}
 	a := New(Options{AccessReviewer: access, Rules: rules, Settings: review.Settings{OfflineTTL: time.Hour}})

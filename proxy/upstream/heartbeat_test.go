@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHeartbeatIsResponded by Go's server itself, over both protocols.
-func TestHeartbeatIsResponded(t *testing.T) {
+// TestHeartbeatGetsResponse by Go's server itself, over both protocols.
+func TestHeartbeatGetsResponse(t *testing.T) {
 	for name, options := range map[string][]serverOption{"HTTP/2": nil, "HTTP/1.1": {http1Only}} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, func(http.ResponseWriter, *http.Request) { t.Error("the handler was asked") }, options...)

@@ -37,8 +37,8 @@ type schemaOf string
 func (s schemaOf) Schema(string) ([]byte, error) { return []byte(s), nil }
 func (s schemaOf) ServerRelativeURL() string     { return "/openapi/v3/apis/apps/v1?hash=1" }
 
-// TestPathsAreNotRequestedForWithoutPolicies: for making them means making every schema.
-func TestPathsAreNotRequestedForWithoutPolicies(t *testing.T) {
+// TestPathsAreNotRequestedWithoutPolicies: for making them means making every schema.
+func TestPathsAreNotRequestedWithoutPolicies(t *testing.T) {
 	c := &counting{}
 	now, none := time.Unix(0, 0), true
 	p := &policyPaths{discovery: c, synced: closed, none: func() bool { return none }, now: func() time.Time { return now }}

@@ -286,8 +286,8 @@ func TestHeaderLimit(t *testing.T) {
 	}
 }
 
-// TestUpgradeIsRequestedFor: an Upgrade line counts when a Connection line says so.
-func TestUpgradeIsRequestedFor(t *testing.T) {
+// TestUpgradeIsRequested: an Upgrade line counts when a Connection line says so.
+func TestUpgradeIsRequested(t *testing.T) {
 	c := connOf(t, nil)
 	for head, want := range map[string]string{
 		"HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket":                            "websocket",
