@@ -74,7 +74,9 @@ A most-recent read (without resourceVersion, as kubectl and most dashboards send
   versions. Identical simultaneous reads are coalesced.
 - ` + "`" + `session` + "`" + `: the cache responds as soon as it holds all writes made through this gateway, by any client. Other writes appear as soon as
   the feed delivers them. Such reads cost the cluster nothing. They become strict when the gateway had no contact with the cluster for
-  ` + "`" + `consistency.maxStaleness` + "`" + `.
+  ` + "`" + `consistency.maxStaleness` + "`" + `. Discovery and the version of the cluster are served as the same user received them within
+  ` + "`" + `authorization.allowedTTL` + "`" + ` (at most 5 minutes), until a definition or an APIService changes; without permission to watch those, they are
+  forwarded.
 
 [Rules](#rules) select the mode per request. A get or list with the header ` + "`" + `Cache-Control: no-cache` + "`" + ` is always strict. For reads with a
 resourceVersion, the resourceVersion defines how current the response must be.

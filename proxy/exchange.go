@@ -25,6 +25,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
+	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
@@ -78,16 +79,16 @@ type Options struct {
 // Gateway is the handler of the main listeners. It is safe for concurrent use.
 type Gateway struct {
 	Options
-	slots       slots
-	forwards    forwards
-	selfReviews *responses.Cache
-	account     account
-	session     *consistency.Session
-	visible     *visible.Finder
-	shards      shard.Parser
-	forwarded   forwardedStreams
-	panics      *contain.Panics
-	policy      atomic.Pointer[policy.Compiled]
+	slots     slots
+	forwards  forwards
+	memory    memory
+	account   account
+	session   *consistency.Session
+	visible   *visible.Finder
+	shards    shard.Parser
+	forwarded forwardedStreams
+	panics    *contain.Panics
+	policy    atomic.Pointer[policy.Compiled]
 }
 
 // slots bound the requests under way.
@@ -105,6 +106,15 @@ type forwards struct {
 	rejections consistency.Rejections
 	// redactedResponses and redactedWatches have slots for responses that are redacted on their way.
 	redactedResponses, redactedWatches *inflight.Limiter
+}
+
+// memory has responses of the upstream that read no objects.
+type memory struct {
+	answers   *responses.Cache
+	documents *responses.Cache // on all that the upstream serves, which are large
+	// documentSlots has slots for those of documents that are read or written.
+	documentSlots    *inflight.Limiter
+	openAPIDocuments *openapi.Documents // nil where the upstream is in this process
 }
 
 // account counts what requests led to, and cost.

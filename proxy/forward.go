@@ -60,16 +60,21 @@ const forwardedHeader = "Kubeweir-Forwarded"
 func (g *Gateway) forwardCounted(ctx context.Context, x *exchange, why reason.Forward) *api.Response {
 	resp := g.forward(ctx, x)
 	if why != reason.NotForwarded {
-		g.account.metrics.forwarded[why].Inc()
-		if g.Logger.Enabled(ctx, slog.LevelDebug) {
-			g.Logger.Debug("read forwarded", "reason", why.String(), "verb", x.Info.Verb, "group", x.Info.APIGroup, "resource", x.Info.Resource)
-			if resp.Upgrade == nil {
-				resp.Header.Set(forwardedHeader, why.String())
-			}
-		}
+		g.countForwarded(ctx, x, why, resp)
 	}
 	if x.Info.Query != nil && x.Request.Method != "HEAD" {
 		resp.Header.Add("Warning", `299 kubeweir "sortBy, where, offset, fields and countBy were left to the API server of this resource"`)
 	}
 	return resp
+}
+
+// countForwarded counts a read that was forwarded, and logs the reason at level debug.
+func (g *Gateway) countForwarded(ctx context.Context, x *exchange, why reason.Forward, resp *api.Response) {
+	g.account.metrics.forwarded[why].Inc()
+	if g.Logger.Enabled(ctx, slog.LevelDebug) {
+		g.Logger.Debug("read forwarded", "reason", why.String(), "verb", x.Info.Verb, "group", x.Info.APIGroup, "resource", x.Info.Resource)
+		if resp.Upgrade == nil {
+			resp.Header.Set(forwardedHeader, why.String())
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
+	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
@@ -34,7 +35,13 @@ func New(o Options) *Gateway {
 		usage: usage.New(usage.Options{Registerer: o.Registerer}),
 	}
 	policy.RegisterBudgets(o.Registerer, g.budgets)
-	g.selfReviews = responses.New(o.Authorizer, maxSavedReviews)
+	g.memory = memory{
+		answers: responses.New(o.Authorizer, maxSavedResponses), documents: responses.New(o.Authorizer, maxSavedDocuments),
+		documentSlots: uncounted(maxSavedDocuments),
+	}
+	if !o.InProcess {
+		g.memory.openAPIDocuments = openapi.New(o.Registerer)
+	}
 	g.slots.init(o.Registerer, g.account.rejected)
 	g.forwards.redactedResponses, g.forwards.redactedWatches = uncounted(maxRedactedResponses), uncounted(maxRedactedWatches)
 	g.forwards.collapser = consistency.NewCoalescer(0, time.Now, func(ctx context.Context, r *api.Request) *api.Response {

@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/consistency"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
+	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/route"
 )
@@ -125,6 +126,19 @@ func (e *explaining) end(d route.Decision) (ended bool) {
 			return false
 		}
 		e.route(RouteUnknown, "", "No API server answers: what it said last of what it serves is the answer, with its age, where that is known.", 0)
+	case route.Discovery:
+		if d.Why != reason.NotForwarded {
+			e.forwarded(d.Why)
+			break
+		}
+		e.Cost = "One request, unless the answer is remembered."
+		e.route(RouteUnknown, "", "Answered from memory if the same user was answered the same within seconds, and no definition or APIService has changed since, else by the upstream.", 1)
+	case route.OpenAPI:
+		if !e.revalidatesOpenAPI() {
+			return false
+		}
+		e.Cost = "One request, answered without the document if that has not changed."
+		e.route(RouteUnknown, "", "Forwarded with the ETag of the document in memory. If the upstream confirms it with 304, the document in memory is the answer.", 1)
 	case route.ReadCache:
 		return e.cached(d.Stale)
 	case route.Revalidate:
@@ -176,6 +190,13 @@ func (e *explaining) hasOfflineDiscovery() bool {
 	docs, r := e.g.Discovered(), e.x.Request
 	body, _ := discovery.Document(&docs, r.Path, r.Header.Get("Accept"))
 	return body != nil && time.Since(docs.At) <= e.x.policy.Offline.TTL
+}
+
+// revalidatesOpenAPI reports whether the OpenAPI document that the request reads is in memory, with
+// an ETag, and may be confirmed.
+func (e *explaining) revalidatesOpenAPI() bool {
+	key, ok := openapi.KeyOf(e.x.Request, e.x.Pretty)
+	return ok && !e.over() && !e.x.Unreachable && e.g.memory.openAPIDocuments.Revalidates(key)
 }
 
 // notCoalesced returns the reason why the read would not be shared, as far as that is known.

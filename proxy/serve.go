@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
@@ -37,12 +38,21 @@ func (g *Gateway) gather(x *exchange, resources route.Resources) {
 	if !x.policy.Spends {
 		x.Budget = route.Yes
 	}
-	if x.IsRead() || x.Info.Query != nil {
+	read := x.IsRead()
+	if read || x.Info.Query != nil {
 		x.Qualify(resources)
 	}
 	d, r := &x.Documents, x.Request
-	d.SelfReview = x.Settings.SelfReviews == policy.Yes && policy.IsSelfReview(r) && g.selfReviews.Covers(x.Subject)
-	d.OfflineDiscovery = g.Discovered != nil && !x.Info.IsResourceRequest && r.Method == "GET" && x.Unreachable && !x.Subject.UpstreamDecides && x.AllowsOffline()
+	switch {
+	case read && x.Unqualified == reason.UnknownResource:
+		d.Discovery = !x.Redacted && x.Info.Verb != "watch" && g.cachesDiscovery(x)
+	case read || x.Info.IsWrite() && !policy.IsSelfReview(r):
+	default:
+		d.SelfReview = x.Settings.SelfReviews == policy.Yes && policy.IsSelfReview(r) && g.memory.answers.Covers(x.Subject)
+		d.OfflineDiscovery = g.Discovered != nil && !x.Info.IsResourceRequest && r.Method == "GET" && x.Unreachable && !x.Subject.UpstreamDecides && x.AllowsOffline()
+		d.Discovery = !x.Info.IsResourceRequest && isDiscovery(r) && g.cachesDiscovery(x)
+		d.OpenAPI = g.memory.openAPIDocuments != nil && openapi.IsDocument(r)
+	}
 }
 
 // execute does what was decided. Without a response, it has added to the facts about the request.
@@ -71,6 +81,12 @@ func (g *Gateway) execute(ctx context.Context, x *exchange, d route.Decision) (r
 		resp = g.selfReview(ctx, x)
 	case route.OfflineDiscovery:
 		resp = g.offlineDiscovery(ctx, x)
+	case route.Discovery:
+		if resp = g.discovery(ctx, x); resp != nil && x.IsRead() && x.source == fromUpstream {
+			g.countForwarded(ctx, x, d.Why, resp)
+		}
+	case route.OpenAPI:
+		resp = g.openAPI(ctx, x)
 	default:
 		return g.learn(ctx, x, d.Action)
 	}

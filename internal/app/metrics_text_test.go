@@ -19,7 +19,7 @@ var sections = []section{
 	{"Process", "", []string{"build_info", "panics"}},
 	{"Requests", "", []string{"requests_", "request_", "forwarded_", "refusals", "response_bytes", "long_request"}},
 	{"Connections", "", []string{"connections", "malformed", "serving_", "response_buffer", "unread_streams", "waiting_stream"}},
-	{"Reads from the cache", "", []string{"read_", "derived_", "stale_"}},
+	{"Reads from the cache", "", []string{"read_", "derived_", "stale_", "openapi_"}},
 	{"Collections", "The cache has one collection per resource and encoding that clients read.", []string{"cache_"}},
 	{"Checkpoints", "With `--state-dir`; see [warm-start.md](warm-start.md).", []string{"state_"}},
 	{"Watches", "", []string{"watches_", "slow_watches"}},

@@ -81,7 +81,7 @@ var arrows = []arrow{
 	{"proxy/review", base},
 	{"proxy/authn", above("proxy/review")},
 	{"proxy/authz", above("proxy/review", "proxy/authn")},
-	{"proxy/authz/responses", above("proxy/review", "proxy/authn", "proxy/authz")},
+	{"proxy/authz/responses", above("proxy/review", "proxy/authn", "proxy/authz", "proxy/inflight")},
 	{"proxy/audit", base},
 	{"proxy/inflight", base},
 	{"proxy/healthz", base},
@@ -95,6 +95,7 @@ var arrows = []arrow{
 	{"proxy/response", []string{"internal/api"}},
 	{"proxy/consistency", above("watchmux", "cache", "proxy/response")},
 	{"proxy/redact", base},
+	{"proxy/openapi", above("cache", "watchmux", "proxy/consistency", "proxy/response")},
 	{"proxy/discovery", above("watchmux", "cache", "proxy/upstream")},
 	// The failure detector knows no requests, the pool only one server, the balancer no cache.
 	{"proxy/upstream/health", nil},

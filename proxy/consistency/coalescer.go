@@ -150,7 +150,7 @@ func (c *Coalescer) Do(ctx context.Context, r *api.Request, pretty bool, cost *f
 	shared, by, err := c.flights.Do(ctx, key, func(ctx context.Context) (*Shared, error) {
 		shared, err := c.Read(c.fetch(ctx, request))
 		if errors.Is(err, ErrTooLarge) {
-			c.large.add(maphash.Comparable(c.seed, key), c.now(), largeFor)
+			c.RememberLarge(key)
 		}
 		return shared, err
 	})
@@ -213,6 +213,11 @@ func (c *Coalescer) Read(resp *api.Response) (*Shared, error) {
 // KnownLarge reports whether the response to a request was above the limit lately.
 func (c *Coalescer) KnownLarge(key Key) bool {
 	return c.large.has(maphash.Comparable(c.seed, key), c.now())
+}
+
+// RememberLarge records that the response to a request was above the limit.
+func (c *Coalescer) RememberLarge(key Key) {
+	c.large.add(maphash.Comparable(c.seed, key), c.now(), largeFor)
 }
 
 // bounded collects up to max bytes and fails beyond.

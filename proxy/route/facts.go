@@ -43,12 +43,16 @@ const (
 	SelfReview
 	// OfflineDiscovery responds with the last discovery documents that the gateway read.
 	OfflineDiscovery
+	// Discovery responds from the upstream's recent discovery response to the same user.
+	Discovery
+	// OpenAPI responds with a document in memory once the upstream has confirmed it.
+	OpenAPI
 )
 
 // Actions that learn a fact.
 const (
 	// ParseParameters parses the parameters that only the cache reads.
-	ParseParameters Action = iota + OfflineDiscovery + 1
+	ParseParameters Action = iota + OpenAPI + 1
 	// FindRelease finds the minor release of the upstream.
 	FindRelease
 	// Authorize finds out whether the cache may serve the read to its user.
@@ -174,7 +178,7 @@ type Reading struct {
 
 // Documents says how a request that reads no objects may be served from memory. An action that had
 // no response clears its field.
-type Documents struct{ SelfReview, OfflineDiscovery bool }
+type Documents struct{ SelfReview, OfflineDiscovery, Discovery, OpenAPI bool }
 
 // Clear records that an action had no response.
 func (d *Documents) Clear(a Action) {
@@ -183,6 +187,10 @@ func (d *Documents) Clear(a Action) {
 		d.SelfReview = false
 	case OfflineDiscovery:
 		d.OfflineDiscovery = false
+	case Discovery:
+		d.Discovery = false
+	case OpenAPI:
+		d.OpenAPI = false
 	}
 }
 

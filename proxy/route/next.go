@@ -18,6 +18,10 @@ func (f *Facts) Next() Decision {
 		return Decision{Action: SelfReview}
 	case f.Documents.OfflineDiscovery:
 		return Decision{Action: OfflineDiscovery}
+	case f.Documents.Discovery:
+		return Decision{Action: Discovery}
+	case f.Documents.OpenAPI:
+		return Decision{Action: OpenAPI}
 	}
 	return f.forward(reason.NotForwarded)
 }
@@ -270,6 +274,8 @@ func (f *Facts) cannot(why reason.Forward, err error) Decision {
 			return d
 		}
 		return f.unlessUnredactable(Decision{Action: ForwardShard, Why: why, Err: f.shardErr(why, err)})
+	case why == reason.UnknownResource && f.Documents.Discovery:
+		return Decision{Action: Discovery, Why: why}
 	}
 	return f.forward(why)
 }

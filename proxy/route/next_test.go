@@ -93,8 +93,8 @@ func rowsAlone(f *Facts) {
 	f.Query.Rep.Transform, f.Query.Rep.IncludeObject = api.Table, api.IncludeNone
 }
 func upgrades(f *Facts)       { f.Request.Upgrade = "websocket" }
-func knowsDocuments(f *Facts) { f.Documents = Documents{true, true} }
-func noDiscovery(f *Facts)    { f.Documents.Clear(OfflineDiscovery) }
+func knowsDocuments(f *Facts) { f.Documents = Documents{true, true, true, true} }
+func noDiscovery(f *Facts)    { f.Documents.Clear(Discovery) }
 func serviceOfType(f *Facts) {
 	f.Query.Resource.Schema = object.SchemaFor(f.resource())
 	f.Query.Filter = new(object.Filter)
@@ -118,15 +118,18 @@ func TestNext(t *testing.T) {
 		{"write, budget unknown", createPod, all{budget(Unknown)}, Decision{Action: Charge}, 0},
 		{"write, budget exhausted", createPod, all{budget(No)}, Decision{Action: Reject, Rejection: reason.OverBudget}, 429},
 		{"self-review", selfReview, all{knowsDocuments}, Decision{Action: SelfReview}, 0},
-		{"discovery offline", discovery, all{func(f *Facts) { f.Documents.OfflineDiscovery = true }}, Decision{Action: OfflineDiscovery}, 0},
-		{"discovery without response", discovery, all{func(f *Facts) { f.Documents.OfflineDiscovery = true }, noDiscovery}, Decision{Action: Forward}, 0},
+		{"discovery offline", discovery, all{func(f *Facts) { f.Documents = Documents{OfflineDiscovery: true, Discovery: true} }}, Decision{Action: OfflineDiscovery}, 0},
+		{"discovery", discovery, all{func(f *Facts) { f.Documents = Documents{Discovery: true, OpenAPI: true} }}, Decision{Action: Discovery}, 0},
+		{"discovery without response", discovery, all{func(f *Facts) { f.Documents.Discovery = true }, noDiscovery}, Decision{Action: Forward}, 0},
+		{"OpenAPI", "GET /openapi/v2", all{func(f *Facts) { f.Documents.OpenAPI = true }}, Decision{Action: OpenAPI}, 0},
 		{"redacted, no objects", discovery, all{redacted}, Decision{Action: Forward}, 0},
 
 		// Reads that the cache cannot serve.
 		{"unqualified", listPods, all{unfit(reason.Representation)}, Decision{Action: Forward, Why: reason.Representation}, 0},
 		{"unqualified, permission unknown", listPods, all{unfit(reason.Scope), permission(Unknown)}, Decision{Action: Forward, Why: reason.Scope}, 0},
 		{"unqualified, budget exhausted", listPods, all{unfit(reason.Scope), budget(No), staleAllowed}, Decision{Action: Reject, Rejection: reason.OverBudget}, 429},
-		{"unknown resource", listPods, all{unfit(reason.UnknownResource)}, Decision{Action: Forward, Why: reason.UnknownResource}, 0},
+		{"unknown resource", listPods, all{unfit(reason.UnknownResource), func(f *Facts) { f.Documents.Discovery = true }}, Decision{Action: Discovery, Why: reason.UnknownResource}, 0},
+		{"unknown resource, no discovery", listPods, all{unfit(reason.UnknownResource)}, Decision{Action: Forward, Why: reason.UnknownResource}, 0},
 		{"redacted, unqualified", listPods, all{redacted, unfit(reason.Scope)}, Decision{Action: Forward, Why: reason.Scope}, 0},
 		{"redacted, upgrade", watchPods, all{redacted, upgrades, unfit(reason.Upgraded)}, Decision{Action: Reject, Rejection: reason.Redacted}, 403},
 		{"redacted, no JSON", listPods, all{redacted, unfit(reason.Representation), func(f *Facts) { f.Request.Header.Add("Accept", "application/vnd.kubernetes.protobuf") }}, Decision{Action: Reject, Rejection: reason.Redacted}, 406},

@@ -12,14 +12,14 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// sessionDefinition is a custom resource that is created between two reads of discovery.
+// sessionDefinition is a custom resource that is created while discovery documents are cached.
 const sessionDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"trinkets.session.example.com"},
 "spec":{"group":"session.example.com","scope":"Namespaced","names":{"plural":"trinkets","singular":"trinket","kind":"Trinket","listKind":"TrinketList"},
 "versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
 
-// TestSessionDiscovery checks that in session mode the gateway serves discovery with the same bytes
-// as kube-apiserver, in each representation and to each user. A new resource is found as soon as
-// kube-apiserver serves it.
+// TestSessionDiscovery checks that in session mode the gateway serves discovery from memory, with
+// the same bytes as kube-apiserver, in each representation and to each user. A new resource is
+// found as soon as kube-apiserver serves it.
 func TestSessionDiscovery(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	g := startGateway(t, "--consistency=session")
@@ -53,6 +53,9 @@ func TestSessionDiscovery(t *testing.T) {
 				return nil
 			})
 		}
+	}
+	if cached, asked := readsFrom(ctx, t, g, "cached"), readsFrom(ctx, t, g, "forwarded", "collapsed"); cached == 0 {
+		t.Errorf("none of %v responses were served from memory", cached+asked)
 	}
 
 	admin := through(t, g, as(realkube.Admin))

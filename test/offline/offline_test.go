@@ -71,6 +71,8 @@ func TestOfflineReadsWhileUpstreamIsDown(t *testing.T) {
 		return nil
 	})
 	jane.served(ctx, maps+held)
+	jane.get(ctx, "/openapi/v2", 200, false)
+	jane.get(ctx, "/openapi/v3", 200, false)
 
 	must(t, kube.KillAPIServer())
 	write := func() response { return root.do(ctx, "POST", maps, `{"metadata":{"name":"new"}}`) }
@@ -99,7 +101,10 @@ func TestOfflineReadsWhileUpstreamIsDown(t *testing.T) {
 	newClient(t, g, "never-seen", nil).get(ctx, maps+held, 503, false)
 	jane.get(ctx, "/apis/apps/v1/namespaces/"+ns+"/deployments"+held, 503, false) // no empty list for a resource that is not cached
 	jane.get(ctx, "/api/v1/namespaces/kube-system/configmaps"+held, 503, false)   // no permission
-	jane.get(ctx, "/openapi/v2", 503, false)
+	jane.get(ctx, "/openapi/v2", 200, true)
+	jane.get(ctx, "/openapi/v3", 200, true)
+	jane.get(ctx, "/openapi/v3/api/v1", 503, false) // never read before the outage
+	carol.get(ctx, "/openapi/v2", 200, true)        // allowed to all users by system:discovery
 	strict := *jane
 	strict.agent = "strict"
 	strict.get(ctx, maps, 503, false)

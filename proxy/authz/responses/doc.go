@@ -1,5 +1,5 @@
-// Package responses caches what the upstream responded to self-reviews: what users may do, and who
-// they are.
+// Package responses caches what the upstream responded to small requests of clients: what they may
+// do, who they are, what it serves. Package proxy uses it for self-reviews, discovery and OpenAPI.
 //
 // That the upstream responded to somebody is a decision, too. So a response counts as long as one,
 // for AllowedTTL or DeniedTTL of the Authorizer, and until an RBAC object changes. Nobody gets a

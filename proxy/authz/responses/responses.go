@@ -82,6 +82,9 @@ func (c *Cache) fetch(ctx context.Context, name string, k key, fetch func(contex
 	}
 	r.generation = generation
 	ttl, _ := c.authorizer.TTL(r.Allowed, began)
+	if r.For > 0 {
+		ttl = min(ttl, r.For)
+	}
 	c.responses.Put(review.Entry[key, *Response]{Key: k, Owner: name, Value: r, Added: c.responses.Now(), TTL: ttl})
 	return r, nil
 }

@@ -280,7 +280,7 @@ func TestRestarts(t *testing.T) {
 			restart             bool
 		}{
 			{"gateway", "{}", "{" + rule + "}", false},
-			{"gateway", "{" + rule + "}", "{consistency: {default: session}, limits: {maxWatches: 5}, log: {level: debug}, audit: {path: /tmp/a}}", false},
+			{"gateway", "{" + rule + "}", "{consistency: {default: session}, limits: {maxWatches: 5}, log: {level: debug}}", false},
 			{"gateway", "{log: {level: debug}}", "{log: {level: debug, format: json}}", true},
 			{"gateway", "{}", "{limits: {maxWatches: 5, maxIndexes: 5}}", true},
 			{"gateway", "{}", "{profile: dashboard}", true},

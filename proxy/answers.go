@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/authz/responses"
+	"github.com/kubeweir/kubeweir/proxy/response"
+	"github.com/kubeweir/kubeweir/proxy/review"
+)
+
+const (
+	// maxSharedResponse is the largest response, in bytes, that concurrent requests share.
+	maxSharedResponse = 1 << 20
+	// maxSavedResponse is the largest response that is cached, and maxSavedResponses their number:
+	// at most 64 MiB, usually 3 MiB of responses of a few hundred bytes.
+	maxSavedResponse  = 16 << 10
+	maxSavedResponses = 4096
+	// maxSavedDocument and maxSavedDocuments are that of the documents of all groups: 64 MiB at
+	// most, of compressed ones as a rule 4 MiB. As many are read or written at a time at most,
+	// which users share; what exceeds that is forwarded, and passed on as it comes.
+	maxSavedDocument  = 1 << 20
+	maxSavedDocuments = 64
+)
+
+// cachedOrFetched responds with what the upstream responded to the same request of the same user,
+// acting as the same user, recently or to concurrent requests. So the response is the upstream's
+// own, whatever the request and its form are. If it returns nil, the request must be forwarded.
+func (g *Gateway) cachedOrFetched(ctx context.Context, x *exchange, from *responses.Cache, question [sha256.Size]byte, fetch func(context.Context) (*responses.Response, error)) *api.Response {
+	answer, origin, part, err := from.Get(ctx, x.Subject, question, fetch)
+	if part > 0 && origin != responses.Cached {
+		x.cost.Requests += part
+	}
+	switch {
+	case errors.Is(err, review.ErrNoReview):
+		return g.overBudget(x)
+	case err != nil && ctx.Err() != nil:
+		return x.fail(err)
+	case err != nil, origin == responses.Shared && answer.Status == 401: // of another token, perhaps
+		return nil
+	}
+	if x.source = sourceOf(origin); origin != responses.FromUpstream {
+		x.Decision.Allowed = answer.Status != 401 && answer.Status != 403 // to ask
+	}
+	return answer.New()
+}
+
+func sourceOf(origin responses.Origin) responseSource {
+	switch origin {
+	case responses.Cached:
+		return fromCache
+	case responses.Shared:
+		return fromCollapsed
+	}
+	return fromUpstream
+}
+
+var errNotAnswered = errors.New("there is no answer that can be shared")
+
+// fetchForClient sends the request as x's client, for all who wait for the response, of most bytes
+// at most.
+func (g *Gateway) fetchForClient(ctx context.Context, x *exchange, question []byte, most int) (*responses.Response, error) {
+	r := &api.Request{
+		Method: x.Request.Method, Path: x.Request.Path, RawPath: x.Request.RawPath, RawQuery: x.Request.RawQuery,
+		Host: x.Request.Host, Proto: x.Request.Proto, Listener: x.Request.Listener,
+	}
+	if question != nil {
+		r.Body, r.ContentLength = bytes.NewReader(question), int64(len(question))
+	}
+	for _, name := range responses.VaryingHeaders {
+		for _, v := range x.Request.Header.Values(name) {
+			r.Header.Add(name, v)
+		}
+	}
+	r.Header.Add("Audit-Id", x.auditID)
+	as, err := g.credentials(x.Subject, &r.Header)
+	if err != nil {
+		return nil, err
+	}
+	resp := g.Forwarder.Forward(ctx, r, as)
+	if resp.Stream != nil || resp.Upgrade != nil {
+		response.Discard(resp)
+		return nil, errNotAnswered
+	}
+	body := response.NewBuffer(most)
+	if resp.BodyTo == nil {
+		_, err = body.Write(resp.Body)
+	} else {
+		_, err = resp.BodyTo.WriteTo(body)
+	}
+	response.Finish(resp, int64(len(body.Bytes())), err)
+	if err != nil {
+		return nil, err
+	}
+	return &responses.Response{Status: resp.Status, Header: response.SharedHeader(resp.Header), Body: body.Bytes()}, nil
+}

@@ -1,0 +1,71 @@
+package proxy
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/openapi"
+	"github.com/kubeweir/kubeweir/proxy/response"
+)
+
+// openAPI serves an OpenAPI document from memory after the upstream has confirmed, with 304
+// to the client's own request, that it is current. So the upstream authorizes every request
+// and need not send, or compress, what has not changed. It returns nil for other requests.
+func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
+	r := x.Request
+	key, ok := openapi.KeyOf(r, x.Pretty)
+	if !ok {
+		return nil
+	}
+	kept := g.memory.openAPIDocuments.Get(key)
+	if kept != nil && g.isUnreachable() && x.AllowsOffline() && !x.Subject.UpstreamDecides {
+		return g.offlineOpenAPI(ctx, x, kept)
+	}
+	if tag := r.Header.Get("If-None-Match"); tag != "" { // the client has a document itself
+		resp := g.forward(ctx, x)
+		if kept != nil && resp.Status == 304 && tag == kept.Header.Get("Etag") {
+			kept.Confirm()
+		}
+		return resp
+	}
+	if kept != nil && kept.Header.Has("Etag") {
+		r.Header.Add("If-None-Match", kept.Header.Get("Etag"))
+	}
+	resp := g.forward(ctx, x)
+	switch {
+	case kept != nil && resp.Status == 304:
+		response.Discard(resp)
+		kept.Confirm()
+		x.source = fromRevalidated
+		header := response.SharedHeader(resp.Header)
+		for _, f := range kept.Header { // a 304 lacks what describes the body
+			if !resp.Header.Has(f.Name) {
+				header = append(header, f)
+			}
+		}
+		return &api.Response{Status: 200, Header: header, Body: kept.Body, Length: int64(len(kept.Body))}
+	case resp.Status == 200 && (resp.Header.Has("Etag") || r.Path == openapi.Index):
+		g.memory.openAPIDocuments.Save(key, resp)
+	}
+	return resp
+}
+
+// offlineOpenAPI responds with a document that the upstream confirmed within the time for which
+// what it said last counts; nil if that is over.
+func (g *Gateway) offlineOpenAPI(ctx context.Context, x *exchange, kept *openapi.Document) *api.Response {
+	age := time.Since(kept.ConfirmedAt())
+	if age > x.policy.Offline.TTL {
+		return nil
+	}
+	if refusal := g.permit(ctx, x); refusal != nil {
+		return refusal
+	}
+	x.source = fromCache
+	resp := &api.Response{Status: 200, Header: response.SharedHeader(kept.Header), Body: kept.Body, Length: int64(len(kept.Body))}
+	if tag := kept.Header.Get("Etag"); tag != "" && x.Request.Header.Get("If-None-Match") == tag {
+		resp = &api.Response{Status: 304, Header: api.Header{{Name: "Etag", Value: tag}}}
+	}
+	g.markStale(resp, max(age, 1))
+	return resp
+}
