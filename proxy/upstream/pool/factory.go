@@ -188,6 +188,7 @@ func (f *Factory) transport(s Style) (*Transport, error) {
 		IdleConnTimeout:     http1Idle,
 	}}
 	if s.HTTP1 {
+		t.DialContext = dialHTTP1(t.DialContext)
 		return t, nil
 	}
 	return t, f.configureHTTP2(t, s)

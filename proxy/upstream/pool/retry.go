@@ -42,6 +42,9 @@ func (t *Transport) send(req *http.Request) (*http.Response, error) {
 	sent := 0
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { // before it is sent
 		if sent++; sent <= t.maxSends {
+			if info.Reused {
+				awaitReader(info.Conn)
+			}
 			return
 		}
 		cancel(errTurnedAway)
