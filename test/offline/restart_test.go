@@ -250,8 +250,8 @@ func TestWarmStartDiscardsStateOfAnotherCluster(t *testing.T) {
 		if a := root.do(ctx, "GET", maps, ""); a.status != 200 || a.marked() || strings.Contains(a.body, `"kept"`) {
 			return fmt.Errorf("root: %v", a)
 		}
-		if !strings.Contains(g.Log(), "it is another cluster") {
-			return fmt.Errorf("the log does not mention another cluster:\n%s", g.Log())
+		if !strings.Contains(g.Log(), "saved decisions dropped: different cluster") {
+			return fmt.Errorf("the log does not mention the different cluster:\n%s", g.Log())
 		}
 		return nil
 	})
