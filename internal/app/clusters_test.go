@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"log/slog"
@@ -122,8 +123,10 @@ func (s *severalClusters) client(cluster, host string) *http.Client {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(s.Server.form.(*gateway).cert.CACertPEM())
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{
-		Certificates: []tls.Certificate{pair}, RootCAs: s.Server.form.(*gateway).cert.material.Load().CAPool(), ServerName: host, MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{pair}, RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12,
 	}}
 	s.t.Cleanup(transport.CloseIdleConnections)
 	s.clients[cluster+" "+host] = &http.Client{Transport: transport}

@@ -3,7 +3,6 @@ package app
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/app/certs"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/authn"
@@ -54,10 +54,10 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	if err := s.addAudit(&c.Audit); err != nil {
 		return nil, err
 	}
-	if form.cert, err = newGatewayCert(c, log); err != nil {
+	if form.cert, err = certs.NewGenerated(c, log); err != nil {
 		return nil, err
 	}
-	token, err := fillServiceAccountDir(c, form.cert)
+	token, err := certs.FillServiceAccountDir(c, form.cert)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ type gateway struct {
 	log *slog.Logger
 	// clusters returns the present ones, nil for a single one.
 	clusters func() []*cluster
-	cert     *gatewayCert // nil with --tls-cert-file, or without --listen
+	cert     *certs.Generated // nil with --tls-cert-file, or without --listen
 }
 
 func (g *gateway) edgeOptions(c *config.Gateway, registerer prometheus.Registerer) edge.Options {
@@ -143,9 +143,7 @@ func (g *gateway) edgeOptions(c *config.Gateway, registerer prometheus.Registere
 	o.Listen, o.SidecarListen = c.Listen, c.InsecureListen
 	o.MinTLSVersion, o.CipherSuites = c.TLS.MinVersion.ID(), c.TLS.CipherSuiteIDs()
 	if g.cert != nil {
-		o.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return g.cert.material.Load().ServingCertificate(hello)
-		}
+		o.GetCertificate = g.cert.Certificate
 	}
 	return o
 }
@@ -165,13 +163,13 @@ func (g *gateway) cover(c *config.Gateway) error {
 	if g.cert == nil {
 		return nil
 	}
-	return g.cert.open(c)
+	return g.cert.Cover(c)
 }
 
 func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
-	kept := g.cert != nil && g.cert.dir != ""
+	kept := g.cert != nil && g.cert.IsKept()
 	if g.cert != nil && !kept && served.Secure != nil {
-		fmt.Fprintf(stderr, "kubeweir: serving with a generated certificate, signed by\n%s", g.cert.material.Load().CA.CertPEM)
+		fmt.Fprintf(stderr, "kubeweir: serving with a generated certificate, signed by\n%s", g.cert.CACertPEM())
 	}
 	if g.clusters != nil {
 		var names []string
@@ -184,7 +182,7 @@ func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
 	if !kept || served.Secure == nil {
 		return
 	}
-	list, err := g.cert.kubeconfig(served.Secure)
+	list, err := g.cert.WriteKubeconfig(served.Secure)
 	if err != nil {
 		g.log.Warn("kubeconfig not written", "error", err)
 		return

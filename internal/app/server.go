@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/app/certs"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/proxy/admin"
@@ -124,7 +125,7 @@ func (s *Server) addAudit(c *config.Audit) (err error) {
 // addEdge makes what serves the handler of what is served, with the certificate of t if that names
 // one.
 func (s *Server) addEdge(handler api.Handler, health *healthz.Health, options edge.Options, t *config.TLS) error {
-	get, err := servingFiles(t, time.Now, s.log, s.registry)
+	get, err := certs.Files(t, time.Now, s.log, s.registry)
 	if err != nil {
 		return err
 	}

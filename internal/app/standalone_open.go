@@ -14,6 +14,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/app/certs"
 	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
 	"github.com/kubeweir/kubeweir/origin/pki"
 	"github.com/kubeweir/kubeweir/origin/server"
@@ -85,7 +86,7 @@ func (a *standalone) openMaterial(c *config.Standalone, o StandaloneOptions, add
 	if err != nil {
 		return err
 	}
-	a.url = "https://" + net.JoinHostPort(clientHost(host), port)
+	a.url = "https://" + net.JoinHostPort(certs.ClientHost(host), port)
 	if o.InMemory {
 		a.material, err = pki.InMemory(options)
 		return err
@@ -95,14 +96,6 @@ func (a *standalone) openMaterial(c *config.Standalone, o StandaloneOptions, add
 	}
 	a.kubeconfig, err = filepath.Abs(filepath.Join(c.DataDir, kubeconfig))
 	return err
-}
-
-// clientHost is the host by which clients on this machine reach a listener.
-func clientHost(listen string) string {
-	if ip := net.ParseIP(listen); listen == "" || ip != nil && ip.IsUnspecified() {
-		return "127.0.0.1"
-	}
-	return listen
 }
 
 // advertise is the address at which others reach the listener.

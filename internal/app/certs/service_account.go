@@ -1,4 +1,4 @@
-package app
+package certs
 
 import (
 	"bytes"
@@ -17,21 +17,19 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 )
 
-// A program in a pod finds kube-apiserver by KUBERNETES_SERVICE_HOST and _PORT, trusts
-// the ca.crt of its service account's folder and nothing else, and presents the token
-// beside it. So that it reaches the gateway beside it without a change, it is given
-// another folder in that place, which this file fills. The token is not the pod's: that
-// one is worth something everywhere, has to be kept up to date, and would be reviewed by
-// the cluster to learn what is known. It is one that this gateway alone knows, on a
-// listener that nobody outside of the pod reaches.
-
-// fillServiceAccountDir writes the files and returns the token; "" if none is asked for.
-func fillServiceAccountDir(c *config.Gateway, cert *gatewayCert) (authn.Token, error) {
+// FillServiceAccountDir fills --service-account-dir and returns the token in it; "" without that flag.
+//
+// A program in a pod finds kube-apiserver by KUBERNETES_SERVICE_HOST and _PORT, trusts only the
+// ca.crt of its service account directory, and presents the token beside it. To reach the sidecar
+// without a change, it gets this directory instead. The token is not the pod's, which is valid
+// everywhere, expires, and would have to be reviewed by the cluster. It is known to this gateway
+// alone, on a listener that is reachable only within the pod.
+func FillServiceAccountDir(c *config.Gateway, cert *Generated) (authn.Token, error) {
 	dir := c.ServiceAccountDir
 	if dir == "" {
 		return "", nil
 	}
-	if cert == nil || cert.dir == "" {
+	if cert == nil || !cert.IsKept() {
 		return "", errors.New("--service-account-dir: the CA cannot be kept, so programs would not trust the gateway after a restart; set --cert-dir to a writable folder")
 	}
 	namespace, err := namespaceOf(c)
@@ -53,7 +51,7 @@ func fillServiceAccountDir(c *config.Gateway, cert *gatewayCert) (authn.Token, e
 	return token, nil
 }
 
-// namespaceOf is the pod's namespace, or that of the kubeconfig's context.
+// namespaceOf returns the pod's namespace, or that of the kubeconfig's context.
 func namespaceOf(c *config.Gateway) (string, error) {
 	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig},
@@ -62,10 +60,10 @@ func namespaceOf(c *config.Gateway) (string, error) {
 	return namespace, err
 }
 
-// serviceAccountToken makes the token of the CA's key, which is as secret as it and kept:
-// programs read the token again once a minute only, and are not to be refused after a
-// restart. Each folder and address has its own: gateways may share a CA, those of pods know
-// their folders by the same name, and those of one host's network reach each other.
+// serviceAccountToken derives the token from the CA's key, which is equally secret and is kept:
+// programs read the token only once a minute and must not be rejected after a restart. The directory
+// and the address are part of it, because gateways may share a CA, the directory has the same name in
+// all pods, and pods in the host's network reach each other.
 func serviceAccountToken(caKeyPEM []byte, dir, listen string) (authn.Token, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -78,8 +76,8 @@ func serviceAccountToken(caKeyPEM []byte, dir, listen string) (authn.Token, erro
 	return authn.NewGatewayToken([sha256.Size]byte(secret)), nil
 }
 
-// writeShared writes a file that everyone who may list the folder may read, such as programs of other
-// users that share a pod's volume. A file that is right already is not touched.
+// writeShared writes a file that everyone who may list the directory may read, such as programs of
+// other users that share a pod's volume. It does not touch a file that is already right.
 func writeShared(dir, name string, content []byte) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {

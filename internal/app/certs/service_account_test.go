@@ -1,4 +1,4 @@
-package app
+package certs
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// TestServiceAccountDir: what a program finds there, that it is the same after a restart, and that it is read by those
-// who may read the folder.
+// TestServiceAccountDir checks the files, that they are the same after a restart, and that everyone
+// who may read the directory may read them.
 func TestServiceAccountDir(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -26,11 +26,11 @@ func TestServiceAccountDir(t *testing.T) {
 	c := &config.Gateway{Listen: "127.0.0.1:8443", CertDir: t.TempDir(), Kubeconfig: kubeconfig, ServiceAccountDir: filepath.Join(t.TempDir(), "made")}
 	fill := func() (token, ca string) {
 		t.Helper()
-		cert, err := newGatewayCert(c, log)
+		cert, err := NewGenerated(c, log)
 		if err != nil {
 			t.Fatal(err)
 		}
-		secret, err := fillServiceAccountDir(c, cert)
+		secret, err := FillServiceAccountDir(c, cert)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestServiceAccountDir(t *testing.T) {
 		t.Error("another CA, but the same token")
 	}
 
-	if none, err := fillServiceAccountDir(&config.Gateway{}, nil); none != "" || err != nil {
+	if none, err := FillServiceAccountDir(&config.Gateway{}, nil); none != "" || err != nil {
 		t.Errorf("without being asked: %q, %v", string(none), err)
 	}
 	for what, change := range map[string]func(c *config.Gateway){
@@ -103,7 +103,7 @@ func TestServiceAccountDir(t *testing.T) {
 	} {
 		bad := *c
 		change(&bad)
-		cert, err := newGatewayCert(c, log)
+		cert, err := NewGenerated(c, log)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestServiceAccountDir(t *testing.T) {
 			cert = nil
 		}
 		what, _, _ = strings.Cut(what, ":")
-		if _, err := fillServiceAccountDir(&bad, cert); err == nil || !strings.HasPrefix(err.Error(), "--service-account-dir: ") || !strings.Contains(err.Error(), what) {
+		if _, err := FillServiceAccountDir(&bad, cert); err == nil || !strings.HasPrefix(err.Error(), "--service-account-dir: ") || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

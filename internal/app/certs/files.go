@@ -1,4 +1,4 @@
-package app
+package certs
 
 import (
 	"crypto/sha256"
@@ -33,9 +33,9 @@ type fileCertificate struct {
 	seen    [sha256.Size]byte // the contents at the last check, valid or not, so that errors are logged once
 }
 
-// servingFiles returns a source of the serving certificate in the files of t, nil if t names none. The
+// Files returns a source of the serving certificate in the files of t, nil if t names none. The
 // files must be valid at the start.
-func servingFiles(t *config.TLS, now func() time.Time, log *slog.Logger, r prometheus.Registerer) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+func Files(t *config.TLS, now func() time.Time, log *slog.Logger, r prometheus.Registerer) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_serving_certificate_reloads_total",
 		Help: "Reloads of the serving certificate files, by result: ok, error.",

@@ -1,4 +1,4 @@
-package app
+package certs
 
 import (
 	"log/slog"
@@ -13,9 +13,9 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// TestGatewayCert: the CA that a gateway made is there again after a restart, and KUBECONFIG names it with the
-// credentials of the cluster's.
-func TestGatewayCert(t *testing.T) {
+// TestGeneratedCAIsKept checks that the CA is the same after a restart, and that KUBECONFIG joins it
+// with the credentials for the cluster.
+func TestGeneratedCAIsKept(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	dir := filepath.Join(t.TempDir(), "certs")
 	upstream := filepath.Join(t.TempDir(), "cluster.kubeconfig")
@@ -25,18 +25,18 @@ func TestGatewayCert(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &config.Gateway{Listen: "127.0.0.1:0", CertDir: dir, Kubeconfig: upstream}
-	first, err := newGatewayCert(c, log)
+	first, err := NewGenerated(c, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := newGatewayCert(c, log)
+	again, err := NewGenerated(c, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if string(first.material.Load().CA.CertPEM) != string(again.material.Load().CA.CertPEM) {
 		t.Error("the CA was made anew")
 	}
-	list, err := again.kubeconfig(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8443})
+	list, err := again.WriteKubeconfig(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8443})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestGatewayCert(t *testing.T) {
 	if merged.Host != "https://127.0.0.1:8443" || merged.BearerToken != "secret" || string(merged.CAData) != string(first.material.Load().CA.CertPEM) {
 		t.Errorf("%s, token %q", merged.Host, merged.BearerToken)
 	}
-	if other, err := again.kubeconfig(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9443}); err != nil || other == list {
+	if other, err := again.WriteKubeconfig(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9443}); err != nil || other == list {
 		t.Errorf("a gateway of another address overwrites %s (%v)", other, err)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -62,7 +62,7 @@ func TestGatewayCert(t *testing.T) {
 			t.Errorf("%s: %v, %v", file, info.Mode(), err)
 		}
 	}
-	if none, err := newGatewayCert(&config.Gateway{Listen: "127.0.0.1:0", TLS: config.TLS{CertFile: "x"}}, log); none != nil || err != nil {
+	if none, err := NewGenerated(&config.Gateway{Listen: "127.0.0.1:0", TLS: config.TLS{CertFile: "x"}}, log); none != nil || err != nil {
 		t.Errorf("with a certificate: %v, %v", none, err)
 	}
 }

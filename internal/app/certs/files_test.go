@@ -1,4 +1,4 @@
-package app
+package certs
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func TestCertificateReload(t *testing.T) {
 	now := time.Now()
 	var log bytes.Buffer
 	files := &config.TLS{CertFile: certFile, PrivateKeyFile: keyFile}
-	get, err := servingFiles(files, func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)), nil)
+	get, err := Files(files, func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,10 +102,10 @@ func selfSigned(t *testing.T, name string) (cert, key []byte) {
 
 func TestCertificateFilesMustBeThere(t *testing.T) {
 	none := &config.TLS{CertFile: "no-such-file", PrivateKeyFile: "no-such-file"}
-	if _, err := servingFiles(none, time.Now, slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "no-such-file") {
+	if _, err := Files(none, time.Now, slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "no-such-file") {
 		t.Errorf("got %v", err)
 	}
-	if get, err := servingFiles(&config.TLS{}, time.Now, slog.New(slog.DiscardHandler), nil); get != nil || err != nil {
+	if get, err := Files(&config.TLS{}, time.Now, slog.New(slog.DiscardHandler), nil); get != nil || err != nil {
 		t.Errorf("without files: %v", err)
 	}
 }
