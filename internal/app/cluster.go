@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/app/decisions"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/origin/builtin"
 	"github.com/kubeweir/kubeweir/proxy"
@@ -46,8 +47,8 @@ type cluster struct {
 	gatherer      prometheus.Gatherer // has what is registered there
 	client        *upstream.Client
 	discovery     *upstream.Discovery
-	state         *state.Dir // nil if nothing is kept over restarts
-	memory        *memory    // nil if what clients are known by is not
+	state         *state.Dir       // nil if nothing is saved for a restart
+	decisions     *decisions.Store // nil if decisions about clients are not saved
 	manager       *cache.Manager
 	reader        *read.Reader
 	watches       *watch.Watches
@@ -143,9 +144,8 @@ func (c *cluster) start(ctx context.Context) {
 	keep(c.revocation.Run)
 	keep(c.handler.CountUsage)
 	keep(c.startSaved)
-	if c.memory != nil {
-		c.memory.begun.Store(true)
-		c.panics.Go(nil, "background", func() { c.remember(background) }) // memory.close waits for it
+	if c.decisions != nil {
+		c.decisions.Start(background, c.panics)
 	}
 	if c.decides {
 		keep(func(background context.Context) {
@@ -160,7 +160,7 @@ func (c *cluster) start(ctx context.Context) {
 // readDiscovery reads which resources the upstream serves. The saved discovery of an earlier run
 // counts from the start, until the upstream has been read.
 func (c *cluster) readDiscovery(ctx context.Context) {
-	if c.restoreDiscovery() {
+	if c.decisions != nil && c.decisions.RestoreDiscovery() {
 		return
 	}
 	if err := c.discovery.Refresh(ctx); err != nil {
@@ -225,7 +225,7 @@ func (c *cluster) close() {
 	if c.manager != nil {
 		c.manager.Close()
 	}
-	c.memory.close()
+	c.decisions.Close()
 	if c.state != nil {
 		closeState(c.state, c.log)
 	}

@@ -99,7 +99,7 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 		return err
 	}
 	upstream, _ := c.client.ClientGo()
-	cached.Checkpoints.ServeUnconfirmed = c.openMemory(g, cached.Checkpoints.Cluster, upstream.Host)
+	cached.Checkpoints.ServeUnconfirmed = c.openDecisions(g, cached.Checkpoints.Cluster, upstream.Host)
 	if err := c.addCache(cached, &g.Limits, discovery.Options{
 		AggregatedGroups: g.CacheAggregatedGroups, DropManagedFields: g.DropManagedFields,
 	}); err != nil {
@@ -113,14 +113,15 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 	})
 	authorizer.Reachable = c.reachable
 	authorizer.Rules = rbac.NewOffline(c.resources, c.manager, c.reachable, c.offlineTTL, c.log)
-	if c.memory != nil {
-		changed := func() { c.memory.news.Store(true) }
-		authenticator.OnChange, authorizer.OnChange = changed, changed
+	if c.decisions != nil {
+		authenticator.OnChange, authorizer.OnChange = c.decisions.Changed, c.decisions.Changed
 	}
 	if err := c.addIdentity(authenticator, authorizer); err != nil {
 		return err
 	}
-	c.restoreIdentity()
+	if c.decisions != nil {
+		c.decisions.Restore(c.authenticator, c.authorizer)
+	}
 	c.addHandler(
 		revocation.Options{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
 		proxy.Options{CompressWatchLists: g.WatchListCompression, Policy: policyOf(g), Reachable: c.reachable,

@@ -53,6 +53,8 @@ const (
 	// profilesFolder, in the state directory, has a name that no cluster can have.
 	profilesFolder     = "_clusterprofiles"
 	profilesRecordName = "clusterprofiles"
+	// profilesSaveTimeout bounds one save.
+	profilesSaveTimeout = 5 * time.Second
 )
 
 // openProfileStore opens the saved profiles; nil without a state directory.
@@ -131,7 +133,7 @@ func (s *profileStore) run(ctx context.Context) {
 }
 
 func (s *profileStore) write(list []clusterprofile.Profile) {
-	ctx, cancel := context.WithTimeout(context.Background(), memoryWait) // it may wait for the write rate
+	ctx, cancel := context.WithTimeout(context.Background(), profilesSaveTimeout) // it may wait for the write rate
 	defer cancel()
 	profiles, err := json.Marshal(list)
 	if err == nil {

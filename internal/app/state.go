@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/app/decisions"
 )
 
 // keep opens the state directory, if there is one. Package config gives each of several clusters its own.
@@ -78,7 +79,7 @@ func (c *cluster) releaseState() {
 	if c.state == nil || !c.manager.ReleaseCheckpoints() {
 		return // the disk does not respond, and may still be written
 	}
-	c.memory.close()
+	c.decisions.Close()
 	closeState(c.state, c.log)
 }
 
@@ -88,10 +89,10 @@ func closeState(dir *state.Dir, log *slog.Logger) {
 	}
 }
 
-// openMemory loads the saved decisions about clients. It returns a function that reports whether
+// openDecisions loads the saved decisions about clients. It returns a function that reports whether
 // checkpoints may be served unconfirmed: not if they are of another API server, which may be that of
 // another cluster.
-func (c *cluster) openMemory(g *config.Gateway, cluster func(context.Context) (string, error), server string) func() bool {
+func (c *cluster) openDecisions(g *config.Gateway, cluster func(context.Context) (string, error), server string) func() bool {
 	if c.state == nil {
 		return nil
 	}
@@ -102,9 +103,11 @@ func (c *cluster) openMemory(g *config.Gateway, cluster func(context.Context) (s
 		}
 		return servesOffline
 	}
-	c.memory = newMemory(c.state, cluster, server, c.offlineTTL, c.log)
-	c.memory.doubted.Store(c.memory.load() != nil)
-	return func() bool { return servesOffline() && !c.memory.doubted.Load() }
+	var doubtful bool
+	c.decisions, doubtful = decisions.Open(decisions.Options{
+		Dir: c.state, Cluster: cluster, Server: server, TTL: c.offlineTTL, Reachable: c.reachable, Discovery: c.discovery, Log: c.log,
+	})
+	return func() bool { return servesOffline() && !doubtful }
 }
 
 // savedRetry is how often it is looked whether what was kept can be started.

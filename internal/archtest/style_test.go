@@ -29,7 +29,6 @@ const (
 // longer needed is an error.
 var oversized = map[string]string{
 	"config":                  "one description per setting, from which flags, files, checks and the reference follow",
-	"internal/app":            "to be split",
 	"origin/storage/embedded": "one engine: its write path, guard and history share their state",
 	"proxy":                   "to be split",
 	"proxy/edge/h2":           "one protocol, whose parts share the connection",
