@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/encoding/cbor"
@@ -194,8 +195,12 @@ func effect(info *api.RequestInfo, body []byte) func(*writes) {
 func readResponse(body []byte) (writeResponse, error) {
 	var a writeResponse
 	if bytes.HasPrefix(body, []byte(cbor.SelfDescribed)) {
-		var err error
-		if body, err = cbor.AppendJSON(nil, body, cbor.Untyped); err != nil {
+		var object any
+		err := direct.Unmarshal(body, &object)
+		if err == nil {
+			body, err = json.Marshal(object)
+		}
+		if err != nil {
 			return a, err
 		}
 	}

@@ -67,8 +67,6 @@ func TestCBOR(t *testing.T) {
 	t.Run("values that JSON does not distinguish", func(t *testing.T) { s.lostInJSON(ctx, t) })
 	t.Run("errors", func(t *testing.T) { s.compareErrors(ctx, t) })
 	t.Run("media types", func(t *testing.T) { s.mediaTypes(ctx, t) })
-	t.Run("bodies", func(t *testing.T) { s.compareBodies(ctx, t) })
-	t.Run("bad bodies", func(t *testing.T) { s.badBodies(ctx, t) })
 }
 
 // A response is a response of the server.

@@ -94,7 +94,7 @@ func (s *server) sameItems(ctx context.Context, t *testing.T, gateway *server, p
 	read := func(at *server, path string) any {
 		response := decodeCBOR(t, at.get(ctx, t, path, accept))
 		if _, ok := response["items"]; ok {
-			delete(response["metadata"].(object), "resourceVersion")
+			delete(response["metadata"].(map[string]any), "resourceVersion")
 		}
 		return response
 	}
@@ -253,7 +253,7 @@ func onlyCBOR(ctx context.Context, t *testing.T, config *rest.Config) {
 	defer body.Close()
 	room := make([]byte, 1<<20)
 	n := must(serializer.NewFramer().NewFrameReader(body).Read(room))
-	if event := decodeCBOR(t, room[:n]); event["type"] != "ADDED" || event["object"].(object)["kind"] != "Namespace" {
+	if event := decodeCBOR(t, room[:n]); event["type"] != "ADDED" || event["object"].(map[string]any)["kind"] != "Namespace" {
 		t.Errorf("%v", event)
 	}
 	resp := s.do(ctx, t, http.MethodGet, "/api/v1/namespaces/none", map[string]string{"Accept": typeCBOR}, nil)

@@ -74,22 +74,6 @@ func BenchmarkEncodeByApimachinery(b *testing.B) {
 	}
 }
 
-func BenchmarkAppendJSON(b *testing.B) {
-	text := samplePod(b)
-	item, err := cbor.Append(nil, text, cbor.Untyped)
-	if err != nil {
-		b.Fatal(err)
-	}
-	var dst []byte
-	b.ReportAllocs()
-	b.SetBytes(int64(len(item)))
-	for b.Loop() {
-		if dst, err = cbor.AppendJSON(dst[:0], item, cbor.Untyped); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // TestAppendAllocates makes sure that transcoding a pod only allocates when dst grows.
 func TestAppendAllocates(t *testing.T) {
 	text := samplePod(t)

@@ -1,6 +1,6 @@
-// Package cbor transcodes JSON of the Kubernetes API to CBOR and back, as
-// k8s.io/apimachinery/pkg/runtime/serializer/cbor encodes and decodes the same objects (KEP-4222),
-// without decoding them into Go values.
+// Package cbor transcodes JSON of the Kubernetes API to CBOR, as
+// k8s.io/apimachinery/pkg/runtime/serializer/cbor encodes the same objects (KEP-4222), without
+// decoding them into Go values.
 //
 // # Differences to JSON
 //

@@ -14,42 +14,26 @@ const (
 	majorUint   byte = 0 << 5
 	majorNegInt byte = 1 << 5
 	majorBytes  byte = 2 << 5
-	majorText   byte = 3 << 5
 	majorArray  byte = 4 << 5
 	majorMap    byte = 5 << 5
 	majorTag    byte = 6 << 5
 	majorSimple byte = 7 << 5
-
-	majorMask byte = 7 << 5
 )
 
 // Special values of the lower five bits of the first byte.
 const (
-	infoMask = 31
-
-	argument1  = 24 // one byte of argument follows, and so on
-	argument2  = 25
-	argument4  = 26
-	argument8  = 27
-	indefinite = 31
+	argument1 = 24 // one byte of argument follows, and so on
+	argument2 = 25
+	argument4 = 26
+	argument8 = 27
 
 	simpleFalse = 20
 	simpleTrue  = 21
 	simpleNull  = 22
-
-	breakCode = majorSimple | indefinite
 )
 
-// Tags that determine the meaning of their content.
-const (
-	tagTimeText       = 0
-	tagTimeNumber     = 1
-	tagBignum         = 2
-	tagNegativeBignum = 3
-	tagBase64URL      = 21
-	tagBase64         = 22
-	tagBase16         = 23
-)
+// tagBase64 precedes a byte string that is base64 in JSON.
+const tagBase64 = 22
 
 // appendHead appends the first byte of an item and its argument, in the fewest bytes that hold it.
 func appendHead(dst []byte, major byte, n uint64) []byte {
@@ -152,25 +136,4 @@ func float16(f float32) (half uint16, exact bool) {
 		return 0, false
 	}
 	return sign | uint16(mantissa>>shift), true
-}
-
-// fromFloat16 returns the value of a half-precision float.
-func fromFloat16(half uint16) float64 {
-	exponent, mantissa := int(half>>10&0x1f), float64(half&0x3ff)
-	var f float64
-	switch exponent {
-	case 0:
-		f = math.Ldexp(mantissa, -24)
-	case 0x1f:
-		f = math.Inf(1)
-		if mantissa != 0 {
-			f = math.NaN()
-		}
-	default:
-		f = math.Ldexp(mantissa+1024, exponent-25)
-	}
-	if half&0x8000 != 0 {
-		return -f
-	}
-	return f
 }

@@ -118,16 +118,10 @@ func TestMalformed(t *testing.T) {
 	compareUntyped(t, []byte(strings.Repeat("[", 10000)+strings.Repeat("]", 10000)))
 }
 
-// FuzzJSON: any bytes are transcoded as apimachinery would, or refused by both; and what comes out goes back.
+// FuzzJSON: any bytes are transcoded as apimachinery would, or rejected by both.
 func FuzzJSON(f *testing.F) {
 	for _, text := range untyped {
 		f.Add([]byte(text))
 	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		compareUntyped(t, text)
-		item, err := cbor.Append(nil, text, cbor.Untyped)
-		if err == nil && !hasDuplicates(text) {
-			compareItem(t, item)
-		}
-	})
+	f.Fuzz(func(t *testing.T, text []byte) { compareUntyped(t, text) })
 }
