@@ -37,7 +37,7 @@ type panelModel struct {
 var update = flag.Bool("update", false, "write dashboard.json")
 
 func TestDashboardIsGenerated(t *testing.T) {
-	want, err := Dashboard()
+	want, err := dashboard()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,13 +51,13 @@ func TestDashboardIsGenerated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("dashboard.json is not what rows.go says; run make docs")
+		t.Error("dashboard.json is not what rows_test.go says; run make docs")
 	}
 }
 
 // TestDashboardStructure checks what Grafana requires but does not check.
 func TestDashboardStructure(t *testing.T) {
-	b, err := Dashboard()
+	b, err := dashboard()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,11 @@ var targetLabels = []string{"job", "namespace", "instance"}
 // docs/metrics.md lists.
 func TestExpressions(t *testing.T) {
 	known := reference(t)
-	queries, err := Queries()
+	file, err := os.ReadFile("dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries, err := Queries(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,19 +35,15 @@ func Rules(file []byte) ([]Rule, error) {
 	return all, nil
 }
 
-// Queries returns the expressions of the dashboard, with Grafana's variables in them.
-func Queries() ([]string, error) {
-	b, err := Dashboard()
-	if err != nil {
-		return nil, err
-	}
+// Queries returns the expressions of dashboard.json, with Grafana's variables in them.
+func Queries(file []byte) ([]string, error) {
 	var d struct {
 		Panels []struct {
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(b, &d); err != nil {
-		return nil, err
+	if err := json.Unmarshal(file, &d); err != nil {
+		return nil, fmt.Errorf("dashboard: %w", err)
 	}
 	var all []string
 	for _, p := range d.Panels {

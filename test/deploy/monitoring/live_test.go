@@ -122,11 +122,7 @@ func TestRunning(t *testing.T) {
 			prose(t, filepath.Join(root, "docs", "runbooks"), &p, p.cluster)
 		}
 	}
-	queries, err := monitoring.Queries()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, q := range queries {
+	for _, q := range dashboardQueries(t) {
 		uses, _ := monitoring.Names(monitoring.Concrete(q))
 		for _, u := range uses {
 			if _, ok := known[u.Metric]; !ok && !seen[u.Metric] && !strings.HasPrefix(u.Metric, "kubeweir_") {

@@ -50,11 +50,11 @@ type object = map[string]any
 // prometheusSource is the data source that the dashboard's user has chosen.
 var prometheusSource = object{"type": "prometheus", "uid": "${datasource}"}
 
-// Dashboard returns the dashboard as JSON.
-func Dashboard() ([]byte, error) {
+// dashboard returns the dashboard as JSON.
+func dashboard() ([]byte, error) {
 	b, err := json.MarshalIndent(object{
 		"title": "kubeweir", "uid": "kubeweir", "tags": []string{"kubeweir", "kubernetes"},
-		"description":   "kubeweir, the caching gateway for the Kubernetes API. Made from deploy/monitoring/rows.go.",
+		"description":   "kubeweir, the caching gateway for the Kubernetes API. Made from deploy/monitoring/rows_test.go.",
 		"schemaVersion": 39, "version": 1, "editable": true, "graphTooltip": 1, "refresh": "30s", "timezone": "browser",
 		"time":       object{"from": "now-3h", "to": "now"},
 		"templating": object{"list": variables()}, "annotations": object{"list": []object{}}, "links": []object{},
