@@ -48,17 +48,8 @@ func selectorBytes(info *api.RequestInfo) int {
 
 // registerHeldBytes registers the metrics of what requests hold besides their slots.
 func registerHeldBytes(registerer prometheus.Registerer, g *inflight.Semaphore) {
-	if registerer == nil {
-		return
-	}
-	registerer.MustRegister(
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_long_request_bytes",
-			Help: "Bytes that watches, followed logs and upgraded connections hold for large requests and selectors (above 4 KiB each).",
-		}, func() float64 { return float64(g.InUse()) }),
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_long_request_bytes_limit",
-			Help: "Limit on those bytes; above it such requests are rejected.",
-		}, func() float64 { return float64(g.Limit()) }),
-	)
+	gaugefunc.Register(registerer, "kubeweir_long_request_bytes",
+		"Bytes that watches, followed logs and upgraded connections hold for large requests and selectors (above 4 KiB each).", g.InUse)
+	gaugefunc.Register(registerer, "kubeweir_long_request_bytes_limit",
+		"Limit on those bytes; above it such requests are rejected.", g.Limit)
 }

@@ -78,15 +78,13 @@ func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersion
 		m.forwarded[why] = forwarded.WithLabelValues(why.String())
 	}
 	if registerer != nil {
-		registerer.MustRegister(m.requests, m.duration, m.bytes, m.stale, forwarded, gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_request_label_sets",
-			Help: "Label sets of the request metrics; above 4096 further ones are \"other\".",
-		}, func() float64 {
-			m.mu.RLock()
-			defer m.mu.RUnlock()
-			return float64(len(m.children))
-		}))
+		registerer.MustRegister(m.requests, m.duration, m.bytes, m.stale, forwarded)
 	}
+	gaugefunc.Register(registerer, "kubeweir_request_label_sets", "Label sets of the request metrics; above 4096 further ones are \"other\".", func() int {
+		m.mu.RLock()
+		defer m.mu.RUnlock()
+		return len(m.children)
+	})
 	return m
 }
 

@@ -23,6 +23,13 @@ func New(opts prometheus.GaugeOpts, value func() float64) prometheus.Collector {
 	return newFunction(prometheus.Opts(opts), prometheus.GaugeValue, value)
 }
 
+// Register registers a gauge with the value of the function, see New. r may be nil.
+func Register[N int | int64 | float64](r prometheus.Registerer, name, help string, value func() N) {
+	if r != nil {
+		r.MustRegister(New(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) }))
+	}
+}
+
 // NewCounter is New for a counter: the function must never return less than before.
 func NewCounter(opts prometheus.CounterOpts, value func() float64) prometheus.Collector {
 	return newFunction(prometheus.Opts(opts), prometheus.CounterValue, value)

@@ -84,7 +84,7 @@ func Open(opts Options) (*Log, error) {
 		closing: make(chan struct{}),
 		done:    make(chan struct{}),
 	}
-	l.metrics = newMetrics(opts.Registerer, func() float64 { return float64(len(l.queue) + len(l.kept)) })
+	l.metrics = newMetrics(opts.Registerer, func() int { return len(l.queue) + len(l.kept) })
 	w := &writer{Log: l, to: to, errors: rate.Sometimes{Interval: logInterval}}
 	l.panics.Go(nil, "background", w.run)
 	return l, nil
@@ -254,17 +254,15 @@ func (w *writer) logError(message string, err error, more ...any) {
 
 type metrics struct{ written, dropped, failed prometheus.Counter }
 
-func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
+func newMetrics(reg prometheus.Registerer, queued func() int) *metrics {
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_audit_events_total",
 		Help: "Audit events by result: written, dropped (the queue was full), failed (the write failed).",
 	}, []string{"result"})
 	if reg != nil {
-		reg.MustRegister(events, gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_audit_queue_events",
-			Help: "Audit events waiting to be written.",
-		}, queued))
+		reg.MustRegister(events)
 	}
+	gaugefunc.Register(reg, "kubeweir_audit_queue_events", "Audit events waiting to be written.", queued)
 	return &metrics{
 		written: events.WithLabelValues("written"),
 		dropped: events.WithLabelValues("dropped"),

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
@@ -77,7 +78,7 @@ func New(opts Options) (*Authenticator, error) {
 
 // register registers the gauges.
 func (a *Authenticator) register(reg prometheus.Registerer) {
-	review.Gauge(reg, "kubeweir_authentication_certificate_cache_entries",
+	gaugefunc.Register(reg, "kubeweir_authentication_certificate_cache_entries",
 		"Client certificates, valid and invalid, whose verification is cached.", func() (n int) {
 			for _, v := range a.verifiers {
 				n += v.cached()
@@ -87,11 +88,11 @@ func (a *Authenticator) register(reg prometheus.Registerer) {
 	if a.tokens == nil {
 		return
 	}
-	review.Gauge(reg, "kubeweir_authentication_cache_entries", "Cached reviews of bearer tokens.", a.tokens.cached)
-	review.Gauge(reg, "kubeweir_authentication_cache_entries_limit",
+	gaugefunc.Register(reg, "kubeweir_authentication_cache_entries", "Cached reviews of bearer tokens.", a.tokens.cached)
+	gaugefunc.Register(reg, "kubeweir_authentication_cache_entries_limit",
 		"Limit on cached reviews of bearer tokens, and on cached client certificates.", func() int { return a.opts.CacheSize })
-	review.Gauge(reg, "kubeweir_authentication_newcomers",
-		"Requests that wait for the review of an unverified bearer token.", func() int { return int(a.tokens.unverified.requests.Load()) })
+	gaugefunc.Register(reg, "kubeweir_authentication_newcomers",
+		"Requests that wait for the review of an unverified bearer token.", a.tokens.unverified.requests.Load)
 }
 
 // Authenticate returns who sent r, and removes the credentials from r's header: Authorization, the

@@ -3,6 +3,7 @@ package authz
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
@@ -30,10 +31,10 @@ func newMetrics(reg prometheus.Registerer, cached, offline func() int, limit int
 	counters := func(from string) decisionCounters {
 		return decisionCounters{reviews.WithLabelValues("allowed", from), reviews.WithLabelValues("denied", from)}
 	}
-	review.Gauge(reg, "kubeweir_authorization_cache_entries", "Cached authorization decisions.", cached)
-	review.Gauge(reg, "kubeweir_authorization_offline_entries",
+	gaugefunc.Register(reg, "kubeweir_authorization_cache_entries", "Cached authorization decisions.", cached)
+	gaugefunc.Register(reg, "kubeweir_authorization_offline_entries",
 		"Decisions of the upstream retained for outages: permissions among the cached ones, and as many denials at most; 0 if offline mode is off.", offline)
-	review.Gauge(reg, "kubeweir_authorization_cache_entries_limit",
+	gaugefunc.Register(reg, "kubeweir_authorization_cache_entries_limit",
 		"Limit on cached authorization decisions; further ones evict others.", func() int { return limit })
 	return &metrics{
 		reviewed: counters("upstream"), cached: counters("cache"), offline: counters("offline"),

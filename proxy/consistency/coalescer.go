@@ -123,20 +123,13 @@ func (c *Coalescer) reserve(n int64) bool {
 
 // Register registers the metrics of c; registerer may be nil.
 func (c *Coalescer) Register(registerer prometheus.Registerer) {
-	if registerer == nil {
-		return
+	if registerer != nil {
+		registerer.MustRegister(c.shared)
 	}
-	registerer.MustRegister(
-		c.shared,
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_collapsed_bytes",
-			Help: "Bytes of upstream responses that are held to be shared by coalesced requests.",
-		}, func() float64 { return float64(c.held.Load()) }),
-		gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_collapsed_bytes_limit",
-			Help: "Limit on the bytes of shared upstream responses; above it requests are forwarded one by one.",
-		}, func() float64 { return float64(c.maxHeld()) }),
-	)
+	gaugefunc.Register(registerer, "kubeweir_collapsed_bytes",
+		"Bytes of upstream responses that are held to be shared by coalesced requests.", c.held.Load)
+	gaugefunc.Register(registerer, "kubeweir_collapsed_bytes_limit",
+		"Limit on the bytes of shared upstream responses; above it requests are forwarded one by one.", c.maxHeld)
 }
 
 // Do returns a response to r that the upstream sent after r arrived, and adds r's part of the cost to

@@ -83,12 +83,8 @@ var errNotHeld = errors.New("the cache is not known to hold every write made thr
 func NewSession(known func(schema.GroupVersionResource) bool, registerer prometheus.Registerer) *Session {
 	s := &Session{known: known}
 	s.mu.resources = make(map[schema.GroupResource]*writes)
-	if registerer != nil {
-		registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_session_resources",
-			Help: fmt.Sprintf("Resources with writes that session reads wait for; at most %d.", maxWritten),
-		}, func() float64 { return float64(s.Resources()) }))
-	}
+	gaugefunc.Register(registerer, "kubeweir_session_resources",
+		fmt.Sprintf("Resources with writes that session reads wait for; at most %d.", maxWritten), s.Resources)
 	return s
 }
 

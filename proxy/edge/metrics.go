@@ -4,7 +4,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
@@ -48,13 +47,6 @@ func newMetrics(r prometheus.Registerer) *Metrics {
 		r.MustRegister(m.connections, m.accepted, m.rejected, m.Malformed, m.SlowWatches, m.UnreadStreams)
 	}
 	return m
-}
-
-// registerGauge shows what a function returns.
-func registerGauge(r prometheus.Registerer, name, help string, value func() float64) {
-	if r != nil {
-		r.MustRegister(gaugefunc.New(prometheus.GaugeOpts{Name: name, Help: help}, value))
-	}
 }
 
 func listenerName(l api.Listener) string {

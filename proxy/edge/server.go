@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/contain"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
 // abortGrace is how long Shutdown waits for goroutines to end once it has closed their connections.
@@ -74,16 +75,16 @@ func New(o Options, p Protocols) (*Server, error) {
 
 // registerState shows how much of the server's limits is in use.
 func (s *Server) registerState(r prometheus.Registerer) {
-	constant := func(n int) func() float64 { return func() float64 { return float64(n) } }
-	registerGauge(r, "kubeweir_connections_limit",
+	constant := func(n int) func() int { return func() int { return n } }
+	gaugefunc.Register(r, "kubeweir_connections_limit",
 		"Limit on client connections, above which new ones are closed at once: the configured value, or half of the process's file descriptors.", constant(s.maxConnections))
-	registerGauge(r, "kubeweir_response_buffer_bytes",
-		"Bytes of buffers held by responses in flight, most of which wait for their clients, and by unread data received over HTTP/2.", func() float64 { return float64(s.Buffers.held.Load()) })
-	registerGauge(r, "kubeweir_response_buffer_bytes_limit",
+	gaugefunc.Register(r, "kubeweir_response_buffer_bytes",
+		"Bytes of buffers held by responses in flight, most of which wait for their clients, and by unread data received over HTTP/2.", s.Buffers.held.Load)
+	gaugefunc.Register(r, "kubeweir_response_buffer_bytes_limit",
 		"Limit on the bytes of response buffers. If a user holds more than 1 MiB and more than three times the free bytes, watches whose clients do not read are ended.", constant(BufferBudget))
-	registerGauge(r, "kubeweir_waiting_stream_bytes",
-		"Approximate bytes of HTTP/2 responses that wait until their clients read or open the flow control window: 8 KiB each, more with a large header.", func() float64 { return float64(s.Buffers.waiting.Load()) })
-	registerGauge(r, "kubeweir_waiting_stream_bytes_limit",
+	gaugefunc.Register(r, "kubeweir_waiting_stream_bytes",
+		"Approximate bytes of HTTP/2 responses that wait until their clients read or open the flow control window: 8 KiB each, more with a large header.", s.Buffers.waiting.Load)
+	gaugefunc.Register(r, "kubeweir_waiting_stream_bytes_limit",
 		"Limit on those bytes. A user who holds more than 1 MiB and more than three times the free bytes gets only responses that can be sent at once; unauthenticated clients together have an eighth.", constant(WaitingAllowed))
 }
 

@@ -3,6 +3,7 @@ package edge
 import (
 	"crypto/tls"
 
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -26,11 +27,11 @@ func tlsConfig(get getCertificate, minVersion uint16, suites []uint16) *tls.Conf
 
 // registerCertificate shows how long the serving certificate is valid. 0 is none.
 func registerCertificate(r prometheus.Registerer, get getCertificate) {
-	registerGauge(r, "kubeweir_serving_certificate_expiry_timestamp_seconds", "Time at which the serving certificate expires.", func() float64 {
+	gaugefunc.Register(r, "kubeweir_serving_certificate_expiry_timestamp_seconds", "Time at which the serving certificate expires.", func() int64 {
 		cert, err := get(&tls.ClientHelloInfo{})
 		if err != nil || cert.Leaf == nil {
 			return 0
 		}
-		return float64(cert.Leaf.NotAfter.Unix())
+		return cert.Leaf.NotAfter.Unix()
 	})
 }

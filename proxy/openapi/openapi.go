@@ -73,18 +73,11 @@ type Documents struct {
 // New returns no documents yet. registerer may be nil.
 func New(registerer prometheus.Registerer) *Documents {
 	d := &Documents{byKey: make(map[consistency.Key]*list.Element)}
-	if registerer != nil {
-		registerer.MustRegister(
-			gaugefunc.New(prometheus.GaugeOpts{
-				Name: "kubeweir_openapi_bytes",
-				Help: "Bytes of cached OpenAPI documents, which are served after the cluster has confirmed that they are current.",
-			}, func() float64 { _, bytes := d.Size(); return float64(bytes) }),
-			gaugefunc.New(prometheus.GaugeOpts{
-				Name: "kubeweir_openapi_bytes_limit",
-				Help: "Limit on the bytes of cached OpenAPI documents; the least recently used are evicted.",
-			}, func() float64 { return MaxBytes }),
-		)
-	}
+	gaugefunc.Register(registerer, "kubeweir_openapi_bytes",
+		"Bytes of cached OpenAPI documents, which are served after the cluster has confirmed that they are current.",
+		func() int { _, bytes := d.Size(); return bytes })
+	gaugefunc.Register(registerer, "kubeweir_openapi_bytes_limit",
+		"Limit on the bytes of cached OpenAPI documents; the least recently used are evicted.", func() int { return MaxBytes })
 	return d
 }
 

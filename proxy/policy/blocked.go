@@ -63,12 +63,8 @@ type blockedAgent struct {
 func NewBlocked(registerer prometheus.Registerer) *Blocked {
 	b := &Blocked{now: time.Now}
 	b.list.Store(new([]*blockedAgent))
-	if registerer != nil {
-		registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_blocked_user_agents",
-			Help: "User agent patterns currently blocked by an operator; at most 64.",
-		}, func() float64 { return float64(len(b.List())) }))
-	}
+	gaugefunc.Register(registerer, "kubeweir_blocked_user_agents",
+		"User agent patterns currently blocked by an operator; at most 64.", func() int { return len(b.List()) })
 	return b
 }
 

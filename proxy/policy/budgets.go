@@ -124,21 +124,20 @@ func RegisterBudgets(registerer prometheus.Registerer, budgets func() []*RuleBud
 	if registerer == nil {
 		return
 	}
-	outcomes := &budgetMetrics{prometheus.NewDesc("kubeweir_budget_answers_total",
-		"Requests of users who had exhausted an upstream budget, by the rule that has the budget and the outcome: refused (rejected with 429), cached (served from the cache, with the age of the response).", []string{"rule", "answer"}, nil), budgets}
-	registerer.MustRegister(outcomes, gaugefunc.New(prometheus.GaugeOpts{
-		Name: "kubeweir_budget_users",
-		Help: "Users with a bucket in an upstream budget, over all rules. A budget has at most 4,096 buckets; further users share buckets, each with few others.",
-	}, func() (n float64) {
-		for _, rule := range budgets() {
-			for _, b := range []*Budget{rule.Requests, rule.Bytes} {
-				if b != nil {
-					n += float64(b.Users())
+	registerer.MustRegister(&budgetMetrics{prometheus.NewDesc("kubeweir_budget_answers_total",
+		"Requests of users who had exhausted an upstream budget, by the rule that has the budget and the outcome: refused (rejected with 429), cached (served from the cache, with the age of the response).", []string{"rule", "answer"}, nil), budgets})
+	gaugefunc.Register(registerer, "kubeweir_budget_users",
+		"Users with a bucket in an upstream budget, over all rules. A budget has at most 4,096 buckets; further users share buckets, each with few others.",
+		func() (n int) {
+			for _, rule := range budgets() {
+				for _, b := range []*Budget{rule.Requests, rule.Bytes} {
+					if b != nil {
+						n += b.Users()
+					}
 				}
 			}
-		}
-		return n
-	}))
+			return n
+		})
 }
 
 // Describe implements prometheus.Collector.

@@ -2,8 +2,6 @@ package review
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
 // Register registers c with reg, if that is not nil, and returns it.
@@ -12,11 +10,6 @@ func Register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 		reg.MustRegister(c)
 	}
 	return c
-}
-
-// Gauge registers a gauge whose value is what value returns.
-func Gauge(reg prometheus.Registerer, name, help string, value func() int) {
-	Register(reg, gaugefunc.New(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) }))
 }
 
 // Counters registers a counter with one label and returns the counters of all values of the label,

@@ -60,12 +60,8 @@ func New(o Options) *Usage {
 	u.open = newPane(o.Size, now)
 	u.closed.growing = newPane(o.Size, now)
 	u.streams.open = make(map[*Stream]struct{})
-	if o.Registerer != nil {
-		o.Registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
-			Name: "kubeweir_usage_bytes",
-			Help: "Bytes of memory for the usage by user, user agent and resource over the last minute and hour; about 10 MB at most.",
-		}, func() float64 { return float64(u.bytes()) }))
-	}
+	gaugefunc.Register(o.Registerer, "kubeweir_usage_bytes",
+		"Bytes of memory for the usage by user, user agent and resource over the last minute and hour; about 10 MB at most.", u.bytes)
 	return u
 }
 

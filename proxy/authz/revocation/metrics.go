@@ -3,6 +3,7 @@ package revocation
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
@@ -13,8 +14,8 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer, open, bytes func() int) *metrics {
-	review.Gauge(reg, "kubeweir_authorization_watches", "Open watches whose permission is reviewed.", open)
-	review.Gauge(reg, "kubeweir_authorization_watch_bytes",
+	gaugefunc.Register(reg, "kubeweir_authorization_watches", "Open watches whose permission is reviewed.", open)
+	gaugefunc.Register(reg, "kubeweir_authorization_watch_bytes",
 		"Bytes of the attributes, mostly selectors, of open watches; equal ones of one user count once.", bytes)
 	return &metrics{
 		rechecks: review.Counters(reg, "kubeweir_authorization_watch_rechecks_total",

@@ -3,6 +3,7 @@ package visible
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
@@ -17,13 +18,13 @@ func newMetrics(reg prometheus.Registerer, sets *setCache) metrics {
 			return value()
 		}
 	}
-	review.Gauge(reg, "kubeweir_authorization_visible_sets",
+	gaugefunc.Register(reg, "kubeweir_authorization_visible_sets",
 		"Sets of namespaces cached for rules with visibleLists: one per user and kind of list.",
 		locked(func() int { return len(sets.mu.sets) }))
-	review.Gauge(reg, "kubeweir_authorization_visible_namespaces",
+	gaugefunc.Register(reg, "kubeweir_authorization_visible_namespaces",
 		"Namespace names in cached sets and in those of open watches. Equal sets of a user count once; each set counts as a few extra names.",
 		locked(func() int { return sets.mu.cost }))
-	review.Gauge(reg, "kubeweir_authorization_visible_namespaces_limit",
+	gaugefunc.Register(reg, "kubeweir_authorization_visible_namespaces_limit",
 		"Limit on those names; a user may have a quarter of it.", func() int { return sets.max })
 	reviews := review.Register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "kubeweir_authorization_visible_reviews",
