@@ -117,7 +117,7 @@ func TestShapesOfTypes(t *testing.T) {
 		group, version, kind, json, want string
 	}{
 		{"", "v1", "Secret", `{"data":{"a":"AAH/"},"stringData":{"a":"AAH/"}}`, `{'data': {'a': 22(h'0001ff')}, 'stringData': {'a': 'AAH/'}}`},
-		{"", "v1", "SecretList", `{"items":[{"data":{"a":""}}]}`, `{'items': [{'data': {'a': 22(h'')}}]}`},
+		{"", "v1", "Secret", `{"data":{"a":""}}`, `{'data': {'a': 22(h'')}}`},
 		{"", "v1", "ConfigMap", `{"binaryData":{"a":"YQ=="},"data":{"a":"YQ=="}}`, `{'binaryData': {'a': 22('a')}, 'data': {'a': 'YQ=='}}`},
 		{"certificates.k8s.io", "v1", "CertificateSigningRequest", `{"spec":{"request":"YQ=="},"status":{"certificate":"YWI="}}`,
 			`{'spec': {'request': 22('a')}, 'status': {'certificate': 22('ab')}}`},

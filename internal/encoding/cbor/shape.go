@@ -19,7 +19,7 @@ const (
 	rawShape
 )
 
-// ShapeOf returns the shape of a built-in type: an object or a list.
+// ShapeOf returns the shape of a built-in type of objects.
 func ShapeOf(gvk schema.GroupVersionKind) Shape {
 	return roots(gvk.Group + "/" + gvk.Version + "/" + gvk.Kind)
 }

@@ -7,116 +7,58 @@ func roots(name string) Shape {
 	switch name {
 	case "/v1/ConfigMap":
 		return 1
-	case "/v1/ConfigMapList":
-		return 3
-	case "/v1/List":
-		return 4
 	case "/v1/RangeAllocation":
-		return 5
+		return 3
 	case "/v1/Secret":
-		return 6
-	case "/v1/SecretList":
-		return 7
+		return 4
 	case "admissionregistration.k8s.io/v1/MutatingWebhookConfiguration":
-		return 8
-	case "admissionregistration.k8s.io/v1/MutatingWebhookConfigurationList":
-		return 11
+		return 5
 	case "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration":
-		return 12
-	case "admissionregistration.k8s.io/v1/ValidatingWebhookConfigurationList":
-		return 14
+		return 8
 	case "admissionregistration.k8s.io/v1beta1/MutatingWebhookConfiguration":
-		return 15
-	case "admissionregistration.k8s.io/v1beta1/MutatingWebhookConfigurationList":
-		return 18
+		return 10
 	case "admissionregistration.k8s.io/v1beta1/ValidatingWebhookConfiguration":
-		return 19
-	case "admissionregistration.k8s.io/v1beta1/ValidatingWebhookConfigurationList":
-		return 21
-	case "apiextensions.k8s.io/v1/ConversionReview":
-		return 22
+		return 13
 	case "apiextensions.k8s.io/v1/CustomResourceDefinition":
-		return 25
-	case "apiextensions.k8s.io/v1/CustomResourceDefinitionList":
-		return 36
-	case "apiextensions.k8s.io/v1beta1/ConversionReview":
-		return 37
+		return 15
 	case "apiextensions.k8s.io/v1beta1/CustomResourceDefinition":
-		return 40
-	case "apiextensions.k8s.io/v1beta1/CustomResourceDefinitionList":
-		return 50
+		return 26
 	case "apiregistration.k8s.io/v1/APIService":
-		return 51
-	case "apiregistration.k8s.io/v1/APIServiceList":
-		return 53
+		return 36
 	case "apiregistration.k8s.io/v1beta1/APIService":
-		return 54
-	case "apiregistration.k8s.io/v1beta1/APIServiceList":
-		return 56
+		return 38
 	case "apps/v1/ControllerRevision":
-		return 57
-	case "apps/v1/ControllerRevisionList":
-		return 58
+		return 40
 	case "apps/v1beta1/ControllerRevision":
-		return 59
-	case "apps/v1beta1/ControllerRevisionList":
-		return 60
+		return 41
 	case "apps/v1beta2/ControllerRevision":
-		return 61
-	case "apps/v1beta2/ControllerRevisionList":
-		return 62
+		return 42
 	case "certificates.k8s.io/v1/CertificateSigningRequest":
-		return 63
-	case "certificates.k8s.io/v1/CertificateSigningRequestList":
-		return 66
+		return 43
 	case "certificates.k8s.io/v1/PodCertificateRequest":
-		return 67
-	case "certificates.k8s.io/v1/PodCertificateRequestList":
-		return 69
+		return 46
 	case "certificates.k8s.io/v1beta1/CertificateSigningRequest":
-		return 70
-	case "certificates.k8s.io/v1beta1/CertificateSigningRequestList":
-		return 73
+		return 48
 	case "certificates.k8s.io/v1beta1/PodCertificateRequest":
-		return 74
-	case "certificates.k8s.io/v1beta1/PodCertificateRequestList":
-		return 76
+		return 51
 	case "resource.k8s.io/v1/DeviceClass":
-		return 77
-	case "resource.k8s.io/v1/DeviceClassList":
-		return 81
+		return 53
 	case "resource.k8s.io/v1/ResourceClaim":
-		return 82
-	case "resource.k8s.io/v1/ResourceClaimList":
-		return 91
+		return 57
 	case "resource.k8s.io/v1/ResourceClaimTemplate":
-		return 92
-	case "resource.k8s.io/v1/ResourceClaimTemplateList":
-		return 94
+		return 66
 	case "resource.k8s.io/v1beta1/DeviceClass":
-		return 95
-	case "resource.k8s.io/v1beta1/DeviceClassList":
-		return 99
+		return 68
 	case "resource.k8s.io/v1beta1/ResourceClaim":
-		return 100
-	case "resource.k8s.io/v1beta1/ResourceClaimList":
-		return 109
+		return 72
 	case "resource.k8s.io/v1beta1/ResourceClaimTemplate":
-		return 110
-	case "resource.k8s.io/v1beta1/ResourceClaimTemplateList":
-		return 112
+		return 81
 	case "resource.k8s.io/v1beta2/DeviceClass":
-		return 113
-	case "resource.k8s.io/v1beta2/DeviceClassList":
-		return 117
+		return 83
 	case "resource.k8s.io/v1beta2/ResourceClaim":
-		return 118
-	case "resource.k8s.io/v1beta2/ResourceClaimList":
-		return 127
+		return 87
 	case "resource.k8s.io/v1beta2/ResourceClaimTemplate":
-		return 128
-	case "resource.k8s.io/v1beta2/ResourceClaimTemplateList":
-		return 130
+		return 96
 	}
 	return Untyped
 }
@@ -129,87 +71,104 @@ var shapes = [...]members{
 	2: { // map[string][]uint8
 		{"*", bytesShape},
 	},
-	3: { // v1.ConfigMapList
-		{"items", 1},
-	},
-	4: { // v1.List
-		{"items", rawShape},
-	},
-	5: { // v1.RangeAllocation
+	3: { // v1.RangeAllocation
 		{"data", bytesShape},
 	},
-	6: { // v1.Secret
+	4: { // v1.Secret
 		{"data", 2},
 	},
-	7: { // v1.SecretList
-		{"items", 6},
+	5: { // v1.MutatingWebhookConfiguration
+		{"webhooks", 6},
 	},
-	8: { // v1.MutatingWebhookConfiguration
+	6: { // v1.MutatingWebhook
+		{"clientConfig", 7},
+	},
+	7: { // v1.WebhookClientConfig
+		{"caBundle", bytesShape},
+	},
+	8: { // v1.ValidatingWebhookConfiguration
 		{"webhooks", 9},
 	},
-	9: { // v1.MutatingWebhook
-		{"clientConfig", 10},
+	9: { // v1.ValidatingWebhook
+		{"clientConfig", 7},
 	},
-	10: { // v1.WebhookClientConfig
+	10: { // v1beta1.MutatingWebhookConfiguration
+		{"webhooks", 11},
+	},
+	11: { // v1beta1.MutatingWebhook
+		{"clientConfig", 12},
+	},
+	12: { // v1beta1.WebhookClientConfig
 		{"caBundle", bytesShape},
 	},
-	11: { // v1.MutatingWebhookConfigurationList
-		{"items", 8},
+	13: { // v1beta1.ValidatingWebhookConfiguration
+		{"webhooks", 14},
 	},
-	12: { // v1.ValidatingWebhookConfiguration
-		{"webhooks", 13},
+	14: { // v1beta1.ValidatingWebhook
+		{"clientConfig", 12},
 	},
-	13: { // v1.ValidatingWebhook
-		{"clientConfig", 10},
+	15: { // v1.CustomResourceDefinition
+		{"spec", 16},
 	},
-	14: { // v1.ValidatingWebhookConfigurationList
-		{"items", 12},
+	16: { // v1.CustomResourceDefinitionSpec
+		{"versions", 17},
+		{"conversion", 23},
 	},
-	15: { // v1beta1.MutatingWebhookConfiguration
-		{"webhooks", 16},
+	17: { // v1.CustomResourceDefinitionVersion
+		{"schema", 18},
 	},
-	16: { // v1beta1.MutatingWebhook
-		{"clientConfig", 17},
+	18: { // v1.CustomResourceValidation
+		{"openAPIV3Schema", 19},
 	},
-	17: { // v1beta1.WebhookClientConfig
-		{"caBundle", bytesShape},
-	},
-	18: { // v1beta1.MutatingWebhookConfigurationList
-		{"items", 15},
-	},
-	19: { // v1beta1.ValidatingWebhookConfiguration
-		{"webhooks", 20},
-	},
-	20: { // v1beta1.ValidatingWebhook
-		{"clientConfig", 17},
-	},
-	21: { // v1beta1.ValidatingWebhookConfigurationList
+	19: { // v1.JSONSchemaProps
+		{"default", rawShape},
+		{"maximum", floatShape},
+		{"minimum", floatShape},
+		{"multipleOf", floatShape},
+		{"enum", rawShape},
 		{"items", 19},
+		{"allOf", 19},
+		{"oneOf", 19},
+		{"anyOf", 19},
+		{"not", 19},
+		{"properties", 20},
+		{"additionalProperties", 19},
+		{"patternProperties", 20},
+		{"dependencies", 21},
+		{"additionalItems", 19},
+		{"definitions", 22},
+		{"example", rawShape},
 	},
-	22: { // v1.ConversionReview
-		{"request", 23},
-		{"response", 24},
+	20: { // map[string]v1.JSONSchemaProps
+		{"*", 19},
 	},
-	23: { // v1.ConversionRequest
-		{"objects", rawShape},
+	21: { // v1.JSONSchemaDependencies
+		{"*", 19},
 	},
-	24: { // v1.ConversionResponse
-		{"convertedObjects", rawShape},
+	22: { // v1.JSONSchemaDefinitions
+		{"*", 19},
 	},
-	25: { // v1.CustomResourceDefinition
-		{"spec", 26},
+	23: { // v1.CustomResourceConversion
+		{"webhook", 24},
 	},
-	26: { // v1.CustomResourceDefinitionSpec
-		{"versions", 27},
-		{"conversion", 33},
+	24: { // v1.WebhookConversion
+		{"clientConfig", 25},
 	},
-	27: { // v1.CustomResourceDefinitionVersion
-		{"schema", 28},
+	25: { // v1.WebhookClientConfig
+		{"caBundle", bytesShape},
 	},
-	28: { // v1.CustomResourceValidation
+	26: { // v1beta1.CustomResourceDefinition
+		{"spec", 27},
+	},
+	27: { // v1beta1.CustomResourceDefinitionSpec
+		{"validation", 28},
+		{"versions", 33},
+		{"conversion", 34},
+	},
+	28: { // v1beta1.CustomResourceValidation
 		{"openAPIV3Schema", 29},
 	},
-	29: { // v1.JSONSchemaProps
+	29: { // v1beta1.JSONSchemaProps
 		{"default", rawShape},
 		{"maximum", floatShape},
 		{"minimum", floatShape},
@@ -228,336 +187,218 @@ var shapes = [...]members{
 		{"definitions", 32},
 		{"example", rawShape},
 	},
-	30: { // map[string]v1.JSONSchemaProps
+	30: { // map[string]v1beta1.JSONSchemaProps
 		{"*", 29},
 	},
-	31: { // v1.JSONSchemaDependencies
+	31: { // v1beta1.JSONSchemaDependencies
 		{"*", 29},
 	},
-	32: { // v1.JSONSchemaDefinitions
+	32: { // v1beta1.JSONSchemaDefinitions
 		{"*", 29},
 	},
-	33: { // v1.CustomResourceConversion
-		{"webhook", 34},
+	33: { // v1beta1.CustomResourceDefinitionVersion
+		{"schema", 28},
 	},
-	34: { // v1.WebhookConversion
-		{"clientConfig", 35},
+	34: { // v1beta1.CustomResourceConversion
+		{"webhookClientConfig", 35},
 	},
-	35: { // v1.WebhookClientConfig
+	35: { // v1beta1.WebhookClientConfig
 		{"caBundle", bytesShape},
 	},
-	36: { // v1.CustomResourceDefinitionList
-		{"items", 25},
+	36: { // v1.APIService
+		{"spec", 37},
 	},
-	37: { // v1beta1.ConversionReview
-		{"request", 38},
-		{"response", 39},
-	},
-	38: { // v1beta1.ConversionRequest
-		{"objects", rawShape},
-	},
-	39: { // v1beta1.ConversionResponse
-		{"convertedObjects", rawShape},
-	},
-	40: { // v1beta1.CustomResourceDefinition
-		{"spec", 41},
-	},
-	41: { // v1beta1.CustomResourceDefinitionSpec
-		{"validation", 42},
-		{"versions", 47},
-		{"conversion", 48},
-	},
-	42: { // v1beta1.CustomResourceValidation
-		{"openAPIV3Schema", 43},
-	},
-	43: { // v1beta1.JSONSchemaProps
-		{"default", rawShape},
-		{"maximum", floatShape},
-		{"minimum", floatShape},
-		{"multipleOf", floatShape},
-		{"enum", rawShape},
-		{"items", 43},
-		{"allOf", 43},
-		{"oneOf", 43},
-		{"anyOf", 43},
-		{"not", 43},
-		{"properties", 44},
-		{"additionalProperties", 43},
-		{"patternProperties", 44},
-		{"dependencies", 45},
-		{"additionalItems", 43},
-		{"definitions", 46},
-		{"example", rawShape},
-	},
-	44: { // map[string]v1beta1.JSONSchemaProps
-		{"*", 43},
-	},
-	45: { // v1beta1.JSONSchemaDependencies
-		{"*", 43},
-	},
-	46: { // v1beta1.JSONSchemaDefinitions
-		{"*", 43},
-	},
-	47: { // v1beta1.CustomResourceDefinitionVersion
-		{"schema", 42},
-	},
-	48: { // v1beta1.CustomResourceConversion
-		{"webhookClientConfig", 49},
-	},
-	49: { // v1beta1.WebhookClientConfig
+	37: { // v1.APIServiceSpec
 		{"caBundle", bytesShape},
 	},
-	50: { // v1beta1.CustomResourceDefinitionList
-		{"items", 40},
+	38: { // v1beta1.APIService
+		{"spec", 39},
 	},
-	51: { // v1.APIService
-		{"spec", 52},
-	},
-	52: { // v1.APIServiceSpec
+	39: { // v1beta1.APIServiceSpec
 		{"caBundle", bytesShape},
 	},
-	53: { // v1.APIServiceList
-		{"items", 51},
-	},
-	54: { // v1beta1.APIService
-		{"spec", 55},
-	},
-	55: { // v1beta1.APIServiceSpec
-		{"caBundle", bytesShape},
-	},
-	56: { // v1beta1.APIServiceList
-		{"items", 54},
-	},
-	57: { // v1.ControllerRevision
+	40: { // v1.ControllerRevision
 		{"data", rawShape},
 	},
-	58: { // v1.ControllerRevisionList
-		{"items", 57},
-	},
-	59: { // v1beta1.ControllerRevision
+	41: { // v1beta1.ControllerRevision
 		{"data", rawShape},
 	},
-	60: { // v1beta1.ControllerRevisionList
-		{"items", 59},
-	},
-	61: { // v1beta2.ControllerRevision
+	42: { // v1beta2.ControllerRevision
 		{"data", rawShape},
 	},
-	62: { // v1beta2.ControllerRevisionList
-		{"items", 61},
+	43: { // v1.CertificateSigningRequest
+		{"spec", 44},
+		{"status", 45},
 	},
-	63: { // v1.CertificateSigningRequest
-		{"spec", 64},
-		{"status", 65},
-	},
-	64: { // v1.CertificateSigningRequestSpec
+	44: { // v1.CertificateSigningRequestSpec
 		{"request", bytesShape},
 	},
-	65: { // v1.CertificateSigningRequestStatus
+	45: { // v1.CertificateSigningRequestStatus
 		{"certificate", bytesShape},
 	},
-	66: { // v1.CertificateSigningRequestList
-		{"items", 63},
+	46: { // v1.PodCertificateRequest
+		{"spec", 47},
 	},
-	67: { // v1.PodCertificateRequest
-		{"spec", 68},
-	},
-	68: { // v1.PodCertificateRequestSpec
+	47: { // v1.PodCertificateRequestSpec
 		{"stubPKCS10Request", bytesShape},
 	},
-	69: { // v1.PodCertificateRequestList
-		{"items", 67},
+	48: { // v1beta1.CertificateSigningRequest
+		{"spec", 49},
+		{"status", 50},
 	},
-	70: { // v1beta1.CertificateSigningRequest
-		{"spec", 71},
-		{"status", 72},
-	},
-	71: { // v1beta1.CertificateSigningRequestSpec
+	49: { // v1beta1.CertificateSigningRequestSpec
 		{"request", bytesShape},
 	},
-	72: { // v1beta1.CertificateSigningRequestStatus
+	50: { // v1beta1.CertificateSigningRequestStatus
 		{"certificate", bytesShape},
 	},
-	73: { // v1beta1.CertificateSigningRequestList
-		{"items", 70},
+	51: { // v1beta1.PodCertificateRequest
+		{"spec", 52},
 	},
-	74: { // v1beta1.PodCertificateRequest
-		{"spec", 75},
-	},
-	75: { // v1beta1.PodCertificateRequestSpec
+	52: { // v1beta1.PodCertificateRequestSpec
 		{"pkixPublicKey", bytesShape},
 		{"proofOfPossession", bytesShape},
 		{"stubPKCS10Request", bytesShape},
 	},
-	76: { // v1beta1.PodCertificateRequestList
-		{"items", 74},
+	53: { // v1.DeviceClass
+		{"spec", 54},
 	},
-	77: { // v1.DeviceClass
-		{"spec", 78},
+	54: { // v1.DeviceClassSpec
+		{"config", 55},
 	},
-	78: { // v1.DeviceClassSpec
+	55: { // v1.DeviceClassConfiguration
+		{"opaque", 56},
+	},
+	56: { // v1.OpaqueDeviceConfiguration
+		{"parameters", rawShape},
+	},
+	57: { // v1.ResourceClaim
+		{"spec", 58},
+		{"status", 61},
+	},
+	58: { // v1.ResourceClaimSpec
+		{"devices", 59},
+	},
+	59: { // v1.DeviceClaim
+		{"config", 60},
+	},
+	60: { // v1.DeviceClaimConfiguration
+		{"opaque", 56},
+	},
+	61: { // v1.ResourceClaimStatus
+		{"allocation", 62},
+		{"devices", 65},
+	},
+	62: { // v1.AllocationResult
+		{"devices", 63},
+	},
+	63: { // v1.DeviceAllocationResult
+		{"config", 64},
+	},
+	64: { // v1.DeviceAllocationConfiguration
+		{"opaque", 56},
+	},
+	65: { // v1.AllocatedDeviceStatus
+		{"data", rawShape},
+	},
+	66: { // v1.ResourceClaimTemplate
+		{"spec", 67},
+	},
+	67: { // v1.ResourceClaimTemplateSpec
+		{"spec", 58},
+	},
+	68: { // v1beta1.DeviceClass
+		{"spec", 69},
+	},
+	69: { // v1beta1.DeviceClassSpec
+		{"config", 70},
+	},
+	70: { // v1beta1.DeviceClassConfiguration
+		{"opaque", 71},
+	},
+	71: { // v1beta1.OpaqueDeviceConfiguration
+		{"parameters", rawShape},
+	},
+	72: { // v1beta1.ResourceClaim
+		{"spec", 73},
+		{"status", 76},
+	},
+	73: { // v1beta1.ResourceClaimSpec
+		{"devices", 74},
+	},
+	74: { // v1beta1.DeviceClaim
+		{"config", 75},
+	},
+	75: { // v1beta1.DeviceClaimConfiguration
+		{"opaque", 71},
+	},
+	76: { // v1beta1.ResourceClaimStatus
+		{"allocation", 77},
+		{"devices", 80},
+	},
+	77: { // v1beta1.AllocationResult
+		{"devices", 78},
+	},
+	78: { // v1beta1.DeviceAllocationResult
 		{"config", 79},
 	},
-	79: { // v1.DeviceClassConfiguration
-		{"opaque", 80},
+	79: { // v1beta1.DeviceAllocationConfiguration
+		{"opaque", 71},
 	},
-	80: { // v1.OpaqueDeviceConfiguration
-		{"parameters", rawShape},
+	80: { // v1beta1.AllocatedDeviceStatus
+		{"data", rawShape},
 	},
-	81: { // v1.DeviceClassList
-		{"items", 77},
+	81: { // v1beta1.ResourceClaimTemplate
+		{"spec", 82},
 	},
-	82: { // v1.ResourceClaim
-		{"spec", 83},
-		{"status", 86},
+	82: { // v1beta1.ResourceClaimTemplateSpec
+		{"spec", 73},
 	},
-	83: { // v1.ResourceClaimSpec
-		{"devices", 84},
+	83: { // v1beta2.DeviceClass
+		{"spec", 84},
 	},
-	84: { // v1.DeviceClaim
+	84: { // v1beta2.DeviceClassSpec
 		{"config", 85},
 	},
-	85: { // v1.DeviceClaimConfiguration
-		{"opaque", 80},
+	85: { // v1beta2.DeviceClassConfiguration
+		{"opaque", 86},
 	},
-	86: { // v1.ResourceClaimStatus
-		{"allocation", 87},
-		{"devices", 90},
-	},
-	87: { // v1.AllocationResult
-		{"devices", 88},
-	},
-	88: { // v1.DeviceAllocationResult
-		{"config", 89},
-	},
-	89: { // v1.DeviceAllocationConfiguration
-		{"opaque", 80},
-	},
-	90: { // v1.AllocatedDeviceStatus
-		{"data", rawShape},
-	},
-	91: { // v1.ResourceClaimList
-		{"items", 82},
-	},
-	92: { // v1.ResourceClaimTemplate
-		{"spec", 93},
-	},
-	93: { // v1.ResourceClaimTemplateSpec
-		{"spec", 83},
-	},
-	94: { // v1.ResourceClaimTemplateList
-		{"items", 92},
-	},
-	95: { // v1beta1.DeviceClass
-		{"spec", 96},
-	},
-	96: { // v1beta1.DeviceClassSpec
-		{"config", 97},
-	},
-	97: { // v1beta1.DeviceClassConfiguration
-		{"opaque", 98},
-	},
-	98: { // v1beta1.OpaqueDeviceConfiguration
+	86: { // v1beta2.OpaqueDeviceConfiguration
 		{"parameters", rawShape},
 	},
-	99: { // v1beta1.DeviceClassList
-		{"items", 95},
+	87: { // v1beta2.ResourceClaim
+		{"spec", 88},
+		{"status", 91},
 	},
-	100: { // v1beta1.ResourceClaim
-		{"spec", 101},
-		{"status", 104},
+	88: { // v1beta2.ResourceClaimSpec
+		{"devices", 89},
 	},
-	101: { // v1beta1.ResourceClaimSpec
-		{"devices", 102},
+	89: { // v1beta2.DeviceClaim
+		{"config", 90},
 	},
-	102: { // v1beta1.DeviceClaim
-		{"config", 103},
+	90: { // v1beta2.DeviceClaimConfiguration
+		{"opaque", 86},
 	},
-	103: { // v1beta1.DeviceClaimConfiguration
-		{"opaque", 98},
+	91: { // v1beta2.ResourceClaimStatus
+		{"allocation", 92},
+		{"devices", 95},
 	},
-	104: { // v1beta1.ResourceClaimStatus
-		{"allocation", 105},
-		{"devices", 108},
+	92: { // v1beta2.AllocationResult
+		{"devices", 93},
 	},
-	105: { // v1beta1.AllocationResult
-		{"devices", 106},
+	93: { // v1beta2.DeviceAllocationResult
+		{"config", 94},
 	},
-	106: { // v1beta1.DeviceAllocationResult
-		{"config", 107},
+	94: { // v1beta2.DeviceAllocationConfiguration
+		{"opaque", 86},
 	},
-	107: { // v1beta1.DeviceAllocationConfiguration
-		{"opaque", 98},
-	},
-	108: { // v1beta1.AllocatedDeviceStatus
+	95: { // v1beta2.AllocatedDeviceStatus
 		{"data", rawShape},
 	},
-	109: { // v1beta1.ResourceClaimList
-		{"items", 100},
+	96: { // v1beta2.ResourceClaimTemplate
+		{"spec", 97},
 	},
-	110: { // v1beta1.ResourceClaimTemplate
-		{"spec", 111},
-	},
-	111: { // v1beta1.ResourceClaimTemplateSpec
-		{"spec", 101},
-	},
-	112: { // v1beta1.ResourceClaimTemplateList
-		{"items", 110},
-	},
-	113: { // v1beta2.DeviceClass
-		{"spec", 114},
-	},
-	114: { // v1beta2.DeviceClassSpec
-		{"config", 115},
-	},
-	115: { // v1beta2.DeviceClassConfiguration
-		{"opaque", 116},
-	},
-	116: { // v1beta2.OpaqueDeviceConfiguration
-		{"parameters", rawShape},
-	},
-	117: { // v1beta2.DeviceClassList
-		{"items", 113},
-	},
-	118: { // v1beta2.ResourceClaim
-		{"spec", 119},
-		{"status", 122},
-	},
-	119: { // v1beta2.ResourceClaimSpec
-		{"devices", 120},
-	},
-	120: { // v1beta2.DeviceClaim
-		{"config", 121},
-	},
-	121: { // v1beta2.DeviceClaimConfiguration
-		{"opaque", 116},
-	},
-	122: { // v1beta2.ResourceClaimStatus
-		{"allocation", 123},
-		{"devices", 126},
-	},
-	123: { // v1beta2.AllocationResult
-		{"devices", 124},
-	},
-	124: { // v1beta2.DeviceAllocationResult
-		{"config", 125},
-	},
-	125: { // v1beta2.DeviceAllocationConfiguration
-		{"opaque", 116},
-	},
-	126: { // v1beta2.AllocatedDeviceStatus
-		{"data", rawShape},
-	},
-	127: { // v1beta2.ResourceClaimList
-		{"items", 118},
-	},
-	128: { // v1beta2.ResourceClaimTemplate
-		{"spec", 129},
-	},
-	129: { // v1beta2.ResourceClaimTemplateSpec
-		{"spec", 119},
-	},
-	130: { // v1beta2.ResourceClaimTemplateList
-		{"items", 128},
+	97: { // v1beta2.ResourceClaimTemplateSpec
+		{"spec", 88},
 	},
 }

@@ -42,12 +42,13 @@ func builtInTypes(t testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-// builtInKinds returns the kinds of the scheme, sorted, without those of metav1.
+// builtInKinds returns the kinds of the scheme that are stored, sorted: those of objects, which have
+// metadata. Lists are assembled from objects.
 func builtInKinds(scheme *runtime.Scheme) []schema.GroupVersionKind {
-	metaPackage := reflect.TypeFor[metav1.Status]().PkgPath()
 	kinds := maps.Clone(scheme.AllKnownTypes())
 	maps.DeleteFunc(kinds, func(gvk schema.GroupVersionKind, t reflect.Type) bool {
-		return gvk.Version == runtime.APIVersionInternal || t.PkgPath() == metaPackage
+		_, isObject := t.FieldByName("ObjectMeta")
+		return gvk.Version == runtime.APIVersionInternal || !isObject
 	})
 	return slices.SortedFunc(maps.Keys(kinds), func(a, b schema.GroupVersionKind) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version), strings.Compare(a.Kind, b.Kind))
