@@ -12,9 +12,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ErrHelp is returned by Parse for --help.
-var ErrHelp = pflag.ErrHelp
-
 // Parse makes the configuration of the arguments after "gateway": defaults, then
 // the file of --config, then the other flags. It reads files to check that they
 // are there. An error is one sentence.

@@ -103,7 +103,6 @@ func (b *builder) addAccess() error {
 		PublicKeys:                id.ServiceAccountPublicKeys,
 		Client:                    b.client,
 		Informers:                 b.informers,
-		Logger:                    b.opts.Logger,
 	})
 	if err != nil {
 		return err

@@ -16,7 +16,6 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
@@ -73,8 +72,6 @@ type Config struct {
 	Client kubernetes.Interface
 	// Informers are those of the RBAC types; the caller starts them.
 	Informers informers.SharedInformerFactory
-	// Logger is told of what is left out.
-	Logger *slog.Logger
 }
 
 // Access is who asks and what they may do. All of it is safe for concurrent use.

@@ -251,8 +251,7 @@ type pending struct {
 // A changed is a change that takes effect when its group is on disk.
 type changed struct {
 	*change
-	event    storage.EventType
-	previous uint64
+	event storage.EventType
 }
 
 // commitLoop takes all changes that wait and makes them durable in one write. Changes that
@@ -358,7 +357,7 @@ func (e *Engine) stage(c *change, rev uint64) bool {
 		after = pending{}
 	}
 	w.pending[c.key] = after
-	w.changed = append(w.changed, changed{change: c, event: event, previous: before.revision})
+	w.changed = append(w.changed, changed{change: c, event: event})
 	return true
 }
 
