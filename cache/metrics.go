@@ -36,7 +36,7 @@ func newMetrics() *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
 		}, []string{"group", "resource", "encoding"}),
 		rejected: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubeweir_cache_start_refused_total",
+			Name: "kubeweir_cache_start_rejected_total",
 			Help: "Requests rejected with 429 because too many waited for collections to sync.",
 		}),
 	}

@@ -66,7 +66,7 @@ func (b *explainBench) real(c explainCase) (route, why string) {
 	before := b.counts()
 	status, _, _ := b.do(c.line, c.header()...)
 	after := b.counts()
-	if why := one(before, after, "kubeweir_refusals_total", "reason"); why != "" {
+	if why := one(before, after, "kubeweir_rejections_total", "reason"); why != "" {
 		return RouteRejected, why
 	}
 	route = one(before, after, "kubeweir_requests_total", "source")

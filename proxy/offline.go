@@ -51,7 +51,7 @@ func (g *Gateway) markStale(resp *api.Response, age time.Duration) {
 
 func newStaleCounter() prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubeweir_stale_answers_total",
+		Name: "kubeweir_stale_responses_total",
 		Help: "Responses from the cache that stated their age (Age, Warning 110), because no API server responded, or a feed was broken or lagged.",
 	})
 }

@@ -92,7 +92,7 @@ func clients() row {
 		graph("Slots in use", "percentunit", "Requests in flight as a share of the limit; above it requests get 429.",
 			query{`max by (kind) (kubeweir_requests_in_flight{$sel} / (kubeweir_requests_in_flight_limit{$sel} > 0))`, "{{kind}}"}).ofOne(),
 		graph("Rejected requests", "reqps", "Requests that got 429. limit: no slot is free; share: the user holds too many.",
-			query{sumRate("kubeweir_requests_refused_total", "", "kind", "reason"), "{{kind}} {{reason}}"}),
+			query{sumRate("kubeweir_requests_rejected_total", "", "kind", "reason"), "{{kind}} {{reason}}"}),
 		graph("Connections", "none", "Open client connections.",
 			query{`sum by (listener, protocol) (kubeweir_connections{$sel})`, "{{listener}} {{protocol}}"},
 			query{`sum(kubeweir_connections_limit{$sel})`, "limit"}),

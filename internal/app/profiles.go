@@ -48,7 +48,7 @@ type rejection struct{ reason, text string }
 func newProfiles(g *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry) (*profiles, error) {
 	c := &g.ClusterProfiles
 	rejected := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "kubeweir_clusterprofiles_refused",
+		Name: "kubeweir_clusterprofiles_rejected",
 		Help: "ClusterProfiles of the hub that are not served, or not in their current state, by reason; the log names them.",
 	}, []string{"reason"})
 	for _, reason := range []string{rejectedName, rejectedAccess, rejectedCluster, rejectedMax} {

@@ -162,7 +162,7 @@ func (f *fleet) rejected(t *testing.T, name, access, cluster, most float64) {
 			t.Fatal(err)
 		}
 		for _, family := range families {
-			if family.GetName() == "kubeweir_clusterprofiles_refused" {
+			if family.GetName() == "kubeweir_clusterprofiles_rejected" {
 				for _, m := range family.GetMetric() {
 					got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
 				}

@@ -102,7 +102,7 @@ Watches that are served from the cache. Metric: ` + "`kubeweir_watches_ended_tot
 	b.WriteString(`
 ## Rejected requests
 
-Requests that kubeweir itself rejects, in the order of its checks. Metric: ` + "`kubeweir_refusals_total{reason}`" + `, and the one in the
+Requests that kubeweir itself rejects, in the order of its checks. Metric: ` + "`kubeweir_rejections_total{reason}`" + `, and the one in the
 table. Not included are rejections by the upstream (413 for a body above 3 MiB, its own 429), which are forwarded, and regular
 responses of the API to reads of the cache (404, 410). Connections above ` + "`--max-connections`" + `, or with a failed TLS handshake, are
 closed without a response (` + "`kubeweir_connections_rejected_total{reason}`" + `).

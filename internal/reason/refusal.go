@@ -188,15 +188,15 @@ var rejectionEntries = [rejections]Entry{
 	},
 	AllClustersLimit: {
 		Label: "all-clusters-limit", Code: 429, When: "The limit --all-clusters-max-requests-inflight or --all-clusters-max-watches is reached.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{reason="all"}`, Do: "Raise the limit, or run more gateways.",
+		Client: tryLater, Metric: `kubeweir_requests_rejected_total{reason="all"}`, Do: "Raise the limit, or run more gateways.",
 	},
 	ClusterShare: {
 		Label: "cluster-share", Code: 429, When: "The requests of one cluster hold more than three times the free slots of that limit.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{reason="cluster"}`, Do: "Check how fast that cluster responds: kubeweir_requests_in_flight with the label cluster.",
+		Client: tryLater, Metric: `kubeweir_requests_rejected_total{reason="cluster"}`, Do: "Check how fast that cluster responds: kubeweir_requests_in_flight with the label cluster.",
 	},
 	UnidentifiedLimit: {
 		Label: "unidentified-limit", Code: 429, When: "As many requests as --max-requests-inflight wait for authentication.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="unidentified",reason="limit"}`, Do: "Check how fast the upstream responds to TokenReviews; look for clients that keep using new tokens.",
+		Client: tryLater, Metric: `kubeweir_requests_rejected_total{kind="unidentified",reason="limit"}`, Do: "Check how fast the upstream responds to TokenReviews; look for clients that keep using new tokens.",
 	},
 	Unauthenticated: {
 		Label: "unauthenticated", Code: 401, When: "No credential although anonymous requests are not allowed, or an invalid one.",
@@ -228,27 +228,27 @@ var rejectionEntries = [rejections]Entry{
 	},
 	ShortLimit: {
 		Label: "short-limit", Code: 429, When: "The limit --max-requests-inflight is reached.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="short",reason="limit"}`, Do: "Raise the limit, or run more gateways.",
+		Client: tryLater, Metric: `kubeweir_requests_rejected_total{kind="short",reason="limit"}`, Do: "Raise the limit, or run more gateways.",
 	},
 	ShortShare: {
 		Label: "short-share", Code: 429, When: "The user holds more than three times the free slots.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="short",reason="share"}`, Do: "Find the user in the audit log; raise the limit if the load is legitimate.",
+		Client: tryLater, Metric: `kubeweir_requests_rejected_total{kind="short",reason="share"}`, Do: "Find the user in the audit log; raise the limit if the load is legitimate.",
 	},
 	LongLimit: {
 		Label: "long-limit", Code: 429, When: "The limit --max-watches for watches, followed logs and upgraded connections is reached.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="long",reason="limit"}`, Do: "Raise the limit, or run more gateways.",
+		Client: tryLater, Metric: `kubeweir_requests_rejected_total{kind="long",reason="limit"}`, Do: "Raise the limit, or run more gateways.",
 	},
 	LongShare: {
 		Label: "long-share", Code: 429, When: "The user holds more than three times the free slots.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="long",reason="share"}`, Do: "Find the user in the audit log; raise the limit if the load is legitimate.",
+		Client: tryLater, Metric: `kubeweir_requests_rejected_total{kind="long",reason="share"}`, Do: "Find the user in the audit log; raise the limit if the load is legitimate.",
 	},
 	BytesLimit: {
 		Label: "bytes-limit", Code: 429, When: "Paths, headers and selectors of open long-running requests (above 4 KiB each) hold all of 128 MiB.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="bytes",reason="limit"}`, Do: "Find the client with very large selectors.",
+		Client: tryLater, Metric: `kubeweir_requests_rejected_total{kind="bytes",reason="limit"}`, Do: "Find the client with very large selectors.",
 	},
 	BytesShare: {
 		Label: "bytes-share", Code: 429, When: "The user holds more than its share of those bytes.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="bytes",reason="share"}`, Do: "See bytes-limit.",
+		Client: tryLater, Metric: `kubeweir_requests_rejected_total{kind="bytes",reason="share"}`, Do: "See bytes-limit.",
 	},
 	ImpersonationInvalid: {
 		Label: "impersonation-invalid", Code: 400, When: "Impersonate headers without a user, or invalid ones.",
@@ -300,7 +300,7 @@ var rejectionEntries = [rejections]Entry{
 	},
 	CacheStarting: {
 		Label: "cache-starting", Code: 429, When: "Too many requests wait for collections that are being filled for the first time.",
-		Client: tooMany, Metric: "kubeweir_cache_start_refused_total", Do: "Nothing, it is temporary; see kubeweir_cache_start_seconds.",
+		Client: tooMany, Metric: "kubeweir_cache_start_rejected_total", Do: "Nothing, it is temporary; see kubeweir_cache_start_seconds.",
 	},
 	RequestInvalid: {
 		Label: "request-invalid", Code: 400, When: "The method, path or a header of the request cannot be sent upstream.",
@@ -359,11 +359,11 @@ type Counter struct {
 	counters [rejections]prometheus.Counter
 }
 
-// NewCounter returns a Counter that counts in registerer as kubeweir_refusals_total. All Counters
+// NewCounter returns a Counter that counts in registerer as kubeweir_rejections_total. All Counters
 // of one registry share the metric. registerer may be nil.
 func NewCounter(registerer prometheus.Registerer) *Counter {
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubeweir_refusals_total",
+		Name: "kubeweir_rejections_total",
 		Help: "Requests that the gateway rejected itself, by reason (docs/reasons.md). A coalesced request counts once.",
 	}, []string{"reason"})
 	if registerer != nil {

@@ -95,7 +95,7 @@ func counted(t testing.TB, registry prometheus.Gatherer) (reasons []string) {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if f.GetName() != "kubeweir_refusals_total" {
+		if f.GetName() != "kubeweir_rejections_total" {
 			continue
 		}
 		for _, m := range f.GetMetric() {

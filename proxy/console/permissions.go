@@ -17,7 +17,7 @@ func (b *builder) permissions(m *moment) any {
 	denials, ended, rejected := []Denial{}, []EndedWatch{}, make(map[string]Figure)
 	for _, v := range m.views {
 		p.addDecisions(v)
-		for reason, n := range v.metrics.by("kubeweir_refusals_total", "reason") {
+		for reason, n := range v.metrics.by("kubeweir_rejections_total", "reason") {
 			if n > 0 {
 				f := rejected[reason]
 				f.add(v.count("refused/" + reason))

@@ -30,7 +30,7 @@ type Overloads struct {
 // NewOverloads registers the metric of rejected requests. registerer may be nil.
 func NewOverloads(registerer prometheus.Registerer, rejections *reason.Counter) *Overloads {
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubeweir_requests_refused_total",
+		Name: "kubeweir_requests_rejected_total",
 		Help: "Requests rejected with 429, by kind (see kubeweir_requests_in_flight) and reason: limit (no slot is free), share (the user holds too many slots), all and cluster (the same over several clusters).",
 	}, []string{"kind", "reason"})
 	if registerer != nil {

@@ -128,7 +128,7 @@ func checkBudgetMetrics(ctx context.Context, t *testing.T, g *realkube.Gateway) 
 		{"kubeweir_budget_answers_total", map[string]string{"rule": "rules[1]", "answer": "refused"}},
 		{"kubeweir_budget_answers_total", map[string]string{"rule": "rules[1]", "answer": "cached"}},
 		{"kubeweir_budget_answers_total", map[string]string{"rule": "rules[2]", "answer": "refused"}},
-		{"kubeweir_refusals_total", map[string]string{"reason": "blocked"}},
+		{"kubeweir_rejections_total", map[string]string{"reason": "blocked"}},
 		{"kubeweir_budget_users", nil},
 		{"kubeweir_usage_bytes", nil},
 	} {

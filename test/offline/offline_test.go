@@ -111,11 +111,11 @@ func TestOfflineReadsWhileUpstreamIsDown(t *testing.T) {
 	if a := jane.do(ctx, "GET", maps, ""); !strings.Contains(a.body, `"kept"`) {
 		t.Errorf("the list misses an object: %v", a)
 	}
-	if n := metric(ctx, t, g, "kubeweir_stale_answers_total", nil); n < 5 {
-		t.Errorf("kubeweir_stale_answers_total is %v, want at least 5", n)
+	if n := metric(ctx, t, g, "kubeweir_stale_responses_total", nil); n < 5 {
+		t.Errorf("kubeweir_stale_responses_total is %v, want at least 5", n)
 	}
-	if n := metric(ctx, t, g, "kubeweir_refusals_total", map[string]string{"reason": "offline-denied"}); n < 1 {
-		t.Errorf("kubeweir_refusals_total{reason=offline-denied} is %v, want at least 1", n)
+	if n := metric(ctx, t, g, "kubeweir_rejections_total", map[string]string{"reason": "offline-denied"}); n < 1 {
+		t.Errorf("kubeweir_rejections_total{reason=offline-denied} is %v, want at least 1", n)
 	}
 
 	must(t, kube.StartAPIServer(ctx))
