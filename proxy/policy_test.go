@@ -164,7 +164,7 @@ func TestSetPolicyKeepsBudgets(t *testing.T) {
 		if n := spend(); n > 0 {
 			t.Errorf("%d requests were granted after the rule had moved", n)
 		}
-		if n, err := testutil.GatherAndCount(b.gateway.Registerer.(*prometheus.Registry), "kubeweir_budget_answers_total"); n != 2 || err != nil {
+		if n, err := testutil.GatherAndCount(b.gateway.Registerer.(*prometheus.Registry), "kubeweir_budget_exceeded_total"); n != 2 || err != nil {
 			t.Errorf("%d counters of one rule", n)
 		}
 		if states := b.gateway.Budgets(); len(states) != 1 || states[0].Rule != "rules[1]" || states[0].Rejected == 0 {

@@ -51,8 +51,8 @@ var everywhere = []struct{ label, values, bound string }{
 
 // particular are the values of the other labels, by metric and label name.
 var particular = map[string]string{
-	"budget_answers_total.rule":                 "",
-	"budget_answers_total.answer":               "refused, cached",
+	"budget_exceeded_total.rule":                "",
+	"budget_exceeded_total.outcome":             "rejected, cached",
 	"build_info.version":                        "",
 	"build_info.goversion":                      "",
 	"build_info.mode":                           "gateway, standalone",

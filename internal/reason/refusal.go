@@ -265,7 +265,7 @@ var rejectionEntries = [rejections]Entry{
 	OverBudget: {
 		Label: "over-budget", Code: 429, When: "The request needs the cluster, at least for a permission review, and its user has exhausted the budget of a rule (upstreamRequestsPerSecond, upstreamBytesPerSecond).",
 		Client: "Status `TooManyRequests` with Retry-After of a minute at most; the message names the rule and its setting.",
-		Metric: `kubeweir_budget_answers_total{answer="refused"}`, Do: "Nothing, if it is intended. overBudget: cached in the rule serves reads from the cache. See docs/usage.md.",
+		Metric: `kubeweir_budget_exceeded_total{outcome="rejected"}`, Do: "Nothing, if it is intended. overBudget: cached in the rule serves reads from the cache. See docs/usage.md.",
 	},
 	Redacted: {
 		Label: "redacted", Code: 403, When: "A rule with `view: redacted` matches the request, and the response cannot be redacted: a write (its response has the object), a log, an exec, a proxy, an ambiguous path, a selector on redacted fields. Or the response of the upstream, for data that is not in the cache, is not JSON, larger than 8 MiB or invalid; 406 if the client accepts no JSON, 429 if too many such responses are being redacted.",

@@ -124,8 +124,8 @@ func RegisterBudgets(registerer prometheus.Registerer, budgets func() []*RuleBud
 	if registerer == nil {
 		return
 	}
-	registerer.MustRegister(&budgetMetrics{prometheus.NewDesc("kubeweir_budget_answers_total",
-		"Requests of users who had exhausted an upstream budget, by the rule that has the budget and the outcome: refused (rejected with 429), cached (served from the cache, with the age of the response).", []string{"rule", "answer"}, nil), budgets})
+	registerer.MustRegister(&budgetMetrics{prometheus.NewDesc("kubeweir_budget_exceeded_total",
+		"Requests of users who had exhausted an upstream budget, by the rule that has the budget and the outcome: rejected (with 429), cached (served from the cache, with the age of the response).", []string{"rule", "outcome"}, nil), budgets})
 	gaugefunc.Register(registerer, "kubeweir_budget_users",
 		"Users with a bucket in an upstream budget, over all rules. A budget has at most 4,096 buckets; further users share buckets, each with few others.",
 		func() (n int) {
@@ -146,7 +146,7 @@ func (m *budgetMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.desc }
 // Collect implements prometheus.Collector.
 func (m *budgetMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, b := range m.budgets() {
-		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(b.Rejected.Load()), b.Name, "refused")
+		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(b.Rejected.Load()), b.Name, "rejected")
 		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(b.Stale.Load()), b.Name, "cached")
 	}
 }

@@ -125,9 +125,9 @@ func checkBudgetMetrics(ctx context.Context, t *testing.T, g *realkube.Gateway) 
 		name   string
 		labels map[string]string
 	}{
-		{"kubeweir_budget_answers_total", map[string]string{"rule": "rules[1]", "answer": "refused"}},
-		{"kubeweir_budget_answers_total", map[string]string{"rule": "rules[1]", "answer": "cached"}},
-		{"kubeweir_budget_answers_total", map[string]string{"rule": "rules[2]", "answer": "refused"}},
+		{"kubeweir_budget_exceeded_total", map[string]string{"rule": "rules[1]", "outcome": "rejected"}},
+		{"kubeweir_budget_exceeded_total", map[string]string{"rule": "rules[1]", "outcome": "cached"}},
+		{"kubeweir_budget_exceeded_total", map[string]string{"rule": "rules[2]", "outcome": "rejected"}},
 		{"kubeweir_rejections_total", map[string]string{"reason": "blocked"}},
 		{"kubeweir_budget_users", nil},
 		{"kubeweir_usage_bytes", nil},

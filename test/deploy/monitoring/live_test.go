@@ -135,7 +135,7 @@ func TestRunning(t *testing.T) {
 		if !seen[name] && !slices.Contains([]string{
 			"kubeweir_upstream_missing_rights", "kubeweir_connections_rejected_total", "kubeweir_malformed_requests_total", "kubeweir_etcd_request_errors_total",
 			"kubeweir_cache_feed_restarts_total", "kubeweir_cache_differences_total",
-			"kubeweir_budget_answers_total", "kubeweir_clusterprofiles_rejected",
+			"kubeweir_budget_exceeded_total", "kubeweir_clusterprofiles_rejected",
 		}, name) {
 			t.Errorf("no process has %s", name)
 		}
