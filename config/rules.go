@@ -71,7 +71,7 @@ type OverBudget string
 
 // The values of OverBudget.
 const (
-	RejectOverBudget OverBudget = "refuse"
+	RejectOverBudget OverBudget = "reject"
 	CachedOverBudget OverBudget = "cached"
 )
 

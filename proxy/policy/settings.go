@@ -156,7 +156,7 @@ type OverBudget string
 
 const (
 	// OverBudgetReject rejects it with 429.
-	OverBudgetReject OverBudget = "refuse"
+	OverBudgetReject OverBudget = "reject"
 	// OverBudgetCached serves a most-recent read from the cache, with the age of the response, and
 	// rejects all other requests.
 	OverBudgetCached OverBudget = "cached"
