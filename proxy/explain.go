@@ -102,7 +102,7 @@ type ExplainedVisible struct {
 
 // Routes besides those of the label source.
 const (
-	RouteRejected = "refused"
+	RouteRejected = "rejected"
 	RouteUnknown  = "unknown"
 )
 

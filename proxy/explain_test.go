@@ -52,7 +52,7 @@ func TestExplain(t *testing.T) {
 		}
 		for _, c := range []struct{ line, user, agent, route, why string }{
 			{list + "?resourceVersion=0", "jane", "", "cached", ""},
-			{list + "?resourceVersion=0", "eve", "", "refused", "forbidden"},
+			{list + "?resourceVersion=0", "eve", "", "rejected", "forbidden"},
 			{list, "jane", "", "revalidated", ""},
 			{list, "dash", "", "cached", ""},
 			{"GET /api/v1/namespaces/default/pods/a", "jane", "", "collapsed", ""},
@@ -62,7 +62,7 @@ func TestExplain(t *testing.T) {
 			{"GET /version", "jane", "", "forwarded", ""},
 			{"GET /readyz", "jane", "", "gateway", ""},
 			{"DELETE /api/v1/namespaces/default/pods/a", "jane", "", "forwarded", ""},
-			{"DELETE /api/v1/namespaces/default/pods/a", "jane", "agent/1", "refused", "read-only"},
+			{"DELETE /api/v1/namespaces/default/pods/a", "jane", "agent/1", "rejected", "read-only"},
 			{"GET https://gateway.example:8443/api/v1/pods?watch=1", "dash", "", "cached", ""},
 		} {
 			e := explain(c.line, c.user, c.agent)

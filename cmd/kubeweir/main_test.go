@@ -63,6 +63,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"gateway", "start"}, 2, "", `kubeweir: unexpected argument "start"; settings are given as flags`},
 		{[]string{"gateway", "--help=maybe"}, 2, "", `kubeweir: --help cannot be "maybe"; see kubeweir gateway --help`},
 		{[]string{"--listen", "x"}, 2, "", "kubeweir: --listen is no flag without a command; see kubeweir --help"},
+		{[]string{"top", "--sort-askers", "cpu"}, 2, "", "kubeweir: --sort-askers is now --sort-clients"},
 		{[]string{"-x"}, 2, "", "kubeweir: -x is not a flag; see kubeweir --help"},
 		{[]string{"version", "-o", "json"}, 0, "{\n", ""},
 		{[]string{"version", "-o", "yaml"}, 2, "", `kubeweir: --output must be text or json, not "yaml"`},

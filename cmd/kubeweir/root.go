@@ -41,13 +41,19 @@ per resource keeps current. As a standalone it is a Kubernetes API server with i
 	return c
 }
 
-// flagError words what parsing the flags of c failed with.
+// flagError returns the usage error for err, the failure to parse the flags of c.
 func flagError(c *cobra.Command, err error) error {
 	if unknown := new(pflag.NotExistError); !c.HasParent() && errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
 		return usageErrorf("--%s is no flag without a command; see %s --help", unknown.GetSpecifiedName(), c.CommandPath())
 	}
+	if unknown := new(pflag.NotExistError); errors.As(err, &unknown) && renamedFlags[unknown.GetSpecifiedName()] != "" {
+		return usageErrorf("--%s is now --%s", unknown.GetSpecifiedName(), renamedFlags[unknown.GetSpecifiedName()])
+	}
 	return usageError{config.FlagError(err, c.Flags(), c.CommandPath())}
 }
+
+// renamedFlags maps former names of flags to the present ones.
+var renamedFlags = map[string]string{"sort-askers": "sort-clients"}
 
 // group makes of c a command that only has commands: it says so when none of them is
 // given.

@@ -28,7 +28,7 @@ type topOptions struct {
 	once                      bool
 }
 
-// The values of --sort and --sort-askers.
+// The values of --sort and --sort-clients.
 var (
 	collectionOrders = []string{"name", "objects", "bytes", "watchers", "events", "age"}
 	clientOrders     = []string{"requests", "bytes", "cpu", "watches", "upstreamRequests", "upstreamBytes"}
@@ -49,7 +49,7 @@ or a standalone, on this machine; one on another machine requires --token-file (
 --console-token-file). In a cluster, run it in the gateway's pod with kubectl exec. Press q to
 quit. If the output is not a terminal, it prints once.`,
 		Example: `  kubeweir top
-  kubeweir top --sort watchers --sort-askers upstreamRequests
+  kubeweir top --sort watchers --sort-clients upstreamRequests
 
   # Print the figures of a standalone once, for a script.
   kubeweir top --admin http://127.0.0.1:9443 -o json`,
@@ -67,13 +67,13 @@ quit. If the output is not a terminal, it prints once.`,
 	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the console's token, if it requires one")
 	f.StringVar(&o.cluster, "cluster", "", "`name` of one of several clusters (default all clusters)")
 	f.StringVar(&o.sort, "sort", "bytes", "`order` of the collections: "+strings.Join(collectionOrders, ", "))
-	f.StringVar(&o.clientSort, "sort-askers", "requests", "`order` of the clients: "+strings.Join(clientOrders, ", "))
+	f.StringVar(&o.clientSort, "sort-clients", "requests", "`order` of the clients: "+strings.Join(clientOrders, ", "))
 	f.StringVar(&o.window, "window", "1m", "`time` over which usage is counted: 1m or 1h")
 	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` between updates")
 	f.BoolVar(&o.once, "once", false, "print once and exit")
 	f.StringVarP(&o.output, "output", "o", "table", "`format`: table, or json (printed once)")
 	annotateChoices(c, "sort", collectionOrders...)
-	annotateChoices(c, "sort-askers", clientOrders...)
+	annotateChoices(c, "sort-clients", clientOrders...)
 	annotateChoices(c, "window", "1m", "1h")
 	annotateChoices(c, "output", "table", "json")
 	return c
@@ -91,7 +91,7 @@ func newTopClient(o *topOptions) (*topClient, error) {
 	for _, choice := range []struct {
 		flag, value string
 		choices     []string
-	}{{"sort", o.sort, collectionOrders}, {"sort-askers", o.clientSort, clientOrders}, {"window", o.window, []string{"1m", "1h"}}, {"output", o.output, []string{"table", "json"}}} {
+	}{{"sort", o.sort, collectionOrders}, {"sort-clients", o.clientSort, clientOrders}, {"window", o.window, []string{"1m", "1h"}}, {"output", o.output, []string{"table", "json"}}} {
 		if !slices.Contains(choice.choices, choice.value) {
 			return nil, usageErrorf("--%s must be one of %s, not %q", choice.flag, strings.Join(choice.choices, ", "), choice.value)
 		}
@@ -135,7 +135,7 @@ func adminURL(address string) (*url.URL, error) {
 type topFrame struct {
 	Session     console.Session     `json:"session"`
 	Overview    console.Overview    `json:"overview"`
-	Clients     console.Clients     `json:"askers"`
+	Clients     console.Clients     `json:"clients"`
 	Collections console.Collections `json:"collections"`
 }
 
@@ -153,7 +153,7 @@ func (t *topClient) fetch(ctx context.Context) (*topFrame, error) {
 		path  string
 		query url.Values
 		into  any
-	}{{"session", nil, &frame.Session}, {"overview", of, &frame.Overview}, {"askers", by, &frame.Clients}, {"collections", of, &frame.Collections}} {
+	}{{"session", nil, &frame.Session}, {"overview", of, &frame.Overview}, {"clients", by, &frame.Clients}, {"collections", of, &frame.Collections}} {
 		if err := t.get(ctx, one.path, one.query, one.into); err != nil {
 			return nil, err
 		}

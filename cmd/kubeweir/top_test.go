@@ -87,7 +87,7 @@ func TestTopRender(t *testing.T) {
 
 func TestTopAgainstServers(t *testing.T) {
 	frame := topFixture()
-	documents := map[string]any{"session": frame.Session, "overview": frame.Overview, "askers": frame.Clients, "collections": frame.Collections}
+	documents := map[string]any{"session": frame.Session, "overview": frame.Overview, "clients": frame.Clients, "collections": frame.Collections}
 	serve := func(token string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")

@@ -119,7 +119,7 @@ func (c *Console) serveTopic(w http.ResponseWriter, r *http.Request) error {
 
 // pages lists the pages, and so the topics, of the mode.
 func (c *Console) pages() []string {
-	list := []string{"overview", "collections", "askers", "watches"}
+	list := []string{"overview", "collections", "clients", "watches"}
 	if c.Mode == Gateway {
 		list = append(list, "upstreams")
 	}
@@ -134,7 +134,7 @@ func (c *Console) pages() []string {
 var topics = map[string]*topic{
 	"overview":    {build: (*builder).overview},
 	"collections": {build: (*builder).collections},
-	"askers":      {build: (*builder).clients, parameters: []parameter{{"window", []string{"1m", "1h"}}, {"sort", clientOrderNames}}},
+	"clients":     {build: (*builder).clients, parameters: []parameter{{"window", []string{"1m", "1h"}}, {"sort", clientOrderNames}}},
 	"watches":     {build: (*builder).watches, parameters: []parameter{{"sort", []string{"age", "events", "user"}}, {"user", nil}, {"resource", nil}}},
 	"upstreams":   {build: (*builder).upstreams},
 	"permissions": {build: (*builder).permissions},

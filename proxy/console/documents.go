@@ -338,7 +338,7 @@ type Permissions struct {
 	Invalidations Invalidations `json:"invalidations"`
 	Denials       []Denial      `json:"denials"`
 	EndedWatches  []EndedWatch  `json:"endedWatches"`
-	Rejections    []Rejection   `json:"refusals"`
+	Rejections    []Rejection   `json:"rejections"`
 }
 
 // Decisions counts authorization decisions by source and result, and cached ones.

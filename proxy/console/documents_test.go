@@ -316,7 +316,7 @@ func TestSeveralClusters(t *testing.T) {
 	if list := read[Collections](t, c, "/console/api/collections?cluster=b").Collections; len(list) != 2 {
 		t.Errorf("%+v", list)
 	}
-	for _, path := range []string{"overview", "collections", "askers", "watches", "upstreams", "permissions", "checks", "events?topics=overview"} {
+	for _, path := range []string{"overview", "collections", "clients", "watches", "upstreams", "permissions", "checks", "events?topics=overview"} {
 		sep := "?"
 		if strings.Contains(path, "?") {
 			sep = "&"
@@ -401,9 +401,9 @@ func TestExplain(t *testing.T) {
 func TestBadParameters(t *testing.T) {
 	c := open(t, serving(clusterOf("", busy())))
 	for path, want := range map[string]int{
-		"watches?sort=none": 400, "askers?sort=none": 400, "askers?window=2h": 400, "watches?user=" + strings.Repeat("x", maxParameter+1): 400,
-		"store": 404, "events?topics=none": 400, "events": 400, "events?topics=store": 400, "events?topics=overview,collections,watches,checks,askers": 400,
-		"overview?cluster=" + strings.Repeat("x", maxParameter+1): 404, "watches?sort=age": 200, "askers?window=1h&sort=cpu": 200,
+		"watches?sort=none": 400, "clients?sort=none": 400, "clients?window=2h": 400, "watches?user=" + strings.Repeat("x", maxParameter+1): 400,
+		"store": 404, "events?topics=none": 400, "events": 400, "events?topics=store": 400, "events?topics=overview,collections,watches,checks,clients": 400,
+		"overview?cluster=" + strings.Repeat("x", maxParameter+1): 404, "watches?sort=age": 200, "clients?window=1h&sort=cpu": 200,
 	} {
 		if w := request(c, "GET", "/console/api/"+path, nil); w.Code != want {
 			t.Errorf("%.60s: %d %s, want %d", path, w.Code, w.Body, want)

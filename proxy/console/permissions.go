@@ -20,7 +20,7 @@ func (b *builder) permissions(m *moment) any {
 		for reason, n := range v.metrics.by("kubeweir_rejections_total", "reason") {
 			if n > 0 {
 				f := rejected[reason]
-				f.add(v.count("refused/" + reason))
+				f.add(v.count("rejected/" + reason))
 				rejected[reason] = f
 			}
 		}

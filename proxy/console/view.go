@@ -28,7 +28,7 @@ func newView(now time.Time, cluster *Cluster, m metrics, h *history) *view {
 	}
 	v.counts["upstreamBytes"] = m.sum("kubeweir_upstream_response_bytes_total")
 	for reason, n := range m.by("kubeweir_rejections_total", "reason") {
-		v.counts["refused/"+reason] = n
+		v.counts["rejected/"+reason] = n
 	}
 	v.counts["writes"] = m.sum(storeRevision)
 	for i := range v.collections {

@@ -48,7 +48,7 @@ type BlockedAgent struct {
 	Since   time.Time `json:"since"`
 	Until   time.Time `json:"until,omitzero"` // zero for a pattern that is blocked until Unblock
 	// Rejected is how many requests were rejected.
-	Rejected int64 `json:"refused"`
+	Rejected int64 `json:"rejected"`
 }
 
 // blockedAgent is a pattern of user agents. It is immutable, except for the counter.

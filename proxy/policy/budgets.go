@@ -21,8 +21,8 @@ type BudgetState struct {
 	BytesPerSecond    int64 `json:"bytesPerSecond,omitempty"`
 	// Rejected and RespondedStale count the requests that were rejected, or served from the cache,
 	// because a budget was exhausted.
-	Rejected       int64 `json:"refused"`
-	RespondedStale int64 `json:"answeredStale"`
+	Rejected       int64 `json:"rejected"`
+	RespondedStale int64 `json:"servedStale"`
 	// Users is how many users have spent something, at most.
 	Users int `json:"-"`
 }

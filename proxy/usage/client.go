@@ -67,7 +67,7 @@ func (c Client) clone() Client {
 type Cost struct {
 	// Requests is the number of requests, Rejected how many of them kubeweir answered 429.
 	Requests int64 `json:"requests"`
-	Rejected int64 `json:"refused"`
+	Rejected int64 `json:"rejected"`
 	// Bytes are those of bodies, as they were sent to clients.
 	Bytes int64 `json:"bytes"`
 	// UpstreamRequests and UpstreamBytes are requests to the upstream, and the bytes sent to and

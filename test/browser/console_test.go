@@ -97,7 +97,7 @@ func (c *console) live() {
 
 // hostile checks that names chosen by clients are shown literally and execute nothing.
 func (c *console) hostile() {
-	for _, page := range []string{"watches", "permissions", "askers"} {
+	for _, page := range []string{"watches", "permissions", "clients"} {
 		c.do(`await openPage(%[1]s);
 			document.querySelector('input[value=userAgents]')?.click();
 			await until('the bad name on '+%[1]s, () => document.querySelector('#page').textContent.includes(%[2]s));
@@ -247,7 +247,7 @@ func (c *console) blocks(ctx context.Context, g *realkube.Gateway) {
 		}
 	}
 	responded(200)
-	c.do(`await openPage('askers');
+	c.do(`await openPage('clients');
 		document.querySelector('input[value=userAgents]').click();
 		const button = await until('the button of '+%[1]s, () => document.querySelector('button[aria-label="Block '+%[1]s+'"]'));
 		button.focus();`, agent)

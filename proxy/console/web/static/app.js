@@ -5,7 +5,7 @@ import { state } from './draw.js';
 import { arrange, el, newID, set, write } from './dom.js';
 import { clock } from './format.js';
 import { Live } from './live.js';
-import { askers } from './askers.js';
+import { clients } from './clients.js';
 import { checks } from './checks.js';
 import { collections } from './collections.js';
 import { config } from './config.js';
@@ -16,7 +16,7 @@ import { store } from './store.js';
 import { upstreams } from './upstreams.js';
 import { watches } from './watches.js';
 
-const pages = { overview, collections, askers, watches, upstreams, permissions, checks, explain, config, store };
+const pages = { overview, collections, clients, watches, upstreams, permissions, checks, explain, config, store };
 
 const at = (id) => document.getElementById(id);
 const frame = {
@@ -195,7 +195,7 @@ class App {
       this.#logIn('The token is no longer accepted.');
       return;
     }
-    if (what === 'refused') {
+    if (what === 'rejected') {
       this.#problem(error);
       return;
     }

@@ -9,7 +9,7 @@ const routes = {
   collapsed: ['good', 'Served by a coalesced upstream request'],
   forwarded: ['warn', 'Forwarded'],
   gateway: ['good', 'Served by kubeweir'],
-  refused: ['bad', 'Rejected'],
+  rejected: ['bad', 'Rejected'],
   unknown: ['idle', 'Not known in advance'],
 };
 

@@ -12,7 +12,7 @@ export class Live {
   #stop = new AbortController();
   #wake = () => {};
 
-  /** changed receives the state ('live', 'lost' or 'refused') and, for the last two, the error. */
+  /** changed receives the state ('live', 'lost' or 'rejected') and, for the last two, the error. */
   constructor(changed) {
     this.#changed = changed;
     document.addEventListener('visibilitychange', () => {
@@ -57,7 +57,7 @@ export class Live {
       }
       if (signal.aborted) return;
       if (why?.status === 401 || why?.status === 403 || why?.status === 404) {
-        this.#changed('refused', why);
+        this.#changed('rejected', why);
         return;
       }
       this.#changed('lost', why);

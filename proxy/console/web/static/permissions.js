@@ -41,7 +41,7 @@ export const permissions = {
         when('When', (r) => r.at),
       ],
     });
-    const refusals = new Table({
+    const rejections = new Table({
       caption: 'Rejections by reason', sort: 'Requests', down: true, empty: 'No request has been rejected since the start.', id: (r) => key(r.cluster, r.reason),
       columns: [
         { title: 'Reason', head: true, text: (r) => r.reason, by: (r) => r.reason }, ...clusterColumn(app),
@@ -53,7 +53,7 @@ export const permissions = {
       nodes: [section('Decisions', numbers.element),
         section('Recent denials', el('div', { class: 'tools' }, denials.filter('Find a denial')), denials.element),
         section('Ended watches', ended.element),
-        section('Rejections', el('p', { class: 'lead' }, `Requests that kubeweir rejected, by reason: ${reasons}`), refusals.element)],
+        section('Rejections', el('p', { class: 'lead' }, `Requests that kubeweir rejected, by reason: ${reasons}`), rejections.element)],
       update(d) {
         const { decisions: n, invalidations } = d;
         const asked = n.cached + n.upstream + n.offline;
@@ -65,7 +65,7 @@ export const permissions = {
         ]);
         denials.update(d.denials);
         ended.update(d.endedWatches);
-        refusals.update(d.refusals);
+        rejections.update(d.rejections);
       },
     };
   },

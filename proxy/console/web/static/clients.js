@@ -13,9 +13,9 @@ const sorts = {
 };
 const fields = { requests: 'requests', bytes: 'bytes', cpu: 'cpuSeconds', watches: 'watches', upstreamRequests: 'upstreamRequests', upstreamBytes: 'upstreamBytes' };
 
-export const askers = {
+export const clients = {
   title: 'Clients',
-  topic: 'askers',
+  topic: 'clients',
   lead: () => 'Usage by client: the top 25 users, user agents and resources by requests, traffic, CPU and upstream load.',
   open(app) {
     const query = { window: '1m', sort: 'requests' };
@@ -86,7 +86,7 @@ function usageTable(app, title, shown, sorted) {
     ...clusterColumn(app),
     { title: 'Share', cell: shareCell(shown) },
     ...Object.keys(sorts).map(number),
-    { title: 'Rejected', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
+    { title: 'Rejected', number: true, text: (r) => count(r.rejected), by: (r) => r.rejected },
   ];
   if (title === 'User agent' && app.session.actions) {
     columns.push({ title: 'Action', unseen: true, cell: () => blockButton(app) });
@@ -127,8 +127,8 @@ function budgetTable(app) {
       { title: 'Rule', head: true, text: (r) => r.rule, by: (r) => r.rule }, ...clusterColumn(app),
       { title: 'Applies to', text: (r) => r.who, by: (r) => r.who, class: 'wide' },
       { title: 'Limit', text: bounds },
-      { title: 'Rejected', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
-      { title: 'Served from the cache', number: true, text: (r) => count(r.answeredStale), by: (r) => r.answeredStale },
+      { title: 'Rejected', number: true, text: (r) => count(r.rejected), by: (r) => r.rejected },
+      { title: 'Served from the cache', number: true, text: (r) => count(r.servedStale), by: (r) => r.servedStale },
     ],
   });
   return { element: section('Upstream budgets', table.element), update: (rows) => table.update(rows) };
@@ -139,7 +139,7 @@ function blockedTable(app) {
     { title: 'User agent', head: true, text: (r) => r.userAgent, by: (r) => r.userAgent },
     { title: 'Since', text: (r) => time(r.since), by: (r) => r.since },
     { title: 'Until', text: (r) => (r.until ? time(r.until) : 'unblocked'), by: (r) => r.until ?? '' },
-    { title: 'Rejected', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
+    { title: 'Rejected', number: true, text: (r) => count(r.rejected), by: (r) => r.rejected },
   ];
   if (app.session.actions) {
     columns.push({ title: 'Action', unseen: true, cell: () => {
