@@ -134,7 +134,7 @@ func TestRejectionsAreCounted(t *testing.T) {
 		{why: reason.Redacted, line: "GET /api/v1/namespaces/a/pods/b/log", says: "a rule of kubeweir (view: redacted) shows this client a redacted view", options: ruled(policy.Settings{Redacted: policy.Yes})},
 		{why: reason.Forbidden, line: anyPods, says: `User "admin" cannot list resource "pods"`, options: reviews(denies{})},
 		{why: reason.ShardUnknown, line: anyPods + "&shardSelector=x&unknown=1", says: "the shard cannot be read from the cache"},
-		{why: reason.QueryUnanswered, line: anyPods + "&offset=1&unknown=1", says: "offset"},
+		{why: reason.QueryUnserved, line: anyPods + "&offset=1&unknown=1", says: "offset"},
 		{why: reason.NotSent, line: aVersion, says: "cannot be passed on", change: byCertificate("bob ")},
 	} {
 		t.Run(c.why.String()+" "+c.name, func(t *testing.T) {
@@ -302,8 +302,8 @@ func TestRejectionsOfVisibleAreCounted(t *testing.T) {
 		line, says string
 		before     func(*visibleBench)
 	}{
-		reason.VisibleUnanswered: {podsNow, "served only from kubeweir's cache", func(b *visibleBench) { b.source.SetDown(true) }},
-		reason.VisibleLimit:      {"GET /api/v1/pods?watch=1&labelSelector=x", "too many watches are being followed", func(b *visibleBench) { b.t.Cleanup(b.watch("GET /api/v1/pods?watch=1", asJane).leave) }},
+		reason.VisibleUnserved: {podsNow, "served only from kubeweir's cache", func(b *visibleBench) { b.source.SetDown(true) }},
+		reason.VisibleLimit:    {"GET /api/v1/pods?watch=1&labelSelector=x", "too many watches are being followed", func(b *visibleBench) { b.t.Cleanup(b.watch("GET /api/v1/pods?watch=1", asJane).leave) }},
 	} {
 		t.Run(why.String(), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {

@@ -156,8 +156,8 @@ func TestExplainIsWhatHappens(t *testing.T) {
 			{line: pods + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"},
 			{line: pods + "?watch=1&resourceVersion=0&coalesce=500ms"}, {line: pods + "?watch=1&resourceVersion=0&coalesce=1h"},
 			{line: pods + "?sortBy=.metadata.name"}, {line: pods + "?where=.metadata.namespace%3Da&resourceVersion=0"}, {line: pods + "?sortBy=name%5B"},
-			{line: pods + "?sortBy=.metadata.name&watch=1", why: "query-unanswered"}, {line: "DELETE /api/v1/namespaces/a/pods?where=.metadata.name%3Da", why: "query-unanswered"},
-			{line: "GET /api/v1/nothings?sortBy=.metadata.name"}, {line: pods + "?sortBy=.metadata.name&unknown=1", why: "query-unanswered"},
+			{line: pods + "?sortBy=.metadata.name&watch=1", why: "query-unserved"}, {line: "DELETE /api/v1/namespaces/a/pods?where=.metadata.name%3Da", why: "query-unserved"},
+			{line: "GET /api/v1/nothings?sortBy=.metadata.name"}, {line: pods + "?sortBy=.metadata.name&unknown=1", why: "query-unserved"},
 			{line: pods + "?" + wholeShard}, {line: pods + "?resourceVersion=0&" + wholeShard}, {line: pods + "?shardSelector=x"},
 			{line: "DELETE /api/v1/namespaces/a/pods?" + wholeShard, why: "shard-unknown"},
 		} {
@@ -179,7 +179,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 			{line: "POST /api/v1/namespaces/a/pods", user: "agent", why: "read-only"}, {line: "POST /api/v1/namespaces/a/pods/a0/exec", user: "agent", why: "read-only"},
 			{line: "GET /metrics", user: "red", why: "redacted"}, {line: pod + "/log", user: "red", why: "redacted"}, {line: pod + "/status", user: "red", accept: protobuf, why: "redacted"},
 			{line: "GET /version", user: "blocked", why: "blocked"}, {line: "GET /version", user: "ann", agent: "k9s/1", why: "blocked"},
-			{line: pods, user: "kim", why: "forbidden"}, {line: pods + "?resourceVersion=00", user: "jane", why: "visible-unanswered"},
+			{line: pods, user: "kim", why: "forbidden"}, {line: pods + "?resourceVersion=00", user: "jane", why: "visible-unserved"},
 			{line: pods + "?fieldSelector=metadata.namespace=b", user: "jane", why: "forbidden"}, {line: "GET /api/v1/namespaces/b/pods", user: "jane", why: "forbidden"},
 		} {
 			b.compare(c)

@@ -138,7 +138,7 @@ var forwardedCases = []forwardedCase{
 	{why: reason.VersionAhead, line: "GET /api/v1/namespaces/default/pods/a?resourceVersion=99999"},
 	{why: reason.VersionAhead, line: "GET /api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999"},
 	{why: reason.VersionGone, line: "GET /api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact"},
-	{why: reason.Unproven, line: "GET /api/v1/pods?watch=true", before: func(b *gatewayBench) {
+	{why: reason.NotCurrent, line: "GET /api/v1/pods?watch=true", before: func(b *gatewayBench) {
 		b.do(anyPods)
 		b.source.NoCurrentVersion()
 	}},

@@ -64,18 +64,18 @@ func (r *Reader) Revalidate(ctx context.Context, c Collection, req *Request) (*a
 	if req.Options.Continue != "" {
 		token, err := api.DecodeContinue(req.Options.Continue)
 		if err != nil || token.ResourceVersion <= 0 {
-			return nil, Forward(reason.Unproven, err)
+			return nil, Forward(reason.NotCurrent, err)
 		}
 		from = q.fromKey(token.Start)
 	}
 	if c.Freshness().Lags() {
 		// The watch would not bring in time what the upstream names, and on a slow link each byte
 		// counts.
-		return nil, Forward(reason.Unproven, errors.New("the watch lags"))
+		return nil, Forward(reason.NotCurrent, errors.New("the watch lags"))
 	}
 	refs, err := c.Freshness().Versions(ctx, q.referenceOptions(), &req.Cost)
 	if err != nil {
-		return nil, leftOrForward(ctx, reason.Unproven, err)
+		return nil, leftOrForward(ctx, reason.NotCurrent, err)
 	}
 	sel, err := r.confirm(ctx, c, q, from, refs)
 	if err != nil {
@@ -126,7 +126,7 @@ func (r *Reader) confirm(ctx context.Context, c Collection, q *listRequest, from
 		// A missing change has at least the next version.
 		next := max(refs.Newest, v.RV()+1)
 		if err := c.WaitFor(ctx, next, time.Until(deadline)); err != nil {
-			return nil, leftOrForward(ctx, reason.Unproven, err)
+			return nil, leftOrForward(ctx, reason.NotCurrent, err)
 		}
 	}
 }

@@ -144,7 +144,7 @@ func (r *Reader) Get(ctx context.Context, c Collection, req *Request) (*api.Resp
 			return nil, err
 		}
 	case !req.MostRecent:
-		return nil, Forward(reason.Unproven, nil)
+		return nil, Forward(reason.NotCurrent, nil)
 	}
 	o := v.Get(key)
 	if o == nil {

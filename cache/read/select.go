@@ -136,7 +136,7 @@ func (r *Reader) resolve(ctx context.Context, c Collection, q *listRequest) (*Se
 	}
 	if opts.ResourceVersion == "" {
 		if !q.MostRecent {
-			return nil, Forward(reason.Unproven, nil)
+			return nil, Forward(reason.NotCurrent, nil)
 		}
 		return r.latest(ctx, c, q, c.Snapshot(), "")
 	}
@@ -180,7 +180,7 @@ func (r *Reader) resolveContinue(ctx context.Context, c Collection, q *listReque
 		return r.exact(ctx, c, q, uint64(token.ResourceVersion), from)
 	}
 	if !q.MostRecent {
-		return nil, Forward(reason.Unproven, nil)
+		return nil, Forward(reason.NotCurrent, nil)
 	}
 	return r.latest(ctx, c, q, c.Snapshot(), from)
 }

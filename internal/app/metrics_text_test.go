@@ -43,7 +43,7 @@ var everywhere = []struct{ label, values, bound string }{
 	{"code", "", "the HTTP status; about 60 known ones"},
 	{"encoding", "json, protobuf, cbor", ""},
 	{"listener", "secure, sidecar", "`--listen`, `--insecure-listen`"},
-	{"purpose", "client, impersonate, own, list, references, watch, version, discovery, review", "client, impersonate, own: forwarded with the client's token, by impersonation, as the gateway; list, watch: feeds; references: lists of names and versions; version: the upstream's current version"},
+	{"purpose", "client, impersonate, own, list, version-list, watch, version, discovery, review", "client, impersonate, own: forwarded with the client's token, by impersonation, as the gateway; list, watch: feeds; version-list: lists of names and versions; version: the upstream's current version"},
 	{"method", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, other", ""},
 	{"server", "", "the host and port of an API server; at most 16"},
 	{"operation", "compact, delete, lease, put, range, revision, watch", ""},

@@ -55,8 +55,8 @@ const (
 	VersionAhead
 	// VersionGone is a past version that is no longer retained.
 	VersionGone
-	// Unproven is a read of the most recent state for which the freshness check failed.
-	Unproven
+	// NotCurrent is a read of the most recent state for which the freshness check failed.
+	NotCurrent
 	// Unrenderable is an object without a row or metadata.
 	Unrenderable
 	// TooLargeToShare is a response above the size that is shared between clients.
@@ -154,8 +154,8 @@ var forwardEntries = [forwards]Entry{
 		Label: "version-gone", When: "The exact version, or that of the continue token, is no longer retained, and the list could not be revalidated.",
 		Client: "The upstream's page, or its 410 Expired.", Do: "Raise --history-age or --history-bytes if clients page slowly.",
 	},
-	Unproven: {
-		Label: "unproven", When: "The read requires the most recent state, and the freshness check failed: the upstream did not respond in time, or the feed is broken.",
+	NotCurrent: {
+		Label: "not-current", When: "The read requires the most recent state, and the freshness check failed: the upstream did not respond in time, or the feed is broken.",
 		Do: "Check kubeweir_cache_fresh_rounds_total{way=\"failed\"} and the feed.",
 	},
 	Unrenderable: {
@@ -170,7 +170,7 @@ var forwardEntries = [forwards]Entry{
 		Do: "See too-large-to-share.",
 	},
 	GatewayRejected: {
-		Label: "gateway-refused", When: "The upstream rejected the coalesced request with 401, 403 or 429, which concerns the gateway and not the client.",
+		Label: "gateway-rejected", When: "The upstream rejected the coalesced request with 401, 403 or 429, which concerns the gateway and not the client.",
 		Do: "Grant the gateway get, list and watch on the resource. For 429, check the upstream's priority and fairness.",
 	},
 	SharedFailed: {

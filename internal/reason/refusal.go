@@ -88,12 +88,12 @@ const (
 	Forbidden
 	// ShardUnknown is a shard that the cache cannot serve, and that the upstream does not confirm.
 	ShardUnknown
-	// QueryUnanswered is a request with sortBy, where, offset, fields or countBy that is not a
+	// QueryUnserved is a request with sortBy, where, offset, fields or countBy that is not a
 	// list, or that the cache cannot serve.
-	QueryUnanswered
-	// VisibleUnanswered is a list or watch of the namespaces that the user may see, which the cache
+	QueryUnserved
+	// VisibleUnserved is a list or watch of the namespaces that the user may see, which the cache
 	// cannot serve.
-	VisibleUnanswered
+	VisibleUnserved
 	// VisibleLimit means that there is no room to track the namespaces of another such watch.
 	VisibleLimit
 	// CacheStarting means that too many requests wait for starting collections.
@@ -207,7 +207,7 @@ var rejectionEntries = [rejections]Entry{
 		Client: "Status `Forbidden` that names the cause.", Do: "If the host is a name of this machine, add it to --sidecar-hosts.",
 	},
 	UnverifiedTokens: {
-		Label: "newcomers", Code: 429, When: "Too many unverified tokens are being reviewed.",
+		Label: "unverified-tokens", Code: 429, When: "Too many unverified tokens are being reviewed.",
 		Client: tooMany, Metric: `kubeweir_authentication_token_reviews_total{result="limited"}`, Do: "Look for clients with made-up tokens. After a restart it is temporary.",
 	},
 	ReviewUnavailable: {
@@ -223,7 +223,7 @@ var rejectionEntries = [rejections]Entry{
 		Client: comeBack, Metric: "kubeweir_upstream_gone", Do: "Repair the connection to the cluster; raise --offline-ttl if older data is acceptable.",
 	},
 	ReviewRejected: {
-		Label: "review-refused", Code: 500, When: "The upstream rejects the gateway's reviews as invalid.",
+		Label: "review-rejected", Code: 500, When: "The upstream rejects the gateway's reviews as invalid.",
 		Client: "Status `InternalError`. " + noTellings, Do: "See the log.",
 	},
 	ShortLimit: {
@@ -284,13 +284,13 @@ var rejectionEntries = [rejections]Entry{
 		Client: "Status `BadRequest`; 410 if the version is gone, 504 if it has not been reached, 503 with Retry-After: 1 if the cache is temporarily unavailable.",
 		Do:     "See the reason in the message. Delete by name, or without a shardSelector.",
 	},
-	QueryUnanswered: {
-		Label: "query-unanswered", Code: 400, When: "The cache cannot serve a list with sortBy, where, offset, fields or countBy, for one of the reasons for forwarding. It is not forwarded, because other servers ignore these parameters. Or a watch or a deletion with one of them.",
+	QueryUnserved: {
+		Label: "query-unserved", Code: 400, When: "The cache cannot serve a list with sortBy, where, offset, fields or countBy, for one of the reasons for forwarding. It is not forwarded, because other servers ignore these parameters. Or a watch or a deletion with one of them.",
 		Client: "Status `BadRequest`; 410 if the version is gone, 504 if it has not been reached, 503 with Retry-After: 1 if the cache is temporarily unavailable.",
 		Do:     "See the reason in the message, and docs/queries.md.",
 	},
-	VisibleUnanswered: {
-		Label: "visible-unanswered", Code: 503, When: "A rule with visibleLists applies to a cluster-wide list or watch, and the cache cannot serve it, for one of the reasons for forwarding. It is not forwarded, because the upstream would deny it.",
+	VisibleUnserved: {
+		Label: "visible-unserved", Code: 503, When: "A rule with visibleLists applies to a cluster-wide list or watch, and the cache cannot serve it, for one of the reasons for forwarding. It is not forwarded, because the upstream would deny it.",
 		Client: "Status `ServiceUnavailable` with Retry-After: 1; 410 if the version is gone, 504 if it has not been reached, 403 if the cache never serves such a list.",
 		Do:     "See the reason in the message.",
 	},
@@ -336,7 +336,7 @@ var rejectionEntries = [rejections]Entry{
 		Metric: "kubeweir_upstream_broken_responses_total", Do: "Check for restarts of the upstream and proxies in between.",
 	},
 	GatewayIdentityRejected: {
-		Label: "gateway-identity-refused", Code: 503, When: "The upstream denies the gateway the impersonation of the client, or rejects its credentials.",
+		Label: "gateway-identity-rejected", Code: 503, When: "The upstream denies the gateway the impersonation of the client, or rejects its credentials.",
 		Client: comeBack, Do: "Grant impersonate to the gateway; renew its token or certificate.",
 	},
 	ShuttingDown: {

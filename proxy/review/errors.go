@@ -19,7 +19,7 @@ var ErrForbidden = errors.New("the upstream does not let the gateway ask")
 
 // ErrRejected is the cause if the upstream rejects the review itself. Its message is about the
 // gateway: it belongs in the log and is not for clients.
-var ErrRejected = errors.New("the upstream refused the question")
+var ErrRejected = errors.New("the upstream rejected the review")
 
 // ErrNoReview is the cause if a review is needed and the context forbids reviews, see
 // WithoutReviews. It says nothing about what the user may do.

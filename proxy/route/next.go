@@ -31,7 +31,7 @@ func (f *Facts) Next() Decision {
 // for resources that are never cached: those of other servers, which may have such parameters.
 func (f *Facts) query() Decision {
 	if f.Info.Verb != "list" {
-		return Decision{Action: Reject, Rejection: reason.QueryUnanswered, Err: wrongVerb(f.Info.Verb)}
+		return Decision{Action: Reject, Rejection: reason.QueryUnserved, Err: wrongVerb(f.Info.Verb)}
 	}
 	if f.Unqualified == reason.Aggregated || f.Unqualified == reason.Unwatchable {
 		return f.forward(f.Unqualified)
@@ -180,7 +180,7 @@ func (f *Facts) prove(then Decision) Decision {
 	case Unknown:
 		return Decision{Action: Prove}
 	case No:
-		return f.cannot(reason.Unproven, nil)
+		return f.cannot(reason.NotCurrent, nil)
 	}
 	return then
 }
@@ -206,7 +206,7 @@ func (f *Facts) strict() Decision {
 	case f.Info.Verb == "list" && f.Query.revalidates() && !f.NotRevalidated:
 		return Decision{Action: Revalidate}
 	case f.Redacted: // a shared response shows secrets
-		return f.cannot(reason.Unproven, nil)
+		return f.cannot(reason.NotCurrent, nil)
 	case f.NotCoalesced != reason.NotForwarded:
 		return f.cannot(f.NotCoalesced, nil)
 	}
@@ -257,9 +257,9 @@ func (f *Facts) Expired() (d Decision, expired bool) {
 func (f *Facts) cannot(why reason.Forward, err error) Decision {
 	switch {
 	case f.Query.Visible != nil:
-		return Decision{Action: Reject, Rejection: reason.VisibleUnanswered, Err: f.visibleErr(why, err)}
+		return Decision{Action: Reject, Rejection: reason.VisibleUnserved, Err: f.visibleErr(why, err)}
 	case f.Info.Query != nil && f.Request.Method != "HEAD":
-		reject := Decision{Action: Reject, Rejection: reason.QueryUnanswered, Err: f.queryErr(why, err)}
+		reject := Decision{Action: Reject, Rejection: reason.QueryUnserved, Err: f.queryErr(why, err)}
 		if f.Info.Exact && !f.Subject.UpstreamDecides {
 			switch f.Permission { // whoever may not list learns nothing
 			case Unknown:

@@ -148,9 +148,9 @@ func TestNext(t *testing.T) {
 		{"visible, none", anyPods, all{showsVisible, visibility(No)}, Decision{Action: Reject, Rejection: reason.Forbidden}, 403},
 		{"visible, some", anyPods, all{showsVisible, someVisible}, Decision{Action: ReadCache}, 0},
 		{"visible, some, strict", listPods, all{showsVisible, someVisible, current(No)}, Decision{Action: Prove}, 0},
-		{"visible, cache fails", anyPods, all{showsVisible, someVisible, cacheFailed}, Decision{Action: Reject, Rejection: reason.VisibleUnanswered}, 410},
-		{"visible, no collection", anyPods, all{showsVisible, someVisible, collection(No), func(f *Facts) { f.Missing = reason.CacheUnavailable }}, Decision{Action: Reject, Rejection: reason.VisibleUnanswered}, 503},
-		{"visible, unserved", anyPods, all{showsVisible, someVisible, collection(No), func(f *Facts) { f.Missing = reason.Unservable }}, Decision{Action: Reject, Rejection: reason.VisibleUnanswered}, 403},
+		{"visible, cache fails", anyPods, all{showsVisible, someVisible, cacheFailed}, Decision{Action: Reject, Rejection: reason.VisibleUnserved}, 410},
+		{"visible, no collection", anyPods, all{showsVisible, someVisible, collection(No), func(f *Facts) { f.Missing = reason.CacheUnavailable }}, Decision{Action: Reject, Rejection: reason.VisibleUnserved}, 503},
+		{"visible, unserved", anyPods, all{showsVisible, someVisible, collection(No), func(f *Facts) { f.Missing = reason.Unservable }}, Decision{Action: Reject, Rejection: reason.VisibleUnserved}, 403},
 		{"offline review, not allowed", anyPods, all{offlineReview}, Decision{Action: Reject, Rejection: reason.OfflineDenied}, 503},
 		{"offline review, forbidden", anyPods, all{offlineReview, permission(No)}, Decision{Action: Reject, Rejection: reason.Forbidden}, 403},
 		{"offline review, allowed", anyPods, all{offlineReview, allowsOffline}, Decision{Action: ReadCache}, 0},
@@ -167,13 +167,13 @@ func TestNext(t *testing.T) {
 		{"query, not parsed", queryPods, nil, Decision{Action: ParseParameters}, 0},
 		{"query", queryPods, all{parsedQuery, current(Yes)}, Decision{Action: ReadCache}, 0},
 		{"query, proven", queryPods, all{parsedQuery, current(No), proven(Yes)}, Decision{Action: ReadCache}, 0},
-		{"query, not proven", queryPods, all{parsedQuery, current(No), proven(No)}, Decision{Action: Reject, Rejection: reason.QueryUnanswered}, 503},
-		{"query, watch", "GET /api/v1/pods?watch=1&sortBy=metadata.name", nil, Decision{Action: Reject, Rejection: reason.QueryUnanswered}, 400},
-		{"query, deletion", "DELETE /api/v1/namespaces/a/pods?sortBy=metadata.name", nil, Decision{Action: Reject, Rejection: reason.QueryUnanswered}, 400},
-		{"query, inexact", queryPods, all{unfit(reason.Inexact)}, Decision{Action: Reject, Rejection: reason.QueryUnanswered}, 400},
+		{"query, not proven", queryPods, all{parsedQuery, current(No), proven(No)}, Decision{Action: Reject, Rejection: reason.QueryUnserved}, 503},
+		{"query, watch", "GET /api/v1/pods?watch=1&sortBy=metadata.name", nil, Decision{Action: Reject, Rejection: reason.QueryUnserved}, 400},
+		{"query, deletion", "DELETE /api/v1/namespaces/a/pods?sortBy=metadata.name", nil, Decision{Action: Reject, Rejection: reason.QueryUnserved}, 400},
+		{"query, inexact", queryPods, all{unfit(reason.Inexact)}, Decision{Action: Reject, Rejection: reason.QueryUnserved}, 400},
 		{"query, unqualified, permission unknown", queryPods, all{unfit(reason.Scope), permission(Unknown)}, Decision{Action: Authorize}, 0},
 		{"query, unqualified, forbidden", queryPods, all{unfit(reason.Scope), permission(No)}, Decision{Action: Reject, Rejection: reason.Forbidden}, 403},
-		{"query, impersonated", queryPods, all{unfit(reason.Impersonated), impersonating, permission(Unknown)}, Decision{Action: Reject, Rejection: reason.QueryUnanswered}, 400},
+		{"query, impersonated", queryPods, all{unfit(reason.Impersonated), impersonating, permission(Unknown)}, Decision{Action: Reject, Rejection: reason.QueryUnserved}, 400},
 		{"query, aggregated", queryPods, all{unfit(reason.Aggregated)}, Decision{Action: Forward, Why: reason.Aggregated}, 0},
 
 		// Gets and lists.
@@ -212,7 +212,7 @@ func TestNext(t *testing.T) {
 		{"session, not current, budget exhausted", getPod, all{session, current(No), budget(No)}, Decision{Action: Reject, Rejection: reason.OverBudget}, 429},
 		{"redacted, not current", getPod, all{redacted, current(No)}, Decision{Action: Prove}, 0},
 		{"redacted, not current, budget exhausted", getPod, all{redacted, current(No), budget(No)}, Decision{Action: Reject, Rejection: reason.OverBudget}, 429},
-		{"redacted, not proven", getPod, all{redacted, current(No), proven(No)}, Decision{Action: Forward, Why: reason.Unproven}, 0},
+		{"redacted, not proven", getPod, all{redacted, current(No), proven(No)}, Decision{Action: Forward, Why: reason.NotCurrent}, 0},
 
 		// Age of responses.
 		{"read, old, upstream responds", anyPods, all{cacheRead, func(f *Facts) { f.Age = 2 * time.Hour }}, Decision{Action: Respond}, 0},
@@ -235,7 +235,7 @@ func TestNext(t *testing.T) {
 		{"watch from now, not current", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }, current(No)}, Decision{Action: Prove}, 0},
 		{"watch from now, budget exhausted, stale allowed", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }, current(No), budget(No), staleAllowed}, Decision{Action: ReadCache, Stale: true}, 0},
 		{"watch from now, budget exhausted", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }, current(No), budget(No)}, Decision{Action: Reject, Rejection: reason.OverBudget}, 429},
-		{"watch from now, not proven", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }, current(No), proven(No)}, Decision{Action: Forward, Why: reason.Unproven}, 0},
+		{"watch from now, not proven", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }, current(No), proven(No)}, Decision{Action: Forward, Why: reason.NotCurrent}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := newFacts(c.line, c.facts...).Next()

@@ -78,8 +78,8 @@ func (f *Facts) queryErr(why reason.Forward, err error) error {
 		return api.NewExpiredList()
 	case reason.DefinitionsUnknown, reason.CacheUnavailable, reason.Redefined, reason.VersionAhead:
 		return Unavailable(fmt.Sprintf("%s, which cannot be read now (%s)", only, why))
-	case reason.Unproven:
-		return Unavailable(only + ", which cannot confirm the most recent state now (unproven): set resourceVersion=0 to read the cached state")
+	case reason.NotCurrent:
+		return Unavailable(only + ", which cannot confirm the most recent state now (not-current): set resourceVersion=0 to read the cached state")
 	case reason.Inexact:
 		return apierrors.NewBadRequest(only + ", and this request is ambiguous (inexact): give each parameter once, percent-encoded in ASCII, and only parameters of lists")
 	}
@@ -93,7 +93,7 @@ func (f *Facts) visibleErr(why reason.Forward, err error) error {
 	}
 	text := fmt.Sprintf("lists over all namespaces that you may list are served only from kubeweir's cache, which cannot serve this request (%s)", why)
 	switch why {
-	case reason.CacheUnavailable, reason.Redefined, reason.VersionAhead, reason.Unproven:
+	case reason.CacheUnavailable, reason.Redefined, reason.VersionAhead, reason.NotCurrent:
 		return Unavailable(text)
 	}
 	return f.Forbidden(text)
@@ -112,7 +112,7 @@ func (f *Facts) shardErr(why reason.Forward, err error) error {
 		return err
 	}
 	switch why {
-	case reason.DefinitionsUnknown, reason.CacheUnavailable, reason.Redefined, reason.VersionAhead, reason.Unproven:
+	case reason.DefinitionsUnknown, reason.CacheUnavailable, reason.Redefined, reason.VersionAhead, reason.NotCurrent:
 		return Unavailable(fmt.Sprintf("the shard cannot be read from the cache now (%s), and the upstream's response does not confirm the shard", why))
 	case reason.NotForwarded: // a deletion
 		return apierrors.NewBadRequest("shardSelector is not supported for deletions: a server that does not know it would delete the objects of all shards")

@@ -18,23 +18,23 @@ import (
 type purpose string
 
 const (
-	forClient     purpose = "client"      // forwarded with the client's own token
-	forIdentity   purpose = "impersonate" // forwarded by impersonation
-	forOwn        purpose = "own"         // forwarded as the gateway itself
-	forList       purpose = "list"
-	forReferences purpose = "references"
-	forWatch      purpose = "watch"
-	forVersion    purpose = "version"
-	forDiscovery  purpose = "discovery"
-	forReview     purpose = "review"
+	forClient      purpose = "client"      // forwarded with the client's own token
+	forIdentity    purpose = "impersonate" // forwarded by impersonation
+	forOwn         purpose = "own"         // forwarded as the gateway itself
+	forList        purpose = "list"
+	forVersionList purpose = "version-list"
+	forWatch       purpose = "watch"
+	forVersion     purpose = "version"
+	forDiscovery   purpose = "discovery"
+	forReview      purpose = "review"
 )
 
 // urgent reports whether a client waits for the response to such a request of the gateway's own.
 // The others are tried also while the upstream is silent.
-func (p purpose) urgent() bool { return p == forReferences || p == forVersion }
+func (p purpose) urgent() bool { return p == forVersionList || p == forVersion }
 
 // purposes are all of them.
-var purposes = [...]purpose{forClient, forIdentity, forOwn, forList, forReferences, forWatch, forVersion, forDiscovery, forReview}
+var purposes = [...]purpose{forClient, forIdentity, forOwn, forList, forVersionList, forWatch, forVersion, forDiscovery, forReview}
 
 type metrics struct {
 	requests   *prometheus.CounterVec

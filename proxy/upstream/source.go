@@ -193,12 +193,12 @@ func (s *Source) small() http.RoundTripper {
 // get lists or watches res. A status other than 200 is an error.
 func (s *Source) get(ctx context.Context, res *source.Resource, call *call) (*response, error) {
 	p := call.purpose
-	call.compress = p == forList || p == forReferences
+	call.compress = p == forList || p == forVersionList
 	call.rt = s.c.feed
 	switch { // a client waits
-	case p == forVersion, p == forReferences && call.query.Get("limit") == "1":
+	case p == forVersion, p == forVersionList && call.query.Get("limit") == "1":
 		call.rt = s.small()
-	case p == forReferences:
+	case p == forVersionList:
 		call.rt = s.c.own.short
 	}
 	a, err := s.c.get(ctx, call)

@@ -16,7 +16,7 @@ import (
 // in protobuf.
 func (s *Source) ListVersions(ctx context.Context, res *source.Resource, opts source.ListOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
 	const accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-	a, err := s.get(ctx, res, &call{purpose: forReferences, accept: accept, path: collectionPath(res, opts.Namespace), query: listQuery(&opts)})
+	a, err := s.get(ctx, res, &call{purpose: forVersionList, accept: accept, path: collectionPath(res, opts.Namespace), query: listQuery(&opts)})
 	if err != nil {
 		return source.ListMeta{}, err
 	}
