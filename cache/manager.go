@@ -87,7 +87,7 @@ const tidyPeriod = 15 * time.Second
 // retrySeconds is the retry delay for callers when too many wait.
 const retrySeconds = 1
 
-// NewManager returns a Manager. Close stops it. The error is that of the Registerer.
+// NewManager returns a Manager. Close stops it. An error comes from the Registerer.
 func NewManager(o Options) (*Manager, error) {
 	limits := o.Limits.withDefaults()
 	log := cmp.Or(o.Logger, slog.Default())

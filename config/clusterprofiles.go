@@ -26,7 +26,7 @@ func (p *ClusterProfiles) On() bool { return p.ProviderFile != "" }
 
 const profilesPath = "clusterProfiles"
 
-// settings are those of ClusterProfiles.
+// settings returns the settings of ClusterProfiles.
 func (p *ClusterProfiles) settings() []setting {
 	return []setting{
 		{profilesPath + ".providerFile", "clusterprofile-provider-file", &p.ProviderFile, nil,

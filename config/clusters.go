@@ -15,7 +15,7 @@ import (
 
 // Cluster is one of several clusters that a gateway stands in front of.
 type Cluster struct {
-	// Name is that of the cluster in paths, metrics, logs and audit events. Required.
+	// Name identifies the cluster in paths, metrics, logs and audit events. Required.
 	Name string `json:"name"`
 	// Hosts are the names, without port, by which clients ask for this cluster.
 	Hosts []string `json:"hosts"`

@@ -139,7 +139,7 @@ type program struct {
 
 type configuration interface{ program() *program }
 
-// settings are those of all sections.
+// settings returns the settings of all sections.
 func (p *program) settings() (all []setting) {
 	for _, section := range p.sections {
 		all = append(all, section.settings...)

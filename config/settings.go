@@ -15,7 +15,7 @@ type setting struct {
 	path  string // in the file: limits.maxInFlight
 	flag  string // "" for what only the file can say; names that kube-apiserver has are kube-apiserver's
 	value any    // pointer to the field
-	// bounds are those of a number, a size or a duration; nil for others.
+	// bounds are the bounds of a number, a size or a duration; nil for other types.
 	bounds *bounds
 	// usage says what it is in one phrase; the word in backquotes is what the flag's
 	// value is called, "file" and "folder" of what is a path.

@@ -60,7 +60,7 @@ func cipherSuite(name string) *tls.CipherSuite {
 	return nil
 }
 
-// cipherSuites are those that a setting may name.
+// cipherSuites returns the cipher suites that a setting may name.
 func cipherSuites() []*tls.CipherSuite {
 	return slices.DeleteFunc(tls.CipherSuites(), func(s *tls.CipherSuite) bool {
 		return !slices.Contains(s.SupportedVersions, tls.VersionTLS12)

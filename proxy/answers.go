@@ -19,9 +19,10 @@ const (
 	// at most 64 MiB, usually 3 MiB of responses of a few hundred bytes.
 	maxSavedResponse  = 16 << 10
 	maxSavedResponses = 4096
-	// maxSavedDocument and maxSavedDocuments are that of the documents of all groups: 64 MiB at
-	// most, of compressed ones as a rule 4 MiB. As many are read or written at a time at most,
-	// which users share; what exceeds that is forwarded, and passed on as it comes.
+	// maxSavedDocument and maxSavedDocuments bound the cached discovery documents of all groups: at
+	// most 64 MiB, and usually 4 MiB if they are compressed. At most maxSavedDocuments are read or
+	// written at a time, and users share these slots. Other documents are forwarded without being
+	// cached.
 	maxSavedDocument  = 1 << 20
 	maxSavedDocuments = 64
 )

@@ -22,8 +22,8 @@ type Question struct {
 	Method string
 	// Target is the path with its query, or a URL.
 	Target string `json:"path"`
-	// User and Groups are the client. Without groups they are those of a cached identity of that name,
-	// or the default groups.
+	// User and Groups identify the client. Without Groups, the groups of a cached identity of that
+	// name are used, or else the default groups.
 	User              string
 	Groups            []string
 	UserAgent, Accept string

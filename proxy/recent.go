@@ -26,7 +26,8 @@ type DeniedRequest struct {
 // Denial describes a request that was denied Count times, without the contents of objects.
 type Denial struct {
 	DeniedRequest
-	// UserAgent, Reason and Last are those of the last time. Reason is the authorizer's, often "".
+	// UserAgent, Reason and Last describe the last such request. Reason comes from the authorizer
+	// and is often "".
 	UserAgent string    `json:"userAgent"`
 	Reason    string    `json:"reason,omitempty"`
 	Last      time.Time `json:"at"`

@@ -66,7 +66,8 @@ func (m *Mux) notify(woken []*Watcher) {
 	}
 }
 
-// trim drops what exceeds the bounds. Its cost is that of what it drops.
+// trim drops events that exceed the bounds. Its cost is proportional to the number of dropped
+// events.
 func (m *Mux) trim(now int64) {
 	r := &m.mu.ring
 	expired := now - int64(m.options.MaxAge)

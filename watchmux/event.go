@@ -127,7 +127,7 @@ type Delivery struct {
 // or the frame budget and everything is dropped. The zero value is ready to use and not counted.
 type frameCache struct {
 	head atomic.Pointer[frame]
-	// budget is that of the ring. It is set before the event is shared.
+	// budget is the frame budget of the ring. It is set before the event is shared.
 	budget *frameBudget
 }
 

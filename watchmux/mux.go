@@ -79,7 +79,8 @@ const lagAfter = time.Second
 // methods, Prepend among them, and those of watchers, are safe for concurrent use.
 type Mux struct {
 	options Options
-	// frames are those of the events in the ring, logFrames those of events that only the log has.
+	// frames bounds the frames of the events in the ring, logFrames those of events that only the
+	// log has.
 	frames, logFrames frameBudget
 	deliveries        atomic.Uint64
 	// woken is Append's list of watchers to notify, which belongs to the writer and reuses its
@@ -220,8 +221,9 @@ type Watcher struct {
 	// cursor is the position of the next event to read. It has no meaning while armed.
 	cursor uint64
 	armed  bool
-	// Below prepended, positions of the watcher are those of prepended events, which are only in the
-	// ring. Below lost, they are those of events that the ring had dropped when others were prepended.
+	// Positions of the watcher below prepended are positions of prepended events, which are only in
+	// the ring. Positions below lost are those of events that the ring had dropped when others were
+	// prepended.
 	prepended, lost uint64
 	// coalesces is set by Coalesce. horizon is how far such a watcher reads before it says that it
 	// is Behind, 0 while it is not reading.
@@ -313,7 +315,7 @@ type eventLog struct {
 	// holds are the holds of watchers, held the set of those in use.
 	holds [maxHolds]hold
 	held  holdSet
-	// frames are those of events that the ring has dropped.
+	// frames is the budget of events that the ring has dropped.
 	frames *frameBudget
 }
 
@@ -382,8 +384,8 @@ type Stats struct {
 	// with it.
 	Events            int
 	Bytes, FrameBytes int64
-	// RV and Oldest are those of Mux. OldestAge is the age of the oldest event in nanoseconds, 0
-	// without one; prepended events count only if there are no others.
+	// RV and Oldest have the same meaning as in Mux. OldestAge is the age of the oldest event in
+	// nanoseconds, 0 without one; prepended events count only if there are no others.
 	RV, Oldest uint64
 	OldestAge  int64
 	// Appended counts the events since the start, without prepended ones, Deliveries those handed to

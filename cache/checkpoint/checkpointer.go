@@ -258,8 +258,8 @@ func (k *Checkpointer) askCluster(ctx context.Context) (string, error) {
 	return cluster, nil
 }
 
-// CheckCluster checks whether the cluster is that of the loaded state. The error wraps ErrRewound
-// if it is another one, and ErrUnknownCluster if another attempt will not help.
+// CheckCluster checks whether the loaded state was saved from the present cluster. The error wraps
+// ErrRewound if it is another cluster, and ErrUnknownCluster if another attempt will not help.
 func (i *Checkpoint) CheckCluster(ctx context.Context, l *Loaded) error {
 	cluster, err := i.owner.cluster(ctx)
 	switch {
@@ -295,8 +295,8 @@ func (i *Checkpoint) Drop(reason error) {
 // further one is loaded. It returns true the first time.
 func (k *Checkpointer) SetOtherHistory() bool { return !k.otherHistory.Swap(true) }
 
-// Checkpoint is that of one collection. The reflector loads it, then the saver writes it until the
-// collection ends.
+// Checkpoint is the saved state of one collection. The reflector loads it, then the saver writes it
+// until the collection ends.
 type Checkpoint struct {
 	owner  *Checkpointer
 	name   string

@@ -192,7 +192,7 @@ type Token struct {
 	Offset int `json:"offset"`
 	// At is the time of the first page in seconds since 1970, if the query is Timed.
 	At int64 `json:"at,omitempty"`
-	// Within is that of api.ContinueToken.
+	// Within is the Within of api.ContinueToken.
 	Within string `json:"within,omitempty"`
 }
 

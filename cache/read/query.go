@@ -29,7 +29,7 @@ type queryList struct {
 	*query.Query
 	// selected spells the namespace and the selectors.
 	selected string
-	// token is that of the page. On the first page it has no version.
+	// token is the continue token of the page. On the first page it has no version.
 	token query.Token
 }
 

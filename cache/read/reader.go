@@ -35,7 +35,7 @@ func ForwardReason(err error) reason.Forward {
 
 // Request is one authorized get or list. A Reader does not keep it, and changes nothing but Cost.
 type Request struct {
-	// Namespace and Name are those of the request. A list has no Name.
+	// Namespace and Name come from the request. A list has no Name.
 	Namespace, Name string
 	// Options are the parsed parameters. For a get only ResourceVersion counts.
 	Options api.ListOptions

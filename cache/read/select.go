@@ -109,7 +109,7 @@ type Selection struct {
 	shard string
 }
 
-// FormList returns the selection as forms take it. meta is that of its collection.
+// FormList returns the selection as forms take it. meta is the list metadata of its collection.
 func (s *Selection) FormList(meta *source.ListMeta) *form.List {
 	return &form.List{
 		Objects:            s,
@@ -124,8 +124,8 @@ func (s *Selection) FormList(meta *source.ListMeta) *form.List {
 	}
 }
 
-// resolve selects the objects of a list. The cases are those of k8s.io/apiserver/pkg/storage/cacher
-// (delegator.go, watch_cache.go), in the same order.
+// resolve selects the objects of a list. It distinguishes the same cases as
+// k8s.io/apiserver/pkg/storage/cacher (delegator.go, watch_cache.go), in the same order.
 func (r *Reader) resolve(ctx context.Context, c Collection, q *listRequest) (*Selection, error) {
 	opts := &q.Options
 	if q.filter != nil && q.filter.Shard != nil {

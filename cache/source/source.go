@@ -109,7 +109,7 @@ const RedefinitionTime = 30 * time.Second
 // ListOptions are the parameters of Source.List and VersionLister.ListVersions, spelled as in the
 // Kubernetes API.
 type ListOptions struct {
-	// Namespace is that of the objects, "" for all.
+	// Namespace is the namespace of the objects; "" means all namespaces.
 	Namespace, LabelSelector, FieldSelector string
 	// ResourceVersion and ResourceVersionMatch are both empty for the most recent state.
 	ResourceVersion, ResourceVersionMatch string
@@ -124,7 +124,7 @@ type ListMeta struct {
 	Continue        string
 	// RemainingItemCount is nil if the list does not have it.
 	RemainingItemCount *int64
-	// Kind and APIVersion are those of the list (PodList, v1), as the source sent them.
+	// Kind and APIVersion describe the list (PodList, v1), as the source sent them.
 	Kind, APIVersion string
 	// Warnings are the values of the response's Warning headers. Every response of a deprecated
 	// version of a resource has one.

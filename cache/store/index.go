@@ -145,9 +145,10 @@ type indexKey struct {
 	key  string
 }
 
-// indexes are those of one store, guarded by Store.mu. An index by terms is built in the background
-// when a selector could use it for the second time, one by hashes when a small shard is read. They
-// are dropped when they have not been used for a while, so that only indexes in use cost memory.
+// indexes are the indexes of one store, guarded by Store.mu. An index by terms is built in the
+// background when a selector could use it for the second time. An index by hashes is built when a
+// small shard is read. Indexes are dropped when they have not been used for a while, so that only
+// indexes in use cost memory.
 type indexes struct {
 	max    int
 	byKey  map[indexKey]*index

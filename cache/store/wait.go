@@ -83,7 +83,7 @@ func (s *Store) waitUntil(ctx context.Context, timeout time.Duration, want wait,
 	}
 }
 
-// Wait waits for done. The errors are those of WaitFor; rv is only reported.
+// Wait waits for done. It returns the errors of WaitFor; rv is only used in their text.
 func (s *Store) Wait(ctx context.Context, done <-chan struct{}, timeout time.Duration, rv uint64) error {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()

@@ -105,7 +105,7 @@ type Request struct {
 	Client Client
 }
 
-// The duration of watches and the period of bookmarks are those of kube-apiserver
+// The duration of watches and the period of bookmarks are kube-apiserver's
 // (k8s.io/apiserver/pkg/storage/cacher, --min-request-timeout).
 const (
 	bookmarkPeriod      = time.Minute

@@ -156,11 +156,10 @@ func (p *writers) take(sc *scratch) *stream {
 	return s
 }
 
-// pace determines how long a stream that was just served waits before it is served again: the
-// longer the more streams are being served, so that there is at most one write per paceWrite on
-// average, but at most pacePause. With few watchers nobody waits, however fast events arrive. With
-// a thousand, each gets the events of pacePause together, if they arrive faster than every half of
-// that.
+// pace limits how often each stream is served: after a delivery, the stream waits until it is
+// served again. The wait grows with the number of streams, so that on average there is at most one
+// write per paceWrite, and it never exceeds pacePause. With few watchers there is no wait. With a
+// thousand watchers and frequent events, each stream gets the events of pacePause in one write.
 type pace struct {
 	begun        time.Time // of the current window of pacePause
 	served, last int       // streams served in it and in the previous one

@@ -39,10 +39,10 @@ func forwardedVerbs() []string {
 
 func pathVerbs() []string { return []string{"get"} }
 
-// constrainedRules are those of KEP-5284: to be such a user at all, and what may be done
-// as one. The mode user-info is for all users but nodes and service accounts, for which
-// the modes of their own take a name without groups and extra fields. Nobody can be in
-// system:masters by it.
+// constrainedRules returns the rules of constrained impersonation (KEP-5284): the right to
+// impersonate the user, and the right to act as the user. The mode user-info covers all users
+// except nodes and service accounts. Their own modes grant a name without groups and extra fields.
+// No mode allows the group system:masters.
 func constrainedRules(attributes []string) []Rule {
 	const mode = "user-info"
 	who := policy([]string{"impersonate:" + mode}, authenticationGroup, attributes...)

@@ -12,7 +12,7 @@ import (
 	sorted "sigs.k8s.io/yaml"
 )
 
-// Names are those of the objects of a manifest.
+// Names are the names of the objects of a manifest.
 type Names struct {
 	// Role is the ClusterRole and the ClusterRoleBinding; where RoleNamespace is set, the Role
 	// and the RoleBinding there.
@@ -27,7 +27,8 @@ func DefaultNames() Names {
 	return Names{Role: "kubeweir-gateway", ServiceAccount: "kubeweir", Namespace: "kubeweir"}
 }
 
-// kind is that of a role or its binding. One of a namespace has the same form.
+// kind returns the kind of a role or binding: clusterKind, or its namespaced form if RoleNamespace
+// is set.
 func (n Names) kind(clusterKind string) string {
 	if n.RoleNamespace != "" {
 		return strings.TrimPrefix(clusterKind, "Cluster")

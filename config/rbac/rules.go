@@ -106,7 +106,7 @@ type ownResources struct {
 // followed is all of them.
 type followed []ownResources
 
-// followedBy are those that a gateway configured by c follows.
+// followedBy returns the resources that a gateway configured by c watches for itself.
 func followedBy(c *config.Gateway) followed {
 	all := followed{
 		{[]own{{extensionsGroup, "customresourcedefinitions"}}, []string{
@@ -140,8 +140,8 @@ func (f followed) has(group, resource string) bool {
 	return slices.ContainsFunc(f, func(r ownResources) bool { return slices.Contains(r.resources, own{group, resource}) })
 }
 
-// rules are those of what is followed, with the verb get for what is cached for
-// clients as well, unless a rule for everything has it all.
+// rules returns the rules for the followed resources. They include the verb get for resources that
+// are also cached for clients, unless a wildcard rule covers them.
 func (f followed) rules(cached *Resources) (rules []Rule) {
 	for _, r := range f {
 		byVerbs := map[bool][]string{} // by whether clients are served it, too

@@ -49,8 +49,8 @@ type RequestInfo struct {
 	// identity than the client's. Others are forwarded as the client, who thus gets what the
 	// upstream allows that client.
 	Exact bool
-	// Options are those of an exact request. A get has only the ResourceVersion. A watch by the
-	// path of one object has the field selector for its name.
+	// Options are the options of an exact request. A get has only the ResourceVersion. A watch by
+	// the path of one object has the field selector for its name.
 	Options ListOptions
 	// Query holds the parameters of a list, watch or deletecollection that only kubeweir has, nil
 	// without any. Exact ignores them: such a request may be authorized and served from the cache,

@@ -81,7 +81,7 @@ type form interface {
 	close()
 }
 
-// adminOptions are those of the admin listener, and what it tells of the program.
+// adminOptions configure the admin listener and describe the program on it.
 type adminOptions struct {
 	listen        string // address, "" for none
 	profiling     config.Profiling

@@ -42,7 +42,7 @@ type StandaloneOptions struct {
 	// InMemory keeps nothing on disk: objects, keys and certificates end with the
 	// process, and the data folder is not used. For tests.
 	InMemory bool
-	// UserAgent is that of the gateway's own requests to the origin.
+	// UserAgent is the user agent of the gateway's own requests to the origin.
 	UserAgent string
 	// Logger is required.
 	Logger *slog.Logger

@@ -27,7 +27,8 @@ import (
 type Options struct {
 	// Config is how the hub is reached.
 	Config *rest.Config
-	// Namespace is that of the profiles, "" for all. LabelSelector selects among them, "" for all.
+	// Namespace is the namespace of the profiles; "" means all. LabelSelector selects among them;
+	// "" means all.
 	Namespace, LabelSelector string
 	// Max is how many there may be, the oldest first.
 	Max    int

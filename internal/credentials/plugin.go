@@ -41,7 +41,7 @@ type Plugin struct {
 	stuck          atomic.Bool
 }
 
-// credentials are those of one request.
+// credentials are the credentials of one request.
 type credentials struct {
 	authorization string // the Authorization header
 	cert          *tls.Certificate

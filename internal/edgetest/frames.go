@@ -256,7 +256,8 @@ func (f *FrameConn) Respond(id uint32) map[string]string {
 	return header
 }
 
-// Expect reads data.
+// Expect reads DATA frames of the stream id until their contents are want. It fails the test if the
+// contents differ.
 func (f *FrameConn) Expect(id uint32, want string) {
 	f.T.Helper()
 	for got := ""; got != want; {

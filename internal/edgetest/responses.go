@@ -116,7 +116,8 @@ func (d *RecordingDuplex) Receive(p []byte) error {
 	return nil
 }
 
-// Next waits for what the client sent since the last call and compares it.
+// Next waits until the client has sent want since the last call. It fails the test if the client
+// sends something else.
 func (d *RecordingDuplex) Next(t *testing.T, want string) {
 	t.Helper()
 	for got := ""; got != want; {

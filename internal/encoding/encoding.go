@@ -73,7 +73,7 @@ type Encoded struct {
 type ReadOptions struct {
 	// Limit is the maximum size of one item in bytes.
 	Limit int
-	// APIVersion and Kind are those of the items. If Kind is set they are inserted into items of
+	// APIVersion and Kind describe the items. If Kind is set they are inserted into items of
 	// encodings that omit them in typed lists.
 	APIVersion, Kind string
 }

@@ -54,8 +54,8 @@ type Config struct {
 	// makes the filters that every request passes. Its AggregatedDiscoveryGroupManager is shared
 	// by all servers.
 	Generic genericapiserver.Config
-	// Informers are those of the built-in types. Services and endpoint slices are
-	// asked of them when the first APIService names a service.
+	// Informers are the informers of the built-in types. Services and endpoint slices are read from
+	// them once the first APIService names a service.
 	Informers kubeinformers.SharedInformerFactory
 	// Registry says where APIServices are kept, Prefix ("/registry") begins
 	// their keys.

@@ -36,7 +36,7 @@ type Config struct {
 	// Generic is the configuration shared by all servers of the chain; New changes its own copy.
 	// Only the info and the security of its OpenAPI configs are used.
 	Generic genericapiserver.Config
-	// Informers are those of the built-in types.
+	// Informers are the informers of the built-in types.
 	Informers kubeinformers.SharedInformerFactory
 	// Registry says where definitions and custom resources are kept, Prefix ("/registry") begins
 	// their keys.

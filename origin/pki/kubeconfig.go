@@ -8,7 +8,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// contextName is that of the cluster and the context in kubeconfigs.
+// contextName is the name of the cluster and of the context in kubeconfigs.
 const contextName = "kubeweir"
 
 // Kubeconfig is a kubeconfig by which client is a user of the server at an address

@@ -21,8 +21,8 @@ type Options struct {
 	// discovery and the endpoint of the service default/kubernetes name it.
 	// Default: 127.0.0.1:6443.
 	AdvertiseAddress netip.AddrPort
-	// ServiceCIDR is the range of cluster IPs; the first one is that of the service
-	// default/kubernetes. Default: 10.0.0.0/24, kube-apiserver's.
+	// ServiceCIDR is the range of cluster IPs; its first address belongs to the Service
+	// default/kubernetes. Default: 10.0.0.0/24, as in kube-apiserver.
 	ServiceCIDR netip.Prefix
 	// NodePorts is the range of node ports. Default: 30000-32767.
 	NodePorts PortRange

@@ -18,7 +18,7 @@ import (
 type KeyValue struct {
 	Key   string
 	Value []byte // not to be changed by anyone
-	// Revision is that of the change that wrote the value (etcd's ModRevision).
+	// Revision is the revision of the change that wrote the value (etcd's ModRevision).
 	Revision uint64
 }
 
@@ -34,8 +34,8 @@ const (
 	Deleted
 )
 
-// Event is one change. Its Key's Revision is that of the change; of a deletion
-// the value is nil.
+// Event is one change. The Revision of its KV is the revision of the change; the value of a deleted
+// key is nil.
 type Event struct {
 	Type EventType
 	KV   KeyValue

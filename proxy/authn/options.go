@@ -17,7 +17,7 @@ import (
 type Options struct {
 	// TokenReviewer reviews bearer tokens; nil rejects all tokens.
 	TokenReviewer TokenReviewer
-	// Audiences are those of TokenReviewSpec; nil selects the upstream's own.
+	// Audiences are the audiences of TokenReviewSpec; nil selects the upstream's own.
 	Audiences []string
 	// ClientCAFile holds the CAs of client certificates, in PEM. ClientCAs are added to them.
 	ClientCAFile string

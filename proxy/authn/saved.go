@@ -12,7 +12,7 @@ import (
 // SavedTokens are accepted tokens in a form that is kept over a restart. They hold no token, but
 // they say who is authenticated.
 type SavedTokens struct {
-	// Secret keys the hashes of the tokens. Audiences are those of the reviews.
+	// Secret keys the hashes of the tokens. Audiences are the audiences of the reviews.
 	Secret    []byte       `json:"secret"`
 	Audiences []string     `json:"audiences,omitempty"`
 	Tokens    []SavedToken `json:"tokens,omitempty"`

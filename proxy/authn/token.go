@@ -40,9 +40,9 @@ type tokens struct {
 	metrics map[tokenResult]prometheus.Counter
 
 	secret [sha256.Size]byte // keys the hash; only Restore changes it
-	// results are those of tokens that were accepted at some time. Their owners are the users of the
-	// tokens, who may have any number of them. rejected are the results of all other tokens: their
-	// senders choose the number of them, so they must not evict anything else.
+	// results holds the results of tokens that were accepted at some time. They are owned by the
+	// users of the tokens, who may have any number of them. rejected holds the results of all other
+	// tokens: their senders choose how many there are, so they must not evict anything else.
 	results    *review.Cache[CredentialKey, tokenReview]
 	rejected   *review.Cache[CredentialKey, tokenReview]
 	unverified unverified

@@ -87,7 +87,7 @@ type Decision struct {
 	Allowed bool
 	// Reason is the upstream authorizer's, often "".
 	Reason string
-	// Generation is that of the Authorizer when the decision was made; see
+	// Generation is the generation of the Authorizer when the decision was made; see
 	// revocation.Watches.Register.
 	Generation uint64
 	// Offline is true if the upstream is unavailable, and the decision is its last one or that of
@@ -154,7 +154,7 @@ func reviewOf(u user.Info, a *Attributes) *authorizationv1.SubjectAccessReview {
 	return &authorizationv1.SubjectAccessReview{Spec: spec}
 }
 
-// operators are those of the requirements in a review.
+// operators maps the operators of requirements to the operators of a review.
 var operators = map[selection.Operator]metav1.LabelSelectorOperator{
 	selection.Equals: metav1.LabelSelectorOpIn, selection.DoubleEquals: metav1.LabelSelectorOpIn, selection.In: metav1.LabelSelectorOpIn,
 	selection.NotEquals: metav1.LabelSelectorOpNotIn, selection.NotIn: metav1.LabelSelectorOpNotIn,

@@ -18,13 +18,13 @@ type denials struct {
 		sync.RWMutex
 		users map[string]*userDenials // with denials, or with evicted ones
 		size  int                     // denials of all users, at most max
-		// evictedUntil is that of userDenials, for users without denials.
+		// evictedUntil is userDenials.evictedUntil for users without denials.
 		evictedUntil time.Time
 		swept        time.Time // when expired denials were last dropped
 	}
 }
 
-// userDenials are those of one user, whatever credentials the user had. They are guarded by
+// userDenials are the denials of one user, whatever the credentials. They are guarded by
 // denials.mu.
 type userDenials struct {
 	byKey map[Key]*denial
@@ -36,8 +36,8 @@ type userDenials struct {
 type denial struct {
 	name string // of the user
 	key  Key
-	// attributes are those of the key. If the key has a digest of them, they hold only their target,
-	// shortened: the client chooses how large they are.
+	// attributes are the attributes of the key. If the key has only a digest of them, attributes
+	// hold just their target, shortened, because the client chooses how large they are.
 	attributes  Attributes
 	target      Attributes // of attributes, set by put
 	reason      string

@@ -44,7 +44,7 @@ type Session struct {
 type writes struct {
 	// version is the version that a collection must have.
 	version uint64
-	// coming is true if version is that of a change, so that the reflectors will deliver it.
+	// coming is true if version belongs to a change, so that the reflectors will deliver it.
 	// Otherwise only a freshness check can show that an idle resource has it.
 	coming bool
 	// deleted are deletions whose response did not name a version.

@@ -7,7 +7,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
-// Metrics are those of one Server. Requests are counted by the handler, which knows what they mean.
+// Metrics are the metrics of one Server. Requests are counted by the handler, which classifies
+// them.
 type Metrics struct {
 	connections   *prometheus.GaugeVec   // by listener, protocol
 	accepted      *prometheus.CounterVec // by listener

@@ -33,7 +33,7 @@ type Options struct {
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// MinTLSVersion is the oldest version of TLS that is spoken, TLS 1.2 by default.
 	MinTLSVersion uint16
-	// CipherSuites are those of TLS 1.2; nil for Go's choice.
+	// CipherSuites are the cipher suites of TLS 1.2; nil for Go's choice.
 	CipherSuites []uint16
 
 	// MaxConnections is the most open connections over all listeners; one more is

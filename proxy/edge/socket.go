@@ -111,9 +111,9 @@ func (s *socket) writeLocked(p []byte) (int, error) {
 	return s.Conn.Write(p)
 }
 
-// writeOwn writes what may be TLS's own. The write deadline is that of the last response, which
-// may be long ago: a write that fails by it at once gets a deadline of its own, for if a key
-// update failed, so would the next response.
+// writeOwn writes records that TLS may have created by itself, such as a key update. The write
+// deadline was set for the last response and may have passed long ago. A write that fails at once
+// because of it is retried with a new deadline: if a key update fails, so does the next response.
 func (s *socket) writeOwn(p []byte) (int, error) {
 	began := time.Now()
 	n, err := s.Conn.Write(p)

@@ -39,8 +39,8 @@ func NewOverloads(registerer prometheus.Registerer, rejections *reason.Counter) 
 	return &Overloads{rejected, rejections}
 }
 
-// Of returns the counter of a kind of requests and the limit that rejects them, which
-// are the values of the metric's labels. why is the reason that is counted, too.
+// Of returns an Overload that counts rejections of requests of a kind by a limit. kind and limit
+// are values of the metric's labels. Each rejection is also counted under the reason why.
 func (o *Overloads) Of(kind, limit string, why reason.Rejection) Overload {
 	return Overload{why, o.byKind.WithLabelValues(kind, limit), o.rejections}
 }

@@ -11,7 +11,7 @@ const (
 	// MaxEvent is the largest event of a watch that is rewritten, in bytes: more than any object
 	// that kube-apiserver accepts has in JSON.
 	MaxEvent = 4 << 20
-	// keptEvent is the largest buffer that is kept between two events.
+	// keptEvent is the largest buffer, in bytes, that is reused for the next event.
 	keptEvent = 64 << 10
 )
 

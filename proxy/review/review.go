@@ -14,7 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
-// Settings are those of the packages that create reviews. Zero values select the defaults.
+// Settings are common settings of the packages that create reviews. Zero values select the
+// defaults.
 type Settings struct {
 	// OfflineTTL is how long older results are used while the upstream is unavailable or takes more
 	// than StaleWait. Default: not at all.

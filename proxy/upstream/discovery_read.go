@@ -27,8 +27,8 @@ type ServerResource struct {
 	schema.GroupVersionResource
 	Kind       string
 	Namespaced bool
-	// Verbs are those of the resource itself; a resource that exists only for its subresources has
-	// none.
+	// Verbs are the verbs of the resource itself; a resource that exists only for its subresources
+	// has none.
 	Verbs []string
 }
 

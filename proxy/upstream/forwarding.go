@@ -31,8 +31,8 @@ type forwarding struct {
 // lifetime is how long a forwarded request lasts.
 type lifetime struct {
 	client context.Context // the client's
-	// ctx is that of the request upstream. It ends with the client's context until detach, and with
-	// the Client.
+	// ctx is the context of the request to the upstream. It ends with the client's context until
+	// detach, and with the Client.
 	ctx            context.Context
 	cancel         context.CancelCauseFunc
 	detach, unlink func() bool

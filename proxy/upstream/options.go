@@ -28,7 +28,7 @@ type Options struct {
 	// Config is used instead of Kubeconfig when set. It is not modified. Its QPS, Timeout and
 	// Transport are ignored.
 	Config *rest.Config
-	// Name is that of the cluster if there are several.
+	// Name is the name of the cluster if there are several.
 	Name string
 	// InProcess is used instead of both when set: the upstream is in this process.
 	InProcess *InProcess

@@ -68,7 +68,7 @@ type Cost struct {
 	// Requests is the number of requests, Rejected how many of them kubeweir answered 429.
 	Requests int64 `json:"requests"`
 	Rejected int64 `json:"rejected"`
-	// Bytes are those of bodies, as they were sent to clients.
+	// Bytes counts the bytes of bodies, as they were sent to clients.
 	Bytes int64 `json:"bytes"`
 	// UpstreamRequests and UpstreamBytes are requests to the upstream, and the bytes sent to and
 	// received from it. A request that several clients share counts in part for each.

@@ -53,7 +53,7 @@ type Chain struct {
 	Handler http.Handler
 	// Config is for clients of the Handler, in JSON.
 	Config *rest.Config
-	// Engine is that of the options.
+	// Engine is the engine of the options.
 	Engine storage.Engine
 	// Started is how long it took to serve.
 	Started time.Duration

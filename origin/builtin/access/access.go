@@ -70,7 +70,7 @@ type Config struct {
 	// Client is privileged and must not authenticate by a service-account token. It
 	// may be unusable until the server serves.
 	Client kubernetes.Interface
-	// Informers are those of the RBAC types; the caller starts them.
+	// Informers are the informers of the RBAC types; the caller starts them.
 	Informers informers.SharedInformerFactory
 }
 

@@ -20,7 +20,7 @@ type Controller struct {
 	controller *serviceaccount.ServiceAccountsController
 }
 
-// New makes a controller; config is that of a client that may do everything.
+// New returns a controller. config must be the configuration of a client that may do everything.
 func New(config *rest.Config) (*Controller, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -67,7 +67,7 @@ type Config struct {
 	// Enable and Disable name plugins, as --enable-admission-plugins and
 	// --disable-admission-plugins do. Optional.
 	Enable, Disable []string
-	// ConfigFile is that of --admission-control-config-file. Optional.
+	// ConfigFile is the value of --admission-control-config-file. Optional.
 	ConfigFile string
 	// Logger, default slog.Default().
 	Logger *slog.Logger

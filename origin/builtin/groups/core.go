@@ -214,9 +214,9 @@ func (p *coreProvider) kubelet() kubeletclient.KubeletClientConfig {
 	}
 }
 
-// componentServers are those that kube-apiserver looks at: its neighbours at their
-// default ports, and its store. The store is in this process: that the question
-// arrived is its answer.
+// componentServers returns the servers whose health kube-apiserver reports as componentstatuses:
+// the scheduler and the controller manager at their default ports, and the store. The store runs in
+// this process, so it is healthy if this code runs.
 func componentServers() map[string]componentstatus.Server {
 	https := func(port int) componentstatus.Server {
 		return &componentstatus.HttpServer{

@@ -91,7 +91,7 @@ func plain() map[string]func(context.Context, *testing.T, storage.Interface) {
 	}
 }
 
-// withStore are those that look behind it.
+// withStore returns the tests that inspect the engine behind the storage.
 func withStore() map[string]func(context.Context, *testing.T, *store) {
 	return map[string]func(context.Context, *testing.T, *store){
 		"Create": func(ctx context.Context, t *testing.T, s *store) {

@@ -25,7 +25,7 @@ type logFile struct {
 	length  int64
 }
 
-// aheadOf makes f a logFile if its name is that of a log. f may be nil.
+// aheadOf wraps f in a logFile if its name is the name of a log. f may be nil.
 func aheadOf(name string, f vfs.File) vfs.File {
 	if f == nil || !strings.HasSuffix(name, ".log") {
 		return f

@@ -10,7 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
-// metrics are those of an engine, as one prometheus.Collector.
+// metrics are the metrics of an engine, as one prometheus.Collector.
 type metrics struct {
 	registerer prometheus.Registerer // nil: not registered
 	all        []prometheus.Collector

@@ -140,7 +140,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// clientConfig is that of etcd's client.
+// clientConfig returns the configuration of etcd's client.
 func clientConfig(opts Options) (clientv3.Config, error) {
 	if len(opts.Endpoints) == 0 {
 		return clientv3.Config{}, errors.New("etcd: no endpoints")

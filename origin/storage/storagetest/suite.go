@@ -64,7 +64,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	}
 }
 
-// Cases are those of the suite, for callers that want some of them.
+// Cases returns the cases of the suite, for callers that run only some of them.
 func Cases() []Case {
 	return slices.Concat(writeCases(), readCases(), watchCases(), progressCases(), compactCases(), ttlCases(),
 		concurrentCases(), lifecycleCases(), restartCases(), faultCases())

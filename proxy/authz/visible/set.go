@@ -25,9 +25,9 @@ type Grants interface {
 // Set is the namespaces in which a user may do something. It is immutable, except for the times at
 // which its namespaces were confirmed.
 type Set struct {
-	// Decision says how the set was found.
+	// Decision describes how the set was found: from a review, the cache, or offline.
 	authz.Decision
-	// Namespaces are those of the user.
+	// Namespaces are the namespaces that the user may see.
 	Namespaces *object.Namespaces
 
 	finder     *Finder
@@ -35,7 +35,8 @@ type Set struct {
 	user       *authn.User
 	attributes authz.Attributes
 	grants     Grants
-	// state is that of all namespaces, if they were candidates.
+	// state identifies the list of all namespaces if every one of them was a candidate, and is 0
+	// otherwise.
 	state uint64
 	// base is the set of the same without selectors; nil without selectors, or if they select one
 	// namespace.

@@ -49,7 +49,7 @@ type userSets struct {
 	cost   int
 }
 
-// sharedNamespaces are those of a number of sets.
+// sharedNamespaces are namespaces that several sets with the same contents share; sets counts them.
 type sharedNamespaces struct {
 	namespaces *object.Namespaces
 	sets       int

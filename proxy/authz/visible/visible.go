@@ -80,9 +80,9 @@ func New(opts Options) *Finder {
 	return f
 }
 
-// Of returns the namespaces in which u may do a, a list or watch of all of them, and how
-// many reviews this caller caused; a review shared with others counts in part. With an error, which
-// may be review.ErrNoReview, it returns the reviews made until then.
+// Of returns the namespaces in which u may do a, which is a list or watch of all namespaces. It
+// also returns how many reviews this caller caused; a review shared with others counts in part.
+// With an error, which may be review.ErrNoReview, it returns the reviews made until then.
 func (f *Finder) Of(ctx context.Context, u *authn.User, a authz.Attributes) (s *Set, reviews float64, err error) {
 	var made atomic.Int64
 	q := query{user: u, attributes: a, terms: f.termsOf(&a), made: &made}
@@ -117,9 +117,9 @@ func (s *Set) Recheck(ctx context.Context) (review.Outcome, reason.WatchEnd) {
 	return review.Good, reason.NotEnded
 }
 
-// NextReview returns when a watch of s must be reviewed again, at least least from now. If all
-// namespaces were candidates it is soon: a new namespace is no change of permissions, of which
-// Watches would be notified.
+// NextReview returns when a watch of s must be reviewed again, but not before least has passed. If
+// all namespaces were candidates, the review is due soon: a new namespace may become visible
+// without a change of RBAC objects.
 func (s *Set) NextReview(now time.Time, least time.Duration) time.Time {
 	if s.state != 0 {
 		return now.Add(least)

@@ -371,7 +371,7 @@ func (b *body) readOn(p []byte) (int, error) {
 				return 0, err
 			}
 		}
-		// The limit of 0 bytes is that of what is read ahead.
+		// The limit of 0 bytes applies to what is read ahead.
 		if err := b.req.ContinueReadBodyStream(b.x.c.In.Buf, 0, false); err != nil {
 			return 0, err
 		}

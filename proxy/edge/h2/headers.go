@@ -51,7 +51,7 @@ type cookies struct {
 	at     int
 }
 
-// pseudoFields are those of a request, but for the method.
+// pseudoFields are the pseudo-header fields of a request, except for the method.
 type pseudoFields struct{ scheme, authority, path, protocol string }
 
 // seenFields are the fields that a request may have once.

@@ -25,7 +25,8 @@ const (
 	frameSize = 16 << 10
 	// frameHead is the size of what is before the payload.
 	frameHead = 9
-	// initialWindow is that of a stream and of a connection before anyone says else.
+	// initialWindow is the window of a stream and of a connection before SETTINGS or WINDOW_UPDATE
+	// change it.
 	initialWindow = 1<<16 - 1
 	// maxWindow is the most that a window may be.
 	maxWindow = 1<<31 - 1

@@ -46,7 +46,7 @@ type incoming struct {
 	body *body
 	// account is the user's, nil if the connection counts for them.
 	account *edge.Account
-	// headerSize is that of the decoded header.
+	// headerSize is the size of the decoded header.
 	headerSize int
 
 	isHead, expects bool

@@ -2,13 +2,13 @@ package balance
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are those of several servers, by the host and port of each.
+// Metrics are the metrics of several servers, by the host and port of each.
 type Metrics struct {
 	up, preferred, outstanding   *prometheus.GaugeVec
 	requests, ejections, retries *prometheus.CounterVec
 }
 
-// serverMetrics are those of one server.
+// serverMetrics are the metrics of one server.
 type serverMetrics struct {
 	up, preferred, outstanding   prometheus.Gauge
 	requests, ejections, retries prometheus.Counter

@@ -58,6 +58,6 @@ func (t *Timeouts) writePatience() time.Duration { return max(0, t.SilenceTimeou
 
 // Resolver resolves a DNS name, as a net.Resolver does.
 type Resolver interface {
-	// LookupNetIP is that of net.Resolver.
+	// LookupNetIP has the semantics of net.Resolver.LookupNetIP.
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }

@@ -38,7 +38,7 @@ func (d *Detector) Await(cancel context.CancelCauseFunc, most time.Duration) *Wa
 	return w
 }
 
-// silenceTimeout is that of the Detector, 0 if there is none.
+// silenceTimeout returns the Detector's silence timeout; 0 without a Detector.
 func (w *Wait) silenceTimeout() time.Duration {
 	if w.Detector == nil {
 		return 0
