@@ -33,7 +33,7 @@ type Options struct {
 	// Source is what collections are filled from. Required.
 	Source source.Source
 	Limits Limits
-	// Checkpoints says which collections are saved for a restart.
+	// Checkpoints determines which collections are saved for a restart.
 	Checkpoints checkpoint.Options
 	// CheckPeriod is how often each collection is compared with the source; 0 means never.
 	CheckPeriod time.Duration

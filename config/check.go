@@ -12,7 +12,7 @@ func Modes() []string { return []string{"gateway", "standalone"} }
 type Checked struct {
 	Mode   string // the command that the file was read for
 	Errors []error
-	// Unsure tells that the mode was chosen though the file has fields that it does not
+	// Unsure is true if the mode was chosen though the file has fields that it does not
 	// know.
 	Unsure bool
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/clusterprofile"
 )
 
-// ClusterProfiles says which ClusterProfile objects of a hub are clusters, besides those of Gateway.Clusters.
+// ClusterProfiles determines which ClusterProfile objects of a hub are clusters, besides those of Gateway.Clusters.
 type ClusterProfiles struct {
 	ProviderFile  string `json:"providerFile"`
 	Kubeconfig    string `json:"kubeconfig"`

@@ -78,7 +78,7 @@ type RequestHeader struct {
 	ExtraHeaderPrefixes []string `json:"extraHeaderPrefixes"`
 }
 
-// Authorization says how long the cluster's decisions are remembered. Where the
+// Authorization determines how long the cluster's decisions are remembered. Where the
 // gateway may watch RBAC objects, a change of one drops them all at once.
 type Authorization struct {
 	AllowedTTL         time.Duration `json:"allowedTTL"`
@@ -90,7 +90,7 @@ type Authorization struct {
 	WatchGrace         time.Duration `json:"watchGrace"`
 }
 
-// SelfReviews says how a SelfSubjectAccessReview, SelfSubjectRulesReview or SelfSubjectReview
+// SelfReviews determines how a SelfSubjectAccessReview, SelfSubjectRulesReview or SelfSubjectReview
 // is answered.
 type SelfReviews string
 
@@ -115,7 +115,7 @@ type State struct {
 	MaxAge    time.Duration `json:"maxAge"`
 }
 
-// Mode says how a read of the most recent state (no resourceVersion) is answered.
+// Mode determines how a read of the most recent state (no resourceVersion) is answered.
 type Mode string
 
 // The modes.
@@ -136,7 +136,7 @@ type Consistency struct {
 	MaxStaleness time.Duration `json:"maxStaleness"`
 }
 
-// Response says whether something is allowed.
+// Response allows or denies something.
 type Response string
 
 // The answers.
@@ -147,7 +147,7 @@ const (
 
 func (Response) choices() []string { return []string{string(Allow), string(Deny)} }
 
-// Offline says who is served from the cache, by what the cluster said last of who they are
+// Offline determines who is served from the cache, by what the cluster said last of who they are
 // and what they may do, while no API server answers.
 type Offline struct {
 	Default Response      `json:"default"`

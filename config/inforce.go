@@ -17,7 +17,7 @@ type Shown struct {
 	Path string
 	// Value is YAML on one line.
 	Value string
-	// Default tells that it is as without any file or flag.
+	// Default is true if it is as without any file or flag.
 	Default bool
 	// Flag is "" where only the file can say it.
 	Flag string

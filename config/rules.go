@@ -33,7 +33,7 @@ type Rule struct {
 	Profile Profile `json:"profile"`
 	// Consistency is how reads of the most recent state are answered.
 	Consistency Mode `json:"consistency"`
-	// Offline says whether reads are answered by what the cluster said last while no API
+	// Offline determines whether reads are answered by what the cluster said last while no API
 	// server answers.
 	Offline Response `json:"offline"`
 	// SelfReviews is how questions of a client about itself are answered.

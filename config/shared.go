@@ -45,14 +45,14 @@ type ServingTimeouts struct {
 	PingResponse time.Duration `json:"pingAnswer"`
 }
 
-// Audit says where requests are recorded.
+// Audit determines where requests are recorded.
 type Audit struct {
 	Path       string `json:"path"`
 	MaxSize    Bytes  `json:"maxSize"`
 	MaxBackups int    `json:"maxBackups"`
 }
 
-// Profiling says whether the admin listener serves /debug/pprof.
+// Profiling determines whether the admin listener serves /debug/pprof.
 type Profiling string
 
 // ProfilingAuto serves profiles where only this machine can ask for them.
@@ -60,14 +60,14 @@ const ProfilingAuto Profiling = "auto"
 
 func (Profiling) choices() []string { return []string{"true", "false", string(ProfilingAuto)} }
 
-// Console says what the admin listener shows in a browser, and by `kubeweir top`.
+// Console configures what the admin listener shows in a browser and `kubeweir top`.
 type Console struct {
 	Enabled   bool   `json:"enabled"`
 	Actions   bool   `json:"actions"`
 	TokenFile string `json:"tokenFile"`
 }
 
-// Log says what is written to standard error.
+// Log configures the log on standard error.
 type Log struct {
 	Level  Level  `json:"level"`
 	Format Format `json:"format"`
@@ -102,7 +102,7 @@ const (
 
 func (Format) choices() []string { return []string{string(Text), string(JSON)} }
 
-// Shutdown says how the gateway ends.
+// Shutdown determines how the gateway ends.
 type Shutdown struct {
 	Drain time.Duration `json:"drain"`
 }

@@ -35,7 +35,7 @@ type Standalone struct {
 	Shutdown       Shutdown                 `json:"shutdown"`
 }
 
-// Etcd says where objects are kept instead of in the data folder: in kube-apiserver's
+// Etcd determines where objects are kept instead of in the data folder: in kube-apiserver's
 // own layout, so that the same data can be served by either.
 type Etcd struct {
 	Servers  []string `json:"servers"`
@@ -45,7 +45,7 @@ type Etcd struct {
 	KeyFile  string   `json:"keyFile"`
 }
 
-// StandaloneAuthentication says who is believed, besides the certificates and tokens
+// StandaloneAuthentication determines who is believed, besides the certificates and tokens
 // that are issued here.
 type StandaloneAuthentication struct {
 	Anonymous       bool          `json:"anonymous"`

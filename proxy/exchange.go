@@ -40,7 +40,7 @@ type Forwarder interface {
 // Options are the parts of a Gateway. All are required unless noted.
 type Options struct {
 	Forwarder Forwarder
-	// InProcess says that the Forwarder's upstream is in this process and trusts the identity in
+	// InProcess is true if the Forwarder's upstream is in this process and trusts the identity in
 	// upstream.Credentials.User.
 	InProcess     bool
 	Resources     Resources
@@ -125,7 +125,7 @@ type account struct {
 	rejected *reason.Counter
 }
 
-// responseSource says where a response came from, for metrics and the audit log.
+// responseSource is where a response came from, for metrics and the audit log.
 type responseSource string
 
 const (

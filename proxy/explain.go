@@ -40,7 +40,7 @@ type Explanation struct {
 	Why                 string `json:"reason,omitempty"`
 	Text                string `json:"text"`
 	ExplainedPermission `json:"permission"`
-	// Visible says which namespaces a list or watch of all namespaces shows instead of a rejection,
+	// Visible describes which namespaces a list or watch of all namespaces shows instead of a rejection,
 	// nil if it does not.
 	Visible *ExplainedVisible `json:"visible,omitempty"`
 	// Settings are the settings of the request, each with its rule.
@@ -92,7 +92,7 @@ type ExplainedStep struct {
 
 // ExplainedVisible is which namespaces are shown of all.
 type ExplainedVisible struct {
-	// Known tells that the user's namespaces were found out; Namespaces is then how many.
+	// Known is true if the user's namespaces were found out; Namespaces is then how many.
 	Known      bool `json:"known"`
 	Namespaces int  `json:"namespaces"`
 	// Rule is the one that shows them, Text says it all.

@@ -41,7 +41,7 @@ import (
 type Event struct {
 	// Type is Added, Modified or Deleted.
 	Type api.EventType
-	// shares says that the previous event has the same version. seq is the event's number in the
+	// shares is true if the previous event has the same version. seq is the event's number in the
 	// ring. Append and Prepend set both.
 	shares bool
 	seq    uint64
@@ -52,7 +52,7 @@ type Event struct {
 	Object *object.Object
 	// Prev is the state before the change, nil for Added.
 	Prev *object.Object
-	// PrevUnknown says that the event is Modified or Deleted and Prev is nil because it is not known.
+	// PrevUnknown is true if the event is Modified or Deleted and Prev is nil because it is not known.
 	// Only the first event of an object that Prepend has added may have it.
 	PrevUnknown bool
 	// Appended is when the event entered the ring, in nanoseconds of the ring's clock. Append and

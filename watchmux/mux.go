@@ -15,10 +15,10 @@ import (
 
 // Reasons why watchers end, besides that of Close.
 var (
-	// ErrExpired says that the history does not reach back far enough. Returned errors are of type
+	// ErrExpired means that the history does not reach back far enough. Returned errors are of type
 	// *ExpiredError.
 	ErrExpired = errors.New("resource version expired")
-	// ErrStopped says that the reader called Stop.
+	// ErrStopped means that the reader called Stop.
 	ErrStopped = errors.New("watcher stopped")
 )
 
@@ -204,7 +204,7 @@ func (m *Mux) InGap(rv uint64) bool {
 type Watcher struct {
 	mux    *Mux
 	filter *object.Filter
-	// fewTerms says that evaluating the filter costs next to nothing, see index.wake.
+	// fewTerms is true if evaluating the filter costs next to nothing, see index.wake.
 	fewTerms bool
 	// from is the exclusive start version. future is the same if it was above that of the ring,
 	// else 0: events up to it are not for this watcher.

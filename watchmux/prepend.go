@@ -10,9 +10,9 @@ import (
 
 // Reasons why older events are not added to the history.
 var (
-	// ErrMoved says that the history does not begin where the events end.
+	// ErrMoved means that the history does not begin where the events end.
 	ErrMoved = errors.New("the history begins elsewhere")
-	// ErrNoRoom says that the events exceed the bounds of the history.
+	// ErrNoRoom means that the events exceed the bounds of the history.
 	ErrNoRoom = errors.New("the history has no room for older events")
 )
 

@@ -174,10 +174,10 @@ var diskTimeout = 2 * time.Second
 // lastSave is how long the last saving of all collections may take.
 var lastSave = 5 * time.Second
 
-// errDiskTimeout says that the user of a checkpoint has not returned from the disk.
+// errDiskTimeout means that the user of a checkpoint has not returned from the disk.
 var errDiskTimeout = errors.New("the disk does not respond")
 
-// errHandedOver says that another Checkpointer uses the checkpoints.
+// errHandedOver means that another Checkpointer uses the checkpoints.
 var errHandedOver = errors.New("the state directory was handed over")
 
 // acquire waits until nobody else uses a checkpoint, but not longer than patience. release lets the
@@ -555,5 +555,5 @@ type Writer interface {
 	Close() error
 }
 
-// ErrFull says that the checkpoints have reached their maximum size.
+// ErrFull means that the checkpoints have reached their maximum size.
 var ErrFull = errors.New("state directory is full, the limit is --state-max-bytes")

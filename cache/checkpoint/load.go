@@ -140,7 +140,7 @@ func (i *Checkpoint) loadAcquired(ctx context.Context, panics *contain.Panics, p
 	return nil
 }
 
-// unfitError says why an undamaged checkpoint is not used.
+// unfitError explains why an undamaged checkpoint is not used.
 type unfitError struct{ result, reason string }
 
 func (e *unfitError) Error() string { return e.reason }

@@ -85,7 +85,7 @@ func prettyFrame(head, tail []byte, n int) (prettyHead, prettyTail []byte) {
 // fields that this code does not know and cannot redact.
 type redacted struct {
 	Form
-	// prepared says that event gets objects that prepare has redacted.
+	// prepared is true if event gets objects that prepare has redacted.
 	prepared bool
 }
 

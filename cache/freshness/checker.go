@@ -140,9 +140,9 @@ type Versions struct {
 	Items []Version
 	// Newest is the highest version in Items.
 	Newest uint64
-	// IsPartial says that the list has more objects.
+	// IsPartial is true if the list has more objects.
 	IsPartial bool
-	// IsOvertaken says that Items is empty because the store has passed the list's version anyway.
+	// IsOvertaken is true if Items is empty because the store has passed the list's version anyway.
 	IsOvertaken bool
 }
 
@@ -156,7 +156,7 @@ type Version struct {
 // far behind proves nothing, and the bound keeps the cache from collecting a list in vain.
 const MaxUnseen = 1000
 
-// ErrTooFarBehind says that a list has more than MaxUnseen objects that the collection does not
+// ErrTooFarBehind means that a list has more than MaxUnseen objects that the collection does not
 // have.
 var ErrTooFarBehind = errors.New("the cache is too far behind the upstream")
 

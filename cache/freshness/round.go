@@ -151,7 +151,7 @@ func (c *Checker) Probe(ctx context.Context) error {
 	return nil
 }
 
-// errShared says that several changes have the last version that a probe saw. It is unknown whether
+// errShared means that several changes have the last version that a probe saw. It is unknown whether
 // all of them have arrived.
 var errShared = errors.New("the last version contains several changes")
 

@@ -47,7 +47,7 @@ type Query struct {
 // Key is one key of an order.
 type Key struct {
 	Path Path
-	// Quantity says that values are compared as quantities.
+	// Quantity is true if values are compared as quantities.
 	Quantity   bool
 	Descending bool
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
-// ErrForward says that the cache cannot serve a read exactly like the upstream, so that the request
+// ErrForward means that the cache cannot serve a read exactly like the upstream, so that the request
 // has to be forwarded. ForwardReason returns the reason.
 var ErrForward = errors.New("cannot be served from the cache")
 
@@ -53,7 +53,7 @@ type Request struct {
 	Compression api.Compression
 	// IfNoneMatch is the header of that name.
 	IfNoneMatch string
-	// MostRecent says that the caller has proved that the collection holds the most recent state
+	// MostRecent is true if the caller has proved that the collection holds the most recent state
 	// for this request. Without it, reads of that state (api.ListOptions.MostRecent; a get without
 	// resourceVersion) end in ErrForward.
 	MostRecent bool

@@ -230,9 +230,9 @@ var (
 	errSilent = errors.New("no event and no bookmark for too long")
 	errBehind = errors.New("the API server lags behind others")
 	errEnded  = errors.New("the watch ended")
-	// ErrDecode says that the source sent something that is not an object of the resource.
+	// ErrDecode means that the source sent something that is not an object of the resource.
 	ErrDecode = errors.New("cannot decode an object from the upstream")
-	// ErrLate says that the source has changes that its watch does not bring.
+	// ErrLate means that the source has changes that its watch does not bring.
 	ErrLate = errors.New("the watch lags behind the upstream")
 	// errNoInitialEnd is treated as ErrUnsupported.
 	errNoInitialEnd = fmt.Errorf("the initial events did not end: %w", source.ErrUnsupported)

@@ -30,7 +30,7 @@ import (
 // of another past, all loaded ones are discarded, and all that were listed before its watch broke.
 // The self-check finds the rest, beginning with loaded collections.
 
-// errOtherHistory says that the state is of a past that the source does not have.
+// errOtherHistory means that the state is of a past that the source does not have.
 var errOtherHistory = fmt.Errorf("%w before it reached the cached version", store.ErrRewound)
 
 // HeldBefore reports whether the state was listed before a watch broke at that time or, if broke is

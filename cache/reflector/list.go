@@ -116,7 +116,7 @@ func (f *Reflector) listPages(ctx context.Context, l *listing) (rv uint64, err e
 	}
 }
 
-// errPaged says that the upstream sent a page although the whole list was requested.
+// errPaged means that the upstream sent a page although the whole list was requested.
 var errPaged = errors.New("the upstream returned a page of a list requested without a limit")
 
 func (f *Reflector) wrapListError(ctx context.Context, err error) error {

@@ -41,7 +41,7 @@ const (
 	mergeLimit = 3 * time.Minute
 )
 
-// errQuick says that the first page came fast and there are more, which a streaming list brings at
+// errQuick means that the first page came fast and there are more, which a streaming list brings at
 // a lower cost.
 var errQuick = errors.New("the link is fast")
 

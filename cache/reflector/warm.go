@@ -37,7 +37,7 @@ const (
 	maxCatchUpSeconds = 60
 )
 
-// errContinued says that a watch of a loaded state ran its full time, and will be continued by
+// errContinued means that a watch of a loaded state ran its full time, and will be continued by
 // another.
 var errContinued = fmt.Errorf("%w before the list was complete", errEnded)
 

@@ -97,7 +97,7 @@ func (r *Resource) IsCompatible(other *Resource) bool {
 	return r == other || !r.Custom && !other.Custom && r.Namespaced == other.Namespaced
 }
 
-// ErrRedefined says that the caller's Resource is outdated, because its definition has changed. The
+// ErrRedefined means that the caller's Resource is outdated, because its definition has changed. The
 // caller has to look it up again.
 var ErrRedefined = errors.New("the resource was redefined")
 
@@ -174,13 +174,13 @@ type Event struct {
 	InitialEventsEnd bool
 }
 
-// ErrUnsupported says that a source does not support a request.
+// ErrUnsupported means that a source does not support a request.
 var ErrUnsupported = errors.New("not supported by the upstream")
 
-// ErrNoBookmark says that a watch ended without the bookmark that was expected.
+// ErrNoBookmark means that a watch ended without the bookmark that was expected.
 var ErrNoBookmark = errors.New("the watch ended without a bookmark")
 
-// ErrNoVersion says that a list, or the bookmark that ends one, has no resourceVersion.
+// ErrNoVersion means that a list, or the bookmark that ends one, has no resourceVersion.
 var ErrNoVersion = errors.New("the upstream's list has no resourceVersion")
 
 // Source is what the cache needs of an API server: a remote kube-apiserver or the origin. Its

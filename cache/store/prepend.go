@@ -11,14 +11,14 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// ErrNotJoined says that older events do not lead to the state at which the history begins, so that
+// ErrNotJoined means that older events do not lead to the state at which the history begins, so that
 // some of them are missing or wrong.
 var ErrNotJoined = errors.New("the events do not join the history")
 
 // past is what is known of an object at a past version.
 type past struct {
 	object *object.Object // nil: there was none
-	// isUnknown says that there was one, of which only the uid is known.
+	// isUnknown is true if there was one, of which only the uid is known.
 	isUnknown bool
 	uid       string
 }

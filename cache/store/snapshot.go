@@ -30,7 +30,7 @@ type Snapshot struct {
 // Mark is the place of a snapshot among the events of its store, see Store.ChangedSince. Snapshots
 // made by undoing history have none.
 type Mark struct {
-	// IsKnown says that the snapshot has a place.
+	// IsKnown is true if the snapshot has a place.
 	IsKnown bool
 	// position is the end of a range of events, all of which the snapshot includes. recoded is that
 	// of the store when the snapshot was taken.

@@ -169,7 +169,7 @@ func (s *Store) advanceLocked(rv uint64, changed bool) {
 	s.rv.Store(rv)
 }
 
-// ErrOutOfOrder says that an event or list of the source cannot follow the state that is held.
+// ErrOutOfOrder means that an event or list of the source cannot follow the state that is held.
 var ErrOutOfOrder = errors.New("event out of order")
 
 // Apply applies one event of the source. It ignores an event that the state already contains, and
@@ -418,14 +418,14 @@ func (s *Store) CheckInvariants() string {
 	return ""
 }
 
-// ErrRewound says that the upstream's resourceVersion went back, for example because etcd was
+// ErrRewound means that the upstream's resourceVersion went back, for example because etcd was
 // restored or because it is another cluster. Nothing that was held is valid.
 var ErrRewound = errors.New("the upstream's resourceVersion went back")
 
-// ErrSuspect says that the upstream's resourceVersion may have gone back. The reflector finds out.
+// ErrSuspect means that the upstream's resourceVersion may have gone back. The reflector finds out.
 var ErrSuspect = errors.New("the upstream's resourceVersion may have gone back")
 
-// ExpiredError says that the state at a version is no longer held.
+// ExpiredError means that the state at a version is no longer held.
 type ExpiredError struct {
 	// RV is the requested version, Oldest the oldest version that the history reaches.
 	RV, Oldest uint64
@@ -435,7 +435,7 @@ func (e *ExpiredError) Error() string {
 	return fmt.Sprintf("resource version %d is too old (oldest held: %d)", e.RV, e.Oldest)
 }
 
-// TooLargeError says that a requested version is above Current, the version that is held.
+// TooLargeError means that a requested version is above Current, the version that is held.
 type TooLargeError struct{ RV, Current uint64 }
 
 func (e *TooLargeError) Error() string {
@@ -448,18 +448,18 @@ func IsTooLarge(err error) bool {
 	return errors.As(err, &tooLarge)
 }
 
-// ErrStopped says that a collection stopped while a caller waited for it.
+// ErrStopped means that a collection stopped while a caller waited for it.
 var ErrStopped = errors.New("the collection stopped")
 
 // Reasons why a collection stops, beside ErrRewound. They are also the errors with which its
 // watchers end.
 var (
-	// ErrIdle says that nobody used the collection.
+	// ErrIdle means that nobody used the collection.
 	ErrIdle = errors.New("idle")
-	// ErrManagerClosed says that the Manager was closed.
+	// ErrManagerClosed means that the Manager was closed.
 	ErrManagerClosed = errors.New("the cache is shutting down")
-	// ErrDiffers says that the collection was found to differ from the upstream.
+	// ErrDiffers means that the collection was found to differ from the upstream.
 	ErrDiffers = errors.New("the collection differed from the upstream")
-	// ErrDropped says that the collection was dropped, see Manager.Drop.
+	// ErrDropped means that the collection was dropped, see Manager.Drop.
 	ErrDropped = errors.New("dropped")
 )

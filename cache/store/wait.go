@@ -27,7 +27,7 @@ func (s *Store) WaitForComplete(ctx context.Context, rv uint64, timeout time.Dur
 	return s.waitUntil(ctx, timeout, wait{rv: rv}, func() bool { return s.IsComplete(rv) })
 }
 
-// errDeletionUnknown says that the store neither holds an object nor remembers its deletion. The
+// errDeletionUnknown means that the store neither holds an object nor remembers its deletion. The
 // store may not even have seen the creation yet.
 var errDeletionUnknown = errors.New("deletion not recorded")
 

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// ContinueToken says where the next page of a list begins. Its encoding is kube-apiserver's
+// ContinueToken identifies where the next page of a list begins. Its encoding is kube-apiserver's
 // (k8s.io/apiserver/pkg/storage/continue.go), so that a list begun here can be continued there and
 // vice versa.
 type ContinueToken struct {

@@ -125,7 +125,7 @@ type Response struct {
 	// so writes should be large or urgent. BodyTo is not called for HEAD.
 	BodyTo io.WriterTo
 	Length int64
-	// Ready says that BodyTo never waits, so the transport may buffer what it writes, with or
+	// Ready is true if BodyTo never waits, so the transport may buffer what it writes, with or
 	// without a length.
 	Ready bool
 	// Stream is a long-running body (watch, log follow). If it is a Duplex, Status is 101, only for

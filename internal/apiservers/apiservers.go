@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// List says where to find the API servers of one cluster, in one of three ways. The zero value
+// List describes where to find the API servers of one cluster, in one of three ways. The zero value
 // means the server of the kubeconfig.
 type List struct {
 	// URLs are the URLs of the servers: a scheme, a host and optionally a port.

@@ -60,9 +60,9 @@ type cluster struct {
 	health        *healthz.Health
 	handler       *proxy.Gateway
 	blocked       *policy.Blocked
-	// decides tells that there are clients with identities of their own.
+	// decides is true if there are clients with identities of their own.
 	decides bool
-	// inProcess tells that the upstream is the origin.
+	// inProcess is true if the upstream is the origin.
 	inProcess bool
 	changed   atomic.Pointer[time.Time] // when RBAC objects did
 

@@ -113,7 +113,7 @@ var arrows = []arrow{
 	{"test", above("watchmux", "cache", "proxy", "origin", "config", "internal/app", "cmd", "deploy")},
 }
 
-// fence says which packages alone may import a library directly.
+// fence determines which packages alone may import a library directly.
 type fence struct {
 	library string   // an import path and everything below it, or, with exact, only that package
 	exact   bool     // for net/http: net/http/pprof and similar are fenced by it anyway

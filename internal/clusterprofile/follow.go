@@ -23,7 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/kubeconfig"
 )
 
-// Options say which profiles a Follower follows.
+// Options determine which profiles a Follower follows.
 type Options struct {
 	// Config is how the hub is reached.
 	Config *rest.Config

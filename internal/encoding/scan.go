@@ -84,7 +84,7 @@ func (f *Field) Numbered(number protowire.Number) *Field {
 	return nil
 }
 
-// Kind says how to write a field's value as text if the encoding does not. JSON tokens are
+// Kind describes how to write a field's value as text if the encoding does not. JSON tokens are
 // self-describing.
 type Kind uint8
 

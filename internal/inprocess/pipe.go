@@ -17,7 +17,7 @@ type pipe struct {
 
 	buf []byte // buf[off:] is unread
 	off int
-	// writeEnded and readEnded say which side has closed the pipe.
+	// writeEnded and readEnded determine which side has closed the pipe.
 	writeEnded, readEnded bool
 
 	reader, writer side

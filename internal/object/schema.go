@@ -20,14 +20,14 @@ const (
 	fieldNamespace = "metadata.namespace"
 )
 
-// Schema says how to scan objects of one resource: which selectable fields they have besides
+// Schema describes how to scan objects of one resource: which selectable fields they have besides
 // metadata.name and metadata.namespace. Create one per collection with SchemaFor or CustomSchema. A
 // Schema is immutable and safe for concurrent use. Internally, it has a bounded table of strings
 // that its objects share.
 type Schema struct {
 	// Fields names the selectable fields, as field selectors spell them after CanonicalField.
 	Fields []string
-	// DropsManagedFields says that objects are stored without their managedFields.
+	// DropsManagedFields is true if objects are stored without their managedFields.
 	DropsManagedFields bool
 
 	specs []fieldSpec     // parallel to Fields

@@ -7,7 +7,7 @@ package reason
 type Entry struct {
 	// Label is the reason's name: lower-case words joined by dashes.
 	Label string
-	// When says when the reason applies.
+	// When states when the reason applies.
 	When string
 	// Client is what the client sees.
 	Client string

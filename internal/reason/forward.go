@@ -1,6 +1,6 @@
 package reason
 
-// Forward says why a read (get, list or watch) is forwarded to the upstream instead of being served
+// Forward is the reason why a read (get, list or watch) is forwarded to the upstream instead of being served
 // from the cache.
 type Forward uint8
 

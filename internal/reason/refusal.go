@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Rejection says why the gateway itself rejected a request. Rejections by the upstream are passed on
+// Rejection is the reason why the gateway itself rejected a request. Rejections by the upstream are passed on
 // and do not count.
 type Rejection uint8
 

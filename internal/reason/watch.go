@@ -1,6 +1,6 @@
 package reason
 
-// WatchEnd says why a watch that was served from the cache ended.
+// WatchEnd is the reason why a watch that was served from the cache ended.
 type WatchEnd uint8
 
 // The reasons.

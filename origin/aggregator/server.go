@@ -57,7 +57,7 @@ type Config struct {
 	// Informers are the informers of the built-in types. Services and endpoint slices are read from
 	// them once the first APIService names a service.
 	Informers kubeinformers.SharedInformerFactory
-	// Registry says where APIServices are kept, Prefix ("/registry") begins
+	// Registry determines where APIServices are kept, Prefix ("/registry") begins
 	// their keys.
 	Registry registry.Options
 	Prefix   string

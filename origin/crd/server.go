@@ -38,7 +38,7 @@ type Config struct {
 	Generic genericapiserver.Config
 	// Informers are the informers of the built-in types.
 	Informers kubeinformers.SharedInformerFactory
-	// Registry says where definitions and custom resources are kept, Prefix ("/registry") begins
+	// Registry determines where definitions and custom resources are kept, Prefix ("/registry") begins
 	// their keys.
 	Registry registry.Options
 	Prefix   string

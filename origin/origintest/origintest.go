@@ -35,7 +35,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/pki"
 )
 
-// Options say how an API differs from the usual one. The zero value is a good one.
+// Options determine how an API differs from the usual one. The zero value is a good one.
 type Options struct {
 	// ServiceAccounts turns the admission plugin ServiceAccount on: a Pod's service
 	// account must exist, and its token is mounted. Every namespace has one named

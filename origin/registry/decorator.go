@@ -60,7 +60,7 @@ func Decorator(opts Options) generic.StorageDecorator {
 	}
 }
 
-// ConfigSource says how a resource is stored: its codec and the part of its keys
+// ConfigSource describes how a resource is stored: its codec and the part of its keys
 // after the prefix ("pods", "apps/deployments" or with a "/" in front). example is an
 // object of the type that the registry works with; its kind may decide the stored
 // version. Resources that are one in the store (events of both groups) are the

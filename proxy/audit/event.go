@@ -17,7 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// Source says where the response to an audited request came from.
+// Source is the origin of the response to an audited request.
 type Source string
 
 // The sources.

@@ -15,7 +15,7 @@ import (
 type Identity struct {
 	// User is the client, before impersonation.
 	User *User
-	// Source says how the client was authenticated.
+	// Source is how the client was authenticated.
 	Source Source
 	// Token is the client's own token if Source is BearerToken. Forwarded requests carry it.
 	Token Token
@@ -105,7 +105,7 @@ func onlyName(u *user.DefaultInfo) bool {
 	return u.UID == "" && len(u.Groups) == 0 && len(u.Extra) == 0
 }
 
-// Source says how an Identity was established.
+// Source is how an Identity was established.
 type Source uint8
 
 // The sources, in the order in which they are tried.

@@ -44,11 +44,11 @@ type RouterOptions struct {
 	Registerer prometheus.Registerer
 }
 
-// Route says which requests are for a cluster.
+// Route determines which requests are for a cluster.
 type Route struct {
 	// Hosts are host names in lower case, without port.
 	Hosts []string
-	// PathPrefix says that a path may name the cluster, too.
+	// PathPrefix is true if a path may name the cluster, too.
 	PathPrefix bool
 	*Target
 }

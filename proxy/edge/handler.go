@@ -18,7 +18,7 @@ var (
 	ErrBodyFailed = errors.New("the response could not be written")
 	ErrNoUpgrade  = errors.New("this connection cannot be upgraded")
 	ErrStreamOver = errors.New("the stream is over")
-	// ErrReceived says that a Duplex wants nothing more of its client.
+	// ErrReceived means that a Duplex wants nothing more of its client.
 	ErrReceived   = errors.New("nothing more is wanted of the client")
 	ErrSlow       = errors.New("the client does not read, and its user holds more than a share of the memory for those who do not")
 	ErrBodyClosed = errors.New("the request is over, its body cannot be read any more")

@@ -14,7 +14,7 @@ import (
 // their own; client-go sends five to eight.
 const InlineFields = 8
 
-// ErrBadRequest says that a request is malformed.
+// ErrBadRequest means that a request is malformed.
 var ErrBadRequest = errors.New("malformed request")
 
 // SetTarget sets path, query and, for a target in absolute form, the host, as

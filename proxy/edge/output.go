@@ -15,7 +15,7 @@ type Output struct {
 	socket  *socket
 	holder  *Holder
 	timeout time.Duration // Options.WriteTimeout
-	// secure says that conn is TLS, whose writes are worth gathering.
+	// secure is true if conn is TLS, whose writes are worth gathering.
 	secure   bool
 	deadline time.Time
 	gathered *Buffer // between Gather and Release

@@ -13,7 +13,7 @@ import (
 // Check is one named condition of the gateway's health.
 type Check struct {
 	Name string
-	// ReadyOnly says that the check counts for readiness, not for liveness.
+	// ReadyOnly is true if the check counts for readiness, not for liveness.
 	ReadyOnly bool
 	// Err returns nil if the check passes. It must be quick and safe for concurrent use.
 	Err func() error

@@ -17,7 +17,7 @@ const userShare = 3
 type Limiter struct {
 	Semaphore // inUse is written under mu
 
-	// AdmitFirst says that a user who holds nothing always gets what it requests, beyond the limit
+	// AdmitFirst is true if a user who holds nothing always gets what it requests, beyond the limit
 	// if need be. Use it only if the number of users is small and known.
 	AdmitFirst bool
 

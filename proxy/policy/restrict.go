@@ -14,7 +14,7 @@ import (
 
 // Restriction is what rules forbid about a request, whatever the upstream allows.
 type Restriction struct {
-	// Redacted says that the client sees objects without their secret values.
+	// Redacted is true if the client sees objects without their secret values.
 	Redacted bool
 	// Why and Text are the reason and the message of the rejection. Text is "" if the request is not
 	// rejected.

@@ -78,7 +78,7 @@ type Decision struct {
 	// Rejection and Err are the reason and the response of Reject. Rejection is 0 if it is not counted.
 	Rejection reason.Rejection
 	Err       error
-	// Stale says that ReadCache serves what the collection holds because a budget is exhausted.
+	// Stale is true if ReadCache serves what the collection holds because a budget is exhausted.
 	Stale bool
 }
 
@@ -108,24 +108,24 @@ type Facts struct {
 	Settings policy.Settings
 	// Subject is the client, and the user that the request is authorized as.
 	Subject *authn.Subject
-	// Redacted says that the client sees objects without their secret values.
+	// Redacted is true if the client sees objects without their secret values.
 	Redacted bool
-	// PrintsTables says that the cells of the upstream's Tables have no values of redacted fields.
+	// PrintsTables is true if the cells of the upstream's Tables have no values of redacted fields.
 	PrintsTables bool
-	// Pretty says that JSON is indented.
+	// Pretty is true if JSON is indented.
 	Pretty bool
-	// Unreachable says that no API server responds, as far as is known.
+	// Unreachable is true if no API server responds, as far as is known.
 	Unreachable bool
-	// Immediate says that the source names its current version at once.
+	// Immediate is true if the source names its current version at once.
 	Immediate bool
-	// Documents says how requests that read no objects may be served from memory.
+	// Documents determines how requests that read no objects may be served from memory.
 	Documents Documents
 	// Spending holds the budgets of the client.
 	Spending policy.Spending
 
 	// Budget is Yes if the client's budgets allow requests to the upstream.
 	Budget State
-	// Permission says whether the cache may serve the request to its user, Decision on what grounds.
+	// Permission is whether the cache may serve the request to its user, and Decision is the reason.
 	Permission State
 	Decision   authz.Decision
 	*Reading
@@ -148,7 +148,7 @@ type Reading struct {
 	ReleaseKnown bool
 	// Visible is Yes if Query.Visible has the visible namespaces, No if there are none.
 	Visible State
-	// Parsed says that the parameters which only the cache reads are parsed, ParameterErr is their
+	// Parsed is true if the parameters which only the cache reads are parsed, ParameterErr is their
 	// error.
 	Parsed       bool
 	ParameterErr error
@@ -161,22 +161,22 @@ type Reading struct {
 	Missing    reason.Forward
 	// Current is the result of CheckCurrent, Proven that of Prove.
 	Current, Proven State
-	// StaleAllowed says that the collection may serve the read although the budget is exhausted.
+	// StaleAllowed is true if the collection may serve the read although the budget is exhausted.
 	StaleAllowed bool
 	// Age is how old the state of the collection is. Unconfirmed says that it was loaded at a restart,
 	// and that no API server has confirmed it.
 	Age         time.Duration
 	Unconfirmed bool
-	// Read says that a response was read from the cache. CacheErr is why not, CacheWhy its reason.
+	// Read is true if a response was read from the cache. CacheErr is why not, CacheWhy its reason.
 	Read     bool
 	CacheErr error
 	CacheWhy reason.Forward
-	// NotRevalidated says that Revalidate had no response. NotCoalesced is why Coalesce had none.
+	// NotRevalidated is true if Revalidate had no response. NotCoalesced is why Coalesce had none.
 	NotRevalidated bool
 	NotCoalesced   reason.Forward
 }
 
-// Documents says how a request that reads no objects may be served from memory. An action that had
+// Documents determines how a request that reads no objects may be served from memory. An action that had
 // no response clears its field.
 type Documents struct{ SelfReview, OfflineDiscovery, Discovery, OpenAPI bool }
 

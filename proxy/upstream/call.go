@@ -71,7 +71,7 @@ func (c *Client) get(ctx context.Context, call *call) (*response, error) {
 	return a, nil
 }
 
-// exchange says how a request is sent.
+// exchange determines how a request is sent.
 type exchange struct {
 	rt      http.RoundTripper
 	purpose purpose

@@ -53,7 +53,7 @@ type connections struct {
 	servers *balance.Set // nil for a single server
 	// pluginStuck reports whether an exec plugin hangs, so that there are no credentials.
 	pluginStuck func() bool
-	// absolute says that requests name the server in full, as an HTTP proxy in between needs it of
+	// absolute is true if requests name the server in full, as an HTTP proxy in between needs it of
 	// requests in plain text.
 	absolute bool
 }

@@ -11,7 +11,7 @@ type Credentials struct {
 	// AsGateway the caller vouches for them: they identify a client that authenticated by its
 	// certificate or front proxy, and must not be the client's own.
 	KeepImpersonation bool
-	// OwnImpersonation tells that the client has the gateway's own identity, and sent the
+	// OwnImpersonation is true if the client has the gateway's own identity, and sent the
 	// Impersonate-* headers itself: their rejection is for the client.
 	OwnImpersonation bool
 	// User is the client, for an upstream in this process, which trusts the caller and authorizes

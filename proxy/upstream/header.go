@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
-// headerError says that a request cannot be passed on as it is.
+// headerError means that a request cannot be passed on as it is.
 type headerError struct{ name string }
 
 func (e *headerError) Error() string {

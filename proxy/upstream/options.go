@@ -20,7 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 )
 
-// Options say which upstream a Client talks to, and how.
+// Options determine which upstream a Client talks to, and how.
 type Options struct {
 	// Kubeconfig is the path of a kubeconfig and Context the name of one of its contexts, "" for the
 	// current one. Without Kubeconfig and Config the in-cluster configuration is used.

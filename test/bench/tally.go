@@ -42,7 +42,7 @@ func percentile(latencies []time.Duration, p float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))]
 }
 
-// limits say when a slice ends: at the first request after which the server has used cpu of
+// limits determine when a slice ends: at the first request after which the server has used cpu of
 // processor time and at least requests requests were sent. If wall is set, the slice lasts that
 // long instead.
 type limits struct {

@@ -22,7 +22,7 @@ type writer struct {
 	hold func(ctx context.Context, k int64) error
 }
 
-// writes say how a writer writes.
+// writes determine how a writer writes.
 type writes struct {
 	// n is how many writes to send; 0 means until the time is up.
 	n int

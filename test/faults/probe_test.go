@@ -18,7 +18,7 @@ type probe struct {
 	// request returns the n-th request.
 	request func(s *scene, n int) request
 	good    int // the status if there is no fault
-	// serves says where the response may come from.
+	// serves determines where the response may come from.
 	serves serving
 }
 

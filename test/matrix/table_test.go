@@ -156,7 +156,7 @@ type verb struct {
 	list, walk bool
 	// events returns the expected events of a watch.
 	events func(r resource) []string
-	// version says whether the response must have the same version as the oracle's.
+	// version determines whether the response must have the same version as the oracle's.
 	version conformance.VersionRule
 	// sources are the allowed sources of the response, by the label of kubeweir_requests_total; nil
 	// means cached.

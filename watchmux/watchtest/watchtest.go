@@ -49,10 +49,10 @@ type Watch struct {
 	// From is the exclusive start version. With Initial it is the minimum version that was
 	// requested, 0 for any.
 	From uint64
-	// Initial says that the watch began with the collection's state: ADDED events
+	// Initial is true if the watch began with the collection's state: ADDED events
 	// of any versions, up to the bookmark with End set.
 	Initial bool
-	// Cut says that the watch ended, or its client left, before it could send everything. Otherwise
+	// Cut is true if the watch ended, or its client left, before it could send everything. Otherwise
 	// it must have sent every event of the truth.
 	Cut    bool
 	Events []WireEvent
@@ -90,7 +90,7 @@ func (w Watch) Last() uint64 {
 type Truth struct {
 	From     uint64
 	Complete bool
-	// Shared says that several events may have one version.
+	// Shared is true if several events may have one version.
 	Shared bool
 	Events []WireEvent
 }

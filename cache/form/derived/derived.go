@@ -25,7 +25,7 @@ type Slot interface {
 	comparable
 	// Kind is an index of the kinds passed to New.
 	Kind() int
-	// IsExpensive says that the next caller must find the value.
+	// IsExpensive is true if the next caller must find the value.
 	IsExpensive() bool
 	// Size is the size of its strings, in bytes.
 	Size() int

@@ -2,7 +2,7 @@ package cbor
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// Shape says which parts of a type's JSON have another type in CBOR. The zero Shape has no such
+// Shape describes which parts of a type's JSON have another type in CBOR. The zero Shape has no such
 // parts.
 type Shape int16
 

@@ -13,7 +13,7 @@ import (
 // maxDepth is how deep kube-apiserver allows objects and arrays to be nested, in JSON and in CBOR.
 const maxDepth = 10000
 
-// SyntaxError says where JSON is malformed.
+// SyntaxError reports where JSON is malformed.
 type SyntaxError struct {
 	Offset int
 	Reason string

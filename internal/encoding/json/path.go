@@ -142,7 +142,7 @@ func Text(token []byte) (text string, ok bool) {
 	return string(inner), true
 }
 
-// Projection says which parts of a value to keep: all of it, some members of an object, or parts of
+// Projection selects the parts of a value to keep: all of it, some members of an object, or parts of
 // every element of an array. The zero value keeps nothing. It is built with Add and safe for
 // concurrent use afterwards.
 type Projection struct {

@@ -41,7 +41,7 @@ const ServicePort = 443
 // Config is what the groups are installed with. All fields are required but for
 // those that say otherwise.
 type Config struct {
-	// RESTOptions says where objects are kept; see NewRESTOptions.
+	// RESTOptions determines where objects are kept; see NewRESTOptions.
 	RESTOptions generic.RESTOptionsGetter
 	// Storage is the factory that RESTOptions were made from.
 	Storage serverstorage.StorageFactory

@@ -26,7 +26,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// Options say which etcd to use and how.
+// Options determine which etcd to use and how.
 type Options struct {
 	// Endpoints are the URLs of the cluster's members ("https://10.0.0.1:2379"). Without a scheme
 	// the connection is not encrypted.

@@ -15,7 +15,7 @@ import (
 // errCutShort is a stream without its last part, which has the revision.
 var errCutShort = errors.New("etcd: a range ended without its last part")
 
-// errNoStream says that a range must be read in pages.
+// errNoStream means that a range must be read in pages.
 var errNoStream = errors.New("etcd cannot stream the range")
 
 // streamRecheck is how long an etcd that does not know RangeStream is not tried again, as in

@@ -24,7 +24,7 @@ type key struct {
 	request         [sha256.Size]byte
 }
 
-// Origin says where a response comes from.
+// Origin is where a response comes from.
 type Origin uint8
 
 const (

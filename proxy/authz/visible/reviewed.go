@@ -16,7 +16,7 @@ const (
 	retryDenied = authz.Settle / 2
 )
 
-// terms say how long reviews count.
+// terms determine how long reviews count.
 type terms struct {
 	allowed, denied time.Duration
 	// paced is true if nobody waits: the reviews of a set are spread over time, at most

@@ -157,7 +157,7 @@ func appendField(dst []byte, name, value string) []byte {
 type collector struct {
 	dst io.Writer
 	buf *edge.Buffer
-	// sent says that something left for the client, so that there is no way back.
+	// sent is true if something left for the client, so that there is no way back.
 	sent bool
 	err  error
 }

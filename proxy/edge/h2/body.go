@@ -42,7 +42,7 @@ type body struct {
 
 // bodyFlow is what the windows know of a body.
 type bodyFlow struct {
-	// apart says that the window of the connection need not wait for unread data, charged
+	// apart is true if the window of the connection need not wait for unread data, charged
 	// for how much it does.
 	apart   bool
 	charged int64

@@ -50,7 +50,7 @@ type reader struct {
 	framer  *http2.Framer
 	decoder *hpack.Decoder
 	head    headers
-	// large says that the framer has a buffer for large frames.
+	// large is true if the framer has a buffer for large frames.
 	large bool
 	// maxID is the highest stream that the client has begun, opened tells which of the
 	// 64 up to it were: bit 0 is maxID.
@@ -66,7 +66,7 @@ type reader struct {
 	pinged time.Time
 }
 
-// lease says which goroutine reads a connection: turn is odd while that serves a request; whoever
+// lease determines which goroutine reads a connection: turn is odd while that serves a request; whoever
 // increments it then reads on.
 type lease struct {
 	turn atomic.Uint64

@@ -22,11 +22,11 @@ type headers struct {
 	id    uint32
 	st    *stream // nil if it is nobody's
 	ends  bool    // the stream ends with it
-	// trailers says that it comes behind a body. It is decoded, for the sake of the
+	// trailers is true if it comes behind a body. It is decoded, for the sake of the
 	// table, and dropped.
 	trailers bool
 	size     int // of the decoded list, as RFC 9113, 6.5.2 counts it
-	// malformed says that the request gets no response, tooLarge that it gets a 431.
+	// malformed is true if the request gets no response, tooLarge that it gets a 431.
 	malformed, tooLarge bool
 	seen                seenFields
 	pseudo              pseudoFields

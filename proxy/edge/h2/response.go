@@ -106,7 +106,7 @@ type bodyWriter struct {
 	known  bool
 	left   int64
 	urgent bool
-	// sent says that something left for the client, so that there is no way back.
+	// sent is true if something left for the client, so that there is no way back.
 	sent    bool
 	written int64
 	err     error

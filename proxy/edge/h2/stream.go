@@ -28,7 +28,7 @@ type stream struct {
 
 	sending
 	longRunning
-	// gotEnd and sentEnd say who has ended their side.
+	// gotEnd and sentEnd determine who has ended their side.
 	gotEnd, sentEnd bool
 	// responded is set when the header was queued, served when the handler needs nothing
 	// of the connection any more.
@@ -50,7 +50,7 @@ type incoming struct {
 	headerSize int
 
 	isHead, expects bool
-	// tunnel says that the request is an extended CONNECT (RFC 8441).
+	// tunnel is true if the request is an extended CONNECT (RFC 8441).
 	tunnel bool
 	// rejected is the status of a response that the handler does not give, 0 for none.
 	rejected int

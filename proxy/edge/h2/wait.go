@@ -60,7 +60,7 @@ func (h *conn) beginWait() (time.Duration, error) {
 	return timeout, nil
 }
 
-// endWait says whether the wait was interrupted.
+// endWait reports whether the wait was interrupted.
 func (h *conn) endWait() (interrupted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -50,7 +50,7 @@ func (s *Server) watch(ctx context.Context) {
 	}
 }
 
-// errInconclusive says that a check found nothing.
+// errInconclusive means that a check found nothing.
 var errInconclusive = errors.New("nothing is known")
 
 // inspect asks the server whether it is ready.

@@ -16,7 +16,7 @@ import (
 // List names the API servers of a cluster.
 type List = apiservers.List
 
-// Options say which servers there are, and how they are asked.
+// Options determine which servers there are, and how they are asked.
 type Options struct {
 	List     List
 	Resolver Resolver // of a name in List, nil for net.DefaultResolver

@@ -28,7 +28,7 @@ type Set struct {
 	mu sync.Mutex // held while the servers, or the preferred one, change
 }
 
-// ErrNoServers says that there is no server to ask.
+// ErrNoServers means that there is no server to ask.
 var ErrNoServers = errors.New("no API server of the cluster is known")
 
 var errMoved = errors.New("the feeds go to another API server")

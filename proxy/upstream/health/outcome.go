@@ -8,13 +8,13 @@ import (
 )
 
 var (
-	// ErrSilent says that the upstream gave no sign of life for too long.
+	// ErrSilent means that the upstream gave no sign of life for too long.
 	ErrSilent = errors.New("the upstream API server has stopped responding")
-	// ErrTimeout says that the head of a response did not come in time.
+	// ErrTimeout means that the head of a response did not come in time.
 	ErrTimeout = errors.New("the upstream did not answer in time")
-	// ErrStalled says that the body of a response stalled.
+	// ErrStalled means that the body of a response stalled.
 	ErrStalled = errors.New("the upstream's response stands still")
-	// ErrClosed says that the client of the upstream is closed.
+	// ErrClosed means that the client of the upstream is closed.
 	ErrClosed = errors.New("the upstream client is closed")
 
 	errPingTimeout = errors.New("the connection to the upstream is lost: a ping was not answered, and nothing else has come")

@@ -17,7 +17,7 @@ type bench struct {
 	*Detector
 	feed   *Conn
 	probes atomic.Int32
-	// responses and refuses say how a probe ends at once; without either it hangs.
+	// responses and refuses determine how a probe ends at once; without either it hangs.
 	responses, rejects atomic.Bool
 	// closed is whether the feed connection was closed, abandoned how often the others
 	// were.

@@ -28,7 +28,7 @@ const (
 	http1Idle = 30 * time.Second
 )
 
-// Options say how connections are made.
+// Options determine how connections are made.
 type Options struct {
 	// Dial connects, unless the rest.Config has its own; nil for a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
