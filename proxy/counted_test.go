@@ -30,7 +30,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/reason"
-	"github.com/kubeweir/kubeweir/internal/refusaltest"
+	"github.com/kubeweir/kubeweir/internal/rejectiontest"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
@@ -156,7 +156,7 @@ func TestRejectionsAreCounted(t *testing.T) {
 				if c.before != nil {
 					c.before(b)
 				}
-				refusaltest.CheckResponse(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), r))
+				rejectiontest.CheckResponse(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), r))
 			})
 		})
 	}
@@ -242,7 +242,7 @@ func TestRejectionsAmongOthersAreCounted(t *testing.T) {
 					})
 				}
 				synctest.Wait()
-				refusaltest.CheckResponse(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), request(c.line)))
+				rejectiontest.CheckResponse(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), request(c.line)))
 				src.SetSilent(false)
 				others.Wait()
 			})
@@ -290,7 +290,7 @@ func TestRejectionsOfflineAreCounted(t *testing.T) {
 				b := newOfflineBench(t, policy.ModeStrict, c.offline)
 				b.begin(podsAsHeld, asJane)
 				c.before(b)
-				refusaltest.CheckResponse(t, b.registry, why, c.says, b.gateway.Serve(t.Context(), request(podsAsHeld, asJane)))
+				rejectiontest.CheckResponse(t, b.registry, why, c.says, b.gateway.Serve(t.Context(), request(podsAsHeld, asJane)))
 			})
 		})
 	}
@@ -315,7 +315,7 @@ func TestRejectionsOfVisibleAreCounted(t *testing.T) {
 					t.Fatalf("%d %s", status, body)
 				}
 				c.before(b)
-				refusaltest.CheckResponse(t, registry, why, c.says, b.gateway.Serve(t.Context(), request(c.line, asJane)))
+				rejectiontest.CheckResponse(t, registry, why, c.says, b.gateway.Serve(t.Context(), request(c.line, asJane)))
 			})
 		})
 	}

@@ -34,7 +34,7 @@ var base = []string{
 	"internal/api", "internal/encoding", "internal/shard", "internal/object", "internal/reason", "internal/contain",
 	"internal/apiservers", "internal/clusterprofile", "internal/credentials", "internal/defaults", "internal/flight",
 	"internal/gaugefunc", "internal/inprocess", "internal/kubeconfig",
-	"internal/bubble", "internal/edgetest", "internal/refusaltest", "internal/reviewtest", "internal/soak", "internal/writertest",
+	"internal/bubble", "internal/edgetest", "internal/rejectiontest", "internal/reviewtest", "internal/soak", "internal/writertest",
 }
 
 // above returns base and the given folders.

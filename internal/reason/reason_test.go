@@ -155,7 +155,7 @@ func TestReasonsAreGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range constants(t, "forward.go", "watch.go", "refusal.go") {
+	for _, name := range constants(t, "forward.go", "watch.go", "rejection.go") {
 		if !given[name] {
 			t.Errorf("reason %s is never used", name)
 		}
@@ -191,7 +191,7 @@ func TestRejectionsAreProvoked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range constants(t, "refusal.go") {
+	for _, name := range constants(t, "rejection.go") {
 		if !provoked[name] {
 			t.Errorf("no test provokes the rejection %s: add it to a TestRejections...AreCounted of the package that uses it", name)
 		}

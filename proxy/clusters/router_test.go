@@ -12,7 +12,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reason"
-	"github.com/kubeweir/kubeweir/internal/refusaltest"
+	"github.com/kubeweir/kubeweir/internal/rejectiontest"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 )
 
@@ -306,7 +306,7 @@ func TestRejectionsOfClustersAreCounted(t *testing.T) {
 				}
 				defer resp.Done(0, nil)
 			}
-			refusaltest.CheckResponse(t, registry, c.why, c.says, r.Serve(t.Context(), newRequest("GET", c.host, c.sni, c.target)))
+			rejectiontest.CheckResponse(t, registry, c.why, c.says, r.Serve(t.Context(), newRequest("GET", c.host, c.sni, c.target)))
 		})
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/edgetest"
 	"github.com/kubeweir/kubeweir/internal/reason"
-	"github.com/kubeweir/kubeweir/internal/refusaltest"
+	"github.com/kubeweir/kubeweir/internal/rejectiontest"
 )
 
 // TestRejectionsAreCounted has a request of HTTP/1.1 for each reason for which this package refuses one.
@@ -28,7 +28,7 @@ func TestRejectionsAreCounted(t *testing.T) {
 			c1 := ts.Dial()
 			c1.Send("%s", c.send)
 			resp, body := c1.Response("GET")
-			refusaltest.Check(t, ts.Registry, why, c.says, refusaltest.Response{
+			rejectiontest.Check(t, ts.Registry, why, c.says, rejectiontest.Response{
 				Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: body,
 			})
 		})
@@ -62,7 +62,7 @@ func TestRejectionsOverHTTP2AreCounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			refusaltest.Check(t, ts.Registry, why, c.says, refusaltest.Response{
+			rejectiontest.Check(t, ts.Registry, why, c.says, rejectiontest.Response{
 				Code: code, ContentType: header["content-type"], RetryAfter: header["retry-after"], Body: f.Rest(id),
 			})
 		})

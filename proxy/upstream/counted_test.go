@@ -13,7 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reason"
-	"github.com/kubeweir/kubeweir/internal/refusaltest"
+	"github.com/kubeweir/kubeweir/internal/rejectiontest"
 )
 
 // rejectedBench is a Client before an upstream that can be frozen.
@@ -119,7 +119,7 @@ func TestRejectionsOfTheEndAreCounted(t *testing.T) {
 // check fails the test unless an answer is the one refusal that was counted.
 func (b *rejectedBench) check(t *testing.T, why reason.Rejection, says string, resp *api.Response) {
 	t.Helper()
-	refusaltest.Check(t, b.registry, why, says, refusaltest.Response{
+	rejectiontest.Check(t, b.registry, why, says, rejectiontest.Response{
 		Code: resp.Status, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: finish(t, resp),
 	})
 }

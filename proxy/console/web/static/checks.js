@@ -2,7 +2,7 @@ import { el, set, write } from './dom.js';
 import { state } from './draw.js';
 import { count, plural, seconds, time } from './format.js';
 import { Table, twoLines } from './table.js';
-import { clusterColumn, key, resource, version } from './words.js';
+import { clusterColumn, key, resource, version } from './text.js';
 
 const results = { same: ['good', 'equal'], differs: ['bad', 'differs'], unfinished: ['warn', 'incomplete'], none: ['idle', 'not checked yet'] };
 

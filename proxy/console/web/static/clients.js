@@ -2,7 +2,7 @@ import { el, newID, set, write } from './dom.js';
 import { bar } from './draw.js';
 import { bytes, count, percent, seconds, time } from './format.js';
 import { Table, twoLines } from './table.js';
-import { choice, clusterColumn, key, section } from './words.js';
+import { choice, clusterColumn, key, section } from './text.js';
 
 const views = [['users', 'User'], ['userAgents', 'User agent'], ['resources', 'Resource']];
 

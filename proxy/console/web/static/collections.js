@@ -2,7 +2,7 @@ import { el, write } from './dom.js';
 import { spark, state } from './draw.js';
 import { bytes, count, plural, rate, seconds, time } from './format.js';
 import { Table, twoLines } from './table.js';
-import { clusterColumn, key, resource, version } from './words.js';
+import { clusterColumn, key, resource, version } from './text.js';
 
 const kinds = { synced: 'good', starting: 'idle', stale: 'warn', stopped: 'bad' };
 const idOf = (r) => key(r.cluster, r.group, r.version, r.resource, r.encoding);

@@ -1,6 +1,6 @@
 import { el, write } from './dom.js';
 import { Table, twoLines } from './table.js';
-import { section, choice } from './words.js';
+import { section, choice } from './text.js';
 
 export const config = {
   title: 'Configuration',

@@ -1,7 +1,7 @@
 import { el, set, write } from './dom.js';
 import { bar, chart, share, state } from './draw.js';
 import { byteRate, bytes, count, percent, plural, rate, seconds } from './format.js';
-import { checkList, figures, key, listOf, section } from './words.js';
+import { checkList, figures, key, listOf, section } from './text.js';
 
 const sources = [
   { name: 'cached', title: 'Cache' },

@@ -1,7 +1,7 @@
 import { el } from './dom.js';
 import { count, percent, plural, rate, seconds, time } from './format.js';
 import { Table, twoLines } from './table.js';
-import { clusterColumn, figures, key, resource, section, when } from './words.js';
+import { clusterColumn, figures, key, resource, section, when } from './text.js';
 
 const reasons = 'docs/reasons.md explains each and what to do.';
 

@@ -2,7 +2,7 @@ import { el, set } from './dom.js';
 import { chart, state } from './draw.js';
 import { bytes, count, rate, seconds } from './format.js';
 import { Table } from './table.js';
-import { figures, key, resource, section } from './words.js';
+import { figures, key, resource, section } from './text.js';
 
 export const store = {
   title: 'Store',

@@ -2,7 +2,7 @@ import { el, set, write } from './dom.js';
 import { state } from './draw.js';
 import { bytes, count, rate, seconds, time } from './format.js';
 import { Table } from './table.js';
-import { checkList, facts, key, listOf, resource } from './words.js';
+import { checkList, facts, key, listOf, resource } from './text.js';
 
 const purposes = {
   client: 'Forwarded with the client’s token', impersonate: 'Forwarded by impersonation', own: 'Forwarded as the gateway',

@@ -1,7 +1,7 @@
 import { el, newID, set, write } from './dom.js';
 import { count, plural, seconds } from './format.js';
 import { Table, twoLines } from './table.js';
-import { clusterColumn, key, resource } from './words.js';
+import { clusterColumn, key, resource } from './text.js';
 
 const where = (r) => (r.namespace ? `in ${r.namespace}` : 'in all namespaces');
 const selected = (r) => [where(r), r.selector, r.fieldSelector].filter(Boolean).join(', ');

@@ -1,6 +1,6 @@
-// Package refusaltest checks in tests that a rejection is counted, and that it is what
+// Package rejectiontest checks in tests that a rejection is counted, and that it is what
 // docs/reasons.md promises.
-package refusaltest
+package rejectiontest
 
 import (
 	"encoding/json"
