@@ -54,7 +54,7 @@ func checkContent(name string, content []byte, mode string, elsewhere bool) (Che
 		o := newOrigins(p)
 		o.file, o.elsewhere, o.alone = readContent(name, content, p), elsewhere, true
 		if p.expand != nil {
-			p.expand(o.file, o.said)
+			p.expand(o.file, o.isSet)
 		}
 		if i == 0 || o.file.unknown < leastUnknown {
 			best, leastUnknown = Checked{Mode: mode, Errors: checkRead(o, p)}, o.file.unknown

@@ -1,9 +1,9 @@
 package config
 
-// AsksAboutClients reports whether clients are expected who have identities of their
+// ReviewsClients reports whether clients are expected who have identities of their
 // own, about whom the cluster is asked. On the plaintext listener, and with the token of
 // ServiceAccountDir, everybody is the gateway.
-func (g *Gateway) AsksAboutClients() bool {
+func (g *Gateway) ReviewsClients() bool {
 	return g.Listen != "" && (g.ServiceAccountDir == "" || g.Impersonates())
 }
 

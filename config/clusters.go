@@ -82,16 +82,16 @@ func OfProcess(path string) bool {
 
 // expand sets what builds on all that was said: the clusters, and what the profile has other
 // defaults for.
-func (g *Gateway) expand(r *fileReader, said func(path string) bool) {
+func (g *Gateway) expand(r *fileReader, isSet func(path string) bool) {
 	if r != nil {
-		g.readClusters(r, said)
+		g.readClusters(r, isSet)
 	}
-	g.applyProfile(said)
+	g.applyProfile(isSet)
 }
 
 // readClusters sets the clusters that the file has: each is a copy of the rest of g, with
 // what it says instead. So it is to be called when all else is set.
-func (g *Gateway) readClusters(r *fileReader, said func(path string) bool) {
+func (g *Gateway) readClusters(r *fileReader, isSet func(path string) bool) {
 	n := r.clusters
 	if n == nil {
 		return
@@ -111,7 +111,7 @@ func (g *Gateway) readClusters(r *fileReader, said func(path string) bool) {
 		r.resolvePaths(c.program(), path+".")
 		own := func(setting string) bool { _, own := r.lines[path+"."+setting]; return own }
 		c.divideFolders(own)
-		c.applyProfile(func(setting string) bool { return own(setting) || said(setting) })
+		c.applyProfile(func(setting string) bool { return own(setting) || isSet(setting) })
 		for _, setting := range processPaths {
 			if line, set := r.lines[path+"."+setting]; set {
 				r.report(line, "%s.%s is the same for all clusters; set it at the top level", path, setting)

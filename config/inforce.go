@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Shown is a setting in force, as people are shown it.
-type Shown struct {
+// SettingInForce is a setting in force, with its texts for operators.
+type SettingInForce struct {
 	// Path is that in the file; one of a cluster's own begins with clusters[NAME].
 	Path string
 	// Value is YAML on one line.
@@ -25,14 +25,14 @@ type Shown struct {
 	About string
 }
 
-// Shown are all settings in force. Files are named, never shown, and passwords in URLs are
+// SettingsInForce returns all settings in force. Files are named, never shown, and passwords in URLs are
 // masked.
-func (g *Gateway) Shown() []Shown {
-	list := shown(g.program(), Default().program())
+func (g *Gateway) SettingsInForce() []SettingInForce {
+	list := settingsInForce(g.program(), Default().program())
 	for i := range g.Clusters {
 		c := &g.Clusters[i]
 		differing := changed(&c.Gateway, g, false)
-		for _, s := range shown(c.program(), g.program()) {
+		for _, s := range settingsInForce(c.program(), g.program()) {
 			for _, path := range differing {
 				if s.Path == path {
 					s.Path, s.Flag = fmt.Sprintf("%s[%s].%s", clustersPath, c.Name, path), ""
@@ -44,15 +44,17 @@ func (g *Gateway) Shown() []Shown {
 	return list
 }
 
-// Shown are all settings in force, as those of a Gateway.
-func (s *Standalone) Shown() []Shown { return shown(s.program(), DefaultStandalone().program()) }
+// SettingsInForce returns all settings in force.
+func (s *Standalone) SettingsInForce() []SettingInForce {
+	return settingsInForce(s.program(), DefaultStandalone().program())
+}
 
-func shown(p, without *program) []Shown {
+func settingsInForce(p, without *program) []SettingInForce {
 	defaults := without.settings()
 	all := p.settings()
-	list := make([]Shown, 0, len(all))
+	list := make([]SettingInForce, 0, len(all))
 	for i, s := range all {
-		list = append(list, Shown{
+		list = append(list, SettingInForce{
 			Path: s.path, Value: MaskPasswords(s.inForce()), Default: reflect.DeepEqual(s.value, defaults[i].value),
 			Flag: s.flag, About: s.text(),
 		})
@@ -127,7 +129,7 @@ var password = regexp.MustCompile(`(://(?:[^/@:\s]*:)?)[^/\s]+@`)
 func MaskPasswords(s string) string { return password.ReplaceAllString(s, "${1}***@") }
 
 // InForceText is settings as a file: those that are not as without any file or flag, or all.
-func InForceText(settings []Shown, all bool) string {
+func InForceText(settings []SettingInForce, all bool) string {
 	var b strings.Builder
 	w := defaultsWriter{out: bufio.NewWriter(&b)}
 	for _, s := range settings {

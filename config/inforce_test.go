@@ -8,15 +8,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestShown: all settings are shown as they are in force, as YAML, and passwords are not.
-func TestShown(t *testing.T) {
+// TestSettingsInForce: all settings are shown as they are in force, as YAML, and passwords are not.
+func TestSettingsInForce(t *testing.T) {
 	g, err := Parse([]string{"--config", "testdata/full.good.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := g.Shown()
-	find := func(path string) Shown {
-		i := slices.IndexFunc(list, func(s Shown) bool { return s.Path == path })
+	list := g.SettingsInForce()
+	find := func(path string) SettingInForce {
+		i := slices.IndexFunc(list, func(s SettingInForce) bool { return s.Path == path })
 		if i < 0 {
 			t.Fatalf("%s is not shown", path)
 		}
@@ -32,7 +32,7 @@ func TestShown(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(InForceText(list, true)), &document); err != nil || document["console"] == nil {
 		t.Errorf("%v\n%s", err, InForceText(list, true))
 	}
-	if text := InForceText(Default().Shown(), false); text != "" {
+	if text := InForceText(Default().SettingsInForce(), false); text != "" {
 		t.Errorf("of the defaults differs\n%s", text)
 	}
 	for text, want := range map[string]string{

@@ -97,7 +97,7 @@ func (f *Flags[C]) load(elsewhere bool) (C, error) {
 		return none, err
 	}
 	if p.expand != nil {
-		p.expand(o.file, o.said)
+		p.expand(o.file, o.isSet)
 		if o.file != nil && len(o.file.errs) > 0 {
 			return none, o.file.errs[0]
 		}
@@ -134,7 +134,7 @@ type program struct {
 	validate    func(o *origins) // reports what check does not
 	// expand, if there is one, sets what builds on all that was said, by a file, if there
 	// is one, or by flags.
-	expand func(r *fileReader, said func(path string) bool)
+	expand func(r *fileReader, isSet func(path string) bool)
 }
 
 type configuration interface{ program() *program }
@@ -184,8 +184,8 @@ func newOrigins(p *program) *origins {
 	return o
 }
 
-// said reports whether the file or a flag has the field at path.
-func (o *origins) said(path string) bool {
+// isSet reports whether the file or a flag has the field at path.
+func (o *origins) isSet(path string) bool {
 	if o.given(o.flags[path]) {
 		return true
 	}

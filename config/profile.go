@@ -32,26 +32,26 @@ const dashboardIdle = time.Hour
 const dashboardAllowed = time.Minute
 
 // applyProfile sets what the profile has other defaults for, unless somebody has said it.
-func (g *Gateway) applyProfile(said func(path string) bool) {
+func (g *Gateway) applyProfile(isSet func(path string) bool) {
 	if g.Profile != Dashboard {
 		return
 	}
-	if !said("consistency.default") {
+	if !isSet("consistency.default") {
 		g.Consistency.Default = Session
 	}
-	if !said("authorization.selfReviews") {
+	if !isSet("authorization.selfReviews") {
 		g.Authorization.SelfReviews = Cached
 	}
-	if !said("authorization.allowedTTL") {
+	if !isSet("authorization.allowedTTL") {
 		g.Authorization.AllowedTTL = dashboardAllowed
 	}
-	if !said("coalesce") {
+	if !isSet("coalesce") {
 		g.Coalesce = defaults.DashboardCoalesce
 	}
-	if !said("watchBytesPerSecond") {
+	if !isSet("watchBytesPerSecond") {
 		g.WatchBytesPerSecond = defaults.DashboardWatchBytes
 	}
-	if !said("limits.idleCollectionTimeout") {
+	if !isSet("limits.idleCollectionTimeout") {
 		g.Limits.IdleCollectionTimeout = dashboardIdle
 	}
 }

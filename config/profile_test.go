@@ -103,9 +103,9 @@ func TestCompleteRule(t *testing.T) {
 			t.Errorf("%+v: %q, %v", test.rule, got.Consistency, got.Coalesce)
 		}
 	}
-	for said, want := range map[Bytes]Bytes{0: 1 << 20, 5000: 5000} {
-		if got := (Rule{Profile: Dashboard, WatchBytesPerSecond: said}).Complete().WatchBytesPerSecond; got != want {
-			t.Errorf("watchBytesPerSecond %v: %v", said, got)
+	for isSet, want := range map[Bytes]Bytes{0: 1 << 20, 5000: 5000} {
+		if got := (Rule{Profile: Dashboard, WatchBytesPerSecond: isSet}).Complete().WatchBytesPerSecond; got != want {
+			t.Errorf("watchBytesPerSecond %v: %v", isSet, got)
 		}
 	}
 }

@@ -118,8 +118,8 @@ const (
 
 func (Switch) choices() []string { return []string{string(On), string(Off)} }
 
-// says reports whether the rule decides anything.
-func (r *Rule) says() bool {
+// hasSetting reports whether the rule decides anything.
+func (r *Rule) hasSetting() bool {
 	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != "" || r.SelfReviews != "" || r.ReadOnly != "" ||
 		r.Coalesce != 0 || r.WatchBytesPerSecond != 0 || r.hasBudget() || r.OverBudget != "" || r.Block != "" || r.View != "" || r.VisibleLists != "" || len(r.Drop) > 0
 }
@@ -165,7 +165,7 @@ func (g *Gateway) checkRules(o *origins) {
 	for i := range g.Rules {
 		rule, path := &g.Rules[i], fmt.Sprintf("%s[%d]", rulesPath, i)
 		g.checkBudget(o, rule, path)
-		if !rule.says() {
+		if !rule.hasSetting() {
 			o.report(path, "has no setting; add one of profile: dashboard, consistency, offline, selfReviews, readOnly, visibleLists, coalesce, watchBytesPerSecond, upstreamRequestsPerSecond, upstreamBytesPerSecond, overBudget, block, view or drop")
 		}
 		if rule.Coalesce != NoWindow {
@@ -190,10 +190,10 @@ const (
 // checkBudget checks what the rule at path says of budgets.
 func (g *Gateway) checkBudget(o *origins, rule *Rule, path string) {
 	requests, bytes := path+".upstreamRequestsPerSecond", path+".upstreamBytesPerSecond"
-	if n := rule.UpstreamRequestsPerSecond; n < 0 || n > maxBudgetRequests || n == 0 && o.said(requests) {
+	if n := rule.UpstreamRequestsPerSecond; n < 0 || n > maxBudgetRequests || n == 0 && o.isSet(requests) {
 		o.report(requests, "must be from 1 to %d, not %d; set block: true to reject all requests", maxBudgetRequests, n)
 	}
-	if n := rule.UpstreamBytesPerSecond; n != 0 && n < minWatchBytes || n > maxBudgetBytes || n == 0 && o.said(bytes) {
+	if n := rule.UpstreamBytesPerSecond; n != 0 && n < minWatchBytes || n > maxBudgetBytes || n == 0 && o.isSet(bytes) {
 		o.report(bytes, "must be from %v to %v, not %v; set block: true to reject all requests", minWatchBytes, maxBudgetBytes, n)
 	}
 	if rule.OverBudget != "" && !slices.ContainsFunc(g.Rules, func(r Rule) bool { return r.hasBudget() }) {

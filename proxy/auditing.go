@@ -24,7 +24,7 @@ func (g *Gateway) audit(x *exchange, stage auditv1.Stage, code int) {
 	}
 	if x.sender != nil {
 		e.User = x.sender.User
-		e.Keep = x.Info.IsWrite() || !route.IsReadMethod(x.Request.Method) || x.Request.Upgrade != ""
+		e.Required = x.Info.IsWrite() || !route.IsReadMethod(x.Request.Method) || x.Request.Upgrade != ""
 		if x.Subject != nil && x.Subject.Impersonated {
 			e.ImpersonatedUser = x.Subject.User
 		}

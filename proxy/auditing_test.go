@@ -105,8 +105,8 @@ func TestDecisionsByRulesAreAudited(t *testing.T) {
 			o.Audit = log
 			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"admin"}}, Settings: policy.Settings{ReadOnly: policy.Yes}}}
 		})
-		b.ask(accessReviews, listPods)
-		b.ask(accessReviews, listPods)
+		b.post(accessReviews, listPods)
+		b.post(accessReviews, listPods)
 		b.do("DELETE /api/v1/namespaces/a/pods/p")
 		if err := log.Close(context.Background()); err != nil {
 			t.Fatal(err)

@@ -31,7 +31,7 @@ const (
 // acting as the same user, recently or to concurrent requests. So the response is the upstream's
 // own, whatever the request and its form are. If it returns nil, the request must be forwarded.
 func (g *Gateway) cachedOrFetched(ctx context.Context, x *exchange, from *responses.Cache, question [sha256.Size]byte, fetch func(context.Context) (*responses.Response, error)) *api.Response {
-	answer, origin, part, err := from.Get(ctx, x.Subject, question, fetch)
+	resp, origin, part, err := from.Get(ctx, x.Subject, question, fetch)
 	if part > 0 && origin != responses.Cached {
 		x.cost.Requests += part
 	}
@@ -40,13 +40,13 @@ func (g *Gateway) cachedOrFetched(ctx context.Context, x *exchange, from *respon
 		return g.overBudget(x)
 	case err != nil && ctx.Err() != nil:
 		return x.fail(err)
-	case err != nil, origin == responses.Shared && answer.Status == 401: // of another token, perhaps
+	case err != nil, origin == responses.Shared && resp.Status == 401: // of another token, perhaps
 		return nil
 	}
 	if x.source = sourceOf(origin); origin != responses.FromUpstream {
-		x.Decision.Allowed = answer.Status != 401 && answer.Status != 403 // to ask
+		x.Decision.Allowed = resp.Status != 401 && resp.Status != 403 // to ask
 	}
-	return answer.New()
+	return resp.New()
 }
 
 func sourceOf(origin responses.Origin) responseSource {
@@ -59,7 +59,7 @@ func sourceOf(origin responses.Origin) responseSource {
 	return fromUpstream
 }
 
-var errNotAnswered = errors.New("there is no answer that can be shared")
+var errNotShareable = errors.New("there is no answer that can be shared")
 
 // fetchForClient sends the request as x's client, for all who wait for the response, of most bytes
 // at most.
@@ -84,7 +84,7 @@ func (g *Gateway) fetchForClient(ctx context.Context, x *exchange, question []by
 	resp := g.Forwarder.Forward(ctx, r, as)
 	if resp.Stream != nil || resp.Upgrade != nil {
 		response.Discard(resp)
-		return nil, errNotAnswered
+		return nil, errNotShareable
 	}
 	body := response.NewBuffer(most)
 	if resp.BodyTo == nil {

@@ -46,9 +46,9 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	if x.Info.IsResourceRequest && servers.Get(x.Info.APIVersion+"."+x.Info.APIGroup) != nil {
 		return nil // there is somebody who serves the group version, and may know more resources than we do
 	}
-	from, most, places := g.memory.answers, maxSavedResponse, (*inflight.Limiter)(nil)
+	from, most, limiter := g.memory.responses, maxSavedResponse, (*inflight.Limiter)(nil)
 	if isRoot(x.Request.Path) {
-		from, most, places = g.memory.documents, maxSavedDocument, g.memory.documentSlots
+		from, most, limiter = g.memory.documents, maxSavedDocument, g.memory.documentSlots
 	}
 	r := x.Request
 	key := consistency.Key{ // in strings of its own: the request may be over when an answer comes that others wait for
@@ -59,11 +59,11 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	}
 	question := responses.Digest(x.Request, nil, definitions.Snapshot().Content(), servers.Content())
 	resp := g.cachedOrFetched(ctx, x, from, question, func(ctx context.Context) (*responses.Response, error) {
-		if places != nil {
-			if !places.Acquire(x.user(), 1) {
-				return nil, errNotAnswered
+		if limiter != nil {
+			if !limiter.Acquire(x.user(), 1) {
+				return nil, errNotShareable
 			}
-			defer places.Release(x.user(), 1) // the response owns the slot from here
+			defer limiter.Release(x.user(), 1) // the response owns the slot from here
 		}
 		resp, err := g.fetchForClient(ctx, x, nil, most)
 		if errors.Is(err, response.ErrTooLarge) {
@@ -72,7 +72,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 		if err != nil {
 			return nil, err
 		}
-		resp.Slots, resp.User = places, x.user()
+		resp.Slots, resp.User = limiter, x.user()
 		settled := !definitions.Mux().Recent(1, int64(discoverySettles)) && !services.Mux().Recent(1, int64(discoverySettles))
 		resp.Keep, resp.Allowed, resp.For = settled && isSameForUser(x, resp), true, discoveryFor
 		return resp, nil
@@ -86,7 +86,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 // cachesDiscovery reports whether responses on what the upstream serves are cached for the client
 // and requests like this.
 func (g *Gateway) cachesDiscovery(x *exchange) bool {
-	return x.ClientMode() == policy.ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.Request) && g.memory.answers.Covers(x.Subject) &&
+	return x.ClientMode() == policy.ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.Request) && g.memory.responses.Covers(x.Subject) &&
 		g.followedOf(discovery.CustomResourceDefinitions) != nil && g.followedOf(discovery.APIServices) != nil
 }
 

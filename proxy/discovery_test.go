@@ -42,8 +42,8 @@ func formOf(r *api.Request) string {
 	return "application/json"
 }
 
-// asks sends a request, and reports whether the upstream was asked.
-func (b *aggregationBench) asks(line string, header ...string) bool {
+// reachesUpstream sends a request, and reports whether the upstream was asked.
+func (b *aggregationBench) reachesUpstream(line string, header ...string) bool {
 	b.t.Helper()
 	before := b.upstream.count()
 	status, body, _ := b.do(line, header...)
@@ -65,30 +65,30 @@ func TestDiscoveryIsRemembered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newDiscoveryBench(t, nil)
 		for _, path := range discoveryPaths {
-			first, again := b.asks("GET "+path), b.asks("GET "+path)
+			first, again := b.reachesUpstream("GET "+path), b.reachesUpstream("GET "+path)
 			if !first || again {
 				t.Errorf("%s: asked first %t, then %t", path, first, again)
 			}
 			for _, other := range []string{"Authorization: Bearer jane", "Impersonate-User: jane", "Accept: application/yaml", "Accept-Encoding: gzip", "User-Agent: curl/8", "Origin: https://example.com"} {
-				if !b.asks("GET "+path, other) {
+				if !b.reachesUpstream("GET "+path, other) {
 					t.Errorf("%s with %s is answered with what another was", path, other)
 				}
 			}
 		}
 		for _, path := range []string{"/api", "/apis"} {
 			const aggregated = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-			if first, again := b.asks("GET "+path, aggregated), b.asks("GET "+path, aggregated); !first || again {
+			if first, again := b.reachesUpstream("GET "+path, aggregated), b.reachesUpstream("GET "+path, aggregated); !first || again {
 				t.Errorf("%s, aggregated: asked first %t, then %t", path, first, again)
 			}
 		}
 		time.Sleep(11 * time.Second)
 		for _, path := range discoveryPaths {
-			if !b.asks("GET " + path) {
+			if !b.reachesUpstream("GET " + path) {
 				t.Errorf("%s is remembered for longer than a permission", path)
 			}
 		}
 		b.gateway.Authorizer.Invalidate()
-		if !b.asks("GET /version") {
+		if !b.reachesUpstream("GET /version") {
 			t.Error("a change of an RBAC object leaves an answer")
 		}
 	})
@@ -110,16 +110,16 @@ func TestDiscoveryAfterChanges(t *testing.T) {
 			{"a definition goes", func() { b.source.Delete(discovery.CustomResourceDefinitions, "projects."+projects.Group) }},
 		} {
 			for range 2 {
-				b.asks("GET /apis/none/v1")
+				b.reachesUpstream("GET /apis/none/v1")
 			}
-			if b.asks("GET /apis/none/v1") {
+			if b.reachesUpstream("GET /apis/none/v1") {
 				t.Errorf("before %s it is not remembered", change.what)
 			}
 			change.make()
 			synctest.Wait()
 			for range 3 {
 				time.Sleep(discoverySettles / 4)
-				if !b.asks("GET /apis/none/v1") {
+				if !b.reachesUpstream("GET /apis/none/v1") {
 					t.Errorf("soon after %s an answer is remembered", change.what)
 				}
 			}
@@ -133,7 +133,7 @@ func TestDiscoveryAfterChanges(t *testing.T) {
 func TestDiscoveryAfterWrites(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newDiscoveryBench(t, nil)
-		b.asks("GET /apis/apps/v1")
+		b.reachesUpstream("GET /apis/apps/v1")
 		answer := b.upstream.response
 		b.source.Hold()
 		b.upstream.response = func(*api.Request) *api.Response {
@@ -150,7 +150,7 @@ func TestDiscoveryAfterWrites(t *testing.T) {
 			time.Sleep(time.Second / 2)
 			b.source.Release()
 		}()
-		if !b.asks("GET /apis/apps/v1") {
+		if !b.reachesUpstream("GET /apis/apps/v1") {
 			t.Error("answered with what was before the write")
 		}
 	})
@@ -165,8 +165,8 @@ func TestDiscoveryThatIsForwarded(t *testing.T) {
 		b.upstream.allowed = nobodyImpersonates
 		twice := func(line string, header ...string) {
 			t.Helper()
-			b.asks(line, header...)
-			if !b.asks(line, header...) {
+			b.reachesUpstream(line, header...)
+			if !b.reachesUpstream(line, header...) {
 				t.Errorf("%s %q is remembered", line, header)
 			}
 		}
@@ -190,7 +190,7 @@ func TestDiscoveryThatIsForwarded(t *testing.T) {
 		length = maxSavedDocument + 1
 		twice("GET /apis?large")
 		before := b.upstream.count()
-		if b.asks("GET /apis?large"); b.upstream.count() != before+1 {
+		if b.reachesUpstream("GET /apis?large"); b.upstream.count() != before+1 {
 			t.Errorf("what is known to be too large is asked for %d times", b.upstream.count()-before)
 		}
 		b.upstream.response = nil
@@ -248,7 +248,7 @@ func TestDiscoveryWhileAway(t *testing.T) {
 		b := newDiscoveryBench(t, func(o *Options) {
 			o.Policy.Offline, o.Reachable = policy.Offline{Allow: true, TTL: 6 * time.Second}, func() bool { return !away.Load() }
 		})
-		b.asks("GET /version")
+		b.reachesUpstream("GET /version")
 		from := func(when, age string) {
 			t.Helper()
 			before := b.upstream.count()
@@ -265,7 +265,7 @@ func TestDiscoveryWhileAway(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		from("away", "5")
 		time.Sleep(2 * time.Second)
-		if !b.asks("GET /version") {
+		if !b.reachesUpstream("GET /version") {
 			t.Error("answered with what is older than the gateway may serve")
 		}
 	})

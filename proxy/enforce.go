@@ -32,15 +32,15 @@ var errOverBudget = errors.New("the sender is over an upstream budget")
 // charge selects the budgets that apply to the request and rejects it if a rule blocks the client.
 // If a budget is exhausted, no reviews are made for it.
 func (g *Gateway) charge(ctx context.Context, x *exchange) (context.Context, *api.Response) {
-	if !x.policy.Spends {
+	if !x.policy.HasBudgets {
 		return ctx, nil
 	}
 	var blocked bool
-	if x.Spending, blocked = x.policy.SpendingOf(x.sender.User, x.Request); blocked {
+	if x.Budgets, blocked = x.policy.ClientBudgetsOf(x.sender.User, x.Request); blocked {
 		g.account.rejected.Count(reason.Blocked)
 		return ctx, x.fail(api.NewTooManyRequests("a rule of kubeweir (block: true) blocks this client", policy.Seconds(policy.BlockedRetry)))
 	}
-	if x.Spending.Exceeds(0) {
+	if x.Budgets.Exceeds(0) {
 		ctx = review.WithoutReviews(ctx)
 	}
 	return ctx, nil
@@ -75,7 +75,7 @@ func actors(x *exchange) []user.Info {
 // allowsStale reports whether c, nil for none, may serve a most-recent read while a budget is
 // exhausted, although it may not hold the most recent state.
 func (x *exchange) allowsStale(c *cache.Collection) bool {
-	return c != nil && x.Spending.Cached && (x.MaxStaleness == 0 || staleness(c) <= x.MaxStaleness)
+	return c != nil && x.Budgets.Cached && (x.MaxStaleness == 0 || staleness(c) <= x.MaxStaleness)
 }
 
 // staleness returns how old the state of c may be.
@@ -86,9 +86,9 @@ func staleness(c *cache.Collection) time.Duration {
 
 // overBudget rejects a client that has exhausted a budget.
 func (g *Gateway) overBudget(x *exchange) *api.Response {
-	x.Spending.Exceeded.Rule.Rejected.Add(1)
+	x.Budgets.Exceeded.Rule.Rejected.Add(1)
 	g.account.rejected.Count(reason.OverBudget)
-	return x.fail(x.Spending.Rejection())
+	return x.fail(x.Budgets.Rejection())
 }
 
 // SetPolicy replaces the policy. It applies to requests that arrive from then on. Streams that p
@@ -128,7 +128,7 @@ func (g *Gateway) outdated(x *exchange) func() bool {
 // sends.
 func (x *exchange) servedOtherwise(p *policy.Compiled) bool {
 	then := p.Decide(x.Subject.User, x.Request.Header.Get("User-Agent"), x.Info)
-	spending, blocked := p.SpendingOf(x.sender.User, x.Request)
+	budgets, blocked := p.ClientBudgetsOf(x.sender.User, x.Request)
 	restriction := p.Restrict(x.Request, actors(x))
 	if blocked || restriction.Text != "" {
 		return true
@@ -136,7 +136,7 @@ func (x *exchange) servedOtherwise(p *policy.Compiled) bool {
 	a, b := &x.Settings, &then
 	return x.Redacted != restriction.Redacted || a.DropManagedFields != b.DropManagedFields || a.VisibleLists != b.VisibleLists ||
 		a.Coalesce != b.Coalesce || a.WatchBytesPerSecond != b.WatchBytesPerSecond ||
-		!x.Spending.SameBytes(&spending)
+		!x.Budgets.SameBytes(&budgets)
 }
 
 // endStreams ends streams whose user agent is blocked, or that the policy in force would reject

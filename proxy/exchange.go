@@ -96,7 +96,7 @@ type slots struct {
 	inFlight, longRunning *inflight.Limiter
 	unidentified          inflight.Semaphore
 	resumed               *inflight.Limiter // watches that the upstream continues
-	heldBytes             *inflight.Limiter // what requests hold of memory beyond their slot, see heldBytes
+	heldBytes             *inflight.Limiter // what requests hold of memory beyond their slot, see longRequestBytes
 }
 
 // forwards has what sends requests to the upstream, and which reads the gateway itself is
@@ -110,7 +110,7 @@ type forwards struct {
 
 // memory has responses of the upstream that read no objects.
 type memory struct {
-	answers   *responses.Cache
+	responses *responses.Cache
 	documents *responses.Cache // on all that the upstream serves, which are large
 	// documentSlots has slots for those of documents that are read or written.
 	documentSlots    *inflight.Limiter
@@ -155,7 +155,7 @@ type exchange struct {
 	stale   bool // it is answered from the cache because of a budget
 	resumed bool // it has a slot of Gateway.resumed
 	// limit is the limiter that the request holds a slot of, nil before and afterwards. bytes is
-	// what it holds of slots.heldBytes.
+	// what it holds of slots.longRequestBytes.
 	limit *inflight.Limiter
 	bytes int64
 }

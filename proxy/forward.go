@@ -13,7 +13,7 @@ import (
 
 // forward sends the request to the upstream as its client.
 func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
-	if !x.Spending.MaySend() {
+	if !x.Budgets.MaySend() {
 		return g.overBudget(x)
 	}
 	x.cost.Requests++
@@ -23,7 +23,7 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 	}
 	as, err := g.credentials(x.Subject, &x.Request.Header)
 	if err != nil {
-		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
+		return g.rejectUnreviewed(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
 	x.source = fromUpstream
 	resp := g.Forwarder.Forward(ctx, x.Request, as)

@@ -36,7 +36,7 @@ func New(o Options) *Gateway {
 	}
 	policy.RegisterBudgets(o.Registerer, g.budgets)
 	g.memory = memory{
-		answers: responses.New(o.Authorizer, maxSavedResponses), documents: responses.New(o.Authorizer, maxSavedDocuments),
+		responses: responses.New(o.Authorizer, maxSavedResponses), documents: responses.New(o.Authorizer, maxSavedDocuments),
 		documentSlots: uncounted(maxSavedDocuments),
 	}
 	if !o.InProcess {
@@ -62,13 +62,13 @@ func (s *slots) init(registerer prometheus.Registerer, rejected *reason.Counter)
 	over := inflight.NewOverloads(registerer, rejected)
 	s.inFlight = inflight.New(0, over.Of("short", "limit", reason.ShortLimit), over.Of("short", "share", reason.ShortShare))
 	s.longRunning = inflight.New(0, over.Of("long", "limit", reason.LongLimit), over.Of("long", "share", reason.LongShare))
-	s.heldBytes = inflight.New(maxHeldBytes, over.Of("bytes", "limit", reason.BytesLimit), over.Of("bytes", "share", reason.BytesShare))
+	s.heldBytes = inflight.New(maxLongRequestBytes, over.Of("bytes", "limit", reason.BytesLimit), over.Of("bytes", "share", reason.BytesShare))
 	s.unidentified.Full = over.Of("unidentified", "limit", reason.UnidentifiedLimit)
 	s.resumed = uncounted(0) // nobody is rejected
 	inflight.RegisterMetrics(registerer, map[string]*inflight.Semaphore{
 		"short": &s.inFlight.Semaphore, "long": &s.longRunning.Semaphore, "unidentified": &s.unidentified, "resumed": &s.resumed.Semaphore,
 	})
-	registerHeldBytes(registerer, &s.heldBytes.Semaphore)
+	registerLongRequestBytes(registerer, &s.heldBytes.Semaphore)
 }
 
 // newExchange returns an exchange for r under the policy in force.
@@ -156,7 +156,7 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 	if !long {
 		return nil
 	}
-	if n := heldBytes(x.Request); n > 0 {
+	if n := longRequestBytes(x.Request); n > 0 {
 		if !g.slots.heldBytes.Acquire(x.user(), n) {
 			g.release(x)
 			return inflight.Rejected()
@@ -185,14 +185,14 @@ func (g *Gateway) complete(x *exchange, resp *api.Response) *api.Response {
 		// for anybody; kube-apiserver does the same (CVE-2023-44487).
 		resp.Header.Add("Connection", "close")
 	}
-	x.Spending.Settle(x.cost.Requests, x.cost.Bytes)
+	x.Budgets.Settle(x.cost.Requests, x.cost.Bytes)
 	goesOn := resp.Stream != nil || resp.Upgrade != nil
 	var charged *policy.ChargedBody
 	switch {
 	case goesOn:
 		g.countStream(x, resp)
 	case x.source == fromUpstream:
-		charged = x.Spending.ChargeBody(resp)
+		charged = x.Budgets.ChargeBody(resp)
 	}
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
@@ -204,7 +204,7 @@ func (g *Gateway) complete(x *exchange, resp *api.Response) *api.Response {
 		if !goesOn && !healthz.IsPath(x.Request.Path) {
 			g.account.usage.Add(x.client(), x.costOf(resp, n))
 			if x.source == fromUpstream {
-				x.Spending.SettleBytes(float64(n - charged.Paid()))
+				x.Budgets.SettleBytes(float64(n - charged.Paid()))
 			}
 		}
 		if resp.Status == 403 {

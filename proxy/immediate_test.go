@@ -17,8 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
-// promptBench is a gatewayBench before a source that tells its version at once.
-func promptBench(t *testing.T, change func(*Options)) (*gatewayBench, *cachetest.ImmediateSource) {
+// immediateBench is a gatewayBench before a source that tells its version at once.
+func immediateBench(t *testing.T, change func(*Options)) (*gatewayBench, *cachetest.ImmediateSource) {
 	source := &cachetest.ImmediateSource{}
 	b := newGatewayBench(t, func(o *Options) {
 		manager, err := cache.NewManager(cache.Options{Source: source, Logger: o.Logger})
@@ -36,10 +36,10 @@ func promptBench(t *testing.T, change func(*Options)) (*gatewayBench, *cachetest
 	return b, source
 }
 
-// TestPromptReads: with a source in this process strict reads are the cache's.
-func TestPromptReads(t *testing.T) {
+// TestImmediateReads: with a source in this process strict reads are the cache's.
+func TestImmediateReads(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b, source := promptBench(t, nil)
+		b, source := immediateBench(t, nil)
 		read := func(line, want string) {
 			t.Helper()
 			before := b.upstream.count()
@@ -91,7 +91,7 @@ func (d decider) Decide(_ context.Context, u user.Info, a authz.Attributes) (boo
 func TestInProcess(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		allowed := true
-		b, source := promptBench(t, func(o *Options) {
+		b, source := immediateBench(t, func(o *Options) {
 			o.InProcess = true
 			o.Authorizer = authz.New(authz.Options{
 				TrustedByUpstream: true,

@@ -37,7 +37,7 @@ func (e *explaining) decide(ctx context.Context) {
 		e.rejected(reason.Blocked, 429, fmt.Sprintf("an operator has blocked the user agent %q", pattern))
 		return
 	}
-	if e.spends() {
+	if e.chargesBudgets() {
 		e.rejected(reason.Blocked, 429, e.rule("block")+" blocks this client")
 		return
 	}
@@ -61,21 +61,21 @@ func (e *explaining) decide(ctx context.Context) {
 	}
 }
 
-// spends looks at the budgets of the client, and reports whether a rule blocks it.
-func (e *explaining) spends() (blocked bool) {
+// chargesBudgets looks at the budgets of the client, and reports whether a rule blocks it.
+func (e *explaining) chargesBudgets() (blocked bool) {
 	x := e.x
-	if !x.policy.Spends {
+	if !x.policy.HasBudgets {
 		return false
 	}
-	if x.Spending, blocked = x.policy.SpendingOf(x.sender.User, x.Request); blocked {
+	if x.Budgets, blocked = x.policy.ClientBudgetsOf(x.sender.User, x.Request); blocked {
 		return true
 	}
-	for b, wait := range x.Spending.Waits() {
+	for b, wait := range x.Budgets.Waits() {
 		left := "something is left"
 		if wait > 0 {
 			left = fmt.Sprintf("nothing is left, for %d s", policy.Seconds(wait))
-			if x.Spending.Exceeded == nil {
-				x.Spending.Exceeded, x.Spending.Wait = b, wait
+			if x.Budgets.Exceeded == nil {
+				x.Budgets.Exceeded, x.Budgets.Wait = b, wait
 			}
 		}
 		e.step("budget", "%s limits what the sender may cause at the cluster (%s: %d): %s", b.Rule.Name, b.Setting, b.PerSecond(), left)
@@ -84,7 +84,7 @@ func (e *explaining) spends() (blocked bool) {
 }
 
 // over reports whether a budget of the client is exhausted.
-func (e *explaining) over() bool { return e.x.Spending.Exceeded != nil }
+func (e *explaining) over() bool { return e.x.Budgets.Exceeded != nil }
 
 // route records the final decision.
 func (e *explaining) route(name, why, text string, requests int) {
@@ -228,8 +228,8 @@ func (e *explaining) learn(ctx context.Context, a route.Action) (ended bool) {
 	case route.CheckCurrent:
 		x.Current = route.StateOf(e.holds())
 		x.StaleAllowed = x.allowsStale(e.c)
-	case route.Prove:
-		if x.Proven = route.StateOf(!x.Unreachable); !x.Unreachable {
+	case route.CheckFreshness:
+		if x.Fresh = route.StateOf(!x.Unreachable); !x.Unreachable {
 			e.Cost = "One small request, the version or the names of the objects, which all who ask meanwhile share."
 		}
 	case route.Charge:
@@ -469,7 +469,7 @@ func (e *explaining) cachedText(stale bool) (text string) {
 		text = "The budget is spent: answered with what the cache holds, and its age."
 	case !recent:
 		text = "Answered from the cache, which holds the version that the request asks for."
-	case x.Proven == route.Yes:
+	case x.Fresh == route.Yes:
 		text = "Answered from the cache, which is shown to hold the most recent state first."
 	case x.Immediate:
 		text = "Answered from the cache as soon as it holds what the store held when the request came."
@@ -493,7 +493,7 @@ func (e *explaining) cachedText(stale bool) (text string) {
 
 // cachedRequests returns how many requests the upstream gets for a read that the cache serves.
 func (e *explaining) cachedRequests() (n int) {
-	if e.x.Proven == route.Yes {
+	if e.x.Fresh == route.Yes {
 		n = 1
 	}
 	if e.c == nil {

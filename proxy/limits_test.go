@@ -17,7 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz"
 )
 
-func TestOneUserCannotTakeAllPlaces(t *testing.T) {
+func TestOneUserCannotTakeAllSlots(t *testing.T) {
 	for name, line := range map[string]string{
 		"short": "POST /api/v1/namespaces/default/pods",
 		"long":  "GET /api/v1/namespaces/default/pods/a/log?follow=true",
@@ -85,7 +85,7 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 			t.Fatal("no bound")
 		}
 	}
-	if n, most := g.slots.heldBytes.InUse(), int64(maxHeldBytes/4*3); n > most {
+	if n, most := g.slots.heldBytes.InUse(), int64(maxLongRequestBytes/4*3); n > most {
 		t.Errorf("one user keeps %d bytes, %d at most", n, most)
 	}
 	if status := watch("greedy", "app=web"); status == 429 {
@@ -102,9 +102,9 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 	}
 }
 
-// TestPanicGivesItsPlacesBack: a request that panics returns its slots. The transport contains the
+// TestPanicReleasesItsSlots: a request that panics returns its slots. The transport contains the
 // panic of the handler, and nothing tells the handler then.
-func TestPanicGivesItsPlacesBack(t *testing.T) {
+func TestPanicReleasesItsSlots(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.InFlight, o.Policy.Limits.LongRunning = 4, 4 })
 	b.upstream.response = func(*api.Request) *api.Response { panic("upstream") }
 	for _, line := range []string{"GET /apis", "GET /api/v1/namespaces/default/pods/a/log?follow=true", "GET /api/v1/pods?watch=1&resourceVersion=1&fieldSelector=x"} {
@@ -123,7 +123,7 @@ func TestPanicGivesItsPlacesBack(t *testing.T) {
 	}
 }
 
-func TestPanicOfResumedWatchGivesItsPlacesBack(t *testing.T) {
+func TestPanicOfResumedWatchReleasesItsSlots(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 2 })
 	b.upstream.response = func(*api.Request) *api.Response { panic("upstream") }
 	b.source.Bump(10)
@@ -167,9 +167,9 @@ func TestOneUserCannotResumeAllWatches(t *testing.T) {
 	}
 }
 
-// TestUnidentifiedRequestsHaveTheirOwnPlaces: a client that is not identified yet waits for the
+// TestUnidentifiedRequestsHaveTheirOwnSlots: a client that is not identified yet waits for the
 // upstream's review, and takes no slot of the identified clients.
-func TestUnidentifiedRequestsHaveTheirOwnPlaces(t *testing.T) {
+func TestUnidentifiedRequestsHaveTheirOwnSlots(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.InFlight = 4 })
 	g := b.gateway
 	for range 4 {
@@ -200,9 +200,9 @@ func (s stuckReviewer) Create(ctx context.Context, r *authorizationv1.SubjectAcc
 	return s.accessReviewer.Create(ctx, r, o)
 }
 
-// TestImpersonatorCannotTakeAllPlaces: the gateway reviews as many users as a client names to
+// TestImpersonatorCannotTakeAllSlots: the gateway reviews as many users as a client names to
 // impersonate. The client waits for the reviews in slots of its own.
-func TestImpersonatorCannotTakeAllPlaces(t *testing.T) {
+func TestImpersonatorCannotTakeAllSlots(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
 			o.Policy.Limits.InFlight = 8

@@ -10,8 +10,8 @@ import (
 
 // The cost of an open request besides its slot, in bytes.
 const (
-	// maxHeldBytes bounds what all long-running requests keep beyond ordinaryBytes each.
-	maxHeldBytes = 128 << 20
+	// maxLongRequestBytes bounds what all long-running requests keep beyond ordinaryBytes each.
+	maxLongRequestBytes = 128 << 20
 	// ordinaryBytes is what a place comes with: the requests of informers have some
 	// hundred bytes, with a token of a service account some two thousand.
 	ordinaryBytes = 4 << 10
@@ -20,8 +20,8 @@ const (
 	selectorCost = 32
 )
 
-// heldBytes returns how many bytes the text of a long-running request takes beyond ordinaryBytes.
-func heldBytes(r *api.Request) int64 {
+// longRequestBytes returns how many bytes the text of a long-running request takes beyond ordinaryBytes.
+func longRequestBytes(r *api.Request) int64 {
 	info := r.Info()
 	n := len(r.RawPath) + len(r.RawQuery) + selectorCost*selectorBytes(info)
 	for _, f := range r.Header {
@@ -46,8 +46,8 @@ func selectorBytes(info *api.RequestInfo) int {
 	return n
 }
 
-// registerHeldBytes registers the metrics of what requests hold besides their slots.
-func registerHeldBytes(registerer prometheus.Registerer, g *inflight.Semaphore) {
+// registerLongRequestBytes registers the metrics of what requests hold besides their slots.
+func registerLongRequestBytes(registerer prometheus.Registerer, g *inflight.Semaphore) {
 	gaugefunc.Register(registerer, "kubeweir_long_request_bytes",
 		"Bytes that watches, followed logs and upgraded connections hold for large requests and selectors (above 4 KiB each).", g.InUse)
 	gaugefunc.Register(registerer, "kubeweir_long_request_bytes_limit",

@@ -18,33 +18,33 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 	if !ok {
 		return nil
 	}
-	kept := g.memory.openAPIDocuments.Get(key)
-	if kept != nil && g.isUnreachable() && x.AllowsOffline() && !x.Subject.UpstreamDecides {
-		return g.offlineOpenAPI(ctx, x, kept)
+	saved := g.memory.openAPIDocuments.Get(key)
+	if saved != nil && g.isUnreachable() && x.AllowsOffline() && !x.Subject.UpstreamDecides {
+		return g.offlineOpenAPI(ctx, x, saved)
 	}
 	if tag := r.Header.Get("If-None-Match"); tag != "" { // the client has a document itself
 		resp := g.forward(ctx, x)
-		if kept != nil && resp.Status == 304 && tag == kept.Header.Get("Etag") {
-			kept.Confirm()
+		if saved != nil && resp.Status == 304 && tag == saved.Header.Get("Etag") {
+			saved.Confirm()
 		}
 		return resp
 	}
-	if kept != nil && kept.Header.Has("Etag") {
-		r.Header.Add("If-None-Match", kept.Header.Get("Etag"))
+	if saved != nil && saved.Header.Has("Etag") {
+		r.Header.Add("If-None-Match", saved.Header.Get("Etag"))
 	}
 	resp := g.forward(ctx, x)
 	switch {
-	case kept != nil && resp.Status == 304:
+	case saved != nil && resp.Status == 304:
 		response.Discard(resp)
-		kept.Confirm()
+		saved.Confirm()
 		x.source = fromRevalidated
 		header := response.SharedHeader(resp.Header)
-		for _, f := range kept.Header { // a 304 lacks what describes the body
+		for _, f := range saved.Header { // a 304 lacks what describes the body
 			if !resp.Header.Has(f.Name) {
 				header = append(header, f)
 			}
 		}
-		return &api.Response{Status: 200, Header: header, Body: kept.Body, Length: int64(len(kept.Body))}
+		return &api.Response{Status: 200, Header: header, Body: saved.Body, Length: int64(len(saved.Body))}
 	case resp.Status == 200 && (resp.Header.Has("Etag") || r.Path == openapi.Index):
 		g.memory.openAPIDocuments.Save(key, resp)
 	}
@@ -53,17 +53,17 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 
 // offlineOpenAPI responds with a document that the upstream confirmed within the time for which
 // what it said last counts; nil if that is over.
-func (g *Gateway) offlineOpenAPI(ctx context.Context, x *exchange, kept *openapi.Document) *api.Response {
-	age := time.Since(kept.ConfirmedAt())
+func (g *Gateway) offlineOpenAPI(ctx context.Context, x *exchange, saved *openapi.Document) *api.Response {
+	age := time.Since(saved.ConfirmedAt())
 	if age > x.policy.Offline.TTL {
 		return nil
 	}
-	if refusal := g.permit(ctx, x); refusal != nil {
-		return refusal
+	if rejection := g.permit(ctx, x); rejection != nil {
+		return rejection
 	}
 	x.source = fromCache
-	resp := &api.Response{Status: 200, Header: response.SharedHeader(kept.Header), Body: kept.Body, Length: int64(len(kept.Body))}
-	if tag := kept.Header.Get("Etag"); tag != "" && x.Request.Header.Get("If-None-Match") == tag {
+	resp := &api.Response{Status: 200, Header: response.SharedHeader(saved.Header), Body: saved.Body, Length: int64(len(saved.Body))}
+	if tag := saved.Header.Get("Etag"); tag != "" && x.Request.Header.Get("If-None-Match") == tag {
 		resp = &api.Response{Status: 304, Header: api.Header{{Name: "Etag", Value: tag}}}
 	}
 	g.markStale(resp, max(age, 1))

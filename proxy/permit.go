@@ -17,7 +17,7 @@ import (
 func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
 	id, err := g.Authenticator.Authenticate(ctx, x.Request)
 	if err != nil {
-		return g.refuse(ctx, x, err, reason.NotLocal, reason.UnverifiedTokens)
+		return g.rejectUnreviewed(ctx, x, err, reason.NotLocal, reason.UnverifiedTokens)
 	}
 	x.sender = id
 	x.countReviews(id.Reviews)
@@ -36,7 +36,7 @@ func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
 		x.Request.Header.Set("Audit-Id", x.auditID)
 		return nil
 	}
-	resp := g.refuse(ctx, x, err, reason.ImpersonationForbidden, reason.UserReviews)
+	resp := g.rejectUnreviewed(ctx, x, err, reason.ImpersonationForbidden, reason.UserReviews)
 	if resp.Status == 400 {
 		// The upstream rejects malformed impersonation differently.
 		resp.Header.Add("X-Content-Type-Options", "nosniff")
@@ -49,7 +49,7 @@ func (g *Gateway) authorize(ctx context.Context, x *exchange) *api.Response {
 	d, err := g.Authorizer.Authorize(ctx, x.Subject.User, authz.AttributesOf(x.Info))
 	x.countReviews(d.Reviews)
 	if err != nil {
-		return g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
+		return g.rejectUnreviewed(ctx, x, err, reason.Forbidden, reason.UserReviews)
 	}
 	x.Decision, x.Permission = d, route.StateOf(d.Allowed)
 	return nil
@@ -63,9 +63,9 @@ func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
 	return g.reject(ctx, x, route.Decision{Rejection: reason.Forbidden, Err: x.Forbidden(x.Decision.Reason)})
 }
 
-// refuse responds with an error of packages authn and authz, and counts it: a 403 as forbidden, a
+// rejectUnreviewed responds with an error of packages authn and authz, and counts it: a 403 as forbidden, a
 // 429 as busy, others as what their status stands for.
-func (g *Gateway) refuse(ctx context.Context, x *exchange, err error, forbidden, busy reason.Rejection) *api.Response {
+func (g *Gateway) rejectUnreviewed(ctx context.Context, x *exchange, err error, forbidden, busy reason.Rejection) *api.Response {
 	if errors.Is(err, review.ErrNoReview) {
 		return g.overBudget(x)
 	}

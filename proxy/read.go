@@ -137,7 +137,7 @@ func (x *exchange) ageOf(c *cache.Collection, age time.Duration) time.Duration {
 	if !x.stale {
 		return age
 	}
-	x.Spending.Exceeded.Rule.Stale.Add(1)
+	x.Budgets.Exceeded.Rule.Stale.Add(1)
 	return max(age, staleness(c))
 }
 
@@ -210,7 +210,7 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 
 // fresh returns a version that c holds and that is as new as x.
 func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (uint64, error) {
-	if !x.Spending.MaySend() {
+	if !x.Budgets.MaySend() {
 		return 0, errOverBudget
 	}
 	return c.Freshness().Fresh(ctx, &x.cost)
@@ -261,7 +261,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange) *api.Response {
 		req.Compression = api.NegotiateCompression(x.Request.Header.Get("Accept-Encoding"))
 	}
 	if q.Options.ResourceVersion == "" && !q.Options.UnmarkedStart {
-		if req.MostRecent = x.version; x.Proven != route.Yes {
+		if req.MostRecent = x.version; x.Fresh != route.Yes {
 			req.MostRecent = c.RV()
 		}
 	}

@@ -37,18 +37,18 @@ const (
 // forwardRedacted forwards a read and redacts the answer on its way.
 func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Response {
 	accept, _ := api.AcceptJSON(x.Request.Header.Get("Accept"), x.PrintsTables) // see route.Facts.Next
-	places := g.forwards.redactedResponses
+	limiter := g.forwards.redactedResponses
 	if x.Info.Verb == "watch" {
-		places = g.forwards.redactedWatches
+		limiter = g.forwards.redactedWatches
 	}
-	if !places.Acquire(x.user(), 1) {
+	if !limiter.Acquire(x.user(), 1) {
 		g.account.rejected.Count(reason.Redacted)
 		return inflight.Rejected()
 	}
 	as, err := g.credentials(x.Subject, &x.Request.Header)
 	if err != nil {
-		places.Release(x.user(), 1)
-		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
+		limiter.Release(x.user(), 1)
+		return g.rejectUnreviewed(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
 	req := *x.Request
 	req.Header = slices.Clone(req.Header)
@@ -60,7 +60,7 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 	resp := g.redactResponse(x, g.Forwarder.Forward(ctx, &req, as))
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
-		places.Release(x.user(), 1)
+		limiter.Release(x.user(), 1)
 		if done != nil {
 			done(n, err)
 		}

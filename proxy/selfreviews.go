@@ -23,7 +23,7 @@ func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
 	if !ok {
 		return nil
 	}
-	return g.cachedOrFetched(ctx, x, g.memory.answers, responses.Digest(x.Request, question), func(ctx context.Context) (*responses.Response, error) {
+	return g.cachedOrFetched(ctx, x, g.memory.responses, responses.Digest(x.Request, question), func(ctx context.Context) (*responses.Response, error) {
 		r, err := g.fetchForClient(ctx, x, question, maxSharedResponse)
 		if err != nil {
 			return nil, err

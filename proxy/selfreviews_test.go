@@ -36,8 +36,8 @@ func selfBench(t *testing.T, change func(*Options)) *gatewayBench {
 	return b
 }
 
-// ask serves a POST with a body.
-func (b *gatewayBench) ask(target, body string, header ...string) (int, string, responseSource) {
+// post serves a POST with a body.
+func (b *gatewayBench) post(target, body string, header ...string) (int, string, responseSource) {
 	b.t.Helper()
 	r := request("POST "+target, append([]string{"Content-Type: application/json"}, header...)...)
 	r.Body, r.ContentLength = strings.NewReader(body), int64(len(body))
@@ -61,38 +61,38 @@ const listPods = `{"kind":"SelfSubjectAccessReview","metadata":{"creationTimesta
 func TestSelfReviewsAreRemembered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, nil)
-		status, first, from := b.ask(accessReviews, listPods)
+		status, first, from := b.post(accessReviews, listPods)
 		if status != 201 || from != fromUpstream || !strings.Contains(first, `"reason":"Bearer admin 1"`) {
 			t.Fatalf("%d %s", status, first)
 		}
 		time.Sleep(3 * time.Second)
-		_, again, from := b.ask(accessReviews, listPods)
+		_, again, from := b.post(accessReviews, listPods)
 		if from != fromCache || again != first {
 			t.Errorf("remembered: %s\nwant %s", again, first)
 		}
 		b.gateway.Authorizer.Invalidate()
-		if _, _, from := b.ask(accessReviews, listPods); from != fromUpstream {
+		if _, _, from := b.post(accessReviews, listPods); from != fromUpstream {
 			t.Error("a change of an RBAC object leaves an answer")
 		}
 		time.Sleep(500 * time.Millisecond)
-		if _, _, from := b.ask(accessReviews, listPods); from != fromUpstream {
+		if _, _, from := b.post(accessReviews, listPods); from != fromUpstream {
 			t.Error("an answer to a question that was asked while the change settled is remembered")
 		}
 		time.Sleep(9 * time.Second)
-		if _, _, from := b.ask(accessReviews, listPods); from != fromCache {
+		if _, _, from := b.post(accessReviews, listPods); from != fromCache {
 			t.Error("forgotten")
 		}
 		time.Sleep(2 * time.Second)
-		if _, _, from := b.ask(accessReviews, listPods); from != fromUpstream {
+		if _, _, from := b.post(accessReviews, listPods); from != fromUpstream {
 			t.Error("remembered for longer than a permission")
 		}
-		b.ask(subjectReviews+"?denied", listPods) // refuses nothing
-		b.ask(accessReviews+"?denied", listPods)
+		b.post(subjectReviews+"?denied", listPods) // refuses nothing
+		b.post(accessReviews+"?denied", listPods)
 		time.Sleep(6 * time.Second)
-		if _, _, from := b.ask(subjectReviews+"?denied", listPods); from != fromCache {
+		if _, _, from := b.post(subjectReviews+"?denied", listPods); from != fromCache {
 			t.Error("who somebody is counts as a refusal")
 		}
-		if _, _, from := b.ask(accessReviews+"?denied", listPods); from != fromUpstream {
+		if _, _, from := b.post(accessReviews+"?denied", listPods); from != fromUpstream {
 			t.Error("remembered for longer than a refusal")
 		}
 	})
@@ -102,7 +102,7 @@ func TestSelfReviewsAreRemembered(t *testing.T) {
 func TestSelfReviewsOfOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, nil)
-		b.ask(accessReviews, listPods)
+		b.post(accessReviews, listPods)
 		for _, other := range []struct{ target, body, header string }{
 			{accessReviews, listPods, "Authorization: Bearer jane"},
 			{accessReviews, listPods, "Impersonate-User: jane"},
@@ -114,18 +114,18 @@ func TestSelfReviewsOfOthers(t *testing.T) {
 			{accessReviews, strings.Replace(listPods, "pods", "nodes", 1), "X: y"},
 			{subjectReviews, listPods, "X: y"},
 		} {
-			_, text, from := b.ask(other.target, other.body, other.header)
+			_, text, from := b.post(other.target, other.body, other.header)
 			if from != fromUpstream || strings.Contains(other.header, "jane") && !strings.Contains(text, "jane") {
 				t.Errorf("%+v is answered with the answer to another: %s", other, text)
 			}
-			if _, _, from := b.ask(other.target, other.body, other.header); from != fromCache {
+			if _, _, from := b.post(other.target, other.body, other.header); from != fromCache {
 				t.Errorf("%+v is not remembered", other)
 			}
 		}
 		// Impersonation that only the upstream can decide on.
 		b.upstream.allowed = nobodyImpersonates
 		for range 2 {
-			if _, _, from := b.ask(accessReviews, listPods, "Impersonate-User: joe"); from != fromUpstream {
+			if _, _, from := b.post(accessReviews, listPods, "Impersonate-User: joe"); from != fromUpstream {
 				t.Error("answered here, although only the upstream knows as whom")
 			}
 		}
@@ -149,7 +149,7 @@ func TestUnusualSelfReviewsAreForwarded(t *testing.T) {
 			{"/apis/authorization.k8s.io/v1/subjectaccessreviews", listPods, "X: y"},
 		} {
 			for range 2 {
-				if _, _, from := b.ask(c.target, c.body, c.header); from != fromUpstream {
+				if _, _, from := b.post(c.target, c.body, c.header); from != fromUpstream {
 					t.Errorf("%+v is answered here", c)
 				}
 				last := b.upstream.forwarded[b.upstream.count()-1].request
@@ -161,7 +161,7 @@ func TestUnusualSelfReviewsAreForwarded(t *testing.T) {
 		}
 		off := newGatewayBench(t, nil)
 		for range 2 {
-			if _, _, from := off.ask(accessReviews, listPods); from != fromUpstream {
+			if _, _, from := off.post(accessReviews, listPods); from != fromUpstream {
 				t.Error("answered here although nobody said so")
 			}
 		}
@@ -181,7 +181,7 @@ func TestSelfReviewsAreShared(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				if status, _, _ := b.ask(accessReviews, listPods); status != 429 {
+				if status, _, _ := b.post(accessReviews, listPods); status != 429 {
 					t.Errorf("status %d", status)
 				}
 			})
@@ -190,7 +190,7 @@ func TestSelfReviewsAreShared(t *testing.T) {
 		if n := b.upstream.count(); n > 2 {
 			t.Errorf("the upstream was asked %d times", n)
 		}
-		if _, _, from := b.ask(accessReviews, listPods); from != fromUpstream {
+		if _, _, from := b.post(accessReviews, listPods); from != fromUpstream {
 			t.Error("a refusal to answer is remembered")
 		}
 	})
@@ -204,8 +204,8 @@ func TestSelfReviewsByRule(t *testing.T) {
 			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{SelfReviews: policy.Yes}}}
 		})
 		for who, want := range map[string]responseSource{"jane": fromCache, "joe": fromUpstream} {
-			b.ask(accessReviews, listPods, "Authorization: Bearer "+who)
-			if _, _, from := b.ask(accessReviews, listPods, "Authorization: Bearer "+who); from != want {
+			b.post(accessReviews, listPods, "Authorization: Bearer "+who)
+			if _, _, from := b.post(accessReviews, listPods, "Authorization: Bearer "+who); from != want {
 				t.Errorf("%s is answered %s", who, from)
 			}
 		}

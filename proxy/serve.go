@@ -35,7 +35,7 @@ func (g *Gateway) gather(x *exchange, resources route.Resources) {
 	x.Unreachable, x.Immediate = g.isUnreachable(), g.Manager.IsImmediate()
 	x.OfflineTTL, x.MaxStaleness = x.policy.Offline.TTL, x.policy.Consistency.MaxStaleness
 	x.PrintsTables = x.Redacted && x.Info.IsResourceRequest && printsTables(resources, x.Info)
-	if !x.policy.Spends {
+	if !x.policy.HasBudgets {
 		x.Budget = route.Yes
 	}
 	read := x.IsRead()
@@ -48,7 +48,7 @@ func (g *Gateway) gather(x *exchange, resources route.Resources) {
 		d.Discovery = !x.Redacted && x.Info.Verb != "watch" && g.cachesDiscovery(x)
 	case read || x.Info.IsWrite() && !policy.IsSelfReview(r):
 	default:
-		d.SelfReview = x.Settings.SelfReviews == policy.Yes && policy.IsSelfReview(r) && g.memory.answers.Covers(x.Subject)
+		d.SelfReview = x.Settings.SelfReviews == policy.Yes && policy.IsSelfReview(r) && g.memory.responses.Covers(x.Subject)
 		d.OfflineDiscovery = g.Discovered != nil && !x.Info.IsResourceRequest && r.Method == "GET" && x.Unreachable && !x.Subject.UpstreamDecides && x.AllowsOffline()
 		d.Discovery = !x.Info.IsResourceRequest && isDiscovery(r) && g.cachesDiscovery(x)
 		d.OpenAPI = g.memory.openAPIDocuments != nil && openapi.IsDocument(r)
@@ -113,12 +113,12 @@ func (g *Gateway) learn(ctx context.Context, x *exchange, a route.Action) *api.R
 	case route.CheckCurrent:
 		x.Current = route.StateOf(g.holds(ctx, x, x.collection))
 		x.StaleAllowed = x.allowsStale(x.collection)
-	case route.Prove:
+	case route.CheckFreshness:
 		version, err := g.fresh(ctx, x, x.collection)
-		x.version, x.Proven = version, route.StateOf(err == nil)
+		x.version, x.Fresh = version, route.StateOf(err == nil)
 	case route.Charge:
-		x.Budget = route.StateOf(x.Spending.MaySend())
-		if x.Budget == route.No && x.Spending.Cached && x.collection == nil && x.Query.Resource != nil {
+		x.Budget = route.StateOf(x.Budgets.MaySend())
+		if x.Budget == route.No && x.Budgets.Cached && x.collection == nil && x.Query.Resource != nil {
 			x.StaleAllowed = x.allowsStale(g.Manager.CollectionIfSynced(x.Query.Resource, x.Query.Encoding()))
 		}
 	}
@@ -137,7 +137,7 @@ func (g *Gateway) reject(ctx context.Context, x *exchange, d route.Decision) *ap
 	g.account.rejected.Count(d.Rejection)
 	switch d.Rejection {
 	case reason.OverBudget:
-		x.Spending.Exceeded.Rule.Rejected.Add(1)
+		x.Budgets.Exceeded.Rule.Rejected.Add(1)
 	case reason.Redacted:
 		x.Decision.Reason = d.Err.Error()
 	}

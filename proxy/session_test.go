@@ -220,8 +220,8 @@ func (b *gatewayBench) deletes(name string) {
 	})
 }
 
-// TestSessionReadsAskNobody: reads wait for the client's own writes, at no cost to the upstream.
-func TestSessionReadsAskNobody(t *testing.T) {
+// TestSessionReadsCauseNoRequest: reads wait for the client's own writes, at no cost to the upstream.
+func TestSessionReadsCauseNoRequest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
 		b.list()
@@ -269,9 +269,9 @@ func TestNoCacheReadsAreStrict(t *testing.T) {
 	})
 }
 
-// TestSessionProvesOnce: after a write of unknown effect the gateway queries the upstream at most
+// TestSessionChecksFreshnessOnce: after a write of unknown effect the gateway queries the upstream at most
 // once for each collection.
-func TestSessionProvesOnce(t *testing.T) {
+func TestSessionChecksFreshnessOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))

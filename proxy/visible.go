@@ -69,7 +69,7 @@ func (g *Gateway) findNamespaces(ctx context.Context, x *exchange) *api.Response
 	case errors.Is(err, visible.ErrUnknown):
 		x.Decision.Reason = err.Error()
 	case err != nil:
-		return g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
+		return g.rejectUnreviewed(ctx, x, err, reason.Forbidden, reason.UserReviews)
 	case set.Namespaces.Len() > 0:
 		x.Visible = route.Yes
 		x.Query.Visible, x.Query.Filter.Within = set, set.Namespaces

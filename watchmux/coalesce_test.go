@@ -14,8 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
 
-// calmClient is a client with a coalescing watch. It tracks the state like an informer.
-type calmClient struct {
+// coalescingClient is a client with a coalescing watch. It tracks the state like an informer.
+type coalescingClient struct {
 	t     *testing.T
 	sel   selector
 	model *model
@@ -39,7 +39,7 @@ type calmClient struct {
 	atOnce bool
 }
 
-func (c *calmClient) connect(from uint64) error {
+func (c *coalescingClient) connect(from uint64) error {
 	w, err := c.mux.Watch(from, filter(c.t, c.sel.ns, c.sel.labels, c.sel.fields), func() { c.woken++ })
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (c *calmClient) connect(from uint64) error {
 }
 
 // follow extends the truth to the present.
-func (c *calmClient) follow() {
+func (c *coalescingClient) follow() {
 	if c.present == nil {
 		c.present = map[string]uint64{}
 	}
@@ -72,7 +72,7 @@ func (c *calmClient) follow() {
 }
 
 // listAndWatch starts over.
-func (c *calmClient) listAndWatch() {
+func (c *coalescingClient) listAndWatch() {
 	rv := c.mux.RV()
 	c.follow()
 	c.state = maps.Clone(c.present)
@@ -82,7 +82,7 @@ func (c *calmClient) listAndWatch() {
 }
 
 // read reads up to size events and returns an error of Next.
-func (c *calmClient) read(size int) error {
+func (c *coalescingClient) read(size int) error {
 	ds, rv, err := c.w.Next(nil, size)
 	for _, d := range ds {
 		e := watchtest.WireEvent{Type: d.Type, Key: d.Object.Key, RV: d.RV}
@@ -112,7 +112,7 @@ func (c *calmClient) read(size int) error {
 }
 
 // check compares what the client knows at the end, where a bookmark may say rv.
-func (c *calmClient) check(rv uint64) {
+func (c *coalescingClient) check(rv uint64) {
 	c.t.Helper()
 	c.follow()
 	if !maps.Equal(c.state, c.present) {
@@ -153,7 +153,7 @@ func TestCoalesce(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 3, 300) {
 		w := newWriter(t, int64(seed))
 		m := start(t, watchmux.Options{MaxEvents: 300}, 0)
-		var clients []*calmClient
+		var clients []*coalescingClient
 		expired, flushed, most := 0, 0, 0
 		for step := range 3000 {
 			switch n := w.rng.Intn(20); {
@@ -174,7 +174,7 @@ func TestCoalesce(t *testing.T) {
 			case n == 12:
 				m.Progress(w.feed.rv)
 			case n == 13 && len(clients) < 8:
-				c := &calmClient{t: t, sel: w.selector(), model: w.model, mux: m, state: map[string]uint64{}}
+				c := &coalescingClient{t: t, sel: w.selector(), model: w.model, mux: m, state: map[string]uint64{}}
 				switch {
 				case seed%2 == 0:
 					c.listAndWatch()

@@ -249,9 +249,9 @@ func checkClient(t *testing.T, seed uint64, c *client, m *model) {
 func TestPrependCoalesce(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 3, 300) {
 		p := newPast(t, int64(seed), false)
-		var clients []*calmClient
+		var clients []*coalescingClient
 		expired, old := 0, 0
-		connect := func(c *calmClient, from uint64) bool {
+		connect := func(c *coalescingClient, from uint64) bool {
 			begun := p.mux.Position()
 			ok := p.watchFrom(from, c.sel, func(from uint64) error {
 				c.truth, c.changes, c.present = watchtest.Truth{}, 0, nil
@@ -282,7 +282,7 @@ func TestPrependCoalesce(t *testing.T) {
 			case n == 12 && p.rng.Intn(4) == 0:
 				p.prepend(p.someVersion())
 			case n == 13 && len(clients) < 8:
-				c := &calmClient{t: t, sel: p.selector(), model: p.model, mux: p.mux}
+				c := &coalescingClient{t: t, sel: p.selector(), model: p.model, mux: p.mux}
 				if connect(c, p.someVersion()) {
 					clients = append(clients, c)
 				}

@@ -29,42 +29,42 @@ import (
 func TestRestartResumesFromCheckpoint(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
-		meanwhile func(*keeping)
+		meanwhile func(*checkpointBench)
 		calls     string
 		log       string // part of it
 		first     uint64 // oldest version from which a watch can start; 0: the saved one
 	}{{
 		name:      "nothing",
-		meanwhile: func(*keeping) {},
+		meanwhile: func(*checkpointBench) {},
 		calls:     "version pods, watch pods rv=120 initial=false timeout=3, list pods rv=\"\" match=\"\" limit=1 continue",
 	}, {
 		name:      "changes",
-		meanwhile: (*keeping).change,
+		meanwhile: (*checkpointBench).change,
 		calls:     "version pods, watch pods rv=120 initial=false timeout=3, list pods rv=\"\" match=\"\" limit=1 continue",
 	}, {
 		name: "changes elsewhere, and a source that tells it late",
-		meanwhile: func(k *keeping) {
+		meanwhile: func(k *checkpointBench) {
 			k.source.Bump(5)
 			k.source.HoldBookmarks(true)
 		},
 		calls: "version pods, watch pods rv=120 initial=false timeout=3, list pods rv=\"\" match=\"\" limit=1 continue, version pods, watch pods rv=120 initial=false timeout=0",
 	}, {
 		name:      "an expired version",
-		meanwhile: func(k *keeping) { k.change(); k.source.Compact() },
+		meanwhile: func(k *checkpointBench) { k.change(); k.source.Compact() },
 		calls:     "version pods, watch pods rv=120 initial=false timeout=3, watch pods rv=0 initial=true timeout=0",
 	}, {
 		name:      "an upgrade of the upstream",
-		meanwhile: func(k *keeping) { k.change(); k.source.SetServer("2") },
+		meanwhile: func(k *checkpointBench) { k.change(); k.source.SetServer("2") },
 		calls:     "version pods, watch pods rv=0 initial=true timeout=0",
 	}, {
 		name:      "another cluster",
-		meanwhile: func(k *keeping) { k.source.Bump(1000); k.is("two") },
+		meanwhile: func(k *checkpointBench) { k.source.Bump(1000); k.is("two") },
 		calls:     "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
 		log:       "different cluster: two, not one",
 		first:     1120,
 	}, {
 		name: "a cluster that does not say which it is",
-		meanwhile: func(k *keeping) {
+		meanwhile: func(k *checkpointBench) {
 			k.options.Cluster = func(context.Context) (string, error) {
 				return "", apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "kube-system", errors.New("no"))
 			}
@@ -75,7 +75,7 @@ func TestRestartResumesFromCheckpoint(t *testing.T) {
 		first: 121,
 	}, {
 		name: "a restored upstream",
-		meanwhile: func(k *keeping) {
+		meanwhile: func(k *checkpointBench) {
 			k.source = cachetest.New(k.res)
 			for i := range 5 {
 				k.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/pod-%02d", i), ""))
@@ -85,20 +85,24 @@ func TestRestartResumesFromCheckpoint(t *testing.T) {
 		log:   "went back: from 120 to 105",
 		first: 105,
 	}, {
-		name:      "another definition",
-		meanwhile: func(k *keeping) { k.res = k.res.Reinstate(time.Time{}); k.res.Definition = "2"; k.source.Bump(1) },
-		calls:     "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
-		log:       "the resource was",
-		first:     121,
+		name: "another definition",
+		meanwhile: func(k *checkpointBench) {
+			k.res = k.res.Reinstate(time.Time{})
+			k.res.Definition = "2"
+			k.source.Bump(1)
+		},
+		calls: "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
+		log:   "the resource was",
+		first: 121,
 	}, {
 		name:      "too long a time",
-		meanwhile: func(k *keeping) { k.options.MaxAge = time.Hour; time.Sleep(2 * time.Hour); k.source.Bump(1) },
+		meanwhile: func(k *checkpointBench) { k.options.MaxAge = time.Hour; time.Sleep(2 * time.Hour); k.source.Bump(1) },
 		calls:     "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
 		log:       "it is 2h0m",
 		first:     121,
 	}, {
 		name: "a damaged image",
-		meanwhile: func(k *keeping) {
+		meanwhile: func(k *checkpointBench) {
 			f, err := k.disk.OpenReadWrite("/state/pods.v1.json.image", vfs.WriteCategoryUnspecified)
 			if err != nil {
 				k.t.Fatal(err)
@@ -114,7 +118,7 @@ func TestRestartResumesFromCheckpoint(t *testing.T) {
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				k := newKeeping(t)
+				k := newCheckpointBench(t)
 				k.start()
 				k.same(k.open())
 				k.stop()
@@ -157,7 +161,7 @@ func TestRandomRestarts(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 9))
-				k := newKeeping(t)
+				k := newCheckpointBench(t)
 				if seed%2 == 0 {
 					k.source.NoCurrentVersion()
 				}
@@ -219,7 +223,7 @@ func TestUnconfirmedCheckpointIsServedOnlyIfAllowed(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				k := newKeeping(t)
+				k := newCheckpointBench(t)
 				k.options.ServeUnconfirmed = func() bool { return tc.serve }
 				k.start()
 				k.open()
@@ -294,7 +298,7 @@ func TestUnconfirmedCheckpointIsServedOnlyIfAllowed(t *testing.T) {
 // one, whatever its version, before the cluster is identified.
 func TestUnconfirmedCheckpointIsNotFresh(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		k.options.ServeUnconfirmed = func() bool { return true }
 		k.start()
 		k.open()
@@ -335,7 +339,7 @@ func TestCheckpointIsServedWhileSourceIsSlow(t *testing.T) {
 	}{{"not wanted", false, false}, {"wanted", true, false}, {"another cluster", true, true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				k := newKeeping(t)
+				k := newCheckpointBench(t)
 				k.options.ServeUnconfirmed = func() bool { return tc.serve }
 				k.start()
 				k.open()
@@ -392,14 +396,14 @@ func TestCheckpointIsServedWhileSourceIsSlow(t *testing.T) {
 // the resource, and when it is excluded from saving.
 func TestCheckpointIsRemovedWithResource(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		end  func(*keeping)
-		kept int
+		name  string
+		end   func(*checkpointBench)
+		saved int
 	}{
-		{"in use", func(*keeping) {}, 1},
-		{"idle", func(*keeping) { time.Sleep(time.Hour) }, 0},
-		{"dropped", func(k *keeping) { k.manager.Drop(cachetest.Pods, errors.New("redefined")) }, 0},
-		{"excluded", func(k *keeping) {
+		{"in use", func(*checkpointBench) {}, 1},
+		{"idle", func(*checkpointBench) { time.Sleep(time.Hour) }, 0},
+		{"dropped", func(k *checkpointBench) { k.manager.Drop(cachetest.Pods, errors.New("redefined")) }, 0},
+		{"excluded", func(k *checkpointBench) {
 			k.stop()
 			k.options.Exclude = func(gr schema.GroupResource) bool { return gr.Resource == "pods" }
 			k.start()
@@ -407,7 +411,7 @@ func TestCheckpointIsRemovedWithResource(t *testing.T) {
 			k.open()
 			time.Sleep(time.Minute)
 		}, 0},
-		{"of something else", func(k *keeping) {
+		{"of something else", func(k *checkpointBench) {
 			k.stop()
 			f, err := k.disk.Create("/state/x.v1.json.image", vfs.WriteCategoryUnspecified)
 			if err := errors.Join(err, f.Close()); err != nil {
@@ -418,19 +422,19 @@ func TestCheckpointIsRemovedWithResource(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				k := newKeeping(t)
+				k := newCheckpointBench(t)
 				k.start()
 				defer func() { k.stop() }()
 				k.open()
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
-				if kept := k.manager.Checkpoints(t.Context()); len(kept) != 1 || kept[0] != (checkpoint.Saved{Resource: cachetest.Pods, Encoding: api.JSON}) {
-					t.Fatalf("checkpoints %v", kept)
+				if saved := k.manager.Checkpoints(t.Context()); len(saved) != 1 || saved[0] != (checkpoint.Saved{Resource: cachetest.Pods, Encoding: api.JSON}) {
+					t.Fatalf("checkpoints %v", saved)
 				}
 				tc.end(k)
 				synctest.Wait()
-				if kept := k.manager.Checkpoints(t.Context()); len(kept) != tc.kept {
-					t.Errorf("checkpoints %v, want %d", kept, tc.kept)
+				if saved := k.manager.Checkpoints(t.Context()); len(saved) != tc.saved {
+					t.Errorf("checkpoints %v, want %d", saved, tc.saved)
 				}
 			})
 		})

@@ -68,18 +68,18 @@ type Collection struct {
 // It is safe for concurrent use.
 type Checkpointer struct {
 	Options
-	saves, loads *prometheus.CounterVec // by result
-	seconds      prometheus.Histogram
-	log          *slog.Logger
-	done         chan struct{} // closed when the saver has ended
-	stop         context.CancelFunc
-	stuck        atomic.Int64 // loads that the disk does not return from
-	logged       atomic.Bool  // see LogUnconfirmed
-	diskTimeout  time.Duration
-	lastSave     time.Duration
-	otherHistory atomic.Bool // checkpoints of other processes are not used, see SetOtherHistory
-	source       source.Source
-	asks         flight.Group[struct{}, string] // which cluster it is
+	saves, loads    *prometheus.CounterVec // by result
+	seconds         prometheus.Histogram
+	log             *slog.Logger
+	done            chan struct{} // closed when the saver has ended
+	stop            context.CancelFunc
+	stuck           atomic.Int64 // loads that the disk does not return from
+	logged          atomic.Bool  // see LogUnconfirmed
+	diskTimeout     time.Duration
+	lastSave        time.Duration
+	otherHistory    atomic.Bool // checkpoints of other processes are not used, see SetOtherHistory
+	source          source.Source
+	clusterRequests flight.Group[struct{}, string] // which cluster it is
 
 	mu struct {
 		sync.Mutex
@@ -182,7 +182,7 @@ var errHandedOver = errors.New("the state directory was handed over")
 
 // acquire waits until nobody else uses a checkpoint, but not longer than patience. release lets the
 // next user in.
-func (k *Checkpointer) acquire(ctx context.Context, name string, patience <-chan time.Time) error {
+func (k *Checkpointer) acquire(ctx context.Context, name string, timeout <-chan time.Time) error {
 	for {
 		k.mu.Lock()
 		held, over := k.mu.held[name], k.mu.over
@@ -198,7 +198,7 @@ func (k *Checkpointer) acquire(ctx context.Context, name string, patience <-chan
 		}
 		select {
 		case <-held:
-		case <-patience:
+		case <-timeout:
 			return errDiskTimeout
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -231,12 +231,12 @@ var ErrUnknownCluster = errors.New("the upstream does not identify its cluster")
 // cluster returns the identity of the cluster behind the source. The error wraps ErrUnknownCluster
 // if another attempt will not help.
 func (k *Checkpointer) cluster(ctx context.Context) (string, error) {
-	cluster, _, err := k.asks.Do(ctx, struct{}{}, k.askCluster)
+	cluster, _, err := k.clusterRequests.Do(ctx, struct{}{}, k.requestCluster)
 	return cluster, err
 }
 
-// askCluster requests the identity once for all concurrent callers, unless it is known.
-func (k *Checkpointer) askCluster(ctx context.Context) (string, error) {
+// requestCluster requests the identity once for all concurrent callers, unless it is known.
+func (k *Checkpointer) requestCluster(ctx context.Context) (string, error) {
 	k.mu.Lock()
 	cluster := k.mu.cluster
 	k.mu.Unlock()

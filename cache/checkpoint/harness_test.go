@@ -20,26 +20,26 @@ import (
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
-// keeping is a process that saves its collections to a disk and is restarted repeatedly.
-type keeping struct {
-	t       *testing.T
-	disk    *vfs.MemFS
-	source  *cachetest.Source
-	res     *source.Resource
-	options checkpoint.Options
-	fs      func(vfs.FS) vfs.FS // nil: no wrapper
-	limit   int64               // of bytes on disk, 0: none
-	limits  cache.Limits
-	wrap    func(source.Source) source.Source           // nil: no wrapper
-	images  func(checkpoint.Storage) checkpoint.Storage // nil: no wrapper
-	log     bytes.Buffer
+// checkpointBench is a process that saves its collections to a disk and is restarted repeatedly.
+type checkpointBench struct {
+	t           *testing.T
+	disk        *vfs.MemFS
+	source      *cachetest.Source
+	res         *source.Resource
+	options     checkpoint.Options
+	fs          func(vfs.FS) vfs.FS // nil: no wrapper
+	limit       int64               // of bytes on disk, 0: none
+	limits      cache.Limits
+	wrap        func(source.Source) source.Source           // nil: no wrapper
+	wrapStorage func(checkpoint.Storage) checkpoint.Storage // nil: no wrapper
+	log         bytes.Buffer
 
 	dir     *state.Dir
 	manager *cache.Manager
 }
 
-func newKeeping(t *testing.T) *keeping {
-	k := &keeping{t: t, disk: vfs.NewCrashableMem(), res: cachetest.PodResource()}
+func newCheckpointBench(t *testing.T) *checkpointBench {
+	k := &checkpointBench{t: t, disk: vfs.NewCrashableMem(), res: cachetest.PodResource()}
 	k.source = cachetest.New(k.res)
 	for i := range 20 {
 		k.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/pod-%02d", i), ""))
@@ -49,11 +49,11 @@ func newKeeping(t *testing.T) *keeping {
 }
 
 // is sets the identity of the cluster.
-func (k *keeping) is(cluster string) {
+func (k *checkpointBench) is(cluster string) {
 	k.options.Cluster = func(context.Context) (string, error) { return cluster, nil }
 }
 
-func (k *keeping) start() {
+func (k *checkpointBench) start() {
 	k.t.Helper()
 	log := slog.New(slog.NewTextHandler(&k.log, nil))
 	var disk vfs.FS = k.disk
@@ -65,8 +65,8 @@ func (k *keeping) start() {
 		k.t.Fatal(err)
 	}
 	k.options.Storage = k.dir
-	if k.images != nil {
-		k.options.Storage = k.images(k.dir)
+	if k.wrapStorage != nil {
+		k.options.Storage = k.wrapStorage(k.dir)
 	}
 	var source source.Source = k.source
 	if k.wrap != nil {
@@ -79,13 +79,13 @@ func (k *keeping) start() {
 }
 
 // open opens the collection of pods.
-func (k *keeping) open() *cache.Collection {
+func (k *checkpointBench) open() *cache.Collection {
 	k.t.Helper()
 	c := cachetest.Collection(k.t, k.manager, k.res, api.JSON)
 	return c
 }
 
-func (k *keeping) stop() {
+func (k *checkpointBench) stop() {
 	k.t.Helper()
 	k.manager.Close()
 	if err := k.dir.Close(); err != nil {
@@ -94,7 +94,7 @@ func (k *keeping) stop() {
 }
 
 // kill ends the process abruptly; data that was written but not synced may be lost.
-func (k *keeping) kill(random *rand.Rand) {
+func (k *checkpointBench) kill(random *rand.Rand) {
 	k.t.Helper()
 	crashed := k.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: random.IntN(101), RNG: random})
 	k.stop()
@@ -102,7 +102,7 @@ func (k *keeping) kill(random *rand.Rand) {
 }
 
 // same compares the collection with the source at the collection's version, byte for byte.
-func (k *keeping) same(c *cache.Collection) {
+func (k *checkpointBench) same(c *cache.Collection) {
 	k.t.Helper()
 	if broken := c.CheckInvariants(); broken != "" {
 		k.t.Error(broken)
@@ -122,7 +122,7 @@ func (k *keeping) same(c *cache.Collection) {
 }
 
 // change makes one change of each kind.
-func (k *keeping) change() {
+func (k *checkpointBench) change() {
 	k.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/new-%d", k.source.Revision()), ""))
 	objects := k.source.Objects(cachetest.Pods)
 	k.source.Update(cachetest.Pods, cachetest.Pod("default/"+objects[0].GetName(), "node"))
@@ -130,6 +130,6 @@ func (k *keeping) change() {
 }
 
 // calls returns the source's calls since the last time.
-func (k *keeping) calls() string { return strings.Join(k.source.Calls(), ", ") }
+func (k *checkpointBench) calls() string { return strings.Join(k.source.Calls(), ", ") }
 
 var errRedefinition = fmt.Errorf("redefined")

@@ -20,44 +20,44 @@ import (
 func TestRestoreFromBackupIsDetectedBeforeServing(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		lost    func(*keeping) // after the backup
-		instead func(*keeping) // after the restore
+		lost    func(*checkpointBench) // after the backup
+		instead func(*checkpointBench) // after the restore
 		found   bool
 	}{{
 		name:  "an object is lost",
-		lost:  func(k *keeping) { k.source.Create(cachetest.Pods, cachetest.Pod("default/lost", "")) },
+		lost:  func(k *checkpointBench) { k.source.Create(cachetest.Pods, cachetest.Pod("default/lost", "")) },
 		found: true,
 	}, {
 		name:  "a change is lost",
-		lost:  func(k *keeping) { k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "node")) },
+		lost:  func(k *checkpointBench) { k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "node")) },
 		found: true,
 	}, {
 		name: "it was changed otherwise instead",
-		lost: func(k *keeping) {
+		lost: func(k *checkpointBench) {
 			k.source.Bump(1)
 			k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "node"))
 		},
-		instead: func(k *keeping) { k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "other")) },
+		instead: func(k *checkpointBench) { k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "other")) },
 		found:   true,
 	}, {
 		name:    "a deletion is lost",
-		lost:    func(k *keeping) { k.source.Delete(cachetest.Pods, "default/pod-19") },
-		instead: func(k *keeping) { k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-00", "")) },
+		lost:    func(k *checkpointBench) { k.source.Delete(cachetest.Pods, "default/pod-19") },
+		instead: func(k *checkpointBench) { k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-00", "")) },
 		found:   true,
 	}, {
 		name: "another collection tells it",
-		lost: func(k *keeping) {
+		lost: func(k *checkpointBench) {
 			k.source.Create(cachetest.Nodes, cachetest.Node("lost"))
 		},
-		instead: func(k *keeping) { k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-00", "restored")) },
+		instead: func(k *checkpointBench) { k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-00", "restored")) },
 		found:   true,
 	}, {
 		name: "nothing was lost",
-		lost: func(k *keeping) { k.source.Bump(3) },
+		lost: func(k *checkpointBench) { k.source.Bump(3) },
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				k := newKeeping(t)
+				k := newCheckpointBench(t)
 				nodes := cachetest.NodeResource()
 				k.source = cachetest.New(k.res, nodes)
 				k.wrap = func(s source.Source) source.Source { return cachetest.VersionLister{Source: s.(*cachetest.Source)} }
@@ -114,7 +114,7 @@ func TestResumeWithoutComparison(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				k := newKeeping(t)
+				k := newCheckpointBench(t)
 				k.start()
 				k.open()
 				k.stop()
@@ -154,7 +154,7 @@ func TestResumeComparesTheRightObject(t *testing.T) {
 	for _, newest := range []string{"default/pod-00", "default/pod-07", "default/pod-19"} {
 		t.Run(newest, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				k := newKeeping(t)
+				k := newCheckpointBench(t)
 				k.wrap = func(s source.Source) source.Source {
 					return behind{cachetest.VersionLister{Source: s.(*cachetest.Source)}}
 				}

@@ -55,19 +55,19 @@ func (i *Checkpoint) Load(ctx context.Context, panics *contain.Panics, decode fu
 	}
 	var l *Loaded
 	done := make(chan struct{})
-	patience := time.NewTimer(loadTimeout)
-	defer patience.Stop()
+	timer := time.NewTimer(loadTimeout)
+	defer timer.Stop()
 	panics.Go(nil, "feed", func() {
 		defer close(done)
 		defer func() { l = i.settle(l) }()
-		l = i.loadAcquired(ctx, panics, func() { patience.Reset(loadTimeout) }, decode)
+		l = i.loadAcquired(ctx, panics, func() { timer.Reset(loadTimeout) }, decode)
 	})
 	hangs := false
 	select {
 	case <-done:
 		return l
 	case <-ctx.Done():
-	case <-patience.C:
+	case <-timer.C:
 		hangs = true
 	}
 	if !i.abandon() { // it was just loaded

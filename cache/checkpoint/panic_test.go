@@ -58,7 +58,7 @@ func TestPanicWhileLoadingRelists(t *testing.T) {
 	for _, where := range []string{"open", "next", "each"} {
 		t.Run(where, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				k := newKeeping(t)
+				k := newCheckpointBench(t)
 				for range 4 * runtime.GOMAXPROCS(0) { // more blocks than goroutines that read them
 					k.start()
 					k.same(k.open())
@@ -66,7 +66,7 @@ func TestPanicWhileLoadingRelists(t *testing.T) {
 					synctest.Wait()
 					k.stop()
 				}
-				k.images = func(images checkpoint.Storage) checkpoint.Storage { return bursting{images, where} }
+				k.wrapStorage = func(storage checkpoint.Storage) checkpoint.Storage { return bursting{storage, where} }
 				k.start()
 				if n := len(k.manager.Checkpoints(t.Context())); n != 1 && where != "open" || n != 0 && where == "open" {
 					t.Errorf("%d checkpoints", n)
@@ -80,7 +80,7 @@ func TestPanicWhileLoadingRelists(t *testing.T) {
 				if got := k.log.String(); strings.Count(got, "checkpoint dropped") != 1 || !strings.Contains(got, "a panic was contained") {
 					t.Errorf("log: %s", got)
 				}
-				k.images = nil
+				k.wrapStorage = nil
 				k.start()
 				if n := len(k.manager.Checkpoints(t.Context())); n != 1 {
 					t.Errorf("%d new checkpoints", n)

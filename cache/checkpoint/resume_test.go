@@ -44,7 +44,7 @@ func (h hasty) Watch(ctx context.Context, res *source.Resource, enc api.Encoding
 // everything, confirms nothing.
 func TestInterruptedCatchUpConfirmsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		var ends, hangs atomic.Bool
 		k.wrap = func(s source.Source) source.Source { return hasty{s.(*cachetest.Source), &ends, &hangs} }
 		k.start()
@@ -98,7 +98,7 @@ func (n narrow) Watch(ctx context.Context, res *source.Resource, enc api.Encodin
 // they do arrive.
 func TestCatchUpOverLinkWithShortWatches(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		k.start()
 		k.open()
 		k.stop()
@@ -147,7 +147,7 @@ func (l large) Watch(ctx context.Context, res *source.Resource, enc api.Encoding
 // waited for, before its version expires.
 func TestCatchUpWaitsForLargeChange(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		k.start()
 		k.open()
 		k.stop()
@@ -167,7 +167,7 @@ func TestCatchUpWaitsForLargeChange(t *testing.T) {
 // belongs to the old server, and is relisted after a restart too.
 func TestStateOfOldServerIsRelisted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		k.source.SetServer("1")
 		var ends, hangs atomic.Bool
 		k.wrap = func(s source.Source) source.Source { return hasty{s.(*cachetest.Source), &ends, &hangs} }
@@ -193,7 +193,7 @@ func TestStateOfOldServerIsRelisted(t *testing.T) {
 // saved as that of the new one until it was relisted.
 func TestProvisionalStateIsNotSaved(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		res := k.res
 		restart := func() {
 			k.stop()
@@ -230,7 +230,7 @@ func TestProvisionalStateIsNotSaved(t *testing.T) {
 // loaded checkpoint belongs to the cluster, which may be a different one at each attempt.
 func TestUnidentifiedClusterIsNotSaved(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		k.options.ServeUnconfirmed = func() bool { return true }
 		var name atomic.Value
 		name.Store("one")
@@ -297,7 +297,7 @@ func TestUnidentifiedClusterIsNotSaved(t *testing.T) {
 // one log line, and that the others are saved.
 func TestTooLargeCollectionIsNotSaved(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		k.limit = 3 << 20
 		nodes := cachetest.NodeResource()
 		k.source = cachetest.New(k.res, nodes)
@@ -354,7 +354,7 @@ func (f stuckFile) SyncData() error {
 // goroutine waits for a mutex.
 func TestHangingWriteDelaysNobody(t *testing.T) {
 	checkpoint.SetDiskTimeout(t, 50*time.Millisecond)
-	k := newKeeping(t)
+	k := newCheckpointBench(t)
 	reached, hangs := make(chan struct{}), make(chan struct{})
 	k.fs = func(fs vfs.FS) vfs.FS { return stuck{fs, sync.OnceFunc(func() { close(reached) }), hangs} }
 	k.start()
@@ -400,15 +400,15 @@ func (f unreadFile) Read(p []byte) (int, error) {
 // it responds.
 func TestHangingReadDelaysFirstCollectionsOnly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		nodes := cachetest.NodeResource()
 		k.source = cachetest.New(k.res, nodes)
 		k.source.Create(cachetest.Pods, cachetest.Pod("default/one", ""))
-		open := func(res *source.Resource, patience time.Duration) {
+		open := func(res *source.Resource, timeout time.Duration) {
 			t.Helper()
 			began := time.Now()
 			cachetest.Collection(t, k.manager, res, api.JSON)
-			if took := time.Since(began); took > patience {
+			if took := time.Since(began); took > timeout {
 				t.Errorf("%s took %s", res.Resource, took)
 			}
 		}
@@ -444,7 +444,7 @@ func TestHangingReadDelaysFirstCollectionsOnly(t *testing.T) {
 // checkpoint is still being read, from a hanging disk, is saved once the disk responds.
 func TestRecreatedCollectionIsSavedAfterHangingRead(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		k.start()
 		k.open()
 		k.stop()

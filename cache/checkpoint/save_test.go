@@ -36,7 +36,7 @@ func (r recoding) Watch(ctx context.Context, res *source.Resource, enc api.Encod
 // although no event announces them.
 func TestReencodedObjectsAreSaved(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		k.source = cachetest.New(k.res)
 		for _, key := range []string{"a/one", "a/two", "b/three"} {
 			pod := cachetest.Pod(key, "")
@@ -73,7 +73,7 @@ func TestReencodedObjectsAreSaved(t *testing.T) {
 // TestOnlyChangedObjectsAreWritten checks that of many objects only the changed ones are written.
 func TestOnlyChangedObjectsAreWritten(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		k.start()
 		defer func() { k.stop() }()
 		k.open()
@@ -97,7 +97,7 @@ func TestOnlyChangedObjectsAreWritten(t *testing.T) {
 // hands over while it still serves.
 func TestCheckpointsAreHandedOver(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		k.start()
 		before, folder := k.manager, k.dir
 		defer before.Close()
@@ -137,7 +137,7 @@ func TestCheckpointsAreHandedOver(t *testing.T) {
 // reported as damaged although its objects are decoded differently.
 func TestCheckpointOfOtherDefinitionIsNotDamaged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		k.source = cachetest.New(k.res)
 		pod := cachetest.Pod("default/managed", "")
 		pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate}}

@@ -283,7 +283,7 @@ func (w *Watch) Release() { w.pieces = nil }
 
 // compressedEvent appends an event of a compressed watch.
 func (w *Watch) compressedEvent(f *Frames, d watchmux.Delivery) error {
-	kept, ok, err := d.CachedFrame(w.form.common().rep, uint8(w.coding), func(d watchmux.Delivery) ([]byte, error) {
+	encoded, ok, err := d.CachedFrame(w.form.common().rep, uint8(w.coding), func(d watchmux.Delivery) ([]byte, error) {
 		var own Frames
 		if err := w.restamped(&own, d, time.Now()); err != nil {
 			return nil, err
@@ -302,7 +302,7 @@ func (w *Watch) compressedEvent(f *Frames, d watchmux.Delivery) error {
 		w.encode(f, first)
 		return nil
 	}
-	f.addCompressed(kept)
+	f.addCompressed(encoded)
 	return nil
 }
 

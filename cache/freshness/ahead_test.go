@@ -17,9 +17,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// TestRewindBelowProvenVersionIsDetected checks that an upstream that goes back below a proven
+// TestRewindBelowConfirmedVersionIsDetected checks that an upstream that goes back below a proven
 // version counts as rewound although the watch has not reached that version: readers have seen it.
-func TestRewindBelowProvenVersionIsDetected(t *testing.T) {
+func TestRewindBelowConfirmedVersionIsDetected(t *testing.T) {
 	for name, after := range map[string]func(s *cachetest.Source){
 		"the watch is resumed": func(*cachetest.Source) {},
 		"it lists again":       func(s *cachetest.Source) { s.Compact() },
@@ -61,9 +61,9 @@ func (s *lateListSource) Watch(ctx context.Context, res *source.Resource, enc ap
 	})
 }
 
-// TestProofDuringListIsNoRewind checks that readers who saw a newer version while a list was in
+// TestFreshnessCheckDuringListIsNoRewind checks that readers who saw a newer version while a list was in
 // progress do not make the upstream look rewound.
-func TestProofDuringListIsNoRewind(t *testing.T) {
+func TestFreshnessCheckDuringListIsNoRewind(t *testing.T) {
 	for name, before := range map[string]func(*cachetest.Source){
 		"by names":   func(*cachetest.Source) {},
 		"by a probe": func(s *cachetest.Source) { s.Fail("references", source.ErrUnsupported) },

@@ -77,9 +77,9 @@ const (
 	probeAttempts = 3
 )
 
-// ask reads the source's current version, and gives the watch HeadStart to bring it. The error is a
+// requestVersion reads the source's current version, and gives the watch HeadStart to bring it. The error is a
 // *TooLargeError if it does not; v is 0 after any other error.
-func (c *Checker) ask(ctx context.Context) (v uint64, way string, err error) {
+func (c *Checker) requestVersion(ctx context.Context) (v uint64, way string, err error) {
 	held := c.store.LatestRV()
 	if v, err = c.feed.Source.CurrentVersion(ctx, c.feed.Resource); err != nil {
 		return 0, "", fmt.Errorf("reading the current version: %w", err)
@@ -194,7 +194,7 @@ func (c *Checker) Versions(ctx context.Context, opts source.ListOptions, cost *C
 		if opts.Continue == "" && c.isBusy() {
 			// If the watch passes the version at once, as it does on a busy resource, names are not
 			// needed.
-			if rv, _, err := c.ask(ctx); err == nil {
+			if rv, _, err := c.requestVersion(ctx); err == nil {
 				return &Versions{Meta: source.ListMeta{ResourceVersion: rv}, IsOvertaken: true}, nil
 			}
 		}

@@ -47,8 +47,8 @@ func (c *Checker) freshRound(ctx context.Context) (uint64, error) {
 		err = c.compare(ctx, 0)
 	}
 	if errors.Is(err, source.ErrUnsupported) {
-		if v, way, err = c.ask(ctx); store.IsTooLarge(err) {
-			way, err = c.prove(ctx, v)
+		if v, way, err = c.requestVersion(ctx); store.IsTooLarge(err) {
+			way, err = c.confirm(ctx, v)
 		}
 	}
 	if err != nil && (v == 0 || c.store.LatestRV() < v) { // the watch may have passed v during a proof that failed
@@ -59,8 +59,8 @@ func (c *Checker) freshRound(ctx context.Context) (uint64, error) {
 	return c.store.LatestRV(), nil
 }
 
-// prove determines whether the store holds everything up to version.
-func (c *Checker) prove(ctx context.Context, version uint64) (way string, err error) {
+// confirm determines whether the store holds everything up to version.
+func (c *Checker) confirm(ctx context.Context, version uint64) (way string, err error) {
 	if c.store.Latest().Len() <= listedObjects || !c.feed.SendsBookmarks() {
 		if err := c.compare(ctx, version); !errors.Is(err, source.ErrUnsupported) {
 			return "listed", err

@@ -118,10 +118,10 @@ func TestFreshByVersionComparison(t *testing.T) {
 	}
 }
 
-// TestProvenStateNeverGoesBack checks that, once the collection's state is proven at a version, no
+// TestConfirmedStateNeverGoesBack checks that, once the collection's state is proven at a version, no
 // reader sees an older one although the watch delivers earlier events only then. Watches receive
 // these events as they happened.
-func TestProvenStateNeverGoesBack(t *testing.T) {
+func TestConfirmedStateNeverGoesBack(t *testing.T) {
 	listedBubble(t, func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 		synctest.Wait()

@@ -53,7 +53,7 @@ func BenchmarkQuery(b *testing.B) {
 	for _, size := range []struct{ n, bytes int }{{5000, 6000}, {150_000, 1500}} {
 		r, c := benchCollection(b, size.n, size.bytes)
 		ask := func(b *testing.B, query string) {
-			resp, err := r.reader.List(b.Context(), c, askRequest(b, "?resourceVersion=0&"+query, api.Representation{}))
+			resp, err := r.reader.List(b.Context(), c, listRequest(b, "?resourceVersion=0&"+query, api.Representation{}))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -38,7 +38,7 @@ func TestQueryTypedCBOR(t *testing.T) {
 		for _, redacted := range []bool{false, true} {
 			get := func(rep api.Representation) []byte {
 				rep.Redacted = redacted
-				resp, err := b.reader.List(t.Context(), c, askRequest(t, "default?resourceVersion=0&"+query, rep))
+				resp, err := b.reader.List(t.Context(), c, listRequest(t, "default?resourceVersion=0&"+query, rep))
 				if err != nil {
 					t.Fatal(query, err)
 				}
@@ -65,7 +65,7 @@ func TestQueryTypedCBOR(t *testing.T) {
 // checkQueryInCBOR compares a response in CBOR with the one in JSON.
 func (b *queryBench) checkQueryInCBOR(t *testing.T, c *cache.Collection, path string, inJSON []byte) {
 	t.Helper()
-	resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{Encoding: api.CBOR}))
+	resp, err := b.reader.List(t.Context(), c, listRequest(t, path, api.Representation{Encoding: api.CBOR}))
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}

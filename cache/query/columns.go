@@ -62,9 +62,9 @@ func (m *madeColumn) isFrame() bool { return m.reader.name == frameName }
 const noPin = math.MaxInt64
 
 const (
-	// framesKept is how many states have columns at a time: the newest one, and that of a list that
+	// maxColumnSets is how many states have columns at a time: the newest one, and that of a list that
 	// is read in pages.
-	framesKept = 2
+	maxColumnSets = 2
 	// maxColumns is the maximum number of columns, whatever they cost.
 	maxColumns = 128
 	// idleTime is how long what nobody uses is kept.
@@ -116,7 +116,7 @@ const fewChanged = 32
 // once for all callers that wait for it, from the column of the same reader for another state, or
 // from nil. In the latter case it waits for a turn first, if turn is not nil. used is when the
 // column is used.
-func (k *Columns) obtain(ctx context.Context, content uint64, s valueReader, used time.Time, turn func() (leave func(), err error), build func(base *column) (*column, error)) (*column, error) {
+func (k *Columns) obtain(ctx context.Context, content uint64, s valueReader, used time.Time, acquire func() (leave func(), err error), build func(base *column) (*column, error)) (*column, error) {
 	key := columnKey{s.name, content}
 	var base *column
 	for {
@@ -132,17 +132,17 @@ func (k *Columns) obtain(ctx context.Context, content uint64, s valueReader, use
 			base = newest.column
 		}
 		other := k.mu.making[key]
-		if other == nil && (base != nil || turn == nil) {
+		if other == nil && (base != nil || acquire == nil) {
 			break
 		}
 		k.mu.Unlock()
 		if other == nil {
-			leave, err := turn()
+			leave, err := acquire()
 			if err != nil {
 				return nil, err
 			}
 			defer leave()
-			turn = nil
+			acquire = nil
 			continue
 		}
 		select {
@@ -197,7 +197,7 @@ func isLessUsed(a, b *madeColumn) bool {
 	return a.used.Before(b.used)
 }
 
-// putLocked caches a column. At most framesKept columns of the same name remain.
+// putLocked caches a column. At most maxColumnSets columns of the same name remain.
 func (k *Columns) putLocked(key columnKey, made *madeColumn) {
 	if k.mu.closed {
 		return
@@ -208,7 +208,7 @@ func (k *Columns) putLocked(key columnKey, made *madeColumn) {
 			n++
 		}
 	}
-	if n >= framesKept {
+	if n >= maxColumnSets {
 		k.dropLocked(k.firstLocked(key.name, isLessUsed))
 	}
 	k.mu.made[key] = made
@@ -289,7 +289,7 @@ func (k *Columns) trimLocked() {
 		churn := oldest.frame.churn
 		pinned, room := max(0, k.mu.churn-churn), k.maxBytes-k.mu.bytes
 		switch {
-		case pinned <= room && k.mu.bytes <= k.maxBytes/4*3 && len(k.mu.made) <= maxColumns+framesKept:
+		case pinned <= room && k.mu.bytes <= k.maxBytes/4*3 && len(k.mu.made) <= maxColumns+maxColumnSets:
 			trimAt := churn + room
 			if !k.mu.renewing {
 				trimAt = churn + room/2
@@ -354,8 +354,8 @@ func (k *Columns) Size(churn int64) (n int, bytes int64) {
 // one caller in the queue, and the user's other callers wait behind it. A user who requests many
 // columns therefore delays only their own requests. It is safe for concurrent use.
 type fairQueue struct {
-	place chan struct{} // first come, first served
-	mu    struct {
+	slot chan struct{} // first come, first served
+	mu   struct {
 		sync.Mutex
 		users map[string]*userQueue // with a caller that waits or makes a column
 	}
@@ -363,12 +363,12 @@ type fairQueue struct {
 
 // userQueue is the queue of one user. callers is guarded by fairQueue.mu.
 type userQueue struct {
-	place   chan struct{}
+	slot    chan struct{}
 	callers int
 }
 
 func (t *fairQueue) init() {
-	t.place = make(chan struct{}, 1)
+	t.slot = make(chan struct{}, 1)
 	t.mu.users = make(map[string]*userQueue)
 }
 
@@ -377,15 +377,15 @@ func (t *fairQueue) take(ctx context.Context, user string) (leave func(), err er
 	t.mu.Lock()
 	mine := t.mu.users[user]
 	if mine == nil {
-		mine = &userQueue{place: make(chan struct{}, 1)}
+		mine = &userQueue{slot: make(chan struct{}, 1)}
 		t.mu.users[user] = mine
 	}
 	mine.callers++
 	t.mu.Unlock()
 	var taken []chan struct{}
 	leave = func() {
-		for _, place := range slices.Backward(taken) {
-			<-place
+		for _, slot := range slices.Backward(taken) {
+			<-slot
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -393,10 +393,10 @@ func (t *fairQueue) take(ctx context.Context, user string) (leave func(), err er
 			delete(t.mu.users, user)
 		}
 	}
-	for _, place := range []chan struct{}{mine.place, t.place} {
+	for _, slot := range []chan struct{}{mine.slot, t.slot} {
 		select {
-		case place <- struct{}{}:
-			taken = append(taken, place)
+		case slot <- struct{}{}:
+			taken = append(taken, slot)
 		case <-ctx.Done():
 			leave()
 			return nil, ctx.Err()

@@ -59,7 +59,7 @@ func TestUsersTakeTurns(t *testing.T) {
 		if len(order) != 6 || order[0] != "greedy" || order[1] != "modest" {
 			t.Errorf("%q", order)
 		}
-		if len(all.mu.users) != 0 || len(all.place) != 0 {
+		if len(all.mu.users) != 0 || len(all.slot) != 0 {
 			t.Errorf("%d users are left", len(all.mu.users))
 		}
 	})

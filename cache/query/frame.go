@@ -66,18 +66,18 @@ func (r *rows) each(visit func(at int32)) {
 	}
 }
 
-// keep drops the rows that do not pass.
-func (r *rows) keep(passes func(at int32) bool) {
-	kept := r.picked[:0]
+// filter drops the rows that do not pass.
+func (r *rows) filter(passes func(at int32) bool) {
+	filtered := r.picked[:0]
 	if !r.isPicked {
-		kept = make([]int32, 0, r.len())
+		filtered = make([]int32, 0, r.len())
 	}
 	r.each(func(at int32) {
 		if passes(at) {
-			kept = append(kept, at)
+			filtered = append(filtered, at)
 		}
 	})
-	r.picked, r.isPicked = kept, true
+	r.picked, r.isPicked = filtered, true
 }
 
 // list returns the rows in a new slice.
@@ -150,7 +150,7 @@ func changeOf(before, objs []*object.Object) *change {
 // move appends positions in the older frame to moved, translated to the newer frame. It skips
 // objects that are gone.
 func (c *change) move(moved, positions []int32) []int32 {
-	if c.keepsPlaces() {
+	if c.keepsPositions() {
 		gone := make([]uint64, len(positions)/64+1) // small enough for the processor's caches
 		for _, at := range c.fresh {
 			gone[at/64] |= 1 << (at % 64)
@@ -176,7 +176,7 @@ func (c *change) move(moved, positions []int32) []int32 {
 	return moved
 }
 
-// keepsPlaces reports whether objects were only replaced, each by one with the same key.
-func (c *change) keepsPlaces() bool {
+// keepsPositions reports whether objects were only replaced, each by one with the same key.
+func (c *change) keepsPositions() bool {
 	return c.gone == len(c.fresh) && !slices.ContainsFunc(c.same, func(r run) bool { return r.before != r.after })
 }

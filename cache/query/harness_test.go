@@ -28,8 +28,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// askRequest is readRequest with the parameters of a query, which it escapes.
-func askRequest(t testing.TB, path string, rep api.Representation) *read.Request {
+// listRequest is readRequest with the parameters of a query, which it escapes.
+func listRequest(t testing.TB, path string, rep api.Representation) *read.Request {
 	t.Helper()
 	path, params, _ := strings.Cut(path, "?")
 	var escaped []string
@@ -49,10 +49,10 @@ func askRequest(t testing.TB, path string, rep api.Representation) *read.Request
 	return req
 }
 
-// ask performs a list with a query. names are those of its objects.
-func (b *queryBench) ask(t testing.TB, c *cache.Collection, path string) (list *metav1.PartialObjectMetadataList, names []string) {
+// list performs a list with a query. names are those of its objects.
+func (b *queryBench) list(t testing.TB, c *cache.Collection, path string) (list *metav1.PartialObjectMetadataList, names []string) {
 	t.Helper()
-	resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{}))
+	resp, err := b.reader.List(t.Context(), c, listRequest(t, path, api.Representation{}))
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
@@ -76,9 +76,9 @@ func (b *queryBench) fillPhases(n int) {
 	}
 }
 
-// shownRequest is askRequest for a list of pods.
-func (b *queryBench) shownRequest(t testing.TB, path string, rep api.Representation) *read.Request {
-	req := askRequest(t, path, rep)
+// transformedRequest is listRequest for a list of pods.
+func (b *queryBench) transformedRequest(t testing.TB, path string, rep api.Representation) *read.Request {
+	req := listRequest(t, path, rep)
 	if rep.Encoding == api.Protobuf {
 		req.ObjectsFrom = b.collection(cachetest.Pods, api.Protobuf)
 	}

@@ -27,11 +27,11 @@ func TestQueryPages(t *testing.T) {
 			b.fillPhases(n)
 			c := b.collection(cachetest.Pods, api.JSON)
 			const sorted = "?resourceVersion=0&sortBy=-.status.containerStatuses[0].restartCount,.metadata.name&where=.status.phase=Running"
-			_, want := b.ask(t, c, sorted)
+			_, want := b.list(t, c, sorted)
 			if len(want) != (n+2)/3 || want[0] < want[len(want)-1] {
 				t.Fatalf("%d: %v", len(want), want)
 			}
-			first, got := b.ask(t, c, sorted+"&limit=7")
+			first, got := b.list(t, c, sorted+"&limit=7")
 			if *first.RemainingItemCount != int64(len(want)-7) {
 				t.Errorf("%d remain", *first.RemainingItemCount)
 			}
@@ -39,7 +39,7 @@ func TestQueryPages(t *testing.T) {
 				var names []string
 				b.source.Delete(cachetest.Pods, "ns-0/"+fmt.Sprintf("web-%05d", len(got)/7*12))
 				b.collection(cachetest.Pods, api.JSON)
-				page, names = b.ask(t, c, strings.Replace(sorted, "resourceVersion=0&", "", 1)+"&limit=7&continue="+page.Continue)
+				page, names = b.list(t, c, strings.Replace(sorted, "resourceVersion=0&", "", 1)+"&limit=7&continue="+page.Continue)
 				if page.ResourceVersion != first.ResourceVersion {
 					t.Fatalf("version %s, then %s", first.ResourceVersion, page.ResourceVersion)
 				}
@@ -48,10 +48,10 @@ func TestQueryPages(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("got  %v\nwant %v", got, want)
 			}
-			if _, page := b.ask(t, c, "?resourceVersion="+first.ResourceVersion+"&resourceVersionMatch=Exact"+sorted[len("?resourceVersion=0"):]+"&limit=5&offset=9"); !slices.Equal(page, want[9:14]) {
+			if _, page := b.list(t, c, "?resourceVersion="+first.ResourceVersion+"&resourceVersionMatch=Exact"+sorted[len("?resourceVersion=0"):]+"&limit=5&offset=9"); !slices.Equal(page, want[9:14]) {
 				t.Errorf("%v, want %v", page, want[9:14])
 			}
-			if list, page := b.ask(t, c, sorted+"&limit=5&offset=100000"); len(page) != 0 || list.Continue != "" {
+			if list, page := b.list(t, c, sorted+"&limit=5&offset=100000"); len(page) != 0 || list.Continue != "" {
 				t.Errorf("%v after the end", page)
 			}
 		})
@@ -65,12 +65,12 @@ func TestQueryExpired(t *testing.T) {
 	t.Cleanup(b.manager.Close)
 	b.fillPhases(300)
 	c := b.collection(cachetest.Pods, api.JSON)
-	first, _ := b.ask(t, c, "?resourceVersion=0&sortBy=.metadata.name&limit=7")
+	first, _ := b.list(t, c, "?resourceVersion=0&sortBy=.metadata.name&limit=7")
 	for i := range 20 {
 		b.source.Update(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-0/web-%05d", i%5*4), "elsewhere"))
 	}
 	b.collection(cachetest.Pods, api.JSON)
-	_, err := b.reader.List(t.Context(), c, askRequest(t, "?sortBy=.metadata.name&limit=7&continue="+first.Continue, api.Representation{}))
+	_, err := b.reader.List(t.Context(), c, listRequest(t, "?sortBy=.metadata.name&limit=7&continue="+first.Continue, api.Representation{}))
 	if !apierrors.IsResourceExpired(err) || !strings.Contains(err.Error(), "begin it again") {
 		t.Error(err)
 	}
@@ -98,7 +98,7 @@ func TestQueryCounts(t *testing.T) {
 			{c: pods, path: "?resourceVersion=0&limit=2&countBy=.status.phase", rep: api.Representation{Transform: api.PartialMetadata, Pretty: true}, wants: `"path": ".status.phase"`},
 			{c: widgets, path: "?resourceVersion=0&limit=2&countBy=.spec.color", wants: fmt.Sprintf(`"metadata":{"kubeweir":{"count":%d,"countBy":[{"path":".spec.color","without":0,"values":{"red":%d}}]},"continue":"`, n, n)},
 		} {
-			resp, err := b.reader.List(t.Context(), tc.c, askRequest(t, tc.path, tc.rep))
+			resp, err := b.reader.List(t.Context(), tc.c, listRequest(t, tc.path, tc.rep))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ func TestQueryForms(t *testing.T) {
 			continue
 		}
 		for _, coding := range []api.Compression{api.Identity, api.Gzip} {
-			req := b.shownRequest(t, path, rep)
+			req := b.transformedRequest(t, path, rep)
 			req.Compression = coding
 			resp, err := b.reader.List(t.Context(), c, req)
 			if err != nil {
@@ -142,7 +142,7 @@ func TestQueryForms(t *testing.T) {
 			}
 		}
 	}
-	if resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{Encoding: api.CBOR})); err != nil || len(cachetest.Body(t, resp)) == 0 {
+	if resp, err := b.reader.List(t.Context(), c, listRequest(t, path, api.Representation{Encoding: api.CBOR})); err != nil || len(cachetest.Body(t, resp)) == 0 {
 		t.Error(err)
 	}
 	for query, rep := range map[string]api.Representation{
@@ -152,7 +152,7 @@ func TestQueryForms(t *testing.T) {
 		"fields=.metadata.uid":         {Transform: api.PartialMetadata},
 		"fields=.metadata.namespace":   {Encoding: api.CBOR, Transform: api.PartialMetadata},
 	} {
-		_, err := b.reader.List(t.Context(), c, b.shownRequest(t, "?resourceVersion=0&"+query, rep))
+		_, err := b.reader.List(t.Context(), c, b.transformedRequest(t, "?resourceVersion=0&"+query, rep))
 		if !apierrors.IsNotAcceptable(err) || !strings.Contains(err.Error(), "ask for application/json") {
 			t.Errorf("%s: %v", query, err)
 		}
@@ -205,7 +205,7 @@ func TestQueryTableColumns(t *testing.T) {
 			"where=Color<3600":                           {},
 			"where=Age>=0,'nominated size'<1&sortBy=age": {},
 		} {
-			if _, names := b.ask(t, c, fmt.Sprintf("?resourceVersion=0&limit=%d&%s", len(want), query)); !slices.Equal(names, want) {
+			if _, names := b.list(t, c, fmt.Sprintf("?resourceVersion=0&limit=%d&%s", len(want), query)); !slices.Equal(names, want) {
 				t.Errorf("%d: %s: %v, want %v", n, query, names, want)
 			}
 		}
@@ -214,12 +214,12 @@ func TestQueryTableColumns(t *testing.T) {
 			"where=size=1":           `parameter where: the Table of widgets has no column "size"`,
 			"limit=0&countBy='Nom '": `parameter countBy: the Table of widgets has no column "nom "`,
 		} {
-			_, err := b.reader.List(t.Context(), c, askRequest(t, "?resourceVersion=0&"+query, api.Representation{}))
+			_, err := b.reader.List(t.Context(), c, listRequest(t, "?resourceVersion=0&"+query, api.Representation{}))
 			if !apierrors.IsBadRequest(err) || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("%s: %v", query, err)
 			}
 		}
-		resp, err := b.reader.List(t.Context(), c, askRequest(t, "?resourceVersion=0&limit=0&countBy=Color", api.Representation{}))
+		resp, err := b.reader.List(t.Context(), c, listRequest(t, "?resourceVersion=0&limit=0&countBy=Color", api.Representation{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,21 +237,21 @@ func TestQueryFields(t *testing.T) {
 	c := b.collection(cachetest.Pods, api.JSON)
 	const path = "ns-1?resourceVersion=0&limit=1&fields=.metadata.name,.metadata.managedFields[*].manager,.spec.containers[*].image,.nothing"
 	item := `{"metadata":{"name":"web-00001","managedFields":[{"manager":"\u003cm0\u003e"}]},"spec":{"containers":[{"image":"registry.example.com/app:1"}]}}`
-	resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{}))
+	resp, err := b.reader.List(t.Context(), c, listRequest(t, path, api.Representation{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if body := string(cachetest.Body(t, resp)); !strings.Contains(body, `"items":[`+item+"]}\n") {
 		t.Error(body)
 	}
-	resp, err = b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{DropManagedFields: true}))
+	resp, err = b.reader.List(t.Context(), c, listRequest(t, path, api.Representation{DropManagedFields: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if body := string(cachetest.Body(t, resp)); strings.Contains(body, "manager") || !strings.Contains(body, `{"name":"web-00001"}`) {
 		t.Error(body)
 	}
-	resp, err = b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{YAML: true}))
+	resp, err = b.reader.List(t.Context(), c, listRequest(t, path, api.Representation{YAML: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestQueryFields(t *testing.T) {
 	}
 	var whole string
 	for _, coding := range []api.Compression{api.Identity, api.Gzip, api.Zstd} {
-		req := askRequest(t, "?resourceVersion=0&sortBy=.spec.nodeName&fields=.metadata,.spec.nodeName", api.Representation{})
+		req := listRequest(t, "?resourceVersion=0&sortBy=.spec.nodeName&fields=.metadata,.spec.nodeName", api.Representation{})
 		req.Compression = coding
 		if resp, err = b.reader.List(t.Context(), c, req); err != nil {
 			t.Fatal(err)
@@ -283,7 +283,7 @@ func TestQueryIsBounded(t *testing.T) {
 	c := b.collection(cachetest.Pods, api.JSON)
 	for round := range 20 {
 		for _, path := range []string{".metadata.name", ".status.phase", ".spec.nodeName", fmt.Sprintf(".metadata.labels['%d']", round)} {
-			if _, names := b.ask(t, c, "?resourceVersion=0&limit=5&offset=100&sortBy="+path+",.metadata.name"); len(names) != 5 {
+			if _, names := b.list(t, c, "?resourceVersion=0&limit=5&offset=100&sortBy="+path+",.metadata.name"); len(names) != 5 {
 				t.Errorf("%v", names)
 			}
 			if s := cachetest.Status(b.manager, c); s.ColumnBytes > 40_000 {
@@ -298,14 +298,14 @@ func TestQueryIsBounded(t *testing.T) {
 			t.Fatalf("%d columns have, and pin, %d bytes", s.Columns, s.ColumnBytes)
 		}
 	}
-	if _, err := b.reader.List(t.Context(), c, askRequest(t, "?resourceVersion=0&limit=0&countBy=.metadata.name", api.Representation{})); err != nil {
+	if _, err := b.reader.List(t.Context(), c, listRequest(t, "?resourceVersion=0&limit=0&countBy=.metadata.name", api.Representation{})); err != nil {
 		t.Error(err)
 	}
 	for i := range 1001 {
 		b.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("other/%d", i), ""))
 	}
 	b.collection(cachetest.Pods, api.JSON)
-	if _, err := b.reader.List(t.Context(), c, askRequest(t, "?resourceVersion=0&limit=0&countBy=.metadata.name", api.Representation{})); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "parameter countBy: .metadata.name has more than 1000 different values") {
+	if _, err := b.reader.List(t.Context(), c, listRequest(t, "?resourceVersion=0&limit=0&countBy=.metadata.name", api.Representation{})); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "parameter countBy: .metadata.name has more than 1000 different values") {
 		t.Error(err)
 	}
 }
@@ -324,12 +324,12 @@ func TestQueryOfLongValues(t *testing.T) {
 	for path, holds := range map[string]int{".metadata.annotations": 0, ".metadata.annotations.big": objects} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, names := b.ask(t, c, "?resourceVersion=0&limit=1&offset=3&fields=.metadata.name&sortBy="+path)
+		_, names := b.list(t, c, "?resourceVersion=0&limit=1&offset=3&fields=.metadata.name&sortBy="+path)
 		runtime.ReadMemStats(&after)
 		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > objects*size/4 || len(names) != 1 {
 			t.Errorf("%s: %d bytes were allocated for %v", path, allocated, names)
 		}
-		_, names = b.ask(t, c, "?resourceVersion=0&fields=.metadata.name&where="+path)
+		_, names = b.list(t, c, "?resourceVersion=0&fields=.metadata.name&where="+path)
 		if len(names) != holds {
 			t.Errorf("%d objects have %s", len(names), path)
 		}
@@ -342,8 +342,8 @@ func TestQueryColumnNames(t *testing.T) {
 	b.fillPhases(300)
 	b.res[cachetest.Pods].Printer = &renamingPrinter{Printer: table.NewDefaultPrinter(), name: "order .metadata.name false false"}
 	c := b.collection(cachetest.Pods, api.JSON)
-	_, want := b.ask(t, c, "?resourceVersion=0&limit=1&sortBy=.metadata.name")
-	if _, names := b.ask(t, c, "?resourceVersion=0&limit=1&sortBy='order .metadata.name false false'"); !slices.Equal(names, want) {
+	_, want := b.list(t, c, "?resourceVersion=0&limit=1&sortBy=.metadata.name")
+	if _, names := b.list(t, c, "?resourceVersion=0&limit=1&sortBy='order .metadata.name false false'"); !slices.Equal(names, want) {
 		t.Errorf("%v, want %v", names, want)
 	}
 }
@@ -370,7 +370,7 @@ func TestQueryColumnsAreRenewed(t *testing.T) {
 	b.fillPhases(1000)
 	c := b.collection(cachetest.Pods, api.JSON)
 	const query = "?resourceVersion=0&limit=3&sortBy='Created At',.metadata.name"
-	b.ask(t, c, query)
+	b.list(t, c, query)
 	changes := int64(0)
 	for range 40 {
 		for i := range 20 {
@@ -386,7 +386,7 @@ func TestQueryColumnsAreRenewed(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	b.ask(t, c, query)
+	b.list(t, c, query)
 	if n := printer.Rows.Load(); n < 1000 || n > 1000+changes {
 		t.Errorf("%d rows printed of 1000 objects and %d changes", n, changes)
 	}

@@ -426,7 +426,7 @@ func (b *queryBench) checkQuery(t *testing.T, c *cache.Collection, o *oracle, q 
 	t.Helper()
 	path := q.String()
 	page, all := o.respond(q, b.source.Objects(cachetest.Widgets))
-	resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{}))
+	resp, err := b.reader.List(t.Context(), c, listRequest(t, path, api.Representation{}))
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}

@@ -96,8 +96,8 @@ func (t *ResultSet) column(path Path, quantity bool) (*column, error) {
 	if t.columns == nil {
 		return t.frame.column(t.ctx, s, nil)
 	}
-	turn := func() (leave func(), err error) { return t.columns.building.take(t.ctx, t.user) }
-	return t.columns.obtain(t.ctx, t.frame.content, s, time.Now(), turn, func(base *column) (*column, error) {
+	acquire := func() (leave func(), err error) { return t.columns.building.take(t.ctx, t.user) }
+	return t.columns.obtain(t.ctx, t.frame.content, s, time.Now(), acquire, func(base *column) (*column, error) {
 		return t.frame.column(t.ctx, s, base)
 	})
 }
@@ -117,7 +117,7 @@ func (t *ResultSet) Where(condition *Condition, at time.Time) error {
 		}
 		passes[i+1] = condition.Matches(value, at)
 	}
-	t.rows.keep(func(at int32) bool { return passes[col.codes[at]] })
+	t.rows.filter(func(at int32) bool { return passes[col.codes[at]] })
 	return nil
 }
 
@@ -267,13 +267,13 @@ func (by sortKeys) order(f *frame, base *column) []int32 {
 	// The common objects move to the end of what becomes the order, and from there, in runs, to
 	// their places.
 	order := c.move(make([]int32, len(fresh), len(f.objs)), base.order)
-	kept, to := order[len(fresh):], 0
+	unchanged, to := order[len(fresh):], 0
 	for _, at := range fresh {
-		n, _ := slices.BinarySearchFunc(kept, at, by.compare)
-		to += copy(order[to:], kept[:n])
+		n, _ := slices.BinarySearchFunc(unchanged, at, by.compare)
+		to += copy(order[to:], unchanged[:n])
 		order[to] = at
 		to++
-		kept = kept[n:]
+		unchanged = unchanged[n:]
 	}
 	return order
 }

@@ -24,11 +24,11 @@ func TestQueryInProtobuf(t *testing.T) {
 		b.fillPhases(n)
 		c := b.collection(cachetest.Pods, api.JSON)
 		const path = "?sortBy=-.metadata.name&where=.status.phase!=Failed&limit=10"
-		_, want := b.ask(t, c, path[:len(path)-len("&limit=10")])
+		_, want := b.list(t, c, path[:len(path)-len("&limit=10")])
 		var got []string
 		version, next := "", ""
 		for page := 0; page == 0 || next != ""; page++ {
-			resp, err := b.reader.List(t.Context(), c, b.shownRequest(t, path+next, api.Representation{Encoding: api.Protobuf}))
+			resp, err := b.reader.List(t.Context(), c, b.transformedRequest(t, path+next, api.Representation{Encoding: api.Protobuf}))
 			if err != nil {
 				t.Fatalf("page %d: %v", page, err)
 			}
@@ -96,7 +96,7 @@ func TestQueryOfSortedTables(t *testing.T) {
 		"&sortBy=-.metadata.name&limit=2": {"web-00008", "web-00007"},
 	} {
 		for _, include := range []api.IncludeObject{api.IncludeMetadata, api.IncludeNone} {
-			resp, err := b.reader.List(t.Context(), c, askRequest(t, "?resourceVersion=0"+query, api.Representation{Transform: api.Table, IncludeObject: include}))
+			resp, err := b.reader.List(t.Context(), c, listRequest(t, "?resourceVersion=0"+query, api.Representation{Transform: api.Table, IncludeObject: include}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,13 +12,13 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// patience is a context that ends after it was checked a number of times.
-type patience struct {
+// timeoutContext is a context that ends after it was checked a number of times.
+type timeoutContext struct {
 	context.Context
 	looks, end int
 }
 
-func (p *patience) Err() error {
+func (p *timeoutContext) Err() error {
 	if p.looks++; p.looks > p.end {
 		return context.Canceled
 	}
@@ -42,12 +42,12 @@ func TestListStopsWhenClientLeaves(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx := &patience{Context: t.Context(), end: 3}
+			ctx := &timeoutContext{Context: t.Context(), end: 3}
 			_, err = r.List(ctx, c, &read.Request{Namespace: query.namespace, Options: opts})
 			if !errors.Is(err, context.Canceled) || ctx.looks > 6 {
 				t.Errorf("%+v: looked %d times: %v", query, ctx.looks, err)
 			}
-			if _, err := r.List(&patience{Context: t.Context(), end: 100}, c, &read.Request{Namespace: query.namespace, Options: opts}); err != nil {
+			if _, err := r.List(&timeoutContext{Context: t.Context(), end: 100}, c, &read.Request{Namespace: query.namespace, Options: opts}); err != nil {
 				t.Errorf("%+v: %v", query, err)
 			}
 		}

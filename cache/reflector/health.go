@@ -21,7 +21,7 @@ type health struct {
 		open     bool   // a watch is being read
 		live     bool   // it brings events, not initial events
 		accepted bool   // the source has accepted it
-		proven   bool   // it has brought everything that existed when it began
+		complete bool   // it has brought everything that existed when it began
 		target   uint64 // the version of that
 		vague    bool   // target was a while old when the watch began
 		opening  time.Time
@@ -47,7 +47,7 @@ func (h *health) opened(live bool, target uint64, vague bool, cancel context.Can
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.target, h.mu.vague = target, vague
-	h.mu.open, h.mu.live, h.mu.accepted, h.mu.proven = true, live, false, false
+	h.mu.open, h.mu.live, h.mu.accepted, h.mu.complete = true, live, false, false
 	h.mu.opening = time.Now()
 	h.mu.cancel = cancel
 }
@@ -56,7 +56,7 @@ func (h *health) opened(live bool, target uint64, vague bool, cancel context.Can
 func (h *health) live() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.live, h.mu.proven = true, true
+	h.mu.live, h.mu.complete = true, true
 	h.mu.opening = time.Now()
 }
 
@@ -67,9 +67,9 @@ func (h *health) contact(version uint64, brought bool) {
 	defer h.mu.Unlock()
 	h.mu.accepted = true
 	switch {
-	case h.mu.proven || !brought:
+	case h.mu.complete || !brought:
 	case version >= h.mu.target:
-		h.mu.proven = !h.mu.vague
+		h.mu.complete = !h.mu.vague
 	default:
 		h.mu.opening = time.Now()
 	}
@@ -107,7 +107,7 @@ func (h *health) isCurrentLocked() bool {
 		return false
 	}
 	settled := h.mu.opening.Add(settling + h.source.Delay())
-	return h.mu.proven || h.mu.accepted && !time.Now().Before(settled) || h.source.LastContact().After(settled)
+	return h.mu.complete || h.mu.accepted && !time.Now().Before(settled) || h.source.LastContact().After(settled)
 }
 
 // Restart ends the open watch with cause, so that the source is examined.

@@ -16,11 +16,11 @@ import (
 
 // listing is a list that is being received.
 type listing struct {
-	held  *store.Snapshot // the state before a relist, nil the first time
-	shown uint64          // the version that readers saw when the list began
-	tree  *store.Tree
-	began time.Time
-	begun bool // the source has begun to send it
+	held   *store.Snapshot // the state before a relist, nil the first time
+	seenRV uint64          // the version that readers saw when the list began
+	tree   *store.Tree
+	began  time.Time
+	begun  bool // the source has begun to send it
 	// complete is set when the store has taken over the list.
 	complete bool
 	// release frees the slot for lists. It may be called more than once.
@@ -37,7 +37,7 @@ func (f *Reflector) startList(ctx context.Context) (*listing, error) {
 	}
 	l := &listing{tree: store.NewTree(), began: time.Now(), release: sync.OnceFunc(func() { <-f.Listing })}
 	if f.store != nil {
-		l.held, l.shown = f.store.Current(), f.store.LatestRV()
+		l.held, l.seenRV = f.store.Current(), f.store.LatestRV()
 	}
 	return l, nil
 }
@@ -141,8 +141,8 @@ func (f *Reflector) complete(l *listing, rv uint64) error {
 	}
 	if f.store == nil {
 		f.store = f.First(&store.List{Tree: l.tree, RV: rv})
-	} else if rv < l.shown {
-		return fmt.Errorf("%w: from %d to %d", store.ErrRewound, l.shown, rv)
+	} else if rv < l.seenRV {
+		return fmt.Errorf("%w: from %d to %d", store.ErrRewound, l.seenRV, rv)
 	} else if err := f.store.Replace(l.tree, rv); err != nil {
 		return err
 	}

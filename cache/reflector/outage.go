@@ -26,11 +26,11 @@ import (
 // responded says nothing about a healthy server. A reflector that fails alone is left to its own
 // backoff. It is safe for concurrent use.
 type Outage struct {
-	source source.Source
-	log    *slog.Logger
-	ctx    context.Context // the Manager's
-	spawn  func(func())    // runs probes; the Manager waits for it
-	asks   flight.Group[struct{}, string]
+	source  source.Source
+	log     *slog.Logger
+	ctx     context.Context // the Manager's
+	spawn   func(func())    // runs probes; the Manager waits for it
+	queries flight.Group[struct{}, string]
 
 	probing atomic.Bool
 	mu      struct {
@@ -104,7 +104,7 @@ func (o *Outage) probe() {
 	defer o.probing.Store(false)
 	for {
 		_, _, over := o.state()
-		_, err := o.askOnce(o.ctx)
+		_, err := o.queryOnce(o.ctx)
 		switch {
 		case errors.Is(err, source.ErrUnsupported):
 			return // the reflectors find out
@@ -132,9 +132,9 @@ func (o *Outage) probe() {
 	}
 }
 
-// askOnce makes one request for the program of the server. The result is "" if it does not say. A
+// queryOnce makes one request for the program of the server. The result is "" if it does not say. A
 // server that has responded before and now rejects the request is still starting.
-func (o *Outage) askOnce(ctx context.Context) (server string, err error) {
+func (o *Outage) queryOnce(ctx context.Context) (server string, err error) {
 	ctx, cancel := source.WithTimeout(ctx, o.source, probeTimeout)
 	defer cancel()
 	server, err = o.source.Server(ctx)
@@ -156,7 +156,7 @@ func (o *Outage) Known(ctx context.Context) string {
 	if server := o.LastKnown(); server != "" {
 		return server
 	}
-	return o.Ask(ctx)
+	return o.Query(ctx)
 }
 
 // LastKnown returns the server as last known, "" if it was never known.
@@ -166,10 +166,10 @@ func (o *Outage) LastKnown() string {
 	return o.mu.server
 }
 
-// Ask requests the program of the server, once for concurrent callers. It returns "" if the server
+// Query requests the program of the server, once for concurrent callers. It returns "" if the server
 // does not say.
-func (o *Outage) Ask(ctx context.Context) string {
-	server, _, err := o.asks.Do(ctx, struct{}{}, o.askOnce)
+func (o *Outage) Query(ctx context.Context) string {
+	server, _, err := o.queries.Do(ctx, struct{}{}, o.queryOnce)
 	if err != nil {
 		return ""
 	}

@@ -234,15 +234,15 @@ func (f *Reflector) SendsBookmarks() bool { return f.progress.Load() }
 
 // loadedState is what is known of a loaded store until it is confirmed.
 type loadedState struct {
-	image *checkpoint.Loaded
+	checkpoint *checkpoint.Loaded
 	// current is the source's version before the watch was opened, which was read at the time
 	// asked; 0 before that.
 	current   uint64
 	requested time.Time
 	// seconds is the timeout of the last watch and brought the time of its last event. quiet ends
 	// the watch when that is long ago; without any event, after patience.
-	seconds  int64
-	brought  time.Time
-	quiet    *time.Timer
-	patience time.Duration
+	seconds int64
+	brought time.Time
+	quiet   *time.Timer
+	timeout time.Duration
 }

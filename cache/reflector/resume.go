@@ -144,7 +144,7 @@ func (f *Reflector) resume(ctx context.Context) error {
 		return err
 	}
 	// After an upgrade of the upstream the same version of an object may read differently.
-	if now, listed := f.Outage.Ask(ctx), f.ListedBy(); now != "" && listed != "" && now != listed {
+	if now, listed := f.Outage.Query(ctx), f.ListedBy(); now != "" && listed != "" && now != listed {
 		f.relist = true
 		return f.list(ctx)
 	}
@@ -168,14 +168,14 @@ func (f *Reflector) resume(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	opened, from := time.Now(), f.store.AppliedRV()
-	l.patience = max(l.patience, maxCatchUpSeconds*time.Second)
-	l.quiet = time.AfterFunc(l.patience, func() { cancel(errContinued) })
+	l.timeout = max(l.timeout, maxCatchUpSeconds*time.Second)
+	l.quiet = time.AfterFunc(l.timeout, func() { cancel(errContinued) })
 	defer l.quiet.Stop()
 	err = f.watch(ctx, opts, nil)
 	switch {
 	case errors.Is(err, errContinued) && f.loaded != nil:
 		if l.seconds = 0; f.store.AppliedRV() == from {
-			l.patience *= 2
+			l.timeout *= 2
 		}
 	case f.loaded == nil || !errors.Is(err, errEnded):
 	case l.sawEverything(opened): // the source has sent everything it had

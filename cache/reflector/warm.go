@@ -78,7 +78,7 @@ func (f *Reflector) load(ctx context.Context) {
 	f.heldFrom.Store(&l.Note.Server)
 	f.uncertain.Store(true)
 	f.store = f.First(l.List)
-	f.loaded = &loadedState{image: l}
+	f.loaded = &loadedState{checkpoint: l}
 	f.Checkpoint.SetHeld(f.store.Current(), l)
 	f.Log.Info("collection loaded from its checkpoint, unconfirmed", "objects", l.Note.Objects, "bytes", l.Note.Bytes,
 		"resourceVersion", l.Note.ResourceVersion, "saved", l.Note.At)
@@ -86,7 +86,7 @@ func (f *Reflector) load(ctx context.Context) {
 
 // checkLoaded checks whether the loaded state is of the same cluster.
 func (f *Reflector) checkLoaded(ctx context.Context) error {
-	err := f.Checkpoint.CheckCluster(ctx, f.loaded.image)
+	err := f.Checkpoint.CheckCluster(ctx, f.loaded.checkpoint)
 	switch {
 	case f.published.Load() && apierrors.IsForbidden(err):
 		return err // the server may just be starting, see rejectedForLong
@@ -136,7 +136,7 @@ func (f *Reflector) show() {
 func (f *Reflector) publishUnconfirmed() {
 	if down, _, _ := f.Outage.state(); down && f.loaded != nil && f.Checkpoint.ServesUnconfirmed() {
 		f.withdraw()
-		f.showUnconfirmed(f.loaded.image.Note.At)
+		f.showUnconfirmed(f.loaded.checkpoint.Note.At)
 	}
 }
 
@@ -149,19 +149,19 @@ func (f *Reflector) showUnconfirmed(at time.Time) {
 	f.show()
 }
 
-// confirmPatience is how long readers wait for the source to confirm the loaded state, if they may
+// confirmTimeout is how long readers wait for the source to confirm the loaded state, if they may
 // read it unconfirmed.
-const confirmPatience = time.Second
+const confirmTimeout = time.Second
 
 // offerLoaded publishes the loaded state, with its age, if it is not confirmed within
-// confirmPatience and the options allow it: the goroutine of Run may be waiting for a source that
+// confirmTimeout and the options allow it: the goroutine of Run may be waiting for a source that
 // responds slowly. When withdraw has returned, nothing is published any more.
 func (f *Reflector) offerLoaded() {
 	if f.loaded == nil || !f.Checkpoint.ServesUnconfirmed() {
 		return
 	}
-	at, done := f.loaded.image.Note.At, make(chan struct{})
-	offer := time.AfterFunc(confirmPatience, func() {
+	at, done := f.loaded.checkpoint.Note.At, make(chan struct{})
+	offer := time.AfterFunc(confirmTimeout, func() {
 		defer close(done)
 		f.showUnconfirmed(at)
 	})
@@ -192,7 +192,7 @@ func (f *Reflector) unload(reason error) bool {
 
 // confirm publishes the loaded state after the watch has brought it up to date.
 func (f *Reflector) confirm(ctx context.Context) error {
-	if err := f.checkHistory(ctx, f.loaded.image.Note.ResourceVersion); err != nil {
+	if err := f.checkHistory(ctx, f.loaded.checkpoint.Note.ResourceVersion); err != nil {
 		return err
 	}
 	f.publish(f.loaded.requested)

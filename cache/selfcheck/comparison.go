@@ -286,13 +286,13 @@ func (c comparison) compareBytes(ctx context.Context, v *store.Snapshot, at uint
 // repeats reports whether the upstream sends the same o again and is the program from which the
 // collection was listed.
 func (c comparison) repeats(ctx context.Context, token api.ContinueToken, o *object.Object) (bool, error) {
-	before := c.Outage.Ask(ctx)
+	before := c.Outage.Query(ctx)
 	again, err := c.listAt(ctx, token, 1)
 	if err != nil || len(again) != 1 || !bytes.Equal(again[0].Raw, o.Raw) {
 		return false, err
 	}
 	listed := c.ListedBy()
-	return before == listed && c.Outage.Ask(ctx) == listed, nil
+	return before == listed && c.Outage.Query(ctx) == listed, nil
 }
 
 // listAt lists up to n objects of a page, at the version of its token.

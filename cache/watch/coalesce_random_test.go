@@ -24,8 +24,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// calmSecret is in every object, where a redacted view does not show it.
-const calmSecret = "c0nfidential"
+// coalescedSecret is in every object, where a redacted view does not show it.
+const coalescedSecret = "c0nfidential"
 
 // TestRandomCoalescingWatches checks coalescing watches in random forms, with random selectors,
 // views and rates. Each ends with the state of an unlimited watch, has sent the same additions and
@@ -34,13 +34,13 @@ const calmSecret = "c0nfidential"
 func TestRandomCoalescingWatches(t *testing.T) {
 	for _, seed := range soak.Seeds(t, 2, 100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) { randomCalmWatches(t, rand.New(rand.NewPCG(seed, 3))) })
+			bubble.Test(t, func(t *testing.T) { randomCoalescedWatches(t, rand.New(rand.NewPCG(seed, 3))) })
 		})
 	}
 }
 
-// calmPair is a coalescing watch and the same one without a delivery interval.
-type calmPair struct {
+// coalescedPair is a coalescing watch and the same one without a delivery interval.
+type coalescedPair struct {
 	rep         api.Representation
 	selector    string
 	pace        watch.Pace
@@ -48,13 +48,13 @@ type calmPair struct {
 	state       map[string]uint64 // at the end
 }
 
-func randomCalmWatches(t *testing.T, r *rand.Rand) {
+func randomCoalescedWatches(t *testing.T, r *rand.Rand) {
 	b := newWatchBench(t, cache.Limits{HistoryEvents: 5000})
 	present := map[string]bool{}
 	write := func() {
 		key := fmt.Sprintf("default/p%d", r.IntN(1+r.IntN(40))) // some change much more often
 		pod := cachetest.Pod(key, "", []string{"app=x", "app=x", "app=y"}[r.IntN(3)])
-		pod.Spec.Containers = []corev1.Container{{Name: "a", Env: []corev1.EnvVar{{Name: "TOKEN", Value: fmt.Sprint(calmSecret, r.IntN(1000))}}}}
+		pod.Spec.Containers = []corev1.Container{{Name: "a", Env: []corev1.EnvVar{{Name: "TOKEN", Value: fmt.Sprint(coalescedSecret, r.IntN(1000))}}}}
 		switch {
 		case !present[key]:
 			b.source.Create(cachetest.Pods, pod)
@@ -70,9 +70,9 @@ func randomCalmWatches(t *testing.T, r *rand.Rand) {
 	for range 30 {
 		write()
 	}
-	var pairs []*calmPair
+	var pairs []*coalescedPair
 	open := func() {
-		p := &calmPair{
+		p := &coalescedPair{
 			rep:      []api.Representation{{}, {Transform: api.Table}, {Transform: api.PartialMetadata}, {Transform: api.PartialMetadata, DropManagedFields: true}}[r.IntN(4)],
 			selector: []string{"", "", "&labelSelector=app%3Dx", "&labelSelector=app%21%3Dx"}[r.IntN(4)],
 			pace: []watch.Pace{{Coalesce: half}, {Coalesce: 5 * time.Second}, {BytesPerSecond: 1 << 10}, {Coalesce: half, BytesPerSecond: 512},
@@ -101,9 +101,9 @@ func randomCalmWatches(t *testing.T, r *rand.Rand) {
 }
 
 // compare compares what was sent.
-func (p *calmPair) compare(t *testing.T) {
+func (p *coalescedPair) compare(t *testing.T) {
 	t.Helper()
-	calm, plain := readCalm(t, p.calm.take()), readCalm(t, p.plain.take())
+	calm, plain := readCoalesced(t, p.calm.take()), readCoalesced(t, p.plain.take())
 	p.state = calm.state
 	name := fmt.Sprintf("%+v %s %+v", p.rep, p.selector, p.pace)
 	if !maps.Equal(calm.state, plain.state) || len(calm.state) == 0 {
@@ -123,8 +123,8 @@ func (p *calmPair) compare(t *testing.T) {
 	}
 }
 
-// calmRecord is what a client knows from a watch.
-type calmRecord struct {
+// coalescedRecord is what a client knows from a watch.
+type coalescedRecord struct {
 	state         map[string]uint64
 	comings       []string
 	rising, ended bool
@@ -132,9 +132,9 @@ type calmRecord struct {
 	events        int
 }
 
-func readCalm(t *testing.T, text string) *calmRecord {
+func readCoalesced(t *testing.T, text string) *coalescedRecord {
 	t.Helper()
-	c := &calmRecord{state: map[string]uint64{}, rising: true, secret: strings.Contains(text, calmSecret)}
+	c := &coalescedRecord{state: map[string]uint64{}, rising: true, secret: strings.Contains(text, coalescedSecret)}
 	begun, last := false, uint64(0)
 	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		kind, name, rv := eventOf(t, line)
@@ -161,7 +161,7 @@ func readCalm(t *testing.T, text string) *calmRecord {
 }
 
 // compareQuery compares lists with a query with the final state of the watches.
-func (b *watchBench) compareQuery(t *testing.T, pairs []*calmPair) {
+func (b *watchBench) compareQuery(t *testing.T, pairs []*coalescedPair) {
 	t.Helper()
 	reader := cachetest.NewReader(t, read.Options{})
 	for _, p := range pairs {
@@ -177,14 +177,14 @@ func (b *watchBench) compareQuery(t *testing.T, pairs []*calmPair) {
 			t.Fatal(err)
 		}
 		body := string(cachetest.Body(t, resp))
-		listed := readCalmList(t, body)
-		if !maps.Equal(listed, p.state) || strings.Contains(body, calmSecret) == p.rep.Redacted {
-			t.Errorf("%s: listed\n%v, want\n%v; a secret is in it: %t", p.selector, listed, p.state, strings.Contains(body, calmSecret))
+		listed := readCoalescedList(t, body)
+		if !maps.Equal(listed, p.state) || strings.Contains(body, coalescedSecret) == p.rep.Redacted {
+			t.Errorf("%s: listed\n%v, want\n%v; a secret is in it: %t", p.selector, listed, p.state, strings.Contains(body, coalescedSecret))
 		}
 	}
 }
 
-func readCalmList(t *testing.T, body string) map[string]uint64 {
+func readCoalescedList(t *testing.T, body string) map[string]uint64 {
 	t.Helper()
 	var list corev1.PodList
 	if err := json.Unmarshal([]byte(body), &list); err != nil {

@@ -46,7 +46,7 @@ func asUsage(err error) error {
 }
 
 // errReported is a usage error that the command has already reported in full.
-var errReported = usageError{errors.New("told")}
+var errReported = usageError{errors.New("reported")}
 
 // command is the program; it returns the exit code.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {

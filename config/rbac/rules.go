@@ -58,7 +58,7 @@ func Rules(c *config.Gateway, o Options) ([]Rule, error) {
 	if c.State.Dir != "" {
 		rules = append(rules, stateRule())
 	}
-	if !c.AsksAboutClients() {
+	if !c.ReviewsClients() {
 		return rules, nil
 	}
 	rules = append(rules, reviewRules()...)
@@ -124,7 +124,7 @@ func followedBy(c *config.Gateway) followed {
 			"Without it only the kubeconfig's server is used.",
 		}})
 	}
-	if !c.AsksAboutClients() {
+	if !c.ReviewsClients() {
 		return all // decides nothing
 	}
 	return append(all, ownResources{

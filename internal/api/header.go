@@ -61,13 +61,13 @@ func (h *Header) Set(name, value string) {
 
 // Del removes all lines called name (without case).
 func (h *Header) Del(name string) {
-	kept := (*h)[:0]
+	filtered := (*h)[:0]
 	for _, f := range *h {
 		if !strings.EqualFold(f.Name, name) {
-			kept = append(kept, f)
+			filtered = append(filtered, f)
 		}
 	}
-	*h = kept
+	*h = filtered
 }
 
 func hasPrefixFold(s, prefix string) bool {

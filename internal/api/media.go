@@ -63,16 +63,16 @@ func AcceptJSON(accept string, tables bool) (only string, ok bool) {
 	if accept == "" {
 		return JSON.MediaType(), true
 	}
-	var kept []string
+	var filtered []string
 	for part := range strings.SplitSeq(accept, ",") {
 		c, ok := parseClause(trimSpaces(part))
 		if !ok || !c.matches(mediaJSON) || !tables && c.convert && !strings.HasPrefix(c.as, "PartialObjectMetadata") {
 			continue
 		}
 		_, parameters, _ := strings.Cut(part, ";")
-		kept = append(kept, strings.TrimSuffix(JSON.MediaType()+";"+parameters, ";"))
+		filtered = append(filtered, strings.TrimSuffix(JSON.MediaType()+";"+parameters, ";"))
 	}
-	return strings.Join(kept, ","), len(kept) > 0
+	return strings.Join(filtered, ","), len(filtered) > 0
 }
 
 // mediaType is one of the media types that kube-apiserver offers.

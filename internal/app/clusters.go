@@ -221,8 +221,8 @@ func (p *change) discard() {
 // differs reports whether other clusters are served than before.
 func (p *change) differs() bool { return p != nil && len(p.made)+len(p.removed) > 0 }
 
-// tell logs the change, which is nil where there is one cluster.
-func (p *change) tell(log *slog.Logger, what string) {
+// logMembers logs the change, which is nil where there is one cluster.
+func (p *change) logMembers(log *slog.Logger, what string) {
 	if p != nil {
 		log = log.With("clusters", len(p.next), "added", p.added, "removed", p.removed, "replaced", p.replaced)
 	}

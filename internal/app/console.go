@@ -18,7 +18,7 @@ func (s *Server) openConsole() (err error) {
 	o := console.Options{
 		Mode: s.admin.mode, Version: s.admin.version,
 		Actions: s.admin.console.Actions, TokenFile: s.admin.console.TokenFile,
-		Process: s.registry, Clusters: s.shown, Blocked: s.blocked, Configuration: s.configuration,
+		Process: s.registry, Clusters: s.consoleClusters, Blocked: s.blocked, Configuration: s.configuration,
 		Audit: s.audit, Log: s.log, Panics: s.panics,
 	}
 	if a, ok := s.form.(*standalone); ok {
@@ -32,12 +32,12 @@ func (s *Server) openConsole() (err error) {
 
 // configuration is what is in force.
 func (s *Server) configuration() *console.Configuration {
-	var settings []config.Shown
+	var settings []config.SettingInForce
 	if s.admin.settings != nil {
 		settings = s.admin.settings()
 	} else {
 		s.source.mu.Lock()
-		settings = s.source.current.Shown()
+		settings = s.source.current.SettingsInForce()
 		s.source.mu.Unlock()
 	}
 	document := &console.Configuration{
@@ -50,8 +50,8 @@ func (s *Server) configuration() *console.Configuration {
 	return document
 }
 
-// shown returns what the console shows of each cluster.
-func (s *Server) shown() (list []*console.Cluster) {
+// consoleClusters returns what the console shows of each cluster.
+func (s *Server) consoleClusters() (list []*console.Cluster) {
 	for _, c := range s.served.clusters() {
 		one := &console.Cluster{
 			Name: c.name, Handler: c.handler, Metrics: c.gatherer, LastChange: c.changed.Load,

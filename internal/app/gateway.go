@@ -87,7 +87,7 @@ func (c *cluster) connectTo(g *config.Gateway, access *rest.Config, userAgent st
 // build makes what is in front of the client of a cluster elsewhere. token is the one that
 // stands for the gateway's own identity, "" for none.
 func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) error {
-	c.decides = g.AsksAboutClients()
+	c.decides = g.ReviewsClients()
 	c.offlineFor.Store(int64(offlineTTL(g)))
 	reviews, err := kubernetes.NewForConfigAndClient(c.client.ClientGo())
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 	}
 	cached := cacheOptions(&g.Limits, c.client.Source())
 	cached.Limits.StaleAfter = g.Timeouts.FeedStale
-	if cached.Checkpoints, err = c.keep(&g.State, reviews); err != nil {
+	if cached.Checkpoints, err = c.checkpointOptions(&g.State, reviews); err != nil {
 		return err
 	}
 	upstream, _ := c.client.ClientGo()
@@ -109,7 +109,7 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 	authenticator.GatewayToken, authenticator.Reachable = token, c.reachable
 	authorizer := authorizerOptions(g, &syncedReviewer{
 		AccessReviewer: reviews.AuthorizationV1().SubjectAccessReviews(),
-		synced:         knowsRBAC(reviews.Discovery().RESTClient()), now: time.Now,
+		synced:         hasRBAC(reviews.Discovery().RESTClient()), now: time.Now,
 	})
 	authorizer.Reachable = c.reachable
 	authorizer.Rules = rbac.NewOffline(c.resources, c.manager, c.reachable, c.offlineTTL, c.log)
@@ -168,8 +168,8 @@ func (g *gateway) cover(c *config.Gateway) error {
 }
 
 func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
-	kept := g.cert != nil && g.cert.IsKept()
-	if g.cert != nil && !kept && served.Secure != nil {
+	persistent := g.cert != nil && g.cert.IsKept()
+	if g.cert != nil && !persistent && served.Secure != nil {
 		fmt.Fprintf(stderr, "kubeweir: serving with a generated certificate, signed by\n%s", g.cert.CACertPEM())
 	}
 	if g.clusters != nil {
@@ -180,7 +180,7 @@ func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
 		fmt.Fprintf(stderr, "kubeweir: clusters %s; kubeweir kubeconfig writes a kubeconfig of them\n", cmp.Or(strings.Join(names, ", "), "none yet"))
 		return
 	}
-	if !kept || served.Secure == nil {
+	if !persistent || served.Secure == nil {
 		return
 	}
 	list, err := g.cert.WriteKubeconfig(served.Secure)

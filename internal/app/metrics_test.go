@@ -97,7 +97,7 @@ func allMetrics(t *testing.T) map[string]*metric {
 		t.Fatal(err)
 	}
 	t.Cleanup(gateway.Close)
-	etcdMetrics := &keeping{Registry: prometheus.NewRegistry()}
+	etcdMetrics := &recordingRegistry{Registry: prometheus.NewRegistry()}
 	_, err = etcd.Open(t.Context(), etcd.Options{Endpoints: []string{"http://127.0.0.1:1"}, DialTimeout: time.Millisecond, Registerer: etcdMetrics})
 	if err == nil {
 		t.Fatal("etcd was reached")
@@ -114,11 +114,11 @@ func allMetrics(t *testing.T) map[string]*metric {
 	return all
 }
 
-// keeping is a registry that nothing is taken back from.
-type keeping struct{ *prometheus.Registry }
+// recordingRegistry is a registry that nothing is taken back from.
+type recordingRegistry struct{ *prometheus.Registry }
 
 // Unregister implements prometheus.Registerer.
-func (keeping) Unregister(prometheus.Collector) bool { return true }
+func (recordingRegistry) Unregister(prometheus.Collector) bool { return true }
 
 // description is what a prometheus.Desc tells: it has no other way to.
 var description = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), unit: "[^"]*", constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)

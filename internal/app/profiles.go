@@ -199,7 +199,7 @@ func (s *Server) reconcileProfiles(ctx context.Context) bool {
 	err := s.panics.Func("background", func() error {
 		done, err := s.reconcile(ctx, s.source.current, false)
 		if err == nil && done.differs() {
-			done.tell(s.log, "clusters of ClusterProfiles changed")
+			done.logMembers(s.log, "clusters of ClusterProfiles changed")
 		}
 		return err
 	})()

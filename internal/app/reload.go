@@ -244,7 +244,7 @@ func (s *Server) adopt(ctx context.Context, c *config.Gateway, requested bool) e
 		return nil
 	}
 	s.source.metrics.succeeded(len(waiting))
-	clusters.tell(s.log.With("settings", changed), "configuration reloaded")
+	clusters.logMembers(s.log.With("settings", changed), "configuration reloaded")
 	if len(waiting) > 0 {
 		s.log.Warn("these settings need a restart, until then the old values are in force", "settings", waiting)
 	}

@@ -55,13 +55,13 @@ func (r *syncedReviewer) knew(at time.Time) bool {
 	return at.Before(r.until)
 }
 
-// knowsRBAC returns a function that reports whether /readyz shows synced informers. If it
+// hasRBAC returns a function that reports whether /readyz shows synced informers. If it
 // does not mention informers, or is forbidden, the function returns true: a server that lets
 // the gateway create reviews has read the ClusterRoleBindings that permit /readyz, too.
-func knowsRBAC(client rest.Interface) func(context.Context) bool {
+func hasRBAC(client rest.Interface) func(context.Context) bool {
 	return func(ctx context.Context) bool {
 		var code int
-		said, _ := client.Get().AbsPath("/readyz").Do(ctx).StatusCode(&code).Raw()
-		return code != 0 && code != 429 && (code < 500 || !bytes.Contains(said, []byte("[-]informer-sync")))
+		body, _ := client.Get().AbsPath("/readyz").Do(ctx).StatusCode(&code).Raw()
+		return code != 0 && code != 429 && (code < 500 || !bytes.Contains(body, []byte("[-]informer-sync")))
 	}
 }

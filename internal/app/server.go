@@ -86,7 +86,7 @@ type adminOptions struct {
 	listen        string // address, "" for none
 	profiling     config.Profiling
 	console       config.Console
-	settings      func() []config.Shown // in force; nil for those of a gateway, which change
+	settings      func() []config.SettingInForce // in force; nil for those of a gateway, which change
 	mode, version string
 }
 

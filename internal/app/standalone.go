@@ -80,7 +80,7 @@ const (
 // listens, so that what is taken already is known at once, but serves nothing before
 // Start. ctx bounds the making only.
 func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOptions) (_ *Standalone, err error) {
-	s := newServer(o.Logger, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, settings: c.Shown, mode: console.Standalone}, o.UserAgent, c.Shutdown)
+	s := newServer(o.Logger, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, settings: c.SettingsInForce, mode: console.Standalone}, o.UserAgent, c.Shutdown)
 	origin := &standalone{panics: s.panics, prefix: c.Etcd.Prefix}
 	s.form = origin
 	defer func() {

@@ -19,8 +19,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/app/decisions"
 )
 
-// keep opens the state directory, if there is one. Package config gives each of several clusters its own.
-func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ checkpoint.Options, err error) {
+// checkpointOptions opens the state directory, if there is one. Package config gives each of several clusters its own.
+func (c *cluster) checkpointOptions(s *config.State, client kubernetes.Interface) (_ checkpoint.Options, err error) {
 	if s.Dir == "" {
 		return checkpoint.Options{}, nil
 	}
@@ -116,13 +116,13 @@ const savedRetry = 100 * time.Millisecond
 // startSaved starts the collections that were kept as soon as it is known what they are. It
 // ends when they all are, or are known not to be served any more.
 func (c *cluster) startSaved(ctx context.Context) {
-	kept := c.manager.Checkpoints(ctx)
+	checkpoints := c.manager.Checkpoints(ctx)
 	ticker := time.NewTicker(savedRetry)
 	defer ticker.Stop()
 	for {
 		// First: what is not found after that is not there.
 		settled := c.resources.Settled() && c.discovery.Read()
-		kept = slices.DeleteFunc(kept, func(k checkpoint.Saved) bool {
+		checkpoints = slices.DeleteFunc(checkpoints, func(k checkpoint.Saved) bool {
 			res, ok := c.resources.Lookup(k.Resource)
 			if ok {
 				c.manager.Start(res, k.Encoding)
@@ -130,10 +130,10 @@ func (c *cluster) startSaved(ctx context.Context) {
 			return ok
 		})
 		switch {
-		case len(kept) == 0:
+		case len(checkpoints) == 0:
 			return
 		case settled:
-			for _, k := range kept {
+			for _, k := range checkpoints {
 				c.manager.ForgetCheckpoint(k)
 			}
 			return

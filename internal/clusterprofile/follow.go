@@ -37,11 +37,11 @@ type Options struct {
 
 // Follower follows the profiles of a hub.
 type Follower struct {
-	o    Options
-	hub  dynamic.Interface
-	gvr  schema.GroupVersionResource // the one that the hub has
-	kept map[string][32]byte         // digests by key of what was listed last, Max at most
-	left atomic.Int64                // how many were more than Max then
+	o       Options
+	hub     dynamic.Interface
+	gvr     schema.GroupVersionResource // the one that the hub has
+	digests map[string][32]byte         // digests by key of what was listed last, Max at most
+	left    atomic.Int64                // how many were more than Max then
 }
 
 // Times of a Follower.
@@ -86,8 +86,8 @@ func (f *Follower) Run(ctx context.Context, take func(context.Context, []Profile
 		}
 		backoff = newBackoff()
 	}
-	pace := flowcontrol.NewTokenBucketRateLimiter(float32(1/listEvery.Seconds()), quickLists)
-	for pace.Wait(ctx) == nil {
+	limiter := flowcontrol.NewTokenBucketRateLimiter(float32(1/listEvery.Seconds()), quickLists)
+	for limiter.Wait(ctx) == nil {
 		list, version, err := f.list(ctx)
 		if err == nil {
 			take(ctx, list)
@@ -162,9 +162,9 @@ func (f *Follower) listPages(ctx context.Context) (list []Profile, at string, er
 	if left := int64(max(0, total-f.o.Max)); f.left.Swap(left) != left {
 		f.o.Logger.Warn("too many ClusterProfiles, ignoring the youngest", "max", f.o.Max, "ignored", left)
 	}
-	f.kept = make(map[string][32]byte, len(list))
+	f.digests = make(map[string][32]byte, len(list))
 	for i := range list {
-		f.kept[list[i].key()] = list[i].digest()
+		f.digests[list[i].key()] = list[i].digest()
 	}
 	return list, at, nil
 }
@@ -206,11 +206,11 @@ func (f *Follower) concerns(event watch.Event) bool {
 		return false
 	}
 	p := read(u)
-	old, known := f.kept[p.key()]
+	old, known := f.digests[p.key()]
 	if event.Type == watch.Deleted {
 		return known
 	}
-	return known && old != p.digest() || !known && len(f.kept) < f.o.Max && p.named()
+	return known && old != p.digest() || !known && len(f.digests) < f.o.Max && p.named()
 }
 
 // HubConfig is how the hub is reached, by a context of a kubeconfig, or its current one; without a kubeconfig by the

@@ -30,12 +30,12 @@ var ErrSilent = errors.New("the credential plugin of the kubeconfig does not ret
 type Plugin struct {
 	// chain is client-go's, in front of asked. cert is its current certificate, nil if it never has
 	// one.
-	chain    http.RoundTripper
-	cert     func() (*tls.Certificate, error)
-	patience time.Duration
-	log      *slog.Logger
+	chain   http.RoundTripper
+	cert    func() (*tls.Certificate, error)
+	timeout time.Duration
+	log     *slog.Logger
 
-	asks flight.Group[struct{}, credentials]
+	calls flight.Group[struct{}, credentials]
 	// last was returned last. The upstream has since responded to refused with a 401.
 	last, rejected atomic.Pointer[credentials]
 	stuck          atomic.Bool
@@ -49,11 +49,11 @@ type credentials struct {
 
 // Take removes the plugin from a configuration, which then gets its credentials from the returned
 // Plugin. It returns nil if there is no plugin.
-func Take(config *transport.Config, patience time.Duration, log *slog.Logger) *Plugin {
+func Take(config *transport.Config, timeout time.Duration, log *slog.Logger) *Plugin {
 	if config.WrapTransport == nil {
 		return nil
 	}
-	p := &Plugin{patience: patience, log: log}
+	p := &Plugin{timeout: timeout, log: log}
 	p.chain = config.WrapTransport(requested{p})
 	config.WrapTransport = func(rt http.RoundTripper) http.RoundTripper { return &transported{p, rt} }
 	if holder := config.TLS.GetCertHolder; holder != nil {
@@ -65,12 +65,12 @@ func Take(config *transport.Config, patience time.Duration, log *slog.Logger) *P
 
 // Client returns the client of client-go for a configuration. Its requests wait for the plugin no
 // longer than patience.
-func Client(cfg *rest.Config, patience time.Duration, log *slog.Logger) (*http.Client, error) {
+func Client(cfg *rest.Config, timeout time.Duration, log *slog.Logger) (*http.Client, error) {
 	config, err := cfg.TransportConfig()
 	if err != nil {
 		return nil, err
 	}
-	Take(config, patience, log)
+	Take(config, timeout, log)
 	rt, err := transport.New(config)
 	if err != nil {
 		return nil, err
@@ -95,14 +95,14 @@ func (p *Plugin) get(ctx context.Context) (credentials, error) {
 	if p.stuck.Load() {
 		return credentials{}, ErrSilent
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, p.patience, ErrSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.timeout, ErrSilent)
 	defer cancel()
-	out, _, err := p.asks.Do(ctx, struct{}{}, p.ask)
+	out, _, err := p.calls.Do(ctx, struct{}{}, p.call)
 	return out, err
 }
 
-// ask calls the plugin.
-func (p *Plugin) ask(ctx context.Context) (credentials, error) {
+// call calls the plugin.
+func (p *Plugin) call(ctx context.Context) (credentials, error) {
 	if err := ctx.Err(); err != nil {
 		return credentials{}, err // all waiting requests have been canceled
 	}
@@ -136,12 +136,12 @@ func (p *Plugin) handOut() (out credentials, rejected bool, err error) {
 func (p *Plugin) time() (stop func()) {
 	var mu sync.Mutex
 	over := false
-	slow := time.AfterFunc(p.patience, func() {
+	slow := time.AfterFunc(p.timeout, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if !over {
 			p.stuck.Store(true)
-			p.log.Warn("credential plugin does not return, requests with the gateway's own credentials fail until it does", "waited", p.patience)
+			p.log.Warn("credential plugin does not return, requests with the gateway's own credentials fail until it does", "waited", p.timeout)
 		}
 	})
 	return func() {

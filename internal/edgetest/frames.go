@@ -35,7 +35,7 @@ func (f *FrameConn) Failed() error { return f.lastErr }
 
 func NewFrameConn(t testing.TB, conn net.Conn, settings ...http2.Setting) *FrameConn {
 	t.Helper()
-	if err := conn.SetDeadline(time.Now().Add(Patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(Timeout)); err != nil {
 		t.Fatal(err)
 	}
 	f := &FrameConn{Framer: http2.NewFramer(conn, conn), T: t, NextID: 1}

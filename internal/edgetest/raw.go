@@ -21,7 +21,7 @@ type RawConn struct {
 
 func NewRawConn(t testing.TB, nc net.Conn) *RawConn {
 	t.Helper()
-	_ = nc.SetDeadline(time.Now().Add(Patience))
+	_ = nc.SetDeadline(time.Now().Add(Timeout))
 	t.Cleanup(func() { _ = nc.Close() })
 	return &RawConn{Conn: nc, t: t, Br: bufio.NewReader(nc)}
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// Patience is the timeout of things that should happen soon, on a machine under load.
-const Patience = time.Minute
+// Timeout is the timeout of things that should happen soon, on a machine under load.
+const Timeout = time.Minute
 
 // HandlerFunc is a handler that calls a function.
 type HandlerFunc func(ctx context.Context, r *api.Request) *api.Response
@@ -133,7 +133,7 @@ func Start(t testing.TB, h HandlerFunc, change ...func(*edge.Options)) *Server {
 func leavesNothing(t testing.TB, ignore goleak.Option) {
 	t.Helper()
 	err := goleak.Find(ignore)
-	for end := time.Now().Add(Patience); err != nil && time.Now().Before(end); {
+	for end := time.Now().Add(Timeout); err != nil && time.Now().Before(end); {
 		err = goleak.Find(ignore)
 	}
 	if err != nil {
@@ -152,7 +152,7 @@ func (ts *Server) Client(h2 bool) *http.Client {
 		tr.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	}
 	ts.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: Patience}
+	return &http.Client{Transport: tr, Timeout: Timeout}
 }
 
 // Over runs a test over every protocol. url is the beginning of a URL.
@@ -187,7 +187,7 @@ func Receive[T any](t testing.TB, ch <-chan T, what string) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(Patience):
+	case <-time.After(Timeout):
 		t.Fatalf("no %s", what)
 		panic("not reached")
 	}
@@ -220,7 +220,7 @@ func (ts *Server) Gauge(name string, labels ...string) float64 {
 // Holds waits until at least least and at most most bytes are buffered.
 func (ts *Server) Holds(least, most int64) {
 	ts.t.Helper()
-	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(Timeout); ; time.Sleep(time.Millisecond) {
 		held, _, _ := ts.Buffers.Usage()
 		if held >= least && held <= most {
 			return
@@ -234,7 +234,7 @@ func (ts *Server) Holds(least, most int64) {
 // HoldsNothing waits until no buffer is in use and nothing waits for one.
 func (ts *Server) HoldsNothing() {
 	ts.t.Helper()
-	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(Timeout); ; time.Sleep(time.Millisecond) {
 		held, unread, waiting := ts.Buffers.Usage()
 		if held == 0 && unread == 0 && waiting == 0 {
 			return

@@ -87,7 +87,7 @@ func TestWithoutManagedFields(t *testing.T) {
 				t.Errorf("%+v", o)
 			}
 		}
-		full, less := kept(t, whole, enc, raws), kept(t, without, enc, raws)
+		full, less := retained(t, whole, enc, raws), retained(t, without, enc, raws)
 		t.Logf("%v: %d bytes an object, %d without managedFields (%.2f)", enc, full/len(raws), less/len(raws), float64(less)/float64(full))
 		if less*10 > full*7 {
 			t.Errorf("%v: %d bytes of %d are retained", enc, less, full)
@@ -97,7 +97,7 @@ func TestWithoutManagedFields(t *testing.T) {
 
 // kept returns the memory in bytes that the objects of raws occupy. The source provides each in
 // memory of its own.
-func kept(t *testing.T, s *object.Schema, enc api.Encoding, raws [][]byte) int {
+func retained(t *testing.T, s *object.Schema, enc api.Encoding, raws [][]byte) int {
 	t.Helper()
 	objects := make([]*object.Object, len(raws))
 	var before, after runtime.MemStats

@@ -31,12 +31,12 @@ func (s *Schema) scan(raw []byte) *scan {
 	return sc
 }
 
-// maxKept is the maximum number of labels for which a pooled scan retains memory.
-const maxKept = 256
+// maxReused is the maximum number of labels for which a pooled scan retains memory.
+const maxReused = 256
 
 // release drops everything that points into raw or into the object.
 func (sc *scan) release() {
-	if cap(sc.Labels) > maxKept {
+	if cap(sc.Labels) > maxReused {
 		return
 	}
 	sc.Reset()
@@ -122,14 +122,14 @@ func (sc *scan) value(slot int) []byte {
 func (sc *scan) sortLabels() {
 	l := sc.Labels
 	slices.SortStableFunc(l, func(a, b encoding.Label) int { return bytes.Compare(a.Key, b.Key) })
-	kept := l[:0]
+	filtered := l[:0]
 	for i := range l {
 		if i+1 < len(l) && bytes.Equal(l[i].Key, l[i+1].Key) {
 			continue
 		}
-		kept = append(kept, l[i])
+		filtered = append(filtered, l[i])
 	}
-	sc.Labels = kept
+	sc.Labels = filtered
 }
 
 // cutter collects strings and allocates them together.

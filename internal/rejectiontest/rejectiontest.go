@@ -27,7 +27,7 @@ type Response struct {
 // Check fails the test unless registry has counted exactly one rejection, why, and the response has
 // the code, the form, the reason and the Retry-After of the row of why, and a message that contains
 // says.
-func Check(t testing.TB, registry prometheus.Gatherer, why reason.Rejection, says string, got Response) {
+func Check(t testing.TB, registry prometheus.Gatherer, why reason.Rejection, text string, got Response) {
 	t.Helper()
 	if counted := counted(t, registry); !slices.Equal(counted, []string{why.String()}) {
 		t.Errorf("counted %q, want %s once", counted, why)
@@ -40,11 +40,11 @@ func Check(t testing.TB, registry prometheus.Gatherer, why reason.Rejection, say
 		t.Errorf("status %d, want %d: %s", got.Code, row.Code, got.Body)
 	}
 	if strings.HasPrefix(promise, "Plain text") {
-		if !strings.HasPrefix(got.ContentType, "text/plain") || !strings.Contains(got.Body, says) {
-			t.Errorf("%s: %q, want %q in plain text", got.ContentType, got.Body, says)
+		if !strings.HasPrefix(got.ContentType, "text/plain") || !strings.Contains(got.Body, text) {
+			t.Errorf("%s: %q, want %q in plain text", got.ContentType, got.Body, text)
 		}
 	} else {
-		checkStatus(t, promise, says, got)
+		checkStatus(t, promise, text, got)
 	}
 	if !keepsRetry(promise, row.Client, got.RetryAfter) {
 		t.Errorf("Retry-After %q, promised: %s", got.RetryAfter, row.Client)
@@ -66,7 +66,7 @@ func keepsRetry(promise, row, retry string) bool {
 var promisedReason = regexp.MustCompile("^Status `([A-Za-z]+)`")
 
 // checkStatus checks a response that is a Status.
-func checkStatus(t testing.TB, promise, says string, got Response) {
+func checkStatus(t testing.TB, promise, text string, got Response) {
 	t.Helper()
 	var status metav1.Status
 	if err := json.Unmarshal([]byte(got.Body), &status); err != nil || got.ContentType != "application/json" {
@@ -82,8 +82,8 @@ func checkStatus(t testing.TB, promise, says string, got Response) {
 	case named == nil && !strings.HasPrefix(promise, "Status "):
 		t.Errorf("the row promises neither a Status nor plain text: %s", promise)
 	}
-	if says == "" || !strings.Contains(status.Message, says) {
-		t.Errorf("the message is %q, want %q in it", status.Message, says)
+	if text == "" || !strings.Contains(status.Message, text) {
+		t.Errorf("the message is %q, want %q in it", status.Message, text)
 	}
 }
 
@@ -108,9 +108,9 @@ func counted(t testing.TB, registry prometheus.Gatherer) (reasons []string) {
 }
 
 // CheckResponse is Check for a response of a handler, which it completes.
-func CheckResponse(t *testing.T, registry *prometheus.Registry, why reason.Rejection, says string, resp *api.Response) {
+func CheckResponse(t *testing.T, registry *prometheus.Registry, why reason.Rejection, text string, resp *api.Response) {
 	t.Helper()
-	Check(t, registry, why, says, Response{
+	Check(t, registry, why, text, Response{
 		Code: resp.Status, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: string(resp.Body),
 	})
 	if resp.Done != nil {

@@ -95,7 +95,7 @@ func TestGroupsOfDefinitions(t *testing.T) {
 		t.Fatalf("delete: %d %s", response.StatusCode, body)
 	}
 	uid := chaintest.Field(found["v1.example.com"], "metadata", "uid")
-	chaintest.Within(t, chaintest.Patience, func() error {
+	chaintest.Within(t, chaintest.Timeout, func() error {
 		now := services(t, c)["v1.example.com"]
 		if now == nil || chaintest.Field(now, "metadata", "uid") == uid {
 			return fmt.Errorf("APIService: %v", now)
@@ -140,7 +140,7 @@ spec: {group: `+left+`.example.com, version: v1, groupPriorityMinimum: 1, versio
 		if response, body := c.Do(t, http.MethodGet, "/apis/example.com/v1/bolts", ""); response.StatusCode != http.StatusOK {
 			t.Errorf("bolts: %d %s", response.StatusCode, body)
 		}
-		chaintest.Within(t, chaintest.Patience, func() error {
+		chaintest.Within(t, chaintest.Timeout, func() error {
 			found := services(t, c)
 			if found["v1.onstart.example.com"] != nil || found["v1.true.example.com"] != nil {
 				return fmt.Errorf("what is not served is registered: %v", found)

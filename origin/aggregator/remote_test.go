@@ -132,7 +132,7 @@ func available(t *testing.T, c *chaintest.Chain, name string) (status, reason st
 
 func waitAvailable(t *testing.T, c *chaintest.Chain, name, want string) {
 	t.Helper()
-	chaintest.Within(t, chaintest.Patience, func() error {
+	chaintest.Within(t, chaintest.Timeout, func() error {
 		if status, reason := available(t, c, name); status+" "+reason != want {
 			return fmt.Errorf("Available is %s %s, want %s", status, reason, want)
 		}

@@ -211,7 +211,7 @@ func TestDeletion(t *testing.T) {
 	if event, more := <-watching.ResultChan(); more {
 		t.Errorf("event %v", event)
 	}
-	chaintest.Within(t, chaintest.Patience, func() error {
+	chaintest.Within(t, chaintest.Timeout, func() error {
 		_, err := definitions.Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the definition is there: %w", err)
@@ -241,7 +241,7 @@ func TestWatchEndsWhenTheDefinitionChanges(t *testing.T) {
 	}
 	defer watching.Stop()
 	patchDefinition(t, c, "widgets.example.com", `[{"op":"add","path":"/spec/names/shortNames/-","value":"wdg"}]`)
-	late := time.NewTimer(chaintest.Patience)
+	late := time.NewTimer(chaintest.Timeout)
 	defer late.Stop()
 	select {
 	case event, more := <-watching.ResultChan():

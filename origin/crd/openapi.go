@@ -244,18 +244,18 @@ func (d *documents) renew3(crds map[string]*apiextensions.CustomResourceDefiniti
 // omits definitions that cannot be described; they do not affect the others.
 func openAPIOf(parts []versionOf, logger *slog.Logger) *spec3.OpenAPI {
 	merged := &spec3.OpenAPI{}
-	var shown []*spec3.OpenAPI
+	var published []*spec3.OpenAPI
 	for _, part := range parts {
 		one, err := builder.BuildOpenAPIV3(part.crd, part.name, builder.Options{IncludeSelectableFields: true})
 		var with *spec3.OpenAPI
 		if err == nil {
-			with, err = builder.MergeSpecsV3(append(shown, one)...)
+			with, err = builder.MergeSpecsV3(append(published, one)...)
 		}
 		if err != nil {
 			logger.Error("a definition is left out of OpenAPI v3", "crd", part.crd.Name, "version", part.name, "error", err)
 			continue
 		}
-		shown, merged = append(shown, one), with
+		published, merged = append(published, one), with
 	}
 	return merged
 }

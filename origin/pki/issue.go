@@ -81,8 +81,8 @@ func servingSpec(o Options) spec {
 	return s
 }
 
-// says tells whether a certificate says all that the spec wants; it may say more.
-func (s spec) says(cert *x509.Certificate) bool {
+// covers tells whether a certificate says all that the spec wants; it may say more.
+func (s spec) covers(cert *x509.Certificate) bool {
 	for _, name := range s.dns {
 		if !slices.Contains(cert.DNSNames, name) {
 			return false
@@ -163,7 +163,7 @@ func leafOf(k kept, s spec, ca *KeyPair, now time.Time) (*KeyPair, error) {
 		if err := old.Certificate.CheckSignatureFrom(ca.Certificate); err != nil {
 			return nil, fmt.Errorf("%s.crt was not signed by the CA beside it (%w); remove %s.crt and %s.key to have new ones made", s.name, err, s.name, s.name)
 		}
-		if s.says(old.Certificate) && !nearEnd(old.Certificate, now) {
+		if s.covers(old.Certificate) && !nearEnd(old.Certificate, now) {
 			return old, nil
 		}
 		key = old.Key

@@ -113,10 +113,10 @@ func (p *progress) request(revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.wanted = max(p.mu.wanted, revision)
-	p.ask()
+	p.requestProgress()
 }
 
-func (p *progress) ask() {
+func (p *progress) requestProgress() {
 	if p.mu.watcher != nil {
 		p.mu.watcher.RequestProgress()
 	}
@@ -127,7 +127,7 @@ func (p *progress) remind() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.due = true
-	p.ask()
+	p.requestProgress()
 }
 
 // sent records an event or bookmark that the watch's reader will get. sharing is true for an
@@ -177,7 +177,7 @@ func (p *progress) reach(ctx context.Context, revision uint64) (lastSent, reache
 			p.mu.advanced = make(chan struct{})
 		}
 		advanced := p.mu.advanced
-		p.ask()
+		p.requestProgress()
 		p.mu.Unlock()
 		select {
 		case <-advanced:

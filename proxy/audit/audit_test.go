@@ -257,9 +257,9 @@ func (w *blockingWriter) lines() int {
 
 func TestBoundedQueue(t *testing.T) {
 	for _, test := range []struct {
-		name string
-		opts Options
-		kept int
+		name    string
+		opts    Options
+		dropped int
 	}{
 		{"events", Options{QueueEvents: 10}, 10},
 		{"bytes", Options{QueueBytes: 5 * 1500}, 5},
@@ -285,8 +285,8 @@ func TestBoundedQueue(t *testing.T) {
 					t.Fatal(err)
 				}
 				l.Record(e) // after Close
-				if n := out.lines(); n < test.kept || n > test.kept+1 {
-					t.Errorf("%d events written, want about %d", n, test.kept)
+				if n := out.lines(); n < test.dropped || n > test.dropped+1 {
+					t.Errorf("%d events written, want about %d", n, test.dropped)
 				}
 				dropped := 102 - out.lines()
 				if err := testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf(`
@@ -316,10 +316,10 @@ func TestReadsPushNoWritesOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		read, write := sample(), sample()
-		write.Keep = true
+		write.Required = true
 		l.Record(read)
 		synctest.Wait() // the writer has it and hangs
-		const writes = 2*keptEvents + 5
+		const writes = 2*requiredEvents + 5
 		recorded := make(chan struct{})
 		go func() {
 			defer close(recorded)
@@ -354,11 +354,11 @@ func TestCloseFreesThoseWhoWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		write := sample()
-		write.Keep = true
+		write.Required = true
 		recorded := make(chan struct{})
 		go func() {
 			defer close(recorded)
-			for range 2 * keptEvents {
+			for range 2 * requiredEvents {
 				l.Record(write)
 			}
 		}()

@@ -37,8 +37,8 @@ type Event struct {
 	Stage auditv1.Stage
 	// Cluster is the name of the upstream if there are several, else "".
 	Cluster string
-	// Keep is true if the event must not be dropped, because the request may have changed something.
-	Keep bool
+	// Required is true if the event must not be dropped, because the request may have changed something.
+	Required bool
 	// ID is the request's Audit-Id.
 	ID string
 	// Request and Info are the request. Record does not keep them.

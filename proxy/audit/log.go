@@ -26,7 +26,7 @@ type Options struct {
 	Stdout io.Writer
 	// QueueEvents and QueueBytes limit the events of reads that wait for the writer (default 8,192
 	// events, 16 MiB); further ones are dropped. Events of requests that may change something have a
-	// queue of their own, of keptEvents.
+	// queue of their own, of requiredEvents.
 	QueueEvents int
 	QueueBytes  int64
 	// Registerer takes the metrics; nil leaves them unregistered.
@@ -42,10 +42,10 @@ type Log struct {
 	metrics *metrics
 	panics  *contain.Panics
 
-	queue  chan record
-	queued atomic.Int64 // bytes in queue
-	kept   chan record  // events that must not be dropped
-	reopen chan struct{}
+	queue    chan record
+	queued   atomic.Int64 // bytes in queue
+	required chan record  // events that must not be dropped
+	reopen   chan struct{}
 
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
@@ -54,9 +54,9 @@ type Log struct {
 }
 
 const (
-	// keptEvents is how many events that must not be dropped wait for the writer before callers that
+	// requiredEvents is how many events that must not be dropped wait for the writer before callers that
 	// record more wait themselves. None is much larger than a request's header.
-	keptEvents = 256
+	requiredEvents = 256
 	// batchBytes is about how much is written at once.
 	batchBytes = 64 << 10
 	// logInterval is how often write errors are logged at most.
@@ -76,15 +76,15 @@ func Open(opts Options) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{
-		opts:    opts,
-		panics:  contain.New(opts.Registerer, opts.Logger),
-		queue:   make(chan record, opts.QueueEvents),
-		kept:    make(chan record, keptEvents),
-		reopen:  make(chan struct{}, 1),
-		closing: make(chan struct{}),
-		done:    make(chan struct{}),
+		opts:     opts,
+		panics:   contain.New(opts.Registerer, opts.Logger),
+		queue:    make(chan record, opts.QueueEvents),
+		required: make(chan record, requiredEvents),
+		reopen:   make(chan struct{}, 1),
+		closing:  make(chan struct{}),
+		done:     make(chan struct{}),
 	}
-	l.metrics = newMetrics(opts.Registerer, func() int { return len(l.queue) + len(l.kept) })
+	l.metrics = newMetrics(opts.Registerer, func() int { return len(l.queue) + len(l.required) })
 	w := &writer{Log: l, to: to, errors: rate.Sometimes{Interval: logInterval}}
 	l.panics.Go(nil, "background", w.run)
 	return l, nil
@@ -119,9 +119,9 @@ func (l *Log) Record(e *Event) {
 	default:
 	}
 	r := newRecord(e)
-	if e.Keep {
+	if e.Required {
 		select {
-		case l.kept <- r:
+		case l.required <- r:
 		case <-l.closing:
 			l.metrics.dropped.Inc()
 		}
@@ -183,7 +183,7 @@ func (w *writer) run() {
 func (w *writer) loop() {
 	for {
 		select {
-		case r := <-w.kept:
+		case r := <-w.required:
 			w.writeAll(r)
 		case r := <-w.queue:
 			w.queued.Add(-r.size)
@@ -207,7 +207,7 @@ func (w *writer) loop() {
 // caller may wait for room.
 func (w *writer) nextRecord() (record, bool) {
 	select {
-	case r := <-w.kept:
+	case r := <-w.required:
 		return r, true
 	default:
 	}

@@ -124,7 +124,7 @@ func TestTokensOfOtherAudiences(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, audiences := range [][]string{{"a"}, {"b"}, nil} {
-		words := &SavedTokens{Secret: make([]byte, 32), Audiences: audiences, Tokens: []SavedToken{{Hash: make([]byte, 32), Said: time.Now()}}}
+		words := &SavedTokens{Secret: make([]byte, 32), Audiences: audiences, Tokens: []SavedToken{{Hash: make([]byte, 32), Decided: time.Now()}}}
 		a.tokens.results.DropAll()
 		a.Restore(words)
 		if n := a.tokens.results.Len(); (n == 1) != (len(audiences) == 1 && audiences[0] == "a") {

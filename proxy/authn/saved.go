@@ -22,8 +22,8 @@ type SavedTokens struct {
 type SavedToken struct {
 	Hash []byte                    `json:"hash"`
 	User authenticationv1.UserInfo `json:"user"`
-	// Said is when the upstream accepted the token, Expires when the token says that it expires.
-	Said    time.Time `json:"said"`
+	// Decided is when the upstream accepted the token, Expires when the token says that it expires.
+	Decided time.Time `json:"said"`
 	Expires time.Time `json:"expires,omitzero"`
 }
 
@@ -39,11 +39,11 @@ func (a *Authenticator) Save(saved *SavedTokens, size int) {
 	var tokens []SavedToken
 	for e := range t.results.All() {
 		if u := e.Value.user; u != nil && clock < e.Added+int64(t.validFor()) {
-			said := now.Add(-time.Duration(clock - e.Added))
-			tokens = append(tokens, SavedToken{Hash: slices.Clone(e.Key[:]), User: u.review(), Said: said, Expires: e.Value.expires})
+			decided := now.Add(-time.Duration(clock - e.Added))
+			tokens = append(tokens, SavedToken{Hash: slices.Clone(e.Key[:]), User: u.review(), Decided: decided, Expires: e.Value.expires})
 		}
 	}
-	slices.SortFunc(tokens, func(a, b SavedToken) int { return b.Said.Compare(a.Said) })
+	slices.SortFunc(tokens, func(a, b SavedToken) int { return b.Decided.Compare(a.Decided) })
 	saved.Tokens, _ = review.Fit(tokens, size, func(t SavedToken) (string, int) { return t.User.Username, review.JSONSize(t) })
 }
 
@@ -58,7 +58,7 @@ func (a *Authenticator) Restore(saved *SavedTokens) {
 	valid := t.validFor()
 	for i := range saved.Tokens {
 		s := &saved.Tokens[i]
-		if age, ok := review.Age(s.Said, valid); ok && len(s.Hash) == len(CredentialKey{}) {
+		if age, ok := review.Age(s.Decided, valid); ok && len(s.Hash) == len(CredentialKey{}) {
 			t.results.Put(review.Entry[CredentialKey, tokenReview]{
 				Key: CredentialKey(s.Hash), Owner: s.User.Username, Generation: t.results.Generation(),
 				Value: tokenReview{user: userOfReview(&s.User), owner: s.User.Username, expires: s.Expires},

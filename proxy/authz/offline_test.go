@@ -229,10 +229,10 @@ func TestDecisionsSurviveRestart(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i := range kept.Decisions {
-					kept.Decisions[i].Said = kept.Decisions[i].Said.Add(-test.after)
+					kept.Decisions[i].Decided = kept.Decisions[i].Decided.Add(-test.after)
 				}
 				for i := range kept.Tokens {
-					kept.Tokens[i].Said = kept.Tokens[i].Said.Add(-test.after)
+					kept.Tokens[i].Decided = kept.Tokens[i].Decided.Add(-test.after)
 				}
 				if test.which != nil {
 					test.which(kept)

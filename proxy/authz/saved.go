@@ -23,14 +23,14 @@ type SavedDecision struct {
 	Large      []byte     `json:"large,omitempty"` // digest of attributes that are incomplete
 	Allowed    bool       `json:"allowed,omitempty"`
 	Reason     string     `json:"reason,omitempty"`
-	Said       time.Time  `json:"said"` // when it was made
+	Decided    time.Time  `json:"said"` // when it was made
 }
 
 // savedOf returns a decision that was made so long ago. Only the key of a permission is needed.
 func savedOf(name string, key Key, attributes Attributes, d Decision, age time.Duration) SavedDecision {
 	s := SavedDecision{
 		Name: name, User: slices.Clone(key.user[:]), Attributes: attributes,
-		Allowed: d.Allowed, Reason: d.Reason, Said: time.Now().Add(-age),
+		Allowed: d.Allowed, Reason: d.Reason, Decided: time.Now().Add(-age),
 	}
 	if key.isLarge() {
 		s.Large = slices.Clone(key.large[:])
@@ -50,13 +50,13 @@ func (a *Authorizer) Save(saved *SavedDecisions, size int) {
 		}
 	}
 	for _, list := range [][]SavedDecision{all, permissions} {
-		slices.SortFunc(list, func(a, b SavedDecision) int { return b.Said.Compare(a.Said) })
+		slices.SortFunc(list, func(a, b SavedDecision) int { return b.Decided.Compare(a.Decided) })
 	}
 	fit, rest := review.Fit(append(all, permissions...), size, func(d SavedDecision) (string, int) { return d.Name, review.JSONSize(d) })
 	saved.Decisions = fit
 	for _, d := range rest {
 		if !d.Allowed {
-			saved.Forgotten[d.Name] = later(saved.Forgotten[d.Name], d.Said.Add(ttl))
+			saved.Forgotten[d.Name] = later(saved.Forgotten[d.Name], d.Decided.Add(ttl))
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (a *Authorizer) Restore(saved *SavedDecisions) {
 	a.denials.restoreEvicted(saved.Forgotten, time.Now().Add(ttl))
 	for i := range saved.Decisions {
 		s := &saved.Decisions[i]
-		age, ok := review.Age(s.Said, ttl)
+		age, ok := review.Age(s.Decided, ttl)
 		if !ok || len(s.User) != len(authn.Digest{}) {
 			continue
 		}

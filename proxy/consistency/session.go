@@ -71,8 +71,8 @@ const (
 	// deletionWait is how long a read waits for deletions before a freshness check: they may
 	// have been dry runs.
 	deletionWait = 100 * time.Millisecond
-	// proofWait is the timeout of the freshness check.
-	proofWait = 3 * time.Second
+	// freshnessTimeout is the timeout of the freshness check.
+	freshnessTimeout = 3 * time.Second
 )
 
 // errNotHeld is the error of Hold.
@@ -201,7 +201,7 @@ func (s *Session) pending(gr schema.GroupResource) (p pending, ok bool) {
 
 // settle records that a collection at version rv holds all of p. proof is true if a freshness check
 // has shown it.
-func (s *Session) settle(gr schema.GroupResource, p pending, rv uint64, proof bool) {
+func (s *Session) settle(gr schema.GroupResource, p pending, rv uint64, confirmed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.mu.resources[gr]
@@ -212,11 +212,11 @@ func (s *Session) settle(gr schema.GroupResource, p pending, rv uint64, proof bo
 		delete(w.deleted, d)
 	}
 	w.settled = max(w.settled, p.unknown)
-	w.unobserved = w.unobserved && !proof
+	w.unobserved = w.unobserved && !confirmed
 	switch {
 	case rv > w.version:
-		w.version, w.coming = rv, !proof
-	case proof && w.version == p.version && rv < w.version:
+		w.version, w.coming = rv, !confirmed
+	case confirmed && w.version == p.version && rv < w.version:
 		w.version, w.coming = rv, false // the version is not from this upstream
 	}
 }
@@ -236,7 +236,7 @@ func (s *Session) Hold(ctx context.Context, c *cache.Collection, fresh func(cont
 		}
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, proofWait)
+	ctx, cancel := context.WithTimeout(ctx, freshnessTimeout)
 	defer cancel()
 	rv, err := fresh(ctx)
 	if err != nil {

@@ -18,36 +18,36 @@ import (
 // than the 3 MiB that kube-apiserver accepts as a request.
 const maxObserved = 4 << 20
 
-// telling is what responses to writes of a subresource say about its object.
-type telling int
+// content is what responses to writes of a subresource say about its object.
+type content int
 
 const (
-	tellsNothing telling = iota // it was written, or not
-	tellsVersion                // they are the storage's own
-	noWrite                     // nothing of it is written
+	containsNothing content = iota // it was written, or not
+	containsVersion                // they are the storage's own
+	noWrite                        // nothing of it is written
 )
 
-// tellingOf returns what kube-apiserver's responses say about a subresource; "" is the object itself.
+// contentOf returns what kube-apiserver's responses say about a subresource; "" is the object itself.
 // Responses of proxied servers and of kubelets say nothing.
-func tellingOf(subresource string) telling {
+func contentOf(subresource string) content {
 	switch subresource {
 	case "", "status", "scale", "binding", "eviction", "ephemeralcontainers", "resize", "approval", "finalize":
-		return tellsVersion
+		return containsVersion
 	case "proxy", "exec", "attach", "portforward", "log", "token":
 		return noWrite
 	}
-	return tellsNothing
+	return containsNothing
 }
 
 // ObserveWrite records the effect of a forwarded write before its client sees the response and can
 // read again.
 func (s *Session) ObserveWrite(info *api.RequestInfo, resp *api.Response) *api.Response {
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
-	tells := tellingOf(info.Subresource)
+	contains := contentOf(info.Subresource)
 	switch {
-	case tells == noWrite, rejected(info, resp.Status):
+	case contains == noWrite, rejected(info, resp.Status):
 		return resp
-	case tells == tellsNothing, resp.Status < 200 || resp.Status >= 300, info.Verb == "deletecollection":
+	case contains == containsNothing, resp.Status < 200 || resp.Status >= 300, info.Verb == "deletecollection":
 		s.write(gvr, (*writes).wroteUnknown)
 		return resp
 	case resp.BodyTo == nil:
@@ -65,7 +65,7 @@ func (s *Session) ObserveWrite(info *api.RequestInfo, resp *api.Response) *api.R
 	resp.BodyTo = body
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
-		body.tell(false) // no-op after the first call
+		body.report(false) // no-op after the first call
 		if done != nil {
 			done(n, err)
 		}
@@ -108,7 +108,7 @@ func (b *observedBody) WriteTo(w io.Writer) (int64, error) {
 	if err != nil {
 		return b.n, err
 	}
-	b.tell(true)
+	b.report(true)
 	return b.n, b.flush()
 }
 
@@ -118,7 +118,7 @@ func (b *observedBody) Write(p []byte) (int, error) {
 		b.held = append(b.held, p...)
 		return len(p), nil
 	}
-	b.tell(false)
+	b.report(false)
 	if err := b.flush(); err != nil {
 		return 0, err
 	}
@@ -127,7 +127,7 @@ func (b *observedBody) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *observedBody) tell(whole bool) {
+func (b *observedBody) report(whole bool) {
 	if b.seen != nil {
 		b.seen(b.held, whole)
 		b.seen = nil

@@ -106,7 +106,7 @@ func (c *Console) record(r *http.Request, name, target string, began time.Time, 
 	}
 	c.Audit.Record(&audit.Event{
 		Stage: auditv1.StageResponseComplete, ID: uuid.NewString(), Request: request, Info: &info, Received: began, User: &user.DefaultInfo{Name: who},
-		Code: status, Allowed: allowed, Reason: reason, Action: name, Keep: status == http.StatusOK,
+		Code: status, Allowed: allowed, Reason: reason, Action: name, Required: status == http.StatusOK,
 	})
 }
 

@@ -34,7 +34,7 @@ func TestAccounts(t *testing.T) {
 	}
 	await := func(want string) {
 		t.Helper()
-		for end := time.Now().Add(edgetest.Patience); holding() != want; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(edgetest.Timeout); holding() != want; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("held: %s, want %s", holding(), want)
 			}

@@ -76,7 +76,7 @@ func TestAccountsChurn(t *testing.T) {
 	wg.Wait()
 	ts.HoldsNothing()
 	left := func() int { return len(ts.Buffers.HeldByUser()) }
-	for end := time.Now().Add(edgetest.Patience); left() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(edgetest.Timeout); left() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d accounts are left", left())
 		}

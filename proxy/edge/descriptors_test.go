@@ -46,7 +46,7 @@ func TestDescriptorsAreKeptBack(t *testing.T) {
 		t.Errorf("%d connections are served, want %d", len(served), files/2)
 	}
 	_ = served[0].Close()
-	for end := time.Now().Add(edgetest.Patience); ; {
+	for end := time.Now().Add(edgetest.Timeout); ; {
 		if _, ok := open(); ok {
 			break
 		}

@@ -218,11 +218,11 @@ func (s *memoryServerProcess) stop() {
 }
 
 func (s *memoryServerProcess) memory(b testing.TB, query string) int {
-	return s.ask(b, "/memory"+query)
+	return s.get(b, "/memory"+query)
 }
 
-// ask returns the number that the server answers with.
-func (s *memoryServerProcess) ask(b testing.TB, path string) int {
+// get returns the number that the server answers with.
+func (s *memoryServerProcess) get(b testing.TB, path string) int {
 	b.Helper()
 	resp, err := http.Get("http://" + s.plain + path)
 	if err != nil {
@@ -272,7 +272,7 @@ func (s *memoryServerProcess) dialOne(request string, secure bool) (nc net.Conn,
 	if err != nil {
 		return nil, err
 	}
-	_ = nc.SetDeadline(time.Now().Add(edgetest.Patience))
+	_ = nc.SetDeadline(time.Now().Add(edgetest.Timeout))
 	if _, err := io.WriteString(nc, request); err != nil {
 		return nil, err
 	}
@@ -342,7 +342,7 @@ func TestIdleHTTP2Memory(t *testing.T) {
 	}
 	idle := server.memory(t, "?live")
 	for i, c := range clients {
-		_ = server.conns[i].SetDeadline(time.Now().Add(edgetest.Patience)) // that of its opening may be over
+		_ = server.conns[i].SetDeadline(time.Now().Add(edgetest.Timeout)) // that of its opening may be over
 		for range watches {
 			get(c, "/watch")
 		}

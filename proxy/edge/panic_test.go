@@ -69,7 +69,7 @@ func TestPanics(t *testing.T) {
 		}
 	})
 	for place, want := range map[string]float64{"handler": 3, "body": 9, "stream": 6, "done": 3} {
-		for end := time.Now().Add(edgetest.Patience); ts.Gauge("kubeweir_panics_total", place) < want && time.Now().Before(end); {
+		for end := time.Now().Add(edgetest.Timeout); ts.Gauge("kubeweir_panics_total", place) < want && time.Now().Before(end); {
 			time.Sleep(time.Millisecond) // Stop is called when the client may have it all
 		}
 		if got := ts.Gauge("kubeweir_panics_total", place); got != want {

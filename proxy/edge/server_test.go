@@ -481,7 +481,7 @@ func TestTLSVersions(t *testing.T) {
 			_ = nc.Close()
 		}
 	}
-	for end := time.Now().Add(edgetest.Patience); ; time.Sleep(time.Millisecond) { // the client may know first
+	for end := time.Now().Add(edgetest.Timeout); ; time.Sleep(time.Millisecond) { // the client may know first
 		if got := ts.Gauge("kubeweir_connections_rejected_total", "secure", "handshake"); got == 1 {
 			break
 		} else if time.Now().After(end) {

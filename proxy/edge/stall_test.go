@@ -163,9 +163,9 @@ func TestShortOfBuffers(t *testing.T) {
 // await waits until n writes stand still, or are over because memory is short.
 func (s *memoryServerProcess) await(t *testing.T, n int) {
 	t.Helper()
-	for end := time.Now().Add(edgetest.Patience); s.ask(t, "/stalled") < n; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(edgetest.Timeout); s.get(t, "/stalled") < n; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d of %d writes stand still", s.ask(t, "/stalled"), n)
+			t.Fatalf("%d of %d writes stand still", s.get(t, "/stalled"), n)
 		}
 	}
 }

@@ -20,9 +20,9 @@ const (
 	chargeStep = 256 << 10
 )
 
-// Spending charges a request to the budgets of its client. The zero value has no budgets. It is not
+// ClientBudgets charges a request to the budgets of its client. The zero value has no budgets. It is not
 // safe for concurrent use, except for SettleBytes.
-type Spending struct {
+type ClientBudgets struct {
 	User            string  // the client's name
 	requests, bytes *Budget // nil without one
 	Cached          bool    // most-recent reads over the budgets are served from the cache
@@ -32,8 +32,8 @@ type Spending struct {
 	Wait     time.Duration
 }
 
-// SpendingOf finds the budgets of the client of a request, and whether a rule blocks it.
-func (c *Compiled) SpendingOf(client user.Info, r *api.Request) (s Spending, blocked bool) {
+// ClientBudgetsOf finds the budgets of the client of a request, and whether a rule blocks it.
+func (c *Compiled) ClientBudgetsOf(client user.Info, r *api.Request) (s ClientBudgets, blocked bool) {
 	info := r.Info()
 	if !r.PlainPath() {
 		info = nil // the upstream may read the path as one of any resource
@@ -57,7 +57,7 @@ func (c *Compiled) SpendingOf(client user.Info, r *api.Request) (s Spending, blo
 
 // Waits returns the budgets of the client, each with the time until something is left of it, 0 if
 // something is.
-func (s *Spending) Waits() iter.Seq2[*Budget, time.Duration] {
+func (s *ClientBudgets) Waits() iter.Seq2[*Budget, time.Duration] {
 	return func(yield func(*Budget, time.Duration) bool) {
 		for _, b := range []*Budget{s.bytes, s.requests} {
 			if b != nil && !yield(b, b.Wait(s.User)) {
@@ -68,11 +68,11 @@ func (s *Spending) Waits() iter.Seq2[*Budget, time.Duration] {
 }
 
 // SameBytes reports whether both charge bytes to the same buckets.
-func (s *Spending) SameBytes(other *Spending) bool { return s.bytes.Same(other.bytes) }
+func (s *ClientBudgets) SameBytes(other *ClientBudgets) bool { return s.bytes.Same(other.bytes) }
 
 // Exceeds reports whether a budget is exhausted, and sets Exceeded and Wait. Otherwise it charges the
 // requests.
-func (s *Spending) Exceeds(requests float64) bool {
+func (s *ClientBudgets) Exceeds(requests float64) bool {
 	for _, b := range [...]struct {
 		*Budget
 		amount float64
@@ -90,7 +90,7 @@ func (s *Spending) Exceeds(requests float64) bool {
 
 // MaySend reports whether the gateway may send requests to the upstream on behalf of the client. It
 // charges the first one.
-func (s *Spending) MaySend() bool {
+func (s *ClientBudgets) MaySend() bool {
 	if s.granted || s.requests == nil && s.bytes == nil {
 		return true
 	}
@@ -99,7 +99,7 @@ func (s *Spending) MaySend() bool {
 }
 
 // Rejection returns the 429 of a client that has exhausted the budget Exceeded.
-func (s *Spending) Rejection() error {
+func (s *ClientBudgets) Rejection() error {
 	b, wait := s.Exceeded, Seconds(s.Wait)
 	return api.NewTooManyRequests(fmt.Sprintf(
 		"user %q has exhausted the upstream budget of %s of kubeweir (%s: %d): retry in %d s, or read from the cache with resourceVersion=0",
@@ -107,7 +107,7 @@ func (s *Spending) Rejection() error {
 }
 
 // Settle charges the cost of the request, except for what MaySend has charged.
-func (s *Spending) Settle(requests, bytes float64) {
+func (s *ClientBudgets) Settle(requests, bytes float64) {
 	if s.granted {
 		requests--
 	}
@@ -118,7 +118,7 @@ func (s *Spending) Settle(requests, bytes float64) {
 }
 
 // SettleBytes charges bytes.
-func (s *Spending) SettleBytes(n float64) {
+func (s *ClientBudgets) SettleBytes(n float64) {
 	if b := s.bytes; b != nil && n > 0 {
 		b.Charge(s.User, n)
 	}
@@ -127,7 +127,7 @@ func (s *Spending) SettleBytes(n float64) {
 // ChargeStream returns a function that charges the bytes of one second of a stream. It reports over if
 // the stream alone exceeds the byte budget in that second, and nothing is left. ChargeStream returns
 // nil if the client has no byte budget.
-func (s *Spending) ChargeStream() func(bytes int64) (over bool) {
+func (s *ClientBudgets) ChargeStream() func(bytes int64) (over bool) {
 	b := s.bytes
 	if b == nil {
 		return nil
@@ -140,7 +140,7 @@ func (s *Spending) ChargeStream() func(bytes int64) (over bool) {
 
 // ChargeBody charges the client's byte budget while the body of a forwarded response is written. It
 // returns nil if the client has no byte budget or the body is in memory.
-func (s *Spending) ChargeBody(resp *api.Response) *ChargedBody {
+func (s *ClientBudgets) ChargeBody(resp *api.Response) *ChargedBody {
 	if s.bytes == nil || resp.BodyTo == nil {
 		return nil
 	}

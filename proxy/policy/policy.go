@@ -16,8 +16,8 @@ type Compiled struct {
 	defaults Settings
 	// restricts is set if a rule may reject some request, redacts if some response may be redacted.
 	restricts, redacts bool
-	// Spends is set if a rule has a budget or blocks clients.
-	Spends bool
+	// HasBudgets is set if a rule has a budget or blocks clients.
+	HasBudgets bool
 }
 
 // Compile compiles p. Budgets that are equal to one of before, which may be nil, keep what their
@@ -30,7 +30,7 @@ func Compile(p Policy, before *Compiled) *Compiled {
 	keepBudgets(c.Budgets(), before.Budgets())
 	c.redacts = c.Any(func(s *Settings) bool { return s.Redacted == Yes })
 	c.restricts = c.redacts || c.Any(func(s *Settings) bool { return s.ReadOnly == Yes })
-	c.Spends = len(c.Budgets()) > 0 || c.Any(func(s *Settings) bool { return s.Block == Yes })
+	c.HasBudgets = len(c.Budgets()) > 0 || c.Any(func(s *Settings) bool { return s.Block == Yes })
 	return c
 }
 

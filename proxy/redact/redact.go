@@ -51,14 +51,14 @@ func ErrorEvent(err error) []byte {
 }
 
 // Header returns the fields of the header of a response that are passed on.
-func Header(h api.Header) (kept api.Header) {
+func Header(h api.Header) (filtered api.Header) {
 	for _, f := range h {
 		switch f.Name {
 		case "Content-Type", "Cache-Control", "Warning", "Audit-Id", "Retry-After":
-			kept = append(kept, f)
+			filtered = append(filtered, f)
 		}
 	}
-	return kept
+	return filtered
 }
 
 var errUnknownCells = errors.New("it is a Table, and nobody knows what is in its cells")

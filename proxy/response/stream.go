@@ -11,8 +11,8 @@ const (
 	// MaxEvent is the largest event of a watch that is rewritten, in bytes: more than any object
 	// that kube-apiserver accepts has in JSON.
 	MaxEvent = 4 << 20
-	// keptEvent is the largest buffer, in bytes, that is reused for the next event.
-	keptEvent = 64 << 10
+	// maxReusedEvent is the largest buffer, in bytes, that is reused for the next event.
+	maxReusedEvent = 64 << 10
 )
 
 // RewrittenStream is a watch in JSON whose events are rewritten; see EventRewriter.
@@ -71,7 +71,7 @@ func (e *EventRewriter) event() error {
 		}
 		e.out = append(e.out, frame)
 	}
-	if e.line = e.line[:0]; cap(e.line) > keptEvent {
+	if e.line = e.line[:0]; cap(e.line) > maxReusedEvent {
 		e.line = nil
 	}
 	return nil

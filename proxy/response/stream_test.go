@@ -35,7 +35,7 @@ func (w *linesWriter) WriteFrames(frames [][]byte) error {
 
 func TestRewrittenStreamDeliversWhatItAccepts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible
-	o := writertest.Options{Limits: []int{32 << 10, keptEvent / 2, keptEvent, 1 << 20}, Deliveries: 200}
+	o := writertest.Options{Limits: []int{32 << 10, maxReusedEvent / 2, maxReusedEvent, 1 << 20}, Deliveries: 200}
 	writertest.Run(t, o, func(*testing.T) writertest.Pipe {
 		p := writertest.Memory()
 		p.Writer = &linesWriter{&EventRewriter{

@@ -64,8 +64,8 @@ const (
 	// CheckCurrent finds out whether the collection holds the most recent state, or in session mode
 	// every write made through this gateway.
 	CheckCurrent
-	// Prove makes the collection hold a state that is as new as the request.
-	Prove
+	// CheckFreshness makes the collection hold a state that is as new as the request.
+	CheckFreshness
 	// Charge takes one request from the budgets of the client.
 	Charge
 )
@@ -120,8 +120,8 @@ type Facts struct {
 	Immediate bool
 	// Documents determines how requests that read no objects may be served from memory.
 	Documents Documents
-	// Spending holds the budgets of the client.
-	Spending policy.Spending
+	// Budgets holds the budgets of the client.
+	Budgets policy.ClientBudgets
 
 	// Budget is Yes if the client's budgets allow requests to the upstream.
 	Budget State
@@ -160,7 +160,7 @@ type Reading struct {
 	Collection State
 	Missing    reason.Forward
 	// Current is the result of CheckCurrent, Proven that of Prove.
-	Current, Proven State
+	Current, Fresh State
 	// StaleAllowed is true if the collection may serve the read although the budget is exhausted.
 	StaleAllowed bool
 	// Age is how old the state of the collection is. Unconfirmed says that it was loaded at a restart,

@@ -114,7 +114,7 @@ func (f *Facts) cached() Decision {
 	case !f.Query.CacheOnly():
 		return f.strict()
 	}
-	return f.prove(Decision{Action: ReadCache})
+	return f.checkFreshness(Decision{Action: ReadCache})
 }
 
 // watch decides about a watch.
@@ -141,7 +141,7 @@ func (f *Facts) watch() Decision {
 	case d.Action != 0:
 		return d
 	}
-	return f.prove(Decision{Action: ReadCache})
+	return f.checkFreshness(Decision{Action: ReadCache})
 }
 
 // collection makes sure that there is a collection to read.
@@ -171,14 +171,14 @@ func (f *Facts) current() (stale bool, d Decision, ok bool) {
 	return true, d, f.Budget == No
 }
 
-// prove returns then once the collection is proven to hold a state that is as new as the request.
-func (f *Facts) prove(then Decision) Decision {
+// checkFreshness returns then once the collection is proven to hold a state that is as new as the request.
+func (f *Facts) checkFreshness(then Decision) Decision {
 	if d, ok := f.charge(); !ok {
 		return d
 	}
-	switch f.Proven {
+	switch f.Fresh {
 	case Unknown:
-		return Decision{Action: Prove}
+		return Decision{Action: CheckFreshness}
 	case No:
 		return f.cannot(reason.NotCurrent, nil)
 	}

@@ -39,7 +39,7 @@ func newFacts(line string, changes ...func(*Facts)) *Facts {
 	r := &api.Request{Method: method, Path: path, RawPath: path, RawQuery: rawQuery, Proto: "HTTP/1.1"}
 	f := &Facts{
 		Request: r, Info: r.Info(), Subject: &authn.Subject{User: new(authn.User)},
-		Settings: policy.Settings{Mode: policy.ModeStrict}, Spending: exhausted(),
+		Settings: policy.Settings{Mode: policy.ModeStrict}, Budgets: exhausted(),
 		Budget: Yes, Permission: Yes, Reading: &Reading{Collection: Yes, OfflineTTL: time.Hour},
 	}
 	f.Query.Options = f.Info.Options
@@ -52,9 +52,9 @@ func newFacts(line string, changes ...func(*Facts)) *Facts {
 }
 
 // exhausted returns a Spending whose budget is exhausted, for the text of the rejection.
-func exhausted() policy.Spending {
+func exhausted() policy.ClientBudgets {
 	rules := []policy.Rule{{Settings: policy.Settings{UpstreamRequestsPerSecond: 1}}}
-	return policy.Spending{User: "jane", Exceeded: policy.Compile(policy.Policy{Rules: rules}, nil).Budgets()[0].Requests, Wait: time.Second}
+	return policy.ClientBudgets{User: "jane", Exceeded: policy.Compile(policy.Policy{Rules: rules}, nil).Budgets()[0].Requests, Wait: time.Second}
 }
 
 // budget and the functions below set facts that several requests share.
@@ -62,7 +62,7 @@ func budget(s State) func(*Facts)     { return func(f *Facts) { f.Budget = s } }
 func permission(s State) func(*Facts) { return func(f *Facts) { f.Permission = s } }
 func collection(s State) func(*Facts) { return func(f *Facts) { f.Collection = s } }
 func current(s State) func(*Facts)    { return func(f *Facts) { f.Current = s } }
-func proven(s State) func(*Facts)     { return func(f *Facts) { f.Proven = s } }
+func fresh(s State) func(*Facts)      { return func(f *Facts) { f.Fresh = s } }
 func visibility(s State) func(*Facts) { return func(f *Facts) { f.Visible = s } }
 
 func unfit(w reason.Forward) func(*Facts) { return func(f *Facts) { f.Unqualified = w } }
@@ -147,7 +147,7 @@ func TestNext(t *testing.T) {
 		{"visible, one object", getPod, all{showsVisible}, Decision{Action: Reject, Rejection: reason.Forbidden}, 403},
 		{"visible, none", anyPods, all{showsVisible, visibility(No)}, Decision{Action: Reject, Rejection: reason.Forbidden}, 403},
 		{"visible, some", anyPods, all{showsVisible, someVisible}, Decision{Action: ReadCache}, 0},
-		{"visible, some, strict", listPods, all{showsVisible, someVisible, current(No)}, Decision{Action: Prove}, 0},
+		{"visible, some, strict", listPods, all{showsVisible, someVisible, current(No)}, Decision{Action: CheckFreshness}, 0},
 		{"visible, cache fails", anyPods, all{showsVisible, someVisible, cacheFailed}, Decision{Action: Reject, Rejection: reason.VisibleUnserved}, 410},
 		{"visible, no collection", anyPods, all{showsVisible, someVisible, collection(No), func(f *Facts) { f.Missing = reason.CacheUnavailable }}, Decision{Action: Reject, Rejection: reason.VisibleUnserved}, 503},
 		{"visible, unserved", anyPods, all{showsVisible, someVisible, collection(No), func(f *Facts) { f.Missing = reason.Unservable }}, Decision{Action: Reject, Rejection: reason.VisibleUnserved}, 403},
@@ -166,8 +166,8 @@ func TestNext(t *testing.T) {
 		{"shard, deletion", "DELETE /api/v1/namespaces/a/pods?shardSelector=x", nil, Decision{Action: Reject, Rejection: reason.ShardUnknown}, 400},
 		{"query, not parsed", queryPods, nil, Decision{Action: ParseParameters}, 0},
 		{"query", queryPods, all{parsedQuery, current(Yes)}, Decision{Action: ReadCache}, 0},
-		{"query, proven", queryPods, all{parsedQuery, current(No), proven(Yes)}, Decision{Action: ReadCache}, 0},
-		{"query, not proven", queryPods, all{parsedQuery, current(No), proven(No)}, Decision{Action: Reject, Rejection: reason.QueryUnserved}, 503},
+		{"query, proven", queryPods, all{parsedQuery, current(No), fresh(Yes)}, Decision{Action: ReadCache}, 0},
+		{"query, not proven", queryPods, all{parsedQuery, current(No), fresh(No)}, Decision{Action: Reject, Rejection: reason.QueryUnserved}, 503},
 		{"query, watch", "GET /api/v1/pods?watch=1&sortBy=metadata.name", nil, Decision{Action: Reject, Rejection: reason.QueryUnserved}, 400},
 		{"query, deletion", "DELETE /api/v1/namespaces/a/pods?sortBy=metadata.name", nil, Decision{Action: Reject, Rejection: reason.QueryUnserved}, 400},
 		{"query, inexact", queryPods, all{unfit(reason.Inexact)}, Decision{Action: Reject, Rejection: reason.QueryUnserved}, 400},
@@ -210,9 +210,9 @@ func TestNext(t *testing.T) {
 		{"session, not current, budget unknown, stale allowed", getPod, all{session, current(No), budget(Unknown), staleAllowed}, Decision{Action: Charge}, 0},
 		{"session, not current, budget exhausted, stale allowed", getPod, all{session, current(No), budget(No), staleAllowed}, Decision{Action: ReadCache, Stale: true}, 0},
 		{"session, not current, budget exhausted", getPod, all{session, current(No), budget(No)}, Decision{Action: Reject, Rejection: reason.OverBudget}, 429},
-		{"redacted, not current", getPod, all{redacted, current(No)}, Decision{Action: Prove}, 0},
+		{"redacted, not current", getPod, all{redacted, current(No)}, Decision{Action: CheckFreshness}, 0},
 		{"redacted, not current, budget exhausted", getPod, all{redacted, current(No), budget(No)}, Decision{Action: Reject, Rejection: reason.OverBudget}, 429},
-		{"redacted, not proven", getPod, all{redacted, current(No), proven(No)}, Decision{Action: Forward, Why: reason.NotCurrent}, 0},
+		{"redacted, not proven", getPod, all{redacted, current(No), fresh(No)}, Decision{Action: Forward, Why: reason.NotCurrent}, 0},
 
 		// Age of responses.
 		{"read, old, upstream responds", anyPods, all{cacheRead, func(f *Facts) { f.Age = 2 * time.Hour }}, Decision{Action: Respond}, 0},
@@ -232,10 +232,10 @@ func TestNext(t *testing.T) {
 		{"watch from now, any start", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = true }, budget(No)}, Decision{Action: ReadCache}, 0},
 		{"watch from now", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }}, Decision{Action: CheckCurrent}, 0},
 		{"watch from now, current", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }, current(Yes)}, Decision{Action: ReadCache}, 0},
-		{"watch from now, not current", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }, current(No)}, Decision{Action: Prove}, 0},
+		{"watch from now, not current", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }, current(No)}, Decision{Action: CheckFreshness}, 0},
 		{"watch from now, budget exhausted, stale allowed", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }, current(No), budget(No), staleAllowed}, Decision{Action: ReadCache, Stale: true}, 0},
 		{"watch from now, budget exhausted", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }, current(No), budget(No)}, Decision{Action: Reject, Rejection: reason.OverBudget}, 429},
-		{"watch from now, not proven", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }, current(No), proven(No)}, Decision{Action: Forward, Why: reason.NotCurrent}, 0},
+		{"watch from now, not proven", watchPods, all{func(f *Facts) { f.Query.Options.UnmarkedStart = false }, current(No), fresh(No)}, Decision{Action: Forward, Why: reason.NotCurrent}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := newFacts(c.line, c.facts...).Next()

@@ -40,7 +40,7 @@ func (f *Facts) forbidden(why string) Decision {
 
 // OverBudget rejects a client that has exhausted a budget.
 func (f *Facts) OverBudget() Decision {
-	return Decision{Action: Reject, Rejection: reason.OverBudget, Err: f.Spending.Rejection()}
+	return Decision{Action: Reject, Rejection: reason.OverBudget, Err: f.Budgets.Rejection()}
 }
 
 // isWhole reports whether a response is passed on as it is in a redacted view, too, because there

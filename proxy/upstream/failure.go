@@ -14,8 +14,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
-// refuse rejects a request that is not sent.
-func (x *forwarding) refuse(err error) *api.Response {
+// rejectWith rejects a request that is not sent.
+func (x *forwarding) rejectWith(err error) *api.Response {
 	x.end()
 	var malformed *headerError
 	if errors.As(err, &malformed) {

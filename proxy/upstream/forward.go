@@ -33,7 +33,7 @@ func (c *Client) Forward(ctx context.Context, r *api.Request, cred Credentials) 
 	x := c.newForwarding(ctx, r, &cred)
 	req, err := x.request()
 	if err != nil {
-		return x.refuse(err)
+		return x.rejectWith(err)
 	}
 	if err := x.collect(req); err != nil {
 		return x.failed(err)

@@ -31,11 +31,11 @@ func (x *forwarding) isAboutGateway(content []byte) bool {
 	if x.cred.OwnImpersonation && x.resp.StatusCode == 403 {
 		return false
 	}
-	said, ok := status.Parse(content)
+	parsed, ok := status.Parse(content)
 	if !ok { // YAML, perhaps
 		return bytes.Contains(content, []byte("cannot impersonate"))
 	}
-	return said.Reason == metav1.StatusReasonUnauthorized || strings.Contains(said.Message, "cannot impersonate")
+	return parsed.Reason == metav1.StatusReasonUnauthorized || strings.Contains(parsed.Message, "cannot impersonate")
 }
 
 // gatewayRejected responds when the upstream rejects the gateway.

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
-// stalling is a connection on which nothing leaves while ice is frozen.
-type stalling struct {
+// stalledBody is a connection on which nothing leaves while ice is frozen.
+type stalledBody struct {
 	net.Conn
 	ice    *freezer
 	open   context.Context
@@ -20,13 +20,13 @@ type stalling struct {
 }
 
 // Write implements net.Conn.
-func (c *stalling) Write(p []byte) (int, error) {
+func (c *stalledBody) Write(p []byte) (int, error) {
 	c.ice.wait(c.open)
 	return c.Conn.Write(p)
 }
 
 // Close implements net.Conn.
-func (c *stalling) Close() error {
+func (c *stalledBody) Close() error {
 	c.closed()
 	return c.Conn.Close()
 }
@@ -55,15 +55,15 @@ func TestWriteStalled(t *testing.T) {
 						return nil, err
 					}
 					open, closed := context.WithCancel(context.Background())
-					return &stalling{conn, &ice, open, closed}, nil
+					return &stalledBody{conn, &ice, open, closed}, nil
 				}
 			})
 			c.direct.Store(pool.MaxHTTP1) // what is more goes over HTTP/2
-			if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 {
+			if status, body := do(t, c, "GET", "/api/v1/pods", ""); status != 200 {
 				t.Fatalf("a read: %d %s", status, body)
 			}
 			ice.freeze()
-			status, body := ask(t, c, "DELETE", "/api/v1/namespaces/x/pods/y", "")
+			status, body := do(t, c, "DELETE", "/api/v1/namespaces/x/pods/y", "")
 			ice.melt()
 			within(t, arrived, "the write")
 			if status != 504 || !strings.Contains(body, "it is not known whether the request was applied") {

@@ -34,11 +34,11 @@ func testServersRejected(t *testing.T) {
 		c := several(t, a, b)
 		c.turns(t, a)
 		a.gone()
-		if status, got := ask(t, c, "POST", "/api/v1/pods", body); status != 200 || got != "b took "+body || b.writes.Load() != 1 {
+		if status, got := do(t, c, "POST", "/api/v1/pods", body); status != 200 || got != "b took "+body || b.writes.Load() != 1 {
 			t.Errorf("a write of %d bytes: %d %.40q, %d writes", len(body), status, got, b.writes.Load())
 		}
 		c.turns(t, a)
-		if status, got := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 || got != "b" {
+		if status, got := do(t, c, "GET", "/api/v1/pods", ""); status != 200 || got != "b" {
 			t.Errorf("a read: %d %q", status, got)
 		}
 		eventually(t, "the server is down", func() bool { return c.serverAt(t, a).Standing() == health.Down })
@@ -64,12 +64,12 @@ func testServersAllGone(t *testing.T) {
 	if c.health.State() == health.Silent {
 		t.Error("requests are not tried any more")
 	}
-	if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != 503 || strings.Contains(body, "not known") {
+	if status, body := do(t, c, "POST", "/api/v1/pods", "x"); status != 503 || strings.Contains(body, "not known") {
 		t.Errorf("a write to nobody: %d %s", status, body)
 	}
 	newOneOf(t, "b again", at(t, addr))
 	eventually(t, "the upstream is back", func() bool { ok, _ := c.Reachable(); return ok })
-	if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 || body != "b again" {
+	if status, body := do(t, c, "GET", "/api/v1/pods", ""); status != 200 || body != "b again" {
 		t.Errorf("a read: %d %s", status, body)
 	}
 }
@@ -88,7 +88,7 @@ func testServersUntrusted(t *testing.T) {
 	c := several(t, b, a)
 	for range 4 {
 		c.turns(t, a)
-		if status, got := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 || got != "b took x" {
+		if status, got := do(t, c, "POST", "/api/v1/pods", "x"); status != 200 || got != "b took x" {
 			t.Errorf("a write: %d %q", status, got)
 		}
 	}
@@ -105,17 +105,17 @@ func testServersBreak(t *testing.T) {
 	c := several(t, a, b)
 	a.does(breaks)
 	c.turns(t, a)
-	if status, got := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 || got != "b" {
+	if status, got := do(t, c, "GET", "/api/v1/pods", ""); status != 200 || got != "b" {
 		t.Errorf("a read: %d %q", status, got)
 	}
 	c.turns(t, a)
-	status, got := ask(t, c, "POST", "/api/v1/pods", "x")
+	status, got := do(t, c, "POST", "/api/v1/pods", "x")
 	if status != 503 || !strings.Contains(got, "it is not known whether the request was applied") || b.writes.Load() != 0 {
 		t.Errorf("a write: %d %q, %d at the other", status, got, b.writes.Load())
 	}
 	before := b.requested.Load()
 	c.turns(t, a)
-	if status, _ := ask(t, c, "GET", "/api/v1/namespaces/x/services/y/proxy/", ""); status != 503 || b.requested.Load() != before {
+	if status, _ := do(t, c, "GET", "/api/v1/namespaces/x/services/y/proxy/", ""); status != 503 || b.requested.Load() != before {
 		t.Errorf("a read of nobody knows what was sent again: %d", status)
 	}
 }
@@ -150,7 +150,7 @@ func testServersUnsendable(t *testing.T) {
 	c := several(t, a, b)
 	for _, o := range []*oneOf{a, b} { // who say what they take when a connection begins
 		c.turns(t, o)
-		if status, got := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 || got != o.name+" took x" {
+		if status, got := do(t, c, "POST", "/api/v1/pods", "x"); status != 200 || got != o.name+" took x" {
 			t.Fatalf("%d %s", status, got)
 		}
 	}
@@ -234,11 +234,11 @@ func TestServersNotices(t *testing.T) {
 				c := several(t, a, b)
 				a.does(test.handler)
 				c.turns(t, a)
-				if status, body := ask(t, c, "GET", "/api/v1/pods?resourceVersion=10", ""); status != test.read {
+				if status, body := do(t, c, "GET", "/api/v1/pods?resourceVersion=10", ""); status != test.read {
 					t.Errorf("a read: %d %s", status, body)
 				}
 				c.turns(t, a)
-				if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != test.write {
+				if status, body := do(t, c, "POST", "/api/v1/pods", "x"); status != test.write {
 					t.Errorf("a write: %d %s", status, body)
 				}
 				if want := int64(0); test.write == 200 {
@@ -249,7 +249,7 @@ func TestServersNotices(t *testing.T) {
 				}
 				// With nobody to go to it is the answer.
 				b.does(test.handler)
-				first, _ := ask(t, c, "GET", "/api/v1/pods?resourceVersion=10", "")
+				first, _ := do(t, c, "GET", "/api/v1/pods?resourceVersion=10", "")
 				if first < 429 {
 					t.Errorf("an answer of nobody: %d", first)
 				}
@@ -280,7 +280,7 @@ func testServersFrozen(t *testing.T) {
 				body = "x"
 			}
 			go func() {
-				status, body := ask(t, c, method, "/api/v1/pods", body)
+				status, body := do(t, c, method, "/api/v1/pods", body)
 				responses <- response{status, body}
 			}()
 			eventually(t, "the request", func() bool { return c.outstanding(t, a) > before })
@@ -293,14 +293,14 @@ func testServersFrozen(t *testing.T) {
 		t.Errorf("a write: %v, %d at the other", got, b.writes.Load())
 	}
 	for range 4 {
-		if _, got := ask(t, c, "POST", "/api/v1/pods", "x"); got != "b took x" {
+		if _, got := do(t, c, "POST", "/api/v1/pods", "x"); got != "b took x" {
 			t.Errorf("a write: %s", got)
 		}
 	}
 	a.ice.melt()
 	eventually(t, "the server is back", func() bool { return frozen.Standing() == health.Ready })
 	for range 4 { // a server that came back has not its whole share at once
-		if _, got := ask(t, c, "GET", "/api/v1/pods", ""); got != "b" {
+		if _, got := do(t, c, "GET", "/api/v1/pods", ""); got != "b" {
 			t.Errorf("a read: %s", got)
 		}
 	}
@@ -319,7 +319,7 @@ func testServersStore(t *testing.T) {
 		eventually(t, "the server is not ready", func() bool { return c.serverAt(t, o).Standing() != health.Ready })
 	}
 	for range 4 {
-		if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 {
+		if status, body := do(t, c, "GET", "/api/v1/pods", ""); status != 200 {
 			t.Errorf("a read: %d %s", status, body)
 		}
 	}

@@ -82,7 +82,7 @@ func testServersByName(t *testing.T) {
 		o.Resolver, o.Limits = &dns, Limits{ServerCheck: checkEvery}
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	})
-	if status, _ := ask(t, c, "GET", "/api/v1/pods", ""); status != 503 {
+	if status, _ := do(t, c, "GET", "/api/v1/pods", ""); status != 503 {
 		t.Errorf("without any server: %d", status)
 	}
 	if c.CheckServers() == nil {
@@ -91,14 +91,14 @@ func testServersByName(t *testing.T) {
 	dns.lead("127.0.0.1", "::ffff:127.0.0.1", "127.0.0.2")
 	want := []string{"127.0.0.1:" + port, "127.0.0.2:" + port}
 	eventually(t, "the servers are found", func() bool { return slices.Equal(hosts(c), want) })
-	if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 || body != "s" {
+	if status, body := do(t, c, "GET", "/api/v1/pods", ""); status != 200 || body != "s" {
 		t.Errorf("%d %s", status, body)
 	}
 	if r := s.last(t); r.Host != "example.com:"+port || r.TLS.ServerName != "example.com" {
 		t.Errorf("the server was asked as %s, its certificate as %q", r.Host, r.TLS.ServerName)
 	}
 	for _, method := range []string{"GET", "POST"} {
-		if status, body := ask(t, c, method, "//api/v1/pods", ""); status != 200 {
+		if status, body := do(t, c, method, "//api/v1/pods", ""); status != 200 {
 			t.Errorf("a path that begins like an address: %d %s", status, body)
 		}
 	}
@@ -118,7 +118,7 @@ func testServersByName(t *testing.T) {
 		o.Servers, o.Resolver = []string{"dns:///example.org:" + port}, &dns
 		dns.lead("127.0.0.1")
 	})
-	if status, _ := ask(t, c, "GET", "/api/v1/pods", ""); status != 503 {
+	if status, _ := do(t, c, "GET", "/api/v1/pods", ""); status != 503 {
 		t.Errorf("with a certificate for another name: %d", status)
 	}
 }
@@ -162,7 +162,7 @@ func testServersBySlices(t *testing.T) {
 	changed <- struct{}{}
 	eventually(t, "the change is seen", func() bool { return slices.Equal(hosts(c), []string{addrB, addrA}) })
 	for range 4 {
-		if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 || body != "b" {
+		if status, body := do(t, c, "GET", "/api/v1/pods", ""); status != 200 || body != "b" {
 			t.Errorf("%d %s", status, body)
 		}
 	}
@@ -173,7 +173,7 @@ func testServersBySlices(t *testing.T) {
 	// Connections to it that are not known to be broken yet would take the write.
 	eventually(t, "the server is down", func() bool { return c.serverAt(t, b).Standing() == health.Down })
 	for range 2 {
-		if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 || body != "a took x" {
+		if status, body := do(t, c, "POST", "/api/v1/pods", "x"); status != 200 || body != "a took x" {
 			t.Errorf("%d %s", status, body)
 		}
 	}

@@ -44,7 +44,7 @@ func testServersLost(t *testing.T) {
 		other.unready.Store(true)
 		eventually(t, "the server is not ready", func() bool { return is() == health.NotReady })
 		for method, body := range map[string]string{"GET": "", "POST": "x"} {
-			if status, body := ask(t, c, method, "/api/v1/pods", body); status != 200 || !strings.HasPrefix(body, servers[1-i].name) {
+			if status, body := do(t, c, method, "/api/v1/pods", body); status != 200 || !strings.HasPrefix(body, servers[1-i].name) {
 				t.Fatalf("%s: %d %s", method, status, body)
 			}
 		}
@@ -61,12 +61,12 @@ func testServersLost(t *testing.T) {
 	var waiting sync.WaitGroup
 	for range 4 {
 		waiting.Go(func() {
-			if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 {
+			if status, body := do(t, c, "GET", "/api/v1/pods", ""); status != 200 {
 				t.Errorf("a read: %d %s", status, body)
 			}
 		})
 		waiting.Go(func() {
-			if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != 504 || !strings.Contains(body, "it is not known") {
+			if status, body := do(t, c, "POST", "/api/v1/pods", "x"); status != 504 || !strings.Contains(body, "it is not known") {
 				t.Errorf("a write: %d %s", status, body)
 			}
 		})
@@ -79,7 +79,7 @@ func testServersLost(t *testing.T) {
 	accepted, _ = startWatch(testContext(t), c.Source())
 	within(t, accepted, "the watch after it")
 	for range 2 {
-		if status, body := ask(t, c, "POST", "/api/v1/pods", "y"); status != 200 {
+		if status, body := do(t, c, "POST", "/api/v1/pods", "y"); status != 200 {
 			t.Errorf("a write after it: %d %s", status, body)
 		}
 	}
@@ -93,7 +93,7 @@ func testServersLostWhileAway(t *testing.T) {
 	c, ways := waysTo(t, func(l *Limits) {
 		l.ServerSilence, l.PingInterval, l.PingTimeout = silentAfter, time.Second, time.Second
 	}, a)
-	if status, _ := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 {
+	if status, _ := do(t, c, "POST", "/api/v1/pods", "x"); status != 200 {
 		t.Fatalf("a write: %d", status)
 	}
 	time.Sleep(2 * checkEvery)
@@ -102,7 +102,7 @@ func testServersLostWhileAway(t *testing.T) {
 	ways[0].forget()
 	responded := make(chan string, 1)
 	go func() {
-		status, body := ask(t, c, "POST", "/api/v1/pods", "x")
+		status, body := do(t, c, "POST", "/api/v1/pods", "x")
 		responded <- fmt.Sprint(status, body)
 	}()
 	eventually(t, "the silence is noticed", func() bool { return far.Standing() == health.Unresponsive })
@@ -124,7 +124,7 @@ func testServersLostWhileAway(t *testing.T) {
 		a.does(response)
 		a.ice.freeze()
 		go func() {
-			status, body := ask(t, c, "POST", "/api/v1/pods", "x")
+			status, body := do(t, c, "POST", "/api/v1/pods", "x")
 			responded <- fmt.Sprint(status, body)
 		}()
 		eventually(t, "the silence is noticed", func() bool { return far.Standing() == health.Unresponsive })

@@ -105,7 +105,7 @@ func several(t *testing.T, all ...*oneOf) *Client {
 	})
 }
 
-func ask(t *testing.T, c *Client, method, target, body string) (int, string) {
+func do(t *testing.T, c *Client, method, target, body string) (int, string) {
 	t.Helper()
 	r := request(method, target)
 	if body != "" {
@@ -145,7 +145,7 @@ func (c *Client) turns(t *testing.T, o *oneOf) {
 	at := slices.Index(all, c.serverAt(t, o))
 	before := all[(at+len(all)-1)%len(all)].Host()
 	for range 10 * len(all) {
-		if _, body := ask(t, c, "GET", turnPath, ""); body == before {
+		if _, body := do(t, c, "GET", turnPath, ""); body == before {
 			return
 		}
 	}
@@ -210,7 +210,7 @@ func testServersShare(t *testing.T) {
 	c := several(t, a, b)
 	got := make(map[string]int)
 	for range 10 {
-		_, body := ask(t, c, "GET", "/api/v1/pods", "")
+		_, body := do(t, c, "GET", "/api/v1/pods", "")
 		got[body]++
 	}
 	if got["a"] != 5 || got["b"] != 5 {
@@ -225,11 +225,11 @@ func testServersShare(t *testing.T) {
 		c.turns(t, a)
 		before := c.outstanding(t, a)
 		if before < 1 {
-			waiting.Go(func() { ask(t, c, "GET", "/api/v1/pods", "") })
+			waiting.Go(func() { do(t, c, "GET", "/api/v1/pods", "") })
 			eventually(t, "the request", func() bool { return c.outstanding(t, a) > before })
 			continue
 		}
-		if _, body := ask(t, c, "GET", "/api/v1/pods", ""); body != "b" {
+		if _, body := do(t, c, "GET", "/api/v1/pods", ""); body != "b" {
 			t.Errorf("a request went to the busier server: %q", body)
 		}
 	}
@@ -313,7 +313,7 @@ func testServersFeeds(t *testing.T) {
 		t.Error("the feeds go to and fro")
 	}
 	for range 2 { // who takes any state sees what the feeds see
-		if _, body := ask(t, c, "GET", "/api/v1/pods?resourceVersion=0", ""); body != other.name {
+		if _, body := do(t, c, "GET", "/api/v1/pods?resourceVersion=0", ""); body != other.name {
 			t.Errorf("a read of any version went to %s", body)
 		}
 	}

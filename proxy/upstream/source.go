@@ -152,16 +152,16 @@ func (s *Source) Columns(ctx context.Context, res *source.Resource) ([]byte, err
 		return nil, err
 	}
 	defer func() { _ = a.Close() }()
-	var shown struct {
+	var page struct {
 		Columns json.RawMessage `json:"columnDefinitions"`
 	}
-	if err := json.NewDecoder(io.LimitReader(a.body, maxColumns)).Decode(&shown); err != nil {
+	if err := json.NewDecoder(io.LimitReader(a.body, maxColumns)).Decode(&page); err != nil {
 		return nil, fmt.Errorf("table of %s: %w", res.GroupResource(), err)
 	}
-	if len(shown.Columns) == 0 {
+	if len(page.Columns) == 0 {
 		return nil, fmt.Errorf("table of %s: no columns", res.GroupResource())
 	}
-	return shown.Columns, nil
+	return page.Columns, nil
 }
 
 // LastContact implements source.Source: the least recent contact of the connections that carry

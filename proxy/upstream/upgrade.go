@@ -29,7 +29,7 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 	x.longRunning = true
 	req, err := x.request()
 	if err != nil {
-		return x.refuse(err)
+		return x.rejectWith(err)
 	}
 	req.Header["Connection"] = []string{"Upgrade"}
 	req.Header["Upgrade"] = []string{r.Upgrade}

@@ -25,7 +25,7 @@ func (s *Source) ListVersions(ctx context.Context, res *source.Resource, opts so
 	if err != nil {
 		return source.ListMeta{}, err
 	}
-	meta, err := protobuf.ReadReferences(body, s.c.limits.MaxObjectBytes, func(ref protobuf.Reference) error {
+	meta, err := protobuf.ReadVersions(body, s.c.limits.MaxObjectBytes, func(ref protobuf.Reference) error {
 		key, rv, err := referenced(res, ref)
 		if err != nil {
 			return err

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// answering starts a server that responds to every request with the same bytes, written in pieces
+// responding starts a server that responds to every request with the same bytes, written in pieces
 // of the given size.
-func answering(t *testing.T, response string, piece int) *server {
+func responding(t *testing.T, response string, piece int) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestClient(t *testing.T) {
 	} {
 		for _, piece := range []int{1 << 20, 700} {
 			t.Run(fmt.Sprint(name, piece), func(t *testing.T) {
-				s := answering(t, test.response, piece)
+				s := responding(t, test.response, piece)
 				c, err := dial(t.Context(), s, 512)
 				if err != nil {
 					t.Fatal(err)
@@ -115,7 +115,7 @@ func TestEventsInWebSocketsAreCounted(t *testing.T) {
 		stream = append(socketHead(stream, n), strings.Repeat("x", n)...)
 	}
 	stream = append(stream, 0x01, 1, 'a', 0x89, 1, 'p', 0x80, 1, 'b') // two fragments with a ping between them
-	s := answering(t, string(stream)+"\x88\x00", 700)
+	s := responding(t, string(stream)+"\x88\x00", 700)
 	c, err := dial(t.Context(), s, 512)
 	if err != nil {
 		t.Fatal(err)

@@ -118,7 +118,7 @@ func (r *Row) gatewayArgs() (args []string, own bool) {
 	if r.WithoutManagedFields {
 		args = append(args, "--drop-managed-fields=pods")
 	}
-	if r.Calm {
+	if r.Coalesced {
 		args = append(args, "--coalesce=500ms", "--watch-bytes-per-second=95k")
 	}
 	return args, r.Own || len(args) > 0

@@ -115,12 +115,12 @@ type Row struct {
 	Session bool
 	// WithoutManagedFields measures a gateway that drops the managedFields of pods.
 	WithoutManagedFields bool
-	// Calm measures a gateway that coalesces watches, up to a bound in bytes.
-	Calm bool
+	// Coalesced measures a gateway that coalesces watches, up to a bound in bytes.
+	Coalesced bool
 	// Changing is how many different pods the events are about; zero means all.
 	Changing int
-	// Kept measures a gateway that saves its state.
-	Kept bool
+	// Saved measures a gateway that saves its state.
+	Saved bool
 	// Long measures a row of kind ScaledWatch for longer, because it differs little from another
 	// row.
 	Long bool

@@ -174,7 +174,7 @@ func manyWatchRows() []Row {
 // is a little below the target, because deliveries differ in size.
 func tabRows() []Row {
 	const watchMetadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-	busy := Row{Kind: Tabs, Over: HTTP2, Objects: 2000, Rate: 5000, Calm: true, Target: Target{Bytes: 100e3}}
+	busy := Row{Kind: Tabs, Over: HTTP2, Objects: 2000, Rate: 5000, Coalesced: true, Target: Target{Bytes: 100e3}}
 	row := func(name, title string, clients int, accept string) Row {
 		r := busy
 		r.Name, r.Title, r.Clients, r.Accept = name, title, clients, accept
@@ -182,7 +182,7 @@ func tabRows() []Row {
 	}
 	return []Row{
 		{Name: "tabs", Title: "200 tabs, 200 events/s of 50 pods, Table, --coalesce=500ms", Kind: Tabs, Over: HTTP2, Clients: 200, Rate: 200, Changing: 50,
-			Accept: tableType, Calm: true, Target: Target{Ratio: 4, Bytes: 100e3}},
+			Accept: tableType, Coalesced: true, Target: Target{Ratio: 4, Bytes: 100e3}},
 		row("tab-metadata", "a tab, 5,000 events/s of 2,000 pods, metadata without managedFields, at most 95 kB/s", 1, watchMetadata+withoutManagedFields),
 		row("tab-table", "a tab, 5,000 events/s of 2,000 pods, Table without managedFields, at most 95 kB/s", 1, tableType+withoutManagedFields),
 		row("tab-table-full", "a tab, 5,000 events/s of 2,000 pods, Table as kubectl asks for it, at most 95 kB/s", 1, tableType),
@@ -199,14 +199,14 @@ func scaledRows() []Row {
 			Path: allPods, WithoutManagedFields: true, Target: Target{Above: "memory-50k", MostAbove: 0.7}},
 		{Name: "growth", Title: "growth in the second half of 360,000 updates (an hour of 100/s)", Kind: Growth, Objects: 5000, Target: Target{Max: 8e6}},
 		{Name: "cold-sync", Title: "cold sync of 100,000 pods", Kind: ColdSync, Objects: 100_000, Target: Target{Max: 10_000}},
-		{Name: "warm-start", Title: "warm start with 100,000 pods, of which 0.5 % have changed", Kind: WarmStart, Objects: 100_000, Kept: true,
+		{Name: "warm-start", Title: "warm start with 100,000 pods, of which 0.5 % have changed", Kind: WarmStart, Objects: 100_000, Saved: true,
 			Target: Target{Max: 2000}},
-		{Name: "restart", Title: "restart with 17,000 pods, of which 0.5 % have changed, until a client has read all", Kind: Restart, Objects: 17_000, Kept: true},
+		{Name: "restart", Title: "restart with 17,000 pods, of which 0.5 % have changed, until a client has read all", Kind: Restart, Objects: 17_000, Saved: true},
 		{Name: "warm-uplink", Title: "warm start over 50 kbit/s with 17,000 pods and 500 nodes, after 10 s away, until all pods are served, marked as stale",
-			Kind: UplinkStart, Objects: 17_000, Kept: true, Uplink: 50_000, Target: Target{Max: 5000}},
+			Kind: UplinkStart, Objects: 17_000, Saved: true, Uplink: 50_000, Target: Target{Max: 5000}},
 		{Name: "updates", Title: "100 updates/s of 100,000 pods, each for one of 200 watchers", Kind: ScaledWatch, Objects: 100_000, Clients: 200, Rate: 100, Long: true},
 		{Name: "updates-kept", Title: "100 updates/s of 100,000 pods, each for one of 200 watchers, --state-dir", Kind: ScaledWatch, Objects: 100_000, Clients: 200, Rate: 100,
-			Long: true, Kept: true, Target: Target{Above: "updates", MostAbove: 1.1}},
+			Long: true, Saved: true, Target: Target{Above: "updates", MostAbove: 1.1}},
 		{Name: "scale-list-1k", Title: "list rv=0 JSON of 1,000 pods", Kind: ScaledList, Objects: 1000, Path: allPods},
 		{Name: "scale-list-100k", Title: "list rv=0 JSON of 100,000 pods", Kind: ScaledList, Objects: 100_000, Path: allPods,
 			Target: Target{Above: "scale-list-1k", MostAbove: 1.5}},

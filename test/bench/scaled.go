@@ -40,7 +40,7 @@ func (m *measurer) startScaled(ctx context.Context, r *Row) (*scaled, error) {
 		}
 		address = s.link.URL()
 	}
-	if r.Kept {
+	if r.Saved {
 		if s.state, err = os.MkdirTemp("", "kubeweir-bench-"); err != nil {
 			s.close()
 			return nil, err
@@ -308,7 +308,7 @@ func (m *measurer) scaledWatch(ctx context.Context, r *Row) (*measured, error) {
 	out.noteWatches()
 	after, err := s.counts(ctx)
 	note := fmt.Sprintf("%.0f garbage collections", after.collections-counts.collections)
-	if r.Kept {
+	if r.Saved {
 		note += fmt.Sprintf("; saved %.0f times, %.2f MB on disk", after.saves-counts.saves, (after.written-counts.written)/1e6)
 	}
 	out.notes = append(out.notes, note)

@@ -92,8 +92,8 @@ func (b *chromium) hear(r report, stop <-chan struct{}) {
 	}
 }
 
-// complaints returns the problems in pages since the last call.
-func (b *chromium) complaints() []string {
+// errors returns the problems in pages since the last call.
+func (b *chromium) errors() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wrong := b.wrong

@@ -175,7 +175,7 @@ func (p *pages) load(ctx context.Context, requests []recordedRequest) traffic {
 	var open []*websocket.Conn
 	for _, r := range requests {
 		if r.Watch == "" {
-			versions[r.Get] = p.ask(ctx, r)
+			versions[r.Get] = p.request(ctx, r)
 			continue
 		}
 		open = append(open, p.watch(ctx, r.Watch, versions[r.Since]))
@@ -192,8 +192,8 @@ func (p *pages) load(ctx context.Context, requests []recordedRequest) traffic {
 	return p.count(ctx, len(requests))
 }
 
-// ask sends a request, expects the recorded status, and returns the resourceVersion of a list.
-func (p *pages) ask(ctx context.Context, r recordedRequest) string {
+// request sends a request, expects the recorded status, and returns the resourceVersion of a list.
+func (p *pages) request(ctx context.Context, r recordedRequest) string {
 	p.t.Helper()
 	method, path, body := "GET", r.Get, io.Reader(nil)
 	if r.Post != "" {

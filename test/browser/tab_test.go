@@ -53,9 +53,9 @@ func (c *console) run(name string, test func()) {
 // content fails the test if the browser reports a problem other than those allowed.
 func (c *console) content(allowed ...string) {
 	c.t.Helper()
-	for _, complaint := range c.b.complaints() {
-		if !slices.ContainsFunc(allowed, func(a string) bool { return strings.Contains(complaint, a) }) {
-			c.t.Errorf("the browser reports: %s", complaint)
+	for _, message := range c.b.errors() {
+		if !slices.ContainsFunc(allowed, func(a string) bool { return strings.Contains(message, a) }) {
+			c.t.Errorf("the browser reports: %s", message)
 		}
 	}
 }

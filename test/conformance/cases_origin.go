@@ -79,7 +79,7 @@ func thing(name, spec string) string {
 // patiently retries the step, for changes that take effect asynchronously: a new definition is
 // served, a new permission is effective.
 func (s Step) patiently() Step {
-	s.Patience = 10 * time.Second
+	s.Timeout = 10 * time.Second
 	return s
 }
 

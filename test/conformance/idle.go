@@ -44,7 +44,7 @@ func StartIdle(ctx context.Context, env *Env, oracle, target *Target) func(t *te
 		watches = append(watches, w)
 		go func() {
 			var err error
-			w.at, err = ask(ctx, c, env.Users[admin], oracle, target)
+			w.at, err = requestEach(ctx, c, env.Users[admin], oracle, target)
 			w.done <- err
 		}()
 	}

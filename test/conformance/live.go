@@ -174,6 +174,6 @@ func thingBefore() []Step {
 		"spec":{"group":"{ns}.example.com","scope":"Cluster","names":{"plural":"things","singular":"thing","kind":"Thing","listKind":"ThingList"},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
 	thing := post("/apis/{ns}.example.com/v1/things", `{"apiVersion":"{ns}.example.com/v1","kind":"Thing","metadata":{"name":"one"}}`).as("thing")
-	thing.Patience = 10 * time.Second
+	thing.Timeout = 10 * time.Second
 	return []Step{crd, thing}
 }

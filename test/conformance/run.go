@@ -53,7 +53,7 @@ func RunReads(ctx context.Context, t *testing.T, env *Env, oracle, target *Targe
 	slow.Go(func() error {
 		for _, c := range waiting {
 			slow.Go(func() error {
-				responses[c.Name] <- askAll(ctx, c, env.Users[c.as()], oracle, target)
+				responses[c.Name] <- requestAll(ctx, c, env.Users[c.as()], oracle, target)
 				return nil
 			})
 		}
@@ -69,7 +69,7 @@ func RunReads(ctx context.Context, t *testing.T, env *Env, oracle, target *Targe
 	}
 	for _, c := range cases {
 		if !c.Slow {
-			run(c, func() requested { return askAll(ctx, c, env.Users[c.as()], oracle, target) })
+			run(c, func() requested { return requestAll(ctx, c, env.Users[c.as()], oracle, target) })
 		}
 	}
 	for _, c := range waiting {
@@ -86,7 +86,7 @@ func runRead(ctx context.Context, t *testing.T, env *Env, c Case, oracle, target
 		if try == 0 {
 			got = first()
 		} else {
-			got = askAll(ctx, c, as, oracle, target)
+			got = requestAll(ctx, c, as, oracle, target)
 		}
 		if got.err != nil {
 			t.Fatalf("%s: %v", c.Path, got.err)
@@ -119,13 +119,13 @@ type requested struct {
 	err       error
 }
 
-func askAll(ctx context.Context, c Case, as Credentials, servers ...*Target) requested {
-	a, err := ask(ctx, c, as, servers...)
+func requestAll(ctx context.Context, c Case, as Credentials, servers ...*Target) requested {
+	a, err := requestEach(ctx, c, as, servers...)
 	return requested{a, err}
 }
 
-// ask sends a case to one server after the other or, if it is slow, to all concurrently.
-func ask(ctx context.Context, c Case, as Credentials, servers ...*Target) ([]response, error) {
+// requestEach sends a case to one server after the other or, if it is slow, to all concurrently.
+func requestEach(ctx context.Context, c Case, as Credentials, servers ...*Target) ([]response, error) {
 	out := make([]response, len(servers))
 	var group errgroup.Group
 	if !c.Slow {

@@ -26,9 +26,9 @@ type Step struct {
 	WantText []string
 	// IgnoreBody compares only the status and headers.
 	IgnoreBody bool
-	// Patience is how long to retry the request until it has the wanted status: new definitions and
+	// Timeout is how long to retry the request until it has the wanted status: new definitions and
 	// permissions take effect asynchronously.
-	Patience time.Duration
+	Timeout time.Duration
 }
 
 // A Scenario is a sequence of requests that write. It runs once through each server, in its own
@@ -100,7 +100,7 @@ func send(ctx context.Context, env *Env, server *Target, v vars, s Step) (Respon
 		as = admin
 	}
 	var r Response
-	deadline := time.Now().Add(s.Patience)
+	deadline := time.Now().Add(s.Timeout)
 	err := poll(ctx, func() (done bool, err error) {
 		r, err = server.Send(ctx, v.request(s.Request), env.Users[as])
 		return r.Status == s.want() || time.Now().After(deadline), err

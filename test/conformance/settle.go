@@ -63,7 +63,7 @@ func Settle(ctx context.Context, env *Env, oracle, target *Target, resources []R
 		for _, form := range forms(r) {
 			c := anyList(r, form)
 			err := poll(wait, func() (bool, error) {
-				requested, err := ask(ctx, c, env.Users[admin], oracle, target)
+				requested, err := requestEach(ctx, c, env.Users[admin], oracle, target)
 				if err != nil {
 					return false, err
 				}

@@ -27,7 +27,7 @@ func TestWithoutWatchList(t *testing.T) {
 	t.Run("old/15 without WatchList", func(t *testing.T) {
 		c := watch("", podsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
 			append(repeat(added, podsPerApp), bookmark)...)
-		requested, err := ask(ctx, c, o.Env.Users[admin], oracle, gateway)
+		requested, err := requestEach(ctx, c, o.Env.Users[admin], oracle, gateway)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +218,7 @@ func testHandshakeBody(ctx context.Context, t *testing.T, o *Oracle, oracle, gat
 		c.Body, c.Sends = b.body, ""
 		// The seeded version may be older than kube-apiserver's watch cache by now.
 		c.Path = strings.Replace(c.Path, fmt.Sprintf("resourceVersion=%d", o.Env.Versions.Seeded), "resourceVersion=0", 1)
-		requested, err := ask(ctx, c, o.Env.Users[admin], oracle, gateway)
+		requested, err := requestEach(ctx, c, o.Env.Users[admin], oracle, gateway)
 		if err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}

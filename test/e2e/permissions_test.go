@@ -119,11 +119,11 @@ func testOneNamespace(ctx context.Context, t *testing.T, g *realkube.Gateway, ve
 	up, gw := direct(t, as(realkube.Alice)), through(t, g, as(realkube.Alice))
 	allowed := configMapsIn(allowedNamespace) + "?resourceVersion=0"
 	awaitStatus(ctx, t, gw, allowed, http.StatusOK)
-	var asking sync.WaitGroup // concurrently, because each watch takes a second
+	var requests sync.WaitGroup // concurrently, because each watch takes a second
 	for _, r := range reads(configMapsIn(allowedNamespace), "two", version) {
-		asking.Go(func() { sameStatus(ctx, t, up, gw, r) })
+		requests.Go(func() { sameStatus(ctx, t, up, gw, r) })
 	}
-	asking.Wait()
+	requests.Wait()
 	for _, accept := range []string{typeJSON, typeProto, typeMeta, typeMetaPB} {
 		for _, rv := range []string{"", "?resourceVersion=0", "?resourceVersion=" + version} {
 			sameResponse(ctx, t, up, gw, request{path: configMapsIn(allowedNamespace) + "/two" + rv, accept: accept}, http.StatusOK)

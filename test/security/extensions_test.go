@@ -96,8 +96,8 @@ spec:
 
 var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
-// ask sends one request as cfg's user and reads the response. It does not follow redirects.
-func ask(ctx context.Context, t *testing.T, cfg *rest.Config, method, path, body string) (response, error) {
+// request sends one request as cfg's user and reads the response. It does not follow redirects.
+func request(ctx context.Context, t *testing.T, cfg *rest.Config, method, path, body string) (response, error) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(cfg)
 	must(t, err)
@@ -194,20 +194,20 @@ func TestAggregatedServerDoesNotEndTheProcess(t *testing.T) {
 			// Discovery and OpenAPI are downloaded in the background, and a client requests them, too.
 			requests.await(ctx, t, 2)
 			for _, path := range []string{"/openapi/v2", "/openapi/v3", "/apis/odd.example.com/v1/things"} {
-				_, _ = ask(ctx, t, cfg, http.MethodGet, path, "")
+				_, _ = request(ctx, t, cfg, http.MethodGet, path, "")
 			}
 			requests.await(ctx, t, 4)
-			if a, err := ask(ctx, t, cfg, http.MethodGet, "/api/v1/namespaces/default", ""); err != nil || a.status != http.StatusOK {
+			if a, err := request(ctx, t, cfg, http.MethodGet, "/api/v1/namespaces/default", ""); err != nil || a.status != http.StatusOK {
 				t.Fatalf("request afterwards: %s, %v", a, err)
 			}
 			must(t, s.Stop(ctx))
 			must(t, s.Start(ctx))
 			requests.await(ctx, t, 2)
-			if a, err := ask(ctx, t, cfg, http.MethodDelete, "/apis/apiregistration.k8s.io/v1/apiservices/v1.odd.example.com", ""); err != nil || a.status != http.StatusOK {
+			if a, err := request(ctx, t, cfg, http.MethodDelete, "/apis/apiregistration.k8s.io/v1/apiservices/v1.odd.example.com", ""); err != nil || a.status != http.StatusOK {
 				t.Fatalf("deleting the APIService: %s, %v", a, err)
 			}
 			eventually(ctx, t, func() error {
-				if a, err := ask(ctx, t, cfg, http.MethodGet, "/apis/odd.example.com/v1/things", ""); err != nil || a.status != http.StatusNotFound {
+				if a, err := request(ctx, t, cfg, http.MethodGet, "/apis/odd.example.com/v1/things", ""); err != nil || a.status != http.StatusNotFound {
 					return fmt.Errorf("after the deletion of the APIService: %s, %v", a, err)
 				}
 				return nil
@@ -234,14 +234,14 @@ func TestAggregatedServerDoesNotRedirectClients(t *testing.T) {
 	for name, cfg := range map[string]*rest.Config{"standalone": administrator(t, s), "kube-apiserver": kube.AdminConfig()} {
 		register(ctx, t, cfg, "moved.example.com", elsewhere.URL)
 		eventually(ctx, t, func() error {
-			a, err := ask(ctx, t, cfg, http.MethodGet, "/apis/moved.example.com/v1/things", "")
+			a, err := request(ctx, t, cfg, http.MethodGet, "/apis/moved.example.com/v1/things", "")
 			if err != nil || a.status != http.StatusBadGateway || a.header.Get("Location") != "" ||
 				a.body != "the backend attempted to redirect this request, which is not permitted" {
 				return fmt.Errorf("%s: %s, %v", name, a, err)
 			}
 			return nil
 		})
-		_, err := ask(ctx, t, cfg, http.MethodDelete, "/apis/apiregistration.k8s.io/v1/apiservices/v1.moved.example.com", "")
+		_, err := request(ctx, t, cfg, http.MethodDelete, "/apis/apiregistration.k8s.io/v1/apiservices/v1.moved.example.com", "")
 		must(t, err)
 	}
 }

@@ -22,11 +22,11 @@ func TestEtcdOutageIsNotHidden(t *testing.T) {
 	s := startStandalone(t, realkube.StandaloneOptions{ExtraArgs: []string{"--etcd-servers", cluster.EtcdURL()}})
 	cfg := administrator(t, s)
 	const configMaps = "/api/v1/namespaces/default/configmaps"
-	if a, err := ask(ctx, t, cfg, http.MethodPost, configMaps, `{"metadata":{"name":"a"}}`); err != nil || a.status != http.StatusCreated {
+	if a, err := request(ctx, t, cfg, http.MethodPost, configMaps, `{"metadata":{"name":"a"}}`); err != nil || a.status != http.StatusCreated {
 		t.Fatalf("%s, %v", a, err)
 	}
 	eventually(ctx, t, func() error {
-		a, err := ask(ctx, t, cfg, http.MethodGet, configMaps+"?resourceVersion=0", "")
+		a, err := request(ctx, t, cfg, http.MethodGet, configMaps+"?resourceVersion=0", "")
 		if err != nil || a.status != http.StatusOK || !strings.Contains(a.body, `"name":"a"`) || a.header.Get("Warning") != "" {
 			return fmt.Errorf("before the outage: %s %v, %v", a, a.header, err)
 		}
@@ -40,7 +40,7 @@ func TestEtcdOutageIsNotHidden(t *testing.T) {
 		{http.MethodGet, configMaps, ""},
 	} {
 		began := time.Now()
-		a, err := ask(ctx, t, cfg, tt.method, tt.path, tt.body)
+		a, err := request(ctx, t, cfg, tt.method, tt.path, tt.body)
 		if took := time.Since(began); err != nil || took > patience || a.status != http.StatusServiceUnavailable && a.status != http.StatusGatewayTimeout {
 			t.Errorf("%s %s: after %v %s, %v", tt.method, tt.path, took, a, err)
 		}
@@ -56,7 +56,7 @@ func TestEtcdOutageIsNotHidden(t *testing.T) {
 	}
 	must(t, cluster.KillEtcd()) // which is noticed sooner than a silent etcd
 	eventually(ctx, t, func() error {
-		a, err := ask(ctx, t, cfg, http.MethodGet, configMaps+"?resourceVersion=0", "")
+		a, err := request(ctx, t, cfg, http.MethodGet, configMaps+"?resourceVersion=0", "")
 		if err != nil || a.status != http.StatusOK || !strings.Contains(a.body, `"name":"a"`) || a.header.Get("Age") == "" || !strings.HasPrefix(a.header.Get("Warning"), "110 ") {
 			return fmt.Errorf("in the outage: %s %v, %v", a, a.header, err)
 		}
@@ -64,11 +64,11 @@ func TestEtcdOutageIsNotHidden(t *testing.T) {
 	})
 	must(t, cluster.StartEtcd(ctx))
 	eventually(ctx, t, func() error {
-		a, err := ask(ctx, t, cfg, http.MethodGet, configMaps, "")
+		a, err := request(ctx, t, cfg, http.MethodGet, configMaps, "")
 		if err != nil || a.status != http.StatusOK {
 			return fmt.Errorf("after the outage: %s, %v", a, err)
 		}
-		a, err = ask(ctx, t, cfg, http.MethodGet, configMaps+"?resourceVersion=0", "")
+		a, err = request(ctx, t, cfg, http.MethodGet, configMaps+"?resourceVersion=0", "")
 		if err != nil || a.header.Get("Warning") != "" {
 			return fmt.Errorf("after the outage: %s %v, %v", a, a.header, err)
 		}

@@ -34,7 +34,7 @@ func TestStandaloneRecordsEachRequestOnce(t *testing.T) {
 		{http.MethodPost, exec, "", "create " + exec},
 		{http.MethodDelete, maps + "/recorded", "", "delete " + maps + "/recorded"},
 	} {
-		_, err := ask(ctx, t, cfg, r.method, r.path, r.body)
+		_, err := request(ctx, t, cfg, r.method, r.path, r.body)
 		must(t, err)
 		want[r.event+" kubernetes-admin"]++
 	}

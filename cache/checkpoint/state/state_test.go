@@ -361,19 +361,19 @@ func TestOpen(t *testing.T) {
 	}
 	other := bytes.Repeat([]byte("o"), state.KeySize)
 	for _, c := range []struct {
-		name      string
-		files     map[string]string
-		sealed    []byte // key of an earlier process
-		plain     bool   // written by an earlier process
-		key       []byte
-		want      string // in the error
-		dropped   string // in a log line
-		imageKept bool
+		name    string
+		files   map[string]string
+		sealed  []byte // key of an earlier process
+		plain   bool   // written by an earlier process
+		key     []byte
+		want    string // in the error
+		dropped string // in a log line
+		isSaved bool
 	}{
 		{name: "a new folder"},
 		{name: "a new folder, sealed", key: key},
-		{name: "again", plain: true, imageKept: true},
-		{name: "again, sealed", sealed: key, key: key, imageKept: true},
+		{name: "again", plain: true, isSaved: true},
+		{name: "again, sealed", sealed: key, key: key, isSaved: true},
 		{name: "another key", sealed: key, key: other, want: "encrypted with a key other than --state-key-file"},
 		{name: "no key", sealed: key, want: "is encrypted: set --state-key-file"},
 		{name: "a key now", plain: true, key: key, dropped: "not encrypted"},
@@ -411,8 +411,8 @@ func TestOpen(t *testing.T) {
 				t.Errorf("log %q, want one line with %q", got, c.dropped)
 			}
 			names, err := d.Names()
-			if err != nil || (len(names) == 1) != c.imageKept {
-				t.Errorf("images %q, want them: %t, %v", names, c.imageKept, err)
+			if err != nil || (len(names) == 1) != c.isSaved {
+				t.Errorf("images %q, want them: %t, %v", names, c.isSaved, err)
 			}
 			if _, err := state.Open(state.Options{Dir: dir, Key: c.key}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 				t.Errorf("a second process: %v", err)

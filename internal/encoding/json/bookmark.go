@@ -58,7 +58,7 @@ func (Codec) ParseBookmark(object []byte) (encoding.Bookmark, error) {
 	if err != nil {
 		return encoding.Bookmark{}, fmt.Errorf("bookmark: %w", err)
 	}
-	return p.said, nil
+	return p.last, nil
 }
 
 // LearnBookmark implements encoding.Codec.
@@ -71,7 +71,7 @@ func (Codec) LearnBookmark(object []byte) (encoding.BookmarkTemplate, error) {
 		return nil, fmt.Errorf("bookmark: %w", err)
 	}
 	t := &template{head: p.head, tail: p.tail}
-	t.render(p.members, p.said.InitialEventsEnd, bytes.HasPrefix(object, []byte(`{"apiVersion":`)))
+	t.render(p.members, p.last.InitialEventsEnd, bytes.HasPrefix(object, []byte(`{"apiVersion":`)))
 	return t, nil
 }
 
@@ -80,7 +80,7 @@ type parsed struct {
 	head, tail []byte // around the metadata
 	members    []pair // of the metadata
 	named      bool
-	said       encoding.Bookmark
+	last       encoding.Bookmark
 }
 
 type pair struct {
@@ -109,14 +109,14 @@ func parseBookmark(object []byte) (*parsed, error) {
 		case "resourceVersion":
 			version = m.value
 		case "annotations":
-			p.said.InitialEventsEnd = marksEnd(m.value)
+			p.last.InitialEventsEnd = marksEnd(m.value)
 		}
 	}
 	if len(version) < 2 || version[0] != '"' {
 		return nil, encoding.ErrNoVersion
 	}
 	var err error
-	p.said.ResourceVersion, err = encoding.ParseVersion(version[1 : len(version)-1])
+	p.last.ResourceVersion, err = encoding.ParseVersion(version[1 : len(version)-1])
 	return p, err
 }
 

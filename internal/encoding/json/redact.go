@@ -70,11 +70,11 @@ type edit struct {
 	with     string
 }
 
-// redactPlace says what a value is, according to its position.
-type redactPlace uint8
+// position says what a value is, according to its position.
+type position uint8
 
 const (
-	anywhere redactPlace = iota
+	anywhere position = iota
 	// secrets is a Secret, or contains Secrets below items, rows or object.
 	secrets
 	// environment is the set of all variables, variable is one of them.
@@ -145,8 +145,8 @@ func meaningOf(name []byte) meaning {
 	return memberOther
 }
 
-// placeIn returns the place of the value of a member of an object at p.
-func (m meaning) placeIn(p redactPlace) redactPlace {
+// positionIn returns the place of the value of a member of an object at p.
+func (m meaning) positionIn(p position) position {
 	switch {
 	case p == secrets && (m == memberItems || m == memberRows || m == memberObject):
 		return secrets
@@ -163,7 +163,7 @@ func (m meaning) placeIn(p redactPlace) redactPlace {
 }
 
 // value redacts the value at i.
-func (r *redactor) value(i, depth int, p redactPlace) int {
+func (r *redactor) value(i, depth int, p position) int {
 	switch {
 	case i >= len(r.b):
 		return ^i
@@ -188,7 +188,7 @@ func (r *redactor) assignment(i, end int) {
 	}
 }
 
-func (r *redactor) array(i, depth int, p redactPlace) int {
+func (r *redactor) array(i, depth int, p position) int {
 	b := r.b
 	switch p {
 	case environment, variable:
@@ -217,7 +217,7 @@ func (r *redactor) array(i, depth int, p redactPlace) int {
 type span struct{ from, to int }
 
 // object redacts the object at i. Its kind may follow the members that depend on it.
-func (r *redactor) object(i, depth int, p redactPlace) int {
+func (r *redactor) object(i, depth int, p position) int {
 	b := r.b
 	if depth--; depth < 0 {
 		return ^i
@@ -227,7 +227,7 @@ func (r *redactor) object(i, depth int, p redactPlace) int {
 	}
 	var data, stringData, items, set []span
 	isSecret, isSecrets, isSchema := p == secrets, false, false
-	dropped := dropper{r: r, kept: -1, pending: -1}
+	dropped := dropper{r: r, copied: -1, pending: -1}
 	for more := true; more; {
 		start, mark := i, len(r.edits)
 		key, value := memberAt(b, i)
@@ -235,7 +235,7 @@ func (r *redactor) object(i, depth int, p redactPlace) int {
 			return ^i
 		}
 		m := meaningOf(key)
-		if i = r.value(value, depth, m.placeIn(p)); i < 0 {
+		if i = r.value(value, depth, m.positionIn(p)); i < 0 {
 			return i
 		}
 		if p == environment {
@@ -277,26 +277,26 @@ func (r *redactor) object(i, depth int, p redactPlace) int {
 // dropper removes members from an object, each with one adjacent comma.
 type dropper struct {
 	r *redactor
-	// kept is where the last member that is kept ends, -1 if there is none; pending where the first
+	// copied is where the last member that is kept ends, -1 if there is none; pending where the first
 	// member begins if it is dropped and none is kept yet, otherwise -1; last where the last member
 	// ends.
-	kept, pending, last int
+	copied, pending, last int
 }
 
 // member is called for each member. Its edits are those from mark on.
 func (d *dropper) member(start, end, mark int, drop bool) {
 	switch {
-	case drop && d.kept >= 0:
+	case drop && d.copied >= 0:
 		d.r.edits = d.r.edits[:mark]
-		d.r.replace(d.kept, end, "")
+		d.r.replace(d.copied, end, "")
 	case drop && d.pending < 0:
 		d.pending = start
 	case !drop && d.pending >= 0:
 		d.r.replace(d.pending, start, "")
 		d.pending = -1
 	}
-	if d.last = end; !drop || d.kept >= 0 {
-		d.kept = end
+	if d.last = end; !drop || d.copied >= 0 {
+		d.copied = end
 	}
 }
 

@@ -47,7 +47,7 @@ func (Codec) ParseBookmark(object []byte) (encoding.Bookmark, error) {
 	if err != nil {
 		return encoding.Bookmark{}, fmt.Errorf("bookmark: %w", err)
 	}
-	return p.said, nil
+	return p.last, nil
 }
 
 // LearnBookmark implements encoding.Codec.
@@ -65,7 +65,7 @@ func (Codec) LearnBookmark(object []byte) (encoding.BookmarkTemplate, error) {
 	}
 	return &template{
 		head: object[:head], tail: object[p.object.MetaEnd:],
-		metadata: object[p.object.MetaStart:p.object.MetaEnd], marked: p.said.InitialEventsEnd,
+		metadata: object[p.object.MetaStart:p.object.MetaEnd], marked: p.last.InitialEventsEnd,
 	}, nil
 }
 
@@ -74,7 +74,7 @@ type parsed struct {
 	object encoding.Encoded
 	fields int // number of metadata fields; the last one counts
 	named  bool
-	said   encoding.Bookmark
+	last   encoding.Bookmark
 }
 
 func parseBookmark(object []byte) (*parsed, error) {
@@ -102,7 +102,7 @@ func parseBookmark(object []byte) (*parsed, error) {
 		err = encoding.ErrNoVersion
 	}
 	if err == nil {
-		p.said.ResourceVersion, err = encoding.ParseVersion(version)
+		p.last.ResourceVersion, err = encoding.ParseVersion(version)
 	}
 	return p, err
 }
@@ -110,7 +110,7 @@ func parseBookmark(object []byte) (*parsed, error) {
 func (p *parsed) annotation(entry []byte) error {
 	l, err := mapEntry(entry)
 	if string(l.Key) == encoding.InitialEventsEnd {
-		p.said.InitialEventsEnd = string(l.Value) == "true"
+		p.last.InitialEventsEnd = string(l.Value) == "true"
 	}
 	return err
 }

@@ -15,9 +15,9 @@ type Reference struct {
 	Namespace, Name, ResourceVersion []byte
 }
 
-// ReadReferences reads a PartialObjectMetadataList in protobuf and calls visit for each item, in
+// ReadVersions reads a PartialObjectMetadataList in protobuf and calls visit for each item, in
 // order. limit and errors are as for Codec.ReadList. It does not retain what it reads.
-func ReadReferences(r io.Reader, limit int, visit func(Reference) error) (encoding.ListMeta, error) {
+func ReadVersions(r io.Reader, limit int, visit func(Reference) error) (encoding.ListMeta, error) {
 	l := list{r: bufio.NewReaderSize(r, encoding.ListBuffer), limit: limit, borrow: true}
 	l.visit = func(item []byte) error {
 		ref, err := parseReference(item)

@@ -31,7 +31,7 @@ func metadataList(n int) []byte {
 	return append([]byte(magic), body...)
 }
 
-func TestReadReferences(t *testing.T) {
+func TestReadVersions(t *testing.T) {
 	var want []string
 	for _, pod := range encodingtest.PodList(20, 300).Items {
 		want = append(want, fmt.Sprintf("%s/%s@%s", pod.Namespace, pod.Name, pod.ResourceVersion))
@@ -39,7 +39,7 @@ func TestReadReferences(t *testing.T) {
 	for name, r := range encodingtest.Readers(metadataList(20)) {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			meta, err := ReadReferences(r, testLimit, func(ref Reference) error {
+			meta, err := ReadVersions(r, testLimit, func(ref Reference) error {
 				got = append(got, fmt.Sprintf("%s/%s@%s", ref.Namespace, ref.Name, ref.ResourceVersion))
 				return nil
 			})
@@ -53,29 +53,29 @@ func TestReadReferences(t *testing.T) {
 	}
 }
 
-func TestReadReferencesRejects(t *testing.T) {
+func TestReadVersionsRejects(t *testing.T) {
 	none := func(Reference) error { return nil }
 	body := metadataList(3)
 	for n := range len(body) - len(Tail) { // two empty fields, which may be missing
 		// A truncated body is never accepted as a shorter list.
-		if _, err := ReadReferences(&encodingtest.Portions{B: body[:n], N: 100}, testLimit, none); err == nil {
+		if _, err := ReadVersions(&encodingtest.Portions{B: body[:n], N: 100}, testLimit, none); err == nil {
 			t.Fatalf("%d of %d bytes are taken for a list", n, len(body))
 		}
 	}
-	if _, err := ReadReferences(&encodingtest.Portions{B: body, N: 100}, 10, none); !errors.Is(err, encoding.ErrTooLarge) {
+	if _, err := ReadVersions(&encodingtest.Portions{B: body, N: 100}, 10, none); !errors.Is(err, encoding.ErrTooLarge) {
 		t.Errorf("above the limit: %v", err)
 	}
 	enough := errors.New("enough")
-	if _, err := ReadReferences(&encodingtest.Portions{B: body, N: 100}, testLimit, func(Reference) error { return enough }); !errors.Is(err, enough) {
+	if _, err := ReadVersions(&encodingtest.Portions{B: body, N: 100}, testLimit, func(Reference) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("%v", err)
 	}
 }
 
-func FuzzReadReferences(f *testing.F) {
+func FuzzReadVersions(f *testing.F) {
 	f.Add(metadataList(2), uint8(3))
 	f.Fuzz(func(t *testing.T, body []byte, portion uint8) {
 		n := 0
-		_, err := ReadReferences(&encodingtest.Portions{B: body, N: int(portion) + 1}, 4096, func(Reference) error { n++; return nil })
+		_, err := ReadVersions(&encodingtest.Portions{B: body, N: int(portion) + 1}, 4096, func(Reference) error { n++; return nil })
 		if err != nil {
 			return
 		}

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Patience is how long anything in these tests may take.
-const Patience = 20 * time.Second
+// Timeout is how long anything in these tests may take.
+const Timeout = 20 * time.Second
 
 // Dynamic is a client of a resource, given as "resource.version.group".
 func (c *Chain) Dynamic(t testing.TB, resource string) dynamic.NamespaceableResourceInterface {
@@ -51,7 +51,7 @@ func (c *Chain) Extensions(t testing.TB) clientset.Interface {
 // body read.
 func (c *Chain) Do(t testing.TB, method, path, body string, header ...string) (*http.Response, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, c.Config.Host+path, strings.NewReader(body))
 	if err != nil {
@@ -120,7 +120,7 @@ func (c *Chain) Define(t testing.TB, manifest string) *apiextensions.CustomResou
 // WaitDefinition waits until a definition is as wanted.
 func (c *Chain) WaitDefinition(t testing.TB, name string, wanted func(*apiextensions.CustomResourceDefinition) bool) *apiextensions.CustomResourceDefinition {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
 	defer cancel()
 	watch, err := c.Extensions(t).ApiextensionsV1().CustomResourceDefinitions().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// answering is a transport whose answer is given.
-type answering func(req *http.Request) *http.Response
+// respond is a transport whose answer is given.
+type respond func(req *http.Request) *http.Response
 
-func (a answering) RoundTrip(req *http.Request) (*http.Response, error) {
+func (a respond) RoundTrip(req *http.Request) (*http.Response, error) {
 	if resp := a(req); resp != nil {
 		return resp, nil
 	}
@@ -31,7 +31,7 @@ func (a answering) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestWebhooks(t *testing.T) {
 	const limit = 1000
 	var size int
-	shared := &rest.Config{Host: "https://hook.test", Transport: answering(func(*http.Request) *http.Response {
+	shared := &rest.Config{Host: "https://hook.test", Transport: respond(func(*http.Request) *http.Response {
 		if size < 0 {
 			return nil
 		}
@@ -122,7 +122,7 @@ func TestDocuments(t *testing.T) {
 // TestStatuses: what no response writer takes is an error.
 func TestStatuses(t *testing.T) {
 	for status, good := range map[int]bool{0: false, 42: false, 99: false, 101: true, 200: true, 999: true, 1000: false} {
-		resp, err := Statuses(answering(func(*http.Request) *http.Response {
+		resp, err := Statuses(respond(func(*http.Request) *http.Response {
 			return &http.Response{StatusCode: status, Body: http.NoBody}
 		})).RoundTrip(httptest.NewRequest(http.MethodGet, "/", nil))
 		if (err == nil) != good {

@@ -79,7 +79,7 @@ func (g *guard) runLow(err error) {
 // provide allocates the missing reserves. It returns whether both exist, or cannot exist on
 // this file system.
 func (g *guard) provide() bool {
-	var kept []string
+	var retained []string
 	for _, name := range []string{startReserve, runningReserve} {
 		err := g.allocate(name, reserveSize)
 		if name == startReserve && err != nil && full(err) {
@@ -88,7 +88,7 @@ func (g *guard) provide() bool {
 		}
 		switch {
 		case err == nil:
-			kept = append(kept, name)
+			retained = append(retained, name)
 		case full(err):
 			g.mu.Lock()
 			g.runLow(err)
@@ -100,7 +100,7 @@ func (g *guard) provide() bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, name := range kept {
+	for _, name := range retained {
 		if _, err := g.FS.Stat(g.PathJoin(g.dir, name)); err != nil {
 			return false // given up again meanwhile
 		}

@@ -43,24 +43,24 @@ func TestWaitingCreationsLeaveTheReserve(t *testing.T) {
 	}
 }
 
-// spending is a disk on which somebody else takes what was free as soon as a reserve is provided.
-type spending struct {
+// allocatingFS is a disk on which somebody else takes what was free as soon as a reserve is provided.
+type allocatingFS struct {
 	vfs.FS
 	taken func()
 }
 
-func (s *spending) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+func (s *allocatingFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	f, err := s.FS.OpenReadWrite(name, c, opts...)
-	return spendingFile{f, s, name}, err
+	return allocatingFile{f, s, name}, err
 }
 
-type spendingFile struct {
+type allocatingFile struct {
 	vfs.File
-	disk *spending
+	disk *allocatingFS
 	name string
 }
 
-func (f spendingFile) Close() error {
+func (f allocatingFile) Close() error {
 	err := f.File.Close()
 	if taken := f.disk.taken; taken != nil && strings.HasSuffix(f.name, runningReserve) {
 		f.disk.taken = nil
@@ -71,7 +71,7 @@ func (f spendingFile) Close() error {
 
 // TestReserveGivenUpWhileProvided: there is no room before the reserves are there.
 func TestReserveGivenUpWhileProvided(t *testing.T) {
-	disk := &spending{FS: newLimited(1 << 30)}
+	disk := &allocatingFS{FS: newLimited(1 << 30)}
 	e := openAt(t, Options{Dir: "data", FS: disk, HistoryAge: -1})
 	defer mustClose(t, e)
 	disk.taken = func() {

@@ -200,7 +200,7 @@ func (w *watcher) deliver(resp *pb.WatchResponse) error {
 func (w *watcher) progress() {
 	for {
 		select {
-		case <-w.ask:
+		case <-w.requests:
 			w.report()
 		case <-w.ctx.Done():
 			return

@@ -31,7 +31,7 @@ type watcher struct {
 	ctx        context.Context // ends with the watcher or the engine
 	cancel     context.CancelFunc
 	batches    chan storage.Batch // unbuffered: when a send returns, Next has the batch
-	ask        chan struct{}      // has room for one: progress is requested
+	requests   chan struct{}      // has room for one: progress is requested
 	done       chan struct{}      // closed when run has ended
 	err        error              // why; written before done is closed
 	closedByUs sync.Once
@@ -61,12 +61,12 @@ func (e *Engine) Watch(ctx context.Context, opts storage.WatchOptions) (storage.
 	}
 	from, to := bounds(storage.RangeOptions{Prefix: opts.Prefix})
 	w := &watcher{
-		engine:  e,
-		key:     []byte(from),
-		end:     []byte(to),
-		batches: make(chan storage.Batch),
-		ask:     make(chan struct{}, 1),
-		done:    make(chan struct{}),
+		engine:   e,
+		key:      []byte(from),
+		end:      []byte(to),
+		batches:  make(chan storage.Batch),
+		requests: make(chan struct{}, 1),
+		done:     make(chan struct{}),
 	}
 	w.mu.position = min(opts.After, math.MaxInt64-1) // the next one must be an int64
 	w.mu.changed = make(chan struct{})
@@ -99,7 +99,7 @@ func (w *watcher) Next(ctx context.Context) (storage.Batch, error) {
 
 func (w *watcher) RequestProgress() {
 	select {
-	case w.ask <- struct{}{}:
+	case w.requests <- struct{}{}:
 	default: // the request that waits will be sent after this call
 	}
 }

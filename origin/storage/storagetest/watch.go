@@ -131,16 +131,16 @@ func testWatchLargeValues(s *session) {
 // testWatchValuesNotReused checks that the values of a batch remain unchanged after the next call.
 func testWatchValuesNotReused(s *session) {
 	w := s.watch(s.prefix, s.current())
-	type kept struct{ was, is []byte }
-	var all []kept
+	type pair struct{ was, is []byte }
+	var all []pair
 	rev := uint64(0)
 	for i := range 200 {
 		rev = s.put("a", fmt.Sprint("value ", i), rev)
 		for seen := false; !seen; {
 			for _, ev := range s.next(w).Events {
-				all = append(all, kept{bytes.Clone(ev.KV.Value), ev.KV.Value})
+				all = append(all, pair{bytes.Clone(ev.KV.Value), ev.KV.Value})
 				if ev.Previous != nil {
-					all = append(all, kept{bytes.Clone(ev.Previous.Value), ev.Previous.Value})
+					all = append(all, pair{bytes.Clone(ev.Previous.Value), ev.Previous.Value})
 				}
 				seen = ev.KV.Revision == rev
 			}

@@ -71,11 +71,11 @@ type reader struct {
 type lease struct {
 	turn atomic.Uint64
 	// timer checks the lease while watched is set; seen is the turn that it saw last, calm how
-	// many checks in a row found nothing slow, mostCalm at most.
-	timer   *time.Timer
-	watched atomic.Bool
-	seen    atomic.Uint64
-	calm    atomic.Int32
+	// many checks in a row found nothing slow, maxBackoff at most.
+	timer    *time.Timer
+	watched  atomic.Bool
+	seen     atomic.Uint64
+	rareness atomic.Int32
 	// read goes on reading.
 	read func(turn uint64)
 }

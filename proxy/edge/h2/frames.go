@@ -189,9 +189,9 @@ func (h *conn) moveWindowsLocked(initial int64) error {
 
 // chargeResponse takes for a frame that is free if it tells of data that was sent, as long as there are
 // no more of them than there was data.
-func (h *conn) chargeResponse(tells bool) error {
+func (h *conn) chargeResponse(withStatus bool) error {
 	h.mu.Lock()
-	free := tells && h.updates > 0
+	free := withStatus && h.updates > 0
 	if free {
 		h.updates--
 	}

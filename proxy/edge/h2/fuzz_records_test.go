@@ -79,7 +79,7 @@ func FuzzRecords(f *testing.F) {
 		if err := conn.Handshake(); err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(edgetest.Patience))
+		_ = conn.SetDeadline(time.Now().Add(edgetest.Timeout))
 		cutting.cuts = segments
 
 		plain := &memoryConn{}

@@ -80,7 +80,7 @@ func TestHTTP2GoAwaySlowReader(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), edgetest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), edgetest.Timeout)
 	defer cancel()
 	down := make(chan error, 1)
 	go func() { down <- ts.Shutdown(ctx) }()

@@ -228,7 +228,7 @@ func TestHTTP2Leaks(t *testing.T) {
 		_ = conn.Close()
 	}
 	ts.HoldsNothing()
-	for end := time.Now().Add(edgetest.Patience); ts.Gauge("kubeweir_connections", "secure", "h2") != 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(edgetest.Timeout); ts.Gauge("kubeweir_connections", "secure", "h2") != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("connections are left")
 		}

@@ -40,7 +40,7 @@ func TestHTTP2PlaceInLine(t *testing.T) {
 		if first == nil {
 			first = u
 		}
-		for end := time.Now().Add(edgetest.Patience); !slices.Equal(u.st.h.lineIDs(), ids); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(edgetest.Timeout); !slices.Equal(u.st.h.lineIDs(), ids); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("in line: %v, want %v", u.st.h.lineIDs(), ids)
 			}
@@ -85,7 +85,7 @@ func TestHTTP2SmallInLine(t *testing.T) {
 	h := u.st.h
 	lined := func(want ...uint32) {
 		t.Helper()
-		for end := time.Now().Add(edgetest.Patience); !slices.Equal(h.lineIDs(), want); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(edgetest.Timeout); !slices.Equal(h.lineIDs(), want); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("in line: %v, want %v", h.lineIDs(), want)
 			}

@@ -17,9 +17,9 @@ const (
 
 	// takeOverAfter is how long a request may keep its connection from being read, to twice
 	// that, before another goroutine goes on reading. Where all requests are quick the checks are
-	// rarer, by up to 1<<mostCalm: on a busy connection each costs a thread's sleep.
+	// rarer, by up to 1<<maxBackoff: on a busy connection each costs a thread's sleep.
 	takeOverAfter = 500 * time.Microsecond
-	mostCalm      = 3
+	maxBackoff    = 3
 	// slowRow is how many requests are served by goroutines of their own after the reading had
 	// to be taken over from one.
 	slowRow = 32
@@ -154,7 +154,7 @@ func (h *conn) serve(st *stream, turn *uint64) bool {
 	l.turn.Store(st.turn)
 	if !l.watched.Load() {
 		l.watched.Store(true)
-		l.timer.Reset(takeOverAfter << l.calm.Load())
+		l.timer.Reset(takeOverAfter << l.rareness.Load())
 	}
 	st.ctx.reads, st.ctx.turn = h, st.turn
 	st.serve()
@@ -168,17 +168,17 @@ func (h *conn) checkLease() {
 	l := &h.lease
 	turn := l.turn.Load()
 	if turn%2 == 0 {
-		l.calmDown()
+		l.backOff()
 		l.watched.Store(false)
 		if turn = l.turn.Load(); turn%2 == 0 || l.watched.Swap(true) {
 			return
 		}
 	}
 	if l.seen.Swap(turn) != turn {
-		l.timer.Reset(takeOverAfter << l.calmDown())
+		l.timer.Reset(takeOverAfter << l.backOff())
 		return
 	}
-	l.calm.Store(0)
+	l.rareness.Store(0)
 	if !l.turn.CompareAndSwap(turn, turn+1) {
 		// It is over, and the next may have begun already, which the timer is for.
 		l.timer.Reset(takeOverAfter)
@@ -189,9 +189,9 @@ func (h *conn) checkLease() {
 	h.Panics.Go(nil, "connection", func() { l.read(turn + 1) })
 }
 
-// calmDown notes a check that found nothing slow.
-func (l *lease) calmDown() (calm int32) {
-	calm = min(l.calm.Load()+1, mostCalm)
-	l.calm.Store(calm)
-	return calm
+// backOff notes a check that found nothing slow.
+func (l *lease) backOff() (backoff int32) {
+	backoff = min(l.rareness.Load()+1, maxBackoff)
+	l.rareness.Store(backoff)
+	return backoff
 }

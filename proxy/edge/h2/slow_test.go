@@ -194,7 +194,7 @@ func TestHTTP2SmallReads(t *testing.T) {
 	})
 	conn := ts.DialH2()
 	c := edgetest.NewFrameConn(t, conn)
-	_ = conn.SetDeadline(time.Now().Add(edgetest.Patience))
+	_ = conn.SetDeadline(time.Now().Add(edgetest.Timeout))
 	id := c.Request("GET", "/", false)
 	var updates bytes.Buffer
 	fr := http2.NewFramer(&updates, nil)
@@ -230,7 +230,7 @@ func TestHTTP2UnreadEvents(t *testing.T) {
 					OnStart: func(w api.StreamWriter) { writers <- w },
 					OnStop:  func() { stopped <- struct{}{} },
 				}}
-			}, func(o *edge.Options) { o.WriteTimeout = 2 * edgetest.Patience })
+			}, func(o *edge.Options) { o.WriteTimeout = 2 * edgetest.Timeout })
 			watch := func() (api.SharedWriter, *edgetest.FrameConn) {
 				var conn net.Conn
 				if secure {

@@ -35,7 +35,7 @@ func TestHTTP2StepsIn(t *testing.T) {
 			t.Errorf("an answer behind one that waits took %v", took)
 		}
 		_ = c.WriteRSTStream(waits, 8)
-		const most = 2 * takeOverAfter << mostCalm
+		const most = 2 * takeOverAfter << maxBackoff
 		for range 100 {
 			ask("/")
 			time.Sleep(takeOverAfter / 3)

@@ -44,7 +44,7 @@ func TestHTTP2StrangersHoard(t *testing.T) {
 		_ = stranger.WritePing(false, [8]byte{})
 		stranger.Until(func(frame http2.Frame) bool { return frame.Header().Type == http2.FramePing }) // or it may not be counted yet
 		go flood(stranger)
-		for end := time.Now().Add(edgetest.Patience); ts.Gauge("kubeweir_connections", "sidecar", "h2") != 1; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(edgetest.Timeout); ts.Gauge("kubeweir_connections", "sidecar", "h2") != 1; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("the stranger is still there")
 			}

@@ -290,7 +290,7 @@ func TestHTTP2PriorKnowledge(t *testing.T) {
 	protocols.SetUnencryptedHTTP2(true)
 	tr := &http.Transport{Protocols: protocols}
 	defer tr.CloseIdleConnections()
-	c := &http.Client{Transport: tr, Timeout: edgetest.Patience}
+	c := &http.Client{Transport: tr, Timeout: edgetest.Timeout}
 	for path, want := range map[string]string{"/": "HTTP/2.0 " + ts.Sidecar + " true", "/large": string(object)} {
 		resp, err := c.Get("http://" + ts.Sidecar + path)
 		if err != nil {
@@ -436,7 +436,7 @@ func TestHTTP2Mixed(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	end := time.Now().Add(edgetest.Patience)
+	end := time.Now().Add(edgetest.Timeout)
 	for ts.Held() != 0 {
 		if time.Now().After(end) {
 			t.Fatalf("%d bytes are held", ts.Held())

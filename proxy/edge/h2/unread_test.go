@@ -31,7 +31,7 @@ func TestHTTP2ResponsesUnread(t *testing.T) {
 			c.Request("GET", "/", false)
 		}
 	}
-	for end := time.Now().Add(edgetest.Patience); ts.Gauge("kubeweir_unread_streams_reset_total") == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(edgetest.Timeout); ts.Gauge("kubeweir_unread_streams_reset_total") == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d goroutines wait, and %d bytes count as waiting", runtime.NumGoroutine()-before, ts.Waiting())
 		}

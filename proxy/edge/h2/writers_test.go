@@ -171,7 +171,7 @@ func startWriters(t *testing.T) *writersServer {
 			return &api.Response{Status: 101, Header: edgetest.SwitchTo("x"), Stream: websocket.New(started, panics)}
 		}
 		return &api.Response{Status: 200, Stream: started}
-	}, func(o *edge.Options) { o.WriteTimeout, o.PingInterval = edgetest.Patience, time.Hour }) // no PING flushes what was forgotten
+	}, func(o *edge.Options) { o.WriteTimeout, o.PingInterval = edgetest.Timeout, time.Hour }) // no PING flushes what was forgotten
 	return ts
 }
 

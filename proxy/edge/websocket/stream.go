@@ -38,11 +38,11 @@ type Stream struct {
 
 	responses sync.WaitGroup
 	// mu guards what follows.
-	mu        sync.Mutex
-	answering bool // a goroutine does
-	stopped   bool
-	pong      []byte // nil when none is due
-	code      uint16 // of the close frame that is due, 0 when none is
+	mu         sync.Mutex
+	responding bool // a goroutine does
+	stopped    bool
+	pong       []byte // nil when none is due
+	code       uint16 // of the close frame that is due, 0 when none is
 }
 
 // New makes a Stream of messages, each written behind its head: AppendTextHead or AppendBinaryHead.
@@ -103,8 +103,8 @@ func (s *Stream) respond(due func()) {
 		return
 	}
 	due()
-	if !s.answering {
-		s.answering = true
+	if !s.responding {
+		s.responding = true
 		s.panics.Go(&s.responses, "stream", s.writeResponses)
 	}
 }
@@ -115,7 +115,7 @@ func (s *Stream) writeResponses() {
 		s.mu.Lock()
 		pong, code := s.pong, s.code
 		s.pong, s.code = nil, 0
-		s.answering = pong != nil || code != 0
+		s.responding = pong != nil || code != 0
 		s.mu.Unlock()
 		if pong != nil {
 			_ = s.write([][]byte{pong}) // the messages learn of an error, too

@@ -53,8 +53,8 @@ type Requests struct {
 	Get func(ctx context.Context, path string, query url.Values) (io.ReadCloser, error)
 }
 
-// writePatience is how long writes wait for an unresponsive server.
-func (t *Timeouts) writePatience() time.Duration { return max(0, t.SilenceTimeout-t.ServerSilence) }
+// writeTimeout is how long writes wait for an unresponsive server.
+func (t *Timeouts) writeTimeout() time.Duration { return max(0, t.SilenceTimeout-t.ServerSilence) }
 
 // Resolver resolves a DNS name, as a net.Resolver does.
 type Resolver interface {

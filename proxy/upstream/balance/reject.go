@@ -34,8 +34,8 @@ func (a *attempt) isRejected(resp *http.Response) bool {
 		return false // its body may last
 	}
 	message := peek(resp)
-	if said, ok := status.Parse([]byte(message)); ok {
-		message = said.Message
+	if parsed, ok := status.Parse([]byte(message)); ok {
+		message = parsed.Message
 	}
 	// In the middle of a message this may be said of another server.
 	for _, notice := range []string{noticeShutdown, noticeStarting} {

@@ -135,7 +135,7 @@ func (s *Server) become(next health.Standing, why error) {
 		s.mu.giveUp = nil
 	}
 	if next == health.Unresponsive {
-		s.mu.giveUp = time.AfterFunc(s.set.writePatience(), s.abandon)
+		s.mu.giveUp = time.AfterFunc(s.set.writeTimeout(), s.abandon)
 	}
 	s.mu.Unlock()
 

@@ -171,9 +171,9 @@ func (d *Detector) silent() {
 	d.suspect(d.now())
 }
 
-// patience returns how long to wait still before the upstream counts as Silent, or is to be probed,
+// silenceLimit returns how long to wait still before the upstream counts as Silent, or is to be probed,
 // for somebody who waits since a moment. It is not positive if the upstream is Silent.
-func (d *Detector) patience(since time.Time) time.Duration {
+func (d *Detector) silenceLimit(since time.Time) time.Duration {
 	limit, silence := d.opts.SilenceTimeout, d.silence(since)
 	switch {
 	case silence >= limit:
@@ -307,14 +307,14 @@ func (d *Detector) probe() {
 
 // RunProbe has ask send a request over a new connection, because those that there are may be lost.
 // It does not wait.
-func (d *Detector) RunProbe(ask func(context.Context) error) {
+func (d *Detector) RunProbe(send func(context.Context) error) {
 	d.opts.Spawn(func() {
 		d.prober.inFlight.Add(1)
 		defer d.prober.inFlight.Add(-1)
 		ctx, cancel := context.WithTimeout(d.opts.Context, d.opts.SilenceTimeout/2)
 		defer cancel()
 		began := d.now()
-		if ask(ctx) != nil {
+		if send(ctx) != nil {
 			d.probeFailed(began)
 			return
 		}

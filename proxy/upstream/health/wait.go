@@ -101,7 +101,7 @@ func (w *Wait) review() {
 		}
 	}
 	if w.silenceTimeout() > 0 {
-		left := w.Detector.patience(w.began)
+		left := w.Detector.silenceLimit(w.began)
 		if left <= 0 || w.Detector.server.isLost(w.began) {
 			w.cancel(ErrSilent)
 			return
