@@ -12,7 +12,7 @@ import (
 // certFile is a setting that names a PEM file.
 type certFile struct{ path, file string }
 
-// checkCAs checks that files have certificates in them. That they can be read is checkFiles' to check.
+// checkCAs checks that files contain certificates. checkFiles checks that they can be read.
 func checkCAs(o *origins, files ...certFile) {
 	for _, f := range files {
 		if content := readPEM(o, f.file); content != nil {
@@ -21,7 +21,7 @@ func checkCAs(o *origins, files ...certFile) {
 	}
 }
 
-// checkPair checks that a certificate has a key, which is its own, and the other way round.
+// checkPair checks that a certificate and a key are set together and belong together.
 func checkPair(o *origins, cert, key certFile) {
 	switch {
 	case cert.file != "" && key.file == "":
@@ -54,7 +54,7 @@ func readPEM(o *origins, file string) []byte {
 	return content
 }
 
-// checkCertificates reports a file that has no certificate, or one that cannot be read.
+// checkCertificates reports a file that has no certificate, or an unreadable one.
 func (o *origins) checkCertificates(f certFile, content []byte) bool {
 	err := errors.New("it has none")
 	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
@@ -71,7 +71,7 @@ func (o *origins) checkCertificates(f certFile, content []byte) bool {
 	return err == nil
 }
 
-// plainTLSError is what went wrong without the package that found it.
+// plainTLSError returns the text of a TLS error without its package prefix.
 func plainTLSError(err error) string {
 	text := err.Error()
 	for _, prefix := range []string{"tls: ", "x509: "} {

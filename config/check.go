@@ -8,19 +8,17 @@ import (
 // Modes are the commands that have a configuration.
 func Modes() []string { return []string{"gateway", "standalone"} }
 
-// Checked is what CheckFile found.
+// Checked is the result of CheckFile.
 type Checked struct {
 	Mode   string // the command that the file was read for
 	Errors []error
-	// Unsure is true if the mode was chosen though the file has fields that it does not
-	// know.
+	// Unsure is true if the mode was guessed although the file has unknown fields.
 	Unsure bool
 }
 
-// CheckFile says what is wrong with a configuration file: everything, each with its
-// line. The mode is that of Modes for which it is; "" takes the one whose settings it
-// has. Elsewhere tells that another machine will run with it, so that the files that it
-// names are not looked for. The error tells that the file cannot be read.
+// CheckFile returns all errors of a configuration file, each with its line. mode is one of Modes;
+// "" selects the mode whose settings the file has. With elsewhere, another machine will use the
+// file, so files that it names are not checked. CheckFile fails only if the file cannot be read.
 func CheckFile(name, mode string, elsewhere bool) (Checked, error) {
 	content, err := readLimited(name)
 	if err != nil {
@@ -29,7 +27,8 @@ func CheckFile(name, mode string, elsewhere bool) (Checked, error) {
 	return checkContent(name, content, mode, elsewhere)
 }
 
-// CheckInput is CheckFile of what in has. Paths in it are relative to the working directory.
+// CheckInput is CheckFile for the contents of in. Relative paths in them are relative to the
+// working directory.
 func CheckInput(in io.Reader, mode string, elsewhere bool) (Checked, error) {
 	const name = "standard input"
 	content, err := readAllLimited(name, in)
@@ -74,7 +73,7 @@ func programOf(mode string) (*program, error) {
 	return nil, fmt.Errorf("%q is no mode; use %s", mode, alternatives(Modes()))
 }
 
-// checkRead checks what a file was read into.
+// checkRead checks a configuration that was read from a file.
 func checkRead(o *origins, p *program) []error {
 	if len(o.file.errs) == 0 {
 		p.check(o)

@@ -11,7 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/clusterprofile"
 )
 
-// ClusterProfiles determines which ClusterProfile objects of a hub are clusters, besides those of Gateway.Clusters.
+// ClusterProfiles selects the ClusterProfile objects of a hub that are clusters, in addition to
+// Gateway.Clusters.
 type ClusterProfiles struct {
 	ProviderFile  string `json:"providerFile"`
 	Kubeconfig    string `json:"kubeconfig"`
@@ -21,7 +22,7 @@ type ClusterProfiles struct {
 	Max           int    `json:"max"`
 }
 
-// On reports whether there are to be ClusterProfiles.
+// On reports whether ClusterProfiles are configured.
 func (p *ClusterProfiles) On() bool { return p.ProviderFile != "" }
 
 const profilesPath = "clusterProfiles"
@@ -45,7 +46,7 @@ func (p *ClusterProfiles) settings() []setting {
 	}
 }
 
-// check reports what is wrong with them.
+// check reports errors in the settings of ClusterProfiles.
 func (p *ClusterProfiles) check(o *origins) {
 	if !p.On() {
 		for _, s := range p.settings() {
@@ -76,7 +77,8 @@ func (p *ClusterProfiles) check(o *origins) {
 	}
 }
 
-// ProfiledCluster is a cluster that a ClusterProfile names: it has all from the top level, but for where it is.
+// ProfiledCluster returns the configuration of a cluster that a ClusterProfile names: the top-level
+// settings, except for its address and credentials.
 func (g *Gateway) ProfiledCluster(name string) *Cluster {
 	c := &Cluster{Name: name, PathPrefix: true, Gateway: *g}
 	c.Clusters, c.Kubeconfig, c.Context, c.ClusterProfiles = nil, "", "", ClusterProfiles{}
@@ -84,5 +86,6 @@ func (g *Gateway) ProfiledCluster(name string) *Cluster {
 	return c
 }
 
-// Several reports whether the gateway stands in front of several clusters, or of some that it is told of while it runs.
+// Several reports whether the gateway serves several clusters, or clusters that may be added while
+// it runs.
 func (g *Gateway) Several() bool { return len(g.Clusters) > 0 || g.ClusterProfiles.On() }

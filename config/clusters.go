@@ -13,28 +13,28 @@ import (
 	"github.com/kubeweir/kubeweir/internal/apiservers"
 )
 
-// Cluster is one of several clusters that a gateway stands in front of.
+// Cluster is one of several clusters that a gateway serves.
 type Cluster struct {
 	// Name identifies the cluster in paths, metrics, logs and audit events. Required.
 	Name string `json:"name"`
-	// Hosts are the names, without port, by which clients ask for this cluster.
+	// Hosts are the host names, without port, by which clients select this cluster.
 	Hosts []string `json:"hosts"`
-	// PathPrefix serves it below /clusters/ and its name, too.
+	// PathPrefix also serves the cluster below /clusters/NAME.
 	PathPrefix bool `json:"pathPrefix"`
 
-	// Gateway is what a gateway in front of this cluster alone would be told: the
-	// settings of the top level, but what the cluster has of its own.
+	// Gateway is the configuration of a gateway that serves only this cluster: the top-level
+	// settings, with those of the cluster in place of them.
 	Gateway
 }
 
 // Settings of clusters.
 const (
 	clustersPath = "clusters"
-	// ClusterPathPrefix is what the name of a cluster stands behind in a path.
+	// ClusterPathPrefix precedes the name of a cluster in a path.
 	ClusterPathPrefix = "/clusters/"
 )
 
-// clustersExample are clusters for a file.
+// clustersExample is an example for configuration files.
 const clustersExample = `
 # Reachable at /clusters/berlin, and by its own host name.
 - name: berlin
@@ -49,8 +49,8 @@ const clustersExample = `
     default: session
 `
 
-// processPaths are the settings, and groups of settings, that the process has one time for
-// all clusters. All others a cluster may have of its own.
+// processPaths are the settings, and groups of settings, that exist once per process. A cluster may
+// override all others.
 var processPaths = []string{
 	"listen", "insecureListen", "sidecarHosts", "adminListen", "profiling", "console", "certDir", "serviceAccountDir", "tls",
 	"limits.maxConnections", "limits.maxStreams", "limits.maxHeaderBytes", "allClusters", clustersPath, profilesPath,
@@ -61,8 +61,8 @@ var processPaths = []string{
 // dividedPaths are folders that clusters cannot share.
 var dividedPaths = []string{"state.dir"}
 
-// divideFolders gives the cluster a folder of its own, of its name, in each of those that it
-// has from the top level.
+// divideFolders appends the name of the cluster to each of dividedPaths that it inherits from the
+// top level.
 func (c *Cluster) divideFolders(own func(path string) bool) {
 	for _, s := range c.program().settings() {
 		if !slices.Contains(dividedPaths, s.path) || own(s.path) {
@@ -74,14 +74,14 @@ func (c *Cluster) divideFolders(own func(path string) bool) {
 	}
 }
 
-// OfProcess reports whether a setting, or a whole group of them, is the process's: no cluster
-// has it of its own.
+// OfProcess reports whether a setting or group of settings exists once per process, so that
+// clusters cannot override it.
 func OfProcess(path string) bool {
 	return slices.ContainsFunc(processPaths, func(p string) bool { return path == p || strings.HasPrefix(path, p+".") })
 }
 
-// expand sets what builds on all that was said: the clusters, and what the profile has other
-// defaults for.
+// expand sets the values that depend on other settings: the clusters and the defaults of the
+// profile.
 func (g *Gateway) expand(r *fileReader, isSet func(path string) bool) {
 	if r != nil {
 		g.readClusters(r, isSet)
@@ -89,8 +89,8 @@ func (g *Gateway) expand(r *fileReader, isSet func(path string) bool) {
 	g.applyProfile(isSet)
 }
 
-// readClusters sets the clusters that the file has: each is a copy of the rest of g, with
-// what it says instead. So it is to be called when all else is set.
+// readClusters sets the clusters of the file. Each starts as a copy of the rest of g, so all other
+// settings must be set before.
 func (g *Gateway) readClusters(r *fileReader, isSet func(path string) bool) {
 	n := r.clusters
 	if n == nil {
@@ -121,7 +121,7 @@ func (g *Gateway) readClusters(r *fileReader, isSet func(path string) bool) {
 	}
 }
 
-// checkClusters reports what is wrong with the list, and with what each cluster has of its own.
+// checkClusters reports errors in the list and in the settings of each cluster.
 func (g *Gateway) checkClusters(o *origins) {
 	g.ClusterProfiles.check(o)
 	if !g.Several() {
@@ -178,7 +178,7 @@ func (c *Cluster) checkHosts(o *origins, path string, hosts map[string]string) {
 	}
 }
 
-// checkOwn reports what is wrong with the settings of one cluster.
+// checkOwn reports errors in the settings of one cluster.
 func (c *Cluster) checkOwn(o *origins) {
 	settings := slices.DeleteFunc(c.program().settings(), func(s setting) bool { return OfProcess(s.path) })
 	for _, s := range settings {
@@ -188,13 +188,14 @@ func (c *Cluster) checkOwn(o *origins) {
 	c.checkUpstream(o)
 }
 
-// Same reports whether a cluster is reached, trusted and cached in the same way as another:
-// by which names it is asked for may differ, and live settings.
+// Same reports whether a cluster is reached, trusted and cached in the same way as another. Host
+// names and settings that can change at run time may differ.
 func (c *Cluster) Same(other *Cluster) bool {
 	return c.Name == other.Name && !slices.ContainsFunc(changed(&c.Gateway, &other.Gateway, false), func(path string) bool { return !Live(path) })
 }
 
-// changed are the paths of the settings that differ, of the process or of a cluster.
+// changed returns the paths of the settings that differ, either those of the process or those of a
+// cluster.
 func changed(a, b *Gateway, process bool) (paths []string) {
 	theirs := b.program().settings()
 	for i, s := range a.program().settings() {

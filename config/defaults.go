@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// WriteDefaults writes a configuration file that has every setting at its default, and
-// says what each is.
+// WriteDefaults writes a configuration file that has every setting at its default, with a
+// description.
 func (f *Flags[C]) WriteDefaults(out io.Writer) error {
 	p := f.defaults().program()
 	w := &defaultsWriter{out: bufio.NewWriter(out)}
@@ -29,8 +29,8 @@ func (f *Flags[C]) WriteDefaults(out io.Writer) error {
 	return w.out.Flush()
 }
 
-// defaultsWriter writes settings as YAML. Those of a group follow each other. The
-// buffer keeps the first error of writing.
+// defaultsWriter writes settings as YAML. Settings of the same group must follow each other. The
+// buffer keeps the first write error.
 type defaultsWriter struct {
 	out   *bufio.Writer
 	group []string // that the last setting was in
@@ -38,7 +38,7 @@ type defaultsWriter struct {
 
 func (w *defaultsWriter) printf(format string, args ...any) { fmt.Fprintf(w.out, format, args...) }
 
-// commentWidth is where comments are broken.
+// commentWidth is the maximum width of comment lines.
 const commentWidth = 100
 
 // comment writes a paragraph.
@@ -69,8 +69,8 @@ func (w *defaultsWriter) setting(s *setting) error {
 	return err
 }
 
-// open writes the groups that path is in and the last setting was not, and returns its indentation and
-// key.
+// open writes the groups that path is in and the last setting was not in, and returns the
+// indentation and the key.
 func (w *defaultsWriter) open(path string) (indent, key string) {
 	keys := strings.Split(path, ".")
 	group := keys[:len(keys)-1]
@@ -85,7 +85,7 @@ func (w *defaultsWriter) open(path string) (indent, key string) {
 	return strings.Repeat("  ", len(group)), keys[len(keys)-1]
 }
 
-// description is all there is to say of a setting but its name and its default.
+// description returns the full text of a setting without its name and default.
 func (s *setting) description() string {
 	parts := []string{s.text()}
 	if s.bounds != nil {
@@ -97,7 +97,7 @@ func (s *setting) description() string {
 	return strings.Join(parts, " ")
 }
 
-// yamlOf is a value on one line, in quotes where it needs them.
+// yamlOf formats a value on one line, quoted if necessary.
 func yamlOf(v reflect.Value) (string, error) {
 	var value any = getText(v)
 	switch v.Kind() {
@@ -122,5 +122,5 @@ func yamlOf(v reflect.Value) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// examples are what the settings without a flag may look like.
+// examples are examples of the settings without a flag.
 var examples = map[string]string{rulesPath: rulesExample, clustersPath: clustersExample}

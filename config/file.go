@@ -16,22 +16,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFileBytes bounds a configuration file, maxValues what its aliases make of it.
+// maxFileBytes bounds a configuration file, maxValues the number of its values with aliases
+// expanded.
 const (
 	maxFileBytes = 1 << 20
 	maxValues    = 100_000
 )
 
-// fileReader reads a YAML file into typed fields, strictly: a field that does not
-// exist, is given twice, or has a value of another kind is an error with its
-// line. It works on YAML's own tree, because decoders into structs name Go types
-// in their errors and lose the lines of what is good, which validation needs.
+// fileReader reads a YAML file into typed fields. It is strict: a field that does not exist, is set
+// twice or has a value of another type is an error with its line. It works on the YAML tree.
+// Decoders into structs would name Go types in their errors, and would lose the line numbers that
+// validation needs.
 type fileReader struct {
 	name    string
 	lines   map[string]int // by path, of the fields that are set
 	errs    []error        // maxErrors at most
 	unknown int            // fields that do not exist; twice those like none that does
-	// clusters is the list of them, to be read when all else is.
+	// clusters is the list of clusters, which is read last.
 	clusters *yaml.Node
 	values   int // that were read, an alias for all that it stands for
 }
@@ -42,8 +43,8 @@ func (r *fileReader) report(line int, format string, args ...any) {
 	}
 }
 
-// readFile sets the fields of p's document that the file has, and keeps their lines,
-// and what is wrong with it.
+// readFile sets the fields of p that the file has, and records their lines and the errors of the
+// file.
 func readFile(name string, p *program) (*fileReader, error) {
 	content, err := readLimited(name)
 	if err != nil {
@@ -52,7 +53,7 @@ func readFile(name string, p *program) (*fileReader, error) {
 	return readContent(name, content, p), nil
 }
 
-// readContent is readFile of what is read.
+// readContent parses the contents of a file.
 func readContent(name string, content []byte, p *program) *fileReader {
 	r := &fileReader{name: name, lines: make(map[string]int)}
 	r.parse(content, p)
@@ -105,7 +106,7 @@ func (r *fileReader) parse(content []byte, p *program) {
 
 var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// syntaxError puts the line of a YAML error in front.
+// syntaxError prefixes a YAML error with its line.
 func (r *fileReader) syntaxError(err error) {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	line := 1
@@ -155,8 +156,8 @@ func (r *fileReader) decode(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// rightTag reports whether YAML takes the scalar for the kind of thing that v is:
-// what looks like a number or a boolean is not a string unless it is quoted.
+// rightTag reports whether YAML gives the scalar the type of v. Text that looks like a number or a
+// boolean is a string only if it is quoted.
 func rightTag(n *yaml.Node, v reflect.Value) bool {
 	switch t := v.Type(); {
 	case t == durationType, t == windowType:
@@ -176,8 +177,8 @@ func rightTag(n *yaml.Node, v reflect.Value) bool {
 	return n.Tag == "!!str"
 }
 
-// describe says what a node is, for "not ...". unquoted tells that it would do
-// if it were quoted.
+// describe describes a node for the end of an error, "not ...". With unquoted, it suggests quotes
+// if a quoted value would be valid.
 func describe(n *yaml.Node, unquoted bool) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -195,7 +196,7 @@ func describe(n *yaml.Node, unquoted bool) string {
 	return short(n.Value)
 }
 
-// short cuts a text so that a message stays a sentence.
+// short truncates a text for use in a message.
 func short(text string) string {
 	const most = 64
 	if len(text) <= most {
@@ -234,7 +235,7 @@ func (r *fileReader) decodeStruct(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// looksLikeName tells what may be meant as the name of a field.
+// looksLikeName matches text that was probably meant as the name of a field.
 var looksLikeName = regexp.MustCompile(`^[\w.<-]{0,64}$`)
 
 func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) {
@@ -282,8 +283,7 @@ func join(path, name string) string {
 
 func fieldName(f reflect.StructField) string { return f.Tag.Get("json") }
 
-// fieldNames are the names of a struct's fields, those of embedded structs among
-// them.
+// fieldNames returns the names of a struct's fields, including those of embedded structs.
 func fieldNames(t reflect.Type) (names []string) {
 	for i := range t.NumField() {
 		if f := t.Field(i); f.Anonymous {
@@ -310,8 +310,8 @@ func fieldNamed(v reflect.Value, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// resolvePaths makes the relative paths that the file has relative to it. prefix is what its
-// lines of p's settings are known by besides their paths.
+// resolvePaths makes relative paths in the file relative to its directory. prefix precedes the
+// paths of p's settings in r.lines.
 func (r *fileReader) resolvePaths(p *program, prefix string) {
 	for _, s := range p.settings() {
 		file := s.file()

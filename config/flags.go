@@ -41,7 +41,7 @@ func (f *flagValue) Set(text string) error {
 	return nil
 }
 
-// Type is shown in the help of flags whose usage names no value.
+// Type returns the placeholder in the help of flags whose usage does not name one.
 func (f *flagValue) Type() string {
 	if f.field.Kind() == reflect.Bool {
 		return "bool"
@@ -49,11 +49,11 @@ func (f *flagValue) Type() string {
 	return "value"
 }
 
-// Annotations of the flags, for those who show them.
+// Annotations of the flags, for help and completion.
 const (
-	// SectionAnnotation has the title of the section that the flag belongs to.
+	// SectionAnnotation is the title of the flag's section.
 	SectionAnnotation = "kubeweir_section"
-	// ChoicesAnnotation has the values of a flag that has few.
+	// ChoicesAnnotation lists the values of a flag that has few.
 	ChoicesAnnotation = "kubeweir_choices"
 )
 
@@ -91,7 +91,7 @@ func annotate(flag *pflag.Flag, annotation string, values ...string) {
 	flag.Annotations[annotation] = values
 }
 
-// FlagError makes one sentence of what parsing the flags of a command failed with.
+// FlagError returns a one-sentence error for err, the failure to parse the flags of a command.
 func FlagError(err error, fs *pflag.FlagSet, command string) error {
 	var (
 		unknown  *pflag.NotExistError
@@ -140,7 +140,7 @@ func expectationOfFlag(flag *pflag.Flag) string {
 	return "a " + kind
 }
 
-// Nearest is the name that differs from s in few letters, "" if none does.
+// Nearest returns the name that differs from s in the fewest letters, or "" if all differ in many.
 func Nearest(s string, names []string) string {
 	if len(s) > 64 {
 		return ""
@@ -154,7 +154,7 @@ func Nearest(s string, names []string) string {
 	return best
 }
 
-// distance is the number of letters to insert, delete or replace.
+// distance returns the number of letters to insert, delete or replace.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -6,8 +6,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
-// Gateway configures `kubeweir gateway`. Parse returns valid ones only. Its sections describe the
-// fields.
+// Gateway configures `kubeweir gateway`. Parse returns only valid configurations. Its sections
+// describe the fields.
 type Gateway struct {
 	Kubeconfig           string    `json:"kubeconfig"`
 	Context              string    `json:"context"`
@@ -19,8 +19,8 @@ type Gateway struct {
 	Profiling            Profiling `json:"profiling"`
 	Console              Console   `json:"console"`
 	WatchListCompression bool      `json:"watchListCompression"`
-	// CacheAggregatedGroups are the exceptions: other groups of aggregated API servers are forwarded,
-	// because such a server may respond to each user differently.
+	// CacheAggregatedGroups are the groups of aggregated API servers to cache. Other aggregated
+	// groups are forwarded, because such a server may respond to each user differently.
 	CacheAggregatedGroups []string `json:"cacheAggregatedGroups"`
 	DropManagedFields     []string `json:"dropManagedFields"`
 
@@ -78,8 +78,8 @@ type RequestHeader struct {
 	ExtraHeaderPrefixes []string `json:"extraHeaderPrefixes"`
 }
 
-// Authorization determines how long the cluster's decisions are remembered. Where the
-// gateway may watch RBAC objects, a change of one drops them all at once.
+// Authorization determines how long the cluster's decisions are cached. If the gateway may watch
+// RBAC objects, a change of one invalidates all of them at once.
 type Authorization struct {
 	AllowedTTL         time.Duration `json:"allowedTTL"`
 	DeniedTTL          time.Duration `json:"deniedTTL"`
@@ -90,22 +90,22 @@ type Authorization struct {
 	WatchGrace         time.Duration `json:"watchGrace"`
 }
 
-// SelfReviews determines how a SelfSubjectAccessReview, SelfSubjectRulesReview or SelfSubjectReview
-// is answered.
+// SelfReviews determines how SelfSubjectAccessReviews, SelfSubjectRulesReviews and
+// SelfSubjectReviews are served.
 type SelfReviews string
 
-// The answers to self-reviews.
+// The values of SelfReviews.
 const (
-	// Forwarded has the cluster asked each time.
+	// Forwarded sends each review to the cluster.
 	Forwarded SelfReviews = "forwarded"
-	// Cached answers with what the cluster answered to the same question of the same user,
-	// for as long as decisions are remembered.
+	// Cached serves the cluster's response to the same review of the same user, for as long as
+	// decisions are cached.
 	Cached SelfReviews = "cached"
 )
 
 func (SelfReviews) choices() []string { return []string{string(Forwarded), string(Cached)} }
 
-// State says what is kept over restarts.
+// State configures the state that is saved for a restart.
 type State struct {
 	Dir       string        `json:"dir"`
 	KeyFile   string        `json:"keyFile"`
@@ -115,16 +115,15 @@ type State struct {
 	MaxAge    time.Duration `json:"maxAge"`
 }
 
-// Mode determines how a read of the most recent state (no resourceVersion) is answered.
+// Mode determines how a read of the most recent state (no resourceVersion) is served.
 type Mode string
 
 // The modes.
 const (
-	// Strict is linearizable: the cluster answers, simultaneous identical reads
-	// share an answer.
+	// Strict is linearizable: the cluster responds, and simultaneous identical reads share a
+	// response.
 	Strict Mode = "strict"
-	// Session answers from the cache once it holds every write that went through
-	// this gateway.
+	// Session serves from the cache once it holds every write that went through this gateway.
 	Session Mode = "session"
 )
 
@@ -139,7 +138,7 @@ type Consistency struct {
 // Response allows or denies something.
 type Response string
 
-// The answers.
+// The values of Response.
 const (
 	Allow Response = "allow"
 	Deny  Response = "deny"
@@ -147,8 +146,8 @@ const (
 
 func (Response) choices() []string { return []string{string(Allow), string(Deny)} }
 
-// Offline determines who is served from the cache, by what the cluster said last of who they are
-// and what they may do, while no API server answers.
+// Offline determines which clients are served from the cache while no API server responds, based on
+// the cluster's last decisions about them.
 type Offline struct {
 	Default Response      `json:"default"`
 	TTL     time.Duration `json:"ttl"`
@@ -171,7 +170,7 @@ type Timeouts struct {
 	FeedStale             time.Duration `json:"feedStale"`
 }
 
-// Default is the configuration without any file or flag.
+// Default returns the configuration without any file or flag.
 func Default() *Gateway {
 	return &Gateway{
 		Listen:               "127.0.0.1:8443",

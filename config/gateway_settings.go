@@ -7,7 +7,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
-// program is what Flags needs to know of a Gateway.
+// program describes a Gateway to Flags.
 func (g *Gateway) program() *program {
 	return &program{
 		name: "gateway", document: g, sections: g.sections(), validate: g.validate, expand: g.expand,
@@ -61,7 +61,7 @@ func (g *Gateway) sections() []section {
 		})
 }
 
-// identitySections say who is believed, what they may do and how new what they read is.
+// identitySections returns the settings of authentication, authorization and consistency.
 func (g *Gateway) identitySections() []section {
 	var authn, header, authz = &g.Authentication, &g.Authentication.RequestHeader, &g.Authorization
 	return []section{{"Authentication", []setting{
@@ -141,7 +141,7 @@ func (g *Gateway) identitySections() []section {
 	}}}
 }
 
-// stateSettings say what is kept over restarts.
+// stateSettings returns the settings of saved state.
 func (g *Gateway) stateSettings() section {
 	s := &g.State
 	return section{"State", []setting{
@@ -163,7 +163,7 @@ func (g *Gateway) stateSettings() section {
 	}}
 }
 
-// upstreamSettings say how long the cluster is waited for.
+// upstreamSettings returns the timeouts of requests to the cluster.
 func (g *Gateway) upstreamSettings() section {
 	t := &g.Timeouts
 	return section{"Upstream timeouts", []setting{

@@ -9,7 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
-// validate reports what is wrong with g, besides its numbers.
+// validate reports errors in g, except for numbers out of bounds.
 func (g *Gateway) validate(o *origins) {
 	g.checkListeners(o)
 	checkTLS(o, &g.TLS)
@@ -19,8 +19,7 @@ func (g *Gateway) validate(o *origins) {
 	g.checkClusters(o)
 }
 
-// checkUpstream reports what is wrong with the settings that each cluster may have of its
-// own.
+// checkUpstream reports errors in the settings that a cluster may override.
 func (g *Gateway) checkUpstream(o *origins) {
 	g.checkCluster(o)
 	if _, i, err := apiservers.Parse(g.UpstreamServers); err != nil {
@@ -86,7 +85,8 @@ func (g *Gateway) checkCluster(o *origins) {
 	}
 }
 
-// checkServiceAccount: the token in the folder is as good as a way to InsecureListen.
+// checkServiceAccount checks the service account folder. Its token gives access to the gateway's
+// own rights, as InsecureListen does.
 func (g *Gateway) checkServiceAccount(o *origins) {
 	const path = "serviceAccountDir"
 	switch {
@@ -132,10 +132,10 @@ func (g *Gateway) checkRequestHeader(o *origins) {
 	}
 }
 
-// resourceName is a plural, with a group or without.
+// resourceName matches a plural with or without a group.
 var resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
-// checkStaleness checks settings that must fit together.
+// checkStaleness checks settings that depend on each other.
 func (g *Gateway) checkStaleness(o *origins) {
 	if g.Consistency.MaxStaleness > 0 && g.Consistency.MaxStaleness < g.Timeouts.UpstreamPing && g.usesSession() {
 		o.report("consistency.maxStaleness", "must be at least %s (%v), because a sign of life comes no more often",

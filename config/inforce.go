@@ -13,15 +13,15 @@ import (
 
 // SettingInForce is a setting in force, with its texts for operators.
 type SettingInForce struct {
-	// Path is that in the file; one of a cluster's own begins with clusters[NAME].
+	// Path is the path in the file; a cluster's own setting begins with clusters[NAME].
 	Path string
 	// Value is YAML on one line.
 	Value string
-	// Default is true if it is as without any file or flag.
+	// Default is true if neither a file nor a flag sets it.
 	Default bool
-	// Flag is "" where only the file can say it.
+	// Flag is the flag; "" if only the file can set it.
 	Flag string
-	// About says what it is.
+	// About describes the setting.
 	About string
 }
 
@@ -62,7 +62,7 @@ func settingsInForce(p, without *program) []SettingInForce {
 	return list
 }
 
-// inForce is the value on one line.
+// inForce returns the value on one line.
 func (s *setting) inForce() string {
 	v := reflect.ValueOf(s.value).Elem()
 	if clusters, ok := v.Interface().([]Cluster); ok {
@@ -82,7 +82,7 @@ func (s *setting) inForce() string {
 	return text
 }
 
-// structsInForce is a list of structs on one line, without what their fields leave unsaid.
+// structsInForce formats a list of structs on one line, without fields that are not set.
 func structsInForce(v reflect.Value) string {
 	encoded, err := json.Marshal(v.Interface())
 	if err != nil {
@@ -111,7 +111,7 @@ func structsInForce(v reflect.Value) string {
 	return strings.Join(strings.Fields(string(text)), " ")
 }
 
-// flow has a node written on one line.
+// flow makes a node be written on one line.
 func flow(n *yaml.Node) {
 	n.Style |= yaml.FlowStyle
 	for _, child := range n.Content {
@@ -121,14 +121,14 @@ func flow(n *yaml.Node) {
 	}
 }
 
-// password finds that of a URL, or a name alone, which may be a token. A password may have an
-// "@" in it.
+// password matches the password in a URL, or a lone user name, which may be a token. A password may
+// contain "@".
 var password = regexp.MustCompile(`(://(?:[^/@:\s]*:)?)[^/\s]+@`)
 
-// MaskPasswords is a text without the passwords of the URLs in it.
+// MaskPasswords replaces the passwords of the URLs in a text.
 func MaskPasswords(s string) string { return password.ReplaceAllString(s, "${1}***@") }
 
-// InForceText is settings as a file: those that are not as without any file or flag, or all.
+// InForceText formats settings as a file: all of them, or those that differ from the defaults.
 func InForceText(settings []SettingInForce, all bool) string {
 	var b strings.Builder
 	w := defaultsWriter{out: bufio.NewWriter(&b)}

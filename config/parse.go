@@ -12,9 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Parse makes the configuration of the arguments after "gateway": defaults, then
-// the file of --config, then the other flags. It reads files to check that they
-// are there. An error is one sentence.
+// Parse returns the configuration for the arguments after "gateway": defaults, then the file of
+// --config, then the other flags. It checks that the files exist. An error is one sentence.
 func Parse(args []string) (*Gateway, error) { return GatewayFlags().Parse(args) }
 
 // ParseStandalone is Parse for "standalone".
@@ -28,10 +27,10 @@ type Flags[C configuration] struct {
 	file     string // of --config
 }
 
-// GatewayFlags are the flags of `kubeweir gateway`.
+// GatewayFlags returns the flags of `kubeweir gateway`.
 func GatewayFlags() *Flags[*Gateway] { return newFlags(Default) }
 
-// StandaloneFlags are the flags of `kubeweir standalone`.
+// StandaloneFlags returns the flags of `kubeweir standalone`.
 func StandaloneFlags() *Flags[*Standalone] { return newFlags(DefaultStandalone) }
 
 func newFlags[C configuration](defaults func() C) *Flags[C] {
@@ -40,13 +39,13 @@ func newFlags[C configuration](defaults func() C) *Flags[C] {
 	return f
 }
 
-// Set is the flag set: every setting that has a flag, and --config.
+// Set returns the flag set: every setting that has a flag, and --config.
 func (f *Flags[C]) Set() *pflag.FlagSet { return f.set }
 
-// File is what --config names, "" without it.
+// File returns the value of --config, or "".
 func (f *Flags[C]) File() string { return f.file }
 
-// Parse parses the arguments and loads.
+// Parse parses the arguments and loads the configuration.
 func (f *Flags[C]) Parse(args []string) (C, error) {
 	var none C
 	if err := f.set.Parse(args); err != nil {
@@ -58,7 +57,7 @@ func (f *Flags[C]) Parse(args []string) (C, error) {
 	return f.Load()
 }
 
-// CheckArgs refuses arguments that are no flags.
+// CheckArgs rejects arguments that are not flags.
 func (f *Flags[C]) CheckArgs(args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q; settings are given as flags, see %s --help", args[0], f.set.Name())
@@ -66,12 +65,12 @@ func (f *Flags[C]) CheckArgs(args []string) error {
 	return nil
 }
 
-// Load makes the configuration: defaults, then the file of --config, then the flags that were
-// given. The files that the settings name must be on this machine.
+// Load returns the configuration: defaults, then the file of --config, then the flags that were
+// set. The files that the settings name must be on this machine.
 func (f *Flags[C]) Load() (C, error) { return f.load(false) }
 
-// LoadElsewhere is Load for a configuration that another machine will run with: it does
-// not look for the files that are named, nor for a cluster.
+// LoadElsewhere is Load for a configuration that another machine will use: it does not check the
+// files that are named, nor look for a cluster.
 func (f *Flags[C]) LoadElsewhere() (C, error) { return f.load(true) }
 
 func (f *Flags[C]) load(elsewhere bool) (C, error) {
@@ -108,7 +107,7 @@ func (f *Flags[C]) load(elsewhere bool) (C, error) {
 	return c, nil
 }
 
-// apply sets the fields of p whose flags were given.
+// apply sets the fields of p whose flags were set.
 func (f *Flags[C]) apply(p *program) error {
 	var file string
 	fields := newFlagSet(p, &file)
@@ -124,16 +123,15 @@ func (f *Flags[C]) apply(p *program) error {
 	return errors.Join(errs...)
 }
 
-// program is a command's configuration as a document, as settings and as something
-// that can be wrong.
+// program is a command's configuration with its document, its settings and its validation.
 type program struct {
 	name        string // of the command
 	configUsage string // of --config
 	document    any    // pointer to the struct that the file is read into
 	sections    []section
 	validate    func(o *origins) // reports what check does not
-	// expand, if there is one, sets what builds on all that was said, by a file, if there
-	// is one, or by flags.
+	// expand, if not nil, sets the values that depend on other settings after the file and the
+	// flags are read. r is nil without a file.
 	expand func(r *fileReader, isSet func(path string) bool)
 }
 
@@ -147,7 +145,7 @@ func (p *program) settings() (all []setting) {
 	return all
 }
 
-// check reports everything that is wrong.
+// check reports all errors.
 func (p *program) check(o *origins) {
 	settings := p.settings()
 	for _, s := range settings {
@@ -157,8 +155,8 @@ func (p *program) check(o *origins) {
 	p.validate(o)
 }
 
-// origins knows where the value of a field came from, to name it in an error as
-// the user knows it, and collects the errors.
+// origins records where the value of a field came from, so that errors name the flag or line, and
+// collects the errors.
 type origins struct {
 	flags     map[string]string // flag of a path
 	given     func(flag string) bool
@@ -173,7 +171,7 @@ type origins struct {
 	inherits bool
 }
 
-// maxErrors is how many mistakes are told at once.
+// maxErrors is the number of errors reported at once.
 const maxErrors = 50
 
 func newOrigins(p *program) *origins {
@@ -184,7 +182,7 @@ func newOrigins(p *program) *origins {
 	return o
 }
 
-// isSet reports whether the file or a flag has the field at path.
+// isSet reports whether the file or a flag sets the field at path.
 func (o *origins) isSet(path string) bool {
 	if o.given(o.flags[path]) {
 		return true
@@ -211,8 +209,8 @@ func (o *origins) add(err error) {
 	}
 }
 
-// clusterErrorf is an error about the field at path of a cluster; nil if it was reported of
-// the top level.
+// clusterErrorf returns an error about the field at path of a cluster, or nil if the top level has
+// reported it.
 func (o *origins) clusterErrorf(path, format string, args ...any) error {
 	text := fmt.Errorf(format, args...)
 	if line, own := o.file.lines[o.cluster+"."+path]; own {
@@ -224,7 +222,7 @@ func (o *origins) clusterErrorf(path, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s: %s %w", o.file.name, o.file.lines[o.cluster], o.cluster, path, text)
 }
 
-// errorf is an error about the field at path.
+// errorf returns an error about the field at path.
 func (o *origins) errorf(path, format string, args ...any) error {
 	text := fmt.Errorf(format, args...)
 	flag := o.flags[path]
@@ -240,8 +238,8 @@ func (o *origins) errorf(path, format string, args ...any) error {
 	return fmt.Errorf("%s %w", path, text)
 }
 
-// name is how the user knows the field at path, to be mentioned in an error
-// about another one: by the file, if there is one.
+// name returns the user's name for the field at path, for an error about another field: the key in
+// the file if there is a file, else the flag.
 func (o *origins) name(path string) string {
 	if flag := o.flags[path]; o.file == nil || o.given(flag) {
 		return "--" + flag
@@ -249,7 +247,7 @@ func (o *origins) name(path string) string {
 	return path
 }
 
-// plainFileError says in a few words why a file cannot be used.
+// plainFileError returns a short text why a file cannot be used.
 func plainFileError(name string, err error) error {
 	name = shownPath(name)
 	switch {
@@ -265,8 +263,8 @@ func plainFileError(name string, err error) error {
 	return fmt.Errorf("%s cannot be read: %w", name, err)
 }
 
-// shownPath is a path as it is told of: in quotes if it could disturb a terminal, and
-// cut where no file has such a name.
+// shownPath formats a path for messages: quoted if it could disturb a terminal, and truncated if no
+// file can have such a name.
 func shownPath(path string) string {
 	const longest = 4096
 	if len(path) > longest {

@@ -7,14 +7,14 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
-// Profile is a set of defaults for a use.
+// Profile is a set of defaults for a use case.
 type Profile string
 
 // The profiles.
 const (
 	NoProfile Profile = "none"
-	// Dashboard is for what people look at: it reads much, again and again, and asks as
-	// often what it may do.
+	// Dashboard is for programs that people look at. They read often and request the most recent
+	// state each time.
 	Dashboard Profile = "dashboard"
 )
 
@@ -23,15 +23,15 @@ func (Profile) choices() []string { return []string{string(NoProfile), string(Da
 // profilePath is the setting that chooses a profile for all requests.
 const profilePath = "profile"
 
-// dashboardIdle is for how long what a dashboard showed stays in memory: who comes back
-// from a meeting does not wait for a full list.
+// dashboardIdle is how long the resources of a dashboard stay cached, so that a user who returns
+// after an hour does not wait for a full list.
 const dashboardIdle = time.Hour
 
 // dashboardAllowed is for how long a permission is remembered: who looks at pages takes longer
 // for each than the default, and the next one needs the same rights.
 const dashboardAllowed = time.Minute
 
-// applyProfile sets what the profile has other defaults for, unless somebody has said it.
+// applyProfile sets the settings that the profile changes, unless they are set explicitly.
 func (g *Gateway) applyProfile(isSet func(path string) bool) {
 	if g.Profile != Dashboard {
 		return
@@ -56,7 +56,7 @@ func (g *Gateway) applyProfile(isSet func(path string) bool) {
 	}
 }
 
-// Complete is the rule with what its profile says and it does not say itself.
+// Complete returns the rule with the settings of its profile, except for those that it sets itself.
 func (r Rule) Complete() Rule {
 	if r.Profile == Dashboard {
 		r.Consistency = cmp.Or(r.Consistency, Session)

@@ -25,48 +25,49 @@ type Match struct {
 	Resources []string `json:"resources"`
 }
 
-// Rule says what holds for the requests that it matches. A field that is "" says nothing:
-// the next rule that matches decides, and without one the setting of all requests.
+// Rule sets how matching requests are served. A setting that is "" is not set: the next matching
+// rule decides, and after the last rule the setting for all requests applies.
 type Rule struct {
 	Match
-	// Profile says what the rule does not say itself.
+	// Profile sets defaults for the other settings of the rule.
 	Profile Profile `json:"profile"`
-	// Consistency is how reads of the most recent state are answered.
+	// Consistency determines how reads of the most recent state are served.
 	Consistency Mode `json:"consistency"`
-	// Offline determines whether reads are answered by what the cluster said last while no API
-	// server answers.
+	// Offline determines whether reads are served by the cluster's last decisions while no API
+	// server responds.
 	Offline Response `json:"offline"`
-	// SelfReviews is how questions of a client about itself are answered.
+	// SelfReviews determines how reviews of a client about itself are served.
 	SelfReviews SelfReviews `json:"selfReviews"`
-	// ReadOnly has all refused that is not surely a read, whatever the cluster allows.
+	// ReadOnly rejects every request that is not certainly a read, whatever the cluster allows.
 	ReadOnly Switch `json:"readOnly"`
-	// Coalesce is for how long the events of a watch wait for others of the same objects.
+	// Coalesce is the delivery interval of a watch, during which events of the same object are
+	// merged.
 	Coalesce Window `json:"coalesce"`
-	// WatchBytesPerSecond is from which rate on the events of a watch wait longer.
+	// WatchBytesPerSecond is the rate above which the delivery interval of a watch is extended.
 	WatchBytesPerSecond Bytes `json:"watchBytesPerSecond"`
-	// VisibleLists has lists and watches of all namespaces that the user may not make show
-	// those namespaces that the user may list.
+	// VisibleLists replaces the 403 for a cluster-wide list or watch by the namespaces that the
+	// user may list.
 	VisibleLists Switch `json:"visibleLists"`
-	// UpstreamRequestsPerSecond and UpstreamBytesPerSecond are what each user may cause at the
-	// cluster, averaged over ten seconds; 0 says nothing.
+	// UpstreamRequestsPerSecond and UpstreamBytesPerSecond limit the load that each user may cause
+	// at the cluster, averaged over ten seconds; 0 means not set.
 	UpstreamRequestsPerSecond int   `json:"upstreamRequestsPerSecond"`
 	UpstreamBytesPerSecond    Bytes `json:"upstreamBytesPerSecond"`
-	// OverBudget is what becomes of a request that would cause more.
+	// OverBudget determines what happens to requests above that limit.
 	OverBudget OverBudget `json:"overBudget"`
-	// Block has all refused with 429.
+	// Block rejects all requests with 429.
 	Block Switch `json:"block"`
-	// View is how much of objects is shown.
+	// View determines which parts of objects are shown.
 	View View `json:"view"`
-	// Drop are fields that objects are sent without: ManagedFields is the only one.
+	// Drop lists fields that are removed from objects: ManagedFields is the only one.
 	Drop []string `json:"drop"`
 }
 
-// ManagedFields is what a rule may drop. Clients can write such objects back: kube-apiserver
-// keeps the managedFields that there are (KEP-555). It treats missing annotations as deleted,
-// so rules cannot drop them.
+// ManagedFields is the only field that a rule may drop. Clients can write objects without it back:
+// kube-apiserver preserves existing managedFields (KEP-555). It treats missing annotations as
+// deleted, so rules cannot drop them.
 const ManagedFields = "metadata.managedFields"
 
-// OverBudget says what becomes of a request over an upstream budget.
+// OverBudget determines what happens to a request above an upstream budget.
 type OverBudget string
 
 // The values of OverBudget.
@@ -79,38 +80,38 @@ func (OverBudget) choices() []string {
 	return []string{string(RejectOverBudget), string(CachedOverBudget)}
 }
 
-// hasBudget reports whether the rule bounds what is caused at the cluster.
+// hasBudget reports whether the rule limits upstream load.
 func (r *Rule) hasBudget() bool {
 	return r.UpstreamRequestsPerSecond != 0 || r.UpstreamBytesPerSecond != 0
 }
 
-// Window is a duration in a rule, of which 0 says nothing.
+// Window is a duration in a rule; 0 means not set.
 type Window time.Duration
 
-// NoWindow is the window that somebody has said to be 0.
+// NoWindow is a window that was explicitly set to 0.
 const NoWindow Window = math.MinInt64
 
-// String is as a file has it.
+// String returns the form that files use.
 func (w Window) String() string { return durationText(time.Duration(max(w, 0))) }
 
-// View is how much of objects is shown.
+// View determines which parts of objects are shown.
 type View string
 
 // The views.
 const (
-	// Full is what the cluster shows.
+	// Full shows objects as the cluster does.
 	Full View = "full"
-	// Redacted leaves out what Secrets hold, what environment variables are set to, and
-	// copies of objects in annotations; what cannot be redacted is refused.
+	// Redacted leaves out the contents of Secrets, literal values of environment variables, and
+	// copies of objects in annotations. Responses that cannot be redacted are rejected.
 	Redacted View = "redacted"
 )
 
 func (View) choices() []string { return []string{string(Full), string(Redacted)} }
 
-// Switch is true, false, or "", which says nothing.
+// Switch is true, false, or "" for not set.
 type Switch string
 
-// The positions of a switch.
+// The values of a Switch.
 const (
 	On  Switch = "true"
 	Off Switch = "false"
@@ -118,7 +119,7 @@ const (
 
 func (Switch) choices() []string { return []string{string(On), string(Off)} }
 
-// hasSetting reports whether the rule decides anything.
+// hasSetting reports whether the rule has any setting.
 func (r *Rule) hasSetting() bool {
 	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != "" || r.SelfReviews != "" || r.ReadOnly != "" ||
 		r.Coalesce != 0 || r.WatchBytesPerSecond != 0 || r.hasBudget() || r.OverBudget != "" || r.Block != "" || r.View != "" || r.VisibleLists != "" || len(r.Drop) > 0
@@ -181,13 +182,13 @@ func (g *Gateway) checkRules(o *origins) {
 	}
 }
 
-// The most that a budget may be; what is larger is a mistake.
+// The upper bounds of budgets; larger values are probably mistakes.
 const (
 	maxBudgetRequests = 1_000_000
 	maxBudgetBytes    = Bytes(1 << 40)
 )
 
-// checkBudget checks what the rule at path says of budgets.
+// checkBudget checks the budget settings of the rule at path.
 func (g *Gateway) checkBudget(o *origins, rule *Rule, path string) {
 	requests, bytes := path+".upstreamRequestsPerSecond", path+".upstreamBytesPerSecond"
 	if n := rule.UpstreamRequestsPerSecond; n < 0 || n > maxBudgetRequests || n == 0 && o.isSet(requests) {
@@ -201,24 +202,24 @@ func (g *Gateway) checkBudget(o *origins, rule *Rule, path string) {
 	}
 }
 
-// minWatchBytes is the lowest bound of a watch's bytes a second that is of use.
+// minWatchBytes is the lowest useful rate of a watch.
 const minWatchBytes = Bytes(1 << 10)
 
-// checkCoalesce checks a window, 0 for none.
+// checkCoalesce checks a delivery interval; 0 means none.
 func checkCoalesce(o *origins, path string, window time.Duration) {
 	if window != 0 && (window < defaults.MinCoalesce || window > defaults.MaxCoalesce) {
 		o.report(path, "must be 0 or from %s to %s, not %s", durationText(defaults.MinCoalesce), durationText(defaults.MaxCoalesce), durationText(window))
 	}
 }
 
-// checkWatchBytes checks a bound of a watch's bytes a second, 0 for none.
+// checkWatchBytes checks the byte rate of a watch; 0 means none.
 func checkWatchBytes(o *origins, path string, most Bytes) {
 	if most != 0 && most < minWatchBytes {
 		o.report(path, "must be 0 or at least %v, not %v", minWatchBytes, most)
 	}
 }
 
-// checkMatch checks what the rule at path matches.
+// checkMatch checks the match of the rule at path.
 func checkMatch(o *origins, match *Match, path string) {
 	var names []string
 	empty := true
@@ -242,12 +243,12 @@ func checkMatch(o *origins, match *Match, path string) {
 	}
 }
 
-// usesSession reports whether any read can be in session mode.
+// usesSession reports whether any read can have session consistency.
 func (g *Gateway) usesSession() bool {
 	return g.Consistency.Default == Session || slices.ContainsFunc(g.Rules, func(r Rule) bool { return r.Complete().Consistency == Session })
 }
 
-// ServesOffline reports whether anybody is served while no API server answers.
+// ServesOffline reports whether any client is served while no API server responds.
 func (g *Gateway) ServesOffline() bool {
 	return g.Offline.Default == Allow || slices.ContainsFunc(g.Rules, func(r Rule) bool { return r.Offline == Allow })
 }

@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// setting is what a field of the configuration is to its user: a key of the file, a
-// flag, and words about both. The help, the man pages, `kubeweir config defaults`, the
-// reference and validation are all made of it.
+// setting describes a field of the configuration to its user: its key in the file, its flag, and
+// the texts of both. The help, the man pages, `kubeweir config defaults`, the reference and
+// validation are all generated from settings.
 type setting struct {
 	path  string // in the file: limits.maxInFlight
 	flag  string // "" for what only the file can say; names that kube-apiserver has are kube-apiserver's
 	value any    // pointer to the field
 	// bounds are the bounds of a number, a size or a duration; nil for other types.
 	bounds *bounds
-	// usage says what it is in one phrase; the word in backquotes is what the flag's
-	// value is called, "file" and "folder" of what is a path.
+	// usage describes the setting in one phrase. A word in backquotes is the placeholder of the
+	// flag's value; "file" and "folder" mark paths.
 	usage string
-	// cost says what it costs, whom, and what happens at the bound; "" for nothing.
+	// cost describes what the setting costs and what happens at its bound; "" if nothing.
 	cost string
 }
 
-// section is the settings under one heading.
+// section is a group of settings under one heading.
 type section struct {
 	title    string
 	settings []setting
 }
 
-// bounds are the least and the most that a number may be; a most of 0 is no bound.
+// bounds are the lower and upper bound of a number; an upper bound of 0 means none.
 type bounds struct{ least, most int64 }
 
 func atLeast[T ~int | ~int64](least T) *bounds { return &bounds{least: int64(least)} }
@@ -51,7 +51,7 @@ func (s *setting) check(o *origins) {
 	}
 }
 
-// show writes n as the setting's value.
+// show formats n as the setting's value.
 func (s *setting) show(n int64) string {
 	switch reflect.TypeOf(s.value).Elem() {
 	case durationType:
@@ -62,7 +62,7 @@ func (s *setting) show(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// allowed says in words what the value may be, "" if its kind says all.
+// allowed describes the allowed values, or returns "" if the type says enough.
 func (s *setting) allowed() string {
 	t := reflect.TypeOf(s.value).Elem()
 	switch {
@@ -76,15 +76,15 @@ func (s *setting) allowed() string {
 	return ""
 }
 
-// placeholder is what the value is called: the word in backquotes.
+// placeholder returns the placeholder of the value: the word in backquotes.
 func (s *setting) placeholder() string {
 	_, after, _ := strings.Cut(s.usage, "`")
 	word, _, _ := strings.Cut(after, "`")
 	return word
 }
 
-// file is the path of a file or folder that the setting is, nil if it is none. Other
-// values of it are "" for none, and "-".
+// file returns the setting's value if it is the path of a file or folder, otherwise nil. The value
+// may also be "" for none, or "-".
 func (s *setting) file() *string {
 	if word := s.placeholder(); word == "file" || word == "folder" {
 		return s.value.(*string)
@@ -92,10 +92,10 @@ func (s *setting) file() *string {
 	return nil
 }
 
-// namedOnly is the name of a flag's value where it is no part of the sentence.
+// namedOnly matches a placeholder that is not part of the sentence.
 var namedOnly = regexp.MustCompile(" \\(`[a-z]+`\\)")
 
-// text is the usage, and the cost, as sentences.
+// text returns the usage and the cost as sentences.
 func (s *setting) text() string {
 	text := sentence(strings.ReplaceAll(namedOnly.ReplaceAllString(s.usage, ""), "`", ""))
 	if s.cost != "" {
@@ -104,7 +104,7 @@ func (s *setting) text() string {
 	return text
 }
 
-// sentence gives a phrase a capital and a full stop.
+// sentence capitalizes a phrase and adds a period.
 func sentence(phrase string) string {
 	if phrase == "" {
 		return ""
@@ -116,7 +116,7 @@ func sentence(phrase string) string {
 	return phrase + "."
 }
 
-// choices are the values of a flag if there are few.
+// choices returns the values of a setting that has few.
 func (s *setting) choices() []string {
 	switch t := reflect.TypeOf(s.value).Elem(); {
 	case t.Implements(choiceType):

@@ -8,9 +8,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
-// This file has what the configurations of the commands have in common.
+// This file has the settings that all commands share.
 
-// Limits bound what the program keeps and does at a time. Each has a metric.
+// Limits bound memory and concurrency. Each has a metric.
 type Limits struct {
 	MaxInFlight           int           `json:"maxInFlight"`
 	MaxWatches            int           `json:"maxWatches"`
@@ -34,7 +34,7 @@ type Limits struct {
 	SelfCheckPeriod       time.Duration `json:"selfCheckPeriod"`
 }
 
-// ServingTimeouts bound how long clients are waited for.
+// ServingTimeouts bound how long the server waits for clients.
 type ServingTimeouts struct {
 	Handshake    time.Duration `json:"handshake"`
 	ReadHeader   time.Duration `json:"readHeader"`
@@ -55,7 +55,7 @@ type Audit struct {
 // Profiling determines whether the admin listener serves /debug/pprof.
 type Profiling string
 
-// ProfilingAuto serves profiles where only this machine can ask for them.
+// ProfilingAuto serves profiles if only this machine can reach the listener.
 const ProfilingAuto Profiling = "auto"
 
 func (Profiling) choices() []string { return []string{"true", "false", string(ProfilingAuto)} }
@@ -73,12 +73,12 @@ type Log struct {
 	Format Format `json:"format"`
 }
 
-// Level is the least severity that is logged.
+// Level is the lowest severity that is logged.
 type Level string
 
 func (Level) choices() []string { return []string{"debug", "info", "warn", "error"} }
 
-// Slog is the level in terms of log/slog.
+// Slog returns the level as a slog.Level.
 func (l Level) Slog() slog.Level {
 	switch l {
 	case "debug":
@@ -91,7 +91,7 @@ func (l Level) Slog() slog.Level {
 	return slog.LevelInfo
 }
 
-// Format is how log lines are written.
+// Format is the format of log lines.
 type Format string
 
 // The formats.

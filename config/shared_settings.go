@@ -2,7 +2,7 @@ package config
 
 import "time"
 
-// The sections that all commands have.
+// The settings that all commands share.
 
 func tlsSettings(t *TLS) []setting {
 	return []setting{
@@ -35,7 +35,7 @@ func adminSettings(listen *string, profiling *Profiling, console *Console) []set
 	}
 }
 
-// watchListCompressionSetting is for clients that accept gzip or zstd.
+// watchListCompressionSetting returns the setting for clients that accept gzip or zstd.
 func watchListCompressionSetting(on *bool) setting {
 	return setting{"watchListCompression", "watch-list-compression", on, nil,
 		"compress watches with initial events, like lists: above 128 KiB, for clients that accept it",

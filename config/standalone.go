@@ -11,8 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
-// Standalone configures `kubeweir standalone`. ParseStandalone returns valid ones only. Its sections
-// describe the fields.
+// Standalone configures `kubeweir standalone`. ParseStandalone returns only valid configurations.
+// Its sections describe the fields.
 type Standalone struct {
 	DataDir              string    `json:"dataDir"`
 	Listen               string    `json:"listen"`
@@ -35,8 +35,8 @@ type Standalone struct {
 	Shutdown       Shutdown                 `json:"shutdown"`
 }
 
-// Etcd determines where objects are kept instead of in the data folder: in kube-apiserver's
-// own layout, so that the same data can be served by either.
+// Etcd configures etcd as the store instead of the data folder. The layout is kube-apiserver's, so
+// that both can serve the same data.
 type Etcd struct {
 	Servers  []string `json:"servers"`
 	Prefix   string   `json:"prefix"`
@@ -45,8 +45,8 @@ type Etcd struct {
 	KeyFile  string   `json:"keyFile"`
 }
 
-// StandaloneAuthentication determines who is believed, besides the certificates and tokens
-// that are issued here.
+// StandaloneAuthentication configures authentication in addition to the certificates and tokens
+// that the server issues.
 type StandaloneAuthentication struct {
 	Anonymous       bool          `json:"anonymous"`
 	ClientCAFile    string        `json:"clientCAFile"`
@@ -56,19 +56,19 @@ type StandaloneAuthentication struct {
 	CacheSize       int           `json:"cacheSize"`
 }
 
-// Services says what services get.
+// Services are the ranges of cluster IPs and node ports.
 type Services struct {
 	ClusterIPRange string `json:"clusterIPRange"`
 	NodePortRange  string `json:"nodePortRange"`
 }
 
-// Admission chooses admission plugins besides, or of, those that are on by default.
+// Admission enables and disables admission plugins.
 type Admission struct {
 	EnablePlugins  []string `json:"enablePlugins"`
 	DisablePlugins []string `json:"disablePlugins"`
 }
 
-// DefaultStandalone is the configuration without any file or flag.
+// DefaultStandalone returns the configuration without any file or flag.
 func DefaultStandalone() *Standalone {
 	return &Standalone{
 		DataDir:              "kubeweir-data",
@@ -95,7 +95,7 @@ func DefaultStandalone() *Standalone {
 	}
 }
 
-// validate reports what is wrong with s, besides its numbers.
+// validate reports errors in s, except for numbers out of bounds.
 func (s *Standalone) validate(o *origins) {
 	s.checkAddresses(o)
 	checkTLS(o, &s.TLS)
@@ -141,7 +141,7 @@ func (s *Standalone) checkEtcd(o *origins) {
 	}
 }
 
-// The smallest ranges that are of use: kube-apiserver has the same for cluster IPs.
+// The smallest useful ranges; kube-apiserver has the same for cluster IPs.
 const (
 	leastServiceBits = 3
 	mostServiceBits  = 20

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// program is what Flags needs to know of a Standalone.
+// program describes a Standalone to Flags.
 func (s *Standalone) program() *program {
 	return &program{
 		name: "standalone", document: s, sections: s.sections(), validate: s.validate,

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// TLS is how the API is served over TLS. Both files or none; with none a
-// certificate is generated. The files are read again when they change.
+// TLS configures the certificate and the protocol of the API's listener. Set both files or none;
+// without files a certificate is generated. The files are read again when they change.
 type TLS struct {
 	CertFile       string     `json:"certFile"`
 	PrivateKeyFile string     `json:"privateKeyFile"`
@@ -15,11 +15,10 @@ type TLS struct {
 	CipherSuites   []string   `json:"cipherSuites"`
 }
 
-// TLSVersion is a version of TLS by the name that kube-apiserver has for it.
+// TLSVersion is a version of TLS by kube-apiserver's name for it.
 type TLSVersion string
 
-// The versions. kube-apiserver knows older ones, which nothing should speak any more
-// (RFC 8996).
+// The versions. kube-apiserver accepts older ones, which are deprecated (RFC 8996).
 const (
 	TLS12 TLSVersion = "VersionTLS12"
 	TLS13 TLSVersion = "VersionTLS13"
@@ -27,7 +26,7 @@ const (
 
 func (TLSVersion) choices() []string { return []string{string(TLS12), string(TLS13)} }
 
-// ID is the version as crypto/tls numbers it.
+// ID returns the version number of crypto/tls.
 func (v TLSVersion) ID() uint16 {
 	if v == TLS13 {
 		return tls.VersionTLS13

@@ -17,7 +17,7 @@ type listener struct {
 	check         func(string) error
 }
 
-// checkListeners checks those that are asked for, and that each is another.
+// checkListeners checks the configured listeners, and that their addresses differ.
 func checkListeners(o *origins, listeners ...listener) {
 	used := make(map[string]string)
 	for _, l := range listeners {
@@ -58,8 +58,8 @@ func splitHostPort(address string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// checkLoopback refuses what others than this machine can reach: everyone there
-// has the gateway's own rights.
+// checkLoopback rejects addresses that other machines can reach: all clients of this listener have
+// the gateway's own rights.
 func checkLoopback(address string) error {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		if !filepath.IsAbs(path) {
@@ -77,7 +77,7 @@ func checkLoopback(address string) error {
 	return nil
 }
 
-// checkFiles checks that the files that are read are there.
+// checkFiles checks that the files to be read exist.
 func checkFiles(o *origins, settings []setting) {
 	if o.elsewhere {
 		return

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// choice is a string type of which only some values are good.
+// choice is a string type with few valid values.
 type choice interface{ choices() []string }
 
 var (
@@ -22,7 +22,7 @@ var (
 	stringType   = reflect.TypeFor[string]()
 )
 
-// expectation says in words what is expected of a value of type t.
+// expectation describes the valid values of type t.
 func expectation(t reflect.Type) string {
 	switch {
 	case t == durationType:
@@ -56,8 +56,7 @@ func alternatives(list []string) string {
 	return strings.Join(list[:last], ", ") + " or " + list[last]
 }
 
-// setText sets the scalar v from text, or reports that it cannot be read as what
-// v is.
+// setText sets the scalar v from text. It returns false if text is not valid for the type of v.
 func setText(v reflect.Value, text string) (ok bool) {
 	switch t := v.Type(); {
 	case t == durationType:
@@ -118,7 +117,7 @@ func parseBytes(text string) (int64, bool) {
 	return n, q.CmpInt64(n) == 0
 }
 
-// getText writes a scalar or a list of strings as a flag takes it.
+// getText formats a scalar or a list of strings as a flag value.
 func getText(v reflect.Value) string {
 	if list, ok := v.Interface().([]string); ok {
 		return strings.Join(list, ",")

@@ -65,13 +65,13 @@ func oneOf(values ...string) cobra.CompletionFunc {
 	}
 }
 
-// annotateChoices tells of the values of a flag, as config does of its flags.
+// annotateChoices records the values of a flag for completion, as config does for its own flags.
 func annotateChoices(c *cobra.Command, flag string, values ...string) {
 	c.Flags().Lookup(flag).Annotations = map[string][]string{config.ChoicesAnnotation: values}
 }
 
-// completeFlags lets the values of all flags of c and its commands be completed: files
-// and folders by their names, choices, the contexts of a kubeconfig; others not at all.
+// completeFlags registers completions for all flags of c and its commands: file names, choices, and
+// contexts of a kubeconfig. Other flags get no completion.
 func completeFlags(c *cobra.Command) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		complete := cobra.NoFileCompletions

@@ -42,7 +42,7 @@ KUBECONFIG to export. On SIGTERM it drains and exits.`,
 	return c
 }
 
-// runGateway serves until ctx ends, then drains. flags are what cfg was made of.
+// runGateway serves until ctx ends, then drains. flags are the flags that cfg was read from.
 func runGateway(ctx context.Context, cfg *config.Gateway, flags *config.Flags[*config.Gateway], stderr io.Writer) error {
 	log, level := newLogger(cfg.Log, stderr)
 	outlivePanics()

@@ -11,11 +11,10 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// helpWidth is where lines of the help are broken.
+// helpWidth is the maximum width of help lines.
 const helpWidth = 100
 
-// help is what --help does. It is also told of arguments, of which a mistaken command
-// is one.
+// help implements --help. Its arguments may include a mistaken command.
 func help(c *cobra.Command) error {
 	if c.HasAvailableSubCommands() && c.Flags().NArg() > 0 {
 		return unknownCommand(c, c.Flags().Arg(0))
@@ -55,7 +54,7 @@ func printHelp(out io.Writer, c *cobra.Command) error {
 	return err
 }
 
-// useLine is how c is called.
+// useLine returns the usage line of c.
 func useLine(c *cobra.Command) string {
 	_, args, _ := strings.Cut(c.Use, " ")
 	line := c.CommandPath()
@@ -71,14 +70,13 @@ func useLine(c *cobra.Command) string {
 	return line
 }
 
-// flagSection is some of the flags of a command.
+// flagSection is a titled group of flags of a command.
 type flagSection struct {
 	title string
 	flags *pflag.FlagSet
 }
 
-// flagSections are the flags of c as they are grouped in the help; --help is left out,
-// for who reads this has found it.
+// flagSections returns the flags of c as they are grouped in the help, without --help.
 func flagSections(c *cobra.Command) []flagSection {
 	var sections []flagSection
 	c.Flags().SortFlags = false

@@ -26,7 +26,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/pki"
 )
 
-// kubeconfigSettings are the gateway's flags that say where it is and what it serves.
+// kubeconfigSettings returns the gateway's flags that determine its address and what it serves.
 func kubeconfigSettings() []string {
 	return []string{
 		"config", "listen", "cert-dir", "clusterprofile-provider-file", "clusterprofile-kubeconfig", "clusterprofile-context",
@@ -34,7 +34,7 @@ func kubeconfigSettings() []string {
 	}
 }
 
-// kubeconfigOptions are what the gateway's settings do not say.
+// kubeconfigOptions are options that are not settings of the gateway.
 type kubeconfigOptions struct {
 	server, caFile, current, output string
 	force                           bool
@@ -43,7 +43,7 @@ type kubeconfigOptions struct {
 	execVersion                     string
 }
 
-// clusterPlaceholder stands for the name of the cluster in what says who the user is.
+// clusterPlaceholder stands for the name of the cluster in the credential options.
 const clusterPlaceholder = "{cluster}"
 
 // newKubeconfig is `kubeweir kubeconfig`.
@@ -133,7 +133,7 @@ func writeKubeconfig(c *cobra.Command, cfg *config.Gateway, o *kubeconfigOptions
 	return pki.WriteFile(o.output, text)
 }
 
-// addProfiles adds the clusters that the ClusterProfiles of the hub name, as the gateway does.
+// addProfiles adds the clusters of the hub's ClusterProfiles, as the gateway does.
 func addProfiles(ctx context.Context, cfg *config.Gateway) error {
 	p := &cfg.ClusterProfiles
 	if !p.On() {
@@ -165,7 +165,7 @@ func addProfiles(ctx context.Context, cfg *config.Gateway) error {
 	return nil
 }
 
-// kubeconfigOf has a context for each cluster.
+// kubeconfigOf returns a kubeconfig with a context for each cluster.
 func kubeconfigOf(cfg *config.Gateway, server *url.URL, ca []byte, o *kubeconfigOptions) (*clientcmdapi.Config, error) {
 	out := clientcmdapi.NewConfig()
 	add := func(name string, at *url.URL) {
@@ -197,7 +197,7 @@ func kubeconfigOf(cfg *config.Gateway, server *url.URL, ca []byte, o *kubeconfig
 	return out, nil
 }
 
-// user is who the clients of a cluster are.
+// user returns the credentials that clients of a cluster use.
 func (o *kubeconfigOptions) user(cluster string) *clientcmdapi.AuthInfo {
 	fill := func(text string) string { return strings.ReplaceAll(text, clusterPlaceholder, cluster) }
 	user := &clientcmdapi.AuthInfo{TokenFile: fill(o.tokenFile)}
@@ -213,7 +213,7 @@ func (o *kubeconfigOptions) user(cluster string) *clientcmdapi.AuthInfo {
 	return user
 }
 
-// serverURL is where clients reach the gateway.
+// serverURL returns the URL at which clients reach the gateway.
 func serverURL(cfg *config.Gateway, given string) (*url.URL, error) {
 	if given != "" {
 		at, err := url.Parse(given)
@@ -232,7 +232,8 @@ func serverURL(cfg *config.Gateway, given string) (*url.URL, error) {
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}, nil
 }
 
-// authorityOf is the CA by which clients know the gateway; nil if only their system may know it.
+// authorityOf returns the CA certificates that verify the gateway, or nil if clients must rely on
+// their system's CAs.
 func authorityOf(cfg *config.Gateway, given string) ([]byte, error) {
 	switch {
 	case given != "":
@@ -261,8 +262,8 @@ func authorityOf(cfg *config.Gateway, given string) ([]byte, error) {
 	return all, err
 }
 
-// certificatesIn reads the certificates of a file, and those among them that others can be
-// known by: of a CA, or signed by itself.
+// certificatesIn reads the certificates of a file. authorities are those that can verify others: CA
+// certificates and self-signed ones.
 func certificatesIn(file string) (all, authorities []byte, err error) {
 	content, err := os.ReadFile(file)
 	if err != nil {

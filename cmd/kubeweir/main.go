@@ -37,7 +37,7 @@ func (e usageError) Unwrap() error { return e.err }
 // usageErrorf is fmt.Errorf for a usageError.
 func usageErrorf(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// asUsage makes of an error, if there is one, a usageError.
+// asUsage wraps a non-nil error in a usageError.
 func asUsage(err error) error {
 	if err == nil {
 		return nil
@@ -48,7 +48,7 @@ func asUsage(err error) error {
 // errReported is a usage error that the command has already reported in full.
 var errReported = usageError{errors.New("reported")}
 
-// command is the program; it returns the exit code.
+// command runs the program and returns its exit code.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetOut(stdout)

@@ -12,7 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/config/rbac"
 )
 
-// rbacSettings are the gateway's flags that its rights depend on.
+// rbacSettings returns the gateway's flags that determine the rights it needs.
 func rbacSettings() []string {
 	return []string{
 		"config", "listen", "insecure-listen", "service-account-dir", "client-ca-file", "requestheader-client-ca-file", "cache-aggregated-groups", "upstream-servers",
@@ -115,7 +115,7 @@ func printHubRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, outpu
 	return writeRBAC(c, names, rbac.HubRules(), output)
 }
 
-// ofCluster is the configuration of a cluster by itself.
+// ofCluster returns the configuration of a cluster as if it were the only one.
 func ofCluster(cfg *config.Gateway, name string) (*config.Gateway, error) {
 	if name == "" && len(cfg.Clusters) == 0 {
 		return cfg, nil

@@ -10,9 +10,9 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// newRoot is the whole command line. A subcommand is a function newX in a file of its
-// own, added here. It reads flags into variables of its own, writes to OutOrStdout and
-// ErrOrStderr, and returns a usageError for what was asked wrongly.
+// newRoot returns the root command. Each subcommand is a function newX in its own file and is added
+// here. It declares its flags as local variables, writes to OutOrStdout and ErrOrStderr, and
+// returns a usageError for mistakes in the command line.
 func newRoot() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kubeweir",
@@ -55,8 +55,7 @@ func flagError(c *cobra.Command, err error) error {
 // renamedFlags maps former names of flags to the present ones.
 var renamedFlags = map[string]string{"sort-askers": "sort-clients"}
 
-// group makes of c a command that only has commands: it says so when none of them is
-// given.
+// group makes c a command that only has subcommands: it fails if none is given.
 func group(c *cobra.Command) {
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -69,7 +68,7 @@ func group(c *cobra.Command) {
 	}
 }
 
-// unknownCommand is the error of a name that no command of c has.
+// unknownCommand returns the error for a name that is not a subcommand of c.
 func unknownCommand(c *cobra.Command, name string) error {
 	var names []string
 	for _, sub := range c.Commands() {
@@ -87,7 +86,7 @@ func unknownCommand(c *cobra.Command, name string) error {
 	return usageErrorf("unknown command %q: use %s or %s", name, strings.Join(names[:last], ", "), names[last])
 }
 
-// noArgs refuses arguments.
+// noArgs rejects arguments.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

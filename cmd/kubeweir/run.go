@@ -15,7 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/app"
 )
 
-// startTime is how long after the start the process is likely to have settled.
+// startTime is when the process has usually settled after its start.
 const startTime = 3 * time.Second
 
 // run starts s, lets it serve until ctx ends, and drains it.
@@ -36,7 +36,7 @@ func run(ctx context.Context, s *app.Server, log *slog.Logger, stderr io.Writer)
 	return nil
 }
 
-// newLogger returns a logger, and what its level can be changed by.
+// newLogger returns a logger and the variable that sets its level.
 func newLogger(c config.Log, out io.Writer) (*slog.Logger, *slog.LevelVar) {
 	level := new(slog.LevelVar)
 	level.Set(c.Level.Slog())
@@ -47,9 +47,8 @@ func newLogger(c config.Log, out io.Writer) (*slog.Logger, *slog.LevelVar) {
 	return slog.New(slog.NewTextHandler(out, options)), level
 }
 
-// quietLibraries lets what the libraries of Kubernetes log go the same way as
-// everything else. They log to klog, of which there is one in a process, and much of
-// it is about every step that they take.
+// quietLibraries redirects the log of the Kubernetes libraries to log, at a lower level. They write
+// to klog, which is global to the process, and most of their lines are details.
 func quietLibraries(log *slog.Logger) {
 	klog.SetSlogLogger(slog.New(lowered{log.Handler()}).With("from", "kubernetes"))
 }
@@ -62,7 +61,7 @@ func quietLibraries(log *slog.Logger) {
 // the next item. There is one such setting in a process.
 func outlivePanics() { utilruntime.ReallyCrash = false }
 
-// lowered is a handler for whom what is information elsewhere is debugging here.
+// lowered is a handler that logs the libraries' info records at debug level.
 type lowered struct{ slog.Handler }
 
 func (l lowered) level(level slog.Level) slog.Level {
@@ -77,8 +76,8 @@ func (l lowered) Enabled(ctx context.Context, level slog.Level) bool {
 	return l.Handler.Enabled(ctx, l.level(level))
 }
 
-// Handle implements slog.Handler. That a client has left is no error: every exec ends
-// so, and many watches do.
+// Handle implements slog.Handler. A client that disconnects is not an error: every exec and many
+// watches end this way.
 func (l lowered) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = l.level(r.Level)
 	if ofClientThatLeft(&r) {
@@ -89,9 +88,9 @@ func (l lowered) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// ofClientThatLeft reports whether a record tells that a client's connection was closed,
-// or that a handler returned, without a panic, after its client had left (timeoutHandler
-// in k8s.io/apiserver/pkg/server/filters).
+// ofClientThatLeft reports whether a record says that a client's connection was closed, or that a
+// handler returned without a panic after its client had disconnected (timeoutHandler in
+// k8s.io/apiserver/pkg/server/filters).
 func ofClientThatLeft(r *slog.Record) (left bool) {
 	late := r.Message == "Post-timeout activity"
 	r.Attrs(func(a slog.Attr) bool {

@@ -11,7 +11,7 @@ import (
 // screen is a terminal that is redrawn repeatedly.
 type screen struct{ file *os.File }
 
-// openScreen returns the terminal that out is, nil if it is none.
+// openScreen returns the terminal behind out, or nil if out is not a terminal.
 func openScreen(out io.Writer) *screen {
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		return &screen{file}

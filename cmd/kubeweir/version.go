@@ -107,7 +107,7 @@ func (b build) String() string {
 	return fmt.Sprintf("kubeweir %s (commit %s, %s, %s, serves Kubernetes %s)", b.Version, known, b.Go, b.Platform, b.Kubernetes)
 }
 
-// printVersion says what was built, by which Go, and which Kubernetes is served.
+// printVersion prints the version of the program and of Go, and which Kubernetes it serves.
 func printVersion(out io.Writer) error {
 	_, err := fmt.Fprintln(out, thisBuild())
 	return err

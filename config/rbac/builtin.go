@@ -1,7 +1,7 @@
 package rbac
 
-// builtin are the resources that kube-apiserver 1.37 has built in, serves unless told
-// otherwise, and can list and watch. test/deploy/rbac compares them with its discovery.
+// builtin returns the built-in resources of kube-apiserver 1.37 that are served by default and
+// support list and watch. test/deploy/rbac compares them with its discovery.
 func builtin() map[string][]string {
 	return map[string][]string{
 		"": {

@@ -1,3 +1,3 @@
-// Package rbac knows which rights `kubeweir gateway` needs at its cluster: the least that
-// a configuration works with, what each right is for, and what happens without it.
+// Package rbac computes the rights that `kubeweir gateway` needs at its cluster: the smallest set
+// for a configuration, the purpose of each right, and what happens without it.
 package rbac

@@ -32,7 +32,8 @@ func impersonationRules(c *config.Gateway, unconstrained bool) []Rule {
 	}
 }
 
-// forwardedVerbs are the verbs of requests to resources, pathVerbs those to other paths.
+// forwardedVerbs returns the verbs of requests to resources, pathVerbs the verbs of requests to
+// other paths.
 func forwardedVerbs() []string {
 	return []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 }

@@ -14,15 +14,14 @@ import (
 
 // Names are the names of the objects of a manifest.
 type Names struct {
-	// Role is the ClusterRole and the ClusterRoleBinding; where RoleNamespace is set, the Role
-	// and the RoleBinding there.
+	// Role is the name of the ClusterRole and the ClusterRoleBinding, or, if RoleNamespace is set,
+	// of the Role and the RoleBinding in that namespace.
 	Role, RoleNamespace string
-	// ServiceAccount, in Namespace, is who the gateway is.
+	// ServiceAccount, in Namespace, is the identity of the gateway.
 	ServiceAccount, Namespace string
 }
 
-// DefaultNames are the names that `kubeweir rbac` gives, as the manifests of the
-// project do.
+// DefaultNames returns the names that `kubeweir rbac` and the manifests of the project use.
 func DefaultNames() Names {
 	return Names{Role: "kubeweir-gateway", ServiceAccount: "kubeweir", Namespace: "kubeweir"}
 }
@@ -36,8 +35,8 @@ func (n Names) kind(clusterKind string) string {
 	return clusterKind
 }
 
-// Objects are the ServiceAccount, the ClusterRole and the ClusterRoleBinding, or Role and
-// RoleBinding by their kinds.
+// Objects returns the ServiceAccount, the ClusterRole and the ClusterRoleBinding. With
+// RoleNamespace the latter two have the kinds Role and RoleBinding.
 func Objects(n Names, rules []Rule) (*corev1.ServiceAccount, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding) {
 	const version = rbacGroup + "/v1"
 	labels := map[string]string{"app.kubernetes.io/name": "kubeweir", "app.kubernetes.io/component": "gateway"}

@@ -9,19 +9,18 @@ import (
 )
 
 const (
-	// Default among the resources stands for all that are built into Kubernetes but
-	// Secrets.
+	// Default selects all built-in resources of Kubernetes except Secrets.
 	Default = "default"
-	// Everything is all resources of all groups, Secrets among them.
+	// Everything selects all resources of all groups, including Secrets.
 	Everything = "*"
 )
 
-// Resources are what is to be cached: plural names by API group, or "*".
+// Resources are the resources to cache: plural names by API group, or "*".
 type Resources struct{ byGroup map[string]map[string]bool }
 
-// ParseResources reads names as `kubeweir rbac --resources` takes them: "pods",
-// "deployments.apps", "*.cert-manager.io" for all of a group, Default and Everything.
-// No names are Default.
+// ParseResources parses names as `kubeweir rbac --resources` takes them: "pods",
+// "deployments.apps", "*.cert-manager.io" for a whole group, Default and Everything. Without names
+// it returns Default.
 func ParseResources(names []string) (*Resources, error) {
 	r := &Resources{byGroup: make(map[string]map[string]bool)}
 	if len(names) == 0 {
@@ -35,10 +34,10 @@ func ParseResources(names []string) (*Resources, error) {
 	return r, nil
 }
 
-// resourceName is a plural with a group or without, or "*" with a group.
+// resourceName matches a plural with or without a group, or "*" with a group.
 var resourceName = regexp.MustCompile(`^(\*\.|[a-z0-9]([-a-z0-9]*[a-z0-9])?\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
-// version is what kubectl allows between resource and group.
+// version matches the version that kubectl allows between resource and group.
 var version = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?(\.|$)`)
 
 func (r *Resources) parse(name string) error {
@@ -68,7 +67,7 @@ func (r *Resources) parse(name string) error {
 	return nil
 }
 
-// unknownResource is the error about a name that no built-in group has.
+// unknownResource returns the error for a name that no built-in group has.
 func unknownResource(name, resource, group string) error {
 	var similar []string
 	for _, g := range slices.Sorted(maps.Keys(builtin())) {
@@ -114,7 +113,7 @@ func (r *Resources) addBuiltin() {
 	}
 }
 
-// covers reports whether all of a group are among r.
+// covers reports whether r contains all resources of a group.
 func (r *Resources) covers(group string) bool {
 	return r.byGroup[Everything][Everything] || r.byGroup[group][Everything]
 }
@@ -123,10 +122,10 @@ func (r *Resources) has(group, resource string) bool {
 	return r.covers(group) || r.byGroup[group][resource]
 }
 
-// Secrets reports whether Secrets are among r.
+// Secrets reports whether r contains Secrets.
 func (r *Resources) Secrets() bool { return r.has("", "secrets") }
 
-// rules are one for each group, or one for everything, without what others have.
+// rules returns a rule for each group, or one rule for everything, without the resources of others.
 func (r *Resources) rules(others followed) (rules []Rule) {
 	if r.covers(Everything) {
 		return []Rule{{policy(readVerbs(), Everything, Everything), []string{"All resources are cached, including Secrets, and those that the gateway itself needs."}}}

@@ -9,20 +9,19 @@ import (
 	"github.com/kubeweir/kubeweir/internal/apiservers"
 )
 
-// Options say what a gateway's rights are to be, beside its configuration.
+// Options describe a gateway's rights, in addition to its configuration.
 type Options struct {
-	// Resources are what is to be cached, see ParseResources; none stands for Default.
+	// Resources are the resources to cache, see ParseResources; nil selects the defaults.
 	Resources []string
-	// UnconstrainedImpersonation asks for the verb impersonate, which is as good as
-	// cluster-admin, instead of the rules of KEP-5284, which older clusters than
-	// Kubernetes 1.36 do not know.
+	// UnconstrainedImpersonation requests the verb impersonate, which amounts to cluster-admin,
+	// instead of the rules of KEP-5284. Clusters before Kubernetes 1.36 support only this verb.
 	UnconstrainedImpersonation bool
 }
 
-// Rule is a rule of a ClusterRole, and why it is there.
+// Rule is a rule of a ClusterRole with its purpose.
 type Rule struct {
 	rbacv1.PolicyRule
-	// For says what the rule is for and what happens without it, in one or more lines.
+	// For states the purpose of the rule and what happens without it, in one or more lines.
 	For []string
 }
 
@@ -35,7 +34,8 @@ const (
 	registrationGroup   = "apiregistration.k8s.io"
 	profilesGroup       = "multicluster.x-k8s.io"
 
-	// credentialID is what an API server adds to everybody who comes with a certificate.
+	// credentialID is an extra field that API servers add to every user who authenticates by a
+	// certificate.
 	credentialID = "userextras/authentication.kubernetes.io/credential-id"
 )
 
@@ -68,14 +68,14 @@ func Rules(c *config.Gateway, o Options) ([]Rule, error) {
 	return rules, nil
 }
 
-// HubRules are the rules of who reads the ClusterProfiles of a hub.
+// HubRules returns the rules for reading the ClusterProfiles of a hub.
 func HubRules() []Rule {
 	return []Rule{{policy([]string{"list", "watch"}, profilesGroup, "clusterprofiles"), []string{
 		"The list of clusters. Without it the clusters of ClusterProfiles do not change, or are unknown.",
 	}}}
 }
 
-// stateRule is for what is kept over restarts.
+// stateRule returns the rule for state that is saved for a restart.
 func stateRule() Rule {
 	identity := policy([]string{"get"}, "", "namespaces")
 	identity.ResourceNames = []string{"kube-system"}
@@ -85,7 +85,7 @@ func stateRule() Rule {
 	}}
 }
 
-// Policy are the rules as a ClusterRole has them.
+// Policy returns the rules in the form of a ClusterRole.
 func Policy(rules []Rule) []rbacv1.PolicyRule {
 	policy := make([]rbacv1.PolicyRule, 0, len(rules))
 	for i := range rules {
@@ -97,7 +97,7 @@ func Policy(rules []Rule) []rbacv1.PolicyRule {
 // own is a resource that the gateway lists and watches for itself.
 type own struct{ group, resource string }
 
-// ownResources are some of them, with what they are for.
+// ownResources are resources that the gateway watches for itself, with the purpose.
 type ownResources struct {
 	resources []own
 	purpose   []string
