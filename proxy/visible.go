@@ -81,8 +81,11 @@ func (g *Gateway) findNamespaces(ctx context.Context, x *exchange) *api.Response
 	return nil
 }
 
-// visibleWarning tells the client that it sees visible namespaces only.
+// visibleWarning returns the warning that a response covers only the visible namespaces.
 func visibleWarning(set *visible.Set) string {
+	if set.Namespaces.Len() == 1 {
+		return `299 kubeweir "only 1 namespace that you may list"`
+	}
 	return fmt.Sprintf(`299 kubeweir "only %d namespaces that you may list"`, set.Namespaces.Len())
 }
 

@@ -193,6 +193,9 @@ func TestVisibleLists(t *testing.T) {
 				n = 1
 			}
 			want := fmt.Sprintf(`299 kubeweir "only %d namespaces that you may list"`, n)
+			if n == 1 {
+				want = `299 kubeweir "only 1 namespace that you may list"`
+			}
 			if strings.Contains(c.line, "/namespaces/") {
 				want = ""
 			}

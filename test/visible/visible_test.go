@@ -230,8 +230,11 @@ func atoi(s string) (n int) {
 }
 
 func warningOf(n int) string {
-	if n == 0 {
+	switch n {
+	case 0:
 		return ""
+	case 1:
+		return `299 kubeweir "only 1 namespace that you may list"`
 	}
 	return fmt.Sprintf(`299 kubeweir "only %d namespaces that you may list"`, n)
 }
