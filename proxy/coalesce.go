@@ -14,7 +14,7 @@ const (
 	// coalesceParameter is the query parameter of a watch with the time that its events may wait
 	// for others of the same object.
 	coalesceParameter = "coalesce"
-	// coalesceHeader says in the response how long they do.
+	// coalesceHeader is the response header with the delivery interval.
 	coalesceHeader = "Kubeweir-Coalesce"
 )
 

@@ -29,8 +29,8 @@ type Question struct {
 	UserAgent, Accept string
 }
 
-// Explanation says what would become of a request now, as far as that is known without asking the
-// upstream.
+// Explanation describes how a request would be served now, as far as that is known without sending
+// anything to the upstream.
 type Explanation struct {
 	Request ExplainedRequest `json:"request"`
 	// Route is one of the values of the label source, RouteRefused or RouteUnknown.
@@ -63,8 +63,8 @@ type ExplainedRequest struct {
 	Name        string `json:"name,omitempty"`
 }
 
-// ExplainedPermission says that Allowed is the decision, if it is known, and in a text how it is, or who
-// has to decide.
+// ExplainedPermission is the decision, if it is known, and a text with its origin, or with the way
+// it would be made.
 type ExplainedPermission struct {
 	PermissionKnown bool   `json:"known"`
 	Allowed         bool   `json:"allowed"`
@@ -115,7 +115,7 @@ var (
 // maxQuestionTarget bounds a path, in bytes.
 const maxQuestionTarget = 8 << 10
 
-// Explain says what would become of a request. It has no side effects and tells nothing about
+// Explain describes how a request would be served. It has no side effects and reveals nothing about
 // objects.
 func (g *Gateway) Explain(ctx context.Context, q Question) (*Explanation, error) {
 	r, err := q.request()

@@ -2,8 +2,8 @@ package watchmux
 
 import "slices"
 
-// Start says that the history begins after rv, the version of the first list. It must be called
-// before the first Append.
+// Start begins the history after rv, the version of the first list. It must be called before the
+// first Append.
 func (m *Mux) Start(rv uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

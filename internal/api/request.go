@@ -74,8 +74,8 @@ func (r *Request) PlainPath() bool {
 	return path == "" || plainPath(path)
 }
 
-// AttributeTo tells the transport the user of the request. Call it as soon as the user is known, at
-// most once, and before responding.
+// AttributeTo reports the user of the request to the transport. Call it as soon as the user is
+// known, at most once, and before responding.
 func (r *Request) AttributeTo(user string) {
 	if r.Attributor != nil {
 		r.Attributor.AttributeTo(user)

@@ -101,7 +101,7 @@ const (
 	PartialMetadata
 )
 
-// IncludeObject says what a Table row contains of its object.
+// IncludeObject selects how much of its object a Table row contains.
 type IncludeObject uint8
 
 // The values of the includeObject parameter.

@@ -36,10 +36,9 @@ import (
 // forwarded.
 const discoveryWait = 10 * time.Second
 
-// cluster is one upstream and all that there is of it alone: its client, what of it is cached, who
-// is believed and may read that, the handler of its requests and its health. Its parts use its own
-// logger and registerer, so a process can have several clusters. Its methods are called in the
-// order in which they stand here.
+// cluster is one upstream with its own client, cache, authentication, authorization, handler and
+// health. Its parts use its own logger and registerer, so a process can have several clusters. Its
+// methods are called in the order in which they are declared.
 type cluster struct {
 	name          string // where there are several
 	log           *slog.Logger
@@ -76,7 +75,7 @@ func newCluster(log *slog.Logger, registerer prometheus.Registerer, gatherer pro
 	return &cluster{log: log, registerer: registerer, gatherer: gatherer, blocked: blocked, panics: contain.New(registerer, log), stop: func() {}}
 }
 
-// connect makes the client; nothing is asked yet.
+// connect creates the client, which sends nothing yet.
 func (c *cluster) connect(o upstream.Options) (err error) {
 	o.Logger, o.Registerer = c.log, c.registerer
 	if c.client, err = upstream.New(o); err != nil {
@@ -86,7 +85,7 @@ func (c *cluster) connect(o upstream.Options) (err error) {
 	return nil
 }
 
-// addCache makes what reads are answered from.
+// addCache creates the cache.
 func (c *cluster) addCache(options cache.Options, limits *config.Limits, resources discovery.Options) (err error) {
 	options.Logger, options.Registerer = c.log, c.registerer
 	if c.manager, err = cache.NewManager(options); err != nil {
@@ -102,7 +101,7 @@ func (c *cluster) addCache(options cache.Options, limits *config.Limits, resourc
 	return nil
 }
 
-// addIdentity makes what says who is believed and what they may do.
+// addIdentity creates authentication and authorization.
 func (c *cluster) addIdentity(authenticator authn.Options, authorizer authz.Options) (err error) {
 	authenticator.Log, authenticator.Registerer = c.log, c.registerer
 	if c.authenticator, err = authn.New(authenticator); err != nil {
@@ -113,8 +112,7 @@ func (c *cluster) addIdentity(authenticator authn.Options, authorizer authz.Opti
 	return nil
 }
 
-// addHandler makes the handler of the cluster's requests. checks are conditions of its
-// health besides its own.
+// addHandler creates the handler of the cluster's requests. checks are additional health checks.
 func (c *cluster) addHandler(watches revocation.Options, options proxy.Options, checks ...healthz.Check) {
 	watches.Authorizer, watches.Authenticator, watches.Registerer = c.authorizer, c.authenticator, c.registerer
 	c.revocation = revocation.New(watches)
@@ -128,8 +126,8 @@ func (c *cluster) addHandler(watches revocation.Options, options proxy.Options, 
 	c.handler = proxy.New(options)
 }
 
-// start runs what feeds and guards the cache until close. ctx bounds the waiting for what
-// is known at the start.
+// start runs the background tasks of the cluster until close. ctx bounds the wait for initial
+// results.
 func (c *cluster) start(ctx context.Context) {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = stop
@@ -175,8 +173,8 @@ func (c *cluster) rulesChanged() {
 	c.changed.Store(&now)
 }
 
-// offlineTTL is for how long what the upstream said of clients counts while it is unreachable; 0
-// where nobody is served then.
+// offlineTTL returns how long the cluster's last decisions about clients count while it is
+// unreachable; 0 if no client is served then.
 func (c *cluster) offlineTTL() time.Duration { return time.Duration(c.offlineFor.Load()) }
 
 // setPolicy replaces the settings that can change while the cluster is served.
@@ -195,7 +193,7 @@ func (c *cluster) reachable() bool {
 	return ok
 }
 
-// checks are the conditions of health.
+// checks returns the health checks.
 func (c *cluster) checks() []healthz.Check {
 	return []healthz.Check{
 		{Name: "resources", ReadyOnly: true, Err: func() error {
@@ -219,7 +217,7 @@ func (c *cluster) checks() []healthz.Check {
 // clusters implements served.
 func (c *cluster) clusters() []*cluster { return []*cluster{c} }
 
-// close ends what runs and releases everything, in the reverse order of its making.
+// close ends all background tasks and releases everything, in reverse order of creation.
 func (c *cluster) close() {
 	c.stop()
 	if c.manager != nil {

@@ -42,8 +42,8 @@ type clusterSet struct {
 
 	// members are the clusters that requests are routed to.
 	members atomic.Pointer[[]*member]
-	// changing is held while members change. It guards refused, the reasons why ClusterProfiles are
-	// rejected, by name, and retiring, members that are removed and may still drain.
+	// changing is locked while members change. It guards rejected, the reasons why ClusterProfiles
+	// are rejected, by name, and retiring, members that are removed and may still drain.
 	changing sync.Mutex
 	rejected map[string]rejection
 	retiring []*member

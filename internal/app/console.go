@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/console"
 )
 
-// openConsole makes the console of the admin listener.
+// openConsole creates the console of the admin listener.
 func (s *Server) openConsole() (err error) {
 	o := console.Options{
 		Mode: s.admin.mode, Version: s.admin.version,
@@ -30,7 +30,7 @@ func (s *Server) openConsole() (err error) {
 	return err
 }
 
-// configuration is what is in force.
+// configuration returns the settings in force.
 func (s *Server) configuration() *console.Configuration {
 	var settings []config.SettingInForce
 	if s.admin.settings != nil {
@@ -69,7 +69,8 @@ func (s *Server) consoleClusters() (list []*console.Cluster) {
 	return list
 }
 
-// storedAs are the resources whose folders have other names, as in kube-apiserver's layout.
+// storedAs maps resources to their directories in kube-apiserver's layout, where these have another
+// name.
 var storedAs = map[string]string{
 	"minions": "nodes", "services/specs": "services", "services/endpoints": "endpoints", "controllers": "replicationcontrollers",
 	"ingress": "ingresses", "podsecuritypolicy": "podsecuritypolicies",

@@ -25,8 +25,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// NewGateway makes the parts of `kubeweir gateway`; nothing runs or listens yet.
-// userAgent is what the cluster sees of the gateway's own requests.
+// NewGateway creates the parts of `kubeweir gateway`; nothing runs or listens yet. userAgent is the
+// user agent of the gateway's own requests to the cluster.
 func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Server, err error) {
 	s := newServer(log, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, mode: console.Gateway}, userAgent, c.Shutdown)
 	form := &gateway{log: log}
@@ -37,7 +37,7 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 		}
 	}()
 	s.source.current, s.source.read, s.source.metrics = c, c, newReloadMetrics(s.registry)
-	// Before anything is written: a kubeconfig that is wrong is to leave nothing behind.
+	// This comes before anything is written, so that an invalid kubeconfig leaves nothing behind.
 	var members []*member
 	one := newCluster(log, s.registry, s.registry, s.blocked)
 	if !c.Several() {
@@ -76,15 +76,15 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	return s, s.addEdge(s.several.router, s.several.health, edgeOptions, &c.TLS)
 }
 
-// connectTo makes the client of a cluster elsewhere. access is how it is reached if the
-// kubeconfig does not say it, nil if it does.
+// connectTo creates the client of a remote cluster. access is how to reach it if there is no
+// kubeconfig, otherwise nil.
 func (c *cluster) connectTo(g *config.Gateway, access *rest.Config, userAgent string) error {
 	o := upstreamOptions(g, userAgent)
 	o.Config, o.Name = access, c.name
 	return c.connect(o)
 }
 
-// build makes what is in front of the client of a cluster elsewhere. token is the one that
+// build creates the parts in front of a remote cluster's client. token is the bearer token that
 // stands for the gateway's own identity, "" for none.
 func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) error {
 	c.decides = g.ReviewsClients()
@@ -131,10 +131,10 @@ func (c *cluster) build(g *config.Gateway, token authn.Token, log *audit.Log) er
 	return nil
 }
 
-// gateway is the form that stands in front of a cluster elsewhere.
+// gateway is the kind of server that serves remote clusters.
 type gateway struct {
 	log *slog.Logger
-	// clusters returns the present ones, nil for a single one.
+	// clusters returns the present clusters; it is nil if there is a single one.
 	clusters func() []*cluster
 	cert     *certs.Generated // nil with --tls-cert-file, or without --listen
 }
@@ -159,7 +159,7 @@ func (g *gateway) listen(e *edge.Server) (edge.Addresses, error) {
 	return addresses, nil
 }
 
-// cover gives the certificate that the gateway makes itself the hosts of the clusters of c.
+// cover adds the hosts of the clusters of c to the generated certificate.
 func (g *gateway) cover(c *config.Gateway) error {
 	if g.cert == nil {
 		return nil

@@ -115,7 +115,7 @@ func rules(c *config.Gateway) (list []policy.Rule) {
 	return list
 }
 
-// choice is what a value says that is yes or, if it is not "", no.
+// choice returns Yes if value is yes, No for any other value, and unset for "".
 func choice[T ~string](value, yes T) policy.Choice {
 	switch value {
 	case "":
@@ -126,7 +126,7 @@ func choice[T ~string](value, yes T) policy.Choice {
 	return policy.No
 }
 
-// offlineTTL is for how long what the upstream said of clients is remembered for outages.
+// offlineTTL returns how long the cluster's last decisions about clients are cached for outages.
 func offlineTTL(c *config.Gateway) time.Duration {
 	if !c.ServesOffline() {
 		return 0

@@ -46,7 +46,7 @@ type ConfigSource struct {
 	SetLogLevel func(slog.Level)
 }
 
-// reloadMetrics tell how the last reload went.
+// reloadMetrics are the metrics of the last reload.
 type reloadMetrics struct {
 	reloads    *prometheus.CounterVec
 	successful prometheus.Gauge
@@ -109,7 +109,7 @@ func (s *Server) FollowConfig(from ConfigSource) {
 	s.source.ConfigSource = from
 }
 
-// look says what the files of a configuration look like, by their names.
+// look returns the size and modification time of each file of a configuration, by name.
 func (c *configSource) look(of *config.Gateway) map[string]string {
 	files := map[string]string{c.File: ""}
 	if c.providers != "" {

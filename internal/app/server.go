@@ -105,7 +105,7 @@ func (o *adminOptions) profiles() bool {
 	return o.profiling == "true" || o.profiling == config.ProfilingAuto && admin.Loopback(o.listen)
 }
 
-// buildInfo tells which program this is.
+// buildInfo returns the metric that identifies the program.
 func buildInfo(mode, version string) prometheus.Collector {
 	return gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_build_info", Help: "Always 1; the labels are the version, the Go version of the build, and the mode (gateway or standalone).",

@@ -214,7 +214,7 @@ func (a *standalone) checks() []healthz.Check {
 	return []healthz.Check{{Name: "store", Err: a.storeError}}
 }
 
-// storeError tells whether the store is well.
+// storeError returns an error if the store is not healthy.
 func (a *standalone) storeError() error {
 	if store, ok := a.engine.(interface{ Err() error }); ok {
 		return store.Err()

@@ -23,7 +23,8 @@ type listed struct {
 	Error                              *struct{ Err string }
 }
 
-// arrow says what packages below one folder may import of this module, besides their own folder.
+// arrow lists the packages of this module that packages below one folder may import, besides their
+// own folder.
 type arrow struct {
 	from string   // folder
 	to   []string // folders; empty: nothing

@@ -99,7 +99,7 @@ func (p *Profile) by(provider string) *Access {
 	return nil
 }
 
-// key tells profiles apart: the names of namespaces have no dots.
+// key identifies the profile: names of namespaces have no dots.
 func (p *Profile) key() string { return p.Namespace + "." + p.Name }
 
 // ClusterName is what the cluster is called behind a gateway that serves the profiles of one namespace, or of all: there
@@ -111,7 +111,7 @@ func (p *Profile) ClusterName(ofOne bool) string {
 	return p.key()
 }
 
-// digest tells whether what is used of a profile has changed.
+// digest returns a digest of the used fields, which changes when they do.
 func (p *Profile) digest() [sha256.Size]byte {
 	text, _ := json.Marshal(p) // which was read from JSON
 	return sha256.Sum256(text)

@@ -24,7 +24,8 @@ type Providers struct{ list []provider }
 type provider struct {
 	Name       string                  `json:"name"`
 	ExecConfig *clientcmdv1.ExecConfig `json:"execConfig"`
-	// Args and Env say what becomes of the arguments and the environment that a profile wants the plugin to have.
+	// Args and Env are the policies for the arguments and environment variables that a profile
+	// requests for the plugin.
 	Args argsPolicy `json:"profileSourcedCLIArgsPolicy"`
 	Env  envPolicy  `json:"profileSourcedEnvVarsPolicy"`
 }

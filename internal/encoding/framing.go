@@ -6,10 +6,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// Framing knows what surrounds messages in the bodies and streams of one encoding, byte for byte as
-// the serializers of k8s.io/apimachinery write it. A message is all bytes of an object
-// (Encoded.Raw), or of its transformed form, and nothing else. Results are shared and must not be
-// changed. A Framing is safe for concurrent use.
+// Framing writes the bytes around messages in the bodies and streams of one encoding, exactly as
+// the serializers of k8s.io/apimachinery do. A message is all bytes of an object (Encoded.Raw), or
+// of its transformed form. Results are shared and must not be changed. A Framing is safe for
+// concurrent use.
 type Framing interface {
 	// Separator separates two items of a list.
 	Separator() string

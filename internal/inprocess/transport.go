@@ -38,7 +38,8 @@ var _ http.RoundTripper = (*Transport)(nil)
 // ErrClosed is the error of requests after Close.
 var ErrClosed = errors.New("in-process connection: closed")
 
-// requestHeader tells the server which of Transport.requests it reads. The handler does not see it.
+// requestHeader identifies the request in Transport.requests to the server. The handler does not
+// see it.
 const requestHeader = "Kubeweir-In-Process-Request"
 
 // bufferSize is the size of the client's buffers. The server writes large bodies without a buffer.

@@ -32,7 +32,7 @@ func (r *remote) start(ctx context.Context) {
 	r.begin()
 }
 
-// needed says that there is an APIService with a service.
+// needed records that an APIService has a service.
 func (r *remote) needed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

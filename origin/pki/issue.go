@@ -290,7 +290,7 @@ func parseCert(text []byte) (*x509.Certificate, error) {
 	}
 }
 
-// samePublicKey tells whether two public keys are equal.
+// samePublicKey reports whether two public keys are equal.
 func samePublicKey(a, b crypto.PublicKey) bool {
 	key, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && key.Equal(b)

@@ -37,7 +37,7 @@ const (
 
 const kubeletClientName = "apiserver-kubelet-client"
 
-// Options say whom the certificates are for.
+// Options describe the subjects of the certificates.
 type Options struct {
 	// Hosts are names and IP addresses that clients reach the server by, besides
 	// localhost, the loopback addresses and the names of the Service kubernetes.

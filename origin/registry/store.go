@@ -22,7 +22,7 @@ const DefaultPrefix = "/registry"
 
 const defaultBookmarkPeriod = time.Minute
 
-// StoreOptions say what a Store keeps and how.
+// StoreOptions configure a Store.
 type StoreOptions struct {
 	Options
 	// Codec encodes objects into the stored version and decodes them into the one

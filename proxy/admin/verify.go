@@ -38,7 +38,7 @@ type VerifiedCollection struct {
 	// Differing counts the differences, of which Differences are the first.
 	Differing   int                  `json:"differing,omitempty"`
 	Differences []VerifiedDifference `json:"differences,omitempty"`
-	// Error says why a check is unfinished.
+	// Error is the reason why a check is unfinished.
 	Error   string  `json:"error,omitempty"`
 	Seconds float64 `json:"seconds"`
 }

@@ -66,7 +66,7 @@ func (s *Shared) WriteBody(body io.WriterTo, w io.Writer) (n int64, err error) {
 	return n, err
 }
 
-// Done tells a response that it is over.
+// Done notifies a response that it has ended.
 func (s *Shared) Done(resp *api.Response, written int64, err error) {
 	if resp.Done != nil {
 		_ = s.Panics.Run("done", func() { resp.Done(written, err) })
@@ -86,7 +86,7 @@ func (s *Shared) RunUpgrade(resp *api.Response, nc net.Conn) error {
 	return s.begin("upgrade", resp, func() { resp.Upgrade(nc) })
 }
 
-// begin tells a response that its header was sent, and runs what follows it.
+// begin notifies a response that its header was sent, and calls run.
 func (s *Shared) begin(place string, resp *api.Response, run func()) error {
 	if s.Panics.Run(place, func() {
 		if resp.Started != nil {

@@ -17,8 +17,8 @@ import (
 // lingerTimeout is the default of Options.LingerTimeout.
 const lingerTimeout = 500 * time.Millisecond
 
-// Options say what a Server serves and within which limits. The zero value of a
-// limit is its default (package defaults).
+// Options configure a Server: its handler and its limits. The zero value of a limit selects its
+// default (package defaults).
 type Options struct {
 	// Handler responds to the requests. Required.
 	Handler api.Handler

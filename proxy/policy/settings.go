@@ -151,7 +151,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// OverBudget says what happens to a request of a client that has exhausted a budget.
+// OverBudget determines what happens to a request of a client that has exhausted a budget.
 type OverBudget string
 
 const (

@@ -2,8 +2,8 @@ package upstream
 
 import "k8s.io/apiserver/pkg/authentication/user"
 
-// Credentials say as whom a request is forwarded. The zero value is the safest: the client's own
-// token, or nobody.
+// Credentials select the credentials with which a request is forwarded. The zero value is the
+// safest: the client's own token, or none.
 type Credentials struct {
 	As As
 	// KeepImpersonation passes on the Impersonate-* headers of the request, which are removed
@@ -20,7 +20,7 @@ type Credentials struct {
 	User user.Info
 }
 
-// As says whose credentials a forwarded request carries.
+// As selects whose credentials a forwarded request carries.
 type As uint8
 
 const (

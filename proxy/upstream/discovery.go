@@ -13,8 +13,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/flight"
 )
 
-// Discovery knows which resources the upstream serves. The last result counts until the next read,
-// whatever happens to the upstream. It is safe for concurrent use.
+// Discovery holds the resources that the upstream serves. The last result counts until the next
+// read, whatever happens to the upstream. It is safe for concurrent use.
 type Discovery struct {
 	c     *Client
 	known atomic.Pointer[discovered]

@@ -22,7 +22,7 @@ type InProcess struct {
 	Track func(ctx context.Context) (context.Context, Progress)
 }
 
-// Progress knows one watch of an upstream in this process.
+// Progress reports the progress of one watch of an upstream in this process.
 type Progress interface {
 	// Current is what source.ImmediateSource.Progress returns, of this watch.
 	Current(ctx context.Context) (last, current uint64, shared bool, err error)

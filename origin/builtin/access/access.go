@@ -82,7 +82,8 @@ type Access struct {
 	Audiences authenticator.Audiences
 	// RequestHeader is how front proxies name users; nil without a RequestHeaderCA.
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
-	// Published tells extension API servers how to authenticate the same clients.
+	// Published is the configuration from which extension API servers learn how to authenticate
+	// clients.
 	Published clusterauthenticationtrust.ClusterAuthenticationInfo
 	// Authorizer permits system:masters everything, then asks RBAC.
 	Authorizer   authorizer.Authorizer

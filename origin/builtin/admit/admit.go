@@ -62,7 +62,7 @@ type Config struct {
 	// Drained is closed when no request is served any more. Everything that New
 	// starts ends then.
 	Drained <-chan struct{}
-	// APIResources says what is served.
+	// APIResources are the resources that are served.
 	APIResources serverstorage.APIResourceConfigSource
 	// Enable and Disable name plugins, as --enable-admission-plugins and
 	// --disable-admission-plugins do. Optional.

@@ -42,7 +42,7 @@ func skipper(f informers.SharedInformerFactory) admission.Decorator {
 	})
 }
 
-// noneIn tells whether an informer is sure to know of no object.
+// noneIn returns a function that reports whether the informer has synced and has no objects.
 func noneIn(informer cache.SharedIndexInformer) func() bool {
 	store := informer.GetStore()
 	return func() bool { return informer.HasSynced() && len(store.ListKeys()) == 0 }

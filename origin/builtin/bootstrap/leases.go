@@ -25,10 +25,9 @@ const (
 // leaseLabels mark the leases of servers that share a store.
 var leaseLabels = labels.Set{"app.kubernetes.io/name": "kubeweir", "app.kubernetes.io/component": "apiserver"}
 
-// leases tell which servers share a store: each has an object of kind Lease, named
-// after its address. kube-apiserver has keys that expire instead, which not every
-// store can do without a clock that all agree on; here a lease has run out when
-// nobody has seen it change for leaseLife by his own clock.
+// leases track which servers share a store. Each server has a Lease object named after its address.
+// kube-apiserver uses keys that expire, which need a clock that all servers agree on. Here a lease
+// has expired if this process has not seen it change for leaseLife by its own clock.
 //
 // It implements reconcilers.Leases, whose methods have no context.
 type leases struct {

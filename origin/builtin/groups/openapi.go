@@ -56,7 +56,7 @@ func openAPIV3Frame() *common.OpenAPIV3Config {
 	}}
 }
 
-// info tells the version as kube-apiserver does, without the patch release.
+// info returns the version as kube-apiserver does, without the patch release.
 func info() *spec.Info {
 	minor := Version[:strings.LastIndexByte(Version, '.')]
 	return &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: minor}}

@@ -152,7 +152,7 @@ func (r *portRegistry) ForEach(f func(int)) {
 	r.mu.bits.ForEach(f)
 }
 
-// Has tells whether a port is taken.
+// Has reports whether a port is taken.
 func (r *portRegistry) Has(offset int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

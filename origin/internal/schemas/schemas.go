@@ -19,7 +19,7 @@ import (
 type Group struct {
 	// Definitions are the generated ones of the group.
 	Definitions common.GetOpenAPIDefinitions
-	// Scheme knows its types.
+	// Scheme has the types of the documents.
 	Scheme *runtime.Scheme
 	// Config is of the server: of its OpenAPI configs the heading and the security
 	// are used, if there are any.

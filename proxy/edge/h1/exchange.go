@@ -23,7 +23,7 @@ type conn struct {
 	resume func()
 }
 
-// verdict says what becomes of a connection after a request.
+// verdict is what to do with a connection after a request.
 type verdict uint8
 
 const (

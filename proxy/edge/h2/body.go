@@ -15,15 +15,15 @@ import (
 
 var errOverShare = errors.New("the user has left more unread than a share of the memory for that")
 
-// body is the body of a request. As an HTTP/1.1 body it is read by one
-// goroutine at a time, which may still be at it when the response is complete.
+// body is the body of a request. One goroutine at a time reads it, like an HTTP/1.1 body, and may
+// still do so when the response is complete.
 type body struct {
 	st *stream
-	// length is the Content-Length, -1 without one; arrived counts what came.
+	// length is the Content-Length, -1 without one; arrived counts the bytes that have arrived.
 	length, arrived int64
 
-	// mu guards what follows, but for the bytes that the connection's reader fills in
-	// behind buf. It is taken before that of the connection.
+	// mu guards the fields below, except for the bytes that the connection's reader appends to buf.
+	// It is locked before the connection's mu.
 	mu    sync.Mutex
 	buf   []byte
 	at    int // what is before it in buf was read
@@ -31,22 +31,22 @@ type body struct {
 	limit time.Time
 	// expects is set while the client waits for a 100.
 	expects bool
-	// duplex gets what comes, once it has been started.
+	// duplex receives the bytes once it has been started.
 	duplex api.Duplex
-	// account is the user's.
+	// account is the user's share of buffered bytes.
 	account *edge.Account
 	flow    bodyFlow
-	// came has something when there is something to read or nothing will come.
+	// came receives a value when there is something to read or nothing more will arrive.
 	came chan struct{}
 }
 
-// bodyFlow is what the windows know of a body.
+// bodyFlow is the flow control state of a body.
 type bodyFlow struct {
-	// apart is true if the window of the connection need not wait for unread data, charged
-	// for how much it does.
+	// apart is true if the connection's window is extended for unread data of this body; charged is
+	// how many bytes of memory that is charged for.
 	apart   bool
 	charged int64
-	// consumed is what was read since the last WINDOW_UPDATE.
+	// consumed counts the bytes that were read since the last WINDOW_UPDATE.
 	consumed int64
 }
 
@@ -65,8 +65,8 @@ func (b *body) SetReadDeadline(t time.Time) error {
 
 func (b *body) Read(p []byte) (int, error) { return b.read(p, b.st.h.Options.BodyIdleTimeout) }
 
-// read reads what comes before the read deadline and within the timeout, after which the body is
-// over; 0 is no timeout.
+// read reads bytes that arrive before the read deadline and within the timeout. After either, the
+// body fails. A timeout of 0 means none.
 func (b *body) read(p []byte, timeout time.Duration) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -105,7 +105,7 @@ func (b *body) read(p []byte, timeout time.Duration) (int, error) {
 	}
 }
 
-// readLocked reads what is here, or says why nothing will be.
+// readLocked reads buffered bytes, or returns why there will be none.
 func (b *body) readLocked(p []byte) (int, error) {
 	n := copy(p, b.buf[b.at:])
 	if n == 0 {
@@ -128,14 +128,14 @@ func (b *body) readLocked(p []byte) (int, error) {
 	return n, nil
 }
 
-// setLocked takes buf, which counts as held until another takes its place.
+// setLocked replaces the buffer, which counts as held memory.
 func (b *body) setLocked(buf []byte) {
 	b.st.h.Buffers.Hold(b.account, int64(cap(buf)-cap(b.buf)))
 	b.buf = buf
 }
 
-// consumedLocked lets the client send as many bytes again as were read, in large steps. The bodies
-// do not hold back the window of the connection: together they would hold all of it.
+// consumedLocked lets the client send as many bytes again as were read, in large steps. Unread
+// bodies do not hold back the connection's window: together they would use up all of it.
 func (b *body) consumedLocked(n int) {
 	f, h := &b.flow, b.st.h
 	f.consumed += int64(n)
@@ -155,8 +155,8 @@ func (b *body) consumedLocked(n int) {
 	h.flushSoonLocked()
 }
 
-// take reads n bytes of the body, for the connection's reader, and says how many of them anybody
-// wants, and for how many the window of the connection waits. After errOverShare they are not read.
+// take reads n bytes of the body for the connection's reader. kept is how many of them are wanted,
+// held for how many the connection's window waits. After errOverShare the bytes are not read.
 func (b *body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 	b.mu.Lock()
 	b.arrived += int64(n)
@@ -184,7 +184,7 @@ func (b *body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 	if b.err != nil {
 		return 0, 0, nil
 	}
-	// Read may have gone back to the start meanwhile, as it had read everything.
+	// Read may have reset the buffer meanwhile, because it had read everything.
 	b.setLocked(append(b.buf, room...))
 	signal(b.came)
 	if !b.flow.apart || !b.st.h.Buffers.AddUnread(b.account, int64(n)) {
@@ -197,8 +197,8 @@ func (b *body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 	return n, held, nil
 }
 
-// growLocked makes room for n bytes more, if its user may have it. There are never more than
-// the window allows.
+// growLocked makes room for n more bytes, unless the user's share is exhausted. The window bounds
+// the total.
 func (b *body) growLocked(n int) bool {
 	rest := b.buf[b.at:]
 	size := len(rest) + n
@@ -218,7 +218,7 @@ func (b *body) growLocked(n int) bool {
 	return true
 }
 
-// passTo has a Duplex that was started get what came and what comes.
+// passTo passes the buffered and all further bytes to a Duplex that was started.
 func (b *body) passTo(d api.Duplex) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -226,7 +226,7 @@ func (b *body) passTo(d api.Duplex) {
 	b.passBufferedLocked()
 }
 
-// passBufferedLocked passes on what came before the Duplex was started.
+// passBufferedLocked passes on the bytes that arrived before the Duplex was started.
 func (b *body) passBufferedLocked() {
 	p := b.buf[b.at:]
 	b.setLocked(nil)
@@ -236,8 +236,8 @@ func (b *body) passBufferedLocked() {
 	}
 }
 
-// pass passes n bytes on to the Duplex, for the connection's reader, and says how many
-// of them that wants.
+// pass passes n bytes to the Duplex for the connection's reader. It returns how many of them the
+// Duplex wants.
 func (b *body) pass(r *bufio.Reader, n int) (kept int, err error) {
 	for n > 0 {
 		if _, err := r.Peek(1); err != nil {
@@ -259,7 +259,7 @@ func (b *body) pass(r *bufio.Reader, n int) (kept int, err error) {
 	return kept, nil
 }
 
-// receiveLocked passes a piece on. The Duplex does not block, and is stopped behind seal only.
+// receiveLocked passes on a piece. The Duplex does not block, and is stopped only after seal.
 func (b *body) receiveLocked(p []byte) {
 	err := b.st.h.Receive(b.duplex, p)
 	b.consumedLocked(len(p))
@@ -274,9 +274,9 @@ func (b *body) receiveLocked(p []byte) {
 	}
 }
 
-// setApart lets the client send on other streams what it likes, however much of this
-// one nobody reads: that is bounded by the stream's own window, and over all connections
-// by the memory for that. Nothing says for how long.
+// setApart lets the client send on other streams although this stream has unread data. That data is
+// bounded by the stream's own window and, over all connections, by the memory for it; the time is
+// not bounded.
 func (b *body) setApart() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -291,7 +291,7 @@ func (b *body) setApart() {
 	b.flow.charged = 0
 }
 
-// attributeTo has unread data count for another account.
+// attributeTo charges unread data to another account.
 func (b *body) attributeTo(a *edge.Account) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -299,14 +299,14 @@ func (b *body) attributeTo(a *edge.Account) {
 	b.account = a
 }
 
-// isWrongLength reports whether more came than was announced or, at the end, less.
+// isWrongLength reports whether more bytes arrived than announced or, at the end, fewer.
 func (b *body) isWrongLength(end bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.length >= 0 && (b.arrived > b.length || end && b.arrived < b.length)
 }
 
-// end is called with the reason why nothing more comes: io.EOF if it was all.
+// end is called with the reason why nothing more will arrive: io.EOF if the body is complete.
 func (b *body) end(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -316,8 +316,7 @@ func (b *body) end(err error) {
 	}
 }
 
-// seal ends all reading. It returns for how much of what came, and nobody has read, the
-// window of the connection waits.
+// seal ends all reading. It returns for how many unread bytes the connection's window waits.
 func (b *body) seal() (unread int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -29,7 +29,7 @@ type conn struct {
 	*edge.Conn
 	reader
 	lease lease
-	// users are the goroutine that reads and the requests; the last one ends the connection.
+	// users counts the reading goroutine and the requests; the last one ends the connection.
 	users atomic.Int32
 
 	mu sync.Mutex
@@ -45,38 +45,38 @@ type conn struct {
 	ending error // why it will be when what is queued was sent
 }
 
-// reader is what the goroutine that reads knows.
+// reader is the state of the goroutine that reads.
 type reader struct {
 	framer  *http2.Framer
 	decoder *hpack.Decoder
 	head    headers
 	// large is true if the framer has a buffer for large frames.
 	large bool
-	// maxID is the highest stream that the client has begun, opened tells which of the
-	// 64 up to it were: bit 0 is maxID.
+	// maxID is the highest stream that the client has begun. opened has a bit for each of the 64
+	// streams up to it that were begun; bit 0 is maxID.
 	maxID  uint32
 	opened uint64
-	// credit is what the client may still have the server do for nothing, creditSince when it was
-	// last given for time: see charge.
+	// credit is how much useless work the client may still cause, creditSince when it was last
+	// increased for elapsed time; see charge.
 	credit      int
 	creditSince time.Time
-	// slow counts the requests down that are not served by the goroutine that reads.
+	// slow is the number of next requests that the reading goroutine does not serve itself.
 	slow int
-	// pinged is when a client that is silent was sent a PING.
+	// pinged is when a silent client was sent a PING.
 	pinged time.Time
 }
 
-// lease determines which goroutine reads a connection: turn is odd while that serves a request; whoever
-// increments it then reads on.
+// lease determines which goroutine reads a connection. turn is odd while the reading goroutine
+// serves a request; the goroutine that increments it continues to read.
 type lease struct {
 	turn atomic.Uint64
-	// timer checks the lease while watched is set; seen is the turn that it saw last, calm how
-	// many checks in a row found nothing slow, maxBackoff at most.
+	// timer checks the lease while watched is set. seen is the turn of the last check, backoff the
+	// number of checks in a row that found nothing slow, at most maxBackoff.
 	timer    *time.Timer
 	watched  atomic.Bool
 	seen     atomic.Uint64
 	rareness atomic.Int32
-	// read goes on reading.
+	// read continues to read.
 	read func(turn uint64)
 }
 
@@ -85,23 +85,24 @@ type streamSet struct {
 	streams map[uint32]*stream
 	resets  resetStreams
 	serving int // requests without a complete response, those of reset streams included
-	// idle is since when there are no streams, idleGot what the client had of responses then.
+	// idle is since when there are no streams, idleGot how much response data the client had
+	// acknowledged then.
 	idle    time.Time
 	idleGot int64
 }
 
-// receiveWindow is the window of a connection for what the client sends.
+// receiveWindow is the window of a connection for data from the client.
 type receiveWindow struct {
-	// received is how much the client may still send, consumed what it may send again
-	// but has not been told of.
+	// received is how many bytes the client may still send. consumed is how many more it will be
+	// granted by the next WINDOW_UPDATE.
 	received, consumed int64
 }
 
-// waitState is how the goroutine that reads waits for the client: waiting while it does,
-// interrupted when somebody has made it stop.
+// waitState is the state of the reading goroutine: waiting while it waits for the client,
+// interrupted once another goroutine has woken it.
 type waitState struct{ waiting, interrupted bool }
 
-// goAway is how far the end of a connection is.
+// goAway is the progress of ending the connection.
 type goAway struct {
 	state  goAwayState
 	at     time.Time // of the first GOAWAY
@@ -116,8 +117,8 @@ const (
 	goAwayFinal             // sent with the last stream that is served
 )
 
-// goAwayPing is the PING that follows the first GOAWAY: its acknowledgement tells that
-// the client has seen that.
+// goAwayPing is the PING after the first GOAWAY. Its acknowledgment shows that the client has
+// received the GOAWAY.
 var goAwayPing = [8]byte{'g', 'o', ' ', 'a', 'w', 'a', 'y'} //nolint:gochecknoglobals // a constant
 
 var (
@@ -134,13 +135,14 @@ type resetStreams struct {
 	count int
 }
 
-// resetStream is a stream that was reset here, a moment ago.
+// resetStream is a stream that the server has recently reset.
 type resetStream struct {
 	id   uint32
 	left int64 // of the window that the client had
 }
 
-// add notes a stream with the window that it had, in place of the oldest if there are most.
+// add records a reset stream with the window that it had. If there are too many, it replaces the
+// oldest.
 func (r *resetStreams) add(id uint32, left int64, most int) {
 	if len(r.list) < most {
 		r.list = append(r.list, resetStream{id, left})
@@ -150,7 +152,7 @@ func (r *resetStreams) add(id uint32, left int64, most int) {
 	r.count++
 }
 
-// find returns a stream that was reset here, nil for others.
+// find returns a stream that the server has reset, or nil.
 func (r *resetStreams) find(id uint32) *resetStream {
 	for i := range r.list {
 		if r.list[i].id == id {
@@ -160,9 +162,9 @@ func (r *resetStreams) find(id uint32) *resetStream {
 	return nil
 }
 
-// take says what DATA of n bytes costs that comes late: nothing, or that of a small frame,
-// for what the client may have sent before it knew of the reset. That is no more than its
-// window, and nothing behind its end.
+// take returns the cost of n bytes of late DATA. Data that the client may have sent before it
+// received the reset costs nothing, or as much as a small frame: that is no more than its window,
+// and nothing after END_STREAM.
 func (r *resetStream) take(n int64, end bool) (cost int) {
 	if r.left -= n; r.left < 0 {
 		return resetCost
@@ -176,8 +178,8 @@ func (r *resetStream) take(n int64, end bool) (cost int) {
 	return 0
 }
 
-// flusher is whoever writes what is queued: flushing says that somebody does, alone; flushed tells
-// when that is over.
+// flusher coordinates writing: flushing is true while a goroutine writes the queue, alone; flushed
+// is signaled when it is done.
 type flusher struct {
 	flushing bool
 	flushed  sync.Cond

@@ -10,9 +10,9 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// noDynamicTable is HPACK's instruction that makes the dynamic table one of 0 bytes.
-// Headers are written without it: it would take a lock, memory for each connection, and
-// more time than it saves, as most of a response is new each time.
+// noDynamicTable is HPACK's instruction to set the size of the dynamic table to 0. Headers are
+// written without the table: it would need a lock and memory for each connection, and cost more
+// time than it saves, because most header values differ from response to response.
 const noDynamicTable = 0x20
 
 // responseHead is the header of a response.
@@ -22,8 +22,8 @@ type responseHead struct {
 	length int64 // of the body, -1 if it is not known
 }
 
-// appendHeader encodes the header of a response, to a HEAD if isHead: that of the handler in
-// order, but for the lines that belong to the connection, and to the handshake of HTTP/1.1.
+// appendHeader encodes the header of a response; isHead means to a HEAD request. It keeps the
+// handler's order and omits fields that belong to the connection or to the handshake of HTTP/1.1.
 func appendHeader(c *edge.Conn, dst []byte, head responseHead, isHead bool) []byte {
 	dst = appendStatus(dst, head.status)
 	date, sized := false, false
@@ -48,7 +48,7 @@ func appendHeader(c *edge.Conn, dst []byte, head responseHead, isHead bool) []by
 	return dst
 }
 
-// isHandshake reports whether lines of that name agree to an upgrade, and so are HTTP/1.1's.
+// isHandshake reports whether the field belongs to the upgrade handshake of HTTP/1.1.
 func isHandshake(name string) bool {
 	return strings.EqualFold(name, "Upgrade") || strings.EqualFold(name, "Proxy-Connection") ||
 		strings.EqualFold(name, "Sec-WebSocket-Accept")
@@ -73,13 +73,13 @@ func appendStatus(dst []byte, status int) []byte {
 	return strconv.AppendInt(append(dst, 8, 3), int64(status), 10)
 }
 
-// appendField encodes a literal field that is not to be indexed.
+// appendField encodes a literal field without indexing.
 func appendField(dst []byte, name, value string) []byte {
 	dst = appendInteger(appendName(dst, name), 7, len(value))
 	return edge.AppendValue(dst, value)
 }
 
-// appendName begins a literal field that is not to be indexed.
+// appendName begins a literal field without indexing.
 func appendName(dst []byte, name string) []byte {
 	if i, ok := staticNames[name]; ok {
 		return appendInteger(dst, 4, i)
@@ -108,8 +108,8 @@ func appendInteger(dst []byte, bits uint, n int) []byte {
 	return append(dst, byte(n)) //nolint:gosec // below 128
 }
 
-// staticNames is where the static table of HPACK has the names that responses have (RFC 7541,
-// appendix A).
+// staticNames maps common names of response fields to their index in HPACK's static table (RFC
+// 7541, appendix A).
 var staticNames = map[string]int{ //nolint:gochecknoglobals // a constant
 	"Age": 21, "Allow": 22, "Cache-Control": 24, "Content-Encoding": 26, "Content-Length": 28, "Content-Type": 31,
 	"Date": 33, "Etag": 34, "Last-Modified": 44, "Location": 46, "Retry-After": 53, "Vary": 59, "Www-Authenticate": 61,

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// largeFrame is from where on the buffer that held a frame is not kept.
+	// largeFrame is the size from which on the buffer of a frame is not reused.
 	largeFrame = 256
 )
 
-// greet reads the client's preface and sends what the server has to say first.
+// greet reads the client's preface and sends the server's settings.
 func (h *conn) greet() error {
 	o := &h.Options
 	h.mu.Lock()
@@ -33,7 +33,7 @@ func (h *conn) greet() error {
 		if in.Err == nil || !edge.IsInterrupted(in.Err) {
 			return errClientLeft
 		}
-		// Its requests may be on their way. This tells that none was served.
+		// The client may have sent requests already. This GOAWAY states that none was served.
 		h.mu.Lock()
 		h.goAwayFinalLocked()
 		h.mu.Unlock()
@@ -64,7 +64,7 @@ func (h *conn) readFirst() error {
 	return err
 }
 
-// readFrame reads one frame and does what it says. A request that is complete is returned.
+// readFrame reads and handles one frame. It returns a request that the frame completes.
 func (h *conn) readFrame() (*stream, error) {
 	h.In.Mode = edge.ReadHead // the whole frame is to come soon
 	fh, err := h.framer.ReadFrameHeader()
@@ -109,14 +109,14 @@ func (h *conn) readPayload(fh http2.FrameHeader) (*stream, error) {
 	}
 }
 
-// broken is what the failure to read a frame means.
+// broken converts the failure to read a frame into a connection or stream error.
 func (h *conn) broken(fh http2.FrameHeader, err error) error {
 	var se http2.StreamError
 	var ce http2.ConnectionError
 	switch {
 	case errors.As(err, &se):
 		if fh.Type == http2.FrameHeaders {
-			// Its block was not decoded, without which no other can be.
+			// The header block was not decoded, so the HPACK state is lost.
 			return http2.ConnectionError(se.Code)
 		}
 		return h.reject(se.StreamID, se.Code)
@@ -130,7 +130,8 @@ func (h *conn) broken(fh http2.FrameHeader, err error) error {
 	return errClientLeft
 }
 
-// streamOfLocked finds the stream of a frame. Without one, wasOpen tells that there was.
+// streamOfLocked returns the open stream of a frame. If there is none, wasOpen reports whether
+// there was one.
 func (h *conn) streamOfLocked(id uint32) (st *stream, wasOpen bool) {
 	return h.streams[id], id <= h.maxID && id%2 == 1
 }
@@ -172,7 +173,7 @@ func (h *conn) readSettings(f *http2.SettingsFrame) error {
 	return nil
 }
 
-// moveWindowsLocked changes the windows of all streams, the open ones' too.
+// moveWindowsLocked applies a changed initial window to all streams, including open ones.
 func (h *conn) moveWindowsLocked(initial int64) error {
 	by := initial - h.initial
 	h.initial = initial
@@ -187,8 +188,8 @@ func (h *conn) moveWindowsLocked(initial int64) error {
 	return nil
 }
 
-// chargeResponse takes for a frame that is free if it tells of data that was sent, as long as there are
-// no more of them than there was data.
+// chargeResponse charges a frame that is free as long as there are no more such frames than the
+// client received data.
 func (h *conn) chargeResponse(withStatus bool) error {
 	h.mu.Lock()
 	free := withStatus && h.updates > 0
@@ -327,8 +328,9 @@ func (h *conn) readData(fh http2.FrameHeader) error {
 	return nil
 }
 
-// receiverOf takes a DATA frame off the windows and returns the stream that gets it. Without one
-// the frame is skipped, and the client pays cost or the stream is reset with code.
+// receiverOf charges a DATA frame to the windows and returns the stream that receives it. If it
+// returns no stream, the frame is skipped, and either the client pays cost or the stream is reset
+// with code.
 func (h *conn) receiverOf(fh http2.FrameHeader, end bool) (st *stream, code http2.ErrCode, cost int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -354,8 +356,8 @@ func (h *conn) receiverOf(fh http2.FrameHeader, end bool) (st *stream, code http
 	return st, 0, 0, nil
 }
 
-// rejectData resets a stream whose user has left too much unread, and drops the n bytes that
-// have come for it.
+// rejectData resets a stream whose user has too much unread data, and drops the n bytes that have
+// arrived for it.
 func (h *conn) rejectData(st *stream, n int, window int64) error {
 	if err := h.skip(n, window); err != nil {
 		return err

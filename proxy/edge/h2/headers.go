@@ -15,18 +15,18 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// headers is a header that is being read: a HEADERS frame and the CONTINUATIONs that follow it.
+// headers is a header that is being read: a HEADERS frame and the CONTINUATION frames after it.
 type headers struct {
 	open  bool // until its last frame was read
 	block block
 	id    uint32
 	st    *stream // nil if it is nobody's
 	ends  bool    // the stream ends with it
-	// trailers is true if it comes behind a body. It is decoded, for the sake of the
-	// table, and dropped.
+	// trailers is true if the header follows a body. It is decoded only to keep the HPACK table
+	// consistent, and dropped.
 	trailers bool
 	size     int // of the decoded list, as RFC 9113, 6.5.2 counts it
-	// malformed is true if the request gets no response, tooLarge that it gets a 431.
+	// malformed is true if the request gets no response, tooLarge if it gets a 431.
 	malformed, tooLarge bool
 	seen                seenFields
 	pseudo              pseudoFields
@@ -37,15 +37,17 @@ type headers struct {
 // block is the encoded form of a header in several frames.
 type block struct {
 	frames int
-	// parts is empty for a header of one frame: the decoder would keep the room
-	// that it takes for what a part breaks off.
+	// parts is empty for a header of one frame, because the decoder would keep memory for
+	// incomplete parts.
 	parts []byte
-	// held is what parts counts for among all buffers, account for whom.
+	// held is how many bytes parts counts for among all buffers, account the account that is
+	// charged.
 	held    int
 	account *edge.Account
 }
 
-// cookies are the values of a header's Cookie fields, at where the first is in the request.
+// cookies are the values of a header's Cookie fields; at is the position of the first one in the
+// request.
 type cookies struct {
 	values []string
 	at     int
@@ -69,15 +71,15 @@ const (
 	seenTE
 )
 
-// add notes a field, and reports whether it is the first.
+// add records a field, and reports whether it is the first of its kind.
 func (s *seenFields) add(f seenFields) (first bool) {
 	first = *s&f == 0
 	*s |= f
 	return first
 }
 
-// headerLimit is the most that a header list may be: MaxHeaderBytes, as net/http counts
-// them, with what a line is more in HTTP/2.
+// headerLimit returns the maximum size of a header list: MaxHeaderBytes as net/http counts them,
+// plus the overhead per field in HTTP/2.
 func (h *conn) headerLimit() int { return h.Options.MaxHeaderBytes + 320 }
 
 // readHeaders begins a request, or ends one whose body has trailers.
@@ -134,7 +136,7 @@ func (h *conn) readContinuation(f *http2.ContinuationFrame) (*stream, error) {
 	return h.readBlock(f.HeaderBlockFragment(), f.HeadersEnded())
 }
 
-// readBlock takes a part of a header, and decodes it with the last.
+// readBlock adds a part of a header block, and decodes the block after the last part.
 func (h *conn) readBlock(part []byte, last bool) (*stream, error) {
 	b := &h.head.block
 	// A block that is far too large is not even decoded.
@@ -169,7 +171,7 @@ func (h *conn) readBlock(part []byte, last bool) (*stream, error) {
 	return h.beginRequest(&done)
 }
 
-// emit takes a field that was decoded.
+// emit handles a decoded field.
 func (h *conn) emit(f hpack.HeaderField) {
 	head := &h.head
 	if head.size += int(f.Size()); head.size > h.headerLimit() {
@@ -192,7 +194,7 @@ func (h *conn) emit(f hpack.HeaderField) {
 	}
 }
 
-// addPseudo takes a pseudo field, each of which comes once.
+// addPseudo handles a pseudo-header field. Each may occur once.
 func (head *headers) addPseudo(name, value string) bool {
 	var p *string
 	var field seenFields
@@ -217,12 +219,12 @@ func (head *headers) addPseudo(name, value string) bool {
 	return true
 }
 
-// trimBlanks takes away white space around a value, which over HTTP/1.1 is none of it. In
-// HTTP/2 it makes a request malformed (RFC 9113, 8.2.1), but Go's client sends it, retries
-// again and again when it is rejected, and kube-apiserver takes it.
+// trimBlanks removes white space around a value, as over HTTP/1.1. In HTTP/2 it makes a request
+// malformed (RFC 9113, 8.2.1). But Go's client sends it and retries forever if it is rejected, and
+// kube-apiserver accepts it.
 func trimBlanks(value string) string { return strings.Trim(value, " \t") }
 
-// addField takes a field, unless it is one of a connection, which HTTP/2 has none of.
+// addField adds a field, unless it is a connection-specific field, which HTTP/2 does not allow.
 func (head *headers) addField(name, value string) bool {
 	r := &head.st.req
 	switch name {
@@ -250,7 +252,7 @@ func (head *headers) addField(name, value string) bool {
 	case "trailer":
 		return true
 	case "cookie":
-		// Browsers send each by itself, for the sake of the table (RFC 9113, 8.2.3).
+		// Browsers send each cookie as a separate field, for better compression (RFC 9113, 8.2.3).
 		if head.cookies.values = append(head.cookies.values, value); len(head.cookies.values) > 1 {
 			return true
 		}
@@ -260,7 +262,8 @@ func (head *headers) addField(name, value string) bool {
 	return true
 }
 
-// canonicalName is textproto's, which allocates for the one of these names that most requests have.
+// canonicalName returns textproto's canonical name, without an allocation for the most common
+// names.
 func canonicalName(name string) string {
 	if name == "authorization" {
 		return "Authorization"
@@ -268,7 +271,7 @@ func canonicalName(name string) string {
 	return textproto.CanonicalMIMEHeaderKey(name)
 }
 
-// beginRequest makes a request of a complete header.
+// beginRequest creates a request from a complete header.
 func (h *conn) beginRequest(head *headers) (*stream, error) {
 	st := head.st
 	h.mu.Lock()
@@ -309,7 +312,7 @@ func (h *conn) beginRequest(head *headers) (*stream, error) {
 
 var errBadLength = errors.New("the content length is not that of the body")
 
-// complete completes the request with what its header says.
+// complete sets the parts of the request that its header determines.
 func (st *stream) complete(head *headers) error {
 	r, pseudo := &st.req, &head.pseudo
 	st.h.Describe(r)
@@ -345,8 +348,8 @@ func (st *stream) complete(head *headers) error {
 	return st.completeBody(head)
 }
 
-// completeTunnel makes an extended CONNECT (RFC 8441) the request that it would be over
-// HTTP/1.1, so that whoever decides about that decides about this.
+// completeTunnel turns an extended CONNECT (RFC 8441) into the equivalent HTTP/1.1 upgrade request,
+// so that handlers need not distinguish them.
 func (st *stream) completeTunnel(protocol string) {
 	st.tunnel = true
 	st.req.Method = "GET"
@@ -382,7 +385,7 @@ func (st *stream) completeBody(head *headers) error {
 	return nil
 }
 
-// validTarget rejects blanks, control characters and fragments, which no target of a request has.
+// validTarget rejects blanks, control characters and fragments, which no request target may have.
 func validTarget(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] == '#' || s[i] == 0x7f {

@@ -10,7 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// charge takes n of the client's credit. It is for the goroutine that reads.
+// charge deducts n from the client's credit. Only the reading goroutine may call it.
 func (h *conn) charge(n int) error {
 	if h.credit -= n; h.credit >= 0 {
 		return nil
@@ -29,7 +29,8 @@ func (h *conn) charge(n int) error {
 	return nil
 }
 
-// shutdown lets the client finish what it has begun, and what it begins before it knows.
+// shutdown lets the client finish the requests that it has begun, including those that it begins
+// before it receives the GOAWAY.
 func (h *conn) shutdown() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -43,7 +44,7 @@ func (h *conn) shutdown() {
 	h.wakeReaderLocked()
 }
 
-// wakeReaderLocked has the goroutine that reads look again at what it waits for.
+// wakeReaderLocked interrupts the reading goroutine, so that it checks again what to wait for.
 func (h *conn) wakeReaderLocked() {
 	if h.wait.waiting && !h.wait.interrupted {
 		h.wait.interrupted = true
@@ -74,7 +75,7 @@ func (h *conn) fail(err error) {
 	}
 }
 
-// release is called by the last act of every user of the connection.
+// release must be the last call of every user of the connection.
 func (h *conn) release() {
 	if h.users.Add(-1) == 0 {
 		h.holdBlock(0)
@@ -85,12 +86,12 @@ func (h *conn) release() {
 	}
 }
 
-// open takes a stream in, or says with which code it is rejected.
+// open registers a stream, or returns the code with which it is rejected.
 func (h *conn) open(st *stream) (http2.ErrCode, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	most := int(h.Options.MaxStreams)
-	// Requests of streams that were reset count until they are over.
+	// Requests of streams that were reset count until their handlers return.
 	if len(h.streams) >= most || h.serving >= most {
 		return http2.ErrCodeRefusedStream, false
 	}
@@ -104,7 +105,7 @@ func (h *conn) open(st *stream) (http2.ErrCode, bool) {
 	return 0, true
 }
 
-// closeLocked forgets a stream.
+// closeLocked removes a stream.
 func (h *conn) closeLocked(st *stream) {
 	if h.streams[st.id] != st {
 		return
@@ -121,10 +122,10 @@ func (h *conn) closeLocked(st *stream) {
 	}
 }
 
-// isOpenLocked reports whether a stream is open on a connection that is not over.
+// isOpenLocked reports whether a stream is open on a connection that has not ended.
 func (h *conn) isOpenLocked(st *stream) bool { return h.streams[st.id] == st && h.err == nil }
 
-// servedLocked is called when a response is complete or abandoned, whatever became of its stream.
+// servedLocked is called when a response is complete or abandoned, whatever happened to its stream.
 func (h *conn) servedLocked(st *stream) {
 	if !st.served {
 		st.served = true
@@ -132,7 +133,7 @@ func (h *conn) servedLocked(st *stream) {
 	}
 }
 
-// gotEndLocked notes that the client has ended its side.
+// gotEndLocked records that the client has ended its side.
 func (h *conn) gotEndLocked(st *stream) {
 	st.gotEnd = true
 	if st.sentEnd {
@@ -140,7 +141,7 @@ func (h *conn) gotEndLocked(st *stream) {
 	}
 }
 
-// sentEndLocked notes that the response is complete.
+// sentEndLocked records that the response is complete.
 func (h *conn) sentEndLocked(st *stream) {
 	st.sentEnd = true
 	h.servedLocked(st) // before the client learns of it and asks for more
@@ -149,7 +150,7 @@ func (h *conn) sentEndLocked(st *stream) {
 	}
 }
 
-// resetLocked ends a stream and tells the client.
+// resetLocked ends a stream and sends RST_STREAM.
 func (h *conn) resetLocked(st *stream, code http2.ErrCode, err error) {
 	if h.isOpenLocked(st) {
 		h.appendReset(st.id, code)
@@ -169,7 +170,7 @@ func (h *conn) endLocked(st *stream, err error) {
 	h.closeLocked(st)
 }
 
-// endSoonLocked has a goroutine end a long-running response.
+// endSoonLocked starts a goroutine that ends a long-running response.
 func (h *conn) endSoonLocked(st *stream) {
 	if st.resp == nil || st.stopping {
 		return
@@ -178,9 +179,9 @@ func (h *conn) endSoonLocked(st *stream) {
 	h.Panics.Go(nil, "stream", st.stop)
 }
 
-// giveBackLocked lets the client send n more bytes on the connection. It is told when
-// that is worth a frame. Where much is held already it may send little at a time, for as
-// long as that is so: then uploads are slow.
+// giveBackLocked lets the client send n more bytes on the connection. It sends a WINDOW_UPDATE when
+// enough has accumulated. If much memory is held already, it grants little at a time, so that
+// uploads slow down.
 func (h *conn) giveBackLocked(n int64) {
 	h.consumed += n
 	give, least := h.consumed, int64(uploadBuffers/4)
@@ -197,7 +198,8 @@ func (h *conn) giveBackLocked(n int64) {
 	}
 }
 
-// takeOver starts a goroutine that reads, if the one that serves in this turn still would.
+// takeOver starts a goroutine that reads, if the goroutine that serves in this turn has not
+// returned to reading.
 func (h *conn) takeOver(turn uint64) (done bool) {
 	if !h.lease.turn.CompareAndSwap(turn, turn+1) {
 		return false
@@ -233,8 +235,8 @@ func (h *conn) reject(id uint32, code http2.ErrCode) error {
 	return nil
 }
 
-// gotData notes that a DATA frame was read: lost bytes of its window were no data. A body of
-// another length than was announced is rejected, as any other fault of a client.
+// gotData records that a DATA frame was read; lost bytes of its window were padding. A body whose
+// length differs from the announced one is rejected, like any other fault of a client.
 func (h *conn) gotData(st *stream, lost int64, end bool) error {
 	b := st.body
 	wrong := b.isWrongLength(end)
@@ -281,7 +283,8 @@ func (st *stream) Abort() {
 	h.endSoonLocked(st)
 }
 
-// holdBlock counts n bytes as held for the header that is being read, in place of those before.
+// holdBlock counts n bytes as held for the header that is being read, instead of the previous
+// number.
 func (h *conn) holdBlock(n int) {
 	b := &h.head.block
 	if b.account == nil {
@@ -291,9 +294,9 @@ func (h *conn) holdBlock(n int) {
 	b.held = n
 }
 
-// flushLocked sees to it that what is queued is written: here, unless somebody does
-// already. Callers that must not wait for the client leave what it does not take at once to
-// another goroutine.
+// flushLocked makes sure that the queue is written: by the caller, unless another goroutine does so
+// already. If the caller must not wait for the client, another goroutine writes the bytes that the
+// client does not accept at once.
 func (h *conn) flushLocked(wait bool) {
 	if h.isFlushedLocked() {
 		return
@@ -304,27 +307,27 @@ func (h *conn) flushLocked(wait bool) {
 	h.flushSoonLocked() // what others have queued meanwhile
 }
 
-// flushSoonLocked sees to it that what is queued is written, and not here.
+// flushSoonLocked makes sure that the queue is written by another goroutine.
 func (h *conn) flushSoonLocked() {
 	if !h.isFlushedLocked() {
 		h.handOverLocked(0)
 	}
 }
 
-// isFlushedLocked reports whether nothing is queued that nobody writes.
+// isFlushedLocked reports whether the queue is empty or being written.
 func (h *conn) isFlushedLocked() bool {
 	return h.flusher.flushing || len(h.pending) == 0 || h.err != nil
 }
 
-// flush has what is queued leave, of all streams.
+// flush writes the queued frames of all streams.
 func (h *conn) flush() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.flushLocked(false)
 }
 
-// flushRoundLocked writes what is queued, while mu is not held. Nobody else writes. If
-// it is not to wait for the client, what that does not take is handed over.
+// flushRoundLocked writes the queue without holding mu. No other goroutine writes. Without wait,
+// bytes that the client does not accept at once are handed over to another goroutine.
 func (h *conn) flushRoundLocked(wait bool) {
 	pending := h.pending
 	h.pending, h.queued, h.flusher.flushing = h.spare[:0], 0, true
@@ -355,9 +358,9 @@ func (h *conn) write(bufs []*edge.Buffer, wait bool) (rest int, err error) {
 	return rest, err
 }
 
-// handOverLocked has a goroutine write until nothing is queued: first the rest bytes
-// that the client has not taken. The connection does not end before the goroutine,
-// which waits for the client no longer than the write timeout.
+// handOverLocked starts a goroutine that writes until the queue is empty, beginning with the rest
+// bytes that the client has not accepted. The connection does not end before this goroutine, which
+// waits for the client no longer than the write timeout.
 func (h *conn) handOverLocked(rest int) {
 	h.flusher.flushing = true // from here on
 	account := h.Account()
@@ -381,7 +384,7 @@ func (h *conn) handOverLocked(rest int) {
 	})
 }
 
-// roundOverLocked lets others write.
+// roundOverLocked lets other goroutines write.
 func (h *conn) roundOverLocked() {
 	h.flusher.flushing = false
 	if h.err != nil {
@@ -391,7 +394,7 @@ func (h *conn) roundOverLocked() {
 	h.flusher.flushed.Broadcast()
 }
 
-// discardLocked gives back what will not be written.
+// discardLocked releases buffers that will not be written.
 func (h *conn) discardLocked() {
 	if h.flusher.flushing {
 		return // whoever writes uses it
@@ -402,9 +405,9 @@ func (h *conn) discardLocked() {
 	h.pending, h.queued = nil, 0
 }
 
-// flushHere is for the goroutine that reads, before it waits. It does not read on
-// before the client has taken some of what is queued, if that is more than responses may
-// take: a client that sends much before it reads must not wait for itself.
+// flushHere flushes before the reading goroutine waits. If more is queued than responses may use,
+// it does not read on before the client has accepted some of it. Otherwise a client that sends much
+// before it reads would wait for itself.
 func (h *conn) flushHere() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -417,12 +420,12 @@ func (h *conn) flushHere() {
 	}
 }
 
-// goAwayWait is how long a client may take to learn of a GOAWAY before requests that it
-// still begins are not taken any more.
+// goAwayWait is how long after a GOAWAY new requests are still accepted, because the client may not
+// have received it.
 const goAwayWait = time.Second
 
-// goAwayFinalLocked tells the client which streams were the last. It is for the goroutine
-// that reads.
+// goAwayFinalLocked sends the GOAWAY that names the last stream. Only the reading goroutine may
+// call it.
 func (h *conn) goAwayFinalLocked() {
 	if h.goAway.state != goAwayFinal {
 		h.goAway.state, h.goAway.lastID = goAwayFinal, h.maxID

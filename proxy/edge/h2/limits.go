@@ -13,18 +13,18 @@ const (
 	resetCost       = 10 // by a stream that is reset or refused
 	responseCredit  = 20 // given by a request that is answered to its end
 
-	// updateBytes is for how many bytes that it got a client may send a WINDOW_UPDATE:
-	// those that read in small pieces send two for each.
+	// updateBytes is the number of received bytes per free WINDOW_UPDATE: clients that read in
+	// small pieces send two for each piece.
 	updateBytes = 256
 
-	// padded is for how many bytes of padding a DATA frame that holds less data pays as for
-	// another frame. An upload whose frames are padded as well is free.
+	// padded is the number of padding bytes that cost as much as a frame, in a DATA frame with less
+	// data than padding. Padding of larger frames is free.
 	padded = 64
 
-	// headerFrames is the most CONTINUATION frames of a header.
+	// headerFrames is the maximum number of CONTINUATION frames of a header.
 	headerFrames = 32
 
-	// mostSettings is the most that a SETTINGS frame may have, as x/net's server takes them: each
-	// may concern every stream, and those who write to these wait meanwhile.
+	// mostSettings is the maximum number of settings in a SETTINGS frame, as in x/net's server.
+	// Each may affect every stream, and writers wait meanwhile.
 	mostSettings = 100
 )

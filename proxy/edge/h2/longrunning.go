@@ -50,7 +50,7 @@ func (st *stream) start(resp *api.Response) {
 	h.mu.Unlock()
 }
 
-// dropBody abandons a body that is not read any more.
+// dropBody abandons a body that will not be read any more.
 func (st *stream) dropBody() {
 	unread := st.body.seal()
 	st.h.mu.Lock()
@@ -84,8 +84,8 @@ func (st *stream) stop() {
 	st.finish(resp, written, err)
 }
 
-// WriteFrames implements api.StreamWriter: all frames in one DATA frame, or as
-// many as their size takes.
+// WriteFrames implements api.StreamWriter. It puts all frames into one DATA frame, or into several
+// if they are too large.
 func (st *stream) WriteFrames(frames [][]byte) error {
 	h, s := st.h, newPieces(frames)
 	size := s.left
@@ -123,7 +123,7 @@ func (st *stream) QueueFrames(frames [][]byte) (taken bool) {
 
 func (st *stream) Flush() { st.h.flush() }
 
-// writable is why no frames are taken any more.
+// writable returns why no more frames are accepted, or nil.
 func (st *stream) writable() error {
 	st.h.mu.Lock()
 	defer st.h.mu.Unlock()

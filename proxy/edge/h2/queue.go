@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// queueLimit is how many bytes of frames are queued before streams that have more
-	// wait, and so what is written at once: eight full TLS records.
+	// queueLimit is the number of queued bytes above which streams with more data wait. It is also
+	// the size of one write: eight full TLS records.
 	queueLimit = 8 * edge.SmallBuffer
-	// quantum is how much of a response is queued while other streams wait for their round.
+	// quantum is how many bytes of a response are queued per round while other streams wait.
 	quantum = queueLimit / 2
-	// pingAfter is how much that a client has not acknowledged is sent before it gets a PING.
+	// pingAfter is the number of unacknowledged bytes after which the client is sent a PING.
 	pingAfter = edge.WriteSlice / 2
-	// leastData is the least room worth the head of a DATA frame of more than that.
+	// leastData is the smallest payload of a DATA frame, unless the remaining data is shorter.
 	leastData = 512
-	// frameSize is the most that the payload of a frame may have: what every endpoint
-	// accepts, and the least that may be announced.
+	// frameSize is the maximum payload of a frame. Every endpoint accepts this size (RFC 9113,
+	// 4.2).
 	frameSize = 16 << 10
-	// frameHead is the size of what is before the payload.
+	// frameHead is the size of a frame's header.
 	frameHead = 9
 	// initialWindow is the window of a stream and of a connection before SETTINGS or WINDOW_UPDATE
 	// change it.
 	initialWindow = 1<<16 - 1
-	// maxWindow is the most that a window may be.
+	// maxWindow is the maximum size of a window.
 	maxWindow = 1<<31 - 1
 )
 
@@ -42,58 +42,61 @@ type queue struct {
 	c       *edge.Conn
 	pending []*edge.Buffer
 	spare   []*edge.Buffer // the slice of what was written last
-	// queued counts the bytes of pending that frames use, and the tails of all buffers but the
-	// last, which stay unused.
+	// queued counts the bytes of pending, including the unused tails of all buffers except the
+	// last.
 	queued int
 
-	// window is what the client takes over all streams, initial that of a new one.
+	// window is the client's window for the connection, initial its window for a new stream.
 	window, initial int64
-	// maxFrame is the largest payload that the client takes.
+	// maxFrame is the largest payload that the client accepts.
 	maxFrame int
 	delivery delivery
-	// line are the streams that wait for their round, because the queue was full or the
-	// connection's window closed. The first is woken when it can go on, and leaves the line
-	// when it has: whatever else wakes it, or others, changes no place.
+	// line holds the streams that wait because the queue was full or the connection's window
+	// closed. The first is woken when it can continue, and leaves the line after it has. Being
+	// woken for any other reason changes no position.
 	line []*stream
-	// sendNoTable is set when the client is to be told that its table for headers stays empty.
+	// sendNoTable is set when the next header must tell the client that the dynamic table stays
+	// empty.
 	sendNoTable bool
-	// earned is the client's for requests whose responses are complete, updates how many window
-	// updates it may send for data that it got: see charge.
+	// earned is credit for completed responses. updates is how many free WINDOW_UPDATE frames the
+	// client has left for data that it received; see charge.
 	earned, updates int
 }
 
-// delivery is how much DATA a client has. It is known to have the bytes that it acknowledged by
-// window updates, and those before the last PING that it acknowledged.
+// delivery tracks how much DATA the client has received: the bytes that it acknowledged by
+// WINDOW_UPDATE, and those sent before the last PING that it acknowledged.
 type delivery struct {
 	sent int64 // bytes that were queued
-	// byUpdates and byPing are what was acknowledged, pinged is sent when such a PING was queued
-	// last.
+	// byUpdates and byPing are the bytes acknowledged in either way. pinged is the value of sent
+	// when the last PING was queued.
 	byUpdates, byPing, pinged int64
 }
 
-// acknowledged is how much of what was sent the client is known to have.
+// acknowledged returns how many of the sent bytes the client is known to have received.
 func (d *delivery) acknowledged() int64 { return max(d.byUpdates, d.byPing) }
 
-// pingLocked queues a PING whose answer tells that the client has what was sent before it.
+// pingLocked queues a PING. Its acknowledgment shows that the client has received everything before
+// it.
 func (q *queue) pingLocked() {
 	var data [8]byte
 	binary.BigEndian.PutUint64(data[:], uint64(q.delivery.sent)) //nolint:gosec // not negative
 	q.appendPing(false, data)
 }
 
-// gotPing takes the answer to a PING.
+// gotPing handles the acknowledgment of a PING.
 func (d *delivery) gotPing(data [8]byte) {
 	d.byPing = max(d.byPing, int64(min(binary.BigEndian.Uint64(data[:]), uint64(d.sent)))) //nolint:gosec // not negative
 }
 
-// timeFor is for how much longer than a timeout a client may take that answers only
-// when it has what was sent before. It gets PINGs often: it is not silent for long.
+// timeFor returns how much longer than writeTimeout the client may take to acknowledge a PING,
+// because it first has to receive the data before the PING.
 func (d *delivery) timeFor(writeTimeout time.Duration) time.Duration {
 	return time.Duration(min(d.sent-d.acknowledged(), edge.WriteSlice)) * writeTimeout / edge.WriteSlice
 }
 
-// pingIfFarLocked has a client acknowledge that does so in large steps, so that one on a slow
-// line, which acknowledges again and again, is distinguished from one that reads nothing.
+// pingIfFarLocked sends a PING if much is unacknowledged. Some clients acknowledge data in large
+// steps only. The PINGs distinguish a client on a slow line, which acknowledges each, from one that
+// reads nothing.
 func (q *queue) pingIfFarLocked() {
 	d := &q.delivery
 	if d.sent-max(d.pinged, d.acknowledged()) < pingAfter {
@@ -113,7 +116,7 @@ func (q *queue) tailRoomLocked() int {
 	return cap(b) - len(b)
 }
 
-// tailLocked is a buffer with room for n bytes.
+// tailLocked returns a buffer with room for n bytes.
 func (q *queue) tailLocked(n int) *edge.Buffer {
 	tail := q.tailRoomLocked()
 	if tail >= n && tail > 0 {
@@ -125,7 +128,7 @@ func (q *queue) tailLocked(n int) *edge.Buffer {
 	return b
 }
 
-// appendFrame queues a frame with a small payload, whose room it returns.
+// appendFrame queues a frame with a small payload, and returns the room for the payload.
 func (q *queue) appendFrame(kind http2.FrameType, flags http2.Flags, id uint32, size int) []byte {
 	b := q.tailLocked(frameHead + size)
 	b.B = appendFrameHead(b.B, kind, flags, id, size)
@@ -173,7 +176,7 @@ func (q *queue) appendSettings(settings ...http2.Setting) {
 	}
 }
 
-// appendHeaders queues a header, in as many frames as it takes.
+// appendHeaders queues a header, in as many frames as necessary.
 func (q *queue) appendHeaders(id uint32, block []byte, end bool) {
 	table := 0
 	if q.sendNoTable {
@@ -190,8 +193,8 @@ func (q *queue) appendHeaders(id uint32, block []byte, end bool) {
 		}
 		p := q.appendFrame(kind, flags, id, n+table)
 		if table > 0 {
-			// The headers sent here need no dynamic table. A client that has just made its table
-			// smaller expects a table size update (RFC 7541, 4.2).
+			// Headers are sent without a dynamic table. A client that has just reduced its table
+			// size expects a table size update (RFC 7541, 4.2).
 			p[0], p, q.sendNoTable, table = noDynamicTable, p[1:], false, 0
 		}
 		copy(p, block[:n])
@@ -202,7 +205,7 @@ func (q *queue) appendHeaders(id uint32, block []byte, end bool) {
 	}
 }
 
-// pieces are bytes in several slices that are sent as if they were in one.
+// pieces are several slices that are sent as one byte sequence.
 type pieces struct {
 	list [][]byte
 	at   int // in list[0]
@@ -229,11 +232,11 @@ func (s *pieces) read(p []byte) {
 	}
 }
 
-// roomLocked is how much more may be queued.
+// roomLocked returns how many more bytes may be queued.
 func (q *queue) roomLocked() int { return q.limit() - q.queued }
 
-// limit is how much may be queued, of data, and of responses before more is read. The more all
-// connections hold, the less.
+// limit returns how many bytes of data may be queued, and of responses before more is read. It
+// decreases with the memory that all connections hold.
 func (q *queue) limit() int { return q.c.Buffers.Scale(queueLimit, edge.SmallBuffer) }
 
 // sendableLocked returns how many of the next size bytes of a stream may be queued now, as the
@@ -264,9 +267,9 @@ func (q *queue) payloadRoomLocked(size int) (fits int) {
 	return fits
 }
 
-// queueDataLocked queues DATA frames with the next size bytes of s, all of them: how many may be
-// queued is for sendableLocked to say before. If end is set, the last byte of s ends the stream:
-// ended says that it was queued.
+// queueDataLocked queues DATA frames with the next size bytes of s. The caller has obtained size
+// from sendableLocked. If end is set, the last byte of s ends the stream; ended reports whether it
+// was queued.
 func (q *queue) queueDataLocked(st *stream, s *pieces, size int, end bool) (ended bool) {
 	end = end && size == s.left
 	q.window -= int64(size)
@@ -290,14 +293,14 @@ func (q *queue) queueDataLocked(st *stream, s *pieces, size int, end bool) (ende
 	return ended
 }
 
-// wakeNextLocked lets the first in line go on, if it could.
+// wakeNextLocked wakes the first stream in line if it can continue.
 func (q *queue) wakeNextLocked() {
 	if len(q.line) > 0 && q.window > 0 && q.roomLocked() > 0 {
 		q.line[0].wakeLocked()
 	}
 }
 
-// firstLocked reports whether no other stream is before this one.
+// firstLocked reports whether no other stream is ahead of st in line.
 func (q *queue) firstLocked(st *stream) bool { return len(q.line) == 0 || q.line[0] == st }
 
 // aloneLocked reports whether no other stream is in line.
@@ -305,8 +308,7 @@ func (q *queue) aloneLocked(st *stream) bool {
 	return len(q.line) == 0 || len(q.line) == 1 && st.inLine
 }
 
-// lineUpLocked has a stream wait for its round. That it has no window of its own is not for
-// the line.
+// lineUpLocked puts a stream into the line. Streams whose own window is closed do not wait in line.
 func (q *queue) lineUpLocked(st *stream) {
 	if st.window > 0 && !st.inLine {
 		st.inLine = true
@@ -314,7 +316,7 @@ func (q *queue) lineUpLocked(st *stream) {
 	}
 }
 
-// leaveLineLocked is for a stream that had its round, or waits no more.
+// leaveLineLocked removes a stream that had its round or no longer waits.
 func (q *queue) leaveLineLocked(st *stream) {
 	if st.inLine {
 		st.inLine = false
@@ -323,8 +325,8 @@ func (q *queue) leaveLineLocked(st *stream) {
 }
 
 const (
-	// uploadBuffer is how much of a request's body a client may send before it is
-	// read, uploadBuffers the same for all requests of a connection.
+	// uploadBuffer is how many bytes of a request's body a client may send before they are read,
+	// uploadBuffers the same for all requests of a connection.
 	uploadBuffer  = 256 << 10
 	uploadBuffers = 1 << 20
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// serve has the handler respond, and writes the response.
+// serve calls the handler and writes the response.
 func (st *stream) serve() {
 	defer st.contain()
 	h := st.h
@@ -70,8 +70,9 @@ func (st *stream) writeBodyTo(resp *api.Response, head responseHead) (written in
 		st.yield() // it may wait, for itself or for the client
 	}
 	w := &bodyWriter{st: st, head: head, known: known, left: head.length, urgent: !known && !resp.Ready}
-	// Nothing is held back for a body whose first byte may take long, as the client should
-	// know meanwhile, nor where much is held already: it may be until the client reads.
+	// Responses whose first byte may take long are not held back, so that the client receives the
+	// header. Nothing is held back under memory pressure either, because the client might not read
+	// for long.
 	if w.urgent || h.Buffers.UnderPressure() {
 		if err := w.begin(false); err != nil {
 			return 0, err
@@ -96,17 +97,17 @@ func (st *stream) writeBodyTo(resp *api.Response, head responseHead) (written in
 	return w.written, err
 }
 
-// bodyWriter is what a BodyTo writes to. The header and what fits one record are held
-// back until there is more, so that a body that fails early can be a 500.
+// bodyWriter is the writer for a BodyTo. It holds back the header and the first record until there
+// is more data, so that a body that fails early can become a 500.
 type bodyWriter struct {
 	st   *stream
 	head responseHead
-	// first is what is held back; nil once it is sent.
+	// first holds the data that is held back; nil once it is sent.
 	first  *edge.Buffer
 	known  bool
 	left   int64
 	urgent bool
-	// sent is true if something left for the client, so that there is no way back.
+	// sent is true if something was sent to the client, so that the status cannot change.
 	sent    bool
 	written int64
 	err     error
@@ -143,7 +144,7 @@ func (w *bodyWriter) WritePieces(list [][]byte) (int, error) {
 	return total - s.left, w.err
 }
 
-// begin sends what was held back. end ends the stream with it.
+// begin sends the data that was held back. With end, it ends the stream.
 func (w *bodyWriter) begin(end bool) error {
 	if w.sent {
 		return nil
@@ -161,7 +162,7 @@ func (w *bodyWriter) begin(end bool) error {
 	return err
 }
 
-// release gives back what something was held back in.
+// release frees the buffer of held-back data.
 func (w *bodyWriter) release() {
 	if w.first != nil {
 		w.st.h.Buffers.Put(w.first)

@@ -12,9 +12,9 @@ import (
 
 var errTooManyWaiting = errors.New("the user has more answers wait than a share of the memory for that")
 
-// send queues s as the client takes it, and waits for that no longer than the write
-// timeout for each half MiB; that of an Upgrade until its own deadline. end ends the
-// stream with it, flush has it leave at once.
+// send queues s as the client accepts it. It waits at most the write timeout for each half MiB, or
+// for an Upgrade until its own deadline. With end, it ends the stream; with flush, it writes at
+// once.
 func (st *stream) send(s *pieces, end, flush bool) error {
 	h := st.h
 	h.mu.Lock()
@@ -26,7 +26,7 @@ func (st *stream) send(s *pieces, end, flush bool) error {
 		if err := st.unsendableLocked(); err != nil {
 			return st.giveUpLocked(err)
 		}
-		// Small responses do not line up, but once a stream has, it waits for its round.
+		// Small responses do not wait in line. But a stream that is in line waits for its round.
 		if h.firstLocked(st) || s.left <= quantum && !st.inLine {
 			n := h.sendableLocked(st, s.left)
 			if h.queueDataLocked(st, s, n, end) {
@@ -47,7 +47,7 @@ func (st *stream) send(s *pieces, end, flush bool) error {
 			}
 			h.flushSoonLocked()
 		}
-		// That others have their round is not the client's fault.
+		// Waiting for other streams' rounds is not the client's fault.
 		sent, acknowledged := h.delivery.sent, h.delivery.acknowledged()
 		rounds := st.window > 0 && sent-moved >= edge.WriteSlice
 		switch {
@@ -77,7 +77,7 @@ func (st *stream) send(s *pieces, end, flush bool) error {
 	return nil
 }
 
-// sendBytes queues p, or as much as the client takes.
+// sendBytes queues p, or as much of it as the client accepts.
 func (st *stream) sendBytes(p []byte, end, flush bool) (int, error) {
 	one := [1][]byte{p}
 	s := pieces{list: one[:], left: len(p)}
@@ -85,7 +85,7 @@ func (st *stream) sendBytes(p []byte, end, flush bool) (int, error) {
 	return len(p) - s.left, err
 }
 
-// giveUpLocked leaves what is queued, and the round, to others.
+// giveUpLocked releases the stream's queue space and its round.
 func (st *stream) giveUpLocked(err error) error {
 	st.h.leaveLineLocked(st)
 	st.h.wakeNextLocked()
@@ -93,9 +93,9 @@ func (st *stream) giveUpLocked(err error) error {
 	return err
 }
 
-// waitAccountedLocked is waitLocked. A response that ends, which is the client's to take, counts
-// while it waits, be it for a window or, where they are open, for the client to read: there may be
-// as many of them on each connection as it may have streams.
+// waitAccountedLocked is waitLocked for a response that has an end. The response counts as waiting,
+// for a window or for the client to read, because each connection may have as many of them as
+// streams.
 func (st *stream) waitAccountedLocked(deadline time.Time) (inTime, mayWait bool) {
 	if st.upgraded || st.long {
 		return st.waitLocked(deadline), true
@@ -114,8 +114,8 @@ func (st *stream) waitAccountedLocked(deadline time.Time) (inTime, mayWait bool)
 	return st.waitLocked(deadline), true
 }
 
-// waitLocked waits until there may be a window and room, or until the stream ends. It
-// returns false when the deadline has passed, if there is one. The stream stays in line.
+// waitLocked waits until a window and room may be available, or until the stream ends. It returns
+// false after the deadline, if there is one. The stream stays in line.
 func (st *stream) waitLocked(deadline time.Time) bool {
 	h := st.h
 	st.yield()
@@ -128,7 +128,7 @@ func (st *stream) waitLocked(deadline time.Time) bool {
 	return await(st.wake, deadline)
 }
 
-// sendHead queues the header of the response. end ends the stream with it.
+// sendHead queues the header of the response. With end, it ends the stream.
 func (st *stream) sendHead(head responseHead, end bool) error {
 	h := st.h
 	buf := h.Buffer(edge.SmallBuffer)

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// headerTable is the size of HPACK's dynamic table of a client's headers.
+	// headerTable is the size of HPACK's dynamic table for a client's headers.
 	headerTable = 4096
-	// framesAtOnce is how many frames are read before what they caused is sent.
+	// framesAtOnce is how many frames are read before their responses are written.
 	framesAtOnce = 64
 
-	// takeOverAfter is how long a request may keep its connection from being read, to twice
-	// that, before another goroutine goes on reading. Where all requests are quick the checks are
-	// rarer, by up to 1<<maxBackoff: on a busy connection each costs a thread's sleep.
+	// takeOverAfter is how long a request may block the reading of its connection, up to twice
+	// that, before another goroutine continues to read. While all requests are quick, checks become
+	// rarer by a factor of up to 1<<maxBackoff: on a busy connection each check costs a thread's
+	// sleep.
 	takeOverAfter = 500 * time.Microsecond
 	maxBackoff    = 3
-	// slowRow is how many requests are served by goroutines of their own after the reading had
-	// to be taken over from one.
+	// slowRow is how many requests get their own goroutines after one request was slow.
 	slowRow = 32
 )
 
@@ -47,7 +47,7 @@ func newConn(c *edge.Conn) *conn {
 	return h
 }
 
-// newFramer makes one that reads what the connection has read ahead.
+// newFramer returns a Framer that reads from the connection's input buffer.
 func newFramer(c *edge.Conn) *http2.Framer {
 	f := http2.NewFramer(nil, (*aheadReader)(&c.In))
 	f.SetReuseFrames()
@@ -55,12 +55,12 @@ func newFramer(c *edge.Conn) *http2.Framer {
 	return f
 }
 
-// aheadReader reads from the buffer of an input, which has one by then.
+// aheadReader reads from the buffer of an input, which must have one.
 type aheadReader edge.Input
 
 func (r *aheadReader) Read(p []byte) (int, error) { return r.Buf.Read(p) }
 
-// read is the goroutine that reads, until it has to leave that to another.
+// read is the loop of the goroutine that reads, until another goroutine takes over.
 func (h *conn) read(turn uint64, first bool) {
 	defer h.contain()
 	var err error
@@ -93,7 +93,7 @@ func (h *conn) read(turn uint64, first bool) {
 	h.close(err)
 }
 
-// contain ends the connection when its goroutine panics in the transport itself.
+// contain ends the connection after a panic in the transport itself.
 func (h *conn) contain() {
 	if e := recover(); e != nil {
 		h.Panics.Recovered("connection", e)
@@ -102,18 +102,18 @@ func (h *conn) contain() {
 	}
 }
 
-// isUnwelcome reports whether the connection ends: its user is not known, what is queued for
-// it is not read, and many are like that.
+// isUnwelcome reports whether the connection must end: its user is unknown, its client does not
+// read, and there are many such connections.
 func (h *conn) isUnwelcome() bool {
 	return h.IsAnonymous() && h.Buffers.AnonymousFull() && !h.Out.TakesMore()
 }
 
-// hasNextFrame reports whether another frame is here, in this TLS record or the next.
+// hasNextFrame reports whether another complete frame has arrived, in this TLS record or the next.
 func (h *conn) hasNextFrame() bool {
 	return h.hasWholeFrame() || !h.head.open && h.In.Buf.Buffered() == 0 && h.In.FillHere() && h.hasWholeFrame()
 }
 
-// hasWholeFrame reports whether the next frame is here.
+// hasWholeFrame reports whether the next frame has arrived completely.
 func (h *conn) hasWholeFrame() bool {
 	n := h.In.Buf.Buffered()
 	if n < frameHead {
@@ -123,14 +123,14 @@ func (h *conn) hasWholeFrame() bool {
 	return n >= frameHead+(int(head[0])<<16|int(head[1])<<8|int(head[2]))
 }
 
-// mayQueue reports whether more may be queued in response to frames before the queue has left.
+// mayQueue reports whether more may be queued in response to frames before the queue is written.
 func (h *conn) mayQueue() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.queued < h.limit()
 }
 
-// releaseInput gives back what reading took when nothing more is there.
+// releaseInput frees the input buffer if it is empty.
 func (h *conn) releaseInput() {
 	if h.head.open {
 		return
@@ -141,8 +141,8 @@ func (h *conn) releaseInput() {
 	h.In.ReleaseEmpty()
 }
 
-// serve has a request served here, or by a goroutine of its own if it might wait for
-// the client or others were slow. It reports whether this goroutine still reads.
+// serve serves a request on this goroutine, or on its own goroutine if the request might wait for
+// the client or if recent requests were slow. It reports whether this goroutine still reads.
 func (h *conn) serve(st *stream, turn *uint64) bool {
 	if st.req.Body != nil || st.tunnel || h.slow > 0 {
 		h.slow = max(0, h.slow-1)
@@ -162,7 +162,7 @@ func (h *conn) serve(st *stream, turn *uint64) bool {
 	return l.turn.CompareAndSwap(*turn-1, *turn)
 }
 
-// checkLease looks whether the request that is served has been for a while.
+// checkLease checks whether the request that the reading goroutine serves has taken long.
 func (h *conn) checkLease() {
 	defer h.Panics.Contain("connection")
 	l := &h.lease
@@ -180,7 +180,7 @@ func (h *conn) checkLease() {
 	}
 	l.rareness.Store(0)
 	if !l.turn.CompareAndSwap(turn, turn+1) {
-		// It is over, and the next may have begun already, which the timer is for.
+		// That request is complete. The next one may have begun already; the timer will check it.
 		l.timer.Reset(takeOverAfter)
 		return
 	}
@@ -189,7 +189,7 @@ func (h *conn) checkLease() {
 	h.Panics.Go(nil, "connection", func() { l.read(turn + 1) })
 }
 
-// backOff notes a check that found nothing slow.
+// backOff records a check that found nothing slow.
 func (l *lease) backOff() (backoff int32) {
 	backoff = min(l.rareness.Load()+1, maxBackoff)
 	l.rareness.Store(backoff)

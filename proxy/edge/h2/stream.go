@@ -11,16 +11,16 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge"
 )
 
-// lateReset is how long after a response that needs no more of the request's body the client is
-// told so. A client may forget a response that comes together with a reset: curl 7.88 does.
+// lateReset is how long after a response the client is told that the rest of its request body is
+// not needed. A client may lose a response that arrives together with a reset: curl 7.88 does.
 const lateReset = 250 * time.Millisecond
 
-// stream is one request with its stream and its response: one allocation, which the handler may
-// keep. A long-running response has no goroutine: whoever has frames writes them.
+// stream is one request with its stream and its response, in one allocation, which the handler may
+// keep. A long-running response has no goroutine: the caller of WriteFrames writes.
 type stream struct {
 	h  *conn
 	id uint32
-	// turn is the connection's while the goroutine that reads it serves this request.
+	// turn is the connection's turn while the reading goroutine serves this request.
 	turn uint64
 	incoming
 
@@ -28,13 +28,13 @@ type stream struct {
 
 	sending
 	longRunning
-	// gotEnd and sentEnd determine who has ended their side.
+	// gotEnd and sentEnd are set when the client and the server have ended their side.
 	gotEnd, sentEnd bool
-	// responded is set when the header was queued, served when the handler needs nothing
-	// of the connection any more.
+	// responded is set when the header was queued, served when the handler no longer uses the
+	// connection.
 	responded, served bool
 	err               error // why the stream is over
-	// late resets the stream when the response is complete and the request is not.
+	// late resets the stream if the response is complete and the request is not.
 	late *time.Timer
 }
 
@@ -42,9 +42,9 @@ type stream struct {
 type incoming struct {
 	req api.Request
 	ctx requestContext
-	// body is what the client sends, nil if nothing.
+	// body is the request body, nil if there is none.
 	body *body
-	// account is the user's, nil if the connection counts for them.
+	// account is the user's account, nil if the connection is charged.
 	account *edge.Account
 	// headerSize is the size of the decoded header.
 	headerSize int
@@ -52,15 +52,16 @@ type incoming struct {
 	isHead, expects bool
 	// tunnel is true if the request is an extended CONNECT (RFC 8441).
 	tunnel bool
-	// rejected is the status of a response that the handler does not give, 0 for none.
+	// rejected is the status of a response that the transport creates instead of the handler, 0 for
+	// none.
 	rejected int
 
 	fields [edge.InlineFields]api.HeaderField
 }
 
-// sending is how a stream sends its response.
+// sending is the state of sending a stream's response.
 type sending struct {
-	// window and received are what the client takes, and may still send.
+	// window is how many bytes the client accepts, received how many it may still send.
 	window, received int64
 	inLine           bool // see queue
 	wake             chan struct{}
@@ -72,12 +73,13 @@ type sending struct {
 // longRunning is a response with a Stream.
 type longRunning struct {
 	resp *api.Response // once the Stream was started
-	// long is set before its first frame is written: it is not a response that waits.
+	// long is set before its first frame is written: a long-running response does not count as
+	// waiting.
 	long, duplex bool
 	// closing is set by Close and Abort: nothing more is written. stopping is set when a
 	// goroutine stops the Stream.
 	closing, aborted, stopping bool
-	// broken is set when frames could not be written, of which written bytes were.
+	// broken is set when frames could not be written completely; written is how many bytes were.
 	broken  bool
 	written int64
 }
@@ -88,11 +90,12 @@ func newStream(h *conn, id uint32) *stream {
 	return st
 }
 
-// requestContext is the context of a request. A caller of Done is going to wait, so
-// that the connection is read by another goroutine from then on.
+// requestContext is the context of a request. Calling Done hands the reading of the connection to
+// another goroutine, because the caller is going to wait.
 type requestContext struct {
 	edge.Context
-	// reads is the connection that is not read while the request is served, in turn.
+	// reads is the connection that this goroutine will continue to read after serving the request
+	// in turn; nil for none.
 	reads *conn
 	turn  uint64
 }
@@ -118,8 +121,8 @@ func (st *stream) AttributeTo(user string) {
 	}
 }
 
-// readsHere reports whether the goroutine that serves the stream reads the connection when
-// it has done that, and sends what is queued then.
+// readsHere reports whether the goroutine that serves the stream will continue to read the
+// connection, and write the queue, after that.
 func (st *stream) readsHere() bool { return st.turn != 0 && st.h.lease.turn.Load() == st.turn }
 
 // yield lets another goroutine read the connection if this one, which serves st, does.
@@ -130,7 +133,7 @@ func (st *stream) yield() {
 	st.turn = 0
 }
 
-// unsendableLocked is why nothing more can be sent on the stream.
+// unsendableLocked returns why nothing more can be sent on the stream, or nil.
 func (st *stream) unsendableLocked() error {
 	switch {
 	case st.h.err != nil:
@@ -145,14 +148,14 @@ func (st *stream) unsendableLocked() error {
 	return nil
 }
 
-// wakeLocked has a goroutine that waits in waitLocked look again.
+// wakeLocked wakes the goroutine that waits in waitLocked.
 func (st *stream) wakeLocked() {
 	if st.wake != nil {
 		signal(st.wake)
 	}
 }
 
-// signal makes a channel with room for one value hold one.
+// signal puts a value into a channel with capacity one, if it is empty.
 func signal(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -177,8 +180,8 @@ func await(ch <-chan struct{}, deadline time.Time) bool {
 	}
 }
 
-// resetCode tells why a stream ends before its response is complete: in a tunnel it is
-// what the reset of a connection is (RFC 8441, 5).
+// resetCode returns the error code for a stream that ends before its response is complete. In a
+// tunnel it is the equivalent of a TCP reset (RFC 8441, 5).
 func (st *stream) resetCode() http2.ErrCode {
 	if st.tunnel {
 		return http2.ErrCodeCancel
@@ -186,7 +189,7 @@ func (st *stream) resetCode() http2.ErrCode {
 	return http2.ErrCodeInternal
 }
 
-// abandon tells those who serve the stream that it is over. It does not block.
+// abandon notifies those who serve the stream that it has ended. It does not block.
 func (st *stream) abandon(err error) {
 	h := st.h
 	h.mu.Lock()
@@ -202,7 +205,7 @@ func (st *stream) abandon(err error) {
 	}
 }
 
-// finish ends everything that belongs to the request.
+// finish releases everything that belongs to the request.
 func (st *stream) finish(resp *api.Response, written int64, err error) {
 	h := st.h
 	unread := int64(0)
@@ -229,7 +232,8 @@ func (st *stream) finish(resp *api.Response, written int64, err error) {
 		err = h.err
 	}
 	h.mu.Unlock()
-	// Before the end of the response leaves: a client that has it finds the request counted.
+	// This precedes the end of the response, so that a client that has received it finds the
+	// request counted.
 	h.Done(resp, written, err)
 	if edge.WantsClose(resp.Header) {
 		h.shutdown()
@@ -240,7 +244,7 @@ func (st *stream) finish(resp *api.Response, written int64, err error) {
 	h.release()
 }
 
-// stopUpload tells the client that it need not send the rest of a body that is not read.
+// stopUpload asks the client to stop sending the rest of a body that will not be read.
 func (st *stream) stopUpload() {
 	h := st.h
 	defer h.Panics.Contain("stream")

@@ -14,8 +14,8 @@ import (
 
 var errNoTunnel = errors.New("what the request names does not become a WebSocket")
 
-// agreed returns the response, or another one in its place if it switches protocols for a client
-// that did not ask for it, or does not for one that did: a 200 would say that it does.
+// agreed returns the response, or an error response if the handler switches protocols and the
+// client did not request it, or vice versa: a 200 would mean that the protocol was switched.
 func (st *stream) agreed(resp *api.Response) *api.Response {
 	_, duplex := resp.Stream.(api.Duplex)
 	switches := duplex || resp.Upgrade != nil
@@ -45,7 +45,7 @@ func (st *stream) upgrade(resp *api.Response) {
 	st.finish(resp, u.written.Load(), err)
 }
 
-// upgradedStream is a stream as an Upgrade gets it: a net.Conn.
+// upgradedStream presents a stream to an Upgrade as a net.Conn.
 type upgradedStream struct {
 	st      *stream
 	writing sync.Mutex

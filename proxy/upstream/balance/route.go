@@ -33,7 +33,8 @@ func Preferred(ctx context.Context) context.Context {
 	return withRoute(ctx, &route{preferred: true})
 }
 
-// Repeatable says that requests with the returned context change nothing, though their method may.
+// Repeatable returns a context that marks requests as free of side effects, whatever their method,
+// so that they may be retried.
 func Repeatable(ctx context.Context) context.Context {
 	return withRoute(ctx, &route{repeatable: true})
 }

@@ -38,7 +38,7 @@ type Options struct {
 	Abandon func()
 }
 
-// Detector tells an upstream that is slow from one that failed. It is safe for concurrent use.
+// Detector distinguishes a slow upstream from a failed one. It is safe for concurrent use.
 type Detector struct {
 	opts   Options
 	now    clock
