@@ -158,7 +158,7 @@ func reference() []byte {
 		})
 	}
 	var shared []section
-	b.WriteString("\n## kubeweir gateway\n\nThe settings of [both](#both) programs apply, too. Changes of \"live\" settings apply on [reload](#reloading).\n")
+	b.WriteString("\n## kubeweir gateway\n\nThe settings of [both programs](#settings-of-both-programs) apply, too. Changes of \"live\" settings apply on [reload](#reloading).\n")
 	for _, s := range gateway.sections {
 		if both(s) {
 			shared = append(shared, s)
@@ -179,13 +179,13 @@ func reference() []byte {
 			writeExample(&b, clustersPath)
 		}
 	}
-	b.WriteString("\n## kubeweir standalone\n\nThe settings of [both](#both) programs apply, too.\n")
+	b.WriteString("\n## kubeweir standalone\n\nThe settings of [both programs](#settings-of-both-programs) apply, too.\n")
 	for _, s := range standalone.sections {
 		if !slices.ContainsFunc(shared, func(other section) bool { return s.title == other.title }) {
 			writeSection(&b, s, false)
 		}
 	}
-	b.WriteString("\n## Both\n\nThe column Change applies to a gateway; a standalone reads its file only at startup.\n")
+	b.WriteString("\n## Settings of both programs\n\nThe column Change applies to a gateway; a standalone reads its file only at startup.\n")
 	for _, s := range shared {
 		writeSection(&b, s, true)
 	}

@@ -48,15 +48,15 @@ func TestBudgetRejects(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := budgetBench(t, policy.Rule{Match: policy.Match{UserAgents: []string{"k9s*"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 2}})
 		k9s := []string{"User-Agent: k9s/1", "Authorization: Bearer jane"}
-		ask := func(line string, more ...string) *api.Response { return b.count(line, append(more, k9s...)...) }
+		do := func(line string, more ...string) *api.Response { return b.count(line, append(more, k9s...)...) }
 
-		if resp := ask(podsFromCache); resp.Status != 200 { // a TokenReview, a SubjectAccessReview
+		if resp := do(podsFromCache); resp.Status != 200 { // a TokenReview, a SubjectAccessReview
 			t.Fatalf("%d %s", resp.Status, resp.Body)
 		}
-		ask("GET /api/v1/pods?watch=1&resourceVersion=0").Stream.Stop() // a SubjectAccessReview
+		do("GET /api/v1/pods?watch=1&resourceVersion=0").Stream.Stop() // a SubjectAccessReview
 		granted := 0
 		for range 100 {
-			if !isOver(t, ask(aVersion)) {
+			if !isOver(t, do(aVersion)) {
 				granted++
 			}
 		}
@@ -67,12 +67,12 @@ func TestBudgetRejects(t *testing.T) {
 		for _, line := range []string{aVersion, podsMostRecent, "GET /api/v1/namespaces/default/pods/a", "DELETE /api/v1/namespaces/default/pods/a",
 			"GET /api/v1/pods?watch=1", "POST /api/v1/namespaces/default/pods/a/exec", "GET /api/v1/namespaces/default/pods/a/log?follow=true",
 			"GET //api/v1/pods", "HEAD /api/v1/pods", "PUT /api/v1/unknowns/x", "POST " + accessReviews} {
-			if resp := ask(line); !isOver(t, resp) {
+			if resp := do(line); !isOver(t, resp) {
 				t.Errorf("%s: %d", line, resp.Status)
 			}
 		}
 		for _, line := range []string{podsFromCache, podsFromCache + "&limit=1", "GET /api/v1/pods?watch=1&resourceVersion=0"} {
-			resp := ask(line)
+			resp := do(line)
 			if resp.Status != 200 || resp.Header.Has("Age") {
 				t.Errorf("%s: %d %s", line, resp.Status, resp.Body)
 			}
@@ -89,7 +89,7 @@ func TestBudgetRejects(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
-		if a, b, c := ask(aVersion), ask(aVersion), ask(aVersion); a.Status != 200 || b.Status != 200 || !isOver(t, c) {
+		if a, b, c := do(aVersion), do(aVersion), do(aVersion); a.Status != 200 || b.Status != 200 || !isOver(t, c) {
 			t.Errorf("a second later: %d %d %d", a.Status, b.Status, c.Status)
 		}
 		if s := b.gateway.Budgets(); len(s) != 1 || s[0].Rule != "rules[0]" || s[0].Who != "userAgents: k9s*" || s[0].RequestsPerSecond != 2 || s[0].Rejected != 95 || s[0].Users != 2 {

@@ -30,7 +30,7 @@ func TestCoalesceParameter(t *testing.T) {
 		name, line, agent string
 		options           func(*Options)
 		status            int
-		says, header      string
+		message, header   string
 		forwarded         bool
 	}{
 		{name: "none", line: pods + "watch=1", status: 200},
@@ -45,13 +45,13 @@ func TestCoalesceParameter(t *testing.T) {
 		{name: "everybody but who is excepted", line: pods + "watch=1", options: everybody, agent: "controller", status: 200},
 		{name: "who is excepted asks", line: pods + "watch=1&coalesce=1s", options: everybody, agent: "controller", status: 200, header: "1s"},
 
-		{name: "empty", line: pods + "watch=1&coalesce=", status: 400, says: "parameter coalesce: empty value"},
-		{name: "without value", line: pods + "watch=1&coalesce", status: 400, says: "parameter coalesce: empty value"},
-		{name: "no duration", line: pods + "watch=1&coalesce=500", status: 400, says: `parameter coalesce: it must be a duration such as 500ms or 2s, not \"500\"`},
-		{name: "too short", line: pods + "watch=1&coalesce=9ms", status: 400, says: "parameter coalesce: it must be from 10ms to 30s, not 9ms"},
-		{name: "too long", line: pods + "watch=1&coalesce=31s", status: 400, says: "parameter coalesce: it must be from 10ms to 30s, not 31s"},
-		{name: "negative", line: pods + "watch=1&coalesce=-1s", status: 400, says: "parameter coalesce: "},
-		{name: "overflowing", line: pods + "watch=1&coalesce=" + strings.Repeat("9", 400) + "s", status: 400, says: "parameter coalesce: "},
+		{name: "empty", line: pods + "watch=1&coalesce=", status: 400, message: "parameter coalesce: empty value"},
+		{name: "without value", line: pods + "watch=1&coalesce", status: 400, message: "parameter coalesce: empty value"},
+		{name: "no duration", line: pods + "watch=1&coalesce=500", status: 400, message: `parameter coalesce: it must be a duration such as 500ms or 2s, not \"500\"`},
+		{name: "too short", line: pods + "watch=1&coalesce=9ms", status: 400, message: "parameter coalesce: it must be from 10ms to 30s, not 9ms"},
+		{name: "too long", line: pods + "watch=1&coalesce=31s", status: 400, message: "parameter coalesce: it must be from 10ms to 30s, not 31s"},
+		{name: "negative", line: pods + "watch=1&coalesce=-1s", status: 400, message: "parameter coalesce: "},
+		{name: "overflowing", line: pods + "watch=1&coalesce=" + strings.Repeat("9", 400) + "s", status: 400, message: "parameter coalesce: "},
 
 		{name: "twice", line: pods + "watch=1&coalesce=1s&coalesce=1s", status: 200, forwarded: true},
 		{name: "list", line: pods + "coalesce=1s", status: 200, forwarded: true},
@@ -67,7 +67,7 @@ func TestCoalesceParameter(t *testing.T) {
 				}
 				b := newGatewayBench(t, options)
 				resp := b.gateway.Serve(t.Context(), request(c.line, "User-Agent: "+c.agent))
-				if resp.Status != c.status || !strings.Contains(string(resp.Body), c.says) || resp.Header.Get(coalesceHeader) != c.header {
+				if resp.Status != c.status || !strings.Contains(string(resp.Body), c.message) || resp.Header.Get(coalesceHeader) != c.header {
 					t.Errorf("%d %q, %s", resp.Status, resp.Header.Get(coalesceHeader), resp.Body)
 				}
 				forwarded := len(b.upstream.forwarded) > 0

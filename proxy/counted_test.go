@@ -67,7 +67,7 @@ type rejectedCase struct {
 	name    string // of a further case
 	line    string
 	header  string
-	says    string // in the message
+	message string // in the message
 	options func(*testing.T, *Options)
 	change  func(*testing.T, *api.Request)
 	before  func(*gatewayBench)
@@ -89,53 +89,53 @@ func TestRejectionsAreCounted(t *testing.T) {
 		}
 	}
 	for _, c := range []rejectedCase{
-		{why: reason.Blocked, line: anyPods, header: "User-Agent: k9s/1", says: `"k9s*"`, options: func(t *testing.T, o *Options) {
+		{why: reason.Blocked, line: anyPods, header: "User-Agent: k9s/1", message: `"k9s*"`, options: func(t *testing.T, o *Options) {
 			o.Blocked = policy.NewBlocked(nil)
 			if err := o.Blocked.Block("k9s*", time.Time{}); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{why: reason.Blocked, name: "by a rule", line: anyPods, says: "a rule of kubeweir (block: true) blocks this client", options: ruled(policy.Settings{Block: policy.Yes})},
-		{why: reason.UnidentifiedLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
+		{why: reason.Blocked, name: "by a rule", line: anyPods, message: "a rule of kubeweir (block: true) blocks this client", options: ruled(policy.Settings{Block: policy.Yes})},
+		{why: reason.UnidentifiedLimit, line: anyPods, message: atOnce, before: func(b *gatewayBench) {
 			b.gateway.slots.unidentified.SetLimit(1)
 			b.gateway.slots.unidentified.Acquire()
 		}},
-		{why: reason.Unauthenticated, line: anyPods, header: "Authorization: Bearer bad", says: "Unauthorized"},
-		{why: reason.NotLocal, line: anyPods, says: "the Host header is not an address of this machine", change: func(_ *testing.T, r *api.Request) {
+		{why: reason.Unauthenticated, line: anyPods, header: "Authorization: Bearer bad", message: "Unauthorized"},
+		{why: reason.NotLocal, line: anyPods, message: "the Host header is not an address of this machine", change: func(_ *testing.T, r *api.Request) {
 			r.Listener, r.RemoteAddr, r.Host = api.ListenerSidecar, "127.0.0.1:1", "example.com"
 		}},
-		{why: reason.ReviewUnavailable, line: anyPods, says: "cannot authenticate or authorize the request", options: reviews(noReviews{errors.New("away")})},
-		{why: reason.ReviewRejected, line: anyPods, says: "the gateway's log states the cause", options: reviews(noReviews{apierrors.NewBadRequest("no such field")})},
-		{why: reason.ShortLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) { full(b.gateway.slots.inFlight) }},
-		{why: reason.ShortShare, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
+		{why: reason.ReviewUnavailable, line: anyPods, message: "cannot authenticate or authorize the request", options: reviews(noReviews{errors.New("away")})},
+		{why: reason.ReviewRejected, line: anyPods, message: "the gateway's log states the cause", options: reviews(noReviews{apierrors.NewBadRequest("no such field")})},
+		{why: reason.ShortLimit, line: anyPods, message: atOnce, before: func(b *gatewayBench) { full(b.gateway.slots.inFlight) }},
+		{why: reason.ShortShare, line: anyPods, message: atOnce, before: func(b *gatewayBench) {
 			b.gateway.slots.inFlight.SetLimit(2)
 			b.gateway.slots.inFlight.Acquire("admin", 1)
 		}},
-		{why: reason.LongLimit, line: anyPods + "&watch=true", says: atOnce, before: func(b *gatewayBench) { full(b.gateway.slots.longRunning) }},
-		{why: reason.LongShare, line: anyPods + "&watch=true", says: atOnce, before: func(b *gatewayBench) {
+		{why: reason.LongLimit, line: anyPods + "&watch=true", message: atOnce, before: func(b *gatewayBench) { full(b.gateway.slots.longRunning) }},
+		{why: reason.LongShare, line: anyPods + "&watch=true", message: atOnce, before: func(b *gatewayBench) {
 			b.gateway.slots.longRunning.SetLimit(2)
 			b.gateway.slots.longRunning.Acquire("admin", 1)
 		}},
-		{why: reason.BytesLimit, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), says: atOnce,
-			before: func(b *gatewayBench) { full(b.gateway.slots.heldBytes) }},
-		{why: reason.BytesShare, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.slots.heldBytes.SetLimit(5 << 10)
-			b.gateway.slots.heldBytes.Acquire("admin", 1)
+		{why: reason.BytesLimit, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), message: atOnce,
+			before: func(b *gatewayBench) { full(b.gateway.slots.longRequestBytes) }},
+		{why: reason.BytesShare, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), message: atOnce, before: func(b *gatewayBench) {
+			b.gateway.slots.longRequestBytes.SetLimit(5 << 10)
+			b.gateway.slots.longRequestBytes.Acquire("admin", 1)
 		}},
-		{why: reason.ImpersonationInvalid, line: anyPods, header: "Impersonate-Group: a", says: "without impersonating a user name"},
-		{why: reason.ImpersonationForbidden, line: anyPods, header: "Impersonate-User: jane", says: "cannot impersonate",
+		{why: reason.ImpersonationInvalid, line: anyPods, header: "Impersonate-Group: a", message: "without impersonating a user name"},
+		{why: reason.ImpersonationForbidden, line: anyPods, header: "Impersonate-User: jane", message: "cannot impersonate",
 			options: reviews(denies{}), change: byCertificate("bob")},
-		{why: reason.ReadOnly, line: "DELETE /api/v1/namespaces/a/pods/b", says: "a rule of kubeweir (readOnly: true) restricts this client to reads", options: ruled(policy.Settings{ReadOnly: policy.Yes})},
-		{why: reason.OverBudget, line: aVersion, says: "rules[0] of kubeweir", options: ruled(policy.Settings{UpstreamBytesPerSecond: 1}), before: func(b *gatewayBench) {
+		{why: reason.ReadOnly, line: "DELETE /api/v1/namespaces/a/pods/b", message: "a rule of kubeweir (readOnly: true) restricts this client to reads", options: ruled(policy.Settings{ReadOnly: policy.Yes})},
+		{why: reason.OverBudget, line: aVersion, message: "rules[0] of kubeweir", options: ruled(policy.Settings{UpstreamBytesPerSecond: 1}), before: func(b *gatewayBench) {
 			r := request("POST /api/v1/namespaces/a/pods")
 			r.ContentLength = 1 << 20
 			b.gateway.Serve(b.t.Context(), r).Done(0, nil)
 		}},
-		{why: reason.Redacted, line: "GET /api/v1/namespaces/a/pods/b/log", says: "a rule of kubeweir (view: redacted) shows this client a redacted view", options: ruled(policy.Settings{Redacted: policy.Yes})},
-		{why: reason.Forbidden, line: anyPods, says: `User "admin" cannot list resource "pods"`, options: reviews(denies{})},
-		{why: reason.ShardUnknown, line: anyPods + "&shardSelector=x&unknown=1", says: "the shard cannot be read from the cache"},
-		{why: reason.QueryUnserved, line: anyPods + "&offset=1&unknown=1", says: "offset"},
-		{why: reason.NotSent, line: aVersion, says: "cannot be passed on", change: byCertificate("bob ")},
+		{why: reason.Redacted, line: "GET /api/v1/namespaces/a/pods/b/log", message: "a rule of kubeweir (view: redacted) shows this client a redacted view", options: ruled(policy.Settings{Redacted: policy.Yes})},
+		{why: reason.Forbidden, line: anyPods, message: `User "admin" cannot list resource "pods"`, options: reviews(denies{})},
+		{why: reason.ShardUnknown, line: anyPods + "&shardSelector=x&unknown=1", message: "the shard cannot be read from the cache"},
+		{why: reason.QueryUnserved, line: anyPods + "&offset=1&unknown=1", message: "offset"},
+		{why: reason.NotSent, line: aVersion, message: "cannot be passed on", change: byCertificate("bob ")},
 	} {
 		t.Run(c.why.String()+" "+c.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestRejectionsAreCounted(t *testing.T) {
 				if c.before != nil {
 					c.before(b)
 				}
-				rejectiontest.CheckResponse(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), r))
+				rejectiontest.CheckResponse(t, registry, c.why, c.message, b.gateway.Serve(t.Context(), r))
 			})
 		})
 	}
@@ -212,16 +212,16 @@ func TestRejectionsAmongOthersAreCounted(t *testing.T) {
 		header string
 		limits cache.Limits
 	}{
-		{rejectedCase{why: reason.UnverifiedTokens, line: anyPods, says: "too many credentials", options: func(t *testing.T, o *Options) {
+		{rejectedCase{why: reason.UnverifiedTokens, line: anyPods, message: "too many credentials", options: func(t *testing.T, o *Options) {
 			var err error
 			if o.Authenticator, err = authn.New(authn.Options{TokenReviewer: slowTokenReviews{}, UnverifiedTokens: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}}, 1, "GET /version?%d", "Authorization: Bearer other", cache.Limits{}},
-		{rejectedCase{why: reason.UserReviews, line: anyPods, says: "too many of the user's permissions", options: func(_ *testing.T, o *Options) {
+		{rejectedCase{why: reason.UserReviews, line: anyPods, message: "too many of the user's permissions", options: func(_ *testing.T, o *Options) {
 			o.Authorizer = authz.New(authz.Options{AccessReviewer: slowReviews{}})
 		}}, 64, "GET /api/v1/namespaces/a%d/pods?resourceVersion=0", "X-Test: 1", cache.Limits{}},
-		{rejectedCase{why: reason.CacheStarting, line: anyPods, says: "the cache is starting"}, 1, anyPods + "&limit=%d", "X-Test: 1", cache.Limits{StartWaiters: 1}},
+		{rejectedCase{why: reason.CacheStarting, line: anyPods, message: "the cache is starting"}, 1, anyPods + "&limit=%d", "X-Test: 1", cache.Limits{StartWaiters: 1}},
 	} {
 		t.Run(c.why.String(), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestRejectionsAmongOthersAreCounted(t *testing.T) {
 					})
 				}
 				synctest.Wait()
-				rejectiontest.CheckResponse(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), request(c.line)))
+				rejectiontest.CheckResponse(t, registry, c.why, c.message, b.gateway.Serve(t.Context(), request(c.line)))
 				src.SetSilent(false)
 				others.Wait()
 			})
@@ -268,7 +268,7 @@ func limitStarts(t *testing.T, o *Options, source source.Source, limits cache.Li
 func TestRejectionsOfflineAreCounted(t *testing.T) {
 	for why, c := range map[reason.Rejection]struct {
 		offline policy.Offline
-		says    string
+		message string
 		before  func(*offlineBench)
 	}{
 		reason.OfflineDenied: {policy.Offline{TTL: time.Hour}, "cannot authenticate or authorize the request", func(b *offlineBench) {
@@ -290,7 +290,7 @@ func TestRejectionsOfflineAreCounted(t *testing.T) {
 				b := newOfflineBench(t, policy.ModeStrict, c.offline)
 				b.begin(podsAsHeld, asJane)
 				c.before(b)
-				rejectiontest.CheckResponse(t, b.registry, why, c.says, b.gateway.Serve(t.Context(), request(podsAsHeld, asJane)))
+				rejectiontest.CheckResponse(t, b.registry, why, c.message, b.gateway.Serve(t.Context(), request(podsAsHeld, asJane)))
 			})
 		})
 	}
@@ -299,8 +299,8 @@ func TestRejectionsOfflineAreCounted(t *testing.T) {
 // TestRejectionsOfVisibleAreCounted: of a list and a watch of the namespaces that the user may see.
 func TestRejectionsOfVisibleAreCounted(t *testing.T) {
 	for why, c := range map[reason.Rejection]struct {
-		line, says string
-		before     func(*visibleBench)
+		line, message string
+		before        func(*visibleBench)
 	}{
 		reason.VisibleUnserved: {podsNow, "served only from kubeweir's cache", func(b *visibleBench) { b.source.SetDown(true) }},
 		reason.VisibleLimit:    {"GET /api/v1/pods?watch=1&labelSelector=x", "too many watches are being followed", func(b *visibleBench) { b.t.Cleanup(b.watch("GET /api/v1/pods?watch=1", asJane).leave) }},
@@ -315,7 +315,7 @@ func TestRejectionsOfVisibleAreCounted(t *testing.T) {
 					t.Fatalf("%d %s", status, body)
 				}
 				c.before(b)
-				rejectiontest.CheckResponse(t, registry, why, c.says, b.gateway.Serve(t.Context(), request(c.line, asJane)))
+				rejectiontest.CheckResponse(t, registry, why, c.message, b.gateway.Serve(t.Context(), request(c.line, asJane)))
 			})
 		})
 	}

@@ -25,8 +25,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/edge/h2"
 )
 
-// wirePatience bounds one batch.
-const wirePatience = 30 * time.Second
+// wireTimeout bounds one batch.
+const wireTimeout = 30 * time.Second
 
 // edgeServer starts the real transport with a handler that reads.
 func (d *differential) edgeServer(t *testing.T) (*readingHandler, edge.Addresses) {
@@ -106,7 +106,7 @@ var errRejected = errors.New("refused")
 
 // pipeline writes requests and reads answers until one ends the connection. It returns how many were answered.
 func pipeline(conn net.Conn, responses *bufio.Reader, batch []*wireRequest, first int) (responded int, err error) {
-	if err := conn.SetDeadline(time.Now().Add(wirePatience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(wireTimeout)); err != nil {
 		return 0, err
 	}
 	written := make(chan struct{})
@@ -211,7 +211,7 @@ func (p *http2Peer) open() (err error) {
 	if p.conn, err = p.dial(); err != nil {
 		return err
 	}
-	if err := p.conn.SetDeadline(time.Now().Add(wirePatience)); err != nil {
+	if err := p.conn.SetDeadline(time.Now().Add(wireTimeout)); err != nil {
 		return err
 	}
 	p.framer, p.enc, p.next = http2.NewFramer(p.conn, p.conn), hpack.NewEncoder(&p.block), 1
@@ -248,7 +248,7 @@ func (p *http2Peer) exchange(batch []*wireRequest, first int) (err error) {
 			p.close()
 		}
 	}()
-	if err := p.conn.SetDeadline(time.Now().Add(wirePatience)); err != nil {
+	if err := p.conn.SetDeadline(time.Now().Add(wireTimeout)); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)

@@ -134,7 +134,7 @@ func TestDiscoveryAfterWrites(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newDiscoveryBench(t, nil)
 		b.reachesUpstream("GET /apis/apps/v1")
-		answer := b.upstream.response
+		previous := b.upstream.response
 		b.source.Hold()
 		b.upstream.response = func(*api.Request) *api.Response {
 			o := b.source.Create(discovery.CustomResourceDefinitions, projectDefinition("Project"))
@@ -145,7 +145,7 @@ func TestDiscoveryAfterWrites(t *testing.T) {
 		var sink strings.Builder
 		_, _ = resp.BodyTo.WriteTo(&sink)
 		resp.Done(0, nil)
-		b.upstream.response = answer
+		b.upstream.response = previous
 		go func() {
 			time.Sleep(time.Second / 2)
 			b.source.Release()

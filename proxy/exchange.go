@@ -96,7 +96,7 @@ type slots struct {
 	inFlight, longRunning *inflight.Limiter
 	unidentified          inflight.Semaphore
 	resumed               *inflight.Limiter // watches that the upstream continues
-	heldBytes             *inflight.Limiter // what requests hold of memory beyond their slot, see longRequestBytes
+	longRequestBytes      *inflight.Limiter // the memory of requests beyond their slot, see func longRequestBytes
 }
 
 // forwards has what sends requests to the upstream, and which reads the gateway itself is

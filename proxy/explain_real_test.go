@@ -123,17 +123,17 @@ func (b *explainBench) compare(c explainCase) *Explanation {
 	b.explain(c)
 	b.do(c.line, c.header()...)
 	synctest.Wait()
-	said := b.explain(c)
+	explained := b.explain(c)
 	route, why := b.real(c)
 	synctest.Wait()
 	again := b.explain(c)
-	if said.Route != route || said.Why != why || again.Route != route || again.Why != why || c.why != "" && why != c.why {
-		b.t.Errorf("%s: said %s %q, then %s %q, and it was %s %q, want the reason %q\n%s", c, said.Route, said.Why, again.Route, again.Why, route, why, c.why, said.Text)
+	if explained.Route != route || explained.Why != why || again.Route != route || again.Why != why || c.why != "" && why != c.why {
+		b.t.Errorf("%s: said %s %q, then %s %q, and it was %s %q, want the reason %q\n%s", c, explained.Route, explained.Why, again.Route, again.Why, route, why, c.why, explained.Text)
 	}
-	if said.Text == "" || said.Cost == "" || len(said.Steps) < 3 || said.PermissionText == "" || (said.UpstreamRequests > 0) != (route != "gateway" && route != RouteRejected && !strings.HasPrefix(said.Cost, "Nothing")) {
-		b.t.Errorf("%s: %+v", c, said)
+	if explained.Text == "" || explained.Cost == "" || len(explained.Steps) < 3 || explained.PermissionText == "" || (explained.UpstreamRequests > 0) != (route != "gateway" && route != RouteRejected && !strings.HasPrefix(explained.Cost, "Nothing")) {
+		b.t.Errorf("%s: %+v", c, explained)
 	}
-	return said
+	return explained
 }
 
 // TestExplainIsWhatHappens: the route and the reason that are said of a request are what the gateway then counts for it, and

@@ -62,13 +62,13 @@ func (s *slots) init(registerer prometheus.Registerer, rejected *reason.Counter)
 	over := inflight.NewOverloads(registerer, rejected)
 	s.inFlight = inflight.New(0, over.Of("short", "limit", reason.ShortLimit), over.Of("short", "share", reason.ShortShare))
 	s.longRunning = inflight.New(0, over.Of("long", "limit", reason.LongLimit), over.Of("long", "share", reason.LongShare))
-	s.heldBytes = inflight.New(maxLongRequestBytes, over.Of("bytes", "limit", reason.BytesLimit), over.Of("bytes", "share", reason.BytesShare))
+	s.longRequestBytes = inflight.New(maxLongRequestBytes, over.Of("bytes", "limit", reason.BytesLimit), over.Of("bytes", "share", reason.BytesShare))
 	s.unidentified.Full = over.Of("unidentified", "limit", reason.UnidentifiedLimit)
 	s.resumed = uncounted(0) // nobody is rejected
 	inflight.RegisterMetrics(registerer, map[string]*inflight.Semaphore{
 		"short": &s.inFlight.Semaphore, "long": &s.longRunning.Semaphore, "unidentified": &s.unidentified, "resumed": &s.resumed.Semaphore,
 	})
-	registerLongRequestBytes(registerer, &s.heldBytes.Semaphore)
+	registerLongRequestBytes(registerer, &s.longRequestBytes.Semaphore)
 }
 
 // newExchange returns an exchange for r under the policy in force.
@@ -85,7 +85,7 @@ func (g *Gateway) release(x *exchange) {
 		x.limit = nil
 	}
 	if x.bytes > 0 {
-		g.slots.heldBytes.Release(x.user(), x.bytes)
+		g.slots.longRequestBytes.Release(x.user(), x.bytes)
 		x.bytes = 0
 	}
 	if x.resumed {
@@ -157,7 +157,7 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 		return nil
 	}
 	if n := longRequestBytes(x.Request); n > 0 {
-		if !g.slots.heldBytes.Acquire(x.user(), n) {
+		if !g.slots.longRequestBytes.Acquire(x.user(), n) {
 			g.release(x)
 			return inflight.Rejected()
 		}

@@ -85,7 +85,7 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 			t.Fatal("no bound")
 		}
 	}
-	if n, most := g.slots.heldBytes.InUse(), int64(maxLongRequestBytes/4*3); n > most {
+	if n, most := g.slots.longRequestBytes.InUse(), int64(maxLongRequestBytes/4*3); n > most {
 		t.Errorf("one user keeps %d bytes, %d at most", n, most)
 	}
 	if status := watch("greedy", "app=web"); status == 429 {
@@ -97,7 +97,7 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 	for _, resp := range held {
 		resp.Done(0, nil)
 	}
-	if n, m := g.slots.heldBytes.InUse(), g.slots.longRunning.InUse(); n != 0 || m != 0 {
+	if n, m := g.slots.longRequestBytes.InUse(), g.slots.longRunning.InUse(); n != 0 || m != 0 {
 		t.Errorf("%d bytes and %d places are not given back", n, m)
 	}
 }

@@ -69,8 +69,8 @@ func TestOpenAPIDocumentsAreBounded(t *testing.T) {
 			get("/openapi/v3/0")
 		}
 		for i, want := range []bool{true, false, false, true, true, true} {
-			if kept := b.gateway.memory.openAPIDocuments.Get(consistency.Key{Path: fmt.Sprintf("/openapi/v3/%d", i)}) != nil; kept != want {
-				t.Errorf("document %d: kept %v, want %v", i, kept, want)
+			if saved := b.gateway.memory.openAPIDocuments.Get(consistency.Key{Path: fmt.Sprintf("/openapi/v3/%d", i)}) != nil; saved != want {
+				t.Errorf("document %d: kept %v, want %v", i, saved, want)
 			}
 		}
 		before, _ := b.gateway.memory.openAPIDocuments.Size()

@@ -147,7 +147,7 @@ func TestSetPolicyKeepsBudgets(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		budget := policy.Rule{Match: policy.Match{Users: []string{"*"}}, Settings: policy.Settings{UpstreamRequestsPerSecond: 1}}
 		b := budgetBench(t, budget)
-		spend := func() (granted int) {
+		exhaust := func() (granted int) {
 			for range 20 {
 				if b.count(aVersion).Status != 429 {
 					granted++
@@ -155,13 +155,13 @@ func TestSetPolicyKeepsBudgets(t *testing.T) {
 			}
 			return granted
 		}
-		if n := spend(); n == 0 || n == 20 {
+		if n := exhaust(); n == 0 || n == 20 {
 			t.Fatalf("%d requests were granted", n)
 		}
 		b.reload(func(p *policy.Policy) {
 			p.Rules = []policy.Rule{{Match: policy.Match{UserAgents: []string{"k9s*"}}, Settings: policy.Settings{ReadOnly: policy.Yes}}, budget}
 		})
-		if n := spend(); n > 0 {
+		if n := exhaust(); n > 0 {
 			t.Errorf("%d requests were granted after the rule had moved", n)
 		}
 		if n, err := testutil.GatherAndCount(b.gateway.Registerer.(*prometheus.Registry), "kubeweir_budget_exceeded_total"); n != 2 || err != nil {
@@ -172,7 +172,7 @@ func TestSetPolicyKeepsBudgets(t *testing.T) {
 		}
 		budget.Settings.UpstreamRequestsPerSecond = 2
 		b.reload(func(p *policy.Policy) { p.Rules = []policy.Rule{budget} })
-		if n := spend(); n == 0 {
+		if n := exhaust(); n == 0 {
 			t.Error("another budget begins with what the old one had spent")
 		}
 	})

@@ -30,7 +30,7 @@ func TestReadsDeniedToTheGatewayAreForwarded(t *testing.T) {
 			client++
 			return &api.Response{Status: 200, Body: []byte("upstream")}
 		}
-		ask := func() {
+		do := func() {
 			t.Helper()
 			for _, line := range []string{"GET /api/v1/pods", "GET /api/v1/namespaces/default/pods/a", "GET /api/v1/pods?resourceVersion=0", "GET /api/v1/namespaces/b/pods"} {
 				if status, body, _ := b.do(line); status != 200 || body != "upstream" {
@@ -39,13 +39,13 @@ func TestReadsDeniedToTheGatewayAreForwarded(t *testing.T) {
 			}
 		}
 		for range 10 {
-			ask()
+			do()
 		}
 		if own != 3 || client != 40 {
 			t.Errorf("%d requests as the gateway, want two lists and a get; %d as the client, want 40", own, client)
 		}
 		time.Sleep(5 * time.Second)
-		ask()
+		do()
 		if own != 6 {
 			t.Errorf("%d requests as the gateway, want each to be tried again", own)
 		}

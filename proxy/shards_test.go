@@ -51,35 +51,35 @@ func TestShards(t *testing.T) {
 		name, line, header string
 		response           upstreamResponse
 		status             int
-		says               string
+		message            string
 		forwarded          int
 	}{
-		{name: "any version", line: pods + "resourceVersion=0&" + wholeShard, status: 200, says: `"shardInfo":{"selector":"shardRange(object.metadata.uid, '0x0000000000000000', '0x10000000000000000')"}`},
-		{name: "most recent", line: pods + wholeShard, status: 200, says: `"name":"a"`},
-		{name: "rest of an expired list", line: pods + wholeShard + "&continue=" + api.ContinueToken{ResourceVersion: -1, Start: "default/a"}.Encode(), status: 200, says: `"name":"a"`},
+		{name: "any version", line: pods + "resourceVersion=0&" + wholeShard, status: 200, message: `"shardInfo":{"selector":"shardRange(object.metadata.uid, '0x0000000000000000', '0x10000000000000000')"}`},
+		{name: "most recent", line: pods + wholeShard, status: 200, message: `"name":"a"`},
+		{name: "rest of an expired list", line: pods + wholeShard + "&continue=" + api.ContinueToken{ResourceVersion: -1, Start: "default/a"}.Encode(), status: 200, message: `"name":"a"`},
 		{name: "watch", line: pods + "watch=1&" + wholeShard, status: 200},
 		{name: "watch by path", line: "GET /api/v1/watch/pods?" + wholeShard, status: 200},
-		{name: "an object has no shard", line: "GET /api/v1/namespaces/default/pods/a?resourceVersion=0&shardSelector=x", status: 200, says: `"name":"a"`},
-		{name: "no selector", line: pods + "resourceVersion=0&shardSelector=x", status: 500, says: "invalid shard selector: "},
-		{name: "no selector of a watch", line: pods + "watch=1&resourceVersion=0&shardSelector=x", status: 500, says: "invalid shard selector: "},
+		{name: "an object has no shard", line: "GET /api/v1/namespaces/default/pods/a?resourceVersion=0&shardSelector=x", status: 200, message: `"name":"a"`},
+		{name: "no selector", line: pods + "resourceVersion=0&shardSelector=x", status: 500, message: "invalid shard selector: "},
+		{name: "no selector of a watch", line: pods + "watch=1&resourceVersion=0&shardSelector=x", status: 500, message: "invalid shard selector: "},
 		{name: "without rights", line: pods + "resourceVersion=0&shardSelector=x", header: "Authorization: Bearer nobody", status: 403},
-		{name: "empty is none", line: pods + "resourceVersion=0&shardSelector=", status: 200, says: `"name":"a"`},
+		{name: "empty is none", line: pods + "resourceVersion=0&shardSelector=", status: 200, message: `"name":"a"`},
 
-		{name: "gone", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, status: 410, says: "The resourceVersion for the provided list is too old.", forwarded: 1},
-		{name: "gone, there upstream", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, response: lists(shardList), status: 200, says: "from-upstream", forwarded: 1},
-		{name: "expired token", line: pods + wholeShard + expired, status: 410, says: `"continue":"` + api.NewExpiredContinue(api.ContinueToken{Start: "default/a\x00"}).ErrStatus.Continue, forwarded: 1},
-		{name: "future", line: pods + "resourceVersion=99999&" + wholeShard, status: 504, says: "Too large resource version: 99999, current: 101", forwarded: 1},
-		{name: "future watch", line: pods + "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999&" + wholeShard, status: 504, says: "Too large", forwarded: 1},
-		{name: "old watch", line: pods + "watch=1&resourceVersion=5&" + wholeShard, status: 410, says: "too old resource version: 5", forwarded: 1},
-		{name: "old watch, of whatever", line: pods + "watch=1&resourceVersion=5&" + wholeShard, response: lists(shardList), status: 410, says: "too old resource version: 5", forwarded: 1},
-		{name: "YAML", line: pods + "resourceVersion=0&" + wholeShard, header: "Accept: application/yaml", status: 200, says: "shardInfo:"},
-		{name: "another form", line: pods + "resourceVersion=0&" + wholeShard, header: "Accept: text/html", status: 400, says: "representation", forwarded: 1},
-		{name: "inexact", line: pods + "unknown=1&" + wholeShard, status: 400, says: "inexact", forwarded: 1},
-		{name: "inexact, known", line: pods + "limit=x&" + wholeShard, response: lists(shardList), status: 200, says: "from-upstream", forwarded: 1},
-		{name: "inexact and no selector", line: pods + "limit=x&shardSelector=x", response: lists(shardList), status: 400, says: "inexact", forwarded: 1},
-		{name: "not there", line: "GET /api/v1/nothings?" + wholeShard, response: missing, status: 404, says: "404 page not found", forwarded: 1},
-		{name: "deletion", line: "DELETE /api/v1/namespaces/default/pods?" + wholeShard, response: lists(shardList), status: 400, says: "would delete"},
-		{name: "deletion of one", line: "DELETE /api/v1/namespaces/default/pods/a?" + wholeShard, status: 200, says: "upstream", forwarded: 1},
+		{name: "gone", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, status: 410, message: "The resourceVersion for the provided list is too old.", forwarded: 1},
+		{name: "gone, there upstream", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, response: lists(shardList), status: 200, message: "from-upstream", forwarded: 1},
+		{name: "expired token", line: pods + wholeShard + expired, status: 410, message: `"continue":"` + api.NewExpiredContinue(api.ContinueToken{Start: "default/a\x00"}).ErrStatus.Continue, forwarded: 1},
+		{name: "future", line: pods + "resourceVersion=99999&" + wholeShard, status: 504, message: "Too large resource version: 99999, current: 101", forwarded: 1},
+		{name: "future watch", line: pods + "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999&" + wholeShard, status: 504, message: "Too large", forwarded: 1},
+		{name: "old watch", line: pods + "watch=1&resourceVersion=5&" + wholeShard, status: 410, message: "too old resource version: 5", forwarded: 1},
+		{name: "old watch, of whatever", line: pods + "watch=1&resourceVersion=5&" + wholeShard, response: lists(shardList), status: 410, message: "too old resource version: 5", forwarded: 1},
+		{name: "YAML", line: pods + "resourceVersion=0&" + wholeShard, header: "Accept: application/yaml", status: 200, message: "shardInfo:"},
+		{name: "another form", line: pods + "resourceVersion=0&" + wholeShard, header: "Accept: text/html", status: 400, message: "representation", forwarded: 1},
+		{name: "inexact", line: pods + "unknown=1&" + wholeShard, status: 400, message: "inexact", forwarded: 1},
+		{name: "inexact, known", line: pods + "limit=x&" + wholeShard, response: lists(shardList), status: 200, message: "from-upstream", forwarded: 1},
+		{name: "inexact and no selector", line: pods + "limit=x&shardSelector=x", response: lists(shardList), status: 400, message: "inexact", forwarded: 1},
+		{name: "not there", line: "GET /api/v1/nothings?" + wholeShard, response: missing, status: 404, message: "404 page not found", forwarded: 1},
+		{name: "deletion", line: "DELETE /api/v1/namespaces/default/pods?" + wholeShard, response: lists(shardList), status: 400, message: "would delete"},
+		{name: "deletion of one", line: "DELETE /api/v1/namespaces/default/pods/a?" + wholeShard, status: 200, message: "upstream", forwarded: 1},
 		{name: "HEAD", line: "HEAD /api/v1/pods?" + wholeShard, status: 200, forwarded: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestShards(t *testing.T) {
 				b.upstream.response = c.response
 				b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool { return r.User != "nobody" }
 				status, body, _ := b.do(c.line, orElse(c.header, "X-Test: 1"))
-				if status != c.status || !strings.Contains(body, c.says) {
+				if status != c.status || !strings.Contains(body, c.message) {
 					t.Errorf("%d %s", status, body)
 				}
 				if n := len(b.upstream.forwarded); n != c.forwarded {

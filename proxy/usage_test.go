@@ -100,9 +100,9 @@ func TestSharedUpstreamRequestUsage(t *testing.T) {
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		const users = 4
 		user := func(i int) string { return fmt.Sprint("user-", i) }
-		ask := func(i int) { b.count("GET /api/v1/namespaces/default/pods/a", "Authorization: Bearer "+user(i)) }
+		do := func(i int) { b.count("GET /api/v1/namespaces/default/pods/a", "Authorization: Bearer "+user(i)) }
 		for i := range users {
-			ask(i) // alone
+			do(i) // alone
 		}
 		time.Sleep(2 * time.Second)
 		before := make([]float64, users)
@@ -116,7 +116,7 @@ func TestSharedUpstreamRequestUsage(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		for i := range users {
-			all.Go(func() { ask(i) })
+			all.Go(func() { do(i) })
 			synctest.Wait()
 		}
 		close(gate)

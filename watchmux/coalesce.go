@@ -232,19 +232,19 @@ func (l *eventLog) forget(r *ring) {
 			from = min(from, max(w.cursor, l.start))
 		}
 	}
-	kept := l.entries[:0]
+	retained := l.entries[:0]
 	for i := range l.entries {
 		switch e := &l.entries[i]; {
 		case e.event == nil:
 		case e.seq < from:
 			l.drop(e)
 		default:
-			kept = append(kept, *e)
+			retained = append(retained, *e)
 		}
 	}
-	clear(l.entries[len(kept):])
-	l.entries, l.start = kept, from
-	if cap(kept) > 4*len(kept)+4*tidyAtLeast {
-		l.entries = slices.Clone(kept)
+	clear(l.entries[len(retained):])
+	l.entries, l.start = retained, from
+	if cap(retained) > 4*len(retained)+4*tidyAtLeast {
+		l.entries = slices.Clone(retained)
 	}
 }

@@ -32,8 +32,8 @@ func (b *logBench) write(key string) {
 	b.Append(e)
 }
 
-// calm returns a coalescing watcher that has read everything.
-func (b *logBench) calm(t *testing.T) *Watcher {
+// coalescing returns a coalescing watcher that has read everything.
+func (b *logBench) coalescing(t *testing.T) *Watcher {
 	t.Helper()
 	w, err := b.Watch(b.rv, nil, func() {})
 	if err != nil {
@@ -50,7 +50,7 @@ func (b *logBench) calm(t *testing.T) *Watcher {
 // the ring has dropped them.
 func TestLogKeepsUnreadEvents(t *testing.T) {
 	b := newLogBench(Options{MaxEvents: 400}, 10)
-	w := b.calm(t)
+	w := b.coalescing(t)
 	for i := range 20 {
 		b.write(fmt.Sprint("n/", i))
 	}
@@ -75,20 +75,20 @@ func TestLogKeepsUnreadEvents(t *testing.T) {
 func TestLogCountsStatesThatItAloneHolds(t *testing.T) {
 	const most = 1 << 20
 	b := newLogBench(Options{MaxBytes: most}, 10_000)
-	b.calm(t) // reads no more
+	b.coalescing(t) // reads no more
 	for i := range 1000 {
 		for range 4 {
 			b.write(fmt.Sprint("n/", i))
 		}
-		kept := map[*object.Object]bool{}
+		retained := map[*object.Object]bool{}
 		for _, e := range b.mu.log.entries {
 			if e.event != nil {
-				kept[e.event.Object] = true
-				kept[e.event.Prev] = true
+				retained[e.event.Object] = true
+				retained[e.event.Prev] = true
 			}
 		}
 		bytes := 0
-		for o := range kept {
+		for o := range retained {
 			if o != nil && o != b.last[o.Key] {
 				bytes += len(o.Raw)
 			}
@@ -103,7 +103,7 @@ func TestLogCountsStatesThatItAloneHolds(t *testing.T) {
 // neither retains events nor makes others read early.
 func TestLostWatchersDoNotAffectTheLog(t *testing.T) {
 	b := newLogBench(Options{MaxEvents: 800}, 10)
-	lost, quick := b.calm(t), b.calm(t)
+	lost, quick := b.coalescing(t), b.coalescing(t)
 	flushed := 0
 	for i := range 10_000 {
 		b.write(fmt.Sprint("n/", i))
@@ -131,7 +131,7 @@ func TestLostWatchersDoNotAffectTheLog(t *testing.T) {
 // including those that arrived while the watcher read, wherever its chunks end.
 func TestLogDoesNotSplitVersions(t *testing.T) {
 	b := newLogBench(Options{}, 10)
-	w := b.calm(t)
+	w := b.coalescing(t)
 	const before, shared = chunkEvents - 3, 4
 	for i := range before {
 		b.write(fmt.Sprint("n/", i))

@@ -127,8 +127,8 @@ func TestCheckpointsAreHandedOver(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if kept := k.manager.Checkpoints(t.Context()); len(kept) != 1 {
-			t.Errorf("checkpoints %v", kept)
+		if saved := k.manager.Checkpoints(t.Context()); len(saved) != 1 {
+			t.Errorf("checkpoints %v", saved)
 		}
 	})
 }

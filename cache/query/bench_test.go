@@ -52,7 +52,7 @@ func benchPod(i, size, restarts int) *corev1.Pod {
 func BenchmarkQuery(b *testing.B) {
 	for _, size := range []struct{ n, bytes int }{{5000, 6000}, {150_000, 1500}} {
 		r, c := benchCollection(b, size.n, size.bytes)
-		ask := func(b *testing.B, query string) {
+		request := func(b *testing.B, query string) {
 			resp, err := r.reader.List(b.Context(), c, listRequest(b, "?resourceVersion=0&"+query, api.Representation{}))
 			if err != nil {
 				b.Fatal(err)
@@ -61,12 +61,12 @@ func BenchmarkQuery(b *testing.B) {
 		}
 		for _, q := range append(benchQueries, struct{ name, query string }{"100 by name", "sortBy=.metadata.name&limit=100"}) {
 			began := time.Now()
-			ask(b, q.query)
+			request(b, q.query)
 			first := time.Since(began)
 			b.Run(fmt.Sprintf("%d/%s", size.n, q.name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					ask(b, q.query)
+					request(b, q.query)
 				}
 				b.ReportMetric(float64(first.Microseconds()), "first-us")
 			})
@@ -82,7 +82,7 @@ func BenchmarkQuery(b *testing.B) {
 					}
 					b.StartTimer()
 					began := time.Now()
-					ask(b, q.query)
+					request(b, q.query)
 					took = append(took, time.Since(began))
 				}
 				slices.Sort(took)

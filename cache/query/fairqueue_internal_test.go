@@ -22,31 +22,31 @@ func TestUsersTakeTurns(t *testing.T) {
 		}
 		var mu sync.Mutex
 		var order []string
-		tell := func(who string) {
+		record := func(who string) {
 			mu.Lock()
 			defer mu.Unlock()
 			order = append(order, who)
 		}
-		ask := func(ctx context.Context, user string) {
+		enqueue := func(ctx context.Context, user string) {
 			go func() {
 				leave, err := all.take(ctx, user)
 				if err != nil {
-					tell("gone " + user)
+					record("gone " + user)
 					return
 				}
-				tell(user)
+				record(user)
 				leave()
 			}()
 			synctest.Wait()
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		for range 4 {
-			ask(t.Context(), "greedy")
-			ask(gone, "greedy")
+			enqueue(t.Context(), "greedy")
+			enqueue(gone, "greedy")
 		}
-		ask(gone, "other")
-		ask(t.Context(), "modest")
-		ask(t.Context(), "first")
+		enqueue(gone, "other")
+		enqueue(t.Context(), "modest")
+		enqueue(t.Context(), "first")
 		cancel()
 		synctest.Wait()
 		slices.Sort(order)

@@ -238,19 +238,19 @@ func TestTokens(t *testing.T) {
 		q        *Query
 		token    string
 		selected string
-		says     string
+		message  string
 	}{
 		"same":             {q: same, token: token, selected: "ns"},
-		"another query":    {q: other, token: token, selected: "ns", says: "another list"},
-		"other objects":    {q: q, token: token, selected: "", says: "another list"},
-		"kube-apiserver's": {q: q, token: api.ContinueToken{ResourceVersion: 7, Start: "a"}.Encode(), selected: "ns", says: "parameter continue: "},
-		"none":             {q: q, token: "x", selected: "ns", says: "parameter continue: "},
+		"another query":    {q: other, token: token, selected: "ns", message: "another list"},
+		"other objects":    {q: q, token: token, selected: "", message: "another list"},
+		"kube-apiserver's": {q: q, token: api.ContinueToken{ResourceVersion: 7, Start: "a"}.Encode(), selected: "ns", message: "parameter continue: "},
+		"none":             {q: q, token: "x", selected: "ns", message: "parameter continue: "},
 	} {
 		got, err := c.q.Decode(c.token, c.selected)
 		switch {
-		case c.says == "" && (err != nil || got != Token{ResourceVersion: 7, Offset: 50, At: 9}):
+		case c.message == "" && (err != nil || got != Token{ResourceVersion: 7, Offset: 50, At: 9}):
 			t.Errorf("%s: %+v, %v", name, got, err)
-		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
+		case c.message != "" && (err == nil || !strings.Contains(err.Error(), c.message)):
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -215,13 +215,13 @@ func listMetaOf(t testing.TB, body []byte) metav1.ListMeta {
 }
 
 func filterObjects(objs []cachetest.Object, keep func(cachetest.Object) bool) []cachetest.Object {
-	kept := []cachetest.Object{}
+	filtered := []cachetest.Object{}
 	for _, o := range objs {
 		if keep(o) {
-			kept = append(kept, o)
+			filtered = append(filtered, o)
 		}
 	}
-	return kept
+	return filtered
 }
 
 // representations returns all representations of lists.

@@ -239,7 +239,7 @@ func TestRevalidateIsShared(t *testing.T) {
 func TestRevalidateUnderConstantEvents(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 300)
-		busy, calm := context.WithCancel(t.Context())
+		busy, idle := context.WithCancel(t.Context())
 		requested := func(want string) {
 			t.Helper()
 			b.source.Calls()
@@ -266,7 +266,7 @@ func TestRevalidateUnderConstantEvents(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		requested("version")
-		calm()
+		idle()
 		writer.Wait()
 		requested("version") // then for the versions, because no event arrives
 		time.Sleep(time.Second)
@@ -335,7 +335,7 @@ func TestRevalidateForwardsUnprovableLists(t *testing.T) {
 func TestRevalidateWhileWatchLags(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 10)
-		asks := func() int {
+		requests := func() int {
 			b.source.Calls()
 			_, err := b.read(t.Context(), "")
 			n := strings.Count(strings.Join(b.source.Calls(), "\n"), "references")
@@ -345,22 +345,22 @@ func TestRevalidateWhileWatchLags(t *testing.T) {
 			return n
 		}
 		b.source.SetDelay(5 * time.Second)
-		if n := asks(); n != 1 {
+		if n := requests(); n != 1 {
 			t.Errorf("%d requests while nothing changes", n)
 		}
 		b.source.Create(cachetest.Pods, cachetest.Pod("ns-0/new", ""))
 		synctest.Wait()
-		if n := asks(); n != 0 {
+		if n := requests(); n != 0 {
 			t.Errorf("%d requests while changes arrive late", n)
 		}
 		time.Sleep(11 * time.Second)
-		if n := asks(); n != 1 {
+		if n := requests(); n != 1 {
 			t.Errorf("%d requests after the changes", n)
 		}
 		b.source.SetDelay(50 * time.Millisecond)
 		b.source.Create(cachetest.Pods, cachetest.Pod("ns-0/newer", ""))
 		synctest.Wait()
-		if n := asks(); n != 1 {
+		if n := requests(); n != 1 {
 			t.Errorf("%d requests while changes arrive early", n)
 		}
 	})

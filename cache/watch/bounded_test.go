@@ -39,7 +39,7 @@ func watchBounded(t *testing.T, rep api.Representation) {
 		b.pod(fmt.Sprintf("default/p%d", i), "pad="+strings.Repeat("x", 60))
 	}
 	b.pod("default/rare")
-	w := b.calm("resourceVersion="+fmt.Sprint(b.c.RV())+"&allowWatchBookmarks=true", rep, watch.Pace{Coalesce: half, BytesPerSecond: rate})
+	w := b.coalesced("resourceVersion="+fmt.Sprint(b.c.RV())+"&allowWatchBookmarks=true", rep, watch.Pace{Coalesce: half, BytesPerSecond: rate})
 	defer w.stop()
 	sizes := make([]int, 2*seconds) // per half second
 	sent, written, waited, bookmarks := map[string]int{}, map[string]uint64{}, 0, 0
@@ -106,7 +106,7 @@ func TestRateLimitedWatchCatchesUpAtOnce(t *testing.T) {
 		for i := range 300 {
 			b.pod(fmt.Sprintf("default/p%d", i))
 		}
-		w := b.calm("resourceVersion=100", api.Representation{}, watch.Pace{Coalesce: half, BytesPerSecond: 1 << 10})
+		w := b.coalesced("resourceVersion=100", api.Representation{}, watch.Pace{Coalesce: half, BytesPerSecond: 1 << 10})
 		defer w.stop()
 		if n := len(w.lines(t)); n != 300 {
 			t.Errorf("%d events", n)
@@ -124,7 +124,7 @@ func TestRateLimitedWatchCatchesUpAtOnce(t *testing.T) {
 func TestRateLimitedWatchDebtIsBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 400})
-		w := b.calm("resourceVersion=100&allowWatchBookmarks=true", api.Representation{}, watch.Pace{Coalesce: half, BytesPerSecond: 1 << 10})
+		w := b.coalesced("resourceVersion=100&allowWatchBookmarks=true", api.Representation{}, watch.Pace{Coalesce: half, BytesPerSecond: 1 << 10})
 		defer w.stop()
 		for i := range 3000 {
 			b.pod(fmt.Sprintf("default/p%d", i), "pad="+strings.Repeat("x", 60))

@@ -98,8 +98,8 @@ func (s *stream) delivered(now time.Time) {
 		w.paid = most
 	}
 	wait := w.paid.Sub(now)
-	widened := w.stopped || wait > max(window, pacePause)
-	if wait = max(wait, window); widened {
+	extended := w.stopped || wait > max(window, pacePause)
+	if wait = max(wait, window); extended {
 		// Watches with long intervals are served at the same moments, up to portionTime later. The
 		// last states of objects that change constantly are different at each moment and could not
 		// be shared otherwise.
@@ -107,20 +107,20 @@ func (s *stream) delivered(now time.Time) {
 		wait += (portionTime - past) % portionTime
 	}
 	w.until = now.Add(wait)
-	s.widen(widened)
+	s.widen(extended)
 }
 
 // widen counts the watch while its interval is extended.
-func (s *stream) widen(widened bool) {
+func (s *stream) widen(extended bool) {
 	switch {
-	case widened == s.waiting.widened:
+	case extended == s.waiting.extended:
 		return
-	case widened:
-		s.owner.widened.Add(1)
+	case extended:
+		s.owner.extended.Add(1)
 	default:
-		s.owner.widened.Add(-1)
+		s.owner.extended.Add(-1)
 	}
-	s.waiting.widened = widened
+	s.waiting.extended = extended
 }
 
 // wantsAll reports whether a watch that is behind sends all its events now, because something is

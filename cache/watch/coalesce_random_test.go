@@ -41,11 +41,11 @@ func TestRandomCoalescingWatches(t *testing.T) {
 
 // coalescedPair is a coalescing watch and the same one without a delivery interval.
 type coalescedPair struct {
-	rep         api.Representation
-	selector    string
-	pace        watch.Pace
-	calm, plain *openWatch
-	state       map[string]uint64 // at the end
+	rep              api.Representation
+	selector         string
+	pace             watch.Pace
+	coalesced, plain *openWatch
+	state            map[string]uint64 // at the end
 }
 
 func randomCoalescedWatches(t *testing.T, r *rand.Rand) {
@@ -80,7 +80,7 @@ func randomCoalescedWatches(t *testing.T, r *rand.Rand) {
 		}
 		p.rep.Redacted = r.IntN(2) == 0
 		query := initial + p.selector + "&timeoutSeconds=400"
-		p.calm, p.plain = b.calm(query, p.rep, p.pace), b.watch(query, p.rep)
+		p.coalesced, p.plain = b.coalesced(query, p.rep, p.pace), b.watch(query, p.rep)
 		pairs = append(pairs, p)
 	}
 	steps := soak.Cases(1200, 3200)
@@ -94,7 +94,7 @@ func randomCoalescedWatches(t *testing.T, r *rand.Rand) {
 	time.Sleep(401 * time.Second)
 	for _, p := range pairs {
 		p.compare(t)
-		p.calm.stop()
+		p.coalesced.stop()
 		p.plain.stop()
 	}
 	b.compareQuery(t, pairs)
@@ -103,23 +103,23 @@ func randomCoalescedWatches(t *testing.T, r *rand.Rand) {
 // compare compares what was sent.
 func (p *coalescedPair) compare(t *testing.T) {
 	t.Helper()
-	calm, plain := readCoalesced(t, p.calm.take()), readCoalesced(t, p.plain.take())
-	p.state = calm.state
+	coalesced, plain := readCoalesced(t, p.coalesced.take()), readCoalesced(t, p.plain.take())
+	p.state = coalesced.state
 	name := fmt.Sprintf("%+v %s %+v", p.rep, p.selector, p.pace)
-	if !maps.Equal(calm.state, plain.state) || len(calm.state) == 0 {
-		t.Errorf("%s: ends with\n%v, want\n%v", name, calm.state, plain.state)
+	if !maps.Equal(coalesced.state, plain.state) || len(coalesced.state) == 0 {
+		t.Errorf("%s: ends with\n%v, want\n%v", name, coalesced.state, plain.state)
 	}
-	if !slices.Equal(calm.comings, plain.comings) {
-		t.Errorf("%s: additions and deletions\n%v, want\n%v", name, calm.comings, plain.comings)
+	if !slices.Equal(coalesced.comings, plain.comings) {
+		t.Errorf("%s: additions and deletions\n%v, want\n%v", name, coalesced.comings, plain.comings)
 	}
-	if !calm.rising || !calm.ended {
-		t.Errorf("%s: ascending %t, ended by a bookmark %t", name, calm.rising, calm.ended)
+	if !coalesced.rising || !coalesced.ended {
+		t.Errorf("%s: ascending %t, ended by a bookmark %t", name, coalesced.rising, coalesced.ended)
 	}
-	if whole := p.rep.Transform == api.NoTransform; calm.secret != (whole && !p.rep.Redacted) {
-		t.Errorf("%s: a secret is in it: %t", name, calm.secret)
+	if whole := p.rep.Transform == api.NoTransform; coalesced.secret != (whole && !p.rep.Redacted) {
+		t.Errorf("%s: a secret is in it: %t", name, coalesced.secret)
 	}
-	if calm.events > plain.events || p.pace.Coalesce > half && calm.events == plain.events {
-		t.Errorf("%s: %d events of %d", name, calm.events, plain.events)
+	if coalesced.events > plain.events || p.pace.Coalesce > half && coalesced.events == plain.events {
+		t.Errorf("%s: %d events of %d", name, coalesced.events, plain.events)
 	}
 }
 

@@ -22,8 +22,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// calm opens coalescing watches.
-func (b *watchBench) calm(query string, rep api.Representation, pace watch.Pace) *openWatch {
+// coalesced opens coalescing watches.
+func (b *watchBench) coalesced(query string, rep api.Representation, pace watch.Pace) *openWatch {
 	b.t.Helper()
 	b.pace = pace
 	defer func() { b.pace = watch.Pace{} }()
@@ -39,7 +39,7 @@ func TestWatchCoalesces(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a") // 101
-		w := b.calm(initial, api.Representation{}, watch.Pace{Coalesce: half})
+		w := b.coalesced(initial, api.Representation{}, watch.Pace{Coalesce: half})
 		defer w.stop()
 		expect(t, w.lines(t), "ADDED default/a@101", "BOOKMARK end@101")
 		b.update("default/a")
@@ -68,7 +68,7 @@ func TestCoalescingWatchSendsLeavingAndReturning(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a", "app=x") // 101
-		w := b.calm(initial+"&labelSelector=app%3Dx", api.Representation{}, watch.Pace{Coalesce: half})
+		w := b.coalesced(initial+"&labelSelector=app%3Dx", api.Representation{}, watch.Pace{Coalesce: half})
 		defer w.stop()
 		expect(t, w.lines(t), "ADDED default/a@101", "BOOKMARK end@101")
 		b.update("default/a", "app=x")
@@ -90,7 +90,7 @@ func TestCoalescingWatchEnds(t *testing.T) {
 	long := watch.Pace{Coalesce: 30 * time.Second}
 	open := func(b *watchBench, query string) *openWatch {
 		b.pod("default/a") // 101
-		w := b.calm(initial+query, api.Representation{}, long)
+		w := b.coalesced(initial+query, api.Representation{}, long)
 		b.update("default/a")
 		expect(t, w.lines(t), "ADDED default/a@101", "BOOKMARK end@101", "MODIFIED default/a@102")
 		b.update("default/a")
@@ -152,7 +152,7 @@ func TestCoalescingWatchEnds(t *testing.T) {
 func TestCoalescingWatchFlushesEarly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 400})
-		w := b.calm("resourceVersion=100", api.Representation{}, watch.Pace{Coalesce: 30 * time.Second})
+		w := b.coalesced("resourceVersion=100", api.Representation{}, watch.Pace{Coalesce: 30 * time.Second})
 		defer w.stop()
 		for i := range 1000 {
 			b.pod(fmt.Sprintf("default/p%d", i))
@@ -176,7 +176,7 @@ func TestWatchBytesPerSecond(t *testing.T) {
 			b.pod(fmt.Sprintf("default/p%d", i))
 		}
 		const rate = 4 << 10
-		slow := b.calm("resourceVersion="+fmt.Sprint(b.c.RV()), api.Representation{}, watch.Pace{Coalesce: half, BytesPerSecond: rate})
+		slow := b.coalesced("resourceVersion="+fmt.Sprint(b.c.RV()), api.Representation{}, watch.Pace{Coalesce: half, BytesPerSecond: rate})
 		plain := b.watch("resourceVersion="+fmt.Sprint(b.c.RV()), api.Representation{})
 		got, all := 0, 0
 		begun := time.Now()
@@ -197,9 +197,9 @@ func TestWatchBytesPerSecond(t *testing.T) {
 		if writes > 300 {
 			t.Errorf("%d writes", writes)
 		}
-		counts := func(coalescing, widened int) {
+		counts := func(coalescing, extended int) {
 			t.Helper()
-			want := fmt.Sprintf("# TYPE kubeweir_watches_coalescing gauge\nkubeweir_watches_coalescing %d\n# TYPE kubeweir_watches_widened gauge\nkubeweir_watches_widened %d\n", coalescing, widened)
+			want := fmt.Sprintf("# TYPE kubeweir_watches_coalescing gauge\nkubeweir_watches_coalescing %d\n# TYPE kubeweir_watches_widened gauge\nkubeweir_watches_widened %d\n", coalescing, extended)
 			families, err := b.metrics.Gather()
 			if err != nil {
 				t.Fatal(err)
@@ -262,7 +262,7 @@ func coalesceForm(t *testing.T, name string, rep api.Representation) {
 		b.pod(fmt.Sprintf("default/p%d", i))
 	}
 	every := b.watch(initial+"&timeoutSeconds=60", rep)
-	calm := b.calm(initial+"&timeoutSeconds=60", rep, watch.Pace{Coalesce: half})
+	coalesced := b.coalesced(initial+"&timeoutSeconds=60", rep, watch.Pace{Coalesce: half})
 	random := rand.New(rand.NewPCG(1, 2))
 	updates := soak.Cases(1000, 3000)
 	for range updates {
@@ -290,29 +290,29 @@ func coalesceForm(t *testing.T, name string, rep api.Representation) {
 		return strings.Split(string(data), mark)
 	}
 	all := map[string]bool{}
-	allEvents, calmEvents := text(every), text(calm)
+	allEvents, coalescedEvents := text(every), text(coalesced)
 	for _, e := range allEvents {
 		all[e] = true
 	}
-	for _, e := range calmEvents {
+	for _, e := range coalescedEvents {
 		if !all[e] && rep.Transform != api.Table { // ages change
 			t.Errorf("an event that the other watch does not have: %.300q", e)
 		}
 	}
-	calmUpdates, allUpdates := len(calmEvents)-1000, len(allEvents)-1000
+	coalescedUpdates, allUpdates := len(coalescedEvents)-1000, len(allEvents)-1000
 	if name == "messages" { // each message has a line before it
-		calmUpdates, allUpdates = calmUpdates/2-500, allUpdates/2-500
+		coalescedUpdates, allUpdates = coalescedUpdates/2-500, allUpdates/2-500
 	}
-	if calmUpdates > allUpdates/2 || calmUpdates < updates/5 { // half of 20 objects in each half second
-		t.Errorf("%d events of %d", calmUpdates, allUpdates)
+	if coalescedUpdates > allUpdates/2 || coalescedUpdates < updates/5 { // half of 20 objects in each half second
+		t.Errorf("%d events of %d", coalescedUpdates, allUpdates)
 	}
 	if rep.Encoding == api.JSON && name != "messages" && rep.IncludeObject != api.IncludeNone {
-		if a, c := lastVersions(t, allEvents), lastVersions(t, calmEvents); !maps.Equal(a, c) || len(a) != 1000 {
+		if a, c := lastVersions(t, allEvents), lastVersions(t, coalescedEvents); !maps.Equal(a, c) || len(a) != 1000 {
 			t.Errorf("%v, want %v", c, a)
 		}
 	}
 	every.stop()
-	calm.stop()
+	coalesced.stop()
 }
 
 // lastVersions returns the versions of the objects after the given JSON events.

@@ -138,8 +138,8 @@ type Watches struct {
 	begun    time.Time
 	// coalescing counts the open watches that coalesce, widened those of them whose delivery
 	// interval is extended.
-	coalescing, widened atomic.Int64
-	ids                 atomic.Uint64 // the last one assigned
+	coalescing, extended atomic.Int64
+	ids                  atomic.Uint64 // the last one assigned
 
 	mu struct {
 		sync.Mutex
@@ -173,8 +173,8 @@ type waiting struct {
 	// stopped is true while a part of the held events was not sent, left while there are more
 	// events than were sent, for any reason: nobody wakes the watch for those.
 	stopped, left bool
-	// widened is true while the limit extends the interval.
-	widened bool
+	// extended is true while the limit extends the interval.
+	extended bool
 }
 
 // coalesces reports whether events may wait.

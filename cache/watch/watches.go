@@ -43,7 +43,7 @@ func New(reader *read.Reader, registerer prometheus.Registerer) *Watches {
 		}, func() float64 { return float64(w.coalescing.Load()) }), gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_watches_widened",
 			Help: "Client watches whose delivery interval is longer than coalesce because they would exceed watchBytesPerSecond.",
-		}, func() float64 { return float64(w.widened.Load()) }))
+		}, func() float64 { return float64(w.extended.Load()) }))
 	}
 	return w
 }

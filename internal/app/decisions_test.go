@@ -15,13 +15,13 @@ import (
 
 // TestReloadKeepsDecisions checks that a cluster that is replaced keeps the decisions about clients.
 func TestReloadKeepsDecisions(t *testing.T) {
-	const kept = "state: {dir: state, keyFile: key}\noffline: {default: allow}\n"
+	const stateConfig = "state: {dir: state, keyFile: key}\noffline: {default: allow}\n"
 	s := startSeveral(t, []string{"a"}, entry("a"), "state: {dir: state}\n")
 	if err := os.WriteFile(filepath.Join(s.dir, "key"), bytes.Repeat([]byte("k"), state.KeySize), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if err := s.change(entry("a", fmt.Sprintf("limits: {maxColdStarts: %d}", 100+i)), kept); err != nil {
+		if err := s.change(entry("a", fmt.Sprintf("limits: {maxColdStarts: %d}", 100+i)), stateConfig); err != nil {
 			t.Fatal(err)
 		}
 		m := (*s.several.members.Load())[0]

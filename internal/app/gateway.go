@@ -168,7 +168,7 @@ func (g *gateway) cover(c *config.Gateway) error {
 }
 
 func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
-	persistent := g.cert != nil && g.cert.IsKept()
+	persistent := g.cert != nil && g.cert.IsPersistent()
 	if g.cert != nil && !persistent && served.Secure != nil {
 		fmt.Fprintf(stderr, "kubeweir: serving with a generated certificate, signed by\n%s", g.cert.CACertPEM())
 	}

@@ -284,9 +284,9 @@ func TestClusterProfilesWithoutHub(t *testing.T) {
 	}
 }
 
-// TestClusterProfilesKept: a gateway that starts while its hub is away serves the clusters that the hub had last, unless
+// TestClusterProfilesAreRetained: a gateway that starts while its hub is away serves the clusters that the hub had last, unless
 // they were those of other settings.
-func TestClusterProfilesKept(t *testing.T) {
+func TestClusterProfilesAreRetained(t *testing.T) {
 	f := startFleet(t, []string{"a"}, "")
 	f.settings += "state: {dir: state}\n"
 	f.write()

@@ -14,8 +14,8 @@ import (
 // TestReloadWithState: a cluster that is changed goes on with what was kept of it; what was kept of one that has gone is
 // removed with the next change.
 func TestReloadWithState(t *testing.T) {
-	kept := "state: {dir: state}\n"
-	s := startSeveral(t, []string{"a", "b"}, entry("a"), entry("b"), kept)
+	stateConfig := "state: {dir: state}\n"
+	s := startSeveral(t, []string{"a", "b"}, entry("a"), entry("b"), stateConfig)
 	read := func(cluster string) {
 		if code, body := s.get(s.client(cluster, ""), "", "/clusters/"+cluster+"/api/v1/namespaces?resourceVersion=0"); code != 200 {
 			t.Errorf("%d %s", code, body)
@@ -24,7 +24,7 @@ func TestReloadWithState(t *testing.T) {
 	read("a")
 	read("b")
 	for i := range 3 {
-		if err := s.change(entry("a", fmt.Sprintf("limits: {maxColdStarts: %d}", 100+i)), entry("b"), kept); err != nil {
+		if err := s.change(entry("a", fmt.Sprintf("limits: {maxColdStarts: %d}", 100+i)), entry("b"), stateConfig); err != nil {
 			t.Fatal(err)
 		}
 		read("a")
@@ -37,14 +37,14 @@ func TestReloadWithState(t *testing.T) {
 	if err := os.WriteFile(foreign, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.change(entry("a"), kept); err != nil {
+	if err := s.change(entry("a"), stateConfig); err != nil {
 		t.Fatal(err)
 	}
 	s.several.running.Wait() // b has ended
 	if _, err := os.Stat(folder); err != nil {
 		t.Error(err)
 	}
-	if err := s.change(entry("a", "limits: {maxColdStarts: 50}"), kept); err != nil {
+	if err := s.change(entry("a", "limits: {maxColdStarts: 50}"), stateConfig); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
@@ -101,15 +101,15 @@ func TestReloadWithOwnState(t *testing.T) {
 // TestReloadWithStateOfADrainingCluster: one that is removed and comes again while the watches of the old one still drain
 // goes on with what was kept.
 func TestReloadWithStateOfADrainingCluster(t *testing.T) {
-	kept := "state: {dir: state}\n"
-	s := startSeveral(t, []string{"a", "b"}, entry("a"), entry("b"), kept)
+	stateConfig := "state: {dir: state}\n"
+	s := startSeveral(t, []string{"a", "b"}, entry("a"), entry("b"), stateConfig)
 	s.several.drainTime = time.Hour
 	s.watch("b", "&resourceVersion=0")
 	for i := range 3 {
-		if err := s.change(entry("a"), kept); err != nil {
+		if err := s.change(entry("a"), stateConfig); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.change(entry("a"), entry("b"), kept); err != nil {
+		if err := s.change(entry("a"), entry("b"), stateConfig); err != nil {
 			t.Fatal(err)
 		}
 		s.watch("b", "&resourceVersion=0") // which the next change drains

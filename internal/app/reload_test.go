@@ -53,8 +53,8 @@ func TestReloadSeesChangesOfTheStart(t *testing.T) {
 	})
 }
 
-// TestReloadTellsWhatChanged: what is read and is as before is no news, unless somebody asked for it.
-func TestReloadTellsWhatChanged(t *testing.T) {
+// TestReloadReportsWhatChanged: what is read and is as before is no news, unless somebody asked for it.
+func TestReloadReportsWhatChanged(t *testing.T) {
 	s := startSeveral(t, []string{"a", "b"}, entry("a"))
 	count := func() int { return strings.Count(s.log.String(), "configuration reloaded") }
 	s.reload(t.Context(), true)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestKept: what was kept is what was there, with what is wrong with it; a name that leads
+// TestRetainedFields: what was kept is what was there, with what is wrong with it; a name that leads
 // elsewhere as a folder is not believed.
-func TestKept(t *testing.T) {
+func TestRetainedFields(t *testing.T) {
 	good, bad := read(made("good", 1, "https://a")), read(made("bad", 2, "https://b"))
 	bad.Access, bad.Error = nil, "it is wrong"
 	text, err := json.Marshal([]Profile{good, bad})

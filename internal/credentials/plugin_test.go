@@ -33,7 +33,7 @@ type hub struct {
 	rejects string   // the one that it rejects with 401
 }
 
-func newHub(t *testing.T, patience time.Duration) *hub {
+func newHub(t *testing.T, timeout time.Duration) *hub {
 	t.Helper()
 	h := &hub{dir: t.TempDir()}
 	s := httptest.NewServer(h)
@@ -44,7 +44,7 @@ echo '{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1"
 	var err error
 	h.client, err = Client(&rest.Config{Host: s.URL, ExecProvider: &clientcmdapi.ExecConfig{
 		Command: "sh", Args: []string{"-c", script}, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-	}}, patience, slog.New(slog.DiscardHandler))
+	}}, timeout, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *hub) ask(ctx context.Context) error {
+func (h *hub) request(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url, nil)
 	if err != nil {
 		return err
@@ -95,13 +95,13 @@ func TestStuck(t *testing.T) {
 	p := h.client.Transport.(*transported).p
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := h.ask(gone); !errors.Is(err, context.Canceled) {
+	if err := h.request(gone); !errors.Is(err, context.Canceled) {
 		t.Errorf("a client that has left: %v", err)
 	}
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
-			if err := h.ask(t.Context()); !errors.Is(err, ErrSilent) {
+			if err := h.request(t.Context()); !errors.Is(err, ErrSilent) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -110,7 +110,7 @@ func TestStuck(t *testing.T) {
 	for !p.Stuck() {
 		time.Sleep(time.Millisecond)
 	}
-	if err := h.ask(t.Context()); !errors.Is(err, ErrSilent) || len(h.seen) > 0 {
+	if err := h.request(t.Context()); !errors.Is(err, ErrSilent) || len(h.seen) > 0 {
 		t.Errorf("%v, %q", err, h.seen)
 	}
 	if n := h.calls(t); n != 1 {
@@ -122,7 +122,7 @@ func TestStuck(t *testing.T) {
 	for p.Stuck() {
 		time.Sleep(time.Millisecond)
 	}
-	if err := h.ask(t.Context()); err != nil || strings.Join(h.seen, " ") != "Bearer token-1" {
+	if err := h.request(t.Context()); err != nil || strings.Join(h.seen, " ") != "Bearer token-1" {
 		t.Errorf("%v, %q", err, h.seen)
 	}
 }
@@ -133,7 +133,7 @@ func TestRejected(t *testing.T) {
 	h := newHub(t, time.Minute)
 	for _, rejects := range []string{"", "Bearer token-1", "Bearer token-1", ""} {
 		h.rejects = rejects
-		if err := h.ask(t.Context()); err != nil {
+		if err := h.request(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

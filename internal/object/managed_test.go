@@ -95,7 +95,7 @@ func TestWithoutManagedFields(t *testing.T) {
 	}
 }
 
-// kept returns the memory in bytes that the objects of raws occupy. The source provides each in
+// retained returns the memory in bytes that the objects of raws occupy. The source provides each in
 // memory of its own.
 func retained(t *testing.T, s *object.Schema, enc api.Encoding, raws [][]byte) int {
 	t.Helper()

@@ -17,8 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-// patience is how long a stream may make no progress.
-const patience = 2 * time.Minute
+// waitTimeout is how long a stream may make no progress.
+const waitTimeout = 2 * time.Minute
 
 // Pipe is an open stream with its client.
 type Pipe struct {
@@ -202,7 +202,7 @@ func (s *stream) signal() {
 
 // caughtUp waits until the client has received everything.
 func (s *stream) caughtUp() error {
-	end := time.Now().Add(patience)
+	end := time.Now().Add(waitTimeout)
 	for {
 		s.mu.Lock()
 		accepted, received, failed := s.accepted, s.received, s.failed

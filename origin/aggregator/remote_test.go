@@ -112,9 +112,9 @@ func register(t *testing.T, c *chaintest.Chain, manifest string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, answer := c.Do(t, http.MethodPost, "/apis/apiregistration.k8s.io/v1/apiservices", string(body))
+	response, status := c.Do(t, http.MethodPost, "/apis/apiregistration.k8s.io/v1/apiservices", string(body))
 	if response.StatusCode != http.StatusCreated {
-		t.Fatalf("APIService: %d %s", response.StatusCode, answer)
+		t.Fatalf("APIService: %d %s", response.StatusCode, status)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestDiscoveryAndOpenAPI(t *testing.T) {
 		}
 		return found
 	}
-	tells := map[string]func() bool{
+	sources := map[string]func() bool{
 		"/apis":            func() bool { return slices.Contains(names(c.Get(t, "/apis"), "groups", "name"), "example.com") },
 		"/apis aggregated": func() bool { return slices.Contains(groups(), "example.com") },
 		"/apis/example.com": func() bool {
@@ -59,16 +59,16 @@ func TestDiscoveryAndOpenAPI(t *testing.T) {
 			return chaintest.Field(c.Get(t, "/openapi/v2"), "definitions", "com.example.v1.Widget") != nil
 		},
 	}
-	for path, told := range tells {
-		if told() {
+	for path, listed := range sources {
+		if listed() {
 			t.Errorf("%s tells of it before", path)
 		}
 	}
 	check := func(want bool) {
 		began := time.Now()
-		for path, told := range tells {
+		for path, listed := range sources {
 			chaintest.Within(t, 2*time.Second, func() error {
-				if told() != want {
+				if listed() != want {
 					return fmt.Errorf("%s: told is %v", path, !want)
 				}
 				return nil

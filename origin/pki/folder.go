@@ -33,7 +33,7 @@ func Open(dir string, o Options) (*Material, error) { return open(dir, o, assemb
 // the CA and the serving certificate.
 func OpenServing(dir string, o Options) (*Material, error) { return open(dir, o, assembleServing) }
 
-func open(dir string, o Options, assemble func(Options, kept) (*Material, error)) (*Material, error) {
+func open(dir string, o Options, assemble func(Options, storage) (*Material, error)) (*Material, error) {
 	if err := os.MkdirAll(dir, folderMode); err != nil {
 		return nil, fmt.Errorf("pki: making the folder: %w", err)
 	}

@@ -112,7 +112,7 @@ func nearEnd(cert *x509.Certificate, now time.Time) bool {
 }
 
 // authority returns a CA: the one that is kept, renewed if need be, or a new one.
-func authority(k kept, name, subject string, now time.Time) (*KeyPair, error) {
+func authority(k storage, name, subject string, now time.Time) (*KeyPair, error) {
 	ca, err := k.pair(name)
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func authority(k kept, name, subject string, now time.Time) (*KeyPair, error) {
 
 // leafOf returns a certificate below ca: the one that is kept, renewed if it is
 // near its end or does not say what it should, or a new one.
-func leafOf(k kept, s spec, ca *KeyPair, now time.Time) (*KeyPair, error) {
+func leafOf(k storage, s spec, ca *KeyPair, now time.Time) (*KeyPair, error) {
 	old, err := k.pair(s.name)
 	if err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func sign(template *x509.Certificate, ca *KeyPair, key crypto.Signer) (*KeyPair,
 }
 
 // signingKey returns a key without a certificate.
-func signingKey(k kept, name string) (crypto.Signer, []byte, error) {
+func signingKey(k storage, name string) (crypto.Signer, []byte, error) {
 	key, keyPEM, err := k.key(name)
 	if err != nil || key != nil {
 		return key, keyPEM, err

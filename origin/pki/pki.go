@@ -160,8 +160,8 @@ func (m *Material) IssueClient(user string, groups ...string) (*KeyPair, error) 
 	return issue(clientSpec("", user, groups...), m.CA, nil, m.options.now())
 }
 
-// kept is where material is kept: nowhere, or in a folder.
-type kept interface {
+// storage is where material is kept: nowhere, or in a folder.
+type storage interface {
 	// pair returns the pair of that name, nil when there is none yet.
 	pair(name string) (*KeyPair, error)
 	// key returns the private key of that name, nil when there is none yet.
@@ -179,7 +179,7 @@ func (memory) save(string, *KeyPair, bool) error           { return nil }
 func (memory) saveKey(string, crypto.Signer, []byte) error { return nil }
 
 // assembleServing is assemble for who only serves: a CA and a certificate.
-func assembleServing(o Options, k kept) (*Material, error) {
+func assembleServing(o Options, k storage) (*Material, error) {
 	o.Hosts = slices.Clone(o.Hosts)
 	m := &Material{options: o}
 	var err error
@@ -191,7 +191,7 @@ func assembleServing(o Options, k kept) (*Material, error) {
 }
 
 // assemble takes from k what is there and still good, and makes the rest.
-func assemble(o Options, k kept) (*Material, error) {
+func assemble(o Options, k storage) (*Material, error) {
 	o.Hosts = slices.Clone(o.Hosts)
 	m := &Material{options: o}
 	var err error

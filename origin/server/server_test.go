@@ -29,8 +29,8 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage/embedded"
 )
 
-// patience bounds what a test waits for; nothing takes nearly as long.
-const patience = 30 * time.Second
+// waitTimeout bounds what a test waits for; nothing takes nearly as long.
+const waitTimeout = 30 * time.Second
 
 // build makes a server on a store in memory.
 func build(t testing.TB) *Server {
@@ -85,7 +85,7 @@ func start(t testing.TB) (context.Context, *Server, *rest.Config) {
 	t.Helper()
 	s := build(t)
 	config := listen(t, s, Privileged())
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	t.Cleanup(cancel)
 	if err := s.Start(ctx); err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	if err := other.Start(ctx); err != nil {
 		t.Fatal(err)

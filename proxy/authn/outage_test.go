@@ -22,17 +22,17 @@ func TestExpiredTokenOffline(t *testing.T) {
 		claims := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, expires.Unix()))
 		token := "head." + claims + ".signature"
 		reviewer.Set(token, authenticationv1.UserInfo{Username: "jane"})
-		ask := func() (*Identity, error) { return byToken(t.Context(), a, token) }
-		if id, err := ask(); err != nil || id.Offline {
+		request := func() (*Identity, error) { return byToken(t.Context(), a, token) }
+		if id, err := request(); err != nil || id.Offline {
 			t.Fatal(id, err)
 		}
 		reviewer.Fail(reviewtest.ErrDown)
 		time.Sleep(9 * time.Minute)
-		if id, err := ask(); err != nil || !id.Offline {
+		if id, err := request(); err != nil || !id.Offline {
 			t.Error(id, err)
 		}
 		time.Sleep(time.Minute)
-		if id, err := ask(); err == nil {
+		if id, err := request(); err == nil {
 			t.Errorf("%v is let in with a token that has expired", id)
 		}
 	})
@@ -58,16 +58,16 @@ func TestOneSlowResponseIsNoOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a, reviewer := newTokenAuthenticator(t, Options{Settings: review.Settings{OfflineTTL: time.Hour, Reachable: reachable}})
 		reviewer.Set("joe", authenticationv1.UserInfo{Username: "joe"})
-		ask := func(token string) (*Identity, error) { return byToken(t.Context(), a, token) }
+		request := func(token string) (*Identity, error) { return byToken(t.Context(), a, token) }
 		for _, token := range []string{janeToken, "joe"} {
-			if _, err := ask(token); err != nil {
+			if _, err := request(token); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(11 * time.Second)
 		reviewer.Fail(reviewtest.ErrDown)
 		for range 3 {
-			if id, err := ask("joe"); err != nil || !id.Offline {
+			if id, err := request("joe"); err != nil || !id.Offline {
 				t.Fatal(id, err)
 			}
 		}
@@ -77,11 +77,11 @@ func TestOneSlowResponseIsNoOutage(t *testing.T) {
 		reviewer.Fail(nil)
 		reviewer.Drop(janeToken)
 		reviewer.Drop("joe")
-		if id, err := ask(janeToken); !errors.Is(err, ErrUnauthenticated) {
+		if id, err := request(janeToken); !errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("a token that was revoked: %v, %v", id, err)
 		}
 		time.Sleep(review.StaleFor)
-		if id, err := ask("joe"); !errors.Is(err, ErrUnauthenticated) {
+		if id, err := request("joe"); !errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("after the pause: %v, %v", id, err)
 		}
 	})

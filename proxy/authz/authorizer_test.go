@@ -318,22 +318,22 @@ func TestReviewUnderWayDuringChange(t *testing.T) {
 		access := &reviewtest.Access{Allow: reviewtest.Everything, Latency: time.Second}
 		a := New(Options{AccessReviewer: access})
 		var wg sync.WaitGroup
-		ask := func(want bool) {
+		request := func(want bool) {
 			wg.Go(func() {
 				if d, err := a.Authorize(t.Context(), jane, listPods); err != nil || d.Allowed != want {
 					t.Errorf("%+v, %v; want allowed = %v", d, err, want)
 				}
 			})
 		}
-		ask(true)
+		request(true)
 		synctest.Wait()
 		access.Set(reviewtest.Nothing)
 		a.Invalidate()
 		for range 10 {
-			ask(false)
+			request(false)
 		}
 		wg.Wait()
-		ask(false)
+		request(false)
 		wg.Wait()
 	})
 }
@@ -498,9 +498,9 @@ func TestReviewsEndInTime(t *testing.T) {
 	})
 }
 
-// TestReviewsTellNobodyWhoTheGatewayIs: what the upstream says of the gateway's own
+// TestReviewsDoNotRevealTheGateway: what the upstream says of the gateway's own
 // requests is not for clients.
-func TestReviewsTellNobodyWhoTheGatewayIs(t *testing.T) {
+func TestReviewsDoNotRevealTheGateway(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		rejection := func(resource string) error {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New(`User "the-gateway" cannot create`))

@@ -102,7 +102,7 @@ func TestOfflineDecisionsAreShared(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) { // a review that fails is tried again after a while
 		access := &reviewtest.Access{Allow: reviewtest.Nothing}
 		a := New(Options{AccessReviewer: access, Rules: &fakeRules{allow: true}, Settings: review.Settings{OfflineTTL: time.Hour, CacheSize: 64}})
-		ask := func(u *authn.User, name string) (Decision, error) {
+		request := func(u *authn.User, name string) (Decision, error) {
 			what := listPods
 			what.Verb, what.Name, what.Namespace = "get", name, name
 			return a.Authorize(t.Context(), u, what)
@@ -110,14 +110,14 @@ func TestOfflineDecisionsAreShared(t *testing.T) {
 		few := []*authn.User{named("few"), named("fewer"), named("fewest")}
 		for _, u := range few {
 			for i := range 4 {
-				if _, err := ask(u, fmt.Sprint(i)); err != nil {
+				if _, err := request(u, fmt.Sprint(i)); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		greedy := named("greedy")
 		for i := range 1000 {
-			if _, err := ask(greedy, fmt.Sprint(i)); err != nil {
+			if _, err := request(greedy, fmt.Sprint(i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -128,17 +128,17 @@ func TestOfflineDecisionsAreShared(t *testing.T) {
 		a.decisions.DropAll()
 		for _, u := range few {
 			for i := range 4 {
-				if d, err := ask(u, fmt.Sprint(i)); err != nil || d.Allowed || !d.Offline {
+				if d, err := request(u, fmt.Sprint(i)); err != nil || d.Allowed || !d.Offline {
 					t.Errorf("%s: %+v, %v", u.GetName(), d, err)
 				}
 			}
 		}
 		for i := range 1000 {
-			if d, _ := ask(greedy, fmt.Sprint(i)); d.Allowed {
+			if d, _ := request(greedy, fmt.Sprint(i)); d.Allowed {
 				t.Fatalf("what was refused is allowed: %d", i)
 			}
 		}
-		if d, err := ask(few[0], "else"); err != nil || !d.Allowed {
+		if d, err := request(few[0], "else"); err != nil || !d.Allowed {
 			t.Errorf("somebody else by rules: %+v, %v", d, err)
 		}
 	})
@@ -224,18 +224,18 @@ func TestDecisionsSurviveRestart(t *testing.T) {
 				if err != nil || strings.Contains(string(content), janeToken) {
 					t.Fatalf("%s, %v", content, err)
 				}
-				kept := &saved{}
-				if err := json.Unmarshal(content, kept); err != nil {
+				store := &saved{}
+				if err := json.Unmarshal(content, store); err != nil {
 					t.Fatal(err)
 				}
-				for i := range kept.Decisions {
-					kept.Decisions[i].Decided = kept.Decisions[i].Decided.Add(-test.after)
+				for i := range store.Decisions {
+					store.Decisions[i].Decided = store.Decisions[i].Decided.Add(-test.after)
 				}
-				for i := range kept.Tokens {
-					kept.Tokens[i].Decided = kept.Tokens[i].Decided.Add(-test.after)
+				for i := range store.Tokens {
+					store.Tokens[i].Decided = store.Tokens[i].Decided.Add(-test.after)
 				}
 				if test.which != nil {
-					test.which(kept)
+					test.which(store)
 				}
 
 				reviewer.Fail(reviewtest.ErrDown)
@@ -245,8 +245,8 @@ func TestDecisionsSurviveRestart(t *testing.T) {
 					t.Fatal(err)
 				}
 				b := New(Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour}})
-				again.Restore(&kept.SavedTokens)
-				b.Restore(&kept.SavedDecisions)
+				again.Restore(&store.SavedTokens)
+				b.Restore(&store.SavedDecisions)
 				id, err := byToken(t.Context(), again, janeToken)
 				if (err == nil && id.Offline && id.User.GetName() == "jane") != test.known {
 					t.Fatalf("%v, %v", id, err)
@@ -322,19 +322,19 @@ func TestSavedDecisionsAreBounded(t *testing.T) {
 func TestSavedDecisionsAreShared(t *testing.T) {
 	access := &reviewtest.Access{Allow: reviewtest.Only("jane")}
 	a := New(Options{AccessReviewer: access, Settings: review.Settings{OfflineTTL: time.Hour}})
-	ask := func(a *Authorizer, u *authn.User, name string) (Decision, error) {
+	request := func(a *Authorizer, u *authn.User, name string) (Decision, error) {
 		what := listPods
 		what.Verb, what.Name = "get", name
 		return a.Authorize(t.Context(), u, what)
 	}
 	few := []*authn.User{jane, named("few")}
 	for _, u := range few {
-		if _, err := ask(a, u, "a"); err != nil {
+		if _, err := request(a, u, "a"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range 200 {
-		if _, err := ask(a, named("greedy"), fmt.Sprintf("%0*d", maxKeyBytes/2, i)); err != nil {
+		if _, err := request(a, named("greedy"), fmt.Sprintf("%0*d", maxKeyBytes/2, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -348,11 +348,11 @@ func TestSavedDecisionsAreShared(t *testing.T) {
 	b := New(Options{AccessReviewer: access, Rules: &fakeRules{allow: true}, Settings: review.Settings{OfflineTTL: time.Hour}})
 	b.Restore(words)
 	for _, u := range few {
-		if d, err := ask(b, u, "a"); err != nil || d.Allowed != (u == jane) {
+		if d, err := request(b, u, "a"); err != nil || d.Allowed != (u == jane) {
 			t.Errorf("%s: %+v, %v", u.GetName(), d, err)
 		}
 	}
-	if d, _ := ask(b, named("greedy"), "b"); d.Allowed {
+	if d, _ := request(b, named("greedy"), "b"); d.Allowed {
 		t.Error("rules decide where refusals are missing")
 	}
 }

@@ -283,7 +283,7 @@ func TestRejectionsOfClustersAreCounted(t *testing.T) {
 		why               reason.Rejection
 		name              string
 		host, sni, target string
-		says              string
+		message           string
 		open              []string // targets of requests in flight
 	}{
 		{reason.UnknownCluster, "none", "gw", "", "/api/v1/pods", "the request names none: use the path /clusters/NAME", nil},
@@ -306,7 +306,7 @@ func TestRejectionsOfClustersAreCounted(t *testing.T) {
 				}
 				defer resp.Done(0, nil)
 			}
-			rejectiontest.CheckResponse(t, registry, c.why, c.says, r.Serve(t.Context(), newRequest("GET", c.host, c.sni, c.target)))
+			rejectiontest.CheckResponse(t, registry, c.why, c.message, r.Serve(t.Context(), newRequest("GET", c.host, c.sni, c.target)))
 		})
 	}
 }

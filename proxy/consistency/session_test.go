@@ -189,8 +189,8 @@ func encodeProtobuf(t *testing.T, o runtime.Object) string {
 	return out.String()
 }
 
-// TestResponseTellsVersionInCBOR: what a write did is read of an answer in CBOR as well.
-func TestResponseTellsVersionInCBOR(t *testing.T) {
+// TestResponseHasVersionInCBOR: what a write did is read of an answer in CBOR as well.
+func TestResponseHasVersionInCBOR(t *testing.T) {
 	item, err := cbor.Append([]byte(cbor.SelfDescribed), []byte(`{"kind":"Secret","metadata":{"resourceVersion":"12"}}`), cbor.Untyped)
 	if err != nil {
 		t.Fatal(err)

@@ -75,11 +75,11 @@ func (h *history) rate(now time.Time, name string, total float64) *float64 {
 
 // sample records a sample of the cluster and its collections, and drops removed collections.
 func (h *history) sample(now time.Time, c counts, watches int, collections []cache.CollectionStatus) {
-	kept := make(counts, len(sampled)) // not c: it has an entry for each collection
+	retained := make(counts, len(sampled)) // not c: it has an entry for each collection
 	for _, name := range sampled {
-		kept[name] = c[name]
+		retained[name] = c[name]
 	}
-	h.samples = appendSample(h.samples, sample{mark{now, kept}, float64(watches)})
+	h.samples = appendSample(h.samples, sample{mark{now, retained}, float64(watches)})
 	current := make(map[string][]collectionSample, len(collections))
 	for i := range collections {
 		status := &collections[i]

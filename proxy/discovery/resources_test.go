@@ -71,9 +71,9 @@ func (anyPrinter) For(schema.GroupVersionKind) (table.Printer, bool) {
 	return table.NewDefaultPrinter(), true
 }
 
-// TestFindSaysWhy: a resource is not served from the cache if a definition names it that is not
+// TestFindReportsTheReason: a resource is not served from the cache if a definition names it that is not
 // established, or if another server serves its group version.
-func TestFindSaysWhy(t *testing.T) {
+func TestFindReportsTheReason(t *testing.T) {
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	for want, change := range map[reason.Forward]func(*Resources){
 		reason.NotForwarded: func(*Resources) {},

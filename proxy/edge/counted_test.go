@@ -13,7 +13,7 @@ import (
 // TestRejectionsAreCounted has a request of HTTP/1.1 for each reason for which this package refuses one.
 func TestRejectionsAreCounted(t *testing.T) {
 	const end = "Host: x\r\n\r\n"
-	for why, c := range map[reason.Rejection]struct{ send, says string }{
+	for why, c := range map[reason.Rejection]struct{ send, message string }{
 		reason.Malformed:       {"GET / HTTP/1.1\nHost: x\n\n", "400 Bad Request"},
 		reason.HeaderTooLarge:  {"GET / HTTP/1.1\r\nA: " + strings.Repeat("b", 100<<10) + "\r\n" + end, "431 Request Header Fields Too Large"},
 		reason.Expectation:     {"GET / HTTP/1.1\r\nExpect: magic\r\n" + end, "417 Expectation Failed"},
@@ -28,7 +28,7 @@ func TestRejectionsAreCounted(t *testing.T) {
 			c1 := ts.Dial()
 			c1.Send("%s", c.send)
 			resp, body := c1.Response("GET")
-			rejectiontest.Check(t, ts.Registry, why, c.says, rejectiontest.Response{
+			rejectiontest.Check(t, ts.Registry, why, c.message, rejectiontest.Response{
 				Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: body,
 			})
 		})
@@ -38,8 +38,8 @@ func TestRejectionsAreCounted(t *testing.T) {
 // TestRejectionsOverHTTP2AreCounted has one of HTTP/2 for each for which such a request is refused.
 func TestRejectionsOverHTTP2AreCounted(t *testing.T) {
 	for why, c := range map[reason.Rejection]struct {
-		send func(*edgetest.FrameConn) uint32
-		says string
+		send    func(*edgetest.FrameConn) uint32
+		message string
 	}{
 		reason.TunnelProtocol: {func(f *edgetest.FrameConn) uint32 { return f.Request("CONNECT", "/", true, ":protocol", "connect-udp") }, "501 Not Implemented"},
 		reason.NotUpgraded:    {func(f *edgetest.FrameConn) uint32 { return f.Tunnel("/list", "origin", "https://x") }, "WebSocket"},
@@ -62,7 +62,7 @@ func TestRejectionsOverHTTP2AreCounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rejectiontest.Check(t, ts.Registry, why, c.says, rejectiontest.Response{
+			rejectiontest.Check(t, ts.Registry, why, c.message, rejectiontest.Response{
 				Code: code, ContentType: header["content-type"], RetryAfter: header["retry-after"], Body: f.Rest(id),
 			})
 		})

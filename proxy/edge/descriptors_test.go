@@ -12,9 +12,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/edgetest"
 )
 
-// TestDescriptorsAreKeptBack: clients get half of the files that the process may open,
+// TestDescriptorsAreReserved: clients get half of the files that the process may open,
 // more are closed at once, and the rest stays for others; one line is logged.
-func TestDescriptorsAreKeptBack(t *testing.T) {
+func TestDescriptorsAreReserved(t *testing.T) {
 	const files = 80
 	s := startMemoryServerWith(t, files)
 	defer s.stop()

@@ -72,25 +72,25 @@ func TestRejectionsAreCounted(t *testing.T) {
 		why     reason.Rejection
 		name    string
 		request *api.Request
-		says    string
+		message string
 		handle  http.HandlerFunc
 		limits  Limits
 		cred    Credentials
 		before  func(*rejectedBench)
 	}{
-		{why: reason.RequestInvalid, name: "method", request: malformed, says: "malformed method"},
-		{why: reason.RequestInvalid, name: "header", request: request("GET", "/api/v1/pods", "A B", "c"), says: "malformed header"},
-		{why: reason.BodyTimeout, request: sendingBody(os.ErrDeadlineExceeded), says: "the request's body did not arrive in time"},
-		{why: reason.BodyBroken, request: sendingBody(errors.New("gone")), says: "the request's body could not be read"},
-		{why: reason.UpstreamUnreachable, request: get, says: "cannot be reached: connection refused", before: func(b *rejectedBench) { b.server.Close() }},
-		{why: reason.UpstreamSilent, request: get, says: "has stopped responding", limits: Limits{SilenceTimeout: silence}, before: func(b *rejectedBench) { b.ice.freeze() }},
-		{why: reason.UpstreamTimeout, name: "read", request: get, says: "did not respond in time", limits: Limits{RequestTimeout: silence}, before: func(b *rejectedBench) { b.ice.freeze() }},
-		{why: reason.UpstreamTimeout, name: "write", request: post(), says: "did not respond in time; it is not known whether", limits: Limits{RequestTimeout: time.Second}, before: func(b *rejectedBench) { b.ice.freeze() }},
-		{why: reason.UpstreamBroke, name: "read", request: get, says: "broke before it responded", handle: abort},
-		{why: reason.UpstreamBroke, name: "write", request: post(), says: "broke before it responded; it is not known whether", handle: abort},
-		{why: reason.UpstreamBroke, name: "half an answer", request: get, says: "broke off", handle: half},
-		{why: reason.UpstreamBroke, name: "half an answer to a write", request: post(), says: "the status of the response was 200", handle: half},
-		{why: reason.GatewayIdentityRejected, request: get, says: "cannot forward the request as its user", handle: unauthorized, cred: Credentials{As: AsGateway, KeepImpersonation: true}},
+		{why: reason.RequestInvalid, name: "method", request: malformed, message: "malformed method"},
+		{why: reason.RequestInvalid, name: "header", request: request("GET", "/api/v1/pods", "A B", "c"), message: "malformed header"},
+		{why: reason.BodyTimeout, request: sendingBody(os.ErrDeadlineExceeded), message: "the request's body did not arrive in time"},
+		{why: reason.BodyBroken, request: sendingBody(errors.New("gone")), message: "the request's body could not be read"},
+		{why: reason.UpstreamUnreachable, request: get, message: "cannot be reached: connection refused", before: func(b *rejectedBench) { b.server.Close() }},
+		{why: reason.UpstreamSilent, request: get, message: "has stopped responding", limits: Limits{SilenceTimeout: silence}, before: func(b *rejectedBench) { b.ice.freeze() }},
+		{why: reason.UpstreamTimeout, name: "read", request: get, message: "did not respond in time", limits: Limits{RequestTimeout: silence}, before: func(b *rejectedBench) { b.ice.freeze() }},
+		{why: reason.UpstreamTimeout, name: "write", request: post(), message: "did not respond in time; it is not known whether", limits: Limits{RequestTimeout: time.Second}, before: func(b *rejectedBench) { b.ice.freeze() }},
+		{why: reason.UpstreamBroke, name: "read", request: get, message: "broke before it responded", handle: abort},
+		{why: reason.UpstreamBroke, name: "write", request: post(), message: "broke before it responded; it is not known whether", handle: abort},
+		{why: reason.UpstreamBroke, name: "half an answer", request: get, message: "broke off", handle: half},
+		{why: reason.UpstreamBroke, name: "half an answer to a write", request: post(), message: "the status of the response was 200", handle: half},
+		{why: reason.GatewayIdentityRejected, request: get, message: "cannot forward the request as its user", handle: unauthorized, cred: Credentials{As: AsGateway, KeepImpersonation: true}},
 	} {
 		t.Run(c.why.String()+" "+c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestRejectionsAreCounted(t *testing.T) {
 				if c.before != nil {
 					c.before(b)
 				}
-				b.check(t, c.why, c.says, b.client.Forward(testContext(t), c.request, c.cred))
+				b.check(t, c.why, c.message, b.client.Forward(testContext(t), c.request, c.cred))
 			})
 		})
 	}
@@ -106,20 +106,20 @@ func TestRejectionsAreCounted(t *testing.T) {
 
 // TestRejectionsOfTheEndAreCounted: what is under way when the Client is closed.
 func TestRejectionsOfTheEndAreCounted(t *testing.T) {
-	const why, says = reason.ShuttingDown, "the gateway is shutting down"
+	const why, message = reason.ShuttingDown, "the gateway is shutting down"
 	b := newRejectedBench(t, nil, Limits{})
 	b.ice.freeze()
 	responses := make(chan *api.Response, 1)
 	go func() { responses <- b.client.Forward(testContext(t), request("GET", "/api/v1/pods"), Credentials{}) }()
 	within(t, b.arrived, "the request")
 	b.client.Close()
-	b.check(t, why, says, within(t, responses, "the answer"))
+	b.check(t, why, message, within(t, responses, "the answer"))
 }
 
 // check fails the test unless an answer is the one refusal that was counted.
-func (b *rejectedBench) check(t *testing.T, why reason.Rejection, says string, resp *api.Response) {
+func (b *rejectedBench) check(t *testing.T, why reason.Rejection, message string, resp *api.Response) {
 	t.Helper()
-	rejectiontest.Check(t, b.registry, why, says, rejectiontest.Response{
+	rejectiontest.Check(t, b.registry, why, message, rejectiontest.Response{
 		Code: resp.Status, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: finish(t, resp),
 	})
 }

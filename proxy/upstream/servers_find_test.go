@@ -102,10 +102,10 @@ func testServersByName(t *testing.T) {
 			t.Errorf("a path that begins like an address: %d %s", status, body)
 		}
 	}
-	kept := c.servers.Servers()[0]
+	saved := c.servers.Servers()[0]
 	dns.lead("127.0.0.1")
 	eventually(t, "one is left", func() bool { return len(hosts(c)) == 1 })
-	if c.servers.Servers()[0] != kept {
+	if c.servers.Servers()[0] != saved {
 		t.Errorf("servers %v", hosts(c))
 	}
 	dns.lead()

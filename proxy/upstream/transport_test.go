@@ -108,19 +108,19 @@ func TestPluginsOfClusters(t *testing.T) {
 	}
 	good := newServer(t, func(http.ResponseWriter, *http.Request) {})
 	bad := newServer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
-	ask := func(c *Client) {
+	send := func(c *Client) {
 		finish(t, c.Forward(t.Context(), request("GET", "/version"), Credentials{As: AsGateway}))
 	}
 	of := func(name string, s *server) *Client {
 		return s.client(t, func(o *Options) { o.Name, o.Config.ExecProvider = name, exec })
 	}
 	a, b := of("a", good), of("b", bad)
-	ask(a)
+	send(a)
 	first := good.last(t).Header.Get("Authorization")
 	for range 3 {
-		ask(b)
+		send(b)
 	}
-	ask(a)
+	send(a)
 	if again := good.last(t).Header.Get("Authorization"); again != first || again == "" {
 		t.Errorf("%q, then %q", first, again)
 	}
@@ -248,7 +248,7 @@ func TestSmallRequestsFarAway(t *testing.T) {
 	const pods = "/api/v1/namespaces/n/pods"
 	small := []string{"GET " + pods + "/a", "POST " + pods, "PATCH " + pods + "/a", "DELETE " + pods + "/a"}
 	large := []string{"GET " + pods, "DELETE " + pods, "PUT " + pods + "/a"}
-	ask := func() {
+	send := func() {
 		for _, what := range slices.Concat(small, large) {
 			r := request(strings.Fields(what)[0], strings.Fields(what)[1])
 			switch r.Method {
@@ -264,7 +264,7 @@ func TestSmallRequestsFarAway(t *testing.T) {
 		}
 	}
 	measure(t, c, false)
-	ask()
+	send()
 	for what, how := range seen {
 		if !strings.HasPrefix(how, "HTTP/1.1 ") {
 			t.Errorf("near: %s came over %s", what, how)
@@ -275,7 +275,7 @@ func TestSmallRequestsFarAway(t *testing.T) {
 	time.Sleep(time.Second) // one is measured a second
 	measure(t, c, true)
 	far.Store(false)
-	ask()
+	send()
 	var shared string
 	for _, what := range small {
 		how := seen[what]

@@ -150,11 +150,11 @@ func (m *measurer) restarts(ctx context.Context, r *Row) (*measured, error) {
 		}); err != nil {
 			return nil, err
 		}
-		kept, err := sizeOf(s.state)
+		size, err := sizeOf(s.state)
 		if err != nil {
 			return nil, err
 		}
-		out.notes = append(out.notes, fmt.Sprintf("with saved state: %s, %.1f MB on disk", warm.text(out.raw), mega(kept)))
+		out.notes = append(out.notes, fmt.Sprintf("with saved state: %s, %.1f MB on disk", warm.text(out.raw), mega(size)))
 	}
 	note, err := m.fromFiles(ctx, s.upstream)
 	out.notes = append(out.notes, note)

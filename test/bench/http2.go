@@ -48,7 +48,7 @@ type http2Stream struct {
 	id       uint32
 	begun    time.Time
 	response response
-	kept     [headBytes]byte
+	head     [headBytes]byte
 	onHead   func(*http2Stream)
 	onData   func(*http2Stream, []byte)
 	onEnd    func(*http2Stream, error)
@@ -114,7 +114,7 @@ func (c *http2Conn) open(spec requestSpec, st *http2Stream, window uint32) error
 		return c.err
 	}
 	st.id, st.begun = c.next, time.Now()
-	st.response = response{length: -1, head: st.kept[:0]}
+	st.response = response{length: -1, head: st.head[:0]}
 	c.next += 2
 	c.streams[st.id] = st
 	c.block.Reset()

@@ -258,8 +258,8 @@ func cpuTimeAnd(err error, pid int) (time.Duration, error) {
 
 // note sends the list and notes its description.
 func (v *visibleRun) note(ctx context.Context, name string) error {
-	said, err := v.list(ctx)
-	v.out.notes = append(v.out.notes, name+": "+said)
+	listed, err := v.list(ctx)
+	v.out.notes = append(v.out.notes, name+": "+listed)
 	return err
 }
 

@@ -26,7 +26,7 @@ func (m *measurer) warmStart(ctx context.Context, r *Row) (*measured, error) {
 		if err := s.process.Stop(ctx); err != nil {
 			return nil, err
 		}
-		kept, err := sizeOf(s.state)
+		size, err := sizeOf(s.state)
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +56,7 @@ func (m *measurer) warmStart(ctx context.Context, r *Row) (*measured, error) {
 		read := metrics.Sum("kubeweir_upstream_response_bytes_total", nil)
 		out.notes = append(out.notes, fmt.Sprintf("%s, ready after %s, %s of processor time; %.2f %% of the JSON read, %.1f %% on disk",
 			out.kubeweir.latencies[len(out.kubeweir.latencies)-1].Round(time.Millisecond), ready.Round(time.Millisecond), cpu,
-			100*read/float64(out.raw), 100*float64(kept)/float64(out.raw)))
+			100*read/float64(out.raw), 100*float64(size)/float64(out.raw)))
 	}
 	return out, nil
 }

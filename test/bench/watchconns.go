@@ -43,15 +43,15 @@ func (w *watchers) openHTTP2(ctx context.Context, share []*watcher) (watchConn, 
 			break
 		}
 	}
-	patience := time.NewTimer(requestTime)
-	defer patience.Stop()
+	timer := time.NewTimer(requestTime)
+	defer timer.Stop()
 	for range len(share) + w.options.stuck {
 		if err != nil {
 			break
 		}
 		select {
 		case err = <-begun:
-		case <-patience.C:
+		case <-timer.C:
 			err = errors.New("no response")
 		}
 	}

@@ -210,7 +210,7 @@ func (w *watchers) count(one *watcher, events, size int) {
 // await waits until n events were delivered in total or none has arrived for a while, and returns
 // how many were delivered.
 func (w *watchers) await(ctx context.Context, n int64) (int64, error) {
-	const patience, lessPatience = 20 * time.Second, 2 * time.Second
+	const waitTimeout, shortTimeout = 20 * time.Second, 2 * time.Second
 	seen, at := w.delivered.Load(), time.Now()
 	for {
 		now := w.delivered.Load()
@@ -220,7 +220,7 @@ func (w *watchers) await(ctx context.Context, n int64) (int64, error) {
 		if now != seen {
 			seen, at = now, time.Now()
 		}
-		if since := time.Since(at); since > patience || since > lessPatience && w.closed.Load() > 0 {
+		if since := time.Since(at); since > waitTimeout || since > shortTimeout && w.closed.Load() > 0 {
 			return now, nil
 		}
 		if err := sleep(ctx, 5*time.Millisecond); err != nil {

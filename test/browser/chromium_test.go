@@ -18,7 +18,7 @@ type chromium struct {
 	t      *testing.T
 	pid    int // of the driver, whose child it is
 	orders *json.Encoder
-	said   chan report // closed when the browser has ended
+	ended  chan report // closed when the browser has ended
 	done   chan report // results of commands
 
 	mu    sync.Mutex // guards wrong
@@ -50,11 +50,11 @@ func startChromium(t *testing.T, script string) *chromium {
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	b := &chromium{t: t, pid: cmd.Process.Pid, orders: json.NewEncoder(in), said: make(chan report, 1024), done: make(chan report, 1)}
+	b := &chromium{t: t, pid: cmd.Process.Pid, orders: json.NewEncoder(in), ended: make(chan report, 1024), done: make(chan report, 1)}
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		defer close(b.said)
+		defer close(b.ended)
 		defer close(b.done)
 		reports := json.NewDecoder(bufio.NewReader(out))
 		for {
@@ -76,7 +76,7 @@ func startChromium(t *testing.T, script string) *chromium {
 
 // hear delivers a report to its receiver. After stop it drops reports, so that the browser can end.
 func (b *chromium) hear(r report, stop <-chan struct{}) {
-	to := b.said
+	to := b.ended
 	switch {
 	case r.Wrong != "":
 		b.mu.Lock()
@@ -127,8 +127,8 @@ func (b *chromium) open(tab int, profile, url string) {
 	must(b.t, b.orders.Encode(map[string]any{"page": tab, "profile": profile, "open": url}))
 }
 
-// tell sends a message to a tab.
-func (b *chromium) tell(tab int, line any) {
+// send sends a message to a tab.
+func (b *chromium) send(tab int, line any) {
 	b.t.Helper()
 	text, err := json.Marshal(line)
 	must(b.t, err)

@@ -130,7 +130,7 @@ func (d *watchedTabs) openUntil(ctx context.Context, n int) {
 	waiting := map[string]bool{}
 	for ; d.open < n; d.open++ {
 		d.b.open(d.open, strconv.Itoa(d.open/tabsOfProfile), d.url)
-		d.b.tell(d.open, map[string]any{"cluster": cluster, "resources": resources})
+		d.b.send(d.open, map[string]any{"cluster": cluster, "resources": resources})
 		for _, resource := range resources {
 			waiting[fmt.Sprint(d.open, resource)] = true
 		}
@@ -169,7 +169,7 @@ func (d *watchedTabs) next(ctx context.Context, awaited string) (tab int, e tabE
 	d.b.t.Helper()
 	for {
 		select {
-		case r, ok := <-d.b.said:
+		case r, ok := <-d.b.ended:
 			if !ok {
 				d.b.t.Fatalf("the browser ended; awaited: %s", awaited)
 			}

@@ -29,7 +29,7 @@ func openConsole(t *testing.T, url string) *console {
 	must(t, os.MkdirAll(folder, 0o755))
 	c := &console{t: t, b: startChromium(t, "console.js"), folder: folder}
 	c.b.open(consoleTab, "", url)
-	if opened := <-c.b.said; !opened.Opened {
+	if opened := <-c.b.ended; !opened.Opened {
 		t.Fatalf("the console is not open: %+v", opened)
 	}
 	c.size(1280)

@@ -85,7 +85,7 @@ func TestAggregation(t *testing.T) {
 	must(t, err)
 	for i, config := range []*rest.Config{kube.AdminConfig(), originConfig} {
 		t.Run(serverNames[i], func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 			defer cancel()
 			testAggregation(ctx, t, config)
 		})

@@ -28,7 +28,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-const patience = 3 * time.Minute // bounds the test of one chart
+const waitTimeout = 3 * time.Minute // bounds the test of one chart
 
 // Set by TestMain and never changed.
 var (
@@ -243,7 +243,7 @@ get routes -n charts-routing -o name`, ""},
 }
 
 func (c chart) test(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	k := newKubectl(ctx, t)
 	fill := strings.NewReplacer("$C", filepath.Join("testdata", c.name), "$NS", c.namespace, "$G", c.group)

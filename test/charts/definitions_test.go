@@ -75,7 +75,7 @@ func TestDefinitions(t *testing.T) {
 	must(t, err)
 	for i, config := range []*rest.Config{kube.AdminConfig(), originConfig} {
 		t.Run(serverNames[i], func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 			defer cancel()
 			l := &life{}
 			var err error

@@ -238,7 +238,7 @@ func TestOperator(t *testing.T) {
 	must(t, err)
 	for i, config := range []*rest.Config{kube.AdminConfig(), originConfig} {
 		t.Run(serverNames[i], func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 			defer cancel()
 			o := newOperator(t, config)
 			o.install(ctx, t)

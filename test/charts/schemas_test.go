@@ -18,7 +18,7 @@ import (
 
 // TestSchemas compares every OpenAPI document of the two servers.
 func TestSchemas(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	originConfig, err := origin.AdminConfig()
 	must(t, err)

@@ -32,7 +32,7 @@ func TestDrain(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- g.Stop(ctx) }()
 	for _, d := range drivers {
-		if s, ok := d.peer.(*scripted); ok && s.tells {
+		if s, ok := d.peer.(*scripted); ok && s.reportsGoAway {
 			awaitGoAway(ctx, t, s)
 		}
 	}

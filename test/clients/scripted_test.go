@@ -15,8 +15,8 @@ import (
 // A scripted peer is one of the programs in testdata, which exchanges orders and responses as lines
 // of JSON.
 type scripted struct {
-	say   func(line any) error // sends an order
-	tells bool                 // whether it reports GOAWAY
+	say           func(line any) error // sends an order
+	reportsGoAway bool                 // whether it reports GOAWAY
 
 	mu        sync.Mutex
 	exchanges map[int]*exchange
@@ -110,7 +110,7 @@ func (s *scripted) lost(err error) {
 // runScript starts a scripted peer, which ends with the test.
 func runScript(t *testing.T, program string, args ...string) *scripted {
 	t.Helper()
-	s := &scripted{exchanges: map[int]*exchange{}, tells: true}
+	s := &scripted{exchanges: map[int]*exchange{}, reportsGoAway: true}
 	s.say = runLines(t, s.hear, s.lost, program, args...)
 	return s
 }

@@ -2,7 +2,7 @@ package conformance
 
 func getAssertions() []Assertion {
 	return []Assertion{
-		{ID: "get-1", Text: "A get without resourceVersion reads the most recent state.", Cases: []string{"get/unset"}, Tests: []string{"proxy.TestRoutes", "proxy.TestPromptReads"}},
+		{ID: "get-1", Text: "A get without resourceVersion reads the most recent state.", Cases: []string{"get/unset"}, Tests: []string{"proxy.TestRoutes", "proxy.TestImmediateReads"}},
 		{ID: "get-2", Text: "A get with resourceVersion 0 reads the state in the cache, which may be any state.", Cases: []string{"get/any"}, Tests: []string{"proxy.TestRoutes"}},
 		{ID: "get-3", Text: "A get with a version reads a state that is not older than that version.", Cases: []string{"get/not older*"}},
 		{ID: "get-4", Text: "A get at a version that the server does not reach within three seconds gets 504 with the cause ResourceVersionTooLarge.", Cases: []string{"get/future version"}},
@@ -96,7 +96,7 @@ func watchAssertions() []Assertion {
 		{ID: "watch-21", Text: "When a CustomResourceDefinition is deleted, watches of its objects see the deletions and end.", Cases: []string{"live/a definition goes"}, Tests: []string{"test/e2e.TestDefinitions", "cache/watch.TestWatchEnds"}},
 		{ID: "watch-22", Text: "A slow watcher does not delay others; when its next event leaves the history, it gets 410 and ends.", Tests: []string{"cache/watch.TestSlowWatcherDelaysNobody", "cache/watch.TestWatchEnds", "test/e2e.TestSlowConsumer"}},
 		{ID: "watch-23", Text: "If the upstream is lost and recovers, a client that resumes its watch, or lists again when it gets 410, misses nothing; bookmarks are never above what was delivered.", Cases: []string{"fault/the upstream is lost*"}, Tests: []string{"cache/watch.TestWatchSurvivesUpstreamDisconnect", "cache/reflector.TestInterruptedListsAndWatchesRecover"}},
-		{ID: "watch-24", Text: "If the versions of the upstream go back, watches end with 410 and the cache is refilled.", Tests: []string{"cache/freshness.TestRewindBelowProvenVersionIsDetected", "cache/watch.TestWatchEnds"}},
+		{ID: "watch-24", Text: "If the versions of the upstream go back, watches end with 410 and the cache is refilled.", Tests: []string{"cache/freshness.TestRewindBelowConfirmedVersionIsDetected", "cache/watch.TestWatchEnds"}},
 		{ID: "watch-25", Text: "Every end of a watch has a reason, see docs/reasons.md.", Tests: []string{"cache/watch.TestWatchEnds"}},
 		{ID: "watch-26", Text: "Lists and watches also work in front of a server without WatchList, such as Kubernetes 1.30 by default. The cache serves watches with sendInitialEvents, which that server rejects with 422; a forwarded one is rejected, and clients fall back.", Cases: []string{"old/without WatchList*"}, Tests: []string{"test/matrix.TestMatrix"}},
 		{ID: "watch-27", Text: "A watch over a WebSocket is served, counted, limited and revoked like others, and costs the upstream nothing extra.", Tests: []string{"proxy.TestWebSocketWatch", "proxy.TestWebSocketResponses", "test/e2e.TestOneUpstreamWatchOfWebSockets"}},

@@ -111,13 +111,13 @@ var groups = []struct{ prefixes, title string }{
 	{"chunk", "Pages"},
 	{"select", "Selectors"},
 	{"watch", "Watches"},
-	{"form", "Forms: negotiation, protobuf, tables, metadata"},
+	{"form", "Representations: negotiation, protobuf, Tables, metadata"},
 	{"error", "Errors and rejections"},
 	{"discovery", "Discovery and health"},
 	{"identity", "Authentication and authorization"},
 	{"write", "Writes"},
 	{"fresh session stale order", "Most-recent reads, sessions, staleness"},
-	{"cost aggregated drain upgrade panic", "The gateway itself"},
+	{"cost aggregated drain upgrade panic", "Gateway behavior"},
 }
 
 func semantics(names []string) []byte {

@@ -172,7 +172,7 @@ func (c Case) method(m string) Case {
 	return c
 }
 
-func (c Case) says(text ...string) Case {
+func (c Case) contains(text ...string) Case {
 	c.WantText = append(slices.Clone(c.WantText), text...)
 	return c
 }

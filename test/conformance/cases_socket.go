@@ -46,7 +46,7 @@ func socketCases(env *Env) []Case {
 		socket("6 leaving a label selector", since+"&labelSelector=tier%3Dfront", deleted, deleted, modified),
 		socket("55 by name", since+"&fieldSelector=metadata.name%3Dweb-02", modified),
 		socket("closed normally in time", since+"&timeoutSeconds=2", changed...).toEOF().slow(),
-		socket("3 too old", old, failed).toEOF().says(`"code":410`).mask(tooOld),
+		socket("3 too old", old, failed).toEOF().contains(`"code":410`).mask(tooOld),
 		socket("3 too old, protobuf", old, failed).toEOF().accept(typeProto).mask(tooOld),
 		byProtocol, binary, badToken, forbidden,
 		rejected("unknown resource", "/api/v1/things?watch=1", 404),

@@ -140,7 +140,7 @@ func LiveCases() []Live {
 		{"live/custom, another version", watch("", strings.Replace(since(widgets, ""), "/v1/", "/v1beta1/", 1), lifeEvents...), []Step{start}, widgetLife},
 		{"live/custom, field selector", watch("", since(widgets, "&fieldSelector=spec.color%3Dred"), added, deleted), []Step{start}, widgetLife},
 		{"live/7 custom, entering a field selector", watch("", since(widgets, "&fieldSelector=spec.color%3Dblue"), added, deleted), []Step{start}, widgetLife},
-		{"live/6 pod leaves a label selector", watch("", since(pods, "&labelSelector=app%3Da"), added, modified, deleted).says(`"app":"a"`), []Step{start}, podLife},
+		{"live/6 pod leaves a label selector", watch("", since(pods, "&labelSelector=app%3Da"), added, modified, deleted).contains(`"app":"a"`), []Step{start}, podLife},
 		{"live/7 pod enters a label selector", watch("", since(pods, "&labelSelector=app%3Db"), added, modified, deleted), []Step{start}, podLife},
 		{"live/6 absence of a label", watch("", since(pods, "&labelSelector=app,app+notin+(b)"), added, modified, deleted), []Step{start}, podLife},
 		{"live/56 phase", watch("", since(pods, "&fieldSelector=status.phase%3DPending"), added, deleted), []Step{start}, podLife},

@@ -31,7 +31,7 @@ func TestWithoutWatchList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rejection := c.status(422).says("sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
+		rejection := c.status(422).contains("sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
 		rejection.Count = 1
 		if s := surprises(rejection, requested[0]); len(s) > 0 {
 			t.Fatalf("kube-apiserver does not reject the streaming list:\n%s", lines(s))
@@ -263,6 +263,6 @@ func TestFrontProxy(t *testing.T) {
 		)
 	}
 	review := reviewCase("proxy/61 SelfSubjectReview", "authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview", `{}`).from("proxy").
-		header("X-Remote-User", "zoe").header("X-Remote-Uid", "u1").header("X-Remote-Group", "g").header("X-Remote-Extra-Some%2fKey", "v").says(`"zoe"`)
+		header("X-Remote-User", "zoe").header("X-Remote-Uid", "u1").header("X-Remote-Group", "g").header("X-Remote-Extra-Some%2fKey", "v").contains(`"zoe"`)
 	RunReads(t.Context(), t, o.Env, target(t, o.Target, false), gatewayTarget(t, o, g, false), append(cases, review))
 }

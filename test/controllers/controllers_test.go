@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	patience = 3 * time.Minute // bounds each wait for controllers
-	nodes    = 10
-	replicas = 100
+	waitTimeout = 3 * time.Minute // bounds each wait for controllers
+	nodes       = 10
+	replicas    = 100
 )
 
 // eventually polls ready until it returns true.
 func eventually(t *testing.T, what string, ready func(ctx context.Context) (bool, string)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -134,7 +134,7 @@ func (b *backlog) resume(ctx context.Context, clients []*client, first int) {
 	}
 	last := b.truth.Events[len(b.truth.Events)-1]
 	for i, s := range streams {
-		eventually(ctx, b.t, patience, func() error {
+		eventually(ctx, b.t, waitTimeout, func() error {
 			if seen := s.seen(); s.open() && seen.Last() < last.RV {
 				return fmt.Errorf("watch %d from version %d is at version %d, waiting for %s", i, from, seen.Last(), last)
 			}

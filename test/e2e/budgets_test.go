@@ -67,11 +67,11 @@ func TestBudgets(t *testing.T) {
 		}
 	}
 
-	overIs := func(c *client, ask func() response) { // a second later the budget allows a request again, so retry
+	overIs := func(c *client, do func() response) { // a second later the budget allows a request again, so retry
 		t.Helper()
-		eventually(ctx, t, patience, func() error {
+		eventually(ctx, t, waitTimeout, func() error {
 			over(c)
-			a := ask()
+			a := do()
 			if a.status != http.StatusTooManyRequests {
 				return fmt.Errorf("%v", a)
 			}
@@ -82,13 +82,13 @@ func TestBudgets(t *testing.T) {
 	spent := admin.with("User-Agent", "spent/1")
 	overIs(spent, func() response { return create(spent, "over") })
 	overIs(spent, func() response { return spent.get(ctx, t, path, typeJSON) })
-	eventually(ctx, t, patience, func() error { // free, except for an access review after a change of permissions
+	eventually(ctx, t, waitTimeout, func() error { // free, except for an access review after a change of permissions
 		if a := spent.get(ctx, t, fromCache, typeJSON); a.status != http.StatusOK || a.header.Get("Age") != "" {
 			return fmt.Errorf("%v", a)
 		}
 		return nil
 	})
-	eventually(ctx, t, patience, func() error { // as a client that retries
+	eventually(ctx, t, waitTimeout, func() error { // as a client that retries
 		if a := create(spent, "spent"); a.status != http.StatusCreated {
 			return fmt.Errorf("%v", a)
 		}
@@ -97,7 +97,7 @@ func TestBudgets(t *testing.T) {
 
 	stale := admin.with("User-Agent", "stale/1")
 	over(stale)
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		over(stale)
 		a := stale.get(ctx, t, path, typeJSON)
 		if a.header.Get("Age") == "" || !strings.HasPrefix(a.header.Get("Warning"), "110 ") || !strings.Contains(a.body, `"ConfigMapList"`) {

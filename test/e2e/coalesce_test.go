@@ -30,14 +30,14 @@ func TestInformersOfCoalescedWatches(t *testing.T) {
 	must(t, err)
 	followers := newFollowers(t, g.AdminConfig(), resources...)
 	runFollowers(ctx, t, followers)
-	calm := func() error {
+	coalesced := func() error {
 		m, err := g.Metrics(ctx)
 		if n := m.Sum("kubeweir_watches_coalescing", nil); err == nil && n < float64(len(followers)) {
 			err = fmt.Errorf("%v of %d watches are coalesced", n, len(followers))
 		}
 		return err
 	}
-	eventually(ctx, t, catchUp, calm)
+	eventually(ctx, t, catchUp, coalesced)
 	direct := kube.AdminConfig()
 	all := newWriters(t, soak.Seed(t), resources, namespaces, direct, direct, direct, direct)
 	for range 2 {
@@ -73,7 +73,7 @@ func testCoalesceParameter(ctx context.Context, t *testing.T, g *realkube.Gatewa
 	for _, test := range []struct {
 		query, header string
 		status        int
-		says          string
+		message       string
 	}{
 		{"coalesce=2s", "2s", http.StatusOK, ""},
 		{"coalesce=10ms", "300ms", http.StatusOK, ""},
@@ -82,7 +82,7 @@ func testCoalesceParameter(ctx context.Context, t *testing.T, g *realkube.Gatewa
 		q := request{path: "/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0&" + test.query}
 		a, err := gw.send(ctx, q)
 		must(t, err)
-		if a.status != test.status || a.header.Get("Kubeweir-Coalesce") != test.header || !strings.Contains(a.body, test.says) {
+		if a.status != test.status || a.header.Get("Kubeweir-Coalesce") != test.header || !strings.Contains(a.body, test.message) {
 			t.Errorf("%s: %v, %v", q, a, a.header)
 		}
 		if a, err = up.send(ctx, q); err != nil || a.status != http.StatusOK || a.header.Get("Kubeweir-Coalesce") != "" {

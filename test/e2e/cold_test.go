@@ -50,7 +50,7 @@ func TestListThenWatch(t *testing.T) {
 				_, err = typed.CoreV1().Secrets(coldNamespace).Patch(ctx, "one", types.MergePatchType,
 					fmt.Appendf(nil, `{"metadata":{"labels":{"n":"%d"}}}`, rand.Uint32()), metav1.PatchOptions{})
 				must(t, err)
-				eventually(ctx, t, patience, func() error {
+				eventually(ctx, t, waitTimeout, func() error {
 					if !w.has(api.Modified, coldNamespace+"/one") {
 						return fmt.Errorf("the watch from the list's version received %v; it is open: %t, %v", w.seen().Events, w.open(), w.status())
 					}
@@ -81,7 +81,7 @@ func TestListThenWatch(t *testing.T) {
 
 func awaitOutput(ctx context.Context, t *testing.T, out *output, text string, n int) {
 	t.Helper()
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		if got := strings.Count(out.String(), text); got < n {
 			return fmt.Errorf("got %d, want %d times %q in %q", got, n, text, out)
 		}

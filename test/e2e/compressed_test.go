@@ -39,7 +39,7 @@ func TestCompressedWatchLists(t *testing.T) {
 		}
 	}
 	for _, s := range streams {
-		eventually(ctx, t, patience, func() error { return hasEvents(s, objects+1) }) // plus the bookmark
+		eventually(ctx, t, waitTimeout, func() error { return hasEvents(s, objects+1) }) // plus the bookmark
 	}
 	for i, change := range []string{"small", strings.Repeat("large ", 1000)} {
 		cm, err := typed.CoreV1().ConfigMaps(compressedNamespace).Get(ctx, "large-07", metav1.GetOptions{})
@@ -48,7 +48,7 @@ func TestCompressedWatchLists(t *testing.T) {
 		_, err = typed.CoreV1().ConfigMaps(compressedNamespace).Update(ctx, cm, metav1.UpdateOptions{})
 		must(t, err)
 		for _, s := range streams {
-			eventually(ctx, t, patience, func() error { return hasEvents(s, objects+2+i) })
+			eventually(ctx, t, waitTimeout, func() error { return hasEvents(s, objects+2+i) })
 		}
 	}
 	must(t, g.Stop(ctx))

@@ -66,7 +66,7 @@ func TestDefinitions(t *testing.T) {
 	same := func(step string, requests ...request) {
 		t.Helper()
 		for _, r := range requests {
-			eventually(ctx, t, patience, func() error { return sameList(ctx, step, up, gw, r) })
+			eventually(ctx, t, waitTimeout, func() error { return sameList(ctx, step, up, gw, r) })
 		}
 	}
 	table, bySelector := request{path: path + "?resourceVersion=0", accept: typeTable}, request{path: path + "?resourceVersion=0&fieldSelector=spec.color%3Dred"}
@@ -76,7 +76,7 @@ func TestDefinitions(t *testing.T) {
 	_, err := objects.Namespace(definitionsNamespace).Create(ctx, gadget("Gadget", "one", "red"), metav1.CreateOptions{})
 	must(t, err)
 	same("made", table, bySelector, request{path: path + "?resourceVersion=0"}, request{path: "/apis/e2e.example.com/v1"})
-	eventually(ctx, t, patience, func() error { return servedFromCache(ctx, g, gw, table) })
+	eventually(ctx, t, waitTimeout, func() error { return servedFromCache(ctx, g, gw, table) })
 	first := gw.mustWatch(ctx, t, request{path: path + "?watch=true"}, 0, true)
 
 	_, err = crds.Patch(ctx, "gadgets.e2e.example.com", types.JSONPatchType, []byte(`[
@@ -104,17 +104,17 @@ func TestDefinitions(t *testing.T) {
 	must(t, err)
 	same("made anew", table, request{path: path + "?resourceVersion=0"}, request{path: path + "/two?resourceVersion=0"},
 		request{path: "/apis/e2e.example.com/v1/namespaces/" + definitionsNamespace + "/gadgets?resourceVersion=0"})
-	eventually(ctx, t, patience, func() error { return servedFromCache(ctx, g, gw, table) })
+	eventually(ctx, t, waitTimeout, func() error { return servedFromCache(ctx, g, gw, table) })
 }
 
 // makeDefinition creates a definition and waits until kube-apiserver serves its resource.
 func makeDefinition(ctx context.Context, t *testing.T, crds, objects dynamic.ResourceInterface, crd *unstructured.Unstructured) {
 	t.Helper()
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		_, err := crds.Create(ctx, crd, metav1.CreateOptions{}) // the previous definition may still be terminating
 		return err
 	})
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		_, err := objects.List(ctx, metav1.ListOptions{})
 		return err
 	})

@@ -41,7 +41,7 @@ func TestDrain(t *testing.T) {
 		}
 	}
 	for _, w := range watches {
-		eventually(ctx, t, patience, func() error {
+		eventually(ctx, t, waitTimeout, func() error {
 			if n := len(w.seen().Events); n < objects {
 				return fmt.Errorf("%s: received %d of %d objects", w.request, n, objects)
 			}

@@ -48,7 +48,7 @@ func TestOneUpstreamWatch(t *testing.T) {
 	must(t, err)
 
 	watches := openManyWatches(ctx, t, g, created.ResourceVersion)
-	eventually(ctx, t, patience, func() error { return oneMoreWatch(ctx, "configmaps", before) })
+	eventually(ctx, t, waitTimeout, func() error { return oneMoreWatch(ctx, "configmaps", before) })
 
 	began := time.Now()
 	created.Data = map[string]string{"now": "changed"}
@@ -56,7 +56,7 @@ func TestOneUpstreamWatch(t *testing.T) {
 	must(t, err)
 	key := objectKey(fanoutNamespace, "one")
 	for i, w := range watches {
-		eventually(ctx, t, patience, func() error {
+		eventually(ctx, t, waitTimeout, func() error {
 			if selects(i) && !w.has(api.Modified, key) {
 				return fmt.Errorf("watch %d, %s: no event", i, w.request)
 			}
@@ -98,7 +98,7 @@ func TestOneUpstreamWatchAtStart(t *testing.T) {
 	}
 	must(t, g.Start(ctx))
 	opening.Wait()
-	eventually(ctx, t, patience, func() error { return oneMoreWatch(ctx, "widgets", before) })
+	eventually(ctx, t, waitTimeout, func() error { return oneMoreWatch(ctx, "widgets", before) })
 }
 
 // TestOneUpstreamWatchOfWebSockets opens 50 watches as browsers do, each with its token as a
@@ -124,7 +124,7 @@ func TestOneUpstreamWatchOfWebSockets(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		open[i] = conn
 	}
-	eventually(ctx, t, patience, func() error { return oneMoreWatch(ctx, "configmaps", before) })
+	eventually(ctx, t, waitTimeout, func() error { return oneMoreWatch(ctx, "configmaps", before) })
 	created.Data = map[string]string{"now": "changed"}
 	_, err = typed.CoreV1().ConfigMaps(socketNamespace).Update(ctx, created, metav1.UpdateOptions{})
 	must(t, err)

@@ -125,11 +125,11 @@ func TestRawWatchGuarantees(t *testing.T) {
 	must(t, all.write(ctx, 1200))
 
 	history := settle(ctx, t, began)
-	soon, cancel := context.WithTimeout(ctx, patience) // for all watches together
+	soon, cancel := context.WithTimeout(ctx, waitTimeout) // for all watches together
 	defer cancel()
 	for _, w := range open {
 		want := truth(uint64(began), history, w.view.selected)
-		if err := testbed.Poll(soon, patience, func() error { return w.caughtUp(want) }); err != nil {
+		if err := testbed.Poll(soon, waitTimeout, func() error { return w.caughtUp(want) }); err != nil {
 			t.Errorf("%s: %v", w, err)
 		}
 		w.check(t, want)
@@ -383,7 +383,7 @@ func resume(ctx context.Context, t *testing.T, g *realkube.Gateway, v view, firs
 	t.Helper()
 	next := watchView(ctx, t, g, v, first.Last())
 	defer next.stream.close()
-	err := testbed.Poll(ctx, patience, func() error {
+	err := testbed.Poll(ctx, waitTimeout, func() error {
 		if !next.stream.open() {
 			return nil
 		}

@@ -233,7 +233,7 @@ func awaitAudit(ctx context.Context, t *testing.T, id string) auditv1.Event {
 		t.Fatal("the response has no Audit-Id")
 	}
 	var found auditv1.Event
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		f, err := os.Open(kube.AuditLog())
 		if err != nil {
 			return err

@@ -78,7 +78,7 @@ func (k *kubectl) watchOnly(ctx context.Context, t *testing.T) {
 	must(t, err)
 	out, stop := k.startBoth(ctx, t, strings.Fields("get configmaps -n $NS --watch-only --output-watch-events"))
 	n := 0
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		n++
 		if _, err := maps.Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"data":{"n":"%d"}}`, n), metav1.PatchOptions{}); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (k *kubectl) watchOnly(ctx context.Context, t *testing.T) {
 		return nil
 	})
 	must(t, maps.Delete(ctx, name, metav1.DeleteOptions{}))
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		for i, o := range out {
 			if !strings.Contains(o.String(), "DELETED") {
 				return fmt.Errorf("kubectl --watch-only (%d) did not print the deletion: %q", i, o)
@@ -132,7 +132,7 @@ func (k *kubectl) startBoth(ctx context.Context, t *testing.T, args []string) (o
 // cell, and the newline last.
 func awaitLines(ctx context.Context, t *testing.T, out [2]*output, name string, n int) {
 	t.Helper()
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		for i, o := range out {
 			text := o.String()
 			if got := strings.Count(text, name); got < n || !strings.HasSuffix(text, "\n") {

@@ -50,8 +50,8 @@ func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	return bed.StartGateway(t, realkube.GatewayOptions{ExtraArgs: args})
 }
 
-// patience is the timeout for what happens soon, on a machine of any speed. It is not an assertion.
-const patience = 2 * time.Minute
+// waitTimeout is the timeout for what happens soon, on a machine of any speed. It is not an assertion.
+const waitTimeout = 2 * time.Minute
 
 // deadline returns a context that bounds the test, so that a test that hangs fails and says where.
 func deadline(t *testing.T, d time.Duration) context.Context {

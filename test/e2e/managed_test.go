@@ -108,7 +108,7 @@ func dropManagedFields(t *testing.T, namespace string, gets bool, flags ...strin
 			}
 		}
 	}
-	eventually(ctx, t, patience, func() error { // a request is counted after its client has received the response
+	eventually(ctx, t, waitTimeout, func() error { // a request is counted after its client has received the response
 		m, err := g.Metrics(ctx)
 		if n := m.Sum("kubeweir_requests_total", map[string]string{"source": "cached"}); err == nil && int(n) != reads {
 			err = fmt.Errorf("%v of %d reads were served from the cache", n, reads)

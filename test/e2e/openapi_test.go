@@ -67,7 +67,7 @@ func TestOpenAPIFromMemory(t *testing.T) {
 	}
 	before, bytes := counts()
 	compare()
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		if after, _ := counts(); after-before < 40 {
 			return fmt.Errorf("only %v documents were served from memory", after-before)
 		}
@@ -113,7 +113,7 @@ func TestOpenAPIFromMemory(t *testing.T) {
 		has := func(c *client) bool {
 			return strings.Contains(c.get(ctx, t, path, typeJSON).body, "openapi.example.com")
 		}
-		eventually(ctx, t, patience, func() error {
+		eventually(ctx, t, waitTimeout, func() error {
 			if !has(up) {
 				return fmt.Errorf("kube-apiserver's %s lacks the definition", path)
 			}

@@ -138,7 +138,7 @@ func testOneNamespace(ctx context.Context, t *testing.T, g *realkube.Gateway, ve
 	// A field selector on the namespace does not make a cluster-wide list a list of the namespace.
 	sameResponse(ctx, t, up, gw, request{path: "/api/v1/configmaps?resourceVersion=0&fieldSelector=metadata.namespace%3D" + allowedNamespace}, http.StatusForbidden)
 	w := gw.mustWatch(ctx, t, request{path: configMapsIn(allowedNamespace) + "?watch=true"}, 0, true)
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		if !w.has(api.Added, allowedNamespace+"/one") {
 			return fmt.Errorf("the watch received %v", w.seen().Events)
 		}
@@ -221,7 +221,7 @@ func checkRevocation(ctx context.Context, t *testing.T, g *realkube.Gateway, col
 		}
 	}
 	admin := through(t, g, as(realkube.Admin)).mustWatch(ctx, t, request{path: collection + "?watch=true"}, 0, true)
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		for _, w := range watches {
 			if !w.has(api.Added, allowedNamespace+"/one") {
 				return fmt.Errorf("%s received %v", w.request, w.seen().Events)
@@ -260,7 +260,7 @@ func checkRevocation(ctx context.Context, t *testing.T, g *realkube.Gateway, col
 // awaitStatus waits until a permission just granted is effective.
 func awaitStatus(ctx context.Context, t *testing.T, c *client, path string, want int) {
 	t.Helper()
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		a, err := c.send(ctx, request{path: path})
 		if err != nil {
 			return err

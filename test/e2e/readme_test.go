@@ -87,7 +87,7 @@ func TestReadme(t *testing.T) {
 	watching := startLine(t, watches.command+"\nwait", env)
 	must(t, watching.Await(ctx, func(log string) bool { return showsEach(log, watches.lines, 10) }))
 	want := strings.Join(metrics.lines, "\n") + "\n"
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		cmd := exec.CommandContext(ctx, "bash", "-c", metrics.command)
 		cmd.Env = env
 		if out, err := cmd.Output(); string(out) != want {
@@ -96,7 +96,7 @@ func TestReadme(t *testing.T) {
 		return nil
 	})
 	// Watches of other tests' gateways may still be ending.
-	eventually(ctx, t, patience, func() error { return oneMoreWatch(ctx, "deployments", 0) })
+	eventually(ctx, t, waitTimeout, func() error { return oneMoreWatch(ctx, "deployments", 0) })
 }
 
 // showsEach reports whether the output of n programs contains all cells of the lines n times,

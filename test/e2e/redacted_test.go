@@ -97,7 +97,7 @@ func sow(ctx context.Context, t *testing.T) {
 	for gvr, text := range sown() {
 		u := parse(strings.ReplaceAll(`{"apiVersion":"`+gvr.GroupVersion().String()+`","metadata":{"name":"a","labels":{"app":"a"},"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"SEED"}},`+text[1:], "SEED", seed))
 		objects := client.Resource(gvr).Namespace(redactedNamespace)
-		must(t, testbed.Poll(ctx, patience, func() error { // until the definition is served
+		must(t, testbed.Poll(ctx, waitTimeout, func() error { // until the definition is served
 			_, err := objects.Create(ctx, u, metav1.CreateOptions{})
 			return err
 		}))

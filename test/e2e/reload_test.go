@@ -52,7 +52,7 @@ type reloadBench struct {
 // metric waits until a metric has a value.
 func (b *reloadBench) metric(name string, labels map[string]string, want float64) {
 	b.t.Helper()
-	eventually(b.ctx, b.t, patience, func() error {
+	eventually(b.ctx, b.t, waitTimeout, func() error {
 		m, err := b.Metrics(b.ctx)
 		if err == nil && m.Sum(name, labels) != want {
 			err = fmt.Errorf("%s%v is %v, want %v:\n%s", name, labels, m.Sum(name, labels), want, b.Log())
@@ -70,7 +70,7 @@ func (b *reloadBench) reloads(result string, want float64) {
 // logged waits for a log line that contains all texts.
 func (b *reloadBench) logged(texts ...string) {
 	b.t.Helper()
-	eventually(b.ctx, b.t, patience, func() error {
+	eventually(b.ctx, b.t, waitTimeout, func() error {
 		for line := range strings.Lines(b.Log()) {
 			all := true
 			for _, text := range texts {
@@ -97,7 +97,7 @@ func TestReload(t *testing.T) {
 	configMaps := "/api/v1/namespaces/" + namespace + "/configmaps"
 	write := func(want int) {
 		t.Helper()
-		eventually(ctx, t, patience, func() error {
+		eventually(ctx, t, waitTimeout, func() error {
 			a, err := admin.send(ctx, request{method: http.MethodPost, path: configMaps + "?dryRun=All", typ: typeJSON, body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`})
 			if err == nil && a.status != want {
 				err = fmt.Errorf("%v, want %d", a, want)
@@ -161,7 +161,7 @@ func TestReload(t *testing.T) {
 	if strings.Contains(b.Log(), "need a restart, until then the old values are in force\" settings=\"[limits.maxConnections ") {
 		t.Errorf("the log names other settings that need a restart:\n%s", b.Log())
 	}
-	eventually(ctx, t, patience, func() error { // in session mode the cache serves lists
+	eventually(ctx, t, waitTimeout, func() error { // in session mode the cache serves lists
 		before, err := b.Metrics(ctx)
 		if err != nil {
 			return err

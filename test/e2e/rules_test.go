@@ -78,7 +78,7 @@ func testSelfReviews(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	if before == 0 {
 		t.Error("no review was forwarded")
 	}
-	eventually(ctx, t, patience, func() error { // permissions of other tests may still be changing
+	eventually(ctx, t, waitTimeout, func() error { // permissions of other tests may still be changing
 		from := requested()
 		page()
 		if n := requested() - from; n > 0 {

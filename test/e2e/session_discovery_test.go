@@ -40,7 +40,7 @@ func TestSessionDiscovery(t *testing.T) {
 		real, ours := direct(t, as(user)), through(t, g, as(user))
 		for _, r := range requests {
 			// Definitions of other tests may still be terminating.
-			eventually(ctx, t, patience, func() error {
+			eventually(ctx, t, waitTimeout, func() error {
 				want, err := real.send(ctx, r)
 				must(t, err)
 				for range 2 {
@@ -54,8 +54,8 @@ func TestSessionDiscovery(t *testing.T) {
 			})
 		}
 	}
-	if cached, asked := readsFrom(ctx, t, g, "cached"), readsFrom(ctx, t, g, "forwarded", "collapsed"); cached == 0 {
-		t.Errorf("none of %v responses were served from memory", cached+asked)
+	if cached, forwarded := readsFrom(ctx, t, g, "cached"), readsFrom(ctx, t, g, "forwarded", "collapsed"); cached == 0 {
+		t.Errorf("none of %v responses were served from memory", cached+forwarded)
 	}
 
 	admin := through(t, g, as(realkube.Admin))
@@ -70,7 +70,7 @@ func TestSessionDiscovery(t *testing.T) {
 		must(t, err)
 	})
 	list := request{path: "/apis/session.example.com/v1", accept: "application/json"}
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		want, err := real.send(ctx, list)
 		must(t, err)
 		got, err := admin.send(ctx, list)

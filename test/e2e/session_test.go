@@ -64,16 +64,16 @@ func TestSessionConsistency(t *testing.T) {
 	cached, requested := readsFrom(ctx, t, g, "cached"), readsFrom(ctx, t, g, "forwarded", "collapsed", "revalidated")
 	m, err := g.Metrics(ctx)
 	must(t, err)
-	proofs := m.Sum("kubeweir_cache_fresh_rounds_total", map[string]string{"resource": "configmaps"})
-	t.Logf("%d reads, %v from the cache after %v freshness checks, %v from kube-apiserver", reads, cached, proofs, requested)
+	checks := m.Sum("kubeweir_cache_fresh_rounds_total", map[string]string{"resource": "configmaps"})
+	t.Logf("%d reads, %v from the cache after %v freshness checks, %v from kube-apiserver", reads, cached, checks, requested)
 	// The response to a deletecollection does not contain its deletions, so a read after it may need
 	// kube-apiserver.
 	if cached < float64(reads)/2 || requested > float64(reads)/20 {
 		t.Errorf("of %d reads %v were served from the cache and %v by kube-apiserver", reads, cached, requested)
 	}
 	// The responses to most other writes, including deletions, suffice.
-	if proofs > float64(reads)/10 {
-		t.Errorf("there were %v freshness checks, want at most a tenth of the reads", proofs)
+	if checks > float64(reads)/10 {
+		t.Errorf("there were %v freshness checks, want at most a tenth of the reads", checks)
 	}
 }
 

@@ -57,7 +57,7 @@ func TestSlowConsumer(t *testing.T) {
 		rv, err := api.ParseResourceVersion(cm.ResourceVersion)
 		must(t, err)
 		want.Events = append(want.Events, watchtest.WireEvent{Type: api.Modified, Key: slowNamespace + "/big", RV: rv})
-		eventually(ctx, t, patience, func() error {
+		eventually(ctx, t, waitTimeout, func() error {
 			if last := fast.seen().Last(); last < rv {
 				return fmt.Errorf("the client that reads is at version %d, the last event at %d; open: %t, %v", last, rv, fast.open(), fast.status())
 			}

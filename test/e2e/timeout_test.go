@@ -21,7 +21,7 @@ func TestShortTimeouts(t *testing.T) {
 		for _, c := range []*client{direct(t, as(realkube.Admin)), through(t, g, as(realkube.Admin))} {
 			// kube-apiserver resets the stream if its response has started. The gateway reports that, and it
 			// may come before the gateway's own timer.
-			eventually(ctx, t, patience, func() error {
+			eventually(ctx, t, waitTimeout, func() error {
 				a, err := c.send(ctx, request{path: path, accept: typeJSON})
 				if err == nil && a.status != http.StatusGatewayTimeout {
 					err = errors.New(a.String())

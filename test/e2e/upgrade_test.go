@@ -110,7 +110,7 @@ func testPortForward(ctx context.Context, t *testing.T, k *kubectl) {
 		_ = cmd.Wait() // it was killed
 	})
 	var addr string
-	eventually(ctx, t, patience, func() error {
+	eventually(ctx, t, waitTimeout, func() error {
 		m := forwardingFrom.FindStringSubmatch(out.String())
 		if m == nil {
 			return fmt.Errorf("port-forward printed %q", out)

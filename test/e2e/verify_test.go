@@ -168,7 +168,7 @@ func TestVerify(t *testing.T) {
 		last := fmt.Sprintf("last-%d", i) // once it has arrived, the faulty event is past
 		write(last, "green")
 		for _, f := range followers {
-			eventually(ctx, t, patience, func() error {
+			eventually(ctx, t, waitTimeout, func() error {
 				if f.held()[verifyNamespace+"/"+last] == "" {
 					return errors.New("the last write has not arrived")
 				}

@@ -118,13 +118,13 @@ func (a *sample) String() string {
 	return fmt.Sprintf("%s: %d %s, after %s", a.probe.name, a.status, a.message, a.took)
 }
 
-// patience is how long a client waits for a response.
-const patience = 90 * time.Second
+// waitTimeout is how long a client waits for a response.
+const waitTimeout = 90 * time.Second
 
 // send sends r and reads the response.
 func (s *scene) send(ctx context.Context, p *probe, r request) *sample {
 	a := &sample{probe: p, request: r, began: time.Now()}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	a.err = s.exchange(ctx, r, a)
 	if a.took == 0 || !strings.Contains(r.path, "watch=true") {

@@ -33,8 +33,8 @@ func TestLink(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}
-	// says sends a word and returns what is echoed within a time.
-	says := func(conn net.Conn, word string, within time.Duration) string {
+	// expect sends a word and returns what is echoed within a time.
+	expect := func(conn net.Conn, word string, within time.Duration) string {
 		_, _ = io.WriteString(conn, word)
 		_ = conn.SetReadDeadline(time.Now().Add(within))
 		got := make([]byte, len(word))
@@ -43,33 +43,33 @@ func TestLink(t *testing.T) {
 	}
 	const long, short = 10 * time.Second, 50 * time.Millisecond
 	first := dial()
-	if got := says(first, "hello", long); got != "hello" {
+	if got := expect(first, "hello", long); got != "hello" {
 		t.Fatalf("%q came back", got)
 	}
 	must(t, l.Set(Condition{HoldDown: true}))
-	if got := says(first, "held", short); got != "" {
+	if got := expect(first, "held", short); got != "" {
 		t.Errorf("%q came through a link that holds", got)
 	}
 	must(t, l.Set(Condition{}))
-	if got := says(first, "", long) + says(first, "x", long); got != "h" {
+	if got := expect(first, "", long) + expect(first, "x", long); got != "h" {
 		t.Errorf("%q came first after the hold", got)
 	}
 	must(t, l.Set(Condition{HoldUp: true, HoldDown: true, Lose: true}))
 	second := dial()
-	if got := says(second, "lost", short); got != "" {
+	if got := expect(second, "lost", short); got != "" {
 		t.Errorf("%q came through a link that loses bytes", got)
 	}
 	must(t, l.Set(Condition{}))
-	if got := says(second, "lost", short); got != "" {
+	if got := expect(second, "lost", short); got != "" {
 		t.Errorf("%q came through a connection that has lost bytes", got)
 	}
 	third := dial()
 	must(t, l.Set(Condition{Corrupt: true}))
-	if got := says(third, "word", long); got == "word" || len(got) != 4 {
+	if got := expect(third, "word", long); got == "word" || len(got) != 4 {
 		t.Errorf("a link that corrupts delivered %q", got)
 	}
 	must(t, l.Set(Condition{Reject: true}))
-	if got := says(third, "word", long); got != "" {
+	if got := expect(third, "word", long); got != "" {
 		t.Errorf("%q came over a connection that was closed", got)
 	}
 	if conn, err := net.Dial("tcp", l.address); !errors.Is(err, syscall.ECONNREFUSED) {
@@ -77,7 +77,7 @@ func TestLink(t *testing.T) {
 	}
 	must(t, l.Set(Condition{Rate: chunk * 4}))
 	began := time.Now()
-	if got := says(dial(), string(slices.Repeat([]byte("r"), 2*chunk)), long); len(got) != 2*chunk {
+	if got := expect(dial(), string(slices.Repeat([]byte("r"), 2*chunk)), long); len(got) != 2*chunk {
 		t.Errorf("%d bytes came through slowly", len(got))
 	}
 	if took := time.Since(began); took < time.Second/2 {

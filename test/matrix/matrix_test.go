@@ -20,8 +20,8 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// patience is the timeout of conditions that become true soon.
-const patience = 20 * time.Second
+// waitTimeout is the timeout of conditions that become true soon.
+const waitTimeout = 20 * time.Second
 
 // A column is a server whose responses are compared with those of the kube-apiserver with the same
 // objects.
@@ -314,7 +314,7 @@ type tally struct {
 // written, watches once they have ended.
 func (c *column) count(ctx context.Context, t *testing.T, before tally) tally {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	sent := c.target.Sent()
 	for {

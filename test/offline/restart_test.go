@@ -40,8 +40,8 @@ func stateArgs(t *testing.T, sealed bool) (dir string, args []string) {
 	return filepath.Join(dir, "state"), args
 }
 
-// kept waits until the decisions made so far, and the collections that the tests read, are on disk.
-func kept(ctx context.Context, t *testing.T, dir string) {
+// savedFiles waits until the decisions made so far, and the collections that the tests read, are on disk.
+func savedFiles(ctx context.Context, t *testing.T, dir string) {
 	t.Helper()
 	now := time.Now()
 	eventually(ctx, t, func() error {
@@ -109,7 +109,7 @@ func TestWarmStartWhileUpstreamIsDown(t *testing.T) {
 	must(t, err)
 	jane.served(ctx, maps+held)
 	carol.served(ctx, maps+held)
-	kept(ctx, t, dir)
+	savedFiles(ctx, t, dir)
 
 	g.Kill()
 	must(t, kube.KillAPIServer())
@@ -235,7 +235,7 @@ func TestWarmStartDiscardsStateOfAnotherCluster(t *testing.T) {
 	const maps = "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
 	jane.served(ctx, maps)
 	root.get(ctx, "/api/v1/secrets?resourceVersion=0", 200, false)
-	kept(ctx, t, dir)
+	savedFiles(ctx, t, dir)
 	g.Kill()
 	must(t, kube.KillAPIServer())
 	must(t, g.Start(ctx))
@@ -278,7 +278,7 @@ func TestWarmStartWhileUpstreamIsFrozen(t *testing.T) {
 	const maps = "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
 	jane.served(ctx, maps)
 	root.get(ctx, "/api/v1/secrets?resourceVersion=0", 200, false)
-	kept(ctx, t, dir)
+	savedFiles(ctx, t, dir)
 	g.Kill()
 	must(t, kube.PauseAPIServer())
 	defer func() { _ = kube.ResumeAPIServer() }()

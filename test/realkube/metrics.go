@@ -39,15 +39,15 @@ func onlyFamilies(text []byte, names []string) []byte {
 	if len(names) == 0 {
 		return text
 	}
-	var kept []byte
+	var retained []byte
 	for line := range bytes.Lines(text) {
 		sample := bytes.TrimPrefix(bytes.TrimPrefix(line, []byte("# HELP ")), []byte("# TYPE "))
 		end := bytes.IndexAny(sample, "{ ")
 		if end > 0 && slices.Contains(names, string(sample[:end])) {
-			kept = append(kept, line...)
+			retained = append(retained, line...)
 		}
 	}
-	return kept
+	return retained
 }
 
 // Sum adds the series of a family that have all the given labels: values of counters, gauges and

@@ -34,14 +34,14 @@ func TestEtcdOutageIsNotHidden(t *testing.T) {
 	})
 
 	must(t, syscall.Kill(cluster.EtcdPID(), syscall.SIGSTOP))
-	const patience = 11 * time.Second
+	const waitTimeout = 11 * time.Second
 	for _, tt := range []struct{ method, path, body string }{
 		{http.MethodPost, configMaps, `{"metadata":{"name":"b"}}`},
 		{http.MethodGet, configMaps, ""},
 	} {
 		began := time.Now()
 		a, err := request(ctx, t, cfg, tt.method, tt.path, tt.body)
-		if took := time.Since(began); err != nil || took > patience || a.status != http.StatusServiceUnavailable && a.status != http.StatusGatewayTimeout {
+		if took := time.Since(began); err != nil || took > waitTimeout || a.status != http.StatusServiceUnavailable && a.status != http.StatusGatewayTimeout {
 			t.Errorf("%s %s: after %v %s, %v", tt.method, tt.path, took, a, err)
 		}
 		if (a.status == http.StatusServiceUnavailable) != (a.header.Get("Retry-After") != "") {

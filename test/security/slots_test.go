@@ -91,9 +91,9 @@ func TestClosedWindowDoesNotHoldStreams(t *testing.T) {
 	}
 }
 
-// TestUnauthenticatedHTTP2IsNotKeptOpen checks that the gateway closes HTTP/2 connections of
+// TestUnauthenticatedHTTP2IsClosed checks that the gateway closes HTTP/2 connections of
 // unauthenticated clients after the response, as kube-apiserver does.
-func TestUnauthenticatedHTTP2IsNotKeptOpen(t *testing.T) {
+func TestUnauthenticatedHTTP2IsClosed(t *testing.T) {
 	g := startGateway(t, "--anonymous-auth")
 	deadline(t, time.Minute)
 	for _, token := range []string{"nobody's", ""} {

@@ -86,8 +86,8 @@ func (g *Generated) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, e
 	return g.material.Load().ServingCertificate(hello)
 }
 
-// IsKept reports whether the CA outlives the process.
-func (g *Generated) IsKept() bool { return g.dir != "" }
+// IsPersistent reports whether the CA outlives the process.
+func (g *Generated) IsPersistent() bool { return g.dir != "" }
 
 // CACertPEM returns the certificate of the CA.
 func (g *Generated) CACertPEM() []byte { return g.material.Load().CA.CertPEM }

@@ -13,9 +13,9 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// TestGeneratedCAIsKept checks that the CA is the same after a restart, and that KUBECONFIG joins it
+// TestGeneratedCAIsPersistent checks that the CA is the same after a restart, and that KUBECONFIG joins it
 // with the credentials for the cluster.
-func TestGeneratedCAIsKept(t *testing.T) {
+func TestGeneratedCAIsPersistent(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	dir := filepath.Join(t.TempDir(), "certs")
 	upstream := filepath.Join(t.TempDir(), "cluster.kubeconfig")

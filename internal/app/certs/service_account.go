@@ -29,7 +29,7 @@ func FillServiceAccountDir(c *config.Gateway, cert *Generated) (authn.Token, err
 	if dir == "" {
 		return "", nil
 	}
-	if cert == nil || !cert.IsKept() {
+	if cert == nil || !cert.IsPersistent() {
 		return "", errors.New("--service-account-dir: the CA cannot be kept, so programs would not trust the gateway after a restart; set --cert-dir to a writable folder")
 	}
 	namespace, err := namespaceOf(c)

@@ -52,7 +52,7 @@ type Store struct {
 	last     *record // of an earlier process, until the cluster has identified itself
 	of       string  // the cluster, "" until it has identified itself
 	docs     upstream.Documents
-	rejected time.Time // since when the cluster rejects to identify itself; zero if it does not
+	rejected time.Time // since when the cluster refuses to identify itself; zero if it does not
 	written  time.Time // when decisions were last saved, or that was tried
 	size     int       // of what was saved
 	failing  bool
@@ -88,9 +88,9 @@ const (
 	saveRate    = 256 << 10
 	// identifyTimeout bounds identifying the cluster.
 	identifyTimeout = 5 * time.Second
-	// identifyPatience is how long a cluster may reject to identify itself: kube-apiserver rejects
+	// maxUnidentified is how long a cluster may refuse to identify itself: kube-apiserver rejects
 	// everything until it has read its RBAC objects.
-	identifyPatience = 10 * time.Second
+	maxUnidentified = 10 * time.Second
 	// maxTokenBytes and maxDecisionBytes bound what is saved of tokens and permissions, roughly.
 	maxTokenBytes, maxDecisionBytes = 4 << 20, 12 << 20
 )
@@ -226,7 +226,7 @@ func (s *Store) identify(ctx context.Context) bool {
 	case rejects && s.rejected.IsZero():
 		s.rejected = time.Now()
 		return false
-	case rejects && s.last != nil && time.Since(s.rejected) >= identifyPatience:
+	case rejects && s.last != nil && time.Since(s.rejected) >= maxUnidentified:
 		s.Log.Warn("saved decisions dropped: the upstream does not identify its cluster", "error", err)
 		s.forget()
 		s.last = nil

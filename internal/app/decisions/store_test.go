@@ -93,7 +93,7 @@ func TestSavesAreRateLimited(t *testing.T) {
 }
 
 // TestClusterRejectsToIdentify checks that saved decisions are dropped, also from the disk, when a
-// cluster rejects to identify itself for longer than identifyPatience.
+// cluster refuses to identify itself for longer than maxUnidentified.
 func TestClusterRejectsToIdentify(t *testing.T) {
 	dir, err := state.Open(state.Options{Dir: filepath.Join(t.TempDir(), "state"), Key: make([]byte, state.KeySize)})
 	if err != nil {
@@ -132,7 +132,7 @@ func TestClusterRejectsToIdentify(t *testing.T) {
 	generation := authorizer.Generation()
 	for _, over := range []bool{false, false, true, true} {
 		if over {
-			s.rejected = time.Now().Add(-identifyPatience)
+			s.rejected = time.Now().Add(-maxUnidentified)
 		}
 		if s.identify(t.Context()) {
 			t.Error("it is identified")

@@ -78,14 +78,14 @@ func FuzzBookmark(f *testing.F) {
 		if err != nil {
 			return
 		}
-		said, err := Codec{}.ParseBookmark(raw)
+		bookmark, err := Codec{}.ParseBookmark(raw)
 		if err != nil {
 			t.Fatalf("learned from a non-bookmark: %q", raw)
 		}
 		for _, mark := range []bool{true, false} {
-			out := tmpl.AppendObject(nil, said.ResourceVersion, mark)
+			out := tmpl.AppendObject(nil, bookmark.ResourceVersion, mark)
 			got, err := Codec{}.ParseBookmark(out)
-			if err != nil || got.ResourceVersion != said.ResourceVersion || got.InitialEventsEnd != mark {
+			if err != nil || got.ResourceVersion != bookmark.ResourceVersion || got.InitialEventsEnd != mark {
 				t.Fatalf("%q rendered %q: %+v, %v", raw, out, got, err)
 			}
 		}

@@ -77,8 +77,8 @@ func (f *fixture) start(t *testing.T) {
 	f.factory.WaitForCacheSync(ctx.Done())
 }
 
-// ask authenticates a request as the server's handler does it.
-func (f *fixture) ask(r *http.Request) (*authenticator.Response, bool, error) {
+// authenticate authenticates a request as the server's handler does it.
+func (f *fixture) authenticate(r *http.Request) (*authenticator.Response, bool, error) {
 	ctx := authenticator.WithAudiences(r.Context(), f.Audiences)
 	return f.Authenticator.AuthenticateRequest(r.WithContext(ctx))
 }
@@ -148,7 +148,7 @@ func TestAuthentication(t *testing.T) {
 		{"remote headers with a client's certificate mean nothing", func(r *http.Request) { withCert(jane)(r); remote(r) }, "jane", []string{"dev", "system:authenticated"}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, ok, err := f.ask(request(tc.edit))
+			got, ok, err := f.authenticate(request(tc.edit))
 			if tc.user == "" {
 				if ok {
 					t.Fatalf("taken for %v", got.User)
@@ -240,7 +240,7 @@ func TestServiceAccountTokens(t *testing.T) {
 		{"another server's key", mint(t, other.Access, "sa-1", nil, issuer), false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, ok, err := f.ask(request(bearer(tc.token)))
+			got, ok, err := f.authenticate(request(bearer(tc.token)))
 			if ok != tc.ok {
 				t.Fatalf("%v, %v", ok, err)
 			}
@@ -292,14 +292,14 @@ func TestLegacyTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, _ := f.ask(request(bearer(token))); ok {
+	if _, ok, _ := f.authenticate(request(bearer(token))); ok {
 		t.Error("good without its secret")
 	}
 	secret.Data = map[string][]byte{corev1.ServiceAccountTokenKey: []byte(token)}
 	if _, err := f.client.CoreV1().Secrets("ns").Create(t.Context(), &secret, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	got, ok, err := f.ask(request(bearer(token)))
+	got, ok, err := f.authenticate(request(bearer(token)))
 	if !ok {
 		t.Fatal(err)
 	}

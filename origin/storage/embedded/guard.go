@@ -195,7 +195,7 @@ func (g *guard) run(op func() error, compaction, again bool) error {
 			return nil
 		case !g.guarding.Load():
 			return err
-		case again && (g.opened.Load() || !compaction) && g.spend(err, spent):
+		case again && (g.opened.Load() || !compaction) && g.use(err, spent):
 		case compaction && full(err):
 			g.crowd(err)
 			return err

@@ -31,7 +31,7 @@ func TestHistoryAge(t *testing.T) {
 			at  time.Time
 		}
 		var changes []change
-		rev, kept := uint64(0), mustPut(t, e, "kept", "v", 0)
+		rev, retained := uint64(0), mustPut(t, e, "kept", "v", 0)
 		for i := range 400 {
 			switch {
 			case i%7 == 6:
@@ -60,7 +60,7 @@ func TestHistoryAge(t *testing.T) {
 				}
 			}
 		}
-		if kv, err := e.at("kept", kept); err != nil || string(kv.Value) != "v" {
+		if kv, err := e.at("kept", retained); err != nil || string(kv.Value) != "v" {
 			t.Errorf("kept: %v, %v", kv, err)
 		}
 		synctest.Wait()

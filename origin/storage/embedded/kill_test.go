@@ -41,11 +41,11 @@ func writeUntilKilled(dir, seed string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	tell := &teller{}
+	reporter := &teller{}
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			k := &killable{engine: e, tell: tell, name: fmt.Sprint(seed, ".", i), random: rand.New(rand.NewPCG(n, uint64(i))), known: known(nil, e)}
+			k := &killable{engine: e, reporter: reporter, name: fmt.Sprint(seed, ".", i), random: rand.New(rand.NewPCG(n, uint64(i))), known: known(nil, e)}
 			for k.step() == nil {
 			}
 		})
@@ -60,8 +60,8 @@ type teller struct {
 	last uint64
 }
 
-// ask returns the highest revision told before.
-func (t *teller) ask(key, value string) uint64 {
+// write returns the highest revision told before.
+func (t *teller) write(key, value string) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, _ = fmt.Fprintf(os.Stdout, "ask %s %s\n", key, value)
@@ -76,12 +76,12 @@ func (t *teller) ack(rev uint64, key, value string, after uint64) {
 }
 
 type killable struct {
-	engine *Engine
-	tell   *teller
-	name   string
-	random *rand.Rand
-	known  map[string]uint64
-	n      int
+	engine   *Engine
+	reporter *teller
+	name     string
+	random   *rand.Rand
+	known    map[string]uint64
+	n        int
 }
 
 func (k *killable) step() error {
@@ -102,11 +102,11 @@ func (k *killable) step() error {
 	var err error
 	if k.known[key] != 0 && k.random.IntN(4) == 0 {
 		value = "-"
-		after = k.tell.ask(key, value)
+		after = k.reporter.write(key, value)
 		rev, err = k.engine.Delete(ctx, key, storage.Precondition{Revision: k.known[key]})
 		k.known[key] = 0
 	} else {
-		after = k.tell.ask(key, value)
+		after = k.reporter.write(key, value)
 		rev, err = k.engine.Put(ctx, key, []byte(value), storage.Precondition{Revision: k.known[key]}, 0)
 		k.known[key] = rev
 	}
@@ -121,7 +121,7 @@ func (k *killable) step() error {
 	case err != nil:
 		return err
 	}
-	k.tell.ack(rev, key, value, after)
+	k.reporter.ack(rev, key, value, after)
 	return nil
 }
 
@@ -203,7 +203,7 @@ func (r *record) parseLine(f []string) (bool, error) {
 	}
 	switch {
 	case len(f) == 3 && f[0] == "ask":
-		r.ask(f[1], value)
+		r.write(f[1], value)
 		return false, nil
 	case len(f) == 5 && f[0] == "ack":
 		rev, err1 := strconv.ParseUint(f[1], 10, 64)

@@ -33,10 +33,10 @@ const (
 	spareUpdates = reserveSize / 2
 )
 
-// spend releases a reserve for a write that found no room, and reports whether to try it again: a
+// use releases a reserve for a write that found no room, and reports whether to try it again: a
 // reserve was left, or another write has released one since g.spent was spent, before this one
 // began. Creations are rejected from then on, until the reserve is allocated again.
-func (g *guard) spend(err error, spent int64) bool {
+func (g *guard) use(err error, spent int64) bool {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return false // other files do not help
 	}

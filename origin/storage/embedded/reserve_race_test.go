@@ -21,7 +21,7 @@ func TestWaitingCreationsLeaveTheReserve(t *testing.T) {
 	defer mustClose(t, e)
 	rev := mustPut(t, e, "a", "one", 0)
 	disk.capacity.Add(-disk.free())
-	if !e.guard.spend(syscall.ENOSPC, e.guard.spent.Load()) {
+	if !e.guard.use(syscall.ENOSPC, e.guard.spent.Load()) {
 		t.Fatal("no reserve")
 	}
 	value := []byte(strings.Repeat("v", 1<<20))
@@ -75,7 +75,7 @@ func TestReserveGivenUpWhileProvided(t *testing.T) {
 	e := openAt(t, Options{Dir: "data", FS: disk, HistoryAge: -1})
 	defer mustClose(t, e)
 	disk.taken = func() {
-		if !e.guard.spend(syscall.ENOSPC, e.guard.spent.Load()) {
+		if !e.guard.use(syscall.ENOSPC, e.guard.spent.Load()) {
 			t.Error("no reserve")
 		}
 	}
@@ -108,7 +108,7 @@ func TestReserveServesConcurrentWrites(t *testing.T) {
 				}
 				return nil
 			}
-			if !e.guard.spend(syscall.ENOSPC, e.guard.spent.Load()) { // the other write
+			if !e.guard.use(syscall.ENOSPC, e.guard.spent.Load()) { // the other write
 				t.Error("no reserve")
 			}
 			return syscall.ENOSPC

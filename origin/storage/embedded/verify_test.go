@@ -204,8 +204,8 @@ func newRecord() *record {
 	return &record{acked: map[uint64]logged{}, requested: map[string]map[string]bool{}}
 }
 
-// ask notes a change before it is made, and returns the highest revision that it must follow.
-func (r *record) ask(key, value string) uint64 {
+// write notes a change before it is made, and returns the highest revision that it must follow.
+func (r *record) write(key, value string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.requested[key] == nil {
@@ -281,7 +281,7 @@ func newer(versions map[uint64]bool, rev uint64) []uint64 {
 
 // put and delete make a change on record.
 func (r *record) put(e *Engine, key, value string, expect uint64) (uint64, error) {
-	after := r.ask(key, value)
+	after := r.write(key, value)
 	rev, err := e.Put(context.Background(), key, []byte(value), storage.Precondition{Revision: expect}, 0)
 	if err != nil {
 		return 0, err
@@ -290,7 +290,7 @@ func (r *record) put(e *Engine, key, value string, expect uint64) (uint64, error
 }
 
 func (r *record) delete(e *Engine, key string, expect uint64) (uint64, error) {
-	after := r.ask(key, "")
+	after := r.write(key, "")
 	rev, err := e.Delete(context.Background(), key, storage.Precondition{Revision: expect})
 	if err != nil {
 		return 0, err

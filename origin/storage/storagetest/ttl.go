@@ -131,11 +131,11 @@ func testTTLReopen(s *session) {
 	ttl := s.store.ShortestTTL
 	start := s.current()
 	rev := s.putTTL("a", "v", 0, ttl)
-	kept := s.put("kept", "v", 0)
+	retained := s.put("kept", "v", 0)
 	s.reopen()
 	w := s.watch(s.key("a"), start)
 	s.wantEvents(w, s.created("a", "v", rev))
 	s.wantExpiry(w, "a", s.kv("a", "v", rev))
 	s.mustNotExist("a")
-	s.mustHold("kept", "v", kept)
+	s.mustHold("kept", "v", retained)
 }

@@ -92,13 +92,13 @@ func testUpdateSameValue(s *session) {
 
 func testDelete(s *session) {
 	first := s.put("a", "one", 0)
-	kept := s.put("b", "kept", 0)
+	retained := s.put("b", "kept", 0)
 	gone := s.delete("a", first)
-	if gone <= kept {
-		s.Errorf("deleted at %d after a change at %d", gone, kept)
+	if gone <= retained {
+		s.Errorf("deleted at %d after a change at %d", gone, retained)
 	}
 	s.mustNotExist("a")
-	s.mustHold("b", "kept", kept)
+	s.mustHold("b", "kept", retained)
 }
 
 func testDeleteConflicts(s *session) {

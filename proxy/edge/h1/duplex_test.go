@@ -78,8 +78,8 @@ func TestDuplex(t *testing.T) {
 	}
 }
 
-// TestDuplexIsForWhoAsks: who did not ask, or still sends a body, gets none.
-func TestDuplexIsForWhoAsks(t *testing.T) {
+// TestDuplexIsForClientsThatRequestIt: who did not ask, or still sends a body, gets none.
+func TestDuplexIsForClientsThatRequestIt(t *testing.T) {
 	ts, duplexes := edgetest.StartDuplexes(t)
 	for request, want := range map[string]int{
 		"GET / HTTP/1.1\r\nHost: x\r\n\r\n":                                                    500,

@@ -157,7 +157,7 @@ func (b *body) consumedLocked(n int) {
 
 // take reads n bytes of the body for the connection's reader. kept is how many of them are wanted,
 // held for how many the connection's window waits. After errOverShare the bytes are not read.
-func (b *body) take(r *bufio.Reader, n int) (kept, held int, err error) {
+func (b *body) take(r *bufio.Reader, n int) (wanted, held int, err error) {
 	b.mu.Lock()
 	b.arrived += int64(n)
 	if b.err != nil {
@@ -238,25 +238,25 @@ func (b *body) passBufferedLocked() {
 
 // pass passes n bytes to the Duplex for the connection's reader. It returns how many of them the
 // Duplex wants.
-func (b *body) pass(r *bufio.Reader, n int) (kept int, err error) {
+func (b *body) pass(r *bufio.Reader, n int) (wanted int, err error) {
 	for n > 0 {
 		if _, err := r.Peek(1); err != nil {
-			return kept, err
+			return wanted, err
 		}
 		p, _ := r.Peek(min(n, r.Buffered()))
 		b.mu.Lock()
 		if b.err == nil {
 			b.flow.charged += int64(len(p))
 			b.receiveLocked(p)
-			kept += len(p)
+			wanted += len(p)
 		}
 		b.mu.Unlock()
 		n -= len(p)
 		if _, err := r.Discard(len(p)); err != nil {
-			return kept, err
+			return wanted, err
 		}
 	}
-	return kept, nil
+	return wanted, nil
 }
 
 // receiveLocked passes on a piece. The Duplex does not block, and is stopped only after seal.

@@ -309,7 +309,7 @@ func (h *conn) readData(fh http2.FrameHeader) error {
 		}
 		return h.charge(cost)
 	}
-	kept, held, err := st.body.take(h.In.Buf, size)
+	wanted, held, err := st.body.take(h.In.Buf, size)
 	switch {
 	case errors.Is(err, errOverShare):
 		return h.rejectData(st, size+pad, int64(fh.Length))
@@ -319,10 +319,10 @@ func (h *conn) readData(fh http2.FrameHeader) error {
 	if err := h.skip(pad, int64(int(fh.Length)-held)); err != nil {
 		return err
 	}
-	if err := h.gotData(st, int64(int(fh.Length)-kept), end); err != nil {
+	if err := h.gotData(st, int64(int(fh.Length)-wanted), end); err != nil {
 		return err
 	}
-	if kept == 0 && size > 0 {
+	if wanted == 0 && size > 0 {
 		return h.charge(frameCost) // nobody reads it
 	}
 	return nil

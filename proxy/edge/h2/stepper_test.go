@@ -24,27 +24,27 @@ func TestHTTP2StepsIn(t *testing.T) {
 	}, func(t *testing.T, dial func() *edgetest.FrameConn) {
 		c := dial()
 		slow = make(chan struct{}) // of the bubble
-		ask := func(path string) (took time.Duration) {
+		request := func(path string) (took time.Duration) {
 			began := time.Now()
 			c.Until(edgetest.IsEnd(c.Request("GET", path, false)))
 			return time.Since(began)
 		}
-		ask("/")
+		request("/")
 		waits := c.Request("GET", "/waits", false)
-		if took := ask("/"); took > 0 {
+		if took := request("/"); took > 0 {
 			t.Errorf("an answer behind one that waits took %v", took)
 		}
 		_ = c.WriteRSTStream(waits, 8)
 		const most = 2 * takeOverAfter << maxBackoff
 		for range 100 {
-			ask("/")
+			request("/")
 			time.Sleep(takeOverAfter / 3)
 		}
 		c.Request("GET", "/slow", false)
-		if took := ask("/"); took == 0 || took > most {
+		if took := request("/"); took == 0 || took > most {
 			t.Errorf("an answer behind a slow one took %v, want %v at most", took, most)
 		}
-		if took := ask("/"); took > 0 { // by a goroutine of its own
+		if took := request("/"); took > 0 { // by a goroutine of its own
 			t.Errorf("the next took %v", took)
 		}
 		close(slow)

@@ -69,7 +69,7 @@ func TestHTTP2RecordsTogether(t *testing.T) {
 	}
 	reads.lease.watched.Store(true)
 
-	ask := func(paths ...string) (ids []uint32) {
+	request := func(paths ...string) (ids []uint32) {
 		t.Helper()
 		under.hold = true
 		for _, path := range paths {
@@ -80,7 +80,7 @@ func TestHTTP2RecordsTogether(t *testing.T) {
 		}
 		return ids
 	}
-	ids := ask("/", "/", "/")
+	ids := request("/", "/", "/")
 	record := make([]byte, edge.RecordSize)
 	n, err := conn.Read(record)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestHTTP2RecordsTogether(t *testing.T) {
 	}
 
 	reads.lease.watched.Store(false)
-	ids = ask("/", "/slow")
+	ids = request("/", "/slow")
 	c.Until(edgetest.IsEnd(ids[0]))
 	close(slow)
 	c.Until(edgetest.IsEnd(ids[1]))

@@ -101,18 +101,18 @@ func (h *conn) waitedInVain() error {
 
 // close ends the connection for the goroutine that reads.
 func (h *conn) close(err error) {
-	says, linger := false, h.Options.LingerTimeout
+	report, linger := false, h.Options.LingerTimeout
 	var ce http2.ConnectionError
 	switch {
 	case errors.Is(err, errGoneAway):
 		// The client may still read what is on its way, and say so: it gets the time of the answer
 		// to a PING.
-		says = true
+		report = true
 		h.mu.Lock()
 		linger = max(linger, h.Options.PingTimeout+h.delivery.timeFor(h.Options.WriteTimeout))
 		h.mu.Unlock()
 	case errors.As(err, &ce):
-		says = true
+		report = true
 		h.mu.Lock()
 		if h.goAway.state != goAwayFinal {
 			h.goAway.lastID = h.maxID
@@ -123,11 +123,11 @@ func (h *conn) close(err error) {
 		}
 		h.mu.Unlock()
 	}
-	if says {
+	if report {
 		h.flushAll()
 	}
 	h.fail(err)
-	if says {
+	if report {
 		h.Linger(linger)
 		h.Abort() // requests may go on for a while
 	}

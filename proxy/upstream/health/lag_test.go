@@ -92,8 +92,8 @@ func TestHeartbeatFails(t *testing.T) {
 	}
 }
 
-// TestHeartbeatIsKept while there are feeds, although nobody wants to know.
-func TestHeartbeatIsKept(t *testing.T) {
+// TestHeartbeatContinues while there are feeds, although nobody wants to know.
+func TestHeartbeatContinues(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

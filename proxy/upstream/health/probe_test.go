@@ -97,7 +97,7 @@ func (b *bench) isSilent() bool { return b.Admit() != nil }
 // pong is a sign of life on the feed connection.
 func (b *bench) pong() { _, _ = b.feed.Read(make([]byte, 1)) }
 
-func TestGoneIsKnownBeforeSomebodyAsks(t *testing.T) {
+func TestGoneIsDetectedWithoutRequests(t *testing.T) {
 	testBench(t, func(b *bench) {
 		for range 100 { // all is well
 			time.Sleep(5 * time.Second)
@@ -224,20 +224,20 @@ func TestDeadConnectionsAreClosed(t *testing.T) {
 // TestProbesAreNotInTheWay: while bytes come a probe that is under way is waited for.
 func TestProbesAreNotInTheWay(t *testing.T) {
 	testBench(t, func(b *bench) {
-		ask := func(want int32, what string) {
+		request := func(want int32, what string) {
 			t.Helper()
 			time.Sleep(2 * probePause)
 			if b.probe(); b.probes.Load() != want {
 				t.Errorf("%s: %d probes", what, b.probes.Load())
 			}
 		}
-		ask(1, "the first one")
+		request(1, "the first one")
 		b.prober.inFlight.Add(1)
-		ask(2, "nothing came since")
+		request(2, "nothing came since")
 		time.Sleep(time.Millisecond)
 		b.pong()
-		ask(2, "bytes came since")
+		request(2, "bytes came since")
 		b.prober.inFlight.Add(-1)
-		ask(3, "it is over")
+		request(3, "it is over")
 	})
 }

@@ -96,7 +96,7 @@ func (j *judge) prepare(ctx context.Context) error {
 
 // established waits until a definition is served.
 func (j *judge) established(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	for {
 		o, err := j.client.Resource(definitions).Get(ctx, name, metav1.GetOptions{})

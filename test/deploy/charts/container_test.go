@@ -155,7 +155,7 @@ func (c *container) start(extra ...string) {
 // stop ends the program with the signal that a node sends.
 func (c *container) stop() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.t.Context(), waitTimeout)
 	defer cancel()
 	if err := c.program.Stop(ctx); err != nil {
 		c.t.Fatalf("%v\n%s", err, c.program.Log())

@@ -105,7 +105,7 @@ func (i *installation) gateway() {
 	first := i.secret(name + "-tls")
 	i.leaf(first, name, name+"."+i.helm+".svc", "localhost", "127.0.0.1")
 	i.run("replicas: 3", "upgrade", release, chart, "--values", "-")
-	if kept := i.secret(name + "-tls"); !bytes.Equal(kept.Data["tls.crt"], first.Data["tls.crt"]) || !bytes.Equal(kept.Data["tls.key"], first.Data["tls.key"]) {
+	if saved := i.secret(name + "-tls"); !bytes.Equal(saved.Data["tls.crt"], first.Data["tls.crt"]) || !bytes.Equal(saved.Data["tls.key"], first.Data["tls.key"]) {
 		t.Error("an upgrade replaced the certificate")
 	}
 	i.run("tls: {dnsNames: [weir.example.com]}", "upgrade", release, chart, "--values", "-")

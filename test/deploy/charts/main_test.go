@@ -12,7 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-const patience = time.Minute // bounds each wait
+const waitTimeout = time.Minute // bounds each wait
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing them")
 

@@ -187,7 +187,7 @@ config:
 		if found, err := c.client(list, kube.AdminToken()).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{ResourceVersion: "0"}); err != nil || len(found.Items) < 4 {
 			t.Errorf("%s: %d namespaces, %v", name, len(found.Items), err)
 		}
-		if kept, err := os.Stat(filepath.Join(c.root, "var/lib/kubeweir/state", name)); err != nil || !kept.IsDir() {
+		if saved, err := os.Stat(filepath.Join(c.root, "var/lib/kubeweir/state", name)); err != nil || !saved.IsDir() {
 			t.Errorf("%s has no state folder: %v", name, err)
 		}
 	}

@@ -123,7 +123,7 @@ func newReader(t *testing.T, helm string) *reader {
 // enter runs a command and returns its output.
 func (r *reader) enter(command string) string {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", command)
 	cmd.Env, cmd.Dir = r.env, r.dir

@@ -94,7 +94,7 @@ func drain(t *testing.T, s *session) {
 	through, err := kubernetes.NewForConfig(&rest.Config{Host: "https://" + pod.Status.PodIP + ":8443", BearerToken: kube.AdminToken(), QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: []byte(ca.Data["ca.crt"]), ServerName: "kubeweir.kubeweir.svc"}})
 	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	w, err := through.CoreV1().Namespaces().Watch(ctx, metav1.ListOptions{})
 	must(t, err)

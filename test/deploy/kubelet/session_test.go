@@ -24,7 +24,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-const patience = 2 * time.Minute // bounds each wait
+const waitTimeout = 2 * time.Minute // bounds each wait
 
 // A session is the shell of a cluster administrator, in a folder that contains deploy, like a
 // checkout of the repository.
@@ -76,7 +76,7 @@ func (s *session) command(ctx context.Context, text string) *exec.Cmd {
 // enter runs commands, which must succeed, and returns their output.
 func (s *session) enter(text string) string {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
 	defer cancel()
 	out, err := s.command(ctx, text).CombinedOutput()
 	if err != nil {
@@ -189,7 +189,7 @@ func namespace(t *testing.T, name, standard string) {
 // eventually polls until a condition holds.
 func eventually(t *testing.T, holds func() error) {
 	t.Helper()
-	if err := testbed.Poll(t.Context(), patience, holds); err != nil {
+	if err := testbed.Poll(t.Context(), waitTimeout, holds); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -255,7 +255,7 @@ func (s *session) reads(command string, texts ...string) string {
 // get returns the body of a page.
 func get(t *testing.T, url string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	must(t, err)

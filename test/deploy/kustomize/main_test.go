@@ -12,7 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-const patience = time.Minute // bounds each wait
+const waitTimeout = time.Minute // bounds each wait
 
 var update = flag.Bool("update", false, "write the generated files instead of comparing them")
 
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 func deadline(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }

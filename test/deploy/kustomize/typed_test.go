@@ -38,7 +38,7 @@ func TestREADMECommands(t *testing.T) {
 	must(t, err)
 	enter := func(script string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "bash", "-e", "-u", "-c", script)
 		cmd.Dir = dir

@@ -58,7 +58,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	s.sample(3)
 	s.expect("KubeweirStoreDiskFilling", "KubeweirStoreReserveSpent", "KubeweirStoreUnavailable")
-	s.said("Store has used up its disk and accepts deletions only")
+	s.logged("Store has used up its disk and accepts deletions only")
 	s.follow("KubeweirStoreReserveSpent")
 	s.update(config)
 	s.kubectl("kubectl delete events --all --all-namespaces")
@@ -85,7 +85,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	s.sample(3)
 	s.expect("KubeweirStoreDiskFilling", "KubeweirStoreReserveSpent", "KubeweirStoreUnavailable")
-	s.said("Store waits for room on its disk")
+	s.logged("Store waits for room on its disk")
 	s.follow("KubeweirStoreUnavailable")
 	if status, text := s.send("DELETE", config, 0); status != http.StatusServiceUnavailable {
 		t.Errorf("a deletion: %d %s", status, text)
@@ -183,7 +183,7 @@ func TestEtcdFailures(t *testing.T) {
 		s.until(name, available(0))
 		s.sample(3)
 		s.expect("KubeweirEtcdUnavailable")
-		s.said("etcd is unavailable")
+		s.logged("etcd is unavailable")
 		s.follow("KubeweirEtcdUnavailable")
 		if status, text := s.send("POST", "not-made", 1); status != http.StatusServiceUnavailable && status != http.StatusGatewayTimeout {
 			t.Errorf("%s: a write: %d %s", name, status, text)
@@ -439,8 +439,8 @@ func (s *scene) kubectl(command string) {
 	}
 }
 
-// said checks that the log has a line that a runbook quotes.
-func (s *scene) said(line string) {
+// logged checks that the log has a line that a runbook quotes.
+func (s *scene) logged(line string) {
 	s.t.Helper()
 	if !strings.Contains(s.p.Log(), line) {
 		s.t.Errorf("the log does not say %q:\n%s", line, s.p.Log())
@@ -649,7 +649,7 @@ func used(t *testing.T, disk string) int64 {
 	return int64(s.Blocks-s.Bfree) * int64(s.Bsize)
 }
 
-var prompt = regexp.MustCompile(`(?m)^\s*\$ (.*)$`)
+var shellPrompt = regexp.MustCompile(`(?m)^\s*\$ (.*)$`)
 
 // consoleCommands returns the commands in the console blocks of a runbook.
 func consoleCommands(t *testing.T, name string) (list []string) {
@@ -658,7 +658,7 @@ func consoleCommands(t *testing.T, name string) (list []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, match := range prompt.FindAllStringSubmatch(string(text), -1) {
+	for _, match := range shellPrompt.FindAllStringSubmatch(string(text), -1) {
 		list = append(list, match[1])
 	}
 	return list

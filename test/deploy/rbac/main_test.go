@@ -30,9 +30,9 @@ import (
 )
 
 const (
-	// patience bounds each wait, on a busy machine.
-	patience   = time.Minute
-	pollPeriod = 10 * time.Millisecond
+	// waitTimeout bounds each wait, on a busy machine.
+	waitTimeout = time.Minute
+	pollPeriod  = 10 * time.Millisecond
 
 	// carol authenticates with a certificate.
 	carol       = "carol"
@@ -103,7 +103,7 @@ func definition(plural, group string) *apiextensionsv1.CustomResourceDefinition 
 
 // poll calls try until it succeeds.
 func poll(ctx context.Context, try func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	for {
 		err := try()
@@ -112,7 +112,7 @@ func poll(ctx context.Context, try func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("after %v: %w", patience, err)
+			return fmt.Errorf("after %v: %w", waitTimeout, err)
 		case <-time.After(pollPeriod):
 		}
 	}
@@ -271,7 +271,7 @@ func clientOf(t *testing.T, cfg *rest.Config) *http.Client {
 // For a watch, send reads only the header of the response.
 func send(t *testing.T, c *http.Client, method, url string, header ...string) (status int, body string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	var content io.Reader
 	if n := len(header) - 1; n >= 0 && strings.HasPrefix(header[n], "{") {

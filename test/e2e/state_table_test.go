@@ -21,7 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-var writeKept = flag.Bool("e2e.kept.write", false, "write the table of docs/warm-start.md from what TestKeptTable sees")
+var writeStateTable = flag.Bool("e2e.state.write", false, "write the table of docs/warm-start.md from what TestStateTable sees")
 
 // Sources of reads and watches after a start.
 const (
@@ -33,99 +33,99 @@ const (
 	theirs = "as that cluster responds"
 )
 
-// A keptCase is an event that happens to a gateway with a state directory, or to the directory.
-type keptCase struct {
+// A stateCase is an event that happens to a gateway with a state directory, or to the directory.
+type stateCase struct {
 	what   string
 	sealed bool // the saved state is encrypted
 	// happens makes the event happen, or changes how the gateway is started.
-	happens func(ctx context.Context, t *testing.T, s *keptScene)
+	happens func(ctx context.Context, t *testing.T, s *stateScene)
 	// reads and watches say what clients get after the start. Both are empty if the gateway exits.
 	reads, watches string
 	// says are parts, in order, of the line about the event in the log or on standard error. It is
 	// empty if there is no such line.
-	says []string
+	messages []string
 }
 
-var keptCases = []keptCase{
+var stateCases = []stateCase{
 	{what: "SIGTERM", reads: fromState, watches: goOn, happens: runAndEnd(func(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 		must(t, g.Stop(ctx))
 	})},
 	{what: "kill -9", reads: fromState, watches: goOn, happens: runAndEnd(func(_ context.Context, _ *testing.T, g *realkube.Gateway) { g.Kill() })},
 	{what: "disk full during a save", reads: fromState, watches: goOn, happens: fullDisk,
-		says: []string{"checkpoint failed", "writing the state: "}},
+		messages: []string{"checkpoint failed", "writing the state: "}},
 	{what: "last bytes of a file missing", reads: fromState, watches: goOn, happens: changeImage(func(b []byte) []byte { return b[:len(b)-7] })},
 	{what: "half of a file missing", reads: fromList, watches: sentOn, happens: changeImage(func(b []byte) []byte { return b[:len(b)/4] }),
-		says: []string{"checkpoint dropped, relisting", "it was never complete"}},
+		messages: []string{"checkpoint dropped, relisting", "it was never complete"}},
 	{what: "empty file", reads: fromList, watches: sentOn, happens: changeImage(func([]byte) []byte { return nil }),
-		says: []string{"checkpoint dropped, relisting", "damaged"}},
+		messages: []string{"checkpoint dropped, relisting", "damaged"}},
 	{what: "one bit of a file changed", reads: fromList, watches: sentOn, happens: changeImage(func(b []byte) []byte {
 		b[len(b)/4] ^= 4
 		return b
-	}), says: []string{"checkpoint dropped, relisting", "it was never complete"}},
+	}), messages: []string{"checkpoint dropped, relisting", "it was never complete"}},
 	{what: "marker file of the directory damaged", reads: fromList, watches: sentOn, happens: changeMarker("x"),
-		says: []string{"state dropped: damaged"}},
+		messages: []string{"state dropped: damaged"}},
 	{what: "state of a newer format", reads: fromList, watches: sentOn, happens: changeMarker(`{"format":2}`),
-		says: []string{"state dropped: unknown format", "format=2 known=1"}},
+		messages: []string{"state dropped: unknown format", "format=2 known=1"}},
 	{what: "state of an older format", reads: fromList, watches: sentOn, happens: changeMarker(`{"format":0}`),
-		says: []string{"state dropped: unknown format", "format=0 known=1"}},
+		messages: []string{"state dropped: unknown format", "format=0 known=1"}},
 	{what: "another cluster at the same address", reads: fromList, watches: theirs, happens: otherCluster,
-		says: []string{"checkpoint dropped, relisting", "different cluster"}},
+		messages: []string{"checkpoint dropped, relisting", "different cluster"}},
 	{what: "different `--drop-managed-fields`", reads: fromList, watches: sentOn, happens: withArgs("--drop-managed-fields=configmaps"),
-		says: []string{"checkpoint dropped, relisting", "the resource was ConfigMap"}},
+		messages: []string{"checkpoint dropped, relisting", "the resource was ConfigMap"}},
 	{what: "state older than `--state-max-age`", reads: fromList, watches: sentOn, happens: grownOld,
-		says: []string{"checkpoint dropped, relisting", "s old"}},
+		messages: []string{"checkpoint dropped, relisting", "s old"}},
 	{what: "key added to an unencrypted state", reads: fromList, watches: sentOn, happens: withKey("other"),
-		says: []string{"state dropped: not encrypted"}},
+		messages: []string{"state dropped: not encrypted"}},
 	{what: "same key", sealed: true, reads: fromState, watches: goOn, happens: withKey("key")},
-	{what: "different key", sealed: true, happens: withKey("other"), says: []string{"is encrypted with a key other than --state-key-file"}},
-	{what: "encrypted state without a key", sealed: true, happens: withArgs(), says: []string{"is encrypted: set --state-key-file, or use another directory"}},
-	{what: "directory in use by another process", happens: inUse, says: []string{"is in use by another process"}},
-	{what: "other files in the directory", happens: otherFolder, says: []string{"contains other files", ": use an empty directory"}},
+	{what: "different key", sealed: true, happens: withKey("other"), messages: []string{"is encrypted with a key other than --state-key-file"}},
+	{what: "encrypted state without a key", sealed: true, happens: withArgs(), messages: []string{"is encrypted: set --state-key-file, or use another directory"}},
+	{what: "directory in use by another process", happens: inUse, messages: []string{"is in use by another process"}},
+	{what: "other files in the directory", happens: otherFolder, messages: []string{"contains other files", ": use an empty directory"}},
 }
 
 const (
-	keptNamespace = "kept-table"
-	keptObjects   = 20
-	// keptImage is the checkpoint of ConfigMaps in a state directory.
-	keptImage = "configmaps.v1.json.image"
+	stateNamespace = "kept-table"
+	stateObjects   = 20
+	// stateFile is the checkpoint of ConfigMaps in a state directory.
+	stateFile = "configmaps.v1.json.image"
 )
 
-// A keptScene is how a gateway is started after the event.
-type keptScene struct {
-	n        int    // number of the case, for names
-	keys     string // directory of keys
-	dir      string // state directory
-	upstream *rest.Config
-	from     uint64 // a version that a client has seen
-	changed  string // an object changed after from
-	opts     realkube.GatewayOptions
-	said     string // log of earlier gateways
+// A stateScene is how a gateway is started after the event.
+type stateScene struct {
+	n           int    // number of the case, for names
+	keys        string // directory of keys
+	dir         string // state directory
+	upstream    *rest.Config
+	from        uint64 // a version that a client has seen
+	changed     string // an object changed after from
+	opts        realkube.GatewayOptions
+	earlierLogs string // log of earlier gateways
 }
 
-// TestKeptTable tests every row of the table in docs/warm-start.md: it makes the event happen to a
+// TestStateTable tests every row of the table in docs/warm-start.md: it makes the event happen to a
 // gateway with a state directory, and checks the responses and the log.
-func TestKeptTable(t *testing.T) {
+func TestStateTable(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
-	createNamespaces(ctx, t, keptNamespace)
+	createNamespaces(ctx, t, stateNamespace)
 	keys := t.TempDir()
 	for _, name := range []string{"key", "other"} {
 		writeKey(t, filepath.Join(keys, name))
 	}
 	up := direct(t, as(realkube.Admin))
-	for i := range keptObjects {
+	for i := range stateObjects {
 		putConfigMap(ctx, t, up, http.MethodPost, i, noise(4<<10))
 	}
 	open := keepFolder(ctx, t, up)
 	sealed := keepFolder(ctx, t, up, "--state-key-file", filepath.Join(keys, "key"))
 	from := putConfigMap(ctx, t, up, http.MethodPut, 1, "what the gateway has to fetch") - 1
 
-	rows := make([]string, len(keptCases))
+	rows := make([]string, len(stateCases))
 	t.Run("cases", func(t *testing.T) {
-		for i := range keptCases {
-			c := &keptCases[i]
+		for i := range stateCases {
+			c := &stateCases[i]
 			t.Run(c.what, func(t *testing.T) {
 				t.Parallel()
-				s := &keptScene{n: i, keys: keys, dir: filepath.Join(t.TempDir(), "state"), upstream: kube.AdminConfig(), from: from, changed: "kept-1"}
+				s := &stateScene{n: i, keys: keys, dir: filepath.Join(t.TempDir(), "state"), upstream: kube.AdminConfig(), from: from, changed: "kept-1"}
 				base := open
 				if c.sealed {
 					base = sealed
@@ -135,7 +135,7 @@ func TestKeptTable(t *testing.T) {
 			})
 		}
 	})
-	checkKeptTable(t, rows)
+	checkStateTable(t, rows)
 }
 
 // noise returns incompressible text.
@@ -152,7 +152,7 @@ func noise(n int) string {
 func putConfigMap(ctx context.Context, t *testing.T, c *client, method string, i int, text string) uint64 {
 	t.Helper()
 	name := fmt.Sprintf("kept-%d", i)
-	path := "/api/v1/namespaces/" + keptNamespace + "/configmaps"
+	path := "/api/v1/namespaces/" + stateNamespace + "/configmaps"
 	if method == http.MethodPut {
 		path += "/" + name
 	}
@@ -185,7 +185,7 @@ func keepFolder(ctx context.Context, t *testing.T, up *client, args ...string) s
 	gw := through(t, g, as(realkube.Admin))
 	gw.get(ctx, t, allConfigMaps+"?resourceVersion=0", typeJSON)
 	eventually(ctx, t, time.Minute, func() error {
-		_, err := os.Stat(filepath.Join(dir, keptImage))
+		_, err := os.Stat(filepath.Join(dir, stateFile))
 		return err
 	})
 	rv := putConfigMap(ctx, t, up, http.MethodPut, 0, noise(4<<10))
@@ -198,7 +198,7 @@ func keepFolder(ctx context.Context, t *testing.T, up *client, args ...string) s
 
 // play runs a case: it makes the event happen, starts the gateway and checks it. It returns the row
 // of the table.
-func (s *keptScene) play(ctx context.Context, t *testing.T, c *keptCase) string {
+func (s *stateScene) play(ctx context.Context, t *testing.T, c *stateCase) string {
 	t.Helper()
 	s.opts.Path, s.opts.ExtraArgs = bed.Program, []string{"--shutdown-drain=1s"}
 	c.happens(ctx, t, s)
@@ -209,8 +209,8 @@ func (s *keptScene) play(ctx context.Context, t *testing.T, c *keptCase) string 
 			g.Close()
 			t.Fatal("the gateway started, want an error")
 		}
-		if line := lineWith(err.Error(), c.says); line == "" || !strings.Contains(err.Error(), "exit status 1") {
-			t.Errorf("the error does not contain %q: %v", c.says, err)
+		if line := lineWith(err.Error(), c.messages); line == "" || !strings.Contains(err.Error(), "exit status 1") {
+			t.Errorf("the error does not contain %q: %v", c.messages, err)
 		}
 		return c.row("none: the gateway exits with code 1", "")
 	}
@@ -221,7 +221,7 @@ func (s *keptScene) play(ctx context.Context, t *testing.T, c *keptCase) string 
 	}
 	log := g.Log()
 	reads := fromList
-	if lineWith(log, []string{"collection loaded from its checkpoint, unconfirmed", "resource=configmaps"}) != "" && lineWith(log, []string{"dropped", keptImage[:9]}) == "" {
+	if lineWith(log, []string{"collection loaded from its checkpoint, unconfirmed", "resource=configmaps"}) != "" && lineWith(log, []string{"dropped", stateFile[:9]}) == "" {
 		reads = fromState
 	}
 	watches := theirs
@@ -231,25 +231,25 @@ func (s *keptScene) play(ctx context.Context, t *testing.T, c *keptCase) string 
 	if reads != c.reads || watches != c.watches {
 		t.Errorf("reads: %s, watches: %s; want %s, %s", reads, watches, c.reads, c.watches)
 	}
-	log = s.said + g.Log()
-	if len(c.says) > 0 && lineWith(log, c.says) == "" {
-		t.Errorf("the log does not contain %q", c.says)
+	log = s.earlierLogs + g.Log()
+	if len(c.messages) > 0 && lineWith(log, c.messages) == "" {
+		t.Errorf("the log does not contain %q", c.messages)
 	}
-	if line := lineWith(log, []string{"dropped"}) + lineWith(log, []string{"checkpoint failed"}) + lineWith(log, []string{"not kept"}); len(c.says) == 0 && line != "" {
+	if line := lineWith(log, []string{"dropped"}) + lineWith(log, []string{"checkpoint failed"}) + lineWith(log, []string{"not kept"}); len(c.messages) == 0 && line != "" {
 		t.Errorf("unexpected log line %q", line)
 	}
 	return c.row(reads, watches)
 }
 
 // sameObjects checks that the first response has the same objects as the cluster.
-func (s *keptScene) sameObjects(ctx context.Context, g *realkube.Gateway) error {
+func (s *stateScene) sameObjects(ctx context.Context, g *realkube.Gateway) error {
 	versions := func(cfg *rest.Config, query string) (map[string]string, error) {
 		client, err := rest.HTTPClientFor(cfg)
 		if err != nil {
 			return nil, err
 		}
 		defer client.CloseIdleConnections()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/namespaces/"+keptNamespace+"/configmaps"+query, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/namespaces/"+stateNamespace+"/configmaps"+query, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -294,12 +294,12 @@ func (s *keptScene) sameObjects(ctx context.Context, g *realkube.Gateway) error 
 }
 
 // watch resumes a watch from an earlier version and returns how the gateway serves it.
-func (s *keptScene) watch(ctx context.Context, t *testing.T, g *realkube.Gateway, gw *client) string {
+func (s *stateScene) watch(ctx context.Context, t *testing.T, g *realkube.Gateway, gw *client) string {
 	t.Helper()
-	path := fmt.Sprintf("/api/v1/namespaces/%s/configmaps?watch=true&resourceVersion=%d", keptNamespace, s.from)
+	path := fmt.Sprintf("/api/v1/namespaces/%s/configmaps?watch=true&resourceVersion=%d", stateNamespace, s.from)
 	w := gw.mustWatch(ctx, t, request{path: path, accept: typeJSON}, s.from, false)
 	eventually(ctx, t, time.Minute, func() error {
-		if status := w.status(); status != nil || !w.has(api.Modified, objectKey(keptNamespace, s.changed)) {
+		if status := w.status(); status != nil || !w.has(api.Modified, objectKey(stateNamespace, s.changed)) {
 			return fmt.Errorf("the watch from version %d has not received the change: %v, %v", s.from, w.seen().Events, status)
 		}
 		return nil
@@ -329,18 +329,18 @@ func lineWith(text string, parts []string) string {
 }
 
 // row returns the case's row of the table.
-func (c *keptCase) row(reads, watches string) string {
-	says := ""
-	if len(c.says) > 0 {
-		says = "`" + strings.Join(c.says, "…") + "`"
+func (c *stateCase) row(reads, watches string) string {
+	messages := ""
+	if len(c.messages) > 0 {
+		messages = "`" + strings.Join(c.messages, "…") + "`"
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s |\n", c.what, reads, watches, says)
+	return fmt.Sprintf("| %s | %s | %s | %s |\n", c.what, reads, watches, messages)
 }
 
-const keptTableBegin, keptTableEnd = "<!-- begin of the table that go test ./test/e2e -run TestKeptTable -e2e.kept.write writes -->\n", "<!-- end -->\n"
+const stateTableBegin, stateTableEnd = "<!-- begin of the table that go test ./test/e2e -run TestStateTable -e2e.state.write writes -->\n", "<!-- end -->\n"
 
-// checkKeptTable compares the table in the document with the rows, or writes it.
-func checkKeptTable(t *testing.T, rows []string) {
+// checkStateTable compares the table in the document with the rows, or writes it.
+func checkStateTable(t *testing.T, rows []string) {
 	t.Helper()
 	if slices.Contains(rows, "") {
 		return // some cases were skipped or failed
@@ -350,17 +350,17 @@ func checkKeptTable(t *testing.T, rows []string) {
 	path := filepath.Join(root, "docs", "warm-start.md")
 	b, err := os.ReadFile(path)
 	must(t, err)
-	before, rest, ok := strings.Cut(string(b), keptTableBegin)
-	had, after, found := strings.Cut(rest, keptTableEnd)
+	before, rest, ok := strings.Cut(string(b), stateTableBegin)
+	had, after, found := strings.Cut(rest, stateTableEnd)
 	if !ok || !found {
 		t.Fatalf("%s: the markers of the table are missing", path)
 	}
 	table := "\n| event | reads after the start | resumed watches | log |\n|---|---|---|---|\n" + strings.Join(rows, "") + "\n"
 	switch {
 	case had == table:
-	case *writeKept && !t.Failed():
-		must(t, os.WriteFile(path, []byte(before+keptTableBegin+table+keptTableEnd+after), 0o644))
+	case *writeStateTable && !t.Failed():
+		must(t, os.WriteFile(path, []byte(before+stateTableBegin+table+stateTableEnd+after), 0o644))
 	default:
-		t.Errorf("the table in %s is outdated; -e2e.kept.write writes\n%s", path, table)
+		t.Errorf("the table in %s is outdated; -e2e.state.write writes\n%s", path, table)
 	}
 }

@@ -30,24 +30,24 @@ func writeKey(t *testing.T, file string) {
 }
 
 // withArgs starts the gateway with flags.
-func withArgs(args ...string) func(context.Context, *testing.T, *keptScene) {
-	return func(_ context.Context, _ *testing.T, s *keptScene) {
+func withArgs(args ...string) func(context.Context, *testing.T, *stateScene) {
+	return func(_ context.Context, _ *testing.T, s *stateScene) {
 		s.opts.ExtraArgs = append(s.opts.ExtraArgs, args...)
 	}
 }
 
 // withKey starts the gateway with a key.
-func withKey(name string) func(context.Context, *testing.T, *keptScene) {
-	return func(_ context.Context, _ *testing.T, s *keptScene) {
+func withKey(name string) func(context.Context, *testing.T, *stateScene) {
+	return func(_ context.Context, _ *testing.T, s *stateScene) {
 		s.opts.ExtraArgs = append(s.opts.ExtraArgs, "--state-key-file", filepath.Join(s.keys, name))
 	}
 }
 
 // changeImage changes the checkpoint of ConfigMaps.
-func changeImage(change func([]byte) []byte) func(context.Context, *testing.T, *keptScene) {
-	return func(_ context.Context, t *testing.T, s *keptScene) {
+func changeImage(change func([]byte) []byte) func(context.Context, *testing.T, *stateScene) {
+	return func(_ context.Context, t *testing.T, s *stateScene) {
 		t.Helper()
-		file := filepath.Join(s.dir, keptImage)
+		file := filepath.Join(s.dir, stateFile)
 		b, err := os.ReadFile(file)
 		must(t, err)
 		must(t, os.WriteFile(file, change(b), 0o600))
@@ -55,26 +55,26 @@ func changeImage(change func([]byte) []byte) func(context.Context, *testing.T, *
 }
 
 // changeMarker replaces the marker file of the state directory.
-func changeMarker(content string) func(context.Context, *testing.T, *keptScene) {
-	return func(_ context.Context, t *testing.T, s *keptScene) {
+func changeMarker(content string) func(context.Context, *testing.T, *stateScene) {
+	return func(_ context.Context, t *testing.T, s *stateScene) {
 		t.Helper()
 		must(t, os.WriteFile(filepath.Join(s.dir, "kubeweir-state"), []byte(content), 0o600))
 	}
 }
 
 // putOwn writes an object of this case and returns its version.
-func (s *keptScene) putOwn(ctx context.Context, t *testing.T, c *client, text string) uint64 {
+func (s *stateScene) putOwn(ctx context.Context, t *testing.T, c *client, text string) uint64 {
 	t.Helper()
 	s.changed = "own-" + strconv.Itoa(s.n)
-	path := "/api/v1/namespaces/" + keptNamespace + "/configmaps/" + s.changed + "?fieldManager=e2e&force=true"
+	path := "/api/v1/namespaces/" + stateNamespace + "/configmaps/" + s.changed + "?fieldManager=e2e&force=true"
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"text":%q}}`, s.changed, text)
 	return written(ctx, t, c, request{method: http.MethodPatch, path: path, typ: "application/apply-patch+yaml", body: body})
 }
 
 // runAndEnd runs a gateway on the state and ends it once a client has seen a write, which may not
 // be saved. While there is no gateway, it makes another write.
-func runAndEnd(end func(context.Context, *testing.T, *realkube.Gateway)) func(context.Context, *testing.T, *keptScene) {
-	return func(ctx context.Context, t *testing.T, s *keptScene) {
+func runAndEnd(end func(context.Context, *testing.T, *realkube.Gateway)) func(context.Context, *testing.T, *stateScene) {
+	return func(ctx context.Context, t *testing.T, s *stateScene) {
 		t.Helper()
 		g := startGateway(t, append(s.opts.ExtraArgs, "--state-dir", s.dir)...)
 		s.from = s.putOwn(ctx, t, through(t, g, as(realkube.Admin)), "seen")
@@ -85,7 +85,7 @@ func runAndEnd(end func(context.Context, *testing.T, *realkube.Gateway)) func(co
 }
 
 // sees waits until a client has read the newest version, so that the client has seen it.
-func (s *keptScene) sees(ctx context.Context, t *testing.T, g *realkube.Gateway) {
+func (s *stateScene) sees(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	t.Helper()
 	path := fmt.Sprintf("%s?resourceVersion=%d", allConfigMaps, s.from)
 	if a := through(t, g, as(realkube.Admin)).get(ctx, t, path, typeJSON); a.status != http.StatusOK {
@@ -94,9 +94,9 @@ func (s *keptScene) sees(ctx context.Context, t *testing.T, g *realkube.Gateway)
 }
 
 // fullDisk runs a gateway on a disk that becomes full, until the gateway logs that, and kills it.
-func fullDisk(ctx context.Context, t *testing.T, s *keptScene) {
+func fullDisk(ctx context.Context, t *testing.T, s *stateScene) {
 	t.Helper()
-	disk, kept := t.TempDir(), s.dir
+	disk, original := t.TempDir(), s.dir
 	s.dir = filepath.Join(disk, "state")
 	mount := exec.CommandContext(ctx, "mount", "-t", "tmpfs", "-o", "size=8m", "kubeweir-e2e", disk)
 	out, err := mount.CombinedOutput()
@@ -108,14 +108,14 @@ func fullDisk(ctx context.Context, t *testing.T, s *keptScene) {
 			}
 		})
 	}
-	must(t, os.CopyFS(s.dir, os.DirFS(kept)))
+	must(t, os.CopyFS(s.dir, os.DirFS(original)))
 	g := startGateway(t, append(s.opts.ExtraArgs, "--state-dir", s.dir)...)
 	if mounted {
 		fill(t, filepath.Join(disk, "filler"))
 	} else {
 		// Without permission to mount, limit the size of files instead.
 		t.Logf("cannot mount a disk (%s), limiting the size of files instead", out)
-		info, err := os.Stat(filepath.Join(s.dir, keptImage))
+		info, err := os.Stat(filepath.Join(s.dir, stateFile))
 		must(t, err)
 		out, err := exec.CommandContext(ctx, "prlimit", "--pid", strconv.Itoa(g.PID()), fmt.Sprintf("--fsize=%d", info.Size())).CombinedOutput()
 		if err != nil {
@@ -135,7 +135,7 @@ func fullDisk(ctx context.Context, t *testing.T, s *keptScene) {
 	if err := s.sameObjects(ctx, g); err != nil {
 		t.Error(err)
 	}
-	s.said = g.Log()
+	s.earlierLogs = g.Log()
 	g.Kill()
 	if mounted {
 		must(t, os.Remove(filepath.Join(disk, "filler")))
@@ -155,7 +155,7 @@ func fill(t *testing.T, file string) {
 }
 
 // otherCluster starts the gateway with the address of another cluster.
-func otherCluster(ctx context.Context, t *testing.T, s *keptScene) {
+func otherCluster(ctx context.Context, t *testing.T, s *stateScene) {
 	t.Helper()
 	lab, _ := startLab(t)
 	s.opts.Upstream = lab.URL()
@@ -163,22 +163,22 @@ func otherCluster(ctx context.Context, t *testing.T, s *keptScene) {
 }
 
 // grownOld starts the gateway once the state is older than --state-max-age.
-func grownOld(ctx context.Context, t *testing.T, s *keptScene) {
+func grownOld(ctx context.Context, t *testing.T, s *stateScene) {
 	t.Helper()
-	info, err := os.Stat(filepath.Join(s.dir, keptImage))
+	info, err := os.Stat(filepath.Join(s.dir, stateFile))
 	must(t, err)
 	testbed.Wait(ctx, time.Until(info.ModTime().Add(1500*time.Millisecond)))
 	s.opts.ExtraArgs = append(s.opts.ExtraArgs, "--state-max-age=1s")
 }
 
 // inUse starts another gateway with the same state directory.
-func inUse(_ context.Context, t *testing.T, s *keptScene) {
+func inUse(_ context.Context, t *testing.T, s *stateScene) {
 	t.Helper()
 	startGateway(t, append(s.opts.ExtraArgs, "--state-dir", s.dir)...)
 }
 
 // otherFolder uses a directory with other files as the state directory.
-func otherFolder(_ context.Context, t *testing.T, s *keptScene) {
+func otherFolder(_ context.Context, t *testing.T, s *stateScene) {
 	t.Helper()
 	s.dir = t.TempDir()
 	must(t, os.WriteFile(filepath.Join(s.dir, "notes.txt"), nil, 0o600))
