@@ -41,9 +41,19 @@ var clauseSubject = regexp.MustCompile(`(?:^|[.:;!?]\s+|\n\n)((?:What|Who|Whoeve
 
 // privateWords are words that nobody searches for, with the field's word.
 var privateWords = map[string]string{
-	"asker": "client", "askers": "clients", "complaint": "rate-limited log", "complain": "rate-limited log", "hurried": "flushed early", "keeper": "checkpointer",
-	"lateness": "lag or staleness", "lookout": "probe", "newcomers": "unverified tokens", "newcomer": "unverified token", "nowait": "nonblocking",
-	"pulse": "heartbeat", "referrer": "version lister", "seldom": "rate-limited", "tableau": "result set", "torn": "partial", "told": "immediate",
+	"answer": "response", "answered": "responded", "answering": "responding", "answers": "responses",
+	"ask": "request", "asked": "requested", "asker": "client", "askers": "clients", "asking": "requesting",
+	"asks": "requests", "calm": "coalesced", "complain": "rate-limited log", "complaint": "rate-limited log",
+	"complaints": "errors", "hurried": "flushed early", "keeper": "checkpointer",
+	"kept": "saved or retained", "lateness": "lag or staleness", "lookout": "probe",
+	"newcomer": "unverified token", "newcomers": "unverified tokens", "nowait": "nonblocking",
+	"patience": "timeout", "proof": "freshness check", "proofs": "freshness checks",
+	"prove": "check freshness", "proven": "confirmed", "proves": "checks freshness", "pulse": "heartbeat",
+	"referrer": "version lister", "refusal": "rejection", "refusals": "rejections", "refuse": "reject",
+	"refused": "rejected", "refuses": "rejects", "said": "output", "says": "message",
+	"seldom": "rate-limited", "spend": "charge", "spending": "budgets", "spends": "charges",
+	"tableau": "result set", "tell": "send or report", "telling": "content", "tells": "reports",
+	"told": "immediate", "torn": "partial", "widened": "extended",
 }
 
 // declared are the names that a Go file declares.

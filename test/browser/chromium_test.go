@@ -28,7 +28,7 @@ type chromium struct {
 // A report is a message from a tab, in the format of test/tools/chromium.
 type report struct {
 	Page   int             `json:"page"`
-	Said   string          `json:"said"`
+	Output string          `json:"said"`
 	Opened bool            `json:"opened"`
 	Result json.RawMessage `json:"result"`
 	Failed string          `json:"failed"`

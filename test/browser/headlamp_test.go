@@ -176,7 +176,7 @@ func (d *watchedTabs) next(ctx context.Context, awaited string) (tab int, e tabE
 			if r.Opened {
 				continue
 			}
-			must(d.b.t, json.Unmarshal([]byte(r.Said), &e))
+			must(d.b.t, json.Unmarshal([]byte(r.Output), &e))
 			if e.Closed != "" || e.Type == "ERROR" {
 				d.b.t.Fatalf("tab %d: %+v; awaited: %s", r.Page, e, awaited)
 			}

@@ -206,7 +206,7 @@ func newChromiumPeer(t *testing.T, url string) peer {
 	say := runLines(t, func(line []byte) error {
 		var l struct {
 			Opened bool   `json:"opened"`
-			Said   string `json:"said"`
+			Output string `json:"said"`
 			Wrong  string `json:"wrong"`
 		}
 		if err := json.Unmarshal(line, &l); err != nil {
@@ -219,7 +219,7 @@ func newChromiumPeer(t *testing.T, url string) peer {
 		if l.Wrong != "" {
 			return nil // the page's console, which reports every 404
 		}
-		return s.hear([]byte(l.Said))
+		return s.hear([]byte(l.Output))
 	}, func(err error) {
 		s.lost(err)
 		select {

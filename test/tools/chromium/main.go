@@ -28,12 +28,12 @@ import (
 
 // An order is a line from the test: a page to open, or a message or command for an open one.
 type order struct {
-	Page    int             `json:"page"`    // number of the page, chosen by the test
-	Profile string          `json:"profile"` // profile in which to open it
-	Open    string          `json:"open"`    // URL to open
-	Tell    string          `json:"tell"`    // argument for window.hear
-	Command string          `json:"command"` // of the DevTools protocol, such as Page.captureScreenshot
-	Params  json.RawMessage `json:"params"`  // of the command
+	Page     int             `json:"page"`    // number of the page, chosen by the test
+	Profile  string          `json:"profile"` // profile in which to open it
+	Open     string          `json:"open"`    // URL to open
+	Argument string          `json:"tell"`    // argument for window.hear
+	Command  string          `json:"command"` // of the DevTools protocol, such as Page.captureScreenshot
+	Params   json.RawMessage `json:"params"`  // of the command
 }
 
 // A report is a line to the test: a message from a page, that the page is open, the result of a
@@ -41,7 +41,7 @@ type order struct {
 // policy, resources that could not be loaded.
 type report struct {
 	Page   int             `json:"page"`
-	Said   string          `json:"said,omitempty"`
+	Output string          `json:"said,omitempty"`
 	Opened bool            `json:"opened,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"`
 	Failed string          `json:"failed,omitempty"`
@@ -141,10 +141,10 @@ func (b *browser) obey(ctx context.Context, o order) error {
 		return errors.New("the page is not open")
 	}
 	if o.Command != "" {
-		b.tell(command(tab, o))
+		b.send(command(tab, o))
 		return nil
 	}
-	text, err := json.Marshal(o.Tell)
+	text, err := json.Marshal(o.Argument)
 	if err != nil {
 		return err
 	}
@@ -167,10 +167,10 @@ func (b *browser) open(ctx context.Context, o order) error {
 	if err := chromedp.Listen(tab, func(event any) {
 		switch e := event.(type) {
 		case *runtime.EventBindingCalled:
-			b.tell(report{Page: o.Page, Said: e.Payload})
+			b.send(report{Page: o.Page, Output: e.Payload})
 		default:
 			if wrong := problem(event); wrong != "" {
-				b.tell(report{Page: o.Page, Wrong: wrong})
+				b.send(report{Page: o.Page, Wrong: wrong})
 			}
 		}
 	}); err != nil {
@@ -188,7 +188,7 @@ func (b *browser) open(ctx context.Context, o order) error {
 	if err := chromedp.Do(bounded, chromedp.Navigate(o.Open)); err != nil {
 		return fmt.Errorf("open %s: %w", o.Open, err)
 	}
-	b.tell(report{Page: o.Page, Opened: true})
+	b.send(report{Page: o.Page, Opened: true})
 	return nil
 }
 
@@ -232,8 +232,8 @@ func problem(event any) string {
 	return ""
 }
 
-// tell writes a line to the test.
-func (b *browser) tell(r report) {
+// send writes a line to the test.
+func (b *browser) send(r report) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	// If the test has ended, standard input is closed, too, so the error is not needed.
