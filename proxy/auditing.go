@@ -7,8 +7,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/route"
 )
 
-// audited reports whether the request is recorded: not health checks, which the usual policies of
-// kube-apiserver omit, too, nor requests that were rejected before anything was known about them.
+// audited reports whether the request is recorded. Health checks are not, as in the usual policies
+// of kube-apiserver, nor are requests that were rejected before anything was known about them.
 func (g *Gateway) audited(x *exchange, code int) bool {
 	return g.Audit.Enabled() && (x.sender != nil || code == 401 || code == 403)
 }

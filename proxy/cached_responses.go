@@ -27,9 +27,10 @@ const (
 	maxSavedDocuments = 64
 )
 
-// cachedOrFetched responds with what the upstream responded to the same request of the same user,
-// acting as the same user, recently or to concurrent requests. So the response is the upstream's
-// own, whatever the request and its form are. If it returns nil, the request must be forwarded.
+// cachedOrFetched responds with the upstream's response to the same request of the same user with
+// the same impersonation, if it is recent or concurrent requests share it. The response is
+// therefore the upstream's own, whatever the request. If cachedOrFetched returns nil, the request
+// must be forwarded.
 func (g *Gateway) cachedOrFetched(ctx context.Context, x *exchange, from *responses.Cache, question [sha256.Size]byte, fetch func(context.Context) (*responses.Response, error)) *api.Response {
 	resp, origin, part, err := from.Get(ctx, x.Subject, question, fetch)
 	if part > 0 && origin != responses.Cached {

@@ -18,8 +18,8 @@ const (
 	coalesceHeader = "Kubeweir-Coalesce"
 )
 
-// pace returns the delivery rate of a watch: as a rule says, or slower if the client asks for that.
-// The error is the 400 that names the parameter.
+// pace returns the delivery rate of a watch: the rate that a rule sets, or a slower one that the
+// client requests. The error is a 400 that names the parameter.
 func (x *exchange) pace() (watch.Pace, error) {
 	p := watch.Pace{Coalesce: x.Settings.Coalesce, BytesPerSecond: x.Settings.WatchBytesPerSecond}
 	if p.Coalesce < 0 {

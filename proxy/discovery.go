@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// discoveryFor is the longest time that a response on what the upstream serves is cached.
-	// Definitions and APIServices, which change it, are watched; new releases and servers behind
-	// the upstream are not.
+	// discoveryFor is the longest time that a discovery response is cached. Definitions and
+	// APIServices, which change it, are watched; new releases and servers behind the upstream are
+	// not.
 	discoveryFor = 5 * time.Minute
-	// discoverySettles is how long after a change of those no response is cached: the API servers
-	// notice the change one by one.
+	// discoverySettles is how long after a change of a definition or APIService no response is
+	// cached, because the API servers notice the change one by one.
 	discoverySettles = 10 * time.Second
 )
 
-// discovery responds to requests of session mode for what the upstream serves, or for its version,
-// with its recent response to the same user; a 404 is such a response, too. A change of a
-// definition or an APIService ends what was cached, and changes that were made through this gateway
-// are waited for. If it returns nil, the request must be forwarded.
+// discovery responds to discovery and version requests in session mode with a recent response to
+// the same user, which may be a 404. A change of a definition or an APIService drops the cached
+// responses, and changes made through this gateway are waited for. If discovery returns nil, the
+// request must be forwarded.
 func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	definitions, services := g.followedOf(discovery.CustomResourceDefinitions), g.followedOf(discovery.APIServices)
 	if definitions == nil || services == nil || !g.holds(ctx, x, definitions) || !g.holds(ctx, x, services) {
@@ -83,8 +83,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	return resp
 }
 
-// cachesDiscovery reports whether responses on what the upstream serves are cached for the client
-// and requests like this.
+// cachesDiscovery reports whether discovery responses are cached for this client and request.
 func (g *Gateway) cachesDiscovery(x *exchange) bool {
 	return x.ClientMode() == policy.ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.Request) && g.memory.responses.Covers(x.Subject) &&
 		g.followedOf(discovery.CustomResourceDefinitions) != nil && g.followedOf(discovery.APIServices) != nil

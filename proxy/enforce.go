@@ -46,8 +46,8 @@ func (g *Gateway) charge(ctx context.Context, x *exchange) (context.Context, *ap
 	return ctx, nil
 }
 
-// restrict rejects what a rule forbids, whatever the upstream allows; nil means go on. A sender who
-// acts as somebody else keeps their own restrictions.
+// restrict rejects requests that a rule forbids, whatever the upstream allows; nil means that the
+// request may continue. The rules of the sender apply also if the sender impersonates another user.
 func (g *Gateway) restrict(x *exchange) *api.Response {
 	r := x.policy.Restrict(x.Request, actors(x))
 	if x.Redacted = r.Redacted; r.Text != "" {

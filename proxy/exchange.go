@@ -99,8 +99,8 @@ type slots struct {
 	longRequestBytes      *inflight.Limiter // the memory of requests beyond their slot, see func longRequestBytes
 }
 
-// forwards has what sends requests to the upstream, and which reads the gateway itself is
-// forbidden.
+// forwards is the state of forwarding: coalesced reads, recent rejections, and slots for redacted
+// responses.
 type forwards struct {
 	collapser  *consistency.Coalescer
 	rejections consistency.Rejections
@@ -133,7 +133,7 @@ const (
 	fromCache     responseSource = "cached"
 	fromCollapsed responseSource = "collapsed"
 	fromUpstream  responseSource = "forwarded"
-	// fromRevalidated is the cache after the upstream has told the current versions.
+	// fromRevalidated is the cache, after the upstream has named the current versions.
 	fromRevalidated responseSource = "revalidated"
 )
 
@@ -143,12 +143,13 @@ type exchange struct {
 	auditID string
 	began   time.Time
 	source  responseSource
-	// policy is the one in force when the request arrived. It stays the same for the whole request.
+	// policy is the policy in force when the request arrived. It applies to the whole request.
 	policy *policy.Compiled
-	// sender is who sends the request, once that is known. Subject is as whom.
+	// sender is the authenticated client, once it is known. Subject is the identity that it acts
+	// as.
 	sender *authn.Identity
-	// cost is what the request has cost the upstream so far, without what is forwarded and passed
-	// on. end ends a response that goes on.
+	// cost is the upstream load that the request has caused so far, except for a forwarded
+	// response. end ends a streaming response.
 	cost freshness.Cost
 	end  func()
 	*readState
@@ -160,18 +161,19 @@ type exchange struct {
 	bytes int64
 }
 
-// readState is what is needed only until there is a response to a read.
+// readState is state that is needed only until a read has a response.
 type readState struct {
 	facts route.Reading
-	// collection is what is read, objects the one that has the objects of a query in the encoding of
-	// the response; version is one that collection is proven to hold, response what was read.
+	// collection is the collection to read. objects is the collection with the objects of a query,
+	// in the encoding of the response. version is a version that collection is known to hold,
+	// response the result of the read.
 	collection, objects *cache.Collection
 	version             uint64
 	response            *api.Response
 }
 
-// user returns the name of the client that holds the request's slot: who authenticated, whomever
-// they act as.
+// user returns the name of the client that holds the request's slot: the authenticated user, not an
+// impersonated one.
 func (x *exchange) user() string { return x.sender.User.GetName() }
 
 // anonymous reports whether the request came without credentials and was admitted.

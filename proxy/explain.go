@@ -33,9 +33,9 @@ type Question struct {
 // anything to the upstream.
 type Explanation struct {
 	Request ExplainedRequest `json:"request"`
-	// Route is one of the values of the label source, RouteRefused or RouteUnknown.
+	// Route is one of the values of the label source, RouteRejected or RouteUnknown.
 	Route string `json:"route"`
-	// Why is the label of the reason, "" where there is none; Text says it all in a sentence
+	// Why is the label of the reason, "" if there is none. Text describes the route in a sentence
 	// or two.
 	Why                 string `json:"reason,omitempty"`
 	Text                string `json:"text"`
@@ -71,7 +71,8 @@ type ExplainedPermission struct {
 	PermissionText  string `json:"text"`
 }
 
-// ExplainedCost is how many requests the upstream would get, but for reviews; Cost says it in words.
+// ExplainedCost is the number of requests that the upstream would get, without reviews. Cost
+// describes it.
 type ExplainedCost struct {
 	Cost             string `json:"text"`
 	UpstreamRequests int    `json:"upstreamRequests"`
@@ -92,10 +93,10 @@ type ExplainedStep struct {
 
 // ExplainedVisible is which namespaces are shown of all.
 type ExplainedVisible struct {
-	// Known is true if the user's namespaces were found out; Namespaces is then how many.
+	// Known is true if the user's namespaces are known; Namespaces is then their number.
 	Known      bool `json:"known"`
 	Namespaces int  `json:"namespaces"`
-	// Rule is the one that shows them, Text says it all.
+	// Rule is the rule that shows them. Text describes the result.
 	Rule string `json:"rule"`
 	Text string `json:"text"`
 }

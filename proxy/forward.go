@@ -53,7 +53,8 @@ func (g *Gateway) credentials(s *authn.Subject, h *api.Header) (upstream.Credent
 	return as, nil
 }
 
-// forwardedHeader tells the client, at log level debug, why a read was forwarded.
+// forwardedHeader is the response header with the reason why a read was forwarded, sent at log
+// level debug.
 const forwardedHeader = "Kubeweir-Forwarded"
 
 // forwardCounted forwards a request, and counts why if it is a read.

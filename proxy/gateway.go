@@ -175,14 +175,15 @@ func (g *Gateway) accountName(x *exchange) string {
 	return g.Cluster + "/" + x.user()
 }
 
-// complete adds the Audit-Id to a response, and what happens once it was written.
+// complete adds the Audit-Id to a response, and the hooks that run after it was written.
 func (g *Gateway) complete(x *exchange, resp *api.Response) *api.Response {
 	if resp.Upgrade == nil && resp.Status != 101 && !resp.Header.Has("Audit-Id") {
 		resp.Header.Add("Audit-Id", x.auditID)
 	}
 	if x.Request.Proto == "HTTP/2.0" && (x.sender == nil && resp.Status == 401 || x.anonymous()) {
-		// HTTP/2 is too cheap for the client and too dear for the server to be kept open
-		// for anybody; kube-apiserver does the same (CVE-2023-44487).
+		// HTTP/2 connections of unauthenticated clients are closed, because HTTP/2 attacks are
+		// cheap for the client and expensive for the server. kube-apiserver does the same
+		// (CVE-2023-44487).
 		resp.Header.Add("Connection", "close")
 	}
 	x.Budgets.Settle(x.cost.Requests, x.cost.Bytes)

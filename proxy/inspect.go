@@ -301,7 +301,7 @@ func (e *explaining) findNamespaces() (ended bool) {
 	return false
 }
 
-// visible is what is known of the namespaces that are shown.
+// visible describes the namespaces that would be shown.
 func (e *explaining) visible(a authz.Attributes) (*ExplainedVisible, visible.Inspection) {
 	look := e.g.visible.Inspect(e.x.Subject.User, a)
 	v := &ExplainedVisible{Rule: e.rule("visibleLists")}
@@ -457,7 +457,7 @@ func (e *explaining) unheld() (why, unknown reason.Forward) {
 	return 0, 0
 }
 
-// cachedText says on what grounds the cache serves the read.
+// cachedText describes why the cache may serve the read.
 func (e *explaining) cachedText(stale bool) (text string) {
 	x := e.x
 	recent := x.Query.MostRecent()

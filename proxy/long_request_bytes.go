@@ -8,15 +8,15 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 )
 
-// The cost of an open request besides its slot, in bytes.
+// The memory of an open request besides its slot, in bytes.
 const (
-	// maxLongRequestBytes bounds what all long-running requests keep beyond ordinaryBytes each.
+	// maxLongRequestBytes bounds the memory of all long-running requests beyond ordinaryBytes each.
 	maxLongRequestBytes = 128 << 20
-	// ordinaryBytes is what a place comes with: the requests of informers have some
-	// hundred bytes, with a token of a service account some two thousand.
+	// ordinaryBytes is the size that a slot includes: the requests of informers have some hundred
+	// bytes, with a service account token some two thousand.
 	ordinaryBytes = 4 << 10
-	// selectorCost is how many bytes a byte of a selector is kept as: its text, parsed
-	// and compiled, in the attributes that are reviewed, and in an index.
+	// selectorCost is the memory per byte of a selector: its text, parsed and compiled, in the
+	// reviewed attributes, and in an index.
 	selectorCost = 32
 )
 
@@ -46,7 +46,7 @@ func selectorBytes(info *api.RequestInfo) int {
 	return n
 }
 
-// registerLongRequestBytes registers the metrics of what requests hold besides their slots.
+// registerLongRequestBytes registers the metrics of this memory.
 func registerLongRequestBytes(registerer prometheus.Registerer, g *inflight.Semaphore) {
 	gaugefunc.Register(registerer, "kubeweir_long_request_bytes",
 		"Bytes that watches, followed logs and upgraded connections hold for large requests and selectors (above 4 KiB each).", g.InUse)

@@ -13,8 +13,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
-// metrics counts requests. Label values are verbs and the resources of the cluster, never what only
-// a client says: names that discovery does not know have no label.
+// metrics counts requests. Label values are verbs and the cluster's resources, never arbitrary
+// input: names that discovery does not have get no label.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec

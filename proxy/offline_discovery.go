@@ -9,8 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// offlineDiscovery responds to discovery requests while the upstream cannot be reached, from what
-// the upstream last told the gateway; nil if the request must be forwarded.
+// offlineDiscovery responds to discovery requests from the upstream's last responses while it is
+// unreachable. If it returns nil, the request must be forwarded.
 func (g *Gateway) offlineDiscovery(ctx context.Context, x *exchange) *api.Response {
 	docs := g.Discovered()
 	age := time.Since(docs.At)

@@ -51,8 +51,8 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 	return resp
 }
 
-// offlineOpenAPI responds with a document that the upstream confirmed within the time for which
-// what it said last counts; nil if that is over.
+// offlineOpenAPI responds with a document that the upstream has confirmed within the offline TTL,
+// or returns nil.
 func (g *Gateway) offlineOpenAPI(ctx context.Context, x *exchange, saved *openapi.Document) *api.Response {
 	age := time.Since(saved.ConfirmedAt())
 	if age > x.policy.Offline.TTL {

@@ -63,8 +63,8 @@ func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
 	return g.reject(ctx, x, route.Decision{Rejection: reason.Forbidden, Err: x.Forbidden(x.Decision.Reason)})
 }
 
-// rejectUnreviewed responds with an error of packages authn and authz, and counts it: a 403 as forbidden, a
-// 429 as busy, others as what their status stands for.
+// rejectUnreviewed responds with an error of packages authn and authz, and counts it: a 403 under
+// the reason forbidden, a 429 under busy, others by their status.
 func (g *Gateway) rejectUnreviewed(ctx context.Context, x *exchange, err error, forbidden, busy reason.Rejection) *api.Response {
 	if errors.Is(err, review.ErrNoReview) {
 		return g.overBudget(x)

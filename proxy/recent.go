@@ -47,7 +47,7 @@ type EndedWatch struct {
 	Seconds   float64   `json:"seconds"`
 }
 
-// Bounds of what is remembered.
+// Bounds of the recorded denials and ended watches.
 const (
 	maxDenials      = 100
 	maxEndedWatches = 100

@@ -68,9 +68,9 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 	return resp
 }
 
-// printsTables reports whether the cells of the upstream's Tables are known: those of custom
-// resources have what their definition says, any value included. Rows are redacted in any
-// case.
+// printsTables reports whether the cells of the upstream's Tables are known to be safe. The cells
+// of custom resources contain what their definition selects, which may be any value. Rows are
+// redacted in any case.
 func printsTables(resources route.Resources, info *api.RequestInfo) bool {
 	res, why := resources.Find(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
 	return why == reason.NotForwarded && !res.Custom && !res.Aggregated && res.Printer != nil

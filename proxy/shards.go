@@ -19,8 +19,9 @@ import (
 // upstream is. Requests that the cache cannot serve are forwarded, and the response is passed on
 // only if it says that it is the shard: a server that does not know the parameter ignores it.
 
-// forwardShard forwards a read with a shardSelector and passes on what cannot be mistaken for more
-// than the shard: an error, or a list that echoes the selector. All else is rejected.
+// forwardShard forwards a read with a shardSelector. It passes on only responses that cannot be
+// mistaken for more than the shard: errors, and lists that echo the selector. All others are
+// rejected.
 func (g *Gateway) forwardShard(ctx context.Context, x *exchange, d route.Decision) *api.Response {
 	x.Request.Header.Del("Accept-Encoding") // the response is read here
 	resp := g.forwardCounted(ctx, x, d.Why)
@@ -36,8 +37,8 @@ func (g *Gateway) forwardShard(ctx context.Context, x *exchange, d route.Decisio
 	return g.reject(ctx, x, route.Decision{Rejection: reason.ShardUnknown, Err: d.Err})
 }
 
-// isShard reports whether the answer is a list that says that it is the part of its
-// collection that selector selects.
+// isShard reports whether the response is a list that declares itself to be the shard that selector
+// selects.
 func isShard(a *consistency.Shared, selector string) bool {
 	wanted, err := shard.Parse(selector)
 	if err != nil {

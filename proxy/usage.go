@@ -90,7 +90,7 @@ func (x *exchange) costOf(resp *api.Response, n int64) usage.Cost {
 	return c
 }
 
-// countStream counts a response that goes on, from its beginning.
+// countStream counts a streaming response from its beginning.
 func (g *Gateway) countStream(x *exchange, resp *api.Response) {
 	client, options := x.client(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.Budgets.ChargeStream(), Outdated: g.outdated(x), End: x.end}
 	g.account.usage.Add(client, x.costOf(resp, 0))

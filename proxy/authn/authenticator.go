@@ -117,8 +117,8 @@ func (a *Authenticator) Authenticate(ctx context.Context, r *api.Request) (*Iden
 	return id, nil
 }
 
-// logUnusedCertificate tells the operator about clients that present a certificate although no CA
-// is configured to verify it: the clients only see a 401.
+// logUnusedCertificate logs that clients present a certificate although no CA is configured to
+// verify it. Those clients see only a 401.
 func (a *Authenticator) logUnusedCertificate(r *api.Request) {
 	if a.clientCerts != nil || len(r.PeerCertificates) == 0 || r.Listener == api.ListenerSidecar {
 		return
@@ -148,7 +148,8 @@ func (a *Authenticator) authenticate(ctx context.Context, r *api.Request) (*Iden
 			return id, nil
 		}
 	}
-	// An unavailable upstream or a misconfigured gateway says more than an invalid credential.
+	// An unavailable upstream or a misconfigured gateway is a more useful error than an invalid
+	// credential.
 	for _, err := range errs {
 		if !errors.Is(err, ErrUnauthenticated) {
 			return nil, err

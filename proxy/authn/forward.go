@@ -57,12 +57,13 @@ func (s *Subject) asItself() bool {
 	return s.Identity.Source == BearerToken || s.Identity.Source == Anonymous && !s.Impersonated
 }
 
-// SetUpstreamHeader sets in h, from which all credentials were removed, what a forwarded request of
-// s must carry: the client's own token and the impersonation that it asked for or, for a client that
-// was authenticated by other means, the impersonation of User with the gateway's credentials. For
-// the gateway's own identity it sets the impersonation that was asked for, if any.
+// SetUpstreamHeader sets the credentials of a forwarded request of s in h, from which all
+// credentials were removed: the client's own token and the impersonation that it requested. For a
+// client that was authenticated by other means, it sets the impersonation of User, for use with the
+// gateway's credentials. For the gateway's own identity it sets only the requested impersonation,
+// if any.
 //
-// It fails for a user whose name a header would change, for instance one with a space at its end.
+// It fails for a user whose name a header would change, for instance one with a trailing space.
 func (s *Subject) SetUpstreamHeader(h *api.Header) error {
 	if s.Identity.Source != Gateway && !s.asItself() {
 		removeCredentials(h)
@@ -71,8 +72,8 @@ func (s *Subject) SetUpstreamHeader(h *api.Header) error {
 	return s.setRequested(h, s.Identity.Token)
 }
 
-// SetTrustedHeader is SetUpstreamHeader for an upstream that takes Identity.User from elsewhere: it
-// sets the impersonation that the client asked for.
+// SetTrustedHeader is SetUpstreamHeader for an upstream that gets Identity.User in another way: it
+// sets only the impersonation that the client requested.
 func (s *Subject) SetTrustedHeader(h *api.Header) error { return s.setRequested(h, "") }
 
 func (s *Subject) setRequested(h *api.Header, token Token) error {
@@ -125,8 +126,8 @@ func isPlain(value string) bool {
 	return strings.Trim(value, " ") == value
 }
 
-// escapeExtraKey percent-encodes what must not be in a header's name, and what would not survive in
-// it: names are compared in lower case.
+// escapeExtraKey percent-encodes characters that are not allowed in a header's name, and upper-case
+// letters, because header names are case-insensitive.
 func escapeExtraKey(key string) string {
 	var b strings.Builder
 	for i := range len(key) {

@@ -46,8 +46,8 @@ type Subject struct {
 	User *User
 	// Impersonated is true if the client is allowed to impersonate User.
 	Impersonated bool
-	// UpstreamDecides is true if the client asked to impersonate a user and only the upstream knows
-	// whether it may, and as which user the request then counts. The request must be forwarded.
+	// UpstreamDecides is true if the client requested an impersonation and only the upstream can
+	// decide whether it may, and which user it acts as. The request must be forwarded.
 	UpstreamDecides bool
 	// Offline is true if the upstream is unavailable, and older reviews tell who the client is or
 	// whom it may impersonate.

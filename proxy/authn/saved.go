@@ -9,8 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// SavedTokens are accepted tokens in a form that is kept over a restart. They hold no token, but
-// they say who is authenticated.
+// SavedTokens are accepted tokens in a form that is saved for a restart. They contain no token, but
+// they grant authentication.
 type SavedTokens struct {
 	// Secret keys the hashes of the tokens. Audiences are the audiences of the reviews.
 	Secret    []byte       `json:"secret"`
@@ -22,7 +22,7 @@ type SavedTokens struct {
 type SavedToken struct {
 	Hash []byte                    `json:"hash"`
 	User authenticationv1.UserInfo `json:"user"`
-	// Decided is when the upstream accepted the token, Expires when the token says that it expires.
+	// Decided is when the upstream accepted the token, Expires the expiry in the token.
 	Decided time.Time `json:"said"`
 	Expires time.Time `json:"expires,omitzero"`
 }

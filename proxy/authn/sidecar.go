@@ -92,8 +92,8 @@ func NewGatewayToken(secret [sha256.Size]byte) Token {
 const gatewayTokenPrefix = "kubeweir-"
 
 // looksLikeGatewayToken reports whether a token looks like one of NewGatewayToken. Such a token
-// grants everything at the gateway that made it, so no other gateway sends it to be reviewed. Its
-// length distinguishes it from a token that somebody has given such a name.
+// grants all rights at the gateway that created it, so no other gateway sends it for review. Its
+// length distinguishes it from other tokens with the same prefix.
 func looksLikeGatewayToken(token string) bool {
 	secret, ok := strings.CutPrefix(token, gatewayTokenPrefix)
 	return ok && len(secret) == base64.RawURLEncoding.EncodedLen(sha256.Size)

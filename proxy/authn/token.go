@@ -25,7 +25,7 @@ type tokenReview struct {
 	user   *User // nil if the token is invalid
 	reason string
 	owner  string // the name of the user, or of the user of an earlier review
-	// expires is when the token says that it expires, zero if it does not say.
+	// expires is the expiry in the token, zero if it has none.
 	expires time.Time
 	// offline is true for an older result that is used because the upstream is unavailable.
 	offline bool
@@ -68,7 +68,8 @@ func (t *tokens) key(token string) CredentialKey {
 	return sha256.Sum256(append(append(buffer[:0], t.secret[:]...), token...))
 }
 
-// validFor is how long an accepted token is valid offline. Its result is kept for verifiedFor at least.
+// validFor returns how long an accepted token is valid offline. Its result is cached for at least
+// verifiedFor.
 func (t *tokens) validFor() time.Duration { return t.opts.SuccessTTL + t.reviews.OfflineTTL() }
 
 // cached returns how many results are cached.
@@ -217,8 +218,8 @@ func userOfReview(info *authenticationv1.UserInfo) *User {
 	return authenticatedUser(u)
 }
 
-// expiryOf returns when a token expires that is a JSON Web Token and says so, the zero time for
-// others. The upstream has accepted the token, so what it says is true.
+// expiryOf returns the expiry of a token that is a JSON Web Token with one, and the zero time for
+// other tokens. The upstream has accepted the token, so its claims can be trusted.
 func expiryOf(token string) time.Time {
 	_, rest, _ := strings.Cut(token, ".")
 	payload, _, ok := strings.Cut(rest, ".")

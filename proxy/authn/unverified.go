@@ -10,9 +10,9 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// Anybody can make up tokens, and the upstream has to review each of them. So unverified tokens,
-// which the upstream has not accepted lately, have a small share of the reviews: they wait for each
-// other, and nobody else waits for them.
+// Anybody can invent tokens, and the upstream has to review each of them. Unverified tokens, which
+// the upstream has not accepted recently, therefore get a small share of the reviews: they wait for
+// each other, and no other request waits for them.
 const (
 	// unverifiedReviews is how many of their reviews are in flight at a time.
 	unverifiedReviews = 8

@@ -15,18 +15,18 @@ import (
 // clients choose parts of what it covers.
 type Digest [sha256.Size]byte
 
-// info has the methods of a User; what they return must not be modified.
+// info provides the methods of a User; their results must not be modified.
 type info = user.DefaultInfo
 
-// User is an immutable user.Info that knows its own digest, so that a lookup of a decision does not
-// hash the groups again. It is safe for concurrent use.
+// User is an immutable user.Info with its digest, so that looking up a decision does not hash the
+// groups again. It is safe for concurrent use.
 type User struct {
 	info
 	digest Digest
 	// gateway marks the gateway's own identity, which needs no review: the cache was filled with
 	// its permissions.
 	gateway bool
-	// undecided marks a user of whom only the upstream knows whether the client may impersonate it.
+	// undecided marks a user whose impersonation only the upstream can decide.
 	undecided bool
 }
 
@@ -64,7 +64,8 @@ func (u *User) Digest() Digest { return u.digest }
 // IsGateway reports whether u is the gateway's own identity, which needs no review.
 func (u *User) IsGateway() bool { return u.gateway }
 
-// UpstreamDecides reports whether only the upstream knows whether the client may impersonate u.
+// UpstreamDecides reports whether only the upstream can decide whether the client may impersonate
+// u.
 func (u *User) UpstreamDecides() bool { return u.undecided }
 
 // samePrincipal reports whether both are the same user in the same groups. It ignores Extra, which

@@ -18,8 +18,8 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authn"
 )
 
-// Attributes are what a decision is about: those of authorizer.Attributes in k8s.io/apiserver,
-// without the user. They are comparable.
+// Attributes are the subject of a decision: authorizer.Attributes of k8s.io/apiserver without the
+// user. They are comparable.
 type Attributes struct {
 	// ResourceRequest is false for non-resource paths, which have a Verb and a Path only.
 	ResourceRequest bool

@@ -50,11 +50,12 @@ type Options struct {
 	// AllowedTTL is how long a permission is cached (default 10 s), DeniedTTL how long a denial
 	// (default 5 s).
 	AllowedTTL, DeniedTTL time.Duration
-	// Rules, if not nil, decide what the upstream has not decided within OfflineTTL, or what an RBAC
-	// object has changed since.
+	// Rules, if not nil, decide requests that the upstream has not decided within OfflineTTL, or
+	// whose decision a change of an RBAC object has invalidated.
 	Rules Rules
-	// Settings: OfflineTTL is how long the last decision counts offline (Decision.Offline). CacheSize
-	// limits the cached decisions, and the ones kept for OfflineTTL (default 16384).
+	// Settings: OfflineTTL is how long the last decision counts offline (Decision.Offline).
+	// CacheSize limits the cached decisions, and separately those saved for OfflineTTL (default
+	// 16384).
 	review.Settings
 }
 
@@ -245,7 +246,7 @@ func (a *Authorizer) lastDecision(u *authn.User, key Key) (d Decision, ok bool) 
 	return d, false
 }
 
-// offlineLen returns how many decisions are kept for OfflineTTL.
+// offlineLen returns how many decisions are saved for OfflineTTL.
 func (a *Authorizer) offlineLen() (n int) {
 	if a.reviews.OfflineTTL() == 0 {
 		return 0
@@ -258,8 +259,8 @@ func (a *Authorizer) offlineLen() (n int) {
 	return n + a.denials.len()
 }
 
-// decideOffline decides while the upstream is unavailable: by its last decision, so that nobody may
-// do what it denied, or else by its rules.
+// decideOffline decides while the upstream is unavailable: by the upstream's last decision, or else
+// by its RBAC objects. A request that the upstream denied stays denied.
 func (a *Authorizer) decideOffline(u *authn.User, attributes Attributes, key Key) (d Decision, ok bool) {
 	if a.reviews.OfflineTTL() == 0 {
 		return d, false

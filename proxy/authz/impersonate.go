@@ -35,8 +35,8 @@ func (a *Authorizer) Impersonate(ctx context.Context, id *authn.Identity, r *api
 	}
 	s.Requested = requested
 	if id.Source == authn.Gateway {
-		// The gateway decides nothing about its own identity, and to do as itself what it was asked
-		// to do as another user would be to do too much.
+		// The gateway decides nothing about its own identity. Serving the request with the
+		// gateway's own rights would grant more than the impersonated user has.
 		return s.LeaveToUpstream(), nil
 	}
 	asItself := id.Token != "" || a.opts.TrustedByUpstream

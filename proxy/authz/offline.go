@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// denials holds what the upstream denied last, for the time in which it is unavailable: unlike
-// permissions, denials count whatever RBAC objects change. No user can evict the denials of a user,
-// by name, who has fewer. It is safe for concurrent use.
+// denials holds the upstream's last denials for times when it is unavailable. Unlike permissions,
+// denials stay valid when RBAC objects change. A user's requests cannot evict the denials of
+// another user who has fewer. It is safe for concurrent use.
 type denials struct {
 	max int
 	mu  struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/review"
 )
 
-// SavedDecisions are the upstream's last decisions in a form that is kept over a restart.
+// SavedDecisions are the upstream's last decisions in a form that is saved for a restart.
 type SavedDecisions struct {
 	Decisions []SavedDecision `json:"decisions,omitempty"`
 	// Forgotten is until when evicted denials would have counted, by users; "" stands for all users.

@@ -19,14 +19,14 @@ const (
 	RecordsAllowed = BufferBudget / 4
 	LargeAllowed   = BufferBudget / 2
 
-	// UnreadAllowed bounds, over all connections, the unread data of upgrades that the windows of
-	// their connections do not bound: upgrades may be left unread forever and must not take the
-	// budget from all others. The users share it, too.
+	// UnreadAllowed bounds, over all connections, the unread data of upgrades beyond the windows of
+	// their connections. Upgrades may stay unread forever and must not use up the budget of all
+	// others. The users share it, too.
 	UnreadAllowed = BufferBudget / 4
 
-	// WaitingStream is about what a stream takes that waits for its client, beside a large header:
-	// a goroutine, and the request. WaitingAllowed bounds that over all connections. The users
-	// share it; anonymous connections have AnonymousAllowed.
+	// WaitingStream is the approximate memory of a stream that waits for its client, besides a
+	// large header: a goroutine and the request. WaitingAllowed bounds it over all connections. The
+	// users share it; anonymous connections have AnonymousAllowed.
 	WaitingStream  = 8 << 10
 	WaitingAllowed = 2 * BufferBudget
 
@@ -34,16 +34,16 @@ const (
 	// do not read what is queued for them. Their uploads and headers may have more.
 	AnonymousAllowed = BufferBudget / 4
 
-	// UserShare is how much a user may have of a budget for each byte that is free: one alone
-	// three quarters of it, two of them three sevenths each, and however many want more than
-	// there is, somebody who has nothing yet finds some free. proxy's limits are shared so, too.
+	// UserShare is how many bytes of a budget a user may hold for each free byte. A single user
+	// gets three quarters of the budget, two users three sevenths each. A user who holds nothing
+	// always finds some free bytes. The limits of package proxy are shared in the same way.
 	UserShare = 3
-	// UserAllowed is what any user may hold, however little is free: a user who holds next to
-	// nothing does not pay for what others hold.
+	// UserAllowed is how many bytes any user may hold, however few are free, so that a user who
+	// holds little is not affected by others.
 	UserAllowed = 1 << 20
 )
 
-// Sizes of buffers, and of what is in them.
+// Sizes of buffers and of their contents.
 const (
 	// SmallHead is the size of the buffer in which most requests fit: client-go's
 	// have about 500 bytes, with a service account's token about 1,500.
@@ -62,8 +62,8 @@ const (
 	RecordsBuffer = WriteSlice / RecordSize * (RecordSize + 32)
 )
 
-// An Account is what one user has of the budgets, over all connections: users who leave much
-// unread pay for it with streams of their own.
+// Account is one user's share of the budgets, over all connections. Users who leave much unread
+// lose streams of their own.
 type Account struct {
 	user    string
 	held    atomic.Int64 // of BufferBudget
@@ -83,7 +83,7 @@ func (a *Account) Move(to *Account, held, unread int64) {
 
 // accounts are the users of the open connections. It is safe for concurrent use.
 type accounts struct {
-	// anonymous has what connections hold before their users are known.
+	// anonymous counts the buffers of connections whose users are not known yet.
 	anonymous Account
 
 	mu     sync.Mutex
@@ -244,7 +244,7 @@ func (p *Buffers) get(a *Account, size int) *Buffer {
 	return b
 }
 
-// A Holder is somebody whose buffers count for a user, who may not be known yet.
+// Holder is the owner of buffers that are charged to a user, who may not be known yet.
 type Holder struct {
 	buffers *Buffers
 	account atomic.Pointer[Account]

@@ -36,12 +36,12 @@ const (
 // first byte of the first request is there.
 type Protocols struct{ HTTP1, HTTP2 func(*Conn) }
 
-// Conn is one accepted connection. One goroutine at a time owns it, which passes it on from the
-// handshake to one of the Protocols. The owner calls End as its last act.
+// Conn is one accepted connection. One goroutine at a time owns it. The handshake passes it on to
+// one of the Protocols. The last call of the owner must be End.
 type Conn struct {
 	*Shared
 	Holder
-	// NetConn is what HTTP is spoken over: TLS over socket, or socket.
+	// NetConn is the connection that carries HTTP: TLS over socket, or socket.
 	NetConn net.Conn
 	In      Input
 	Out     Output
@@ -50,14 +50,14 @@ type Conn struct {
 	client client
 	proto  string
 	state  atomic.Uint32
-	// drain is called when the server begins to drain; nil for protocols that need not know.
+	// drain is called when the server begins to drain; nil for protocols that do not need it.
 	drain atomic.Pointer[func()]
-	// protocols serve the connection, ended is called when it is over.
+	// protocols serve the connection; ended is called after it has ended.
 	protocols Protocols
 	ended     func(*Conn)
 }
 
-// client is what is known of whoever opened a connection.
+// client describes the client of a connection.
 type client struct {
 	listener api.Listener
 	remote   string
@@ -78,8 +78,8 @@ func NewConn(s *Shared, nc net.Conn, listener api.Listener) *Conn {
 	return c
 }
 
-// run is the connection's first goroutine. It ends with the handshake, whose
-// stack is much deeper than what follows needs.
+// run is the connection's first goroutine. It ends with the handshake, because that needs a much
+// deeper stack than serving does.
 func (c *Conn) run() {
 	defer c.Contain()
 	proto := protoHTTP1
@@ -165,7 +165,7 @@ func (c *Conn) AwaitRequest() bool {
 	return c.In.WaitFor(c.Options.IdleTimeout) && c.state.CompareAndSwap(connIdle, connBusy)
 }
 
-// Describe fills in what a request has of its connection.
+// Describe sets the fields of a request that its connection determines.
 func (c *Conn) Describe(r *api.Request) {
 	r.RemoteAddr, r.PeerCertificates, r.ServerName, r.Listener = c.client.remote, c.client.certs, c.client.sni, c.client.listener
 }
@@ -178,7 +178,8 @@ func (c *Conn) OnDrain(f func()) {
 	}
 }
 
-// startDrain closes a connection that waits for a request over HTTP/1.1, and tells others.
+// startDrain closes a connection that waits for a request over HTTP/1.1, and notifies the protocol
+// of other connections.
 func (c *Conn) startDrain() {
 	if c.state.CompareAndSwap(connIdle, connClosed) {
 		_ = c.NetConn.Close() // over TLS with a goodbye, which an idle client has room for
@@ -205,9 +206,9 @@ func (c *Conn) gauge(d float64) {
 // complete.
 const lingerBytes = 1 << 20
 
-// Linger closes the sending side and reads on until the client has closed its own, or
-// for a while: closing a socket with unread data, or one that data still comes to,
-// resets it, and the client might lose the response.
+// Linger closes the sending side and continues to read until the client has closed its side, or the
+// timeout passes. Closing a socket with unread or arriving data would reset it, and the client
+// might lose the response.
 func (c *Conn) Linger(timeout time.Duration) {
 	under, hasSides := c.socket.Conn.(halfCloser)
 	if tc, ok := c.NetConn.(*tls.Conn); ok {

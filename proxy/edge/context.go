@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Context is the context of a request, but for Done. The standard context in it is made when
-// somebody asks for what takes one.
+// Context is the context of a request, without Done. It creates a standard context only for callers
+// that need one.
 type Context struct {
 	Base context.Context
 

@@ -18,7 +18,7 @@ var (
 	ErrBodyFailed = errors.New("the response could not be written")
 	ErrNoUpgrade  = errors.New("this connection cannot be upgraded")
 	ErrStreamOver = errors.New("the stream is over")
-	// ErrReceived means that a Duplex wants nothing more of its client.
+	// ErrReceived means that a Duplex needs nothing more from its client.
 	ErrReceived   = errors.New("nothing more is wanted of the client")
 	ErrSlow       = errors.New("the client does not read, and its user holds more than a share of the memory for those who do not")
 	ErrBodyClosed = errors.New("the request is over, its body cannot be read any more")
@@ -81,7 +81,7 @@ func (s *Shared) StartStream(resp *api.Response, w api.StreamWriter) error {
 // StopStream stops a stream.
 func (s *Shared) StopStream(stream api.Stream) { _ = s.Panics.Run("stream", stream.Stop) }
 
-// RunUpgrade runs the upgrade of a response, which returns when it is over.
+// RunUpgrade runs the upgrade of a response, and returns when it has ended.
 func (s *Shared) RunUpgrade(resp *api.Response, nc net.Conn) error {
 	return s.begin("upgrade", resp, func() { resp.Upgrade(nc) })
 }
@@ -99,8 +99,8 @@ func (s *Shared) begin(place string, resp *api.Response, run func()) error {
 	return nil
 }
 
-// Receive passes a piece of what the client sends on. ErrReceived says that it was the last.
-// After a panic the stream is to be aborted.
+// Receive passes on a piece of the bytes from the client. ErrReceived means that it was the last
+// one. After a panic the caller must abort the stream.
 func (s *Shared) Receive(d api.Duplex, p []byte) (err error) {
 	switch {
 	case s.Panics.Run("stream", func() { err = d.Receive(p) }) != nil:

@@ -33,7 +33,7 @@ func (r *readers) put(br *bufio.Reader) {
 	r.pool(br.Size()).Put(br)
 }
 
-// A ReadMode says how the read deadline is kept while reading.
+// ReadMode determines how the read deadline is updated while reading.
 type ReadMode uint8
 
 const (
@@ -54,10 +54,10 @@ type Input struct {
 	Mode    ReadMode
 	// Buf is the buffer, nil while there is none.
 	Buf *bufio.Reader
-	// ahead is read before the connection: bytes that were taken from it already.
+	// ahead holds bytes that were already read from the connection and are read first.
 	ahead []byte
-	// first is where a read waits that cannot wait without a buffer; taken says that
-	// its byte is the only one that was read of the record it came in.
+	// first is the buffer of a read that waits without Buf. taken is true if its byte is the only
+	// one that was read of its TLS record.
 	first [1]byte
 	taken bool
 	// Err is the connection's last error, which is not a parser's.
@@ -101,8 +101,8 @@ func (in *Input) Read(p []byte) (int, error) {
 	return n + m, err
 }
 
-// WaitFor blocks until the client sends something, the connection ends or the timeout
-// passes, and holds no buffer meanwhile. ok says that Buf has a byte.
+// WaitFor blocks until the client sends something, the connection ends or the timeout passes. It
+// holds no buffer meanwhile. ok is true if Buf has a byte.
 func (in *Input) WaitFor(timeout time.Duration) (ok bool) {
 	in.Mode, in.HeadBegun, in.Err, in.Limit = ReadWait, false, nil, time.Time{}
 	if in.Buf != nil {
@@ -144,7 +144,7 @@ func (in *Input) fill(fd uintptr) (done bool) {
 	return done
 }
 
-// readFirst reads a byte without a buffer, and gets one for what follows.
+// readFirst reads a byte without a buffer, and allocates the buffer for the following bytes.
 func (in *Input) readFirst() (ok bool) {
 	n, err := in.conn.Read(in.first[:])
 	if n == 1 && errors.Is(err, errWouldBlock) {
@@ -158,7 +158,8 @@ func (in *Input) readFirst() (ok bool) {
 	return true
 }
 
-// FillHere reads the next TLS record into the empty buffer, if it came together with the last.
+// FillHere reads the next TLS record into the empty buffer, if it arrived together with the last
+// one.
 func (in *Input) FillHere() bool {
 	s := in.socket
 	if !in.secure || !s.more {

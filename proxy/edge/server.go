@@ -44,7 +44,7 @@ type Server struct {
 	}
 }
 
-// Addresses are what Start bound; nil for a listener that the options do not name.
+// Addresses are the addresses that Start listens on; nil for a listener that is not configured.
 type Addresses struct {
 	Secure, Sidecar net.Addr
 }
@@ -202,10 +202,10 @@ func (s *Server) remove(c *Conn) {
 	}
 }
 
-// Shutdown ends the server gracefully: it stops accepting, closes idle connections, tells the
-// others to end with the response they are in (Connection: close, GOAWAY), calls OnDrain, and waits
-// until all are gone. When ctx ends first it aborts them: request contexts end, connections are
-// closed, and its error is ctx's. It is to be called once.
+// Shutdown ends the server gracefully: it stops accepting, closes idle connections, makes the
+// others end with their present response (Connection: close, GOAWAY), calls OnDrain, and waits
+// until all have ended. If ctx ends first, it cancels the requests, closes the connections, and
+// returns ctx's error. It may be called once.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.Draining.Store(true)

@@ -11,7 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/contain"
 )
 
-// Shared is what the connections of a Server have in common.
+// Shared is the state that all connections of a Server share.
 type Shared struct {
 	Options Options
 	Log     *slog.Logger

@@ -35,9 +35,10 @@ func (wouldBlock) Temporary() bool { return true }
 // updates).
 type socket struct {
 	net.Conn
-	// raw gives access to the descriptor, nil if there is none to read and write without waiting.
+	// raw gives access to the descriptor; nil if reads and writes cannot be nonblocking.
 	raw syscall.RawConn
-	// timeout is how long a client may take for what TLS itself writes, see writeOwn.
+	// timeout bounds how long the client may take to accept records that TLS itself writes, see
+	// writeOwn.
 	timeout time.Duration
 
 	// offline makes reads fail that would go to the socket; more is unset when the last read
@@ -49,7 +50,8 @@ type socket struct {
 	mu struct {
 		sync.Mutex
 		gathered *Buffer // nil while nothing is gathered
-		// nonblocking is set while writes must not wait; rest is what the client did not take then.
+		// nonblocking is set while writes must not wait; rest holds the bytes that the client has
+		// not accepted.
 		nonblocking bool
 		rest        []byte
 		// err is the error of a write whose bytes count as written: nothing may follow them.
@@ -61,7 +63,7 @@ type socket struct {
 	tryErr error
 }
 
-// Read implements net.Conn. After errWouldBlock TLS goes on.
+// Read implements net.Conn. After errWouldBlock TLS can continue.
 func (s *socket) Read(p []byte) (n int, err error) {
 	switch {
 	case s.offline:
@@ -126,8 +128,8 @@ func (s *socket) writeOwn(p []byte) (int, error) {
 	return s.Conn.Write(p)
 }
 
-// writeNonblockingLocked writes what the client takes at once, and keeps the rest. Everything that
-// follows goes behind it.
+// writeNonblockingLocked writes the bytes that the client accepts at once, and appends the rest,
+// and all later bytes, to s.rest.
 func (s *socket) writeNonblockingLocked(p []byte) error {
 	if len(s.mu.rest) == 0 {
 		if s.try == nil {
@@ -182,8 +184,8 @@ func (s *socket) beginNonblocking() {
 	s.mu.Unlock()
 }
 
-// untaken returns how much was kept since beginNonblocking, which is over if that is nothing, else
-// with settle.
+// untaken returns how many bytes are waiting since beginNonblocking. If there are none, nonblocking
+// mode ends; otherwise settle ends it.
 func (s *socket) untaken() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +193,7 @@ func (s *socket) untaken() int {
 	return len(s.mu.rest)
 }
 
-// settle writes what was kept, and waits for the client to take it.
+// settle writes the waiting bytes, and waits until the client accepts them.
 func (s *socket) settle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

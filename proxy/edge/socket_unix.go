@@ -22,7 +22,7 @@ func rawOf(nc net.Conn) syscall.RawConn {
 	return nil
 }
 
-// readNow reads without waiting: again says that nothing is there yet.
+// readNow reads without waiting; again is true if nothing has arrived yet.
 func readNow(fd int, p []byte) (n int, again bool, err error) {
 	for {
 		n, err := syscall.Read(fd, p)
@@ -62,8 +62,8 @@ func writable(fd uintptr) bool {
 	return err != nil || n > 0
 }
 
-// clientDescriptors is how many connections the limit of open files leaves for clients: half of
-// it. The other half is for what is done for them (connections to the upstream, one for each
+// clientDescriptors returns how many connections the limit of open files allows for clients: half
+// of it. The other half is for work on their behalf (connections to the upstream, one for each
 // upgrade, those of the reflectors and of the store) and for the admin listener. Go has raised the
 // soft limit to the hard one.
 func clientDescriptors() int {

@@ -156,7 +156,7 @@ func (a *response) decoded() (io.Reader, error) {
 	}
 }
 
-// getJSON returns the body of what the preferred server has at path.
+// getJSON returns the body of the preferred server's response for path.
 func (c *Client) getJSON(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
 	a, err := c.get(ctx, &call{purpose: forDiscovery, rt: c.own.shared, path: path, query: query, accept: "application/json"})
 	if err != nil {

@@ -53,12 +53,12 @@ type connections struct {
 	servers *balance.Set // nil for a single server
 	// pluginStuck reports whether an exec plugin hangs, so that there are no credentials.
 	pluginStuck func() bool
-	// absolute is true if requests name the server in full, as an HTTP proxy in between needs it of
-	// requests in plain text.
+	// absolute is true if requests contain the full URL, as an HTTP proxy for plaintext requests
+	// requires.
 	absolute bool
 }
 
-// transports are what requests with the same credentials go through.
+// transports are the transports for requests with the same credentials.
 type transports struct {
 	shared http.RoundTripper // HTTP/2 where the upstream offers it
 	narrow http.RoundTripper // shared, with small windows
@@ -139,7 +139,7 @@ func (b *background) end() {
 	b.running.Wait()
 }
 
-// forHelpers is what goroutines of packages below need.
+// forHelpers returns the Background for goroutines of the packages below.
 func (c *Client) forHelpers() health.Background {
 	return health.Background{Context: c.ctx, Spawn: c.spawn, Log: c.log}
 }

@@ -30,8 +30,7 @@ type Discovery struct {
 	}
 }
 
-// Discovery returns a new Discovery of the client's upstream, which knows nothing yet: Run or
-// Refresh reads it.
+// Discovery returns a new, empty Discovery of the client's upstream: Run or Refresh reads it.
 func (c *Client) Discovery() *Discovery {
 	d := &Discovery{c: c, period: 5 * time.Minute, missPeriod: 10 * time.Second, minPeriod: time.Second}
 	d.known.Store(&discovered{})

@@ -22,7 +22,7 @@ const (
 	maxDiscovery = 64 << 20
 )
 
-// ServerResource is what discovery says of one resource.
+// ServerResource is the discovery entry of one resource.
 type ServerResource struct {
 	schema.GroupVersionResource
 	Kind       string

@@ -66,7 +66,8 @@ func retryLater(message string) error {
 	return err
 }
 
-// outcome says that the outcome of a write is unknown if it was sent.
+// outcome returns a sentence that the outcome is unknown for a write that was sent, "" for other
+// requests.
 func (x *forwarding) outcome() string {
 	if pool.Safe(x.r.Method) || !x.sent.Load() {
 		return ""

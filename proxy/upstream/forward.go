@@ -100,9 +100,10 @@ func (x *forwarding) isSmall() bool {
 	return false
 }
 
-// needsHTTP2 reports whether a server that shuts down must tell whether it saw the request: a
-// write, where another server could take it. HTTP/2 tells (GOAWAY). Over HTTP/1.1 it may have met
-// the close of an idle connection, or not.
+// needsHTTP2 reports whether the server must be able to state that it has not processed the
+// request: for a write, when another server could take it. HTTP/2 states this in GOAWAY. Over
+// HTTP/1.1, a request that meets the close of an idle connection may or may not have been
+// processed.
 func (x *forwarding) needsHTTP2() bool { return x.c.servers != nil && !pool.Safe(x.r.Method) }
 
 // mayRepeat reports whether a request that failed may be sent again: a read on a pooled connection,

@@ -120,8 +120,8 @@ func emptyTokenProtocols(lines []string) {
 	}
 }
 
-// responseHeader returns what the client gets of the upstream's header. The transport sets the
-// length, but for HEAD, which has no body to measure.
+// responseHeader returns the part of the upstream's header that the client gets. The transport sets
+// the length, except for HEAD, which has no body to measure.
 func responseHeader(h http.Header, method string) api.Header {
 	named := api.NamedByConnection(h["Connection"])
 	n := 0

@@ -12,11 +12,11 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 )
 
-// A request that was sent with the gateway's credentials in a client's name may be rejected. A
-// rejection of the client is passed on, as is one of what a client with the gateway's own identity
-// asked for. A rejection of the gateway (it may not impersonate, as nobody may while kube-apiserver
-// loads its RBAC, or it is not known) is no response to the client, who is not told who the gateway
-// is.
+// A request that was sent with the gateway's credentials on behalf of a client may be rejected. A
+// rejection of the client is passed on. So is a rejection of an impersonation that a client with
+// the gateway's own identity requested. A rejection of the gateway (it may not impersonate, as
+// happens while kube-apiserver loads its RBAC, or its credentials are invalid) is not passed on,
+// because clients must not learn who the gateway is.
 
 // mayBeAboutGateway reports whether the response may reject the gateway.
 func (x *forwarding) mayBeAboutGateway() bool {

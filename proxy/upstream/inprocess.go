@@ -14,17 +14,17 @@ import (
 type InProcess struct {
 	// Handler serves requests as kube-apiserver does.
 	Handler http.Handler
-	// WithUser returns a context by which Handler takes a request as u's. With nil it is the gateway's
-	// own, which may do everything.
+	// WithUser returns a context in which Handler treats a request as u's. With nil the request is
+	// the gateway's own, which may do everything.
 	WithUser func(ctx context.Context, u user.Info) context.Context
-	// Track is for ImmediateSource: the watch that Handler serves with the returned context is the one
-	// that Progress knows.
+	// Track is for ImmediateSource: it returns a context for Handler, and the Progress of the watch
+	// that is served with that context.
 	Track func(ctx context.Context) (context.Context, Progress)
 }
 
 // Progress reports the progress of one watch of an upstream in this process.
 type Progress interface {
-	// Current is what source.ImmediateSource.Progress returns, of this watch.
+	// Current implements source.ImmediateSource.Progress for this watch.
 	Current(ctx context.Context) (last, current uint64, shared bool, err error)
 }
 

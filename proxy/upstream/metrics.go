@@ -14,7 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
-// purpose is what a request to the upstream is for.
+// purpose is the purpose of a request to the upstream.
 type purpose string
 
 const (

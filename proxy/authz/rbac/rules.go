@@ -17,7 +17,7 @@ type Rules struct {
 	users, groups map[string][]grant
 }
 
-// grant is what a binding grants: a role, in a namespace or, with "", everywhere.
+// grant is the effect of a binding: a role in a namespace, or everywhere if namespace is "".
 type grant struct {
 	namespace string
 	*role

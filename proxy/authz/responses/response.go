@@ -21,8 +21,8 @@ type Response struct {
 	// Slots, if not nil, has a slot of User for Body while responses made of it are in use.
 	Slots *inflight.Limiter
 	User  string
-	// Keep is true if the response is cached. Allowed says for how long: as a permission or as a
-	// denial.
+	// Keep is true if the response may be cached. Allowed selects for how long: as long as a
+	// permission, or as a denial.
 	Keep, Allowed bool
 	// For, if not 0, limits the time.
 	For time.Duration
@@ -35,8 +35,8 @@ type Response struct {
 // upstream may record it as the manager of a field.
 var VaryingHeaders = [...]string{"Accept", "Accept-Encoding", "Content-Type", "Origin", "User-Agent"}
 
-// Digest identifies all that a response depends on except the user. state is what it depends
-// on besides the request.
+// Digest identifies everything that a response depends on except the user. state stands for
+// dependencies besides the request.
 func Digest(r *api.Request, body []byte, state ...uint64) (d [sha256.Size]byte) {
 	h := sha256.New()
 	number := func(n uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, n)) } // a hash never fails

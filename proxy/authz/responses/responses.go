@@ -41,8 +41,8 @@ func New(authorizer *authz.Authorizer, size int) *Cache {
 	return &Cache{authorizer: authorizer, responses: review.NewCache[key, *Response](size)}
 }
 
-// Covers reports whether the gateway knows who the client is and whom it acts as, by what the
-// upstream says now. Other requests must be forwarded.
+// Covers reports whether the client and the user that it acts as are known by a current decision of
+// the upstream. Other requests must be forwarded.
 func (c *Cache) Covers(s *authn.Subject) bool { return !s.UpstreamDecides && !s.Offline }
 
 // Get returns the response to a request of s, named by its digest: a cached one or that of fetch,

@@ -27,8 +27,8 @@ type Options struct {
 	// RecheckPeriod is how often the permission and the credential of an open watch are reviewed
 	// without a change of RBAC objects (default 60 s).
 	RecheckPeriod time.Duration
-	// Grace is how long a watch goes on while its reviews fail (default 5 min). If the upstream is
-	// gone, no events reach the watch in that time.
+	// Grace is how long a watch continues while its reviews fail (default 5 min). If the upstream
+	// is unreachable, the watch gets no events in that time.
 	Grace time.Duration
 	// Parallelism limits simultaneous reviews (default 16).
 	Parallelism int
@@ -348,7 +348,7 @@ func (w *Watches) review(ctx context.Context, grants []*grant, begin time.Durati
 	var reviews errgroup.Group
 	reviews.SetLimit(w.opts.Parallelism)
 	for _, g := range byTurns(grants) {
-		// By the clock: the context may end later than a review notices that its time is over.
+		// Compare the time, because the context may end later than the review returns.
 		if now := time.Now(); now.After(last) && now.Before(end) {
 			break
 		}
@@ -364,8 +364,8 @@ func (w *Watches) review(ctx context.Context, grants []*grant, begin time.Durati
 	_ = reviews.Wait() // the functions return no errors but panics, which are logged
 }
 
-// byTurns orders grants so that users take turns: one with thousands of grants delays nobody with a
-// few.
+// byTurns orders grants so that users alternate: a user with thousands of grants does not delay
+// users with a few.
 func byTurns(grants []*grant) []*grant {
 	byUser := make(map[authn.Digest][]*grant)
 	for _, g := range grants {

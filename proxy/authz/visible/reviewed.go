@@ -19,8 +19,8 @@ const (
 // terms determine how long reviews count.
 type terms struct {
 	allowed, denied time.Duration
-	// paced is true if nobody waits: the reviews of a set are spread over time, at most
-	// rechecksPerSecond.
+	// paced is true if no caller waits for the result: the reviews of a set are then spread over
+	// time, at most rechecksPerSecond.
 	paced bool
 }
 
@@ -80,7 +80,7 @@ func (r *reviewed) nextDue(now int64, l lifetime) time.Duration {
 
 func (r *reviewed) anyDue(now int64, l lifetime) bool { return len(r.at) > 0 && r.nextDue(now, l) <= 0 }
 
-// knownReview is what is known about a candidate.
+// knownReview is the known state of a candidate.
 type knownReview struct {
 	allowed, offline bool
 	at               int64 // when it was reviewed; 0 if it never was

@@ -94,8 +94,8 @@ func (r *reviewer) recall(s, before *Set, t terms) []knownReview {
 	return known
 }
 
-// postpone leaves the later part of what is only to be confirmed again to another time, if it is too
-// much for now.
+// postpone defers the later part of the confirmations that are due again, if there are too many for
+// now.
 func (r *reviewer) postpone(known []knownReview) {
 	var due []*knownReview
 	for i := range known {

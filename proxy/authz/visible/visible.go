@@ -270,7 +270,7 @@ func (f *Finder) allowsAll(ctx context.Context, s *Set) bool {
 	return err == nil && d.Allowed
 }
 
-// Inspection is what a Finder knows about the namespaces in which a user may do something.
+// Inspection is the known state of the namespaces in which a user may do something.
 type Inspection struct {
 	// Set is the cached set, or nil. Current is true if using it takes no review, as long as the
 	// namespaces of the cluster do not change.

@@ -57,8 +57,8 @@ func (c *conn) serveRequest() verdict {
 	return x.finish(resp, n, keep, err)
 }
 
-// readRequest reads and copies the header of a request. Without one, rejection is the
-// status to respond with, or 0 when there is nobody to respond to.
+// readRequest reads and copies the header of a request. If it returns none, rejection is the status
+// to respond with, or 0 if the client is gone.
 func (c *conn) readRequest() (x *exchange, rejection int) {
 	req := fasthttp.AcquireRequest()
 	if rejection := c.readHead(&req.Header); rejection >= 0 {
@@ -151,8 +151,8 @@ func (c *conn) awaitHead() (rejection int) {
 	}
 }
 
-// headEnd is where the first empty line behind another ends, in any form that a parser
-// might take for one; -1 when there is none. Nothing ends before from.
+// headEnd returns the end of the first empty line after another line, in any form that a parser
+// might accept, or -1 if there is none. It ignores ends before from.
 func headEnd(b []byte, from int) int {
 	for {
 		i := bytes.IndexByte(b[from:], '\n')
@@ -169,8 +169,8 @@ func headEnd(b []byte, from int) int {
 	}
 }
 
-// reject responds to what never became a request, as net/http's server does: in
-// plain text, and the connection ends.
+// reject responds to input that is not a valid request, as net/http's server does: in plain text,
+// and then it closes the connection.
 func (c *conn) reject(status int) {
 	code := strconv.Itoa(status)
 	c.Metrics.Malformed.WithLabelValues(code).Inc()

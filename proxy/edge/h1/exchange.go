@@ -19,7 +19,7 @@ import (
 // conn is an HTTP/1.1 connection.
 type conn struct {
 	*edge.Conn
-	// resume goes on with the next request, whose first byte is there.
+	// resume continues with the next request, whose first byte has arrived.
 	resume func()
 }
 
@@ -43,12 +43,12 @@ type exchange struct {
 	ctx  requestContext
 	body body
 
-	// http10 and head are what a response must know of its request; keepAlive says
-	// that the client wants the connection kept.
+	// http10 and head describe the request as far as its response depends on it. keepAlive is true
+	// if the client wants to keep the connection.
 	http10, head, keepAlive bool
 	// expects is set when the client waits for a 100 before it sends its body.
 	expects bool
-	// mayUpgrade is set when a Connection line says that Upgrade lines count.
+	// mayUpgrade is set if a Connection line makes Upgrade lines effective.
 	mayUpgrade bool
 	// framed is set by a Content-Length or Transfer-Encoding line, mustClose by both or
 	// by Connection: close, whatever other lines say.
@@ -73,11 +73,11 @@ var (
 // requests: it counts for the user of its request.
 func (x *exchange) AttributeTo(user string) { x.c.AttributeTo(user) }
 
-// copyHead copies what fasthttp parsed out of its pooled request: one string holds the method, the
-// target and the header block as they came, and everything else is cut from it.
+// copyHead copies the parsed request out of fasthttp's pooled one: a single string holds the
+// method, the target and the header block as received, and everything else is a part of it.
 //
-// fasthttp decided how the message is framed. A block that it accepts in other ways than RFC 9112
-// has it, so that it could be read in two ways, is rejected here.
+// fasthttp has decided how the message is framed. A header block that it accepts but RFC 9112 does
+// not is rejected here, because another parser could read it differently.
 func (x *exchange) copyHead(h *fasthttp.RequestHeader) error {
 	proto := h.Protocol()
 	x.http10 = string(proto) == "HTTP/1.0"
@@ -137,7 +137,7 @@ func (x *exchange) cutHeader(block string) error {
 	return nil
 }
 
-// addField notes one line; those that concern the connection are acted on.
+// addField adds one header line. Lines that concern the connection take effect.
 func (x *exchange) addField(name, value string) error {
 	switch name {
 	case "Host":
@@ -181,7 +181,7 @@ func (x *exchange) mayKeep(resp *api.Response) bool {
 }
 
 // finish ends everything that belongs to the request: the watching and reading of its connection,
-// its context, its response. keep says whether the connection is wanted for another request.
+// its context, its response. keep is true if the connection is wanted for another request.
 func (x *exchange) finish(resp *api.Response, written int64, keep bool, err error) verdict {
 	x.ctx.stopWatching()
 	if x.req.Body != nil {
@@ -207,12 +207,13 @@ type requestContext struct {
 	edge.Context
 	x *exchange
 
-	// mu guards what follows. It is taken before that of the body.
+	// mu guards the fields below. It is locked before that of the body.
 	mu sync.Mutex
 	// watching is closed when the goroutine that watches has ended; nil without one.
 	watching chan struct{}
-	// wanted is set when somebody waits for the client's leaving; stopped when watching must not
-	// begin any more, because the leaving is noticed in another way or the request is over.
+	// wanted is set when a caller waits for the client to disconnect. stopped is set when watching
+	// must not begin any more, because the disconnection is noticed in another way or the request
+	// has ended.
 	wanted, stopped bool
 }
 
@@ -227,9 +228,9 @@ func (r *requestContext) Done() <-chan struct{} {
 	return done
 }
 
-// watch starts the goroutine that reads ahead until something comes: the next request, which
-// stays in the buffer, or the end. It is called when somebody waits for that, and when the body,
-// which comes first, was read.
+// watch starts the goroutine that reads ahead until something arrives: the next request, which
+// stays in the buffer, or the end of the connection. It is called when a caller waits for the
+// disconnection, and after the body, which comes first, was read.
 func (r *requestContext) watch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,7 +280,7 @@ func (x *exchange) beginFinal() {
 	x.interim.Unlock()
 }
 
-// continue100 tells the client to send its body, unless it got a response already.
+// continue100 asks the client to send its body, unless it has got a response already.
 func (x *exchange) continue100() error {
 	x.interim.Lock()
 	defer x.interim.Unlock()
@@ -293,9 +294,9 @@ func (x *exchange) continue100() error {
 // drainLimit is how much of an unread body is read to keep the connection, as in net/http.
 const drainLimit = 256 << 10
 
-// body is the body of a request. Reads come from one goroutine
-// at a time, which need not be the one of the connection: an HTTP client sends a
-// body from a goroutine of its own and may still do so when the response is there.
+// body is the body of a request. One goroutine at a time reads it, which need not be the
+// connection's: an HTTP client sends a body from its own goroutine and may still do so when the
+// response is complete.
 type body struct {
 	x *exchange
 	// length is the Content-Length, -1 for a chunked body.
@@ -346,7 +347,7 @@ func (b *body) wasRead() bool {
 	return b.err == io.EOF //nolint:errorlint // Readers return it bare.
 }
 
-// advance reads on and notes how far it came. The caller holds reading.
+// advance continues to read and records the progress. The caller holds reading.
 func (b *body) advance(p []byte) (int, error) {
 	n, err := b.readOn(p)
 	b.mu.Lock()
@@ -419,8 +420,8 @@ func (b *body) seal() {
 	b.sealed = true
 }
 
-// discard reads what is left of a sealed body that is short enough, if the connection is to be
-// kept, and gives back what reading took. It returns how much may still come, as remaining does.
+// discard reads the rest of a sealed body if it is short and the connection is to be kept, and
+// frees the read buffer. It returns how many bytes may still arrive, as remaining does.
 func (b *body) discard(keep bool) (left int64) {
 	// reading is not held: others who read find the body sealed, and are not to wait for the
 	// client.

@@ -21,8 +21,8 @@ type framing struct {
 	close bool
 }
 
-// respond writes a response with a Body, a BodyTo or neither. keep says whether
-// the connection may be used for another request.
+// respond writes a response with a Body, a BodyTo or neither. keep is true if the connection may be
+// used for another request.
 func (x *exchange) respond(resp *api.Response) (written int64, keep bool, err error) {
 	keep = x.mayKeep(resp)
 	f := framing{length: int64(len(resp.Body)), close: !keep}
@@ -105,8 +105,8 @@ func (x *exchange) writeBodyTo(resp *api.Response, f framing) (written int64, er
 	return w.written, err
 }
 
-// appendHead writes a status line and header lines: those of the handler as they
-// are given, in order, but for the ones that belong to the connection.
+// appendHead writes a status line and header lines: those of the handler, unchanged and in order,
+// except for those that belong to the connection.
 func (x *exchange) appendHead(dst []byte, status int, header api.Header, f framing) []byte {
 	proto := "HTTP/1.1 "
 	if x.http10 {
@@ -196,7 +196,7 @@ func (w *collector) send(p []byte) error {
 	return w.err
 }
 
-// bodyWriter is what a BodyTo writes to. It begins with the response header in its buffer.
+// bodyWriter is the writer for a BodyTo. Its buffer begins with the response header.
 type bodyWriter struct {
 	collector
 	// left is how much may still be written, for a body of known length.

@@ -61,8 +61,8 @@ func (x *exchange) startStream(resp *api.Response) verdict {
 	s.keep = s.chunked && !s.discard && x.mayKeep(resp)
 	err := s.begin()
 	if err == nil && !x.head {
-		// From here on the connection belongs to the stream: a read that is pending
-		// tells when the client has left.
+		// From here on the connection belongs to the stream: a pending read notices when the client
+		// disconnects.
 		if err = c.In.Resume(); err == nil {
 			err = c.StartStream(resp, s)
 		}
@@ -72,7 +72,7 @@ func (x *exchange) startStream(resp *api.Response) verdict {
 		}
 		s.fail(err)
 	}
-	// Nothing was started, or all that was is over.
+	// Either nothing was started, or everything has ended.
 	c.StopStream(resp.Stream)
 	return x.finish(resp, s.written, s.keep, err)
 }
@@ -99,8 +99,8 @@ func (s *stream) begin() error {
 	return nil
 }
 
-// wait is the stream's goroutine. It goes on with the next request when the
-// response ended well and the client may send one.
+// wait is the stream's goroutine. It continues with the next request if the response was complete
+// and the client may send one.
 func (s *stream) wait() {
 	c := s.c
 	defer c.Contain()
@@ -146,11 +146,11 @@ func (s *stream) drop(buf []byte) (err error) {
 	return err
 }
 
-// receiveBuffer is what an idle Duplex holds to read into: its clients send little.
+// receiveBuffer is the size of the read buffer of an idle Duplex, whose clients send little.
 const receiveBuffer = 512
 
-// receive passes on what the client of a Duplex sends, until it leaves or the reading
-// is interrupted.
+// receive passes on the bytes from the client of a Duplex, until it disconnects or the reading is
+// interrupted.
 func (s *stream) receive() (err error) {
 	if br := s.c.In.Buf; br != nil {
 		ahead, _ := br.Peek(br.Buffered())
@@ -248,8 +248,8 @@ func (s *stream) Close() {
 	}
 }
 
-// Abort implements api.StreamWriter: without the last chunk the client knows
-// that something is missing.
+// Abort implements api.StreamWriter: without the last chunk the client knows that the response is
+// incomplete.
 func (s *stream) Abort() {
 	if s.closing.CompareAndSwap(false, true) {
 		s.c.Abort() // wakes wait, which finds that this was no interrupt

@@ -73,8 +73,8 @@ func appendSwitch(dst []byte, header api.Header) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// upgradedConn is the connection as an Upgrade gets it: what the client sent behind
-// its request comes first, and what is written is counted.
+// upgradedConn is the connection for an Upgrade. Reads begin with the bytes that the client sent
+// after its request, and written bytes are counted.
 type upgradedConn struct {
 	net.Conn
 	ahead   *bufio.Reader // nil when nothing was read ahead

@@ -55,12 +55,11 @@ func closeFrame(code uint16) []byte {
 	return binary.BigEndian.AppendUint16(appendHead(nil, opClose, 2), code)
 }
 
-// reader takes a client's frames apart as they come, in pieces of any size. It keeps
-// nothing of them but a head and the payload of a ping, and takes them as kube-apiserver's
-// golang.org/x/net/websocket does: the reserved bits, the reserved opcodes and the order of
-// fragments are not looked at.
+// reader parses a client's frames as they arrive, in pieces of any size. It buffers only a header
+// and the payload of a ping. Like golang.org/x/net/websocket, which kube-apiserver uses, it ignores
+// the reserved bits, the reserved opcodes and the order of fragments.
 type reader struct {
-	// ping is called with the payload of a ping, which is not to be kept.
+	// ping is called with the payload of a ping, which it must not retain.
 	ping func(payload []byte)
 	// frames counts those that have begun.
 	frames int

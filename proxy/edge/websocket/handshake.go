@@ -53,9 +53,9 @@ func protocol(r *api.Request) (name string, ok bool) {
 	return name, !strings.Contains(name, ",") && httpguts.ValidHeaderFieldValue(name)
 }
 
-// hasOrigin reports whether the client says which page it is, which can be any: a page has no
-// credential of another's, as a token is in no cookie. Clients that have the gateway's own identity
-// because of the listener they use were checked before, see authn.CheckLocal.
+// hasOrigin reports whether the client names its origin, which may be any: a page cannot use
+// another page's credentials, because tokens are not in cookies. Clients that have the gateway's
+// own identity because of their listener were checked before, see authn.CheckLocal.
 func hasOrigin(r *api.Request) bool {
 	_, err := url.ParseRequestURI(r.Header.Get("Origin"))
 	return err == nil
@@ -71,8 +71,8 @@ func hasLocation(r *api.Request) bool {
 	return err == nil
 }
 
-// Header are the lines of the answer that agrees to r, which Accepts, as kube-apiserver
-// writes them, and no others. Over HTTP/2 only the subprotocol is of use.
+// Header returns the header lines of the handshake response to r, which Accepts allows, exactly as
+// kube-apiserver writes them. Over HTTP/2 only the subprotocol is used.
 func Header(r *api.Request) api.Header {
 	h := api.Header{
 		{Name: "Upgrade", Value: "websocket"},

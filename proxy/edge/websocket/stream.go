@@ -14,13 +14,13 @@ import (
 
 var errClosed = errors.New("the WebSocket is closed")
 
-// Stream is an api.Duplex: a stream of messages with what a WebSocket needs beside them,
-// pongs, and close frames when either side ends.
+// Stream is an api.Duplex: a stream of messages with the control frames of a WebSocket: pongs, and
+// close frames when either side ends.
 //
-// Nothing is written where the client's bytes are read, which may be where those of other
-// streams are read as well. A goroutine writes the answers, one for all that became due
-// meanwhile, and ends; of several pings the last is answered (RFC 6455, 5.5.3). So a client
-// that sends pings and does not read has one goroutine, for as long as a write may take.
+// The goroutine that reads the client's bytes does not write, because it may also read those of
+// other streams. Another goroutine writes all control frames that have become due, and ends. Of
+// several pings only the last is answered (RFC 6455, 5.5.3). A client that sends pings and does not
+// read therefore costs one goroutine, for at most the duration of a write.
 type Stream struct {
 	messages api.Stream
 	panics   *contain.Panics
@@ -95,7 +95,7 @@ func (s *Stream) pinged(payload []byte) {
 	s.respond(func() { s.pong = append(appendHead(nil, opPong, len(payload)), payload...) })
 }
 
-// respond has what due notes written soon.
+// respond schedules the writing of the control frames that due records.
 func (s *Stream) respond(due func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *Stream) close(code uint16) {
 	}
 }
 
-// messageWriter is what the messages are written to.
+// messageWriter is the writer for messages.
 type messageWriter Stream
 
 func (m *messageWriter) WriteFrames(frames [][]byte) error { return (*Stream)(m).write(frames) }
@@ -179,7 +179,7 @@ func (s *sharedWriter) QueueFrames(frames [][]byte) (taken bool) {
 func (s *sharedWriter) Flush() { s.shared.Flush() }
 
 const (
-	// frameCost is what a frame costs beside its bytes.
+	// frameCost is the cost of a frame besides its bytes.
 	frameCost = 1 << 10
 	// allowedAtOnce and allowedASecond are bytes: the largest frame, and 1,000 small frames a
 	// second for ever.

@@ -96,7 +96,7 @@ func (s *Server) inspect(ctx context.Context) (health.Standing, error) {
 	return standingOf(resp.StatusCode, body)
 }
 
-// standingOf is what the status of /readyz says.
+// standingOf returns the standing that a response of /readyz means.
 func standingOf(code int, body []byte) (health.Standing, error) {
 	switch code {
 	case http.StatusOK, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
@@ -105,9 +105,9 @@ func standingOf(code int, body []byte) (health.Standing, error) {
 	return health.NotReady, fmt.Errorf("/readyz answers %d: %.200q", code, body)
 }
 
-// retriedCheck is what a server responds on new connections while it does not on an open one. If
-// that is the same, the open connection is lost. While its store stands still, a server waits for
-// that before it says that it is not ready; therefore it is also asked for something else.
+// retriedCheck holds the responses of a server on new connections while it does not respond on an
+// open one. If the server responds, the open connection is lost. While its store hangs, a server
+// delays the response of /readyz; therefore another path is requested as well.
 type retriedCheck struct {
 	alive atomic.Bool  // it responds with what it knows by itself
 	ready atomic.Int32 // the status of /readyz, 0 for none

@@ -8,9 +8,9 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
-// Something on the way to a server, such as a router that was replaced, may forget connections:
-// what is sent on them disappears, and nobody says so. New ones work. Checks find out, because they
-// use a connection of their own that stays open.
+// A device on the way to a server, such as a router that was replaced, may forget connections: data
+// sent on them disappears without an error, while new connections work. Checks detect this, because
+// they use their own connection, which stays open.
 
 // errLost cancels an attempt on a lost connection.
 var errLost = fmt.Errorf("%w on a connection that there was", health.ErrSilent)

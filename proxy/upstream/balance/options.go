@@ -16,12 +16,12 @@ import (
 // List names the API servers of a cluster.
 type List = apiservers.List
 
-// Options determine which servers there are, and how they are asked.
+// Options configure the servers of a Set and their checks.
 type Options struct {
 	List     List
 	Resolver Resolver // of a name in List, nil for net.DefaultResolver
-	// Base is where requests go that name no server. With AbsoluteURLs they name it in full, as an
-	// HTTP proxy in between needs it of requests in plain text.
+	// Base is the URL of requests that name no server. With AbsoluteURLs requests contain the full
+	// URL, as an HTTP proxy for plaintext requests requires.
 	Base         *url.URL
 	AbsoluteURLs bool
 	Agent        string // User-Agent of the gateway's own requests
@@ -30,7 +30,7 @@ type Options struct {
 	Styles   []pool.Style
 	Requests Requests
 	Timeouts
-	// Health is told of every response.
+	// Health is notified of every response.
 	Health  *health.Detector
 	Metrics *Metrics
 	health.Background

@@ -37,7 +37,7 @@ func (a *attempt) isRejected(resp *http.Response) bool {
 	if parsed, ok := status.Parse([]byte(message)); ok {
 		message = parsed.Message
 	}
-	// In the middle of a message this may be said of another server.
+	// In the middle of a message, the text may concern another server.
 	for _, notice := range []string{noticeShutdown, noticeStarting} {
 		if strings.HasPrefix(strings.TrimPrefix(message, "The "), notice) {
 			a.server.check() // which may find that another one behind it does

@@ -92,7 +92,7 @@ func (t *tour) next() (more bool) {
 	return more && t.req.Context().Err() == nil
 }
 
-// failed records that a got no response, and reports whether another server may be asked.
+// failed records that a got no response, and reports whether another server may be tried.
 func (t *tour) failed(a *attempt, err error) (more bool) {
 	t.err = err
 	if !a.canceled {

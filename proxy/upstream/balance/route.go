@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// route is what the context of a request says of where it goes.
+// route is the routing information in the context of a request.
 type route struct {
 	only       *Server // whatever its standing
 	preferred  bool    // to the server of the feeds if possible
 	repeatable bool    // the request changes nothing, though its method may
 
-	// tried tells, for only, that the request has come to where connections are made.
+	// tried is set, for only, when the request has reached the connection pool.
 	tried atomic.Bool
 }
 
@@ -25,7 +25,7 @@ func withRoute(ctx context.Context, r *route) context.Context {
 func (s *Server) Only(ctx context.Context) context.Context { return withRoute(ctx, &route{only: s}) }
 
 // Preferred sends requests with the returned context to the server of the feeds if possible, unless
-// ctx says already where they go.
+// ctx already selects a server.
 func Preferred(ctx context.Context) context.Context {
 	if ctx.Value(routeKey{}) != nil {
 		return ctx

@@ -39,7 +39,7 @@ type Server struct {
 	}
 }
 
-// endpoint is where a server is.
+// endpoint is the address of a server.
 type endpoint struct {
 	url   *url.URL // scheme and host
 	spare bool     // it is for when there is no other
@@ -86,8 +86,8 @@ func (s *Server) class() int {
 	return class
 }
 
-// isBetter reports whether feeds should rather go to s than to other: one that has been ready for
-// longer knows more of the past.
+// isBetter reports whether feeds should prefer s to other: a server that has been ready for longer
+// has more history.
 func (s *Server) isBetter(other *Server) bool {
 	class, classOther := s.class(), other.class()
 	since, sinceOther := s.health.ReadySince(), other.health.ReadySince()
@@ -142,7 +142,7 @@ func (s *Server) become(next health.Standing, why error) {
 	s.report(was, next, why)
 	s.set.prefer()
 	if next == health.Unresponsive {
-		// A write that was sent may still be responded to, and nobody may send it again.
+		// A write that was sent may still get a response, and must not be sent again.
 		s.cancel(health.ErrSilent, func(a *attempt) bool { return a.repeatable || !a.connected.Load() })
 	}
 	if next >= health.Down {

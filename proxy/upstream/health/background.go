@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// Background is what goroutines need.
+// Background is the environment of goroutines.
 type Background struct {
 	// Context ends with the upstream's client. Spawn starts a goroutine that must end with Context,
 	// and returns false after that.

@@ -19,8 +19,8 @@ import (
 type Conns struct {
 	now clock
 	log *slog.Logger
-	// Feed connections are pinged after pingInterval of silence. Every byte on them is told to
-	// contact.
+	// Feed connections are pinged after pingInterval of silence. contact is called for every byte
+	// on them.
 	pingInterval time.Duration
 	contact      func()
 
@@ -85,10 +85,9 @@ func (c *Conns) Close() {
 	}
 }
 
-// LimitPings ends the HTTP/2 connections of t, which are pinged when they bring no frame for a
-// while, when they bring no byte for timeout. That a ping is not answered in time says nothing
-// while there are bytes: on a slow link its answer waits behind data, and of a large frame nothing
-// is told before its end.
+// LimitPings ends the HTTP/2 connections of t that receive no byte for timeout. They are pinged
+// when they receive no frame for a while. An unanswered ping means nothing while bytes arrive: on a
+// slow link its response waits behind data, and a large frame is reported only at its end.
 func LimitPings(t *http.Transport, timeout time.Duration) {
 	const name = "h2"
 	upgrade := t.TLSNextProto[name]
@@ -174,8 +173,8 @@ func (c *Conn) Close() error {
 // LastContact returns when the connection was last read from.
 func (c *Conn) LastContact() time.Time { return c.all.now.at(c.heard.Load()) }
 
-// Watch counts a watch that conn carries, nil if it is no feed connection. pings tells whether conn
-// is pinged. end must be called when the watch ends.
+// Watch counts a watch on conn, which is nil if it is not a feed connection. pings reports whether
+// conn is pinged. end must be called when the watch ends.
 func (c *Conns) Watch(conn *Conn, pings bool) (end func()) {
 	if conn == nil {
 		return func() {}
@@ -252,10 +251,10 @@ func (c *Conns) unanswered() time.Duration {
 	return max(0, time.Duration(now-oldest)-c.pingInterval)
 }
 
-// doubt is what the monitor knows of a silent feed connection.
+// doubt is the monitor's state about a silent feed connection.
 type doubt struct {
-	// last is since when it was silent when that was noticed, and alone tells whether it was the only
-	// one.
+	// last is the beginning of its silence when that was noticed. alone is true if it was the only
+	// feed connection.
 	last  int64
 	alone bool
 	// outlived is since when it was silent when a probe proved that others work, which was at since.

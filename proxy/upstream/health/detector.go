@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// State is what a Detector knows of its upstream; see the package's picture.
+// State is the state of a Detector; see the diagram in the package comment.
 type State int32
 
 // The states of a Detector.
@@ -126,7 +126,7 @@ func (d *Detector) NoneReachable(rejected bool) {
 	d.enter(Unreachable)
 }
 
-// enter changes the state, unless the present one tells more.
+// enter changes the state, unless the present state is more specific.
 func (d *Detector) enter(next State) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,8 +155,8 @@ func (d *Detector) silence(since time.Time) time.Duration {
 	return time.Duration(d.now.nanos() - last)
 }
 
-// suspect has the upstream probed until it gives a sign of life. Nothing was heard of it since
-// then, although it was asked.
+// suspect starts probes of the upstream until it gives a sign of life. The upstream has been silent
+// since then, although a response was due.
 func (d *Detector) suspect(since time.Time) {
 	if d.opts.SilenceTimeout == 0 {
 		return
@@ -171,8 +171,9 @@ func (d *Detector) silent() {
 	d.suspect(d.now())
 }
 
-// silenceLimit returns how long to wait still before the upstream counts as Silent, or is to be probed,
-// for somebody who waits since a moment. It is not positive if the upstream is Silent.
+// silenceLimit returns how much longer to wait before the upstream counts as Silent, or must be
+// probed, for a request that has waited since the given time. It is not positive if the upstream is
+// Silent.
 func (d *Detector) silenceLimit(since time.Time) time.Duration {
 	limit, silence := d.opts.SilenceTimeout, d.silence(since)
 	switch {
@@ -187,8 +188,8 @@ func (d *Detector) silenceLimit(since time.Time) time.Duration {
 }
 
 // monitor suspects the upstream when the feed connections are silent for longer than their pings
-// allow, so that a frozen one is known before somebody needs it. It also closes lost connections,
-// and sends heartbeats.
+// allow, so that a frozen upstream is detected before a client needs it. It also closes lost
+// connections, and sends heartbeats.
 func (d *Detector) monitor() {
 	pings, beat := d.opts.PingInterval, d.now()
 	tick := time.NewTicker(max(pings/20, time.Millisecond))
@@ -221,11 +222,11 @@ func (d *Detector) Lag() time.Duration {
 	return d.lag.current()
 }
 
-// LinkLag returns for how long what the upstream sends to the feeds now is under way.
+// LinkLag returns how long data from the upstream to the feeds is currently in transit.
 func (d *Detector) LinkLag() time.Duration { return d.lag.measured() }
 
-// RTT returns the last round trip of a heartbeat, or for how long one is waited for if that is
-// more; known tells whether any was answered.
+// RTT returns the last round-trip time of a heartbeat, or the age of the one in flight if that is
+// longer. known is false if none was answered yet.
 func (d *Detector) RTT() (rtt time.Duration, known bool) {
 	return d.lag.rtt(), d.lag.took.Load() != 0
 }

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// heartbeatPeriod is the least time between two heartbeats, and idleHeartbeat how often one is
-	// sent while nobody asks for the lag, so that it is known at once.
+	// heartbeatPeriod is the minimum time between two heartbeats. idleHeartbeat is the period while
+	// no caller needs the lag, so that it is available at once.
 	heartbeatPeriod = time.Second
 	idleHeartbeat   = 5 * time.Second
 	// heartbeatMemory is for how long a round trip counts.
@@ -83,7 +83,8 @@ func (m *lagMeter) begin(now int64) bool {
 	return true
 }
 
-// returned records the end of the heartbeat that was sent then. One that failed says nothing.
+// returned records the end of the heartbeat that was sent at the given time. A failed one is
+// ignored.
 func (m *lagMeter) returned(sent int64, responded bool) {
 	now := m.now.nanos()
 	m.mu.Lock()

@@ -28,7 +28,7 @@ const (
 // String implements fmt.Stringer.
 func (s Standing) String() string { return [...]string{"ready", "not ready", "down", "silent"}[s] }
 
-// Server is what is known of one API server: its standing, if it is one of several, and which
+// Server is the state of one API server: its standing, if it is one of several, and which
 // connections to it are lost. It is safe for concurrent use.
 type Server struct {
 	// Probe probes the server. It does not wait.
@@ -45,10 +45,11 @@ type Server struct {
 	lostBefore atomic.Int64
 }
 
-// Standing returns what checks of the server have found.
+// Standing returns the standing that checks of the server have found.
 func (s *Server) Standing() Standing { return Standing(s.standing.Load()) }
 
-// Enter changes the standing. It returns the former one, and false if the present one tells more.
+// Enter changes the standing. It returns the former one, and false if the present one is more
+// specific.
 func (s *Server) Enter(next Standing, now time.Time) (was Standing, changed bool) {
 	was = s.Standing()
 	if was == next || was == Unresponsive && next == Down {
