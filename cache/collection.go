@@ -22,7 +22,7 @@ import (
 )
 
 // Collection holds all objects of one resource in one encoding, kept up to date by one upstream
-// watch. It is made of a complete list or a loaded checkpoint, so it is complete from the
+// watch. It starts from a complete list or a loaded checkpoint, so it is complete from the
 // beginning. A Manager creates and owns it. Its version never goes back: when the upstream's does,
 // the collection stops, and the next reader starts another one. All methods are safe for concurrent
 // use.
@@ -241,7 +241,7 @@ func (e *entry) firstList(first *store.List) *store.Store {
 	return c.store
 }
 
-// ready makes the Collection readable. loaded says that it was made of a checkpoint.
+// ready makes the Collection readable. loaded is true if it comes from a checkpoint.
 func (e *entry) ready(loaded bool) {
 	c, took := e.made, time.Since(e.began)
 	e.metrics.syncSeconds.WithLabelValues().Observe(took.Seconds())

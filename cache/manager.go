@@ -30,7 +30,7 @@ import (
 
 // Options configure a Manager.
 type Options struct {
-	// Source is what collections are filled from. Required.
+	// Source fills the collections. Required.
 	Source source.Source
 	Limits Limits
 	// Checkpoints determines which collections are saved for a restart.

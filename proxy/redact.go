@@ -19,7 +19,7 @@ import (
 )
 
 // Clients with a redacted view (a rule with view: redacted) are served by forms of redacted objects
-// (form.Renderer.For), most-recent reads included: the cache is proven to hold the most recent
+// (form.Renderer.For), most-recent reads included: the cache is confirmed to hold the most recent
 // state first. The gateway requests objects that the cache cannot serve in JSON and redacts them in
 // memory.
 // Everything else is rejected before the upstream receives the request.

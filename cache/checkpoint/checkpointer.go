@@ -27,12 +27,12 @@ import (
 
 // Options configure a Checkpointer.
 type Options struct {
-	// Storage is where checkpoints are kept; nil keeps none.
+	// Storage stores the checkpoints; nil disables them.
 	Storage Storage
-	// Cluster returns an identity that no other cluster has, of the cluster behind the source.
+	// Cluster returns an identity of the cluster behind the source that no other cluster has.
 	// Checkpoints of another cluster are not used. Required.
 	Cluster func(context.Context) (string, error)
-	// Exclude reports whether a resource is not kept.
+	// Exclude reports whether a resource has no checkpoint.
 	Exclude func(schema.GroupResource) bool
 	// MaxAge is how old a saved state may be to be used; 0 means any age.
 	MaxAge time.Duration
@@ -180,8 +180,8 @@ var errDiskTimeout = errors.New("the disk does not respond")
 // errHandedOver means that another Checkpointer uses the checkpoints.
 var errHandedOver = errors.New("the state directory was handed over")
 
-// acquire waits until nobody else uses a checkpoint, but not longer than patience. release lets the
-// next user in.
+// acquire waits until nobody else uses a checkpoint, at most until timeout. release lets the next
+// user in.
 func (k *Checkpointer) acquire(ctx context.Context, name string, timeout <-chan time.Time) error {
 	for {
 		k.mu.Lock()
@@ -321,7 +321,7 @@ type Checkpoint struct {
 	}
 }
 
-// Checkpoint returns the checkpoint of a new collection, nil if it is not kept.
+// Checkpoint returns the checkpoint of a new collection, nil if it is not saved.
 func (k *Checkpointer) Checkpoint(res *source.Resource, enc api.Encoding, log *slog.Logger) *Checkpoint {
 	if k == nil || res.Aggregated || k.Exclude != nil && k.Exclude(res.GroupResource()) {
 		return nil

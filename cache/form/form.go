@@ -69,9 +69,9 @@ const (
 	alone
 )
 
-// Resource is what forms know about the resource whose objects they render. Derived values are
-// cached under its address, so the new definition of a custom resource is a new Resource and does
-// not meet values derived for the old one.
+// Resource describes the resource whose objects forms render. Derived values are cached under its
+// address, so the new definition of a custom resource is a new Resource and does not use values
+// derived for the old one.
 type Resource struct {
 	// APIVersion and Kind of the objects.
 	APIVersion, Kind string
@@ -322,7 +322,7 @@ type slot struct {
 	scope    Scope
 }
 
-// place is where values derived from a response's objects are cached: the slot of the list or
+// place identifies where derived values of a response's objects are cached: the slot of the list or
 // object, and the version of its content.
 type place struct {
 	slotOf slot // kind, rep and coding are left empty
@@ -375,8 +375,8 @@ type tagger struct {
 	seed    maphash.Seed // seed of the hashes of scopes
 }
 
-// Frames are what a watch writes at once, in pieces. Frames are reusable: one goroutine that writes
-// many watches uses the same Frames for all of them.
+// Frames collects, in pieces, the frames that a watch writes at once. Frames are reusable: one
+// goroutine that writes many watches uses the same Frames for all of them.
 type Frames struct {
 	pieces encoding.Pieces
 	// sent is the value of Watch.sent once the frames are written.

@@ -67,7 +67,7 @@ const (
 	maxColumnSets = 2
 	// maxColumns is the maximum number of columns, whatever they cost.
 	maxColumns = 128
-	// idleTime is how long what nobody uses is kept.
+	// idleTime is how long unused frames, columns and orders are kept.
 	idleTime = 10 * time.Minute
 	// frameName is the name of frames. Neither a column nor an order has it.
 	frameName = "frame"
@@ -185,7 +185,7 @@ func (k *Columns) firstLocked(name string, before func(a, b *madeColumn) bool) (
 // isNewer orders by state, the newest first.
 func isNewer(a, b *madeColumn) bool { return a.frame.content > b.frame.content }
 
-// pinsMore orders by what is kept from being freed.
+// pinsMore orders by the memory that each prevents from being freed.
 func pinsMore(a, b *madeColumn) bool { return a.frame.churn < b.frame.churn }
 
 // isLessUsed orders by use, the least recent one first. Frames come last, because all columns need
@@ -311,7 +311,7 @@ func (k *Columns) trimLocked() {
 	k.trimAt.Store(noPin)
 }
 
-// DropUnused drops what nobody has used for idleTime.
+// DropUnused drops everything that was not used for idleTime.
 func (k *Columns) DropUnused(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -335,7 +335,8 @@ func (k *Columns) Close() {
 	k.trimLocked()
 }
 
-// Size returns the number of columns and orders, their size and what they keep from being freed.
+// Size returns the number of columns and orders, their size, and the size of the memory that they
+// prevent from being freed.
 func (k *Columns) Size(churn int64) (n int, bytes int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -41,7 +41,7 @@ const (
 	grace = 2 * time.Second
 )
 
-// opened records that a watch begins. live says that its events are applied. Until it has reached
+// opened records that a watch begins. live is true if its events are applied. Until it has reached
 // target, it is catching up; if target is vague, until it settles.
 func (h *health) opened(live bool, target uint64, vague bool, cancel context.CancelCauseFunc) {
 	h.mu.Lock()
@@ -157,7 +157,7 @@ const (
 
 func (b *backoff) reset() { b.failures = 0 }
 
-// next returns the delay after a stream that ended with err. healthy says that the stream kept the
+// next returns the delay after a stream that ended with err. healthy is true if the stream kept the
 // store up to date and lasted for healthyAfter; if it ended cleanly, it is resumed at once.
 func (b *backoff) next(err error, healthy bool) time.Duration {
 	if healthy {

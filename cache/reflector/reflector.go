@@ -55,7 +55,7 @@ type Reflector struct {
 	Options
 	store  *store.Store // nil until the first list is complete
 	health health
-	// Checkpoint is the collection's, nil if it is not kept.
+	// Checkpoint is the checkpoint of the collection, nil if it is not saved.
 	Checkpoint *checkpoint.Checkpoint
 	// published is set when ready was called.
 	published atomic.Bool
@@ -113,12 +113,11 @@ type Options struct {
 	Panics   *contain.Panics
 	// StaleAfter is how long a healthy connection may be silent.
 	StaleAfter time.Duration
-	// Checkpointer is nil if nothing is kept.
+	// Checkpointer is nil if nothing is saved.
 	Checkpointer *checkpoint.Checkpointer
 	// First is called with the first complete list, or with a loaded state, and returns the store
-	// made of it. Ready is called when that store may be read, which is at once after a list;
-	// loaded says that it was made of a loaded state. Failed is called when an attempt has failed
-	// before that.
+	// with its objects. Ready is called when that store may be read, which is at once after a list;
+	// loaded is true after a loaded state. Failed is called when an attempt has failed before that.
 	First  func(*store.List) *store.Store
 	Ready  func(loaded bool)
 	Failed func(error)
@@ -232,15 +231,15 @@ func (f *Reflector) Decode(raw []byte) (*object.Object, error) {
 // SendsBookmarks reports whether the source is known to send bookmarks.
 func (f *Reflector) SendsBookmarks() bool { return f.progress.Load() }
 
-// loadedState is what is known of a loaded store until it is confirmed.
+// loadedState is the state of a loaded store until it is confirmed.
 type loadedState struct {
 	checkpoint *checkpoint.Loaded
 	// current is the source's version before the watch was opened, which was read at the time
-	// asked; 0 before that.
+	// requested; 0 before that.
 	current   uint64
 	requested time.Time
 	// seconds is the timeout of the last watch and brought the time of its last event. quiet ends
-	// the watch when that is long ago; without any event, after patience.
+	// the watch when that is long ago; without any event, after timeout.
 	seconds int64
 	brought time.Time
 	quiet   *time.Timer

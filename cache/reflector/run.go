@@ -11,8 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 )
 
-// Run fills the store and keeps it up to date until ctx is done or it cannot continue. The error
-// says why; it is the cause of ctx if that ended it.
+// Run fills the store and keeps it up to date until ctx is done or it cannot continue. It returns
+// the reason, which is the cause of ctx if that is done.
 func (f *Reflector) Run(ctx context.Context) error {
 	f.load(ctx)
 	f.offerLoaded()

@@ -183,7 +183,7 @@ var ErrNoBookmark = errors.New("the watch ended without a bookmark")
 // ErrNoVersion means that a list, or the bookmark that ends one, has no resourceVersion.
 var ErrNoVersion = errors.New("the upstream's list has no resourceVersion")
 
-// Source is what the cache needs of an API server: a remote kube-apiserver or the origin. Its
+// Source is the interface of the cache to an API server: a remote kube-apiserver or the origin. Its
 // methods are safe for concurrent use. Errors that the server responded with, or sent as ERROR
 // events, are *errors.StatusError of apimachinery.
 type Source interface {

@@ -168,7 +168,7 @@ func followVerbs(served bool) []string {
 }
 
 // readVerbs are what is needed of a resource that is cached: list and watch feed the
-// cache, and lists are proven current by list; get is for reads of single objects that
+// cache, and lists are revalidated by list; get is for reads of single objects that
 // ask for the most recent state, of which simultaneous ones share a request.
 func readVerbs() []string { return []string{"get", "list", "watch"} }
 

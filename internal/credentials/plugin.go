@@ -25,7 +25,7 @@ var ErrSilent = errors.New("the credential plugin of the kubeconfig does not ret
 // requests a token from an OIDC provider, for as long as that takes, even if the request that needs
 // it is canceled, and makes others wait behind a mutex. So Plugin calls it in a goroutine of its
 // own, of which there is at most one. Requests wait for that goroutine until their context ends;
-// once it has taken longer than patience they fail at once. Nobody waits for the goroutine's end.
+// once it has taken longer than timeout they fail at once. Nobody waits for the goroutine's end.
 // Plugin is safe for concurrent use.
 type Plugin struct {
 	// chain is client-go's, in front of asked. cert is its current certificate, nil if it never has
@@ -64,7 +64,7 @@ func Take(config *transport.Config, timeout time.Duration, log *slog.Logger) *Pl
 }
 
 // Client returns the client of client-go for a configuration. Its requests wait for the plugin no
-// longer than patience.
+// longer than timeout.
 func Client(cfg *rest.Config, timeout time.Duration, log *slog.Logger) (*http.Client, error) {
 	config, err := cfg.TransportConfig()
 	if err != nil {

@@ -22,11 +22,10 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane/controller/crdregistration"
 )
 
-// workers of the controllers that have several (the library's number).
+// workers is the number of workers of controllers that have several, as in the library.
 const workers = 5
 
-// addHooks lets run what kube-apiserver runs, under the names that its health endpoints
-// know.
+// addHooks adds the post-start hooks of kube-apiserver, under the names of its health checks.
 func (s *Server) addHooks() error {
 	routed := make(chan struct{})
 	if err := s.Generic.RegisterMuxAndDiscoveryCompleteSignal("APIServiceRegistrationControllerInitiated", routed); err != nil {
@@ -117,9 +116,9 @@ func wait(ctx genericapiserver.PostStartHookContext, done <-chan struct{}) bool 
 	}
 }
 
-// registerOwn has an APIService made for every group and version that the next servers
-// serve themselves, and returns their names. The manager of aggregated discovery is told
-// the priorities.
+// registerOwn registers an APIService for every group and version that the next servers serve
+// themselves, and returns their names. It passes their priorities to the manager of aggregated
+// discovery.
 func (s *Server) registerOwn(register autoregister.AutoAPIServiceRegistration) []string {
 	known := priorities()
 	for gv, p := range known {
@@ -167,7 +166,7 @@ func apiServiceOf(gv schema.GroupVersion, p priority) *apiregistration.APIServic
 	}
 }
 
-// ownServices are the APIServices of what is served here.
+// ownServices are the APIServices of the groups that this process serves.
 type ownServices struct {
 	// complete is closed when each of them was seen to be available once.
 	complete chan struct{}

@@ -59,8 +59,8 @@ func (r *remote) begin() {
 	go controller.Run(workers, r.mu.ctx.Done())
 }
 
-// availability makes the library's controller, which panics when the informers, and so
-// the server, have stopped meanwhile.
+// availability creates the library's controller, which panics if the informers, and so the server,
+// have stopped meanwhile.
 func (s *Server) availability() (c *remotestatus.AvailableConditionController, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -25,8 +25,8 @@ func routeOf(name, group, version string) string {
 	return "/apis/" + group + "/" + version
 }
 
-// AddAPIService makes or renews the route of an APIService. It is called by the
-// library's registration controller, for one APIService at a time.
+// AddAPIService creates or updates the route of an APIService. The library's registration
+// controller calls it, for one APIService at a time.
 func (s *Server) AddAPIService(service *apiregistration.APIService) error {
 	s.routes.Lock()
 	proxy, known := s.routes.proxies[service.Name]

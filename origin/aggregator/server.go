@@ -44,10 +44,10 @@ import (
 	"github.com/kubeweir/kubeweir/origin/registry"
 )
 
-// resync is how often everything is looked at again, changed or not (the library's).
+// resync is the resync period, as in the library.
 const resync = 5 * time.Minute
 
-// Config is what a Server is built from.
+// Config configures a Server.
 type Config struct {
 	// Generic is the configuration shared by all servers of the chain; New changes its own copy.
 	// Only the info and the security of its OpenAPI configs are used. Its BuildHandlerChainFunc
@@ -70,8 +70,8 @@ type Config struct {
 	// them; only its DialContext is used.
 	ServiceResolver library.ServiceResolver
 	ProxyTransport  *http.Transport
-	// ProxyClientCert and ProxyClientKey, in PEM, are what other API servers know
-	// this one by. They may be empty.
+	// ProxyClientCert and ProxyClientKey, in PEM, authenticate this server to other API servers.
+	// They may be empty.
 	ProxyClientCert, ProxyClientKey []byte
 	// Logger, default: slog.Default().
 	Logger *slog.Logger

@@ -18,9 +18,8 @@ import (
 	"github.com/kubeweir/kubeweir/origin/builtin/groups"
 )
 
-// Printers gives the table printers of the built-in types. It is safe for
-// concurrent use. Make one per process: the first use builds the column
-// definitions of all types.
+// Printers returns the table printers of the built-in types. It is safe for concurrent use. Create
+// one per process: the first use builds the column definitions of all types.
 type Printers struct {
 	shared func() sharedPrinting
 
@@ -31,7 +30,7 @@ type Printers struct {
 	}
 }
 
-// sharedPrinting is what all printers have in common.
+// sharedPrinting is the state that all printers share.
 type sharedPrinting struct {
 	generator printers.TableGenerator
 	marks     []mark
@@ -90,9 +89,8 @@ func (p *Printers) build(gvk schema.GroupVersionKind) table.Printer {
 	return printer
 }
 
-// hasDefaultColumns tells the resources that kube-apiserver gives the default
-// columns. CSIStorageCapacity has a printer in k8s.io/kubernetes, but its
-// storage does not use it.
+// hasDefaultColumns reports whether kube-apiserver prints the resource with the default columns.
+// CSIStorageCapacity has a printer in k8s.io/kubernetes, but its storage does not use it.
 func hasDefaultColumns(gvk schema.GroupVersionKind) bool {
 	switch gvk.GroupKind() {
 	case schema.GroupKind{Group: "", Kind: "LimitRange"},

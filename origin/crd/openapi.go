@@ -55,11 +55,11 @@ type version2 struct {
 	handler http.Handler
 	service *handler.OpenAPIService
 	static  *spec.Swagger
-	// made holds what each definition contributes.
+	// made holds the contribution of each definition.
 	made map[string]contribution
 }
 
-// contribution is what one definition adds to /openapi/v2.
+// contribution is the part of /openapi/v2 that one definition adds.
 type contribution struct {
 	stamp   string
 	swagger *spec.Swagger
@@ -134,8 +134,8 @@ func (d *documents) newVersion2() (*version2, error) {
 	return two, nil
 }
 
-// renew makes the document one of crds. A definition whose schema cannot be shown is
-// left out, and others are not affected.
+// renew rebuilds the document from crds. It leaves out a definition whose schema cannot be
+// published; others are not affected.
 func (v *version2) renew(crds map[string]*apiextensions.CustomResourceDefinition, logger *slog.Logger) {
 	changed := false
 	for name := range v.made {
@@ -173,7 +173,7 @@ func (v *version2) renew(crds map[string]*apiextensions.CustomResourceDefinition
 	})))
 }
 
-// swaggerOf is what a definition adds to /openapi/v2: all its served versions.
+// swaggerOf returns the part of /openapi/v2 that a definition adds: all its served versions.
 func swaggerOf(crd *apiextensions.CustomResourceDefinition) (*spec.Swagger, error) {
 	merged := &spec.Swagger{}
 	for _, version := range crd.Spec.Versions {
@@ -213,7 +213,7 @@ type versionOf struct {
 	name string
 }
 
-// renew3 makes the documents those of crds. It is called with mu locked.
+// renew3 rebuilds the documents from crds. The caller holds mu.
 func (d *documents) renew3(crds map[string]*apiextensions.CustomResourceDefinition) {
 	parts := map[string][]versionOf{}
 	stamps := map[string]string{}

@@ -17,8 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/origin/registry"
 )
 
-// definitionsGetter says how definitions are stored: JSON of v1beta1, because that of
-// v1, which repeats the schema in every version, is larger than some objects may be
+// definitionsGetter returns the storage options of definitions: JSON of v1beta1. JSON of v1 repeats
+// the schema in every version, and may exceed the size limit of objects
 // (CreateAPIExtensionsConfig).
 func definitionsGetter(cfg Config) generic.RESTOptionsGetter {
 	codec := apiextensionsserver.Codecs.LegacyCodec(v1beta1.SchemeGroupVersion, v1.SchemeGroupVersion)

@@ -31,7 +31,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/registry"
 )
 
-// Config is what a Server is built from.
+// Config configures a Server.
 type Config struct {
 	// Generic is the configuration shared by all servers of the chain; New changes its own copy.
 	// Only the info and the security of its OpenAPI configs are used.
@@ -42,10 +42,9 @@ type Config struct {
 	// their keys.
 	Registry registry.Options
 	Prefix   string
-	// Delegate answers what is no custom resource.
+	// Delegate serves all requests that are not for custom resources.
 	Delegate genericapiserver.DelegationTarget
-	// ServiceResolver and AuthResolverWrapper are what conversion webhooks are called
-	// with.
+	// ServiceResolver and AuthResolverWrapper are used to call conversion webhooks.
 	ServiceResolver     webhook.ServiceResolver
 	AuthResolverWrapper webhook.AuthenticationInfoResolverWrapper
 	// Logger, default: slog.Default().

@@ -56,7 +56,7 @@ func (s *endingStorage) Watch(ctx context.Context, key string, opts storage.List
 	return &endingWatch{Interface: inner, release: func() { detach(); cancel() }}, nil
 }
 
-// endingWatch lets go of its storage when it is stopped.
+// endingWatch releases its storage when it is stopped.
 type endingWatch struct {
 	watch.Interface
 	release func()

@@ -14,8 +14,8 @@ import (
 const (
 	folderMode = 0o700
 	fileMode   = 0o600
-	// forOthers are the permissions that a private key must not give. The group's
-	// are let pass: a pod's fsGroup sets them on every file of a volume.
+	// forOthers are the permissions that a private key must not have. Group permissions are
+	// allowed: a pod's fsGroup sets them on every file of a volume.
 	forOthers = 0o007
 )
 
@@ -164,7 +164,7 @@ func WriteFile(path string, content []byte) error {
 	return syncFolder(dir)
 }
 
-// syncFolder makes the names in a folder durable.
+// syncFolder makes the entries of a directory durable.
 func syncFolder(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -81,7 +81,7 @@ func servingSpec(o Options) spec {
 	return s
 }
 
-// covers tells whether a certificate says all that the spec wants; it may say more.
+// covers reports whether a certificate has everything that the spec requires; it may have more.
 func (s spec) covers(cert *x509.Certificate) bool {
 	for _, name := range s.dns {
 		if !slices.Contains(cert.DNSNames, name) {
@@ -100,8 +100,8 @@ func (s spec) covers(cert *x509.Certificate) bool {
 	return cert.Subject.CommonName == s.user && slices.Equal(groups, wanted) && slices.Contains(cert.ExtKeyUsage, s.usage)
 }
 
-// nearEnd tells whether a certificate is to be renewed. One that was made for a
-// shorter time than ours is renewed when a third of it is left.
+// nearEnd reports whether a certificate must be renewed. One with a shorter lifetime than ours is
+// renewed when a third of it is left.
 func nearEnd(cert *x509.Certificate, now time.Time) bool {
 	margin := leafRenewal
 	if cert.IsCA {
@@ -175,7 +175,7 @@ func leafOf(k storage, s spec, ca *KeyPair, now time.Time) (*KeyPair, error) {
 	return made, k.save(s.name, made, key == nil)
 }
 
-// issue makes a certificate below ca, for a new key if key is nil.
+// issue issues a certificate below ca, for a new key if key is nil.
 func issue(s spec, ca *KeyPair, key crypto.Signer, now time.Time) (*KeyPair, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: s.user, Organization: s.groups},

@@ -56,8 +56,8 @@ func (m *Material) WriteClusterKubeconfig(path, server, user string) error {
 	return WriteFile(path, text)
 }
 
-// RESTConfig is what Kubeconfig says, for client-go in the same process. The caller
-// may change it.
+// RESTConfig returns the contents of Kubeconfig for client-go in the same process. The caller may
+// change it.
 func (m *Material) RESTConfig(server string, client *KeyPair) *rest.Config {
 	return &rest.Config{
 		Host: server,

@@ -26,12 +26,12 @@ const (
 	// certificate. kube-apiserver permits the group everything, without asking RBAC.
 	AdminUser  = "kubernetes-admin"
 	AdminGroup = "system:masters"
-	// FrontProxyUser is the common name of the certificate by which aggregated API
-	// servers recognise the origin as one whose X-Remote-* headers are true.
+	// FrontProxyUser is the common name of the certificate by which aggregated API servers
+	// recognize the origin, so that they trust its X-Remote-* headers.
 	FrontProxyUser = "front-proxy-client"
-	// KubeletClientUser is the common name of the certificate that kubelets are asked
-	// with for logs, exec and the like. It is in AdminGroup, so that a kubelet that
-	// asks the origin back permits it with no binding made for the purpose.
+	// KubeletClientUser is the common name of the certificate for requests to kubelets, such as
+	// logs and exec. It is in AdminGroup, so that a kubelet that authorizes it at the origin
+	// permits it without an extra binding.
 	KubeletClientUser = "kube-apiserver-kubelet-client"
 )
 
@@ -83,12 +83,12 @@ func (p *KeyPair) TLS() tls.Certificate {
 type Material struct {
 	// CA signs serving and client certificates.
 	CA *KeyPair
-	// Serving is the server's own certificate as it was when the material was made or
-	// loaded; ServingCertificate follows renewals.
+	// Serving is the server's own certificate when the material was created or loaded;
+	// ServingCertificate follows renewals.
 	Serving *KeyPair
 	// Admin is a client that may do everything.
 	Admin *KeyPair
-	// KubeletClient is what kubelets are asked with.
+	// KubeletClient is the certificate for requests to kubelets.
 	KubeletClient *KeyPair
 	// FrontProxyCA signs FrontProxyClient, by which aggregated API servers know the
 	// origin. It is another one than CA: whoever it signs may say who a user is.
@@ -104,13 +104,12 @@ type Material struct {
 	serving *tls.Certificate // guarded by mu: the one to serve with now
 }
 
-// InMemory makes material that exists in memory only, in a few milliseconds: for
-// tests.
+// InMemory creates material that exists in memory only, in a few milliseconds: for tests.
 func InMemory(o Options) (*Material, error) {
 	return assemble(o, memory{})
 }
 
-// ServingInMemory makes a CA and a serving certificate that exist in memory only.
+// ServingInMemory creates a CA and a serving certificate that exist in memory only.
 func ServingInMemory(o Options) (*Material, error) { return assembleServing(o, memory{}) }
 
 // CAPool holds the CA alone: what clients verify the server with, and the server
@@ -121,9 +120,9 @@ func (m *Material) CAPool() *x509.CertPool {
 	return pool
 }
 
-// ServingCertificate is made for tls.Config.GetCertificate. A process that lives
-// until its certificate comes near its end gets a new one, with the same key; it
-// is kept in memory, the next start makes one that is written down.
+// ServingCertificate is for tls.Config.GetCertificate. When the certificate of a running process is
+// about to expire, it issues a new one with the same key. That one stays in memory; the next start
+// issues one that is saved.
 func (m *Material) ServingCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,8 +153,8 @@ func (m *Material) KubeletClientFiles() (cert, key string) {
 	return base + ".crt", base + ".key"
 }
 
-// IssueClient makes a certificate, with a new key, by which a client is the user
-// and in the groups given. It lives for a year.
+// IssueClient issues a certificate, with a new key, that authenticates a client as the user in the
+// given groups. It is valid for a year.
 func (m *Material) IssueClient(user string, groups ...string) (*KeyPair, error) {
 	return issue(clientSpec("", user, groups...), m.CA, nil, m.options.now())
 }
@@ -190,7 +189,7 @@ func assembleServing(o Options, k storage) (*Material, error) {
 	return m, err
 }
 
-// assemble takes from k what is there and still good, and makes the rest.
+// assemble loads the valid material from k, and creates the rest.
 func assemble(o Options, k storage) (*Material, error) {
 	o.Hosts = slices.Clone(o.Hosts)
 	m := &Material{options: o}

@@ -16,11 +16,11 @@ import (
 	engine "github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// client is an engine as apiserver's storage/etcd3 sees it: the client of an etcd.
+// client presents an engine to apiserver's storage/etcd3 as an etcd client.
 type client struct{ engine engine.Engine }
 
-// newClient returns a client that has no connection; etcd3 uses it for what client, pages and
-// leases implement, and for watches, which Store does itself.
+// newClient returns a client without a connection. etcd3 uses it only for the methods of client,
+// pages and leases, and for watches, which Store implements itself.
 func newClient(e engine.Engine) *kubernetes.Client {
 	etcd := clientv3.NewCtxClient(context.Background())
 	etcd.KV, etcd.Lease = pages{}, leases{}

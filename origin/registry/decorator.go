@@ -67,10 +67,9 @@ func Decorator(opts Options) generic.StorageDecorator {
 // source's business: it answers with the same codec and prefix.
 type ConfigSource func(resource schema.GroupResource, example runtime.Object) (config *storagebackend.ConfigForResource, resourcePrefix string, err error)
 
-// NewRESTOptionsGetter returns a getter that answers from source and makes storage by
-// the decorator, otherwise with kube-apiserver's defaults: garbage collection on, one
-// worker to delete a collection. Objects are not counted periodically, since nothing
-// here reads the count.
+// NewRESTOptionsGetter returns a getter that takes the configuration from source and the storage
+// from the decorator, otherwise with kube-apiserver's defaults: garbage collection on, one worker
+// to delete a collection. Objects are not counted periodically, because the count is not used.
 func NewRESTOptionsGetter(decorator generic.StorageDecorator, source ConfigSource) generic.RESTOptionsGetter {
 	return restOptionsGetter{decorator: decorator, source: source}
 }

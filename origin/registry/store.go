@@ -33,11 +33,11 @@ type StoreOptions struct {
 	Transformer value.Transformer
 	// Prefix begins every key. Default: DefaultPrefix.
 	Prefix string
-	// ResourcePrefix is what keys go on with: "/pods", "/apps/deployments". Keys given
-	// to the Store's methods begin with it.
+	// ResourcePrefix is the part of keys after the prefix: "/pods", "/apps/deployments". Keys
+	// passed to the Store's methods begin with it.
 	ResourcePrefix string
 	GroupResource  schema.GroupResource
-	// NewFunc makes an empty object, for bookmarks. Without it there are none.
+	// NewFunc creates an empty object, for bookmarks. Without it there are no bookmarks.
 	NewFunc func() runtime.Object
 }
 

@@ -321,7 +321,7 @@ func (w *watcher) sendBookmark(revision uint64, endOfInitialEvents bool) error {
 	return nil
 }
 
-// send waits for the reader; false means that the watch is over.
+// send waits for the reader; it returns false if the watch has ended.
 func (w *watcher) send(event watch.Event) bool {
 	select {
 	case w.results <- event:

@@ -48,8 +48,8 @@ func (s *Server) build() error {
 	return nil
 }
 
-// addClients makes the clients of this process and its informers, in which managed
-// fields are left out: nothing in here reads them, and they are a third of an object.
+// addClients creates the clients and informers of this process. The informers drop managed fields,
+// which are a third of an object and not used here.
 func (b *builder) addClients() error {
 	var err error
 	if b.client, err = kubernetes.NewForConfig(b.config); err != nil {
@@ -71,7 +71,7 @@ func (b *builder) addClients() error {
 	return nil
 }
 
-// addConfig makes what the links share.
+// addConfig creates the configuration that all servers of the chain share.
 func (b *builder) addConfig() error {
 	c := groups.NewGenericConfig(b.opts.AdvertiseAddress, b.opts.ServiceCIDR)
 	c.LoopbackClientConfig = b.config
@@ -136,7 +136,7 @@ func (b *builder) addAdmission() error {
 	return err
 }
 
-// addChain makes the links: 404, custom resources, the built-in groups, the
+// addChain creates the servers of the chain: 404, custom resources, the built-in groups, the
 // aggregator (k8s.io/kubernetes/cmd/kube-apiserver/app, CreateServerChain).
 func (b *builder) addChain() error {
 	notFound := notfoundhandler.New(b.generic.Serializer, genericapifilters.NoMuxAndDiscoveryIncompleteKey)

@@ -8,12 +8,12 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Authorizer decides what requests may do: members of system:masters everything, all
-// others what RBAC says.
+// Authorizer authorizes requests: members of system:masters may do everything, all others what RBAC
+// allows.
 func (s *Server) Authorizer() authorizer.Authorizer { return s.access.Authorizer }
 
-// AuthenticateToken tells whose a bearer token is, as the Handler does for the
-// Authorization header of a request.
+// AuthenticateToken authenticates a bearer token, as the Handler does for the Authorization header
+// of a request.
 func (s *Server) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	req := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(ctx)
 	return s.access.Authenticator.AuthenticateRequest(req)

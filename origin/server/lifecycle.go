@@ -16,11 +16,11 @@ import (
 	"github.com/kubeweir/kubeweir/origin/builtin/groups"
 )
 
-// hookPrefix begins the names of the health checks that tell whether a post-start
-// hook is done (genericapiserver, AddPostStartHook).
+// hookPrefix begins the names of the health checks that report whether a post-start hook has
+// finished (genericapiserver, AddPostStartHook).
 const hookPrefix = "poststarthook/"
 
-// hookPoll is how often hooks are looked at: the library tells only by health checks.
+// hookPoll is how often hooks are polled: the library reports them only by health checks.
 const hookPoll = 2 * time.Millisecond
 
 // Start runs the server: it writes what has to exist (namespaces, roles, ...) and
@@ -166,8 +166,8 @@ type requests struct {
 	open    atomic.Int64 // of running
 }
 
-// handler serves by next, ends requests that are still served when the server is
-// closed, and lets wait wait for them.
+// handler serves requests by next, cancels them when the server is closed, and counts them so that
+// wait can wait for them.
 func (r *requests) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if !r.begin() {

@@ -36,8 +36,8 @@ func (l *loopback) RoundTrip(req *http.Request) (*http.Response, error) {
 	return l.transport.RoundTrip(req.WithContext(WithUser(req.Context(), Privileged())))
 }
 
-// config is for clients of built-in types: protobuf, as kube-apiserver talks to
-// itself, under kube-apiserver's name, which shows as the manager of what it writes.
+// config returns the configuration for clients of built-in types: protobuf, as kube-apiserver uses
+// for itself, with kube-apiserver's user agent, which becomes the field manager of its writes.
 func (l *loopback) config(opts Options) *rest.Config {
 	return &rest.Config{
 		Host:      "https://" + opts.AdvertiseAddress.String(),

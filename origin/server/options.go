@@ -10,12 +10,12 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// Options of a Server. The zero value of a field means the default that is named
-// with it; Engine and Identity.ServiceAccountKey have none.
+// Options configure a Server. The zero value of a field selects the default in its comment; Engine
+// and Identity.ServiceAccountKey have none.
 type Options struct {
 	// Engine holds the objects. The server does not close it.
 	Engine storage.Engine
-	// Identity is what requests are authenticated by.
+	// Identity configures authentication.
 	Identity Identity
 	// AdvertiseAddress is the address and port at which clients reach the server:
 	// discovery and the endpoint of the service default/kubernetes name it.
@@ -33,11 +33,11 @@ type Options struct {
 	// EnableAdmission and DisableAdmission name admission plugins that are on, or off,
 	// against the default.
 	EnableAdmission, DisableAdmission []string
-	// Kubelet is what kubelets are asked with: log, exec, attach, port-forward and
-	// the proxy of nodes.
+	// Kubelet configures requests to kubelets: log, exec, attach, port-forward and the proxy of
+	// nodes.
 	Kubelet KubeletClient
-	// ProxyClientCert and ProxyClientKey, in PEM, are what aggregated API servers
-	// know this one by. Without them they are asked without a certificate.
+	// ProxyClientCert and ProxyClientKey, in PEM, authenticate this server to aggregated API
+	// servers. Without them it sends no certificate.
 	ProxyClientCert, ProxyClientKey []byte
 	// Logger, default: slog.Default().
 	Logger *slog.Logger
@@ -49,11 +49,10 @@ type Options struct {
 // PortRange is a range of ports: Size ones from Base on.
 type PortRange struct{ Base, Size int }
 
-// Identity is what requests are authenticated by. A method without its material is
-// off.
+// Identity configures authentication. A method without its material is off.
 type Identity struct {
-	// ClientCA, in PEM: a client certificate in req.TLS that it signed tells the user
-	// (CN) and the groups (O).
+	// ClientCA, in PEM, signs client certificates in req.TLS, which name the user (CN) and the
+	// groups (O).
 	ClientCA []byte
 	// RequestHeaderCA, in PEM: a client certificate that it signed, with one of
 	// RequestHeaderAllowedNames (any if empty) as its CN, may name the user in
@@ -75,8 +74,8 @@ type Identity struct {
 	Audiences []string
 }
 
-// KubeletClient is what kubelets are asked with: paths of PEM files, which are read
-// again when they change.
+// KubeletClient configures requests to kubelets by paths of PEM files, which are read again when
+// they change.
 type KubeletClient struct {
 	// CertFile and KeyFile are the client certificate shown to kubelets.
 	CertFile, KeyFile string

@@ -46,7 +46,7 @@ type Server struct {
 	stopped context.Context
 	stop    context.CancelFunc
 	close   func() error
-	// running waits for what bootstrap began.
+	// running waits for the goroutines that bootstrap started.
 	running func()
 }
 
@@ -133,10 +133,10 @@ func (s *Server) Handler() http.Handler { return s.requests.handler(s.aggregator
 // without a socket, as system:apiserver in system:masters.
 func (s *Server) Loopback() *rest.Config { return rest.CopyConfig(s.loopback.config(s.opts)) }
 
-// Progress asks open watches of a resource to tell how far they are.
+// Progress requests progress of the open watches of a resource.
 func (s *Server) Progress() *registry.Progress { return s.progress }
 
-// register makes the metrics known to r, which may be nil.
+// register registers the metrics with r, which may be nil.
 func (s *Server) register(r prometheus.Registerer) error {
 	s.startSeconds = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "kubeweir_origin_start_seconds", Help: "Time from the start of the origin until it was ready.",

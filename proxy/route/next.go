@@ -171,7 +171,7 @@ func (f *Facts) current() (stale bool, d Decision, ok bool) {
 	return true, d, f.Budget == No
 }
 
-// checkFreshness returns then once the collection is proven to hold a state that is as new as the request.
+// checkFreshness returns then once the collection is confirmed to hold a state that is as new as the request.
 func (f *Facts) checkFreshness(then Decision) Decision {
 	if d, ok := f.charge(); !ok {
 		return d

@@ -44,7 +44,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// layout is what the blocks of one file have in common.
+// layout describes the blocks of one file.
 type layout struct {
 	identity []byte
 	bound    string      // what the file is bound to besides its identity

@@ -47,8 +47,7 @@ func (c *Chain) Extensions(t testing.TB) clientset.Interface {
 	return client
 }
 
-// Do makes one request; header is "Name: value" lines. It returns the answer with its
-// body read.
+// Do sends one request; header is "Name: value" lines. It returns the response with its body read.
 func (c *Chain) Do(t testing.TB, method, path, body string, header ...string) (*http.Response, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Timeout)

@@ -37,11 +37,11 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 )
 
-// tokenCacheTTL is how long a token once found good is taken for good
-// (pkg/kubeapiserver/options: TokenSuccessCacheTTL). Bad ones are asked again.
+// tokenCacheTTL is how long an accepted token is cached (pkg/kubeapiserver/options:
+// TokenSuccessCacheTTL). Rejected ones are not cached.
 const tokenCacheTTL = 10 * time.Second
 
-// Config is what to authenticate by.
+// Config configures authentication and authorization.
 type Config struct {
 	// ClientCA, in PEM, signs client certificates. Empty: they are not looked at.
 	ClientCA []byte
@@ -74,9 +74,9 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 }
 
-// Access is who asks and what they may do. All of it is safe for concurrent use.
+// Access authenticates and authorizes requests. All of it is safe for concurrent use.
 type Access struct {
-	// Authenticator is never nil: without any method it knows nobody.
+	// Authenticator is never nil: without any method it accepts no credentials.
 	Authenticator authenticator.Request
 	// Audiences that a token has to be meant for, one of them.
 	Audiences authenticator.Audiences
@@ -85,12 +85,12 @@ type Access struct {
 	// Published is the configuration from which extension API servers learn how to authenticate
 	// clients.
 	Published clusterauthenticationtrust.ClusterAuthenticationInfo
-	// Authorizer permits system:masters everything, then asks RBAC.
+	// Authorizer permits everything for system:masters, and otherwise applies RBAC.
 	Authorizer   authorizer.Authorizer
 	RuleResolver authorizer.RuleResolver
-	// Tokens makes service-account tokens; nil without a SigningKey.
+	// Tokens issues service account tokens; nil without a SigningKey.
 	Tokens serviceaccount.TokenGenerator
-	// PublicKeys are what service-account tokens are verified with; nil without any.
+	// PublicKeys verify service account tokens; nil if there are none.
 	PublicKeys serviceaccount.PublicKeysGetter
 }
 
@@ -110,7 +110,7 @@ func New(ctx context.Context, cfg Config) (*Access, error) {
 	return a, a.addAuthorizer(cfg.Informers)
 }
 
-// addTokens sets up what makes and verifies service-account tokens.
+// addTokens sets up the issuing and verifying of service account tokens.
 func (a *Access) addTokens(cfg Config) error {
 	keys := cfg.PublicKeys
 	if cfg.SigningKey != nil {
@@ -194,7 +194,7 @@ func (a *Access) addAuthenticator(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("authenticators: %w", err)
 	}
 	if built == nil {
-		// To the server, nil would mean that nobody has to authenticate.
+		// The server would take nil to mean that no authentication is required.
 		built = authenticationunion.New()
 	}
 	a.Authenticator = built
@@ -227,7 +227,7 @@ func (a *Access) addAuthorizer(f informers.SharedInformerFactory) error {
 	var err error
 	a.Authorizer, err = union.New(
 		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/system-privileged-group", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
-		// The name is part of what clients read when they are refused.
+		// The name is part of the message that clients get with a rejection.
 		union.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: byRole},
 	)
 	return err

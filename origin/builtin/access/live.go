@@ -12,7 +12,7 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 )
 
-// live reads the objects that a token is bound to when they are asked for.
+// live reads the objects that a token is bound to from the server when they are needed.
 type live struct{ client kubernetes.Interface }
 
 func (l live) GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {

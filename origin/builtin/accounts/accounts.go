@@ -1,6 +1,5 @@
-// Package accounts makes what the admission plugin ServiceAccount asks for where no
-// kube-controller-manager does: the service account "default" of every namespace,
-// without which no Pod can be created.
+// Package accounts creates the service account "default" in every namespace. The admission plugin
+// ServiceAccount requires it for every Pod, and usually kube-controller-manager creates it.
 package accounts
 
 import (

@@ -45,8 +45,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/internal/extension"
 )
 
-// Config is what admission is built with. All fields are required but for those
-// that say otherwise.
+// Config configures admission. All fields are required unless their comments say otherwise.
 type Config struct {
 	// Loopback, Client and Dynamic are privileged clients of this very server. They are
 	// not used before it serves.

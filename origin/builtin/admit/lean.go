@@ -63,8 +63,7 @@ type nodeInformer struct{ client kubernetes.Interface }
 func (i nodeInformer) Informer() cache.SharedIndexInformer { return neverRuns(&corev1.Node{}) }
 func (i nodeInformer) Lister() corev1listers.NodeLister    { return nodes(i) }
 
-// synced is an informer that nobody runs: it has nothing to wait for, holds nothing
-// and calls no handler.
+// synced is an informer that never runs: it has synced, holds nothing and calls no handler.
 type synced struct{ cache.SharedIndexInformer }
 
 func (synced) HasSynced() bool                     { return true }

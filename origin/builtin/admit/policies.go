@@ -48,11 +48,11 @@ func (d policyDiscovery) OpenAPIV3WithContext(context.Context) openapi.ClientWit
 
 var errDrained = errors.New("no request is served any more")
 
-// pathsTTL is how old the paths may be that wait for a first policy.
+// pathsTTL is the maximum age of the paths that are cached until there is a first policy.
 const pathsTTL = time.Minute
 
-// policyPaths is an openapi.Client: the real one once there are policies, before
-// that one that knows the served groups and asks the real one for what is fetched.
+// policyPaths is an openapi.Client. Before there are policies, it lists the served groups itself
+// and uses the real client only to fetch documents. Afterwards it is the real client.
 type policyPaths struct {
 	discovery discovery.DiscoveryInterface
 	synced    <-chan struct{} // closed when none can tell
@@ -98,7 +98,7 @@ func (p *policyPaths) Paths() (map[string]openapi.GroupVersion, error) {
 	return p.known, nil
 }
 
-// unfetched is a group version whose schema nobody has asked for.
+// unfetched is a group version whose schema has not been requested.
 type unfetched struct {
 	paths *policyPaths
 	path  string

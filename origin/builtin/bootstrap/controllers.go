@@ -21,8 +21,8 @@ const (
 	// serviceInterval is how often the service default/kubernetes and its endpoints are
 	// reconciled (pkg/controlplane: DefaultEndpointReconcilerInterval).
 	serviceInterval = 10 * time.Second
-	// serviceRetry is how soon the first attempt to create the service is repeated: it fails
-	// until the allocator knows a range of cluster IPs.
+	// serviceRetry is the delay before the first attempt to create the service is repeated: it
+	// fails until the allocator has a range of cluster IPs.
 	serviceRetry = 20 * time.Millisecond
 )
 

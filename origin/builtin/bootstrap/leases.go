@@ -125,7 +125,7 @@ func (l *leases) UpdateLease(ip string) error {
 	return nil
 }
 
-// RemoveLease gives up the lease of an address.
+// RemoveLease deletes the lease of an address.
 func (l *leases) RemoveLease(ip string) error {
 	name, err := leaseName(ip)
 	if err != nil {

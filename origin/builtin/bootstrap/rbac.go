@@ -9,10 +9,9 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// clusterPolicy reconciles the cluster roles and bindings of kube-apiserver's policy: what is
-// missing is added, what somebody added stays, and an object with the annotation
-// rbac.authorization.kubernetes.io/autoupdate=false is not changed
-// (pkg/registry/rbac/rest/storage_rbac.go).
+// clusterPolicy reconciles the cluster roles and bindings of kube-apiserver's policy: it adds
+// missing rules, keeps added ones, and does not change objects with the annotation
+// rbac.authorization.kubernetes.io/autoupdate=false (pkg/registry/rbac/rest/storage_rbac.go).
 func (b *bootstrapper) clusterPolicy() []task {
 	v1, known := b.Client.RbacV1(), b.Informers.Rbac().V1()
 	var tasks []task

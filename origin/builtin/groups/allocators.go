@@ -75,8 +75,8 @@ func (a *allocators) destroy() {
 	a.ports.Destroy()
 }
 
-// addHooks lets the server run what keeps the allocations true, under the names
-// that kube-apiserver's health checks have.
+// addHooks adds the post-start hooks that keep the allocations consistent, under the names of
+// kube-apiserver's health checks.
 func (a *allocators) addHooks(s *genericapiserver.GenericAPIServer) error {
 	if err := s.AddPostStartHook("start-kubernetes-service-cidr-controller", func(ctx genericapiserver.PostStartHookContext) error {
 		// Without the default range no service gets an IP, so it is not waited for

@@ -38,15 +38,14 @@ const Version = "1.37.2"
 // ServicePort is the port of the service default/kubernetes.
 const ServicePort = 443
 
-// Config is what the groups are installed with. All fields are required but for
-// those that say otherwise.
+// Config configures the groups. All fields are required unless their comments say otherwise.
 type Config struct {
 	// RESTOptions determines where objects are kept; see NewRESTOptions.
 	RESTOptions generic.RESTOptionsGetter
 	// Storage is the factory that RESTOptions were made from.
 	Storage serverstorage.StorageFactory
-	// Client, Informers and Loopback are privileged and call this very server.
-	// Nothing is asked of them before the post-start hooks run.
+	// Client, Informers and Loopback are privileged and call this server. They are not used before
+	// the post-start hooks run.
 	Client    kubernetes.Interface
 	Informers informers.SharedInformerFactory
 	Loopback  *rest.Config
@@ -69,7 +68,7 @@ type Config struct {
 	ServiceCIDR netip.Prefix
 	// NodePorts is the range of node ports.
 	NodePorts utilnet.PortRange
-	// ProxyTransport reaches pods and services, EndpointSlices says where services are.
+	// ProxyTransport connects to pods and services. EndpointSlices locates services.
 	ProxyTransport *http.Transport
 	EndpointSlices proxy.EndpointSliceGetter
 	// KubeletCertFile, KubeletKeyFile and KubeletCAFile are paths, all optional.
@@ -80,10 +79,10 @@ type Config struct {
 // the process, which may be set once.
 var capabilitiesOnce = sync.OnceFunc(func() { capabilities.Setup(true, 0) })
 
-// NewGenericConfig is the base that the built-in groups, custom resources and the
-// aggregator share: kube-apiserver's defaults, with neither a schema (see
-// OpenAPIConfig) nor anything that listens. advertise is told to clients in
-// discovery, serviceCIDR to those in it.
+// NewGenericConfig returns the configuration that the built-in groups, custom resources and the
+// aggregator share: kube-apiserver's defaults, without a schema (see OpenAPIConfig) and without
+// listeners. Discovery announces advertise to clients, and the service address to clients in
+// serviceCIDR.
 func NewGenericConfig(advertise netip.AddrPort, serviceCIDR netip.Prefix) *genericapiserver.Config {
 	capabilitiesOnce()
 	c := genericapiserver.NewConfig(legacyscheme.Codecs)
@@ -105,9 +104,9 @@ func NewGenericConfig(advertise netip.AddrPort, serviceCIDR netip.Prefix) *gener
 	c.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	c.OpenAPIConfig, c.OpenAPIV3Config = openAPIFrame(), openAPIV3Frame()
 	c.SkipOpenAPIInstallation = true
-	// kube-apiserver serves 600 requests at a time and lets others queue (priority and
-	// fairness). Without queues the excess is refused with 429, so that these are for
-	// what no client in its right mind does; the gateway in front has limits, too.
+	// kube-apiserver serves 600 requests at a time and queues others (priority and fairness).
+	// Without queues the excess is rejected with 429, so these limits are higher than normal use
+	// needs; the gateway in front has its own limits.
 	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = 3000, 1000
 	// Profiles are taken on the admin listener, not through the API.
 	c.EnableProfiling = false
@@ -179,8 +178,8 @@ func DefaultResources() *serverstorage.ResourceConfig {
 	return c
 }
 
-// NewProxyTransport reaches pods, services and what is named by them: by address,
-// so that certificates, which name hosts, are not verified.
+// NewProxyTransport connects to pods, services and the hosts that they name, by address.
+// Certificates, which name hosts, are therefore not verified.
 func NewProxyTransport() *http.Transport {
 	return utilnet.SetTransportDefaults(&http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},

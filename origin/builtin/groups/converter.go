@@ -16,10 +16,9 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// structureFile is the structure of all built-in types as server-side apply sees it:
-// what kube-apiserver derives from its OpenAPI definitions whenever it starts, in a
-// tenth of a second and with 20 MB of garbage. TestStructureFile derives it and
-// compares; with -update it writes the file.
+// structureFile is the structure of all built-in types for server-side apply. kube-apiserver
+// derives it from its OpenAPI definitions at every start, which takes a tenth of a second and 20 MB
+// of garbage. TestStructureFile derives it and compares; with -update it writes the file.
 //
 //go:embed structure.gob
 var structureFile []byte

@@ -164,8 +164,8 @@ func addVolumesAndLimits(storages map[string]rest.Storage, opts generic.RESTOpti
 	return nil
 }
 
-// replaceServiceAccounts puts in the storage that binds tokens to pods, secrets and
-// nodes for the one that knows none of them.
+// replaceServiceAccounts replaces the storage of service accounts by one that can bind tokens to
+// pods, secrets and nodes.
 func (p *coreProvider) replaceServiceAccounts(storages map[string]rest.Storage, opts generic.RESTOptionsGetter, nodes *nodestore.NodeStorage, pods *podstore.PodStorage) error {
 	if p.cfg.Tokens == nil {
 		return nil

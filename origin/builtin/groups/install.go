@@ -77,7 +77,7 @@ type installer struct {
 	minWatch  time.Duration
 	maxBody   int64
 	types     typeConverter
-	// versions are what was installed.
+	// versions returns the installed versions.
 	versions []*genericapi.APIGroupVersion
 }
 

@@ -26,9 +26,9 @@ import (
 	"github.com/kubeweir/kubeweir/origin/internal/schemas"
 )
 
-// OpenAPIConfig is what kube-apiserver's /openapi/v2 is built with: the definitions
-// of all built-in types, those of custom resources and aggregation among them. It
-// takes tens of milliseconds; call it when a document is asked for.
+// OpenAPIConfig returns the configuration of kube-apiserver's /openapi/v2: the definitions of all
+// built-in types, including those of custom resources and aggregation. It takes tens of
+// milliseconds; call it only when a document is requested.
 func OpenAPIConfig() *common.Config {
 	c := genericapiserver.DefaultOpenAPIConfig(definitions(), namer())
 	frame := openAPIFrame()
@@ -39,7 +39,7 @@ func OpenAPIConfig() *common.Config {
 	return c
 }
 
-// openAPIFrame is what OpenAPIConfig has besides the definitions, at no cost.
+// openAPIFrame returns the parts of OpenAPIConfig besides the definitions, which cost nothing.
 func openAPIFrame() *common.Config {
 	return &common.Config{Info: info(), SecurityDefinitions: &spec.SecurityDefinitions{
 		"BearerToken": &spec.SecurityScheme{SecuritySchemeProps: spec.SecuritySchemeProps{
@@ -120,9 +120,8 @@ func described(live *restful.Container, versions []*genericapi.APIGroupVersion) 
 	return container, nil
 }
 
-// installOpenAPI serves the documents of what a server's container holds. They are
-// built when they are asked for: that of /openapi/v2 takes a second or so, each of
-// /openapi/v3 a tenth of it.
+// installOpenAPI serves the OpenAPI documents of a server's container. They are built on request:
+// that of /openapi/v2 takes about a second, each of /openapi/v3 a tenth of it.
 func installOpenAPI(s *genericapiserver.GenericAPIServer, versions []*genericapi.APIGroupVersion) {
 	live := s.Handler.GoRestfulContainer
 	v2 := lazily(func(m *mux.PathRecorderMux) error {
@@ -143,7 +142,7 @@ func installOpenAPI(s *genericapiserver.GenericAPIServer, versions []*genericapi
 	s.Handler.NonGoRestfulMux.HandlePrefix("/openapi/v3/", v3)
 }
 
-// sources are what documents are made from.
+// sources are the inputs of the documents.
 type sources struct {
 	config   *common.OpenAPIV3Config
 	services map[string]*restful.WebService // by root path

@@ -87,7 +87,7 @@ func (r *portRegistry) AllocateNext() (offset int, ok bool, err error) {
 	return offset, err == nil, err
 }
 
-// Release gives a port back.
+// Release frees a port.
 func (r *portRegistry) Release(offset int) error {
 	return r.change(func(bits allocator.Snapshottable) error { return bits.Release(offset) })
 }

@@ -61,7 +61,7 @@ func providers(cfg Config, core *coreProvider) []provider {
 	}
 }
 
-// groupInfos makes the storages of all groups that have any resource to serve.
+// groupInfos creates the storages of all groups that have a resource to serve.
 func groupInfos(s *genericapiserver.GenericAPIServer, cfg Config, core *coreProvider) ([]*genericapiserver.APIGroupInfo, error) {
 	resources := DefaultResources()
 	// Kinds that a release no longer serves, or does not yet, are taken out.

@@ -15,9 +15,8 @@ import (
 	"github.com/kubeweir/kubeweir/origin/registry"
 )
 
-// NewStorageFactory says under which keys and in which encoding objects are kept:
-// as kube-apiserver does it, so that the two can read each other's data. prefix
-// begins every key.
+// NewStorageFactory returns the factory for the keys and encodings of objects. They are
+// kube-apiserver's, so that each can read the other's data. prefix begins every key.
 func NewStorageFactory(c *genericapiserver.Config, prefix string) (serverstorage.StorageFactory, error) {
 	backend := storagebackend.NewDefaultConfig(prefix, nil)
 	backend.StorageObjectCountTracker = c.StorageObjectCountTracker
@@ -33,8 +32,8 @@ func NewStorageFactory(c *genericapiserver.Config, prefix string) (serverstorage
 	return factory, nil
 }
 
-// NewRESTOptions says where the storages of the built-in groups keep objects: by
-// the factory's keys and encodings in what decorator opens.
+// NewRESTOptions returns the storage options of the built-in groups: keys and encodings from the
+// factory, storage from decorator.
 func NewRESTOptions(factory serverstorage.StorageFactory, decorator generic.StorageDecorator) generic.RESTOptionsGetter {
 	return registry.NewRESTOptionsGetter(decorator, func(resource schema.GroupResource, example runtime.Object) (*storagebackend.ConfigForResource, string, error) {
 		config, err := factory.NewConfig(resource, example)

@@ -77,8 +77,8 @@ func (s *store) UpdatePrefixTransformer(modify storagetesting.PrefixTransformerM
 	return func() { s.transformer.set(s.prefixed) }
 }
 
-// compact and increaseRevision are what apiserver's tests do behind the Store's back.
-// They know that kube-apiserver's compaction is a change itself.
+// compact and increaseRevision are operations that apiserver's tests perform behind the Store's
+// back. They expect that kube-apiserver's compaction is itself a change.
 func (s *store) compact(ctx context.Context, t *testing.T, resourceVersion string) {
 	t.Helper()
 	s.increaseRevision(ctx, t)
@@ -135,10 +135,10 @@ func (s *store) keys(ctx context.Context) ([]string, error) {
 	return keys, err
 }
 
-// maxPage is up to where the pages of a list with a selector grow.
+// maxPage is the maximum to which pages of a list with a selector grow.
 const maxPage = 10000
 
-// reads checks how many values a list read and how often it asked the engine for them.
+// reads checks how many values a list read, and how many requests it sent to the engine.
 func (s *store) reads(t *testing.T, page, values uint64) {
 	t.Helper()
 	if n := s.prefixed.GetReadsAndReset(); n != values {

@@ -55,14 +55,14 @@ func (e *Engine) translate(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: etcd %s: %w", storage.ErrUnavailable, e.endpoints, err)
 }
 
-// uncertain makes the error of a change storage.ErrUncertain, unless etcd did not get the request
-// or rejected it.
+// uncertain wraps the error of a change in storage.ErrUncertain, unless etcd did not get the
+// request or rejected it.
 func uncertain(err error) error {
 	known := err == nil || !errors.Is(err, storage.ErrUnavailable) && !errors.Is(err, storage.ErrClosed)
 	for _, rejected := range []error{rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrNoLeader} {
 		known = known || errors.Is(err, rejected)
 	}
-	// gRPC says so by its text alone.
+	// gRPC reports this only by the text.
 	if known || codeOf(err) == codes.Unavailable && strings.Contains(err.Error(), "Error while dialing") {
 		return err
 	}
@@ -74,8 +74,8 @@ func isTimeout(err error) bool {
 	return errors.Is(err, rpctypes.ErrTimeout) || codeOf(err) == codes.DeadlineExceeded
 }
 
-// atDeadline reports whether a context is about to end: etcd knows its deadline and may notice
-// first.
+// atDeadline reports whether a context is about to end: etcd has the same deadline and may notice
+// it first.
 func atDeadline(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && time.Until(deadline) < 20*time.Millisecond

@@ -64,8 +64,9 @@ const (
 	// defaultWatchTimeout is short because the reader of a watch must not mistake an outage for a lack
 	// of events.
 	defaultWatchTimeout = 5 * time.Second
-	// streamWindow bounds what etcd sends on a watch that nobody reads, besides one message. It
-	// also is what a long range may have under way. gRPC's own estimate goes up to 16 MiB a stream.
+	// streamWindow bounds the data that etcd sends on a watch without a reader, besides one
+	// message. It also bounds the data in flight of a long range. gRPC's own estimate goes up to 16
+	// MiB per stream.
 	streamWindow = 1 << 20
 	connWindow   = 16 << 20
 )
@@ -92,7 +93,8 @@ type Engine struct {
 		closed      bool
 		unreachable bool // as last logged
 	}
-	// users counts calls under way and goroutines. It is added to only while mu says not closed.
+	// users counts calls in progress and goroutines. It may be incremented only under mu, while the
+	// engine is not closed.
 	users sync.WaitGroup
 }
 
@@ -198,8 +200,8 @@ func (e *Engine) greet(ctx context.Context, opts Options) error {
 	}
 }
 
-// begin enters a call: it returns a context that also ends when the engine is
-// closed, and what to call at the end.
+// begin registers a call. It returns a context that also ends when the engine is closed, and a
+// function to call at the end.
 func (e *Engine) begin(ctx context.Context) (context.Context, func(), error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -219,7 +221,7 @@ func (e *Engine) begin(ctx context.Context) (context.Context, func(), error) {
 	}, nil
 }
 
-// bounded gives one request its time.
+// bounded returns a context with the timeout of one request.
 func (e *Engine) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, e.limit())
 }
@@ -262,7 +264,7 @@ func (e *Engine) readRevision(ctx context.Context) (uint64, error) {
 	return uint64(resp.Header.Revision), nil
 }
 
-// Close ends watches and calls under way and waits for them. The store goes on without it.
+// Close ends watches and calls in progress and waits for them. The store itself keeps running.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	closed := e.mu.closed

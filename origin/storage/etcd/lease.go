@@ -54,7 +54,7 @@ func (l *leases) get(ctx context.Context, ttl time.Duration, now time.Time) (cli
 	return id, err
 }
 
-// forget sees to it that a lease is handed out no more.
+// forget makes sure that a lease is not handed out again.
 func (l *leases) forget(id clientv3.LeaseID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,11 +18,11 @@ var errCutShort = errors.New("etcd: a range ended without its last part")
 // errNoStream means that a range must be read in pages.
 var errNoStream = errors.New("etcd cannot stream the range")
 
-// streamRecheck is how long an etcd that does not know RangeStream is not tried again, as in
+// streamRecheck is how long an etcd that does not support RangeStream is not tried again, as in
 // kube-apiserver (k8s.io/apiserver/pkg/storage/feature): it may be upgraded while the engine runs.
 const streamRecheck = 10 * time.Minute
 
-// rangeStreams remembers whether etcd knows RangeStream. It is safe for concurrent use.
+// rangeStreams records whether etcd supports RangeStream. It is safe for concurrent use.
 type rangeStreams struct{ unknownSince atomic.Int64 }
 
 func (s *rangeStreams) known(now time.Time) bool {
@@ -73,7 +73,8 @@ func (e *Engine) stream(call context.Context, opts storage.RangeOptions, from, t
 	return storage.RangeResult{}, errCutShort
 }
 
-// streamError returns errNoStream for what pages may get around. ctx is that of the stream.
+// streamError returns errNoStream for errors that reading in pages may avoid. ctx is the context of
+// the stream.
 func (e *Engine) streamError(call, ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) {
 		err = cause

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// Between attempts to open a stream.
+	// The delay between attempts to open a stream.
 	shortestPause = 10 * time.Millisecond
 	longestPause  = time.Second
-	// Between requests for progress: etcd gives no answer while the watch is behind, which it looks
-	// after every 100 ms.
+	// The interval of progress requests: etcd does not respond while the watch is behind, which it
+	// checks every 100 ms.
 	firstRepeat = time.Millisecond
 	lastRepeat  = 100 * time.Millisecond
 	// aheadRepeat is the longest while the watch is ahead of the store: there is no answer before the
@@ -130,9 +130,9 @@ func (w *watcher) cancelled(resp *pb.WatchResponse) error {
 	return fmt.Errorf("etcd ended the watch: %s", resp.CancelReason) // a token that has run out, for one: the next stream has a new one
 }
 
-// created checks that this is still the same store. A restored one has gone back in revisions, and
-// the changes that it makes under old revisions would never be delivered: the watcher fails with
-// ErrCompacted.
+// created checks that this is still the same store. A restored store has lower revisions, and
+// changes under revisions that were used before would never be delivered. The watcher then fails
+// with ErrCompacted.
 func (w *watcher) created(ctx context.Context, header *pb.ResponseHeader) error {
 	if w.cluster != 0 && w.cluster != header.ClusterId {
 		return &endOfWatch{fmt.Errorf("%w: etcd is another cluster", storage.ErrCompacted)}
@@ -234,8 +234,8 @@ func (w *watcher) report() {
 		case handed > from && position >= target:
 			return
 		case position == target:
-			// Nothing has changed behind the position. etcd says so only once something has since the watch
-			// began.
+			// Nothing has changed after the position. etcd reports this only after a change since
+			// the watch began.
 			w.reportIdle(target, handed)
 			return
 		case reopened || handed > from && !again:
@@ -246,7 +246,8 @@ func (w *watcher) report() {
 		select {
 		case <-changed:
 		case <-timer.C:
-			// While Next does not take a batch, the response may be queued behind it: send no more requests.
+			// While Next does not take a batch, responses queue up behind it: send no more
+			// requests.
 			if !handing {
 				requested = w.request()
 			}

@@ -151,7 +151,7 @@ func (w *watcher) position() uint64 {
 	return w.mu.position
 }
 
-// hand gives a batch to Next. The caller has the turn. It is false when the watcher was closed.
+// hand passes a batch to Next. The caller holds turn. It returns false if the watcher was closed.
 func (w *watcher) hand(b storage.Batch) bool {
 	w.mu.Lock()
 	w.mu.position = max(w.mu.position, b.Revision)
