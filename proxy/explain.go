@@ -206,13 +206,13 @@ func (e *explaining) parsed() {
 	e.step("parsed", "%s of %s%s%s", i.Verb, what, name, where)
 }
 
-// identify finds out who asks.
+// identify determines the client.
 func (e *explaining) identify(q Question) {
 	known := e.g.Authenticator.CachedUser(q.User)
 	switch {
 	case q.User == "":
 		known = authn.NewUser(&user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}})
-		e.step("identity", "nobody: a request without credentials, which is %s where those are let in", user.Anonymous)
+		e.step("identity", "none: a request without credentials, which is %s where anonymous requests are allowed", user.Anonymous)
 	case len(q.Groups) > 0 || known == nil:
 		groups := append(append([]string{}, q.Groups...), user.AllAuthenticated)
 		if namespace, _, err := serviceaccount.SplitUsername(q.User); err == nil {

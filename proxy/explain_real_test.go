@@ -265,7 +265,7 @@ func TestExplainVisible(t *testing.T) {
 		}
 		b.do(pods.line, pods.header()...)
 		e := b.explain(pods)
-		if e.Visible == nil || *e.Visible != (ExplainedVisible{true, 3, "rules[4]", "rules[4] shows the 3 namespaces in which the user may, as is remembered"}) || e.Route != "cached" || e.Allowed {
+		if e.Visible == nil || *e.Visible != (ExplainedVisible{true, 3, "rules[4]", "rules[4] shows the 3 namespaces that are confirmed for the user"}) || e.Route != "cached" || e.Allowed {
 			t.Errorf("afterwards: %+v %+v", e, e.Visible)
 		}
 		time.Sleep(time.Minute)
@@ -358,10 +358,10 @@ func TestExplainOffline(t *testing.T) {
 		bench.leave()
 		time.Sleep(2 * time.Second)
 		all()
-		if e := b.explain(explainCase{line: lines[1], user: "jane"}); e.Route != "cached" || !strings.Contains(e.Text, "age, of 2 s") {
+		if e := b.explain(explainCase{line: lines[1], user: "jane"}); e.Route != "cached" || !strings.Contains(e.Text, "age, 2 s") {
 			t.Errorf("offline: %+v", e)
 		}
-		if e := b.explain(explainCase{line: lines[0], user: "nobody"}); e.Route != RouteUnknown || !strings.Contains(e.Text, "Nobody can be asked") {
+		if e := b.explain(explainCase{line: lines[0], user: "nobody"}); e.Route != RouteUnknown || !strings.Contains(e.Text, "cannot be reviewed") {
 			t.Errorf("an unknown permission: %+v", e)
 		}
 		time.Sleep(2 * time.Hour)

@@ -191,7 +191,7 @@ func TestExplainOfflineDiscovery(t *testing.T) {
 			return e
 		}
 		for target, route := range map[string]string{"/version": RouteUnknown, "/logs": "forwarded", "/apis": "forwarded"} {
-			if e := explain(target); e.Route != route || (route == "forwarded") != strings.Contains(e.Text, "so it fails") {
+			if e := explain(target); e.Route != route || (route == "forwarded") != strings.Contains(e.Text, "so the request fails") {
 				t.Errorf("%s: %s, %s", target, e.Route, e.Text)
 			}
 		}

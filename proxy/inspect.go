@@ -52,7 +52,7 @@ func (e *explaining) decide(ctx context.Context) {
 	}
 	g.gather(x, inspectedResources{g.Resources})
 	if x.Info.Query != nil {
-		e.step("query", "it is sorted, narrowed or counted by values that the cache keeps of each object; nobody else is asked to do that")
+		e.step("query", "the cache sorts, filters or counts by values of each object; such a request is never forwarded")
 	}
 	for range maxSteps {
 		if d := x.Next(); e.end(d) || e.learn(ctx, d.Action) {
@@ -117,28 +117,28 @@ func (e *explaining) end(d route.Decision) (ended bool) {
 	case route.Forward:
 		e.forwarded(d.Why)
 	case route.ForwardShard:
-		e.route(RouteUnknown, d.Why.String(), "Forwarded, and passed on only if the answer says that it is this shard, else refused. "+d.Why.Entry().When, 1)
+		e.route(RouteUnknown, d.Why.String(), "Forwarded. The response is passed on only if it is this shard, and rejected otherwise. "+d.Why.Entry().When, 1)
 	case route.SelfReview:
-		e.Cost = "One request, unless the answer is remembered."
-		e.route(RouteUnknown, "", "Answered from memory if the same user was answered the same question within seconds, else by the upstream, once for all who wait.", 1)
+		e.Cost = "One request, unless the response is cached."
+		e.route(RouteUnknown, "", "Served from memory if the same user got a response to the same review within seconds; otherwise by the upstream, once for all concurrent requests.", 1)
 	case route.OfflineDiscovery:
 		if !e.hasOfflineDiscovery() {
 			return false
 		}
-		e.route(RouteUnknown, "", "No API server answers: what it said last of what it serves is the answer, with its age, where that is known.", 0)
+		e.route(RouteUnknown, "", "No API server responds: served from the last discovery, with its age, if that is known.", 0)
 	case route.Discovery:
 		if d.Why != reason.NotForwarded {
 			e.forwarded(d.Why)
 			break
 		}
-		e.Cost = "One request, unless the answer is remembered."
-		e.route(RouteUnknown, "", "Answered from memory if the same user was answered the same within seconds, and no definition or APIService has changed since, else by the upstream.", 1)
+		e.Cost = "One request, unless the response is cached."
+		e.route(RouteUnknown, "", "Served from memory if the same user got the same response within seconds, and no definition or APIService has changed since; otherwise by the upstream.", 1)
 	case route.OpenAPI:
 		if !e.revalidatesOpenAPI() {
 			return false
 		}
-		e.Cost = "One request, answered without the document if that has not changed."
-		e.route(RouteUnknown, "", "Forwarded with the ETag of the document in memory. If the upstream confirms it with 304, the document in memory is the answer.", 1)
+		e.Cost = "One request, whose response has no body if the document has not changed."
+		e.route(RouteUnknown, "", "Forwarded with the ETag of the document in memory. If the upstream confirms it with 304, the document in memory is served.", 1)
 	case route.ReadCache:
 		return e.cached(d.Stale)
 	case route.Revalidate:
@@ -146,14 +146,14 @@ func (e *explaining) end(d route.Decision) (ended bool) {
 		if e.c == nil || e.c.State().Phase != reflector.Synced || !e.c.Freshness().CanRevalidate() || x.Unreachable {
 			return false
 		}
-		e.Cost = "The names and versions of the objects, in metadata alone, shared by all who ask meanwhile."
-		e.route(string(fromRevalidated), "", "The read asks for the most recent state, and its mode is strict: the upstream names the versions that are current, and the cache has their bytes.", 1)
+		e.Cost = "The names and versions of the objects, as metadata, shared by concurrent requests."
+		e.route(string(fromRevalidated), "", "The read requires the most recent state, and its mode is strict: the upstream lists the current versions, and the cache has their bytes.", 1)
 	case route.Coalesce:
 		if x.NotCoalesced = e.notCoalesced(); x.NotCoalesced != reason.NotForwarded {
 			return false
 		}
-		e.Cost = "One request, which all who ask the same meanwhile share."
-		text := "The read asks for the most recent state, and its mode is strict: the upstream answers, once for all who ask the same at the time. A resourceVersion, or the mode session, would have the cache answer."
+		e.Cost = "One request, which identical concurrent requests share."
+		text := "The read requires the most recent state, and its mode is strict: the upstream responds, once for all identical concurrent requests. With a resourceVersion, or in mode session, the cache would serve it."
 		e.route(string(fromCollapsed), "", e.unlessAway(text), 1)
 	default:
 		return false
@@ -163,15 +163,15 @@ func (e *explaining) end(d route.Decision) (ended bool) {
 
 // forwarded is the end of a request that the upstream serves.
 func (e *explaining) forwarded(why reason.Forward) {
-	text, label := "Forwarded: it is no read of a resource. The upstream decides whether it is allowed.", ""
+	text, label := "Forwarded: the request does not read a resource. The upstream decides whether it is allowed.", ""
 	switch {
 	case why != reason.NotForwarded:
 		text, label = "Forwarded. "+why.Entry().When, why.String()
 	case e.x.Info.IsWrite():
-		text = "Forwarded: writes always are. The upstream decides whether it is allowed."
+		text = "Forwarded, like all writes. The upstream decides whether it is allowed."
 	}
 	if e.x.Redacted && e.x.Info.IsResourceRequest && !policy.IsSelfReview(e.x.Request) {
-		text += " The answer is redacted on its way, or refused if it cannot be."
+		text += " The response is redacted, or rejected if that is not possible."
 	}
 	e.Cost = ""
 	e.route(string(fromUpstream), label, e.unlessAway(text), 1)
@@ -180,7 +180,7 @@ func (e *explaining) forwarded(why reason.Forward) {
 // unlessAway adds that a request to the upstream fails if no API server responds.
 func (e *explaining) unlessAway(text string) string {
 	if e.x.Unreachable {
-		text += " No API server answers now, so it fails."
+		text += " No API server responds now, so the request fails."
 	}
 	return text
 }
@@ -230,7 +230,7 @@ func (e *explaining) learn(ctx context.Context, a route.Action) (ended bool) {
 		x.StaleAllowed = x.allowsStale(e.c)
 	case route.CheckFreshness:
 		if x.Fresh = route.StateOf(!x.Unreachable); !x.Unreachable {
-			e.Cost = "One small request, the version or the names of the objects, which all who ask meanwhile share."
+			e.Cost = "One small request, for the version or the names of the objects, which concurrent requests share."
 		}
 	case route.Charge:
 		if x.Budget = route.StateOf(!e.over()); e.over() && x.Collection == route.Unknown && x.Query.Resource != nil {
@@ -253,11 +253,11 @@ func (e *explaining) authorize(ctx context.Context) (ended bool) {
 	e.PermissionKnown, e.Allowed = ok, ok && d.Allowed
 	switch {
 	case !ok:
-		e.PermissionText = "not known here: the upstream is asked by a SubjectAccessReview, and its answer remembered"
+		e.PermissionText = "not cached: the upstream decides by a SubjectAccessReview, and its decision is cached"
 	case d.Allowed:
-		e.PermissionText = "allowed, by what is known here"
+		e.PermissionText = "allowed, by the cached decision or rules"
 	default:
-		e.PermissionText = "not allowed, by what is known here"
+		e.PermissionText = "not allowed, by the cached decision or rules"
 	}
 	if ok && d.Reason != "" {
 		e.PermissionText += ": " + d.Reason
@@ -271,7 +271,7 @@ func (e *explaining) authorize(ctx context.Context) (ended bool) {
 		x.Budget = route.No
 		return e.end(x.OverBudget())
 	case x.Unreachable:
-		e.route(RouteUnknown, "", "Nobody can be asked whether it is allowed, as no API server answers: refused with 503, unless the RBAC objects in the cache allow it and whoever asks is served offline.", 0)
+		e.route(RouteUnknown, "", "No API server responds, so the permission cannot be reviewed: rejected with 503, unless the RBAC objects in the cache allow the request and its client is served offline.", 0)
 		return true
 	case x.ShowsVisible():
 		v, _ := e.visible(attributes)
@@ -308,19 +308,19 @@ func (e *explaining) visible(a authz.Attributes) (*ExplainedVisible, visible.Ins
 	granted := fmt.Sprintf("the RBAC objects in the cache grant it in %d namespaces", look.Candidates)
 	switch {
 	case !look.Known:
-		granted = "the RBAC objects of the cluster are not in the cache, so that nobody can tell in which"
+		granted = "the RBAC objects of the cluster are not in the cache, so that it is unknown in which"
 	case look.Everywhere:
 		granted = "the RBAC objects in the cache grant it in all namespaces"
 	}
 	switch {
 	case look.Set == nil:
-		v.Text = fmt.Sprintf("%s shows the namespaces in which the user may; %s, and the upstream is asked about each by a SubjectAccessReview", v.Rule, granted)
+		v.Text = fmt.Sprintf("%s shows the namespaces in which the user may; %s, and each is confirmed by a SubjectAccessReview", v.Rule, granted)
 	case look.Current:
 		v.Known, v.Namespaces = true, look.Set.Namespaces.Len()
-		v.Text = fmt.Sprintf("%s shows the %d namespaces in which the user may, as is remembered", v.Rule, v.Namespaces)
+		v.Text = fmt.Sprintf("%s shows the %d namespaces that are confirmed for the user", v.Rule, v.Namespaces)
 	default:
 		v.Known, v.Namespaces = true, look.Set.Namespaces.Len()
-		v.Text = fmt.Sprintf("%s shows the namespaces in which the user may; there were %d of them, which are confirmed again; %s", v.Rule, v.Namespaces, granted)
+		v.Text = fmt.Sprintf("%s shows the namespaces in which the user may; there were %d, which are confirmed again; %s", v.Rule, v.Namespaces, granted)
 	}
 	return v, look
 }
@@ -407,8 +407,8 @@ func (e *explaining) cached(stale bool) (ended bool) {
 	if e.c != nil && !stale {
 		var unknown reason.Forward
 		if x.CacheWhy, unknown = e.unheld(); unknown != reason.NotForwarded {
-			e.Cost = "Nothing for the upstream if the cache gets there within a moment, or has kept the state of that version."
-			e.route(RouteUnknown, unknown.String(), unknown.Entry().When+" Otherwise the cache answers.", 1)
+			e.Cost = "None if the cache reaches the version within a moment, or has retained the state of that version."
+			e.route(RouteUnknown, unknown.String(), unknown.Entry().When+" Otherwise the cache serves it.", 1)
 			return true
 		}
 		if x.CacheWhy != reason.NotForwarded {
@@ -466,15 +466,15 @@ func (e *explaining) cachedText(stale bool) (text string) {
 	}
 	switch {
 	case stale:
-		text = "The budget is spent: answered with what the cache holds, and its age."
+		text = "The budget is exhausted: served from the cache, with the age of its state."
 	case !recent:
-		text = "Answered from the cache, which holds the version that the request asks for."
+		text = "Served from the cache, which holds the requested version."
 	case x.Fresh == route.Yes:
-		text = "Answered from the cache, which is shown to hold the most recent state first."
+		text = "Served from the cache after a check that it holds the most recent state."
 	case x.Immediate:
-		text = "Answered from the cache as soon as it holds what the store held when the request came."
+		text = "Served from the cache as soon as it holds the state that the store had when the request arrived."
 	default:
-		text = "Answered from the cache, in the mode session, as soon as it holds every write made through this gateway."
+		text = "Served from the cache, in mode session, as soon as it holds every write made through this gateway."
 	}
 	if x.Info.Verb == "watch" {
 		text += " All watches share one watch at the upstream."
@@ -483,7 +483,7 @@ func (e *explaining) cachedText(stale bool) (text string) {
 	case e.c == nil:
 		text += " That waits until the collection is complete."
 	case x.Age > 0:
-		text += fmt.Sprintf(" It says its age, of %d s.", int(x.Age/time.Second))
+		text += fmt.Sprintf(" The response states its age, %d s.", int(x.Age/time.Second))
 	}
 	if e.Visible != nil {
 		text += " A Warning says how many namespaces are shown."
