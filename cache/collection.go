@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/backfill"
 	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/reflector"
@@ -31,7 +32,8 @@ type Collection struct {
 	store   *store.Store
 	columns query.Columns // of queries
 	checker *freshness.Checker
-	builds  sync.WaitGroup // of indexes
+	history *backfill.Backfiller
+	builds  sync.WaitGroup // of indexes and of the history
 }
 
 // Resource returns the collection's resource.
@@ -102,6 +104,12 @@ func (c *Collection) CheckInvariants() string { return c.store.CheckInvariants()
 
 // Mux returns the multiplexer of the collection's events.
 func (c *Collection) Mux() *watchmux.Mux { return c.store.Mux() }
+
+// Backfill extends the history backwards, so that a watch with the filter f can start at rv. It waits
+// for requests to the upstream, see backfill.Backfiller.Extend.
+func (c *Collection) Backfill(ctx context.Context, rv uint64, f *object.Filter) error {
+	return c.history.Extend(ctx, rv, f.IsMutable())
+}
 
 // BookmarkTemplate returns the object of a bookmark as the upstream sent it, in the collection's
 // encoding (protobuf: the bare message) and with the version and annotations of that bookmark, for
@@ -207,6 +215,7 @@ func (e *entry) run() error {
 	if c != nil {
 		c.store.Close(err)
 		c.columns.Close()
+		c.history.Close()
 	}
 	if e.feed.Checkpoint != nil {
 		e.feed.Checkpoint.Close(e.manager.panics, err)
@@ -237,6 +246,10 @@ func (e *entry) firstList(first *store.List) *store.Store {
 	c.columns.Init(c.store, l.QueryBytes, spawn)
 	c.store.Install(first)
 	c.checker = freshness.New(e.feed, c.store, e.metrics.fresh)
+	c.history = backfill.New(backfill.Options{
+		Feed: e.feed, Store: c.store, Slots: e.manager.backfills, Context: e.ctx, Spawn: spawn,
+		Results: e.metrics.backfills, Events: e.metrics.backfilled,
+	})
 	e.made = c
 	return c.store
 }

@@ -17,7 +17,7 @@ func (m *Manager) register(r prometheus.Registerer, checkPeriod time.Duration) e
 		return gaugefunc.New(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value })
 	}
 	for _, collector := range []prometheus.Collector{
-		c.restarts, c.events, c.fresh, c.syncSeconds, c.rejected, c.checks, c.differences, newStateCollector(m),
+		c.restarts, c.events, c.fresh, c.syncSeconds, c.rejected, c.checks, c.differences, c.backfills, c.backfilled, newStateCollector(m),
 		setting("kubeweir_cache_check_period_seconds", "Interval at which each collection is compared with the upstream; 0 for never.", checkPeriod.Seconds()),
 		setting("kubeweir_cache_history_bytes_limit", "Limit on the bytes retained by the event history of each collection; the oldest events are evicted.", float64(m.limits.HistoryBytes)),
 		setting("kubeweir_cache_snapshot_bytes_limit", "Limit on the bytes retained by the old snapshots of each collection; the oldest are evicted.", float64(m.limits.SnapshotBytes)),

@@ -13,6 +13,7 @@
 //	query       columns of values for sortBy, where and countBy
 //	checkpoint  collections saved for a warm start
 //	reflector   list and watch into a store
+//	backfill    older history for watches from before it
 //	freshness   the proof that a collection is current
 //	selfcheck   comparison with the upstream
 //	read        gets and lists, from a Collection

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeweir/kubeweir/cache/backfill"
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/selfcheck"
@@ -49,6 +50,7 @@ type Manager struct {
 	source       source.Source
 	limits       Limits
 	listing      chan struct{} // see reflector.Options
+	backfills    chan struct{} // see backfill.Options
 	content      atomic.Uint64 // see store.Options
 	metrics      *metrics
 	outage       *reflector.Outage
@@ -95,6 +97,7 @@ func NewManager(o Options) (*Manager, error) {
 		source:       o.Source,
 		limits:       limits,
 		listing:      make(chan struct{}, limits.ColdStarts),
+		backfills:    make(chan struct{}, backfill.Slots),
 		metrics:      newMetrics(),
 		checkpointer: checkpoint.New(o.Checkpoints, o.Source, log),
 		log:          log,

@@ -16,13 +16,19 @@ type metrics struct {
 	fresh       *prometheus.CounterVec // by way
 	checks      *prometheus.CounterVec // by result
 	differences *prometheus.CounterVec // by difference
+	backfills   *prometheus.CounterVec // by result
+	backfilled  *prometheus.CounterVec // events
 	syncSeconds prometheus.ObserverVec
 	rejected    prometheus.Counter
 }
 
 func newMetrics() *metrics {
 	counter := func(name, label, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubeweir_cache_" + name, Help: help}, []string{"group", "resource", "encoding", label})
+		labels := []string{"group", "resource", "encoding", label}
+		if label == "" {
+			labels = labels[:3]
+		}
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubeweir_cache_" + name, Help: help}, labels)
 	}
 	return &metrics{
 		restarts:    counter("feed_restarts_total", "reason", "Upstream watches of reflectors that ended, by reason."),
@@ -30,6 +36,8 @@ func newMetrics() *metrics {
 		fresh:       counter("fresh_rounds_total", "way", "Freshness checks by how the cache reached the upstream's current version: held (it was there), fed (by the watch within 20 ms), listed (versions listed), probed (by a second watch), failed, immediate (by an upstream in this process, without a request)."),
 		checks:      counter("checks_total", "result", "Comparisons of a collection with the upstream at one version, by result: same, differs, unfinished (the upstream was unreachable, or the watch lagged)."),
 		differences: counter("differences_total", "difference", "Objects in which a collection differed from the upstream, at most 20 per comparison: missing, extra, version (different version), bytes (same version, different bytes). The collection is relisted."),
+		backfills:   counter("backfills_total", "result", "Attempts to extend the history backwards for watches from before it, by result: done, expired (the upstream no longer has the version, or the objects at it), full (the history has no room), failed (the upstream sent no bookmark, or was not in contact), abandoned (all clients disconnected). Without done, the watches are forwarded, or get 410."),
+		backfilled:  counter("backfilled_events_total", "", "Older events that were added to the history for watches from before it."),
 		syncSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeweir_cache_start_seconds",
 			Help:    "Time from the first use of a collection until it was synced.",
@@ -57,6 +65,8 @@ func (m *metrics) of(res *source.Resource, enc api.Encoding) *metrics {
 		fresh:       m.fresh.MustCurryWith(labels),
 		checks:      checks,
 		differences: m.differences.MustCurryWith(labels),
+		backfills:   m.backfills.MustCurryWith(labels),
+		backfilled:  m.backfilled.MustCurryWith(labels),
 		syncSeconds: syncSeconds,
 	}
 }

@@ -65,6 +65,10 @@ func (s *Source) Release() { s.eachStream(func(st *stream) { st.held = false }) 
 // HoldBookmarks stops bookmarks, except those that end initial events, or resumes them.
 func (s *Source) HoldBookmarks(hold bool) { s.locked(func() { s.mu.faults.holdBookmarks = hold }) }
 
+// NoTimeouts makes the source reject watches with TimeoutSeconds, with which the cache probes for
+// versions and extends its history.
+func (s *Source) NoTimeouts() { s.locked(func() { s.mu.faults.noTimeouts = true }) }
+
 // NoWatchList makes the source reject SendInitialEvents.
 func (s *Source) NoWatchList() { s.locked(func() { s.mu.faults.noWatchList = true }) }
 

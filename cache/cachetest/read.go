@@ -3,6 +3,7 @@ package cachetest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -151,6 +152,8 @@ func (s *Source) open(res *source.Resource, enc api.Encoding, opts source.WatchO
 	defer s.mu.Unlock()
 	rev := s.mu.rev
 	switch {
+	case opts.TimeoutSeconds > 0 && s.mu.faults.noTimeouts:
+		return nil, nil, apierrors.NewInternalError(errors.New("no timeouts"))
 	case opts.SendInitialEvents && s.mu.faults.noWatchList:
 		return nil, nil, fmt.Errorf("sendInitialEvents: %w", source.ErrUnsupported)
 	case opts.SendInitialEvents && opts.ResourceVersion > rev:

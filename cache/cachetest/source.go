@@ -74,6 +74,7 @@ type faults struct {
 	down, silent           bool
 	noWatchList, noVersion bool
 	holdBookmarks          bool
+	noTimeouts             bool
 	fail                   map[string][]error // errors of the next calls, by method
 }
 

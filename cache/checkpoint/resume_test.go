@@ -469,3 +469,40 @@ func TestRecreatedCollectionIsSavedAfterHangingRead(t *testing.T) {
 		}
 	})
 }
+
+// TestHistoryOfLoadedCollectionIsExtended resumes a watch at a version before the checkpoint.
+func TestHistoryOfLoadedCollectionIsExtended(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		from := k.source.Revision()
+		k.change()
+		k.start()
+		k.open()
+		k.stop()
+		k.change()
+		k.start()
+		defer func() { k.stop() }()
+		c := k.open()
+		synctest.Wait()
+		if calls := k.calls(); strings.Count(calls, "initial=true") != 1 {
+			t.Fatalf("not loaded: %s", calls)
+		}
+		if err := c.Backfill(t.Context(), from, nil); err != nil {
+			t.Fatal(err)
+		}
+		w, err := c.Mux().Watch(from, nil, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		var want []string
+		for _, change := range k.source.History(cachetest.Pods) {
+			if change.RV > from {
+				want = append(want, fmt.Sprintf("%s %s@%d", change.Type, change.Key, change.RV))
+			}
+		}
+		if got := cachetest.Deliveries(w); got != strings.Join(want, " ") {
+			t.Errorf("%s\nwant %v", got, want)
+		}
+	})
+}

@@ -59,6 +59,7 @@ var arrows = []arrow{
 	{"cache/store", above("watchmux")},
 	{"cache/checkpoint", above("watchmux", "cache/form", "cache/source", "cache/store")},
 	{"cache/reflector", above("watchmux", "cache/form", "cache/source", "cache/store", "cache/checkpoint")},
+	{"cache/backfill", above("watchmux", "cache/source", "cache/store", "cache/reflector")},
 	{"cache/selfcheck", above("watchmux", "cache/source", "cache/store", "cache/freshness", "cache/reflector")},
 	{"cache/query", above("watchmux", "cache/source", "cache/store")},
 	{"cache/read", above("watchmux", "cache/source", "cache/store", "cache/freshness", "cache/query", "cache/form")},

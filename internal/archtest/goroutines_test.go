@@ -14,7 +14,7 @@ import (
 // contained are the packages that serve requests and watches. A panic in any of their goroutines
 // would end the process, so contain starts each of them.
 var contained = []string{
-	"watchmux", "cache", "cache/form", "proxy", "proxy/edge", "proxy/edge/h1", "proxy/edge/h2", "proxy/upstream", "proxy/upstream/health", "proxy/upstream/pool", "proxy/upstream/balance", "proxy/authn", "proxy/authz", "proxy/authz/visible", "proxy/authz/revocation", "proxy/audit", "proxy/edge/websocket", "internal/app",
+	"watchmux", "cache", "cache/backfill", "cache/form", "proxy", "proxy/edge", "proxy/edge/h1", "proxy/edge/h2", "proxy/upstream", "proxy/upstream/health", "proxy/upstream/pool", "proxy/upstream/balance", "proxy/authn", "proxy/authz", "proxy/authz/visible", "proxy/authz/revocation", "proxy/audit", "proxy/edge/websocket", "internal/app",
 }
 
 // TestGoroutinesAreContained: a goroutine is started by Panics.Go or Keep; or its function begins
