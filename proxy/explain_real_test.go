@@ -143,6 +143,10 @@ func TestExplainIsWhatHappens(t *testing.T) {
 		b := newExplainBench(t)
 		const pods, pod, ns = "GET /api/v1/pods", "GET /api/v1/namespaces/a/pods/a0", "GET /api/v1/namespaces"
 		const yaml, protobuf = "application/yaml", "application/vnd.kubernetes.protobuf"
+		const old = pods + "?watch=1&resourceVersion=1"
+		if e := b.explain(explainCase{line: old, user: "ann"}); e.Route != RouteUnknown || e.Why != "history" {
+			t.Errorf("%s: %s %q", old, e.Route, e.Why) // once it was made, the history reaches back to it
+		}
 		for i, c := range []explainCase{
 			{line: pods}, {line: pods + "?resourceVersion=0"}, {line: pods + "?resourceVersion=1"}, {line: pods + "?limit=2"}, {line: pods + "?resourceVersion=0&limit=2"},
 			{line: pods + "?resourceVersion=00", why: "ambiguous-version"}, {line: pods + "?resourceVersion=x", why: "invalid-version"},
@@ -152,7 +156,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 			{line: pods, accept: yaml}, {line: pods + "?watch=1", accept: yaml, why: "representation"}, {line: pods, accept: protobuf},
 			{line: ns}, {line: ns + "?resourceVersion=0"},
 			{line: "POST /api/v1/namespaces/a/pods"}, {line: "DELETE /api/v1/namespaces/a/pods/a0"}, {line: "GET /version"}, {line: "GET /openapi/v2"}, {line: "GET /readyz"},
-			{line: pods + "?watch=1"}, {line: pods + "?watch=1&resourceVersion=0"}, {line: pods + "?watch=1&resourceVersion=1", why: "history"},
+			{line: pods + "?watch=1"}, {line: pods + "?watch=1&resourceVersion=0"}, {line: old},
 			{line: pods + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"},
 			{line: pods + "?watch=1&resourceVersion=0&coalesce=500ms"}, {line: pods + "?watch=1&resourceVersion=0&coalesce=1h"},
 			{line: pods + "?sortBy=.metadata.name"}, {line: pods + "?where=.metadata.namespace%3Da&resourceVersion=0"}, {line: pods + "?sortBy=name%5B"},

@@ -360,6 +360,7 @@ func TestStaleResponsesSaySo(t *testing.T) {
 func TestWatchBeforeHistoryGoesOnUpstream(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 3 }) // two for each user
+		b.source.NoTimeouts()
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		b.source.Bump(10)
 		const old = "GET /api/v1/pods?watch=true&resourceVersion=101"

@@ -432,7 +432,7 @@ func (e *explaining) unheld() (why, unknown reason.Forward) {
 	if x.Info.Verb == "watch" {
 		switch {
 		case rv > 0 && rv < oldest && !o.SendInitialEvents && e.Visible == nil:
-			return reason.History, 0
+			return 0, reason.History
 		case rv > e.c.RV() && o.SendInitialEvents:
 			return 0, reason.VersionAhead
 		}

@@ -127,6 +127,7 @@ func TestPanicOfResumedWatchReleasesItsSlots(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 2 })
 	b.upstream.response = func(*api.Request) *api.Response { panic("upstream") }
 	b.source.Bump(10)
+	b.source.NoTimeouts()
 	func() {
 		defer func() { _ = recover() }()
 		b.gateway.Serve(t.Context(), request("GET /api/v1/pods?watch=true&resourceVersion=50"))
@@ -142,6 +143,7 @@ func TestPanicOfResumedWatchReleasesItsSlots(t *testing.T) {
 func TestOneUserCannotResumeAllWatches(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 4 })
 	b.source.Bump(10)
+	b.source.NoTimeouts()
 	watch := func(user string) *api.Response {
 		return b.gateway.Serve(t.Context(), request("GET /api/v1/pods?watch=true&resourceVersion=50", "Authorization: Bearer "+user))
 	}

@@ -159,7 +159,10 @@ var forwardedCases = []forwardedCase{
 		b.responds(api.Response{Status: 200, Length: -1, BodyTo: brokenBody{}})
 	}},
 	{why: reason.History, line: "GET /api/v1/pods?watch=true&resourceVersion=101", options: func(o *Options) { o.Policy.Limits.Resumed = 4 },
-		before: func(b *gatewayBench) { b.source.Bump(10) }},
+		before: func(b *gatewayBench) {
+			b.source.Bump(10)
+			b.source.NoTimeouts()
+		}},
 }
 
 // TestForwardedReads has a read for each reason: it is counted, and told to the client

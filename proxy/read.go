@@ -22,7 +22,6 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
-	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // findCollection finds the collection that a read is served from, and for a query the one that has
@@ -277,20 +276,17 @@ func (g *Gateway) watch(ctx context.Context, x *exchange) *api.Response {
 		g.account.recent.endedWatch(x, began, why)
 	}
 	if q.Visible == nil {
-		x.resumed = g.slots.resumed.Acquire(x.user(), 1)
+		// The upstream may continue a watch from before the history if that cannot be extended.
+		req.ForwardExpired = func() bool {
+			x.resumed = g.slots.resumed.Acquire(x.user(), 1)
+			return x.resumed
+		}
 	} else if !q.Visible.Hold() {
 		return g.visibleLimit(x)
 	}
-	req.ForwardExpired = x.resumed
 	resp, end, err := g.Watches.Watch(ctx, c, req)
 	if err != nil && q.Visible != nil {
 		q.Visible.Release()
-	}
-	// The upstream may continue a watch from before the history. A collection that has just begun has
-	// none, and whoever listed before that must not be told to list again.
-	if x.resumed && !errors.Is(err, watchmux.ErrExpired) {
-		g.slots.resumed.Release(x.user(), 1)
-		x.resumed = false
 	}
 	switch {
 	case err != nil && ctx.Err() != nil && !x.resumed:

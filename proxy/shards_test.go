@@ -86,6 +86,7 @@ func TestShards(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 4 })
 				b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+				b.source.NoTimeouts()
 				b.upstream.response = c.response
 				b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool { return r.User != "nobody" }
 				status, body, _ := b.do(c.line, orElse(c.header, "X-Test: 1"))
@@ -158,6 +159,7 @@ func TestOnlyShardsPass(t *testing.T) {
 // TestShardWatchesAreStopped: a watch that the upstream begins is ended and no event of it passed on.
 func TestShardWatchesAreStopped(t *testing.T) {
 	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 4 })
+	b.source.NoTimeouts()
 	stream := &stoppedStream{}
 	b.upstream.response = func(*api.Request) *api.Response { return &api.Response{Status: 200, Stream: stream} }
 	if status, body, _ := b.do("GET /api/v1/pods?watch=1&resourceVersion=5&"+wholeShard, "X-Test: 1"); status != 410 || stream.stopped != 1 {

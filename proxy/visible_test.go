@@ -459,6 +459,7 @@ func TestVisibleBadInput(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		b.fill(1, "a", "b")
 		b.grant(jane, "a")
+		b.source.NoTimeouts()
 		b.upstream.response = func(*api.Request) *api.Response { return &api.Response{Status: 403, Body: []byte("upstream")} }
 		other := api.ContinueToken{ResourceVersion: 100, Start: "b/a\x00"}
 		others := other
@@ -602,4 +603,23 @@ func (w *visibleWatch) ended() bool {
 func (w *visibleWatch) leave() {
 	w.stream.Stop()
 	w.done(0, nil)
+}
+
+// TestVisibleWatchFromBeforeHistory: it cannot be forwarded, and is served from the cache once the history reaches back.
+func TestVisibleWatchFromBeforeHistory(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := newVisibleBench(t, nil)
+		b.fill(1, "a", "b")
+		b.grant(jane, "a")
+		from := b.source.Revision()
+		b.source.Create(cachetest.Pods, cachetest.Pod("b/hidden", ""))
+		b.source.Create(cachetest.Pods, cachetest.Pod("a/seen", ""))
+		b.source.Bump(1)
+		b.do("GET /api/v1/pods?resourceVersion=0", asJane)
+		w := b.watch(fmt.Sprintf("GET /api/v1/pods?watch=1&resourceVersion=%d", from), asJane)
+		if got := w.text(); strings.Contains(got, "hidden") || !strings.Contains(got, `"name":"seen"`) || strings.Contains(got, "ERROR") {
+			t.Errorf("%s", got)
+		}
+		w.leave()
+	})
 }

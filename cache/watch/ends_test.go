@@ -144,6 +144,7 @@ func testWatchEnd(t *testing.T, c *watchEndCase) {
 	b := &watchBench{t: t, source: cachetest.New(res), printer: printer}
 	b.garbage = &garbageSource{VersionLister: cachetest.VersionLister{Source: b.source}}
 	b.start(res, b.garbage, cache.Limits{HistoryEvents: 10})
+	b.source.Compact() // the history cannot be extended
 	w := b.watch(c.query, c.rep)
 	synctest.Wait()
 	c.end(b, w)

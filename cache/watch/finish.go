@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reason"
@@ -115,8 +116,10 @@ func (s *stream) failed(err error) error {
 	var why reason.WatchEnd
 	var expired *watchmux.ExpiredError
 	switch {
-	case errors.As(err, &expired) && s.w == nil && s.req.ForwardExpired:
+	case errors.As(err, &expired) && s.w == nil && s.req.ForwardExpired != nil && s.req.ForwardExpired():
 		return read.Forward(reason.History, err)
+	case source.IsExpired(err):
+		why, s.failure = reason.WatchExpired, api.NewExpiredWatch(s.from, s.c.Mux().Oldest())
 	case errors.As(err, &expired):
 		why = reason.WatchExpired
 		if s.watcher != nil {

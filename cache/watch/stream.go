@@ -90,9 +90,10 @@ type Request struct {
 	// MostRecent is the version that the collection must hold before the watch starts if
 	// Options.ResourceVersion is unset. The caller has proved that it is current.
 	MostRecent uint64
-	// ForwardExpired makes Watch return ErrForward instead of sending an ERROR event if the
-	// requested version is older than the history. The upstream may still know it.
-	ForwardExpired bool
+	// ForwardExpired, if not nil, is called if the requested version is older than the history, which
+	// cannot be extended. If it returns true, Watch returns ErrForward instead of sending an ERROR
+	// event: the upstream may still know the version.
+	ForwardExpired func() bool
 	// Message, if not nil, makes each event a message of a transport that has messages: it appends
 	// the header of a message of size bytes, and the delimiters of a protobuf stream are left out.
 	// Messages are not compressed.
@@ -124,6 +125,9 @@ type Collection interface {
 	Mux() *watchmux.Mux
 	// Follow returns the latest state and a watcher of all events after it.
 	Follow(f *object.Filter, notify func()) (*store.Snapshot, *watchmux.Watcher, error)
+	// Backfill extends the history, so that a watch with the filter can start at rv. source.IsExpired
+	// is true for the error if the upstream does not know the version either.
+	Backfill(ctx context.Context, rv uint64, f *object.Filter) error
 	WantShard(s *shard.Selector)
 	WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error
 	Fresh(ctx context.Context) (uint64, error)

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -13,11 +14,13 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // New returns a Watches that shares the renderer, and what it caches, with reader. registerer may
@@ -108,10 +111,7 @@ func (s *stream) open(ctx context.Context) (initial *store.Snapshot, err error) 
 		initial, err = s.follow()
 		s.markEnd = initial != nil && s.req.Options.AllowWatchBookmarks
 	case s.from > 0:
-		s.watcher, err = s.c.Mux().Watch(s.from, s.req.Filter, s.kick)
-		if err != nil {
-			err = s.failed(err)
-		}
+		err = s.resume(ctx)
 	default:
 		initial, err = s.follow()
 		if !s.req.Options.UnmarkedStart {
@@ -119,6 +119,26 @@ func (s *stream) open(ctx context.Context) (initial *store.Snapshot, err error) 
 		}
 	}
 	return initial, err
+}
+
+// resume starts the watch at its version, and extends a history that does not reach back to it. It
+// returns nil if the watch is to end with an event.
+func (s *stream) resume(ctx context.Context) (err error) {
+	s.watcher, err = s.c.Mux().Watch(s.from, s.req.Filter, s.kick)
+	if errors.Is(err, watchmux.ErrExpired) {
+		switch failed := s.c.Backfill(ctx, s.from, s.req.Filter); {
+		case failed == nil:
+			s.watcher, err = s.c.Mux().Watch(s.from, s.req.Filter, s.kick)
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case source.IsExpired(failed):
+			err = failed // the upstream would say the same
+		}
+	}
+	if err != nil {
+		return s.failed(err)
+	}
+	return nil
 }
 
 // reach returns when the collection holds rv, which may be the version of another resource. An idle

@@ -67,7 +67,8 @@ const (
 	GatewayRejected
 	// SharedFailed is a shared request that failed or whose client disconnected.
 	SharedFailed
-	// History is a watch from before the cache's history, which the upstream may still have.
+	// History is a watch from before the cache's history, which cannot be extended. The upstream may
+	// still have the version.
 	History
 
 	forwards
@@ -178,8 +179,9 @@ var forwardEntries = [forwards]Entry{
 		Do: "Check kubeweir_upstream_broken_responses_total.",
 	},
 	History: {
-		Label: "history", When: "The watch starts before the cache's history, and the upstream may still have the events.",
-		Client: "The upstream's events, or its 410 Expired.", Do: "Normal just after a start. Otherwise raise --history-age, --history-bytes or --history-events.",
+		Label:  "history",
+		When:   "The watch starts before the cache's history, and this cannot be extended backwards: the resource has no bookmarks (Events, some aggregated API servers), the history has no room, the watch has a selector of labels or fields and the upstream no longer has the previous states, or the upstream did not send the events in time.",
+		Client: "The upstream's events, or its 410 Expired.", Do: "Normal for Events. Otherwise see kubeweir_cache_backfills_total, and raise --history-bytes or --history-events if its result is full.",
 	},
 }
 

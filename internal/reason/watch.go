@@ -68,8 +68,8 @@ var watchEndEntries = [watchEnds]Entry{
 		Client: "Nothing, or a closed connection.", Do: "Nothing, unless kubeweir_slow_watches_ended_total grows: find the client that does not read.",
 	},
 	WatchExpired: {
-		Label: "expired", When: "The watch starts before the cache's history, and no slot is free to continue it at the upstream.",
-		Client: expiredEvent, Do: "Normal after a long disconnection of a client. Otherwise raise --history-age, --history-bytes, --history-events or --max-resumed-watches.",
+		Label: "expired", When: "The watch starts before the cache's history, and the upstream no longer has the version; or the history cannot be extended, and no slot is free to continue the watch at the upstream.",
+		Client: expiredEvent, Do: "Normal after a long disconnection of a client. Otherwise see kubeweir_cache_backfills_total, and raise --history-bytes, --history-events or --max-resumed-watches.",
 	},
 	WatchSlow: {
 		Label: "slow", When: "The client reads more slowly than events arrive, and its next event is no longer in the history.",

@@ -56,7 +56,7 @@ func RegisterMetrics(registerer prometheus.Registerer, semaphores map[string]*Se
 		registerer.MustRegister(
 			gaugefunc.New(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight", ConstLabels: labels,
-				Help: "Requests in flight, by kind: short; long (watches, followed logs, upgraded connections); unidentified (the client is not authenticated yet); resumed (watches from before the cache's history, which the upstream continues; also counted as long); all-short and all-long (all clusters of a gateway together).",
+				Help: "Requests in flight, by kind: short; long (watches, followed logs, upgraded connections); unidentified (the client is not authenticated yet); resumed (watches from before a history that cannot be extended, which the upstream continues; also counted as long); all-short and all-long (all clusters of a gateway together).",
 			}, func() float64 { return float64(s.InUse()) }),
 			gaugefunc.New(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight_limit", ConstLabels: labels,

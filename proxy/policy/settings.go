@@ -30,9 +30,9 @@ type Limits struct {
 	// watches, log follows and upgrades. A user gets at most three quarters of them. As many as
 	// InFlight more requests may wait for the authentication of their client.
 	InFlight, LongRunning int64
-	// Resumed is the most watches at a time that the upstream continues from a version older than the
-	// cache's history; clients of further ones have to list again. A user gets at most three quarters
-	// of them.
+	// Resumed is the most watches at a time that the upstream continues from a version older than a
+	// history that cannot be extended; clients of further ones have to list again. A user gets at most
+	// three quarters of them.
 	Resumed int64
 	// CollapsedBytes is the largest response, in bytes, that callers share. Responses that are shared
 	// at a time have at most four times as many bytes together.

@@ -39,8 +39,8 @@ func TestOneUpstreamWatch(t *testing.T) {
 	before, err := upstreamWatches(ctx, "configmaps")
 	must(t, err)
 	g := startGateway(t)
-	// Fill the cache before the version from which the clients watch. A watch from an older version
-	// would be forwarded.
+	// Fill the cache before the version from which the clients watch, so that its history need not be
+	// extended.
 	through(t, g, as(realkube.Admin)).get(ctx, t, "/api/v1/configmaps?resourceVersion=0", typeJSON)
 	typed, _ := directClients(t)
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{"shard": "3"}}}

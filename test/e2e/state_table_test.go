@@ -28,7 +28,7 @@ const (
 	fromState = "from the checkpoint"
 	fromList  = "from a new list"
 	goOn      = "continue"
-	sentOn    = "continue, forwarded to the cluster"
+	sentOn    = "continue, from the cluster's events"
 	// theirs is not checked: versions of one cluster are meaningless in another.
 	theirs = "as that cluster responds"
 )
@@ -304,9 +304,12 @@ func (s *stateScene) watch(ctx context.Context, t *testing.T, g *realkube.Gatewa
 		}
 		return nil
 	})
-	m, err := g.Families(ctx, "kubeweir_forwarded_reads_total")
+	m, err := g.Metrics(ctx)
 	must(t, err)
-	if m.Sum("kubeweir_forwarded_reads_total", map[string]string{"reason": "history"}) > 0 {
+	switch {
+	case m.Sum("kubeweir_forwarded_reads_total", map[string]string{"reason": "history"}) > 0:
+		return "forwarded"
+	case m.Sum("kubeweir_cache_backfills_total", map[string]string{"result": "done"}) > 0:
 		return sentOn
 	}
 	return goOn
