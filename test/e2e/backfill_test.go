@@ -125,7 +125,7 @@ func TestResumeAtFreshGateway(t *testing.T) {
 		if p.got == nil {
 			continue // the failure is reported
 		}
-		eventually(ctx, t, patience, func() error {
+		eventually(ctx, t, waitTimeout, func() error {
 			got, want := inNamespace(changes(p.got)), inNamespace(changes(p.want))
 			if !slices.Equal(got, want) || len(want) == 0 {
 				return fmt.Errorf("%s: received %v, %v\nwant %v", p.got.request, got, p.got.status(), want)
@@ -182,7 +182,7 @@ func TestManyResumeAtFreshGateway(t *testing.T) {
 			continue // the failure is reported
 		}
 		want := direct(t, as(realkube.Admin)).mustWatch(ctx, t, s.request, s.seen().From, false)
-		eventually(ctx, t, patience, func() error {
+		eventually(ctx, t, waitTimeout, func() error {
 			if got, want := changes(s), changes(want); !slices.Equal(got, want) || len(want) == 0 || s.status() != nil {
 				return fmt.Errorf("%s: received %v, %v\nwant %v", s.request, got, s.status(), want)
 			}
