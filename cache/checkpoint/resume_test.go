@@ -473,7 +473,7 @@ func TestRecreatedCollectionIsSavedAfterHangingRead(t *testing.T) {
 // TestHistoryOfLoadedCollectionIsExtended resumes a watch at a version before the checkpoint.
 func TestHistoryOfLoadedCollectionIsExtended(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newCheckpointBench(t)
 		from := k.source.Revision()
 		k.change()
 		k.start()
