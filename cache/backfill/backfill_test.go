@@ -146,7 +146,7 @@ func (b *bench) results() string {
 		}
 		for _, m := range f.Metric {
 			for _, l := range m.Label {
-				if l.GetName() == "result" {
+				if l.GetName() == "result" && m.Counter.GetValue() > 0 {
 					out = append(out, fmt.Sprintf("%s=%g", l.GetValue(), m.Counter.GetValue()))
 				}
 			}

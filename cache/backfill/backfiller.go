@@ -76,7 +76,13 @@ type caller struct {
 }
 
 // New returns a Backfiller.
-func New(o Options) *Backfiller { return &Backfiller{Options: o} }
+func New(o Options) *Backfiller {
+	for _, result := range [...]string{"done", "abandoned", "expired", "full", "failed"} {
+		o.Results.WithLabelValues(result) // so that the first one is a change
+	}
+	o.Events.WithLabelValues() // likewise
+	return &Backfiller{Options: o}
+}
 
 // Close makes Extend fail. The goroutine ends soon after Options.Context.
 func (b *Backfiller) Close() {
