@@ -161,7 +161,7 @@ func (m *Mux) Since(rv uint64) ([]*Event, error) {
 	return events, err
 }
 
-// Above is Since, but previous states may be unknown.
+// Above returns the events above rv like Since, including those whose previous state is unknown.
 func (m *Mux) Above(rv uint64) ([]*Event, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

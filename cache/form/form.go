@@ -316,8 +316,7 @@ type slot struct {
 	rep      api.Representation
 	coding   api.Compression
 	resource *Resource
-	// redacted is set for values derived from redacted objects, which are never found by forms of
-	// plain ones, nor the other way round.
+	// redacted separates values derived from redacted objects from those of the plain objects.
 	redacted bool
 	scope    Scope
 }

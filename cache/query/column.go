@@ -168,8 +168,8 @@ func tokenAt(steps []json.Step) func(*object.Object) ([]byte, error) {
 // token may be as large as its object.
 const longToken = 256
 
-// column makes a column of f, from base, that of an older frame, or from all objects if base is
-// nil. It stops early when ctx ends.
+// column returns the column of f for the values that s reads. It updates base, the column of an older
+// frame, or reads all objects if base is nil. It returns early when ctx ends.
 func (f *frame) column(ctx context.Context, s valueReader, base *column) (*column, error) {
 	if base == nil {
 		base = &column{frame: &frame{}}

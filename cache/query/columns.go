@@ -171,8 +171,8 @@ func (k *Columns) obtain(ctx context.Context, content uint64, s valueReader, use
 	return m.column, err
 }
 
-// firstLocked returns what comes before all others with a name, or before all if name is "". It
-// returns nil if there is none.
+// firstLocked returns the first column in the order before, among those with the name, or among all
+// if name is "". It returns nil if there is none. The caller holds mu.
 func (k *Columns) firstLocked(name string, before func(a, b *madeColumn) bool) (first *madeColumn) {
 	for key, made := range k.mu.made {
 		if (name == "" || name == key.name) && (first == nil || before(made, first)) {

@@ -122,8 +122,8 @@ func (s *Server) addAudit(c *config.Audit) (err error) {
 	return nil
 }
 
-// addEdge makes what serves the handler of what is served, with the certificate of t if that names
-// one.
+// addEdge creates the edge server, which serves handler. Its certificate is that of t, if t names
+// files.
 func (s *Server) addEdge(handler api.Handler, health *healthz.Health, options edge.Options, t *config.TLS) error {
 	get, err := certs.Files(t, time.Now, s.log, s.registry)
 	if err != nil {

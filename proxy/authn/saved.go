@@ -75,7 +75,7 @@ func (a *Authenticator) Forget() {
 	}
 }
 
-// review returns the user as a TokenReview has it.
+// review converts the user to the UserInfo of a TokenReview.
 func (u *User) review() authenticationv1.UserInfo {
 	info := authenticationv1.UserInfo{Username: u.info.Name, UID: u.info.UID, Groups: u.info.Groups}
 	for key, values := range u.info.Extra {

@@ -103,7 +103,7 @@ func (o *Output) arm() (now time.Time, err error) {
 	return now, o.conn.SetWriteDeadline(o.deadline)
 }
 
-// Disarm takes the deadline away, for an Upgrade.
+// Disarm removes the write deadline, for an upgraded connection.
 func (o *Output) Disarm() error {
 	o.deadline = time.Time{}
 	return o.conn.SetWriteDeadline(o.deadline)

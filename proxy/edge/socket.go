@@ -102,7 +102,7 @@ func (s *socket) Write(p []byte) (int, error) {
 	}
 }
 
-// writeLocked writes to the descriptor.
+// writeLocked writes p to the socket. The caller holds mu.
 func (s *socket) writeLocked(p []byte) (int, error) {
 	switch {
 	case s.mu.nonblocking:

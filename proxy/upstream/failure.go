@@ -82,8 +82,8 @@ func (x *forwarding) reject(why reason.Rejection, err error) *api.Response {
 	return api.StatusResponse(err, api.NegotiateStatus(x.r.Header.Get("Accept"), pretty))
 }
 
-// errorLogPeriod is how often at most an error of one kind is logged: while the upstream is
-// unreachable every request is one.
+// errorLogPeriod is the shortest interval between two log lines for errors of one kind: while the
+// upstream is unreachable, every request fails.
 const errorLogPeriod = 10 * time.Second
 
 func (c *Client) logFailure(err error, r *api.Request) {

@@ -142,8 +142,8 @@ func testConcurrentCreate(s *session) {
 func testLinearizable(s *session)       { s.linearizable(8, 150, 5) }
 func testLinearizableOneKey(s *session) { s.linearizable(6, 80, 1) }
 
-// linearizable has clients change and read keys at the same time, then looks for an order in which
-// it all makes sense.
+// linearizable checks that operations of concurrent clients on shared keys are linearizable, that is,
+// that all results fit one sequential order.
 func (s *session) linearizable(clients, each, keys int) {
 	start := s.current()
 	wl := newWorkload(s, s.engines(), keys)
