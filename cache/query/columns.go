@@ -254,6 +254,11 @@ func (k *Columns) renew() {
 			k.dropAllLocked()
 		}
 		k.trimLocked()
+		if k.store.Churn() > k.trimAt.Load() && len(k.mu.made) > 0 { // changed meanwhile, see Grown
+			k.mu.renewing = true
+			k.trimLocked()
+			k.spawn(k.renew)
+		}
 	}()
 	f := k.frame(k.store.Current())
 	k.mu.Lock()

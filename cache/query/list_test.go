@@ -379,7 +379,7 @@ func TestQueryColumnsAreRenewed(t *testing.T) {
 		}
 		b.collection(cachetest.Pods, api.JSON)
 		deadline := time.Now().Add(20 * time.Second)
-		for s := cachetest.Status(b.manager, c); s.Columns == 0 || s.ColumnBytes > limit*3/4; s = cachetest.Status(b.manager, c) {
+		for s := cachetest.Status(b.manager, c); s.Columns == 0 || s.ColumnBytes > limit*5/8; s = cachetest.Status(b.manager, c) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d columns have %d bytes", s.Columns, s.ColumnBytes)
 			}
