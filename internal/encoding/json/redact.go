@@ -70,7 +70,7 @@ type edit struct {
 	with     string
 }
 
-// position says what a value is, according to its position.
+// position classifies a value by its position in the object.
 type position uint8
 
 const (
