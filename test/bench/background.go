@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // backgroundTime is how long kube-apiserver is measured while no client sends requests.
@@ -37,7 +39,7 @@ func (m *measurer) backgroundCost(ctx context.Context) (float64, error) {
 	if err := m.quiet(ctx, pid); err != nil {
 		return 0, err
 	}
-	before, err := cpuTime(pid)
+	before, err := realkube.CPUTime(pid)
 	if err != nil {
 		return 0, err
 	}
@@ -45,6 +47,6 @@ func (m *measurer) backgroundCost(ctx context.Context) (float64, error) {
 	if err := sleep(ctx, backgroundTime); err != nil {
 		return 0, err
 	}
-	after, err := cpuTime(pid)
+	after, err := realkube.CPUTime(pid)
 	return (after - before).Seconds() / time.Since(begin).Seconds(), err
 }

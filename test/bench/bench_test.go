@@ -159,21 +159,6 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	const tail = "S 1 2 3 4 5 6 7 8 9 10 120 34 0 0 20 0"
-	for _, name := range []string{"(kubeweir)", "(a b) c)", "()"} {
-		got, err := parseStat([]byte("42 " + name + " " + tail + "\n"))
-		if err != nil || got != 154*clockTick {
-			t.Errorf("%s: %s, %v", name, got, err)
-		}
-	}
-	for _, bad := range []string{"", "42 (x) S 1", "42 x S 1 2 3 4 5 6 7 8 9 10 120 34 0 0"} {
-		if got, err := parseStat([]byte(bad)); err == nil {
-			t.Errorf("%q: %s", bad, got)
-		}
-	}
-}
-
 func TestPercentile(t *testing.T) {
 	var all []time.Duration
 	for i := range 100 {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // bursts measures a row of kind Burst.
@@ -71,19 +73,19 @@ func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpe
 		through = s
 	}
 	_, err := m.churning(ctx, through, r.Churn, func() error {
-		before, err := cpuTime(s.pids...)
+		before, err := realkube.CPUTime(s.pids...)
 		if err != nil {
 			return err
 		}
-		own, err := cpuTime(s.pid)
+		own, err := realkube.CPUTime(s.pid)
 		if err != nil {
 			return err
 		}
 		if err := together(conns, spec, &t); err != nil {
 			return err
 		}
-		after, err := cpuTime(s.pids...)
-		ownAfter, err2 := cpuTime(s.pid)
+		after, err := realkube.CPUTime(s.pids...)
+		ownAfter, err2 := realkube.CPUTime(s.pid)
 		t.cpu, t.own = after-before, ownAfter-own
 		return errors.Join(err, err2)
 	})

@@ -23,6 +23,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/app"
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // ClustersOptions configure the comparison of one gateway for several clusters with one gateway per
@@ -208,7 +209,7 @@ func measureArrangement(ctx context.Context, o ClustersOptions, groups [][]*lab)
 			}
 		}
 	}
-	before, err := cpuTime(pidsOf(edges)...)
+	before, err := realkube.CPUTime(pidsOf(edges)...)
 	if err != nil {
 		return cost, err
 	}
@@ -216,7 +217,7 @@ func measureArrangement(ctx context.Context, o ClustersOptions, groups [][]*lab)
 	if err := writeAll(ctx, o, urls); err != nil {
 		return cost, err
 	}
-	after, err := cpuTime(pidsOf(edges)...)
+	after, err := realkube.CPUTime(pidsOf(edges)...)
 	if err != nil {
 		return cost, err
 	}

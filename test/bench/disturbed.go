@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/test/link"
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // ReadLatency summarizes how long reads of one kind took.
@@ -96,7 +97,7 @@ func measureDisturbance(ctx context.Context, o ClustersOptions, e *edgeProcess, 
 		return d, err
 	}
 	edges := []*edgeProcess{e}
-	before, err := cpuTime(pidsOf(edges)...)
+	before, err := realkube.CPUTime(pidsOf(edges)...)
 	if err != nil {
 		return d, err
 	}
@@ -104,7 +105,7 @@ func measureDisturbance(ctx context.Context, o ClustersOptions, e *edgeProcess, 
 	if err != nil {
 		return d, err
 	}
-	after, err := cpuTime(pidsOf(edges)...)
+	after, err := realkube.CPUTime(pidsOf(edges)...)
 	if err != nil {
 		return d, err
 	}

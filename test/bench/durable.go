@@ -186,7 +186,7 @@ func (m *measurer) creating(ctx context.Context, s *server, n int) (tally, error
 			return total, err
 		}
 	}
-	before, err := cpuTime(s.pids...)
+	before, err := realkube.CPUTime(s.pids...)
 	if err != nil {
 		return total, err
 	}
@@ -209,7 +209,7 @@ func (m *measurer) creating(ctx context.Context, s *server, n int) (tally, error
 		total.add(t)
 	}
 	total.wall = time.Since(begin) // not the sum over the clients
-	after, err := cpuTime(s.pids...)
+	after, err := realkube.CPUTime(s.pids...)
 	total.cpu = after - before
 	return total, errors.Join(append(errs, err)...)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // fanOut measures a row of kind FanOut or LabelWatch. It measures in turn kube-apiserver without
@@ -116,7 +118,7 @@ func (m *measurer) fanOutSlice(ctx context.Context, r *Row, s *server, ws writes
 		begun[k].Store(int64(at.Sub(base)))
 	}
 	err = m.profiled(ctx, r, func() error {
-		before, err := cpuTime(s.pids...)
+		before, err := realkube.CPUTime(s.pids...)
 		if err != nil {
 			return err
 		}
@@ -133,7 +135,7 @@ func (m *measurer) fanOutSlice(ctx context.Context, r *Row, s *server, ws writes
 			return err
 		}
 		t.wall = time.Since(begin)
-		after, err := cpuTime(s.pids...)
+		after, err := realkube.CPUTime(s.pids...)
 		t.cpu, t.closed, t.short, t.bytes = after-before, w.closed.Load(), due-t.count, w.bytes.Load()
 		return err
 	})

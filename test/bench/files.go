@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubeweir/kubeweir/test/realkube"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
@@ -189,7 +190,7 @@ func (s *scaled) started(ctx context.Context, start func() error) (*started, err
 		return nil, err
 	}
 	out.read = metrics.Sum("kubeweir_upstream_response_bytes_total", nil)
-	if out.cpu, err = cpuTime(s.pid); err != nil {
+	if out.cpu, err = realkube.CPUTime(s.pid); err != nil {
 		return nil, err
 	}
 	out.resident, _, err = residentMemory(s.pid)
@@ -230,7 +231,7 @@ func (m *measurer) fromFiles(ctx context.Context, upstream *synthetic) (note str
 		return "", err
 	}
 	first := time.Since(begin)
-	cpu, err := cpuTime(f.server.pid)
+	cpu, err := realkube.CPUTime(f.server.pid)
 	if err != nil {
 		return "", err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // forwarded measures a row of kind Write: the same writes directly and through the gateway, one at
@@ -37,7 +39,7 @@ func (m *measurer) forwarded(ctx context.Context, r *Row) (*measured, error) {
 	if m.profile != "" {
 		n *= 5
 	}
-	before, err := cpuTime(gw.pid)
+	before, err := realkube.CPUTime(gw.pid)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +62,7 @@ func (m *measurer) forwarded(ctx context.Context, r *Row) (*measured, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := cpuTime(gw.pid)
+	after, err := realkube.CPUTime(gw.pid)
 	out.notes = append(out.notes, fmt.Sprintf("kubeweir used %s of processor time a forwarded write, with the events of two",
 		((after-before)/time.Duration(n)).Round(time.Microsecond)))
 	return out, err

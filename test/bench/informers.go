@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/kubeweir/kubeweir/test/realkube"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -77,11 +78,11 @@ func (m *measurer) syncing(ctx context.Context, r *Row, s *server, cfg *rest.Con
 	if err := m.quiet(ctx, s.pids...); err != nil {
 		return t, err
 	}
-	before, err := cpuTime(s.pids...)
+	before, err := realkube.CPUTime(s.pids...)
 	if err != nil {
 		return t, err
 	}
-	own, err := cpuTime(s.pid)
+	own, err := realkube.CPUTime(s.pid)
 	if err != nil {
 		return t, err
 	}
@@ -106,8 +107,8 @@ func (m *measurer) syncing(ctx context.Context, r *Row, s *server, cfg *rest.Con
 		}
 	}
 	t.wall, t.count = time.Since(begin), int64(n)
-	after, err := cpuTime(s.pids...)
-	ownAfter, err2 := cpuTime(s.pid)
+	after, err := realkube.CPUTime(s.pids...)
+	ownAfter, err2 := realkube.CPUTime(s.pid)
 	t.cpu, t.own = after-before, ownAfter-own
 	return t, errors.Join(err, err2, m.deductBackground(ctx, r, s, &t))
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"regexp"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // requests measures a row of kind Requests, Pages or WatchList.
@@ -120,7 +122,7 @@ func (s *side) open(ctx context.Context, r *Row, spec requestSpec) (err error) {
 	if r.Kind == Pages {
 		s.exchange = s.pages(r, specs[0])
 	}
-	before, err := cpuTime(s.server.pids...)
+	before, err := realkube.CPUTime(s.server.pids...)
 	if err != nil {
 		return err
 	}
@@ -132,7 +134,7 @@ func (s *side) open(ctx context.Context, r *Row, spec requestSpec) (err error) {
 		}
 		s.encoding = resp.encoding
 	}
-	after, err := cpuTime(s.server.pids...)
+	after, err := realkube.CPUTime(s.server.pids...)
 	s.each = (after - before) / time.Duration(n)
 	return err
 }

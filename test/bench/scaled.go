@@ -182,7 +182,7 @@ func (m *measurer) coldSync(ctx context.Context, r *Row) (*measured, error) {
 		return nil, err
 	}
 	out := &measured{}
-	before, err := cpuTime(s.pid)
+	before, err := realkube.CPUTime(s.pid)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func (m *measurer) coldSync(ctx context.Context, r *Row) (*measured, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := cpuTime(s.pid)
+	after, err := realkube.CPUTime(s.pid)
 	out.kubeweir = tally{cpu: after - before, wall: time.Since(begin), bytes: s.upstream.rawBytes()}
 	out.kubeweir.byMegabyte()
 	out.notes = append(out.notes, fmt.Sprintf("%.0f MB in %s, %.0f MB a second of processor time", mega(s.upstream.rawBytes()),
@@ -278,7 +278,7 @@ func (m *measurer) scaledWatch(ctx context.Context, r *Row) (*measured, error) {
 		return nil, err
 	}
 	err = m.profiled(ctx, r, func() error {
-		before, err := cpuTime(s.pid)
+		before, err := realkube.CPUTime(s.pid)
 		if err != nil {
 			return err
 		}
@@ -297,7 +297,7 @@ func (m *measurer) scaledWatch(ctx context.Context, r *Row) (*measured, error) {
 		if out.kubeweir.count, err = w.await(ctx, int64(events)); err != nil {
 			return err
 		}
-		after, err := cpuTime(s.pid)
+		after, err := realkube.CPUTime(s.pid)
 		out.kubeweir.cpu, out.kubeweir.wall = after-before, time.Since(begin)
 		out.kubeweir.closed, out.kubeweir.short = w.closed.Load(), int64(events)-out.kubeweir.count
 		return err

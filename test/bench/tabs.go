@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // tabs measures a row of kind Tabs on the testbed: in turn kube-apiserver with nobody watching,
@@ -112,13 +114,13 @@ func (m *measurer) look(ctx context.Context, r *Row, s *server, write func(conte
 		if _, err := write(ctx); err != nil {
 			return err
 		}
-		before, err := cpuTime(s.pids...)
+		before, err := realkube.CPUTime(s.pids...)
 		if err != nil {
 			return err
 		}
 		begin, got := time.Now(), w.bytes.Load()
 		_, err = write(ctx)
-		after, err2 := cpuTime(s.pids...)
+		after, err2 := realkube.CPUTime(s.pids...)
 		t.cpu, t.wall, t.bytes, t.closed = after-before, time.Since(begin), w.bytes.Load()-got, w.closed.Load()
 		t.count = max(1, int64(float64(n)*t.wall.Seconds()))
 		return errors.Join(err, err2)

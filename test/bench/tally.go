@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // A tally holds what was measured of one server in a row, over all its slices.
@@ -65,11 +67,11 @@ const checkPeriod = 10 * time.Millisecond
 // idle first.
 func sliceNow(ctx context.Context, s *server, lim limits, e exchange) (tally, error) {
 	var t tally
-	before, err := cpuTime(s.pids...)
+	before, err := realkube.CPUTime(s.pids...)
 	if err != nil {
 		return t, err
 	}
-	own, err := cpuTime(s.pid)
+	own, err := realkube.CPUTime(s.pid)
 	if err != nil {
 		return t, err
 	}
@@ -81,14 +83,14 @@ func sliceNow(ctx context.Context, s *server, lim limits, e exchange) (tally, er
 			return lim.exactly && done >= lim.requests, nil
 		}
 		checked = now
-		used, err := cpuTime(s.pids...)
+		used, err := realkube.CPUTime(s.pids...)
 		return lim.wall > 0 && now.Sub(begin) >= lim.wall || lim.wall == 0 && used-before >= lim.cpu, err
 	}
 	if err := t.exchanges(e, lim, enough); err != nil {
 		return t, err
 	}
-	after, err := cpuTime(s.pids...)
-	ownAfter, err2 := cpuTime(s.pid)
+	after, err := realkube.CPUTime(s.pids...)
+	ownAfter, err2 := realkube.CPUTime(s.pid)
 	t.cpu, t.own, t.wall = after-before, ownAfter-own, time.Since(begin)
 	return t, errors.Join(err, err2, ctx.Err())
 }

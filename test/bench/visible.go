@@ -229,7 +229,7 @@ func (v *visibleRun) list(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var kube, weir [2]time.Duration
-	kube[0], err = cpuTime(v.kube.pid)
+	kube[0], err = realkube.CPUTime(v.kube.pid)
 	weir[0], err = cpuTimeAnd(err, v.weir.pid)
 	if err != nil {
 		return "", err
@@ -238,7 +238,7 @@ func (v *visibleRun) list(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	kube[1], err = cpuTime(v.kube.pid)
+	kube[1], err = realkube.CPUTime(v.kube.pid)
 	weir[1], err = cpuTimeAnd(err, v.weir.pid)
 	if err != nil {
 		return "", err
@@ -252,7 +252,7 @@ func (v *visibleRun) list(ctx context.Context) (string, error) {
 }
 
 func cpuTimeAnd(err error, pid int) (time.Duration, error) {
-	used, err2 := cpuTime(pid)
+	used, err2 := realkube.CPUTime(pid)
 	return used, errors.Join(err, err2)
 }
 

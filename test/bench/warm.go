@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // changedOf means that one of that many pods changes while the gateway is stopped.
@@ -49,7 +51,7 @@ func (m *measurer) warmStart(ctx context.Context, r *Row) (*measured, error) {
 		if err != nil {
 			return nil, err
 		}
-		cpu, err := cpuTime(s.pid)
+		cpu, err := realkube.CPUTime(s.pid)
 		if err != nil {
 			return nil, err
 		}

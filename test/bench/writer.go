@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // A writer updates pods through a server, one after the other, each time with another value of an
@@ -92,7 +94,7 @@ func (m *measurer) writeCost(ctx context.Context, s *server, ws writes) (time.Du
 	if err := m.quiet(ctx, s.pids...); err != nil {
 		return 0, err
 	}
-	before, err := cpuTime(s.pids...)
+	before, err := realkube.CPUTime(s.pids...)
 	if err != nil {
 		return 0, err
 	}
@@ -100,7 +102,7 @@ func (m *measurer) writeCost(ctx context.Context, s *server, ws writes) (time.Du
 	if err != nil || done == 0 {
 		return 0, errors.Join(err, ctx.Err())
 	}
-	after, err := cpuTime(s.pids...)
+	after, err := realkube.CPUTime(s.pids...)
 	return (after - before) / time.Duration(done), err
 }
 

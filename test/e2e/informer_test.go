@@ -47,15 +47,7 @@ func (v versions) firstDifference(want versions) string {
 
 // versionsOf reads the most recent state of a collection from kube-apiserver itself.
 func versionsOf(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource) (versions, error) {
-	list, err := client.Resource(resource).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	out := versions{}
-	for i := range list.Items {
-		out[objectKey(list.Items[i].Namespace, list.Items[i].Name)] = list.Items[i].ResourceVersion
-	}
-	return out, nil
+	return selection{resource: resource}.versions(ctx, client)
 }
 
 // A follower is an informer with checks.
@@ -164,18 +156,24 @@ func typedReader(contentType string) func(*rest.Config, schema.GroupVersionResou
 		if err != nil {
 			return reader{}, err
 		}
-		if resource == podsResource {
-			pods := client.CoreV1().Pods("")
-			return reader{
-				list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
-				watch: pods.Watch, of: &corev1.Pod{},
-			}, nil
+		switch core := client.CoreV1(); resource {
+		case podsResource:
+			return newReader(core.Pods("").List, core.Pods("").Watch, &corev1.Pod{}), nil
+		case secretsResource:
+			return newReader(core.Secrets("").List, core.Secrets("").Watch, &corev1.Secret{}), nil
+		case accountsResource:
+			return newReader(core.ServiceAccounts("").List, core.ServiceAccounts("").Watch, &corev1.ServiceAccount{}), nil
+		default:
+			return newReader(core.ConfigMaps("").List, core.ConfigMaps("").Watch, &corev1.ConfigMap{}), nil
 		}
-		maps := client.CoreV1().ConfigMaps("")
-		return reader{
-			list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return maps.List(ctx, o) },
-			watch: maps.Watch, of: &corev1.ConfigMap{},
-		}, nil
+	}
+}
+
+func newReader[List runtime.Object](
+	list func(context.Context, metav1.ListOptions) (List, error), watch func(context.Context, metav1.ListOptions) (watch.Interface, error), of runtime.Object,
+) reader {
+	return reader{
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }, watch: watch, of: of,
 	}
 }
 
@@ -185,10 +183,7 @@ func dynamicReader(cfg *rest.Config, resource schema.GroupVersionResource) (read
 		return reader{}, err
 	}
 	objects := client.Resource(resource)
-	return reader{
-		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return objects.List(ctx, o) },
-		watch: objects.Watch, of: &unstructured.Unstructured{},
-	}, nil
+	return newReader(objects.List, objects.Watch, &unstructured.Unstructured{}), nil
 }
 
 func metadataReader(cfg *rest.Config, resource schema.GroupVersionResource) (reader, error) {
@@ -197,10 +192,7 @@ func metadataReader(cfg *rest.Config, resource schema.GroupVersionResource) (rea
 		return reader{}, err
 	}
 	objects := client.Resource(resource)
-	return reader{
-		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return objects.List(ctx, o) },
-		watch: objects.Watch, of: &metav1.PartialObjectMetadata{},
-	}, nil
+	return newReader(objects.List, objects.Watch, &metav1.PartialObjectMetadata{}), nil
 }
 
 // newFollowers creates an informer of every kind of client for each resource, with streaming lists

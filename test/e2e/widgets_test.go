@@ -26,6 +26,8 @@ var widgetsYAML []byte
 var (
 	podsResource       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	configMapsResource = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	secretsResource    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	accountsResource   = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 	widgetsResource    = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 	definitions        = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 )
@@ -74,7 +76,7 @@ func createNamespaces(ctx context.Context, t *testing.T, names ...string) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for _, name := range names {
-			for _, resource := range []schema.GroupVersionResource{podsResource, configMapsResource, widgetsResource} {
+			for _, resource := range []schema.GroupVersionResource{podsResource, configMapsResource, widgetsResource, secretsResource, accountsResource} {
 				if err := empty(ctx, generic.Resource(resource).Namespace(name)); err != nil {
 					t.Errorf("empty %s of %s: %v", resource.Resource, name, err)
 				}

@@ -177,7 +177,7 @@ func (w *writer) change(ctx context.Context, s *slot, gentle bool) error {
 		return w.update(ctx, s)
 	case n < 55:
 		return w.label(ctx, s)
-	case n < 75 && s.resource != configMapsResource:
+	case n < 75 && (s.resource == podsResource || s.resource == widgetsResource):
 		return w.status(ctx, s)
 	case n < 75 || gentle:
 		return w.update(ctx, s)
@@ -229,6 +229,13 @@ func (w *writer) create(ctx context.Context, s *slot, gentle bool) error {
 		obj.SetAPIVersion("v1")
 		obj.SetKind("ConfigMap")
 		obj.Object["data"] = w.content()
+	case secretsResource:
+		obj.SetAPIVersion("v1")
+		obj.SetKind("Secret")
+		obj.Object["stringData"] = w.content()
+	case accountsResource:
+		obj.SetAPIVersion("v1")
+		obj.SetKind("ServiceAccount")
 	default:
 		obj.SetAPIVersion("example.com/v1")
 		obj.SetKind("Widget")
@@ -241,10 +248,12 @@ func (w *writer) create(ctx context.Context, s *slot, gentle bool) error {
 func (w *writer) update(ctx context.Context, s *slot) error {
 	obj := s.object.DeepCopy()
 	switch s.resource {
-	case podsResource:
+	case podsResource, accountsResource:
 		obj.SetAnnotations(map[string]string{"note": w.note()})
 	case configMapsResource:
 		obj.Object["data"] = w.content()
+	case secretsResource:
+		obj.Object["stringData"] = w.content()
 	default:
 		obj.Object["spec"] = w.content()
 	}

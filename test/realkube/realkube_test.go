@@ -215,6 +215,21 @@ func TestParallel(t *testing.T) {
 	}
 }
 
+func TestParseStat(t *testing.T) {
+	const tail = "S 1 2 3 4 5 6 7 8 9 10 120 34 0 0 20 0"
+	for _, name := range []string{"(kubeweir)", "(a b) c)", "()"} {
+		got, err := parseStat([]byte("42 " + name + " " + tail + "\n"))
+		if err != nil || got != 154*clockTick {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
+	for _, bad := range []string{"", "42 (x) S 1", "42 x S 1 2 3 4 5 6 7 8 9 10 120 34 0 0"} {
+		if got, err := parseStat([]byte(bad)); err == nil {
+			t.Errorf("%q: %s", bad, got)
+		}
+	}
+}
+
 func TestRequiredVersion(t *testing.T) {
 	goMod := []byte("module x\n\nrequire k8s.io/one v1.2.3\n\nrequire (\n\tk8s.io/two v0.1.0 // indirect\n)\n\ntool (\n\tk8s.io/three/cmd\n)\n")
 	for module, want := range map[string]string{"k8s.io/one": "v1.2.3", "k8s.io/two": "v0.1.0", "k8s.io/three": ""} {
