@@ -191,7 +191,12 @@ func upstreamWatches(ctx context.Context, resource string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return m.Sum("apiserver_longrunning_requests", map[string]string{"verb": "WATCH", "resource": resource, "scope": "cluster"}), nil
+	return watchesOf(m, resource), nil
+}
+
+// watchesOf returns the number of open watches of all objects of a resource, from kube-apiserver's metrics.
+func watchesOf(m realkube.Metrics, resource string) float64 {
+	return m.Sum("apiserver_longrunning_requests", map[string]string{"verb": "WATCH", "resource": resource, "scope": "cluster"})
 }
 
 func oneMoreWatch(ctx context.Context, resource string, before float64) error {

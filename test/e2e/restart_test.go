@@ -117,10 +117,10 @@ func (f *fleet) finish(ctx context.Context, t *testing.T) {
 func watchesBefore(ctx context.Context, t *testing.T) map[string]float64 {
 	t.Helper()
 	before := map[string]float64{}
+	m, err := kube.Metrics(ctx)
+	must(t, err)
 	for _, r := range restartResources {
-		n, err := upstreamWatches(ctx, r.Resource)
-		must(t, err)
-		before[r.Resource] = n
+		before[r.Resource] = watchesOf(m, r.Resource)
 	}
 	return before
 }
@@ -142,12 +142,12 @@ func (f *fleet) back(ctx context.Context, gateways ...*realkube.Gateway) error {
 	if open != float64(len(f.observers)) {
 		return fmt.Errorf("%g of %d informers are connected", open, len(f.observers))
 	}
+	m, err := kube.Metrics(ctx)
+	if err != nil {
+		return err
+	}
 	for _, r := range restartResources {
-		now, err := upstreamWatches(ctx, r.Resource)
-		if err != nil {
-			return err
-		}
-		if now > f.before[r.Resource]+encodings(r)*float64(len(gateways)) {
+		if now := watchesOf(m, r.Resource); now > f.before[r.Resource]+encodings(r)*float64(len(gateways)) {
 			return fmt.Errorf("kube-apiserver serves %v watches of %s, before: %v", now, r.Resource, f.before[r.Resource])
 		}
 	}
