@@ -341,6 +341,22 @@ func TestNoRoom(t *testing.T) {
 	})
 }
 
+// TestNoRoomIsRemembered checks that events for which there is no room are read a few times a minute.
+func TestNoRoomIsRemembered(t *testing.T) {
+	withBench(t, cache.Limits{HistoryEvents: 5}, usual, func(t *testing.T, b *bench) {
+		for range 2 {
+			for range 9 {
+				if got, err := b.watch(t.Context(), 100, nil); !errors.Is(err, watchmux.ErrNoRoom) {
+					t.Errorf("%s, %v", got, err)
+				}
+			}
+			b.expectCalls(watchFrom(100), watchFrom(100), watchFrom(100))
+			time.Sleep(time.Minute)
+		}
+		b.expect(102, "", "MODIFIED ns/a@103 MODIFIED ns/b@104 DELETED ns/a@105 ADDED ns/a@106")
+	})
+}
+
 // TestCallersShareRuns checks that callers that wait together cost one watch, and that those that
 // come later with an older version cost a second one.
 func TestCallersShareRuns(t *testing.T) {

@@ -64,6 +64,10 @@ type Backfiller struct {
 		// Until resume, callers get failure.
 		resume  time.Time
 		failure error
+		// full counts the steps until fullUntil that had no room for the events. After some, callers
+		// are rejected: otherwise a client could have the same events read over and over.
+		full      int
+		fullUntil time.Time
 	}
 }
 
@@ -246,6 +250,9 @@ func (b *Backfiller) settle(c *caller, err error) (bisect bool) {
 	case err == nil, errors.Is(err, errAbandoned): // next looks who is served
 		return false
 	case source.IsExpired(err), errors.Is(err, watchmux.ErrNoRoom):
+		if !source.IsExpired(err) {
+			b.countFull(err)
+		}
 		b.failWhere(err, func(o *caller) bool { return o.rv <= c.rv })
 		return true
 	case errors.Is(err, errNoStates):
@@ -262,6 +269,16 @@ func (b *Backfiller) settle(c *caller, err error) (bisect bool) {
 	}
 	b.failWhere(err, func(*caller) bool { return true })
 	return false
+}
+
+// countFull counts a step for whose events there was no room. The caller holds b.mu.
+func (b *Backfiller) countFull(err error) {
+	if now := time.Now(); !now.Before(b.mu.fullUntil) {
+		b.mu.full, b.mu.fullUntil = 0, now.Add(pauseAfter)
+	}
+	if b.mu.full++; b.mu.full == attempts {
+		b.mu.resume, b.mu.failure = b.mu.fullUntil, err
+	}
 }
 
 // resultOf returns the label of a step's result.
