@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"slices"
 	"strings"
@@ -13,8 +14,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
@@ -190,4 +193,108 @@ func TestManyResumeAtFreshGateway(t *testing.T) {
 		})
 		want.close()
 	}
+}
+
+// TestKubectlsAtFreshGateway starts many `kubectl get --watch` in the first moment of a gateway, while
+// others write. Soon after, kube-apiserver must serve one watch, and everybody must get the next event.
+func TestKubectlsAtFreshGateway(t *testing.T) {
+	ctx := deadline(t, 4*time.Minute)
+	createNamespaces(ctx, t, backfillNamespace, coldNamespace)
+	(&backfillWriter{t: t}).write(ctx, 2)
+	defer writeElsewhere(ctx, t)()
+	before, err := upstreamWatches(ctx, "configmaps")
+	must(t, err)
+	g := startGateway(t)
+	k := newKubectl(ctx, t, g)
+	running, cancel := context.WithCancel(ctx)
+	var exits sync.WaitGroup
+	defer exits.Wait()
+	defer cancel()
+	outputs := make([]*output, soak.Cases(10, 50))
+	for i := range outputs {
+		outputs[i] = &output{}
+		cmd := k.command(running, k.configs[1], "get", "configmaps", "-n", backfillNamespace, "--watch")
+		cmd.Stdout, cmd.Stderr = outputs[i], outputs[i]
+		must(t, cmd.Start())
+		exits.Go(func() { _ = cmd.Wait() }) // it is killed
+	}
+	for _, out := range outputs {
+		awaitOutput(ctx, t, out, "map-1", 1)
+	}
+	listed := time.Now()
+	eventually(ctx, t, waitTimeout, func() error { return oneMoreWatch(ctx, "configmaps", before) })
+	t.Logf("kube-apiserver serves one watch %s after the last list", time.Since(listed).Round(10*time.Millisecond))
+	typed, _ := directClients(t)
+	_, err = typed.CoreV1().ConfigMaps(backfillNamespace).Patch(ctx, "map-1", types.MergePatchType, []byte(`{"data":{"more":"1"}}`), metav1.PatchOptions{})
+	must(t, err)
+	for _, out := range outputs {
+		awaitOutput(ctx, t, out, "map-1", 2)
+	}
+	must(t, oneMoreWatch(ctx, "configmaps", before))
+}
+
+// TestHostileResumes resumes at random old versions, with and without selectors, and leaves at once, as
+// often as it can. Others must be served meanwhile, and nothing may remain afterwards.
+func TestHostileResumes(t *testing.T) {
+	ctx := deadline(t, 4*time.Minute)
+	createNamespaces(ctx, t, backfillNamespace)
+	w := &backfillWriter{t: t}
+	w.write(ctx, 30)
+	before, err := upstreamWatches(ctx, "configmaps")
+	must(t, err)
+	from, err := api.ParseResourceVersion(listedVersion(ctx, t, direct(t, as(realkube.Admin)), backfillPath))
+	must(t, err)
+	w.write(ctx, 10)
+	g := startGateway(t)
+	through(t, g, as(realkube.Admin)).get(ctx, t, backfillPath+"?resourceVersion=0", typeJSON)
+	goroutines := func() float64 {
+		m, err := g.Families(ctx, "go_goroutines")
+		must(t, err)
+		return m.Sum("go_goroutines", nil)
+	}
+	idle := goroutines()
+
+	hostile, stop := context.WithCancel(ctx)
+	seed := soak.Seed(t)
+	var running sync.WaitGroup
+	for i := range uint64(8) {
+		c, random := through(t, g, as(realkube.Admin)), rand.New(rand.NewPCG(seed, i))
+		running.Go(func() {
+			for hostile.Err() == nil {
+				r := request{path: fmt.Sprintf("%s?watch=true&resourceVersion=%d", backfillPath, 1+random.Uint64N(from)), accept: typeJSON}
+				if random.IntN(2) == 0 {
+					r.path += "&labelSelector=app%3Dx"
+				}
+				short, cancel := context.WithTimeout(hostile, time.Duration(random.Int64N(int64(20*time.Millisecond))))
+				if s, _, err := c.watch(short, r, from, false); err == nil && s != nil {
+					s.close()
+				}
+				cancel()
+			}
+		})
+	}
+	defer running.Wait()
+	defer stop()
+	for i := range soak.Cases(5, 50) {
+		r := request{path: fmt.Sprintf("%s?watch=true&resourceVersion=%d", backfillPath, from), accept: typeJSON}
+		got, want := through(t, g, as(realkube.Admin)).mustWatch(ctx, t, r, from, false), direct(t, as(realkube.Admin)).mustWatch(ctx, t, r, from, false)
+		w.write(ctx, 2)
+		eventually(ctx, t, waitTimeout, func() error {
+			if got, want := changes(got), changes(want); len(want) < 12+2*i || !slices.Equal(got, want) {
+				return fmt.Errorf("received %v\nwant %v", got, want)
+			}
+			return nil
+		})
+		got.close()
+		want.close()
+	}
+	stop()
+	running.Wait()
+	eventually(ctx, t, waitTimeout, func() error { return oneMoreWatch(ctx, "configmaps", before) })
+	eventually(ctx, t, waitTimeout, func() error {
+		if n := goroutines(); n > idle+20 { // connections stay open for a while
+			return fmt.Errorf("%g goroutines, %g before", n, idle)
+		}
+		return nil
+	})
 }
