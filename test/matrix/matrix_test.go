@@ -176,7 +176,27 @@ func runColumns(ctx context.Context, t *testing.T, o *conformance.Oracle, column
 			}
 			c.selectors(ctx, t)
 			c.shards(ctx, t, c.count(ctx, t, before))
+			if c.name != alone { // standalone has the history itself
+				resumes(ctx, t, o, c)
+			}
 		})
+	}
+}
+
+// resumes watches from before the last changes through a new gateway, which must read them from the
+// cluster instead of forwarding each watch.
+func resumes(ctx context.Context, t *testing.T, o *conformance.Oracle, like *column) {
+	since := verbs[slices.IndexFunc(verbs, func(v verb) bool { return v.name == watchSince })]
+	byLabel := since
+	byLabel.path = func(r resource, changed int64) string { return since.path(r, changed) + "&labelSelector=changed" }
+	byLabel.events = func(r resource) []string { return []string{"ADDED", "ADDED"} }
+	c := gateway(ctx, t, like.name, o)
+	c.changed = like.changed
+	must(t, conformance.Warm(ctx, c.env, c.target, listed()))
+	before := c.count(ctx, t, tally{})
+	for _, f := range forms {
+		before = c.compareRow(ctx, t, f, byLabel, before)
+		before = c.compareRow(ctx, t, f, since, before)
 	}
 }
 
