@@ -28,7 +28,8 @@ type Oracle struct {
 }
 
 // StartOracle starts a cluster that writes nothing by itself once it has started, so that two
-// subsequent reads return the same state. Seed writes the objects.
+// subsequent reads return the same state. Its store has a version that is too old for every read.
+// Seed writes the objects.
 func StartOracle(ctx context.Context, opts realkube.Options) (*Oracle, error) {
 	if opts.FeatureGates == nil {
 		opts.FeatureGates = make(map[string]bool)
@@ -38,14 +39,21 @@ func StartOracle(ctx context.Context, opts realkube.Options) (*Oracle, error) {
 	opts.FeatureGates["UnknownVersionInteroperabilityProxy"] = false
 	opts.ExtraArgs = append(opts.ExtraArgs, "--etcd-compaction-interval=0")
 	opts.Users = append(opts.Users, realkube.User{Name: impostor})
+	opts.EtcdOnly = true
 	cluster, err := realkube.Start(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
 	o := &Oracle{Cluster: cluster, Env: &Env{OtherRelease: opts.Release != ""}}
-	if err := o.users(); err != nil {
-		o.Close()
-		return nil, err
+	for _, step := range []func() error{
+		o.users,
+		func() error { return o.age(ctx) },
+		func() error { return cluster.StartAPIServer(ctx) },
+	} {
+		if err := step(); err != nil {
+			o.Close()
+			return nil, err
+		}
 	}
 	return o, nil
 }
@@ -105,42 +113,36 @@ func (o *Oracle) target(name, url string, http2 bool) (*Target, error) {
 	return &Target{Name: name, URL: url, TLS: &tls.Config{RootCAs: pool}, HTTP2: http2}, nil
 }
 
-// Age creates a version that is too old for every read: it is compacted in the store, and
-// kube-apiserver is restarted, so that its watch cache does not have it either.
-func (o *Oracle) Age(ctx context.Context) error {
-	var err error
-	if o.seeder, err = seed.New(o.Cluster.AdminConfig()); err != nil {
+// age creates a version that is too old for every read: it is compacted in the store, and older
+// than the first version that kube-apiserver's watch cache, which is not running yet, will have.
+func (o *Oracle) age(ctx context.Context) error {
+	v := &o.Env.Versions
+	if err := o.Cluster.BumpRevision(ctx, firstVersion, false); err != nil {
 		return err
 	}
-	o.seeder.OtherRelease = o.Env.OtherRelease
-	if o.Env.Versions.Expired, err = o.Cluster.Revision(ctx); err != nil {
+	if err := o.version(ctx, &v.Expired); err != nil {
 		return err
 	}
-	for i := range 3 {
-		if err := o.seeder.Create(ctx, namespace(fmt.Sprintf("old-%d", i))); err != nil {
-			return err
-		}
-	}
-	now, err := o.Cluster.Revision(ctx)
-	if err != nil {
-		return err
-	}
-	if err := o.Cluster.Compact(ctx, now); err != nil {
-		return err
-	}
-	if err := o.Cluster.StopAPIServer(ctx); err != nil {
-		return err
-	}
-	return o.Cluster.StartAPIServer(ctx)
+	return o.Cluster.BumpRevision(ctx, v.Expired+expiredVersions, true)
 }
 
-// Seed writes the objects that the cases read. Call Age before, and Change afterwards.
+// The history of a store before its kube-apiserver starts.
+const (
+	firstVersion    = 100 // versions in messages have as many digits at every server
+	expiredVersions = 4   // after Versions.Expired
+)
+
+// Seed writes the objects that the cases read. Call Change afterwards.
 func (o *Oracle) Seed(ctx context.Context) error {
 	v := &o.Env.Versions
 	request, err := csr()
 	if err != nil {
 		return err
 	}
+	if o.seeder, err = seed.New(o.Cluster.AdminConfig()); err != nil {
+		return err
+	}
+	o.seeder.OtherRelease = o.Env.OtherRelease
 	for _, step := range []func() error{
 		func() error { return o.seeder.Documents(ctx, seedYAML) },
 		func() error { return o.seeder.Create(ctx, request) },

@@ -20,7 +20,7 @@ type Env struct {
 
 // Versions are resourceVersions of the seeded state.
 type Versions struct {
-	Expired int64 // compacted, and from before the oracle's start
+	Expired int64 // compacted, and from before the start of the oracle's kube-apiserver
 	Start   int64 // before the cases' objects were written
 	Middle  int64 // after the pods were created, before some were changed and deleted
 	Changed int64 // of the first change after Middle
