@@ -186,12 +186,6 @@ func (o *Oracle) version(ctx context.Context, to *int64) (err error) {
 	return err
 }
 
-func namespace(name string) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
-	}}
-}
-
 // csr returns a CertificateSigningRequest.
 func csr() (*unstructured.Unstructured, error) {
 	request, err := seed.CertificateRequest()

@@ -116,7 +116,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 		"--requestheader-client-ca-file", g.cluster.FrontProxyCAFile(),
 		"--requestheader-allowed-names", g.cluster.FrontProxyName(),
 	}
-	p, err := startProcess("kubeweir gateway", g.logFile, g.path, append(args, g.extraArgs...)...)
+	p, err := startKubeweir(g.logFile, g.path, append(args, g.extraArgs...)...)
 	if err != nil {
 		return err
 	}

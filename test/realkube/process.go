@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -29,6 +31,18 @@ type process struct {
 // startProcess starts a program whose output is appended to logFile.
 func startProcess(name, logFile, path string, args ...string) (*process, error) {
 	return startCommand(name, logFile, exec.Command(path, args...))
+}
+
+// KubeweirEnv returns the environment of a kubeweir under test, without GOGC: the Makefile sets it so
+// that tests spend less time on garbage collection, but kubeweir runs as its users run it.
+func KubeweirEnv() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOGC=") })
+}
+
+func startKubeweir(logFile, path string, args ...string) (*process, error) {
+	cmd := exec.Command(path, args...)
+	cmd.Env = KubeweirEnv()
+	return startCommand("kubeweir "+args[0], logFile, cmd)
 }
 
 // startCommand is startProcess for a command. It sets the command's output and attributes.

@@ -26,7 +26,7 @@ func StartProgram(ctx context.Context, path, logFile string, args ...string) (*P
 
 // Start restarts it after it was stopped or killed, and returns when it is ready.
 func (p *Program) Start(ctx context.Context) (err error) {
-	if p.proc, err = startProcess("kubeweir "+p.args[0], p.logFile, p.path, p.args...); err != nil {
+	if p.proc, err = startKubeweir(p.logFile, p.path, p.args...); err != nil {
 		return err
 	}
 	return p.proc.await(ctx, func(context.Context) (bool, error) { return readyLine.Match(p.proc.log()), nil })

@@ -96,7 +96,7 @@ func (s *Standalone) Start(ctx context.Context) error {
 	if s.opts.SharedStore {
 		args = append(args, "--etcd-servers", s.opts.Cluster.EtcdURL())
 	}
-	p, err := startProcess("kubeweir standalone", s.logFile, s.opts.Path, append(args, s.opts.ExtraArgs...)...)
+	p, err := startKubeweir(s.logFile, s.opts.Path, append(args, s.opts.ExtraArgs...)...)
 	if err != nil {
 		return err
 	}

@@ -29,21 +29,12 @@ type programs struct{ kubeweir, kubectl string }
 var built = sync.OnceValues(func() (programs, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
-	root, err := realkube.RepoRoot()
-	if err != nil {
-		return programs{}, err
-	}
 	paths, err := realkube.Binaries(ctx)
 	if err != nil {
 		return programs{}, err
 	}
-	p := programs{kubeweir: filepath.Join(filepath.Dir(paths.Kubectl), "kubeweir-standalone"), kubectl: paths.Kubectl}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", p.kubeweir, "./cmd/kubeweir")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return programs{}, fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return p, nil
+	path, err := realkube.Kubeweir(ctx)
+	return programs{kubeweir: path, kubectl: paths.Kubectl}, err
 })
 
 func tools(t *testing.T) programs {
@@ -123,6 +114,7 @@ func launch(t *testing.T, dataDir string, args ...string) *process {
 	p := &process{t: t, stderr: &output{grown: make(chan struct{}, 1)}, done: make(chan error, 1)}
 	args = append([]string{"standalone", "--data-dir", dataDir, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--shutdown-drain", "1s"}, args...)
 	p.cmd = exec.Command(tools(t).kubeweir, args...)
+	p.cmd.Env = realkube.KubeweirEnv()
 	p.cmd.Stderr = p.stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
