@@ -232,8 +232,8 @@ func (o *observer) holds(want versions) error {
 }
 
 // check reports what the informer missed or received twice: it must have received the events of
-// kube-apiserver's watch after its first list.
-func (o *observer) check(t *testing.T, events []watchtest.WireEvent, to uint64) {
+// kube-apiserver's watch after its first list. It returns how many these are.
+func (o *observer) check(t *testing.T, events []watchtest.WireEvent, to uint64) int {
 	t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -261,4 +261,5 @@ func (o *observer) check(t *testing.T, events []watchtest.WireEvent, to uint64) 
 	if n := o.relists(); n > unavoidable {
 		t.Errorf("%s: %d relists; %d brief watches, failed requests: %v", o.name, n, o.brief.Load(), failed)
 	}
+	return len(want)
 }
