@@ -7,6 +7,8 @@ import (
 	"errors"
 	"os"
 	"strings"
+
+	"k8s.io/client-go/util/keyutil"
 )
 
 // certFile is a setting that names a PEM file.
@@ -69,6 +71,22 @@ func (o *origins) checkCertificates(f certFile, content []byte) bool {
 		o.report(f.path, "must be a file of certificates in PEM, and %s is not: %s", shownPath(f.file), plainTLSError(err))
 	}
 	return err == nil
+}
+
+// checkKeys checks files of keys of service account tokens: the private key, and public ones.
+func checkKeys(o *origins, private certFile, public ...certFile) {
+	if content := readPEM(o, private.file); content != nil {
+		if _, err := keyutil.ParsePrivateKeyPEM(content); err != nil {
+			o.report(private.path, "must be a file of a private key in PEM, and %s is not", shownPath(private.file))
+		}
+	}
+	for _, f := range public {
+		if content := readPEM(o, f.file); content != nil {
+			if _, err := keyutil.ParsePublicKeysPEM(content); err != nil {
+				o.report(f.path, "must be a file of public keys or certificates in PEM, and %s is not", shownPath(f.file))
+			}
+		}
+	}
 }
 
 // plainTLSError returns the text of a TLS error without its package prefix.

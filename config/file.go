@@ -314,12 +314,10 @@ func fieldNamed(v reflect.Value, name string) (reflect.Value, bool) {
 // paths of p's settings in r.lines.
 func (r *fileReader) resolvePaths(p *program, prefix string) {
 	for _, s := range p.settings() {
-		file := s.file()
-		if file == nil {
-			continue
-		}
-		if _, set := r.lines[prefix+s.path]; set && *file != "" && *file != "-" && !filepath.IsAbs(*file) {
-			*file = filepath.Join(filepath.Dir(r.name), *file)
+		for _, file := range s.files() {
+			if _, set := r.lines[prefix+s.path]; set && *file != "" && *file != "-" && !filepath.IsAbs(*file) {
+				*file = filepath.Join(filepath.Dir(r.name), *file)
+			}
 		}
 	}
 }

@@ -83,13 +83,19 @@ func (s *setting) placeholder() string {
 	return word
 }
 
-// file returns the setting's value if it is the path of a file or folder, otherwise nil. The value
-// may also be "" for none, or "-".
-func (s *setting) file() *string {
-	if word := s.placeholder(); word == "file" || word == "folder" {
-		return s.value.(*string)
+// files returns the setting's values if they are paths of files or folders. A value may also be ""
+// for none, or "-".
+func (s *setting) files() (paths []*string) {
+	switch s.placeholder() {
+	case "file", "folder":
+		return []*string{s.value.(*string)}
+	case "files":
+		list := *s.value.(*[]string)
+		for i := range list {
+			paths = append(paths, &list[i])
+		}
 	}
-	return nil
+	return paths
 }
 
 // namedOnly matches a placeholder that is not part of the sentence.

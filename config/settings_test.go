@@ -35,7 +35,7 @@ func checkSetting(t *testing.T, s *setting) {
 	if s.flag != "" && field.Kind() != reflect.Bool && s.placeholder() == "" {
 		t.Errorf("%s: nothing in backquotes in %q", s.path, s.usage)
 	}
-	if field.Kind() == reflect.String && (strings.HasSuffix(s.path, "File") || strings.HasSuffix(s.path, "Dir")) && s.file() == nil {
+	if field.Kind() == reflect.String && (strings.HasSuffix(s.path, "File") || strings.HasSuffix(s.path, "Dir")) && len(s.files()) == 0 {
 		t.Errorf("%s: neither `file` nor `folder` in %q", s.path, s.usage)
 	}
 	for _, phrase := range []string{s.usage, s.cost} {

@@ -25,6 +25,7 @@ type Standalone struct {
 	TLS            TLS                      `json:"tls"`
 	Etcd           Etcd                     `json:"etcd"`
 	Authentication StandaloneAuthentication `json:"authentication"`
+	Authorization  StandaloneAuthorization  `json:"authorization"`
 	Services       Services                 `json:"services"`
 	Admission      Admission                `json:"admission"`
 	EventTTL       time.Duration            `json:"eventTTL"`
@@ -54,6 +55,34 @@ type StandaloneAuthentication struct {
 	TokenTTL        time.Duration `json:"tokenTTL"`
 	TokenFailureTTL time.Duration `json:"tokenFailureTTL"`
 	CacheSize       int           `json:"cacheSize"`
+
+	ServiceAccounts ServiceAccounts `json:"serviceAccounts"`
+}
+
+// ServiceAccounts configures the tokens of service accounts.
+type ServiceAccounts struct {
+	Issuer         string   `json:"issuer"`
+	Audiences      []string `json:"audiences"`
+	SigningKeyFile string   `json:"signingKeyFile"`
+	KeyFiles       []string `json:"keyFiles"`
+}
+
+// StandaloneAuthorization configures who may do what.
+type StandaloneAuthorization struct {
+	Mode AuthorizationMode `json:"mode"`
+}
+
+// AuthorizationMode is how requests are authorized.
+type AuthorizationMode string
+
+// The authorization modes, with kube-apiserver's names.
+const (
+	AuthorizeRBAC   AuthorizationMode = "RBAC"
+	AuthorizeAlways AuthorizationMode = "AlwaysAllow"
+)
+
+func (AuthorizationMode) choices() []string {
+	return []string{string(AuthorizeRBAC), string(AuthorizeAlways)}
 }
 
 // Services are the ranges of cluster IPs and node ports.
@@ -84,14 +113,16 @@ func DefaultStandalone() *Standalone {
 			TokenTTL:        defaults.TokenTTL,
 			TokenFailureTTL: defaults.TokenFailureTTL,
 			CacheSize:       defaults.TokenCacheSize,
+			ServiceAccounts: ServiceAccounts{Issuer: "https://kubernetes.default.svc.cluster.local"},
 		},
-		Services: Services{ClusterIPRange: "10.0.0.0/24", NodePortRange: "30000-32767"},
-		EventTTL: time.Hour,
-		Limits:   defaultLimits(),
-		Timeouts: defaultServingTimeouts(),
-		Audit:    defaultAudit(),
-		Log:      defaultLog(),
-		Shutdown: defaultShutdown(),
+		Authorization: StandaloneAuthorization{Mode: AuthorizeRBAC},
+		Services:      Services{ClusterIPRange: "10.0.0.0/24", NodePortRange: "30000-32767"},
+		EventTTL:      time.Hour,
+		Limits:        defaultLimits(),
+		Timeouts:      defaultServingTimeouts(),
+		Audit:         defaultAudit(),
+		Log:           defaultLog(),
+		Shutdown:      defaultShutdown(),
 	}
 }
 
@@ -101,6 +132,7 @@ func (s *Standalone) validate(o *origins) {
 	checkTLS(o, &s.TLS)
 	checkCAs(o, certFile{"authentication.clientCAFile", s.Authentication.ClientCAFile})
 	s.checkEtcd(o)
+	s.checkServiceAccounts(o)
 	s.checkServices(o)
 	s.checkAdmission(o)
 	checkAudit(o, &s.Audit)
@@ -138,6 +170,21 @@ func (s *Standalone) checkEtcd(o *origins) {
 		if f.file != "" && len(e.Servers) == 0 {
 			o.report(f.path, "has no effect without %s; set that too", o.name("etcd.servers"))
 		}
+	}
+}
+
+func (s *Standalone) checkServiceAccounts(o *origins) {
+	a := &s.Authentication.ServiceAccounts
+	if a.Issuer == "" {
+		o.report("authentication.serviceAccounts.issuer", "must not be empty; give a URL such as https://kubernetes.default.svc")
+	}
+	var public []certFile
+	for i, file := range a.KeyFiles {
+		public = append(public, certFile{listPath(o, "authentication.serviceAccounts.keyFiles", i), file})
+	}
+	checkKeys(o, certFile{"authentication.serviceAccounts.signingKeyFile", a.SigningKeyFile}, public...)
+	if s.Authorization.Mode == AuthorizeAlways && s.Authentication.Anonymous {
+		o.report("authorization.mode", "AlwaysAllow would allow everything to everybody; set %s to false", o.name("authentication.anonymous"))
 	}
 }
 

@@ -69,5 +69,15 @@ func (s *Standalone) authenticationSettings() section {
 		{"authentication.cacheSize", "authentication-cache-size", &authn.CacheSize, between(1, 10_000_000),
 			"maximum `number` of cached tokens, and of cached certificates",
 			"each entry holds the user information of the token; tokens that are not cached are checked on each request"},
+		{"authentication.serviceAccounts.issuer", "service-account-issuer", &authn.ServiceAccounts.Issuer, nil,
+			"issuer of service account tokens, a `URL`", ""},
+		{"authentication.serviceAccounts.audiences", "api-audiences", &authn.ServiceAccounts.Audiences, nil,
+			"`audiences` of which a service account token must have one; default: the issuer", ""},
+		{"authentication.serviceAccounts.signingKeyFile", "service-account-signing-key-file", &authn.ServiceAccounts.SigningKeyFile, nil,
+			"PEM `file` with the private key that signs service account tokens; default: a generated key", ""},
+		{"authentication.serviceAccounts.keyFiles", "service-account-key-file", &authn.ServiceAccounts.KeyFiles, nil,
+			"PEM `files` with further public keys, or certificates, that verify service account tokens", ""},
+		{"authorization.mode", "authorization-mode", &s.Authorization.Mode, nil,
+			"`mode` of authorization: RBAC, or AlwaysAllow, with which every authenticated client may do everything", ""},
 	}}
 }

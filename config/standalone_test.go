@@ -28,19 +28,22 @@ func TestStandaloneDefaults(t *testing.T) {
 
 func TestStandaloneBadFlags(t *testing.T) {
 	for args, want := range map[string]string{
-		"--data-dir=":                              "--data-dir must name a folder",
-		"--listen=6443":                            "--listen must be a host:port such as 127.0.0.1:8443 or [::]:8443, not \"6443\"",
-		"--kubeconfig=x":                           "--kubeconfig is not a flag; see kubeweir standalone --help",
-		"--etcd-server=x":                          "--etcd-server is not a flag; did you mean --etcd-servers?",
-		"--etcd-servers=x":                         "--etcd-servers must be a URL such as https://127.0.0.1:2379, not \"x\"",
-		"--client-ca-file=testdata/files/junk":     "--client-ca-file must be a file of certificates in PEM, and testdata/files/junk is not: it has none",
-		"--etcd-cafile=testdata/files/junk":        "--etcd-cafile must be a file of certificates in PEM, and testdata/files/junk is not: it has none",
-		"--etcd-certfile=/none":                    "--etcd-certfile cannot be used: /none does not exist",
-		"--service-cluster-ip-range=10.0.0.0/8":    "--service-cluster-ip-range must have at least 8 addresses, and with IPv4 at most a million (/12), unlike 10.0.0.0/8",
-		"--service-node-port-range=1":              "--service-node-port-range must be a range of ports such as 30000-32767, not \"1\"",
-		"--enable-admission-plugins=":              "--enable-admission-plugins must not be empty; name plugins, for instance LimitRanger",
-		"start":                                    "unexpected argument \"start\"; settings are given as flags, see kubeweir standalone --help",
-		"--tls-private-key-file=testdata/files/ca": "--tls-private-key-file cannot be used: testdata/files/ca does not exist",
+		"--data-dir=":                                    "--data-dir must name a folder",
+		"--listen=6443":                                  "--listen must be a host:port such as 127.0.0.1:8443 or [::]:8443, not \"6443\"",
+		"--kubeconfig=x":                                 "--kubeconfig is not a flag; see kubeweir standalone --help",
+		"--etcd-server=x":                                "--etcd-server is not a flag; did you mean --etcd-servers?",
+		"--etcd-servers=x":                               "--etcd-servers must be a URL such as https://127.0.0.1:2379, not \"x\"",
+		"--client-ca-file=testdata/files/junk":           "--client-ca-file must be a file of certificates in PEM, and testdata/files/junk is not: it has none",
+		"--etcd-cafile=testdata/files/junk":              "--etcd-cafile must be a file of certificates in PEM, and testdata/files/junk is not: it has none",
+		"--etcd-certfile=/none":                          "--etcd-certfile cannot be used: /none does not exist",
+		"--service-cluster-ip-range=10.0.0.0/8":          "--service-cluster-ip-range must have at least 8 addresses, and with IPv4 at most a million (/12), unlike 10.0.0.0/8",
+		"--service-account-key-file=testdata/files/junk": "--service-account-key-file must be a file of public keys or certificates in PEM, and testdata/files/junk is not",
+		"--service-account-issuer=":                      "--service-account-issuer must not be empty; give a URL such as https://kubernetes.default.svc",
+		"--authorization-mode=AlwaysAllow":               "--authorization-mode AlwaysAllow would allow everything to everybody; set --anonymous-auth to false",
+		"--service-node-port-range=1":                    "--service-node-port-range must be a range of ports such as 30000-32767, not \"1\"",
+		"--enable-admission-plugins=":                    "--enable-admission-plugins must not be empty; name plugins, for instance LimitRanger",
+		"start":                                          "unexpected argument \"start\"; settings are given as flags, see kubeweir standalone --help",
+		"--tls-private-key-file=testdata/files/ca":       "--tls-private-key-file cannot be used: testdata/files/ca does not exist",
 	} {
 		_, err := ParseStandalone([]string{args})
 		if err == nil || err.Error() != want {
@@ -64,7 +67,8 @@ func TestStandaloneFullFile(t *testing.T) {
 			t.Errorf("%s is %v, the default", setting.path, getText(reflect.ValueOf(setting.value).Elem()))
 		}
 	}
-	if s.DataDir != "testdata/standalone/data" || s.Authentication.TokenAuthFile != "testdata/standalone/tokens.csv" || s.EventTTL.Hours() != 2 {
+	if s.DataDir != "testdata/standalone/data" || s.Authentication.TokenAuthFile != "testdata/standalone/tokens.csv" ||
+		!slices.Equal(s.Authentication.ServiceAccounts.KeyFiles, []string{"testdata/files/tls.crt"}) || s.EventTTL.Hours() != 2 {
 		t.Errorf("%+v", s)
 	}
 	if !slices.Equal(s.Admission.DisablePlugins, []string{"ServiceAccount", "Priority"}) || len(s.Etcd.Servers) != 2 {

@@ -83,23 +83,30 @@ func checkFiles(o *origins, settings []setting) {
 		return
 	}
 	for _, s := range settings {
-		if s.placeholder() != "file" || s.path == "audit.path" || *s.file() == "" {
+		if s.placeholder() == "folder" || s.path == "audit.path" {
 			continue
 		}
-		name := *s.file()
-		f, err := os.Open(name)
-		if err != nil {
-			o.report(s.path, "cannot be used: %w", plainFileError(name, err))
-			continue
+		for _, name := range s.files() {
+			if *name != "" {
+				checkFile(o, s.path, *name)
+			}
 		}
-		info, err := f.Stat()
-		if err := errors.Join(err, f.Close()); err != nil {
-			o.report(s.path, "cannot be used: %w", plainFileError(name, err))
-		} else if info.IsDir() {
-			o.report(s.path, "must be a file, and %s is a directory", shownPath(name))
-		} else if info.Mode()&os.ModeDevice != 0 {
-			o.report(s.path, "must be a file, and %s is a device", shownPath(name))
-		}
+	}
+}
+
+func checkFile(o *origins, path, name string) {
+	f, err := os.Open(name)
+	if err != nil {
+		o.report(path, "cannot be used: %w", plainFileError(name, err))
+		return
+	}
+	info, err := f.Stat()
+	if err := errors.Join(err, f.Close()); err != nil {
+		o.report(path, "cannot be used: %w", plainFileError(name, err))
+	} else if info.IsDir() {
+		o.report(path, "must be a file, and %s is a directory", shownPath(name))
+	} else if info.Mode()&os.ModeDevice != 0 {
+		o.report(path, "must be a file, and %s is a device", shownPath(name))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/app/certs"
@@ -133,6 +134,11 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 	if err != nil {
 		return fmt.Errorf("--service-node-port-range %w", err)
 	}
+	tokens := &c.Authentication.ServiceAccounts
+	signingKey, publicKeys, err := a.tokenKeys(tokens)
+	if err != nil {
+		return err
+	}
 	kubeletCert, kubeletKey := a.material.KubeletClientFiles()
 	a.server, err = server.New(server.Options{
 		Engine: a.engine,
@@ -142,7 +148,11 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 			RequestHeaderAllowedNames: []string{pki.FrontProxyUser},
 			TokenFile:                 c.Authentication.TokenAuthFile,
 			DisableAnonymous:          !c.Authentication.Anonymous,
-			ServiceAccountKey:         a.material.ServiceAccountKey,
+			ServiceAccountKey:         signingKey,
+			ServiceAccountPublicKeys:  publicKeys,
+			Issuer:                    tokens.Issuer,
+			Audiences:                 tokens.Audiences,
+			AlwaysAllow:               c.Authorization.Mode == config.AuthorizeAlways,
 		},
 		AdvertiseAddress: advertised, ServiceCIDR: services,
 		NodePorts:     server.PortRange{Base: from, Size: to - from + 1},
@@ -157,4 +167,22 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 	}
 	a.accounts, err = accounts.New(a.server.Loopback())
 	return err
+}
+
+// tokenKeys returns the key that signs service account tokens, and others that verify them.
+func (a *standalone) tokenKeys(s *config.ServiceAccounts) (signing any, public []any, err error) {
+	signing = a.material.ServiceAccountKey
+	if s.SigningKeyFile != "" {
+		if signing, err = keyutil.PrivateKeyFromFile(s.SigningKeyFile); err != nil {
+			return nil, nil, fmt.Errorf("--service-account-signing-key-file: %w", err)
+		}
+	}
+	for _, file := range s.KeyFiles {
+		keys, err := keyutil.PublicKeysFromFile(file)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--service-account-key-file: %w", err)
+		}
+		public = append(public, keys...)
+	}
+	return signing, public, nil
 }

@@ -101,6 +101,7 @@ func (b *builder) addAccess() error {
 		Audiences:                 id.Audiences,
 		SigningKey:                id.ServiceAccountKey,
 		PublicKeys:                id.ServiceAccountPublicKeys,
+		AlwaysAllow:               id.AlwaysAllow,
 		Client:                    b.client,
 		Informers:                 b.informers,
 	})
