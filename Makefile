@@ -120,6 +120,7 @@ docs: ## Write what is generated: references and the dashboard.
 	$(GO) test -vet=off ./internal/encoding/cbor -run TestShapes -update
 	$(GO) test -vet=off ./test/conformance -run TestSemantics -update
 	$(GO) test -vet=off ./test/deploy/chartdocs -update
+	$(GO) test -vet=off ./internal/envtest -run Documented -update
 
 .PHONY: unit
 unit: .cache/bin/report ## Unit tests (check has vetted), with the race detector where it does not mean building Kubernetes twice.

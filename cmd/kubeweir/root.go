@@ -34,7 +34,7 @@ per resource keeps current. As a standalone it is a Kubernetes API server with i
 		}
 		return help(c, args)
 	}
-	c.AddCommand(newStandalone(), newGateway(), newConfig(), newCompletion(), newRBAC(), newVerify(), newTop(), newKubeconfig(), newVersion(), newMan())
+	c.AddCommand(newStandalone(), newGateway(), newConfig(), newCompletion(), newRBAC(), newVerify(), newTop(), newKubeconfig(), newEnvtestAssets(), newVersion(), newMan())
 	c.SetHelpCommand(newHelp())
 	completeFlags(c)
 	c.SetFlagErrorFunc(flagError)

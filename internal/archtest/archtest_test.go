@@ -108,8 +108,9 @@ var arrows = []arrow{
 	// internal/app wires the parts together; so does, through it, the origin that users start in
 	// their tests.
 	{"internal/app", above("watchmux", "cache", "proxy", "origin", "config")},
+	{"internal/envtest", above("config")},
 	{"origin/origintest", []string{"internal/app", "config", "origin"}},
-	{"cmd", above("watchmux", "cache", "proxy", "origin", "config", "internal/app")},
+	{"cmd", above("watchmux", "cache", "proxy", "origin", "config", "internal/app", "internal/envtest")},
 	// deploy describes and packages kubeweir; it is not part of it.
 	{"deploy", nil},
 	{"test", above("watchmux", "cache", "proxy", "origin", "config", "internal/app", "cmd", "deploy")},
@@ -129,7 +130,7 @@ var fences = []fence{
 	{library: "github.com/valyala/fasthttp", allowed: []string{"proxy/edge/h1", "internal/edgetest", "test"}, tests: true},
 	// The origin is an http.Handler built from Kubernetes' handlers.
 	{library: "net/http", exact: true, allowed: []string{
-		"internal/credentials", "internal/edgetest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "proxy/console", "cmd", "test",
+		"internal/credentials", "internal/edgetest", "internal/envtest", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "proxy/console", "cmd", "test",
 		"origin/server", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal",
 	}, tests: true},
 	// Metrics are registered with the Registerer that was passed in, never with the global one.

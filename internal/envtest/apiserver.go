@@ -1,0 +1,250 @@
+package envtest
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kubeweir/kubeweir/config"
+)
+
+// flagsText lists kube-apiserver's flags: name, bool or value, effect, and the reason of a rejection.
+//
+//go:embed flags.txt
+var flagsText string
+
+// Effect is what a flag of kube-apiserver does here.
+type Effect string
+
+// The effects. A flag is rejected if it would change what the server does, and cannot.
+const (
+	Honored  Effect = "honored"
+	Ignored  Effect = "ignored"
+	Rejected Effect = "rejected"
+)
+
+// Flag is a flag of kube-apiserver.
+type Flag struct {
+	Name   string
+	Bool   bool
+	Effect Effect
+	Reason string // why it is rejected
+}
+
+// Flags returns kube-apiserver's flags, sorted by name.
+func Flags() []Flag {
+	var out []Flag
+	for line := range strings.Lines(flagsText) {
+		fields := strings.SplitN(strings.TrimSpace(line), " ", 4)
+		f := Flag{Name: fields[0], Bool: fields[1] == "bool", Effect: Effect(fields[2])}
+		if len(fields) > 3 {
+			f.Reason = fields[3]
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// APIServer is a parsed command line of kube-apiserver.
+type APIServer struct {
+	// Config is the configuration of the standalone. Where the objects are is not part of it.
+	Config *config.Standalone
+	// EtcdServers are the URLs of --etcd-servers.
+	EtcdServers []string
+	// FeatureGates are those of --feature-gates, as Gate=true.
+	FeatureGates []string
+	// Ignored are the given flags that have no effect.
+	Ignored []string
+}
+
+// given are the values of flags by name, in the order of the command line.
+type given map[string][]string
+
+// last returns the last value of a flag.
+func (g given) last(name string) string {
+	if values := g[name]; len(values) > 0 {
+		return values[len(values)-1]
+	}
+	return ""
+}
+
+// list returns the values of a flag that can be repeated or separated by commas.
+func (g given) list(name string) (out []string) {
+	for _, values := range g[name] {
+		for v := range strings.SplitSeq(values, ",") {
+			if v = strings.TrimSpace(v); v != "" {
+				out = append(out, v)
+			}
+		}
+	}
+	return out
+}
+
+// ParseAPIServer parses the flags of kube-apiserver. An error names the flag and is one sentence.
+func ParseAPIServer(args []string) (*APIServer, error) {
+	flags, err := parse(args)
+	if err != nil {
+		return nil, err
+	}
+	a := &APIServer{EtcdServers: flags.list("etcd-servers"), FeatureGates: flags.list("feature-gates")}
+	if len(a.EtcdServers) == 0 {
+		return nil, errors.New("--etcd-servers must be specified")
+	}
+	for _, f := range Flags() {
+		value, set := flags.last(f.Name), len(flags[f.Name]) > 0
+		switch {
+		case set && f.Effect == Rejected && value != "":
+			return nil, fmt.Errorf("--%s is not supported: %s", f.Name, f.Reason)
+		case set && f.Effect == Ignored:
+			a.Ignored = append(a.Ignored, "--"+f.Name)
+		}
+	}
+	settings, err := flags.settings()
+	if err != nil {
+		return nil, err
+	}
+	for _, api := range flags.list("runtime-config") {
+		if !strings.HasSuffix(api, "=true") && strings.Contains(api, "=") {
+			return nil, fmt.Errorf("--runtime-config=%s is not supported: no API can be turned off", api)
+		}
+	}
+	if len(flags["runtime-config"]) > 0 {
+		a.Ignored = append(a.Ignored, "--runtime-config")
+	}
+	a.Config, err = config.ParseStandalone(settings)
+	return a, err
+}
+
+// parse reads a command line as kube-apiserver does.
+func parse(args []string) (given, error) {
+	known := Flags()
+	out := given{}
+	for i := 0; i < len(args); i++ {
+		name, isFlag := strings.CutPrefix(args[i], "-")
+		name, value, hasValue := strings.Cut(strings.TrimPrefix(name, "-"), "=")
+		if !isFlag {
+			return nil, fmt.Errorf("unexpected argument %q: kube-apiserver takes flags only", args[i])
+		}
+		at := slices.IndexFunc(known, func(f Flag) bool { return f.Name == name })
+		if at < 0 {
+			var names []string
+			for _, f := range known {
+				names = append(names, f.Name)
+			}
+			if similar := config.Nearest(name, names); similar != "" {
+				return nil, fmt.Errorf("--%s is not a flag of kube-apiserver; did you mean --%s?", name, similar)
+			}
+			return nil, fmt.Errorf("--%s is not a flag of kube-apiserver; see kube-apiserver --help", name)
+		}
+		switch {
+		case hasValue:
+		case known[at].Bool:
+			value = "true"
+		case i+1 < len(args):
+			i++
+			value = args[i]
+		default:
+			return nil, fmt.Errorf("--%s needs a value", name)
+		}
+		out[name] = append(out[name], value)
+	}
+	return out, nil
+}
+
+// sameFlags are flags that a standalone has under the same name.
+var sameFlags = []string{
+	"advertise-address", "api-audiences", "audit-log-path", "client-ca-file", "disable-admission-plugins", "enable-admission-plugins",
+	"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-prefix", "event-ttl", "http2-max-streams-per-connection",
+	"service-account-key-file", "service-account-signing-key-file", "service-node-port-range",
+	"tls-cert-file", "tls-cipher-suites", "tls-min-version", "tls-private-key-file", "token-auth-file",
+}
+
+// settings returns the flags of the standalone.
+func (g given) settings() ([]string, error) {
+	bind, port := g.last("bind-address"), g.last("secure-port")
+	if bind == "" {
+		bind = "0.0.0.0"
+	}
+	if port == "" {
+		port = "6443"
+	}
+	out := []string{"--listen=" + net.JoinHostPort(bind, port), "--admin-listen=", "--shutdown-drain=0s"}
+	for _, name := range sameFlags {
+		for _, value := range g[name] {
+			if value != "" {
+				out = append(out, "--"+name+"="+value)
+			}
+		}
+	}
+	issuers := g["service-account-issuer"]
+	if len(issuers) > 1 {
+		return nil, fmt.Errorf("--service-account-issuer is given %d times; only one issuer is supported", len(issuers))
+	}
+	for _, issuer := range issuers {
+		out = append(out, "--service-account-issuer="+issuer)
+	}
+	switch ranges := g.list("service-cluster-ip-range"); {
+	case len(ranges) > 1:
+		return nil, errors.New("--service-cluster-ip-range has two ranges; only one is supported")
+	case len(ranges) == 1:
+		out = append(out, "--service-cluster-ip-range="+ranges[0])
+	}
+	if size := g.last("audit-log-maxsize"); size != "" {
+		out = append(out, "--audit-log-max-size="+size+"Mi")
+	}
+	if backups := g.last("audit-log-maxbackup"); backups != "" && backups != "0" { // 0 retains all
+		out = append(out, "--audit-log-max-backups="+backups)
+	}
+	authorization, err := g.authorization()
+	return slices.Concat(out, authorization, g.certificate()), err
+}
+
+// authorization translates --authorization-mode and --anonymous-auth. As in kube-apiserver, the
+// default mode is AlwaysAllow, which does not accept anonymous requests.
+func (g given) authorization() ([]string, error) {
+	mode := config.AuthorizeAlways
+	modes := g.list("authorization-mode")
+	for _, m := range modes {
+		switch m {
+		case "RBAC":
+			mode = config.AuthorizeRBAC
+		case "AlwaysAllow", "Node": // nodes get what RBAC gives them
+		default:
+			return nil, fmt.Errorf("--authorization-mode=%s is not supported: the modes are RBAC and AlwaysAllow", m)
+		}
+	}
+	switch {
+	case slices.Contains(modes, "AlwaysAllow"):
+		mode = config.AuthorizeAlways
+	case len(modes) > 0 && mode == config.AuthorizeAlways:
+		return nil, errors.New("--authorization-mode=Node is not supported without RBAC")
+	}
+	anonymous := g.last("anonymous-auth")
+	if mode == config.AuthorizeAlways {
+		anonymous = "false"
+	}
+	if anonymous == "" {
+		anonymous = "true"
+	}
+	return []string{"--authorization-mode=" + string(mode), "--anonymous-auth=" + anonymous}, nil
+}
+
+// certificate returns the certificate in --cert-dir, unless --tls-cert-file names another one.
+func (g given) certificate() []string {
+	dir := g.last("cert-dir")
+	if dir == "" || g.last("tls-cert-file") != "" {
+		return nil
+	}
+	cert, key := filepath.Join(dir, "apiserver.crt"), filepath.Join(dir, "apiserver.key")
+	for _, file := range []string{cert, key} {
+		if _, err := os.Stat(file); err != nil {
+			return nil // a certificate is generated
+		}
+	}
+	return []string{"--tls-cert-file=" + cert, "--tls-private-key-file=" + key}
+}

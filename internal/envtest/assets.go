@@ -1,0 +1,81 @@
+package envtest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+// ErrNoKubectl is returned by FillAssets if the folder has no kubectl.
+var ErrNoKubectl = errors.New("no kubectl found: envtest needs it only for tests that call kubectl; install it, or build bin/kubectl with make kubectl, and repeat the command")
+
+// FillAssets fills dir with program under the names kube-apiserver and etcd, and with the kubectl that
+// is beside the program or on PATH. Everything else is complete if the error is ErrNoKubectl.
+func FillAssets(dir, program string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"kube-apiserver", "etcd"} {
+		if err := place(filepath.Join(dir, name+suffix()), program); err != nil {
+			return err
+		}
+	}
+	kubectl, err := findKubectl(dir, program)
+	if err != nil {
+		return err
+	}
+	return place(filepath.Join(dir, "kubectl"+suffix()), kubectl)
+}
+
+func suffix() string {
+	if runtime.GOOS == "windows" {
+		return ".exe"
+	}
+	return ""
+}
+
+// findKubectl returns the absolute path of a kubectl outside dir.
+func findKubectl(dir, program string) (string, error) {
+	beside := filepath.Join(filepath.Dir(program), "kubectl"+suffix())
+	if _, err := os.Stat(beside); err == nil {
+		return beside, nil
+	}
+	found, err := exec.LookPath("kubectl")
+	if err != nil {
+		return "", ErrNoKubectl
+	}
+	if found, err = filepath.Abs(found); err != nil {
+		return "", err
+	}
+	if filepath.Dir(found) == dir {
+		return "", ErrNoKubectl
+	}
+	return found, nil
+}
+
+// place links name to program, or copies it where there are no links.
+func place(name, program string) error {
+	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if runtime.GOOS != "windows" {
+		return os.Symlink(program, name)
+	}
+	in, err := os.Open(program)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return errors.Join(fmt.Errorf("copy %s: %w", program, err), out.Close())
+	}
+	return out.Close()
+}

@@ -1,0 +1,203 @@
+package envtest
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/config"
+)
+
+const server = "--etcd-servers=http://127.0.0.1:2379"
+
+func TestParseAPIServer(t *testing.T) {
+	a, err := ParseAPIServer([]string{
+		server, "--secure-port", "0", "--bind-address=127.0.0.1", "--authorization-mode=Node,RBAC", "--disable-admission-plugins=ServiceAccount",
+		"--service-account-issuer=https://127.0.0.1:1/", "--allow-privileged", "--feature-gates=A=true,B=false", "--runtime-config=api/all=true",
+		"--audit-log-path=-", "--audit-log-maxsize=5", "--audit-log-maxbackup=0", "-v", "4", "--encryption-provider-config=",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := a.Config
+	if c.Listen != "127.0.0.1:0" || c.AdminListen != "" || c.Authorization.Mode != config.AuthorizeRBAC || !c.Authentication.Anonymous ||
+		c.Authentication.ServiceAccounts.Issuer != "https://127.0.0.1:1/" || c.Audit.MaxSize != 5<<20 || c.Shutdown.Drain != 0 {
+		t.Errorf("%+v", c)
+	}
+	if !slices.Equal(a.FeatureGates, []string{"A=true", "B=false"}) || !slices.Equal(a.Ignored, []string{"--allow-privileged", "--v", "--runtime-config"}) {
+		t.Errorf("gates %v, ignored %v", a.FeatureGates, a.Ignored)
+	}
+}
+
+// TestAuthorizationDefaults checks that kube-apiserver's defaults apply: everything is allowed, but not
+// to anonymous clients.
+func TestAuthorizationDefaults(t *testing.T) {
+	for _, args := range [][]string{{server}, {server, "--anonymous-auth=true", "--authorization-mode=RBAC,AlwaysAllow"}} {
+		a, err := ParseAPIServer(args)
+		if err != nil || a.Config.Authorization.Mode != config.AuthorizeAlways || a.Config.Authentication.Anonymous {
+			t.Errorf("%v: %+v, %v", args, a, err)
+		}
+	}
+}
+
+func TestCertDir(t *testing.T) {
+	dir := t.TempDir()
+	a, err := ParseAPIServer([]string{server, "--cert-dir", dir})
+	if err != nil || a.Config.TLS.CertFile != "" {
+		t.Errorf("%+v, %v", a, err)
+	}
+	for _, name := range []string{"apiserver.crt", "apiserver.key"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("junk"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ParseAPIServer([]string{server, "--cert-dir", dir}); err == nil || !strings.Contains(err.Error(), "apiserver.crt") {
+		t.Error(err)
+	}
+}
+
+func TestWrongFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                                       "--etcd-servers must be specified",
+		"pods":                                   `unexpected argument "pods": kube-apiserver takes flags only`,
+		"--insecure-port=0":                      "--insecure-port is not a flag of kube-apiserver; did you mean --secure-port?",
+		"--cloud-provider=x":                     "--cloud-provider is not a flag of kube-apiserver; see kube-apiserver --help",
+		"--secure-prt=1":                         "--secure-prt is not a flag of kube-apiserver; did you mean --secure-port?",
+		"--secure-port":                          "--secure-port needs a value",
+		server + " --authorization-mode=Webhook": "--authorization-mode=Webhook is not supported: the modes are RBAC and AlwaysAllow",
+		server + " --authorization-mode=Node":    "--authorization-mode=Node is not supported without RBAC",
+		server + " --authorization-webhook-config-file=x":                                 "--authorization-webhook-config-file is not supported: the authorization modes are RBAC and AlwaysAllow",
+		server + " --runtime-config=batch/v1=false":                                       "--runtime-config=batch/v1=false is not supported: no API can be turned off",
+		server + " --service-cluster-ip-range=10.0.0.0/24,fd00::/112":                     "--service-cluster-ip-range has two ranges; only one is supported",
+		server + " --service-account-issuer=https://a --service-account-issuer=https://b": "--service-account-issuer is given 2 times; only one issuer is supported",
+		server + " --authorization-mode=RBAC --service-account-key-file=/none":            "--service-account-key-file cannot be used: /none does not exist",
+	} {
+		if _, err := ParseAPIServer(strings.Fields(args)); err == nil || err.Error() != want {
+			t.Errorf("%s\ngot  %v\nwant %s", args, err, want)
+		}
+	}
+	for _, args := range []string{"pods", "--listen-client-urls=https://127.0.0.1:1", "--data-dir="} {
+		if e, err := ParseEtcd(strings.Fields(args)); err == nil {
+			t.Errorf("%s: %+v", args, e)
+		}
+	}
+}
+
+// serve runs an etcd and returns its URL.
+func serve(t *testing.T, onDisk bool) string {
+	t.Helper()
+	e, err := ParseEtcd([]string{"--data-dir", t.TempDir(), "--listen-client-urls=http://127.0.0.1:0,http://127.0.0.1:1", "--unsafe-no-fsync"})
+	if err != nil || !slices.Equal(e.Ignored, []string{"--unsafe-no-fsync"}) {
+		t.Fatal(e, err)
+	}
+	e.OnDisk = onDisk
+	ctx, stop := context.WithCancel(t.Context())
+	addr, done := make(chan net.Addr, 1), make(chan error, 1)
+	go func() { done <- e.Serve(ctx, func(a net.Addr) { addr <- a }) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + (<-addr).String()
+}
+
+func TestStoreInMemoryHasOneUser(t *testing.T) {
+	url := serve(t, false)
+	first, err := FindStore(t.Context(), []string{url})
+	if err != nil || !first.StandIn || first.DataDir != "" {
+		t.Fatal(first, err)
+	}
+	if second, err := FindStore(t.Context(), []string{url}); err == nil {
+		t.Errorf("%+v", second)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	for {
+		again, err := FindStore(t.Context(), []string{url})
+		if err == nil {
+			_ = again.Close()
+			return
+		}
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestStoreOnDisk(t *testing.T) {
+	url := serve(t, true)
+	for range 2 {
+		s, err := FindStore(t.Context(), []string{url})
+		if err != nil || !s.StandIn || !filepath.IsAbs(s.DataDir) {
+			t.Fatal(s, err)
+		}
+		defer func() { _ = s.Close() }()
+	}
+}
+
+func TestFillAssets(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "assets")
+	program := filepath.Join(t.TempDir(), "kubeweir")
+	t.Setenv("PATH", dir) // a kubectl of an earlier call does not count
+	for range 2 {
+		if err := FillAssets(dir, program); !errors.Is(err, ErrNoKubectl) {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(program), "kubectl"+suffix()), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := FillAssets(dir, program); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kube-apiserver", "etcd", "kubectl"} {
+		if _, err := os.Lstat(filepath.Join(dir, name+suffix())); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "write docs/envtest.md")
+
+// TestFlagsAreDocumented compares the flags in docs/envtest.md with flags.txt.
+func TestFlagsAreDocumented(t *testing.T) {
+	const page, begin, end = "../../docs/envtest.md", "<!-- flags -->\n", "<!-- end of flags -->\n"
+	var honored, rejected strings.Builder
+	for _, f := range Flags() {
+		switch f.Effect {
+		case Honored:
+			fmt.Fprintf(&honored, "`--%s` ", f.Name)
+		case Rejected:
+			fmt.Fprintf(&rejected, "| `--%s` | %s |\n", f.Name, f.Reason)
+		case Ignored:
+		}
+	}
+	want := "\n" + strings.TrimSpace(honored.String()) + "\n\n| rejected | reason |\n|---|---|\n" + rejected.String() + "\n"
+	content, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, _ := strings.Cut(string(content), begin)
+	got, after, found := strings.Cut(rest, end)
+	switch {
+	case !found:
+		t.Fatalf("%s has no flags", page)
+	case got == want:
+	case !*update:
+		t.Errorf("%s is not current; run this test with -update", page)
+	default:
+		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package envtest
+
+import (
+	"context"
+	"os"
+	"time"
+)
+
+// parentPeriod is how often Parent checks.
+const parentPeriod = 200 * time.Millisecond
+
+// Parent returns a context that also ends when the process that started this one has ended: a test
+// that is killed cannot stop what it has started.
+func Parent(ctx context.Context) context.Context {
+	parent := os.Getppid()
+	if parent <= 1 {
+		return ctx // it has ended already, or it is the first process of a container
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		tick := time.NewTicker(parentPeriod)
+		defer tick.Stop()
+		for os.Getppid() == parent {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx
+}
