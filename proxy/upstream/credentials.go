@@ -1,6 +1,10 @@
 package upstream
 
-import "k8s.io/apiserver/pkg/authentication/user"
+import (
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubeweir/kubeweir/proxy/upstream/header"
+)
 
 // Credentials select the credentials with which a request is forwarded. The zero value is the
 // safest: the client's own token, or none.
@@ -31,7 +35,7 @@ const (
 	AsGateway
 )
 
-const (
-	impersonatePrefix = "Impersonate-"
-	remotePrefix      = "X-Remote-"
-)
+// identity returns what the header of the request keeps.
+func (c *Credentials) identity() header.Identity {
+	return header.Identity{Token: c.As == AsClient && c.User == nil, Impersonation: c.KeepImpersonation}
+}

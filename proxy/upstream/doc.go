@@ -16,8 +16,9 @@
 // how old the last sign of life is.
 //
 // A write is sent again only if it certainly was not processed (pool.Transport). Package health
-// decides whether the upstream is alive, package balance chooses one of several API servers. The
-// origin is called by a function instead (package inprocess), with the user in the context.
+// decides whether the upstream is alive, package balance chooses one of several API servers, and
+// package header which header lines pass. The origin is called by a function instead (package
+// inprocess), with the user in the context.
 //
 // Packages proxy and serve call it. It imports package cache/source, whose contract it implements,
 // and nothing of proxy but the packages below it and proxy/edge/websocket.

@@ -17,10 +17,6 @@ import (
 // rejectWith rejects a request that is not sent.
 func (x *forwarding) rejectWith(err error) *api.Response {
 	x.end()
-	var malformed *headerError
-	if errors.As(err, &malformed) {
-		err = apierrors.NewBadRequest(err.Error())
-	}
 	return x.reject(reason.RequestInvalid, err)
 }
 

@@ -49,6 +49,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// tokenProtocol begins the WebSocket subprotocol that carries a bearer token, see package header.
+const tokenProtocol = "base64url.bearer.authorization.k8s.io."
+
 // server is a fake upstream over TLS that asks for client certificates and takes
 // any.
 type server struct {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/upstream/header"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
@@ -15,7 +16,7 @@ const smallBody = 32 << 10
 
 // respond passes a response on.
 func (x *forwarding) respond(resp *http.Response) *api.Response {
-	out := &api.Response{Status: resp.StatusCode, Header: responseHeader(resp.Header, x.r.Method)}
+	out := &api.Response{Status: resp.StatusCode, Header: header.Response(resp.Header, x.r.Method)}
 	body := health.NewIdleReader(x.ctx, x.cancel, resp.Body, x.c.limits.StallTimeout)
 	body.Detector, body.Received = x.c.health, x.c.metrics.received[x.purpose]
 	if x.mayBeAboutGateway() {

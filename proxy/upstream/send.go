@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeweir/kubeweir/proxy/upstream/header"
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
@@ -25,12 +26,12 @@ func (x *forwarding) request() (*http.Request, error) {
 	if !httpguts.ValidHeaderFieldName(x.r.Method) { // a token, too
 		return nil, apierrors.NewBadRequest("the request has a malformed method")
 	}
-	header, err := x.header()
+	lines, err := x.header()
 	if err != nil {
 		return nil, err
 	}
 	req := &http.Request{
-		Method: x.r.Method, URL: u, Host: x.c.base.Host, Header: header,
+		Method: x.r.Method, URL: u, Host: x.c.base.Host, Header: lines,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody,
 	}
 	if x.r.Body != nil && x.r.ContentLength != 0 {
@@ -56,11 +57,11 @@ func (x *forwarding) request() (*http.Request, error) {
 // itself.
 func (x *forwarding) header() (http.Header, error) {
 	if x.c.local == nil {
-		return requestHeader(x.r, x.cred)
+		return header.Request(x.r, x.cred.identity())
 	}
 	r := *x.r
 	r.RemoteAddr = ""
-	return requestHeader(&r, x.cred)
+	return header.Request(&r, x.cred.identity())
 }
 
 // url returns the URL of the request at the upstream, with path and query as they came.

@@ -6,12 +6,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/textproto"
-	"strings"
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/edge/websocket"
+	"github.com/kubeweir/kubeweir/proxy/upstream/header"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 )
 
@@ -63,7 +62,7 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 	x.detach()
 	return &api.Response{
 		Status:  http.StatusSwitchingProtocols,
-		Header:  switchHeader(resp.Header),
+		Header:  header.Switching(resp.Header),
 		Upgrade: func(client net.Conn) { x.splice(client, conn) },
 		Done:    func(int64, error) { x.end() },
 	}
@@ -100,29 +99,6 @@ func (x *forwarding) splice(client net.Conn, upstream io.ReadWriteCloser) {
 	defer linger.Stop()
 	<-up
 	<-down
-}
-
-// switchHeader returns the header of the 101 as the upstream wrote it.
-func switchHeader(header http.Header) api.Header {
-	var h api.Header
-	for name, values := range header {
-		if api.OfConnection(name) && name != "Connection" && name != "Upgrade" {
-			continue
-		}
-		for _, v := range values {
-			h = append(h, api.HeaderField{Name: originalName(name), Value: textproto.TrimString(v)})
-		}
-	}
-	return h
-}
-
-// originalName undoes what net/http does to the names of RFC 6455, for clients that compare them
-// byte by byte.
-func originalName(name string) string {
-	if rest, ok := strings.CutPrefix(name, "Sec-Websocket-"); ok {
-		return "Sec-WebSocket-" + rest
-	}
-	return name
 }
 
 // spliced is a pair of connections.

@@ -1,4 +1,5 @@
-package upstream
+// Package header decides which header lines of a forwarded request and of its response are passed on.
+package header
 
 import (
 	"fmt"
@@ -8,31 +9,38 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
 )
 
-// headerError means that a request cannot be passed on as it is.
-type headerError struct{ name string }
-
-func (e *headerError) Error() string {
-	return fmt.Sprintf("the request has a malformed header line %q", e.name)
+// Identity selects which claims of an identity a request keeps.
+type Identity struct {
+	// Token keeps the client's own bearer token: the request is sent without other credentials.
+	Token bool
+	// Impersonation keeps the Impersonate-* lines.
+	Impersonation bool
 }
 
-// requestHeader returns the header to send upstream for r: everything but lines of the connection
-// and lines that claim an identity that cred does not allow. The lines that the client's
-// Connection lines name were removed before anything was added to the header
-// (api.Header.EndToEnd); here the origin of a line is unknown.
-func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
+const (
+	impersonatePrefix = "Impersonate-"
+	remotePrefix      = "X-Remote-"
+)
+
+// Request returns the header to send upstream for r: everything but lines of the connection and
+// lines that claim an identity that is not kept. The lines that the client's Connection lines name
+// were removed before anything was added to the header (api.Header.EndToEnd); here the origin of a
+// line is unknown. The error is a 400 that names a malformed line.
+func Request(r *api.Request, keep Identity) (http.Header, error) {
 	h := make(http.Header, len(r.Header)+4)
 	values := make([]string, 0, len(r.Header))
 	for _, f := range r.Header {
 		name := textproto.CanonicalMIMEHeaderKey(f.Name)
 		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(f.Value) {
-			return nil, &headerError{f.Name}
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the request has a malformed header line %q", f.Name))
 		}
-		if api.OfConnection(name) && name != "Te" || !passes(name, cred) {
+		if api.OfConnection(name) && name != "Te" || !passes(name, keep) {
 			continue
 		}
 		if isIdempotencyKey(name) && !pool.Safe(r.Method) {
@@ -50,7 +58,7 @@ func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
 		h["User-Agent"] = nil // net/http would put its own
 	}
 	appendForwardedFor(h, r.RemoteAddr)
-	if cred.As != AsClient || cred.User != nil {
+	if !keep.Token {
 		emptyTokenProtocols(h["Sec-Websocket-Protocol"])
 	}
 	return h, nil
@@ -58,15 +66,15 @@ func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
 
 // passes reports whether a line of a request may be passed on. Content-Length and Host are set
 // elsewhere; a client that expects a 100 got it at the edge.
-func passes(name string, cred *Credentials) bool {
+func passes(name string, keep Identity) bool {
 	switch name {
 	case "Host", "Content-Length", "Expect":
 		return false
 	case "Authorization":
-		return cred.As == AsClient && cred.User == nil
+		return keep.Token
 	}
 	if strings.HasPrefix(name, impersonatePrefix) {
-		return cred.KeepImpersonation
+		return keep.Impersonation
 	}
 	return !strings.HasPrefix(name, remotePrefix) && !isDisguised(name)
 }
@@ -120,9 +128,9 @@ func emptyTokenProtocols(lines []string) {
 	}
 }
 
-// responseHeader returns the part of the upstream's header that the client gets. The transport sets
+// Response returns the part of the upstream's header that the client gets. The transport sets
 // the length, except for HEAD, which has no body to measure.
-func responseHeader(h http.Header, method string) api.Header {
+func Response(h http.Header, method string) api.Header {
 	named := api.NamedByConnection(h["Connection"])
 	n := 0
 	for _, values := range h {
@@ -139,4 +147,27 @@ func responseHeader(h http.Header, method string) api.Header {
 		}
 	}
 	return out
+}
+
+// Switching returns the header of the 101 as the upstream wrote it.
+func Switching(in http.Header) api.Header {
+	var h api.Header
+	for name, values := range in {
+		if api.OfConnection(name) && name != "Connection" && name != "Upgrade" {
+			continue
+		}
+		for _, v := range values {
+			h = append(h, api.HeaderField{Name: originalName(name), Value: textproto.TrimString(v)})
+		}
+	}
+	return h
+}
+
+// originalName undoes what net/http does to the names of RFC 6455, for clients that compare them
+// byte by byte.
+func originalName(name string) string {
+	if rest, ok := strings.CutPrefix(name, "Sec-Websocket-"); ok {
+		return "Sec-WebSocket-" + rest
+	}
+	return name
 }
