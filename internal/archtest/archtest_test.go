@@ -103,6 +103,7 @@ var arrows = []arrow{
 	{"proxy/upstream/health", nil},
 	{"proxy/upstream/pool", above("proxy/upstream/health")},
 	{"proxy/upstream/status", []string{"internal/encoding"}},
+	{"proxy/upstream/rights", []string{"internal/api"}},
 	{"proxy/upstream/header", []string{"internal/api", "proxy/upstream/pool"}},
 	{"proxy/upstream/balance", above("proxy/upstream/health", "proxy/upstream/pool", "proxy/upstream/status")},
 	{"origin", above("watchmux", "cache")},

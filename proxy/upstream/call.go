@@ -62,8 +62,8 @@ func (c *Client) get(ctx context.Context, call *call) (*response, error) {
 	a.Response = resp
 	a.body = health.NewIdleReader(a.ctx, a.cancel, resp.Body, c.limits.StallTimeout)
 	a.body.Received = c.metrics.received[call.purpose]
-	c.rights.responded(http.MethodGet, call.path, req.URL.RawQuery, resp.StatusCode, func() string {
-		return rejectionIn(&a.body.ReadCloser, a.body)
+	c.rights.Responded(http.MethodGet, call.path, req.URL.RawQuery, resp.StatusCode, func() string {
+		return status.Message(&a.body.ReadCloser, a.body)
 	})
 	if call.purpose.urgent() {
 		a.body.Detector = c.health

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
+	"github.com/kubeweir/kubeweir/proxy/upstream/rights"
 )
 
 // Client talks to the kube-apiservers of one upstream. It is safe for concurrent use.
@@ -27,7 +28,7 @@ type Client struct {
 	log      *slog.Logger
 	metrics  *metrics
 	health   *health.Detector
-	rights   *rights
+	rights   *rights.Rights
 	local    *local // set when the upstream is in this process
 	connections
 	background

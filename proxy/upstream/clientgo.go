@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
+	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 )
 
 // ClientGo returns what a constructor of client-go needs to talk to the upstream as the gateway,
@@ -42,6 +43,6 @@ func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		t.c.metrics.responded(forReview, req.Method, 0, 0)
 		return nil, err
 	}
-	t.c.rights.responded(req.Method, t.c.ownPath(req.URL), req.URL.RawQuery, resp.StatusCode, func() string { return rejectionIn(&resp.Body, resp.Body) })
+	t.c.rights.Responded(req.Method, t.c.ownPath(req.URL), req.URL.RawQuery, resp.StatusCode, func() string { return status.Message(&resp.Body, resp.Body) })
 	return resp, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream/balance"
 	"github.com/kubeweir/kubeweir/proxy/upstream/health"
 	"github.com/kubeweir/kubeweir/proxy/upstream/pool"
+	"github.com/kubeweir/kubeweir/proxy/upstream/rights"
 
 	// OIDC, and clear errors for the auth providers that were removed.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
@@ -36,9 +37,9 @@ func New(opts Options) (*Client, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.panics = contain.New(opts.Registerer, c.log)
 	c.health = c.newHealth(&opts)
-	c.rights = newRights(c.log)
+	c.rights = rights.New(c.log)
 	var err error
-	c.metrics, err = newMetrics(opts.Registerer, c.health, c.rights.gauge)
+	c.metrics, err = newMetrics(opts.Registerer, c.health, c.rights.Metric())
 	switch {
 	case err != nil:
 	case opts.InProcess != nil:

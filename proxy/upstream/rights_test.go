@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestMissingRights: what the gateway may not do itself is said once, by the name of the
@@ -73,7 +71,7 @@ func TestMissingRights(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, log.String())
 		}
 	}
-	if n := testutil.CollectAndCount(c.rights.gauge); n != 3 {
+	if n := testutil.CollectAndCount(c.rights.Metric()); n != 3 {
 		t.Errorf("%d rights are missing in the metric", n)
 	}
 	log.Reset()
@@ -88,68 +86,7 @@ func TestMissingRights(t *testing.T) {
 	if n := count("it lacked"); n != 3 {
 		t.Errorf("told %d times of rights that are there", n)
 	}
-	if n := testutil.CollectAndCount(c.rights.gauge); n != 0 || c.rights.lacking.Load() != 0 {
+	if n := testutil.CollectAndCount(c.rights.Metric()); n != 0 {
 		t.Errorf("%d rights are missing in the metric", n)
-	}
-}
-
-// TestMissingRightsAreBounded: names are the cluster's, but there may be any number.
-func TestMissingRightsAreBounded(t *testing.T) {
-	r := newRights(slog.New(slog.DiscardHandler))
-	for i := range 3 * maxMissing {
-		r.responded("GET", "/apis/g/v1/r"+strings.Repeat("x", i%2000), "", 403, nil)
-	}
-	if n := len(r.mu.missing); n > maxMissing || int(r.lacking.Load()) != n {
-		t.Errorf("%d rights, %d counted", n, r.lacking.Load())
-	}
-}
-
-// TestMissingRightsDoNotFlap: what the cluster allows in another namespace, or for another
-// name, or does not look at because it is busy, does not end a refusal; each change would
-// be two lines of the log, and the metric would say that nothing is missing.
-func TestMissingRightsDoNotFlap(t *testing.T) {
-	const inA, inB, everywhere = "/api/v1/namespaces/a/configmaps/x", "/api/v1/namespaces/b/configmaps/x", "/api/v1/configmaps"
-	for _, c := range []struct {
-		name     string
-		rejected string
-		path     string
-		code     int
-		ends     bool
-	}{
-		{"the same", inA, inA, 200, true},
-		{"the same, not there", inA, inA, 404, true},
-		{"the same, busy", inA, inA, 429, false},
-		{"the same, with a bad parameter", inA, inA, 400, false},
-		{"the same, broken", inA, inA, 503, false},
-		{"another name", inA, "/api/v1/namespaces/a/configmaps/y", 200, false},
-		{"another namespace", inA, inB, 200, false},
-		{"all", everywhere, everywhere, 200, true},
-		{"all, then one namespace", everywhere, "/api/v1/namespaces/a/configmaps", 200, false},
-		{"one namespace, then all", "/api/v1/namespaces/a/configmaps", everywhere, 200, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				var log bytes.Buffer
-				r := newRights(slog.New(slog.NewTextHandler(&log, nil)))
-				for range 20 {
-					r.responded("GET", c.rejected, "", 403, nil)
-					if !c.ends {
-						r.responded("GET", c.path, "", c.code, nil)
-					}
-				}
-				if n := strings.Count(log.String(), "\n"); n != 1 {
-					t.Errorf("%d lines:\n%s", n, log.String())
-				}
-				if c.ends {
-					r.responded("GET", c.path, "", c.code, nil)
-				} else {
-					time.Sleep(lackFor) // nothing was refused for so long
-					r.responded("GET", c.path, "", 200, nil)
-				}
-				if n := testutil.CollectAndCount(r.gauge); n != 0 || r.lacking.Load() != 0 {
-					t.Errorf("%d rights are missing at the end", n)
-				}
-			})
-		})
 	}
 }

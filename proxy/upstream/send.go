@@ -172,7 +172,7 @@ func (x *forwarding) roundTrip(rt http.RoundTripper, req *http.Request) (*http.R
 	}
 	x.resp = resp
 	if x.purpose == forOwn {
-		x.c.rights.responded(x.r.Method, x.r.Path, x.r.RawQuery, resp.StatusCode, nil)
+		x.c.rights.Responded(x.r.Method, x.r.Path, x.r.RawQuery, resp.StatusCode, nil)
 	}
 	return resp, nil
 }

@@ -2,6 +2,7 @@
 package status
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"strconv"
@@ -49,4 +50,18 @@ func Parse(body []byte) (status *metav1.Status, ok bool) {
 	}
 	status, err := json.Codec{}.ParseStatus(body)
 	return status, err == nil && status.Kind == "Status"
+}
+
+// Message reads the message of a failure from a body, which can be read again; "" if it has none.
+func Message(body *io.ReadCloser, from io.Reader) string {
+	content, err := io.ReadAll(io.LimitReader(from, MaxBody))
+	if err != nil {
+		return ""
+	}
+	_ = (*body).Close()
+	*body = io.NopCloser(bytes.NewReader(content))
+	if failure := In(content); failure != nil {
+		return failure.Message
+	}
+	return ""
 }

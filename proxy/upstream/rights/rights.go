@@ -1,8 +1,8 @@
-package upstream
+// Package rights knows which rights the gateway itself lacks at the cluster, from the responses to
+// its own requests.
+package rights
 
 import (
-	"bytes"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -13,13 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/proxy/upstream/status"
 )
 
-// rights remembers which rights of its own the gateway lacks, by the last responses of the
-// upstream. The log says once that a right is missing, and once that it was granted. It is safe for
+// Rights remembers which rights of its own the gateway lacks, by the last responses of the upstream.
+// The log says once that a right is missing, and once that it was granted. It is safe for
 // concurrent use.
-type rights struct {
+type Rights struct {
 	log     *slog.Logger
 	gauge   *prometheus.GaugeVec
 	lacking atomic.Int32 // how many are missing
@@ -56,8 +55,9 @@ const lackFor = time.Minute
 // maxMissing bounds the rights that are remembered. More of them are ignored.
 const maxMissing = 1000
 
-func newRights(log *slog.Logger) *rights {
-	r := &rights{log: log, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+// New returns the Rights of a gateway of which nothing is known yet.
+func New(log *slog.Logger) *Rights {
+	r := &Rights{log: log, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubeweir_upstream_missing_rights",
 		Help: "1 for each permission that the cluster last denied to the gateway itself. Requests that need it are forwarded or rejected. `kubeweir rbac` prints the permissions that a gateway needs.",
 	}, []string{"verb", "group", "resource"})}
@@ -65,9 +65,12 @@ func newRights(log *slog.Logger) *rights {
 	return r
 }
 
-// responded records the response to a request of the gateway's own. path does not include that of
+// Metric returns the metric of the missing rights.
+func (r *Rights) Metric() prometheus.Collector { return r.gauge }
+
+// Responded records the response to a request of the gateway's own. path does not include that of
 // the server. detail returns the upstream's message if it rejects the request; it may be nil.
-func (r *rights) responded(method, path, query string, code int, detail func() string) {
+func (r *Rights) Responded(method, path, query string, code int, detail func() string) {
 	switch {
 	case code == http.StatusUnauthorized:
 		if !r.unknown.Swap(true) {
@@ -102,7 +105,7 @@ func rightFor(method, path, query string) (right, scope) {
 	return what, scope{info.Namespace, info.Name}
 }
 
-func (r *rights) rejected(what right, where scope, detail func() string) {
+func (r *Rights) rejected(what right, where scope, detail func() string) {
 	now := time.Now()
 	r.mu.Lock()
 	known := r.mu.missing[what]
@@ -136,7 +139,7 @@ func (s scope) clone() scope { return scope{strings.Clone(s.namespace), strings.
 
 // granted ends the lack of a right if at least as much was allowed, or if there were no rejections
 // for lackFor.
-func (r *rights) granted(what right, where scope) {
+func (r *Rights) granted(what right, where scope) {
 	r.mu.Lock()
 	was := r.mu.missing[what]
 	over := was != nil && (where.covers(was.where) || time.Since(was.last) >= lackFor)
@@ -149,18 +152,4 @@ func (r *rights) granted(what right, where scope) {
 	if over {
 		r.log.Info("the gateway has a right at the cluster that it lacked", "verb", what.verb, "group", what.group, "resource", what.resource)
 	}
-}
-
-// rejectionIn reads the message of a rejection from body, which can be read again.
-func rejectionIn(body *io.ReadCloser, from io.Reader) string {
-	content, err := io.ReadAll(io.LimitReader(from, status.MaxBody))
-	if err != nil {
-		return ""
-	}
-	_ = (*body).Close()
-	*body = io.NopCloser(bytes.NewReader(content))
-	if failure := status.In(content); failure != nil {
-		return failure.Message
-	}
-	return ""
 }
