@@ -61,7 +61,7 @@ func newAggregationBenchWith(t *testing.T, options func(*Options), change func(*
 	for gvr, kind := range map[schema.GroupVersionResource]string{
 		cachetest.Pods: "Pod", discovery.APIServices: "APIService", discovery.CustomResourceDefinitions: "CustomResourceDefinition", projects: "Project",
 	} {
-		served[gvr] = upstream.ServerResource{
+		served[gvr] = discovery.ServerResource{
 			GroupVersionResource: gvr, Kind: kind, Namespaced: kind == "Pod", Verbs: []string{"get", "list", "watch"},
 		}
 	}

@@ -24,11 +24,11 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/authz"
-	"github.com/kubeweir/kubeweir/proxy/upstream"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 )
 
-func serverResource(gvr schema.GroupVersionResource, namespaced bool) upstream.ServerResource {
-	return upstream.ServerResource{GroupVersionResource: gvr, Kind: "Kind", Namespaced: namespaced, Verbs: []string{"get", "list", "watch"}}
+func serverResource(gvr schema.GroupVersionResource, namespaced bool) discovery.ServerResource {
+	return discovery.ServerResource{GroupVersionResource: gvr, Kind: "Kind", Namespaced: namespaced, Verbs: []string{"get", "list", "watch"}}
 }
 
 // oracle says what kube-apiserver makes of a request, by its own libraries.

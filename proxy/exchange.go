@@ -23,6 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/authz/revocation"
 	"github.com/kubeweir/kubeweir/proxy/authz/visible"
 	"github.com/kubeweir/kubeweir/proxy/consistency"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/openapi"
@@ -61,7 +62,7 @@ type Options struct {
 	Reachable func() bool
 	// Discovered returns what the upstream last said that it serves; nil if clients are not served
 	// discovery while it cannot be reached.
-	Discovered func() upstream.Documents
+	Discovered func() discovery.Documents
 	// CompressWatchLists compresses watches that begin with initial events if the client accepts it
 	// and a list would be compressed.
 	CompressWatchLists bool

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/policy"
-	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
 // TestExplain: what is said of a request is what becomes of it, and to say it sends, starts
@@ -181,7 +181,7 @@ func TestExplainOfflineDiscovery(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
 			o.Policy.Offline = policy.Offline{Allow: true, TTL: time.Hour}
 			o.Reachable = func() bool { return false }
-			o.Discovered = func() upstream.Documents { return upstream.Documents{At: read, Version: []byte(`{}`)} }
+			o.Discovered = func() discovery.Documents { return discovery.Documents{At: read, Version: []byte(`{}`)} }
 		})
 		explain := func(target string) *Explanation {
 			e, err := b.gateway.Explain(t.Context(), Question{Method: "GET", Target: target, User: "jane"})

@@ -82,13 +82,13 @@ func (a accessReviewer) Create(_ context.Context, r *authorizationv1.SubjectAcce
 	return r, nil
 }
 
-type fakeDiscovery map[schema.GroupVersionResource]upstream.ServerResource
+type fakeDiscovery map[schema.GroupVersionResource]discovery.ServerResource
 
-func (d fakeDiscovery) Lookup(gvr schema.GroupVersionResource) (upstream.ServerResource, bool) {
+func (d fakeDiscovery) Lookup(gvr schema.GroupVersionResource) (discovery.ServerResource, bool) {
 	r, ok := d[gvr]
 	return r, ok
 }
-func (d fakeDiscovery) Known(gvr schema.GroupVersionResource) (upstream.ServerResource, bool) {
+func (d fakeDiscovery) Known(gvr schema.GroupVersionResource) (discovery.ServerResource, bool) {
 	return d.Lookup(gvr)
 }
 func (fakeDiscovery) Refresh(context.Context) error { return nil }
@@ -147,7 +147,7 @@ func newGatewayBenchFrom(t testing.TB, others []*source.Resource, from func(*cac
 	authorizer := authz.New(authz.Options{AccessReviewer: accessReviewer{b.upstream}})
 	served := podDiscovery()
 	for _, r := range others {
-		served[r.GroupVersionResource] = upstream.ServerResource{
+		served[r.GroupVersionResource] = discovery.ServerResource{
 			GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced, Verbs: []string{"get", "list", "watch", "create"},
 		}
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/proxy/authz/rbac"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
-	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
 // TestLostWatchIsLoggedEachTime: the gateway logs each time that it can no longer watch
@@ -30,7 +29,7 @@ func TestLostWatchIsLoggedEachTime(t *testing.T) {
 		var all []*source.Resource
 		for _, gvr := range append(rbac.GroupVersionResources(), discovery.CustomResourceDefinitions, discovery.APIServices) {
 			all = append(all, &source.Resource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Schema: object.SchemaFor(gvr)})
-			served[gvr] = upstream.ServerResource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Verbs: []string{"list", "watch"}}
+			served[gvr] = discovery.ServerResource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Verbs: []string{"list", "watch"}}
 		}
 		var text bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&text, nil))

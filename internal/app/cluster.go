@@ -45,7 +45,7 @@ type cluster struct {
 	registerer    prometheus.Registerer
 	gatherer      prometheus.Gatherer // has what is registered there
 	client        *upstream.Client
-	discovery     *upstream.Discovery
+	discovery     *discovery.Catalog
 	state         *state.Dir       // nil if nothing is saved for a restart
 	decisions     *decisions.Store // nil if decisions about clients are not saved
 	manager       *cache.Manager
@@ -81,7 +81,7 @@ func (c *cluster) connect(o upstream.Options) (err error) {
 	if c.client, err = upstream.New(o); err != nil {
 		return err
 	}
-	c.discovery = c.client.Discovery()
+	c.discovery = discovery.NewCatalog(c.client)
 	return nil
 }
 

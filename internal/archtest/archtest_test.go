@@ -98,7 +98,7 @@ var arrows = []arrow{
 	{"proxy/consistency", above("watchmux", "cache", "proxy/response")},
 	{"proxy/redact", base},
 	{"proxy/openapi", above("cache", "watchmux", "proxy/consistency", "proxy/response")},
-	{"proxy/discovery", above("watchmux", "cache", "proxy/upstream")},
+	{"proxy/discovery", above("watchmux", "cache", "proxy/upstream/health")},
 	// The failure detector knows no requests, the pool only one server, the balancer no cache.
 	{"proxy/upstream/health", nil},
 	{"proxy/upstream/pool", above("proxy/upstream/health")},

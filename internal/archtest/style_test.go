@@ -32,7 +32,6 @@ var oversized = map[string]string{
 	"origin/storage/embedded": "one engine: its write path, guard and history share their state",
 	"proxy":                   "to be split",
 	"proxy/edge/h2":           "one protocol, whose parts share the connection",
-	"proxy/upstream":          "to be split",
 }
 
 // clauseSubject matches a sentence that begins with a clause as its subject, or with "Of": "What is

@@ -9,13 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-
-	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
 // Document returns the discovery document at a path, in a form that the client accepts, or nil if there
 // is none.
-func Document(docs *upstream.Documents, path, accept string) (body []byte, contentType string) {
+func Document(docs *Documents, path, accept string) (body []byte, contentType string) {
 	form := discoveryForm(accept)
 	if form == "" {
 		return nil, ""
@@ -70,7 +68,7 @@ func discoveryForm(accept string) string {
 }
 
 // plainDocument returns the document at a path in the old form, or nil if there is none.
-func plainDocument(docs *upstream.Documents, path string) any {
+func plainDocument(docs *Documents, path string) any {
 	core, coreResources, _ := discovery.SplitGroupsAndResources(*docs.Core)
 	groups, resources, _ := discovery.SplitGroupsAndResources(*docs.Groups)
 	rest, ofGroups := strings.CutPrefix(path, "/apis/")

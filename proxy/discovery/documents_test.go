@@ -7,8 +7,6 @@ import (
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
 // TestOfflineDiscovery: which document is at a path, in which form.
@@ -22,7 +20,7 @@ func TestOfflineDiscovery(t *testing.T) {
 			}}}},
 		}}}
 	}
-	docs := &upstream.Documents{Core: group("", "v1", "pods", "Pod"), Groups: group("apps", "v1", "deployments", "Deployment"), Version: json.RawMessage(`{"major":"1"}`)}
+	docs := &Documents{Core: group("", "v1", "pods", "Pod"), Groups: group("apps", "v1", "deployments", "Deployment"), Version: json.RawMessage(`{"major":"1"}`)}
 	const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 	for _, test := range []struct {
 		path, accept string
@@ -64,7 +62,7 @@ func TestOfflineDiscovery(t *testing.T) {
 			t.Errorf("%s as %q has the type %q", test.path, test.accept, contentType)
 		}
 	}
-	if body, _ := Document(&upstream.Documents{}, "/apis", "*/*"); body != nil {
+	if body, _ := Document(&Documents{}, "/apis", "*/*"); body != nil {
 		t.Errorf("a document of an upstream that has none: %s", body)
 	}
 }

@@ -23,16 +23,15 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/reason"
-	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // Discovery finds the resources that the upstream serves.
 type Discovery interface {
 	// Lookup is cheap and safe for concurrent use; a miss may start a refresh.
-	Lookup(gvr schema.GroupVersionResource) (upstream.ServerResource, bool)
+	Lookup(gvr schema.GroupVersionResource) (ServerResource, bool)
 	// Known is Lookup that never starts a refresh.
-	Known(gvr schema.GroupVersionResource) (upstream.ServerResource, bool)
+	Known(gvr schema.GroupVersionResource) (ServerResource, bool)
 	// Refresh reads the discovery documents.
 	Refresh(ctx context.Context) error
 }

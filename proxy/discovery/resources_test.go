@@ -13,7 +13,6 @@ import (
 	"github.com/kubeweir/kubeweir/internal/encoding"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/reason"
-	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
 var projects = schema.GroupVersionResource{Group: "project.example.com", Version: "v1", Resource: "projects"}
@@ -54,11 +53,11 @@ func TestDropManagedFields(t *testing.T) {
 // servedPods is the discovery of a cluster that serves pods.
 type servedPods struct{}
 
-func (servedPods) Lookup(gvr schema.GroupVersionResource) (upstream.ServerResource, bool) {
-	return upstream.ServerResource{GroupVersionResource: gvr, Kind: "Pod", Verbs: []string{"list", "watch"}}, gvr.Resource == "pods"
+func (servedPods) Lookup(gvr schema.GroupVersionResource) (ServerResource, bool) {
+	return ServerResource{GroupVersionResource: gvr, Kind: "Pod", Verbs: []string{"list", "watch"}}, gvr.Resource == "pods"
 }
 
-func (s servedPods) Known(gvr schema.GroupVersionResource) (upstream.ServerResource, bool) {
+func (s servedPods) Known(gvr schema.GroupVersionResource) (ServerResource, bool) {
 	return s.Lookup(gvr)
 }
 

@@ -140,7 +140,7 @@ func (b *background) end() {
 	b.running.Wait()
 }
 
-// forHelpers returns the Background for goroutines of the packages below.
-func (c *Client) forHelpers() health.Background {
+// Background returns the environment of goroutines that end with the client.
+func (c *Client) Background() health.Background {
 	return health.Background{Context: c.ctx, Spawn: c.spawn, Log: c.log}
 }

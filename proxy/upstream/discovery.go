@@ -2,115 +2,63 @@ package upstream
 
 import (
 	"context"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
-	"time"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
 
-	"golang.org/x/time/rate"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/kubeweir/kubeweir/internal/flight"
 )
 
-// Discovery holds the resources that the upstream serves. The last result counts until the next
-// read, whatever happens to the upstream. It is safe for concurrent use.
-type Discovery struct {
-	c     *Client
-	known atomic.Pointer[discovered]
-	// period is how often it is read, missPeriod how often at most a lookup that finds nothing leads
-	// to a reading, and minPeriod the least time between the beginnings of two readings.
-	period, missPeriod, minPeriod time.Duration
+const (
+	// acceptDiscovery requests the aggregated form, which kube-apiserver has since 1.30; older ones
+	// respond in another.
+	acceptDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+	// maxDiscovery bounds one discovery document: those of large clusters have a few megabytes.
+	maxDiscovery = 64 << 20
+)
 
-	readings flight.Group[struct{}, struct{}]
-	mu       struct {
-		sync.Mutex
-		began  time.Time // of the last reading
-		missed time.Time // when a miss last led to a reading
-	}
-}
-
-// Discovery returns a new, empty Discovery of the client's upstream: Run or Refresh reads it.
-func (c *Client) Discovery() *Discovery {
-	d := &Discovery{c: c, period: 5 * time.Minute, missPeriod: 10 * time.Second, minPeriod: time.Second}
-	d.known.Store(&discovered{})
-	return d
-}
-
-// Lookup returns what is known of a resource. It does not wait. If it finds nothing, a refresh may
-// begin, so that a later call finds it. The result is shared and must not be modified.
-func (d *Discovery) Lookup(gvr schema.GroupVersionResource) (ServerResource, bool) {
-	if r, ok := d.Known(gvr); ok {
-		return r, true
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if now := time.Now(); now.Sub(d.mu.missed) >= d.missPeriod {
-		d.mu.missed = now
-		d.c.spawn(func() { _ = d.Refresh(d.c.ctx) })
-	}
-	return ServerResource{}, false
-}
-
-// Known is Lookup without a refresh.
-func (d *Discovery) Known(gvr schema.GroupVersionResource) (ServerResource, bool) {
-	r, ok := d.known.Load().resources[gvr]
-	return r, ok
-}
-
-// Refresh returns when discovery was read, by a reading that began after the call. Concurrent calls
-// share one reading.
-func (d *Discovery) Refresh(ctx context.Context) error {
-	_, _, err := d.readings.Do(ctx, struct{}{}, func(ctx context.Context) (struct{}, error) { return struct{}{}, d.read(ctx) })
-	return err
-}
-
-// Run reads discovery now and periodically until ctx ends. It retries sooner after a failure.
-func (d *Discovery) Run(ctx context.Context) {
-	retry := d.minPeriod
-	failed := rate.Sometimes{Interval: errorLogPeriod}
-	for {
-		wait := d.period
-		if err := d.Refresh(ctx); err == nil {
-			retry = d.minPeriod
-		} else if ctx.Err() == nil {
-			failed.Do(func() { d.c.log.Warn("discovery cannot be read", "error", err) })
-			wait = min(retry, d.period)
-			retry *= 2
-		}
-		// Spread the load of many gateways.
-		wait += rand.N(wait/10 + 1)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
-	}
-}
-
-// read reads discovery once, minPeriod after the last reading began.
-func (d *Discovery) read(ctx context.Context) error {
-	d.mu.Lock()
-	wait := time.Until(d.mu.began.Add(d.minPeriod))
-	d.mu.Unlock()
-	if wait > 0 {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		case <-d.c.ctx.Done():
-		}
-	}
-	d.mu.Lock()
-	d.mu.began = time.Now()
-	d.mu.Unlock()
-	last := d.known.Load()
-	known, err := d.c.discover(ctx, last)
+// DiscoveryDocument reads the aggregated discovery document at a path, /api or /apis, and its ETag.
+// The document is nil if it still has the given ETag, which may be "", and empty if there is none.
+func (c *Client) DiscoveryDocument(ctx context.Context, path, etag string) (*apidiscoveryv2.APIGroupDiscoveryList, string, error) {
+	a, err := c.get(ctx, &call{purpose: forDiscovery, rt: c.own.shared, path: path, accept: acceptDiscovery, compress: true, etag: etag})
 	if err != nil {
-		return err
+		return nil, "", err
 	}
-	d.known.Store(known)
-	if len(known.resources) != len(last.resources) {
-		d.c.log.Info("discovery read", "resources", len(known.resources), "before", len(last.resources))
+	defer func() { _ = a.Close() }()
+	list, now := &apidiscoveryv2.APIGroupDiscoveryList{}, a.Header.Get("Etag")
+	switch {
+	case a.StatusCode == http.StatusNotModified && etag != "":
+		return nil, etag, nil
+	case a.StatusCode == http.StatusNotFound:
+		return list, now, nil // a server with only the other document
+	case a.StatusCode != http.StatusOK:
+		return nil, "", a.rejection("get", schema.GroupResource{})
+	case !isAggregated(a.Header.Get("Content-Type")):
+		return nil, "", fmt.Errorf("discovery document %s: the server does not have the aggregated form of Kubernetes 1.30", path)
+	}
+	body, err := a.decoded()
+	if err == nil {
+		err = json.NewDecoder(io.LimitReader(body, maxDiscovery)).Decode(list)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("discovery document %s: %w", path, err)
+	}
+	return list, now, nil
+}
+
+func isAggregated(contentType string) bool {
+	_, params, err := mime.ParseMediaType(contentType)
+	return err == nil && params["as"] == "APIGroupDiscoveryList" && params["v"] == "v2"
+}
+
+// Version returns the last body of the upstream's /version, nil before the first. It must not be
+// modified.
+func (c *Client) Version() []byte {
+	if version := c.version.Load(); version != nil {
+		return *version
 	}
 	return nil
 }

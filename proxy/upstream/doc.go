@@ -1,6 +1,6 @@
 // Package upstream is the only client of the upstream, which is a remote kube-apiserver or the
-// origin in this process. It lists and watches for the cache (Source), reads which resources the
-// server serves (Discovery), and forwards the requests and protocol upgrades that the cache does
+// origin in this process. It lists and watches for the cache (Source), reads discovery documents
+// (Client.DiscoveryDocument), and forwards the requests and protocol upgrades that the cache does
 // not serve (Client.Forward).
 //
 // Requests to a remote upstream use two kinds of connections that never mix. One kind carries the

@@ -57,7 +57,7 @@ func New(opts Options) (*Client, error) {
 // newHealth returns the failure detector of the upstream. An upstream in this process never fails.
 func (c *Client) newHealth(opts *Options) *health.Detector {
 	o := health.Options{
-		PingInterval: c.limits.PingInterval, RequestTimeout: c.limits.RequestTimeout, Background: c.forHelpers(),
+		PingInterval: c.limits.PingInterval, RequestTimeout: c.limits.RequestTimeout, Background: c.Background(),
 		Probe: c.probe, Heartbeat: c.beat,
 	}
 	if opts.InProcess == nil {
@@ -177,7 +177,7 @@ func (c *Client) newServers(f *pool.Factory, list balance.List, names balance.Re
 		List: list, Resolver: names, Base: c.base, AbsoluteURLs: c.absolute, Agent: c.agent, Factory: f, Styles: styles,
 		Requests: balance.Requests{Check: func() http.RoundTripper { return c.checks }, Once: c.once, Get: c.getJSON},
 		Timeouts: balance.Timeouts{ServerCheck: c.limits.ServerCheck, ServerSilence: c.limits.ServerSilence, SilenceTimeout: c.limits.SilenceTimeout},
-		Health:   c.health, Metrics: c.metrics.servers, Background: c.forHelpers(),
+		Health:   c.health, Metrics: c.metrics.servers, Background: c.Background(),
 	})
 }
 

@@ -27,6 +27,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
@@ -122,7 +123,7 @@ var crdBody = map[string]any{
 var widgets = schema.GroupVersionResource{Group: "ex.com", Version: "v1", Resource: "widgets"}
 
 // fill creates objects whose contents are hard to scan.
-func fill(t *testing.T, client *upstream.Client, discovery *upstream.Discovery) {
+func fill(t *testing.T, client *upstream.Client, catalog *discovery.Catalog) {
 	t.Helper()
 	create := func(target string, object any) {
 		t.Helper()
@@ -138,10 +139,10 @@ func fill(t *testing.T, client *upstream.Client, discovery *upstream.Discovery) 
 	create("/api/v1/namespaces/default/secrets", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Data: map[string][]byte{"large": bytes.Repeat([]byte{'x'}, 300_000)}})
 	create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crdBody)
 	for deadline := time.Now().Add(time.Minute); ; {
-		if err := discovery.Refresh(testContext(t)); err != nil {
+		if err := catalog.Refresh(testContext(t)); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := discovery.Lookup(widgets); ok {
+		if _, ok := catalog.Lookup(widgets); ok {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -156,14 +157,14 @@ func fill(t *testing.T, client *upstream.Client, discovery *upstream.Discovery) 
 func TestUpstream(t *testing.T) {
 	c := startCluster(t, realkube.Options{})
 	client := newClient(t, c)
-	discovery := client.Discovery()
-	if err := discovery.Refresh(testContext(t)); err != nil {
+	catalog := discovery.NewCatalog(client)
+	if err := catalog.Refresh(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	fill(t, client, discovery)
-	t.Run("discovery", func(t *testing.T) { testDiscovery(t, c, discovery) })
-	t.Run("lists are watches", func(t *testing.T) { testListsAreWatches(t, client, discovery) })
-	t.Run("references", func(t *testing.T) { testReferences(t, client, discovery) })
+	fill(t, client, catalog)
+	t.Run("discovery", func(t *testing.T) { testDiscovery(t, c, catalog) })
+	t.Run("lists are watches", func(t *testing.T) { testListsAreWatches(t, client, catalog) })
+	t.Run("references", func(t *testing.T) { testReferences(t, client, catalog) })
 	t.Run("pages", func(t *testing.T) { testPages(t, client) })
 	t.Run("current version", func(t *testing.T) { testCurrentVersion(t, client) })
 	t.Run("identities", func(t *testing.T) { testIdentities(t, c, client) })
@@ -174,7 +175,7 @@ func TestUpstream(t *testing.T) {
 }
 
 // testDiscovery compares the discovery documents with client-go's.
-func testDiscovery(t *testing.T, c *realkube.Cluster, discovery *upstream.Discovery) {
+func testDiscovery(t *testing.T, c *realkube.Cluster, catalog *discovery.Catalog) {
 	clientset, err := kubernetes.NewForConfig(c.AdminConfig())
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +201,7 @@ func testDiscovery(t *testing.T, c *realkube.Cluster, discovery *upstream.Discov
 			}
 		}
 	}
-	for _, r := range resourcesOf(discovery) {
+	for _, r := range resourcesOf(catalog) {
 		got[r.GroupVersionResource] = summary{r.Kind, r.Namespaced, slices.Sorted(slices.Values(r.Verbs))}
 	}
 	if diff := cmp.Diff(want, got); diff != "" || len(got) < 60 {
@@ -209,13 +210,13 @@ func testDiscovery(t *testing.T, c *realkube.Cluster, discovery *upstream.Discov
 }
 
 // resourcesOf returns the resources in the discovery documents.
-func resourcesOf(discovery *upstream.Discovery) (all []upstream.ServerResource) {
-	docs := discovery.Documents()
+func resourcesOf(catalog *discovery.Catalog) (all []discovery.ServerResource) {
+	docs := catalog.Documents()
 	for _, group := range slices.Concat(docs.Core.Items, docs.Groups.Items) {
 		for _, version := range group.Versions {
 			gv := schema.GroupVersion{Group: group.Name, Version: version.Version}
 			for _, res := range version.Resources {
-				if r, ok := discovery.Known(gv.WithResource(res.Resource)); ok {
+				if r, ok := catalog.Known(gv.WithResource(res.Resource)); ok {
 					all = append(all, r)
 				}
 			}
@@ -226,11 +227,11 @@ func resourcesOf(discovery *upstream.Discovery) (all []upstream.ServerResource) 
 
 // testListsAreWatches reads every watchable resource by list and by watch, in both encodings. The
 // bytes of each object must be equal.
-func testListsAreWatches(t *testing.T, client *upstream.Client, discovery *upstream.Discovery) {
+func testListsAreWatches(t *testing.T, client *upstream.Client, catalog *discovery.Catalog) {
 	src := client.Source()
 	done := errors.New("all initial events were received")
 	objects := 0
-	for _, r := range resourcesOf(discovery) {
+	for _, r := range resourcesOf(catalog) {
 		if !r.Supports("list") || !r.Supports("watch") || r.Resource == "leases" || r.Resource == "events" {
 			continue // leases change all the time
 		}

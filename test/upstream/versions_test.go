@@ -8,15 +8,16 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
 // testReferences compares the names and versions of all objects, listed at once and in pages, with
 // the objects of every resource.
-func testReferences(t *testing.T, client *upstream.Client, discovery *upstream.Discovery) {
+func testReferences(t *testing.T, client *upstream.Client, catalog *discovery.Catalog) {
 	src := client.Source()
 	compared := 0
-	for _, r := range resourcesOf(discovery) {
+	for _, r := range resourcesOf(catalog) {
 		if !r.Supports("list") || !r.Supports("watch") || r.Resource == "leases" || r.Resource == "events" {
 			continue // leases change all the time
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
-	"github.com/kubeweir/kubeweir/proxy/upstream"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 )
 
 // Options configure a Store. All fields are required.
@@ -30,7 +30,7 @@ type Options struct {
 	TTL func() time.Duration
 	// Reachable reports whether the cluster can be reached, as far as is known.
 	Reachable func() bool
-	Discovery *upstream.Discovery
+	Discovery *discovery.Catalog
 	Log       *slog.Logger
 }
 
@@ -51,7 +51,7 @@ type Store struct {
 	// The fields below belong to run once it has started.
 	last     *record // of an earlier process, until the cluster has identified itself
 	of       string  // the cluster, "" until it has identified itself
-	docs     upstream.Documents
+	docs     discovery.Documents
 	rejected time.Time // since when the cluster refuses to identify itself; zero if it does not
 	written  time.Time // when decisions were last saved, or that was tried
 	size     int       // of what was saved
@@ -160,7 +160,7 @@ func (s *Store) RestoreDiscovery() bool {
 	if s.last == nil {
 		return false
 	}
-	var docs upstream.Documents
+	var docs discovery.Documents
 	if err := s.read(discoveryRecord, &docs); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			s.Log.Warn("saved discovery dropped", "reason", err)
@@ -312,7 +312,7 @@ func (s *Store) remove() {
 	if err := errors.Join(s.Dir.RemoveRecord(decisionsRecord), s.Dir.RemoveRecord(discoveryRecord)); err != nil {
 		s.Log.Warn("saved decisions not removed", "error", err)
 	}
-	s.docs = upstream.Documents{}
+	s.docs = discovery.Documents{}
 }
 
 // clear removes the records once, while nothing is to be saved.

@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
 	"github.com/kubeweir/kubeweir/proxy/review"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
@@ -115,7 +116,7 @@ func TestClusterRejectsToIdentify(t *testing.T) {
 	}
 	authorizer := authz.New(authz.Options{AccessReviewer: reviews.AuthorizationV1().SubjectAccessReviews(), Settings: review.Settings{OfflineTTL: time.Hour}})
 	options := Options{
-		Dir: dir, TTL: func() time.Duration { return time.Hour }, Reachable: func() bool { return true }, Discovery: client.Discovery(),
+		Dir: dir, TTL: func() time.Duration { return time.Hour }, Reachable: func() bool { return true }, Discovery: discovery.NewCatalog(client),
 		Log: slog.New(slog.DiscardHandler),
 		Cluster: func(context.Context) (string, error) {
 			return "", apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "kube-system", errors.New("no"))

@@ -1,10 +1,11 @@
-package upstream
+package discovery
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,6 +16,9 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
 var (
@@ -28,12 +32,14 @@ var (
 type fakeDiscovery struct {
 	down      atomic.Bool // the aggregated server is
 	broken    atomic.Bool // everything is
+	requests  atomic.Int64
 	reads     atomic.Int64
 	unchanged atomic.Int64
 	wait      chan struct{} // if not nil, each read of /api takes one
 }
 
 func (f *fakeDiscovery) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.requests.Add(1)
 	switch {
 	case f.broken.Load():
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -96,19 +102,50 @@ func wantResources() map[schema.GroupVersionResource]ServerResource {
 	}
 }
 
-// testDiscovery is a Discovery that misses do not refresh, with readings min apart at least.
-func (c *Client) testDiscovery(min time.Duration) *Discovery {
-	d := c.Discovery()
+// newClient returns a client of an upstream that h serves.
+func newClient(t *testing.T, h http.Handler, compress bool) *upstream.Client {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	c, err := upstream.New(upstream.Options{Config: &rest.Config{Host: s.URL}, Compress: compress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// testCatalog is a Catalog that misses do not refresh, with readings min apart at least.
+func testCatalog(c *upstream.Client, min time.Duration) *Catalog {
+	d := NewCatalog(c)
 	d.minPeriod, d.missPeriod = min, time.Hour
 	return d
 }
 
-func TestDiscovery(t *testing.T) {
+// testContext ends with the test, or when it takes too long.
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// within returns what the channel has within 20 seconds.
+func within[T any](t *testing.T, ch <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s did not happen", what)
+		panic("unreachable")
+	}
+}
+
+func TestCatalog(t *testing.T) {
 	for _, compression := range []bool{false, true} {
 		t.Run(fmt.Sprintf("compression=%v", compression), func(t *testing.T) {
 			f := &fakeDiscovery{}
-			c := newServer(t, f.ServeHTTP).client(t, func(o *Options) { o.Compress = compression })
-			d := c.testDiscovery(time.Nanosecond)
+			d := testCatalog(newClient(t, f, compression), time.Nanosecond)
 			check := func(when string) {
 				t.Helper()
 				if diff := cmp.Diff(wantResources(), d.known.Load().resources); diff != "" {
@@ -143,13 +180,13 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// TestDiscoveryOfOldServers: a server without the aggregated form is told apart from a broken one.
-func TestDiscoveryOfOldServers(t *testing.T) {
-	c := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+// TestCatalogOfOldServers: a server without the aggregated form is told apart from a broken one.
+func TestCatalogOfOldServers(t *testing.T) {
+	c := newClient(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(metav1.APIVersions{Versions: []string{"v1"}})
-	}).client(t)
-	if err := c.testDiscovery(time.Nanosecond).Refresh(testContext(t)); err == nil || !strings.Contains(err.Error(), "1.30") {
+	}), false)
+	if err := testCatalog(c, time.Nanosecond).Refresh(testContext(t)); err == nil || !strings.Contains(err.Error(), "1.30") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -158,8 +195,8 @@ func TestDiscoveryOfOldServers(t *testing.T) {
 // for, and many share one.
 func TestRefreshIsNewer(t *testing.T) {
 	f := &fakeDiscovery{wait: make(chan struct{})}
-	c := newServer(t, f.ServeHTTP).client(t)
-	d := c.testDiscovery(time.Nanosecond)
+	c := newClient(t, f, false)
+	d := testCatalog(c, time.Nanosecond)
 	first := make(chan error, 1)
 	go func() { first <- d.Refresh(testContext(t)) }()
 	for f.reads.Load() == 0 {
@@ -187,7 +224,7 @@ func TestRefreshIsNewer(t *testing.T) {
 		for range cap(later) {
 			select {
 			case f.wait <- struct{}{}:
-			case <-c.ctx.Done():
+			case <-c.Background().Context.Done():
 				return
 			}
 		}
@@ -209,7 +246,7 @@ func TestRefreshIsNewer(t *testing.T) {
 
 func TestMissesLeadToFewReadings(t *testing.T) {
 	f := &fakeDiscovery{}
-	d := newServer(t, f.ServeHTTP).client(t).testDiscovery(time.Nanosecond)
+	d := testCatalog(newClient(t, f, false), time.Nanosecond)
 	if _, ok := d.Lookup(podsResource); ok {
 		t.Error("found without reading")
 	}
@@ -234,8 +271,7 @@ func TestMissesLeadToFewReadings(t *testing.T) {
 func TestRunReadsAgain(t *testing.T) {
 	f := &fakeDiscovery{}
 	f.broken.Store(true)
-	s := newServer(t, f.ServeHTTP)
-	d := s.client(t).testDiscovery(time.Millisecond)
+	d := testCatalog(newClient(t, f, false), time.Millisecond)
 	d.period = 5 * time.Millisecond
 	ctx, cancel := context.WithCancel(testContext(t))
 	done := make(chan struct{})
@@ -243,7 +279,7 @@ func TestRunReadsAgain(t *testing.T) {
 		defer close(done)
 		d.Run(ctx)
 	}()
-	for s.count() < 3 { // it fails, and goes on
+	for f.requests.Load() < 3 { // it fails, and goes on
 		time.Sleep(time.Millisecond)
 	}
 	f.broken.Store(false)
@@ -259,5 +295,47 @@ func TestRunReadsAgain(t *testing.T) {
 	slices.Sort(names)
 	if !slices.Equal(names, []string{"deployments", "nodes", "pods"}) {
 		t.Errorf("%q", names)
+	}
+}
+
+// TestRestoredCatalog: what an earlier process read counts until the upstream is read.
+func TestRestoredCatalog(t *testing.T) {
+	f := &fakeDiscovery{}
+	c := newClient(t, f, false)
+	first := NewCatalog(c)
+	if docs := first.Documents(); !docs.At.IsZero() || first.Restore(&docs) || first.Read() {
+		t.Errorf("before it is read: %+v", docs)
+	}
+	if err := first.Refresh(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	content, err := json.Marshal(first.Documents())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var docs Documents
+	if err := json.Unmarshal(content, &docs); err != nil {
+		t.Fatal(err)
+	}
+	docs.At = time.Now().Add(-time.Hour)
+	again := NewCatalog(c)
+	if !again.Restore(&docs) || again.Read() || !again.Documents().At.Equal(docs.At) {
+		t.Errorf("restored: %+v", again.Documents())
+	}
+	for _, gvr := range []struct {
+		name  string
+		known bool
+	}{{"pods", true}, {"nothing", false}} {
+		if _, ok := again.Known(podsResource.GroupVersion().WithResource(gvr.name)); ok != gvr.known {
+			t.Errorf("%s is known: %t", gvr.name, ok)
+		}
+	}
+	f.broken.Store(true)
+	if err := again.Refresh(testContext(t)); err == nil || again.Read() {
+		t.Errorf("error %v, read %t", err, again.Read())
+	}
+	f.broken.Store(false)
+	if err := again.Refresh(testContext(t)); err != nil || !again.Read() || again.Restore(&docs) || !again.Documents().At.After(docs.At) {
+		t.Errorf("error %v, read %t, at %v", err, again.Read(), again.Documents().At)
 	}
 }
