@@ -4,6 +4,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
 )
 
@@ -29,15 +30,8 @@ func (g *Gateway) audit(x *exchange, stage auditv1.Stage, code int) {
 			e.ImpersonatedUser = x.Subject.User
 		}
 	}
-	switch x.source {
-	case fromCache:
-		e.Source = audit.Cached
-	case fromCollapsed:
-		e.Source = audit.Collapsed
-	case fromRevalidated:
-		e.Source = audit.Revalidated
-	case fromUpstream:
-		e.Source = audit.Forwarded
+	if x.source != response.FromGateway {
+		e.Source = audit.Source(x.source)
 	}
 	g.Audit.Record(e)
 }

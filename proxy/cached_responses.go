@@ -50,14 +50,14 @@ func (g *Gateway) cachedOrFetched(ctx context.Context, x *exchange, from *respon
 	return resp.New()
 }
 
-func sourceOf(origin responses.Origin) responseSource {
+func sourceOf(origin responses.Origin) response.Source {
 	switch origin {
 	case responses.Cached:
-		return fromCache
+		return response.FromCache
 	case responses.Shared:
-		return fromCollapsed
+		return response.FromCollapsed
 	}
-	return fromUpstream
+	return response.FromUpstream
 }
 
 var errNotShareable = errors.New("there is no answer that can be shared")

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/response"
+	"github.com/kubeweir/kubeweir/proxy/route"
 )
 
 const (
@@ -37,8 +38,9 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	if definitions == nil || services == nil || !g.holds(ctx, x, definitions) || !g.holds(ctx, x, services) {
 		return nil
 	}
-	age := max(g.ageOf(definitions), g.ageOf(services)) // as old as the older source of invalidations
-	x.Age, x.Unconfirmed, x.Unreachable = age, definitions.Unconfirmed(), g.isUnreachable()
+	x.Unreachable = g.isUnreachable()
+	age := max(route.AgeOf(definitions, x.Unreachable), route.AgeOf(services, x.Unreachable)) // as old as the older source of invalidations
+	x.Age, x.Unconfirmed = age, definitions.Unconfirmed()
 	if _, expired := x.Expired(); expired {
 		return nil
 	}
@@ -77,14 +79,14 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 		resp.Keep, resp.Allowed, resp.For = settled && isSameForUser(x, resp), true, discoveryFor
 		return resp, nil
 	})
-	if resp != nil && x.source == fromCache {
+	if resp != nil && x.source == response.FromCache {
 		g.markStale(resp, age)
 	}
 	return resp
 }
 
 // cachesDiscovery reports whether discovery responses are cached for this client and request.
-func (g *Gateway) cachesDiscovery(x *exchange) bool {
+func (g *Gateway) cachesDiscovery(x *route.Facts) bool {
 	return x.ClientMode() == policy.ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.Request) && g.memory.responses.Covers(x.Subject) &&
 		g.followedOf(discovery.CustomResourceDefinitions) != nil && g.followedOf(discovery.APIServices) != nil
 }

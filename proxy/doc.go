@@ -7,8 +7,8 @@
 //	account    complete              metrics, usage, audit log, budgets
 //
 // Each step either returns a response or leaves what it learned in the exchange, the state of one
-// request. Decisions are pure functions in package route; this package executes them, and Explain
-// executes them without side effects.
+// request. Decisions are pure functions in package route; this package executes them, and package
+// explain describes them without side effects.
 //
 // To add a per-user setting: policy.Settings with its methods complete and list, servedOtherwise in
 // enforce.go, and config.Rule. A reason to forward: packages reason and route; its doc says where.

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"k8s.io/apiserver/pkg/authentication/user"
-
-	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authz"
@@ -49,7 +45,7 @@ func (g *Gateway) charge(ctx context.Context, x *exchange) (context.Context, *ap
 // restrict rejects requests that a rule forbids, whatever the upstream allows; nil means that the
 // request may continue. The rules of the sender apply also if the sender impersonates another user.
 func (g *Gateway) restrict(x *exchange) *api.Response {
-	r := x.policy.Restrict(x.Request, actors(x))
+	r := x.policy.Restrict(x.Request, x.Subject.Actors())
 	if x.Redacted = r.Redacted; r.Text != "" {
 		return g.rejectByRule(x, r.Why, r.Text)
 	}
@@ -61,27 +57,6 @@ func (g *Gateway) rejectByRule(x *exchange, why reason.Rejection, text string) *
 	g.account.rejected.Count(why)
 	x.Decision.Reason = text
 	return x.fail(authz.Forbidden(x.Subject.User, authz.AttributesOf(x.Info), text))
-}
-
-// actors returns who sends a request and as whom, even if the upstream decides about that.
-func actors(x *exchange) []user.Info {
-	all := []user.Info{x.Subject.User, x.sender.User}
-	if x.Subject.UpstreamDecides {
-		all = append(all, x.Subject.RequestedUser())
-	}
-	return all
-}
-
-// allowsStale reports whether c, nil for none, may serve a most-recent read while a budget is
-// exhausted, although it may not hold the most recent state.
-func (x *exchange) allowsStale(c *cache.Collection) bool {
-	return c != nil && x.Budgets.Cached && (x.MaxStaleness == 0 || staleness(c) <= x.MaxStaleness)
-}
-
-// staleness returns how old the state of c may be.
-func staleness(c *cache.Collection) time.Duration {
-	state := c.State()
-	return max(time.Since(state.LastContact), state.Delay, 1)
 }
 
 // overBudget rejects a client that has exhausted a budget.
@@ -129,7 +104,7 @@ func (g *Gateway) outdated(x *exchange) func() bool {
 func (x *exchange) servedOtherwise(p *policy.Compiled) bool {
 	then := p.Decide(x.Subject.User, x.Request.Header.Get("User-Agent"), x.Info)
 	budgets, blocked := p.ClientBudgetsOf(x.sender.User, x.Request)
-	restriction := p.Restrict(x.Request, actors(x))
+	restriction := p.Restrict(x.Request, x.Subject.Actors())
 	if blocked || restriction.Text != "" {
 		return true
 	}

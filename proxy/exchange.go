@@ -28,6 +28,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
@@ -126,24 +127,12 @@ type account struct {
 	rejected *reason.Counter
 }
 
-// responseSource is where a response came from, for metrics and the audit log.
-type responseSource string
-
-const (
-	fromGateway   responseSource = "gateway" // health, refusals
-	fromCache     responseSource = "cached"
-	fromCollapsed responseSource = "collapsed"
-	fromUpstream  responseSource = "forwarded"
-	// fromRevalidated is the cache, after the upstream has named the current versions.
-	fromRevalidated responseSource = "revalidated"
-)
-
 // exchange is the state of one request. The embedded Facts are those that decisions depend on.
 type exchange struct {
 	route.Facts
 	auditID string
 	began   time.Time
-	source  responseSource
+	source  response.Source
 	// policy is the policy in force when the request arrived. It applies to the whole request.
 	policy *policy.Compiled
 	// sender is the authenticated client, once it is known. Subject is the identity that it acts

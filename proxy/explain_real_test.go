@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
+	"github.com/kubeweir/kubeweir/proxy/explain"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
@@ -67,22 +68,22 @@ func (b *explainBench) real(c explainCase) (route, why string) {
 	status, _, _ := b.do(c.line, c.header()...)
 	after := b.counts()
 	if why := one(before, after, "kubeweir_rejections_total", "reason"); why != "" {
-		return RouteRejected, why
+		return explain.RouteRejected, why
 	}
 	route = one(before, after, "kubeweir_requests_total", "source")
 	if route == "gateway" && status >= 400 {
-		return RouteRejected, ""
+		return explain.RouteRejected, ""
 	}
 	return route, one(before, after, "kubeweir_forwarded_reads_total", "reason")
 }
 
 // explain is what is said of a request. To say it changes nothing.
-func (b *explainBench) explain(c explainCase) *Explanation {
+func (b *explainBench) explain(c explainCase) *explain.Explanation {
 	b.t.Helper()
 	method, target, _ := strings.Cut(c.line, " ")
 	b.source.Calls()
 	before, forwarded := b.counts(), b.upstream.count()
-	e, err := b.gateway.Explain(b.t.Context(), Question{Method: method, Target: target, User: c.user, UserAgent: c.agent, Accept: c.accept})
+	e, err := b.gateway.Explain(b.t.Context(), explain.Question{Method: method, Target: target, User: c.user, UserAgent: c.agent, Accept: c.accept})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func (c explainCase) header() []string {
 }
 
 // compare has a request explained, made, and explained again, once what may be known of it is.
-func (b *explainBench) compare(c explainCase) *Explanation {
+func (b *explainBench) compare(c explainCase) *explain.Explanation {
 	b.t.Helper()
 	b.explain(c)
 	b.do(c.line, c.header()...)
@@ -130,7 +131,7 @@ func (b *explainBench) compare(c explainCase) *Explanation {
 	if explained.Route != route || explained.Why != why || again.Route != route || again.Why != why || c.why != "" && why != c.why {
 		b.t.Errorf("%s: said %s %q, then %s %q, and it was %s %q, want the reason %q\n%s", c, explained.Route, explained.Why, again.Route, again.Why, route, why, c.why, explained.Text)
 	}
-	if explained.Text == "" || explained.Cost == "" || len(explained.Steps) < 3 || explained.PermissionText == "" || (explained.UpstreamRequests > 0) != (route != "gateway" && route != RouteRejected && !strings.HasPrefix(explained.Cost, "Nothing")) {
+	if explained.Text == "" || explained.Cost == "" || len(explained.Steps) < 3 || explained.PermissionText == "" || (explained.UpstreamRequests > 0) != (route != "gateway" && route != explain.RouteRejected && !strings.HasPrefix(explained.Cost, "Nothing")) {
 		b.t.Errorf("%s: %+v", c, explained)
 	}
 	return explained
@@ -144,7 +145,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 		const pods, pod, ns = "GET /api/v1/pods", "GET /api/v1/namespaces/a/pods/a0", "GET /api/v1/namespaces"
 		const yaml, protobuf = "application/yaml", "application/vnd.kubernetes.protobuf"
 		const old = pods + "?watch=1&resourceVersion=1"
-		if e := b.explain(explainCase{line: old, user: "ann"}); e.Route != RouteUnknown || e.Why != "history" {
+		if e := b.explain(explainCase{line: old, user: "ann"}); e.Route != explain.RouteUnknown || e.Why != "history" {
 			t.Errorf("%s: %s %q", old, e.Route, e.Why) // once it was made, the history reaches back to it
 		}
 		for i, c := range []explainCase{
@@ -269,7 +270,7 @@ func TestExplainVisible(t *testing.T) {
 		}
 		b.do(pods.line, pods.header()...)
 		e := b.explain(pods)
-		if e.Visible == nil || *e.Visible != (ExplainedVisible{true, 3, "rules[4]", "rules[4] shows the 3 namespaces that are confirmed for the user"}) || e.Route != "cached" || e.Allowed {
+		if e.Visible == nil || *e.Visible != (explain.ExplainedVisible{Known: true, Namespaces: 3, Rule: "rules[4]", Text: "rules[4] shows the 3 namespaces that are confirmed for the user"}) || e.Route != "cached" || e.Allowed {
 			t.Errorf("afterwards: %+v %+v", e, e.Visible)
 		}
 		time.Sleep(time.Minute)
@@ -314,7 +315,7 @@ func TestExplainBudgets(t *testing.T) {
 			}
 			for _, line := range lines {
 				e := b.compare(explainCase{line: line, user: user})
-				if user == "poor" && (e.Why == "over-budget") != (e.Route == RouteRejected) {
+				if user == "poor" && (e.Why == "over-budget") != (e.Route == explain.RouteRejected) {
 					t.Errorf("%s: %+v", line, e)
 				}
 			}
@@ -365,7 +366,7 @@ func TestExplainOffline(t *testing.T) {
 		if e := b.explain(explainCase{line: lines[1], user: "jane"}); e.Route != "cached" || !strings.Contains(e.Text, "age, 2 s") {
 			t.Errorf("offline: %+v", e)
 		}
-		if e := b.explain(explainCase{line: lines[0], user: "nobody"}); e.Route != RouteUnknown || !strings.Contains(e.Text, "cannot be reviewed") {
+		if e := b.explain(explainCase{line: lines[0], user: "nobody"}); e.Route != explain.RouteUnknown || !strings.Contains(e.Text, "cannot be reviewed") {
 			t.Errorf("an unknown permission: %+v", e)
 		}
 		time.Sleep(2 * time.Hour)

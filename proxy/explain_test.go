@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/discovery"
+	"github.com/kubeweir/kubeweir/proxy/explain"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
@@ -28,10 +29,10 @@ func TestExplain(t *testing.T) {
 		})
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool { return r.User != "eve" }
-		explain := func(line, user, agent string) *Explanation {
+		explain := func(line, user, agent string) *explain.Explanation {
 			t.Helper()
 			method, target, _ := strings.Cut(line, " ")
-			e, err := b.gateway.Explain(t.Context(), Question{Method: method, Target: target, User: user, UserAgent: agent, Accept: "application/json"})
+			e, err := b.gateway.Explain(t.Context(), explain.Question{Method: method, Target: target, User: user, UserAgent: agent, Accept: "application/json"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,9 +80,9 @@ func TestExplain(t *testing.T) {
 func TestExplainBadQuestions(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
-		for _, q := range []Question{
+		for _, q := range []explain.Question{
 			{}, {Method: "GET"}, {Method: "GET", Target: "pods"}, {Method: "GET", Target: "/%zz"}, {Method: "G T", Target: "/"},
-			{Method: strings.Repeat("G", 17), Target: "/"}, {Method: "GET", Target: "/" + strings.Repeat("x", maxQuestionTarget)},
+			{Method: strings.Repeat("G", 17), Target: "/"}, {Method: "GET", Target: "/" + strings.Repeat("x", 8<<10)},
 		} {
 			if e, err := b.gateway.Explain(t.Context(), q); err == nil || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%.50v: %+v, %v", q, e, err)
@@ -128,8 +129,8 @@ func TestExplainBlocked(t *testing.T) {
 			blocked     bool
 		}{{"jane", "k9s/1", true}, {"eve", "kubectl", true}, {"jane", "kubectl", false}} {
 			for _, target := range []string{"/api/v1/pods?resourceVersion=0", "/version"} {
-				e, err := b.gateway.Explain(t.Context(), Question{Method: "GET", Target: target, User: one.user, UserAgent: one.agent})
-				if err != nil || (e.Route == RouteRejected && e.Why == "blocked") != one.blocked {
+				e, err := b.gateway.Explain(t.Context(), explain.Question{Method: "GET", Target: target, User: one.user, UserAgent: one.agent})
+				if err != nil || (e.Route == explain.RouteRejected && e.Why == "blocked") != one.blocked {
 					t.Errorf("%+v: %v %+v", one, err, e)
 				}
 			}
@@ -183,20 +184,20 @@ func TestExplainOfflineDiscovery(t *testing.T) {
 			o.Reachable = func() bool { return false }
 			o.Discovered = func() discovery.Documents { return discovery.Documents{At: read, Version: []byte(`{}`)} }
 		})
-		explain := func(target string) *Explanation {
-			e, err := b.gateway.Explain(t.Context(), Question{Method: "GET", Target: target, User: "jane"})
+		look := func(target string) *explain.Explanation {
+			e, err := b.gateway.Explain(t.Context(), explain.Question{Method: "GET", Target: target, User: "jane"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return e
 		}
-		for target, route := range map[string]string{"/version": RouteUnknown, "/logs": "forwarded", "/apis": "forwarded"} {
-			if e := explain(target); e.Route != route || (route == "forwarded") != strings.Contains(e.Text, "so the request fails") {
+		for target, route := range map[string]string{"/version": explain.RouteUnknown, "/logs": "forwarded", "/apis": "forwarded"} {
+			if e := look(target); e.Route != route || (route == "forwarded") != strings.Contains(e.Text, "so the request fails") {
 				t.Errorf("%s: %s, %s", target, e.Route, e.Text)
 			}
 		}
 		time.Sleep(2 * time.Hour)
-		if e := explain("/version"); e.Route != "forwarded" {
+		if e := look("/version"); e.Route != "forwarded" {
 			t.Errorf("after the TTL: %s, %s", e.Route, e.Text)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/authn"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
@@ -25,7 +26,7 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 	if err != nil {
 		return g.rejectUnreviewed(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
-	x.source = fromUpstream
+	x.source = response.FromUpstream
 	resp := g.Forwarder.Forward(ctx, x.Request, as)
 	if resp.Stream != nil {
 		s := g.forwarded.wrap(resp.Stream)

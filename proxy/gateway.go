@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/inflight"
 	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
@@ -73,7 +74,7 @@ func (s *slots) init(registerer prometheus.Registerer, rejected *reason.Counter)
 
 // newExchange returns an exchange for r under the policy in force.
 func (g *Gateway) newExchange(r *api.Request) *exchange {
-	x := &exchange{policy: g.policy.Load(), began: time.Now(), source: fromGateway, readState: new(readState)}
+	x := &exchange{policy: g.policy.Load(), began: time.Now(), source: response.FromGateway, readState: new(readState)}
 	x.Request, x.Info, x.Reading = r, r.Info(), &x.facts
 	return x
 }
@@ -192,7 +193,7 @@ func (g *Gateway) complete(x *exchange, resp *api.Response) *api.Response {
 	switch {
 	case goesOn:
 		g.countStream(x, resp)
-	case x.source == fromUpstream:
+	case x.source == response.FromUpstream:
 		charged = x.Budgets.ChargeBody(resp)
 	}
 	done := resp.Done
@@ -204,7 +205,7 @@ func (g *Gateway) complete(x *exchange, resp *api.Response) *api.Response {
 		g.account.metrics.observe(x, resp.Status, n)
 		if !goesOn && !healthz.IsPath(x.Request.Path) {
 			g.account.usage.Add(x.client(), x.costOf(resp, n))
-			if x.source == fromUpstream {
+			if x.source == response.FromUpstream {
 				x.Budgets.SettleBytes(float64(n - charged.Paid()))
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/proxy/response"
 )
 
 // metrics counts requests. Label values are verbs and the cluster's resources, never arbitrary
@@ -33,7 +34,7 @@ type metrics struct {
 
 type requestLabels struct {
 	verb, group, resource string
-	source                responseSource
+	source                response.Source
 	code                  int
 }
 
@@ -103,7 +104,7 @@ func (m *metrics) observe(x *exchange, code int, n int64) {
 // It creates them without holding mu: a vector is locked while a scrape collects it, and requests
 // whose labels are known must not wait for that. Concurrent calls may exceed maxLabelSets by their
 // number.
-func (m *metrics) of(info *api.RequestInfo, from responseSource, code int) *requestMetrics {
+func (m *metrics) of(info *api.RequestInfo, from response.Source, code int) *requestMetrics {
 	l := requestLabels{verb: verbLabel(info.Verb), source: from, code: api.KnownStatus(code)}
 	if info.IsResourceRequest {
 		gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/soak"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
 )
 
@@ -20,7 +21,7 @@ func TestScrapeWhileLabelSetsBegin(t *testing.T) {
 		r := prometheus.NewRegistry()
 		m := newMetrics(r, func(gvr schema.GroupVersionResource) (schema.GroupResource, bool) { return gvr.GroupResource(), true })
 		observe := func(n int) {
-			x := &exchange{Facts: route.Facts{Info: &api.RequestInfo{}}, source: fromCache}
+			x := &exchange{Facts: route.Facts{Info: &api.RequestInfo{}}, source: response.FromCache}
 			x.Info.IsResourceRequest, x.Info.Verb, x.Info.Resource = true, "watch", fmt.Sprintf("r%d", n)
 			m.observe(x, 101, 0)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
 )
 
@@ -19,7 +20,7 @@ func podsOnly(gvr schema.GroupVersionResource) (schema.GroupResource, bool) {
 }
 
 func counted(m *metrics, method, path string, code int) {
-	x := &exchange{Facts: route.Facts{Info: (&api.Request{Method: method, Path: path}).Info()}, source: fromGateway}
+	x := &exchange{Facts: route.Facts{Info: (&api.Request{Method: method, Path: path}).Info()}, source: response.FromGateway}
 	m.observe(x, code, 1)
 }
 
@@ -73,7 +74,7 @@ func TestMetricsStayBounded(t *testing.T) {
 
 func BenchmarkObserve(b *testing.B) {
 	m := newMetrics(nil, podsOnly)
-	x := &exchange{Facts: route.Facts{Info: (&api.Request{Method: "GET", Path: "/api/v1/pods"}).Info()}, source: fromCache}
+	x := &exchange{Facts: route.Facts{Info: (&api.Request{Method: "GET", Path: "/api/v1/pods"}).Info()}, source: response.FromCache}
 	for b.Loop() {
 		m.observe(x, 200, 1)
 	}

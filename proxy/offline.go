@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/cache"
-	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
@@ -20,22 +19,6 @@ func (g *Gateway) isUnreachable() bool { return g.Reachable != nil && !g.Reachab
 // unknown.
 func (g *Gateway) holdsOffline(ctx context.Context, x *exchange, c *cache.Collection) bool {
 	return g.isUnreachable() && x.AllowsOffline() && g.session.HoldsResponded(ctx, c)
-}
-
-// minReportedAge is the age from which responses from the cache report it.
-const minReportedAge = time.Second
-
-// ageOf returns the minimum age of the state of c, or 0 if it is below minReportedAge.
-func (g *Gateway) ageOf(c *cache.Collection) time.Duration {
-	state := c.State()
-	age := state.Delay
-	if state.Phase == reflector.Stale || g.isUnreachable() {
-		return max(age, time.Since(state.CurrentAt()), 0)
-	}
-	if age < minReportedAge {
-		return 0
-	}
-	return age
 }
 
 // markStale reports the age of a response (RFC 9111) and counts it. Stale responses of less than a

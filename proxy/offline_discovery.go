@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/proxy/discovery"
+	"github.com/kubeweir/kubeweir/proxy/response"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 )
@@ -24,7 +25,7 @@ func (g *Gateway) offlineDiscovery(ctx context.Context, x *exchange) *api.Respon
 	if rejection := g.permit(ctx, x); rejection != nil {
 		return rejection
 	}
-	x.source = fromCache
+	x.source = response.FromCache
 	resp := &api.Response{Status: 200, Body: body, Header: api.Header{
 		{Name: "Cache-Control", Value: api.CacheControl}, {Name: "Content-Type", Value: contentType}, {Name: "Vary", Value: "Accept"},
 	}}

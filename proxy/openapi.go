@@ -37,7 +37,7 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 	case saved != nil && resp.Status == 304:
 		response.Discard(resp)
 		saved.Confirm()
-		x.source = fromRevalidated
+		x.source = response.FromRevalidated
 		header := response.SharedHeader(resp.Header)
 		for _, f := range saved.Header { // a 304 lacks what describes the body
 			if !resp.Header.Has(f.Name) {
@@ -61,7 +61,7 @@ func (g *Gateway) offlineOpenAPI(ctx context.Context, x *exchange, saved *openap
 	if rejection := g.permit(ctx, x); rejection != nil {
 		return rejection
 	}
-	x.source = fromCache
+	x.source = response.FromCache
 	resp := &api.Response{Status: 200, Header: response.SharedHeader(saved.Header), Body: saved.Body, Length: int64(len(saved.Body))}
 	if tag := saved.Header.Get("Etag"); tag != "" && x.Request.Header.Get("If-None-Match") == tag {
 		resp = &api.Response{Status: 304, Header: api.Header{{Name: "Etag", Value: tag}}}

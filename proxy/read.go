@@ -38,7 +38,7 @@ func (g *Gateway) findCollection(ctx context.Context, x *exchange) (resp *api.Re
 	x.Collection = route.Yes
 	if x.Info.Verb == "watch" {
 		g.age(x)
-		x.Pace, x.PaceErr = x.pace()
+		x.ParsePace()
 	}
 	return nil
 }
@@ -79,7 +79,8 @@ func (g *Gateway) isCurrent(res *source.Resource) bool {
 
 // age adds how old the state of the collection is.
 func (g *Gateway) age(x *exchange) {
-	x.Age, x.Unconfirmed, x.Unreachable = g.ageOf(x.collection), x.collection.Unconfirmed(), g.isUnreachable()
+	x.Unreachable = g.isUnreachable()
+	x.FindAge(x.collection)
 }
 
 // readCache reads a get or list from the cache.
@@ -108,7 +109,7 @@ func (g *Gateway) readCache(ctx context.Context, x *exchange) *api.Response {
 
 // respondCached returns the response that readCache has read.
 func (g *Gateway) respondCached(x *exchange) *api.Response {
-	x.source = fromCache
+	x.source = response.FromCache
 	warn(x.response, x.collection)
 	g.markStale(x.response, x.ageOf(x.collection, x.Age))
 	return g.markRead(x, x.response)
@@ -137,7 +138,7 @@ func (x *exchange) ageOf(c *cache.Collection, age time.Duration) time.Duration {
 		return age
 	}
 	x.Budgets.Exceeded.Rule.Stale.Add(1)
-	return max(age, staleness(c))
+	return max(age, c.State().Staleness(), 1)
 }
 
 func readRequest(x *exchange) *read.Request {
@@ -173,7 +174,7 @@ func (g *Gateway) revalidate(ctx context.Context, x *exchange) *api.Response {
 		g.Logger.Debug("list cannot be revalidated", "resource", res.String(), "error", err)
 		return nil
 	}
-	x.source = fromRevalidated
+	x.source = response.FromRevalidated
 	warn(resp, c)
 	return resp
 }
@@ -201,7 +202,7 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 	if state.Phase != reflector.Synced {
 		return false
 	}
-	if most := x.policy.Consistency.MaxStaleness; most > 0 && max(time.Since(state.LastContact), state.Delay) > most {
+	if most := x.policy.Consistency.MaxStaleness; most > 0 && state.Staleness() > most {
 		return false
 	}
 	return g.session.Hold(ctx, c, func(ctx context.Context) (uint64, error) { return g.fresh(ctx, x, c) }) == nil
@@ -245,7 +246,7 @@ func (g *Gateway) coalesce(ctx context.Context, x *exchange) (*api.Response, rea
 		response.Finish(resp, 0, nil)
 		return nil, reason.Redefined
 	}
-	x.source = fromCollapsed
+	x.source = response.FromCollapsed
 	return resp, reason.NotForwarded
 }
 
@@ -300,7 +301,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange) *api.Response {
 		registration = g.Revocation.Register(x.Subject, authz.AttributesOf(x.Info), x.Decision, end)
 	}
 	registered.Done()
-	x.source, x.end = fromCache, func() { end(g.whyEnded(x)) }
+	x.source, x.end = response.FromCache, func() { end(g.whyEnded(x)) }
 	if req.Message != nil {
 		resp.Status, resp.Header = 101, websocket.Header(x.Request)
 		resp.Stream = websocket.New(resp.Stream, g.panics)
@@ -313,6 +314,9 @@ func (g *Gateway) watch(ctx context.Context, x *exchange) *api.Response {
 	g.markStale(resp, x.ageOf(c, x.Age))
 	return g.markRead(x, resp)
 }
+
+// coalesceHeader is the response header with the delivery interval.
+const coalesceHeader = "Kubeweir-Coalesce"
 
 // watchClient describes the client of a watch, for operators.
 func watchClient(x *exchange) watch.Client {

@@ -3,11 +3,10 @@ package proxy
 import (
 	"cmp"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
@@ -73,10 +72,10 @@ func (n *recent) denied(x *exchange) {
 	if x.Subject != nil {
 		user = x.Subject.User
 	}
-	what := DeniedRequest{User: brief(user.GetName()), Verb: brief(info.Verb), Path: brief(info.Path)}
+	what := DeniedRequest{User: api.Brief(user.GetName()), Verb: api.Brief(info.Verb), Path: api.Brief(info.Path)}
 	if info.IsResourceRequest {
 		what = DeniedRequest{
-			what.User, what.Verb, brief(info.APIGroup), brief(info.Resource), brief(info.Subresource), brief(info.Namespace), brief(info.Name), "",
+			what.User, what.Verb, api.Brief(info.APIGroup), api.Brief(info.Resource), api.Brief(info.Subresource), api.Brief(info.Namespace), api.Brief(info.Name), "",
 		}
 	}
 	n.mu.Lock()
@@ -89,7 +88,7 @@ func (n *recent) denied(x *exchange) {
 		n.mu.ids++
 		d.ID = n.mu.ids
 	}
-	d.UserAgent, d.Reason, d.Last = brief(x.Request.Header.Get("User-Agent")), brief(x.Decision.Reason), time.Now()
+	d.UserAgent, d.Reason, d.Last = api.Brief(x.Request.Header.Get("User-Agent")), api.Brief(x.Decision.Reason), time.Now()
 	d.Count++
 	n.mu.denials = prepend(n.mu.denials, d, maxDenials)
 }
@@ -101,7 +100,7 @@ func (n *recent) endedWatch(x *exchange, began time.Time, why reason.WatchEnd) {
 		return
 	}
 	e := EndedWatch{
-		User: brief(x.Subject.User.GetName()), Group: brief(x.Info.APIGroup), Resource: brief(x.Info.Resource), Namespace: brief(x.Info.Namespace),
+		User: api.Brief(x.Subject.User.GetName()), Group: api.Brief(x.Info.APIGroup), Resource: api.Brief(x.Info.Resource), Namespace: api.Brief(x.Info.Namespace),
 		Reason: cmp.Or(why.String(), "unknown"), Ended: time.Now(), Seconds: time.Since(began).Seconds(),
 	}
 	n.mu.Lock()
@@ -127,13 +126,4 @@ func (g *Gateway) EndedWatches() []EndedWatch {
 	g.account.recent.mu.Lock()
 	defer g.account.recent.mu.Unlock()
 	return slices.Clone(g.account.recent.mu.ended)
-}
-
-// brief returns a string whose length clients choose, shortened, in memory of its own.
-func brief(s string) string {
-	const most = 256
-	if len(s) <= most {
-		return strings.Clone(s)
-	}
-	return s[:most] + "... (" + strconv.Itoa(len(s)) + " bytes)"
 }

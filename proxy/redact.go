@@ -56,7 +56,7 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range"} {
 		req.Header.Del(name)
 	}
-	x.source = fromUpstream
+	x.source = response.FromUpstream
 	resp := g.redactResponse(x, g.Forwarder.Forward(ctx, &req, as))
 	done := resp.Done
 	resp.Done = func(n int64, err error) {

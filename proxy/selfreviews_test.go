@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/response"
 )
 
 const accessReviews, subjectReviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -37,18 +38,18 @@ func selfBench(t *testing.T, change func(*Options)) *gatewayBench {
 }
 
 // post serves a POST with a body.
-func (b *gatewayBench) post(target, body string, header ...string) (int, string, responseSource) {
+func (b *gatewayBench) post(target, body string, header ...string) (int, string, response.Source) {
 	b.t.Helper()
 	r := request("POST "+target, append([]string{"Content-Type: application/json"}, header...)...)
 	r.Body, r.ContentLength = strings.NewReader(body), int64(len(body))
 	before := b.upstream.count()
 	resp := b.gateway.Serve(b.t.Context(), r)
 	resp.Done(0, nil)
-	from := fromCache
+	from := response.FromCache
 	if b.upstream.count() > before {
-		from = fromUpstream
+		from = response.FromUpstream
 	}
-	if id := resp.Header.Get("Audit-Id"); from == fromCache && (id == "" || id == "upstream") {
+	if id := resp.Header.Get("Audit-Id"); from == response.FromCache && (id == "" || id == "upstream") {
 		b.t.Errorf("Audit-Id %q", id)
 	}
 	return resp.Status, string(resp.Body), from
@@ -62,37 +63,37 @@ func TestSelfReviewsAreRemembered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, nil)
 		status, first, from := b.post(accessReviews, listPods)
-		if status != 201 || from != fromUpstream || !strings.Contains(first, `"reason":"Bearer admin 1"`) {
+		if status != 201 || from != response.FromUpstream || !strings.Contains(first, `"reason":"Bearer admin 1"`) {
 			t.Fatalf("%d %s", status, first)
 		}
 		time.Sleep(3 * time.Second)
 		_, again, from := b.post(accessReviews, listPods)
-		if from != fromCache || again != first {
+		if from != response.FromCache || again != first {
 			t.Errorf("remembered: %s\nwant %s", again, first)
 		}
 		b.gateway.Authorizer.Invalidate()
-		if _, _, from := b.post(accessReviews, listPods); from != fromUpstream {
+		if _, _, from := b.post(accessReviews, listPods); from != response.FromUpstream {
 			t.Error("a change of an RBAC object leaves an answer")
 		}
 		time.Sleep(500 * time.Millisecond)
-		if _, _, from := b.post(accessReviews, listPods); from != fromUpstream {
+		if _, _, from := b.post(accessReviews, listPods); from != response.FromUpstream {
 			t.Error("an answer to a question that was asked while the change settled is remembered")
 		}
 		time.Sleep(9 * time.Second)
-		if _, _, from := b.post(accessReviews, listPods); from != fromCache {
+		if _, _, from := b.post(accessReviews, listPods); from != response.FromCache {
 			t.Error("forgotten")
 		}
 		time.Sleep(2 * time.Second)
-		if _, _, from := b.post(accessReviews, listPods); from != fromUpstream {
+		if _, _, from := b.post(accessReviews, listPods); from != response.FromUpstream {
 			t.Error("remembered for longer than a permission")
 		}
 		b.post(subjectReviews+"?denied", listPods) // refuses nothing
 		b.post(accessReviews+"?denied", listPods)
 		time.Sleep(6 * time.Second)
-		if _, _, from := b.post(subjectReviews+"?denied", listPods); from != fromCache {
+		if _, _, from := b.post(subjectReviews+"?denied", listPods); from != response.FromCache {
 			t.Error("who somebody is counts as a refusal")
 		}
-		if _, _, from := b.post(accessReviews+"?denied", listPods); from != fromUpstream {
+		if _, _, from := b.post(accessReviews+"?denied", listPods); from != response.FromUpstream {
 			t.Error("remembered for longer than a refusal")
 		}
 	})
@@ -115,17 +116,17 @@ func TestSelfReviewsOfOthers(t *testing.T) {
 			{subjectReviews, listPods, "X: y"},
 		} {
 			_, text, from := b.post(other.target, other.body, other.header)
-			if from != fromUpstream || strings.Contains(other.header, "jane") && !strings.Contains(text, "jane") {
+			if from != response.FromUpstream || strings.Contains(other.header, "jane") && !strings.Contains(text, "jane") {
 				t.Errorf("%+v is answered with the answer to another: %s", other, text)
 			}
-			if _, _, from := b.post(other.target, other.body, other.header); from != fromCache {
+			if _, _, from := b.post(other.target, other.body, other.header); from != response.FromCache {
 				t.Errorf("%+v is not remembered", other)
 			}
 		}
 		// Impersonation that only the upstream can decide on.
 		b.upstream.allowed = nobodyImpersonates
 		for range 2 {
-			if _, _, from := b.post(accessReviews, listPods, "Impersonate-User: joe"); from != fromUpstream {
+			if _, _, from := b.post(accessReviews, listPods, "Impersonate-User: joe"); from != response.FromUpstream {
 				t.Error("answered here, although only the upstream knows as whom")
 			}
 		}
@@ -149,7 +150,7 @@ func TestUnusualSelfReviewsAreForwarded(t *testing.T) {
 			{"/apis/authorization.k8s.io/v1/subjectaccessreviews", listPods, "X: y"},
 		} {
 			for range 2 {
-				if _, _, from := b.post(c.target, c.body, c.header); from != fromUpstream {
+				if _, _, from := b.post(c.target, c.body, c.header); from != response.FromUpstream {
 					t.Errorf("%+v is answered here", c)
 				}
 				last := b.upstream.forwarded[b.upstream.count()-1].request
@@ -161,7 +162,7 @@ func TestUnusualSelfReviewsAreForwarded(t *testing.T) {
 		}
 		off := newGatewayBench(t, nil)
 		for range 2 {
-			if _, _, from := off.post(accessReviews, listPods); from != fromUpstream {
+			if _, _, from := off.post(accessReviews, listPods); from != response.FromUpstream {
 				t.Error("answered here although nobody said so")
 			}
 		}
@@ -172,9 +173,9 @@ func TestUnusualSelfReviewsAreForwarded(t *testing.T) {
 func TestSelfReviewsAreShared(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, nil)
-		response := b.upstream.response
+		respond := b.upstream.response
 		b.upstream.response = func(r *api.Request) *api.Response {
-			resp := response(r)
+			resp := respond(r)
 			resp.Status = 429 // which is shared, and not remembered
 			return resp
 		}
@@ -190,7 +191,7 @@ func TestSelfReviewsAreShared(t *testing.T) {
 		if n := b.upstream.count(); n > 2 {
 			t.Errorf("the upstream was asked %d times", n)
 		}
-		if _, _, from := b.post(accessReviews, listPods); from != fromUpstream {
+		if _, _, from := b.post(accessReviews, listPods); from != response.FromUpstream {
 			t.Error("a refusal to answer is remembered")
 		}
 	})
@@ -203,7 +204,7 @@ func TestSelfReviewsByRule(t *testing.T) {
 			o.Policy.RememberSelfReviews = false
 			o.Policy.Rules = []policy.Rule{{Match: policy.Match{Users: []string{"jane"}}, Settings: policy.Settings{SelfReviews: policy.Yes}}}
 		})
-		for who, want := range map[string]responseSource{"jane": fromCache, "joe": fromUpstream} {
+		for who, want := range map[string]response.Source{"jane": response.FromCache, "joe": response.FromUpstream} {
 			b.post(accessReviews, listPods, "Authorization: Bearer "+who)
 			if _, _, from := b.post(accessReviews, listPods, "Authorization: Bearer "+who); from != want {
 				t.Errorf("%s is answered %s", who, from)

@@ -14,15 +14,12 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/route"
 )
 
-// maxSteps bounds the decisions about one request, of which a list takes ten at most.
-const maxSteps = 32
-
 // respond serves a request whose client and settings are known: it asks package route what to do,
 // does it and adds what it learned, until there is a response.
 func (g *Gateway) respond(ctx context.Context, x *exchange) *api.Response {
-	g.gather(x, g.Resources)
+	g.gather(&x.Facts, x.policy, g.Resources)
 	defer func() { x.Reading, x.readState = nil, nil }() // a stream keeps x
-	for range maxSteps {
+	for range route.MaxSteps {
 		if resp := g.execute(ctx, x, x.Next()); resp != nil {
 			return resp
 		}
@@ -31,11 +28,11 @@ func (g *Gateway) respond(ctx context.Context, x *exchange) *api.Response {
 }
 
 // gather adds what is known about a request without asking, waiting or paying.
-func (g *Gateway) gather(x *exchange, resources route.Resources) {
+func (g *Gateway) gather(x *route.Facts, p *policy.Compiled, resources route.Resources) {
 	x.Unreachable, x.Immediate = g.isUnreachable(), g.Manager.IsImmediate()
-	x.OfflineTTL, x.MaxStaleness = x.policy.Offline.TTL, x.policy.Consistency.MaxStaleness
+	x.OfflineTTL, x.MaxStaleness = p.Offline.TTL, p.Consistency.MaxStaleness
 	x.PrintsTables = x.Redacted && x.Info.IsResourceRequest && printsTables(resources, x.Info)
-	if !x.policy.HasBudgets {
+	if !p.HasBudgets {
 		x.Budget = route.Yes
 	}
 	read := x.IsRead()
@@ -82,7 +79,7 @@ func (g *Gateway) execute(ctx context.Context, x *exchange, d route.Decision) (r
 	case route.OfflineDiscovery:
 		resp = g.offlineDiscovery(ctx, x)
 	case route.Discovery:
-		if resp = g.discovery(ctx, x); resp != nil && x.IsRead() && x.source == fromUpstream {
+		if resp = g.discovery(ctx, x); resp != nil && x.IsRead() && x.source == response.FromUpstream {
 			g.countForwarded(ctx, x, d.Why, resp)
 		}
 	case route.OpenAPI:
@@ -112,14 +109,14 @@ func (g *Gateway) learn(ctx context.Context, x *exchange, a route.Action) *api.R
 		return g.findCollection(ctx, x)
 	case route.CheckCurrent:
 		x.Current = route.StateOf(g.holds(ctx, x, x.collection))
-		x.StaleAllowed = x.allowsStale(x.collection)
+		x.StaleAllowed = x.AllowsStale(x.collection)
 	case route.CheckFreshness:
 		version, err := g.fresh(ctx, x, x.collection)
 		x.version, x.Fresh = version, route.StateOf(err == nil)
 	case route.Charge:
 		x.Budget = route.StateOf(x.Budgets.MaySend())
 		if x.Budget == route.No && x.Budgets.Cached && x.collection == nil && x.Query.Resource != nil {
-			x.StaleAllowed = x.allowsStale(g.Manager.CollectionIfSynced(x.Query.Resource, x.Query.Encoding()))
+			x.StaleAllowed = x.AllowsStale(g.Manager.CollectionIfSynced(x.Query.Resource, x.Query.Encoding()))
 		}
 	}
 	return nil

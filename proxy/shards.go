@@ -33,7 +33,7 @@ func (g *Gateway) forwardShard(ctx context.Context, x *exchange, d route.Decisio
 	} else if list, err := g.forwards.collapser.Read(resp); err == nil && isShard(list, x.Info.ShardSelector) {
 		return list.Response()
 	}
-	x.source = fromGateway
+	x.source = response.FromGateway
 	return g.reject(ctx, x, route.Decision{Rejection: reason.ShardUnknown, Err: d.Err})
 }
 

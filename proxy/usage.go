@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
@@ -58,9 +59,9 @@ func (x *exchange) countReviews(n float64) {
 func (x *exchange) work(n int64) float64 {
 	price := usage.Price{Request: usage.RequestPrice, Byte: usage.BytePrice}
 	switch x.source {
-	case fromUpstream:
+	case response.FromUpstream:
 		price.Byte = usage.ForwardedBytePrice
-	case fromCollapsed:
+	case response.FromCollapsed:
 		price.Request += usage.CoalescedPrice
 	}
 	return price.Of(1, n) + usage.UpstreamRequestPrice*x.cost.Requests + usage.UpstreamBytePrice*x.cost.Bytes
@@ -68,7 +69,7 @@ func (x *exchange) work(n int64) float64 {
 
 // streamPrice returns the estimated CPU time of a write to a stream.
 func (x *exchange) streamPrice() usage.Price {
-	if x.source == fromUpstream {
+	if x.source == response.FromUpstream {
 		return usage.Price{Request: 2 * usage.WritePrice, Byte: usage.ForwardedBytePrice}
 	}
 	return usage.Price{Request: usage.WritePrice, Byte: usage.BytePrice}
@@ -81,10 +82,10 @@ func (x *exchange) costOf(resp *api.Response, n int64) usage.Cost {
 		UpstreamRequests: x.cost.Requests, UpstreamBytes: x.cost.Bytes,
 		Work: x.work(n),
 	}
-	if resp.Status == 429 && x.source == fromGateway {
+	if resp.Status == 429 && x.source == response.FromGateway {
 		c.Rejected = 1
 	}
-	if x.source == fromUpstream && resp.Stream == nil {
+	if x.source == response.FromUpstream && resp.Stream == nil {
 		c.UpstreamBytes += float64(n)
 	}
 	return c
@@ -92,7 +93,7 @@ func (x *exchange) costOf(resp *api.Response, n int64) usage.Cost {
 
 // countStream counts a streaming response from its beginning.
 func (g *Gateway) countStream(x *exchange, resp *api.Response) {
-	client, options := x.client(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.Budgets.ChargeStream(), Outdated: g.outdated(x), End: x.end}
+	client, options := x.client(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == response.FromUpstream, Charge: x.Budgets.ChargeStream(), Outdated: g.outdated(x), End: x.end}
 	g.account.usage.Add(client, x.costOf(resp, 0))
 	if resp.Stream != nil {
 		resp.Stream = g.account.usage.CountStream(resp.Stream, client, options)

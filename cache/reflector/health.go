@@ -225,6 +225,9 @@ func (s State) CurrentAt() time.Time {
 	return s.LastContact
 }
 
+// Staleness returns how old the state may be, as far as its connection tells.
+func (s State) Staleness() time.Duration { return max(time.Since(s.LastContact), s.Delay) }
+
 // Errors that end a stream, besides those of the source.
 var (
 	errSilent = errors.New("no event and no bookmark for too long")

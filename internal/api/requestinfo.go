@@ -357,3 +357,12 @@ func (info *RequestInfo) LongRunning() bool {
 	}
 	return false
 }
+
+// Brief returns a string whose length clients choose, shortened, in memory of its own.
+func Brief(s string) string {
+	const most = 256
+	if len(s) <= most {
+		return strings.Clone(s)
+	}
+	return s[:most] + "... (" + strconv.Itoa(len(s)) + " bytes)"
+}

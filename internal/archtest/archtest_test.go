@@ -90,6 +90,8 @@ var arrows = []arrow{
 	{"proxy/clusters", above("proxy/inflight", "proxy/healthz")},
 	{"proxy/policy", above("watchmux", "cache", "proxy/usage")},
 	{"proxy/route", above("watchmux", "cache", "proxy/policy", "proxy/authn", "proxy/authz", "proxy/edge/websocket")},
+	// An explanation looks at the parts of a gateway, and uses none of them.
+	{"proxy/explain", above("cache", "proxy/authn", "proxy/authz", "proxy/consistency", "proxy/discovery", "proxy/healthz", "proxy/openapi", "proxy/policy", "proxy/response", "proxy/route")},
 	// The console shows what the parts report about themselves.
 	{"proxy/console", above("watchmux", "cache", "proxy")},
 	{"proxy/usage", base},

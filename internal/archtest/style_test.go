@@ -30,7 +30,6 @@ const (
 var oversized = map[string]string{
 	"config":                  "one description per setting, from which flags, files, checks and the reference follow",
 	"origin/storage/embedded": "one engine: its write path, guard and history share their state",
-	"proxy":                   "to be split",
 	"proxy/edge/h2":           "one protocol, whose parts share the connection",
 }
 

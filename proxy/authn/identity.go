@@ -80,6 +80,15 @@ func (s *Subject) RequestedUser() *User {
 	return ImpersonatedUser(&requested)
 }
 
+// Actors returns who sends a request and as whom, even if the upstream decides about that.
+func (s *Subject) Actors() []user.Info {
+	all := []user.Info{s.User, s.Identity.User}
+	if s.UpstreamDecides {
+		all = append(all, s.RequestedUser())
+	}
+	return all
+}
+
 // ImpersonatedUser completes the groups as kube-apiserver does: those of a service account unless
 // some are requested, and system:authenticated or system:unauthenticated.
 func ImpersonatedUser(requested *user.DefaultInfo) *User {

@@ -26,6 +26,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/explain"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/usage"
@@ -39,7 +40,7 @@ type handler struct {
 	collections []cache.CollectionStatus
 	open        []watch.OpenWatch
 	looks       atomic.Int64
-	requested   proxy.Question
+	requested   explain.Question
 }
 
 func (h *handler) change(do func()) {
@@ -108,12 +109,12 @@ func (h *handler) Checks() []healthz.CheckResult {
 	return []healthz.CheckResult{{Name: "ping"}, {Name: "feeds", Err: errors.New("pods is stale")}}
 }
 
-func (h *handler) Explain(_ context.Context, q proxy.Question) (*proxy.Explanation, error) {
+func (h *handler) Explain(_ context.Context, q explain.Question) (*explain.Explanation, error) {
 	h.requested = q
 	if q.Method == "" {
 		return nil, errors.New("the method must be one of HTTP")
 	}
-	return &proxy.Explanation{Request: proxy.ExplainedRequest{Verb: "list", Resource: "pods"}, Route: "cached", Text: "From the cache.", Steps: []proxy.ExplainedStep{{Step: "parsed", Text: "list of pods"}}}, nil
+	return &explain.Explanation{Request: explain.ExplainedRequest{Verb: "list", Resource: "pods"}, Route: "cached", Text: "From the cache.", Steps: []explain.ExplainedStep{{Step: "parsed", Text: "list of pods"}}}, nil
 }
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}

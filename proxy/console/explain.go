@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/explain"
 )
 
 // serveExplain describes how a request would be served.
@@ -15,7 +15,7 @@ func (c *Console) serveExplain(w http.ResponseWriter, r *http.Request) error {
 	}
 	var q struct {
 		Cluster string
-		proxy.Question
+		explain.Question
 	}
 	if err := decode(body, &q); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/explain"
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/policy"
 	"github.com/kubeweir/kubeweir/proxy/usage"
@@ -75,7 +76,7 @@ type Handler interface {
 	Checks() []healthz.CheckResult
 	Usage() *usage.Usage
 	Budgets() []policy.BudgetState
-	Explain(ctx context.Context, q proxy.Question) (*proxy.Explanation, error)
+	Explain(ctx context.Context, q explain.Question) (*explain.Explanation, error)
 }
 
 // Upstream describes the connection to a cluster.

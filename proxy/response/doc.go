@@ -1,5 +1,6 @@
 // Package response has what rewriters of responses share: bounded reading of a response, its end,
-// the headers that all who share a response may see, and the events of a watch one at a time.
+// the headers that all who share a response may see, and the events of a watch one at a time. Source
+// names where a response came from.
 //
-// Packages redact, consistency and proxy use it. It imports package api only.
+// Packages redact, consistency, explain and proxy use it. It imports package api only.
 package response

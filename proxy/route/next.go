@@ -5,6 +5,9 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/policy"
 )
 
+// MaxSteps bounds the decisions about one request, of which a list takes ten at most.
+const MaxSteps = 32
+
 // Next decides what to do next.
 func (f *Facts) Next() Decision {
 	switch {

@@ -1,4 +1,4 @@
-package proxy
+package explain
 
 import (
 	"context"
@@ -20,17 +20,15 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/healthz"
 	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/response"
 	"github.com/kubeweir/kubeweir/proxy/route"
 )
-
-// This file executes the decisions of package route without side effects: what a request would ask,
-// wait or pay for is looked at only.
 
 // decide determines how the request would be handled.
 func (e *explaining) decide(ctx context.Context) {
 	g, x := e.g, e.x
 	if healthz.IsPath(x.Request.Path) {
-		e.route(string(fromGateway), "", "Answered by kubeweir itself: whether it is well.", 0)
+		e.route(string(response.FromGateway), "", "Answered by kubeweir itself: whether it is well.", 0)
 		return
 	}
 	if pattern, blocked := g.Blocked.Find(x.Request.Header.Get("User-Agent")); blocked {
@@ -41,7 +39,7 @@ func (e *explaining) decide(ctx context.Context) {
 		e.rejected(reason.Blocked, 429, e.rule("block")+" blocks this client")
 		return
 	}
-	r := x.policy.Restrict(x.Request, actors(x))
+	r := e.policy.Restrict(x.Request, x.Subject.Actors())
 	if x.Redacted = r.Redacted; r.Text != "" {
 		setting := map[reason.Rejection]string{reason.Redacted: "view", reason.ReadOnly: "readOnly"}[r.Why]
 		e.rejected(r.Why, 403, fmt.Sprintf("%s (%s)", r.Text, e.rule(setting)))
@@ -50,11 +48,11 @@ func (e *explaining) decide(ctx context.Context) {
 	if x.Redacted {
 		e.step("view", "%s shows this client objects without their secret values", e.rule("view"))
 	}
-	g.gather(x, inspectedResources{g.Resources})
+	g.Gather(x, e.policy, inspectedResources{g.Resources})
 	if x.Info.Query != nil {
 		e.step("query", "the cache sorts, filters or counts by values of each object; such a request is never forwarded")
 	}
-	for range maxSteps {
+	for range route.MaxSteps {
 		if d := x.Next(); e.end(d) || e.learn(ctx, d.Action) {
 			return
 		}
@@ -64,10 +62,10 @@ func (e *explaining) decide(ctx context.Context) {
 // chargesBudgets looks at the budgets of the client, and reports whether a rule blocks it.
 func (e *explaining) chargesBudgets() (blocked bool) {
 	x := e.x
-	if !x.policy.HasBudgets {
+	if !e.policy.HasBudgets {
 		return false
 	}
-	if x.Budgets, blocked = x.policy.ClientBudgetsOf(x.sender.User, x.Request); blocked {
+	if x.Budgets, blocked = e.policy.ClientBudgetsOf(x.Subject.User, x.Request); blocked {
 		return true
 	}
 	for b, wait := range x.Budgets.Waits() {
@@ -147,14 +145,14 @@ func (e *explaining) end(d route.Decision) (ended bool) {
 			return false
 		}
 		e.Cost = "The names and versions of the objects, as metadata, shared by concurrent requests."
-		e.route(string(fromRevalidated), "", "The read requires the most recent state, and its mode is strict: the upstream lists the current versions, and the cache has their bytes.", 1)
+		e.route(string(response.FromRevalidated), "", "The read requires the most recent state, and its mode is strict: the upstream lists the current versions, and the cache has their bytes.", 1)
 	case route.Coalesce:
 		if x.NotCoalesced = e.notCoalesced(); x.NotCoalesced != reason.NotForwarded {
 			return false
 		}
 		e.Cost = "One request, which identical concurrent requests share."
 		text := "The read requires the most recent state, and its mode is strict: the upstream responds, once for all identical concurrent requests. With a resourceVersion, or in mode session, the cache would serve it."
-		e.route(string(fromCollapsed), "", e.unlessAway(text), 1)
+		e.route(string(response.FromCollapsed), "", e.unlessAway(text), 1)
 	default:
 		return false
 	}
@@ -174,7 +172,7 @@ func (e *explaining) forwarded(why reason.Forward) {
 		text += " The response is redacted, or rejected if that is not possible."
 	}
 	e.Cost = ""
-	e.route(string(fromUpstream), label, e.unlessAway(text), 1)
+	e.route(string(response.FromUpstream), label, e.unlessAway(text), 1)
 }
 
 // unlessAway adds that a request to the upstream fails if no API server responds.
@@ -189,23 +187,23 @@ func (e *explaining) unlessAway(text string) string {
 func (e *explaining) hasOfflineDiscovery() bool {
 	docs, r := e.g.Discovered(), e.x.Request
 	body, _ := discovery.Document(&docs, r.Path, r.Header.Get("Accept"))
-	return body != nil && time.Since(docs.At) <= e.x.policy.Offline.TTL
+	return body != nil && time.Since(docs.At) <= e.policy.Offline.TTL
 }
 
 // revalidatesOpenAPI reports whether the OpenAPI document that the request reads is in memory, with
 // an ETag, and may be confirmed.
 func (e *explaining) revalidatesOpenAPI() bool {
 	key, ok := openapi.KeyOf(e.x.Request, e.x.Pretty)
-	return ok && !e.over() && !e.x.Unreachable && e.g.memory.openAPIDocuments.Revalidates(key)
+	return ok && !e.over() && !e.x.Unreachable && e.g.OpenAPI.Revalidates(key)
 }
 
 // notCoalesced returns the reason why the read would not be shared, as far as that is known.
 func (e *explaining) notCoalesced() reason.Forward {
 	g, x := e.g, e.x
 	switch {
-	case g.forwards.rejections.Has(consistency.Rejected{Verb: x.Info.Verb, Resource: x.Query.Resource.GroupResource(), Namespace: x.Info.Namespace}):
+	case g.Rejections.Has(consistency.Rejected{Verb: x.Info.Verb, Resource: x.Query.Resource.GroupResource(), Namespace: x.Info.Namespace}):
 		return reason.GatewayRejected
-	case g.forwards.collapser.KnownLarge(consistency.KeyOf(x.Request, x.Pretty)):
+	case g.Coalescer.KnownLarge(consistency.KeyOf(x.Request, x.Pretty)):
 		return reason.TooLargeToShare
 	}
 	return reason.NotForwarded
@@ -227,7 +225,7 @@ func (e *explaining) learn(ctx context.Context, a route.Action) (ended bool) {
 		e.findCollection()
 	case route.CheckCurrent:
 		x.Current = route.StateOf(e.holds())
-		x.StaleAllowed = x.allowsStale(e.c)
+		x.StaleAllowed = x.AllowsStale(e.c)
 	case route.CheckFreshness:
 		if x.Fresh = route.StateOf(!x.Unreachable); !x.Unreachable {
 			e.Cost = "One small request, for the version or the names of the objects, which concurrent requests share."
@@ -235,7 +233,7 @@ func (e *explaining) learn(ctx context.Context, a route.Action) (ended bool) {
 	case route.Charge:
 		if x.Budget = route.StateOf(!e.over()); e.over() && x.Collection == route.Unknown && x.Query.Resource != nil {
 			e.peek()
-			x.StaleAllowed = e.c != nil && e.c.State().Phase == reflector.Synced && x.allowsStale(e.c)
+			x.StaleAllowed = e.c != nil && e.c.State().Phase == reflector.Synced && x.AllowsStale(e.c)
 		}
 	case route.Revalidate:
 		x.NotRevalidated = true
@@ -303,7 +301,7 @@ func (e *explaining) findNamespaces() (ended bool) {
 
 // visible describes the namespaces that would be shown.
 func (e *explaining) visible(a authz.Attributes) (*ExplainedVisible, visible.Inspection) {
-	look := e.g.visible.Inspect(e.x.Subject.User, a)
+	look := e.g.Visible.Inspect(e.x.Subject.User, a)
 	v := &ExplainedVisible{Rule: e.rule("visibleLists")}
 	granted := fmt.Sprintf("the RBAC objects in the cache grant it in %d namespaces", look.Candidates)
 	switch {
@@ -362,7 +360,7 @@ func (e *explaining) findCollection() {
 	x.Collection = route.StateOf(e.c != nil || !x.Unreachable)
 	x.Missing = reason.CacheUnavailable
 	if e.c != nil {
-		x.Age, x.Unconfirmed = e.g.ageOf(e.c), e.c.Unconfirmed()
+		x.FindAge(e.c)
 	}
 	if x.Info.Verb == "watch" {
 		e.pace()
@@ -372,7 +370,7 @@ func (e *explaining) findCollection() {
 // pace describes how the events of a watch are delivered.
 func (e *explaining) pace() {
 	x := e.x
-	x.Pace, x.PaceErr = x.pace()
+	x.ParsePace()
 	if x.Pace.Coalesce > 0 {
 		who := e.rule("coalesce") + " says"
 		if x.Info.Coalesce != nil {
@@ -398,7 +396,7 @@ func (e *explaining) holds() bool {
 		return true
 	}
 	state := e.c.State()
-	return state.Phase == reflector.Synced && (x.MaxStaleness == 0 || max(time.Since(state.LastContact), state.Delay) <= x.MaxStaleness)
+	return state.Phase == reflector.Synced && (x.MaxStaleness == 0 || state.Staleness() <= x.MaxStaleness)
 }
 
 // cached describes a read that the cache serves, unless it does not have what the read asks for.
@@ -419,7 +417,7 @@ func (e *explaining) cached(stale bool) (ended bool) {
 	if d, expired := x.Expired(); expired {
 		return e.end(d)
 	}
-	e.route(string(fromCache), "", e.cachedText(stale), e.cachedRequests())
+	e.route(string(response.FromCache), "", e.cachedText(stale), e.cachedRequests())
 	return true
 }
 

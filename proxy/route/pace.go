@@ -1,4 +1,4 @@
-package proxy
+package route
 
 import (
 	"fmt"
@@ -10,27 +10,22 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
-const (
-	// coalesceParameter is the query parameter of a watch with the time that its events may wait
-	// for others of the same object.
-	coalesceParameter = "coalesce"
-	// coalesceHeader is the response header with the delivery interval.
-	coalesceHeader = "Kubeweir-Coalesce"
-)
+// coalesceParameter is the query parameter of a watch with the time that its events may wait for
+// others of the same object.
+const coalesceParameter = "coalesce"
 
-// pace returns the delivery rate of a watch: the rate that a rule sets, or a slower one that the
-// client requests. The error is a 400 that names the parameter.
-func (x *exchange) pace() (watch.Pace, error) {
-	p := watch.Pace{Coalesce: x.Settings.Coalesce, BytesPerSecond: x.Settings.WatchBytesPerSecond}
-	if p.Coalesce < 0 {
-		p = watch.Pace{}
+// ParsePace sets Pace, the delivery rate of a watch: the rate that a rule sets, or a slower one that
+// the client requests. PaceErr is a 400 that names the parameter.
+func (f *Facts) ParsePace() {
+	f.Pace = watch.Pace{Coalesce: f.Settings.Coalesce, BytesPerSecond: f.Settings.WatchBytesPerSecond}
+	if f.Pace.Coalesce < 0 {
+		f.Pace = watch.Pace{}
 	}
-	if x.Info.Coalesce == nil {
-		return p, nil
+	if f.Info.Coalesce != nil {
+		var requested time.Duration
+		requested, f.PaceErr = parseCoalesce(*f.Info.Coalesce)
+		f.Pace.Coalesce = max(f.Pace.Coalesce, requested)
 	}
-	requested, err := parseCoalesce(*x.Info.Coalesce)
-	p.Coalesce = max(p.Coalesce, requested)
-	return p, err
 }
 
 func parseCoalesce(text string) (time.Duration, error) {

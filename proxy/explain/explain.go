@@ -1,4 +1,4 @@
-package proxy
+package explain
 
 import (
 	"context"
@@ -14,7 +14,13 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/authn"
+	"github.com/kubeweir/kubeweir/proxy/authz"
+	"github.com/kubeweir/kubeweir/proxy/authz/visible"
+	"github.com/kubeweir/kubeweir/proxy/consistency"
+	"github.com/kubeweir/kubeweir/proxy/discovery"
+	"github.com/kubeweir/kubeweir/proxy/openapi"
 	"github.com/kubeweir/kubeweir/proxy/policy"
+	"github.com/kubeweir/kubeweir/proxy/route"
 )
 
 // Question describes a request to explain.
@@ -33,7 +39,7 @@ type Question struct {
 // anything to the upstream.
 type Explanation struct {
 	Request ExplainedRequest `json:"request"`
-	// Route is one of the values of the label source, RouteRejected or RouteUnknown.
+	// Route is a response.Source, RouteRejected or RouteUnknown.
 	Route string `json:"route"`
 	// Why is the label of the reason, "" if there is none. Text describes the route in a sentence
 	// or two.
@@ -101,13 +107,13 @@ type ExplainedVisible struct {
 	Text string `json:"text"`
 }
 
-// Routes besides those of the label source.
+// Routes besides the sources of responses.
 const (
 	RouteRejected = "rejected"
 	RouteUnknown  = "unknown"
 )
 
-// The errors of Explain are about the question.
+// Errors of Explain.
 var (
 	errNoMethod = errors.New("the method must be one of HTTP, such as GET")
 	errNoTarget = errors.New("the path must be one of the API, such as /api/v1/namespaces/default/pods?limit=500")
@@ -116,23 +122,46 @@ var (
 // maxQuestionTarget bounds a path, in bytes.
 const maxQuestionTarget = 8 << 10
 
-// Explain describes how a request would be served. It has no side effects and reveals nothing about
-// objects.
-func (g *Gateway) Explain(ctx context.Context, q Question) (*Explanation, error) {
+// Gateway is the parts of a gateway that an explanation looks at. It changes none of them.
+type Gateway struct {
+	Manager       *cache.Manager
+	Resources     Resources
+	Authenticator *authn.Authenticator
+	Authorizer    *authz.Authorizer
+	Blocked       *policy.Blocked
+	Visible       *visible.Finder
+	Rejections    *consistency.Rejections
+	Coalescer     *consistency.Coalescer
+	// Discovered and OpenAPI may be nil if Gather never adds their documents.
+	Discovered func() discovery.Documents
+	OpenAPI    *openapi.Documents
+	// Gather adds what the gateway knows about a request without sending, waiting or paying.
+	Gather func(*route.Facts, *policy.Compiled, route.Resources)
+}
+
+// Resources finds the resources that may be served from the cache.
+type Resources interface {
+	route.Resources
+	Known(gvr schema.GroupVersionResource) (schema.GroupResource, bool)
+}
+
+// Explain describes how a request would be served under a policy. It has no side effects and reveals
+// nothing about objects. An error is about the question.
+func Explain(ctx context.Context, g *Gateway, p *policy.Compiled, q Question) (*Explanation, error) {
 	r, err := q.request()
 	if err != nil {
 		return nil, err
 	}
-	x := g.newExchange(r)
+	x := &route.Facts{Request: r, Info: r.Info(), Reading: new(route.Reading)}
 	i := x.Info
-	e := &explaining{g: g, x: x, Explanation: &Explanation{Request: ExplainedRequest{
+	e := &explaining{g: g, x: x, policy: p, Explanation: &Explanation{Request: ExplainedRequest{
 		i.Verb, i.IsResourceRequest, i.APIGroup, i.APIVersion, i.Resource, i.Subresource, i.Namespace, i.Name,
 	}}}
 	e.parsed()
 	e.identify(q)
 	x.Pretty = x.Info.Pretty(q.UserAgent)
-	x.Settings = x.policy.Decide(x.Subject.User, q.UserAgent, x.Info)
-	e.Settings = x.policy.Deciders(x.Subject.User, q.UserAgent, x.Info)
+	x.Settings = p.Decide(x.Subject.User, q.UserAgent, x.Info)
+	e.Settings = p.Deciders(x.Subject.User, q.UserAgent, x.Info)
 	e.decide(ctx)
 	return e.Explanation, nil
 }
@@ -163,8 +192,9 @@ func (q *Question) request() (*api.Request, error) {
 // explaining builds an Explanation.
 type explaining struct {
 	*Explanation
-	g *Gateway
-	x *exchange
+	g      *Gateway
+	policy *policy.Compiled
+	x      *route.Facts
 	// c is the collection that would be read, nil if none is complete.
 	c *cache.Collection
 	// status is the status of the collection that would be read, nil if there is none.
@@ -188,7 +218,7 @@ func (e *explaining) rule(setting string) string {
 func (e *explaining) parsed() {
 	i := e.x.Info
 	if !i.IsResourceRequest {
-		e.step("parsed", "%s of the path %s, which is no resource", i.Verb, brief(i.Path))
+		e.step("parsed", "%s of the path %s, which is no resource", i.Verb, api.Brief(i.Path))
 		return
 	}
 	what := schema.GroupResource{Group: i.APIGroup, Resource: i.Resource}.String()
@@ -223,6 +253,5 @@ func (e *explaining) identify(q Question) {
 	default:
 		e.step("identity", "%s with the groups %s, as the credential in use tells", known.GetName(), strings.Join(known.GetGroups(), ", "))
 	}
-	e.x.sender = &authn.Identity{User: known, Source: authn.BearerToken}
-	e.x.Subject = &authn.Subject{Identity: e.x.sender, User: known}
+	e.x.Subject = &authn.Subject{Identity: &authn.Identity{User: known, Source: authn.BearerToken}, User: known}
 }
