@@ -90,3 +90,8 @@ func groupOf(services []*apiregistration.APIService) metav1.APIGroup {
 func writeDiscovery(w http.ResponseWriter, req *http.Request, obj runtime.Object) {
 	responsewriters.WriteObjectNegotiated(scheme.Codecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{}, w, req, http.StatusOK, obj, false)
 }
+
+// delegate is the next server, without its chain of filters.
+func (s *Server) delegate() http.Handler {
+	return s.cfg.Delegate.UnprotectedHandler()
+}

@@ -22,9 +22,6 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane/controller/crdregistration"
 )
 
-// workers is the number of workers of controllers that have several, as in the library.
-const workers = 5
-
 // addHooks adds the post-start hooks of kube-apiserver, under the names of its health checks.
 func (s *Server) addHooks() error {
 	routed := make(chan struct{})

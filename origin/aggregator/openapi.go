@@ -6,11 +6,9 @@ import (
 	"maps"
 	"net/http"
 
-	"k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/apiserver/pkg/util/responsewriter"
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/controllers/openapi"
-	aggregator2 "k8s.io/kube-aggregator/pkg/controllers/openapi/aggregator"
 	"k8s.io/kube-aggregator/pkg/controllers/openapiv3"
 	aggregator3 "k8s.io/kube-aggregator/pkg/controllers/openapiv3/aggregator"
 )
@@ -25,28 +23,6 @@ type documents struct {
 	v2    *openapi.AggregationController
 	v3    *openapiv3.AggregationController
 	specs aggregator3.SpecProxier
-}
-
-// installDocuments serves the documents from m. The delegates must be complete.
-func (s *Server) installDocuments(m *mux.PathRecorderMux) error {
-	container, group := s.Generic.Handler.GoRestfulContainer, group(s.cfg)
-	downloader := aggregator2.NewDownloader()
-	specs, err := aggregator2.BuildAndRegisterAggregator(&downloader, s.Generic.NextDelegate(), container.RegisteredWebServices(), group.V2(), m)
-	if err != nil {
-		return fmt.Errorf("OpenAPI v2: %w", err)
-	}
-	s.documents.v2 = openapi.NewAggregationController(&downloader, specs)
-
-	v3 := mux.NewPathRecorderMux("origin/aggregator openapi v3")
-	s.documents.specs, err = aggregator3.BuildAndRegisterAggregator(aggregator3.NewDownloader(), s.Generic.NextDelegate(), container, group.V3(), v3)
-	if err != nil {
-		return fmt.Errorf("OpenAPI v3: %w", err)
-	}
-	s.documents.v3 = openapiv3.NewAggregationController(remotesOnly{s.documents.specs})
-	renewed := s.documents.renewed(v3)
-	m.Handle("/openapi/v3", renewed)
-	m.HandlePrefix("/openapi/v3/", renewed)
-	return nil
 }
 
 // start runs the controllers, which download the documents of other API servers, until ctx ends.

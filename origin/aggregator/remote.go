@@ -3,26 +3,9 @@ package aggregator
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
 )
-
-// remote keeps the Available condition of the APIServices that name a service. It
-// watches all services and endpoint slices for that, so it begins with the first such
-// APIService.
-type remote struct {
-	server *Server
-
-	mu struct {
-		sync.Mutex
-		// ctx is nil before the post-start hook.
-		ctx context.Context
-		// wanted is set by the first APIService with a service.
-		wanted bool
-		begun  bool
-	}
-}
 
 // start is the post-start hook: what is needed, or will be, ends with ctx.
 func (r *remote) start(ctx context.Context) {

@@ -1,8 +1,6 @@
 package aggregator
 
 import (
-	"net/http"
-
 	"k8s.io/apimachinery/pkg/util/sets"
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
@@ -12,11 +10,6 @@ import (
 
 // coreService is the name of the APIService of the core group, whose route is /api.
 const coreService = "v1."
-
-// delegate is the next server, without its chain of filters.
-func (s *Server) delegate() http.Handler {
-	return s.cfg.Delegate.UnprotectedHandler()
-}
 
 func routeOf(name, group, version string) string {
 	if name == coreService {

@@ -20,36 +20,10 @@ import (
 	apiextensionsserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	clientinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
-	generatedopenapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/util/webhook"
-	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kube-openapi/pkg/common"
-
-	"github.com/kubeweir/kubeweir/origin/internal/schemas"
-	"github.com/kubeweir/kubeweir/origin/registry"
 )
-
-// Config configures a Server.
-type Config struct {
-	// Generic is the configuration shared by all servers of the chain; New changes its own copy.
-	// Only the info and the security of its OpenAPI configs are used.
-	Generic genericapiserver.Config
-	// Informers are the informers of the built-in types.
-	Informers kubeinformers.SharedInformerFactory
-	// Registry determines where definitions and custom resources are kept, Prefix ("/registry") begins
-	// their keys.
-	Registry registry.Options
-	Prefix   string
-	// Delegate serves all requests that are not for custom resources.
-	Delegate genericapiserver.DelegationTarget
-	// ServiceResolver and AuthResolverWrapper are used to call conversion webhooks.
-	ServiceResolver     webhook.ServiceResolver
-	AuthResolverWrapper webhook.AuthenticationInfoResolverWrapper
-	// Logger, default: slog.Default().
-	Logger *slog.Logger
-}
 
 // Server serves apiextensions.k8s.io and all custom resources.
 type Server struct {
@@ -113,10 +87,6 @@ func genericConfig(cfg Config) genericapiserver.Config {
 	config.OpenAPIConfig = nil
 	config.OpenAPIV3Config = group(cfg).V3()
 	return config
-}
-
-func group(cfg Config) schemas.Group {
-	return schemas.Group{Definitions: generatedopenapi.GetOpenAPIDefinitions, Scheme: apiextensionsserver.Scheme, Config: &cfg.Generic}
 }
 
 // Sync reads the definitions and returns when they are known. It is called once,

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,25 +10,11 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
-
-	engine "github.com/kubeweir/kubeweir/origin/storage"
 )
 
 // deleteCollectionWorkers is kube-apiserver's default of --delete-collection-workers
 // (apiserver, server/options/etcd.go).
 const deleteCollectionWorkers = 1
-
-// Options of the Stores that a Decorator makes.
-type Options struct {
-	// Engine holds the objects of all of them. It is not closed by a Store.
-	Engine engine.Engine
-	// Progress gets to know the open watches of all of them. Default: one of each
-	// Store's own.
-	Progress *Progress
-	// BookmarkPeriod is how often a watch that allows bookmarks gets one at least.
-	// Default: 1 min, kube-apiserver's.
-	BookmarkPeriod time.Duration
-}
 
 // Decorator returns the function with which generic registries make their storage.Interface: a
 // Store. The Store uses Codec, Transformer, Prefix and GroupResource of the resource's config. Its

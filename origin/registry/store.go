@@ -134,3 +134,15 @@ func (s *Store) key(key string, recursive bool) (string, error) {
 	}
 	return s.pathPrefix + strings.TrimPrefix(key, "/"), nil
 }
+
+// Options of the Stores that a Decorator makes.
+type Options struct {
+	// Engine holds the objects of all of them. It is not closed by a Store.
+	Engine engine.Engine
+	// Progress gets to know the open watches of all of them. Default: one of each
+	// Store's own.
+	Progress *Progress
+	// BookmarkPeriod is how often a watch that allows bookmarks gets one at least.
+	// Default: 1 min, kube-apiserver's.
+	BookmarkPeriod time.Duration
+}

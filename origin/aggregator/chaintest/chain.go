@@ -185,3 +185,6 @@ func waitReady(t testing.TB, config *rest.Config) {
 		}
 	}
 }
+
+// Timeout is how long anything in these tests may take.
+const Timeout = 20 * time.Second

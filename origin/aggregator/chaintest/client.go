@@ -20,9 +20,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Timeout is how long anything in these tests may take.
-const Timeout = 20 * time.Second
-
 // Dynamic is a client of a resource, given as "resource.version.group".
 func (c *Chain) Dynamic(t testing.TB, resource string) dynamic.NamespaceableResourceInterface {
 	t.Helper()

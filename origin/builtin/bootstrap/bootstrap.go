@@ -19,8 +19,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -30,7 +28,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	schedulinghelper "k8s.io/kubernetes/pkg/apis/scheduling/v1"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
 )
@@ -63,58 +60,6 @@ const (
 // A bootstrapper does the work of one Run.
 type bootstrapper struct {
 	Config
-}
-
-// Run writes the objects that clients rely on and then starts the controllers, which run until
-// ctx ends; wait waits for them. If Run fails, no controller runs and wait is nil.
-func Run(ctx context.Context, cfg Config) (wait func(), err error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
-	b := &bootstrapper{cfg}
-	began := time.Now()
-	if err := b.sync(ctx); err != nil {
-		return nil, fmt.Errorf("bootstrap: %w", err)
-	}
-	if err := b.write(ctx); err != nil {
-		return nil, fmt.Errorf("bootstrap: %w", err)
-	}
-	cfg.Logger.DebugContext(ctx, "bootstrap objects written", "took", time.Since(began))
-	var running sync.WaitGroup
-	for _, run := range b.controllers(ctx) {
-		running.Go(func() { run(ctx) })
-	}
-	return running.Wait, nil
-}
-
-// sync waits for the informers that write reads.
-func (b *bootstrapper) sync(ctx context.Context) error {
-	rbac := b.Informers.Rbac().V1()
-	needed := []cache.DoneChecker{
-		b.Informers.Core().V1().Namespaces().Informer().HasSyncedChecker(),
-		b.Informers.Scheduling().V1().PriorityClasses().Informer().HasSyncedChecker(),
-		rbac.ClusterRoles().Informer().HasSyncedChecker(), rbac.ClusterRoleBindings().Informer().HasSyncedChecker(),
-		rbac.Roles().Informer().HasSyncedChecker(), rbac.RoleBindings().Informer().HasSyncedChecker(),
-	}
-	b.Informers.Core().V1().Services().Informer() // for the controllers
-	b.Informers.Start(ctx.Done())
-	if !cache.WaitFor(ctx, "", needed...) {
-		return fmt.Errorf("waiting for informers: %w", context.Cause(ctx))
-	}
-	return nil
-}
-
-// write writes the objects that are missing or different: those in no namespace first.
-func (b *bootstrapper) write(ctx context.Context) error {
-	for _, tasks := range [][]task{
-		slices.Concat(b.namespaces(), b.clusterPolicy(), b.priorityClasses()),
-		b.namespacePolicy(),
-	} {
-		if err := perform(ctx, tasks); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 var systemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault}

@@ -7,7 +7,6 @@ import (
 	"math"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -104,11 +103,6 @@ func (e *Engine) change(ctx context.Context, key string, expect storage.Precondi
 	return 0, conflict
 }
 
-// keyValue converts kv, whose value it shares: nothing else refers to the decoded message.
-func keyValue(kv *mvccpb.KeyValue) storage.KeyValue {
-	return storage.KeyValue{Key: string(kv.Key), Value: kv.Value, Revision: uint64(kv.ModRevision)}
-}
-
 // Range implements storage.Engine. It reads one revision linearizably, in a stream or in pages.
 func (e *Engine) Range(ctx context.Context, opts storage.RangeOptions) (storage.RangeResult, error) {
 	call, end, err := e.begin(ctx)
@@ -199,44 +193,6 @@ func (e *Engine) readRange(ctx context.Context, opts storage.RangeOptions) (stor
 	}
 }
 
-// page is one request of a range.
-func (e *Engine) page(ctx context.Context, from string, opts []clientv3.OpOption) (*clientv3.GetResponse, error) {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
-	return e.client.Get(ctx, from, opts...)
-}
-
-// isSlow reports whether a page took too long although etcd answers: its values are large, or the
-// way is.
-func (e *Engine) isSlow(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !isTimeout(rpctypes.Error(err)) {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
-	defer cancel()
-	_, err = e.client.Get(ctx, compactRevKey, clientv3.WithCountOnly())
-	return err == nil
-}
-
-func pageOptions(opts storage.RangeOptions, to string, rev, limit int64) []clientv3.OpOption {
-	out := []clientv3.OpOption{clientv3.WithRev(rev), clientv3.WithLimit(limit)} // 0 for no limit
-	if to != "" {
-		out = append(out, clientv3.WithRange(to))
-	}
-	if opts.KeysOnly {
-		out = append(out, clientv3.WithKeysOnly())
-	}
-	return out
-}
-
-// revisionRead returns the revision of a response: the requested one, or that of the store.
-func revisionRead(resp *clientv3.GetResponse, requested int64) uint64 {
-	if requested > 0 {
-		return uint64(requested)
-	}
-	return uint64(resp.Header.Revision)
-}
-
 func sizeOf(count, limit int64) int64 {
 	if limit > 0 {
 		return min(count, limit)
@@ -291,4 +247,44 @@ func (e *Engine) Compact(ctx context.Context, revision uint64) error {
 		e.metrics.compacted.Set(float64(revision))
 	}
 	return err
+}
+
+// CurrentRevision reads the revision from a quorum. Calls at the same time share
+// a request that begins after each of them.
+func (e *Engine) CurrentRevision(ctx context.Context) (uint64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	rev, _, err := e.revisions.Do(ctx, struct{}{}, e.readRevision)
+	if err != nil && ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	return rev, err
+}
+
+func (e *Engine) readRevision(ctx context.Context) (uint64, error) {
+	call, end, err := e.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	started := time.Now()
+	// Any key does; this one every user of the store may read.
+	resp, err := e.page(call, compactRevKey, []clientv3.OpOption{clientv3.WithCountOnly()})
+	if err := e.done(ctx, "revision", started, err); err != nil {
+		return 0, err
+	}
+	return uint64(resp.Header.Revision), nil
+}
+
+func (e *Engine) grantLease(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
+	started := time.Now()
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	resp, err := e.client.Grant(ctx, seconds)
+	e.metrics.requests.WithLabelValues("lease").Observe(time.Since(started).Seconds())
+	if err != nil {
+		return 0, err
+	}
+	return resp.ID, nil
 }

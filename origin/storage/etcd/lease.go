@@ -62,15 +62,3 @@ func (l *leases) forget(id clientv3.LeaseID) {
 		l.last = lease{}
 	}
 }
-
-func (e *Engine) grantLease(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
-	started := time.Now()
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
-	resp, err := e.client.Grant(ctx, seconds)
-	e.metrics.requests.WithLabelValues("lease").Observe(time.Since(started).Seconds())
-	if err != nil {
-		return 0, err
-	}
-	return resp.ID, nil
-}

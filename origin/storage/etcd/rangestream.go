@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,18 +16,6 @@ var errCutShort = errors.New("etcd: a range ended without its last part")
 
 // errNoStream means that a range must be read in pages.
 var errNoStream = errors.New("etcd cannot stream the range")
-
-// streamRecheck is how long an etcd that does not support RangeStream is not tried again, as in
-// kube-apiserver (k8s.io/apiserver/pkg/storage/feature): it may be upgraded while the engine runs.
-const streamRecheck = 10 * time.Minute
-
-// rangeStreams records whether etcd supports RangeStream. It is safe for concurrent use.
-type rangeStreams struct{ unknownSince atomic.Int64 }
-
-func (s *rangeStreams) known(now time.Time) bool {
-	since := s.unknownSince.Load()
-	return since == 0 || now.Sub(time.Unix(0, since)) >= streamRecheck
-}
 
 // stream reads a range of one revision in one RangeStream (KEP-5966, etcd 3.7), which takes a third
 // of the time of pages (BenchmarkRange). rev is 0 for the current revision. The error is

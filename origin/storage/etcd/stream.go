@@ -37,9 +37,6 @@ func repeatAfter(d time.Duration, ahead bool) time.Duration {
 	return min(2*d, lastRepeat)
 }
 
-// A sender is the sending half of a stream. One goroutine at a time uses it.
-type sender interface{ Send(*pb.WatchRequest) error }
-
 // pauses are the waits between attempts, each twice as long as the last.
 type pauses struct{ last time.Duration }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"hash/fnv"
+
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
@@ -252,4 +254,10 @@ func names(kvs []storage.KeyValue, prefix string) []string {
 		out[i] = strings.TrimPrefix(kv.Key, prefix)
 	}
 	return out
+}
+
+func digest(b []byte) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write(b)
+	return h.Sum32()
 }

@@ -10,7 +10,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,20 +53,6 @@ type Case struct {
 	run  func(*session)
 	time time.Duration       // 0 means caseTime
 	need func(s *Store) bool // whether the store has what the case needs; nil: it does
-}
-
-// Run runs every case on a store of its own: open is called once for each. Cases that a
-// store cannot run by what it is (see Store) are left out, not skipped.
-func Run(t *testing.T, open func(t *testing.T) Store) {
-	for _, c := range Cases() {
-		t.Run(c.Name, func(t *testing.T) { c.Run(t, open) })
-	}
-}
-
-// Cases returns the cases of the suite, for callers that run only some of them.
-func Cases() []Case {
-	return slices.Concat(writeCases(), readCases(), watchCases(), progressCases(), compactCases(), ttlCases(),
-		concurrentCases(), lifecycleCases(), restartCases(), faultCases())
 }
 
 func needReopen(s *Store) bool { return s.Reopen != nil }

@@ -3,7 +3,6 @@ package storagetest
 import (
 	"bytes"
 	"errors"
-	"hash/fnv"
 	"strings"
 
 	"github.com/kubeweir/kubeweir/origin/storage"
@@ -26,12 +25,6 @@ func writeCases() []Case {
 		{Name: "ValuesAreCopied", run: testValuesAreCopied},
 		{Name: "TooLarge", run: testTooLarge},
 	}
-}
-
-func digest(b []byte) uint32 {
-	h := fnv.New32a()
-	_, _ = h.Write(b)
-	return h.Sum32()
 }
 
 func testCreate(s *session) {
