@@ -270,7 +270,7 @@ func TestExplainVisible(t *testing.T) {
 		}
 		b.do(pods.line, pods.header()...)
 		e := b.explain(pods)
-		if e.Visible == nil || *e.Visible != (explain.ExplainedVisible{Known: true, Namespaces: 3, Rule: "rules[4]", Text: "rules[4] shows the 3 namespaces that are confirmed for the user"}) || e.Route != "cached" || e.Allowed {
+		if e.Visible == nil || *e.Visible != (explain.Visible{Known: true, Namespaces: 3, Rule: "rules[4]", Text: "rules[4] shows the 3 namespaces that are confirmed for the user"}) || e.Route != "cached" || e.Allowed {
 			t.Errorf("afterwards: %+v %+v", e, e.Visible)
 		}
 		time.Sleep(time.Minute)

@@ -114,7 +114,7 @@ func (h *handler) Explain(_ context.Context, q explain.Question) (*explain.Expla
 	if q.Method == "" {
 		return nil, errors.New("the method must be one of HTTP")
 	}
-	return &explain.Explanation{Request: explain.ExplainedRequest{Verb: "list", Resource: "pods"}, Route: "cached", Text: "From the cache.", Steps: []explain.ExplainedStep{{Step: "parsed", Text: "list of pods"}}}, nil
+	return &explain.Explanation{Request: explain.Request{Verb: "list", Resource: "pods"}, Route: "cached", Text: "From the cache.", Steps: []explain.Step{{Step: "parsed", Text: "list of pods"}}}, nil
 }
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}

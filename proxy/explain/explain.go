@@ -38,27 +38,27 @@ type Question struct {
 // Explanation describes how a request would be served now, as far as that is known without sending
 // anything to the upstream.
 type Explanation struct {
-	Request ExplainedRequest `json:"request"`
+	Request Request `json:"request"`
 	// Route is a response.Source, RouteRejected or RouteUnknown.
 	Route string `json:"route"`
 	// Why is the label of the reason, "" if there is none. Text describes the route in a sentence
 	// or two.
-	Why                 string `json:"reason,omitempty"`
-	Text                string `json:"text"`
-	ExplainedPermission `json:"permission"`
+	Why        string `json:"reason,omitempty"`
+	Text       string `json:"text"`
+	Permission `json:"permission"`
 	// Visible describes which namespaces a list or watch of all namespaces shows instead of a rejection,
 	// nil if it does not.
-	Visible *ExplainedVisible `json:"visible,omitempty"`
+	Visible *Visible `json:"visible,omitempty"`
 	// Settings are the settings of the request, each with its rule.
 	Settings []policy.DecidedSetting `json:"settings"`
 	// Collection is the collection that would be read, nil if there is none.
-	Collection    *ExplainedCollection `json:"collection,omitempty"`
-	ExplainedCost `json:"cost"`
-	Steps         []ExplainedStep `json:"steps"`
+	Collection   *Collection `json:"collection,omitempty"`
+	UpstreamCost `json:"cost"`
+	Steps        []Step `json:"steps"`
 }
 
-// ExplainedRequest is the parsed request.
-type ExplainedRequest struct {
+// Request is the parsed request.
+type Request struct {
 	Verb        string `json:"verb"`
 	IsResource  bool   `json:"isResource"`
 	Group       string `json:"group"`
@@ -69,36 +69,36 @@ type ExplainedRequest struct {
 	Name        string `json:"name,omitempty"`
 }
 
-// ExplainedPermission is the decision, if it is known, and a text with its origin, or with the way
+// Permission is the decision, if it is known, and a text with its origin, or with the way
 // it would be made.
-type ExplainedPermission struct {
+type Permission struct {
 	PermissionKnown bool   `json:"known"`
 	Allowed         bool   `json:"allowed"`
 	PermissionText  string `json:"text"`
 }
 
-// ExplainedCost is the number of requests that the upstream would get, without reviews. Cost
+// UpstreamCost is the number of requests that the upstream would get, without reviews. Cost
 // describes it.
-type ExplainedCost struct {
+type UpstreamCost struct {
 	Cost             string `json:"text"`
 	UpstreamRequests int    `json:"upstreamRequests"`
 }
 
-// ExplainedCollection is the state of a collection.
-type ExplainedCollection struct {
+// Collection is the state of a collection.
+type Collection struct {
 	State   string `json:"state"`
 	Objects int    `json:"objects"`
 	Bytes   int64  `json:"bytes"`
 }
 
-// ExplainedStep is one on the way of a request.
-type ExplainedStep struct {
+// Step is one on the way of a request.
+type Step struct {
 	Step string `json:"step"`
 	Text string `json:"text"`
 }
 
-// ExplainedVisible is which namespaces are shown of all.
-type ExplainedVisible struct {
+// Visible is which namespaces are shown of all.
+type Visible struct {
 	// Known is true if the user's namespaces are known; Namespaces is then their number.
 	Known      bool `json:"known"`
 	Namespaces int  `json:"namespaces"`
@@ -154,7 +154,7 @@ func Explain(ctx context.Context, g *Gateway, p *policy.Compiled, q Question) (*
 	}
 	x := &route.Facts{Request: r, Info: r.Info(), Reading: new(route.Reading)}
 	i := x.Info
-	e := &explaining{g: g, x: x, policy: p, Explanation: &Explanation{Request: ExplainedRequest{
+	e := &explaining{g: g, x: x, policy: p, Explanation: &Explanation{Request: Request{
 		i.Verb, i.IsResourceRequest, i.APIGroup, i.APIVersion, i.Resource, i.Subresource, i.Namespace, i.Name,
 	}}}
 	e.parsed()
@@ -202,7 +202,7 @@ type explaining struct {
 }
 
 func (e *explaining) step(name, format string, args ...any) {
-	e.Steps = append(e.Steps, ExplainedStep{name, fmt.Sprintf(format, args...)})
+	e.Steps = append(e.Steps, Step{name, fmt.Sprintf(format, args...)})
 }
 
 // rule returns the rule that decides a setting, in words.

@@ -300,9 +300,9 @@ func (e *explaining) findNamespaces() (ended bool) {
 }
 
 // visible describes the namespaces that would be shown.
-func (e *explaining) visible(a authz.Attributes) (*ExplainedVisible, visible.Inspection) {
+func (e *explaining) visible(a authz.Attributes) (*Visible, visible.Inspection) {
 	look := e.g.Visible.Inspect(e.x.Subject.User, a)
-	v := &ExplainedVisible{Rule: e.rule("visibleLists")}
+	v := &Visible{Rule: e.rule("visibleLists")}
 	granted := fmt.Sprintf("the RBAC objects in the cache grant it in %d namespaces", look.Candidates)
 	switch {
 	case !look.Known:
@@ -339,7 +339,7 @@ func (e *explaining) peek() {
 	res, encoding := e.x.Query.Resource, e.x.Query.Encoding()
 	for _, c := range e.g.Manager.Status() {
 		if c.Resource == res.GroupVersionResource && c.Encoding == encoding {
-			e.status, e.Collection = &c, &ExplainedCollection{c.State.Phase.String(), c.Objects, c.Bytes}
+			e.status, e.Collection = &c, &Collection{c.State.Phase.String(), c.Objects, c.Bytes}
 		}
 	}
 	if e.status != nil {
