@@ -124,7 +124,7 @@ docs: ## Write what is generated: references and the dashboard.
 
 .PHONY: unit
 unit: .cache/bin/report ## Unit tests (check has vetted), with the race detector where it does not mean building Kubernetes twice.
-	CGO_ENABLED=1 $(REPORT) $(GO) test -race -vet=off -timeout 10m $(LIGHT)
+	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(REPORT) $(GO) test -race -vet=off -timeout 10m $(LIGHT)
 	$(REPORT) $(GO) test -vet=off -run 'Allocations|Memory' $(COUNTED)
 	$(REPORT) $(GO) test -vet=off -timeout 10m $(HEAVY)
 	$(GO) -C deploy/release test -vet=off -timeout 10m ./...

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/test/conformance"
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
@@ -35,6 +36,9 @@ type column struct {
 	// withoutWatchList means that the kube-apiserver does not support streaming lists, which is the
 	// default in 1.30 and 1.33.
 	withoutWatchList bool
+	// some are the resources that each form has in the short form, as offsets that move with the form;
+	// nil means all. The releases between the oldest and the newest have all of them together.
+	some []int
 }
 
 // cluster starts a kube-apiserver of a release and creates the objects.
@@ -147,13 +151,15 @@ func TestMatrix(t *testing.T) {
 		t.Parallel()
 		o := cluster(ctx, t, realkube.Release133)
 		c := gateway(ctx, t, before133, o)
-		c.withoutWatchList = true
+		c.withoutWatchList, c.some = true, []int{0, 2}
 		runColumns(ctx, t, o, c)
 	})
 	t.Run("1.36", func(t *testing.T) {
 		t.Parallel()
 		o := cluster(ctx, t, realkube.Release136)
-		runColumns(ctx, t, o, gateway(ctx, t, before136, o))
+		c := gateway(ctx, t, before136, o)
+		c.some = []int{1, 3, 4}
+		runColumns(ctx, t, o, c)
 	})
 	t.Run("1.37", func(t *testing.T) {
 		t.Parallel()
@@ -191,7 +197,7 @@ func resumes(ctx context.Context, t *testing.T, o *conformance.Oracle, like *col
 	byLabel.path = func(r resource, changed int64) string { return since.path(r, changed) + "&labelSelector=changed" }
 	byLabel.events = func(r resource) []string { return []string{"ADDED", "ADDED"} }
 	c := gateway(ctx, t, like.name, o)
-	c.changed = like.changed
+	c.changed, c.some = like.changed, like.some
 	must(t, conformance.Warm(ctx, c.env, c.target, listed()))
 	before := c.count(ctx, t, tally{})
 	for _, f := range forms {
@@ -231,11 +237,28 @@ func (c *column) exception(f form, v verb, r resource) exception {
 	return exception{}
 }
 
+// row returns the resources of a row. The forms that the cache holds have all, and the cells that are
+// different in a release are always compared.
+func (c *column) row(f form, v verb) []resource {
+	if c.some == nil || soak.Enabled() || f.name == "JSON" || f.name == "protobuf" {
+		return resources
+	}
+	moved := slices.IndexFunc(forms, func(other form) bool { return other.name == f.name })
+	var out []resource
+	for i, r := range resources {
+		if slices.Contains(c.some, (i+moved)%len(resources)) || c.exception(f, v, r).column != "" {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
 // compareRow compares the cells of a form and a verb and checks where the responses came from: it
 // checks the cells from the cache together, and each forwarded cell separately.
 func (c *column) compareRow(ctx context.Context, t *testing.T, f form, v verb, before tally) tally {
 	t.Helper()
-	for _, r := range resources {
+	row := c.row(f, v)
+	for _, r := range row {
 		if e := c.exception(f, v, r); e.missing == "" && e.forwarded == reason.NotForwarded {
 			c.compare(ctx, t, f, v, r)
 		}
@@ -256,7 +279,7 @@ func (c *column) compareRow(ctx context.Context, t *testing.T, f form, v verb, b
 			t.Errorf("%s: %v responses were %q, want one of %q", name, n-before.sources[source], source, right)
 		}
 	}
-	for _, r := range resources {
+	for _, r := range row {
 		e := c.exception(f, v, r)
 		if e.forwarded == reason.NotForwarded {
 			continue
