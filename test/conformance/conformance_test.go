@@ -106,8 +106,8 @@ func TestOracle(t *testing.T) {
 }
 
 // TestGateway compares gateways with the kube-apiserver behind them: one that started before the
-// objects were created and received them by watches, one that listed them, and one that serves
-// most-recent reads and self reviews from memory.
+// objects were created and received them by watches, one that listed them, one that serves
+// most-recent reads and self reviews from memory, and two behind another gateway.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, realkube.Options{})
@@ -122,12 +122,13 @@ func TestGateway(t *testing.T) {
 	warm(fed)
 	do(t, o.Seed)
 	listed, session := startGateway(t, o), startGateway(t, o, "--profile", "dashboard")
-	for _, g := range []*realkube.Gateway{fed, listed, session} {
+	site, siteSession := startTier(t, o, listed), startTier(t, o, listed, "--consistency", "session")
+	for _, g := range []*realkube.Gateway{fed, listed, session, site} {
 		warm(g) // the first has to discover the new resources
 	}
 	do(t, o.Change)
 	cases := must(t, o.Reads)
-	for _, g := range []*realkube.Gateway{fed, listed, session} {
+	for _, g := range []*realkube.Gateway{fed, listed, session, site} {
 		unsettled := must(t, func(ctx context.Context) ([]string, error) {
 			return Settle(ctx, o.Env, oracle, gatewayTarget(t, o, g, false), must(t, o.Resources))
 		})
@@ -154,6 +155,8 @@ func TestGateway(t *testing.T) {
 	t.Run("listed", func(t *testing.T) {
 		RunReads(ctx, t, o.Env, oracle, gatewayTarget(t, o, listed, true), near(cases))
 	})
+	t.Run("tier", func(t *testing.T) { testTier(ctx, t, o, oracle, site, cases) })
+	t.Run("proxy", func(t *testing.T) { testFrontProxy(ctx, t, o, oracle, gatewayTarget(t, o, fed, false)) })
 	t.Run("session", func(t *testing.T) {
 		gateway := gatewayTarget(t, o, session, false)
 		RunReads(ctx, t, o.Env, oracle, gateway, loosened(near(cases)))
@@ -172,9 +175,11 @@ func TestGateway(t *testing.T) {
 	t.Run("live", func(t *testing.T) {
 		RunLive(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, false), "live", LiveCases())
 		RunLive(ctx, t, o.Env, oracle, gatewayTarget(t, o, listed, true), "multiplexed", LiveCases())
+		RunLive(ctx, t, o.Env, oracle, gatewayTarget(t, o, site, false), "tier-live", LiveCases())
 	})
 	t.Run("written", func(t *testing.T) {
 		RunScenarios(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, true), "written", Scenarios())
+		RunScenarios(ctx, t, o.Env, oracle, gatewayTarget(t, o, siteSession, true), "tier-session", Scenarios())
 	})
 	t.Run("socket/body of the handshake", func(t *testing.T) {
 		testHandshakeBody(ctx, t, o, oracle, gatewayTarget(t, o, fed, false))

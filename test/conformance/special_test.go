@@ -231,13 +231,8 @@ func testHandshakeBody(ctx context.Context, t *testing.T, o *Oracle, oracle, gat
 	}
 }
 
-// TestFrontProxy tests requests of an authenticating proxy that names users to the gateway.
-func TestFrontProxy(t *testing.T) {
-	t.Parallel()
-	o := startOracle(t, realkube.Options{})
-	do(t, o.Seed)
-	do(t, o.Change)
-	g := startGateway(t, o)
+// testFrontProxy tests requests of an authenticating proxy that names users to the gateway.
+func testFrontProxy(ctx context.Context, t *testing.T, o *Oracle, oracle, gateway *Target) {
 	for name, commonName := range map[string]string{"proxy": o.Cluster.FrontProxyName(), "stranger": "somebody-else"} {
 		pair, err := o.Cluster.IssueFrontProxyCertFor(commonName)
 		if err != nil {
@@ -264,5 +259,5 @@ func TestFrontProxy(t *testing.T) {
 	}
 	review := reviewCase("proxy/61 SelfSubjectReview", "authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview", `{}`).from("proxy").
 		header("X-Remote-User", "zoe").header("X-Remote-Uid", "u1").header("X-Remote-Group", "g").header("X-Remote-Extra-Some%2fKey", "v").contains(`"zoe"`)
-	RunReads(t.Context(), t, o.Env, target(t, o.Target, false), gatewayTarget(t, o, g, false), append(cases, review))
+	RunReads(ctx, t, o.Env, oracle, gateway, append(cases, review))
 }

@@ -63,14 +63,10 @@ func TestOracleWrites(t *testing.T) {
 	RunScenarios(ctx, t, o.Env, oracle, itself, "w", allScenarios(t, o))
 }
 
-// TestStandaloneOnSharedStore compares a standalone server on kube-apiserver's etcd with that
-// kube-apiserver. Both show the same state, so all bytes of every read are compared, and each
-// server reads what the other writes.
-func TestStandaloneOnSharedStore(t *testing.T) {
-	t.Parallel()
-	o := startOracle(t, realkube.Options{})
-	do(t, o.Seed)
-	ctx, oracle := t.Context(), target(t, o.Target, false)
+// testSharedStore compares a standalone server on kube-apiserver's etcd with that kube-apiserver.
+// Both show the same state, so all bytes of every read are compared, and each server reads what the
+// other writes.
+func testSharedStore(ctx context.Context, t *testing.T, o *Oracle, oracle *Target) {
 	_, ours := startStandalone(t, o, realkube.StandaloneOptions{SharedStore: true})
 	do(t, func(ctx context.Context) error { return Warm(ctx, o.Env, ours, must(t, o.Resources)) })
 	do(t, o.Change)
@@ -111,13 +107,14 @@ var knownDifferences = []difference{
 	{regexp.MustCompile(`^auth/77 TokenReview of a good token`), "the audience is the issuer"},
 }
 
-// TestStandalone compares writes, errors, definitions and apply with kube-apiserver, each on its
-// own store.
+// TestStandalone compares a standalone server with kube-apiserver: reads of the same store, then
+// writes, errors, definitions and apply, each on its own store.
 func TestStandalone(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, realkube.Options{})
 	do(t, o.Seed)
 	ctx, oracle := t.Context(), target(t, o.Target, false)
+	t.Run("shared store", func(t *testing.T) { testSharedStore(ctx, t, o, oracle) })
 	s, ours := startStandalone(t, o, realkube.StandaloneOptions{})
 	do(t, func(ctx context.Context) error {
 		cfg, err := s.AdminConfig()
