@@ -112,17 +112,17 @@ func TestRawWatchGuarantees(t *testing.T) {
 	for _, v := range views() {
 		open = append(open, watchView(ctx, t, g, v, uint64(began)))
 	}
-	must(t, all.write(ctx, 400))
+	must(t, all.write(ctx, int64(soak.Cases(200, 400))))
 	middle, err := kube.Revision(ctx)
 	must(t, err)
 	for _, v := range views() {
 		open = append(open, watchView(ctx, t, g, v, uint64(middle)))
 	}
 	restless := followChains(ctx, t, g, uint64(began))
-	must(t, all.write(ctx, 1200))
+	must(t, all.write(ctx, int64(soak.Cases(500, 1200))))
 	gap := killGently(ctx, t, g, all)
 	restless.expectGap(gap)
-	must(t, all.write(ctx, 1200))
+	must(t, all.write(ctx, int64(soak.Cases(500, 1200))))
 
 	history := settle(ctx, t, began)
 	soon, cancel := context.WithTimeout(ctx, waitTimeout) // for all watches together

@@ -78,7 +78,7 @@ func nothing() disturbance {
 	return disturbance{"nothing happens", func(context.Context, *realkube.Gateway) error { return nil }}
 }
 
-// TestInformersStayEqual runs thousands of random writes with informers of every kind of client, a
+// TestInformersStayEqual runs many random writes with informers of every kind of client, a
 // controller-runtime manager, and clients that read nothing, while kube-apiserver and the gateway
 // fail. After each disturbance every informer must hold the same objects as kube-apiserver. A soak
 // repeats the disturbances and has more writes.
@@ -104,7 +104,7 @@ func TestInformersStayEqual(t *testing.T) {
 	if soak.Enabled() {
 		plan = append(plan, killUpstream(), compact(), killUpstream(), stopGateway())
 	}
-	writes := soak.Cases(500, 1000)
+	writes := soak.Cases(250, 1000)
 	for i, d := range plan {
 		began := time.Now()
 		must(t, disturb(ctx, g, all, int64(writes), d))
