@@ -138,7 +138,7 @@ func Kubeweir(ctx context.Context) (string, error) {
 	}
 	defer unlock()
 	out := filepath.Join(dir, "kubeweir")
-	if err := goBuild(ctx, root, out, "", "./cmd/kubeweir"); err != nil {
+	if err := goBuild(ctx, root, out, "-s -w", "./cmd/kubeweir"); err != nil {
 		return "", err
 	}
 	built.path = out
