@@ -124,8 +124,15 @@ func (c *conn) awaitHead() (rejection int) {
 	in := &c.In
 	for seen := 0; ; {
 		b, _ := in.Buf.Peek(in.Buf.Buffered())
-		if len(b) > 0 && (b[0] == '\r' || b[0] == '\n') {
-			_, _ = in.Buf.Discard(1) // an empty line before the request (RFC 9112, 2.2)
+		switch { // an empty line before the request (RFC 9112, 2.2)
+		case len(b) > 0 && b[0] == '\n':
+			_, _ = in.Buf.Discard(1)
+			continue
+		case len(b) > 1 && b[0] == '\r':
+			if b[1] != '\n' {
+				return 400
+			}
+			_, _ = in.Buf.Discard(2)
 			continue
 		}
 		if bytes.HasSuffix(b, crlfcrlf) {

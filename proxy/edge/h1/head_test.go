@@ -59,6 +59,8 @@ func TestHeadByteByByte(t *testing.T) {
 		line + "Host: x\r\n":                                               0,
 		"":                                                                 0,
 		"\r\n\r\n":                                                         0,
+		"\r" + line + "Host: x\r\n\r\n":                                    400,
+		"\r":                                                               0,
 	} {
 		if _, got := headOf(t, text); got != want {
 			t.Errorf("%.60q: %d, want %d", text, got, want)
@@ -71,6 +73,7 @@ func FuzzHeadByteByByte(f *testing.F) {
 	f.Add("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	f.Add("\r\nPOST /a HTTP/1.0\r\nA: b\r\n c\r\n\r\nbody\r\n\r\n")
 	f.Add("GET / HTTP/1.1\nHost: x\n\n")
+	f.Add("\r0 / HTTP/0.0\r\n\r\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		h, status := headOf(t, text)
 		if status >= 0 {

@@ -33,6 +33,7 @@ func FuzzHTTP2Request(f *testing.F) {
 		get + "host\ny", get + "te\ntrailers", get + "accept\n a ", get + "a\nb\n:path\n/c", get + "x-remote-user\nadmin\nconnection\nx-remote-user",
 		":method\nPOST\n:scheme\nhttp\n:path\n//a/../b\nhost\nx:1\ncontent-length\n4\nexpect\n100-continue\ntrailer\na",
 		":method\nOPTIONS\n:scheme\nhttps\n:authority\nx\n:path\n*",
+		":method\nGET\n:scheme\nhttp\n:path\n*\nhost\n ",
 		":method\nCONNECT\n:authority\nx:1",
 		":method\nCONNECT\n:protocol\nwebsocket\n:scheme\nhttps\n:authority\nx\n:path\n/",
 	} {
@@ -83,6 +84,7 @@ func meaning(method, host, path, query string, header map[string][]string, body 
 		lines = append(lines, fmt.Sprintf("%q %q", name, values))
 	}
 	slices.Sort(lines)
+	host = strings.Trim(host, " \t")
 	return fmt.Sprintf("%q %q %q %q %q %v %q", method, host, path, query, content, err == nil, lines)
 }
 
