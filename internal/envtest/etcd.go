@@ -90,7 +90,9 @@ func (e *Etcd) Serve(ctx context.Context, ready func(net.Addr)) error {
 	}
 	mux := http.NewServeMux()
 	for _, path := range []string{"/health", "/livez", "/readyz"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"health":"true","reason":""}`) })
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"health":"true","reason":""}`)
+		})
 	}
 	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"etcdserver":"3.6.0","etcdcluster":"3.6.0"}`)
