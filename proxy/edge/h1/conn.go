@@ -135,9 +135,6 @@ func (c *conn) awaitHead() (rejection int) {
 			_, _ = in.Buf.Discard(2)
 			continue
 		}
-		if bytes.HasSuffix(b, crlfcrlf) {
-			return -1 // as most come; nothing more than this request is here
-		}
 		if end := headEnd(b, seen); end >= 0 {
 			if bytes.HasSuffix(b[:end], crlfcrlf) {
 				return -1

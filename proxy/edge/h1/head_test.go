@@ -18,8 +18,9 @@ import (
 // byteConn is a connection that brings one byte with each read.
 type byteConn struct {
 	net.Conn
-	left  string
-	reads int
+	left   string
+	reads  int
+	atOnce bool
 }
 
 func (c *byteConn) Read(p []byte) (int, error) {
@@ -27,7 +28,10 @@ func (c *byteConn) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	c.reads++
-	n := copy(p[:1], c.left)
+	if !c.atOnce {
+		p = p[:1]
+	}
+	n := copy(p, c.left)
 	c.left = c.left[n:]
 	return n, nil
 }
@@ -65,6 +69,18 @@ func TestHeadByteByByte(t *testing.T) {
 		if _, got := headOf(t, text); got != want {
 			t.Errorf("%.60q: %d, want %d", text, got, want)
 		}
+	}
+}
+
+// TestLineFeedsAtOnce checks that lines that end in a line feed alone are rejected if the next request is
+// there already.
+func TestLineFeedsAtOnce(t *testing.T) {
+	c := connOf(t, &byteConn{left: "GET / HTTP/1.0\n\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n", atOnce: true})
+	if !c.In.WaitFor(time.Minute) {
+		t.Fatal("no request")
+	}
+	if status := c.readHead(&fasthttp.RequestHeader{}); status != 400 {
+		t.Errorf("%d", status)
 	}
 }
 
