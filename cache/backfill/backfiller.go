@@ -25,6 +25,8 @@ const (
 	waitLimit = 30 * time.Second
 	// pauseAfter is how long callers are rejected after a failure that would repeat itself.
 	pauseAfter = time.Minute
+	// fullLimit is how many steps may fail for lack of room within pauseAfter.
+	fullLimit = 16
 )
 
 var (
@@ -64,9 +66,11 @@ type Backfiller struct {
 		// Until resume, callers get failure.
 		resume  time.Time
 		failure error
-		// full counts the steps until fullUntil that had no room for the events. After some, callers
-		// are rejected: otherwise a client could have the same events read over and over.
+		// Until fullUntil, full is the number of steps for whose events the history had no room, and
+		// fullAt the highest version of these. Callers up to it are rejected, and after fullLimit steps
+		// all, so that a client cannot make the gateway read the same events over and over.
 		full      int
+		fullAt    uint64
 		fullUntil time.Time
 	}
 }
@@ -131,6 +135,8 @@ func (b *Backfiller) enter(c *caller) error {
 		return source.ErrRedefined
 	case time.Now().Before(b.mu.resume):
 		return b.mu.failure
+	case c.rv <= b.mu.fullAt && time.Now().Before(b.mu.fullUntil):
+		return watchmux.ErrNoRoom
 	}
 	b.mu.callers = append(b.mu.callers, c)
 	if !b.mu.running {
@@ -251,7 +257,7 @@ func (b *Backfiller) settle(c *caller, err error) (bisect bool) {
 		return false
 	case source.IsExpired(err), errors.Is(err, watchmux.ErrNoRoom):
 		if !source.IsExpired(err) {
-			b.countFull(err)
+			b.countFull(c.rv, err)
 		}
 		b.failWhere(err, func(o *caller) bool { return o.rv <= c.rv })
 		return true
@@ -271,12 +277,13 @@ func (b *Backfiller) settle(c *caller, err error) (bisect bool) {
 	return false
 }
 
-// countFull counts a step for whose events there was no room. The caller holds b.mu.
-func (b *Backfiller) countFull(err error) {
+// countFull counts a step from version rv for whose events there was no room. The caller holds b.mu.
+func (b *Backfiller) countFull(rv uint64, err error) {
 	if now := time.Now(); !now.Before(b.mu.fullUntil) {
-		b.mu.full, b.mu.fullUntil = 0, now.Add(pauseAfter)
+		b.mu.full, b.mu.fullAt, b.mu.fullUntil = 0, 0, now.Add(pauseAfter)
 	}
-	if b.mu.full++; b.mu.full == attempts {
+	b.mu.fullAt = max(b.mu.fullAt, rv)
+	if b.mu.full++; b.mu.full == fullLimit {
 		b.mu.resume, b.mu.failure = b.mu.fullUntil, err
 	}
 }
