@@ -62,8 +62,7 @@ restart of kube-apiserver.`,
 	}
 }
 
-// standIn returns how to run as the program with that path, which stands in for another one. It
-// returns nil for kubeweir itself.
+// standIn returns the entry point if path is named kube-apiserver or etcd, nil otherwise.
 func standIn(path string) func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	name := strings.TrimSuffix(filepath.Base(path), ".exe")
 	run := map[string]func(context.Context, []string, io.Writer, io.Writer) error{"kube-apiserver": runAPIServer, "etcd": runEtcd}[name]
@@ -102,7 +101,7 @@ func runAPIServer(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	}
 	outlivePanics()
 	quietLibraries(log)
-	store, err := envtest.FindStore(ctx, a.EtcdServers)
+	store, err := envtest.FindStore(ctx, a.Config.Etcd.Servers)
 	if err != nil {
 		return err
 	}
@@ -113,14 +112,17 @@ func runAPIServer(ctx context.Context, args []string, stdout, stderr io.Writer) 
 // serveAPIServer serves until ctx ends, and then ends at once, as tests want it.
 func serveAPIServer(ctx context.Context, a *envtest.APIServer, store *envtest.Store, log *slog.Logger, stderr io.Writer) error {
 	options := app.StandaloneOptions{InMemory: true, UserAgent: userAgent(), Logger: log}
-	switch {
-	case !store.StandIn:
-		a.Config.Etcd.Servers = a.EtcdServers
-	case store.DataDir != "":
+	if store.StandIn {
+		a.Config.Etcd.Servers = nil
+	}
+	if store.DataDir != "" {
 		options.InMemory, a.Config.DataDir = false, filepath.Join(store.DataDir, "kubeweir")
 	}
 	s, err := app.NewStandalone(ctx, a.Config, options)
 	if err != nil {
+		if text, found := strings.CutPrefix(err.Error(), "--listen: "); found {
+			return errors.New("--secure-port: " + text)
+		}
 		return err
 	}
 	defer s.Close()
@@ -149,7 +151,7 @@ func printAPIServerHelp(stdout io.Writer) error {
 }
 
 // etcdHelp lists the flags. envtest looks for --unsafe-no-fsync in it.
-const etcdHelp = `etcd's stand-in of kubeweir, for test suites. Usage: etcd [flags]
+const etcdHelp = `kubeweir's stand-in for etcd, for test suites. Usage: etcd [flags]
 
 Flags:
   --data-dir               folder for the objects, with KUBEWEIR_STORE=disk
@@ -177,6 +179,9 @@ func runEtcd(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		e.OnDisk = true
 	default:
 		return fmt.Errorf("%s must be memory or disk, not %q", storeVariable, where)
+	}
+	if len(e.Ignored) > 0 {
+		fmt.Fprintf(stderr, "etcd: flags without effect: %s\n", strings.Join(e.Ignored, " "))
 	}
 	return e.Serve(envtest.Parent(ctx), func(a net.Addr) { fmt.Fprintf(stderr, "etcd: ready on http://%s, as a stand-in of kubeweir\n", a) })
 }

@@ -1,13 +1,17 @@
 package envtest
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kubeweir/kubeweir/config"
@@ -21,7 +25,7 @@ var flagsText string
 // Effect is what a flag of kube-apiserver does here.
 type Effect string
 
-// The effects. A flag is rejected if it would change what the server does, and cannot.
+// The effects. A flag that would change the server's behavior but is not implemented is rejected.
 const (
 	Honored  Effect = "honored"
 	Ignored  Effect = "ignored"
@@ -52,10 +56,8 @@ func Flags() []Flag {
 
 // APIServer is a parsed command line of kube-apiserver.
 type APIServer struct {
-	// Config is the configuration of the standalone. Where the objects are is not part of it.
+	// Config is the configuration of the standalone, with etcd as the store.
 	Config *config.Standalone
-	// EtcdServers are the URLs of --etcd-servers.
-	EtcdServers []string
 	// FeatureGates are those of --feature-gates, as Gate=true.
 	FeatureGates []string
 	// Ignored are the given flags that have no effect.
@@ -85,20 +87,23 @@ func (g given) list(name string) (out []string) {
 	return out
 }
 
-// ParseAPIServer parses the flags of kube-apiserver. An error names the flag and is one sentence.
+// ParseAPIServer parses the flags of kube-apiserver. An error names the flag.
 func ParseAPIServer(args []string) (*APIServer, error) {
 	flags, err := parse(args)
 	if err != nil {
 		return nil, err
 	}
-	a := &APIServer{EtcdServers: flags.list("etcd-servers"), FeatureGates: flags.list("feature-gates")}
-	if len(a.EtcdServers) == 0 {
+	a := &APIServer{}
+	for _, gate := range flags.list("feature-gates") {
+		a.FeatureGates = append(a.FeatureGates, strings.TrimPrefix(gate, "kube:"))
+	}
+	if len(flags.list("etcd-servers")) == 0 {
 		return nil, errors.New("--etcd-servers must be specified")
 	}
 	for _, f := range Flags() {
 		value, set := flags.last(f.Name), len(flags[f.Name]) > 0
 		switch {
-		case set && f.Effect == Rejected && value != "":
+		case set && f.Effect == Rejected && value != "" && value != "false":
 			return nil, fmt.Errorf("--%s is not supported: %s", f.Name, f.Reason)
 		case set && f.Effect == Ignored:
 			a.Ignored = append(a.Ignored, "--"+f.Name)
@@ -108,25 +113,21 @@ func ParseAPIServer(args []string) (*APIServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, api := range flags.list("runtime-config") {
-		if !strings.HasSuffix(api, "=true") && strings.Contains(api, "=") {
-			return nil, fmt.Errorf("--runtime-config=%s is not supported: no API can be turned off", api)
-		}
-	}
-	if len(flags["runtime-config"]) > 0 {
-		a.Ignored = append(a.Ignored, "--runtime-config")
-	}
 	a.Config, err = config.ParseStandalone(settings)
 	return a, err
 }
 
-// parse reads a command line as kube-apiserver does.
+// defaultAPI matches the values of --runtime-config that are the default.
+var defaultAPI = regexp.MustCompile(`^(api/ga|([a-z0-9.-]+/)?v[0-9]+)(=true)?$`)
+
+// parse reads a command line.
 func parse(args []string) (given, error) {
 	known := Flags()
 	out := given{}
 	for i := 0; i < len(args); i++ {
 		name, isFlag := strings.CutPrefix(args[i], "-")
 		name, value, hasValue := strings.Cut(strings.TrimPrefix(name, "-"), "=")
+		name = strings.ReplaceAll(name, "_", "-")
 		if !isFlag {
 			return nil, fmt.Errorf("unexpected argument %q: kube-apiserver takes flags only", args[i])
 		}
@@ -159,10 +160,13 @@ func parse(args []string) (given, error) {
 // sameFlags are flags that a standalone has under the same name.
 var sameFlags = []string{
 	"advertise-address", "api-audiences", "audit-log-path", "client-ca-file", "disable-admission-plugins", "enable-admission-plugins",
-	"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-prefix", "event-ttl", "http2-max-streams-per-connection",
+	"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-prefix", "etcd-servers", "event-ttl", "http2-max-streams-per-connection",
 	"service-account-key-file", "service-account-signing-key-file", "service-node-port-range",
 	"tls-cert-file", "tls-cipher-suites", "tls-min-version", "tls-private-key-file", "token-auth-file",
 }
+
+// retainAll is the highest number of audit logs to retain.
+const retainAll = "10000"
 
 // settings returns the flags of the standalone.
 func (g given) settings() ([]string, error) {
@@ -172,6 +176,17 @@ func (g given) settings() ([]string, error) {
 	}
 	if port == "" {
 		port = "6443"
+	}
+	if _, err := netip.ParseAddr(bind); err != nil {
+		return nil, fmt.Errorf("--bind-address must be an IP address, not %q", bind)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return nil, fmt.Errorf("--secure-port must be a port, not %q", port)
+	}
+	for _, api := range g.list("runtime-config") {
+		if !defaultAPI.MatchString(api) {
+			return nil, fmt.Errorf("--runtime-config=%s is not supported: the default APIs are served", api)
+		}
 	}
 	out := []string{"--listen=" + net.JoinHostPort(bind, port), "--admin-listen=", "--shutdown-drain=0s"}
 	for _, name := range sameFlags {
@@ -194,11 +209,17 @@ func (g given) settings() ([]string, error) {
 	case len(ranges) == 1:
 		out = append(out, "--service-cluster-ip-range="+ranges[0])
 	}
-	if size := g.last("audit-log-maxsize"); size != "" {
-		out = append(out, "--audit-log-max-size="+size+"Mi")
-	}
-	if backups := g.last("audit-log-maxbackup"); backups != "" && backups != "0" { // 0 retains all
-		out = append(out, "--audit-log-max-backups="+backups)
+	for name, setting := range map[string]string{"audit-log-maxsize": "--audit-log-max-size=%dMi", "audit-log-maxbackup": "--audit-log-max-backups=%d"} {
+		text := g.last(name)
+		n, err := strconv.ParseUint(cmp.Or(text, "0"), 10, 16)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("--%s must be a number, not %q", name, text)
+		case n > 0:
+			out = append(out, fmt.Sprintf(setting, n))
+		case name == "audit-log-maxbackup":
+			out = append(out, "--audit-log-max-backups="+retainAll)
+		}
 	}
 	authorization, err := g.authorization()
 	return slices.Concat(out, authorization, g.certificate()), err

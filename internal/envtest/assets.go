@@ -13,8 +13,8 @@ import (
 // ErrNoKubectl is returned by FillAssets if the folder has no kubectl.
 var ErrNoKubectl = errors.New("no kubectl found: envtest needs it only for tests that call kubectl; install it, or build bin/kubectl with make kubectl, and repeat the command")
 
-// FillAssets fills dir with program under the names kube-apiserver and etcd, and with the kubectl that
-// is beside the program or on PATH. Everything else is complete if the error is ErrNoKubectl.
+// FillAssets links kube-apiserver and etcd in dir to program, and adds the kubectl beside program or on
+// PATH. It replaces links and its own copies only. On ErrNoKubectl, everything but kubectl is in place.
 func FillAssets(dir, program string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -59,6 +59,9 @@ func findKubectl(dir, program string) (string, error) {
 
 // place links name to program, or copies it where there are no links.
 func place(name, program string) error {
+	if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && runtime.GOOS != "windows" {
+		return fmt.Errorf("%s exists and is not a link; choose another folder", name)
+	}
 	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

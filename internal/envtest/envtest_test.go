@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubeweir/kubeweir/config"
 )
@@ -20,7 +21,7 @@ const server = "--etcd-servers=http://127.0.0.1:2379"
 func TestParseAPIServer(t *testing.T) {
 	a, err := ParseAPIServer([]string{
 		server, "--secure-port", "0", "--bind-address=127.0.0.1", "--authorization-mode=Node,RBAC", "--disable-admission-plugins=ServiceAccount",
-		"--service-account-issuer=https://127.0.0.1:1/", "--allow-privileged", "--feature-gates=A=true,B=false", "--runtime-config=api/all=true",
+		"--service-account-issuer=https://127.0.0.1:1/", "--allow-privileged", "--feature-gates=kube:A=true,B=false", "--runtime-config=api/ga=true,batch/v1=true", "--etcd-cafile=../../config/testdata/files/ca.crt",
 		"--audit-log-path=-", "--audit-log-maxsize=5", "--audit-log-maxbackup=0", "-v", "4", "--encryption-provider-config=",
 	})
 	if err != nil {
@@ -28,10 +29,10 @@ func TestParseAPIServer(t *testing.T) {
 	}
 	c := a.Config
 	if c.Listen != "127.0.0.1:0" || c.AdminListen != "" || c.Authorization.Mode != config.AuthorizeRBAC || !c.Authentication.Anonymous ||
-		c.Authentication.ServiceAccounts.Issuer != "https://127.0.0.1:1/" || c.Audit.MaxSize != 5<<20 || c.Shutdown.Drain != 0 {
+		c.Authentication.ServiceAccounts.Issuer != "https://127.0.0.1:1/" || c.Audit.MaxSize != 5<<20 || c.Audit.MaxBackups != 10000 || len(c.Etcd.Servers) != 1 || c.Shutdown.Drain != 0 {
 		t.Errorf("%+v", c)
 	}
-	if !slices.Equal(a.FeatureGates, []string{"A=true", "B=false"}) || !slices.Equal(a.Ignored, []string{"--allow-privileged", "--v", "--runtime-config"}) {
+	if !slices.Equal(a.FeatureGates, []string{"A=true", "B=false"}) || !slices.Equal(a.Ignored, []string{"--allow-privileged", "--v"}) {
 		t.Errorf("gates %v, ignored %v", a.FeatureGates, a.Ignored)
 	}
 }
@@ -74,7 +75,12 @@ func TestWrongFlags(t *testing.T) {
 		server + " --authorization-mode=Webhook": "--authorization-mode=Webhook is not supported: the modes are RBAC and AlwaysAllow",
 		server + " --authorization-mode=Node":    "--authorization-mode=Node is not supported without RBAC",
 		server + " --authorization-webhook-config-file=x":                                 "--authorization-webhook-config-file is not supported: the authorization modes are RBAC and AlwaysAllow",
-		server + " --runtime-config=batch/v1=false":                                       "--runtime-config=batch/v1=false is not supported: no API can be turned off",
+		server + " --runtime-config=batch/v1=false":                                       "--runtime-config=batch/v1=false is not supported: the default APIs are served",
+		server + " --runtime-config=api/all=true":                                         "--runtime-config=api/all=true is not supported: the default APIs are served",
+		server + " --bind-address=localhost":                                              `--bind-address must be an IP address, not "localhost"`,
+		server + " --secure-port=https":                                                   `--secure-port must be a port, not "https"`,
+		server + " --audit-log-maxsize=5Mi":                                               `--audit-log-maxsize must be a number, not "5Mi"`,
+		server + " --disable-http2-serving":                                               "--disable-http2-serving is not supported: HTTP/2 is served",
 		server + " --service-cluster-ip-range=10.0.0.0/24,fd00::/112":                     "--service-cluster-ip-range has two ranges; only one is supported",
 		server + " --service-account-issuer=https://a --service-account-issuer=https://b": "--service-account-issuer is given 2 times; only one issuer is supported",
 		server + " --authorization-mode=RBAC --service-account-key-file=/none":            "--service-account-key-file cannot be used: /none does not exist",
@@ -122,14 +128,27 @@ func TestStoreInMemoryHasOneUser(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Error(err)
 	}
-	for {
+	for began := time.Now(); ; time.Sleep(time.Millisecond) { // until etcd has seen the end
 		again, err := FindStore(t.Context(), []string{url})
 		if err == nil {
 			_ = again.Close()
 			return
 		}
-		if t.Context().Err() != nil {
+		if time.Since(began) > time.Minute {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestHonoredFlags checks that each honored flag is read.
+func TestHonoredFlags(t *testing.T) {
+	source, err := os.ReadFile("apiserver.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range Flags() {
+		if f.Effect == Honored && !strings.Contains(string(source), `"`+f.Name+`"`) {
+			t.Errorf("--%s is not read", f.Name)
 		}
 	}
 }
@@ -149,6 +168,13 @@ func TestFillAssets(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "assets")
 	program := filepath.Join(t.TempDir(), "kubeweir")
 	t.Setenv("PATH", dir) // a kubectl of an earlier call does not count
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "etcd"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := FillAssets(other, program); err == nil || errors.Is(err, ErrNoKubectl) {
+		t.Errorf("a file of somebody else was replaced: %v", err)
+	}
 	for range 2 {
 		if err := FillAssets(dir, program); !errors.Is(err, ErrNoKubectl) {
 			t.Fatal(err)

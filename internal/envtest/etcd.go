@@ -25,13 +25,14 @@ type storeDocument struct {
 	DataDir string `json:"dataDir,omitempty"`
 }
 
-// Etcd stands in for etcd. It has no objects and no API of etcd's.
+// Etcd is a stand-in for etcd: it serves health checks and the location of the objects, but not the
+// etcd API.
 type Etcd struct {
 	// Listen is the host:port for clients.
 	Listen string
 	// DataDir is --data-dir.
 	DataDir string
-	// OnDisk has kube-apiserver store the objects in DataDir, otherwise in its memory.
+	// OnDisk makes kube-apiserver store the objects in DataDir instead of memory.
 	OnDisk bool
 	// Ignored are the given flags that have no effect.
 	Ignored []string
@@ -118,8 +119,8 @@ func (e *Etcd) Serve(ctx context.Context, ready func(net.Addr)) error {
 	}
 }
 
-// serveStore reports where the objects are and keeps the response open while the client uses them:
-// two processes with objects in memory would not see each other's.
+// serveStore reports where the objects are and keeps the response open while the client uses them. In
+// memory it admits one client, because two kube-apiservers would not see each other's objects.
 func (e *Etcd) serveStore(w http.ResponseWriter, r *http.Request, dir string) {
 	doc := storeDocument{DataDir: dir}
 	if !e.OnDisk {
@@ -158,26 +159,24 @@ func (s *Store) Close() error {
 // storeTimeout bounds the request to Etcd.
 const storeTimeout = 5 * time.Second
 
-// FindStore requests from the server of --etcd-servers where the objects are. A server that does not
-// know the path is a real etcd. The caller closes the Store.
+// FindStore queries the first server of --etcd-servers for the location of the objects. A server that
+// does not serve it is a real etcd. The caller closes the Store.
 func FindStore(ctx context.Context, servers []string) (*Store, error) {
 	if !strings.HasPrefix(servers[0], "http://") {
 		return &Store{}, nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(storeTimeout, cancel)
+	defer timer.Stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(servers[0], "/")+storePath, nil)
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("--etcd-servers: %w", err)
 	}
 	resp, err := (&http.Client{Transport: &http.Transport{}}).Do(req)
-	if !timer.Stop() && err == nil {
-		err = context.DeadlineExceeded
-	}
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("--etcd-servers: %w", err)
+		return nil, fmt.Errorf("--etcd-servers=%s: no response (%w); is etcd running?", servers[0], errors.Unwrap(err))
 	}
 	s := &Store{claim: closer{resp.Body, cancel}}
 	switch resp.StatusCode {
@@ -190,6 +189,9 @@ func FindStore(ctx context.Context, servers []string) (*Store, error) {
 		return s, nil
 	case http.StatusConflict:
 		return nil, errors.Join(fmt.Errorf("--etcd-servers=%s: another kube-apiserver has the objects in its memory; start etcd with KUBEWEIR_STORE=disk, and end the other one first", servers[0]), s.Close())
+	}
+	if resp.StatusCode >= http.StatusInternalServerError && resp.StatusCode != http.StatusNotImplemented {
+		return nil, errors.Join(fmt.Errorf("--etcd-servers=%s: %s", servers[0], resp.Status), s.Close())
 	}
 	return &Store{}, s.Close()
 }

@@ -9,8 +9,8 @@ import (
 // parentPeriod is how often Parent checks.
 const parentPeriod = 200 * time.Millisecond
 
-// Parent returns a context that also ends when the process that started this one has ended: a test
-// that is killed cannot stop what it has started.
+// Parent returns a context that is also canceled when the parent process exits, so that killed tests
+// leave no servers behind. Not on Windows, where the parent's ID does not change.
 func Parent(ctx context.Context) context.Context {
 	parent := os.Getppid()
 	if parent <= 1 {

@@ -4,14 +4,13 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -147,7 +146,7 @@ func TestEnvtestOnDisk(t *testing.T) {
 // TestEnvtestEndsWithItsParent kills a process that has started an API server.
 func TestEnvtestEndsWithItsParent(t *testing.T) {
 	ctx := t.Context()
-	cmd := exec.CommandContext(ctx, "sh", "-c", assets(ctx, t)+"/etcd --data-dir "+t.TempDir()+" --listen-client-urls http://127.0.0.1:0 2>&1 & echo $!; sleep 1000")
+	cmd := exec.CommandContext(ctx, "sh", "-c", assets(ctx, t)+"/etcd --data-dir "+t.TempDir()+" --listen-client-urls http://127.0.0.1:0 2>&1 & exec sleep 1000")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -155,19 +154,25 @@ func TestEnvtestEndsWithItsParent(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(out)
-	var pid int
-	for lines.Scan() && !strings.Contains(lines.Text(), "ready") {
-		if n, err := strconv.Atoi(lines.Text()); err == nil {
-			pid = n
+	lines, url := bufio.NewScanner(out), ""
+	for url == "" && lines.Scan() {
+		if _, after, found := strings.Cut(lines.Text(), "ready on "); found {
+			url, _, _ = strings.Cut(after, ",")
 		}
 	}
-	if pid == 0 {
-		t.Fatal("etcd has not started")
+	health := func() error {
+		resp, err := http.Get(url + "/health")
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		return err
+	}
+	if err := health(); err != nil {
+		t.Fatal(err)
 	}
 	_ = cmd.Process.Kill()
 	if err := testbed.Poll(ctx, time.Minute, func() error {
-		if err := syscall.Kill(pid, 0); err == nil {
+		if health() == nil {
 			return errors.New("etcd is still running")
 		}
 		return nil
