@@ -251,7 +251,7 @@ func (e *explaining) identify(q Question) {
 		known = authn.NewUser(&user.DefaultInfo{Name: q.User, Groups: groups})
 		e.step("identity", "%s with the groups %s, as they are given here", q.User, strings.Join(groups, ", "))
 	default:
-		e.step("identity", "%s with the groups %s, as the credential in use tells", known.GetName(), strings.Join(known.GetGroups(), ", "))
+		e.step("identity", "%s with the groups %s, as cached for its credential", known.GetName(), strings.Join(known.GetGroups(), ", "))
 	}
 	e.x.Subject = &authn.Subject{Identity: &authn.Identity{User: known, Source: authn.BearerToken}, User: known}
 }

@@ -28,7 +28,7 @@ import (
 func (e *explaining) decide(ctx context.Context) {
 	g, x := e.g, e.x
 	if healthz.IsPath(x.Request.Path) {
-		e.route(string(response.FromGateway), "", "Answered by kubeweir itself: whether it is well.", 0)
+		e.route(string(response.FromGateway), "", "Served by kubeweir itself: a health check.", 0)
 		return
 	}
 	if pattern, blocked := g.Blocked.Find(x.Request.Header.Get("User-Agent")); blocked {
@@ -103,7 +103,7 @@ func (e *explaining) rejected(why reason.Rejection, code int, text string) {
 	if why != 0 {
 		label = why.String()
 	}
-	e.route(RouteRejected, label, fmt.Sprintf("Refused with %d: %s.", code, text), 0)
+	e.route(RouteRejected, label, fmt.Sprintf("Rejected with %d: %s.", code, text), 0)
 }
 
 // end describes a decision that ends with a response, or may.
@@ -399,7 +399,7 @@ func (e *explaining) holds() bool {
 	return state.Phase == reflector.Synced && (x.MaxStaleness == 0 || state.Staleness() <= x.MaxStaleness)
 }
 
-// cached describes a read that the cache serves, unless it does not have what the read asks for.
+// cached describes a read that the cache serves, unless it does not have the requested version.
 func (e *explaining) cached(stale bool) (ended bool) {
 	x := e.x
 	if e.c != nil && !stale {
@@ -484,7 +484,7 @@ func (e *explaining) cachedText(stale bool) (text string) {
 		text += fmt.Sprintf(" The response states its age, %d s.", int(x.Age/time.Second))
 	}
 	if e.Visible != nil {
-		text += " A Warning says how many namespaces are shown."
+		text += " A Warning states how many namespaces are shown."
 	}
 	return text
 }

@@ -1,4 +1,4 @@
-// Package rights knows which rights the gateway itself lacks at the cluster, from the responses to
+// Package rights tracks the permissions that the cluster has denied to the gateway itself, from the responses to
 // its own requests.
 package rights
 
@@ -131,8 +131,8 @@ func (r *Rights) rejected(what right, where scope, detail func() string) {
 	if detail != nil {
 		response = detail()
 	}
-	r.log.Warn("the gateway lacks a right at the cluster: what needs it is forwarded, or refused; `kubeweir rbac` prints the rights it needs",
-		"verb", what.verb, "group", what.group, "resource", what.resource, "answer", response)
+	r.log.Warn("the gateway lacks a right at the cluster: requests that need it are forwarded or rejected; `kubeweir rbac` prints the rights it needs",
+		"verb", what.verb, "group", what.group, "resource", what.resource, "response", response)
 }
 
 func (s scope) clone() scope { return scope{strings.Clone(s.namespace), strings.Clone(s.name)} }
