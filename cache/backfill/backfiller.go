@@ -256,7 +256,7 @@ func (b *Backfiller) settle(c *caller, err error) (bisect bool) {
 	case err == nil, errors.Is(err, errAbandoned): // next looks who is served
 		return false
 	case source.IsExpired(err), errors.Is(err, watchmux.ErrNoRoom):
-		if !source.IsExpired(err) {
+		if events, _ := b.Store.Mux().Room(); events > 0 && !source.IsExpired(err) { // otherwise nothing was read
 			b.countFull(c.rv, err)
 		}
 		b.failWhere(err, func(o *caller) bool { return o.rv <= c.rv })
