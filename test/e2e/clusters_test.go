@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -108,7 +107,7 @@ clusters:
 	// Requests that hang at the frozen cluster must not take slots from the others.
 	_, err := byPath(t, g, "slow").CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	must(t, err)
-	must(t, syscall.Kill(slow.PID(), syscall.SIGSTOP))
+	must(t, realkube.Pause(slow.PID()))
 	frozen, thaw := context.WithCancel(ctx)
 	var hanging sync.WaitGroup
 	stuck := byPath(t, g, "slow")
@@ -129,7 +128,7 @@ clusters:
 	}
 	thaw()
 	hanging.Wait()
-	must(t, syscall.Kill(slow.PID(), syscall.SIGCONT))
+	must(t, realkube.Resume(slow.PID()))
 	eventually(ctx, t, 30*time.Second, func() error {
 		_, err := byPath(t, g, "slow").CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 		return err

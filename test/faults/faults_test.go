@@ -2,11 +2,11 @@ package faults
 
 import (
 	"context"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/kubeweir/kubeweir/test/link"
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // A fault is a temporary failure.
@@ -73,8 +73,8 @@ func linkFaults() []fault {
 
 // serverFaults returns the faults of kube-apiserver and etcd.
 func serverFaults() []fault {
-	signal := func(pid func(*scene) int, sig syscall.Signal) func(context.Context, *scene) error {
-		return func(_ context.Context, s *scene) error { return syscall.Kill(pid(s), sig) }
+	send := func(change func(pid int) error, pid func(*scene) int) func(context.Context, *scene) error {
+		return func(_ context.Context, s *scene) error { return change(pid(s)) }
 	}
 	apiserver := func(s *scene) int { return s.kube.APIServerPID() }
 	etcd := func(s *scene) int { return s.kube.EtcdPID() }
@@ -85,9 +85,9 @@ func serverFaults() []fault {
 		{name: "server-killed-long", what: "the same, longer", lasts: 20 * time.Second,
 			begin: func(_ context.Context, s *scene) error { return s.kube.KillAPIServer() }, end: start, restarts: true},
 		{name: "server-frozen", what: "kube-apiserver frozen (SIGSTOP)", short: true, lasts: 6 * time.Second,
-			begin: signal(apiserver, syscall.SIGSTOP), end: signal(apiserver, syscall.SIGCONT)},
+			begin: send(realkube.Pause, apiserver), end: send(realkube.Resume, apiserver)},
 		{name: "server-frozen-long", what: "the same, longer", lasts: 40 * time.Second,
-			begin: signal(apiserver, syscall.SIGSTOP), end: signal(apiserver, syscall.SIGCONT)},
+			begin: send(realkube.Pause, apiserver), end: send(realkube.Resume, apiserver)},
 		{name: "server-stopped", what: "kube-apiserver shut down gracefully (SIGTERM) and restarted", lasts: 3 * time.Second,
 			begin: func(ctx context.Context, s *scene) error { return s.kube.StopAPIServer(ctx) }, end: start, restarts: true},
 		// The gateway cannot influence how soon kube-apiserver reconnects to etcd, which it retries with
@@ -101,7 +101,7 @@ func serverFaults() []fault {
 				return s.writer.ready(ctx)
 			}},
 		{name: "etcd-frozen", what: "etcd frozen (SIGSTOP)", lasts: 12 * time.Second, own: true,
-			begin: signal(etcd, syscall.SIGSTOP), end: signal(etcd, syscall.SIGCONT)},
+			begin: send(realkube.Pause, etcd), end: send(realkube.Resume, etcd)},
 	}
 }
 

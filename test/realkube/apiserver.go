@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 )
 
 func (c *Cluster) startFirstAPIServer(ctx context.Context) error {
@@ -166,20 +164,11 @@ func (c *Cluster) KillAPIServer() error {
 	return nil
 }
 
-// PauseAPIServer stops kube-apiserver with SIGSTOP: connections stay open and silent. It returns
-// when all threads have stopped.
-func (c *Cluster) PauseAPIServer() error {
-	if err := c.signalAPIServer(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	for pid := c.APIServerPID(); !stopped(pid); {
-		time.Sleep(time.Millisecond)
-	}
-	return nil
-}
+// PauseAPIServer stops kube-apiserver with SIGSTOP: see Pause.
+func (c *Cluster) PauseAPIServer() error { return Pause(c.APIServerPID()) }
 
 // ResumeAPIServer continues a paused kube-apiserver with SIGCONT.
-func (c *Cluster) ResumeAPIServer() error { return c.signalAPIServer(syscall.SIGCONT) }
+func (c *Cluster) ResumeAPIServer() error { return Resume(c.APIServerPID()) }
 
 // APIServerPID returns the process id of the kube-apiserver that was started last.
 func (c *Cluster) APIServerPID() int {
@@ -188,14 +177,6 @@ func (c *Cluster) APIServerPID() int {
 		return 0
 	}
 	return p.pid()
-}
-
-func (c *Cluster) signalAPIServer(sig syscall.Signal) error {
-	p, err := c.apiServer()
-	if err != nil {
-		return err
-	}
-	return p.signal(sig)
 }
 
 func (c *Cluster) apiServer() (*process, error) {

@@ -99,6 +99,29 @@ func (p *process) signal(sig os.Signal) error {
 	return nil
 }
 
+// Pause stops a process with SIGSTOP: its connections stay open and silent. It returns when all threads
+// have stopped, which takes a while on a busy machine.
+func Pause(pid int) error {
+	if pid <= 0 { // a whole process group
+		return errors.New("there is no process to stop")
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("stop process %d: %w", pid, err)
+	}
+	for !stopped(pid) {
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// Resume continues a paused process.
+func Resume(pid int) error {
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		return fmt.Errorf("continue process %d: %w", pid, err)
+	}
+	return nil
+}
+
 // kill ends the process with SIGKILL and waits until it has ended. It does nothing if the process
 // has already ended.
 func (p *process) kill() {

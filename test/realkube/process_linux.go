@@ -14,8 +14,7 @@ func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
-// stopped reports whether all threads of a process have stopped after SIGSTOP, which takes a while
-// on a busy machine.
+// stopped reports whether all threads of a process have stopped after SIGSTOP.
 func stopped(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, thread := range threads {

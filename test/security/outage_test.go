@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -33,7 +32,7 @@ func TestEtcdOutageIsNotHidden(t *testing.T) {
 		return nil
 	})
 
-	must(t, syscall.Kill(cluster.EtcdPID(), syscall.SIGSTOP))
+	must(t, realkube.Pause(cluster.EtcdPID()))
 	const waitTimeout = 11 * time.Second
 	for _, tt := range []struct{ method, path, body string }{
 		{http.MethodPost, configMaps, `{"metadata":{"name":"b"}}`},

@@ -173,7 +173,7 @@ func TestEtcdFailures(t *testing.T) {
 		return func(m realkube.Metrics) bool { return value(m, "kubeweir_etcd_available") == want }
 	}
 	for name, trouble := range map[string][2]func() error{
-		"stopped": {func() error { return syscall.Kill(cluster.EtcdPID(), syscall.SIGSTOP) }, func() error { return syscall.Kill(cluster.EtcdPID(), syscall.SIGCONT) }},
+		"stopped": {func() error { return realkube.Pause(cluster.EtcdPID()) }, func() error { return realkube.Resume(cluster.EtcdPID()) }},
 		"killed":  {cluster.KillEtcd, func() error { return cluster.StartEtcd(ctx) }},
 	} {
 		if err := trouble[0](); err != nil {
@@ -201,7 +201,7 @@ func TestEtcdFailures(t *testing.T) {
 
 	s.sample(1)
 	for range 3 {
-		if err := syscall.Kill(cluster.EtcdPID(), syscall.SIGSTOP); err != nil {
+		if err := realkube.Pause(cluster.EtcdPID()); err != nil {
 			t.Fatal(err)
 		}
 		stop := s.knock(config)
@@ -209,7 +209,7 @@ func TestEtcdFailures(t *testing.T) {
 			return m.Sum("kubeweir_requests_in_flight", map[string]string{"kind": "short"}) > 0
 		})
 		testbed.Wait(ctx, slowEtcd)
-		if err := syscall.Kill(cluster.EtcdPID(), syscall.SIGCONT); err != nil {
+		if err := realkube.Resume(cluster.EtcdPID()); err != nil {
 			t.Fatal(err)
 		}
 		stop()
