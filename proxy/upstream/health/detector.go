@@ -231,9 +231,12 @@ func (d *Detector) RTT() (rtt time.Duration, known bool) {
 	return d.lag.rtt(), d.lag.took.Load() != 0
 }
 
-// heartbeat measures a round trip.
+// heartbeat measures a round trip on a feed connection. It does not open one to an upstream that gives
+// no sign of life: if the link loses data, the handshake hangs, and the reflectors would wait for it
+// when the link works again.
 func (d *Detector) heartbeat(sent int64) {
-	started := d.opts.Spawn(func() {
+	opens := d.conns.Feeds() == 0
+	started := !(opens && d.State() != Reachable) && d.opts.Spawn(func() {
 		ctx, cancel := context.WithTimeout(d.opts.Context, d.opts.RequestTimeout)
 		defer cancel()
 		d.lag.returned(sent, d.opts.Heartbeat(ctx) == nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,8 +16,9 @@ import (
 // bench is a Detector whose probes end as a test says, in a bubble of fake time.
 type bench struct {
 	*Detector
-	feed   *Conn
-	probes atomic.Int32
+	feed     *Conn
+	endWatch func() // of feed
+	probes   atomic.Int32
 	// responses and refuses determine how a probe ends at once; without either it hangs.
 	responses, rejects atomic.Bool
 	// closed is whether the feed connection was closed, abandoned how often the others
@@ -80,7 +82,8 @@ func testBench(t *testing.T, test func(*bench)) {
 			},
 		})
 		b.feed = open(t, b.Detector, fakeConn{closed: &b.closed}, true)
-		defer b.conns.Watch(b.feed, true)()
+		b.endWatch = sync.OnceFunc(b.conns.Watch(b.feed, true))
+		defer b.endWatch()
 		b.pong()
 		go b.monitor()
 		test(b)
