@@ -16,7 +16,7 @@ const (
 	// lagging is from which lag on it is held for drainTime, in which the feeds read what the link
 	// held back.
 	lagging   = time.Second
-	drainTime = time.Second
+	drainTime = 250 * time.Millisecond
 )
 
 // lagMeter measures how late is what the upstream sends to the feeds. On a slow link bytes queue up
