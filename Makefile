@@ -39,8 +39,8 @@ BENCHFLAGS ?= -benchmem
 DATA_DIR ?= .cache/standalone
 
 .PHONY: run
-run: build ## Run a Kubernetes API of kubeweir's own; Ctrl-C stops it, and the next run has the same objects.
-	bin/kubeweir standalone --data-dir $(DATA_DIR)
+run: build ## Run a cluster in one process, with simulated nodes; Ctrl-C stops it, and the next run has the same objects.
+	bin/kubeweir standalone --data-dir $(DATA_DIR) --controllers '*' --scheduler --fake-nodes 3
 
 .PHONY: run-gateway
 run-gateway: build ## Run a real etcd and kube-apiserver with the gateway in front; Ctrl-C stops them.
@@ -108,6 +108,7 @@ check: .cache/bin/lint ## Formatting, the analyzers of go vet and staticcheck, i
 	.cache/bin/lint ./...
 	cd deploy/release && ../../.cache/bin/lint ./...
 	cd test/tools/chromium && ../../../.cache/bin/lint ./...
+	cd origin/kubeweirtest && ../../.cache/bin/lint ./...
 	$(GO) test ./internal/archtest ./internal/reason ./config ./deploy/monitoring ./test/deploy/chartdocs
 	$(GO) test -run TestSemantics ./test/conformance
 
@@ -128,6 +129,7 @@ unit: .cache/bin/report ## Unit tests (check has vetted), with the race detector
 	$(REPORT) $(GO) test -vet=off -run 'Allocations|Memory' $(COUNTED)
 	$(REPORT) $(GO) test -vet=off -timeout 10m $(HEAVY)
 	$(GO) -C deploy/release test -vet=off -timeout 10m ./...
+	$(GO) -C origin/kubeweirtest test -vet=off -timeout 10m ./...
 
 # Servers and test programs live for seconds and have memory to spare: with a larger heap they need a fifth less
 # processor time. A kubeweir that is tested runs without (test/realkube).

@@ -28,6 +28,9 @@ type Standalone struct {
 	Authorization  StandaloneAuthorization  `json:"authorization"`
 	Services       Services                 `json:"services"`
 	Admission      Admission                `json:"admission"`
+	Controllers    []string                 `json:"controllers"`
+	Scheduler      bool                     `json:"scheduler"`
+	FakeNodes      int                      `json:"fakeNodes"`
 	EventTTL       time.Duration            `json:"eventTTL"`
 	Limits         Limits                   `json:"limits"`
 	Timeouts       ServingTimeouts          `json:"timeouts"`
@@ -134,7 +137,7 @@ func (s *Standalone) validate(o *origins) {
 	s.checkEtcd(o)
 	s.checkServiceAccounts(o)
 	s.checkServices(o)
-	s.checkAdmission(o)
+	s.checkNames(o)
 	checkAudit(o, &s.Audit)
 }
 
@@ -219,13 +222,18 @@ func ParsePortRange(text string) (from, to int, err error) {
 	return from, to, nil
 }
 
-func (s *Standalone) checkAdmission(o *origins) {
+func (s *Standalone) checkNames(o *origins) {
 	for _, list := range []struct {
-		path  string
-		names []string
-	}{{"admission.enablePlugins", s.Admission.EnablePlugins}, {"admission.disablePlugins", s.Admission.DisablePlugins}} {
+		path   string
+		names  []string
+		advice string
+	}{
+		{"admission.enablePlugins", s.Admission.EnablePlugins, "name plugins, for instance LimitRanger"},
+		{"admission.disablePlugins", s.Admission.DisablePlugins, "name plugins, for instance LimitRanger"},
+		{"controllers", s.Controllers, "name controllers, for instance namespace"},
+	} {
 		if i := slices.Index(list.names, ""); i >= 0 {
-			o.report(listPath(o, list.path, i), "must not be empty; name plugins, for instance LimitRanger")
+			o.report(listPath(o, list.path, i), "must not be empty; %s", list.advice)
 		}
 	}
 }

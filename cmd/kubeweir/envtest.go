@@ -20,8 +20,11 @@ import (
 	"github.com/kubeweir/kubeweir/internal/envtest"
 )
 
-// storeVariable is the environment variable that has etcd store the objects on disk.
-const storeVariable = "KUBEWEIR_STORE"
+// Environment variables of the programs in the folder for envtest.
+const (
+	storeVariable       = "KUBEWEIR_STORE"       // has etcd store the objects on disk
+	controllersVariable = "KUBEWEIR_CONTROLLERS" // has kube-apiserver run controllers
+)
 
 // newEnvtestAssets is `kubeweir envtest-assets`.
 func newEnvtestAssets() *cobra.Command {
@@ -33,7 +36,8 @@ beside this program or on PATH. Test suites that use envtest then run against ku
 change. Prints the absolute path of the folder (default: kubeweir-envtest).
 
 The objects are in memory. With KUBEWEIR_STORE=disk they are in etcd's data directory, and survive a
-restart of kube-apiserver.`,
+restart of kube-apiserver. KUBEWEIR_CONTROLLERS=namespace,garbagecollector has kube-apiserver run these
+controllers of kube-controller-manager, as --controllers of kubeweir standalone.`,
 		Example: `  export KUBEBUILDER_ASSETS=$(kubeweir envtest-assets)
   go test ./...`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -115,13 +119,18 @@ func serveAPIServer(ctx context.Context, a *envtest.APIServer, store *envtest.St
 	if store.StandIn {
 		a.Config.Etcd.Servers = nil
 	}
+	if names := os.Getenv(controllersVariable); names != "" {
+		a.Config.Controllers = strings.Split(names, ",")
+	}
 	if store.DataDir != "" {
 		options.InMemory, a.Config.DataDir = false, filepath.Join(store.DataDir, "kubeweir")
 	}
 	s, err := app.NewStandalone(ctx, a.Config, options)
 	if err != nil {
-		if text, found := strings.CutPrefix(err.Error(), "--listen: "); found {
-			return errors.New("--secure-port: " + text)
+		for ours, theirs := range map[string]string{"--listen: ": "--secure-port: ", "--controllers: ": controllersVariable + ": "} {
+			if text, found := strings.CutPrefix(err.Error(), ours); found {
+				return errors.New(theirs + text)
+			}
 		}
 		return err
 	}

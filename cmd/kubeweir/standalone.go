@@ -9,11 +9,13 @@ import (
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/app"
+	"github.com/kubeweir/kubeweir/internal/envtest"
 )
 
 // newStandalone is `kubeweir standalone`.
 func newStandalone() *cobra.Command {
 	flags := config.StandaloneFlags()
+	var inMemory, exitWithParent bool
 	c := &cobra.Command{
 		Use:   "standalone",
 		Short: "Serve a Kubernetes API without a cluster.",
@@ -34,19 +36,25 @@ KUBECONFIG to export. On SIGTERM it drains and exits.`,
 			if err != nil {
 				return usageError{err}
 			}
-			return runStandalone(c.Context(), cfg, c.ErrOrStderr())
+			ctx := c.Context()
+			if exitWithParent {
+				ctx = envtest.Parent(ctx)
+			}
+			return runStandalone(ctx, cfg, inMemory, c.ErrOrStderr())
 		},
 	}
 	c.Flags().AddFlagSet(flags.Set())
+	c.Flags().BoolVar(&inMemory, "in-memory", false, "keep the objects in memory, and only keys, certificates and the kubeconfig in --data-dir")
+	c.Flags().BoolVar(&exitWithParent, "exit-with-parent", false, "end when the process that started this one ends, for tests (not on Windows)")
 	return c
 }
 
 // runStandalone serves until ctx ends, then drains.
-func runStandalone(ctx context.Context, cfg *config.Standalone, stderr io.Writer) error {
+func runStandalone(ctx context.Context, cfg *config.Standalone, inMemory bool, stderr io.Writer) error {
 	log, _ := newLogger(cfg.Log, stderr)
 	outlivePanics()
 	quietLibraries(log)
-	s, err := app.NewStandalone(ctx, cfg, app.StandaloneOptions{UserAgent: userAgent(), Logger: log})
+	s, err := app.NewStandalone(ctx, cfg, app.StandaloneOptions{ObjectsInMemory: inMemory, UserAgent: userAgent(), Logger: log})
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
+	"github.com/kubeweir/kubeweir/origin/builtin/fakenodes"
 	"github.com/kubeweir/kubeweir/origin/pki"
 	"github.com/kubeweir/kubeweir/origin/registry"
 	"github.com/kubeweir/kubeweir/origin/server"
@@ -42,6 +43,9 @@ type StandaloneOptions struct {
 	// InMemory keeps nothing on disk: objects, keys and certificates end with the
 	// process, and the data folder is not used. For tests.
 	InMemory bool
+	// ObjectsInMemory keeps the objects in memory, and keys, certificates and the kubeconfig in the
+	// data folder.
+	ObjectsInMemory bool
 	// UserAgent is the user agent of the gateway's own requests to the origin.
 	UserAgent string
 	// Logger is required.
@@ -50,15 +54,18 @@ type StandaloneOptions struct {
 
 // standalone is the origin and what belongs to it.
 type standalone struct {
-	material   *pki.Material
-	engine     storage.Engine
-	server     *server.Server
-	accounts   *accounts.Controller // nil where Pods need no service account
-	listener   net.Listener
-	kubeconfig string // absolute path, "" in memory
-	url        string // for clients on this machine
-	prefix     string // of the store's keys
+	material    *pki.Material
+	engine      storage.Engine
+	server      *server.Server
+	accounts    *accounts.Controller                   // nil where Pods need no service account
+	controllers map[string]func(context.Context) error // and nodes that run in this process, by name
+	fake        *fakenodes.Nodes                       // nil if there are none
+	listener    net.Listener
+	kubeconfig  string // absolute path, "" in memory
+	url         string // for clients on this machine
+	prefix      string // of the store's keys
 
+	log        *slog.Logger
 	panics     *contain.Panics
 	background sync.WaitGroup // until the context of start ends
 }
@@ -81,7 +88,7 @@ const (
 // Start. ctx bounds the making only.
 func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOptions) (_ *Standalone, err error) {
 	s := newServer(o.Logger, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, settings: c.SettingsInForce, mode: console.Standalone}, o.UserAgent, c.Shutdown)
-	origin := &standalone{panics: s.panics, prefix: c.Etcd.Prefix}
+	origin := &standalone{log: o.Logger, panics: s.panics, prefix: c.Etcd.Prefix}
 	s.form = origin
 	defer func() {
 		if err != nil {
@@ -197,6 +204,13 @@ func (a *standalone) start(ctx, background context.Context) error {
 	if a.accounts != nil {
 		a.panics.Keep(&a.background, "background", func() { a.accounts.Run(background) })
 	}
+	for name, run := range a.controllers {
+		a.panics.Keep(&a.background, "background", func() {
+			if err := run(background); err != nil && background.Err() == nil {
+				a.log.Error(name+" stopped", "error", err)
+			}
+		})
+	}
 	return nil
 }
 
@@ -228,6 +242,9 @@ func (a *standalone) storeError() error {
 // close ends the origin, then the store.
 func (a *standalone) close() {
 	a.background.Wait()
+	if a.fake != nil {
+		a.fake.Close()
+	}
 	if a.listener != nil {
 		_ = a.listener.Close()
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/internal/app/certs"
 	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
+	"github.com/kubeweir/kubeweir/origin/builtin/controllers"
+	"github.com/kubeweir/kubeweir/origin/builtin/fakenodes"
 	"github.com/kubeweir/kubeweir/origin/pki"
 	"github.com/kubeweir/kubeweir/origin/server"
 	"github.com/kubeweir/kubeweir/origin/storage/embedded"
@@ -60,9 +62,13 @@ func (a *standalone) openStore(ctx context.Context, c *config.Standalone, o Stan
 		return nil
 	}
 	options := embedded.Options{Dir: filepath.Join(c.DataDir, storeFolder), Logger: o.Logger, Registerer: registerer}
-	if o.InMemory {
+	if o.InMemory || o.ObjectsInMemory {
 		options.Dir, options.FS = storeFolder, vfs.NewMem()
-	} else if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+	}
+	if !o.InMemory {
+		err = os.MkdirAll(c.DataDir, 0o700)
+	}
+	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
 	engine, err := embedded.Open(options)
@@ -162,10 +168,36 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 		ProxyClientCert: a.material.FrontProxyClient.CertPEM, ProxyClientKey: a.material.FrontProxyClient.KeyPEM,
 		Logger: o.Logger, Registerer: registerer,
 	})
-	if err != nil || slices.Contains(c.Admission.DisablePlugins, "ServiceAccount") {
+	if err != nil {
 		return err
 	}
-	a.accounts, err = accounts.New(a.server.Loopback())
+	return a.addControllers(c)
+}
+
+// addControllers makes what a cluster has beside its API, as far as it is chosen.
+func (a *standalone) addControllers(c *config.Standalone) (err error) {
+	client := a.server.Loopback()
+	a.controllers = make(map[string]func(context.Context) error)
+	if len(c.Controllers) > 0 {
+		chosen, err := controllers.New(controllers.Options{Names: c.Controllers, Config: client, RootCA: a.material.CA.CertPEM})
+		if err != nil {
+			return fmt.Errorf("--controllers: %w", err)
+		}
+		a.controllers["controllers"] = chosen.Run
+	}
+	if c.Scheduler {
+		a.controllers["scheduler"] = func(ctx context.Context) error { return controllers.RunScheduler(ctx, client) }
+	}
+	if c.FakeNodes > 0 {
+		if a.fake, err = fakenodes.New(client, c.FakeNodes, a.panics); err != nil {
+			return err
+		}
+		a.controllers["fake nodes"] = a.fake.Run
+	}
+	if slices.Contains(c.Admission.DisablePlugins, "ServiceAccount") {
+		return nil
+	}
+	a.accounts, err = accounts.New(client)
 	return err
 }
 

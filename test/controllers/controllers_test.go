@@ -1,6 +1,6 @@
-// Package controllers runs a cluster's unmodified controllers (kube-controller-manager,
-// kube-scheduler, kwok) on a standalone kubeweir and checks what users expect of a cluster:
-// rollouts, garbage collection, namespaces, jobs.
+// Package controllers runs a cluster's controllers on a standalone kubeweir, as Kubernetes' own programs
+// and in its process, and checks what users expect of a cluster: rollouts, garbage collection,
+// namespaces, jobs.
 package controllers
 
 import (
@@ -50,17 +50,13 @@ func eventually(t *testing.T, what string, ready func(ctx context.Context) (bool
 	}
 }
 
+// TestControllers uses Kubernetes' own programs, and kwok's nodes.
 func TestControllers(t *testing.T) {
+	server, client := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
-	server, err := realkube.StartStandalone(ctx, realkube.StandaloneOptions{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	dir := t.TempDir()
 	controllers, err := realkube.StartControllers(ctx, realkube.ControllerOptions{
-		Kubeconfig: server.Kubeconfig(), Dir: dir,
+		Kubeconfig: server.Kubeconfig(), Dir: t.TempDir(),
 		ServiceAccountKey: filepath.Join(server.DataDir(), "pki", "sa.key"), RootCA: filepath.Join(server.DataDir(), "pki", "ca.crt"),
 	})
 	if err != nil {
@@ -69,11 +65,48 @@ func TestControllers(t *testing.T) {
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, name := range []string{"kube-controller-manager", "kube-scheduler", "kwok"} {
-				log := controllers.Log(name)
-				t.Logf("the end of %s's log:\n%s", name, log[max(0, len(log)-5000):])
+				t.Logf("the end of %s's log:\n%s", name, end(controllers.Log(name)))
 			}
 		}
 		controllers.Close()
+	})
+	for i := range nodes {
+		if _, err := client.CoreV1().Nodes().Create(ctx, node(i), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testCluster(t, client)
+}
+
+// TestControllersInProcess has standalone be a whole cluster, with nodes that simulate Pods.
+func TestControllersInProcess(t *testing.T) {
+	server, client := start(t, "--controllers=*", "--scheduler", fmt.Sprintf("--fake-nodes=%d", nodes))
+	testCluster(t, client)
+	cfg, err := server.AdminConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	published, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
+	if err != nil || strings.TrimSpace(published.Data["ca.crt"]) != strings.TrimSpace(string(cfg.CAData)) {
+		t.Errorf("the CA is not published: %v, %v", published, err)
+	}
+	testLogs(t, client)
+}
+
+// start starts standalone for a test.
+func start(t *testing.T, args ...string) (*realkube.Standalone, kubernetes.Interface) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
+	defer cancel()
+	server, err := realkube.StartStandalone(ctx, realkube.StandaloneOptions{Dir: t.TempDir(), ExtraArgs: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the end of kubeweir's log:\n%s", end(server.Log()))
+		}
+		server.Close()
 	})
 	cfg, err := server.AdminConfig()
 	if err != nil {
@@ -83,11 +116,12 @@ func TestControllers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range nodes {
-		if _, err := client.CoreV1().Nodes().Create(ctx, node(i), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return server, client
+}
+
+func end(log string) string { return log[max(0, len(log)-5000):] }
+
+func testCluster(t *testing.T, client kubernetes.Interface) {
 	eventually(t, "service account default", func(ctx context.Context) (bool, string) {
 		_, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, fmt.Sprint(err)
@@ -97,6 +131,18 @@ func TestControllers(t *testing.T) {
 	t.Run("quota", func(t *testing.T) { testQuota(t, client) })
 	t.Run("namespace", func(t *testing.T) { testNamespace(t, client) })
 	t.Run("garbage", func(t *testing.T) { testGarbage(t, client) })
+}
+
+// testLogs reads the logs of a simulated Pod.
+func testLogs(t *testing.T, client kubernetes.Interface) {
+	ctx, pods := t.Context(), client.CoreV1().Pods("default")
+	if _, err := pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "alone"}, Spec: template("x").Spec}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the logs", func(ctx context.Context) (bool, string) {
+		text, err := pods.GetLogs("alone", &corev1.PodLogOptions{}).DoRaw(ctx)
+		return err == nil && strings.Contains(string(text), "simulated by kubeweir"), fmt.Sprintf("%s, %v", text, err)
+	})
 }
 
 func node(i int) *corev1.Node {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -114,6 +115,47 @@ func checkToken(ctx context.Context, t *testing.T, client *kubernetes.Clientset,
 	}, metav1.CreateOptions{})
 	if err != nil || !review.Status.Authenticated || len(review.Status.Audiences) != 1 || review.Status.Audiences[0] != issuer {
 		t.Errorf("%v, %v; want audience %s", review, err, issuer)
+	}
+}
+
+// TestEnvtestControllers checks that the controllers of KUBEWEIR_CONTROLLERS delete what is in a deleted
+// namespace, and what a deleted object owns.
+func TestEnvtestControllers(t *testing.T) {
+	ctx := t.Context()
+	t.Setenv("KUBEWEIR_CONTROLLERS", "namespace,garbagecollector")
+	env := &envtest.Environment{BinaryAssetsDirectory: assets(ctx, t)}
+	client := startEnvironment(t, env)
+	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	owner, err := client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for namespace, owners := range map[string][]metav1.OwnerReference{
+		"team": nil, "default": {{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}},
+	} {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "object", OwnerReferences: owners}}
+		if _, err := client.CoreV1().ConfigMaps(namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.CoreV1().Namespaces().Delete(ctx, "team", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.CoreV1().ConfigMaps("default").Delete(ctx, "owner", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := testbed.Poll(ctx, time.Minute, func() error {
+		if _, err := client.CoreV1().Namespaces().Get(ctx, "team", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the deleted namespace: %v", err)
+		}
+		if _, err := client.CoreV1().ConfigMaps("default").Get(ctx, "object", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the object whose owner is deleted: %v", err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,0 +1,67 @@
+package fakenodes
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"time"
+)
+
+// notice is the log of every container.
+const notice = "This Pod is simulated by kubeweir (--fake-nodes): it has no containers, and no logs.\n"
+
+// kubelet is the API of all nodes' kubelets. It says that there is nothing, so anybody may ask it.
+type kubelet struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+func newKubelet() (*kubelet, error) {
+	certificate, err := selfSigned()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := tls.Listen("tcp", net.JoinHostPort(address, "0"), &tls.Config{Certificates: []tls.Certificate{*certificate}})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		_, _ = io.WriteString(w, notice)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, notice, http.StatusNotImplemented) })
+	k := &kubelet{listener, &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}}
+	go func() { _ = k.server.Serve(listener) }() // until close
+	return k, nil
+}
+
+func (k *kubelet) port() int32 { return int32(k.listener.Addr().(*net.TCPAddr).Port) }
+
+func (k *kubelet) close() { _ = k.server.Close() }
+
+// selfSigned returns a certificate that nobody verifies, as that of a kubelet without serverTLSBootstrap.
+func selfSigned() (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: prefix + "kubelet"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(10, 0, 0), IPAddresses: []net.IP{net.ParseIP(address)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}

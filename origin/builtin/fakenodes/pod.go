@@ -1,0 +1,93 @@
+package fakenodes
+
+import (
+	"hash/fnv"
+	"net"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// run changes the status of a Pod to that of a running one.
+func run(pod *corev1.Pod) {
+	now, s := metav1.Now(), &pod.Status
+	s.Phase, s.StartTime = corev1.PodRunning, &now
+	s.HostIP, s.HostIPs = address, []corev1.HostIP{{IP: address}}
+	s.PodIP = podIP(pod)
+	s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}
+	s.InitContainerStatuses = statuses(pod.Spec.InitContainers, true, func(c *corev1.Container) corev1.ContainerState {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			return runningSince(now)
+		}
+		return ended(now, now)
+	})
+	s.ContainerStatuses = statuses(pod.Spec.Containers, false, func(*corev1.Container) corev1.ContainerState { return runningSince(now) })
+	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+		setCondition(pod, kind, corev1.ConditionTrue, "", now)
+	}
+}
+
+// succeed changes the status of a running Pod to that of one whose containers have ended with code 0.
+func succeed(pod *corev1.Pod) {
+	now, s := metav1.Now(), &pod.Status
+	s.Phase = corev1.PodSucceeded
+	s.ContainerStatuses = statuses(pod.Spec.Containers, false, func(*corev1.Container) corev1.ContainerState {
+		return ended(ptr.Deref(s.StartTime, now), now)
+	})
+	for _, kind := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
+		setCondition(pod, kind, corev1.ConditionFalse, "PodCompleted", now)
+	}
+}
+
+// statuses returns a status for each container. An init container that has ended is ready, any other one
+// while it runs.
+func statuses(containers []corev1.Container, init bool, state func(*corev1.Container) corev1.ContainerState) []corev1.ContainerStatus {
+	var out []corev1.ContainerStatus
+	for i := range containers {
+		c := &containers[i]
+		s := state(c)
+		running := s.Running != nil
+		out = append(out, corev1.ContainerStatus{
+			Name: c.Name, Image: c.Image, ImageID: c.Image, ContainerID: "none://" + c.Name,
+			State: s, Started: &running, Ready: running || init,
+		})
+	}
+	return out
+}
+
+func runningSince(t metav1.Time) corev1.ContainerState {
+	return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: t}}
+}
+
+func ended(began, now metav1.Time) corev1.ContainerState {
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: began, FinishedAt: now}}
+}
+
+func setCondition(pod *corev1.Pod, kind corev1.PodConditionType, status corev1.ConditionStatus, reason string, now metav1.Time) {
+	condition := corev1.PodCondition{Type: kind, Status: status, Reason: reason, LastTransitionTime: now}
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == kind {
+			pod.Status.Conditions[i] = condition
+			return
+		}
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions, condition)
+}
+
+// ofJob reports whether a Job waits for the end of the Pod.
+func ofJob(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "Job"
+}
+
+// podIP returns an address of 10.244.0.0/14, derived from the Pod's UID.
+func podIP(pod *corev1.Pod) string {
+	if pod.Spec.HostNetwork {
+		return address
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(pod.UID))
+	sum := h.Sum32()
+	return net.IPv4(10, 244+byte(sum>>16)%4, byte(sum>>8), byte(sum)).String()
+}

@@ -1,0 +1,177 @@
+// Package kubeweirtest starts kubeweir, a Kubernetes API server, for the Go tests of any module:
+//
+//	func TestController(t *testing.T) {
+//		client := kubernetes.NewForConfigOrDie(kubeweirtest.Start(t))
+//		...
+//	}
+//
+// It runs the program kubeweir, which the environment variable KUBEWEIR_BIN names or which is on PATH.
+// Package origin/origintest runs the same server inside the test's process, but needs kubeweir's
+// replacements of k8s.io modules in go.mod; this package only needs client-go.
+//
+// To share one server among the tests of a package, start it in TestMain:
+//
+//	var config *rest.Config
+//
+//	func TestMain(m *testing.M) {
+//		server, err := kubeweirtest.Launch()
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		config = server.Config()
+//		code := m.Run()
+//		server.Stop()
+//		os.Exit(code)
+//	}
+package kubeweirtest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// programVariable is the environment variable with the path of the program.
+const programVariable = "KUBEWEIR_BIN"
+
+const (
+	// startTimeout bounds a start, which takes half a second on an idle machine.
+	startTimeout = time.Minute
+	// keptLines is how many lines of the server's log are kept.
+	keptLines = 200
+	// ready begins the line with which kubeweir says that it is ready.
+	ready = "kubeweir: ready on "
+)
+
+// Start starts a server that ends with the test, and returns the administrator's configuration. args
+// are flags of `kubeweir standalone`, for example "--controllers=namespace,garbagecollector". The
+// objects are in memory. If the test fails, it logs the end of the server's log.
+func Start(t testing.TB, args ...string) *rest.Config {
+	t.Helper()
+	s, err := Launch(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Stop()
+		if t.Failed() {
+			t.Logf("the end of kubeweir's log:\n%s", s.Log())
+		}
+	})
+	return s.Config()
+}
+
+// Server is a running server. It is safe for concurrent use.
+type Server struct {
+	cmd    *exec.Cmd
+	dir    string // for keys and the kubeconfig
+	config *rest.Config
+	done   chan struct{} // closed when the process has ended
+
+	mu  sync.Mutex
+	log []string // guarded by mu: the last keptLines
+}
+
+// Launch starts a server and returns when it is ready. The caller must call Stop. Except on Windows,
+// the server also ends when the process that started it does. See Start for args.
+func Launch(args ...string) (_ *Server, err error) {
+	program, err := find()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{done: make(chan struct{})}
+	if s.dir, err = os.MkdirTemp("", "kubeweirtest-"); err != nil {
+		return nil, fmt.Errorf("kubeweirtest: %w", err)
+	}
+	s.cmd = exec.Command(program, append([]string{
+		"standalone", "--in-memory", "--exit-with-parent", "--data-dir=" + s.dir, "--listen=127.0.0.1:0", "--admin-listen=",
+		"--log-level=error", "--disable-admission-plugins=ServiceAccount",
+	}, args...)...)
+	stderr, err := s.cmd.StderrPipe()
+	if err == nil {
+		err = s.cmd.Start()
+	}
+	if err != nil {
+		_ = os.RemoveAll(s.dir)
+		return nil, fmt.Errorf("kubeweirtest: %w", err)
+	}
+	started := make(chan struct{})
+	go s.run(bufio.NewReader(stderr), sync.OnceFunc(func() { close(started) }))
+	if err := s.await(started); err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("kubeweirtest: %s: %w; its log:\n%s", program, err, s.Log())
+	}
+	return s, nil
+}
+
+// find returns the path of the program.
+func find() (string, error) {
+	if path := os.Getenv(programVariable); path != "" {
+		return path, nil
+	}
+	path, err := exec.LookPath("kubeweir")
+	if err != nil {
+		return "", fmt.Errorf("kubeweirtest: kubeweir is not on PATH, and %s does not name it: %w", programVariable, err)
+	}
+	return path, nil
+}
+
+// run reads the log until the process ends.
+func (s *Server) run(stderr *bufio.Reader, started func()) {
+	defer close(s.done)
+	for {
+		line, err := stderr.ReadString('\n')
+		if err != nil {
+			break
+		}
+		line = strings.TrimSuffix(line, "\n")
+		s.mu.Lock()
+		s.log = append(s.log, line)
+		s.log = s.log[max(0, len(s.log)-keptLines):]
+		s.mu.Unlock()
+		if strings.HasPrefix(line, ready) {
+			started()
+		}
+	}
+	_ = s.cmd.Wait() // Log says why
+}
+
+// await waits until the server is ready, and reads the kubeconfig.
+func (s *Server) await(started <-chan struct{}) (err error) {
+	select {
+	case <-started:
+	case <-s.done:
+		return errors.New("it has ended")
+	case <-time.After(startTimeout):
+		return fmt.Errorf("it is not ready after %v", startTimeout)
+	}
+	s.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "kubeconfig"))
+	return err
+}
+
+// Config returns the administrator's configuration. The caller may change it.
+func (s *Server) Config() *rest.Config { return rest.CopyConfig(s.config) }
+
+// Log returns the end of the server's log.
+func (s *Server) Log() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.log, "\n")
+}
+
+// Stop ends the server, and deletes its files. It may be called more than once.
+func (s *Server) Stop() {
+	_ = s.cmd.Process.Kill() // there is nothing to save
+	<-s.done
+	_ = os.RemoveAll(s.dir)
+}
