@@ -47,8 +47,8 @@ const programVariable = "KUBEWEIR_BIN"
 const (
 	// startTimeout bounds a start, which takes half a second on an idle machine.
 	startTimeout = time.Minute
-	// keptLines is how many lines of the server's log are kept.
-	keptLines = 200
+	// logLines is how many lines of the server's log are saved.
+	logLines = 200
 	// ready begins the line with which kubeweir says that it is ready.
 	ready = "kubeweir: ready on "
 )
@@ -79,7 +79,7 @@ type Server struct {
 	done   chan struct{} // closed when the process has ended
 
 	mu  sync.Mutex
-	log []string // guarded by mu: the last keptLines
+	log []string // guarded by mu: the last logLines
 }
 
 // Launch starts a server and returns when it is ready. The caller must call Stop. Except on Windows,
@@ -137,7 +137,7 @@ func (s *Server) run(stderr *bufio.Reader, started func()) {
 		line = strings.TrimSuffix(line, "\n")
 		s.mu.Lock()
 		s.log = append(s.log, line)
-		s.log = s.log[max(0, len(s.log)-keptLines):]
+		s.log = s.log[max(0, len(s.log)-logLines):]
 		s.mu.Unlock()
 		if strings.HasPrefix(line, ready) {
 			started()
