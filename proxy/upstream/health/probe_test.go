@@ -23,8 +23,9 @@ type bench struct {
 	responses, rejects atomic.Bool
 	// closed is whether the feed connection was closed, abandoned how often the others
 	// were.
-	closed    atomic.Bool
-	abandoned atomic.Int32
+	closed     atomic.Bool
+	abandoned  atomic.Int32
+	heartbeats atomic.Int32
 }
 
 // fakeConn is a connection that can be closed, and brings as much as is asked for.
@@ -69,7 +70,7 @@ func testBench(t *testing.T, test func(*bench)) {
 			SilenceTimeout: 10 * time.Second, PingInterval: 5 * time.Second,
 			Background: Background{Context: ctx, Spawn: func(f func()) bool { go f(); return true }, Log: slog.New(slog.DiscardHandler)},
 			Abandon:    func() { b.abandoned.Add(1) },
-			Heartbeat:  func(context.Context) error { return nil },
+			Heartbeat:  func(context.Context) error { b.heartbeats.Add(1); return nil },
 			Probe: func() {
 				b.probes.Add(1)
 				switch {
