@@ -36,8 +36,8 @@ beside this program or on PATH. Test suites that use envtest then run against ku
 change. Prints the absolute path of the folder (default: kubeweir-envtest).
 
 The objects are in memory. With KUBEWEIR_STORE=disk they are in etcd's data directory, and survive a
-restart of kube-apiserver. KUBEWEIR_CONTROLLERS=namespace,garbagecollector has kube-apiserver run these
-controllers of kube-controller-manager, as --controllers of kubeweir standalone.`,
+restart of kube-apiserver. With KUBEWEIR_CONTROLLERS=namespace,garbagecollector, kube-apiserver runs
+these controllers of kube-controller-manager, as kubeweir standalone --controllers does.`,
 		Example: `  export KUBEBUILDER_ASSETS=$(kubeweir envtest-assets)
   go test ./...`,
 		Args: func(c *cobra.Command, args []string) error {

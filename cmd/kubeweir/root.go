@@ -14,6 +14,8 @@ import (
 // here. It declares its flags as local variables, writes to OutOrStdout and ErrOrStderr, and
 // returns a usageError for mistakes in the command line.
 func newRoot() *cobra.Command {
+	// cobra would offer the flags that linked packages of Kubernetes have added there.
+	pflag.CommandLine = pflag.NewFlagSet("kubeweir", pflag.ContinueOnError)
 	c := &cobra.Command{
 		Use:   "kubeweir",
 		Short: "kubeweir serves the Kubernetes API.",

@@ -45,7 +45,10 @@ KUBECONFIG to export. On SIGTERM it drains and exits.`,
 	}
 	c.Flags().AddFlagSet(flags.Set())
 	c.Flags().BoolVar(&inMemory, "in-memory", false, "keep the objects in memory, and only keys, certificates and the kubeconfig in --data-dir")
-	c.Flags().BoolVar(&exitWithParent, "exit-with-parent", false, "end when the process that started this one ends, for tests (not on Windows)")
+	c.Flags().BoolVar(&exitWithParent, "exit-with-parent", false, "end when the process that started this one ends, not on Windows")
+	for _, name := range []string{"in-memory", "exit-with-parent"} {
+		_ = c.Flags().SetAnnotation(name, config.SectionAnnotation, []string{"For tests"}) // the flag exists
+	}
 	return c
 }
 
